@@ -1,0 +1,3 @@
+//! sluice
+
+fn main() {}

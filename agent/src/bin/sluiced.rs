@@ -1,0 +1,3 @@
+//! sluiced
+
+fn main() {}

@@ -1,0 +1,302 @@
+//! What a device must offer to carry flows.
+//!
+//! A backend translates, installs, counts and lists. It knows nothing of ageing, queues, sockets or metrics. The agent
+//! calls [`Backend`] from any thread, and gives each worker an [`InstallQueue`] of its own, so that nothing on the
+//! install path is shared but what the device shares.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::Receiver;
+
+use crate::chain::ChainId;
+use crate::counters::{Counters, Reading};
+use crate::flow::Flow;
+use crate::meter::{Meter, MeterId};
+use crate::port::{Port, PortNumber};
+use crate::refusal::Refusal;
+use crate::table::{FlowId, Generation};
+use crate::time::{Clock, Timestamp};
+
+/// What a backend is opened with.
+pub struct OpenConfig {
+    /// The device, in the backend's own naming.
+    pub device: String,
+    /// Where the backend takes the time from.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// A device that carries flows.
+pub trait Backend: Send + Sync {
+    /// What it can do; constant while it is open.
+    fn capabilities(&self) -> Capabilities;
+
+    /// A dry run: whether the flow would be taken now, and what rule would come of it, in the device's own words.
+    fn explain(&self, flow: &Flow) -> Result<String, Refusal>;
+
+    /// Makes a port usable.
+    fn attach_port(&self, port: &Port) -> Result<(), Refusal>;
+
+    /// Takes a port away. Rules that name it stay until their flows go, and do not see traffic.
+    fn detach_port(&self, port: PortNumber) -> Result<(), Refusal>;
+
+    /// What the device counts at a port; `None` where it does not.
+    fn port_counters(&self, port: PortNumber) -> Option<PortCounters>;
+
+    /// Makes a meter, or changes its rate.
+    fn set_meter(&self, meter: &Meter) -> Result<(), Refusal>;
+
+    /// Removes a meter. Refused while rules use it.
+    fn remove_meter(&self, meter: MeterId) -> Result<(), Refusal>;
+
+    /// What a meter counted; `None` where the device does not tell.
+    fn meter_counters(&self, meter: MeterId) -> Option<MeterCounters>;
+
+    /// Makes a chain ready to be jumped to: from now on it ends, for every packet, in the miss policy.
+    fn open_chain(&self, chain: ChainId) -> Result<(), Refusal>;
+
+    /// Gives a chain back that nothing jumps to any more.
+    fn close_chain(&self, chain: ChainId);
+
+    /// The install queue of one more worker.
+    fn install_queue(&self) -> Result<Box<dyn InstallQueue>, Refusal>;
+
+    /// A reader of all rules' counters.
+    fn counter_reader(&self) -> Result<Box<dyn CounterReader>, Refusal>;
+
+    /// Lists what is installed, for adoption and audit.
+    fn installed(&self, visit: &mut dyn FnMut(InstalledRule)) -> Result<(), Refusal>;
+
+    /// Removes every rule of ours from the device, known or not. Says how many there were.
+    fn flush(&self) -> Result<usize, Refusal>;
+
+    /// Compares what the backend believes with what the device has, and names the flows whose rules are gone.
+    fn resync(&self) -> Result<Vec<FlowId>, Refusal>;
+
+    /// What happens to the device by itself.
+    fn events(&self) -> Receiver<DeviceEvent>;
+
+    /// Where packets can be put in by hand; only a NIC in software has that.
+    fn injector(&self) -> Option<&dyn Injector> {
+        None
+    }
+}
+
+/// The install path of one worker. Changes to one flow are never in the queue twice at a time.
+pub trait InstallQueue: Send {
+    /// Hands a batch over. What is done on return is pushed onto `done`; the rest comes through
+    /// [`InstallQueue::later`], in any order. Every change is completed exactly once.
+    fn submit(&mut self, batch: &mut Vec<Change>, done: &mut Vec<Completion>);
+
+    /// Completions that come later; `None` if all are done when `submit` returns.
+    fn later(&self) -> Option<&Receiver<Completion>> {
+        None
+    }
+}
+
+/// Reads the counters of all rules.
+pub trait CounterReader: Send {
+    /// Hands every rule's reading to `visit`, in batches of the backend's choosing. A rule that is missing was not read,
+    /// which says nothing about it. An error means that not all were read.
+    fn read(&mut self, visit: &mut dyn FnMut(&[Reading])) -> Result<(), Refusal>;
+}
+
+/// A NIC in software, seen from the wire.
+pub trait Injector: Send + Sync {
+    /// Lets a frame (without FCS) in at a port, and says what became of it.
+    fn inject(&self, port: PortNumber, frame: &[u8]) -> Result<Verdict, Refusal>;
+}
+
+/// What became of an injected frame.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// The flows that the packet hit, in order.
+    pub hits: Vec<FlowId>,
+    /// The chain in which it missed, if it did.
+    pub missed: Option<ChainId>,
+    /// What was sent, in order.
+    pub sent: Vec<(PortNumber, Vec<u8>)>,
+}
+
+/// A change that the device shall make.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// The flow it is for; comes back in completion and readings.
+    pub flow: FlowId,
+    /// The state of the flow that it was asked for; comes back in the completion.
+    pub generation: Generation,
+    /// What to do.
+    pub operation: Operation,
+}
+
+/// What to do to a rule.
+#[derive(Clone, Debug)]
+pub enum Operation {
+    /// Put a rule for the flow in.
+    Install(Arc<Flow>),
+    /// Make the rule do what the flow now says (its match is the same), without a gap where the device can avoid one.
+    /// Counters go on. A refusal leaves the old rule as it was.
+    Modify(Handle, Arc<Flow>),
+    /// Unlink the rule from matching, read its last counters, free it.
+    Remove(Handle),
+}
+
+/// The end of a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The flow.
+    pub flow: FlowId,
+    /// The generation that the change carried.
+    pub generation: Generation,
+    /// What came of it.
+    pub result: Result<Outcome, Refusal>,
+}
+
+/// What a change that was made came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The rule is there: after an install or a modification.
+    InPlace {
+        /// How the backend finds it again.
+        handle: Handle,
+        /// Where it ended up.
+        placement: Placement,
+    },
+    /// The rule is gone.
+    Removed {
+        /// Its last counters since installation; `None` if they could not be read.
+        last: Option<Counters>,
+    },
+}
+
+/// A backend's own name for a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Handle(pub u64);
+
+/// Where a rule ended up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Placement {
+    /// In the device.
+    Hardware,
+    /// Only in software, such as the kernel's tc, in front of which the device passes packets on.
+    Software,
+    /// The device did not say.
+    Unknown,
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Hardware => "hardware",
+            Self::Software => "software only",
+            Self::Unknown => "unknown place",
+        })
+    }
+}
+
+/// A rule as the device lists it.
+#[derive(Clone, Debug)]
+pub struct InstalledRule {
+    /// The backend's name for it.
+    pub handle: Handle,
+    /// The flow, read back from the device as far as it can be.
+    pub flow: Arc<Flow>,
+    /// Where it is.
+    pub placement: Placement,
+}
+
+/// What a backend can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// The name, as in `--backend` and in the `dp:` part of a dumped flow.
+    pub name: &'static str,
+    /// What becomes of a packet that misses in chain 0.
+    pub miss: MissPolicy,
+    /// What becomes of a packet that misses in a later chain, after its headers may have changed.
+    pub chain_miss: MissPolicy,
+    /// How old a reading may be.
+    pub max_lag: Duration,
+    /// How good the counters of a removed rule are.
+    pub last_counters: LastCounters,
+    /// Whether a modification leaves no gap in which no rule matches.
+    pub modifies_in_place: bool,
+    /// How many chains a packet may pass one after the other.
+    pub max_chain_depth: usize,
+    /// How many changes are best handed over at once.
+    pub batch: usize,
+}
+
+/// What becomes of a packet that no rule takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MissPolicy {
+    /// It is counted and dropped.
+    Drop,
+    /// It goes to the representor of the port that it came from.
+    Representor,
+    /// It goes the kernel's own way.
+    Kernel,
+}
+
+impl MissPolicy {
+    /// What it means, in words.
+    pub const fn describe(self) -> &'static str {
+        match self {
+            Self::Drop => "counted and dropped",
+            Self::Representor => "to the representor of the port it came from",
+            Self::Kernel => "the kernel's own way",
+        }
+    }
+}
+
+/// How good the counters of a removed rule are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LastCounters {
+    /// They hold every packet that the rule took.
+    Exact,
+    /// Packets in flight while the rule was unlinked may be missing.
+    Bounded,
+}
+
+/// Packets, bytes and drops at a port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortCounters {
+    /// Packets that came in.
+    pub rx_packets: u64,
+    /// Bytes that came in.
+    pub rx_bytes: u64,
+    /// Packets that went out.
+    pub tx_packets: u64,
+    /// Bytes that went out.
+    pub tx_bytes: u64,
+}
+
+/// What a meter let pass and held back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MeterCounters {
+    /// Packets that reached the meter.
+    pub packets: u64,
+    /// Bytes that reached the meter.
+    pub bytes: u64,
+    /// Packets that it dropped.
+    pub dropped_packets: u64,
+    /// Bytes that it dropped; `None` where the device does not count them.
+    pub dropped_bytes: Option<u64>,
+}
+
+/// What happens to a device by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DeviceEvent {
+    /// Rules that were refused may be taken now: a port came, room was made, a module was loaded.
+    Changed,
+    /// The rule of this flow is gone.
+    RuleLost(FlowId),
+    /// The device is in an unknown state: everything must be compared and put in again.
+    Reset {
+        /// When.
+        at: Timestamp,
+    },
+    /// The device is dead, in its own words.
+    Failed(String),
+}

@@ -1,0 +1,89 @@
+//! A flow as it is wanted: match, actions, priority and expiry under one UFID.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::action::{ActionList, jumps};
+use crate::chain::ChainId;
+use crate::field::Field;
+use crate::key::MaskedKey;
+use crate::ufid::{Identity, Seed, Ufid};
+
+/// What is wanted of the device. Immutable: a modification makes a new one under the same UFID and identity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flow {
+    /// The name of the flow.
+    pub ufid: Ufid,
+    /// Match and priority, hashed.
+    pub identity: Identity,
+    /// What it matches.
+    pub matching: MaskedKey,
+    /// What it does.
+    pub actions: ActionList,
+    /// Which of two flows of one chain wins.
+    pub priority: Priority,
+    /// When it goes by itself.
+    pub expiry: Expiry,
+}
+
+impl Flow {
+    /// A flow with the given UFID, or the one that its identity yields.
+    pub fn new(
+        ufid: Option<Ufid>,
+        matching: MaskedKey,
+        actions: ActionList,
+        priority: Priority,
+        expiry: Expiry,
+        seed: &Seed,
+    ) -> Self {
+        let identity = seed.identity(&matching, priority);
+        Self { ufid: ufid.unwrap_or(identity.to_ufid()), identity, matching, actions, priority, expiry }
+    }
+
+    /// The chain that the flow is in: its recirculation id.
+    pub fn chain(&self) -> ChainId {
+        #[expect(clippy::cast_possible_truncation, reason = "the field has 32 bits")]
+        ChainId(self.matching.get(Field::RecircId).0 as u32)
+    }
+
+    /// The chains that the flow sends packets to.
+    pub fn jumps(&self) -> impl Iterator<Item = ChainId> + '_ {
+        jumps(&self.actions)
+    }
+}
+
+/// The priority of a flow within its chain, 0 to 15; the higher wins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Priority(u8);
+
+impl Priority {
+    /// The highest priority.
+    pub const MAX: u8 = 15;
+
+    /// A priority, if the number is one.
+    pub const fn new(value: u8) -> Option<Self> {
+        if value <= Self::MAX { Some(Self(value)) } else { None }
+    }
+
+    /// The number.
+    pub const fn get(self) -> u8 {
+        self.0
+    }
+}
+
+impl fmt::Display for Priority {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(out)
+    }
+}
+
+/// When a flow goes by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Expiry {
+    /// Goes after so long without a packet; `None` takes the default of the configuration.
+    pub idle: Option<Duration>,
+    /// Goes so long after it was accepted, used or not; `None` takes the default of the configuration.
+    pub hard: Option<Duration>,
+    /// Never ages and is never evicted; the timeouts do not count.
+    pub permanent: bool,
+}

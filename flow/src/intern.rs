@@ -1,0 +1,91 @@
+//! Equal values kept once.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hash};
+use std::sync::{Arc, Weak};
+
+use foldhash::fast::RandomState;
+use parking_lot::Mutex;
+
+const SHARDS: usize = 16;
+
+/// Keeps one copy of equal values that are in use. A value goes with its last user.
+pub struct Interner<T: ?Sized> {
+    hasher: RandomState,
+    shards: [Mutex<Shard<T>>; SHARDS],
+}
+
+struct Shard<T: ?Sized> {
+    values: HashMap<u64, Vec<Weak<T>>, RandomState>,
+    /// Entries at which dead ones are looked for next.
+    sweep_at: usize,
+}
+
+impl<T: ?Sized + Hash + Eq> Interner<T> {
+    /// An empty one.
+    pub fn new() -> Self {
+        let shard = || Mutex::new(Shard { values: HashMap::default(), sweep_at: 64 });
+        Self { hasher: RandomState::default(), shards: std::array::from_fn(|_| shard()) }
+    }
+
+    /// The shared copy of a value: an older equal one, or this one.
+    pub fn share(&self, value: Arc<T>) -> Arc<T> {
+        let hash = self.hasher.hash_one(&*value);
+        #[expect(clippy::cast_possible_truncation, reason = "any bits will do to pick a shard")]
+        let mut shard = self.shards[hash as usize % SHARDS].lock();
+        let equal =
+            shard.values.get(&hash).and_then(|same| same.iter().filter_map(Weak::upgrade).find(|v| **v == *value));
+        if let Some(equal) = equal {
+            return equal;
+        }
+        if shard.values.len() >= shard.sweep_at {
+            shard.values.retain(|_, same| {
+                same.retain(|weak| weak.strong_count() > 0);
+                !same.is_empty()
+            });
+            shard.sweep_at = (shard.values.len() * 2).max(64);
+        }
+        shard.values.entry(hash).or_default().push(Arc::downgrade(&value));
+        value
+    }
+
+    /// How many values are in use.
+    pub fn len(&self) -> usize {
+        let live = |shard: &Mutex<Shard<T>>| {
+            shard.lock().values.values().flatten().filter(|weak| weak.strong_count() > 0).count()
+        };
+        self.shards.iter().map(live).sum()
+    }
+
+    /// Whether no value is in use.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<T: ?Sized + Hash + Eq> Default for Interner<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_values_are_one_and_are_given_back() {
+        let interner = Interner::<str>::new();
+        let first = interner.share(Arc::from("a"));
+        let second = interner.share(Arc::from("a"));
+        assert!(Arc::ptr_eq(&first, &second));
+        for number in 0..10_000 {
+            interner.share(Arc::from(format!("{number}").as_str()));
+        }
+        assert_eq!(interner.len(), 1, "only `a` is still used");
+        let kept: usize = interner.shards.iter().map(|shard| shard.lock().values.len()).sum();
+        assert!(kept <= 64 * SHARDS + 1, "{kept} dead entries are still held");
+        drop((first, second));
+        assert!(interner.is_empty());
+    }
+}

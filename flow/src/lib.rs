@@ -1,0 +1,38 @@
+//! The vocabulary of flow offload.
+//!
+//! Everybody in this workspace speaks these words: what a flow matches ([`key`], [`field`]), what it does
+//! ([`action`]), how both are written ([`text`]), how it is named ([`ufid`]), why a device said no
+//! ([`refusal`]), where flows live ([`table`]) and what a device must offer to carry them ([`backend`]).
+//! There is no I/O here and no thread.
+
+pub mod action;
+pub mod backend;
+pub mod chain;
+pub mod consume;
+pub mod counters;
+pub mod event;
+pub mod field;
+pub mod flow;
+pub mod intern;
+pub mod key;
+pub mod meter;
+pub mod port;
+pub mod refusal;
+pub mod table;
+pub mod text;
+pub mod time;
+pub mod ufid;
+
+pub use action::{Action, ActionKind, ActionList, FieldSet};
+pub use backend::Backend;
+pub use chain::ChainId;
+pub use counters::Counters;
+pub use event::{EndReason, Event, EventSink};
+pub use field::{Attribute, Field};
+pub use flow::{Expiry, Flow, Priority};
+pub use key::{Key, MaskedKey, Match};
+pub use port::{Port, PortKind, PortNumber};
+pub use refusal::Refusal;
+pub use table::{FlowId, FlowState, FlowTable, Generation};
+pub use time::{Clock, Timestamp};
+pub use ufid::Ufid;

@@ -1,0 +1,91 @@
+//! Why a flow is not in the device: a typed reason that prints as one sentence.
+
+use std::borrow::Cow;
+
+use crate::action::ActionKind;
+use crate::field::Field;
+
+/// A reason for "no".
+///
+/// It stands in the dump, in `explain`, in the log, and is counted under [`Refusal::label`], a closed set.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The device cannot do an action, or not in this form.
+    #[error("action {}: {reason}", action.name())]
+    Action {
+        /// Which action.
+        action: ActionKind,
+        /// What about it.
+        reason: Cow<'static, str>,
+    },
+    /// The agent or the device has too much to do now; the same request may succeed later.
+    #[error("busy: {reason}")]
+    Busy {
+        /// What is too much.
+        reason: Cow<'static, str>,
+    },
+    /// Each part is possible, all together are not.
+    #[error("combination: {reason}")]
+    Combination {
+        /// What does not go together.
+        reason: Cow<'static, str>,
+    },
+    /// The device itself failed or is not there.
+    #[error("device: {reason}")]
+    Device {
+        /// In the device's or driver's words.
+        reason: Cow<'static, str>,
+    },
+    /// The device cannot match a field, or not under this mask.
+    #[error("field {field}: {reason}")]
+    Field {
+        /// Which field.
+        field: Field,
+        /// What about it.
+        reason: Cow<'static, str>,
+    },
+    /// The kernel said no.
+    #[error("kernel: {message} (errno {errno})")]
+    Kernel {
+        /// The error number, positive.
+        errno: i32,
+        /// The extended acknowledgement, or the text of the error number.
+        message: String,
+    },
+    /// A number that has an end has reached it.
+    #[error("limit: {what} (at most {limit})")]
+    Limit {
+        /// What there would be too much of.
+        what: Cow<'static, str>,
+        /// How much there may be.
+        limit: u64,
+    },
+    /// A port that the flow names cannot be used.
+    #[error("port {port}: {reason}")]
+    Port {
+        /// The port's number or name.
+        port: String,
+        /// What about it.
+        reason: Cow<'static, str>,
+    },
+}
+
+impl Refusal {
+    /// All labels, for metrics that show a reason even before it occurred.
+    pub const LABELS: &[&str] = &["action", "busy", "combination", "device", "field", "kernel", "limit", "port"];
+
+    /// The word under which the refusal is counted.
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::Action { .. } => "action",
+            Self::Busy { .. } => "busy",
+            Self::Combination { .. } => "combination",
+            Self::Device { .. } => "device",
+            Self::Field { .. } => "field",
+            Self::Kernel { .. } => "kernel",
+            Self::Limit { .. } => "limit",
+            Self::Port { .. } => "port",
+        }
+    }
+}

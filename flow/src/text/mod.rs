@@ -1,0 +1,1 @@
+//! The text grammar of the OVS datapath: flows in, flows out.

@@ -1,0 +1,128 @@
+//! Unique flow identifiers.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::str::FromStr;
+
+use siphasher::sip128::{Hasher128, SipHasher13};
+
+use crate::flow::Priority;
+use crate::key::MaskedKey;
+
+/// A unique flow identifier, 128 bits, written as a UUID.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ufid(pub u128);
+
+impl fmt::Display for Ufid {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let id = self.0;
+        write!(
+            out,
+            "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+            id >> 96,
+            id >> 80 & 0xffff,
+            id >> 64 & 0xffff,
+            id >> 48 & 0xffff,
+            id & 0xffff_ffff_ffff
+        )
+    }
+}
+
+impl fmt::Debug for Ufid {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, out)
+    }
+}
+
+/// The text is not a UUID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a UFID: expected 8-4-4-4-12 hexadecimal digits")]
+pub struct NotAUfid;
+
+impl FromStr for Ufid {
+    type Err = NotAUfid;
+
+    fn from_str(text: &str) -> Result<Self, NotAUfid> {
+        let mut groups = text.split('-');
+        let mut id = 0u128;
+        for digits in [8, 4, 4, 4, 12] {
+            let group = groups.next().filter(|g| g.len() == digits).ok_or(NotAUfid)?;
+            for digit in group.chars() {
+                id = id << 4 | u128::from(digit.to_digit(16).ok_or(NotAUfid)?);
+            }
+        }
+        if groups.next().is_some() { Err(NotAUfid) } else { Ok(Self(id)) }
+    }
+}
+
+/// What makes two flows the same: chain, priority, mask and masked key (the chain is a field of the key), hashed.
+///
+/// The hash is keyed and 128 bits wide, so that equal hashes are taken for equal identities, as OVS does with UFIDs.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Identity(pub u128);
+
+/// The seed of identities and of UFIDs that the agent chooses. Kept in the state folder, so that a flow keeps its UFID
+/// over a restart; secret, so that nobody can choose flows that collide.
+#[derive(Clone, Copy)]
+pub struct Seed(pub [u8; 16]);
+
+impl Seed {
+    /// The identity of a match at a priority.
+    pub fn identity(&self, matching: &MaskedKey, priority: Priority) -> Identity {
+        let mut hasher = SipHasher13::new_with_key(&self.0);
+        priority.hash(&mut hasher);
+        for ((index, mask), value) in matching.mask().words().zip(matching.values()) {
+            hasher.write_usize(index);
+            hasher.write_u64(mask);
+            hasher.write_u64(*value);
+        }
+        Identity(hasher.finish128().as_u128())
+    }
+}
+
+impl Identity {
+    /// The UFID of a flow that was given none: the identity with the bits of a version 4 UUID set, as OVS does.
+    pub fn to_ufid(self) -> Ufid {
+        const VERSION: u128 = 0xf << 76;
+        const VARIANT: u128 = 0b11 << 62;
+        Ufid(self.0 & !VERSION & !VARIANT | 0x4 << 76 | 0b10 << 62)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::field::Field;
+    use crate::key::Match;
+
+    #[test]
+    fn text_and_value_agree() {
+        let text = "01234567-89ab-4def-8123-456789abcdef";
+        assert_eq!(text.parse::<Ufid>().unwrap().to_string(), text);
+        for wrong in ["", "01234567-89ab-4def-8123-456789abcde", "0123456789ab4def8123456789abcdef", "x"] {
+            assert_eq!(wrong.parse::<Ufid>(), Err(NotAUfid), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn identity_depends_on_mask_value_priority_and_seed_only() {
+        let flow = |value, mask| {
+            let mut full = Match::default();
+            full.set(Field::Ipv4Dst, value, mask);
+            MaskedKey::new(&full)
+        };
+        let seed = Seed([7; 16]);
+        let base = seed.identity(&flow(0x0a00_0001, 0xffff_ff00), Priority::default());
+        assert_eq!(
+            base,
+            seed.identity(&flow(0x0a00_0002, 0xffff_ff00), Priority::default()),
+            "masked bits do not count"
+        );
+        assert_ne!(base, seed.identity(&flow(0x0a00_0001, 0xffff_0000), Priority::default()));
+        assert_ne!(base, seed.identity(&flow(0x0a00_0001, 0xffff_ff00), Priority::new(1).unwrap()));
+        assert_ne!(base, Seed([8; 16]).identity(&flow(0x0a00_0001, 0xffff_ff00), Priority::default()));
+        let uuid = base.to_ufid().to_string();
+        assert_eq!(&uuid[14..15], "4");
+        assert!(matches!(&uuid[19..20], "8" | "9" | "a" | "b"));
+    }
+}

@@ -1,0 +1,1 @@
+//! A NIC in software.

@@ -1,0 +1,1 @@
+//! Polls counters and ages flows out.
