@@ -270,6 +270,6 @@ mod tests {
         ] {
             full.set_exact(field, 1);
         }
-        assert!(std::mem::size_of_val(MaskedKey::new(&full).values()) <= 64);
+        assert!(size_of_val(MaskedKey::new(&full).values()) <= 64);
     }
 }

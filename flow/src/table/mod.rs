@@ -1,24 +1,537 @@
-//! The flow table.
+//! The flow table: every flow, found by UFID and by identity, with what is wanted and what is installed.
+//!
+//! A flow is a life in a slot. Callers change what is wanted ([`FlowTable::add`], [`modify`](FlowTable::modify),
+//! [`delete`](FlowTable::delete)); its worker [looks](FlowTable::look) at the difference to what is installed, hands the
+//! change to the backend and [completes](FlowTable::complete) it. Superseded work vanishes by itself: the worker sees
+//! only the newest wish. A UFID that is deleted and added again is a new life, which waits for the end of the old one.
+//!
+//! Locks, in order: a shard of the UFID index, a shard of the identity index, a slot's record, its counters. None is
+//! shared by all flows.
 
-/// The name of one life of a flow: a slot of the table and how often the slot was used before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct FlowId {
-    /// The slot.
-    pub slot: u32,
-    /// Which life of the slot.
-    pub incarnation: u32,
+mod arena;
+mod cell;
+mod census;
+mod id;
+mod life;
+mod queries;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use parking_lot::{Mutex, MutexGuard};
+
+pub use self::cell::Applied;
+pub use self::census::Census;
+pub use self::id::{FlowId, FlowState, Generation};
+pub use self::queries::{AgeView, FlowView};
+
+use self::arena::Arena;
+use self::life::{Installed, Life, Step};
+use crate::action::{Action, ActionList};
+use crate::backend::{Change, Operation, Outcome, Placement};
+use crate::counters::Counters;
+use crate::event::{EndReason, Event, EventSink};
+use crate::flow::Flow;
+use crate::intern::Interner;
+use crate::key::Mask;
+use crate::refusal::Refusal;
+use crate::time::Timestamp;
+use crate::ufid::{Identity, Seed, Ufid};
+
+const SHARDS: usize = 64;
+
+/// All flows. See the [module](self).
+pub struct FlowTable {
+    seed: Seed,
+    arena: Arena,
+    free: [Mutex<Vec<u32>>; SHARDS],
+    by_ufid: [Mutex<Index<Ufid>>; SHARDS],
+    by_identity: [Mutex<Index<Identity>>; SHARDS],
+    census: Census,
+    masks: Interner<Mask>,
+    action_lists: Interner<[Action]>,
+    events: Arc<dyn EventSink>,
 }
 
-/// Counts the changes to what is wanted of a flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-pub struct Generation(pub u32);
+type Index<K> = HashMap<K, FlowId, RandomState>;
 
-/// FlowState
+/// How much a table may hold.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Flows.
+    pub flows: usize,
+    /// Flows with an accepted change that has no outcome yet; deletions are not held back by it.
+    pub unsettled: usize,
+}
+
+/// A request was taken on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FlowState {
-    /// x
-    Pending,
+pub struct Accepted {
+    /// The life that it concerns.
+    pub flow: FlowId,
+    /// Its identity, which picks the worker.
+    pub identity: Identity,
+    /// Whether the id must be put into the worker's queue; if not, it is there already.
+    pub enqueue: bool,
 }
 
-/// FlowTable
-pub struct FlowTable;
+/// A request was not taken on, and nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TableError {
+    /// There is a flow with this UFID, or with this match and priority.
+    #[error("flow ufid:{0} exists")]
+    Exists(Ufid),
+    /// There is no such flow.
+    #[error("no such flow")]
+    NotFound,
+    /// The UFID belongs to a flow with another match or priority, which a modification cannot change.
+    #[error("flow ufid:{0} has another match or priority")]
+    OtherMatch(Ufid),
+    /// A limit is reached.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+}
+
+/// The outcome of an accepted request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Settlement {
+    /// The device has what was wanted.
+    Installed(Placement),
+    /// The device refused.
+    Refused(Arc<Refusal>),
+    /// The flow is gone, with these counters.
+    Deleted(Counters),
+    /// A later request changed what is wanted before this one had an outcome.
+    Superseded,
+}
+
+/// Waits for outcomes. Called under the flow's lock: it must be quick and must not call the table.
+pub trait Waiter: Send + Sync {
+    /// One request that was made with this waiter is settled.
+    fn settled(&self, flow: FlowId, outcome: &Settlement);
+}
+
+/// What a worker finds when it looks at a flow.
+#[derive(Debug)]
+pub enum Look {
+    /// Nothing to do now; whatever will change that puts the id into the queue again.
+    Nothing,
+    /// Hand this to the backend, then call [`FlowTable::complete`].
+    Change(Change),
+    /// The flow is gone. The life that waited for its end must be looked at next.
+    Retired {
+        /// The flow as it was last wanted.
+        flow: Arc<Flow>,
+        /// Who waited.
+        successor: Option<FlowId>,
+    },
+    /// The gate was closed: the caller puts the id into the queue again when it opens.
+    Held,
+}
+
+impl FlowTable {
+    /// An empty table.
+    pub fn new(seed: Seed, limits: Limits, events: Arc<dyn EventSink>) -> Self {
+        Self {
+            seed,
+            arena: Arena::new(),
+            free: std::array::from_fn(|_| Mutex::default()),
+            by_ufid: std::array::from_fn(|_| Mutex::default()),
+            by_identity: std::array::from_fn(|_| Mutex::default()),
+            census: Census::new(limits.flows, limits.unsettled),
+            masks: Interner::new(),
+            action_lists: Interner::new(),
+            events,
+        }
+    }
+
+    /// The seed of identities and UFIDs.
+    pub fn seed(&self) -> &Seed {
+        &self.seed
+    }
+
+    /// The counts of flows.
+    pub fn census(&self) -> &Census {
+        &self.census
+    }
+
+    /// Takes a new flow on.
+    pub fn add(&self, flow: Flow, now: Timestamp, waiter: Option<Arc<dyn Waiter>>) -> Result<Accepted, TableError> {
+        let (ufid, identity) = (flow.ufid, flow.identity);
+        let flow = Arc::new(self.share_parts(flow));
+        let mut by_ufid = self.ufid_shard(ufid).lock();
+        if by_ufid.get(&ufid).is_some_and(|id| self.is_wanted(*id)) {
+            return Err(TableError::Exists(ufid));
+        }
+        let mut by_identity = self.identity_shard(identity).lock();
+        let same = by_identity.get(&identity).copied();
+        if let Some(id) = same.filter(|id| self.is_wanted(*id)) {
+            return Err(TableError::Exists(self.ufid(id).unwrap_or(ufid)));
+        }
+        self.census.admit_flow()?;
+        if let Err(refusal) = self.census.admit_change() {
+            self.census.dismiss_flow();
+            return Err(refusal.into());
+        }
+        let Some(slot) = self.take_slot(ufid) else {
+            self.census.settle();
+            self.census.dismiss_flow();
+            return Err(
+                Refusal::Limit { what: "no slot is left in the table".into(), limit: u64::from(u32::MAX) }.into()
+            );
+        };
+
+        let Some(mut record) = self.arena.record(slot) else { return Err(TableError::NotFound) };
+        let id = FlowId { slot, incarnation: record.incarnation };
+        self.events.event(&Event::Accepted(flow.clone()));
+        self.census.enter(FlowState::Pending);
+        record.life = Some(Box::new(Life {
+            flow,
+            generation: Generation::NONE.next(),
+            end: None,
+            installed: None,
+            refusal: None,
+            keep_old_rule: false,
+            in_flight: false,
+            stuck: false,
+            queued: true,
+            unsettled: true,
+            waiter,
+            predecessor: same,
+            successor: None,
+            accepted: now,
+            counted_as: FlowState::Pending,
+        }));
+        drop(record);
+        if let Some(mut cell) = self.arena.cell(slot) {
+            *cell = cell::Cell::new(id.incarnation, now);
+        }
+        if let Some(predecessor) = same {
+            self.with_life(predecessor, |life| life.successor = Some(id));
+        }
+        by_identity.insert(identity, id);
+        by_ufid.insert(ufid, id);
+        Ok(Accepted { flow: id, identity, enqueue: true })
+    }
+
+    /// Takes new actions and expiry for a flow on. With `keep_old_rule` the old rule stays if the device refuses the new.
+    pub fn modify(
+        &self,
+        flow: Flow,
+        keep_old_rule: bool,
+        waiter: Option<Arc<dyn Waiter>>,
+    ) -> Result<Accepted, TableError> {
+        let was_named = flow.ufid != flow.identity.to_ufid();
+        let by_match = || self.find_identity(flow.identity).filter(|_| !was_named);
+        let id = self.find(flow.ufid).or_else(by_match).ok_or(TableError::NotFound)?;
+        let mut flow = self.share_parts(flow);
+        self.with_life(id, |life| {
+            if life.end.is_some() {
+                return Err(TableError::NotFound);
+            }
+            if life.flow.identity != flow.identity {
+                return Err(TableError::OtherMatch(life.flow.ufid));
+            }
+            if !life.unsettled {
+                self.census.admit_change()?;
+                life.unsettled = true;
+            }
+            flow.ufid = life.flow.ufid;
+            let flow = Arc::new(flow);
+            self.events.event(&Event::Accepted(flow.clone()));
+            life.flow = flow;
+            life.keep_old_rule = keep_old_rule;
+            Ok(self.changed(id, life, waiter))
+        })
+        .unwrap_or(Err(TableError::NotFound))
+    }
+
+    /// Takes the end of a flow on.
+    pub fn delete(
+        &self,
+        id: FlowId,
+        reason: EndReason,
+        waiter: Option<Arc<dyn Waiter>>,
+    ) -> Result<Accepted, TableError> {
+        self.with_life(id, |life| {
+            if life.end.is_some() {
+                return Err(TableError::NotFound);
+            }
+            if !life.unsettled {
+                self.census.force_change();
+                life.unsettled = true;
+            }
+            life.end = Some(reason);
+            match reason {
+                EndReason::Idle | EndReason::Hard => {
+                    self.events.event(&Event::Aged { flow: life.flow.clone(), reason });
+                }
+                EndReason::Limit => self.events.event(&Event::Evicted { flow: life.flow.clone(), reason }),
+                EndReason::Deleted | EndReason::Flushed => {}
+            }
+            Ok(self.changed(id, life, waiter))
+        })
+        .unwrap_or(Err(TableError::NotFound))
+    }
+
+    /// What a worker has to do about a flow. `gate` is asked before a change begins, with the flow as the device has it
+    /// (for a removal) or shall have it, and may hold it back; it must not call the table.
+    pub fn look(&self, id: FlowId, gate: impl FnOnce(&Operation, &Flow) -> bool) -> Look {
+        let step = self.with_life(id, |life| {
+            life.queued = false;
+            if life.in_flight || life.predecessor.is_some() {
+                return Ok(Look::Nothing);
+            }
+            match life.step() {
+                Step::Rest => {
+                    self.settle(id, life, None);
+                    Ok(Look::Nothing)
+                }
+                Step::Retire => Err(life.flow.clone()),
+                Step::Change(operation) => {
+                    let concerned = match (&operation, &life.installed) {
+                        (Operation::Remove(_), Some(rule)) => &rule.flow,
+                        _ => &life.flow,
+                    };
+                    if !gate(&operation, concerned) {
+                        return Ok(Look::Held);
+                    }
+                    life.in_flight = true;
+                    Ok(Look::Change(Change { flow: id, generation: life.generation, operation }))
+                }
+            }
+        });
+        match step {
+            None => Look::Nothing,
+            Some(Ok(look)) => look,
+            Some(Err(flow)) => Look::Retired { successor: self.retire(id, &flow), flow },
+        }
+    }
+
+    /// Takes the outcome of a change. The id must be looked at again at once: what is wanted may have changed since, and
+    /// the end of a removal is the end of the life.
+    pub fn complete(&self, change: &Change, result: Result<Outcome, Refusal>, now: Timestamp) {
+        self.with_life(change.flow, |life| {
+            life.in_flight = false;
+            match (&change.operation, result) {
+                (Operation::Install(flow), Ok(Outcome::InPlace { handle, placement })) => {
+                    life.installed = Some(Installed {
+                        flow: flow.clone(),
+                        generation: change.generation,
+                        installed_as: change.generation,
+                        handle,
+                        placement,
+                    });
+                    self.with_cell(change.flow, |cell| cell.begin(change.generation, now));
+                    self.events.event(&Event::Installed { flow: flow.clone(), placement });
+                }
+                (Operation::Modify(_, flow), Ok(Outcome::InPlace { handle, placement })) => {
+                    if let Some(rule) = &mut life.installed {
+                        *rule = Installed {
+                            flow: flow.clone(),
+                            generation: change.generation,
+                            handle,
+                            placement,
+                            installed_as: rule.installed_as,
+                        };
+                    }
+                    self.with_cell(change.flow, |cell| cell.touch(now));
+                    self.events.event(&Event::Modified { flow: flow.clone(), placement });
+                }
+                (_, Ok(Outcome::Removed { last })) => {
+                    life.installed = None;
+                    self.with_cell(change.flow, |cell| cell.end(last));
+                }
+                (operation, Ok(Outcome::InPlace { .. })) => {
+                    // A backend that answers a removal so does not keep the contract; the rule's fate is unknown.
+                    let refusal = Refusal::Device { reason: format!("wrong answer to {operation:?}").into() };
+                    life.stuck = true;
+                    self.refused(change, life, refusal);
+                }
+                (operation, Err(refusal)) => {
+                    life.stuck = matches!(operation, Operation::Remove(_));
+                    self.refused(change, life, refusal);
+                }
+            }
+            self.restate(life);
+        });
+    }
+
+    /// Takes a rule off the books that the device has lost by itself. If the flow is still wanted it must be looked at.
+    pub fn lost(&self, id: FlowId) -> Option<Accepted> {
+        self.with_life(id, |life| {
+            life.installed.take()?;
+            self.with_cell(id, |cell| cell.end(None));
+            if !life.unsettled {
+                self.census.force_change();
+                life.unsettled = true;
+            }
+            let waiter = life.waiter.take();
+            // Counted as a change, so that late readings of the lost rule are told from those of the next.
+            Some(self.changed(id, life, waiter))
+        })
+        .flatten()
+    }
+
+    /// Has every refused flow whose refusal `matters` tried again, and every removal that was refused; hands those to
+    /// look at to `enqueue`.
+    pub fn retry(&self, matters: impl Fn(&Refusal) -> bool, enqueue: &mut dyn FnMut(Accepted)) {
+        for slot in self.arena.slots() {
+            let accepted = self.arena.record(slot).and_then(|mut record| {
+                let id = FlowId { slot, incarnation: record.incarnation };
+                let life = record.life.as_deref_mut()?;
+                let wait = life.state() == FlowState::Refused || life.stuck;
+                if !wait || life.in_flight || !life.refusal.as_ref().is_some_and(|(_, refusal)| matters(refusal)) {
+                    return None;
+                }
+                life.stuck = false;
+                if !life.unsettled {
+                    self.census.force_change();
+                    life.unsettled = true;
+                }
+                Some(self.changed(id, life, None))
+            });
+            if let Some(accepted) = accepted {
+                enqueue(accepted);
+            }
+        }
+    }
+
+    /// Notes that a flow shall be looked at; says whether it must be put into the queue for that.
+    pub fn mark_queued(&self, id: FlowId) -> Option<Accepted> {
+        self.with_life(id, |life| {
+            let enqueue = !std::mem::replace(&mut life.queued, true);
+            Accepted { flow: id, identity: life.flow.identity, enqueue }
+        })
+    }
+
+    /// After a change to what is wanted: counts it and has it looked at.
+    fn changed(&self, id: FlowId, life: &mut Life, waiter: Option<Arc<dyn Waiter>>) -> Accepted {
+        life.generation = life.generation.next();
+        if let Some(older) = std::mem::replace(&mut life.waiter, waiter) {
+            older.settled(id, &Settlement::Superseded);
+        }
+        self.restate(life);
+        let enqueue = !std::mem::replace(&mut life.queued, true);
+        Accepted { flow: id, identity: life.flow.identity, enqueue }
+    }
+
+    fn refused(&self, change: &Change, life: &mut Life, refusal: Refusal) {
+        let refusal = Arc::new(refusal);
+        let flow = match &change.operation {
+            Operation::Install(flow) | Operation::Modify(_, flow) => flow.clone(),
+            Operation::Remove(_) => life.flow.clone(),
+        };
+        self.events.event(&Event::Refused { flow, refusal: refusal.clone() });
+        life.refuse(change.generation, refusal);
+    }
+
+    /// Tells who waits that there is an outcome.
+    fn settle(&self, id: FlowId, life: &mut Life, end: Option<Counters>) {
+        if !std::mem::take(&mut life.unsettled) {
+            return;
+        }
+        self.census.settle();
+        let Some(waiter) = life.waiter.take() else { return };
+        let outcome = match (end, &life.refusal, &life.installed) {
+            (Some(counters), _, _) => Settlement::Deleted(counters),
+            (None, Some((_, refusal)), _) if life.is_refused() || life.stuck => Settlement::Refused(refusal.clone()),
+            (None, _, Some(rule)) => Settlement::Installed(rule.placement),
+            (None, _, None) => Settlement::Superseded,
+        };
+        waiter.settled(id, &outcome);
+    }
+
+    /// Ends a life. Gives the life that waited for it and may begin now.
+    fn retire(&self, id: FlowId, flow: &Flow) -> Option<FlowId> {
+        let mut by_ufid = self.ufid_shard(flow.ufid).lock();
+        let mut by_identity = self.identity_shard(flow.identity).lock();
+        let mut record = self.arena.record(id.slot)?;
+        record.life(id)?;
+        let mut life = record.life.take()?;
+        let counters = self.arena.cell(id.slot).map(|cell| cell.total()).unwrap_or_default();
+        let reason = life.end.unwrap_or(EndReason::Deleted);
+        self.events.event(&Event::Deleted { flow: life.flow.clone(), reason, counters });
+        self.settle(id, &mut life, Some(counters));
+        self.census.leave(life.counted_as);
+        self.census.dismiss_flow();
+        record.incarnation = record.incarnation.wrapping_add(1);
+        drop(record);
+
+        if by_ufid.get(&flow.ufid) == Some(&id) {
+            by_ufid.remove(&flow.ufid);
+        }
+        if by_identity.get(&flow.identity) == Some(&id) {
+            by_identity.remove(&flow.identity);
+        }
+        let successor = life.successor.filter(|next| self.with_life(*next, |next| next.predecessor = None).is_some());
+        self.free[shard_of(flow.ufid.0)].lock().push(id.slot);
+        successor
+    }
+
+    /// Counts the flow under the state that it is in now.
+    fn restate(&self, life: &mut Life) {
+        let state = life.state();
+        if state != life.counted_as {
+            self.census.leave(life.counted_as);
+            self.census.enter(state);
+            life.counted_as = state;
+        }
+    }
+
+    /// Keeps one copy of equal masks and of equal action lists.
+    fn share_parts(&self, mut flow: Flow) -> Flow {
+        flow.matching = flow.matching.with_shared_mask(|mask| self.masks.share(mask));
+        flow.actions = self.share_actions(flow.actions);
+        flow
+    }
+
+    fn share_actions(&self, actions: ActionList) -> ActionList {
+        self.action_lists.share(actions)
+    }
+
+    fn take_slot(&self, ufid: Ufid) -> Option<u32> {
+        let mut free = self.free[shard_of(ufid.0)].lock();
+        if free.is_empty() {
+            free.extend(self.arena.grow()?.rev());
+        }
+        free.pop()
+    }
+
+    fn is_wanted(&self, id: FlowId) -> bool {
+        self.with_life(id, |life| life.end.is_none()).unwrap_or(false)
+    }
+
+    fn ufid(&self, id: FlowId) -> Option<Ufid> {
+        self.with_life(id, |life| life.flow.ufid)
+    }
+
+    fn with_life<R>(&self, id: FlowId, f: impl FnOnce(&mut Life) -> R) -> Option<R> {
+        let mut record = self.arena.record(id.slot)?;
+        record.life(id).map(f)
+    }
+
+    fn with_cell(&self, id: FlowId, f: impl FnOnce(&mut cell::Cell)) {
+        if let Some(mut cell) = self.arena.cell(id.slot) {
+            f(&mut cell);
+        }
+    }
+
+    fn ufid_shard(&self, ufid: Ufid) -> &Mutex<Index<Ufid>> {
+        &self.by_ufid[shard_of(ufid.0)]
+    }
+
+    fn identity_shard(&self, identity: Identity) -> &Mutex<Index<Identity>> {
+        &self.by_identity[shard_of(identity.0)]
+    }
+
+    fn lock_record(&self, slot: u32) -> Option<MutexGuard<'_, arena::Record>> {
+        self.arena.record(slot)
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "any bits will do to pick a shard")]
+const fn shard_of(hash: u128) -> usize {
+    (hash >> 32) as usize % SHARDS
+}

@@ -1,0 +1,95 @@
+//! How many flows are in which state: counted as they move, read in constant time.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::refusal::Refusal;
+use crate::table::FlowState;
+
+/// Counts of flows.
+#[derive(Default)]
+pub struct Census {
+    states: [AtomicUsize; FlowState::ALL.len()],
+    live: AtomicUsize,
+    unsettled: AtomicUsize,
+    flow_limit: AtomicUsize,
+    unsettled_limit: AtomicUsize,
+}
+
+impl Census {
+    pub(super) fn new(flow_limit: usize, unsettled_limit: usize) -> Self {
+        Self { flow_limit: flow_limit.into(), unsettled_limit: unsettled_limit.into(), ..Self::default() }
+    }
+
+    /// Flows in a state.
+    pub fn in_state(&self, state: FlowState) -> usize {
+        self.states[state as usize].load(Ordering::Relaxed)
+    }
+
+    /// All flows, those that are going included.
+    pub fn live(&self) -> usize {
+        self.live.load(Ordering::Relaxed)
+    }
+
+    /// Flows with an accepted change that has no outcome yet.
+    pub fn unsettled(&self) -> usize {
+        self.unsettled.load(Ordering::Relaxed)
+    }
+
+    /// How many flows there may be.
+    pub fn flow_limit(&self) -> usize {
+        self.flow_limit.load(Ordering::Relaxed)
+    }
+
+    /// Changes how many flows there may be. Flows above it stay until the revalidator evicts them.
+    pub fn set_flow_limit(&self, limit: usize) {
+        self.flow_limit.store(limit, Ordering::Relaxed);
+    }
+
+    /// Changes how many flows may be unsettled.
+    pub fn set_unsettled_limit(&self, limit: usize) {
+        self.unsettled_limit.store(limit, Ordering::Relaxed);
+    }
+
+    /// Takes a place for one more flow.
+    pub(super) fn admit_flow(&self) -> Result<(), Refusal> {
+        let limit = self.flow_limit();
+        take_below(&self.live, limit)
+            .map_err(|()| Refusal::Limit { what: "as many flows as there may be".into(), limit: limit as u64 })
+    }
+
+    pub(super) fn dismiss_flow(&self) {
+        self.live.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Takes a place for one more unsettled flow.
+    pub(super) fn admit_change(&self) -> Result<(), Refusal> {
+        let limit = self.unsettled_limit.load(Ordering::Relaxed);
+        take_below(&self.unsettled, limit)
+            .map_err(|()| Refusal::Busy { reason: format!("{limit} flows wait for the device already").into() })
+    }
+
+    /// The same for what may not be turned away: deletions.
+    pub(super) fn force_change(&self) {
+        self.unsettled.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn settle(&self) {
+        self.unsettled.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn enter(&self, state: FlowState) {
+        self.states[state as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn leave(&self, state: FlowState) {
+        self.states[state as usize].fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn take_below(count: &AtomicUsize, limit: usize) -> Result<(), ()> {
+    if count.fetch_add(1, Ordering::Relaxed) < limit {
+        return Ok(());
+    }
+    count.fetch_sub(1, Ordering::Relaxed);
+    Err(())
+}

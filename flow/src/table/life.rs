@@ -1,0 +1,115 @@
+//! One life of a flow: what is wanted, what is installed, and what follows from the difference.
+
+use std::sync::Arc;
+
+use crate::backend::{Handle, Operation, Placement};
+use crate::event::EndReason;
+use crate::flow::Flow;
+use crate::refusal::Refusal;
+use crate::table::{FlowId, FlowState, Generation, Waiter};
+use crate::time::Timestamp;
+
+/// A flow from its acceptance to its end. Lies under the lock of its slot.
+pub(super) struct Life {
+    /// The flow as it was last wanted.
+    pub(super) flow: Arc<Flow>,
+    /// Counts the changes to `flow` and `end`.
+    pub(super) generation: Generation,
+    /// Why the flow is no longer wanted; `None` while it is.
+    pub(super) end: Option<EndReason>,
+    /// The rule in the device, if there is one.
+    pub(super) installed: Option<Installed>,
+    /// The last refusal and the generation that was refused.
+    pub(super) refusal: Option<(Generation, Arc<Refusal>)>,
+    /// Leave the old rule in place if this modification is refused.
+    pub(super) keep_old_rule: bool,
+    /// A change is with the backend.
+    pub(super) in_flight: bool,
+    /// The device would not let the rule go: nothing is tried again until the device changes.
+    pub(super) stuck: bool,
+    /// The id is in the queue of its worker.
+    pub(super) queued: bool,
+    /// Somebody's accepted request has no outcome yet.
+    pub(super) unsettled: bool,
+    /// Who wants to hear of the outcome.
+    pub(super) waiter: Option<Arc<dyn Waiter>>,
+    /// The life that had the same identity before and is not over yet: its rule must go first.
+    pub(super) predecessor: Option<FlowId>,
+    /// The life that waits for this one.
+    pub(super) successor: Option<FlowId>,
+    /// When it was accepted.
+    pub(super) accepted: Timestamp,
+    /// The state as the census counts it.
+    pub(super) counted_as: FlowState,
+}
+
+/// A rule in the device.
+#[derive(Clone)]
+pub(super) struct Installed {
+    /// The flow as the device has it.
+    pub(super) flow: Arc<Flow>,
+    /// The generation that the device has.
+    pub(super) generation: Generation,
+    /// The generation with which the rule was first installed.
+    pub(super) installed_as: Generation,
+    pub(super) handle: Handle,
+    pub(super) placement: Placement,
+}
+
+/// What has to happen next.
+pub(super) enum Step {
+    /// The device has what is wanted, or has refused it.
+    Rest,
+    /// This change.
+    Change(Operation),
+    /// Neither wanted nor installed: the life is over.
+    Retire,
+}
+
+impl Life {
+    pub(super) fn state(&self) -> FlowState {
+        if self.end.is_some() {
+            return FlowState::Deleting;
+        }
+        match &self.installed {
+            Some(rule) if rule.generation == self.generation => match rule.placement {
+                Placement::Hardware => FlowState::Offloaded,
+                Placement::Software | Placement::Unknown => FlowState::Partial,
+            },
+            None if self.is_refused() => FlowState::Refused,
+            _ => FlowState::Pending,
+        }
+    }
+
+    /// Whether the device has refused what is wanted now.
+    pub(super) fn is_refused(&self) -> bool {
+        matches!(&self.refusal, Some((generation, _)) if *generation == self.generation)
+    }
+
+    /// The difference between wanted and installed, as the next thing to do.
+    pub(super) fn step(&self) -> Step {
+        if self.stuck {
+            return Step::Rest;
+        }
+        match (&self.end, &self.installed) {
+            (Some(_), None) => Step::Retire,
+            (Some(_), Some(rule)) => Step::Change(Operation::Remove(rule.handle)),
+            (None, None) if self.is_refused() => Step::Rest,
+            (None, None) => Step::Change(Operation::Install(self.flow.clone())),
+            (None, Some(rule)) if rule.generation == self.generation => Step::Rest,
+            // The old rule would forward wrongly, so it goes.
+            (None, Some(rule)) if self.is_refused() => Step::Change(Operation::Remove(rule.handle)),
+            (None, Some(rule)) => Step::Change(Operation::Modify(rule.handle, self.flow.clone())),
+        }
+    }
+
+    /// Takes a refusal of what `generation` wanted.
+    pub(super) fn refuse(&mut self, generation: Generation, refusal: Arc<Refusal>) {
+        self.refusal = Some((generation, refusal));
+        if let (Some(rule), true, true) = (&mut self.installed, self.keep_old_rule, generation == self.generation) {
+            // As the caller asked: what the device has is what is wanted again.
+            self.flow = rule.flow.clone();
+            rule.generation = self.generation;
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! The table's contract, told from outside: lives, generations, waiters, limits and the census.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use sluice_flow::backend::{Change, Handle, Operation, Outcome, Placement};
+use sluice_flow::counters::{Counters, Reading};
+use sluice_flow::table::{Accepted, Limits, Look, Settlement, TableError, Waiter};
+use sluice_flow::ufid::Seed;
+use sluice_flow::{
+    Action, ActionList, EndReason, Event, EventSink, Expiry, Field, Flow, FlowId, FlowState, FlowTable, MaskedKey,
+    Match, PortNumber, Priority, Refusal, Timestamp, Ufid,
+};
+
+const SEED: Seed = Seed([1; 16]);
+const NOW: Timestamp = Timestamp(1_000);
+
+#[derive(Default)]
+struct Journal(Mutex<Vec<String>>);
+
+impl EventSink for Journal {
+    fn event(&self, event: &Event) {
+        let text = event.to_string().replace(&format!(" ufid:{}", event.flow().ufid), "");
+        self.0.lock().push(text);
+    }
+}
+
+#[derive(Default)]
+struct Outcomes(Mutex<Vec<Settlement>>);
+
+impl Waiter for Outcomes {
+    fn settled(&self, _flow: FlowId, outcome: &Settlement) {
+        self.0.lock().push(outcome.clone());
+    }
+}
+
+fn table(flows: usize, unsettled: usize) -> (FlowTable, Arc<Journal>) {
+    let journal = Arc::new(Journal::default());
+    (FlowTable::new(SEED, Limits { flows, unsettled }, journal.clone()), journal)
+}
+
+fn flow(ufid: Option<u128>, port: u32, output: u32) -> Flow {
+    let mut matching = Match::default();
+    matching.set_exact(Field::InPort, u128::from(port));
+    let actions = ActionList::from([Action::Output(PortNumber(output))]);
+    Flow::new(ufid.map(Ufid), MaskedKey::new(&matching), actions, Priority::default(), Expiry::default(), &SEED)
+}
+
+fn look(table: &FlowTable, id: FlowId) -> Look {
+    table.look(id, |_, _| true)
+}
+
+fn change(table: &FlowTable, id: FlowId) -> Change {
+    match look(table, id) {
+        Look::Change(change) => change,
+        other => panic!("expected a change, found {other:?}"),
+    }
+}
+
+fn in_place(handle: u64) -> Result<Outcome, Refusal> {
+    Ok(Outcome::InPlace { handle: Handle(handle), placement: Placement::Hardware })
+}
+
+fn no() -> Refusal {
+    Refusal::Device { reason: "no".into() }
+}
+
+fn install(table: &FlowTable, accepted: Accepted, handle: u64) {
+    let change = change(table, accepted.flow);
+    table.complete(&change, in_place(handle), NOW);
+    assert!(matches!(look(table, accepted.flow), Look::Nothing));
+}
+
+#[test]
+fn a_flow_is_accepted_installed_counted_and_deleted() {
+    let (table, journal) = table(10, 10);
+    let waiter = Arc::new(Outcomes::default());
+    let accepted = table.add(flow(None, 1, 2), NOW, Some(waiter.clone())).unwrap();
+    assert!(accepted.enqueue);
+    assert_eq!(table.census().in_state(FlowState::Pending), 1);
+    install(&table, accepted, 7);
+    assert_eq!(table.view(accepted.flow).unwrap().state, FlowState::Offloaded);
+    assert_eq!(*waiter.0.lock(), [Settlement::Installed(Placement::Hardware)]);
+
+    let counters = Counters { packets: 3, bytes: 300, ..Counters::default() };
+    let reading = Reading { flow: accepted.flow, installed_as: sluice_flow::Generation(1), counters };
+    table.apply(&reading, Timestamp(1_100), Timestamp(1_100));
+    assert_eq!(table.view(accepted.flow).unwrap().counters.packets, 3);
+
+    table.delete(accepted.flow, EndReason::Deleted, Some(waiter.clone())).unwrap();
+    let removal = change(&table, accepted.flow);
+    assert!(matches!(removal.operation, Operation::Remove(Handle(7))));
+    let last = Some(Counters { packets: 5, bytes: 500, ..Counters::default() });
+    table.complete(&removal, Ok(Outcome::Removed { last }), NOW);
+    assert!(matches!(look(&table, accepted.flow), Look::Retired { .. }));
+    assert!(table.view(accepted.flow).is_none());
+    assert_eq!(table.census().live(), 0);
+    assert_eq!(table.census().unsettled(), 0);
+    assert_eq!(
+        *journal.0.lock(),
+        ["accepted", "installed in hardware", "deleted, deleted, packets:5, bytes:500"],
+        "the last counters count"
+    );
+}
+
+#[test]
+fn the_same_match_and_the_same_ufid_exist_once() {
+    let (table, _) = table(10, 10);
+    table.add(flow(Some(1), 1, 2), NOW, None).unwrap();
+    assert_eq!(table.add(flow(Some(1), 3, 2), NOW, None).unwrap_err(), TableError::Exists(Ufid(1)), "same UFID");
+    assert_eq!(table.add(flow(Some(9), 1, 2), NOW, None).unwrap_err(), TableError::Exists(Ufid(1)), "same match");
+    assert_eq!(table.census().live(), 1, "a request that is turned away changes nothing");
+}
+
+#[test]
+fn superseded_work_vanishes() {
+    let (table, _) = table(10, 10);
+    let waiter = Arc::new(Outcomes::default());
+    let accepted = table.add(flow(None, 1, 2), NOW, Some(waiter.clone())).unwrap();
+    for output in 3..6 {
+        let modified = table.modify(flow(None, 1, output), false, None).unwrap();
+        assert!(!modified.enqueue, "it is in the queue already");
+    }
+    assert_eq!(*waiter.0.lock(), [Settlement::Superseded]);
+    let Operation::Install(wanted) = change(&table, accepted.flow).operation else { panic!("not an install") };
+    assert_eq!(*wanted.actions, [Action::Output(PortNumber(5))], "only the last wish reaches the device");
+}
+
+#[test]
+fn a_late_answer_does_not_change_a_newer_state() {
+    let (table, _) = table(10, 10);
+    let accepted = table.add(flow(None, 1, 2), NOW, None).unwrap();
+    let first = change(&table, accepted.flow);
+    table.modify(flow(None, 1, 3), false, None).unwrap();
+    assert!(matches!(look(&table, accepted.flow), Look::Nothing), "one change at a time");
+    table.complete(&first, in_place(1), NOW);
+    assert_eq!(table.view(accepted.flow).unwrap().state, FlowState::Pending);
+    let second = change(&table, accepted.flow);
+    assert!(matches!(second.operation, Operation::Modify(Handle(1), _)));
+    table.complete(&second, in_place(1), NOW);
+    assert_eq!(table.view(accepted.flow).unwrap().state, FlowState::Offloaded);
+}
+
+#[test]
+fn a_refused_modification_takes_the_old_rule_away() {
+    let (table, _) = table(10, 10);
+    let accepted = table.add(flow(None, 1, 2), NOW, None).unwrap();
+    install(&table, accepted, 1);
+    let waiter = Arc::new(Outcomes::default());
+    table.modify(flow(None, 1, 3), false, Some(waiter.clone())).unwrap();
+    let modification = change(&table, accepted.flow);
+    table.complete(&modification, Err(no()), NOW);
+    let removal = change(&table, accepted.flow);
+    assert!(matches!(removal.operation, Operation::Remove(Handle(1))));
+    table.complete(&removal, Ok(Outcome::Removed { last: None }), NOW);
+    assert!(matches!(look(&table, accepted.flow), Look::Nothing));
+    assert_eq!(table.view(accepted.flow).unwrap().state, FlowState::Refused);
+    assert_eq!(*waiter.0.lock(), [Settlement::Refused(Arc::new(no()))]);
+}
+
+#[test]
+fn a_refused_modification_keeps_the_old_rule_when_asked_to() {
+    let (table, _) = table(10, 10);
+    let accepted = table.add(flow(None, 1, 2), NOW, None).unwrap();
+    install(&table, accepted, 1);
+    let waiter = Arc::new(Outcomes::default());
+    table.modify(flow(None, 1, 3), true, Some(waiter.clone())).unwrap();
+    let modification = change(&table, accepted.flow);
+    table.complete(&modification, Err(no()), NOW);
+    assert!(matches!(look(&table, accepted.flow), Look::Nothing));
+    let view = table.view(accepted.flow).unwrap();
+    assert_eq!(view.state, FlowState::Offloaded);
+    assert_eq!(*view.flow.actions, [Action::Output(PortNumber(2))], "what is shown is what the device does");
+    assert_eq!(*waiter.0.lock(), [Settlement::Refused(Arc::new(no()))]);
+}
+
+#[test]
+fn a_refused_add_stays_listed_and_is_tried_again() {
+    let (table, _) = table(10, 10);
+    let accepted = table.add(flow(None, 1, 2), NOW, None).unwrap();
+    let install = change(&table, accepted.flow);
+    table.complete(&install, Err(no()), NOW);
+    assert!(matches!(look(&table, accepted.flow), Look::Nothing));
+    assert_eq!(table.census().in_state(FlowState::Refused), 1);
+    let mut again = Vec::new();
+    table.retry(|refusal| refusal.label() == "port", &mut |accepted| again.push(accepted));
+    assert!(again.is_empty(), "only what the change of the device matters to");
+    table.retry(|_| true, &mut |accepted| again.push(accepted));
+    assert_eq!(again.len(), 1);
+    assert!(matches!(change(&table, accepted.flow).operation, Operation::Install(_)));
+}
+
+#[test]
+fn a_ufid_that_comes_again_is_a_new_life_that_waits_for_the_old_one() {
+    let (table, journal) = table(10, 10);
+    let first = table.add(flow(Some(1), 1, 2), NOW, None).unwrap();
+    install(&table, first, 1);
+    table.delete(first.flow, EndReason::Deleted, None).unwrap();
+    let second = table.add(flow(Some(1), 1, 3), NOW, None).unwrap();
+    assert_ne!(first.flow, second.flow);
+    assert_eq!(table.find(Ufid(1)), Some(second.flow));
+    assert!(matches!(look(&table, second.flow), Look::Nothing), "the old rule is still in the device");
+    let removal = change(&table, first.flow);
+    table.complete(&removal, Ok(Outcome::Removed { last: None }), NOW);
+    match look(&table, first.flow) {
+        Look::Retired { successor, .. } => assert_eq!(successor, Some(second.flow)),
+        other => panic!("expected the end of the first life, found {other:?}"),
+    }
+    install(&table, second, 2);
+    let ends = journal.0.lock().iter().filter(|event| event.starts_with("deleted")).count();
+    assert_eq!(ends, 1, "the end of a life is told");
+}
+
+#[test]
+fn limits_turn_new_work_away_but_never_a_deletion() {
+    let (table, _) = table(3, 2);
+    let first = table.add(flow(None, 1, 2), NOW, None).unwrap();
+    let second = table.add(flow(None, 2, 2), NOW, None).unwrap();
+    let TableError::Refused(busy) = table.add(flow(None, 3, 2), NOW, None).unwrap_err() else { panic!() };
+    assert_eq!(busy.label(), "busy");
+    install(&table, first, 1);
+    install(&table, second, 2);
+    let third = table.add(flow(None, 3, 2), NOW, None).unwrap();
+    install(&table, third, 3);
+    let TableError::Refused(full) = table.add(flow(None, 4, 2), NOW, None).unwrap_err() else { panic!() };
+    assert_eq!(full.label(), "limit");
+    for accepted in [first, second, third] {
+        table.delete(accepted.flow, EndReason::Deleted, None).unwrap();
+    }
+    assert_eq!(table.census().unsettled(), 3);
+    assert_eq!(table.census().live(), 3);
+}
+
+#[test]
+fn a_removal_that_fails_is_not_repeated_until_the_device_changes() {
+    let (table, _) = table(10, 10);
+    let accepted = table.add(flow(None, 1, 2), NOW, None).unwrap();
+    install(&table, accepted, 1);
+    let waiter = Arc::new(Outcomes::default());
+    table.delete(accepted.flow, EndReason::Deleted, Some(waiter.clone())).unwrap();
+    let removal = change(&table, accepted.flow);
+    table.complete(&removal, Err(no()), NOW);
+    assert!(matches!(look(&table, accepted.flow), Look::Nothing));
+    assert_eq!(table.view(accepted.flow).unwrap().state, FlowState::Deleting);
+    assert_eq!(*waiter.0.lock(), [Settlement::Refused(Arc::new(no()))]);
+    table.retry(|_| true, &mut |_| ());
+    let removal = change(&table, accepted.flow);
+    table.complete(&removal, Ok(Outcome::Removed { last: None }), NOW);
+    assert!(matches!(look(&table, accepted.flow), Look::Retired { .. }));
+}
+
+#[test]
+fn a_closed_gate_holds_a_change_back() {
+    let (table, _) = table(10, 10);
+    let accepted = table.add(flow(None, 1, 2), NOW, None).unwrap();
+    assert!(matches!(table.look(accepted.flow, |_, _| false), Look::Held));
+    assert!(table.mark_queued(accepted.flow).unwrap().enqueue);
+    assert!(matches!(look(&table, accepted.flow), Look::Change(_)));
+}
+
+#[test]
+fn a_rule_that_the_device_lost_is_put_in_again_and_its_count_goes_on() {
+    let (table, _) = table(10, 10);
+    let accepted = table.add(flow(None, 1, 2), NOW, None).unwrap();
+    install(&table, accepted, 1);
+    let reading = |installed_as, packets| Reading {
+        flow: accepted.flow,
+        installed_as: sluice_flow::Generation(installed_as),
+        counters: Counters { packets, ..Counters::default() },
+    };
+    table.apply(&reading(1, 4), NOW, NOW);
+    table.lost(accepted.flow).unwrap();
+    install(&table, accepted, 2);
+    assert_eq!(table.view(accepted.flow).unwrap().counters.packets, 4);
+}
+
+#[test]
+fn equal_masks_and_actions_are_kept_once_and_given_back() {
+    let (table, _) = table(2_000, 2_000);
+    let all: Vec<_> = (0..1_000).map(|port| table.add(flow(None, port, 2), NOW, None).unwrap()).collect();
+    assert_eq!(table.shared_parts(), (1, 1));
+    for accepted in all {
+        table.delete(accepted.flow, EndReason::Flushed, None).unwrap();
+        assert!(matches!(look(&table, accepted.flow), Look::Retired { .. }));
+    }
+    assert_eq!(table.shared_parts(), (0, 0));
+}
