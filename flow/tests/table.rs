@@ -87,7 +87,7 @@ fn a_flow_is_accepted_installed_counted_and_deleted() {
     table.apply(&reading, Timestamp(1_100), Timestamp(1_100));
     assert_eq!(table.view(accepted.flow).unwrap().counters.packets, 3);
 
-    table.delete(accepted.flow, EndReason::Deleted, Some(waiter.clone())).unwrap();
+    table.delete(accepted.flow, EndReason::Deleted, NOW, Some(waiter.clone())).unwrap();
     let removal = change(&table, accepted.flow);
     assert!(matches!(removal.operation, Operation::Remove(Handle(7))));
     let last = Some(Counters { packets: 5, bytes: 500, ..Counters::default() });
@@ -118,7 +118,7 @@ fn superseded_work_vanishes() {
     let waiter = Arc::new(Outcomes::default());
     let accepted = table.add(flow(None, 1, 2), NOW, Some(waiter.clone())).unwrap();
     for output in 3..6 {
-        let modified = table.modify(flow(None, 1, output), false, None).unwrap();
+        let modified = table.modify(accepted.flow, flow(None, 1, output), false, NOW, None).unwrap();
         assert!(!modified.enqueue, "it is in the queue already");
     }
     assert_eq!(*waiter.0.lock(), [Settlement::Superseded]);
@@ -131,7 +131,7 @@ fn a_late_answer_does_not_change_a_newer_state() {
     let (table, _) = table(10, 10);
     let accepted = table.add(flow(None, 1, 2), NOW, None).unwrap();
     let first = change(&table, accepted.flow);
-    table.modify(flow(None, 1, 3), false, None).unwrap();
+    table.modify(accepted.flow, flow(None, 1, 3), false, NOW, None).unwrap();
     assert!(matches!(look(&table, accepted.flow), Look::Nothing), "one change at a time");
     table.complete(&first, in_place(1), NOW);
     assert_eq!(table.view(accepted.flow).unwrap().state, FlowState::Pending);
@@ -147,7 +147,7 @@ fn a_refused_modification_takes_the_old_rule_away() {
     let accepted = table.add(flow(None, 1, 2), NOW, None).unwrap();
     install(&table, accepted, 1);
     let waiter = Arc::new(Outcomes::default());
-    table.modify(flow(None, 1, 3), false, Some(waiter.clone())).unwrap();
+    table.modify(accepted.flow, flow(None, 1, 3), false, NOW, Some(waiter.clone())).unwrap();
     let modification = change(&table, accepted.flow);
     table.complete(&modification, Err(no()), NOW);
     let removal = change(&table, accepted.flow);
@@ -164,7 +164,7 @@ fn a_refused_modification_keeps_the_old_rule_when_asked_to() {
     let accepted = table.add(flow(None, 1, 2), NOW, None).unwrap();
     install(&table, accepted, 1);
     let waiter = Arc::new(Outcomes::default());
-    table.modify(flow(None, 1, 3), true, Some(waiter.clone())).unwrap();
+    table.modify(accepted.flow, flow(None, 1, 3), true, NOW, Some(waiter.clone())).unwrap();
     let modification = change(&table, accepted.flow);
     table.complete(&modification, Err(no()), NOW);
     assert!(matches!(look(&table, accepted.flow), Look::Nothing));
@@ -183,9 +183,9 @@ fn a_refused_add_stays_listed_and_is_tried_again() {
     assert!(matches!(look(&table, accepted.flow), Look::Nothing));
     assert_eq!(table.census().in_state(FlowState::Refused), 1);
     let mut again = Vec::new();
-    table.retry(|refusal| refusal.label() == "port", &mut |accepted| again.push(accepted));
+    table.retry(|refusal| refusal.label() == "port", NOW, &mut |accepted| again.push(accepted));
     assert!(again.is_empty(), "only what the change of the device matters to");
-    table.retry(|_| true, &mut |accepted| again.push(accepted));
+    table.retry(|_| true, NOW, &mut |accepted| again.push(accepted));
     assert_eq!(again.len(), 1);
     assert!(matches!(change(&table, accepted.flow).operation, Operation::Install(_)));
 }
@@ -195,7 +195,7 @@ fn a_ufid_that_comes_again_is_a_new_life_that_waits_for_the_old_one() {
     let (table, journal) = table(10, 10);
     let first = table.add(flow(Some(1), 1, 2), NOW, None).unwrap();
     install(&table, first, 1);
-    table.delete(first.flow, EndReason::Deleted, None).unwrap();
+    table.delete(first.flow, EndReason::Deleted, NOW, None).unwrap();
     let second = table.add(flow(Some(1), 1, 3), NOW, None).unwrap();
     assert_ne!(first.flow, second.flow);
     assert_eq!(table.find(Ufid(1)), Some(second.flow));
@@ -225,7 +225,7 @@ fn limits_turn_new_work_away_but_never_a_deletion() {
     let TableError::Refused(full) = table.add(flow(None, 4, 2), NOW, None).unwrap_err() else { panic!() };
     assert_eq!(full.label(), "limit");
     for accepted in [first, second, third] {
-        table.delete(accepted.flow, EndReason::Deleted, None).unwrap();
+        table.delete(accepted.flow, EndReason::Deleted, NOW, None).unwrap();
     }
     assert_eq!(table.census().unsettled(), 3);
     assert_eq!(table.census().live(), 3);
@@ -237,13 +237,13 @@ fn a_removal_that_fails_is_not_repeated_until_the_device_changes() {
     let accepted = table.add(flow(None, 1, 2), NOW, None).unwrap();
     install(&table, accepted, 1);
     let waiter = Arc::new(Outcomes::default());
-    table.delete(accepted.flow, EndReason::Deleted, Some(waiter.clone())).unwrap();
+    table.delete(accepted.flow, EndReason::Deleted, NOW, Some(waiter.clone())).unwrap();
     let removal = change(&table, accepted.flow);
     table.complete(&removal, Err(no()), NOW);
     assert!(matches!(look(&table, accepted.flow), Look::Nothing));
     assert_eq!(table.view(accepted.flow).unwrap().state, FlowState::Deleting);
     assert_eq!(*waiter.0.lock(), [Settlement::Refused(Arc::new(no()))]);
-    table.retry(|_| true, &mut |_| ());
+    table.retry(|_| true, NOW, &mut |_| ());
     let removal = change(&table, accepted.flow);
     table.complete(&removal, Ok(Outcome::Removed { last: None }), NOW);
     assert!(matches!(look(&table, accepted.flow), Look::Retired { .. }));
@@ -269,7 +269,7 @@ fn a_rule_that_the_device_lost_is_put_in_again_and_its_count_goes_on() {
         counters: Counters { packets, ..Counters::default() },
     };
     table.apply(&reading(1, 4), NOW, NOW);
-    table.lost(accepted.flow).unwrap();
+    table.lost(accepted.flow, NOW).unwrap();
     install(&table, accepted, 2);
     assert_eq!(table.view(accepted.flow).unwrap().counters.packets, 4);
 }
@@ -280,7 +280,7 @@ fn equal_masks_and_actions_are_kept_once_and_given_back() {
     let all: Vec<_> = (0..1_000).map(|port| table.add(flow(None, port, 2), NOW, None).unwrap()).collect();
     assert_eq!(table.shared_parts(), (1, 1));
     for accepted in all {
-        table.delete(accepted.flow, EndReason::Flushed, None).unwrap();
+        table.delete(accepted.flow, EndReason::Flushed, NOW, None).unwrap();
         assert!(matches!(look(&table, accepted.flow), Look::Retired { .. }));
     }
     assert_eq!(table.shared_parts(), (0, 0));

@@ -1,1 +1,179 @@
-//! Polls counters and ages flows out.
+//! Polls counters, ages flows out, keeps to the flow limit.
+//!
+//! A [`Revalidator`] decides from counters and time, both handed in: it has no thread and no clock of its own. One
+//! [`round`](Revalidator::round) reads all counters in bulk into the table and then goes through the flows:
+//!
+//! - A flow is idle when readings have shown no growth for its idle timeout, up to the last reading taken back by the
+//!   backend's lag. So nothing is ever called idle that may have been hit within its timeout, and nothing on fewer than
+//!   two readings newer than its last change. A poll that fails ages nothing.
+//! - A flow that is not in the device has no counters and does not idle; it goes by its hard timeout or by deletion.
+//! - Above the flow limit the least used of the flows that may be evicted go, and only as many as are too many.
+//! - A poll that takes long lengthens the period. It never evicts.
+
+use std::time::Duration;
+
+use sluice_flow::backend::CounterReader;
+use sluice_flow::table::{AgeView, Applied};
+use sluice_flow::{Clock, EndReason, FlowId, FlowTable, Refusal, Timestamp};
+
+/// What is configured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The idle timeout of flows that have none of their own; `None` for never.
+    pub idle_timeout: Option<Duration>,
+    /// The hard timeout of flows that have none of their own; `None` for never.
+    pub hard_timeout: Option<Duration>,
+    /// How often counters are polled, if polling is fast enough.
+    pub poll_interval: Duration,
+    /// How old a reading may be, as the backend declares.
+    pub max_lag: Duration,
+}
+
+/// Polls and decides.
+pub struct Revalidator {
+    config: Config,
+    reader: Box<dyn CounterReader>,
+}
+
+/// What a round did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Round {
+    /// When it began.
+    pub began: Timestamp,
+    /// How long the poll took.
+    pub poll: Duration,
+    /// How long all of it took.
+    pub duration: Duration,
+    /// How long to wait, from the beginning of this round, before the next one.
+    pub period: Duration,
+    /// Flows that were looked at.
+    pub flows: usize,
+    /// The limit that was kept to.
+    pub flow_limit: usize,
+    /// Readings taken.
+    pub readings: usize,
+    /// Readings that showed growth.
+    pub grown: usize,
+    /// Readings that went backwards: the device lost count.
+    pub backwards: usize,
+    /// Flows sent away for their idle timeout.
+    pub idle: usize,
+    /// Flows sent away for their hard timeout.
+    pub hard: usize,
+    /// Flows sent away because there were too many.
+    pub evicted: usize,
+    /// Why the poll was not complete.
+    pub failure: Option<Refusal>,
+}
+
+impl Revalidator {
+    /// A revalidator that takes its counters from `reader`.
+    pub fn new(config: Config, reader: Box<dyn CounterReader>) -> Self {
+        Self { config, reader }
+    }
+
+    /// Changes the configuration from the next round on.
+    pub fn configure(&mut self, config: Config) {
+        self.config = config;
+    }
+
+    /// Polls, then hands every flow that has to go to `end`, which must not call back.
+    pub fn round(&mut self, table: &FlowTable, clock: &dyn Clock, end: &mut dyn FnMut(FlowId, EndReason)) -> Round {
+        let began = clock.now();
+        let mut round = Round { began, flow_limit: table.census().flow_limit(), ..Round::default() };
+        self.poll(table, clock, &mut round);
+        let mut candidates = self.age(table, clock.now(), &mut round, end);
+        evict(&mut candidates, &mut round, end);
+        round.duration = clock.now().since(began);
+        // Polling takes at most half of the time.
+        round.period = self.config.poll_interval.max(round.duration * 2);
+        round
+    }
+
+    fn poll(&mut self, table: &FlowTable, clock: &dyn Clock, round: &mut Round) {
+        let began = round.began;
+        let result = self.reader.read(&mut |readings| {
+            let now = clock.now();
+            round.readings += readings.len();
+            for reading in readings {
+                match table.apply(reading, began, now) {
+                    Applied::Grown => round.grown += 1,
+                    Applied::Backwards => round.backwards += 1,
+                    Applied::Still | Applied::Foreign => {}
+                }
+            }
+        });
+        round.failure = result.err();
+        round.poll = clock.now().since(began);
+    }
+
+    /// Sends away what its timeouts say. Gives what stays and may be evicted.
+    fn age(
+        &self,
+        table: &FlowTable,
+        now: Timestamp,
+        round: &mut Round,
+        end: &mut dyn FnMut(FlowId, EndReason),
+    ) -> Vec<Candidate> {
+        let mut candidates = Vec::new();
+        let mut over = Vec::new();
+        let may_evict = table.census().live() > round.flow_limit;
+        table.visit_ages(&mut |view| {
+            round.flows += 1;
+            if view.flow.expiry.permanent {
+                return;
+            }
+            match self.timeout(view, now) {
+                Some(reason) => over.push((view.id, reason)),
+                None if may_evict => candidates.push(Candidate::of(view)),
+                None => {}
+            }
+        });
+        for (id, reason) in over {
+            match reason {
+                EndReason::Hard => round.hard += 1,
+                _ => round.idle += 1,
+            }
+            end(id, reason);
+        }
+        candidates
+    }
+
+    fn timeout(&self, view: &AgeView<'_>, now: Timestamp) -> Option<EndReason> {
+        let hard = view.flow.expiry.hard.or(self.config.hard_timeout);
+        if hard.is_some_and(|hard| now.since(view.accepted) >= hard) {
+            return Some(EndReason::Hard);
+        }
+        let idle = view.flow.expiry.idle.or(self.config.idle_timeout)?;
+        let seen_idle = view.idle?.checked_sub(self.config.max_lag)?;
+        (seen_idle >= idle).then_some(EndReason::Idle)
+    }
+}
+
+/// A flow that may be evicted, and how little it is used: last growth first, then packets.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Candidate {
+    grown: Timestamp,
+    packets: u64,
+    id: FlowId,
+}
+
+impl Candidate {
+    fn of(view: &AgeView<'_>) -> Self {
+        Self { grown: view.grown, packets: view.packets, id: view.id }
+    }
+}
+
+/// Sends away as many of the least used as there are too many.
+fn evict(candidates: &mut Vec<Candidate>, round: &mut Round, end: &mut dyn FnMut(FlowId, EndReason)) {
+    let staying = round.flows - round.idle - round.hard;
+    let too_many = staying.saturating_sub(round.flow_limit).min(candidates.len());
+    if too_many == 0 {
+        return;
+    }
+    candidates.select_nth_unstable(too_many - 1);
+    for candidate in &candidates[..too_many] {
+        end(candidate.id, EndReason::Limit);
+    }
+    round.evicted = too_many;
+}

@@ -1,5 +1,7 @@
 //! The counter state of one flow, kept in arrays by slot, apart from the records, so that a poll walks little memory.
 
+use std::time::Duration;
+
 use crate::counters::{Counters, Reading};
 use crate::table::Generation;
 use crate::time::Timestamp;
@@ -21,6 +23,8 @@ pub(super) struct Cell {
     changed: Timestamp,
     /// When a reading last showed growth, or the rule was last changed.
     grown: Timestamp,
+    /// When the poll of the last reading began.
+    read: Timestamp,
 }
 
 /// What a reading did.
@@ -82,6 +86,7 @@ impl Cell {
             self.touch(now);
             return Applied::Backwards;
         }
+        self.read = self.read.max(began);
         if began >= self.changed {
             self.fresh = (self.fresh + 1).min(Self::ENOUGH);
         }
@@ -115,9 +120,10 @@ impl Cell {
         }
     }
 
-    /// Since when the flow may be idle: `None` before there are enough fresh readings.
-    pub(super) fn idle_since(&self) -> Option<Timestamp> {
-        (self.fresh >= Self::ENOUGH).then_some(self.grown)
+    /// For how long readings have shown no growth, up to the last one; `None` before there are enough fresh readings. A
+    /// poll that fails adds nothing to it.
+    pub(super) fn idle(&self) -> Option<Duration> {
+        (self.fresh >= Self::ENOUGH).then(|| self.read.since(self.grown))
     }
 
     /// Since when the least was seen of it, for choosing what to evict.
@@ -177,12 +183,12 @@ mod tests {
         let mut cell = Cell::new(4, Timestamp(0));
         cell.begin(Generation(1), Timestamp(100));
         cell.apply(&reading(1, 0), Timestamp(90), Timestamp(110));
-        assert_eq!(cell.idle_since(), None, "the poll began before the rule was there");
+        assert_eq!(cell.idle(), None, "the poll began before the rule was there");
         cell.apply(&reading(1, 0), Timestamp(200), Timestamp(200));
-        assert_eq!(cell.idle_since(), None);
+        assert_eq!(cell.idle(), None);
         cell.apply(&reading(1, 0), Timestamp(300), Timestamp(300));
-        assert_eq!(cell.idle_since(), Some(Timestamp(100)));
+        assert_eq!(cell.idle(), Some(Duration::from_nanos(200)), "as of the last reading");
         cell.touch(Timestamp(310));
-        assert_eq!(cell.idle_since(), None, "a change makes older readings stale");
+        assert_eq!(cell.idle(), None, "a change makes older readings stale");
     }
 }

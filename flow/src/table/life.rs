@@ -39,6 +39,8 @@ pub(super) struct Life {
     pub(super) successor: Option<FlowId>,
     /// When it was accepted.
     pub(super) accepted: Timestamp,
+    /// When what is wanted was last changed.
+    pub(super) asked: Timestamp,
     /// The state as the census counts it.
     pub(super) counted_as: FlowState,
 }

@@ -17,6 +17,7 @@ mod queries;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use parking_lot::{Mutex, MutexGuard};
@@ -201,6 +202,7 @@ impl FlowTable {
             predecessor: same,
             successor: None,
             accepted: now,
+            asked: now,
             counted_as: FlowState::Pending,
         }));
         drop(record);
@@ -218,13 +220,12 @@ impl FlowTable {
     /// Takes new actions and expiry for a flow on. With `keep_old_rule` the old rule stays if the device refuses the new.
     pub fn modify(
         &self,
+        id: FlowId,
         flow: Flow,
         keep_old_rule: bool,
+        now: Timestamp,
         waiter: Option<Arc<dyn Waiter>>,
     ) -> Result<Accepted, TableError> {
-        let was_named = flow.ufid != flow.identity.to_ufid();
-        let by_match = || self.find_identity(flow.identity).filter(|_| !was_named);
-        let id = self.find(flow.ufid).or_else(by_match).ok_or(TableError::NotFound)?;
         let mut flow = self.share_parts(flow);
         self.with_life(id, |life| {
             if life.end.is_some() {
@@ -242,7 +243,7 @@ impl FlowTable {
             self.events.event(&Event::Accepted(flow.clone()));
             life.flow = flow;
             life.keep_old_rule = keep_old_rule;
-            Ok(self.changed(id, life, waiter))
+            Ok(self.changed(id, life, now, waiter))
         })
         .unwrap_or(Err(TableError::NotFound))
     }
@@ -252,6 +253,7 @@ impl FlowTable {
         &self,
         id: FlowId,
         reason: EndReason,
+        now: Timestamp,
         waiter: Option<Arc<dyn Waiter>>,
     ) -> Result<Accepted, TableError> {
         self.with_life(id, |life| {
@@ -270,7 +272,7 @@ impl FlowTable {
                 EndReason::Limit => self.events.event(&Event::Evicted { flow: life.flow.clone(), reason }),
                 EndReason::Deleted | EndReason::Flushed => {}
             }
-            Ok(self.changed(id, life, waiter))
+            Ok(self.changed(id, life, now, waiter))
         })
         .unwrap_or(Err(TableError::NotFound))
     }
@@ -310,8 +312,8 @@ impl FlowTable {
     }
 
     /// Takes the outcome of a change. The id must be looked at again at once: what is wanted may have changed since, and
-    /// the end of a removal is the end of the life.
-    pub fn complete(&self, change: &Change, result: Result<Outcome, Refusal>, now: Timestamp) {
+    /// the end of a removal is the end of the life. Gives the time from the wish to its outcome.
+    pub fn complete(&self, change: &Change, result: Result<Outcome, Refusal>, now: Timestamp) -> Option<Duration> {
         self.with_life(change.flow, |life| {
             life.in_flight = false;
             match (&change.operation, result) {
@@ -355,11 +357,12 @@ impl FlowTable {
                 }
             }
             self.restate(life);
-        });
+            now.since(life.asked)
+        })
     }
 
     /// Takes a rule off the books that the device has lost by itself. If the flow is still wanted it must be looked at.
-    pub fn lost(&self, id: FlowId) -> Option<Accepted> {
+    pub fn lost(&self, id: FlowId, now: Timestamp) -> Option<Accepted> {
         self.with_life(id, |life| {
             life.installed.take()?;
             self.with_cell(id, |cell| cell.end(None));
@@ -369,14 +372,14 @@ impl FlowTable {
             }
             let waiter = life.waiter.take();
             // Counted as a change, so that late readings of the lost rule are told from those of the next.
-            Some(self.changed(id, life, waiter))
+            Some(self.changed(id, life, now, waiter))
         })
         .flatten()
     }
 
     /// Has every refused flow whose refusal `matters` tried again, and every removal that was refused; hands those to
     /// look at to `enqueue`.
-    pub fn retry(&self, matters: impl Fn(&Refusal) -> bool, enqueue: &mut dyn FnMut(Accepted)) {
+    pub fn retry(&self, matters: impl Fn(&Refusal) -> bool, now: Timestamp, enqueue: &mut dyn FnMut(Accepted)) {
         for slot in self.arena.slots() {
             let accepted = self.arena.record(slot).and_then(|mut record| {
                 let id = FlowId { slot, incarnation: record.incarnation };
@@ -390,7 +393,7 @@ impl FlowTable {
                     self.census.force_change();
                     life.unsettled = true;
                 }
-                Some(self.changed(id, life, None))
+                Some(self.changed(id, life, now, None))
             });
             if let Some(accepted) = accepted {
                 enqueue(accepted);
@@ -407,7 +410,8 @@ impl FlowTable {
     }
 
     /// After a change to what is wanted: counts it and has it looked at.
-    fn changed(&self, id: FlowId, life: &mut Life, waiter: Option<Arc<dyn Waiter>>) -> Accepted {
+    fn changed(&self, id: FlowId, life: &mut Life, now: Timestamp, waiter: Option<Arc<dyn Waiter>>) -> Accepted {
+        life.asked = now;
         life.generation = life.generation.next();
         if let Some(older) = std::mem::replace(&mut life.waiter, waiter) {
             older.settled(id, &Settlement::Superseded);

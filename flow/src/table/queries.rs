@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{FlowTable, cell::Applied};
 use crate::backend::Placement;
@@ -41,8 +42,9 @@ pub struct AgeView<'a> {
     pub state: FlowState,
     /// When it was accepted.
     pub accepted: Timestamp,
-    /// The time of its last known growth or change, if there are enough fresh readings to call it idle since.
-    pub idle_since: Option<Timestamp>,
+    /// For how long readings have shown no growth, up to the last reading; `None` without a rule, and on fewer than two
+    /// readings newer than its last change.
+    pub idle: Option<Duration>,
     /// The time of its last known growth or change.
     pub grown: Timestamp,
     /// Packets that it has counted.
@@ -105,7 +107,7 @@ impl FlowTable {
                 flow: &life.flow,
                 state: life.state(),
                 accepted: life.accepted,
-                idle_since: cell.idle_since().filter(|_| life.installed.is_some()),
+                idle: cell.idle().filter(|_| life.installed.is_some()),
                 grown: cell.grown(),
                 packets: cell.total().packets,
             });

@@ -1,0 +1,113 @@
+//! What a changed configuration changes, and what of it a running agent can take over.
+
+use std::fmt;
+
+use super::Config;
+
+/// The keys in which two configurations differ.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Difference {
+    /// Keys that a running agent can take over.
+    pub applicable: Vec<&'static str>,
+    /// Keys that take effect at the next start only.
+    pub needs_restart: Vec<&'static str>,
+}
+
+impl Difference {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.applicable.is_empty() && self.needs_restart.is_empty()
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        if !self.applicable.is_empty() {
+            parts.push(format!("changed: {}", self.applicable.join(", ")));
+        }
+        if !self.needs_restart.is_empty() {
+            parts.push(format!("needs a restart: {}", self.needs_restart.join(", ")));
+        }
+        out.write_str(if parts.is_empty() { "nothing changed".to_owned() } else { parts.join("; ") }.as_str())
+    }
+}
+
+impl Config {
+    /// Names the keys in which `new` differs from this one.
+    pub fn difference(&self, new: &Self) -> Difference {
+        self.take_over(new).1
+    }
+
+    /// The configuration that an agent which runs under this one has after a reload of `new`: what can change while it
+    /// runs is taken from `new`, the rest stays. The difference says which is which.
+    pub fn take_over(&self, new: &Self) -> (Self, Difference) {
+        // Every key is named, so that a new one does not compile before it is decided on.
+        let Self {
+            backend,
+            device,
+            run_dir,
+            state_dir,
+            lock_dir,
+            metrics,
+            workers,
+            dirty_limit,
+            flow_limit,
+            idle_timeout,
+            hard_timeout,
+            poll_interval,
+            retry_interval,
+            chain_depth,
+            on_exit,
+            control_mode,
+            control_group,
+            log_rate,
+            log,
+            ports,
+            meters,
+        } = new;
+        let applicable = [
+            ("dirty_limit", self.dirty_limit != *dirty_limit),
+            ("flow_limit", self.flow_limit != *flow_limit),
+            ("idle_timeout", self.idle_timeout != *idle_timeout),
+            ("hard_timeout", self.hard_timeout != *hard_timeout),
+            ("poll_interval", self.poll_interval != *poll_interval),
+            ("retry_interval", self.retry_interval != *retry_interval),
+            ("on_exit", self.on_exit != *on_exit),
+            ("log_rate", self.log_rate != *log_rate),
+            ("log.level", self.log.level != log.level),
+            ("port", self.ports != *ports),
+            ("meter", self.meters != *meters),
+        ];
+        let needs_restart = [
+            ("backend", self.backend != *backend),
+            ("device", self.device != *device),
+            ("run_dir", self.run_dir != *run_dir),
+            ("state_dir", self.state_dir() != new.state_dir() && self.state_dir != *state_dir),
+            ("lock_dir", self.lock_dir != *lock_dir),
+            ("metrics", self.metrics != *metrics),
+            ("workers", self.workers != *workers),
+            ("chain_depth", self.chain_depth != *chain_depth),
+            ("control_mode", self.control_mode != *control_mode),
+            ("control_group", self.control_group != *control_group),
+            ("log.format", self.log.format != log.format),
+        ];
+        let mut next = new.clone();
+        next.backend = self.backend;
+        next.device.clone_from(&self.device);
+        next.run_dir.clone_from(&self.run_dir);
+        next.state_dir.clone_from(&self.state_dir);
+        next.lock_dir.clone_from(&self.lock_dir);
+        next.metrics = self.metrics;
+        next.workers = self.workers;
+        next.chain_depth = self.chain_depth;
+        next.control_mode = self.control_mode;
+        next.control_group.clone_from(&self.control_group);
+        next.log.format = self.log.format;
+        (next, Difference { applicable: changed(&applicable), needs_restart: changed(&needs_restart) })
+    }
+}
+
+fn changed(keys: &[(&'static str, bool)]) -> Vec<&'static str> {
+    keys.iter().filter(|(_, differs)| *differs).map(|(key, _)| *key).collect()
+}

@@ -1,0 +1,74 @@
+//! What is wrong with a configuration, and where.
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::path::PathBuf;
+
+/// Why a configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read {}: {source}", file.display())]
+    Read {
+        /// Which file.
+        file: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Something in it is wrong.
+    #[error("{}:{}:{}: {_1}\n{_0}", .0.file, .0.line, .0.column)]
+    Wrong(Place, String),
+}
+
+/// A place in a configuration file. Prints as the line with a mark under what is meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The file.
+    pub file: String,
+    /// The line, from 1.
+    pub line: usize,
+    /// The character in the line, from 1.
+    pub column: usize,
+    /// The text of the line.
+    pub text: String,
+    /// How many characters are meant.
+    pub width: usize,
+}
+
+impl Place {
+    pub(super) fn new(text: &str, file: &str, span: Range<usize>) -> Self {
+        let start = text.floor_char_boundary(span.start);
+        let before = &text[..start];
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let line_text = text[line_start..].lines().next().unwrap_or_default();
+        let meant = &text[start..text.floor_char_boundary(span.end.max(start))];
+        Self {
+            file: file.to_owned(),
+            line: before.matches('\n').count() + 1,
+            column: text[line_start..start].chars().count() + 1,
+            text: line_text.to_owned(),
+            width: meant.lines().next().unwrap_or_default().chars().count().max(1),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number = self.line.to_string();
+        // A tab before the mark stands for as much as the tab above it.
+        let indent: String =
+            self.text.chars().take(self.column - 1).map(|char| if char == '\t' { '\t' } else { ' ' }).collect();
+        let (margin, mark) = (" ".repeat(number.len()), "^".repeat(self.width));
+        write!(out, "{margin} |\n{number} | {}\n{margin} | {indent}{mark}", self.text)
+    }
+}
+
+/// Serde's messages speak of fields and variants; who writes the file knows keys and values.
+pub(super) fn in_our_words(message: &str) -> String {
+    message
+        .replace("unknown field", "unknown key")
+        .replace("missing field", "missing key")
+        .replace("duplicate field", "duplicate key")
+        .replace("unknown variant", "unknown value")
+}

@@ -1,0 +1,161 @@
+//! How values are written in the file.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error};
+
+/// Reads a span of time: `"500ms"`, `"10s"`, `"5m"`, `"1h"`.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("expected a time such as \"500ms\", \"10s\" or \"5m\", not \"{text}\"");
+    let digits = text.find(|char: char| !char.is_ascii_digit() && char != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let number: f64 = number.parse().map_err(|_| wrong())?;
+    let seconds = match unit {
+        "ms" => number / 1000.0,
+        "s" => number,
+        "m" => number * 60.0,
+        "h" => number * 3600.0,
+        _ => return Err(wrong()),
+    };
+    in_range(seconds)
+}
+
+/// Writes a span of time as [`parse_duration`] reads it.
+pub fn format_duration(span: Duration) -> String {
+    match (span.as_secs(), span.subsec_nanos()) {
+        (seconds, 0) if seconds > 0 && seconds.is_multiple_of(3600) => format!("{}h", seconds / 3600),
+        (seconds, 0) if seconds > 0 && seconds.is_multiple_of(60) => format!("{}m", seconds / 60),
+        (seconds, 0) => format!("{seconds}s"),
+        (_, nanos) if nanos.is_multiple_of(1_000_000) => format!("{}ms", span.as_millis()),
+        _ => format!("{}s", span.as_secs_f64()),
+    }
+}
+
+/// Reads the address of the metrics, or `none`.
+pub fn parse_metrics(text: &str) -> Result<Option<SocketAddr>, String> {
+    if text == NONE {
+        return Ok(None);
+    }
+    let wrong = |_| format!("expected an address and port such as \"[::1]:9319\", or \"none\", not \"{text}\"");
+    text.parse().map(Some).map_err(wrong)
+}
+
+/// Writes the address of the metrics as [`parse_metrics`] reads it.
+pub fn format_metrics(address: Option<SocketAddr>) -> String {
+    address.map_or_else(|| NONE.to_owned(), |address| address.to_string())
+}
+
+/// Checks what is to be logged: levels, also by part of the program.
+///
+/// The filter library takes any word for the name of a part, so that a mistyped level would be no error there.
+pub fn parse_level(text: &str) -> Result<String, String> {
+    const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+    let is_level = |word: &str| LEVELS.iter().any(|level| word.eq_ignore_ascii_case(level));
+    for part in text.split(',') {
+        let level = part.rsplit_once('=').map_or(part, |(_, level)| level);
+        if !is_level(level.trim()) {
+            return Err(format!("unknown log level \"{level}\", expected one of {}", LEVELS.join(", ")));
+        }
+    }
+    text.parse::<tracing_subscriber::EnvFilter>().map_err(|error| error.to_string())?;
+    Ok(text.to_owned())
+}
+
+const NONE: &str = "none";
+
+/// The longest time that is taken: beyond it somebody counts in other units.
+const LONGEST: f64 = 366.0 * 86_400.0;
+
+fn in_range(seconds: f64) -> Result<Duration, String> {
+    if seconds > LONGEST {
+        return Err("a time is a year at most".to_owned());
+    }
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(span) if !span.is_zero() => Ok(span),
+        _ => Err("a time is more than zero".to_owned()),
+    }
+}
+
+/// Text or a number, which a time may be.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected a time such as \"500ms\", \"10s\" or \"5m\", or a number of seconds")]
+enum TextOrNumber {
+    Text(String),
+    Number(f64),
+}
+
+pub(super) fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    match TextOrNumber::deserialize(from)? {
+        TextOrNumber::Text(text) => parse_duration(&text),
+        TextOrNumber::Number(seconds) => in_range(seconds),
+    }
+    .map_err(Error::custom)
+}
+
+pub(super) fn optional_duration<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+    match TextOrNumber::deserialize(from)? {
+        TextOrNumber::Text(text) if text == NONE => return Ok(None),
+        TextOrNumber::Text(text) => parse_duration(&text),
+        TextOrNumber::Number(seconds) => in_range(seconds),
+    }
+    .map(Some)
+    .map_err(|message| Error::custom(format!("{message} (\"none\" means never)")))
+}
+
+pub(super) fn metrics<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
+    parse_metrics(&String::deserialize(from)?).map_err(Error::custom)
+}
+
+pub(super) fn level<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    parse_level(&String::deserialize(from)?).map_err(Error::custom)
+}
+
+pub(super) fn absolute_path<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
+    let text = String::deserialize(from)?;
+    // A daemon's working directory is nobody's guess.
+    if Path::new(&text).is_absolute() {
+        Ok(PathBuf::from(text))
+    } else {
+        Err(Error::custom(format!("expected a path that begins with \"/\", not \"{text}\"")))
+    }
+}
+
+pub(super) fn some_absolute_path<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PathBuf>, D::Error> {
+    absolute_path(from).map(Some)
+}
+
+pub(super) fn group<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    String::deserialize(from).map(Some)
+}
+
+pub(super) fn mode<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
+    let text = String::deserialize(from)?;
+    match u32::from_str_radix(&text, 8) {
+        Ok(mode) if mode <= 0o777 => Ok(mode),
+        _ => Err(Error::custom(format!("expected a file mode in octal such as \"0660\", not \"{text}\""))),
+    }
+}
+
+pub(super) fn workers<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
+    between(from, 1, 64)
+}
+
+pub(super) fn chain_depth<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
+    between(from, 1, 256)
+}
+
+pub(super) fn positive<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
+    // As many as a flow id can tell apart.
+    between(from, 1, 1 << 31)
+}
+
+fn between<'de, D: Deserializer<'de>>(from: D, least: usize, most: usize) -> Result<usize, D::Error> {
+    let number = i64::deserialize(from)?;
+    match usize::try_from(number) {
+        Ok(value) if (least..=most).contains(&value) => Ok(value),
+        _ => Err(Error::custom(format!("expected a number from {least} to {most}, not {number}"))),
+    }
+}

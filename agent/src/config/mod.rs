@@ -1,0 +1,238 @@
+//! The configuration file: TOML, one key a line, every key with a default. [`Config`] is its reference, and
+//! `deploy/sluiced.toml` says the same in a form to start from.
+
+mod difference;
+mod error;
+mod forms;
+mod tables;
+
+use std::fmt;
+use std::fs;
+use std::net::{Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny};
+use sluice_flow::meter::Meter;
+use sluice_flow::port::Port;
+
+pub use difference::Difference;
+pub use error::{ConfigError, Place};
+pub use forms::{format_duration, format_metrics, parse_duration, parse_level, parse_metrics};
+
+/// What the agent is told to do.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Which kind of device carries the flows: `"soft"`, the NIC in software (default); `"tc"`, through the kernel; `"dv"`,
+    /// past it through mlx5 steering.
+    pub backend: BackendKind,
+    /// The device, in the backend's own naming. Default `"soft0"`.
+    pub device: String,
+    /// Where the control socket `sluiced.ctl` and the pidfile `sluiced.pid` are. Default `"/run/sluice"`.
+    #[serde(deserialize_with = "forms::absolute_path")]
+    pub run_dir: PathBuf,
+    /// Where what outlives the agent is kept. Default `state` under `run_dir`; see [`Config::state_dir`].
+    #[serde(deserialize_with = "forms::some_absolute_path")]
+    pub state_dir: Option<PathBuf>,
+    /// Where the lock of a device is. All agents of a machine must agree on it. Default `"/run/lock"`.
+    #[serde(deserialize_with = "forms::absolute_path")]
+    pub lock_dir: PathBuf,
+    /// Address and port of the metrics, or `"none"`. Default `"[::1]:9319"`.
+    #[serde(deserialize_with = "forms::metrics")]
+    pub metrics: Option<SocketAddr>,
+    /// How many threads install flows, from 1 to 64. Default 2.
+    #[serde(deserialize_with = "forms::workers")]
+    pub workers: usize,
+    /// How many flows may wait for the device before new ones are refused as busy. Default 65536.
+    #[serde(deserialize_with = "forms::positive")]
+    pub dirty_limit: usize,
+    /// How many flows there may be. Above it the least used go, permanent ones aside. Default 200000.
+    #[serde(deserialize_with = "forms::positive")]
+    pub flow_limit: usize,
+    /// After how long without a packet a flow is removed, or `"none"` for never. Default `"10s"`.
+    #[serde(deserialize_with = "forms::optional_duration")]
+    pub idle_timeout: Option<Duration>,
+    /// After how long a flow is removed whether used or not, or `"none"` for never. Default `"none"`.
+    #[serde(deserialize_with = "forms::optional_duration")]
+    pub hard_timeout: Option<Duration>,
+    /// How often counters are read. Default `"500ms"`.
+    #[serde(deserialize_with = "forms::duration")]
+    pub poll_interval: Duration,
+    /// How long after a flow was refused it is tried again, even if the device has not changed; `"none"` for never.
+    /// Default `"30s"`.
+    #[serde(deserialize_with = "forms::optional_duration")]
+    pub retry_interval: Option<Duration>,
+    /// How many chains a packet may pass one after the other, from 1 to 256, as far as the device can. Default 16.
+    #[serde(deserialize_with = "forms::chain_depth")]
+    pub chain_depth: usize,
+    /// What becomes of the flows in the device when the agent exits: `"leave"` (default) or `"flush"`.
+    pub on_exit: OnExit,
+    /// The mode of the control socket, in octal. Whatever it is, others than root, the agent's own user and members of
+    /// the group are refused. Default `"0660"`.
+    #[serde(deserialize_with = "forms::mode")]
+    pub control_mode: u32,
+    /// The group that may use the control socket, by name or number. Default: the agent's own.
+    #[serde(deserialize_with = "forms::group")]
+    pub control_group: Option<String>,
+    /// How many messages a minute one place in the code may log; the rest is counted. 0 for no limit. Default 60.
+    pub log_rate: u32,
+    /// `[log]`: the log.
+    pub log: LogConfig,
+    /// `[[port]]`: the ports. Each has `number`, `name`, and optionally `kind`: `"physical"` (default),
+    /// `"representor"`, `"internal"`, `"vxlan"`, `"geneve"` or `"mirror"`. Tunnels have an `underlay`, the number or name of the port
+    /// that their packets take, and may have a `udp_port`.
+    #[serde(rename = "port", deserialize_with = "read_later")]
+    pub ports: Vec<Port>,
+    /// `[[meter]]`: the meters. Each has `id`, either `kbps` or `pps`, and optionally `burst` in the same unit (kilobits or packets).
+    #[serde(rename = "meter", deserialize_with = "read_later")]
+    pub meters: Vec<Meter>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            backend: BackendKind::Soft,
+            device: "soft0".to_owned(),
+            run_dir: PathBuf::from("/run/sluice"),
+            state_dir: None,
+            lock_dir: PathBuf::from("/run/lock"),
+            metrics: Some(SocketAddr::from((Ipv6Addr::LOCALHOST, 9319))),
+            workers: 2,
+            dirty_limit: 65_536,
+            flow_limit: 200_000,
+            idle_timeout: Some(Duration::from_secs(10)),
+            hard_timeout: None,
+            poll_interval: Duration::from_millis(500),
+            retry_interval: Some(Duration::from_secs(30)),
+            chain_depth: 16,
+            on_exit: OnExit::Leave,
+            control_mode: 0o660,
+            control_group: None,
+            log_rate: 60,
+            log: LogConfig::default(),
+            ports: Vec::new(),
+            meters: Vec::new(),
+        }
+    }
+}
+
+/// The log, on standard error.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LogConfig {
+    /// What is logged: `"error"`, `"warn"`, `"info"` (default), `"debug"`, `"trace"` or `"off"`, also by part of the program, as
+    /// in `"info,sluice_agent::unixctl=debug"`. The environment variable `RUST_LOG` wins over it.
+    #[serde(deserialize_with = "forms::level")]
+    pub level: String,
+    /// `"text"` (default) or `"json"`.
+    pub format: LogFormat,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self { level: "info".to_owned(), format: LogFormat::Text }
+    }
+}
+
+/// How a log line looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Which kind of device carries the flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BackendKind {
+    /// The NIC in software.
+    Soft,
+    /// A NIC through the kernel's tc-flower.
+    Tc,
+    /// A ConnectX or BlueField through mlx5 steering.
+    Dv,
+}
+
+impl BackendKind {
+    /// The word for it in the file and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Soft => "soft",
+            Self::Tc => "tc",
+            Self::Dv => "dv",
+        }
+    }
+}
+
+impl fmt::Display for BackendKind {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.name())
+    }
+}
+
+impl FromStr for BackendKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        [Self::Soft, Self::Tc, Self::Dv]
+            .into_iter()
+            .find(|kind| kind.name() == text)
+            .ok_or_else(|| format!("unknown backend \"{text}\", expected one of soft, tc, dv"))
+    }
+}
+
+/// What becomes of the flows in the device when the agent exits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnExit {
+    /// They stay, and the next agent adopts them.
+    Leave,
+    /// They are removed.
+    Flush,
+}
+
+impl Config {
+    /// Reads a file.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let read = |source| ConfigError::Read { file: path.to_owned(), source };
+        let text = fs::read_to_string(path).map_err(read)?;
+        Self::parse(&text, &path.display().to_string())
+    }
+
+    /// Reads the text of a file; errors speak of `file_name`.
+    pub fn parse(text: &str, file_name: &str) -> Result<Self, ConfigError> {
+        let wrong = |error: toml::de::Error| {
+            let message = error::in_our_words(error.message());
+            ConfigError::Wrong(Place::new(text, file_name, error.span().unwrap_or_default()), message)
+        };
+        let mut config: Self = toml::from_str(text).map_err(wrong)?;
+        // Ports and meters refer to each other, so that they are checked apart, with their places in the text at hand.
+        let tables: tables::Tables = toml::from_str(text).map_err(wrong)?;
+        let (ports, meters) = tables
+            .check()
+            .map_err(|fault| ConfigError::Wrong(Place::new(text, file_name, fault.span), fault.message))?;
+        config.ports = ports;
+        config.meters = meters;
+        Ok(config)
+    }
+
+    /// Where what outlives the agent is kept.
+    pub fn state_dir(&self) -> PathBuf {
+        self.state_dir.clone().unwrap_or_else(|| self.run_dir.join("state"))
+    }
+}
+
+fn read_later<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<Vec<T>, D::Error> {
+    IgnoredAny::deserialize(deserializer)?;
+    Ok(Vec::new())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,184 @@
+//! The offload queue: wishes in, rules in the device, without anybody waiting for the device.
+//!
+//! The queue says "look", not "do". A change to what is wanted of a flow is a change to its record in the table; the
+//! flow's id goes into the channel of the worker that its identity picks, unless it is there already. The worker reads
+//! the record when it gets there. So superseded work vanishes, changes to one identity keep their order, and the
+//! channels hold each flow once at most: they can never outgrow the table, which is why they may be unbounded.
+//!
+//! `crossbeam-channel` is used for its wake-up of a sleeping worker and for `select!` over several sources; what must
+//! be bounded is bounded by the table's limit on unsettled flows.
+
+mod batch;
+mod chains;
+mod worker;
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use sluice_flow::table::{Accepted, TableError, Waiter};
+use sluice_flow::{Backend, Clock, EndReason, Flow, FlowId, FlowTable, Refusal};
+
+pub use self::batch::{Batch, Tally};
+pub use self::worker::{LATENCY_BUCKETS, WorkerReport, WorkerStatistics};
+
+use self::chains::Chains;
+use self::worker::Worker;
+
+/// The queue between the table and a backend. Dropping it stops the workers once they are done with what they hold.
+pub struct OffloadQueue {
+    table: Arc<FlowTable>,
+    clock: Arc<dyn Clock>,
+    chains: Arc<Chains>,
+    senders: Arc<[Sender<FlowId>]>,
+    statistics: Vec<Arc<WorkerStatistics>>,
+    /// Dropped to stop the workers.
+    stop: Option<Sender<()>>,
+}
+
+/// A worker thread, named, to be joined.
+pub struct WorkerThread {
+    /// The thread's name.
+    pub name: String,
+    /// The thread.
+    pub handle: JoinHandle<()>,
+}
+
+impl OffloadQueue {
+    /// Starts `workers` threads, each with an install queue of its own.
+    pub fn start(
+        table: Arc<FlowTable>,
+        backend: &Arc<dyn Backend>,
+        clock: Arc<dyn Clock>,
+        workers: usize,
+    ) -> Result<(Self, Vec<WorkerThread>), Refusal> {
+        let chains = Arc::new(Chains::new(backend.clone()));
+        let (stop, stopped) = unbounded();
+        let (senders, receivers): (Vec<_>, Vec<Receiver<FlowId>>) = (0..workers.max(1)).map(|_| unbounded()).unzip();
+        let senders: Arc<[_]> = senders.into();
+        let mut statistics = Vec::new();
+        let mut threads = Vec::new();
+        for (index, ids) in receivers.into_iter().enumerate() {
+            let shared = Arc::new(WorkerStatistics::default());
+            let worker = Worker {
+                table: table.clone(),
+                clock: clock.clone(),
+                chains: chains.clone(),
+                senders: senders.clone(),
+                ids,
+                stop: stopped.clone(),
+                install: backend.install_queue()?,
+                batch: backend.capabilities().batch.max(1),
+                statistics: shared.clone(),
+            };
+            let name = format!("offload-{index}");
+            let handle = std::thread::Builder::new().name(name.clone()).spawn(move || worker.run());
+            let handle = handle.map_err(|error| Refusal::Device { reason: format!("no thread: {error}").into() })?;
+            threads.push(WorkerThread { name, handle });
+            statistics.push(shared);
+        }
+        Ok((Self { table, clock, chains, senders, statistics, stop: Some(stop) }, threads))
+    }
+
+    /// Takes a new flow on.
+    pub fn add(&self, flow: Flow, waiter: Option<Arc<dyn Waiter>>) -> Result<FlowId, TableError> {
+        let announced = self.chains.announce(&flow)?;
+        match self.table.add(flow, self.clock.now(), waiter) {
+            Ok(accepted) => {
+                self.chains.arrive(announced, accepted.flow);
+                Ok(self.enqueue(accepted))
+            }
+            Err(error) => {
+                self.chains.withdraw(announced);
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes new actions of a flow on; see [`FlowTable::modify`].
+    pub fn modify(
+        &self,
+        flow: Flow,
+        keep_old_rule: bool,
+        waiter: Option<Arc<dyn Waiter>>,
+    ) -> Result<FlowId, TableError> {
+        let announced = self.chains.announce(&flow)?;
+        let Some(id) = self.table.find(flow.ufid) else {
+            self.chains.withdraw(announced);
+            return Err(TableError::NotFound);
+        };
+        self.chains.adjust(announced, id);
+        let result = self.table.modify(id, flow, keep_old_rule, self.clock.now(), waiter);
+        if result.is_err() && self.table.view(id).is_none() {
+            for accepted in self.chains.gone(id).into_iter().filter_map(|id| self.table.mark_queued(id)) {
+                self.enqueue(accepted);
+            }
+        }
+        result.map(|accepted| self.enqueue(accepted))
+    }
+
+    /// Takes the end of a flow on.
+    pub fn delete(&self, id: FlowId, reason: EndReason, waiter: Option<Arc<dyn Waiter>>) -> Result<FlowId, TableError> {
+        self.chains.depart(id);
+        self.table.delete(id, reason, self.clock.now(), waiter).map(|accepted| self.enqueue(accepted))
+    }
+
+    /// Takes the end of all flows on; those that jump to other chains before those in them.
+    pub fn delete_all(&self, reason: EndReason, batch: &Arc<Batch>) {
+        let mut later = Vec::new();
+        let mut delete = |id| {
+            batch.expect_one();
+            if self.delete(id, reason, Some(batch.clone())).is_err() {
+                batch.expect_one_less();
+            }
+        };
+        self.table.visit(&mut |view| {
+            if view.flow.chain() == sluice_flow::ChainId::ROOT {
+                delete(view.id)
+            } else {
+                later.push(view.id)
+            }
+            std::ops::ControlFlow::Continue(())
+        });
+        later.into_iter().for_each(delete);
+    }
+
+    /// Has refused flows tried again whose refusal the change of the device matters to.
+    pub fn retry(&self, matters: impl Fn(&Refusal) -> bool) {
+        self.table.retry(matters, self.clock.now(), &mut |accepted| {
+            self.enqueue(accepted);
+        });
+    }
+
+    /// Has a rule put in again that the device lost.
+    pub fn lost(&self, id: FlowId) {
+        if let Some(accepted) = self.table.lost(id, self.clock.now()) {
+            self.enqueue(accepted);
+        }
+    }
+
+    /// What each worker has done and has before it.
+    pub fn reports(&self) -> Vec<WorkerReport> {
+        self.statistics.iter().zip(&*self.senders).map(|(worker, queue)| worker.report(queue.len())).collect()
+    }
+
+    /// Has the workers end when they have nothing in flight.
+    pub fn stop(&mut self) {
+        self.stop = None;
+    }
+
+    fn enqueue(&self, accepted: Accepted) -> FlowId {
+        enqueue(&self.senders, accepted);
+        accepted.flow
+    }
+}
+
+/// Puts an id into the channel of the worker that its identity picks.
+fn enqueue(senders: &[Sender<FlowId>], accepted: Accepted) {
+    if accepted.enqueue {
+        #[expect(clippy::cast_possible_truncation, reason = "any bits will do to pick a worker")]
+        let worker = accepted.identity.0 as usize % senders.len();
+        // A worker that is gone has taken the agent down with it; nobody is left to be told.
+        let _ = senders[worker].send(accepted.flow);
+    }
+}

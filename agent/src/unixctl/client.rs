@@ -1,0 +1,280 @@
+//! The asking end of the control socket, for the command line.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Serialize;
+
+/// A connection to the control socket of an agent, or of any Open vSwitch daemon. Calls block.
+#[derive(Debug)]
+pub struct Client {
+    replies: BufReader<UnixStream>,
+    next_id: u64,
+}
+
+/// Why a call did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The agent said no, in these words.
+    #[error("{}", .0.trim_end())]
+    Refused(String),
+    /// The agent cannot be talked to.
+    #[error(transparent)]
+    Transport(#[from] io::Error),
+}
+
+#[derive(Serialize)]
+struct Request<'a> {
+    id: u64,
+    method: &'a str,
+    params: &'a [&'a str],
+}
+
+impl Client {
+    /// Connects to the socket at `path`.
+    pub fn connect(path: &Path) -> io::Result<Self> {
+        Ok(Self::over(UnixStream::connect(path)?))
+    }
+
+    /// A client over a socket that is connected.
+    pub fn over(stream: UnixStream) -> Self {
+        Self { replies: BufReader::with_capacity(BUFFER, stream), next_id: 0 }
+    }
+
+    /// How long to wait for each piece of a reply; forever if not set.
+    pub fn set_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+        self.replies.get_ref().set_read_timeout(limit)
+    }
+
+    /// Runs a command, and hands its answer on piece by piece as it arrives.
+    ///
+    /// An error may come after pieces were handed on: the answer then is not complete.
+    pub fn call(&mut self, method: &str, params: &[&str], on_text: &mut dyn FnMut(&str)) -> Result<(), ClientError> {
+        let id = self.next_id;
+        self.next_id += 1;
+        let request = serde_json::to_vec(&Request { id, method, params }).map_err(io::Error::from)?;
+        let sent = self.replies.get_mut().write_all(&request);
+        // Who refuses a request may do so in the middle of it: the reason is worth more than a broken pipe.
+        match (self.read_reply(id, on_text), sent) {
+            (Err(ClientError::Transport(_)), Err(error)) => Err(error.into()),
+            (result, _) => result,
+        }
+    }
+
+    /// Runs a command with a short answer.
+    pub fn call_text(&mut self, method: &str, params: &[&str]) -> Result<String, ClientError> {
+        let mut answer = String::new();
+        self.call(method, params, &mut |text| answer.push_str(text))?;
+        Ok(answer)
+    }
+
+    fn read_reply(&mut self, id: u64, on_text: &mut dyn FnMut(&str)) -> Result<(), ClientError> {
+        let mut error = None;
+        let mut has_result = false;
+        let mut for_id = None;
+        if self.symbol()? != b'{' {
+            return Err(broken("not an object").into());
+        }
+        loop {
+            let mut name = String::new();
+            self.string(&mut limited(&mut name))?;
+            if self.symbol()? != b':' {
+                return Err(broken("no value for a name").into());
+            }
+            match (name.as_str(), self.peek()?) {
+                ("result", b'"') => {
+                    if for_id.as_ref().is_some_and(|for_id| *for_id != id.to_string()) {
+                        return Err(broken("an answer to another request").into());
+                    }
+                    self.string(on_text)?;
+                    has_result = true;
+                }
+                ("error", b'"') => {
+                    let mut text = String::new();
+                    self.string(&mut limited(&mut text))?;
+                    error = Some(text);
+                }
+                ("result" | "error", b'n') => {
+                    self.scalar()?;
+                }
+                ("id", _) => for_id = Some(self.scalar()?),
+                _ => return Err(broken(&format!("an unexpected member \"{name}\"")).into()),
+            }
+            match self.symbol()? {
+                b',' => {}
+                b'}' => break,
+                _ => return Err(broken("neither a comma nor an end after a value").into()),
+            }
+        }
+        // A request that could not be read is refused without its id.
+        match (error, for_id.as_deref()) {
+            (Some(text), Some("null")) => Err(ClientError::Refused(text)),
+            (_, for_id) if for_id != Some(&id.to_string()) => Err(broken("an answer to another request").into()),
+            (Some(text), _) => Err(ClientError::Refused(text)),
+            (None, _) if has_result => Ok(()),
+            (None, _) => Err(broken("neither result nor error").into()),
+        }
+    }
+
+    /// Reads a string, handing on what is there whenever the socket has no more.
+    fn string(&mut self, on_text: &mut dyn FnMut(&str)) -> io::Result<()> {
+        if self.symbol()? != b'"' {
+            return Err(broken("not a string"));
+        }
+        let mut pending = Vec::new();
+        loop {
+            if self.replies.buffer().is_empty() || pending.len() >= BUFFER {
+                hand_on(&mut pending, on_text)?;
+            }
+            let available = self.fill()?;
+            let plain = available.iter().take_while(|&&byte| !matches!(byte, b'"' | b'\\' | 0..0x20)).count();
+            pending.extend_from_slice(&available[..plain]);
+            let stopped_by = available.get(plain).copied();
+            self.replies.consume(plain);
+            match stopped_by {
+                None => {}
+                Some(b'"') => {
+                    self.replies.consume(1);
+                    hand_on(&mut pending, on_text)?;
+                    return if pending.is_empty() { Ok(()) } else { Err(broken("text that is not UTF-8")) };
+                }
+                Some(b'\\') => {
+                    self.replies.consume(1);
+                    let unescaped = self.escape()?;
+                    pending.extend_from_slice(unescaped.encode_utf8(&mut [0; 4]).as_bytes());
+                }
+                Some(_) => return Err(broken("a control character within a string")),
+            }
+        }
+    }
+
+    /// Reads what follows a backslash.
+    fn escape(&mut self) -> io::Result<char> {
+        Ok(match self.byte()? {
+            byte @ (b'"' | b'\\' | b'/') => char::from(byte),
+            b'b' => '\u{8}',
+            b'f' => '\u{c}',
+            b'n' => '\n',
+            b'r' => '\r',
+            b't' => '\t',
+            b'u' => {
+                let first = self.hexadecimal()?;
+                let mut units = vec![first];
+                if (0xd800..0xdc00).contains(&first) && self.peek_raw()? == b'\\' {
+                    self.byte()?;
+                    if self.byte()? != b'u' {
+                        return Err(broken("half a surrogate pair"));
+                    }
+                    units.push(self.hexadecimal()?);
+                }
+                let mut characters = char::decode_utf16(units);
+                match (characters.next(), characters.next()) {
+                    (Some(Ok(character)), None) => character,
+                    _ => return Err(broken("half a surrogate pair")),
+                }
+            }
+            _ => return Err(broken("an unknown escape")),
+        })
+    }
+
+    fn hexadecimal(&mut self) -> io::Result<u16> {
+        let mut value = 0;
+        for _ in 0..4 {
+            let digit = char::from(self.byte()?).to_digit(16).and_then(|digit| u16::try_from(digit).ok());
+            value = value << 4 | digit.ok_or_else(|| broken("an escape that is not hexadecimal"))?;
+        }
+        Ok(value)
+    }
+
+    /// Reads a number or a word.
+    fn scalar(&mut self) -> io::Result<String> {
+        let mut text = String::new();
+        while matches!(self.peek()?, b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'-' | b'+' | b'.') && text.len() < 64 {
+            text.push(char::from(self.byte()?));
+        }
+        if text.is_empty() { Err(broken("an unexpected value")) } else { Ok(text) }
+    }
+
+    /// Reads the next byte that is not white space.
+    fn symbol(&mut self) -> io::Result<u8> {
+        self.peek()?;
+        self.byte()
+    }
+
+    /// The next byte that is not white space, which stays.
+    fn peek(&mut self) -> io::Result<u8> {
+        while matches!(self.peek_raw()?, b' ' | b'\t' | b'\n' | b'\r') {
+            self.replies.consume(1);
+        }
+        self.peek_raw()
+    }
+
+    fn peek_raw(&mut self) -> io::Result<u8> {
+        self.fill().map(|available| available[0])
+    }
+
+    fn byte(&mut self) -> io::Result<u8> {
+        let byte = self.peek_raw()?;
+        self.replies.consume(1);
+        Ok(byte)
+    }
+
+    /// What has arrived, at least a byte.
+    fn fill(&mut self) -> io::Result<&[u8]> {
+        loop {
+            match self.replies.fill_buf() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, "the agent does not answer"));
+                }
+                Err(error) => return Err(error),
+                Ok([]) => {
+                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the agent closed the connection in the middle"));
+                }
+                Ok(_) => break,
+            }
+        }
+        Ok(self.replies.buffer())
+    }
+}
+
+const BUFFER: usize = 64 << 10;
+
+/// The longest text that is kept in one piece: names and errors.
+const TEXT_LIMIT: usize = 1 << 20;
+
+/// Collects text up to a limit; what is beyond it is cut off.
+fn limited(text: &mut String) -> impl FnMut(&str) {
+    |piece| {
+        let room = TEXT_LIMIT.saturating_sub(text.len());
+        text.push_str(&piece[..piece.floor_char_boundary(room)]);
+    }
+}
+
+/// Hands the whole characters of `pending` on, and keeps the beginning of one that has not arrived in full.
+fn hand_on(pending: &mut Vec<u8>, on_text: &mut dyn FnMut(&str)) -> io::Result<()> {
+    match std::str::from_utf8(pending) {
+        Ok("") => {}
+        Ok(text) => {
+            on_text(text);
+            pending.clear();
+        }
+        Err(error) if error.error_len().is_some() => return Err(broken("text that is not UTF-8")),
+        Err(error) => {
+            let whole = error.valid_up_to();
+            if let Ok(text) = std::str::from_utf8(&pending[..whole])
+                && !text.is_empty()
+            {
+                on_text(text);
+            }
+            pending.drain(..whole);
+        }
+    }
+    Ok(())
+}
+
+fn broken(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("the reply of the agent is no JSON-RPC: {what}"))
+}

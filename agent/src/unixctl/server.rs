@@ -1,0 +1,301 @@
+//! The listening end of the control socket.
+
+use std::future::Future;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinSet, spawn_blocking};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tracing::{debug, info, warn};
+
+use super::command::{Registry, Request};
+use super::framing::{Splitter, Value};
+use super::peer::{Admission, Peer};
+use super::reply::{After, Reply, failure};
+use super::request::Call;
+
+/// How much a server takes on.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// How many bytes a request may have.
+    pub request_limit: usize,
+    /// How deep brackets may be nested in a request.
+    pub nesting_limit: usize,
+    /// How long a client may pause in the middle of a request.
+    pub silence_limit: Duration,
+    /// How many clients may be connected.
+    pub connection_limit: usize,
+    /// How many bytes of a reply are sent at once. Five times as much is held for each connection.
+    pub piece_size: usize,
+    /// How long running commands may take to end once the server is told to stop.
+    pub stop_deadline: Duration,
+    /// Who may ask.
+    pub admission: Admission,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            request_limit: 64 << 20,
+            nesting_limit: 1000,
+            silence_limit: Duration::from_secs(10),
+            connection_limit: 64,
+            piece_size: 64 << 10,
+            stop_deadline: Duration::from_secs(5),
+            admission: Admission::new(None),
+        }
+    }
+}
+
+/// The server of the control socket.
+pub struct Server {
+    listener: UnixListener,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    registry: Arc<Registry>,
+    options: ServerOptions,
+    stopping: Arc<AtomicBool>,
+}
+
+/// How far the end has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    Serving,
+    /// Running commands end, no new one begins.
+    Draining,
+    /// Time is up.
+    Cut,
+}
+
+impl Server {
+    /// A server on a bound socket. To be called within a tokio runtime.
+    pub fn new(
+        listener: std::os::unix::net::UnixListener,
+        registry: Arc<Registry>,
+        options: ServerOptions,
+    ) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let listener = UnixListener::from_std(listener)?;
+        Ok(Self { listener, shared: Arc::new(Shared { registry, options, stopping: Arc::default() }) })
+    }
+
+    /// Serves until `stop` comes, then lets running commands end, up to the deadline.
+    pub async fn run(self, stop: impl Future<Output = ()>) {
+        let Self { listener, shared } = self;
+        let (phase, watched_phase) = watch::channel(Phase::Serving);
+        let mut connections = JoinSet::new();
+        tokio::pin!(stop);
+        loop {
+            tokio::select! {
+                () = &mut stop => break,
+                Some(_) = connections.join_next(), if !connections.is_empty() => {}
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, _)) if connections.len() >= shared.options.connection_limit => turn_away(&stream, &shared),
+                    Ok((stream, _)) => {
+                        connections.spawn(Connection::serve(stream, Arc::clone(&shared), watched_phase.clone()));
+                    }
+                    Err(error) => {
+                        // Out of file descriptors, most likely: the client waits in the queue of the socket meanwhile.
+                        warn!(%error, "cannot accept a control connection");
+                        sleep(Duration::from_millis(100)).await;
+                    }
+                },
+            }
+        }
+        drop(listener);
+        shared.stopping.store(true, Ordering::Relaxed);
+        phase.send_replace(Phase::Draining);
+        let drained = timeout(shared.options.stop_deadline, async { while connections.join_next().await.is_some() {} }).await;
+        if drained.is_err() {
+            info!(connections = connections.len(), "cutting control connections off that did not end in time");
+            phase.send_replace(Phase::Cut);
+            connections.shutdown().await;
+        }
+    }
+}
+
+/// Closes a connection that is one too many, with the reason if the socket takes it at once.
+fn turn_away(stream: &UnixStream, shared: &Shared) {
+    let limit = shared.options.connection_limit;
+    warn!(limit, "too many control connections, closing the newest");
+    if let Err(error) = stream.try_write(&failure("null", &format!("busy: {limit} control connections are open"))) {
+        debug!(%error, "cannot tell the client that there are too many");
+    }
+}
+
+struct Connection {
+    stream: UnixStream,
+    shared: Arc<Shared>,
+    phase: watch::Receiver<Phase>,
+    splitter: Splitter,
+    peer: Peer,
+    /// Why the peer may ask nothing.
+    barred: Option<String>,
+}
+
+/// What comes from a client.
+enum Incoming {
+    Request(Value),
+    /// It is not going to send any more, or the server stops.
+    End,
+    /// What it sent cannot be a request.
+    Bad(String),
+}
+
+/// A client that may ask nothing gets to send this much, so that it can be told so in a reply to its request.
+const BARRED_REQUEST_LIMIT: usize = 64 << 10;
+
+/// How often it is looked whether a client that waits for a command is still there.
+const PRESENCE_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Pieces of a reply that may wait for a slow client.
+const PIECES_WAITING: usize = 2;
+
+impl Connection {
+    async fn serve(stream: UnixStream, shared: Arc<Shared>, phase: watch::Receiver<Phase>) {
+        let peer = match Peer::of(&stream) {
+            Ok(peer) => peer,
+            Err(error) => {
+                warn!(%error, "cannot tell who connected to the control socket");
+                return;
+            }
+        };
+        let barred = shared.options.admission.check(peer).err();
+        if let Some(reason) = &barred {
+            warn!(uid = peer.uid, gid = peer.gid, pid = peer.pid, "control connection refused: {reason}");
+        }
+        let limit = if barred.is_some() { BARRED_REQUEST_LIMIT } else { shared.options.request_limit };
+        let splitter = Splitter::new(limit.min(shared.options.request_limit), shared.options.nesting_limit);
+        let mut phase_of_serving = phase.clone();
+        let mut connection = Self { stream, shared, phase, splitter, peer, barred };
+        tokio::select! {
+            () = connection.answer_all() => {}
+            _ = phase_of_serving.wait_for(|phase| *phase == Phase::Cut) => {}
+        }
+    }
+
+    async fn answer_all(&mut self) {
+        loop {
+            let after = match self.next_request().await {
+                Ok(Incoming::Request(value)) => self.answer(value).await,
+                Ok(Incoming::Bad(reason)) => {
+                    debug!(pid = self.peer.pid, "bad control request: {reason}");
+                    self.stream.write_all(&failure("null", &reason)).await.map(|()| After::Close)
+                }
+                Ok(Incoming::End) => return,
+                Err(error) => Err(error),
+            };
+            match after {
+                Ok(After::Continue) => {}
+                Ok(After::Close) => return,
+                Err(error) => {
+                    debug!(%error, pid = self.peer.pid, "control connection lost");
+                    return;
+                }
+            }
+        }
+    }
+
+    async fn next_request(&mut self) -> io::Result<Incoming> {
+        let mut piece = Vec::new();
+        loop {
+            if *self.phase.borrow() != Phase::Serving {
+                return Ok(Incoming::End);
+            }
+            match self.splitter.next() {
+                Ok(Some(value)) => return Ok(Incoming::Request(value)),
+                Ok(None) => {}
+                Err(error) => return Ok(Incoming::Bad(error.to_string())),
+            }
+            // A client without rights does not get to wait for free either.
+            let hurried = self.splitter.is_partial() || self.barred.is_some();
+            let silence_limit = self.shared.options.silence_limit;
+            piece.clear();
+            piece.reserve(self.shared.options.piece_size);
+            tokio::select! {
+                read = self.stream.read_buf(&mut piece) => match read? {
+                    0 if self.splitter.is_partial() => return Ok(Incoming::Bad("the request ends in the middle".to_owned())),
+                    0 => return Ok(Incoming::End),
+                    _ => self.splitter.push(&piece),
+                },
+                _ = self.phase.changed() => {}
+                () = sleep(silence_limit), if hurried => {
+                    return Ok(Incoming::Bad(format!("no more of the request for {silence_limit:?}")));
+                }
+            }
+        }
+    }
+
+    /// Answers a request, on a thread that may block, and sends the reply as it comes.
+    async fn answer(&mut self, value: Value) -> io::Result<After> {
+        let (sender, mut pieces) = mpsc::channel(PIECES_WAITING);
+        let shared = Arc::clone(&self.shared);
+        let (peer, barred) = (self.peer, self.barred.clone());
+        let command = spawn_blocking(move || run(&shared, peer, barred, &value, sender));
+        let mut presence = interval(PRESENCE_INTERVAL);
+        presence.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                piece = pieces.recv() => match piece {
+                    Some(piece) => self.stream.write_all(&piece).await?,
+                    None => break,
+                },
+                _ = presence.tick() => if is_gone(&self.stream)? {
+                    // Dropping `pieces` is what the command hears of it.
+                    return Ok(After::Close);
+                }
+            }
+        }
+        command.await.map_err(io::Error::other)
+    }
+}
+
+/// Whether the client has closed its socket. One that has only stopped sending still waits for its answer.
+fn is_gone(stream: &UnixStream) -> io::Result<bool> {
+    let mut watched = [PollFd::new(stream, PollFlags::empty())];
+    poll(&mut watched, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+    Ok(watched[0].revents().intersects(PollFlags::HUP | PollFlags::ERR))
+}
+
+/// Does what a request asks for.
+fn run(shared: &Shared, peer: Peer, barred: Option<String>, value: &Value, pieces: mpsc::Sender<Vec<u8>>) -> After {
+    let call = match Call::parse(value) {
+        Ok(call) => call,
+        Err(misunderstood) => {
+            debug!(pid = peer.pid, "bad control request: {}", misunderstood.reason);
+            let reply = failure(&misunderstood.id, &misunderstood.reason);
+            // Whether it arrives or not, the connection ends here.
+            pieces.blocking_send(reply).unwrap_or_default();
+            return After::Close;
+        }
+    };
+    let mut reply = Reply::new(call.id, pieces, Arc::clone(&shared.stopping), shared.options.piece_size);
+    if let Some(reason) = barred {
+        reply.finish(Err(reason));
+        return After::Close;
+    }
+    let args = match shared.registry.find(&call.method, call.params.count) {
+        Err(text) => return reply.finish(Err(text)),
+        Ok(_) => match call.params.texts {
+            None => return reply.finish(Err(format!("\"{}\" command has non-string argument", call.method))),
+            Some(args) => args,
+        },
+    };
+    debug!(pid = peer.pid, uid = peer.uid, command = call.method, ?args, "control request");
+    let request = Request { args: &args, peer };
+    // What a command breaks is its own reply and not the agent: its parts are watched elsewhere.
+    let result = catch_unwind(AssertUnwindSafe(|| shared.registry.run(&call.method, &request, &mut reply)));
+    reply.finish(result.unwrap_or_else(|_| {
+        warn!(command = call.method, "a control command panicked");
+        Err(format!("\"{}\" command failed inside the agent (it panicked)", call.method))
+    }))
+}

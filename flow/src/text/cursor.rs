@@ -1,0 +1,193 @@
+//! A place in a text, and the tokens that can be taken from there.
+
+use std::borrow::Cow;
+
+use super::{NESTING_LIMIT, ParseError};
+
+/// A text and how far it is read. Never moves into the middle of a character.
+#[derive(Clone)]
+pub(super) struct Cursor<'t> {
+    text: &'t str,
+    offset: usize,
+}
+
+impl<'t> Cursor<'t> {
+    pub(super) fn new(text: &'t str) -> Self {
+        Self { text, offset: 0 }
+    }
+
+    /// Bytes read.
+    pub(super) fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// What is not read yet.
+    pub(super) fn rest(&self) -> &'t str {
+        &self.text[self.offset..]
+    }
+
+    /// The text from an earlier place to here.
+    pub(super) fn since(&self, start: usize) -> &'t str {
+        &self.text[start..self.offset]
+    }
+
+    pub(super) fn peek(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.offset).copied()
+    }
+
+    pub(super) fn at_end(&self) -> bool {
+        self.offset == self.text.len()
+    }
+
+    /// An error here.
+    pub(super) fn error(&self, expected: impl Into<Cow<'static, str>>) -> ParseError {
+        error_at(self.offset, expected)
+    }
+
+    /// Takes `token` if it is next. `token` must be whole characters.
+    pub(super) fn eat(&mut self, token: &str) -> bool {
+        let found = self.rest().starts_with(token);
+        if found {
+            self.offset += token.len();
+        }
+        found
+    }
+
+    /// Takes `token`, which must be next.
+    pub(super) fn expect(&mut self, token: &'static str) -> Result<(), ParseError> {
+        if self.eat(token) { Ok(()) } else { Err(self.error(format!("\"{token}\""))) }
+    }
+
+    /// Takes what separates two items: any run of commas, blanks and line ends, as OVS does.
+    pub(super) fn skip_separators(&mut self) -> Separators {
+        let skipped = self.take_while(|byte| matches!(byte, b',' | b' ' | b'\t' | b'\r' | b'\n'));
+        Separators { comma: skipped.contains(','), blank: skipped.bytes().any(|byte| byte != b',') }
+    }
+
+    /// Takes the longest run of ASCII bytes that `wanted` allows.
+    pub(super) fn take_while(&mut self, wanted: impl Fn(u8) -> bool) -> &'t str {
+        let start = self.offset;
+        let length = self.rest().bytes().take_while(|byte| byte.is_ascii() && wanted(*byte)).count();
+        self.offset += length;
+        self.since(start)
+    }
+
+    /// Takes a name of the grammar: letters, digits and underscores.
+    pub(super) fn take_name(&mut self) -> &'t str {
+        self.take_while(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    }
+
+    /// Takes a word that may be anything up to a separator, a slash or a parenthesis: a port's name, for instance.
+    pub(super) fn take_word(&mut self) -> &'t str {
+        let start = self.offset;
+        self.offset += self.rest().find(ends_word).unwrap_or(self.rest().len());
+        self.since(start)
+    }
+
+    /// Takes everything up to `end` or the end of the text, and leaves `end`.
+    pub(super) fn take_until(&mut self, end: char) -> &'t str {
+        let start = self.offset;
+        self.offset += self.rest().find(end).unwrap_or(self.rest().len());
+        self.since(start)
+    }
+
+    /// Takes all that is left.
+    pub(super) fn take_rest(&mut self) -> &'t str {
+        let start = self.offset;
+        self.offset = self.text.len();
+        self.since(start)
+    }
+
+    /// Takes a decimal number, or a hexadecimal one after `0x`, up to and with `limit`.
+    ///
+    /// OVS takes a leading zero for octal, most people do not: such a number is refused rather than misunderstood.
+    pub(super) fn number(&mut self, limit: u128) -> Result<u128, ParseError> {
+        let start = self.offset;
+        let wrong = |what: Cow<'static, str>| Err(error_at(start, what));
+        let radix = if self.eat("0x") || self.eat("0X") { 16 } else { 10 };
+        let digits = self.take_while(|byte| char::from(byte).is_digit(radix));
+        if digits.is_empty() {
+            self.offset = start;
+            return wrong("a number".into());
+        }
+        if radix == 10 && digits.len() > 1 && digits.starts_with('0') {
+            return wrong("a number without leading zeros (OVS takes it for octal)".into());
+        }
+        match u128::from_str_radix(digits, radix) {
+            Ok(value) if value <= limit => Ok(value),
+            _ if limit == u128::MAX => wrong("a number of at most 128 bits".into()),
+            _ => wrong(format!("a number up to {limit} ({limit:#x})").into()),
+        }
+    }
+
+    /// Takes a decimal number of 64 bits, in which leading zeros do no harm: a counter or a time.
+    pub(super) fn count(&mut self) -> Result<u64, ParseError> {
+        let start = self.offset;
+        let digits = self.take_while(|byte| byte.is_ascii_digit());
+        digits.parse().map_err(|_| error_at(start, "a decimal number of at most 64 bits"))
+    }
+
+    /// Takes text in balanced parentheses; the opening one must be next. Returns what is between the outermost.
+    pub(super) fn balanced(&mut self) -> Result<&'t str, ParseError> {
+        let start = self.offset;
+        let mut depth = 0usize;
+        for (index, byte) in self.rest().bytes().enumerate() {
+            let place = start + index;
+            match byte {
+                b'(' if depth == NESTING_LIMIT => {
+                    return Err(error_at(place, format!("at most {NESTING_LIMIT} levels of parentheses")));
+                }
+                b'(' => depth += 1,
+                b')' => depth = depth.saturating_sub(1),
+                _ if byte.is_ascii_control() => return Err(error_at(place, "no control character in here")),
+                _ => {}
+            }
+            if depth == 0 {
+                if index == 0 {
+                    break;
+                }
+                self.offset = place + 1;
+                return Ok(&self.text[start + 1..place]);
+            }
+        }
+        if self.peek() == Some(b'(') {
+            Err(error_at(self.text.len(), format!("\")\" for the \"(\" at byte {start}")))
+        } else {
+            Err(self.error("\"(\""))
+        }
+    }
+}
+
+/// What stood between two items.
+#[derive(Clone, Copy)]
+pub(super) struct Separators {
+    pub(super) comma: bool,
+    pub(super) blank: bool,
+}
+
+/// An error at a place.
+pub(super) fn error_at(offset: usize, expected: impl Into<Cow<'static, str>>) -> ParseError {
+    ParseError { offset, expected: expected.into() }
+}
+
+/// Whether a character cannot be part of a word.
+pub(super) fn ends_word(character: char) -> bool {
+    matches!(character, ',' | ' ' | '(' | ')' | '/') || character.is_ascii_control()
+}
+
+/// Whether a word is meant as a number.
+pub(super) fn is_number(word: &str) -> bool {
+    let (digits, radix) = match word.strip_prefix("0x").or_else(|| word.strip_prefix("0X")) {
+        Some(digits) => (digits, 16),
+        None => (word, 10),
+    };
+    !digits.is_empty() && digits.chars().all(|digit| digit.is_digit(radix))
+}
+
+/// A word in quotes for a message: short, and without anything that a terminal would act upon.
+pub(super) fn quoted(word: &str) -> String {
+    const LONGEST: usize = 40;
+    let end = word.char_indices().nth(LONGEST).map_or(word.len(), |(index, _)| index);
+    let cut = if end < word.len() { "..." } else { "" };
+    format!("\"{}{cut}\"", word[..end].escape_debug())
+}
