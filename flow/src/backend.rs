@@ -44,6 +44,11 @@ pub trait Backend: Send + Sync {
     /// What the device counts at a port; `None` where it does not.
     fn port_counters(&self, port: PortNumber) -> Option<PortCounters>;
 
+    /// How often lookups in chain 0 hit and missed; `None` where the device does not count them.
+    fn lookup_counters(&self) -> Option<LookupCounters> {
+        None
+    }
+
     /// Makes a meter, or changes its rate.
     fn set_meter(&self, meter: &Meter) -> Result<(), Refusal>;
 
@@ -269,6 +274,15 @@ pub struct PortCounters {
     pub tx_packets: u64,
     /// Bytes that went out.
     pub tx_bytes: u64,
+}
+
+/// Lookups in chain 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LookupCounters {
+    /// Packets that a rule took.
+    pub hits: u64,
+    /// Packets that none took.
+    pub misses: u64,
 }
 
 /// What a meter let pass and held back.

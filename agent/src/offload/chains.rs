@@ -75,8 +75,8 @@ struct Chain {
 }
 
 impl Chains {
-    pub(super) fn new(backend: Arc<dyn Backend>) -> Self {
-        let max_depth = backend.capabilities().max_chain_depth;
+    pub(super) fn new(backend: Arc<dyn Backend>, depth: usize) -> Self {
+        let max_depth = backend.capabilities().max_chain_depth.min(depth);
         Self { backend, max_depth, state: Mutex::default() }
     }
 

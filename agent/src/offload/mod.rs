@@ -45,14 +45,16 @@ pub struct WorkerThread {
 }
 
 impl OffloadQueue {
-    /// Starts `workers` threads, each with an install queue of its own.
+    /// Starts `workers` threads, each with an install queue of its own. Packets may pass `chain_depth` chains one after the
+    /// other, or as many as the device allows if that is fewer.
     pub fn start(
         table: Arc<FlowTable>,
         backend: &Arc<dyn Backend>,
         clock: Arc<dyn Clock>,
         workers: usize,
+        chain_depth: usize,
     ) -> Result<(Self, Vec<WorkerThread>), Refusal> {
-        let chains = Arc::new(Chains::new(backend.clone()));
+        let chains = Arc::new(Chains::new(backend.clone(), chain_depth));
         let (stop, stopped) = unbounded();
         let (senders, receivers): (Vec<_>, Vec<Receiver<FlowId>>) = (0..workers.max(1)).map(|_| unbounded()).unzip();
         let senders: Arc<[_]> = senders.into();

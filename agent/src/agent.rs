@@ -1,0 +1,272 @@
+//! The agent: table, queue, revalidator and device put together, with what the control socket asks of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use sluice_flow::backend::{DeviceEvent, OpenConfig};
+use sluice_flow::meter::{Meter, MeterId};
+use sluice_flow::port::PortMap;
+use sluice_flow::table::Limits;
+use sluice_flow::ufid::Seed;
+use sluice_flow::{Backend, Clock, EndReason, FlowTable, Port, PortNumber, Refusal};
+use sluice_revalidator::Revalidator;
+
+use crate::backends;
+use crate::config::{Config, Difference};
+use crate::events::Events;
+use crate::offload::{Batch, OffloadQueue, Tally, WorkerThread};
+use crate::revalidation::Revalidation;
+
+/// How long the device may take to give an answer before a caller who waits hears that there is none yet.
+pub const ANSWER_TIME: Duration = Duration::from_secs(10);
+
+/// A running agent, without its sockets.
+pub struct Agent {
+    /// Where time comes from.
+    pub clock: Arc<dyn Clock>,
+    /// Every flow.
+    pub table: Arc<FlowTable>,
+    /// The way into the device.
+    pub queue: Arc<OffloadQueue>,
+    /// The device.
+    pub backend: Arc<dyn Backend>,
+    /// Polling and ageing.
+    pub revalidation: Revalidation,
+    /// What happened.
+    pub events: Arc<Events>,
+    config: ArcSwap<Config>,
+    ports: ArcSwap<PortMap>,
+    meters: Mutex<BTreeMap<MeterId, Meter>>,
+    /// Changes of ports, meters and configuration follow each other.
+    changing: Mutex<()>,
+}
+
+/// The threads of an agent, for its lifecycle.
+pub struct Threads {
+    /// The offload workers.
+    pub workers: Vec<WorkerThread>,
+    /// The revalidator.
+    pub revalidator: JoinHandle<()>,
+}
+
+/// Why an agent did not start, or did not take a change.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// The device said no.
+    #[error("{what}: {refusal}")]
+    Device {
+        /// While doing what.
+        what: String,
+        /// Its reason.
+        refusal: Refusal,
+    },
+    /// A thread could not be started.
+    #[error("starting the revalidator: {0}")]
+    Thread(#[from] std::io::Error),
+    /// Something with this number or name is there, or is not there.
+    #[error("{0}")]
+    Conflict(String),
+}
+
+impl Agent {
+    /// Opens the configured device and starts the threads that serve it.
+    pub fn start(config: Config, seed: Seed, clock: Arc<dyn Clock>) -> Result<(Arc<Self>, Threads), AgentError> {
+        let open = OpenConfig { device: config.device.clone(), clock: clock.clone() };
+        let backend = backends::open(config.backend.name(), &open)
+            .map_err(|refusal| AgentError::Device { what: format!("opening {}", config.device), refusal })?;
+        Self::start_on(backend, config, seed, clock)
+    }
+
+    /// The same on a device that is open already.
+    pub fn start_on(
+        backend: Arc<dyn Backend>,
+        config: Config,
+        seed: Seed,
+        clock: Arc<dyn Clock>,
+    ) -> Result<(Arc<Self>, Threads), AgentError> {
+        let device = |what: String| move |refusal| AgentError::Device { what, refusal };
+        let events = Arc::new(Events::default());
+        let limits = Limits { flows: config.flow_limit, unsettled: config.dirty_limit };
+        let table = Arc::new(FlowTable::new(seed, limits, events.clone()));
+        let (queue, workers) =
+            OffloadQueue::start(table.clone(), &backend, clock.clone(), config.workers, config.chain_depth)
+                .map_err(device("starting the offload workers".into()))?;
+        let queue = Arc::new(queue);
+        let reader = backend.counter_reader().map_err(device("opening the counter reader".into()))?;
+        let ageing = ageing(&config, &*backend);
+        let (revalidation, revalidator) = Revalidation::start(
+            ageing,
+            Revalidator::new(ageing, reader),
+            table.clone(),
+            queue.clone(),
+            clock.clone(),
+        )?;
+        let agent = Arc::new(Self {
+            clock,
+            table,
+            queue,
+            backend,
+            revalidation,
+            events,
+            config: ArcSwap::from_pointee(Config { ports: Vec::new(), meters: Vec::new(), ..config.clone() }),
+            ports: ArcSwap::default(),
+            meters: Mutex::default(),
+            changing: Mutex::default(),
+        });
+        for port in &config.ports {
+            agent.add_port(port.clone())?;
+        }
+        for meter in &config.meters {
+            agent.set_meter(*meter)?;
+        }
+        agent.config.store(Arc::new(config));
+        Ok((agent, Threads { workers, revalidator }))
+    }
+
+    /// The configuration in force.
+    pub fn config(&self) -> Arc<Config> {
+        self.config.load_full()
+    }
+
+    /// The ports.
+    pub fn ports(&self) -> Arc<PortMap> {
+        self.ports.load_full()
+    }
+
+    /// The meters, by number.
+    pub fn meters(&self) -> Vec<Meter> {
+        self.meters.lock().values().copied().collect()
+    }
+
+    /// The datapath's name as OVS writes it: type and name.
+    pub fn datapath(&self) -> String {
+        format!("{}@{}", self.backend.capabilities().name, self.config().device)
+    }
+
+    /// Adds a port and attaches it.
+    pub fn add_port(&self, port: Port) -> Result<(), AgentError> {
+        let _one_at_a_time = self.changing.lock();
+        let mut ports = PortMap::clone(&self.ports.load());
+        let name = port.name.clone();
+        ports.insert(port.clone()).map_err(|taken| {
+            AgentError::Conflict(format!("port {name}: number {} is {} already", taken.number, taken.name))
+        })?;
+        self.backend
+            .attach_port(&port)
+            .map_err(|refusal| AgentError::Device { what: format!("port {name}"), refusal })?;
+        self.ports.store(Arc::new(ports));
+        Ok(())
+    }
+
+    /// Detaches a port and takes it out.
+    pub fn remove_port(&self, number: PortNumber) -> Result<(), AgentError> {
+        let _one_at_a_time = self.changing.lock();
+        let mut ports = PortMap::clone(&self.ports.load());
+        let port = ports.remove(number).ok_or_else(|| AgentError::Conflict(format!("there is no port {number}")))?;
+        self.backend
+            .detach_port(number)
+            .map_err(|refusal| AgentError::Device { what: format!("port {}", port.name), refusal })?;
+        self.ports.store(Arc::new(ports));
+        Ok(())
+    }
+
+    /// Makes a meter or changes its rate.
+    pub fn set_meter(&self, meter: Meter) -> Result<(), AgentError> {
+        let mut meters = self.meters.lock();
+        self.backend
+            .set_meter(&meter)
+            .map_err(|refusal| AgentError::Device { what: format!("meter {}", meter.id), refusal })?;
+        meters.insert(meter.id, meter);
+        Ok(())
+    }
+
+    /// Removes a meter.
+    pub fn remove_meter(&self, id: MeterId) -> Result<(), AgentError> {
+        let mut meters = self.meters.lock();
+        if !meters.contains_key(&id) {
+            return Err(AgentError::Conflict(format!("there is no meter {id}")));
+        }
+        self.backend
+            .remove_meter(id)
+            .map_err(|refusal| AgentError::Device { what: format!("meter {id}"), refusal })?;
+        meters.remove(&id);
+        Ok(())
+    }
+
+    /// Removes every flow and waits for it.
+    pub fn flush(&self) -> Tally {
+        let batch = Arc::new(Batch::default());
+        self.queue.delete_all(EndReason::Flushed, &batch);
+        batch.wait(ANSWER_TIME)
+    }
+
+    /// Takes over what of a new configuration can be taken over while running. No flow is touched; a port or meter that
+    /// is refused is left as it was and named.
+    pub fn reload(&self, new: &Config) -> (Difference, Vec<AgentError>) {
+        let old = self.config();
+        let (merged, difference) = old.take_over(new);
+        self.table.census().set_flow_limit(merged.flow_limit);
+        self.table.census().set_unsettled_limit(merged.dirty_limit);
+        self.revalidation.configure(ageing(&merged, &*self.backend));
+        let mut errors = Vec::new();
+        let mut attempt = |result: Result<(), AgentError>| errors.extend(result.err());
+        for gone in old.ports.iter().filter(|port| !merged.ports.contains(port)) {
+            attempt(self.remove_port(gone.number));
+        }
+        for port in merged.ports.iter().filter(|port| !old.ports.contains(port)) {
+            attempt(self.add_port(port.clone()));
+        }
+        for gone in old.meters.iter().filter(|meter| merged.meters.iter().all(|kept| kept.id != meter.id)) {
+            attempt(self.remove_meter(gone.id));
+        }
+        for meter in merged.meters.iter().filter(|meter| !old.meters.contains(meter)) {
+            attempt(self.set_meter(*meter));
+        }
+        self.config.store(Arc::new(merged));
+        (difference, errors)
+    }
+
+    /// Takes what happens to the device until `stop` says so: refused flows are tried again when it changes and every
+    /// retry interval, lost rules are put in again. Gives the reason if the device died.
+    pub fn watch_device(&self, stop: &crossbeam_channel::Receiver<()>) -> Result<(), String> {
+        let events = self.backend.events();
+        loop {
+            let retry = match self.config().retry_interval {
+                Some(interval) => crossbeam_channel::after(interval),
+                None => crossbeam_channel::never(),
+            };
+            crossbeam_channel::select! {
+                recv(stop) -> _ => return Ok(()),
+                recv(retry) -> _ => self.queue.retry(|_| true),
+                recv(events) -> event => match event {
+                    Ok(DeviceEvent::Changed) => self.queue.retry(|_| true),
+                    Ok(DeviceEvent::RuleLost(flow)) => self.queue.lost(flow),
+                    Ok(DeviceEvent::Reset { .. }) => self.resync()?,
+                    Ok(DeviceEvent::Failed(reason)) => return Err(reason),
+                    Ok(_) => {}
+                    Err(_) => return Err("the backend has ended".into()),
+                },
+            }
+        }
+    }
+
+    fn resync(&self) -> Result<(), String> {
+        let lost = self.backend.resync().map_err(|refusal| refusal.to_string())?;
+        tracing::warn!("the device was reset and lost {} rules, which are put in again", lost.len());
+        lost.into_iter().for_each(|flow| self.queue.lost(flow));
+        Ok(())
+    }
+}
+
+fn ageing(config: &Config, backend: &dyn Backend) -> sluice_revalidator::Config {
+    sluice_revalidator::Config {
+        idle_timeout: config.idle_timeout,
+        hard_timeout: config.hard_timeout,
+        poll_interval: config.poll_interval,
+        max_lag: backend.capabilities().max_lag,
+    }
+}

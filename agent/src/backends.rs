@@ -1,0 +1,22 @@
+//! The backends that are built in: the one place that names them.
+
+use std::sync::Arc;
+
+use sluice_flow::backend::OpenConfig;
+use sluice_flow::{Backend, Refusal};
+
+type Open = fn(&OpenConfig) -> Result<Arc<dyn Backend>, Refusal>;
+
+/// Names, as in `backend` of the configuration, and how each is opened.
+const BACKENDS: &[(&str, Open)] = &[];
+
+/// Opens the backend called `name`.
+pub fn open(name: &str, config: &OpenConfig) -> Result<Arc<dyn Backend>, Refusal> {
+    match BACKENDS.iter().find(|(known, _)| *known == name) {
+        Some((_, open)) => open(config),
+        None => {
+            let known: Vec<_> = BACKENDS.iter().map(|(name, _)| *name).collect();
+            Err(Refusal::Device { reason: format!("no backend {name} in this build, only {}", known.join(", ")).into() })
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Options and other arguments of a command.
+
+use std::time::Duration;
+
+use sluice_flow::{Expiry, Priority};
+
+use super::Failure;
+use crate::agent::Agent;
+use crate::config::parse_duration;
+
+/// The arguments of a command, options taken out.
+#[derive(Debug, Default)]
+pub(super) struct Arguments {
+    /// What is not an option, in order.
+    pub(super) rest: Vec<String>,
+    /// `-m`.
+    pub(super) more: bool,
+    /// `-s`.
+    pub(super) statistics: bool,
+    /// `--names` or `--no-names`; without either, names go with `-m`.
+    pub(super) names: Option<bool>,
+    /// `--may-create`.
+    pub(super) may_create: bool,
+    /// `--no-wait`.
+    pub(super) no_wait: bool,
+    /// `--keep-old-rule`.
+    pub(super) keep_old_rule: bool,
+    /// `--priority=N`.
+    pub(super) priority: Option<Priority>,
+    /// `--idle-timeout=`, `--hard-timeout=`, `--permanent`.
+    pub(super) expiry: Option<Expiry>,
+}
+
+impl Arguments {
+    pub(super) fn parse(args: &[String]) -> Result<Self, Failure> {
+        let mut parsed = Self::default();
+        for arg in args {
+            if arg.len() < 2 || !arg.starts_with('-') {
+                parsed.rest.push(arg.clone());
+                continue;
+            }
+            let (option, value) = match arg.split_once('=') {
+                Some((option, value)) => (option, Some(value)),
+                None => (arg.as_str(), None),
+            };
+            match (option, value) {
+                ("-m" | "--more", None) => parsed.more = true,
+                ("-s" | "--statistics", None) => parsed.statistics = true,
+                ("--names", None) => parsed.names = Some(true),
+                ("--no-names", None) => parsed.names = Some(false),
+                ("--may-create", None) => parsed.may_create = true,
+                ("--no-wait", None) => parsed.no_wait = true,
+                ("--keep-old-rule", None) => parsed.keep_old_rule = true,
+                ("--permanent", None) => parsed.expiry.get_or_insert_default().permanent = true,
+                ("--priority", Some(value)) => parsed.priority = Some(priority(value)?),
+                ("--idle-timeout", Some(value)) => {
+                    parsed.expiry.get_or_insert_default().idle = Some(duration(option, value)?);
+                }
+                ("--hard-timeout", Some(value)) => {
+                    parsed.expiry.get_or_insert_default().hard = Some(duration(option, value)?);
+                }
+                ("--clear", None) => {
+                    return Err(Failure::new("--clear is not possible: the counters of a flow never run backwards"));
+                }
+                _ => return Err(Failure(format!("Unrecognized option {arg}"))),
+            }
+        }
+        Ok(parsed)
+    }
+
+    /// What is left after an optional datapath name in front, which must be ours. `most` arguments can follow it.
+    pub(super) fn after_datapath(&self, agent: &Agent, most: usize) -> Result<&[String], Failure> {
+        let is_name = |arg: &String| *arg == agent.datapath() || *arg == agent.config().device;
+        match self.rest.split_first() {
+            Some((first, rest)) if is_name(first) => Ok(rest),
+            Some((first, _)) if self.rest.len() > most || looks_like_datapath(first) => {
+                Err(Failure::os(format!("opening datapath {first}"), "No such device"))
+            }
+            _ => Ok(&self.rest),
+        }
+    }
+
+    /// Whether ports are written by name.
+    pub(super) fn with_names(&self) -> bool {
+        self.names.unwrap_or(self.more)
+    }
+}
+
+/// Whether an argument is of the form `type@name`.
+fn looks_like_datapath(arg: &str) -> bool {
+    arg.contains('@') && !arg.contains(['(', '='])
+}
+
+fn priority(text: &str) -> Result<Priority, Failure> {
+    let number = text.parse().ok().and_then(Priority::new);
+    number.ok_or_else(|| Failure::new(format_args!("--priority takes a number from 0 to {}, not {text}", Priority::MAX)))
+}
+
+fn duration(option: &str, text: &str) -> Result<Duration, Failure> {
+    parse_duration(text).map_err(|error| Failure::new(format_args!("{option}: {error}")))
+}

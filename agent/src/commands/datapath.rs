@@ -1,0 +1,86 @@
+//! `dpctl/show`, `dpctl/dump-dps` and `dpctl/offload-stats-show`.
+
+use std::fmt::Write;
+
+use sluice_flow::port::PortKind;
+
+use super::Failure;
+use super::arguments::Arguments;
+use crate::agent::Agent;
+use crate::offload::WorkerReport;
+use crate::unixctl::Output;
+
+/// `dpctl/dump-dps`
+pub(super) fn list(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    Ok(writeln!(out, "{}", agent.datapath())?)
+}
+
+/// `dpctl/show`. What the device does not count is shown as `?`, as OVS does.
+pub(super) fn show(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    arguments.after_datapath(agent, 0)?;
+    writeln!(out, "{}:", agent.datapath())?;
+    match agent.backend.lookup_counters() {
+        Some(lookups) => writeln!(out, "  lookups: hit:{} missed:{} lost:0", lookups.hits, lookups.misses)?,
+        None => writeln!(out, "  lookups: hit:? missed:? lost:0")?,
+    }
+    writeln!(out, "  flows: {}", agent.table.census().live())?;
+    for port in agent.ports().iter() {
+        let details = match &port.kind {
+            PortKind::Tunnel(tunnel) => format!(": udp_port={}, underlay={}", tunnel.udp_port, tunnel.underlay),
+            _ => String::new(),
+        };
+        writeln!(out, "  port {}: {} ({}{details})", port.number, port.name, port.kind.name())?;
+        if arguments.statistics {
+            let known = |count: Option<u64>| count.map_or("?".to_owned(), |count| count.to_string());
+            let counters = agent.backend.port_counters(port.number);
+            let [rx_packets, rx_bytes, tx_packets, tx_bytes] = [
+                counters.map(|c| c.rx_packets),
+                counters.map(|c| c.rx_bytes),
+                counters.map(|c| c.tx_packets),
+                counters.map(|c| c.tx_bytes),
+            ]
+            .map(known);
+            writeln!(out, "    RX packets:{rx_packets} errors:? dropped:? overruns:? frame:?")?;
+            writeln!(out, "    TX packets:{tx_packets} errors:? dropped:? aborted:? carrier:?")?;
+            writeln!(out, "    collisions:?")?;
+            writeln!(out, "    RX bytes:{rx_bytes}  TX bytes:{tx_bytes}")?;
+        }
+    }
+    Ok(())
+}
+
+/// `dpctl/offload-stats-show`
+pub(super) fn offload_statistics(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    arguments.after_datapath(agent, 0)?;
+    let reports = agent.queue.reports();
+    writeln!(out, "HW Offload stats:")?;
+    rows(out, "Total", &reports)?;
+    for (index, report) in reports.iter().enumerate() {
+        rows(out, &format!("[{index:3}]"), std::slice::from_ref(report))?;
+    }
+    Ok(())
+}
+
+/// The six rows of OVS for some workers together; latencies in microseconds.
+fn rows(out: &mut dyn Output, who: &str, reports: &[WorkerReport]) -> std::fmt::Result {
+    let enqueued: usize = reports.iter().map(|report| report.queued + report.in_flight).sum();
+    let installed: u64 = reports.iter().map(|report| report.installed).sum();
+    #[expect(clippy::cast_precision_loss, reason = "averages for people to read")]
+    let (count, workers) = (installed as f64, reports.len().max(1) as f64);
+    let mean = |sum: f64| if installed == 0 { 0.0 } else { sum / count };
+    let average: f64 = mean(reports.iter().map(|report| report.latency_sum).sum());
+    let variance: f64 = mean(reports.iter().map(|report| report.latency_square_sum).sum()) - average * average;
+    let exponential = reports.iter().map(|report| report.latency_average).sum::<f64>() / workers;
+    let exponential_variance = reports.iter().map(|report| report.latency_variance).sum::<f64>() / workers;
+    writeln!(out, "  {who:>8}  {:>32}: {enqueued:>6}", "Enqueued offloads")?;
+    writeln!(out, "  {who:>8}  {:>32}: {installed:>6}", "Inserted offloads")?;
+    for (name, seconds) in [
+        ("Cumulative Average latency (us)", average),
+        ("Cumulative Latency stddev (us)", variance.max(0.0).sqrt()),
+        ("Exponential Average latency (us)", exponential),
+        ("Exponential Latency stddev (us)", exponential_variance.max(0.0).sqrt()),
+    ] {
+        writeln!(out, "  {who:>8}  {name:>32}: {:>6.0}", seconds * 1e6)?;
+    }
+    Ok(())
+}

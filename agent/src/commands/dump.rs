@@ -1,0 +1,210 @@
+//! Showing flows: one or all, as OVS does or as JSON.
+
+use std::fmt::{self, Write};
+use std::ops::ControlFlow;
+
+use serde_json::json;
+use sluice_flow::port::PortMap;
+use sluice_flow::table::FlowView;
+use sluice_flow::text::{self, DumpLine, Extra, Offloaded, Statistics, Style};
+use sluice_flow::{FlowState, Timestamp};
+
+use super::arguments::Arguments;
+use super::filter::Filter;
+use super::{Failure, flows};
+use crate::agent::Agent;
+use crate::unixctl::Output;
+
+/// `dpctl/dump-flows`
+pub(super) fn text(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    let selection = Selection::parse(agent, arguments)?;
+    let ports = agent.ports();
+    let style = Style { more: arguments.more, names: arguments.with_names().then_some(&*ports as _) };
+    selection.visit(agent, &mut |view| write_flow(agent, view, &style, out))
+}
+
+/// `sluice/dump-flows`: an object a line.
+pub(super) fn json(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    let selection = Selection::parse(agent, arguments)?;
+    let ports = agent.ports();
+    selection.visit(agent, &mut |view| writeln!(out, "{}", object(agent, view, &ports)))
+}
+
+/// `dpctl/get-flow`
+pub(super) fn one(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    let [ufid] = arguments.after_datapath(agent, 1)? else { return Err(Failure::new("one UFID is needed")) };
+    let name = ufid.strip_prefix("ufid:").unwrap_or(ufid);
+    let ufid = name.parse().map_err(|error| Failure::new(format_args!("{name}: {error}")))?;
+    let view = agent.table.find(ufid).and_then(|id| agent.table.view(id));
+    let view = view.ok_or_else(|| Failure::os("getting flow", "No such file or directory"))?;
+    let ports = agent.ports();
+    let style = Style { more: arguments.more, names: arguments.with_names().then_some(&*ports as _) };
+    Ok(write_flow(agent, &view, &style, out)?)
+}
+
+/// Key, statistics and actions of a flow on one line.
+pub(super) fn write_flow(agent: &Agent, view: &FlowView, style: &Style<'_>, out: &mut dyn Output) -> fmt::Result {
+    let extra = extra(view).to_string();
+    let line = DumpLine {
+        ufid: view.flow.ufid,
+        matching: &view.flow.matching,
+        statistics: statistics(view, agent.clock.now()),
+        offloaded: offloaded(view),
+        layer: if view.placement.is_some() { agent.backend.capabilities().name } else { "" },
+        actions: &view.flow.actions,
+        extra: &extra,
+    };
+    text::write_line(out, &line, style)?;
+    out.write_str("\n")
+}
+
+/// The statistics alone, as `-s` of a change prints them.
+pub(super) fn write_statistics(agent: &Agent, view: &FlowView, out: &mut dyn Output) -> fmt::Result {
+    let Statistics { packets, bytes, used, .. } = statistics(view, agent.clock.now());
+    let used = used.map_or("never".to_owned(), |ago| format!("{:.3}s", ago.as_secs_f64()));
+    writeln!(out, "packets:{packets}, bytes:{bytes}, used:{used}")
+}
+
+/// What a `key(…)` text says of a flow's match.
+pub(super) fn key_text(view: &FlowView, ports: &PortMap) -> String {
+    let mut text = String::new();
+    let style = Style { more: false, names: Some(ports) };
+    // Writing to a string does not fail.
+    let _ = text::write_key(&mut text, &view.flow.matching, &style);
+    text
+}
+
+/// What an actions text says.
+pub(super) fn actions_text(view: &FlowView, ports: &PortMap) -> String {
+    let mut text = String::new();
+    let style = Style { more: false, names: Some(ports) };
+    let _ = text::write_actions(&mut text, &view.flow.actions, &style);
+    text
+}
+
+pub(super) fn statistics(view: &FlowView, now: Timestamp) -> Statistics {
+    Statistics {
+        packets: view.counters.packets,
+        bytes: view.counters.bytes,
+        used: view.counters.used.map(|used| now.since(used)),
+        tcp_flags: view.counters.tcp_flags,
+    }
+}
+
+fn offloaded(view: &FlowView) -> Option<Offloaded> {
+    match view.state {
+        FlowState::Offloaded => Some(Offloaded::Yes),
+        FlowState::Partial => Some(Offloaded::Partial),
+        FlowState::Pending | FlowState::Refused | FlowState::Deleting => None,
+    }
+}
+
+fn extra(view: &FlowView) -> Extra {
+    let other = match (view.state, &view.refusal) {
+        (FlowState::Refused, Some(refusal)) => Some(format!("refused({refusal})")),
+        (FlowState::Pending | FlowState::Deleting, _) => Some(view.state.name().to_owned()),
+        _ => None,
+    };
+    Extra { priority: view.flow.priority, expiry: view.flow.expiry, other }
+}
+
+fn object(agent: &Agent, view: &FlowView, ports: &PortMap) -> serde_json::Value {
+    let Statistics { packets, bytes, used, tcp_flags } = statistics(view, agent.clock.now());
+    json!({
+        "ufid": view.flow.ufid.to_string(),
+        "state": view.state.name(),
+        "placement": view.placement.map(|placement| placement.to_string()),
+        "key": key_text(view, ports),
+        "actions": actions_text(view, ports),
+        "recirc_id": view.flow.chain().0,
+        "priority": view.flow.priority.get(),
+        "packets": packets,
+        "bytes": bytes,
+        "used_seconds": used.map(|ago| ago.as_secs_f64()),
+        "tcp_flags": tcp_flags,
+        "idle_timeout_seconds": view.flow.expiry.idle.map(|span| span.as_secs_f64()),
+        "hard_timeout_seconds": view.flow.expiry.hard.map(|span| span.as_secs_f64()),
+        "permanent": view.flow.expiry.permanent,
+        "refusal": view.refusal.as_ref().map(|refusal| json!({ "label": refusal.label(), "reason": refusal.to_string() })),
+    })
+}
+
+/// Which flows are shown.
+struct Selection {
+    filter: Option<Filter>,
+    types: Vec<FlowType>,
+}
+
+enum FlowType {
+    All,
+    Offloaded,
+    NotOffloaded,
+    PartlyOffloaded,
+    Layer(String),
+}
+
+impl Selection {
+    fn parse(agent: &Agent, arguments: &Arguments) -> Result<Self, Failure> {
+        let mut selection = Self { filter: None, types: Vec::new() };
+        let mut rest = Vec::new();
+        for arg in &arguments.rest {
+            if let Some(filter) = arg.strip_prefix("filter=") {
+                let parsed = Filter::parse(filter, &*agent.ports());
+                selection.filter =
+                    Some(parsed.map_err(|e| Failure::new(format_args!("Failed to parse filter ({filter}: {e})")))?);
+            } else if let Some(types) = arg.strip_prefix("type=") {
+                selection.types = types.split(',').map(flow_type).collect::<Result<_, _>>()?;
+            } else if arg.starts_with("pmd=") {
+                // No threads own flows here; OVS without PMD threads shows all, too.
+            } else {
+                rest.push(arg.clone());
+            }
+        }
+        let rest = Arguments { rest, ..Arguments::default() };
+        match rest.after_datapath(agent, 0)? {
+            [] => Ok(selection),
+            [unknown, ..] => Err(Failure::new(format_args!("{unknown}: neither filter= nor type="))),
+        }
+    }
+
+    fn visit(&self, agent: &Agent, show: &mut dyn FnMut(&FlowView) -> fmt::Result) -> Result<(), Failure> {
+        let layer = agent.backend.capabilities().name;
+        let mut result = Ok(());
+        agent.table.visit(&mut |view| {
+            if self.wants(&view, layer) {
+                result = show(&view);
+            }
+            if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        Ok(result?)
+    }
+
+    fn wants(&self, view: &FlowView, layer: &str) -> bool {
+        let typed = |flow_type: &FlowType| match flow_type {
+            FlowType::All => true,
+            FlowType::Offloaded => view.state == FlowState::Offloaded,
+            FlowType::NotOffloaded => !matches!(view.state, FlowState::Offloaded | FlowState::Partial),
+            FlowType::PartlyOffloaded => view.state == FlowState::Partial,
+            FlowType::Layer(name) => view.placement.is_some() && name == layer,
+        };
+        (self.types.is_empty() || self.types.iter().any(typed))
+            && self.filter.as_ref().is_none_or(|filter| filter.agrees_with(&view.flow.matching))
+    }
+}
+
+fn flow_type(word: &str) -> Result<FlowType, Failure> {
+    Ok(match word {
+        "all" => FlowType::All,
+        "offloaded" => FlowType::Offloaded,
+        "non-offloaded" => FlowType::NotOffloaded,
+        "partially-offloaded" => FlowType::PartlyOffloaded,
+        "ovs" | "tc" | "dpdk" | "soft" | "dv" => FlowType::Layer(word.to_owned()),
+        _ => return Err(Failure::os(format_args!("Failed to parse type ({word})"), "Invalid argument")),
+    })
+}
+
+/// The flow that `explain` and `get-flow` name.
+pub(super) fn named(agent: &Agent, name: &str, arguments: &Arguments) -> Result<FlowView, Failure> {
+    let id = flows::find(agent, name, arguments)?;
+    agent.table.view(id).ok_or_else(|| Failure::os("getting flow", "No such file or directory"))
+}

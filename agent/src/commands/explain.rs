@@ -1,0 +1,128 @@
+//! `sluice/explain`: why a flow is in the device, or why not, or whether it would be.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::time::Duration;
+
+use sluice_flow::port::{PortMap, PortNames};
+use sluice_flow::table::FlowView;
+use sluice_flow::{FlowState, PortNumber, Refusal, text};
+
+use super::arguments::Arguments;
+use super::{Failure, dump, flows};
+use crate::agent::Agent;
+use crate::unixctl::Output;
+
+/// `sluice/explain UFID` or `sluice/explain KEY ACTIONS`
+pub(super) fn one(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    match arguments.rest.as_slice() {
+        [name] => installed(agent, &dump::named(agent, name, arguments)?, out),
+        [key, actions] => {
+            let flow = flows::describe(agent, key, actions, arguments)?;
+            match agent.table.find_identity(flow.identity).and_then(|id| agent.table.view(id)) {
+                Some(view) if view.flow.actions == flow.actions => installed(agent, &view, out),
+                _ => Ok(match agent.backend.explain(&flow) {
+                    Ok(how) => writeln!(out, "would be taken: {how}")?,
+                    Err(refusal) => writeln!(out, "would be refused: {refusal}")?,
+                }),
+            }
+        }
+        _ => Err(Failure::new("a UFID, or a flow and actions, are needed")),
+    }
+}
+
+/// `sluice/explain-lines TEXT`: a whole dump of OVS, a verdict for each flow that would not be taken, and a summary.
+pub(super) fn lines(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    let [text] = arguments.rest.as_slice() else { return Err(Failure::new("one text is needed")) };
+    let ports = agent.ports();
+    let (mut total, mut taken) = (0, 0);
+    let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
+    for (index, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        total += 1;
+        match verdict(agent, &ports, line) {
+            Ok(()) => taken += 1,
+            Err(reason) => {
+                writeln!(out, "line {}: {reason}", index + 1)?;
+                *reasons.entry(reason).or_default() += 1;
+            }
+        }
+    }
+    writeln!(out, "{total} flows: {taken} would be taken, {} not", total - taken)?;
+    let mut reasons: Vec<_> = reasons.into_iter().collect();
+    reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    Ok(reasons.into_iter().try_for_each(|(reason, count)| writeln!(out, "{count:>8}  {reason}"))?)
+}
+
+fn verdict(agent: &Agent, ports: &PortMap, line: &str) -> Result<(), String> {
+    let names = AnyName { ports, unknown: RefCell::default() };
+    let parsed = text::parse_line(line, &names).map_err(|error| format!("not understood, {error}"))?;
+    if let Some(port) = names.unknown.take().into_iter().next() {
+        return Err(Refusal::Port { port, reason: "the agent has no port of this name".into() }.to_string());
+    }
+    let flow = flows::from_line(agent, parsed);
+    agent.backend.explain(&flow).map(|_| ()).map_err(|refusal| refusal.to_string())
+}
+
+/// Takes any word for a port, and remembers those that are none: a dump of another machine shall be judged, not rejected.
+struct AnyName<'a> {
+    ports: &'a PortMap,
+    unknown: RefCell<Vec<String>>,
+}
+
+impl PortNames for AnyName<'_> {
+    fn number(&self, name: &str) -> Option<PortNumber> {
+        self.ports.number(name).or_else(|| {
+            self.unknown.borrow_mut().push(name.to_owned());
+            Some(PortNumber(u32::MAX))
+        })
+    }
+
+    fn name(&self, number: PortNumber) -> Option<&str> {
+        self.ports.name(number)
+    }
+}
+
+fn installed(agent: &Agent, view: &FlowView, out: &mut dyn Output) -> Result<(), Failure> {
+    let ports = agent.ports();
+    let counters = dump::statistics(view, agent.clock.now());
+    writeln!(out, "ufid:{}", view.flow.ufid)?;
+    writeln!(out, "  match     {}", dump::key_text(view, &ports))?;
+    writeln!(out, "  actions   {}", dump::actions_text(view, &ports))?;
+    writeln!(out, "  chain     {}, priority {}", view.flow.chain(), view.flow.priority)?;
+    let place = view.placement.map_or("no rule in the device".to_owned(), |place| format!("a rule in {place}"));
+    writeln!(out, "  state     {}, {place}", view.state)?;
+    if let Some(refusal) = &view.refusal {
+        writeln!(out, "  refused   {refusal}")?;
+    }
+    match (view.state, agent.backend.explain(&view.flow)) {
+        (FlowState::Refused, Ok(how)) => writeln!(out, "  device    would take it now: {how}")?,
+        (FlowState::Refused, Err(_)) => {}
+        (_, Ok(how)) => writeln!(out, "  device    {how}")?,
+        (_, Err(refusal)) => writeln!(out, "  device    would refuse it now: {refusal}")?,
+    }
+    let used = counters.used.map_or("never".to_owned(), |ago| format!("{:.3} s ago", ago.as_secs_f64()));
+    writeln!(out, "  counters  packets {}, bytes {}, used {used}", counters.packets, counters.bytes)?;
+    Ok(writeln!(out, "  expiry    {}", expiry(agent, view))?)
+}
+
+/// When the flow goes by itself, and which part of the configuration says so.
+fn expiry(agent: &Agent, view: &FlowView) -> String {
+    let expiry = view.flow.expiry;
+    if expiry.permanent {
+        return "never (permanent)".into();
+    }
+    let config = agent.config();
+    let span = |own: Option<Duration>, default: Option<Duration>| match (own, default) {
+        (Some(own), _) => format!("{} s", own.as_secs_f64()),
+        (None, Some(default)) => format!("{} s (default)", default.as_secs_f64()),
+        (None, None) => "never".into(),
+    };
+    let age = agent.clock.now().since(view.accepted).as_secs_f64();
+    let idle = span(expiry.idle, config.idle_timeout);
+    format!("idle {idle}, hard {}, {age:.1} s old", span(expiry.hard, config.hard_timeout))
+}

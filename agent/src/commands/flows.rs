@@ -1,0 +1,320 @@
+//! Adding, changing and deleting flows.
+
+use std::fmt::Write;
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluice_flow::table::TableError;
+use sluice_flow::text::{self, FlowLine, ParseError};
+use sluice_flow::{EndReason, Flow, FlowId, Match, MaskedKey, Refusal};
+
+use super::arguments::Arguments;
+use super::{Failure, PROGRAM, dump};
+use crate::agent::{ANSWER_TIME, Agent};
+use crate::offload::{Batch, Tally};
+use crate::unixctl::Output;
+
+/// Errors of single lines that a reply carries; more are only counted.
+const ERRORS_SHOWN: usize = 20;
+
+/// How often a bulk request asks again whether the table has room for more unsettled flows.
+const ROOM_POLL: Duration = Duration::from_millis(1);
+
+/// `dpctl/add-flow`
+pub(super) fn add(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    put(agent, arguments, out, Verb::Add)
+}
+
+/// `dpctl/mod-flow`
+pub(super) fn modify(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    put(agent, arguments, out, if arguments.may_create { Verb::AddOrModify } else { Verb::Modify })
+}
+
+/// `dpctl/add-flows`
+pub(super) fn add_file(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    file(agent, arguments, out, Verb::Add)
+}
+
+/// `dpctl/mod-flows`
+pub(super) fn modify_file(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    file(agent, arguments, out, if arguments.may_create { Verb::AddOrModify } else { Verb::Modify })
+}
+
+/// `sluice/add-flows`: the text itself instead of a file's name, and a summary at the end.
+pub(super) fn add_text(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    let [text] = arguments.rest.as_slice() else { return Err(Failure::new("one text is needed")) };
+    let bulk = Bulk::run(agent, arguments, text, Verb::Add);
+    let tally = &bulk.tally;
+    writeln!(
+        out,
+        "{} flows accepted: {} offloaded, {} refused, {} without an answer yet; {} lines in error",
+        bulk.accepted, tally.installed, tally.refused, tally.outstanding, bulk.error_count
+    )?;
+    for (id, refusal) in &tally.refusals {
+        let name = agent.table.view(*id).map(|view| format!("ufid:{}: ", view.flow.ufid)).unwrap_or_default();
+        writeln!(out, "refused: {name}{refusal}")?;
+    }
+    bulk.errors.iter().try_for_each(|error| writeln!(out, "{error}"))?;
+    Ok(())
+}
+
+/// `dpctl/del-flow`
+pub(super) fn delete(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    let [key] = arguments.after_datapath(agent, 1)? else { return Err(Failure::new("one flow is needed")) };
+    let id = find(agent, key, arguments)?;
+    let view = agent.table.view(id);
+    let batch = Arc::new(Batch::default());
+    batch.expect_one();
+    agent.queue.delete(id, EndReason::Deleted, Some(batch.clone())).map_err(|e| failure("deleting flow", &e))?;
+    if arguments.no_wait {
+        return Ok(());
+    }
+    let tally = batch.wait(ANSWER_TIME);
+    answer(&tally, "deleting flow")?;
+    if let (true, Some(mut view)) = (arguments.statistics, view) {
+        view.counters = tally.last_deleted.unwrap_or(view.counters);
+        dump::write_statistics(agent, &view, out)?;
+    }
+    Ok(())
+}
+
+/// `dpctl/del-flows`
+pub(super) fn delete_file(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    match arguments.after_datapath(agent, 1)? {
+        [] => flush(agent, arguments, out),
+        _ => file(agent, arguments, out, Verb::Delete),
+    }
+}
+
+/// `sluice/flush`, and `dpctl/del-flows` without a file
+pub(super) fn flush(agent: &Agent, _: &Arguments, _: &mut dyn Output) -> Result<(), Failure> {
+    answer(&agent.flush(), "flushing flows")
+}
+
+/// The flow that a `ufid:`, or a key at the given priority, names.
+pub(super) fn find(agent: &Agent, key: &str, arguments: &Arguments) -> Result<FlowId, Failure> {
+    let not_found = || Failure::os("deleting flow", "No such file or directory");
+    if let Ok(ufid) = key.strip_prefix("ufid:").unwrap_or(key).trim().parse() {
+        return agent.table.find(ufid).ok_or_else(not_found);
+    }
+    let parsed = text::parse_key(key, &*agent.ports()).map_err(|error| wrong_text("flow key", key, &error))?;
+    if let Some(ufid) = parsed.ufid {
+        return agent.table.find(ufid).ok_or_else(not_found);
+    }
+    let matching = MaskedKey::new(&parsed.matching);
+    let identity = agent.table.seed().identity(&matching, arguments.priority.unwrap_or_default());
+    agent.table.find_identity(identity).ok_or_else(not_found)
+}
+
+/// The flow that a key and actions describe.
+pub(super) fn describe(agent: &Agent, key: &str, actions: &str, arguments: &Arguments) -> Result<Flow, Failure> {
+    let ports = agent.ports();
+    let parsed = text::parse_key(key, &*ports).map_err(|error| wrong_text("flow key", key, &error))?;
+    let actions = text::parse_actions(actions, &*ports).map_err(|error| wrong_text("actions", actions, &error))?;
+    check_in_port(&parsed.matching).map_err(|reason| Failure::new(format_args!("parsing flow key: {reason}")))?;
+    Ok(Flow::new(
+        parsed.ufid,
+        MaskedKey::new(&parsed.matching),
+        actions,
+        arguments.priority.unwrap_or_default(),
+        arguments.expiry.unwrap_or_default(),
+        agent.table.seed(),
+    ))
+}
+
+/// A flow from a line of a file or of a dump.
+pub(super) fn from_line(agent: &Agent, line: FlowLine) -> Flow {
+    let FlowLine { ufid, matching, actions, extra, .. } = line;
+    Flow::new(ufid, MaskedKey::new(&matching), actions, extra.priority, extra.expiry, agent.table.seed())
+}
+
+/// As the datapath of OVS, which takes no flow for all ports.
+pub(super) fn check_in_port(matching: &Match) -> Result<(), &'static str> {
+    let field = sluice_flow::Field::InPort;
+    if matching.mask.get(field) == field.full_mask() { Ok(()) } else { Err("in_port() is missing") }
+}
+
+/// What is to be done with a flow that is given in full.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verb {
+    Add,
+    Modify,
+    AddOrModify,
+    Delete,
+}
+
+fn put(agent: &Agent, arguments: &Arguments, out: &mut dyn Output, verb: Verb) -> Result<(), Failure> {
+    let [key, actions] = arguments.after_datapath(agent, 2)? else {
+        return Err(Failure::new("a flow and actions are needed"));
+    };
+    let flow = describe(agent, key, actions, arguments)?;
+    let batch = Arc::new(Batch::default());
+    let id = request(agent, flow, arguments, verb, &batch).map_err(|error| failure("updating flow table", &error))?;
+    if arguments.no_wait {
+        return Ok(());
+    }
+    answer(&batch.wait(ANSWER_TIME), "updating flow table")?;
+    if arguments.statistics
+        && let Some(view) = agent.table.view(id)
+    {
+        dump::write_statistics(agent, &view, out)?;
+    }
+    Ok(())
+}
+
+fn request(
+    agent: &Agent,
+    flow: Flow,
+    arguments: &Arguments,
+    verb: Verb,
+    batch: &Arc<Batch>,
+) -> Result<FlowId, TableError> {
+    batch.expect_one();
+    let waiter = batch.clone();
+    let modify = |flow| agent.queue.modify(flow, arguments.keep_old_rule, Some(waiter.clone()));
+    let result = match verb {
+        Verb::Add => agent.queue.add(flow, Some(batch.clone())),
+        Verb::Modify => modify(flow),
+        Verb::AddOrModify => match modify(flow.clone()) {
+            Err(TableError::NotFound) => agent.queue.add(flow, Some(batch.clone())),
+            other => other,
+        },
+        Verb::Delete => match agent.table.find(flow.ufid).or_else(|| agent.table.find_identity(flow.identity)) {
+            Some(id) => agent.queue.delete(id, EndReason::Deleted, Some(batch.clone())),
+            None => Err(TableError::NotFound),
+        },
+    };
+    if result.is_err() {
+        batch.expect_one_less();
+    }
+    result
+}
+
+fn file(agent: &Agent, arguments: &Arguments, out: &mut dyn Output, verb: Verb) -> Result<(), Failure> {
+    let [path] = arguments.after_datapath(agent, 1)? else { return Err(Failure::new("one file is needed")) };
+    let text = fs::read_to_string(path).map_err(|error| Failure::new(format_args!("{path}: {error}")))?;
+    let bulk = Bulk::run(agent, arguments, &text, verb);
+    let mut failures = bulk.errors;
+    if bulk.error_count > failures.len() {
+        failures.push(format!("{PROGRAM}: {} more lines in error", bulk.error_count - failures.len()));
+    }
+    failures.extend(bulk.tally.refusals.iter().map(|(_, refusal)| format!("{PROGRAM}: refused: {refusal}")));
+    if bulk.tally.outstanding > 0 {
+        failures.push(format!("{PROGRAM}: {} flows without an answer yet", bulk.tally.outstanding));
+    }
+    if failures.is_empty() {
+        out.write_str("")?;
+        return Ok(());
+    }
+    Err(Failure(failures.join("\n")))
+}
+
+/// Many flows at once, a line each.
+struct Bulk {
+    accepted: usize,
+    error_count: usize,
+    errors: Vec<String>,
+    tally: Tally,
+}
+
+impl Bulk {
+    /// Does what each line says, in order; a line that is wrong does not stop the rest. `verb` is for lines that have none.
+    fn run(agent: &Agent, arguments: &Arguments, text: &str, verb: Verb) -> Self {
+        let batch = Arc::new(Batch::default());
+        let mut bulk = Self { accepted: 0, error_count: 0, errors: Vec::new(), tally: Tally::default() };
+        let ports = agent.ports();
+        for (index, line) in text.lines().enumerate() {
+            let line = line.split_once('#').map_or(line, |(before, _)| before).trim();
+            if line.is_empty() {
+                continue;
+            }
+            let (verb, line) = split_verb(line, verb);
+            let flow = match parse(line, &ports, verb) {
+                Ok(flow) => from_line(agent, flow),
+                Err(error) => {
+                    bulk.error(index, &error.caret(line));
+                    continue;
+                }
+            };
+            match bulk.request_with_room(agent, flow, arguments, verb, &batch) {
+                Ok(_) => bulk.accepted += 1,
+                Err(error) => bulk.error(index, &error.to_string()),
+            }
+        }
+        if !arguments.no_wait {
+            bulk.tally = batch.wait(ANSWER_TIME);
+        }
+        bulk
+    }
+
+    /// A bulk request that finds the agent busy is the one that keeps it busy, so it waits for room.
+    fn request_with_room(
+        &self,
+        agent: &Agent,
+        flow: Flow,
+        arguments: &Arguments,
+        verb: Verb,
+        batch: &Arc<Batch>,
+    ) -> Result<FlowId, TableError> {
+        let mut left = ANSWER_TIME;
+        loop {
+            match request(agent, flow.clone(), arguments, verb, batch) {
+                Err(TableError::Refused(Refusal::Busy { .. })) if self.accepted > 0 && !left.is_zero() => {
+                    batch.wait(ROOM_POLL);
+                    left = left.saturating_sub(ROOM_POLL);
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn error(&mut self, index: usize, text: &str) {
+        self.error_count += 1;
+        if self.errors.len() < ERRORS_SHOWN {
+            self.errors.push(format!("{PROGRAM}: line {}: {text}", index + 1));
+        }
+    }
+}
+
+/// A deletion may leave the actions out.
+fn parse(line: &str, ports: &sluice_flow::port::PortMap, verb: Verb) -> Result<FlowLine, ParseError> {
+    match text::parse_line(line, ports) {
+        Err(error) if verb == Verb::Delete => text::parse_line(&format!("{line} drop"), ports).map_err(|_| error),
+        result => result,
+    }
+}
+
+fn split_verb(line: &str, default: Verb) -> (Verb, &str) {
+    let verbs = [("add", Verb::Add), ("modify", Verb::Modify), ("delete", Verb::Delete)];
+    line.split_once(char::is_whitespace)
+        .and_then(|(word, rest)| {
+            verbs.iter().find(|(name, _)| *name == word).map(|(_, verb)| (*verb, rest.trim_start()))
+        })
+        .unwrap_or((default, line))
+}
+
+fn answer(tally: &Tally, attempt: &str) -> Result<(), Failure> {
+    if let Some((_, refusal)) = tally.refusals.first() {
+        return Err(Failure::new(format_args!("{attempt}: refused, {refusal}")));
+    }
+    if tally.outstanding > 0 {
+        let seconds = ANSWER_TIME.as_secs();
+        let text = format!("{attempt}: {} flows accepted, but the device has not answered within {seconds} s", tally.outstanding);
+        return Err(Failure::new(text));
+    }
+    Ok(())
+}
+
+fn failure(attempt: &str, error: &TableError) -> Failure {
+    match error {
+        TableError::Exists(ufid) => Failure::os(format_args!("{attempt}: ufid:{ufid} has this match or UFID"), "File exists"),
+        TableError::NotFound => Failure::os(attempt, "No such file or directory"),
+        TableError::OtherMatch(_) => Failure::os(format_args!("{attempt}: {error}"), "Invalid argument"),
+        TableError::Refused(refusal) => Failure::new(format_args!("{attempt}: refused, {refusal}")),
+    }
+}
+
+pub(super) fn wrong_text(what: &str, text: &str, error: &ParseError) -> Failure {
+    Failure(format!("{PROGRAM}: parsing {what} (Invalid argument)\n{}", error.caret(text)))
+}

@@ -1,0 +1,102 @@
+//! `sluice/stats` and `sluice/watch`: for programs, and for the CLI to make tables of.
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crossbeam_channel::RecvTimeoutError;
+use serde_json::{Map, Value, json};
+use sluice_flow::{EndReason, FlowState, Refusal};
+
+use super::Failure;
+use super::arguments::Arguments;
+use crate::agent::Agent;
+use crate::unixctl::Output;
+
+/// `sluice/stats`: one object with everything that is counted.
+pub(super) fn statistics(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    let capabilities = agent.backend.capabilities();
+    let census = agent.table.census();
+    let counts = agent.events.counts();
+    let published = agent.revalidation.published();
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let states: Map<_, _> =
+        FlowState::ALL.iter().map(|state| (state.name().to_owned(), census.in_state(*state).into())).collect();
+    let refused: Map<_, _> =
+        Refusal::LABELS.iter().zip(&counts.refused).map(|(label, n)| ((*label).to_owned(), count(n).into())).collect();
+    let ended: Map<_, _> =
+        EndReason::ALL.iter().zip(&counts.ended).map(|(end, n)| (end.name().to_owned(), count(n).into())).collect();
+    let workers: Vec<Value> = agent
+        .queue
+        .reports()
+        .iter()
+        .map(|worker| json!({
+            "queued": worker.queued,
+            "in_flight": worker.in_flight,
+            "installed": worker.installed,
+            "stray_completions": worker.strays,
+            "latency_average_seconds": worker.latency_average,
+        }))
+        .collect();
+    let (masks, action_lists) = agent.table.shared_parts();
+    let statistics = json!({
+        "datapath": agent.datapath(),
+        "version": env!("CARGO_PKG_VERSION"),
+        "backend": {
+            "name": capabilities.name,
+            "miss": capabilities.miss.describe(),
+            "chain_miss": capabilities.chain_miss.describe(),
+            "max_lag_seconds": capabilities.max_lag.as_secs_f64(),
+            "modifies_in_place": capabilities.modifies_in_place,
+            "max_chain_depth": capabilities.max_chain_depth,
+        },
+        "flows": {
+            "live": census.live(),
+            "limit": census.flow_limit(),
+            "unsettled": census.unsettled(),
+            "states": states,
+            "masks": masks,
+            "action_lists": action_lists,
+        },
+        "events": {
+            "accepted": count(&counts.accepted),
+            "installed": count(&counts.installed),
+            "modified": count(&counts.modified),
+            "refused": refused,
+            "ended": ended,
+            "ended_packets": count(&counts.ended_packets),
+            "ended_bytes": count(&counts.ended_bytes),
+        },
+        "revalidator": {
+            "rounds": published.rounds,
+            "paused": published.paused,
+            "poll_seconds": published.last.poll.as_secs_f64(),
+            "round_seconds": published.last.duration.as_secs_f64(),
+            "period_seconds": published.last.period.as_secs_f64(),
+            "readings": published.last.readings,
+            "idle_timeout_seconds": published.config.and_then(|c| c.idle_timeout).map(|span| span.as_secs_f64()),
+            "hard_timeout_seconds": published.config.and_then(|c| c.hard_timeout).map(|span| span.as_secs_f64()),
+            "failures": published.failures,
+            "backwards": published.backwards,
+        },
+        "workers": workers,
+    });
+    Ok(writeln!(out, "{statistics}")?)
+}
+
+/// `sluice/watch`: events as they happen, a line each, until the client goes.
+pub(super) fn watch(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    let events = agent.events.watch();
+    out.flush()?;
+    loop {
+        match events.recv_timeout(Duration::from_millis(200)) {
+            Ok(event) => {
+                writeln!(out, "{event}")?;
+                events.try_iter().try_for_each(|event| writeln!(out, "{event}"))?;
+                out.flush()?;
+            }
+            Err(RecvTimeoutError::Timeout) if out.is_wanted() => {}
+            Err(_) => return Ok(()),
+        }
+    }
+}

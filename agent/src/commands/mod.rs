@@ -1,0 +1,102 @@
+//! What the control socket understands: the commands of OVS that its tools and users expect, and `sluice/…` for what OVS
+//! has no command for.
+//!
+//! Layout and wording follow `lib/dpctl.c` and `ofproto-dpif-upcall.c` of OVS, so that the stock `ovs-appctl` and the
+//! scripts around it work as they are.
+
+mod arguments;
+mod datapath;
+mod dump;
+mod explain;
+mod filter;
+mod flows;
+mod json;
+mod ports;
+mod revalidator;
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::agent::Agent;
+use crate::unixctl::{Command, Output, Registry, Request};
+
+use self::arguments::Arguments;
+
+/// The name under which error texts speak of the agent, as OVS puts its program's name before them.
+const PROGRAM: &str = "sluiced";
+
+/// What a command does with the agent.
+type Action = fn(&Agent, &Arguments, &mut dyn Output) -> Result<(), Failure>;
+
+/// Why a command failed; the whole text that the client sees.
+#[derive(Debug)]
+struct Failure(String);
+
+/// Registers every command that needs only the agent. `exit` and `sluice/reload` belong to the daemon.
+pub fn register(registry: &mut Registry, agent: &Arc<Agent>) {
+    for (name, usage, min_args, max_args, action) in COMMANDS {
+        let agent = agent.clone();
+        let run = move |request: &Request<'_>, out: &mut dyn Output| {
+            Arguments::parse(request.args).and_then(|arguments| action(&agent, &arguments, out)).map_err(|f| f.0)
+        };
+        registry.register(Command {
+            name,
+            usage,
+            min_args: *min_args,
+            max_args: *max_args,
+            run: Box::new(run),
+        });
+    }
+}
+
+/// Name, usage, least and greatest number of arguments (options count), what it does.
+const COMMANDS: &[(&str, &str, usize, usize, Action)] = &[
+    ("dpctl/add-flow", "[OPTIONS] [dp] flow actions", 2, 9, flows::add),
+    ("dpctl/add-flows", "[OPTIONS] [dp] file", 1, 4, flows::add_file),
+    ("dpctl/del-flow", "[OPTIONS] [dp] flow", 1, 5, flows::delete),
+    ("dpctl/del-flows", "[OPTIONS] [dp] [file]", 0, 4, flows::delete_file),
+    ("dpctl/dump-dps", "", 0, 0, datapath::list),
+    ("dpctl/dump-flows", "[-m] [--names] [dp] [filter=..] [type=..]", 0, 6, dump::text),
+    ("dpctl/get-flow", "[-m] [--names] [dp] ufid", 1, 4, dump::one),
+    ("dpctl/mod-flow", "[OPTIONS] [dp] flow actions", 2, 9, flows::modify),
+    ("dpctl/mod-flows", "[OPTIONS] [dp] file", 1, 4, flows::modify_file),
+    ("dpctl/offload-stats-show", "[dp]", 0, 1, datapath::offload_statistics),
+    ("dpctl/show", "[-s] [dp]", 0, 2, datapath::show),
+    ("revalidator/pause", "", 0, 0, revalidator::pause),
+    ("revalidator/purge", "", 0, 0, revalidator::purge),
+    ("revalidator/resume", "", 0, 0, revalidator::resume),
+    ("revalidator/wait", "", 0, 0, revalidator::wait),
+    ("sluice/add-flows", "[OPTIONS] text", 1, 4, flows::add_text),
+    ("sluice/add-meter", "id kbps|pps rate [burst]", 3, 4, ports::add_meter),
+    ("sluice/add-port", "number name [kind] [udp-port] [underlay]", 2, 5, ports::add_port),
+    ("sluice/del-meter", "id", 1, 1, ports::delete_meter),
+    ("sluice/del-port", "port", 1, 1, ports::delete_port),
+    ("sluice/dump-flows", "[filter=..] [type=..]", 0, 4, dump::json),
+    ("sluice/explain", "[--priority=N] ufid | flow actions", 1, 3, explain::one),
+    ("sluice/explain-lines", "text", 1, 1, explain::lines),
+    ("sluice/flush", "", 0, 0, flows::flush),
+    ("sluice/inject", "port frame..", 2, 4097, ports::inject),
+    ("sluice/show-meters", "", 0, 0, ports::show_meters),
+    ("sluice/stats", "", 0, 0, json::statistics),
+    ("sluice/watch", "", 0, 0, json::watch),
+    ("upcall/show", "", 0, 0, revalidator::show),
+];
+
+impl Failure {
+    /// A failure in OVS's form: program, what was attempted, and the text of an error number.
+    fn os(attempt: impl fmt::Display, error: &str) -> Self {
+        Self(format!("{PROGRAM}: {attempt} ({error})"))
+    }
+
+    /// A failure in words.
+    fn new(text: impl fmt::Display) -> Self {
+        Self(format!("{PROGRAM}: {text}"))
+    }
+}
+
+/// The client is gone; nobody will read this.
+impl From<fmt::Error> for Failure {
+    fn from(_: fmt::Error) -> Self {
+        Self("the client is gone".into())
+    }
+}

@@ -1,0 +1,104 @@
+//! One event, many readers: counts for metrics, lines for the log, streams for `watch`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use parking_lot::RwLock;
+use sluice_flow::{EndReason, Event, EventSink, Refusal};
+
+/// Events that a slow watcher may lag behind before it loses some.
+const WATCH_BACKLOG: usize = 4_096;
+
+/// Hears every event of the table and passes it on.
+#[derive(Default)]
+pub struct Events {
+    counts: EventCounts,
+    watchers: RwLock<Vec<(u64, Sender<Arc<Event>>)>>,
+    next_watcher: AtomicU64,
+}
+
+/// How often what happened.
+#[derive(Debug, Default)]
+pub struct EventCounts {
+    /// Requests taken on.
+    pub accepted: AtomicU64,
+    /// Rules put in.
+    pub installed: AtomicU64,
+    /// Rules changed.
+    pub modified: AtomicU64,
+    /// Refusals, by [`Refusal::LABELS`].
+    pub refused: [AtomicU64; Refusal::LABELS.len()],
+    /// Ends of flows, by [`EndReason::ALL`].
+    pub ended: [AtomicU64; EndReason::ALL.len()],
+    /// Packets of flows that have ended.
+    pub ended_packets: AtomicU64,
+    /// Bytes of flows that have ended.
+    pub ended_bytes: AtomicU64,
+    /// Events that a slow watcher did not get.
+    pub unwatched: AtomicU64,
+}
+
+impl Events {
+    /// The counts so far.
+    pub fn counts(&self) -> &EventCounts {
+        &self.counts
+    }
+
+    /// All events from now on. Dropping the receiver ends it; a reader that lags loses events, and the loss is counted.
+    pub fn watch(&self) -> Receiver<Arc<Event>> {
+        let (sender, receiver) = bounded(WATCH_BACKLOG);
+        let id = self.next_watcher.fetch_add(1, Ordering::Relaxed);
+        self.watchers.write().push((id, sender));
+        receiver
+    }
+
+    fn tell_watchers(&self, event: &Event) {
+        let watchers = self.watchers.read();
+        if watchers.is_empty() {
+            return;
+        }
+        let event = Arc::new(event.clone());
+        let mut gone = Vec::new();
+        for (id, sender) in &*watchers {
+            match sender.try_send(event.clone()) {
+                Ok(()) => {}
+                Err(TrySendError::Full(_)) => add(&self.counts.unwatched, 1),
+                Err(TrySendError::Disconnected(_)) => gone.push(*id),
+            }
+        }
+        drop(watchers);
+        if !gone.is_empty() {
+            self.watchers.write().retain(|(id, _)| !gone.contains(id));
+        }
+    }
+}
+
+impl EventSink for Events {
+    fn event(&self, event: &Event) {
+        let counts = &self.counts;
+        match event {
+            Event::Accepted(_) => add(&counts.accepted, 1),
+            Event::Installed { .. } => add(&counts.installed, 1),
+            Event::Modified { .. } => add(&counts.modified, 1),
+            Event::Refused { refusal, .. } => {
+                let label = Refusal::LABELS.iter().position(|label| *label == refusal.label());
+                label.into_iter().for_each(|index| add(&counts.refused[index], 1));
+                tracing::info!(target: "sluice::flow", "{event}");
+            }
+            Event::Deleted { reason, counters, .. } => {
+                add(&counts.ended[*reason as usize], 1);
+                add(&counts.ended_packets, counters.packets);
+                add(&counts.ended_bytes, counters.bytes);
+            }
+            Event::Evicted { .. } => tracing::info!(target: "sluice::flow", "{event}"),
+            _ => {}
+        }
+        tracing::debug!(target: "sluice::event", "{event}");
+        self.tell_watchers(event);
+    }
+}
+
+fn add(counter: &AtomicU64, amount: u64) {
+    counter.fetch_add(amount, Ordering::Relaxed);
+}
