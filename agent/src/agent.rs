@@ -1,11 +1,13 @@
 //! The agent: table, queue, revalidator and device put together, with what the control socket asks of them.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::io;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use crossbeam_channel::{Receiver, after, never, select};
 use parking_lot::Mutex;
 use sluice_flow::backend::{DeviceEvent, OpenConfig};
 use sluice_flow::meter::{Meter, MeterId};
@@ -18,8 +20,9 @@ use sluice_revalidator::Revalidator;
 use crate::backends;
 use crate::config::{Config, Difference};
 use crate::events::Events;
-use crate::offload::{Batch, OffloadQueue, Tally, WorkerThread};
-use crate::revalidation::Revalidation;
+use crate::lifecycle::Lifecycle;
+use crate::offload::{Batch, OffloadQueue, Tally, Worker};
+use crate::revalidation::{Revalidation, RevalidatorThread};
 
 /// How long the device may take to give an answer before a caller who waits hears that there is none yet.
 pub const ANSWER_TIME: Duration = Duration::from_secs(10);
@@ -45,12 +48,12 @@ pub struct Agent {
     changing: Mutex<()>,
 }
 
-/// The threads of an agent, for its lifecycle.
-pub struct Threads {
+/// What runs on threads of its own.
+pub struct Parts {
     /// The offload workers.
-    pub workers: Vec<WorkerThread>,
+    pub workers: Vec<Worker>,
     /// The revalidator.
-    pub revalidator: JoinHandle<()>,
+    pub revalidator: RevalidatorThread,
 }
 
 /// Why an agent did not start, or did not take a change.
@@ -64,47 +67,39 @@ pub enum AgentError {
         /// Its reason.
         refusal: Refusal,
     },
-    /// A thread could not be started.
-    #[error("starting the revalidator: {0}")]
-    Thread(#[from] std::io::Error),
     /// Something with this number or name is there, or is not there.
     #[error("{0}")]
     Conflict(String),
 }
 
 impl Agent {
-    /// Opens the configured device and starts the threads that serve it.
-    pub fn start(config: Config, seed: Seed, clock: Arc<dyn Clock>) -> Result<(Arc<Self>, Threads), AgentError> {
+    /// Opens the configured device and makes an agent for it, whose parts are to be run.
+    pub fn open(config: Config, seed: Seed, clock: Arc<dyn Clock>) -> Result<(Arc<Self>, Parts), AgentError> {
         let open = OpenConfig { device: config.device.clone(), clock: clock.clone() };
         let backend = backends::open(config.backend.name(), &open)
             .map_err(|refusal| AgentError::Device { what: format!("opening {}", config.device), refusal })?;
-        Self::start_on(backend, config, seed, clock)
+        Self::on(backend, config, seed, clock)
     }
 
     /// The same on a device that is open already.
-    pub fn start_on(
+    pub fn on(
         backend: Arc<dyn Backend>,
         config: Config,
         seed: Seed,
         clock: Arc<dyn Clock>,
-    ) -> Result<(Arc<Self>, Threads), AgentError> {
+    ) -> Result<(Arc<Self>, Parts), AgentError> {
         let device = |what: String| move |refusal| AgentError::Device { what, refusal };
         let events = Arc::new(Events::default());
         let limits = Limits { flows: config.flow_limit, unsettled: config.dirty_limit };
         let table = Arc::new(FlowTable::new(seed, limits, events.clone()));
         let (queue, workers) =
-            OffloadQueue::start(table.clone(), &backend, clock.clone(), config.workers, config.chain_depth)
-                .map_err(device("starting the offload workers".into()))?;
+            OffloadQueue::new(table.clone(), &backend, clock.clone(), config.workers, config.chain_depth)
+                .map_err(device("opening the install queues".into()))?;
         let queue = Arc::new(queue);
         let reader = backend.counter_reader().map_err(device("opening the counter reader".into()))?;
         let ageing = ageing(&config, &*backend);
-        let (revalidation, revalidator) = Revalidation::start(
-            ageing,
-            Revalidator::new(ageing, reader),
-            table.clone(),
-            queue.clone(),
-            clock.clone(),
-        )?;
+        let (revalidation, revalidator) =
+            Revalidation::new(ageing, Revalidator::new(ageing, reader), table.clone(), queue.clone(), clock.clone());
         let agent = Arc::new(Self {
             clock,
             table,
@@ -124,7 +119,7 @@ impl Agent {
             agent.set_meter(*meter)?;
         }
         agent.config.store(Arc::new(config));
-        Ok((agent, Threads { workers, revalidator }))
+        Ok((agent, Parts { workers, revalidator }))
     }
 
     /// The configuration in force.
@@ -190,9 +185,7 @@ impl Agent {
         if !meters.contains_key(&id) {
             return Err(AgentError::Conflict(format!("there is no meter {id}")));
         }
-        self.backend
-            .remove_meter(id)
-            .map_err(|refusal| AgentError::Device { what: format!("meter {id}"), refusal })?;
+        self.backend.remove_meter(id).map_err(|refusal| AgentError::Device { what: format!("meter {id}"), refusal })?;
         meters.remove(&id);
         Ok(())
     }
@@ -232,14 +225,14 @@ impl Agent {
 
     /// Takes what happens to the device until `stop` says so: refused flows are tried again when it changes and every
     /// retry interval, lost rules are put in again. Gives the reason if the device died.
-    pub fn watch_device(&self, stop: &crossbeam_channel::Receiver<()>) -> Result<(), String> {
+    pub fn watch_device(&self, stop: &Receiver<Infallible>) -> Result<(), String> {
         let events = self.backend.events();
         loop {
             let retry = match self.config().retry_interval {
-                Some(interval) => crossbeam_channel::after(interval),
-                None => crossbeam_channel::never(),
+                Some(interval) => after(interval),
+                None => never(),
             };
-            crossbeam_channel::select! {
+            select! {
                 recv(stop) -> _ => return Ok(()),
                 recv(retry) -> _ => self.queue.retry(|_| true),
                 recv(events) -> event => match event {
@@ -259,6 +252,40 @@ impl Agent {
         tracing::warn!("the device was reset and lost {} rules, which are put in again", lost.len());
         lost.into_iter().for_each(|flow| self.queue.lost(flow));
         Ok(())
+    }
+}
+
+impl Parts {
+    /// How long a part may take to stop. A worker whose device hangs is left behind.
+    const STOP_DEADLINE: Duration = Duration::from_secs(5);
+
+    /// Runs the parts, and the watch over the device, in the order in which they need each other. `before_workers_stop`
+    /// is run once nothing but the workers runs any more.
+    pub fn run(
+        self,
+        agent: &Arc<Agent>,
+        lifecycle: &mut Lifecycle,
+        before_workers_stop: impl FnOnce(&Agent) + Send + 'static,
+    ) -> io::Result<()> {
+        for (index, worker) in self.workers.into_iter().enumerate() {
+            lifecycle.thread(&format!("offload-{index}"), Self::STOP_DEADLINE, move |stop| {
+                worker.run(stop.channel());
+                Ok(())
+            })?;
+        }
+        let last = agent.clone();
+        lifecycle.thread("last-work", ANSWER_TIME + Self::STOP_DEADLINE, move |stop| {
+            // Nothing is ever sent on it: it ends when it is time to stop.
+            let _ = stop.channel().recv();
+            before_workers_stop(&last);
+            Ok(())
+        })?;
+        lifecycle.thread("revalidator", Self::STOP_DEADLINE, move |stop| {
+            self.revalidator.run(stop.channel());
+            Ok(())
+        })?;
+        let watched = agent.clone();
+        lifecycle.thread("device-watch", Self::STOP_DEADLINE, move |stop| watched.watch_device(stop.channel()))
     }
 }
 

@@ -16,7 +16,9 @@ pub fn open(name: &str, config: &OpenConfig) -> Result<Arc<dyn Backend>, Refusal
         Some((_, open)) => open(config),
         None => {
             let known: Vec<_> = BACKENDS.iter().map(|(name, _)| *name).collect();
-            Err(Refusal::Device { reason: format!("no backend {name} in this build, only {}", known.join(", ")).into() })
+            Err(Refusal::Device {
+                reason: format!("no backend {name} in this build, only {}", known.join(", ")).into(),
+            })
         }
     }
 }

@@ -1,1 +1,301 @@
-//! To come.
+//! Metrics and health over HTTP: a few pages that are read and never written.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::{JoinSet, spawn_blocking};
+use tokio::time::{sleep, timeout};
+use tracing::{debug, info, warn};
+
+pub use hyper::StatusCode;
+
+/// What the Prometheus text format calls itself.
+pub const METRICS_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Plain text.
+pub const TEXT_CONTENT_TYPE: &str = "text/plain; charset=utf-8";
+
+/// Makes a page: status, content type and body. It runs on a thread that may block.
+pub type Page = Box<dyn Fn() -> (StatusCode, &'static str, String) + Send + Sync>;
+
+/// How much a server takes on.
+#[derive(Clone, Debug)]
+pub struct HttpOptions {
+    /// How many clients may be connected.
+    pub connection_limit: usize,
+    /// How long a client may take to send a request; also how long it may do nothing between two.
+    pub header_timeout: Duration,
+    /// How many bytes a request may have, at least 8192.
+    pub header_size: usize,
+    /// After how long a connection ends even if it is used. A client that reads nothing holds it so long.
+    pub lifetime: Duration,
+    /// How long requests may take to end once the server is told to stop.
+    pub stop_deadline: Duration,
+}
+
+impl Default for HttpOptions {
+    fn default() -> Self {
+        Self {
+            connection_limit: 32,
+            header_timeout: Duration::from_secs(10),
+            header_size: 16 << 10,
+            lifetime: Duration::from_secs(300),
+            stop_deadline: Duration::from_secs(3),
+        }
+    }
+}
+
+/// The server of `/metrics`, `/healthz` and whatever else it is given.
+pub struct HttpServer {
+    listener: TcpListener,
+    pages: Vec<(&'static str, Page)>,
+    options: HttpOptions,
+}
+
+impl HttpServer {
+    /// A server at an address. Port 0 is any free one, see [`HttpServer::address`]. To be called within a tokio runtime.
+    pub fn bind(address: SocketAddr, options: HttpOptions) -> io::Result<Self> {
+        let listener = std::net::TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        Ok(Self { listener: TcpListener::from_std(listener)?, pages: Vec::new(), options })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Adds a page.
+    pub fn page(
+        mut self,
+        path: &'static str,
+        page: impl Fn() -> (StatusCode, &'static str, String) + Send + Sync + 'static,
+    ) -> Self {
+        self.pages.push((path, Box::new(page)));
+        self
+    }
+
+    /// Serves until `stop` comes, then lets requests end, up to the deadline.
+    pub async fn run(self, stop: impl Future<Output = ()>) {
+        let Self { listener, pages, options } = self;
+        let pages: Arc<[(&'static str, Page)]> = pages.into();
+        let (stopping, stop_of_connections) = watch::channel(false);
+        let mut connections = JoinSet::new();
+        let mut stop = pin!(stop);
+        loop {
+            tokio::select! {
+                () = &mut stop => break,
+                Some(_) = connections.join_next(), if !connections.is_empty() => {}
+                accepted = listener.accept() => match accepted {
+                    Ok((_, peer)) if connections.len() >= options.connection_limit => {
+                        warn!(%peer, limit = options.connection_limit, "too many HTTP connections, closing the newest");
+                    }
+                    Ok((stream, _)) => {
+                        connections.spawn(serve(stream, Arc::clone(&pages), options.clone(), stop_of_connections.clone()));
+                    }
+                    Err(error) => {
+                        warn!(%error, "cannot accept an HTTP connection");
+                        sleep(Duration::from_millis(100)).await;
+                    }
+                },
+            }
+        }
+        drop(listener);
+        stopping.send_replace(true);
+        if timeout(options.stop_deadline, async { while connections.join_next().await.is_some() {} }).await.is_err() {
+            info!(connections = connections.len(), "cutting HTTP connections off that did not end in time");
+            connections.shutdown().await;
+        }
+    }
+}
+
+async fn serve(
+    stream: TcpStream,
+    pages: Arc<[(&'static str, Page)]>,
+    options: HttpOptions,
+    mut stopping: watch::Receiver<bool>,
+) {
+    let service = service_fn(move |request| answer(request, Arc::clone(&pages)));
+    let mut connection = pin!(
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(options.header_timeout)
+            .max_buf_size(options.header_size.max(8192))
+            .serve_connection(TokioIo::new(stream), service)
+    );
+    let result = tokio::select! {
+        result = connection.as_mut() => result,
+        // What it yields is locked, and not to be held while the connection ends.
+        () = async { drop(stopping.wait_for(|stopping| *stopping).await) } => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+        () = sleep(options.lifetime) => {
+            connection.as_mut().graceful_shutdown();
+            timeout(options.header_timeout, connection).await.unwrap_or(Ok(()))
+        }
+    };
+    if let Err(error) = result {
+        debug!(%error, "HTTP connection ended badly");
+    }
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    pages: Arc<[(&'static str, Page)]>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let Some(index) = pages.iter().position(|(path, _)| *path == request.uri().path()) else {
+        let known: Vec<_> = pages.iter().map(|(path, _)| *path).collect();
+        let text = format!("not found, there is {}\n", known.join(", "));
+        return Ok(response(StatusCode::NOT_FOUND, TEXT_CONTENT_TYPE, text));
+    };
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        let mut refusal = response(StatusCode::METHOD_NOT_ALLOWED, TEXT_CONTENT_TYPE, "only GET and HEAD\n".to_owned());
+        refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return Ok(refusal);
+    }
+    let page = spawn_blocking(move || catch_unwind(AssertUnwindSafe(|| pages[index].1())).ok()).await;
+    Ok(match page {
+        Ok(Some((status, content_type, body))) => response(status, content_type, body),
+        _ => {
+            warn!(path = request.uri().path(), "a page could not be made");
+            let text = "the agent failed to make this page\n".to_owned();
+            response(StatusCode::INTERNAL_SERVER_ERROR, TEXT_CONTENT_TYPE, text)
+        }
+    })
+}
+
+fn response(status: StatusCode, content_type: &'static str, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::sync::oneshot;
+    use tokio::task::JoinHandle;
+
+    struct Running {
+        address: SocketAddr,
+        stop: oneshot::Sender<()>,
+        task: JoinHandle<()>,
+    }
+
+    fn start(options: HttpOptions) -> Running {
+        let server = HttpServer::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), options)
+            .unwrap()
+            .page("/metrics", || (StatusCode::OK, METRICS_CONTENT_TYPE, "sluice_up 1\n".to_owned()))
+            .page("/readyz", || (StatusCode::SERVICE_UNAVAILABLE, TEXT_CONTENT_TYPE, "not yet\n".to_owned()))
+            .page("/broken", || panic!("on purpose"))
+            .page("/slow", || {
+                std::thread::sleep(Duration::from_millis(300));
+                (StatusCode::OK, TEXT_CONTENT_TYPE, "at last\n".to_owned())
+            });
+        let address = server.address().unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let task = tokio::spawn(server.run(async { stopped.await.unwrap_or_default() }));
+        Running { address, stop, task }
+    }
+
+    async fn ask(address: SocketAddr, request: &str) -> String {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut reply = String::new();
+        // A reset after the reply is as good as an end.
+        stream.read_to_string(&mut reply).await.unwrap_or_default();
+        reply
+    }
+
+    async fn get(address: SocketAddr, path: &str) -> String {
+        ask(address, &format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")).await
+    }
+
+    #[tokio::test]
+    async fn pages_come_with_status_type_and_length() {
+        let server = start(HttpOptions::default());
+        let metrics = get(server.address, "/metrics?name=x").await;
+        assert!(metrics.starts_with("HTTP/1.1 200 OK\r\n"), "{metrics}");
+        assert!(metrics.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{metrics}");
+        assert!(metrics.contains("content-length: 12\r\n"), "{metrics}");
+        assert!(metrics.ends_with("\r\n\r\nsluice_up 1\n"), "{metrics}");
+        let head = ask(server.address, "HEAD /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
+        assert!(head.contains("content-length: 12\r\n") && head.ends_with("\r\n\r\n"), "{head}");
+        assert!(get(server.address, "/readyz").await.starts_with("HTTP/1.1 503 "));
+    }
+
+    #[tokio::test]
+    async fn other_paths_and_methods_are_refused() {
+        let server = start(HttpOptions::default());
+        assert!(get(server.address, "/").await.starts_with("HTTP/1.1 404 "));
+        let post = ask(
+            server.address,
+            "POST /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi",
+        )
+        .await;
+        assert!(post.starts_with("HTTP/1.1 405 ") && post.contains("allow: GET, HEAD\r\n"), "{post}");
+    }
+
+    #[tokio::test]
+    async fn a_page_that_panics_is_an_error_and_the_server_lives() {
+        let server = start(HttpOptions::default());
+        assert!(get(server.address, "/broken").await.starts_with("HTTP/1.1 500 "));
+        assert!(get(server.address, "/metrics").await.starts_with("HTTP/1.1 200 "));
+    }
+
+    #[tokio::test]
+    async fn a_client_that_is_slow_or_sends_too_much_is_cut_off() {
+        let server = start(HttpOptions { header_timeout: Duration::from_millis(100), ..HttpOptions::default() });
+        assert_eq!(ask(server.address, "GET /metr").await, "");
+        let huge = format!("GET /metrics HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(20_000));
+        let reply = ask(server.address, &huge).await;
+        assert!(reply.is_empty() || reply.starts_with("HTTP/1.1 431 "), "{reply}");
+    }
+
+    #[tokio::test]
+    async fn one_client_too_many_is_closed_and_the_others_are_served() {
+        let server = start(HttpOptions { connection_limit: 1, ..HttpOptions::default() });
+        let mut first = TcpStream::connect(server.address).await.unwrap();
+        first.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        let mut reply = [0; 12];
+        first.read_exact(&mut reply).await.unwrap();
+        assert_eq!(ask(server.address, "").await, "");
+        first.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
+        let mut rest = String::new();
+        first.read_to_string(&mut rest).await.unwrap();
+        assert!(rest.contains("HTTP/1.1 200 OK"), "{rest}");
+    }
+
+    #[tokio::test]
+    async fn a_stop_lets_the_request_in_hand_end_and_idle_clients_go() {
+        let server = start(HttpOptions::default());
+        let _idle = TcpStream::connect(server.address).await.unwrap();
+        let address = server.address;
+        let slow = tokio::spawn(async move { get(address, "/slow").await });
+        sleep(Duration::from_millis(100)).await;
+        server.stop.send(()).unwrap();
+        timeout(Duration::from_secs(2), server.task).await.unwrap().unwrap();
+        assert!(slow.await.unwrap().ends_with("at last\n"));
+        assert!(TcpStream::connect(server.address).await.is_err());
+    }
+}

@@ -1,9 +1,18 @@
-//! The agent.
+//! The agent: where the parts meet.
 
+pub mod agent;
+pub mod backends;
+pub mod commands;
 pub mod config;
+pub mod daemon;
+pub mod events;
 pub mod http;
 pub mod lifecycle;
 pub mod lock;
 pub mod logging;
+pub mod metrics;
+pub mod offload;
+pub mod revalidation;
 pub mod run_dir;
+pub mod seed;
 pub mod unixctl;

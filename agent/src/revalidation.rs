@@ -1,10 +1,10 @@
 //! The thread that runs the revalidator: waits for the next round, takes pause, resume and wait, publishes results.
 
+use std::convert::Infallible;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, after, bounded, never, select, unbounded};
 use parking_lot::Mutex;
 use sluice_flow::{Clock, EndReason, FlowId, FlowTable};
 use sluice_revalidator::{Config, Revalidator, Round};
@@ -14,7 +14,7 @@ use crate::offload::OffloadQueue;
 /// Rounds never follow each other faster than this, however often somebody asks for one (as OVS, 70d0cd067).
 const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
 
-/// Steers the revalidator thread. Dropping the last one ends the thread.
+/// Steers the revalidator's thread.
 #[derive(Clone)]
 pub struct Revalidation {
     requests: Sender<Request>,
@@ -48,23 +48,21 @@ enum Request {
     /// Answered at the end of a round that begins after the request.
     Wait(Sender<()>),
     Configure(Config),
-    Stop,
 }
 
 impl Revalidation {
-    /// Starts the thread.
-    pub fn start(
+    /// The handle of a revalidator, and what is to [run](RevalidatorThread::run).
+    pub fn new(
         config: Config,
         revalidator: Revalidator,
         table: Arc<FlowTable>,
         queue: Arc<OffloadQueue>,
         clock: Arc<dyn Clock>,
-    ) -> std::io::Result<(Self, JoinHandle<()>)> {
+    ) -> (Self, RevalidatorThread) {
         let (requests, inbox) = unbounded();
         let published = Arc::new(Mutex::new(Published { config: Some(config), ..Published::default() }));
-        let thread = Thread { inbox, published: published.clone(), revalidator, table, queue, clock };
-        let handle = std::thread::Builder::new().name("revalidator".into()).spawn(move || thread.run())?;
-        Ok((Self { requests, published }, handle))
+        let thread = RevalidatorThread { inbox, published: published.clone(), revalidator, table, queue, clock };
+        (Self { requests, published }, thread)
     }
 
     /// What has been done so far.
@@ -105,14 +103,10 @@ impl Revalidation {
     pub fn configure(&self, config: Config) {
         let _ = self.requests.send(Request::Configure(config));
     }
-
-    /// Ends the thread after the round that is running.
-    pub fn stop(&self) {
-        let _ = self.requests.send(Request::Stop);
-    }
 }
 
-struct Thread {
+/// A revalidator that is to run on a thread of its own.
+pub struct RevalidatorThread {
     inbox: Receiver<Request>,
     published: Arc<Mutex<Published>>,
     revalidator: Revalidator,
@@ -121,42 +115,46 @@ struct Thread {
     clock: Arc<dyn Clock>,
 }
 
-impl Thread {
-    fn run(mut self) {
+impl RevalidatorThread {
+    /// Runs rounds until `stop` is disconnected.
+    pub fn run(mut self, stop: &Receiver<Infallible>) {
         let mut paused = false;
         let mut waiting: Vec<Sender<()>> = Vec::new();
         let mut pause = Duration::ZERO;
         loop {
-            let request = if paused {
-                self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected)
-            } else {
-                self.inbox.recv_timeout(pause)
+            let next_round = if paused { never() } else { after(pause) };
+            let request = select! {
+                recv(stop) -> _ => return,
+                recv(self.inbox) -> request => request.ok(),
+                recv(next_round) -> _ => None,
             };
             match request {
-                Ok(Request::Pause(done)) => {
+                Some(Request::Pause(done)) => {
                     paused = true;
                     self.published.lock().paused = true;
                     let _ = done.send(());
                 }
-                Ok(Request::Resume) => {
+                Some(Request::Resume) => {
                     paused = false;
                     self.published.lock().paused = false;
                     pause = Duration::ZERO;
                 }
-                Ok(Request::Wait(done)) => {
+                Some(Request::Wait(done)) => {
                     waiting.push(done);
                     pause = SHORTEST_PAUSE;
                 }
-                Ok(Request::Configure(config)) => {
+                Some(Request::Configure(config)) => {
                     self.revalidator.configure(config);
                     self.published.lock().config = Some(config);
                     pause = SHORTEST_PAUSE;
                 }
-                Err(RecvTimeoutError::Timeout) => {
+                None => {
                     pause = self.round();
-                    waiting.drain(..).for_each(|done| drop(done.send(())));
+                    for done in waiting.drain(..) {
+                        // Who waited may be gone.
+                        let _ = done.send(());
+                    }
                 }
-                Ok(Request::Stop) | Err(RecvTimeoutError::Disconnected) => return,
             }
         }
     }

@@ -82,6 +82,9 @@ pub const TCP_FLAGS: &[(&str, u32)] = &[
     ("ece", 0x040),
     ("cwr", 0x080),
     ("ns", 0x100),
+    ("[200]", 0x200),
+    ("[400]", 0x400),
+    ("[800]", 0x800),
 ];
 
 /// Flag names of a tunnel header, as `flow_tun_flag_to_string` of OVS spells them.

@@ -165,7 +165,7 @@ impl Candidate {
 }
 
 /// Sends away as many of the least used as there are too many.
-fn evict(candidates: &mut Vec<Candidate>, round: &mut Round, end: &mut dyn FnMut(FlowId, EndReason)) {
+fn evict(candidates: &mut [Candidate], round: &mut Round, end: &mut dyn FnMut(FlowId, EndReason)) {
     let staying = round.flows - round.idle - round.hard;
     let too_many = staying.saturating_sub(round.flow_limit).min(candidates.len());
     if too_many == 0 {

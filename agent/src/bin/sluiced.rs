@@ -1,3 +1,5 @@
-//! sluiced
+//! `sluiced`, the daemon.
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    sluice_agent::daemon::run()
+}

@@ -93,7 +93,8 @@ fn looks_like_datapath(arg: &str) -> bool {
 
 fn priority(text: &str) -> Result<Priority, Failure> {
     let number = text.parse().ok().and_then(Priority::new);
-    number.ok_or_else(|| Failure::new(format_args!("--priority takes a number from 0 to {}, not {text}", Priority::MAX)))
+    number
+        .ok_or_else(|| Failure::new(format_args!("--priority takes a number from 0 to {}, not {text}", Priority::MAX)))
 }
 
 fn duration(option: &str, text: &str) -> Result<Duration, Failure> {

@@ -1,7 +1,5 @@
 //! `dpctl/show`, `dpctl/dump-dps` and `dpctl/offload-stats-show`.
 
-use std::fmt::Write;
-
 use sluice_flow::port::PortKind;
 
 use super::Failure;

@@ -1,6 +1,6 @@
 //! Showing flows: one or all, as OVS does or as JSON.
 
-use std::fmt::{self, Write};
+use std::fmt;
 use std::ops::ControlFlow;
 
 use serde_json::json;

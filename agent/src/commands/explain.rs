@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::time::Duration;
 
 use sluice_flow::port::{PortMap, PortNames};
@@ -22,10 +21,10 @@ pub(super) fn one(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) ->
             let flow = flows::describe(agent, key, actions, arguments)?;
             match agent.table.find_identity(flow.identity).and_then(|id| agent.table.view(id)) {
                 Some(view) if view.flow.actions == flow.actions => installed(agent, &view, out),
-                _ => Ok(match agent.backend.explain(&flow) {
-                    Ok(how) => writeln!(out, "would be taken: {how}")?,
-                    Err(refusal) => writeln!(out, "would be refused: {refusal}")?,
-                }),
+                _ => match agent.backend.explain(&flow) {
+                    Ok(how) => Ok(writeln!(out, "would be taken: {how}")?),
+                    Err(refusal) => Ok(writeln!(out, "would be refused: {refusal}")?),
+                },
             }
         }
         _ => Err(Failure::new("a UFID, or a flow and actions, are needed")),

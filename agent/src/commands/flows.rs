@@ -1,13 +1,12 @@
 //! Adding, changing and deleting flows.
 
-use std::fmt::Write;
 use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_flow::table::TableError;
 use sluice_flow::text::{self, FlowLine, ParseError};
-use sluice_flow::{EndReason, Flow, FlowId, Match, MaskedKey, Refusal};
+use sluice_flow::{EndReason, Flow, FlowId, MaskedKey, Match, Refusal};
 
 use super::arguments::Arguments;
 use super::{Failure, PROGRAM, dump};
@@ -300,7 +299,10 @@ fn answer(tally: &Tally, attempt: &str) -> Result<(), Failure> {
     }
     if tally.outstanding > 0 {
         let seconds = ANSWER_TIME.as_secs();
-        let text = format!("{attempt}: {} flows accepted, but the device has not answered within {seconds} s", tally.outstanding);
+        let text = format!(
+            "{attempt}: {} flows accepted, but the device has not answered within {seconds} s",
+            tally.outstanding
+        );
         return Err(Failure::new(text));
     }
     Ok(())
@@ -308,7 +310,9 @@ fn answer(tally: &Tally, attempt: &str) -> Result<(), Failure> {
 
 fn failure(attempt: &str, error: &TableError) -> Failure {
     match error {
-        TableError::Exists(ufid) => Failure::os(format_args!("{attempt}: ufid:{ufid} has this match or UFID"), "File exists"),
+        TableError::Exists(ufid) => {
+            Failure::os(format_args!("{attempt}: ufid:{ufid} has this match or UFID"), "File exists")
+        }
         TableError::NotFound => Failure::os(attempt, "No such file or directory"),
         TableError::OtherMatch(_) => Failure::os(format_args!("{attempt}: {error}"), "Invalid argument"),
         TableError::Refused(refusal) => Failure::new(format_args!("{attempt}: refused, {refusal}")),

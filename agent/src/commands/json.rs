@@ -1,6 +1,5 @@
 //! `sluice/stats` and `sluice/watch`: for programs, and for the CLI to make tables of.
 
-use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -30,13 +29,15 @@ pub(super) fn statistics(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> 
         .queue
         .reports()
         .iter()
-        .map(|worker| json!({
-            "queued": worker.queued,
-            "in_flight": worker.in_flight,
-            "installed": worker.installed,
-            "stray_completions": worker.strays,
-            "latency_average_seconds": worker.latency_average,
-        }))
+        .map(|worker| {
+            json!({
+                "queued": worker.queued,
+                "in_flight": worker.in_flight,
+                "installed": worker.installed,
+                "stray_completions": worker.strays,
+                "latency_average_seconds": worker.latency_average,
+            })
+        })
         .collect();
     let (masks, action_lists) = agent.table.shared_parts();
     let statistics = json!({

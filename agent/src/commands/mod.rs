@@ -39,13 +39,7 @@ pub fn register(registry: &mut Registry, agent: &Arc<Agent>) {
         let run = move |request: &Request<'_>, out: &mut dyn Output| {
             Arguments::parse(request.args).and_then(|arguments| action(&agent, &arguments, out)).map_err(|f| f.0)
         };
-        registry.register(Command {
-            name,
-            usage,
-            min_args: *min_args,
-            max_args: *max_args,
-            run: Box::new(run),
-        });
+        registry.register(Command { name, usage, min_args: *min_args, max_args: *max_args, run: Box::new(run) });
     }
 }
 

@@ -1,6 +1,5 @@
 //! Ports and meters at run time, and frames put in by hand.
 
-use std::fmt::Write;
 use std::str::FromStr;
 
 use sluice_flow::meter::{Meter, MeterId, MeterRate};
@@ -91,8 +90,9 @@ pub(super) fn inject(agent: &Agent, arguments: &Arguments, out: &mut dyn Output)
     let (mut hit, mut missed, mut sent) = (0, 0, 0);
     for (index, frame) in frames.iter().enumerate() {
         let bytes = from_hex(frame).ok_or_else(|| Failure::new(format_args!("frame {index}: not hexadecimal")))?;
-        let verdict =
-            injector.inject(number, &bytes).map_err(|refusal| Failure::new(format_args!("frame {index}: {refusal}")))?;
+        let verdict = injector
+            .inject(number, &bytes)
+            .map_err(|refusal| Failure::new(format_args!("frame {index}: {refusal}")))?;
         hit += usize::from(!verdict.hits.is_empty());
         missed += usize::from(verdict.missed.is_some());
         sent += verdict.sent.len();

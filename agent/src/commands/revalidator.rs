@@ -1,7 +1,5 @@
 //! `upcall/show` and `revalidator/…`.
 
-use std::fmt::Write;
-
 use sluice_flow::FlowState;
 
 use super::Failure;
@@ -36,7 +34,11 @@ pub(super) fn show(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> Result
 /// `revalidator/wait`
 pub(super) fn wait(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     let out: &dyn Output = out;
-    if agent.revalidation.wait(&|| !out.is_wanted()) { Ok(()) } else { Err(Failure::new("the revalidator has stopped")) }
+    if agent.revalidation.wait(&|| !out.is_wanted()) {
+        Ok(())
+    } else {
+        Err(Failure::new("the revalidator has stopped"))
+    }
 }
 
 /// `revalidator/pause`

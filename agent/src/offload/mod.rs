@@ -13,73 +13,54 @@ mod chains;
 mod worker;
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crossbeam_channel::{Sender, unbounded};
 use sluice_flow::table::{Accepted, TableError, Waiter};
 use sluice_flow::{Backend, Clock, EndReason, Flow, FlowId, FlowTable, Refusal};
 
 pub use self::batch::{Batch, Tally};
-pub use self::worker::{LATENCY_BUCKETS, WorkerReport, WorkerStatistics};
+pub use self::worker::{LATENCY_BUCKETS, Worker, WorkerReport};
 
 use self::chains::Chains;
-use self::worker::Worker;
+use self::worker::WorkerStatistics;
 
-/// The queue between the table and a backend. Dropping it stops the workers once they are done with what they hold.
+/// The queue between the table and a backend.
 pub struct OffloadQueue {
     table: Arc<FlowTable>,
     clock: Arc<dyn Clock>,
     chains: Arc<Chains>,
     senders: Arc<[Sender<FlowId>]>,
     statistics: Vec<Arc<WorkerStatistics>>,
-    /// Dropped to stop the workers.
-    stop: Option<Sender<()>>,
-}
-
-/// A worker thread, named, to be joined.
-pub struct WorkerThread {
-    /// The thread's name.
-    pub name: String,
-    /// The thread.
-    pub handle: JoinHandle<()>,
 }
 
 impl OffloadQueue {
-    /// Starts `workers` threads, each with an install queue of its own. Packets may pass `chain_depth` chains one after the
-    /// other, or as many as the device allows if that is fewer.
-    pub fn start(
+    /// A queue with so many workers, each with an install queue of its own, still to be [run](Worker::run). Packets may
+    /// pass `chain_depth` chains one after the other, or as many as the device allows if that is fewer.
+    pub fn new(
         table: Arc<FlowTable>,
         backend: &Arc<dyn Backend>,
         clock: Arc<dyn Clock>,
         workers: usize,
         chain_depth: usize,
-    ) -> Result<(Self, Vec<WorkerThread>), Refusal> {
+    ) -> Result<(Self, Vec<Worker>), Refusal> {
         let chains = Arc::new(Chains::new(backend.clone(), chain_depth));
-        let (stop, stopped) = unbounded();
-        let (senders, receivers): (Vec<_>, Vec<Receiver<FlowId>>) = (0..workers.max(1)).map(|_| unbounded()).unzip();
+        let (senders, receivers): (Vec<_>, Vec<_>) = (0..workers.max(1)).map(|_| unbounded()).unzip();
         let senders: Arc<[_]> = senders.into();
-        let mut statistics = Vec::new();
-        let mut threads = Vec::new();
-        for (index, ids) in receivers.into_iter().enumerate() {
-            let shared = Arc::new(WorkerStatistics::default());
-            let worker = Worker {
+        let worker = |ids| {
+            Ok(Worker {
                 table: table.clone(),
                 clock: clock.clone(),
                 chains: chains.clone(),
                 senders: senders.clone(),
                 ids,
-                stop: stopped.clone(),
                 install: backend.install_queue()?,
                 batch: backend.capabilities().batch.max(1),
-                statistics: shared.clone(),
-            };
-            let name = format!("offload-{index}");
-            let handle = std::thread::Builder::new().name(name.clone()).spawn(move || worker.run());
-            let handle = handle.map_err(|error| Refusal::Device { reason: format!("no thread: {error}").into() })?;
-            threads.push(WorkerThread { name, handle });
-            statistics.push(shared);
-        }
-        Ok((Self { table, clock, chains, senders, statistics, stop: Some(stop) }, threads))
+                statistics: Arc::default(),
+            })
+        };
+        let workers = receivers.into_iter().map(worker).collect::<Result<Vec<_>, _>>()?;
+        let statistics = workers.iter().map(|worker| worker.statistics.clone()).collect();
+        Ok((Self { table, clock, chains, senders, statistics }, workers))
     }
 
     /// Takes a new flow on.
@@ -128,7 +109,7 @@ impl OffloadQueue {
     /// Takes the end of all flows on; those that jump to other chains before those in them.
     pub fn delete_all(&self, reason: EndReason, batch: &Arc<Batch>) {
         let mut later = Vec::new();
-        let mut delete = |id| {
+        let delete = |id| {
             batch.expect_one();
             if self.delete(id, reason, Some(batch.clone())).is_err() {
                 batch.expect_one_less();
@@ -162,11 +143,6 @@ impl OffloadQueue {
     /// What each worker has done and has before it.
     pub fn reports(&self) -> Vec<WorkerReport> {
         self.statistics.iter().zip(&*self.senders).map(|(worker, queue)| worker.report(queue.len())).collect()
-    }
-
-    /// Has the workers end when they have nothing in flight.
-    pub fn stop(&mut self) {
-        self.stop = None;
     }
 
     fn enqueue(&self, accepted: Accepted) -> FlowId {

@@ -1,6 +1,7 @@
 //! One worker: looks at flows, hands changes to its install queue, takes the outcomes.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,22 +14,23 @@ use sluice_flow::{Clock, Flow, FlowId, FlowTable, Refusal};
 use super::chains::Chains;
 use super::enqueue;
 
-pub(super) struct Worker {
+/// A worker that is to run on a thread of its own.
+pub struct Worker {
     pub(super) table: Arc<FlowTable>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) chains: Arc<Chains>,
     /// To all workers, for flows that this one sets free.
     pub(super) senders: Arc<[Sender<FlowId>]>,
     pub(super) ids: Receiver<FlowId>,
-    /// Disconnected when the worker shall end.
-    pub(super) stop: Receiver<()>,
     pub(super) install: Box<dyn InstallQueue>,
     pub(super) batch: usize,
     pub(super) statistics: Arc<WorkerStatistics>,
 }
 
 impl Worker {
-    pub(super) fn run(mut self) {
+    /// Works until `stop` is disconnected and nothing is in flight. What is in the queue then stays undone.
+    pub fn run(mut self, stop: &Receiver<Infallible>) {
+        let mut stop = stop.clone();
         let later = self.install.later().cloned().unwrap_or_else(never);
         let mut in_flight = HashMap::new();
         let mut batch = Vec::with_capacity(self.batch);
@@ -38,9 +40,9 @@ impl Worker {
             select! {
                 recv(self.ids) -> id => if let Ok(id) = id { self.look(id, &mut batch) },
                 recv(later) -> completion => if let Ok(completion) = completion { done.push(completion) },
-                recv(self.stop) -> _ => {
+                recv(stop) -> _ => {
                     stopping = true;
-                    self.stop = never();
+                    stop = never();
                 }
             }
             self.gather(&later, &mut batch, &mut done);
@@ -136,9 +138,9 @@ impl Worker {
     }
 }
 
-/// What a worker has done, for metrics and `dpctl/offload-stats-show`.
+/// What a worker has done, as it goes.
 #[derive(Default)]
-pub struct WorkerStatistics(Mutex<WorkerReport>);
+pub(super) struct WorkerStatistics(Mutex<WorkerReport>);
 
 /// What a worker has done and has before it.
 #[derive(Clone, Copy, Debug, Default)]

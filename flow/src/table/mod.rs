@@ -535,7 +535,6 @@ impl FlowTable {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "any bits will do to pick a shard")]
 const fn shard_of(hash: u128) -> usize {
     (hash >> 32) as usize % SHARDS
 }

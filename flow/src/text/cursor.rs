@@ -84,17 +84,10 @@ impl<'t> Cursor<'t> {
         self.since(start)
     }
 
-    /// Takes everything up to `end` or the end of the text, and leaves `end`.
-    pub(super) fn take_until(&mut self, end: char) -> &'t str {
+    /// Takes so many bytes, which must be whole characters.
+    pub(super) fn take(&mut self, length: usize) -> &'t str {
         let start = self.offset;
-        self.offset += self.rest().find(end).unwrap_or(self.rest().len());
-        self.since(start)
-    }
-
-    /// Takes all that is left.
-    pub(super) fn take_rest(&mut self) -> &'t str {
-        let start = self.offset;
-        self.offset = self.text.len();
+        self.offset += length;
         self.since(start)
     }
 

@@ -38,7 +38,6 @@ pub use write_line::write_line;
 pub use write_value::write_field_value;
 
 /// How deep parentheses may nest, as in OVS.
-#[allow(dead_code)]
 const NESTING_LIMIT: usize = 32;
 
 /// A key as it was written.

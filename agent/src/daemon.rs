@@ -1,0 +1,284 @@
+//! `sluiced`: from the command line to an orderly end.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::Parser;
+use sd_notify::NotifyState;
+use sluice_flow::time::MonotonicClock;
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+use crate::agent::Agent;
+use crate::config::{Config, OnExit, parse_metrics};
+use crate::http::{HttpOptions, HttpServer, METRICS_CONTENT_TYPE, StatusCode, TEXT_CONTENT_TYPE};
+use crate::lifecycle::Lifecycle;
+use crate::lock::DeviceLock;
+use crate::logging::Logging;
+use crate::metrics::Metrics;
+use crate::run_dir::RunDir;
+use crate::unixctl::{Admission, Command, Registry, Server, ServerOptions, group_id};
+use crate::{commands, seed};
+
+/// How long a server may take to stop, running requests included.
+const SERVER_DEADLINE: Duration = Duration::from_secs(6);
+
+/// The flow-offload agent: takes OVS datapath flows over its control socket, installs them in a device, counts and ages
+/// them.
+#[derive(Debug, Parser)]
+#[command(name = "sluiced", version)]
+pub struct Options {
+    /// The configuration file; without one every key has its default
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The kind of device: soft, tc or dv; wins over the file
+    #[arg(long, value_name = "KIND")]
+    backend: Option<String>,
+    /// Where control socket and pidfile are; wins over the file
+    #[arg(long, value_name = "DIR")]
+    run_dir: Option<PathBuf>,
+    /// Address and port of the metrics, or none; wins over the file
+    #[arg(long, value_name = "ADDR")]
+    metrics: Option<String>,
+    /// Says whether the configuration is right, and ends
+    #[arg(long)]
+    check: bool,
+}
+
+/// Runs the daemon; 0 after an orderly end, 1 if it did not start or a part died.
+pub fn run() -> ExitCode {
+    let options = match Options::try_parse() {
+        Ok(options) => options,
+        Err(error) => {
+            // A closed standard error is nobody's loss.
+            let _ = error.print();
+            return if error.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+        }
+    };
+    let result = options.load().and_then(|config| if options.check { Ok(()) } else { Daemon::run(options, config) });
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("sluiced: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+impl Options {
+    fn load(&self) -> Result<Config, Error> {
+        let mut config = match &self.config {
+            Some(path) => Config::load(path)?,
+            None => Config::default(),
+        };
+        if let Some(backend) = &self.backend {
+            config.backend = backend.parse()?;
+        }
+        if let Some(run_dir) = &self.run_dir {
+            config.run_dir = std::path::absolute(run_dir)?;
+        }
+        if let Some(metrics) = &self.metrics {
+            config.metrics = parse_metrics(metrics)?;
+        }
+        Ok(config)
+    }
+}
+
+/// What the control socket and signals ask of the daemon itself.
+enum Request {
+    Exit,
+    Reload(Box<dyn FnOnce(Result<String, String>) + Send>),
+}
+
+struct Daemon {
+    options: Options,
+    agent: Arc<Agent>,
+    logging: Logging,
+    /// Whether flows are removed at the end, whatever the configuration says.
+    cleanup: Arc<AtomicBool>,
+}
+
+impl Daemon {
+    fn run(options: Options, config: Config) -> Result<(), Error> {
+        let clock = Arc::new(MonotonicClock::new());
+        let logging = Logging::start(&config.log, config.log_rate, clock.clone())?;
+        let run_dir = RunDir::claim(&config.run_dir)?;
+        let _lock = DeviceLock::acquire(&config.lock_dir, &config.device, &config.run_dir)?;
+        let seed = seed::load_or_make(&config.state_dir())?;
+        let runtime = Runtime::new()?;
+        let (agent, parts) = Agent::open(config, seed, clock)?;
+        let daemon = Self { options, agent, logging, cleanup: Arc::default() };
+
+        let _entered = runtime.enter();
+        let mut lifecycle = Lifecycle::new(runtime.handle().clone());
+        let cleanup = daemon.cleanup.clone();
+        parts.run(&daemon.agent, &mut lifecycle, move |agent| {
+            if agent.config().on_exit == OnExit::Flush || cleanup.load(Ordering::Relaxed) {
+                flush(agent);
+            }
+        })?;
+        let (ask, asked) = mpsc::unbounded_channel();
+        daemon.serve_http(&mut lifecycle)?;
+        daemon.serve_control(&mut lifecycle, &run_dir, ask)?;
+        let capabilities = daemon.agent.backend.capabilities();
+        tracing::info!(
+            "running on {}; a packet without a flow is {}, in a later chain {}",
+            daemon.agent.datapath(),
+            capabilities.miss.describe(),
+            capabilities.chain_miss.describe()
+        );
+        notify(&[NotifyState::Ready]);
+        let reason = runtime.block_on(daemon.until_the_end(&mut lifecycle, asked));
+        notify(&[NotifyState::Stopping]);
+        let report = runtime.block_on(lifecycle.stop());
+        tracing::info!("{report}");
+        // A thread that hangs in a device must not keep the process.
+        runtime.shutdown_background();
+        reason?;
+        if report.is_clean() { Ok(()) } else { Err(report.to_string().into()) }
+    }
+
+    fn serve_http(&self, lifecycle: &mut Lifecycle) -> Result<(), Error> {
+        let Some(address) = self.agent.config().metrics else { return Ok(()) };
+        let metrics = Arc::new(Metrics::new(self.agent.clone())?);
+        let ready = metrics.clone();
+        let server = HttpServer::bind(address, HttpOptions::default())
+            .map_err(|error| format!("cannot serve metrics at {address}: {error}"))?
+            .page("/metrics", move || match metrics.text() {
+                Ok(text) => (StatusCode::OK, METRICS_CONTENT_TYPE, text),
+                Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, TEXT_CONTENT_TYPE, format!("{error}\n")),
+            })
+            .page("/healthz", || (StatusCode::OK, TEXT_CONTENT_TYPE, "ok\n".to_owned()))
+            .page("/readyz", move || match ready.readiness() {
+                Ok(()) => (StatusCode::OK, TEXT_CONTENT_TYPE, "ready\n".to_owned()),
+                Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, TEXT_CONTENT_TYPE, format!("{reason}\n")),
+            });
+        tracing::info!("metrics at http://{}/metrics", server.address()?);
+        lifecycle.task("http", SERVER_DEADLINE, |stop| async move {
+            server.run(stop.requested()).await;
+            Ok(())
+        });
+        Ok(())
+    }
+
+    fn serve_control(
+        &self,
+        lifecycle: &mut Lifecycle,
+        run_dir: &RunDir,
+        ask: mpsc::UnboundedSender<Request>,
+    ) -> Result<(), Error> {
+        let config = self.agent.config();
+        let mut registry = Registry::new(concat!("sluiced (Sluice) ", env!("CARGO_PKG_VERSION")));
+        commands::register(&mut registry, &self.agent);
+        let (cleanup, exit) = (self.cleanup.clone(), ask.clone());
+        registry.register(Command {
+            name: "exit",
+            usage: "[--cleanup]",
+            min_args: 0,
+            max_args: 1,
+            run: Box::new(move |request, _| {
+                match request.args {
+                    [] => {}
+                    [word] if word == "--cleanup" => cleanup.store(true, Ordering::Relaxed),
+                    [word, ..] => return Err(format!("Unrecognized option {word}")),
+                }
+                exit.send(Request::Exit).map_err(|_| "the agent is stopping already".to_owned())
+            }),
+        });
+        registry.register(Command {
+            name: "sluice/reload",
+            usage: "",
+            min_args: 0,
+            max_args: 0,
+            run: Box::new(move |_, out| {
+                let (answer, answered) = crossbeam_channel::bounded(1);
+                let reply = Box::new(move |result| drop(answer.send(result)));
+                ask.send(Request::Reload(reply)).map_err(|_| "the agent is stopping".to_owned())?;
+                let text = answered.recv().map_err(|_| "the agent is stopping".to_owned())??;
+                out.write_str(&text).map_err(|_| "the client is gone".to_owned())
+            }),
+        });
+        let group = config.control_group.as_deref().map(group_id).transpose()?;
+        let listener = run_dir.bind_control(config.control_mode, group)?;
+        let options = ServerOptions { admission: Admission::new(group), ..ServerOptions::default() };
+        let server = Server::new(listener, Arc::new(registry), options)?;
+        lifecycle.task("control", SERVER_DEADLINE, |stop| async move {
+            server.run(stop.requested()).await;
+            Ok(())
+        });
+        Ok(())
+    }
+
+    /// Serves signals and requests until one of them, or the death of a part, ends the agent.
+    async fn until_the_end(
+        &self,
+        lifecycle: &mut Lifecycle,
+        mut asked: mpsc::UnboundedReceiver<Request>,
+    ) -> Result<(), Error> {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut hang_up = signal(SignalKind::hangup())?;
+        let watchdog = sd_notify::watchdog_enabled().unwrap_or(Duration::from_secs(3600)) / 2;
+        let mut alive = tokio::time::interval(watchdog);
+        let asked_by = loop {
+            tokio::select! {
+                _ = terminate.recv() => break "SIGTERM",
+                _ = interrupt.recv() => break "SIGINT",
+                _ = hang_up.recv() => drop(self.reload()),
+                _ = alive.tick() => notify(&[NotifyState::Watchdog]),
+                request = asked.recv() => match request {
+                    Some(Request::Reload(reply)) => reply(self.reload()),
+                    Some(Request::Exit) | None => break "request",
+                },
+                death = lifecycle.watch() => {
+                    tracing::error!("stopping: {death}");
+                    return Err(death.into());
+                }
+            }
+        };
+        tracing::info!("stopping on {asked_by}");
+        Ok(())
+    }
+
+    /// Takes over a changed file. Nothing changes if it is wrong.
+    fn reload(&self) -> Result<String, String> {
+        let result = self.options.load().map_err(|error| error.to_string()).and_then(|config| {
+            let (difference, errors) = self.agent.reload(&config);
+            let config = self.agent.config();
+            let logging = self.logging.reload(&config.log, config.log_rate).err().map(|error| error.to_string());
+            let errors: Vec<_> = errors.iter().map(ToString::to_string).chain(logging).collect();
+            if errors.is_empty() {
+                Ok(format!("{difference}\n"))
+            } else {
+                Err(format!("{difference}; {}", errors.join("; ")))
+            }
+        });
+        match &result {
+            Ok(text) => tracing::info!("reloaded, {}", text.trim_end()),
+            Err(error) => tracing::error!("reload: {error}"),
+        }
+        result
+    }
+}
+
+fn flush(agent: &Agent) {
+    let tally = agent.flush();
+    if tally.outstanding + tally.refused > 0 {
+        tracing::error!("{} flows could not be removed", tally.outstanding + tally.refused);
+    } else {
+        tracing::info!("{} flows removed", tally.deleted);
+    }
+}
+
+/// Tells systemd, if it is there to be told.
+fn notify(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
+        tracing::debug!("systemd was not told: {error}");
+    }
+}

@@ -1,0 +1,279 @@
+//! The metrics, each named once, taken from the agent at the moment of a scrape.
+//!
+//! The `prometheus` crate gives the types, the text form and the process collector. Its own counters are not used on
+//! the flow path, for the table and the queue count already, without a shared atomic per event and label look-up; a
+//! collector turns those counts into metric families. Units are seconds and bytes, label sets are closed, and no series
+//! is kept per flow.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
+use prometheus::{Encoder, Registry, TextEncoder};
+use sluice_flow::{EndReason, FlowState, Refusal};
+
+use crate::agent::Agent;
+use crate::offload::{LATENCY_BUCKETS, WorkerReport};
+
+/// A revalidator that has not finished a round for so long is not ready.
+const STALE_ROUND: Duration = Duration::from_secs(60);
+
+/// Everything that is scraped.
+pub struct Metrics {
+    registry: Registry,
+    agent: Arc<Agent>,
+}
+
+impl Metrics {
+    /// The metrics of an agent and of this process.
+    pub fn new(agent: Arc<Agent>) -> Result<Self, prometheus::Error> {
+        let registry = Registry::new();
+        registry.register(Box::new(AgentCollector { agent: agent.clone() }))?;
+        Ok(Self { registry, agent })
+    }
+
+    /// The text of a scrape, in exposition format 0.0.4.
+    pub fn text(&self) -> Result<String, prometheus::Error> {
+        let mut text = Vec::new();
+        TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
+        String::from_utf8(text).map_err(|error| prometheus::Error::Msg(error.to_string()))
+    }
+
+    /// Whether flows are taken and revalidated, or why not.
+    pub fn readiness(&self) -> Result<(), String> {
+        let published = self.agent.revalidation.published();
+        let since = self.agent.clock.now().since(published.last.began);
+        if published.paused {
+            return Err("the revalidator is paused".into());
+        }
+        if published.rounds == 0 {
+            return Err("the revalidator has not finished its first round".into());
+        }
+        if since > STALE_ROUND.max(published.last.period * 4) {
+            return Err(format!("the last revalidation began {} s ago", since.as_secs()));
+        }
+        Ok(())
+    }
+}
+
+struct AgentCollector {
+    agent: Arc<Agent>,
+}
+
+impl Collector for AgentCollector {
+    /// None: the collector is unchecked, for its families depend on what the device counts.
+    fn desc(&self) -> Vec<&Desc> {
+        Vec::new()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let mut families = Families::default();
+        self.agent_itself(&mut families);
+        self.flows(&mut families);
+        self.queue(&mut families);
+        self.revalidator(&mut families);
+        self.device(&mut families);
+        families.0
+    }
+}
+
+impl AgentCollector {
+    fn agent_itself(&self, families: &mut Families) {
+        let config = self.agent.config();
+        let backend = self.agent.backend.capabilities().name;
+        let labels = [("version", env!("CARGO_PKG_VERSION")), ("backend", backend), ("device", &config.device)];
+        families.gauge("sluice_build_info", "What runs, always 1.", &[(&labels, 1.0)]);
+    }
+
+    fn flows(&self, families: &mut Families) {
+        let census = self.agent.table.census();
+        let counts = self.agent.events.counts();
+        let states: Vec<_> =
+            FlowState::ALL.iter().map(|state| ([("state", state.name())], amount(census.in_state(*state)))).collect();
+        families.gauge("sluice_flows", "Flows in the table.", &borrowed(&states));
+        families.gauge("sluice_flow_limit", "How many flows there may be.", &[(&[], amount(census.flow_limit()))]);
+        let unsettled = amount(census.unsettled());
+        families.gauge("sluice_flows_unsettled", "Flows with a change that has no outcome.", &[(&[], unsettled)]);
+        let (masks, action_lists) = self.agent.table.shared_parts();
+        families.gauge("sluice_flow_masks", "Different masks in use.", &[(&[], amount(masks))]);
+        families.gauge("sluice_flow_action_lists", "Different action lists in use.", &[(&[], amount(action_lists))]);
+
+        let operations = [
+            ([("op", "accept")], count(&counts.accepted)),
+            ([("op", "install")], count(&counts.installed)),
+            ([("op", "modify")], count(&counts.modified)),
+        ];
+        families.counter("sluice_flow_operations_total", "What was done to flows.", &borrowed(&operations));
+        let refused: Vec<_> =
+            Refusal::LABELS.iter().zip(&counts.refused).map(|(label, n)| ([("reason", *label)], count(n))).collect();
+        families.counter("sluice_flow_refusals_total", "Refusals by the device, by reason.", &borrowed(&refused));
+        let ended: Vec<_> =
+            EndReason::ALL.iter().zip(&counts.ended).map(|(end, n)| ([("reason", end.name())], count(n))).collect();
+        families.counter("sluice_flows_ended_total", "Flows that are gone, by reason.", &borrowed(&ended));
+        let packets = count(&counts.ended_packets);
+        families.counter("sluice_ended_flow_packets_total", "Packets of flows that are gone.", &[(&[], packets)]);
+        let bytes = count(&counts.ended_bytes);
+        families.counter("sluice_ended_flow_bytes_total", "Bytes of flows that are gone.", &[(&[], bytes)]);
+        let lost = count(&counts.unwatched);
+        families.counter("sluice_watch_events_lost_total", "Events that slow watchers missed.", &[(&[], lost)]);
+    }
+
+    fn queue(&self, families: &mut Families) {
+        let reports = self.agent.queue.reports();
+        let names: Vec<_> = (0..reports.len()).map(|index| index.to_string()).collect();
+        let each = |value: fn(&WorkerReport) -> f64| {
+            names
+                .iter()
+                .zip(&reports)
+                .map(|(name, report)| ([("worker", name.as_str())], value(report)))
+                .collect::<Vec<_>>()
+        };
+        let queued = each(|report| amount(report.queued));
+        families.gauge("sluice_queue_depth", "Flows that a worker has yet to look at.", &borrowed(&queued));
+        let in_flight = each(|report| amount(report.in_flight));
+        families.gauge("sluice_changes_in_flight", "Changes that the device has not completed.", &borrowed(&in_flight));
+        let strays = each(|report| precise(report.strays));
+        let help = "Completions that answered nothing that was asked.";
+        families.counter("sluice_stray_completions_total", help, &borrowed(&strays));
+        families.latency(&reports);
+    }
+
+    fn revalidator(&self, families: &mut Families) {
+        let published = self.agent.revalidation.published();
+        let seconds = |span: Duration| span.as_secs_f64();
+        for (name, help, value) in [
+            ("sluice_revalidator_poll_seconds", "Duration of the last poll.", seconds(published.last.poll)),
+            ("sluice_revalidator_round_seconds", "Duration of the last round.", seconds(published.last.duration)),
+            ("sluice_revalidator_period_seconds", "Time between polls now.", seconds(published.last.period)),
+            ("sluice_revalidator_paused", "Whether it is paused.", f64::from(u8::from(published.paused))),
+        ] {
+            families.gauge(name, help, &[(&[], value)]);
+        }
+        for (name, help, value) in [
+            ("sluice_revalidator_rounds_total", "Rounds.", published.rounds),
+            ("sluice_revalidator_failed_polls_total", "Polls that were not complete.", published.failures),
+            ("sluice_revalidator_backward_counters_total", "Counters that ran backwards.", published.backwards),
+        ] {
+            families.counter(name, help, &[(&[], precise(value))]);
+        }
+    }
+
+    fn device(&self, families: &mut Families) {
+        if let Some(lookups) = self.agent.backend.lookup_counters() {
+            let results =
+                [([("result", "hit")], precise(lookups.hits)), ([("result", "miss")], precise(lookups.misses))];
+            families.counter("sluice_lookups_total", "Lookups in chain 0.", &borrowed(&results));
+        }
+        // What the device does not count is absent, not zero.
+        let ports = self.agent.ports();
+        let counted: Vec<_> = ports
+            .iter()
+            .filter_map(|port| Some((port.name.as_str(), self.agent.backend.port_counters(port.number)?)))
+            .collect();
+        let (mut packets, mut bytes) = (Vec::new(), Vec::new());
+        for (name, port) in &counted {
+            packets.push(([("port", *name), ("direction", "rx")], precise(port.rx_packets)));
+            packets.push(([("port", *name), ("direction", "tx")], precise(port.tx_packets)));
+            bytes.push(([("port", *name), ("direction", "rx")], precise(port.rx_bytes)));
+            bytes.push(([("port", *name), ("direction", "tx")], precise(port.tx_bytes)));
+        }
+        families.counter("sluice_port_packets_total", "Packets at a port.", &borrowed(&packets));
+        families.counter("sluice_port_bytes_total", "Bytes at a port.", &borrowed(&bytes));
+    }
+}
+
+type Labels<'a> = &'a [(&'a str, &'a str)];
+
+/// Metric families as they come.
+#[derive(Default)]
+struct Families(Vec<MetricFamily>);
+
+impl Families {
+    fn gauge(&mut self, name: &str, help: &str, values: &[(Labels<'_>, f64)]) {
+        self.family(name, help, MetricType::GAUGE, values, |metric, value| {
+            let mut gauge = Gauge::default();
+            gauge.set_value(value);
+            metric.set_gauge(gauge);
+        });
+    }
+
+    fn counter(&mut self, name: &str, help: &str, values: &[(Labels<'_>, f64)]) {
+        self.family(name, help, MetricType::COUNTER, values, |metric, value| {
+            let mut counter = Counter::default();
+            counter.set_value(value);
+            metric.set_counter(counter);
+        });
+    }
+
+    /// The time from a wish to its outcome, over all workers.
+    fn latency(&mut self, reports: &[WorkerReport]) {
+        let mut histogram = Histogram::default();
+        histogram.set_sample_count(reports.iter().map(|report| report.installed).sum());
+        histogram.set_sample_sum(reports.iter().map(|report| report.latency_sum).sum());
+        let bucket = |(index, bound): (usize, &f64)| {
+            let mut bucket = Bucket::default();
+            bucket.set_upper_bound(*bound);
+            bucket.set_cumulative_count(reports.iter().map(|report| report.latency_buckets[index]).sum());
+            bucket
+        };
+        histogram.set_bucket(LATENCY_BUCKETS.iter().enumerate().map(bucket).collect());
+        let mut metric = Metric::default();
+        metric.set_histogram(histogram);
+        let help = "Time from the acceptance of a change to its rule being in place.";
+        self.push("sluice_install_duration_seconds", help, MetricType::HISTOGRAM, vec![metric]);
+    }
+
+    fn family(
+        &mut self,
+        name: &str,
+        help: &str,
+        kind: MetricType,
+        values: &[(Labels<'_>, f64)],
+        set: impl Fn(&mut Metric, f64),
+    ) {
+        let metric = |(labels, value): &(Labels<'_>, f64)| {
+            let mut metric = Metric::default();
+            metric.set_label(labels.iter().map(|(name, value)| label(name, value)).collect());
+            set(&mut metric, *value);
+            metric
+        };
+        if !values.is_empty() {
+            self.push(name, help, kind, values.iter().map(metric).collect());
+        }
+    }
+
+    fn push(&mut self, name: &str, help: &str, kind: MetricType, metrics: Vec<Metric>) {
+        let mut family = MetricFamily::default();
+        family.set_name(name.to_owned());
+        family.set_help(help.to_owned());
+        family.set_field_type(kind);
+        family.set_metric(metrics);
+        self.0.push(family);
+    }
+}
+
+fn label(name: &str, value: &str) -> LabelPair {
+    let mut label = LabelPair::default();
+    label.set_name(name.to_owned());
+    label.set_value(value.to_owned());
+    label
+}
+
+fn borrowed<'a, const N: usize>(values: &'a [([(&'a str, &'a str); N], f64)]) -> Vec<(Labels<'a>, f64)> {
+    values.iter().map(|(labels, value)| (labels.as_slice(), *value)).collect()
+}
+
+fn count(counter: &AtomicU64) -> f64 {
+    precise(counter.load(Ordering::Relaxed))
+}
+
+fn amount(count: usize) -> f64 {
+    precise(count as u64)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "metrics are floating-point numbers")]
+fn precise(count: u64) -> f64 {
+    count as f64
+}

@@ -1,0 +1,170 @@
+//! The text grammar, written: the forms are those of OVS.
+
+use std::time::Duration;
+
+use sluice_flow::field::Field;
+use sluice_flow::flow::{Expiry, Priority};
+use sluice_flow::key::MaskedKey;
+use sluice_flow::port::{Port, PortKind, PortMap, PortNumber};
+use sluice_flow::text::{
+    DumpLine, Extra, Offloaded, Statistics, Style, parse_actions, parse_key, parse_line, write_actions,
+    write_field_value, write_key, write_line,
+};
+use sluice_flow::ufid::Ufid;
+
+fn key_as(text: &str, style: &Style<'_>) -> String {
+    let mut out = String::new();
+    write_key(&mut out, &MaskedKey::new(&parse_key(text, &()).unwrap().matching), style).unwrap();
+    out
+}
+
+fn key(text: &str) -> String {
+    key_as(text, &Style::default())
+}
+
+fn actions(text: &str) -> String {
+    let mut out = String::new();
+    write_actions(&mut out, &parse_actions(text, &()).unwrap(), &Style::default()).unwrap();
+    out
+}
+
+#[test]
+fn canonical_keys_are_written_as_they_are_read() {
+    for text in [
+        "recirc_id(0),in_port(1),eth()",
+        "recirc_id(0x10),dp_hash(0x3/0xf),skb_priority(0x1),in_port(1),skb_mark(0x2),ct_state(-new+est),ct_zone(5),\
+         ct_mark(0/0x1),ct_label(0x10000000000000000/0x10000000000000000),eth(src=aa:bb:cc:00:00:01)",
+        "recirc_id(0),tunnel(tun_id=0x2a,src=1.1.1.1,dst=2.2.2.2,tos=0x3/0x3,ttl=64,tp_dst=4789,flags(-df-csum+key)),\
+         in_port(4),eth(),eth_type(0x0800),ipv4(frag=no)",
+        "recirc_id(0),tunnel(ipv6_src=fe80::1,ipv6_dst=fe80::/ffff:ffff::,flags(df|key)),in_port(4),eth()",
+        "recirc_id(0),tunnel(),in_port(4),eth()",
+        "recirc_id(0),in_port(1),packet_type(ns=0,id=0),eth_type(0x0800),ipv4(frag=no)",
+        "recirc_id(0),in_port(1),packet_type(ns=1,id=0x800),eth_type(0x0800)",
+        "recirc_id(0),in_port(1),eth(),eth_type(0/0xffff)",
+        "recirc_id(0),in_port(1),eth(),eth_type(0x0800/0xff00)",
+        "recirc_id(0),in_port(1),eth(),eth_type(0x8100),vlan(vid=10,pcp=0),encap(eth_type(0x0800),ipv4(tos=0))",
+        "recirc_id(0),in_port(1),eth(),eth_type(0x88a8),vlan(vid=10/0xff0,cfi=0),\
+         encap(eth_type(0x8100),vlan(pcp=3/0x6),encap(eth_type(0x0806)))",
+        "recirc_id(0),in_port(1),eth(),eth_type(0x8100),vlan(),encap()",
+        "recirc_id(0),in_port(1),eth(),vlan(vid=5,cfi=0/0x0),encap()",
+        "recirc_id(0),in_port(1),eth(src=00:00:00:00:00:01/01:00:00:00:00:00),eth_type(0x0800),\
+         ipv4(src=10.0.0.0/255.0.0.0,dst=1.2.3.4,proto=6,tos=0x10,ttl=64,frag=first),tcp(src=80,dst=0/0xff00),\
+         tcp_flags(+syn-ack)",
+        "recirc_id(0),in_port(1),eth(),eth_type(0x86dd),\
+         ipv6(src=::1,dst=fe80::,label=0x12345,proto=58,tclass=0x1,hlimit=255,frag=no),icmpv6(type=135,code=0),\
+         nd(target=fe80::1,sll=00:00:00:00:00:01,tll=00:00:00:00:00:00)",
+        "recirc_id(0),in_port(1),eth(),eth_type(0x0806),arp(sip=1.1.1.1,tip=2.2.2.2,op=1/0xff,sha=00:00:00:00:00:01)",
+        "recirc_id(0),in_port(1),eth(),eth_type(0x0800),ipv4(proto=6),tcp_flags(syn|ack|[200])",
+        "recirc_id(0),in_port(1),ct_state(0x101/0x301),eth()",
+    ] {
+        // The writer leaves out bits outside of the mask, as no dump of the kernel does.
+        let normal = text.replace("src=00:00:00:00:00:01/01:", "src=00:00:00:00:00:00/01:");
+        let normal = normal.replace("vid=10/0xff0", "vid=0/0xff0").replace("pcp=3/0x6", "pcp=2/0x6");
+        assert_eq!(key(text), normal);
+    }
+}
+
+#[test]
+fn with_more_wild_fields_are_written_where_the_match_implies_the_header() {
+    let more = Style { more: true, names: None };
+    assert_eq!(
+        key_as("in_port(1),ct_state(+est),eth_type(0x0800),ipv4(proto=6,frag=no)", &more),
+        "recirc_id(0),dp_hash(0/0),skb_priority(0/0),in_port(1),skb_mark(0/0),ct_state(0x2/0x2),ct_zone(0/0),\
+         ct_mark(0/0),ct_label(0/0),eth(src=00:00:00:00:00:00/00:00:00:00:00:00,\
+         dst=00:00:00:00:00:00/00:00:00:00:00:00),eth_type(0x0800),ipv4(src=0.0.0.0/0.0.0.0,dst=0.0.0.0/0.0.0.0,\
+         proto=6,tos=0/0,ttl=0/0,frag=no),tcp(src=0/0,dst=0/0)"
+    );
+    let vlan = key_as("in_port(1),eth_type(0x8100),vlan(),encap(eth_type(0x86dd),ipv6(proto=17,frag=later))", &more);
+    assert!(
+        vlan.ends_with(
+            "eth_type(0x8100),vlan(vid=0/0x0,pcp=0/0x0),encap(eth_type(0x86dd),ipv6(src=::/::,dst=::/::,label=0/0,\
+             proto=17,tclass=0/0,hlimit=0/0,frag=later))"
+        ),
+        "{vlan}"
+    );
+}
+
+#[test]
+fn actions_are_written_as_ovs_does() {
+    let text = "push_vlan(vid=5,pcp=0),push_vlan(tpid=0x88a8,vid=5,pcp=1,cfi=0),pop_vlan,trunc(100),recirc(0x10),recirc(0),\
+                meter(1),set(eth(src=00:00:00:00:00:01)),set(ipv4(src=1.1.1.0/255.255.255.0,ttl=3)),\
+                set(tunnel(tun_id=0x5,src=1.1.1.1,dst=2.2.2.2,ttl=64,tp_dst=4789,flags(df|key))),\
+                set(skb_priority(0x1)),ct(commit,zone=1),7";
+    assert_eq!(actions(text), text);
+    assert_eq!(actions(""), "drop");
+}
+
+#[test]
+fn a_name_is_written_only_if_it_is_read_back() {
+    let mut ports = PortMap::default();
+    for (number, name) in [(1, "p1"), (2, "drop"), (3, "33"), (4, "a,b"), (5, "10g0"), (6, "")] {
+        ports.insert(Port { number: PortNumber(number), name: name.into(), kind: PortKind::Physical }).unwrap();
+    }
+    let style = Style { more: false, names: Some(&ports) };
+    let mut out = String::new();
+    write_actions(&mut out, &parse_actions("1,2,3,4,5,6,7", &()).unwrap(), &style).unwrap();
+    assert_eq!(out, "p1,2,3,4,10g0,6,7");
+    assert_eq!(key_as("in_port(1)", &style), "recirc_id(0),in_port(p1),eth()");
+}
+
+#[test]
+fn a_line_has_the_form_of_dump_flows() {
+    let matching = MaskedKey::new(&parse_key("in_port(1),eth_type(0x0800)", &()).unwrap().matching);
+    let actions = parse_actions("2", &()).unwrap();
+    let extra = Extra {
+        priority: Priority::new(3).unwrap(),
+        expiry: Expiry {
+            idle: Some(Duration::from_millis(60_500)),
+            hard: Some(Duration::from_secs(10)),
+            permanent: true,
+        },
+        other: Some("refused(kernel: line one\nline two)".into()),
+    };
+    let extra = extra.to_string();
+    assert_eq!(extra, "priority(3),idle_timeout(60.5),hard_timeout(10),permanent,refused(kernel: line one line two)");
+    let line = DumpLine {
+        ufid: Ufid(0x0123_4567_89ab_4def_8123_4567_89ab_cdef),
+        matching: &matching,
+        statistics: Statistics {
+            packets: 2,
+            bytes: 128,
+            used: Some(Duration::from_micros(710_999)),
+            tcp_flags: 0b1_1011,
+        },
+        offloaded: Some(Offloaded::Yes),
+        layer: "tc",
+        actions: &actions,
+        extra: &extra,
+    };
+    let mut out = String::new();
+    write_line(&mut out, &line, &Style::default()).unwrap();
+    assert_eq!(
+        out,
+        "recirc_id(0),in_port(1),eth(),eth_type(0x0800), packets:2, bytes:128, used:0.710s, flags:SFP., actions:2"
+    );
+    out.clear();
+    write_line(&mut out, &line, &Style { more: true, names: None }).unwrap();
+    assert!(out.starts_with("ufid:01234567-89ab-4def-8123-456789abcdef, recirc_id(0),"), "{out}");
+    let end = format!(
+        "packets:2, bytes:128, used:0.710s, flags:SFP., offloaded:yes, dp:tc, actions:2, dp-extra-info:{extra}"
+    );
+    assert!(out.ends_with(&end), "{out}");
+    assert_eq!(parse_line(&out, &()).unwrap().extra.to_string(), extra);
+}
+
+#[test]
+fn a_value_alone_has_the_form_that_it_has_in_a_key() {
+    for (field, value, mask, expected) in [
+        (Field::Ipv4Dst, 0x0a00_0000, 0xff00_0000, "10.0.0.0/255.0.0.0"),
+        (Field::EthType, 0x800, 0xffff, "0x0800"),
+        (Field::TcpDst, 80, 0xffff, "80"),
+        (Field::CtState, 2, 3, "-new+est"),
+        (Field::CtMark, 0, 0, "0/0"),
+        (Field::VlanPresent, 1, 1, "present"),
+        (Field::Ipv4Frag, 1, 1, "1/0x1"),
+    ] {
+        let mut out = String::new();
+        write_field_value(&mut out, field, value, mask, &Style::default()).unwrap();
+        assert_eq!(out, expected);
+    }
+}
