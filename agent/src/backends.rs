@@ -8,7 +8,7 @@ use sluice_flow::{Backend, Refusal};
 type Open = fn(&OpenConfig) -> Result<Arc<dyn Backend>, Refusal>;
 
 /// Names, as in `backend` of the configuration, and how each is opened.
-const BACKENDS: &[(&str, Open)] = &[];
+const BACKENDS: &[(&str, Open)] = &[("soft", sluice_offload_soft::open)];
 
 /// Opens the backend called `name`.
 pub fn open(name: &str, config: &OpenConfig) -> Result<Arc<dyn Backend>, Refusal> {

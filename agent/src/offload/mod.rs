@@ -154,7 +154,6 @@ impl OffloadQueue {
 /// Puts an id into the channel of the worker that its identity picks.
 fn enqueue(senders: &[Sender<FlowId>], accepted: Accepted) {
     if accepted.enqueue {
-        #[expect(clippy::cast_possible_truncation, reason = "any bits will do to pick a worker")]
         let worker = accepted.identity.0 as usize % senders.len();
         // A worker that is gone has taken the agent down with it; nobody is left to be told.
         let _ = senders[worker].send(accepted.flow);

@@ -1,0 +1,3 @@
+//! Hand-over.
+
+fn main() {}

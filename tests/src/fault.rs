@@ -1,0 +1,202 @@
+//! A device with faults: the NIC in software behind an install path that stalls, dawdles, refuses or answers out of order.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use parking_lot::{Condvar, Mutex};
+use sluice_flow::backend::{
+    Capabilities, Change, Completion, CounterReader, DeviceEvent, Injector, InstallQueue, InstalledRule,
+    LookupCounters, MeterCounters, Operation, PortCounters,
+};
+use sluice_flow::meter::{Meter, MeterId};
+use sluice_flow::{Backend, ChainId, Flow, FlowId, Port, PortNumber, Refusal};
+
+/// How the device misbehaves; changed at any time.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// Changes are taken, and nothing is done about them until this ends.
+    pub stalled: bool,
+    /// Handing changes over blocks until this ends.
+    pub blocked: bool,
+    /// Whatever waits is done in an arbitrary order.
+    pub reorders: bool,
+    /// Each change takes so long.
+    pub delay: Duration,
+    /// Every so-many-th installation or modification is refused.
+    pub refuses_every: Option<usize>,
+}
+
+/// See the [module](self).
+pub struct FaultyDevice {
+    inner: Arc<dyn Backend>,
+    faults: Arc<Faults>,
+}
+
+/// The switch of a device's faults.
+#[derive(Default)]
+pub struct Faults {
+    plan: Mutex<Plan>,
+    changed: Condvar,
+}
+
+impl Faults {
+    /// Changes how the device misbehaves.
+    pub fn set(&self, plan: Plan) {
+        *self.plan.lock() = plan;
+        self.changed.notify_all();
+    }
+
+    fn wait_while(&self, bad: impl Fn(&Plan) -> bool) -> Plan {
+        let mut plan = self.plan.lock();
+        self.changed.wait_while(&mut plan, |plan| bad(plan));
+        plan.clone()
+    }
+}
+
+impl FaultyDevice {
+    /// Puts faults in front of a device. There are none until some are set.
+    pub fn new(inner: Arc<dyn Backend>) -> (Arc<Self>, Arc<Faults>) {
+        let faults = Arc::new(Faults::default());
+        (Arc::new(Self { inner, faults: faults.clone() }), faults)
+    }
+}
+
+/// Hands changes to a thread that plays the device.
+struct FaultyQueue {
+    requests: Sender<Change>,
+    answers: Receiver<Completion>,
+    faults: Arc<Faults>,
+}
+
+impl InstallQueue for FaultyQueue {
+    fn submit(&mut self, batch: &mut Vec<Change>, _done: &mut Vec<Completion>) {
+        self.faults.wait_while(|plan| plan.blocked);
+        for change in batch.drain(..) {
+            self.requests.send(change).expect("the device thread lives as long as the queue");
+        }
+    }
+
+    fn later(&self) -> Option<&Receiver<Completion>> {
+        Some(&self.answers)
+    }
+}
+
+fn play_device(
+    mut inner: Box<dyn InstallQueue>,
+    requests: &Receiver<Change>,
+    answers: &Sender<Completion>,
+    faults: &Faults,
+) {
+    let mut count = 0;
+    let mut random = 0x9e37_79b9_usize;
+    while let Ok(first) = requests.recv() {
+        let mut waiting = vec![first];
+        loop {
+            let plan = faults.wait_while(|plan| plan.stalled);
+            waiting.extend(requests.try_iter());
+            if waiting.is_empty() {
+                break;
+            }
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let next = if plan.reorders { (random >> 33) % waiting.len() } else { 0 };
+            let change = waiting.remove(next);
+            if !plan.delay.is_zero() {
+                std::thread::sleep(plan.delay);
+            }
+            count += 1;
+            let refuses = plan.refuses_every.is_some_and(|every| count % every == 0);
+            let mut done = Vec::new();
+            if refuses && !matches!(change.operation, Operation::Remove(_)) {
+                let result = Err(Refusal::Device { reason: "as the test demands".into() });
+                done.push(Completion { flow: change.flow, generation: change.generation, result });
+            } else {
+                inner.submit(&mut vec![change], &mut done);
+            }
+            for completion in done {
+                if answers.send(completion).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl Backend for FaultyDevice {
+    fn install_queue(&self) -> Result<Box<dyn InstallQueue>, Refusal> {
+        let inner = self.inner.install_queue()?;
+        let (requests, taken) = unbounded();
+        let (answer, answers) = unbounded();
+        let faults = self.faults.clone();
+        std::thread::spawn(move || play_device(inner, &taken, &answer, &faults));
+        Ok(Box::new(FaultyQueue { requests, answers, faults: self.faults.clone() }))
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn explain(&self, flow: &Flow) -> Result<String, Refusal> {
+        self.inner.explain(flow)
+    }
+
+    fn attach_port(&self, port: &Port) -> Result<(), Refusal> {
+        self.inner.attach_port(port)
+    }
+
+    fn detach_port(&self, port: PortNumber) -> Result<(), Refusal> {
+        self.inner.detach_port(port)
+    }
+
+    fn port_counters(&self, port: PortNumber) -> Option<PortCounters> {
+        self.inner.port_counters(port)
+    }
+
+    fn lookup_counters(&self) -> Option<LookupCounters> {
+        self.inner.lookup_counters()
+    }
+
+    fn set_meter(&self, meter: &Meter) -> Result<(), Refusal> {
+        self.inner.set_meter(meter)
+    }
+
+    fn remove_meter(&self, meter: MeterId) -> Result<(), Refusal> {
+        self.inner.remove_meter(meter)
+    }
+
+    fn meter_counters(&self, meter: MeterId) -> Option<MeterCounters> {
+        self.inner.meter_counters(meter)
+    }
+
+    fn open_chain(&self, chain: ChainId) -> Result<(), Refusal> {
+        self.inner.open_chain(chain)
+    }
+
+    fn close_chain(&self, chain: ChainId) {
+        self.inner.close_chain(chain);
+    }
+
+    fn counter_reader(&self) -> Result<Box<dyn CounterReader>, Refusal> {
+        self.inner.counter_reader()
+    }
+
+    fn installed(&self, visit: &mut dyn FnMut(InstalledRule)) -> Result<(), Refusal> {
+        self.inner.installed(visit)
+    }
+
+    fn flush(&self) -> Result<usize, Refusal> {
+        self.inner.flush()
+    }
+
+    fn resync(&self) -> Result<Vec<FlowId>, Refusal> {
+        self.inner.resync()
+    }
+
+    fn events(&self) -> Receiver<DeviceEvent> {
+        self.inner.events()
+    }
+
+    fn injector(&self) -> Option<&dyn Injector> {
+        self.inner.injector()
+    }
+}

@@ -1,0 +1,107 @@
+//! An agent in this process, on any device.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sluice_agent::agent::Agent;
+use sluice_agent::config::Config;
+use sluice_agent::lifecycle::Lifecycle;
+use sluice_flow::backend::{InstalledRule, OpenConfig, Verdict};
+use sluice_flow::port::PortKind;
+use sluice_flow::time::MonotonicClock;
+use sluice_flow::ufid::Seed;
+use sluice_flow::{Backend, Clock, Expiry, Flow, MaskedKey, Port, PortNumber, Priority, text};
+use tokio::runtime::Runtime;
+
+/// A running agent with the ports 1 to 4.
+pub struct World {
+    /// The agent.
+    pub agent: Arc<Agent>,
+    lifecycle: Option<Lifecycle>,
+    runtime: Runtime,
+}
+
+/// The seed of every test.
+pub const SEED: Seed = Seed([42; 16]);
+
+/// A NIC in software.
+pub fn soft_nic(clock: Arc<dyn Clock>) -> Arc<dyn Backend> {
+    sluice_offload_soft::open(&OpenConfig { device: "test".into(), clock }).expect("the NIC in software opens")
+}
+
+/// Polls every 10 ms; nothing ages by itself.
+pub fn quick_config() -> Config {
+    Config { poll_interval: Duration::from_millis(10), idle_timeout: None, workers: 2, ..Config::default() }
+}
+
+impl World {
+    /// An agent on a NIC in software.
+    pub fn soft(config: Config) -> Self {
+        let clock = Arc::new(MonotonicClock::new());
+        Self::on(soft_nic(clock.clone()), config, clock)
+    }
+
+    /// An agent on a device.
+    pub fn on(backend: Arc<dyn Backend>, mut config: Config, clock: Arc<dyn Clock>) -> Self {
+        config.ports = (1..=4)
+            .map(|n| Port { number: PortNumber(n), name: format!("p{n}"), kind: PortKind::Physical })
+            .collect();
+        let runtime = Runtime::new().expect("a runtime");
+        let (agent, parts) = Agent::on(backend, config, SEED, clock).expect("the agent starts");
+        let mut lifecycle = Lifecycle::new(runtime.handle().clone());
+        parts.run(&agent, &mut lifecycle, |_| ()).expect("threads start");
+        Self { agent, lifecycle: Some(lifecycle), runtime }
+    }
+
+    /// A flow from its text.
+    pub fn flow(&self, key: &str, actions: &str) -> Flow {
+        let parsed = text::parse_key(key, &*self.agent.ports()).expect("a key");
+        let actions = text::parse_actions(actions, &*self.agent.ports()).expect("actions");
+        let matching = MaskedKey::new(&parsed.matching);
+        Flow::new(parsed.ufid, matching, actions, Priority::default(), Expiry::default(), &SEED)
+    }
+
+    /// The flow for UDP datagrams that come in at port 1 for a port.
+    pub fn udp_flow(&self, destination_port: u16, actions: &str) -> Flow {
+        let key = format!("in_port(1),eth_type(0x0800),ipv4(proto=17,frag=no),udp(dst={destination_port})");
+        self.flow(&key, actions)
+    }
+
+    /// Lets a frame in.
+    pub fn inject(&self, port: u32, frame: &[u8]) -> Verdict {
+        let injector = self.agent.backend.injector().expect("a NIC in software");
+        injector.inject(PortNumber(port), frame).expect("the frame is taken")
+    }
+
+    /// What the device lists.
+    pub fn installed(&self) -> Vec<InstalledRule> {
+        let mut rules = Vec::new();
+        self.agent.backend.installed(&mut |rule| rules.push(rule)).expect("the device lists its rules");
+        rules
+    }
+
+    /// Waits until every accepted change has an outcome.
+    pub fn settle(&self) {
+        eventually("every change has an outcome", || self.agent.table.census().unsettled() == 0);
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if let Some(lifecycle) = self.lifecycle.take() {
+            let report = self.runtime.block_on(lifecycle.stop());
+            if !std::thread::panicking() {
+                assert!(report.is_clean(), "{report}");
+            }
+        }
+    }
+}
+
+/// Waits for something that other threads bring about.
+pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "not within 30 s: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

@@ -1,0 +1,142 @@
+//! The agent on devices that stall, block, refuse and answer out of order.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sluice_agent::config::Config;
+use sluice_agent::offload::Batch;
+use sluice_flow::time::MonotonicClock;
+use sluice_flow::{Action, EndReason, FlowState, PortNumber};
+use sluice_tests::fault::{Faults, FaultyDevice, Plan};
+use sluice_tests::frames;
+use sluice_tests::world::{World, quick_config, soft_nic};
+
+fn faulty(config: Config) -> (World, Arc<Faults>) {
+    let clock = Arc::new(MonotonicClock::new());
+    let (device, faults) = FaultyDevice::new(soft_nic(clock.clone()));
+    (World::on(device, config, clock), faults)
+}
+
+#[test]
+fn a_stalled_device_holds_nobody_up_but_those_who_wait_for_it() {
+    let (world, faults) = faulty(Config { dirty_limit: 1_000, ..quick_config() });
+    faults.set(Plan { stalled: true, ..Plan::default() });
+    let began = Instant::now();
+    for port in 0..1_000 {
+        world.agent.queue.add(world.udp_flow(port, "2"), None).expect("accepted");
+    }
+    assert!(began.elapsed() < Duration::from_secs(5), "accepting does not wait for the device");
+    let busy = world.agent.queue.add(world.udp_flow(1_000, "2"), None).expect_err("one too many");
+    assert!(busy.to_string().starts_with("busy: 1000 flows wait"), "{busy}");
+    let first = world.agent.table.find(world.udp_flow(0, "2").ufid).expect("the first flow");
+    world.agent.queue.delete(first, EndReason::Deleted, None).expect("a deletion is never busy");
+
+    faults.set(Plan::default());
+    world.settle();
+    assert_eq!(world.installed().len(), 999);
+    assert_eq!(world.agent.table.census().in_state(FlowState::Offloaded), 999);
+}
+
+#[test]
+fn a_device_that_blocks_the_hand_over_blocks_its_worker_only() {
+    let (world, faults) = faulty(quick_config());
+    faults.set(Plan { blocked: true, ..Plan::default() });
+    for port in 0..500 {
+        world.agent.queue.add(world.udp_flow(port, "2"), None).expect("accepted");
+    }
+    for port in 0..500 {
+        let id = world.agent.table.find(world.udp_flow(port, "2").ufid).expect("the flow");
+        world.agent.queue.modify(world.udp_flow(port, "3"), false, None).expect("accepted");
+        if port % 2 == 0 {
+            world.agent.queue.delete(id, EndReason::Deleted, None).expect("accepted");
+        }
+    }
+    faults.set(Plan::default());
+    world.settle();
+    let rules = world.installed();
+    assert_eq!(rules.len(), 250);
+    assert!(rules.iter().all(|rule| *rule.flow.actions == [Action::Output(PortNumber(3))]));
+}
+
+#[test]
+fn a_device_that_answers_out_of_order_changes_nothing() {
+    let (world, faults) = faulty(quick_config());
+    faults.set(Plan { reorders: true, delay: Duration::from_micros(20), ..Plan::default() });
+    for round in 0..5 {
+        for port in 0..200 {
+            let flow = world.udp_flow(port, ["2", "3", "4"][usize::from(port) % 3]);
+            match world.agent.table.find(flow.ufid) {
+                None => drop(world.agent.queue.add(flow, None)),
+                Some(id) if (port + round) % 3 == 0 => {
+                    world.agent.queue.delete(id, EndReason::Deleted, None).expect("accepted");
+                    world.agent.queue.add(flow, None).expect("a new life is accepted at once");
+                }
+                Some(_) => drop(world.agent.queue.modify(flow, false, None)),
+            }
+        }
+    }
+    world.settle();
+    let rules = world.installed();
+    assert_eq!(rules.len(), 200, "each flow is there once");
+    for rule in rules {
+        let id = world.agent.table.find(rule.flow.ufid).expect("the device has nothing that is not wanted");
+        assert_eq!(world.agent.table.view(id).expect("the flow").flow.actions, rule.flow.actions);
+    }
+}
+
+#[test]
+fn refused_flows_say_why_and_are_taken_when_the_device_can() {
+    let (world, faults) = faulty(quick_config());
+    faults.set(Plan { refuses_every: Some(1), ..Plan::default() });
+    let batch = Arc::new(Batch::default());
+    batch.expect_one();
+    let id = world.agent.queue.add(world.udp_flow(1, "2"), Some(batch.clone())).expect("accepted");
+    let tally = batch.wait(Duration::from_secs(10));
+    assert_eq!(tally.refusals[0].1.to_string(), "device: as the test demands");
+    assert_eq!(world.agent.table.view(id).expect("it stays listed").state, FlowState::Refused);
+
+    faults.set(Plan::default());
+    world.agent.queue.retry(|_| true);
+    world.settle();
+    assert_eq!(world.agent.table.view(id).expect("the flow").state, FlowState::Offloaded);
+}
+
+#[test]
+fn children_go_in_before_parents_and_out_after_them() {
+    let (world, faults) = faulty(quick_config());
+    faults.set(Plan { stalled: true, ..Plan::default() });
+    let child = world.flow("recirc_id(7),in_port(1),eth_type(0x0800),ipv4(frag=no)", "2");
+    let parent = world.flow("in_port(1),eth_type(0x0800),ipv4(frag=no)", "recirc(7)");
+    let child = world.agent.queue.add(child, None).expect("accepted");
+    let parent = world.agent.queue.add(parent, None).expect("accepted");
+    faults.set(Plan { reorders: true, delay: Duration::from_millis(1), ..Plan::default() });
+    world.settle();
+    let verdict = world.inject(1, &frames::udp(5));
+    assert_eq!(verdict.hits, [parent, child]);
+
+    // From the first moment on at which the parent is gone no packet jumps into a chain without the child.
+    faults.set(Plan { delay: Duration::from_millis(5), reorders: true, ..Plan::default() });
+    world.agent.queue.delete(parent, EndReason::Deleted, None).expect("accepted");
+    world.agent.queue.delete(child, EndReason::Deleted, None).expect("accepted");
+    while world.agent.table.census().live() > 0 {
+        let verdict = world.inject(1, &frames::udp(5));
+        let whole = verdict.hits == [parent, child];
+        assert!(whole || verdict.hits.is_empty(), "a packet found the parent without the child: {verdict:?}");
+    }
+}
+
+#[test]
+fn cycles_and_too_deep_chains_are_refused_when_offered() {
+    let (world, _) = faulty(Config { chain_depth: 3, ..quick_config() });
+    let add = |from: u32, to: u32| {
+        let flow = world.flow(&format!("recirc_id({from}),in_port(1),eth_type(0x0800),ipv4(frag=no)"), &format!("recirc({to})"));
+        world.agent.queue.add(flow, None).map_err(|error| error.to_string())
+    };
+    add(0, 1).expect("one deep");
+    add(1, 2).expect("two deep");
+    assert_eq!(add(2, 1).expect_err("a cycle"), "action recirc: recirc(0x1) from chain 0x2 would close a cycle");
+    assert_eq!(add(3, 3).expect_err("a cycle"), "action recirc: recirc(0x3) from chain 0x3 would close a cycle");
+    add(2, 3).expect("three deep");
+    let deep = add(3, 4).expect_err("too deep");
+    assert_eq!(deep, "limit: recirc(0x4) from chain 0x3 makes packets pass too many chains (at most 3)");
+}
