@@ -1,0 +1,238 @@
+//! Rounds at warped time: what goes, what stays, and why.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use sluice_flow::backend::{CounterReader, Handle, Outcome, Placement};
+use sluice_flow::counters::{Counters, Reading};
+use sluice_flow::table::{Limits, Look};
+use sluice_flow::time::ManualClock;
+use sluice_flow::ufid::Seed;
+use sluice_flow::{
+    Action, ActionList, Clock, EndReason, Expiry, Field, Flow, FlowId, FlowTable, Generation, MaskedKey, Match,
+    PortNumber, Priority, Refusal,
+};
+use sluice_revalidator::{Config, Revalidator, Round};
+
+const SEED: Seed = Seed([3; 16]);
+
+/// A device whose counters a test sets, with a poll that takes as long as the test says, or fails.
+#[derive(Default)]
+struct Device {
+    readings: Mutex<Vec<Reading>>,
+    clock: ManualClock,
+    poll_takes: Mutex<Duration>,
+    fails: Mutex<bool>,
+}
+
+struct Reader(Arc<Device>);
+
+impl CounterReader for Reader {
+    fn read(&mut self, visit: &mut dyn FnMut(&[Reading])) -> Result<(), Refusal> {
+        self.0.clock.advance(*self.0.poll_takes.lock());
+        if *self.0.fails.lock() {
+            return Err(Refusal::Device { reason: "no answer".into() });
+        }
+        visit(&self.0.readings.lock());
+        Ok(())
+    }
+}
+
+struct Bench {
+    device: Arc<Device>,
+    table: FlowTable,
+    revalidator: Revalidator,
+}
+
+const CONFIG: Config = Config {
+    idle_timeout: Some(Duration::from_secs(10)),
+    hard_timeout: None,
+    poll_interval: Duration::from_millis(500),
+    max_lag: Duration::ZERO,
+};
+
+impl Bench {
+    fn new(config: Config, flow_limit: usize) -> Self {
+        let device = Arc::new(Device::default());
+        let limits = Limits { flows: flow_limit, unsettled: usize::MAX };
+        let revalidator = Revalidator::new(config, Box::new(Reader(device.clone())));
+        Self { table: FlowTable::new(SEED, limits, Arc::new(())), device, revalidator }
+    }
+
+    /// A flow that is in the device.
+    fn install(&self, port: u32, expiry: Expiry) -> FlowId {
+        let id = self.accept(port, expiry);
+        let Look::Change(change) = self.table.look(id, |_, _| true) else { panic!("nothing to install") };
+        let outcome = Outcome::InPlace { handle: Handle(port.into()), placement: Placement::Hardware };
+        self.table.complete(&change, Ok(outcome), self.device.clock.now());
+        self.table.look(id, |_, _| true);
+        let counters = Counters::default();
+        self.device.readings.lock().push(Reading { flow: id, installed_as: Generation(1), counters });
+        id
+    }
+
+    fn accept(&self, port: u32, expiry: Expiry) -> FlowId {
+        let mut matching = Match::default();
+        matching.set_exact(Field::InPort, port.into());
+        let actions = ActionList::from([Action::Output(PortNumber(2))]);
+        let flow = Flow::new(None, MaskedKey::new(&matching), actions, Priority::default(), expiry, &SEED);
+        self.table.add(flow, self.device.clock.now(), None).unwrap().flow
+    }
+
+    fn hit(&self, id: FlowId, packets: u64) {
+        let mut readings = self.device.readings.lock();
+        let reading = readings.iter_mut().find(|reading| reading.flow == id).unwrap();
+        reading.counters.packets += packets;
+    }
+
+    /// One round; ends what it says.
+    fn round(&mut self) -> (Round, Vec<(FlowId, EndReason)>) {
+        let mut ends = Vec::new();
+        let round = self.revalidator.round(&self.table, &self.device.clock, &mut |id, reason| ends.push((id, reason)));
+        for (id, reason) in &ends {
+            self.table.delete(*id, *reason, self.device.clock.now(), None).unwrap();
+        }
+        (round, ends)
+    }
+
+    /// Rounds at the poll interval for so long. Gives what went and when.
+    fn run(&mut self, seconds: f64) -> Vec<(FlowId, EndReason, Duration)> {
+        let start = self.device.clock.now();
+        let mut went = Vec::new();
+        while self.device.clock.now().since(start).as_secs_f64() < seconds {
+            let (round, ends) = self.round();
+            let at = self.device.clock.now().since(start);
+            went.extend(ends.into_iter().map(|(id, reason)| (id, reason, at)));
+            self.device.clock.advance(round.period.saturating_sub(round.duration));
+        }
+        went
+    }
+}
+
+fn expiry(idle: Option<u64>, hard: Option<u64>, permanent: bool) -> Expiry {
+    Expiry { idle: idle.map(Duration::from_secs), hard: hard.map(Duration::from_secs), permanent }
+}
+
+#[test]
+fn an_idle_flow_goes_after_its_timeout_and_at_most_two_polls_later() {
+    let mut bench = Bench::new(CONFIG, 100);
+    let idle = bench.install(1, Expiry::default());
+    let own = bench.install(2, expiry(Some(3), None, false));
+    let went = bench.run(15.0);
+    assert_eq!(went.len(), 2);
+    for (id, timeout) in [(own, 3.0), (idle, 10.0)] {
+        let (_, reason, at) = went.iter().find(|(gone, ..)| *gone == id).unwrap();
+        assert_eq!(*reason, EndReason::Idle);
+        let late = at.as_secs_f64() - timeout;
+        assert!((0.0..=1.0).contains(&late), "{late} s late");
+    }
+}
+
+#[test]
+fn a_flow_that_is_hit_within_its_timeout_stays() {
+    let mut bench = Bench::new(CONFIG, 100);
+    let used = bench.install(1, Expiry::default());
+    for _ in 0..10 {
+        assert_eq!(bench.run(9.0), []);
+        bench.hit(used, 1);
+    }
+    let went = bench.run(20.0);
+    assert_eq!(went.len(), 1, "and goes once it is not");
+}
+
+#[test]
+fn lagging_counters_never_age_a_flow_early() {
+    // Counters are up to two seconds old: a hit may show that much later, so a flow that looks idle for ten seconds
+    // may have been hit eight seconds ago.
+    let mut bench = Bench::new(Config { max_lag: Duration::from_secs(2), ..CONFIG }, 100);
+    let flow = bench.install(1, Expiry::default());
+    assert_eq!(bench.run(11.9), [], "idle for less than timeout and lag, as far as can be known");
+    bench.hit(flow, 1);
+    assert_eq!(bench.run(11.9), []);
+    assert_eq!(bench.run(2.0).len(), 1);
+}
+
+#[test]
+fn a_failing_poll_ages_nothing() {
+    let mut bench = Bench::new(CONFIG, 100);
+    bench.install(1, Expiry::default());
+    bench.run(5.0);
+    *bench.device.fails.lock() = true;
+    assert_eq!(bench.run(60.0), []);
+    let (round, _) = bench.round();
+    assert_eq!(round.failure.unwrap().to_string(), "device: no answer");
+    *bench.device.fails.lock() = false;
+    bench.run(1.0);
+    assert_eq!(bench.table.census().in_state(sluice_flow::FlowState::Deleting), 1, "the count says it was idle all along");
+}
+
+#[test]
+fn the_first_poll_after_a_gap_evicts_nobody_who_was_hit_in_it() {
+    let mut bench = Bench::new(CONFIG, 100);
+    let used = bench.install(1, Expiry::default());
+    bench.run(2.0);
+    bench.device.clock.advance(Duration::from_secs(3600));
+    bench.hit(used, 1);
+    assert_eq!(bench.run(1.0), []);
+}
+
+#[test]
+fn a_hard_timeout_ends_a_flow_that_is_in_use_and_one_that_is_not_in_the_device() {
+    let mut bench = Bench::new(CONFIG, 100);
+    let used = bench.install(1, expiry(None, Some(5), false));
+    let pending = bench.accept(2, expiry(None, Some(5), false));
+    let pending_without = bench.accept(3, Expiry::default());
+    for _ in 0..20 {
+        bench.hit(used, 1);
+        bench.run(0.5);
+    }
+    let state = |id| bench.table.view(id).map(|view| view.state);
+    assert_eq!(state(used), Some(sluice_flow::FlowState::Deleting));
+    assert_eq!(state(pending), Some(sluice_flow::FlowState::Deleting));
+    assert_eq!(state(pending_without), Some(sluice_flow::FlowState::Pending), "what has no counters is not idle");
+}
+
+#[test]
+fn permanent_flows_neither_age_nor_are_evicted() {
+    let mut bench = Bench::new(Config { hard_timeout: Some(Duration::from_secs(20)), ..CONFIG }, 100);
+    bench.install(1, expiry(Some(1), Some(1), true));
+    assert_eq!(bench.run(100.0), []);
+    bench.table.census().set_flow_limit(0);
+    assert_eq!(bench.run(5.0), []);
+}
+
+#[test]
+fn above_the_limit_the_least_used_go_and_no_more_than_are_too_many() {
+    let mut bench = Bench::new(Config { idle_timeout: None, ..CONFIG }, 100);
+    let flows: Vec<_> = (0..10).map(|port| bench.install(port, Expiry::default())).collect();
+    for (index, id) in flows.iter().enumerate() {
+        bench.hit(*id, index as u64 + 1);
+        bench.round();
+        bench.device.clock.advance(Duration::from_millis(500));
+    }
+    bench.table.census().set_flow_limit(7);
+    let (round, ends) = bench.round();
+    assert_eq!((round.evicted, round.flow_limit), (3, 7));
+    let mut gone: Vec<_> = ends.into_iter().map(|(id, reason)| (reason, id)).collect();
+    gone.sort();
+    let oldest: Vec<_> = flows[..3].iter().map(|id| (EndReason::Limit, *id)).collect();
+    assert_eq!(gone, oldest);
+    let (round, _) = bench.round();
+    assert_eq!(round.evicted, 0, "those that are going count no more");
+}
+
+#[test]
+fn slow_polling_lengthens_the_period_and_evicts_nobody() {
+    let mut bench = Bench::new(Config { idle_timeout: Some(Duration::from_secs(60)), ..CONFIG }, 100);
+    let used = bench.install(1, Expiry::default());
+    *bench.device.poll_takes.lock() = Duration::from_secs(5);
+    for _ in 0..20 {
+        bench.hit(used, 1);
+        let (round, ends) = bench.round();
+        assert_eq!(round.poll, Duration::from_secs(5));
+        assert_eq!(round.period, Duration::from_secs(10), "polling takes at most half of the time");
+        assert_eq!(ends, []);
+        bench.device.clock.advance(round.period - round.duration);
+    }
+}
