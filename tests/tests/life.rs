@@ -1,0 +1,140 @@
+//! The daemon's life: readiness, signals, reload, locks, UFIDs over a restart, metrics.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
+
+use sluice_tests::daemon::{CONFIG, Daemon, binary, new_folder, repository, run};
+use sluice_tests::world::eventually;
+
+const KEY: &str = "in_port(client),eth_type(0x0800),ipv4(dst=10.0.0.0/255.0.0.0,frag=no)";
+
+#[test]
+fn sigterm_stops_in_order_and_flushes_if_told_to() {
+    for (on_exit, flushed) in [("leave", false), ("flush", true)] {
+        let mut daemon = Daemon::start(&format!("on_exit = \"{on_exit}\"\n{CONFIG}"));
+        daemon.appctl(&["dpctl/add-flow", KEY, "2"]);
+        daemon.signal("TERM");
+        assert!(daemon.wait().success());
+        let log = daemon.log();
+        assert!(log.contains("stopping on SIGTERM") && log.contains("all parts stopped"), "{log}");
+        assert_eq!(log.contains("1 flows removed"), flushed, "{log}");
+    }
+}
+
+#[test]
+fn a_reload_takes_over_what_it_can_and_loses_no_flow() {
+    let daemon = Daemon::start(CONFIG);
+    daemon.appctl(&["dpctl/add-flow", KEY, "2"]);
+    let before = daemon.appctl(&["dpctl/dump-flows", "-m"]).out;
+    let config = daemon.config();
+    let changed = config.replace("idle_timeout = \"none\"", "idle_timeout = \"1h\"\nflow_limit = 77\nworkers = 3");
+    fs::write(daemon.folder().join("sluiced.toml"), changed + "[[port]]\nnumber = 9\nname = \"late\"\n").unwrap();
+    let ran = daemon.appctl(&["sluice/reload"]);
+    assert_eq!(ran.err, "");
+    assert_eq!(ran.out, "changed: flow_limit, idle_timeout, port; needs a restart: workers\n");
+    assert_eq!(daemon.appctl(&["dpctl/dump-flows", "-m"]).out, before);
+    assert_eq!(daemon.metric("sluice_flow_limit"), Some(77.0));
+    assert_eq!(daemon.appctl(&["dpctl/add-flow", "in_port(late)", "2"]).err, "");
+
+    fs::write(daemon.folder().join("sluiced.toml"), config.replace("poll_interval", "pol_interval")).unwrap();
+    daemon.signal("HUP");
+    eventually("the mistake is logged", || daemon.log().contains("pol_interval"));
+    let ran = daemon.appctl(&["sluice/reload"]);
+    assert_eq!(ran.code, Some(2));
+    assert!(ran.err.contains("unknown key `pol_interval`") && ran.err.contains('^'), "{}", ran.err);
+    assert_eq!(daemon.metric("sluice_flow_limit"), Some(77.0), "a wrong file changes nothing");
+}
+
+#[test]
+fn one_device_has_one_agent() {
+    let daemon = Daemon::start(CONFIG);
+    let name = daemon.folder().file_name().unwrap().to_str().unwrap();
+    let other = daemon.folder().join("other.toml");
+    let folder = daemon.folder().display();
+    fs::write(&other, format!("device = \"{name}\"\nrun_dir = \"{folder}/other\"\nlock_dir = \"{folder}\"\nmetrics = \"none\"\n")).unwrap();
+    let ran = run(Command::new(binary("sluiced")).arg("--config").arg(&other));
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.err.contains(&format!("device {name} is in use by")) && ran.err.contains(&daemon.pid().to_string()), "{}", ran.err);
+}
+
+#[test]
+fn a_flow_has_the_same_ufid_after_a_restart() {
+    let folder = new_folder();
+    let ufid = || {
+        let daemon = Daemon::start_in(&folder, CONFIG, false);
+        daemon.appctl(&["dpctl/add-flow", KEY, "2"]);
+        daemon.appctl(&["dpctl/dump-flows", "-m"]).out[..41].to_owned()
+    };
+    let first = ufid();
+    assert!(first.starts_with("ufid:"), "{first}");
+    assert_eq!(ufid(), first);
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn the_control_socket_has_the_configured_mode() {
+    let daemon = Daemon::start(&format!("control_mode = \"0600\"\n{CONFIG}"));
+    assert_eq!(fs::metadata(daemon.socket()).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn a_wrong_configuration_shows_the_line() {
+    let folder = new_folder();
+    fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("sluiced.toml");
+    fs::write(&file, "flow_limit = 5\nidle_timout = \"10s\"\n").unwrap();
+    let ran = run(Command::new(binary("sluiced")).args(["--check", "--config"]).arg(&file));
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.err.contains("idle_timout = \"10s\"") && ran.err.contains('^') && ran.err.contains(":2"), "{}", ran.err);
+    fs::write(&file, "flow_limit = 5\n").unwrap();
+    assert_eq!(run(Command::new(binary("sluiced")).args(["--check", "--config"]).arg(&file)).code, Some(0));
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn metrics_are_well_formed_and_count() {
+    let daemon = Daemon::start(CONFIG);
+    daemon.appctl(&["dpctl/add-flow", KEY, "2"]);
+    daemon.appctl(&["dpctl/add-flow", "in_port(server),eth_type(0x0800),ipv4(proto=6)", "ct(commit),1"]);
+    assert_eq!(daemon.metric("sluice_flows{state=\"offloaded\"}"), Some(1.0));
+    assert_eq!(daemon.metric("sluice_flow_refusals_total{reason=\"action\"}"), Some(1.0));
+    assert_eq!(daemon.metric("sluice_flow_refusals_total{reason=\"kernel\"}"), Some(0.0), "a reason is shown before it occurs");
+    let (status, text) = daemon.http("/metrics");
+    assert_eq!(status, 200);
+    let mut promtool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("promtool of Debian's prometheus");
+    promtool.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let output = promtool.wait_with_output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn not_ready_while_paused_but_alive() {
+    let daemon = Daemon::start(CONFIG);
+    daemon.appctl(&["revalidator/pause"]);
+    let (status, reason) = daemon.http("/readyz");
+    assert_eq!((status, reason.as_str()), (503, "the revalidator is paused\n"));
+    assert_eq!(daemon.http("/healthz").0, 200);
+    assert_eq!(daemon.http("/nothing").0, 404);
+}
+
+#[test]
+fn what_is_deployed_is_right() {
+    let deploy = |name: &str| repository("deploy").join(name);
+    let check = run(Command::new(binary("sluiced")).args(["--check", "--config"]).arg(deploy("sluiced.toml")));
+    assert_eq!((check.code, check.err.as_str()), (Some(0), ""));
+    let promtool = run(Command::new("promtool").args(["check", "config"]).arg(deploy("prometheus.yml")));
+    assert_eq!(promtool.code, Some(0), "{}", promtool.err);
+    let verify = run(Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(deploy("sluiced.service")));
+    let complaints: Vec<_> = verify.err.lines().filter(|line| line.contains("sluiced") && !line.contains("is not executable")).collect();
+    assert!(complaints.is_empty(), "{complaints:?}");
+    let security = run(Command::new("systemd-analyze").args(["security", "--offline=yes", "--threshold=25"]).arg(deploy("sluiced.service")));
+    assert_eq!(security.code, Some(0), "{}", security.out.lines().last().unwrap_or_default());
+}
