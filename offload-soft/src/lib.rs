@@ -1,1 +1,36 @@
-//! A NIC in software.
+//! A NIC in software: the default backend, and the reference for all others.
+//!
+//! Frames go in by hand ([`Injector`](sluice_flow::backend::Injector)), are parsed as the OVS kernel datapath parses them
+//! ([`packet`]), looked up by tuple-space search ([`classifier`]), and rewritten, encapsulated and sent as the actions
+//! say. Nothing that a flow asks for is left out in silence: what the device cannot match or do is refused at
+//! installation, with the reason.
+//!
+//! What is not here: connection tracking, MPLS, NSH, reassembly, Geneve options, a routing table. The device sends
+//! tunnel packets to the Ethernet address from which it heard the remote address last, and to the broadcast address
+//! before. Its own Ethernet address at a port is `02:00` and the number of the port; its own IP address, where
+//! `set(tunnel(…))` gives none, is the one to which tunnel packets came in.
+
+use std::sync::Arc;
+
+use sluice_flow::backend::{Backend, OpenConfig};
+use sluice_flow::refusal::Refusal;
+
+mod backend;
+mod chains;
+pub mod classifier;
+mod engine;
+mod meters;
+mod nic;
+pub mod packet;
+mod ports;
+pub mod quiescence;
+mod rules;
+mod translate;
+
+pub use backend::SoftNic;
+pub use engine::Drops;
+
+/// Opens a NIC in software. Any device name is as good as another, and every call makes a new device.
+pub fn open(config: &OpenConfig) -> Result<Arc<dyn Backend>, Refusal> {
+    Ok(Arc::new(SoftNic::new(config)))
+}

@@ -1,0 +1,228 @@
+//! The device as the agent sees it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crossbeam_channel::Receiver;
+use sluice_flow::backend::{
+    Backend, Capabilities, Change, Completion, CounterReader, DeviceEvent, Injector, InstallQueue, InstalledRule,
+    LastCounters, MeterCounters, MissPolicy, OpenConfig, Operation, Outcome, Placement, PortCounters, Verdict,
+};
+use sluice_flow::chain::ChainId;
+use sluice_flow::counters::Reading;
+use sluice_flow::flow::Flow;
+use sluice_flow::meter::{Meter, MeterId};
+use sluice_flow::port::{Port, PortNumber};
+use sluice_flow::refusal::Refusal;
+use sluice_flow::table::FlowId;
+
+use crate::chains::MAX_DEPTH;
+use crate::engine::Drops;
+use crate::nic::{Nic, Removal};
+
+/// Readings handed over at once.
+const READINGS: usize = 256;
+/// Changes that are best handed over at once: that many removals share one wait for packets under way.
+const BATCH: usize = 64;
+
+/// A NIC in software.
+pub struct SoftNic(Arc<Nic>);
+
+impl SoftNic {
+    /// A NIC without ports and rules.
+    pub fn new(config: &OpenConfig) -> Self {
+        Self(Arc::new(Nic::new(config)))
+    }
+
+    /// Packets that no rule of a chain took; `None` for a chain that is not there.
+    pub fn chain_misses(&self, chain: ChainId) -> Option<u64> {
+        self.0.chains.get(chain).map(|chain| chain.misses())
+    }
+
+    /// Packets that rules took and that then went nowhere.
+    pub fn drops(&self) -> &Drops {
+        &self.0.drops
+    }
+}
+
+impl Backend for SoftNic {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            name: "soft",
+            miss: MissPolicy::Drop,
+            chain_miss: MissPolicy::Drop,
+            max_lag: Duration::ZERO,
+            last_counters: LastCounters::Exact,
+            modifies_in_place: true,
+            max_chain_depth: MAX_DEPTH,
+            batch: BATCH,
+        }
+    }
+
+    fn explain(&self, flow: &Flow) -> Result<String, Refusal> {
+        self.0.check(flow)
+    }
+
+    fn attach_port(&self, port: &Port) -> Result<(), Refusal> {
+        self.0.ports.attach(port)?;
+        self.0.changed();
+        Ok(())
+    }
+
+    fn detach_port(&self, port: PortNumber) -> Result<(), Refusal> {
+        self.0.ports.detach(port)
+    }
+
+    fn port_counters(&self, port: PortNumber) -> Option<PortCounters> {
+        self.0.ports.table().get(port).map(|port| port.counters())
+    }
+
+    fn set_meter(&self, meter: &Meter) -> Result<(), Refusal> {
+        if self.0.meters.set(meter, self.0.clock.now())? {
+            self.0.changed();
+        }
+        Ok(())
+    }
+
+    fn remove_meter(&self, meter: MeterId) -> Result<(), Refusal> {
+        self.0.meters.remove(meter)
+    }
+
+    fn meter_counters(&self, meter: MeterId) -> Option<MeterCounters> {
+        self.0.meters.counters(meter)
+    }
+
+    fn open_chain(&self, chain: ChainId) -> Result<(), Refusal> {
+        self.0.chains.open(chain);
+        Ok(())
+    }
+
+    fn close_chain(&self, chain: ChainId) {
+        self.0.chains.close(chain);
+    }
+
+    fn install_queue(&self) -> Result<Box<dyn InstallQueue>, Refusal> {
+        let number = self.0.queues.fetch_add(1, Ordering::Relaxed);
+        Ok(Box::new(Queue { nic: Arc::clone(&self.0), number, removals: Vec::new() }))
+    }
+
+    fn counter_reader(&self) -> Result<Box<dyn CounterReader>, Refusal> {
+        Ok(Box::new(Reader { nic: Arc::clone(&self.0), batch: Vec::with_capacity(READINGS) }))
+    }
+
+    fn installed(&self, visit: &mut dyn FnMut(InstalledRule)) -> Result<(), Refusal> {
+        for (index, slot) in self.0.rules.slots() {
+            let Some(handle) = self.0.rules.handle_of(index) else {
+                continue;
+            };
+            let Some(flow) = slot.program().as_ref().map(|program| Arc::clone(&program.flow)) else {
+                continue;
+            };
+            // Still the same rule after its flow was read.
+            if self.0.rules.find(handle).is_some() {
+                visit(InstalledRule { handle, flow, placement: Placement::Hardware });
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<usize, Refusal> {
+        let rules = &self.0.rules;
+        let handles = rules.slots().filter_map(|(index, _)| rules.handle_of(index));
+        let removals: Vec<_> = handles.filter_map(|handle| self.0.unlink(handle)).collect();
+        let count = removals.len();
+        self.0.settle();
+        for (hint, removal) in removals.into_iter().enumerate() {
+            self.0.free(hint, removal);
+        }
+        Ok(count)
+    }
+
+    fn resync(&self) -> Result<Vec<FlowId>, Refusal> {
+        // The device is this process: nothing is lost behind its back.
+        Ok(Vec::new())
+    }
+
+    fn events(&self) -> Receiver<DeviceEvent> {
+        self.0.events.clone()
+    }
+
+    fn injector(&self) -> Option<&dyn Injector> {
+        Some(self)
+    }
+}
+
+impl Injector for SoftNic {
+    fn inject(&self, port: PortNumber, frame: &[u8]) -> Result<Verdict, Refusal> {
+        self.0.inject(port, frame)
+    }
+}
+
+/// The install path of one worker.
+struct Queue {
+    nic: Arc<Nic>,
+    number: usize,
+    /// Rules that this batch has unlinked; empty between batches.
+    removals: Vec<(Change, Removal)>,
+}
+
+impl InstallQueue for Queue {
+    fn submit(&mut self, batch: &mut Vec<Change>, done: &mut Vec<Completion>) {
+        for change in batch.drain(..) {
+            let result = match &change.operation {
+                Operation::Install(flow) => self
+                    .nic
+                    .install(self.number, change.flow, change.generation, flow)
+                    .map(|handle| Outcome::InPlace { handle, placement: Placement::Hardware }),
+                Operation::Modify(handle, flow) => self
+                    .nic
+                    .modify(*handle, flow)
+                    .map(|()| Outcome::InPlace { handle: *handle, placement: Placement::Hardware }),
+                Operation::Remove(handle) => match self.nic.unlink(*handle) {
+                    Some(removal) => {
+                        self.removals.push((change, removal));
+                        continue;
+                    }
+                    // Flushed, or removed before: it is gone, and so are its counters.
+                    None => Ok(Outcome::Removed { last: None }),
+                },
+            };
+            done.push(Completion { flow: change.flow, generation: change.generation, result });
+        }
+        if self.removals.is_empty() {
+            return;
+        }
+        self.nic.settle();
+        for (change, removal) in self.removals.drain(..) {
+            let last = self.nic.free(self.number, removal);
+            let result = Ok(Outcome::Removed { last });
+            done.push(Completion { flow: change.flow, generation: change.generation, result });
+        }
+    }
+}
+
+/// Walks the slots in order.
+struct Reader {
+    nic: Arc<Nic>,
+    batch: Vec<Reading>,
+}
+
+impl CounterReader for Reader {
+    fn read(&mut self, visit: &mut dyn FnMut(&[Reading])) -> Result<(), Refusal> {
+        for (_, slot) in self.nic.rules.slots() {
+            self.batch.extend(slot.reading());
+            if self.batch.len() == READINGS {
+                visit(&self.batch);
+                self.batch.clear();
+            }
+        }
+        if !self.batch.is_empty() {
+            visit(&self.batch);
+            self.batch.clear();
+        }
+        // A good moment to put the busiest subtables first, off the way of packets and installs.
+        self.nic.chains.for_each(|chain| chain.rules.sort());
+        Ok(())
+    }
+}

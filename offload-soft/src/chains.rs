@@ -1,0 +1,241 @@
+//! Chains, and which jumps to which.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use sluice_flow::action::ActionKind;
+use sluice_flow::chain::ChainId;
+use sluice_flow::refusal::Refusal;
+
+use crate::classifier::Classifier;
+
+/// Chains that a packet may pass one after the other, the first included.
+pub(crate) const MAX_DEPTH: usize = 8;
+
+/// One chain.
+pub(crate) struct Chain {
+    pub(crate) id: ChainId,
+    pub(crate) rules: Classifier,
+    misses: AtomicU64,
+    /// Whether it may be jumped to.
+    open: AtomicBool,
+}
+
+impl Chain {
+    fn new(id: ChainId) -> Self {
+        Self { id, rules: Classifier::new(), misses: AtomicU64::new(0), open: AtomicBool::new(id == ChainId::ROOT) }
+    }
+
+    pub(crate) fn count_miss(&self) {
+        self.misses.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn misses(&self) -> u64 {
+        self.misses.load(Ordering::Relaxed)
+    }
+
+    /// Closed and empty.
+    pub(crate) fn is_unused(&self) -> bool {
+        !self.open.load(Ordering::SeqCst) && self.rules.is_empty()
+    }
+}
+
+/// All chains. Flows in the root chain that jump nowhere take none of the locks.
+pub(crate) struct Chains {
+    root: Arc<Chain>,
+    others: RwLock<HashMap<ChainId, Arc<Chain>, foldhash::fast::RandomState>>,
+    jumps: Mutex<Jumps>,
+}
+
+impl Chains {
+    pub(crate) fn new() -> Self {
+        Self { root: Arc::new(Chain::new(ChainId::ROOT)), others: RwLock::default(), jumps: Mutex::default() }
+    }
+
+    pub(crate) fn root(&self) -> &Arc<Chain> {
+        &self.root
+    }
+
+    pub(crate) fn get(&self, id: ChainId) -> Option<Arc<Chain>> {
+        if id == ChainId::ROOT { Some(Arc::clone(&self.root)) } else { self.others.read().get(&id).cloned() }
+    }
+
+    /// The chain of this number, made if need be. It stays at least as long as it is held.
+    pub(crate) fn get_or_make(&self, id: ChainId) -> Arc<Chain> {
+        if let Some(chain) = self.get(id) {
+            return chain;
+        }
+        Arc::clone(self.others.write().entry(id).or_insert_with(|| Arc::new(Chain::new(id))))
+    }
+
+    /// A chain that may be jumped to.
+    pub(crate) fn target(&self, id: ChainId) -> Result<Arc<Chain>, Refusal> {
+        self.get(id).filter(|chain| chain.open.load(Ordering::SeqCst)).ok_or_else(|| Refusal::Action {
+            action: ActionKind::Recirc,
+            reason: format!("chain {id} is not open").into(),
+        })
+    }
+
+    pub(crate) fn open(&self, id: ChainId) {
+        let mut others = self.others.write();
+        let chain =
+            if id == ChainId::ROOT { &self.root } else { others.entry(id).or_insert_with(|| Arc::new(Chain::new(id))) };
+        chain.open.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn close(&self, id: ChainId) {
+        if id != ChainId::ROOT
+            && let Some(chain) = self.get(id)
+        {
+            chain.open.store(false, Ordering::SeqCst);
+            drop(chain);
+            self.forget_if_unused(id);
+        }
+    }
+
+    /// Lets a chain go that is closed, has no rules, and that nobody holds.
+    pub(crate) fn forget_if_unused(&self, id: ChainId) {
+        if id == ChainId::ROOT {
+            return;
+        }
+        let mut others = self.others.write();
+        // Under the lock nobody else can get hold of it.
+        if others.get(&id).is_some_and(|chain| Arc::strong_count(chain) == 1 && chain.is_unused()) {
+            others.remove(&id);
+        }
+    }
+
+    pub(crate) fn for_each(&self, mut visit: impl FnMut(&Chain)) {
+        visit(&self.root);
+        let others: Vec<_> = self.others.read().values().cloned().collect();
+        others.iter().for_each(|chain| visit(chain));
+    }
+
+    /// Notes jumps of a rule, or says which of them cannot be.
+    pub(crate) fn add_jumps(&self, from: ChainId, to: &[ChainId]) -> Result<(), Refusal> {
+        if to.is_empty() {
+            return Ok(());
+        }
+        let mut jumps = self.jumps.lock();
+        for (index, target) in to.iter().enumerate() {
+            if let Err(refusal) = jumps.add(from, *target) {
+                to[..index].iter().for_each(|added| jumps.remove(from, *added));
+                return Err(refusal);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes jumps of a rule back.
+    pub(crate) fn remove_jumps(&self, from: ChainId, to: &[ChainId]) {
+        if !to.is_empty() {
+            let mut jumps = self.jumps.lock();
+            to.iter().for_each(|target| jumps.remove(from, *target));
+        }
+    }
+}
+
+/// The jumps of installed rules: how many there are from each chain to each other.
+#[derive(Default)]
+struct Jumps {
+    forward: HashMap<ChainId, HashMap<ChainId, usize>>,
+    backward: HashMap<ChainId, HashMap<ChainId, usize>>,
+}
+
+impl Jumps {
+    fn add(&mut self, from: ChainId, to: ChainId) -> Result<(), Refusal> {
+        let known = self.forward.get(&from).and_then(|targets| targets.get(&to)).is_some();
+        if !known {
+            // Depths on both sides before the new jump: a cycle shows as a way from the target back here.
+            let ahead = depth(&self.forward, to, Some(from));
+            let (Some(ahead), Some(behind)) = (ahead, depth(&self.backward, from, None)) else {
+                let reason = format!("recirc({to}) from chain {from} would close a circle");
+                return Err(Refusal::Combination { reason: reason.into() });
+            };
+            if ahead + behind > MAX_DEPTH {
+                return Err(Refusal::Limit { what: "chains one after the other".into(), limit: MAX_DEPTH as u64 });
+            }
+        }
+        *self.forward.entry(from).or_default().entry(to).or_default() += 1;
+        *self.backward.entry(to).or_default().entry(from).or_default() += 1;
+        Ok(())
+    }
+
+    fn remove(&mut self, from: ChainId, to: ChainId) {
+        let less = |edges: &mut HashMap<ChainId, HashMap<ChainId, usize>>, from, to| {
+            if let Some(targets) = edges.get_mut(&from) {
+                if let Some(count) = targets.get_mut(&to) {
+                    *count -= 1;
+                }
+                targets.retain(|_, count| *count > 0);
+                if targets.is_empty() {
+                    edges.remove(&from);
+                }
+            }
+        };
+        less(&mut self.forward, from, to);
+        less(&mut self.backward, to, from);
+    }
+}
+
+/// The most chains on a way from `start`, itself included; `None` if a way leads to `forbidden`.
+fn depth(
+    edges: &HashMap<ChainId, HashMap<ChainId, usize>>,
+    start: ChainId,
+    forbidden: Option<ChainId>,
+) -> Option<usize> {
+    // The graph has no circle and no way longer than MAX_DEPTH, so level by level is quick and ends.
+    let mut level = vec![start];
+    let mut count = 0;
+    while !level.is_empty() {
+        if level.iter().any(|chain| Some(*chain) == forbidden) {
+            return None;
+        }
+        count += 1;
+        level = level.iter().filter_map(|chain| edges.get(chain)).flat_map(HashMap::keys).copied().collect();
+        level.sort_unstable();
+        level.dedup();
+    }
+    Some(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn circles_and_too_long_ways_are_refused() {
+        let chains = Chains::new();
+        let way: Vec<_> = (0..8).map(ChainId).collect();
+        for pair in way.windows(2) {
+            chains.add_jumps(pair[0], &pair[1..]).unwrap();
+        }
+        assert_eq!(chains.add_jumps(ChainId(7), &[ChainId(9)]).unwrap_err().label(), "limit");
+        assert_eq!(chains.add_jumps(ChainId(5), &[ChainId(2)]).unwrap_err().label(), "combination");
+        assert_eq!(chains.add_jumps(ChainId(5), &[ChainId(5)]).unwrap_err().label(), "combination");
+        chains.add_jumps(ChainId(1), &[ChainId(7)]).unwrap();
+        chains.remove_jumps(ChainId(3), &[ChainId(4)]);
+        chains.add_jumps(ChainId(7), &[ChainId(9)]).unwrap();
+        assert_eq!(chains.add_jumps(ChainId(3), &[ChainId(4)]).unwrap_err().label(), "limit");
+    }
+
+    #[test]
+    fn a_refused_list_of_jumps_leaves_no_trace() {
+        let chains = Chains::new();
+        chains.add_jumps(ChainId(1), &[ChainId(2)]).unwrap();
+        assert!(chains.add_jumps(ChainId(2), &[ChainId(3), ChainId(1)]).is_err());
+        chains.add_jumps(ChainId(3), &[ChainId(2)]).unwrap();
+    }
+
+    #[test]
+    fn a_chain_that_is_closed_and_empty_is_forgotten() {
+        let chains = Chains::new();
+        chains.open(ChainId(3));
+        assert!(chains.target(ChainId(3)).is_ok());
+        chains.close(ChainId(3));
+        assert!(chains.get(ChainId(3)).is_none());
+        assert!(chains.target(ChainId(3)).is_err());
+    }
+}

@@ -1,0 +1,320 @@
+//! One shard of a subtable: a hash table that is read without locks while one writer at a time changes it.
+//!
+//! A bucket is a cache line: a word of seven tags of eight bits, and seven cells. A miss is one cache line and one
+//! comparison of all tags at once; a hit is that and the line of the masked key. Every place is an atomic number, and
+//! what they refer to is never moved within a table: growing makes a new table.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sluice_flow::key::Key;
+
+/// Cells in a bucket.
+const CELLS: usize = 7;
+/// Entries in a bucket, on average, at which the table is full.
+const FULL: usize = 4;
+/// The byte of the control word that counts the entries that found the bucket full and went on.
+const PASSED_SHIFT: u32 = 56;
+const TAGS: u64 = 0x00ff_ffff_ffff_ffff;
+
+/// A word of the key and the bits of it that count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Word {
+    /// Which word of the key.
+    pub(super) index: usize,
+    /// Which bits.
+    pub(super) mask: u64,
+}
+
+/// The hash of a masked key, and how its bits are used.
+#[derive(Clone, Copy)]
+pub(super) struct Hash(pub(super) u64);
+
+impl Hash {
+    /// The tag in every byte of a control word but the highest. Never zero, which stands for an empty cell.
+    fn pattern(self) -> u64 {
+        let tag = (self.0 >> 52 & 0xff).max(1);
+        tag * 0x0001_0101_0101_0101
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "any bits will do to pick a bucket")]
+    fn bucket(self, buckets: usize) -> usize {
+        self.0 as usize & (buckets - 1)
+    }
+}
+
+/// The places of a table. Cloning it shares them.
+#[derive(Clone)]
+pub(super) struct Table {
+    /// A power of two of them, or none.
+    buckets: Arc<[Bucket]>,
+    /// Masked keys, one row of so many words as the mask touches for each entry.
+    rows: Arc<[AtomicU64]>,
+}
+
+#[repr(align(64))]
+struct Bucket {
+    /// Seven tags, lowest byte first, and in the highest byte how many entries passed by.
+    control: AtomicU64,
+    /// Row in the upper half, rule in the lower half.
+    cells: [AtomicU64; CELLS],
+}
+
+/// An entry that was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Found {
+    /// The rule.
+    pub(super) rule: u32,
+    row: u32,
+}
+
+impl Table {
+    /// A table without any place.
+    pub(super) fn empty() -> Self {
+        Self { buckets: Arc::from([]), rows: Arc::from([]) }
+    }
+
+    fn with_buckets(buckets: usize, words: usize) -> Self {
+        let bucket = |_| Bucket { control: AtomicU64::new(0), cells: Default::default() };
+        let rows = buckets * (FULL + 1) * words;
+        Self { buckets: (0..buckets).map(bucket).collect(), rows: (0..rows).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    /// The entry whose masked key is that of the packet.
+    #[inline]
+    pub(super) fn find(&self, hash: Hash, words: &[Word], key: &Key) -> Option<Found> {
+        if self.buckets.is_empty() {
+            return None;
+        }
+        let pattern = hash.pattern();
+        let mut index = hash.bucket(self.buckets.len());
+        for _ in 0..self.buckets.len() {
+            let bucket = &self.buckets[index];
+            let control = bucket.control.load(Ordering::SeqCst);
+            let mut candidates = equal_tags(control, pattern);
+            while candidates != 0 {
+                let cell = bucket.cells[first_cell(candidates)].load(Ordering::SeqCst);
+                let found = Found::from_cell(cell);
+                if self.row_equals(found.row, words, key) {
+                    return Some(found);
+                }
+                candidates &= candidates - 1;
+            }
+            if control >> PASSED_SHIFT == 0 {
+                return None;
+            }
+            index = (index + 1) & (self.buckets.len() - 1);
+        }
+        None
+    }
+
+    #[inline]
+    fn row_equals(&self, row: u32, words: &[Word], key: &Key) -> bool {
+        let start = row as usize * words.len();
+        let values = &self.rows[start..start + words.len()];
+        values.iter().zip(words).all(|(value, word)| value.load(Ordering::Relaxed) == key.words[word.index] & word.mask)
+    }
+}
+
+impl Found {
+    #[expect(clippy::cast_possible_truncation, reason = "the halves of a cell")]
+    fn from_cell(cell: u64) -> Self {
+        Self { rule: cell as u32, row: (cell >> 32) as u32 }
+    }
+
+    fn to_cell(self) -> u64 {
+        u64::from(self.row) << 32 | u64::from(self.rule)
+    }
+}
+
+/// A row that no new reader can find, but an old one may still read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DeadRow {
+    row: u32,
+    rebuilt: u32,
+}
+
+/// The writer's side of a table.
+pub(super) struct Writer {
+    table: Table,
+    live: usize,
+    /// Rows that were given back.
+    free: Vec<u32>,
+    /// Rows from here on were never used.
+    fresh: u32,
+    /// How often the table was made anew; rows of an older table are no rows of this one.
+    rebuilt: u32,
+}
+
+impl Writer {
+    pub(super) fn new(table: Table) -> Self {
+        Self { table, live: 0, free: Vec::new(), fresh: 0, rebuilt: 0 }
+    }
+
+    pub(super) fn find(&self, hash: Hash, words: &[Word], key: &Key) -> Option<Found> {
+        self.table.find(hash, words, key)
+    }
+
+    /// Whether one more entry needs a new table.
+    pub(super) fn is_full(&self, words: &[Word]) -> bool {
+        let buckets = self.table.buckets.len();
+        let no_row = self.free.is_empty() && self.fresh as usize >= rows_of(&self.table, words);
+        self.live >= buckets * FULL || no_row
+    }
+
+    /// Makes a new table with room for more; the caller has to let the readers know it.
+    pub(super) fn rebuild(&mut self, words: &[Word], hash: impl Fn(&Key) -> Hash) -> Table {
+        let buckets = (self.live + 1).div_ceil(FULL / 2).next_power_of_two();
+        let old = std::mem::replace(&mut self.table, Table::with_buckets(buckets, words.len()));
+        self.free.clear();
+        self.fresh = 0;
+        self.live = 0;
+        self.rebuilt = self.rebuilt.wrapping_add(1);
+        for bucket in old.buckets.iter() {
+            let mut taken = taken_cells(bucket.control.load(Ordering::SeqCst));
+            while taken != 0 {
+                let found = Found::from_cell(bucket.cells[first_cell(taken)].load(Ordering::SeqCst));
+                let mut key = Key::ZERO;
+                let start = found.row as usize * words.len();
+                for (word, value) in words.iter().zip(&old.rows[start..start + words.len()]) {
+                    key.words[word.index] = value.load(Ordering::Relaxed);
+                }
+                self.insert(hash(&key), words, &key, found.rule);
+                taken &= taken - 1;
+            }
+        }
+        self.table.clone()
+    }
+
+    /// Puts an entry in. There must be room.
+    pub(super) fn insert(&mut self, hash: Hash, words: &[Word], key: &Key, rule: u32) {
+        let row = self.free.pop().unwrap_or_else(|| {
+            self.fresh += 1;
+            self.fresh - 1
+        });
+        let start = row as usize * words.len();
+        for (value, word) in self.table.rows[start..start + words.len()].iter().zip(words) {
+            value.store(key.words[word.index] & word.mask, Ordering::Relaxed);
+        }
+        let cell = Found { rule, row }.to_cell();
+        let buckets = &self.table.buckets;
+        let mut index = hash.bucket(buckets.len());
+        loop {
+            let bucket = &buckets[index];
+            let control = bucket.control.load(Ordering::SeqCst);
+            let empty = equal_tags(control, 0);
+            if empty != 0 {
+                let place = first_cell(empty);
+                bucket.cells[place].store(cell, Ordering::SeqCst);
+                let tag = hash.pattern() & 0xff << (8 * place);
+                bucket.control.store(control | tag, Ordering::SeqCst);
+                break;
+            }
+            bucket.control.store(passed(control, u64::saturating_add), Ordering::SeqCst);
+            index = (index + 1) & (buckets.len() - 1);
+        }
+        self.live += 1;
+    }
+
+    /// Takes the entry of a rule out; the row can be given back once no reader can see it any more.
+    pub(super) fn remove(&mut self, hash: Hash, words: &[Word], key: &Key, rule: u32) -> Option<DeadRow> {
+        let found = self.table.find(hash, words, key).filter(|found| found.rule == rule)?;
+        let buckets = &self.table.buckets;
+        let mut index = hash.bucket(buckets.len());
+        loop {
+            let bucket = &buckets[index];
+            let control = bucket.control.load(Ordering::SeqCst);
+            let mut candidates = equal_tags(control, hash.pattern());
+            while candidates != 0 {
+                let place = first_cell(candidates);
+                if bucket.cells[place].load(Ordering::SeqCst) == found.to_cell() {
+                    bucket.control.store(control & !(0xff << (8 * place)), Ordering::SeqCst);
+                    self.live -= 1;
+                    return Some(DeadRow { row: found.row, rebuilt: self.rebuilt });
+                }
+                candidates &= candidates - 1;
+            }
+            // What passed by here on its way in is gone. A count that ran over stays.
+            if control >> PASSED_SHIFT != 0xff {
+                bucket.control.store(passed(control, u64::saturating_sub), Ordering::SeqCst);
+            }
+            index = (index + 1) & (buckets.len() - 1);
+        }
+    }
+
+    /// Gives a row back.
+    pub(super) fn free(&mut self, dead: DeadRow) {
+        if dead.rebuilt == self.rebuilt {
+            self.free.push(dead.row);
+        }
+    }
+}
+
+fn rows_of(table: &Table, words: &[Word]) -> usize {
+    table.rows.len().checked_div(words.len()).unwrap_or(table.buckets.len() * (FULL + 1))
+}
+
+/// The control word with the count of entries that passed by changed by one, within a byte.
+fn passed(control: u64, change: fn(u64, u64) -> u64) -> u64 {
+    control & TAGS | change(control >> PASSED_SHIFT, 1).min(0xff) << PASSED_SHIFT
+}
+
+/// The lowest bit of each byte whose tag equals that of the pattern; exact, unlike the shorter ways of doing it.
+#[inline]
+fn equal_tags(control: u64, pattern: u64) -> u64 {
+    const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+    let difference = (control ^ pattern) & TAGS;
+    let zero = !((difference & LOW).wrapping_add(LOW) | difference | LOW);
+    (zero & TAGS) >> 7
+}
+
+/// The lowest bit of each byte that has a tag.
+fn taken_cells(control: u64) -> u64 {
+    equal_tags(control, 0) ^ 0x0001_0101_0101_0101
+}
+
+#[inline]
+fn first_cell(bits: u64) -> usize {
+    // At most 48 / 8, as the highest byte is never among the bits.
+    (bits.trailing_zeros() / 8) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_are_compared_exactly() {
+        let control = 0x02_07_07_08_00_01_06_07;
+        assert_eq!(equal_tags(control, 0x0007_0707_0707_0707), 0x00_01_01_00_00_00_00_01);
+        assert_eq!(equal_tags(control, 0), 0x00_00_00_00_01_00_00_00);
+        assert_eq!(taken_cells(control), 0x00_01_01_01_00_01_01_01);
+    }
+
+    #[test]
+    fn entries_that_share_everything_but_the_key_are_told_apart() {
+        let words = [Word { index: 3, mask: u64::MAX }];
+        let key = |value| {
+            let mut key = Key::ZERO;
+            key.words[3] = value;
+            key
+        };
+        // All in one bucket with one tag, so that most overflow.
+        let hash = |_: &Key| Hash(0x0550_0000_0000_0000);
+        let mut writer = Writer::new(Table::empty());
+        for rule in 0..100 {
+            if writer.is_full(&words) {
+                writer.rebuild(&words, hash);
+            }
+            writer.insert(hash(&Key::ZERO), &words, &key(u64::from(rule)), rule);
+        }
+        for rule in (0..100).step_by(2) {
+            let dead = writer.remove(hash(&Key::ZERO), &words, &key(u64::from(rule)), rule).unwrap();
+            writer.free(dead);
+        }
+        for rule in 0..100 {
+            let found = writer.find(hash(&Key::ZERO), &words, &key(u64::from(rule))).map(|found| found.rule);
+            assert_eq!(found, (rule % 2 == 1).then_some(rule));
+        }
+    }
+}

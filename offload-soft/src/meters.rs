@@ -1,0 +1,202 @@
+//! Meters: token buckets with one band that drops, as in the OVS kernel datapath (`ovs_meter_execute` in
+//! `net/openvswitch/meter.c`), but refilled to the nanosecond.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use sluice_flow::action::ActionKind;
+use sluice_flow::backend::MeterCounters;
+use sluice_flow::meter::{Meter, MeterId, MeterRate};
+use sluice_flow::refusal::Refusal;
+use sluice_flow::time::Timestamp;
+
+/// All meters. The lock is taken by flows that have one, and then only to install them.
+#[derive(Default)]
+pub(crate) struct Meters(RwLock<HashMap<MeterId, Arc<MeterState>, foldhash::fast::RandomState>>);
+
+/// One meter.
+pub(crate) struct MeterState {
+    bucket: Mutex<Bucket>,
+    packets: AtomicU64,
+    bytes: AtomicU64,
+    dropped_packets: AtomicU64,
+    dropped_bytes: AtomicU64,
+    /// Actions of installed rules that name it.
+    users: AtomicUsize,
+}
+
+/// Tokens are millionths of a bit, or of a thousandth of a packet: a rate of one kilobit or packet per second brings
+/// one token per nanosecond.
+struct Bucket {
+    rate: u128,
+    depth: u128,
+    tokens: u128,
+    filled: Timestamp,
+    /// Whether bits are counted, and not packets.
+    bits: bool,
+}
+
+/// Tokens for one bit, or for a thousandth of a packet.
+const UNIT: u128 = 1_000_000;
+
+impl Meters {
+    /// Makes a meter, or changes it; its counters go on, and its bucket is full. True if it is new.
+    pub(crate) fn set(&self, meter: &Meter, now: Timestamp) -> Result<bool, Refusal> {
+        let bucket = Bucket::new(meter, now)?;
+        let mut meters = self.0.write();
+        if let Some(state) = meters.get(&meter.id) {
+            *state.bucket.lock() = bucket;
+            return Ok(false);
+        }
+        meters.insert(
+            meter.id,
+            Arc::new(MeterState {
+                bucket: Mutex::new(bucket),
+                packets: AtomicU64::new(0),
+                bytes: AtomicU64::new(0),
+                dropped_packets: AtomicU64::new(0),
+                dropped_bytes: AtomicU64::new(0),
+                users: AtomicUsize::new(0),
+            }),
+        );
+        Ok(true)
+    }
+
+    /// Removes a meter that no rule uses.
+    pub(crate) fn remove(&self, id: MeterId) -> Result<(), Refusal> {
+        let mut meters = self.0.write();
+        let Some(state) = meters.get(&id) else {
+            return Err(unknown(id));
+        };
+        let users = state.users.load(Ordering::SeqCst);
+        if users > 0 {
+            let reason = format!("meter {id} is used by {users} actions of installed rules");
+            return Err(Refusal::Action { action: ActionKind::Meter, reason: reason.into() });
+        }
+        meters.remove(&id);
+        Ok(())
+    }
+
+    /// A meter for a dry run.
+    pub(crate) fn get(&self, id: MeterId) -> Result<Arc<MeterState>, Refusal> {
+        self.0.read().get(&id).cloned().ok_or_else(|| unknown(id))
+    }
+
+    /// A meter for a rule: it cannot be removed until [`MeterState::release`].
+    pub(crate) fn acquire(&self, id: MeterId) -> Result<Arc<MeterState>, Refusal> {
+        let meters = self.0.read();
+        let state = meters.get(&id).ok_or_else(|| unknown(id))?;
+        state.users.fetch_add(1, Ordering::SeqCst);
+        Ok(Arc::clone(state))
+    }
+
+    pub(crate) fn counters(&self, id: MeterId) -> Option<MeterCounters> {
+        let meters = self.0.read();
+        let state = meters.get(&id)?;
+        Some(MeterCounters {
+            packets: state.packets.load(Ordering::Relaxed),
+            bytes: state.bytes.load(Ordering::Relaxed),
+            dropped_packets: state.dropped_packets.load(Ordering::Relaxed),
+            dropped_bytes: Some(state.dropped_bytes.load(Ordering::Relaxed)),
+        })
+    }
+}
+
+fn unknown(id: MeterId) -> Refusal {
+    Refusal::Action { action: ActionKind::Meter, reason: format!("there is no meter {id}").into() }
+}
+
+impl MeterState {
+    /// Whether a packet of so many bytes passes.
+    pub(crate) fn passes(&self, bytes: usize, now: Timestamp) -> bool {
+        self.packets.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        let passes = self.bucket.lock().take(bytes, now);
+        if !passes {
+            self.dropped_packets.fetch_add(1, Ordering::Relaxed);
+            self.dropped_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
+        passes
+    }
+
+    /// One user less.
+    pub(crate) fn release(&self) {
+        self.users.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Bucket {
+    fn new(meter: &Meter, now: Timestamp) -> Result<Self, Refusal> {
+        let (rate, bits) = match meter.rate {
+            MeterRate::Kbps(rate) => (rate, true),
+            MeterRate::Pps(rate) => (rate, false),
+        };
+        if rate == 0 {
+            let reason = format!("meter {} would let nothing pass: its rate is zero", meter.id);
+            return Err(Refusal::Action { action: ActionKind::Meter, reason: reason.into() });
+        }
+        // Without a burst, OVS's userspace takes what the rate brings in a second.
+        let burst = if meter.burst == 0 { rate } else { meter.burst };
+        let depth = u128::from(burst) * 1000 * UNIT;
+        Ok(Self { rate: rate.into(), depth, tokens: depth, filled: now, bits })
+    }
+
+    fn take(&mut self, bytes: usize, now: Timestamp) -> bool {
+        let passed = now.0.saturating_sub(self.filled.0);
+        self.tokens = self.depth.min(self.tokens + u128::from(passed) * self.rate);
+        self.filled = self.filled.max(now);
+        let cost = if self.bits { bytes as u128 * 8 * UNIT } else { 1000 * UNIT };
+        match self.tokens.checked_sub(cost) {
+            Some(left) => {
+                self.tokens = left;
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn passed(meters: &Meters, count: usize, bytes: usize, now: u64) -> usize {
+        let meter = meters.get(MeterId(1)).unwrap();
+        (0..count).filter(|_| meter.passes(bytes, Timestamp(now))).count()
+    }
+
+    #[test]
+    fn packets_pass_at_the_rate_and_with_the_burst() {
+        let meters = Meters::default();
+        meters.set(&Meter { id: MeterId(1), rate: MeterRate::Pps(100), burst: 5 }, Timestamp(0)).unwrap();
+        assert_eq!(passed(&meters, 9, 1500, 0), 5, "the burst");
+        assert_eq!(passed(&meters, 9, 60, 9_999_999), 0, "a nanosecond too early");
+        assert_eq!(passed(&meters, 9, 60, 10_000_000), 1);
+        assert_eq!(passed(&meters, 9, 60, 1_000_000_000), 5, "no more than the burst is saved up");
+        let counters = meters.counters(MeterId(1)).unwrap();
+        assert_eq!((counters.packets, counters.dropped_packets), (36, 25));
+        assert_eq!(counters.dropped_bytes, Some(4 * 1500 + 21 * 60));
+    }
+
+    #[test]
+    fn bits_pass_at_the_rate() {
+        let meters = Meters::default();
+        meters.set(&Meter { id: MeterId(1), rate: MeterRate::Kbps(8), burst: 0 }, Timestamp(0)).unwrap();
+        assert_eq!(passed(&meters, 20, 100, 0), 10, "a second's worth: 1000 octets");
+        assert_eq!(passed(&meters, 20, 100, 300_000_000), 3);
+    }
+
+    #[test]
+    fn a_meter_in_use_stays() {
+        let meters = Meters::default();
+        assert!(meters.acquire(MeterId(1)).is_err());
+        meters.set(&Meter { id: MeterId(1), rate: MeterRate::Pps(1), burst: 1 }, Timestamp(0)).unwrap();
+        let used = meters.acquire(MeterId(1)).unwrap();
+        assert_eq!(meters.remove(MeterId(1)).unwrap_err().label(), "action");
+        used.release();
+        meters.remove(MeterId(1)).unwrap();
+        assert!(meters.counters(MeterId(1)).is_none());
+    }
+}

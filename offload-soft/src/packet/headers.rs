@@ -1,0 +1,385 @@
+//! The headers, field by field. Every offset is in octets from the start of its header.
+
+use super::Mac;
+
+/// A value as it stands on the wire, most significant octet first.
+pub trait Wire: Sized {
+    /// Octets on the wire.
+    const SIZE: usize;
+    /// Reads the value at `at`, which the caller knows to be inside.
+    fn read(bytes: &[u8], at: usize) -> Self;
+    /// Writes the value at `at`, which the caller knows to be inside.
+    fn write(self, bytes: &mut [u8], at: usize);
+}
+
+macro_rules! wire_integers {
+    ($($integer:ty)*) => {
+        $(impl Wire for $integer {
+            const SIZE: usize = size_of::<Self>();
+
+            #[inline]
+            fn read(bytes: &[u8], at: usize) -> Self {
+                let mut octets = [0; Self::SIZE];
+                octets.copy_from_slice(&bytes[at..at + Self::SIZE]);
+                Self::from_be_bytes(octets)
+            }
+
+            #[inline]
+            fn write(self, bytes: &mut [u8], at: usize) {
+                bytes[at..at + Self::SIZE].copy_from_slice(&self.to_be_bytes());
+            }
+        })*
+    };
+}
+
+wire_integers!(u8 u16 u32 u128);
+
+impl Wire for Mac {
+    const SIZE: usize = 6;
+
+    #[inline]
+    fn read(bytes: &[u8], at: usize) -> Self {
+        let mut mac = [0; 6];
+        mac.copy_from_slice(&bytes[at..at + 6]);
+        mac
+    }
+
+    #[inline]
+    fn write(self, bytes: &mut [u8], at: usize) {
+        bytes[at..at + 6].copy_from_slice(&self);
+    }
+}
+
+/// Whether a field lies within its header; checked for every field when it is compiled.
+const fn is_inside(at: usize, size: usize, length: usize) -> bool {
+    at + size <= length
+}
+
+macro_rules! view {
+    (
+        $(#[$doc:meta])*
+        $view:ident, $length:literal octets;
+        $($(#[$field_doc:meta])* $field:ident, $set_field:ident: $type:ty, at $at:literal;)*
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub struct $view<T>(T);
+
+        impl<T: AsRef<[u8]>> $view<T> {
+            /// Octets of the fixed part.
+            pub const LENGTH: usize = $length;
+
+            /// A view over bytes that begin with the header; `None` if they end before its fixed part does.
+            #[inline]
+            pub fn new(bytes: T) -> Option<Self> {
+                (bytes.as_ref().len() >= $length).then_some(Self(bytes))
+            }
+
+            $($(#[$field_doc])*
+            #[inline]
+            pub fn $field(&self) -> $type {
+                const { assert!(is_inside($at, <$type as Wire>::SIZE, $length)) };
+                <$type as Wire>::read(self.0.as_ref(), $at)
+            })*
+        }
+
+        impl<T: AsRef<[u8]> + AsMut<[u8]>> $view<T> {
+            $(#[doc = concat!("Writes [`", stringify!($field), "`](Self::", stringify!($field), ").")]
+            #[inline]
+            pub fn $set_field(&mut self, value: $type) {
+                <$type as Wire>::write(value, self.0.as_mut(), $at);
+            })*
+        }
+    };
+}
+
+view! {
+    /// An Ethernet header (IEEE 802.3).
+    Ethernet, 14 octets;
+    /// Destination address.
+    destination, set_destination: Mac, at 0;
+    /// Source address.
+    source, set_source: Mac, at 6;
+    /// Ethernet type, or length when below 0x600.
+    ethernet_type, set_ethernet_type: u16, at 12;
+}
+
+view! {
+    /// A VLAN tag and the Ethernet type behind it (IEEE 802.1Q), starting with the tag protocol.
+    VlanTagged, 6 octets;
+    /// Tag protocol.
+    tpid, set_tpid: u16, at 0;
+    /// Priority (3 bits), drop eligibility or CFI (1 bit), VLAN number (12 bits).
+    tci, set_tci: u16, at 2;
+    /// What follows: another tag protocol, an Ethernet type or a length.
+    next_type, set_next_type: u16, at 4;
+}
+
+view! {
+    /// An LLC header with a SNAP header behind it (IEEE 802.2, RFC 1042).
+    LlcSnap, 8 octets;
+    /// Destination service access point, 0xaa for SNAP.
+    dsap, set_dsap: u8, at 0;
+    /// Source service access point, 0xaa for SNAP.
+    ssap, set_ssap: u8, at 1;
+    /// Upper two octets of the organisation code.
+    organisation_high, set_organisation_high: u16, at 3;
+    /// Lowest octet of the organisation code.
+    organisation_low, set_organisation_low: u8, at 5;
+    /// Ethernet type.
+    ethernet_type, set_ethernet_type: u16, at 6;
+}
+
+view! {
+    /// An ARP packet for Ethernet and IPv4 (RFC 826).
+    Arp, 28 octets;
+    /// Hardware type, 1 for Ethernet.
+    hardware_type, set_hardware_type: u16, at 0;
+    /// Protocol type, 0x0800 for IPv4.
+    protocol_type, set_protocol_type: u16, at 2;
+    /// Octets of a hardware address.
+    hardware_length, set_hardware_length: u8, at 4;
+    /// Octets of a protocol address.
+    protocol_length, set_protocol_length: u8, at 5;
+    /// Operation: 1 asks, 2 replies.
+    operation, set_operation: u16, at 6;
+    /// Hardware address of the sender.
+    sender_mac, set_sender_mac: Mac, at 8;
+    /// Protocol address of the sender.
+    sender_ip, set_sender_ip: u32, at 14;
+    /// Hardware address of the target.
+    target_mac, set_target_mac: Mac, at 18;
+    /// Protocol address of the target.
+    target_ip, set_target_ip: u32, at 24;
+}
+
+impl<T: AsRef<[u8]>> Arp<T> {
+    /// Whether it is about Ethernet and IPv4 addresses, so that the other fields are what they are called.
+    pub fn is_ethernet_ipv4(&self) -> bool {
+        self.hardware_type() == 1
+            && self.protocol_type() == super::eth_type::IPV4
+            && self.hardware_length() == 6
+            && self.protocol_length() == 4
+    }
+}
+
+view! {
+    /// An IPv4 header (RFC 791).
+    Ipv4, 20 octets;
+    /// Version (4 bits) and length of the header in units of four octets (4 bits).
+    version_and_length, set_version_and_length: u8, at 0;
+    /// Type of service: DSCP (6 bits) and ECN (2 bits).
+    tos, set_tos: u8, at 1;
+    /// Octets of header and payload.
+    total_length, set_total_length: u16, at 2;
+    /// Identification, for reassembly.
+    identification, set_identification: u16, at 4;
+    /// Flags (3 bits) and offset of the fragment in units of eight octets (13 bits).
+    flags_and_offset, set_flags_and_offset: u16, at 6;
+    /// Time to live.
+    ttl, set_ttl: u8, at 8;
+    /// Protocol of the payload.
+    protocol, set_protocol: u8, at 9;
+    /// Checksum of the header.
+    checksum, set_checksum: u16, at 10;
+    /// Source address.
+    source, set_source: u32, at 12;
+    /// Destination address.
+    destination, set_destination: u32, at 16;
+}
+
+/// The flag of IPv4 that forbids fragmentation.
+pub const IPV4_DONT_FRAGMENT: u16 = 0x4000;
+const IPV4_MORE_FRAGMENTS: u16 = 0x2000;
+const IPV4_OFFSET: u16 = 0x1fff;
+
+impl<T: AsRef<[u8]>> Ipv4<T> {
+    /// Octets of the header with its options.
+    pub fn header_length(&self) -> usize {
+        usize::from(self.version_and_length() & 0x0f) * 4
+    }
+
+    /// Whether it is a fragment without the transport header.
+    pub fn is_later_fragment(&self) -> bool {
+        self.flags_and_offset() & IPV4_OFFSET != 0
+    }
+
+    /// Whether it is any fragment.
+    pub fn is_fragment(&self) -> bool {
+        self.flags_and_offset() & (IPV4_OFFSET | IPV4_MORE_FRAGMENTS) != 0
+    }
+}
+
+view! {
+    /// An IPv6 header (RFC 8200).
+    Ipv6, 40 octets;
+    /// Version (4 bits), traffic class (8 bits), flow label (20 bits).
+    version_class_label, set_version_class_label: u32, at 0;
+    /// Octets behind this header.
+    payload_length, set_payload_length: u16, at 4;
+    /// Protocol of what follows.
+    next_header, set_next_header: u8, at 6;
+    /// Hop limit.
+    hop_limit, set_hop_limit: u8, at 7;
+    /// Source address.
+    source, set_source: u128, at 8;
+    /// Destination address.
+    destination, set_destination: u128, at 24;
+}
+
+impl<T: AsRef<[u8]>> Ipv6<T> {
+    /// Traffic class: DSCP (6 bits) and ECN (2 bits).
+    #[expect(clippy::cast_possible_truncation, reason = "eight bits remain")]
+    pub fn traffic_class(&self) -> u8 {
+        (self.version_class_label() >> 20) as u8
+    }
+
+    /// Flow label, 20 bits.
+    pub fn flow_label(&self) -> u32 {
+        self.version_class_label() & 0x000f_ffff
+    }
+}
+
+impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv6<T> {
+    /// Writes the traffic class.
+    pub fn set_traffic_class(&mut self, value: u8) {
+        self.set_version_class_label(self.version_class_label() & 0xf00f_ffff | u32::from(value) << 20);
+    }
+
+    /// Writes the flow label, the lowest 20 bits of `value`.
+    pub fn set_flow_label(&mut self, value: u32) {
+        self.set_version_class_label(self.version_class_label() & 0xfff0_0000 | value & 0x000f_ffff);
+    }
+}
+
+view! {
+    /// What all IPv6 extension headers have in common (RFC 8200), with the segments left of a routing header and the
+    /// offset of a fragment header.
+    Ipv6Extension, 8 octets;
+    /// Protocol of what follows.
+    next_header, set_next_header: u8, at 0;
+    /// Length, in the unit of the header in question.
+    length, set_length: u8, at 1;
+    /// Offset of the fragment in units of eight octets (13 bits), reserved (2 bits), more fragments (1 bit).
+    fragment_offset, set_fragment_offset: u16, at 2;
+    /// Stations that a source route still has to visit.
+    segments_left, set_segments_left: u8, at 3;
+}
+
+view! {
+    /// A TCP header (RFC 9293).
+    Tcp, 20 octets;
+    /// Source port.
+    source, set_source: u16, at 0;
+    /// Destination port.
+    destination, set_destination: u16, at 2;
+    /// Length of the header in units of four octets (4 bits), flags (12 bits).
+    length_and_flags, set_length_and_flags: u16, at 12;
+    /// Checksum over pseudo header, header and payload.
+    checksum, set_checksum: u16, at 16;
+}
+
+impl<T: AsRef<[u8]>> Tcp<T> {
+    /// Octets of the header with its options.
+    pub fn header_length(&self) -> usize {
+        usize::from(self.length_and_flags() >> 12) * 4
+    }
+
+    /// The flags, 12 bits with the reserved ones.
+    pub fn flags(&self) -> u16 {
+        self.length_and_flags() & 0x0fff
+    }
+}
+
+view! {
+    /// A UDP header (RFC 768).
+    Udp, 8 octets;
+    /// Source port.
+    source, set_source: u16, at 0;
+    /// Destination port.
+    destination, set_destination: u16, at 2;
+    /// Octets of header and payload.
+    length, set_length: u16, at 4;
+    /// Checksum over pseudo header, header and payload; zero where the sender made none.
+    checksum, set_checksum: u16, at 6;
+}
+
+view! {
+    /// The common header of an SCTP packet (RFC 9260).
+    Sctp, 12 octets;
+    /// Source port.
+    source, set_source: u16, at 0;
+    /// Destination port.
+    destination, set_destination: u16, at 2;
+    /// CRC32c of the packet, in the octet order in which it stands there.
+    checksum, set_checksum: u32, at 8;
+}
+
+view! {
+    /// An ICMP or ICMPv6 header (RFC 792, RFC 4443).
+    Icmp, 8 octets;
+    /// Type.
+    kind, set_kind: u8, at 0;
+    /// Code.
+    code, set_code: u8, at 1;
+    /// Checksum.
+    checksum, set_checksum: u16, at 2;
+}
+
+view! {
+    /// A neighbour solicitation or advertisement (RFC 4861), ICMPv6 header included.
+    Neighbour, 24 octets;
+    /// The address that is asked for or told.
+    target, set_target: u128, at 8;
+}
+
+view! {
+    /// An option of neighbour discovery (RFC 4861) that holds an Ethernet address.
+    NeighbourOption, 8 octets;
+    /// Type: 1 source link-layer address, 2 target link-layer address.
+    kind, set_kind: u8, at 0;
+    /// Length in units of eight octets.
+    length, set_length: u8, at 1;
+    /// The address, where the type and the length say that there is one.
+    mac, set_mac: Mac, at 2;
+}
+
+view! {
+    /// A VXLAN header (RFC 7348).
+    Vxlan, 8 octets;
+    /// Flags (8 bits) and reserved bits.
+    flags, set_flags: u32, at 0;
+    /// Network identifier (24 bits) and reserved bits.
+    vni_and_reserved, set_vni_and_reserved: u32, at 4;
+}
+
+/// The flag of VXLAN that says that there is a network identifier; the only one that RFC 7348 has.
+pub const VXLAN_VNI: u32 = 0x0800_0000;
+
+view! {
+    /// A Geneve header (RFC 8926).
+    Geneve, 8 octets;
+    /// Version (2 bits) and length of the options in units of four octets (6 bits).
+    version_and_length, set_version_and_length: u8, at 0;
+    /// Control packet (1 bit), critical options (1 bit), reserved (6 bits).
+    flags, set_flags: u8, at 1;
+    /// Ethernet type of the payload.
+    protocol, set_protocol: u16, at 2;
+    /// Network identifier (24 bits) and reserved bits.
+    vni_and_reserved, set_vni_and_reserved: u32, at 4;
+}
+
+/// The flag of Geneve that marks a control packet; OVS calls it `oam`.
+pub const GENEVE_CONTROL: u8 = 0x80;
+
+impl<T: AsRef<[u8]>> Geneve<T> {
+    /// Version, 0.
+    pub fn version(&self) -> u8 {
+        self.version_and_length() >> 6
+    }
+
+    /// Octets of the header with its options.
+    pub fn header_length(&self) -> usize {
+        Self::LENGTH + usize::from(self.version_and_length() & 0x3f) * 4
+    }
+}

@@ -1,0 +1,193 @@
+//! The ports of the device, and who is reached through them.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use parking_lot::{Mutex, RwLock};
+use sluice_flow::backend::PortCounters;
+use sluice_flow::port::{Port, PortKind, PortNumber, Tunnel};
+use sluice_flow::refusal::Refusal;
+
+use crate::packet::Mac;
+
+/// Addresses that a port remembers at most, so that a flood of forged sources cannot fill the memory.
+const NEIGHBOURS: usize = 4096;
+
+/// All ports. Packets see a snapshot.
+pub(crate) struct Ports {
+    map: ArcSwap<PortTable>,
+    changing: Mutex<()>,
+}
+
+/// The ports at one moment.
+#[derive(Clone, Default)]
+pub(crate) struct PortTable {
+    ports: HashMap<PortNumber, Arc<PortState>, foldhash::fast::RandomState>,
+    /// Tunnel ports by underlay and UDP port.
+    tunnels: HashMap<(PortNumber, u16), Arc<PortState>, foldhash::fast::RandomState>,
+}
+
+/// One port.
+pub(crate) struct PortState {
+    pub(crate) port: Port,
+    rx_packets: AtomicU64,
+    rx_bytes: AtomicU64,
+    tx_packets: AtomicU64,
+    tx_bytes: AtomicU64,
+    neighbours: RwLock<Neighbours>,
+}
+
+/// What frames that came in have told about the network behind a port.
+#[derive(Default)]
+struct Neighbours {
+    /// Who sent from which address.
+    macs: HashMap<IpAddr, Mac, foldhash::fast::RandomState>,
+    /// The address of this end, IPv4 and IPv6: that to which tunnel packets came.
+    own: [Option<IpAddr>; 2],
+}
+
+impl PortTable {
+    pub(crate) fn get(&self, number: PortNumber) -> Option<&Arc<PortState>> {
+        self.ports.get(&number)
+    }
+
+    /// The tunnel port that takes packets to a UDP port out of an underlay.
+    pub(crate) fn tunnel(&self, underlay: PortNumber, udp_port: u16) -> Option<&Arc<PortState>> {
+        self.tunnels.get(&(underlay, udp_port))
+    }
+
+    /// Whether any tunnel runs over a port.
+    pub(crate) fn is_underlay(&self, number: PortNumber) -> bool {
+        self.tunnels.keys().any(|(underlay, _)| *underlay == number)
+    }
+}
+
+impl Ports {
+    pub(crate) fn new() -> Self {
+        Self { map: ArcSwap::default(), changing: Mutex::new(()) }
+    }
+
+    pub(crate) fn table(&self) -> arc_swap::Guard<Arc<PortTable>> {
+        self.map.load()
+    }
+
+    /// Adds a port; the same port again is no news.
+    pub(crate) fn attach(&self, port: &Port) -> Result<(), Refusal> {
+        let _changing = self.changing.lock();
+        let mut table = PortTable::clone(&self.map.load());
+        if let Some(taken) = table.get(port.number) {
+            return if taken.port == *port { Ok(()) } else { Err(refuse(port, "the number is taken")) };
+        }
+        let state = Arc::new(PortState::new(port.clone()));
+        if let PortKind::Tunnel(tunnel) = &port.kind {
+            let is_tunnel = |number| table.get(number).is_some_and(|underlay| underlay.tunnel().is_some());
+            if tunnel.underlay == port.number || is_tunnel(tunnel.underlay) {
+                return Err(refuse(port, "a tunnel cannot run over a tunnel"));
+            }
+            if table.tunnel(tunnel.underlay, tunnel.udp_port).is_some() {
+                return Err(refuse(port, "another tunnel has its UDP port on this underlay"));
+            }
+            table.tunnels.insert((tunnel.underlay, tunnel.udp_port), Arc::clone(&state));
+        }
+        table.ports.insert(port.number, state);
+        self.map.store(Arc::new(table));
+        Ok(())
+    }
+
+    /// Takes a port away.
+    pub(crate) fn detach(&self, number: PortNumber) -> Result<(), Refusal> {
+        let _changing = self.changing.lock();
+        let mut table = PortTable::clone(&self.map.load());
+        let Some(state) = table.ports.remove(&number) else {
+            return Err(Refusal::Port { port: number.to_string(), reason: "there is no such port".into() });
+        };
+        if let Some(tunnel) = state.tunnel() {
+            table.tunnels.remove(&(tunnel.underlay, tunnel.udp_port));
+        }
+        self.map.store(Arc::new(table));
+        Ok(())
+    }
+}
+
+fn refuse(port: &Port, reason: &'static str) -> Refusal {
+    Refusal::Port { port: port.name.clone(), reason: reason.into() }
+}
+
+impl PortState {
+    fn new(port: Port) -> Self {
+        Self {
+            port,
+            rx_packets: AtomicU64::new(0),
+            rx_bytes: AtomicU64::new(0),
+            tx_packets: AtomicU64::new(0),
+            tx_bytes: AtomicU64::new(0),
+            neighbours: RwLock::default(),
+        }
+    }
+
+    /// The tunnel, if the port is one.
+    pub(crate) fn tunnel(&self) -> Option<&Tunnel> {
+        match &self.port.kind {
+            PortKind::Tunnel(tunnel) => Some(tunnel),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn count_rx(&self, bytes: usize) {
+        self.rx_packets.fetch_add(1, Ordering::Relaxed);
+        self.rx_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_tx(&self, bytes: usize) {
+        self.tx_packets.fetch_add(1, Ordering::Relaxed);
+        self.tx_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn counters(&self) -> PortCounters {
+        PortCounters {
+            rx_packets: self.rx_packets.load(Ordering::Relaxed),
+            rx_bytes: self.rx_bytes.load(Ordering::Relaxed),
+            tx_packets: self.tx_packets.load(Ordering::Relaxed),
+            tx_bytes: self.tx_bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The port's own Ethernet address: locally administered, unicast, and made of its number.
+    pub(crate) fn mac(&self) -> Mac {
+        let [a, b, c, d] = self.port.number.0.to_be_bytes();
+        [0x02, 0x00, a, b, c, d]
+    }
+
+    /// Remembers who has an address.
+    pub(crate) fn learn(&self, address: IpAddr, mac: Mac) {
+        let is_one = !address.is_unspecified() && !address.is_multicast() && mac[0] & 1 == 0;
+        if !is_one || self.neighbours.read().macs.get(&address) == Some(&mac) {
+            return;
+        }
+        let mut neighbours = self.neighbours.write();
+        if neighbours.macs.len() < NEIGHBOURS || neighbours.macs.contains_key(&address) {
+            neighbours.macs.insert(address, mac);
+        }
+    }
+
+    /// Who has an address, if it is known.
+    pub(crate) fn neighbour(&self, address: IpAddr) -> Option<Mac> {
+        self.neighbours.read().macs.get(&address).copied()
+    }
+
+    /// Remembers the address of this end.
+    pub(crate) fn learn_own(&self, address: IpAddr) {
+        let family = usize::from(address.is_ipv6());
+        if !address.is_multicast() && self.neighbours.read().own[family] != Some(address) {
+            self.neighbours.write().own[family] = Some(address);
+        }
+    }
+
+    /// The IPv4 or IPv6 address of this end, if it is known.
+    pub(crate) fn own(&self, is_ipv6: bool) -> Option<IpAddr> {
+        self.neighbours.read().own[usize::from(is_ipv6)]
+    }
+}

@@ -1,0 +1,186 @@
+//! The match of a flow: what the packet parser can produce, and what a match guarantees of a packet.
+
+use std::fmt::Write as _;
+
+use sluice_flow::consume::Remainder;
+use sluice_flow::field::{Attribute, FIELDS, Field, Form};
+use sluice_flow::key::{Key, MaskedKey, Match};
+use sluice_flow::port::PortNumber;
+use sluice_flow::refusal::Refusal;
+
+use crate::packet::{eth_type, ip_proto};
+use crate::ports::PortTable;
+
+/// What every packet that matches has for certain.
+#[derive(Default)]
+pub(super) struct Guarantees {
+    pub(super) eth_type: Option<u16>,
+    pub(super) protocol: Option<u8>,
+    pub(super) fragment: Option<u8>,
+    /// VLAN tags.
+    pub(super) tags: usize,
+    /// A neighbour solicitation or advertisement, if it is ICMPv6.
+    pub(super) is_neighbour: bool,
+}
+
+impl Guarantees {
+    pub(super) fn is_icmpv6(&self) -> bool {
+        self.eth_type == Some(eth_type::IPV6) && self.protocol == Some(ip_proto::ICMPV6)
+    }
+}
+
+/// Attributes that can be matched in any packet, in any way.
+const ANYWHERE: &[Attribute] = &[
+    Attribute::Tunnel,
+    Attribute::SkbMark,
+    Attribute::SkbPriority,
+    Attribute::Ethernet,
+    Attribute::Vlan,
+    Attribute::Cvlan,
+    Attribute::EthType,
+];
+
+/// Takes the match apart, or names what the device cannot match.
+pub(super) fn consume(matching: &MaskedKey, ports: &PortTable) -> Result<Guarantees, Refusal> {
+    let mut rest = Remainder::new(matching);
+    let full = matching.expand();
+    // The chain picks the classifier. A flow that does not say is in the first one, as `Flow::chain` has it.
+    rest.take_exact(Field::RecircId)?;
+    if let Some((number, mask)) = rest.take(Field::InPort)
+        && mask == Field::InPort.full_mask()
+    {
+        let number = PortNumber(narrow(number));
+        if ports.get(number).is_none() {
+            return Err(Refusal::Port { port: number.to_string(), reason: "there is no such port".into() });
+        }
+    }
+    // Every packet here is an Ethernet frame, which is type (0, 0).
+    for field in [Field::PacketTypeNs, Field::PacketTypeId] {
+        if rest.take(field).is_some_and(|(value, _)| value != 0) {
+            return Err(Refusal::Field { field, reason: "there are only Ethernet frames".into() });
+        }
+    }
+    ANYWHERE.iter().for_each(|attribute| take(&mut rest, *attribute));
+
+    let mut guarantees = Guarantees { eth_type: exact(&full, Field::EthType), ..Guarantees::default() };
+    let has_tag = |present, cfi| full.is_exactly(present, 1) || full.is_exactly(cfi, 1);
+    guarantees.tags = if has_tag(Field::CvlanPresent, Field::CvlanCfi) {
+        2
+    } else {
+        usize::from(has_tag(Field::VlanPresent, Field::VlanCfi))
+    };
+    match guarantees.eth_type {
+        Some(eth_type::IPV4) => {
+            take(&mut rest, Attribute::Ipv4);
+            guarantees.protocol = exact(&full, Field::Ipv4Proto);
+            guarantees.fragment = exact(&full, Field::Ipv4Frag);
+        }
+        Some(eth_type::IPV6) => {
+            take(&mut rest, Attribute::Ipv6);
+            guarantees.protocol = exact(&full, Field::Ipv6Proto);
+            guarantees.fragment = exact(&full, Field::Ipv6Frag);
+        }
+        Some(eth_type::ARP | eth_type::RARP) => take(&mut rest, Attribute::Arp),
+        _ => {}
+    }
+    match (guarantees.protocol, guarantees.eth_type) {
+        (Some(ip_proto::TCP), _) => {
+            take(&mut rest, Attribute::Tcp);
+            take(&mut rest, Attribute::TcpFlags);
+        }
+        (Some(ip_proto::UDP), _) => take(&mut rest, Attribute::Udp),
+        (Some(ip_proto::SCTP), _) => take(&mut rest, Attribute::Sctp),
+        (Some(ip_proto::ICMP), Some(eth_type::IPV4)) => take(&mut rest, Attribute::Icmp),
+        (Some(ip_proto::ICMPV6), Some(eth_type::IPV6)) => {
+            take(&mut rest, Attribute::Icmpv6);
+            take(&mut rest, Attribute::Nd);
+            guarantees.is_neighbour =
+                matches!(exact(&full, Field::Icmpv6Type), Some(135 | 136)) && full.is_exactly(Field::Icmpv6Code, 0);
+        }
+        _ => {}
+    }
+    without_its_header(&mut rest)?;
+    rest.finish()?;
+    Ok(guarantees)
+}
+
+/// Headers share places in the key, so what is left in them cannot be given its right name: say what is missing.
+fn without_its_header(rest: &mut Remainder) -> Result<(), Refusal> {
+    let mut is_left = |attributes: &[Attribute]| {
+        let fields = attributes.iter().flat_map(|attribute| attribute.fields());
+        fields.filter(|spec| rest.take(spec.field).is_some()).count() > 0
+    };
+    let missing = if is_left(&[Attribute::Ipv4, Attribute::Ipv6, Attribute::Arp]) {
+        "a network header is matched without the exact eth_type that has it"
+    } else if is_left(&[Attribute::Tcp, Attribute::TcpFlags, Attribute::Nd]) {
+        "a transport header is matched without the exact eth_type and IP proto that have it"
+    } else {
+        return Ok(());
+    };
+    Err(Refusal::Combination { reason: missing.into() })
+}
+
+fn take(rest: &mut Remainder, attribute: Attribute) {
+    for spec in attribute.fields() {
+        rest.take(spec.field);
+    }
+}
+
+/// The value of a field that is matched on all of its bits.
+fn exact<T: TryFrom<u128>>(matching: &Match, field: Field) -> Option<T> {
+    if matching.mask.get(field) == field.full_mask() { T::try_from(matching.key.get(field)).ok() } else { None }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the field has 32 bits")]
+fn narrow(value: u128) -> u32 {
+    value as u32
+}
+
+/// The fields of a match, each with its mask unless it is exact, as in `in_port,ipv4.dst/24`.
+pub(super) fn names(matching: &Match) -> String {
+    let mut names = String::new();
+    // Taken out as they are named, so that headers that share a place are not both named.
+    let mut left: Key = matching.mask;
+    for spec in FIELDS {
+        let mask = left.get(spec.field);
+        if mask == 0 || spec.form == Form::Presence || !is_of(matching, spec.attribute) {
+            continue;
+        }
+        left.set(spec.field, 0);
+        let separator = if names.is_empty() { "" } else { "," };
+        let _ = write!(names, "{separator}{}", spec.field);
+        let prefix = (mask << (128 - spec.width)).leading_ones();
+        if prefix < spec.width {
+            let is_address = matches!(spec.form, Form::Ipv4 | Form::Ipv6);
+            let _ = if is_address && mask.count_ones() == prefix {
+                write!(names, "/{prefix}")
+            } else {
+                write!(names, "/{mask:#x}")
+            };
+        }
+    }
+    for (field, name) in
+        [(Field::VlanPresent, "vlan"), (Field::CvlanPresent, "cvlan"), (Field::TunnelPresent, "tunnel")]
+    {
+        if matching.is_exactly(field, 0) {
+            let separator = if names.is_empty() { "" } else { "," };
+            let _ = write!(names, "{separator}no {name}");
+        }
+    }
+    names
+}
+
+/// Whether an attribute is one of the headers that the match is about.
+fn is_of(matching: &Match, attribute: Attribute) -> bool {
+    use sluice_flow::field::Requirement;
+    let eth_type: Option<u16> = exact(matching, Field::EthType);
+    let protocol: Option<u8> = exact(matching, Field::Ipv4Proto);
+    match attribute.spec().requires {
+        Requirement::Nothing => true,
+        Requirement::EthType(types) => eth_type.is_some_and(|is| types.contains(&is)),
+        Requirement::IpProto(wanted) => {
+            matches!(eth_type, Some(eth_type::IPV4 | eth_type::IPV6)) && protocol == Some(wanted)
+        }
+        Requirement::EthTypeAndProto(wanted_type, wanted) => eth_type == Some(wanted_type) && protocol == Some(wanted),
+    }
+}

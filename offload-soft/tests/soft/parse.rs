@@ -1,0 +1,339 @@
+//! The flow key of a frame, header by header.
+
+use proptest::prelude::*;
+use sluice_flow::chain::ChainId;
+use sluice_flow::field::{FIELDS, Field};
+use sluice_flow::key::Key;
+use sluice_flow::port::PortNumber;
+use sluice_offload_soft::packet::extract::TunnelAddresses;
+use sluice_offload_soft::packet::{ETH_TYPE_NONE, Metadata, TunnelMetadata, extract};
+
+use crate::frames::{DST_V6, Ip4, SRC_V6, arp, eth, icmp, ipv6, sctp, tagged, tcp, udp, v6_frame};
+
+const PORT: PortNumber = PortNumber(9);
+/// What every frame of `frames::eth` has.
+const COMMON: [(Field, u128); 3] =
+    [(Field::InPort, 9), (Field::EthSrc, 0x0200_0000_0001), (Field::EthDst, 0x0200_0000_0002)];
+
+fn key_of(frame: &[u8]) -> Key {
+    extract(frame, PORT, &Metadata::default())
+}
+
+/// The key has these fields and no other. Fields that share a place are meant by any of their names.
+fn expect(frame: &[u8], fields: &[(Field, u128)]) {
+    let mut wanted = Key::ZERO;
+    COMMON.iter().chain(fields).for_each(|(field, value)| wanted.set(*field, *value));
+    assert_eq!(key_of(frame), wanted);
+}
+
+fn v4_fields(protocol: u128, fragment: u128) -> Vec<(Field, u128)> {
+    vec![
+        (Field::EthType, 0x0800),
+        (Field::Ipv4Src, 0x0a00_0001),
+        (Field::Ipv4Dst, 0x0a00_0002),
+        (Field::Ipv4Proto, protocol),
+        (Field::Ipv4Ttl, 64),
+        (Field::Ipv4Frag, fragment),
+    ]
+}
+
+fn v6_fields(protocol: u128, fragment: u128) -> Vec<(Field, u128)> {
+    vec![
+        (Field::EthType, 0x86dd),
+        (Field::Ipv6Src, SRC_V6),
+        (Field::Ipv6Dst, DST_V6),
+        (Field::Ipv6Label, 0x1_2345),
+        (Field::Ipv6Tclass, 0xab),
+        (Field::Ipv6Hlimit, 63),
+        (Field::Ipv6Proto, protocol),
+        (Field::Ipv6Frag, fragment),
+    ]
+}
+
+fn with(mut fields: Vec<(Field, u128)>, more: &[(Field, u128)]) -> Vec<(Field, u128)> {
+    fields.extend(more);
+    fields
+}
+
+#[test]
+fn a_frame_of_another_type_has_only_its_ethernet_header() {
+    expect(&eth(0x88cc, &[1, 2, 3]), &[(Field::EthType, 0x88cc)]);
+}
+
+#[test]
+fn a_frame_too_short_for_a_header_has_only_its_metadata() {
+    let mut wanted = Key::ZERO;
+    wanted.set(Field::InPort, 9);
+    for length in 0..14 {
+        assert_eq!(key_of(&eth(0x0800, &[])[..length]), wanted);
+    }
+}
+
+#[test]
+fn a_length_is_no_type_unless_snap_gives_one() {
+    let none = u128::from(ETH_TYPE_NONE);
+    expect(&eth(3, &[0x42, 0x42, 3]), &[(Field::EthType, none)]);
+    expect(&eth(8, &[0xaa, 0xaa, 3, 0, 0, 0, 0x88, 0xcc]), &[(Field::EthType, 0x88cc)]);
+    expect(&eth(8, &[0xaa, 0xaa, 3, 0, 0, 0x0c, 0x88, 0xcc]), &[(Field::EthType, none)]);
+    expect(&eth(8, &[0xaa, 0xaa, 3, 0, 0, 0, 0x05, 0xff]), &[(Field::EthType, none)]);
+    expect(&eth(7, &[0xaa, 0xaa, 3, 0, 0, 0, 0x88]), &[(Field::EthType, none)]);
+    let packet = Ip4::default().packet(99, &[]);
+    let snap = [&[0xaa, 0xaa, 3, 0, 0, 0, 0x08, 0x00][..], &packet].concat();
+    expect(&eth(28, &snap), &v4_fields(99, 0));
+}
+
+#[test]
+fn up_to_two_tags_are_taken_and_a_third_is_the_type() {
+    let plain = eth(0x88cc, &[]);
+    let inner = tagged(0x8100, 0x2003, &plain);
+    let outer = [
+        (Field::VlanPresent, 1),
+        (Field::VlanTpid, 0x8100),
+        (Field::VlanVid, 3),
+        (Field::VlanPcp, 1),
+        (Field::VlanCfi, 1),
+    ];
+    expect(&inner, &with(vec![(Field::EthType, 0x88cc)], &outer));
+
+    let both = [
+        (Field::VlanPresent, 1),
+        (Field::VlanTpid, 0x88a8),
+        (Field::VlanVid, 0xfff),
+        (Field::VlanPcp, 7),
+        (Field::VlanCfi, 1),
+        (Field::CvlanPresent, 1),
+        (Field::CvlanTpid, 0x8100),
+        (Field::CvlanVid, 3),
+        (Field::CvlanPcp, 1),
+        (Field::CvlanCfi, 1),
+    ];
+    let double = tagged(0x88a8, 0xefff, &inner);
+    expect(&double, &with(vec![(Field::EthType, 0x88cc)], &both));
+
+    let triple = tagged(0x88a8, 0xefff, &tagged(0x8100, 0x2003, &tagged(0x8100, 5, &plain)));
+    expect(&triple, &with(vec![(Field::EthType, 0x8100)], &both));
+}
+
+#[test]
+fn a_tag_of_zero_is_a_tag_and_a_cut_one_is_a_type() {
+    let zero = [(Field::VlanPresent, 1), (Field::VlanTpid, 0x8100), (Field::VlanCfi, 1), (Field::EthType, 0x88cc)];
+    expect(&tagged(0x8100, 0, &eth(0x88cc, &[])), &zero);
+    expect(&tagged(0x8100, 0, &eth(0x88cc, &[]))[..17], &[(Field::EthType, 0x8100)]);
+}
+
+#[test]
+fn arp_has_addresses_and_the_lower_octet_of_the_operation() {
+    let addresses = [
+        (Field::EthType, 0x0806),
+        (Field::ArpSip, 0x0a00_0001),
+        (Field::ArpTip, 0x0a00_0002),
+        (Field::ArpSha, 0x0200_0000_0001),
+    ];
+    expect(&arp(1), &with(addresses.to_vec(), &[(Field::ArpOp, 1)]));
+    expect(&arp(0x100), &addresses);
+    expect(&arp(1)[..41], &[(Field::EthType, 0x0806)]);
+    let mut for_token_ring = arp(1);
+    for_token_ring[15] = 6;
+    expect(&for_token_ring, &[(Field::EthType, 0x0806)]);
+}
+
+#[test]
+fn ipv4_is_read_with_its_options() {
+    let ip = Ip4 { tos: 0xb8, ttl: 1, options: vec![1; 8], ..Ip4::default() };
+    let fields = [(Field::Ipv4Tos, 0xb8), (Field::Ipv4Ttl, 1), (Field::UdpSrc, 5), (Field::UdpDst, 6)];
+    expect(&ip.frame(17, &udp(5, 6, b"x")), &with(v4_fields(17, 0), &fields));
+}
+
+#[test]
+fn a_malformed_ipv4_header_leaves_nothing() {
+    let frame = Ip4::default().frame(17, &udp(5, 6, b"x"));
+    let only_type = [(Field::EthType, 0x0800)];
+    expect(&frame[..33], &only_type);
+    let mut short = frame.clone();
+    short[14] = 0x44;
+    expect(&short, &only_type);
+    let mut long = frame;
+    long[14] = 0x4f;
+    expect(&long, &only_type);
+}
+
+#[test]
+fn ipv4_fragments_are_first_or_later() {
+    let first = Ip4 { fragment: 0x2000, ..Ip4::default() };
+    expect(&first.frame(17, &udp(5, 6, b"x")), &with(v4_fields(17, 1), &[(Field::UdpSrc, 5), (Field::UdpDst, 6)]));
+    for fragment in [0x2001, 0x0001] {
+        let later = Ip4 { fragment, ..Ip4::default() };
+        expect(&later.frame(17, &udp(5, 6, b"x")), &v4_fields(17, 2));
+    }
+    let unfragmented = Ip4 { fragment: 0x4000, ..Ip4::default() };
+    expect(&unfragmented.frame(99, &[]), &v4_fields(99, 0));
+}
+
+#[test]
+fn tcp_has_twelve_bits_of_flags() {
+    let tcp = tcp(80, 1024, 0xfff, b"data");
+    let ports = [(Field::TcpSrc, 80), (Field::TcpDst, 1024), (Field::TcpFlags, 0xfff)];
+    let frame = Ip4::default().frame(6, &tcp);
+    expect(&frame, &with(v4_fields(6, 0), &ports));
+    expect(&v6_frame(6, &tcp), &with(v6_fields(6, 0), &ports));
+    // Cut off, and with a length below and beyond what is there.
+    expect(&frame[..53], &v4_fields(6, 0));
+    for length in [0x40, 0xf0] {
+        let mut wrong = frame.clone();
+        wrong[46] = length;
+        expect(&wrong, &v4_fields(6, 0));
+    }
+}
+
+#[test]
+fn udp_sctp_and_icmp_share_the_places_of_the_ports() {
+    let ports = [(Field::UdpSrc, 5), (Field::UdpDst, 6)];
+    let udp = Ip4::default().frame(17, &udp(5, 6, &[]));
+    expect(&udp, &with(v4_fields(17, 0), &ports));
+    expect(&udp[..41], &v4_fields(17, 0));
+    let sctp = Ip4::default().frame(132, &sctp(5, 6, &[]));
+    expect(&sctp, &with(v4_fields(132, 0), &ports));
+    expect(&sctp[..45], &v4_fields(132, 0));
+    let icmp = Ip4::default().frame(1, &icmp(8, 3, &[0; 4]));
+    expect(&icmp, &with(v4_fields(1, 0), &[(Field::IcmpType, 8), (Field::IcmpCode, 3)]));
+    expect(&icmp[..41], &v4_fields(1, 0));
+}
+
+#[test]
+fn icmp_of_the_other_family_is_not_read() {
+    expect(&Ip4::default().frame(58, &icmp(128, 0, &[0; 4])), &v4_fields(58, 0));
+    expect(&v6_frame(1, &icmp(8, 1, &[0; 4])), &v6_fields(1, 0));
+}
+
+#[test]
+fn ipv6_extension_headers_are_walked() {
+    let udp = udp(5, 6, b"x");
+    let ports = [(Field::UdpSrc, 5), (Field::UdpDst, 6)];
+    // Hop-by-hop of 8, routing of 24, destination options of 8, authentication of 16 octets.
+    let mut chain = vec![43, 0, 0, 0, 0, 0, 0, 0];
+    chain.extend([60, 2]);
+    chain.extend([0; 22]);
+    chain.extend([51, 0, 0, 0, 0, 0, 0, 0]);
+    chain.extend([17, 2]);
+    chain.extend([0; 14]);
+    chain.extend(&udp);
+    expect(&v6_frame_unfilled(0, &chain), &with(v6_fields(17, 0), &ports));
+    expect(&v6_frame_unfilled(59, &udp), &v6_fields(59, 0));
+    // Cut within the chain: the kernel says that there is no next header.
+    expect(&v6_frame_unfilled(0, &chain[..15]), &v6_fields(59, 0));
+    expect(&v6_frame_unfilled(0, &chain)[..53], &[(Field::EthType, 0x86dd)]);
+}
+
+fn v6_frame_unfilled(next_header: u8, payload: &[u8]) -> Vec<u8> {
+    eth(0x86dd, &ipv6(next_header, payload))
+}
+
+#[test]
+fn ipv6_fragments_are_first_or_later() {
+    let fragment = |offset_and_more: u16| {
+        let [high, low] = offset_and_more.to_be_bytes();
+        v6_frame_unfilled(44, &[&[17, 0, high, low, 0, 0, 0, 1][..], &udp(5, 6, b"x")].concat())
+    };
+    let ports = [(Field::UdpSrc, 5), (Field::UdpDst, 6)];
+    expect(&fragment(0x0001), &with(v6_fields(17, 1), &ports));
+    // A packet that is one fragment is still one: the kernel says `first`.
+    expect(&fragment(0x0000), &with(v6_fields(17, 1), &ports));
+    expect(&fragment(0x0009), &v6_fields(44, 2));
+    expect(&fragment(0x0008), &v6_fields(44, 2));
+}
+
+/// A neighbour solicitation for ff::1 with options.
+fn solicitation(options: &[u8]) -> Vec<u8> {
+    let mut rest = vec![0; 4];
+    rest.extend((0xff_u128 << 112 | 1).to_be_bytes());
+    rest.extend(options);
+    v6_frame(58, &icmp(135, 0, &rest))
+}
+
+#[test]
+fn neighbour_messages_have_a_target_and_link_layer_addresses() {
+    let source = [1, 1, 2, 0, 0, 0, 0, 9];
+    let target = [2, 1, 2, 0, 0, 0, 0, 8];
+    let nonce = [14, 1, 1, 2, 3, 4, 5, 6];
+    let head = with(v6_fields(58, 0), &[(Field::Icmpv6Type, 135)]);
+    let asked = with(head.clone(), &[(Field::NdTarget, 0xff << 112 | 1)]);
+    let sll = (Field::NdSll, 0x0200_0000_0009);
+    let tll = (Field::NdTll, 0x0200_0000_0008);
+    expect(&solicitation(&[]), &asked);
+    expect(&solicitation(&[source, nonce, target].concat()), &with(asked.clone(), &[sll, tll]));
+    // Twice the same option makes the message invalid; a malformed one ends it.
+    expect(&solicitation(&[source, target, source].concat()), &head);
+    let endless = [source, [14, 0, 0, 0, 0, 0, 0, 0], target].concat();
+    expect(&solicitation(&endless), &with(asked.clone(), &[sll]));
+    let too_long = [source, [14, 9, 0, 0, 0, 0, 0, 0], target].concat();
+    expect(&solicitation(&too_long), &with(asked, &[sll]));
+}
+
+#[test]
+fn an_echo_request_is_no_neighbour_message() {
+    let echo = v6_frame(58, &icmp(128, 0, &[7; 28]));
+    expect(&echo, &with(v6_fields(58, 0), &[(Field::Icmpv6Type, 128)]));
+}
+
+#[test]
+fn metadata_is_in_the_key() {
+    let tunnel = TunnelMetadata {
+        id: 0x1_0000_0005,
+        addresses: TunnelAddresses::V4 { source: 1, destination: 2 },
+        tos: 3,
+        ttl: 4,
+        source_port: 5,
+        destination_port: 6,
+        flags: 7,
+    };
+    let metadata = Metadata { chain: ChainId(8), mark: 9, priority: 10, tunnel: Some(tunnel) };
+    let key = extract(&[], PORT, &metadata);
+    let fields = [
+        (Field::InPort, 9),
+        (Field::RecircId, 8),
+        (Field::SkbMark, 9),
+        (Field::SkbPriority, 10),
+        (Field::TunnelPresent, 1),
+        (Field::TunnelId, 0x1_0000_0005),
+        (Field::TunnelIpv4Src, 1),
+        (Field::TunnelIpv4Dst, 2),
+        (Field::TunnelTos, 3),
+        (Field::TunnelTtl, 4),
+        (Field::TunnelTpSrc, 5),
+        (Field::TunnelTpDst, 6),
+        (Field::TunnelFlags, 7),
+    ];
+    for spec in FIELDS {
+        let wanted = fields.iter().find(|(field, _)| *field == spec.field).map_or(0, |(_, value)| *value);
+        assert_eq!(key.get(spec.field), wanted, "{}", spec.field);
+    }
+}
+
+proptest! {
+    #[test]
+    fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        key_of(&bytes);
+    }
+
+    #[test]
+    fn mutated_frames_never_panic(
+        pick in 0usize..6, at in 0usize..120, value: u8, more in 0usize..120, other: u8, length in 0usize..160,
+    ) {
+        let frames = [
+            tagged(0x88a8, 1, &tagged(0x8100, 2, &Ip4::default().frame(6, &tcp(1, 2, 3, b"abc")))),
+            solicitation(&[[1, 1, 0, 0, 0, 0, 0, 9], [2, 1, 0, 0, 0, 0, 0, 8]].concat()),
+            v6_frame(0, &[&[44, 0, 0, 0, 0, 0, 0, 0][..], &[17, 0, 0, 1, 0, 0, 0, 0], &udp(1, 2, b"x")].concat()),
+            arp(1),
+            Ip4::default().frame(132, &sctp(1, 2, &[0; 16])),
+            eth(8, &[0xaa, 0xaa, 3, 0, 0, 0, 8, 0, 0x45]),
+        ];
+        let mut frame = frames[pick].clone();
+        for (at, value) in [(at, value), (more, other)] {
+            if let Some(octet) = frame.get_mut(at) {
+                *octet = value;
+            }
+        }
+        frame.truncate(length);
+        key_of(&frame);
+    }
+}
