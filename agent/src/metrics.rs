@@ -165,6 +165,10 @@ impl AgentCollector {
             let results =
                 [([("result", "hit")], precise(lookups.hits)), ([("result", "miss")], precise(lookups.misses))];
             families.counter("sluice_lookups_total", "Lookups in chain 0.", &borrowed(&results));
+            let help = "Packets that missed in a later chain.";
+            families.counter("sluice_chain_misses_total", help, &[(&[], precise(lookups.chain_misses))]);
+            let help = "Packets that a rule took and that were then lost.";
+            families.counter("sluice_packets_lost_total", help, &[(&[], precise(lookups.lost))]);
         }
         // What the device does not count is absent, not zero.
         let ports = self.agent.ports();

@@ -44,7 +44,7 @@ pub trait Backend: Send + Sync {
     /// What the device counts at a port; `None` where it does not.
     fn port_counters(&self, port: PortNumber) -> Option<PortCounters>;
 
-    /// How often lookups in chain 0 hit and missed; `None` where the device does not count them.
+    /// What became of lookups; `None` where the device does not count them.
     fn lookup_counters(&self) -> Option<LookupCounters> {
         None
     }
@@ -276,13 +276,17 @@ pub struct PortCounters {
     pub tx_bytes: u64,
 }
 
-/// Lookups in chain 0.
+/// What became of lookups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LookupCounters {
-    /// Packets that a rule took.
+    /// Packets that a rule of chain 0 took.
     pub hits: u64,
-    /// Packets that none took.
+    /// Packets that none of chain 0 took.
     pub misses: u64,
+    /// Times that a packet went to a later chain and none took it there.
+    pub chain_misses: u64,
+    /// Packets that a rule took and that then went nowhere, though not by its actions.
+    pub lost: u64,
 }
 
 /// What a meter let pass and held back.

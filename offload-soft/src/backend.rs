@@ -7,7 +7,8 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 use sluice_flow::backend::{
     Backend, Capabilities, Change, Completion, CounterReader, DeviceEvent, Injector, InstallQueue, InstalledRule,
-    LastCounters, MeterCounters, MissPolicy, OpenConfig, Operation, Outcome, Placement, PortCounters, Verdict,
+    LastCounters, LookupCounters, MeterCounters, MissPolicy, OpenConfig, Operation, Outcome, Placement, PortCounters,
+    Verdict,
 };
 use sluice_flow::chain::ChainId;
 use sluice_flow::counters::Reading;
@@ -76,6 +77,15 @@ impl Backend for SoftNic {
 
     fn port_counters(&self, port: PortNumber) -> Option<PortCounters> {
         self.0.ports.table().get(port).map(|port| port.counters())
+    }
+
+    fn lookup_counters(&self) -> Option<LookupCounters> {
+        Some(LookupCounters {
+            hits: self.0.lookup_counts.hits.load(Ordering::Relaxed),
+            misses: self.0.chains.root().misses(),
+            chain_misses: self.0.lookup_counts.chain_misses.load(Ordering::Relaxed),
+            lost: self.0.drops.total(),
+        })
     }
 
     fn set_meter(&self, meter: &Meter) -> Result<(), Refusal> {

@@ -15,7 +15,7 @@ use sluice_flow::time::Clock;
 use crate::chains::Chains;
 use crate::classifier::Unlinked;
 use crate::engine::tunnel::{self, Decapsulated};
-use crate::engine::{Drops, Packet, Traversal};
+use crate::engine::{Drops, LookupCounts, Packet, Traversal};
 use crate::meters::Meters;
 use crate::packet::{Metadata, parse};
 use crate::ports::Ports;
@@ -33,6 +33,7 @@ pub(crate) struct Nic {
     pub(crate) ports: Ports,
     pub(crate) meters: Meters,
     pub(crate) drops: Drops,
+    pub(crate) lookup_counts: LookupCounts,
     pub(crate) events: Receiver<DeviceEvent>,
     /// Install queues that were handed out.
     pub(crate) queues: AtomicUsize,
@@ -56,6 +57,7 @@ impl Nic {
             ports: Ports::new(),
             meters: Meters::default(),
             drops: Drops::default(),
+            lookup_counts: LookupCounts::default(),
             events,
             queues: AtomicUsize::new(0),
             quiescence: Quiescence::new(),
@@ -188,6 +190,7 @@ impl Nic {
             rules: &self.rules,
             ports: &ports,
             drops: &self.drops,
+            lookup_counts: &self.lookup_counts,
             pin: &pin,
             now: self.clock.now(),
             lookups: 0,

@@ -68,10 +68,10 @@ fn round(stalls: bool, samples: &mut Samples) {
     let (new, changed) = (flows("2"), flows("3"));
     faults.set(Plan { stalled: stalls, ..Plan::default() });
     for flow in new {
-        samples.add.push(timed(|| drop(world.agent.queue.add(flow, None).expect("accepted"))));
+        samples.add.push(timed(|| world.agent.queue.add(flow, None).expect("accepted")));
     }
     for flow in changed {
-        samples.modify.push(timed(|| drop(world.agent.queue.modify(flow, false, None).expect("accepted"))));
+        samples.modify.push(timed(|| world.agent.queue.modify(flow, false, None).expect("accepted")));
     }
     faults.set(Plan::default());
     world.settle();
@@ -81,16 +81,17 @@ fn round(stalls: bool, samples: &mut Samples) {
 fn channel_alone() -> Vec<u64> {
     let (sender, receiver) = unbounded();
     let reader = std::thread::spawn(move || receiver.iter().count());
-    let send = |slot: u16| timed(|| sender.send(FlowId { slot: slot.into(), incarnation: 0 }).expect("there is a reader"));
+    let send =
+        |slot: u16| timed(|| sender.send(FlowId { slot: slot.into(), incarnation: 0 }).expect("there is a reader"));
     let samples = (0..FLOWS).map(send).collect();
     drop(sender);
     assert_eq!(reader.join().expect("the reader ends"), usize::from(FLOWS));
     samples
 }
 
-fn timed(work: impl FnOnce()) -> u64 {
+fn timed<R>(work: impl FnOnce() -> R) -> u64 {
     let began = Instant::now();
-    work();
+    std::hint::black_box(work());
     u64::try_from(began.elapsed().as_nanos()).expect("less than centuries")
 }
 

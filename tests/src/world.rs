@@ -43,9 +43,8 @@ impl World {
 
     /// An agent on a device.
     pub fn on(backend: Arc<dyn Backend>, mut config: Config, clock: Arc<dyn Clock>) -> Self {
-        config.ports = (1..=4)
-            .map(|n| Port { number: PortNumber(n), name: format!("p{n}"), kind: PortKind::Physical })
-            .collect();
+        config.ports =
+            (1..=4).map(|n| Port { number: PortNumber(n), name: format!("p{n}"), kind: PortKind::Physical }).collect();
         let runtime = Runtime::new().expect("a runtime");
         let (agent, parts) = Agent::on(backend, config, SEED, clock).expect("the agent starts");
         let mut lifecycle = Lifecycle::new(runtime.handle().clone());

@@ -49,7 +49,10 @@ fn refusals_and_mistakes_exit_with_two_and_the_reason() {
     };
     daemon.appctl(&["dpctl/add-flow", KEY, "2"]);
     fails(&["dpctl/add-flow", KEY, "3"], "sluiced: updating flow table: ufid:");
-    fails(&["dpctl/add-flow", "in_port(client),eth_type(0x0800),ipv4(proto=47)", "ct(commit),2"], "sluiced: updating flow table: refused, action ct:");
+    fails(
+        &["dpctl/add-flow", "in_port(client),eth_type(0x0800),ipv4(proto=47)", "ct(commit),2"],
+        "sluiced: updating flow table: refused, action ct:",
+    );
     fails(&["dpctl/add-flow", "in_port(nobody)", "2"], "sluiced: parsing flow key (Invalid argument)\n");
     fails(&["dpctl/add-flow", "eth_type(0x0800)", "2"], "sluiced: parsing flow key: in_port() is missing");
     fails(&["dpctl/add-flow", KEY, "2,bad"], "sluiced: parsing actions (Invalid argument)\n");
@@ -69,11 +72,16 @@ fn a_file_of_flows_is_taken_line_by_line() {
     let daemon = Daemon::start(CONFIG);
     let file = daemon.folder().join("flows");
     let path = file.to_str().unwrap();
-    fs::write(&file, "# a comment\n\nin_port(1),eth_type(0x0800),ipv4(frag=no) 2\nadd in_port(2),eth_type(0x0806) 1\n").unwrap();
+    fs::write(&file, "# a comment\n\nin_port(1),eth_type(0x0800),ipv4(frag=no) 2\nadd in_port(2),eth_type(0x0806) 1\n")
+        .unwrap();
     assert_eq!(daemon.appctl(&["dpctl/add-flows", path]).err, "");
     assert_eq!(daemon.appctl(&["dpctl/dump-flows"]).out.lines().count(), 2);
 
-    fs::write(&file, "modify in_port(2),eth_type(0x0806) 3\nnonsense\ndelete in_port(1),eth_type(0x0800),ipv4(frag=no)\n").unwrap();
+    fs::write(
+        &file,
+        "modify in_port(2),eth_type(0x0806) 3\nnonsense\ndelete in_port(1),eth_type(0x0800),ipv4(frag=no)\n",
+    )
+    .unwrap();
     let ran = daemon.appctl(&["dpctl/mod-flows", path]);
     assert_eq!(ran.code, Some(2));
     assert!(ran.err.starts_with("sluiced: line 2: "), "{}", ran.err);
@@ -93,7 +101,11 @@ fn a_file_of_flows_is_taken_line_by_line() {
 fn types_and_filters_select_flows() {
     let daemon = Daemon::start(CONFIG);
     daemon.appctl(&["dpctl/add-flow", KEY, "2"]);
-    daemon.appctl(&["dpctl/add-flow", "in_port(server),eth_type(0x0800),ipv4(proto=6,frag=no),tcp(dst=80)", "ct(commit),1"]);
+    daemon.appctl(&[
+        "dpctl/add-flow",
+        "in_port(server),eth_type(0x0800),ipv4(proto=6,frag=no),tcp(dst=80)",
+        "ct(commit),1",
+    ]);
     let count = |args: &[&str]| daemon.appctl(&[&["dpctl/dump-flows"], args].concat()).out.lines().count();
     assert_eq!(count(&[]), 2);
     assert_eq!(count(&["type=offloaded"]), 1);
@@ -120,7 +132,10 @@ fn show_and_statistics_have_the_layout_of_ovs() {
     assert!(show.starts_with(&expected), "{show}");
     let upcall = daemon.appctl(&["upcall/show"]).out;
     assert!(upcall.contains("  flows         : (current 1) (avg "), "{upcall}");
-    assert!(upcall.contains("  offloaded flows : 1\n  dump duration : 0ms\n  ufid enabled : true\n\n  0: (keys 1)\n"), "{upcall}");
+    assert!(
+        upcall.contains("  offloaded flows : 1\n  dump duration : 0ms\n  ufid enabled : true\n\n  0: (keys 1)\n"),
+        "{upcall}"
+    );
     let offload = daemon.appctl(&["dpctl/offload-stats-show"]).out;
     assert!(offload.contains("     Total                 Enqueued offloads:      0\n"), "{offload}");
     assert!(offload.contains("     Total                 Inserted offloads:      1\n"), "{offload}");

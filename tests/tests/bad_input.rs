@@ -67,7 +67,9 @@ fn duplicate_keys_are_refused_at_the_second() {
 #[test]
 fn garbage_on_the_socket_closes_that_connection_only() {
     let daemon = Daemon::start(CONFIG);
-    for garbage in [&b"\xff\xfe\x00garbage"[..], b"{\"id\":1,\"method\":3,\"params\":[]}", b"{}", b"[]", b"null", b"{\"id\":1"] {
+    for garbage in
+        [&b"\xff\xfe\x00garbage"[..], b"{\"id\":1,\"method\":3,\"params\":[]}", b"{}", b"[]", b"null", b"{\"id\":1"]
+    {
         let reply = daemon.raw(garbage);
         let text = String::from_utf8_lossy(garbage);
         assert!(reply.is_empty() || reply.contains("\"error\":"), "{text}: {reply}");
@@ -93,7 +95,10 @@ fn half_a_request_then_silence_holds_up_nobody_and_is_closed() {
 fn more_flows_than_the_limit_are_refused_by_name_of_the_limit() {
     let daemon = Daemon::start(&format!("flow_limit = 3\n{CONFIG}"));
     for number in 0..3 {
-        assert_eq!(daemon.appctl(&["dpctl/add-flow", &format!("in_port(1),skb_priority(0/0),eth_type({number})"), "2"]).err, "");
+        assert_eq!(
+            daemon.appctl(&["dpctl/add-flow", &format!("in_port(1),skb_priority(0/0),eth_type({number})"), "2"]).err,
+            ""
+        );
     }
     let ran = daemon.appctl(&["dpctl/add-flow", "in_port(2)", "1"]);
     assert_eq!(ran.code, Some(2));

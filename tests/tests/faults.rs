@@ -129,14 +129,14 @@ fn children_go_in_before_parents_and_out_after_them() {
 fn cycles_and_too_deep_chains_are_refused_when_offered() {
     let (world, _) = faulty(Config { chain_depth: 3, ..quick_config() });
     let add = |from: u32, to: u32| {
-        let flow = world.flow(&format!("recirc_id({from}),in_port(1),eth_type(0x0800),ipv4(frag=no)"), &format!("recirc({to})"));
+        let flow = world
+            .flow(&format!("recirc_id({from}),in_port(1),eth_type(0x0800),ipv4(frag=no)"), &format!("recirc({to})"));
         world.agent.queue.add(flow, None).map_err(|error| error.to_string())
     };
-    add(0, 1).expect("one deep");
-    add(1, 2).expect("two deep");
+    add(0, 1).expect("two chains");
+    add(1, 2).expect("three chains");
     assert_eq!(add(2, 1).expect_err("a cycle"), "action recirc: recirc(0x1) from chain 0x2 would close a cycle");
     assert_eq!(add(3, 3).expect_err("a cycle"), "action recirc: recirc(0x3) from chain 0x3 would close a cycle");
-    add(2, 3).expect("three deep");
-    let deep = add(3, 4).expect_err("too deep");
-    assert_eq!(deep, "limit: recirc(0x4) from chain 0x3 makes packets pass too many chains (at most 3)");
+    let deep = add(2, 3).expect_err("four chains");
+    assert_eq!(deep, "limit: recirc(0x3) from chain 0x2 makes packets pass too many chains (at most 3)");
 }

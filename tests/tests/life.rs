@@ -53,10 +53,18 @@ fn one_device_has_one_agent() {
     let name = daemon.folder().file_name().unwrap().to_str().unwrap();
     let other = daemon.folder().join("other.toml");
     let folder = daemon.folder().display();
-    fs::write(&other, format!("device = \"{name}\"\nrun_dir = \"{folder}/other\"\nlock_dir = \"{folder}\"\nmetrics = \"none\"\n")).unwrap();
+    fs::write(
+        &other,
+        format!("device = \"{name}\"\nrun_dir = \"{folder}/other\"\nlock_dir = \"{folder}\"\nmetrics = \"none\"\n"),
+    )
+    .unwrap();
     let ran = run(Command::new(binary("sluiced")).arg("--config").arg(&other));
     assert_eq!(ran.code, Some(1));
-    assert!(ran.err.contains(&format!("device {name} is in use by")) && ran.err.contains(&daemon.pid().to_string()), "{}", ran.err);
+    assert!(
+        ran.err.contains(&format!("device {name} is in use by")) && ran.err.contains(&daemon.pid().to_string()),
+        "{}",
+        ran.err
+    );
 }
 
 #[test]
@@ -87,7 +95,11 @@ fn a_wrong_configuration_shows_the_line() {
     fs::write(&file, "flow_limit = 5\nidle_timout = \"10s\"\n").unwrap();
     let ran = run(Command::new(binary("sluiced")).args(["--check", "--config"]).arg(&file));
     assert_eq!(ran.code, Some(1));
-    assert!(ran.err.contains("idle_timout = \"10s\"") && ran.err.contains('^') && ran.err.contains(":2"), "{}", ran.err);
+    assert!(
+        ran.err.contains("idle_timout = \"10s\"") && ran.err.contains('^') && ran.err.contains(":2"),
+        "{}",
+        ran.err
+    );
     fs::write(&file, "flow_limit = 5\n").unwrap();
     assert_eq!(run(Command::new(binary("sluiced")).args(["--check", "--config"]).arg(&file)).code, Some(0));
     fs::remove_dir_all(folder).unwrap();
@@ -100,7 +112,11 @@ fn metrics_are_well_formed_and_count() {
     daemon.appctl(&["dpctl/add-flow", "in_port(server),eth_type(0x0800),ipv4(proto=6)", "ct(commit),1"]);
     assert_eq!(daemon.metric("sluice_flows{state=\"offloaded\"}"), Some(1.0));
     assert_eq!(daemon.metric("sluice_flow_refusals_total{reason=\"action\"}"), Some(1.0));
-    assert_eq!(daemon.metric("sluice_flow_refusals_total{reason=\"kernel\"}"), Some(0.0), "a reason is shown before it occurs");
+    assert_eq!(
+        daemon.metric("sluice_flow_refusals_total{reason=\"kernel\"}"),
+        Some(0.0),
+        "a reason is shown before it occurs"
+    );
     let (status, text) = daemon.http("/metrics");
     assert_eq!(status, 200);
     let mut promtool = Command::new("promtool")
@@ -133,8 +149,11 @@ fn what_is_deployed_is_right() {
     let promtool = run(Command::new("promtool").args(["check", "config"]).arg(deploy("prometheus.yml")));
     assert_eq!(promtool.code, Some(0), "{}", promtool.err);
     let verify = run(Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(deploy("sluiced.service")));
-    let complaints: Vec<_> = verify.err.lines().filter(|line| line.contains("sluiced") && !line.contains("is not executable")).collect();
+    let complaints: Vec<_> =
+        verify.err.lines().filter(|line| line.contains("sluiced") && !line.contains("is not executable")).collect();
     assert!(complaints.is_empty(), "{complaints:?}");
-    let security = run(Command::new("systemd-analyze").args(["security", "--offline=yes", "--threshold=25"]).arg(deploy("sluiced.service")));
+    let security = run(Command::new("systemd-analyze")
+        .args(["security", "--offline=yes", "--threshold=25"])
+        .arg(deploy("sluiced.service")));
     assert_eq!(security.code, Some(0), "{}", security.out.lines().last().unwrap_or_default());
 }

@@ -18,8 +18,10 @@ pub(super) fn show(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -
     arguments.after_datapath(agent, 0)?;
     writeln!(out, "{}:", agent.datapath())?;
     match agent.backend.lookup_counters() {
-        Some(lookups) => writeln!(out, "  lookups: hit:{} missed:{} lost:0", lookups.hits, lookups.misses)?,
-        None => writeln!(out, "  lookups: hit:? missed:? lost:0")?,
+        Some(lookups) => {
+            writeln!(out, "  lookups: hit:{} missed:{} lost:{}", lookups.hits, lookups.misses, lookups.lost)?;
+        }
+        None => writeln!(out, "  lookups: hit:? missed:? lost:?")?,
     }
     writeln!(out, "  flows: {}", agent.table.census().live())?;
     for port in agent.ports().iter() {

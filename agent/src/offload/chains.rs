@@ -245,7 +245,8 @@ impl State {
             return Err(Refusal::Action { action: ActionKind::Recirc, reason });
         }
         let above = self.longest(from, &mut HashMap::new(), &|state, chain| state.sources(chain));
-        if above + 1 + below > max_depth {
+        // So many jumps one after the other pass one chain more.
+        if above + 1 + below >= max_depth {
             let what = format!("recirc({to}) from chain {from} makes packets pass too many chains").into();
             return Err(Refusal::Limit { what, limit: max_depth as u64 });
         }

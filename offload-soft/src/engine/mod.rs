@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sluice_flow::action::VlanTag;
 use sluice_flow::backend::Verdict;
+use sluice_flow::chain::ChainId;
 use sluice_flow::field::Field;
 use sluice_flow::port::PortNumber;
 use sluice_flow::time::Timestamp;
@@ -38,6 +39,23 @@ pub struct Drops {
     pub decapsulation: AtomicU64,
     /// There were too many lookups.
     pub lookups: AtomicU64,
+}
+
+impl Drops {
+    /// All of them.
+    pub(crate) fn total(&self) -> u64 {
+        let Self { missing_header, output, decapsulation, lookups } = self;
+        [missing_header, output, decapsulation, lookups].iter().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+}
+
+/// Lookups, over all chains that there ever were.
+#[derive(Debug, Default)]
+pub(crate) struct LookupCounts {
+    /// In chain 0, with a rule that took the packet.
+    pub(crate) hits: AtomicU64,
+    /// In later chains, without one.
+    pub(crate) chain_misses: AtomicU64,
 }
 
 /// One packet and what is known of it.
@@ -101,6 +119,7 @@ pub(crate) struct Traversal<'a> {
     pub(crate) rules: &'a Rules,
     pub(crate) ports: &'a PortTable,
     pub(crate) drops: &'a Drops,
+    pub(crate) lookup_counts: &'a LookupCounts,
     pub(crate) pin: &'a Pin<'a>,
     pub(crate) now: Timestamp,
     pub(crate) lookups: usize,
@@ -128,11 +147,17 @@ impl Traversal<'_> {
         let slot = chain.rules.view(self.pin).lookup(&parsed.key).and_then(|index| self.rules.slot(index));
         let Some(slot) = slot else {
             chain.count_miss();
+            if chain.id != ChainId::ROOT {
+                self.lookup_counts.chain_misses.fetch_add(1, Ordering::Relaxed);
+            }
             self.verdict.missed.get_or_insert(chain.id);
             return;
         };
         let tcp_flags = u16::try_from(parsed.key.get(Field::TcpFlags)).unwrap_or_default();
         slot.count(Count { bytes: packet.bytes.len() as u64, at: self.now, tcp_flags });
+        if chain.id == ChainId::ROOT {
+            self.lookup_counts.hits.fetch_add(1, Ordering::Relaxed);
+        }
         self.verdict.hits.push(slot.flow());
         if let Some(program) = slot.program().as_ref() {
             self.run(program, packet, depth);

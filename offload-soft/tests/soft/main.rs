@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may say what it expects")]
 
 mod actions;
-mod bench;
 mod classify;
 mod concurrency;
 mod device;

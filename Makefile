@@ -1,0 +1,22 @@
+# What others rely on: `make demo`, `make test`, `make bench`. Each brings what it needs on a fresh Debian machine.
+
+.PHONY: build demo test bench clean
+
+build:
+	scripts/setup build
+	cargo build --release --workspace --bins
+
+demo:
+	scripts/setup demo
+	cargo build --workspace --bins
+	scripts/demo
+
+test:
+	scripts/test
+
+bench:
+	scripts/setup build
+	cargo bench --workspace
+
+clean:
+	cargo clean

@@ -1,0 +1,70 @@
+//! What the agent dumps is understood by `ODPFlow` of the PyPI package `ovs`, which nobody here wrote.
+
+use std::fs;
+use std::process::Command;
+
+use sluice_tests::daemon::{Daemon, repository, run};
+
+/// The ports of the demo's rules.
+const CONFIG: &str = r#"
+idle_timeout = "none"
+[[port]]
+number = 1
+name = "server"
+[[port]]
+number = 2
+name = "vlan-host"
+[[port]]
+number = 3
+name = "client"
+[[port]]
+number = 5
+name = "uplink"
+[[port]]
+number = 4
+name = "vxlan_sys_4789"
+kind = "vxlan"
+underlay = "uplink"
+"#;
+
+/// Says of each line of a dump what ODPFlow makes of it.
+const READER: &str = r#"
+import json, sys
+from ovs.flow.odp import ODPFlow
+for line in open(sys.argv[1]):
+    flow = ODPFlow(line.strip())
+    print(json.dumps({"ufid": str(flow.ufid), "packets": flow.info["packets"], "match": len(flow.match),
+                      "actions": [sorted(a)[0] for a in flow.actions], "recirc": str(flow.match.get("recirc_id"))}))
+"#;
+
+#[test]
+fn every_line_of_a_dump_is_understood() {
+    let daemon = Daemon::start(CONFIG);
+    let rules = repository("tests/capture/rules.txt");
+    daemon.appctl(&["dpctl/add-flows", rules.to_str().unwrap()]);
+    daemon.appctl(&[
+        "dpctl/add-flow",
+        "--priority=3",
+        "--permanent",
+        "in_port(1),eth_type(0x0800),ipv4(tos=0x4/0xfc)",
+        "trunc(100),2,meter(1)",
+    ]);
+    let python = repository("target/venv/bin/python");
+    for options in [&["-m"][..], &["-m", "--no-names"], &["--names"], &[]] {
+        let dump = daemon.appctl(&[&["dpctl/dump-flows"], options].concat()).out;
+        assert!(dump.lines().count() > 60, "most of the rules are taken: {}", dump.lines().count());
+        let file = daemon.folder().join("dump");
+        fs::write(&file, &dump).unwrap();
+        let read = run(Command::new(&python).args(["-c", READER]).arg(&file));
+        assert_eq!(read.code, Some(0), "{options:?}: {}", read.err);
+        let understood: Vec<serde_json::Value> =
+            read.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(understood.len(), dump.lines().count());
+        for (line, flow) in dump.lines().zip(understood) {
+            let ufid = flow["ufid"].as_str().unwrap();
+            assert!(!options.contains(&"-m") || line.starts_with(&format!("ufid:{ufid}")), "{line}: {flow}");
+            assert!(line.contains(&format!("packets:{},", flow["packets"])), "{line}: {flow}");
+            assert!(flow["match"].as_u64().unwrap() >= 2, "{line}: {flow}");
+        }
+    }
+}
