@@ -1,3 +1,5 @@
-//! sluice
+//! `sluice`, the command line.
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    sluice_agent::cli::run()
+}

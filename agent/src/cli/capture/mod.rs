@@ -1,0 +1,272 @@
+//! Captures: the frames of a pcap or pcapng file, one after the other, with the place of what is wrong.
+//!
+//! The `pcap-file` crate finds where a record begins and ends. What is in a record is read here, for the crate's own
+//! reading refuses captures with a short snap length, takes every pcapng time for nanoseconds, and leaves the padding
+//! on simple packets.
+
+use std::io::{self, Read};
+use std::time::Duration;
+
+use pcap_file::pcap::PcapParser;
+use pcap_file::pcapng::blocks::interface_description::{InterfaceDescriptionBlock, InterfaceDescriptionOption};
+use pcap_file::pcapng::blocks::{ENHANCED_PACKET_BLOCK, PACKET_BLOCK, SIMPLE_PACKET_BLOCK};
+use pcap_file::pcapng::{PcapNgParser, RawBlock};
+use pcap_file::{DataLink, Endianness, PcapError, PcapResult, TsResolution};
+
+/// The longest record that is taken for one; a length beyond it is a wrong length.
+const RECORD_LIMIT: usize = 16 << 20;
+
+/// How much is read at once.
+const PIECE: usize = 256 << 10;
+
+const PCAPNG_MAGIC: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
+const PCAP_MAGICS: [u32; 4] = [0xa1b2_c3d4, 0xd4c3_b2a1, 0xa1b2_3c4d, 0x4d3c_b2a1];
+
+/// A frame of a capture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Frame {
+    /// When it was captured, since 1970; simple packets do not say.
+    pub(super) time: Option<Duration>,
+    pub(super) data: Vec<u8>,
+    /// Whether the capture left its end out.
+    pub(super) is_cut: bool,
+}
+
+/// Why a capture cannot be read on.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CaptureError {
+    #[error("{0}")]
+    Read(#[from] io::Error),
+    #[error("neither pcap nor pcapng: it begins with {0:02x?}")]
+    Format(Vec<u8>),
+    #[error("the file ends within the record that begins at byte {0}")]
+    Truncated(u64),
+    #[error("corrupt record at byte {position}: {reason}")]
+    Corrupt { position: u64, reason: String },
+    #[error("link type {link} at byte {position}; only Ethernet can be replayed")]
+    LinkType { position: u64, link: String },
+}
+
+/// An open capture.
+pub(super) struct Capture<R> {
+    source: Source<R>,
+    format: Format,
+}
+
+enum Format {
+    Classic(PcapParser),
+    Blocks(PcapNgParser),
+}
+
+impl<R: Read> Capture<R> {
+    /// Reads the beginning of a capture and says whether it is one that can be replayed.
+    pub(super) fn open(reader: R) -> Result<Self, CaptureError> {
+        let mut source = Source { reader, buffer: Vec::new(), start: 0, position: 0, ended: false };
+        while source.rest().len() < 4 && !source.ended {
+            source.fill()?;
+        }
+        let Some(&magic) = source.rest().first_chunk::<4>() else {
+            return Err(CaptureError::Format(source.rest().to_vec()));
+        };
+        if magic == PCAPNG_MAGIC {
+            let parser = source.record(PcapNgParser::new)?.ok_or(CaptureError::Truncated(0))?;
+            return Ok(Self { source, format: Format::Blocks(parser) });
+        }
+        if !PCAP_MAGICS.contains(&u32::from_be_bytes(magic)) {
+            return Err(CaptureError::Format(magic.to_vec()));
+        }
+        let parser = source.record(PcapParser::new)?.ok_or(CaptureError::Truncated(0))?;
+        check_link(parser.header().datalink, 20)?;
+        Ok(Self { source, format: Format::Classic(parser) })
+    }
+
+    /// The next frame, none at the end.
+    pub(super) fn next(&mut self) -> Result<Option<Frame>, CaptureError> {
+        let Self { source, format } = self;
+        match format {
+            Format::Classic(parser) => next_record(source, parser),
+            Format::Blocks(parser) => next_block(source, parser),
+        }
+    }
+
+    /// How many bytes have been read.
+    pub(super) fn position(&self) -> u64 {
+        self.source.position
+    }
+}
+
+fn next_record<R: Read>(source: &mut Source<R>, parser: &PcapParser) -> Result<Option<Frame>, CaptureError> {
+    let position = source.position;
+    let record = source.record(|bytes| {
+        let (rest, record) = parser.next_raw_packet(bytes)?;
+        Ok((rest, (record.ts_sec, record.ts_frac, record.orig_len, record.data.into_owned())))
+    })?;
+    let Some((seconds, fraction, original_length, data)) = record else { return Ok(None) };
+    let nanoseconds = match parser.header().ts_resolution {
+        TsResolution::MicroSecond => fraction.checked_mul(1_000),
+        TsResolution::NanoSecond => Some(fraction),
+    };
+    let nanoseconds = nanoseconds.filter(|&nanoseconds| nanoseconds < 1_000_000_000).ok_or_else(|| {
+        CaptureError::Corrupt { position, reason: "its time has a second or more behind the point".to_owned() }
+    })?;
+    let is_cut = data.len() < original_length as usize;
+    Ok(Some(Frame { time: Some(Duration::new(seconds.into(), nanoseconds)), data, is_cut }))
+}
+
+fn next_block<R: Read>(source: &mut Source<R>, parser: &mut PcapNgParser) -> Result<Option<Frame>, CaptureError> {
+    loop {
+        let position = source.position;
+        let block = source.record(|bytes| {
+            let (rest, RawBlock { type_, body, .. }) = parser.next_raw_block(bytes)?;
+            let is_packet = matches!(type_, ENHANCED_PACKET_BLOCK | SIMPLE_PACKET_BLOCK | PACKET_BLOCK);
+            Ok((rest, is_packet.then(|| (type_, body.into_owned()))))
+        })?;
+        let (kind, body) = match block {
+            None => return Ok(None),
+            Some(None) => continue,
+            Some(Some(packet)) => packet,
+        };
+        let corrupt = |reason: &str| CaptureError::Corrupt { position, reason: reason.to_owned() };
+        let packet = Packet::read(kind, &body, parser.section().endianness);
+        let packet = packet.ok_or_else(|| corrupt("it is too short for what it says is in it"))?;
+        let interface = usize::try_from(packet.interface).ok().and_then(|index| parser.interfaces().get(index));
+        let interface = interface.ok_or_else(|| corrupt("it is of an interface that is not described before it"))?;
+        check_link(interface.linktype, position)?;
+        return Ok(Some(packet.into_frame(interface)));
+    }
+}
+
+/// A packet of a pcapng file.
+struct Packet<'a> {
+    interface: u32,
+    /// In units of the interface.
+    time: Option<u64>,
+    original_length: u32,
+    data: &'a [u8],
+}
+
+impl<'a> Packet<'a> {
+    /// Reads the body of a block of a kind that holds a packet.
+    fn read(kind: u32, body: &'a [u8], endianness: Endianness) -> Option<Self> {
+        let word = |offset: usize| {
+            let bytes = *body.get(offset..)?.first_chunk::<4>()?;
+            Some(if endianness.is_big() { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) })
+        };
+        if kind == SIMPLE_PACKET_BLOCK {
+            return Some(Self { interface: 0, time: None, original_length: word(0)?, data: body.get(4..)? });
+        }
+        let interface = match (kind, word(0)?) {
+            (ENHANCED_PACKET_BLOCK, interface) => interface,
+            // The old packet block has a half-word for the interface, and one for drops behind it.
+            (_, halves) if endianness.is_big() => halves >> 16,
+            (_, halves) => halves & 0xffff,
+        };
+        let length = usize::try_from(word(12)?).ok()?;
+        Some(Self {
+            interface,
+            time: Some(u64::from(word(4)?) << 32 | u64::from(word(8)?)),
+            original_length: word(16)?,
+            data: body.get(20..)?.get(..length)?,
+        })
+    }
+
+    fn into_frame(self, interface: &InterfaceDescriptionBlock<'_>) -> Frame {
+        let original_length = usize::try_from(self.original_length).unwrap_or(usize::MAX);
+        let mut data = self.data;
+        if self.time.is_none() {
+            // A simple packet does not say how much of it was captured; the rest is padding.
+            let snap_length = usize::try_from(interface.snaplen).unwrap_or(usize::MAX);
+            let most = if snap_length == 0 { original_length } else { original_length.min(snap_length) };
+            data = data.get(..most).unwrap_or(data);
+        }
+        let time = self.time.map(|units| since_1970(units, interface));
+        Frame { time, data: data.to_vec(), is_cut: data.len() < original_length }
+    }
+}
+
+/// The time that a number of units of an interface means: microseconds, if it does not say.
+fn since_1970(units: u64, interface: &InterfaceDescriptionBlock<'_>) -> Duration {
+    let (mut resolution, mut offset) = (6, 0);
+    for option in &interface.options {
+        match option {
+            InterfaceDescriptionOption::IfTsResol(value) => resolution = *value,
+            InterfaceDescriptionOption::IfTsOffset(value) => offset = *value,
+            _ => {}
+        }
+    }
+    const SECOND: u128 = 1_000_000_000;
+    let exponent = u32::from(resolution & 0x7f);
+    let nanoseconds = if resolution & 0x80 != 0 {
+        (u128::from(units) * SECOND) >> exponent
+    } else {
+        // Beyond 10^-38 nothing is left of 64 bits.
+        10_u128.checked_pow(exponent).map_or(0, |per_second| u128::from(units) * SECOND / per_second)
+    };
+    let seconds = u64::try_from(nanoseconds / SECOND).unwrap_or(u64::MAX);
+    let below = u32::try_from(nanoseconds % SECOND).unwrap_or(0);
+    Duration::new(seconds.saturating_add_signed(offset.cast_signed()), below)
+}
+
+fn check_link(link: DataLink, position: u64) -> Result<(), CaptureError> {
+    // The upper bits of the classic header's field say how long the frame check sequence is.
+    if u32::from(link) & 0x03ff_ffff == u32::from(DataLink::ETHERNET) {
+        return Ok(());
+    }
+    let link = match link {
+        DataLink::Unknown(number) => number.to_string(),
+        known => format!("{known:?} ({})", u32::from(known)),
+    };
+    Err(CaptureError::LinkType { position, link })
+}
+
+/// Bytes of a file, and where they are in it.
+struct Source<R> {
+    reader: R,
+    buffer: Vec<u8>,
+    /// Where in `buffer` the next record begins.
+    start: usize,
+    /// Where in the file it begins.
+    position: u64,
+    ended: bool,
+}
+
+impl<R: Read> Source<R> {
+    fn rest(&self) -> &[u8] {
+        &self.buffer[self.start..]
+    }
+
+    /// Reads a record by a parser that gives what is behind it, reading on for as long as it wants more. None at the end.
+    fn record<T>(&mut self, mut parse: impl FnMut(&[u8]) -> PcapResult<(&[u8], T)>) -> Result<Option<T>, CaptureError> {
+        loop {
+            let position = self.position;
+            let corrupt = |reason: String| CaptureError::Corrupt { position, reason };
+            let bytes = &self.buffer[self.start..];
+            match parse(bytes) {
+                Ok((behind, record)) => {
+                    let length = bytes.len() - behind.len();
+                    self.start += length;
+                    self.position += length as u64;
+                    return Ok(Some(record));
+                }
+                Err(PcapError::IncompleteBuffer) if bytes.is_empty() && self.ended => return Ok(None),
+                Err(PcapError::IncompleteBuffer) if self.ended => return Err(CaptureError::Truncated(position)),
+                Err(PcapError::IncompleteBuffer) if bytes.len() > RECORD_LIMIT => {
+                    return Err(corrupt(format!("it would be longer than {RECORD_LIMIT} bytes")));
+                }
+                Err(PcapError::IncompleteBuffer) => self.fill()?,
+                Err(error) => return Err(corrupt(error.to_string())),
+            }
+        }
+    }
+
+    fn fill(&mut self) -> io::Result<()> {
+        self.buffer.drain(..self.start);
+        self.start = 0;
+        let read = self.reader.by_ref().take(PIECE as u64).read_to_end(&mut self.buffer)?;
+        self.ended = read == 0;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,152 @@
+use super::*;
+use proptest::prelude::*;
+
+fn classic(link: u32, records: &[(u32, u32, u32, &[u8])]) -> Vec<u8> {
+    let mut file = Vec::new();
+    for word in [0xa1b2_c3d4, 0x0004_0002, 0, 0, 96, link] {
+        file.extend_from_slice(&u32::to_le_bytes(word));
+    }
+    for (seconds, microseconds, original_length, data) in records {
+        for word in [*seconds, *microseconds, u32::try_from(data.len()).unwrap(), *original_length] {
+            file.extend_from_slice(&word.to_le_bytes());
+        }
+        file.extend_from_slice(data);
+    }
+    file
+}
+
+fn block(kind: u32, body: &[u8]) -> Vec<u8> {
+    let mut body = body.to_vec();
+    body.resize(body.len().next_multiple_of(4), 0);
+    let length = u32::try_from(body.len() + 12).unwrap().to_be_bytes();
+    [&kind.to_be_bytes()[..], &length, &body, &length].concat()
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+fn section() -> Vec<u8> {
+    block(0x0a0d_0d0a, &words(&[0x1a2b_3c4d, 0x0001_0000, u32::MAX, u32::MAX]))
+}
+
+/// An Ethernet interface whose times are in units of 10^-9 s.
+fn interface(link: u32) -> Vec<u8> {
+    block(1, &words(&[link << 16, 60, 0x0009_0001, 0x0900_0000, 0]))
+}
+
+fn frames(file: &[u8]) -> (Vec<Frame>, Option<String>) {
+    let mut capture = match Capture::open(file) {
+        Ok(capture) => capture,
+        Err(error) => return (Vec::new(), Some(error.to_string())),
+    };
+    let mut frames = Vec::new();
+    loop {
+        match capture.next() {
+            Ok(Some(frame)) => frames.push(frame),
+            Ok(None) => return (frames, None),
+            Err(error) => return (frames, Some(error.to_string())),
+        }
+    }
+}
+
+#[test]
+fn a_classic_capture_gives_its_frames_also_when_cut_to_a_snap_length() {
+    let file = classic(1, &[(10, 500_000, 4, b"abcd"), (11, 0, 1500, b"cut short")]);
+    let (frames, error) = frames(&file);
+    assert_eq!(error, None);
+    let first = Frame { time: Some(Duration::from_millis(10_500)), data: b"abcd".to_vec(), is_cut: false };
+    let second = Frame { time: Some(Duration::from_secs(11)), data: b"cut short".to_vec(), is_cut: true };
+    assert_eq!(frames, [first, second]);
+}
+
+#[test]
+fn a_pcapng_capture_gives_packets_of_every_kind_with_their_time() {
+    let enhanced = [words(&[0, 2, 0x1234_5678, 5, 5]), b"first".to_vec()].concat();
+    let simple = [words(&[6]), b"second".to_vec()].concat();
+    let old = [words(&[7, 0, 3_000_000_000, 5, 9]), b"third".to_vec()].concat();
+    let unknown = block(0xbad, b"to be passed over");
+    let file = [section(), interface(1), block(6, &enhanced), unknown, block(3, &simple), block(2, &old)].concat();
+    let (frames, error) = frames(&file);
+    assert_eq!(error, None);
+    let first = Duration::from_nanos((2 << 32) | 0x1234_5678);
+    assert_eq!(frames[0], Frame { time: Some(first), data: b"first".to_vec(), is_cut: false });
+    assert_eq!(frames[1], Frame { time: None, data: b"second".to_vec(), is_cut: false });
+    assert_eq!(frames[2], Frame { time: Some(Duration::from_secs(3)), data: b"third".to_vec(), is_cut: true });
+}
+
+#[test]
+fn what_is_wrong_is_said_with_its_place_after_the_frames_before_it() {
+    let good = classic(1, &[(10, 0, 4, b"abcd"), (11, 0, 4, b"efgh")]);
+    let (before, error) = frames(&good[..good.len() - 1]);
+    assert_eq!((before.len(), error.as_deref()), (1, Some("the file ends within the record that begins at byte 44")));
+
+    let (before, error) = frames(&classic(1, &[(10, 0, 4, b"abcd"), (11, 1_000_000, 4, b"efgh")]));
+    assert_eq!(before.len(), 1);
+    assert_eq!(error.as_deref(), Some("corrupt record at byte 44: its time has a second or more behind the point"));
+
+    let mut endless = good.clone();
+    endless[32..36].copy_from_slice(&u32::MAX.to_le_bytes());
+    endless.resize(RECORD_LIMIT + PIECE * 3, 0);
+    assert_eq!(
+        frames(&endless).1.as_deref(),
+        Some("corrupt record at byte 24: it would be longer than 16777216 bytes")
+    );
+
+    let stray = [section(), block(6, &words(&[3, 0, 0, 0, 0]))].concat();
+    assert_eq!(
+        frames(&stray).1.as_deref(),
+        Some("corrupt record at byte 28: it is of an interface that is not described before it")
+    );
+    let short = [section(), interface(1), block(6, &words(&[0, 0, 0, 99, 99]))].concat();
+    assert_eq!(
+        frames(&short).1.as_deref(),
+        Some("corrupt record at byte 60: it is too short for what it says is in it")
+    );
+}
+
+#[test]
+fn what_is_no_capture_of_ethernet_is_refused() {
+    let cooked = frames(&classic(113, &[])).1;
+    assert_eq!(cooked.as_deref(), Some("link type LINUX_SLL (113) at byte 20; only Ethernet can be replayed"));
+    assert_eq!(frames(&classic(1 | 0x1400_0000, &[(1, 0, 1, b"a")])).0.len(), 1, "with a frame check sequence");
+    let raw = [section(), interface(101), block(6, &words(&[0, 0, 0, 0, 0]))].concat();
+    let error = frames(&raw).1;
+    assert_eq!(error.as_deref(), Some("link type RAW (101) at byte 60; only Ethernet can be replayed"));
+    let error = frames(b"\x1f\x8b\x08\0rest").1;
+    assert_eq!(error.as_deref(), Some("neither pcap nor pcapng: it begins with [1f, 8b, 08, 00]"));
+    assert_eq!(frames(b"").1.as_deref(), Some("neither pcap nor pcapng: it begins with []"));
+    assert_eq!(
+        frames(&classic(1, &[])[..20]).1.as_deref(),
+        Some("the file ends within the record that begins at byte 0")
+    );
+}
+
+#[test]
+fn times_of_any_resolution_are_read_without_overflow() {
+    let mut interface = InterfaceDescriptionBlock::new(DataLink::ETHERNET, 0);
+    assert_eq!(since_1970(1_500_000, &interface), Duration::from_millis(1_500));
+    for resolution in 0..=255 {
+        interface.options =
+            vec![InterfaceDescriptionOption::IfTsResol(resolution), InterfaceDescriptionOption::IfTsOffset(u64::MAX)];
+        since_1970(u64::MAX, &interface);
+    }
+    interface.options = vec![InterfaceDescriptionOption::IfTsResol(0x80 | 4)];
+    assert_eq!(since_1970(24, &interface), Duration::from_millis(1_500));
+}
+
+proptest! {
+    #[test]
+    fn damage_never_panics(is_classic: bool, place: prop::sample::Index, bytes: [u8; 4], cut: prop::sample::Index) {
+        let packet = [words(&[0, 2, 3, 5, 5]), b"first".to_vec()].concat();
+        let mut file = if is_classic {
+            classic(1, &[(10, 0, 4, b"abcd"), (11, 0, 4, b"efgh")])
+        } else {
+            [section(), interface(1), block(6, &packet), block(3, &packet), block(2, &packet)].concat()
+        };
+        let place = place.index(file.len() - 4);
+        file[place..place + 4].copy_from_slice(&bytes);
+        file.truncate(cut.index(file.len()) + 1);
+        frames(&file);
+    }
+}

@@ -1,0 +1,106 @@
+//! `sluice`, the command line: one command over the control socket of a running agent.
+//!
+//! Flow text goes to the agent as it was typed, and what the agent says is printed as it came; what is done here is what
+//! the control socket leaves to its clients: files in parts, streams, tables, captures.
+
+mod arguments;
+mod bulk;
+mod capture;
+mod connection;
+mod dump;
+mod error;
+mod explain;
+mod parts;
+mod replay;
+mod show;
+mod statistics;
+mod terminal;
+
+use std::io::{self, BufWriter, Write};
+use std::process::ExitCode;
+
+use clap::FromArgMatches;
+
+use self::arguments::{Cli, Command, command};
+use self::connection::Connection;
+use self::error::CliError;
+
+/// Wrong usage, no agent, or a local file that cannot be read.
+const FAILED: u8 = 1;
+/// The agent said no.
+const REFUSED: u8 = 2;
+
+/// Runs the command line of this process. 0: done; 1: wrong usage, no agent, or a local file that cannot be read;
+/// 2: the agent refused.
+pub fn run() -> ExitCode {
+    let parsed = command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parsed {
+        Ok(cli) => cli,
+        Err(error) => {
+            // If nobody reads it, it has still been said.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { FAILED } else { 0 });
+        }
+    };
+    let mut out = BufWriter::with_capacity(64 << 10, io::stdout().lock());
+    let result = execute(&cli, &mut out);
+    let flushed = out.flush().map_err(CliError::Output);
+    match result.and_then(|outcome| flushed.map(|()| outcome)) {
+        Ok(Outcome::Done) => ExitCode::SUCCESS,
+        Ok(Outcome::Refused) => ExitCode::from(REFUSED),
+        Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "{error}");
+            ExitCode::from(if matches!(error, CliError::Refused(_)) { REFUSED } else { FAILED })
+        }
+    }
+}
+
+/// How a command that ran to its end came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Done,
+    /// Not all of it; which part has been printed.
+    Refused,
+}
+
+fn execute(cli: &Cli, out: &mut dyn Write) -> Result<Outcome, CliError> {
+    let connect = || Connection::open(&cli.run_dir());
+    let mut plain = |method: &str, params: &[String]| {
+        let params: Vec<_> = params.iter().map(String::as_str).collect();
+        connect()?.print(method, &params, &mut *out)
+    };
+    match &cli.command {
+        Command::AddFlow(command) => plain("dpctl/add-flow", &command.params())?,
+        Command::ModFlow(command) => plain("dpctl/mod-flow", &command.params())?,
+        Command::DelFlow(command) => plain("dpctl/del-flow", &command.params())?,
+        Command::Flush | Command::DelFlows { file: None } => plain("sluice/flush", &[])?,
+        Command::AddPort(command) => plain("sluice/add-port", &command.params())?,
+        Command::DelPort { port } => plain("sluice/del-port", std::slice::from_ref(port))?,
+        Command::AddMeter(command) => plain("sluice/add-meter", &command.params())?,
+        Command::DelMeter { id } => plain("sluice/del-meter", &[id.to_string()])?,
+        Command::ShowMeters => plain("sluice/show-meters", &[])?,
+        Command::Reload => plain("sluice/reload", &[])?,
+        Command::GetFlow(command) => connect()?.print("dpctl/get-flow", &command.params(), out)?,
+        Command::Stats { json: true } => plain("sluice/stats", &[])?,
+        Command::Stats { json: false } => statistics::print(&mut connect()?, out)?,
+        Command::Show => show::print(&mut connect()?, out)?,
+        Command::Watch => watch(&mut connect()?, out)?,
+        Command::DumpFlows(command) => dump::print(&mut connect()?, command, out)?,
+        Command::Explain(command) => match &command.file {
+            Some(file) => explain::file(connect, file, out)?,
+            None => plain("sluice/explain", &command.params())?,
+        },
+        Command::AddFlows { file } => return bulk::add(connect, file, out),
+        Command::DelFlows { file: Some(file) } => return bulk::delete(connect, file, out),
+        Command::Replay(command) => return replay::run(connect, command, out),
+    }
+    Ok(Outcome::Done)
+}
+
+/// Whoever watches wants each event now.
+fn watch(connection: &mut Connection, out: &mut dyn Write) -> Result<(), CliError> {
+    connection.stream("sluice/watch", &[], &mut |text| {
+        out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(CliError::Output)
+    })
+}

@@ -1,0 +1,111 @@
+//! A file of lines, read in parts that fit into a request.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use super::error::CliError;
+
+/// How long a part becomes before it is handed out: what the agent has to hold, and how often there is progress to show.
+const PART: usize = 1 << 20;
+
+/// The longest line. A flow is far below it; a file that is none of text shall not fill the memory.
+const LINE: usize = 1 << 20;
+
+/// Whole lines of a file.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) text: String,
+    /// How many lines are before it.
+    pub(super) lines_before: usize,
+}
+
+/// Reads a file part by part.
+pub(super) struct Parts {
+    reader: Box<dyn BufRead>,
+    path: PathBuf,
+    length: Option<u64>,
+    lines: usize,
+}
+
+impl Parts {
+    /// Opens a file; `-` is standard input.
+    pub(super) fn open(path: &Path) -> Result<Self, CliError> {
+        if path.as_os_str() == "-" {
+            return Ok(Self::over(Box::new(io::stdin().lock()), Path::new("standard input"), None));
+        }
+        let opened = File::open(path).and_then(|file| Ok((file.metadata()?, file)));
+        let (metadata, file) = opened.map_err(|error| CliError::file(path, &error))?;
+        let length = metadata.is_file().then_some(metadata.len());
+        Ok(Self::over(Box::new(BufReader::new(file)), path, length))
+    }
+
+    fn over(reader: Box<dyn BufRead>, path: &Path, length: Option<u64>) -> Self {
+        Self { reader, path: path.to_owned(), length, lines: 0 }
+    }
+
+    /// How many bytes there are in all, if that is known.
+    pub(super) fn length(&self) -> Option<u64> {
+        self.length
+    }
+
+    /// The next part, none at the end.
+    pub(super) fn next(&mut self) -> Result<Option<Part>, CliError> {
+        let lines_before = self.lines;
+        let mut text = String::new();
+        while text.len() < PART {
+            let mut line = Vec::new();
+            let limit = LINE as u64 + 1;
+            match self.reader.by_ref().take(limit).read_until(b'\n', &mut line) {
+                Ok(0) => break,
+                Ok(_) => self.lines += 1,
+                Err(error) => return Err(CliError::file(&self.path, &error)),
+            }
+            let unfit = match str::from_utf8(&line) {
+                _ if line.len() > LINE => format!("is longer than {LINE} bytes"),
+                Ok(line) => {
+                    text.push_str(line);
+                    continue;
+                }
+                Err(error) => format!("is no UTF-8 text (byte {} of it)", error.valid_up_to()),
+            };
+            let reason = format!("line {} {unfit}; nothing was sent from line {} on", self.lines, lines_before + 1);
+            return Err(CliError::File { path: self.path.clone(), reason });
+        }
+        Ok((!text.is_empty()).then_some(Part { text, lines_before }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(bytes: &[u8]) -> Parts {
+        Parts::over(Box::new(io::Cursor::new(bytes.to_vec())), Path::new("flows.txt"), None)
+    }
+
+    #[test]
+    fn parts_are_whole_lines_and_know_where_they_are() {
+        let text = "some flow of forty or so characters, x\n".repeat(60_000) + "the last one";
+        let mut parts = parts(text.as_bytes());
+        let (mut joined, mut count) = (String::new(), 0);
+        while let Some(part) = parts.next().unwrap() {
+            assert_eq!(part.lines_before, joined.lines().count());
+            assert!(part.text.len() < PART + 100);
+            joined.push_str(&part.text);
+            count += 1;
+        }
+        assert_eq!((joined == text, count), (true, 3));
+        assert_eq!(parts.next().unwrap(), None);
+    }
+
+    #[test]
+    fn what_is_no_text_is_refused_with_its_line() {
+        let error = parts(b"a\nb\xff\n").next().unwrap_err().to_string();
+        assert_eq!(error, "sluice: flows.txt: line 2 is no UTF-8 text (byte 1 of it); nothing was sent from line 1 on");
+        let error = parts(&vec![b'x'; LINE + 5]).next().unwrap_err().to_string();
+        assert_eq!(error, "sluice: flows.txt: line 1 is longer than 1048576 bytes; nothing was sent from line 1 on");
+        let error = Parts::open(Path::new("/nowhere/flows.txt")).err().unwrap().to_string();
+        assert_eq!(error, "sluice: /nowhere/flows.txt: No such file or directory");
+    }
+}
