@@ -14,7 +14,7 @@ const WATCH_BACKLOG: usize = 4_096;
 #[derive(Default)]
 pub struct Events {
     counts: EventCounts,
-    watchers: RwLock<Vec<(u64, Sender<Arc<Event>>)>>,
+    watchers: RwLock<Vec<Watcher>>,
     next_watcher: AtomicU64,
 }
 
@@ -39,18 +39,33 @@ pub struct EventCounts {
     pub unwatched: AtomicU64,
 }
 
+struct Watcher {
+    id: u64,
+    sender: Sender<Arc<Event>>,
+    lost: Arc<AtomicU64>,
+}
+
+/// All events from a moment on. Dropping it ends it.
+pub struct Watch {
+    /// The events.
+    pub events: Receiver<Arc<Event>>,
+    /// How many did not get into the backlog because the reader lagged.
+    pub lost: Arc<AtomicU64>,
+}
+
 impl Events {
     /// The counts so far.
     pub fn counts(&self) -> &EventCounts {
         &self.counts
     }
 
-    /// All events from now on. Dropping the receiver ends it; a reader that lags loses events, and the loss is counted.
-    pub fn watch(&self) -> Receiver<Arc<Event>> {
-        let (sender, receiver) = bounded(WATCH_BACKLOG);
+    /// All events from now on.
+    pub fn watch(&self) -> Watch {
+        let (sender, events) = bounded(WATCH_BACKLOG);
         let id = self.next_watcher.fetch_add(1, Ordering::Relaxed);
-        self.watchers.write().push((id, sender));
-        receiver
+        let lost = Arc::<AtomicU64>::default();
+        self.watchers.write().push(Watcher { id, sender, lost: lost.clone() });
+        Watch { events, lost }
     }
 
     fn tell_watchers(&self, event: &Event) {
@@ -60,16 +75,19 @@ impl Events {
         }
         let event = Arc::new(event.clone());
         let mut gone = Vec::new();
-        for (id, sender) in &*watchers {
+        for Watcher { id, sender, lost } in &*watchers {
             match sender.try_send(event.clone()) {
                 Ok(()) => {}
-                Err(TrySendError::Full(_)) => add(&self.counts.unwatched, 1),
+                Err(TrySendError::Full(_)) => {
+                    add(&self.counts.unwatched, 1);
+                    add(lost, 1);
+                }
                 Err(TrySendError::Disconnected(_)) => gone.push(*id),
             }
         }
         drop(watchers);
         if !gone.is_empty() {
-            self.watchers.write().retain(|(id, _)| !gone.contains(id));
+            self.watchers.write().retain(|watcher| !gone.contains(&watcher.id));
         }
     }
 }

@@ -1,7 +1,9 @@
 //! The agent: where the parts meet.
 
 pub mod agent;
+pub mod answers;
 pub mod backends;
+pub mod cli;
 pub mod commands;
 pub mod config;
 pub mod daemon;
@@ -16,3 +18,6 @@ pub mod revalidation;
 pub mod run_dir;
 pub mod seed;
 pub mod unixctl;
+
+#[cfg(test)]
+mod scratch;

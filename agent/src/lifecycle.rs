@@ -32,7 +32,7 @@ impl Stop {
     /// Ends when it is time to stop.
     pub async fn requested(mut self) {
         // An error means that nobody is left to ask for it, which is the same.
-        self.requested.wait_for(|requested| *requested).await.map_or((), |_| ());
+        let _ = self.requested.wait_for(|requested| *requested).await;
     }
 
     /// For threads that select over channels: it never yields anything, and is disconnected when it is time to stop.

@@ -9,6 +9,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::thread;
 use std::time::Duration;
 
+use sluice_agent::answers::{BulkAnswer, LineError};
+
 use self::cli_support::{FakeAgent, Run, finish, sluice};
 
 fn run(stdout: &str, stderr: &str, code: i32) -> Run {
@@ -102,24 +104,19 @@ fn ports_meters_and_the_rest_reach_their_commands() {
 
 /// Answers as the agent does: a line with "bad" is in error, one with "no" is refused.
 fn take_flows(args: &[String], out: &mut dyn Write) -> Result<(), String> {
-    let (mut accepted, mut refused, mut errors) = (0, 0, Vec::new());
-    for (index, line) in args[0].lines().enumerate() {
-        match line {
-            line if line.contains("bad") => errors.push(format!("sluiced: line {}: {line}\n^\nat byte 0", index + 1)),
-            line => {
-                accepted += 1;
-                refused += usize::from(line.contains("no"));
-            }
+    let mut answer = BulkAnswer::default();
+    for (index, text) in args[0].lines().enumerate() {
+        if text.contains("bad") {
+            answer.in_error += 1;
+            answer.errors.push(LineError { line: index + 1, text: format!("{text}\n^\nat byte 0") });
+        } else {
+            answer.accepted += 1;
+            answer.refused += usize::from(text.contains("no"));
         }
     }
-    let offloaded = accepted - refused;
-    let in_error = errors.len();
-    let summary = format!(
-        "{accepted} flows accepted: {offloaded} offloaded, {refused} refused, 0 without an answer yet; {in_error} lines in \
-         error\n"
-    );
-    let refusals = "refused: ufid:1: port 9: no such port\n".repeat(refused);
-    write!(out, "{summary}{refusals}{}", errors.join("\n")).map_err(|error| error.to_string())
+    answer.offloaded = answer.accepted - answer.refused;
+    answer.refusals = vec!["ufid:1: port 9: no such port".to_owned(); answer.refused];
+    writeln!(out, "{}", serde_json::to_string(&answer).unwrap()).map_err(|error| error.to_string())
 }
 
 #[test]
@@ -137,18 +134,15 @@ fn a_file_of_flows_goes_in_parts_and_comes_back_as_one_summary() {
     text.push_str("no such port\nbad line\nin_port(2) 1\n");
     let mixed = agent.run_with_input(&["add-flows", "-"], &text);
     let summary = "60002 flows accepted: 60001 offloaded, 1 refused, 0 without an answer yet; 1 lines in error\n";
-    let complaints = "refused: ufid:1: port 9: no such port\nsluiced: line 60002: bad line\n^\nat byte 0\n";
+    let complaints = "sluice: line 60002: bad line\n^\nat byte 0\nrefused: ufid:1: port 9: no such port\n";
     assert_eq!(mixed, run(summary, complaints, 2));
 }
 
 #[test]
 fn a_file_of_deletions_is_read_here_and_counted_as_such() {
-    let agent = FakeAgent::new()
-        .says(
-            "sluice/add-flows",
-            "2 flows accepted: 0 offloaded, 0 refused, 0 without an answer yet; 0 lines in error\n",
-        )
-        .start();
+    let answer = BulkAnswer { accepted: 2, deleted: 2, ..BulkAnswer::default() };
+    let answer: &'static str = serde_json::to_string(&answer).unwrap().leak();
+    let agent = FakeAgent::new().says("sluice/add-flows", answer).start();
     let file = agent.file("flows", "in_port(1)\n# all\nin_port(2) 1\n");
     let expected = "2 flows deleted, 0 refused, 0 without an answer yet; 0 lines in error\n";
     assert_eq!(agent.run(&["del-flows", &file]), run(expected, "", 0));

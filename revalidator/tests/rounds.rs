@@ -164,7 +164,11 @@ fn a_failing_poll_ages_nothing() {
     assert_eq!(round.failure.unwrap().to_string(), "device: no answer");
     *bench.device.fails.lock() = false;
     bench.run(1.0);
-    assert_eq!(bench.table.census().in_state(sluice_flow::FlowState::Deleting), 1, "the count says it was idle all along");
+    assert_eq!(
+        bench.table.census().in_state(sluice_flow::FlowState::Deleting),
+        1,
+        "the count says it was idle all along"
+    );
 }
 
 #[test]

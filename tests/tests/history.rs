@@ -42,7 +42,7 @@ proptest! {
         let clock = Arc::new(MonotonicClock::new());
         let (device, faults) = FaultyDevice::new(soft_nic(clock.clone()));
         let world = World::on(device, quick_config(), clock);
-        let events = world.agent.events.watch();
+        let watch = world.agent.events.watch();
         let mut names = HashMap::new();
         let mut counted: HashMap<Ufid, u64> = HashMap::new();
         for step in steps {
@@ -84,7 +84,7 @@ proptest! {
         prop_assert_eq!(world.installed().len(), 0);
 
         let mut reported: HashMap<Ufid, u64> = HashMap::new();
-        for event in events.try_iter() {
+        for event in watch.events.try_iter() {
             if let Event::Deleted { flow, counters, .. } = &*event {
                 prop_assert_eq!(counters.bytes, counters.packets * 60);
                 *reported.entry(flow.ufid).or_default() += counters.packets;

@@ -7,6 +7,7 @@ use super::connection::Connection;
 use super::error::CliError;
 use super::parts::{Part, Parts};
 use super::{Outcome, terminal};
+use crate::answers::{BulkAnswer, LineError};
 
 const METHOD: &str = "sluice/add-flows";
 
@@ -73,51 +74,30 @@ fn as_deletions(text: String) -> String {
     deletions
 }
 
-/// The summaries of all parts in one.
+/// The answers to all parts in one.
 #[derive(Debug, Default)]
 struct Totals {
     parts: usize,
-    accepted: u64,
-    offloaded: u64,
-    refused: u64,
-    unanswered: u64,
-    in_error: u64,
+    sum: BulkAnswer,
     complaints: Vec<String>,
-    /// Complaints that are not in the list.
-    more_complaints: u64,
 }
 
 impl Totals {
     /// Takes the answer to a part that came after `lines_before` lines.
     fn add(&mut self, answer: &str, lines_before: usize) -> Result<(), CliError> {
-        let (summary, details) = answer.split_once('\n').unwrap_or((answer, ""));
-        let counts = counts(summary).ok_or_else(|| CliError::answer(METHOD, summary))?;
-        let [accepted, offloaded, refused, unanswered, in_error] = counts;
+        let part: BulkAnswer = serde_json::from_str(answer).map_err(|_| CliError::answer(METHOD, answer.trim_end()))?;
         self.parts += 1;
-        self.accepted += accepted;
-        self.offloaded += offloaded;
-        self.refused += refused;
-        self.unanswered += unanswered;
-        self.in_error += in_error;
-
-        let (mut told, mut taken) = (0, false);
-        for line in details.lines() {
-            let moved = with_line_moved(line, lines_before);
-            if moved.is_some() || line.starts_with("refused: ") {
-                told += 1;
-                taken = self.complaints.len() < COMPLAINTS_SHOWN;
-                if taken {
-                    self.complaints.push(moved.unwrap_or_else(|| line.to_owned()));
-                } else {
-                    self.more_complaints += 1;
-                }
-            } else if let (true, Some(complaint)) = (taken, self.complaints.last_mut()) {
-                // A line that is wrong is shown with a caret under the place.
-                complaint.push('\n');
-                complaint.push_str(line);
-            }
-        }
-        self.more_complaints += (refused + in_error).saturating_sub(told);
+        self.sum.accepted += part.accepted;
+        self.sum.offloaded += part.offloaded;
+        self.sum.refused += part.refused;
+        self.sum.deleted += part.deleted;
+        self.sum.superseded += part.superseded;
+        self.sum.unanswered += part.unanswered;
+        self.sum.in_error += part.in_error;
+        let refusals = part.refusals.into_iter().map(|refusal| format!("refused: {refusal}"));
+        let in_file = |error: LineError| format!("sluice: line {}: {}", error.line + lines_before, error.text);
+        let room = COMPLAINTS_SHOWN.saturating_sub(self.complaints.len());
+        self.complaints.extend(part.errors.into_iter().map(in_file).chain(refusals).take(room));
         Ok(())
     }
 
@@ -125,75 +105,59 @@ impl Totals {
         let mut err = io::stderr().lock();
         // If nobody reads it, the exit code still tells.
         self.complaints.iter().for_each(|complaint| writeln!(err, "{complaint}").unwrap_or_default());
-        if self.more_complaints > 0 {
-            writeln!(err, "sluice: and {} more like these", self.more_complaints).unwrap_or_default();
+        let more = (self.sum.refused + self.sum.in_error).saturating_sub(self.complaints.len());
+        if more > 0 {
+            writeln!(err, "sluice: and {more} more like these").unwrap_or_default();
         }
     }
 
     fn of_additions(&self) -> String {
+        let BulkAnswer { accepted, offloaded, refused, unanswered, in_error, .. } = self.sum;
         format!(
-            "{} flows accepted: {} offloaded, {} refused, {} without an answer yet; {} lines in error",
-            self.accepted, self.offloaded, self.refused, self.unanswered, self.in_error
+            "{accepted} flows accepted: {offloaded} offloaded, {refused} refused, {unanswered} without an answer yet; \
+             {in_error} lines in error"
         )
     }
 
-    /// Deletions have no count of their own in the answer.
     fn of_deletions(&self) -> String {
-        let others = self.offloaded + self.refused + self.unanswered;
-        let offloaded = if self.offloaded > 0 { format!("{} offloaded, ", self.offloaded) } else { String::new() };
+        let BulkAnswer { deleted, refused, unanswered, in_error, .. } = self.sum;
         format!(
-            "{} flows deleted, {offloaded}{} refused, {} without an answer yet; {} lines in error",
-            self.accepted.saturating_sub(others),
-            self.refused,
-            self.unanswered,
-            self.in_error
+            "{deleted} flows deleted, {refused} refused, {unanswered} without an answer yet; {in_error} lines in error"
         )
     }
 
     fn outcome(&self) -> Outcome {
-        if self.refused + self.in_error + self.unanswered > 0 { Outcome::Refused } else { Outcome::Done }
+        let undone = self.sum.refused + self.sum.in_error + self.sum.unanswered;
+        if undone > 0 { Outcome::Refused } else { Outcome::Done }
     }
-}
-
-/// The five numbers of a summary.
-fn counts(summary: &str) -> Option<[u64; 5]> {
-    let words = [" flows accepted: ", " offloaded, ", " refused, ", " without an answer yet; ", " lines in error"];
-    let mut rest = summary;
-    let mut counts = [0; 5];
-    for (count, word) in counts.iter_mut().zip(words) {
-        let (number, after) = rest.split_once(word)?;
-        *count = number.parse().ok()?;
-        rest = after;
-    }
-    Some(counts)
-}
-
-/// A complaint about a line of a part, with the line's number in the file.
-fn with_line_moved(line: &str, lines_before: usize) -> Option<String> {
-    let (number, text) = line.strip_prefix("sluiced: line ")?.split_once(": ")?;
-    Some(format!("sluiced: line {}: {text}", number.parse::<usize>().ok()?.saturating_add(lines_before)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn part(accepted: usize, refused: usize, error_lines: std::ops::Range<usize>) -> String {
+        let error = |line| LineError { line, text: "\nz\n ^".into() };
+        let errors: Vec<_> = error_lines.map(error).collect();
+        let (offloaded, in_error) = (accepted - refused, errors.len());
+        let refusals = (0..refused).map(|_| "port 9: no such port".to_owned()).collect();
+        let answer = BulkAnswer { accepted, offloaded, refused, in_error, refusals, errors, ..BulkAnswer::default() };
+        serde_json::to_string(&answer).unwrap()
+    }
+
     #[test]
-    fn summaries_add_up_and_lines_get_their_number_in_the_file() {
+    fn answers_add_up_and_lines_get_their_number_in_the_file() {
         let mut totals = Totals::default();
-        let first = "9 flows accepted: 7 offloaded, 1 refused, 1 without an answer yet; 2 lines in error\n\
-                     refused: ufid:1: port 9: no such port\nsluiced: line 3: x\n ^\nat byte 0\nsluiced: line 4: y\n";
-        totals.add(first, 0).unwrap();
-        let second = "1 flows accepted: 1 offloaded, 0 refused, 0 without an answer yet; 40 lines in error\n";
-        let errors: String = (1..=20).map(|line| format!("sluiced: line {line}: z\n ^\n")).collect();
-        totals.add(&format!("{second}{errors}"), 100).unwrap();
+        totals.add(&part(9, 1, 3..5), 0).unwrap();
+        totals.add(&part(1, 0, 1..41), 100).unwrap();
         assert_eq!(
             totals.of_additions(),
-            "10 flows accepted: 8 offloaded, 1 refused, 1 without an answer yet; 42 lines in error"
+            "10 flows accepted: 9 offloaded, 1 refused, 0 without an answer yet; 42 lines in error"
         );
-        assert_eq!(totals.complaints[1], "sluiced: line 3: x\n ^\nat byte 0");
-        assert_eq!(totals.complaints[3], "sluiced: line 101: z\n ^");
-        assert_eq!((totals.complaints.len(), totals.more_complaints), (20, 23));
+        assert_eq!(totals.complaints[0], "sluice: line 3: \nz\n ^");
+        assert_eq!(totals.complaints[2], "refused: port 9: no such port");
+        assert_eq!(totals.complaints[3], "sluice: line 101: \nz\n ^");
+        assert_eq!(totals.complaints.len(), COMPLAINTS_SHOWN);
         assert_eq!(totals.outcome(), Outcome::Refused);
     }
 

@@ -32,7 +32,8 @@ pub(super) struct Arguments {
 }
 
 impl Arguments {
-    pub(super) fn parse(args: &[String]) -> Result<Self, Failure> {
+    /// Takes the options out that the command has.
+    pub(super) fn parse(args: &[String], options: &[&str]) -> Result<Self, Failure> {
         let mut parsed = Self::default();
         for arg in args {
             if arg.len() < 2 || !arg.starts_with('-') {
@@ -43,6 +44,9 @@ impl Arguments {
                 Some((option, value)) => (option, Some(value)),
                 None => (arg.as_str(), None),
             };
+            if !options.contains(&option) {
+                return Err(Failure(format!("Unrecognized option {arg}")));
+            }
             match (option, value) {
                 ("-m" | "--more", None) => parsed.more = true,
                 ("-s" | "--statistics", None) => parsed.statistics = true,

@@ -205,6 +205,6 @@ fn flow_type(word: &str) -> Result<FlowType, Failure> {
 
 /// The flow that `explain` and `get-flow` name.
 pub(super) fn named(agent: &Agent, name: &str, arguments: &Arguments) -> Result<FlowView, Failure> {
-    let id = flows::find(agent, name, arguments)?;
+    let id = flows::find(agent, name, arguments, "getting flow")?;
     agent.table.view(id).ok_or_else(|| Failure::os("getting flow", "No such file or directory"))
 }

@@ -37,16 +37,12 @@ pub(super) fn lines(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) 
     let ports = agent.ports();
     let (mut total, mut taken) = (0, 0);
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
-    for (index, line) in text.lines().enumerate() {
-        let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
+    for (number, line) in flows::flow_lines(text) {
         total += 1;
         match verdict(agent, &ports, line) {
             Ok(()) => taken += 1,
             Err(reason) => {
-                writeln!(out, "line {}: {reason}", index + 1)?;
+                writeln!(out, "line {number}: {reason}")?;
                 *reasons.entry(reason).or_default() += 1;
             }
         }
@@ -59,11 +55,13 @@ pub(super) fn lines(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) 
 
 fn verdict(agent: &Agent, ports: &PortMap, line: &str) -> Result<(), String> {
     let names = AnyName { ports, unknown: RefCell::default() };
-    let parsed = text::parse_line(line, &names).map_err(|error| format!("not understood, {error}"))?;
+    // Without the offset, so that the same mistake is one reason in the summary.
+    let parsed =
+        text::parse_line(line, &names).map_err(|error| format!("not understood: expected {}", error.expected))?;
     if let Some(port) = names.unknown.take().into_iter().next() {
         return Err(Refusal::Port { port, reason: "the agent has no port of this name".into() }.to_string());
     }
-    let flow = flows::from_line(agent, parsed);
+    let flow = flows::from_line(agent, parsed)?;
     agent.backend.explain(&flow).map(|_| ()).map_err(|refusal| refusal.to_string())
 }
 

@@ -11,6 +11,7 @@ use sluice_flow::{EndReason, Flow, FlowId, MaskedKey, Match, Refusal};
 use super::arguments::Arguments;
 use super::{Failure, PROGRAM, dump};
 use crate::agent::{ANSWER_TIME, Agent};
+use crate::answers::{BulkAnswer, LineError};
 use crate::offload::{Batch, Tally};
 use crate::unixctl::Output;
 
@@ -40,28 +41,17 @@ pub(super) fn modify_file(agent: &Agent, arguments: &Arguments, out: &mut dyn Ou
     file(agent, arguments, out, if arguments.may_create { Verb::AddOrModify } else { Verb::Modify })
 }
 
-/// `sluice/add-flows`: the text itself instead of a file's name, and a summary at the end.
+/// `sluice/add-flows`: the text itself instead of a file's name, and an object that says what became of it.
 pub(super) fn add_text(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     let [text] = arguments.rest.as_slice() else { return Err(Failure::new("one text is needed")) };
-    let bulk = Bulk::run(agent, arguments, text, Verb::Add);
-    let tally = &bulk.tally;
-    writeln!(
-        out,
-        "{} flows accepted: {} offloaded, {} refused, {} without an answer yet; {} lines in error",
-        bulk.accepted, tally.installed, tally.refused, tally.outstanding, bulk.error_count
-    )?;
-    for (id, refusal) in &tally.refusals {
-        let name = agent.table.view(*id).map(|view| format!("ufid:{}: ", view.flow.ufid)).unwrap_or_default();
-        writeln!(out, "refused: {name}{refusal}")?;
-    }
-    bulk.errors.iter().try_for_each(|error| writeln!(out, "{error}"))?;
-    Ok(())
+    let answer = bulk(agent, arguments, text, Verb::Add);
+    Ok(writeln!(out, "{}", serde_json::to_string(&answer).map_err(Failure::new)?)?)
 }
 
 /// `dpctl/del-flow`
 pub(super) fn delete(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     let [key] = arguments.after_datapath(agent, 1)? else { return Err(Failure::new("one flow is needed")) };
-    let id = find(agent, key, arguments)?;
+    let id = find(agent, key, arguments, "deleting flow")?;
     let view = agent.table.view(id);
     let batch = Arc::new(Batch::default());
     batch.expect_one();
@@ -91,13 +81,15 @@ pub(super) fn flush(agent: &Agent, _: &Arguments, _: &mut dyn Output) -> Result<
     answer(&agent.flush(), "flushing flows")
 }
 
-/// The flow that a `ufid:`, or a key at the given priority, names.
-pub(super) fn find(agent: &Agent, key: &str, arguments: &Arguments) -> Result<FlowId, Failure> {
-    let not_found = || Failure::os("deleting flow", "No such file or directory");
-    if let Ok(ufid) = key.strip_prefix("ufid:").unwrap_or(key).trim().parse() {
+/// The flow that a UFID, with or without `ufid:`, or a key at the given priority names.
+pub(super) fn find(agent: &Agent, name: &str, arguments: &Arguments, attempt: &str) -> Result<FlowId, Failure> {
+    let not_found = || Failure::os(attempt, "No such file or directory");
+    if !name.contains('(') {
+        let text = name.strip_prefix("ufid:").unwrap_or(name).trim();
+        let ufid = text.parse().map_err(|error| Failure::new(format_args!("{attempt}: {text}: {error}")))?;
         return agent.table.find(ufid).ok_or_else(not_found);
     }
-    let parsed = text::parse_key(key, &*agent.ports()).map_err(|error| wrong_text("flow key", key, &error))?;
+    let parsed = text::parse_key(name, &*agent.ports()).map_err(|error| wrong_text("flow key", name, &error))?;
     if let Some(ufid) = parsed.ufid {
         return agent.table.find(ufid).ok_or_else(not_found);
     }
@@ -123,13 +115,24 @@ pub(super) fn describe(agent: &Agent, key: &str, actions: &str, arguments: &Argu
 }
 
 /// A flow from a line of a file or of a dump.
-pub(super) fn from_line(agent: &Agent, line: FlowLine) -> Flow {
+pub(super) fn from_line(agent: &Agent, line: FlowLine) -> Result<Flow, &'static str> {
     let FlowLine { ufid, matching, actions, extra, .. } = line;
-    Flow::new(ufid, MaskedKey::new(&matching), actions, extra.priority, extra.expiry, agent.table.seed())
+    check_in_port(&matching)?;
+    Ok(Flow::new(ufid, MaskedKey::new(&matching), actions, extra.priority, extra.expiry, agent.table.seed()))
+}
+
+/// The lines of a file that hold flows, with their numbers: no comments, no blank lines, no headings of a dump of OVS
+/// ("flow-dump from the main thread:").
+pub(super) fn flow_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let without_comment = |line: &'_ str| line.split_once('#').map_or(line.len(), |(before, _)| before.len());
+    (1..)
+        .zip(text.lines())
+        .map(move |(number, line)| (number, line[..without_comment(line)].trim()))
+        .filter(|(_, line)| !line.is_empty() && !line.starts_with("flow-dump from"))
 }
 
 /// As the datapath of OVS, which takes no flow for all ports.
-pub(super) fn check_in_port(matching: &Match) -> Result<(), &'static str> {
+fn check_in_port(matching: &Match) -> Result<(), &'static str> {
     let field = sluice_flow::Field::InPort;
     if matching.mask.get(field) == field.full_mask() { Ok(()) } else { Err("in_port() is missing") }
 }
@@ -193,85 +196,71 @@ fn request(
 fn file(agent: &Agent, arguments: &Arguments, out: &mut dyn Output, verb: Verb) -> Result<(), Failure> {
     let [path] = arguments.after_datapath(agent, 1)? else { return Err(Failure::new("one file is needed")) };
     let text = fs::read_to_string(path).map_err(|error| Failure::new(format_args!("{path}: {error}")))?;
-    let bulk = Bulk::run(agent, arguments, &text, verb);
-    let mut failures = bulk.errors;
-    if bulk.error_count > failures.len() {
-        failures.push(format!("{PROGRAM}: {} more lines in error", bulk.error_count - failures.len()));
+    let answer = bulk(agent, arguments, &text, verb);
+    let mut failures: Vec<_> =
+        answer.errors.iter().map(|error| format!("{PROGRAM}: line {}: {}", error.line, error.text)).collect();
+    if answer.in_error > failures.len() {
+        failures.push(format!("{PROGRAM}: {} more lines in error", answer.in_error - failures.len()));
     }
-    failures.extend(bulk.tally.refusals.iter().map(|(_, refusal)| format!("{PROGRAM}: refused: {refusal}")));
-    if bulk.tally.outstanding > 0 {
-        failures.push(format!("{PROGRAM}: {} flows without an answer yet", bulk.tally.outstanding));
+    failures.extend(answer.refusals.iter().map(|refusal| format!("{PROGRAM}: refused: {refusal}")));
+    if answer.unanswered > 0 {
+        failures.push(format!("{PROGRAM}: {} flows without an answer yet", answer.unanswered));
     }
-    if failures.is_empty() {
-        out.write_str("")?;
-        return Ok(());
-    }
-    Err(Failure(failures.join("\n")))
+    if failures.is_empty() { Ok(out.write_str("")?) } else { Err(Failure(failures.join("\n"))) }
 }
 
-/// Many flows at once, a line each.
-struct Bulk {
-    accepted: usize,
-    error_count: usize,
-    errors: Vec<String>,
-    tally: Tally,
+/// Does what each line says, in order; a line that is wrong does not stop the rest. `verb` is for lines that have none.
+fn bulk(agent: &Agent, arguments: &Arguments, text: &str, verb: Verb) -> BulkAnswer {
+    let batch = Arc::new(Batch::default());
+    let mut answer = BulkAnswer::default();
+    let ports = agent.ports();
+    for (number, line) in flow_lines(text) {
+        let (verb, line) = split_verb(line, verb);
+        let result = parse(line, &ports, verb)
+            .map_err(|error| format!("\n{}", error.caret(line)))
+            .and_then(|parsed| from_line(agent, parsed).map_err(str::to_owned))
+            .and_then(|flow| {
+                request_with_room(agent, &flow, arguments, verb, &batch).map_err(|error| error.to_string())
+            });
+        match result {
+            Ok(_) => answer.accepted += 1,
+            Err(text) => {
+                answer.in_error += 1;
+                if answer.errors.len() < ERRORS_SHOWN {
+                    answer.errors.push(LineError { line: number, text });
+                }
+            }
+        }
+    }
+    let tally = if arguments.no_wait { batch.wait(Duration::ZERO) } else { batch.wait(ANSWER_TIME) };
+    let named = |id| agent.table.view(id).map(|view| format!("ufid:{}: ", view.flow.ufid)).unwrap_or_default();
+    answer.refusals = tally.refusals.iter().map(|(id, refusal)| format!("{}{refusal}", named(*id))).collect();
+    BulkAnswer {
+        offloaded: tally.installed,
+        refused: tally.refused,
+        deleted: tally.deleted,
+        superseded: tally.superseded,
+        unanswered: tally.outstanding,
+        ..answer
+    }
 }
 
-impl Bulk {
-    /// Does what each line says, in order; a line that is wrong does not stop the rest. `verb` is for lines that have none.
-    fn run(agent: &Agent, arguments: &Arguments, text: &str, verb: Verb) -> Self {
-        let batch = Arc::new(Batch::default());
-        let mut bulk = Self { accepted: 0, error_count: 0, errors: Vec::new(), tally: Tally::default() };
-        let ports = agent.ports();
-        for (index, line) in text.lines().enumerate() {
-            let line = line.split_once('#').map_or(line, |(before, _)| before).trim();
-            if line.is_empty() {
-                continue;
+/// Whoever gives many flows at once waits for room instead of hearing "busy" for what it filled up itself.
+fn request_with_room(
+    agent: &Agent,
+    flow: &Flow,
+    arguments: &Arguments,
+    verb: Verb,
+    batch: &Arc<Batch>,
+) -> Result<FlowId, TableError> {
+    let mut left = ANSWER_TIME;
+    loop {
+        match request(agent, flow.clone(), arguments, verb, batch) {
+            Err(TableError::Refused(Refusal::Busy { .. })) if !left.is_zero() => {
+                std::thread::sleep(ROOM_POLL);
+                left = left.saturating_sub(ROOM_POLL);
             }
-            let (verb, line) = split_verb(line, verb);
-            let flow = match parse(line, &ports, verb) {
-                Ok(flow) => from_line(agent, flow),
-                Err(error) => {
-                    bulk.error(index, &error.caret(line));
-                    continue;
-                }
-            };
-            match bulk.request_with_room(agent, flow, arguments, verb, &batch) {
-                Ok(_) => bulk.accepted += 1,
-                Err(error) => bulk.error(index, &error.to_string()),
-            }
-        }
-        if !arguments.no_wait {
-            bulk.tally = batch.wait(ANSWER_TIME);
-        }
-        bulk
-    }
-
-    /// A bulk request that finds the agent busy is the one that keeps it busy, so it waits for room.
-    fn request_with_room(
-        &self,
-        agent: &Agent,
-        flow: Flow,
-        arguments: &Arguments,
-        verb: Verb,
-        batch: &Arc<Batch>,
-    ) -> Result<FlowId, TableError> {
-        let mut left = ANSWER_TIME;
-        loop {
-            match request(agent, flow.clone(), arguments, verb, batch) {
-                Err(TableError::Refused(Refusal::Busy { .. })) if self.accepted > 0 && !left.is_zero() => {
-                    batch.wait(ROOM_POLL);
-                    left = left.saturating_sub(ROOM_POLL);
-                }
-                other => return other,
-            }
-        }
-    }
-
-    fn error(&mut self, index: usize, text: &str) {
-        self.error_count += 1;
-        if self.errors.len() < ERRORS_SHOWN {
-            self.errors.push(format!("{PROGRAM}: line {}: {text}", index + 1));
+            other => return other,
         }
     }
 }

@@ -49,12 +49,13 @@ pub(super) fn statistics(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> 
             "chain_miss": capabilities.chain_miss.describe(),
             "max_lag_seconds": capabilities.max_lag.as_secs_f64(),
             "modifies_in_place": capabilities.modifies_in_place,
-            "max_chain_depth": capabilities.max_chain_depth,
+            "max_chain_depth": capabilities.max_chain_depth.min(agent.config().chain_depth),
         },
         "flows": {
             "live": census.live(),
             "limit": census.flow_limit(),
             "unsettled": census.unsettled(),
+            "unsettled_limit": agent.config().dirty_limit,
             "states": states,
             "masks": masks,
             "action_lists": action_lists,
@@ -67,6 +68,7 @@ pub(super) fn statistics(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> 
             "ended": ended,
             "ended_packets": count(&counts.ended_packets),
             "ended_bytes": count(&counts.ended_bytes),
+            "unwatched": count(&counts.unwatched),
         },
         "revalidator": {
             "rounds": published.rounds,
@@ -87,13 +89,17 @@ pub(super) fn statistics(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> 
 
 /// `sluice/watch`: events as they happen, a line each, until the client goes.
 pub(super) fn watch(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
-    let events = agent.events.watch();
+    let watch = agent.events.watch();
     out.flush()?;
     loop {
-        match events.recv_timeout(Duration::from_millis(200)) {
+        match watch.events.recv_timeout(Duration::from_millis(200)) {
             Ok(event) => {
+                let lost = watch.lost.swap(0, Ordering::Relaxed);
+                if lost > 0 {
+                    writeln!(out, "{lost} events were lost, for they were not read fast enough")?;
+                }
                 writeln!(out, "{event}")?;
-                events.try_iter().try_for_each(|event| writeln!(out, "{event}"))?;
+                watch.events.try_iter().try_for_each(|event| writeln!(out, "{event}"))?;
                 out.flush()?;
             }
             Err(RecvTimeoutError::Timeout) if out.is_wanted() => {}

@@ -34,46 +34,73 @@ struct Failure(String);
 
 /// Registers every command that needs only the agent. `exit` and `sluice/reload` belong to the daemon.
 pub fn register(registry: &mut Registry, agent: &Arc<Agent>) {
-    for (name, usage, min_args, max_args, action) in COMMANDS {
+    for (name, usage, min_args, max_args, options, action) in COMMANDS {
         let agent = agent.clone();
         let run = move |request: &Request<'_>, out: &mut dyn Output| {
-            Arguments::parse(request.args).and_then(|arguments| action(&agent, &arguments, out)).map_err(|f| f.0)
+            Arguments::parse(request.args, options)
+                .and_then(|arguments| action(&agent, &arguments, out))
+                .map_err(|f| f.0)
         };
         registry.register(Command { name, usage, min_args: *min_args, max_args: *max_args, run: Box::new(run) });
     }
 }
 
-/// Name, usage, least and greatest number of arguments (options count), what it does.
-const COMMANDS: &[(&str, &str, usize, usize, Action)] = &[
-    ("dpctl/add-flow", "[OPTIONS] [dp] flow actions", 2, 9, flows::add),
-    ("dpctl/add-flows", "[OPTIONS] [dp] file", 1, 4, flows::add_file),
-    ("dpctl/del-flow", "[OPTIONS] [dp] flow", 1, 5, flows::delete),
-    ("dpctl/del-flows", "[OPTIONS] [dp] [file]", 0, 4, flows::delete_file),
-    ("dpctl/dump-dps", "", 0, 0, datapath::list),
-    ("dpctl/dump-flows", "[-m] [--names] [dp] [filter=..] [type=..]", 0, 6, dump::text),
-    ("dpctl/get-flow", "[-m] [--names] [dp] ufid", 1, 4, dump::one),
-    ("dpctl/mod-flow", "[OPTIONS] [dp] flow actions", 2, 9, flows::modify),
-    ("dpctl/mod-flows", "[OPTIONS] [dp] file", 1, 4, flows::modify_file),
-    ("dpctl/offload-stats-show", "[dp]", 0, 1, datapath::offload_statistics),
-    ("dpctl/show", "[-s] [dp]", 0, 2, datapath::show),
-    ("revalidator/pause", "", 0, 0, revalidator::pause),
-    ("revalidator/purge", "", 0, 0, revalidator::purge),
-    ("revalidator/resume", "", 0, 0, revalidator::resume),
-    ("revalidator/wait", "", 0, 0, revalidator::wait),
-    ("sluice/add-flows", "[OPTIONS] text", 1, 4, flows::add_text),
-    ("sluice/add-meter", "id kbps|pps rate [burst]", 3, 4, ports::add_meter),
-    ("sluice/add-port", "number name [kind] [udp-port] [underlay]", 2, 5, ports::add_port),
-    ("sluice/del-meter", "id", 1, 1, ports::delete_meter),
-    ("sluice/del-port", "port", 1, 1, ports::delete_port),
-    ("sluice/dump-flows", "[filter=..] [type=..]", 0, 4, dump::json),
-    ("sluice/explain", "[--priority=N] ufid | flow actions", 1, 3, explain::one),
-    ("sluice/explain-lines", "text", 1, 1, explain::lines),
-    ("sluice/flush", "", 0, 0, flows::flush),
-    ("sluice/inject", "port frame..", 2, 4097, ports::inject),
-    ("sluice/show-meters", "", 0, 0, ports::show_meters),
-    ("sluice/stats", "", 0, 0, json::statistics),
-    ("sluice/watch", "", 0, 0, json::watch),
-    ("upcall/show", "", 0, 0, revalidator::show),
+/// How flows are shown.
+const SHOW: &[&str] = &["-m", "--more", "--names", "--no-names"];
+/// How a flow is taken on.
+const ADD: &[&str] =
+    &["-s", "--statistics", "--no-wait", "--priority", "--idle-timeout", "--hard-timeout", "--permanent"];
+/// How a flow is changed.
+const MODIFY: &[&str] = &[
+    "-s",
+    "--statistics",
+    "--no-wait",
+    "--priority",
+    "--idle-timeout",
+    "--hard-timeout",
+    "--permanent",
+    "--may-create",
+    "--keep-old-rule",
+    "--clear",
+];
+/// How a flow is found and deleted.
+const DELETE: &[&str] = &["-s", "--statistics", "--no-wait", "--priority"];
+/// How many flows are taken on at once.
+const BULK: &[&str] = &["--no-wait"];
+/// How many flows are changed at once.
+const BULK_MODIFY: &[&str] = &["--no-wait", "--may-create", "--keep-old-rule", "--clear"];
+
+/// Name, usage, least and greatest number of arguments (options count), options, what it does.
+const COMMANDS: &[(&str, &str, usize, usize, &[&str], Action)] = &[
+    ("dpctl/add-flow", "[OPTIONS] [dp] flow actions", 2, 9, ADD, flows::add),
+    ("dpctl/add-flows", "[OPTIONS] [dp] file", 1, 4, BULK, flows::add_file),
+    ("dpctl/del-flow", "[OPTIONS] [dp] flow", 1, 5, DELETE, flows::delete),
+    ("dpctl/del-flows", "[OPTIONS] [dp] [file]", 0, 4, BULK, flows::delete_file),
+    ("dpctl/dump-dps", "", 0, 0, &[], datapath::list),
+    ("dpctl/dump-flows", "[-m] [--names] [dp] [filter=..] [type=..]", 0, 6, SHOW, dump::text),
+    ("dpctl/get-flow", "[-m] [--names] [dp] ufid", 1, 4, SHOW, dump::one),
+    ("dpctl/mod-flow", "[OPTIONS] [dp] flow actions", 2, 9, MODIFY, flows::modify),
+    ("dpctl/mod-flows", "[OPTIONS] [dp] file", 1, 4, BULK_MODIFY, flows::modify_file),
+    ("dpctl/offload-stats-show", "[dp]", 0, 1, &[], datapath::offload_statistics),
+    ("dpctl/show", "[-s] [dp]", 0, 2, &["-s", "--statistics"], datapath::show),
+    ("revalidator/pause", "", 0, 0, &[], revalidator::pause),
+    ("revalidator/purge", "", 0, 0, &[], revalidator::purge),
+    ("revalidator/resume", "", 0, 0, &[], revalidator::resume),
+    ("revalidator/wait", "", 0, 0, &[], revalidator::wait),
+    ("sluice/add-flows", "[OPTIONS] text", 1, 4, BULK, flows::add_text),
+    ("sluice/add-meter", "id kbps|pps rate [burst]", 3, 4, &[], ports::add_meter),
+    ("sluice/add-port", "number name [kind] [udp-port] [underlay]", 2, 5, &[], ports::add_port),
+    ("sluice/del-meter", "id", 1, 1, &[], ports::delete_meter),
+    ("sluice/del-port", "port", 1, 1, &[], ports::delete_port),
+    ("sluice/dump-flows", "[filter=..] [type=..]", 0, 4, &[], dump::json),
+    ("sluice/explain", "[--priority=N] ufid | flow actions", 1, 3, &["--priority"], explain::one),
+    ("sluice/explain-lines", "text", 1, 1, &[], explain::lines),
+    ("sluice/flush", "", 0, 0, &[], flows::flush),
+    ("sluice/inject", "port frame..", 2, 4097, &[], ports::inject),
+    ("sluice/show-meters", "", 0, 0, &[], ports::show_meters),
+    ("sluice/stats", "", 0, 0, &[], json::statistics),
+    ("sluice/watch", "", 0, 0, &[], json::watch),
+    ("upcall/show", "", 0, 0, &[], revalidator::show),
 ];
 
 impl Failure {

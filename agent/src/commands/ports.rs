@@ -16,14 +16,21 @@ pub(super) fn add_port(agent: &Agent, arguments: &Arguments, _: &mut dyn Output)
     let [number, name, rest @ ..] = arguments.rest.as_slice() else {
         return Err(Failure::new("a number and a name are needed"));
     };
-    let kind = match rest.first().map_or("physical", String::as_str) {
-        "physical" => PortKind::Physical,
-        "representor" => PortKind::Representor,
-        "internal" => PortKind::Internal,
-        "mirror" => PortKind::Mirror,
-        "vxlan" => tunnel(agent, TunnelProtocol::Vxlan, &rest[1..])?,
-        "geneve" => tunnel(agent, TunnelProtocol::Geneve, &rest[1..])?,
-        unknown => {
+    let (kind, details) = match rest.split_first() {
+        Some((kind, details)) => (kind.as_str(), details),
+        None => ("physical", rest),
+    };
+    let kind = match (kind, details) {
+        ("physical", []) => PortKind::Physical,
+        ("representor", []) => PortKind::Representor,
+        ("internal", []) => PortKind::Internal,
+        ("mirror", []) => PortKind::Mirror,
+        ("vxlan", details) => tunnel(agent, TunnelProtocol::Vxlan, details)?,
+        ("geneve", details) => tunnel(agent, TunnelProtocol::Geneve, details)?,
+        ("physical" | "representor" | "internal" | "mirror", [extra, ..]) => {
+            return Err(Failure::new(format_args!("{extra}: only a tunnel port has a UDP port and an underlay")));
+        }
+        (unknown, _) => {
             let kinds = "physical, representor, internal, vxlan, geneve or mirror";
             return Err(Failure::new(format_args!("{unknown}: not a kind of port, expected {kinds}")));
         }
@@ -87,12 +94,15 @@ pub(super) fn inject(agent: &Agent, arguments: &Arguments, out: &mut dyn Output)
     let injector = agent.backend.injector().ok_or_else(|| {
         Failure::new(format_args!("frames can be put into a NIC in software only, not into {}", agent.datapath()))
     })?;
+    let bytes = |(index, frame): (usize, &String)| {
+        from_hex(frame).ok_or_else(|| Failure::new(format_args!("frame {index}: not hexadecimal")))
+    };
+    // All are read before the first is let in, so that a mistake changes nothing.
+    let frames: Vec<_> = frames.iter().enumerate().map(bytes).collect::<Result<_, _>>()?;
     let (mut hit, mut missed, mut sent) = (0, 0, 0);
     for (index, frame) in frames.iter().enumerate() {
-        let bytes = from_hex(frame).ok_or_else(|| Failure::new(format_args!("frame {index}: not hexadecimal")))?;
-        let verdict = injector
-            .inject(number, &bytes)
-            .map_err(|refusal| Failure::new(format_args!("frame {index}: {refusal}")))?;
+        let refused = |refusal| Failure::new(format_args!("frame {index}: {refusal}; those before it were let in"));
+        let verdict = injector.inject(number, frame).map_err(refused)?;
         hit += usize::from(!verdict.hits.is_empty());
         missed += usize::from(verdict.missed.is_some());
         sent += verdict.sent.len();
