@@ -116,6 +116,8 @@ const ETH_P_IP: u16 = 0x0800;
 const ETH_P_ARP: u16 = 0x0806;
 const ETH_P_RARP: u16 = 0x8035;
 const ETH_P_IPV6: u16 = 0x86dd;
+const ETH_P_MPLS_UC: u16 = 0x8847;
+const ETH_P_MPLS_MC: u16 = 0x8848;
 
 macro_rules! attributes {
     ($($attribute:ident $name:literal $requires:expr;)*) => {
@@ -149,6 +151,7 @@ attributes! {
     Vlan        "vlan"          Requirement::Nothing;
     Cvlan       "cvlan"         Requirement::Nothing;
     EthType     "eth_type"      Requirement::Nothing;
+    Mpls        "mpls"          Requirement::EthType(&[ETH_P_MPLS_UC, ETH_P_MPLS_MC]);
     Ipv4        "ipv4"          Requirement::EthType(&[ETH_P_IP]);
     Ipv6        "ipv6"          Requirement::EthType(&[ETH_P_IPV6]);
     Arp         "arp"           Requirement::EthType(&[ETH_P_ARP, ETH_P_RARP]);
@@ -201,7 +204,7 @@ fields! {
     InPort            InPort      ""         0    0     32    Form::Port;
     SkbMark           SkbMark     ""         23   32    32    Form::Hex;
     CtState           CtState     ""         24   0     32    Form::Flags(CT_STATES);
-    CtZone            CtZone      ""         24   32    16    Form::Decimal;
+    CtZone            CtZone      ""         24   32    16    Form::Hex;
     CtMark            CtMark      ""         23   0     32    Form::Hex;
     CtLabel           CtLabel     ""         25   0     128   Form::Hex;
     PacketTypeNs      PacketType  "ns"       27   0     16    Form::Decimal;
@@ -219,6 +222,10 @@ fields! {
     CvlanPcp          Cvlan       "pcp"      10   61    3     Form::Decimal;
     CvlanCfi          Cvlan       "cfi"      10   60    1     Form::Decimal;
     EthType           EthType     ""         1    32    16    Form::Hex;
+    MplsLabel         Mpls        "label"    27   44    20    Form::Decimal;
+    MplsTc            Mpls        "tc"       27   41    3     Form::Decimal;
+    MplsTtl           Mpls        "ttl"      27   32    8     Form::Decimal;
+    MplsBos           Mpls        "bos"      27   40    1     Form::Decimal;
     Ipv4Src           Ipv4        "src"      4    32    32    Form::Ipv4;
     Ipv4Dst           Ipv4        "dst"      4    0     32    Form::Ipv4;
     Ipv4Proto         Ipv4        "proto"    1    16    8     Form::Decimal;

@@ -174,7 +174,7 @@ fn a_tunnel_is_present_when_it_is_named() {
 #[test]
 fn what_the_field_table_does_not_have_is_named() {
     for (text, expected) in [
-        ("mpls(label=1)", "at byte 0: expected something else: mpls() is not read by this version"),
+        ("key32(00 00/00 01)", "at byte 0: expected something else: key32() is not read by this version"),
         ("tunnel(geneve({class=1,type=2,len=4,0x1/0x1}))", "something else: geneve() is not read by this version"),
         ("tunnel(vxlan(gbp(id=1)))", "something else: vxlan() is not read by this version"),
         ("nsh(flags=0/0,ttl=3)", "something else: nsh() is not read by this version"),
@@ -342,16 +342,16 @@ fn a_line_of_dump_flows_with_more_is_read_as_it_is() {
 fn our_words_of_the_extra_information_are_understood() {
     let extra = |text: &str| parse_line(&format!("in_port(1), actions:1, dp-extra-info:{text}"), &());
     let text =
-        "priority(3),idle_timeout(60.5),hard_timeout(10),permanent,refused(kernel: no, really (errno 22)),a(1,2)";
+        "priority[3],idle_timeout[60.5],hard_timeout[10],permanent,refused(kernel: no, really (errno 22)),a(1,2)";
     let read = extra(text).unwrap().extra;
     assert_eq!(read.priority.get(), 3);
     assert_eq!(read.expiry.idle, Some(Duration::from_millis(60_500)));
     assert_eq!(read.expiry.hard, Some(Duration::from_secs(10)));
     assert!(read.expiry.permanent);
     assert_eq!(read.other.as_deref(), Some("refused(kernel: no, really (errno 22)),a(1,2)"));
-    assert_eq!(extra("priority(16)").unwrap_err().to_string(), "at byte 46: expected a number up to 15 (0xf)");
+    assert_eq!(extra("priority[16]").unwrap_err().to_string(), "at byte 46: expected a number up to 15 (0xf)");
     assert!(extra("permanent,permanent").unwrap_err().to_string().ends_with("each word of dp-extra-info once"));
-    assert!(extra("idle_timeout(1.2345678901)").is_err());
+    assert!(extra("idle_timeout[1.2345678901]").is_err());
 }
 
 #[test]

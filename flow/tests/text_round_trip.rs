@@ -75,6 +75,7 @@ fn may_be_matched(attribute: Attribute, tags: usize, eth_type: &Choice, proto: O
         Attribute::EthType => false,
         Attribute::Vlan => tags > 0,
         Attribute::Cvlan => tags > 1,
+        Attribute::Mpls => matches!(eth_type, 0x8847 | 0x8848),
         Attribute::Ipv4 => eth_type == 0x0800,
         Attribute::Ipv6 => eth_type == 0x86dd,
         Attribute::Arp => matches!(eth_type, 0x0806 | 0x8035),
@@ -269,9 +270,15 @@ proptest! {
         edits in vec((any::<prop::sample::Index>(), 0..4u8, any::<u8>()), 1..6),
     ) {
         let separator = if dumped { ", packets:1, bytes:2, used:1.5s, flags:S., offloaded:yes, dp:tc, actions:" } else { " " };
-        let line = format!("{}{separator}{}, dp-extra-info:priority(3),x(1)", key_text(&full, false), actions_text(&actions));
+        let line = format!("{}{separator}{}, dp-extra-info:priority[3],x(1)", key_text(&full, false), actions_text(&actions));
         let mut bytes = line.into_bytes();
         for (place, edit, byte) in edits {
+            if bytes.is_empty() {
+                break;
+            }
+            if bytes.is_empty() {
+                break;
+            }
             let place = place.index(bytes.len());
             match edit {
                 0 => bytes[place] = byte,
@@ -351,7 +358,7 @@ const TOKENS: &[&str] = &[
     "actions:",
     "dp:",
     "dp-extra-info:",
-    "priority(",
+    "priority[",
     "idle_timeout(",
     "permanent",
     "ü",

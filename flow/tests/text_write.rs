@@ -32,7 +32,7 @@ fn actions(text: &str) -> String {
 fn canonical_keys_are_written_as_they_are_read() {
     for text in [
         "recirc_id(0),in_port(1),eth()",
-        "recirc_id(0x10),dp_hash(0x3/0xf),skb_priority(0x1),in_port(1),skb_mark(0x2),ct_state(-new+est),ct_zone(5),\
+        "recirc_id(0x10),dp_hash(0x3/0xf),skb_priority(0x1),in_port(1),skb_mark(0x2),ct_state(-new+est),ct_zone(0x5),\
          ct_mark(0/0x1),ct_label(0x10000000000000000/0x10000000000000000),eth(src=aa:bb:cc:00:00:01)",
         "recirc_id(0),tunnel(tun_id=0x2a,src=1.1.1.1,dst=2.2.2.2,tos=0x3/0x3,ttl=64,tp_dst=4789,flags(-df-csum+key)),\
          in_port(4),eth(),eth_type(0x0800),ipv4(frag=no)",
@@ -121,7 +121,7 @@ fn a_line_has_the_form_of_dump_flows() {
         other: Some("refused(kernel: line one\nline two)".into()),
     };
     let extra = extra.to_string();
-    assert_eq!(extra, "priority(3),idle_timeout(60.5),hard_timeout(10),permanent,refused(kernel: line one line two)");
+    assert_eq!(extra, "priority[3],idle_timeout[60.5],hard_timeout[10],permanent,refused(kernel: line one line two)");
     let line = DumpLine {
         ufid: Ufid(0x0123_4567_89ab_4def_8123_4567_89ab_cdef),
         matching: &matching,

@@ -164,7 +164,7 @@ fn priorities_and_timeouts_are_shown_and_read_back() {
     assert_eq!(daemon.appctl(&add).err, "");
     assert_eq!(daemon.appctl(&["dpctl/add-flow", KEY, "3"]).err, "", "another priority is another flow");
     let dump = daemon.appctl(&["dpctl/dump-flows", "-m"]).out;
-    assert!(dump.contains("dp-extra-info:priority(7),idle_timeout(2.5),permanent\n"), "{dump}");
+    assert!(dump.contains("dp-extra-info:priority[7],idle_timeout[2.5],permanent\n"), "{dump}");
     assert_eq!(daemon.appctl(&["dpctl/del-flow", "--priority=7", KEY]).err, "");
     assert_eq!(daemon.appctl(&["dpctl/dump-flows"]).out.lines().count(), 1);
 }

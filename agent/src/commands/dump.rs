@@ -101,7 +101,7 @@ fn offloaded(view: &FlowView) -> Option<Offloaded> {
 
 fn extra(view: &FlowView) -> Extra {
     let other = match (view.state, &view.refusal) {
-        (FlowState::Refused, Some(refusal)) => Some(format!("refused({refusal})")),
+        (FlowState::Refused, Some(refusal)) => Some(text::bracketed("refused", &refusal.to_string())),
         (FlowState::Pending | FlowState::Deleting, _) => Some(view.state.name().to_owned()),
         _ => None,
     };

@@ -34,7 +34,7 @@ pub use read_key::parse_key;
 pub use read_line::parse_line;
 pub use write_actions::{write_action, write_actions};
 pub use write_key::write_key;
-pub use write_line::write_line;
+pub use write_line::{bracketed, write_line};
 pub use write_value::write_field_value;
 
 /// How deep parentheses may nest, as in OVS.
@@ -95,11 +95,11 @@ pub enum Offloaded {
 /// Its `Display` is the text, empty if all is default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Extra {
-    /// `priority(N)`.
+    /// `priority[N]`.
     pub priority: Priority,
-    /// `idle_timeout(SECONDS)`, `hard_timeout(SECONDS)`, `permanent`.
+    /// `idle_timeout[SECONDS]`, `hard_timeout[SECONDS]`, `permanent`.
     pub expiry: Expiry,
-    /// What is not ours, word for word: `miniflow_bits(4,3)` or `refused(REASON)`.
+    /// What is not ours, word for word: `miniflow_bits(4,3)` or `refused[REASON]`, see [`bracketed`].
     pub other: Option<String>,
 }
 

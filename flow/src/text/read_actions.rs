@@ -174,6 +174,7 @@ fn is_settable(attribute: Attribute) -> bool {
         | Attribute::Tunnel
         | Attribute::SkbMark
         | Attribute::Ethernet
+        | Attribute::Mpls
         | Attribute::Ipv4
         | Attribute::Ipv6
         | Attribute::Arp

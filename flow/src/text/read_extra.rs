@@ -21,11 +21,11 @@ pub(super) fn read_extra(cursor: &mut Cursor<'_>) -> Result<Extra, ParseError> {
         // Offsets in an item count from its beginning.
         let placed = |error: ParseError| error_at(start + error.offset, error.expected);
         let again = match inner.take_name() {
-            "priority" if inner.eat("(") => priority.replace(read_priority(&mut inner).map_err(placed)?).is_some(),
-            "idle_timeout" if inner.eat("(") => {
+            "priority" if inner.eat("[") => priority.replace(read_priority(&mut inner).map_err(placed)?).is_some(),
+            "idle_timeout" if inner.eat("[") => {
                 extra.expiry.idle.replace(read_timeout(&mut inner).map_err(placed)?).is_some()
             }
-            "hard_timeout" if inner.eat("(") => {
+            "hard_timeout" if inner.eat("[") => {
                 extra.expiry.hard.replace(read_timeout(&mut inner).map_err(placed)?).is_some()
             }
             "permanent" if inner.at_end() => std::mem::replace(&mut extra.expiry.permanent, true),
@@ -46,13 +46,13 @@ pub(super) fn read_extra(cursor: &mut Cursor<'_>) -> Result<Extra, ParseError> {
     Ok(extra)
 }
 
-/// Takes text up to a comma that is not in parentheses.
+/// Takes text up to a comma that is not in parentheses or brackets.
 fn take_item<'t>(cursor: &mut Cursor<'t>) -> &'t str {
     let mut depth = 0usize;
     let end = cursor.rest().find(|character| {
         match character {
-            '(' => depth += 1,
-            ')' => depth = depth.saturating_sub(1),
+            '(' | '[' => depth += 1,
+            ')' | ']' => depth = depth.saturating_sub(1),
             _ => {}
         }
         character == ',' && depth == 0
@@ -76,7 +76,7 @@ fn read_timeout(cursor: &mut Cursor<'_>) -> Result<Duration, ParseError> {
 }
 
 fn close(cursor: &mut Cursor<'_>) -> Result<(), ParseError> {
-    cursor.expect(")")?;
+    cursor.expect("]")?;
     if cursor.at_end() { Ok(()) } else { Err(cursor.error("\",\"")) }
 }
 

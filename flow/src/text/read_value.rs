@@ -86,7 +86,9 @@ pub(super) fn skip_unread(cursor: &mut Cursor<'_>, name: &str, start: usize) -> 
 /// Whether an item has a mask of zero, or is but a name in front of parentheses.
 fn is_wild(item: &str, opens: bool) -> bool {
     match item.split_once('/') {
-        Some((_, mask)) => !mask.is_empty() && mask.bytes().all(|byte| matches!(byte, b'0' | b'x' | b'.' | b':')),
+        Some((_, mask)) => {
+            !mask.is_empty() && mask.bytes().all(|byte| matches!(byte, b'0' | b'x' | b'.' | b':' | b' '))
+        }
         None => item.is_empty() || opens && !item.contains('='),
     }
 }

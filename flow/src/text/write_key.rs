@@ -33,6 +33,9 @@ pub(super) fn write_attribute(
     wild: bool,
     style: &Style<'_>,
 ) -> fmt::Result {
+    if attribute == Attribute::Mpls {
+        return write_mpls(out, get);
+    }
     let is_tag = matches!(attribute, Attribute::Vlan | Attribute::Cvlan);
     write!(out, "{}(", if is_tag { Attribute::Vlan.name() } else { attribute.name() })?;
     let mut separator = "";
@@ -59,6 +62,17 @@ pub(super) fn write_attribute(
         separator = ",";
     }
     out.write_char(')')
+}
+
+/// OVS reads either four exact values or four values with masks, some of them without `0x`.
+fn write_mpls(out: &mut dyn fmt::Write, get: &dyn Fn(Field) -> (u128, u128)) -> fmt::Result {
+    let [label, tc, ttl, bos] = [Field::MplsLabel, Field::MplsTc, Field::MplsTtl, Field::MplsBos].map(get);
+    let exact = [(label, 0xfffff), (tc, 7), (ttl, 0xff), (bos, 1)].iter().all(|((_, mask), full)| mask == full);
+    if exact {
+        return write!(out, "mpls(label={},tc={},ttl={},bos={})", label.0, tc.0, ttl.0, bos.0);
+    }
+    write!(out, "mpls(label={}/{:#x},tc={}/{:x},", label.0, label.1, tc.0, tc.1)?;
+    write!(out, "ttl={}/{:#x},bos={}/{:x})", ttl.0, ttl.1, bos.0, bos.1)
 }
 
 /// The CFI bit is 1 where a tag is matched and the bit not written; see the reader.

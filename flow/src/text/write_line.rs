@@ -62,18 +62,21 @@ fn write_statistics(out: &mut dyn fmt::Write, statistics: &Statistics) -> fmt::R
 }
 
 /// The text of `dp-extra-info`: what is not default, comma-separated.
+///
+/// In brackets, not in parentheses: the strict `ODPFlow` of OVS's Python library knows no word with parentheses there but
+/// `miniflow_bits`, and takes everything without `(`, `=` and `:` for words that stand for themselves.
 impl fmt::Display for Extra {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";
         let mut next = || std::mem::replace(&mut separator, ",");
         if self.priority.get() != 0 {
-            write!(out, "{}priority({})", next(), self.priority)?;
+            write!(out, "{}priority[{}]", next(), self.priority)?;
         }
         if let Some(timeout) = self.expiry.idle {
-            write!(out, "{}idle_timeout({})", next(), Seconds(timeout))?;
+            write!(out, "{}idle_timeout[{}]", next(), Seconds(timeout))?;
         }
         if let Some(timeout) = self.expiry.hard {
-            write!(out, "{}hard_timeout({})", next(), Seconds(timeout))?;
+            write!(out, "{}hard_timeout[{}]", next(), Seconds(timeout))?;
         }
         if self.expiry.permanent {
             write!(out, "{}permanent", next())?;
@@ -86,6 +89,19 @@ impl fmt::Display for Extra {
             None => Ok(()),
         }
     }
+}
+
+/// A word and a sentence for [`Extra::other`], as `word[sentence]`; what OVS's Python library would stumble over is
+/// replaced by something that looks like it.
+pub fn bracketed(word: &str, sentence: &str) -> String {
+    let replaced = sentence.chars().map(|character| match character {
+        '(' => '[',
+        ')' => ']',
+        ':' => ';',
+        '=' => '~',
+        other => other,
+    });
+    format!("{word}[{}]", replaced.collect::<String>())
 }
 
 /// A flow is one line, whatever a kernel or a device says.
