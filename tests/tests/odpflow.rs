@@ -33,7 +33,7 @@ import json, sys
 from ovs.flow.odp import ODPFlow
 for line in open(sys.argv[1]):
     flow = ODPFlow(line.strip())
-    print(json.dumps({"ufid": str(flow.ufid), "packets": flow.info["packets"], "match": len(flow.match),
+    print(json.dumps({"ufid": getattr(flow, "ufid", {}).get("ufid", ""), "packets": flow.info["packets"], "match": len(flow.match),
                       "actions": [sorted(a)[0] for a in flow.actions], "recirc": str(flow.match.get("recirc_id"))}))
 "#;
 
@@ -52,6 +52,10 @@ fn every_line_of_a_dump_is_understood() {
     let python = repository("target/venv/bin/python");
     for options in [&["-m"][..], &["-m", "--no-names"], &["--names"], &[]] {
         let dump = daemon.appctl(&[&["dpctl/dump-flows"], options].concat()).out;
+        // ODPFlow 3.5.1 stumbles over every pop_mpls(), that of OVS included: 'KVDecoders' object is not callable.
+        let (beyond_it, dump): (Vec<_>, Vec<_>) = dump.lines().partition(|line| line.contains("pop_mpls("));
+        assert_eq!(beyond_it.len(), 1);
+        let dump = dump.join("\n");
         assert!(dump.lines().count() > 60, "most of the rules are taken: {}", dump.lines().count());
         let file = daemon.folder().join("dump");
         fs::write(&file, &dump).unwrap();
