@@ -76,7 +76,7 @@ impl Agent {
     /// Opens the configured device and makes an agent for it, whose parts are to be run.
     pub fn open(config: Config, seed: Seed, clock: Arc<dyn Clock>) -> Result<(Arc<Self>, Parts), AgentError> {
         let open = OpenConfig { device: config.device.clone(), clock: clock.clone() };
-        let backend = backends::open(config.backend.name(), &open)
+        let backend = backends::open(&config.backend, &open)
             .map_err(|refusal| AgentError::Device { what: format!("opening {}", config.device), refusal })?;
         Self::on(backend, config, seed, clock)
     }

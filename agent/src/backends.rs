@@ -14,11 +14,16 @@ const BACKENDS: &[(&str, Open)] = &[("soft", sluice_offload_soft::open)];
 pub fn open(name: &str, config: &OpenConfig) -> Result<Arc<dyn Backend>, Refusal> {
     match BACKENDS.iter().find(|(known, _)| *known == name) {
         Some((_, open)) => open(config),
-        None => {
-            let known: Vec<_> = BACKENDS.iter().map(|(name, _)| *name).collect();
-            Err(Refusal::Device {
-                reason: format!("no backend {name} in this build, only {}", known.join(", ")).into(),
-            })
-        }
+        None => Err(Refusal::Device { reason: unknown(name).into() }),
     }
+}
+
+/// Whether there is a backend called `name`; if not, says which there are.
+pub fn check(name: &str) -> Result<(), String> {
+    if BACKENDS.iter().any(|(known, _)| *known == name) { Ok(()) } else { Err(unknown(name)) }
+}
+
+fn unknown(name: &str) -> String {
+    let known: Vec<_> = BACKENDS.iter().map(|(name, _)| *name).collect();
+    format!("no backend {name} in this build, only {}", known.join(", "))
 }

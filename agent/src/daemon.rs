@@ -22,7 +22,7 @@ use crate::logging::Logging;
 use crate::metrics::Metrics;
 use crate::run_dir::RunDir;
 use crate::unixctl::{Admission, Command, Registry, Server, ServerOptions, group_id};
-use crate::{commands, seed};
+use crate::{backends, commands, seed};
 
 /// How long a server may take to stop, running requests included.
 const SERVER_DEADLINE: Duration = Duration::from_secs(6);
@@ -35,7 +35,7 @@ pub struct Options {
     /// The configuration file; without one every key has its default
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The kind of device: soft, tc or dv; wins over the file
+    /// The kind of device, such as soft; wins over the file
     #[arg(long, value_name = "KIND")]
     backend: Option<String>,
     /// Where control socket and pidfile are; wins over the file
@@ -78,7 +78,8 @@ impl Options {
             None => Config::default(),
         };
         if let Some(backend) = &self.backend {
-            config.backend = backend.parse()?;
+            backends::check(backend)?;
+            config.backend.clone_from(backend);
         }
         if let Some(run_dir) = &self.run_dir {
             config.run_dir = std::path::absolute(run_dir)?;

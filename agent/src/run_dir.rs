@@ -93,7 +93,9 @@ impl RunDir {
         let path = control_socket(&self.path);
         self.clear_stale(&path)?;
         let listener = UnixListener::bind(&path).map_err(failed("make the control socket", &path))?;
-        chown(&path, None, group).map_err(failed("give to its group", &path))?;
+        if group.is_some() {
+            chown(&path, None, group).map_err(failed("give to its group", &path))?;
+        }
         fs::set_permissions(&path, Permissions::from_mode(mode)).map_err(failed("set the mode of", &path))?;
         Ok(listener)
     }

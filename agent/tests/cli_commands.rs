@@ -116,7 +116,8 @@ fn take_flows(args: &[String], out: &mut dyn Write) -> Result<(), String> {
     }
     answer.offloaded = answer.accepted - answer.refused;
     answer.refusals = vec!["ufid:1: port 9: no such port".to_owned(); answer.refused];
-    writeln!(out, "{}", serde_json::to_string(&answer).unwrap()).map_err(|error| error.to_string())
+    let text = serde_json::to_string(&answer).map_err(|error| error.to_string())?;
+    writeln!(out, "{text}").map_err(|error| error.to_string())
 }
 
 #[test]

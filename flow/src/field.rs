@@ -88,7 +88,7 @@ pub const TCP_FLAGS: &[(&str, u32)] = &[
 ];
 
 /// Flag names of a tunnel header, as `flow_tun_flag_to_string` of OVS spells them.
-pub const TUNNEL_FLAGS: &[(&str, u32)] = &[("df", 1), ("csum", 2), ("key", 4), ("oam", 8)];
+pub const TUNNEL_FLAGS: &[(&str, u32)] = &[("oam", 8), ("df", 1), ("csum", 2), ("key", 4)];
 
 /// Connection states (`OVS_CS_F_*` in `include/uapi/linux/openvswitch.h`).
 pub const CT_STATES: &[(&str, u32)] = &[
@@ -203,7 +203,7 @@ fields! {
     TunnelFlags       Tunnel      "flags"    21   48    4     Form::Flags(TUNNEL_FLAGS);
     InPort            InPort      ""         0    0     32    Form::Port;
     SkbMark           SkbMark     ""         23   32    32    Form::Hex;
-    CtState           CtState     ""         24   0     32    Form::Flags(CT_STATES);
+    CtState           CtState     ""         24   0     8     Form::Flags(CT_STATES);
     CtZone            CtZone      ""         24   32    16    Form::Hex;
     CtMark            CtMark      ""         23   0     32    Form::Hex;
     CtLabel           CtLabel     ""         25   0     128   Form::Hex;

@@ -1,5 +1,7 @@
 //! The table's contract, told from outside: lives, generations, waiters, limits and the census.
 
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
+
 use std::sync::Arc;
 
 use parking_lot::Mutex;

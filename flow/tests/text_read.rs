@@ -1,4 +1,5 @@
 //! The text grammar, read.
+#![expect(clippy::panic, clippy::unwrap_used, reason = "helpers of tests may say what they expect, too")]
 
 use std::time::Duration;
 

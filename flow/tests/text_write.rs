@@ -1,4 +1,5 @@
 //! The text grammar, written: the forms are those of OVS.
+#![expect(clippy::unwrap_used, reason = "helpers of tests may say what they expect, too")]
 
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use sluice_flow::flow::{Expiry, Priority};
 use sluice_flow::key::MaskedKey;
 use sluice_flow::port::{Port, PortKind, PortMap, PortNumber};
 use sluice_flow::text::{
-    DumpLine, Extra, Offloaded, Statistics, Style, parse_actions, parse_key, parse_line, write_actions,
+    DumpLine, Extra, Offloaded, Statistics, Style, bracketed, parse_actions, parse_key, parse_line, write_actions,
     write_field_value, write_key, write_line,
 };
 use sluice_flow::ufid::Ufid;
@@ -37,6 +38,7 @@ fn canonical_keys_are_written_as_they_are_read() {
         "recirc_id(0),tunnel(tun_id=0x2a,src=1.1.1.1,dst=2.2.2.2,tos=0x3/0x3,ttl=64,tp_dst=4789,flags(-df-csum+key)),\
          in_port(4),eth(),eth_type(0x0800),ipv4(frag=no)",
         "recirc_id(0),tunnel(ipv6_src=fe80::1,ipv6_dst=fe80::/ffff:ffff::,flags(df|key)),in_port(4),eth()",
+        "recirc_id(0),tunnel(ttl=64,flags(-oam+df-csum)),in_port(4),eth()",
         "recirc_id(0),tunnel(),in_port(4),eth()",
         "recirc_id(0),in_port(1),packet_type(ns=0,id=0),eth_type(0x0800),ipv4(frag=no)",
         "recirc_id(0),in_port(1),packet_type(ns=1,id=0x800),eth_type(0x0800)",
@@ -150,6 +152,22 @@ fn a_line_has_the_form_of_dump_flows() {
     );
     assert!(out.ends_with(&end), "{out}");
     assert_eq!(parse_line(&out, &()).unwrap().extra.to_string(), extra);
+}
+
+#[test]
+fn a_sentence_in_brackets_ends_where_it_is_said_to_end() {
+    for (sentence, expected) in [
+        ("kernel: no (errno 22)", "refused[kernel; no [errno 22]]"),
+        ("odd :] x, priority[9] y", "refused[odd ;> x, priority[9] y]"),
+        ("odd :( x, permanent", "refused[odd ;[ x, permanent]]"),
+    ] {
+        let text = bracketed("refused", sentence);
+        assert_eq!(text, expected);
+        let line = format!("in_port(1), actions:1, dp-extra-info:{text},priority[3]");
+        let extra = parse_line(&line, &()).unwrap().extra;
+        assert_eq!((extra.priority.get(), extra.other), (3, Some(text)));
+        assert_eq!(extra.expiry, Expiry::default());
+    }
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Rounds at warped time: what goes, what stays, and why.
 
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
+
 use std::sync::Arc;
 use std::time::Duration;
 

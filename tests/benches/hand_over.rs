@@ -3,6 +3,8 @@
 //! Side by side in one run: rounds with either device alternate. The floor is what the channel to the worker costs alone.
 //! Writes `target/bench/hand_over.json`.
 
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
+
 use std::sync::Arc;
 use std::time::Instant;
 

@@ -3,12 +3,7 @@
 //! Everything here uses the public interfaces only. A device with faults is a [`Backend`](sluice_flow::Backend) like any
 //! other, so what it takes to write one is what it takes to write a backend.
 
-#![expect(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test that cannot go on says so and ends"
-)]
+#![expect(clippy::expect_used, clippy::panic, reason = "a test that cannot go on says so and ends")]
 
 pub mod daemon;
 pub mod fault;

@@ -1,5 +1,7 @@
 //! The stock `ovs-appctl` of Debian's openvswitch-switch drives the agent.
 
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
+
 use std::fs;
 
 use sluice_tests::daemon::{CONFIG, Daemon};

@@ -1,5 +1,7 @@
 //! Eight clients at once on the same thousand UFIDs.
 
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;

@@ -1,5 +1,7 @@
 //! The agent on devices that stall, block, refuse and answer out of order.
 
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,7 @@
 //! For any history and any fault: what the flows report over their lives is what the NIC counted.
 
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;

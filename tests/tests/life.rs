@@ -1,5 +1,7 @@
 //! The daemon's life: readiness, signals, reload, locks, UFIDs over a restart, metrics.
 
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
+
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;

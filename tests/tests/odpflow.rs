@@ -1,5 +1,7 @@
 //! What the agent dumps is understood by `ODPFlow` of the PyPI package `ovs`, which nobody here wrote.
 
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
+
 use std::fs;
 use std::process::Command;
 

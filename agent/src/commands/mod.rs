@@ -34,7 +34,7 @@ struct Failure(String);
 
 /// Registers every command that needs only the agent. `exit` and `sluice/reload` belong to the daemon.
 pub fn register(registry: &mut Registry, agent: &Arc<Agent>) {
-    for (name, usage, min_args, max_args, options, action) in COMMANDS {
+    for Row { name, usage, arguments: (min_args, max_args), options, action } in COMMANDS {
         let agent = agent.clone();
         let run = move |request: &Request<'_>, out: &mut dyn Output| {
             Arguments::parse(request.args, options)
@@ -70,38 +70,58 @@ const BULK: &[&str] = &["--no-wait"];
 /// How many flows are changed at once.
 const BULK_MODIFY: &[&str] = &["--no-wait", "--may-create", "--keep-old-rule", "--clear"];
 
-/// Name, usage, least and greatest number of arguments (options count), options, what it does.
-const COMMANDS: &[(&str, &str, usize, usize, &[&str], Action)] = &[
-    ("dpctl/add-flow", "[OPTIONS] [dp] flow actions", 2, 9, ADD, flows::add),
-    ("dpctl/add-flows", "[OPTIONS] [dp] file", 1, 4, BULK, flows::add_file),
-    ("dpctl/del-flow", "[OPTIONS] [dp] flow", 1, 5, DELETE, flows::delete),
-    ("dpctl/del-flows", "[OPTIONS] [dp] [file]", 0, 4, BULK, flows::delete_file),
-    ("dpctl/dump-dps", "", 0, 0, &[], datapath::list),
-    ("dpctl/dump-flows", "[-m] [--names] [dp] [filter=..] [type=..]", 0, 6, SHOW, dump::text),
-    ("dpctl/get-flow", "[-m] [--names] [dp] ufid", 1, 4, SHOW, dump::one),
-    ("dpctl/mod-flow", "[OPTIONS] [dp] flow actions", 2, 9, MODIFY, flows::modify),
-    ("dpctl/mod-flows", "[OPTIONS] [dp] file", 1, 4, BULK_MODIFY, flows::modify_file),
-    ("dpctl/offload-stats-show", "[dp]", 0, 1, &[], datapath::offload_statistics),
-    ("dpctl/show", "[-s] [dp]", 0, 2, &["-s", "--statistics"], datapath::show),
-    ("revalidator/pause", "", 0, 0, &[], revalidator::pause),
-    ("revalidator/purge", "", 0, 0, &[], revalidator::purge),
-    ("revalidator/resume", "", 0, 0, &[], revalidator::resume),
-    ("revalidator/wait", "", 0, 0, &[], revalidator::wait),
-    ("sluice/add-flows", "[OPTIONS] text", 1, 4, BULK, flows::add_text),
-    ("sluice/add-meter", "id kbps|pps rate [burst]", 3, 4, &[], ports::add_meter),
-    ("sluice/add-port", "number name [kind] [udp-port] [underlay]", 2, 5, &[], ports::add_port),
-    ("sluice/del-meter", "id", 1, 1, &[], ports::delete_meter),
-    ("sluice/del-port", "port", 1, 1, &[], ports::delete_port),
-    ("sluice/dump-flows", "[filter=..] [type=..]", 0, 4, &[], dump::json),
-    ("sluice/explain", "[--priority=N] ufid | flow actions", 1, 3, &["--priority"], explain::one),
-    ("sluice/explain-lines", "text", 1, 1, &[], explain::lines),
-    ("sluice/flush", "", 0, 0, &[], flows::flush),
-    ("sluice/inject", "port frame..", 2, 4097, &[], ports::inject),
-    ("sluice/show-meters", "", 0, 0, &[], ports::show_meters),
-    ("sluice/stats", "", 0, 0, &[], json::statistics),
-    ("sluice/watch", "", 0, 0, &[], json::watch),
-    ("upcall/show", "", 0, 0, &[], revalidator::show),
+const COMMANDS: &[Row] = &[
+    row("dpctl/add-flow", "[OPTIONS] [dp] flow actions", 2, 9, ADD, flows::add),
+    row("dpctl/add-flows", "[OPTIONS] [dp] file", 1, 4, BULK, flows::add_file),
+    row("dpctl/del-flow", "[OPTIONS] [dp] flow", 1, 5, DELETE, flows::delete),
+    row("dpctl/del-flows", "[OPTIONS] [dp] [file]", 0, 4, BULK, flows::delete_file),
+    row("dpctl/dump-dps", "", 0, 0, &[], datapath::list),
+    row("dpctl/dump-flows", "[-m] [--names] [dp] [filter=..] [type=..]", 0, 6, SHOW, dump::text),
+    row("dpctl/get-flow", "[-m] [--names] [dp] ufid", 1, 4, SHOW, dump::one),
+    row("dpctl/mod-flow", "[OPTIONS] [dp] flow actions", 2, 12, MODIFY, flows::modify),
+    row("dpctl/mod-flows", "[OPTIONS] [dp] file", 1, 5, BULK_MODIFY, flows::modify_file),
+    row("dpctl/offload-stats-show", "[dp]", 0, 1, &[], datapath::offload_statistics),
+    row("dpctl/show", "[-s] [dp]", 0, 2, &["-s", "--statistics"], datapath::show),
+    row("revalidator/pause", "", 0, 0, &[], revalidator::pause),
+    row("revalidator/purge", "", 0, 0, &[], revalidator::purge),
+    row("revalidator/resume", "", 0, 0, &[], revalidator::resume),
+    row("revalidator/wait", "", 0, 0, &[], revalidator::wait),
+    row("sluice/add-flows", "[OPTIONS] text", 1, 4, BULK, flows::add_text),
+    row("sluice/add-meter", "id kbps|pps rate [burst]", 3, 4, &[], ports::add_meter),
+    row("sluice/add-port", "number name [kind] [udp-port] [underlay]", 2, 5, &[], ports::add_port),
+    row("sluice/del-meter", "id", 1, 1, &[], ports::delete_meter),
+    row("sluice/del-port", "port", 1, 1, &[], ports::delete_port),
+    row("sluice/dump-flows", "[filter=..] [type=..]", 0, 4, &[], dump::json),
+    row("sluice/explain", "[--priority=N] ufid | flow actions", 1, 3, &["--priority"], explain::one),
+    row("sluice/explain-lines", "text", 1, 1, &[], explain::lines),
+    row("sluice/flush", "", 0, 0, &[], flows::flush),
+    row("sluice/inject", "port frame..", 2, 4097, &[], ports::inject),
+    row("sluice/show-meters", "", 0, 0, &[], ports::show_meters),
+    row("sluice/stats", "", 0, 0, &[], json::statistics),
+    row("sluice/watch", "", 0, 0, &[], json::watch),
+    row("upcall/show", "", 0, 0, &[], revalidator::show),
 ];
+
+/// One command.
+struct Row {
+    name: &'static str,
+    usage: &'static str,
+    /// The least and the greatest number of arguments; options count.
+    arguments: (usize, usize),
+    options: &'static [&'static str],
+    action: Action,
+}
+
+const fn row(
+    name: &'static str,
+    usage: &'static str,
+    least: usize,
+    most: usize,
+    options: &'static [&'static str],
+    action: Action,
+) -> Row {
+    Row { name, usage, arguments: (least, most), options, action }
+}
 
 impl Failure {
     /// A failure in OVS's form: program, what was attempted, and the text of an error number.

@@ -93,7 +93,7 @@ impl Config {
             ("log.format", self.log.format != log.format),
         ];
         let mut next = new.clone();
-        next.backend = self.backend;
+        next.backend.clone_from(&self.backend);
         next.device.clone_from(&self.device);
         next.run_dir.clone_from(&self.run_dir);
         next.state_dir.clone_from(&self.state_dir);

@@ -7,6 +7,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
 
+use crate::backends;
+
 /// Reads a span of time: `"500ms"`, `"10s"`, `"5m"`, `"1h"`.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("expected a time such as \"500ms\", \"10s\" or \"5m\", not \"{text}\"");
@@ -107,6 +109,12 @@ pub(super) fn optional_duration<'de, D: Deserializer<'de>>(from: D) -> Result<Op
 
 pub(super) fn metrics<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
     parse_metrics(&String::deserialize(from)?).map_err(Error::custom)
+}
+
+pub(super) fn backend<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let name = String::deserialize(from)?;
+    backends::check(&name).map_err(Error::custom)?;
+    Ok(name)
 }
 
 pub(super) fn level<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {

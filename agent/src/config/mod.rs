@@ -6,11 +6,9 @@ mod error;
 mod forms;
 mod tables;
 
-use std::fmt;
 use std::fs;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -26,9 +24,10 @@ pub use forms::{format_duration, format_metrics, parse_duration, parse_level, pa
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Which kind of device carries the flows: `"soft"`, the NIC in software (default); `"tc"`, through the kernel; `"dv"`,
-    /// past it through mlx5 steering.
-    pub backend: BackendKind,
+    /// Which kind of device carries the flows, one of those that are built in ([`crate::backends`]): `"soft"`, the NIC in
+    /// software (default).
+    #[serde(deserialize_with = "forms::backend")]
+    pub backend: String,
     /// The device, in the backend's own naming. Default `"soft0"`.
     pub device: String,
     /// Where the control socket `sluiced.ctl` and the pidfile `sluiced.pid` are. Default `"/run/sluice"`.
@@ -94,7 +93,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            backend: BackendKind::Soft,
+            backend: "soft".to_owned(),
             device: "soft0".to_owned(),
             run_dir: PathBuf::from("/run/sluice"),
             state_dir: None,
@@ -148,51 +147,11 @@ pub enum LogFormat {
     Json,
 }
 
-/// Which kind of device carries the flows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum BackendKind {
-    /// The NIC in software.
-    Soft,
-    /// A NIC through the kernel's tc-flower.
-    Tc,
-    /// A ConnectX or BlueField through mlx5 steering.
-    Dv,
-}
-
-impl BackendKind {
-    /// The word for it in the file and on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Soft => "soft",
-            Self::Tc => "tc",
-            Self::Dv => "dv",
-        }
-    }
-}
-
-impl fmt::Display for BackendKind {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(self.name())
-    }
-}
-
-impl FromStr for BackendKind {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        [Self::Soft, Self::Tc, Self::Dv]
-            .into_iter()
-            .find(|kind| kind.name() == text)
-            .ok_or_else(|| format!("unknown backend \"{text}\", expected one of soft, tc, dv"))
-    }
-}
-
 /// What becomes of the flows in the device when the agent exits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnExit {
-    /// They stay, and the next agent adopts them.
+    /// They stay.
     Leave,
     /// They are removed.
     Flush,

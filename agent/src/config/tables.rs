@@ -92,7 +92,8 @@ impl PortTable {
         if let Some(other) = earlier.iter().find(|other| other.name.get_ref() == name) {
             return Err(fault(&self.name, format!("\"{name}\" is port {} already", other.number.get_ref())));
         }
-        if name.is_empty() || name.contains(|char: char| char.is_whitespace() || char.is_control() || "(),\"".contains(char))
+        if name.is_empty()
+            || name.contains(|char: char| char.is_whitespace() || char.is_control() || "(),\"".contains(char))
         {
             return Err(fault(&self.name, "a port's name is one word without brackets, commas and quotes".to_owned()));
         }
@@ -119,7 +120,8 @@ impl PortTable {
     }
 
     fn without_tunnel(&self, kind: PortKind) -> Result<PortKind, Fault> {
-        let only = |key| format!("`{key}` is for ports of kind \"vxlan\" and \"geneve\", this one is \"{}\"", kind.name());
+        let only =
+            |key| format!("`{key}` is for ports of kind \"vxlan\" and \"geneve\", this one is \"{}\"", kind.name());
         match (&self.udp_port, &self.underlay) {
             (Some(udp_port), _) => Err(fault(udp_port, only("udp_port"))),
             (None, Some(underlay)) => Err(fault(underlay, only("underlay"))),
@@ -137,7 +139,10 @@ impl PortTable {
             PortReference::Name(name) => port.name.get_ref() == name,
         });
         let Some(underlay) = found else {
-            return Err(fault(reference, format!("there is no port {} to be the underlay", reference.get_ref().text())));
+            return Err(fault(
+                reference,
+                format!("there is no port {} to be the underlay", reference.get_ref().text()),
+            ));
         };
         if matches!(underlay.kind(), Kind::Vxlan | Kind::Geneve | Kind::Mirror) {
             return Err(fault(reference, format!("port \"{}\" cannot be an underlay", underlay.name.get_ref())));

@@ -1,0 +1,240 @@
+use super::*;
+use sluice_flow::meter::{MeterId, MeterRate};
+use sluice_flow::port::{PortKind, PortNumber, Tunnel, TunnelProtocol};
+
+const SAMPLE: &str = include_str!("../../../deploy/sluiced.toml");
+
+fn parse(text: &str) -> Config {
+    Config::parse(text, "test.toml").unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn error(text: &str) -> String {
+    Config::parse(text, "test.toml").unwrap_err().to_string()
+}
+
+/// All keys that the parser knows, in its own words.
+fn known_keys(text: &str) -> Vec<String> {
+    let message = error(text);
+    let (_, keys) = message.lines().next().unwrap_or_default().split_once(", expected ").expect("no list of keys");
+    keys.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+#[test]
+fn nothing_said_is_the_default() {
+    assert_eq!(parse(""), Config::default());
+    assert_eq!(Config::default().state_dir(), Path::new("/run/sluice/state"));
+    assert_eq!(parse("run_dir = \"/r\"").state_dir(), Path::new("/r/state"));
+}
+
+#[test]
+fn the_sample_file_is_the_default() {
+    assert_eq!(Config::parse(SAMPLE, "sluiced.toml").unwrap(), Config::default());
+}
+
+#[test]
+fn the_sample_file_knows_every_key_also_those_without_a_default() {
+    // "#key = ..." is a key that is commented out, "# text" is text.
+    let is_key = |line: &&str| !line.starts_with("# ") && *line != "#";
+    let whole: String =
+        SAMPLE.lines().filter(is_key).map(|line| format!("{}\n", line.trim_start_matches('#'))).collect();
+    let config = parse(&whole);
+    assert!(!config.ports.is_empty() && !config.meters.is_empty());
+    let has = |key: &str| {
+        whole.lines().any(|line| {
+            line.split('=').next().is_some_and(|name| name.trim() == key)
+                || line == format!("[{key}]")
+                || line == format!("[[{key}]]")
+        })
+    };
+    let keys = [
+        known_keys("bogus = 1"),
+        known_keys("[log]\nbogus = 1"),
+        known_keys("[[port]]\nnumber = 1\nname = \"a\"\nbogus = 1"),
+        known_keys("[[meter]]\nid = 1\nbogus = 1"),
+    ];
+    for key in keys.concat() {
+        assert!(has(&key), "deploy/sluiced.toml does not mention `{key}`");
+    }
+}
+
+#[test]
+fn an_unknown_key_is_shown_in_its_line_with_what_is_known() {
+    let text = error("backend = \"soft\"\n\tidle_timout = \"10s\"\n");
+    let (first, rest) = text.split_once('\n').unwrap();
+    assert!(
+        first.starts_with("test.toml:2:2: unknown key `idle_timout`, expected one of `backend`, `device`"),
+        "{first}"
+    );
+    assert!(first.contains("`idle_timeout`") && first.contains("`port`"), "{first}");
+    assert_eq!(rest, "  |\n2 | \tidle_timout = \"10s\"\n  | \t^^^^^^^^^^^");
+}
+
+#[test]
+fn a_wrong_value_is_marked() {
+    assert_eq!(
+        error("workers = 0"),
+        "test.toml:1:11: expected a number from 1 to 64, not 0\n  |\n1 | workers = 0\n  |           ^"
+    );
+    for (text, expected) in [
+        ("backend = \"dpdk\"", "no backend dpdk in this build, only soft"),
+        (
+            "idle_timeout = \"10\"",
+            "expected a time such as \"500ms\", \"10s\" or \"5m\", not \"10\" (\"none\" means never)",
+        ),
+        ("idle_timeout = 0", "a time is more than zero (\"none\" means never)"),
+        ("idle_timeout = true", "expected a time such as \"500ms\""),
+        ("poll_interval = \"none\"", "expected a time such as"),
+        ("poll_interval = -1", "a time is more than zero"),
+        ("poll_interval = 1e300", "a time is a year at most"),
+        (
+            "metrics = \"localhost\"",
+            "expected an address and port such as \"[::1]:9319\", or \"none\", not \"localhost\"",
+        ),
+        ("run_dir = \"run\"", "expected a path that begins with \"/\", not \"run\""),
+        ("control_mode = \"0999\"", "expected a file mode in octal such as \"0660\", not \"0999\""),
+        ("log.level = \"inof\"", "unknown log level \"inof\", expected one of off, error, warn, info, debug, trace"),
+        ("log.format = \"xml\"", "unknown value `xml`, expected `text` or `json`"),
+        ("flow_limit = \"many\"", "invalid type: string \"many\""),
+        ("workers = 1\nworkers = 2", "duplicate key"),
+        ("workers = ", ""),
+    ] {
+        let found = error(text);
+        assert!(found.contains(expected), "{text}: {found}");
+        assert!(found.contains('^'), "{text}: {found}");
+    }
+}
+
+#[test]
+fn times_are_text_or_seconds() {
+    let config =
+        parse("idle_timeout = 1.5\nhard_timeout = \"2h\"\npoll_interval = \"250ms\"\nretry_interval = \"none\"");
+    assert_eq!(config.idle_timeout, Some(Duration::from_millis(1500)));
+    assert_eq!(config.hard_timeout, Some(Duration::from_secs(7200)));
+    assert_eq!(config.poll_interval, Duration::from_millis(250));
+    assert_eq!(config.retry_interval, None);
+}
+
+#[test]
+fn a_time_is_written_as_it_is_read() {
+    for text in ["500ms", "1s", "10s", "90s", "5m", "36h"] {
+        assert_eq!(format_duration(parse_duration(text).unwrap()), text);
+    }
+}
+
+#[test]
+fn ports_are_read_with_their_kinds() {
+    let config = parse(
+        r#"
+        [[port]]
+        number = 3
+        name = "vx0"
+        kind = "vxlan"
+        underlay = "p0"
+        [[port]]
+        number = 4
+        name = "gnv0"
+        kind = "geneve"
+        udp_port = 7000
+        underlay = 1
+        [[port]]
+        number = 1
+        name = "p0"
+        [[port]]
+        number = 2
+        name = "pf0vf0"
+        kind = "representor"
+        "#,
+    );
+    let tunnel = |protocol, udp_port| PortKind::Tunnel(Tunnel { protocol, udp_port, underlay: PortNumber(1) });
+    let kinds: Vec<_> = config.ports.iter().map(|port| (port.number.0, port.kind.clone())).collect();
+    assert_eq!(
+        kinds,
+        [
+            (3, tunnel(TunnelProtocol::Vxlan, 4789)),
+            (4, tunnel(TunnelProtocol::Geneve, 7000)),
+            (1, PortKind::Physical),
+            (2, PortKind::Representor),
+        ]
+    );
+}
+
+#[test]
+fn meters_are_read_with_their_rates() {
+    let config = parse("[[meter]]\nid = 1\nkbps = 1000\nburst = 100\n[[meter]]\nid = 2\npps = 50\n");
+    assert_eq!(config.meters[0], Meter { id: MeterId(1), rate: MeterRate::Kbps(1000), burst: 100 });
+    assert_eq!(config.meters[1], Meter { id: MeterId(2), rate: MeterRate::Pps(50), burst: 0 });
+}
+
+#[test]
+fn ports_and_meters_that_contradict_each_other_are_shown_where_they_are() {
+    let p0 = "[[port]]\nnumber = 1\nname = \"p0\"\n";
+    for (text, expected) in [
+        ("[[port]]\nnumber = 1\nname = \"p1\"", ":5:10: port 1 is \"p0\" already"),
+        ("[[port]]\nnumber = 2\nname = \"p0\"", ":6:8: \"p0\" is port 1 already"),
+        ("[[port]]\nnumber = 2\nname = \"a b\"", ":6:8: a port's name is one word"),
+        ("[[port]]\nnumber = 2\nname = \"7\"", ":6:8: the name \"7\" would be taken for a port's number"),
+        ("[[port]]\nnumber = -2\nname = \"x\"", ":5:10: invalid value"),
+        ("[[port]]\nnumber = 2", ":4:1: missing key `name`"),
+        ("[[port]]\nnumber = 2\nname = \"x\"\nkind = \"wire\"", ":7:8: unknown value `wire`"),
+        ("[[port]]\nnumber = 2\nname = \"x\"\nkind = \"vxlan\"", ":6:8: tunnel \"x\" needs an `underlay`"),
+        (
+            "[[port]]\nnumber = 2\nname = \"x\"\nkind = \"vxlan\"\nunderlay = 9",
+            ":8:12: there is no port 9 to be the underlay",
+        ),
+        (
+            "[[port]]\nnumber = 2\nname = \"x\"\nkind = \"vxlan\"\nunderlay = \"x\"",
+            ":8:12: port \"x\" cannot be an underlay",
+        ),
+        (
+            "[[port]]\nnumber = 2\nname = \"x\"\nkind = \"vxlan\"\nunderlay = true",
+            ":8:12: expected the number or the name of a port",
+        ),
+        (
+            "[[port]]\nnumber = 2\nname = \"x\"\nkind = \"vxlan\"\nunderlay = 1\nudp_port = 0",
+            ":9:12: a UDP port is from 1",
+        ),
+        ("[[port]]\nnumber = 2\nname = \"x\"\nudp_port = 4789", ":7:12: `udp_port` is for ports of kind \"vxlan\""),
+        ("[[meter]]\nid = 1", ":5:6: meter 1 needs either `kbps` or `pps`"),
+        ("[[meter]]\nid = 1\npps = 1\nkbps = 1", ":6:7: meter 1 has both"),
+        ("[[meter]]\nid = 1\npps = 0", ":6:7: meter 1 would let nothing pass"),
+        ("[[meter]]\nid = 1\npps = 1\n[[meter]]\nid = 1\npps = 1", ":8:6: meter 1 is there twice"),
+    ] {
+        let found = error(&format!("{p0}{text}"));
+        assert!(found.starts_with(&format!("test.toml{expected}")), "{text}: {found}");
+    }
+}
+
+#[test]
+fn a_reload_takes_what_it_can_and_names_the_rest() {
+    let old = Config::default();
+    let new = parse(
+        "idle_timeout = \"1m\"\nworkers = 4\nlog.level = \"debug\"\nlog.format = \"json\"\n[[port]]\nnumber = 1\nname = \"p0\"",
+    );
+    let (next, difference) = old.take_over(&new);
+    assert_eq!(difference.applicable, ["idle_timeout", "log.level", "port"]);
+    assert_eq!(difference.needs_restart, ["workers", "log.format"]);
+    assert_eq!(difference.to_string(), "changed: idle_timeout, log.level, port; needs a restart: workers, log.format");
+    assert_eq!((next.workers, next.log.format), (old.workers, old.log.format));
+    assert_eq!((next.idle_timeout, &next.ports), (new.idle_timeout, &new.ports));
+    assert!(next.difference(&next).is_empty());
+    assert_eq!(next.difference(&new).needs_restart, difference.needs_restart);
+    assert!(next.difference(&new).applicable.is_empty());
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let error = Config::load(Path::new("/no/such/file.toml")).unwrap_err().to_string();
+    assert!(error.starts_with("cannot read /no/such/file.toml: No such file"), "{error}");
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_text_makes_it_panic(text in "(\\PC|[\n\t=\"\\[\\]]){0,60}") {
+        let _ = Config::parse(&text, "x").map_err(|error| error.to_string());
+    }
+
+    #[test]
+    fn no_value_makes_it_panic(key in "(idle_timeout|poll_interval|metrics|control_mode|log.level|workers|port|meter)", value in "(\"\\PC{0,8}\"|[-0-9.e]{1,8}|\\[\\]|true)") {
+        let _ = Config::parse(&format!("{key} = {value}"), "x").map_err(|error| error.to_string());
+    }
+}

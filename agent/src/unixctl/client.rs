@@ -231,7 +231,10 @@ impl Client {
                 }
                 Err(error) => return Err(error),
                 Ok([]) => {
-                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the agent closed the connection in the middle"));
+                    return Err(io::Error::new(
+                        io::ErrorKind::UnexpectedEof,
+                        "the agent closed the connection in the middle",
+                    ));
                 }
                 Ok(_) => break,
             }

@@ -71,16 +71,7 @@ enum Text {
 impl Splitter {
     /// A splitter that takes objects of at most `limit` bytes, in which brackets are nested at most `max_depth` deep.
     pub fn new(limit: usize, max_depth: usize) -> Self {
-        Self {
-            limit,
-            max_depth,
-            buffer: Vec::new(),
-            start: 0,
-            scanned: 0,
-            passed: 0,
-            depth: 0,
-            text: Text::Outside,
-        }
+        Self { limit, max_depth, buffer: Vec::new(), start: 0, scanned: 0, passed: 0, depth: 0, text: Text::Outside }
     }
 
     /// Takes the next piece of the stream. Memory stays bounded as long as [`Splitter::next`] is called until it has

@@ -21,11 +21,7 @@ pub struct Peer {
 impl Peer {
     /// This process itself, for commands that are run without a socket.
     pub fn own() -> Self {
-        Self {
-            uid: geteuid().as_raw(),
-            gid: getegid().as_raw(),
-            pid: rustix::process::getpid().as_raw_nonzero().get(),
-        }
+        Self { uid: geteuid().as_raw(), gid: getegid().as_raw(), pid: rustix::process::getpid().as_raw_nonzero().get() }
     }
 
     /// The process that connected the socket.

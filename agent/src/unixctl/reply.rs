@@ -29,12 +29,7 @@ pub(super) enum After {
 }
 
 impl Reply {
-    pub(super) fn new(
-        id: String,
-        pieces: mpsc::Sender<Vec<u8>>,
-        stopping: Arc<AtomicBool>,
-        piece_size: usize,
-    ) -> Self {
+    pub(super) fn new(id: String, pieces: mpsc::Sender<Vec<u8>>, stopping: Arc<AtomicBool>, piece_size: usize) -> Self {
         let piece = head(&id);
         Self { id, pieces, stopping, piece_size, piece, begun: false, last: None }
     }
@@ -184,7 +179,7 @@ mod tests {
         let (mut reply, receiver) = reply(20);
         reply.write_str("0123456789\n").unwrap();
         assert_eq!(reply.finish(Err("too late".to_owned())), After::Close);
-        assert_eq!(received(receiver), r#"{"id":7,"result":"0123456789\n"#);
+        assert_eq!(received(receiver), r#"{"id":7,"result":"01"#);
     }
 
     #[test]

@@ -114,7 +114,8 @@ impl Server {
         drop(listener);
         shared.stopping.store(true, Ordering::Relaxed);
         phase.send_replace(Phase::Draining);
-        let drained = timeout(shared.options.stop_deadline, async { while connections.join_next().await.is_some() {} }).await;
+        let drained =
+            timeout(shared.options.stop_deadline, async { while connections.join_next().await.is_some() {} }).await;
         if drained.is_err() {
             info!(connections = connections.len(), "cutting control connections off that did not end in time");
             phase.send_replace(Phase::Cut);

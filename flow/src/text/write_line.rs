@@ -92,16 +92,28 @@ impl fmt::Display for Extra {
 }
 
 /// A word and a sentence for [`Extra::other`], as `word[sentence]`; what OVS's Python library would stumble over is
-/// replaced by something that looks like it.
+/// replaced by something that looks like it. Brackets are balanced, so that the sentence ends where it is said to end.
 pub fn bracketed(word: &str, sentence: &str) -> String {
-    let replaced = sentence.chars().map(|character| match character {
-        '(' => '[',
-        ')' => ']',
-        ':' => ';',
-        '=' => '~',
-        other => other,
-    });
-    format!("{word}[{}]", replaced.collect::<String>())
+    let mut text = format!("{word}[");
+    let mut open = 1usize;
+    for character in sentence.chars() {
+        match character {
+            '(' | '[' => {
+                open += 1;
+                text.push('[');
+            }
+            ')' | ']' if open == 1 => text.push('>'),
+            ')' | ']' => {
+                open -= 1;
+                text.push(']');
+            }
+            ':' => text.push(';'),
+            '=' => text.push('~'),
+            other => text.push(other),
+        }
+    }
+    text.extend(std::iter::repeat_n(']', open));
+    text
 }
 
 /// A flow is one line, whatever a kernel or a device says.
