@@ -142,9 +142,9 @@ fn flags_have_an_exact_a_masked_and_a_numeric_form() {
         let full = key(&format!("ct_state({text})"));
         (full.key.get(Field::CtState), full.mask.get(Field::CtState))
     };
-    assert_eq!(ct_state("new|trk"), (0x21, ALL32));
-    assert_eq!(ct_state("0"), (0, ALL32));
-    assert_eq!(ct_state("0x21"), (0x21, ALL32));
+    assert_eq!(ct_state("new|trk"), (0x21, 0xff));
+    assert_eq!(ct_state("0"), (0, 0xff));
+    assert_eq!(ct_state("0x21"), (0x21, 0xff));
     assert_eq!(ct_state("+est-new+trk"), (0x22, 0x23));
     assert_eq!(ct_state("0x2/0x3f"), (2, 0x3f));
     assert_eq!(ct_state("0/0"), (0, 0));
