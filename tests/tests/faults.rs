@@ -2,13 +2,14 @@
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sluice_agent::config::Config;
 use sluice_agent::offload::Batch;
 use sluice_flow::time::MonotonicClock;
-use sluice_flow::{Action, EndReason, FlowState, PortNumber};
+use sluice_flow::{Action, EndReason, Event, FlowState, PortNumber};
 use sluice_tests::fault::{Faults, FaultyDevice, Plan};
 use sluice_tests::frames;
 use sluice_tests::world::{World, quick_config, soft_nic};
@@ -105,26 +106,50 @@ fn refused_flows_say_why_and_are_taken_when_the_device_can() {
 
 #[test]
 fn children_go_in_before_parents_and_out_after_them() {
+    const CHAINS: u32 = 40;
     let (world, faults) = faulty(quick_config());
-    faults.set(Plan { stalled: true, ..Plan::default() });
-    let child = world.flow("recirc_id(7),in_port(1),eth_type(0x0800),ipv4(frag=no)", "2");
-    let parent = world.flow("in_port(1),eth_type(0x0800),ipv4(frag=no)", "recirc(7)");
-    let child = world.agent.queue.add(child, None).expect("accepted");
-    let parent = world.agent.queue.add(parent, None).expect("accepted");
-    faults.set(Plan { reorders: true, delay: Duration::from_millis(1), ..Plan::default() });
-    world.settle();
-    let verdict = world.inject(1, &frames::udp(5));
-    assert_eq!(verdict.hits, [parent, child]);
-
-    // From the first moment on at which the parent is gone no packet jumps into a chain without the child.
-    faults.set(Plan { delay: Duration::from_millis(5), reorders: true, ..Plan::default() });
-    world.agent.queue.delete(parent, EndReason::Deleted, None).expect("accepted");
-    world.agent.queue.delete(child, EndReason::Deleted, None).expect("accepted");
-    while world.agent.table.census().live() > 0 {
-        let verdict = world.inject(1, &frames::udp(5));
-        let whole = verdict.hits == [parent, child];
-        assert!(whole || verdict.hits.is_empty(), "a packet found the parent without the child: {verdict:?}");
+    let watch = world.agent.events.watch();
+    let slow = Plan { reorders: true, delay: Duration::from_micros(500), ..Plan::default() };
+    faults.set(slow.clone());
+    let child = |chain| format!("recirc_id({chain}),in_port(1),eth_type(0x0800),ipv4(frag=no)");
+    let parent = |chain| format!("in_port(1),eth_type(0x0800),ipv4(proto=17,frag=no),udp(dst={chain})");
+    let mut pairs = Vec::new();
+    for chain in 1..=CHAINS {
+        let child = world.agent.queue.add(world.flow(&child(chain), "2"), None).expect("accepted");
+        let parent = world.flow(&parent(chain), &format!("recirc({chain})"));
+        pairs.push((world.agent.queue.add(parent, None).expect("accepted"), child));
     }
+    // Never does a packet find a parent without its child, on the way in ...
+    let whole_or_nothing = || {
+        for (number, (parent, child)) in (1..).zip(&pairs) {
+            let hits = world.inject(1, &frames::udp(number)).hits;
+            assert!(hits.is_empty() || hits == [*parent, *child], "chain {number}: {hits:?}");
+        }
+    };
+    while world.agent.table.census().unsettled() > 0 {
+        whole_or_nothing();
+    }
+    // ... or on the way out.
+    for (parent, child) in &pairs {
+        world.agent.queue.delete(*parent, EndReason::Deleted, None).expect("accepted");
+        world.agent.queue.delete(*child, EndReason::Deleted, None).expect("accepted");
+    }
+    while world.agent.table.census().live() > 0 {
+        whole_or_nothing();
+    }
+
+    let (mut installed, mut deleted) = (HashSet::new(), HashSet::new());
+    for event in watch.events.try_iter() {
+        let flow = event.flow();
+        match (&*event, flow.jumps().next()) {
+            (Event::Installed { .. }, None) => drop(installed.insert(flow.chain())),
+            (Event::Installed { .. }, Some(chain)) => assert!(installed.contains(&chain), "{chain} has no child yet"),
+            (Event::Deleted { .. }, Some(chain)) => drop(deleted.insert(chain)),
+            (Event::Deleted { .. }, None) => assert!(deleted.contains(&flow.chain()), "{} has a parent", flow.chain()),
+            _ => {}
+        }
+    }
+    assert_eq!((installed.len(), deleted.len()), (CHAINS as usize, CHAINS as usize));
 }
 
 #[test]

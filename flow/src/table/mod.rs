@@ -457,9 +457,10 @@ impl FlowTable {
         let counters = self.arena.cell(id.slot).map(|cell| cell.total()).unwrap_or_default();
         let reason = life.end.unwrap_or(EndReason::Deleted);
         self.events.event(&Event::Deleted { flow: life.flow.clone(), reason, counters });
-        self.settle(id, &mut life, Some(counters));
+        // Counted out before anybody hears of it, so that who waited for the end finds room for the next.
         self.census.leave(life.counted_as);
         self.census.dismiss_flow();
+        self.settle(id, &mut life, Some(counters));
         record.incarnation = record.incarnation.wrapping_add(1);
         drop(record);
 
