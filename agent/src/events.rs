@@ -1,7 +1,7 @@
 //! One event, many readers: counts for metrics, lines for the log, streams for `watch`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use parking_lot::RwLock;
@@ -16,6 +16,8 @@ pub struct Events {
     counts: EventCounts,
     watchers: RwLock<Vec<Watcher>>,
     next_watcher: AtomicU64,
+    /// How many there are, so that nobody takes a lock to find that there is none.
+    watching: AtomicUsize,
 }
 
 /// How often what happened.
@@ -64,15 +66,17 @@ impl Events {
         let (sender, events) = bounded(WATCH_BACKLOG);
         let id = self.next_watcher.fetch_add(1, Ordering::Relaxed);
         let lost = Arc::<AtomicU64>::default();
-        self.watchers.write().push(Watcher { id, sender, lost: lost.clone() });
+        let mut watchers = self.watchers.write();
+        watchers.push(Watcher { id, sender, lost: lost.clone() });
+        self.watching.store(watchers.len(), Ordering::Release);
         Watch { events, lost }
     }
 
     fn tell_watchers(&self, event: &Event) {
-        let watchers = self.watchers.read();
-        if watchers.is_empty() {
+        if self.watching.load(Ordering::Acquire) == 0 {
             return;
         }
+        let watchers = self.watchers.read();
         let event = Arc::new(event.clone());
         let mut gone = Vec::new();
         for Watcher { id, sender, lost } in &*watchers {
@@ -87,7 +91,9 @@ impl Events {
         }
         drop(watchers);
         if !gone.is_empty() {
-            self.watchers.write().retain(|watcher| !gone.contains(&watcher.id));
+            let mut watchers = self.watchers.write();
+            watchers.retain(|watcher| !gone.contains(&watcher.id));
+            self.watching.store(watchers.len(), Ordering::Release);
         }
     }
 }

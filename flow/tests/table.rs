@@ -178,7 +178,7 @@ fn a_refused_modification_keeps_the_old_rule_when_asked_to() {
 
 #[test]
 fn a_refused_add_stays_listed_and_is_tried_again() {
-    let (table, _) = table(10, 10);
+    let (table, journal) = table(10, 10);
     let accepted = table.add(flow(None, 1, 2), NOW, None).unwrap();
     let install = change(&table, accepted.flow);
     table.complete(&install, Err(no()), NOW);
@@ -189,7 +189,10 @@ fn a_refused_add_stays_listed_and_is_tried_again() {
     assert!(again.is_empty(), "only what the change of the device matters to");
     table.retry(|_| true, NOW, &mut |accepted| again.push(accepted));
     assert_eq!(again.len(), 1);
-    assert!(matches!(change(&table, accepted.flow).operation, Operation::Install(_)));
+    let again = change(&table, accepted.flow);
+    assert!(matches!(again.operation, Operation::Install(_)));
+    table.complete(&again, Err(no()), NOW);
+    assert_eq!(*journal.0.lock(), ["accepted", "refused, device: no"], "the same refusal again is no news");
 }
 
 #[test]

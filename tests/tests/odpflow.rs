@@ -7,27 +7,8 @@ use std::process::Command;
 
 use sluice_tests::daemon::{Daemon, repository, run};
 
-/// The ports of the demo's rules.
-const CONFIG: &str = r#"
-idle_timeout = "none"
-[[port]]
-number = 1
-name = "server"
-[[port]]
-number = 2
-name = "vlan-host"
-[[port]]
-number = 3
-name = "client"
-[[port]]
-number = 5
-name = "uplink"
-[[port]]
-number = 4
-name = "vxlan_sys_4789"
-kind = "vxlan"
-underlay = "uplink"
-"#;
+/// The demo's agent, which has the ports of the demo's rules.
+const CONFIG: &str = include_str!("../demo/sluiced.toml");
 
 /// Says of each line of a dump what ODPFlow makes of it.
 const READER: &str = r#"

@@ -5,12 +5,13 @@
 //! rule that jumps to N and whose deletion was accepted before. Cycles, and more chains one after the other than the
 //! device can walk, are refused when the flow is offered.
 //!
-//! All of it lies under one lock, which is taken only for flows that jump or that are in a later chain.
+//! What is known of chains lies under one lock, which is taken only for flows that jump or that are in a later chain, and
+//! never while the device is asked for something. Whether a flow is one of those is asked of one of many small locks.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use sluice_flow::backend::Operation;
 use sluice_flow::{ActionKind, Backend, ChainId, Flow, FlowId, Refusal};
 
@@ -18,8 +19,12 @@ use sluice_flow::{ActionKind, Backend, ChainId, Flow, FlowId, Refusal};
 pub(super) struct Chains {
     backend: Arc<dyn Backend>,
     max_depth: usize,
+    /// The flows that are in `state`, by slot.
+    concerned: [Mutex<HashSet<FlowId>>; SHARDS],
     state: Mutex<State>,
 }
+
+const SHARDS: usize = 64;
 
 /// A flow that concerns chains has been offered and waits to be accepted or turned away.
 pub(super) struct Announced(Option<Links>);
@@ -62,8 +67,9 @@ struct Member {
 
 #[derive(Default)]
 struct Chain {
-    /// Rules that jump here.
+    /// Rules that jump here, or are about to.
     holders: usize,
+    door: Arc<Door>,
     /// Flows of this chain that the device has yet to take or to refuse, by order of acceptance.
     arriving: BTreeSet<(u64, FlowId)>,
     /// Flows that jump here and wait for some of those.
@@ -74,10 +80,14 @@ struct Chain {
     waiting_out: BTreeSet<(u64, FlowId)>,
 }
 
+/// Whether the device has a chain open. Locked while the device opens or closes it, and always before the state.
+type Door = Mutex<bool>;
+
 impl Chains {
     pub(super) fn new(backend: Arc<dyn Backend>, depth: usize) -> Self {
         let max_depth = backend.capabilities().max_chain_depth.min(depth);
-        Self { backend, max_depth, state: Mutex::default() }
+        let concerned = std::array::from_fn(|_| Mutex::default());
+        Self { backend, max_depth, concerned, state: Mutex::default() }
     }
 
     /// A flow is offered. Refuses it if its jumps would close a cycle or go too deep.
@@ -109,6 +119,7 @@ impl Chains {
     /// The flow was accepted as a new life.
     pub(super) fn arrive(&self, announced: Announced, id: FlowId) {
         let Some(links) = announced.0 else { return };
+        self.concerned(id).insert(id);
         let mut state = self.state.lock();
         if links.chain != ChainId::ROOT {
             state.chains.entry(links.chain).or_default().arriving.insert((links.order, id));
@@ -120,6 +131,7 @@ impl Chains {
     /// A modification is about to be accepted for a life that there is. Its jumps come on top of those before.
     pub(super) fn adjust(&self, announced: Announced, id: FlowId) {
         let Some(links) = announced.0 else { return };
+        self.concerned(id).insert(id);
         let mut state = self.state.lock();
         let member = state.flows.entry(id).or_default();
         member.chain = links.chain;
@@ -129,6 +141,9 @@ impl Chains {
 
     /// The deletion of a flow is about to be accepted.
     pub(super) fn depart(&self, id: FlowId) {
+        if !self.concerned(id).contains(&id) {
+            return;
+        }
         let mut state = self.state.lock();
         let order = state.order + 1;
         let Some(member) = state.flows.get_mut(&id).filter(|member| member.departed.is_none()) else { return };
@@ -143,6 +158,9 @@ impl Chains {
     /// Whether a change may begin now. If not, the flow is given back by [`Chains::settled`] or [`Chains::gone`] of those
     /// that it waits for.
     pub(super) fn may_begin(&self, id: FlowId, operation: &Operation, flow: &Flow) -> bool {
+        if !self.concerned(id).contains(&id) {
+            return true;
+        }
         let mut state = self.state.lock();
         let Some(member) = state.flows.get(&id) else { return true };
         match operation {
@@ -169,40 +187,65 @@ impl Chains {
         }
     }
 
-    /// Opens the chains that a rule is about to jump to.
+    /// Opens the chains that a rule is about to jump to. May wait for the device.
     pub(super) fn open(&self, id: FlowId, flow: &Flow) -> Result<(), Refusal> {
         for target in flow.jumps() {
-            let mut state = self.state.lock();
-            let Some(member) = state.flows.get(&id) else { continue };
-            if member.holds.contains(&target) {
-                continue;
+            let Some(door) = self.hold(id, target) else { continue };
+            let mut is_open = door.lock();
+            if !*is_open {
+                if let Err(refusal) = self.backend.open_chain(target) {
+                    drop(is_open);
+                    self.let_go(id, target);
+                    return Err(refusal);
+                }
+                *is_open = true;
             }
-            let first = state.chains.get(&target).is_none_or(|chain| chain.holders == 0);
-            if first {
-                self.backend.open_chain(target)?;
-            }
-            if let Some(member) = state.flows.get_mut(&id) {
-                member.holds.push(target);
-            }
-            state.chains.entry(target).or_default().holders += 1;
         }
         Ok(())
     }
 
+    /// Notes that a rule needs a chain; gives its door unless the rule holds it open already.
+    fn hold(&self, id: FlowId, target: ChainId) -> Option<Arc<Door>> {
+        let mut state = self.state.lock();
+        let member = state.flows.get_mut(&id)?;
+        if member.holds.contains(&target) {
+            return None;
+        }
+        member.holds.push(target);
+        let chain = state.chains.entry(target).or_default();
+        chain.holders += 1;
+        Some(chain.door.clone())
+    }
+
+    fn let_go(&self, id: FlowId, target: ChainId) {
+        if let Some(member) = self.state.lock().flows.get_mut(&id) {
+            member.holds.retain(|held| *held != target);
+        }
+        self.release(vec![target]);
+    }
+
     /// A change is done, or refused; `rule` is the flow as the device has it now, if at all. Gives the flows that waited.
     pub(super) fn settled(&self, id: FlowId, rule: Option<&Flow>) -> Vec<FlowId> {
+        if !self.concerned(id).contains(&id) {
+            return Vec::new();
+        }
         let mut state = self.state.lock();
         let Some(member) = state.flows.get_mut(&id) else { return Vec::new() };
         let jumps: Vec<_> = rule.map(|flow| flow.jumps().collect()).unwrap_or_default();
         let (kept, released) = member.holds.drain(..).partition(|chain| jumps.contains(chain));
         member.holds = kept;
         let (chain, accepted) = (member.chain, member.accepted);
-        self.release(&mut state, released);
-        state.arrived(chain, accepted, id)
+        let free = state.arrived(chain, accepted, id);
+        drop(state);
+        self.release(released);
+        free
     }
 
     /// A flow is gone from the device and the table. Gives the flows that waited.
     pub(super) fn gone(&self, id: FlowId) -> Vec<FlowId> {
+        if !self.concerned(id).remove(&id) {
+            return Vec::new();
+        }
         let mut state = self.state.lock();
         let Some(member) = state.flows.remove(&id) else { return Vec::new() };
         state.drop_edges(member.chain, &member.jumps);
@@ -215,22 +258,37 @@ impl Chains {
                 free.extend(take_below(&mut chain.waiting_out, until));
             }
         }
-        self.release(&mut state, member.holds);
         for chain in member.jumps.into_iter().chain([member.chain]) {
             state.forget_if_unused(chain);
         }
+        drop(state);
+        self.release(member.holds);
         free
     }
 
-    fn release(&self, state: &mut State, chains: Vec<ChainId>) {
+    /// Rules need these chains no longer; those that no rule needs are closed. May wait for the device.
+    fn release(&self, chains: Vec<ChainId>) {
         for target in chains {
-            let Some(chain) = state.chains.get_mut(&target) else { continue };
-            chain.holders -= 1;
-            if chain.holders == 0 {
+            let door = {
+                let mut state = self.state.lock();
+                let Some(chain) = state.chains.get_mut(&target) else { continue };
+                chain.holders -= 1;
+                chain.door.clone()
+            };
+            let mut is_open = door.lock();
+            let is_held = |state: &State| state.chains.get(&target).is_some_and(|chain| chain.holders > 0);
+            // Somebody who needs it by now waits at the door and finds it as it is left here.
+            if *is_open && !is_held(&self.state.lock()) {
                 self.backend.close_chain(target);
+                *is_open = false;
             }
-            state.forget_if_unused(target);
+            drop(is_open);
+            self.state.lock().forget_if_unused(target);
         }
+    }
+
+    fn concerned(&self, id: FlowId) -> MutexGuard<'_, HashSet<FlowId>> {
+        self.concerned[id.slot as usize % SHARDS].lock()
     }
 }
 
@@ -308,6 +366,8 @@ impl State {
                 && chain.waiting_in.is_empty()
                 && chain.departing.is_empty()
                 && chain.waiting_out.is_empty()
+                // Whoever opens or closes it holds the lock.
+                && chain.door.try_lock().is_some_and(|is_open| !*is_open)
         };
         if self.chains.get(&id).is_some_and(unused) {
             self.chains.remove(&id);

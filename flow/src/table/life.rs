@@ -27,6 +27,8 @@ pub(super) struct Life {
     pub(super) in_flight: bool,
     /// The device would not let the rule go: nothing is tried again until the device changes.
     pub(super) stuck: bool,
+    /// What is wanted was not changed, only tried again: the same refusal is no news.
+    pub(super) is_retried: bool,
     /// The id is in the queue of its worker.
     pub(super) queued: bool,
     /// Somebody's accepted request has no outcome yet.

@@ -196,6 +196,7 @@ impl FlowTable {
             keep_old_rule: false,
             in_flight: false,
             stuck: false,
+            is_retried: false,
             queued: true,
             unsettled: true,
             waiter,
@@ -393,7 +394,9 @@ impl FlowTable {
                     self.census.force_change();
                     life.unsettled = true;
                 }
-                Some(self.changed(id, life, now, None))
+                let accepted = self.changed(id, life, now, None);
+                life.is_retried = true;
+                Some(accepted)
             });
             if let Some(accepted) = accepted {
                 enqueue(accepted);
@@ -412,6 +415,7 @@ impl FlowTable {
     /// After a change to what is wanted: counts it and has it looked at.
     fn changed(&self, id: FlowId, life: &mut Life, now: Timestamp, waiter: Option<Arc<dyn Waiter>>) -> Accepted {
         life.asked = now;
+        life.is_retried = false;
         life.generation = life.generation.next();
         if let Some(older) = std::mem::replace(&mut life.waiter, waiter) {
             older.settled(id, &Settlement::Superseded);
@@ -427,7 +431,10 @@ impl FlowTable {
             Operation::Install(flow) | Operation::Modify(_, flow) => flow.clone(),
             Operation::Remove(_) => life.flow.clone(),
         };
-        self.events.event(&Event::Refused { flow, refusal: refusal.clone() });
+        let is_known = life.refusal.as_ref().is_some_and(|(_, known)| *known == refusal);
+        if !(life.is_retried && is_known) {
+            self.events.event(&Event::Refused { flow, refusal: refusal.clone() });
+        }
         life.refuse(change.generation, refusal);
     }
 
