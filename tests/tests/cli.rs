@@ -1,0 +1,124 @@
+//! `sluice` on a real agent: what it prints, and how it exits.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
+
+use serde_json::Value;
+use sluice_tests::daemon::{Daemon, repository};
+use sluice_tests::world::eventually;
+
+/// The demo's agent, with its ports.
+const CONFIG: &str = include_str!("../demo/sluiced.toml");
+const KEY: &str = "in_port(client),eth_type(0x0800),ipv4(dst=10.0.0.0/255.0.0.0,frag=no)";
+
+#[test]
+fn exit_codes_tell_done_from_usage_from_refusal() {
+    let daemon = Daemon::start(CONFIG);
+    let code = |args: &[&str]| daemon.sluice(args).code;
+    assert_eq!(code(&["add-flow", KEY, "server"]), Some(0));
+    assert_eq!(code(&["add-flow", KEY, "server"]), Some(2), "it exists");
+    assert_eq!(code(&["add-flow", "in_port(client),eth_type(0x86dd)", "ct(commit)"]), Some(2), "refused");
+    assert_eq!(code(&["add-flow", KEY]), Some(1), "usage");
+    assert_eq!(code(&["no-such-command"]), Some(1));
+    assert_eq!(code(&["add-flows", "/no/such/file"]), Some(1));
+    assert_eq!(code(&["del-flow", KEY]), Some(0));
+    assert_eq!(code(&["del-flow", KEY]), Some(2), "it is gone");
+}
+
+#[test]
+fn a_flow_is_shown_as_text_as_json_and_explained() {
+    let daemon = Daemon::start(CONFIG);
+    daemon.sluice(&["add-flow", "--priority", "4", "--idle-timeout", "90s", KEY, "push_vlan(vid=7,pcp=0),vlan-host"]);
+    let text = daemon.sluice(&["dump-flows", "-m"]).out;
+    assert_eq!(text, daemon.appctl(&["dpctl/dump-flows", "-m"]).out, "the same as ovs-appctl shows");
+    let json: Value = serde_json::from_str(&daemon.sluice(&["dump-flows", "--json"]).out).unwrap();
+    let flow = &json[0];
+    assert_eq!(flow["state"], "offloaded");
+    assert_eq!(flow["priority"], 4);
+    assert_eq!(flow["idle_timeout_seconds"], 90.0);
+    assert_eq!(flow["actions"], "push_vlan(vid=7,pcp=0),vlan-host");
+    let ufid = flow["ufid"].as_str().unwrap();
+    let explained = daemon.sluice(&["explain", ufid]).out;
+    assert!(explained.contains("state     offloaded, a rule in hardware\n"), "{explained}");
+    assert!(explained.contains("device    subtable in_port,eth_type,ipv4.dst/8"), "{explained}");
+    assert!(explained.contains("expiry    idle 90 s, hard never"), "{explained}");
+    let would =
+        daemon.sluice(&["explain", "in_port(client),eth_type(0x0800),ipv4(proto=6)", "hash(l4(0)),recirc(1)"]).out;
+    assert_eq!(would, "would be refused: action hash: the software NIC cannot do it\n");
+    let unknown = daemon.sluice(&["explain", "01234567-89ab-4def-8123-456789abcdef"]);
+    assert_eq!(unknown.err, "sluiced: getting flow (No such file or directory)\n");
+}
+
+#[test]
+fn a_dump_of_another_machine_is_judged_with_a_summary_by_reason() {
+    let daemon = Daemon::start(CONFIG);
+    let rules = repository("tests/capture/rules.txt");
+    let ran = daemon.sluice(&["explain", "--file", rules.to_str().unwrap()]);
+    assert_eq!(ran.code, Some(0));
+    let summary: Vec<_> = ran.out.lines().skip_while(|line| line.starts_with("line ")).collect();
+    assert_eq!(
+        summary,
+        [
+            "76 flows: 66 would be taken, 10 not",
+            "       4  action userspace: the software NIC cannot do it",
+            "       3  field ct_state: this backend cannot match it",
+            "       2  action ct: the software NIC cannot do it",
+            "       1  field mpls.label: this backend cannot match it",
+        ]
+    );
+}
+
+#[test]
+fn a_capture_is_replayed_and_counted_to_the_packet() {
+    let daemon = Daemon::start(CONFIG);
+    daemon.sluice(&["add-flow", "in_port(client),eth_type(0x0800)", "server"]);
+    let capture = repository("tests/capture/client.pcap");
+    let ran = daemon.sluice(&["replay", capture.to_str().unwrap(), "--in-port", "client", "--speed", "flat"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(ran.out.starts_with("frames:147 "), "{}", ran.out);
+    let number = |name: &str| -> u64 {
+        let words = ran.out.split_whitespace().find_map(|word| word.strip_prefix(name));
+        words.unwrap().parse().unwrap()
+    };
+    assert_eq!(number("hit:") + number("missed:"), 147);
+    let packets = || {
+        let json: Value = serde_json::from_str(&daemon.sluice(&["dump-flows", "--json"]).out).unwrap();
+        json[0]["packets"].as_u64().unwrap()
+    };
+    eventually("the counters are polled", || packets() == number("hit:"));
+    let missing = daemon.sluice(&["replay", capture.to_str().unwrap(), "--in-port", "nobody"]);
+    assert_eq!(missing.code, Some(2));
+    assert!(missing.err.contains("there is no port nobody"), "{}", missing.err);
+}
+
+#[test]
+fn ports_and_meters_come_and_go_at_run_time() {
+    let daemon = Daemon::start(CONFIG);
+    let fails = |args: &[&str], reason: &str| {
+        let ran = daemon.sluice(args);
+        assert_eq!(ran.code, Some(2), "{args:?}");
+        assert!(ran.err.contains(reason), "{args:?}: {}", ran.err);
+    };
+    let works = |args: &[&str]| assert_eq!(daemon.sluice(args).err, "", "{args:?}");
+    fails(&["add-flow", KEY, "meter(1),77"], "there is no meter 1");
+    works(&["add-meter", "1", "--pps", "10"]);
+    works(&["add-port", "77", "late"]);
+    eventually("the refused flow is taken once the device can", || {
+        daemon.sluice(&["dump-flows", "type=offloaded"]).out.contains("actions:meter(1),77")
+    });
+    fails(&["add-port", "78", "late"], "number 77 is late already");
+    fails(&["del-meter", "1"], "used by");
+    works(&["del-flow", KEY]);
+    works(&["del-meter", "1"]);
+    works(&["del-port", "late"]);
+    fails(&["add-flow", KEY, "77"], "there is no such port");
+}
+
+#[test]
+fn without_an_agent_it_says_so() {
+    let mut daemon = Daemon::start(CONFIG);
+    daemon.signal("TERM");
+    daemon.wait();
+    let ran = daemon.sluice(&["show"]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.err.contains("no agent at") && ran.err.contains("is sluiced running?"), "{}", ran.err);
+}
