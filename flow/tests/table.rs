@@ -280,6 +280,22 @@ fn a_rule_that_the_device_lost_is_put_in_again_and_its_count_goes_on() {
 }
 
 #[test]
+fn a_rule_that_is_lost_while_it_is_removed_is_counted_once() {
+    let (table, journal) = table(10, 10);
+    let accepted = table.add(flow(None, 1, 2), NOW, None).unwrap();
+    install(&table, accepted, 1);
+    let counters = Counters { packets: 4, bytes: 400, ..Counters::default() };
+    let reading = Reading { flow: accepted.flow, installed_as: sluice_flow::Generation(1), counters };
+    table.apply(&reading, NOW, NOW);
+    table.delete(accepted.flow, EndReason::Deleted, NOW, None).unwrap();
+    let removal = change(&table, accepted.flow);
+    table.lost(accepted.flow, NOW);
+    table.complete(&removal, Ok(Outcome::Removed { last: Some(counters) }), NOW);
+    assert!(matches!(look(&table, accepted.flow), Look::Retired { .. }));
+    assert_eq!(journal.0.lock().last().unwrap(), "deleted, deleted, packets:4, bytes:400");
+}
+
+#[test]
 fn equal_masks_and_actions_are_kept_once_and_given_back() {
     let (table, _) = table(2_000, 2_000);
     let all: Vec<_> = (0..1_000).map(|port| table.add(flow(None, port, 2), NOW, None).unwrap()).collect();

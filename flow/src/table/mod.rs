@@ -343,8 +343,10 @@ impl FlowTable {
                     self.events.event(&Event::Modified { flow: flow.clone(), placement });
                 }
                 (_, Ok(Outcome::Removed { last })) => {
-                    life.installed = None;
-                    self.with_cell(change.flow, |cell| cell.end(last));
+                    // A rule that was reported lost meanwhile is counted already.
+                    if life.installed.take().is_some() {
+                        self.with_cell(change.flow, |cell| cell.end(last));
+                    }
                 }
                 (operation, Ok(Outcome::InPlace { .. })) => {
                     // A backend that answers a removal so does not keep the contract; the rule's fate is unknown.
