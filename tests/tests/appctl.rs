@@ -35,6 +35,9 @@ fn get_flow_and_the_ufid_prefix_name_a_flow() {
     let ufid = "ufid:01234567-89ab-4def-8123-456789abcdef";
     assert_eq!(daemon.appctl(&["dpctl/add-flow", &format!("{ufid},{KEY}"), "2"]).code, Some(0));
     assert!(daemon.appctl(&["dpctl/get-flow", "-m", ufid]).out.starts_with(ufid));
+    assert_eq!(daemon.appctl(&["dpctl/mod-flow", KEY, "3"]).err, "", "the key alone names it, too");
+    let modified = daemon.appctl(&["dpctl/get-flow", "-m", ufid]).out;
+    assert!(modified.starts_with(ufid) && modified.ends_with("actions:uplink\n"), "{modified}");
     assert_eq!(daemon.appctl(&["dpctl/del-flow", ufid]).code, Some(0));
     let gone = daemon.appctl(&["dpctl/get-flow", ufid]);
     assert_eq!(gone.code, Some(2));

@@ -213,6 +213,7 @@ fn file(agent: &Agent, arguments: &Arguments, out: &mut dyn Output, verb: Verb) 
 fn bulk(agent: &Agent, arguments: &Arguments, text: &str, verb: Verb) -> BulkAnswer {
     let batch = Arc::new(Batch::default());
     let mut answer = BulkAnswer::default();
+    let mut patience = ANSWER_TIME;
     let ports = agent.ports();
     for (number, line) in flow_lines(text) {
         let (verb, line) = split_verb(line, verb);
@@ -220,7 +221,8 @@ fn bulk(agent: &Agent, arguments: &Arguments, text: &str, verb: Verb) -> BulkAns
             .map_err(|error| format!("\n{}", error.caret(line)))
             .and_then(|parsed| from_line(agent, parsed).map_err(str::to_owned))
             .and_then(|flow| {
-                request_with_room(agent, &flow, arguments, verb, &batch).map_err(|error| error.to_string())
+                request_with_room(agent, &flow, arguments, verb, &batch, &mut patience)
+                    .map_err(|error| error.to_string())
             });
         match result {
             Ok(_) => answer.accepted += 1,
@@ -245,22 +247,27 @@ fn bulk(agent: &Agent, arguments: &Arguments, text: &str, verb: Verb) -> BulkAns
     }
 }
 
-/// Whoever gives many flows at once waits for room instead of hearing "busy" for what it filled up itself.
+/// Whoever gives many flows at once waits for room instead of hearing "busy" for what it filled up itself. `patience` is
+/// for one wait without any room: a device that stalls is not waited for again at each line.
 fn request_with_room(
     agent: &Agent,
     flow: &Flow,
     arguments: &Arguments,
     verb: Verb,
     batch: &Arc<Batch>,
+    patience: &mut Duration,
 ) -> Result<FlowId, TableError> {
-    let mut left = ANSWER_TIME;
     loop {
         match request(agent, flow.clone(), arguments, verb, batch) {
-            Err(TableError::Refused(Refusal::Busy { .. })) if !left.is_zero() => {
+            Err(TableError::Refused(Refusal::Busy { .. })) if !patience.is_zero() => {
                 std::thread::sleep(ROOM_POLL);
-                left = left.saturating_sub(ROOM_POLL);
+                *patience = patience.saturating_sub(ROOM_POLL);
             }
-            other => return other,
+            Ok(id) => {
+                *patience = ANSWER_TIME;
+                return Ok(id);
+            }
+            Err(error) => return Err(error),
         }
     }
 }

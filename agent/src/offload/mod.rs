@@ -86,7 +86,10 @@ impl OffloadQueue {
         waiter: Option<Arc<dyn Waiter>>,
     ) -> Result<FlowId, TableError> {
         let announced = self.chains.announce(&flow)?;
-        let Some(id) = self.table.find(flow.ufid) else {
+        // A key alone names the flow that has this match, whatever UFID it was given.
+        let was_named = flow.ufid != flow.identity.to_ufid();
+        let by_match = || self.table.find_identity(flow.identity).filter(|_| !was_named);
+        let Some(id) = self.table.find(flow.ufid).or_else(by_match) else {
             self.chains.withdraw(announced);
             return Err(TableError::NotFound);
         };
