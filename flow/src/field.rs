@@ -301,6 +301,7 @@ impl std::fmt::Display for Field {
 
 // The tables are indexed by discriminant, and no field may straddle a word: a wrong row does not compile.
 const _: () = {
+    assert!(KEY_WORDS <= 64);
     let mut row = 0;
     while row < FIELDS.len() {
         let spec = &FIELDS[row];

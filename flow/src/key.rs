@@ -94,7 +94,8 @@ impl Match {
 /// The mask of a match, reduced to the words that are not zero. Shared by all flows of a subtable.
 #[derive(PartialEq, Eq, Hash)]
 pub struct Mask {
-    map: u32,
+    /// Which words of the full key it touches; a key may grow to 64 words.
+    map: u64,
     words: Box<[u64]>,
 }
 
@@ -105,7 +106,7 @@ impl Mask {
         let mut words = Vec::new();
         for (index, word) in full.words.iter().enumerate() {
             if *word != 0 {
-                map |= 1 << index;
+                map |= 1u64 << index;
                 words.push(*word);
             }
         }
@@ -202,7 +203,7 @@ impl fmt::Debug for MaskedKey {
 }
 
 /// The set bits of a word map, lowest first.
-struct WordIndexes(u32);
+struct WordIndexes(u64);
 
 impl Iterator for WordIndexes {
     type Item = usize;

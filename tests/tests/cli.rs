@@ -114,6 +114,32 @@ fn ports_and_meters_come_and_go_at_run_time() {
 }
 
 #[test]
+fn an_audit_of_a_device_that_is_as_wanted_says_so() {
+    let daemon = Daemon::start(CONFIG);
+    daemon.sluice(&["add-flow", KEY, "server"]);
+    daemon.sluice(&["add-flow", "in_port(client),eth_type(0x86dd)", "ct(commit)"]);
+    let ran = daemon.sluice(&["audit"]);
+    assert_eq!((ran.out.as_str(), ran.err.as_str(), ran.code), ("1 rules, all as wanted\n", "", Some(0)));
+}
+
+#[test]
+fn the_busiest_flow_is_on_top() {
+    let daemon = Daemon::start(CONFIG);
+    daemon.sluice(&["add-flow", "in_port(client),eth_type(0x0800)", "server"]);
+    daemon.sluice(&["add-flow", "in_port(client),eth_type(0x86dd)", "server"]);
+    let top = std::thread::scope(|scope| {
+        let top = scope.spawn(|| daemon.sluice(&["top", "--count", "1", "--interval", "2s"]));
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        let capture = repository("tests/capture/client.pcap");
+        daemon.sluice(&["replay", capture.to_str().unwrap(), "--in-port", "client", "--speed", "flat"]);
+        top.join().unwrap()
+    });
+    let lines: Vec<_> = top.out.lines().collect();
+    assert_eq!(lines[0], "2 flows");
+    assert!(lines[2].contains("eth_type(0x0800)") && lines[3].contains("eth_type(0x86dd)"), "{}", top.out);
+}
+
+#[test]
 fn without_an_agent_it_says_so() {
     let mut daemon = Daemon::start(CONFIG);
     daemon.signal("TERM");

@@ -3,6 +3,7 @@
 use std::env;
 use std::fmt::Write;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand};
 
@@ -48,6 +49,10 @@ pub(super) enum Command {
     },
     /// Print what happens to flows as it happens, until Ctrl-C
     Watch,
+    /// Show the busiest flows, over and over, until Ctrl-C
+    Top(Top),
+    /// Compare what the table says is in the device with what the device says
+    Audit,
 
     /// Add a flow and wait until the device has it
     AddFlow(AddFlow),
@@ -121,6 +126,19 @@ impl DumpFlows {
         let options = options.into_iter().filter_map(|(given, option)| given.then_some(option));
         options.chain(self.selection.iter().map(String::as_str)).collect()
     }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Top {
+    /// How many flows
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
+    pub(super) rows: usize,
+    /// Over how long rates are taken
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
+    pub(super) interval: Duration,
+    /// How many times; without it until Ctrl-C
+    #[arg(long, value_name = "N")]
+    pub(super) count: Option<u64>,
 }
 
 #[derive(Debug, Args)]
@@ -341,7 +359,7 @@ fn duration(text: &str) -> Result<String, String> {
 
 /// The commands in the order in which one gets to know them.
 const GROUPS: &[(&str, &[&str])] = &[
-    ("Look", &["show", "dump-flows", "get-flow", "explain", "stats", "watch"]),
+    ("Look", &["show", "dump-flows", "get-flow", "explain", "stats", "watch", "top", "audit"]),
     ("Change flows", &["add-flow", "add-flows", "mod-flow", "del-flow", "del-flows", "flush"]),
     ("Ports and meters", &["add-port", "del-port", "add-meter", "del-meter", "show-meters"]),
     ("Run", &["reload", "replay"]),

@@ -15,6 +15,7 @@ mod replay;
 mod show;
 mod statistics;
 mod terminal;
+mod top;
 
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
@@ -86,6 +87,8 @@ fn execute(cli: &Cli, out: &mut dyn Write) -> Result<Outcome, CliError> {
         Command::Stats { json: false } => statistics::print(&mut connect()?, out)?,
         Command::Show => show::print(&mut connect()?, out)?,
         Command::Watch => watch(&mut connect()?, out)?,
+        Command::Top(command) => top::run(&mut connect()?, command, out)?,
+        Command::Audit => plain("sluice/audit", &[])?,
         Command::DumpFlows(command) => dump::print(&mut connect()?, command, out)?,
         Command::Explain(command) => match &command.file {
             Some(file) => explain::file(connect, file, out)?,

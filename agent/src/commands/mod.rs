@@ -5,6 +5,7 @@
 //! scripts around it work as they are.
 
 mod arguments;
+mod audit;
 mod datapath;
 mod dump;
 mod explain;
@@ -89,6 +90,7 @@ const COMMANDS: &[Row] = &[
     row("sluice/add-flows", "[OPTIONS] text", 1, 4, BULK, flows::add_text),
     row("sluice/add-meter", "id kbps|pps rate [burst]", 3, 4, &[], ports::add_meter),
     row("sluice/add-port", "number name [kind] [udp-port] [underlay]", 2, 5, &[], ports::add_port),
+    row("sluice/audit", "", 0, 0, &[], audit::audit),
     row("sluice/del-meter", "id", 1, 1, &[], ports::delete_meter),
     row("sluice/del-port", "port", 1, 1, &[], ports::delete_port),
     row("sluice/dump-flows", "[filter=..] [type=..]", 0, 4, &[], dump::json),
