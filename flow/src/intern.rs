@@ -5,14 +5,15 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::{Arc, Weak};
 
 use foldhash::fast::RandomState;
-use parking_lot::Mutex;
+use parking_lot::RwLock;
 
 const SHARDS: usize = 16;
 
 /// Keeps one copy of equal values that are in use. A value goes with its last user.
 pub struct Interner<T: ?Sized> {
     hasher: RandomState,
-    shards: [Mutex<Shard<T>>; SHARDS],
+    /// Read far more than written: most flows have a mask and actions that others have, too.
+    shards: [RwLock<Shard<T>>; SHARDS],
 }
 
 struct Shard<T: ?Sized> {
@@ -21,10 +22,16 @@ struct Shard<T: ?Sized> {
     sweep_at: usize,
 }
 
+impl<T: ?Sized + Eq> Shard<T> {
+    fn find(&self, hash: u64, value: &T) -> Option<Arc<T>> {
+        self.values.get(&hash)?.iter().filter_map(Weak::upgrade).find(|known| **known == *value)
+    }
+}
+
 impl<T: ?Sized + Hash + Eq> Interner<T> {
     /// An empty one.
     pub fn new() -> Self {
-        let shard = || Mutex::new(Shard { values: HashMap::default(), sweep_at: 64 });
+        let shard = || RwLock::new(Shard { values: HashMap::default(), sweep_at: 64 });
         Self { hasher: RandomState::default(), shards: std::array::from_fn(|_| shard()) }
     }
 
@@ -32,10 +39,13 @@ impl<T: ?Sized + Hash + Eq> Interner<T> {
     pub fn share(&self, value: Arc<T>) -> Arc<T> {
         let hash = self.hasher.hash_one(&*value);
         #[expect(clippy::cast_possible_truncation, reason = "any bits will do to pick a shard")]
-        let mut shard = self.shards[hash as usize % SHARDS].lock();
-        let equal =
-            shard.values.get(&hash).and_then(|same| same.iter().filter_map(Weak::upgrade).find(|v| **v == *value));
-        if let Some(equal) = equal {
+        let shard = &self.shards[hash as usize % SHARDS];
+        if let Some(equal) = shard.read().find(hash, &value) {
+            return equal;
+        }
+        let mut shard = shard.write();
+        // Somebody may have been faster.
+        if let Some(equal) = shard.find(hash, &value) {
             return equal;
         }
         if shard.values.len() >= shard.sweep_at {
@@ -51,8 +61,8 @@ impl<T: ?Sized + Hash + Eq> Interner<T> {
 
     /// How many values are in use.
     pub fn len(&self) -> usize {
-        let live = |shard: &Mutex<Shard<T>>| {
-            shard.lock().values.values().flatten().filter(|weak| weak.strong_count() > 0).count()
+        let live = |shard: &RwLock<Shard<T>>| {
+            shard.read().values.values().flatten().filter(|weak| weak.strong_count() > 0).count()
         };
         self.shards.iter().map(live).sum()
     }
@@ -83,7 +93,7 @@ mod tests {
             interner.share(Arc::from(format!("{number}").as_str()));
         }
         assert_eq!(interner.len(), 1, "only `a` is still used");
-        let kept: usize = interner.shards.iter().map(|shard| shard.lock().values.len()).sum();
+        let kept: usize = interner.shards.iter().map(|shard| shard.read().values.len()).sum();
         assert!(kept <= 64 * SHARDS + 1, "{kept} dead entries are still held");
         drop((first, second));
         assert!(interner.is_empty());
