@@ -97,7 +97,7 @@ impl Agent {
                 .map_err(device("opening the install queues".into()))?;
         let queue = Arc::new(queue);
         let reader = backend.counter_reader().map_err(device("opening the counter reader".into()))?;
-        let ageing = ageing(&config, &*backend);
+        let ageing = ageing(&config);
         let (revalidation, revalidator) =
             Revalidation::new(ageing, Revalidator::new(ageing, reader), table.clone(), queue.clone(), clock.clone());
         let agent = Arc::new(Self {
@@ -204,7 +204,7 @@ impl Agent {
         let (merged, difference) = old.take_over(new);
         self.table.census().set_flow_limit(merged.flow_limit);
         self.table.census().set_unsettled_limit(merged.dirty_limit);
-        self.revalidation.configure(ageing(&merged, &*self.backend));
+        self.revalidation.configure(ageing(&merged));
         let mut errors = Vec::new();
         let mut attempt = |result: Result<(), AgentError>| errors.extend(result.err());
         for gone in old.ports.iter().filter(|port| !merged.ports.contains(port)) {
@@ -289,11 +289,10 @@ impl Parts {
     }
 }
 
-fn ageing(config: &Config, backend: &dyn Backend) -> sluice_revalidator::Config {
+fn ageing(config: &Config) -> sluice_revalidator::Config {
     sluice_revalidator::Config {
         idle_timeout: config.idle_timeout,
         hard_timeout: config.hard_timeout,
         poll_interval: config.poll_interval,
-        max_lag: backend.capabilities().max_lag,
     }
 }

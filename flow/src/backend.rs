@@ -11,7 +11,7 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 
 use crate::chain::ChainId;
-use crate::counters::{Counters, Reading};
+use crate::counters::{Counters, Reading, Sampled};
 use crate::flow::Flow;
 use crate::meter::{Meter, MeterId};
 use crate::port::{Port, PortNumber};
@@ -102,9 +102,9 @@ pub trait InstallQueue: Send {
 
 /// Reads the counters of all rules.
 pub trait CounterReader: Send {
-    /// Hands every rule's reading to `visit`, in batches of the backend's choosing. A rule that is missing was not read,
-    /// which says nothing about it. An error means that not all were read.
-    fn read(&mut self, visit: &mut dyn FnMut(&[Reading])) -> Result<(), Refusal>;
+    /// Hands every rule's reading to `visit`, in batches of the backend's choosing, each with the time that it is of. A
+    /// rule that is missing was not read, which says nothing about it. An error means that not all were read.
+    fn read(&mut self, visit: &mut dyn FnMut(&[Reading], Sampled)) -> Result<(), Refusal>;
 }
 
 /// A NIC in software, seen from the wire.

@@ -27,3 +27,15 @@ pub struct Reading {
     /// Since that installation, over all modifications.
     pub counters: Counters,
 }
+
+/// When a device counted what it shows: not before `earliest` and not after `latest`.
+///
+/// A backend that knows the moment gives it twice. One whose counters come from a cache of unknown age spans what its
+/// [`max_lag`](crate::backend::Capabilities::max_lag) allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sampled {
+    /// The counters hold every packet up to here.
+    pub earliest: Timestamp,
+    /// They hold no packet from after here.
+    pub latest: Timestamp,
+}

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use sluice_flow::backend::{Change, Handle, Operation, Outcome, Placement};
-use sluice_flow::counters::{Counters, Reading};
+use sluice_flow::counters::{Counters, Reading, Sampled};
 use sluice_flow::table::{Accepted, Limits, Look, Settlement, TableError, Waiter};
 use sluice_flow::ufid::Seed;
 use sluice_flow::{
@@ -16,6 +16,7 @@ use sluice_flow::{
 
 const SEED: Seed = Seed([1; 16]);
 const NOW: Timestamp = Timestamp(1_000);
+const AT_ONCE: Sampled = Sampled { earliest: NOW, latest: NOW };
 
 #[derive(Default)]
 struct Journal(Mutex<Vec<String>>);
@@ -86,7 +87,7 @@ fn a_flow_is_accepted_installed_counted_and_deleted() {
 
     let counters = Counters { packets: 3, bytes: 300, ..Counters::default() };
     let reading = Reading { flow: accepted.flow, installed_as: sluice_flow::Generation(1), counters };
-    table.apply(&reading, Timestamp(1_100), Timestamp(1_100));
+    table.apply(&reading, AT_ONCE);
     assert_eq!(table.view(accepted.flow).unwrap().counters.packets, 3);
 
     table.delete(accepted.flow, EndReason::Deleted, NOW, Some(waiter.clone())).unwrap();
@@ -273,7 +274,7 @@ fn a_rule_that_the_device_lost_is_put_in_again_and_its_count_goes_on() {
         installed_as: sluice_flow::Generation(installed_as),
         counters: Counters { packets, ..Counters::default() },
     };
-    table.apply(&reading(1, 4), NOW, NOW);
+    table.apply(&reading(1, 4), AT_ONCE);
     table.lost(accepted.flow, NOW).unwrap();
     install(&table, accepted, 2);
     assert_eq!(table.view(accepted.flow).unwrap().counters.packets, 4);
@@ -286,7 +287,7 @@ fn a_rule_that_is_lost_while_it_is_removed_is_counted_once() {
     install(&table, accepted, 1);
     let counters = Counters { packets: 4, bytes: 400, ..Counters::default() };
     let reading = Reading { flow: accepted.flow, installed_as: sluice_flow::Generation(1), counters };
-    table.apply(&reading, NOW, NOW);
+    table.apply(&reading, AT_ONCE);
     table.delete(accepted.flow, EndReason::Deleted, NOW, None).unwrap();
     let removal = change(&table, accepted.flow);
     table.lost(accepted.flow, NOW);

@@ -11,7 +11,7 @@ use sluice_flow::backend::{
     Verdict,
 };
 use sluice_flow::chain::ChainId;
-use sluice_flow::counters::Reading;
+use sluice_flow::counters::{Reading, Sampled};
 use sluice_flow::flow::Flow;
 use sluice_flow::meter::{Meter, MeterId};
 use sluice_flow::port::{Port, PortNumber};
@@ -219,16 +219,19 @@ struct Reader {
 }
 
 impl CounterReader for Reader {
-    fn read(&mut self, visit: &mut dyn FnMut(&[Reading])) -> Result<(), Refusal> {
+    fn read(&mut self, visit: &mut dyn FnMut(&[Reading], Sampled)) -> Result<(), Refusal> {
+        let mut earliest = self.nic.clock.now();
         for (_, slot) in self.nic.rules.slots() {
             self.batch.extend(slot.reading());
             if self.batch.len() == READINGS {
-                visit(&self.batch);
+                let latest = self.nic.clock.now();
+                visit(&self.batch, Sampled { earliest, latest });
                 self.batch.clear();
+                earliest = latest;
             }
         }
         if !self.batch.is_empty() {
-            visit(&self.batch);
+            visit(&self.batch, Sampled { earliest, latest: self.nic.clock.now() });
             self.batch.clear();
         }
         // A good moment to put the busiest subtables first, off the way of packets and installs.

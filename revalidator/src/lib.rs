@@ -3,9 +3,11 @@
 //! A [`Revalidator`] decides from counters and time, both handed in: it has no thread and no clock of its own. One
 //! [`round`](Revalidator::round) reads all counters in bulk into the table and then goes through the flows:
 //!
-//! - A flow is idle when readings have shown no growth for its idle timeout, up to the last reading taken back by the
-//!   backend's lag. So nothing is ever called idle that may have been hit within its timeout, and nothing on fewer than
-//!   two readings newer than its last change. A poll that fails ages nothing.
+//! - A flow is idle when readings have shown no growth for its idle timeout: from the latest time that the last packet may
+//!   have had, to the time up to which the last reading is known to hold every packet. So nothing is ever called idle
+//!   that may have been hit within its timeout, and nothing on fewer than two readings newer than its last change. It is
+//!   late by two polls and the device's lag, and by the lag once more if the device does not tell when it counted.
+//!   A poll that fails ages nothing.
 //! - A flow that is not in the device has no counters and does not idle; it goes by its hard timeout or by deletion.
 //! - Above the flow limit the least used of the flows that may be evicted go, and only as many as are too many.
 //! - A poll that takes long lengthens the period. It never evicts.
@@ -25,8 +27,6 @@ pub struct Config {
     pub hard_timeout: Option<Duration>,
     /// How often counters are polled, if polling is fast enough.
     pub poll_interval: Duration,
-    /// How old a reading may be, as the backend declares.
-    pub max_lag: Duration,
 }
 
 /// Polls and decides.
@@ -91,12 +91,10 @@ impl Revalidator {
     }
 
     fn poll(&mut self, table: &FlowTable, clock: &dyn Clock, round: &mut Round) {
-        let began = round.began;
-        let result = self.reader.read(&mut |readings| {
-            let now = clock.now();
+        let result = self.reader.read(&mut |readings, sampled| {
             round.readings += readings.len();
             for reading in readings {
-                match table.apply(reading, began, now) {
+                match table.apply(reading, sampled) {
                     Applied::Grown => round.grown += 1,
                     Applied::Backwards => round.backwards += 1,
                     Applied::Still | Applied::Foreign => {}
@@ -104,7 +102,7 @@ impl Revalidator {
             }
         });
         round.failure = result.err();
-        round.poll = clock.now().since(began);
+        round.poll = clock.now().since(round.began);
     }
 
     /// Sends away what its timeouts say. Gives what stays and may be evicted.
@@ -145,8 +143,7 @@ impl Revalidator {
             return Some(EndReason::Hard);
         }
         let idle = view.flow.expiry.idle.or(self.config.idle_timeout)?;
-        let seen_idle = view.idle?.checked_sub(self.config.max_lag)?;
-        (seen_idle >= idle).then_some(EndReason::Idle)
+        (view.idle? >= idle).then_some(EndReason::Idle)
     }
 }
 

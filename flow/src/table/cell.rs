@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::counters::{Counters, Reading};
+use crate::counters::{Counters, Reading, Sampled};
 use crate::table::Generation;
 use crate::time::Timestamp;
 
@@ -21,9 +21,9 @@ pub(super) struct Cell {
     fresh: u8,
     /// When the rule was last installed or changed.
     changed: Timestamp,
-    /// When a reading last showed growth, or the rule was last changed.
+    /// The latest time of a packet that readings show, as far as they tell, or when the rule was last changed.
     grown: Timestamp,
-    /// When the poll of the last reading began.
+    /// Up to when the last reading holds every packet.
     read: Timestamp,
 }
 
@@ -73,8 +73,9 @@ impl Cell {
         self.installed_as = Generation::NONE;
     }
 
-    /// A reading, taken in a poll that began at `began` and is looked at `now`.
-    pub(super) fn apply(&mut self, reading: &Reading, began: Timestamp, now: Timestamp) -> Applied {
+    /// A reading of what the device counted at a time.
+    pub(super) fn apply(&mut self, reading: &Reading, sampled: Sampled) -> Applied {
+        let Sampled { earliest, latest } = sampled;
         let Reading { flow, installed_as, counters } = reading;
         if flow.incarnation != self.incarnation || *installed_as != self.installed_as {
             return Applied::Foreign;
@@ -83,20 +84,20 @@ impl Cell {
             // The device starts again: what it had shown is kept, what it shows now comes on top.
             self.base = self.total();
             self.current = Counters { used: None, tcp_flags: 0, ..*counters };
-            self.touch(now);
+            self.touch(latest);
             return Applied::Backwards;
         }
-        self.read = self.read.max(began);
-        if began >= self.changed {
+        self.read = self.read.max(earliest);
+        if earliest >= self.changed {
             self.fresh = (self.fresh + 1).min(Self::ENOUGH);
         }
         let grown = counters.packets > self.current.packets;
         if grown {
-            self.grown = counters.used.unwrap_or(now).max(self.changed).min(now);
+            self.grown = counters.used.unwrap_or(latest).clamp(self.grown, latest.max(self.grown));
         }
         self.advance(counters);
         if grown {
-            self.current.used = Some(counters.used.unwrap_or(now));
+            self.current.used = Some(counters.used.unwrap_or(latest));
             Applied::Grown
         } else {
             Applied::Still
@@ -141,6 +142,10 @@ mod tests {
         Counters { packets, bytes: packets * 100, ..Counters::default() }
     }
 
+    fn sampled(earliest: u64, latest: u64) -> Sampled {
+        Sampled { earliest: Timestamp(earliest), latest: Timestamp(latest) }
+    }
+
     fn reading(installed_as: u32, packets: u64) -> Reading {
         let flow = FlowId { slot: 0, incarnation: 4 };
         Reading { flow, installed_as: Generation(installed_as), counters: counters(packets) }
@@ -150,11 +155,11 @@ mod tests {
     fn a_rule_that_is_replaced_hands_its_count_on() {
         let mut cell = Cell::new(4, Timestamp(0));
         cell.begin(Generation(1), Timestamp(0));
-        assert_eq!(cell.apply(&reading(1, 5), Timestamp(1), Timestamp(1)), Applied::Grown);
+        assert_eq!(cell.apply(&reading(1, 5), sampled(1, 1)), Applied::Grown);
         cell.end(Some(counters(7)));
         cell.begin(Generation(3), Timestamp(2));
-        assert_eq!(cell.apply(&reading(1, 6), Timestamp(3), Timestamp(3)), Applied::Foreign);
-        assert_eq!(cell.apply(&reading(3, 2), Timestamp(3), Timestamp(3)), Applied::Grown);
+        assert_eq!(cell.apply(&reading(1, 6), sampled(3, 3)), Applied::Foreign);
+        assert_eq!(cell.apply(&reading(3, 2), sampled(3, 3)), Applied::Grown);
         assert_eq!(cell.total().packets, 9);
         assert_eq!(cell.total().bytes, 900);
     }
@@ -163,7 +168,7 @@ mod tests {
     fn a_reading_of_an_earlier_life_is_foreign() {
         let mut cell = Cell::new(5, Timestamp(0));
         cell.begin(Generation(1), Timestamp(0));
-        assert_eq!(cell.apply(&reading(1, 9), Timestamp(1), Timestamp(1)), Applied::Foreign);
+        assert_eq!(cell.apply(&reading(1, 9), sampled(1, 1)), Applied::Foreign);
         assert_eq!(cell.total(), Counters::default());
     }
 
@@ -171,10 +176,10 @@ mod tests {
     fn counters_never_run_backwards() {
         let mut cell = Cell::new(4, Timestamp(0));
         cell.begin(Generation(1), Timestamp(0));
-        cell.apply(&reading(1, 10), Timestamp(1), Timestamp(1));
-        assert_eq!(cell.apply(&reading(1, 3), Timestamp(2), Timestamp(2)), Applied::Backwards);
+        cell.apply(&reading(1, 10), sampled(1, 1));
+        assert_eq!(cell.apply(&reading(1, 3), sampled(2, 2)), Applied::Backwards);
         assert_eq!(cell.total().packets, 13);
-        cell.apply(&reading(1, 4), Timestamp(3), Timestamp(3));
+        cell.apply(&reading(1, 4), sampled(3, 3));
         assert_eq!(cell.total().packets, 14);
     }
 
@@ -182,11 +187,11 @@ mod tests {
     fn nothing_is_idle_on_fewer_than_two_fresh_readings() {
         let mut cell = Cell::new(4, Timestamp(0));
         cell.begin(Generation(1), Timestamp(100));
-        cell.apply(&reading(1, 0), Timestamp(90), Timestamp(110));
-        assert_eq!(cell.idle(), None, "the poll began before the rule was there");
-        cell.apply(&reading(1, 0), Timestamp(200), Timestamp(200));
+        cell.apply(&reading(1, 0), sampled(90, 110));
+        assert_eq!(cell.idle(), None, "it may be of a time before the rule was there");
+        cell.apply(&reading(1, 0), sampled(200, 200));
         assert_eq!(cell.idle(), None);
-        cell.apply(&reading(1, 0), Timestamp(300), Timestamp(300));
+        cell.apply(&reading(1, 0), sampled(300, 300));
         assert_eq!(cell.idle(), Some(Duration::from_nanos(200)), "as of the last reading");
         cell.touch(Timestamp(310));
         assert_eq!(cell.idle(), None, "a change makes older readings stale");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{FlowTable, cell::Applied};
 use crate::backend::Placement;
-use crate::counters::{Counters, Reading};
+use crate::counters::{Counters, Reading, Sampled};
 use crate::flow::Flow;
 use crate::refusal::Refusal;
 use crate::table::{FlowId, FlowState};
@@ -42,7 +42,7 @@ pub struct AgeView<'a> {
     pub state: FlowState,
     /// When it was accepted.
     pub accepted: Timestamp,
-    /// For how long readings have shown no growth, up to the last reading; `None` without a rule, and on fewer than two
+    /// For how long readings have shown no growth, up to what the last one holds for certain; `None` without a rule, and on fewer than two
     /// readings newer than its last change.
     pub idle: Option<Duration>,
     /// The time of its last known growth or change.
@@ -114,10 +114,10 @@ impl FlowTable {
         }
     }
 
-    /// Takes a reading of a poll that began at `began` and is looked at `now`.
-    pub fn apply(&self, reading: &Reading, began: Timestamp, now: Timestamp) -> Applied {
+    /// Takes a reading of what the device counted at a time.
+    pub fn apply(&self, reading: &Reading, sampled: Sampled) -> Applied {
         let Some(mut cell) = self.arena.cell(reading.flow.slot) else { return Applied::Foreign };
-        cell.apply(reading, began, now)
+        cell.apply(reading, sampled)
     }
 
     /// Masks and action lists that are in use.

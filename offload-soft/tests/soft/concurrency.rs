@@ -93,7 +93,7 @@ fn last_counters_are_every_packet_that_hit() {
                     let before = highest.insert(reading.flow, reading.counters.packets);
                     assert!(before <= Some(reading.counters.packets), "a counter ran backwards");
                 };
-                reader.read(&mut |batch| batch.iter().for_each(&mut check)).unwrap();
+                reader.read(&mut |batch, _| batch.iter().for_each(&mut check)).unwrap();
             }
             highest
         });

@@ -73,7 +73,7 @@ fn many_rules_are_read_in_batches() {
         device.add(flow(one, vec![])).unwrap();
     }
     let mut lengths = vec![];
-    device.nic.counter_reader().unwrap().read(&mut |batch| lengths.push(batch.len())).unwrap();
+    device.nic.counter_reader().unwrap().read(&mut |batch, _| lengths.push(batch.len())).unwrap();
     assert_eq!(lengths, [256, 256, 256, 232]);
 }
 

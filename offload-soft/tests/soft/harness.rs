@@ -79,7 +79,7 @@ impl Device {
 
     pub(crate) fn readings(&self) -> Vec<Reading> {
         let mut all = vec![];
-        self.nic.counter_reader().unwrap().read(&mut |batch| all.extend_from_slice(batch)).unwrap();
+        self.nic.counter_reader().unwrap().read(&mut |batch, _| all.extend_from_slice(batch)).unwrap();
         all
     }
 
