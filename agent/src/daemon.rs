@@ -100,7 +100,7 @@ enum Request {
 struct Daemon {
     options: Options,
     agent: Arc<Agent>,
-    logging: Logging,
+    logging: Arc<Logging>,
     /// Whether flows are removed at the end, whatever the configuration says.
     cleanup: Arc<AtomicBool>,
 }
@@ -108,7 +108,7 @@ struct Daemon {
 impl Daemon {
     fn run(options: Options, config: Config) -> Result<(), Error> {
         let clock = Arc::new(MonotonicClock::new());
-        let logging = Logging::start(&config.log, config.log_rate, clock.clone())?;
+        let logging = Arc::new(Logging::start(&config.log, config.log_rate, clock.clone())?);
         let run_dir = RunDir::claim(&config.run_dir)?;
         let _lock = DeviceLock::acquire(&config.lock_dir, &config.device, &config.run_dir)?;
         let seed = seed::load_or_make(&config.state_dir())?;
@@ -205,6 +205,27 @@ impl Daemon {
                 out.write_str(&text).map_err(|_| "the client is gone".to_owned())
             }),
         });
+        let logging = self.logging.clone();
+        registry.register(Command {
+            name: "vlog/list",
+            usage: "",
+            min_args: 0,
+            max_args: 0,
+            run: Box::new(move |_, out| {
+                writeln!(out, "{}", logging.level()).map_err(|_| "the client is gone".to_owned())
+            }),
+        });
+        let logging = self.logging.clone();
+        registry.register(Command {
+            name: "vlog/set",
+            usage: "[[module:]destination:]level | levels",
+            min_args: 1,
+            max_args: 1,
+            run: Box::new(move |request, _| {
+                let levels = vlog_levels(&request.args[0]);
+                logging.set_level(levels).map_err(|error| error.to_string())
+            }),
+        });
         let group = config.control_group.as_deref().map(group_id).transpose()?;
         let listener = run_dir.bind_control(config.control_mode, group)?;
         let options = ServerOptions { admission: Admission::new(group), ..ServerOptions::default() };
@@ -265,6 +286,20 @@ impl Daemon {
             Err(error) => tracing::error!("reload: {error}"),
         }
         result
+    }
+}
+
+/// Levels in our words: OVS's own are taken, too, for everything at once, as in `ANY:ANY:dbg`.
+fn vlog_levels(spec: &str) -> &str {
+    let is_any = |word: &str| word.eq_ignore_ascii_case("any") || ["console", "syslog", "file"].contains(&word);
+    let level = match spec.rsplit_once(':') {
+        Some((before, level)) if before.split(':').all(is_any) => level,
+        _ => spec,
+    };
+    match level {
+        "dbg" => "debug",
+        "emer" | "err" => "error",
+        other => other,
     }
 }
 

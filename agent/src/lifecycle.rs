@@ -24,11 +24,6 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Whether it is time to stop.
-    pub fn is_requested(&self) -> bool {
-        *self.requested.borrow()
-    }
-
     /// Ends when it is time to stop.
     pub async fn requested(mut self) {
         // An error means that nobody is left to ask for it, which is the same.
@@ -38,12 +33,6 @@ impl Stop {
     /// For threads that select over channels: it never yields anything, and is disconnected when it is time to stop.
     pub fn channel(&self) -> &Receiver<Infallible> {
         &self.channel
-    }
-
-    /// Sleeps, for threads. Says whether it is time to stop, in which case it does not sleep on.
-    pub fn sleep(&self, span: Duration) -> bool {
-        let waited = self.channel.recv_timeout(span);
-        matches!(waited, Err(crossbeam_channel::RecvTimeoutError::Disconnected))
     }
 }
 
@@ -241,7 +230,7 @@ mod tests {
             let order = Arc::clone(&order);
             lifecycle
                 .thread(name, SOON, move |stop| {
-                    while !stop.sleep(Duration::from_secs(60)) {}
+                    stop.channel().recv().unwrap_err();
                     order.lock().push(name);
                     Ok(())
                 })

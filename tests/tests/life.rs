@@ -134,6 +134,22 @@ fn metrics_are_well_formed_and_count() {
 }
 
 #[test]
+fn the_log_level_is_changed_while_it_runs_in_the_words_of_ovs_or_ours() {
+    let daemon = Daemon::start(CONFIG);
+    for (spec, level) in
+        [("ANY:ANY:dbg", "debug"), ("warn", "warn"), ("info,sluice::event=debug", "sluice::event=debug,info")]
+    {
+        assert_eq!(daemon.appctl(&["vlog/set", spec]).err, "");
+        assert_eq!(daemon.appctl(&["vlog/list"]).out, format!("{level}\n"));
+    }
+    daemon.appctl(&["dpctl/add-flow", KEY, "2"]);
+    assert!(daemon.log().contains("accepted ufid:") && daemon.log().contains("installed ufid:"), "{}", daemon.log());
+    let wrong = daemon.appctl(&["vlog/set", "lots"]);
+    assert_eq!(wrong.code, Some(2));
+    assert!(wrong.err.contains("unknown log level \"lots\""), "{}", wrong.err);
+}
+
+#[test]
 fn not_ready_while_paused_but_alive() {
     let daemon = Daemon::start(CONFIG);
     daemon.appctl(&["revalidator/pause"]);

@@ -4,10 +4,14 @@ use std::io::Write;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 use super::error::CliError;
 use crate::run_dir::control_socket;
-use crate::unixctl::Client;
+use crate::unixctl::{Client, ClientError};
+
+/// How long the agent may be silent over a request with a short answer: well beyond what it waits for a device itself.
+const SILENCE: Duration = Duration::from_secs(120);
 
 /// A connection to the agent of a run folder.
 pub(super) struct Connection {
@@ -26,6 +30,7 @@ impl Connection {
 
     /// Runs a command with a short answer.
     pub(super) fn text(&mut self, method: &str, params: &[&str]) -> Result<String, CliError> {
+        self.client.set_timeout(Some(SILENCE)).map_err(ClientError::Transport)?;
         Ok(self.client.call_text(method, params)?)
     }
 
@@ -39,6 +44,8 @@ impl Connection {
     ) -> Result<(), CliError> {
         let mut failure = None;
         let Self { client, line } = self;
+        // A watch may be silent for as long as nothing happens.
+        client.set_timeout(None).map_err(ClientError::Transport)?;
         let result = client.call(method, params, &mut |text| {
             if failure.is_none()
                 && let Err(error) = on_text(text)
