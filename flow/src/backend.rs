@@ -13,10 +13,10 @@ use crossbeam_channel::Receiver;
 use crate::chain::ChainId;
 use crate::counters::{Counters, Reading, Sampled};
 use crate::flow::Flow;
+use crate::id::{FlowId, Generation};
 use crate::meter::{Meter, MeterId};
 use crate::port::{Port, PortNumber};
 use crate::refusal::Refusal;
-use crate::table::{FlowId, Generation};
 use crate::time::{Clock, Timestamp};
 
 /// What a backend is opened with.

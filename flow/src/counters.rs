@@ -1,6 +1,6 @@
 //! Counters of flows as devices report them.
 
-use crate::table::{FlowId, Generation};
+use crate::id::{FlowId, Generation};
 use crate::time::Timestamp;
 
 /// Packets and bytes of a rule since it was installed, and when it was last hit if the device knows.

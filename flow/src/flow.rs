@@ -1,12 +1,12 @@
 //! A flow as it is wanted: match, actions, priority and expiry under one UFID.
 
-use std::fmt;
 use std::time::Duration;
 
 use crate::action::{ActionList, jumps};
 use crate::chain::ChainId;
 use crate::field::Field;
 use crate::key::MaskedKey;
+use crate::priority::Priority;
 use crate::ufid::{Identity, Seed, Ufid};
 
 /// What is wanted of the device. Immutable: a modification makes a new one under the same UFID and identity.
@@ -49,31 +49,6 @@ impl Flow {
     /// The chains that the flow sends packets to.
     pub fn jumps(&self) -> impl Iterator<Item = ChainId> + '_ {
         jumps(&self.actions)
-    }
-}
-
-/// The priority of a flow within its chain, 0 to 15; the higher wins.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Priority(u8);
-
-impl Priority {
-    /// The highest priority.
-    pub const MAX: u8 = 15;
-
-    /// A priority, if the number is one.
-    pub const fn new(value: u8) -> Option<Self> {
-        if value <= Self::MAX { Some(Self(value)) } else { None }
-    }
-
-    /// The number.
-    pub const fn get(self) -> u8 {
-        self.0
-    }
-}
-
-impl fmt::Display for Priority {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(out)
     }
 }
 

@@ -6,8 +6,8 @@ use std::str::FromStr;
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 
-use crate::flow::Priority;
 use crate::key::MaskedKey;
+use crate::priority::Priority;
 
 /// A unique flow identifier, 128 bits, written as a UUID.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

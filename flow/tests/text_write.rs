@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use sluice_flow::field::Field;
-use sluice_flow::flow::{Expiry, Priority};
 use sluice_flow::key::MaskedKey;
 use sluice_flow::port::{Port, PortKind, PortMap, PortNumber};
 use sluice_flow::text::{
@@ -12,6 +11,7 @@ use sluice_flow::text::{
     write_field_value, write_key, write_line,
 };
 use sluice_flow::ufid::Ufid;
+use sluice_flow::{Expiry, Priority};
 
 fn key_as(text: &str, style: &Style<'_>) -> String {
     let mut out = String::new();

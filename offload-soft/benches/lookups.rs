@@ -5,8 +5,8 @@
 use std::time::Instant;
 
 use sluice_flow::field::Field;
-use sluice_flow::flow::Priority;
 use sluice_flow::key::Match;
+use sluice_flow::priority::Priority;
 use sluice_offload_soft::classifier::Classifier;
 use sluice_offload_soft::quiescence::Quiescence;
 

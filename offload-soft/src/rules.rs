@@ -249,9 +249,9 @@ mod tests {
     use super::*;
     use crate::chains::Chains;
     use crate::meters::Meters;
-    use sluice_flow::flow::{Expiry, Flow, Priority};
     use sluice_flow::key::{MaskedKey, Match};
     use sluice_flow::ufid::Seed;
+    use sluice_flow::{Expiry, Flow, Priority};
 
     fn program() -> Arc<Program> {
         let matching = MaskedKey::new(&Match::default());

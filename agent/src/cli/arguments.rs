@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand};
 
-use super::replay::Speed;
+use super::speed::Speed;
 use crate::config::parse_duration;
 
 const DEFAULT_RUN_DIR: &str = "/run/sluice";

@@ -13,6 +13,7 @@ mod explain;
 mod parts;
 mod replay;
 mod show;
+mod speed;
 mod statistics;
 mod terminal;
 mod top;

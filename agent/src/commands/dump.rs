@@ -9,9 +9,9 @@ use sluice_flow::table::FlowView;
 use sluice_flow::text::{self, DumpLine, Extra, Offloaded, Statistics, Style};
 use sluice_flow::{FlowState, Timestamp};
 
+use super::Failure;
 use super::arguments::Arguments;
 use super::filter::Filter;
-use super::{Failure, flows};
 use crate::agent::Agent;
 use crate::unixctl::Output;
 
@@ -201,10 +201,4 @@ fn flow_type(word: &str) -> Result<FlowType, Failure> {
         "ovs" | "tc" | "dpdk" | "soft" | "dv" => FlowType::Layer(word.to_owned()),
         _ => return Err(Failure::os(format_args!("Failed to parse type ({word})"), "Invalid argument")),
     })
-}
-
-/// The flow that `explain` and `get-flow` name.
-pub(super) fn named(agent: &Agent, name: &str, arguments: &Arguments) -> Result<FlowView, Failure> {
-    let id = flows::find(agent, name, arguments, "getting flow")?;
-    agent.table.view(id).ok_or_else(|| Failure::os("getting flow", "No such file or directory"))
 }

@@ -16,7 +16,7 @@ use crate::unixctl::Output;
 /// `sluice/explain UFID` or `sluice/explain KEY ACTIONS`
 pub(super) fn one(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     match arguments.rest.as_slice() {
-        [name] => installed(agent, &dump::named(agent, name, arguments)?, out),
+        [name] => installed(agent, &flows::named(agent, name, arguments)?, out),
         [key, actions] => {
             let flow = flows::describe(agent, key, actions, arguments)?;
             match agent.table.find_identity(flow.identity).and_then(|id| agent.table.view(id)) {

@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice_flow::table::TableError;
+use sluice_flow::table::{FlowView, TableError};
 use sluice_flow::text::{self, FlowLine, ParseError};
 use sluice_flow::{EndReason, Flow, FlowId, MaskedKey, Match, Refusal};
 
@@ -96,6 +96,12 @@ pub(super) fn find(agent: &Agent, name: &str, arguments: &Arguments, attempt: &s
     let matching = MaskedKey::new(&parsed.matching);
     let identity = agent.table.seed().identity(&matching, arguments.priority.unwrap_or_default());
     agent.table.find_identity(identity).ok_or_else(not_found)
+}
+
+/// A flow that there is, by its name.
+pub(super) fn named(agent: &Agent, name: &str, arguments: &Arguments) -> Result<FlowView, Failure> {
+    let id = find(agent, name, arguments, "getting flow")?;
+    agent.table.view(id).ok_or_else(|| Failure::os("getting flow", "No such file or directory"))
 }
 
 /// The flow that a key and actions describe.

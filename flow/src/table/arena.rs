@@ -7,7 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::cell::Cell;
 use super::life::Life;
-use crate::table::FlowId;
+use crate::id::FlowId;
 
 /// Slots in a chunk.
 const CHUNK: usize = 256;

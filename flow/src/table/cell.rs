@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::counters::{Counters, Reading, Sampled};
-use crate::table::Generation;
+use crate::id::Generation;
 use crate::time::Timestamp;
 
 /// What is known of a flow's counters, over all rules that it ever had.
@@ -136,7 +136,7 @@ impl Cell {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::FlowId;
+    use crate::id::FlowId;
 
     fn counters(packets: u64) -> Counters {
         Counters { packets, bytes: packets * 100, ..Counters::default() }

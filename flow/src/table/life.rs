@@ -5,8 +5,9 @@ use std::sync::Arc;
 use crate::backend::{Handle, Operation, Placement};
 use crate::event::EndReason;
 use crate::flow::Flow;
+use crate::id::{FlowId, Generation};
 use crate::refusal::Refusal;
-use crate::table::{FlowId, FlowState, Generation, Waiter};
+use crate::table::{FlowState, Waiter};
 use crate::time::Timestamp;
 
 /// A flow from its acceptance to its end. Lies under the lock of its slot.

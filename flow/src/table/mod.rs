@@ -11,9 +11,9 @@
 mod arena;
 mod cell;
 mod census;
-mod id;
 mod life;
 mod queries;
+mod state;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,8 +24,9 @@ use parking_lot::{Mutex, MutexGuard};
 
 pub use self::cell::Applied;
 pub use self::census::Census;
-pub use self::id::{FlowId, FlowState, Generation};
 pub use self::queries::{AgeView, FlowView};
+pub use self::state::FlowState;
+pub use crate::id::{FlowId, Generation};
 
 use self::arena::Arena;
 use self::life::{Installed, Life, Step};

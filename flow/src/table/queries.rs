@@ -8,8 +8,9 @@ use super::{FlowTable, cell::Applied};
 use crate::backend::Placement;
 use crate::counters::{Counters, Reading, Sampled};
 use crate::flow::Flow;
+use crate::id::FlowId;
 use crate::refusal::Refusal;
-use crate::table::{FlowId, FlowState};
+use crate::table::FlowState;
 use crate::time::Timestamp;
 use crate::ufid::{Identity, Ufid};
 

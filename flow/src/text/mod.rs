@@ -15,6 +15,7 @@ mod read_key;
 mod read_line;
 mod read_value;
 mod requirement;
+mod words;
 mod write_actions;
 mod write_key;
 mod write_line;
@@ -23,9 +24,10 @@ mod write_value;
 use std::time::Duration;
 
 use crate::action::{Action, ActionList};
-use crate::flow::{Expiry, Priority};
+use crate::flow::Expiry;
 use crate::key::{MaskedKey, Match};
 use crate::port::PortNames;
+use crate::priority::Priority;
 use crate::ufid::Ufid;
 
 pub use error::ParseError;

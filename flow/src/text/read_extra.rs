@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::cursor::{Cursor, error_at};
 use super::{Extra, ParseError};
-use crate::flow::Priority;
+use crate::priority::Priority;
 
 /// Reads the rest of the text: our own words, and anything else word for word.
 pub(super) fn read_extra(cursor: &mut Cursor<'_>) -> Result<Extra, ParseError> {

@@ -6,13 +6,11 @@ use super::cursor::{Cursor, Separators, error_at};
 use super::read_actions::read_actions;
 use super::read_extra::{read_extra, read_seconds};
 use super::read_key::{no_attribute, read_key};
-use super::write_line::TCP_FLAG_LETTERS;
+use super::words::{EXTRA_LABEL, TCP_FLAG_LETTERS};
 use super::{Extra, FlowLine, Offloaded, ParseError, ParsedKey, Statistics};
 use crate::action::{ActionKind, ActionList};
 use crate::port::PortNames;
 
-/// What introduces the last part of a line.
-pub(super) const EXTRA_LABEL: &str = "dp-extra-info:";
 /// What may stand between key and actions, each but the last followed by one value.
 const LABELS: [&str; 7] = ["packets:", "bytes:", "used:", "flags:", "offloaded:", "dp:", "actions:"];
 

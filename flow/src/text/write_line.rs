@@ -3,24 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::read_line::EXTRA_LABEL;
+use super::words::{EXTRA_LABEL, TCP_FLAG_LETTERS};
 use super::{DumpLine, Extra, Offloaded, Statistics, Style, write_actions, write_key};
-
-/// The letters of TCP flags in a line, in the order in which OVS prints them.
-pub(super) const TCP_FLAG_LETTERS: [(&str, u16); 12] = [
-    ("S", 0x002),
-    ("F", 0x001),
-    ("P", 0x008),
-    ("R", 0x004),
-    ("U", 0x020),
-    (".", 0x010),
-    ("E", 0x040),
-    ("C", 0x080),
-    ("N", 0x100),
-    ("[200]", 0x200),
-    ("[400]", 0x400),
-    ("[800]", 0x800),
-];
 
 /// Writes a flow as `dump-flows` does, without a line end; as `dump-flows -m` does with [`Style::more`].
 pub fn write_line(out: &mut dyn fmt::Write, line: &DumpLine<'_>, style: &Style<'_>) -> fmt::Result {

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::Style;
 use super::cursor::{ends_word, is_number};
-use super::read_line::EXTRA_LABEL;
+use super::words::EXTRA_LABEL;
 use crate::action::ActionKind;
 use crate::field::{Attribute, FRAGMENT_FIRST, FRAGMENT_LATER, FRAGMENT_NO, Field, Form};
 use crate::port::PortNumber;

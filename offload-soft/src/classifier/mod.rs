@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
-use sluice_flow::flow::Priority;
 use sluice_flow::key::{Key, Match};
+use sluice_flow::priority::Priority;
 
 use crate::quiescence::Pin;
 use table::{DeadRow, Hash, Table, Word, Writer};

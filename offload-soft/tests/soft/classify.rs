@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use sluice_flow::field::Field;
-use sluice_flow::flow::Priority;
 use sluice_flow::key::{Key, MaskedKey, Match};
+use sluice_flow::priority::Priority;
 use sluice_offload_soft::classifier::{Classifier, Occupied};
 use sluice_offload_soft::quiescence::Quiescence;
 

@@ -9,13 +9,13 @@ use sluice_flow::backend::{
 use sluice_flow::chain::ChainId;
 use sluice_flow::counters::{Counters, Reading};
 use sluice_flow::field::Field;
-use sluice_flow::flow::{Expiry, Flow, Priority};
 use sluice_flow::key::{MaskedKey, Match};
 use sluice_flow::port::{Port, PortKind, PortNumber, Tunnel, TunnelProtocol};
 use sluice_flow::refusal::Refusal;
 use sluice_flow::table::{FlowId, Generation};
 use sluice_flow::time::ManualClock;
 use sluice_flow::ufid::Seed;
+use sluice_flow::{Expiry, Flow, Priority};
 use sluice_offload_soft::SoftNic;
 
 pub(crate) struct Device {
