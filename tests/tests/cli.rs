@@ -127,11 +127,13 @@ fn the_busiest_flow_is_on_top() {
     let daemon = Daemon::start(CONFIG);
     daemon.sluice(&["add-flow", "in_port(client),eth_type(0x0800)", "server"]);
     daemon.sluice(&["add-flow", "in_port(client),eth_type(0x86dd)", "server"]);
+    let capture = repository("tests/capture/client.pcap");
     let top = std::thread::scope(|scope| {
         let top = scope.spawn(|| daemon.sluice(&["top", "--count", "1", "--interval", "2s"]));
-        std::thread::sleep(std::time::Duration::from_millis(500));
-        let capture = repository("tests/capture/client.pcap");
-        daemon.sluice(&["replay", capture.to_str().unwrap(), "--in-port", "client", "--speed", "flat"]);
+        // Traffic for as long as it looks, however late it begins.
+        while !top.is_finished() {
+            daemon.sluice(&["replay", capture.to_str().unwrap(), "--in-port", "client", "--speed", "flat"]);
+        }
         top.join().unwrap()
     });
     let lines: Vec<_> = top.out.lines().collect();
