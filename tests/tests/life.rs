@@ -150,6 +150,31 @@ fn the_log_level_is_changed_while_it_runs_in_the_words_of_ovs_or_ours() {
 }
 
 #[test]
+fn limit_period_and_the_reason_of_each_end_are_published() {
+    let daemon = Daemon::start(CONFIG);
+    let add = |options: &[&str], number: usize| {
+        let key = format!("in_port(client),eth_type({number:#x})");
+        assert_eq!(daemon.appctl(&[&["dpctl/add-flow"], options, &[key.as_str(), "2"]].concat()).err, "");
+    };
+    (0..6).for_each(|number| add(&[], 0x9000 + number));
+    add(&["--idle-timeout=100ms"], 0x9100);
+    add(&["--hard-timeout=100ms"], 0x9200);
+    add(&["--permanent"], 0x9300);
+    let ended = |reason: &str| daemon.metric(&format!("sluice_flows_ended_total{{reason=\"{reason}\"}}"));
+    eventually("the timeouts are over", || ended("idle") == Some(1.0) && ended("hard") == Some(1.0));
+
+    let config = daemon.config();
+    fs::write(daemon.folder().join("sluiced.toml"), format!("flow_limit = 3\n{config}")).unwrap();
+    assert_eq!(daemon.appctl(&["sluice/reload"]).out, "changed: flow_limit\n");
+    eventually("those above the limit are evicted", || ended("limit") == Some(4.0));
+    assert!(daemon.appctl(&["dpctl/dump-flows", "-m"]).out.contains("permanent"), "a permanent flow stays");
+    assert_eq!(daemon.metric("sluice_flows{state=\"offloaded\"}"), Some(3.0));
+    assert_eq!(daemon.metric("sluice_flow_limit"), Some(3.0));
+    let period = daemon.metric("sluice_revalidator_period_seconds").unwrap();
+    assert!(period >= 0.02, "as configured, or longer where a poll takes long: {period}");
+}
+
+#[test]
 fn not_ready_while_paused_but_alive() {
     let daemon = Daemon::start(CONFIG);
     daemon.appctl(&["revalidator/pause"]);
