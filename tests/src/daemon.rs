@@ -58,29 +58,36 @@ impl Daemon {
 
     /// The same in a folder that stays.
     pub fn start_in(folder: &Path, config: &str, owns_folder: bool) -> Self {
-        let port = free_port();
         let name = folder.file_name().expect("a name").to_string_lossy().into_owned();
-        let places = format!(
-            "run_dir = \"{0}/run\"\nlock_dir = \"{0}\"\nstate_dir = \"{0}/state\"\ndevice = \"{name}\"\nmetrics = \"127.0.0.1:{port}\"\n",
-            folder.display()
-        );
+        let places = |port: u16| {
+            format!(
+                "run_dir = \"{0}/run\"\nlock_dir = \"{0}\"\nstate_dir = \"{0}/state\"\ndevice = \"{name}\"\nmetrics = \"127.0.0.1:{port}\"\n",
+                folder.display()
+            )
+        };
         std::fs::create_dir_all(folder).expect("the folder is made");
-        std::fs::write(folder.join("sluiced.toml"), places + config).expect("the configuration is written");
-        let log = std::fs::File::create(folder.join("log")).expect("a log");
-        let process = Command::new(binary("sluiced"))
-            .arg("--config")
-            .arg(folder.join("sluiced.toml"))
-            .stderr(log)
-            .spawn()
-            .expect("sluiced is built: cargo build --workspace --bins");
-        let mut daemon = Self { process, folder: folder.to_owned(), owns_folder };
-        eventually("the agent is ready", || {
-            if let Some(status) = daemon.process.try_wait().expect("its status") {
-                panic!("sluiced ended at once, {status}: {}", daemon.log());
+        loop {
+            std::fs::write(folder.join("sluiced.toml"), places(free_port()) + config).expect("the file is written");
+            let log = std::fs::File::create(folder.join("log")).expect("a log");
+            let process = Command::new(binary("sluiced"))
+                .arg("--config")
+                .arg(folder.join("sluiced.toml"))
+                .stderr(log)
+                .spawn()
+                .expect("sluiced is built: cargo build --workspace --bins");
+            let mut daemon = Self { process, folder: folder.to_owned(), owns_folder };
+            let mut ended = None;
+            eventually("the agent is ready or has ended", || {
+                ended = daemon.process.try_wait().expect("its status");
+                ended.is_some() || daemon.socket().exists() && daemon.http("/readyz").0 == 200
+            });
+            match ended {
+                None => return daemon,
+                // Somebody else was given the port that was free a moment ago.
+                Some(_) if daemon.log().contains("Address already in use") => daemon.owns_folder = false,
+                Some(status) => panic!("sluiced ended at once, {status}: {}", daemon.log()),
             }
-            daemon.socket().exists() && daemon.http("/readyz").0 == 200
-        });
-        daemon
+        }
     }
 
     /// The control socket.
