@@ -61,6 +61,12 @@ impl Events {
         &self.counts
     }
 
+    /// Counts a refusal: by the device, or of a request that was not even taken on.
+    pub fn count_refusal(&self, refusal: &Refusal) {
+        let label = Refusal::LABELS.iter().position(|label| *label == refusal.label());
+        label.into_iter().for_each(|index| add(&self.counts.refused[index], 1));
+    }
+
     /// All events from now on.
     pub fn watch(&self) -> Watch {
         let (sender, events) = bounded(WATCH_BACKLOG);
@@ -106,8 +112,7 @@ impl EventSink for Events {
             Event::Installed { .. } => add(&counts.installed, 1),
             Event::Modified { .. } => add(&counts.modified, 1),
             Event::Refused { refusal, .. } => {
-                let label = Refusal::LABELS.iter().position(|label| *label == refusal.label());
-                label.into_iter().for_each(|index| add(&counts.refused[index], 1));
+                self.count_refusal(refusal);
                 tracing::info!(target: "sluice::flow", "{event}");
             }
             Event::Deleted { reason, counters, .. } => {

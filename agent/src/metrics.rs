@@ -108,7 +108,11 @@ impl AgentCollector {
         families.counter("sluice_flow_operations_total", "What was done to flows.", &borrowed(&operations));
         let refused: Vec<_> =
             Refusal::LABELS.iter().zip(&counts.refused).map(|(label, n)| ([("reason", *label)], count(n))).collect();
-        families.counter("sluice_flow_refusals_total", "Refusals by the device, by reason.", &borrowed(&refused));
+        families.counter(
+            "sluice_flow_refusals_total",
+            "Refusals, by the device or at acceptance.",
+            &borrowed(&refused),
+        );
         let ended: Vec<_> =
             EndReason::ALL.iter().zip(&counts.ended).map(|(end, n)| ([("reason", end.name())], count(n))).collect();
         families.counter("sluice_flows_ended_total", "Flows that are gone, by reason.", &borrowed(&ended));

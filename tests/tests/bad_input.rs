@@ -104,5 +104,6 @@ fn more_flows_than_the_limit_are_refused_by_name_of_the_limit() {
     }
     let ran = daemon.appctl(&["dpctl/add-flow", "in_port(2)", "1"]);
     assert_eq!(ran.code, Some(2));
+    assert_eq!(daemon.metric("sluice_flow_refusals_total{reason=\"limit\"}"), Some(1.0));
     assert!(ran.err.contains("refused, limit: as many flows as there may be (at most 3)"), "{}", ran.err);
 }

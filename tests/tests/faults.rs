@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use sluice_agent::config::Config;
 use sluice_agent::offload::Batch;
 use sluice_flow::time::MonotonicClock;
-use sluice_flow::{Action, EndReason, Event, FlowState, PortNumber};
+use sluice_flow::{Action, EndReason, Event, FlowState, PortNumber, Ufid};
 use sluice_tests::fault::{Faults, FaultyDevice, Plan};
 use sluice_tests::frames;
 use sluice_tests::world::{World, eventually, quick_config, soft_nic};
@@ -167,4 +167,54 @@ fn cycles_and_too_deep_chains_are_refused_when_offered() {
     assert_eq!(add(3, 3).expect_err("a cycle"), "action recirc: recirc(0x3) from chain 0x3 would close a cycle");
     let deep = add(2, 3).expect_err("four chains");
     assert_eq!(deep, "limit: recirc(0x3) from chain 0x2 makes packets pass too many chains (at most 3)");
+}
+
+#[test]
+fn a_modification_that_is_turned_away_leaves_the_chains_as_they_were() {
+    let (world, _) = faulty(quick_config());
+    let chain = |id: u32, to: u32| {
+        let key = format!("ufid:{}, recirc_id({id}),in_port(1),eth_type(0x0800),ipv4(frag=no)", Ufid(id.into()));
+        world.flow(&key, &format!("recirc({to})"))
+    };
+    let id = world.agent.queue.add(chain(1, 2), None).expect("accepted");
+    // Many times over, and once under the name of the flow with another match.
+    for _ in 0..1_000 {
+        world.agent.queue.modify(chain(1, 2), false, None).expect("accepted");
+    }
+    let mut stranger = chain(7, 8);
+    stranger.ufid = Ufid(1);
+    let error = world.agent.queue.modify(stranger, false, None).expect_err("another match");
+    assert!(error.to_string().contains("has another match"), "{error}");
+    world.settle();
+    world.agent.queue.delete(id, EndReason::Deleted, None).expect("accepted");
+    world.settle();
+    // Nothing of the jumps 1 -> 2 and 7 -> 8 is left: the other way round is no cycle.
+    world.agent.queue.add(chain(2, 1), None).expect("no cycle");
+    world.agent.queue.add(chain(8, 7), None).expect("no cycle");
+}
+
+#[test]
+fn a_flush_takes_chains_out_in_the_order_of_the_jumps() {
+    let (world, faults) = faulty(quick_config());
+    // Packets go from high numbers to low ones, so that the order of the numbers is the wrong one.
+    let add = |key: &str, actions: &str| world.agent.queue.add(world.flow(key, actions), None).expect("accepted");
+    let later = |chain: u32| format!("recirc_id({chain}),in_port(1),eth_type(0x0800),ipv4(frag=no)");
+    let last = add(&later(1), "2");
+    let third = add(&later(2), "recirc(1)");
+    let second = add(&later(3), "recirc(2)");
+    let first = add("in_port(1),eth_type(0x0800),ipv4(frag=no)", "recirc(3)");
+    world.settle();
+    let whole = [first, second, third, last];
+    assert_eq!(world.inject(1, &frames::udp(5)).hits, whole);
+
+    let watch = world.agent.events.watch();
+    faults.set(Plan { reorders: true, delay: Duration::from_millis(2), ..Plan::default() });
+    let batch = Arc::new(Batch::default());
+    world.agent.queue.delete_all(EndReason::Flushed, &batch);
+    while world.agent.table.census().live() > 0 {
+        let hits = world.inject(1, &frames::udp(5)).hits;
+        assert!(hits.is_empty() || hits == whole, "a packet went part of the way: {hits:?}");
+    }
+    let gone: Vec<_> = watch.events.try_iter().map(|event| event.flow().chain().0).collect();
+    assert_eq!(gone, [0, 3, 2, 1]);
 }

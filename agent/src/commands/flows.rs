@@ -158,7 +158,9 @@ fn put(agent: &Agent, arguments: &Arguments, out: &mut dyn Output, verb: Verb) -
     };
     let flow = describe(agent, key, actions, arguments)?;
     let batch = Arc::new(Batch::default());
-    let id = request(agent, flow, arguments, verb, &batch).map_err(|error| failure("updating flow table", &error))?;
+    let id = request(agent, flow, arguments, verb, &batch)
+        .inspect_err(|error| count(agent, error))
+        .map_err(|error| failure("updating flow table", &error))?;
     if arguments.no_wait {
         return Ok(());
     }
@@ -228,6 +230,7 @@ fn bulk(agent: &Agent, arguments: &Arguments, text: &str, verb: Verb) -> BulkAns
             .and_then(|parsed| from_line(agent, parsed).map_err(str::to_owned))
             .and_then(|flow| {
                 request_with_room(agent, &flow, arguments, verb, &batch, &mut patience)
+                    .inspect_err(|error| count(agent, error))
                     .map_err(|error| error.to_string())
             });
         match result {
@@ -308,6 +311,13 @@ fn answer(tally: &Tally, attempt: &str) -> Result<(), Failure> {
         return Err(Failure::new(text));
     }
     Ok(())
+}
+
+/// A request that is turned away is a refusal, too, told once to the caller and counted once.
+fn count(agent: &Agent, error: &TableError) {
+    if let TableError::Refused(refusal) = error {
+        agent.events.count_refusal(refusal);
+    }
 }
 
 fn failure(attempt: &str, error: &TableError) -> Failure {

@@ -93,7 +93,7 @@ impl Chains {
     /// A flow is offered. Refuses it if its jumps would close a cycle or go too deep.
     pub(super) fn announce(&self, flow: &Flow) -> Result<Announced, Refusal> {
         let chain = flow.chain();
-        let jumps: Vec<_> = flow.jumps().collect();
+        let jumps: Vec<_> = flow.jumps().collect::<BTreeSet<_>>().into_iter().collect();
         if chain == ChainId::ROOT && jumps.is_empty() {
             return Ok(Announced(None));
         }
@@ -128,15 +128,24 @@ impl Chains {
         state.flows.insert(id, Member { chain, jumps, accepted: order, wished: order, ..Member::default() });
     }
 
-    /// A modification is about to be accepted for a life that there is. Its jumps come on top of those before.
+    /// A modification is about to be accepted for a life that there is, with the same match and so in the same chain. Its
+    /// jumps come on top of those before; one that the flow had already is counted once.
     pub(super) fn adjust(&self, announced: Announced, id: FlowId) {
-        let Some(links) = announced.0 else { return };
+        let Some(Links { chain, jumps, order }) = announced.0 else { return };
         self.concerned(id).insert(id);
         let mut state = self.state.lock();
         let member = state.flows.entry(id).or_default();
-        member.chain = links.chain;
-        member.jumps.extend(links.jumps);
-        member.wished = links.order;
+        member.chain = chain;
+        member.wished = order;
+        let (known, new): (Vec<_>, Vec<_>) = jumps.into_iter().partition(|jump| member.jumps.contains(jump));
+        member.jumps.extend(new);
+        state.drop_edges(chain, &known);
+    }
+
+    /// How many chains a packet passes, at the most, before it comes to this one.
+    pub(super) fn depth(&self, chain: ChainId) -> usize {
+        let state = self.state.lock();
+        state.longest(chain, &mut HashMap::new(), &|state, chain| state.sources(chain))
     }
 
     /// The deletion of a flow is about to be accepted.

@@ -12,11 +12,13 @@ mod batch;
 mod chains;
 mod worker;
 
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use crossbeam_channel::{Sender, unbounded};
 use sluice_flow::table::{Accepted, TableError, Waiter};
-use sluice_flow::{Backend, Clock, EndReason, Flow, FlowId, FlowTable, Refusal};
+use sluice_flow::{Backend, ChainId, Clock, EndReason, Flow, FlowId, FlowTable, Refusal};
 
 pub use self::batch::{Batch, Tally};
 pub use self::worker::{LATENCY_BUCKETS, Worker, WorkerReport};
@@ -93,6 +95,12 @@ impl OffloadQueue {
             self.chains.withdraw(announced);
             return Err(TableError::NotFound);
         };
+        // The identity of a life never changes, so that this stays true.
+        let named = self.table.view(id).map(|view| (view.flow.identity, view.flow.ufid));
+        if let Some((_, ufid)) = named.filter(|(identity, _)| *identity != flow.identity) {
+            self.chains.withdraw(announced);
+            return Err(TableError::OtherMatch(ufid));
+        }
         self.chains.adjust(announced, id);
         let result = self.table.modify(id, flow, keep_old_rule, self.clock.now(), waiter);
         if result.is_err() && self.table.view(id).is_none() {
@@ -111,7 +119,7 @@ impl OffloadQueue {
 
     /// Takes the end of all flows on; those that jump to other chains before those in them.
     pub fn delete_all(&self, reason: EndReason, batch: &Arc<Batch>) {
-        let mut later = Vec::new();
+        let mut later: BTreeMap<ChainId, Vec<FlowId>> = BTreeMap::new();
         let delete = |id| {
             batch.expect_one();
             if self.delete(id, reason, Some(batch.clone())).is_err() {
@@ -119,14 +127,15 @@ impl OffloadQueue {
             }
         };
         self.table.visit(&mut |view| {
-            if view.flow.chain() == sluice_flow::ChainId::ROOT {
-                delete(view.id)
-            } else {
-                later.push(view.id)
+            match view.flow.chain() {
+                ChainId::ROOT => delete(view.id),
+                chain => later.entry(chain).or_default().push(view.id),
             }
-            std::ops::ControlFlow::Continue(())
+            ControlFlow::Continue(())
         });
-        later.into_iter().for_each(delete);
+        let mut chains: Vec<_> = later.into_iter().map(|(chain, flows)| (self.chains.depth(chain), flows)).collect();
+        chains.sort_by_key(|(depth, _)| *depth);
+        chains.into_iter().flat_map(|(_, flows)| flows).for_each(delete);
     }
 
     /// Has refused flows tried again whose refusal the change of the device matters to.
