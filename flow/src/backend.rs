@@ -11,6 +11,7 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 
 use crate::chain::ChainId;
+use crate::connection::Connection;
 use crate::counters::{Counters, Reading, Sampled};
 use crate::flow::Flow;
 use crate::id::{FlowId, Generation};
@@ -18,6 +19,8 @@ use crate::meter::{Meter, MeterId};
 use crate::port::{Port, PortNumber};
 use crate::refusal::Refusal;
 use crate::time::{Clock, Timestamp};
+use crate::timeout::TimeoutPolicy;
+use crate::trace::Tracer;
 
 /// What a backend is opened with.
 pub struct OpenConfig {
@@ -57,6 +60,24 @@ pub trait Backend: Send + Sync {
 
     /// What a meter counted; `None` where the device does not tell.
     fn meter_counters(&self, meter: MeterId) -> Option<MeterCounters>;
+
+    /// Makes a timeout policy, or changes it; its connections follow it.
+    fn set_timeout_policy(&self, _policy: &TimeoutPolicy) -> Result<(), Refusal> {
+        Err(Refusal::Device { reason: "this backend has no timeout policies".into() })
+    }
+
+    /// Removes a timeout policy. Refused while rules use it.
+    fn remove_timeout_policy(&self, _name: &str) -> Result<(), Refusal> {
+        Err(Refusal::Device { reason: "this backend has no timeout policies".into() })
+    }
+
+    /// Lists the connections that the device tracks, of a zone or all; none where it tracks none.
+    fn connections(&self, _zone: Option<u16>, _visit: &mut dyn FnMut(Connection)) {}
+
+    /// Forgets the connections of a zone, or all. Says how many there were.
+    fn flush_connections(&self, _zone: Option<u16>) -> Result<usize, Refusal> {
+        Err(Refusal::Device { reason: "this backend tracks no connections".into() })
+    }
 
     /// Makes a chain ready to be jumped to: from now on it ends, for every packet, in the miss policy.
     fn open_chain(&self, chain: ChainId) -> Result<(), Refusal>;
@@ -111,6 +132,9 @@ pub trait CounterReader: Send {
 pub trait Injector: Send + Sync {
     /// Lets a frame (without FCS) in at a port, and says what became of it.
     fn inject(&self, port: PortNumber, frame: &[u8]) -> Result<Verdict, Refusal>;
+
+    /// Walks frames through the rules and tells each step, without letting them in.
+    fn tracer(&self) -> Box<dyn Tracer + '_>;
 }
 
 /// What became of an injected frame.
@@ -122,6 +146,21 @@ pub struct Verdict {
     pub missed: Option<ChainId>,
     /// What was sent, in order.
     pub sent: Vec<(PortNumber, Vec<u8>)>,
+    /// What sampling groups were told, in order.
+    pub samples: Vec<Sample>,
+}
+
+/// A packet as a sampling group is told of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// The group.
+    pub group: u32,
+    /// The note.
+    pub cookie: Box<[u8]>,
+    /// The packet as it was then, cut if a cut was to come.
+    pub bytes: Vec<u8>,
+    /// How likely it was that the packet was sampled: [`u32::MAX`] is for certain.
+    pub rate: u32,
 }
 
 /// A change that the device shall make.
@@ -290,7 +329,7 @@ pub struct LookupCounters {
 }
 
 /// What a meter let pass and held back.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MeterCounters {
     /// Packets that reached the meter.
     pub packets: u64,
@@ -300,6 +339,8 @@ pub struct MeterCounters {
     pub dropped_packets: u64,
     /// Bytes that it dropped; `None` where the device does not count them.
     pub dropped_bytes: Option<u64>,
+    /// Packets that each band dropped since it was set; empty where the device does not tell.
+    pub bands: Vec<u64>,
 }
 
 /// What happens to a device by itself.

@@ -139,6 +139,18 @@ impl EndReason {
 pub trait EventSink: Send + Sync {
     /// Something happened.
     fn event(&self, event: &Event);
+
+    /// What is wanted has changed, by a request that is taken on or because a refused modification is given up.
+    fn wish(&self, _wish: Wish<'_>) {}
+}
+
+/// A change to what is wanted: all that must be remembered to want the same again.
+#[derive(Clone, Copy, Debug)]
+pub enum Wish<'a> {
+    /// This flow is wanted from now on, as it is here.
+    Wanted(&'a Arc<Flow>),
+    /// This flow is wanted no longer.
+    Unwanted(&'a Arc<Flow>),
 }
 
 /// Nobody listens.

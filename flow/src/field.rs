@@ -25,6 +25,11 @@ pub enum Form {
     Decimal,
     /// Hexadecimal number as by C's `%#x`, mask the same.
     Hex,
+    /// Decimal number; with a mask, both in hexadecimal of two digits (`format_uint8_masked` in `lib/odp-util.c`).
+    Octet,
+    /// Hexadecimal number as by C's `0x%x`, mask in so many digits at least (`format_be32_masked` and `format_be64` in
+    /// `lib/odp-util.c`).
+    PrefixedHex(usize),
     /// Ethernet address, mask as an address.
     Mac,
     /// IPv4 address in dotted form, mask as an address.
@@ -37,8 +42,10 @@ pub enum Form {
     Flags(&'static [(&'static str, u32)]),
     /// A port number or a port name.
     Port,
-    /// Not written: tells whether a header is there at all, so that "no VLAN" differs from "VLAN 0".
+    /// Not written by itself: tells whether a header is there at all, so that "no VLAN" differs from "VLAN 0".
     Presence,
+    /// Not written by itself: a part of the options of a tunnel header, which are written together.
+    Options,
 }
 
 /// One row of the field table.
@@ -48,7 +55,8 @@ pub struct FieldSpec {
     pub field: Field,
     /// The attribute in whose parentheses the field is written.
     pub attribute: Attribute,
-    /// The name in the parentheses; empty where the attribute is a single value.
+    /// The name in the parentheses; empty where the attribute is a single value. A dot or a number in brackets says that
+    /// the field is written within something else: tunnel options, or an entry of a label stack.
     pub name: &'static str,
     /// The word of the key that holds the field (and the next one, for a field of 128 bits, high half first).
     pub word: usize,
@@ -58,6 +66,13 @@ pub struct FieldSpec {
     pub width: u32,
     /// The text form.
     pub form: Form,
+}
+
+impl FieldSpec {
+    /// Whether the field is written within something else than the parentheses of its attribute.
+    pub fn is_nested(&self) -> bool {
+        self.name.contains(['.', '['])
+    }
 }
 
 /// One row of the attribute table.
@@ -110,7 +125,11 @@ pub const FRAGMENT_FIRST: u8 = 1;
 pub const FRAGMENT_LATER: u8 = 2;
 
 /// Words in a full [`Key`](crate::Key).
-pub const KEY_WORDS: usize = 28;
+pub const KEY_WORDS: usize = 74;
+/// Label stack entries of MPLS that a key has room for, as in OVS (`FLOW_MAX_MPLS_LABELS`, `MPLS_LABEL_DEPTH`).
+pub const MPLS_DEPTH: usize = 3;
+/// Octets of Geneve options that a key has room for: more than the 252 that a header can have.
+pub const GENEVE_OPTIONS: usize = 256;
 
 const ETH_P_IP: u16 = 0x0800;
 const ETH_P_ARP: u16 = 0x0806;
@@ -118,6 +137,7 @@ const ETH_P_RARP: u16 = 0x8035;
 const ETH_P_IPV6: u16 = 0x86dd;
 const ETH_P_MPLS_UC: u16 = 0x8847;
 const ETH_P_MPLS_MC: u16 = 0x8848;
+const ETH_P_NSH: u16 = 0x894f;
 
 macro_rules! attributes {
     ($($attribute:ident $name:literal $requires:expr;)*) => {
@@ -146,12 +166,15 @@ attributes! {
     CtZone      "ct_zone"       Requirement::Nothing;
     CtMark      "ct_mark"       Requirement::Nothing;
     CtLabel     "ct_label"      Requirement::Nothing;
+    CtTuple4    "ct_tuple4"     Requirement::Nothing;
+    CtTuple6    "ct_tuple6"     Requirement::Nothing;
     PacketType  "packet_type"   Requirement::Nothing;
     Ethernet    "eth"           Requirement::Nothing;
     Vlan        "vlan"          Requirement::Nothing;
     Cvlan       "cvlan"         Requirement::Nothing;
     EthType     "eth_type"      Requirement::Nothing;
     Mpls        "mpls"          Requirement::EthType(&[ETH_P_MPLS_UC, ETH_P_MPLS_MC]);
+    Nsh         "nsh"           Requirement::EthType(&[ETH_P_NSH]);
     Ipv4        "ipv4"          Requirement::EthType(&[ETH_P_IP]);
     Ipv6        "ipv6"          Requirement::EthType(&[ETH_P_IPV6]);
     Arp         "arp"           Requirement::EthType(&[ETH_P_ARP, ETH_P_RARP]);
@@ -162,6 +185,7 @@ attributes! {
     Icmp        "icmp"          Requirement::EthTypeAndProto(ETH_P_IP, 1);
     Icmpv6      "icmpv6"        Requirement::EthTypeAndProto(ETH_P_IPV6, 58);
     Nd          "nd"            Requirement::EthTypeAndProto(ETH_P_IPV6, 58);
+    NdExt       "nd_ext"        Requirement::EthTypeAndProto(ETH_P_IPV6, 58);
 }
 
 macro_rules! fields {
@@ -191,7 +215,7 @@ fields! {
     DpHash            DpHash      ""         22   32    32    Form::Hex;
     SkbPriority       SkbPriority ""         22   0     32    Form::Hex;
     TunnelPresent     Tunnel      ""         1    0     1     Form::Presence;
-    TunnelId          Tunnel      "tun_id"   15   0     64    Form::Hex;
+    TunnelId          Tunnel      "tun_id"   15   0     64    Form::PrefixedHex(1);
     TunnelIpv4Src     Tunnel      "src"      16   32    32    Form::Ipv4;
     TunnelIpv4Dst     Tunnel      "dst"      16   0     32    Form::Ipv4;
     TunnelIpv6Src     Tunnel      "ipv6_src" 17   0     128   Form::Ipv6;
@@ -200,6 +224,35 @@ fields! {
     TunnelTtl         Tunnel      "ttl"      21   8     8     Form::Decimal;
     TunnelTpSrc       Tunnel      "tp_src"   21   16    16    Form::Decimal;
     TunnelTpDst       Tunnel      "tp_dst"   21   32    16    Form::Decimal;
+    VxlanGbpPresent   Tunnel      "vxlan"    41   32    1     Form::Presence;
+    VxlanGbpId        Tunnel      "vxlan.gbp.id" 40   0     16    Form::Decimal;
+    VxlanGbpFlags     Tunnel      "vxlan.gbp.flags" 40   16    8     Form::Hex;
+    ErspanPresent     Tunnel      "erspan"   41   33    1     Form::Presence;
+    ErspanVersion     Tunnel      "erspan.ver" 40   24    8     Form::Decimal;
+    ErspanIndex       Tunnel      "erspan.idx" 41   0     32    Form::Hex;
+    ErspanDirection   Tunnel      "erspan.dir" 40   32    8     Form::Decimal;
+    ErspanHardwareId  Tunnel      "erspan.hwid" 40   40    8     Form::Hex;
+    GtpuPresent       Tunnel      "gtpu"     41   34    1     Form::Presence;
+    GtpuFlags         Tunnel      "gtpu.flags" 40   48    8     Form::Hex;
+    GtpuMessageType   Tunnel      "gtpu.msgtype" 40   56    8     Form::Decimal;
+    GenevePresent     Tunnel      "geneve"   41   35    1     Form::Presence;
+    GeneveLength      Tunnel      "geneve.length" 41   40    8     Form::Options;
+    GeneveOptions0    Tunnel      "geneve[0]" 42   0     128   Form::Options;
+    GeneveOptions1    Tunnel      "geneve[16]" 44   0     128   Form::Options;
+    GeneveOptions2    Tunnel      "geneve[32]" 46   0     128   Form::Options;
+    GeneveOptions3    Tunnel      "geneve[48]" 48   0     128   Form::Options;
+    GeneveOptions4    Tunnel      "geneve[64]" 50   0     128   Form::Options;
+    GeneveOptions5    Tunnel      "geneve[80]" 52   0     128   Form::Options;
+    GeneveOptions6    Tunnel      "geneve[96]" 54   0     128   Form::Options;
+    GeneveOptions7    Tunnel      "geneve[112]" 56   0     128   Form::Options;
+    GeneveOptions8    Tunnel      "geneve[128]" 58   0     128   Form::Options;
+    GeneveOptions9    Tunnel      "geneve[144]" 60   0     128   Form::Options;
+    GeneveOptions10   Tunnel      "geneve[160]" 62   0     128   Form::Options;
+    GeneveOptions11   Tunnel      "geneve[176]" 64   0     128   Form::Options;
+    GeneveOptions12   Tunnel      "geneve[192]" 66   0     128   Form::Options;
+    GeneveOptions13   Tunnel      "geneve[208]" 68   0     128   Form::Options;
+    GeneveOptions14   Tunnel      "geneve[224]" 70   0     128   Form::Options;
+    GeneveOptions15   Tunnel      "geneve[240]" 72   0     128   Form::Options;
     TunnelFlags       Tunnel      "flags"    21   48    4     Form::Flags(TUNNEL_FLAGS);
     InPort            InPort      ""         0    0     32    Form::Port;
     SkbMark           SkbMark     ""         23   32    32    Form::Hex;
@@ -207,6 +260,16 @@ fields! {
     CtZone            CtZone      ""         24   32    16    Form::Hex;
     CtMark            CtMark      ""         23   0     32    Form::Hex;
     CtLabel           CtLabel     ""         25   0     128   Form::Hex;
+    CtTuple4Src       CtTuple4    "src"      29   32    32    Form::Ipv4;
+    CtTuple4Dst       CtTuple4    "dst"      29   0     32    Form::Ipv4;
+    CtTuple4Proto     CtTuple4    "proto"    30   32    8     Form::Decimal;
+    CtTuple4TpSrc     CtTuple4    "tp_src"   30   0     16    Form::Decimal;
+    CtTuple4TpDst     CtTuple4    "tp_dst"   30   16    16    Form::Decimal;
+    CtTuple6Src       CtTuple6    "src"      31   0     128   Form::Ipv6;
+    CtTuple6Dst       CtTuple6    "dst"      33   0     128   Form::Ipv6;
+    CtTuple6Proto     CtTuple6    "proto"    35   32    8     Form::Decimal;
+    CtTuple6TpSrc     CtTuple6    "tp_src"   35   0     16    Form::Decimal;
+    CtTuple6TpDst     CtTuple6    "tp_dst"   35   16    16    Form::Decimal;
     PacketTypeNs      PacketType  "ns"       27   0     16    Form::Decimal;
     PacketTypeId      PacketType  "id"       27   16    16    Form::Hex;
     EthSrc            Ethernet    "src"      2    16    48    Form::Mac;
@@ -226,6 +289,26 @@ fields! {
     MplsTc            Mpls        "tc"       27   41    3     Form::Decimal;
     MplsTtl           Mpls        "ttl"      27   32    8     Form::Decimal;
     MplsBos           Mpls        "bos"      27   40    1     Form::Decimal;
+    Mpls2Present      Mpls        "present[2]" 1    3     1     Form::Presence;
+    Mpls2Label        Mpls        "label[2]" 28   44    20    Form::Decimal;
+    Mpls2Tc           Mpls        "tc[2]"    28   41    3     Form::Decimal;
+    Mpls2Ttl          Mpls        "ttl[2]"   28   32    8     Form::Decimal;
+    Mpls2Bos          Mpls        "bos[2]"   28   40    1     Form::Decimal;
+    Mpls3Present      Mpls        "present[3]" 1    4     1     Form::Presence;
+    Mpls3Label        Mpls        "label[3]" 28   12    20    Form::Decimal;
+    Mpls3Tc           Mpls        "tc[3]"    28   9     3     Form::Decimal;
+    Mpls3Ttl          Mpls        "ttl[3]"   28   0     8     Form::Decimal;
+    Mpls3Bos          Mpls        "bos[3]"   28   8     1     Form::Decimal;
+    NshFlags          Nsh         "flags"    37   0     8     Form::Octet;
+    NshTtl            Nsh         "ttl"      37   8     8     Form::Octet;
+    NshMdType         Nsh         "mdtype"   37   16    8     Form::Octet;
+    NshNextProto      Nsh         "np"       37   24    8     Form::Octet;
+    NshPathId         Nsh         "spi"      37   32    24    Form::PrefixedHex(8);
+    NshServiceIndex   Nsh         "si"       37   56    8     Form::Octet;
+    NshContext1       Nsh         "c1"       38   32    32    Form::PrefixedHex(8);
+    NshContext2       Nsh         "c2"       38   0     32    Form::PrefixedHex(8);
+    NshContext3       Nsh         "c3"       39   32    32    Form::PrefixedHex(8);
+    NshContext4       Nsh         "c4"       39   0     32    Form::PrefixedHex(8);
     Ipv4Src           Ipv4        "src"      4    32    32    Form::Ipv4;
     Ipv4Dst           Ipv4        "dst"      4    0     32    Form::Ipv4;
     Ipv4Proto         Ipv4        "proto"    1    16    8     Form::Decimal;
@@ -258,7 +341,40 @@ fields! {
     NdTarget          Nd          "target"   13   0     128   Form::Ipv6;
     NdSll             Nd          "sll"      11   0     48    Form::Mac;
     NdTll             Nd          "tll"      12   0     48    Form::Mac;
+    NdReserved        NdExt       "nd_reserved" 36   0     32    Form::PrefixedHex(8);
+    NdOptionsType     NdExt       "nd_options_type" 36   32    8     Form::Decimal;
 }
+
+/// The entries of a label stack, outermost first: label, traffic class, time to live, bottom of stack.
+pub const MPLS_ENTRIES: [[Field; 4]; MPLS_DEPTH] = [
+    [Field::MplsLabel, Field::MplsTc, Field::MplsTtl, Field::MplsBos],
+    [Field::Mpls2Label, Field::Mpls2Tc, Field::Mpls2Ttl, Field::Mpls2Bos],
+    [Field::Mpls3Label, Field::Mpls3Tc, Field::Mpls3Ttl, Field::Mpls3Bos],
+];
+
+/// The fields that say that there is a second entry, and a third.
+pub const MPLS_PRESENT: [Field; MPLS_DEPTH - 1] = [Field::Mpls2Present, Field::Mpls3Present];
+
+/// The fields that hold the options of a Geneve header, 16 octets each, as they stand on the wire: the first octet is
+/// the highest.
+pub const GENEVE_CHUNKS: [Field; GENEVE_OPTIONS / 16] = [
+    Field::GeneveOptions0,
+    Field::GeneveOptions1,
+    Field::GeneveOptions2,
+    Field::GeneveOptions3,
+    Field::GeneveOptions4,
+    Field::GeneveOptions5,
+    Field::GeneveOptions6,
+    Field::GeneveOptions7,
+    Field::GeneveOptions8,
+    Field::GeneveOptions9,
+    Field::GeneveOptions10,
+    Field::GeneveOptions11,
+    Field::GeneveOptions12,
+    Field::GeneveOptions13,
+    Field::GeneveOptions14,
+    Field::GeneveOptions15,
+];
 
 impl Field {
     /// The row of the field table.
@@ -286,7 +402,8 @@ impl Attribute {
 
     /// The fields written in this attribute's parentheses, in print order.
     pub fn fields(self) -> impl Iterator<Item = &'static FieldSpec> {
-        FIELDS.iter().filter(move |spec| spec.attribute == self)
+        let (start, end) = ROWS[self as usize];
+        FIELDS[start..end].iter()
     }
 }
 
@@ -299,9 +416,26 @@ impl std::fmt::Display for Field {
     }
 }
 
+/// Where the rows of each attribute begin and end in the field table.
+const ROWS: [(usize, usize); ATTRIBUTES.len()] = {
+    let mut rows = [(0, 0); ATTRIBUTES.len()];
+    let mut row = 0;
+    while row < FIELDS.len() {
+        let attribute = FIELDS[row].attribute as usize;
+        if rows[attribute].1 == 0 {
+            rows[attribute].0 = row;
+        } else {
+            assert!(rows[attribute].1 == row);
+        }
+        rows[attribute].1 = row + 1;
+        row += 1;
+    }
+    rows
+};
+
 // The tables are indexed by discriminant, and no field may straddle a word: a wrong row does not compile.
 const _: () = {
-    assert!(KEY_WORDS <= 64);
+    assert!(KEY_WORDS <= 128);
     let mut row = 0;
     while row < FIELDS.len() {
         let spec = &FIELDS[row];

@@ -47,7 +47,7 @@ impl Flow {
     }
 
     /// The chains that the flow sends packets to.
-    pub fn jumps(&self) -> impl Iterator<Item = ChainId> + '_ {
+    pub fn jumps(&self) -> Vec<ChainId> {
         jumps(&self.actions)
     }
 }

@@ -94,8 +94,8 @@ impl Match {
 /// The mask of a match, reduced to the words that are not zero. Shared by all flows of a subtable.
 #[derive(PartialEq, Eq, Hash)]
 pub struct Mask {
-    /// Which words of the full key it touches; a key may grow to 64 words.
-    map: u64,
+    /// Which words of the full key it touches.
+    map: u128,
     words: Box<[u64]>,
 }
 
@@ -106,7 +106,7 @@ impl Mask {
         let mut words = Vec::new();
         for (index, word) in full.words.iter().enumerate() {
             if *word != 0 {
-                map |= 1u64 << index;
+                map |= 1u128 << index;
                 words.push(*word);
             }
         }
@@ -126,6 +126,12 @@ impl Mask {
     /// Whether nothing is matched at all.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
+    }
+
+    /// Where a word of the full key stands among those that are stored.
+    fn place(&self, word: usize) -> Option<usize> {
+        let bit = 1u128.checked_shl(u32::try_from(word).ok()?)?;
+        (self.map & bit != 0).then(|| (self.map & (bit - 1)).count_ones() as usize)
     }
 
     /// The mask in full.
@@ -154,9 +160,13 @@ pub struct MaskedKey {
 impl MaskedKey {
     /// The compact form of a full match.
     pub fn new(full: &Match) -> Self {
-        let mask = Mask::new(&full.mask);
-        let values = mask.words().map(|(index, word)| full.key.words[index] & word).collect();
-        Self { mask: Arc::new(mask), values }
+        Self::under(Arc::new(Mask::new(&full.mask)), &full.key)
+    }
+
+    /// The bits of a full key that a mask touches.
+    pub fn under(mask: Arc<Mask>, key: &Key) -> Self {
+        let values = mask.words().map(|(index, word)| key.words[index] & word).collect();
+        Self { mask, values }
     }
 
     /// The mask.
@@ -177,8 +187,17 @@ impl MaskedKey {
 
     /// Value and mask of one field, right-aligned; both zero where the field is wildcarded.
     pub fn get(&self, field: Field) -> (u128, u128) {
-        let full = self.expand();
-        (full.key.get(field), full.mask.get(field))
+        let spec = field.spec();
+        let stored = [spec.word, spec.word + 1].map(|word| self.mask.place(word));
+        let [value, mask] = [&self.values, &self.mask.words].map(|words| {
+            let word = |place: Option<usize>| place.map_or(0, |place| u128::from(words[place]));
+            if spec.width == 128 {
+                word(stored[0]) << 64 | word(stored[1])
+            } else {
+                word(stored[0]) >> spec.shift & field.full_mask()
+            }
+        });
+        (value, mask)
     }
 
     /// The match in full, normalised.
@@ -203,7 +222,7 @@ impl fmt::Debug for MaskedKey {
 }
 
 /// The set bits of a word map, lowest first.
-struct WordIndexes(u64);
+struct WordIndexes(u128);
 
 impl Iterator for WordIndexes {
     type Item = usize;

@@ -12,22 +12,55 @@ impl fmt::Display for MeterId {
     }
 }
 
-/// A meter with one band that drops, which is what OVS's tc offload and hardware have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A meter: bands that drop, which is the one kind of band that datapaths have (`OVS_METER_BAND_TYPE_DROP`).
+///
+/// A packet passes if it exceeds none of the bands; of those that it exceeds, the one with the highest rate counts it.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meter {
     /// Its number.
     pub id: MeterId,
-    /// How much passes.
-    pub rate: MeterRate,
-    /// How much may pass at once above the rate: kilobits or packets, in the unit of the rate.
+    /// What the bands count.
+    pub unit: MeterUnit,
+    /// The bands. The kernel's datapath and tc take one, OVS's userspace [`MeterBand::LIMIT`].
+    pub bands: Vec<MeterBand>,
+}
+
+impl Meter {
+    /// A meter with one band.
+    pub fn simple(id: MeterId, unit: MeterUnit, rate: u64, burst: u64) -> Self {
+        Self { id, unit, bands: vec![MeterBand { rate, burst }] }
+    }
+}
+
+/// What the bands of a meter count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MeterUnit {
+    /// Kilobits (1,000 bits).
+    Kilobits,
+    /// Packets.
+    Packets,
+}
+
+impl MeterUnit {
+    /// The word for so much in a second.
+    pub const fn per_second(self) -> &'static str {
+        match self {
+            Self::Kilobits => "kbps",
+            Self::Packets => "pps",
+        }
+    }
+}
+
+/// One band of a meter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MeterBand {
+    /// How much passes in a second.
+    pub rate: u64,
+    /// How much passes at once; 0 for what the rate brings in a second.
     pub burst: u64,
 }
 
-/// The unit and size of a meter's rate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MeterRate {
-    /// Kilobits (1,000 bits) a second.
-    Kbps(u64),
-    /// Packets a second.
-    Pps(u64),
+impl MeterBand {
+    /// As many bands as a meter can have (`MAX_BANDS` in `lib/dpif-netdev.c`).
+    pub const LIMIT: usize = 8;
 }

@@ -33,27 +33,49 @@ pub enum PortKind {
 pub struct Tunnel {
     /// The encapsulation.
     pub protocol: TunnelProtocol,
-    /// UDP destination port of the outer header.
-    pub udp_port: u16,
+    /// UDP destination port of the outer header; `None` for an encapsulation directly in IP.
+    pub udp_port: Option<u16>,
     /// The port through which outer packets come and go.
     pub underlay: PortNumber,
 }
 
 /// Encapsulations of a tunnel port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TunnelProtocol {
-    /// RFC 7348, UDP port 4789.
+    /// RFC 7348 with the group policy extension.
     Vxlan,
-    /// RFC 8926, UDP port 6081.
+    /// RFC 8926.
     Geneve,
+    /// RFC 2784 and RFC 2890.
+    Gre,
+    /// ERSPAN types II and III in GRE, which are versions 1 and 2 in the kernel and in OVS.
+    Erspan,
+    /// GTP-U (3GPP TS 29.281).
+    Gtpu,
 }
 
 impl TunnelProtocol {
-    /// The UDP port that IANA assigned.
-    pub const fn default_udp_port(self) -> u16 {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Vxlan, Self::Geneve, Self::Gre, Self::Erspan, Self::Gtpu];
+
+    /// The word for it as a kind of port.
+    pub const fn name(self) -> &'static str {
         match self {
-            Self::Vxlan => 4789,
-            Self::Geneve => 6081,
+            Self::Vxlan => "vxlan",
+            Self::Geneve => "geneve",
+            Self::Gre => "gre",
+            Self::Erspan => "erspan",
+            Self::Gtpu => "gtpu",
+        }
+    }
+
+    /// The UDP port that IANA assigned, if it goes over UDP.
+    pub const fn default_udp_port(self) -> Option<u16> {
+        match self {
+            Self::Vxlan => Some(4789),
+            Self::Geneve => Some(6081),
+            Self::Gtpu => Some(2152),
+            Self::Gre | Self::Erspan => None,
         }
     }
 }
@@ -65,8 +87,7 @@ impl PortKind {
             Self::Physical => "physical",
             Self::Representor => "representor",
             Self::Internal => "internal",
-            Self::Tunnel(Tunnel { protocol: TunnelProtocol::Vxlan, .. }) => "vxlan",
-            Self::Tunnel(Tunnel { protocol: TunnelProtocol::Geneve, .. }) => "geneve",
+            Self::Tunnel(tunnel) => tunnel.protocol.name(),
             Self::Mirror => "mirror",
         }
     }

@@ -13,6 +13,11 @@ impl Timestamp {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
+    /// The time `span` earlier; the first there is if that lies before it.
+    pub fn before(self, span: Duration) -> Self {
+        Self(self.0.saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
+    }
+
     /// The time `span` later.
     pub fn after(self, span: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
@@ -25,13 +30,22 @@ pub trait Clock: Send + Sync {
     fn now(&self) -> Timestamp;
 }
 
-/// The machine's monotonic clock, from the moment of its making.
-pub struct MonotonicClock(Instant);
+/// The machine's monotonic clock.
+pub struct MonotonicClock {
+    began: Instant,
+    /// What it showed then.
+    showed: Timestamp,
+}
 
 impl MonotonicClock {
-    /// A clock that starts now.
+    /// A clock that starts at zero now.
     pub fn new() -> Self {
-        Self(Instant::now())
+        Self::showing(Timestamp::default())
+    }
+
+    /// A clock that shows this time now, so that what was before its making has a time on it, too.
+    pub fn showing(time: Timestamp) -> Self {
+        Self { began: Instant::now(), showed: time }
     }
 }
 
@@ -43,7 +57,7 @@ impl Default for MonotonicClock {
 
 impl Clock for MonotonicClock {
     fn now(&self) -> Timestamp {
-        Timestamp::default().after(self.0.elapsed())
+        self.showed.after(self.began.elapsed())
     }
 }
 

@@ -11,7 +11,7 @@ use sluice_flow::table::{Accepted, Limits, Look, Settlement, TableError, Waiter}
 use sluice_flow::ufid::Seed;
 use sluice_flow::{
     Action, ActionList, EndReason, Event, EventSink, Expiry, Field, Flow, FlowId, FlowState, FlowTable, MaskedKey,
-    Match, PortNumber, Priority, Refusal, Timestamp, Ufid,
+    Match, PortNumber, Priority, Refusal, Timestamp, Ufid, Wish,
 };
 
 const SEED: Seed = Seed([1; 16]);
@@ -25,6 +25,22 @@ impl EventSink for Journal {
     fn event(&self, event: &Event) {
         let text = event.to_string().replace(&format!(" ufid:{}", event.flow().ufid), "");
         self.0.lock().push(text);
+    }
+}
+
+/// What is wanted of which output port, as a log would hear of it.
+#[derive(Default)]
+struct Wishes(Mutex<Vec<String>>);
+
+impl EventSink for Wishes {
+    fn event(&self, _event: &Event) {}
+
+    fn wish(&self, wish: Wish<'_>) {
+        let (word, flow) = match wish {
+            Wish::Wanted(flow) => ("wanted", flow),
+            Wish::Unwanted(flow) => ("unwanted", flow),
+        };
+        self.0.lock().push(format!("{word} {:?}", flow.actions));
     }
 }
 
@@ -306,4 +322,36 @@ fn equal_masks_and_actions_are_kept_once_and_given_back() {
         assert!(matches!(look(&table, accepted.flow), Look::Retired { .. }));
     }
     assert_eq!(table.shared_parts(), (0, 0));
+}
+
+#[test]
+fn every_change_to_what_is_wanted_is_told_in_order() {
+    let wishes = Arc::new(Wishes::default());
+    let table = FlowTable::new(SEED, Limits { flows: 10, unsettled: 10 }, wishes.clone());
+    let wanted = |word: &str, output: u32| format!("{word} {:?}", [Action::Output(PortNumber(output))]);
+    let accepted = table.add(flow(None, 1, 2), NOW, None).unwrap();
+    install(&table, accepted, 7);
+    table.modify(accepted.flow, flow(None, 1, 3), true, NOW, None).unwrap();
+    table.complete(&change(&table, accepted.flow), Err(no()), NOW);
+    table.delete(accepted.flow, EndReason::Idle, NOW, None).unwrap();
+    table.add(flow(None, 1, 4), NOW, None).unwrap();
+    assert_eq!(
+        *wishes.0.lock(),
+        [wanted("wanted", 2), wanted("wanted", 3), wanted("wanted", 2), wanted("unwanted", 2), wanted("wanted", 4)],
+        "a modification that is given up for the old rule is told, too"
+    );
+}
+
+#[test]
+fn a_flow_of_an_earlier_run_is_taken_on_past_the_limits_and_as_old_as_it_is() {
+    let wishes = Arc::new(Wishes::default());
+    let table = FlowTable::new(SEED, Limits { flows: 1, unsettled: 1 }, wishes.clone());
+    let first = table.restore(flow(Some(5), 1, 2), Timestamp(10), NOW).unwrap();
+    table.restore(flow(None, 2, 2), Timestamp(20), NOW).unwrap();
+    assert_eq!((table.census().live(), table.census().unsettled()), (2, 2));
+    assert_eq!(table.view(first.flow).unwrap().accepted, Timestamp(10));
+    assert_eq!(table.restore(flow(Some(6), 1, 2), NOW, NOW).unwrap_err(), TableError::Exists(Ufid(5)));
+    assert!(matches!(table.add(flow(None, 3, 2), NOW, None), Err(TableError::Refused(Refusal::Limit { .. }))));
+    assert!(wishes.0.lock().is_empty(), "nothing new is wanted");
+    install(&table, first, 7);
 }

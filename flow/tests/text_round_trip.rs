@@ -1,124 +1,23 @@
 //! What is written is read back to the same, and nothing that is read panics or takes long.
 #![expect(clippy::unwrap_used, reason = "helpers of tests may say what they expect, too")]
 
-use std::time::{Duration, Instant};
+mod any_match;
+mod linear;
 
+use any_match::{Choice, any_match, any_options, choice, fit, set};
+use linear::assert_linear;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use sluice_flow::action::{Action, FieldSet, VlanTag};
 use sluice_flow::chain::ChainId;
-use sluice_flow::field::{Attribute, FIELDS, Field, Form};
+use sluice_flow::field::{Attribute, FIELDS, Form};
 use sluice_flow::key::{MaskedKey, Match};
 use sluice_flow::meter::MeterId;
 use sluice_flow::port::PortNumber;
 use sluice_flow::text::{
     ParseError, Style, parse_actions, parse_key, parse_line, write_action, write_actions, write_key,
 };
-
-/// What a random match does with one row of the field table.
-#[derive(Clone, Debug)]
-enum Choice {
-    Wild,
-    Exact(u128),
-    Masked(u128, u128),
-}
-
-fn choice() -> impl Strategy<Value = Choice> {
-    prop_oneof![
-        2 => Just(Choice::Wild),
-        1 => any::<u128>().prop_map(Choice::Exact),
-        1 => (any::<u128>(), any::<u128>()).prop_map(|(value, mask)| Choice::Masked(value, mask)),
-    ]
-}
-
-/// A match that the grammar can say: headers follow from each other, and each row of the table may be matched anyhow.
-fn any_match() -> impl Strategy<Value = Match> {
-    let eth_type = prop_oneof![
-        Just(Choice::Wild),
-        select(vec![0x0800, 0x86dd, 0x0806, 0x8035, 0x8847, 0]).prop_map(Choice::Exact),
-        select(vec![0x0800, 0x86dd]).prop_map(Choice::Exact),
-        any::<u128>().prop_map(|value| Choice::Masked(value, 0xff00)),
-    ];
-    let proto = select(vec![1u128, 6, 17, 58, 132, 47]);
-    (vec(choice(), FIELDS.len()), 0..3usize, eth_type, proto, any::<bool>()).prop_map(
-        |(choices, tags, eth_type, proto, exact_proto)| {
-            let mut full = Match::default();
-            for (spec, choice) in FIELDS.iter().zip(choices) {
-                if may_be_matched(spec.attribute, tags, &eth_type, exact_proto.then_some(proto)) {
-                    set(&mut full, spec.field, fit(spec.field, choice));
-                }
-            }
-            set(&mut full, Field::EthType, eth_type.clone());
-            let eth_type_is_ip = matches!(eth_type, Choice::Exact(0x0800 | 0x86dd));
-            if exact_proto && eth_type_is_ip {
-                full.set_exact(Field::Ipv4Proto, proto);
-            }
-            let levels = [Field::VlanPresent, Field::CvlanPresent];
-            for present in &levels[..tags] {
-                full.set_exact(*present, 1);
-            }
-            if let (Some(present), false) = (levels.get(tags), matches!(eth_type, Choice::Wild)) {
-                full.set_exact(*present, 0);
-            }
-            if FIELDS.iter().any(|spec| spec.attribute == Attribute::Tunnel && full.mask.get(spec.field) != 0) {
-                full.set_exact(Field::TunnelPresent, 1);
-            }
-            full
-        },
-    )
-}
-
-fn may_be_matched(attribute: Attribute, tags: usize, eth_type: &Choice, proto: Option<u128>) -> bool {
-    let eth_type = if let Choice::Exact(eth_type) = eth_type { *eth_type } else { 0 };
-    let ip = matches!(eth_type, 0x0800 | 0x86dd);
-    match attribute {
-        Attribute::EthType => false,
-        Attribute::Vlan => tags > 0,
-        Attribute::Cvlan => tags > 1,
-        Attribute::Mpls => matches!(eth_type, 0x8847 | 0x8848),
-        Attribute::Ipv4 => eth_type == 0x0800,
-        Attribute::Ipv6 => eth_type == 0x86dd,
-        Attribute::Arp => matches!(eth_type, 0x0806 | 0x8035),
-        Attribute::Tcp | Attribute::TcpFlags => ip && proto == Some(6),
-        Attribute::Udp => ip && proto == Some(17),
-        Attribute::Sctp => ip && proto == Some(132),
-        Attribute::Icmp => eth_type == 0x0800 && proto == Some(1),
-        Attribute::Icmpv6 | Attribute::Nd => eth_type == 0x86dd && proto == Some(58),
-        _ => true,
-    }
-}
-
-/// What the grammar has no masked form for, or only some values.
-fn fit(field: Field, choice: Choice) -> Choice {
-    match (field, choice) {
-        (_, choice) if field.spec().form == Form::Presence => {
-            if matches!(choice, Choice::Exact(_)) && field == Field::TunnelPresent {
-                Choice::Exact(1)
-            } else {
-                Choice::Wild
-            }
-        }
-        (Field::RecircId, Choice::Wild) => Choice::Exact(0),
-        (Field::RecircId | Field::InPort, Choice::Masked(value, _)) => Choice::Exact(value),
-        (Field::Ipv4Frag | Field::Ipv6Frag, Choice::Exact(value) | Choice::Masked(value, _)) => {
-            Choice::Exact(value % 3)
-        }
-        (Field::VlanTpid | Field::CvlanTpid, Choice::Exact(value)) => {
-            Choice::Exact([0x8100, 0x88a8][value as usize % 2])
-        }
-        (Field::VlanTpid | Field::CvlanTpid, Choice::Masked(value, mask)) => Choice::Masked(value, mask & 0xfff0),
-        (_, choice) => choice,
-    }
-}
-
-fn set(full: &mut Match, field: Field, choice: Choice) {
-    match choice {
-        Choice::Wild => {}
-        Choice::Exact(value) => full.set_exact(field, value & field.full_mask()),
-        Choice::Masked(value, mask) => full.set(field, value, mask & field.full_mask()),
-    }
-}
 
 fn any_tag() -> impl Strategy<Value = VlanTag> {
     (select(vec![0x8100, 0x88a8]), 0..4096u16, 0..8u8, any::<bool>()).prop_map(|(tpid, vid, pcp, cfi)| VlanTag {
@@ -135,6 +34,8 @@ fn any_set() -> impl Strategy<Value = Option<Action>> {
         Attribute::SkbMark,
         Attribute::Tunnel,
         Attribute::Ethernet,
+        Attribute::Mpls,
+        Attribute::Nsh,
         Attribute::Ipv4,
         Attribute::Ipv6,
         Attribute::Arp,
@@ -144,8 +45,10 @@ fn any_set() -> impl Strategy<Value = Option<Action>> {
         Attribute::Icmp,
         Attribute::Icmpv6,
         Attribute::Nd,
+        Attribute::NdExt,
     ];
-    (select(settable), vec(choice(), FIELDS.len())).prop_map(|(attribute, choices)| {
+    let options = proptest::option::of(any_options(true));
+    (select(settable), vec(choice(), FIELDS.len()), options).prop_map(|(attribute, choices, options)| {
         let mut full = Match::default();
         let rows = FIELDS.iter().zip(choices).filter(|(spec, _)| spec.attribute == attribute);
         for (spec, choice) in rows.filter(|(spec, _)| spec.form != Form::Presence) {
@@ -153,7 +56,14 @@ fn any_set() -> impl Strategy<Value = Option<Action>> {
                 Choice::Masked(value, _) if attribute == Attribute::Tunnel => Choice::Exact(value),
                 choice => choice,
             };
-            set(&mut full, spec.field, choice);
+            if attribute != Attribute::Mpls || !spec.is_nested() {
+                set(&mut full, spec.field, choice);
+            }
+        }
+        if attribute == Attribute::Tunnel {
+            for (field, value, mask) in options.into_iter().flatten() {
+                full.set(field, value, mask);
+            }
         }
         let fields = attribute.fields().map(|spec| (spec.field, full.key.get(spec.field), full.mask.get(spec.field)));
         let fields: Vec<_> = fields.filter(|(.., mask)| *mask != 0).collect();
@@ -166,8 +76,8 @@ fn any_set() -> impl Strategy<Value = Option<Action>> {
     })
 }
 
-const OPAQUE: &[&str] = &[
-    "userspace(pid=1,slow_path(controller))",
+const NESTED_OR_LONG: &[&str] = &[
+    "userspace(pid=1,slow_path(cfm))",
     "ct",
     "ct(commit,zone=5,mark=0x1/0x1,nat(src=1.1.1.1))",
     "ct_clear",
@@ -189,7 +99,7 @@ fn any_actions() -> impl Strategy<Value = Vec<Action>> {
         any_tag().prop_map(|tag| Some(Action::PushVlan(tag))),
         any_set(),
         any_set(),
-        select(OPAQUE).prop_map(|text| parse_actions(text, &()).unwrap().first().cloned()),
+        select(NESTED_OR_LONG).prop_map(|text| parse_actions(text, &()).unwrap().first().cloned()),
     ];
     vec(one, 0..12).prop_map(|actions| actions.into_iter().flatten().collect())
 }
@@ -245,6 +155,16 @@ proptest! {
         let text = key_text(&full, more);
         match parse_key(&text, &()) {
             Ok(key) => prop_assert_eq!(key.matching, full, "{}", text),
+            Err(error) => prop_assert!(false, "{}", error.caret(&text)),
+        }
+    }
+
+    #[test]
+    fn a_set_is_read_back_as_it_was_written(set in any_set()) {
+        let actions: Vec<_> = set.into_iter().collect();
+        let text = actions_text(&actions);
+        match parse_actions(&text, &()) {
+            Ok(read) => prop_assert_eq!(&read[..], &actions[..], "{}", text),
             Err(error) => prop_assert!(false, "{}", error.caret(&text)),
         }
     }
@@ -313,6 +233,20 @@ const TOKENS: &[&str] = &[
     "ct_state(",
     "mpls(",
     "geneve(",
+    "vxlan(gbp(",
+    "erspan(",
+    "gtpu(",
+    "ct_tuple6(",
+    "nsh(",
+    "nd_ext(",
+    "key9(",
+    "label=",
+    "bos=",
+    "class=",
+    "type=",
+    "len=",
+    "ver=",
+    "idx=",
     "set(",
     "push_vlan(",
     "clone(",
@@ -368,7 +302,6 @@ const TOKENS: &[&str] = &[
 
 #[test]
 fn a_long_line_takes_no_longer_than_its_length() {
-    const LENGTH: usize = 10 << 20;
     for (start, unit) in [
         ("", "("),
         ("", "a"),
@@ -379,6 +312,10 @@ fn a_long_line_takes_no_longer_than_its_length() {
         ("", "vlan(),encap("),
         ("mpls(", "a,"),
         ("tunnel(", "geneve(),"),
+        ("tunnel(geneve(", "{},"),
+        ("tunnel(geneve({len=4,0x", "0"),
+        ("tunnel(geneve({len=4,0x", "f"),
+        ("mpls(", "bos=1,"),
         ("ct_state(", "new|"),
         ("ct_state(", "+new"),
         ("ipv6(src=", "1:"),
@@ -393,14 +330,12 @@ fn a_long_line_takes_no_longer_than_its_length() {
         ("in_port(1) 1,dp-extra-info:idle_timeout(1.", "0"),
         ("in_port(1), packets:", "1"),
     ] {
-        let mut text = start.to_owned();
-        text.push_str(&unit.repeat((LENGTH - start.len()) / unit.len()));
-        let began = Instant::now();
-        let errors = [parse_key(&text, &()).err(), parse_actions(&text, &()).err(), parse_line(&text, &()).err()];
-        for error in errors.into_iter().flatten() {
-            assert!(error.caret(&text).len() < 1000);
-        }
-        assert!(began.elapsed() < Duration::from_secs(10), "{start}{unit}...: {:?}", began.elapsed());
+        assert_linear(start, unit, &|text| {
+            let errors = [parse_key(text, &()).err(), parse_actions(text, &()).err(), parse_line(text, &()).err()];
+            for error in errors.into_iter().flatten() {
+                assert!(error.caret(text).len() < 1000);
+            }
+        });
     }
 }
 
@@ -410,7 +345,7 @@ fn parentheses_nest_no_deeper_than_in_ovs() {
     assert!(parse_actions(&nested(32), &()).is_ok());
     assert_eq!(
         parse_actions(&nested(33), &()).unwrap_err().to_string(),
-        "at byte 197: expected at most 32 levels of parentheses"
+        "at byte 197: expected at most 32 lists of actions within each other"
     );
     assert!(parse_actions(&nested(1000), &()).is_err());
     assert!(parse_key(&format!("{}{}", "encap(".repeat(1000), ")".repeat(1000)), &()).is_err());

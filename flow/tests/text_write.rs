@@ -40,6 +40,26 @@ fn canonical_keys_are_written_as_they_are_read() {
         "recirc_id(0),tunnel(ipv6_src=fe80::1,ipv6_dst=fe80::/ffff:ffff::,flags(df|key)),in_port(4),eth()",
         "recirc_id(0),tunnel(ttl=64,flags(-oam+df-csum)),in_port(4),eth()",
         "recirc_id(0),tunnel(),in_port(4),eth()",
+        "recirc_id(0),tunnel(tun_id=0x2a,tp_dst=4789,vxlan(gbp(id=10/0xff,flags=0xb)),flags(oam|csum|key)),in_port(4),eth()",
+        "recirc_id(0),tunnel(tun_id=0x0,vxlan(gbp(flags=0))),in_port(4),eth()",
+        "recirc_id(0),tunnel(vxlan(gbp())),in_port(4),eth()",
+        "recirc_id(0),tunnel(erspan(ver=1,idx=0x7/0xfffff)),in_port(4),eth()",
+        "recirc_id(0),tunnel(erspan(ver=2/0,dir=1,hwid=0x7)),in_port(4),eth()",
+        "recirc_id(0),tunnel(erspan(ver=1/0)),in_port(4),eth()",
+        "recirc_id(0),tunnel(gtpu(flags=0x30,msgtype=255)),in_port(4),eth()",
+        "recirc_id(0),tunnel(tun_id=0x0/0xff,gtpu()),in_port(4),eth()",
+        "recirc_id(0),tunnel(geneve({class=0x102,type=0x80,len=4,0xa/0xff}{class=0,type=0,len=8,0x10000000000000}{len=4,0/0}\
+         {len=0}),flags(-df)),in_port(4),eth()",
+        "recirc_id(0),tunnel(geneve()),in_port(4),eth()",
+        "recirc_id(0),tunnel(geneve({})),in_port(4),eth()",
+        "recirc_id(0),in_port(1),ct_tuple4(src=10.0.0.0/255.0.0.0,dst=1.2.3.4,proto=17,tp_src=1,tp_dst=0/0xff00),eth()",
+        "recirc_id(0),in_port(1),ct_tuple6(src=::1,dst=::/ffff::,proto=6,tp_src=1,tp_dst=2),eth()",
+        "recirc_id(0),in_port(1),eth(),eth_type(0x8847),mpls(label=100,tc=3,ttl=64,bos=0,label=5,tc=0,ttl=1,bos=1)",
+        "recirc_id(0),in_port(1),eth(),eth_type(0x8848),\
+         mpls(label=100/0xfffff,tc=3/3,ttl=0/0x0,bos=0/1,label=0/0x0,tc=0/0,ttl=0/0x0,bos=0/0,label=0/0xf,tc=0/0,ttl=0/0x0,bos=1/1)",
+        "recirc_id(0),in_port(1),eth(),eth_type(0x894f),\
+         nsh(flags=2,ttl=0x3e/0x3e,mdtype=1,np=3,spi=0x123456,si=0x00/0x0f,c1=0x0,c2=0x11/0x000000ff,c3=0xffffffff,c4=0x4)",
+        "recirc_id(0),in_port(1),eth(),eth_type(0x86dd),ipv6(proto=58),nd_ext(nd_reserved=0x0,nd_options_type=2/0xf)",
         "recirc_id(0),in_port(1),packet_type(ns=0,id=0),eth_type(0x0800),ipv4(frag=no)",
         "recirc_id(0),in_port(1),packet_type(ns=1,id=0x800),eth_type(0x0800)",
         "recirc_id(0),in_port(1),eth(),eth_type(0/0xffff)",
@@ -75,6 +95,21 @@ fn with_more_wild_fields_are_written_where_the_match_implies_the_header() {
          dst=00:00:00:00:00:00/00:00:00:00:00:00),eth_type(0x0800),ipv4(src=0.0.0.0/0.0.0.0,dst=0.0.0.0/0.0.0.0,\
          proto=6,tos=0/0,ttl=0/0,frag=no),tcp(src=0/0,dst=0/0)"
     );
+    for absent in ["ct_tuple", "nsh", "nd_ext", "tunnel", "packet_type"] {
+        assert!(!key_as("in_port(1),eth_type(0x86dd),ipv6(proto=58)", &more).contains(absent));
+        assert!(!key_as("in_port(1),eth_type(0x894f)", &more).contains(absent));
+    }
+    let no_frame = key_as("packet_type(ns=1,id=0x800),eth_type(0x0800)", &more);
+    assert!(!no_frame.contains("eth("), "that would say that there is an Ethernet header: {no_frame}");
+    let stack = key_as("eth_type(0x8847)", &more);
+    assert!(stack.ends_with("eth_type(0x8847),mpls(label=0/0x0,tc=0/0,ttl=0/0x0,bos=0/0)"), "{stack}");
+    let neighbour = key_as("eth_type(0x86dd),ipv6(proto=58),icmpv6(type=136,code=0)", &more);
+    let wild = "nd(target=::/::,sll=00:00:00:00:00:00/00:00:00:00:00:00,tll=00:00:00:00:00:00/00:00:00:00:00:00)";
+    assert!(neighbour.ends_with(&format!(",icmpv6(type=136,code=0),{wild}")), "{neighbour}");
+    for other in ["type=136", "type=135/0xfe,code=0", "type=134,code=0", "type=135,code=1"] {
+        let other = key_as(&format!("eth_type(0x86dd),ipv6(proto=58),icmpv6({other})"), &more);
+        assert!(!other.contains(",nd("), "{other}");
+    }
     let vlan = key_as("in_port(1),eth_type(0x8100),vlan(),encap(eth_type(0x86dd),ipv6(proto=17,frag=later))", &more);
     assert!(
         vlan.ends_with(

@@ -57,6 +57,11 @@ impl Census {
             .map_err(|()| Refusal::Limit { what: "as many flows as there may be".into(), limit: limit as u64 })
     }
 
+    /// The same for a flow that was accepted in an earlier run.
+    pub(super) fn force_flow(&self) {
+        self.live.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(super) fn dismiss_flow(&self) {
         self.live.fetch_sub(1, Ordering::Relaxed);
     }

@@ -108,13 +108,15 @@ impl Life {
         }
     }
 
-    /// Takes a refusal of what `generation` wanted.
-    pub(super) fn refuse(&mut self, generation: Generation, refusal: Arc<Refusal>) {
+    /// Takes a refusal of what `generation` wanted. Says whether what is wanted is the old rule again.
+    pub(super) fn refuse(&mut self, generation: Generation, refusal: Arc<Refusal>) -> bool {
         self.refusal = Some((generation, refusal));
         if let (Some(rule), true, true) = (&mut self.installed, self.keep_old_rule, generation == self.generation) {
             // As the caller asked: what the device has is what is wanted again.
             self.flow = rule.flow.clone();
             rule.generation = self.generation;
+            return true;
         }
+        false
     }
 }

@@ -33,7 +33,7 @@ use self::life::{Installed, Life, Step};
 use crate::action::{Action, ActionList};
 use crate::backend::{Change, Operation, Outcome, Placement};
 use crate::counters::Counters;
-use crate::event::{EndReason, Event, EventSink};
+use crate::event::{EndReason, Event, EventSink, Wish};
 use crate::flow::Flow;
 use crate::intern::Interner;
 use crate::key::Mask;
@@ -160,6 +160,23 @@ impl FlowTable {
 
     /// Takes a new flow on.
     pub fn add(&self, flow: Flow, now: Timestamp, waiter: Option<Arc<dyn Waiter>>) -> Result<Accepted, TableError> {
+        self.insert(flow, now, now, waiter, false)
+    }
+
+    /// Takes a flow on again that was accepted in an earlier run: whatever the limits are by now, and without telling
+    /// anybody, for nothing new is wanted.
+    pub fn restore(&self, flow: Flow, accepted: Timestamp, now: Timestamp) -> Result<Accepted, TableError> {
+        self.insert(flow, accepted, now, None, true)
+    }
+
+    fn insert(
+        &self,
+        flow: Flow,
+        accepted: Timestamp,
+        now: Timestamp,
+        waiter: Option<Arc<dyn Waiter>>,
+        is_restored: bool,
+    ) -> Result<Accepted, TableError> {
         let (ufid, identity) = (flow.ufid, flow.identity);
         let flow = Arc::new(self.share_parts(flow));
         let mut by_ufid = self.ufid_shard(ufid).lock();
@@ -171,10 +188,15 @@ impl FlowTable {
         if let Some(id) = same.filter(|id| self.is_wanted(*id)) {
             return Err(TableError::Exists(self.ufid(id).unwrap_or(ufid)));
         }
-        self.census.admit_flow()?;
-        if let Err(refusal) = self.census.admit_change() {
-            self.census.dismiss_flow();
-            return Err(refusal.into());
+        if is_restored {
+            self.census.force_flow();
+            self.census.force_change();
+        } else {
+            self.census.admit_flow()?;
+            if let Err(refusal) = self.census.admit_change() {
+                self.census.dismiss_flow();
+                return Err(refusal.into());
+            }
         }
         let Some(slot) = self.take_slot(ufid) else {
             self.census.settle();
@@ -186,7 +208,10 @@ impl FlowTable {
 
         let Some(mut record) = self.arena.record(slot) else { return Err(TableError::NotFound) };
         let id = FlowId { slot, incarnation: record.incarnation };
-        self.events.event(&Event::Accepted(flow.clone()));
+        if !is_restored {
+            self.events.event(&Event::Accepted(flow.clone()));
+            self.events.wish(Wish::Wanted(&flow));
+        }
         self.census.enter(FlowState::Pending);
         record.life = Some(Box::new(Life {
             flow,
@@ -203,7 +228,7 @@ impl FlowTable {
             waiter,
             predecessor: same,
             successor: None,
-            accepted: now,
+            accepted,
             asked: now,
             counted_as: FlowState::Pending,
         }));
@@ -243,6 +268,7 @@ impl FlowTable {
             flow.ufid = life.flow.ufid;
             let flow = Arc::new(flow);
             self.events.event(&Event::Accepted(flow.clone()));
+            self.events.wish(Wish::Wanted(&flow));
             life.flow = flow;
             life.keep_old_rule = keep_old_rule;
             Ok(self.changed(id, life, now, waiter))
@@ -267,6 +293,7 @@ impl FlowTable {
                 life.unsettled = true;
             }
             life.end = Some(reason);
+            self.events.wish(Wish::Unwanted(&life.flow));
             match reason {
                 EndReason::Idle | EndReason::Hard => {
                     self.events.event(&Event::Aged { flow: life.flow.clone(), reason });
@@ -438,7 +465,9 @@ impl FlowTable {
         if !(life.is_retried && is_known) {
             self.events.event(&Event::Refused { flow, refusal: refusal.clone() });
         }
-        life.refuse(change.generation, refusal);
+        if life.refuse(change.generation, refusal) {
+            self.events.wish(Wish::Wanted(&life.flow));
+        }
     }
 
     /// Tells who waits that there is an outcome.

@@ -2,23 +2,35 @@
 //!
 //! What `ovs-appctl dpctl/dump-flows` prints, with or without `-m`, is read as it is, and what is written here is read
 //! back to the same flow. Both directions walk the [field table](crate::field); only what is special in the grammar
-//! (VLAN levels with their `encap`, the presence of a tunnel, the Ethernet type) has code of its own.
+//! (VLAN levels with their `encap`, the presence of a tunnel, its options, label stacks, the Ethernet type) has code of
+//! its own.
 //!
-//! Two things cannot be said in this grammar, and are not written: "there is no VLAN tag" without an Ethernet type, and
-//! "no tunnel". No text yields them either.
+//! Some things cannot be said in this grammar, and are not written: "there is no VLAN tag" without an Ethernet type, "no
+//! tunnel", "no options of this kind" and "no second label stack entry". No text yields them either.
+//!
+//! In some things OVS does not read what it prints (`lib/odp-util.c`). Both are read here, and what it takes is written:
+//! - `ct_tuple6()` has `src_port` and `dst_port` when printed, `tp_src` and `tp_dst` when read.
+//! - `nsh()` is not read by it at all, nor is `erspan()` without a version; one that may be any is written as `ver=1/0`.
+//! - `geneve({})` is printed for options of which a flow matches nothing, and means that here; it reads it as one option
+//!   without data. Data that is left out is printed for wild ones, and read by it as zeros; so they are always written.
+//! - `nd_reserved` is printed without its mask, and is therefore read as exact.
 
+mod actions;
 mod cursor;
 mod error;
 mod read_actions;
 mod read_extra;
 mod read_key;
 mod read_line;
+mod read_options;
 mod read_value;
 mod requirement;
+mod tunnel_options;
 mod words;
 mod write_actions;
 mod write_key;
 mod write_line;
+mod write_options;
 mod write_value;
 
 use std::time::Duration;
@@ -34,6 +46,7 @@ pub use error::ParseError;
 pub use read_actions::parse_actions;
 pub use read_key::parse_key;
 pub use read_line::parse_line;
+pub use requirement::is_met;
 pub use write_actions::{write_action, write_actions};
 pub use write_key::write_key;
 pub use write_line::{bracketed, write_line};

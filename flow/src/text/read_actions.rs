@@ -1,19 +1,21 @@
 //! Actions, read.
 
-use super::ParseError;
-use super::cursor::{Cursor, ends_word, error_at, is_number, quoted};
+use super::actions::conntrack::read_conntrack;
+use super::actions::headers::{read_mpls, read_pop_mpls, read_push_eth, read_push_nsh, read_push_vlan};
+use super::actions::tunnel::read_tunnel_push;
+use super::actions::userspace::{read_psample, read_userspace};
+use super::cursor::{Cursor, error_at, is_number, quoted};
 use super::read_key::attribute_of;
 use super::read_value::{number32, read_attribute, read_port};
-use crate::action::{Action, ActionKind, ActionList, FieldSet, OpaqueAction, VlanTag};
+use super::{NESTING_LIMIT, ParseError};
+use crate::action::{Action, ActionKind, ActionList, FieldSet, HashAlgorithm};
 use crate::chain::ChainId;
-use crate::field::Attribute;
+use crate::field::{Attribute, MPLS_PRESENT};
 use crate::meter::MeterId;
 use crate::port::PortNames;
 
 /// As many actions as a netlink message of OVS has room for.
 const ACTIONS_LIMIT: usize = 8191;
-const ETH_P_8021Q: u16 = 0x8100;
-const ETH_P_8021AD: u16 = 0x88a8;
 
 /// Reads a list of actions; `drop` and the empty text are the empty list.
 pub fn parse_actions(text: &str, names: &dyn PortNames) -> Result<ActionList, ParseError> {
@@ -27,69 +29,117 @@ pub(super) fn read_actions(
     end: Option<&str>,
 ) -> Result<ActionList, ParseError> {
     let ends = |cursor: &Cursor<'_>| cursor.at_end() || end.is_some_and(|end| cursor.rest().starts_with(end));
-    cursor.skip_separators();
-    let mut ahead = cursor.clone();
-    if ahead.take_word() == ActionKind::Drop.name() {
-        ahead.skip_separators();
-        if !ends(&ahead) {
-            return Err(cursor.error("drop alone or other actions, not both"));
-        }
-        *cursor = ahead;
-        return Ok(ActionList::default());
-    }
-    let mut actions = Vec::new();
-    while !ends(cursor) {
-        if actions.len() == ACTIONS_LIMIT {
-            return Err(cursor.error(format!("at most {ACTIONS_LIMIT} actions")));
-        }
-        if let Some(action) = read_action(cursor, names)? {
-            actions.push(action);
-        }
-        let separators = cursor.skip_separators();
-        if !separators.comma && !separators.blank && !ends(cursor) {
-            return Err(cursor.error("\",\" between actions"));
-        }
-    }
-    Ok(actions.into())
+    ActionReader { names, depth: 0 }.read_list(cursor, &ends)
 }
 
-fn read_action(cursor: &mut Cursor<'_>, names: &dyn PortNames) -> Result<Option<Action>, ParseError> {
-    let start = cursor.offset();
-    let mut ahead = cursor.clone();
-    let word = ahead.take_word();
-    if is_number(word) {
-        return Ok(Some(Action::Output(read_port(cursor, names)?)));
-    }
-    let opens = ahead.peek() == Some(b'(');
-    // No word of the grammar is "output" or "set(tunnel)": these are names of kinds only.
-    let named = ActionKind::ALL.iter().find(|kind| kind.name() == word && **kind != ActionKind::Output);
-    let Some(kind) = named.copied() else {
-        return match (word.is_empty(), opens, names.number(word)) {
-            (false, false, Some(port)) => {
-                *cursor = ahead;
-                Ok(Some(Action::Output(port)))
+/// Reads lists of actions, and lists in them.
+pub(super) struct ActionReader<'n> {
+    names: &'n dyn PortNames,
+    /// How many lists the one that is read is in.
+    depth: usize,
+}
+
+impl ActionReader<'_> {
+    fn read_list(
+        &mut self,
+        cursor: &mut Cursor<'_>,
+        ends: &dyn Fn(&Cursor<'_>) -> bool,
+    ) -> Result<ActionList, ParseError> {
+        let mut actions = Vec::new();
+        cursor.skip_separators();
+        while !ends(cursor) {
+            if actions.len() == ACTIONS_LIMIT {
+                return Err(cursor.error(format!("at most {ACTIONS_LIMIT} actions")));
             }
-            (true, ..) => Err(cursor.error("an action")),
-            _ => Err(cursor.error(format!("an action or a port: {} is neither", quoted(word)))),
-        };
-    };
-    *cursor = ahead;
-    let action = match kind {
-        ActionKind::Drop => return Err(error_at(start, "drop alone or other actions, not both")),
-        ActionKind::Meter => Action::Meter(MeterId(read_argument(cursor)?)),
-        ActionKind::PopVlan => Action::PopVlan,
-        ActionKind::PushVlan => Action::PushVlan(read_tag(cursor)?),
-        ActionKind::Recirc => Action::Recirc(ChainId(read_argument(cursor)?)),
-        ActionKind::Set => read_set(cursor, names)?,
-        ActionKind::Trunc => Action::Trunc(read_argument(cursor)?),
-        _ => {
-            if opens {
-                cursor.balanced()?;
+            let start = cursor.offset();
+            let action = self.read_action(cursor)?;
+            let separators = cursor.skip_separators();
+            if !separators.comma && !separators.blank && !ends(cursor) {
+                return Err(cursor.error("\",\" between actions"));
             }
-            Action::Opaque(OpaqueAction { kind, text: cursor.since(start).into() })
+            match action {
+                Some(action) => actions.push(action),
+                None if ends(cursor) => break,
+                None => return Err(error_at(start, "drop at the end: nothing behind it is done")),
+            }
         }
-    };
-    Ok(Some(action))
+        Ok(actions.into())
+    }
+
+    /// Reads a list in parentheses.
+    pub(super) fn read_nested(&mut self, cursor: &mut Cursor<'_>) -> Result<ActionList, ParseError> {
+        if self.depth == NESTING_LIMIT {
+            return Err(cursor.error(format!("at most {NESTING_LIMIT} lists of actions within each other")));
+        }
+        cursor.expect("(")?;
+        self.depth += 1;
+        let actions = self.read_list(cursor, &|cursor| cursor.at_end() || cursor.peek() == Some(b')'))?;
+        self.depth -= 1;
+        cursor.expect(")")?;
+        Ok(actions)
+    }
+
+    /// Reads one action; `None` is `drop`.
+    fn read_action(&mut self, cursor: &mut Cursor<'_>) -> Result<Option<Action>, ParseError> {
+        let start = cursor.offset();
+        let mut ahead = cursor.clone();
+        let word = ahead.take_word();
+        if is_number(word) {
+            return Ok(Some(Action::Output(read_port(cursor, self.names)?)));
+        }
+        let opens = ahead.peek() == Some(b'(');
+        // No word of the grammar is "output" or "set(tunnel)": these are names of kinds only.
+        let named = ActionKind::ALL.iter().find(|kind| kind.name() == word && **kind != ActionKind::Output);
+        let Some(kind) = named.copied() else {
+            return match (word.is_empty(), opens, self.names.number(word)) {
+                (false, false, Some(port)) => {
+                    *cursor = ahead;
+                    Ok(Some(Action::Output(port)))
+                }
+                (true, ..) => Err(cursor.error("an action")),
+                _ => Err(cursor.error(format!("an action or a port: {} is neither", quoted(word)))),
+            };
+        };
+        *cursor = ahead;
+        Ok(Some(match kind {
+            ActionKind::Drop => return Ok(None),
+            ActionKind::Output | ActionKind::SetTunnel => return Err(error_at(start, "an action")),
+            ActionKind::AddMpls => Action::AddMpls(read_mpls(cursor, kind.name())?),
+            ActionKind::CheckPktLen => self.read_check_packet_length(cursor)?,
+            ActionKind::Clone => Action::Clone(self.read_nested(cursor)?),
+            ActionKind::Ct => Action::Conntrack(read_conntrack(cursor)?.into()),
+            ActionKind::CtClear => Action::ConntrackClear,
+            ActionKind::DecTtl => self.read_dec_ttl(cursor)?,
+            ActionKind::Hash => read_hash(cursor)?,
+            ActionKind::LbOutput => Action::LbOutput(read_argument(cursor)?),
+            ActionKind::Meter => Action::Meter(MeterId(read_argument(cursor)?)),
+            ActionKind::PopEth => Action::PopEth,
+            ActionKind::PopMpls => Action::PopMpls(read_pop_mpls(cursor)?),
+            ActionKind::PopNsh => {
+                // OVS prints and wants parentheses here, and nowhere else around nothing.
+                cursor.eat("()");
+                Action::PopNsh
+            }
+            ActionKind::PopVlan => Action::PopVlan,
+            ActionKind::Psample => read_psample(cursor)?,
+            ActionKind::PushEth => Action::PushEth(read_push_eth(cursor)?),
+            ActionKind::PushMpls => Action::PushMpls(read_mpls(cursor, kind.name())?),
+            ActionKind::PushNsh => Action::PushNsh(read_push_nsh(cursor)?.into()),
+            ActionKind::PushVlan => Action::PushVlan(read_push_vlan(cursor)?),
+            ActionKind::Recirc => Action::Recirc(ChainId(read_argument(cursor)?)),
+            ActionKind::Sample => self.read_sample(cursor)?,
+            ActionKind::Set => read_set(cursor, self.names)?,
+            ActionKind::TnlPop => {
+                cursor.expect("(")?;
+                let port = read_port(cursor, self.names)?;
+                cursor.expect(")")?;
+                Action::TunnelPop(port)
+            }
+            ActionKind::TnlPush => Action::TunnelPush(read_tunnel_push(cursor, self.names)?.into()),
+            ActionKind::Trunc => Action::Trunc(read_argument(cursor)?),
+            ActionKind::Userspace => Action::Userspace(read_userspace(cursor, self.names)?.into()),
+        }))
+    }
 }
 
 /// Reads `(N)`.
@@ -100,43 +150,18 @@ fn read_argument(cursor: &mut Cursor<'_>) -> Result<u32, ParseError> {
     Ok(argument)
 }
 
-/// Reads the arguments of `push_vlan`.
-fn read_tag(cursor: &mut Cursor<'_>) -> Result<VlanTag, ParseError> {
+/// Reads `(l4(N))` or `(sym_l4(N))`.
+fn read_hash(cursor: &mut Cursor<'_>) -> Result<Action, ParseError> {
     cursor.expect("(")?;
-    let (mut tpid, mut vid, mut pcp, mut cfi) = (None, None, None, None);
-    loop {
-        cursor.skip_separators();
-        let start = cursor.offset();
-        if cursor.eat(")") {
-            let vid = vid.ok_or_else(|| error_at(start, "vid= in push_vlan()"))?;
-            return Ok(VlanTag {
-                tpid: tpid.unwrap_or(ETH_P_8021Q),
-                vid,
-                pcp: u8::try_from(pcp.unwrap_or(0)).unwrap_or(0),
-                cfi: cfi != Some(0),
-            });
-        }
-        let (place, limit) = match cursor.take_name() {
-            "tpid" => (&mut tpid, u16::MAX),
-            "vid" => (&mut vid, 0xfff),
-            "pcp" => (&mut pcp, 7),
-            "cfi" => (&mut cfi, 1),
-            _ => return Err(error_at(start, "a field of push_vlan(): tpid, vid, pcp, cfi")),
-        };
-        if place.is_some() {
-            return Err(error_at(start, "each field once"));
-        }
-        cursor.expect("=")?;
-        let value_start = cursor.offset();
-        let value = cursor.number(u128::from(limit))?;
-        *place = u16::try_from(value).ok();
-        if tpid.is_some_and(|tpid| !matches!(tpid, ETH_P_8021Q | ETH_P_8021AD)) {
-            return Err(error_at(value_start, "0x8100 or 0x88a8"));
-        }
-        if !matches!(cursor.peek(), Some(b')')) && !cursor.rest().starts_with(ends_word) {
-            return Err(cursor.error("\",\" or \")\""));
-        }
-    }
+    let start = cursor.offset();
+    let algorithm = match cursor.take_name() {
+        "l4" => HashAlgorithm::L4,
+        "sym_l4" => HashAlgorithm::SymmetricL4,
+        _ => return Err(error_at(start, "l4 or sym_l4")),
+    };
+    let basis = read_argument(cursor)?;
+    cursor.expect(")")?;
+    Ok(Action::Hash { algorithm, basis })
 }
 
 /// Reads the argument of `set`: one attribute with the fields to rewrite.
@@ -150,8 +175,11 @@ fn read_set(cursor: &mut Cursor<'_>, names: &dyn PortNames) -> Result<Action, Pa
     cursor.expect("(")?;
     let mut fields = Vec::new();
     read_attribute(cursor, attribute, names, &mut |found| {
-        if attribute == Attribute::Tunnel && found.mask != found.field.full_mask() {
+        if attribute == Attribute::Tunnel && !found.is_whole {
             return Err(error_at(found.offset, "no mask: set(tunnel()) sets whole fields"));
+        }
+        if MPLS_PRESENT.contains(&found.field) {
+            return Err(error_at(found.offset, "one label stack entry: set(mpls()) rewrites the outermost"));
         }
         if found.mask != 0 {
             fields.push((found.field, found.value & found.mask, found.mask));
@@ -183,7 +211,9 @@ fn is_settable(attribute: Attribute) -> bool {
         | Attribute::Sctp
         | Attribute::Icmp
         | Attribute::Icmpv6
-        | Attribute::Nd => true,
+        | Attribute::Nsh
+        | Attribute::Nd
+        | Attribute::NdExt => true,
         Attribute::RecircId
         | Attribute::DpHash
         | Attribute::InPort
@@ -191,6 +221,8 @@ fn is_settable(attribute: Attribute) -> bool {
         | Attribute::CtZone
         | Attribute::CtMark
         | Attribute::CtLabel
+        | Attribute::CtTuple4
+        | Attribute::CtTuple6
         | Attribute::PacketType
         | Attribute::Vlan
         | Attribute::Cvlan

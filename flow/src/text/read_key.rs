@@ -1,7 +1,7 @@
 //! Keys, read.
 
 use super::cursor::{Cursor, Separators, error_at, quoted};
-use super::read_value::{Found, read_attribute, skip_unread};
+use super::read_value::{Found, is_unknown, read_attribute, skip_unknown};
 use super::requirement::{is_met, needs};
 use super::{ParseError, ParsedKey};
 use crate::field::{ATTRIBUTES, Attribute, Field};
@@ -9,8 +9,6 @@ use crate::key::Match;
 use crate::port::PortNames;
 use crate::ufid::Ufid;
 
-/// Attributes of the grammar for which the field table has no place.
-const UNREAD_ATTRIBUTES: &[&str] = &["nsh", "ct_tuple4", "ct_tuple6", "nd_ext"];
 /// Tag protocols of a VLAN tag, as the OVS datapath knows them.
 const VLAN_TPIDS: [u128; 2] = [0x8100, 0x88a8];
 const TOO_MANY_TAGS: &str = "at most two VLAN tags";
@@ -114,9 +112,9 @@ impl KeyReader<'_> {
                 ahead.eat("(");
                 *cursor = ahead;
                 self.read_one(cursor, attribute, level, start)?;
-            } else if opens && (UNREAD_ATTRIBUTES.contains(&name) || is_numbered(name)) {
+            } else if opens && is_unknown(name) {
                 *cursor = ahead;
-                skip_unread(cursor, name, start)?;
+                skip_unknown(cursor, name, start)?;
             } else if level == 0 {
                 return Ok(separators);
             } else if cursor.at_end() {
@@ -247,12 +245,6 @@ impl KeyReader<'_> {
         }
         Ok(())
     }
-}
-
-/// `key32` and the like: how OVS writes an attribute of the kernel that it is too old to know, in bytes.
-fn is_numbered(name: &str) -> bool {
-    name.strip_prefix("key")
-        .is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 fn twice(name: &str, offset: usize) -> ParseError {

@@ -5,19 +5,31 @@ use std::str::FromStr;
 
 use super::ParseError;
 use super::cursor::{Cursor, error_at, is_number, quoted};
-use crate::field::{Attribute, FIELDS, FRAGMENT_FIRST, FRAGMENT_LATER, FRAGMENT_NO, Field, FieldSpec, Form};
+use super::read_options::read_options;
+use super::tunnel_options::{TUNNEL_OPTIONS, TunnelOptions};
+use crate::field::{
+    Attribute, FIELDS, FRAGMENT_FIRST, FRAGMENT_LATER, FRAGMENT_NO, Field, FieldSpec, Form, MPLS_DEPTH, MPLS_ENTRIES,
+    MPLS_PRESENT,
+};
 use crate::port::{PortNames, PortNumber};
 
-/// Tunnel options of the grammar for which the field table has no place.
-const UNREAD_TUNNEL_OPTIONS: &[&str] = &["geneve", "vxlan", "erspan", "gtpu"];
-
 /// A field as it was found in a text.
+#[derive(Clone, Copy)]
 pub(super) struct Found {
     pub(super) field: Field,
     pub(super) value: u128,
     pub(super) mask: u128,
     /// Where its value is.
     pub(super) offset: usize,
+    /// Whether all of what is written counts.
+    pub(super) is_whole: bool,
+}
+
+impl Found {
+    /// A field that is matched on all of its bits.
+    pub(super) fn whole(field: Field, value: u128, offset: usize) -> Self {
+        Self { field, value, mask: field.full_mask(), offset, is_whole: true }
+    }
 }
 
 /// Reads what is in the parentheses of an attribute, the closing one included, and hands over each field.
@@ -27,16 +39,48 @@ pub(super) fn read_attribute(
     names: &dyn PortNames,
     found: &mut dyn FnMut(Found) -> Result<(), ParseError>,
 ) -> Result<(), ParseError> {
-    let mut read_one = |cursor: &mut Cursor<'_>, field| {
-        let offset = cursor.offset();
-        let (value, mask) = read_value(cursor, field, names)?;
-        found(Found { field, value, mask, offset })
-    };
     if let Some(scalar) = named_field(attribute, "") {
-        read_one(cursor, scalar.field)?;
+        found(read_field(cursor, scalar.field, names)?)?;
         return cursor.expect(")");
     }
-    let mut seen = 0u128;
+    if attribute == Attribute::Mpls {
+        return read_stack(cursor, found);
+    }
+    let mut seen = [false; FIELDS.len()];
+    let mut options: Option<&TunnelOptions> = None;
+    read_items(cursor, &mut |cursor, name, start| {
+        if attribute == Attribute::Tunnel && cursor.peek() == Some(b'(') {
+            if let Some(kind) = TUNNEL_OPTIONS.iter().find(|kind| kind.name == name) {
+                if let Some(before) = options.replace(kind) {
+                    return Err(error_at(start, format!("tunnel options once: {}() is here already", before.name)));
+                }
+                return read_options(cursor, kind, found);
+            } else if is_unknown(name) {
+                return skip_unknown(cursor, name, start);
+            }
+        }
+        let Some(spec) = named_field(attribute, name) else {
+            return Err(error_at(start, field_list(attribute)));
+        };
+        if std::mem::replace(&mut seen[spec.field as usize], true) {
+            return Err(error_at(start, format!("each field once: {name} is here twice")));
+        }
+        if matches!(spec.form, Form::Flags(_)) {
+            cursor.expect("(")?;
+            found(read_field(cursor, spec.field, names)?)?;
+            cursor.expect(")")
+        } else {
+            cursor.expect("=")?;
+            found(read_field(cursor, spec.field, names)?)
+        }
+    })
+}
+
+/// Reads items up to and with `)`. `read_item` is handed the name of each, which is read, and where that stands.
+pub(super) fn read_items(
+    cursor: &mut Cursor<'_>,
+    read_item: &mut dyn FnMut(&mut Cursor<'_>, &str, usize) -> Result<(), ParseError>,
+) -> Result<(), ParseError> {
     loop {
         cursor.skip_separators();
         if cursor.eat(")") {
@@ -44,76 +88,92 @@ pub(super) fn read_attribute(
         }
         let start = cursor.offset();
         let name = cursor.take_name();
-        if attribute == Attribute::Tunnel && UNREAD_TUNNEL_OPTIONS.contains(&name) && cursor.peek() == Some(b'(') {
-            skip_unread(cursor, name, start)?;
-            continue;
-        }
-        let Some(spec) = named_field(attribute, name) else {
-            return Err(error_at(start, field_list(attribute)));
-        };
-        if seen & 1 << spec.field as u32 != 0 {
-            return Err(error_at(start, format!("each field once: {} is here twice", spec.name)));
-        }
-        seen |= 1 << spec.field as u32;
-        if matches!(spec.form, Form::Flags(_)) {
-            cursor.expect("(")?;
-            read_one(cursor, spec.field)?;
-            cursor.expect(")")?;
-        } else {
-            cursor.expect("=")?;
-            read_one(cursor, spec.field)?;
-        }
+        read_item(cursor, name, start)?;
         if !matches!(cursor.peek(), Some(b',' | b')' | b' ' | b'\t' | b'\r' | b'\n')) {
             return Err(cursor.error("\",\" or \")\""));
         }
     }
 }
 
-/// Passes over an attribute that has no place in the field table, provided that it constrains nothing.
-pub(super) fn skip_unread(cursor: &mut Cursor<'_>, name: &str, start: usize) -> Result<(), ParseError> {
-    let content = cursor.balanced()?;
-    let mut wild = true;
-    let mut rest = content;
-    while !rest.is_empty() {
-        let end = rest.find([',', '(', ')', '{', '}']).unwrap_or(rest.len());
-        let opens = rest[end..].starts_with(['(', '{']);
-        wild &= is_wild(rest[..end].trim(), opens);
-        rest = rest.get(end + 1..).unwrap_or_default();
-    }
-    if wild { Ok(()) } else { Err(error_at(start, format!("something else: {name}() is not read by this version"))) }
-}
-
-/// Whether an item has a mask of zero, or is but a name in front of parentheses.
-fn is_wild(item: &str, opens: bool) -> bool {
-    match item.split_once('/') {
-        Some((_, mask)) => {
-            !mask.is_empty() && mask.bytes().all(|byte| matches!(byte, b'0' | b'x' | b'.' | b':' | b' '))
+/// Reads label stack entries up to and with `)`. A name that the entry has already begins the next one, as in OVS.
+fn read_stack(
+    cursor: &mut Cursor<'_>,
+    found: &mut dyn FnMut(Found) -> Result<(), ParseError>,
+) -> Result<(), ParseError> {
+    let mut entry = 0;
+    let mut seen = [false; 4];
+    read_items(cursor, &mut |cursor, name, start| {
+        let Some(index) = MPLS_ENTRIES[0].iter().position(|field| field.spec().name == name) else {
+            return Err(error_at(start, field_list(Attribute::Mpls)));
+        };
+        if std::mem::replace(&mut seen[index], true) {
+            entry += 1;
+            seen = [false; 4];
+            seen[index] = true;
+            let Some(present) = MPLS_PRESENT.get(entry - 1) else {
+                return Err(error_at(start, format!("at most {MPLS_DEPTH} label stack entries")));
+            };
+            found(Found::whole(*present, 1, start))?;
         }
-        None => item.is_empty() || opens && !item.contains('='),
-    }
+        cursor.expect("=")?;
+        found(read_field(cursor, MPLS_ENTRIES[entry][index], &())?)
+    })
 }
 
-/// The field of an attribute with a name in the text. The TPID of a VLAN tag is written as the `eth_type` beside it.
+/// Whether a name is like `key32`: how OVS writes an attribute of the kernel that it is too old to know, in bytes.
+pub(super) fn is_unknown(name: &str) -> bool {
+    name.strip_prefix("key")
+        .is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// Passes over an attribute that is not known, provided that it constrains nothing.
+pub(super) fn skip_unknown(cursor: &mut Cursor<'_>, name: &str, start: usize) -> Result<(), ParseError> {
+    let content = cursor.balanced()?;
+    let is_wild = content
+        .rsplit_once('/')
+        .is_some_and(|(_, mask)| !mask.is_empty() && mask.bytes().all(|byte| matches!(byte, b'0' | b'x' | b' ')));
+    if is_wild { Ok(()) } else { Err(error_at(start, format!("a mask of zero, as {name}() is not known"))) }
+}
+
+/// The field of an attribute with a name in the text.
 fn named_field(attribute: Attribute, name: &str) -> Option<&'static FieldSpec> {
-    FIELDS.iter().find(|spec| spec.attribute == attribute && spec.name == name && is_in_parentheses(spec))
+    // OVS prints the ports of this tuple in one way, and reads them in another.
+    let name = match (attribute, name) {
+        (Attribute::CtTuple6, "src_port") => Field::CtTuple6TpSrc.spec().name,
+        (Attribute::CtTuple6, "dst_port") => Field::CtTuple6TpDst.spec().name,
+        _ => name,
+    };
+    attribute.fields().find(|spec| spec.name == name && is_in_parentheses(spec))
 }
 
-/// Whether a field is written in the parentheses of its attribute.
+/// Whether a field is written as NAME=VALUE in the parentheses of its attribute. The TPID of a VLAN tag is written as
+/// the `eth_type` beside it.
 pub(super) fn is_in_parentheses(spec: &FieldSpec) -> bool {
-    spec.form != Form::Presence && !matches!(spec.field, Field::VlanTpid | Field::CvlanTpid)
+    !matches!(spec.form, Form::Presence | Form::Options)
+        && !matches!(spec.field, Field::VlanTpid | Field::CvlanTpid)
+        && !spec.is_nested()
 }
 
 fn field_list(attribute: Attribute) -> String {
     let name = if attribute == Attribute::Cvlan { Attribute::Vlan.name() } else { attribute.name() };
-    let fields: Vec<_> = attribute.fields().filter(|spec| is_in_parentheses(spec)).map(|spec| spec.name).collect();
+    let mut fields: Vec<_> = attribute.fields().filter(|spec| is_in_parentheses(spec)).map(|spec| spec.name).collect();
+    if attribute == Attribute::Tunnel {
+        fields.extend(TUNNEL_OPTIONS.iter().map(|options| options.name));
+    }
     format!("a field of {name}(): {}", fields.join(", "))
 }
 
 /// Reads the value of a field and its mask, which is full if none is given.
+pub(super) fn read_field(cursor: &mut Cursor<'_>, field: Field, names: &dyn PortNames) -> Result<Found, ParseError> {
+    let offset = cursor.offset();
+    let (value, mask) = read_value(cursor, field, names)?;
+    Ok(Found { field, value, mask, offset, is_whole: mask == field.full_mask() })
+}
+
 fn read_value(cursor: &mut Cursor<'_>, field: Field, names: &dyn PortNames) -> Result<(u128, u128), ParseError> {
     let full = field.full_mask();
     match field.spec().form {
-        Form::Decimal | Form::Hex => {
+        Form::Decimal | Form::Hex | Form::Octet | Form::PrefixedHex(_) => {
             let value = cursor.number(full)?;
             Ok((value, number_mask(cursor, full)?))
         }
@@ -135,6 +195,11 @@ fn read_value(cursor: &mut Cursor<'_>, field: Field, names: &dyn PortNames) -> R
         }
         Form::Fragment => {
             let start = cursor.offset();
+            // Part of the enumeration has no name, and OVS no word for it.
+            if cursor.peek().is_some_and(|byte| byte.is_ascii_digit()) {
+                let value = cursor.number(full)?;
+                return Ok((value, number_mask(cursor, full)?));
+            }
             let value = match cursor.take_name() {
                 "no" => FRAGMENT_NO,
                 "first" => FRAGMENT_FIRST,
@@ -148,7 +213,7 @@ fn read_value(cursor: &mut Cursor<'_>, field: Field, names: &dyn PortNames) -> R
             }
         }
         Form::Flags(flags) => read_flags(cursor, flags, full),
-        Form::Presence => Err(cursor.error("a field that is written")),
+        Form::Presence | Form::Options => Err(cursor.error("a field that is written by itself")),
     }
 }
 
@@ -209,12 +274,12 @@ fn ipv6(cursor: &mut Cursor<'_>) -> Result<u128, ParseError> {
     address::<Ipv6Addr>(cursor, "an IPv6 address").map(Ipv6Addr::to_bits)
 }
 
-fn address<A: FromStr>(cursor: &mut Cursor<'_>, expected: &'static str) -> Result<A, ParseError> {
+pub(super) fn address<A: FromStr>(cursor: &mut Cursor<'_>, expected: &'static str) -> Result<A, ParseError> {
     let start = cursor.offset();
     cursor.take_while(is_of_address).parse().map_err(|_| error_at(start, expected))
 }
 
-fn mac(cursor: &mut Cursor<'_>) -> Result<u128, ParseError> {
+pub(super) fn mac(cursor: &mut Cursor<'_>) -> Result<u128, ParseError> {
     let start = cursor.offset();
     let text = cursor.take_while(|byte| byte.is_ascii_hexdigit() || byte == b':');
     let mut groups = text.split(':');

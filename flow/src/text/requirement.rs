@@ -7,7 +7,7 @@ const ETH_P_IP: u16 = 0x0800;
 const ETH_P_IPV6: u16 = 0x86dd;
 
 /// Whether a match fulfils what an attribute asks for.
-pub(super) fn is_met(requirement: Requirement, matching: &Match) -> bool {
+pub fn is_met(requirement: Requirement, matching: &Match) -> bool {
     let eth_type_is_one_of =
         |types: &[u16]| types.iter().any(|wanted| matching.is_exactly(Field::EthType, u128::from(*wanted)));
     // The protocol of IPv4 and that of IPv6 are the same bits of the key.

@@ -4,9 +4,17 @@ use std::fmt;
 
 use super::read_value::is_in_parentheses;
 use super::requirement::is_met;
+use super::tunnel_options::TUNNEL_OPTIONS;
+use super::write_options::{is_mentioned, write_options};
 use super::{Style, write_field_value};
-use crate::field::{ATTRIBUTES, Attribute, FRAGMENT_LATER, Field, FieldSpec, Form, Requirement};
+use crate::field::{
+    ATTRIBUTES, Attribute, FRAGMENT_LATER, Field, FieldSpec, Form, MPLS_ENTRIES, MPLS_PRESENT, Requirement,
+};
 use crate::key::{MaskedKey, Match};
+
+/// Types of ICMPv6 (RFC 4861, 4.3 and 4.4).
+const ND_NEIGHBOR_SOLICIT: u128 = 135;
+const ND_NEIGHBOR_ADVERT: u128 = 136;
 
 /// Writes a key in the order of OVS.
 ///
@@ -34,12 +42,20 @@ pub(super) fn write_attribute(
     style: &Style<'_>,
 ) -> fmt::Result {
     if attribute == Attribute::Mpls {
-        return write_mpls(out, get);
+        return write_stack(out, get);
     }
     let is_tag = matches!(attribute, Attribute::Vlan | Attribute::Cvlan);
     write!(out, "{}(", if is_tag { Attribute::Vlan.name() } else { attribute.name() })?;
     let mut separator = "";
-    for spec in attribute.fields().filter(|spec| is_in_parentheses(spec)) {
+    for spec in attribute.fields() {
+        let options = TUNNEL_OPTIONS.iter().find(|options| options.present == spec.field);
+        if let Some(options) = options.filter(|options| is_mentioned(options, get)) {
+            out.write_str(std::mem::replace(&mut separator, ","))?;
+            write_options(out, options, get, style)?;
+        }
+        if !is_in_parentheses(spec) {
+            continue;
+        }
         let (value, mask) = get(spec.field);
         let shown = match spec.field {
             Field::VlanCfi => shows_cfi(value, mask, get(Field::VlanVid).1 | get(Field::VlanPcp).1),
@@ -64,15 +80,27 @@ pub(super) fn write_attribute(
     out.write_char(')')
 }
 
-/// OVS reads either four exact values or four values with masks, some of them without `0x`.
-fn write_mpls(out: &mut dyn fmt::Write, get: &dyn Fn(Field) -> (u128, u128)) -> fmt::Result {
-    let [label, tc, ttl, bos] = [Field::MplsLabel, Field::MplsTc, Field::MplsTtl, Field::MplsBos].map(get);
-    let exact = [(label, 0xfffff), (tc, 7), (ttl, 0xff), (bos, 1)].iter().all(|((_, mask), full)| mask == full);
-    if exact {
-        return write!(out, "mpls(label={},tc={},ttl={},bos={})", label.0, tc.0, ttl.0, bos.0);
+/// OVS writes a stack without masks, or each field of each entry with its mask, some of them without `0x`
+/// (`format_mpls` in `lib/odp-util.c`).
+fn write_stack(out: &mut dyn fmt::Write, get: &dyn Fn(Field) -> (u128, u128)) -> fmt::Result {
+    let is_there = |(present, entry): (&Field, &[Field; 4])| {
+        get(*present) == (1, 1) || entry.iter().any(|field| get(*field).1 != 0)
+    };
+    let behind_first = MPLS_PRESENT.iter().zip(&MPLS_ENTRIES[1..]).rposition(is_there);
+    let entries = &MPLS_ENTRIES[..behind_first.map_or(1, |last| last + 2)];
+    let is_exact = entries.iter().flatten().all(|field| get(*field).1 == field.full_mask());
+    let mut separator = "mpls(";
+    for [label, tc, ttl, bos] in entries.iter().map(|entry| entry.map(get)) {
+        out.write_str(separator)?;
+        if is_exact {
+            write!(out, "label={},tc={},ttl={},bos={}", label.0, tc.0, ttl.0, bos.0)?;
+        } else {
+            write!(out, "label={}/{:#x},tc={}/{:x},", label.0, label.1, tc.0, tc.1)?;
+            write!(out, "ttl={}/{:#x},bos={}/{:x}", ttl.0, ttl.1, bos.0, bos.1)?;
+        }
+        separator = ",";
     }
-    write!(out, "mpls(label={}/{:#x},tc={}/{:x},", label.0, label.1, tc.0, tc.1)?;
-    write!(out, "ttl={}/{:#x},bos={}/{:x})", ttl.0, ttl.1, bos.0, bos.1)
+    out.write_char(')')
 }
 
 /// The CFI bit is 1 where a tag is matched and the bit not written; see the reader.
@@ -103,7 +131,8 @@ impl KeyWriter<'_> {
             }
             _ if !is_met(attribute.spec().requires, self.full) => Ok(()),
             _ if self.constrains(attribute) || self.style.more && self.is_implied(attribute) => {
-                self.write(attribute, self.style.more && attribute != Attribute::Tunnel)
+                // What is wild in an NSH header OVS never writes.
+                self.write(attribute, self.style.more && !matches!(attribute, Attribute::Tunnel | Attribute::Nsh))
             }
             _ => Ok(()),
         }
@@ -141,7 +170,8 @@ impl KeyWriter<'_> {
     }
 
     fn constrains(&self, attribute: Attribute) -> bool {
-        let is_constrained = |spec: &FieldSpec| is_in_parentheses(spec) && self.full.mask.get(spec.field) != 0;
+        let is_constrained =
+            |spec: &FieldSpec| (is_in_parentheses(spec) || spec.is_nested()) && self.full.mask.get(spec.field) != 0;
         attribute.fields().any(is_constrained)
     }
 
@@ -150,7 +180,17 @@ impl KeyWriter<'_> {
     fn is_implied(&self, attribute: Attribute) -> bool {
         match attribute {
             Attribute::Tunnel | Attribute::InPort | Attribute::PacketType | Attribute::EthType => false,
-            Attribute::TcpFlags | Attribute::Nd => false,
+            Attribute::CtTuple4 | Attribute::CtTuple6 | Attribute::TcpFlags | Attribute::NdExt => false,
+            // OVS takes no neighbour message without it (`parse_l2_5_onward` in `lib/odp-util.c`).
+            Attribute::Nd => {
+                let types = [ND_NEIGHBOR_SOLICIT, ND_NEIGHBOR_ADVERT];
+                types.iter().any(|number| self.full.is_exactly(Field::Icmpv6Type, *number))
+                    && self.full.is_exactly(Field::Icmpv6Code, 0)
+            }
+            // OVS does not read it.
+            Attribute::Nsh => false,
+            // A packet of another type begins with what its type says.
+            Attribute::Ethernet => self.full.key.get(Field::PacketTypeNs) == 0,
             _ => match attribute.spec().requires {
                 Requirement::Nothing | Requirement::EthType(_) => true,
                 Requirement::IpProto(_) | Requirement::EthTypeAndProto(..) => {

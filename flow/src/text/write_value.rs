@@ -37,6 +37,12 @@ pub fn write_field_value(
             write!(out, "{}", Hex(value))?;
             write_hex_mask(out, mask, exact)
         }
+        Form::Octet if exact => write!(out, "{value}"),
+        Form::Octet => write!(out, "0x{value:02x}/0x{mask:02x}"),
+        Form::PrefixedHex(digits) => {
+            write!(out, "0x{value:x}")?;
+            if exact { Ok(()) } else { write!(out, "/0x{mask:0digits$x}") }
+        }
         Form::Port => {
             match u32::try_from(value) {
                 Ok(number) if exact => write_port(out, PortNumber(number), style)?,
@@ -75,7 +81,7 @@ pub fn write_field_value(
             write_hex_mask(out, mask, exact)
         }
         Form::Flags(flags) => write_flags(out, flags, value, mask, exact),
-        Form::Presence => out.write_str(match (mask, value) {
+        Form::Presence | Form::Options => out.write_str(match (mask, value) {
             (0, _) => "any",
             (_, 0) => "absent",
             _ => "present",
@@ -102,7 +108,7 @@ fn is_readable(name: &str) -> bool {
 }
 
 /// A hexadecimal number as by C's `%#x`: 0 has no prefix.
-struct Hex(u128);
+pub(super) struct Hex(pub(super) u128);
 
 impl fmt::Display for Hex {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -114,7 +120,7 @@ fn write_hex_mask(out: &mut dyn fmt::Write, mask: u128, exact: bool) -> fmt::Res
     if exact { Ok(()) } else { write!(out, "/{}", Hex(mask)) }
 }
 
-fn write_mac(out: &mut dyn fmt::Write, address: u128) -> fmt::Result {
+pub(super) fn write_mac(out: &mut dyn fmt::Write, address: u128) -> fmt::Result {
     for byte in (0..6).rev() {
         write!(out, "{:02x}{}", address >> (8 * byte) & 0xff, if byte == 0 { "" } else { ":" })?;
     }

@@ -1,0 +1,129 @@
+//! Actions that hold lists of actions.
+
+use std::fmt;
+
+use super::arguments::{arguments, number};
+use crate::action::{Action, ActionList};
+use crate::text::cursor::{Cursor, error_at};
+use crate::text::read_actions::ActionReader;
+use crate::text::{ParseError, Style, write_actions};
+
+/// Decimals of a percentage that are enough to tell any two probabilities apart: 2^32 steps of 100 %.
+const MOST_DECIMALS: u32 = 8;
+
+impl ActionReader<'_> {
+    /// Reads the arguments of `check_pkt_len`.
+    pub(in crate::text) fn read_check_packet_length(&mut self, cursor: &mut Cursor<'_>) -> Result<Action, ParseError> {
+        cursor.expect("(")?;
+        let (length, greater, less_or_equal) = arguments!(cursor, "check_pkt_len";
+            size: number(u16::MAX),
+            gt: |cursor| self.read_nested(cursor),
+            le: |cursor| self.read_nested(cursor),
+        );
+        Ok(Action::CheckPacketLength { length, greater, less_or_equal })
+    }
+
+    /// Reads the arguments of `sample`.
+    pub(in crate::text) fn read_sample(&mut self, cursor: &mut Cursor<'_>) -> Result<Action, ParseError> {
+        cursor.expect("(")?;
+        let (probability, actions) = arguments!(cursor, "sample";
+            sample: read_percentage,
+            actions: |cursor| self.read_nested(cursor),
+        );
+        Ok(Action::Sample { probability, actions })
+    }
+
+    /// Reads the arguments of `dec_ttl`.
+    pub(in crate::text) fn read_dec_ttl(&mut self, cursor: &mut Cursor<'_>) -> Result<Action, ParseError> {
+        cursor.expect("(")?;
+        let (list,) = arguments!(cursor, "dec_ttl"; le_1: |cursor| self.read_nested(cursor));
+        Ok(Action::DecTtl(list))
+    }
+}
+
+/// Reads `=P%` with any number of decimals, and rounds it as OVS does.
+fn read_percentage(cursor: &mut Cursor<'_>) -> Result<u32, ParseError> {
+    const LONGEST: usize = 20;
+    cursor.expect("=")?;
+    let start = cursor.offset();
+    let wrong = || error_at(start, "a percentage from 0 to 100");
+    let whole = cursor.count()?;
+    if whole > 100 {
+        return Err(wrong());
+    }
+    let decimals = if cursor.eat(".") { cursor.take_while(|byte| byte.is_ascii_digit()) } else { "" };
+    if decimals.len() > LONGEST {
+        return Err(error_at(start, format!("a percentage of at most {LONGEST} decimals")));
+    }
+    let unit = 10u128.pow(u32::try_from(decimals.len()).unwrap_or_default());
+    let parts = decimals.bytes().fold(u128::from(whole), |parts, digit| parts * 10 + u128::from(digit - b'0'));
+    if parts > 100 * unit {
+        return Err(wrong());
+    }
+    cursor.expect("%")?;
+    u32::try_from(probability(parts, unit)).map_err(|_| wrong())
+}
+
+/// `parts / unit` percent of [`u32::MAX`], to the nearest, halves up.
+fn probability(parts: u128, unit: u128) -> u128 {
+    (2 * u128::from(u32::MAX) * parts + 100 * unit) / (200 * unit)
+}
+
+/// Writes the fewest decimals, one at least, from which the probability is read back.
+fn write_percentage(out: &mut dyn fmt::Write, wanted: u32) -> fmt::Result {
+    let (wanted, all) = (u128::from(wanted), u128::from(u32::MAX));
+    let parts = |unit: u128| (200 * unit * wanted + all) / (2 * all);
+    let is_enough = |decimals: &u32| probability(parts(10u128.pow(*decimals)), 10u128.pow(*decimals)) == wanted;
+    let decimals = (1..MOST_DECIMALS).find(is_enough).unwrap_or(MOST_DECIMALS);
+    let unit = 10u128.pow(decimals);
+    let (whole, part) = (parts(unit) / unit, parts(unit) % unit);
+    write!(out, "{whole}.{part:0width$}%", width = decimals as usize)
+}
+
+/// Writes `check_pkt_len`.
+pub(in crate::text) fn write_check_packet_length(
+    out: &mut dyn fmt::Write,
+    length: u16,
+    greater: &ActionList,
+    less_or_equal: &ActionList,
+    style: &Style<'_>,
+) -> fmt::Result {
+    write!(out, "check_pkt_len(size={length},gt(")?;
+    write_actions(out, greater, style)?;
+    out.write_str("),le(")?;
+    write_actions(out, less_or_equal, style)?;
+    out.write_str("))")
+}
+
+/// Writes `sample`.
+pub(in crate::text) fn write_sample(
+    out: &mut dyn fmt::Write,
+    probability: u32,
+    actions: &ActionList,
+    style: &Style<'_>,
+) -> fmt::Result {
+    out.write_str("sample(sample=")?;
+    write_percentage(out, probability)?;
+    out.write_str(",actions(")?;
+    write_unless_empty(out, actions, style)?;
+    out.write_str("))")
+}
+
+/// Writes `clone`.
+pub(in crate::text) fn write_clone(out: &mut dyn fmt::Write, actions: &ActionList, style: &Style<'_>) -> fmt::Result {
+    out.write_str("clone(")?;
+    write_unless_empty(out, actions, style)?;
+    out.write_char(')')
+}
+
+/// OVS prints `drop` for an empty list here, too, but does not read it.
+fn write_unless_empty(out: &mut dyn fmt::Write, actions: &ActionList, style: &Style<'_>) -> fmt::Result {
+    if actions.is_empty() { Ok(()) } else { write_actions(out, actions, style) }
+}
+
+/// Writes `dec_ttl`.
+pub(in crate::text) fn write_dec_ttl(out: &mut dyn fmt::Write, actions: &ActionList, style: &Style<'_>) -> fmt::Result {
+    out.write_str("dec_ttl(le_1(")?;
+    write_actions(out, actions, style)?;
+    out.write_str("))")
+}
