@@ -11,16 +11,22 @@ use sluice_flow::backend::{
     Verdict,
 };
 use sluice_flow::chain::ChainId;
+use sluice_flow::connection::Connection;
 use sluice_flow::counters::{Reading, Sampled};
 use sluice_flow::flow::Flow;
 use sluice_flow::meter::{Meter, MeterId};
 use sluice_flow::port::{Port, PortNumber};
 use sluice_flow::refusal::Refusal;
 use sluice_flow::table::FlowId;
+use sluice_flow::timeout::TimeoutPolicy;
+use sluice_flow::trace::Tracer;
 
 use crate::chains::MAX_DEPTH;
+use crate::conntrack::Conntrack;
 use crate::engine::Drops;
+use crate::engine::random::Random;
 use crate::nic::{Nic, Removal};
+use crate::trace::Shadow;
 
 /// Readings handed over at once.
 const READINGS: usize = 256;
@@ -33,7 +39,12 @@ pub struct SoftNic(Arc<Nic>);
 impl SoftNic {
     /// A NIC without ports and rules.
     pub fn new(config: &OpenConfig) -> Self {
-        Self(Arc::new(Nic::new(config)))
+        Self(Arc::new(Nic::new(config, Random::new())))
+    }
+
+    /// The same, with dice that fall alike for the same seed, for `sample`.
+    pub fn with_seed(config: &OpenConfig, seed: u64) -> Self {
+        Self(Arc::new(Nic::new(config, Random::from_seed(seed))))
     }
 
     /// Packets that no rule of a chain took; `None` for a chain that is not there.
@@ -44,6 +55,11 @@ impl SoftNic {
     /// Packets that rules took and that then went nowhere.
     pub fn drops(&self) -> &Drops {
         &self.0.drops
+    }
+
+    /// The connections that it tracks.
+    pub fn conntrack(&self) -> &Conntrack {
+        &self.0.conntrack
     }
 }
 
@@ -101,6 +117,25 @@ impl Backend for SoftNic {
 
     fn meter_counters(&self, meter: MeterId) -> Option<MeterCounters> {
         self.0.meters.counters(meter)
+    }
+
+    fn set_timeout_policy(&self, policy: &TimeoutPolicy) -> Result<(), Refusal> {
+        if self.0.policies.set(policy)? {
+            self.0.changed();
+        }
+        Ok(())
+    }
+
+    fn remove_timeout_policy(&self, name: &str) -> Result<(), Refusal> {
+        self.0.policies.remove(name)
+    }
+
+    fn connections(&self, zone: Option<u16>, visit: &mut dyn FnMut(Connection)) {
+        self.0.conntrack.list(zone, self.0.clock.now(), visit);
+    }
+
+    fn flush_connections(&self, zone: Option<u16>) -> Result<usize, Refusal> {
+        Ok(self.0.conntrack.flush(zone))
     }
 
     fn open_chain(&self, chain: ChainId) -> Result<(), Refusal> {
@@ -166,6 +201,10 @@ impl Backend for SoftNic {
 impl Injector for SoftNic {
     fn inject(&self, port: PortNumber, frame: &[u8]) -> Result<Verdict, Refusal> {
         self.0.inject(port, frame)
+    }
+
+    fn tracer(&self) -> Box<dyn Tracer + '_> {
+        Box::new(Shadow::new(&self.0))
     }
 }
 

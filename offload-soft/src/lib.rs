@@ -2,13 +2,14 @@
 //!
 //! Frames go in by hand ([`Injector`](sluice_flow::backend::Injector)), are parsed as the OVS kernel datapath parses them
 //! ([`packet`]), looked up by tuple-space search ([`classifier`]), and rewritten, encapsulated and sent as the actions
-//! say. Nothing that a flow asks for is left out in silence: what the device cannot match or do is refused at
-//! installation, with the reason.
+//! say: as the kernel does it (`net/openvswitch/actions.c`), or as OVS's userspace where only that can. Nothing that a
+//! flow asks for is left out in silence: what the device cannot match or do is refused at installation, with the reason.
 //!
-//! What is not here: connection tracking, MPLS, NSH, reassembly, Geneve options, a routing table. The device sends
-//! tunnel packets to the Ethernet address from which it heard the remote address last, and to the broadcast address
-//! before. Its own Ethernet address at a port is `02:00` and the number of the port; its own IP address, where
-//! `set(tunnel(…))` gives none, is the one to which tunnel packets came in.
+//! What is not here: processes that take packets, bonds, a routing table. The CRC of SCTP never counts padding, which
+//! the kernel takes in where a frame has it. The device sends tunnel packets to the Ethernet address from which it
+//! heard the remote address last, and to the broadcast address before. Its own Ethernet address at a port is `02:00`
+//! and the number of the port; its own IP address, where `set(tunnel(…))` gives none, is the one to which tunnel
+//! packets came in.
 
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use sluice_flow::refusal::Refusal;
 mod backend;
 mod chains;
 pub mod classifier;
+pub mod conntrack;
 mod engine;
 mod meters;
 mod nic;
@@ -25,6 +27,7 @@ pub mod packet;
 mod ports;
 pub mod quiescence;
 mod rules;
+mod trace;
 mod translate;
 
 pub use backend::SoftNic;

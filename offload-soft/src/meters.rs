@@ -1,5 +1,5 @@
-//! Meters: token buckets with one band that drops, as in the OVS kernel datapath (`ovs_meter_execute` in
-//! `net/openvswitch/meter.c`), but refilled to the nanosecond.
+//! Meters: token buckets that drop, as in the OVS datapaths (`ovs_meter_execute` in `net/openvswitch/meter.c`,
+//! `dpif_netdev_run_meter` in `lib/dpif-netdev.c`), but refilled to the nanosecond.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use parking_lot::{Mutex, RwLock};
 use sluice_flow::action::ActionKind;
 use sluice_flow::backend::MeterCounters;
-use sluice_flow::meter::{Meter, MeterId, MeterRate};
+use sluice_flow::meter::{Meter, MeterBand, MeterId, MeterUnit};
 use sluice_flow::refusal::Refusal;
 use sluice_flow::time::Timestamp;
 
@@ -18,7 +18,7 @@ pub(crate) struct Meters(RwLock<HashMap<MeterId, Arc<MeterState>, foldhash::fast
 
 /// One meter.
 pub(crate) struct MeterState {
-    bucket: Mutex<Bucket>,
+    bands: Mutex<Bands>,
     packets: AtomicU64,
     bytes: AtomicU64,
     dropped_packets: AtomicU64,
@@ -27,40 +27,37 @@ pub(crate) struct MeterState {
     users: AtomicUsize,
 }
 
+/// The bands, which are looked at together.
+#[derive(Clone)]
+struct Bands {
+    unit: MeterUnit,
+    buckets: Box<[Bucket]>,
+    filled: Timestamp,
+}
+
 /// Tokens are millionths of a bit, or of a thousandth of a packet: a rate of one kilobit or packet per second brings
 /// one token per nanosecond.
+#[derive(Clone)]
 struct Bucket {
-    rate: u128,
+    rate: u64,
     depth: u128,
     tokens: u128,
-    filled: Timestamp,
-    /// Whether bits are counted, and not packets.
-    bits: bool,
+    dropped: u64,
 }
 
 /// Tokens for one bit, or for a thousandth of a packet.
 const UNIT: u128 = 1_000_000;
 
 impl Meters {
-    /// Makes a meter, or changes it; its counters go on, and its bucket is full. True if it is new.
+    /// Makes a meter, or changes it; its counters go on, and its buckets are full. True if it is new.
     pub(crate) fn set(&self, meter: &Meter, now: Timestamp) -> Result<bool, Refusal> {
-        let bucket = Bucket::new(meter, now)?;
+        let bands = Bands::new(meter, now)?;
         let mut meters = self.0.write();
         if let Some(state) = meters.get(&meter.id) {
-            *state.bucket.lock() = bucket;
+            *state.bands.lock() = bands;
             return Ok(false);
         }
-        meters.insert(
-            meter.id,
-            Arc::new(MeterState {
-                bucket: Mutex::new(bucket),
-                packets: AtomicU64::new(0),
-                bytes: AtomicU64::new(0),
-                dropped_packets: AtomicU64::new(0),
-                dropped_bytes: AtomicU64::new(0),
-                users: AtomicUsize::new(0),
-            }),
-        );
+        meters.insert(meter.id, Arc::new(MeterState::new(bands)));
         Ok(true)
     }
 
@@ -100,6 +97,7 @@ impl Meters {
             bytes: state.bytes.load(Ordering::Relaxed),
             dropped_packets: state.dropped_packets.load(Ordering::Relaxed),
             dropped_bytes: Some(state.dropped_bytes.load(Ordering::Relaxed)),
+            bands: state.bands.lock().buckets.iter().map(|bucket| bucket.dropped).collect(),
         })
     }
 }
@@ -109,16 +107,32 @@ fn unknown(id: MeterId) -> Refusal {
 }
 
 impl MeterState {
+    fn new(bands: Bands) -> Self {
+        Self {
+            bands: Mutex::new(bands),
+            packets: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            dropped_packets: AtomicU64::new(0),
+            dropped_bytes: AtomicU64::new(0),
+            users: AtomicUsize::new(0),
+        }
+    }
+
     /// Whether a packet of so many bytes passes.
     pub(crate) fn passes(&self, bytes: usize, now: Timestamp) -> bool {
         self.packets.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        let passes = self.bucket.lock().take(bytes, now);
+        let passes = self.bands.lock().take(bytes, now);
         if !passes {
             self.dropped_packets.fetch_add(1, Ordering::Relaxed);
             self.dropped_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         }
         passes
+    }
+
+    /// A meter in the same state, which goes its own way.
+    pub(crate) fn fork(&self) -> Self {
+        Self::new(self.bands.lock().clone())
     }
 
     /// One user less.
@@ -127,34 +141,51 @@ impl MeterState {
     }
 }
 
-impl Bucket {
+impl Bands {
     fn new(meter: &Meter, now: Timestamp) -> Result<Self, Refusal> {
-        let (rate, bits) = match meter.rate {
-            MeterRate::Kbps(rate) => (rate, true),
-            MeterRate::Pps(rate) => (rate, false),
-        };
-        if rate == 0 {
-            let reason = format!("meter {} would let nothing pass: its rate is zero", meter.id);
-            return Err(Refusal::Action { action: ActionKind::Meter, reason: reason.into() });
+        let refuse = |reason: String| Err(Refusal::Action { action: ActionKind::Meter, reason: reason.into() });
+        if meter.bands.is_empty() || meter.bands.len() > MeterBand::LIMIT {
+            return refuse(format!("meter {} needs one to {} bands", meter.id, MeterBand::LIMIT));
         }
-        // Without a burst, OVS's userspace takes what the rate brings in a second.
-        let burst = if meter.burst == 0 { rate } else { meter.burst };
-        let depth = u128::from(burst) * 1000 * UNIT;
-        Ok(Self { rate: rate.into(), depth, tokens: depth, filled: now, bits })
+        if meter.bands.iter().any(|band| band.rate == 0) {
+            return refuse(format!("meter {} would let nothing pass: its rate is zero", meter.id));
+        }
+        Ok(Self { unit: meter.unit, buckets: meter.bands.iter().map(Bucket::new).collect(), filled: now })
     }
 
+    /// Charges a packet to every band that has room for it; true if all have.
     fn take(&mut self, bytes: usize, now: Timestamp) -> bool {
         let passed = now.0.saturating_sub(self.filled.0);
-        self.tokens = self.depth.min(self.tokens + u128::from(passed) * self.rate);
         self.filled = self.filled.max(now);
-        let cost = if self.bits { bytes as u128 * 8 * UNIT } else { 1000 * UNIT };
-        match self.tokens.checked_sub(cost) {
-            Some(left) => {
-                self.tokens = left;
-                true
+        let cost = match self.unit {
+            MeterUnit::Kilobits => bytes as u128 * 8 * UNIT,
+            MeterUnit::Packets => 1000 * UNIT,
+        };
+        let mut exceeded: Option<&mut Bucket> = None;
+        for bucket in &mut self.buckets {
+            bucket.tokens = bucket.depth.min(bucket.tokens + u128::from(passed) * u128::from(bucket.rate));
+            match bucket.tokens.checked_sub(cost) {
+                Some(left) => bucket.tokens = left,
+                None if exceeded.as_ref().is_none_or(|other| other.rate < bucket.rate) => exceeded = Some(bucket),
+                None => {}
             }
-            None => false,
         }
+        match exceeded {
+            Some(bucket) => {
+                bucket.dropped += 1;
+                false
+            }
+            None => true,
+        }
+    }
+}
+
+impl Bucket {
+    fn new(band: &MeterBand) -> Self {
+        // Without a burst, OVS's userspace takes what the rate brings in a second.
+        let burst = if band.burst == 0 { band.rate } else { band.burst };
+        let depth = u128::from(burst) * 1000 * UNIT;
+        Self { rate: band.rate, depth, tokens: depth, dropped: 0 }
     }
 }
 
@@ -170,7 +201,7 @@ mod tests {
     #[test]
     fn packets_pass_at_the_rate_and_with_the_burst() {
         let meters = Meters::default();
-        meters.set(&Meter { id: MeterId(1), rate: MeterRate::Pps(100), burst: 5 }, Timestamp(0)).unwrap();
+        meters.set(&Meter::simple(MeterId(1), MeterUnit::Packets, 100, 5), Timestamp(0)).unwrap();
         assert_eq!(passed(&meters, 9, 1500, 0), 5, "the burst");
         assert_eq!(passed(&meters, 9, 60, 9_999_999), 0, "a nanosecond too early");
         assert_eq!(passed(&meters, 9, 60, 10_000_000), 1);
@@ -183,16 +214,37 @@ mod tests {
     #[test]
     fn bits_pass_at_the_rate() {
         let meters = Meters::default();
-        meters.set(&Meter { id: MeterId(1), rate: MeterRate::Kbps(8), burst: 0 }, Timestamp(0)).unwrap();
+        meters.set(&Meter::simple(MeterId(1), MeterUnit::Kilobits, 8, 0), Timestamp(0)).unwrap();
         assert_eq!(passed(&meters, 20, 100, 0), 10, "a second's worth: 1000 octets");
         assert_eq!(passed(&meters, 20, 100, 300_000_000), 3);
+    }
+
+    #[test]
+    fn a_packet_passes_all_bands_or_is_counted_by_the_fastest_that_it_exceeds() {
+        let meters = Meters::default();
+        let bands = vec![MeterBand { rate: 10, burst: 2 }, MeterBand { rate: 1, burst: 3 }];
+        meters.set(&Meter { id: MeterId(1), unit: MeterUnit::Packets, bands }, Timestamp(0)).unwrap();
+        // The second band is charged for what the first drops, as long as it has room.
+        assert_eq!(passed(&meters, 4, 60, 0), 2);
+        assert_eq!(meters.counters(MeterId(1)).unwrap().bands, [2, 0]);
+        assert_eq!(passed(&meters, 2, 60, 200_000_000), 0, "the first band has room, the second has not");
+        assert_eq!(meters.counters(MeterId(1)).unwrap().bands, [2, 2]);
+    }
+
+    #[test]
+    fn a_meter_has_one_to_eight_bands() {
+        let set = |count| {
+            let bands = vec![MeterBand { rate: 1, burst: 1 }; count];
+            Meters::default().set(&Meter { id: MeterId(1), unit: MeterUnit::Packets, bands }, Timestamp(0)).is_ok()
+        };
+        assert_eq!([set(0), set(1), set(8), set(9)], [false, true, true, false]);
     }
 
     #[test]
     fn a_meter_in_use_stays() {
         let meters = Meters::default();
         assert!(meters.acquire(MeterId(1)).is_err());
-        meters.set(&Meter { id: MeterId(1), rate: MeterRate::Pps(1), burst: 1 }, Timestamp(0)).unwrap();
+        meters.set(&Meter::simple(MeterId(1), MeterUnit::Packets, 1, 1), Timestamp(0)).unwrap();
         let used = meters.acquire(MeterId(1)).unwrap();
         assert_eq!(meters.remove(MeterId(1)).unwrap_err().label(), "action");
         used.release();

@@ -1,7 +1,7 @@
 //! The device: what the threads that install, count and inject share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 
 use crossbeam_channel::{Receiver, Sender};
 use sluice_flow::backend::{DeviceEvent, Handle, OpenConfig, Verdict};
@@ -14,10 +14,11 @@ use sluice_flow::time::Clock;
 
 use crate::chains::Chains;
 use crate::classifier::Unlinked;
-use crate::engine::tunnel::{self, Decapsulated};
-use crate::engine::{Drops, LookupCounts, Packet, Traversal};
+use crate::conntrack::{Conntrack, Policies};
+use crate::engine::random::Random;
+use crate::engine::record::Recorder;
+use crate::engine::{Drops, LookupCounts, Traversal};
 use crate::meters::Meters;
-use crate::packet::{Metadata, parse};
 use crate::ports::Ports;
 use crate::quiescence::Quiescence;
 use crate::rules::{self, Rules};
@@ -32,7 +33,10 @@ pub(crate) struct Nic {
     pub(crate) chains: Chains,
     pub(crate) ports: Ports,
     pub(crate) meters: Meters,
+    pub(crate) policies: Policies,
+    pub(crate) conntrack: Conntrack,
     pub(crate) drops: Drops,
+    random: Random,
     pub(crate) lookup_counts: LookupCounts,
     pub(crate) events: Receiver<DeviceEvent>,
     /// Install queues that were handed out.
@@ -48,7 +52,7 @@ pub(crate) struct Removal {
 }
 
 impl Nic {
-    pub(crate) fn new(config: &OpenConfig) -> Self {
+    pub(crate) fn new(config: &OpenConfig, random: Random) -> Self {
         let (event_sender, events) = crossbeam_channel::bounded(EVENTS);
         Self {
             clock: Arc::clone(&config.clock),
@@ -56,7 +60,10 @@ impl Nic {
             chains: Chains::new(),
             ports: Ports::new(),
             meters: Meters::default(),
+            policies: Policies::default(),
+            conntrack: Conntrack::new(),
             drops: Drops::default(),
+            random,
             lookup_counts: LookupCounts::default(),
             events,
             queues: AtomicUsize::new(0),
@@ -73,7 +80,7 @@ impl Nic {
 
     /// A dry run of [`Nic::install`].
     pub(crate) fn check(&self, flow: &Flow) -> Result<String, Refusal> {
-        translate::check(flow, &self.ports.table(), &self.meters)
+        translate::check(flow, &self.ports.table(), &self.meters, &self.policies)
     }
 
     /// Puts a rule in.
@@ -118,12 +125,12 @@ impl Nic {
         Ok(())
     }
 
-    /// Everything that a rule needs besides its place: jumps noted, meters held.
+    /// Everything that a rule needs besides its place: jumps noted, meters and timeout policies held.
     fn make_program(&self, flow: &Arc<Flow>) -> Result<Arc<Program>, Refusal> {
         self.check(flow)?;
-        let jumps: Vec<_> = flow.jumps().collect();
+        let jumps = flow.jumps();
         self.chains.add_jumps(flow.chain(), &jumps)?;
-        match translate::link(flow, &self.chains, &self.meters) {
+        match translate::link(flow, &self.chains, &self.meters, &self.policies) {
             Ok(program) => Ok(Arc::new(program)),
             Err(refusal) => {
                 self.chains.remove_jumps(flow.chain(), &jumps);
@@ -174,6 +181,17 @@ impl Nic {
 
     /// Lets a frame in at a port.
     pub(crate) fn inject(&self, port: PortNumber, frame: &[u8]) -> Result<Verdict, Refusal> {
+        self.pass(port, frame, &self.conntrack, None)
+    }
+
+    /// Lets a frame through, with these connections. With a recorder nothing of the device is changed or counted.
+    pub(crate) fn pass(
+        &self,
+        port: PortNumber,
+        frame: &[u8],
+        conntrack: &Conntrack,
+        recorder: Option<&mut Recorder>,
+    ) -> Result<Verdict, Refusal> {
         let ports = self.ports.table();
         let refuse = |reason: &'static str| Refusal::Port { port: port.to_string(), reason: reason.into() };
         let state = ports.get(port).ok_or_else(|| refuse("there is no such port"))?;
@@ -183,47 +201,24 @@ impl Nic {
         if frame.len() < MIN_FRAME {
             return Err(Refusal::Device { reason: format!("{} bytes are no Ethernet frame", frame.len()).into() });
         }
-        state.count_rx(frame.len());
-
         let pin = self.quiescence.pin();
         let mut traversal = Traversal {
             rules: &self.rules,
+            root: self.chains.root(),
             ports: &ports,
+            conntrack,
             drops: &self.drops,
             lookup_counts: &self.lookup_counts,
             pin: &pin,
             now: self.clock.now(),
+            random: &self.random,
+            recorder,
             lookups: 0,
+            level: 0,
+            deferred: Vec::new(),
             verdict: Verdict::default(),
         };
-        let mut packet = Packet::new(Vec::new(), port, Metadata::default());
-        let mut inner = 0..frame.len();
-        if ports.is_underlay(port) {
-            let parsed = parse(frame, port, &packet.metadata);
-            if let (Some(address), Some(mac)) = (tunnel::sender(&parsed), tunnel::sender_mac(frame, &parsed)) {
-                state.learn(address, mac);
-            }
-            let tunnel_port = tunnel::udp_port(&parsed).and_then(|udp_port| ports.tunnel(port, udp_port));
-            if let Some((tunnel_port, tunnel)) = tunnel_port.and_then(|port| port.tunnel().map(|tunnel| (port, tunnel)))
-            {
-                match tunnel::decapsulate(frame, &parsed, tunnel.protocol) {
-                    Decapsulated::Plain => {}
-                    Decapsulated::Malformed => {
-                        self.drops.decapsulation.fetch_add(1, Ordering::Relaxed);
-                        return Ok(traversal.verdict);
-                    }
-                    Decapsulated::Inner { range, metadata } => {
-                        state.learn_own(metadata.destination());
-                        tunnel_port.count_rx(range.len());
-                        packet.in_port = tunnel_port.port.number;
-                        packet.metadata.tunnel = Some(metadata);
-                        inner = range;
-                    }
-                }
-            }
-        }
-        packet.bytes = frame[inner].to_vec();
-        traversal.look_up(self.chains.root(), packet, 0);
+        traversal.enter(state, frame);
         Ok(traversal.verdict)
     }
 }

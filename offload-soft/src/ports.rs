@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock};
 use sluice_flow::backend::PortCounters;
-use sluice_flow::port::{Port, PortKind, PortNumber, Tunnel};
+use sluice_flow::port::{Port, PortKind, PortNumber, Tunnel, TunnelProtocol};
 use sluice_flow::refusal::Refusal;
 
 use crate::packet::Mac;
@@ -26,8 +26,30 @@ pub(crate) struct Ports {
 #[derive(Clone, Default)]
 pub(crate) struct PortTable {
     ports: HashMap<PortNumber, Arc<PortState>, foldhash::fast::RandomState>,
-    /// Tunnel ports by underlay and UDP port.
-    tunnels: HashMap<(PortNumber, u16), Arc<PortState>, foldhash::fast::RandomState>,
+    /// Tunnel ports by underlay and by what is taken out of it.
+    tunnels: HashMap<(PortNumber, Entrance), Arc<PortState>, foldhash::fast::RandomState>,
+}
+
+/// How the packets of a tunnel port are told from all others on its underlay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Entrance {
+    /// They go to a UDP port.
+    Udp(u16),
+    /// They are GRE, but not ERSPAN.
+    Gre,
+    /// They are GRE with one of the protocol types of ERSPAN.
+    Erspan,
+}
+
+impl Entrance {
+    /// That of a tunnel; `None` where its protocol needs a UDP port and it has none.
+    fn of(tunnel: &Tunnel) -> Option<Self> {
+        match tunnel.protocol {
+            TunnelProtocol::Gre => Some(Self::Gre),
+            TunnelProtocol::Erspan => Some(Self::Erspan),
+            TunnelProtocol::Vxlan | TunnelProtocol::Geneve | TunnelProtocol::Gtpu => tunnel.udp_port.map(Self::Udp),
+        }
+    }
 }
 
 /// One port.
@@ -37,6 +59,8 @@ pub(crate) struct PortState {
     rx_bytes: AtomicU64,
     tx_packets: AtomicU64,
     tx_bytes: AtomicU64,
+    /// The sequence number of the next packet whose outer header has one.
+    sequence: AtomicU32,
     neighbours: RwLock<Neighbours>,
 }
 
@@ -54,9 +78,9 @@ impl PortTable {
         self.ports.get(&number)
     }
 
-    /// The tunnel port that takes packets to a UDP port out of an underlay.
-    pub(crate) fn tunnel(&self, underlay: PortNumber, udp_port: u16) -> Option<&Arc<PortState>> {
-        self.tunnels.get(&(underlay, udp_port))
+    /// The tunnel port that takes such packets out of an underlay.
+    pub(crate) fn tunnel(&self, underlay: PortNumber, entrance: Entrance) -> Option<&Arc<PortState>> {
+        self.tunnels.get(&(underlay, entrance))
     }
 
     /// Whether any tunnel runs over a port.
@@ -87,10 +111,19 @@ impl Ports {
             if tunnel.underlay == port.number || is_tunnel(tunnel.underlay) {
                 return Err(refuse(port, "a tunnel cannot run over a tunnel"));
             }
-            if table.tunnel(tunnel.underlay, tunnel.udp_port).is_some() {
-                return Err(refuse(port, "another tunnel has its UDP port on this underlay"));
+            let Some(entrance) = Entrance::of(tunnel) else {
+                return Err(refuse(port, "a tunnel of its kind needs a UDP port"));
+            };
+            if table.tunnel(tunnel.underlay, entrance).is_some() {
+                return Err(refuse(
+                    port,
+                    match entrance {
+                        Entrance::Udp(_) => "another tunnel has its UDP port on this underlay",
+                        Entrance::Gre | Entrance::Erspan => "another tunnel of its kind is on this underlay",
+                    },
+                ));
             }
-            table.tunnels.insert((tunnel.underlay, tunnel.udp_port), Arc::clone(&state));
+            table.tunnels.insert((tunnel.underlay, entrance), Arc::clone(&state));
         }
         table.ports.insert(port.number, state);
         self.map.store(Arc::new(table));
@@ -104,8 +137,8 @@ impl Ports {
         let Some(state) = table.ports.remove(&number) else {
             return Err(Refusal::Port { port: number.to_string(), reason: "there is no such port".into() });
         };
-        if let Some(tunnel) = state.tunnel() {
-            table.tunnels.remove(&(tunnel.underlay, tunnel.udp_port));
+        if let Some((tunnel, entrance)) = state.tunnel().and_then(|tunnel| Some((tunnel, Entrance::of(tunnel)?))) {
+            table.tunnels.remove(&(tunnel.underlay, entrance));
         }
         self.map.store(Arc::new(table));
         Ok(())
@@ -124,6 +157,7 @@ impl PortState {
             rx_bytes: AtomicU64::new(0),
             tx_packets: AtomicU64::new(0),
             tx_bytes: AtomicU64::new(0),
+            sequence: AtomicU32::new(0),
             neighbours: RwLock::default(),
         }
     }
@@ -153,6 +187,11 @@ impl PortState {
             tx_packets: self.tx_packets.load(Ordering::Relaxed),
             tx_bytes: self.tx_bytes.load(Ordering::Relaxed),
         }
+    }
+
+    /// Counts up with every call.
+    pub(crate) fn next_sequence(&self) -> u32 {
+        self.sequence.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The port's own Ethernet address: locally administered, unicast, and made of its number.

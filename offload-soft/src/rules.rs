@@ -248,6 +248,7 @@ fn unpack(flow: u64) -> FlowId {
 mod tests {
     use super::*;
     use crate::chains::Chains;
+    use crate::conntrack::Policies;
     use crate::meters::Meters;
     use sluice_flow::key::{MaskedKey, Match};
     use sluice_flow::ufid::Seed;
@@ -256,7 +257,9 @@ mod tests {
     fn program() -> Arc<Program> {
         let matching = MaskedKey::new(&Match::default());
         let flow = Flow::new(None, matching, Arc::from([]), Priority::default(), Expiry::default(), &Seed([0; 16]));
-        Arc::new(crate::translate::link(&Arc::new(flow), &Chains::new(), &Meters::default()).unwrap())
+        Arc::new(
+            crate::translate::link(&Arc::new(flow), &Chains::new(), &Meters::default(), &Policies::default()).unwrap(),
+        )
     }
 
     #[test]

@@ -99,6 +99,36 @@ impl View<'_> {
     }
 }
 
+impl View<'_> {
+    /// The subtables that [`View::lookup`] tries for the packet, the one that it hits last; and the rule.
+    pub fn trace(&self, key: &Key) -> (Vec<Tried>, Option<u32>) {
+        let mut tried = Vec::new();
+        for entry in self.list.iter() {
+            tried.push(Tried {
+                priority: entry.subtable.priority,
+                rules: u64::try_from(entry.subtable.users.load(Ordering::Relaxed)).unwrap_or(0),
+                example: entry.tables.iter().find_map(Table::any),
+            });
+            let (table, hash) = place(&entry.tables, hash(self.hasher, &entry.words, key));
+            if let Some(found) = table.find(hash, &entry.words, key) {
+                return (tried, Some(found.rule));
+            }
+        }
+        (tried, None)
+    }
+}
+
+/// A subtable that a lookup tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tried {
+    /// The priority of its rules.
+    pub priority: Priority,
+    /// How many there are.
+    pub rules: u64,
+    /// One of them; none if the last has just gone.
+    pub example: Option<u32>,
+}
+
 #[inline]
 fn hash(hasher: &RandomState, words: &[Word], key: &Key) -> u64 {
     let mut hasher = hasher.build_hasher();

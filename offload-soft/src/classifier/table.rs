@@ -108,6 +108,15 @@ impl Table {
         None
     }
 
+    /// Any rule.
+    pub(super) fn any(&self) -> Option<u32> {
+        self.buckets.iter().find_map(|bucket| {
+            let taken = bucket.control.load(Ordering::SeqCst) & TAGS;
+            let first = (taken.trailing_zeros() / 8) as usize;
+            (taken != 0).then(|| Found::from_cell(bucket.cells[first].load(Ordering::SeqCst)).rule)
+        })
+    }
+
     #[inline]
     fn row_equals(&self, row: u32, words: &[Word], key: &Key) -> bool {
         let start = row as usize * words.len();

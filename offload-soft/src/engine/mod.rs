@@ -1,53 +1,44 @@
 //! Packets on their way through the device: looked up, counted, rewritten, sent.
 
+mod drops;
+mod hash;
+mod mpls;
+mod neighbour;
+pub(crate) mod nsh;
+mod packet;
+pub(crate) mod random;
+pub(crate) mod record;
 pub(crate) mod rewrite;
+mod run;
 pub(crate) mod tunnel;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use sluice_flow::action::VlanTag;
 use sluice_flow::backend::Verdict;
 use sluice_flow::chain::ChainId;
 use sluice_flow::field::Field;
 use sluice_flow::port::PortNumber;
 use sluice_flow::time::Timestamp;
+use sluice_flow::trace::TraceEvent;
 
 use crate::chains::{Chain, MAX_DEPTH};
-use crate::packet::headers::{Ethernet, VlanTagged};
-use crate::packet::{Layout, Metadata, Network, Transport, parse};
-use crate::ports::PortTable;
+use crate::conntrack::{self, Conntrack};
+use crate::packet::{Metadata, parse};
+use crate::ports::{PortState, PortTable};
 use crate::quiescence::Pin;
 use crate::rules::{Count, Rules};
-use crate::translate::{Encapsulation, MIN_FRAME, Program, Step};
+use random::Random;
+use record::Recorder;
 use rewrite::Missing;
+use run::Deferred;
+use tunnel::{Decapsulated, Payload, Push};
+
+pub use drops::Drops;
+pub(crate) use drops::Loss;
+pub(crate) use packet::Packet;
 
 /// Lookups that one frame may cause, over all copies that `recirc` in the middle of a list makes of it.
 const MAX_LOOKUPS: usize = 64;
-/// Octets of the two Ethernet addresses, behind which tags stand.
-const ADDRESSES: usize = 12;
-/// Octets of a VLAN tag.
-const TAG: usize = 4;
-
-/// Packets that went nowhere though a rule took them, by reason.
-#[derive(Debug, Default)]
-pub struct Drops {
-    /// A header that an action rewrites was cut off or malformed.
-    pub missing_header: AtomicU64,
-    /// An output port was detached, or a frame became too long for an outer header.
-    pub output: AtomicU64,
-    /// A tunnel packet on an underlay was malformed or had a wrong checksum.
-    pub decapsulation: AtomicU64,
-    /// There were too many lookups.
-    pub lookups: AtomicU64,
-}
-
-impl Drops {
-    /// All of them.
-    pub(crate) fn total(&self) -> u64 {
-        let Self { missing_header, output, decapsulation, lookups } = self;
-        [missing_header, output, decapsulation, lookups].iter().map(|count| count.load(Ordering::Relaxed)).sum()
-    }
-}
 
 /// Lookups, over all chains that there ever were.
 #[derive(Debug, Default)]
@@ -58,181 +49,217 @@ pub(crate) struct LookupCounts {
     pub(crate) chain_misses: AtomicU64,
 }
 
-/// One packet and what is known of it.
-#[derive(Clone)]
-pub(crate) struct Packet {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) in_port: PortNumber,
-    pub(crate) metadata: Metadata,
-    /// Where the headers are, kept up as tags come and go.
-    pub(crate) layout: Layout,
-}
-
-impl Packet {
-    pub(crate) fn new(bytes: Vec<u8>, in_port: PortNumber, metadata: Metadata) -> Self {
-        Self { bytes, in_port, metadata, layout: Layout::default() }
-    }
-
-    pub(crate) fn network(&self, kind: Network) -> Result<usize, Missing> {
-        self.layout.network.filter(|(is, _)| *is == kind).map(|(_, at)| at).ok_or(Missing)
-    }
-
-    pub(crate) fn transport(&self, kind: Transport) -> Result<usize, Missing> {
-        self.layout.transport.filter(|(is, _)| *is == kind).map(|(_, at)| at).ok_or(Missing)
-    }
-
-    fn push_vlan(&mut self, tag: VlanTag) -> Result<(), Missing> {
-        if self.bytes.len() < MIN_FRAME {
-            return Err(Missing);
-        }
-        self.bytes.splice(ADDRESSES..ADDRESSES, [0; TAG]);
-        let mut header = VlanTagged::new(&mut self.bytes[ADDRESSES..]).ok_or(Missing)?;
-        header.set_tpid(tag.tpid);
-        // The CFI bit only says that there is a tag; on the wire OVS sends it as zero (`push_vlan` in actions.c).
-        header.set_tci(u16::from(tag.pcp) << 13 | tag.vid);
-        self.layout.shift(|at| at + TAG);
-        Ok(())
-    }
-
-    fn pop_vlan(&mut self) -> Result<(), Missing> {
-        let is_tagged = Ethernet::new(self.bytes.as_slice())
-            .is_some_and(|ethernet| matches!(ethernet.ethernet_type(), 0x8100 | 0x88a8));
-        if !is_tagged || self.bytes.len() < MIN_FRAME + TAG {
-            return Err(Missing);
-        }
-        self.bytes.drain(ADDRESSES..ADDRESSES + TAG);
-        self.layout.shift(|at| at - TAG);
-        Ok(())
-    }
-}
-
-impl Layout {
-    fn shift(&mut self, moved: impl Fn(usize) -> usize) {
-        self.network = self.network.map(|(kind, at)| (kind, moved(at)));
-        self.transport = self.transport.map(|(kind, at)| (kind, moved(at)));
-        self.end = moved(self.end);
-    }
-}
-
 /// One frame's way through the device.
 pub(crate) struct Traversal<'a> {
     pub(crate) rules: &'a Rules,
+    /// Chain 0.
+    pub(crate) root: &'a Chain,
     pub(crate) ports: &'a PortTable,
+    pub(crate) conntrack: &'a Conntrack,
     pub(crate) drops: &'a Drops,
     pub(crate) lookup_counts: &'a LookupCounts,
     pub(crate) pin: &'a Pin<'a>,
     pub(crate) now: Timestamp,
+    pub(crate) random: &'a Random,
+    /// Writes down what is done, and keeps the device from counting it.
+    pub(crate) recorder: Option<&'a mut Recorder>,
     pub(crate) lookups: usize,
+    /// Programs, and lists that change headers, within each other.
+    pub(crate) level: usize,
+    /// What waits, and places of what is done.
+    pub(crate) deferred: Vec<Option<Deferred>>,
     pub(crate) verdict: Verdict,
 }
 
-/// What of a program's outputs is still to come, besides the packet itself.
-#[derive(Default)]
-struct Pending<'p> {
-    /// Octets to be left off by the next output.
-    cut: usize,
-    encapsulation: Option<&'p Encapsulation>,
-}
-
 impl Traversal<'_> {
-    /// Looks a packet up and does what its rule says.
-    pub(crate) fn look_up(&mut self, chain: &Chain, mut packet: Packet, depth: usize) {
+    /// Takes a frame that comes in at a port, out of its tunnel if it is in one.
+    pub(crate) fn enter(&mut self, port: &PortState, frame: &[u8]) {
+        let number = port.port.number;
+        let mut packet = Packet::new(Vec::new(), number, Metadata::default());
+        let mut inner = 0..frame.len();
+        if self.is_counted() {
+            port.count_rx(frame.len());
+        }
+        if self.ports.is_underlay(number) {
+            let parsed = parse(frame, number, &packet.metadata);
+            if self.is_counted()
+                && let (Some(address), Some(mac)) = (tunnel::sender(&parsed), tunnel::sender_mac(frame, &parsed))
+            {
+                port.learn(address, mac);
+            }
+            let from = tunnel::entrance(frame, &parsed).and_then(|entrance| self.ports.tunnel(number, entrance));
+            if let Some((from, tunnel)) = from.and_then(|from| from.tunnel().map(|tunnel| (from, tunnel))) {
+                match tunnel::decapsulate(frame, &parsed, tunnel.protocol) {
+                    Decapsulated::Plain => {}
+                    Decapsulated::Malformed => return self.lose(Loss::Decapsulation),
+                    Decapsulated::Inner { range, layer3, metadata } => {
+                        match &mut self.recorder {
+                            Some(recorder) => recorder.note(TraceEvent::Decapsulated(from.port.number)),
+                            None => {
+                                port.learn_own(metadata.destination());
+                                from.count_rx(range.len());
+                            }
+                        }
+                        packet.in_port = from.port.number;
+                        packet.metadata.tunnel = Some(metadata);
+                        packet.metadata.layer3 = layer3;
+                        inner = range;
+                    }
+                }
+            }
+        }
+        packet.bytes = frame[inner].to_vec();
+        if let Some(tunnel) = &packet.metadata.tunnel
+            && tunnel::ecn::decapsulate(tunnel.tos, &mut packet.bytes, packet.metadata.layer3).is_none()
+        {
+            return self.lose(Loss::Decapsulation);
+        }
+        if self.look_up(self.root, packet, 0).is_err() {
+            // As in the kernel (`ovs_vport_receive` in net/openvswitch/vport.c).
+            self.lose(Loss::Malformed);
+        }
+    }
+
+    /// Looks a packet up and does what its rule says; fails if no key can be made of the packet.
+    pub(crate) fn look_up(&mut self, chain: &Chain, mut packet: Packet, depth: usize) -> Result<(), Missing> {
         if depth >= MAX_DEPTH || self.lookups >= MAX_LOOKUPS {
-            self.drops.lookups.fetch_add(1, Ordering::Relaxed);
-            return;
+            self.lose(Loss::Lookups);
+            return Ok(());
         }
         self.lookups += 1;
         let parsed = parse(&packet.bytes, packet.in_port, &packet.metadata);
         packet.layout = parsed.layout;
-        let slot = chain.rules.view(self.pin).lookup(&parsed.key).and_then(|index| self.rules.slot(index));
-        let Some(slot) = slot else {
-            chain.count_miss();
-            if chain.id != ChainId::ROOT {
-                self.lookup_counts.chain_misses.fetch_add(1, Ordering::Relaxed);
-            }
-            self.verdict.missed.get_or_insert(chain.id);
-            return;
+        if packet.layout.is_malformed {
+            return Err(Missing);
+        }
+        let view = chain.rules.view(self.pin);
+        let found = match &mut self.recorder {
+            Some(recorder) => recorder.look_up(chain, &view, &parsed.key, self.rules),
+            None => view.lookup(&parsed.key),
         };
-        let tcp_flags = u16::try_from(parsed.key.get(Field::TcpFlags)).unwrap_or_default();
-        slot.count(Count { bytes: packet.bytes.len() as u64, at: self.now, tcp_flags });
-        if chain.id == ChainId::ROOT {
-            self.lookup_counts.hits.fetch_add(1, Ordering::Relaxed);
+        let Some(slot) = found.and_then(|index| self.rules.slot(index)) else {
+            self.verdict.missed.get_or_insert(chain.id);
+            if self.is_counted() {
+                chain.count_miss();
+                if chain.id != ChainId::ROOT {
+                    self.lookup_counts.chain_misses.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            return Ok(());
+        };
+        if self.is_counted() {
+            let tcp_flags = u16::try_from(parsed.key.get(Field::TcpFlags)).unwrap_or_default();
+            slot.count(Count { bytes: packet.counted_length() as u64, at: self.now, tcp_flags });
+            if chain.id == ChainId::ROOT {
+                self.lookup_counts.hits.fetch_add(1, Ordering::Relaxed);
+            }
         }
         self.verdict.hits.push(slot.flow());
         if let Some(program) = slot.program().as_ref() {
-            self.run(program, packet, depth);
+            self.run_program(program, packet, depth);
+        }
+        Ok(())
+    }
+
+    /// Whether the device counts what the packet does.
+    pub(crate) fn is_counted(&self) -> bool {
+        self.recorder.is_none()
+    }
+
+    /// The packet goes no further.
+    pub(crate) fn lose(&mut self, loss: Loss) {
+        match &mut self.recorder {
+            Some(recorder) => recorder.note(TraceEvent::Dropped(loss.reason())),
+            None => _ = self.drops.of(loss).fetch_add(1, Ordering::Relaxed),
         }
     }
 
-    fn run(&mut self, program: &Program, mut packet: Packet, depth: usize) {
-        let mut pending = Pending::default();
-        let last = program.steps.len().saturating_sub(1);
-        for (index, step) in program.steps.iter().enumerate() {
-            let done = match step {
-                Step::Output(port) => {
-                    self.output(*port, &packet, &pending);
-                    pending.cut = 0;
-                    Ok(())
-                }
-                Step::Meter(meter) => {
-                    if !meter.passes(packet.bytes.len(), self.now) {
-                        return;
-                    }
-                    Ok(())
-                }
-                Step::PopVlan => packet.pop_vlan(),
-                Step::PushVlan(tag) => packet.push_vlan(*tag),
-                Step::Recirc(chain) => {
-                    let is_last = index == last;
-                    let mut again = if is_last { std::mem::replace(&mut packet, empty()) } else { packet.clone() };
-                    again.metadata.chain = chain.id;
-                    self.look_up(chain, again, depth + 1);
-                    Ok(())
-                }
-                Step::Set(set) => rewrite::apply(&mut packet, set),
-                Step::SetTunnel(encapsulation) => {
-                    pending.encapsulation = Some(encapsulation);
-                    Ok(())
-                }
-                Step::Trunc(bytes) => {
-                    pending.cut = packet.bytes.len().saturating_sub(*bytes);
-                    Ok(())
-                }
-            };
-            if let Err(Missing) = done {
-                // As in the kernel, where the action fails and the packet goes no further.
-                self.drops.missing_header.fetch_add(1, Ordering::Relaxed);
-                return;
-            }
+    fn output(&mut self, number: PortNumber, packet: &Packet) {
+        let frame = &packet.bytes[..packet.cut_length()];
+        let sent = match conntrack::cut(packet, frame) {
+            Some(pieces) => pieces.iter().try_for_each(|piece| self.send(number, piece, packet)),
+            None => self.send(number, frame, packet),
+        };
+        if sent.is_none() {
+            self.lose(Loss::Output);
         }
     }
 
-    fn output(&mut self, number: PortNumber, packet: &Packet, pending: &Pending<'_>) {
-        let length = packet.bytes.len();
-        let left =
-            if pending.cut == 0 { length } else { length.saturating_sub(pending.cut).max(MIN_FRAME).min(length) };
-        if self.send(number, &packet.bytes[..left], pending).is_none() {
-            self.drops.output.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// `None` if the frame cannot leave.
-    fn send(&mut self, number: PortNumber, frame: &[u8], pending: &Pending<'_>) -> Option<()> {
+    /// `None` if it cannot leave.
+    fn send(&mut self, number: PortNumber, bytes: &[u8], packet: &Packet) -> Option<()> {
         let port = self.ports.get(number)?;
         let Some(tunnel) = port.tunnel() else {
-            port.count_tx(frame.len());
-            self.verdict.sent.push((number, frame.to_vec()));
+            if packet.is_ethernet() {
+                self.leave(port, bytes.to_vec());
+            } else {
+                // Such a port is one of Ethernet frames (`ovs_vport_send` in net/openvswitch/vport.c).
+                self.lose(Loss::WithoutEthernet);
+            }
             return Some(());
         };
         let underlay = self.ports.get(tunnel.underlay)?;
-        let outer = tunnel::encapsulate(frame, pending.encapsulation?, tunnel, underlay)?;
-        port.count_tx(frame.len());
-        underlay.count_tx(outer.len());
-        self.verdict.sent.push((tunnel.underlay, outer));
+        let payload = Payload { bytes, layer3: packet.metadata.layer3 };
+        let encapsulation = packet.encapsulation.as_deref()?;
+        let outer = tunnel::encapsulate(payload, encapsulation, port, tunnel, underlay, self.now)?;
+        if self.is_counted() {
+            port.count_tx(bytes.len());
+        }
+        self.leave(underlay, outer);
         Some(())
     }
-}
 
-fn empty() -> Packet {
-    Packet::new(Vec::new(), PortNumber(0), Metadata::default())
+    fn leave(&mut self, port: &PortState, frame: Vec<u8>) {
+        let number = port.port.number;
+        match &mut self.recorder {
+            Some(recorder) => recorder.note(TraceEvent::Sent { port: number, frame: frame.clone() }),
+            None => port.count_tx(frame.len()),
+        }
+        self.verdict.sent.push((number, frame));
+    }
+
+    /// Puts outer headers on; what is behind in the list is done to the outer packet, as in OVS (`push_tnl_action` in
+    /// `lib/dpif-netdev.c`). Whether that was possible.
+    fn tunnel_push(&mut self, push: &Push, packet: &mut Packet) -> bool {
+        packet.bytes.truncate(packet.cut_length());
+        packet.cut = 0;
+        let payload = Payload { bytes: &packet.bytes, layer3: packet.metadata.layer3 };
+        let length = payload.bytes.len();
+        let pushed =
+            self.ports.get(push.tunnel_port).and_then(|port| Some((port, push.apply(payload, port, self.now)?)));
+        let Some((port, outer)) = pushed else {
+            return false;
+        };
+        if self.is_counted() {
+            port.count_tx(length);
+        }
+        packet.bytes = outer;
+        packet.metadata.tunnel = None;
+        packet.metadata.layer3 = None;
+        packet.layout = parse(&packet.bytes, packet.in_port, &packet.metadata).layout;
+        true
+    }
+
+    /// Takes outer headers off and looks up what was inside from the start, as it came from the tunnel port.
+    fn tunnel_pop(&mut self, number: PortNumber, packet: &Packet, depth: usize) -> Result<(), Missing> {
+        let parsed = parse(&packet.bytes, packet.in_port, &packet.metadata);
+        let port = self.ports.get(number).and_then(|port| port.tunnel().map(|tunnel| (port, tunnel)));
+        let Some((port, tunnel)) = port else {
+            self.lose(Loss::Output);
+            return Ok(());
+        };
+        match tunnel::decapsulate(&packet.bytes, &parsed, tunnel.protocol) {
+            Decapsulated::Inner { range, layer3, metadata } => {
+                if self.is_counted() {
+                    port.count_rx(range.len());
+                }
+                let metadata = Metadata { tunnel: Some(metadata), layer3, ..Metadata::default() };
+                let inner = Packet::new(packet.bytes[range].to_vec(), number, metadata);
+                self.look_up(self.root, inner, depth + 1)
+            }
+            Decapsulated::Plain | Decapsulated::Malformed => {
+                self.lose(Loss::Decapsulation);
+                Ok(())
+            }
+        }
+    }
 }

@@ -6,13 +6,12 @@
 use sluice_flow::action::FieldSet;
 use sluice_flow::field::{Attribute, Field};
 
-use super::Packet;
+use super::{Packet, mpls, neighbour, nsh};
 use crate::packet::checksum::{crc32c, replace, replace_udp};
-use crate::packet::extract::neighbour_options;
-use crate::packet::headers::{Arp, Ethernet, Icmp, Ipv4, Ipv6, Neighbour, NeighbourOption, Sctp, Tcp, Udp};
-use crate::packet::{Network, Transport, mac_from_bits, mac_to_bits};
+use crate::packet::headers::{Arp, Ethernet, Icmp, Ipv4, Ipv6, Sctp, Tcp, Udp};
+use crate::packet::{Network, Transport, eth_type, ip_proto, mac_from_bits, mac_to_bits};
 
-/// The packet does not have the header that is to be rewritten: it is cut off or malformed.
+/// The packet does not have the header that an action is about, or no place for it: it is cut off or malformed.
 #[derive(Debug)]
 pub(crate) struct Missing;
 
@@ -23,31 +22,33 @@ pub(crate) fn apply(packet: &mut Packet, set: &FieldSet) -> Result<(), Missing> 
         Attribute::SkbPriority => {
             packet.metadata.priority = narrow(merge(set, Field::SkbPriority, packet.metadata.priority));
         }
+        Attribute::Ethernet if packet.metadata.layer3.is_some() => return Err(Missing),
         Attribute::Ethernet => ethernet(packet, set)?,
         Attribute::Ipv4 => ipv4(packet, set)?,
         Attribute::Ipv6 => ipv6(packet, set)?,
         Attribute::Arp => arp(packet, set)?,
-        // A later fragment has no transport header and stays as it is; its first fragment carries the change.
-        _ if packet.layout.later_fragment => {}
+        Attribute::Mpls => mpls::set(packet, set)?,
+        Attribute::Nsh => nsh::set(packet, set)?,
         Attribute::Tcp => tcp(packet, set)?,
         Attribute::Udp => udp(packet, set)?,
         Attribute::Sctp => sctp(packet, set)?,
         Attribute::Icmp => icmp(packet, set, Transport::Icmp, [Field::IcmpType, Field::IcmpCode])?,
         Attribute::Icmpv6 => icmp(packet, set, Transport::Icmpv6, [Field::Icmpv6Type, Field::Icmpv6Code])?,
-        Attribute::Nd => neighbour(packet, set)?,
+        Attribute::Nd => neighbour::set(packet, set)?,
+        Attribute::NdExt => neighbour::set_extensions(packet, set)?,
         _ => return Err(Missing),
     }
     Ok(())
 }
 
 /// A field's old value with the bits that are to be set.
-fn merge(set: &FieldSet, field: Field, old: impl Into<u128>) -> u128 {
+pub(super) fn merge(set: &FieldSet, field: Field, old: impl Into<u128>) -> u128 {
     let old = old.into();
     set.get(field).map_or(old, |(value, mask)| old & !mask | value & mask)
 }
 
 /// The lowest bits of a merged value, which has no others.
-fn narrow<T: TryFrom<u128> + Default>(value: u128) -> T {
+pub(super) fn narrow<T: TryFrom<u128> + Default>(value: u128) -> T {
     T::try_from(value).unwrap_or_default()
 }
 
@@ -58,42 +59,53 @@ fn ethernet(packet: &mut Packet, set: &FieldSet) -> Result<(), Missing> {
     Ok(())
 }
 
+/// Sets the source, then the destination, then the rest, as the kernel does. It does so, too, where the header has a
+/// wrong length, and then takes the transport header to be where the network header is (`check_iphdr` in flow.c).
 fn ipv4(packet: &mut Packet, set: &FieldSet) -> Result<(), Missing> {
-    let at = packet.network(Network::Ipv4)?;
-    let header = Ipv4::new(&packet.bytes[at..]).ok_or(Missing)?;
-    let old = [header.source(), header.destination()];
-    let new =
-        [Field::Ipv4Src, Field::Ipv4Dst].map(|field| merge(set, field, old[usize::from(field == Field::Ipv4Dst)]));
-    let new: [u32; 2] = new.map(narrow);
-    for (old, new) in old.into_iter().zip(new) {
-        if old != new {
-            cover(packet, &old.to_be_bytes(), &new.to_be_bytes());
+    let (at, transport) = match packet.network(Network::Ipv4) {
+        Ok(at) => (at, packet.layout.transport),
+        Err(Missing) => (packet.layout.payload_at, misplaced_transport(packet)),
+    };
+    for field in [Field::Ipv4Src, Field::Ipv4Dst] {
+        let is_source = field == Field::Ipv4Src;
+        let header = packet.bytes.get(at..).and_then(Ipv4::new).ok_or(Missing)?;
+        let old = if is_source { header.source() } else { header.destination() };
+        let new: u32 = narrow(merge(set, field, old));
+        if new != old {
+            let (before, after) = (old.to_be_bytes(), new.to_be_bytes());
+            cover(packet, transport, &before, &after);
+            let mut header = Ipv4::new(&mut packet.bytes[at..]).ok_or(Missing)?;
+            header.set_checksum(replace(header.checksum(), &before, &after));
+            if is_source { header.set_source(new) } else { header.set_destination(new) }
         }
     }
 
-    let mut header = Ipv4::new(&mut packet.bytes[at..]).ok_or(Missing)?;
-    let tos = narrow(merge(set, Field::Ipv4Tos, header.tos()));
-    let ttl = narrow(merge(set, Field::Ipv4Ttl, header.ttl()));
-    let mut checksum = header.checksum();
-    for (old, new) in old.into_iter().zip(new) {
-        if old != new {
-            checksum = replace(checksum, &old.to_be_bytes(), &new.to_be_bytes());
-        }
+    let mut header = packet.bytes.get_mut(at..).and_then(Ipv4::new).ok_or(Missing)?;
+    // These two also where nothing changes, which makes a checksum of 0xffff, that no right header has, zero.
+    if set.get(Field::Ipv4Tos).is_some() {
+        let (version, old) = (header.version_and_length(), header.tos());
+        let new = narrow(merge(set, Field::Ipv4Tos, old));
+        header.set_checksum(replace(header.checksum(), &[version, old], &[version, new]));
+        header.set_tos(new);
     }
-    if tos != header.tos() {
-        let version = header.version_and_length();
-        checksum = replace(checksum, &[version, header.tos()], &[version, tos]);
+    if set.get(Field::Ipv4Ttl).is_some() {
+        let (old, protocol) = (header.ttl(), header.protocol());
+        let new = narrow(merge(set, Field::Ipv4Ttl, old));
+        header.set_checksum(replace(header.checksum(), &[old, protocol], &[new, protocol]));
+        header.set_ttl(new);
     }
-    if ttl != header.ttl() {
-        let protocol = header.protocol();
-        checksum = replace(checksum, &[header.ttl(), protocol], &[ttl, protocol]);
-    }
-    header.set_source(new[0]);
-    header.set_destination(new[1]);
-    header.set_tos(tos);
-    header.set_ttl(ttl);
-    header.set_checksum(checksum);
     Ok(())
+}
+
+/// Where the kernel takes the transport header to be under an IPv4 header of a wrong length.
+fn misplaced_transport(packet: &Packet) -> Option<(Transport, usize)> {
+    let at = packet.layout.payload_at;
+    let ip = packet.bytes.get(at..).and_then(Ipv4::new).filter(|ip| !ip.is_later_fragment())?;
+    match ip.protocol() {
+        ip_proto::TCP => Some((Transport::Tcp, at)),
+        ip_proto::UDP => Some((Transport::Udp, at)),
+        _ => None,
+    }
 }
 
 fn ipv6(packet: &mut Packet, set: &FieldSet) -> Result<(), Missing> {
@@ -103,11 +115,11 @@ fn ipv6(packet: &mut Packet, set: &FieldSet) -> Result<(), Missing> {
     let source = merge(set, Field::Ipv6Src, old_source);
     let destination = merge(set, Field::Ipv6Dst, old_destination);
     if source != old_source {
-        cover(packet, &old_source.to_be_bytes(), &source.to_be_bytes());
+        cover(packet, packet.layout.transport, &old_source.to_be_bytes(), &source.to_be_bytes());
     }
     // While a source route has stations left, checksums hold the last of them and not the destination.
     if destination != old_destination && !packet.layout.source_route {
-        cover(packet, &old_destination.to_be_bytes(), &destination.to_be_bytes());
+        cover(packet, packet.layout.transport, &old_destination.to_be_bytes(), &destination.to_be_bytes());
     }
 
     let mut header = Ipv6::new(&mut packet.bytes[at..]).ok_or(Missing)?;
@@ -119,9 +131,36 @@ fn ipv6(packet: &mut Packet, set: &FieldSet) -> Result<(), Missing> {
     Ok(())
 }
 
+/// Decrements the time to live or the hop limit; false where it would become zero. A packet that is not IP stays as it
+/// is (`execute_dec_ttl`).
+pub(super) fn dec_ttl(packet: &mut Packet) -> Result<bool, Missing> {
+    let protocol = packet.protocol();
+    let header = packet.bytes.get_mut(packet.layout.payload_at..).unwrap_or_default();
+    match protocol {
+        eth_type::IPV4 => {
+            let mut ip = Ipv4::new(header).ok_or(Missing)?;
+            let (ttl, protocol) = (ip.ttl(), ip.protocol());
+            if ttl <= 1 {
+                return Ok(false);
+            }
+            ip.set_ttl(ttl - 1);
+            ip.set_checksum(replace(ip.checksum(), &[ttl, protocol], &[ttl - 1, protocol]));
+        }
+        eth_type::IPV6 => {
+            let mut ip = Ipv6::new(header).ok_or(Missing)?;
+            if ip.hop_limit() <= 1 {
+                return Ok(false);
+            }
+            ip.set_hop_limit(ip.hop_limit() - 1);
+        }
+        _ => {}
+    }
+    Ok(true)
+}
+
 /// Puts the transport checksum right after an address of its pseudo header changed.
-fn cover(packet: &mut Packet, old: &[u8], new: &[u8]) {
-    let Some((transport, at)) = packet.layout.transport else {
+fn cover(packet: &mut Packet, transport: Option<(Transport, usize)>, old: &[u8], new: &[u8]) {
+    let Some((transport, at)) = transport else {
         return;
     };
     let bytes = &mut packet.bytes[at..];
@@ -168,7 +207,7 @@ fn ports(old: [u16; 2], new: [u16; 2]) -> ([u8; 4], [u8; 4]) {
 
 fn tcp(packet: &mut Packet, set: &FieldSet) -> Result<(), Missing> {
     let at = packet.transport(Transport::Tcp)?;
-    let mut tcp = Tcp::new(&mut packet.bytes[at..]).ok_or(Missing)?;
+    let mut tcp = packet.bytes.get_mut(at..).and_then(Tcp::new).ok_or(Missing)?;
     let old = [tcp.source(), tcp.destination()];
     let new = [narrow(merge(set, Field::TcpSrc, old[0])), narrow(merge(set, Field::TcpDst, old[1]))];
     if new != old {
@@ -182,7 +221,7 @@ fn tcp(packet: &mut Packet, set: &FieldSet) -> Result<(), Missing> {
 
 fn udp(packet: &mut Packet, set: &FieldSet) -> Result<(), Missing> {
     let at = packet.transport(Transport::Udp)?;
-    let mut udp = Udp::new(&mut packet.bytes[at..]).ok_or(Missing)?;
+    let mut udp = packet.bytes.get_mut(at..).and_then(Udp::new).ok_or(Missing)?;
     let old = [udp.source(), udp.destination()];
     let new = [narrow(merge(set, Field::UdpSrc, old[0])), narrow(merge(set, Field::UdpDst, old[1]))];
     if new != old {
@@ -197,15 +236,15 @@ fn udp(packet: &mut Packet, set: &FieldSet) -> Result<(), Missing> {
 fn sctp(packet: &mut Packet, set: &FieldSet) -> Result<(), Missing> {
     let at = packet.transport(Transport::Sctp)?;
     let end = packet.layout.end.max(at);
-    let right = |bytes: &[u8]| sctp_checksum(&bytes[at..end]).ok_or(Missing);
+    let right = |bytes: &[u8]| bytes.get(at..end).and_then(sctp_checksum).ok_or(Missing);
     let right_before = right(&packet.bytes)?;
-    let mut sctp = Sctp::new(&mut packet.bytes[at..]).ok_or(Missing)?;
+    let mut sctp = packet.bytes.get_mut(at..).and_then(Sctp::new).ok_or(Missing)?;
     sctp.set_source(narrow(merge(set, Field::SctpSrc, sctp.source())));
     sctp.set_destination(narrow(merge(set, Field::SctpDst, sctp.destination())));
     let stood_there = sctp.checksum();
     let right_after = right(&packet.bytes)?;
     // A difference from the right checksum is carried through, as the kernel does.
-    let mut sctp = Sctp::new(&mut packet.bytes[at..]).ok_or(Missing)?;
+    let mut sctp = packet.bytes.get_mut(at..).and_then(Sctp::new).ok_or(Missing)?;
     sctp.set_checksum(stood_there ^ right_before ^ right_after);
     Ok(())
 }
@@ -219,7 +258,7 @@ pub(crate) fn sctp_checksum(packet: &[u8]) -> Option<u32> {
 
 fn icmp(packet: &mut Packet, set: &FieldSet, kind: Transport, fields: [Field; 2]) -> Result<(), Missing> {
     let at = packet.transport(kind)?;
-    let mut icmp = Icmp::new(&mut packet.bytes[at..]).ok_or(Missing)?;
+    let mut icmp = packet.bytes.get_mut(at..).and_then(Icmp::new).ok_or(Missing)?;
     let old = [icmp.kind(), icmp.code()];
     let new = [narrow(merge(set, fields[0], old[0])), narrow(merge(set, fields[1], old[1]))];
     if new != old {
@@ -227,37 +266,5 @@ fn icmp(packet: &mut Packet, set: &FieldSet, kind: Transport, fields: [Field; 2]
         icmp.set_code(new[1]);
         icmp.set_checksum(replace(icmp.checksum(), &old, &new));
     }
-    Ok(())
-}
-
-/// Sets the target, and the addresses for which the message has an option; none is added.
-fn neighbour(packet: &mut Packet, set: &FieldSet) -> Result<(), Missing> {
-    let at = packet.transport(Transport::Icmpv6)?;
-    let message = &mut packet.bytes[at..];
-    let mut checksum = Icmp::new(&*message).ok_or(Missing)?.checksum();
-    let mut header = Neighbour::new(&mut *message).ok_or(Missing)?;
-    let old = header.target();
-    let new = merge(set, Field::NdTarget, old);
-    header.set_target(new);
-    checksum = replace(checksum, &old.to_be_bytes(), &new.to_be_bytes());
-
-    let options: Vec<_> = neighbour_options(message)
-        .filter_map(|(option, at)| {
-            let field = match (option.kind(), option.length()) {
-                (1, 1) => Field::NdSll,
-                (2, 1) => Field::NdTll,
-                _ => return None,
-            };
-            Some((field, at))
-        })
-        .collect();
-    for (field, at) in options {
-        let mut option = NeighbourOption::new(&mut message[at..]).ok_or(Missing)?;
-        let old = option.mac();
-        let new = mac_from_bits(merge(set, field, mac_to_bits(old)));
-        option.set_mac(new);
-        checksum = replace(checksum, &old, &new);
-    }
-    Icmp::new(message).ok_or(Missing)?.set_checksum(checksum);
     Ok(())
 }

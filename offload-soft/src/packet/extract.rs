@@ -4,17 +4,22 @@
 //! exceptions, in which userspace and hardware agree: a frame without an Ethernet type has [`ETH_TYPE_NONE`], and a
 //! later IPv6 fragment is one whatever header stands behind the fragment header.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
 use sluice_flow::chain::ChainId;
-use sluice_flow::field::{FRAGMENT_FIRST, FRAGMENT_LATER, FRAGMENT_NO, Field};
+use sluice_flow::field::{FRAGMENT_FIRST, FRAGMENT_LATER, FRAGMENT_NO, Field, MPLS_DEPTH, MPLS_ENTRIES};
 use sluice_flow::key::Key;
 use sluice_flow::port::PortNumber;
 
+use crate::conntrack::ConnectionKey;
+
 use super::headers::{
-    Arp, Ethernet, Icmp, Ipv4, Ipv6, Ipv6Extension, LlcSnap, Neighbour, NeighbourOption, Sctp, Tcp, Udp, VlanTagged,
+    Arp, Ethernet, Icmp, Ipv4, Ipv6, Ipv6Extension, LabelStackEntry, LlcSnap, Neighbour, NeighbourOption, Nsh,
+    NshContexts, Sctp, Tcp, Udp, VlanTagged, Wire,
 };
-use super::{ETH_TYPE_NONE, Mac, eth_type, ip_proto, mac_to_bits};
+use super::tunnel::TunnelMetadata;
+use super::{ETH_TYPE_NONE, Mac, eth_type, ip_proto, is_vlan, mac_to_bits};
+
+/// The namespace of packet types that are Ethernet types (`OFPHTN_ETHERTYPE`).
+const NAMESPACE_ETHERNET_TYPE: u16 = 1;
 
 /// What is known of a packet besides its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,56 +30,16 @@ pub struct Metadata {
     pub mark: u32,
     /// `skb_priority`.
     pub priority: u32,
+    /// `dp_hash`.
+    pub hash: u32,
+    /// The Ethernet type of what the packet begins with, where that is no Ethernet header: `packet_type(ns=1,id=…)`.
+    pub layer3: Option<u16>,
+    /// The VLAN tag of the frame that is behind the header that the packet begins with.
+    pub tag: Option<[u8; 4]>,
     /// The outer header that was taken off, if one was.
     pub tunnel: Option<TunnelMetadata>,
-}
-
-/// The outer header of a packet that came through a tunnel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TunnelMetadata {
-    /// Network identifier.
-    pub id: u64,
-    /// Addresses.
-    pub addresses: TunnelAddresses,
-    /// Type of service or traffic class.
-    pub tos: u8,
-    /// Time to live or hop limit.
-    pub ttl: u8,
-    /// UDP source port.
-    pub source_port: u16,
-    /// UDP destination port.
-    pub destination_port: u16,
-    /// Bits of [`sluice_flow::field::TUNNEL_FLAGS`].
-    pub flags: u8,
-}
-
-impl TunnelMetadata {
-    /// The outer destination address.
-    pub fn destination(&self) -> IpAddr {
-        match self.addresses {
-            TunnelAddresses::V4 { destination, .. } => Ipv4Addr::from(destination).into(),
-            TunnelAddresses::V6 { destination, .. } => Ipv6Addr::from(destination).into(),
-        }
-    }
-}
-
-/// Source and destination of an outer header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TunnelAddresses {
-    /// IPv4.
-    V4 {
-        /// Source.
-        source: u32,
-        /// Destination.
-        destination: u32,
-    },
-    /// IPv6.
-    V6 {
-        /// Source.
-        source: u128,
-        /// Destination.
-        destination: u128,
-    },
+    /// What connection tracking found.
+    pub connection: ConnectionKey,
 }
 
 /// A flow key and where in the frame its headers stand.
@@ -91,6 +56,10 @@ pub struct Parsed {
 pub struct Layout {
     /// VLAN tags that were taken into the key.
     pub tags: usize,
+    /// The type of what comes behind the Ethernet header and its tags, or of what the packet begins with.
+    pub ethernet_type: u16,
+    /// Where that begins.
+    pub payload_at: usize,
     /// The network header.
     pub network: Option<(Network, usize)>,
     /// The transport header.
@@ -101,6 +70,8 @@ pub struct Layout {
     pub later_fragment: bool,
     /// Whether an IPv6 source route has stations left, so that checksums hold another destination (RFC 8200, 8.1).
     pub source_route: bool,
+    /// Whether no key can be made of the packet (where `ovs_flow_key_extract` fails).
+    pub is_malformed: bool,
 }
 
 /// A network header.
@@ -136,11 +107,14 @@ pub fn extract(frame: &[u8], in_port: PortNumber, metadata: &Metadata) -> Key {
 
 /// The flow key of a frame, and where its headers stand.
 ///
-/// A frame that is too short for an Ethernet header has no field but those of the metadata.
+/// A frame that is too short for an Ethernet header is malformed and has no field but those of the metadata.
 pub fn parse(frame: &[u8], in_port: PortNumber, metadata: &Metadata) -> Parsed {
     let mut parser = Parser { frame, key: Key::ZERO, layout: Layout { end: frame.len(), ..Layout::default() } };
     parser.metadata(in_port, metadata);
-    parser.ethernet();
+    match metadata.layer3 {
+        None => parser.ethernet(),
+        Some(ethernet_type) => parser.layer3(ethernet_type),
+    }
     Parsed { key: parser.key, layout: parser.layout }
 }
 
@@ -169,30 +143,16 @@ impl<'a> Parser<'a> {
         self.set(Field::RecircId, metadata.chain.0);
         self.set(Field::SkbMark, metadata.mark);
         self.set(Field::SkbPriority, metadata.priority);
-        let Some(tunnel) = &metadata.tunnel else {
-            return;
-        };
-        self.set(Field::TunnelPresent, 1u8);
-        self.set(Field::TunnelId, tunnel.id);
-        match tunnel.addresses {
-            TunnelAddresses::V4 { source, destination } => {
-                self.set(Field::TunnelIpv4Src, source);
-                self.set(Field::TunnelIpv4Dst, destination);
-            }
-            TunnelAddresses::V6 { source, destination } => {
-                self.set(Field::TunnelIpv6Src, source);
-                self.set(Field::TunnelIpv6Dst, destination);
-            }
+        self.set(Field::DpHash, metadata.hash);
+        metadata.connection.write(&mut self.key);
+        if let Some(tunnel) = &metadata.tunnel {
+            tunnel.write(&mut self.key);
         }
-        self.set(Field::TunnelTos, tunnel.tos);
-        self.set(Field::TunnelTtl, tunnel.ttl);
-        self.set(Field::TunnelTpSrc, tunnel.source_port);
-        self.set(Field::TunnelTpDst, tunnel.destination_port);
-        self.set(Field::TunnelFlags, tunnel.flags);
     }
 
     fn ethernet(&mut self) {
         let Some(header) = Ethernet::new(self.frame) else {
+            self.layout.is_malformed = true;
             return;
         };
         self.set_mac(Field::EthSrc, header.source());
@@ -229,13 +189,76 @@ impl<'a> Parser<'a> {
                 None => ETH_TYPE_NONE,
             }
         };
+        self.payload(ethernet_type, payload_at);
+    }
+
+    /// A packet without an Ethernet header.
+    fn layer3(&mut self, ethernet_type: u16) {
+        self.set(Field::PacketTypeNs, NAMESPACE_ETHERNET_TYPE);
+        self.set(Field::PacketTypeId, ethernet_type);
+        if is_vlan(ethernet_type) {
+            self.layout.is_malformed = true;
+        } else {
+            self.payload(ethernet_type, 0);
+        }
+    }
+
+    /// What comes behind the Ethernet header and its tags.
+    fn payload(&mut self, ethernet_type: u16, at: usize) {
+        self.layout.ethernet_type = ethernet_type;
+        self.layout.payload_at = at;
         self.set(Field::EthType, ethernet_type);
         match ethernet_type {
-            eth_type::IPV4 => self.ipv4(payload_at),
-            eth_type::IPV6 => self.ipv6(payload_at),
-            eth_type::ARP | eth_type::RARP => self.arp(payload_at),
+            eth_type::IPV4 => self.ipv4(at),
+            eth_type::IPV6 => self.ipv6(at),
+            eth_type::ARP | eth_type::RARP => self.arp(at),
+            eth_type::MPLS | eth_type::MPLS_MULTICAST => self.mpls(at),
+            eth_type::NSH => self.layout.is_malformed = self.nsh(at).is_none(),
             _ => {}
         }
+    }
+
+    /// The first entries of a label stack. Of a stack that breaks off before its bottom nothing is in the key, since in
+    /// the kernel it has no entry that could be matched (`num_labels_mask`).
+    fn mpls(&mut self, at: usize) {
+        let entries = self.rest(at).chunks_exact(LabelStackEntry::<&[u8]>::LENGTH).filter_map(LabelStackEntry::new);
+        let Some(bottom) = entries.clone().position(|entry| entry.is_bottom()) else {
+            return;
+        };
+        let presence = [None, Some(Field::Mpls2Present), Some(Field::Mpls3Present)];
+        let known = entries.take((bottom + 1).min(MPLS_DEPTH));
+        for ((entry, [label, tc, ttl, bos]), present) in known.zip(MPLS_ENTRIES).zip(presence) {
+            if let Some(present) = present {
+                self.set(present, 1u8);
+            }
+            self.set(label, entry.label());
+            self.set(tc, entry.tc());
+            self.set(ttl, entry.ttl());
+            self.set(bos, u8::from(entry.is_bottom()));
+        }
+    }
+
+    /// A network service header; `None` if it is malformed (`parse_nsh` in net/openvswitch/flow.c).
+    fn nsh(&mut self, at: usize) -> Option<()> {
+        let nsh = Nsh::new(self.rest(at))?;
+        let length = nsh.header_length();
+        let header = self.rest(at).get(..length).filter(|_| nsh.version() == 0)?;
+        match nsh.metadata_type() {
+            1 if length == Nsh::<&[u8]>::LENGTH + NshContexts::<&[u8]>::LENGTH => {
+                let contexts = NshContexts::new(header.get(Nsh::<&[u8]>::LENGTH..)?)?.all();
+                let fields = [Field::NshContext1, Field::NshContext2, Field::NshContext3, Field::NshContext4];
+                fields.into_iter().zip(contexts).for_each(|(field, context)| self.set(field, context));
+            }
+            2 => {}
+            _ => return None,
+        }
+        self.set(Field::NshFlags, nsh.flags());
+        self.set(Field::NshTtl, nsh.ttl());
+        self.set(Field::NshMdType, nsh.metadata_type());
+        self.set(Field::NshNextProto, nsh.next_protocol());
+        self.set(Field::NshPathId, nsh.path_and_index() >> 8);
+        self.set(Field::NshServiceIndex, nsh.path_and_index() & 0xff);
+        Some(())
     }
 
     fn tag(&mut self, tag: &VlanTagged<&[u8]>) {
@@ -336,28 +359,33 @@ impl<'a> Parser<'a> {
                     return found;
                 }
             }
-            let Some(header) = Ipv6Extension::new(self.rest(at)) else {
-                // The kernel says that there is no next header when the chain of them breaks off.
-                found.protocol = ip_proto::NONE;
-                return found;
+            // What is looked at need be there, the rest of the header not.
+            let (next, length, rest) = match self.rest(at) {
+                [next, length, rest @ ..] => (*next, usize::from(*length), rest),
+                _ => return found.broken_off(),
             };
             let length = match found.protocol {
                 ip_proto::FRAGMENT => {
                     found.fragment = true;
-                    if header.fragment_offset() & 0xfff8 != 0 {
+                    let [high, low, ..] = rest else { return found.broken_off() };
+                    if u16::from_be_bytes([*high, *low]) & 0xfff8 != 0 {
                         found.later_fragment = true;
                         return found;
                     }
                     Ipv6Extension::<&[u8]>::LENGTH
                 }
-                ip_proto::AUTHENTICATION => (usize::from(header.length()) + 2) * 4,
+                ip_proto::AUTHENTICATION => (length + 2) * 4,
                 protocol => {
-                    found.source_route |= protocol == ip_proto::ROUTING && header.segments_left() > 0;
-                    (usize::from(header.length()) + 1) * 8
+                    let segments_left = rest.get(1).copied().unwrap_or(0);
+                    found.source_route |= protocol == ip_proto::ROUTING && segments_left > 0;
+                    (length + 1) * 8
                 }
             };
             at += length;
-            found.protocol = header.next_header();
+            if at > self.frame.len() {
+                return found.broken_off();
+            }
+            found.protocol = next;
         }
     }
 
@@ -397,11 +425,17 @@ impl<'a> Parser<'a> {
         self.layout.transport = found.map(|transport| (transport, at));
     }
 
+    /// What the kernel has of a neighbour message (`parse_icmpv6` in net/openvswitch/flow.c), and what only OVS's
+    /// userspace has: the reserved bits, and of which kind the first address is (`parse_icmpv6` in lib/flow.c).
     fn neighbour(&mut self, bytes: &[u8]) {
+        if let Some(reserved) = bytes.get(4..8) {
+            self.set(Field::NdReserved, u32::read(reserved, 0));
+        }
         let Some(message) = Neighbour::new(bytes) else {
             return;
         };
         let mut addresses: [Mac; 2] = [[0; 6]; 2];
+        let mut first_kind = 0;
         for (option, _) in neighbour_options(bytes) {
             let Some(address) = addresses.get_mut(usize::from(option.kind().wrapping_sub(1))) else {
                 continue;
@@ -409,12 +443,17 @@ impl<'a> Parser<'a> {
             if option.length() != 1 {
                 continue;
             }
-            // An address that is given twice makes the message invalid: nothing of it is in the key.
+            // An address that is given twice makes the message invalid: no address of it is in the key.
             if *address != [0; 6] {
+                self.set(Field::NdOptionsType, first_kind);
                 return;
             }
             *address = option.mac();
+            if first_kind == 0 {
+                first_kind = option.kind();
+            }
         }
+        self.set(Field::NdOptionsType, first_kind);
         self.set(Field::NdTarget, message.target());
         self.set_mac(Field::NdSll, addresses[0]);
         self.set_mac(Field::NdTll, addresses[1]);
@@ -429,6 +468,13 @@ struct Extensions {
     fragment: bool,
     later_fragment: bool,
     source_route: bool,
+}
+
+impl Extensions {
+    /// The kernel says that there is no next header when the chain of them breaks off.
+    fn broken_off(self) -> Self {
+        Self { protocol: ip_proto::NONE, ..self }
+    }
 }
 
 /// The options of a neighbour message, up to the first that is malformed, each with its offset in the message.
@@ -453,10 +499,6 @@ fn fragment(any: bool, later: bool) -> u8 {
         (true, false) => FRAGMENT_FIRST,
         (false, false) => FRAGMENT_NO,
     }
-}
-
-fn is_vlan(ethernet_type: u16) -> bool {
-    matches!(ethernet_type, eth_type::VLAN | eth_type::QINQ)
 }
 
 /// Whether the number is an Ethernet type and not a length (`ETH_P_802_3_MIN`).

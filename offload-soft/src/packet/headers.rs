@@ -329,6 +329,8 @@ view! {
 view! {
     /// A neighbour solicitation or advertisement (RFC 4861), ICMPv6 header included.
     Neighbour, 24 octets;
+    /// Flags (3 bits) and reserved bits.
+    reserved, set_reserved: u32, at 4;
     /// The address that is asked for or told.
     target, set_target: u128, at 8;
 }
@@ -345,6 +347,111 @@ view! {
 }
 
 view! {
+    /// An entry of an MPLS label stack (RFC 3032).
+    LabelStackEntry, 4 octets;
+    /// Label (20 bits), traffic class (3 bits), bottom of stack (1 bit), time to live (8 bits).
+    word, set_word: u32, at 0;
+}
+
+impl<T: AsRef<[u8]>> LabelStackEntry<T> {
+    /// The label, 20 bits.
+    pub fn label(&self) -> u32 {
+        self.word() >> 12
+    }
+
+    /// The traffic class, 3 bits.
+    #[expect(clippy::cast_possible_truncation, reason = "three bits remain")]
+    pub fn tc(&self) -> u8 {
+        (self.word() >> 9) as u8 & 7
+    }
+
+    /// Whether it is the last one.
+    pub fn is_bottom(&self) -> bool {
+        self.word() & 0x100 != 0
+    }
+
+    /// Time to live.
+    #[expect(clippy::cast_possible_truncation, reason = "eight bits remain")]
+    pub fn ttl(&self) -> u8 {
+        self.word() as u8
+    }
+}
+
+view! {
+    /// The base and the service path header of a network service header (RFC 8300).
+    Nsh, 8 octets;
+    /// Version (2 bits), flags (2 bits), time to live (6 bits), length in units of four octets (6 bits).
+    version_to_length, set_version_to_length: u16, at 0;
+    /// Type of the metadata.
+    metadata_type, set_metadata_type: u8, at 2;
+    /// What comes behind it.
+    next_protocol, set_next_protocol: u8, at 3;
+    /// Service path identifier (24 bits) and service index (8 bits).
+    path_and_index, set_path_and_index: u32, at 4;
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "six bits remain")]
+impl<T: AsRef<[u8]>> Nsh<T> {
+    /// Version, 0.
+    pub fn version(&self) -> u8 {
+        (self.version_to_length() >> 14) as u8
+    }
+
+    /// Flags, 2 bits.
+    pub fn flags(&self) -> u8 {
+        (self.version_to_length() >> 12) as u8 & 3
+    }
+
+    /// Time to live, 6 bits.
+    pub fn ttl(&self) -> u8 {
+        (self.version_to_length() >> 6) as u8 & 0x3f
+    }
+
+    /// Octets of the header with its metadata.
+    pub fn header_length(&self) -> usize {
+        usize::from(self.version_to_length() & 0x3f) * 4
+    }
+}
+
+impl<T: AsRef<[u8]> + AsMut<[u8]>> Nsh<T> {
+    /// Writes the flags, the lowest 2 bits of `value`.
+    pub fn set_flags(&mut self, value: u8) {
+        self.set_version_to_length(self.version_to_length() & 0xcfff | u16::from(value & 3) << 12);
+    }
+
+    /// Writes the time to live, the lowest 6 bits of `value`.
+    pub fn set_ttl(&mut self, value: u8) {
+        self.set_version_to_length(self.version_to_length() & 0xf03f | u16::from(value & 0x3f) << 6);
+    }
+
+    /// Writes the length in units of four octets, the lowest 6 bits of `value`.
+    #[expect(clippy::cast_possible_truncation, reason = "six bits remain")]
+    pub fn set_length(&mut self, value: usize) {
+        self.set_version_to_length(self.version_to_length() & 0xffc0 | (value & 0x3f) as u16);
+    }
+}
+
+view! {
+    /// The metadata of type 1 behind a network service header (RFC 8300).
+    NshContexts, 16 octets;
+    /// The first context.
+    context_1, set_context_1: u32, at 0;
+    /// The second context.
+    context_2, set_context_2: u32, at 4;
+    /// The third context.
+    context_3, set_context_3: u32, at 8;
+    /// The fourth context.
+    context_4, set_context_4: u32, at 12;
+}
+
+impl<T: AsRef<[u8]>> NshContexts<T> {
+    /// All of them.
+    pub fn all(&self) -> [u32; 4] {
+        [self.context_1(), self.context_2(), self.context_3(), self.context_4()]
+    }
+}
+
+view! {
     /// A VXLAN header (RFC 7348).
     Vxlan, 8 octets;
     /// Flags (8 bits) and reserved bits.
@@ -355,6 +462,9 @@ view! {
 
 /// The flag of VXLAN that says that there is a network identifier; the only one that RFC 7348 has.
 pub const VXLAN_VNI: u32 = 0x0800_0000;
+/// The flag of VXLAN that says that there is a group policy: flags in the octet behind it, then the group
+/// (draft-smith-vxlan-group-policy).
+pub const VXLAN_GBP: u32 = 0x8000_0000;
 
 view! {
     /// A Geneve header (RFC 8926).
@@ -371,6 +481,8 @@ view! {
 
 /// The flag of Geneve that marks a control packet; OVS calls it `oam`.
 pub const GENEVE_CONTROL: u8 = 0x80;
+/// The flag of Geneve that says that some option must be understood.
+pub const GENEVE_CRITICAL: u8 = 0x40;
 
 impl<T: AsRef<[u8]>> Geneve<T> {
     /// Version, 0.
@@ -382,4 +494,99 @@ impl<T: AsRef<[u8]>> Geneve<T> {
     pub fn header_length(&self) -> usize {
         Self::LENGTH + usize::from(self.version_and_length() & 0x3f) * 4
     }
+}
+
+view! {
+    /// A GRE header (RFC 2784) without what its flags add.
+    Gre, 4 octets;
+    /// Flags (13 bits) and version (3 bits).
+    flags, set_flags: u16, at 0;
+    /// Ethernet type of the payload.
+    protocol, set_protocol: u16, at 2;
+}
+
+/// The flag of GRE that says that there is a checksum.
+pub const GRE_CHECKSUM: u16 = 0x8000;
+/// The flag of GRE that says that there is a source route (RFC 1701).
+pub const GRE_ROUTING: u16 = 0x4000;
+/// The flag of GRE that says that there is a key.
+pub const GRE_KEY: u16 = 0x2000;
+/// The flag of GRE that says that there is a sequence number.
+pub const GRE_SEQUENCE: u16 = 0x1000;
+/// The version in the flags of GRE, 0 (1 is that of PPTP, RFC 2637), with the reserved bits that Linux takes for it.
+pub const GRE_VERSION: u16 = 0x007f;
+
+impl<T: AsRef<[u8]>> Gre<T> {
+    /// Where what a flag adds stands, if the flag is set.
+    pub fn place(&self, flag: u16) -> Option<usize> {
+        (self.flags() & flag != 0).then(|| Self::LENGTH + 4 * self.before(flag))
+    }
+
+    /// Octets of the header with what its flags add.
+    pub fn header_length(&self) -> usize {
+        Self::LENGTH + 4 * self.before(0)
+    }
+
+    /// How many words come before that of a flag, or at all: checksum, key, sequence number.
+    fn before(&self, flag: u16) -> usize {
+        let words = [GRE_CHECKSUM, GRE_KEY, GRE_SEQUENCE].into_iter().take_while(|word| *word != flag);
+        words.filter(|word| self.flags() & word != 0).count()
+    }
+}
+
+view! {
+    /// A number of 32 bits: the key or the sequence number of GRE.
+    Number, 4 octets;
+    /// The number.
+    value, set_value: u32, at 0;
+}
+
+view! {
+    /// A checksum of 16 bits, and reserved bits.
+    Checksum, 4 octets;
+    /// The checksum.
+    value, set_value: u16, at 0;
+}
+
+view! {
+    /// What both versions of ERSPAN begin with (`struct erspan_base_hdr` in `include/net/erspan.h`).
+    Erspan, 8 octets;
+    /// Version (4 bits) and VLAN of the mirrored frame (12 bits).
+    version_and_vlan, set_version_and_vlan: u16, at 0;
+    /// Class of service (3 bits), encapsulation or state of the frame (2 bits), truncated (1 bit), session (10 bits).
+    class_and_session, set_class_and_session: u16, at 2;
+    /// Of version 1: reserved (12 bits), index (20 bits). Of version 2: time in units of 100 microseconds.
+    index_or_time, set_index_or_time: u32, at 4;
+}
+
+view! {
+    /// ERSPAN version 2 (`struct erspan_md2`), what both versions begin with included.
+    Erspan2, 12 octets;
+    /// Security group tag.
+    group, set_group: u16, at 8;
+    /// Ethernet frame inside (1 bit), frame type (5 bits), hardware (6 bits), direction (1 bit), granularity of the time
+    /// (2 bits), optional header (1 bit).
+    frame_and_hardware, set_frame_and_hardware: u16, at 10;
+}
+
+view! {
+    /// A GTP-U header (3GPP TS 29.281, section 5.1).
+    Gtpu, 8 octets;
+    /// Version (3 bits), protocol type (1 bit), reserved (1 bit), extension, sequence number, N-PDU number.
+    flags, set_flags: u8, at 0;
+    /// Message type.
+    message_type, set_message_type: u8, at 1;
+    /// Octets behind this header.
+    length, set_length: u16, at 2;
+    /// Tunnel endpoint.
+    endpoint, set_endpoint: u32, at 4;
+}
+
+view! {
+    /// What a GTP-U header goes on with if any of the last three flags is set.
+    GtpuOptional, 4 octets;
+    /// Sequence number.
+    sequence, set_sequence: u16, at 0;
+    /// Type of the next extension header; 0 for none.
+    next_extension, set_next_extension: u8, at 3;
 }

@@ -7,8 +7,10 @@
 pub mod checksum;
 pub mod extract;
 pub mod headers;
+pub mod tunnel;
 
-pub use extract::{Layout, Metadata, Network, Parsed, Transport, TunnelMetadata, extract, parse};
+pub use extract::{Layout, Metadata, Network, Parsed, Transport, extract, parse};
+pub use tunnel::{TunnelAddresses, TunnelMetadata, TunnelOptions};
 
 /// An Ethernet address as it stands on the wire.
 pub type Mac = [u8; 6];
@@ -23,16 +25,36 @@ pub mod eth_type {
     pub const IPV4: u16 = 0x0800;
     /// ARP.
     pub const ARP: u16 = 0x0806;
+    /// ERSPAN type III, version 2 in OVS, as the protocol type of GRE (`ETH_P_ERSPAN2`).
+    pub const ERSPAN2: u16 = 0x22eb;
     /// Transparent Ethernet bridging: the payload is an Ethernet frame.
     pub const TEB: u16 = 0x6558;
     /// Reverse ARP.
     pub const RARP: u16 = 0x8035;
+    /// MPLS, unicast.
+    pub const MPLS: u16 = 0x8847;
+    /// MPLS, multicast.
+    pub const MPLS_MULTICAST: u16 = 0x8848;
+    /// Network service header.
+    pub const NSH: u16 = 0x894f;
     /// IEEE 802.1Q customer tag.
     pub const VLAN: u16 = 0x8100;
     /// IPv6.
     pub const IPV6: u16 = 0x86dd;
     /// IEEE 802.1ad service tag.
     pub const QINQ: u16 = 0x88a8;
+    /// ERSPAN type II, version 1 in OVS, as the protocol type of GRE (`ETH_P_ERSPAN`).
+    pub const ERSPAN: u16 = 0x88be;
+}
+
+/// Whether an Ethernet type is one of those of MPLS.
+pub fn is_mpls(ethernet_type: u16) -> bool {
+    matches!(ethernet_type, eth_type::MPLS | eth_type::MPLS_MULTICAST)
+}
+
+/// Whether an Ethernet type is the tag protocol of a VLAN.
+pub fn is_vlan(ethernet_type: u16) -> bool {
+    matches!(ethernet_type, eth_type::VLAN | eth_type::QINQ)
 }
 
 /// Protocol numbers of IP (IANA, Assigned Internet Protocol Numbers).
@@ -49,6 +71,8 @@ pub mod ip_proto {
     pub const ROUTING: u8 = 43;
     /// IPv6 fragment header.
     pub const FRAGMENT: u8 = 44;
+    /// GRE.
+    pub const GRE: u8 = 47;
     /// Authentication header.
     pub const AUTHENTICATION: u8 = 51;
     /// ICMPv6.

@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 
 use sluice_flow::consume::Remainder;
-use sluice_flow::field::{Attribute, FIELDS, Field, Form};
+use sluice_flow::field::{Attribute, FIELDS, Field, Form, MPLS_ENTRIES};
 use sluice_flow::key::{Key, MaskedKey, Match};
 use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
 
-use crate::packet::{eth_type, ip_proto};
+use crate::packet::{eth_type, ip_proto, is_mpls};
 use crate::ports::PortTable;
 
 /// What every packet that matches has for certain.
@@ -16,24 +16,31 @@ use crate::ports::PortTable;
 pub(super) struct Guarantees {
     pub(super) eth_type: Option<u16>,
     pub(super) protocol: Option<u8>,
-    pub(super) fragment: Option<u8>,
     /// VLAN tags.
     pub(super) tags: usize,
     /// A neighbour solicitation or advertisement, if it is ICMPv6.
     pub(super) is_neighbour: bool,
-}
-
-impl Guarantees {
-    pub(super) fn is_icmpv6(&self) -> bool {
-        self.eth_type == Some(eth_type::IPV6) && self.protocol == Some(ip_proto::ICMPV6)
-    }
+    /// Whether it begins with an Ethernet header; `None` where the match does not say.
+    pub(super) is_ethernet: Option<bool>,
+    /// Entries of the label stack that are looked at.
+    pub(super) labels: u32,
+    /// What comes behind an NSH header.
+    pub(super) nsh_next_protocol: Option<u8>,
 }
 
 /// Attributes that can be matched in any packet, in any way.
 const ANYWHERE: &[Attribute] = &[
+    Attribute::DpHash,
     Attribute::Tunnel,
+    Attribute::PacketType,
     Attribute::SkbMark,
     Attribute::SkbPriority,
+    Attribute::CtState,
+    Attribute::CtZone,
+    Attribute::CtMark,
+    Attribute::CtLabel,
+    Attribute::CtTuple4,
+    Attribute::CtTuple6,
     Attribute::Ethernet,
     Attribute::Vlan,
     Attribute::Cvlan,
@@ -54,12 +61,6 @@ pub(super) fn consume(matching: &MaskedKey, ports: &PortTable) -> Result<Guarant
             return Err(Refusal::Port { port: number.to_string(), reason: "there is no such port".into() });
         }
     }
-    // Every packet here is an Ethernet frame, which is type (0, 0).
-    for field in [Field::PacketTypeNs, Field::PacketTypeId] {
-        if rest.take(field).is_some_and(|(value, _)| value != 0) {
-            return Err(Refusal::Field { field, reason: "there are only Ethernet frames".into() });
-        }
-    }
     ANYWHERE.iter().for_each(|attribute| take(&mut rest, *attribute));
 
     let mut guarantees = Guarantees { eth_type: exact(&full, Field::EthType), ..Guarantees::default() };
@@ -69,16 +70,23 @@ pub(super) fn consume(matching: &MaskedKey, ports: &PortTable) -> Result<Guarant
     } else {
         usize::from(has_tag(Field::VlanPresent, Field::VlanCfi))
     };
+    guarantees.is_ethernet = is_ethernet(&full);
     match guarantees.eth_type {
+        Some(ethernet_type) if is_mpls(ethernet_type) => {
+            take(&mut rest, Attribute::Mpls);
+            guarantees.labels = labels(&full);
+        }
+        Some(eth_type::NSH) => {
+            take(&mut rest, Attribute::Nsh);
+            guarantees.nsh_next_protocol = exact(&full, Field::NshNextProto);
+        }
         Some(eth_type::IPV4) => {
             take(&mut rest, Attribute::Ipv4);
             guarantees.protocol = exact(&full, Field::Ipv4Proto);
-            guarantees.fragment = exact(&full, Field::Ipv4Frag);
         }
         Some(eth_type::IPV6) => {
             take(&mut rest, Attribute::Ipv6);
             guarantees.protocol = exact(&full, Field::Ipv6Proto);
-            guarantees.fragment = exact(&full, Field::Ipv6Frag);
         }
         Some(eth_type::ARP | eth_type::RARP) => take(&mut rest, Attribute::Arp),
         _ => {}
@@ -94,6 +102,7 @@ pub(super) fn consume(matching: &MaskedKey, ports: &PortTable) -> Result<Guarant
         (Some(ip_proto::ICMPV6), Some(eth_type::IPV6)) => {
             take(&mut rest, Attribute::Icmpv6);
             take(&mut rest, Attribute::Nd);
+            take(&mut rest, Attribute::NdExt);
             guarantees.is_neighbour =
                 matches!(exact(&full, Field::Icmpv6Type), Some(135 | 136)) && full.is_exactly(Field::Icmpv6Code, 0);
         }
@@ -104,15 +113,36 @@ pub(super) fn consume(matching: &MaskedKey, ports: &PortTable) -> Result<Guarant
     Ok(guarantees)
 }
 
+/// Whether a packet begins with an Ethernet header, as far as the match says. All ports are of Ethernet, so that
+/// another packet can come only from another chain.
+fn is_ethernet(full: &Match) -> Option<bool> {
+    let looks_at = |field| full.mask.get(field) != 0;
+    match exact::<u16>(full, Field::PacketTypeNs) {
+        Some(namespace) => Some(namespace == 0),
+        None if full.key.get(Field::RecircId) == 0 => Some(true),
+        None if looks_at(Field::EthSrc) || looks_at(Field::EthDst) || full.is_exactly(Field::VlanPresent, 1) => {
+            Some(true)
+        }
+        None => None,
+    }
+}
+
+/// The entries of the label stack that a match looks at.
+fn labels(full: &Match) -> u32 {
+    let is_first = MPLS_ENTRIES[0].into_iter().any(|field| full.mask.get(field) != 0);
+    let present = [Field::Mpls2Present, Field::Mpls3Present];
+    u32::from(is_first) + present.into_iter().map(|field| u32::from(full.is_exactly(field, 1))).sum::<u32>()
+}
+
 /// Headers share places in the key, so what is left in them cannot be given its right name: say what is missing.
 fn without_its_header(rest: &mut Remainder) -> Result<(), Refusal> {
     let mut is_left = |attributes: &[Attribute]| {
         let fields = attributes.iter().flat_map(|attribute| attribute.fields());
         fields.filter(|spec| rest.take(spec.field).is_some()).count() > 0
     };
-    let missing = if is_left(&[Attribute::Ipv4, Attribute::Ipv6, Attribute::Arp]) {
+    let missing = if is_left(&[Attribute::Ipv4, Attribute::Ipv6, Attribute::Arp, Attribute::Mpls, Attribute::Nsh]) {
         "a network header is matched without the exact eth_type that has it"
-    } else if is_left(&[Attribute::Tcp, Attribute::TcpFlags, Attribute::Nd]) {
+    } else if is_left(&[Attribute::Tcp, Attribute::TcpFlags, Attribute::Nd, Attribute::NdExt]) {
         "a transport header is matched without the exact eth_type and IP proto that have it"
     } else {
         return Ok(());

@@ -158,10 +158,26 @@ fn the_first_fragment_carries_the_checksum_of_the_whole() {
         let cut = |fragment, part: &[u8]| fill_ip(Ip4 { source, fragment, ..Ip4::default() }.packet(17, part));
         [cut(0x2000, &payload[..16]), cut(0x0002, &payload[16..])]
     };
-    let actions = || vec![set(&[(Field::Ipv4Src, 0x0b00_0001)]), set(&[(Field::UdpSrc, 77)])];
-    for (before, after) in fragments([10, 0, 0, 1], 5).iter().zip(fragments([11, 0, 0, 1], 77)) {
-        assert_eq!(Device::rewrite(v4(17), actions(), before), after);
-    }
+    let address = || set(&[(Field::Ipv4Src, 0x0b00_0001)]);
+    let [first, later] = fragments([10, 0, 0, 1], 5);
+    let [first_after, later_after] = fragments([11, 0, 0, 1], 77);
+    assert_eq!(Device::rewrite(v4(17), vec![address(), set(&[(Field::UdpSrc, 77)])], &first), first_after);
+    assert_eq!(Device::rewrite(v4(17), vec![address()], &later), later_after);
+}
+
+#[test]
+fn a_later_fragment_is_rewritten_where_its_ports_would_be() {
+    // The kernel does not look whether there are ports (`set_tcp` in actions.c); flows of OVS match on frag instead.
+    let whole = tcp(1, 2, 0x18, b"0123456789abcdef");
+    let later = fill(eth(0x0800, &Ip4 { fragment: 0x0002, ..Ip4::default() }.packet(6, &whole)));
+    let sent = Device::rewrite(v4(6), vec![set(&[(Field::TcpDst, 443)])], &later);
+    assert_eq!(sent[36..38], [1, 187]);
+    differs_only(&later, &sent, &[36..38, 50..52]);
+    // In IPv6 the protocol of a later fragment is that of the fragment header, so that no such flow takes it.
+    let fragment = [&[6, 0, 0, 8, 0, 0, 0, 1][..], &whole].concat();
+    let mut device = Device::new();
+    device.add(flow(v6(6), vec![set(&[(Field::TcpDst, 443)]), output(2)])).unwrap();
+    assert_eq!(device.inject(1, &v6_frame(44, &fragment)).missed, Some(ChainId(0)));
 }
 
 fn fill_ip(packet: Vec<u8>) -> Vec<u8> {
@@ -244,6 +260,38 @@ fn sctp_gets_a_new_crc_and_padding_is_no_part_of_it() {
 }
 
 #[test]
+fn sctp_ports_are_set_under_a_mask_and_in_fragments_as_if_they_were_whole() {
+    let frame = Ip4::default().frame(132, &sctp(0x1234, 0x5678, b"chunks.."));
+    let masked = || Action::Set(set_masked(&[(Field::SctpSrc, 0x00ff, 0x00ff), (Field::SctpDst, 0x0900, 0x0f00)]));
+    let sent = Device::rewrite(v4(132), vec![masked()], &frame);
+    verify(&sent);
+    assert_eq!(sent[34..38], [0x12, 0xff, 0x59, 0x78]);
+    // In a fragment the kernel computes over what it has, and carries through by how much that is wrong before, so that
+    // the way back leads to the same octets.
+    let first = fill(eth(0x0800, &Ip4 { fragment: 0x2000, ..Ip4::default() }.packet(132, &sctp(1, 2, b"chunks.."))));
+    let there = Device::rewrite(v4(132), vec![set(&[(Field::SctpDst, 9)])], &first);
+    differs_only(&first, &there, &[36..38, 42..46]);
+    let back = Device::rewrite(v4(132), vec![set(&[(Field::SctpDst, 9)]), set(&[(Field::SctpDst, 2)])], &first);
+    assert_eq!(back, first);
+}
+
+#[test]
+fn an_ipv4_header_of_a_wrong_length_is_rewritten_as_the_kernel_does() {
+    // It takes the transport header to be where the network header is: the checksum of TCP, 16 octets behind, is then
+    // the upper half of the destination address.
+    let mut frame = Ip4::default().frame(6, &tcp(1, 2, 0x10, b"x"));
+    frame[14] = 0x44;
+    let sent = Device::rewrite(is_ipv4, vec![set(&[(Field::Ipv4Src, 0x0a00_0005)])], &frame);
+    assert_eq!(sent[26..30], [10, 0, 0, 5]);
+    // 0x0a00 taken as a checksum, with 4 more in what it covers.
+    assert_eq!(sent[30..34], [0x09, 0xfc, 0, 2]);
+    differs_only(&frame, &sent, &[24..26, 26..32]);
+    let mut device = Device::new();
+    device.add(flow(is_ipv4, vec![set(&[(Field::Ipv4Ttl, 5)]), output(2)])).unwrap();
+    assert_eq!(device.inject(1, &frame[..33]).sent, [], "less than a header");
+}
+
+#[test]
 fn icmp_types_and_codes_are_set() {
     let frame = Ip4::default().frame(1, &icmp(8, 0, &[1, 2, 3, 4, 5]));
     let sent = Device::rewrite(v4(1), vec![set(&[(Field::IcmpType, 0), (Field::IcmpCode, 4)])], &frame);
@@ -273,6 +321,47 @@ fn a_neighbour_advertisement_is_rewritten_where_it_has_an_option() {
     assert_eq!(sent[62..78], DST_V6.to_be_bytes());
     assert_eq!(sent[88..94], [0x0a; 6]);
     differs_only(&frame, &sent, &[56..58, 62..78, 88..94]);
+}
+
+#[test]
+fn only_the_first_address_of_a_neighbour_message_is_set() {
+    // A message can have but one, as in OVS's userspace.
+    let rest = [&[0; 4][..], &SRC_V6.to_be_bytes(), &[2, 1, 2, 0, 0, 0, 0, 8, 1, 1, 2, 0, 0, 0, 0, 9]].concat();
+    let frame = v6_frame(58, &icmp(135, 0, &rest));
+    let sent = Device::rewrite(solicitation, vec![set(&[(Field::NdSll, 1), (Field::NdTll, 2)])], &frame);
+    verify(&sent);
+    assert_eq!(sent[80..86], [0, 0, 0, 0, 0, 2]);
+    differs_only(&frame, &sent, &[56..58, 80..86]);
+}
+
+fn solicitation(full: &mut Match) {
+    v6(58)(full);
+    full.set_exact(Field::Icmpv6Type, 135);
+    full.set_exact(Field::Icmpv6Code, 0);
+}
+
+#[test]
+fn the_reserved_bits_and_the_first_option_of_a_neighbour_message_are_set() {
+    let rest = [&[0x11, 0x22, 0x33, 0x44][..], &SRC_V6.to_be_bytes(), &[1, 1, 2, 0, 0, 0, 0, 9]].concat();
+    let mut frame = v6_frame(58, &icmp(135, 0, &rest));
+    // The checksum is made anew, even if it was wrong.
+    frame[56] ^= 0xff;
+    let padded = [&frame[..], &[0; 3]].concat();
+    let fields = [(Field::NdReserved, 0xa000_0000, 0xf000_0000), (Field::NdOptionsType, 2, 0xff)];
+    let sent = Device::rewrite(solicitation, vec![Action::Set(set_masked(&fields))], &padded);
+    verify(&sent);
+    assert_eq!((&sent[58..62], sent[78]), (&[0xa1, 0x22, 0x33, 0x44][..], 2));
+    differs_only(&padded, &sent, &[56..58, 58..59, 78..79]);
+    // And matched under what it is now.
+    let mut device = Device::new();
+    let is_so = |full: &mut Match| {
+        solicitation(full);
+        full.set(Field::NdReserved, 0xa122_0000, 0xffff_0000);
+        full.set_exact(Field::NdOptionsType, 2);
+    };
+    device.add(flow(is_so, vec![output(2)])).unwrap();
+    assert_eq!(device.inject(1, &sent).sent.len(), 1);
+    assert_eq!(device.inject(1, &padded).sent.len(), 0);
 }
 
 #[test]

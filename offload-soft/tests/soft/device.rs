@@ -9,7 +9,7 @@ use sluice_flow::backend::{
 use sluice_flow::chain::ChainId;
 use sluice_flow::counters::Counters;
 use sluice_flow::field::Field;
-use sluice_flow::meter::{Meter, MeterId, MeterRate};
+use sluice_flow::meter::{Meter, MeterId, MeterUnit};
 use sluice_flow::port::{PortKind, PortNumber};
 use sluice_flow::table::Generation;
 use sluice_flow::time::Timestamp;
@@ -192,7 +192,7 @@ fn meters_hold_back_what_is_too_much_and_stay_while_used() {
     let mut device = Device::new();
     let metered = || flow(|_| {}, vec![sluice_flow::Action::Meter(MeterId(4)), output(2)]);
     assert_eq!(device.add(metered()).unwrap_err().label(), "action");
-    device.nic.set_meter(&Meter { id: MeterId(4), rate: MeterRate::Pps(1), burst: 2 }).unwrap();
+    device.nic.set_meter(&Meter::simple(MeterId(4), MeterUnit::Packets, 1, 2)).unwrap();
     let handle = device.add(metered()).unwrap();
     assert_eq!(device.nic.remove_meter(MeterId(4)).unwrap_err().label(), "action");
     let sent = || device.inject(1, &eth(0x88cc, &[0; 46])).sent.len();
@@ -236,7 +236,7 @@ fn what_was_refused_may_be_taken_after_an_event() {
     while events.try_recv().is_ok() {}
     device.nic.attach_port(&port(9, PortKind::Internal)).unwrap();
     assert_eq!(events.try_recv(), Ok(DeviceEvent::Changed));
-    device.nic.set_meter(&Meter { id: MeterId(1), rate: MeterRate::Kbps(1), burst: 0 }).unwrap();
+    device.nic.set_meter(&Meter::simple(MeterId(1), MeterUnit::Kilobits, 1, 0)).unwrap();
     assert_eq!(events.try_recv(), Ok(DeviceEvent::Changed));
     assert!(events.try_recv().is_err());
     for number in 100..300 {

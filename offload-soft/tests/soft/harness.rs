@@ -27,8 +27,13 @@ pub(crate) struct Device {
 
 impl Device {
     pub(crate) fn new() -> Self {
+        Self::with_seed(1)
+    }
+
+    /// Whose dice fall as the seed says.
+    pub(crate) fn with_seed(seed: u64) -> Self {
         let clock = Arc::new(ManualClock::default());
-        let nic = Arc::new(SoftNic::new(&OpenConfig { device: "soft".into(), clock: clock.clone() }));
+        let nic = Arc::new(SoftNic::with_seed(&OpenConfig { device: "soft".into(), clock: clock.clone() }, seed));
         for number in 1..=4 {
             nic.attach_port(&port(number, PortKind::Physical)).unwrap();
         }
@@ -36,10 +41,10 @@ impl Device {
         Self { nic, clock, queue, next: 0 }
     }
 
-    /// Makes ports 10 (VXLAN) and 11 (Geneve) over port 1.
+    /// Makes ports 10 (VXLAN), 11 (Geneve), 12 (GRE), 13 (ERSPAN) and 14 (GTP-U) over port 1.
     pub(crate) fn with_tunnels() -> Self {
         let device = Self::new();
-        for (number, protocol) in [(10, TunnelProtocol::Vxlan), (11, TunnelProtocol::Geneve)] {
+        for (number, protocol) in (10..).zip(TunnelProtocol::ALL) {
             let udp_port = protocol.default_udp_port();
             let tunnel = Tunnel { protocol, udp_port, underlay: PortNumber(1) };
             device.nic.attach_port(&port(number, PortKind::Tunnel(tunnel))).unwrap();

@@ -2,11 +2,19 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may say what it expects")]
 
 mod actions;
+mod arbitrary;
 mod classify;
 mod concurrency;
+mod conntrack;
 mod device;
 mod frames;
+mod gateways;
 mod harness;
+mod layers;
+mod lists;
+mod outer;
 mod parse;
+mod protocols;
+mod push;
 mod refusals;
 mod tunnels;

@@ -5,8 +5,9 @@ use sluice_flow::chain::ChainId;
 use sluice_flow::field::{FIELDS, Field};
 use sluice_flow::key::Key;
 use sluice_flow::port::PortNumber;
-use sluice_offload_soft::packet::extract::TunnelAddresses;
-use sluice_offload_soft::packet::{ETH_TYPE_NONE, Metadata, TunnelMetadata, extract};
+use sluice_offload_soft::packet::{
+    ETH_TYPE_NONE, Metadata, TunnelAddresses, TunnelMetadata, TunnelOptions, extract, parse,
+};
 
 use crate::frames::{DST_V6, Ip4, SRC_V6, arp, eth, icmp, ipv6, sctp, tagged, tcp, udp, v6_frame};
 
@@ -260,13 +261,19 @@ fn neighbour_messages_have_a_target_and_link_layer_addresses() {
     let sll = (Field::NdSll, 0x0200_0000_0009);
     let tll = (Field::NdTll, 0x0200_0000_0008);
     expect(&solicitation(&[]), &asked);
-    expect(&solicitation(&[source, nonce, target].concat()), &with(asked.clone(), &[sll, tll]));
+    expect(
+        &solicitation(&[source, nonce, target].concat()),
+        &with(asked.clone(), &[sll, tll, (Field::NdOptionsType, 1)]),
+    );
+    // The first option says of which kind the options are, as in OVS's userspace.
+    expect(&solicitation(&[target, source].concat()), &with(asked.clone(), &[sll, tll, (Field::NdOptionsType, 2)]));
     // Twice the same option makes the message invalid; a malformed one ends it.
-    expect(&solicitation(&[source, target, source].concat()), &head);
+    let sll_first = (Field::NdOptionsType, 1);
+    expect(&solicitation(&[source, target, source].concat()), &with(head, &[sll_first]));
     let endless = [source, [14, 0, 0, 0, 0, 0, 0, 0], target].concat();
-    expect(&solicitation(&endless), &with(asked.clone(), &[sll]));
+    expect(&solicitation(&endless), &with(asked.clone(), &[sll, sll_first]));
     let too_long = [source, [14, 9, 0, 0, 0, 0, 0, 0], target].concat();
-    expect(&solicitation(&too_long), &with(asked, &[sll]));
+    expect(&solicitation(&too_long), &with(asked, &[sll, sll_first]));
 }
 
 #[test]
@@ -285,8 +292,9 @@ fn metadata_is_in_the_key() {
         source_port: 5,
         destination_port: 6,
         flags: 7,
+        options: TunnelOptions::None,
     };
-    let metadata = Metadata { chain: ChainId(8), mark: 9, priority: 10, tunnel: Some(tunnel) };
+    let metadata = Metadata { chain: ChainId(8), mark: 9, priority: 10, tunnel: Some(tunnel), ..Metadata::default() };
     let key = extract(&[], PORT, &metadata);
     let fields = [
         (Field::InPort, 9),
@@ -307,6 +315,91 @@ fn metadata_is_in_the_key() {
         let wanted = fields.iter().find(|(field, _)| *field == spec.field).map_or(0, |(_, value)| *value);
         assert_eq!(key.get(spec.field), wanted, "{}", spec.field);
     }
+}
+
+fn label(label: u32, tc: u32, bottom: bool, ttl: u32) -> [u8; 4] {
+    (label << 12 | tc << 9 | u32::from(bottom) << 8 | ttl).to_be_bytes()
+}
+
+#[test]
+fn the_first_three_entries_of_a_label_stack_are_known_with_their_presence() {
+    let one = [(Field::MplsLabel, 16), (Field::MplsTc, 5), (Field::MplsTtl, 64)];
+    let entry = label(16, 5, false, 64);
+    let bottom = label(0xf_ffff, 7, true, 255);
+    let single = with(vec![(Field::EthType, 0x8847), (Field::MplsBos, 1)], &one);
+    expect(&eth(0x8847, &label(16, 5, true, 64)), &single);
+    let second = [
+        (Field::Mpls2Present, 1),
+        (Field::Mpls2Label, 0xf_ffff),
+        (Field::Mpls2Tc, 7),
+        (Field::Mpls2Ttl, 255),
+        (Field::Mpls2Bos, 1),
+    ];
+    expect(&eth(0x8848, &[entry, bottom].concat()), &[&one[..], &second, &[(Field::EthType, 0x8848)]].concat());
+    let deep = eth(0x8847, &[entry, entry, entry, entry, bottom].concat());
+    let again = |fields: [Field; 4]| [(fields[0], 1), (fields[1], 16), (fields[2], 5), (fields[3], 64)];
+    let second = again([Field::Mpls2Present, Field::Mpls2Label, Field::Mpls2Tc, Field::Mpls2Ttl]);
+    let third = again([Field::Mpls3Present, Field::Mpls3Label, Field::Mpls3Tc, Field::Mpls3Ttl]);
+    expect(&deep, &[&one[..], &second, &third, &[(Field::EthType, 0x8847)]].concat());
+    // A stack that breaks off has no entry that could be matched, as in the kernel.
+    expect(&eth(0x8847, &[entry, entry].concat()), &[(Field::EthType, 0x8847)]);
+    expect(&eth(0x8847, &entry[..3]), &[(Field::EthType, 0x8847)]);
+}
+
+#[test]
+fn a_network_service_header_is_known_with_its_contexts() {
+    let base = [0x2f, 0xc6, 1, 3, 0x12, 0x34, 0x56, 9];
+    let contexts = [1u32, 2, 3, 0xffff_ffff].map(u32::to_be_bytes).concat();
+    let fields = vec![
+        (Field::EthType, 0x894f),
+        (Field::NshFlags, 2),
+        (Field::NshTtl, 63),
+        (Field::NshMdType, 1),
+        (Field::NshNextProto, 3),
+        (Field::NshPathId, 0x12_3456),
+        (Field::NshServiceIndex, 9),
+    ];
+    let context = [Field::NshContext1, Field::NshContext2, Field::NshContext3, Field::NshContext4];
+    let values: Vec<_> = context.into_iter().zip([1, 2, 3, 0xffff_ffff]).collect();
+    expect(&eth(0x894f, &[&base[..], &contexts, &[7; 9]].concat()), &with(fields.clone(), &values));
+    // Metadata of type 2 is not in the key.
+    let mut second = fields;
+    second[3] = (Field::NshMdType, 2);
+    expect(&eth(0x894f, &[&[0x2f, 0xc3, 2, 3, 0x12, 0x34, 0x56, 9][..], &[1; 4]].concat()), &second);
+}
+
+#[test]
+fn a_packet_without_an_ethernet_header_has_a_type() {
+    let metadata = Metadata { layer3: Some(0x0800), hash: 77, ..Metadata::default() };
+    let packet = Ip4::default().packet(17, &udp(5, 6, b"x"));
+    let key = extract(&packet, PORT, &metadata);
+    let mut wanted = Key::ZERO;
+    wanted.set(Field::InPort, 9);
+    wanted.set(Field::DpHash, 77);
+    wanted.set(Field::PacketTypeNs, 1);
+    wanted.set(Field::PacketTypeId, 0x0800);
+    v4_fields(17, 0).into_iter().chain([(Field::UdpSrc, 5), (Field::UdpDst, 6)]).for_each(|(f, v)| wanted.set(f, v));
+    assert_eq!(key, wanted);
+}
+
+#[test]
+fn what_no_key_can_be_made_of_is_malformed() {
+    let malformed = |frame: &[u8], layer3| {
+        let metadata = Metadata { layer3, ..Metadata::default() };
+        parse(frame, PORT, &metadata).layout.is_malformed
+    };
+    let nsh = |length: u8, kind: u8, version: u8, octets: usize| {
+        let head = [version << 6, 0x40 | length, kind, 1, 0, 0, 0, 0];
+        head.into_iter().chain([0; 64]).take(octets).collect::<Vec<_>>()
+    };
+    assert!(!malformed(&nsh(6, 1, 0, 24), Some(0x894f)));
+    assert!(malformed(&nsh(6, 1, 1, 24), Some(0x894f)), "another version");
+    assert!(malformed(&nsh(6, 1, 0, 23), Some(0x894f)), "cut off");
+    assert!(malformed(&nsh(5, 1, 0, 24), Some(0x894f)), "type 1 has one length");
+    assert!(malformed(&nsh(6, 3, 0, 24), Some(0x894f)), "another type");
+    assert!(malformed(&eth(0x894f, &[0; 7]), None), "less than the base header");
+    assert!(malformed(&[0; 40], Some(0x8100)), "a tag without a frame");
+    assert!(malformed(&[0; 13], None));
 }
 
 proptest! {

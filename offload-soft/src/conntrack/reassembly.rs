@@ -1,0 +1,509 @@
+//! Fragments wait here until their packet is whole, since only a whole packet can be tracked.
+//!
+//! The rules are those of Linux (`net/ipv4/ip_fragment.c`, `net/ipv6/netfilter/nf_conntrack_reasm.c` and
+//! `inet_frag_queue_insert`): a duplicate is dropped, an overlap drops the packet as a whole (RFC 5722).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::hash::BuildHasher as _;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use sluice_flow::time::Timestamp;
+
+use crate::packet::checksum::Sum;
+use crate::packet::headers::{IPV4_DONT_FRAGMENT, Ipv4, Ipv6, Ipv6Extension, Wire};
+use crate::packet::ip_proto;
+
+use super::timeouts;
+use super::tuple::Family;
+
+const SHARDS: usize = 16;
+/// Octets that may wait, as far as they are counted (`IPFRAG_HIGH_THRESH`): beyond it, fragments are dropped.
+const MEMORY: usize = 4 << 20;
+/// What a waiting fragment costs besides its octets.
+const OVERHEAD: usize = 256;
+const IPV4_MORE_FRAGMENTS: u16 = 0x2000;
+const IPV4_OFFSET: u16 = 0x1fff;
+/// Octets of an IPv6 fragment header.
+const FRAGMENT_HEADER: usize = Ipv6Extension::<&[u8]>::LENGTH;
+
+/// How a packet came in pieces, so that it leaves alike.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pieces {
+    /// Octets of the largest piece, from the IP header on (`mru`).
+    pub(crate) largest: usize,
+    /// Octets of payload of each piece, in order.
+    pub(crate) lengths: Arc<[usize]>,
+    /// What all pieces have in common.
+    pub(crate) identification: u32,
+}
+
+/// What becomes of a fragment.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// It waits for the others.
+    Waits,
+    /// It was the last one missing: the frame of the whole packet.
+    Whole(Vec<u8>, Pieces),
+    /// It is malformed, a duplicate, an overlap, or there is no room.
+    Dropped,
+    /// It can be no part of a packet, and goes on by itself.
+    Alone,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    zone: u16,
+    source: IpAddr,
+    destination: IpAddr,
+    identification: u32,
+    /// Of IPv4 only.
+    protocol: u8,
+}
+
+/// A fragment in its place.
+struct Fragment<'a> {
+    key: Key,
+    /// Octets of the frame before the payload of the fragment.
+    headers: usize,
+    payload: &'a [u8],
+    offset: usize,
+    is_last: bool,
+    dont_fragment: bool,
+    /// As it counts for [`Pieces::largest`].
+    size: usize,
+}
+
+#[derive(Default)]
+struct Queue {
+    payloads: BTreeMap<usize, Box<[u8]>>,
+    /// What is there without a gap, as Linux joins it: only at the end.
+    runs: Vec<(usize, usize)>,
+    /// The frame of the first fragment up to its payload.
+    headers: Option<Box<[u8]>>,
+    /// The end of the payload as far as it is known.
+    end: usize,
+    has_last: bool,
+    present: usize,
+    largest: usize,
+    largest_unfragmentable: usize,
+    memory: usize,
+}
+
+#[derive(Default)]
+struct Shard {
+    queues: HashMap<Key, Queue, RandomState>,
+    /// When which packet has waited long enough, the earliest first. Some are whole by then.
+    deadlines: VecDeque<(Timestamp, Key)>,
+}
+
+/// All fragments that wait.
+pub(crate) struct Reassembly {
+    shards: [Box<[Mutex<Shard>]>; 2],
+    hasher: RandomState,
+    memory: AtomicUsize,
+    lost: AtomicU64,
+}
+
+impl Reassembly {
+    pub(crate) fn new() -> Self {
+        let shards = || (0..SHARDS).map(|_| Mutex::default()).collect();
+        Self {
+            shards: [shards(), shards()],
+            hasher: RandomState::default(),
+            memory: AtomicUsize::new(0),
+            lost: AtomicU64::new(0),
+        }
+    }
+
+    /// Fragments that waited in vain.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Takes a fragment in: a frame with an IP header at `network`.
+    pub(crate) fn add(&self, zone: u16, family: Family, frame: &[u8], network: usize, now: Timestamp) -> Outcome {
+        let fragment = match family {
+            Family::V4 => read_v4(zone, frame, network),
+            Family::V6 => read_v6(zone, frame, network),
+        };
+        let Some(fragment) = fragment else {
+            return Outcome::Dropped;
+        };
+        let index = (self.hasher.hash_one(fragment.key) >> 32) as usize % SHARDS;
+        let (shards, timeout) = match family {
+            Family::V4 => (&self.shards[0], timeouts::IPV4_FRAGMENTS),
+            Family::V6 => (&self.shards[1], timeouts::IPV6_FRAGMENTS),
+        };
+        let mut shard = shards[index].lock();
+        self.expire(&mut shard, now);
+        if self.memory.load(Ordering::Relaxed) > MEMORY {
+            return Outcome::Dropped;
+        }
+        if family == Family::V6 && !fragment.is_last && !fragment.payload.len().is_multiple_of(8) {
+            // What waits for it waits in vain, but the fragment passes (`-EPROTO` in `nf_ct_frag6_gather`).
+            self.lose(&mut shard, &fragment.key);
+            return Outcome::Alone;
+        }
+        let Shard { queues, deadlines } = &mut *shard;
+        let queue = queues.entry(fragment.key).or_insert_with(|| {
+            deadlines.push_back((now.after(timeout), fragment.key));
+            Queue::default()
+        });
+        match queue.insert(&fragment, frame) {
+            Inserted::Yes => {
+                let cost = fragment.payload.len() + OVERHEAD;
+                queue.memory += cost;
+                self.memory.fetch_add(cost, Ordering::Relaxed);
+            }
+            Inserted::Duplicate => return Outcome::Dropped,
+            Inserted::Broken => {
+                self.lose(&mut shard, &fragment.key);
+                return Outcome::Dropped;
+            }
+        }
+        if queue.headers.is_none() || !queue.has_last || queue.present != queue.end {
+            return Outcome::Waits;
+        }
+        let whole = match family {
+            Family::V4 => queue.join_v4(network, fragment.key.identification),
+            Family::V6 => queue.join_v6(network, fragment.key.identification),
+        };
+        self.forget(&mut shard, &fragment.key);
+        whole.map_or(Outcome::Dropped, |(frame, pieces)| Outcome::Whole(frame, pieces))
+    }
+
+    fn expire(&self, shard: &mut Shard, now: Timestamp) {
+        while let Some((_, key)) = shard.deadlines.pop_front_if(|(deadline, _)| *deadline <= now) {
+            self.lose(shard, &key);
+        }
+    }
+
+    /// Forgets a packet that will not become whole.
+    fn lose(&self, shard: &mut Shard, key: &Key) {
+        let waiting = shard.queues.get(key).map_or(0, |queue| queue.payloads.len());
+        self.lost.fetch_add(waiting as u64, Ordering::Relaxed);
+        self.forget(shard, key);
+    }
+
+    fn forget(&self, shard: &mut Shard, key: &Key) {
+        if let Some(queue) = shard.queues.remove(key) {
+            self.memory.fetch_sub(queue.memory, Ordering::Relaxed);
+        }
+        shard.deadlines.retain(|(_, other)| other != key);
+    }
+}
+
+fn read_v4(zone: u16, frame: &[u8], network: usize) -> Option<Fragment<'_>> {
+    let packet = frame.get(network..)?;
+    let ip = Ipv4::new(packet)?;
+    let end = usize::from(ip.total_length());
+    let mut payload = packet.get(ip.header_length()..end)?;
+    let is_last = ip.flags_and_offset() & IPV4_MORE_FRAGMENTS == 0;
+    if !is_last {
+        payload = &payload[..payload.len() & !7];
+    }
+    Some(Fragment {
+        key: Key {
+            zone,
+            source: Ipv4Addr::from(ip.source()).into(),
+            destination: Ipv4Addr::from(ip.destination()).into(),
+            identification: ip.identification().into(),
+            protocol: ip.protocol(),
+        },
+        headers: network + ip.header_length(),
+        payload,
+        offset: usize::from(ip.flags_and_offset() & IPV4_OFFSET) * 8,
+        is_last,
+        dont_fragment: ip.flags_and_offset() & IPV4_DONT_FRAGMENT != 0,
+        size: ip.header_length() + payload.len(),
+    })
+}
+
+fn read_v6(zone: u16, frame: &[u8], network: usize) -> Option<Fragment<'_>> {
+    let packet = frame.get(network..)?;
+    let ip = Ipv6::new(packet)?;
+    let end = Ipv6::<&[u8]>::LENGTH + usize::from(ip.payload_length());
+    let (_, at) = fragment_header(packet)?;
+    let header = Ipv6Extension::new(packet.get(at..end)?)?;
+    let payload = packet.get(at + FRAGMENT_HEADER..end)?;
+    let offset = usize::from(header.fragment_offset() & 0xfff8);
+    let is_last = header.fragment_offset() & 1 == 0;
+    Some(Fragment {
+        key: Key {
+            zone,
+            source: Ipv6Addr::from(ip.source()).into(),
+            destination: Ipv6Addr::from(ip.destination()).into(),
+            identification: u32::read(packet, at + 4),
+            protocol: 0,
+        },
+        headers: network + at + FRAGMENT_HEADER,
+        payload,
+        offset,
+        is_last,
+        dont_fragment: false,
+        size: end,
+    })
+}
+
+/// Where in an IPv6 packet the octet is that announces the fragment header, and where the header is.
+pub(crate) fn fragment_header(packet: &[u8]) -> Option<(usize, usize)> {
+    const NEXT_HEADER: usize = 6;
+    let (mut announced_at, mut at) = (NEXT_HEADER, Ipv6::<&[u8]>::LENGTH);
+    loop {
+        let protocol = *packet.get(announced_at)?;
+        let length = match protocol {
+            ip_proto::FRAGMENT => return Some((announced_at, at)),
+            ip_proto::AUTHENTICATION => (usize::from(Ipv6Extension::new(packet.get(at..)?)?.length()) + 2) * 4,
+            ip_proto::HOP_BY_HOP | ip_proto::ROUTING | ip_proto::DESTINATION => {
+                (usize::from(Ipv6Extension::new(packet.get(at..)?)?.length()) + 1) * 8
+            }
+            _ => return None,
+        };
+        announced_at = at;
+        at += length;
+    }
+}
+
+enum Inserted {
+    Yes,
+    Duplicate,
+    Broken,
+}
+
+impl Queue {
+    fn insert(&mut self, fragment: &Fragment<'_>, frame: &[u8]) -> Inserted {
+        let (start, end) = (fragment.offset, fragment.offset + fragment.payload.len());
+        let contradicts = if fragment.is_last {
+            end < self.end || self.has_last && end != self.end
+        } else {
+            self.has_last && end > self.end
+        };
+        if contradicts || start == end {
+            return Inserted::Broken;
+        }
+        match self.runs.last_mut() {
+            None => self.runs.push((start, end)),
+            Some((_, last)) if *last < end => {
+                if start < *last {
+                    return Inserted::Broken;
+                }
+                if start == *last {
+                    *last = end;
+                } else {
+                    self.runs.push((start, end));
+                }
+            }
+            Some(_) => {
+                let place = self.runs.partition_point(|(_, run_end)| *run_end <= start);
+                match self.runs.get(place) {
+                    Some((run_start, _)) if *run_start >= end => self.runs.insert(place, (start, end)),
+                    Some((run_start, run_end)) if *run_start <= start && end <= *run_end => {
+                        return Inserted::Duplicate;
+                    }
+                    _ => return Inserted::Broken,
+                }
+            }
+        }
+        self.has_last |= fragment.is_last;
+        self.end = self.end.max(end);
+        self.present += fragment.payload.len();
+        self.largest = self.largest.max(fragment.size);
+        if fragment.dont_fragment {
+            self.largest_unfragmentable = self.largest_unfragmentable.max(fragment.size);
+        }
+        if start == 0 {
+            self.headers = frame.get(..fragment.headers).map(Into::into);
+        }
+        self.payloads.insert(start, fragment.payload.into());
+        Inserted::Yes
+    }
+
+    fn pieces(&self, identification: u32) -> Pieces {
+        let lengths = self.payloads.values().map(|payload| payload.len()).collect();
+        Pieces { largest: self.largest, lengths, identification }
+    }
+
+    /// The headers of the first fragment, and all payloads behind it.
+    fn join(&self, headers: &[u8]) -> Vec<u8> {
+        let mut frame = Vec::with_capacity(headers.len() + self.end);
+        frame.extend_from_slice(headers);
+        self.payloads.values().for_each(|payload| frame.extend_from_slice(payload));
+        frame
+    }
+
+    fn join_v4(&self, network: usize, identification: u32) -> Option<(Vec<u8>, Pieces)> {
+        let headers = self.headers.as_deref()?;
+        let mut frame = self.join(headers);
+        let total = u16::try_from(frame.len().checked_sub(network)?).ok()?;
+        let mut ip = Ipv4::new(frame.get_mut(network..)?)?;
+        ip.set_total_length(total);
+        // A packet whose largest piece may not be cut may not be cut further, either.
+        let keeps_flag = self.largest_unfragmentable == self.largest;
+        ip.set_flags_and_offset(if keeps_flag { IPV4_DONT_FRAGMENT } else { 0 });
+        ip.set_checksum(0);
+        let sum = Sum::default().bytes(frame.get(network..headers.len())?).finish();
+        Ipv4::new(frame.get_mut(network..)?)?.set_checksum(sum);
+        Some((frame, self.pieces(identification)))
+    }
+
+    fn join_v6(&self, network: usize, identification: u32) -> Option<(Vec<u8>, Pieces)> {
+        let headers = self.headers.as_deref()?;
+        let (announced_at, at) = fragment_header(headers.get(network..)?)?;
+        let mut headers = headers.to_vec();
+        headers[network + announced_at] = headers[network + at];
+        headers.drain(network + at..network + at + FRAGMENT_HEADER);
+        let mut frame = self.join(&headers);
+        let payload = frame.len().checked_sub(network + Ipv6::<&[u8]>::LENGTH)?;
+        Ipv6::new(frame.get_mut(network..)?)?.set_payload_length(u16::try_from(payload).ok()?);
+        Some((frame, self.pieces(identification)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conntrack::frames::{self, piece_v4, piece_v6};
+    use std::time::Duration;
+
+    const NOW: Timestamp = Timestamp(5);
+
+    fn add(reassembly: &Reassembly, family: Family, packet: &[u8]) -> Outcome {
+        let frame = [&[0xee; 14], packet].concat();
+        reassembly.add(0, family, &frame, 14, NOW)
+    }
+
+    fn whole(outcome: Outcome) -> Vec<u8> {
+        match outcome {
+            Outcome::Whole(frame, _) => frame[14..].to_vec(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn payload() -> Vec<u8> {
+        (0..40).collect()
+    }
+
+    #[test]
+    fn fragments_of_both_versions_come_together_in_any_order() {
+        let payload = payload();
+        let cuts = [0..16, 16..24, 24..40];
+        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+            let reassembly = Reassembly::new();
+            let mut done = (None, None);
+            for (place, index) in order.into_iter().enumerate() {
+                let v4 = add(&reassembly, Family::V4, &piece_v4(&payload, cuts[index].clone(), 9));
+                let v6 = add(&reassembly, Family::V6, &piece_v6(&payload, cuts[index].clone(), 9));
+                if place < 2 {
+                    assert!(matches!((v4, v6), (Outcome::Waits, Outcome::Waits)), "{order:?}");
+                } else {
+                    done = (Some(whole(v4)), Some(whole(v6)));
+                }
+            }
+            let (Some(v4), Some(v6)) = done else { panic!() };
+            assert_eq!(v4[20..], payload);
+            assert_eq!(v4[6..8], [0, 0]);
+            assert_eq!(Sum::default().bytes(&v4[..20]).finish(), 0);
+            assert_eq!(v6[40..], payload);
+            assert_eq!((v6[6], u16::from_be_bytes([v6[4], v6[5]])), (17, 40));
+            assert_eq!(reassembly.memory.load(Ordering::Relaxed), 0, "nothing is left");
+        }
+    }
+
+    #[test]
+    fn the_largest_piece_is_remembered() {
+        let reassembly = Reassembly::new();
+        let payload = payload();
+        add(&reassembly, Family::V4, &piece_v4(&payload, 0..24, 9));
+        match add(&reassembly, Family::V4, &piece_v4(&payload, 24..40, 9)) {
+            Outcome::Whole(_, pieces) => {
+                assert_eq!((pieces.largest, &*pieces.lengths), (44, &[24, 16][..]));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_duplicate_is_dropped_and_harms_nothing() {
+        let reassembly = Reassembly::new();
+        let payload = payload();
+        add(&reassembly, Family::V4, &piece_v4(&payload, 0..24, 9));
+        let again = add(&reassembly, Family::V4, &piece_v4(&payload, 0..24, 9));
+        assert!(matches!(again, Outcome::Dropped));
+        assert_eq!(whole(add(&reassembly, Family::V4, &piece_v4(&payload, 24..40, 9)))[20..], payload);
+    }
+
+    #[test]
+    fn an_overlap_drops_the_packet_as_a_whole() {
+        let reassembly = Reassembly::new();
+        let payload = payload();
+        for (family, piece) in [(Family::V4, piece_v4 as fn(&[u8], _, _) -> _), (Family::V6, piece_v6)] {
+            add(&reassembly, family, &piece(&payload, 0..24, 9));
+            let overlap = add(&reassembly, family, &piece(&payload, 16..40, 9));
+            assert!(matches!(overlap, Outcome::Dropped));
+            let rest = add(&reassembly, family, &piece(&payload, 24..40, 9));
+            assert!(matches!(rest, Outcome::Waits), "its beginning is gone");
+        }
+    }
+
+    #[test]
+    fn fragments_of_other_packets_and_zones_do_not_mix() {
+        let reassembly = Reassembly::new();
+        let payload = payload();
+        add(&reassembly, Family::V4, &piece_v4(&payload, 0..24, 9));
+        assert!(matches!(add(&reassembly, Family::V4, &piece_v4(&payload, 24..40, 10)), Outcome::Waits));
+        let frame = [&[0xee; 14][..], &piece_v4(&payload, 24..40, 9)].concat();
+        assert!(matches!(reassembly.add(1, Family::V4, &frame, 14, NOW), Outcome::Waits));
+    }
+
+    #[test]
+    fn nothing_waits_longer_than_its_time() {
+        let payload = payload();
+        for (family, piece, seconds) in [(Family::V4, piece_v4 as fn(&[u8], _, _) -> _, 30), (Family::V6, piece_v6, 60)]
+        {
+            for (late, comes_together) in [(Duration::from_millis(1), true), (Duration::ZERO, false)] {
+                let reassembly = Reassembly::new();
+                add(&reassembly, family, &piece(&payload, 0..24, 9));
+                let then = NOW.after(Duration::from_secs(seconds) - late);
+                let frame = [&[0xee; 14][..], &piece(&payload, 24..40, 9)].concat();
+                let outcome = reassembly.add(0, family, &frame, 14, then);
+                assert_eq!(matches!(outcome, Outcome::Whole(..)), comes_together);
+                assert_eq!(reassembly.lost(), u64::from(!comes_together));
+            }
+        }
+    }
+
+    #[test]
+    fn a_flood_of_first_fragments_is_bounded() {
+        let reassembly = Reassembly::new();
+        let payload = vec![0; 1480];
+        let mut dropped = 0;
+        for identification in 0..4000 {
+            let packet = piece_v4(&payload, 0..1472, identification);
+            dropped += u32::from(matches!(add(&reassembly, Family::V4, &packet), Outcome::Dropped));
+        }
+        assert!(dropped > 0);
+        assert!(reassembly.memory.load(Ordering::Relaxed) <= MEMORY + 2 * 1500 + OVERHEAD);
+    }
+
+    #[test]
+    fn a_packet_that_would_be_too_long_is_dropped() {
+        let reassembly = Reassembly::new();
+        let mut last = frames::v4("10.0.0.1", "10.0.0.2", 17, &[0; 64]);
+        last[6..8].copy_from_slice(&0x1fffu16.to_be_bytes());
+        let mut offset = 0u16;
+        add(&reassembly, Family::V4, &last);
+        while offset < 0x1fff {
+            let length = usize::from(0x1fff - offset).min(1024) * 8;
+            let mut packet = frames::v4("10.0.0.1", "10.0.0.2", 17, &vec![0; length]);
+            packet[6..8].copy_from_slice(&(0x2000 | offset).to_be_bytes());
+            offset += u16::try_from(length / 8).unwrap();
+            let outcome = add(&reassembly, Family::V4, &packet);
+            assert_eq!(matches!(outcome, Outcome::Dropped), offset == 0x1fff);
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Who speaks with whom: the two ends of a connection, as one of its directions has them.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::packet::headers::{Ipv4, Ipv6, Ipv6Extension, Wire};
+use crate::packet::ip_proto;
+
+use super::icmp;
+
+/// Protocols that only connection tracking knows (IANA, Assigned Internet Protocol Numbers).
+pub(crate) const DCCP: u8 = 33;
+pub(crate) const GRE: u8 = 47;
+pub(crate) const UDP_LITE: u8 = 136;
+
+/// One direction of a connection (`struct nf_conntrack_tuple`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tuple {
+    /// Source address.
+    pub source: IpAddr,
+    /// Destination address, of the same family.
+    pub destination: IpAddr,
+    /// Protocol of IP.
+    pub protocol: u8,
+    /// Source port; of ICMP, the identifier; 0 for a protocol without ports.
+    pub source_port: u16,
+    /// Destination port; of ICMP, the type (upper octet) and the code; 0 for a protocol without ports.
+    pub destination_port: u16,
+}
+
+impl Tuple {
+    /// The direction of a packet; `None` if it ends before its ports do.
+    pub(crate) fn read(packet: &[u8], located: &Located) -> Option<Self> {
+        let header = packet.get(located.transport..)?;
+        let word = |at: usize| (header.len() >= at + 2).then(|| u16::read(header, at));
+        let (source_port, destination_port) = match located.protocol {
+            ip_proto::TCP | ip_proto::UDP | ip_proto::SCTP | DCCP | UDP_LITE => (word(0)?, word(2)?),
+            ip_proto::ICMP | ip_proto::ICMPV6 => {
+                let identifier = word(4)?;
+                word(6)?;
+                (identifier, word(0)?)
+            }
+            GRE => {
+                word(2)?;
+                (0, 0)
+            }
+            _ => (0, 0),
+        };
+        Some(Self {
+            source: located.source,
+            destination: located.destination,
+            protocol: located.protocol,
+            source_port,
+            destination_port,
+        })
+    }
+
+    /// The direction of the answer; `None` if nothing answers such a packet.
+    pub(crate) fn inverse(&self) -> Option<Self> {
+        let (source_port, destination_port) = match self.protocol {
+            ip_proto::ICMP | ip_proto::ICMPV6 => {
+                let [kind, code] = self.destination_port.to_be_bytes();
+                let answer = icmp::answer(self.protocol, kind)?;
+                (self.source_port, u16::from_be_bytes([answer, code]))
+            }
+            _ => (self.destination_port, self.source_port),
+        };
+        Some(Self {
+            source: self.destination,
+            destination: self.source,
+            protocol: self.protocol,
+            source_port,
+            destination_port,
+        })
+    }
+
+    /// The ports as OVS shows them (`__ovs_ct_update_key_orig_tp`): of ICMP, type and code.
+    pub(crate) fn shown_ports(&self) -> (u16, u16) {
+        let own_icmp = if self.source.is_ipv4() { ip_proto::ICMP } else { ip_proto::ICMPV6 };
+        if self.protocol == own_icmp {
+            let [kind, code] = self.destination_port.to_be_bytes();
+            (kind.into(), code.into())
+        } else {
+            (self.source_port, self.destination_port)
+        }
+    }
+}
+
+/// The version of IP that a packet's Ethernet type says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Family {
+    V4,
+    V6,
+}
+
+/// What the network header says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Located {
+    pub(crate) source: IpAddr,
+    pub(crate) destination: IpAddr,
+    pub(crate) protocol: u8,
+    /// Where in the packet the transport header is.
+    pub(crate) transport: usize,
+}
+
+/// Finds the transport header of an IP packet; `None` if there is none (`get_l4proto` in nf_conntrack_core.c).
+pub(crate) fn locate(packet: &[u8], family: Family) -> Option<Located> {
+    match family {
+        Family::V4 => {
+            let ip = Ipv4::new(packet)?;
+            let transport = ip.header_length();
+            if ip.is_later_fragment() || transport < Ipv4::<&[u8]>::LENGTH || transport > packet.len() {
+                return None;
+            }
+            Some(Located {
+                source: Ipv4Addr::from(ip.source()).into(),
+                destination: Ipv4Addr::from(ip.destination()).into(),
+                protocol: ip.protocol(),
+                transport,
+            })
+        }
+        Family::V6 => {
+            let ip = Ipv6::new(packet)?;
+            let (protocol, transport) = skip_extensions(packet, ip.next_header())?;
+            Some(Located {
+                source: Ipv6Addr::from(ip.source()).into(),
+                destination: Ipv6Addr::from(ip.destination()).into(),
+                protocol,
+                transport,
+            })
+        }
+    }
+}
+
+/// Walks extension headers as `ipv6_skip_exthdr` does.
+fn skip_extensions(packet: &[u8], first: u8) -> Option<(u8, usize)> {
+    let (mut protocol, mut at) = (first, Ipv6::<&[u8]>::LENGTH);
+    loop {
+        let length = match protocol {
+            ip_proto::NONE => return None,
+            ip_proto::FRAGMENT => {
+                if Ipv6Extension::new(packet.get(at..)?)?.fragment_offset() & 0xfff8 != 0 {
+                    return None;
+                }
+                Ipv6Extension::<&[u8]>::LENGTH
+            }
+            ip_proto::AUTHENTICATION => (usize::from(Ipv6Extension::new(packet.get(at..)?)?.length()) + 2) * 4,
+            ip_proto::HOP_BY_HOP | ip_proto::ROUTING | ip_proto::DESTINATION => {
+                (usize::from(Ipv6Extension::new(packet.get(at..)?)?.length()) + 1) * 8
+            }
+            _ => return Some((protocol, at)),
+        };
+        protocol = Ipv6Extension::new(packet.get(at..)?)?.next_header();
+        at += length;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conntrack::frames::{self, tuple};
+
+    #[test]
+    fn an_answer_comes_from_where_the_question_went() {
+        let question = tuple(17, "10.0.0.1:1000", "10.0.0.2:53");
+        assert_eq!(question.inverse().unwrap(), tuple(17, "10.0.0.2:53", "10.0.0.1:1000"));
+        assert_eq!(question.inverse().unwrap().inverse().unwrap(), question);
+    }
+
+    #[test]
+    fn an_echo_is_answered_by_a_reply_with_the_same_identifier() {
+        let packet = frames::v4("10.0.0.1", "10.0.0.2", 1, &[8, 0, 0, 0, 0x12, 0x34, 0, 1]);
+        let echo = Tuple::read(&packet, &locate(&packet, Family::V4).unwrap()).unwrap();
+        assert_eq!((echo.source_port, echo.destination_port), (0x1234, 0x0800));
+        let reply = echo.inverse().unwrap();
+        assert_eq!((reply.source_port, reply.destination_port), (0x1234, 0x0000));
+        assert_eq!(echo.shown_ports(), (8, 0));
+    }
+
+    #[test]
+    fn nothing_answers_an_error() {
+        let packet = frames::v4("10.0.0.1", "10.0.0.2", 1, &[3, 1, 0, 0, 0, 0, 0, 0]);
+        let error = Tuple::read(&packet, &locate(&packet, Family::V4).unwrap()).unwrap();
+        assert_eq!(error.inverse(), None);
+    }
+
+    #[test]
+    fn extension_headers_are_walked_and_a_later_fragment_has_no_ports() {
+        let udp = [0x10, 0, 0, 53, 0, 8, 0, 0];
+        let mut payload = vec![17, 0, 1, 4, 0, 0, 0, 0];
+        payload.extend(udp);
+        let packet = frames::v6("2001:db8::1", "2001:db8::2", ip_proto::HOP_BY_HOP, &payload);
+        let located = locate(&packet, Family::V6).unwrap();
+        assert_eq!((located.protocol, located.transport), (17, 48));
+        payload[..8].copy_from_slice(&[17, 0, 0, 8, 0, 0, 0, 1]);
+        let packet = frames::v6("2001:db8::1", "2001:db8::2", ip_proto::FRAGMENT, &payload);
+        assert!(locate(&packet, Family::V6).is_none());
+    }
+
+    #[test]
+    fn a_header_that_is_cut_off_has_no_tuple() {
+        for length in 0..4 {
+            let packet = frames::v4("10.0.0.1", "10.0.0.2", 6, &[0; 4][..length]);
+            assert_eq!(Tuple::read(&packet, &locate(&packet, Family::V4).unwrap()), None);
+        }
+    }
+}

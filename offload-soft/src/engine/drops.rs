@@ -1,0 +1,80 @@
+//! Packets that go no further though a rule took them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Packets that went nowhere though a rule took them, by reason.
+#[derive(Debug, Default)]
+pub struct Drops {
+    /// A header that an action is about was not there, cut off, malformed, or could not be put where it was to go.
+    pub missing_header: AtomicU64,
+    /// An output port was detached, a frame became too long for an outer header, or a packet with or without an Ethernet
+    /// header was to go where only the other can.
+    pub output: AtomicU64,
+    /// A tunnel packet was malformed or had a wrong checksum, or `tnl_pop` found none.
+    pub decapsulation: AtomicU64,
+    /// There were too many lookups.
+    pub lookups: AtomicU64,
+    /// No key could be made of a packet that came in: its NSH header was malformed.
+    pub malformed: AtomicU64,
+    /// A packet was to leave without an Ethernet header.
+    pub without_ethernet: AtomicU64,
+    /// Too many lists and jumps waited for the end of the list around them.
+    pub deferred: AtomicU64,
+    /// Connection tracking stopped it; [`losses`](crate::conntrack::Conntrack::losses) has the reasons.
+    pub conntrack: AtomicU64,
+}
+
+/// Why a packet goes no further, see [`Drops`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loss {
+    Conntrack,
+    Decapsulation,
+    Deferred,
+    Lookups,
+    Malformed,
+    MissingHeader,
+    Output,
+    WithoutEthernet,
+}
+
+impl Loss {
+    /// The reason in words.
+    pub(crate) const fn reason(self) -> &'static str {
+        match self {
+            Self::Conntrack => "connection tracking stops it",
+            Self::Decapsulation => "no outer header that can be taken off",
+            Self::Deferred => "too many lists and jumps wait for the end of the list around them",
+            Self::Lookups => "too many lookups",
+            Self::Malformed => "it cannot be looked up: its first header is cut off or malformed",
+            Self::MissingHeader => "the header that the action changes is not there, cut off or malformed",
+            Self::Output => "it cannot leave there: the port is detached, or cannot carry it",
+            Self::WithoutEthernet => "it has no Ethernet header to leave with",
+        }
+    }
+}
+
+impl Drops {
+    /// The counter of one reason.
+    pub(crate) const fn of(&self, loss: Loss) -> &AtomicU64 {
+        match loss {
+            Loss::Conntrack => &self.conntrack,
+            Loss::Decapsulation => &self.decapsulation,
+            Loss::Deferred => &self.deferred,
+            Loss::Lookups => &self.lookups,
+            Loss::Malformed => &self.malformed,
+            Loss::MissingHeader => &self.missing_header,
+            Loss::Output => &self.output,
+            Loss::WithoutEthernet => &self.without_ethernet,
+        }
+    }
+
+    /// All of them.
+    pub(crate) fn total(&self) -> u64 {
+        let Self { missing_header, output, decapsulation, lookups, malformed, without_ethernet, deferred, conntrack } =
+            self;
+        [missing_header, output, decapsulation, lookups, malformed, without_ethernet, deferred, conntrack]
+            .iter()
+            .map(|count| count.load(Ordering::Relaxed))
+            .sum()
+    }
+}

@@ -1,0 +1,89 @@
+//! `tnl_push`: outer headers that come as bytes, as `netdev_tnl_push_udp_header` and its like in
+//! `lib/netdev-native-tnl.c` of OVS put them on.
+
+use sluice_flow::action::{ActionKind, TunnelPush};
+use sluice_flow::port::{PortNumber, TunnelProtocol};
+use sluice_flow::refusal::Refusal;
+use sluice_flow::time::Timestamp;
+
+use super::fill::{PerPacket, fill, places};
+use super::{Payload, UDP, gtpu};
+use crate::packet::headers::{Erspan, Erspan2, Geneve, Gre, Gtpu, Vxlan};
+use crate::packet::{eth_type, ip_proto};
+use crate::ports::PortState;
+
+/// Octets of outer headers at most (`TNL_PUSH_HEADER_SIZE` in `lib/odp-util.h`).
+const LONGEST: usize = 512;
+
+/// Outer headers to be put on.
+pub(crate) struct Push {
+    /// The tunnel port that counts and numbers the packets.
+    pub(crate) tunnel_port: PortNumber,
+    /// The port out of which a packet goes that no further action is for.
+    pub(crate) out_port: PortNumber,
+    protocol: TunnelProtocol,
+    header: Box<[u8]>,
+}
+
+impl Push {
+    pub(crate) fn new(push: &TunnelPush) -> Result<Self, Refusal> {
+        let Some(protocol) = protocol_of(push.tunnel_type) else {
+            return refuse("headers of this type cannot be filled in");
+        };
+        let TunnelPush { tunnel_port, out_port, header, .. } = push.clone();
+        if header.len() > LONGEST {
+            return refuse("the headers are longer than 512 octets");
+        }
+        if !is_whole(&header, protocol) {
+            return refuse("the headers are not of their type, or not whole");
+        }
+        Ok(Self { tunnel_port, out_port, protocol, header })
+    }
+
+    /// The packet with the headers on it; `None` if it would be longer than IP can carry.
+    pub(crate) fn apply(&self, payload: Payload<'_>, port: &PortState, now: Timestamp) -> Option<Vec<u8>> {
+        let mut frame = [&self.header[..], payload.bytes].concat();
+        fill(&mut frame, self.protocol, &PerPacket { payload, port, now })?;
+        Some(frame)
+    }
+}
+
+/// `enum ovs_vport_type` in `include/linux/openvswitch.h` of OVS.
+fn protocol_of(tunnel_type: u32) -> Option<TunnelProtocol> {
+    match tunnel_type {
+        3 | 109 => Some(TunnelProtocol::Gre),
+        4 => Some(TunnelProtocol::Vxlan),
+        5 => Some(TunnelProtocol::Geneve),
+        107 | 108 => Some(TunnelProtocol::Erspan),
+        110 => Some(TunnelProtocol::Gtpu),
+        _ => None,
+    }
+}
+
+/// Whether the bytes are the headers of a protocol and nothing else.
+fn is_whole(header: &[u8], protocol: TunnelProtocol) -> bool {
+    let Some((_, at, ip_protocol)) = places(header) else {
+        return false;
+    };
+    let transport = header.get(at..).unwrap_or_default();
+    let tunnel = transport.get(UDP..).unwrap_or_default();
+    let (wanted_protocol, wanted) = match protocol {
+        TunnelProtocol::Vxlan => (ip_proto::UDP, Some(UDP + Vxlan::<&[u8]>::LENGTH)),
+        TunnelProtocol::Geneve => (ip_proto::UDP, Geneve::new(tunnel).map(|geneve| UDP + geneve.header_length())),
+        TunnelProtocol::Gtpu => (ip_proto::UDP, Gtpu::new(tunnel).map(|gtpu| UDP + gtpu::header_length(gtpu.flags()))),
+        TunnelProtocol::Gre => (ip_proto::GRE, Gre::new(transport).map(|gre| gre.header_length())),
+        TunnelProtocol::Erspan => (
+            ip_proto::GRE,
+            Gre::new(transport).and_then(|gre| match gre.protocol() {
+                eth_type::ERSPAN => Some(gre.header_length() + Erspan::<&[u8]>::LENGTH),
+                eth_type::ERSPAN2 => Some(gre.header_length() + Erspan2::<&[u8]>::LENGTH),
+                _ => None,
+            }),
+        ),
+    };
+    ip_protocol == wanted_protocol && wanted == Some(transport.len())
+}
+
+fn refuse<T>(reason: &'static str) -> Result<T, Refusal> {
+    Err(Refusal::Action { action: ActionKind::TnlPush, reason: reason.into() })
+}

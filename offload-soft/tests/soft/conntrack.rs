@@ -1,0 +1,330 @@
+//! `ct(…)` and what the next lookup sees of it.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use sluice_flow::action::{Action, Commit, Conntrack, Nat, NatSide, PortPick, Translation};
+use sluice_flow::backend::{Backend as _, DeviceEvent, Verdict};
+use sluice_flow::chain::ChainId;
+use sluice_flow::field::Field;
+use sluice_flow::key::Match;
+use sluice_flow::port::PortNumber;
+use sluice_flow::refusal::Refusal;
+use sluice_flow::timeout::{TimeoutKey, TimeoutPolicy};
+
+use crate::frames::{Ip4, eth, fill, ipv6, tcp, udp, verify};
+use crate::harness::{Device, flow, is_ipv4, is_ipv6, output, recirc};
+
+const NEW: u128 = 0x01;
+const ESTABLISHED: u128 = 0x02;
+const RELATED: u128 = 0x04;
+const REPLY: u128 = 0x08;
+const INVALID: u128 = 0x10;
+const TRACKED: u128 = 0x20;
+
+const CLIENT: [u8; 4] = [10, 0, 0, 1];
+const SERVER: [u8; 4] = [192, 0, 2, 9];
+const OUTSIDE: [u8; 4] = [198, 51, 100, 1];
+
+fn ct(conntrack: Conntrack) -> Action {
+    Action::Conntrack(Box::new(conntrack))
+}
+
+fn commit() -> Conntrack {
+    Conntrack { commit: Commit::Yes, ..Conntrack::default() }
+}
+
+/// A device with chains 1 and 2.
+fn device() -> Device {
+    let device = Device::new();
+    device.nic.open_chain(ChainId(1)).unwrap();
+    device.nic.open_chain(ChainId(2)).unwrap();
+    device
+}
+
+/// IPv4 from a port.
+fn from(port: u32) -> impl FnOnce(&mut Match) {
+    move |full| {
+        is_ipv4(full);
+        full.set_exact(Field::InPort, port.into());
+    }
+}
+
+/// IPv4 in a chain, with a state under a mask.
+fn state(chain: u32, value: u128, mask: u128) -> impl FnOnce(&mut Match) {
+    move |full| {
+        is_ipv4(full);
+        full.set_exact(Field::RecircId, chain.into());
+        full.set(Field::CtState, value, mask);
+    }
+}
+
+fn datagram(source: [u8; 4], from: u16, destination: [u8; 4], to: u16) -> Vec<u8> {
+    Ip4 { source, destination, ..Ip4::default() }.frame(17, &udp(from, to, b"payload"))
+}
+
+fn segment(source: [u8; 4], from: u16, destination: [u8; 4], to: u16, flags: u16, [seq, ack]: [u32; 2]) -> Vec<u8> {
+    let mut segment = tcp(from, to, flags, b"");
+    segment[4..8].copy_from_slice(&seq.to_be_bytes());
+    segment[8..12].copy_from_slice(&ack.to_be_bytes());
+    Ip4 { source, destination, ..Ip4::default() }.frame(6, &segment)
+}
+
+/// Port and frame of the only packet that was sent.
+fn sent(mut verdict: Verdict) -> (u32, Vec<u8>) {
+    assert_eq!(verdict.missed, None);
+    assert_eq!(verdict.sent.len(), 1, "{:?}", verdict.sent);
+    let (PortNumber(port), frame) = verdict.sent.remove(0);
+    (port, frame)
+}
+
+/// A firewall: port 1 is inside, port 2 is outside. Who is inside may begin; errors go to port 3.
+fn firewall() -> Device {
+    let mut device = device();
+    device.add(flow(from(1), vec![ct(Conntrack::default()), recirc(1)])).unwrap();
+    device.add(flow(from(2), vec![ct(Conntrack::default()), recirc(2)])).unwrap();
+    device.add(flow(state(1, NEW | TRACKED, 0xff), vec![ct(commit()), output(2)])).unwrap();
+    device.add(flow(state(1, ESTABLISHED | TRACKED, 0x3f), vec![output(2)])).unwrap();
+    device.add(flow(state(2, ESTABLISHED | REPLY | TRACKED, 0x3f), vec![output(1)])).unwrap();
+    device.add(flow(state(2, RELATED | REPLY | TRACKED, 0x3f), vec![output(3)])).unwrap();
+    device.add(flow(state(2, NEW | TRACKED, 0x3f), vec![])).unwrap();
+    device.add(flow(state(2, INVALID | TRACKED, 0x3f), vec![output(4)])).unwrap();
+    device
+}
+
+#[test]
+fn a_firewall_lets_only_answers_in() {
+    let device = firewall();
+    let answer = datagram(SERVER, 53, CLIENT, 1000);
+    assert!(device.inject(2, &answer).sent.is_empty());
+    let question = datagram(CLIENT, 1000, SERVER, 53);
+    assert_eq!(sent(device.inject(1, &question)), (2, question));
+    assert_eq!(device.nic.conntrack().len(), 1);
+    assert_eq!(sent(device.inject(2, &answer)), (1, answer.clone()));
+    device.clock.advance(Duration::from_secs(30));
+    assert!(device.inject(2, &answer).sent.is_empty(), "too late");
+    assert_eq!(device.nic.conntrack().len(), 0);
+}
+
+#[test]
+fn a_tcp_connection_lives_from_its_handshake_to_its_end() {
+    let device = firewall();
+    let go = |flags, numbers| segment(CLIENT, 1000, SERVER, 80, flags, numbers);
+    let come = |flags, numbers| segment(SERVER, 80, CLIENT, 1000, flags, numbers);
+    for (port, frame) in [
+        (1, go(0x02, [100, 0])),
+        (2, come(0x12, [500, 101])),
+        (1, go(0x10, [101, 501])),
+        (1, go(0x11, [101, 501])),
+        (2, come(0x11, [501, 102])),
+        (1, go(0x10, [102, 502])),
+    ] {
+        assert_eq!(sent(device.inject(port, &frame)).0, 3 - port);
+    }
+    device.clock.advance(Duration::from_secs(120));
+    assert!(device.inject(2, &come(0x10, [502, 102])).sent.is_empty(), "forgotten, so that it would begin anew");
+}
+
+#[test]
+fn an_error_about_a_connection_comes_through() {
+    let device = firewall();
+    let question = datagram(CLIENT, 1000, SERVER, 53);
+    device.inject(1, &question);
+    let error = [&[3, 3, 0, 0, 0, 0, 0, 0], &question[14..]].concat();
+    let frame = Ip4 { source: SERVER, destination: CLIENT, ..Ip4::default() }.frame(1, &error);
+    assert_eq!(sent(device.inject(2, &frame)).0, 3);
+}
+
+#[test]
+fn the_next_lookup_sees_zone_mark_label_and_the_original_tuple() {
+    let mut device = device();
+    let action = Conntrack { zone: 7, mark: Some((0xab, 0xff)), label: Some((5 << 64, u128::MAX)), ..commit() };
+    device.add(flow(from(1), vec![ct(action), recirc(1)])).unwrap();
+    device.add(flow(from(2), vec![ct(Conntrack { zone: 7, ..Conntrack::default() }), recirc(1)])).unwrap();
+    let seen = |full: &mut Match| {
+        is_ipv4(full);
+        full.set_exact(Field::RecircId, 1);
+        full.set_exact(Field::CtZone, 7);
+        full.set_exact(Field::CtMark, 0xab);
+        full.set_exact(Field::CtLabel, 5 << 64);
+        full.set_exact(Field::CtTuple4Src, u32::from_be_bytes(CLIENT).into());
+        full.set_exact(Field::CtTuple4Dst, u32::from_be_bytes(SERVER).into());
+        full.set_exact(Field::CtTuple4Proto, 17);
+        full.set_exact(Field::CtTuple4TpSrc, 1000);
+        full.set_exact(Field::CtTuple4TpDst, 53);
+    };
+    device.add(flow(seen, vec![output(3)])).unwrap();
+    assert_eq!(sent(device.inject(1, &datagram(CLIENT, 1000, SERVER, 53))).0, 3);
+    assert_eq!(sent(device.inject(2, &datagram(SERVER, 53, CLIENT, 1000))).0, 3);
+}
+
+#[test]
+fn clearing_hides_what_was_found() {
+    let mut device = device();
+    device.add(flow(from(1), vec![ct(commit()), Action::ConntrackClear, recirc(1)])).unwrap();
+    device.add(flow(state(1, 0, 0xff), vec![output(2)])).unwrap();
+    assert_eq!(sent(device.inject(1, &datagram(CLIENT, 1000, SERVER, 53))).0, 2);
+}
+
+/// A router that hides everybody at port 1 behind one address.
+fn masquerade() -> Device {
+    let mut device = device();
+    let address = std::net::Ipv4Addr::from(OUTSIDE).into();
+    let translation = Translation {
+        side: NatSide::Source,
+        addresses: Some((address, address)),
+        ports: None,
+        persistent: false,
+        pick: PortPick::Default,
+    };
+    let out = Conntrack { nat: Some(Nat::New(translation)), ..commit() };
+    let back = Conntrack { nat: Some(Nat::Existing), ..Conntrack::default() };
+    device.add(flow(from(1), vec![ct(out), output(2)])).unwrap();
+    device.add(flow(from(2), vec![ct(back), recirc(1)])).unwrap();
+    device.add(flow(state(1, ESTABLISHED, ESTABLISHED), vec![output(1)])).unwrap();
+    device.add(flow(state(1, RELATED, RELATED), vec![output(1)])).unwrap();
+    device
+}
+
+#[test]
+fn hosts_behind_one_address_each_get_their_answers() {
+    let device = masquerade();
+    for host in 1..=20 {
+        let own = [10, 0, 0, host];
+        let (_, out) = sent(device.inject(1, &datagram(own, 5000, SERVER, 53)));
+        verify(&out);
+        assert_eq!(out[26..30], OUTSIDE);
+        let port = u16::from_be_bytes([out[34], out[35]]);
+        let (_, back) = sent(device.inject(2, &datagram(SERVER, 53, OUTSIDE, port)));
+        verify(&back);
+        assert_eq!(back, datagram(SERVER, 53, own, 5000));
+    }
+    assert_eq!(device.nic.conntrack().len(), 20);
+}
+
+#[test]
+fn an_error_comes_back_to_the_host_that_it_concerns() {
+    let device = masquerade();
+    let question = datagram(CLIENT, 5000, SERVER, 53);
+    let (_, out) = sent(device.inject(1, &question));
+    let error = |about: &[u8]| [&[3, 3, 0, 0, 0, 0, 0, 0], about].concat();
+    let from_router = |destination, about: &[u8]| {
+        Ip4 { source: [192, 0, 2, 1], destination, ..Ip4::default() }.frame(1, &error(about))
+    };
+    let (_, back) = sent(device.inject(2, &from_router(OUTSIDE, &out[14..])));
+    verify(&back);
+    assert_eq!(back, from_router(CLIENT, &question[14..]));
+}
+
+#[test]
+fn a_destination_is_translated_to_a_server_and_back() {
+    let mut device = device();
+    let server = std::net::Ipv4Addr::new(10, 1, 0, 7).into();
+    let translation = Translation {
+        side: NatSide::Destination,
+        addresses: Some((server, server)),
+        ports: Some((8080, 8080)),
+        persistent: false,
+        pick: PortPick::Default,
+    };
+    let to_server = Conntrack { nat: Some(Nat::New(translation)), ..commit() };
+    let back = Conntrack { nat: Some(Nat::Existing), ..Conntrack::default() };
+    device.add(flow(from(1), vec![ct(to_server), output(2)])).unwrap();
+    device.add(flow(from(2), vec![ct(back), output(1)])).unwrap();
+    let (_, there) = sent(device.inject(1, &segment(CLIENT, 1000, SERVER, 80, 0x02, [100, 0])));
+    assert_eq!(there, segment(CLIENT, 1000, [10, 1, 0, 7], 8080, 0x02, [100, 0]));
+    let (_, here) = sent(device.inject(2, &segment([10, 1, 0, 7], 8080, CLIENT, 1000, 0x12, [500, 101])));
+    assert_eq!(here, segment(SERVER, 80, CLIENT, 1000, 0x12, [500, 101]));
+}
+
+#[test]
+fn fragments_are_tracked_as_one_and_leave_as_they_came() {
+    let device = firewall();
+    let whole = Ip4 { source: CLIENT, destination: SERVER, ..Ip4::default() }.frame(17, &udp(1000, 53, &[7; 100]));
+    let piece = |cut: std::ops::Range<usize>, more: u16| {
+        let fragment = more | u16::try_from(cut.start / 8).unwrap();
+        Ip4 { source: CLIENT, destination: SERVER, fragment, ..Ip4::default() }.frame(17, &whole[34..][cut])
+    };
+    let (first, last) = (piece(0..64, 0x2000), piece(64..108, 0));
+    assert!(device.inject(1, &last).sent.is_empty(), "it waits");
+    let out: Vec<_> = device.inject(1, &first).sent.into_iter().map(|(_, frame)| frame).collect();
+    assert_eq!(out, [first, last]);
+    assert_eq!(sent(device.inject(2, &datagram(SERVER, 53, CLIENT, 1000))).0, 1);
+    assert_eq!(device.nic.drops().conntrack.load(Ordering::Relaxed), 0, "to wait is not to be dropped");
+}
+
+#[test]
+fn overlapping_fragments_are_dropped_and_counted() {
+    let device = firewall();
+    let payload = udp(1000, 53, &[7; 100]);
+    let piece = |start: usize, end: usize| {
+        let fragment = 0x2000 | u16::try_from(start / 8).unwrap();
+        Ip4 { source: CLIENT, destination: SERVER, fragment, ..Ip4::default() }.frame(17, &payload[start..end])
+    };
+    device.inject(1, &piece(0, 64));
+    device.inject(1, &piece(56, 96));
+    assert_eq!(device.nic.drops().conntrack.load(Ordering::Relaxed), 1);
+    assert_eq!(device.nic.conntrack().losses().fragment.load(Ordering::Relaxed), 1);
+    assert_eq!(device.nic.lookup_counters().unwrap().lost, 1);
+}
+
+#[test]
+fn ipv6_is_tracked_with_its_own_tuple() {
+    let mut device = device();
+    device.add(flow(is_ipv6, vec![ct(commit()), recirc(1)])).unwrap();
+    let seen = |full: &mut Match| {
+        is_ipv6(full);
+        full.set_exact(Field::RecircId, 1);
+        full.set(Field::CtState, NEW | TRACKED, 0xff);
+        full.set_exact(Field::CtTuple6Src, crate::frames::SRC_V6);
+        full.set_exact(Field::CtTuple6Dst, crate::frames::DST_V6);
+        full.set_exact(Field::CtTuple6TpDst, 53);
+    };
+    device.add(flow(seen, vec![output(2)])).unwrap();
+    let frame = fill(eth(0x86dd, &ipv6(17, &udp(1000, 53, b"payload"))));
+    assert_eq!(sent(device.inject(1, &frame)), (2, frame));
+}
+
+#[test]
+fn what_the_device_does_not_have_is_refused_by_name() {
+    let mut device = device();
+    for (action, word) in [
+        (Conntrack { timeout: Some("slow".into()), ..Conntrack::default() }, "timeout=slow"),
+        (
+            Conntrack { helper: Some("sip".into()), ..commit() },
+            "helper=sip: there is no such application layer gateway",
+        ),
+        (Conntrack { helper: Some("ftp".into()), ..commit() }, "helper=ftp without a match on proto=6"),
+    ] {
+        let refusal = device.add(flow(is_ipv4, vec![ct(action)])).unwrap_err();
+        assert!(refusal.to_string().contains(word), "{refusal}");
+    }
+    let refusal = device.add(flow(|_| {}, vec![ct(commit())])).unwrap_err();
+    assert!(matches!(refusal, Refusal::Combination { .. }));
+}
+
+#[test]
+fn a_rule_follows_the_timeout_policy_that_it_names_and_holds_it() {
+    let mut device = device();
+    let short = Conntrack { timeout: Some("short".into()), ..commit() };
+    let rule = || flow(from(1), vec![ct(short.clone()), output(2)]);
+    device.add(rule()).unwrap_err();
+    let mut policy = TimeoutPolicy::new("short");
+    policy.set(TimeoutKey::UdpSingle, 5);
+    device.nic.set_timeout_policy(&policy).unwrap();
+    assert_eq!(device.nic.events().try_recv(), Ok(DeviceEvent::Changed), "what was refused may be tried again");
+    let handle = device.add(rule()).unwrap();
+    device.add(flow(from(2), vec![ct(Conntrack::default()), recirc(2)])).unwrap();
+    device.add(flow(state(2, ESTABLISHED, ESTABLISHED), vec![output(1)])).unwrap();
+    device.add(flow(state(2, NEW, NEW), vec![])).unwrap();
+    for (seconds, passes) in [(4, 1), (5, 0)] {
+        device.inject(1, &datagram(CLIENT, 1000, SERVER, 53));
+        device.clock.advance(Duration::from_secs(seconds));
+        assert_eq!(device.inject(2, &datagram(SERVER, 53, CLIENT, 1000)).sent.len(), passes);
+        device.clock.advance(Duration::from_secs(100));
+    }
+    let refusal = device.nic.remove_timeout_policy("short").unwrap_err();
+    assert!(refusal.to_string().contains("used by 1"), "{refusal}");
+    device.remove(handle);
+    device.nic.remove_timeout_policy("short").unwrap();
+}
