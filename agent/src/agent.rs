@@ -13,6 +13,7 @@ use sluice_flow::backend::{DeviceEvent, OpenConfig};
 use sluice_flow::meter::{Meter, MeterId};
 use sluice_flow::port::PortMap;
 use sluice_flow::table::Limits;
+use sluice_flow::timeout::TimeoutPolicy;
 use sluice_flow::ufid::Seed;
 use sluice_flow::{Backend, Clock, EndReason, FlowTable, Port, PortNumber, Refusal};
 use sluice_revalidator::Revalidator;
@@ -20,6 +21,7 @@ use sluice_revalidator::Revalidator;
 use crate::backends;
 use crate::config::{Config, Difference};
 use crate::events::Events;
+use crate::journal::{Journal, NotWritten};
 use crate::lifecycle::Lifecycle;
 use crate::offload::{Batch, OffloadQueue, Tally, Worker};
 use crate::revalidation::{Revalidation, RevalidatorThread};
@@ -41,9 +43,12 @@ pub struct Agent {
     pub revalidation: Revalidation,
     /// What happened.
     pub events: Arc<Events>,
+    /// Where what is wanted is kept, if it is.
+    pub journal: Option<Arc<Journal>>,
     config: ArcSwap<Config>,
     ports: ArcSwap<PortMap>,
     meters: Mutex<BTreeMap<MeterId, Meter>>,
+    timeout_policies: Mutex<BTreeMap<Box<str>, TimeoutPolicy>>,
     /// Changes of ports, meters and configuration follow each other.
     changing: Mutex<()>,
 }
@@ -73,23 +78,39 @@ pub enum AgentError {
 }
 
 impl Agent {
-    /// Opens the configured device and makes an agent for it, whose parts are to be run.
-    pub fn open(config: Config, seed: Seed, clock: Arc<dyn Clock>) -> Result<(Arc<Self>, Parts), AgentError> {
+    /// Opens the configured device and makes an agent for it, whose parts are to be run, and whose wishes a log keeps.
+    pub fn open(
+        config: Config,
+        seed: Seed,
+        clock: Arc<dyn Clock>,
+        journal: Option<Arc<Journal>>,
+    ) -> Result<(Arc<Self>, Parts), AgentError> {
         let open = OpenConfig { device: config.device.clone(), clock: clock.clone() };
         let backend = backends::open(&config.backend, &open)
             .map_err(|refusal| AgentError::Device { what: format!("opening {}", config.device), refusal })?;
-        Self::on(backend, config, seed, clock)
+        Self::kept_in(journal, backend, config, seed, clock)
     }
 
-    /// The same on a device that is open already.
+    /// The same on a device that is open already, without a log.
     pub fn on(
         backend: Arc<dyn Backend>,
         config: Config,
         seed: Seed,
         clock: Arc<dyn Clock>,
     ) -> Result<(Arc<Self>, Parts), AgentError> {
+        Self::kept_in(None, backend, config, seed, clock)
+    }
+
+    /// The same on a device that is open already.
+    pub fn kept_in(
+        journal: Option<Arc<Journal>>,
+        backend: Arc<dyn Backend>,
+        config: Config,
+        seed: Seed,
+        clock: Arc<dyn Clock>,
+    ) -> Result<(Arc<Self>, Parts), AgentError> {
         let device = |what: String| move |refusal| AgentError::Device { what, refusal };
-        let events = Arc::new(Events::default());
+        let events = Arc::new(Events::kept_in(journal.clone()));
         let limits = Limits { flows: config.flow_limit, unsettled: config.dirty_limit };
         let table = Arc::new(FlowTable::new(seed, limits, events.clone()));
         let (queue, workers) =
@@ -107,16 +128,26 @@ impl Agent {
             backend,
             revalidation,
             events,
-            config: ArcSwap::from_pointee(Config { ports: Vec::new(), meters: Vec::new(), ..config.clone() }),
+            journal,
+            config: ArcSwap::from_pointee(Config {
+                ports: Vec::new(),
+                meters: Vec::new(),
+                ct_timeouts: Vec::new(),
+                ..config.clone()
+            }),
             ports: ArcSwap::default(),
             meters: Mutex::default(),
+            timeout_policies: Mutex::default(),
             changing: Mutex::default(),
         });
         for port in &config.ports {
             agent.add_port(port.clone())?;
         }
         for meter in &config.meters {
-            agent.set_meter(*meter)?;
+            agent.set_meter(meter.clone())?;
+        }
+        for policy in &config.ct_timeouts {
+            agent.set_timeout_policy(policy.clone())?;
         }
         agent.config.store(Arc::new(config));
         Ok((agent, Parts { workers, revalidator }))
@@ -134,7 +165,12 @@ impl Agent {
 
     /// The meters, by number.
     pub fn meters(&self) -> Vec<Meter> {
-        self.meters.lock().values().copied().collect()
+        self.meters.lock().values().cloned().collect()
+    }
+
+    /// The timeout policies, by name.
+    pub fn timeout_policies(&self) -> Vec<TimeoutPolicy> {
+        self.timeout_policies.lock().values().cloned().collect()
     }
 
     /// The datapath's name as OVS writes it: type and name.
@@ -190,6 +226,35 @@ impl Agent {
         Ok(())
     }
 
+    /// Makes a timeout policy or changes it.
+    pub fn set_timeout_policy(&self, policy: TimeoutPolicy) -> Result<(), AgentError> {
+        let mut policies = self.timeout_policies.lock();
+        self.backend
+            .set_timeout_policy(&policy)
+            .map_err(|refusal| AgentError::Device { what: format!("timeout policy {}", policy.name), refusal })?;
+        policies.insert(policy.name.clone(), policy);
+        Ok(())
+    }
+
+    /// Removes a timeout policy.
+    pub fn remove_timeout_policy(&self, name: &str) -> Result<(), AgentError> {
+        let mut policies = self.timeout_policies.lock();
+        if !policies.contains_key(name) {
+            return Err(AgentError::Conflict(format!("there is no timeout policy {name}")));
+        }
+        self.backend
+            .remove_timeout_policy(name)
+            .map_err(|refusal| AgentError::Device { what: format!("timeout policy {name}"), refusal })?;
+        policies.remove(name);
+        Ok(())
+    }
+
+    /// Waits until all that this caller has had accepted is written to the log, if there is one. Who answers a request calls it
+    /// first.
+    pub fn wait_for_journal(&self) -> Result<(), NotWritten> {
+        self.journal.as_ref().map_or(Ok(()), |journal| journal.wait(ANSWER_TIME))
+    }
+
     /// Removes every flow and waits for it.
     pub fn flush(&self) -> Tally {
         let batch = Arc::new(Batch::default());
@@ -197,8 +262,8 @@ impl Agent {
         batch.wait(ANSWER_TIME)
     }
 
-    /// Takes over what of a new configuration can be taken over while running. No flow is touched; a port or meter that
-    /// is refused is left as it was and named.
+    /// Takes over what of a new configuration can be taken over while running. No flow is touched; a port, meter or
+    /// timeout policy that is refused is left as it was and named.
     pub fn reload(&self, new: &Config) -> (Difference, Vec<AgentError>) {
         let old = self.config();
         let (merged, difference) = old.take_over(new);
@@ -217,7 +282,14 @@ impl Agent {
             attempt(self.remove_meter(gone.id));
         }
         for meter in merged.meters.iter().filter(|meter| !old.meters.contains(meter)) {
-            attempt(self.set_meter(*meter));
+            attempt(self.set_meter(meter.clone()));
+        }
+        let is_kept = |policy: &TimeoutPolicy| merged.ct_timeouts.iter().any(|kept| kept.name == policy.name);
+        for gone in old.ct_timeouts.iter().filter(|policy| !is_kept(policy)) {
+            attempt(self.remove_timeout_policy(&gone.name));
+        }
+        for policy in merged.ct_timeouts.iter().filter(|policy| !old.ct_timeouts.contains(policy)) {
+            attempt(self.set_timeout_policy(policy.clone()));
         }
         self.config.store(Arc::new(merged));
         (difference, errors)

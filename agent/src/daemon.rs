@@ -4,10 +4,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use clap::Parser;
+use rustix::process::Signal;
 use sd_notify::NotifyState;
+use sluice_flow::Timestamp;
 use sluice_flow::time::MonotonicClock;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
@@ -16,6 +18,7 @@ use tokio::sync::mpsc;
 use crate::agent::Agent;
 use crate::config::{Config, OnExit, parse_metrics};
 use crate::http::{HttpOptions, HttpServer, METRICS_CONTENT_TYPE, StatusCode, TEXT_CONTENT_TYPE};
+use crate::journal::{Journal, JournalOptions, Opened};
 use crate::lifecycle::Lifecycle;
 use crate::lock::DeviceLock;
 use crate::logging::Logging;
@@ -23,6 +26,9 @@ use crate::metrics::Metrics;
 use crate::run_dir::RunDir;
 use crate::unixctl::{Admission, Command, Registry, Server, ServerOptions, group_id};
 use crate::{backends, commands, seed};
+
+/// What the clock shows at the start: flows of earlier runs were accepted before it. No timeout is longer.
+const CLOCK_START: Timestamp = Timestamp(10 * 366 * 86_400 * 1_000_000_000);
 
 /// How long a server may take to stop, running requests included.
 const SERVER_DEADLINE: Duration = Duration::from_secs(6);
@@ -107,17 +113,25 @@ struct Daemon {
 
 impl Daemon {
     fn run(options: Options, config: Config) -> Result<(), Error> {
-        let clock = Arc::new(MonotonicClock::new());
+        let clock = Arc::new(MonotonicClock::showing(CLOCK_START));
         let logging = Arc::new(Logging::start(&config.log, config.log_rate, clock.clone())?);
         let run_dir = RunDir::claim(&config.run_dir)?;
         let _lock = DeviceLock::acquire(&config.lock_dir, &config.device, &config.run_dir)?;
         let seed = seed::load_or_make(&config.state_dir())?;
+        let opened = open_journal(&config, &clock)?;
         let runtime = Runtime::new()?;
-        let (agent, parts) = Agent::open(config, seed, clock)?;
+        let journal = opened.as_ref().map(|opened| opened.journal.clone());
+        let (agent, parts) = Agent::open(config, seed, clock, journal)?;
         let daemon = Self { options, agent, logging, cleanup: Arc::default() };
 
         let _entered = runtime.enter();
+        // A limit on the size of files is an error of the write that goes beyond it, not the death of the agent.
+        let _too_large = signal(SignalKind::from_raw(Signal::XFSZ.as_raw()))?;
         let mut lifecycle = Lifecycle::new(runtime.handle().clone());
+        // Started first, to be stopped last: it hears of what the others do to the end.
+        if let Some(opened) = opened {
+            opened.run(&daemon.agent, &mut lifecycle)?;
+        }
         let cleanup = daemon.cleanup.clone();
         parts.run(&daemon.agent, &mut lifecycle, move |agent| {
             if agent.config().on_exit == OnExit::Flush || cleanup.load(Ordering::Relaxed) {
@@ -287,6 +301,20 @@ impl Daemon {
         }
         result
     }
+}
+
+/// The log of flows, unless the configuration wants none.
+fn open_journal(config: &Config, clock: &Arc<MonotonicClock>) -> Result<Option<Opened>, Error> {
+    let folder = config.state_dir().join("flows");
+    if !config.persist {
+        if folder.exists() {
+            tracing::warn!("{} is left alone: flows are not kept, and those in it are not taken on", folder.display());
+        }
+        return Ok(None);
+    }
+    let options =
+        JournalOptions { sync_interval: config.sync_interval, clock: clock.clone(), wall: Arc::new(SystemTime::now) };
+    Ok(Some(Journal::open(&folder, options)?))
 }
 
 /// Levels in our words: OVS's own are taken, too, for everything at once, as in `ANY:ANY:dbg`.

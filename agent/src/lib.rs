@@ -9,6 +9,7 @@ pub mod config;
 pub mod daemon;
 pub mod events;
 pub mod http;
+pub mod journal;
 pub mod lifecycle;
 pub mod lock;
 pub mod logging;

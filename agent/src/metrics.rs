@@ -54,6 +54,9 @@ impl Metrics {
         if since > STALE_ROUND.max(published.last.period * 4) {
             return Err(format!("the last revalidation began {} s ago", since.as_secs()));
         }
+        if let Some(failure) = self.agent.journal.as_ref().and_then(|journal| journal.report().failure) {
+            return Err(format!("flows are taken on, but do not survive a restart: {failure}"));
+        }
         Ok(())
     }
 }
@@ -74,6 +77,7 @@ impl Collector for AgentCollector {
         self.flows(&mut families);
         self.queue(&mut families);
         self.revalidator(&mut families);
+        self.journal(&mut families);
         self.device(&mut families);
         families.0
     }
@@ -159,6 +163,39 @@ impl AgentCollector {
             ("sluice_revalidator_rounds_total", "Rounds.", published.rounds),
             ("sluice_revalidator_failed_polls_total", "Polls that were not complete.", published.failures),
             ("sluice_revalidator_backward_counters_total", "Counters that ran backwards.", published.backwards),
+        ] {
+            families.counter(name, help, &[(&[], precise(value))]);
+        }
+    }
+
+    fn journal(&self, families: &mut Families) {
+        let Some(journal) = &self.agent.journal else { return };
+        let report = journal.report();
+        let restored = &report.restored;
+        let failing = f64::from(u8::from(report.failure.is_some()));
+        for (name, help, value) in [
+            ("sluice_journal_failing", "Whether flows would not survive a restart: the log has why.", failing),
+            ("sluice_journal_records", "Records in the log of flows, dead ones included.", precise(report.records)),
+            ("sluice_journal_restored_flows", "Flows of earlier runs taken on at the start.", precise(restored.flows)),
+            (
+                "sluice_journal_lost_flows",
+                "Flows of earlier runs not taken on at the start.",
+                precise(restored.turned_away),
+            ),
+            ("sluice_journal_load_seconds", "Time to read them at the start.", restored.load.as_secs_f64()),
+        ] {
+            families.gauge(name, help, &[(&[], value)]);
+        }
+        if let Some(away) = restored.away {
+            let help = "Time without an agent before the start at most, by the wall clock.";
+            families.gauge("sluice_journal_away_seconds", help, &[(&[], away.as_secs_f64())]);
+        }
+        for (name, help, value) in [
+            ("sluice_journal_written_records_total", "Records written.", report.written),
+            ("sluice_journal_written_bytes_total", "Bytes written.", report.octets),
+            ("sluice_journal_syncs_total", "Times that the disk was synced.", report.syncs),
+            ("sluice_journal_compactions_total", "Compactions.", report.compactions),
+            ("sluice_journal_unkept_records_total", "Records that could not be written at once.", report.unkept),
         ] {
             families.counter(name, help, &[(&[], precise(value))]);
         }

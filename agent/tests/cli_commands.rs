@@ -75,18 +75,25 @@ fn ports_meters_and_the_rest_reach_their_commands() {
     let agent = FakeAgent::new();
     let names = [
         "dpctl/get-flow",
+        "sluice/add-ct-timeout",
         "sluice/add-meter",
         "sluice/add-port",
+        "sluice/del-ct-timeout",
         "sluice/del-meter",
         "sluice/del-port",
         "sluice/explain",
         "sluice/flush",
         "sluice/reload",
+        "sluice/show-ct-timeouts",
         "sluice/show-meters",
+        "sluice/trace",
     ];
     let agent = names.iter().fold(agent, |agent, name| agent.says(name, "done\n")).start();
     for (line, question) in [
         (&["get-flow", "-m", "ufid:1"][..], &["dpctl/get-flow", "-m", "ufid:1"][..]),
+        (&["add-ct-timeout", "a", "tcp_unack=9"], &["sluice/add-ct-timeout", "a", "tcp_unack=9"]),
+        (&["del-ct-timeout", "a"], &["sluice/del-ct-timeout", "a"]),
+        (&["show-ct-timeouts"], &["sluice/show-ct-timeouts"]),
         (&["add-meter", "3", "--kbps", "8000"], &["sluice/add-meter", "3", "kbps", "8000"]),
         (&["add-port", "3", "vf0"], &["sluice/add-port", "3", "vf0", "physical"]),
         (&["del-meter", "3"], &["sluice/del-meter", "3"]),
@@ -96,6 +103,7 @@ fn ports_meters_and_the_rest_reach_their_commands() {
         (&["del-flows"], &["sluice/flush"]),
         (&["reload"], &["sluice/reload"]),
         (&["show-meters"], &["sluice/show-meters"]),
+        (&["trace", "0123abcd", "--in-port=vf0"], &["sluice/trace", "vf0", "0123abcd"]),
     ] {
         assert_eq!(agent.run(line), run("done\n", "", 0), "{line:?}");
         assert_eq!(agent.questions(), [question]);

@@ -94,11 +94,23 @@ pub(super) enum Command {
     },
     /// List the meters
     ShowMeters,
+    /// Add a timeout policy for connections, or change it
+    AddCtTimeout(AddCtTimeout),
+    /// Remove a timeout policy
+    DelCtTimeout {
+        /// Its name
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+    /// List the timeout policies
+    ShowCtTimeouts,
 
     /// Apply the changed configuration file without losing a flow
     Reload,
     /// Let the frames of a capture into a port of the software NIC
     Replay(Replay),
+    /// Walk a packet through the installed flows and tell each step, without letting it in
+    Trace(Trace),
 }
 
 #[derive(Debug, Args)]
@@ -290,14 +302,14 @@ pub(super) struct AddPort {
     /// The netdev for tc, the representor for dv, any word for soft
     #[arg(value_name = "NAME")]
     name: String,
-    /// physical, representor, internal, vxlan, geneve or mirror
+    /// physical, representor, internal, vxlan, geneve, gre, erspan, gtpu or mirror
     #[arg(long, value_name = "KIND", default_value = "physical")]
     kind: String,
-    /// The UDP port of a tunnel
+    /// The UDP port of a vxlan, geneve or gtpu tunnel
     #[arg(long, value_name = "N", requires = "underlay")]
     udp_port: Option<u16>,
     /// The port that a tunnel's packets come and go through, by number or name
-    #[arg(long, value_name = "PORT", requires = "udp_port")]
+    #[arg(long, value_name = "PORT")]
     underlay: Option<String>,
 }
 
@@ -323,13 +335,32 @@ pub(super) struct AddMeter {
     /// What may pass at once, kilobits or packets [default: what a second lets pass]
     #[arg(long, value_name = "N")]
     burst: Option<u64>,
+    /// One more band, in the same unit; up to seven
+    #[arg(long = "band", value_name = "RATE[:BURST]")]
+    bands: Vec<String>,
 }
 
 impl AddMeter {
     pub(super) fn params(&self) -> Vec<String> {
         let (unit, rate) = self.kbps.map_or(("pps", self.pps.unwrap_or_default()), |rate| ("kbps", rate));
-        let fixed = [self.id.to_string(), unit.to_owned(), rate.to_string()];
-        fixed.into_iter().chain(self.burst.map(|burst| burst.to_string())).collect()
+        let first = self.burst.map_or_else(|| rate.to_string(), |burst| format!("{rate}:{burst}"));
+        [self.id.to_string(), unit.to_owned(), first].into_iter().chain(self.bands.iter().cloned()).collect()
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct AddCtTimeout {
+    /// As in ct(timeout=NAME)
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Timeouts in seconds, such as tcp_syn_sent=30 or udp_multiple=300; the others stay as they usually are
+    #[arg(value_name = "KEY=SECONDS")]
+    timeouts: Vec<String>,
+}
+
+impl AddCtTimeout {
+    pub(super) fn params(&self) -> Vec<String> {
+        std::iter::once(&self.name).chain(&self.timeouts).cloned().collect()
     }
 }
 
@@ -346,6 +377,19 @@ pub(super) struct Replay {
     pub(super) speed: Speed,
 }
 
+#[derive(Debug, Args)]
+pub(super) struct Trace {
+    /// A frame without FCS, in hexadecimal, or a capture, pcap or pcapng
+    #[arg(value_name = "PACKET|PCAP")]
+    pub(super) packet: String,
+    /// The port at which it comes in, by number or name
+    #[arg(long, value_name = "PORT")]
+    pub(super) in_port: String,
+    /// How many frames of a capture
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(super) count: u16,
+}
+
 fn priority(text: &str) -> Result<String, String> {
     match text.parse::<u8>() {
         Ok(0..=15) => Ok(text.to_owned()),
@@ -359,9 +403,10 @@ fn duration(text: &str) -> Result<String, String> {
 
 /// The commands in the order in which one gets to know them.
 const GROUPS: &[(&str, &[&str])] = &[
-    ("Look", &["show", "dump-flows", "get-flow", "explain", "stats", "watch", "top", "audit"]),
+    ("Look", &["show", "dump-flows", "get-flow", "explain", "trace", "stats", "watch", "top", "audit"]),
     ("Change flows", &["add-flow", "add-flows", "mod-flow", "del-flow", "del-flows", "flush"]),
     ("Ports and meters", &["add-port", "del-port", "add-meter", "del-meter", "show-meters"]),
+    ("Connections", &["add-ct-timeout", "del-ct-timeout", "show-ct-timeouts"]),
     ("Run", &["reload", "replay"]),
 ];
 
@@ -442,12 +487,13 @@ mod tests {
         let tunnel = ["add-port", "4", "vx0", "--kind", "vxlan", "--udp-port", "4789", "--underlay", "p0"];
         let Command::AddPort(port) = parsed(&tunnel).unwrap().command else { panic!() };
         assert_eq!(port.params(), ["4", "vx0", "vxlan", "4789", "p0"]);
+        let without_udp = ["add-port", "5", "gre0", "--kind", "gre", "--underlay", "p0"];
+        let Command::AddPort(port) = parsed(&without_udp).unwrap().command else { panic!() };
+        assert_eq!(port.params(), ["5", "gre0", "gre", "p0"]);
         assert!(parsed(&["add-port", "4", "vx0", "--udp-port", "4789"]).is_err());
-        let Command::AddMeter(meter) = parsed(&["add-meter", "3", "--pps", "100", "--burst=20"]).unwrap().command
-        else {
-            panic!()
-        };
-        assert_eq!(meter.params(), ["3", "pps", "100", "20"]);
+        let meter = ["add-meter", "3", "--pps", "100", "--burst=20", "--band", "10:2", "--band=5"];
+        let Command::AddMeter(meter) = parsed(&meter).unwrap().command else { panic!() };
+        assert_eq!(meter.params(), ["3", "pps", "100:20", "10:2", "5"]);
         assert!(parsed(&["add-meter", "3"]).is_err());
         assert!(parsed(&["add-meter", "3", "--pps=1", "--kbps=1"]).is_err());
     }

@@ -5,7 +5,7 @@
 
 mod arguments;
 mod bulk;
-mod capture;
+pub mod capture;
 mod connection;
 mod dump;
 mod error;
@@ -17,6 +17,7 @@ mod speed;
 mod statistics;
 mod terminal;
 mod top;
+mod trace;
 
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
@@ -82,6 +83,9 @@ fn execute(cli: &Cli, out: &mut dyn Write) -> Result<Outcome, CliError> {
         Command::AddMeter(command) => plain("sluice/add-meter", &command.params())?,
         Command::DelMeter { id } => plain("sluice/del-meter", &[id.to_string()])?,
         Command::ShowMeters => plain("sluice/show-meters", &[])?,
+        Command::AddCtTimeout(command) => plain("sluice/add-ct-timeout", &command.params())?,
+        Command::DelCtTimeout { name } => plain("sluice/del-ct-timeout", std::slice::from_ref(name))?,
+        Command::ShowCtTimeouts => plain("sluice/show-ct-timeouts", &[])?,
         Command::Reload => plain("sluice/reload", &[])?,
         Command::GetFlow(command) => connect()?.print("dpctl/get-flow", &command.params(), out)?,
         Command::Stats { json: true } => plain("sluice/stats", &[])?,
@@ -97,6 +101,7 @@ fn execute(cli: &Cli, out: &mut dyn Write) -> Result<Outcome, CliError> {
         },
         Command::AddFlows { file } => return bulk::add(connect, file, out),
         Command::DelFlows { file: Some(file) } => return bulk::delete(connect, file, out),
+        Command::Trace(command) => trace::run(connect, command, out)?,
         Command::Replay(command) => return replay::run(connect, command, out),
     }
     Ok(Outcome::Done)

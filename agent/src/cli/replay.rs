@@ -181,7 +181,8 @@ impl Pace {
 
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
-fn hexadecimal(bytes: &[u8]) -> String {
+/// The digits of some bytes.
+pub(super) fn hexadecimal(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
     digits.map(|digit| char::from(DIGITS[usize::from(digit)])).collect()

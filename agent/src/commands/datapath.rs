@@ -1,6 +1,6 @@
 //! `dpctl/show`, `dpctl/dump-dps` and `dpctl/offload-stats-show`.
 
-use sluice_flow::port::PortKind;
+use sluice_flow::port::{PortKind, Tunnel};
 
 use super::Failure;
 use super::arguments::Arguments;
@@ -26,7 +26,10 @@ pub(super) fn show(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -
     writeln!(out, "  flows: {}", agent.table.census().live())?;
     for port in agent.ports().iter() {
         let details = match &port.kind {
-            PortKind::Tunnel(tunnel) => format!(": udp_port={}, underlay={}", tunnel.udp_port, tunnel.underlay),
+            PortKind::Tunnel(Tunnel { udp_port: Some(udp_port), underlay, .. }) => {
+                format!(": udp_port={udp_port}, underlay={underlay}")
+            }
+            PortKind::Tunnel(tunnel) => format!(": underlay={}", tunnel.underlay),
             _ => String::new(),
         };
         writeln!(out, "  port {}: {} ({}{details})", port.number, port.name, port.kind.name())?;

@@ -44,7 +44,7 @@ pub(super) fn modify_file(agent: &Agent, arguments: &Arguments, out: &mut dyn Ou
 /// `sluice/add-flows`: the text itself instead of a file's name, and an object that says what became of it.
 pub(super) fn add_text(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     let [text] = arguments.rest.as_slice() else { return Err(Failure::new("one text is needed")) };
-    let answer = bulk(agent, arguments, text, Verb::Add);
+    let answer = bulk(agent, arguments, text, Verb::Add)?;
     Ok(writeln!(out, "{}", serde_json::to_string(&answer).map_err(Failure::new)?)?)
 }
 
@@ -56,6 +56,7 @@ pub(super) fn delete(agent: &Agent, arguments: &Arguments, out: &mut dyn Output)
     let batch = Arc::new(Batch::default());
     batch.expect_one();
     agent.queue.delete(id, EndReason::Deleted, Some(batch.clone())).map_err(|e| failure("deleting flow", &e))?;
+    agent.wait_for_journal().map_err(Failure::new)?;
     if arguments.no_wait {
         return Ok(());
     }
@@ -78,7 +79,9 @@ pub(super) fn delete_file(agent: &Agent, arguments: &Arguments, out: &mut dyn Ou
 
 /// `sluice/flush`, and `dpctl/del-flows` without a file
 pub(super) fn flush(agent: &Agent, _: &Arguments, _: &mut dyn Output) -> Result<(), Failure> {
-    answer(&agent.flush(), "flushing flows")
+    let tally = agent.flush();
+    agent.wait_for_journal().map_err(Failure::new)?;
+    answer(&tally, "flushing flows")
 }
 
 /// The flow that a UFID, with or without `ufid:`, or a key at the given priority names.
@@ -161,6 +164,7 @@ fn put(agent: &Agent, arguments: &Arguments, out: &mut dyn Output, verb: Verb) -
     let id = request(agent, flow, arguments, verb, &batch)
         .inspect_err(|error| count(agent, error))
         .map_err(|error| failure("updating flow table", &error))?;
+    agent.wait_for_journal().map_err(Failure::new)?;
     if arguments.no_wait {
         return Ok(());
     }
@@ -204,7 +208,7 @@ fn request(
 fn file(agent: &Agent, arguments: &Arguments, out: &mut dyn Output, verb: Verb) -> Result<(), Failure> {
     let [path] = arguments.after_datapath(agent, 1)? else { return Err(Failure::new("one file is needed")) };
     let text = fs::read_to_string(path).map_err(|error| Failure::new(format_args!("{path}: {error}")))?;
-    let answer = bulk(agent, arguments, &text, verb);
+    let answer = bulk(agent, arguments, &text, verb)?;
     let mut failures: Vec<_> =
         answer.errors.iter().map(|error| format!("{PROGRAM}: line {}: {}", error.line, error.text)).collect();
     if answer.in_error > failures.len() {
@@ -218,7 +222,7 @@ fn file(agent: &Agent, arguments: &Arguments, out: &mut dyn Output, verb: Verb) 
 }
 
 /// Does what each line says, in order; a line that is wrong does not stop the rest. `verb` is for lines that have none.
-fn bulk(agent: &Agent, arguments: &Arguments, text: &str, verb: Verb) -> BulkAnswer {
+fn bulk(agent: &Agent, arguments: &Arguments, text: &str, verb: Verb) -> Result<BulkAnswer, Failure> {
     let batch = Arc::new(Batch::default());
     let mut answer = BulkAnswer::default();
     let mut patience = ANSWER_TIME;
@@ -243,17 +247,18 @@ fn bulk(agent: &Agent, arguments: &Arguments, text: &str, verb: Verb) -> BulkAns
             }
         }
     }
+    agent.wait_for_journal().map_err(Failure::new)?;
     let tally = if arguments.no_wait { batch.wait(Duration::ZERO) } else { batch.wait(ANSWER_TIME) };
     let named = |id| agent.table.view(id).map(|view| format!("ufid:{}: ", view.flow.ufid)).unwrap_or_default();
     answer.refusals = tally.refusals.iter().map(|(id, refusal)| format!("{}{refusal}", named(*id))).collect();
-    BulkAnswer {
+    Ok(BulkAnswer {
         offloaded: tally.installed,
         refused: tally.refused,
         deleted: tally.deleted,
         superseded: tally.superseded,
         unanswered: tally.outstanding,
         ..answer
-    }
+    })
 }
 
 /// Whoever gives many flows at once waits for room instead of hearing "busy" for what it filled up itself. `patience` is

@@ -6,14 +6,18 @@
 
 mod arguments;
 mod audit;
+mod conntrack;
 mod datapath;
 mod dump;
 mod explain;
 mod filter;
 mod flows;
 mod json;
+mod packets;
 mod ports;
 mod revalidator;
+mod timeouts;
+mod trace;
 
 use std::fmt;
 use std::sync::Arc;
@@ -48,6 +52,8 @@ pub fn register(registry: &mut Registry, agent: &Arc<Agent>) {
 
 /// How flows are shown.
 const SHOW: &[&str] = &["-m", "--more", "--names", "--no-names"];
+/// How connections are shown.
+const LIST: &[&str] = &["-m", "--more", "-s", "--statistics"];
 /// How a flow is taken on.
 const ADD: &[&str] =
     &["-s", "--statistics", "--no-wait", "--priority", "--idle-timeout", "--hard-timeout", "--permanent"];
@@ -74,10 +80,13 @@ const BULK_MODIFY: &[&str] = &["--no-wait", "--may-create", "--keep-old-rule", "
 const COMMANDS: &[Row] = &[
     row("dpctl/add-flow", "[OPTIONS] [dp] flow actions", 2, 9, ADD, flows::add),
     row("dpctl/add-flows", "[OPTIONS] [dp] file", 1, 4, BULK, flows::add_file),
+    row("dpctl/ct-stats-show", "[-m] [dp] [zone=N]", 0, 3, &["-m", "--more"], conntrack::statistics),
     row("dpctl/del-flow", "[OPTIONS] [dp] flow", 1, 5, DELETE, flows::delete),
     row("dpctl/del-flows", "[OPTIONS] [dp] [file]", 0, 4, BULK, flows::delete_file),
+    row("dpctl/dump-conntrack", "[-m] [-s] [dp] [zone=N]", 0, 4, LIST, conntrack::dump),
     row("dpctl/dump-dps", "", 0, 0, &[], datapath::list),
     row("dpctl/dump-flows", "[-m] [--names] [dp] [filter=..] [type=..]", 0, 6, SHOW, dump::text),
+    row("dpctl/flush-conntrack", "[dp] [zone=N]", 0, 2, &[], conntrack::flush),
     row("dpctl/get-flow", "[-m] [--names] [dp] ufid", 1, 4, SHOW, dump::one),
     row("dpctl/mod-flow", "[OPTIONS] [dp] flow actions", 2, 12, MODIFY, flows::modify),
     row("dpctl/mod-flows", "[OPTIONS] [dp] file", 1, 5, BULK_MODIFY, flows::modify_file),
@@ -88,18 +97,22 @@ const COMMANDS: &[Row] = &[
     row("revalidator/resume", "", 0, 0, &[], revalidator::resume),
     row("revalidator/wait", "", 0, 0, &[], revalidator::wait),
     row("sluice/add-flows", "[OPTIONS] text", 1, 4, BULK, flows::add_text),
-    row("sluice/add-meter", "id kbps|pps rate [burst]", 3, 4, &[], ports::add_meter),
+    row("sluice/add-ct-timeout", "name [key=seconds]...", 1, 17, &[], timeouts::add),
+    row("sluice/add-meter", "id kbps|pps rate[:burst]...", 3, 10, &[], ports::add_meter),
     row("sluice/add-port", "number name [kind] [udp-port] [underlay]", 2, 5, &[], ports::add_port),
     row("sluice/audit", "", 0, 0, &[], audit::audit),
+    row("sluice/del-ct-timeout", "name", 1, 1, &[], timeouts::delete),
     row("sluice/del-meter", "id", 1, 1, &[], ports::delete_meter),
     row("sluice/del-port", "port", 1, 1, &[], ports::delete_port),
     row("sluice/dump-flows", "[filter=..] [type=..]", 0, 4, &[], dump::json),
     row("sluice/explain", "[--priority=N] ufid | flow actions", 1, 3, &["--priority"], explain::one),
     row("sluice/explain-lines", "text", 1, 1, &[], explain::lines),
     row("sluice/flush", "", 0, 0, &[], flows::flush),
-    row("sluice/inject", "port frame..", 2, 4097, &[], ports::inject),
+    row("sluice/inject", "port frame..", 2, 4097, &[], packets::inject),
+    row("sluice/show-ct-timeouts", "", 0, 0, &[], timeouts::show),
     row("sluice/show-meters", "", 0, 0, &[], ports::show_meters),
     row("sluice/stats", "", 0, 0, &[], json::statistics),
+    row("sluice/trace", "port frame..", 2, 257, &[], trace::trace),
     row("sluice/watch", "", 0, 0, &[], json::watch),
     row("upcall/show", "", 0, 0, &[], revalidator::show),
 ];

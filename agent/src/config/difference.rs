@@ -48,6 +48,8 @@ impl Config {
             device,
             run_dir,
             state_dir,
+            persist,
+            sync_interval,
             lock_dir,
             metrics,
             workers,
@@ -65,6 +67,7 @@ impl Config {
             log,
             ports,
             meters,
+            ct_timeouts,
         } = new;
         let applicable = [
             ("dirty_limit", self.dirty_limit != *dirty_limit),
@@ -78,12 +81,15 @@ impl Config {
             ("log.level", self.log.level != log.level),
             ("port", self.ports != *ports),
             ("meter", self.meters != *meters),
+            ("ct_timeout", self.ct_timeouts != *ct_timeouts),
         ];
         let needs_restart = [
             ("backend", self.backend != *backend),
             ("device", self.device != *device),
             ("run_dir", self.run_dir != *run_dir),
             ("state_dir", self.state_dir() != new.state_dir() && self.state_dir != *state_dir),
+            ("persist", self.persist != *persist),
+            ("sync_interval", self.sync_interval != *sync_interval),
             ("lock_dir", self.lock_dir != *lock_dir),
             ("metrics", self.metrics != *metrics),
             ("workers", self.workers != *workers),
@@ -97,6 +103,8 @@ impl Config {
         next.device.clone_from(&self.device);
         next.run_dir.clone_from(&self.run_dir);
         next.state_dir.clone_from(&self.state_dir);
+        next.persist = self.persist;
+        next.sync_interval = self.sync_interval;
         next.lock_dir.clone_from(&self.lock_dir);
         next.metrics = self.metrics;
         next.workers = self.workers;

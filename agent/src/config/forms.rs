@@ -97,6 +97,15 @@ pub(super) fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D
     .map_err(Error::custom)
 }
 
+pub(super) fn duration_or_zero<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    match TextOrNumber::deserialize(from)? {
+        TextOrNumber::Number(0.0) => return Ok(Duration::ZERO),
+        TextOrNumber::Text(text) => parse_duration(&text),
+        TextOrNumber::Number(seconds) => in_range(seconds),
+    }
+    .map_err(|message| Error::custom(format!("{message} (0 means every time)")))
+}
+
 pub(super) fn optional_duration<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
     match TextOrNumber::deserialize(from)? {
         TextOrNumber::Text(text) if text == NONE => return Ok(None),

@@ -15,6 +15,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny};
 use sluice_flow::meter::Meter;
 use sluice_flow::port::Port;
+use sluice_flow::timeout::TimeoutPolicy;
 
 pub use difference::Difference;
 pub use error::{ConfigError, Place};
@@ -36,6 +37,12 @@ pub struct Config {
     /// Where what outlives the agent is kept. Default `state` under `run_dir`; see [`Config::state_dir`].
     #[serde(deserialize_with = "forms::some_absolute_path")]
     pub state_dir: Option<PathBuf>,
+    /// Whether flows survive the agent: what is accepted is kept in `state_dir` and wanted again at the next start. Default true.
+    pub persist: bool,
+    /// How often what is kept is put on the disk, which bounds what a power cut takes; the death of the agent alone takes
+    /// nothing. 0 for every time, before an answer is given. Default `"1s"`.
+    #[serde(deserialize_with = "forms::duration_or_zero")]
+    pub sync_interval: Duration,
     /// Where the lock of a device is. All agents of a machine must agree on it. Default `"/run/lock"`.
     #[serde(deserialize_with = "forms::absolute_path")]
     pub lock_dir: PathBuf,
@@ -81,13 +88,18 @@ pub struct Config {
     /// `[log]`: the log.
     pub log: LogConfig,
     /// `[[port]]`: the ports. Each has `number`, `name`, and optionally `kind`: `"physical"` (default),
-    /// `"representor"`, `"internal"`, `"vxlan"`, `"geneve"` or `"mirror"`. Tunnels have an `underlay`, the number or name of the port
-    /// that their packets take, and may have a `udp_port`.
+    /// `"representor"`, `"internal"`, `"vxlan"`, `"geneve"`, `"gre"`, `"erspan"`, `"gtpu"` or `"mirror"`. Tunnels have an
+    /// `underlay`, the number or name of the port that their packets take; those of kind `"vxlan"`, `"geneve"` and `"gtpu"`
+    /// may have a `udp_port`.
     #[serde(rename = "port", deserialize_with = "read_later")]
     pub ports: Vec<Port>,
-    /// `[[meter]]`: the meters. Each has `id`, either `kbps` or `pps`, and optionally `burst` in the same unit (kilobits or packets).
+    /// `[[meter]]`: the meters. Each has `id`, either `kbps` or `pps`, and optionally `burst` in the same unit (kilobits or packets); `bands` holds further bands, each with `rate` and optionally `burst`.
     #[serde(rename = "meter", deserialize_with = "read_later")]
     pub meters: Vec<Meter>,
+    /// `[[ct_timeout]]`: the timeout policies of connections. Each has a `name` and any of the keys of
+    /// [`sluice_flow::timeout::TimeoutKey`], in seconds.
+    #[serde(rename = "ct_timeout", deserialize_with = "read_later")]
+    pub ct_timeouts: Vec<TimeoutPolicy>,
 }
 
 impl Default for Config {
@@ -97,6 +109,8 @@ impl Default for Config {
             device: "soft0".to_owned(),
             run_dir: PathBuf::from("/run/sluice"),
             state_dir: None,
+            persist: true,
+            sync_interval: Duration::from_secs(1),
             lock_dir: PathBuf::from("/run/lock"),
             metrics: Some(SocketAddr::from((Ipv6Addr::LOCALHOST, 9319))),
             workers: 2,
@@ -114,6 +128,7 @@ impl Default for Config {
             log: LogConfig::default(),
             ports: Vec::new(),
             meters: Vec::new(),
+            ct_timeouts: Vec::new(),
         }
     }
 }
@@ -174,11 +189,12 @@ impl Config {
         let mut config: Self = toml::from_str(text).map_err(wrong)?;
         // Ports and meters refer to each other, so that they are checked apart, with their places in the text at hand.
         let tables: tables::Tables = toml::from_str(text).map_err(wrong)?;
-        let (ports, meters) = tables
+        let checked = tables
             .check()
             .map_err(|fault| ConfigError::Wrong(Place::new(text, file_name, fault.span), fault.message))?;
-        config.ports = ports;
-        config.meters = meters;
+        config.ports = checked.ports;
+        config.meters = checked.meters;
+        config.ct_timeouts = checked.ct_timeouts;
         Ok(config)
     }
 

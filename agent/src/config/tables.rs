@@ -1,11 +1,12 @@
-//! `[[port]]` and `[[meter]]`: what refers to each other, and therefore is checked as a whole.
+//! `[[port]]`, `[[meter]]` and `[[ct_timeout]]`: what refers to each other, and therefore is checked as a whole.
 
 use std::ops::Range;
 
 use serde::Deserialize;
 use serde::de::Deserializer;
-use sluice_flow::meter::{Meter, MeterId, MeterRate};
+use sluice_flow::meter::{Meter, MeterBand, MeterId, MeterUnit};
 use sluice_flow::port::{Port, PortKind, PortNumber, Tunnel, TunnelProtocol};
+use sluice_flow::timeout::{TimeoutKey, TimeoutPolicy};
 use toml::Spanned;
 
 /// The part of the file that is looked at here.
@@ -15,6 +16,15 @@ pub(super) struct Tables {
     port: Vec<PortTable>,
     #[serde(default)]
     meter: Vec<MeterTable>,
+    #[serde(default)]
+    ct_timeout: Vec<CtTimeoutTable>,
+}
+
+/// What is right.
+pub(super) struct Checked {
+    pub(super) ports: Vec<Port>,
+    pub(super) meters: Vec<Meter>,
+    pub(super) ct_timeouts: Vec<TimeoutPolicy>,
 }
 
 /// What is wrong, and where in the text.
@@ -38,14 +48,48 @@ struct PortTable {
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Kind {
+enum Word {
     Physical,
     Representor,
     Internal,
     Vxlan,
     Geneve,
+    Gre,
+    Erspan,
+    Gtpu,
     Mirror,
 }
+
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(from = "Word")]
+enum Kind {
+    Physical,
+    Representor,
+    Internal,
+    Tunnel(TunnelProtocol),
+    Mirror,
+}
+
+impl From<Word> for Kind {
+    fn from(word: Word) -> Self {
+        match word {
+            Word::Physical => Self::Physical,
+            Word::Representor => Self::Representor,
+            Word::Internal => Self::Internal,
+            Word::Vxlan => Self::Tunnel(TunnelProtocol::Vxlan),
+            Word::Geneve => Self::Tunnel(TunnelProtocol::Geneve),
+            Word::Gre => Self::Tunnel(TunnelProtocol::Gre),
+            Word::Erspan => Self::Tunnel(TunnelProtocol::Erspan),
+            Word::Gtpu => Self::Tunnel(TunnelProtocol::Gtpu),
+            Word::Mirror => Self::Mirror,
+        }
+    }
+}
+
+/// The kinds that are tunnels.
+const TUNNELS: &str = "\"vxlan\", \"geneve\", \"gre\", \"erspan\" and \"gtpu\"";
+/// Those of them that go over UDP.
+const OVER_UDP: &str = "\"vxlan\", \"geneve\" and \"gtpu\"";
 
 /// A port by number or name.
 enum PortReference {
@@ -63,11 +107,44 @@ struct MeterTable {
     pps: Option<Spanned<u64>>,
     #[serde(default)]
     burst: u64,
+    #[serde(default)]
+    bands: Vec<BandTable>,
+}
+
+/// One more band, in the unit of its meter.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BandTable {
+    rate: Spanned<u64>,
+    #[serde(default)]
+    burst: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CtTimeoutTable {
+    name: Spanned<String>,
+    tcp_syn_sent: Option<u32>,
+    tcp_syn_recv: Option<u32>,
+    tcp_established: Option<u32>,
+    tcp_fin_wait: Option<u32>,
+    tcp_close_wait: Option<u32>,
+    tcp_last_ack: Option<u32>,
+    tcp_time_wait: Option<u32>,
+    tcp_close: Option<u32>,
+    tcp_syn_sent2: Option<u32>,
+    tcp_retransmit: Option<u32>,
+    tcp_unack: Option<u32>,
+    udp_first: Option<u32>,
+    udp_single: Option<u32>,
+    udp_multiple: Option<u32>,
+    icmp_first: Option<u32>,
+    icmp_reply: Option<u32>,
 }
 
 impl Tables {
-    /// The ports and meters, if all of them are right.
-    pub(super) fn check(self) -> Result<(Vec<Port>, Vec<Meter>), Fault> {
+    /// The ports, meters and timeout policies, if all of them are right.
+    pub(super) fn check(self) -> Result<Checked, Fault> {
         for (index, port) in self.port.iter().enumerate() {
             port.check_against(&self.port[..index])?;
         }
@@ -79,7 +156,14 @@ impl Tables {
         }
         let ports = self.port.iter().map(|port| port.port(&self.port)).collect::<Result<_, _>>()?;
         let meters = self.meter.iter().map(MeterTable::meter).collect::<Result<_, _>>()?;
-        Ok((ports, meters))
+        for (index, policy) in self.ct_timeout.iter().enumerate() {
+            let name = policy.name.get_ref();
+            if self.ct_timeout[..index].iter().any(|earlier| earlier.name.get_ref() == name) {
+                return Err(fault(&policy.name, format!("timeout policy \"{name}\" is there twice")));
+            }
+        }
+        let ct_timeouts = self.ct_timeout.iter().map(CtTimeoutTable::policy).collect::<Result<_, _>>()?;
+        Ok(Checked { ports, meters, ct_timeouts })
     }
 }
 
@@ -109,8 +193,7 @@ impl PortTable {
             Kind::Representor => self.without_tunnel(PortKind::Representor)?,
             Kind::Internal => self.without_tunnel(PortKind::Internal)?,
             Kind::Mirror => self.without_tunnel(PortKind::Mirror)?,
-            Kind::Vxlan => self.tunnel(TunnelProtocol::Vxlan, all)?,
-            Kind::Geneve => self.tunnel(TunnelProtocol::Geneve, all)?,
+            Kind::Tunnel(protocol) => self.tunnel(protocol, all)?,
         };
         Ok(Port { number: PortNumber(*self.number.get_ref()), name: self.name.get_ref().clone(), kind })
     }
@@ -120,11 +203,10 @@ impl PortTable {
     }
 
     fn without_tunnel(&self, kind: PortKind) -> Result<PortKind, Fault> {
-        let only =
-            |key| format!("`{key}` is for ports of kind \"vxlan\" and \"geneve\", this one is \"{}\"", kind.name());
+        let only = |key, kinds| format!("`{key}` is for ports of kind {kinds}, this one is \"{}\"", kind.name());
         match (&self.udp_port, &self.underlay) {
-            (Some(udp_port), _) => Err(fault(udp_port, only("udp_port"))),
-            (None, Some(underlay)) => Err(fault(underlay, only("underlay"))),
+            (Some(udp_port), _) => Err(fault(udp_port, only("udp_port", OVER_UDP))),
+            (None, Some(underlay)) => Err(fault(underlay, only("underlay", TUNNELS))),
             (None, None) => Ok(kind),
         }
     }
@@ -144,15 +226,20 @@ impl PortTable {
                 format!("there is no port {} to be the underlay", reference.get_ref().text()),
             ));
         };
-        if matches!(underlay.kind(), Kind::Vxlan | Kind::Geneve | Kind::Mirror) {
+        if matches!(underlay.kind(), Kind::Tunnel(_) | Kind::Mirror) {
             return Err(fault(reference, format!("port \"{}\" cannot be an underlay", underlay.name.get_ref())));
         }
-        let udp_port = match &self.udp_port {
-            None => protocol.default_udp_port(),
-            Some(udp_port) if *udp_port.get_ref() == 0 => {
+        let udp_port = match (&self.udp_port, protocol.default_udp_port()) {
+            (None, default) => default,
+            (Some(udp_port), None) => {
+                let kind = protocol.name();
+                let message = format!("`udp_port` is for ports of kind {OVER_UDP}, this one is \"{kind}\"");
+                return Err(fault(udp_port, message));
+            }
+            (Some(udp_port), Some(_)) if *udp_port.get_ref() == 0 => {
                 return Err(fault(udp_port, "a UDP port is from 1 to 65535".to_owned()));
             }
-            Some(udp_port) => *udp_port.get_ref(),
+            (Some(udp_port), Some(_)) => Some(*udp_port.get_ref()),
         };
         Ok(PortKind::Tunnel(Tunnel { protocol, udp_port, underlay: PortNumber(*underlay.number.get_ref()) }))
     }
@@ -185,16 +272,56 @@ impl<'de> Deserialize<'de> for PortReference {
 impl MeterTable {
     fn meter(&self) -> Result<Meter, Fault> {
         let id = *self.id.get_ref();
-        let (rate, place) = match (&self.kbps, &self.pps) {
-            (Some(kbps), None) => (MeterRate::Kbps(*kbps.get_ref()), kbps),
-            (None, Some(pps)) => (MeterRate::Pps(*pps.get_ref()), pps),
+        let (unit, rate) = match (&self.kbps, &self.pps) {
+            (Some(kbps), None) => (MeterUnit::Kilobits, kbps),
+            (None, Some(pps)) => (MeterUnit::Packets, pps),
             (Some(_), Some(pps)) => return Err(fault(pps, format!("meter {id} has both `kbps` and `pps`"))),
             (None, None) => return Err(fault(&self.id, format!("meter {id} needs either `kbps` or `pps`"))),
         };
-        if *place.get_ref() == 0 {
-            return Err(fault(place, format!("meter {id} would let nothing pass")));
+        let first = (rate, self.burst);
+        let more = self.bands.iter().map(|band| (&band.rate, band.burst));
+        let mut bands = Vec::new();
+        for (rate, burst) in std::iter::once(first).chain(more) {
+            if *rate.get_ref() == 0 {
+                return Err(fault(rate, format!("meter {id} would let nothing pass")));
+            }
+            if bands.len() == MeterBand::LIMIT {
+                return Err(fault(rate, format!("meter {id} has more than {} bands", MeterBand::LIMIT)));
+            }
+            bands.push(MeterBand { rate: *rate.get_ref(), burst });
         }
-        Ok(Meter { id: MeterId(id), rate, burst: self.burst })
+        Ok(Meter { id: MeterId(id), unit, bands })
+    }
+}
+
+impl CtTimeoutTable {
+    fn policy(&self) -> Result<TimeoutPolicy, Fault> {
+        let name = self.name.get_ref();
+        TimeoutPolicy::check_name(name).map_err(|message| fault(&self.name, message))?;
+        let mut policy = TimeoutPolicy::new(name.as_str());
+        for (key, seconds) in [
+            (TimeoutKey::TcpSynSent, self.tcp_syn_sent),
+            (TimeoutKey::TcpSynRecv, self.tcp_syn_recv),
+            (TimeoutKey::TcpEstablished, self.tcp_established),
+            (TimeoutKey::TcpFinWait, self.tcp_fin_wait),
+            (TimeoutKey::TcpCloseWait, self.tcp_close_wait),
+            (TimeoutKey::TcpLastAck, self.tcp_last_ack),
+            (TimeoutKey::TcpTimeWait, self.tcp_time_wait),
+            (TimeoutKey::TcpClose, self.tcp_close),
+            (TimeoutKey::TcpSynSent2, self.tcp_syn_sent2),
+            (TimeoutKey::TcpRetransmit, self.tcp_retransmit),
+            (TimeoutKey::TcpUnack, self.tcp_unack),
+            (TimeoutKey::UdpFirst, self.udp_first),
+            (TimeoutKey::UdpSingle, self.udp_single),
+            (TimeoutKey::UdpMultiple, self.udp_multiple),
+            (TimeoutKey::IcmpFirst, self.icmp_first),
+            (TimeoutKey::IcmpReply, self.icmp_reply),
+        ] {
+            if let Some(seconds) = seconds {
+                policy.set(key, seconds);
+            }
+        }
+        Ok(policy)
     }
 }
 

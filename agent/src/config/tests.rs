@@ -1,6 +1,7 @@
 use super::*;
-use sluice_flow::meter::{MeterId, MeterRate};
+use sluice_flow::meter::{MeterBand, MeterId, MeterUnit};
 use sluice_flow::port::{PortKind, PortNumber, Tunnel, TunnelProtocol};
+use sluice_flow::timeout::TimeoutKey;
 
 const SAMPLE: &str = include_str!("../../../deploy/sluiced.toml");
 
@@ -51,6 +52,7 @@ fn the_sample_file_knows_every_key_also_those_without_a_default() {
         known_keys("[log]\nbogus = 1"),
         known_keys("[[port]]\nnumber = 1\nname = \"a\"\nbogus = 1"),
         known_keys("[[meter]]\nid = 1\nbogus = 1"),
+        known_keys("[[ct_timeout]]\nname = \"a\"\nbogus = 1"),
     ];
     for key in keys.concat() {
         assert!(has(&key), "deploy/sluiced.toml does not mention `{key}`");
@@ -137,6 +139,21 @@ fn ports_are_read_with_their_kinds() {
         udp_port = 7000
         underlay = 1
         [[port]]
+        number = 5
+        name = "gre0"
+        kind = "gre"
+        underlay = 1
+        [[port]]
+        number = 6
+        name = "erspan0"
+        kind = "erspan"
+        underlay = 1
+        [[port]]
+        number = 7
+        name = "gtpu0"
+        kind = "gtpu"
+        underlay = 1
+        [[port]]
         number = 1
         name = "p0"
         [[port]]
@@ -150,8 +167,11 @@ fn ports_are_read_with_their_kinds() {
     assert_eq!(
         kinds,
         [
-            (3, tunnel(TunnelProtocol::Vxlan, 4789)),
-            (4, tunnel(TunnelProtocol::Geneve, 7000)),
+            (3, tunnel(TunnelProtocol::Vxlan, Some(4789))),
+            (4, tunnel(TunnelProtocol::Geneve, Some(7000))),
+            (5, tunnel(TunnelProtocol::Gre, None)),
+            (6, tunnel(TunnelProtocol::Erspan, None)),
+            (7, tunnel(TunnelProtocol::Gtpu, Some(2152))),
             (1, PortKind::Physical),
             (2, PortKind::Representor),
         ]
@@ -160,9 +180,30 @@ fn ports_are_read_with_their_kinds() {
 
 #[test]
 fn meters_are_read_with_their_rates() {
-    let config = parse("[[meter]]\nid = 1\nkbps = 1000\nburst = 100\n[[meter]]\nid = 2\npps = 50\n");
-    assert_eq!(config.meters[0], Meter { id: MeterId(1), rate: MeterRate::Kbps(1000), burst: 100 });
-    assert_eq!(config.meters[1], Meter { id: MeterId(2), rate: MeterRate::Pps(50), burst: 0 });
+    let config = parse(
+        "[[meter]]\nid = 1\nkbps = 1000\nburst = 100\n[[meter]]\nid = 2\npps = 50\nbands = [{ rate = 9, burst = 3 }]\n",
+    );
+    assert_eq!(config.meters[0], Meter::simple(MeterId(1), MeterUnit::Kilobits, 1000, 100));
+    assert_eq!(config.meters[1].bands, [MeterBand { rate: 50, burst: 0 }, MeterBand { rate: 9, burst: 3 }]);
+}
+
+#[test]
+fn timeout_policies_are_read_with_their_seconds() {
+    let config =
+        parse("[[ct_timeout]]\nname = \"short\"\ntcp_unack = 20\ntcp_syn_sent = 5\n[[ct_timeout]]\nname = \"b\"\n");
+    let timeouts: Vec<_> = config.ct_timeouts[0].timeouts().collect();
+    assert_eq!(timeouts, [(TimeoutKey::TcpSynSent, 5), (TimeoutKey::TcpUnack, 20)]);
+    assert_eq!(config.ct_timeouts[1], TimeoutPolicy::new("b"));
+}
+
+#[test]
+fn every_timeout_has_a_key() {
+    let keys = known_keys("[[ct_timeout]]\nname = \"a\"\nbogus = 1");
+    for key in TimeoutKey::ALL {
+        assert!(keys.contains(&key.name().to_owned()), "{}", key.name());
+        let config = parse(&format!("[[ct_timeout]]\nname = \"a\"\n{} = 7", key.name()));
+        assert_eq!(config.ct_timeouts[0].timeouts().collect::<Vec<_>>(), [(*key, 7)]);
+    }
 }
 
 #[test]
@@ -194,10 +235,17 @@ fn ports_and_meters_that_contradict_each_other_are_shown_where_they_are() {
             ":9:12: a UDP port is from 1",
         ),
         ("[[port]]\nnumber = 2\nname = \"x\"\nudp_port = 4789", ":7:12: `udp_port` is for ports of kind \"vxlan\""),
+        (
+            "[[port]]\nnumber = 2\nname = \"x\"\nkind = \"gre\"\nunderlay = 1\nudp_port = 4789",
+            ":9:12: `udp_port` is for ports of kind \"vxlan\", \"geneve\" and \"gtpu\", this one is \"gre\"",
+        ),
         ("[[meter]]\nid = 1", ":5:6: meter 1 needs either `kbps` or `pps`"),
         ("[[meter]]\nid = 1\npps = 1\nkbps = 1", ":6:7: meter 1 has both"),
         ("[[meter]]\nid = 1\npps = 0", ":6:7: meter 1 would let nothing pass"),
         ("[[meter]]\nid = 1\npps = 1\n[[meter]]\nid = 1\npps = 1", ":8:6: meter 1 is there twice"),
+        ("[[ct_timeout]]\nname = \"a b\"", ":5:8: the name of a timeout policy is one word"),
+        ("[[ct_timeout]]\nname = \"a\"\nudp_single = -1", ":6:14: invalid value"),
+        ("[[ct_timeout]]\nname = \"a\"\n[[ct_timeout]]\nname = \"a\"", ":7:8: timeout policy \"a\" is there twice"),
     ] {
         let found = error(&format!("{p0}{text}"));
         assert!(found.starts_with(&format!("test.toml{expected}")), "{text}: {found}");

@@ -93,7 +93,7 @@ impl Chains {
     /// A flow is offered. Refuses it if its jumps would close a cycle or go too deep.
     pub(super) fn announce(&self, flow: &Flow) -> Result<Announced, Refusal> {
         let chain = flow.chain();
-        let jumps: Vec<_> = flow.jumps().collect::<BTreeSet<_>>().into_iter().collect();
+        let jumps: Vec<_> = flow.jumps().into_iter().collect::<BTreeSet<_>>().into_iter().collect();
         if chain == ChainId::ROOT && jumps.is_empty() {
             return Ok(Announced(None));
         }
@@ -240,7 +240,7 @@ impl Chains {
         }
         let mut state = self.state.lock();
         let Some(member) = state.flows.get_mut(&id) else { return Vec::new() };
-        let jumps: Vec<_> = rule.map(|flow| flow.jumps().collect()).unwrap_or_default();
+        let jumps: Vec<_> = rule.map(|flow| flow.jumps()).unwrap_or_default();
         let (kept, released) = member.holds.drain(..).partition(|chain| jumps.contains(chain));
         member.holds = kept;
         let (chain, accepted) = (member.chain, member.accepted);

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use crossbeam_channel::{Sender, unbounded};
 use sluice_flow::table::{Accepted, TableError, Waiter};
-use sluice_flow::{Backend, ChainId, Clock, EndReason, Flow, FlowId, FlowTable, Refusal};
+use sluice_flow::{Backend, ChainId, Clock, EndReason, Flow, FlowId, FlowTable, Refusal, Timestamp};
 
 pub use self::batch::{Batch, Tally};
 pub use self::worker::{LATENCY_BUCKETS, Worker, WorkerReport};
@@ -67,8 +67,17 @@ impl OffloadQueue {
 
     /// Takes a new flow on.
     pub fn add(&self, flow: Flow, waiter: Option<Arc<dyn Waiter>>) -> Result<FlowId, TableError> {
+        self.admit(flow, |flow| self.table.add(flow, self.clock.now(), waiter))
+    }
+
+    /// Takes a flow on again that was accepted in an earlier run; see [`FlowTable::restore`].
+    pub fn restore(&self, flow: Flow, accepted: Timestamp) -> Result<FlowId, TableError> {
+        self.admit(flow, |flow| self.table.restore(flow, accepted, self.clock.now()))
+    }
+
+    fn admit(&self, flow: Flow, take: impl FnOnce(Flow) -> Result<Accepted, TableError>) -> Result<FlowId, TableError> {
         let announced = self.chains.announce(&flow)?;
-        match self.table.add(flow, self.clock.now(), waiter) {
+        match take(flow) {
             Ok(accepted) => {
                 self.chains.arrive(announced, accepted.flow);
                 Ok(self.enqueue(accepted))

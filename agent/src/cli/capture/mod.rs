@@ -24,31 +24,47 @@ const PCAP_MAGICS: [u32; 4] = [0xa1b2_c3d4, 0xd4c3_b2a1, 0xa1b2_3c4d, 0x4d3c_b2a
 
 /// A frame of a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Frame {
+pub struct Frame {
     /// When it was captured, since 1970; simple packets do not say.
-    pub(super) time: Option<Duration>,
-    pub(super) data: Vec<u8>,
+    pub time: Option<Duration>,
+    /// Its bytes, without FCS.
+    pub data: Vec<u8>,
     /// Whether the capture left its end out.
-    pub(super) is_cut: bool,
+    pub is_cut: bool,
 }
 
 /// Why a capture cannot be read on.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum CaptureError {
+pub enum CaptureError {
+    /// The file cannot be read.
     #[error("{0}")]
     Read(#[from] io::Error),
+    /// It is something else; these are its first bytes.
     #[error("neither pcap nor pcapng: it begins with {0:02x?}")]
     Format(Vec<u8>),
+    /// It ends too early; the record begins at this byte.
     #[error("the file ends within the record that begins at byte {0}")]
     Truncated(u64),
+    /// A record says what cannot be.
     #[error("corrupt record at byte {position}: {reason}")]
-    Corrupt { position: u64, reason: String },
+    Corrupt {
+        /// Where the record begins.
+        position: u64,
+        /// What is wrong.
+        reason: String,
+    },
+    /// It holds something else than Ethernet frames.
     #[error("link type {link} at byte {position}; only Ethernet can be replayed")]
-    LinkType { position: u64, link: String },
+    LinkType {
+        /// Where that is said.
+        position: u64,
+        /// What it holds.
+        link: String,
+    },
 }
 
 /// An open capture.
-pub(super) struct Capture<R> {
+pub struct Capture<R> {
     source: Source<R>,
     format: Format,
 }
@@ -60,7 +76,7 @@ enum Format {
 
 impl<R: Read> Capture<R> {
     /// Reads the beginning of a capture and says whether it is one that can be replayed.
-    pub(super) fn open(reader: R) -> Result<Self, CaptureError> {
+    pub fn open(reader: R) -> Result<Self, CaptureError> {
         let mut source = Source { reader, buffer: Vec::new(), start: 0, position: 0, ended: false };
         while source.rest().len() < 4 && !source.ended {
             source.fill()?;
@@ -81,7 +97,8 @@ impl<R: Read> Capture<R> {
     }
 
     /// The next frame, none at the end.
-    pub(super) fn next(&mut self) -> Result<Option<Frame>, CaptureError> {
+    #[expect(clippy::should_implement_trait, reason = "what is wrong with a capture ends it")]
+    pub fn next(&mut self) -> Result<Option<Frame>, CaptureError> {
         let Self { source, format } = self;
         match format {
             Format::Classic(parser) => next_record(source, parser),
@@ -90,7 +107,7 @@ impl<R: Read> Capture<R> {
     }
 
     /// How many bytes have been read.
-    pub(super) fn position(&self) -> u64 {
+    pub fn position(&self) -> u64 {
         self.source.position
     }
 }

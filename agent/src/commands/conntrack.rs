@@ -1,0 +1,153 @@
+//! Tracked connections: `dpctl/dump-conntrack`, `dpctl/flush-conntrack` and `dpctl/ct-stats-show`, with the text of
+//! `lib/ct-dpif.c` and `lib/dpctl.c` of OVS.
+
+use std::fmt;
+
+use sluice_flow::connection::{Connection, Direction, STATUS, State, TCP_FLAGS, TcpState};
+
+use super::Failure;
+use super::arguments::Arguments;
+use crate::agent::Agent;
+use crate::unixctl::Output;
+
+const ICMP: u8 = 1;
+const ICMPV6: u8 = 58;
+
+/// Protocols of IP by the names of OVS; others are shown as numbers.
+const NAMES: &[(u8, &str)] = &[(ICMP, "icmp"), (ICMPV6, "icmpv6"), (6, "tcp"), (17, "udp"), (132, "sctp")];
+
+/// `dpctl/dump-conntrack`
+pub(super) fn dump(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    let zone = zone(agent, arguments)?;
+    let mut done = Ok(());
+    agent.backend.connections(zone, &mut |connection| {
+        if done.is_ok() {
+            done = write_connection(out, &connection, arguments.more, arguments.statistics);
+        }
+    });
+    Ok(done?)
+}
+
+/// `dpctl/flush-conntrack`
+pub(super) fn flush(agent: &Agent, arguments: &Arguments, _: &mut dyn Output) -> Result<(), Failure> {
+    let zone = zone(agent, arguments)?;
+    match agent.backend.flush_connections(zone) {
+        Ok(_) => Ok(()),
+        Err(refusal) => Err(Failure::new(format_args!("failed to flush conntrack: {refusal}"))),
+    }
+}
+
+/// `dpctl/ct-stats-show`
+pub(super) fn statistics(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    /// The rows of OVS, which has none for ICMPv6.
+    const ROWS: &[(u8, &str)] =
+        &[(6, "TCP"), (17, "UDP"), (136, "UDPLITE"), (132, "SCTP"), (ICMP, "ICMP"), (33, "DCCP"), (2, "IGMP")];
+    let zone = zone(agent, arguments)?;
+    let (mut counts, mut states) = ([0usize; 256], vec![0usize; TcpState::ALL.len()]);
+    agent.backend.connections(zone, &mut |connection| {
+        counts[usize::from(connection.original.protocol)] += 1;
+        if let State::Tcp { state, .. } = connection.state {
+            states[state.in_short() as usize] += 1;
+        }
+    });
+    writeln!(out, "Connections Stats:\n    Total: {}", counts.iter().sum::<usize>())?;
+    let mut other = counts.iter().sum::<usize>() - counts[usize::from(ICMPV6)];
+    for (protocol, name) in ROWS {
+        let count = counts[usize::from(*protocol)];
+        other -= count;
+        if count > 0 {
+            writeln!(out, "  {name}: {count}")?;
+        }
+        if *name == "TCP" && count > 0 && arguments.more {
+            writeln!(out, "    Conn per TCP states:")?;
+            for (state, count) in TcpState::ALL.iter().zip(&states).filter(|(_, count)| **count > 0) {
+                writeln!(out, "\t  [{}]={count}", state.name())?;
+            }
+        }
+    }
+    if other > 0 {
+        writeln!(out, "  Other: {other}")?;
+    }
+    Ok(())
+}
+
+/// The zone that is meant, if one is.
+fn zone(agent: &Agent, arguments: &Arguments) -> Result<Option<u16>, Failure> {
+    match arguments.after_datapath(agent, 1)? {
+        [] => Ok(None),
+        [text] => match text.strip_prefix("zone=").map(str::parse) {
+            Some(Ok(zone)) => Ok(Some(zone)),
+            _ => Err(Failure::os(format_args!("{text}: expected zone=N"), "Invalid argument")),
+        },
+        [_, extra, ..] => Err(Failure::os(format_args!("{extra}: expected nothing more"), "Invalid argument")),
+    }
+}
+
+/// A line (`ct_dpif_format_entry`). Packets, bytes and times are not counted, as in Linux by default.
+fn write_connection(out: &mut dyn Output, connection: &Connection, more: bool, statistics: bool) -> fmt::Result {
+    let protocol = connection.original.protocol;
+    match NAMES.iter().find(|(number, _)| *number == protocol) {
+        Some((_, name)) => write!(out, "{name}")?,
+        None => write!(out, "{protocol}")?,
+    }
+    write_direction(out, "orig", &connection.original)?;
+    write_direction(out, "reply", &connection.reply)?;
+    if more {
+        write!(out, ",id={}", connection.id)?;
+    }
+    if connection.zone != 0 {
+        write!(out, ",zone={}", connection.zone)?;
+    }
+    if more {
+        write!(out, ",status={}", flags(connection.status, &STATUS))?;
+    }
+    if statistics {
+        write!(out, ",timeout={}", connection.timeout.as_secs())?;
+    }
+    if connection.mark != 0 {
+        write!(out, ",mark={}", connection.mark)?;
+    }
+    if connection.label != 0 {
+        write!(out, ",labels={:#x}", connection.label)?;
+    }
+    match &connection.state {
+        State::Other => {}
+        State::Tcp { state, .. } if !more => write!(out, ",protoinfo=(state={})", state.in_short().name())?,
+        State::Tcp { state, scales: [original, reply], flags: [original_flags, reply_flags] } => {
+            let name = state.name();
+            write!(out, ",protoinfo=(state_orig={name},state_reply={name}")?;
+            if *original != 0 || *reply != 0 {
+                write!(out, ",wscale_orig={original},wscale_reply={reply}")?;
+            }
+            let [original, reply] = [original_flags, reply_flags].map(|bits| flags((*bits).into(), &TCP_FLAGS));
+            write!(out, ",flags_orig={original},flags_reply={reply})")?;
+        }
+        State::Sctp { state, tags: [original, reply] } => {
+            write!(out, ",protoinfo=(state={state},vtag_orig={original},vtag_reply={reply})")?;
+        }
+    }
+    if let Some(helper) = connection.helper {
+        write!(out, ",helper={helper}")?;
+    }
+    if let Some(parent) = connection.parent.as_ref().filter(|_| more) {
+        write_direction(out, "parent", parent)?;
+    }
+    writeln!(out)
+}
+
+fn write_direction(out: &mut dyn Output, name: &str, direction: &Direction) -> fmt::Result {
+    let Direction { source, destination, protocol, source_port, destination_port } = direction;
+    write!(out, ",{name}=(src={source},dst={destination},")?;
+    if matches!(*protocol, ICMP | ICMPV6) {
+        let [kind, code] = destination_port.to_be_bytes();
+        write!(out, "id={source_port},type={kind},code={code})")
+    } else {
+        write!(out, "sport={source_port},dport={destination_port})")
+    }
+}
+
+/// The names of the bits that are set, or `0`.
+fn flags(bits: u32, names: &[&str]) -> String {
+    let set: Vec<_> = (0..).zip(names).filter(|(place, _)| bits >> place & 1 == 1).map(|(_, name)| *name).collect();
+    if set.is_empty() { "0".to_owned() } else { set.join("|") }
+}

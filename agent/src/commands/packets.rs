@@ -1,0 +1,51 @@
+//! Frames put by hand into a NIC in software.
+
+use sluice_flow::PortNumber;
+use sluice_flow::backend::Injector;
+
+use super::arguments::Arguments;
+use super::{Failure, ports};
+use crate::agent::Agent;
+use crate::unixctl::Output;
+
+/// `sluice/inject PORT FRAME...`: answers what became of them.
+pub(super) fn inject(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    let Packets { injector, port, frames } = Packets::parse(agent, arguments)?;
+    let (mut hit, mut missed, mut sent) = (0, 0, 0);
+    for (index, frame) in frames.iter().enumerate() {
+        let refused = |refusal| Failure::new(format_args!("frame {index}: {refusal}; those before it were let in"));
+        let verdict = injector.inject(port, frame).map_err(refused)?;
+        hit += usize::from(!verdict.hits.is_empty());
+        missed += usize::from(verdict.missed.is_some());
+        sent += verdict.sent.len();
+    }
+    Ok(writeln!(out, "frames:{} hit:{hit} missed:{missed} sent:{sent}", frames.len())?)
+}
+
+/// What a command is given that is about packets: a port, and frames in hexadecimal.
+pub(super) struct Packets<'a> {
+    pub(super) injector: &'a dyn Injector,
+    pub(super) port: PortNumber,
+    pub(super) frames: Vec<Vec<u8>>,
+}
+
+impl<'a> Packets<'a> {
+    /// Reads all of them before the first is used, so that a mistake changes nothing.
+    pub(super) fn parse(agent: &'a Agent, arguments: &Arguments) -> Result<Self, Failure> {
+        let [name, frames @ ..] = arguments.rest.as_slice() else { return Err(Failure::new("a port is needed")) };
+        let port = ports::port(agent, name)?;
+        let injector = agent.backend.injector().ok_or_else(|| {
+            Failure::new(format_args!("packets can be put into a NIC in software only, not into {}", agent.datapath()))
+        })?;
+        let bytes = |(index, frame): (usize, &String)| {
+            from_hex(frame).ok_or_else(|| Failure::new(format_args!("frame {index}: not hexadecimal")))
+        };
+        let frames = frames.iter().enumerate().map(bytes).collect::<Result<_, _>>()?;
+        Ok(Self { injector, port, frames })
+    }
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let pairs = text.as_bytes().chunks(2);
+    pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok().filter(|p| p.len() == 2)?, 16).ok()).collect()
+}

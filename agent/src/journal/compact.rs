@@ -1,0 +1,221 @@
+//! The thread that syncs the disk, notes that the agent is alive, and compacts.
+
+use std::convert::Infallible;
+use std::fs::{self, File};
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, TryRecvError, select};
+use sluice_flow::{FlowState, FlowTable, Timestamp};
+
+use super::folder::failed;
+use super::record::Encoder;
+use super::{Journal, JournalError, LogFile};
+
+/// How often it is looked at whether there is something to do, at least.
+const LOOK: Duration = Duration::from_secs(1);
+/// How often the file is touched while nothing is written, so that the next run knows when this one ended.
+pub(super) const HEARTBEAT: Duration = Duration::from_secs(10);
+/// How long after a compaction that failed the next is tried.
+const HEAL: Duration = Duration::from_secs(5);
+/// Dead records for which no compaction is made, however few live ones there are.
+const DEAD_ALLOWED: u64 = 10_000;
+/// Files that may be there: one more comes with each start.
+const FILES_ALLOWED: usize = 8;
+/// Octets that are written in one go.
+const CHUNK: usize = 1 << 20;
+
+/// Keeps the log on the disk and small. See the [module](super).
+pub struct Keeper {
+    journal: Arc<Journal>,
+    /// How many files there are before the active one.
+    older_files: usize,
+    /// The last of those, if a compaction that did not come to its end has begun the file after it.
+    begun: Option<u64>,
+    synced: Timestamp,
+    touched: Timestamp,
+    /// When a compaction last failed.
+    failed: Option<Timestamp>,
+}
+
+/// A compaction was given up because the agent stops. It does no harm.
+#[derive(Debug)]
+pub(super) struct Stopped;
+
+impl Keeper {
+    pub(super) fn new(journal: Arc<Journal>, older_files: usize) -> Self {
+        let now = journal.options.clock.now();
+        Self { journal, older_files, begun: None, synced: now, touched: now, failed: None }
+    }
+
+    /// Works until `stop` is disconnected.
+    pub fn run(mut self, table: &FlowTable, stop: &Receiver<Infallible>) {
+        let interval = self.journal.options.sync_interval;
+        let period = if interval.is_zero() { LOOK } else { interval.min(LOOK) };
+        loop {
+            select! {
+                recv(stop) -> _ => return,
+                default(period) => {}
+            }
+            self.sync_if_due();
+            self.touch_if_due();
+            if self.is_compaction_due(table) {
+                let dead = || matches!(stop.try_recv(), Err(TryRecvError::Disconnected));
+                match self.compact(table, &dead) {
+                    Ok(Ok(())) => {}
+                    Ok(Err(Stopped)) => return,
+                    Err(error) => {
+                        self.failed = Some(self.journal.options.clock.now());
+                        tracing::error!("the log of flows cannot be compacted: {error}");
+                    }
+                }
+            }
+        }
+    }
+
+    fn sync_if_due(&mut self) {
+        let (now, interval) = (self.journal.options.clock.now(), self.journal.options.sync_interval);
+        if !interval.is_zero() && now.since(self.synced) >= interval {
+            self.synced = now;
+            self.journal.sync();
+        }
+    }
+
+    fn touch_if_due(&mut self) {
+        let now = self.journal.options.clock.now();
+        if now.since(self.touched) < HEARTBEAT {
+            return;
+        }
+        self.touched = now;
+        let file = self.journal.active.lock().file.as_ref().map(|log| log.file.clone());
+        let touched = file.map_or(Ok(()), |file| file.set_modified((self.journal.options.wall)()));
+        if let Err(error) = touched {
+            tracing::warn!(
+                "the log of flows cannot be touched, so that the next start does not know how long it was away: {error}"
+            );
+        }
+    }
+
+    fn is_compaction_due(&self, table: &FlowTable) -> bool {
+        let now = self.journal.options.clock.now();
+        if self.failed.is_some_and(|failed| now.since(failed) < HEAL) {
+            return false;
+        }
+        let live = table.census().live() as u64;
+        let dead = self.journal.counts.records.load(Ordering::Relaxed).saturating_sub(live);
+        self.journal.failure.lock().is_some() || dead > live.max(DEAD_ALLOWED) || self.older_files >= FILES_ALLOWED
+    }
+
+    /// Writes what is wanted to a file of its own, which then replaces those before the active one. Whatever happens on the
+    /// way, the files say the same.
+    pub(super) fn compact(
+        &mut self,
+        table: &FlowTable,
+        stops: &dyn Fn() -> bool,
+    ) -> Result<Result<(), Stopped>, JournalError> {
+        let began = self.journal.options.clock.now();
+        let is_active = |number| {
+            let active = self.journal.active.lock();
+            active.number == number && active.file.is_some()
+        };
+        let finished = match self.begun {
+            // What is missing in older files is in the table, and the new file is whole so far.
+            Some(finished) if is_active(finished + 1) => finished,
+            _ => self.rotate()?,
+        };
+        self.begun = Some(finished);
+        let (path, file) = self.journal.folder.begin_replacement(finished)?;
+        let written = self.write_everything(table, &path, &file, stops);
+        if !matches!(written, Ok(Ok(_))) {
+            // It takes room that may be what is missing. If it stays, the next start removes it.
+            fs::remove_file(&path).unwrap_or_default();
+        }
+        let Ok(records) = written? else { return Ok(Err(Stopped)) };
+        self.journal.folder.finish_replacement(&path, finished)?;
+        self.begun = None;
+        self.older_files = 1;
+        let before = self.count_anew(records);
+        let after = self.journal.counts.records.load(Ordering::Relaxed);
+        self.journal.counts.compactions.fetch_add(1, Ordering::Relaxed);
+        let took = self.journal.options.clock.now().since(began).as_secs_f64();
+        tracing::info!("log of flows compacted from {before} records to {after} in {took:.3} s");
+        Ok(Ok(()))
+    }
+
+    /// Everything that is wanted is in so many records and in the active file. Gives how many records there were before.
+    fn count_anew(&self, records: u64) -> u64 {
+        let active = self.journal.active.lock();
+        let Some(file) = &active.file else {
+            // It has failed meanwhile, and with it what came after.
+            return self.journal.counts.records.swap(records, Ordering::Relaxed);
+        };
+        if let Some(failure) = self.journal.failure.lock().take() {
+            tracing::warn!("flows survive a restart again; before: {failure}");
+        }
+        self.journal.counts.records.swap(records + file.records, Ordering::Relaxed)
+    }
+
+    /// Has changes go to a new file from now on; gives the number of the last one before.
+    pub(super) fn rotate(&mut self) -> Result<u64, JournalError> {
+        // Only this thread changes the number.
+        let finished = self.journal.active.lock().number;
+        let next = LogFile::begin(&self.journal.folder, finished + 1)?;
+        let mut active = self.journal.active.lock();
+        let old = active.file.replace(next);
+        active.number = finished + 1;
+        drop(active);
+        self.older_files += 1;
+        // What is in the old file stays what it is until it is replaced, also if the machine dies.
+        if let Some(old) = old
+            && let Err(error) = old.file.sync_data()
+        {
+            let error = failed("sync", &old.path)(error);
+            self.journal.fail(&mut self.journal.active.lock(), &error);
+            return Err(error);
+        }
+        Ok(finished)
+    }
+
+    /// Writes what is wanted and syncs it. Gives the number of records, unless `stops` says that it is in vain.
+    pub(super) fn write_everything(
+        &mut self,
+        table: &FlowTable,
+        path: &Path,
+        file: &File,
+        stops: &dyn Fn() -> bool,
+    ) -> Result<Result<u64, Stopped>, JournalError> {
+        let mut encoder = Encoder::default();
+        let mut buffer = Vec::with_capacity(CHUNK + CHUNK / 4);
+        let mut records = 0;
+        let mut result = Ok(());
+        let write = |buffer: &mut Vec<u8>| {
+            let mut file = file;
+            let result = file.write_all(buffer);
+            buffer.clear();
+            result
+        };
+        table.visit(&mut |view| {
+            if view.state != FlowState::Deleting {
+                let (now, wall) = self.journal.now();
+                let accepted = wall.before(now.since(view.accepted));
+                // One that cannot be written was told of when it was accepted.
+                records += u64::from(encoder.wanted(&mut buffer, &view.flow, accepted).is_ok());
+            }
+            if buffer.len() >= CHUNK {
+                result = write(&mut buffer);
+                self.sync_if_due();
+                if result.is_err() || stops() {
+                    return ControlFlow::Break(());
+                }
+            }
+            ControlFlow::Continue(())
+        });
+        let synced = result.and_then(|()| write(&mut buffer)).and_then(|()| file.sync_data());
+        synced.map_err(failed("write", path))?;
+        Ok(if stops() { Err(Stopped) } else { Ok(records) })
+    }
+}

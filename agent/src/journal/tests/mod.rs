@@ -1,0 +1,113 @@
+//! The log from inside: what is read back after each way in which it may end.
+
+mod compacting;
+mod reading;
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+
+use crossbeam_channel::{Sender, bounded};
+use sluice_flow::table::Limits;
+use sluice_flow::time::ManualClock;
+use sluice_flow::ufid::Seed;
+use sluice_flow::{EndReason, Expiry, Flow, FlowTable, MaskedKey, Priority, Timestamp, Ufid, text};
+
+use super::folder::Folder;
+use super::load::Log;
+use super::{Journal, JournalError, JournalOptions, Keeper, Opened, Restored};
+use crate::events::Events;
+
+const SEED: Seed = Seed([3; 16]);
+const LIMITS: Limits = Limits { flows: 10_000, unsettled: 10_000 };
+/// What the clock shows all the time.
+const START: Timestamp = Timestamp(1_000_000_000_000);
+
+/// A table whose wishes are kept, without a device.
+struct Kept {
+    journal: Arc<Journal>,
+    table: Arc<FlowTable>,
+    keeper: Keeper,
+    restored: Restored,
+    stop: Option<Sender<Infallible>>,
+    writer: Option<JoinHandle<()>>,
+}
+
+impl Kept {
+    fn start(folder: &Path) -> Self {
+        Self::start_at(folder, SystemTime::now()).unwrap()
+    }
+
+    /// With a wall clock that stands.
+    fn start_at(folder: &Path, wall: SystemTime) -> Result<Self, JournalError> {
+        let clock = Arc::new(ManualClock::default());
+        clock.advance(START.since(Timestamp::default()));
+        let options = JournalOptions { sync_interval: Duration::from_secs(1), clock, wall: Arc::new(move || wall) };
+        let Opened { journal, saved, writer, keeper } = Journal::open(folder, options)?;
+        let table = Arc::new(FlowTable::new(SEED, LIMITS, Arc::new(Events::kept_in(Some(journal.clone())))));
+        let restored = saved.restore(&SEED, |flow, accepted| table.restore(flow, accepted, START).map(|_| ()))?;
+        let (stop, stopped) = bounded(0);
+        let writer = std::thread::spawn(move || writer.run(&stopped));
+        Ok(Self { journal, table, keeper, restored, stop: Some(stop), writer: Some(writer) })
+    }
+
+    fn add(&self, flow: &Flow) {
+        self.table.add(flow.clone(), START, None).unwrap();
+        self.journal.wait(Duration::from_secs(10)).unwrap();
+    }
+
+    fn modify(&self, flow: &Flow) {
+        let id = self.table.find(flow.ufid).unwrap();
+        self.table.modify(id, flow.clone(), false, START, None).unwrap();
+        self.journal.wait(Duration::from_secs(10)).unwrap();
+    }
+
+    fn delete(&self, flow: &Flow, reason: EndReason) {
+        self.table.delete(self.table.find(flow.ufid).unwrap(), reason, START, None).unwrap();
+        self.journal.wait(Duration::from_secs(10)).unwrap();
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        self.writer.take().unwrap().join().unwrap();
+    }
+}
+
+fn flow(key: &str, actions: &str) -> Flow {
+    let parsed = text::parse_key(key, &()).unwrap_or_else(|error| panic!("{}", error.caret(key)));
+    let actions = text::parse_actions(actions, &()).unwrap_or_else(|error| panic!("{}", error.caret(actions)));
+    Flow::new(parsed.ufid, MaskedKey::new(&parsed.matching), actions, Priority::default(), Expiry::default(), &SEED)
+}
+
+fn udp(port: u16, actions: &str) -> Flow {
+    flow(&format!("in_port(1),eth_type(0x0800),ipv4(proto=17,frag=no),udp(dst={port})"), actions)
+}
+
+type Flows = BTreeMap<Ufid, Flow>;
+
+fn flows<'a>(flows: impl IntoIterator<Item = &'a Flow>) -> Flows {
+    flows.into_iter().map(|flow| (flow.ufid, flow.clone())).collect()
+}
+
+/// What a folder says is wanted. It is left as it is, but for what a compaction has not finished.
+fn read(folder: &Path) -> Result<(Flows, Log), JournalError> {
+    let folder = Folder::claim(folder)?;
+    let log = Log::read(&folder, &folder.files()?)?;
+    let mut found = Flows::new();
+    log.visit(&SEED, &mut |flow, _| drop(found.insert(flow.ufid, flow)))?;
+    Ok((found, log))
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}

@@ -1,0 +1,302 @@
+//! Records and files, whole and broken.
+
+use std::collections::HashSet;
+use std::fs;
+
+use proptest::prelude::*;
+use sluice_flow::field::FIELDS;
+use sluice_flow::{ActionList, ChainId, Match};
+
+use super::super::load::children_first;
+use super::super::record::{Contents, Encoder, FRAME_HEADER, HEADER, WallTime, header};
+use super::super::{RecordError, compact};
+use super::*;
+use crate::scratch::Scratch;
+
+const KEYS: [&str; 8] = [
+    "in_port(1),eth_type(0x0800),ipv4(proto=17,frag=no),udp(dst=53)",
+    "in_port(1),eth(src=02:00:00:00:00:01),eth_type(0x8100),vlan(vid=100,pcp=0),encap(eth_type(0x86dd),ipv6(src=fd00::/ffff::,frag=no))",
+    "in_port(1),eth_type(0x0806),arp(sip=10.0.0.1,tip=10.0.0.0/255.0.0.0,op=1)",
+    "recirc_id(0x5),ct_state(+est+trk),ct_label(0x1/0xffff),in_port(2),eth_type(0x0800),ipv4(frag=later)",
+    "tunnel(tun_id=0x2a,src=172.31.0.2,dst=172.31.0.1,flags(-df+csum+key)),in_port(3)",
+    "in_port(1),eth_type(0x8847),mpls(label=100,tc=0,ttl=64,bos=1)",
+    "in_port(1),eth_type(0x86dd),ipv6(proto=58,frag=no),icmpv6(type=135),nd(target=fe80::1,sll=02:00:00:00:00:01)",
+    "ufid:01234567-89ab-4def-8123-456789abcdef, in_port(7)",
+];
+const ACTIONS: [&str; 6] =
+    ["drop", "2", "set(ipv4(src=10.0.0.9)),3", "push_vlan(vid=5,pcp=0),4", "recirc(0x6)", "meter(1),2"];
+
+#[test]
+fn every_flow_is_read_back_as_it_was_accepted() {
+    let scratch = Scratch::new();
+    let mut wanted = Vec::new();
+    for (index, key) in KEYS.iter().enumerate() {
+        let mut flow = flow(key, ACTIONS[index % ACTIONS.len()]);
+        flow.expiry = Expiry {
+            idle: (index % 2 == 0).then_some(Duration::from_millis(1500)),
+            hard: (index % 3 == 0).then_some(Duration::from_nanos(1)),
+            permanent: index % 4 == 0,
+        };
+        wanted.push(flow);
+    }
+    let prior = Priority::new(15).unwrap();
+    let udp = udp(53, "2");
+    wanted.push(Flow::new(None, udp.matching, udp.actions, prior, Expiry::default(), &SEED));
+    {
+        let kept = Kept::start(scratch.path());
+        wanted.iter().for_each(|flow| kept.add(flow));
+    }
+    assert_eq!(read(scratch.path()).unwrap().0, flows(&wanted));
+    let kept = Kept::start(scratch.path());
+    assert_eq!(kept.restored.flows, wanted.len() as u64);
+    for flow in &wanted {
+        let id = kept.table.find(flow.ufid).unwrap();
+        assert_eq!(*kept.table.view(id).unwrap().flow, *flow);
+    }
+}
+
+#[test]
+fn every_field_has_a_name_of_its_own_and_is_kept_under_it() {
+    let names: HashSet<_> = FIELDS.iter().map(|spec| spec.field.to_string()).collect();
+    assert_eq!(names.len(), FIELDS.len(), "records name fields by these");
+    for spec in FIELDS {
+        let mut matching = Match::default();
+        matching.set(spec.field, 0x5555_5555_5555_5555_5555_5555_5555_5555, spec.field.full_mask());
+        let matching = MaskedKey::new(&matching);
+        assert_eq!(round_trip(matching.clone()), matching, "{}", spec.field);
+    }
+}
+
+#[test]
+fn fields_that_share_bits_are_kept_under_the_name_that_the_match_gives_them() {
+    let scratch = Scratch::new();
+    {
+        let kept = Kept::start(scratch.path());
+        kept.add(&flow("in_port(1),eth_type(0x0806),arp(sip=10.0.0.1)", "2"));
+        kept.add(&flow("in_port(1),eth_type(0x0800),ipv4(proto=132,frag=no),sctp(src=1)", "2"));
+    }
+    let text = String::from_utf8_lossy(&fs::read(scratch.path().join("1.log")).unwrap()).into_owned();
+    for (name, is_there) in [("arp.sip", true), ("sctp.src", true), ("ipv4.src", false), ("tcp.src", false)] {
+        assert_eq!(text.contains(name), is_there, "{name}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_mask_is_kept(values in proptest::collection::vec((0..FIELDS.len(), any::<u128>(), any::<u128>()), 0..40)) {
+        let mut matching = Match::default();
+        for (row, value, mask) in values {
+            matching.set(FIELDS[row].field, value, mask);
+        }
+        matching.normalise();
+        let matching = MaskedKey::new(&matching);
+        prop_assert_eq!(round_trip(matching.clone()), matching);
+    }
+}
+
+/// What is read back of a flow with a match.
+fn round_trip(matching: MaskedKey) -> MaskedKey {
+    let scratch = Scratch::new();
+    let flow = Flow::new(None, matching, ActionList::default(), Priority::default(), Expiry::default(), &SEED);
+    let mut bytes = header(Contents::Changes).to_vec();
+    Encoder::default().wanted(&mut bytes, &flow, WallTime(1)).unwrap();
+    fs::write(scratch.path().join("1.log"), bytes).unwrap();
+    let (found, _) = read(scratch.path()).unwrap();
+    found.into_values().next().unwrap().matching
+}
+
+/// Some history of some flows: the file after it, and what was wanted at each length of the file on the way.
+fn history(scratch: &Scratch) -> (Vec<u8>, Vec<(usize, Flows)>) {
+    let file = scratch.path().join("1.log");
+    let kept = Kept::start(scratch.path());
+    let mut wanted = Flows::new();
+    let mut states = vec![(HEADER, wanted.clone())];
+    for (index, key) in KEYS.iter().enumerate() {
+        let first = flow(key, "2");
+        kept.add(&first);
+        wanted.insert(first.ufid, first.clone());
+        states.push((fs::metadata(&file).unwrap().len().try_into().unwrap(), wanted.clone()));
+        if index % 3 == 0 {
+            let changed = Flow { actions: flow(key, "3,4").actions, ..first.clone() };
+            kept.modify(&changed);
+            wanted.insert(changed.ufid, changed);
+        }
+        states.push((fs::metadata(&file).unwrap().len().try_into().unwrap(), wanted.clone()));
+        if index % 2 == 0 {
+            let reasons = [EndReason::Deleted, EndReason::Flushed, EndReason::Idle, EndReason::Limit];
+            kept.delete(&first, reasons[index / 2]);
+            wanted.remove(&first.ufid);
+        }
+        states.push((fs::metadata(&file).unwrap().len().try_into().unwrap(), wanted.clone()));
+    }
+    (fs::read(file).unwrap(), states)
+}
+
+/// What was wanted when the file was so long, or a bit shorter.
+fn state_at(states: &[(usize, Flows)], length: usize) -> &Flows {
+    let mut before = states.iter().filter(|(end, _)| *end <= length);
+    before.next_back().map_or(&states[0].1, |(_, state)| state)
+}
+
+#[test]
+fn a_file_that_is_cut_anywhere_says_what_was_wanted_up_to_there() {
+    let scratch = Scratch::new();
+    let (whole, states) = history(&scratch);
+    let cut = Scratch::new();
+    for length in 0..=whole.len() {
+        fs::write(cut.path().join("1.log"), &whole[..length]).unwrap();
+        let (found, log) = read(cut.path()).unwrap();
+        assert_eq!(&found, state_at(&states, length), "cut at {length}");
+        // A shape is a record of its own, after which nothing is torn although no flow has come yet.
+        let is_at_an_end = states.iter().any(|(end, _)| *end == length);
+        assert!(!is_at_an_end || log.summary.torn.is_empty(), "cut at {length}: {:?}", log.summary.torn);
+        for (_, at, octets, _) in log.summary.torn {
+            assert_eq!(at + octets, length, "all behind the tear is said to be left out");
+        }
+    }
+}
+
+#[test]
+fn a_wrong_octet_anywhere_ends_the_file_there() {
+    let scratch = Scratch::new();
+    let (whole, states) = history(&scratch);
+    let broken = Scratch::new();
+    let path = broken.path().join("1.log");
+    for at in HEADER..whole.len() {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x20;
+        fs::write(&path, &bytes).unwrap();
+        let (found, log) = read(broken.path()).unwrap();
+        assert_eq!(&found, state_at(&states, at), "wrong at {at}");
+        assert_eq!(log.summary.torn.len(), 1, "wrong at {at}");
+        assert_eq!(fs::read(&path).unwrap(), bytes, "the file is left as it is");
+    }
+}
+
+#[test]
+fn nothing_is_written_behind_a_torn_end() {
+    let scratch = Scratch::new();
+    drop(history(&scratch));
+    let first = scratch.path().join("1.log");
+    let whole = fs::read(&first).unwrap();
+    fs::write(&first, &whole[..whole.len() - 1]).unwrap();
+    let (before, _) = read(scratch.path()).unwrap();
+    let late = udp(9999, "2");
+    Kept::start(scratch.path()).add(&late);
+    assert_eq!(fs::read(&first).unwrap().len(), whole.len() - 1);
+    let mut wanted = before;
+    wanted.insert(late.ufid, late);
+    assert_eq!(read(scratch.path()).unwrap().0, wanted);
+}
+
+#[test]
+fn what_this_agent_does_not_know_is_refused_by_file_and_place_and_nothing_is_changed() {
+    let frame = |body: &[u8]| {
+        let mut bytes = header(Contents::Changes).to_vec();
+        bytes.extend_from_slice(&u32::try_from(body.len()).unwrap().to_le_bytes());
+        bytes.extend_from_slice(&crc32c::crc32c(body).to_le_bytes());
+        bytes.extend_from_slice(body);
+        bytes
+    };
+    let mut newer = header(Contents::Changes);
+    newer[12] = 2;
+    let mut other = header(Contents::Changes);
+    other[14] = 9;
+    let mut shape = vec![1, 0, 0, 0, 0, 7];
+    shape.extend_from_slice(b"nothing");
+    shape.push(4);
+    shape.extend_from_slice(&[0xff; 16]);
+    let mut wanted = Vec::new();
+    Encoder::default().wanted(&mut wanted, &udp(1, "2"), WallTime(1)).unwrap();
+    let length = u32::from_le_bytes(wanted[..4].try_into().unwrap()) as usize;
+    let second = wanted[FRAME_HEADER + length + FRAME_HEADER..].to_vec();
+    let cases = [
+        (newer.to_vec(), 0, RecordError::UnknownVersion(2)),
+        (other.to_vec(), 0, RecordError::UnknownContents(9)),
+        (b"[[port]]\nnumber = 1\n".to_vec(), 0, RecordError::NotALog),
+        (b"x".to_vec(), 0, RecordError::NotALog),
+        (frame(&[200, 1, 2]), HEADER, RecordError::UnknownKind(200)),
+        (frame(&[3, 1, 2]), HEADER, RecordError::Short),
+        (frame(&shape), HEADER, RecordError::UnknownField("nothing".into())),
+        (frame(&second), HEADER, RecordError::UnknownShape(0)),
+    ];
+    for (bytes, place, expected) in cases {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("5.log");
+        fs::write(&path, &bytes).unwrap();
+        let error = Kept::start_at(scratch.path(), SystemTime::now()).err().unwrap();
+        let text = error.to_string();
+        let JournalError::Unreadable { at, reason, .. } = error else { panic!("{text}") };
+        assert_eq!((at, &reason), (place, &expected));
+        assert!(text.contains("/5.log, at octet"), "{text}");
+        assert_eq!(fs::read(&path).unwrap(), bytes);
+        assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 1);
+    }
+}
+
+#[test]
+fn a_flow_keeps_its_ufid_under_another_seed() {
+    let scratch = Scratch::new();
+    let (wanted, other) = (udp(53, "2"), Seed([4; 16]));
+    Kept::start(scratch.path()).add(&wanted);
+    let (_, log) = read(scratch.path()).unwrap();
+    log.visit(&other, &mut |flow, _| {
+        assert_eq!(flow.ufid, wanted.ufid);
+        assert_eq!(flow.identity, other.identity(&wanted.matching, wanted.priority));
+        assert_ne!(flow.identity, wanted.identity);
+    })
+    .unwrap();
+}
+
+#[test]
+fn two_agents_do_not_keep_their_flows_in_one_folder() {
+    let scratch = Scratch::new();
+    let kept = Kept::start(scratch.path());
+    let error = Kept::start_at(scratch.path(), SystemTime::now()).err().unwrap();
+    assert_eq!(error.to_string(), format!("another sluiced keeps its flows in {}", scratch.path().display()));
+    drop(kept);
+    Kept::start(scratch.path());
+}
+
+#[test]
+fn a_life_is_as_old_as_its_acceptance_and_no_agent_was_there_since_the_last_change() {
+    let scratch = Scratch::new();
+    let (old, new) = (udp(1, "2"), udp(2, "2"));
+    let accepted = SystemTime::now();
+    let later = accepted + Duration::from_secs(100);
+    {
+        let kept = Kept::start_at(scratch.path(), accepted).unwrap();
+        kept.add(&old);
+        assert_eq!(kept.restored.away, None, "it is the first start");
+    }
+    {
+        let kept = Kept::start_at(scratch.path(), later).unwrap();
+        kept.modify(&Flow { actions: udp(1, "3").actions, ..old.clone() });
+        kept.add(&new);
+    }
+    let kept = Kept::start_at(scratch.path(), later + Duration::from_secs(50)).unwrap();
+    let age = |flow: &Flow| {
+        let id = kept.table.find(flow.ufid).unwrap();
+        START.since(kept.table.view(id).unwrap().accepted).as_secs()
+    };
+    assert_eq!((age(&old), age(&new)), (150, 50), "a change does not make a flow younger");
+    let away = kept.restored.away.unwrap();
+    assert!(away > Duration::from_secs(140) && away < Duration::from_secs(151) + compact::HEARTBEAT, "{away:?}");
+}
+
+#[test]
+fn chains_come_before_those_that_jump_to_them() {
+    let later = |chain: u32, actions: &str| flow(&format!("recirc_id({chain}),in_port(1)"), actions);
+    let mut all: Vec<_> =
+        [later(3, "recirc(2)"), later(0, "recirc(3)"), later(1, "2"), later(2, "recirc(1)"), later(9, "2")]
+            .into_iter()
+            .map(|flow| (flow, ()))
+            .collect();
+    children_first(&mut all);
+    let order: Vec<_> = all.iter().map(|(flow, ())| flow.chain()).collect();
+    assert_eq!(order, [1, 2, 3, 0, 9].map(ChainId));
+    // No agent writes such a log; reading it must end.
+    let mut cycle = vec![(later(1, "recirc(2)"), ()), (later(2, "recirc(1)"), ())];
+    children_first(&mut cycle);
+    assert_eq!(cycle.len(), 2);
+}
