@@ -79,7 +79,8 @@ impl Daemon {
             let mut ended = None;
             eventually("the agent is ready or has ended", || {
                 ended = daemon.process.try_wait().expect("its status");
-                ended.is_some() || daemon.socket().exists() && daemon.http("/readyz").0 == 200
+                // A killed agent leaves its socket behind, to which nobody listens.
+                ended.is_some() || UnixStream::connect(daemon.socket()).is_ok() && daemon.http("/readyz").0 == 200
             });
             match ended {
                 None => return daemon,

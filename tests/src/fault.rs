@@ -9,7 +9,9 @@ use sluice_flow::backend::{
     Capabilities, Change, Completion, CounterReader, DeviceEvent, Injector, InstallQueue, InstalledRule,
     LookupCounters, MeterCounters, Operation, PortCounters,
 };
+use sluice_flow::connection::Connection;
 use sluice_flow::meter::{Meter, MeterId};
+use sluice_flow::timeout::TimeoutPolicy;
 use sluice_flow::{Backend, ChainId, Flow, FlowId, Port, PortNumber, Refusal};
 
 /// How the device misbehaves; changed at any time.
@@ -162,6 +164,22 @@ impl Backend for FaultyDevice {
 
     fn remove_meter(&self, meter: MeterId) -> Result<(), Refusal> {
         self.inner.remove_meter(meter)
+    }
+
+    fn set_timeout_policy(&self, policy: &TimeoutPolicy) -> Result<(), Refusal> {
+        self.inner.set_timeout_policy(policy)
+    }
+
+    fn remove_timeout_policy(&self, name: &str) -> Result<(), Refusal> {
+        self.inner.remove_timeout_policy(name)
+    }
+
+    fn connections(&self, zone: Option<u16>, visit: &mut dyn FnMut(Connection)) {
+        self.inner.connections(zone, visit);
+    }
+
+    fn flush_connections(&self, zone: Option<u16>) -> Result<usize, Refusal> {
+        self.inner.flush_connections(zone)
     }
 
     fn meter_counters(&self, meter: MeterId) -> Option<MeterCounters> {

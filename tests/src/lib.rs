@@ -1,4 +1,5 @@
-//! What the tests of the whole share: devices with faults, an agent in this process, the daemon seen from outside.
+//! What the tests of the whole share: devices with faults, an agent in this process, the daemon seen from outside, a
+//! real kernel's datapath.
 //!
 //! Everything here uses the public interfaces only. A device with faults is a [`Backend`](sluice_flow::Backend) like any
 //! other, so what it takes to write one is what it takes to write a backend.
@@ -8,4 +9,10 @@
 pub mod daemon;
 pub mod fault;
 pub mod frames;
+pub mod generate;
+pub mod lab;
+pub mod openvswitch;
+pub mod scenario;
+pub mod soft;
+pub mod vswitchd;
 pub mod world;

@@ -1,10 +1,12 @@
 //! An agent in this process, on any device.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sluice_agent::agent::Agent;
 use sluice_agent::config::Config;
+use sluice_agent::journal::{Journal, JournalOptions, Opened};
 use sluice_agent::lifecycle::Lifecycle;
 use sluice_flow::backend::{InstalledRule, OpenConfig, Verdict};
 use sluice_flow::port::PortKind;
@@ -42,12 +44,31 @@ impl World {
     }
 
     /// An agent on a device.
-    pub fn on(backend: Arc<dyn Backend>, mut config: Config, clock: Arc<dyn Clock>) -> Self {
+    pub fn on(backend: Arc<dyn Backend>, config: Config, clock: Arc<dyn Clock>) -> Self {
+        Self::start(backend, config, clock, None)
+    }
+
+    /// An agent that keeps its flows in a folder, and takes those on that are there.
+    pub fn kept_in(folder: &Path, backend: Arc<dyn Backend>, config: Config, clock: Arc<dyn Clock>) -> Self {
+        let options = JournalOptions {
+            sync_interval: config.sync_interval,
+            clock: clock.clone(),
+            wall: Arc::new(std::time::SystemTime::now),
+        };
+        let opened = Journal::open(folder, options).expect("the log of flows opens");
+        Self::start(backend, config, clock, Some(opened))
+    }
+
+    fn start(backend: Arc<dyn Backend>, mut config: Config, clock: Arc<dyn Clock>, opened: Option<Opened>) -> Self {
         config.ports =
             (1..=4).map(|n| Port { number: PortNumber(n), name: format!("p{n}"), kind: PortKind::Physical }).collect();
         let runtime = Runtime::new().expect("a runtime");
-        let (agent, parts) = Agent::on(backend, config, SEED, clock).expect("the agent starts");
+        let journal = opened.as_ref().map(|opened| opened.journal.clone());
+        let (agent, parts) = Agent::kept_in(journal, backend, config, SEED, clock).expect("the agent starts");
         let mut lifecycle = Lifecycle::new(runtime.handle().clone());
+        if let Some(opened) = opened {
+            opened.run(&agent, &mut lifecycle).expect("the flows come back");
+        }
         parts.run(&agent, &mut lifecycle, |_| ()).expect("threads start");
         Self { agent, lifecycle: Some(lifecycle), runtime }
     }

@@ -55,8 +55,8 @@ fn refusals_and_mistakes_exit_with_two_and_the_reason() {
     daemon.appctl(&["dpctl/add-flow", KEY, "2"]);
     fails(&["dpctl/add-flow", KEY, "3"], "sluiced: updating flow table: ufid:");
     fails(
-        &["dpctl/add-flow", "in_port(client),eth_type(0x0800),ipv4(proto=47)", "ct(commit),2"],
-        "sluiced: updating flow table: refused, action ct:",
+        &["dpctl/add-flow", "in_port(client),eth_type(0x0800),ipv4(proto=47)", "lb_output(1),2"],
+        "sluiced: updating flow table: refused, action lb_output:",
     );
     fails(&["dpctl/add-flow", "in_port(nobody)", "2"], "sluiced: parsing flow key (Invalid argument)\n");
     fails(&["dpctl/add-flow", "eth_type(0x0800)", "2"], "sluiced: parsing flow key: in_port() is missing");
@@ -109,7 +109,7 @@ fn types_and_filters_select_flows() {
     daemon.appctl(&[
         "dpctl/add-flow",
         "in_port(server),eth_type(0x0800),ipv4(proto=6,frag=no),tcp(dst=80)",
-        "ct(commit),1",
+        "lb_output(1),1",
     ]);
     let count = |args: &[&str]| daemon.appctl(&[&["dpctl/dump-flows"], args].concat()).out.lines().count();
     assert_eq!(count(&[]), 2);

@@ -16,7 +16,7 @@ fn exit_codes_tell_done_from_usage_from_refusal() {
     let code = |args: &[&str]| daemon.sluice(args).code;
     assert_eq!(code(&["add-flow", KEY, "server"]), Some(0));
     assert_eq!(code(&["add-flow", KEY, "server"]), Some(2), "it exists");
-    assert_eq!(code(&["add-flow", "in_port(client),eth_type(0x86dd)", "ct(commit)"]), Some(2), "refused");
+    assert_eq!(code(&["add-flow", "in_port(client),eth_type(0x86dd)", "lb_output(1)"]), Some(2), "refused");
     assert_eq!(code(&["add-flow", KEY]), Some(1), "usage");
     assert_eq!(code(&["no-such-command"]), Some(1));
     assert_eq!(code(&["add-flows", "/no/such/file"]), Some(1));
@@ -41,9 +41,9 @@ fn a_flow_is_shown_as_text_as_json_and_explained() {
     assert!(explained.contains("state     offloaded, a rule in hardware\n"), "{explained}");
     assert!(explained.contains("device    subtable in_port,eth_type,ipv4.dst/8"), "{explained}");
     assert!(explained.contains("expiry    idle 90 s, hard never"), "{explained}");
-    let would =
-        daemon.sluice(&["explain", "in_port(client),eth_type(0x0800),ipv4(proto=6)", "hash(l4(0)),recirc(1)"]).out;
-    assert_eq!(would, "would be refused: action hash: the software NIC cannot do it\n");
+    let would = daemon.sluice(&["explain", "in_port(client),eth_type(0x0800),ipv4(proto=6)", "lb_output(1)"]).out;
+    let reason = "the members of the bond are known to ovs-vswitchd alone";
+    assert_eq!(would, format!("would be refused: action lb_output: {reason}\n"));
     let unknown = daemon.sluice(&["explain", "01234567-89ab-4def-8123-456789abcdef"]);
     assert_eq!(unknown.err, "sluiced: getting flow (No such file or directory)\n");
 }
@@ -58,11 +58,8 @@ fn a_dump_of_another_machine_is_judged_with_a_summary_by_reason() {
     assert_eq!(
         summary,
         [
-            "76 flows: 66 would be taken, 10 not",
-            "       4  action userspace: the software NIC cannot do it",
-            "       3  field ct_state: this backend cannot match it",
-            "       2  action ct: the software NIC cannot do it",
-            "       1  field mpls.label: this backend cannot match it",
+            "76 flows: 72 would be taken, 4 not",
+            "       4  action userspace: there is no process behind the software NIC that takes packets",
         ]
     );
 }
@@ -100,7 +97,10 @@ fn ports_and_meters_come_and_go_at_run_time() {
     };
     let works = |args: &[&str]| assert_eq!(daemon.sluice(args).err, "", "{args:?}");
     fails(&["add-flow", KEY, "meter(1),77"], "there is no meter 1");
-    works(&["add-meter", "1", "--pps", "10"]);
+    works(&["add-meter", "1", "--pps", "10", "--band", "1:7"]);
+    let meters = daemon.sluice(&["show-meters"]).out;
+    let shown = "meter:1, unit:pps, packets:0, bytes:0, dropped:0\n  band:0, rate:10, burst:10, dropped:0\n  band:1, rate:1, burst:7, dropped:0\n";
+    assert_eq!(meters, shown);
     works(&["add-port", "77", "late"]);
     eventually("the refused flow is taken once the device can", || {
         daemon.sluice(&["dump-flows", "type=offloaded"]).out.contains("actions:meter(1),77")
@@ -114,10 +114,34 @@ fn ports_and_meters_come_and_go_at_run_time() {
 }
 
 #[test]
+fn a_flow_waits_for_its_timeout_policy_and_holds_it() {
+    let daemon = Daemon::start(CONFIG);
+    let fails = |args: &[&str], reason: &str| {
+        let ran = daemon.sluice(args);
+        assert_eq!(ran.code, Some(2), "{args:?}");
+        assert!(ran.err.contains(reason), "{args:?}: {}", ran.err);
+    };
+    let works = |args: &[&str]| assert_eq!(daemon.sluice(args).err, "", "{args:?}");
+    fails(&["add-flow", KEY, "ct(commit,timeout=short),2"], "timeout=short: there is no such timeout policy");
+    fails(&["add-ct-timeout", "short", "tcp_slow=3"], "tcp_slow: not a timeout, expected one of tcp_syn_sent,");
+    fails(&["add-ct-timeout", "short", "tcp_unack=soon"], "tcp_unack needs a number of seconds");
+    fails(&["add-ct-timeout", "a,b"], "one word without brackets");
+    works(&["add-ct-timeout", "short", "udp_single=5", "tcp_syn_sent=3"]);
+    assert_eq!(daemon.sluice(&["show-ct-timeouts"]).out, "name:short, tcp_syn_sent=3, udp_single=5\n");
+    eventually("the refused flow is taken once its policy is there", || {
+        daemon.sluice(&["dump-flows", "type=offloaded"]).out.contains("actions:ct(commit,timeout=short),2")
+    });
+    fails(&["del-ct-timeout", "short"], "timeout=short is used by 1");
+    works(&["del-flow", KEY]);
+    works(&["del-ct-timeout", "short"]);
+    fails(&["del-ct-timeout", "short"], "there is no timeout policy short");
+}
+
+#[test]
 fn an_audit_of_a_device_that_is_as_wanted_says_so() {
     let daemon = Daemon::start(CONFIG);
     daemon.sluice(&["add-flow", KEY, "server"]);
-    daemon.sluice(&["add-flow", "in_port(client),eth_type(0x86dd)", "ct(commit)"]);
+    daemon.sluice(&["add-flow", "in_port(client),eth_type(0x86dd)", "lb_output(1)"]);
     let ran = daemon.sluice(&["audit"]);
     assert_eq!((ran.out.as_str(), ran.err.as_str(), ran.code), ("1 rules, all as wanted\n", "", Some(0)));
 }

@@ -142,7 +142,7 @@ fn children_go_in_before_parents_and_out_after_them() {
     let (mut installed, mut deleted) = (HashSet::new(), HashSet::new());
     for event in watch.events.try_iter() {
         let flow = event.flow();
-        match (&*event, flow.jumps().next()) {
+        match (&*event, flow.jumps().first().copied()) {
             (Event::Installed { .. }, None) => drop(installed.insert(flow.chain())),
             (Event::Installed { .. }, Some(chain)) => assert!(installed.contains(&chain), "{chain} has no child yet"),
             (Event::Deleted { .. }, Some(chain)) => drop(deleted.insert(chain)),

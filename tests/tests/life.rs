@@ -73,8 +73,8 @@ fn one_device_has_one_agent() {
 fn a_flow_has_the_same_ufid_after_a_restart() {
     let folder = new_folder();
     let ufid = || {
-        let daemon = Daemon::start_in(&folder, CONFIG, false);
-        daemon.appctl(&["dpctl/add-flow", KEY, "2"]);
+        let daemon = Daemon::start_in(&folder, &format!("persist = false\n{CONFIG}"), false);
+        assert_eq!(daemon.appctl(&["dpctl/add-flow", KEY, "2"]).err, "", "the agent begins empty");
         daemon.appctl(&["dpctl/dump-flows", "-m"]).out[..41].to_owned()
     };
     let first = ufid();
@@ -111,7 +111,7 @@ fn a_wrong_configuration_shows_the_line() {
 fn metrics_are_well_formed_and_count() {
     let daemon = Daemon::start(CONFIG);
     daemon.appctl(&["dpctl/add-flow", KEY, "2"]);
-    daemon.appctl(&["dpctl/add-flow", "in_port(server),eth_type(0x0800),ipv4(proto=6)", "ct(commit),1"]);
+    daemon.appctl(&["dpctl/add-flow", "in_port(server),eth_type(0x0800),ipv4(proto=6)", "ct(commit,helper=sip),1"]);
     assert_eq!(daemon.metric("sluice_flows{state=\"offloaded\"}"), Some(1.0));
     assert_eq!(daemon.metric("sluice_flow_refusals_total{reason=\"action\"}"), Some(1.0));
     assert_eq!(

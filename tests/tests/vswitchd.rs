@@ -2,13 +2,10 @@
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-
+use sluice_flow::field::Field;
 use sluice_flow::text::{Style, parse_actions, parse_key, parse_line, write_actions, write_key};
 use sluice_flow::{MaskedKey, Match};
-use sluice_tests::daemon::{Ran, new_folder, run};
-use sluice_tests::world::eventually;
+use sluice_tests::vswitchd::Vswitchd;
 
 /// Keys as `(key, what the dummy datapath demands of it besides)`, one for each attribute and for what is special.
 const KEYS: &[&str] = &[
@@ -22,12 +19,21 @@ const KEYS: &[&str] = &[
     "in_port(1),eth_type(0x0800),ipv4(proto=132,frag=no),sctp(dst=5000)",
     "in_port(1),eth_type(0x86dd),ipv6(src=2001:db8::1,dst=2001:db8::/ffff:ffff::,label=0x12345,proto=17,tclass=0xb8,hlimit=1,frag=no),udp(dst=53)",
     "in_port(1),eth_type(0x86dd),ipv6(proto=58,frag=no),icmpv6(type=135,code=0),nd(target=2001:db8::2,sll=02:00:00:00:00:01)",
+    "in_port(1),eth_type(0x86dd),ipv6(proto=58,frag=no),icmpv6(type=136,code=0)",
     "in_port(2),eth_type(0x0806),arp(sip=10.0.0.1,tip=10.0.0.2,op=1,sha=02:00:00:00:00:01,tha=00:00:00:00:00:00)",
     "in_port(2),eth_type(0x8100),vlan(vid=7,pcp=3),encap(eth_type(0x0800),ipv4(frag=no))",
     "in_port(2),eth_type(0x8847),mpls(label=100,tc=1,ttl=64,bos=1)",
     "recirc_id(0x2a),in_port(3),ct_state(+est+trk),ct_zone(0x5),ct_mark(0x1/0xf),eth_type(0x0800),ipv4(frag=no)",
     "skb_priority(0x1),in_port(3),skb_mark(0x2/0xff),eth_type(0x0800),ipv4(frag=no)",
     "tunnel(tun_id=0x2a,src=1.1.1.1,dst=2.2.2.2,ttl=64,flags(-df+csum+key)),in_port(3),eth_type(0x0800),ipv4(proto=4,frag=no)",
+    "tunnel(tun_id=0x2a,dst=2.2.2.2,ttl=64,vxlan(gbp(id=10/0xff,flags=0xb)),flags(-df+csum+key)),in_port(3),eth_type(0x0800),ipv4(frag=no)",
+    "tunnel(tun_id=0x2a,dst=2.2.2.2,ttl=64,gtpu(flags=0x30,msgtype=255),flags(-df+key)),in_port(3),eth_type(0x0800),ipv4(frag=no)",
+    "tunnel(tun_id=0x2a,ipv6_dst=2001:db8::1,ttl=64,geneve({class=0x102,type=0x80,len=4,0xa/0xff}{class=0xffff,type=0x1,len=8,0x1122334455667788}),flags(-df+key)),in_port(3),eth_type(0x0800),ipv4(frag=no)",
+    "in_port(2),eth_type(0x8847),mpls(label=100,tc=1,ttl=64,bos=0,label=200,tc=0,ttl=1,bos=1)",
+    "in_port(2),eth_type(0x8848),mpls(label=100/0xff,tc=1/1,ttl=0/0x0,bos=0/1,label=200/0xff,tc=0/0,ttl=0/0x0,bos=0/1,label=3/0xf,tc=0/0,ttl=0/0x0,bos=1/1)",
+    "in_port(1),ct_state(+trk),ct_tuple4(src=10.0.0.0/255.0.0.0,dst=10.0.0.2,proto=17,tp_src=1,tp_dst=2),eth_type(0x0800),ipv4(frag=no)",
+    "in_port(1),ct_state(+trk),ct_tuple6(src=2001:db8::/ffff:ffff::,proto=6,tp_src=1,tp_dst=2),eth_type(0x86dd),ipv6(frag=no)",
+    "in_port(1),packet_type(ns=1,id=0x800),eth_type(0x0800),ipv4(frag=no)",
 ];
 
 const ACTIONS: &[&str] = &[
@@ -44,84 +50,15 @@ const ACTIONS: &[&str] = &[
     "trunc(100),2",
 ];
 
-/// `ovs-vswitchd` with a bridge of four dummy ports, in a folder of its own.
-struct Vswitchd {
-    folder: PathBuf,
-    processes: Vec<Child>,
-}
-
-impl Vswitchd {
-    fn start() -> Self {
-        let folder = new_folder();
-        std::fs::create_dir_all(&folder).unwrap();
-        let mut vswitchd = Self { folder, processes: Vec::new() };
-        let schema = "/usr/share/openvswitch/vswitch.ovsschema";
-        vswitchd.tool("ovsdb-tool", &["create", &vswitchd.path("conf.db"), schema]);
-        vswitchd.spawn(
-            "ovsdb-server",
-            &[&vswitchd.path("conf.db"), &format!("--remote=punix:{}", vswitchd.path("db.sock"))],
-        );
-        eventually("the database is there", || vswitchd.folder.join("db.sock").exists());
-        let database = format!("unix:{}", vswitchd.path("db.sock"));
-        let control = format!("--unixctl={}", vswitchd.path("vswitchd.ctl"));
-        vswitchd.spawn("ovs-vswitchd", &[&database, "--enable-dummy=override", "--disable-system", &control]);
-        let mut setup = vec![format!("--db={database}"), "--timeout=20".into(), "add-br".into(), "br0".into()];
-        let mut add = |words: &str| setup.extend(words.split(' ').map(str::to_owned));
-        add("-- set bridge br0 datapath-type=dummy fail-mode=secure");
-        for port in 1..=4 {
-            add(&format!("-- add-port br0 p{port} -- set interface p{port} type=dummy ofport_request={port}"));
-        }
-        let setup: Vec<_> = setup.iter().map(String::as_str).collect();
-        vswitchd.tool("ovs-vsctl", &setup);
-        // It deletes what no OpenFlow rule asks for.
-        vswitchd.appctl(&["revalidator/pause"]);
-        vswitchd
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.folder.join(name).display().to_string()
-    }
-
-    fn command(&self, program: &str) -> Command {
-        let mut command = Command::new(program);
-        command.env("OVS_RUNDIR", &self.folder).env("OVS_LOGDIR", &self.folder).env("OVS_DBDIR", &self.folder);
-        command
-    }
-
-    fn spawn(&mut self, program: &str, args: &[&str]) {
-        let child = self.command(program).args(args).stderr(Stdio::null()).stdout(Stdio::null()).spawn();
-        self.processes.push(child.unwrap_or_else(|error| panic!("{program}: {error}")));
-    }
-
-    fn tool(&self, program: &str, args: &[&str]) {
-        let ran = run(self.command(program).args(args));
-        assert_eq!(ran.code, Some(0), "{program}: {}", ran.err);
-    }
-
-    fn appctl(&self, args: &[&str]) -> Ran {
-        run(self.command("ovs-appctl").arg("-t").arg(self.path("vswitchd.ctl")).args(args))
-    }
-
-    /// What it makes of a flow, in its own words.
-    fn dump_of(&self, key: &str, actions: &str) -> String {
-        let added = self.appctl(&["dpctl/add-flow", key, actions]);
-        assert_eq!(added.err, "", "{key} {actions}");
-        let dump = self.appctl(&["dpctl/dump-flows", "-m", "--no-names"]).out;
-        assert_eq!(self.appctl(&["dpctl/del-flows"]).err, "");
-        let flows: Vec<_> = dump.lines().filter(|line| line.starts_with("ufid:")).collect();
-        assert_eq!(flows.len(), 1, "{dump}");
-        flows[0].to_owned()
-    }
-}
-
-impl Drop for Vswitchd {
-    fn drop(&mut self) {
-        for process in &mut self.processes {
-            let _ = process.kill();
-            let _ = process.wait();
-        }
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
+/// What it makes of a flow, in its own words.
+fn dump_of(vswitchd: &Vswitchd, key: &str, actions: &str) -> String {
+    let added = vswitchd.appctl(&["dpctl/add-flow", key, actions]);
+    assert_eq!(added.err, "", "{key} {actions}");
+    let dump = vswitchd.appctl(&["dpctl/dump-flows", "-m", "--no-names"]).out;
+    assert_eq!(vswitchd.appctl(&["dpctl/del-flows"]).err, "");
+    let flows: Vec<_> = dump.lines().filter(|line| line.starts_with("ufid:")).collect();
+    assert_eq!(flows.len(), 1, "{dump}");
+    flows[0].to_owned()
 }
 
 fn printed_key(matching: &Match) -> String {
@@ -137,9 +74,24 @@ fn it_takes_our_keys_and_dumps_them_so_that_we_read_the_same() {
     let vswitchd = Vswitchd::start();
     for key in KEYS {
         let matching = parse_key(key, &()).unwrap_or_else(|error| panic!("{}", error.caret(key))).matching;
-        let dumped = vswitchd.dump_of(&printed_key(&matching), "2");
+        let dumped = dump_of(&vswitchd, &printed_key(&matching), "2");
         let line = parse_line(&dumped, &()).unwrap_or_else(|error| panic!("{}", error.caret(&dumped)));
         assert_eq!(line.matching, matching, "{key}\n{dumped}");
+    }
+}
+
+#[test]
+fn it_forgets_the_masks_of_erspan_and_we_read_what_it_dumps() {
+    let vswitchd = Vswitchd::start();
+    for options in ["erspan(ver=1,idx=0x7/0xf)", "erspan(ver=2,dir=1,hwid=0x7/0xf)"] {
+        let key = format!("tunnel(dst=2.2.2.2,ttl=64,{options},flags(-df)),in_port(3),eth_type(0x0800),ipv4(frag=no)");
+        let mut matching = parse_key(&key, &()).unwrap_or_else(|error| panic!("{}", error.caret(&key))).matching;
+        let dumped = dump_of(&vswitchd, &printed_key(&matching), "2");
+        let line = parse_line(&dumped, &()).unwrap_or_else(|error| panic!("{}", error.caret(&dumped)));
+        for field in [Field::ErspanVersion, Field::ErspanIndex, Field::ErspanDirection, Field::ErspanHardwareId] {
+            matching.set(field, 0, 0);
+        }
+        assert_eq!(line.matching, matching, "{dumped}");
     }
 }
 
@@ -151,7 +103,7 @@ fn it_takes_our_actions_and_dumps_them_so_that_we_read_the_same() {
         let actions = parse_actions(text, &()).unwrap_or_else(|error| panic!("{}", error.caret(text)));
         let mut printed = String::new();
         write_actions(&mut printed, &actions, &Style::default()).unwrap();
-        let dumped = vswitchd.dump_of(key, &printed);
+        let dumped = dump_of(&vswitchd, key, &printed);
         let line = parse_line(&dumped, &()).unwrap_or_else(|error| panic!("{}", error.caret(&dumped)));
         assert_eq!(line.actions, actions, "{text}\n{dumped}");
     }

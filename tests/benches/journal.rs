@@ -1,0 +1,281 @@
+//! What the log of flows costs: handing a flow over, accepting many, reading them back.
+//!
+//! Side by side in one run: rounds with and without the log alternate. Floors are a bare write of the same octets in as many
+//! pieces, and a bare read of them. Writes `target/bench/journal.json`.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use serde_json::{Value, json};
+use sluice_agent::config::Config;
+use sluice_agent::events::Events;
+use sluice_agent::journal::{Journal, JournalOptions, Opened};
+use sluice_flow::table::Limits;
+use sluice_flow::time::MonotonicClock;
+use sluice_flow::{Clock, Expiry, Field, Flow, FlowTable, MaskedKey, Match, Priority, text};
+use sluice_tests::fault::{FaultyDevice, Plan};
+use sluice_tests::world::{SEED, World, quick_config, soft_nic};
+
+const ROUNDS: usize = 5;
+/// Flows that are handed over in a round.
+const HANDED_OVER: u16 = 20_000;
+/// Flows that are accepted and read back.
+const FLOWS: usize = 1_000_000;
+/// Flows of one request.
+const REQUEST: usize = 1_000;
+
+fn main() {
+    // `cargo test --benches` asks whether it builds, not how fast it is.
+    if std::env::args().any(|argument| argument == "--test") {
+        return;
+    }
+    let [without, with] = hand_over();
+    println!("{:<46} {:>8} {:>8}", "hand-over, nanoseconds a flow", "p50", "p99");
+    println!("{:<46} {:>8} {:>8}", "without a log", without.0, without.1);
+    println!("{:<46} {:>8} {:>8}", "with a log", with.0, with.1);
+    println!("with / without, p50: {:.2}", with.0 as f64 / without.0 as f64);
+
+    let flows = five_tuples();
+    let mut rounds: Vec<_> = (0..3).map(|_| million(&flows)).collect();
+    rounds.sort_by_key(|round| round.load);
+    let median = |of: fn(&Million) -> Duration| {
+        let mut all: Vec<_> = rounds.iter().map(of).collect();
+        all.sort();
+        all[all.len() / 2]
+    };
+    let [bare_table, kept, written, load, read] = [
+        |m: &Million| m.without,
+        |m: &Million| m.with,
+        |m: &Million| m.floor,
+        |m: &Million| m.load,
+        |m: &Million| m.read,
+    ]
+    .map(median);
+    let nanos = |span: Duration| span.as_secs_f64() * 1e9 / FLOWS as f64;
+    let seconds = |span: Duration| span.as_secs_f64();
+    println!("{FLOWS} flows of 10 masks, accepted and answered in requests of {REQUEST}, median of 3:");
+    println!("{:<46} {:>8.0} ns a flow", "without a log", nanos(bare_table));
+    println!("{:<46} {:>8.0} ns a flow", "with a log", nanos(kept));
+    println!("{:<46} {:>8.0} ns a flow", "floor: a bare write of the same octets", nanos(written));
+    println!("{:<46} {:>8.3} s", "read back into a table", seconds(load));
+    println!("{:<46} {:>8.3} s", "floor: a bare read of the file", seconds(read));
+    println!(
+        "with / without: {:.2}, log / bare write: {:.1}, load / bare read: {:.0}; {} octets a flow",
+        seconds(kept) / seconds(bare_table),
+        (seconds(kept) - seconds(bare_table)) / seconds(written),
+        seconds(load) / seconds(read),
+        rounds[0].octets / FLOWS as u64,
+    );
+    write(&json!({
+        "hand_over": {
+            "unit": "nanoseconds a flow",
+            "without": { "p50": without.0, "p99": without.1 },
+            "with": { "p50": with.0, "p99": with.1 },
+            "with_to_without_p50": with.0 as f64 / without.0 as f64,
+        },
+        "accepted": {
+            "unit": "nanoseconds a flow",
+            "flows": FLOWS,
+            "without": nanos(bare_table),
+            "with": nanos(kept),
+            "bare_write": nanos(written),
+            "with_to_without": seconds(kept) / seconds(bare_table),
+        },
+        "load": {
+            "unit": "seconds",
+            "flows": FLOWS,
+            "load": seconds(load),
+            "bare_read": seconds(read),
+            "octets": rounds[0].octets,
+        },
+    }));
+}
+
+/// Median and 99th percentile without and with a log, for a device that stalls and so takes no time away.
+fn hand_over() -> [(u64, u64); 2] {
+    let mut samples = [Vec::new(), Vec::new()];
+    for _ in 0..ROUNDS {
+        for (with_log, samples) in samples.iter_mut().enumerate() {
+            let folder = Folder::new();
+            let clock = Arc::new(MonotonicClock::new());
+            let (device, faults) = FaultyDevice::new(soft_nic(clock.clone()));
+            let limit = usize::from(HANDED_OVER) * 2;
+            let config = Config { dirty_limit: limit, flow_limit: limit, ..quick_config() };
+            let world = match with_log {
+                0 => World::on(device, config, clock),
+                _ => World::kept_in(&folder.0, device, config, clock),
+            };
+            let flows: Vec<_> = (0..HANDED_OVER).map(|port| world.udp_flow(port, "2")).collect();
+            faults.set(Plan { stalled: true, ..Plan::default() });
+            for flow in flows {
+                let began = Instant::now();
+                std::hint::black_box(world.agent.queue.add(flow, None).expect("accepted"));
+                samples.push(u64::try_from(began.elapsed().as_nanos()).expect("less than centuries"));
+            }
+            faults.set(Plan::default());
+            world.settle();
+            world.agent.wait_for_journal().expect("written");
+            let kept = world.agent.journal.as_ref().map(|journal| journal.report().written);
+            assert_eq!(kept, (with_log == 1).then_some(u64::from(HANDED_OVER)), "every flow is in the log afterwards");
+        }
+    }
+    samples.map(|mut samples| {
+        samples.sort_unstable();
+        (samples[samples.len() / 2], samples[samples.len() * 99 / 100])
+    })
+}
+
+/// Flows of ten masks: the 5-tuple with more and more of the rest of a packet.
+fn five_tuples() -> Vec<Flow> {
+    let parsed = text::parse_key(
+        "in_port(1),eth_type(0x0800),ipv4(src=10.0.0.0,dst=10.0.0.0,proto=6,frag=no),tcp(src=1,dst=1)",
+        &(),
+    );
+    let template = parsed.expect("a key").matching;
+    let more = [
+        (Field::EthSrc, 0x0200_0000_0001),
+        (Field::EthDst, 0x0200_0000_0002),
+        (Field::Ipv4Tos, 0),
+        (Field::Ipv4Ttl, 64),
+        (Field::SkbMark, 7),
+        (Field::CtZone, 3),
+        (Field::CtMark, 9),
+        (Field::TcpFlags, 2),
+        (Field::SkbPriority, 1),
+    ];
+    let actions: Vec<_> = (2..6).map(|port| text::parse_actions(&port.to_string(), &()).expect("actions")).collect();
+    let mut masks: Vec<Match> = vec![template];
+    for (field, value) in more {
+        let mut next = *masks.last().expect("there is one");
+        next.set_exact(field, value);
+        masks.push(next);
+    }
+    (0..FLOWS)
+        .map(|number| {
+            let mut matching = masks[number % masks.len()];
+            let spread = number as u128;
+            matching.set_exact(Field::Ipv4Src, 0x0a00_0000 + spread);
+            matching.set_exact(Field::TcpSrc, spread % 60_000);
+            let actions = actions[number % actions.len()].clone();
+            Flow::new(None, MaskedKey::new(&matching), actions, Priority::default(), Expiry::default(), &SEED)
+        })
+        .collect()
+}
+
+struct Million {
+    without: Duration,
+    with: Duration,
+    floor: Duration,
+    load: Duration,
+    read: Duration,
+    octets: u64,
+}
+
+/// Accepts all flows without and with a log, writes the same octets, and reads them back.
+fn million(flows: &[Flow]) -> Million {
+    let folder = Folder::new();
+    let without = accept(flows, None);
+    let opened = open(&folder.0);
+    let with = accept(flows, Some(opened));
+    let file = folder.0.join("1.log");
+    let bytes = fs::read(&file).expect("the log");
+
+    let (began, mut bare) = (Instant::now(), File::create(folder.0.join("bare")).expect("a file"));
+    for piece in bytes.chunks(bytes.len().div_ceil(FLOWS / REQUEST)) {
+        bare.write_all(piece).expect("written");
+    }
+    let floor = began.elapsed();
+
+    let began = Instant::now();
+    assert_eq!(std::hint::black_box(fs::read(&file).expect("the log")).len(), bytes.len());
+    let read = began.elapsed();
+
+    let began = Instant::now();
+    let Opened { saved, journal, .. } = open(&folder.0);
+    let table = table(None);
+    let now = MonotonicClock::new().now();
+    let restored = saved
+        .restore(&SEED, |flow, accepted| table.restore(flow, accepted, now).map(|_| ()))
+        .expect("the log is whole");
+    let load = began.elapsed();
+    assert_eq!((restored.flows, restored.turned_away), (FLOWS as u64, 0));
+    assert_eq!(table.census().live(), FLOWS);
+    for flow in flows.iter().step_by(997) {
+        let id = table.find(flow.ufid).expect("the flow");
+        assert_eq!(*table.view(id).expect("the flow").flow, *flow);
+    }
+    drop(journal);
+    Million { without, with, floor, load, read, octets: bytes.len() as u64 }
+}
+
+/// The time that it takes to have all flows accepted and, with a log, written.
+fn accept(flows: &[Flow], opened: Option<Opened>) -> Duration {
+    let clock = MonotonicClock::new();
+    let Some(Opened { journal, writer, .. }) = opened else {
+        let table = table(None);
+        return accept_in(flows, &table, &clock, &|| ());
+    };
+    let table = table(Some(journal.clone()));
+    let (stop, stopped) = crossbeam_channel::bounded(0);
+    let writing = std::thread::spawn(move || writer.run(&stopped));
+    let took = accept_in(flows, &table, &clock, &|| journal.wait(Duration::from_secs(60)).expect("written"));
+    drop(stop);
+    writing.join().expect("the writer ends");
+    assert_eq!(journal.report().written, FLOWS as u64);
+    took
+}
+
+fn accept_in(flows: &[Flow], table: &FlowTable, clock: &MonotonicClock, answer: &dyn Fn()) -> Duration {
+    let copies: Vec<_> = flows.to_vec();
+    let began = Instant::now();
+    for (number, flow) in (1..).zip(copies) {
+        table.add(flow, clock.now(), None).expect("accepted");
+        if number % REQUEST == 0 {
+            answer();
+        }
+    }
+    began.elapsed()
+}
+
+fn table(journal: Option<Arc<Journal>>) -> FlowTable {
+    let limits = Limits { flows: FLOWS, unsettled: FLOWS };
+    FlowTable::new(SEED, limits, Arc::new(Events::kept_in(journal)))
+}
+
+fn open(folder: &Path) -> Opened {
+    let options = JournalOptions {
+        sync_interval: Duration::from_secs(1),
+        clock: Arc::new(MonotonicClock::new()),
+        wall: Arc::new(SystemTime::now),
+    };
+    Journal::open(folder, options).expect("the log opens")
+}
+
+/// A folder that goes with the round.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        let folder = sluice_tests::daemon::new_folder();
+        fs::create_dir_all(&folder).expect("a folder");
+        Self(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn write(result: &Value) {
+    let folder = sluice_tests::daemon::repository("target/bench");
+    fs::create_dir_all(&folder).expect("target/bench is made");
+    let text = serde_json::to_string_pretty(result).expect("JSON");
+    fs::write(folder.join("journal.json"), text + "\n").expect("the result is written");
+}

@@ -1,0 +1,89 @@
+//! Flows without ceremony.
+
+use sluice_flow::action::{Action, FieldSet};
+use sluice_flow::chain::ChainId;
+use sluice_flow::field::Field;
+use sluice_flow::key::Match;
+use sluice_flow::port::PortNumber;
+
+/// A match that grows.
+#[derive(Clone, Copy)]
+pub(crate) struct Matching(Match);
+
+/// What comes in at a port without a tag.
+pub(crate) fn at(port: u32) -> Matching {
+    Matching(Match::default())
+        .is(Field::RecircId, 0u8)
+        .is(Field::InPort, port)
+        .is(Field::VlanPresent, 0u8)
+        .is(Field::CvlanPresent, 0u8)
+}
+
+impl Matching {
+    pub(crate) fn is(mut self, field: Field, value: impl Into<u128>) -> Self {
+        self.0.set_exact(field, value.into());
+        self
+    }
+
+    pub(crate) fn masked(mut self, field: Field, value: impl Into<u128>, mask: impl Into<u128>) -> Self {
+        self.0.set(field, value.into(), mask.into());
+        self
+    }
+
+    pub(crate) fn all(self, fields: &[(Field, u128)]) -> Self {
+        fields.iter().fold(self, |matching, (field, value)| matching.is(*field, *value))
+    }
+
+    pub(crate) fn chain(self, chain: u32) -> Self {
+        self.is(Field::RecircId, chain)
+    }
+
+    /// With one tag of any number and priority.
+    pub(crate) fn tag(self, tpid: u16) -> Self {
+        self.all(&[(Field::VlanPresent, 1), (Field::VlanTpid, tpid.into()), (Field::VlanCfi, 1)])
+    }
+
+    /// With a second tag.
+    pub(crate) fn inner_tag(self, tpid: u16) -> Self {
+        self.all(&[(Field::CvlanPresent, 1), (Field::CvlanTpid, tpid.into()), (Field::CvlanCfi, 1)])
+    }
+
+    pub(crate) fn eth_type(self, eth_type: u16) -> Self {
+        self.is(Field::EthType, eth_type)
+    }
+
+    pub(crate) fn ipv4(self, protocol: u8) -> Self {
+        self.eth_type(0x0800).is(Field::Ipv4Proto, protocol)
+    }
+
+    pub(crate) fn ipv6(self, protocol: u8) -> Self {
+        self.eth_type(0x86dd).is(Field::Ipv6Proto, protocol)
+    }
+
+    pub(crate) fn done(self) -> Match {
+        self.0
+    }
+}
+
+pub(crate) fn output(port: u32) -> Action {
+    Action::Output(PortNumber(port))
+}
+
+pub(crate) fn recirc(chain: u32) -> Action {
+    Action::Recirc(ChainId(chain))
+}
+
+pub(crate) fn set(fields: &[(Field, u128, u128)]) -> Action {
+    Action::Set(field_set(fields))
+}
+
+pub(crate) fn set_tunnel(fields: &[(Field, u128)]) -> Action {
+    let fields: Vec<_> = fields.iter().map(|(field, value)| (*field, *value, field.full_mask())).collect();
+    Action::SetTunnel(field_set(&fields))
+}
+
+fn field_set(fields: &[(Field, u128, u128)]) -> FieldSet {
+    let mut fields: Vec<_> = fields.iter().map(|(field, value, mask)| (*field, value & mask, *mask)).collect();
+    fields.sort_by_key(|(field, _, _)| *field);
+    FieldSet { attribute: fields[0].0.spec().attribute, fields: fields.into() }
+}

@@ -1,0 +1,283 @@
+//! The table survives: whatever is said to be accepted is wanted again, however the agent ended.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use sluice_tests::daemon::{CONFIG, Daemon, new_folder};
+use sluice_tests::world::eventually;
+
+/// A folder in which one daemon after the other runs.
+struct House(PathBuf);
+
+impl House {
+    fn new() -> Self {
+        Self(new_folder())
+    }
+
+    fn start(&self, config: &str) -> Daemon {
+        Daemon::start_in(&self.0, &format!("{config}\n{CONFIG}"), false)
+    }
+}
+
+impl Drop for House {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            fs::remove_dir_all(&self.0).unwrap();
+        }
+    }
+}
+
+fn kill(mut daemon: Daemon) {
+    daemon.signal("KILL");
+    daemon.wait();
+}
+
+/// Every flow as it is listed, without what it has counted and where it is.
+fn listed(daemon: &Daemon) -> Vec<String> {
+    let ran = daemon.appctl(&["dpctl/dump-flows", "-m"]);
+    assert_eq!(ran.err, "");
+    let without_use = |line: &str| {
+        let (before, after) = (line.find(", packets:").unwrap(), line.find(", actions:").unwrap());
+        format!("{}{}", &line[..before], &line[after..])
+    };
+    let mut lines: Vec<_> = ran.out.lines().map(without_use).collect();
+    lines.sort();
+    lines
+}
+
+fn key(port: usize) -> String {
+    format!("in_port(1),eth_type(0x0800),ipv4(proto=17,frag=no),udp(dst={port})")
+}
+
+/// What is done to a flow: its actions, or `None` to delete it.
+type Wish = (usize, Option<u32>);
+
+/// What a client knows of a flow: its actions if it is wanted; two of them while a change is not answered.
+type Known = BTreeMap<usize, Vec<Option<u32>>>;
+
+/// Has wishes taken on in one request; says whether there was an answer.
+fn ask(daemon: &Daemon, wishes: &[(Wish, &str)]) -> bool {
+    let lines: Vec<_> = wishes
+        .iter()
+        .map(|((port, output), verb)| format!("{verb} {},actions:{}", key(*port), output.unwrap_or_default()))
+        .collect();
+    let request = json!({ "id": 1, "method": "sluice/add-flows", "params": [lines.join("\n")] });
+    let Ok(mut stream) = UnixStream::connect(daemon.socket()) else { return false };
+    let mut reply = String::new();
+    // An agent that is killed on the way ends each of these.
+    let is_answered = stream.write_all(request.to_string().as_bytes()).is_ok()
+        && stream.shutdown(Shutdown::Write).is_ok()
+        && stream.read_to_string(&mut reply).is_ok();
+    let Some(reply) = serde_json::from_str::<Value>(&reply).ok().filter(|_| is_answered) else { return false };
+    let answer: Value = serde_json::from_str(reply["result"].as_str().expect("a result")).expect("an answer");
+    assert_eq!(answer["in_error"], 0, "{answer}");
+    assert_eq!(answer["accepted"], wishes.len(), "{answer}");
+    true
+}
+
+/// Adds, changes and deletes flows of its own ports until the daemon does not answer.
+fn storm(daemon: &Daemon, client: usize, known: &mut Known, is_over: &AtomicBool) -> usize {
+    let mut answered = 0;
+    for round in 0.. {
+        if is_over.load(Ordering::Relaxed) {
+            break;
+        }
+        let wishes: Vec<_> = (0..12)
+            .map(|step| {
+                let port = 1 + client * 1_000 + (round * 7 + step * 31) % 200;
+                let is_there = known.get(&port).is_some_and(|states| states[0].is_some());
+                match (is_there, (round + step) % 3) {
+                    (false, _) => ((port, Some(2)), "add"),
+                    (true, 0) => ((port, None), "delete"),
+                    (true, _) => ((port, Some(2 + u32::try_from(round % 2).unwrap())), "modify"),
+                }
+            })
+            .collect();
+        for ((port, output), _) in &wishes {
+            known.entry(*port).or_insert_with(|| vec![None]).push(*output);
+        }
+        if !ask(daemon, &wishes) {
+            break;
+        }
+        answered += 1;
+        for ((port, output), _) in wishes {
+            known.insert(port, vec![output]);
+        }
+    }
+    answered
+}
+
+#[test]
+fn what_was_answered_before_a_kill_is_so_after_it() {
+    const CLIENTS: usize = 3;
+    let house = House::new();
+    let mut known: Vec<Known> = vec![Known::new(); CLIENTS];
+    let mut answered = 0;
+    for kills in 0..14_u64 {
+        // With so many starts there are files enough to be compacted.
+        let daemon = house.start("sync_interval = \"20ms\"");
+        let found = listed(&daemon);
+        for known in &mut known {
+            for (port, states) in known.iter_mut() {
+                let line = found.iter().find(|line| line.contains(&format!("udp(src=0/0,dst={port})")));
+                let output = line.map(|line| if line.contains("actions:server") { 2 } else { 3 });
+                assert!(states.contains(&output), "port {port} after {kills} kills: {line:?}, not one of {states:?}");
+                *states = vec![output];
+            }
+        }
+        let flows = known.iter().flat_map(|known| known.values()).filter(|states| states[0].is_some()).count();
+        assert_eq!(found.len(), flows, "nobody knows of any other flow");
+        eventually("all of them are in the device", || {
+            let offloaded = daemon.metric("sluice_flows{state=\"offloaded\"}");
+            #[expect(clippy::cast_precision_loss, reason = "a few hundred")]
+            let expected = flows as f64;
+            offloaded == Some(expected)
+        });
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let storms: Vec<_> = known
+                .iter_mut()
+                .enumerate()
+                .map(|(client, known)| {
+                    let (daemon, is_over) = (&daemon, &is_over);
+                    scope.spawn(move || storm(daemon, client, known, is_over))
+                })
+                .collect();
+            thread::sleep(Duration::from_millis(60 + 97 * kills % 400));
+            daemon.signal("KILL");
+            is_over.store(true, Ordering::Relaxed);
+            answered += storms.into_iter().map(|storm| storm.join().unwrap()).sum::<usize>();
+        });
+        kill(daemon);
+    }
+    assert!(answered > 14 * CLIENTS, "{answered} requests were answered: the kills came before the storm");
+    assert!(!house.0.join("state/flows/1.log").exists(), "no compaction has come to its end");
+}
+
+#[test]
+fn a_flow_comes_back_as_it_was_also_if_it_was_refused() {
+    let house = House::new();
+    let daemon = house.start("");
+    let add = |args: &[&str]| assert_eq!(daemon.sluice(&[&["add-flow"], args].concat()).err, "");
+    add(&["--priority", "4", "--idle-timeout", "90s", &key(1), "push_vlan(vid=7,pcp=0),2"]);
+    add(&["--hard-timeout", "1h", &key(2), "2"]);
+    add(&[&format!("ufid:01234567-89ab-4def-8123-456789abcdef,{}", key(3)), "2"]);
+    add(&[&key(4), "2"]);
+    add(&["in_port(1),eth_type(0x0806),arp(sip=10.0.0.1)", "recirc(5)"]);
+    add(&["recirc_id(5),in_port(1),eth_type(0x0806)", "drop"]);
+    assert_eq!(daemon.sluice(&["mod-flow", &key(4), "3"]).err, "");
+    assert_eq!(daemon.sluice(&["add-flow", &key(5), "99"]).code, Some(2), "the device has no such port");
+    let before = listed(&daemon);
+    assert_eq!(before.len(), 7);
+    kill(daemon);
+
+    let daemon = house.start("");
+    eventually("every flow has an outcome", || daemon.metric("sluice_flows_unsettled") == Some(0.0));
+    assert_eq!(listed(&daemon), before);
+    let log = daemon.log();
+    assert!(log.contains("7 flows of earlier runs are wanted again, read in 0."), "{log}");
+    assert!(log.contains("no agent was there for at most"), "{log}");
+    assert_eq!(daemon.metric("sluice_journal_restored_flows"), Some(7.0));
+    assert_eq!(daemon.metric("sluice_journal_lost_flows"), Some(0.0));
+    assert!(daemon.metric("sluice_journal_away_seconds").unwrap() < 60.0);
+    assert!(daemon.metric("sluice_journal_load_seconds").unwrap() > 0.0);
+}
+
+#[test]
+fn what_has_ended_by_itself_or_by_a_flush_does_not_come_back() {
+    let house = House::new();
+    let daemon = house.start("");
+    let add = |args: &[&str]| assert_eq!(daemon.sluice(&[&["add-flow"], args].concat()).err, "");
+    add(&["--idle-timeout", "100ms", &key(1), "2"]);
+    add(&["--hard-timeout", "100ms", &key(2), "2"]);
+    add(&["--hard-timeout", "3s", &key(3), "2"]);
+    add(&["--permanent", &key(4), "2"]);
+    let accepted = Instant::now();
+    eventually("two flows are gone", || listed(&daemon).len() == 2);
+    // Nobody waits for the record of such an end: it is written a tenth of a second later.
+    thread::sleep(Duration::from_millis(300));
+    kill(daemon);
+
+    thread::sleep(Duration::from_millis(2_500).saturating_sub(accepted.elapsed()));
+    let daemon = house.start("");
+    eventually("the hard timeout has gone on meanwhile", || listed(&daemon).len() == 1);
+    assert_eq!(daemon.metric("sluice_flows_ended_total{reason=\"hard\"}"), Some(1.0));
+    assert_eq!(
+        daemon.metric("sluice_flows_ended_total{reason=\"idle\"}"),
+        Some(0.0),
+        "it did not come back to end again"
+    );
+    assert_eq!(daemon.sluice(&["flush"]).err, "");
+    kill(daemon);
+    assert!(listed(&house.start("")).is_empty());
+}
+
+#[test]
+fn a_log_that_the_agent_does_not_know_keeps_it_from_starting_unless_told_to_start_without() {
+    let house = House::new();
+    let daemon = house.start("");
+    assert_eq!(daemon.sluice(&["add-flow", &key(1), "2"]).err, "");
+    kill(daemon);
+    let file = house.0.join("state/flows/1.log");
+    let whole = fs::read(&file).unwrap();
+    let mut newer = whole.clone();
+    newer[12] = 77;
+    fs::write(&file, &newer).unwrap();
+
+    let ran = sluice_tests::daemon::run(
+        Command::new(sluice_tests::daemon::binary("sluiced")).arg("--config").arg(house.0.join("sluiced.toml")),
+    );
+    assert_eq!(ran.code, Some(1));
+    let expected =
+        format!("{}, at octet 0: it is of version 77, this agent reads version 1; nothing is changed", file.display());
+    assert!(ran.err.contains(&expected), "{}", ran.err);
+    let daemon = house.start("persist = false");
+    assert!(listed(&daemon).is_empty());
+    assert!(daemon.log().contains("is left alone: flows are not kept"), "{}", daemon.log());
+    assert_eq!(daemon.metric("sluice_journal_records"), None);
+    drop(daemon);
+    assert_eq!(fs::read(&file).unwrap(), newer);
+
+    fs::write(&file, whole).unwrap();
+    assert_eq!(listed(&house.start("sync_interval = 0")).len(), 1);
+}
+
+#[test]
+fn a_full_disk_stops_no_flow_is_said_loudly_and_heals() {
+    const FLOWS: usize = 3_000;
+    let house = House::new();
+    let daemon = house.start("");
+    let limit = |size: &str| {
+        let status =
+            Command::new("prlimit").args(["--pid", &daemon.pid().to_string(), &format!("--fsize={size}")]).status();
+        assert!(status.expect("prlimit runs").success());
+    };
+    // No file of the agent may be longer: the log of its flows soon would be.
+    limit("65536:");
+    let lines: Vec<_> = (1..=FLOWS).map(|port| ((port, Some(2)), "add")).collect();
+    assert!(ask(&daemon, &lines));
+    assert_eq!(listed(&daemon).len(), FLOWS);
+    assert_eq!(daemon.metric("sluice_journal_failing"), Some(1.0));
+    assert!(daemon.metric("sluice_journal_unkept_records_total").unwrap() > 0.0);
+    let (status, body) = daemon.http("/readyz");
+    assert_eq!(status, 503);
+    assert!(body.contains("do not survive a restart: cannot write") && body.contains("File too large"), "{body}");
+    assert!(daemon.log().contains("flows do not survive a restart from now on: cannot write"), "{}", daemon.log());
+
+    limit("unlimited:");
+    eventually("everything is written anew", || daemon.http("/readyz").0 == 200);
+    assert_eq!(daemon.metric("sluice_journal_failing"), Some(0.0));
+    kill(daemon);
+    assert_eq!(listed(&house.start("")).len(), FLOWS);
+}
