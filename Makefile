@@ -1,6 +1,6 @@
 # What others rely on: `make demo`, `make test`, `make bench`. Each brings what it needs on a fresh Debian machine.
 
-.PHONY: build demo test bench clean
+.PHONY: build demo test bench lab clean
 
 build:
 	scripts/setup build
@@ -17,6 +17,11 @@ test:
 bench:
 	scripts/setup build
 	cargo bench --workspace
+
+# A shell on a real kernel, see tests/lab/run.
+lab:
+	scripts/setup lab
+	tests/lab/run --shell
 
 clean:
 	cargo clean
