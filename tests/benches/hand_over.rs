@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crossbeam_channel::unbounded;
-use serde_json::{Value, json};
+use serde_json::json;
 use sluice_agent::config::Config;
 use sluice_flow::time::MonotonicClock;
 use sluice_flow::{Flow, FlowId};
+use sluice_tests::bench;
 use sluice_tests::fault::{FaultyDevice, Plan};
 use sluice_tests::world::{World, quick_config, soft_nic};
 
@@ -20,8 +21,7 @@ const ROUNDS: usize = 5;
 const FLOWS: u16 = 20_000;
 
 fn main() {
-    // `cargo test --benches` asks whether it builds, not how fast it is.
-    if std::env::args().any(|argument| argument == "--test") {
+    if bench::is_only_tried() {
         return;
     }
     let mut working = Samples::default();
@@ -45,13 +45,16 @@ fn main() {
     }
     let ratio = |index: usize| rows[index + 1].1.0 as f64 / rows[index].1.0 as f64;
     println!("stalled / working, p50: accept {:.2}, change {:.2}", ratio(0), ratio(2));
-    write(&json!({
-        "unit": "nanoseconds a flow",
-        "rounds": ROUNDS,
-        "flows_a_round": FLOWS,
-        "rows": rows.iter().map(|(name, (p50, p99))| json!({ "name": name, "p50": p50, "p99": p99 })).collect::<Vec<_>>(),
-        "stalled_to_working_p50": { "accept": ratio(0), "change": ratio(2) },
-    }));
+    bench::write(
+        "hand_over",
+        &json!({
+            "unit": "nanoseconds a flow",
+            "rounds": ROUNDS,
+            "flows_a_round": FLOWS,
+            "rows": rows.iter().map(|(name, (p50, p99))| json!({ "name": name, "p50": p50, "p99": p99 })).collect::<Vec<_>>(),
+            "stalled_to_working_p50": { "accept": ratio(0), "change": ratio(2) },
+        }),
+    );
 }
 
 #[derive(Default)]
@@ -100,11 +103,4 @@ fn timed<R>(work: impl FnOnce() -> R) -> u64 {
 fn summary(samples: &mut [u64]) -> (u64, u64) {
     samples.sort_unstable();
     (samples[samples.len() / 2], samples[samples.len() * 99 / 100])
-}
-
-fn write(result: &Value) {
-    let folder = sluice_tests::daemon::repository("target/bench");
-    std::fs::create_dir_all(&folder).expect("target/bench is made");
-    let text = serde_json::to_string_pretty(result).expect("JSON");
-    std::fs::write(folder.join("hand_over.json"), text + "\n").expect("the result is written");
 }

@@ -11,13 +11,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use serde_json::{Value, json};
+use serde_json::json;
 use sluice_agent::config::Config;
 use sluice_agent::events::Events;
 use sluice_agent::journal::{Journal, JournalOptions, Opened};
 use sluice_flow::table::Limits;
 use sluice_flow::time::MonotonicClock;
-use sluice_flow::{Clock, Expiry, Field, Flow, FlowTable, MaskedKey, Match, Priority, text};
+use sluice_flow::{Clock, Flow, FlowTable};
+use sluice_tests::bench;
 use sluice_tests::fault::{FaultyDevice, Plan};
 use sluice_tests::world::{SEED, World, quick_config, soft_nic};
 
@@ -30,8 +31,7 @@ const FLOWS: usize = 1_000_000;
 const REQUEST: usize = 1_000;
 
 fn main() {
-    // `cargo test --benches` asks whether it builds, not how fast it is.
-    if std::env::args().any(|argument| argument == "--test") {
+    if bench::is_only_tried() {
         return;
     }
     let [without, with] = hand_over();
@@ -40,7 +40,7 @@ fn main() {
     println!("{:<46} {:>8} {:>8}", "with a log", with.0, with.1);
     println!("with / without, p50: {:.2}", with.0 as f64 / without.0 as f64);
 
-    let flows = five_tuples();
+    let flows: Vec<_> = bench::five_tuples(FLOWS, &SEED).collect();
     let mut rounds: Vec<_> = (0..3).map(|_| million(&flows)).collect();
     rounds.sort_by_key(|round| round.load);
     let median = |of: fn(&Million) -> Duration| {
@@ -71,29 +71,32 @@ fn main() {
         seconds(load) / seconds(read),
         rounds[0].octets / FLOWS as u64,
     );
-    write(&json!({
-        "hand_over": {
-            "unit": "nanoseconds a flow",
-            "without": { "p50": without.0, "p99": without.1 },
-            "with": { "p50": with.0, "p99": with.1 },
-            "with_to_without_p50": with.0 as f64 / without.0 as f64,
-        },
-        "accepted": {
-            "unit": "nanoseconds a flow",
-            "flows": FLOWS,
-            "without": nanos(bare_table),
-            "with": nanos(kept),
-            "bare_write": nanos(written),
-            "with_to_without": seconds(kept) / seconds(bare_table),
-        },
-        "load": {
-            "unit": "seconds",
-            "flows": FLOWS,
-            "load": seconds(load),
-            "bare_read": seconds(read),
-            "octets": rounds[0].octets,
-        },
-    }));
+    bench::write(
+        "journal",
+        &json!({
+            "hand_over": {
+                "unit": "nanoseconds a flow",
+                "without": { "p50": without.0, "p99": without.1 },
+                "with": { "p50": with.0, "p99": with.1 },
+                "with_to_without_p50": with.0 as f64 / without.0 as f64,
+            },
+            "accepted": {
+                "unit": "nanoseconds a flow",
+                "flows": FLOWS,
+                "without": nanos(bare_table),
+                "with": nanos(kept),
+                "bare_write": nanos(written),
+                "with_to_without": seconds(kept) / seconds(bare_table),
+            },
+            "load": {
+                "unit": "seconds",
+                "flows": FLOWS,
+                "load": seconds(load),
+                "bare_read": seconds(read),
+                "octets": rounds[0].octets,
+            },
+        }),
+    );
 }
 
 /// Median and 99th percentile without and with a log, for a device that stalls and so takes no time away.
@@ -131,42 +134,6 @@ fn hand_over() -> [(u64, u64); 2] {
 }
 
 /// Flows of ten masks: the 5-tuple with more and more of the rest of a packet.
-fn five_tuples() -> Vec<Flow> {
-    let parsed = text::parse_key(
-        "in_port(1),eth_type(0x0800),ipv4(src=10.0.0.0,dst=10.0.0.0,proto=6,frag=no),tcp(src=1,dst=1)",
-        &(),
-    );
-    let template = parsed.expect("a key").matching;
-    let more = [
-        (Field::EthSrc, 0x0200_0000_0001),
-        (Field::EthDst, 0x0200_0000_0002),
-        (Field::Ipv4Tos, 0),
-        (Field::Ipv4Ttl, 64),
-        (Field::SkbMark, 7),
-        (Field::CtZone, 3),
-        (Field::CtMark, 9),
-        (Field::TcpFlags, 2),
-        (Field::SkbPriority, 1),
-    ];
-    let actions: Vec<_> = (2..6).map(|port| text::parse_actions(&port.to_string(), &()).expect("actions")).collect();
-    let mut masks: Vec<Match> = vec![template];
-    for (field, value) in more {
-        let mut next = *masks.last().expect("there is one");
-        next.set_exact(field, value);
-        masks.push(next);
-    }
-    (0..FLOWS)
-        .map(|number| {
-            let mut matching = masks[number % masks.len()];
-            let spread = number as u128;
-            matching.set_exact(Field::Ipv4Src, 0x0a00_0000 + spread);
-            matching.set_exact(Field::TcpSrc, spread % 60_000);
-            let actions = actions[number % actions.len()].clone();
-            Flow::new(None, MaskedKey::new(&matching), actions, Priority::default(), Expiry::default(), &SEED)
-        })
-        .collect()
-}
-
 struct Million {
     without: Duration,
     with: Duration,
@@ -271,11 +238,4 @@ impl Drop for Folder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
-}
-
-fn write(result: &Value) {
-    let folder = sluice_tests::daemon::repository("target/bench");
-    fs::create_dir_all(&folder).expect("target/bench is made");
-    let text = serde_json::to_string_pretty(result).expect("JSON");
-    fs::write(folder.join("journal.json"), text + "\n").expect("the result is written");
 }

@@ -6,6 +6,7 @@
 
 #![expect(clippy::expect_used, clippy::panic, reason = "a test that cannot go on says so and ends")]
 
+pub mod bench;
 pub mod daemon;
 pub mod fault;
 pub mod frames;
