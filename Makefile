@@ -15,7 +15,8 @@ test:
 	scripts/test
 
 bench:
-	scripts/setup build
+	scripts/setup bench
+	cargo build --release --workspace --bins
 	cargo bench --workspace
 
 # A shell on a real kernel, see tests/lab/run.
