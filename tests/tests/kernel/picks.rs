@@ -310,6 +310,7 @@ enum Say {
 
 /// Whether a side sent this frame out of this port, and nothing else.
 fn expect(who: &str, sent: &Sent, port: u32, frame: &Vec<u8>) -> Result<(), String> {
-    let is_right = sent.len() == 1 && sent.get(&PortNumber(port)).is_some_and(|frames| frames == &[frame.clone()]);
+    let is_right =
+        sent.len() == 1 && sent.get(&PortNumber(port)).is_some_and(|frames| frames == std::slice::from_ref(frame));
     if is_right { Ok(()) } else { Err(format!("{who} sent {sent:02x?} instead of {frame:02x?} out of {port}")) }
 }
