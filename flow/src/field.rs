@@ -285,6 +285,7 @@ fields! {
     CvlanPcp          Cvlan       "pcp"      10   61    3     Form::Decimal;
     CvlanCfi          Cvlan       "cfi"      10   60    1     Form::Decimal;
     EthType           EthType     ""         1    32    16    Form::Hex;
+    MplsPresent       Mpls        ""         1    5     1     Form::Presence;
     MplsLabel         Mpls        "label"    27   44    20    Form::Decimal;
     MplsTc            Mpls        "tc"       27   41    3     Form::Decimal;
     MplsTtl           Mpls        "ttl"      27   32    8     Form::Decimal;
@@ -352,8 +353,9 @@ pub const MPLS_ENTRIES: [[Field; 4]; MPLS_DEPTH] = [
     [Field::Mpls3Label, Field::Mpls3Tc, Field::Mpls3Ttl, Field::Mpls3Bos],
 ];
 
-/// The fields that say that there is a second entry, and a third.
-pub const MPLS_PRESENT: [Field; MPLS_DEPTH - 1] = [Field::Mpls2Present, Field::Mpls3Present];
+/// The fields that say that there is a first entry, a second and a third. A match on any bit of an entry is one on its
+/// presence, too, as in the kernel (`num_labels_mask`).
+pub const MPLS_PRESENT: [Field; MPLS_DEPTH] = [Field::MplsPresent, Field::Mpls2Present, Field::Mpls3Present];
 
 /// The fields that hold the options of a Geneve header, 16 octets each, as they stand on the wire: the first octet is
 /// the highest.

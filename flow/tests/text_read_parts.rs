@@ -142,7 +142,10 @@ fn a_label_stack_has_up_to_three_entries() {
         |full: &Match, label, bos| [label, bos].map(|field| (full.key.get(field), full.mask.get(field)));
     let one = stack("bos=1,label=100,tc=7/7,ttl=64/0xff");
     assert_eq!(label_and_bos(&one, Field::MplsLabel, Field::MplsBos), [(100, 0xf_ffff), (1, 1)]);
+    assert!(one.is_exactly(Field::MplsPresent, 1));
     assert_eq!(one.mask.get(Field::Mpls2Present), 0);
+    let wild = stack("label=0/0,tc=0/0,ttl=0/0,bos=0/0");
+    assert_eq!(wild.mask.get(Field::MplsPresent), 0, "what is wild says nothing");
     let three = stack("label=1,tc=0,ttl=64,bos=0,label=2/0xff,bos=0,label=3,tc=0/0,ttl=0/0,bos=1");
     assert_eq!(label_and_bos(&three, Field::MplsLabel, Field::MplsBos), [(1, 0xf_ffff), (0, 1)]);
     assert_eq!(label_and_bos(&three, Field::Mpls2Label, Field::Mpls2Bos), [(2, 0xff), (0, 1)]);

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sluice_flow::action::jumps;
+use sluice_flow::action::{ActionList, jumps};
 use sluice_flow::backend::{Backend, Change, Injector, OpenConfig, Operation};
 use sluice_flow::chain::ChainId;
 use sluice_flow::id::{FlowId, Generation};
-use sluice_flow::key::MaskedKey;
+use sluice_flow::key::{MaskedKey, Match};
 use sluice_flow::port::{Port, PortNumber};
 use sluice_flow::refusal::Refusal;
 use sluice_flow::time::MonotonicClock;
@@ -26,22 +26,39 @@ pub struct Soft {
 }
 
 impl Soft {
-    /// A new device with these ports and a scenario's flows.
+    /// A new device with these ports and a scenario's meters and flows.
     pub fn set_up(ports: &[Port], scenario: &Scenario) -> Result<Self, Refusal> {
+        let soft = Self::with_ports(ports)?;
+        for meter in &scenario.meters {
+            soft.nic.set_meter(meter)?;
+        }
+        match soft.install(&scenario.flows)?.into_iter().flatten().next() {
+            Some(refusal) => Err(refusal),
+            None => Ok(soft),
+        }
+    }
+
+    /// Which of some flows a new device with these ports refuses, each tried after those before it.
+    pub fn refusals(ports: &[Port], flows: &[(Match, ActionList)]) -> Result<Vec<Option<Refusal>>, Refusal> {
+        Self::with_ports(ports)?.install(flows)
+    }
+
+    fn with_ports(ports: &[Port]) -> Result<Self, Refusal> {
         let nic = SoftNic::new(&OpenConfig { device: "soft".into(), clock: Arc::new(MonotonicClock::new()) });
         for port in ports {
             nic.attach_port(port)?;
         }
-        for meter in &scenario.meters {
-            nic.set_meter(meter)?;
+        Ok(Self { nic })
+    }
+
+    /// Installs flows, numbered from 1, and says what the device refuses of them.
+    fn install(&self, flows: &[(Match, ActionList)]) -> Result<Vec<Option<Refusal>>, Refusal> {
+        for chain in flows.iter().flat_map(|(_, actions)| jumps(actions)).filter(|chain| *chain != ChainId::ROOT) {
+            self.nic.open_chain(chain)?;
         }
-        for chain in scenario.flows.iter().flat_map(|(_, actions)| jumps(actions)) {
-            if chain != ChainId::ROOT {
-                nic.open_chain(chain)?;
-            }
-        }
-        let mut queue = nic.install_queue()?;
-        for (slot, (matching, actions)) in (1..).zip(&scenario.flows) {
+        let mut queue = self.nic.install_queue()?;
+        let mut refusals = vec![];
+        for (slot, (matching, actions)) in (1..).zip(flows) {
             let flow = Flow::new(
                 None,
                 MaskedKey::new(matching),
@@ -57,10 +74,9 @@ impl Soft {
             };
             let mut done = vec![];
             queue.submit(&mut vec![change], &mut done);
-            let completion = done.pop().expect("the software NIC completes at once");
-            completion.result?;
+            refusals.push(done.pop().expect("the software NIC completes at once").result.err());
         }
-        Ok(Self { nic })
+        Ok(refusals)
     }
 
     /// Lets a frame in.

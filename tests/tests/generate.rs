@@ -228,7 +228,7 @@ fn packets_hit_what_they_are_made_for_and_near_misses_do_not() {
             }
             None => impossible += 1,
         }
-        for turn in 0..2 {
+        for turn in 0..6 {
             let miss = packet::near_miss(full, number.rotate_left(17 * turn));
             if let Some((packet, field)) = miss.filter(|(packet, _)| !is_no_tuple(&packet.key)) {
                 let key = parsed(&packet);

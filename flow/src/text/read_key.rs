@@ -182,6 +182,8 @@ impl KeyReader<'_> {
             cfi.finish(&mut self.matching, Field::CvlanCfi);
         } else if attribute == Attribute::Tunnel {
             self.matching.set_exact(Field::TunnelPresent, 1);
+        } else if attribute == Attribute::Mpls && !seen.wild {
+            self.matching.set_exact(Field::MplsPresent, 1);
         }
         Ok(())
     }

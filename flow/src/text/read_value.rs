@@ -110,7 +110,7 @@ fn read_stack(
             entry += 1;
             seen = [false; 4];
             seen[index] = true;
-            let Some(present) = MPLS_PRESENT.get(entry - 1) else {
+            let Some(present) = MPLS_PRESENT.get(entry) else {
                 return Err(error_at(start, format!("at most {MPLS_DEPTH} label stack entries")));
             };
             found(Found::whole(*present, 1, start))?;

@@ -86,7 +86,7 @@ fn write_stack(out: &mut dyn fmt::Write, get: &dyn Fn(Field) -> (u128, u128)) ->
     let is_there = |(present, entry): (&Field, &[Field; 4])| {
         get(*present) == (1, 1) || entry.iter().any(|field| get(*field).1 != 0)
     };
-    let behind_first = MPLS_PRESENT.iter().zip(&MPLS_ENTRIES[1..]).rposition(is_there);
+    let behind_first = MPLS_PRESENT[1..].iter().zip(&MPLS_ENTRIES[1..]).rposition(is_there);
     let entries = &MPLS_ENTRIES[..behind_first.map_or(1, |last| last + 2)];
     let is_exact = entries.iter().flatten().all(|field| get(*field).1 == field.full_mask());
     let mut separator = "mpls(";

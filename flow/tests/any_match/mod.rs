@@ -60,6 +60,9 @@ pub(crate) fn any_match() -> impl Strategy<Value = Match> {
                 for field in MPLS_ENTRIES[entries_behind + 1..].as_flattened() {
                     full.set(*field, 0, 0);
                 }
+                if Attribute::Mpls.fields().any(|spec| full.mask.get(spec.field) != 0) {
+                    full.set_exact(Field::MplsPresent, 1);
+                }
             }
             for (field, value, mask) in options.into_iter().flatten() {
                 full.set(field, value, mask);

@@ -8,6 +8,7 @@ use crate::packet::headers::Wire;
 
 use super::state::Direction;
 use super::timeouts::dccp as timeout;
+use super::tracker::Verdict;
 
 /// What a packet is for (5.1).
 mod kind {
@@ -162,22 +163,6 @@ pub(crate) struct Dccp {
     handshake: u64,
 }
 
-/// What becomes of a packet and its connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    Invalid,
-    /// It belongs to it, and does not prolong its life.
-    Accept,
-    /// It belongs to it, and prolongs its life.
-    Refresh {
-        timeout: Duration,
-        /// The connection is in use by both ends.
-        assures: bool,
-    },
-    /// It belongs to it, and ends it at once.
-    End,
-}
-
 impl Dccp {
     /// A tracker for a connection that begins with this packet; `None` if none can (`dccp_new`).
     pub(crate) fn new(packet: &Packet) -> Option<Self> {
@@ -202,7 +187,7 @@ impl Dccp {
         let old = self.state;
         let mut assures = false;
         let new = match transition(role, packet.kind, old) {
-            Transition::Invalid => return Verdict::Invalid,
+            Transition::Invalid => return Verdict::Invalid(None),
             Transition::Ignore => {
                 // Both ends agree, only we did not.
                 let answers = self.last == (direction.other(), kind::REQUEST) && packet.kind == kind::RESPONSE;

@@ -18,8 +18,6 @@ mod fragmentation;
 #[cfg(test)]
 mod frames;
 mod ftp;
-#[cfg(test)]
-mod gateway_stories;
 mod helper;
 mod icmp;
 mod listing;
@@ -38,10 +36,9 @@ mod table;
 mod tcp;
 mod tcp_segment;
 mod tcp_state;
-#[cfg(test)]
-mod tcp_stories;
 mod tftp;
 mod timeouts;
+mod tracker;
 mod translation;
 mod tuple;
 

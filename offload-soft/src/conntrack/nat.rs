@@ -10,7 +10,7 @@ use sluice_flow::action::{NatSide, PortPick, Translation};
 
 use crate::packet::ip_proto;
 
-use super::tuple::{DCCP, Tuple, UDP_LITE};
+use super::tuple::{DCCP, GRE, Tuple, UDP_LITE};
 
 /// Ports that are tried from one starting point.
 const MAX_ATTEMPTS: u32 = 128;
@@ -112,7 +112,13 @@ fn like_before(current: &Tuple, range: &Range, surroundings: &Surroundings<'_>) 
 
 /// Whether the part of a tuple that is translated lies within ports; always, if its protocol has none.
 fn has_port(tuple: &Tuple, side: NatSide, (first, last): (u16, u16)) -> bool {
-    part(tuple, side).is_none_or(|port| (first..=last).contains(&port))
+    let port = match (tuple.protocol, side) {
+        // Its call is compared, but not replaced.
+        (GRE, NatSide::Source) => Some(tuple.source_port),
+        (GRE, NatSide::Destination) => Some(tuple.destination_port),
+        _ => part(tuple, side),
+    };
+    port.is_none_or(|port| (first..=last).contains(&port))
 }
 
 /// The port, or the identifier of ICMP, that is translated; `None` if the protocol has none.

@@ -11,12 +11,13 @@ use crate::packet::ip_proto;
 
 use super::dccp::{self, Dccp};
 use super::icmp;
-use super::sctp::{self, Chunks, Sctp};
+use super::sctp::{Chunks, Sctp};
 use super::state::{Direction, Membership};
 use super::table::{Connection, status};
-use super::tcp::{self, Circumstances, Tcp};
+use super::tcp::{Circumstances, Tcp};
 use super::tcp_segment::Segment;
 use super::timeouts::{self, Timeouts};
+use super::tracker;
 use super::tuple::{DCCP, GRE, Located, UDP_LITE};
 
 /// What is remembered of a connection besides its tuples.
@@ -104,24 +105,8 @@ fn follow_tcp(connection: &Connection, direction: Direction, transport: &[u8], n
         timeouts: connection.timeouts().tcp,
         shift: adjustment.offset(segment.ack.wrapping_sub(1)),
     };
-    match tracker.follow(direction, &segment, circumstances) {
-        tcp::Verdict::Invalid(shortened) => {
-            if let Some(timeout) = shortened {
-                connection.refresh(now, timeout);
-            }
-            Verdict::Invalid
-        }
-        tcp::Verdict::Accept => Verdict::Accept,
-        tcp::Verdict::Refresh { timeout, assures } => {
-            connection.refresh(now, timeout);
-            if assures {
-                connection.set(status::ASSURED);
-            }
-            Verdict::Accept
-        }
-        tcp::Verdict::End => Verdict::End,
-        tcp::Verdict::Reopen => Verdict::Reopen,
-    }
+    let verdict = tracker.follow(direction, &segment, circumstances);
+    settle(connection, verdict, now)
 }
 
 fn follow_sctp(connection: &Connection, direction: Direction, transport: &[u8], now: Timestamp) -> Verdict {
@@ -139,17 +124,8 @@ fn follow_sctp(connection: &Connection, direction: Direction, transport: &[u8], 
     let Protocol::Sctp(tracker) = &mut state.protocol else {
         return Verdict::Invalid;
     };
-    match tracker.follow(direction, &chunks, is_confirmed) {
-        sctp::Verdict::Invalid => Verdict::Invalid,
-        sctp::Verdict::Accept => Verdict::Accept,
-        sctp::Verdict::Refresh { timeout, assures } => {
-            connection.refresh(now, timeout);
-            if assures {
-                connection.set(status::ASSURED);
-            }
-            Verdict::Accept
-        }
-    }
+    let verdict = tracker.follow(direction, &chunks, is_confirmed);
+    settle(connection, verdict, now)
 }
 
 fn follow_dccp(connection: &Connection, direction: Direction, transport: &[u8], now: Timestamp) -> Verdict {
@@ -166,17 +142,29 @@ fn follow_dccp(connection: &Connection, direction: Direction, transport: &[u8], 
     let Protocol::Dccp(tracker) = &mut state.protocol else {
         return Verdict::Invalid;
     };
-    match tracker.follow(direction, &packet, connection.has(status::SEEN_REPLY)) {
-        dccp::Verdict::Invalid => Verdict::Invalid,
-        dccp::Verdict::Accept => Verdict::Accept,
-        dccp::Verdict::Refresh { timeout, assures } => {
+    let verdict = tracker.follow(direction, &packet, connection.has(status::SEEN_REPLY));
+    settle(connection, verdict, now)
+}
+
+/// Lets a connection live on as its tracker says.
+fn settle(connection: &Connection, verdict: tracker::Verdict, now: Timestamp) -> Verdict {
+    match verdict {
+        tracker::Verdict::Invalid(shortened) => {
+            if let Some(timeout) = shortened {
+                connection.refresh(now, timeout);
+            }
+            Verdict::Invalid
+        }
+        tracker::Verdict::Accept => Verdict::Accept,
+        tracker::Verdict::Refresh { timeout, assures } => {
             connection.refresh(now, timeout);
             if assures {
                 connection.set(status::ASSURED);
             }
             Verdict::Accept
         }
-        dccp::Verdict::End => Verdict::End,
+        tracker::Verdict::End => Verdict::End,
+        tracker::Verdict::Reopen => Verdict::Reopen,
     }
 }
 

@@ -12,7 +12,7 @@ use crate::packet::headers::{Icmp, Ipv4, Ipv6, Sctp, Tcp, Udp, Wire};
 use crate::packet::ip_proto;
 
 use super::icmp;
-use super::tuple::{DCCP, Family, Located, Tuple, UDP_LITE, locate};
+use super::tuple::{DCCP, Family, GRE, GRE_HEADER, Located, Tuple, UDP_LITE, gre_version, locate};
 
 /// Gives one side of an IP packet what `target` has there; `None` if the packet is cut off.
 pub(crate) fn translate(packet: &mut [u8], family: Family, target: &Tuple, side: NatSide) -> Option<()> {
@@ -126,6 +126,18 @@ fn transport(bytes: &mut [u8], protocol: u8, target: &Tuple, side: NatSide, [old
             }
             Icmp::new(bytes)?.set_checksum(sum);
         }
+        GRE => {
+            const CALL: usize = 6;
+            if bytes.len() < GRE_HEADER {
+                return None;
+            }
+            // Nobody but PPTP has something to translate, and it says only to which call it goes (`gre_manip_pkt`).
+            match (side, gre_version(bytes)?) {
+                (NatSide::Source, _) | (NatSide::Destination, 0) => {}
+                (NatSide::Destination, 1) => target.destination_port.write(bytes, CALL),
+                (NatSide::Destination, _) => return None,
+            }
+        }
         _ => {}
     }
     Some(())
@@ -223,6 +235,24 @@ mod tests {
         let target = tuple(17, "198.51.100.7:40001", "10.0.0.2:53");
         translate(&mut packet, Family::V4, &target, NatSide::Source).unwrap();
         assert_eq!(packet[26..28], [0, 0]);
+    }
+
+    #[test]
+    fn gre_is_translated_if_eight_octets_of_it_are_there() {
+        let target = tuple(GRE, "198.51.100.7:0", "192.0.2.9:0");
+        let translated = |header: &[u8], side| {
+            let mut packet = frames::v4("10.0.0.1", "10.0.0.2", GRE, header);
+            translate(&mut packet, Family::V4, &target, side).map(|()| packet[20..].to_vec())
+        };
+        let whole = [0, 0, 8, 0, 1, 2, 3, 4];
+        for side in [NatSide::Source, NatSide::Destination] {
+            assert_eq!(translated(&whole, side), Some(whole.to_vec()));
+            assert_eq!(translated(&whole[..7], side), None);
+        }
+        let call = [0x30, 1, 0x88, 0x0b, 0, 0, 0x12, 0x34];
+        assert_eq!(translated(&call, NatSide::Source), Some(call.to_vec()));
+        assert_eq!(translated(&call, NatSide::Destination), Some([&call[..6], &[0, 0]].concat()));
+        assert_eq!(translated(&[0, 2, 8, 0, 0, 0, 0, 0], NatSide::Destination), None, "no such version");
     }
 
     #[test]

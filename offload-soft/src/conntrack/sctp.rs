@@ -10,6 +10,7 @@ use crate::packet::headers::{Sctp as Header, Wire};
 
 use super::state::Direction;
 use super::timeouts::sctp as timeout;
+use super::tracker::Verdict;
 
 mod chunk {
     pub(super) const DATA: u8 = 0;
@@ -165,20 +166,6 @@ pub(crate) struct Sctp {
     doubtful_heartbeat: Option<Direction>,
 }
 
-/// What becomes of a packet and its association.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    Invalid,
-    /// It belongs to it, and does not prolong its life.
-    Accept,
-    /// It belongs to it, and prolongs its life.
-    Refresh {
-        timeout: Duration,
-        /// The association is in use by both ends.
-        assures: bool,
-    },
-}
-
 impl Sctp {
     /// A tracker for an association that begins with this packet; `None` if none can (`sctp_new`).
     pub(crate) fn new(packet: &Chunks<'_>) -> Option<Self> {
@@ -229,14 +216,14 @@ impl Sctp {
         ];
         let own = direction as usize;
         if packet.tag != self.tags[own] && !judges_itself.into_iter().any(|kind| packet.has(kind)) {
-            return Verdict::Invalid;
+            return Verdict::Invalid(None);
         }
         let mut refreshes = true;
         let mut assures = false;
         for chunk in &packet.chunks {
             match self.check_tag(direction, packet, chunk, refreshes) {
                 Tag::Fits => {}
-                Tag::Wrong => return Verdict::Invalid,
+                Tag::Wrong => return Verdict::Invalid(None),
                 Tag::Doubtful => {
                     refreshes = false;
                     continue;
@@ -244,7 +231,7 @@ impl Sctp {
             }
             let old = self.state;
             let Some(new) = transition(direction, chunk.kind, old) else {
-                return Verdict::Invalid;
+                return Verdict::Invalid(None);
             };
             let is_noted = match chunk.kind {
                 chunk::INIT => self.note_init(direction, chunk),
@@ -252,7 +239,7 @@ impl Sctp {
                 _ => Some(()),
             };
             if is_noted.is_none() {
-                return Verdict::Invalid;
+                return Verdict::Invalid(None);
             }
             // Who tries again and again would keep a translation alive for ever.
             if chunk.kind == chunk::INIT && (old, new) == (State::Closed, State::Closed) && is_confirmed {
@@ -432,7 +419,7 @@ mod tests {
         for kind in [chunk::DATA, chunk::ABORT, chunk::COOKIE_ECHO] {
             let bytes = packet(0xdead, &[(kind, 0, &[0; 16])]);
             let verdict = association.follow(Direction::Original, &Chunks::read(&bytes).unwrap(), true);
-            assert_eq!(verdict, Verdict::Invalid, "chunk {kind}");
+            assert_eq!(verdict, Verdict::Invalid(None), "chunk {kind}");
         }
         assert_eq!(association.state, State::Established);
     }

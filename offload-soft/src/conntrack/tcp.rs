@@ -11,6 +11,7 @@ use super::state::Direction;
 use super::tcp_segment::{Kind, Segment};
 use super::tcp_state::{State, Transition, transition};
 use super::timeouts;
+use super::tracker::Verdict;
 
 /// What is known of one end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,25 +96,6 @@ pub(crate) struct Circumstances {
     pub(crate) timeouts: timeouts::Tcp,
     /// By how much what it acknowledges was shifted on its way to it.
     pub(crate) shift: u32,
-}
-
-/// What becomes of a segment and its connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// It does not belong to the connection, which may now live shorter.
-    Invalid(Option<Duration>),
-    /// It belongs to it, and does not prolong its life.
-    Accept,
-    /// It belongs to it, and prolongs its life.
-    Refresh {
-        timeout: Duration,
-        /// The connection is in use by both ends.
-        assures: bool,
-    },
-    /// It belongs to it, and ends it at once.
-    End,
-    /// It begins another connection in the place of this one.
-    Reopen,
 }
 
 /// How a segment fits the windows.

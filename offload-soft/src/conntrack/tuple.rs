@@ -12,6 +12,9 @@ pub(crate) const DCCP: u8 = 33;
 pub(crate) const GRE: u8 = 47;
 pub(crate) const UDP_LITE: u8 = 136;
 
+/// Octets of a GRE header that address translation wants, whatever its flags say.
+pub(crate) const GRE_HEADER: usize = 8;
+
 /// One direction of a connection (`struct nf_conntrack_tuple`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tuple {
@@ -21,9 +24,10 @@ pub struct Tuple {
     pub destination: IpAddr,
     /// Protocol of IP.
     pub protocol: u8,
-    /// Source port; of ICMP, the identifier; 0 for a protocol without ports.
+    /// Source port; of ICMP, the identifier; 0 for a protocol without ports and for GRE.
     pub source_port: u16,
-    /// Destination port; of ICMP, the type (upper octet) and the code; 0 for a protocol without ports.
+    /// Destination port; of ICMP, the type (upper octet) and the code; of GRE, the call if it is PPTP's; 0 for a protocol
+    /// without ports.
     pub destination_port: u16,
 }
 
@@ -39,10 +43,7 @@ impl Tuple {
                 word(6)?;
                 (identifier, word(0)?)
             }
-            GRE => {
-                word(2)?;
-                (0, 0)
-            }
+            GRE => (0, call(header)?),
             _ => (0, 0),
         };
         Some(Self {
@@ -131,6 +132,23 @@ pub(crate) fn locate(packet: &[u8], family: Family) -> Option<Located> {
     }
 }
 
+/// The call that a GRE header of PPTP names (RFC 2637, 4.1); 0 for another one, even if it is cut off. `None` if it has
+/// PPTP's version and does not carry PPP (`gre_pkt_to_tuple` in nf_conntrack_proto_gre.c).
+fn call(header: &[u8]) -> Option<u16> {
+    const PPP: u16 = 0x880b;
+    const CALL: usize = 6;
+    if gre_version(header) != Some(1) || header.len() < GRE_HEADER {
+        return Some(0);
+    }
+    (u16::read(header, 2) == PPP).then(|| u16::read(header, CALL))
+}
+
+/// The version of a GRE header, if its first four octets are there.
+pub(crate) fn gre_version(header: &[u8]) -> Option<u8> {
+    let [_, flags, _, _, ..] = header else { return None };
+    Some(flags & 7)
+}
+
 /// Walks extension headers as `ipv6_skip_exthdr` does.
 fn skip_extensions(packet: &[u8], first: u8) -> Option<(u8, usize)> {
     let (mut protocol, mut at) = (first, Ipv6::<&[u8]>::LENGTH);
@@ -194,6 +212,18 @@ mod tests {
         payload[..8].copy_from_slice(&[17, 0, 0, 8, 0, 0, 0, 1]);
         let packet = frames::v6("2001:db8::1", "2001:db8::2", ip_proto::FRAGMENT, &payload);
         assert!(locate(&packet, Family::V6).is_none());
+    }
+
+    #[test]
+    fn gre_has_a_tuple_whatever_it_carries_and_pptp_its_call() {
+        let call = |header: &[u8]| {
+            let packet = frames::v4("10.0.0.1", "10.0.0.2", GRE, header);
+            Tuple::read(&packet, &locate(&packet, Family::V4).unwrap()).map(|tuple| tuple.destination_port)
+        };
+        assert_eq!([call(&[]), call(&[7]), call(&[0, 0, 8, 0])], [Some(0); 3]);
+        assert_eq!(call(&[0x30, 1, 0x88, 0x0b, 0, 0, 0x12, 0x34]), Some(0x1234));
+        assert_eq!(call(&[0x30, 1, 0x88, 0x0b, 0, 0, 0x12]), Some(0), "the call is cut off");
+        assert_eq!(call(&[0x30, 1, 0x08, 0x00, 0, 0, 0x12, 0x34]), None, "another enhanced GRE");
     }
 
     #[test]

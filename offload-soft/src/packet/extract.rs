@@ -5,7 +5,7 @@
 //! later IPv6 fragment is one whatever header stands behind the fragment header.
 
 use sluice_flow::chain::ChainId;
-use sluice_flow::field::{FRAGMENT_FIRST, FRAGMENT_LATER, FRAGMENT_NO, Field, MPLS_DEPTH, MPLS_ENTRIES};
+use sluice_flow::field::{FRAGMENT_FIRST, FRAGMENT_LATER, FRAGMENT_NO, Field, MPLS_DEPTH, MPLS_ENTRIES, MPLS_PRESENT};
 use sluice_flow::key::Key;
 use sluice_flow::port::PortNumber;
 
@@ -225,12 +225,9 @@ impl<'a> Parser<'a> {
         let Some(bottom) = entries.clone().position(|entry| entry.is_bottom()) else {
             return;
         };
-        let presence = [None, Some(Field::Mpls2Present), Some(Field::Mpls3Present)];
         let known = entries.take((bottom + 1).min(MPLS_DEPTH));
-        for ((entry, [label, tc, ttl, bos]), present) in known.zip(MPLS_ENTRIES).zip(presence) {
-            if let Some(present) = present {
-                self.set(present, 1u8);
-            }
+        for ((entry, [label, tc, ttl, bos]), present) in known.zip(MPLS_ENTRIES).zip(MPLS_PRESENT) {
+            self.set(present, 1u8);
             self.set(label, entry.label());
             self.set(tc, entry.tc());
             self.set(ttl, entry.ttl());

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use sluice_flow::consume::Remainder;
-use sluice_flow::field::{Attribute, FIELDS, Field, Form, MPLS_ENTRIES};
+use sluice_flow::field::{Attribute, FIELDS, Field, Form, MPLS_PRESENT};
 use sluice_flow::key::{Key, MaskedKey, Match};
 use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
@@ -127,11 +127,9 @@ fn is_ethernet(full: &Match) -> Option<bool> {
     }
 }
 
-/// The entries of the label stack that a match looks at.
+/// The entries of the label stack that a packet has for certain.
 fn labels(full: &Match) -> u32 {
-    let is_first = MPLS_ENTRIES[0].into_iter().any(|field| full.mask.get(field) != 0);
-    let present = [Field::Mpls2Present, Field::Mpls3Present];
-    u32::from(is_first) + present.into_iter().map(|field| u32::from(full.is_exactly(field, 1))).sum::<u32>()
+    MPLS_PRESENT.into_iter().map(|field| u32::from(full.is_exactly(field, 1))).sum()
 }
 
 /// Headers share places in the key, so what is left in them cannot be given its right name: say what is missing.

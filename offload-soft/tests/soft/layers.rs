@@ -102,6 +102,7 @@ fn an_entry_is_popped_and_the_type_is_what_the_action_says() {
     let has_two = |full: &mut Match| {
         is_mpls(full);
         full.set(Field::MplsLabel, 0, 1 << 19);
+        full.set_exact(Field::MplsPresent, 1);
         full.set_exact(Field::Mpls2Present, 1);
     };
     let pops = vec![Action::PopMpls(0x8847), Action::PopMpls(0x0800)];

@@ -323,7 +323,7 @@ fn label(label: u32, tc: u32, bottom: bool, ttl: u32) -> [u8; 4] {
 
 #[test]
 fn the_first_three_entries_of_a_label_stack_are_known_with_their_presence() {
-    let one = [(Field::MplsLabel, 16), (Field::MplsTc, 5), (Field::MplsTtl, 64)];
+    let one = [(Field::MplsPresent, 1), (Field::MplsLabel, 16), (Field::MplsTc, 5), (Field::MplsTtl, 64)];
     let entry = label(16, 5, false, 64);
     let bottom = label(0xf_ffff, 7, true, 255);
     let single = with(vec![(Field::EthType, 0x8847), (Field::MplsBos, 1)], &one);

@@ -96,6 +96,50 @@ fn the_length_of_gtpu_counts_all_behind_its_header() {
     assert_eq!(tunnel[12..], inner());
 }
 
+/// A header to visit two segments: the last one stands first in the list (RFC 8754, 2).
+fn routing(next_header: u8) -> Vec<u8> {
+    let segments = [DST_V6 + 1, DST_V6].map(u128::to_be_bytes).concat();
+    [&[next_header, 4, 4, 1, 1, 0, 0, 0][..], &segments].concat()
+}
+
+#[test]
+fn a_segment_routing_header_says_what_it_carries() {
+    let mut device = Device::with_tunnels();
+    let action = push(10, 112, &v6(43, &routing(0)));
+    let frame = pushed(&mut device, action.clone());
+    let outer = |next_header, inner: &[u8]| {
+        let mut frame = v6(43, &[&routing(next_header), inner].concat());
+        let length = u16::try_from(40 + inner.len()).unwrap();
+        frame[18..20].copy_from_slice(&length.to_be_bytes());
+        frame
+    };
+    assert_eq!(frame, outer(143, &inner()), "Ethernet");
+    let is_ip = |full: &mut Match| {
+        from(2)(full);
+        full.set_exact(Field::VlanPresent, 0);
+        full.set_exact(Field::EthType, 0x0800);
+    };
+    device.add(flow(is_ip, vec![Action::PopEth, action])).unwrap();
+    assert_eq!(device.inject(2, &inner()).sent, [(PortNumber(3), outer(4, &inner()[14..]))], "IPv4");
+}
+
+#[test]
+fn a_segment_routing_header_that_is_not_whole_is_refused() {
+    let mut device = Device::with_tunnels();
+    let mut is_taken = |header: &[u8]| device.add(flow(from(2), vec![push(10, 112, header)])).is_ok();
+    let whole = routing(0);
+    assert!(!is_taken(&v6(43, &whole[..39])), "cut off");
+    assert!(!is_taken(&v6(43, &[&whole[..], &[0; 8]].concat())), "something behind it");
+    assert!(!is_taken(&v6(17, &whole)), "another protocol");
+    assert!(!is_taken(&v4(43, &whole)), "over IPv4");
+    for (at, octet) in [(1, 3), (2, 3), (3, 2), (4, 0), (4, 255)] {
+        let mut broken = whole.clone();
+        broken[at] = octet;
+        assert!(!is_taken(&v6(43, &broken)), "{octet} at {at}");
+    }
+    assert!(is_taken(&v6(43, &whole)));
+}
+
 #[test]
 fn what_is_behind_a_push_is_done_to_the_outer_packet() {
     let mut device = Device::with_tunnels();
@@ -173,7 +217,8 @@ fn headers_that_are_not_whole_are_refused() {
     assert_eq!(refused(push(10, 3, &header)), not_whole);
     assert_eq!(refused(push(10, 4, &[&header[..], &[0]].concat())), not_whole);
     assert_eq!(refused(push(10, 4, &[])), not_whole);
-    assert_eq!(refused(push(10, 112, &header)), "action tnl_push: headers of this type cannot be filled in");
+    assert_eq!(refused(push(10, 112, &header)), not_whole);
+    assert_eq!(refused(push(10, 111, &header)), "action tnl_push: headers of this type cannot be filled in");
     assert_eq!(refused(push(10, 4, &[0; 513])), "action tnl_push: the headers are longer than 512 octets");
     assert_eq!(refused(push(2, 4, &header)), "action tnl_push: port 2 is no tunnel port");
     assert_eq!(refused(push(77, 4, &header)), "port 77: there is no such port");

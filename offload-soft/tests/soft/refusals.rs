@@ -178,6 +178,7 @@ fn headers_are_put_on_and_taken_off_as_the_kernel_allows() {
     let is_nsh = |full: &mut Match| full.set_exact(Field::EthType, 0x894f);
     let label = |full: &mut Match| {
         is_mpls(full);
+        full.set_exact(Field::MplsPresent, 1);
         full.set_exact(Field::MplsBos, 1);
     };
     let plain = |full: &mut Match| {

@@ -7,7 +7,7 @@ use sluice_flow::action::GeneveOption;
 use sluice_flow::chain::ChainId;
 use sluice_flow::field::{
     Attribute, FIELDS, FRAGMENT_FIRST, FRAGMENT_LATER, FRAGMENT_NO, Field, Form as TextForm, GENEVE_CHUNKS,
-    MPLS_ENTRIES,
+    MPLS_ENTRIES, MPLS_PRESENT,
 };
 use sluice_flow::key::Match;
 use sluice_flow::port::Port;
@@ -23,8 +23,6 @@ const GENEVE_ROOM: usize = 252;
 const OTHER_TYPES: &[u16] = &[0x0600, 0x88b5, 0x8137, 0x8864, 0x88e5, 0x9000, 0xffff];
 /// GRE, ESP, the largest and one that no header has.
 const OTHER_PROTOCOLS: &[u8] = &[47, 50, 255, 253, 2];
-
-const MPLS_PRESENT: [Option<Field>; 3] = [None, Some(Field::Mpls2Present), Some(Field::Mpls3Present)];
 
 /// Builds a match of a chain: `skeleton` decides which headers are there, each row of `constraints` on a field of them.
 pub(super) fn build(
@@ -62,6 +60,7 @@ pub(super) fn build(
         builder.constrain(&mut Draw::new(numbers), ports);
     }
     builder.tags_are_there();
+    builder.labels_are_there();
     builder.full.normalise();
     builder.full
 }
@@ -151,6 +150,13 @@ impl Builder<'_, '_> {
                 self.full.set_exact(vid, 0);
             }
             self.full.set_exact(cfi, 1);
+        }
+    }
+
+    /// What is matched of a label stack says that there is one.
+    fn labels_are_there(&mut self) {
+        if Attribute::Mpls.fields().any(|spec| self.full.mask.get(spec.field) != 0) {
+            self.full.set_exact(Field::MplsPresent, 1);
         }
     }
 
@@ -246,13 +252,13 @@ impl Builder<'_, '_> {
         let mut depth = [1, 1, 2, 3][self.draw.below(4)];
         for (count, form) in [(3, Form::ThreeLabels), (2, Form::TwoLabels)] {
             let present = MPLS_PRESENT[count - 1];
-            if depth == count && !(self.allows_form(form) && present.is_none_or(|field| self.allows(field))) {
+            if depth == count && !(self.allows_form(form) && self.allows(present)) {
                 depth -= 1;
             }
         }
         for (index, entry) in MPLS_ENTRIES.iter().enumerate().take(depth) {
-            if let Some(present) = MPLS_PRESENT[index] {
-                self.exactly(present, 1u8);
+            if index > 0 {
+                self.exactly(MPLS_PRESENT[index], 1u8);
             }
             self.open.extend_from_slice(entry);
             let [.., bottom] = *entry;

@@ -1,7 +1,7 @@
 //! Packets for matches: those that hit, and those that miss by one bit.
 
 use sluice_flow::action::ActionList;
-use sluice_flow::field::{Attribute, FIELDS, Field, Form, MPLS_ENTRIES};
+use sluice_flow::field::{Attribute, FIELDS, Field, Form, MPLS_ENTRIES, MPLS_PRESENT};
 use sluice_flow::key::{Key, Match};
 use sluice_flow::port::PortNumber;
 
@@ -242,11 +242,8 @@ fn neighbour_options(full: &Match, key: &mut Key) -> Option<()> {
 
 /// Makes the stack end where its bits say that it does.
 fn labels(full: &Match, key: &mut Key) {
-    let present = [None, Some(Field::Mpls2Present), Some(Field::Mpls3Present)];
     for (index, [.., bottom]) in MPLS_ENTRIES.into_iter().enumerate() {
-        if let Some(present) = present[index] {
-            key.set(present, 1);
-        }
+        key.set(MPLS_PRESENT[index], 1);
         let last = full.mask.get(bottom) == 0 || full.is_exactly(bottom, 1);
         key.set(bottom, u128::from(last));
         if last {

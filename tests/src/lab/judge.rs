@@ -4,12 +4,14 @@ use std::fmt;
 
 use sluice_flow::action::ActionList;
 use sluice_flow::key::Match;
+use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
 
 use super::mask::mask;
-use super::{Kernel, Sent, Soft, ports};
+use super::{Kernel, Sent, neighbour, ports};
 use crate::openvswitch::NotInstalled;
 use crate::scenario::{Scenario, hex};
+use crate::soft::Soft;
 
 /// What came of a scenario.
 #[derive(Clone, Debug)]
@@ -40,6 +42,12 @@ pub struct Judge {
     kernel: Kernel,
 }
 
+/// The two sides with the flows of a scenario.
+pub struct Sides<'a> {
+    kernel: &'a mut Kernel,
+    soft: Soft,
+}
+
 /// A scenario with the flows that both take, and those that were left out.
 pub struct Sifted {
     /// What is left.
@@ -66,7 +74,7 @@ impl Judge {
         let flows = scenario.flows.clone();
         let mut sifted =
             Sifted { scenario: Scenario { flows: Vec::new(), ..scenario }, by_kernel: Vec::new(), by_ours: Vec::new() };
-        let ours = Soft::refusals(&flows);
+        let ours = Soft::refusals(&ports(), &flows).expect("the software NIC has these ports");
         let kernel = self.kernel.refusals(&flows);
         for ((flow, kernel), ours) in flows.into_iter().zip(kernel).zip(ours) {
             match (kernel, ours) {
@@ -80,31 +88,49 @@ impl Judge {
 
     /// Plays a scenario.
     pub fn play(&mut self, scenario: &Scenario) -> Outcome {
+        let mut sides = match self.set_up(scenario) {
+            Ok(sides) => sides,
+            Err(outcome) => return *outcome,
+        };
+        let mut frames = 0;
+        for (packet, (port, frame)) in scenario.packets.iter().enumerate() {
+            let [kernel, ours] = sides.inject(*port, [frame.as_slice(); 2]);
+            if masked(&kernel) != masked(&ours) {
+                return Outcome::Differs(Difference { packet, kernel, ours });
+            }
+            frames += count(&ours);
+        }
+        Outcome::Equal(frames)
+    }
+
+    /// Puts a scenario's flows in on both sides; its packets are left to the caller. One of the two refusals comes back
+    /// if they are not taken.
+    pub fn set_up(&mut self, scenario: &Scenario) -> Result<Sides<'_>, Box<Outcome>> {
         let there = ports();
         for port in &scenario.ports {
             let is_there = there.iter().any(|other| (other.number, &other.kind) == (port.number, &port.kind));
             assert!(is_there, "{}: the lab has no {} port {}", scenario.name, port.kind.name(), port.number);
         }
-        let soft = Soft::set_up(scenario);
+        let soft = Soft::set_up(&there, scenario);
         if let Err(reason) = self.kernel.set_up(scenario) {
-            return Outcome::RefusedByKernel(reason, soft.map(drop));
+            return Err(Box::new(Outcome::RefusedByKernel(reason, soft.map(drop))));
         }
-        let soft = match soft {
-            Ok(soft) => soft,
-            Err(refusal) => return Outcome::RefusedByOurs(refusal),
-        };
-        let mut frames = 0;
-        for (packet, (port, frame)) in scenario.packets.iter().enumerate() {
-            let ours = soft.inject(*port, frame);
-            let expected = ours.values().map(Vec::len).sum();
-            let kernel = self.kernel.inject(*port, frame, expected);
-            if masked(&kernel) != masked(&ours) {
-                return Outcome::Differs(Difference { packet, kernel, ours });
-            }
-            frames += expected;
-        }
-        Outcome::Equal(frames)
+        let soft = soft.map_err(|refusal| Box::new(Outcome::RefusedByOurs(refusal)))?;
+        neighbour::introduce(&soft);
+        Ok(Sides { kernel: &mut self.kernel, soft })
     }
+}
+
+impl Sides<'_> {
+    /// Lets a frame into the kernel's datapath and one into the software NIC, and says what each sent.
+    pub fn inject(&mut self, port: PortNumber, [kernel, ours]: [&[u8]; 2]) -> [Sent; 2] {
+        let ours = self.soft.inject(port, ours);
+        [self.kernel.inject(port, kernel, count(&ours)), ours]
+    }
+}
+
+fn count(sent: &Sent) -> usize {
+    sent.values().map(Vec::len).sum()
 }
 
 fn masked(sent: &Sent) -> Sent {

@@ -5,16 +5,14 @@
 mod judge;
 mod kernel;
 mod mask;
-mod soft;
+mod neighbour;
 mod wire;
-
-use std::collections::BTreeMap;
 
 use sluice_flow::port::{Port, PortKind, PortNumber, Tunnel, TunnelProtocol};
 
-pub use judge::{Difference, Judge, Outcome};
+pub use crate::soft::Sent;
+pub use judge::{Difference, Judge, Outcome, Sides};
 pub use kernel::Kernel;
-pub use soft::Soft;
 
 /// The ports 1 to 6 are wires.
 pub const WIRES: std::ops::RangeInclusive<u32> = 1..=6;
@@ -58,6 +56,3 @@ pub fn ports() -> Vec<Port> {
     ];
     wires.chain(tunnels.map(|(number, protocol, udp_port)| port(number, tunnel(protocol, udp_port)))).collect()
 }
-
-/// What came out of each port, in order.
-pub type Sent = BTreeMap<PortNumber, Vec<Vec<u8>>>;

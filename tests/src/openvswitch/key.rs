@@ -86,8 +86,16 @@ impl Shape {
             // The module takes an empty mask of `ENCAP` for none at all, and then does not know the tag.
             return Err(Unsayable::new("any eth_type behind a tag"));
         }
+        let headers = headers_behind(&full.key);
+        if headers.contains(&Attribute::Mpls) {
+            // The module takes an empty mask for none at all, and any other for one of the number of entries, too.
+            let is_matched = MPLS_ENTRIES.as_flattened().iter().any(|field| full.mask.get(*field) != 0);
+            if is_matched != full.is_exactly(Field::MplsPresent, 1) {
+                return Err(Unsayable::new("a label stack entry, which may be there or not, or is there and no more"));
+            }
+        }
         let is_ethernet = !full.is_exactly(Field::PacketTypeNs, 1);
-        Ok(Self { is_ethernet, tags, has_type, headers: headers_behind(&full.key) })
+        Ok(Self { is_ethernet, tags, has_type, headers })
     }
 }
 

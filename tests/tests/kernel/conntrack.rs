@@ -312,7 +312,17 @@ fn translations() -> Vec<Scenario> {
     let inner = Ipv4 { source: outside, ..Ipv4::default() }.packet(17, &udp(40000, 53, b"data"));
     let unreachable = Ipv4 { source: SERVER, target: outside, ..Ipv4::default() }
         .frame(1, &icmp(3, 3, &[&[0; 4], &inner[..]].concat()));
+    // Version 0 and less and less of it; PPTP with calls; what has its version or another one.
+    let whole = [0, 0, 8, 0, 1, 2, 3, 4];
+    let generic = [8, 7, 4, 3, 1, 0].map(|length| whole[..length].to_vec());
+    let call = |number: u8| vec![0x30, 1, 0x88, 0x0b, 0, 0, 0x12, number];
+    let odd = [vec![0x30, 1, 8, 0, 0, 0, 0, 0], vec![0, 2, 8, 0, 0, 0, 0, 0]];
+    let gre: Vec<_> =
+        generic.into_iter().chain([call(1), call(2)]).chain(odd).map(|gre| Ipv4::default().frame(47, &gre)).collect();
     vec![
+        scenario("source of gre", 47, source.clone()).packets(1, gre.clone()),
+        scenario("destination of gre", 47, translation(NatSide::Destination, v4([10, 0, 0, 9]), v4([10, 0, 0, 9])))
+            .packets(1, gre),
         play(scenario("source", 6, source.clone()), mixed(SERVER, outside, 40000)),
         play(scenario("destination", 6, target), mixed([10, 0, 0, 99], CLIENT, 40000)),
         play(

@@ -36,12 +36,6 @@ const LIST: &[(&str, Known, &str)] = &[
     ("output to a port that is not there", OursRefuses, "the flow names what is not there"),
     ("tunnel out: without a header", OursRefuses, "the packet could go nowhere"),
     ("tunnel out: gre over ipv6", Differs, "the kernel's gretap is of IPv4; ip6gretap is another device"),
-    (
-        "key mpls: the lowest bit of mpls.label",
-        Differs,
-        "ours is wrong: a frame that ends behind its Ethernet type counts as one with a label of zeros",
-    ),
-    ("generated 103", Differs, "not understood: translated GRE of one octet behind a tag, which the kernel drops"),
     ("padded sctp: ", Differs, "the module computes the CRC over the padding of the frame, too; ours over the packet"),
 ];
 

@@ -2,7 +2,7 @@
 
 use sluice_flow::action::{Action, FieldSet};
 use sluice_flow::chain::ChainId;
-use sluice_flow::field::Field;
+use sluice_flow::field::{Attribute, Field};
 use sluice_flow::key::Match;
 use sluice_flow::port::PortNumber;
 
@@ -20,13 +20,15 @@ pub(crate) fn at(port: u32) -> Matching {
 }
 
 impl Matching {
-    pub(crate) fn is(mut self, field: Field, value: impl Into<u128>) -> Self {
-        self.0.set_exact(field, value.into());
-        self
+    pub(crate) fn is(self, field: Field, value: impl Into<u128>) -> Self {
+        self.masked(field, value, field.full_mask())
     }
 
     pub(crate) fn masked(mut self, field: Field, value: impl Into<u128>, mask: impl Into<u128>) -> Self {
         self.0.set(field, value.into(), mask.into());
+        if field.spec().attribute == Attribute::Mpls {
+            self.0.set_exact(Field::MplsPresent, 1);
+        }
         self
     }
 

@@ -14,6 +14,7 @@ mod flows;
 mod generated;
 mod keys;
 mod packets;
+mod picks;
 mod report;
 mod tunnels;
 
@@ -49,6 +50,8 @@ fn inside() -> ExitCode {
             taken.push(scenario);
         }
     }
+    let picks = picks::play(&mut judge, &mut report, &is_wanted);
+    taken.extend(&picks);
     if is_wanted("generated") {
         generated::play(&mut judge, &mut report);
     }

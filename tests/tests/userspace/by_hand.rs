@@ -2,7 +2,7 @@
 
 use sluice_flow::Match;
 use sluice_flow::action::{Action, ActionList};
-use sluice_flow::field::{Attribute, Field};
+use sluice_flow::field::{Attribute, Field, Form};
 use sluice_flow::text::{parse_actions, parse_key};
 use sluice_tests::scenario::Scenario;
 
@@ -120,9 +120,9 @@ fn neighbours(kind: u8) -> Vec<Vec<u8>> {
 
 /// Fields that are there to be matched only, and bits that a match has no room for.
 fn is_settable(field: Field) -> bool {
-    let matched_only = ["frag", "proto", "present", "flags"];
+    let matched_only = ["frag", "proto", "flags"];
     let spec = field.spec();
-    let is_first = !spec.name.contains('[');
+    let is_first = spec.form != Form::Presence && !spec.name.contains('[');
     is_first && !matched_only.iter().any(|word| spec.name.starts_with(word)) && spec.name != "bos"
 }
 

@@ -15,7 +15,7 @@ use crate::ports::PortState;
 
 const ETHERNET: usize = Ethernet::<&[u8]>::LENGTH;
 const IPV4: usize = Ipv4::<&[u8]>::LENGTH;
-const IPV6: usize = Ipv6::<&[u8]>::LENGTH;
+pub(super) const IPV6: usize = Ipv6::<&[u8]>::LENGTH;
 
 /// A UDP checksum that is to be computed; one of zero is not.
 pub(super) const CHECKSUM_WANTED: u16 = 0xffff;

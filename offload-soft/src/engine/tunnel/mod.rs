@@ -18,6 +18,7 @@ mod gre;
 mod gtpu;
 mod outer;
 mod push;
+mod segments;
 mod vxlan;
 
 use std::ops::Range;

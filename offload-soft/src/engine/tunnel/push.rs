@@ -7,7 +7,7 @@ use sluice_flow::refusal::Refusal;
 use sluice_flow::time::Timestamp;
 
 use super::fill::{PerPacket, fill, places};
-use super::{Payload, UDP, gtpu};
+use super::{Payload, UDP, gtpu, segments};
 use crate::packet::headers::{Erspan, Erspan2, Geneve, Gre, Gtpu, Vxlan};
 use crate::packet::{eth_type, ip_proto};
 use crate::ports::PortState;
@@ -21,43 +21,58 @@ pub(crate) struct Push {
     pub(crate) tunnel_port: PortNumber,
     /// The port out of which a packet goes that no further action is for.
     pub(crate) out_port: PortNumber,
-    protocol: TunnelProtocol,
+    kind: Kind,
     header: Box<[u8]>,
+}
+
+/// What the headers are of.
+#[derive(Clone, Copy)]
+enum Kind {
+    Tunnel(TunnelProtocol),
+    SegmentRouting,
 }
 
 impl Push {
     pub(crate) fn new(push: &TunnelPush) -> Result<Self, Refusal> {
-        let Some(protocol) = protocol_of(push.tunnel_type) else {
+        let Some(kind) = kind_of(push.tunnel_type) else {
             return refuse("headers of this type cannot be filled in");
         };
         let TunnelPush { tunnel_port, out_port, header, .. } = push.clone();
         if header.len() > LONGEST {
             return refuse("the headers are longer than 512 octets");
         }
-        if !is_whole(&header, protocol) {
+        let is_whole = match kind {
+            Kind::Tunnel(protocol) => is_whole(&header, protocol),
+            Kind::SegmentRouting => segments::is_whole(&header),
+        };
+        if !is_whole {
             return refuse("the headers are not of their type, or not whole");
         }
-        Ok(Self { tunnel_port, out_port, protocol, header })
+        Ok(Self { tunnel_port, out_port, kind, header })
     }
 
-    /// The packet with the headers on it; `None` if it would be longer than IP can carry.
+    /// The packet with the headers on it; `None` if it would be longer than IP can carry, or if they cannot carry it.
     pub(crate) fn apply(&self, payload: Payload<'_>, port: &PortState, now: Timestamp) -> Option<Vec<u8>> {
         let mut frame = [&self.header[..], payload.bytes].concat();
-        fill(&mut frame, self.protocol, &PerPacket { payload, port, now })?;
+        match self.kind {
+            Kind::Tunnel(protocol) => fill(&mut frame, protocol, &PerPacket { payload, port, now })?,
+            Kind::SegmentRouting => segments::fill(&mut frame, payload)?,
+        }
         Some(frame)
     }
 }
 
 /// `enum ovs_vport_type` in `include/linux/openvswitch.h` of OVS.
-fn protocol_of(tunnel_type: u32) -> Option<TunnelProtocol> {
-    match tunnel_type {
-        3 | 109 => Some(TunnelProtocol::Gre),
-        4 => Some(TunnelProtocol::Vxlan),
-        5 => Some(TunnelProtocol::Geneve),
-        107 | 108 => Some(TunnelProtocol::Erspan),
-        110 => Some(TunnelProtocol::Gtpu),
-        _ => None,
-    }
+fn kind_of(tunnel_type: u32) -> Option<Kind> {
+    Some(Kind::Tunnel(match tunnel_type {
+        3 | 109 => TunnelProtocol::Gre,
+        4 => TunnelProtocol::Vxlan,
+        5 => TunnelProtocol::Geneve,
+        107 | 108 => TunnelProtocol::Erspan,
+        110 => TunnelProtocol::Gtpu,
+        112 => return Some(Kind::SegmentRouting),
+        _ => return None,
+    }))
 }
 
 /// Whether the bytes are the headers of a protocol and nothing else.

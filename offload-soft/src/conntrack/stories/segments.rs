@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use super::frames;
-use super::state::Direction::{self, Original, Reply};
-use super::tcp::{Circumstances, Tcp, Verdict};
-use super::tcp_segment::Segment;
-use super::timeouts::{self, Timeouts};
+use crate::conntrack::frames;
+use crate::conntrack::state::Direction::{self, Original, Reply};
+use crate::conntrack::tcp::{Circumstances, Tcp};
+use crate::conntrack::tcp_segment::Segment;
+use crate::conntrack::timeouts::{self, Timeouts};
+use crate::conntrack::tracker::Verdict;
 
 const TIMEOUTS: timeouts::Tcp = Timeouts::DEFAULT.tcp;
 

@@ -6,13 +6,11 @@ use std::sync::atomic::Ordering;
 use sluice_flow::action::{Conntrack as Action, NatSide};
 use sluice_flow::timeout::{TimeoutKey, TimeoutPolicy};
 
-use super::frames::{self, is_summed};
-use super::state::bit::{DESTINATION_NAT, ESTABLISHED, NEW, RELATED, REPLY, SOURCE_NAT, TRACKED};
-use super::stories::{World, commit, commit_nat, ip, look, nat, udp};
-use super::*;
+use super::{CLIENT, SERVER, World, commit, commit_nat, ip, look, nat, udp};
+use crate::conntrack::frames::{self, is_summed};
+use crate::conntrack::state::bit::{DESTINATION_NAT, ESTABLISHED, NEW, RELATED, REPLY, SOURCE_NAT, TRACKED};
+use crate::conntrack::*;
 
-const CLIENT: &str = "10.0.0.1";
-const SERVER: &str = "192.0.2.9";
 const OUTSIDE: &str = "198.51.100.100";
 
 const SYN: u8 = 0x02;
