@@ -19,6 +19,7 @@ use super::record::{
 const TYPICAL_RECORD: usize = 100;
 
 /// What the files of a log say, before their flows are taken apart.
+#[derive(Default)]
 pub(super) struct Log {
     files: Vec<LogFile>,
     shapes: Vec<Shape>,
@@ -61,19 +62,13 @@ struct Entry {
 impl Log {
     /// Reads the files of these numbers. Nothing is changed, whatever is found.
     pub(super) fn read(folder: &Folder, numbers: &[u64]) -> Result<Self, JournalError> {
-        let mut log = Self {
-            files: Vec::new(),
-            shapes: Vec::new(),
-            entries: Vec::new(),
-            wanted: HashMap::new(),
-            summary: Summary::default(),
-        };
+        let mut log = Self::default();
         for number in numbers {
             let path = folder.file(*number);
             let bytes = fs::read(&path).map_err(failed("read", &path))?;
             let changed = fs::metadata(&path).and_then(|data| data.modified()).map_err(failed("read", &path))?;
             log.summary.last_alive = log.summary.last_alive.max(Some(changed));
-            log.read_file(LogFile { path, bytes })?;
+            log.read_file(path, bytes)?;
         }
         log.summary.files = log.files.len();
         Ok(log)
@@ -96,7 +91,9 @@ impl Log {
         Ok(())
     }
 
-    fn read_file(&mut self, file: LogFile) -> Result<(), JournalError> {
+    /// Reads what follows what was read so far.
+    pub(super) fn read_file(&mut self, path: PathBuf, bytes: Vec<u8>) -> Result<(), JournalError> {
+        let file = LogFile { path, bytes };
         let wrong = |at, reason| JournalError::Unreadable { path: file.path.clone(), at, reason };
         let bytes = &file.bytes;
         self.summary.octets += bytes.len() as u64;

@@ -17,6 +17,7 @@
 //! If the disk takes no more, flows are taken on all the same and the agent says loudly that they will not survive: in
 //! the log, in `/readyz` and in a metric. Traffic goes first, and once there is room again the table is written anew.
 
+pub mod bytes;
 mod compact;
 mod folder;
 mod load;
