@@ -40,6 +40,9 @@ impl Record {
 }
 
 impl Arena {
+    /// A cell and its lock.
+    pub(super) const CELL_BYTES: usize = size_of::<Mutex<Cell>>();
+
     pub(super) fn new() -> Self {
         Self { chunks: (0..CHUNKS).map(|_| OnceLock::new()).collect(), next_chunk: AtomicU32::new(0) }
     }
@@ -71,6 +74,21 @@ impl Arena {
     pub(super) fn cell(&self, slot: u32) -> Option<MutexGuard<'_, Cell>> {
         let chunk = self.chunks.get(slot as usize / CHUNK)?.get()?;
         Some(chunk.cells[slot as usize % CHUNK].lock())
+    }
+
+    /// Brings a cell into the cache. Such loads overlap, unlike those behind locks.
+    pub(super) fn prepare_cell(&self, slot: u32) {
+        if let Some(chunk) = self.chunks.get(slot as usize / CHUNK).and_then(OnceLock::get) {
+            std::hint::black_box(chunk.cells[slot as usize % CHUNK].is_locked());
+        }
+    }
+
+    /// All cells of slots that were ever given out, in order.
+    pub(super) fn cells(&self) -> impl Iterator<Item = (u32, &Mutex<Cell>)> {
+        let made = self.next_chunk.load(Ordering::Relaxed) as usize;
+        let chunks = (0..).step_by(CHUNK).zip(self.chunks.iter().take(made));
+        let chunks = chunks.filter_map(|(first, chunk)| Some((first, chunk.get()?)));
+        chunks.flat_map(|(first, chunk): (u32, &Box<Chunk>)| (first..).zip(&chunk.cells))
     }
 
     /// All slots that were ever given out.

@@ -1,9 +1,8 @@
 //! The counter state of one flow, kept in arrays by slot, apart from the records, so that a poll walks little memory.
 
-use std::time::Duration;
-
+use super::{AgeView, ExpiryClass};
 use crate::counters::{Counters, Reading, Sampled};
-use crate::id::Generation;
+use crate::id::{FlowId, Generation};
 use crate::time::Timestamp;
 
 /// What is known of a flow's counters, over all rules that it ever had.
@@ -11,13 +10,15 @@ use crate::time::Timestamp;
 pub(super) struct Cell {
     /// Which life of the slot this is, so that a late reading of an earlier one is told apart.
     incarnation: u32,
+    /// How the flow ages, if it is still wanted.
+    class: ExpiryClass,
     /// Counted by rules that are gone.
     base: Counters,
     /// The last reading of the rule that is there.
     current: Counters,
     /// The generation with which that rule was installed; none if there is no rule.
     installed_as: Generation,
-    /// Readings newer than the last change, at most [`Cell::ENOUGH`].
+    /// Readings newer than the last change, at most [`AgeView::ENOUGH`].
     fresh: u8,
     /// When the rule was last installed or changed.
     changed: Timestamp,
@@ -41,12 +42,9 @@ pub enum Applied {
 }
 
 impl Cell {
-    /// Fresh readings without which no flow is called idle.
-    pub(super) const ENOUGH: u8 = 2;
-
     /// The counters of a new life.
-    pub(super) fn new(incarnation: u32, now: Timestamp) -> Self {
-        Self { incarnation, changed: now, grown: now, ..Self::default() }
+    pub(super) fn new(incarnation: u32, class: ExpiryClass, now: Timestamp) -> Self {
+        Self { incarnation, class, changed: now, grown: now, ..Self::default() }
     }
 
     /// A rule was installed; it counts from zero.
@@ -89,7 +87,7 @@ impl Cell {
         }
         self.read = self.read.max(earliest);
         if earliest >= self.changed {
-            self.fresh = (self.fresh + 1).min(Self::ENOUGH);
+            self.fresh = (self.fresh + 1).min(AgeView::ENOUGH);
         }
         let grown = counters.packets > self.current.packets;
         if grown {
@@ -121,22 +119,30 @@ impl Cell {
         }
     }
 
-    /// For how long readings have shown no growth, up to the last one; `None` before there are enough fresh readings. A
-    /// poll that fails adds nothing to it.
-    pub(super) fn idle(&self) -> Option<Duration> {
-        (self.fresh >= Self::ENOUGH).then(|| self.read.since(self.grown))
+    /// How the flow ages from now on.
+    pub(super) fn set_class(&mut self, class: ExpiryClass) {
+        self.class = class;
     }
 
-    /// Since when the least was seen of it, for choosing what to evict.
-    pub(super) fn grown(&self) -> Timestamp {
-        self.grown
+    /// What ageing must know of the flow; `None` if there is none that is wanted.
+    pub(super) fn age(&self, slot: u32) -> Option<AgeView> {
+        (self.class != ExpiryClass::NONE).then(|| AgeView {
+            id: FlowId { slot, incarnation: self.incarnation },
+            class: self.class,
+            fresh: if self.installed_as == Generation::NONE { 0 } else { self.fresh },
+            grown: self.grown,
+            read: self.read,
+            packets: self.base.packets.saturating_add(self.current.packets),
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::FlowId;
+    use crate::flow::Expiry;
+    use crate::table::expiries::Expiries;
+    use std::time::Duration;
 
     fn counters(packets: u64) -> Counters {
         Counters { packets, bytes: packets * 100, ..Counters::default() }
@@ -151,9 +157,17 @@ mod tests {
         Reading { flow, installed_as: Generation(installed_as), counters: counters(packets) }
     }
 
+    fn cell(incarnation: u32) -> Cell {
+        Cell::new(incarnation, Expiries::new().class(&Expiry::default()), Timestamp(0))
+    }
+
+    fn idle(cell: &Cell) -> Option<Duration> {
+        cell.age(0).unwrap().idle()
+    }
+
     #[test]
     fn a_rule_that_is_replaced_hands_its_count_on() {
-        let mut cell = Cell::new(4, Timestamp(0));
+        let mut cell = cell(4);
         cell.begin(Generation(1), Timestamp(0));
         assert_eq!(cell.apply(&reading(1, 5), sampled(1, 1)), Applied::Grown);
         cell.end(Some(counters(7)));
@@ -166,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_reading_of_an_earlier_life_is_foreign() {
-        let mut cell = Cell::new(5, Timestamp(0));
+        let mut cell = cell(5);
         cell.begin(Generation(1), Timestamp(0));
         assert_eq!(cell.apply(&reading(1, 9), sampled(1, 1)), Applied::Foreign);
         assert_eq!(cell.total(), Counters::default());
@@ -174,7 +188,7 @@ mod tests {
 
     #[test]
     fn counters_never_run_backwards() {
-        let mut cell = Cell::new(4, Timestamp(0));
+        let mut cell = cell(4);
         cell.begin(Generation(1), Timestamp(0));
         cell.apply(&reading(1, 10), sampled(1, 1));
         assert_eq!(cell.apply(&reading(1, 3), sampled(2, 2)), Applied::Backwards);
@@ -185,15 +199,15 @@ mod tests {
 
     #[test]
     fn nothing_is_idle_on_fewer_than_two_fresh_readings() {
-        let mut cell = Cell::new(4, Timestamp(0));
+        let mut cell = cell(4);
         cell.begin(Generation(1), Timestamp(100));
         cell.apply(&reading(1, 0), sampled(90, 110));
-        assert_eq!(cell.idle(), None, "it may be of a time before the rule was there");
+        assert_eq!(idle(&cell), None, "it may be of a time before the rule was there");
         cell.apply(&reading(1, 0), sampled(200, 200));
-        assert_eq!(cell.idle(), None);
+        assert_eq!(idle(&cell), None);
         cell.apply(&reading(1, 0), sampled(300, 300));
-        assert_eq!(cell.idle(), Some(Duration::from_nanos(200)), "as of the last reading");
+        assert_eq!(idle(&cell), Some(Duration::from_nanos(200)), "as of the last reading");
         cell.touch(Timestamp(310));
-        assert_eq!(cell.idle(), None, "a change makes older readings stale");
+        assert_eq!(idle(&cell), None, "a change makes older readings stale");
     }
 }

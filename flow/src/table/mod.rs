@@ -8,9 +8,11 @@
 //! Locks, in order: a shard of the UFID index, a shard of the identity index, a slot's record, its counters. None is
 //! shared by all flows.
 
+mod ageing;
 mod arena;
 mod cell;
 mod census;
+mod expiries;
 mod life;
 mod queries;
 mod state;
@@ -22,13 +24,16 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use parking_lot::{Mutex, MutexGuard};
 
+pub use self::ageing::{AgeView, Taken};
 pub use self::cell::Applied;
 pub use self::census::Census;
-pub use self::queries::{AgeView, FlowView};
+pub use self::expiries::ExpiryClass;
+pub use self::queries::FlowView;
 pub use self::state::FlowState;
 pub use crate::id::{FlowId, Generation};
 
 use self::arena::Arena;
+use self::expiries::Expiries;
 use self::life::{Installed, Life, Step};
 use crate::action::{Action, ActionList};
 use crate::backend::{Change, Operation, Outcome, Placement};
@@ -53,6 +58,7 @@ pub struct FlowTable {
     census: Census,
     masks: Interner<Mask>,
     action_lists: Interner<[Action]>,
+    expiries: Expiries,
     events: Arc<dyn EventSink>,
 }
 
@@ -144,6 +150,7 @@ impl FlowTable {
             census: Census::new(limits.flows, limits.unsettled),
             masks: Interner::new(),
             action_lists: Interner::new(),
+            expiries: Expiries::new(),
             events,
         }
     }
@@ -213,6 +220,7 @@ impl FlowTable {
             self.events.wish(Wish::Wanted(&flow));
         }
         self.census.enter(FlowState::Pending);
+        let class = self.expiries.class(&flow.expiry);
         record.life = Some(Box::new(Life {
             flow,
             generation: Generation::NONE.next(),
@@ -232,10 +240,9 @@ impl FlowTable {
             asked: now,
             counted_as: FlowState::Pending,
         }));
+        // Before anybody can end the life, which the cell must hear of.
+        self.with_cell(id, |cell| *cell = cell::Cell::new(id.incarnation, class, now));
         drop(record);
-        if let Some(mut cell) = self.arena.cell(slot) {
-            *cell = cell::Cell::new(id.incarnation, now);
-        }
         if let Some(predecessor) = same {
             self.with_life(predecessor, |life| life.successor = Some(id));
         }
@@ -271,6 +278,7 @@ impl FlowTable {
             self.events.wish(Wish::Wanted(&flow));
             life.flow = flow;
             life.keep_old_rule = keep_old_rule;
+            self.classify(id, life);
             Ok(self.changed(id, life, now, waiter))
         })
         .unwrap_or(Err(TableError::NotFound))
@@ -293,6 +301,7 @@ impl FlowTable {
                 life.unsettled = true;
             }
             life.end = Some(reason);
+            self.classify(id, life);
             self.events.wish(Wish::Unwanted(&life.flow));
             match reason {
                 EndReason::Idle | EndReason::Hard => {
@@ -466,6 +475,7 @@ impl FlowTable {
             self.events.event(&Event::Refused { flow, refusal: refusal.clone() });
         }
         if life.refuse(change.generation, refusal) {
+            self.classify(change.flow, life);
             self.events.wish(Wish::Wanted(&life.flow));
         }
     }
@@ -522,6 +532,12 @@ impl FlowTable {
             self.census.enter(state);
             life.counted_as = state;
         }
+    }
+
+    /// Tells the cell how the flow ages now.
+    fn classify(&self, id: FlowId, life: &Life) {
+        let class = if life.end.is_some() { ExpiryClass::NONE } else { self.expiries.class(&life.flow.expiry) };
+        self.with_cell(id, |cell| cell.set_class(class));
     }
 
     /// Keeps one copy of equal masks and of equal action lists.

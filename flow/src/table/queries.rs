@@ -1,12 +1,11 @@
-//! Reading the table: by name, all of it, and for ageing; and taking counters in.
+//! Reading the table: by name and all of it.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::{FlowTable, cell::Applied};
+use super::FlowTable;
 use crate::backend::Placement;
-use crate::counters::{Counters, Reading, Sampled};
+use crate::counters::Counters;
 use crate::flow::Flow;
 use crate::id::FlowId;
 use crate::refusal::Refusal;
@@ -31,25 +30,6 @@ pub struct FlowView {
     pub counters: Counters,
     /// When it was accepted.
     pub accepted: Timestamp,
-}
-
-/// What ageing must know of a flow. No copy is made.
-pub struct AgeView<'a> {
-    /// Its life.
-    pub id: FlowId,
-    /// What is wanted.
-    pub flow: &'a Flow,
-    /// How far it has come.
-    pub state: FlowState,
-    /// When it was accepted.
-    pub accepted: Timestamp,
-    /// For how long readings have shown no growth, up to what the last one holds for certain; `None` without a rule, and on fewer than two
-    /// readings newer than its last change.
-    pub idle: Option<Duration>,
-    /// The time of its last known growth or change.
-    pub grown: Timestamp,
-    /// Packets that it has counted.
-    pub packets: u64,
 }
 
 impl FlowTable {
@@ -95,30 +75,6 @@ impl FlowTable {
                 return;
             }
         }
-    }
-
-    /// Shows ageing every flow that is still wanted. `visit` is called under the flow's lock and must not call the table.
-    pub fn visit_ages(&self, visit: &mut dyn FnMut(&AgeView<'_>)) {
-        for slot in self.arena.slots() {
-            let Some(record) = self.lock_record(slot) else { continue };
-            let Some(life) = record.life.as_deref().filter(|life| life.end.is_none()) else { continue };
-            let Some(cell) = self.arena.cell(slot) else { continue };
-            visit(&AgeView {
-                id: FlowId { slot, incarnation: record.incarnation },
-                flow: &life.flow,
-                state: life.state(),
-                accepted: life.accepted,
-                idle: cell.idle().filter(|_| life.installed.is_some()),
-                grown: cell.grown(),
-                packets: cell.total().packets,
-            });
-        }
-    }
-
-    /// Takes a reading of what the device counted at a time.
-    pub fn apply(&self, reading: &Reading, sampled: Sampled) -> Applied {
-        let Some(mut cell) = self.arena.cell(reading.flow.slot) else { return Applied::Foreign };
-        cell.apply(reading, sampled)
     }
 
     /// Masks and action lists that are in use.
