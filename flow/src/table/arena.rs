@@ -3,16 +3,18 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 
 use super::cell::Cell;
-use super::life::Life;
+use super::record::Record;
 use crate::id::FlowId;
 
 /// Slots in a chunk.
 const CHUNK: usize = 256;
 /// Chunks at most: sixteen million flows.
 const CHUNKS: usize = 65_536;
+/// Cells under one lock, which takes eight octets with what it is filled up with.
+const GROUP: usize = 8;
 
 /// All slots.
 pub(super) struct Arena {
@@ -20,23 +22,12 @@ pub(super) struct Arena {
     next_chunk: AtomicU32,
 }
 
+/// One array for each concern, so that who walks one walks little memory.
 struct Chunk {
+    /// How often each slot was used before; changed under the lock of the record.
+    incarnations: [AtomicU32; CHUNK],
     records: [Mutex<Record>; CHUNK],
-    cells: [Mutex<Cell>; CHUNK],
-}
-
-/// A slot's current life, if it has one.
-#[derive(Default)]
-pub(super) struct Record {
-    pub(super) incarnation: u32,
-    pub(super) life: Option<Box<Life>>,
-}
-
-impl Record {
-    /// The life called `id`, unless it is over.
-    pub(super) fn life(&mut self, id: FlowId) -> Option<&mut Life> {
-        if self.incarnation == id.incarnation { self.life.as_deref_mut() } else { None }
-    }
+    cells: [Mutex<[Cell; GROUP]>; CHUNK / GROUP],
 }
 
 impl Arena {
@@ -53,6 +44,7 @@ impl Arena {
         };
         chunk.get_or_init(|| {
             Box::new(Chunk {
+                incarnations: std::array::from_fn(|_| AtomicU32::new(0)),
                 records: std::array::from_fn(|_| Mutex::default()),
                 cells: std::array::from_fn(|_| Mutex::default()),
             })
@@ -61,23 +53,55 @@ impl Arena {
         Some(first..first + CHUNK_U32)
     }
 
-    /// The record of a slot that was given out.
-    pub(super) fn record(&self, slot: u32) -> Option<MutexGuard<'_, Record>> {
-        let chunk = self.chunks.get(slot as usize / CHUNK)?.get()?;
-        Some(chunk.records[slot as usize % CHUNK].lock())
+    /// The record of a slot that was given out, and the name of the life in it.
+    pub(super) fn slot(&self, slot: u32) -> Option<(FlowId, MutexGuard<'_, Record>)> {
+        let (chunk, place) = self.place(slot)?;
+        let record = chunk.records[place].lock();
+        Some((FlowId { slot, incarnation: chunk.incarnations[place].load(Ordering::Relaxed) }, record))
     }
 
-    /// The counters of a slot that was given out.
-    pub(super) fn cell(&self, slot: u32) -> Option<MutexGuard<'_, Cell>> {
-        let chunk = self.chunks.get(slot as usize / CHUNK)?.get()?;
-        Some(chunk.cells[slot as usize % CHUNK].lock())
+    /// The record of a life, unless it is over.
+    pub(super) fn record(&self, id: FlowId) -> Option<MutexGuard<'_, Record>> {
+        self.slot(id.slot).filter(|(current, _)| *current == id).map(|(_, record)| record)
+    }
+
+    /// The counters of a life, unless it is over.
+    pub(super) fn cell(&self, id: FlowId) -> Option<MappedMutexGuard<'_, Cell>> {
+        let (chunk, place) = self.place(id.slot)?;
+        let cells = chunk.cells[place / GROUP].lock();
+        // The next life takes the cell over under the same lock, so that nothing of this one comes to it.
+        let is_current = chunk.incarnations[place].load(Ordering::Relaxed) == id.incarnation;
+        is_current.then(|| MutexGuard::map(cells, |cells| &mut cells[place % GROUP]))
+    }
+
+    /// The life in a slot is over. Called under the lock of the record.
+    pub(super) fn next_incarnation(&self, slot: u32) {
+        if let Some((chunk, place)) = self.place(slot) {
+            chunk.incarnations[place].fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// All slots that were ever given out.
     pub(super) fn slots(&self) -> std::ops::Range<u32> {
         0..self.next_chunk.load(Ordering::Relaxed) * CHUNK_U32
     }
+
+    fn place(&self, slot: u32) -> Option<(&Chunk, usize)> {
+        let chunk = self.chunks.get(slot as usize / CHUNK)?.get()?;
+        Some((chunk, slot as usize % CHUNK))
+    }
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "a small constant")]
 const CHUNK_U32: u32 = CHUNK as u32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_takes_little_memory() {
+        let octets = size_of::<Chunk>() / CHUNK;
+        assert!(octets <= 40 + 57 + 4, "{octets} octets");
+    }
+}

@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::record::Record;
 use super::{FlowTable, cell::Applied};
 use crate::backend::Placement;
 use crate::counters::{Counters, Reading, Sampled};
@@ -12,7 +13,7 @@ use crate::id::FlowId;
 use crate::refusal::Refusal;
 use crate::table::FlowState;
 use crate::time::Timestamp;
-use crate::ufid::{Identity, Ufid};
+use crate::ufid::Ufid;
 
 /// A flow as it stood at one moment.
 #[derive(Clone, Debug)]
@@ -55,29 +56,31 @@ pub struct AgeView<'a> {
 impl FlowTable {
     /// The life that a UFID names now, unless it is on its way out.
     pub fn find(&self, ufid: Ufid) -> Option<FlowId> {
-        let id = *self.ufid_shard(ufid).lock().get(&ufid)?;
-        self.is_wanted(id).then_some(id)
+        let shard = self.by_ufid.lock(ufid);
+        self.wanted_in(self.slot_of_ufid(&shard, ufid)?)
     }
 
-    /// The life with this match and priority, unless it is on its way out.
-    pub fn find_identity(&self, identity: Identity) -> Option<FlowId> {
-        let id = *self.identity_shard(identity).lock().get(&identity)?;
-        self.is_wanted(id).then_some(id)
+    /// The life that has match and priority of this flow, unless it is on its way out.
+    pub fn find_same(&self, flow: &Flow) -> Option<FlowId> {
+        let shard = self.by_identity.lock(flow.identity);
+        self.wanted_in(self.slot_of_same(&shard, flow)?)
     }
 
     /// A flow as it stands now.
     pub fn view(&self, id: FlowId) -> Option<FlowView> {
-        let mut record = self.lock_record(id.slot)?;
-        let life = record.life(id)?;
-        let counters = self.arena.cell(id.slot)?.total();
+        let record = self.arena.record(id)?;
+        self.view_of(id, &record)
+    }
+
+    fn view_of(&self, id: FlowId, record: &Record) -> Option<FlowView> {
         Some(FlowView {
             id,
-            flow: life.flow.clone(),
-            state: life.state(),
-            placement: life.installed.as_ref().map(|rule| rule.placement),
-            refusal: life.refusal.as_ref().map(|(_, refusal)| refusal.clone()),
-            counters,
-            accepted: life.accepted,
+            flow: record.flow()?.clone(),
+            state: record.state(),
+            placement: record.placement(),
+            refusal: record.refusal().cloned(),
+            counters: self.arena.cell(id)?.total(),
+            accepted: record.accepted(),
         })
     }
 
@@ -85,13 +88,8 @@ impl FlowTable {
     /// moment of its own.
     pub fn visit(&self, visit: &mut dyn FnMut(FlowView) -> ControlFlow<()>) {
         for slot in self.arena.slots() {
-            let id = match self.lock_record(slot) {
-                Some(record) if record.life.is_some() => FlowId { slot, incarnation: record.incarnation },
-                _ => continue,
-            };
-            if let Some(view) = self.view(id)
-                && visit(view).is_break()
-            {
+            let view = self.arena.slot(slot).and_then(|(id, record)| self.view_of(id, &record));
+            if view.is_some_and(|view| visit(view).is_break()) {
                 return;
             }
         }
@@ -100,24 +98,28 @@ impl FlowTable {
     /// Shows ageing every flow that is still wanted. `visit` is called under the flow's lock and must not call the table.
     pub fn visit_ages(&self, visit: &mut dyn FnMut(&AgeView<'_>)) {
         for slot in self.arena.slots() {
-            let Some(record) = self.lock_record(slot) else { continue };
-            let Some(life) = record.life.as_deref().filter(|life| life.end.is_none()) else { continue };
-            let Some(cell) = self.arena.cell(slot) else { continue };
+            let Some((id, record)) = self.arena.slot(slot) else { continue };
+            let Some(flow) = record.flow().filter(|_| record.is_wanted()) else { continue };
+            let Some((idle, grown, packets)) =
+                self.arena.cell(id).map(|cell| (cell.idle(), cell.grown(), cell.total().packets))
+            else {
+                continue;
+            };
             visit(&AgeView {
-                id: FlowId { slot, incarnation: record.incarnation },
-                flow: &life.flow,
-                state: life.state(),
-                accepted: life.accepted,
-                idle: cell.idle().filter(|_| life.installed.is_some()),
-                grown: cell.grown(),
-                packets: cell.total().packets,
+                id,
+                flow,
+                state: record.state(),
+                accepted: record.accepted(),
+                idle: idle.filter(|_| record.placement().is_some()),
+                grown,
+                packets,
             });
         }
     }
 
-    /// Takes a reading of what the device counted at a time.
+    /// Takes a reading of what the device counted at a time. No reading may be older than the one before.
     pub fn apply(&self, reading: &Reading, sampled: Sampled) -> Applied {
-        let Some(mut cell) = self.arena.cell(reading.flow.slot) else { return Applied::Foreign };
+        let Some(mut cell) = self.arena.cell(reading.flow) else { return Applied::Foreign };
         cell.apply(reading, sampled)
     }
 
