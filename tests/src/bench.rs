@@ -108,13 +108,6 @@ pub fn cpu_time<R>(work: impl FnOnce() -> R) -> (Duration, R) {
     (now().saturating_sub(began), result)
 }
 
-/// Memory of this process that is resident, in bytes.
-pub fn resident() -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").expect("proc is mounted");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has a size");
-    line.trim().trim_end_matches(" kB").trim().parse::<usize>().expect("a number") * 1024
-}
-
 /// The middle one of some measurements.
 pub fn median<T: PartialOrd + Copy>(samples: &[T]) -> T {
     quantile(samples, 0.5)

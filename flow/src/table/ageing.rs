@@ -2,6 +2,7 @@
 //!
 //! Both touch the counter cells only, one cache line a flow, and neither waits for a flow that is being changed.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::arena::Arena;
@@ -69,17 +70,23 @@ impl FlowTable {
         taken
     }
 
-    /// Takes a reading of what the device counted at a time.
+    /// Takes a reading of what the device counted at a time. No reading may be older than the one before.
     pub fn apply(&self, reading: &Reading, sampled: Sampled) -> Applied {
-        let Some(mut cell) = self.arena.cell(reading.flow.slot) else { return Applied::Foreign };
+        let Some(mut cell) = self.arena.cell(reading.flow) else { return Applied::Foreign };
         cell.apply(reading, sampled)
     }
 
     /// Shows every flow that is still wanted, each at one moment of its own. No lock is held meanwhile.
     pub fn visit_ages(&self, mut visit: impl FnMut(&AgeView)) {
-        for cell in self.arena.cells() {
-            let Some(view) = cell.1.lock().age(cell.0) else { continue };
-            visit(&view);
+        for (slot, incarnation, cell) in self.arena.cells() {
+            let cell = cell.lock();
+            // Under the lock, so that it is of the same life.
+            let id = FlowId { slot, incarnation: incarnation.load(Ordering::Relaxed) };
+            let view = cell.age(id);
+            drop(cell);
+            if let Some(view) = view {
+                visit(&view);
+            }
         }
     }
 
@@ -90,6 +97,7 @@ impl FlowTable {
 
     /// The expiry of a flow, and when it was accepted.
     pub fn term(&self, id: FlowId) -> Option<(Expiry, Timestamp)> {
-        self.with_life(id, |life| (life.flow.expiry, life.accepted))
+        let record = self.arena.record(id)?;
+        record.flow().map(|flow| (flow.expiry, record.accepted()))
     }
 }

@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::FlowTable;
+use super::record::Record;
 use crate::backend::Placement;
 use crate::counters::Counters;
 use crate::flow::Flow;
@@ -11,7 +12,7 @@ use crate::id::FlowId;
 use crate::refusal::Refusal;
 use crate::table::FlowState;
 use crate::time::Timestamp;
-use crate::ufid::{Identity, Ufid};
+use crate::ufid::Ufid;
 
 /// A flow as it stood at one moment.
 #[derive(Clone, Debug)]
@@ -35,29 +36,31 @@ pub struct FlowView {
 impl FlowTable {
     /// The life that a UFID names now, unless it is on its way out.
     pub fn find(&self, ufid: Ufid) -> Option<FlowId> {
-        let id = *self.ufid_shard(ufid).lock().get(&ufid)?;
-        self.is_wanted(id).then_some(id)
+        let shard = self.by_ufid.lock(ufid);
+        self.wanted_in(self.slot_of_ufid(&shard, ufid)?)
     }
 
-    /// The life with this match and priority, unless it is on its way out.
-    pub fn find_identity(&self, identity: Identity) -> Option<FlowId> {
-        let id = *self.identity_shard(identity).lock().get(&identity)?;
-        self.is_wanted(id).then_some(id)
+    /// The life that has match and priority of this flow, unless it is on its way out.
+    pub fn find_same(&self, flow: &Flow) -> Option<FlowId> {
+        let shard = self.by_identity.lock(flow.identity);
+        self.wanted_in(self.slot_of_same(&shard, flow)?)
     }
 
     /// A flow as it stands now.
     pub fn view(&self, id: FlowId) -> Option<FlowView> {
-        let mut record = self.lock_record(id.slot)?;
-        let life = record.life(id)?;
-        let counters = self.arena.cell(id.slot)?.total();
+        let record = self.arena.record(id)?;
+        self.view_of(id, &record)
+    }
+
+    fn view_of(&self, id: FlowId, record: &Record) -> Option<FlowView> {
         Some(FlowView {
             id,
-            flow: life.flow.clone(),
-            state: life.state(),
-            placement: life.installed.as_ref().map(|rule| rule.placement),
-            refusal: life.refusal.as_ref().map(|(_, refusal)| refusal.clone()),
-            counters,
-            accepted: life.accepted,
+            flow: record.flow()?.clone(),
+            state: record.state(),
+            placement: record.placement(),
+            refusal: record.refusal().cloned(),
+            counters: self.arena.cell(id)?.total(),
+            accepted: record.accepted(),
         })
     }
 
@@ -65,13 +68,8 @@ impl FlowTable {
     /// moment of its own.
     pub fn visit(&self, visit: &mut dyn FnMut(FlowView) -> ControlFlow<()>) {
         for slot in self.arena.slots() {
-            let id = match self.lock_record(slot) {
-                Some(record) if record.life.is_some() => FlowId { slot, incarnation: record.incarnation },
-                _ => continue,
-            };
-            if let Some(view) = self.view(id)
-                && visit(view).is_break()
-            {
+            let view = self.arena.slot(slot).and_then(|(id, record)| self.view_of(id, &record));
+            if view.is_some_and(|view| visit(view).is_break()) {
                 return;
             }
         }

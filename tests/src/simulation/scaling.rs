@@ -18,7 +18,8 @@ use sluice_flow::{Clock, EndReason, Flow, FlowId, FlowTable, Generation, Refusal
 use sluice_revalidator::{Config, Revalidator, Round};
 
 use super::{begin, do_at_once, obey};
-use crate::bench::{cpu_time, five_tuples, resident};
+use crate::bench::{cpu_time, five_tuples};
+use crate::daemon::memory;
 use crate::world::SEED;
 
 const BATCH: usize = 256;
@@ -81,12 +82,12 @@ pub fn run(model: &Model) -> Report {
     let clock = Arc::new(ManualClock::default());
     let spare = model.unsettled * 2 + BATCH;
     let limits = Limits { flows: model.flows + spare, unsettled: model.unsettled };
-    let before = resident();
+    let before = memory(std::process::id());
     let table = FlowTable::new(SEED, limits, Arc::new(()));
     let mut wanted = five_tuples(usize::MAX >> 1, &SEED);
     let ids = fill(&table, model.flows, &mut wanted, &mut report);
     #[expect(clippy::cast_precision_loss, reason = "a mean")]
-    let bytes = (resident() - before) as f64 / model.flows as f64;
+    let bytes = (memory(std::process::id()) - before) as f64 / model.flows as f64;
     // The list of ids is the model's own.
     report.bytes_a_flow = bytes - size_of::<FlowId>() as f64;
     let (spent, shown) = cpu_time(|| {
