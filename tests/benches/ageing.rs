@@ -21,16 +21,16 @@ fn main() {
     let many = Scenario {
         flows: 100_000,
         lifetimes: 3_000_000,
-        idle_timeout: SECOND * 10,
+        idle_timeout: SECOND * 3,
         poll_interval: SECOND / 2,
         lag: Lag::Known(SECOND),
-        // Slow enough for no poll at a deadline: a round takes 100 ms.
-        read_takes: Duration::from_micros(1),
+        // A round takes 25 ms, so that polls at deadlines follow each other after 250 ms at the earliest.
+        read_takes: Duration::from_nanos(250),
         jitter: Duration::from_millis(5),
         fails_one_in: None,
         seed: 1,
     };
-    let few = Scenario { flows: 4_000, lifetimes: 500_000, read_takes: Duration::from_nanos(200), ..many };
+    let few = Scenario { flows: 4_000, lifetimes: 500_000, idle_timeout: SECOND * 2, ..many };
     let polls = SECOND;
     let scenarios = [
         ("many flows, lag of 1 s", many, polls + SECOND),
