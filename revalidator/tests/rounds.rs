@@ -375,7 +375,7 @@ fn near_the_zero_of_the_clock_nothing_is_early() {
 #[test]
 fn a_limit_below_two_thousand_recovers() {
     // OVS's limit once stayed down for ever after it had come below 2,000.
-    let mut bench = Bench::new(CONFIG, 3_000);
+    let mut bench = Bench::new(Config { idle_timeout: None, ..CONFIG }, 3_000);
     let flows: Vec<_> = (0..1_500).map(|port| bench.install(port, Expiry::default())).collect();
     bench.table.census().set_flow_limit(500);
     let (round, ends) = bench.round();

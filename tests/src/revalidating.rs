@@ -33,9 +33,14 @@ impl Revalidating {
         vswitchd.appctl(&["upcall/set-flow-limit", &limit]);
         vswitchd.set_rule("actions=multipath(symmetric_l4,1024,modulo_n,64,0,NXM_NX_REG0[0..5]),output:2");
         let peer = Self { vswitchd, wanted: flows };
-        // A burst may be dropped in part, so everything is sent once more.
-        (0..3).take_while(|_| peer.flows() < flows).for_each(|_| peer.send_all());
-        assert!(peer.flows() >= flows, "{} flows of {flows}", peer.flows());
+        // A burst may be dropped in part, so everything is sent again as long as that helps.
+        let mut made = 0;
+        while made < flows {
+            peer.send_all();
+            let now = peer.flows();
+            assert!(now > made, "no more than {made} flows of {flows}");
+            made = now;
+        }
         peer
     }
 
