@@ -175,7 +175,7 @@ impl RevalidatorThread {
             tracing::warn!("{} counters went backwards; what had been counted is kept", round.backwards);
         }
         let spent = self.clock.now().since(round.began);
-        let pause = round.period.saturating_sub(spent).max(SHORTEST_PAUSE);
+        let pause = round.wait().saturating_sub(spent).max(SHORTEST_PAUSE);
         self.publish(round);
         pause
     }

@@ -1,5 +1,7 @@
 //! A flow as it is wanted: match, actions, priority and expiry under one UFID.
 
+use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::action::{ActionList, jumps};
@@ -18,6 +20,12 @@ pub struct Flow {
     pub identity: Identity,
     /// What it matches.
     pub matching: MaskedKey,
+    pub(crate) terms: Arc<Terms>,
+}
+
+/// What many flows have in common, kept once for all of them; a flow [derefs](Deref) to it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Terms {
     /// What it does.
     pub actions: ActionList,
     /// Which of two flows of one chain wins.
@@ -36,8 +44,20 @@ impl Flow {
         expiry: Expiry,
         seed: &Seed,
     ) -> Self {
-        let identity = seed.identity(&matching, priority);
-        Self { ufid: ufid.unwrap_or(identity.to_ufid()), identity, matching, actions, priority, expiry }
+        let (identity, own_ufid) = seed.names(&matching, priority);
+        let terms = Arc::new(Terms { actions, priority, expiry });
+        Self { ufid: ufid.unwrap_or(own_ufid), identity, matching, terms }
+    }
+
+    /// The same flow, doing something else.
+    #[must_use]
+    pub fn with_actions(&self, actions: ActionList) -> Self {
+        Self { terms: Arc::new(Terms { actions, ..Terms::clone(self) }), ..self.clone() }
+    }
+
+    /// Whether it has the match and priority of another, so that there can be only one of them.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.identity == other.identity && self.priority == other.priority && self.matching == other.matching
     }
 
     /// The chain that the flow is in: its recirculation id.
@@ -52,6 +72,14 @@ impl Flow {
     }
 }
 
+impl Deref for Flow {
+    type Target = Terms;
+
+    fn deref(&self) -> &Terms {
+        &self.terms
+    }
+}
+
 /// When a flow goes by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Expiry {
@@ -61,4 +89,14 @@ pub struct Expiry {
     pub hard: Option<Duration>,
     /// Never ages and is never evicted; the timeouts do not count.
     pub permanent: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flow_takes_little_memory_besides_the_octets_of_its_key() {
+        assert!(size_of::<Flow>() <= 56, "{} octets", size_of::<Flow>());
+    }
 }

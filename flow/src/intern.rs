@@ -37,12 +37,18 @@ impl<T: ?Sized + Hash + Eq> Interner<T> {
 
     /// The shared copy of a value: an older equal one, or this one.
     pub fn share(&self, value: Arc<T>) -> Arc<T> {
-        let hash = self.hasher.hash_one(&*value);
+        self.share_or_make(&*value, || value.clone())
+    }
+
+    /// The shared copy of a value: an older equal one, or what `make` makes of it, which must be equal.
+    pub fn share_or_make(&self, value: &T, make: impl FnOnce() -> Arc<T>) -> Arc<T> {
+        let hash = self.hasher.hash_one(value);
         #[expect(clippy::cast_possible_truncation, reason = "any bits will do to pick a shard")]
         let shard = &self.shards[hash as usize % SHARDS];
-        if let Some(equal) = shard.read().find(hash, &value) {
+        if let Some(equal) = shard.read().find(hash, value) {
             return equal;
         }
+        let value = make();
         let mut shard = shard.write();
         // Somebody may have been faster.
         if let Some(equal) = shard.find(hash, &value) {

@@ -96,26 +96,34 @@ impl Match {
 pub struct Mask {
     /// Which words of the full key it touches.
     map: u128,
-    words: Box<[u64]>,
+    words: Box<[MaskWord]>,
+}
+
+/// One word that a mask touches.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct MaskWord {
+    mask: u64,
+    /// Octets that are stored of the words before it.
+    at: usize,
 }
 
 impl Mask {
     /// The non-zero words of a full mask.
     pub fn new(full: &Key) -> Self {
         let mut map = 0;
-        let mut words = Vec::new();
-        for (index, word) in full.words.iter().enumerate() {
-            if *word != 0 {
-                map |= 1u128 << index;
-                words.push(*word);
-            }
+        let mut at = 0;
+        let mut words = Vec::with_capacity(full.words.iter().filter(|word| **word != 0).count());
+        for (index, mask) in full.words.iter().copied().enumerate().filter(|(_, mask)| *mask != 0) {
+            map |= 1u128 << index;
+            words.push(MaskWord { mask, at });
+            at += Runs(mask).map(|run| run.octets).sum::<usize>();
         }
         Self { map, words: words.into() }
     }
 
     /// The words that the mask touches, as (index into the full key, mask of that word).
     pub fn words(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
-        WordIndexes(self.map).zip(self.words.iter().copied())
+        WordIndexes(self.map).zip(self.words.iter().map(|word| word.mask))
     }
 
     /// How many words it touches.
@@ -128,10 +136,11 @@ impl Mask {
         self.words.is_empty()
     }
 
-    /// Where a word of the full key stands among those that are stored.
-    fn place(&self, word: usize) -> Option<usize> {
+    /// What is stored of a word of the full key.
+    fn word(&self, word: usize) -> Option<MaskWord> {
         let bit = 1u128.checked_shl(u32::try_from(word).ok()?)?;
-        (self.map & bit != 0).then(|| (self.map & (bit - 1)).count_ones() as usize)
+        let place = (self.map & (bit - 1)).count_ones() as usize;
+        (self.map & bit != 0).then(|| self.words[place])
     }
 
     /// The mask in full.
@@ -150,11 +159,12 @@ impl fmt::Debug for Mask {
     }
 }
 
-/// A match as it is stored: a shared mask and the masked values of the words that it touches.
+/// A match as it is stored: a shared mask, and of the key just the octets that it touches.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct MaskedKey {
     mask: Arc<Mask>,
-    values: Box<[u64]>,
+    /// Word by word, the lowest octet first.
+    octets: Box<[u8]>,
 }
 
 impl MaskedKey {
@@ -165,8 +175,16 @@ impl MaskedKey {
 
     /// The bits of a full key that a mask touches.
     pub fn under(mask: Arc<Mask>, key: &Key) -> Self {
-        let values = mask.words().map(|(index, word)| key.words[index] & word).collect();
-        Self { mask, values }
+        let mut octets = [0; size_of::<Key>()];
+        let mut length = 0;
+        for (index, word) in mask.words() {
+            for run in Runs(word) {
+                let value = (key.words[index] & word) >> run.shift;
+                octets[length..length + run.octets].copy_from_slice(&value.to_le_bytes()[..run.octets]);
+                length += run.octets;
+            }
+        }
+        Self { mask, octets: octets[..length].into() }
     }
 
     /// The mask.
@@ -181,37 +199,50 @@ impl MaskedKey {
     }
 
     /// The masked values, one for each word of the mask, in its order.
-    pub fn values(&self) -> &[u64] {
-        &self.values
+    pub fn values(&self) -> impl Iterator<Item = u64> + '_ {
+        self.mask.words.iter().map(|word| self.value(*word))
     }
 
     /// Value and mask of one field, right-aligned; both zero where the field is wildcarded.
     pub fn get(&self, field: Field) -> (u128, u128) {
         let spec = field.spec();
-        let stored = [spec.word, spec.word + 1].map(|word| self.mask.place(word));
-        let [value, mask] = [&self.values, &self.mask.words].map(|words| {
-            let word = |place: Option<usize>| place.map_or(0, |place| u128::from(words[place]));
-            if spec.width == 128 {
-                word(stored[0]) << 64 | word(stored[1])
-            } else {
-                word(stored[0]) >> spec.shift & field.full_mask()
-            }
-        });
-        (value, mask)
+        let word = |index| {
+            let word = self.mask.word(index);
+            word.map_or((0, 0), |word| (u128::from(self.value(word)), u128::from(word.mask)))
+        };
+        let (value, mask) = word(spec.word);
+        if spec.width == 128 {
+            let (low_value, low_mask) = word(spec.word + 1);
+            (value << 64 | low_value, mask << 64 | low_mask)
+        } else {
+            (value >> spec.shift & field.full_mask(), mask >> spec.shift & field.full_mask())
+        }
     }
 
     /// The match in full, normalised.
     pub fn expand(&self) -> Match {
         let mut full = Match { key: Key::ZERO, mask: self.mask.expand() };
-        for ((index, _), value) in self.mask.words().zip(&self.values) {
-            full.key.words[index] = *value;
+        for ((index, _), value) in self.mask.words().zip(self.values()) {
+            full.key.words[index] = value;
         }
         full
     }
 
     /// Whether a packet's key is matched.
     pub fn matches(&self, key: &Key) -> bool {
-        self.mask.words().zip(&self.values).all(|((index, mask), value)| key.words[index] & mask == *value)
+        self.mask.words().zip(self.values()).all(|((index, mask), value)| key.words[index] & mask == value)
+    }
+
+    fn value(&self, word: MaskWord) -> u64 {
+        let mut at = word.at;
+        let mut value = 0;
+        for run in Runs(word.mask) {
+            let mut octets = [0; 8];
+            octets[..run.octets].copy_from_slice(&self.octets[at..at + run.octets]);
+            value |= u64::from_le_bytes(octets) << run.shift;
+            at += run.octets;
+        }
+        value
     }
 }
 
@@ -237,6 +268,31 @@ impl Iterator for WordIndexes {
     }
 }
 
+/// Octets in a row of which a mask touches each.
+struct Run {
+    /// The bits below them.
+    shift: u32,
+    octets: usize,
+}
+
+/// The runs of a word of a mask, lowest first.
+struct Runs(u64);
+
+impl Iterator for Runs {
+    type Item = Run;
+
+    fn next(&mut self) -> Option<Run> {
+        if self.0 == 0 {
+            return None;
+        }
+        let shift = self.0.trailing_zeros() & !7;
+        let above = self.0 >> shift;
+        let octets = above.to_le_bytes().iter().take_while(|octet| **octet != 0).count();
+        self.0 = if octets == 8 { 0 } else { above >> (8 * octets) << (8 * octets) << shift };
+        Some(Run { shift, octets })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -254,12 +310,13 @@ mod tests {
     }
 
     #[test]
-    fn only_touched_words_are_stored() {
+    fn only_touched_octets_are_stored() {
         let mut full = Match::default();
         full.set_exact(Field::InPort, 1);
         full.set(Field::Ipv4Dst, 0x0a00_0001, 0xffff_ff00);
         let compact = MaskedKey::new(&full);
-        assert_eq!(compact.values().len(), 2);
+        assert_eq!(compact.values().count(), 2);
+        assert_eq!(compact.octets.len(), 4 + 3);
         assert_eq!(compact.expand(), full);
         assert_eq!(compact.get(Field::Ipv4Dst), (0x0a00_0000, 0xffff_ff00));
 
@@ -272,7 +329,31 @@ mod tests {
     }
 
     #[test]
-    fn a_five_tuple_with_both_macs_is_at_most_sixty_four_bytes() {
+    fn any_mask_gives_back_what_it_was_put_over() {
+        let mut state = 1u64;
+        let mut draw = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state.rotate_left(29)
+        };
+        for _ in 0..1_000 {
+            let mut full = Match::default();
+            for index in 0..KEY_WORDS {
+                let holes = draw() & draw();
+                full.mask.words[index] = if draw() & 3 == 0 { u64::MAX } else { holes & draw() & draw() };
+                full.key.words[index] = draw();
+            }
+            full.normalise();
+            let compact = MaskedKey::new(&full);
+            assert_eq!(compact.expand(), full);
+            assert!(compact.matches(&full.key));
+            for spec in crate::field::FIELDS {
+                assert_eq!(compact.get(spec.field), (full.key.get(spec.field), full.mask.get(spec.field)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_five_tuple_with_both_macs_is_at_most_forty_octets() {
         let mut full = Match::default();
         for field in [
             Field::InPort,
@@ -290,6 +371,6 @@ mod tests {
         ] {
             full.set_exact(field, 1);
         }
-        assert!(size_of_val(MaskedKey::new(&full).values()) <= 64);
+        assert!(MaskedKey::new(&full).octets.len() <= 40);
     }
 }

@@ -10,7 +10,10 @@ use crate::key::MaskedKey;
 use crate::priority::Priority;
 
 /// A unique flow identifier, 128 bits, written as a UUID.
+///
+/// Aligned as a word, so that a flow has no holes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(Rust, packed(8))]
 pub struct Ufid(pub u128);
 
 impl fmt::Display for Ufid {
@@ -57,9 +60,9 @@ impl FromStr for Ufid {
 
 /// What makes two flows the same: chain, priority, mask and masked key (the chain is a field of the key), hashed.
 ///
-/// The hash is keyed and 128 bits wide, so that equal hashes are taken for equal identities, as OVS does with UFIDs.
+/// The hash is keyed. It finds flows and picks workers; that two flows are the same is for [`Flow::is_same`](crate::Flow::is_same) to say.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Identity(pub u128);
+pub struct Identity(pub u64);
 
 /// The seed of identities and of UFIDs that the agent chooses. Kept in the state folder, so that a flow keeps its UFID
 /// over a restart; secret, so that nobody can choose flows that collide.
@@ -67,25 +70,21 @@ pub struct Identity(pub u128);
 pub struct Seed(pub [u8; 16]);
 
 impl Seed {
-    /// The identity of a match at a priority.
-    pub fn identity(&self, matching: &MaskedKey, priority: Priority) -> Identity {
+    /// The identity of a match at a priority, and the UFID of such a flow that was given none: the whole hash with the bits
+    /// of a version 4 UUID set, as OVS does.
+    #[expect(clippy::cast_possible_truncation, reason = "one half of the hash")]
+    pub fn names(&self, matching: &MaskedKey, priority: Priority) -> (Identity, Ufid) {
+        const VERSION: u128 = 0xf << 76;
+        const VARIANT: u128 = 0b11 << 62;
         let mut hasher = SipHasher13::new_with_key(&self.0);
         priority.hash(&mut hasher);
         for ((index, mask), value) in matching.mask().words().zip(matching.values()) {
             hasher.write_usize(index);
             hasher.write_u64(mask);
-            hasher.write_u64(*value);
+            hasher.write_u64(value);
         }
-        Identity(hasher.finish128().as_u128())
-    }
-}
-
-impl Identity {
-    /// The UFID of a flow that was given none: the identity with the bits of a version 4 UUID set, as OVS does.
-    pub fn to_ufid(self) -> Ufid {
-        const VERSION: u128 = 0xf << 76;
-        const VARIANT: u128 = 0b11 << 62;
-        Ufid(self.0 & !VERSION & !VARIANT | 0x4 << 76 | 0b10 << 62)
+        let hash = hasher.finish128().as_u128();
+        (Identity(hash as u64), Ufid(hash & !VERSION & !VARIANT | 0x4 << 76 | 0b10 << 62))
     }
 }
 
@@ -112,16 +111,12 @@ mod tests {
             MaskedKey::new(&full)
         };
         let seed = Seed([7; 16]);
-        let base = seed.identity(&flow(0x0a00_0001, 0xffff_ff00), Priority::default());
-        assert_eq!(
-            base,
-            seed.identity(&flow(0x0a00_0002, 0xffff_ff00), Priority::default()),
-            "masked bits do not count"
-        );
-        assert_ne!(base, seed.identity(&flow(0x0a00_0001, 0xffff_0000), Priority::default()));
-        assert_ne!(base, seed.identity(&flow(0x0a00_0001, 0xffff_ff00), Priority::new(1).unwrap()));
-        assert_ne!(base, Seed([8; 16]).identity(&flow(0x0a00_0001, 0xffff_ff00), Priority::default()));
-        let uuid = base.to_ufid().to_string();
+        let base = seed.names(&flow(0x0a00_0001, 0xffff_ff00), Priority::default());
+        assert_eq!(base, seed.names(&flow(0x0a00_0002, 0xffff_ff00), Priority::default()), "masked bits do not count");
+        assert_ne!(base, seed.names(&flow(0x0a00_0001, 0xffff_0000), Priority::default()));
+        assert_ne!(base, seed.names(&flow(0x0a00_0001, 0xffff_ff00), Priority::new(1).unwrap()));
+        assert_ne!(base, Seed([8; 16]).names(&flow(0x0a00_0001, 0xffff_ff00), Priority::default()));
+        let uuid = base.1.to_string();
         assert_eq!(&uuid[14..15], "4");
         assert!(matches!(&uuid[19..20], "8" | "9" | "a" | "b"));
     }

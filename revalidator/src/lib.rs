@@ -8,15 +8,29 @@
 //!   that may have been hit within its timeout, and nothing on fewer than two readings newer than its last change. It is
 //!   late by two polls and the device's lag, and by the lag once more if the device does not tell when it counted.
 //!   A poll that fails ages nothing.
+//! - Between two polls of the usual interval one is set at the [deadline](mod@deadline) of the flow that may go next, as
+//!   long as such polls take little of the time.
+//! - After a gap in which nobody polled nothing is called idle yet: the traffic may have been suspended with the agent, and
+//!   gets one period to show itself.
 //! - A flow that is not in the device has no counters and does not idle; it goes by its hard timeout or by deletion.
 //! - Above the flow limit the least used of the flows that may be evicted go, and only as many as are too many.
 //! - A poll that takes long lengthens the period. It never evicts.
 
+mod ageing;
+pub mod deadline;
+
 use std::time::Duration;
 
 use sluice_flow::backend::CounterReader;
-use sluice_flow::table::{AgeView, Applied};
+use sluice_flow::table::AgeView;
 use sluice_flow::{Clock, EndReason, FlowId, FlowTable, Refusal, Timestamp};
+
+use self::ageing::{Ageing, Verdict};
+
+/// A time without a whole poll is a gap if it is so many periods long,
+const GAP_PERIODS: u32 = 4;
+/// and at least so long.
+const SHORTEST_GAP: Duration = Duration::from_secs(2);
 
 /// What is configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +47,10 @@ pub struct Config {
 pub struct Revalidator {
     config: Config,
     reader: Box<dyn CounterReader>,
+    /// When the last whole poll began, and the period that was to follow.
+    polled: Option<(Timestamp, Duration)>,
+    /// Nothing was called idle in the last whole round, because of a gap. The next one does not wait again.
+    waited: bool,
 }
 
 /// What a round did.
@@ -44,8 +62,12 @@ pub struct Round {
     pub poll: Duration,
     /// How long all of it took.
     pub duration: Duration,
-    /// How long to wait, from the beginning of this round, before the next one.
+    /// How long to wait, from the beginning of this round, before the next one, if no flow may go before.
     pub period: Duration,
+    /// When a poll would find the next flow idle, or a flow's hard timeout ends, if nothing happens until then.
+    pub deadline: Option<Timestamp>,
+    /// How old the oldest reading was for certain when the poll began.
+    pub lag: Duration,
     /// Flows that were looked at.
     pub flows: usize,
     /// The limit that was kept to.
@@ -62,6 +84,8 @@ pub struct Round {
     pub hard: usize,
     /// Flows sent away because there were too many.
     pub evicted: usize,
+    /// Nobody had polled for so long that nothing was called idle.
+    pub after_gap: bool,
     /// Why the poll was not complete.
     pub failure: Option<Refusal>,
 }
@@ -69,7 +93,7 @@ pub struct Round {
 impl Revalidator {
     /// A revalidator that takes its counters from `reader`.
     pub fn new(config: Config, reader: Box<dyn CounterReader>) -> Self {
-        Self { config, reader }
+        Self { config, reader, polled: None, waited: false }
     }
 
     /// Changes the configuration from the next round on.
@@ -81,25 +105,28 @@ impl Revalidator {
     pub fn round(&mut self, table: &FlowTable, clock: &dyn Clock, end: &mut dyn FnMut(FlowId, EndReason)) -> Round {
         let began = clock.now();
         let mut round = Round { began, flow_limit: table.census().flow_limit(), ..Round::default() };
+        let is_gap = |(last, period): (Timestamp, Duration)| began.since(last) > SHORTEST_GAP.max(period * GAP_PERIODS);
+        round.after_gap = !self.waited && self.polled.is_some_and(is_gap);
         self.poll(table, clock, &mut round);
         let mut candidates = self.age(table, clock.now(), &mut round, end);
         evict(&mut candidates, &mut round, end);
         round.duration = clock.now().since(began);
         // Polling takes at most half of the time.
         round.period = self.config.poll_interval.max(round.duration * 2);
+        if round.failure.is_none() {
+            self.polled = Some((began, round.period));
+            self.waited = round.after_gap;
+        }
         round
     }
 
     fn poll(&mut self, table: &FlowTable, clock: &dyn Clock, round: &mut Round) {
         let result = self.reader.read(&mut |readings, sampled| {
             round.readings += readings.len();
-            for reading in readings {
-                match table.apply(reading, sampled) {
-                    Applied::Grown => round.grown += 1,
-                    Applied::Backwards => round.backwards += 1,
-                    Applied::Still | Applied::Foreign => {}
-                }
-            }
+            round.lag = round.lag.max(round.began.since(sampled.earliest));
+            let taken = table.take_readings(readings, sampled);
+            round.grown += taken.grown;
+            round.backwards += taken.backwards;
         });
         round.failure = result.err();
         round.poll = clock.now().since(round.began);
@@ -113,37 +140,26 @@ impl Revalidator {
         round: &mut Round,
         end: &mut dyn FnMut(FlowId, EndReason),
     ) -> Vec<Candidate> {
+        let mut ageing = Ageing::new(&self.config, table, now, round);
         let mut candidates = Vec::new();
-        let mut over = Vec::new();
         let may_evict = table.census().live() > round.flow_limit;
-        table.visit_ages(&mut |view| {
+        table.visit_ages(|view| {
             round.flows += 1;
-            if view.flow.expiry.permanent {
-                return;
-            }
-            match self.timeout(view, now) {
-                Some(reason) => over.push((view.id, reason)),
-                None if may_evict => candidates.push(Candidate::of(view)),
-                None => {}
+            match ageing.judge(view) {
+                Verdict::Over(EndReason::Hard) => {
+                    round.hard += 1;
+                    end(view.id, EndReason::Hard);
+                }
+                Verdict::Over(reason) => {
+                    round.idle += 1;
+                    end(view.id, reason);
+                }
+                Verdict::Stays if may_evict => candidates.push(Candidate::of(view)),
+                Verdict::Stays | Verdict::Permanent => {}
             }
         });
-        for (id, reason) in over {
-            match reason {
-                EndReason::Hard => round.hard += 1,
-                _ => round.idle += 1,
-            }
-            end(id, reason);
-        }
+        round.deadline = ageing.deadline();
         candidates
-    }
-
-    fn timeout(&self, view: &AgeView<'_>, now: Timestamp) -> Option<EndReason> {
-        let hard = view.flow.expiry.hard.or(self.config.hard_timeout);
-        if hard.is_some_and(|hard| now.since(view.accepted) >= hard) {
-            return Some(EndReason::Hard);
-        }
-        let idle = view.flow.expiry.idle.or(self.config.idle_timeout)?;
-        (view.idle? >= idle).then_some(EndReason::Idle)
     }
 }
 
@@ -156,7 +172,7 @@ struct Candidate {
 }
 
 impl Candidate {
-    fn of(view: &AgeView<'_>) -> Self {
+    fn of(view: &AgeView) -> Self {
         Self { grown: view.grown, packets: view.packets, id: view.id }
     }
 }

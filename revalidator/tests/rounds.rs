@@ -2,6 +2,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,8 +13,8 @@ use sluice_flow::table::{Limits, Look};
 use sluice_flow::time::ManualClock;
 use sluice_flow::ufid::Seed;
 use sluice_flow::{
-    Action, ActionList, Clock, EndReason, Expiry, Field, Flow, FlowId, FlowTable, Generation, MaskedKey, Match,
-    PortNumber, Priority, Refusal, Timestamp,
+    Action, ActionList, Clock, EndReason, Expiry, Field, Flow, FlowId, FlowState, FlowTable, Generation, MaskedKey,
+    Match, PortNumber, Priority, Refusal, Timestamp,
 };
 use sluice_revalidator::{Config, Revalidator, Round};
 
@@ -81,11 +82,18 @@ impl Bench {
     }
 
     fn accept(&self, port: u32, expiry: Expiry) -> FlowId {
+        self.table.add(self.flow(port, expiry), self.device.clock.now(), None).unwrap().flow
+    }
+
+    fn flow(&self, port: u32, expiry: Expiry) -> Flow {
         let mut matching = Match::default();
         matching.set_exact(Field::InPort, port.into());
         let actions = ActionList::from([Action::Output(PortNumber(2))]);
-        let flow = Flow::new(None, MaskedKey::new(&matching), actions, Priority::default(), expiry, &SEED);
-        self.table.add(flow, self.device.clock.now(), None).unwrap().flow
+        Flow::new(None, MaskedKey::new(&matching), actions, Priority::default(), expiry, &SEED)
+    }
+
+    fn state(&self, id: FlowId) -> Option<FlowState> {
+        self.table.view(id).map(|view| view.state)
     }
 
     fn hit(&self, id: FlowId, packets: u64) {
@@ -189,11 +197,7 @@ fn a_failing_poll_ages_nothing() {
     assert_eq!(round.failure.unwrap().to_string(), "device: no answer");
     *bench.device.fails.lock() = false;
     bench.run(1.0);
-    assert_eq!(
-        bench.table.census().in_state(sluice_flow::FlowState::Deleting),
-        1,
-        "the count says it was idle all along"
-    );
+    assert_eq!(bench.table.census().in_state(FlowState::Deleting), 1, "the count says it was idle all along");
 }
 
 #[test]
@@ -216,10 +220,9 @@ fn a_hard_timeout_ends_a_flow_that_is_in_use_and_one_that_is_not_in_the_device()
         bench.hit(used, 1);
         bench.run(0.5);
     }
-    let state = |id| bench.table.view(id).map(|view| view.state);
-    assert_eq!(state(used), Some(sluice_flow::FlowState::Deleting));
-    assert_eq!(state(pending), Some(sluice_flow::FlowState::Deleting));
-    assert_eq!(state(pending_without), Some(sluice_flow::FlowState::Pending), "what has no counters is not idle");
+    assert_eq!(bench.state(used), Some(FlowState::Deleting));
+    assert_eq!(bench.state(pending), Some(FlowState::Deleting));
+    assert_eq!(bench.state(pending_without), Some(FlowState::Pending), "what has no counters is not idle");
 }
 
 #[test]
@@ -263,5 +266,161 @@ fn slow_polling_lengthens_the_period_and_evicts_nobody() {
         assert_eq!(round.period, Duration::from_secs(10), "polling takes at most half of the time");
         assert_eq!(ends, []);
         bench.device.clock.advance(round.period - round.duration);
+    }
+}
+
+#[test]
+fn a_poll_is_set_at_the_deadline_of_the_flow_that_may_go_next() {
+    let mut bench = Bench::new(CONFIG, 100);
+    let flow = bench.install(1, expiry(Some(3), None, false));
+    bench.run(2.9);
+    bench.hit(flow, 1);
+    bench.device.clock.advance(Duration::from_millis(200));
+    bench.round();
+    bench.device.clock.advance(Duration::from_millis(300));
+    let hit_seen = bench.table.view(flow).unwrap().counters.used.unwrap();
+    bench.run(2.4);
+    let (round, ends) = bench.round();
+    assert_eq!(ends, []);
+    let deadline = hit_seen.after(Duration::from_secs(3));
+    assert_eq!(round.deadline, Some(deadline));
+    assert!(round.wait() < round.period, "{:?}", round.wait());
+    bench.device.clock.advance(round.wait());
+    let (round, ends) = bench.round();
+    assert_eq!(ends, [(flow, EndReason::Idle)]);
+    assert!(round.began.since(deadline) <= Duration::from_millis(50));
+}
+
+#[test]
+fn the_deadline_is_later_by_the_lag_of_the_device() {
+    let lag = Duration::from_secs(1);
+    let mut bench = Bench::new(CONFIG, 100);
+    *bench.device.lag.lock() = (lag, lag);
+    bench.device.clock.advance(lag);
+    bench.install(1, expiry(Some(3), None, false));
+    let (round, _) = bench.round();
+    assert_eq!(round.lag, lag);
+    assert_eq!(round.deadline, Some(Timestamp::default().after(Duration::from_secs(1 + 3 + 1))));
+}
+
+#[test]
+fn a_deadline_that_a_failing_poll_cannot_meet_is_not_chased() {
+    let mut bench = Bench::new(CONFIG, 100);
+    bench.install(1, expiry(Some(3), None, false));
+    bench.run(2.6);
+    *bench.device.fails.lock() = true;
+    let (round, _) = bench.round();
+    assert_eq!(round.wait(), round.period);
+}
+
+#[test]
+fn a_flow_that_the_device_does_not_read_neither_goes_nor_keeps_the_poll_busy() {
+    // OVS takes flows away that are missing in several dumps, and once did so too early.
+    let mut bench = Bench::new(CONFIG, 100);
+    let missing = bench.install(1, expiry(Some(1), None, false));
+    bench.run(0.5);
+    bench.device.readings.lock().clear();
+    for _ in 0..100 {
+        let (round, ends) = bench.round();
+        assert_eq!(ends, []);
+        if round.began.since(Timestamp::default()) > Duration::from_secs(2) {
+            assert_eq!(round.wait(), round.period);
+        }
+        bench.device.clock.advance(round.wait());
+    }
+    assert!(bench.table.view(missing).is_some());
+}
+
+#[test]
+fn after_a_gap_silent_flows_have_one_period_to_show_themselves() {
+    let mut bench = Bench::new(CONFIG, 100);
+    let resumed = bench.install(1, Expiry::default());
+    bench.install(2, Expiry::default());
+    bench.run(2.0);
+    // A virtual machine that was suspended with all its peers, on a clock that went on.
+    bench.device.clock.advance(Duration::from_secs(3600));
+    let (round, ends) = bench.round();
+    assert!(round.after_gap);
+    assert_eq!(ends, [], "no storm");
+    bench.hit(resumed, 1);
+    bench.device.clock.advance(round.period);
+    let (round, ends) = bench.round();
+    assert!(!round.after_gap);
+    assert_eq!(ends.len(), 1, "the one that stayed silent");
+    assert_ne!(ends[0].0, resumed);
+}
+
+#[test]
+fn gap_after_gap_keeps_nobody_for_ever() {
+    let mut bench = Bench::new(CONFIG, 100);
+    bench.install(1, Expiry::default());
+    let mut went = Vec::new();
+    for _ in 0..6 {
+        bench.device.clock.advance(Duration::from_secs(60));
+        went.extend(bench.round().1);
+    }
+    assert_eq!(went.len(), 1);
+}
+
+#[test]
+fn near_the_zero_of_the_clock_nothing_is_early() {
+    // OVS's timers of a machine that has just started have overflowed below zero.
+    let mut bench = Bench::new(Config { idle_timeout: Some(Duration::from_millis(1_500)), ..CONFIG }, 100);
+    *bench.device.lag.lock() = (Duration::ZERO, Duration::from_secs(2));
+    bench.install(1, Expiry::default());
+    assert_eq!(bench.run(3.4), [], "counted from the beginning, and seen with two seconds of doubt");
+    assert_eq!(bench.run(1.5).len(), 1);
+}
+
+#[test]
+fn a_limit_below_two_thousand_recovers() {
+    // OVS's limit once stayed down for ever after it had come below 2,000.
+    let mut bench = Bench::new(Config { idle_timeout: None, ..CONFIG }, 3_000);
+    let flows: Vec<_> = (0..1_500).map(|port| bench.install(port, Expiry::default())).collect();
+    bench.table.census().set_flow_limit(500);
+    let (round, ends) = bench.round();
+    assert_eq!((round.evicted, ends.len()), (1_000, 1_000));
+    bench.table.census().set_flow_limit(3_000);
+    *bench.device.poll_takes.lock() = Duration::from_secs(3);
+    for _ in 0..3 {
+        let (round, ends) = bench.round();
+        assert_eq!((round.flow_limit, round.evicted, ends.len()), (3_000, 0, 0), "nor does a slow poll lower it");
+        bench.device.clock.advance(round.period - round.duration);
+    }
+    bench.accept(10_000, Expiry::default());
+    assert_eq!(flows.iter().filter(|id| bench.state(**id) == Some(FlowState::Offloaded)).count(), 500);
+}
+
+#[test]
+fn one_slow_poll_lengthens_one_period() {
+    let mut bench = Bench::new(CONFIG, 100);
+    bench.install(1, Expiry::default());
+    *bench.device.poll_takes.lock() = Duration::from_secs(2);
+    assert_eq!(bench.round().0.period, Duration::from_secs(4));
+    *bench.device.poll_takes.lock() = Duration::ZERO;
+    assert_eq!(bench.round().0.period, CONFIG.poll_interval);
+}
+
+#[test]
+fn a_modification_gives_a_flow_its_new_timeout() {
+    let mut bench = Bench::new(CONFIG, 100);
+    let flow = bench.install(1, expiry(Some(3600), None, false));
+    bench.run(2.0);
+    let shorter = bench.flow(1, expiry(Some(1), None, false));
+    bench.table.modify(flow, shorter, false, bench.device.clock.now(), None).unwrap();
+    assert_eq!(bench.run(3.0).len(), 1);
+}
+
+#[test]
+fn more_kinds_of_timeouts_than_are_listed_all_hold() {
+    let mut bench = Bench::new(CONFIG, 1_000);
+    let kinds = (0..200_u32).map(|number| Duration::from_millis(2_000 + u64::from(number) * 10));
+    let with = |(number, idle)| (bench.install(number, Expiry { idle: Some(idle), ..Expiry::default() }), idle);
+    let flows: HashMap<_, _> = (0..).zip(kinds).map(with).collect();
+    let went = bench.run(6.0);
+    assert_eq!(went.len(), flows.len());
+    for (id, _, at) in went {
+        let late = at.as_secs_f64() - flows[&id].as_secs_f64();
+        assert!((0.0..=1.0).contains(&late), "{late} s late");
     }
 }

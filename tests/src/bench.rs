@@ -97,6 +97,17 @@ pub fn timed<R>(work: impl FnOnce() -> R) -> (Duration, R) {
     (began.elapsed(), result)
 }
 
+/// How much processor time of this thread some work takes, whatever else runs on the machine.
+pub fn cpu_time<R>(work: impl FnOnce() -> R) -> (Duration, R) {
+    let now = || {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        Duration::try_from(time).expect("a time since the thread began")
+    };
+    let began = now();
+    let result = std::hint::black_box(work());
+    (now().saturating_sub(began), result)
+}
+
 /// The middle one of some measurements.
 pub fn median<T: PartialOrd + Copy>(samples: &[T]) -> T {
     quantile(samples, 0.5)

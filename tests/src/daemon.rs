@@ -164,9 +164,7 @@ impl Daemon {
 
     /// Memory that it holds, in bytes.
     pub fn memory(&self) -> usize {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("its status");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a size");
-        line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") * 1024
+        memory(self.pid())
     }
 
     /// Sends a signal.
@@ -203,6 +201,13 @@ pub fn new_folder() -> PathBuf {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     std::env::temp_dir().join(format!("sluice-test-{}-{count}", std::process::id()))
+}
+
+/// Memory that a process holds, in bytes.
+pub(crate) fn memory(pid: u32) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("its status");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a size");
+    line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") * 1024
 }
 
 /// A program of this workspace, which was built together with the test.

@@ -90,6 +90,17 @@ impl Vswitchd {
         PortNumber(number.and_then(|digits| digits.parse().ok()).unwrap_or_else(|| panic!("{line}")))
     }
 
+    /// Memory that the daemon holds, in bytes.
+    pub fn memory(&self) -> usize {
+        let daemon = self.processes.last().expect("it was started after its database");
+        crate::daemon::memory(daemon.id())
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.processes[1].id()
+    }
+
     /// A place in its folder.
     pub fn path(&self, name: &str) -> String {
         self.folder.join(name).display().to_string()

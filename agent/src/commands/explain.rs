@@ -19,7 +19,7 @@ pub(super) fn one(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) ->
         [name] => installed(agent, &flows::named(agent, name, arguments)?, out),
         [key, actions] => {
             let flow = flows::describe(agent, key, actions, arguments)?;
-            match agent.table.find_identity(flow.identity).and_then(|id| agent.table.view(id)) {
+            match agent.table.find_same(&flow).and_then(|id| agent.table.view(id)) {
                 Some(view) if view.flow.actions == flow.actions => installed(agent, &view, out),
                 _ => match agent.backend.explain(&flow) {
                     Ok(how) => Ok(writeln!(out, "would be taken: {how}")?),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sluice_flow::table::{FlowView, TableError};
 use sluice_flow::text::{self, FlowLine, ParseError};
-use sluice_flow::{EndReason, Flow, FlowId, MaskedKey, Match, Refusal};
+use sluice_flow::{ActionList, EndReason, Expiry, Flow, FlowId, MaskedKey, Match, Refusal};
 
 use super::arguments::Arguments;
 use super::{Failure, PROGRAM, dump};
@@ -97,8 +97,9 @@ pub(super) fn find(agent: &Agent, name: &str, arguments: &Arguments, attempt: &s
         return agent.table.find(ufid).ok_or_else(not_found);
     }
     let matching = MaskedKey::new(&parsed.matching);
-    let identity = agent.table.seed().identity(&matching, arguments.priority.unwrap_or_default());
-    agent.table.find_identity(identity).ok_or_else(not_found)
+    let (priority, expiry) = (arguments.priority.unwrap_or_default(), Expiry::default());
+    let flow = Flow::new(None, matching, ActionList::default(), priority, expiry, agent.table.seed());
+    agent.table.find_same(&flow).ok_or_else(not_found)
 }
 
 /// A flow that there is, by its name.
@@ -194,7 +195,7 @@ fn request(
             Err(TableError::NotFound) => agent.queue.add(flow, Some(batch.clone())),
             other => other,
         },
-        Verb::Delete => match agent.table.find(flow.ufid).or_else(|| agent.table.find_identity(flow.identity)) {
+        Verb::Delete => match agent.table.find(flow.ufid).or_else(|| agent.table.find_same(&flow)) {
             Some(id) => agent.queue.delete(id, EndReason::Deleted, Some(batch.clone())),
             None => Err(TableError::NotFound),
         },

@@ -98,17 +98,16 @@ impl OffloadQueue {
     ) -> Result<FlowId, TableError> {
         let announced = self.chains.announce(&flow)?;
         // A key alone names the flow that has this match, whatever UFID it was given.
-        let was_named = flow.ufid != flow.identity.to_ufid();
-        let by_match = || self.table.find_identity(flow.identity).filter(|_| !was_named);
+        let was_named = || flow.ufid != self.table.seed().names(&flow.matching, flow.priority).1;
+        let by_match = || self.table.find_same(&flow).filter(|_| !was_named());
         let Some(id) = self.table.find(flow.ufid).or_else(by_match) else {
             self.chains.withdraw(announced);
             return Err(TableError::NotFound);
         };
         // The identity of a life never changes, so that this stays true.
-        let named = self.table.view(id).map(|view| (view.flow.identity, view.flow.ufid));
-        if let Some((_, ufid)) = named.filter(|(identity, _)| *identity != flow.identity) {
+        if let Some(other) = self.table.view(id).filter(|view| !view.flow.is_same(&flow)) {
             self.chains.withdraw(announced);
-            return Err(TableError::OtherMatch(ufid));
+            return Err(TableError::OtherMatch(other.flow.ufid));
         }
         self.chains.adjust(announced, id);
         let result = self.table.modify(id, flow, keep_old_rule, self.clock.now(), waiter);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::cell::Cell;
-use super::life::Life;
+use super::record::Record;
 use crate::id::FlowId;
 
 /// Slots in a chunk.
@@ -20,26 +20,20 @@ pub(super) struct Arena {
     next_chunk: AtomicU32,
 }
 
+/// One array for each concern, so that who walks one walks little memory.
+#[repr(C, align(64))]
 struct Chunk {
-    records: [Mutex<Record>; CHUNK],
+    /// Each with its lock in one cache line, which a poll brings in before it takes the lock.
     cells: [Mutex<Cell>; CHUNK],
-}
-
-/// A slot's current life, if it has one.
-#[derive(Default)]
-pub(super) struct Record {
-    pub(super) incarnation: u32,
-    pub(super) life: Option<Box<Life>>,
-}
-
-impl Record {
-    /// The life called `id`, unless it is over.
-    pub(super) fn life(&mut self, id: FlowId) -> Option<&mut Life> {
-        if self.incarnation == id.incarnation { self.life.as_deref_mut() } else { None }
-    }
+    records: [Mutex<Record>; CHUNK],
+    /// How often each slot was used before; changed under the lock of the record.
+    incarnations: [AtomicU32; CHUNK],
 }
 
 impl Arena {
+    /// A cell and its lock.
+    pub(super) const CELL_BYTES: usize = size_of::<Mutex<Cell>>();
+
     pub(super) fn new() -> Self {
         Self { chunks: (0..CHUNKS).map(|_| OnceLock::new()).collect(), next_chunk: AtomicU32::new(0) }
     }
@@ -53,31 +47,84 @@ impl Arena {
         };
         chunk.get_or_init(|| {
             Box::new(Chunk {
-                records: std::array::from_fn(|_| Mutex::default()),
                 cells: std::array::from_fn(|_| Mutex::default()),
+                records: std::array::from_fn(|_| Mutex::default()),
+                incarnations: std::array::from_fn(|_| AtomicU32::new(0)),
             })
         });
         let first = index * CHUNK_U32;
         Some(first..first + CHUNK_U32)
     }
 
-    /// The record of a slot that was given out.
-    pub(super) fn record(&self, slot: u32) -> Option<MutexGuard<'_, Record>> {
-        let chunk = self.chunks.get(slot as usize / CHUNK)?.get()?;
-        Some(chunk.records[slot as usize % CHUNK].lock())
+    /// The record of a slot that was given out, and the name of the life in it.
+    pub(super) fn slot(&self, slot: u32) -> Option<(FlowId, MutexGuard<'_, Record>)> {
+        let (chunk, place) = self.place(slot)?;
+        let record = chunk.records[place].lock();
+        Some((FlowId { slot, incarnation: chunk.incarnations[place].load(Ordering::Relaxed) }, record))
     }
 
-    /// The counters of a slot that was given out.
-    pub(super) fn cell(&self, slot: u32) -> Option<MutexGuard<'_, Cell>> {
-        let chunk = self.chunks.get(slot as usize / CHUNK)?.get()?;
-        Some(chunk.cells[slot as usize % CHUNK].lock())
+    /// The record of a life, unless it is over.
+    pub(super) fn record(&self, id: FlowId) -> Option<MutexGuard<'_, Record>> {
+        self.slot(id.slot).filter(|(current, _)| *current == id).map(|(_, record)| record)
+    }
+
+    /// The counters of a life, unless it is over.
+    pub(super) fn cell(&self, id: FlowId) -> Option<MutexGuard<'_, Cell>> {
+        let (chunk, place) = self.place(id.slot)?;
+        let cell = chunk.cells[place].lock();
+        // The next life takes the cell over under the same lock, so that nothing of this one comes to it.
+        let is_current = chunk.incarnations[place].load(Ordering::Relaxed) == id.incarnation;
+        is_current.then_some(cell)
+    }
+
+    /// The life in a slot is over. Called under the lock of the record.
+    pub(super) fn next_incarnation(&self, slot: u32) {
+        if let Some((chunk, place)) = self.place(slot) {
+            chunk.incarnations[place].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Brings what [`Arena::cell`] reads into the cache. Such loads overlap, unlike those behind locks.
+    pub(super) fn prepare_cell(&self, slot: u32) {
+        if let Some((chunk, place)) = self.place(slot) {
+            std::hint::black_box(chunk.cells[place].is_locked());
+            std::hint::black_box(chunk.incarnations[place].load(Ordering::Relaxed));
+        }
+    }
+
+    /// All cells of slots that were ever given out, in order, each with its slot and how often that was used before.
+    pub(super) fn cells(&self) -> impl Iterator<Item = (u32, &AtomicU32, &Mutex<Cell>)> {
+        let made = self.next_chunk.load(Ordering::Relaxed) as usize;
+        let chunks = (0..).step_by(CHUNK).zip(self.chunks.iter().take(made));
+        let chunks = chunks.filter_map(|(first, chunk)| Some((first, chunk.get()?)));
+        chunks.flat_map(|(first, chunk): (u32, &Box<Chunk>)| {
+            let slots = (first..).zip(&chunk.incarnations).zip(&chunk.cells);
+            slots.map(|((slot, incarnation), cell)| (slot, incarnation, cell))
+        })
     }
 
     /// All slots that were ever given out.
     pub(super) fn slots(&self) -> std::ops::Range<u32> {
         0..self.next_chunk.load(Ordering::Relaxed) * CHUNK_U32
     }
+
+    fn place(&self, slot: u32) -> Option<(&Chunk, usize)> {
+        let chunk = self.chunks.get(slot as usize / CHUNK)?.get()?;
+        Some((chunk, slot as usize % CHUNK))
+    }
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "a small constant")]
 const CHUNK_U32: u32 = CHUNK as u32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_takes_little_memory() {
+        let octets = size_of::<Chunk>() / CHUNK;
+        assert!(octets <= 40 + 64 + 4, "{octets} octets");
+        assert_eq!(size_of::<Mutex<Cell>>(), 64, "a cache line");
+    }
+}

@@ -55,8 +55,6 @@ pub(super) struct Installed {
     pub(super) flow: Arc<Flow>,
     /// The generation that the device has.
     pub(super) generation: Generation,
-    /// The generation with which the rule was first installed.
-    pub(super) installed_as: Generation,
     pub(super) handle: Handle,
     pub(super) placement: Placement,
 }
@@ -72,15 +70,48 @@ pub(super) enum Step {
 }
 
 impl Life {
+    /// A life in which nothing has happened, as wanted since `asked`.
+    pub(super) fn new(flow: Arc<Flow>, accepted: Timestamp, asked: Timestamp, counted_as: FlowState) -> Self {
+        Self {
+            flow,
+            generation: Generation::NONE,
+            end: None,
+            installed: None,
+            refusal: None,
+            keep_old_rule: false,
+            in_flight: false,
+            stuck: false,
+            is_retried: false,
+            queued: false,
+            unsettled: false,
+            waiter: None,
+            predecessor: None,
+            successor: None,
+            accepted,
+            asked,
+            counted_as,
+        }
+    }
+
+    /// Whether there is nothing to know but that this rule, which is in the device, is what is wanted.
+    pub(super) fn is_settled(&self, rule: &Installed) -> bool {
+        let is_as_wanted = rule.generation == self.generation && Arc::ptr_eq(&rule.flow, &self.flow);
+        let is_busy = self.in_flight || self.queued || self.unsettled || self.stuck;
+        is_as_wanted
+            && !is_busy
+            && self.end.is_none()
+            && self.refusal.is_none()
+            && self.waiter.is_none()
+            && self.predecessor.is_none()
+            && self.successor.is_none()
+    }
+
     pub(super) fn state(&self) -> FlowState {
         if self.end.is_some() {
             return FlowState::Deleting;
         }
         match &self.installed {
-            Some(rule) if rule.generation == self.generation => match rule.placement {
-                Placement::Hardware => FlowState::Offloaded,
-                Placement::Software | Placement::Unknown => FlowState::Partial,
-            },
+            Some(rule) if rule.generation == self.generation => rule.placement.state(),
             None if self.is_refused() => FlowState::Refused,
             _ => FlowState::Pending,
         }
@@ -118,5 +149,15 @@ impl Life {
             return true;
         }
         false
+    }
+}
+
+impl Placement {
+    /// How far a flow has come whose rule is there as wanted.
+    pub(super) const fn state(self) -> FlowState {
+        match self {
+            Self::Hardware => FlowState::Offloaded,
+            Self::Software | Self::Unknown => FlowState::Partial,
+        }
     }
 }

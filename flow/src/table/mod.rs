@@ -8,55 +8,60 @@
 //! Locks, in order: a shard of the UFID index, a shard of the identity index, a slot's record, its counters. None is
 //! shared by all flows.
 
+mod ageing;
 mod arena;
 mod cell;
 mod census;
+mod expiries;
+mod index;
 mod life;
 mod queries;
+mod record;
 mod state;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use foldhash::fast::RandomState;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
+pub use self::ageing::{AgeView, Taken};
 pub use self::cell::Applied;
 pub use self::census::Census;
-pub use self::queries::{AgeView, FlowView};
+pub use self::expiries::ExpiryClass;
+pub use self::queries::FlowView;
 pub use self::state::FlowState;
 pub use crate::id::{FlowId, Generation};
 
 use self::arena::Arena;
+use self::expiries::Expiries;
+use self::index::{Index, SHARDS, Shard};
 use self::life::{Installed, Life, Step};
-use crate::action::{Action, ActionList};
+use self::record::Record;
+use crate::action::Action;
 use crate::backend::{Change, Operation, Outcome, Placement};
 use crate::counters::Counters;
 use crate::event::{EndReason, Event, EventSink, Wish};
-use crate::flow::Flow;
+use crate::flow::{Flow, Terms};
 use crate::intern::Interner;
 use crate::key::Mask;
 use crate::refusal::Refusal;
 use crate::time::Timestamp;
 use crate::ufid::{Identity, Seed, Ufid};
 
-const SHARDS: usize = 64;
-
 /// All flows. See the [module](self).
 pub struct FlowTable {
     seed: Seed,
     arena: Arena,
     free: [Mutex<Vec<u32>>; SHARDS],
-    by_ufid: [Mutex<Index<Ufid>>; SHARDS],
-    by_identity: [Mutex<Index<Identity>>; SHARDS],
+    by_ufid: Index,
+    by_identity: Index,
     census: Census,
     masks: Interner<Mask>,
     action_lists: Interner<[Action]>,
+    expiries: Expiries,
+    terms: Interner<Terms>,
     events: Arc<dyn EventSink>,
 }
-
-type Index<K> = HashMap<K, FlowId, RandomState>;
 
 /// How much a table may hold.
 #[derive(Clone, Copy, Debug)]
@@ -139,11 +144,13 @@ impl FlowTable {
             seed,
             arena: Arena::new(),
             free: std::array::from_fn(|_| Mutex::default()),
-            by_ufid: std::array::from_fn(|_| Mutex::default()),
-            by_identity: std::array::from_fn(|_| Mutex::default()),
+            by_ufid: Index::new(),
+            by_identity: Index::new(),
             census: Census::new(limits.flows, limits.unsettled),
             masks: Interner::new(),
             action_lists: Interner::new(),
+            expiries: Expiries::new(),
+            terms: Interner::new(),
             events,
         }
     }
@@ -179,15 +186,17 @@ impl FlowTable {
     ) -> Result<Accepted, TableError> {
         let (ufid, identity) = (flow.ufid, flow.identity);
         let flow = Arc::new(self.share_parts(flow));
-        let mut by_ufid = self.ufid_shard(ufid).lock();
-        if by_ufid.get(&ufid).is_some_and(|id| self.is_wanted(*id)) {
+        let mut by_ufid = self.by_ufid.lock(ufid);
+        let namesake = self.slot_of_ufid(&by_ufid, ufid);
+        if namesake.is_some_and(|slot| self.wanted_in(slot).is_some()) {
             return Err(TableError::Exists(ufid));
         }
-        let mut by_identity = self.identity_shard(identity).lock();
-        let same = by_identity.get(&identity).copied();
-        if let Some(id) = same.filter(|id| self.is_wanted(*id)) {
+        let mut by_identity = self.by_identity.lock(identity);
+        let same = self.slot_of_same(&by_identity, &flow);
+        if let Some(id) = same.and_then(|slot| self.wanted_in(slot)) {
             return Err(TableError::Exists(self.ufid(id).unwrap_or(ufid)));
         }
+        let predecessor = same.and_then(|slot| self.with_record(slot, |id, _| id));
         if is_restored {
             self.census.force_flow();
             self.census.force_change();
@@ -206,41 +215,29 @@ impl FlowTable {
             );
         };
 
-        let Some(mut record) = self.arena.record(slot) else { return Err(TableError::NotFound) };
-        let id = FlowId { slot, incarnation: record.incarnation };
+        let Some((id, mut record)) = self.arena.slot(slot) else { return Err(TableError::NotFound) };
         if !is_restored {
             self.events.event(&Event::Accepted(flow.clone()));
             self.events.wish(Wish::Wanted(&flow));
         }
         self.census.enter(FlowState::Pending);
-        record.life = Some(Box::new(Life {
-            flow,
+        let class = self.expiries.class(&flow.expiry);
+        // Before anybody can end the life, which the cell must hear of.
+        self.with_cell(id, |cell| *cell = cell::Cell::new(class, now));
+        *record = Record::Unsettled(Box::new(Life {
             generation: Generation::NONE.next(),
-            end: None,
-            installed: None,
-            refusal: None,
-            keep_old_rule: false,
-            in_flight: false,
-            stuck: false,
-            is_retried: false,
             queued: true,
             unsettled: true,
             waiter,
-            predecessor: same,
-            successor: None,
-            accepted,
-            asked: now,
-            counted_as: FlowState::Pending,
+            predecessor,
+            ..Life::new(flow, accepted, now, FlowState::Pending)
         }));
         drop(record);
-        if let Some(mut cell) = self.arena.cell(slot) {
-            *cell = cell::Cell::new(id.incarnation, now);
-        }
-        if let Some(predecessor) = same {
+        if let Some(predecessor) = predecessor {
             self.with_life(predecessor, |life| life.successor = Some(id));
         }
-        by_identity.insert(identity, id);
-        by_ufid.insert(ufid, id);
+        by_identity.put(same, slot);
+        by_ufid.put(namesake, slot);
         Ok(Accepted { flow: id, identity, enqueue: true })
     }
 
@@ -258,7 +255,7 @@ impl FlowTable {
             if life.end.is_some() {
                 return Err(TableError::NotFound);
             }
-            if life.flow.identity != flow.identity {
+            if !life.flow.is_same(&flow) {
                 return Err(TableError::OtherMatch(life.flow.ufid));
             }
             if !life.unsettled {
@@ -271,6 +268,7 @@ impl FlowTable {
             self.events.wish(Wish::Wanted(&flow));
             life.flow = flow;
             life.keep_old_rule = keep_old_rule;
+            self.classify(id, life);
             Ok(self.changed(id, life, now, waiter))
         })
         .unwrap_or(Err(TableError::NotFound))
@@ -293,6 +291,7 @@ impl FlowTable {
                 life.unsettled = true;
             }
             life.end = Some(reason);
+            self.classify(id, life);
             self.events.wish(Wish::Unwanted(&life.flow));
             match reason {
                 EndReason::Idle | EndReason::Hard => {
@@ -347,25 +346,14 @@ impl FlowTable {
             life.in_flight = false;
             match (&change.operation, result) {
                 (Operation::Install(flow), Ok(Outcome::InPlace { handle, placement })) => {
-                    life.installed = Some(Installed {
-                        flow: flow.clone(),
-                        generation: change.generation,
-                        installed_as: change.generation,
-                        handle,
-                        placement,
-                    });
+                    life.installed =
+                        Some(Installed { flow: flow.clone(), generation: change.generation, handle, placement });
                     self.with_cell(change.flow, |cell| cell.begin(change.generation, now));
                     self.events.event(&Event::Installed { flow: flow.clone(), placement });
                 }
                 (Operation::Modify(_, flow), Ok(Outcome::InPlace { handle, placement })) => {
                     if let Some(rule) = &mut life.installed {
-                        *rule = Installed {
-                            flow: flow.clone(),
-                            generation: change.generation,
-                            handle,
-                            placement,
-                            installed_as: rule.installed_as,
-                        };
+                        *rule = Installed { flow: flow.clone(), generation: change.generation, handle, placement };
                     }
                     self.with_cell(change.flow, |cell| cell.touch(now));
                     self.events.event(&Event::Modified { flow: flow.clone(), placement });
@@ -412,21 +400,23 @@ impl FlowTable {
     /// look at to `enqueue`.
     pub fn retry(&self, matters: impl Fn(&Refusal) -> bool, now: Timestamp, enqueue: &mut dyn FnMut(Accepted)) {
         for slot in self.arena.slots() {
-            let accepted = self.arena.record(slot).and_then(|mut record| {
-                let id = FlowId { slot, incarnation: record.incarnation };
-                let life = record.life.as_deref_mut()?;
-                let wait = life.state() == FlowState::Refused || life.stuck;
-                if !wait || life.in_flight || !life.refusal.as_ref().is_some_and(|(_, refusal)| matters(refusal)) {
-                    return None;
-                }
-                life.stuck = false;
-                if !life.unsettled {
-                    self.census.force_change();
-                    life.unsettled = true;
-                }
-                let accepted = self.changed(id, life, now, None);
-                life.is_retried = true;
-                Some(accepted)
+            let accepted = self.arena.slot(slot).and_then(|(id, mut record)| {
+                // Nothing that is settled was refused.
+                record.refusal().filter(|refusal| matters(refusal))?;
+                record.change(|life| {
+                    let waits = life.state() == FlowState::Refused || life.stuck;
+                    if !waits || life.in_flight {
+                        return None;
+                    }
+                    life.stuck = false;
+                    if !life.unsettled {
+                        self.census.force_change();
+                        life.unsettled = true;
+                    }
+                    let accepted = self.changed(id, life, now, None);
+                    life.is_retried = true;
+                    Some(accepted)
+                })?
             });
             if let Some(accepted) = accepted {
                 enqueue(accepted);
@@ -466,6 +456,7 @@ impl FlowTable {
             self.events.event(&Event::Refused { flow, refusal: refusal.clone() });
         }
         if life.refuse(change.generation, refusal) {
+            self.classify(change.flow, life);
             self.events.wish(Wish::Wanted(&life.flow));
         }
     }
@@ -488,29 +479,24 @@ impl FlowTable {
 
     /// Ends a life. Gives the life that waited for it and may begin now.
     fn retire(&self, id: FlowId, flow: &Flow) -> Option<FlowId> {
-        let mut by_ufid = self.ufid_shard(flow.ufid).lock();
-        let mut by_identity = self.identity_shard(flow.identity).lock();
-        let mut record = self.arena.record(id.slot)?;
-        record.life(id)?;
-        let mut life = record.life.take()?;
-        let counters = self.arena.cell(id.slot).map(|cell| cell.total()).unwrap_or_default();
+        let mut by_ufid = self.by_ufid.lock(flow.ufid);
+        let mut by_identity = self.by_identity.lock(flow.identity);
+        let mut record = self.arena.record(id)?;
+        let mut life = record.take_ended()?;
+        let counters = self.arena.cell(id).map(|cell| cell.total()).unwrap_or_default();
         let reason = life.end.unwrap_or(EndReason::Deleted);
         self.events.event(&Event::Deleted { flow: life.flow.clone(), reason, counters });
         // Counted out before anybody hears of it, so that who waited for the end finds room for the next.
         self.census.leave(life.counted_as);
         self.census.dismiss_flow();
         self.settle(id, &mut life, Some(counters));
-        record.incarnation = record.incarnation.wrapping_add(1);
+        self.arena.next_incarnation(id.slot);
         drop(record);
 
-        if by_ufid.get(&flow.ufid) == Some(&id) {
-            by_ufid.remove(&flow.ufid);
-        }
-        if by_identity.get(&flow.identity) == Some(&id) {
-            by_identity.remove(&flow.identity);
-        }
+        by_ufid.remove(id.slot);
+        by_identity.remove(id.slot);
         let successor = life.successor.filter(|next| self.with_life(*next, |next| next.predecessor = None).is_some());
-        self.free[shard_of(flow.ufid.0)].lock().push(id.slot);
+        self.free[free_list_of(flow.ufid)].lock().push(id.slot);
         successor
     }
 
@@ -524,57 +510,66 @@ impl FlowTable {
         }
     }
 
-    /// Keeps one copy of equal masks and of equal action lists.
+    /// Tells the cell how the flow ages now.
+    fn classify(&self, id: FlowId, life: &Life) {
+        let class = if life.end.is_some() { ExpiryClass::NONE } else { self.expiries.class(&life.flow.expiry) };
+        self.with_cell(id, |cell| cell.set_class(class));
+    }
+
+    /// Keeps one copy of equal masks and of equal terms, and of equal action lists under different terms.
     fn share_parts(&self, mut flow: Flow) -> Flow {
         flow.matching = flow.matching.with_shared_mask(|mask| self.masks.share(mask));
-        flow.actions = self.share_actions(flow.actions);
+        flow.terms = self.terms.share_or_make(&flow.terms, || {
+            let actions = self.action_lists.share(flow.terms.actions.clone());
+            Arc::new(Terms { actions, ..Terms::clone(&flow.terms) })
+        });
         flow
     }
 
-    fn share_actions(&self, actions: ActionList) -> ActionList {
-        self.action_lists.share(actions)
-    }
-
     fn take_slot(&self, ufid: Ufid) -> Option<u32> {
-        let mut free = self.free[shard_of(ufid.0)].lock();
+        let mut free = self.free[free_list_of(ufid)].lock();
         if free.is_empty() {
             free.extend(self.arena.grow()?.rev());
         }
         free.pop()
     }
 
-    fn is_wanted(&self, id: FlowId) -> bool {
-        self.with_life(id, |life| life.end.is_none()).unwrap_or(false)
+    fn slot_of_ufid(&self, shard: &Shard<'_>, ufid: Ufid) -> Option<u32> {
+        let is_it = |_, record: &Record| record.flow().is_some_and(|flow| flow.ufid == ufid);
+        shard.find(|slot| self.with_record(slot, is_it).unwrap_or(false))
+    }
+
+    fn slot_of_same(&self, shard: &Shard<'_>, wanted: &Flow) -> Option<u32> {
+        let is_it = |_, record: &Record| record.flow().is_some_and(|flow| flow.is_same(wanted));
+        shard.find(|slot| self.with_record(slot, is_it).unwrap_or(false))
+    }
+
+    /// The life in a slot, unless it is on its way out.
+    fn wanted_in(&self, slot: u32) -> Option<FlowId> {
+        self.with_record(slot, |id, record| record.is_wanted().then_some(id))?
     }
 
     fn ufid(&self, id: FlowId) -> Option<Ufid> {
-        self.with_life(id, |life| life.flow.ufid)
+        Some(self.arena.record(id)?.flow()?.ufid)
+    }
+
+    fn with_record<R>(&self, slot: u32, f: impl FnOnce(FlowId, &Record) -> R) -> Option<R> {
+        let (id, record) = self.arena.slot(slot)?;
+        Some(f(id, &record))
     }
 
     fn with_life<R>(&self, id: FlowId, f: impl FnOnce(&mut Life) -> R) -> Option<R> {
-        let mut record = self.arena.record(id.slot)?;
-        record.life(id).map(f)
+        self.arena.record(id)?.change(f)
     }
 
     fn with_cell(&self, id: FlowId, f: impl FnOnce(&mut cell::Cell)) {
-        if let Some(mut cell) = self.arena.cell(id.slot) {
+        if let Some(mut cell) = self.arena.cell(id) {
             f(&mut cell);
         }
     }
-
-    fn ufid_shard(&self, ufid: Ufid) -> &Mutex<Index<Ufid>> {
-        &self.by_ufid[shard_of(ufid.0)]
-    }
-
-    fn identity_shard(&self, identity: Identity) -> &Mutex<Index<Identity>> {
-        &self.by_identity[shard_of(identity.0)]
-    }
-
-    fn lock_record(&self, slot: u32) -> Option<MutexGuard<'_, arena::Record>> {
-        self.arena.record(slot)
-    }
 }
 
-const fn shard_of(hash: u128) -> usize {
-    (hash >> 32) as usize % SHARDS
+/// Slots are reused by flows whose UFIDs agree in some bits, only so that not all callers want the same list.
+const fn free_list_of(ufid: Ufid) -> usize {
+    (ufid.0 >> 32) as usize % SHARDS
 }

@@ -18,7 +18,7 @@ fn with_dead_records(folder: &Path) -> (Kept, Flows) {
     let kept = Kept::start(folder);
     let mut wanted = flows(&fresh[5..]);
     for flow in &fresh[5..10] {
-        let changed = Flow { actions: udp(0, "3,4").actions, ..flow.clone() };
+        let changed = flow.with_actions(udp(0, "3,4").actions.clone());
         kept.modify(&changed);
         wanted.insert(changed.ufid, changed);
     }

@@ -31,17 +31,18 @@ fn every_flow_is_read_back_as_it_was_accepted() {
     let scratch = Scratch::new();
     let mut wanted = Vec::new();
     for (index, key) in KEYS.iter().enumerate() {
-        let mut flow = flow(key, ACTIONS[index % ACTIONS.len()]);
-        flow.expiry = Expiry {
+        let flow = flow(key, ACTIONS[index % ACTIONS.len()]);
+        let expiry = Expiry {
             idle: (index % 2 == 0).then_some(Duration::from_millis(1500)),
             hard: (index % 3 == 0).then_some(Duration::from_nanos(1)),
             permanent: index % 4 == 0,
         };
-        wanted.push(flow);
+        let actions = flow.actions.clone();
+        wanted.push(Flow::new(Some(flow.ufid), flow.matching, actions, Priority::default(), expiry, &SEED));
     }
     let prior = Priority::new(15).unwrap();
     let udp = udp(53, "2");
-    wanted.push(Flow::new(None, udp.matching, udp.actions, prior, Expiry::default(), &SEED));
+    wanted.push(Flow::new(None, udp.matching.clone(), udp.actions.clone(), prior, Expiry::default(), &SEED));
     {
         let kept = Kept::start(scratch.path());
         wanted.iter().for_each(|flow| kept.add(flow));
@@ -117,7 +118,7 @@ fn history(scratch: &Scratch) -> (Vec<u8>, Vec<(usize, Flows)>) {
         wanted.insert(first.ufid, first.clone());
         states.push((fs::metadata(&file).unwrap().len().try_into().unwrap(), wanted.clone()));
         if index % 3 == 0 {
-            let changed = Flow { actions: flow(key, "3,4").actions, ..first.clone() };
+            let changed = first.with_actions(flow(key, "3,4").actions.clone());
             kept.modify(&changed);
             wanted.insert(changed.ufid, changed);
         }
@@ -242,7 +243,7 @@ fn a_flow_keeps_its_ufid_under_another_seed() {
     let (_, log) = read(scratch.path()).unwrap();
     log.visit(&other, &mut |flow, _| {
         assert_eq!(flow.ufid, wanted.ufid);
-        assert_eq!(flow.identity, other.identity(&wanted.matching, wanted.priority));
+        assert_eq!(flow.identity, other.names(&wanted.matching, wanted.priority).0);
         assert_ne!(flow.identity, wanted.identity);
     })
     .unwrap();
@@ -271,7 +272,7 @@ fn a_life_is_as_old_as_its_acceptance_and_no_agent_was_there_since_the_last_chan
     }
     {
         let kept = Kept::start_at(scratch.path(), later).unwrap();
-        kept.modify(&Flow { actions: udp(1, "3").actions, ..old.clone() });
+        kept.modify(&old.with_actions(udp(1, "3").actions.clone()));
         kept.add(&new);
     }
     let kept = Kept::start_at(scratch.path(), later + Duration::from_secs(50)).unwrap();

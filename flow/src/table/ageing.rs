@@ -1,0 +1,103 @@
+//! What the revalidator asks of the table: to take counters in, and to show what ageing must know of each flow.
+//!
+//! Both touch the counter cells only, one cache line a flow, and neither waits for a flow that is being changed.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::arena::Arena;
+use super::cell::Applied;
+use super::{ExpiryClass, FlowTable};
+use crate::counters::{Reading, Sampled};
+use crate::flow::Expiry;
+use crate::id::FlowId;
+use crate::time::Timestamp;
+
+/// What ageing must know of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AgeView {
+    /// Its life.
+    pub id: FlowId,
+    /// Which expiry it has.
+    pub class: ExpiryClass,
+    /// Readings of its rule that are newer than its last change, at most [`AgeView::ENOUGH`]; 0 without a rule.
+    pub fresh: u8,
+    /// The latest time of a packet that readings show, as far as they tell, or of its last change.
+    pub grown: Timestamp,
+    /// Up to when the last reading holds every packet. A poll that fails adds nothing to it.
+    pub read: Timestamp,
+    /// Packets that it has counted.
+    pub packets: u64,
+}
+
+impl AgeView {
+    /// Fresh readings without which no flow may be called idle.
+    pub const ENOUGH: u8 = 2;
+
+    /// For how long readings have shown no growth, up to the last one; `None` before there are enough fresh readings.
+    pub fn idle(&self) -> Option<Duration> {
+        (self.fresh >= Self::ENOUGH).then(|| self.read.since(self.grown))
+    }
+}
+
+/// What readings did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// Those that showed growth.
+    pub grown: usize,
+    /// Those that were less than the one before: the device lost count.
+    pub backwards: usize,
+}
+
+impl FlowTable {
+    /// What a round reads of each flow.
+    pub const CELL_BYTES: usize = Arena::CELL_BYTES;
+
+    /// Takes readings of what the device counted at a time. Batches should fit into the first-level cache with their
+    /// cells: some hundred.
+    pub fn take_readings(&self, readings: &[Reading], sampled: Sampled) -> Taken {
+        // The device knows flows in another order than the table. Waiting for one line after the other under its lock
+        // would be most of the cost.
+        readings.iter().for_each(|reading| self.arena.prepare_cell(reading.flow.slot));
+        let mut taken = Taken::default();
+        for reading in readings {
+            match self.apply(reading, sampled) {
+                Applied::Grown => taken.grown += 1,
+                Applied::Backwards => taken.backwards += 1,
+                Applied::Still | Applied::Foreign => {}
+            }
+        }
+        taken
+    }
+
+    /// Takes a reading of what the device counted at a time. No reading may be older than the one before.
+    pub fn apply(&self, reading: &Reading, sampled: Sampled) -> Applied {
+        let Some(mut cell) = self.arena.cell(reading.flow) else { return Applied::Foreign };
+        cell.apply(reading, sampled)
+    }
+
+    /// Shows every flow that is still wanted, each at one moment of its own. No lock is held meanwhile.
+    pub fn visit_ages(&self, mut visit: impl FnMut(&AgeView)) {
+        for (slot, incarnation, cell) in self.arena.cells() {
+            let cell = cell.lock();
+            // Under the lock, so that it is of the same life.
+            let id = FlowId { slot, incarnation: incarnation.load(Ordering::Relaxed) };
+            let view = cell.age(id);
+            drop(cell);
+            if let Some(view) = view {
+                visit(&view);
+            }
+        }
+    }
+
+    /// The expiries that classes stand for, by [`ExpiryClass::index`]. Classes beyond it are newer, or not listed.
+    pub fn expiries(&self) -> Vec<Expiry> {
+        self.expiries.listed()
+    }
+
+    /// The expiry of a flow, and when it was accepted.
+    pub fn term(&self, id: FlowId) -> Option<(Expiry, Timestamp)> {
+        let record = self.arena.record(id)?;
+        record.flow().map(|flow| (flow.expiry, record.accepted()))
+    }
+}

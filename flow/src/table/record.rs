@@ -1,0 +1,132 @@
+//! What a slot holds: nothing, a flow that is in the device as wanted, or a life in which more has happened.
+
+use std::sync::Arc;
+
+use super::life::{Installed, Life};
+use crate::backend::{Handle, Placement};
+use crate::flow::Flow;
+use crate::id::Generation;
+use crate::refusal::Refusal;
+use crate::table::FlowState;
+use crate::time::Timestamp;
+
+/// A slot's current life, if it has one. Lies under the lock of the slot.
+#[derive(Default)]
+pub(super) enum Record {
+    /// No life.
+    #[default]
+    Free,
+    /// What almost all flows are almost always: kept in the slot itself, in as little as there is to know.
+    Settled(Settled),
+    /// Something is to be done, is being done, was refused or is waited for.
+    Unsettled(Box<Life>),
+}
+
+/// A flow that is in the device as it is wanted, and about which nobody waits.
+pub(super) struct Settled {
+    flow: Arc<Flow>,
+    accepted: Timestamp,
+    handle: Handle,
+    generation: Generation,
+    placement: Placement,
+}
+
+impl Record {
+    /// Does something to the life, which is taken out of its short form for that and put into it again if it can be.
+    pub(super) fn change<R>(&mut self, change: impl FnOnce(&mut Life) -> R) -> Option<R> {
+        let mut life = match std::mem::take(self) {
+            Self::Free => return None,
+            Self::Settled(settled) => Box::new(settled.into_life()),
+            Self::Unsettled(life) => life,
+        };
+        let result = change(&mut life);
+        *self = Settled::of(life);
+        Some(result)
+    }
+
+    /// Takes a life out that is on its way out.
+    pub(super) fn take_ended(&mut self) -> Option<Box<Life>> {
+        match std::mem::take(self) {
+            Self::Unsettled(life) if life.end.is_some() => Some(life),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+
+    /// The flow as it is wanted.
+    pub(super) fn flow(&self) -> Option<&Arc<Flow>> {
+        match self {
+            Self::Free => None,
+            Self::Settled(settled) => Some(&settled.flow),
+            Self::Unsettled(life) => Some(&life.flow),
+        }
+    }
+
+    /// Whether there is a flow that is not on its way out.
+    pub(super) fn is_wanted(&self) -> bool {
+        match self {
+            Self::Free => false,
+            Self::Settled(_) => true,
+            Self::Unsettled(life) => life.end.is_none(),
+        }
+    }
+
+    /// How far the flow has come; meaningless without one.
+    pub(super) fn state(&self) -> FlowState {
+        match self {
+            Self::Free => FlowState::Deleting,
+            Self::Settled(settled) => settled.placement.state(),
+            Self::Unsettled(life) => life.state(),
+        }
+    }
+
+    /// Where the rule is, if there is one.
+    pub(super) fn placement(&self) -> Option<Placement> {
+        match self {
+            Self::Free => None,
+            Self::Settled(settled) => Some(settled.placement),
+            Self::Unsettled(life) => life.installed.as_ref().map(|rule| rule.placement),
+        }
+    }
+
+    /// The last refusal.
+    pub(super) fn refusal(&self) -> Option<&Arc<Refusal>> {
+        match self {
+            Self::Free | Self::Settled(_) => None,
+            Self::Unsettled(life) => life.refusal.as_ref().map(|(_, refusal)| refusal),
+        }
+    }
+
+    /// When the flow was accepted; meaningless without one.
+    pub(super) fn accepted(&self) -> Timestamp {
+        match self {
+            Self::Free => Timestamp::default(),
+            Self::Settled(settled) => settled.accepted,
+            Self::Unsettled(life) => life.accepted,
+        }
+    }
+}
+
+impl Settled {
+    /// A life in its short form, if nothing is lost by that.
+    fn of(life: Box<Life>) -> Record {
+        match &life.installed {
+            Some(rule) if life.is_settled(rule) => Record::Settled(Self {
+                handle: rule.handle,
+                placement: rule.placement,
+                generation: life.generation,
+                accepted: life.accepted,
+                flow: life.flow,
+            }),
+            _ => Record::Unsettled(life),
+        }
+    }
+
+    fn into_life(self) -> Life {
+        let Self { flow, accepted, handle, generation, placement } = self;
+        let installed = Some(Installed { flow: flow.clone(), generation, handle, placement });
+        Life { generation, installed, ..Life::new(flow, accepted, accepted, placement.state()) }
+    }
+}
