@@ -102,8 +102,15 @@ pub struct Mask {
 impl Mask {
     /// The non-zero words of a full mask.
     pub fn new(full: &Key) -> Self {
-        let map = full.words.iter().enumerate().fold(0, |map, (index, word)| map | u128::from(*word != 0) << index);
-        Self { map, words: WordIndexes(map).map(|index| full.words[index]).collect() }
+        let mut map = 0;
+        let mut words = Vec::new();
+        for (index, word) in full.words.iter().enumerate() {
+            if *word != 0 {
+                map |= 1u128 << index;
+                words.push(*word);
+            }
+        }
+        Self { map, words: words.into() }
     }
 
     /// The words that the mask touches, as (index into the full key, mask of that word).
@@ -227,12 +234,6 @@ impl Iterator for WordIndexes {
         let index = self.0.trailing_zeros() as usize;
         self.0 &= self.0 - 1;
         Some(index)
-    }
-
-    /// Exact, so that what is collected is allocated once.
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = self.0.count_ones() as usize;
-        (left, Some(left))
     }
 }
 

@@ -125,10 +125,13 @@ pub(super) fn describe(agent: &Agent, key: &str, actions: &str, arguments: &Argu
 
 /// A flow from a line of a file or of a dump.
 pub(super) fn from_line(agent: &Agent, line: &FlowLine) -> Result<Flow, &'static str> {
-    let FlowLine { ufid, matching, actions, extra, .. } = line;
-    check_in_port(matching)?;
-    let matching = MaskedKey::new(matching);
-    Ok(Flow::new(*ufid, matching, actions.clone(), extra.priority, extra.expiry, agent.table.seed()))
+    check_in_port(&line.matching)?;
+    Ok(flow(agent, line, MaskedKey::new(&line.matching)))
+}
+
+fn flow(agent: &Agent, line: &FlowLine, matching: MaskedKey) -> Flow {
+    let FlowLine { ufid, actions, extra, .. } = line;
+    Flow::new(*ufid, matching, actions.clone(), extra.priority, extra.expiry, agent.table.seed())
 }
 
 /// The lines of a file that hold flows, with their numbers: no comments, no blank lines, no headings of a dump of OVS
@@ -303,7 +306,9 @@ fn request_line(
         Err(error) if verb == Verb::Delete => reader.read(&format!("{line} drop")).map_err(|_| error),
         result => result,
     };
-    let flow = from_line(agent, read.map_err(LineFailure::Text)?).map_err(LineFailure::Match)?;
+    check_in_port(&read.map_err(LineFailure::Text)?.matching).map_err(LineFailure::Match)?;
+    let matching = reader.masked_key();
+    let flow = flow(agent, reader.line(), matching);
     request(agent, flow, arguments, verb, batch).map_err(LineFailure::Request)
 }
 

@@ -158,7 +158,8 @@ const BARRED_REQUEST_LIMIT: usize = 64 << 10;
 /// How often it is looked whether a client that waits for a command is still there.
 const PRESENCE_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How much of later requests is read while one is answered, so that a client that sends many has the next there at once.
+/// How much of later requests is read, and held, while one is answered: a client that sends many finds the agent ready for the
+/// next at once.
 const READ_AHEAD: usize = 2 << 20;
 
 /// Pieces of a reply that may wait for a slow client.

@@ -24,6 +24,7 @@ mod read_key;
 mod read_line;
 mod read_options;
 mod read_value;
+mod recent;
 mod requirement;
 mod tunnel_options;
 mod words;

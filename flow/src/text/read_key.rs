@@ -33,13 +33,8 @@ pub(super) fn read_key(
 ) -> Result<(Option<Ufid>, Separators), ParseError> {
     cursor.skip_separators();
     let ufid = if cursor.eat("ufid:") { Some(read_ufid(cursor)?) } else { None };
-    let mut reader = KeyReader {
-        names,
-        matching,
-        levels: [Level::default(); 3],
-        innermost: 0,
-        seen: [None; ATTRIBUTES.len()],
-    };
+    let mut reader =
+        KeyReader { names, matching, levels: [Level::default(); 3], innermost: 0, seen: [None; ATTRIBUTES.len()] };
     let separators = reader.read_level(cursor, 0)?;
     reader.finish()?;
     Ok((ufid, separators))

@@ -1,17 +1,16 @@
 //! Lines, read.
 
-use std::hash::BuildHasher;
 use std::time::Duration;
-
-use foldhash::fast::RandomState;
 
 use super::cursor::{Cursor, Separators, error_at};
 use super::read_actions::read_actions;
 use super::read_extra::{read_extra, read_seconds};
 use super::read_key::{no_attribute, read_key};
+use super::recent::{RecentActions, RecentMasks};
 use super::words::{EXTRA_LABEL, TCP_FLAG_LETTERS};
 use super::{FlowLine, Offloaded, ParseError};
-use crate::action::{ActionKind, ActionList};
+use crate::action::ActionKind;
+use crate::key::MaskedKey;
 use crate::port::PortNames;
 
 /// What may stand between key and actions, each but the last followed by one value.
@@ -24,18 +23,24 @@ pub fn parse_line(text: &str, names: &dyn PortNames) -> Result<FlowLine, ParseEr
     Ok(line)
 }
 
-/// Reads many lines as [`parse_line`] reads one, and faster: the room for a flow is used again, and actions that were read a
-/// short while ago are the same list again.
+/// Reads many lines as [`parse_line`] reads one, and faster: the room for a flow is used again, and masks and actions that
+/// were read a short while ago are the same again.
 pub struct LineReader<'n> {
     names: &'n dyn PortNames,
     recent_actions: RecentActions,
+    recent_masks: RecentMasks,
     line: FlowLine,
 }
 
 impl<'n> LineReader<'n> {
     /// A reader of texts that speak of these ports.
     pub fn new(names: &'n dyn PortNames) -> Self {
-        Self { names, recent_actions: RecentActions::default(), line: FlowLine::default() }
+        Self {
+            names,
+            recent_actions: RecentActions::default(),
+            recent_masks: RecentMasks::default(),
+            line: FlowLine::default(),
+        }
     }
 
     /// Reads a flow.
@@ -43,6 +48,16 @@ impl<'n> LineReader<'n> {
         self.line = FlowLine::default();
         read_line(text, self.names, &mut self.recent_actions, &mut self.line)?;
         Ok(&self.line)
+    }
+
+    /// The flow that was read last.
+    pub fn line(&self) -> &FlowLine {
+        &self.line
+    }
+
+    /// Its match, as it is stored.
+    pub fn masked_key(&mut self) -> MaskedKey {
+        self.recent_masks.compact(&self.line.matching)
     }
 }
 
@@ -71,41 +86,6 @@ fn read_line(
         recent.keep(actions, &line.actions);
     }
     Ok(())
-}
-
-/// The actions that ended some of the last lines, by their text.
-#[derive(Default)]
-struct RecentActions {
-    /// Each text has one place, where the newest of those that share it is.
-    places: Vec<Option<(Box<str>, ActionList)>>,
-    hasher: RandomState,
-}
-
-impl RecentActions {
-    const PLACES: usize = 64;
-    /// Longer texts are not worth the memory: many flows that do the same say it in short.
-    const LONGEST: usize = 512;
-
-    fn get(&self, text: &str) -> Option<ActionList> {
-        let (known, actions) = self.places.get(self.place(text))?.as_ref()?;
-        (**known == *text).then(|| actions.clone())
-    }
-
-    fn keep(&mut self, text: &str, actions: &ActionList) {
-        if text.len() > Self::LONGEST {
-            return;
-        }
-        let place = self.place(text);
-        // Who reads only one line needs none of this.
-        self.places.resize_with(Self::PLACES, || None);
-        self.places[place] = Some((text.into(), actions.clone()));
-    }
-
-    fn place(&self, text: &str) -> usize {
-        #[expect(clippy::cast_possible_truncation, reason = "any bits will do to pick a place")]
-        let hash = self.hasher.hash_one(text) as usize;
-        hash % Self::PLACES
-    }
 }
 
 /// Reads the labels of a dumped line up to `actions:`; false if there are none.
