@@ -92,13 +92,12 @@ impl Vswitchd {
 
     /// Memory that the daemon holds, in bytes.
     pub fn memory(&self) -> usize {
-        let daemon = self.processes.last().expect("it was started after its database");
-        crate::daemon::memory(daemon.id())
+        crate::daemon::memory(self.pid())
     }
 
     /// Its process.
     pub fn pid(&self) -> u32 {
-        self.processes[1].id()
+        self.processes.last().expect("it was started after its database").id()
     }
 
     /// A place in its folder.

@@ -1,5 +1,6 @@
 //! `add-flows` and `del-flows`: a file of flows, sent in parts, answered with one summary.
 
+use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -10,6 +11,9 @@ use super::{Outcome, terminal};
 use crate::answers::{BulkAnswer, LineError};
 
 const METHOD: &str = "sluice/add-flows";
+
+/// Parts that are sent before the answer to an earlier one is read, so that the agent never waits for the next.
+const SENT_AHEAD: usize = 1;
 
 /// Complaints that are shown; more are only counted.
 const COMPLAINTS_SHOWN: usize = 20;
@@ -43,14 +47,28 @@ fn run(
     let mut connection = connect()?;
     let progress = terminal::progress(parts.length());
     let mut totals = Totals::default();
-    let result = (|| {
+    let mut under_way = VecDeque::new();
+    let mut take_answer = |connection: &mut Connection, (asked, lines_before, length)| {
+        totals.add(&connection.answer(asked)?, lines_before)?;
+        progress.inc(length);
+        Ok(())
+    };
+    let mut result = (|| {
         while let Some(Part { text, lines_before }) = parts.next()? {
             let length = text.len() as u64;
-            totals.add(&connection.text(METHOD, &[&prepare(text)])?, lines_before)?;
-            progress.inc(length);
+            under_way.push_back((connection.ask(METHOD, &[&prepare(text)]), lines_before, length));
+            if under_way.len() > SENT_AHEAD
+                && let Some(oldest) = under_way.pop_front()
+            {
+                take_answer(&mut connection, oldest)?;
+            }
         }
         Ok(())
     })();
+    // What was sent is done, even after an error.
+    for oldest in under_way {
+        result = result.and(take_answer(&mut connection, oldest));
+    }
     progress.finish_and_clear();
     totals.complain();
     // What was done before an error is done, and is said.

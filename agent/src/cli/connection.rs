@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::error::CliError;
 use crate::run_dir::control_socket;
-use crate::unixctl::{Client, ClientError};
+use crate::unixctl::{Asked, Client, ClientError};
 
 /// How long the agent may be silent over a request with a short answer: well beyond what it waits for a device itself.
 const SILENCE: Duration = Duration::from_secs(120);
@@ -32,6 +32,19 @@ impl Connection {
     pub(super) fn text(&mut self, method: &str, params: &[&str]) -> Result<String, CliError> {
         self.client.set_timeout(Some(SILENCE)).map_err(ClientError::Transport)?;
         Ok(self.client.call_text(method, params)?)
+    }
+
+    /// Sends a command with a short answer, which is read later: in the order in which commands were sent.
+    pub(super) fn ask(&mut self, method: &str, params: &[&str]) -> Asked {
+        self.client.ask(method, params)
+    }
+
+    /// Reads the answer to a command.
+    pub(super) fn answer(&mut self, asked: Asked) -> Result<String, CliError> {
+        let mut answer = String::new();
+        self.client.set_timeout(Some(SILENCE)).map_err(ClientError::Transport)?;
+        self.client.answer(asked, &mut |text| answer.push_str(text))?;
+        Ok(answer)
     }
 
     /// Runs a command and takes its answer piece by piece. The first error of `on_text` ends it: a dump of a million

@@ -52,9 +52,10 @@ impl Parts {
     /// The next part, none at the end.
     pub(super) fn next(&mut self) -> Result<Option<Part>, CliError> {
         let lines_before = self.lines;
-        let mut text = String::new();
+        let mut text = String::with_capacity(PART + PART / 16);
+        let mut line = Vec::new();
         while text.len() < PART {
-            let mut line = Vec::new();
+            line.clear();
             let limit = LINE as u64 + 1;
             match self.reader.by_ref().take(limit).read_until(b'\n', &mut line) {
                 Ok(0) => break,

@@ -61,7 +61,7 @@ fn verdict(agent: &Agent, ports: &PortMap, line: &str) -> Result<(), String> {
     if let Some(port) = names.unknown.take().into_iter().next() {
         return Err(Refusal::Port { port, reason: "the agent has no port of this name".into() }.to_string());
     }
-    let flow = flows::from_line(agent, parsed)?;
+    let flow = flows::from_line(agent, &parsed)?;
     agent.backend.explain(&flow).map(|_| ()).map_err(|refusal| refusal.to_string())
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_flow::table::{FlowView, TableError};
-use sluice_flow::text::{self, FlowLine, ParseError};
+use sluice_flow::text::{self, FlowLine, LineReader, ParseError};
 use sluice_flow::{ActionList, EndReason, Expiry, Flow, FlowId, MaskedKey, Match, Refusal};
 
 use super::arguments::Arguments;
@@ -125,10 +125,14 @@ pub(super) fn describe(agent: &Agent, key: &str, actions: &str, arguments: &Argu
 }
 
 /// A flow from a line of a file or of a dump.
-pub(super) fn from_line(agent: &Agent, line: FlowLine) -> Result<Flow, &'static str> {
-    let FlowLine { ufid, matching, actions, extra, .. } = line;
-    check_in_port(&matching)?;
-    Ok(Flow::new(ufid, MaskedKey::new(&matching), actions, extra.priority, extra.expiry, agent.table.seed()))
+pub(super) fn from_line(agent: &Agent, line: &FlowLine) -> Result<Flow, &'static str> {
+    check_in_port(&line.matching)?;
+    Ok(flow(agent, line, MaskedKey::new(&line.matching)))
+}
+
+fn flow(agent: &Agent, line: &FlowLine, matching: MaskedKey) -> Flow {
+    let FlowLine { ufid, actions, extra, .. } = line;
+    Flow::new(*ufid, matching, actions.clone(), extra.priority, extra.expiry, agent.table.seed())
 }
 
 /// The lines of a file that hold flows, with their numbers: no comments, no blank lines, no headings of a dump of OVS
@@ -186,8 +190,7 @@ fn request(
     batch: &Arc<Batch>,
 ) -> Result<FlowId, TableError> {
     batch.expect_one();
-    let waiter = batch.clone();
-    let modify = |flow| agent.queue.modify(flow, arguments.keep_old_rule, Some(waiter.clone()));
+    let modify = |flow| agent.queue.modify(flow, arguments.keep_old_rule, Some(batch.clone()));
     let result = match verb {
         Verb::Add => agent.queue.add(flow, Some(batch.clone())),
         Verb::Modify => modify(flow),
@@ -226,24 +229,34 @@ fn file(agent: &Agent, arguments: &Arguments, out: &mut dyn Output, verb: Verb) 
 fn bulk(agent: &Agent, arguments: &Arguments, text: &str, verb: Verb) -> Result<BulkAnswer, Failure> {
     let batch = Arc::new(Batch::default());
     let mut answer = BulkAnswer::default();
+    // For one wait without any room: a device that stalls is not waited for again at each line.
     let mut patience = ANSWER_TIME;
     let ports = agent.ports();
+    let mut reader = LineReader::new(&*ports);
     for (number, line) in flow_lines(text) {
         let (verb, line) = split_verb(line, verb);
-        let result = parse(line, &ports, verb)
-            .map_err(|error| format!("\n{}", error.caret(line)))
-            .and_then(|parsed| from_line(agent, parsed).map_err(str::to_owned))
-            .and_then(|flow| {
-                request_with_room(agent, &flow, arguments, verb, &batch, &mut patience)
-                    .inspect_err(|error| count(agent, error))
-                    .map_err(|error| error.to_string())
-            });
+        let result = loop {
+            match request_line(agent, arguments, &mut reader, line, verb, &batch) {
+                // Whoever gives many flows at once waits for room instead of hearing "busy" for what it filled up itself.
+                Err(LineFailure::Request(TableError::Refused(Refusal::Busy { .. }))) if !patience.is_zero() => {
+                    std::thread::sleep(ROOM_POLL);
+                    patience = patience.saturating_sub(ROOM_POLL);
+                }
+                other => break other,
+            }
+        };
         match result {
-            Ok(_) => answer.accepted += 1,
-            Err(text) => {
+            Ok(_) => {
+                answer.accepted += 1;
+                patience = ANSWER_TIME;
+            }
+            Err(failure) => {
                 answer.in_error += 1;
                 if answer.errors.len() < ERRORS_SHOWN {
-                    answer.errors.push(LineError { line: number, text });
+                    answer.errors.push(LineError { line: number, text: failure.text(line) });
+                }
+                if let LineFailure::Request(error) = failure {
+                    count(agent, &error);
                 }
             }
         }
@@ -262,44 +275,51 @@ fn bulk(agent: &Agent, arguments: &Arguments, text: &str, verb: Verb) -> Result<
     })
 }
 
-/// Whoever gives many flows at once waits for room instead of hearing "busy" for what it filled up itself. `patience` is
-/// for one wait without any room: a device that stalls is not waited for again at each line.
-fn request_with_room(
-    agent: &Agent,
-    flow: &Flow,
-    arguments: &Arguments,
-    verb: Verb,
-    batch: &Arc<Batch>,
-    patience: &mut Duration,
-) -> Result<FlowId, TableError> {
-    loop {
-        match request(agent, flow.clone(), arguments, verb, batch) {
-            Err(TableError::Refused(Refusal::Busy { .. })) if !patience.is_zero() => {
-                std::thread::sleep(ROOM_POLL);
-                *patience = patience.saturating_sub(ROOM_POLL);
-            }
-            Ok(id) => {
-                *patience = ANSWER_TIME;
-                return Ok(id);
-            }
-            Err(error) => return Err(error),
+/// Why a line was not taken on.
+enum LineFailure {
+    Text(ParseError),
+    Match(&'static str),
+    Request(TableError),
+}
+
+impl LineFailure {
+    /// What its caller sees of it.
+    fn text(&self, line: &str) -> String {
+        match self {
+            Self::Text(error) => format!("\n{}", error.caret(line)),
+            Self::Match(reason) => (*reason).to_owned(),
+            Self::Request(error) => error.to_string(),
         }
     }
 }
 
-/// A deletion may leave the actions out.
-fn parse(line: &str, ports: &sluice_flow::port::PortMap, verb: Verb) -> Result<FlowLine, ParseError> {
-    match text::parse_line(line, ports) {
-        Err(error) if verb == Verb::Delete => text::parse_line(&format!("{line} drop"), ports).map_err(|_| error),
+/// Does what one line says.
+fn request_line(
+    agent: &Agent,
+    arguments: &Arguments,
+    reader: &mut LineReader<'_>,
+    line: &str,
+    verb: Verb,
+    batch: &Arc<Batch>,
+) -> Result<FlowId, LineFailure> {
+    let read = match reader.read(line) {
+        // A deletion may leave the actions out.
+        Err(error) if verb == Verb::Delete => reader.read(&format!("{line} drop")).map_err(|_| error),
         result => result,
-    }
+    };
+    check_in_port(&read.map_err(LineFailure::Text)?.matching).map_err(LineFailure::Match)?;
+    let matching = reader.masked_key();
+    let flow = flow(agent, reader.line(), matching);
+    request(agent, flow, arguments, verb, batch).map_err(LineFailure::Request)
 }
 
 fn split_verb(line: &str, default: Verb) -> (Verb, &str) {
     let verbs = [("add", Verb::Add), ("modify", Verb::Modify), ("delete", Verb::Delete)];
-    line.split_once(char::is_whitespace)
-        .and_then(|(word, rest)| {
-            verbs.iter().find(|(name, _)| *name == word).map(|(_, verb)| (*verb, rest.trim_start()))
+    verbs
+        .into_iter()
+        .find_map(|(word, verb)| {
+            let rest = line.strip_prefix(word)?;
+            rest.starts_with(char::is_whitespace).then(|| (verb, rest.trim_start()))
         })
         .unwrap_or((default, line))
 }

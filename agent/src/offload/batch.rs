@@ -1,6 +1,7 @@
 //! Waiting for the outcome of many requests at once.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -11,10 +12,24 @@ use sluice_flow::{Counters, FlowId, Refusal};
 const REFUSALS_KEPT: usize = 16;
 
 /// Waits until every request that was made with it is settled: a barrier over just these.
+///
+/// An outcome is a count, without a lock; only what has words to it takes one, and the last of all to wake who waits.
 #[derive(Default)]
 pub struct Batch {
-    tally: Mutex<Tally>,
-    changed: Condvar,
+    outstanding: AtomicUsize,
+    installed: AtomicUsize,
+    refused: AtomicUsize,
+    deleted: AtomicUsize,
+    superseded: AtomicUsize,
+    words: Mutex<Words>,
+    all_settled: Condvar,
+}
+
+/// What is more than a count.
+#[derive(Default)]
+struct Words {
+    refusals: Vec<(FlowId, Arc<Refusal>)>,
+    last_deleted: Option<Counters>,
 }
 
 /// What has become of the requests of a batch so far.
@@ -39,43 +54,111 @@ pub struct Tally {
 impl Batch {
     /// One more request will be made. Said before it is made, for its outcome may come at once.
     pub fn expect_one(&self) {
-        self.tally.lock().outstanding += 1;
+        self.outstanding.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The request was not taken on after all.
     pub fn expect_one_less(&self) {
-        self.tally.lock().outstanding -= 1;
-        self.changed.notify_all();
+        self.one_less();
     }
 
     /// Waits for every outcome, at most so long. Gives what there is then.
     pub fn wait(&self, at_most: Duration) -> Tally {
-        let mut tally = self.tally.lock();
-        self.changed.wait_while_for(&mut tally, |tally| tally.outstanding > 0, at_most);
-        tally.clone()
+        let mut words = self.words.lock();
+        // What was counted before the last was taken off is seen once that is.
+        let is_waiting = |_: &mut Words| self.outstanding.load(Ordering::Acquire) > 0;
+        self.all_settled.wait_while_for(&mut words, is_waiting, at_most);
+        Tally {
+            outstanding: self.outstanding.load(Ordering::Acquire),
+            installed: self.installed.load(Ordering::Relaxed),
+            refused: self.refused.load(Ordering::Relaxed),
+            deleted: self.deleted.load(Ordering::Relaxed),
+            superseded: self.superseded.load(Ordering::Relaxed),
+            refusals: words.refusals.clone(),
+            last_deleted: words.last_deleted,
+        }
+    }
+
+    fn one_less(&self) {
+        if self.outstanding.fetch_sub(1, Ordering::AcqRel) == 1 {
+            // Under the lock, so that it does not fall between the look and the sleep of who waits.
+            let _words = self.words.lock();
+            self.all_settled.notify_all();
+        }
     }
 }
 
 impl Waiter for Batch {
     fn settled(&self, flow: FlowId, outcome: &Settlement) {
-        let mut tally = self.tally.lock();
-        match outcome {
-            Settlement::Installed(_) => tally.installed += 1,
+        let count = match outcome {
+            Settlement::Installed(_) => &self.installed,
             Settlement::Refused(refusal) => {
-                tally.refused += 1;
-                if tally.refusals.len() < REFUSALS_KEPT {
-                    tally.refusals.push((flow, refusal.clone()));
+                let mut words = self.words.lock();
+                if words.refusals.len() < REFUSALS_KEPT {
+                    words.refusals.push((flow, refusal.clone()));
                 }
+                &self.refused
             }
             Settlement::Deleted(counters) => {
-                tally.deleted += 1;
-                tally.last_deleted = Some(*counters);
+                self.words.lock().last_deleted = Some(*counters);
+                &self.deleted
             }
-            Settlement::Superseded => tally.superseded += 1,
+            Settlement::Superseded => &self.superseded,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        self.one_less();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_flow::backend::Placement;
+
+    fn flow(slot: u32) -> FlowId {
+        FlowId { slot, incarnation: 0 }
+    }
+
+    #[test]
+    fn who_waits_sees_every_outcome_that_other_threads_bring() {
+        const THREADS: u32 = 4;
+        const EACH: u32 = 2_000;
+        for _ in 0..20 {
+            let batch = Batch::default();
+            (0..THREADS * EACH).for_each(|_| batch.expect_one());
+            std::thread::scope(|scope| {
+                for thread in 0..THREADS {
+                    let batch = &batch;
+                    scope.spawn(move || {
+                        for slot in 0..EACH {
+                            let outcome = match thread {
+                                0 => Settlement::Superseded,
+                                1 => Settlement::Refused(Arc::new(Refusal::Busy { reason: "full".into() })),
+                                2 => Settlement::Deleted(Counters { packets: 7, ..Counters::default() }),
+                                _ => Settlement::Installed(Placement::Hardware),
+                            };
+                            batch.settled(flow(slot), &outcome);
+                        }
+                    });
+                }
+                let tally = batch.wait(Duration::from_secs(30));
+                let each = EACH as usize;
+                assert_eq!(tally.outstanding, 0);
+                assert_eq!([tally.superseded, tally.refused, tally.deleted, tally.installed], [each; 4]);
+                assert_eq!(tally.refusals.len(), REFUSALS_KEPT);
+                assert_eq!(tally.last_deleted.map(|counters| counters.packets), Some(7));
+            });
         }
-        tally.outstanding -= 1;
-        if tally.outstanding == 0 {
-            self.changed.notify_all();
-        }
+    }
+
+    #[test]
+    fn a_request_that_was_not_taken_on_is_not_waited_for() {
+        let batch = Batch::default();
+        batch.expect_one();
+        batch.expect_one();
+        batch.settled(flow(1), &Settlement::Installed(Placement::Software));
+        assert_eq!(batch.wait(Duration::ZERO).outstanding, 1);
+        batch.expect_one_less();
+        assert_eq!(batch.wait(Duration::from_secs(30)).outstanding, 0);
     }
 }

@@ -25,6 +25,14 @@ pub enum ClientError {
     Transport(#[from] io::Error),
 }
 
+/// A request whose answer is still to be read.
+#[derive(Debug)]
+#[must_use]
+pub struct Asked {
+    id: u64,
+    sent: io::Result<()>,
+}
+
 #[derive(Serialize)]
 struct Request<'a> {
     id: u64,
@@ -52,12 +60,23 @@ impl Client {
     ///
     /// An error may come after pieces were handed on: the answer then is not complete.
     pub fn call(&mut self, method: &str, params: &[&str], on_text: &mut dyn FnMut(&str)) -> Result<(), ClientError> {
+        let asked = self.ask(method, params);
+        self.answer(asked, on_text)
+    }
+
+    /// Sends a request. Others may be sent before its answer is read, as long as the answers are short: each is kept by the
+    /// socket until then.
+    pub fn ask(&mut self, method: &str, params: &[&str]) -> Asked {
         let id = self.next_id;
         self.next_id += 1;
-        let request = serde_json::to_vec(&Request { id, method, params }).map_err(io::Error::from)?;
-        let sent = self.replies.get_mut().write_all(&request);
+        let request = serde_json::to_vec(&Request { id, method, params }).map_err(io::Error::from);
+        Asked { id, sent: request.and_then(|request| self.replies.get_mut().write_all(&request)) }
+    }
+
+    /// Reads the answer to a request, in the order in which they were sent, and hands it on piece by piece as it arrives.
+    pub fn answer(&mut self, asked: Asked, on_text: &mut dyn FnMut(&str)) -> Result<(), ClientError> {
         // Who refuses a request may do so in the middle of it: the reason is worth more than a broken pipe.
-        match (self.read_reply(id, on_text), sent) {
+        match (self.read_reply(asked.id, on_text), asked.sent) {
             (Err(ClientError::Transport(_)), Err(error)) => Err(error.into()),
             (result, _) => result,
         }

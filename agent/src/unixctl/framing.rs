@@ -84,7 +84,9 @@ impl Splitter {
     /// The next whole object, if it is there.
     #[expect(clippy::should_implement_trait, reason = "none now does not mean none later, which an iterator would say")]
     pub fn next(&mut self) -> Result<Option<Value>, FramingError> {
-        while let Some(&byte) = self.buffer.get(self.scanned) {
+        loop {
+            self.scanned += self.plain_text();
+            let Some(&byte) = self.buffer.get(self.scanned) else { return Ok(None) };
             let here = self.scanned;
             self.scanned += 1;
             if self.depth == 0 {
@@ -116,12 +118,26 @@ impl Splitter {
                 (Text::Outside | Text::Inside, _) => {}
             }
         }
-        Ok(None)
+    }
+
+    /// How many bytes come next that are within a string and mean nothing here. Requests are large because of their strings.
+    fn plain_text(&self) -> usize {
+        if self.text != Text::Inside {
+            return 0;
+        }
+        let end = self.buffer.len().min(self.start + self.limit);
+        let ahead = self.buffer.get(self.scanned..end).unwrap_or_default();
+        ahead.iter().position(|byte| matches!(byte, b'"' | b'\\')).unwrap_or(ahead.len())
     }
 
     /// Whether an object has begun and not ended.
     pub fn is_partial(&self) -> bool {
         self.depth > 0
+    }
+
+    /// How many bytes it holds.
+    pub(super) fn held(&self) -> usize {
+        self.buffer.len() - self.start
     }
 
     fn offset(&self, index: usize) -> u64 {

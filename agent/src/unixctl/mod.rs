@@ -12,7 +12,7 @@ mod reply;
 mod request;
 mod server;
 
-pub use client::{Client, ClientError};
+pub use client::{Asked, Client, ClientError};
 pub use command::{Command, Handler, Output, Registry, Request};
 pub use framing::{FramingError, Splitter, Value};
 pub use peer::{Admission, Peer, PeerError, group_id};

@@ -158,6 +158,10 @@ const BARRED_REQUEST_LIMIT: usize = 64 << 10;
 /// How often it is looked whether a client that waits for a command is still there.
 const PRESENCE_INTERVAL: Duration = Duration::from_millis(250);
 
+/// How much of later requests is read, and held, while one is answered: a client that sends many finds the agent ready for the
+/// next at once.
+const READ_AHEAD: usize = 2 << 20;
+
 /// Pieces of a reply that may wait for a slow client.
 const PIECES_WAITING: usize = 2;
 
@@ -244,8 +248,18 @@ impl Connection {
         let command = spawn_blocking(move || run(&shared, peer, barred, &value, sender));
         let mut presence = interval(PRESENCE_INTERVAL);
         presence.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ahead = Vec::new();
+        let mut has_ended = false;
         loop {
+            let has_room = self.splitter.held() < READ_AHEAD;
+            ahead.clear();
+            ahead.reserve(self.shared.options.piece_size);
             tokio::select! {
+                read = self.stream.read_buf(&mut ahead), if has_room && !has_ended => match read? {
+                    // It may still wait for this answer.
+                    0 => has_ended = true,
+                    _ => self.splitter.push(&ahead),
+                },
                 piece = pieces.recv() => match piece {
                     Some(piece) => self.stream.write_all(&piece).await?,
                     None => break,

@@ -501,6 +501,40 @@ fn a_large_request_arrives_whole() {
 }
 
 #[test]
+fn requests_that_are_sent_ahead_are_answered_in_order() {
+    let bench = Bench::new(ServerOptions::default());
+    let mut client = bench.client();
+    // The second is larger than a piece in which the server reads, the third than what it reads ahead.
+    let texts = ["first\n".to_owned(), "x\"\\\n".repeat(100_000), "flow\n".repeat(1 << 20)];
+    let asked: Vec<_> = ["sleep", "echo", "echo"]
+        .into_iter()
+        .zip(["50", &texts[0], &texts[1]])
+        .map(|(method, argument)| client.ask(method, &[argument]))
+        .collect();
+    let answers: Vec<_> = asked
+        .into_iter()
+        .map(|asked| {
+            let mut answer = String::new();
+            client.answer(asked, &mut |text| answer.push_str(text)).unwrap();
+            answer
+        })
+        .collect();
+    assert_eq!(answers, ["slept\n", &texts[0], &texts[1]]);
+    assert_eq!(client.call_text("echo", &[&texts[2]]).unwrap(), texts[2]);
+}
+
+#[test]
+fn the_next_request_is_read_while_one_is_answered() {
+    let bench = Bench::new(ServerOptions::default());
+    let mut stream = bench.connect();
+    stream.set_write_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.write_all(br#"{"id":1,"method":"watch","params":[]}"#).unwrap();
+    // More than a socket holds. The first command ends only when its client goes.
+    let text = "x".repeat(1 << 20);
+    stream.write_all(format!(r#"{{"id":2,"method":"echo","params":["{text}"]}}"#).as_bytes()).unwrap();
+}
+
+#[test]
 fn an_agent_that_does_not_answer_is_given_up() {
     let bench = Bench::new(ServerOptions::default());
     let mut client = bench.client();

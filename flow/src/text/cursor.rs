@@ -45,6 +45,7 @@ impl<'t> Cursor<'t> {
     }
 
     /// Takes `token` if it is next. `token` must be whole characters.
+    #[inline]
     pub(super) fn eat(&mut self, token: &str) -> bool {
         let found = self.rest().starts_with(token);
         if found {
@@ -60,15 +61,24 @@ impl<'t> Cursor<'t> {
 
     /// Takes what separates two items: any run of commas, blanks and line ends, as OVS does.
     pub(super) fn skip_separators(&mut self) -> Separators {
-        let skipped = self.take_while(|byte| matches!(byte, b',' | b' ' | b'\t' | b'\r' | b'\n'));
-        Separators { comma: skipped.contains(','), blank: skipped.bytes().any(|byte| byte != b',') }
+        let mut found = Separators { comma: false, blank: false };
+        while let Some(byte @ (b',' | b' ' | b'\t' | b'\r' | b'\n')) = self.peek() {
+            if byte == b',' {
+                found.comma = true;
+            } else {
+                found.blank = true;
+            }
+            self.offset += 1;
+        }
+        found
     }
 
     /// Takes the longest run of ASCII bytes that `wanted` allows.
     pub(super) fn take_while(&mut self, wanted: impl Fn(u8) -> bool) -> &'t str {
         let start = self.offset;
-        let length = self.rest().bytes().take_while(|byte| byte.is_ascii() && wanted(*byte)).count();
-        self.offset += length;
+        let rest = &self.text.as_bytes()[start..];
+        let length = rest.iter().position(|byte| !(byte.is_ascii() && wanted(*byte)));
+        self.offset += length.unwrap_or(rest.len());
         self.since(start)
     }
 
@@ -97,17 +107,21 @@ impl<'t> Cursor<'t> {
     pub(super) fn number(&mut self, limit: u128) -> Result<u128, ParseError> {
         let start = self.offset;
         let wrong = |what: Cow<'static, str>| Err(error_at(start, what));
-        let radix = if self.eat("0x") || self.eat("0X") { 16 } else { 10 };
-        let digits = self.take_while(|byte| char::from(byte).is_digit(radix));
+        let is_hexadecimal = self.eat("0x") || self.eat("0X");
+        let digits = if is_hexadecimal {
+            self.take_while(|byte| byte.is_ascii_hexdigit())
+        } else {
+            self.take_while(|byte| byte.is_ascii_digit())
+        };
         if digits.is_empty() {
             self.offset = start;
             return wrong("a number".into());
         }
-        if radix == 10 && digits.len() > 1 && digits.starts_with('0') {
+        if !is_hexadecimal && digits.len() > 1 && digits.starts_with('0') {
             return wrong("a number without leading zeros (OVS takes it for octal)".into());
         }
-        match u128::from_str_radix(digits, radix) {
-            Ok(value) if value <= limit => Ok(value),
+        match value_of(digits, if is_hexadecimal { 16 } else { 10 }) {
+            Some(value) if value <= limit => Ok(value),
             _ if limit == u128::MAX => wrong("a number of at most 128 bits".into()),
             _ => wrong(format!("a number up to {limit} ({limit:#x})").into()),
         }
@@ -149,6 +163,23 @@ impl<'t> Cursor<'t> {
             Err(self.error("\"(\""))
         }
     }
+}
+
+/// The value of digits that are all of the radix, 10 or 16; `None` if it has more than 128 bits.
+fn value_of(digits: &str, radix: u32) -> Option<u128> {
+    /// As many digits of either radix are no more than 64 bits.
+    const SHORT: usize = 16;
+    if digits.len() > SHORT {
+        return u128::from_str_radix(digits, radix).ok();
+    }
+    let value = digits.bytes().fold(0, |value, digit| value * u64::from(radix) + u64::from(digit_value(digit)));
+    Some(value.into())
+}
+
+/// The value of a decimal or hexadecimal digit.
+pub(super) const fn digit_value(digit: u8) -> u8 {
+    // The letters of either case have bit 6 set, and 1 to 6 below.
+    (digit & 0xf) + 9 * (digit >> 6)
 }
 
 /// What stood between two items.

@@ -24,6 +24,7 @@ mod read_key;
 mod read_line;
 mod read_options;
 mod read_value;
+mod recent;
 mod requirement;
 mod tunnel_options;
 mod words;
@@ -45,7 +46,7 @@ use crate::ufid::Ufid;
 pub use error::ParseError;
 pub use read_actions::parse_actions;
 pub use read_key::parse_key;
-pub use read_line::parse_line;
+pub use read_line::{LineReader, parse_line};
 pub use requirement::is_met;
 pub use write_actions::{write_action, write_actions};
 pub use write_key::write_key;
@@ -65,7 +66,7 @@ pub struct ParsedKey {
 }
 
 /// A flow as one line says it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlowLine {
     /// The `ufid:` in front of it.
     pub ufid: Option<Ufid>,

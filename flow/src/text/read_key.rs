@@ -18,23 +18,26 @@ const TOO_MANY_TAGS: &str = "at most two VLAN tags";
 /// The recirculation id is 0 unless the text names another; whatever else it does not name is not matched.
 pub fn parse_key(text: &str, names: &dyn PortNames) -> Result<ParsedKey, ParseError> {
     let mut cursor = Cursor::new(text);
-    let (key, _) = read_key(&mut cursor, names)?;
-    if cursor.at_end() { Ok(key) } else { Err(no_attribute(&cursor)) }
+    let mut matching = Match::default();
+    let (ufid, _) = read_key(&mut cursor, names, &mut matching)?;
+    if cursor.at_end() { Ok(ParsedKey { ufid, matching }) } else { Err(no_attribute(&cursor)) }
 }
 
-/// Reads a key as far as it goes, and says what stands between it and what follows.
-pub(super) fn read_key(cursor: &mut Cursor<'_>, names: &dyn PortNames) -> Result<(ParsedKey, Separators), ParseError> {
+/// Reads a key as far as it goes into a match of nothing, and says what stands between it and what follows.
+///
+/// A match is large: it is filled where it lies.
+pub(super) fn read_key(
+    cursor: &mut Cursor<'_>,
+    names: &dyn PortNames,
+    matching: &mut Match,
+) -> Result<(Option<Ufid>, Separators), ParseError> {
     cursor.skip_separators();
     let ufid = if cursor.eat("ufid:") { Some(read_ufid(cursor)?) } else { None };
-    let mut reader = KeyReader {
-        names,
-        matching: Match::default(),
-        levels: [Level::default(); 3],
-        innermost: 0,
-        seen: [None; ATTRIBUTES.len()],
-    };
+    let mut reader =
+        KeyReader { names, matching, levels: [Level::default(); 3], innermost: 0, seen: [None; ATTRIBUTES.len()] };
     let separators = reader.read_level(cursor, 0)?;
-    Ok((ParsedKey { ufid, matching: reader.finish()? }, separators))
+    reader.finish()?;
+    Ok((ufid, separators))
 }
 
 /// What is wrong with a word that should be a key attribute.
@@ -55,13 +58,43 @@ fn read_ufid(cursor: &mut Cursor<'_>) -> Result<Ufid, ParseError> {
 
 /// The key attribute of a name. That an attribute is of the inner tag is said by its place, not by its name.
 pub(super) fn attribute_of(name: &str) -> Option<Attribute> {
-    let row = ATTRIBUTES.iter().find(|row| row.name == name && row.attribute != Attribute::Cvlan);
-    row.map(|row| row.attribute)
+    let [start, end] = *NAMES.starts.get(name.len()..=name.len() + 1)? else { return None };
+    let rows = NAMES.order[start..end].iter().map(|row| &ATTRIBUTES[*row]);
+    rows.filter(|row| row.attribute != Attribute::Cvlan).find(|row| row.name == name).map(|row| row.attribute)
 }
+
+/// Where in the attribute table the names of each length are: few have the same.
+struct Names {
+    /// Rows of the attribute table, the shortest names first.
+    order: [usize; ATTRIBUTES.len()],
+    /// Where in `order` the names of a length begin.
+    starts: [usize; LONGEST_NAME + 2],
+}
+
+const LONGEST_NAME: usize = 12;
+
+static NAMES: Names = {
+    let mut names = Names { order: [0; ATTRIBUTES.len()], starts: [0; LONGEST_NAME + 2] };
+    let (mut placed, mut length) = (0, 0);
+    while length <= LONGEST_NAME {
+        let mut row = 0;
+        while row < ATTRIBUTES.len() {
+            if ATTRIBUTES[row].name.len() == length {
+                names.order[placed] = row;
+                placed += 1;
+            }
+            row += 1;
+        }
+        length += 1;
+        names.starts[length] = placed;
+    }
+    assert!(placed == ATTRIBUTES.len(), "a name is longer than the longest");
+    names
+};
 
 struct KeyReader<'a> {
     names: &'a dyn PortNames,
-    matching: Match,
+    matching: &'a mut Match,
     /// The whole key, what is in its `encap()`, and what is in the `encap()` of that.
     levels: [Level; 3],
     /// The deepest level that there is.
@@ -160,7 +193,7 @@ impl KeyReader<'_> {
             return Err(twice(attribute.name().trim_start_matches('c'), start));
         }
         let seen = seen.insert(Seen { offset: start, level, wild: true });
-        let matching = &mut self.matching;
+        let matching = &mut *self.matching;
         let mut cfi = Cfi::NotNeeded;
         read_attribute(cursor, attribute, self.names, &mut |found| {
             require_exact(&found)?;
@@ -175,11 +208,11 @@ impl KeyReader<'_> {
         if attribute == Attribute::Vlan {
             self.levels[level].vlan = Some(start);
             self.matching.set_exact(Field::VlanPresent, 1);
-            cfi.finish(&mut self.matching, Field::VlanCfi);
+            cfi.finish(self.matching, Field::VlanCfi);
         } else if attribute == Attribute::Cvlan {
             self.levels[level].vlan = Some(start);
             self.matching.set_exact(Field::CvlanPresent, 1);
-            cfi.finish(&mut self.matching, Field::CvlanCfi);
+            cfi.finish(self.matching, Field::CvlanCfi);
         } else if attribute == Attribute::Tunnel {
             self.matching.set_exact(Field::TunnelPresent, 1);
         } else if attribute == Attribute::Mpls && !seen.wild {
@@ -199,7 +232,7 @@ impl KeyReader<'_> {
         })
     }
 
-    fn finish(mut self) -> Result<Match, ParseError> {
+    fn finish(mut self) -> Result<(), ParseError> {
         if self.seen[Attribute::RecircId as usize].is_none() {
             self.matching.set_exact(Field::RecircId, 0);
         }
@@ -209,11 +242,11 @@ impl KeyReader<'_> {
             if row.attribute > Attribute::EthType && seen.level != self.innermost {
                 return Err(error_at(seen.offset, format!("{}() inside of encap()", row.name)));
             }
-            if !seen.wild && !is_met(row.requires, &self.matching) {
+            if !seen.wild && !is_met(row.requires, self.matching) {
                 return Err(error_at(seen.offset, format!("other fields, too: {}", needs(row.attribute))));
             }
         }
-        Ok(self.matching)
+        Ok(())
     }
 
     /// An `eth_type` beside a `vlan` is the protocol of the tag. The one without says that there is no tag.

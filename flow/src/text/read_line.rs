@@ -6,9 +6,11 @@ use super::cursor::{Cursor, Separators, error_at};
 use super::read_actions::read_actions;
 use super::read_extra::{read_extra, read_seconds};
 use super::read_key::{no_attribute, read_key};
+use super::recent::{RecentActions, RecentMasks};
 use super::words::{EXTRA_LABEL, TCP_FLAG_LETTERS};
-use super::{Extra, FlowLine, Offloaded, ParseError, ParsedKey, Statistics};
-use crate::action::{ActionKind, ActionList};
+use super::{FlowLine, Offloaded, ParseError};
+use crate::action::ActionKind;
+use crate::key::MaskedKey;
 use crate::port::PortNames;
 
 /// What may stand between key and actions, each but the last followed by one value.
@@ -16,25 +18,74 @@ const LABELS: [&str; 7] = ["packets:", "bytes:", "used:", "flags:", "offloaded:"
 
 /// Reads a flow, in the form in which `dump-flows` or `dump-flows -m` prints it, or as a key, a blank and actions.
 pub fn parse_line(text: &str, names: &dyn PortNames) -> Result<FlowLine, ParseError> {
+    let mut line = FlowLine::default();
+    read_line(text, names, &mut RecentActions::default(), &mut line)?;
+    Ok(line)
+}
+
+/// Reads many lines as [`parse_line`] reads one, and faster: the room for a flow is used again, and masks and actions that
+/// were read a short while ago are the same again.
+pub struct LineReader<'n> {
+    names: &'n dyn PortNames,
+    recent_actions: RecentActions,
+    recent_masks: RecentMasks,
+    line: FlowLine,
+}
+
+impl<'n> LineReader<'n> {
+    /// A reader of texts that speak of these ports.
+    pub fn new(names: &'n dyn PortNames) -> Self {
+        Self {
+            names,
+            recent_actions: RecentActions::default(),
+            recent_masks: RecentMasks::default(),
+            line: FlowLine::default(),
+        }
+    }
+
+    /// Reads a flow.
+    pub fn read(&mut self, text: &str) -> Result<&FlowLine, ParseError> {
+        self.line = FlowLine::default();
+        read_line(text, self.names, &mut self.recent_actions, &mut self.line)?;
+        Ok(&self.line)
+    }
+
+    /// The flow that was read last.
+    pub fn line(&self) -> &FlowLine {
+        &self.line
+    }
+
+    /// Its match, as it is stored.
+    pub fn masked_key(&mut self) -> MaskedKey {
+        self.recent_masks.compact(&self.line.matching)
+    }
+}
+
+/// Reads a flow into a line that says nothing yet.
+fn read_line(
+    text: &str,
+    names: &dyn PortNames,
+    recent: &mut RecentActions,
+    line: &mut FlowLine,
+) -> Result<(), ParseError> {
     let mut cursor = Cursor::new(text);
-    let (ParsedKey { ufid, matching }, separators) = read_key(&mut cursor, names)?;
-    let mut line = FlowLine {
-        ufid,
-        matching,
-        actions: ActionList::default(),
-        statistics: Statistics::default(),
-        offloaded: None,
-        layer: None,
-        extra: Extra::default(),
-    };
-    if !read_labels(&mut cursor, &mut line)? {
+    let (ufid, separators) = read_key(&mut cursor, names, &mut line.matching)?;
+    line.ufid = ufid;
+    if !read_labels(&mut cursor, line)? {
         check_split(&cursor, separators)?;
+    }
+    let actions = cursor.rest();
+    if let Some(known) = recent.get(actions) {
+        line.actions = known;
+        return Ok(());
     }
     line.actions = read_actions(&mut cursor, names, Some(EXTRA_LABEL))?;
     if cursor.eat(EXTRA_LABEL) {
         line.extra = read_extra(&mut cursor)?;
+    } else {
+        recent.keep(actions, &line.actions);
     }
-    Ok(line)
+    Ok(())
 }
 
 /// Reads the labels of a dumped line up to `actions:`; false if there are none.
@@ -73,11 +124,12 @@ fn check_split(cursor: &Cursor<'_>, separators: Separators) -> Result<(), ParseE
     if cursor.at_end() {
         return Err(cursor.error("actions after the key"));
     }
-    let mut ahead = cursor.clone();
-    let word = ahead.take_word();
-    let is_action = ActionKind::ALL.iter().any(|kind| kind.name() == word);
-    let looks_like_key = ahead.peek() == Some(b'(') && !is_action;
-    if cursor.offset() == 0 || !separators.blank || separators.comma && looks_like_key {
+    let looks_like_key = || {
+        let mut ahead = cursor.clone();
+        let word = ahead.take_word();
+        ahead.peek() == Some(b'(') && ActionKind::ALL.iter().all(|kind| kind.name() != word)
+    };
+    if cursor.offset() == 0 || !separators.blank || separators.comma && looks_like_key() {
         return Err(no_attribute(cursor));
     }
     Ok(())

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use super::ParseError;
-use super::cursor::{Cursor, error_at, is_number, quoted};
+use super::cursor::{Cursor, digit_value, error_at, is_number, quoted};
 use super::read_options::read_options;
 use super::tunnel_options::{TUNNEL_OPTIONS, TunnelOptions};
 use crate::field::{
@@ -282,14 +282,14 @@ pub(super) fn address<A: FromStr>(cursor: &mut Cursor<'_>, expected: &'static st
 pub(super) fn mac(cursor: &mut Cursor<'_>) -> Result<u128, ParseError> {
     let start = cursor.offset();
     let text = cursor.take_while(|byte| byte.is_ascii_hexdigit() || byte == b':');
-    let mut groups = text.split(':');
-    let mut address = 0;
+    let mut groups = text.as_bytes().split(|byte| *byte == b':');
+    let mut address = 0u64;
     for _ in 0..6 {
         let group = groups.next().filter(|group| matches!(group.len(), 1 | 2));
-        let byte = group.and_then(|group| u8::from_str_radix(group, 16).ok());
-        address = address << 8 | u128::from(byte.ok_or_else(|| error_at(start, "an Ethernet address"))?);
+        let group = group.ok_or_else(|| error_at(start, "an Ethernet address"))?;
+        address = address << 8 | group.iter().fold(0, |byte, digit| byte << 4 | u64::from(digit_value(*digit)));
     }
-    if groups.next().is_some() { Err(error_at(start, "an Ethernet address of six bytes")) } else { Ok(address) }
+    if groups.next().is_some() { Err(error_at(start, "an Ethernet address of six bytes")) } else { Ok(address.into()) }
 }
 
 /// Reads named bits: `a|b` when exact, `+a-b` when masked, or a number with or without a mask. Nothing at all is no

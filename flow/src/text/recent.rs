@@ -1,0 +1,75 @@
+//! What was read a short while ago and is likely to come again: most flows have a mask and actions that others have, too.
+//!
+//! Each thing has one place, picked by its hash, where the newest of those that share it is. That bounds the memory and the
+//! time, whatever is read.
+
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+
+use crate::action::ActionList;
+use crate::key::{Key, Mask, MaskedKey, Match};
+
+const PLACES: usize = 64;
+
+/// Actions by their text.
+#[derive(Default)]
+pub(super) struct RecentActions {
+    places: Vec<Option<(Box<str>, ActionList)>>,
+    hasher: RandomState,
+}
+
+impl RecentActions {
+    /// Longer texts are not worth the memory: what many flows do is said in short.
+    const LONGEST: usize = 512;
+
+    pub(super) fn get(&self, text: &str) -> Option<ActionList> {
+        let (known, actions) = self.places.get(self.place(text))?.as_ref()?;
+        (**known == *text).then(|| actions.clone())
+    }
+
+    pub(super) fn keep(&mut self, text: &str, actions: &ActionList) {
+        if text.len() > Self::LONGEST {
+            return;
+        }
+        let place = self.place(text);
+        // Who reads only one line needs none of this.
+        self.places.resize_with(PLACES, || None);
+        self.places[place] = Some((text.into(), actions.clone()));
+    }
+
+    fn place(&self, text: &str) -> usize {
+        place(self.hasher.hash_one(text))
+    }
+}
+
+/// Masks by their full form.
+#[derive(Default)]
+pub(super) struct RecentMasks(Vec<Option<(Key, Arc<Mask>)>>);
+
+impl RecentMasks {
+    /// The compact form of a match.
+    pub(super) fn compact(&mut self, full: &Match) -> MaskedKey {
+        self.0.resize_with(PLACES, || None);
+        let recent = &mut self.0[place(hash_of(&full.mask))];
+        let mask = match recent {
+            Some((known, mask)) if *known == full.mask => mask.clone(),
+            _ => recent.insert((full.mask, Arc::new(Mask::new(&full.mask)))).1.clone(),
+        };
+        MaskedKey::under(mask, &full.key)
+    }
+}
+
+/// A hash of what is not zero, which is little. Masks that were made to collide are made each time, and no more.
+fn hash_of(mask: &Key) -> u64 {
+    let words = mask.words.iter().zip(1..).filter(|(word, _)| **word != 0);
+    words
+        .fold(0, |hash: u64, (word, number)| (hash ^ word ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29))
+}
+
+fn place(hash: u64) -> usize {
+    #[expect(clippy::cast_possible_truncation, reason = "any bits will do to pick a place")]
+    let hash = hash as usize;
+    hash % PLACES
+}
