@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use sluice_flow::backend::{Change, Handle, Operation, Outcome, Placement};
 use sluice_flow::counters::{Counters, Reading, Sampled};
-use sluice_flow::table::{Accepted, Limits, Look, Settlement, TableError, Waiter};
+use sluice_flow::table::{Accepted, Applied, Limits, Look, Settlement, TableError, Waiter};
 use sluice_flow::ufid::Seed;
 use sluice_flow::{
     Action, ActionList, EndReason, Event, EventSink, Expiry, Field, Flow, FlowId, FlowState, FlowTable, MaskedKey,
@@ -294,6 +294,39 @@ fn a_rule_that_the_device_lost_is_put_in_again_and_its_count_goes_on() {
     table.lost(accepted.flow, NOW).unwrap();
     install(&table, accepted, 2);
     assert_eq!(table.view(accepted.flow).unwrap().counters.packets, 4);
+}
+
+#[test]
+fn a_reading_of_an_earlier_life_counts_for_nobody() {
+    let (table, _) = table(10, 10);
+    let first = table.add(flow(Some(1), 1, 2), NOW, None).unwrap();
+    table.delete(first.flow, EndReason::Deleted, NOW, None).unwrap();
+    assert!(matches!(look(&table, first.flow), Look::Retired { .. }));
+    let second = table.add(flow(Some(1), 1, 2), NOW, None).unwrap();
+    assert_eq!(second.flow.slot, first.flow.slot);
+    install(&table, second, 7);
+    let counters = Counters { packets: 4, bytes: 400, ..Counters::default() };
+    let late = Reading { flow: first.flow, installed_as: sluice_flow::Generation(1), counters };
+    assert_eq!(table.apply(&late, AT_ONCE), Applied::Foreign);
+    assert_eq!(table.view(second.flow).unwrap().counters, Counters::default());
+}
+
+#[test]
+fn slots_are_used_again() {
+    let (table, _) = table(1_000, 1_000);
+    let mut highest = 0;
+    for _ in 0..100 {
+        let all: Vec<_> = (0..1_000).map(|port| table.add(flow(None, port, 2), NOW, None).unwrap()).collect();
+        for accepted in all {
+            install(&table, accepted, 7);
+            table.delete(accepted.flow, EndReason::Flushed, NOW, None).unwrap();
+            let removal = change(&table, accepted.flow);
+            table.complete(&removal, Ok(Outcome::Removed { last: None }), NOW);
+            assert!(matches!(look(&table, accepted.flow), Look::Retired { .. }));
+            highest = highest.max(accepted.flow.slot);
+        }
+    }
+    assert!(highest < 64 * 256, "slot {highest} was taken though at most 1,000 were in use");
 }
 
 #[test]
