@@ -7,20 +7,21 @@ use sluice_flow::backend::{Backend, Injector, Operation};
 use sluice_flow::chain::ChainId;
 use sluice_flow::field::Field;
 use sluice_flow::flow::Flow;
-use sluice_flow::port::PortNumber;
+use sluice_flow::port::{PortKind, PortNumber, Tunnel, TunnelProtocol};
 
 use crate::frames::{Ip4, eth, tcp};
-use crate::harness::{Device, flow, flow_at, output, recirc, set, v4};
+use crate::harness::{Device, flow, flow_at, output, port, recirc, set, v4};
 
 /// A device with rules that send on, send twice, drop, rewrite and jump, that send to where nothing is, and to a tunnel.
 fn device() -> Device {
     let mut device = Device::with_tunnels();
     device.nic.open_chain(ChainId(5)).unwrap();
-    let to = |port: u128, actions| {
+    (5..=6).for_each(|number| device.nic.attach_port(&port(number, PortKind::Physical)).unwrap());
+    let to = |destination: u128, actions| {
         flow(
             move |full| {
                 v4(6)(full);
-                full.set_exact(Field::TcpDst, port);
+                full.set_exact(Field::TcpDst, destination);
             },
             actions,
         )
@@ -31,11 +32,15 @@ fn device() -> Device {
         to(3, vec![]),
         to(4, vec![set(&[(Field::Ipv4Ttl, 9)]), output(2)]),
         to(5, vec![output(4), recirc(5)]),
-        to(6, vec![output(77), output(2)]),
-        to(7, vec![output(10)]),
+        to(6, vec![output(5), output(2)]),
+        to(7, vec![output(6)]),
         flow_at(2, |full| full.set_exact(Field::EthType, 0x88cc), vec![output(1)]),
     ];
     rules.into_iter().for_each(|rule| _ = device.add(rule).unwrap());
+    // One is gone, and another has become a tunnel since.
+    (5..=6).for_each(|number| device.nic.detach_port(PortNumber(number)).unwrap());
+    let tunnel = Tunnel { protocol: TunnelProtocol::Gre, udp_port: None, underlay: PortNumber(4) };
+    device.nic.attach_port(&port(6, PortKind::Tunnel(tunnel))).unwrap();
     device
 }
 
@@ -74,8 +79,8 @@ fn a_burst_does_what_its_frames_do_one_by_one() {
 fn a_burst_is_refused_as_a_whole() {
     let device = device();
     let frame = Ip4::default().frame(6, &tcp(1, 1, 0x010, &[]));
-    let receive = |port, frames: &[&[u8]]| {
-        let mut rx = device.nic.rx_queue(PortNumber(port));
+    let receive = |number, frames: &[&[u8]]| {
+        let mut rx = device.nic.rx_queue(PortNumber(number));
         rx.receive(frames, |_, _| panic!("nothing is let in")).unwrap_err().label()
     };
     assert_eq!(receive(2, &[&frame, &[0; 13]]), "device");
