@@ -8,6 +8,7 @@
 
 pub mod bench;
 pub mod daemon;
+pub mod dpcls;
 pub mod fault;
 pub mod frames;
 pub mod generate;
@@ -17,5 +18,6 @@ pub mod revalidating;
 pub mod scenario;
 pub mod simulation;
 pub mod soft;
+pub mod traffic;
 pub mod vswitchd;
 pub mod world;

@@ -6,6 +6,7 @@
 mod encapsulation;
 mod matching;
 mod program;
+mod programs;
 mod validate;
 
 use std::fmt::Write as _;
@@ -24,6 +25,7 @@ use crate::ports::PortTable;
 
 pub(crate) use encapsulation::{Encapsulation, EncapsulationOptions, POLICY_FLAGS, tunnel_flag};
 pub(crate) use program::{List, Program, Step, link};
+pub(crate) use programs::Programs;
 
 /// Octets of an Ethernet header: nothing is cut shorter than that (`ETH_HLEN`).
 pub(crate) const MIN_FRAME: usize = 14;
