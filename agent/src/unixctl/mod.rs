@@ -6,6 +6,7 @@
 
 mod client;
 mod command;
+mod escape;
 mod framing;
 mod peer;
 mod reply;
@@ -13,6 +14,8 @@ mod request;
 mod server;
 
 pub use client::{Client, ClientError};
+pub(crate) use escape::escape;
+
 pub use command::{Command, Handler, Output, Registry, Request};
 pub use framing::{FramingError, Splitter, Value};
 pub use peer::{Admission, Peer, PeerError, group_id};
