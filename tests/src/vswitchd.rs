@@ -90,6 +90,11 @@ impl Vswitchd {
         PortNumber(number.and_then(|digits| digits.parse().ok()).unwrap_or_else(|| panic!("{line}")))
     }
 
+    /// Process id.
+    pub fn pid(&self) -> u32 {
+        self.processes.last().expect("it was started after its database").id()
+    }
+
     /// A place in its folder.
     pub fn path(&self, name: &str) -> String {
         self.folder.join(name).display().to_string()

@@ -83,11 +83,7 @@ struct Busy {
 struct Busiest(Vec<Busy>);
 
 /// Goes through all flows once.
-fn look(
-    connection: &mut Connection,
-    before: Option<&Snapshot>,
-    rows: usize,
-) -> Result<(Snapshot, Busiest), CliError> {
+fn look(connection: &mut Connection, before: Option<&Snapshot>, rows: usize) -> Result<(Snapshot, Busiest), CliError> {
     let known = before.map_or(0, |before| before.flows.len());
     let mut now = Snapshot { at: Instant::now(), flows: HashMap::with_capacity(known) };
     let mut busiest = Busiest(Vec::new());

@@ -67,35 +67,34 @@ impl FlowTable {
 
     /// A flow as it stands now.
     pub fn view(&self, id: FlowId) -> Option<FlowView> {
-        self.view_slot(id.slot).filter(|view| view.id == id)
+        let mut record = self.lock_record(id.slot)?;
+        let life = record.life(id)?;
+        let counters = self.arena.cell(id.slot)?.total();
+        Some(FlowView {
+            id,
+            flow: life.flow.clone(),
+            state: life.state(),
+            placement: life.installed.as_ref().map(|rule| rule.placement),
+            refusal: life.refusal.as_ref().map(|(_, refusal)| refusal.clone()),
+            counters,
+            accepted: life.accepted,
+        })
     }
 
     /// Shows every flow, in no order, until `visit` breaks. No lock is held meanwhile, and each flow is shown at one
-    /// moment of its own. A flow that is there from the first to the last is shown once, whatever comes and goes
-    /// meanwhile: it keeps its slot for all of its life.
+    /// moment of its own.
     pub fn visit(&self, visit: &mut dyn FnMut(FlowView) -> ControlFlow<()>) {
         for slot in self.arena.slots() {
-            if let Some(view) = self.view_slot(slot)
+            let id = match self.lock_record(slot) {
+                Some(record) if record.life.is_some() => FlowId { slot, incarnation: record.incarnation },
+                _ => continue,
+            };
+            if let Some(view) = self.view(id)
                 && visit(view).is_break()
             {
                 return;
             }
         }
-    }
-
-    /// The flow of a slot, if there is one.
-    fn view_slot(&self, slot: u32) -> Option<FlowView> {
-        let record = self.lock_record(slot)?;
-        let life = record.life.as_deref()?;
-        Some(FlowView {
-            id: FlowId { slot, incarnation: record.incarnation },
-            flow: life.flow.clone(),
-            state: life.state(),
-            placement: life.installed.as_ref().map(|rule| rule.placement),
-            refusal: life.refusal.as_ref().map(|(_, refusal)| refusal.clone()),
-            counters: self.arena.cell(slot)?.total(),
-            accepted: life.accepted,
-        })
     }
 
     /// Shows ageing every flow that is still wanted. `visit` is called under the flow's lock and must not call the table.

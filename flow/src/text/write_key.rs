@@ -6,7 +6,7 @@ use super::Style;
 use super::read_value::is_in_parentheses;
 use super::requirement::is_met;
 use super::tunnel_options::TUNNEL_OPTIONS;
-use super::write_layout::Layout;
+use super::write_layout::push_key;
 use super::write_number::{push_decimal, push_hex};
 use super::write_options::{is_mentioned, write_options};
 use super::write_value::Ports;
@@ -39,9 +39,8 @@ pub(super) trait Pieces {
 /// What is wildcarded is left out, or with [`Style::more`] written as `X/0` where the rest of the match implies that the
 /// header is there.
 pub fn write_key(out: &mut dyn fmt::Write, matching: &MaskedKey, style: &Style<'_>) -> fmt::Result {
-    let mut ports = Ports::new(style);
     let mut text = Vec::new();
-    Layout::of(matching, &mut ports).push(&mut text, matching, &mut ports);
+    push_key(&mut text, matching, &mut Ports::new(style));
     out.write_str(&String::from_utf8_lossy(&text))
 }
 

@@ -44,6 +44,8 @@ type Shape = [u64; SHAPE_WORDS];
 pub(super) struct Layouts {
     /// By the address of the mask, which is held and so stays its own.
     masks: HashMap<usize, OfMask, RandomState>,
+    /// The words of the present key.
+    words: Vec<u64>,
 }
 
 /// Masks whose layouts are remembered.
@@ -58,8 +60,18 @@ impl Layouts {
         if self.masks.len() == MASKS_KNOWN && !self.masks.contains_key(&address) {
             self.masks.clear();
         }
-        self.masks.entry(address).or_insert_with(|| OfMask::new(matching.mask())).push(out, matching, ports);
+        self.words.clear();
+        self.words.extend(matching.values());
+        let layouts = self.masks.entry(address).or_insert_with(|| OfMask::new(matching.mask()));
+        layouts.push(out, matching, &self.words, ports);
     }
+}
+
+/// Writes one key.
+pub(super) fn push_key(out: &mut Vec<u8>, matching: &MaskedKey, ports: &mut Ports<'_>) {
+    let mut words = Vec::new();
+    words.extend(matching.values());
+    Layout::of(matching, ports).push(out, matching, &words, ports);
 }
 
 struct OfMask {
@@ -84,27 +96,26 @@ impl OfMask {
         Self { mask: mask.clone(), places: places(&SHAPE), icmpv6_places: places(&ICMPV6_SHAPE), layouts: Vec::new() }
     }
 
-    fn push(&mut self, out: &mut Vec<u8>, matching: &MaskedKey, ports: &mut Ports<'_>) {
+    fn push(&mut self, out: &mut Vec<u8>, matching: &MaskedKey, words: &[u64], ports: &mut Ports<'_>) {
         debug_assert!(Arc::ptr_eq(&self.mask, matching.mask()));
-        let shape = self.shape(matching);
+        let shape = self.shape(matching, words);
         if let Some((_, layout)) = self.layouts.iter().find(|(known, _)| *known == shape) {
-            return layout.push(out, matching, ports);
+            return layout.push(out, matching, words, ports);
         }
         if self.layouts.len() == SHAPES_KNOWN {
             self.layouts.clear();
         }
         let layout = Layout::of(matching, ports);
-        layout.push(out, matching, ports);
+        layout.push(out, matching, words, ports);
         self.layouts.push((shape, layout));
     }
 
-    fn shape(&self, matching: &MaskedKey) -> Shape {
+    fn shape(&self, matching: &MaskedKey, words: &[u64]) -> Shape {
         let mut shape = Shape::default();
-        let values = matching.values();
         let common = self.places.len().min(shape.len());
         let mut take = |at: usize, places: &[(usize, u64)]| {
             for (word, (place, bits)) in shape[at..].iter_mut().zip(places) {
-                *word = values[*place] & bits;
+                *word = words[*place] & bits;
             }
         };
         take(0, &self.places);
@@ -118,7 +129,7 @@ impl OfMask {
 
 /// The text of a key but for its values.
 #[derive(Default)]
-pub(super) struct Layout {
+struct Layout {
     text: Vec<u8>,
     /// The values, and where in the text they stand.
     values: Vec<(usize, Value)>,
@@ -137,7 +148,7 @@ enum Value {
 
 impl Layout {
     /// The layout of a key, and of all that have the same mask and shape.
-    pub(super) fn of(matching: &MaskedKey, ports: &mut Ports<'_>) -> Self {
+    fn of(matching: &MaskedKey, ports: &mut Ports<'_>) -> Self {
         let full = matching.expand();
         let style = ports.style;
         let mut composer = Composer { layout: Self::default(), matching, full: &full, ports };
@@ -145,17 +156,16 @@ impl Layout {
         composer.layout
     }
 
-    /// Writes a key of this layout.
-    pub(super) fn push(&self, out: &mut Vec<u8>, matching: &MaskedKey, ports: &mut Ports<'_>) {
+    /// Writes a key of this layout, whose values are these words.
+    fn push(&self, out: &mut Vec<u8>, matching: &MaskedKey, words: &[u64], ports: &mut Ports<'_>) {
         let get = |field| matching.get(field);
-        let stored = matching.values();
         let mut from = 0;
         for (to, value) in &self.values {
             out.extend_from_slice(&self.text[from..*to]);
             from = *to;
             match *value {
                 Value::Narrow { field, place, shift, bits, mask } => {
-                    let value = stored[place] >> shift & bits;
+                    let value = words[place] >> shift & bits;
                     push_field_value(out, field, u128::from(value), u128::from(mask), ports);
                 }
                 Value::Field(field) => {

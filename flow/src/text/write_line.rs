@@ -29,13 +29,13 @@ pub struct LineWriter<'a> {
     ports: Ports<'a>,
     layouts: Layouts,
     /// By address, the list being held, so that no other one gets it.
-    action_texts: Vec<Option<(ActionList, Box<[u8]>)>>,
+    action_texts: Vec<Option<(ActionList, Vec<u8>)>>,
 }
 
 /// Places for texts of action lists.
 const ACTION_TEXTS: usize = 1024;
 /// The longest text that is remembered.
-const ACTION_TEXT: usize = 1024;
+const ACTION_TEXT: usize = 256;
 
 impl<'a> LineWriter<'a> {
     /// A writer that has met no flow yet.
@@ -90,23 +90,20 @@ impl<'a> LineWriter<'a> {
 
     /// Appends what [`write_actions`](super::write_actions) writes.
     pub fn push_actions(&mut self, out: &mut Vec<u8>, actions: &ActionList) {
-        if Arc::strong_count(actions) < 3 {
-            // Of one flow alone, which is not met again.
-            return push_actions(out, actions, &mut self.ports);
-        }
         if self.action_texts.is_empty() {
             self.action_texts.resize(ACTION_TEXTS, None);
         }
-        let place = place_of(actions);
-        if let Some((known, text)) = &self.action_texts[place]
-            && Arc::ptr_eq(known, actions)
-        {
+        let (known, text) = self.action_texts[place_of(actions)].get_or_insert_with(|| (actions.clone(), Vec::new()));
+        if Arc::ptr_eq(known, actions) && !text.is_empty() {
             return out.extend_from_slice(text);
         }
         let begin = out.len();
         push_actions(out, actions, &mut self.ports);
-        if out.len() - begin <= ACTION_TEXT {
-            self.action_texts[place] = Some((actions.clone(), out[begin..].into()));
+        let written = &out[begin..];
+        if written.len() <= ACTION_TEXT {
+            text.clear();
+            text.extend_from_slice(written);
+            *known = actions.clone();
         }
     }
 }
