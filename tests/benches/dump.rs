@@ -8,13 +8,14 @@
 #![allow(clippy::cast_precision_loss, reason = "measurements for people to read")]
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use sluice_agent::unixctl::Client;
+use sluice_flow::text::{LineWriter, Style};
 use sluice_tests::bench::{self, median, quantile, timed};
 use sluice_tests::daemon::{Daemon, binary, new_folder};
 use sluice_tests::vswitchd::Vswitchd;
@@ -271,8 +272,20 @@ struct Lines {
 impl Lines {
     fn of(flows: usize) -> Self {
         let path = new_folder().with_extension("flows").display().to_string();
-        File::create(&path).expect("a file");
-        fs::write(&path, bench::five_tuple_lines(flows, &SEED)).expect("the file is written");
+        let mut file = BufWriter::new(File::create(&path).expect("a file"));
+        let style = Style::default();
+        let mut writer = LineWriter::new(&style);
+        let mut line = Vec::new();
+        for flow in bench::five_tuples(flows, &SEED) {
+            line.clear();
+            writer.push_key(&mut line, &flow.matching);
+            // The only form that OVS reads from a file: key, blank, actions.
+            line.push(b' ');
+            writer.push_actions(&mut line, &flow.actions);
+            line.push(b'\n');
+            file.write_all(&line).expect("the file is written");
+        }
+        file.flush().expect("the file is written");
         Self { path }
     }
 }
