@@ -8,6 +8,8 @@ use foldhash::fast::RandomState;
 use parking_lot::RwLock;
 
 const SHARDS: usize = 16;
+/// Values of a shard that are counted one by one.
+const COUNTED: usize = 256;
 
 /// Keeps one copy of equal values that are in use. A value goes with its last user.
 pub struct Interner<T: ?Sized> {
@@ -18,6 +20,8 @@ pub struct Interner<T: ?Sized> {
 
 struct Shard<T: ?Sized> {
     values: HashMap<u64, Vec<Weak<T>>, RandomState>,
+    /// How many values these are, dead ones included.
+    held: usize,
     /// Entries at which dead ones are looked for next.
     sweep_at: usize,
 }
@@ -31,7 +35,7 @@ impl<T: ?Sized + Eq> Shard<T> {
 impl<T: ?Sized + Hash + Eq> Interner<T> {
     /// An empty one.
     pub fn new() -> Self {
-        let shard = || RwLock::new(Shard { values: HashMap::default(), sweep_at: 64 });
+        let shard = || RwLock::new(Shard { values: HashMap::default(), held: 0, sweep_at: 64 });
         Self { hasher: RandomState::default(), shards: std::array::from_fn(|_| shard()) }
     }
 
@@ -60,22 +64,30 @@ impl<T: ?Sized + Hash + Eq> Interner<T> {
                 !same.is_empty()
             });
             shard.sweep_at = (shard.values.len() * 2).max(64);
+            shard.held = shard.values.values().map(Vec::len).sum();
         }
         shard.values.entry(hash).or_default().push(Arc::downgrade(&value));
+        shard.held += 1;
         value
     }
 
-    /// How many values are in use.
+    /// How many values are in use. Where there are many, those are counted, too, that went lately: at most as many again. For
+    /// every scrape asks, and does not wait until a million have been looked at.
     pub fn len(&self) -> usize {
         let live = |shard: &RwLock<Shard<T>>| {
-            shard.read().values.values().flatten().filter(|weak| weak.strong_count() > 0).count()
+            let shard = shard.read();
+            if shard.held > COUNTED {
+                return shard.held;
+            }
+            shard.values.values().flatten().filter(|weak| weak.strong_count() > 0).count()
         };
         self.shards.iter().map(live).sum()
     }
 
     /// Whether no value is in use.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        let is_live = |weak: &Weak<T>| weak.strong_count() > 0;
+        self.shards.iter().all(|shard| !shard.read().values.values().flatten().any(is_live))
     }
 }
 

@@ -1,14 +1,18 @@
 //! The text grammar, written: the forms are those of OVS.
 #![expect(clippy::unwrap_used, reason = "helpers of tests may say what they expect, too")]
 
+mod any_match;
+
 use std::time::Duration;
 
+use any_match::any_match;
+use proptest::prelude::*;
 use sluice_flow::field::Field;
 use sluice_flow::key::MaskedKey;
 use sluice_flow::port::{Port, PortKind, PortMap, PortNumber};
 use sluice_flow::text::{
-    DumpLine, Extra, Offloaded, Statistics, Style, bracketed, parse_actions, parse_key, parse_line, write_actions,
-    write_field_value, write_key, write_line,
+    DumpLine, Extra, LineWriter, Offloaded, Statistics, Style, bracketed, parse_actions, parse_key, parse_line,
+    write_actions, write_field_value, write_key, write_line,
 };
 use sluice_flow::ufid::Ufid;
 use sluice_flow::{Expiry, Priority};
@@ -218,5 +222,52 @@ fn a_value_alone_has_the_form_that_it_has_in_a_key() {
         let mut out = String::new();
         write_field_value(&mut out, field, value, mask, &Style::default()).unwrap();
         assert_eq!(out, expected);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+
+    /// What is remembered of the first flow of a mask must not show in the next one.
+    #[test]
+    fn a_writer_of_many_flows_writes_each_as_if_it_were_alone(
+        full in any_match(),
+        others in proptest::collection::vec((any::<[u64; 4]>(), 0..=u64::BITS), 1..8),
+        more in any::<bool>(),
+    ) {
+        let style = Style { more, names: None };
+        let mut writer = LineWriter::new(&style);
+        let first = MaskedKey::new(&full);
+        // Other values under the same mask; small ones, too, so that headers change as well as what is in them.
+        let same_mask = others.into_iter().map(|(random, shift)| {
+            let mut key = full.key;
+            for (place, word) in key.words.iter_mut().enumerate() {
+                *word ^= random[place % random.len()].checked_shr(shift).unwrap_or(0);
+            }
+            MaskedKey::under(first.mask().clone(), &key)
+        });
+        for matching in std::iter::once(first.clone()).chain(same_mask) {
+            let mut together = Vec::new();
+            writer.push_key(&mut together, &matching);
+            let mut alone = String::new();
+            write_key(&mut alone, &matching, &style).unwrap();
+            prop_assert_eq!(String::from_utf8(together).unwrap(), alone);
+        }
+    }
+}
+
+#[test]
+fn a_writer_of_many_flows_tells_their_actions_apart() {
+    let mut writer = LineWriter::new(&Style::default());
+    for round in 0..3 {
+        let lists: Vec<_> = (1..3_000).map(|port| parse_actions(&format!("{port},{round}"), &()).unwrap()).collect();
+        let _shared: Vec<_> = lists.iter().flat_map(|list| [list.clone(), list.clone()]).collect();
+        for (list, port) in lists.iter().zip(1..) {
+            for _ in 0..2 {
+                let mut text = Vec::new();
+                writer.push_actions(&mut text, list);
+                assert_eq!(String::from_utf8(text).unwrap(), format!("{port},{round}"));
+            }
+        }
     }
 }

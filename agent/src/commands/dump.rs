@@ -3,15 +3,15 @@
 use std::fmt;
 use std::ops::ControlFlow;
 
-use serde_json::json;
 use sluice_flow::port::PortMap;
 use sluice_flow::table::FlowView;
-use sluice_flow::text::{self, DumpLine, Extra, Offloaded, Statistics, Style};
-use sluice_flow::{FlowState, Timestamp};
+use sluice_flow::text::{self, DumpLine, Extra, LineWriter, Offloaded, Statistics, Style};
+use sluice_flow::{Expiry, FlowState, Priority, Timestamp};
 
 use super::Failure;
 use super::arguments::Arguments;
 use super::filter::Filter;
+use super::object::ObjectWriter;
 use crate::agent::Agent;
 use crate::unixctl::Output;
 
@@ -20,14 +20,16 @@ pub(super) fn text(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -
     let selection = Selection::parse(agent, arguments)?;
     let ports = agent.ports();
     let style = Style { more: arguments.more, names: arguments.with_names().then_some(&*ports as _) };
-    selection.visit(agent, &mut |view| write_flow(agent, view, &style, out))
+    let mut writer = LineWriter::new(&style);
+    selection.visit(agent, out, &mut |view, page| push_flow(agent, view, &style, &mut writer, page))
 }
 
 /// `sluice/dump-flows`: an object a line.
 pub(super) fn json(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     let selection = Selection::parse(agent, arguments)?;
     let ports = agent.ports();
-    selection.visit(agent, &mut |view| writeln!(out, "{}", object(agent, view, &ports)))
+    let mut writer = ObjectWriter::new(&ports);
+    selection.visit(agent, out, &mut |view, page| writer.push(view, agent.clock.now(), page))
 }
 
 /// `dpctl/get-flow`
@@ -44,7 +46,19 @@ pub(super) fn one(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) ->
 
 /// Key, statistics and actions of a flow on one line.
 pub(super) fn write_flow(agent: &Agent, view: &FlowView, style: &Style<'_>, out: &mut dyn Output) -> fmt::Result {
-    let extra = extra(view).to_string();
+    let mut line = Vec::new();
+    push_flow(agent, view, style, &mut LineWriter::new(style), &mut line);
+    out.write_str(&String::from_utf8_lossy(&line))
+}
+
+fn push_flow(agent: &Agent, view: &FlowView, style: &Style<'_>, writer: &mut LineWriter<'_>, page: &mut Vec<u8>) {
+    let described;
+    let extra = if !style.more || is_ordinary(view) {
+        ""
+    } else {
+        described = extra(view).to_string();
+        &described
+    };
     let line = DumpLine {
         ufid: view.flow.ufid,
         matching: &view.flow.matching,
@@ -52,10 +66,16 @@ pub(super) fn write_flow(agent: &Agent, view: &FlowView, style: &Style<'_>, out:
         offloaded: offloaded(view),
         layer: if view.placement.is_some() { agent.backend.capabilities().name } else { "" },
         actions: &view.flow.actions,
-        extra: &extra,
+        extra,
     };
-    text::write_line(out, &line, style)?;
-    out.write_str("\n")
+    writer.push_line(page, &line);
+    page.push(b'\n');
+}
+
+/// Whether there is nothing to say of a flow for which OVS has no word, which is so for nearly all.
+fn is_ordinary(view: &FlowView) -> bool {
+    let is_there = matches!(view.state, FlowState::Offloaded | FlowState::Partial);
+    is_there && view.flow.priority == Priority::default() && view.flow.expiry == Expiry::default()
 }
 
 /// The statistics alone, as `-s` of a change prints them.
@@ -108,27 +128,6 @@ fn extra(view: &FlowView) -> Extra {
     Extra { priority: view.flow.priority, expiry: view.flow.expiry, other }
 }
 
-fn object(agent: &Agent, view: &FlowView, ports: &PortMap) -> serde_json::Value {
-    let Statistics { packets, bytes, used, tcp_flags } = statistics(view, agent.clock.now());
-    json!({
-        "ufid": view.flow.ufid.to_string(),
-        "state": view.state.name(),
-        "placement": view.placement.map(|placement| placement.to_string()),
-        "key": key_text(view, ports),
-        "actions": actions_text(view, ports),
-        "recirc_id": view.flow.chain().0,
-        "priority": view.flow.priority.get(),
-        "packets": packets,
-        "bytes": bytes,
-        "used_seconds": used.map(|ago| ago.as_secs_f64()),
-        "tcp_flags": tcp_flags,
-        "idle_timeout_seconds": view.flow.expiry.idle.map(|span| span.as_secs_f64()),
-        "hard_timeout_seconds": view.flow.expiry.hard.map(|span| span.as_secs_f64()),
-        "permanent": view.flow.expiry.permanent,
-        "refusal": view.refusal.as_ref().map(|refusal| json!({ "label": refusal.label(), "reason": refusal.to_string() })),
-    })
-}
-
 /// Which flows are shown.
 struct Selection {
     filter: Option<Filter>,
@@ -167,16 +166,26 @@ impl Selection {
         }
     }
 
-    fn visit(&self, agent: &Agent, show: &mut dyn FnMut(&FlowView) -> fmt::Result) -> Result<(), Failure> {
+    /// Shows the flows that are wanted, a page at a time. What a slow client holds is that page: no lock, and one flow.
+    fn visit(
+        &self,
+        agent: &Agent,
+        out: &mut dyn Output,
+        show: &mut dyn FnMut(&FlowView, &mut Vec<u8>),
+    ) -> Result<(), Failure> {
         let layer = agent.backend.capabilities().name;
+        let mut page = Vec::with_capacity(PAGE);
         let mut result = Ok(());
         agent.table.visit(&mut |view| {
             if self.wants(&view, layer) {
-                result = show(&view);
+                show(&view, &mut page);
+            }
+            if page.len() >= PAGE {
+                result = turn(&mut page, out);
             }
             if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
-        Ok(result?)
+        Ok(result.and_then(|()| turn(&mut page, out))?)
     }
 
     fn wants(&self, view: &FlowView, layer: &str) -> bool {
@@ -190,6 +199,16 @@ impl Selection {
         (self.types.is_empty() || self.types.iter().any(typed))
             && self.filter.as_ref().is_none_or(|filter| filter.agrees_with(&view.flow.matching))
     }
+}
+
+/// Octets of flows that are written at once.
+const PAGE: usize = 32 << 10;
+
+/// Writes a page, and takes an empty one.
+fn turn(page: &mut Vec<u8>, out: &mut dyn Output) -> fmt::Result {
+    let result = out.write_str(&String::from_utf8_lossy(page));
+    page.clear();
+    result
 }
 
 fn flow_type(word: &str) -> Result<FlowType, Failure> {

@@ -23,9 +23,9 @@ impl Filter {
 
     /// Whether a flow could concern a packet that the filter describes.
     pub(super) fn agrees_with(&self, matching: &MaskedKey) -> bool {
-        let flow = matching.expand();
-        let words = flow.mask.words.iter().zip(&self.0.mask.words).zip(flow.key.words.iter().zip(&self.0.key.words));
-        words.into_iter().all(|((flow_mask, mask), (flow_key, key))| (flow_key ^ key) & flow_mask & mask == 0)
+        let Match { key, mask } = &self.0;
+        let mut stored = matching.mask().words().zip(matching.values());
+        stored.all(|((word, flow_mask), value)| (value ^ key.words[word]) & flow_mask & mask.words[word] == 0)
     }
 }
 

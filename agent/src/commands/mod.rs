@@ -13,6 +13,7 @@ mod explain;
 mod filter;
 mod flows;
 mod json;
+mod object;
 mod packets;
 mod ports;
 mod revalidator;

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::escape::clean_octets;
+
 /// A connection to the control socket of an agent, or of any Open vSwitch daemon. Calls block.
 #[derive(Debug)]
 pub struct Client {
@@ -142,16 +144,14 @@ impl Client {
         if self.symbol()? != b'"' {
             return Err(broken("not a string"));
         }
-        let mut pending = Vec::new();
+        let mut pending = Vec::with_capacity(BUFFER);
         loop {
             if self.replies.buffer().is_empty() || pending.len() >= BUFFER {
                 hand_on(&mut pending, on_text)?;
             }
             let available = self.fill()?;
-            let plain = available.iter().take_while(|&&byte| !matches!(byte, b'"' | b'\\' | 0..0x20)).count();
-            pending.extend_from_slice(&available[..plain]);
-            let stopped_by = available.get(plain).copied();
-            self.replies.consume(plain);
+            let (taken, stopped_by) = take_plain(available, &mut pending);
+            self.replies.consume(taken);
             match stopped_by {
                 None => {}
                 Some(b'"') => {
@@ -266,6 +266,28 @@ const BUFFER: usize = 64 << 10;
 
 /// The longest text that is kept in one piece: names and errors.
 const TEXT_LIMIT: usize = 1 << 20;
+
+/// Takes text up to the end of the string or what cannot be taken here, with the ends of lines and the quotes of which a dump is
+/// full; says how much that was, and what comes next.
+fn take_plain(available: &[u8], text: &mut Vec<u8>) -> (usize, Option<u8>) {
+    let mut rest = available;
+    loop {
+        let plain = clean_octets(rest);
+        text.extend_from_slice(&rest[..plain]);
+        rest = &rest[plain..];
+        match rest {
+            [b'\\', b'n', after @ ..] => {
+                text.push(b'\n');
+                rest = after;
+            }
+            [b'\\', b'"', after @ ..] => {
+                text.push(b'"');
+                rest = after;
+            }
+            _ => return (available.len() - rest.len(), rest.first().copied()),
+        }
+    }
+}
 
 /// Collects text up to a limit; what is beyond it is cut off.
 fn limited(text: &mut String) -> impl FnMut(&str) {

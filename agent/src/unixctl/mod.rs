@@ -6,6 +6,7 @@
 
 mod client;
 mod command;
+mod escape;
 mod framing;
 mod peer;
 mod reply;
@@ -17,6 +18,8 @@ pub use command::{Command, Handler, Output, Registry, Request};
 pub use framing::{FramingError, Splitter, Value};
 pub use peer::{Admission, Peer, PeerError, group_id};
 pub use server::{Server, ServerOptions};
+
+pub(crate) use escape::escape;
 
 #[cfg(test)]
 mod tests;

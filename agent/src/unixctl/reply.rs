@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc;
 
 use super::command::Output;
+use super::escape::escape;
 
 /// Turns what a command writes into the pieces of a JSON-RPC reply, and waits while the client is slow.
 pub(super) struct Reply {
@@ -100,35 +101,6 @@ pub(super) fn failure(id: &str, text: &str) -> Vec<u8> {
 
 fn head(id: &str) -> Vec<u8> {
     format!("{{\"id\":{id},\"result\":\"").into_bytes()
-}
-
-/// Writes `text` as it stands within a JSON string.
-fn escape(text: &str, out: &mut Vec<u8>) {
-    const HEXADECIMAL: &[u8; 16] = b"0123456789abcdef";
-    let bytes = text.as_bytes();
-    let mut clean_from = 0;
-    for (index, &byte) in bytes.iter().enumerate() {
-        if byte >= 0x20 && byte != b'"' && byte != b'\\' {
-            continue;
-        }
-        out.extend_from_slice(&bytes[clean_from..index]);
-        clean_from = index + 1;
-        match byte {
-            b'"' => out.extend_from_slice(b"\\\""),
-            b'\\' => out.extend_from_slice(b"\\\\"),
-            b'\n' => out.extend_from_slice(b"\\n"),
-            b'\r' => out.extend_from_slice(b"\\r"),
-            b'\t' => out.extend_from_slice(b"\\t"),
-            // Open vSwitch's parser refuses a string with a zero in it, and with it the whole reply.
-            0 => out.extend_from_slice("\u{fffd}".as_bytes()),
-            _ => {
-                out.extend_from_slice(b"\\u00");
-                out.push(HEXADECIMAL[usize::from(byte >> 4)]);
-                out.push(HEXADECIMAL[usize::from(byte & 15)]);
-            }
-        }
-    }
-    out.extend_from_slice(&bytes[clean_from..]);
 }
 
 #[cfg(test)]

@@ -30,6 +30,9 @@ pub struct ServerOptions {
     pub nesting_limit: usize,
     /// How long a client may pause in the middle of a request.
     pub silence_limit: Duration,
+    /// How long a client may read nothing of a reply that waits for it. Long enough for a person who looks at a page of a dump: a
+    /// reply that waits holds no lock, and no more than a few pieces.
+    pub stall_limit: Duration,
     /// How many clients may be connected.
     pub connection_limit: usize,
     /// How many bytes of a reply are sent at once. Five times as much is held for each connection.
@@ -46,6 +49,7 @@ impl Default for ServerOptions {
             request_limit: 64 << 20,
             nesting_limit: 1000,
             silence_limit: Duration::from_secs(10),
+            stall_limit: Duration::from_secs(300),
             connection_limit: 64,
             piece_size: 64 << 10,
             stop_deadline: Duration::from_secs(5),
@@ -261,7 +265,7 @@ impl Connection {
                     _ => self.splitter.push(&ahead),
                 },
                 piece = pieces.recv() => match piece {
-                    Some(piece) => self.stream.write_all(&piece).await?,
+                    Some(piece) => self.send(&piece).await?,
                     None => break,
                 },
                 _ = presence.tick() => if is_gone(&self.stream)? {
@@ -271,6 +275,21 @@ impl Connection {
             }
         }
         command.await.map_err(io::Error::other)
+    }
+
+    /// Sends a piece of a reply, as long as the client takes some of it now and then.
+    async fn send(&mut self, piece: &[u8]) -> io::Result<()> {
+        let mut rest = piece;
+        while !rest.is_empty() {
+            match timeout(self.shared.options.stall_limit, self.stream.write(rest)).await {
+                Ok(sent) => rest = &rest[sent?..],
+                Err(_) => {
+                    warn!(pid = self.peer.pid, "a control client reads nothing of its reply, closing its connection");
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+            }
+        }
+        Ok(())
     }
 }
 

@@ -360,6 +360,17 @@ fn a_client_that_does_not_read_holds_its_command_back_and_nobody_else() {
     assert!(settled(&bench.lines) < held_at + 5_000);
 }
 
+#[test]
+fn a_client_that_reads_nothing_for_too_long_is_given_up() {
+    let bench = Bench::new(ServerOptions { stall_limit: Duration::from_millis(200), ..ServerOptions::default() });
+    let mut slow = bench.connect();
+    slow.write_all(b"{\"id\":1,\"method\":\"many\",\"params\":[\"10000000\"]}").unwrap();
+    settled(&bench.lines);
+    // What was under way arrives, and then the end instead of the rest.
+    let rest = read_all(slow);
+    assert!(!rest.ends_with('}') && rest.len() < 4 << 20, "{} octets", rest.len());
+}
+
 /// What a counter comes to rest at.
 fn settled(counter: &AtomicUsize) -> usize {
     let deadline = Instant::now() + Duration::from_secs(20);

@@ -30,13 +30,15 @@ mod tunnel_options;
 mod words;
 mod write_actions;
 mod write_key;
+mod write_layout;
 mod write_line;
+mod write_number;
 mod write_options;
 mod write_value;
 
 use std::time::Duration;
 
-use crate::action::{Action, ActionList};
+use crate::action::ActionList;
 use crate::flow::Expiry;
 use crate::key::{MaskedKey, Match};
 use crate::port::PortNames;
@@ -50,7 +52,7 @@ pub use read_line::{LineReader, parse_line};
 pub use requirement::is_met;
 pub use write_actions::{write_action, write_actions};
 pub use write_key::write_key;
-pub use write_line::{bracketed, write_line};
+pub use write_line::{LineWriter, bracketed, write_line};
 pub use write_value::write_field_value;
 
 /// How deep parentheses may nest, as in OVS.
@@ -142,7 +144,7 @@ pub struct DumpLine<'a> {
     /// Who carries it, such as `tc` or `ovs`; written with [`Style::more`], unless it is empty.
     pub layer: &'a str,
     /// What it does.
-    pub actions: &'a [Action],
+    pub actions: &'a ActionList,
     /// The text of `dp-extra-info`, see [`Extra`]; written with [`Style::more`], unless it is empty.
     pub extra: &'a str,
 }

@@ -1,12 +1,15 @@
-//! Keys, written.
+//! Keys, written: first what they look like, which is the same for all keys of one mask and the same headers, then the values.
 
 use std::fmt;
 
+use super::Style;
 use super::read_value::is_in_parentheses;
 use super::requirement::is_met;
 use super::tunnel_options::TUNNEL_OPTIONS;
+use super::write_layout::push_key;
+use super::write_number::{push_decimal, push_hex};
 use super::write_options::{is_mentioned, write_options};
-use super::{Style, write_field_value};
+use super::write_value::Ports;
 use crate::field::{
     ATTRIBUTES, Attribute, FRAGMENT_LATER, Field, FieldSpec, Form, MPLS_ENTRIES, MPLS_PRESENT, Requirement,
 };
@@ -16,42 +19,60 @@ use crate::key::{MaskedKey, Match};
 const ND_NEIGHBOR_SOLICIT: u128 = 135;
 const ND_NEIGHBOR_ADVERT: u128 = 136;
 
+/// Value and mask of a field.
+pub(super) type Get<'a> = &'a dyn Fn(Field) -> (u128, u128);
+
+/// Takes a key, or a part of it, piece by piece.
+pub(super) trait Pieces {
+    /// Words and punctuation.
+    fn text(&mut self, text: &str);
+    /// A field's value.
+    fn value(&mut self, field: Field);
+    /// The values of the first `entries` of a label stack.
+    fn stack(&mut self, entries: usize, is_exact: bool);
+    /// Geneve options with all that is in them.
+    fn geneve(&mut self);
+}
+
 /// Writes a key in the order of OVS.
 ///
 /// What is wildcarded is left out, or with [`Style::more`] written as `X/0` where the rest of the match implies that the
 /// header is there.
 pub fn write_key(out: &mut dyn fmt::Write, matching: &MaskedKey, style: &Style<'_>) -> fmt::Result {
-    let full = matching.expand();
-    let mut writer = KeyWriter { out, full: &full, style, separator: "", encapsulations: 0 };
-    for row in ATTRIBUTES {
-        writer.write_row(row.attribute)?;
-    }
-    for _ in 0..writer.encapsulations {
-        writer.out.write_char(')')?;
-    }
-    Ok(())
+    let mut text = Vec::new();
+    push_key(&mut text, matching, &mut Ports::new(style));
+    out.write_str(&String::from_utf8_lossy(&text))
 }
 
-/// Writes some fields of an attribute, as `name(...)`. `get` tells value and mask of a field; with `wild`, fields of mask
-/// zero are written, too.
-pub(super) fn write_attribute(
-    out: &mut dyn fmt::Write,
-    attribute: Attribute,
-    get: &dyn Fn(Field) -> (u128, u128),
-    wild: bool,
-    style: &Style<'_>,
-) -> fmt::Result {
+/// Says what a key looks like.
+///
+/// It depends on the mask and on no values but those of the fields that [`SHAPE`](super::write_layout) holds: what looks at the value
+/// of another one here is wrong for every key but the first.
+pub(super) fn describe_key(out: &mut impl Pieces, full: &Match, style: &Style<'_>) {
+    let mut writer = KeyWriter { out, full, more: style.more, separator: "", encapsulations: 0 };
+    for row in ATTRIBUTES {
+        writer.write_row(row.attribute);
+    }
+    for _ in 0..writer.encapsulations {
+        writer.out.text(")");
+    }
+}
+
+/// Says what some fields of an attribute look like, as `name(...)`. `get` tells value and mask of a field; with `wild`, fields of
+/// mask zero are written, too.
+pub(super) fn describe_attribute(out: &mut impl Pieces, attribute: Attribute, get: Get<'_>, wild: bool) {
     if attribute == Attribute::Mpls {
-        return write_stack(out, get);
+        return describe_stack(out, get);
     }
     let is_tag = matches!(attribute, Attribute::Vlan | Attribute::Cvlan);
-    write!(out, "{}(", if is_tag { Attribute::Vlan.name() } else { attribute.name() })?;
+    out.text(if is_tag { Attribute::Vlan.name() } else { attribute.name() });
+    out.text("(");
     let mut separator = "";
     for spec in attribute.fields() {
         let options = TUNNEL_OPTIONS.iter().find(|options| options.present == spec.field);
         if let Some(options) = options.filter(|options| is_mentioned(options, get)) {
-            out.write_str(std::mem::replace(&mut separator, ","))?;
-            write_options(out, options, get, style)?;
+            out.text(std::mem::replace(&mut separator, ","));
+            write_options(out, options, get);
         }
         if !is_in_parentheses(spec) {
             continue;
@@ -72,35 +93,46 @@ pub(super) fn write_attribute(
             Form::Flags(_) => ("(", ")"),
             _ => ("=", ""),
         };
-        write!(out, "{separator}{}{open}", spec.name)?;
-        write_field_value(out, spec.field, value, mask, style)?;
-        out.write_str(close)?;
-        separator = ",";
+        out.text(std::mem::replace(&mut separator, ","));
+        out.text(spec.name);
+        out.text(open);
+        out.value(spec.field);
+        out.text(close);
     }
-    out.write_char(')')
+    out.text(")");
 }
 
-/// OVS writes a stack without masks, or each field of each entry with its mask, some of them without `0x`
-/// (`format_mpls` in `lib/odp-util.c`).
-fn write_stack(out: &mut dyn fmt::Write, get: &dyn Fn(Field) -> (u128, u128)) -> fmt::Result {
+fn describe_stack(out: &mut impl Pieces, get: Get<'_>) {
     let is_there = |(present, entry): (&Field, &[Field; 4])| {
         get(*present) == (1, 1) || entry.iter().any(|field| get(*field).1 != 0)
     };
     let behind_first = MPLS_PRESENT[1..].iter().zip(&MPLS_ENTRIES[1..]).rposition(is_there);
-    let entries = &MPLS_ENTRIES[..behind_first.map_or(1, |last| last + 2)];
-    let is_exact = entries.iter().flatten().all(|field| get(*field).1 == field.full_mask());
-    let mut separator = "mpls(";
-    for [label, tc, ttl, bos] in entries.iter().map(|entry| entry.map(get)) {
-        out.write_str(separator)?;
-        if is_exact {
-            write!(out, "label={},tc={},ttl={},bos={}", label.0, tc.0, ttl.0, bos.0)?;
-        } else {
-            write!(out, "label={}/{:#x},tc={}/{:x},", label.0, label.1, tc.0, tc.1)?;
-            write!(out, "ttl={}/{:#x},bos={}/{:x}", ttl.0, ttl.1, bos.0, bos.1)?;
+    let entries = behind_first.map_or(1, |last| last + 2);
+    let is_exact = MPLS_ENTRIES[..entries].iter().flatten().all(|field| get(*field).1 == field.full_mask());
+    out.text("mpls(");
+    out.stack(entries, is_exact);
+    out.text(")");
+}
+
+/// OVS writes a stack without masks, or each field of each entry with its mask, some of them without `0x`
+/// (`format_mpls` in `lib/odp-util.c`).
+pub(super) fn push_stack(out: &mut Vec<u8>, entries: usize, is_exact: bool, get: Get<'_>) {
+    for (index, entry) in MPLS_ENTRIES.iter().take(entries).enumerate() {
+        let names = ["label=", ",tc=", ",ttl=", ",bos="];
+        for (place, (name, field)) in names.into_iter().zip(entry).enumerate() {
+            if index > 0 && place == 0 {
+                out.push(b',');
+            }
+            out.extend_from_slice(name.as_bytes());
+            let (value, mask) = get(*field);
+            push_decimal(out, u64::try_from(value).unwrap_or_default());
+            if !is_exact {
+                let is_prefixed = matches!(place, 0 | 2);
+                out.extend_from_slice(if is_prefixed { b"/0x" } else { b"/" });
+                push_hex(out, mask, 1);
+            }
         }
-        separator = ",";
     }
-    out.write_char(')')
 }
 
 /// The CFI bit is 1 where a tag is matched and the bit not written; see the reader.
@@ -109,60 +141,57 @@ fn shows_cfi(value: u128, mask: u128, tag_mask: u128) -> bool {
     (value, mask) != unwritten
 }
 
-struct KeyWriter<'a> {
-    out: &'a mut dyn fmt::Write,
+struct KeyWriter<'a, P> {
+    out: &'a mut P,
     full: &'a Match,
-    style: &'a Style<'a>,
+    more: bool,
     separator: &'static str,
     /// How many `encap(` are open.
     encapsulations: usize,
 }
 
-impl KeyWriter<'_> {
-    fn write_row(&mut self, attribute: Attribute) -> fmt::Result {
+impl<P: Pieces> KeyWriter<'_, P> {
+    fn write_row(&mut self, attribute: Attribute) {
         match attribute {
             Attribute::Vlan => self.write_tag(attribute, Field::VlanPresent, Field::VlanTpid),
             Attribute::Cvlan => self.write_tag(attribute, Field::CvlanPresent, Field::CvlanTpid),
             // A tunnel's wild fields are those of both IP versions: nobody wants to read them.
             Attribute::Tunnel if self.is_present(Field::TunnelPresent) => self.write(attribute, false),
-            Attribute::Ethernet if !self.style.more && !self.constrains(attribute) => {
+            Attribute::Ethernet if !self.more && !self.constrains(attribute) => {
                 // Says that packets begin with an Ethernet header, unless packet_type() says it.
-                if self.constrains(Attribute::PacketType) { Ok(()) } else { self.write(attribute, false) }
+                if !self.constrains(Attribute::PacketType) {
+                    self.write(attribute, false);
+                }
             }
-            _ if !is_met(attribute.spec().requires, self.full) => Ok(()),
-            _ if self.constrains(attribute) || self.style.more && self.is_implied(attribute) => {
+            _ if !is_met(attribute.spec().requires, self.full) => {}
+            _ if self.constrains(attribute) || self.more && self.is_implied(attribute) => {
                 // What is wild in an NSH header OVS never writes.
-                self.write(attribute, self.style.more && !matches!(attribute, Attribute::Tunnel | Attribute::Nsh))
+                self.write(attribute, self.more && !matches!(attribute, Attribute::Tunnel | Attribute::Nsh));
             }
-            _ => Ok(()),
+            _ => {}
         }
     }
 
-    fn write_tag(&mut self, attribute: Attribute, present: Field, tpid: Field) -> fmt::Result {
+    fn write_tag(&mut self, attribute: Attribute, present: Field, tpid: Field) {
         if !self.is_present(present) {
-            return Ok(());
+            return;
         }
-        let (value, mask) = self.get(tpid);
-        if mask != 0 {
-            write!(self.out, "{}eth_type(", std::mem::replace(&mut self.separator, ","))?;
-            write_field_value(self.out, tpid, value, mask, self.style)?;
-            self.out.write_char(')')?;
+        if self.full.mask.get(tpid) != 0 {
+            self.out.text(std::mem::replace(&mut self.separator, ","));
+            self.out.text("eth_type(");
+            self.out.value(tpid);
+            self.out.text(")");
         }
-        self.write(attribute, self.style.more)?;
-        self.out.write_str(",encap(")?;
+        self.write(attribute, self.more);
+        self.out.text(",encap(");
         self.separator = "";
         self.encapsulations += 1;
-        Ok(())
     }
 
-    fn write(&mut self, attribute: Attribute, wild: bool) -> fmt::Result {
-        self.out.write_str(std::mem::replace(&mut self.separator, ","))?;
+    fn write(&mut self, attribute: Attribute, wild: bool) {
+        self.out.text(std::mem::replace(&mut self.separator, ","));
         let full = self.full;
-        write_attribute(self.out, attribute, &|field| (full.key.get(field), full.mask.get(field)), wild, self.style)
-    }
-
-    fn get(&self, field: Field) -> (u128, u128) {
-        (self.full.key.get(field), self.full.mask.get(field))
+        describe_attribute(self.out, attribute, &|field| (full.key.get(field), full.mask.get(field)), wild);
     }
 
     fn is_present(&self, field: Field) -> bool {

@@ -1,48 +1,142 @@
 //! Lines, written.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::words::{EXTRA_LABEL, TCP_FLAG_LETTERS};
-use super::{DumpLine, Extra, Offloaded, Statistics, Style, write_actions, write_key};
+use super::write_actions::push_actions;
+use super::write_layout::Layouts;
+use super::write_number::{push_decimal, push_three_digits, push_uuid};
+use super::write_value::Ports;
+use super::{DumpLine, Extra, Offloaded, Statistics, Style};
+use crate::action::ActionList;
+use crate::key::MaskedKey;
+use crate::ufid::Ufid;
 
 /// Writes a flow as `dump-flows` does, without a line end; as `dump-flows -m` does with [`Style::more`].
 pub fn write_line(out: &mut dyn fmt::Write, line: &DumpLine<'_>, style: &Style<'_>) -> fmt::Result {
-    if style.more {
-        write!(out, "ufid:{}, ", line.ufid)?;
-    }
-    write_key(out, line.matching, style)?;
-    write_statistics(out, &line.statistics)?;
-    if style.more {
-        match line.offloaded {
-            Some(Offloaded::Yes) => out.write_str(", offloaded:yes")?,
-            Some(Offloaded::Partial) => out.write_str(", offloaded:partial")?,
-            None => {}
-        }
-        if !line.layer.is_empty() {
-            write!(out, ", dp:{}", line.layer)?;
-        }
-    }
-    out.write_str(", actions:")?;
-    write_actions(out, line.actions, style)?;
-    if style.more && !line.extra.is_empty() {
-        write!(out, ", {EXTRA_LABEL}")?;
-        write_plain(out, line.extra)?;
-    }
-    Ok(())
+    let mut text = Vec::new();
+    LineWriter::new(style).push_line(&mut text, line);
+    out.write_str(&String::from_utf8_lossy(&text))
 }
 
-fn write_statistics(out: &mut dyn fmt::Write, statistics: &Statistics) -> fmt::Result {
-    write!(out, ", packets:{}, bytes:{}, used:", statistics.packets, statistics.bytes)?;
+/// Writes many flows, and remembers what they have in common: what keys of a mask look like, the text of action lists, the
+/// names of ports. What it remembers is bounded, however many flows there are.
+///
+/// All that is appended is UTF-8.
+pub struct LineWriter<'a> {
+    ports: Ports<'a>,
+    layouts: Layouts,
+    /// By address, the list being held, so that no other one gets it.
+    action_texts: Vec<Option<(ActionList, Vec<u8>)>>,
+}
+
+/// Places for texts of action lists.
+const ACTION_TEXTS: usize = 1024;
+/// The longest text that is remembered.
+const ACTION_TEXT: usize = 256;
+
+impl<'a> LineWriter<'a> {
+    /// A writer that has met no flow yet.
+    pub fn new(style: &Style<'a>) -> Self {
+        Self { ports: Ports::new(style), layouts: Layouts::default(), action_texts: Vec::new() }
+    }
+
+    /// Appends what [`write_line`] writes.
+    pub fn push_line(&mut self, out: &mut Vec<u8>, line: &DumpLine<'_>) {
+        let more = self.ports.style.more;
+        if more {
+            out.extend_from_slice(b"ufid:");
+            push_uuid(out, line.ufid.0);
+            out.extend_from_slice(b", ");
+        }
+        self.push_key(out, line.matching);
+        push_statistics(out, &line.statistics);
+        if more {
+            out.extend_from_slice(match line.offloaded {
+                Some(Offloaded::Yes) => b", offloaded:yes",
+                Some(Offloaded::Partial) => b", offloaded:partial",
+                None => b"",
+            });
+            if !line.layer.is_empty() {
+                out.extend_from_slice(b", dp:");
+                out.extend_from_slice(line.layer.as_bytes());
+            }
+        }
+        out.extend_from_slice(b", actions:");
+        self.push_actions(out, line.actions);
+        if more && !line.extra.is_empty() {
+            out.extend_from_slice(b", ");
+            out.extend_from_slice(EXTRA_LABEL.as_bytes());
+            push_plain(out, line.extra);
+        }
+    }
+
+    /// Appends a UFID.
+    pub fn push_ufid(out: &mut Vec<u8>, ufid: Ufid) {
+        push_uuid(out, ufid.0);
+    }
+
+    /// Appends a number.
+    pub fn push_number(out: &mut Vec<u8>, number: u64) {
+        push_decimal(out, number);
+    }
+
+    /// Appends what [`write_key`](super::write_key) writes.
+    pub fn push_key(&mut self, out: &mut Vec<u8>, matching: &MaskedKey) {
+        self.layouts.push(out, matching, &mut self.ports);
+    }
+
+    /// Appends what [`write_actions`](super::write_actions) writes.
+    pub fn push_actions(&mut self, out: &mut Vec<u8>, actions: &ActionList) {
+        if self.action_texts.is_empty() {
+            self.action_texts.resize(ACTION_TEXTS, None);
+        }
+        let (known, text) = self.action_texts[place_of(actions)].get_or_insert_with(|| (actions.clone(), Vec::new()));
+        if Arc::ptr_eq(known, actions) && !text.is_empty() {
+            return out.extend_from_slice(text);
+        }
+        let begin = out.len();
+        push_actions(out, actions, &mut self.ports);
+        let written = &out[begin..];
+        if written.len() <= ACTION_TEXT {
+            text.clear();
+            text.extend_from_slice(written);
+            *known = actions.clone();
+        }
+    }
+}
+
+/// Addresses are multiples of the size of what lies there, so that their lower bits say little.
+fn place_of(actions: &ActionList) -> usize {
+    let address = Arc::as_ptr(actions).addr();
+    (address >> 4 ^ address >> 14) % ACTION_TEXTS
+}
+
+fn push_statistics(out: &mut Vec<u8>, statistics: &Statistics) {
+    out.extend_from_slice(b", packets:");
+    push_decimal(out, statistics.packets);
+    out.extend_from_slice(b", bytes:");
+    push_decimal(out, statistics.bytes);
+    out.extend_from_slice(b", used:");
     match statistics.used {
-        Some(used) => write!(out, "{}.{:03}s", used.as_secs(), used.subsec_millis())?,
-        None => out.write_str("never")?,
+        Some(used) => {
+            push_decimal(out, used.as_secs());
+            out.push(b'.');
+            push_three_digits(out, used.subsec_millis());
+            out.push(b's');
+        }
+        None => out.extend_from_slice(b"never"),
     }
-    let letters = TCP_FLAG_LETTERS.iter().filter(|(_, bit)| statistics.tcp_flags & bit != 0);
-    for (index, (letter, _)) in letters.enumerate() {
-        write!(out, "{}{letter}", if index == 0 { ", flags:" } else { "" })?;
+    if statistics.tcp_flags == 0 {
+        return;
     }
-    Ok(())
+    let mut label = ", flags:";
+    for (letter, _) in TCP_FLAG_LETTERS.iter().filter(|(_, bit)| statistics.tcp_flags & bit != 0) {
+        out.extend_from_slice(std::mem::take(&mut label).as_bytes());
+        out.extend_from_slice(letter.as_bytes());
+    }
 }
 
 /// The text of `dp-extra-info`: what is not default, comma-separated.
@@ -68,7 +162,9 @@ impl fmt::Display for Extra {
         match &self.other {
             Some(other) => {
                 out.write_str(next())?;
-                write_plain(out, other)
+                let mut plain = Vec::new();
+                push_plain(&mut plain, other);
+                out.write_str(&String::from_utf8_lossy(&plain))
             }
             None => Ok(()),
         }
@@ -101,14 +197,16 @@ pub fn bracketed(word: &str, sentence: &str) -> String {
 }
 
 /// A flow is one line, whatever a kernel or a device says.
-fn write_plain(out: &mut dyn fmt::Write, text: &str) -> fmt::Result {
+fn push_plain(out: &mut Vec<u8>, text: &str) {
     for part in text.split_inclusive(char::is_control) {
         match part.char_indices().next_back() {
-            Some((index, last)) if last.is_control() => write!(out, "{} ", &part[..index])?,
-            _ => out.write_str(part)?,
+            Some((index, last)) if last.is_control() => {
+                out.extend_from_slice(&part.as_bytes()[..index]);
+                out.push(b' ');
+            }
+            _ => out.extend_from_slice(part.as_bytes()),
         }
     }
-    Ok(())
 }
 
 /// Seconds with as many decimals as there are.

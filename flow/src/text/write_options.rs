@@ -1,15 +1,12 @@
 //! Tunnel options, written.
 
-use std::fmt;
-
 use super::tunnel_options::{
     ERSPAN, GENEVE, GENEVE_HEADER, GENEVE_LENGTH_BITS, GENEVE_LIMIT, GeneveOctets, TunnelOptions, VXLAN,
     option_field_name,
 };
-use super::{Style, write_field_value};
+use super::write_key::{Get, Pieces};
+use super::write_number::{push_decimal, push_hex};
 use crate::field::Field;
-
-type Get<'a> = &'a dyn Fn(Field) -> (u128, u128);
 
 /// Whether options are matched or set, be it that they are only demanded to be there.
 pub(super) fn is_mentioned(options: &TunnelOptions, get: Get<'_>) -> bool {
@@ -17,86 +14,83 @@ pub(super) fn is_mentioned(options: &TunnelOptions, get: Get<'_>) -> bool {
 }
 
 /// Writes options with their parentheses. What is wildcarded in them is left out.
-pub(super) fn write_options(
-    out: &mut dyn fmt::Write,
-    options: &TunnelOptions,
-    get: Get<'_>,
-    style: &Style<'_>,
-) -> fmt::Result {
+pub(super) fn write_options(out: &mut impl Pieces, options: &TunnelOptions, get: Get<'_>) {
     if *options == GENEVE {
-        return write_geneve(out, get);
+        return out.geneve();
     }
     let (open, close) = if *options == VXLAN { ("(gbp(", "))") } else { ("(", ")") };
-    write!(out, "{}{open}", options.name)?;
+    out.text(options.name);
+    out.text(open);
     let mut separator = "";
     if *options == ERSPAN && get(Field::ErspanVersion).1 == 0 {
         // OVS takes nothing without a version, and finds out from its value what may follow.
         let is_second = [Field::ErspanDirection, Field::ErspanHardwareId].iter().any(|field| get(*field).1 != 0);
-        out.write_str(if is_second { "ver=2/0" } else { "ver=1/0" })?;
+        out.text(if is_second { "ver=2/0" } else { "ver=1/0" });
         separator = ",";
     }
     for field in options.fields {
-        let (value, mask) = get(*field);
-        if mask != 0 {
-            write!(out, "{separator}{}=", option_field_name(*field))?;
-            write_field_value(out, *field, value, mask, style)?;
-            separator = ",";
+        if get(*field).1 != 0 {
+            out.text(std::mem::replace(&mut separator, ","));
+            out.text(option_field_name(*field));
+            out.text("=");
+            out.value(*field);
         }
     }
-    out.write_str(close)
+    out.text(close);
 }
 
-fn write_geneve(out: &mut dyn fmt::Write, get: Get<'_>) -> fmt::Result {
+pub(super) fn push_geneve(out: &mut Vec<u8>, get: Get<'_>) {
     let (length, length_mask) = get(Field::GeneveLength);
     if length_mask != Field::GeneveLength.full_mask() {
         // So OVS writes options of which nothing is matched.
-        return out.write_str("geneve({})");
+        return out.extend_from_slice(b"geneve({})");
     }
     let octets = GeneveOctets::from_fields(get);
     let length = usize::try_from(length).unwrap_or(GENEVE_LIMIT).min(GENEVE_LIMIT);
     let (mut values, mut masks) = (&octets.values[..length], &octets.masks[..length]);
-    out.write_str("geneve(")?;
+    out.extend_from_slice(b"geneve(");
     while let (Some((header, value)), Some((header_mask, mask))) =
         (values.split_at_checked(GENEVE_HEADER), masks.split_at_checked(GENEVE_HEADER))
     {
         let data = usize::from(header[GENEVE_HEADER - 1] & GENEVE_LENGTH_BITS) * 4;
         let data = data.min(value.len());
-        out.write_char('{')?;
-        for (name, place) in [("class", 0..2), ("type", 2..3)] {
+        out.push(b'{');
+        for (name, place) in [("class=", 0..2), ("type=", 2..3)] {
             let mask = &header_mask[place.clone()];
             if mask.iter().any(|octet| *octet != 0) {
-                write!(out, "{name}=")?;
-                write_long_number(out, &header[place], mask)?;
-                out.write_char(',')?;
+                out.extend_from_slice(name.as_bytes());
+                push_long_number(out, &header[place], mask);
+                out.push(b',');
             }
         }
-        write!(out, "len={data}")?;
+        out.extend_from_slice(b"len=");
+        push_decimal(out, data as u64);
         if data > 0 {
             // Also if it is wild: OVS takes data that it does not find for zeros that are matched.
-            out.write_char(',')?;
-            write_long_number(out, &value[..data], &mask[..data])?;
+            out.push(b',');
+            push_long_number(out, &value[..data], &mask[..data]);
         }
-        out.write_char('}')?;
+        out.push(b'}');
         (values, masks) = (&value[data..], &mask[data..]);
     }
-    out.write_char(')')
+    out.push(b')');
 }
 
 /// Writes a number of any length, and its mask unless that is full.
-fn write_long_number(out: &mut dyn fmt::Write, value: &[u8], mask: &[u8]) -> fmt::Result {
-    write_octets(out, value)?;
-    if mask.iter().all(|octet| *octet == u8::MAX) {
-        return Ok(());
+fn push_long_number(out: &mut Vec<u8>, value: &[u8], mask: &[u8]) {
+    push_octets(out, value);
+    if mask.iter().any(|octet| *octet != u8::MAX) {
+        out.push(b'/');
+        push_octets(out, mask);
     }
-    out.write_char('/')?;
-    write_octets(out, mask)
 }
 
-fn write_octets(out: &mut dyn fmt::Write, octets: &[u8]) -> fmt::Result {
+fn push_octets(out: &mut Vec<u8>, octets: &[u8]) {
     let zeros = octets.iter().take_while(|octet| **octet == 0).count();
     let Some((first, rest)) = octets[zeros..].split_first() else {
-        return out.write_char('0');
+        return out.push(b'0');
     };
-    write!(out, "{first:#x}")?;
-    rest.iter().try_for_each(|octet| write!(out, "{octet:02x}"))
+    out.extend_from_slice(b"0x");
+    push_hex(out, u128::from(*first), 1);
+    rest.iter().for_each(|octet| push_hex(out, u128::from(*octet), 2));
 }

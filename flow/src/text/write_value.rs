@@ -1,14 +1,17 @@
 //! Values of fields, written.
 
+use std::collections::HashMap;
 use std::fmt;
-use std::net::{Ipv4Addr, Ipv6Addr};
+
+use foldhash::fast::RandomState;
 
 use super::Style;
 use super::cursor::{ends_word, is_number};
 use super::words::EXTRA_LABEL;
+use super::write_number::{push_decimal, push_hex, push_ipv4, push_ipv6, push_mac, push_prefixed_hex};
 use crate::action::ActionKind;
 use crate::field::{Attribute, FRAGMENT_FIRST, FRAGMENT_LATER, FRAGMENT_NO, Field, Form};
-use crate::port::PortNumber;
+use crate::port::{PortNames, PortNumber};
 
 /// Writes the value of a field in the field's own form, with its mask unless that is full: `10.0.0.0/255.255.255.0`,
 /// `+est-new`, `0/0`.
@@ -19,82 +22,117 @@ pub fn write_field_value(
     mask: u128,
     style: &Style<'_>,
 ) -> fmt::Result {
+    let mut text = Vec::new();
+    push_field_value(&mut text, field, value, mask, &mut Ports::new(style));
+    out.write_str(&String::from_utf8_lossy(&text))
+}
+
+/// The same, appended; what is appended is UTF-8.
+pub(super) fn push_field_value(out: &mut Vec<u8>, field: Field, value: u128, mask: u128, ports: &mut Ports<'_>) {
+    let spec = field.spec();
     let exact = mask == field.full_mask();
-    let is_vlan = matches!(field.spec().attribute, Attribute::Vlan | Attribute::Cvlan);
-    match field.spec().form {
+    // All but addresses of IPv6 and labels of connections; of a wider number nobody asks for the lower half.
+    let narrow = |number: u128| u64::try_from(number).unwrap_or(u64::MAX);
+    match spec.form {
         // "No Ethernet type at all" is written like this by OVS, and only this.
-        Form::Hex if field == Field::EthType && exact && value == 0 => out.write_str("0/0xffff"),
+        Form::Hex if field == Field::EthType && exact && value == 0 => out.extend_from_slice(b"0/0xffff"),
         Form::Hex if matches!(field, Field::EthType | Field::VlanTpid | Field::CvlanTpid) => {
-            write!(out, "0x{value:04x}")?;
-            if exact { Ok(()) } else { write!(out, "/0x{mask:04x}") }
+            push_padded(out, value, mask, exact, 4, 4);
         }
-        Form::Decimal if is_vlan && !exact => write!(out, "{value}/0x{mask:x}"),
+        Form::Decimal if !exact && matches!(spec.attribute, Attribute::Vlan | Attribute::Cvlan) => {
+            push_decimal(out, narrow(value));
+            out.extend_from_slice(b"/0x");
+            push_hex(out, mask, 1);
+        }
         Form::Decimal => {
-            write!(out, "{value}")?;
-            write_hex_mask(out, mask, exact)
+            push_decimal(out, narrow(value));
+            push_hex_mask(out, mask, exact);
         }
         Form::Hex => {
-            write!(out, "{}", Hex(value))?;
-            write_hex_mask(out, mask, exact)
+            push_prefixed_hex(out, value);
+            push_hex_mask(out, mask, exact);
         }
-        Form::Octet if exact => write!(out, "{value}"),
-        Form::Octet => write!(out, "0x{value:02x}/0x{mask:02x}"),
-        Form::PrefixedHex(digits) => {
-            write!(out, "0x{value:x}")?;
-            if exact { Ok(()) } else { write!(out, "/0x{mask:0digits$x}") }
-        }
+        Form::Octet if exact => push_decimal(out, narrow(value)),
+        Form::Octet => push_padded(out, value, mask, exact, 2, 2),
+        Form::PrefixedHex(digits) => push_padded(out, value, mask, exact, 1, digits),
         Form::Port => {
             match u32::try_from(value) {
-                Ok(number) if exact => write_port(out, PortNumber(number), style)?,
-                _ => write!(out, "{value}")?,
+                Ok(number) if exact => ports.push(out, PortNumber(number)),
+                _ => push_decimal(out, narrow(value)),
             }
-            write_hex_mask(out, mask, exact)
+            push_hex_mask(out, mask, exact);
         }
-        Form::Mac => {
-            write_mac(out, value)?;
-            if exact {
-                return Ok(());
-            }
-            out.write_char('/')?;
-            write_mac(out, mask)
-        }
-        Form::Ipv4 => {
-            let address = |bits: u128| Ipv4Addr::from_bits(u32::try_from(bits).unwrap_or_default());
-            write!(out, "{}", address(value))?;
-            if exact { Ok(()) } else { write!(out, "/{}", address(mask)) }
-        }
-        Form::Ipv6 => {
-            write!(out, "{}", Ipv6Addr::from_bits(value))?;
-            if exact { Ok(()) } else { write!(out, "/{}", Ipv6Addr::from_bits(mask)) }
-        }
+        Form::Mac => push_address(out, value, mask, exact, push_mac),
+        Form::Ipv4 => push_address(out, value, mask, exact, |out, address| {
+            push_ipv4(out, u32::try_from(address).unwrap_or_default());
+        }),
+        Form::Ipv6 => push_address(out, value, mask, exact, push_ipv6),
         Form::Fragment => match u8::try_from(value) {
-            Ok(FRAGMENT_NO) if exact => out.write_str("no"),
-            Ok(FRAGMENT_FIRST) if exact => out.write_str("first"),
-            Ok(FRAGMENT_LATER) if exact => out.write_str("later"),
+            Ok(FRAGMENT_NO) if exact => out.extend_from_slice(b"no"),
+            Ok(FRAGMENT_FIRST) if exact => out.extend_from_slice(b"first"),
+            Ok(FRAGMENT_LATER) if exact => out.extend_from_slice(b"later"),
             _ => {
-                write!(out, "{value}")?;
-                write_hex_mask(out, mask, exact)
+                push_decimal(out, narrow(value));
+                push_hex_mask(out, mask, exact);
             }
         },
-        Form::Flags(_) if style.more && field == Field::CtState => {
-            write!(out, "{}", Hex(value))?;
-            write_hex_mask(out, mask, exact)
+        Form::Flags(_) if ports.style.more && field == Field::CtState => {
+            push_prefixed_hex(out, value);
+            push_hex_mask(out, mask, exact);
         }
-        Form::Flags(flags) => write_flags(out, flags, value, mask, exact),
-        Form::Presence | Form::Options => out.write_str(match (mask, value) {
-            (0, _) => "any",
-            (_, 0) => "absent",
-            _ => "present",
+        Form::Flags(flags) => push_flags(out, flags, value, mask, exact),
+        Form::Presence | Form::Options => out.extend_from_slice(match (mask, value) {
+            (0, _) => b"any",
+            (_, 0) => b"absent",
+            _ => b"present",
         }),
     }
 }
 
 /// Writes the number of a port, or its name if there is one that is read back as this port.
 pub(super) fn write_port(out: &mut dyn fmt::Write, port: PortNumber, style: &Style<'_>) -> fmt::Result {
-    match style.names.and_then(|names| names.name(port)).filter(|name| is_readable(name)) {
+    match readable_name(port, style.names) {
         Some(name) => out.write_str(name),
         None => write!(out, "{port}"),
     }
+}
+
+/// Ports as they are written in a style. Whether a name can be read back is found out once for each port.
+pub(super) struct Ports<'a> {
+    pub(super) style: Style<'a>,
+    texts: HashMap<PortNumber, Box<[u8]>, RandomState>,
+}
+
+/// Ports that are remembered. More than that are hardly in use, and a dump shall not grow.
+const PORTS_KNOWN: usize = 4096;
+
+impl<'a> Ports<'a> {
+    pub(super) fn new(style: &Style<'a>) -> Self {
+        Self { style: *style, texts: HashMap::default() }
+    }
+
+    /// As [`write_port`].
+    pub(super) fn push(&mut self, out: &mut Vec<u8>, port: PortNumber) {
+        if self.style.names.is_none() {
+            return push_decimal(out, u64::from(port.0));
+        }
+        if let Some(text) = self.texts.get(&port) {
+            return out.extend_from_slice(text);
+        }
+        let begin = out.len();
+        match readable_name(port, self.style.names) {
+            Some(name) => out.extend_from_slice(name.as_bytes()),
+            None => push_decimal(out, u64::from(port.0)),
+        }
+        if self.texts.len() == PORTS_KNOWN {
+            self.texts.clear();
+        }
+        self.texts.insert(port, out[begin..].into());
+    }
+}
+
+fn readable_name<'a>(port: PortNumber, names: Option<&'a dyn PortNames>) -> Option<&'a str> {
+    names.and_then(|names| names.name(port)).filter(|name| is_readable(name))
 }
 
 /// Whether a port's name cannot be taken for anything else.
@@ -116,33 +154,53 @@ impl fmt::Display for Hex {
     }
 }
 
-fn write_hex_mask(out: &mut dyn fmt::Write, mask: u128, exact: bool) -> fmt::Result {
-    if exact { Ok(()) } else { write!(out, "/{}", Hex(mask)) }
+pub(super) fn write_mac(out: &mut dyn fmt::Write, address: u128) -> fmt::Result {
+    let mut text = Vec::new();
+    push_mac(&mut text, address);
+    out.write_str(&String::from_utf8_lossy(&text))
 }
 
-pub(super) fn write_mac(out: &mut dyn fmt::Write, address: u128) -> fmt::Result {
-    for byte in (0..6).rev() {
-        write!(out, "{:02x}{}", address >> (8 * byte) & 0xff, if byte == 0 { "" } else { ":" })?;
+fn push_hex_mask(out: &mut Vec<u8>, mask: u128, exact: bool) {
+    if !exact {
+        out.push(b'/');
+        push_prefixed_hex(out, mask);
     }
-    Ok(())
+}
+
+/// Hexadecimal, with so many digits of value and mask at least.
+fn push_padded(out: &mut Vec<u8>, value: u128, mask: u128, exact: bool, digits: usize, mask_digits: usize) {
+    out.extend_from_slice(b"0x");
+    push_hex(out, value, digits);
+    if !exact {
+        out.extend_from_slice(b"/0x");
+        push_hex(out, mask, mask_digits);
+    }
+}
+
+fn push_address(out: &mut Vec<u8>, value: u128, mask: u128, exact: bool, push: impl Fn(&mut Vec<u8>, u128)) {
+    push(out, value);
+    if !exact {
+        out.push(b'/');
+        push(out, mask);
+    }
 }
 
 /// Named bits. Where a bit has no name, all are written as a number.
-fn write_flags(out: &mut dyn fmt::Write, flags: &[(&str, u32)], value: u128, mask: u128, exact: bool) -> fmt::Result {
+fn push_flags(out: &mut Vec<u8>, flags: &[(&str, u32)], value: u128, mask: u128, exact: bool) {
     let named = flags.iter().fold(0, |bits, (_, bit)| bits | u128::from(*bit));
     let matters = if exact { value } else { mask };
     if matters == 0 || matters & !named != 0 {
-        write!(out, "{}", Hex(value))?;
-        return write_hex_mask(out, mask, exact);
+        push_prefixed_hex(out, value);
+        return push_hex_mask(out, mask, exact);
     }
-    let mut separator = "";
+    let mut is_first = true;
     for (name, bit) in flags.iter().filter(|(_, bit)| matters & u128::from(*bit) != 0) {
-        if exact {
-            write!(out, "{separator}{name}")?;
-            separator = "|";
-        } else {
-            write!(out, "{}{name}", if value & u128::from(*bit) != 0 { '+' } else { '-' })?;
+        if !exact {
+            out.push(if value & u128::from(*bit) != 0 { b'+' } else { b'-' });
+        } else if !is_first {
+            out.push(b'|');
         }
+        is_first = false;
+        out.extend_from_slice(name.as_bytes());
     }
-    Ok(())
 }
