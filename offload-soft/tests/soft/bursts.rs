@@ -103,7 +103,7 @@ fn rules_that_share_what_they_do_come_change_and_go_alone() {
             },
             vec![],
         );
-        Flow { actions: Arc::clone(&actions), ..plain }
+        plain.with_actions(Arc::clone(&actions))
     };
     let handles: Vec<_> = (0..3).map(|port| device.add(rule(0, port)).unwrap()).collect();
     let in_chain = device.add(rule(5, 1)).unwrap();
@@ -111,7 +111,7 @@ fn rules_that_share_what_they_do_come_change_and_go_alone() {
         let verdict = device.nic.inject(PortNumber(1), &Ip4::default().frame(6, &tcp(9, port, 0x010, &[]))).unwrap();
         verdict.sent.into_iter().map(|(port, _)| port.0).collect::<Vec<_>>()
     };
-    let changed = Flow { actions: [output(3)].into(), ..rule(0, 1) };
+    let changed = rule(0, 1).with_actions([output(3)].into());
     device.submit(Operation::Modify(handles[1], Arc::new(changed))).unwrap();
     assert_eq!([0, 1, 2].map(|port| sent(&device, port)), [[2], [3], [2]]);
     device.remove(handles[0]);
