@@ -1,12 +1,12 @@
 //! Slots of the table: allocated in chunks that never move, reached by index without a lock.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
 use super::cell::Cell;
 use super::life::Life;
+use super::sync::{AtomicU32, Ordering};
 use crate::id::FlowId;
 
 /// Slots in a chunk.
@@ -23,6 +23,8 @@ pub(super) struct Arena {
 struct Chunk {
     records: [Mutex<Record>; CHUNK],
     cells: [Mutex<Cell>; CHUNK],
+    /// Of the workers' queues; dense, for callers and workers touch nothing else of a flow to hand it over.
+    links: [AtomicU32; CHUNK],
 }
 
 /// A slot's current life, if it has one.
@@ -55,6 +57,7 @@ impl Arena {
             Box::new(Chunk {
                 records: std::array::from_fn(|_| Mutex::default()),
                 cells: std::array::from_fn(|_| Mutex::default()),
+                links: std::array::from_fn(|_| AtomicU32::new(0)),
             })
         });
         let first = index * CHUNK_U32;
@@ -71,6 +74,19 @@ impl Arena {
     pub(super) fn cell(&self, slot: u32) -> Option<MutexGuard<'_, Cell>> {
         let chunk = self.chunks.get(slot as usize / CHUNK)?.get()?;
         Some(chunk.cells[slot as usize % CHUNK].lock())
+    }
+
+    /// The link by which a slot that was given out lies in a queue.
+    #[inline]
+    pub(super) fn link_of(&self, slot: u32) -> Option<&AtomicU32> {
+        let chunk = self.chunks.get(slot as usize / CHUNK)?.get()?;
+        Some(&chunk.links[slot as usize % CHUNK])
+    }
+
+    /// The links of all slots that were ever given out.
+    pub(super) fn links(&self) -> impl Iterator<Item = (u32, &AtomicU32)> {
+        let links = self.chunks.iter().map_while(OnceLock::get).flat_map(|chunk| &chunk.links);
+        (0..).zip(links)
     }
 
     /// All slots that were ever given out.

@@ -7,7 +7,7 @@ use crate::event::EndReason;
 use crate::flow::Flow;
 use crate::id::{FlowId, Generation};
 use crate::refusal::Refusal;
-use crate::table::{FlowState, Waiter};
+use crate::table::{FlowState, Lane, Waiter};
 use crate::time::Timestamp;
 
 /// A flow from its acceptance to its end. Lies under the lock of its slot.
@@ -30,8 +30,6 @@ pub(super) struct Life {
     pub(super) stuck: bool,
     /// What is wanted was not changed, only tried again: the same refusal is no news.
     pub(super) is_retried: bool,
-    /// The id is in the queue of its worker.
-    pub(super) queued: bool,
     /// Somebody's accepted request has no outcome yet.
     pub(super) unsettled: bool,
     /// Who wants to hear of the outcome.
@@ -84,6 +82,11 @@ impl Life {
             None if self.is_refused() => FlowState::Refused,
             _ => FlowState::Pending,
         }
+    }
+
+    /// The lane in which it waits for its worker.
+    pub(super) fn lane(&self) -> Lane {
+        if self.end.is_some() { Lane::Removal } else { Lane::Change }
     }
 
     /// Whether the device has refused what is wanted now.

@@ -11,9 +11,12 @@
 mod arena;
 mod cell;
 mod census;
+mod hand_over;
 mod life;
 mod queries;
+pub mod queue;
 mod state;
+mod sync;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,6 +28,7 @@ use parking_lot::{Mutex, MutexGuard};
 pub use self::cell::Applied;
 pub use self::census::Census;
 pub use self::queries::{AgeView, FlowView};
+pub use self::queue::Lane;
 pub use self::state::FlowState;
 pub use crate::id::{FlowId, Generation};
 
@@ -67,15 +71,13 @@ pub struct Limits {
     pub unsettled: usize,
 }
 
-/// A request was taken on.
+/// A request was taken on, and a worker must look at the flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted {
-    /// The life that it concerns.
+    /// The life that it concerns. Its slot picks the worker.
     pub flow: FlowId,
-    /// Its identity, which picks the worker.
-    pub identity: Identity,
-    /// Whether the id must be put into the worker's queue; if not, it is there already.
-    pub enqueue: bool,
+    /// How it shall be [handed over](FlowTable::hand_over) to the worker.
+    pub lane: Lane,
 }
 
 /// A request was not taken on, and nothing was changed.
@@ -223,7 +225,6 @@ impl FlowTable {
             in_flight: false,
             stuck: false,
             is_retried: false,
-            queued: true,
             unsettled: true,
             waiter,
             predecessor: same,
@@ -241,7 +242,7 @@ impl FlowTable {
         }
         by_identity.insert(identity, id);
         by_ufid.insert(ufid, id);
-        Ok(Accepted { flow: id, identity, enqueue: true })
+        Ok(Accepted { flow: id, lane: Lane::Change })
     }
 
     /// Takes new actions and expiry for a flow on. With `keep_old_rule` the old rule stays if the device refuses the new.
@@ -310,7 +311,6 @@ impl FlowTable {
     /// (for a removal) or shall have it, and may hold it back; it must not call the table.
     pub fn look(&self, id: FlowId, gate: impl FnOnce(&Operation, &Flow) -> bool) -> Look {
         let step = self.with_life(id, |life| {
-            life.queued = false;
             if life.in_flight || life.predecessor.is_some() {
                 return Ok(Look::Nothing);
             }
@@ -434,14 +434,6 @@ impl FlowTable {
         }
     }
 
-    /// Notes that a flow shall be looked at; says whether it must be put into the queue for that.
-    pub fn mark_queued(&self, id: FlowId) -> Option<Accepted> {
-        self.with_life(id, |life| {
-            let enqueue = !std::mem::replace(&mut life.queued, true);
-            Accepted { flow: id, identity: life.flow.identity, enqueue }
-        })
-    }
-
     /// After a change to what is wanted: counts it and has it looked at.
     fn changed(&self, id: FlowId, life: &mut Life, now: Timestamp, waiter: Option<Arc<dyn Waiter>>) -> Accepted {
         life.asked = now;
@@ -451,8 +443,7 @@ impl FlowTable {
             older.settled(id, &Settlement::Superseded);
         }
         self.restate(life);
-        let enqueue = !std::mem::replace(&mut life.queued, true);
-        Accepted { flow: id, identity: life.flow.identity, enqueue }
+        Accepted { flow: id, lane: life.lane() }
     }
 
     fn refused(&self, change: &Change, life: &mut Life, refusal: Refusal) {
