@@ -11,6 +11,7 @@ pub mod daemon;
 pub mod fault;
 pub mod frames;
 pub mod generate;
+pub mod instant;
 pub mod lab;
 pub mod openvswitch;
 pub mod scenario;

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::thread::available_parallelism;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use sluice_flow::FlowId;
 use sluice_flow::table::queue::{LookQueue, Pushed, Reader};
 use sluice_flow::table::{Accepted, FlowTable};
-use sluice_flow::FlowId;
 
 /// The callers' side of all workers' queues.
 pub(super) struct Inboxes {

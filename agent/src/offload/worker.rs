@@ -26,6 +26,8 @@ pub struct Worker {
     /// How many flows to look at before what they need is handed to the backend.
     batch: usize,
     in_flight: HashMap<FlowId, Change>,
+    /// Flows whose change has an outcome, to be looked at again.
+    finished: Vec<FlowId>,
     /// Copied to `statistics` once a batch.
     report: WorkerReport,
     statistics: Arc<WorkerStatistics>,
@@ -41,8 +43,8 @@ impl Worker {
         install: Box<dyn InstallQueue>,
         batch: usize,
     ) -> Self {
-        let (in_flight, report, statistics) = Default::default();
-        Self { table, clock, chains, inboxes, inbox, install, batch, in_flight, report, statistics }
+        let (in_flight, finished, report, statistics) = Default::default();
+        Self { table, clock, chains, inboxes, inbox, install, batch, in_flight, finished, report, statistics }
     }
 
     pub(super) fn statistics(&self) -> Arc<WorkerStatistics> {
@@ -60,17 +62,19 @@ impl Worker {
                 self.gather(&mut batch);
             }
             done.extend(later.try_iter());
-            if batch.is_empty() && done.is_empty() {
+            if batch.is_empty() && done.is_empty() && self.finished.is_empty() {
                 done.extend(if is_stopping { self.drain(&mut later) } else { self.wait(&mut later, stop) });
             }
-            while !batch.is_empty() || !done.is_empty() {
+            while !(batch.is_empty() && done.is_empty() && self.finished.is_empty()) {
                 self.submit(&mut batch, &mut done);
-                for completion in std::mem::take(&mut done) {
-                    self.complete(completion, &mut batch);
+                done.drain(..).for_each(|completion| self.complete(completion));
+                // Before the looks tell who waits: what they were told of is counted.
+                self.report.in_flight = self.in_flight.len();
+                self.statistics.set(&self.report);
+                for id in std::mem::take(&mut self.finished) {
+                    self.look(id, &mut batch);
                 }
             }
-            self.report.in_flight = self.in_flight.len();
-            self.statistics.set(&self.report);
             is_stopping = stop.try_recv() == Err(TryRecvError::Disconnected);
         }
     }
@@ -147,15 +151,13 @@ impl Worker {
         };
         match opened {
             Ok(()) => batch.push(change),
-            Err(refusal) => self.finish(&change, Err(refusal), batch),
+            Err(refusal) => self.finish(&change, Err(refusal)),
         }
     }
 
-    fn complete(&mut self, completion: Completion, batch: &mut Vec<Change>) {
+    fn complete(&mut self, completion: Completion) {
         match self.in_flight.remove(&completion.flow) {
-            Some(change) if change.generation == completion.generation => {
-                self.finish(&change, completion.result, batch);
-            }
+            Some(change) if change.generation == completion.generation => self.finish(&change, completion.result),
             Some(change) => {
                 // An answer to something else: the right one is still to come.
                 self.report.strays += 1;
@@ -165,7 +167,7 @@ impl Worker {
         }
     }
 
-    fn finish(&mut self, change: &Change, result: Result<Outcome, Refusal>, batch: &mut Vec<Change>) {
+    fn finish(&mut self, change: &Change, result: Result<Outcome, Refusal>) {
         let in_place = matches!(result, Ok(Outcome::InPlace { .. }));
         let latency = self.table.complete(change, result, self.clock.now());
         if let (true, Some(latency)) = (in_place, latency) {
@@ -180,7 +182,7 @@ impl Worker {
             Operation::Install(_) | Operation::Remove(_) => self.chains.settled(change.flow, None),
         };
         self.set_free(free);
-        self.look(change.flow, batch);
+        self.finished.push(change.flow);
     }
 
     /// Has flows looked at that waited for something that has happened.

@@ -131,9 +131,7 @@ impl Reader {
             return Some(slot);
         }
         self.in_a_row = 0;
-        self.changes
-            .take(&self.queue.changes, links)
-            .or_else(|| self.removals.take(&self.queue.removals, links))
+        self.changes.take(&self.queue.changes, links).or_else(|| self.removals.take(&self.queue.removals, links))
     }
 
     /// Asks to be woken by who hands the next slot over. False if there is one already, or is being handed over: then
