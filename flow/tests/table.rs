@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use sluice_flow::backend::{Change, Handle, Operation, Outcome, Placement};
 use sluice_flow::counters::{Counters, Reading, Sampled};
-use sluice_flow::table::{Accepted, Applied, Limits, Look, Settlement, TableError, Waiter};
+use sluice_flow::table::{Accepted, Applied, Lane, Limits, Look, Settlement, TableError, Waiter};
 use sluice_flow::ufid::Seed;
 use sluice_flow::{
     Action, ActionList, EndReason, Event, EventSink, Expiry, Field, Flow, FlowId, FlowState, FlowTable, MaskedKey,
@@ -95,7 +95,7 @@ fn a_flow_is_accepted_installed_counted_and_deleted() {
     let (table, journal) = table(10, 10);
     let waiter = Arc::new(Outcomes::default());
     let accepted = table.add(flow(None, 1, 2), NOW, Some(waiter.clone())).unwrap();
-    assert!(accepted.enqueue);
+    assert_eq!(accepted.lane, Lane::Change);
     assert_eq!(table.census().in_state(FlowState::Pending), 1);
     install(&table, accepted, 7);
     assert_eq!(table.view(accepted.flow).unwrap().state, FlowState::Offloaded);
@@ -137,8 +137,7 @@ fn superseded_work_vanishes() {
     let waiter = Arc::new(Outcomes::default());
     let accepted = table.add(flow(None, 1, 2), NOW, Some(waiter.clone())).unwrap();
     for output in 3..6 {
-        let modified = table.modify(accepted.flow, flow(None, 1, output), false, NOW, None).unwrap();
-        assert!(!modified.enqueue, "it is in the queue already");
+        table.modify(accepted.flow, flow(None, 1, output), false, NOW, None).unwrap();
     }
     assert_eq!(*waiter.0.lock(), [Settlement::Superseded]);
     let Operation::Install(wanted) = change(&table, accepted.flow).operation else { panic!("not an install") };
@@ -276,7 +275,7 @@ fn a_closed_gate_holds_a_change_back() {
     let (table, _) = table(10, 10);
     let accepted = table.add(flow(None, 1, 2), NOW, None).unwrap();
     assert!(matches!(table.look(accepted.flow, |_, _| false), Look::Held));
-    assert!(table.mark_queued(accepted.flow).unwrap().enqueue);
+    assert_eq!(table.look_again(accepted.flow), Some(accepted));
     assert!(matches!(look(&table, accepted.flow), Look::Change(_)));
 }
 

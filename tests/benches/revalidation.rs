@@ -18,7 +18,7 @@ use sluice_flow::table::{Limits, Look};
 use sluice_flow::time::MonotonicClock;
 use sluice_flow::{Clock, EndReason, FlowId, FlowState, FlowTable, Port, PortNumber, Refusal, Timestamp};
 use sluice_revalidator::{Config, Revalidator, Round};
-use sluice_tests::bench::{self, cpu_time, five_tuples, median};
+use sluice_tests::bench::{self, cpu_timed, five_tuples, median};
 use sluice_tests::revalidating::Revalidating;
 use sluice_tests::simulation::random::Random;
 use sluice_tests::world::{SEED, soft_nic};
@@ -46,9 +46,9 @@ fn main() {
         let walk = Walk::new(flows * (DEVICE_BYTES + FlowTable::CELL_BYTES));
         let mut samples = Samples::default();
         for _ in 0..ROUNDS {
-            samples.still.push(per(cpu_time(|| ours.round(false)).0, flows));
-            samples.moving.push(per(cpu_time(|| ours.round(true)).0, flows));
-            samples.floor.push(per(cpu_time(|| walk.sum()).0, flows));
+            samples.still.push(per(cpu_timed(|| ours.round(false)).0, flows));
+            samples.moving.push(per(cpu_timed(|| ours.round(true)).0, flows));
+            samples.floor.push(per(cpu_timed(|| walk.sum()).0, flows));
             if flows == SIZES[2] {
                 samples.peer.push(peer.round_cpu(PEER_WINDOW).as_secs_f64() * 1e6 / peer_flows as f64);
             }

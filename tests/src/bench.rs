@@ -90,20 +90,6 @@ pub fn ovstest(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// How long some work keeps this thread's processor busy; unlike the time on the wall, not how busy the machine is.
-pub fn cpu_timed<R>(work: impl FnOnce() -> R) -> (Duration, R) {
-    let began = cpu_time();
-    let result = std::hint::black_box(work());
-    (cpu_time().saturating_sub(began), result)
-}
-
-/// What this thread has used, as `/proc/thread-self/schedstat` has it: brought up to date by giving way to others.
-fn cpu_time() -> Duration {
-    std::thread::yield_now();
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
-    Duration::from_nanos(text.split(' ').next().and_then(|first| first.parse().ok()).expect("nanoseconds"))
-}
-
 /// Cycles of the time stamp counter in a second: it runs at the nominal frequency.
 pub fn tsc_hertz() -> f64 {
     let text = std::fs::read_to_string("/proc/cpuinfo").expect("Linux");
@@ -125,7 +111,7 @@ pub fn timed<R>(work: impl FnOnce() -> R) -> (Duration, R) {
 }
 
 /// How much processor time of this thread some work takes, whatever else runs on the machine.
-pub fn cpu_time<R>(work: impl FnOnce() -> R) -> (Duration, R) {
+pub fn cpu_timed<R>(work: impl FnOnce() -> R) -> (Duration, R) {
     let now = || {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         Duration::try_from(time).expect("a time since the thread began")

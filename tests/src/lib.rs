@@ -12,6 +12,7 @@ pub mod dpcls;
 pub mod fault;
 pub mod frames;
 pub mod generate;
+pub mod instant;
 pub mod lab;
 pub mod openvswitch;
 pub mod revalidating;

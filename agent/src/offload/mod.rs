@@ -1,22 +1,19 @@
 //! The offload queue: wishes in, rules in the device, without anybody waiting for the device.
 //!
-//! The queue says "look", not "do". A change to what is wanted of a flow is a change to its record in the table; the
-//! flow's id goes into the channel of the worker that its identity picks, unless it is there already. The worker reads
-//! the record when it gets there. So superseded work vanishes, changes to one identity keep their order, and the
-//! channels hold each flow once at most: they can never outgrow the table, which is why they may be unbounded.
-//!
-//! `crossbeam-channel` is used for its wake-up of a sleeping worker and for `select!` over several sources; what must
-//! be bounded is bounded by the table's limit on unsettled flows.
+//! The queue says "look", not "do". A change to what is wanted of a flow is a change to its record in the table; the flow
+//! is then handed to the worker that its slot picks, unless it waits there already. The worker reads the record when it
+//! gets there. So superseded work vanishes, changes to one identity keep their order, and a queue can never outgrow the
+//! table. How many flows may wait for the device is bounded by the table's limit on unsettled flows.
 
 mod batch;
 mod chains;
+mod inbox;
 mod worker;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use crossbeam_channel::{Sender, unbounded};
 use sluice_flow::table::{Accepted, TableError, Waiter};
 use sluice_flow::{Backend, ChainId, Clock, EndReason, Flow, FlowId, FlowTable, Refusal, Timestamp};
 
@@ -24,6 +21,7 @@ pub use self::batch::{Batch, Tally};
 pub use self::worker::{LATENCY_BUCKETS, Worker, WorkerReport};
 
 use self::chains::Chains;
+use self::inbox::Inboxes;
 use self::worker::WorkerStatistics;
 
 /// The queue between the table and a backend.
@@ -31,7 +29,7 @@ pub struct OffloadQueue {
     table: Arc<FlowTable>,
     clock: Arc<dyn Clock>,
     chains: Arc<Chains>,
-    senders: Arc<[Sender<FlowId>]>,
+    inboxes: Arc<Inboxes>,
     statistics: Vec<Arc<WorkerStatistics>>,
 }
 
@@ -46,23 +44,16 @@ impl OffloadQueue {
         chain_depth: usize,
     ) -> Result<(Self, Vec<Worker>), Refusal> {
         let chains = Arc::new(Chains::new(backend.clone(), chain_depth));
-        let (senders, receivers): (Vec<_>, Vec<_>) = (0..workers.max(1)).map(|_| unbounded()).unzip();
-        let senders: Arc<[_]> = senders.into();
-        let worker = |ids| {
-            Ok(Worker {
-                table: table.clone(),
-                clock: clock.clone(),
-                chains: chains.clone(),
-                senders: senders.clone(),
-                ids,
-                install: backend.install_queue()?,
-                batch: backend.capabilities().batch.max(1),
-                statistics: Arc::default(),
-            })
+        let (inboxes, own) = Inboxes::new(&table, workers);
+        let inboxes = Arc::new(inboxes);
+        let worker = |inbox| {
+            let install = backend.install_queue()?;
+            let batch = backend.capabilities().batch.max(1);
+            Ok(Worker::new(table.clone(), clock.clone(), chains.clone(), inboxes.clone(), inbox, install, batch))
         };
-        let workers = receivers.into_iter().map(worker).collect::<Result<Vec<_>, _>>()?;
-        let statistics = workers.iter().map(|worker| worker.statistics.clone()).collect();
-        Ok((Self { table, clock, chains, senders, statistics }, workers))
+        let workers = own.into_iter().map(worker).collect::<Result<Vec<_>, _>>()?;
+        let statistics = workers.iter().map(Worker::statistics).collect();
+        Ok((Self { table, clock, chains, inboxes, statistics }, workers))
     }
 
     /// Takes a new flow on.
@@ -80,7 +71,7 @@ impl OffloadQueue {
         match take(flow) {
             Ok(accepted) => {
                 self.chains.arrive(announced, accepted.flow);
-                Ok(self.enqueue(accepted))
+                Ok(self.hand_over(accepted))
             }
             Err(error) => {
                 self.chains.withdraw(announced);
@@ -112,17 +103,17 @@ impl OffloadQueue {
         self.chains.adjust(announced, id);
         let result = self.table.modify(id, flow, keep_old_rule, self.clock.now(), waiter);
         if result.is_err() && self.table.view(id).is_none() {
-            for accepted in self.chains.gone(id).into_iter().filter_map(|id| self.table.mark_queued(id)) {
-                self.enqueue(accepted);
+            for accepted in self.chains.gone(id).into_iter().filter_map(|id| self.table.look_again(id)) {
+                self.hand_over(accepted);
             }
         }
-        result.map(|accepted| self.enqueue(accepted))
+        result.map(|accepted| self.hand_over(accepted))
     }
 
     /// Takes the end of a flow on.
     pub fn delete(&self, id: FlowId, reason: EndReason, waiter: Option<Arc<dyn Waiter>>) -> Result<FlowId, TableError> {
         self.chains.depart(id);
-        self.table.delete(id, reason, self.clock.now(), waiter).map(|accepted| self.enqueue(accepted))
+        self.table.delete(id, reason, self.clock.now(), waiter).map(|accepted| self.hand_over(accepted))
     }
 
     /// Takes the end of all flows on; those that jump to other chains before those in them.
@@ -149,33 +140,27 @@ impl OffloadQueue {
     /// Has refused flows tried again whose refusal the change of the device matters to.
     pub fn retry(&self, matters: impl Fn(&Refusal) -> bool) {
         self.table.retry(matters, self.clock.now(), &mut |accepted| {
-            self.enqueue(accepted);
+            self.hand_over(accepted);
         });
     }
 
     /// Has a rule put in again that the device lost.
     pub fn lost(&self, id: FlowId) {
         if let Some(accepted) = self.table.lost(id, self.clock.now()) {
-            self.enqueue(accepted);
+            self.hand_over(accepted);
         }
     }
 
     /// What each worker has done and has before it.
     pub fn reports(&self) -> Vec<WorkerReport> {
-        self.statistics.iter().zip(&*self.senders).map(|(worker, queue)| worker.report(queue.len())).collect()
+        let queued = self.inboxes.queued();
+        self.statistics.iter().zip(queued).map(|(worker, queued)| worker.report(queued)).collect()
     }
 
-    fn enqueue(&self, accepted: Accepted) -> FlowId {
-        enqueue(&self.senders, accepted);
+    /// Has a flow looked at that was changed in the table. This is all that a caller pays beside the change itself.
+    #[inline]
+    pub fn hand_over(&self, accepted: Accepted) -> FlowId {
+        self.inboxes.hand_over(accepted);
         accepted.flow
-    }
-}
-
-/// Puts an id into the channel of the worker that its identity picks.
-fn enqueue(senders: &[Sender<FlowId>], accepted: Accepted) {
-    if accepted.enqueue {
-        let worker = accepted.identity.0 as usize % senders.len();
-        // A worker that is gone has taken the agent down with it; nobody is left to be told.
-        let _ = senders[worker].send(accepted.flow);
     }
 }

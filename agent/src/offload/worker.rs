@@ -5,75 +5,132 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, TryRecvError, never, select};
+use crossbeam_channel::{Receiver, RecvError, TryRecvError, never, select};
 use parking_lot::Mutex;
 use sluice_flow::backend::{Change, Completion, InstallQueue, Operation, Outcome};
 use sluice_flow::table::Look;
 use sluice_flow::{Clock, Flow, FlowId, FlowTable, Refusal};
 
 use super::chains::Chains;
-use super::enqueue;
+use super::inbox::{Inbox, Inboxes};
 
 /// A worker that is to run on a thread of its own.
 pub struct Worker {
-    pub(super) table: Arc<FlowTable>,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) chains: Arc<Chains>,
-    /// To all workers, for flows that this one sets free.
-    pub(super) senders: Arc<[Sender<FlowId>]>,
-    pub(super) ids: Receiver<FlowId>,
-    pub(super) install: Box<dyn InstallQueue>,
-    pub(super) batch: usize,
-    pub(super) statistics: Arc<WorkerStatistics>,
+    table: Arc<FlowTable>,
+    clock: Arc<dyn Clock>,
+    chains: Arc<Chains>,
+    /// Of all workers, for flows that this one sets free.
+    inboxes: Arc<Inboxes>,
+    inbox: Inbox,
+    install: Box<dyn InstallQueue>,
+    /// How many flows to look at before what they need is handed to the backend.
+    batch: usize,
+    in_flight: HashMap<FlowId, Change>,
+    /// Flows whose change has an outcome, to be looked at again.
+    finished: Vec<FlowId>,
+    /// Copied to `statistics` once a batch.
+    report: WorkerReport,
+    statistics: Arc<WorkerStatistics>,
 }
 
 impl Worker {
+    pub(super) fn new(
+        table: Arc<FlowTable>,
+        clock: Arc<dyn Clock>,
+        chains: Arc<Chains>,
+        inboxes: Arc<Inboxes>,
+        inbox: Inbox,
+        install: Box<dyn InstallQueue>,
+        batch: usize,
+    ) -> Self {
+        let (in_flight, finished, report, statistics) = Default::default();
+        Self { table, clock, chains, inboxes, inbox, install, batch, in_flight, finished, report, statistics }
+    }
+
+    pub(super) fn statistics(&self) -> Arc<WorkerStatistics> {
+        self.statistics.clone()
+    }
+
     /// Works until `stop` is disconnected and nothing is in flight. What is in the queue then stays undone.
     pub fn run(mut self, stop: &Receiver<Infallible>) {
-        let mut stop = stop.clone();
-        let later = self.install.later().cloned().unwrap_or_else(never);
-        let mut in_flight = HashMap::new();
+        let mut later = self.install.later().cloned().unwrap_or_else(never);
         let mut batch = Vec::with_capacity(self.batch);
         let mut done = Vec::with_capacity(self.batch);
-        let mut stopping = false;
-        while !(stopping && in_flight.is_empty()) {
+        let mut is_stopping = false;
+        while !(is_stopping && self.in_flight.is_empty()) {
+            if !is_stopping {
+                self.gather(&mut batch);
+            }
+            done.extend(later.try_iter());
+            if batch.is_empty() && done.is_empty() && self.finished.is_empty() {
+                done.extend(if is_stopping { self.drain(&mut later) } else { self.wait(&mut later, stop) });
+            }
+            while !(batch.is_empty() && done.is_empty() && self.finished.is_empty()) {
+                self.submit(&mut batch, &mut done);
+                done.drain(..).for_each(|completion| self.complete(completion));
+                // Before the looks tell who waits: what they were told of is counted.
+                self.report.in_flight = self.in_flight.len();
+                self.statistics.set(&self.report);
+                for id in std::mem::take(&mut self.finished) {
+                    self.look(id, &mut batch);
+                }
+            }
+            is_stopping = stop.try_recv() == Err(TryRecvError::Disconnected);
+        }
+    }
+
+    /// Looks at a batch of flows at most, so that completions have their turn.
+    fn gather(&mut self, batch: &mut Vec<Change>) {
+        for _ in 0..self.batch {
+            let Some(id) = self.inbox.take() else { break };
+            self.look(id, batch);
+        }
+    }
+
+    /// Returns when there may be something to do, or it is time to stop.
+    fn wait(&mut self, later: &mut Receiver<Completion>, stop: &Receiver<Infallible>) -> Option<Completion> {
+        if self.inbox.linger(|| !later.is_empty()) {
+            return None;
+        }
+        let completion = self.inbox.sleep(|bell| {
             select! {
-                recv(self.ids) -> id => if let Ok(id) = id { self.look(id, &mut batch) },
-                recv(later) -> completion => if let Ok(completion) = completion { done.push(completion) },
-                recv(stop) -> _ => {
-                    stopping = true;
-                    stop = never();
-                }
+                recv(bell) -> _ => None,
+                recv(stop) -> _ => None,
+                recv(later) -> completion => Some(completion),
             }
-            self.gather(&later, &mut batch, &mut done);
-            while !batch.is_empty() || !done.is_empty() {
-                for change in &batch {
-                    in_flight.insert(change.flow, change.clone());
-                }
-                if !batch.is_empty() {
-                    self.install.submit(&mut batch, &mut done);
-                    batch.clear();
-                }
-                for completion in std::mem::take(&mut done) {
-                    self.complete(completion, &mut in_flight, &mut batch);
-                }
-            }
-            self.statistics.set_in_flight(in_flight.len());
-        }
+        });
+        self.completed_late(completion?, later)
     }
 
-    /// Takes what else is there, up to a batch.
-    fn gather(&self, later: &Receiver<Completion>, batch: &mut Vec<Change>, done: &mut Vec<Completion>) {
-        while batch.len() < self.batch {
-            match self.ids.try_recv() {
-                Ok(id) => self.look(id, batch),
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
-            }
-        }
-        done.extend(later.try_iter());
+    /// Waits for one of the changes in flight.
+    fn drain(&mut self, later: &mut Receiver<Completion>) -> Option<Completion> {
+        let completion = later.recv();
+        self.completed_late(completion, later)
     }
 
-    fn look(&self, id: FlowId, batch: &mut Vec<Change>) {
+    fn completed_late(
+        &mut self,
+        completion: Result<Completion, RecvError>,
+        later: &mut Receiver<Completion>,
+    ) -> Option<Completion> {
+        if completion.is_err() {
+            // The backend has ended, which the watch over the device hears of. Nothing will be completed any more.
+            self.in_flight.clear();
+            *later = never();
+        }
+        completion.ok()
+    }
+
+    fn submit(&mut self, batch: &mut Vec<Change>, done: &mut Vec<Completion>) {
+        if batch.is_empty() {
+            return;
+        }
+        self.in_flight.extend(batch.iter().map(|change| (change.flow, change.clone())));
+        self.install.submit(batch, done);
+        batch.clear();
+    }
+
+    fn look(&mut self, id: FlowId, batch: &mut Vec<Change>) {
         let gate = |operation: &Operation, flow: &Flow| self.chains.may_begin(id, operation, flow);
         match self.table.look(id, gate) {
             Look::Nothing | Look::Held => {}
@@ -87,36 +144,34 @@ impl Worker {
         }
     }
 
-    fn begin(&self, change: Change, batch: &mut Vec<Change>) {
+    fn begin(&mut self, change: Change, batch: &mut Vec<Change>) {
         let opened = match &change.operation {
             Operation::Install(flow) | Operation::Modify(_, flow) => self.chains.open(change.flow, flow),
             Operation::Remove(_) => Ok(()),
         };
         match opened {
             Ok(()) => batch.push(change),
-            Err(refusal) => self.finish(&change, Err(refusal), batch),
+            Err(refusal) => self.finish(&change, Err(refusal)),
         }
     }
 
-    fn complete(&self, completion: Completion, in_flight: &mut HashMap<FlowId, Change>, batch: &mut Vec<Change>) {
-        match in_flight.remove(&completion.flow) {
-            Some(change) if change.generation == completion.generation => {
-                self.finish(&change, completion.result, batch);
-            }
+    fn complete(&mut self, completion: Completion) {
+        match self.in_flight.remove(&completion.flow) {
+            Some(change) if change.generation == completion.generation => self.finish(&change, completion.result),
             Some(change) => {
                 // An answer to something else: the right one is still to come.
-                self.statistics.stray();
-                in_flight.insert(change.flow, change);
+                self.report.strays += 1;
+                self.in_flight.insert(change.flow, change);
             }
-            None => self.statistics.stray(),
+            None => self.report.strays += 1,
         }
     }
 
-    fn finish(&self, change: &Change, result: Result<Outcome, Refusal>, batch: &mut Vec<Change>) {
+    fn finish(&mut self, change: &Change, result: Result<Outcome, Refusal>) {
         let in_place = matches!(result, Ok(Outcome::InPlace { .. }));
         let latency = self.table.complete(change, result, self.clock.now());
         if let (true, Some(latency)) = (in_place, latency) {
-            self.statistics.installed(latency);
+            self.report.add(latency);
         }
         let free = match &change.operation {
             Operation::Install(flow) | Operation::Modify(_, flow) if in_place => {
@@ -127,18 +182,18 @@ impl Worker {
             Operation::Install(_) | Operation::Remove(_) => self.chains.settled(change.flow, None),
         };
         self.set_free(free);
-        self.look(change.flow, batch);
+        self.finished.push(change.flow);
     }
 
     /// Has flows looked at that waited for something that has happened.
     fn set_free(&self, ids: Vec<FlowId>) {
-        for accepted in ids.into_iter().filter_map(|id| self.table.mark_queued(id)) {
-            enqueue(&self.senders, accepted);
+        for accepted in ids.into_iter().filter_map(|id| self.table.look_again(id)) {
+            self.inboxes.hand_over(accepted);
         }
     }
 }
 
-/// What a worker has done, as it goes.
+/// What a worker has done, as of its last batch.
 #[derive(Default)]
 pub(super) struct WorkerStatistics(Mutex<WorkerReport>);
 
@@ -173,27 +228,25 @@ impl WorkerStatistics {
         WorkerReport { queued, ..*self.0.lock() }
     }
 
-    fn installed(&self, latency: Duration) {
+    fn set(&self, report: &WorkerReport) {
+        *self.0.lock() = *report;
+    }
+}
+
+impl WorkerReport {
+    /// Counts an installation or modification that took so long.
+    fn add(&mut self, latency: Duration) {
         // As `mov_avg_ema` of OVS with 100 samples.
         const WEIGHT: f64 = 2.0 / 101.0;
         let seconds = latency.as_secs_f64();
-        let mut report = self.0.lock();
-        report.installed += 1;
-        report.latency_sum += seconds;
-        report.latency_square_sum += seconds * seconds;
-        let deviation = seconds - report.latency_average;
-        report.latency_average += WEIGHT * deviation;
-        report.latency_variance = (1.0 - WEIGHT) * (report.latency_variance + WEIGHT * deviation * deviation);
-        for (count, bound) in report.latency_buckets.iter_mut().zip(LATENCY_BUCKETS) {
+        self.installed += 1;
+        self.latency_sum += seconds;
+        self.latency_square_sum += seconds * seconds;
+        let deviation = seconds - self.latency_average;
+        self.latency_average += WEIGHT * deviation;
+        self.latency_variance = (1.0 - WEIGHT) * (self.latency_variance + WEIGHT * deviation * deviation);
+        for (count, bound) in self.latency_buckets.iter_mut().zip(LATENCY_BUCKETS) {
             *count += u64::from(seconds <= bound);
         }
-    }
-
-    fn set_in_flight(&self, count: usize) {
-        self.0.lock().in_flight = count;
-    }
-
-    fn stray(&self) {
-        self.0.lock().strays += 1;
     }
 }

@@ -1,12 +1,12 @@
 //! Slots of the table: allocated in chunks that never move, reached by index without a lock.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
 use super::cell::Cell;
 use super::record::Record;
+use super::sync::{AtomicU32, Ordering};
 use crate::id::FlowId;
 
 /// Slots in a chunk.
@@ -28,6 +28,8 @@ struct Chunk {
     records: [Mutex<Record>; CHUNK],
     /// How often each slot was used before; changed under the lock of the record.
     incarnations: [AtomicU32; CHUNK],
+    /// Of the workers' queues; dense, for callers and workers touch nothing else of a flow to hand it over.
+    links: [AtomicU32; CHUNK],
 }
 
 impl Arena {
@@ -50,6 +52,7 @@ impl Arena {
                 cells: std::array::from_fn(|_| Mutex::default()),
                 records: std::array::from_fn(|_| Mutex::default()),
                 incarnations: std::array::from_fn(|_| AtomicU32::new(0)),
+                links: std::array::from_fn(|_| AtomicU32::new(0)),
             })
         });
         let first = index * CHUNK_U32;
@@ -101,6 +104,19 @@ impl Arena {
             let slots = (first..).zip(&chunk.incarnations).zip(&chunk.cells);
             slots.map(|((slot, incarnation), cell)| (slot, incarnation, cell))
         })
+    }
+
+    /// The link by which a slot that was given out lies in a queue.
+    #[inline]
+    pub(super) fn link_of(&self, slot: u32) -> Option<&AtomicU32> {
+        let (chunk, place) = self.place(slot)?;
+        Some(&chunk.links[place])
+    }
+
+    /// The links of all slots that were ever given out.
+    pub(super) fn links(&self) -> impl Iterator<Item = (u32, &AtomicU32)> {
+        let links = self.chunks.iter().map_while(OnceLock::get).flat_map(|chunk| &chunk.links);
+        (0..).zip(links)
     }
 
     /// All slots that were ever given out.

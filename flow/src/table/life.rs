@@ -7,7 +7,7 @@ use crate::event::EndReason;
 use crate::flow::Flow;
 use crate::id::{FlowId, Generation};
 use crate::refusal::Refusal;
-use crate::table::{FlowState, Waiter};
+use crate::table::{FlowState, Lane, Waiter};
 use crate::time::Timestamp;
 
 /// A flow from its acceptance to its end. Lies under the lock of its slot.
@@ -30,8 +30,6 @@ pub(super) struct Life {
     pub(super) stuck: bool,
     /// What is wanted was not changed, only tried again: the same refusal is no news.
     pub(super) is_retried: bool,
-    /// The id is in the queue of its worker.
-    pub(super) queued: bool,
     /// Somebody's accepted request has no outcome yet.
     pub(super) unsettled: bool,
     /// Who wants to hear of the outcome.
@@ -82,7 +80,6 @@ impl Life {
             in_flight: false,
             stuck: false,
             is_retried: false,
-            queued: false,
             unsettled: false,
             waiter: None,
             predecessor: None,
@@ -96,7 +93,7 @@ impl Life {
     /// Whether there is nothing to know but that this rule, which is in the device, is what is wanted.
     pub(super) fn is_settled(&self, rule: &Installed) -> bool {
         let is_as_wanted = rule.generation == self.generation && Arc::ptr_eq(&rule.flow, &self.flow);
-        let is_busy = self.in_flight || self.queued || self.unsettled || self.stuck;
+        let is_busy = self.in_flight || self.unsettled || self.stuck;
         is_as_wanted
             && !is_busy
             && self.end.is_none()
@@ -115,6 +112,11 @@ impl Life {
             None if self.is_refused() => FlowState::Refused,
             _ => FlowState::Pending,
         }
+    }
+
+    /// The lane in which it waits for its worker.
+    pub(super) fn lane(&self) -> Lane {
+        if self.end.is_some() { Lane::Removal } else { Lane::Change }
     }
 
     /// Whether the device has refused what is wanted now.

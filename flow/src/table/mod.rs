@@ -13,11 +13,14 @@ mod arena;
 mod cell;
 mod census;
 mod expiries;
+mod hand_over;
 mod index;
 mod life;
 mod queries;
+pub mod queue;
 mod record;
 mod state;
+mod sync;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +32,7 @@ pub use self::cell::Applied;
 pub use self::census::Census;
 pub use self::expiries::ExpiryClass;
 pub use self::queries::FlowView;
+pub use self::queue::Lane;
 pub use self::state::FlowState;
 pub use crate::id::{FlowId, Generation};
 
@@ -46,7 +50,7 @@ use crate::intern::Interner;
 use crate::key::Mask;
 use crate::refusal::Refusal;
 use crate::time::Timestamp;
-use crate::ufid::{Identity, Seed, Ufid};
+use crate::ufid::{Seed, Ufid};
 
 /// All flows. See the [module](self).
 pub struct FlowTable {
@@ -72,15 +76,13 @@ pub struct Limits {
     pub unsettled: usize,
 }
 
-/// A request was taken on.
+/// A request was taken on, and a worker must look at the flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted {
-    /// The life that it concerns.
+    /// The life that it concerns. Its slot picks the worker.
     pub flow: FlowId,
-    /// Its identity, which picks the worker.
-    pub identity: Identity,
-    /// Whether the id must be put into the worker's queue; if not, it is there already.
-    pub enqueue: bool,
+    /// How it shall be [handed over](FlowTable::hand_over) to the worker.
+    pub lane: Lane,
 }
 
 /// A request was not taken on, and nothing was changed.
@@ -226,7 +228,6 @@ impl FlowTable {
         self.with_cell(id, |cell| *cell = cell::Cell::new(class, now));
         *record = Record::Unsettled(Box::new(Life {
             generation: Generation::NONE.next(),
-            queued: true,
             unsettled: true,
             waiter,
             predecessor,
@@ -238,7 +239,7 @@ impl FlowTable {
         }
         by_identity.put(same, slot);
         by_ufid.put(namesake, slot);
-        Ok(Accepted { flow: id, identity, enqueue: true })
+        Ok(Accepted { flow: id, lane: Lane::Change })
     }
 
     /// Takes new actions and expiry for a flow on. With `keep_old_rule` the old rule stays if the device refuses the new.
@@ -309,7 +310,6 @@ impl FlowTable {
     /// (for a removal) or shall have it, and may hold it back; it must not call the table.
     pub fn look(&self, id: FlowId, gate: impl FnOnce(&Operation, &Flow) -> bool) -> Look {
         let step = self.with_life(id, |life| {
-            life.queued = false;
             if life.in_flight || life.predecessor.is_some() {
                 return Ok(Look::Nothing);
             }
@@ -424,14 +424,6 @@ impl FlowTable {
         }
     }
 
-    /// Notes that a flow shall be looked at; says whether it must be put into the queue for that.
-    pub fn mark_queued(&self, id: FlowId) -> Option<Accepted> {
-        self.with_life(id, |life| {
-            let enqueue = !std::mem::replace(&mut life.queued, true);
-            Accepted { flow: id, identity: life.flow.identity, enqueue }
-        })
-    }
-
     /// After a change to what is wanted: counts it and has it looked at.
     fn changed(&self, id: FlowId, life: &mut Life, now: Timestamp, waiter: Option<Arc<dyn Waiter>>) -> Accepted {
         life.asked = now;
@@ -441,8 +433,7 @@ impl FlowTable {
             older.settled(id, &Settlement::Superseded);
         }
         self.restate(life);
-        let enqueue = !std::mem::replace(&mut life.queued, true);
-        Accepted { flow: id, identity: life.flow.identity, enqueue }
+        Accepted { flow: id, lane: life.lane() }
     }
 
     fn refused(&self, change: &Change, life: &mut Life, refusal: Refusal) {

@@ -18,7 +18,7 @@ use sluice_flow::{Clock, EndReason, Flow, FlowId, FlowTable, Generation, Refusal
 use sluice_revalidator::{Config, Revalidator, Round};
 
 use super::{begin, do_at_once, obey};
-use crate::bench::{cpu_time, five_tuples};
+use crate::bench::{cpu_timed, five_tuples};
 use crate::daemon::memory;
 use crate::world::SEED;
 
@@ -90,7 +90,7 @@ pub fn run(model: &Model) -> Report {
     let bytes = (memory(std::process::id()) - before) as f64 / model.flows as f64;
     // The list of ids is the model's own.
     report.bytes_a_flow = bytes - size_of::<FlowId>() as f64;
-    let (spent, shown) = cpu_time(|| {
+    let (spent, shown) = cpu_timed(|| {
         let mut shown = 0;
         table.visit(&mut |view| {
             shown += usize::from(view.placement.is_some());
@@ -112,7 +112,7 @@ fn fill(table: &FlowTable, count: usize, wanted: &mut impl Iterator<Item = Flow>
     let mut spent = Duration::ZERO;
     while ids.len() < count {
         let flows: Vec<_> = wanted.by_ref().take((count - ids.len()).min(1_000)).collect();
-        let (took, ()) = cpu_time(|| {
+        let (took, ()) = cpu_timed(|| {
             for flow in flows {
                 let id = table.add(flow, Timestamp::default(), None).expect("there is room").flow;
                 do_at_once(table, id, Timestamp::default());
@@ -195,7 +195,7 @@ impl World {
 
     /// What a round costs this machine, in nanoseconds a flow: counts as time from then on.
     fn calibrate(&mut self) -> f64 {
-        let samples: Vec<_> = (0..3).map(|_| cpu_time(|| self.round()).0).collect();
+        let samples: Vec<_> = (0..3).map(|_| cpu_timed(|| self.round()).0).collect();
         let median = crate::bench::median(&samples);
         let flows = u32::try_from(self.model.flows).expect("a number of flows");
         *self.a_flow.lock() = self.model.read + median / flows;

@@ -1,0 +1,116 @@
+//! The two sides of a worker's queue: callers hand flows over, the worker takes them or sleeps until there are some.
+//!
+//! The flows lie in the table's own [queue](sluice_flow::table::queue); only the bell is a channel, of one place and
+//! without content. Who hands a flow over rings it if, and only if, the worker sleeps; that is the one system call on the
+//! way of a flow, and only an idle agent makes it. A channel, for a worker that sleeps waits for two others as well: what a
+//! backend completes later, and the word to stop.
+
+use std::sync::Arc;
+use std::thread::available_parallelism;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use sluice_flow::FlowId;
+use sluice_flow::table::queue::{LookQueue, Pushed, Reader};
+use sluice_flow::table::{Accepted, FlowTable};
+
+/// The callers' side of all workers' queues.
+pub(super) struct Inboxes {
+    table: Arc<FlowTable>,
+    slits: Box<[Slit]>,
+}
+
+/// Where flows for one worker are put in.
+struct Slit {
+    queue: Arc<LookQueue>,
+    bell: Sender<()>,
+}
+
+/// A worker's own side of its queue.
+pub(super) struct Inbox {
+    table: Arc<FlowTable>,
+    queue: Arc<LookQueue>,
+    reader: Reader,
+    bell: Receiver<()>,
+    /// How often to look before sleep.
+    patience: u32,
+}
+
+impl Inboxes {
+    /// Queues for so many workers.
+    pub(super) fn new(table: &Arc<FlowTable>, workers: usize) -> (Self, Vec<Inbox>) {
+        // With one processor, who waits awake only keeps those from running whom it waits for.
+        let patience = if available_parallelism().is_ok_and(|count| count.get() > 1) { Inbox::PATIENCE } else { 0 };
+        let (slits, inboxes): (Vec<_>, Vec<_>) = (0..workers.max(1))
+            .map(|_| {
+                let (queue, reader) = LookQueue::new();
+                let (ring, bell) = bounded(1);
+                let inbox = Inbox { table: table.clone(), queue: queue.clone(), reader, bell, patience };
+                (Slit { queue, bell: ring }, inbox)
+            })
+            .unzip();
+        (Self { table: table.clone(), slits: slits.into() }, inboxes)
+    }
+
+    /// Has the worker that a flow's slot picks look at it.
+    #[inline]
+    pub(super) fn hand_over(&self, accepted: Accepted) {
+        let slit = &self.slits[self.worker_of(accepted.flow.slot)];
+        if self.table.hand_over(accepted, &slit.queue) == Pushed::ReaderSleeps {
+            // A bell that is full has been rung. A worker that is gone has taken the agent down with it.
+            let _ = slit.bell.try_send(());
+        }
+    }
+
+    /// How many flows each worker has yet to look at. Walks the table unless all queues are empty.
+    pub(super) fn queued(&self) -> Vec<usize> {
+        let mut counts = vec![0; self.slits.len()];
+        if !self.slits.iter().all(|slit| slit.queue.is_empty()) {
+            self.table.visit_queued(&mut |slot| counts[self.worker_of(slot)] += 1);
+        }
+        counts
+    }
+
+    /// A slot has one worker for good, so that it is never in two queues. Lives of one identity in different slots wait for
+    /// each other in the table.
+    #[inline]
+    fn worker_of(&self, slot: u32) -> usize {
+        slot as usize % self.slits.len()
+    }
+}
+
+impl Inbox {
+    /// Some ten microseconds: a flow that comes soon after another finds the worker awake.
+    const PATIENCE: u32 = 24;
+    /// Pauses of the processor between two looks.
+    const PAUSES: u32 = 32;
+
+    /// The next flow to look at, if there is one.
+    pub(super) fn take(&mut self) -> Option<FlowId> {
+        self.table.take(&mut self.reader)
+    }
+
+    /// Waits a little, awake, until `is_over` or there may be a flow. Says whether either came to pass.
+    pub(super) fn linger(&self, is_over: impl Fn() -> bool) -> bool {
+        for _ in 0..self.patience {
+            if is_over() || !self.queue.is_empty() {
+                return true;
+            }
+            for _ in 0..Self::PAUSES {
+                std::hint::spin_loop();
+            }
+        }
+        false
+    }
+
+    /// Runs `sleep` with the bell that ends it, unless there is a flow, or somebody is handing one over.
+    pub(super) fn sleep<R>(&mut self, sleep: impl FnOnce(&Receiver<()>) -> Option<R>) -> Option<R> {
+        if !self.reader.fall_asleep() {
+            // Who is handing over may wait for this processor.
+            std::thread::yield_now();
+            return None;
+        }
+        let woken_by = sleep(&self.bell);
+        self.reader.wake_up();
+        woken_by
+    }
+}

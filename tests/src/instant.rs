@@ -1,0 +1,184 @@
+//! A device that does everything at once and forwards nothing, for benches of what lies in front of a device.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded, never};
+use parking_lot::{Condvar, Mutex};
+use sluice_flow::backend::{
+    Capabilities, Change, Completion, CounterReader, DeviceEvent, Handle, InstallQueue, InstalledRule, LastCounters,
+    MeterCounters, MissPolicy, Operation, Outcome, Placement, PortCounters,
+};
+use sluice_flow::counters::{Reading, Sampled};
+use sluice_flow::meter::{Meter, MeterId};
+use sluice_flow::{Backend, ChainId, Flow, FlowId, Port, PortNumber, Refusal};
+
+/// See the [module](self).
+pub struct InstantDevice {
+    shared: Arc<Shared>,
+    arrivals: Receiver<Instant>,
+}
+
+struct Shared {
+    rules: AtomicUsize,
+    door: Mutex<Door>,
+    moved: Condvar,
+    arrived: Sender<Instant>,
+}
+
+#[derive(Default)]
+struct Door {
+    is_closed: bool,
+    waiting: usize,
+}
+
+impl InstantDevice {
+    /// Without rules.
+    pub fn new() -> Arc<Self> {
+        let (arrived, arrivals) = bounded(1);
+        let shared = Shared { rules: AtomicUsize::new(0), door: Mutex::default(), moved: Condvar::new(), arrived };
+        Arc::new(Self { shared: Arc::new(shared), arrivals })
+    }
+
+    /// Rules that it has.
+    pub fn rules(&self) -> usize {
+        self.shared.rules.load(Ordering::SeqCst)
+    }
+
+    /// When a batch of changes arrived: the first one since this was last asked.
+    pub fn arrival(&self) -> Receiver<Instant> {
+        while self.arrivals.try_recv().is_ok() {}
+        self.arrivals.clone()
+    }
+
+    /// Who hands changes over waits from now on.
+    pub fn close(&self) {
+        self.shared.door.lock().is_closed = true;
+    }
+
+    /// Returns when somebody waits.
+    pub fn wait_for_a_visitor(&self) {
+        self.shared.moved.wait_while(&mut self.shared.door.lock(), |door| door.waiting == 0);
+    }
+
+    /// Lets those in who wait.
+    pub fn open(&self) {
+        self.shared.door.lock().is_closed = false;
+        self.shared.moved.notify_all();
+    }
+}
+
+impl Shared {
+    fn pass(&self) {
+        let mut door = self.door.lock();
+        door.waiting += 1;
+        self.moved.notify_all();
+        self.moved.wait_while(&mut door, |door| door.is_closed);
+        door.waiting -= 1;
+    }
+}
+
+struct Queue(Arc<Shared>);
+
+impl InstallQueue for Queue {
+    fn submit(&mut self, batch: &mut Vec<Change>, done: &mut Vec<Completion>) {
+        let _ = self.0.arrived.try_send(Instant::now());
+        self.0.pass();
+        done.extend(batch.drain(..).map(|change| {
+            let outcome = match change.operation {
+                Operation::Install(_) => {
+                    self.0.rules.fetch_add(1, Ordering::SeqCst);
+                    Outcome::InPlace { handle: Handle(change.flow.slot.into()), placement: Placement::Hardware }
+                }
+                Operation::Modify(handle, _) => Outcome::InPlace { handle, placement: Placement::Hardware },
+                Operation::Remove(_) => {
+                    self.0.rules.fetch_sub(1, Ordering::SeqCst);
+                    Outcome::Removed { last: None }
+                }
+            };
+            Completion { flow: change.flow, generation: change.generation, result: Ok(outcome) }
+        }));
+    }
+}
+
+struct NoReadings;
+
+impl CounterReader for NoReadings {
+    fn read(&mut self, _visit: &mut dyn FnMut(&[Reading], Sampled)) -> Result<(), Refusal> {
+        Ok(())
+    }
+}
+
+impl Backend for InstantDevice {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            name: "instant",
+            miss: MissPolicy::Drop,
+            chain_miss: MissPolicy::Drop,
+            max_lag: Duration::ZERO,
+            last_counters: LastCounters::Bounded,
+            modifies_in_place: true,
+            max_chain_depth: 16,
+            batch: 64,
+        }
+    }
+
+    fn explain(&self, flow: &Flow) -> Result<String, Refusal> {
+        Ok(flow.ufid.to_string())
+    }
+
+    fn attach_port(&self, _port: &Port) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn detach_port(&self, _port: PortNumber) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn port_counters(&self, _port: PortNumber) -> Option<PortCounters> {
+        None
+    }
+
+    fn set_meter(&self, _meter: &Meter) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn remove_meter(&self, _meter: MeterId) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn meter_counters(&self, _meter: MeterId) -> Option<MeterCounters> {
+        None
+    }
+
+    fn open_chain(&self, _chain: ChainId) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn close_chain(&self, _chain: ChainId) {}
+
+    fn install_queue(&self) -> Result<Box<dyn InstallQueue>, Refusal> {
+        Ok(Box::new(Queue(self.shared.clone())))
+    }
+
+    fn counter_reader(&self) -> Result<Box<dyn CounterReader>, Refusal> {
+        Ok(Box::new(NoReadings))
+    }
+
+    fn installed(&self, _visit: &mut dyn FnMut(InstalledRule)) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<usize, Refusal> {
+        Ok(self.shared.rules.swap(0, Ordering::SeqCst))
+    }
+
+    fn resync(&self) -> Result<Vec<FlowId>, Refusal> {
+        Ok(Vec::new())
+    }
+
+    fn events(&self) -> Receiver<DeviceEvent> {
+        never()
+    }
+}
