@@ -211,7 +211,7 @@ fn cpu_time(pid: u32) -> Duration {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("the process");
     let spent = |thread: fs::DirEntry| {
         let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
-        text.split(' ').next()?.parse().ok()
+        text.split(' ').next()?.parse::<u64>().ok()
     };
     Duration::from_nanos(threads.filter_map(Result::ok).filter_map(spent).sum())
 }

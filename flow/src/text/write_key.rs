@@ -157,11 +157,9 @@ impl<P: Pieces> KeyWriter<'_, P> {
             Attribute::Cvlan => self.write_tag(attribute, Field::CvlanPresent, Field::CvlanTpid),
             // A tunnel's wild fields are those of both IP versions: nobody wants to read them.
             Attribute::Tunnel if self.is_present(Field::TunnelPresent) => self.write(attribute, false),
-            Attribute::Ethernet if !self.more && !self.constrains(attribute) => {
-                // Says that packets begin with an Ethernet header, unless packet_type() says it.
-                if !self.constrains(Attribute::PacketType) {
-                    self.write(attribute, false);
-                }
+            // Says that packets begin with an Ethernet header, unless packet_type() says it.
+            Attribute::Ethernet if !self.more && !self.constrains(Attribute::PacketType) => {
+                self.write(attribute, false)
             }
             _ if !is_met(attribute.spec().requires, self.full) => {}
             _ if self.constrains(attribute) || self.more && self.is_implied(attribute) => {

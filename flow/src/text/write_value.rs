@@ -131,7 +131,7 @@ impl<'a> Ports<'a> {
     }
 }
 
-fn readable_name<'a>(port: PortNumber, names: Option<&'a dyn PortNames>) -> Option<&'a str> {
+fn readable_name(port: PortNumber, names: Option<&dyn PortNames>) -> Option<&str> {
     names.and_then(|names| names.name(port)).filter(|name| is_readable(name))
 }
 
