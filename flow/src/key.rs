@@ -294,7 +294,7 @@ impl Iterator for Runs {
         let shift = self.0.trailing_zeros() & !7;
         let above = self.0 >> shift;
         // The top bit of each octet that has any bit set.
-        let touched = ((above & LOW_BITS) + LOW_BITS | above) & !LOW_BITS;
+        let touched = (((above & LOW_BITS) + LOW_BITS) | above) & !LOW_BITS;
         let octets = (!touched & !LOW_BITS).trailing_zeros() as usize / 8;
         self.0 = if octets == 8 { 0 } else { above >> (8 * octets) << (8 * octets) << shift };
         Some(Run { shift, octets })
