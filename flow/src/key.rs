@@ -237,9 +237,12 @@ impl MaskedKey {
         let mut at = word.at;
         let mut value = 0;
         for run in Runs(word.mask) {
-            let mut octets = [0; 8];
-            octets[..run.octets].copy_from_slice(&self.octets[at..at + run.octets]);
-            value |= u64::from_le_bytes(octets) << run.shift;
+            // What lies behind the run is of the next one.
+            let stored = match self.octets[at..].first_chunk() {
+                Some(eight) => u64::from_le_bytes(*eight),
+                None => self.octets[at..].iter().rev().fold(0, |word, octet| word << 8 | u64::from(*octet)),
+            };
+            value |= (stored & u64::MAX >> (64 - 8 * run.octets)) << run.shift;
             at += run.octets;
         }
         value
@@ -275,6 +278,9 @@ struct Run {
     octets: usize,
 }
 
+/// All bits of a word but the highest of each octet.
+const LOW_BITS: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+
 /// The runs of a word of a mask, lowest first.
 struct Runs(u64);
 
@@ -287,7 +293,9 @@ impl Iterator for Runs {
         }
         let shift = self.0.trailing_zeros() & !7;
         let above = self.0 >> shift;
-        let octets = above.to_le_bytes().iter().take_while(|octet| **octet != 0).count();
+        // The top bit of each octet that has any bit set.
+        let touched = (((above & LOW_BITS) + LOW_BITS) | above) & !LOW_BITS;
+        let octets = (!touched & !LOW_BITS).trailing_zeros() as usize / 8;
         self.0 = if octets == 8 { 0 } else { above >> (8 * octets) << (8 * octets) << shift };
         Some(Run { shift, octets })
     }

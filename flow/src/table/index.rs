@@ -75,7 +75,7 @@ const fn spread(tag: u32) -> u64 {
 /// Shards get unequal parts, the last about twice that of the first: they do not all double at the same number of flows, so that at
 /// any number about as much room is unused, and no caller meets many that grow.
 fn shard_of(hash: u32) -> usize {
-    let place = u64::from(hash) * PARTS.1 >> 32;
+    let place = (u64::from(hash) * PARTS.1) >> 32;
     PARTS.0.partition_point(|end| *end <= place).min(SHARDS - 1)
 }
 
