@@ -84,7 +84,7 @@ impl<'t> Cursor<'t> {
 
     /// Takes a name of the grammar: letters, digits and underscores.
     pub(super) fn take_name(&mut self) -> &'t str {
-        self.take_while(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        self.take_while(|byte| IN_NAME[usize::from(byte)])
     }
 
     /// Takes a word that may be anything up to a separator, a slash or a parenthesis: a port's name, for instance.
@@ -181,6 +181,17 @@ pub(super) const fn digit_value(digit: u8) -> u8 {
     // The letters of either case have bit 6 set, and 1 to 6 below.
     (digit & 0xf) + 9 * (digit >> 6)
 }
+
+/// The bytes of names. Looked up, for a line is names above all.
+static IN_NAME: [bool; 256] = {
+    let mut is_in = [false; 256];
+    let mut byte = 0u8;
+    while byte.is_ascii() {
+        is_in[byte as usize] = byte.is_ascii_alphanumeric() || byte == b'_';
+        byte += 1;
+    }
+    is_in
+};
 
 /// What stood between two items.
 #[derive(Clone, Copy)]

@@ -19,7 +19,7 @@ const LABELS: [&str; 7] = ["packets:", "bytes:", "used:", "flags:", "offloaded:"
 /// Reads a flow, in the form in which `dump-flows` or `dump-flows -m` prints it, or as a key, a blank and actions.
 pub fn parse_line(text: &str, names: &dyn PortNames) -> Result<FlowLine, ParseError> {
     let mut line = FlowLine::default();
-    read_line(text, names, &mut RecentActions::default(), &mut line)?;
+    read_line(text, names, None, &mut line)?;
     Ok(line)
 }
 
@@ -46,7 +46,7 @@ impl<'n> LineReader<'n> {
     /// Reads a flow.
     pub fn read(&mut self, text: &str) -> Result<&FlowLine, ParseError> {
         self.line = FlowLine::default();
-        read_line(text, self.names, &mut self.recent_actions, &mut self.line)?;
+        read_line(text, self.names, Some(&mut self.recent_actions), &mut self.line)?;
         Ok(&self.line)
     }
 
@@ -65,7 +65,7 @@ impl<'n> LineReader<'n> {
 fn read_line(
     text: &str,
     names: &dyn PortNames,
-    recent: &mut RecentActions,
+    recent: Option<&mut RecentActions>,
     line: &mut FlowLine,
 ) -> Result<(), ParseError> {
     let mut cursor = Cursor::new(text);
@@ -75,14 +75,14 @@ fn read_line(
         check_split(&cursor, separators)?;
     }
     let actions = cursor.rest();
-    if let Some(known) = recent.get(actions) {
+    if let Some(known) = recent.as_ref().and_then(|recent| recent.get(actions)) {
         line.actions = known;
         return Ok(());
     }
     line.actions = read_actions(&mut cursor, names, Some(EXTRA_LABEL))?;
     if cursor.eat(EXTRA_LABEL) {
         line.extra = read_extra(&mut cursor)?;
-    } else {
+    } else if let Some(recent) = recent {
         recent.keep(actions, &line.actions);
     }
     Ok(())

@@ -34,7 +34,6 @@ impl RecentActions {
             return;
         }
         let place = self.place(text);
-        // Who reads only one line needs none of this.
         self.places.resize_with(PLACES, || None);
         self.places[place] = Some((text.into(), actions.clone()));
     }
