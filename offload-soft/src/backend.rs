@@ -23,8 +23,8 @@ use sluice_flow::trace::Tracer;
 
 use crate::chains::MAX_DEPTH;
 use crate::conntrack::Conntrack;
-use crate::engine::Drops;
 use crate::engine::random::Random;
+use crate::engine::{Burst, Drops, Observer};
 use crate::nic::{Nic, Removal};
 use crate::trace::Shadow;
 
@@ -57,6 +57,11 @@ impl SoftNic {
         &self.0.drops
     }
 
+    /// A way in at a port for one thread at a time, which takes frames in bursts.
+    pub fn rx_queue(&self, port: PortNumber) -> RxQueue {
+        RxQueue { nic: Arc::clone(&self.0), port, burst: Box::new(Burst::new()) }
+    }
+
     /// The connections that it tracks.
     pub fn conntrack(&self) -> &Conntrack {
         &self.0.conntrack
@@ -78,7 +83,7 @@ impl Backend for SoftNic {
     }
 
     fn explain(&self, flow: &Flow) -> Result<String, Refusal> {
-        self.0.check(flow)
+        self.0.explain(flow)
     }
 
     fn attach_port(&self, port: &Port) -> Result<(), Refusal> {
@@ -161,7 +166,7 @@ impl Backend for SoftNic {
             let Some(handle) = self.0.rules.handle_of(index) else {
                 continue;
             };
-            let Some(flow) = slot.program().as_ref().map(|program| Arc::clone(&program.flow)) else {
+            let Some(flow) = slot.flow() else {
                 continue;
             };
             // Still the same rule after its flow was read.
@@ -208,6 +213,31 @@ impl Injector for SoftNic {
     }
 }
 
+/// Frames in bursts, at one port.
+pub struct RxQueue {
+    nic: Arc<Nic>,
+    port: PortNumber,
+    burst: Box<Burst>,
+}
+
+impl RxQueue {
+    /// Lets frames (without FCS) in, one after the other, and hands each one that leaves to `send`. All are looked up in
+    /// the first chain before anything is done with the first, up to 16 at a time. Fails before anything is done if the
+    /// port is none that frames come in at, or one of them is too short.
+    pub fn receive(&mut self, frames: &[&[u8]], send: impl FnMut(PortNumber, &[u8])) -> Result<(), Refusal> {
+        self.nic.receive(self.port, frames, &mut self.burst, &mut Sender(send))
+    }
+}
+
+/// Cares only for what leaves.
+struct Sender<F>(F);
+
+impl<F: FnMut(PortNumber, &[u8])> Observer for Sender<F> {
+    fn sent(&mut self, port: PortNumber, frame: &[u8]) {
+        (self.0)(port, frame);
+    }
+}
+
 /// The install path of one worker.
 struct Queue {
     nic: Arc<Nic>,
@@ -226,7 +256,7 @@ impl InstallQueue for Queue {
                     .map(|handle| Outcome::InPlace { handle, placement: Placement::Hardware }),
                 Operation::Modify(handle, flow) => self
                     .nic
-                    .modify(*handle, flow)
+                    .modify(self.number, *handle, flow)
                     .map(|()| Outcome::InPlace { handle: *handle, placement: Placement::Hardware }),
                 Operation::Remove(handle) => match self.nic.unlink(*handle) {
                     Some(removal) => {

@@ -18,6 +18,7 @@ use sluice_flow::refusal::Refusal;
 
 mod backend;
 mod chains;
+mod chunks;
 pub mod classifier;
 pub mod conntrack;
 mod engine;
@@ -30,7 +31,7 @@ mod rules;
 mod trace;
 mod translate;
 
-pub use backend::SoftNic;
+pub use backend::{RxQueue, SoftNic};
 pub use engine::Drops;
 
 /// Opens a NIC in software. Any device name is as good as another, and every call makes a new device.

@@ -17,12 +17,12 @@ use crate::classifier::Unlinked;
 use crate::conntrack::{Conntrack, Policies};
 use crate::engine::random::Random;
 use crate::engine::record::Recorder;
-use crate::engine::{Drops, LookupCounts, Traversal};
+use crate::engine::{Burst, Drops, LookupCounts, Observer, Traversal};
 use crate::meters::Meters;
-use crate::ports::Ports;
-use crate::quiescence::Quiescence;
-use crate::rules::{self, Rules};
-use crate::translate::{self, MIN_FRAME, Program};
+use crate::ports::{PortState, PortTable, Ports};
+use crate::quiescence::{Pin, Quiescence};
+use crate::rules::{self, Rule, Rules};
+use crate::translate::{self, MIN_FRAME, Programs};
 
 /// Events that wait to be read. All of them say "look again", so that one too many is none lost.
 const EVENTS: usize = 64;
@@ -37,6 +37,7 @@ pub(crate) struct Nic {
     pub(crate) conntrack: Conntrack,
     pub(crate) drops: Drops,
     random: Random,
+    programs: Programs,
     pub(crate) lookup_counts: LookupCounts,
     pub(crate) events: Receiver<DeviceEvent>,
     /// Install queues that were handed out.
@@ -64,6 +65,7 @@ impl Nic {
             conntrack: Conntrack::new(),
             drops: Drops::default(),
             random,
+            programs: Programs::default(),
             lookup_counts: LookupCounts::default(),
             events,
             queues: AtomicUsize::new(0),
@@ -78,8 +80,13 @@ impl Nic {
         let _ = self.event_sender.try_send(DeviceEvent::Changed);
     }
 
-    /// A dry run of [`Nic::install`].
-    pub(crate) fn check(&self, flow: &Flow) -> Result<String, Refusal> {
+    /// A dry run of [`Nic::install`]; the rule in words.
+    pub(crate) fn explain(&self, flow: &Flow) -> Result<String, Refusal> {
+        self.check(flow)?;
+        Ok(translate::describe(flow))
+    }
+
+    fn check(&self, flow: &Flow) -> Result<(), Refusal> {
         translate::check(flow, &self.ports.table(), &self.meters, &self.policies)
     }
 
@@ -91,16 +98,16 @@ impl Nic {
         generation: Generation,
         flow: &Arc<Flow>,
     ) -> Result<Handle, Refusal> {
-        let program = self.make_program(flow)?;
+        let rule = self.make_rule(hint, flow)?;
         let gone = || Refusal::Device { reason: "a slot is gone".into() };
-        let Some(index) = self.rules.take(hint, id, generation, Arc::clone(&program)) else {
-            self.discard(&program);
+        let Some(index) = self.rules.take(hint, id, generation, rule.clone()) else {
+            self.discard(&rule);
             return Err(Refusal::Limit { what: "rules".into(), limit: rules::CAPACITY.into() });
         };
         let matching = translate::matching(flow);
-        if program.chain.rules.insert(&matching, flow.priority, index).is_err() {
+        if rule.program.chain.rules.insert(&matching, flow.priority, index).is_err() {
             self.rules.free(hint, index);
-            self.discard(&program);
+            self.discard(&rule);
             let reason = "a rule with the same match and priority is installed";
             return Err(Refusal::Combination { reason: reason.into() });
         }
@@ -108,30 +115,39 @@ impl Nic {
     }
 
     /// Lets a rule do what its flow now says.
-    pub(crate) fn modify(&self, handle: Handle, flow: &Arc<Flow>) -> Result<(), Refusal> {
+    pub(crate) fn modify(&self, hint: usize, handle: Handle, flow: &Arc<Flow>) -> Result<(), Refusal> {
         // While the pin is held, a rule that is found here is not freed, so what is put in its slot is not lost.
         let _pin = self.quiescence.pin();
         let Some((_, slot)) = self.rules.find(handle) else {
             return Err(Refusal::Device { reason: "the rule is gone".into() });
         };
-        let is_same = slot.program().as_ref().is_some_and(|program| program.flow.identity == flow.identity);
+        let is_same = slot.flow().is_some_and(|old| old.identity == flow.identity);
         if !is_same {
             return Err(Refusal::Combination { reason: "the rule has another match or priority".into() });
         }
-        let program = self.make_program(flow)?;
-        if let Some(old) = slot.replace(program) {
+        let rule = self.make_rule(hint, flow)?;
+        if let Some(old) = slot.replace(rule) {
             self.discard(&old);
         }
         Ok(())
     }
 
     /// Everything that a rule needs besides its place: jumps noted, meters and timeout policies held.
-    fn make_program(&self, flow: &Arc<Flow>) -> Result<Arc<Program>, Refusal> {
+    fn make_rule(&self, hint: usize, flow: &Arc<Flow>) -> Result<Rule, Refusal> {
         self.check(flow)?;
+        if let Some(program) = self.programs.get(hint, flow) {
+            return Ok(Rule { flow: Arc::clone(flow), program });
+        }
         let jumps = flow.jumps();
         self.chains.add_jumps(flow.chain(), &jumps)?;
         match translate::link(flow, &self.chains, &self.meters, &self.policies) {
-            Ok(program) => Ok(Arc::new(program)),
+            Ok(program) => {
+                let program = Arc::new(program);
+                if program.holds_nothing() {
+                    self.programs.share(hint, flow, &program);
+                }
+                Ok(Rule { flow: Arc::clone(flow), program })
+            }
             Err(refusal) => {
                 self.chains.remove_jumps(flow.chain(), &jumps);
                 self.chains.forget_if_unused(flow.chain());
@@ -140,20 +156,20 @@ impl Nic {
         }
     }
 
-    /// Undoes [`Nic::make_program`].
-    fn discard(&self, program: &Program) {
-        program.release();
-        self.chains.remove_jumps(program.chain.id, &program.jumps());
+    /// Undoes [`Nic::make_rule`].
+    fn discard(&self, rule: &Rule) {
+        rule.program.release();
+        self.chains.remove_jumps(rule.flow.chain(), &rule.flow.jumps());
     }
 
     /// Takes a rule out of matching: the first half of a removal. `None` if it is gone already.
     pub(crate) fn unlink(&self, handle: Handle) -> Option<Removal> {
         let (index, slot) = self.rules.claim(handle)?;
-        let program = slot.program();
-        let unlinked = program.as_ref().and_then(|program| {
-            let matching = translate::matching(&program.flow);
-            program.chain.rules.remove(&matching, program.flow.priority, index)
-        });
+        let (program, flow) = (slot.program(), slot.flow());
+        let unlinked = program
+            .as_ref()
+            .zip(flow)
+            .and_then(|(program, flow)| program.chain.rules.remove(&translate::matching(&flow), flow.priority, index));
         Some(Removal { index, unlinked })
     }
 
@@ -168,10 +184,10 @@ impl Nic {
         if let Some(unlinked) = removal.unlinked {
             unlinked.give_back();
         }
-        if let Some(program) = self.rules.free(hint, removal.index) {
-            self.discard(&program);
-            let (chain, is_unused) = (program.chain.id, program.chain.is_unused());
-            drop(program);
+        if let Some(rule) = self.rules.free(hint, removal.index) {
+            self.discard(&rule);
+            let (chain, is_unused) = (rule.program.chain.id, rule.program.chain.is_unused());
+            drop(rule);
             if is_unused {
                 self.chains.forget_if_unused(chain);
             }
@@ -193,32 +209,79 @@ impl Nic {
         recorder: Option<&mut Recorder>,
     ) -> Result<Verdict, Refusal> {
         let ports = self.ports.table();
-        let refuse = |reason: &'static str| Refusal::Port { port: port.to_string(), reason: reason.into() };
-        let state = ports.get(port).ok_or_else(|| refuse("there is no such port"))?;
-        if state.tunnel().is_some() {
-            return Err(refuse("frames come to a tunnel port through its underlay"));
-        }
-        if frame.len() < MIN_FRAME {
-            return Err(Refusal::Device { reason: format!("{} bytes are no Ethernet frame", frame.len()).into() });
-        }
+        let state = entrance(&ports, port)?;
+        check_length(frame)?;
         let pin = self.quiescence.pin();
-        let mut traversal = Traversal {
+        let mut verdict = Verdict::default();
+        let mut traversal = self.traversal(&ports, &pin, conntrack, &mut verdict);
+        traversal.recorder = recorder;
+        traversal.enter(state, frame);
+        Ok(verdict)
+    }
+
+    /// Lets frames in at a port, as many as a burst holds at a time.
+    pub(crate) fn receive(
+        &self,
+        port: PortNumber,
+        frames: &[&[u8]],
+        burst: &mut Burst,
+        observer: &mut dyn Observer,
+    ) -> Result<(), Refusal> {
+        let ports = self.ports.table();
+        let state = entrance(&ports, port)?;
+        frames.iter().try_for_each(|frame| check_length(frame))?;
+        for frames in frames.chunks(Burst::SIZE) {
+            let pin = self.quiescence.pin();
+            if ports.is_underlay(port) {
+                for frame in frames {
+                    self.traversal(&ports, &pin, &self.conntrack, observer).enter(state, frame);
+                }
+            } else {
+                self.traversal(&ports, &pin, &self.conntrack, observer).enter_burst(state, frames, burst);
+            }
+        }
+        Ok(())
+    }
+
+    fn traversal<'a>(
+        &'a self,
+        ports: &'a PortTable,
+        pin: &'a Pin<'a>,
+        conntrack: &'a Conntrack,
+        observer: &'a mut dyn Observer,
+    ) -> Traversal<'a> {
+        Traversal {
             rules: &self.rules,
             root: self.chains.root(),
-            ports: &ports,
+            ports,
             conntrack,
             drops: &self.drops,
             lookup_counts: &self.lookup_counts,
-            pin: &pin,
+            pin,
             now: self.clock.now(),
             random: &self.random,
-            recorder,
+            recorder: None,
             lookups: 0,
             level: 0,
             deferred: Vec::new(),
-            verdict: Verdict::default(),
-        };
-        traversal.enter(state, frame);
-        Ok(traversal.verdict)
+            observer,
+        }
     }
+}
+
+/// The port that frames come in at.
+fn entrance(ports: &PortTable, port: PortNumber) -> Result<&PortState, Refusal> {
+    let refuse = |reason: &'static str| Refusal::Port { port: port.to_string(), reason: reason.into() };
+    let state = ports.get(port).ok_or_else(|| refuse("there is no such port"))?;
+    if state.tunnel().is_some() {
+        return Err(refuse("frames come to a tunnel port through its underlay"));
+    }
+    Ok(state)
+}
+
+fn check_length(frame: &[u8]) -> Result<(), Refusal> {
+    if frame.len() < MIN_FRAME {
+        return Err(Refusal::Device { reason: format!("{} bytes are no Ethernet frame", frame.len()).into() });
+    }
+    Ok(())
 }

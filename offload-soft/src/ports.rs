@@ -171,7 +171,11 @@ impl PortState {
     }
 
     pub(crate) fn count_rx(&self, bytes: usize) {
-        self.rx_packets.fetch_add(1, Ordering::Relaxed);
+        self.count_rx_burst(1, bytes);
+    }
+
+    pub(crate) fn count_rx_burst(&self, frames: usize, bytes: usize) {
+        self.rx_packets.fetch_add(frames as u64, Ordering::Relaxed);
         self.rx_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 

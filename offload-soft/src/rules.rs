@@ -10,22 +10,22 @@ use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use sluice_flow::backend::Handle;
 use sluice_flow::counters::{Counters, Reading};
+use sluice_flow::flow::Flow;
 use sluice_flow::table::{FlowId, Generation};
 use sluice_flow::time::Timestamp;
 
+use crate::chunks::Chunks;
 use crate::translate::Program;
 
-/// Slots in the first chunk; each further chunk has twice as many as the one before.
-const FIRST_CHUNK: u32 = 1024;
-const CHUNKS: usize = 22;
+const CHUNKS: Chunks = Chunks { first: 1024, greatest: 65_536 };
 /// Slots that there can be at most.
-pub(crate) const CAPACITY: u32 = FIRST_CHUNK * ((1 << CHUNKS) - 1);
+pub(crate) const CAPACITY: u32 = 1 << 28;
 /// Lists of free slots, so that workers do not meet at one lock.
 const FREE_LISTS: usize = 16;
 
 /// All slots.
 pub(crate) struct Rules {
-    chunks: [OnceLock<Box<[Slot]>>; CHUNKS],
+    chunks: Box<[OnceLock<Box<[Slot]>>]>,
     /// Slots from here on were never used.
     fresh: AtomicU32,
     free: [Mutex<Vec<u32>>; FREE_LISTS],
@@ -39,12 +39,20 @@ pub(crate) struct Slot {
     bytes: AtomicU64,
     /// When the last packet came, in nanoseconds and one more; 0 for never.
     used: AtomicU64,
-    flow: AtomicU64,
+    id: AtomicU64,
+    flow: ArcSwapOption<Flow>,
     program: ArcSwapOption<Program>,
     generation: AtomicU32,
     /// Odd while a rule is in the slot; counts up with every coming and going.
     life: AtomicU32,
     tcp_flags: AtomicU32,
+}
+
+/// A flow and what its rule does. Rules of many flows do the same.
+#[derive(Clone)]
+pub(crate) struct Rule {
+    pub(crate) flow: Arc<Flow>,
+    pub(crate) program: Arc<Program>,
 }
 
 /// A packet as a rule counts it.
@@ -56,14 +64,19 @@ pub(crate) struct Count {
 }
 
 impl Slot {
-    /// What the rule does, and for which flow.
+    /// What the rule does.
     pub(crate) fn program(&self) -> arc_swap::Guard<Option<Arc<Program>>> {
         self.program.load()
     }
 
     /// The flow whose rule is in the slot.
-    pub(crate) fn flow(&self) -> FlowId {
-        unpack(self.flow.load(Ordering::Relaxed))
+    pub(crate) fn flow(&self) -> Option<Arc<Flow>> {
+        self.flow.load_full()
+    }
+
+    /// What the flow is called.
+    pub(crate) fn flow_id(&self) -> FlowId {
+        unpack(self.id.load(Ordering::Relaxed))
     }
 
     /// Counts one packet.
@@ -80,9 +93,9 @@ impl Slot {
         }
     }
 
-    /// Lets the rule do something else; the old program comes back. Counters go on.
-    pub(crate) fn replace(&self, program: Arc<Program>) -> Option<Arc<Program>> {
-        self.program.swap(Some(program))
+    /// Lets the rule do something else, as the flow now says; what it was and did comes back. Counters go on.
+    pub(crate) fn replace(&self, rule: Rule) -> Option<Rule> {
+        Some(Rule { program: self.program.swap(Some(rule.program))?, flow: self.flow.swap(Some(rule.flow))? })
     }
 
     /// The counters since the rule was installed.
@@ -102,7 +115,7 @@ impl Slot {
             return None;
         }
         // Stores before a change of `life` are seen with it, so what is read between two equal values is of one life.
-        let flow = unpack(self.flow.load(Ordering::SeqCst));
+        let flow = unpack(self.id.load(Ordering::SeqCst));
         let installed_as = Generation(self.generation.load(Ordering::SeqCst));
         let counters = Counters {
             packets: self.packets.load(Ordering::SeqCst),
@@ -117,7 +130,7 @@ impl Slot {
 impl Rules {
     pub(crate) fn new() -> Self {
         Self {
-            chunks: std::array::from_fn(|_| OnceLock::new()),
+            chunks: (0..CHUNKS.needed(CAPACITY)).map(|_| OnceLock::new()).collect(),
             fresh: AtomicU32::new(0),
             free: std::array::from_fn(|_| Mutex::new(Vec::new())),
         }
@@ -125,28 +138,23 @@ impl Rules {
 
     /// The slot of an index that was handed out.
     pub(crate) fn slot(&self, index: u32) -> Option<&Slot> {
-        let (chunk, offset) = locate(index);
+        let (chunk, offset) = CHUNKS.place(index);
         self.chunks.get(chunk)?.get()?.get(offset)
     }
 
     /// Takes a slot for a rule; `None` if there are too many. The rule is not read before [`Rules::publish`].
     /// `hint` spreads callers over the free lists.
-    pub(crate) fn take(
-        &self,
-        hint: usize,
-        flow: FlowId,
-        installed_as: Generation,
-        program: Arc<Program>,
-    ) -> Option<u32> {
+    pub(crate) fn take(&self, hint: usize, flow: FlowId, installed_as: Generation, rule: Rule) -> Option<u32> {
         let index = self.free_slot(hint)?;
         let slot = self.slot(index)?;
         slot.packets.store(0, Ordering::SeqCst);
         slot.bytes.store(0, Ordering::SeqCst);
         slot.used.store(0, Ordering::SeqCst);
         slot.tcp_flags.store(0, Ordering::SeqCst);
-        slot.flow.store(pack(flow), Ordering::SeqCst);
+        slot.id.store(pack(flow), Ordering::SeqCst);
         slot.generation.store(installed_as.0, Ordering::SeqCst);
-        slot.program.store(Some(program));
+        slot.flow.store(Some(rule.flow));
+        slot.program.store(Some(rule.program));
         Some(index)
     }
 
@@ -161,8 +169,8 @@ impl Rules {
         }
         let one_more = |fresh: u32| (fresh < CAPACITY).then(|| fresh + 1);
         let index = self.fresh.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more).ok()?;
-        let (chunk, _) = locate(index);
-        self.chunks[chunk].get_or_init(|| (0..chunk_length(chunk)).map(|_| Slot::default()).collect());
+        let (chunk, _) = CHUNKS.place(index);
+        self.chunks[chunk].get_or_init(|| (0..CHUNKS.length(chunk)).map(|_| Slot::default()).collect());
         Some(index)
     }
 
@@ -188,10 +196,11 @@ impl Rules {
     }
 
     /// Gives back a slot that nothing refers to any more: never published, or claimed and unlinked.
-    pub(crate) fn free(&self, hint: usize, index: u32) -> Option<Arc<Program>> {
-        let program = self.slot(index)?.program.swap(None);
+    pub(crate) fn free(&self, hint: usize, index: u32) -> Option<Rule> {
+        let slot = self.slot(index)?;
+        let (program, flow) = (slot.program.swap(None), slot.flow.swap(None));
         self.free[hint % FREE_LISTS].lock().push(index);
-        program
+        Some(Rule { flow: flow?, program: program? })
     }
 
     /// Every slot that was ever used, in order.
@@ -210,20 +219,6 @@ impl Rules {
 
 fn is_live(life: u32) -> bool {
     life % 2 == 1
-}
-
-/// Chunk and place in it of a slot.
-fn locate(index: u32) -> (usize, usize) {
-    let shifted = u64::from(index) + u64::from(FIRST_CHUNK);
-    let chunk = shifted.ilog2() - FIRST_CHUNK.ilog2();
-    let start = u64::from(FIRST_CHUNK) << chunk;
-    #[expect(clippy::cast_possible_truncation, reason = "below the length of a chunk")]
-    let offset = (shifted - start) as usize;
-    (chunk as usize, offset)
-}
-
-fn chunk_length(chunk: usize) -> usize {
-    (FIRST_CHUNK as usize) << chunk
 }
 
 fn handle(index: u32, life: u32) -> Handle {
@@ -254,25 +249,11 @@ mod tests {
     use sluice_flow::ufid::Seed;
     use sluice_flow::{Expiry, Flow, Priority};
 
-    fn program() -> Arc<Program> {
+    fn rule() -> Rule {
         let matching = MaskedKey::new(&Match::default());
         let flow = Flow::new(None, matching, Arc::from([]), Priority::default(), Expiry::default(), &Seed([0; 16]));
-        Arc::new(
-            crate::translate::link(&Arc::new(flow), &Chains::new(), &Meters::default(), &Policies::default()).unwrap(),
-        )
-    }
-
-    #[test]
-    fn every_index_has_one_place() {
-        let mut expected = (0, 0);
-        for index in 0..200_000 {
-            assert_eq!(locate(index), expected, "{index}");
-            expected.1 += 1;
-            if expected.1 == chunk_length(expected.0) {
-                expected = (expected.0 + 1, 0);
-            }
-        }
-        assert_eq!(locate(CAPACITY - 1), (CHUNKS - 1, chunk_length(CHUNKS - 1) - 1));
+        let program = crate::translate::link(&flow, &Chains::new(), &Meters::default(), &Policies::default());
+        Rule { program: Arc::new(program.unwrap()), flow: Arc::new(flow) }
     }
 
     #[test]
@@ -284,8 +265,8 @@ mod tests {
     fn a_handle_dies_with_its_rule_and_names_no_other() {
         let rules = Rules::new();
         let flow = FlowId { slot: 7, incarnation: 3 };
-        let program = program();
-        let index = rules.take(0, flow, Generation(5), Arc::clone(&program)).unwrap();
+        let rule = rule();
+        let index = rules.take(0, flow, Generation(5), rule.clone()).unwrap();
         assert_eq!(rules.slots().filter_map(|(_, slot)| slot.reading()).count(), 0, "not yet published");
         let handle = rules.publish(index).unwrap();
         rules.slot(index).unwrap().count(Count { bytes: 60, at: Timestamp(0), tcp_flags: 2 });
@@ -299,7 +280,7 @@ mod tests {
         assert!(rules.claim(handle).is_some());
         assert!(rules.claim(handle).is_none(), "only one can remove it");
         rules.free(0, index);
-        let again = rules.take(0, flow, Generation(6), program).unwrap();
+        let again = rules.take(0, flow, Generation(6), rule).unwrap();
         assert_eq!(again, index, "the slot is used again");
         assert_ne!(rules.publish(again), Some(handle));
         assert!(rules.find(handle).is_none());

@@ -2,17 +2,19 @@
 //!
 //! A bucket is a cache line: a word of seven tags of eight bits, and seven cells. A miss is one cache line and one
 //! comparison of all tags at once; a hit is that and the line of the masked key. Every place is an atomic number, and
-//! what they refer to is never moved within a table: growing makes a new table.
+//! what they refer to never moves: growing makes new buckets for the same rows.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sluice_flow::key::Key;
 
+use super::rows::Rows;
+
 /// Cells in a bucket.
 const CELLS: usize = 7;
 /// Entries in a bucket, on average, at which the table is full.
-const FULL: usize = 4;
+const FULL: usize = 5;
 /// The byte of the control word that counts the entries that found the bucket full and went on.
 const PASSED_SHIFT: u32 = 56;
 const TAGS: u64 = 0x00ff_ffff_ffff_ffff;
@@ -46,13 +48,14 @@ impl Hash {
 /// The places of a table. Cloning it shares them.
 #[derive(Clone)]
 pub(super) struct Table {
-    /// A power of two of them, or none.
+    /// A power of two of them.
     buckets: Arc<[Bucket]>,
-    /// Masked keys, one row of so many words as the mask touches for each entry.
-    rows: Arc<[AtomicU64]>,
+    /// Masked keys.
+    rows: Rows,
 }
 
 #[repr(align(64))]
+#[derive(Default)]
 struct Bucket {
     /// Seven tags, lowest byte first, and in the highest byte how many entries passed by.
     control: AtomicU64,
@@ -69,23 +72,40 @@ pub(super) struct Found {
 }
 
 impl Table {
-    /// A table without any place.
-    pub(super) fn empty() -> Self {
-        Self { buckets: Arc::from([]), rows: Arc::from([]) }
+    /// A table with so many buckets, a power of two.
+    fn with_buckets(buckets: usize, rows: Rows) -> Self {
+        Self { buckets: (0..buckets).map(|_| Bucket::default()).collect(), rows }
     }
 
-    fn with_buckets(buckets: usize, words: usize) -> Self {
-        let bucket = |_| Bucket { control: AtomicU64::new(0), cells: Default::default() };
-        let rows = buckets * (FULL + 1) * words;
-        Self { buckets: (0..buckets).map(bucket).collect(), rows: (0..rows).map(|_| AtomicU64::new(0)).collect() }
+    /// The control word that a lookup begins with.
+    #[inline]
+    pub(super) fn control(&self, hash: Hash) -> u64 {
+        self.buckets[hash.bucket(self.buckets.len())].control.load(Ordering::SeqCst)
+    }
+
+    /// The first entry whose tag is that of the packet, by a control word that was read before.
+    #[inline]
+    pub(super) fn candidate(&self, hash: Hash, control: u64) -> Option<Found> {
+        let candidates = equal_tags(control, hash.pattern());
+        let bucket = &self.buckets[hash.bucket(self.buckets.len())];
+        (candidates != 0).then(|| Found::from_cell(bucket.cells[first_cell(candidates)].load(Ordering::SeqCst)))
+    }
+
+    /// Reads something of an entry's masked key, so that it is at hand when it is compared.
+    #[inline]
+    pub(super) fn touch(&self, found: Found, words: &[Word]) -> u64 {
+        self.rows.touch(found.row, words.len())
+    }
+
+    /// Whether an entry's masked key is that of the packet.
+    #[inline]
+    pub(super) fn equals(&self, found: Found, words: &[Word], key: &Key) -> bool {
+        self.rows.equals(found.row, words, key)
     }
 
     /// The entry whose masked key is that of the packet.
     #[inline]
     pub(super) fn find(&self, hash: Hash, words: &[Word], key: &Key) -> Option<Found> {
-        if self.buckets.is_empty() {
-            return None;
-        }
         let pattern = hash.pattern();
         let mut index = hash.bucket(self.buckets.len());
         for _ in 0..self.buckets.len() {
@@ -95,7 +115,7 @@ impl Table {
             while candidates != 0 {
                 let cell = bucket.cells[first_cell(candidates)].load(Ordering::SeqCst);
                 let found = Found::from_cell(cell);
-                if self.row_equals(found.row, words, key) {
+                if self.equals(found, words, key) {
                     return Some(found);
                 }
                 candidates &= candidates - 1;
@@ -116,13 +136,6 @@ impl Table {
             (taken != 0).then(|| Found::from_cell(bucket.cells[first].load(Ordering::SeqCst)).rule)
         })
     }
-
-    #[inline]
-    fn row_equals(&self, row: u32, words: &[Word], key: &Key) -> bool {
-        let start = row as usize * words.len();
-        let values = &self.rows[start..start + words.len()];
-        values.iter().zip(words).all(|(value, word)| value.load(Ordering::Relaxed) == key.words[word.index] & word.mask)
-    }
 }
 
 impl Found {
@@ -138,10 +151,7 @@ impl Found {
 
 /// A row that no new reader can find, but an old one may still read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct DeadRow {
-    row: u32,
-    rebuilt: u32,
-}
+pub(super) struct DeadRow(u32);
 
 /// The writer's side of a table.
 pub(super) struct Writer {
@@ -151,13 +161,17 @@ pub(super) struct Writer {
     free: Vec<u32>,
     /// Rows from here on were never used.
     fresh: u32,
-    /// How often the table was made anew; rows of an older table are no rows of this one.
-    rebuilt: u32,
 }
 
 impl Writer {
-    pub(super) fn new(table: Table) -> Self {
-        Self { table, live: 0, free: Vec::new(), fresh: 0, rebuilt: 0 }
+    /// That of a table with room for a few entries.
+    pub(super) fn new() -> Self {
+        Self { table: Table::with_buckets(1, Rows::with_capacity(1)), live: 0, free: Vec::new(), fresh: 0 }
+    }
+
+    /// The table, for readers.
+    pub(super) fn table(&self) -> &Table {
+        &self.table
     }
 
     pub(super) fn find(&self, hash: Hash, words: &[Word], key: &Key) -> Option<Found> {
@@ -165,34 +179,26 @@ impl Writer {
     }
 
     /// Whether one more entry needs a new table.
-    pub(super) fn is_full(&self, words: &[Word]) -> bool {
-        let buckets = self.table.buckets.len();
-        let no_row = self.free.is_empty() && self.fresh as usize >= rows_of(&self.table, words);
-        self.live >= buckets * FULL || no_row
+    pub(super) fn is_full(&self) -> bool {
+        let no_row = self.free.is_empty() && self.fresh >= self.table.rows.capacity();
+        self.live >= self.table.buckets.len() * FULL || no_row
     }
 
     /// Makes a new table with room for more; the caller has to let the readers know it.
-    pub(super) fn rebuild(&mut self, words: &[Word], hash: impl Fn(&Key) -> Hash) -> Table {
-        let buckets = (self.live + 1).div_ceil(FULL / 2).next_power_of_two();
-        let old = std::mem::replace(&mut self.table, Table::with_buckets(buckets, words.len()));
-        self.free.clear();
-        self.fresh = 0;
-        self.live = 0;
-        self.rebuilt = self.rebuilt.wrapping_add(1);
+    pub(super) fn rebuild(&mut self, words: &[Word], hash: impl Fn(&Key) -> Hash) -> &Table {
+        let buckets = (self.live + 1).div_ceil(FULL).next_power_of_two();
+        let entries = u32::try_from(buckets * FULL).unwrap_or(u32::MAX);
+        let rows = self.table.rows.grown(entries.max(self.fresh.saturating_add(1)));
+        let old = std::mem::replace(&mut self.table, Table::with_buckets(buckets, rows));
         for bucket in old.buckets.iter() {
             let mut taken = taken_cells(bucket.control.load(Ordering::SeqCst));
             while taken != 0 {
                 let found = Found::from_cell(bucket.cells[first_cell(taken)].load(Ordering::SeqCst));
-                let mut key = Key::ZERO;
-                let start = found.row as usize * words.len();
-                for (word, value) in words.iter().zip(&old.rows[start..start + words.len()]) {
-                    key.words[word.index] = value.load(Ordering::Relaxed);
-                }
-                self.insert(hash(&key), words, &key, found.rule);
+                self.link(hash(&old.rows.read(found.row, words)), found);
                 taken &= taken - 1;
             }
         }
-        self.table.clone()
+        &self.table
     }
 
     /// Puts an entry in. There must be room.
@@ -201,11 +207,13 @@ impl Writer {
             self.fresh += 1;
             self.fresh - 1
         });
-        let start = row as usize * words.len();
-        for (value, word) in self.table.rows[start..start + words.len()].iter().zip(words) {
-            value.store(key.words[word.index] & word.mask, Ordering::Relaxed);
-        }
-        let cell = Found { rule, row }.to_cell();
+        self.table.rows.write(row, words, key);
+        self.link(hash, Found { rule, row });
+        self.live += 1;
+    }
+
+    /// Lets lookups find an entry.
+    fn link(&self, hash: Hash, found: Found) {
         let buckets = &self.table.buckets;
         let mut index = hash.bucket(buckets.len());
         loop {
@@ -214,15 +222,14 @@ impl Writer {
             let empty = equal_tags(control, 0);
             if empty != 0 {
                 let place = first_cell(empty);
-                bucket.cells[place].store(cell, Ordering::SeqCst);
+                bucket.cells[place].store(found.to_cell(), Ordering::SeqCst);
                 let tag = hash.pattern() & 0xff << (8 * place);
                 bucket.control.store(control | tag, Ordering::SeqCst);
-                break;
+                return;
             }
             bucket.control.store(passed(control, u64::saturating_add), Ordering::SeqCst);
             index = (index + 1) & (buckets.len() - 1);
         }
-        self.live += 1;
     }
 
     /// Takes the entry of a rule out; the row can be given back once no reader can see it any more.
@@ -239,7 +246,7 @@ impl Writer {
                 if bucket.cells[place].load(Ordering::SeqCst) == found.to_cell() {
                     bucket.control.store(control & !(0xff << (8 * place)), Ordering::SeqCst);
                     self.live -= 1;
-                    return Some(DeadRow { row: found.row, rebuilt: self.rebuilt });
+                    return Some(DeadRow(found.row));
                 }
                 candidates &= candidates - 1;
             }
@@ -253,14 +260,8 @@ impl Writer {
 
     /// Gives a row back.
     pub(super) fn free(&mut self, dead: DeadRow) {
-        if dead.rebuilt == self.rebuilt {
-            self.free.push(dead.row);
-        }
+        self.free.push(dead.0);
     }
-}
-
-fn rows_of(table: &Table, words: &[Word]) -> usize {
-    table.rows.len().checked_div(words.len()).unwrap_or(table.buckets.len() * (FULL + 1))
 }
 
 /// The control word with the count of entries that passed by changed by one, within a byte.
@@ -310,9 +311,9 @@ mod tests {
         };
         // All in one bucket with one tag, so that most overflow.
         let hash = |_: &Key| Hash(0x0550_0000_0000_0000);
-        let mut writer = Writer::new(Table::empty());
+        let mut writer = Writer::new();
         for rule in 0..100 {
-            if writer.is_full(&words) {
+            if writer.is_full() {
                 writer.rebuild(&words, hash);
             }
             writer.insert(hash(&Key::ZERO), &words, &key(u64::from(rule)), rule);

@@ -1,5 +1,6 @@
 //! Packets on their way through the device: looked up, counted, rewritten, sent.
 
+mod burst;
 mod drops;
 mod hash;
 mod mpls;
@@ -14,9 +15,11 @@ pub(crate) mod tunnel;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use sluice_flow::backend::Verdict;
+use sluice_flow::backend::{Sample, Verdict};
 use sluice_flow::chain::ChainId;
 use sluice_flow::field::Field;
+use sluice_flow::id::FlowId;
+use sluice_flow::key::Key;
 use sluice_flow::port::PortNumber;
 use sluice_flow::time::Timestamp;
 use sluice_flow::trace::TraceEvent;
@@ -26,13 +29,14 @@ use crate::conntrack::{self, Conntrack};
 use crate::packet::{Metadata, parse};
 use crate::ports::{PortState, PortTable};
 use crate::quiescence::Pin;
-use crate::rules::{Count, Rules};
+use crate::rules::{Count, Rules, Slot};
 use random::Random;
 use record::Recorder;
 use rewrite::Missing;
 use run::Deferred;
 use tunnel::{Decapsulated, Payload, Push};
 
+pub(crate) use burst::Burst;
 pub use drops::Drops;
 pub(crate) use drops::Loss;
 pub(crate) use packet::Packet;
@@ -68,7 +72,40 @@ pub(crate) struct Traversal<'a> {
     pub(crate) level: usize,
     /// What waits, and places of what is done.
     pub(crate) deferred: Vec<Option<Deferred>>,
-    pub(crate) verdict: Verdict,
+    pub(crate) observer: &'a mut dyn Observer,
+}
+
+/// Who is told what becomes of frames.
+pub(crate) trait Observer {
+    /// A rule took the packet.
+    fn hit(&mut self, _flow: FlowId) {}
+
+    /// No rule of a chain took it.
+    fn missed(&mut self, _chain: ChainId) {}
+
+    /// A frame left through a port.
+    fn sent(&mut self, port: PortNumber, frame: &[u8]);
+
+    /// A sampling group is told of it.
+    fn sampled(&mut self, _sample: Sample) {}
+}
+
+impl Observer for Verdict {
+    fn hit(&mut self, flow: FlowId) {
+        self.hits.push(flow);
+    }
+
+    fn missed(&mut self, chain: ChainId) {
+        self.missed.get_or_insert(chain);
+    }
+
+    fn sent(&mut self, port: PortNumber, frame: &[u8]) {
+        self.sent.push((port, frame.to_vec()));
+    }
+
+    fn sampled(&mut self, sample: Sample) {
+        self.samples.push(sample);
+    }
 }
 
 impl Traversal<'_> {
@@ -138,27 +175,37 @@ impl Traversal<'_> {
             None => view.lookup(&parsed.key),
         };
         let Some(slot) = found.and_then(|index| self.rules.slot(index)) else {
-            self.verdict.missed.get_or_insert(chain.id);
-            if self.is_counted() {
-                chain.count_miss();
-                if chain.id != ChainId::ROOT {
-                    self.lookup_counts.chain_misses.fetch_add(1, Ordering::Relaxed);
-                }
-            }
+            self.miss(chain);
             return Ok(());
         };
-        if self.is_counted() {
-            let tcp_flags = u16::try_from(parsed.key.get(Field::TcpFlags)).unwrap_or_default();
-            slot.count(Count { bytes: packet.counted_length() as u64, at: self.now, tcp_flags });
-            if chain.id == ChainId::ROOT {
-                self.lookup_counts.hits.fetch_add(1, Ordering::Relaxed);
-            }
+        self.hit(slot, &parsed.key, packet.counted_length());
+        if self.is_counted() && chain.id == ChainId::ROOT {
+            self.lookup_counts.hits.fetch_add(1, Ordering::Relaxed);
         }
-        self.verdict.hits.push(slot.flow());
         if let Some(program) = slot.program().as_ref() {
             self.run_program(program, packet, depth);
         }
         Ok(())
+    }
+
+    /// No rule of the chain took the packet.
+    fn miss(&mut self, chain: &Chain) {
+        self.observer.missed(chain.id);
+        if self.is_counted() {
+            chain.count_miss();
+            if chain.id != ChainId::ROOT {
+                self.lookup_counts.chain_misses.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// A rule took the packet, of so many octets.
+    fn hit(&mut self, slot: &Slot, key: &Key, length: usize) {
+        if self.is_counted() {
+            let tcp_flags = u16::try_from(key.get(Field::TcpFlags)).unwrap_or_default();
+            slot.count(Count { bytes: length as u64, at: self.now, tcp_flags });
+        }
+        self.observer.hit(slot.flow_id());
     }
 
     /// Whether the device counts what the packet does.
@@ -190,7 +237,7 @@ impl Traversal<'_> {
         let port = self.ports.get(number)?;
         let Some(tunnel) = port.tunnel() else {
             if packet.is_ethernet() {
-                self.leave(port, bytes.to_vec());
+                self.leave(port, bytes);
             } else {
                 // Such a port is one of Ethernet frames (`ovs_vport_send` in net/openvswitch/vport.c).
                 self.lose(Loss::WithoutEthernet);
@@ -204,17 +251,17 @@ impl Traversal<'_> {
         if self.is_counted() {
             port.count_tx(bytes.len());
         }
-        self.leave(underlay, outer);
+        self.leave(underlay, &outer);
         Some(())
     }
 
-    fn leave(&mut self, port: &PortState, frame: Vec<u8>) {
+    fn leave(&mut self, port: &PortState, frame: &[u8]) {
         let number = port.port.number;
         match &mut self.recorder {
-            Some(recorder) => recorder.note(TraceEvent::Sent { port: number, frame: frame.clone() }),
+            Some(recorder) => recorder.note(TraceEvent::Sent { port: number, frame: frame.to_vec() }),
             None => port.count_tx(frame.len()),
         }
-        self.verdict.sent.push((number, frame));
+        self.observer.sent(number, frame);
     }
 
     /// Puts outer headers on; what is behind in the list is done to the outer packet, as in OVS (`push_tnl_action` in

@@ -11,7 +11,7 @@ use crate::chains::Chain;
 use crate::classifier::View;
 use crate::meters::MeterState;
 use crate::packet::parse;
-use crate::rules::Rules;
+use crate::rules::{Rules, Slot};
 use crate::translate::fields_of;
 
 /// What is written down.
@@ -39,16 +39,13 @@ impl Recorder {
     /// Looks a packet up and writes down where.
     pub(super) fn look_up(&mut self, chain: &Chain, view: &View<'_>, key: &Key, rules: &Rules) -> Option<u32> {
         let (tried, found) = view.trace(key);
-        let fields = |index: u32| {
-            let slot = rules.slot(index)?;
-            slot.program().as_ref().map(|program| fields_of(&program.flow))
-        };
+        let fields = |index: u32| rules.slot(index)?.flow().map(|flow| fields_of(&flow));
         let tried = tried.into_iter().map(|subtable| TriedSubtable {
             priority: subtable.priority,
             fields: subtable.example.and_then(fields).unwrap_or_default(),
             rules: subtable.rules,
         });
-        let hit = found.and_then(|index| rules.slot(index)).map(|slot| slot.flow());
+        let hit = found.and_then(|index| rules.slot(index)).map(Slot::flow_id);
         self.note(TraceEvent::Lookup(Box::new(Lookup { chain: chain.id, key: *key, tried: tried.collect(), hit })));
         found
     }

@@ -35,7 +35,7 @@ impl Traversal<'_> {
     /// Does what a rule says.
     pub(super) fn run_program(&mut self, program: &Program, packet: Packet, depth: usize) {
         self.level += 1;
-        let done = self.run(&program.steps, &program.flow.actions, packet, depth);
+        let done = self.run(&program.steps, &program.actions, packet, depth);
         self.note(done);
         let mut next = 0;
         while self.level == 1 && next < self.deferred.len() {
@@ -130,7 +130,7 @@ impl Traversal<'_> {
                 Step::Psample { group, cookie } => {
                     let bytes = packet.bytes[..packet.bytes.len().saturating_sub(packet.cut)].to_vec();
                     let rate = packet.probability;
-                    self.verdict.samples.push(Sample { group: *group, cookie: cookie.clone(), bytes, rate });
+                    self.observer.sampled(Sample { group: *group, cookie: cookie.clone(), bytes, rate });
                     packet.cut = 0;
                 }
                 Step::PushEth(addresses) => packet.push_eth(*addresses)?,

@@ -109,18 +109,26 @@ pub fn extract(frame: &[u8], in_port: PortNumber, metadata: &Metadata) -> Key {
 ///
 /// A frame that is too short for an Ethernet header is malformed and has no field but those of the metadata.
 pub fn parse(frame: &[u8], in_port: PortNumber, metadata: &Metadata) -> Parsed {
-    let mut parser = Parser { frame, key: Key::ZERO, layout: Layout { end: frame.len(), ..Layout::default() } };
+    let mut key = Key::ZERO;
+    let layout = parse_into(frame, in_port, metadata, &mut key);
+    Parsed { key, layout }
+}
+
+/// The same, with the key put where the caller wants it: whatever was there is gone.
+pub fn parse_into(frame: &[u8], in_port: PortNumber, metadata: &Metadata, key: &mut Key) -> Layout {
+    *key = Key::ZERO;
+    let mut parser = Parser { frame, key, layout: Layout { end: frame.len(), ..Layout::default() } };
     parser.metadata(in_port, metadata);
     match metadata.layer3 {
         None => parser.ethernet(),
         Some(ethernet_type) => parser.layer3(ethernet_type),
     }
-    Parsed { key: parser.key, layout: parser.layout }
+    parser.layout
 }
 
 struct Parser<'a> {
     frame: &'a [u8],
-    key: Key,
+    key: &'a mut Key,
     layout: Layout,
 }
 
@@ -144,9 +152,9 @@ impl<'a> Parser<'a> {
         self.set(Field::SkbMark, metadata.mark);
         self.set(Field::SkbPriority, metadata.priority);
         self.set(Field::DpHash, metadata.hash);
-        metadata.connection.write(&mut self.key);
+        metadata.connection.write(self.key);
         if let Some(tunnel) = &metadata.tunnel {
-            tunnel.write(&mut self.key);
+            tunnel.write(self.key);
         }
     }
 

@@ -9,7 +9,7 @@ pub mod extract;
 pub mod headers;
 pub mod tunnel;
 
-pub use extract::{Layout, Metadata, Network, Parsed, Transport, extract, parse};
+pub use extract::{Layout, Metadata, Network, Parsed, Transport, extract, parse, parse_into};
 pub use tunnel::{TunnelAddresses, TunnelMetadata, TunnelOptions};
 
 /// An Ethernet address as it stands on the wire.

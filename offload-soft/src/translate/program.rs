@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use sluice_flow::action::{Action, ActionList, EthernetAddresses, FieldSet, HashAlgorithm, MplsEntry, VlanTag};
-use sluice_flow::chain::ChainId;
 use sluice_flow::flow::Flow;
 use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
@@ -17,9 +16,13 @@ use crate::meters::{MeterState, Meters};
 
 /// What a rule does.
 pub(crate) struct Program {
-    pub(crate) flow: Arc<Flow>,
+    /// The chain that the rule is in.
     pub(crate) chain: Arc<Chain>,
     pub(crate) steps: Box<[Step]>,
+    /// What the steps were made from, one by one.
+    pub(crate) actions: ActionList,
+    /// Whether packets are only sent as they came, or dropped.
+    pub(crate) only_outputs: bool,
 }
 
 /// An action, with what it refers to at hand.
@@ -81,15 +84,11 @@ pub(crate) struct List {
 
 /// The program of a flow that was [checked](super::check). Its meters and timeout policies cannot go until
 /// [`Program::release`].
-pub(crate) fn link(
-    flow: &Arc<Flow>,
-    chains: &Chains,
-    meters: &Meters,
-    policies: &Policies,
-) -> Result<Program, Refusal> {
+pub(crate) fn link(flow: &Flow, chains: &Chains, meters: &Meters, policies: &Policies) -> Result<Program, Refusal> {
     let chain = chains.get_or_make(flow.chain());
     let steps = Linker { chains, meters, policies }.list(&flow.actions)?;
-    Ok(Program { flow: Arc::clone(flow), chain, steps: steps.into() })
+    let only_outputs = steps.iter().all(|step| matches!(step, Step::Output(_)));
+    Ok(Program { chain, steps: steps.into(), actions: Arc::clone(&flow.actions), only_outputs })
 }
 
 struct Linker<'a> {
@@ -178,9 +177,14 @@ impl Program {
         release(&self.steps);
     }
 
-    /// The chains that it jumps to.
-    pub(crate) fn jumps(&self) -> Vec<ChainId> {
-        self.flow.jumps()
+    /// Whether nothing is counted per rule of what it refers to, so that rules can share it.
+    pub(crate) fn holds_nothing(&self) -> bool {
+        use Step as S;
+        let holds = |step: &Step| {
+            matches!(step, S::Meter(_) | S::Conntrack(_) | S::Clone(_) | S::DecTtl(_) | S::Sample { .. })
+                || matches!(step, S::CheckPacketLength { .. } | S::Recirc(_))
+        };
+        !self.steps.iter().any(holds)
     }
 }
 

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use sluice_flow::field::Field;
 use sluice_flow::key::{Key, MaskedKey, Match};
 use sluice_flow::priority::Priority;
-use sluice_offload_soft::classifier::{Classifier, Occupied};
+use sluice_offload_soft::classifier::{BATCH, Classifier, Occupied};
 use sluice_offload_soft::quiescence::Quiescence;
 
 const FIELDS: [Field; 5] = [Field::InPort, Field::EthDst, Field::Ipv4Dst, Field::Ipv6Src, Field::TcpDst];
@@ -63,12 +63,17 @@ proptest! {
             }
             let pin = quiescence.pin();
             let view = classifier.view(&pin);
-            for packet in &packets {
+            // One by one, again now that something is remembered of each, and all together.
+            let single: Vec<_> = packets.iter().map(|packet| view.lookup(packet)).collect();
+            let again: Vec<_> = packets.iter().map(|packet| view.lookup(packet)).collect();
+            let mut together = vec![Some(u32::MAX); packets.len()];
+            view.lookup_batch(&packets, &mut together);
+            for (packet, found) in packets.iter().cycle().zip(single.into_iter().chain(again).chain(together)) {
                 let matching = |rule: &u32| MaskedKey::new(&list[rule].1).matches(packet);
                 let best = list.keys().filter(|rule| matching(rule)).map(|rule| list[rule].0).max();
-                match view.lookup(packet) {
+                match found {
                     // Which of several rules with the highest priority is the caller's affair.
-                    Some(found) => prop_assert!(matching(&found) && Some(list[&found].0) == best),
+                    Some(found) => prop_assert!(list.contains_key(&found) && matching(&found) && Some(list[&found].0) == best),
                     None => prop_assert_eq!(best, None),
                 }
             }
@@ -123,4 +128,83 @@ fn busy_subtables_come_first_but_never_before_a_higher_priority() {
     assert_eq!(look_up(&both), Some(2), "the busier one");
     both.set(Field::EthDst, 1);
     assert_eq!(look_up(&both), Some(3));
+}
+
+/// Rules on one field each, all of which the packet matches.
+fn overlapping() -> ([Match; 4], Key) {
+    let mut packet = Key::ZERO;
+    let rules = [Field::InPort, Field::SkbMark, Field::EthDst, Field::Ipv4Dst].map(|field| {
+        let mut full = Match::default();
+        full.set_exact(field, 1);
+        packet.set(field, 1);
+        full
+    });
+    (rules, packet)
+}
+
+#[test]
+fn what_is_remembered_of_a_packet_never_outlives_the_rule() {
+    let (classifier, quiescence) = (Classifier::new(), Quiescence::new());
+    let (rules, packet) = overlapping();
+    let level = |priority| Priority::new(priority).unwrap();
+    let look_up = || {
+        let pin = quiescence.pin();
+        let view = classifier.view(&pin);
+        let mut found = [None; 3];
+        view.lookup_batch(&[packet; 3], &mut found);
+        assert_eq!(found, [view.lookup(&packet); 3]);
+        found[0]
+    };
+    let remove = |matching: &Match, priority, rule| {
+        let unlinked = classifier.remove(matching, level(priority), rule).unwrap();
+        quiescence.wait();
+        unlinked.give_back();
+    };
+    let other = |matching: &Match| {
+        let mut other = *matching;
+        other.key.words.iter_mut().zip(&matching.mask.words).for_each(|(value, mask)| *value = mask & !*value);
+        other
+    };
+    // Two subtables that do not have the packet stand before the one that does.
+    classifier.insert(&other(&rules[0]), level(1), 0).unwrap();
+    classifier.insert(&other(&rules[1]), level(1), 1).unwrap();
+    classifier.insert(&rules[2], level(1), 2).unwrap();
+    assert_eq!((look_up(), look_up()), (Some(2), Some(2)));
+    classifier.insert(&rules[3], level(2), 3).unwrap();
+    assert_eq!(look_up(), Some(3), "a higher priority comes before what is remembered");
+    remove(&rules[3], 2, 3);
+    assert_eq!(look_up(), Some(2));
+    remove(&rules[2], 1, 2);
+    assert_eq!(look_up(), None);
+    // Takes the number of the subtable that went.
+    classifier.insert(&other(&rules[3]), level(1), 4).unwrap();
+    assert_eq!(look_up(), None);
+    classifier.insert(&rules[0], level(1), 5).unwrap();
+    assert_eq!(look_up(), Some(5));
+}
+
+#[test]
+fn a_flow_of_the_last_of_many_subtables_is_found_in_its_place_and_traced_in_order() {
+    let (classifier, quiescence) = (Classifier::new(), Quiescence::new());
+    let matching = |length: u32| {
+        let mut full = Match::default();
+        full.set_exact(Field::TcpDst, length.into());
+        full.set(Field::Ipv6Src, 0, u128::MAX << length);
+        full
+    };
+    for rule in 0..120 {
+        classifier.insert(&matching(rule), Priority::default(), rule).unwrap();
+    }
+    let keys: Vec<_> = (0..120).map(|rule| matching(rule).key).collect();
+    let pin = quiescence.pin();
+    let view = classifier.view(&pin);
+    for _ in 0..2 {
+        for (first, keys) in (0u32..).step_by(BATCH).zip(keys.chunks(BATCH)) {
+            let mut found = [None; BATCH];
+            view.lookup_batch(keys, &mut found);
+            assert!((first..).zip(keys).zip(found).all(|((rule, _), found)| found == Some(rule)));
+        }
+    }
+    let (tried, found) = view.trace(&keys[119]);
+    assert_eq!((tried.len(), found), (120, Some(119)), "a trace does not depend on what came before");
 }

@@ -3,6 +3,7 @@
 
 mod actions;
 mod arbitrary;
+mod bursts;
 mod classify;
 mod concurrency;
 mod conntrack;
