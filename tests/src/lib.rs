@@ -8,6 +8,7 @@
 
 pub mod bench;
 pub mod daemon;
+pub mod dpcls;
 pub mod fault;
 pub mod frames;
 pub mod generate;
@@ -15,5 +16,6 @@ pub mod lab;
 pub mod openvswitch;
 pub mod scenario;
 pub mod soft;
+pub mod traffic;
 pub mod vswitchd;
 pub mod world;

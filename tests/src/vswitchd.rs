@@ -90,6 +90,18 @@ impl Vswitchd {
         PortNumber(number.and_then(|digits| digits.parse().ok()).unwrap_or_else(|| panic!("{line}")))
     }
 
+    /// Lets its ports send without writing down what: a capture costs more than a packet.
+    pub fn without_captures(&self) {
+        let database = format!("--db=unix:{}", self.path("db.sock"));
+        for port in 1..=MARKER_PORT {
+            let interface = format!("p{port}");
+            self.tool(
+                "ovs-vsctl",
+                &[&database, "--timeout=20", "remove", "interface", &interface, "options", "tx_pcap"],
+            );
+        }
+    }
+
     /// A place in its folder.
     pub fn path(&self, name: &str) -> String {
         self.folder.join(name).display().to_string()

@@ -1,0 +1,147 @@
+//! Lookups in the classifier, beside OVS's classifier.
+//!
+//! Rounds alternate. Ours are lookups of packets of random flows, their keys written anew each time; OVS's are those of
+//! `ovstest test-classifier benchmark`, which makes its own rules. Its fastest round counts, our median one.
+//! Writes `target/bench/classifier.json`.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
+
+use serde_json::{Value, json};
+use sluice_flow::{Key, Priority};
+use sluice_offload_soft::classifier::{BATCH, Classifier, View};
+use sluice_offload_soft::packet::{Metadata, parse_into};
+use sluice_offload_soft::quiescence::Quiescence;
+use sluice_tests::bench::{self, cpu_timed, median};
+use sluice_tests::traffic::{FRAME, IN_PORT, Traffic, Variable};
+
+const ROUNDS: usize = 5;
+const RULES: usize = 100_000;
+const MASKS: [usize; 4] = [1, 10, 100, 1000];
+/// Lookups in a round.
+const LOOKUPS: usize = 400_000;
+
+fn main() {
+    if bench::is_only_tried() {
+        return;
+    }
+    let mut rows = Vec::new();
+    println!("{:<28} {:>10} {:>10} {:>10} {:>10} {:>7}", "M lookups/s", "first", "one by one", "batch", "OVS", "ratio");
+    for masks in MASKS {
+        rows.push(compare(RULES, masks));
+    }
+    let mut growth = Vec::new();
+    for flows in [10_000, 100_000, 1_000_000] {
+        let ours = Ours::new(Traffic { rules: flows, masks: 10 });
+        ours.warm_up();
+        let rates: Vec<_> = (0..ROUNDS).map(|_| ours.batches()).collect();
+        println!("{flows} rules under 10 masks: {:.1} M lookups/s", median(&rates));
+        growth.push(json!({ "flows": flows, "value": median(&rates), "unit": "M lookups/s" }));
+    }
+    bench::write("classifier", &json!({ "rounds": ROUNDS, "rows": rows, "growth": growth }));
+}
+
+/// Ours and OVS's in turns.
+fn compare(rules: usize, masks: usize) -> Value {
+    let ours = Ours::new(Traffic { rules, masks });
+    let first = ours.first();
+    ours.warm_up();
+    let [mut single, mut batch, mut theirs] = [const { Vec::new() }; 3];
+    for _ in 0..ROUNDS {
+        single.push(ours.one_by_one());
+        batch.push(ours.batches());
+        theirs.push(ovs(rules, masks));
+    }
+    let (single, batch) = (median(&single), median(&batch));
+    let theirs = theirs.into_iter().fold(0.0, f64::max);
+    let (name, to_reach) =
+        if masks == 1 { ("exact, 1 mask".to_owned(), 1.2) } else { (format!("wildcarded, {masks} masks"), 2.0) };
+    let ratio = batch / theirs;
+    println!("{name:<28} {first:>10.2} {single:>10.2} {batch:>10.2} {theirs:>10.2} {ratio:>7.2}");
+    json!({
+        "name": name, "unit": "M lookups/s", "ours": batch, "peer": theirs, "ratio": ratio, "to_reach": to_reach,
+        "one_by_one": single, "first_packet_of_a_flow": first,
+    })
+}
+
+/// Our classifier, and keys to look up.
+struct Ours {
+    classifier: Classifier,
+    quiescence: Quiescence,
+    template: Key,
+    packets: Vec<Variable>,
+    traffic: Traffic,
+}
+
+impl Ours {
+    fn new(traffic: Traffic) -> Self {
+        let classifier = Classifier::new();
+        for (index, rule) in (0..).zip(0..traffic.rules) {
+            classifier.insert(&traffic.matching(rule), Priority::default(), index).expect("no two are the same");
+        }
+        assert_eq!(classifier.subtables(), traffic.masks);
+        let mut template = Key::ZERO;
+        parse_into(&FRAME, sluice_flow::PortNumber(IN_PORT), &Metadata::default(), &mut template);
+        let packets = traffic.packets(LOOKUPS);
+        Self { classifier, quiescence: Quiescence::new(), template, packets, traffic }
+    }
+
+    /// Millions of lookups a second of packets of which nothing is remembered.
+    fn first(&self) -> f64 {
+        let few = &self.packets[..(2_000_000 / self.traffic.masks).min(self.traffic.rules).min(LOOKUPS)];
+        self.measure(few, |view, keys, found| {
+            for (key, found) in keys.iter().zip(found) {
+                *found = view.lookup(key);
+            }
+        })
+    }
+
+    /// Lets every flow be seen once.
+    fn warm_up(&self) {
+        let all = self.traffic.packets(self.traffic.rules);
+        self.measure(&all, |view, keys, found| view.lookup_batch(keys, found));
+        assert_eq!(all.len(), self.traffic.rules);
+    }
+
+    fn one_by_one(&self) -> f64 {
+        self.measure(&self.packets, |view, keys, found| {
+            for (key, found) in keys.iter().zip(found) {
+                *found = view.lookup(key);
+            }
+        })
+    }
+
+    fn batches(&self) -> f64 {
+        self.measure(&self.packets, |view, keys, found| view.lookup_batch(keys, found))
+    }
+
+    /// Writes keys, looks them up, and makes sure that each packet has found a rule.
+    fn measure(&self, packets: &[Variable], mut look_up: impl FnMut(&View<'_>, &[Key], &mut [Option<u32>])) -> f64 {
+        let mut keys = vec![self.template; BATCH];
+        let mut found = [None; BATCH];
+        let mut hits = 0;
+        let (spent, ()) = cpu_timed(|| {
+            for packets in packets.chunks(BATCH) {
+                keys.iter_mut().zip(packets).for_each(|(key, packet)| packet.write_key(key));
+                let pin = self.quiescence.pin();
+                let count = packets.len();
+                look_up(&self.classifier.view(&pin), &keys[..count], &mut found[..count]);
+                hits += found[..count].iter().flatten().count();
+            }
+        });
+        assert_eq!(hits, packets.len(), "every packet has a rule");
+        packets.len() as f64 / spent.as_secs_f64() / 1e6
+    }
+}
+
+/// Millions of lookups a second, without the mask being made for one mask, and with it for more, as a datapath needs it.
+fn ovs(rules: usize, masks: usize) -> f64 {
+    let [rules, masks] = [rules, masks].map(|number| number.to_string());
+    let output = bench::ovstest(&["test-classifier", "benchmark", &rules, "1", &masks, "1", "1000000"]);
+    let rates: Vec<f64> = output
+        .lines()
+        .filter(|line| line.starts_with("classifier lookups:"))
+        .filter_map(|line| line.split_whitespace().rev().nth(1)?.parse().ok())
+        .collect();
+    assert_eq!(rates.len(), 2, "{output}");
+    (if masks == "1" { rates[0] } else { rates[1] }) / 1e6
+}
