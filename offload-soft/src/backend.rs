@@ -83,7 +83,7 @@ impl Backend for SoftNic {
     }
 
     fn explain(&self, flow: &Flow) -> Result<String, Refusal> {
-        self.0.check(flow)
+        self.0.explain(flow)
     }
 
     fn attach_port(&self, port: &Port) -> Result<(), Refusal> {

@@ -80,8 +80,13 @@ impl Nic {
         let _ = self.event_sender.try_send(DeviceEvent::Changed);
     }
 
-    /// A dry run of [`Nic::install`].
-    pub(crate) fn check(&self, flow: &Flow) -> Result<String, Refusal> {
+    /// A dry run of [`Nic::install`]; the rule in words.
+    pub(crate) fn explain(&self, flow: &Flow) -> Result<String, Refusal> {
+        self.check(flow)?;
+        Ok(translate::describe(flow))
+    }
+
+    fn check(&self, flow: &Flow) -> Result<(), Refusal> {
         translate::check(flow, &self.ports.table(), &self.meters, &self.policies)
     }
 

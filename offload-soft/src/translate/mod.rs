@@ -1,7 +1,7 @@
 //! From a flow to what the device does with it, or to the reason why it cannot.
 //!
-//! [`check`] looks at the whole flow and changes nothing, which is all that `explain` needs; [`link`] then takes hold
-//! of the meters, timeout policies and chains that the flow names.
+//! [`check`] looks at the whole flow and changes nothing, which with [`describe`] is all that `explain` needs; [`link`]
+//! then takes hold of the meters, timeout policies and chains that the flow names.
 
 mod encapsulation;
 mod matching;
@@ -41,11 +41,10 @@ pub(crate) fn matching(flow: &Flow) -> Match {
     matching
 }
 
-/// Whether the device can take a flow; its rule in words.
-pub(crate) fn check(flow: &Flow, ports: &PortTable, meters: &Meters, policies: &Policies) -> Result<String, Refusal> {
+/// Whether the device can take a flow.
+pub(crate) fn check(flow: &Flow, ports: &PortTable, meters: &Meters, policies: &Policies) -> Result<(), Refusal> {
     let guarantees = matching::consume(&flow.matching, ports)?;
-    validate::actions(flow, &guarantees, ports, meters, policies)?;
-    Ok(describe(flow))
+    validate::actions(flow, &guarantees, ports, meters, policies)
 }
 
 /// What the device refuses by design: the packet would go to a process, or by a table that is not in the datapath.
@@ -64,7 +63,7 @@ pub(crate) fn fields_of(flow: &Flow) -> String {
 }
 
 /// The rule in words.
-fn describe(flow: &Flow) -> String {
+pub(crate) fn describe(flow: &Flow) -> String {
     let mut text = String::from("subtable ");
     let names = fields_of(flow);
     text.push_str(if names.is_empty() { "of no field" } else { &names });

@@ -48,7 +48,7 @@ fn device() -> Device {
 fn a_burst_does_what_its_frames_do_one_by_one() {
     let mut frames: Vec<_> = (0..40)
         .map(|number| {
-            Ip4::default().frame(6, &tcp(number, number % 9, 0x010 | number % 8, &[0; 3][..usize::from(number) % 4]))
+            Ip4::default().frame(6, &tcp(number, number % 9, 0x010 | (number % 8), &[0; 3][..usize::from(number) % 4]))
         })
         .collect();
     frames.push(eth(0x88cc, &[1, 2, 3]));
