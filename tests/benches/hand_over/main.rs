@@ -22,7 +22,7 @@ use sluice_tests::bench;
 use self::pass::Populated;
 
 const ROUNDS: usize = 7;
-/// Flows in the table. The peers handle as many elements.
+/// Flows in the table.
 const SIZES: [usize; 3] = [10_000, 100_000, 1_000_000];
 const CALLERS: [usize; 2] = [1, 4];
 /// How much dearer than OVS's queue a hand-over may be.
@@ -63,11 +63,10 @@ fn main() {
 
 /// Ours and the peers in turns, so many rounds.
 fn measure(populated: &Populated, callers: usize) -> Vec<Value> {
-    let flows = populated.len();
     let mut runs: [Vec<f64>; 5] = Default::default();
     for _ in 0..ROUNDS {
         runs[0].push(populated.with_worker_running(callers));
-        runs[1].push(pass::ovs(flows, callers));
+        runs[1].push(pass::ovs(callers));
         runs[2].push(populated.with_device_stalled(callers));
         runs[3].push(populated.with_reader_alone(callers));
         runs[4].push(pass::channel(populated, callers));
