@@ -24,6 +24,7 @@ fn main() {
         idle_timeout: SECOND * 3,
         poll_interval: SECOND / 2,
         lag: Lag::Known(SECOND),
+        tells_use: false,
         // A round takes 25 ms, so that polls at deadlines follow each other after 250 ms at the earliest.
         read_takes: Duration::from_nanos(250),
         jitter: Duration::from_millis(5),

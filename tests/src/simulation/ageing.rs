@@ -48,6 +48,8 @@ pub struct Scenario {
     pub poll_interval: Duration,
     /// How old counters are.
     pub lag: Lag,
+    /// The device tells when a flow was last hit, as the software NIC does.
+    pub tells_use: bool,
     /// What reading a flow takes.
     pub read_takes: Duration,
     /// The thread wakes up to so much later than it wanted.
@@ -281,7 +283,8 @@ impl CounterReader for Reader {
                 let span = nanoseconds(sampled.latest.since(sampled.earliest));
                 rule.traffic.play(sampled.earliest.after(Duration::from_nanos(random.below(span + 1))));
                 let packets = rule.traffic.packets;
-                let counters = Counters { packets, bytes: packets * 64, ..Counters::default() };
+                let used = Some(rule.traffic.last).filter(|_| scenario.tells_use && packets > 0);
+                let counters = Counters { packets, bytes: packets * 64, used, ..Counters::default() };
                 batch.push(Reading { flow: rule.flow, installed_as: Generation(1), counters });
             }
             visit(&batch, sampled);
