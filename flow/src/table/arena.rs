@@ -99,8 +99,8 @@ impl Arena {
     pub(super) fn cells(&self) -> impl Iterator<Item = (u32, &AtomicU32, &Mutex<Cell>)> {
         let made = self.next_chunk.load(Ordering::Relaxed) as usize;
         let chunks = (0..).step_by(CHUNK).zip(self.chunks.iter().take(made));
-        let chunks = chunks.filter_map(|(first, chunk)| Some((first, chunk.get()?)));
-        chunks.flat_map(|(first, chunk): (u32, &Box<Chunk>)| {
+        let chunks = chunks.filter_map(|(first, chunk)| Some((first, &**chunk.get()?)));
+        chunks.flat_map(|(first, chunk): (u32, &Chunk)| {
             let slots = (first..).zip(&chunk.incarnations).zip(&chunk.cells);
             slots.map(|((slot, incarnation), cell)| (slot, incarnation, cell))
         })

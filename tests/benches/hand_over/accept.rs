@@ -39,7 +39,7 @@ fn round(stalls: bool, add: &mut Vec<u64>, modify: &mut Vec<u64>) {
     let new: Vec<Flow> = bench::five_tuples(FLOWS, &SEED).collect();
     // The actions of the next flow.
     let actions = new.iter().cycle().skip(1).map(|flow| flow.actions.clone());
-    let changed: Vec<Flow> = new.iter().zip(actions).map(|(flow, actions)| Flow { actions, ..flow.clone() }).collect();
+    let changed: Vec<Flow> = new.iter().zip(actions).map(|(flow, actions)| flow.with_actions(actions)).collect();
     if stalls {
         device.close();
     }

@@ -184,7 +184,7 @@ struct Traffic {
 
 impl Traffic {
     fn new(mut random: Random, timeout: Duration, now: Timestamp) -> Self {
-        let random = Random::new(random.next());
+        let random = Random::new(random.draw());
         let mut traffic = Self { random, timeout: nanoseconds(timeout), shown: now, packets: 0, last: now, next: None };
         traffic.next = traffic.after_last();
         traffic
@@ -229,7 +229,7 @@ impl Device {
     /// Puts a new flow in at a place, and installs its rule.
     fn replace(&mut self, table: &FlowTable, place: usize) {
         let now = self.clock.now();
-        let own = (place % 4 == 0).then_some(self.scenario.idle_timeout / 2);
+        let own = place.is_multiple_of(4).then_some(self.scenario.idle_timeout / 2);
         let mut matching = Match::default();
         matching.set_exact(Field::SkbMark, place as u128);
         let expiry = Expiry { idle: own, ..Expiry::default() };
@@ -238,7 +238,7 @@ impl Device {
         let flow = table.add(flow, now, None).expect("there is room").flow;
         do_at_once(table, flow, now);
         let timeout = own.unwrap_or(self.scenario.idle_timeout);
-        self.random.next();
+        self.random.draw();
         self.rules[place] = Some(Rule { flow, timeout, traffic: Traffic::new(self.random, timeout, now) });
         let slot = flow.slot as usize;
         if self.places.len() <= slot {
