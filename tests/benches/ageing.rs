@@ -31,7 +31,7 @@ fn main() {
         fails_one_in: None,
         seed: 1,
     };
-    let few = Scenario { flows: 4_000, lifetimes: 500_000, idle_timeout: SECOND * 2, ..many };
+    let few = Scenario { flows: 4_000, lifetimes: 500_000, idle_timeout: SECOND * 2, tells_use: true, ..many };
     let polls = SECOND;
     let scenarios = [
         ("many flows, lag of 1 s", many, polls + SECOND),
