@@ -101,6 +101,18 @@ pub trait Backend: Send + Sync {
     /// Gives a chain back that nothing jumps to any more.
     fn close_chain(&self, chain: ChainId);
 
+    /// Has the device take no more rules into hardware than so many, for a backend that only plays hardware. Before anything
+    /// is installed.
+    fn limit_hardware(&self, _rules: usize) -> Result<(), Refusal> {
+        Err(Refusal::Device { reason: "how many rules fit is up to this device".into() })
+    }
+
+    /// How much room hardware has, if rules that found none are kept in software, count their packets there, and can be
+    /// [moved](Operation::Move); otherwise why they cannot take turns.
+    fn room(&self) -> Result<Room, &'static str> {
+        Err("this backend keeps no rules in software that it counts")
+    }
+
     /// The install queue of one more worker.
     fn install_queue(&self) -> Result<Box<dyn InstallQueue>, Refusal>;
 
@@ -198,6 +210,9 @@ pub enum Operation {
     /// Make the rule do what the flow now says (its match is the same), without a gap where the device can avoid one.
     /// Counters go on. A refusal leaves the old rule as it was.
     Modify(Handle, Arc<Flow>),
+    /// Have hardware or software carry the rule from now on, without a gap. Counters go on. If there is no room for it in
+    /// hardware it stays where it was, and the answer says so.
+    Move(Handle, Placement),
     /// Unlink the rule from matching, read its last counters, free it.
     Remove(Handle),
 }
@@ -216,7 +231,7 @@ pub struct Completion {
 /// What a change that was made came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The rule is there: after an install or a modification.
+    /// The rule is there: after an install, a modification or a move.
     InPlace {
         /// How the backend finds it again.
         handle: Handle,
@@ -253,6 +268,15 @@ impl fmt::Display for Placement {
             Self::Unknown => "unknown place",
         })
     }
+}
+
+/// Rules and the room for them in hardware.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Room {
+    /// How many more rules fit.
+    pub free: usize,
+    /// How many are in software because they found no room.
+    pub waiting: usize,
 }
 
 /// A rule as the device lists it.

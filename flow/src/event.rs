@@ -28,6 +28,13 @@ pub enum Event {
         /// Where the rule ended up.
         placement: Placement,
     },
+    /// Another part of the device carries the rule of the flow from now on.
+    Moved {
+        /// The flow.
+        flow: Arc<Flow>,
+        /// Where its rule is now.
+        placement: Placement,
+    },
     /// The device refused the flow, or its modification.
     Refused {
         /// The flow as it was wanted.
@@ -67,6 +74,7 @@ impl Event {
             Self::Accepted(_) => "accepted",
             Self::Installed { .. } => "installed",
             Self::Modified { .. } => "modified",
+            Self::Moved { .. } => "moved",
             Self::Refused { .. } => "refused",
             Self::Aged { .. } => "aged",
             Self::Evicted { .. } => "evicted",
@@ -80,6 +88,7 @@ impl Event {
             Self::Accepted(flow)
             | Self::Installed { flow, .. }
             | Self::Modified { flow, .. }
+            | Self::Moved { flow, .. }
             | Self::Refused { flow, .. }
             | Self::Aged { flow, .. }
             | Self::Evicted { flow, .. }
@@ -94,6 +103,7 @@ impl fmt::Display for Event {
         match self {
             Self::Accepted(_) => Ok(()),
             Self::Installed { placement, .. } | Self::Modified { placement, .. } => write!(out, " in {placement}"),
+            Self::Moved { placement, .. } => write!(out, " to {placement}"),
             Self::Refused { refusal, .. } => write!(out, ", {refusal}"),
             Self::Aged { reason, .. } | Self::Evicted { reason, .. } => write!(out, ", {}", reason.name()),
             Self::Deleted { reason, counters, .. } => {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 use sluice_flow::backend::{
     Backend, Capabilities, Change, Completion, CounterReader, DeviceEvent, Injector, InstallQueue, InstalledRule,
-    LastCounters, LookupCounters, MeterCounters, MissPolicy, OpenConfig, Operation, Outcome, Placement, PortCounters,
+    LastCounters, LookupCounters, MeterCounters, MissPolicy, OpenConfig, Operation, Outcome, PortCounters, Room,
     Verdict,
 };
 use sluice_flow::chain::ChainId;
@@ -166,6 +166,18 @@ impl Backend for SoftNic {
         self.0.chains.close(chain);
     }
 
+    fn limit_hardware(&self, rules: usize) -> Result<(), Refusal> {
+        let refuse = |reason: &'static str| Refusal::Device { reason: reason.into() };
+        if self.0.rules.slots().next().is_some() {
+            return Err(refuse("the device has rules already"));
+        }
+        self.0.hardware.limit(rules).map_err(refuse)
+    }
+
+    fn room(&self) -> Result<Room, &'static str> {
+        Ok(self.0.hardware.room())
+    }
+
     fn install_queue(&self) -> Result<Box<dyn InstallQueue>, Refusal> {
         let number = self.0.queues.fetch_add(1, Ordering::Relaxed);
         Ok(Box::new(Queue { nic: Arc::clone(&self.0), number, removals: Vec::new() }))
@@ -185,7 +197,7 @@ impl Backend for SoftNic {
             };
             // Still the same rule after its flow was read.
             if self.0.rules.find(handle).is_some() {
-                visit(InstalledRule { handle, flow, placement: Placement::Hardware });
+                visit(InstalledRule { handle, flow, placement: slot.placement() });
             }
         }
         Ok(())
@@ -267,11 +279,14 @@ impl InstallQueue for Queue {
                 Operation::Install(flow) => self
                     .nic
                     .install(self.number, change.flow, change.generation, flow)
-                    .map(|handle| Outcome::InPlace { handle, placement: Placement::Hardware }),
+                    .map(|(handle, placement)| Outcome::InPlace { handle, placement }),
                 Operation::Modify(handle, flow) => self
                     .nic
                     .modify(self.number, *handle, flow)
-                    .map(|()| Outcome::InPlace { handle: *handle, placement: Placement::Hardware }),
+                    .map(|placement| Outcome::InPlace { handle: *handle, placement }),
+                Operation::Move(handle, to) => {
+                    self.nic.relocate(*handle, *to).map(|placement| Outcome::InPlace { handle: *handle, placement })
+                }
                 Operation::Remove(handle) => match self.nic.unlink(*handle) {
                     Some(removal) => {
                         self.removals.push((change, removal));

@@ -22,6 +22,7 @@ mod chunks;
 pub mod classifier;
 pub mod conntrack;
 mod engine;
+mod hardware;
 mod meters;
 mod nic;
 pub mod packet;

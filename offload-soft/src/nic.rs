@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use crossbeam_channel::{Receiver, Sender};
-use sluice_flow::backend::{DeviceEvent, Handle, OpenConfig, Verdict};
+use sluice_flow::backend::{DeviceEvent, Handle, OpenConfig, Placement, Verdict};
 use sluice_flow::counters::Counters;
 use sluice_flow::flow::Flow;
 use sluice_flow::port::PortNumber;
@@ -18,6 +18,7 @@ use crate::conntrack::{Conntrack, Policies};
 use crate::engine::random::Random;
 use crate::engine::record::Recorder;
 use crate::engine::{Burst, Drops, LookupCounts, Observer, Traversal};
+use crate::hardware::Hardware;
 use crate::meters::Meters;
 use crate::ports::{PortState, PortTable, Ports};
 use crate::quiescence::{Pin, Quiescence};
@@ -30,6 +31,7 @@ const EVENTS: usize = 64;
 pub(crate) struct Nic {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) rules: Rules,
+    pub(crate) hardware: Hardware,
     pub(crate) chains: Chains,
     pub(crate) ports: Ports,
     pub(crate) meters: Meters,
@@ -58,6 +60,7 @@ impl Nic {
         Self {
             clock: Arc::clone(&config.clock),
             rules: Rules::new(),
+            hardware: Hardware::default(),
             chains: Chains::new(),
             ports: Ports::new(),
             meters: Meters::default(),
@@ -97,7 +100,7 @@ impl Nic {
         id: FlowId,
         generation: Generation,
         flow: &Arc<Flow>,
-    ) -> Result<Handle, Refusal> {
+    ) -> Result<(Handle, Placement), Refusal> {
         let rule = self.make_rule(hint, flow)?;
         let gone = || Refusal::Device { reason: "a slot is gone".into() };
         let Some(index) = self.rules.take(hint, id, generation, rule.clone()) else {
@@ -111,11 +114,13 @@ impl Nic {
             let reason = "a rule with the same match and priority is installed";
             return Err(Refusal::Combination { reason: reason.into() });
         }
-        self.rules.publish(index).ok_or_else(gone)
+        let placement = self.hardware.admit();
+        self.rules.slot(index).ok_or_else(gone)?.place(placement);
+        Ok((self.rules.publish(index).ok_or_else(gone)?, placement))
     }
 
     /// Lets a rule do what its flow now says.
-    pub(crate) fn modify(&self, hint: usize, handle: Handle, flow: &Arc<Flow>) -> Result<(), Refusal> {
+    pub(crate) fn modify(&self, hint: usize, handle: Handle, flow: &Arc<Flow>) -> Result<Placement, Refusal> {
         // While the pin is held, a rule that is found here is not freed, so what is put in its slot is not lost.
         let _pin = self.quiescence.pin();
         let Some((_, slot)) = self.rules.find(handle) else {
@@ -129,7 +134,26 @@ impl Nic {
         if let Some(old) = slot.replace(rule) {
             self.discard(&old);
         }
-        Ok(())
+        Ok(slot.placement())
+    }
+
+    /// Has a rule be in hardware or in software, if there is room. Says where it is then.
+    pub(crate) fn relocate(&self, handle: Handle, to: Placement) -> Result<Placement, Refusal> {
+        // As above: the rule is not freed meanwhile.
+        let _pin = self.quiescence.pin();
+        let Some((_, slot)) = self.rules.find(handle) else {
+            return Err(Refusal::Device { reason: "the rule is gone".into() });
+        };
+        if slot.placement() == to || !self.hardware.is_limited() || (to == Placement::Hardware && !self.hardware.take())
+        {
+            return Ok(slot.placement());
+        }
+        if slot.place(to) {
+            self.hardware.moved(to);
+        } else if to == Placement::Hardware {
+            self.hardware.give_back();
+        }
+        Ok(to)
     }
 
     /// Everything that a rule needs besides its place: jumps noted, meters and timeout policies held.
@@ -180,7 +204,9 @@ impl Nic {
 
     /// Reads last counters and frees: the second half of a removal, after [`Nic::settle`].
     pub(crate) fn free(&self, hint: usize, removal: Removal) -> Option<Counters> {
-        let counters = self.rules.slot(removal.index)?.counters();
+        let slot = self.rules.slot(removal.index)?;
+        let counters = slot.counters();
+        self.hardware.dismiss(slot.placement());
         if let Some(unlinked) = removal.unlinked {
             unlinked.give_back();
         }

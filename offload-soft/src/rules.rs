@@ -3,12 +3,12 @@
 //! A slot never moves, so that packets count in it without a lock and a reader walks all of them in order. A slot is
 //! given to another rule only after every packet that could count on the old one is through.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
-use sluice_flow::backend::Handle;
+use sluice_flow::backend::{Handle, Placement};
 use sluice_flow::counters::{Counters, Reading};
 use sluice_flow::flow::Flow;
 use sluice_flow::table::{FlowId, Generation};
@@ -46,6 +46,7 @@ pub(crate) struct Slot {
     /// Odd while a rule is in the slot; counts up with every coming and going.
     life: AtomicU32,
     tcp_flags: AtomicU32,
+    in_software: AtomicBool,
 }
 
 /// A flow and what its rule does. Rules of many flows do the same.
@@ -96,6 +97,17 @@ impl Slot {
     /// Lets the rule do something else, as the flow now says; what it was and did comes back. Counters go on.
     pub(crate) fn replace(&self, rule: Rule) -> Option<Rule> {
         Some(Rule { program: self.program.swap(Some(rule.program))?, flow: self.flow.swap(Some(rule.flow))? })
+    }
+
+    /// Where the rule counts as being.
+    pub(crate) fn placement(&self) -> Placement {
+        if self.in_software.load(Ordering::SeqCst) { Placement::Software } else { Placement::Hardware }
+    }
+
+    /// Has the rule be there. Says whether it was not before.
+    pub(crate) fn place(&self, placement: Placement) -> bool {
+        let in_software = placement != Placement::Hardware;
+        self.in_software.swap(in_software, Ordering::SeqCst) != in_software
     }
 
     /// The counters since the rule was installed.

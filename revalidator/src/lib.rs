@@ -18,6 +18,7 @@
 
 mod ageing;
 pub mod deadline;
+pub mod rebalance;
 
 use std::time::Duration;
 

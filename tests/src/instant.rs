@@ -91,7 +91,9 @@ impl InstallQueue for Queue {
                     self.0.rules.fetch_add(1, Ordering::SeqCst);
                     Outcome::InPlace { handle: Handle(change.flow.slot.into()), placement: Placement::Hardware }
                 }
-                Operation::Modify(handle, _) => Outcome::InPlace { handle, placement: Placement::Hardware },
+                Operation::Modify(handle, _) | Operation::Move(handle, _) => {
+                    Outcome::InPlace { handle, placement: Placement::Hardware }
+                }
                 Operation::Remove(_) => {
                     self.0.rules.fetch_sub(1, Ordering::SeqCst);
                     Outcome::Removed { last: None }

@@ -184,6 +184,7 @@ impl Chains {
                 }
                 true
             }
+            Operation::Move(..) => true,
             Operation::Remove(_) => {
                 let (Some(order), chain) = (member.departed, member.chain) else { return true };
                 let Some(chain) = state.chains.get_mut(&chain) else { return true };

@@ -63,7 +63,11 @@ impl Worker {
             }
             done.extend(later.try_iter());
             if batch.is_empty() && done.is_empty() && self.finished.is_empty() {
-                done.extend(if is_stopping { self.drain(&mut later) } else { self.wait(&mut later, stop) });
+                done.extend(if is_stopping || self.spare() == 0 {
+                    self.drain(&mut later)
+                } else {
+                    self.wait(&mut later, stop)
+                });
             }
             while !(batch.is_empty() && done.is_empty() && self.finished.is_empty()) {
                 self.submit(&mut batch, &mut done);
@@ -79,9 +83,15 @@ impl Worker {
         }
     }
 
+    /// How many more changes the device may have at a time. What it has can no more be overtaken: so it gets as much as keeps
+    /// it busy, one batch in hand and one to follow, and removals pass by everything that waits here.
+    fn spare(&self) -> usize {
+        (self.batch * 2).saturating_sub(self.in_flight.len())
+    }
+
     /// Looks at a batch of flows at most, so that completions have their turn.
     fn gather(&mut self, batch: &mut Vec<Change>) {
-        for _ in 0..self.batch {
+        for _ in 0..self.batch.min(self.spare()) {
             let Some(id) = self.inbox.take() else { break };
             self.look(id, batch);
         }
@@ -147,7 +157,7 @@ impl Worker {
     fn begin(&mut self, change: Change, batch: &mut Vec<Change>) {
         let opened = match &change.operation {
             Operation::Install(flow) | Operation::Modify(_, flow) => self.chains.open(change.flow, flow),
-            Operation::Remove(_) => Ok(()),
+            Operation::Move(..) | Operation::Remove(_) => Ok(()),
         };
         match opened {
             Ok(()) => batch.push(change),
@@ -170,7 +180,9 @@ impl Worker {
     fn finish(&mut self, change: &Change, result: Result<Outcome, Refusal>) {
         let in_place = matches!(result, Ok(Outcome::InPlace { .. }));
         let latency = self.table.complete(change, result, self.clock.now());
-        if let (true, Some(latency)) = (in_place, latency) {
+        // A move is nobody's wish.
+        let is_wish = in_place && !matches!(change.operation, Operation::Move(..));
+        if let (true, Some(latency)) = (is_wish, latency) {
             self.report.add(latency);
         }
         let free = match &change.operation {
@@ -178,7 +190,7 @@ impl Worker {
                 self.chains.settled(change.flow, Some(flow))
             }
             // The old rule is still there and holds its chains open until it goes.
-            Operation::Modify(..) => Vec::new(),
+            Operation::Modify(..) | Operation::Move(..) => Vec::new(),
             Operation::Install(_) | Operation::Remove(_) => self.chains.settled(change.flow, None),
         };
         self.set_free(free);

@@ -20,6 +20,8 @@ pub(super) struct Life {
     pub(super) end: Option<EndReason>,
     /// The rule in the device, if there is one.
     pub(super) installed: Option<Installed>,
+    /// Where the rule shall be moved, if it is not there.
+    pub(super) place: Option<Placement>,
     /// The last refusal and the generation that was refused.
     pub(super) refusal: Option<(Generation, Arc<Refusal>)>,
     /// Leave the old rule in place if this modification is refused.
@@ -75,6 +77,7 @@ impl Life {
             generation: Generation::NONE,
             end: None,
             installed: None,
+            place: None,
             refusal: None,
             keep_old_rule: false,
             in_flight: false,
@@ -97,6 +100,7 @@ impl Life {
         is_as_wanted
             && !is_busy
             && self.end.is_none()
+            && self.place.is_none()
             && self.refusal.is_none()
             && self.waiter.is_none()
             && self.predecessor.is_none()
@@ -134,7 +138,10 @@ impl Life {
             (Some(_), Some(rule)) => Step::Change(Operation::Remove(rule.handle)),
             (None, None) if self.is_refused() => Step::Rest,
             (None, None) => Step::Change(Operation::Install(self.flow.clone())),
-            (None, Some(rule)) if rule.generation == self.generation => Step::Rest,
+            (None, Some(rule)) if rule.generation == self.generation => match self.place {
+                Some(place) if place != rule.placement => Step::Change(Operation::Move(rule.handle, place)),
+                _ => Step::Rest,
+            },
             // The old rule would forward wrongly, so it goes.
             (None, Some(rule)) if self.is_refused() => Step::Change(Operation::Remove(rule.handle)),
             (None, Some(rule)) => Step::Change(Operation::Modify(rule.handle, self.flow.clone())),

@@ -315,6 +315,7 @@ impl FlowTable {
             }
             match life.step() {
                 Step::Rest => {
+                    life.place = None;
                     self.settle(id, life, None);
                     Ok(Look::Nothing)
                 }
@@ -358,6 +359,19 @@ impl FlowTable {
                     self.with_cell(change.flow, |cell| cell.touch(now));
                     self.events.event(&Event::Modified { flow: flow.clone(), placement });
                 }
+                (Operation::Move(..), Ok(Outcome::InPlace { handle, placement })) => {
+                    life.place = None;
+                    let rule = life.installed.as_mut().filter(|rule| rule.placement != placement);
+                    if let Some(rule) = rule {
+                        (rule.handle, rule.placement) = (handle, placement);
+                        self.events.event(&Event::Moved { flow: rule.flow.clone(), placement });
+                    }
+                }
+                (Operation::Move(..), Err(refusal)) => {
+                    // It stays where it is, which is no refusal of what is wanted.
+                    life.place = None;
+                    self.events.event(&Event::Refused { flow: life.flow.clone(), refusal: Arc::new(refusal) });
+                }
                 (_, Ok(Outcome::Removed { last })) => {
                     // A rule that was reported lost meanwhile is counted already.
                     if life.installed.take().is_some() {
@@ -394,6 +408,16 @@ impl FlowTable {
             Some(self.changed(id, life, now, waiter))
         })
         .flatten()
+    }
+
+    /// Has the rule of a flow moved, if it has one and that is not there: nothing else that is wanted changes by it, and
+    /// whatever is wanted goes before it. The flow must be looked at.
+    pub fn place(&self, id: FlowId, place: Placement) -> Option<Accepted> {
+        self.with_life(id, |life| {
+            life.installed.as_ref().filter(|rule| rule.placement != place && life.end.is_none())?;
+            life.place = Some(place);
+            Some(Accepted { flow: id, lane: Lane::Change })
+        })?
     }
 
     /// Has every refused flow whose refusal `matters` tried again, and every removal that was refused; hands those to
@@ -440,7 +464,7 @@ impl FlowTable {
         let refusal = Arc::new(refusal);
         let flow = match &change.operation {
             Operation::Install(flow) | Operation::Modify(_, flow) => flow.clone(),
-            Operation::Remove(_) => life.flow.clone(),
+            Operation::Move(..) | Operation::Remove(_) => life.flow.clone(),
         };
         let is_known = life.refusal.as_ref().is_some_and(|(_, known)| *known == refusal);
         if !(life.is_retried && is_known) {

@@ -64,6 +64,11 @@ impl FlowTable {
         })
     }
 
+    /// Where the rule of a flow is, if it has one.
+    pub fn placement(&self, id: FlowId) -> Option<Placement> {
+        self.arena.record(id)?.placement()
+    }
+
     /// Shows every flow, in no order, until `visit` breaks. No lock is held meanwhile, and each flow is shown at one
     /// moment of its own.
     pub fn visit(&self, visit: &mut dyn FnMut(FlowView) -> ControlFlow<()>) {

@@ -16,7 +16,9 @@ pub(crate) fn obey(change: &Change) -> Completion {
         Operation::Install(_) => {
             Outcome::InPlace { handle: Handle(change.flow.slot.into()), placement: Placement::Hardware }
         }
-        Operation::Modify(handle, _) => Outcome::InPlace { handle: *handle, placement: Placement::Hardware },
+        Operation::Modify(handle, _) | Operation::Move(handle, _) => {
+            Outcome::InPlace { handle: *handle, placement: Placement::Hardware }
+        }
         Operation::Remove(_) => Outcome::Removed { last: None },
     });
     Completion { flow: change.flow, generation: change.generation, result }
