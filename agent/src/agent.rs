@@ -24,6 +24,7 @@ use crate::events::Events;
 use crate::journal::{Journal, NotWritten};
 use crate::lifecycle::Lifecycle;
 use crate::offload::{Batch, OffloadQueue, Tally, Worker};
+use crate::rebalancing::Rebalancing;
 use crate::revalidation::{Revalidation, RevalidatorThread};
 
 /// How long the device may take to give an answer before a caller who waits hears that there is none yet.
@@ -110,6 +111,9 @@ impl Agent {
         clock: Arc<dyn Clock>,
     ) -> Result<(Arc<Self>, Parts), AgentError> {
         let device = |what: String| move |refusal| AgentError::Device { what, refusal };
+        if let Some(rules) = config.hardware_rules {
+            backend.limit_hardware(rules).map_err(device("hardware_rules".into()))?;
+        }
         let events = Arc::new(Events::kept_in(journal.clone()));
         let limits = Limits { flows: config.flow_limit, unsettled: config.dirty_limit };
         let table = Arc::new(FlowTable::new(seed, limits, events.clone()));
@@ -119,8 +123,14 @@ impl Agent {
         let queue = Arc::new(queue);
         let reader = backend.counter_reader().map_err(device("opening the counter reader".into()))?;
         let ageing = ageing(&config);
-        let (revalidation, revalidator) =
-            Revalidation::new(ageing, Revalidator::new(ageing, reader), table.clone(), queue.clone(), clock.clone());
+        let (revalidation, revalidator) = Revalidation::new(
+            ageing,
+            Revalidator::new(ageing, reader),
+            Rebalancing::new(backend.clone(), config.rebalance_interval),
+            table.clone(),
+            queue.clone(),
+            clock.clone(),
+        );
         let agent = Arc::new(Self {
             clock,
             table,
@@ -269,7 +279,7 @@ impl Agent {
         let (merged, difference) = old.take_over(new);
         self.table.census().set_flow_limit(merged.flow_limit);
         self.table.census().set_unsettled_limit(merged.dirty_limit);
-        self.revalidation.configure(ageing(&merged));
+        self.revalidation.configure(ageing(&merged), merged.rebalance_interval);
         let mut errors = Vec::new();
         let mut attempt = |result: Result<(), AgentError>| errors.extend(result.err());
         for gone in old.ports.iter().filter(|port| !merged.ports.contains(port)) {

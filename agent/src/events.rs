@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use parking_lot::RwLock;
+use sluice_flow::backend::Placement;
 use sluice_flow::{EndReason, Event, EventSink, Refusal, Wish};
 
 use crate::journal::Journal;
@@ -32,6 +33,10 @@ pub struct EventCounts {
     pub installed: AtomicU64,
     /// Rules changed.
     pub modified: AtomicU64,
+    /// Rules moved from software to hardware.
+    pub moved_up: AtomicU64,
+    /// Rules moved from hardware to software.
+    pub moved_down: AtomicU64,
     /// Refusals, by [`Refusal::LABELS`].
     pub refused: [AtomicU64; Refusal::LABELS.len()],
     /// Ends of flows, by [`EndReason::ALL`].
@@ -119,6 +124,8 @@ impl EventSink for Events {
             Event::Accepted(_) => add(&counts.accepted, 1),
             Event::Installed { .. } => add(&counts.installed, 1),
             Event::Modified { .. } => add(&counts.modified, 1),
+            Event::Moved { placement: Placement::Hardware, .. } => add(&counts.moved_up, 1),
+            Event::Moved { .. } => add(&counts.moved_down, 1),
             Event::Refused { refusal, .. } => {
                 self.count_refusal(refusal);
                 tracing::info!(target: "sluice::flow", "{event}");

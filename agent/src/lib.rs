@@ -15,6 +15,7 @@ pub mod lock;
 pub mod logging;
 pub mod metrics;
 pub mod offload;
+pub mod rebalancing;
 pub mod revalidation;
 pub mod run_dir;
 pub mod seed;

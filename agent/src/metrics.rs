@@ -16,6 +16,7 @@ use sluice_flow::{EndReason, FlowState, Refusal};
 
 use crate::agent::Agent;
 use crate::offload::{LATENCY_BUCKETS, WorkerReport};
+use crate::rebalancing::State;
 
 /// A revalidator that has not finished a round for so long is not ready.
 const STALE_ROUND: Duration = Duration::from_secs(60);
@@ -77,6 +78,7 @@ impl Collector for AgentCollector {
         self.flows(&mut families);
         self.queue(&mut families);
         self.revalidator(&mut families);
+        self.rebalancing(&mut families);
         self.journal(&mut families);
         self.device(&mut families);
         families.0
@@ -165,6 +167,30 @@ impl AgentCollector {
             ("sluice_revalidator_backward_counters_total", "Counters that ran backwards.", published.backwards),
         ] {
             families.counter(name, help, &[(&[], precise(value))]);
+        }
+    }
+
+    fn rebalancing(&self, families: &mut Families) {
+        let report = self.agent.revalidation.published().rebalancing;
+        let is_off = |label: &str| f64::from(u8::from(report.state.off().is_some_and(|(reason, _)| reason == label)));
+        let off = ["backend", "config"].map(|label| ([("reason", label)], is_off(label)));
+        let help = "Whether rebalancing is off, for the backend cannot or by configuration.";
+        families.gauge("sluice_rebalance_off", help, &borrowed(&off));
+        // What cannot be is absent, not zero.
+        let State::On(room) = report.state else { return };
+        let counts = self.agent.events.counts();
+        let moves =
+            [([("direction", "up")], count(&counts.moved_up)), ([("direction", "down")], count(&counts.moved_down))];
+        families.counter("sluice_rebalance_moves_total", "Rules moved to hardware and to software.", &borrowed(&moves));
+        let passes = precise(report.passes);
+        families.counter("sluice_rebalance_passes_total", "Times that flows were weighed.", &[(&[], passes)]);
+        let waiting = amount(room.waiting);
+        families.gauge("sluice_rebalance_waiting_rules", "Rules in software for want of room.", &[(&[], waiting)]);
+        let seconds = report.last.duration.as_secs_f64();
+        families.gauge("sluice_rebalance_pass_seconds", "Duration of the last pass.", &[(&[], seconds)]);
+        if let Some(share) = report.last.hardware_share() {
+            let help = "What part of the packets hardware carried, as of the last pass.";
+            families.gauge("sluice_rebalance_hardware_packet_ratio", help, &[(&[], share)]);
         }
     }
 

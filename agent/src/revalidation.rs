@@ -10,6 +10,7 @@ use sluice_flow::{Clock, EndReason, FlowId, FlowTable};
 use sluice_revalidator::{Config, Revalidator, Round};
 
 use crate::offload::OffloadQueue;
+use crate::rebalancing::{Rebalancing, Report};
 
 /// Rounds never follow each other faster than this, however often somebody asks for one (as OVS, 70d0cd067).
 const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
@@ -40,6 +41,8 @@ pub struct Published {
     pub paused: bool,
     /// The timeouts and the interval in force.
     pub config: Option<Config>,
+    /// Who takes turns in a full device.
+    pub rebalancing: Report,
 }
 
 enum Request {
@@ -47,7 +50,7 @@ enum Request {
     Resume,
     /// Answered at the end of a round that begins after the request.
     Wait(Sender<()>),
-    Configure(Config),
+    Configure(Config, Option<Duration>),
 }
 
 impl Revalidation {
@@ -55,13 +58,15 @@ impl Revalidation {
     pub fn new(
         config: Config,
         revalidator: Revalidator,
+        rebalancing: Rebalancing,
         table: Arc<FlowTable>,
         queue: Arc<OffloadQueue>,
         clock: Arc<dyn Clock>,
     ) -> (Self, RevalidatorThread) {
         let (requests, inbox) = unbounded();
         let published = Arc::new(Mutex::new(Published { config: Some(config), ..Published::default() }));
-        let thread = RevalidatorThread { inbox, published: published.clone(), revalidator, table, queue, clock };
+        let shared = published.clone();
+        let thread = RevalidatorThread { inbox, published: shared, revalidator, rebalancing, table, queue, clock };
         (Self { requests, published }, thread)
     }
 
@@ -99,9 +104,9 @@ impl Revalidation {
         }
     }
 
-    /// Takes a new configuration from the next round on.
-    pub fn configure(&self, config: Config) {
-        let _ = self.requests.send(Request::Configure(config));
+    /// Takes a new configuration, and time between two passes of rebalancing, from the next round on.
+    pub fn configure(&self, config: Config, rebalance_interval: Option<Duration>) {
+        let _ = self.requests.send(Request::Configure(config, rebalance_interval));
     }
 }
 
@@ -110,6 +115,7 @@ pub struct RevalidatorThread {
     inbox: Receiver<Request>,
     published: Arc<Mutex<Published>>,
     revalidator: Revalidator,
+    rebalancing: Rebalancing,
     table: Arc<FlowTable>,
     queue: Arc<OffloadQueue>,
     clock: Arc<dyn Clock>,
@@ -143,8 +149,9 @@ impl RevalidatorThread {
                     waiting.push(done);
                     pause = SHORTEST_PAUSE;
                 }
-                Some(Request::Configure(config)) => {
+                Some(Request::Configure(config, rebalance_interval)) => {
                     self.revalidator.configure(config);
+                    self.rebalancing.set_interval(rebalance_interval);
                     self.published.lock().config = Some(config);
                     pause = SHORTEST_PAUSE;
                 }
@@ -174,6 +181,9 @@ impl RevalidatorThread {
         if round.backwards > 0 {
             tracing::warn!("{} counters went backwards; what had been counted is kept", round.backwards);
         }
+        if round.failure.is_none() {
+            self.rebalancing.round(&self.table, &self.queue, || self.clock.now());
+        }
         let spent = self.clock.now().since(round.began);
         let pause = round.wait().saturating_sub(spent).max(SHORTEST_PAUSE);
         self.publish(round);
@@ -190,6 +200,7 @@ impl RevalidatorThread {
         published.rounds += 1;
         published.failures += u64::from(round.failure.is_some());
         published.backwards += round.backwards as u64;
+        published.rebalancing = self.rebalancing.report().clone();
         published.last = round;
     }
 }

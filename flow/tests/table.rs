@@ -387,3 +387,55 @@ fn a_flow_of_an_earlier_run_is_taken_on_past_the_limits_and_as_old_as_it_is() {
     assert!(wishes.0.lock().is_empty(), "nothing new is wanted");
     install(&table, first, 7);
 }
+
+#[test]
+fn a_move_changes_where_the_rule_is_and_nothing_else() {
+    let (table, journal) = table(10, 10);
+    let accepted = table.add(flow(None, 1, 2), NOW, None).unwrap();
+    install(&table, accepted, 7);
+    assert_eq!(table.place(accepted.flow, Placement::Hardware), None, "it is there");
+    assert_eq!(table.place(accepted.flow, Placement::Software), Some(accepted));
+    assert_eq!(table.census().unsettled(), 0, "nobody waits for it");
+    let relocation = change(&table, accepted.flow);
+    assert!(matches!(relocation.operation, Operation::Move(Handle(7), Placement::Software)));
+    let software = Ok(Outcome::InPlace { handle: Handle(8), placement: Placement::Software });
+    table.complete(&relocation, software, NOW);
+    assert!(matches!(look(&table, accepted.flow), Look::Nothing));
+    assert_eq!((table.census().in_state(FlowState::Offloaded), table.census().in_state(FlowState::Partial)), (0, 1));
+    let counters = Counters { packets: 3, bytes: 300, ..Counters::default() };
+    let reading = Reading { flow: accepted.flow, installed_as: sluice_flow::Generation(1), counters };
+    assert_eq!(table.apply(&reading, AT_ONCE), Applied::Grown, "the rule is the same");
+    assert_eq!(*journal.0.lock(), ["accepted", "installed in hardware", "moved to software only"]);
+
+    table.delete(accepted.flow, EndReason::Deleted, NOW, None).unwrap();
+    assert!(matches!(change(&table, accepted.flow).operation, Operation::Remove(Handle(8))));
+}
+
+#[test]
+fn what_is_wanted_goes_before_a_move_and_a_move_that_comes_to_nothing_is_over() {
+    let (table, journal) = table(10, 10);
+    let accepted = table.add(flow(None, 1, 2), NOW, None).unwrap();
+    install(&table, accepted, 7);
+    table.place(accepted.flow, Placement::Software).unwrap();
+    table.modify(accepted.flow, flow(None, 1, 3), false, NOW, None).unwrap();
+    let modification = change(&table, accepted.flow);
+    assert!(matches!(modification.operation, Operation::Modify(Handle(7), _)));
+    table.complete(&modification, in_place(7), NOW);
+    for answer in [Err(no()), in_place(7)] {
+        table.place(accepted.flow, Placement::Software).unwrap();
+        let relocation = change(&table, accepted.flow);
+        assert!(matches!(relocation.operation, Operation::Move(..)));
+        table.complete(&relocation, answer, NOW);
+        assert!(matches!(look(&table, accepted.flow), Look::Nothing), "it is not tried again by itself");
+    }
+    assert_eq!(table.census().unsettled(), 0);
+    assert_eq!(table.view(accepted.flow).unwrap().state, FlowState::Offloaded, "the flow is not refused");
+    assert_eq!(table.view(accepted.flow).unwrap().refusal, None);
+    let told = journal.0.lock().split_off(2);
+    assert_eq!(told, ["accepted", "modified in hardware", "refused, device: no"]);
+
+    table.place(accepted.flow, Placement::Software).unwrap();
+    table.delete(accepted.flow, EndReason::Deleted, NOW, None).unwrap();
+    assert!(matches!(change(&table, accepted.flow).operation, Operation::Remove(_)), "nobody moves what goes");
+    assert_eq!(table.place(accepted.flow, Placement::Software), None);
+}

@@ -94,6 +94,8 @@ fn write(statistics: &Value, datapath: &Datapath, width: Option<u16>, out: &mut 
     let paused = if statistics.pointer("/revalidator/paused") == Some(&Value::Bool(true)) { ", paused" } else { "" };
     writeln!(out, "  counters  read every {period}{paused}, up to {lag} behind the device")?;
 
+    writeln!(out, "  hardware  {}", hardware(statistics))?;
+
     if datapath.ports.is_empty() {
         return writeln!(out, "  ports     none");
     }
@@ -105,6 +107,22 @@ fn write(statistics: &Value, datapath: &Datapath, width: Option<u16>, out: &mut 
         table.add_row([number, name, kind, rx_packets, rx_bytes, tx_packets, tx_bytes]);
     }
     writeln!(out, "{}", table.trim_fmt())
+}
+
+/// Who is in hardware, if not everybody is.
+fn hardware(statistics: &Value) -> String {
+    let value = |name: &str| statistics.pointer(&format!("/rebalancing/{name}")).unwrap_or(&Value::Null);
+    match (value("off").as_str(), value("waiting").as_u64()) {
+        (Some(why), _) => format!("not rebalanced: {why}"),
+        (None, None) => statistics::text(&Value::Null),
+        (None, Some(0)) => "has room".to_owned(),
+        (None, Some(waiting)) => {
+            let share = value("hardware_share").as_f64();
+            let share = share.map_or(String::new(), |share| format!(", carries {:.1} % of the packets", share * 100.0));
+            let [up, down] = ["last_up", "last_down"].map(|name| statistics::text(value(name)));
+            format!("full, {waiting} rules in software{share}; last rebalanced {up} up, {down} down")
+        }
+    }
 }
 
 #[cfg(test)]
@@ -123,6 +141,17 @@ mod tests {
         let first = &datapath.ports[0];
         assert_eq!([&first.rx_packets, &first.tx_packets, &first.rx_bytes, &first.tx_bytes], ["5", "6", "500", "?"]);
         assert_eq!(datapath.ports[1].kind, "vxlan: udp_port=4789, underlay=1");
+    }
+
+    #[test]
+    fn a_device_that_is_full_or_not_rebalanced_is_said_to_be() {
+        let text = |rebalancing: Value| hardware(&json!({ "rebalancing": rebalancing }));
+        assert_eq!(text(json!({"off": "no counters", "waiting": null})), "not rebalanced: no counters");
+        assert_eq!(text(json!({"off": null, "waiting": 0})), "has room");
+        assert_eq!(
+            text(json!({"off": null, "waiting": 7, "hardware_share": 0.956, "last_up": 2, "last_down": 1})),
+            "full, 7 rules in software, carries 95.6 % of the packets; last rebalanced 2 up, 1 down"
+        );
     }
 
     #[test]

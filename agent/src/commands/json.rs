@@ -10,6 +10,7 @@ use sluice_flow::{EndReason, FlowState, Refusal};
 use super::Failure;
 use super::arguments::Arguments;
 use crate::agent::Agent;
+use crate::rebalancing::State;
 use crate::unixctl::Output;
 
 /// `sluice/stats`: one object with everything that is counted.
@@ -39,6 +40,11 @@ pub(super) fn statistics(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> 
             })
         })
         .collect();
+    let rebalancing = &published.rebalancing;
+    let room = match rebalancing.state {
+        State::On(room) => Some(room),
+        _ => None,
+    };
     let (masks, action_lists) = agent.table.shared_parts();
     let statistics = json!({
         "datapath": agent.datapath(),
@@ -64,6 +70,8 @@ pub(super) fn statistics(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> 
             "accepted": count(&counts.accepted),
             "installed": count(&counts.installed),
             "modified": count(&counts.modified),
+            "moved_up": count(&counts.moved_up),
+            "moved_down": count(&counts.moved_down),
             "refused": refused,
             "ended": ended,
             "ended_packets": count(&counts.ended_packets),
@@ -81,6 +89,16 @@ pub(super) fn statistics(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> 
             "hard_timeout_seconds": published.config.and_then(|c| c.hard_timeout).map(|span| span.as_secs_f64()),
             "failures": published.failures,
             "backwards": published.backwards,
+        },
+        "rebalancing": {
+            "off": rebalancing.state.off().map(|(_, why)| why),
+            "waiting": room.map(|room| room.waiting),
+            "passes": rebalancing.passes,
+            "last_candidates": rebalancing.last.candidates,
+            "last_up": rebalancing.last.up,
+            "last_down": rebalancing.last.down,
+            "last_pass_seconds": rebalancing.last.duration.as_secs_f64(),
+            "hardware_share": rebalancing.last.hardware_share(),
         },
         "workers": workers,
     });

@@ -55,6 +55,8 @@ impl Config {
             workers,
             dirty_limit,
             flow_limit,
+            hardware_rules,
+            rebalance_interval,
             idle_timeout,
             hard_timeout,
             poll_interval,
@@ -72,6 +74,7 @@ impl Config {
         let applicable = [
             ("dirty_limit", self.dirty_limit != *dirty_limit),
             ("flow_limit", self.flow_limit != *flow_limit),
+            ("rebalance_interval", self.rebalance_interval != *rebalance_interval),
             ("idle_timeout", self.idle_timeout != *idle_timeout),
             ("hard_timeout", self.hard_timeout != *hard_timeout),
             ("poll_interval", self.poll_interval != *poll_interval),
@@ -93,6 +96,7 @@ impl Config {
             ("lock_dir", self.lock_dir != *lock_dir),
             ("metrics", self.metrics != *metrics),
             ("workers", self.workers != *workers),
+            ("hardware_rules", self.hardware_rules != *hardware_rules),
             ("chain_depth", self.chain_depth != *chain_depth),
             ("control_mode", self.control_mode != *control_mode),
             ("control_group", self.control_group != *control_group),
@@ -108,6 +112,7 @@ impl Config {
         next.lock_dir.clone_from(&self.lock_dir);
         next.metrics = self.metrics;
         next.workers = self.workers;
+        next.hardware_rules = self.hardware_rules;
         next.chain_depth = self.chain_depth;
         next.control_mode = self.control_mode;
         next.control_group.clone_from(&self.control_group);

@@ -169,6 +169,10 @@ pub(super) fn positive<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::E
     between(from, 1, 1 << 31)
 }
 
+pub(super) fn some_positive<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> {
+    positive(from).map(Some)
+}
+
 fn between<'de, D: Deserializer<'de>>(from: D, least: usize, most: usize) -> Result<usize, D::Error> {
     let number = i64::deserialize(from)?;
     match usize::try_from(number) {

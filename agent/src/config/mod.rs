@@ -58,6 +58,14 @@ pub struct Config {
     /// How many flows there may be. Above it the least used go, permanent ones aside. Default 200000.
     #[serde(deserialize_with = "forms::positive")]
     pub flow_limit: usize,
+    /// How many rules the NIC in software takes into what counts as its hardware; further ones are in its software, which
+    /// forwards and counts them just the same. Other backends have a limit of their own. Default: all.
+    #[serde(deserialize_with = "forms::some_positive")]
+    pub hardware_rules: Option<usize>,
+    /// How often, while hardware is full, its room is given to the flows with the most packets a second, or `"none"` for never.
+    /// Takes place with backends that count the rules in software, too. Default `"3s"`.
+    #[serde(deserialize_with = "forms::optional_duration")]
+    pub rebalance_interval: Option<Duration>,
     /// After how long without a packet a flow is removed, or `"none"` for never. Default `"10s"`.
     #[serde(deserialize_with = "forms::optional_duration")]
     pub idle_timeout: Option<Duration>,
@@ -116,6 +124,8 @@ impl Default for Config {
             workers: 2,
             dirty_limit: 65_536,
             flow_limit: 200_000,
+            hardware_rules: None,
+            rebalance_interval: Some(Duration::from_secs(3)),
             idle_timeout: Some(Duration::from_secs(10)),
             hard_timeout: None,
             poll_interval: Duration::from_millis(500),

@@ -96,6 +96,8 @@ fn a_wrong_value_is_marked() {
         ("control_mode = \"0999\"", "expected a file mode in octal such as \"0660\", not \"0999\""),
         ("log.level = \"inof\"", "unknown log level \"inof\", expected one of off, error, warn, info, debug, trace"),
         ("log.format = \"xml\"", "unknown value `xml`, expected `text` or `json`"),
+        ("hardware_rules = 0", "expected a number from 1 to 2147483648, not 0"),
+        ("rebalance_interval = 0", "a time is more than zero (\"none\" means never)"),
         ("flow_limit = \"many\"", "invalid type: string \"many\""),
         ("workers = 1\nworkers = 2", "duplicate key"),
         ("workers = ", ""),
@@ -256,12 +258,16 @@ fn ports_and_meters_that_contradict_each_other_are_shown_where_they_are() {
 fn a_reload_takes_what_it_can_and_names_the_rest() {
     let old = Config::default();
     let new = parse(
-        "idle_timeout = \"1m\"\nworkers = 4\nlog.level = \"debug\"\nlog.format = \"json\"\n[[port]]\nnumber = 1\nname = \"p0\"",
+        "rebalance_interval = \"none\"\nhardware_rules = 9\nidle_timeout = \"1m\"\nworkers = 4\nlog.level = \"debug\"\nlog.format = \"json\"\n[[port]]\nnumber = 1\nname = \"p0\"",
     );
     let (next, difference) = old.take_over(&new);
-    assert_eq!(difference.applicable, ["idle_timeout", "log.level", "port"]);
-    assert_eq!(difference.needs_restart, ["workers", "log.format"]);
-    assert_eq!(difference.to_string(), "changed: idle_timeout, log.level, port; needs a restart: workers, log.format");
+    assert_eq!(difference.applicable, ["rebalance_interval", "idle_timeout", "log.level", "port"]);
+    assert_eq!(difference.needs_restart, ["workers", "hardware_rules", "log.format"]);
+    assert_eq!(
+        difference.to_string(),
+        "changed: rebalance_interval, idle_timeout, log.level, port; needs a restart: workers, hardware_rules, log.format"
+    );
+    assert_eq!((next.hardware_rules, next.rebalance_interval), (None, None));
     assert_eq!((next.workers, next.log.format), (old.workers, old.log.format));
     assert_eq!((next.idle_timeout, &next.ports), (new.idle_timeout, &new.ports));
     assert!(next.difference(&next).is_empty());

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use sluice_flow::backend::Placement;
 use sluice_flow::table::{Accepted, TableError, Waiter};
 use sluice_flow::{Backend, ChainId, Clock, EndReason, Flow, FlowId, FlowTable, Refusal, Timestamp};
 
@@ -135,6 +136,13 @@ impl OffloadQueue {
         let mut chains: Vec<_> = later.into_iter().map(|(chain, flows)| (self.chains.depth(chain), flows)).collect();
         chains.sort_by_key(|(depth, _)| *depth);
         chains.into_iter().flat_map(|(_, flows)| flows).for_each(delete);
+    }
+
+    /// Has the rule of a flow moved to hardware or to software, if it is not there.
+    pub fn place(&self, id: FlowId, place: Placement) {
+        if let Some(accepted) = self.table.place(id, place) {
+            self.hand_over(accepted);
+        }
     }
 
     /// Has refused flows tried again whose refusal the change of the device matters to.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_flow::backend::{
-    Backend, DeviceEvent, Handle, Injector, LastCounters, MissPolicy, Operation, Outcome, Placement, PortCounters,
+    Backend, DeviceEvent, Handle, Injector, LastCounters, MissPolicy, Operation, Outcome, Placement, PortCounters, Room,
 };
 use sluice_flow::chain::ChainId;
 use sluice_flow::counters::Counters;
@@ -243,4 +243,63 @@ fn what_was_refused_may_be_taken_after_an_event() {
         device.nic.attach_port(&port(number, PortKind::Physical)).unwrap();
     }
     assert!(events.len() <= 64, "nobody reads, and nothing grows");
+}
+
+#[test]
+fn a_device_that_is_told_so_takes_so_many_rules_into_hardware() {
+    let mut device = Device::new();
+    assert_eq!(device.nic.room(), Ok(Room { free: usize::MAX, waiting: 0 }));
+    device.nic.limit_hardware(1).unwrap();
+    assert_eq!(device.nic.limit_hardware(2).unwrap_err().label(), "device");
+    let mut install =
+        |protocol| device.submit(Operation::Install(Arc::new(flow(v4(protocol), vec![output(2)])))).unwrap();
+    let Outcome::InPlace { handle: first, placement: Placement::Hardware } = install(6) else {
+        panic!("there is room")
+    };
+    let Outcome::InPlace { handle: second, placement: Placement::Software } = install(17) else { panic!("it is full") };
+    assert_eq!(device.nic.room(), Ok(Room { free: 0, waiting: 1 }));
+
+    let mut move_to = |handle, to| match device.submit(Operation::Move(handle, to)).unwrap() {
+        Outcome::InPlace { handle: moved, placement } if moved == handle => placement,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(move_to(second, Placement::Hardware), Placement::Software, "there is no room");
+    assert_eq!(move_to(first, Placement::Software), Placement::Software);
+    assert_eq!(move_to(second, Placement::Hardware), Placement::Hardware);
+    assert_eq!(device.nic.room(), Ok(Room { free: 0, waiting: 1 }));
+    let mut placed = Vec::new();
+    device.nic.installed(&mut |rule| placed.push((rule.handle, rule.placement))).unwrap();
+    assert_eq!(placed, [(first, Placement::Software), (second, Placement::Hardware)]);
+
+    let modify = Operation::Modify(first, Arc::new(flow(v4(6), vec![output(3)])));
+    let placement = Placement::Software;
+    assert_eq!(device.submit(modify), Ok(Outcome::InPlace { handle: first, placement }), "a modified rule stays there");
+    device.remove(second);
+    assert_eq!(device.nic.room(), Ok(Room { free: 1, waiting: 1 }));
+    device.remove(first);
+    assert_eq!(device.nic.room(), Ok(Room { free: 1, waiting: 0 }));
+    assert_eq!(device.submit(Operation::Move(first, Placement::Hardware)).unwrap_err().label(), "device");
+}
+
+#[test]
+fn a_rule_in_software_forwards_and_counts_and_counts_on_when_it_is_moved() {
+    let mut device = Device::new();
+    device.nic.limit_hardware(1).unwrap();
+    let other = device.add(flow(v4(17), vec![])).unwrap();
+    let handle = device.add(flow(v4(6), vec![output(2)])).unwrap();
+    let frame = Ip4::default().frame(6, &tcp(1, 2, 0x002, &[]));
+    assert_eq!(device.inject(1, &frame).sent.len(), 1);
+    device.remove(other);
+    device.submit(Operation::Move(handle, Placement::Hardware)).unwrap();
+    assert_eq!(device.inject(1, &frame).sent.len(), 1);
+    assert_eq!(device.remove(handle).unwrap().packets, 2);
+}
+
+#[test]
+fn a_device_without_a_limit_has_no_software_to_move_rules_to() {
+    let mut device = Device::new();
+    let handle = device.add(flow(v4(6), vec![])).unwrap();
+    let outcome = device.submit(Operation::Move(handle, Placement::Software));
+    assert_eq!(outcome, Ok(Outcome::InPlace { handle, placement: Placement::Hardware }));
+    assert_eq!(device.nic.limit_hardware(1).unwrap_err().label(), "device", "too late");
 }
