@@ -12,7 +12,7 @@ use sluice_flow::key::Match;
 use super::Unsayable;
 use super::attributes::Attributes;
 use super::header::{header, number};
-use super::key::{label_stack_entry, nsh_parts};
+use super::key::{USERSPACE_ONLY, label_stack_entry, nsh_parts};
 use super::tunnel::{self, Side};
 
 /// The actions as the content of `OVS_FLOW_ATTR_ACTIONS`.
@@ -140,6 +140,9 @@ fn one(out: &mut Attributes, action: &Action) -> Result<(), Unsayable> {
             out.nest(SET_MASKED, &masked(set)?);
         }
         Action::SetTunnel(set) => {
+            if let Some((field, ..)) = set.fields.iter().find(|(field, ..)| USERSPACE_ONLY.contains(field)) {
+                return Err(Unsayable::new(format!("set({field})")));
+            }
             let mut inner = Attributes::default();
             inner.nest(number::TUNNEL, &tunnel::encode(Side::Key, &as_match(set)));
             out.nest(SET, &inner);

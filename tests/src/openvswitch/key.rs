@@ -59,6 +59,10 @@ const TAGS: [Tag; 2] = [
     },
 ];
 
+/// Fields that the module does not have.
+pub(super) const USERSPACE_ONLY: [Field; 5] =
+    [Field::GtpuPresent, Field::GtpuFlags, Field::GtpuMessageType, Field::NdReserved, Field::NdOptionsType];
+
 impl Shape {
     fn new(full: &Match) -> Result<Self, Unsayable> {
         let is_exact = |field: Field| full.mask.get(field) == field.full_mask();
@@ -77,6 +81,9 @@ impl Shape {
                 return Err(Unsayable::new(format!("{} is 0", tag.cfi)));
             }
             tags.push(tag);
+        }
+        if let Some(field) = USERSPACE_ONLY.iter().find(|field| full.mask.get(**field) != 0) {
+            return Err(Unsayable::new(format!("a match on {field}")));
         }
         let has_type = full.mask.get(Field::EthType) != 0;
         if has_type && !is_exact(Field::EthType) {
