@@ -351,6 +351,16 @@ fn our_words_of_the_extra_information_are_understood() {
 }
 
 #[test]
+fn a_control_character_in_the_extra_information_is_refused_since_none_is_written() {
+    let read = |text: &str| parse_line(&format!("in_port(1), actions:1, dp-extra-info:{text}"), &());
+    for text in ["a\u{1}b", "permanent,a\n,b", "refused[\u{7f}]", "a\u{85}b"] {
+        let error = read(text).unwrap_err().to_string();
+        assert!(error.ends_with("no control character in here"), "{text:?}: {error}");
+    }
+    assert_eq!(read("a b, c\r\n").unwrap().extra.other.as_deref(), Some("a b,c"), "a line may have its end");
+}
+
+#[test]
 fn a_key_and_actions_are_split_at_the_blank() {
     let flow = line("in_port(1), eth_type(0x0800),\tipv4(tos=1) set(eth(src=1:2:3:4:5:6)), 2\n");
     assert!(flow.matching.is_exactly(Field::Ipv4Tos, 1));

@@ -17,6 +17,10 @@ pub(super) fn read_extra(cursor: &mut Cursor<'_>) -> Result<Extra, ParseError> {
         }
         let start = cursor.offset();
         let item = take_item(cursor).trim_end();
+        // It would be written as something else: a flow is one line.
+        if let Some(place) = item.find(char::is_control) {
+            return Err(error_at(start + place, "no control character in here"));
+        }
         let mut inner = Cursor::new(item);
         // Offsets in an item count from its beginning.
         let placed = |error: ParseError| error_at(start + error.offset, error.expected);
