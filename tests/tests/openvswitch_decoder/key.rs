@@ -107,7 +107,9 @@ pub(crate) fn header(attribute: KeyAttrs<'_>, out: &mut Values) {
         KeyAttrs::Sctp(header) => {
             out.extend([(SctpSrc, header.sctp_src().into()), (SctpDst, header.sctp_dst().into())]);
         }
-        KeyAttrs::Icmp(header) => out.extend([(IcmpType, header.icmp_type.into()), (IcmpCode, header.icmp_code.into())]),
+        KeyAttrs::Icmp(header) => {
+            out.extend([(IcmpType, header.icmp_type.into()), (IcmpCode, header.icmp_code.into())])
+        }
         KeyAttrs::Icmpv6(header) => {
             out.extend([(Icmpv6Type, header.icmp_type.into()), (Icmpv6Code, header.icmp_code.into())]);
         }
@@ -163,7 +165,9 @@ pub(crate) fn tunnel(outer: IterableTunnelKeyAttrs<'_>, out: &mut Values) {
                 out.push((GeneveLength, octets.len() as u128));
                 let mut options = octets.to_vec();
                 options.resize(GENEVE_CHUNKS.len() * 16, 0);
-                out.extend(GENEVE_CHUNKS.into_iter().zip(options.chunks(16)).map(|(field, part)| (field, number(part))));
+                out.extend(
+                    GENEVE_CHUNKS.into_iter().zip(options.chunks(16)).map(|(field, part)| (field, number(part))),
+                );
             }
             TunnelKeyAttrs::VxlanOpts(extensions) => {
                 for VxlanExtAttrs::Gbp(policy) in extensions.map(Result::unwrap) {
@@ -218,7 +222,9 @@ pub(crate) fn check(full: &Match, key: &Values, mask: &Values) -> Result<(), Str
         for (field, value) in values {
             let expected = match field {
                 // The module wants some value where none is matched.
-                Field::TunnelIpv4Dst | Field::TunnelIpv6Dst | Field::NshMdType if full.mask.get(*field) == 0 => continue,
+                Field::TunnelIpv4Dst | Field::TunnelIpv6Dst | Field::NshMdType if full.mask.get(*field) == 0 => {
+                    continue;
+                }
                 // That there is a tag, and how long the options are, is in both halves alike.
                 Field::VlanPresent | Field::CvlanPresent | Field::GeneveLength => full.key.get(*field),
                 // That there is an identifier says so.

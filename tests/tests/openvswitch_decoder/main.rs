@@ -52,14 +52,16 @@ fn keys_masks_and_actions_mean_to_others_what_they_mean_to_us() {
     }
     println!("{matches} matches and {lists} lists of actions are read back; not sayable: {unsayable:#?}");
     let is_unread = |field: &Field| !fields.contains(field) && !key::is_shape(*field);
-    let unread: Vec<_> = FIELDS.iter().map(|spec| spec.field).filter(is_unread).map(|field| field.to_string()).collect();
+    let unread: Vec<_> =
+        FIELDS.iter().map(|spec| spec.field).filter(is_unread).map(|field| field.to_string()).collect();
     assert_eq!(unread, NOT_IN_THE_MODULE, "fields that were not compared");
     let unsaid: Vec<_> = ActionKind::ALL.iter().filter(|kind| !kinds.contains(kind)).copied().collect();
     assert_eq!(unsaid, USERSPACE_ONLY, "actions that were not compared");
 }
 
 /// Fields that OVS's userspace has alone.
-const NOT_IN_THE_MODULE: [&str; 4] = ["tunnel.gtpu.flags", "tunnel.gtpu.msgtype", "nd_ext.nd_reserved", "nd_ext.nd_options_type"];
+const NOT_IN_THE_MODULE: [&str; 4] =
+    ["tunnel.gtpu.flags", "tunnel.gtpu.msgtype", "nd_ext.nd_reserved", "nd_ext.nd_options_type"];
 /// Actions that have no number, or none that the module of Linux 6.1 knows.
 const USERSPACE_ONLY: [ActionKind; 5] =
     [ActionKind::Drop, ActionKind::LbOutput, ActionKind::Psample, ActionKind::TnlPop, ActionKind::TnlPush];
