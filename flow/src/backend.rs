@@ -11,7 +11,7 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 
 use crate::chain::ChainId;
-use crate::connection::Connection;
+use crate::connection::{Connection, ZoneLimits};
 use crate::counters::{Counters, Reading, Sampled};
 use crate::flow::Flow;
 use crate::id::{FlowId, Generation};
@@ -76,6 +76,22 @@ pub trait Backend: Send + Sync {
 
     /// Forgets the connections of a zone, or all. Says how many there were.
     fn flush_connections(&self, _zone: Option<u16>) -> Result<usize, Refusal> {
+        Err(Refusal::Device { reason: "this backend tracks no connections".into() })
+    }
+
+    /// Limits how many connections a zone may have, or each zone without a limit of its own; 0 for no limit. What there is
+    /// stays.
+    fn set_zone_limit(&self, _zone: Option<u16>, _limit: u32) -> Result<(), Refusal> {
+        Err(Refusal::Device { reason: "this backend tracks no connections".into() })
+    }
+
+    /// Takes the limit of a zone away, so that the default one is in force; or the default one, so that there is none.
+    fn remove_zone_limit(&self, _zone: Option<u16>) -> Result<(), Refusal> {
+        Err(Refusal::Device { reason: "this backend tracks no connections".into() })
+    }
+
+    /// The limits of some zones, in this order; of all that have one of their own if none is named.
+    fn zone_limits(&self, _zones: &[u16]) -> Result<ZoneLimits, Refusal> {
         Err(Refusal::Device { reason: "this backend tracks no connections".into() })
     }
 

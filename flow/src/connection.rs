@@ -45,6 +45,26 @@ pub struct Connection {
     pub parent: Option<Direction>,
 }
 
+/// How many connections zones may have. A limit of 0 is none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ZoneLimits {
+    /// For zones that have no limit of their own.
+    pub default: u32,
+    /// By zone.
+    pub zones: Vec<ZoneLimit>,
+}
+
+/// How many connections a zone may have, and how many it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZoneLimit {
+    /// The zone.
+    pub zone: u16,
+    /// Its limit, or the default one.
+    pub limit: u32,
+    /// Its connections.
+    pub count: u32,
+}
+
 /// The names of the bits of [`Connection::status`] (`CT_DPIF_STATUS_FLAGS` in OVS's `lib/ct-dpif.h`).
 pub const STATUS: [&str; 10] = [
     "EXPECTED",

@@ -11,7 +11,7 @@ use sluice_flow::backend::{
     Verdict,
 };
 use sluice_flow::chain::ChainId;
-use sluice_flow::connection::Connection;
+use sluice_flow::connection::{Connection, ZoneLimits};
 use sluice_flow::counters::{Reading, Sampled};
 use sluice_flow::flow::Flow;
 use sluice_flow::meter::{Meter, MeterId};
@@ -136,6 +136,20 @@ impl Backend for SoftNic {
 
     fn flush_connections(&self, zone: Option<u16>) -> Result<usize, Refusal> {
         Ok(self.0.conntrack.flush(zone))
+    }
+
+    fn set_zone_limit(&self, zone: Option<u16>, limit: u32) -> Result<(), Refusal> {
+        self.0.conntrack.zones().set_limit(zone, limit);
+        Ok(())
+    }
+
+    fn remove_zone_limit(&self, zone: Option<u16>) -> Result<(), Refusal> {
+        self.0.conntrack.zones().remove_limit(zone);
+        Ok(())
+    }
+
+    fn zone_limits(&self, zones: &[u16]) -> Result<ZoneLimits, Refusal> {
+        Ok(self.0.conntrack.zones().limits(zones))
     }
 
     fn open_chain(&self, chain: ChainId) -> Result<(), Refusal> {

@@ -9,7 +9,7 @@ use sluice_flow::backend::{
     Capabilities, Change, Completion, CounterReader, DeviceEvent, Injector, InstallQueue, InstalledRule,
     LookupCounters, MeterCounters, Operation, PortCounters,
 };
-use sluice_flow::connection::Connection;
+use sluice_flow::connection::{Connection, ZoneLimits};
 use sluice_flow::meter::{Meter, MeterId};
 use sluice_flow::timeout::TimeoutPolicy;
 use sluice_flow::{Backend, ChainId, Flow, FlowId, Port, PortNumber, Refusal};
@@ -180,6 +180,18 @@ impl Backend for FaultyDevice {
 
     fn flush_connections(&self, zone: Option<u16>) -> Result<usize, Refusal> {
         self.inner.flush_connections(zone)
+    }
+
+    fn set_zone_limit(&self, zone: Option<u16>, limit: u32) -> Result<(), Refusal> {
+        self.inner.set_zone_limit(zone, limit)
+    }
+
+    fn remove_zone_limit(&self, zone: Option<u16>) -> Result<(), Refusal> {
+        self.inner.remove_zone_limit(zone)
+    }
+
+    fn zone_limits(&self, zones: &[u16]) -> Result<ZoneLimits, Refusal> {
+        self.inner.zone_limits(zones)
     }
 
     fn meter_counters(&self, meter: MeterId) -> Option<MeterCounters> {

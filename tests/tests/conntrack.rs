@@ -150,3 +150,33 @@ fn timeout_policies_of_the_configuration_come_and_go_with_a_reload() {
     daemon.appctl(&["dpctl/del-flow", key]);
     eventually("nothing uses it any more", || daemon.appctl(&["sluice/del-ct-timeout", "short"]).err.is_empty());
 }
+
+#[test]
+fn a_zone_has_no_more_connections_than_it_may_have() {
+    let daemon = tracking();
+    let get = |args: &[&str]| daemon.appctl(&[&["dpctl/ct-get-limits"], args].concat()).out;
+    assert_eq!(get(&[]), "default limit=0\n");
+    let device = daemon.appctl(&["dpctl/dump-dps"]).out;
+    assert_eq!(lines(&daemon, &["dpctl/ct-set-limits", device.trim(), "default=5", "zone=7,limit=1"]), [""; 0]);
+    inject(&daemon, "client", &udp((CLIENT, 1000), (SERVER, 53)));
+    let second = daemon.appctl(&["sluice/inject", "client", &udp((CLIENT, 1001), (SERVER, 53))]).out;
+    assert_eq!(second, "frames:1 hit:1 missed:0 sent:0\n", "it is dropped");
+    inject(&daemon, "client", &echo(CLIENT, SERVER));
+    assert_eq!(get(&[]), "default limit=5\nzone=7,limit=1,count=1\n");
+    assert_eq!(get(&[device.trim(), "zone=0,7"]), "default limit=5\nzone=0,limit=5,count=1\nzone=7,limit=1,count=1\n");
+
+    assert_eq!(lines(&daemon, &["dpctl/ct-del-limits", "default", "zone=7"]), [""; 0]);
+    assert_eq!(get(&[]), "default limit=0\n");
+    inject(&daemon, "client", &udp((CLIENT, 1001), (SERVER, 53)));
+    assert_eq!(get(&["zone=7"]), "default limit=0\nzone=7,limit=0,count=2\n");
+
+    for (args, reason) in [
+        (&["dpctl/ct-set-limits", "default=many"][..], "sluiced: invalid default limit (Invalid argument)"),
+        (&["dpctl/ct-set-limits", "zone=7"], "sluiced: failed to parse zone limit (Invalid argument)"),
+        (&["dpctl/ct-del-limits", "7"], "sluiced: invalid argument 7 (Invalid argument)"),
+        (&["dpctl/ct-get-limits", "zone=x"], "sluiced: invalid zone (Invalid argument)"),
+    ] {
+        let ran = daemon.appctl(args);
+        assert_eq!((ran.code, ran.err.contains(reason)), (Some(2), true), "{args:?}: {}", ran.err);
+    }
+}

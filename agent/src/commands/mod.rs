@@ -18,6 +18,7 @@ mod ports;
 mod revalidator;
 mod timeouts;
 mod trace;
+mod zone_limits;
 
 use std::fmt;
 use std::sync::Arc;
@@ -80,6 +81,9 @@ const BULK_MODIFY: &[&str] = &["--no-wait", "--may-create", "--keep-old-rule", "
 const COMMANDS: &[Row] = &[
     row("dpctl/add-flow", "[OPTIONS] [dp] flow actions", 2, 9, ADD, flows::add),
     row("dpctl/add-flows", "[OPTIONS] [dp] file", 1, 4, BULK, flows::add_file),
+    row("dpctl/ct-del-limits", "[dp] [default] [zone=N1[,N2]...]", 1, 3, &[], zone_limits::delete),
+    row("dpctl/ct-get-limits", "[dp] [zone=N1[,N2]...]", 0, 2, &[], zone_limits::get),
+    row("dpctl/ct-set-limits", "[dp] [default=L] [zone=N,limit=L]...", 1, usize::MAX, &[], zone_limits::set),
     row("dpctl/ct-stats-show", "[-m] [dp] [zone=N]", 0, 3, &["-m", "--more"], conntrack::statistics),
     row("dpctl/del-flow", "[OPTIONS] [dp] flow", 1, 5, DELETE, flows::delete),
     row("dpctl/del-flows", "[OPTIONS] [dp] [file]", 0, 4, BULK, flows::delete_file),

@@ -7,9 +7,9 @@
 //! `reassembly`, and a packet that came in pieces leaves in pieces (`fragmentation`).
 //!
 //! What one connection says about another is read by a gateway (`helper`, with `ftp` and `tftp`), and what it announces
-//! is waited for in `expectation`. Rules name timeout policies (`policies`).
+//! is waited for in `expectation`. Rules name timeout policies (`policies`). Zones may be limited (`zones`).
 //!
-//! What is not here: limits of zones, gateways for other protocols, PPTP. Time comes from the caller.
+//! What is not here: gateways for other protocols, PPTP. Time comes from the caller.
 
 mod adjustment;
 mod dccp;
@@ -44,6 +44,7 @@ mod tftp;
 mod timeouts;
 mod translation;
 mod tuple;
+mod zones;
 
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
@@ -71,6 +72,7 @@ pub(crate) use refusals::check;
 pub(crate) use request::Request;
 pub use state::ConnectionKey;
 pub use tuple::Tuple;
+pub(crate) use zones::Zones;
 
 /// Connections that there can be at most, give or take the packets under way (`nf_conntrack_max` of a machine with more
 /// than 4 GiB).
@@ -99,6 +101,8 @@ pub struct Losses {
     pub helper: AtomicU64,
     /// A fragment was malformed, a duplicate or an overlap, or too many waited.
     pub fragment: AtomicU64,
+    /// The zone had as many connections as it may have.
+    pub limit: AtomicU64,
 }
 
 /// Why a packet goes no further.
@@ -157,6 +161,11 @@ impl Conntrack {
     /// Connections that had to go for others.
     pub fn evicted(&self) -> u64 {
         self.table.evicted()
+    }
+
+    /// Connections and limits by zone.
+    pub(crate) fn zones(&self) -> &Zones {
+        self.table.zones()
     }
 
     /// Packets that went no further.
@@ -439,6 +448,7 @@ impl Conntrack {
                 packet.tracked.member = Some((winner, membership));
                 Ok(())
             }
+            Err(Clash::Full) => Err(lose(&self.losses.limit)),
             Err(_) => Err(lose(&self.losses.clash)),
         }
     }

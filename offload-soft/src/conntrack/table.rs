@@ -23,6 +23,7 @@ use super::protocol::Protocol;
 use super::state::Direction;
 use super::timeouts::Timeouts;
 use super::tuple::Tuple;
+use super::zones::Zones;
 
 const SHARDS: usize = 64;
 /// Connections that are looked at in search of one that may be evicted.
@@ -178,6 +179,8 @@ pub(crate) enum Clash {
     Same(Arc<Connection>),
     /// One of its directions belongs to another connection.
     Taken,
+    /// Its zone has as many connections as it may have.
+    Full,
 }
 
 type Slots = HashMap<(u16, Tuple), (Arc<Connection>, Direction), RandomState>;
@@ -203,6 +206,7 @@ pub(crate) struct Table {
     limit: usize,
     next_sweep: AtomicUsize,
     evicted: AtomicU64,
+    zones: Zones,
 }
 
 impl Table {
@@ -215,7 +219,13 @@ impl Table {
             limit,
             next_sweep: AtomicUsize::new(0),
             evicted: AtomicU64::new(0),
+            zones: Zones::new(),
         }
+    }
+
+    /// Connections and limits by zone.
+    pub(crate) fn zones(&self) -> &Zones {
+        &self.zones
     }
 
     /// A table with copies of all connections, which goes its own way.
@@ -225,6 +235,7 @@ impl Table {
             // A clash can only be with one that took its place meanwhile, which is copied as well.
             let _ = fork.insert(&Arc::new(connection.fork()), now);
         }
+        fork.zones.follow(&self.zones);
         fork
     }
 
@@ -307,6 +318,9 @@ impl Table {
 
     /// Enters a connection under both of its directions (`__nf_conntrack_confirm`).
     pub(crate) fn insert(&self, connection: &Arc<Connection>, now: Timestamp) -> Result<(), Clash> {
+        if self.zones.is_search_due(connection.zone, now) {
+            self.expire(connection.zone, now);
+        }
         let reply = connection.tuple(Direction::Reply);
         let keys = [(connection.zone, connection.original), (connection.zone, reply)];
         for key in &keys {
@@ -322,6 +336,9 @@ impl Table {
                 let is_same = other.original == connection.original;
                 return Err(if is_same { Clash::Same(Arc::clone(other)) } else { Clash::Taken });
             }
+        }
+        if !self.zones.enter(connection.zone) {
+            return Err(Clash::Full);
         }
         connection.set(status::CONFIRMED);
         for (key, index, direction) in [(keys[0], first, Direction::Original), (keys[1], second, Direction::Reply)] {
@@ -360,7 +377,17 @@ impl Table {
             }
         }
         self.length.fetch_sub(1, Ordering::SeqCst);
+        self.zones.leave(connection.zone);
         true
+    }
+
+    /// Takes out what has expired of a zone.
+    fn expire(&self, zone: u16, now: Timestamp) {
+        for connection in self.connections().filter(|connection| connection.zone == zone) {
+            if connection.is_expired(now) {
+                self.remove(&connection);
+            }
+        }
     }
 
     /// Whether answers that come in as `reply` would be taken for those of another connection than the one that begins
