@@ -60,8 +60,13 @@ impl<'t> Cursor<'t> {
 
     /// Takes what separates two items: any run of commas, blanks and line ends, as OVS does.
     pub(super) fn skip_separators(&mut self) -> Separators {
-        let skipped = self.take_while(|byte| matches!(byte, b',' | b' ' | b'\t' | b'\r' | b'\n'));
+        let skipped = self.take_while(|byte| byte == b',' || Self::is_blank(byte.into()));
         Separators { comma: skipped.contains(','), blank: skipped.bytes().any(|byte| byte != b',') }
+    }
+
+    /// Whether a character separates items, besides the comma.
+    pub(super) fn is_blank(character: char) -> bool {
+        matches!(character, ' ' | '\t' | '\r' | '\n')
     }
 
     /// Takes the longest run of ASCII bytes that `wanted` allows.
