@@ -6,7 +6,6 @@ use std::time::Duration;
 use sluice_flow::backend::{Backend, Injector, Operation};
 use sluice_flow::chain::ChainId;
 use sluice_flow::field::Field;
-use sluice_flow::flow::Flow;
 use sluice_flow::port::{PortKind, PortNumber, Tunnel, TunnelProtocol};
 
 use crate::frames::{Ip4, eth, tcp};
