@@ -353,11 +353,20 @@ fn our_words_of_the_extra_information_are_understood() {
 #[test]
 fn a_control_character_in_the_extra_information_is_refused_since_none_is_written() {
     let read = |text: &str| parse_line(&format!("in_port(1), actions:1, dp-extra-info:{text}"), &());
-    for text in ["a\u{1}b", "permanent,a\n,b", "refused[\u{7f}]", "a\u{85}b"] {
+    for text in ["a\u{1}b", "permanent,\u{b},b", "refused[\u{7f}]", "a\u{85}b"] {
         let error = read(text).unwrap_err().to_string();
         assert!(error.ends_with("no control character in here"), "{text:?}: {error}");
     }
     assert_eq!(read("a b, c\r\n").unwrap().extra.other.as_deref(), Some("a b,c"), "a line may have its end");
+}
+
+#[test]
+fn blanks_that_separate_nothing_stay_in_the_extra_information() {
+    let read =
+        |text: &str| parse_line(&format!("in_port(1), actions:1, dp-extra-info:{text}"), &()).unwrap().extra.other;
+    for text in ["a,\u{a0},b", "\u{3000}", "a\u{2003},b"] {
+        assert_eq!(read(text).as_deref(), Some(text));
+    }
 }
 
 #[test]

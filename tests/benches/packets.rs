@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use sluice_flow::backend::{Backend, Change, CounterReader as _, InstallQueue, OpenConfig, Operation};
+use sluice_flow::backend::{Backend, Change, OpenConfig, Operation};
 use sluice_flow::time::MonotonicClock;
 use sluice_flow::{Flow, FlowId, Generation, Port, PortKind, PortNumber};
 use sluice_offload_soft::SoftNic;

@@ -119,7 +119,7 @@ impl Ours {
         let mut ids: Vec<_> = five_tuples(flows, &SEED).map(add).collect();
         let mut random = Random::new(7);
         for end in (1..ids.len()).rev() {
-            ids.swap(end, random.below(end as u64 + 1) as usize);
+            ids.swap(end, usize::try_from(random.below(end as u64 + 1)).expect("a place"));
         }
         let mut queue = nic.install_queue().expect("a queue");
         ids.iter().for_each(|id| install(&table, &mut *queue, *id, clock.now()));

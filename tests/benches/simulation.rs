@@ -78,7 +78,7 @@ fn main() {
             "delete_latency_seconds": { "p50": latency(delete, 0.5), "p99": latency(delete, 0.99), "max": latency(delete, 1.0) },
             "table_bytes_a_flow": report.bytes_a_flow, "table_bytes": report.bytes_a_flow * flows as f64,
             "accept_cpu_ns_a_flow": report.accept_cpu, "round_cpu_ns_a_flow": report.round_cpu,
-            "device_read_ns_a_flow": read.as_nanos() as u64, "round_seconds": round.duration.as_secs_f64(),
+            "device_read_ns_a_flow": read.as_secs_f64() * 1e9, "round_seconds": round.duration.as_secs_f64(),
             "period_seconds": round.wait().as_secs_f64(), "walk_seconds": report.dump_cpu * flows as f64 / 1e9,
             "rounds": report.rounds, "evicted": report.evicted,
         }));

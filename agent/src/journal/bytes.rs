@@ -36,3 +36,33 @@ pub fn write<'a>(flows: impl IntoIterator<Item = &'a (Flow, SystemTime)>) -> Res
     }
     Ok(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use sluice_flow::{Expiry, MaskedKey, Priority, text};
+
+    use super::*;
+
+    const SEED: Seed = Seed([3; 16]);
+
+    fn flow(port: u16, actions: &str) -> (Flow, SystemTime) {
+        let key = text::parse_key(&format!("in_port({port})"), &()).unwrap();
+        let actions = text::parse_actions(actions, &()).unwrap();
+        let matching = MaskedKey::new(&key.matching);
+        let flow = Flow::new(None, matching, actions, Priority::default(), Expiry::default(), &SEED);
+        (flow, SystemTime::UNIX_EPOCH + Duration::from_secs(port.into()))
+    }
+
+    #[test]
+    fn a_file_that_holds_everything_makes_those_before_it_say_nothing() {
+        let (old, new) = (vec![flow(1, "2")], vec![flow(2, "3"), flow(3, "drop")]);
+        let [first, second] = [&old, &new].map(|flows| write(flows).unwrap());
+        let name = |number: u8| PathBuf::from(format!("{number}.log"));
+        assert_eq!(read([(name(1), first.clone())], &SEED).unwrap(), old);
+        assert_eq!(read([(name(1), first.clone()), (name(2), second.clone())], &SEED).unwrap(), new);
+        let torn = second[..second.len() - 1].to_vec();
+        assert_eq!(read([(name(1), first), (name(2), torn)], &SEED).unwrap(), new[..1]);
+    }
+}

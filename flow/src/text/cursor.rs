@@ -62,15 +62,22 @@ impl<'t> Cursor<'t> {
     /// Takes what separates two items: any run of commas, blanks and line ends, as OVS does.
     pub(super) fn skip_separators(&mut self) -> Separators {
         let mut found = Separators { comma: false, blank: false };
-        while let Some(byte @ (b',' | b' ' | b'\t' | b'\r' | b'\n')) = self.peek() {
+        while let Some(byte) = self.peek() {
             if byte == b',' {
                 found.comma = true;
-            } else {
+            } else if Self::is_blank(byte.into()) {
                 found.blank = true;
+            } else {
+                break;
             }
             self.offset += 1;
         }
         found
+    }
+
+    /// Whether a character separates items, besides the comma.
+    pub(super) fn is_blank(character: char) -> bool {
+        matches!(character, ' ' | '\t' | '\r' | '\n')
     }
 
     /// Takes the longest run of ASCII bytes that `wanted` allows.

@@ -16,7 +16,7 @@ pub(super) fn read_extra(cursor: &mut Cursor<'_>) -> Result<Extra, ParseError> {
             break;
         }
         let start = cursor.offset();
-        let item = take_item(cursor).trim_end();
+        let item = take_item(cursor).trim_end_matches(Cursor::is_blank);
         // It would be written as something else: a flow is one line.
         if let Some(place) = item.find(char::is_control) {
             return Err(error_at(start + place, "no control character in here"));

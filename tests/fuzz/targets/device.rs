@@ -16,7 +16,7 @@ use sluice_flow::{Expiry, Flow, FlowId, Generation, MaskedKey, Priority};
 use sluice_offload_soft::SoftNic;
 
 /// Match and actions. None overlaps another.
-pub const RULES: &[(&str, &str)] = include!("rules.in");
+pub(crate) const RULES: &[(&str, &str)] = include!("rules.in");
 
 /// Ports that are wires, from 1 on. Behind them there is a tunnel port of each kind, from 10 on.
 const WIRES: u32 = 9;
@@ -24,13 +24,13 @@ const WIRES: u32 = 9;
 const UNDERLAY: PortNumber = PortNumber(6);
 
 /// A device with [`RULES`], each a flow with its place in the list as slot.
-pub struct Device {
+pub(crate) struct Device {
     nic: SoftNic,
     clock: Arc<ManualClock>,
 }
 
 impl Device {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let clock = Arc::new(ManualClock::default());
         let nic = SoftNic::with_seed(&OpenConfig { device: "soft".into(), clock: clock.clone() }, 1);
         let wires = (1..=WIRES).map(|number| (number, PortKind::Physical));
@@ -72,13 +72,13 @@ impl Device {
     }
 
     /// Forgets connections and lets fragments and meters be late, so that an input does the same each time.
-    pub fn forget(&self) {
+    pub(crate) fn forget(&self) {
         self.clock.advance(Duration::from_secs(120));
         self.nic.flush_connections(None).expect("connections can be flushed");
     }
 
     /// Lets a frame in, and what then leaves by the wire under the tunnels lets in there, as if a peer had sent it.
-    pub fn play(&self, frame: &Frame) -> Vec<Verdict> {
+    pub(crate) fn play(&self, frame: &Frame) -> Vec<Verdict> {
         self.clock.advance(frame.pause);
         let Ok(verdict) = self.nic.inject(frame.port, &frame.bytes) else { return Vec::new() };
         let outer: Vec<_> = verdict.sent.iter().filter(|(port, _)| *port == UNDERLAY).collect();
@@ -88,15 +88,15 @@ impl Device {
 }
 
 /// A frame on its way in.
-pub struct Frame {
+pub(crate) struct Frame {
     port: PortNumber,
     /// How long nothing came before it.
     pause: Duration,
-    pub bytes: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
 }
 
 /// The frames of an input: for each an octet for the port, one for pause and checksums, two for the length, and its own.
-pub fn frames(mut input: &[u8]) -> Vec<Frame> {
+pub(crate) fn frames(mut input: &[u8]) -> Vec<Frame> {
     let mut frames = Vec::new();
     while let Some((&[port, flags, high, low], rest)) = input.split_first_chunk() {
         let length = usize::from(u16::from_be_bytes([high, low])).min(rest.len());

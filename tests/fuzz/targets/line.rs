@@ -20,7 +20,11 @@ fuzz_target!(|text: &str| {
     // Without -m the line says less, and of what it says the same.
     let short = write(&line, false);
     let less = read(&short);
-    assert_eq!((again.matching, again.actions, again.statistics), (less.matching, less.actions, less.statistics), "{short}");
+    assert_eq!(
+        (again.matching, again.actions, again.statistics),
+        (less.matching, less.actions, less.statistics),
+        "{short}"
+    );
 });
 
 fn read(text: &str) -> FlowLine {

@@ -229,8 +229,9 @@ pub(crate) fn check(full: &Match, key: &Values, mask: &Values) -> Result<(), Str
                 Field::VlanPresent | Field::CvlanPresent | Field::GeneveLength => full.key.get(*field),
                 // That there is an identifier says so.
                 Field::TunnelFlags => said.get(*field) & !KEY_FLAG,
-                // The header has six bits for it.
+                // The header has six bits for the one, and one for the other.
                 Field::ErspanHardwareId => said.get(*field) & 0x3f,
+                Field::ErspanDirection => said.get(*field) & 1,
                 _ => said.get(*field),
             };
             if *value != expected {
