@@ -15,6 +15,8 @@
 //! - A flow that is not in the device has no counters and does not idle; it goes by its hard timeout or by deletion.
 //! - Above the flow limit the least used of the flows that may be evicted go, and only as many as are too many.
 //! - A poll that takes long lengthens the period. It never evicts.
+//!
+//! [`rebalance`] decides who is carried by hardware when that is full.
 
 mod ageing;
 pub mod deadline;

@@ -130,7 +130,8 @@ impl Bench {
     /// Offers more than the device takes for a while.
     fn overload(&mut self, service_rate: f64, span: Duration) -> Report {
         let mut report = Report::default();
-        let census = self.world.agent.table.census();
+        let agent = self.world.agent.clone();
+        let census = agent.table.census();
         let began = Instant::now();
         let mut next = self.flows.next().expect("there is no end of flows");
         let mut offered = 0;
