@@ -138,7 +138,7 @@ impl Bench {
         while began.elapsed() < span {
             let elapsed = began.elapsed();
             if report.memory.len() as u128 <= elapsed.as_nanos() / LOOK.as_nanos() {
-                report.memory.push(resident());
+                report.memory.push(report.memory_without_samples());
             }
             let due = (elapsed.as_secs_f64() * service_rate * OFFERED) as u64;
             while offered < due {
@@ -164,7 +164,7 @@ impl Bench {
             std::thread::sleep(Duration::from_micros(500));
             self.take(&mut report);
         }
-        report.memory.push(resident());
+        report.memory.push(report.memory_without_samples());
         report
     }
 
@@ -181,6 +181,12 @@ impl Bench {
 }
 
 impl Report {
+    /// Memory of this process but for what the bench itself keeps.
+    fn memory_without_samples(&self) -> u64 {
+        let samples = (self.adds.len() + self.deletions.len()) * size_of::<Duration>();
+        resident().saturating_sub(samples as u64)
+    }
+
     fn print_and_write(&self, service_rate: f64, span: Duration) {
         let milliseconds = |samples: &[Duration], part| quantile(samples, part).as_secs_f64() * 1e3;
         let [add_p50, add_p99, add_max] = [0.5, 0.99, 1.0].map(|part| milliseconds(&self.adds, part));
