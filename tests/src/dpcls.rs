@@ -44,7 +44,8 @@ impl Dpcls {
         let mut lines = String::new();
         for flow in traffic.flows() {
             text::write_key(&mut lines, &flow.matching, &Style::default()).expect("a string takes all");
-            lines.push_str(", actions:");
+            // Not as they are listed: this is what `add-flows` of OVS 3.1 takes.
+            lines.push(' ');
             text::write_actions(&mut lines, &flow.actions, &Style::default()).expect("a string takes all");
             lines.push('\n');
         }
