@@ -74,10 +74,12 @@ impl Dpcls {
             }));
             let parameters: Vec<_> = parameters.iter().map(String::as_str).collect();
             self.call("dpif-netdev/pmd-stats-clear", &[]);
+            // The thread that polls does it, when it comes to it.
+            while self.received().0 != 0.0 {}
             self.call("netdev-dummy/receive", &parameters);
             let stats = loop {
-                let stats = self.call("dpif-netdev/pmd-stats-show", &[]);
-                if number(&stats, "packets received:").is_some_and(|received| received >= window.len() as f64) {
+                let (received, stats) = self.received();
+                if received >= window.len() as f64 {
                     break stats;
                 }
             };
@@ -88,6 +90,12 @@ impl Dpcls {
             counted.megaflow_hits += hits;
         }
         counted
+    }
+
+    /// Packets that the thread that polls has taken since it was cleared, and all that is counted.
+    fn received(&mut self) -> (f64, String) {
+        let stats = self.call("dpif-netdev/pmd-stats-show", &[]);
+        (number(&stats, "packets received:").unwrap_or_else(|| panic!("no packets: {stats}")), stats)
     }
 
     /// Flows that each of its two threads has: the one that polls, and the main one.
