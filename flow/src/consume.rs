@@ -4,7 +4,7 @@
 //! So a field that a backend has never heard of cannot be dropped in silence.
 
 use crate::field::{FIELDS, Field};
-use crate::key::{Key, MaskedKey, Match};
+use crate::key::{Key, Match};
 use crate::refusal::Refusal;
 
 /// The part of a match that has not been translated yet.
@@ -15,9 +15,8 @@ pub struct Remainder {
 
 impl Remainder {
     /// All of a match.
-    pub fn new(matching: &MaskedKey) -> Self {
-        let full = matching.expand();
-        Self { full, left: full.mask }
+    pub fn new(full: &Match) -> Self {
+        Self { full: *full, left: full.mask }
     }
 
     /// Takes a field: its value and mask, or `None` if the match does not look at it.
@@ -54,7 +53,7 @@ mod tests {
         let mut full = Match::default();
         full.set_exact(Field::InPort, 3);
         full.set(Field::CtMark, 1, 1);
-        let mut rest = Remainder::new(&MaskedKey::new(&full));
+        let mut rest = Remainder::new(&full);
         assert_eq!(rest.take(Field::InPort), Some((3, 0xffff_ffff)));
         assert_eq!(rest.take(Field::EthSrc), None);
         let refusal = rest.finish().unwrap_err();
@@ -66,7 +65,7 @@ mod tests {
         let mut full = Match::default();
         full.set(Field::TcpDst, 80, 0xfff0);
         full.set_exact(Field::Ipv4Proto, 6);
-        let mut rest = Remainder::new(&MaskedKey::new(&full));
+        let mut rest = Remainder::new(&full);
         assert_eq!(rest.take_exact(Field::Ipv4Proto), Ok(Some(6)));
         assert_eq!(rest.take_exact(Field::TcpDst).unwrap_err().label(), "field");
     }

@@ -221,11 +221,16 @@ impl MaskedKey {
 
     /// The match in full, normalised.
     pub fn expand(&self) -> Match {
-        let mut full = Match { key: Key::ZERO, mask: self.mask.expand() };
+        Match { key: self.key(), mask: self.mask.expand() }
+    }
+
+    /// The key in full, zero where the mask is.
+    pub fn key(&self) -> Key {
+        let mut key = Key::ZERO;
         for ((index, _), value) in self.mask.words().zip(self.values()) {
-            full.key.words[index] = value;
+            key.words[index] = value;
         }
-        full
+        key
     }
 
     /// Whether a packet's key is matched.
@@ -256,7 +261,7 @@ impl fmt::Debug for MaskedKey {
 }
 
 /// The set bits of a word map, lowest first.
-struct WordIndexes(u128);
+pub(crate) struct WordIndexes(pub(crate) u128);
 
 impl Iterator for WordIndexes {
     type Item = usize;

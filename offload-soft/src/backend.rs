@@ -27,6 +27,7 @@ use crate::engine::random::Random;
 use crate::engine::{Burst, Drops, Observer};
 use crate::nic::{Nic, Removal};
 use crate::trace::Shadow;
+use crate::translate::Approvals;
 
 /// Readings handed over at once.
 const READINGS: usize = 256;
@@ -180,7 +181,7 @@ impl Backend for SoftNic {
 
     fn install_queue(&self) -> Result<Box<dyn InstallQueue>, Refusal> {
         let number = self.0.queues.fetch_add(1, Ordering::Relaxed);
-        Ok(Box::new(Queue { nic: Arc::clone(&self.0), number, removals: Vec::new() }))
+        Ok(Box::new(Queue { nic: Arc::clone(&self.0), number, approvals: Approvals::default(), removals: Vec::new() }))
     }
 
     fn counter_reader(&self) -> Result<Box<dyn CounterReader>, Refusal> {
@@ -268,6 +269,7 @@ impl<F: FnMut(PortNumber, &[u8])> Observer for Sender<F> {
 struct Queue {
     nic: Arc<Nic>,
     number: usize,
+    approvals: Approvals,
     /// Rules that this batch has unlinked; empty between batches.
     removals: Vec<(Change, Removal)>,
 }
@@ -278,11 +280,11 @@ impl InstallQueue for Queue {
             let result = match &change.operation {
                 Operation::Install(flow) => self
                     .nic
-                    .install(self.number, change.flow, change.generation, flow)
+                    .install(self.number, &mut self.approvals, change.flow, change.generation, flow)
                     .map(|(handle, placement)| Outcome::InPlace { handle, placement }),
                 Operation::Modify(handle, flow) => self
                     .nic
-                    .modify(self.number, *handle, flow)
+                    .modify(self.number, &mut self.approvals, *handle, flow)
                     .map(|placement| Outcome::InPlace { handle: *handle, placement }),
                 Operation::Move(handle, to) => {
                     self.nic.relocate(*handle, *to).map(|placement| Outcome::InPlace { handle: *handle, placement })

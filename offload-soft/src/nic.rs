@@ -7,6 +7,7 @@ use crossbeam_channel::{Receiver, Sender};
 use sluice_flow::backend::{DeviceEvent, Handle, OpenConfig, Placement, Verdict};
 use sluice_flow::counters::Counters;
 use sluice_flow::flow::Flow;
+use sluice_flow::key::Match;
 use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
 use sluice_flow::table::{FlowId, Generation};
@@ -23,7 +24,7 @@ use crate::meters::Meters;
 use crate::ports::{PortState, PortTable, Ports};
 use crate::quiescence::{Pin, Quiescence};
 use crate::rules::{self, Rule, Rules};
-use crate::translate::{self, MIN_FRAME, Programs};
+use crate::translate::{self, Approvals, MIN_FRAME, Programs, Question};
 
 /// Events that wait to be read. All of them say "look again", so that one too many is none lost.
 const EVENTS: usize = 64;
@@ -85,29 +86,27 @@ impl Nic {
 
     /// A dry run of [`Nic::install`]; the rule in words.
     pub(crate) fn explain(&self, flow: &Flow) -> Result<String, Refusal> {
-        self.check(flow)?;
+        translate::check(flow, &flow.matching.expand(), &self.ports.table(), &self.meters, &self.policies)?;
         Ok(translate::describe(flow))
     }
 
-    fn check(&self, flow: &Flow) -> Result<(), Refusal> {
-        translate::check(flow, &self.ports.table(), &self.meters, &self.policies)
-    }
-
-    /// Puts a rule in.
+    /// Puts a rule in. `hint` and `approvals` are those of the worker.
     pub(crate) fn install(
         &self,
         hint: usize,
+        approvals: &mut Approvals,
         id: FlowId,
         generation: Generation,
         flow: &Arc<Flow>,
     ) -> Result<(Handle, Placement), Refusal> {
-        let rule = self.make_rule(hint, flow)?;
+        let full = flow.matching.expand();
+        let rule = self.make_rule(hint, approvals, flow, &full)?;
         let gone = || Refusal::Device { reason: "a slot is gone".into() };
         let Some(index) = self.rules.take(hint, id, generation, rule.clone()) else {
             self.discard(&rule);
             return Err(Refusal::Limit { what: "rules".into(), limit: rules::CAPACITY.into() });
         };
-        let matching = translate::matching(flow);
+        let matching = translate::without_chain(full);
         if rule.program.chain.rules.insert(&matching, flow.priority, index).is_err() {
             self.rules.free(hint, index);
             self.discard(&rule);
@@ -120,7 +119,13 @@ impl Nic {
     }
 
     /// Lets a rule do what its flow now says.
-    pub(crate) fn modify(&self, hint: usize, handle: Handle, flow: &Arc<Flow>) -> Result<Placement, Refusal> {
+    pub(crate) fn modify(
+        &self,
+        hint: usize,
+        approvals: &mut Approvals,
+        handle: Handle,
+        flow: &Arc<Flow>,
+    ) -> Result<Placement, Refusal> {
         // While the pin is held, a rule that is found here is not freed, so what is put in its slot is not lost.
         let _pin = self.quiescence.pin();
         let Some((_, slot)) = self.rules.find(handle) else {
@@ -130,7 +135,7 @@ impl Nic {
         if !is_same {
             return Err(Refusal::Combination { reason: "the rule has another match or priority".into() });
         }
-        let rule = self.make_rule(hint, flow)?;
+        let rule = self.make_rule(hint, approvals, flow, &flow.matching.expand())?;
         if let Some(old) = slot.replace(rule) {
             self.discard(&old);
         }
@@ -157,9 +162,22 @@ impl Nic {
     }
 
     /// Everything that a rule needs besides its place: jumps noted, meters and timeout policies held.
-    fn make_rule(&self, hint: usize, flow: &Arc<Flow>) -> Result<Rule, Refusal> {
-        self.check(flow)?;
+    fn make_rule(
+        &self,
+        hint: usize,
+        approvals: &mut Approvals,
+        flow: &Arc<Flow>,
+        full: &Match,
+    ) -> Result<Rule, Refusal> {
+        let ports = self.ports.table();
+        let question = Question::of(flow, full);
+        if let Some(program) = approvals.get(&question, flow, &ports) {
+            translate::check_entrance(full, &ports)?;
+            return Ok(Rule { flow: Arc::clone(flow), program });
+        }
+        translate::check(flow, full, &ports, &self.meters, &self.policies)?;
         if let Some(program) = self.programs.get(hint, flow) {
+            approvals.put(question, flow, &ports, &program);
             return Ok(Rule { flow: Arc::clone(flow), program });
         }
         let jumps = flow.jumps();
@@ -169,6 +187,7 @@ impl Nic {
                 let program = Arc::new(program);
                 if program.holds_nothing() {
                     self.programs.share(hint, flow, &program);
+                    approvals.put(question, flow, &ports, &program);
                 }
                 Ok(Rule { flow: Arc::clone(flow), program })
             }

@@ -40,14 +40,20 @@ pub(crate) struct Slot {
     /// When the last packet came, in nanoseconds and one more; 0 for never.
     used: AtomicU64,
     id: AtomicU64,
-    flow: ArcSwapOption<Flow>,
     program: ArcSwapOption<Program>,
+    /// Read now and then, and never by packets, so that a lock is cheaper than what lets readers in without one.
+    flow: Mutex<Held>,
     generation: AtomicU32,
     /// Odd while a rule is in the slot; counts up with every coming and going.
     life: AtomicU32,
     tcp_flags: AtomicU32,
     in_software: AtomicBool,
 }
+
+/// A flow, if there is one. Aligned as what lies around it, so that a slot is a cache line.
+#[derive(Default)]
+#[repr(Rust, packed(4))]
+struct Held(Option<Arc<Flow>>);
 
 /// A flow and what its rule does. Rules of many flows do the same.
 #[derive(Clone)]
@@ -72,7 +78,7 @@ impl Slot {
 
     /// The flow whose rule is in the slot.
     pub(crate) fn flow(&self) -> Option<Arc<Flow>> {
-        self.flow.load_full()
+        self.flow.lock().get()
     }
 
     /// What the flow is called.
@@ -96,7 +102,7 @@ impl Slot {
 
     /// Lets the rule do something else, as the flow now says; what it was and did comes back. Counters go on.
     pub(crate) fn replace(&self, rule: Rule) -> Option<Rule> {
-        Some(Rule { program: self.program.swap(Some(rule.program))?, flow: self.flow.swap(Some(rule.flow))? })
+        Some(Rule { program: self.program.swap(Some(rule.program))?, flow: self.flow.lock().swap(Some(rule.flow))? })
     }
 
     /// Where the rule counts as being.
@@ -139,6 +145,19 @@ impl Slot {
     }
 }
 
+impl Held {
+    fn get(&mut self) -> Option<Arc<Flow>> {
+        let flow = self.swap(None);
+        self.swap(flow.clone());
+        flow
+    }
+
+    fn swap(&mut self, flow: Option<Arc<Flow>>) -> Option<Arc<Flow>> {
+        let Self(before) = std::mem::replace(self, Self(flow));
+        before
+    }
+}
+
 impl Rules {
     pub(crate) fn new() -> Self {
         Self {
@@ -165,7 +184,7 @@ impl Rules {
         slot.tcp_flags.store(0, Ordering::SeqCst);
         slot.id.store(pack(flow), Ordering::SeqCst);
         slot.generation.store(installed_as.0, Ordering::SeqCst);
-        slot.flow.store(Some(rule.flow));
+        slot.flow.lock().swap(Some(rule.flow));
         slot.program.store(Some(rule.program));
         Some(index)
     }
@@ -210,7 +229,7 @@ impl Rules {
     /// Gives back a slot that nothing refers to any more: never published, or claimed and unlinked.
     pub(crate) fn free(&self, hint: usize, index: u32) -> Option<Rule> {
         let slot = self.slot(index)?;
-        let (program, flow) = (slot.program.swap(None), slot.flow.swap(None));
+        let (program, flow) = (slot.program.swap(None), slot.flow.lock().swap(None));
         self.free[hint % FREE_LISTS].lock().push(index);
         Some(Rule { flow: flow?, program: program? })
     }

@@ -1,7 +1,8 @@
 //! Lookups in the classifier, beside OVS's classifier.
 //!
-//! Rounds alternate. Ours are lookups of packets of random flows, their keys written anew each time; OVS's are those of
-//! `ovstest test-classifier benchmark`, which makes its own rules. Its fastest round counts, our median one.
+//! Rounds alternate, and the fastest of each side counts, in processor time of the thread that looks up: the machine is
+//! shared. Ours are lookups of packets of flows in an order that jumps about, their keys written anew each time; OVS's are
+//! those of `ovstest test-classifier benchmark`, which makes its own rules. OVS's datapath with our rules is in `packets`.
 //! Writes `target/bench/classifier.json`.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
@@ -11,7 +12,7 @@ use sluice_flow::{Key, Priority};
 use sluice_offload_soft::classifier::{BATCH, Classifier, View};
 use sluice_offload_soft::packet::{Metadata, parse_into};
 use sluice_offload_soft::quiescence::Quiescence;
-use sluice_tests::bench::{self, cpu_timed, median};
+use sluice_tests::bench::{self, cpu_timed, quantile};
 use sluice_tests::traffic::{FRAME, IN_PORT, Traffic, Variable};
 
 const ROUNDS: usize = 5;
@@ -19,6 +20,8 @@ const RULES: usize = 100_000;
 const MASKS: [usize; 4] = [1, 10, 100, 1000];
 /// Lookups in a round.
 const LOOKUPS: usize = 400_000;
+/// OVS's in a round: so many that the millisecond by which its time is known does not count.
+const THEIR_LOOKUPS: usize = 2_000_000;
 
 fn main() {
     if bench::is_only_tried() {
@@ -34,8 +37,9 @@ fn main() {
         let ours = Ours::new(Traffic { rules: flows, masks: 10 });
         ours.warm_up();
         let rates: Vec<_> = (0..ROUNDS).map(|_| ours.batches()).collect();
-        println!("{flows} rules under 10 masks: {:.1} M lookups/s", median(&rates));
-        growth.push(json!({ "flows": flows, "value": median(&rates), "unit": "M lookups/s" }));
+        let fastest = quantile(&rates, 1.0);
+        println!("{flows} rules under 10 masks: {fastest:.1} M lookups/s");
+        growth.push(json!({ "flows": flows, "value": fastest, "unit": "M lookups/s" }));
     }
     bench::write("classifier", &json!({ "rounds": ROUNDS, "rows": rows, "growth": growth }));
 }
@@ -51,8 +55,7 @@ fn compare(rules: usize, masks: usize) -> Value {
         batch.push(ours.batches());
         theirs.push(ovs(rules, masks));
     }
-    let (single, batch) = (median(&single), median(&batch));
-    let theirs = theirs.into_iter().fold(0.0, f64::max);
+    let [single, batch, theirs] = [single, batch, theirs].map(|rates| quantile(&rates, 1.0));
     let (name, to_reach) =
         if masks == 1 { ("exact, 1 mask".to_owned(), 1.2) } else { (format!("wildcarded, {masks} masks"), 2.0) };
     let ratio = batch / theirs;
@@ -135,13 +138,13 @@ impl Ours {
 
 /// Millions of lookups a second, without the mask being made for one mask, and with it for more, as a datapath needs it.
 fn ovs(rules: usize, masks: usize) -> f64 {
-    let [rules, masks] = [rules, masks].map(|number| number.to_string());
-    let output = bench::ovstest(&["test-classifier", "benchmark", &rules, "1", &masks, "1", "1000000"]);
-    let rates: Vec<f64> = output
-        .lines()
-        .filter(|line| line.starts_with("classifier lookups:"))
-        .filter_map(|line| line.split_whitespace().rev().nth(1)?.parse().ok())
-        .collect();
-    assert_eq!(rates.len(), 2, "{output}");
-    (if masks == "1" { rates[0] } else { rates[1] }) / 1e6
+    let arguments = [rules, 1, masks, 1, THEIR_LOOKUPS].map(|number| number.to_string());
+    let arguments: Vec<_> =
+        ["test-classifier", "benchmark"].into_iter().chain(arguments.iter().map(String::as_str)).collect();
+    let (output, threads) = bench::ovstest_threads(&arguments);
+    let all_hit = format!("hits: {THEIR_LOOKUPS}, misses: 0");
+    assert_eq!(output.lines().filter(|line| *line == all_hit).count(), 2, "{output}");
+    let name = if masks == 1 { "lookups0" } else { "lookups1" };
+    let spent = threads.iter().find_map(|(thread, spent)| (thread == name).then_some(spent)).expect("it was seen");
+    THEIR_LOOKUPS as f64 / spent.as_secs_f64() / 1e6
 }

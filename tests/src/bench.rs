@@ -3,6 +3,7 @@
 //! A bench is a program that measures ours, a peer and a floor in turns in one run, checks afterwards that each has done the
 //! work, prints a table, and writes `target/bench/NAME.json`.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -88,6 +89,31 @@ pub fn ovstest(arguments: &[&str]) -> String {
     let output = ran.unwrap_or_else(|error| panic!("{}: {error}; `scripts/setup bench` builds it", program.display()));
     assert!(output.status.success(), "ovstest {arguments:?}: {}", output.status);
     String::from_utf8(output.stdout).expect("text")
+}
+
+/// The same, with the processor time of each thread that the program starts, by name. It is read every millisecond, so
+/// that it is short by so much at most.
+pub fn ovstest_threads(arguments: &[&str]) -> (String, Vec<(String, Duration)>) {
+    let program = repository("target/peers/ovstest");
+    let started = Command::new(&program).args(arguments).stdout(Stdio::piped()).spawn();
+    let mut process =
+        started.unwrap_or_else(|error| panic!("{}: {error}; `scripts/setup bench` builds it", program.display()));
+    let mut threads = BTreeMap::new();
+    while process.try_wait().expect("it is waited for").is_none() {
+        // A thread, or all of it, may end at any moment.
+        for task in std::fs::read_dir(format!("/proc/{}/task", process.id())).into_iter().flatten().flatten() {
+            let read = |file: &str| std::fs::read_to_string(task.path().join(file)).ok();
+            let spent = read("schedstat").and_then(|line| line.split(' ').next()?.parse().ok());
+            if let (Some(name), Some(spent)) = (read("comm"), spent) {
+                threads.insert((task.file_name(), name.trim().to_owned()), Duration::from_nanos(spent));
+            }
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let output = process.wait_with_output().expect("it has ended");
+    assert!(output.status.success(), "ovstest {arguments:?}: {}", output.status);
+    let threads = threads.into_iter().map(|((_, name), spent)| (name, spent)).collect();
+    (String::from_utf8(output.stdout).expect("text"), threads)
 }
 
 /// Cycles of the time stamp counter in a second: it runs at the nominal frequency.

@@ -128,7 +128,7 @@ impl Vswitchd {
         self.processes.push(child.unwrap_or_else(|error| panic!("{program}: {error}")));
     }
 
-    fn tool(&self, program: &str, args: &[&str]) {
+    pub(crate) fn tool(&self, program: &str, args: &[&str]) {
         let ran = run(self.command(program).args(args));
         assert_eq!(ran.code, Some(0), "{program}: {}", ran.err);
     }

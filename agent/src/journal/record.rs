@@ -29,6 +29,8 @@ const VERSION: u16 = 1;
 const LONGEST: usize = 1 << 24;
 /// Action lists whose text is kept at hand.
 const TEXTS_KEPT: usize = 4_096;
+/// Masks whose shapes are found by where the mask is.
+const NEAR_KEPT: usize = 4_096;
 
 const KIND_SHAPE: u8 = 1;
 const KIND_WANTED: u8 = 2;
@@ -282,9 +284,20 @@ const NO_TIMEOUT: u64 = u64::MAX;
 /// Writes records of one file.
 #[derive(Default)]
 pub(super) struct Encoder {
-    shapes: HashMap<ShapeKey, (u32, Vec<(Field, usize)>)>,
+    shapes: HashMap<ShapeKey, Arc<WrittenShape>>,
+    /// The same by where the mask is, which flows share; with the mask, so that no other can be in its place.
+    near: HashMap<NearKey, (Arc<Mask>, Arc<WrittenShape>), foldhash::fast::RandomState>,
     texts: ActionTexts,
 }
+
+/// A shape that is in the file: its number, and the fields with the octets of each.
+struct WrittenShape {
+    number: u32,
+    fields: Vec<(Field, usize)>,
+}
+
+/// The place of a mask, and what says which headers there are.
+type NearKey = (usize, u128, u128);
 
 /// What the fields of a match follow from: the mask, and what says which headers there are.
 #[derive(PartialEq, Eq, Hash)]
@@ -301,20 +314,30 @@ impl Encoder {
         let actions =
             self.texts.write(&flow.actions).ok_or(not_writable("its actions are not read as they are written"))?;
         let matching = &flow.matching;
-        let key = ShapeKey {
-            mask: matching.mask().clone(),
-            eth_type: matching.get(Field::EthType).0,
-            protocol: matching.get(Field::Ipv4Proto).0,
-        };
-        let next = u32::try_from(self.shapes.len()).map_err(|_| not_writable("there are too many shapes"))?;
-        let (shape, fields) = match self.shapes.entry(key) {
-            std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
-            std::collections::hash_map::Entry::Vacant(new) => {
-                let fields = fields_of(&matching.expand()).ok_or(not_writable("it matches bits of no field"))?;
-                write_shape(out, next, &fields);
-                new.insert((next, fields.into_iter().map(|(field, _)| (field, octets(field))).collect()))
+        let key = matching.key();
+        let (eth_type, protocol) = (key.get(Field::EthType), key.get(Field::Ipv4Proto));
+        let near = (Arc::as_ptr(matching.mask()).addr(), eth_type, protocol);
+        if !self.near.contains_key(&near) {
+            let shape = ShapeKey { mask: matching.mask().clone(), eth_type, protocol };
+            let shape = match self.shapes.get(&shape) {
+                Some(known) => known.clone(),
+                None => {
+                    let number =
+                        u32::try_from(self.shapes.len()).map_err(|_| not_writable("there are too many shapes"))?;
+                    let fields = fields_of(&matching.expand()).ok_or(not_writable("it matches bits of no field"))?;
+                    write_shape(out, number, &fields);
+                    let fields = fields.into_iter().map(|(field, _)| (field, octets(field))).collect();
+                    let written = Arc::new(WrittenShape { number, fields });
+                    self.shapes.insert(shape, written.clone());
+                    written
+                }
+            };
+            if self.near.len() >= NEAR_KEPT {
+                self.near.clear();
             }
-        };
+            self.near.insert(near, (matching.mask().clone(), shape));
+        }
+        let Some((_, shape)) = self.near.get(&near) else { return Err(not_writable("its shape is lost")) };
         frame(out, |body| {
             body.push(KIND_WANTED);
             body.extend_from_slice(&flow.ufid.0.to_le_bytes());
@@ -325,9 +348,9 @@ impl Encoder {
                 let nanos = timeout.map(|span| u64::try_from(span.as_nanos()).unwrap_or(NO_TIMEOUT - 1));
                 body.extend_from_slice(&nanos.unwrap_or(NO_TIMEOUT).to_le_bytes());
             }
-            body.extend_from_slice(&shape.to_le_bytes());
-            for (field, octets) in fields {
-                body.extend_from_slice(&matching.get(*field).0.to_le_bytes()[..*octets]);
+            body.extend_from_slice(&shape.number.to_le_bytes());
+            for (field, octets) in &shape.fields {
+                body.extend_from_slice(&key.get(*field).to_le_bytes()[..*octets]);
             }
             body.extend_from_slice(actions.as_bytes());
         });
@@ -391,23 +414,25 @@ fn frame(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
 /// Actions as text, both ways. Few lists serve many flows, so that some are kept at hand.
 #[derive(Default)]
 pub(super) struct ActionTexts {
-    written: HashMap<ActionList, Box<str>>,
+    /// By where the list is, which flows share; with the list, so that no other can be in its place.
+    written: HashMap<usize, (ActionList, Box<str>), foldhash::fast::RandomState>,
     read: HashMap<Box<[u8]>, ActionList>,
 }
 
 impl ActionTexts {
     /// The text of a list; `None` if it would be read as something else.
     fn write(&mut self, actions: &ActionList) -> Option<&str> {
-        if !self.written.contains_key(actions) {
+        let place = actions.as_ptr().addr();
+        if !self.written.contains_key(&place) {
             let mut text = String::new();
             write_actions(&mut text, actions, &Style::default()).ok()?;
             parse_actions(&text, &()).ok().filter(|read| read == actions && text.len() <= LONGEST / 2)?;
             if self.written.len() >= TEXTS_KEPT {
                 self.written.clear();
             }
-            self.written.insert(actions.clone(), text.into());
+            self.written.insert(place, (actions.clone(), text.into()));
         }
-        self.written.get(actions).map(|text| &**text)
+        self.written.get(&place).map(|(_, text)| &**text)
     }
 
     fn read(&mut self, text: &[u8]) -> Result<ActionList, RecordError> {

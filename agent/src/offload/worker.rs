@@ -25,7 +25,7 @@ pub struct Worker {
     install: Box<dyn InstallQueue>,
     /// How many flows to look at before what they need is handed to the backend.
     batch: usize,
-    in_flight: HashMap<FlowId, Change>,
+    in_flight: HashMap<FlowId, Change, foldhash::fast::RandomState>,
     /// Flows whose change has an outcome, to be looked at again.
     finished: Vec<FlowId>,
     /// Copied to `statistics` once a batch.

@@ -19,25 +19,27 @@ const TOO_MANY_TAGS: &str = "at most two VLAN tags";
 pub fn parse_key(text: &str, names: &dyn PortNames) -> Result<ParsedKey, ParseError> {
     let mut cursor = Cursor::new(text);
     let mut matching = Match::default();
-    let (ufid, _) = read_key(&mut cursor, names, &mut matching)?;
+    let (ufid, ..) = read_key(&mut cursor, names, &mut matching)?;
     if cursor.at_end() { Ok(ParsedKey { ufid, matching }) } else { Err(no_attribute(&cursor)) }
 }
 
-/// Reads a key as far as it goes into a match of nothing, and says what stands between it and what follows.
+/// Reads a key as far as it goes into a match of nothing, and says what stands between it and what follows, and which
+/// words of the match it has written.
 ///
 /// A match is large: it is filled where it lies.
 pub(super) fn read_key(
     cursor: &mut Cursor<'_>,
     names: &dyn PortNames,
     matching: &mut Match,
-) -> Result<(Option<Ufid>, Separators), ParseError> {
+) -> Result<(Option<Ufid>, Separators, u128), ParseError> {
     cursor.skip_separators();
     let ufid = if cursor.eat("ufid:") { Some(read_ufid(cursor)?) } else { None };
+    let matching = Written { matching, words: 0 };
     let mut reader =
         KeyReader { names, matching, levels: [Level::default(); 3], innermost: 0, seen: [None; ATTRIBUTES.len()] };
     let separators = reader.read_level(cursor, 0)?;
-    reader.finish()?;
-    Ok((ufid, separators))
+    let written = reader.finish()?;
+    Ok((ufid, separators, written))
 }
 
 /// What is wrong with a word that should be a key attribute.
@@ -92,9 +94,28 @@ static NAMES: Names = {
     names
 };
 
+/// A match, and which of its words were written: few of many.
+struct Written<'a> {
+    matching: &'a mut Match,
+    words: u128,
+}
+
+impl Written<'_> {
+    fn set(&mut self, field: Field, value: u128, mask: u128) {
+        let spec = field.spec();
+        let words = if spec.width == 128 { 0b11 } else { 0b1 };
+        self.words |= words << spec.word;
+        self.matching.set(field, value, mask);
+    }
+
+    fn set_exact(&mut self, field: Field, value: u128) {
+        self.set(field, value, field.full_mask());
+    }
+}
+
 struct KeyReader<'a> {
     names: &'a dyn PortNames,
-    matching: &'a mut Match,
+    matching: Written<'a>,
     /// The whole key, what is in its `encap()`, and what is in the `encap()` of that.
     levels: [Level; 3],
     /// The deepest level that there is.
@@ -193,7 +214,7 @@ impl KeyReader<'_> {
             return Err(twice(attribute.name().trim_start_matches('c'), start));
         }
         let seen = seen.insert(Seen { offset: start, level, wild: true });
-        let matching = &mut *self.matching;
+        let matching = &mut self.matching;
         let mut cfi = Cfi::NotNeeded;
         read_attribute(cursor, attribute, self.names, &mut |found| {
             require_exact(&found)?;
@@ -208,11 +229,11 @@ impl KeyReader<'_> {
         if attribute == Attribute::Vlan {
             self.levels[level].vlan = Some(start);
             self.matching.set_exact(Field::VlanPresent, 1);
-            cfi.finish(self.matching, Field::VlanCfi);
+            cfi.finish(&mut self.matching, Field::VlanCfi);
         } else if attribute == Attribute::Cvlan {
             self.levels[level].vlan = Some(start);
             self.matching.set_exact(Field::CvlanPresent, 1);
-            cfi.finish(self.matching, Field::CvlanCfi);
+            cfi.finish(&mut self.matching, Field::CvlanCfi);
         } else if attribute == Attribute::Tunnel {
             self.matching.set_exact(Field::TunnelPresent, 1);
         } else if attribute == Attribute::Mpls && !seen.wild {
@@ -232,7 +253,8 @@ impl KeyReader<'_> {
         })
     }
 
-    fn finish(mut self) -> Result<(), ParseError> {
+    /// Gives the words that were written.
+    fn finish(mut self) -> Result<u128, ParseError> {
         if self.seen[Attribute::RecircId as usize].is_none() {
             self.matching.set_exact(Field::RecircId, 0);
         }
@@ -242,11 +264,11 @@ impl KeyReader<'_> {
             if row.attribute > Attribute::EthType && seen.level != self.innermost {
                 return Err(error_at(seen.offset, format!("{}() inside of encap()", row.name)));
             }
-            if !seen.wild && !is_met(row.requires, self.matching) {
+            if !seen.wild && !is_met(row.requires, self.matching.matching) {
                 return Err(error_at(seen.offset, format!("other fields, too: {}", needs(row.attribute))));
             }
         }
-        Ok(())
+        Ok(self.matching.words)
     }
 
     /// An `eth_type` beside a `vlan` is the protocol of the tag. The one without says that there is no tag.
@@ -318,7 +340,7 @@ impl Cfi {
         }
     }
 
-    fn finish(self, matching: &mut Match, field: Field) {
+    fn finish(self, matching: &mut Written<'_>, field: Field) {
         if matches!(self, Self::One) {
             matching.set_exact(field, 1);
         }

@@ -30,6 +30,8 @@ pub struct LineReader<'n> {
     recent_actions: RecentActions,
     recent_masks: RecentMasks,
     line: FlowLine,
+    /// Words of the match that the last line has written.
+    written: u128,
 }
 
 impl<'n> LineReader<'n> {
@@ -40,13 +42,14 @@ impl<'n> LineReader<'n> {
             recent_actions: RecentActions::default(),
             recent_masks: RecentMasks::default(),
             line: FlowLine::default(),
+            written: 0,
         }
     }
 
     /// Reads a flow.
     pub fn read(&mut self, text: &str) -> Result<&FlowLine, ParseError> {
         self.line = FlowLine::default();
-        read_line(text, self.names, Some(&mut self.recent_actions), &mut self.line)?;
+        self.written = read_line(text, self.names, Some(&mut self.recent_actions), &mut self.line)?;
         Ok(&self.line)
     }
 
@@ -57,19 +60,19 @@ impl<'n> LineReader<'n> {
 
     /// Its match, as it is stored.
     pub fn masked_key(&mut self) -> MaskedKey {
-        self.recent_masks.compact(&self.line.matching)
+        self.recent_masks.compact(&self.line.matching, self.written)
     }
 }
 
-/// Reads a flow into a line that says nothing yet.
+/// Reads a flow into a line that says nothing yet. Gives the words of the match that it has written.
 fn read_line(
     text: &str,
     names: &dyn PortNames,
     recent: Option<&mut RecentActions>,
     line: &mut FlowLine,
-) -> Result<(), ParseError> {
+) -> Result<u128, ParseError> {
     let mut cursor = Cursor::new(text);
-    let (ufid, separators) = read_key(&mut cursor, names, &mut line.matching)?;
+    let (ufid, separators, written) = read_key(&mut cursor, names, &mut line.matching)?;
     line.ufid = ufid;
     if !read_labels(&mut cursor, line)? {
         check_split(&cursor, separators)?;
@@ -77,7 +80,7 @@ fn read_line(
     let actions = cursor.rest();
     if let Some(known) = recent.as_ref().and_then(|recent| recent.get(actions)) {
         line.actions = known;
-        return Ok(());
+        return Ok(written);
     }
     line.actions = read_actions(&mut cursor, names, Some(EXTRA_LABEL))?;
     if cursor.eat(EXTRA_LABEL) {
@@ -85,7 +88,7 @@ fn read_line(
     } else if let Some(recent) = recent {
         recent.keep(actions, &line.actions);
     }
-    Ok(())
+    Ok(written)
 }
 
 /// Reads the labels of a dumped line up to `actions:`; false if there are none.

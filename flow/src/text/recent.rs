@@ -9,7 +9,7 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 
 use crate::action::ActionList;
-use crate::key::{Key, Mask, MaskedKey, Match};
+use crate::key::{Key, Mask, MaskedKey, Match, WordIndexes};
 
 const PLACES: usize = 64;
 
@@ -48,10 +48,10 @@ impl RecentActions {
 pub(super) struct RecentMasks(Vec<Option<(Key, Arc<Mask>)>>);
 
 impl RecentMasks {
-    /// The compact form of a match.
-    pub(super) fn compact(&mut self, full: &Match) -> MaskedKey {
+    /// The compact form of a match. `written` are the words that it may touch.
+    pub(super) fn compact(&mut self, full: &Match, written: u128) -> MaskedKey {
         self.0.resize_with(PLACES, || None);
-        let recent = &mut self.0[place(hash_of(&full.mask))];
+        let recent = &mut self.0[place(hash_of(&full.mask, written))];
         let mask = match recent {
             Some((known, mask)) if *known == full.mask => mask.clone(),
             _ => recent.insert((full.mask, Arc::new(Mask::new(&full.mask)))).1.clone(),
@@ -61,10 +61,11 @@ impl RecentMasks {
 }
 
 /// A hash of what is not zero, which is little. Masks that were made to collide are made each time, and no more.
-fn hash_of(mask: &Key) -> u64 {
-    let words = mask.words.iter().zip(1..).filter(|(word, _)| **word != 0);
-    words
-        .fold(0, |hash: u64, (word, number)| (hash ^ word ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29))
+fn hash_of(mask: &Key, written: u128) -> u64 {
+    let numbers = WordIndexes(written).filter(|number| mask.words[*number] != 0);
+    numbers.fold(1, |hash: u64, number| {
+        (hash ^ mask.words[number] ^ number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+    })
 }
 
 fn place(hash: u64) -> usize {

@@ -2,10 +2,12 @@
 //!
 //! Rules with the same priority and mask form a subtable, in which a lookup hashes the masked words of the packet's
 //! key. Subtables are tried by priority, the higher first, and then by how often they were hit; among many, the one that
-//! the last packet of the same flow was found in comes first. A lookup takes no lock and allocates nothing: it walks a
+//! the last packet of the same flow was found in comes first, and those whose rules all share a value that the packet does
+//! not have are left out. A lookup takes no lock and allocates nothing: it walks a
 //! snapshot of the list of subtables, and the tables themselves are atomics. Changes to a subtable take the lock of one
 //! of its shards; only a new subtable, an empty one that goes, and a shard that grows change the list.
 
+mod agreement;
 mod hints;
 mod rows;
 mod table;
@@ -22,6 +24,7 @@ use sluice_flow::key::{Key, Match};
 use sluice_flow::priority::Priority;
 
 use crate::quiescence::Pin;
+use agreement::Agreement;
 use table::{DeadRow, Hash, Table, Word, Writer};
 use view::{List, hash, shard_of};
 
@@ -41,6 +44,7 @@ pub struct Classifier {
 struct Subtable {
     priority: Priority,
     words: Arc<[Word]>,
+    agreement: Agreement,
     /// Of priority and words.
     hash: u64,
     /// No other subtable of the list has it.
@@ -102,7 +106,7 @@ impl Classifier {
     pub fn insert(&self, matching: &Match, priority: Priority, rule: u32) -> Result<(), Occupied> {
         let words: Vec<_> = words(&matching.mask).collect();
         let hash = hash(&self.hasher, &words, &matching.key);
-        let subtable = self.enter(priority, words);
+        let subtable = self.enter(priority, words, &matching.key);
         let words = &subtable.words;
         let mut writer = subtable.shards[shard_of(hash)].lock();
         if let Some(found) = writer.find(Hash(hash), words, &matching.key) {
@@ -143,12 +147,14 @@ impl Classifier {
         }
     }
 
-    /// The subtable of a priority and mask, made if need be, and kept from going until [`Classifier::leave`].
-    fn enter(&self, priority: Priority, words: Vec<Word>) -> Arc<Subtable> {
+    /// The subtable of a priority and mask, made if need be, which lets packets of the key in, and is kept from going
+    /// until [`Classifier::leave`].
+    fn enter(&self, priority: Priority, words: Vec<Word>, key: &Key) -> Arc<Subtable> {
         let hash = self.mask_hash(priority, &words);
         loop {
             if let Some(entry) = self.list.load().find(hash, priority, &words) {
                 if entry.subtable.join() {
+                    entry.subtable.agreement.narrow(key);
                     return Arc::clone(&entry.subtable);
                 }
                 std::thread::yield_now();
@@ -163,6 +169,7 @@ impl Classifier {
             let tables: [Table; SHARDS] = std::array::from_fn(|shard| writers[shard].table().clone());
             let subtable = Arc::new(Subtable {
                 priority,
+                agreement: Agreement::of(&words, key),
                 words: words.into(),
                 hash,
                 number: list.free_number(),

@@ -43,10 +43,19 @@ impl Rows {
         })
     }
 
-    /// Reads the first word of a row, so that it is at hand when the row is compared.
+    /// Reads where a row lies, so that it is found at once when it is read.
+    #[inline]
+    pub(super) fn touch_chunk(&self, row: u32) -> u64 {
+        let (chunk, _) = CHUNKS.place(row);
+        self.0.get(chunk).and_then(OnceLock::get).map_or(0, |values| values.len() as u64)
+    }
+
+    /// Reads the ends of a row, which may be on two cache lines, so that it is at hand when it is compared.
     #[inline]
     pub(super) fn touch(&self, row: u32, width: usize) -> u64 {
-        self.get(row, width).and_then(<[_]>::first).map_or(0, |value| value.load(Ordering::Relaxed))
+        let values = self.get(row, width).unwrap_or_default();
+        let ends = values.first().into_iter().chain(values.last());
+        ends.fold(0, |sum, value| sum ^ value.load(Ordering::Relaxed))
     }
 
     /// The key that a row holds.

@@ -77,6 +77,12 @@ impl Table {
         Self { buckets: (0..buckets).map(|_| Bucket::default()).collect(), rows }
     }
 
+    /// Reads where the buckets are, so that they are found at once.
+    #[inline]
+    pub(super) fn touch_places(&self) -> u64 {
+        self.buckets.len() as u64
+    }
+
     /// The control word that a lookup begins with.
     #[inline]
     pub(super) fn control(&self, hash: Hash) -> u64 {
@@ -89,6 +95,12 @@ impl Table {
         let candidates = equal_tags(control, hash.pattern());
         let bucket = &self.buckets[hash.bucket(self.buckets.len())];
         (candidates != 0).then(|| Found::from_cell(bucket.cells[first_cell(candidates)].load(Ordering::SeqCst)))
+    }
+
+    /// Reads where an entry's masked key is, so that it is found at once.
+    #[inline]
+    pub(super) fn touch_chunk(&self, found: Found) -> u64 {
+        self.rows.touch_chunk(found.row)
     }
 
     /// Reads something of an entry's masked key, so that it is at hand when it is compared.

@@ -34,6 +34,8 @@ pub(super) struct List {
     places: Vec<u32>,
     /// Every bit that any mask looks at.
     union: Vec<Word>,
+    /// Subtables of the highest priority that there is: the first ones.
+    highest: usize,
     /// If there are many subtables.
     hints: Option<Arc<Hints>>,
 }
@@ -72,6 +74,7 @@ impl View<'_> {
         // packet fetches: the processor waits for many cache lines at a time.
         let mut hashes = [0; BATCH];
         let mut tried = [0; BATCH];
+        let mut touched = 0;
         let hints = self.list.hints.as_deref();
         if let Some(hints) = hints {
             for (hash, key) in hashes.iter_mut().zip(keys) {
@@ -80,6 +83,8 @@ impl View<'_> {
             for (place, hash) in tried.iter_mut().zip(&hashes[..count]) {
                 *place = self.list.hinted(hints, *hash).unwrap_or(0);
             }
+            // Of many subtables not even what describes them is at hand.
+            touched ^= tried[..count].iter().fold(0, |sum, place| sum ^ self.list.entries[*place].touch());
         }
         let mut probes = [(first, &first.tables[0], Hash(0)); BATCH];
         for ((probe, place), key) in probes.iter_mut().zip(&tried).zip(keys) {
@@ -88,6 +93,9 @@ impl View<'_> {
             *probe = (entry, table, hash);
         }
         let probes = &probes[..count];
+        if hints.is_some() {
+            touched ^= probes.iter().fold(0, |sum, (_, table, _)| sum ^ table.touch_places());
+        }
         let mut controls = [0; BATCH];
         for (control, (_, table, hash)) in controls.iter_mut().zip(probes) {
             *control = table.control(*hash);
@@ -96,7 +104,11 @@ impl View<'_> {
         for ((candidate, control), (_, table, hash)) in candidates.iter_mut().zip(&controls).zip(probes) {
             *candidate = table.candidate(*hash, *control);
         }
-        let mut touched = 0;
+        if hints.is_some() {
+            for (candidate, (_, table, _)) in candidates.iter().zip(probes) {
+                touched ^= candidate.map_or(0, |candidate| table.touch_chunk(candidate));
+            }
+        }
         for (candidate, (entry, table, _)) in candidates.iter().zip(probes) {
             touched ^= candidate.map_or(0, |candidate| table.touch(candidate, &entry.words));
         }
@@ -137,7 +149,9 @@ impl View<'_> {
             if but == Some(place) {
                 continue;
             }
-            if let Some(found) = self.find(entry, key) {
+            if entry.subtable.agreement.admits(key)
+                && let Some(found) = self.find(entry, key)
+            {
                 if let (1.., Some((hints, hash)), Ok(number)) = (place, hint, u16::try_from(entry.subtable.number)) {
                     hints.remember(hash, number);
                 }
@@ -248,6 +262,8 @@ impl List {
             entry.words.iter().for_each(|word| union.words[word.index] |= word.mask);
         }
         self.union = super::words(&union).collect();
+        let highest = self.entries.first().map(|entry| entry.subtable.priority);
+        self.highest = self.entries.partition_point(|entry| Some(entry.subtable.priority) == highest);
         self.fit_hints();
     }
 
@@ -270,8 +286,7 @@ impl List {
     fn hinted(&self, hints: &Hints, hash: u64) -> Option<usize> {
         // A number may be that of a subtable that is gone, or by now of another one: the place is then any.
         let place = *self.places.get(usize::from(hints.get(hash)?))? as usize;
-        let entry = self.entries.get(place)?;
-        (entry.subtable.priority == self.entries[0].subtable.priority).then_some(place)
+        (place < self.highest).then_some(place)
     }
 }
 
@@ -281,6 +296,12 @@ impl Entry {
     fn table(&self, hasher: &RandomState, key: &Key) -> (&Table, Hash) {
         let hash = hash(hasher, &self.words, key);
         (&self.tables[shard_of(hash)], Hash(hash))
+    }
+
+    /// Reads what describes the subtable, so that it is at hand.
+    #[inline]
+    fn touch(&self) -> u64 {
+        self.words.last().map_or(0, |word| word.mask)
     }
 
     #[inline]

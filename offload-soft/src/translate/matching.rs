@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use sluice_flow::consume::Remainder;
 use sluice_flow::field::{Attribute, FIELDS, Field, Form, MPLS_PRESENT};
-use sluice_flow::key::{Key, MaskedKey, Match};
+use sluice_flow::key::{Key, Match};
 use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
 
@@ -47,46 +47,47 @@ const ANYWHERE: &[Attribute] = &[
     Attribute::EthType,
 ];
 
-/// Takes the match apart, or names what the device cannot match.
-pub(super) fn consume(matching: &MaskedKey, ports: &PortTable) -> Result<Guarantees, Refusal> {
-    let mut rest = Remainder::new(matching);
-    let full = matching.expand();
+/// Whether the port is there that packets must come from.
+pub(super) fn entrance(full: &Match, ports: &PortTable) -> Result<(), Refusal> {
+    let Some(number) = exact(full, Field::InPort).map(PortNumber) else { return Ok(()) };
+    match ports.get(number) {
+        Some(_) => Ok(()),
+        None => Err(Refusal::Port { port: number.to_string(), reason: "there is no such port".into() }),
+    }
+}
+
+/// Takes the match apart, or names what the device cannot match. The values are those that [`shown`](super::approvals::shown) leaves.
+pub(super) fn consume(full: &Match) -> Result<Guarantees, Refusal> {
+    let mut rest = Remainder::new(full);
     // The chain picks the classifier. A flow that does not say is in the first one, as `Flow::chain` has it.
     rest.take_exact(Field::RecircId)?;
-    if let Some((number, mask)) = rest.take(Field::InPort)
-        && mask == Field::InPort.full_mask()
-    {
-        let number = PortNumber(narrow(number));
-        if ports.get(number).is_none() {
-            return Err(Refusal::Port { port: number.to_string(), reason: "there is no such port".into() });
-        }
-    }
+    take(&mut rest, Attribute::InPort);
     ANYWHERE.iter().for_each(|attribute| take(&mut rest, *attribute));
 
-    let mut guarantees = Guarantees { eth_type: exact(&full, Field::EthType), ..Guarantees::default() };
+    let mut guarantees = Guarantees { eth_type: exact(full, Field::EthType), ..Guarantees::default() };
     let has_tag = |present, cfi| full.is_exactly(present, 1) || full.is_exactly(cfi, 1);
     guarantees.tags = if has_tag(Field::CvlanPresent, Field::CvlanCfi) {
         2
     } else {
         usize::from(has_tag(Field::VlanPresent, Field::VlanCfi))
     };
-    guarantees.is_ethernet = is_ethernet(&full);
+    guarantees.is_ethernet = is_ethernet(full);
     match guarantees.eth_type {
         Some(ethernet_type) if is_mpls(ethernet_type) => {
             take(&mut rest, Attribute::Mpls);
-            guarantees.labels = labels(&full);
+            guarantees.labels = labels(full);
         }
         Some(eth_type::NSH) => {
             take(&mut rest, Attribute::Nsh);
-            guarantees.nsh_next_protocol = exact(&full, Field::NshNextProto);
+            guarantees.nsh_next_protocol = exact(full, Field::NshNextProto);
         }
         Some(eth_type::IPV4) => {
             take(&mut rest, Attribute::Ipv4);
-            guarantees.protocol = exact(&full, Field::Ipv4Proto);
+            guarantees.protocol = exact(full, Field::Ipv4Proto);
         }
         Some(eth_type::IPV6) => {
             take(&mut rest, Attribute::Ipv6);
-            guarantees.protocol = exact(&full, Field::Ipv6Proto);
+            guarantees.protocol = exact(full, Field::Ipv6Proto);
         }
         Some(eth_type::ARP | eth_type::RARP) => take(&mut rest, Attribute::Arp),
         _ => {}
@@ -104,7 +105,7 @@ pub(super) fn consume(matching: &MaskedKey, ports: &PortTable) -> Result<Guarant
             take(&mut rest, Attribute::Nd);
             take(&mut rest, Attribute::NdExt);
             guarantees.is_neighbour =
-                matches!(exact(&full, Field::Icmpv6Type), Some(135 | 136)) && full.is_exactly(Field::Icmpv6Code, 0);
+                matches!(exact(full, Field::Icmpv6Type), Some(135 | 136)) && full.is_exactly(Field::Icmpv6Code, 0);
         }
         _ => {}
     }
@@ -157,11 +158,6 @@ fn take(rest: &mut Remainder, attribute: Attribute) {
 /// The value of a field that is matched on all of its bits.
 fn exact<T: TryFrom<u128>>(matching: &Match, field: Field) -> Option<T> {
     if matching.mask.get(field) == field.full_mask() { T::try_from(matching.key.get(field)).ok() } else { None }
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "the field has 32 bits")]
-fn narrow(value: u128) -> u32 {
-    value as u32
 }
 
 /// The fields of a match, each with its mask unless it is exact, as in `in_port,ipv4.dst/24`.

@@ -3,6 +3,7 @@
 //! [`check`] looks at the whole flow and changes nothing, which with [`describe`] is all that `explain` needs; [`link`]
 //! then takes hold of the meters, timeout policies and chains that the flow names.
 
+mod approvals;
 mod encapsulation;
 mod matching;
 mod program;
@@ -23,6 +24,7 @@ use crate::meters::Meters;
 use crate::packet::ETH_TYPE_NONE;
 use crate::ports::PortTable;
 
+pub(crate) use approvals::{Approvals, Question};
 pub(crate) use encapsulation::{Encapsulation, EncapsulationOptions, POLICY_FLAGS, tunnel_flag};
 pub(crate) use program::{List, Program, Step, link};
 pub(crate) use programs::Programs;
@@ -32,7 +34,11 @@ pub(crate) const MIN_FRAME: usize = 14;
 
 /// What the classifier matches of a flow: everything but the chain.
 pub(crate) fn matching(flow: &Flow) -> Match {
-    let mut matching = flow.matching.expand();
+    without_chain(flow.matching.expand())
+}
+
+/// The same, of the match in full.
+pub(crate) fn without_chain(mut matching: Match) -> Match {
     matching.set(Field::RecircId, 0, 0);
     // `eth_type(0/0xffff)` is how OVS writes a match on frames without an Ethernet type.
     if matching.is_exactly(Field::EthType, 0) {
@@ -41,10 +47,22 @@ pub(crate) fn matching(flow: &Flow) -> Match {
     matching
 }
 
-/// Whether the device can take a flow.
-pub(crate) fn check(flow: &Flow, ports: &PortTable, meters: &Meters, policies: &Policies) -> Result<(), Refusal> {
-    let guarantees = matching::consume(&flow.matching, ports)?;
+/// Whether the device can take a flow, whose match in full is `full`.
+pub(crate) fn check(
+    flow: &Flow,
+    full: &Match,
+    ports: &PortTable,
+    meters: &Meters,
+    policies: &Policies,
+) -> Result<(), Refusal> {
+    check_entrance(full, ports)?;
+    let guarantees = matching::consume(&approvals::shown(full))?;
     validate::actions(flow, &guarantees, ports, meters, policies)
+}
+
+/// The part of [`check`] that no approval speaks of.
+pub(crate) fn check_entrance(full: &Match, ports: &PortTable) -> Result<(), Refusal> {
+    matching::entrance(full, ports)
 }
 
 /// What the device refuses by design: the packet would go to a process, or by a table that is not in the datapath.

@@ -1,0 +1,153 @@
+//! What was found possible a short while ago: most of a great many flows ask for one of a few things.
+//!
+//! Whether a flow can be taken depends on its mask, its actions, the ports, meters and timeout policies that there are,
+//! and on the values of a few fields that say which headers a packet has. A check is shown no other values, so that it
+//! cannot depend on them; and what is remembered holds for those values, for the ports of that moment, and for actions
+//! that name nothing which is counted. Whether the port of `in_port` is there is asked anew each time.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use sluice_flow::field::{Field, KEY_WORDS, MPLS_PRESENT};
+use sluice_flow::flow::Flow;
+use sluice_flow::key::{Key, Mask, Match};
+
+use super::Program;
+use crate::packet::ip_proto;
+use crate::ports::PortTable;
+
+/// Approvals that are kept; at more, all are forgotten.
+const MANY: usize = 4096;
+
+/// The approvals of one worker.
+#[derive(Default)]
+pub(crate) struct Approvals {
+    /// For these ports.
+    ports: Option<Arc<PortTable>>,
+    programs: HashMap<Question, Approval, foldhash::fast::RandomState>,
+}
+
+/// What an approval depends on, ports aside.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Question {
+    /// Where the mask and the actions are, which flows share.
+    mask: usize,
+    actions: usize,
+    values: [u64; WORDS.len()],
+}
+
+struct Approval {
+    /// Keeps its place from being given to another mask, but not the mask itself.
+    _mask: Weak<Mask>,
+    program: Weak<Program>,
+}
+
+impl Question {
+    /// What `flow`, whose match in full is `full`, asks.
+    pub(crate) fn of(flow: &Flow, full: &Match) -> Self {
+        let decisive = decisive(full);
+        Self {
+            mask: Arc::as_ptr(flow.matching.mask()).addr(),
+            actions: flow.actions.as_ptr().addr(),
+            values: WORDS.map(|word| full.key.words[word] & decisive[word]),
+        }
+    }
+}
+
+impl Approvals {
+    /// The program of a flow, if an equal question was approved for these ports and some rule still has the program.
+    pub(crate) fn get(&self, question: &Question, flow: &Flow, ports: &Arc<PortTable>) -> Option<Arc<Program>> {
+        if !self.ports.as_ref().is_some_and(|known| Arc::ptr_eq(known, ports)) {
+            return None;
+        }
+        let program = self.programs.get(question)?.program.upgrade()?;
+        // A program keeps its actions, so that while it is there no others can be in their place.
+        Arc::ptr_eq(&program.actions, &flow.actions).then_some(program)
+    }
+
+    /// Remembers that `flow` was found possible with these ports.
+    pub(crate) fn put(&mut self, question: Question, flow: &Flow, ports: &Arc<PortTable>, program: &Arc<Program>) {
+        if !program.holds_nothing() {
+            return;
+        }
+        let is_of_these_ports = self.ports.as_ref().is_some_and(|known| Arc::ptr_eq(known, ports));
+        if !is_of_these_ports || self.programs.len() >= MANY {
+            self.programs.clear();
+            self.ports = Some(Arc::clone(ports));
+        }
+        let mask = Arc::downgrade(flow.matching.mask());
+        self.programs.insert(question, Approval { _mask: mask, program: Arc::downgrade(program) });
+    }
+}
+
+/// The match as a check is shown it: all of the mask, and the decisive values.
+pub(super) fn shown(full: &Match) -> Match {
+    let mut shown = *full;
+    for (value, bits) in shown.key.words.iter_mut().zip(decisive(full)) {
+        *value &= bits;
+    }
+    shown
+}
+
+/// The bits of a key on whose values a check may depend.
+fn decisive(full: &Match) -> &'static [u64; KEY_WORDS] {
+    if full.is_exactly(Field::Ipv6Proto, ip_proto::ICMPV6.into()) { &OF_ICMPV6 } else { &OF_ANY }
+}
+
+const OF_ANY: [u64; KEY_WORDS] = bits(&[HEADERS, &MPLS_PRESENT]);
+/// In other packets the ports of TCP and UDP lie in the places of these two.
+const OF_ICMPV6: [u64; KEY_WORDS] = bits(&[HEADERS, &MPLS_PRESENT, &[Field::Icmpv6Type, Field::Icmpv6Code]]);
+
+/// Which headers there are, and which chain the flow is in.
+const HEADERS: &[Field] = &[
+    Field::RecircId,
+    Field::PacketTypeNs,
+    Field::EthType,
+    Field::VlanPresent,
+    Field::VlanCfi,
+    Field::CvlanPresent,
+    Field::CvlanCfi,
+    Field::NshNextProto,
+    Field::Ipv4Proto,
+    Field::Ipv6Proto,
+];
+
+/// The words of a key in which decisive bits are.
+const WORDS: [usize; count(&OF_ICMPV6)] = {
+    let mut words = [0; count(&OF_ICMPV6)];
+    let (mut word, mut place) = (0, 0);
+    while word < KEY_WORDS {
+        if OF_ICMPV6[word] != 0 {
+            words[place] = word;
+            place += 1;
+        }
+        word += 1;
+    }
+    words
+};
+
+const fn count(bits: &[u64; KEY_WORDS]) -> usize {
+    let (mut word, mut count) = (0, 0);
+    while word < KEY_WORDS {
+        if bits[word] != 0 {
+            count += 1;
+        }
+        word += 1;
+    }
+    count
+}
+
+const fn bits(lists: &[&[Field]]) -> [u64; KEY_WORDS] {
+    let mut key = Key::ZERO;
+    let mut list = 0;
+    while list < lists.len() {
+        let mut index = 0;
+        while index < lists[list].len() {
+            let field = lists[list][index];
+            key.set(field, field.full_mask());
+            index += 1;
+        }
+        list += 1;
+    }
+    key.words
+}
