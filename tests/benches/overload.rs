@@ -6,6 +6,7 @@
 //! change took from the wish to its outcome. `--seconds N` makes it shorter. Writes `target/bench/overload.json`.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
+#![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counts out of rates")]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
