@@ -1,6 +1,6 @@
 //! The software NIC remembers what it approved, and so must never approve what it would refuse if it looked anew.
 
-#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
 use std::collections::HashSet;
 use std::sync::Arc;
