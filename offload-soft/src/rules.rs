@@ -3,7 +3,7 @@
 //! A slot never moves, so that packets count in it without a lock and a reader walks all of them in order. A slot is
 //! given to another rule only after every packet that could count on the old one is through.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwapOption;
@@ -46,7 +46,7 @@ pub(crate) struct Slot {
     generation: AtomicU32,
     /// Odd while a rule is in the slot; counts up with every coming and going.
     life: AtomicU32,
-    tcp_flags: AtomicU32,
+    tcp_flags: AtomicU16,
     in_software: AtomicBool,
 }
 
@@ -94,7 +94,7 @@ impl Slot {
         if self.used.load(Ordering::Relaxed) < used {
             self.used.fetch_max(used, Ordering::Relaxed);
         }
-        let flags = u32::from(count.tcp_flags);
+        let flags = count.tcp_flags;
         if self.tcp_flags.load(Ordering::Relaxed) & flags != flags {
             self.tcp_flags.fetch_or(flags, Ordering::Relaxed);
         }
@@ -122,7 +122,7 @@ impl Slot {
             packets: self.packets.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
             used: self.used.load(Ordering::Relaxed).checked_sub(1).map(Timestamp),
-            tcp_flags: u16::try_from(self.tcp_flags.load(Ordering::Relaxed)).unwrap_or(u16::MAX),
+            tcp_flags: self.tcp_flags.load(Ordering::Relaxed),
         }
     }
 
@@ -139,7 +139,7 @@ impl Slot {
             packets: self.packets.load(Ordering::SeqCst),
             bytes: self.bytes.load(Ordering::SeqCst),
             used: self.used.load(Ordering::SeqCst).checked_sub(1).map(Timestamp),
-            tcp_flags: u16::try_from(self.tcp_flags.load(Ordering::SeqCst)).unwrap_or(u16::MAX),
+            tcp_flags: self.tcp_flags.load(Ordering::SeqCst),
         };
         (self.life.load(Ordering::SeqCst) == life).then_some(Reading { flow, installed_as, counters })
     }
