@@ -6,7 +6,7 @@
 //! backend completes later, and the word to stop.
 
 use std::sync::Arc;
-use std::thread::available_parallelism;
+use std::thread::yield_now;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use sluice_flow::FlowId;
@@ -31,20 +31,16 @@ pub(super) struct Inbox {
     queue: Arc<LookQueue>,
     reader: Reader,
     bell: Receiver<()>,
-    /// How often to look before sleep.
-    patience: u32,
 }
 
 impl Inboxes {
     /// Queues for so many workers.
     pub(super) fn new(table: &Arc<FlowTable>, workers: usize) -> (Self, Vec<Inbox>) {
-        // With one processor, who waits awake only keeps those from running whom it waits for.
-        let patience = if available_parallelism().is_ok_and(|count| count.get() > 1) { Inbox::PATIENCE } else { 0 };
         let (slits, inboxes): (Vec<_>, Vec<_>) = (0..workers.max(1))
             .map(|_| {
                 let (queue, reader) = LookQueue::new();
                 let (ring, bell) = bounded(1);
-                let inbox = Inbox { table: table.clone(), queue: queue.clone(), reader, bell, patience };
+                let inbox = Inbox { table: table.clone(), queue: queue.clone(), reader, bell };
                 (Slit { queue, bell: ring }, inbox)
             })
             .unzip();
@@ -79,25 +75,23 @@ impl Inboxes {
 }
 
 impl Inbox {
-    /// Some ten microseconds: a flow that comes soon after another finds the worker awake.
-    const PATIENCE: u32 = 24;
-    /// Pauses of the processor between two looks.
-    const PAUSES: u32 = 32;
+    /// Looks before sleep. Some ten microseconds on a processor of its own, so that a flow that comes soon after another
+    /// finds the worker awake.
+    const PATIENCE: u32 = 32;
 
     /// The next flow to look at, if there is one.
     pub(super) fn take(&mut self) -> Option<FlowId> {
         self.table.take(&mut self.reader)
     }
 
-    /// Waits a little, awake, until `is_over` or there may be a flow. Says whether either came to pass.
+    /// Waits a little until `is_over` or there may be a flow. Says whether either came to pass. Gives way to whoever else
+    /// wants the processor: on a busy machine that is who hands flows over, and many come of it.
     pub(super) fn linger(&self, is_over: impl Fn() -> bool) -> bool {
-        for _ in 0..self.patience {
+        for _ in 0..Self::PATIENCE {
             if is_over() || !self.queue.is_empty() {
                 return true;
             }
-            for _ in 0..Self::PAUSES {
-                std::hint::spin_loop();
-            }
+            yield_now();
         }
         false
     }
@@ -106,7 +100,7 @@ impl Inbox {
     pub(super) fn sleep<R>(&mut self, sleep: impl FnOnce(&Receiver<()>) -> Option<R>) -> Option<R> {
         if !self.reader.fall_asleep() {
             // Who is handing over may wait for this processor.
-            std::thread::yield_now();
+            yield_now();
             return None;
         }
         let woken_by = sleep(&self.bell);
