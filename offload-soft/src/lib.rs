@@ -29,6 +29,7 @@ pub mod packet;
 mod ports;
 pub mod quiescence;
 mod rules;
+mod sync;
 mod trace;
 mod translate;
 

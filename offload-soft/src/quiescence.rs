@@ -5,12 +5,12 @@
 //! are exact. Pins never wait for who waits, and two that wait do not wait for each other.
 //!
 //! Why it is right: pinning, unlinking, looking up and waiting use sequentially consistent operations, so for any pin
-//! either the one who waits sees it, or its lookups see what was unlinked.
+//! either the one who waits sees it, or its lookups see what was unlinked. `offload-soft/tests/quiescence_model.rs` tries it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use super::sync::{AtomicU64, Ordering, spin_loop, yield_now};
 
 /// Packets that may be under way at once without one waiting for a place.
-const PLACES: usize = 64;
+pub const PLACES: usize = 64;
 
 /// The pins of one device.
 pub struct Quiescence {
@@ -46,7 +46,7 @@ impl Quiescence {
                 }
                 hint += 1;
             }
-            std::thread::yield_now();
+            yield_now();
         }
     }
 
@@ -57,7 +57,7 @@ impl Quiescence {
             let mut rounds = 0u32;
             while (1..next).contains(&place.0.load(Ordering::SeqCst)) {
                 rounds += 1;
-                if rounds < 64 { std::hint::spin_loop() } else { std::thread::yield_now() }
+                if rounds < 64 { spin_loop() } else { yield_now() }
             }
         }
     }
@@ -81,35 +81,4 @@ impl Drop for Pin<'_> {
 fn stack_hint() -> usize {
     let here = 0u8;
     (std::ptr::from_ref(&here).addr() >> 14).wrapping_mul(0x9e37_79b9) >> 7
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::atomic::AtomicBool;
-
-    #[test]
-    fn waiting_ends_when_the_pins_from_before_are_gone() {
-        let quiescence = Quiescence::new();
-        let released = AtomicBool::new(false);
-        let pin = quiescence.pin();
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                quiescence.wait();
-                assert!(released.load(Ordering::SeqCst), "the pin was still held");
-            });
-            std::thread::sleep(std::time::Duration::from_millis(20));
-            let _later = quiescence.pin();
-            released.store(true, Ordering::SeqCst);
-            drop(pin);
-        });
-    }
-
-    #[test]
-    fn more_pins_than_one_can_be_held() {
-        let quiescence = Quiescence::new();
-        let pins: Vec<_> = (0..PLACES).map(|_| quiescence.pin()).collect();
-        drop(pins);
-        quiescence.wait();
-    }
 }
