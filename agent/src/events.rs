@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use crossbeam_utils::CachePadded;
 use parking_lot::RwLock;
 use sluice_flow::backend::Placement;
 use sluice_flow::{EndReason, Event, EventSink, Refusal, Wish};
@@ -27,8 +28,8 @@ pub struct Events {
 /// How often what happened.
 #[derive(Debug, Default)]
 pub struct EventCounts {
-    /// Requests taken on.
-    pub accepted: AtomicU64,
+    /// Requests taken on. Counted by callers, as the rest is by workers: apart, so that neither waits for the other.
+    pub accepted: CachePadded<AtomicU64>,
     /// Rules put in.
     pub installed: AtomicU64,
     /// Rules changed.

@@ -2,15 +2,20 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crossbeam_utils::CachePadded;
+
 use crate::refusal::Refusal;
 use crate::table::FlowState;
 
-/// Counts of flows.
+/// Counts of flows. What callers change lies apart from what workers change, so that neither waits for the other's cache line.
 #[derive(Default)]
 pub struct Census {
-    states: [AtomicUsize; FlowState::ALL.len()],
-    live: AtomicUsize,
-    unsettled: AtomicUsize,
+    /// All flows.
+    live: CachePadded<AtomicUsize>,
+    /// Changed by both.
+    unsettled: CachePadded<AtomicUsize>,
+    /// Flows by state; of those that are pending, which is what a new flow is, as many as `live` has besides.
+    states: CachePadded<[AtomicUsize; FlowState::ALL.len()]>,
     flow_limit: AtomicUsize,
     unsettled_limit: AtomicUsize,
 }
@@ -22,7 +27,13 @@ impl Census {
 
     /// Flows in a state.
     pub fn in_state(&self, state: FlowState) -> usize {
-        self.states[state as usize].load(Ordering::Relaxed)
+        match state {
+            FlowState::Pending => {
+                let others = FlowState::ALL.iter().filter(|other| **other != FlowState::Pending);
+                self.live().saturating_sub(others.map(|other| self.in_state(*other)).sum())
+            }
+            _ => self.states[state as usize].load(Ordering::Relaxed),
+        }
     }
 
     /// All flows, those that are going included.
@@ -83,11 +94,15 @@ impl Census {
     }
 
     pub(super) fn enter(&self, state: FlowState) {
-        self.states[state as usize].fetch_add(1, Ordering::Relaxed);
+        if state != FlowState::Pending {
+            self.states[state as usize].fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn leave(&self, state: FlowState) {
-        self.states[state as usize].fetch_sub(1, Ordering::Relaxed);
+        if state != FlowState::Pending {
+            self.states[state as usize].fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
