@@ -319,7 +319,7 @@ impl Agent {
                 recv(retry) -> _ => self.queue.retry(|_| true),
                 recv(events) -> event => match event {
                     Ok(DeviceEvent::Changed) => self.queue.retry(|_| true),
-                    Ok(DeviceEvent::RuleLost(flow)) => self.queue.lost(flow),
+                    Ok(DeviceEvent::RuleLost(rule)) => self.queue.lost(rule),
                     Ok(DeviceEvent::Reset { .. }) => self.resync()?,
                     Ok(DeviceEvent::Failed(reason)) => return Err(reason),
                     Ok(_) => {}
@@ -332,7 +332,7 @@ impl Agent {
     fn resync(&self) -> Result<(), String> {
         let lost = self.backend.resync().map_err(|refusal| refusal.to_string())?;
         tracing::warn!("the device was reset and lost {} rules, which are put in again", lost.len());
-        lost.into_iter().for_each(|flow| self.queue.lost(flow));
+        lost.into_iter().for_each(|rule| self.queue.lost(rule));
         Ok(())
     }
 }

@@ -125,8 +125,8 @@ pub trait Backend: Send + Sync {
     /// Removes every rule of ours from the device, known or not. Says how many there were.
     fn flush(&self) -> Result<usize, Refusal>;
 
-    /// Compares what the backend believes with what the device has, and names the flows whose rules are gone.
-    fn resync(&self) -> Result<Vec<FlowId>, Refusal>;
+    /// Compares what the backend believes with what the device has, and names the rules that are gone.
+    fn resync(&self) -> Result<Vec<LostRule>, Refusal>;
 
     /// What happens to the device by itself.
     fn events(&self) -> Receiver<DeviceEvent>;
@@ -383,14 +383,24 @@ pub struct MeterCounters {
     pub bands: Vec<u64>,
 }
 
+/// A rule that went by itself. Told by its handle, too, since it may have been put in only just now, or be another one by now:
+/// a backend does not use a handle again while the loss of the rule that had it is still to be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LostRule {
+    /// The flow that it was for.
+    pub flow: FlowId,
+    /// The backend's name for it.
+    pub handle: Handle,
+}
+
 /// What happens to a device by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeviceEvent {
     /// Rules that were refused may be taken now: a port came, room was made, a module was loaded.
     Changed,
-    /// The rule of this flow is gone.
-    RuleLost(FlowId),
+    /// A rule is gone.
+    RuleLost(LostRule),
     /// The device is in an unknown state: everything must be compared and put in again.
     Reset {
         /// When.

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use sluice_flow::backend::{Change, Handle, Operation, Outcome, Placement};
+use sluice_flow::backend::{Change, Handle, LostRule, Operation, Outcome, Placement};
 use sluice_flow::counters::{Counters, Reading, Sampled};
 use sluice_flow::table::{Accepted, Applied, Lane, Limits, Look, Settlement, TableError, Waiter};
 use sluice_flow::ufid::Seed;
@@ -290,9 +290,29 @@ fn a_rule_that_the_device_lost_is_put_in_again_and_its_count_goes_on() {
         counters: Counters { packets, ..Counters::default() },
     };
     table.apply(&reading(1, 4), AT_ONCE);
-    table.lost(accepted.flow, NOW).unwrap();
+    table.lost(LostRule { flow: accepted.flow, handle: Handle(1) }, NOW).unwrap();
     install(&table, accepted, 2);
     assert_eq!(table.view(accepted.flow).unwrap().counters.packets, 4);
+}
+
+#[test]
+fn a_rule_that_is_lost_before_its_worker_says_that_it_is_there_is_put_in_again() {
+    let (table, _) = table(10, 10);
+    let accepted = table.add(flow(None, 1, 2), NOW, None).unwrap();
+    let installation = change(&table, accepted.flow);
+    assert_eq!(table.lost(LostRule { flow: accepted.flow, handle: Handle(1) }, NOW), None, "the worker looks anyway");
+    let outcome = Outcome::InPlace { handle: Handle(1), placement: Placement::Hardware };
+    table.complete(&installation, Ok(outcome), NOW);
+    assert!(matches!(change(&table, accepted.flow).operation, Operation::Install(_)));
+}
+
+#[test]
+fn a_rule_is_not_taken_for_another_that_was_lost_before() {
+    let (table, _) = table(10, 10);
+    let accepted = table.add(flow(None, 1, 2), NOW, None).unwrap();
+    install(&table, accepted, 2);
+    assert_eq!(table.lost(LostRule { flow: accepted.flow, handle: Handle(1) }, NOW), None);
+    assert_eq!(table.view(accepted.flow).unwrap().state, FlowState::Offloaded);
 }
 
 #[test]
@@ -338,7 +358,7 @@ fn a_rule_that_is_lost_while_it_is_removed_is_counted_once() {
     table.apply(&reading, AT_ONCE);
     table.delete(accepted.flow, EndReason::Deleted, NOW, None).unwrap();
     let removal = change(&table, accepted.flow);
-    table.lost(accepted.flow, NOW);
+    table.lost(LostRule { flow: accepted.flow, handle: Handle(1) }, NOW);
     table.complete(&removal, Ok(Outcome::Removed { last: Some(counters) }), NOW);
     assert!(matches!(look(&table, accepted.flow), Look::Retired { .. }));
     assert_eq!(journal.0.lock().last().unwrap(), "deleted, deleted, packets:4, bytes:400");

@@ -7,8 +7,8 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 use sluice_flow::backend::{
     Backend, Capabilities, Change, Completion, CounterReader, DeviceEvent, Injector, InstallQueue, InstalledRule,
-    LastCounters, LookupCounters, MeterCounters, MissPolicy, OpenConfig, Operation, Outcome, PortCounters, Room,
-    Verdict,
+    LastCounters, LookupCounters, LostRule, MeterCounters, MissPolicy, OpenConfig, Operation, Outcome, PortCounters,
+    Room, Verdict,
 };
 use sluice_flow::chain::ChainId;
 use sluice_flow::connection::{Connection, ZoneLimits};
@@ -17,7 +17,6 @@ use sluice_flow::flow::Flow;
 use sluice_flow::meter::{Meter, MeterId};
 use sluice_flow::port::{Port, PortNumber};
 use sluice_flow::refusal::Refusal;
-use sluice_flow::table::FlowId;
 use sluice_flow::timeout::TimeoutPolicy;
 use sluice_flow::trace::Tracer;
 
@@ -216,7 +215,7 @@ impl Backend for SoftNic {
         Ok(count)
     }
 
-    fn resync(&self) -> Result<Vec<FlowId>, Refusal> {
+    fn resync(&self) -> Result<Vec<LostRule>, Refusal> {
         // The device is this process: nothing is lost behind its back.
         Ok(Vec::new())
     }

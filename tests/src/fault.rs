@@ -7,12 +7,12 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::{Condvar, Mutex};
 use sluice_flow::backend::{
     Capabilities, Change, Completion, CounterReader, DeviceEvent, Injector, InstallQueue, InstalledRule,
-    LookupCounters, MeterCounters, Operation, PortCounters,
+    LookupCounters, LostRule, MeterCounters, Operation, PortCounters,
 };
 use sluice_flow::connection::{Connection, ZoneLimits};
 use sluice_flow::meter::{Meter, MeterId};
 use sluice_flow::timeout::TimeoutPolicy;
-use sluice_flow::{Backend, ChainId, Flow, FlowId, Port, PortNumber, Refusal};
+use sluice_flow::{Backend, ChainId, Flow, Port, PortNumber, Refusal};
 
 /// How the device misbehaves; changed at any time.
 #[derive(Clone, Debug, Default)]
@@ -218,7 +218,7 @@ impl Backend for FaultyDevice {
         self.inner.flush()
     }
 
-    fn resync(&self) -> Result<Vec<FlowId>, Refusal> {
+    fn resync(&self) -> Result<Vec<LostRule>, Refusal> {
         self.inner.resync()
     }
 

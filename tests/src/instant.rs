@@ -8,11 +8,11 @@ use crossbeam_channel::{Receiver, Sender, bounded, never};
 use parking_lot::{Condvar, Mutex};
 use sluice_flow::backend::{
     Capabilities, Change, Completion, CounterReader, DeviceEvent, Handle, InstallQueue, InstalledRule, LastCounters,
-    MeterCounters, MissPolicy, Operation, Outcome, Placement, PortCounters,
+    LostRule, MeterCounters, MissPolicy, Operation, Outcome, Placement, PortCounters,
 };
 use sluice_flow::counters::{Reading, Sampled};
 use sluice_flow::meter::{Meter, MeterId};
-use sluice_flow::{Backend, ChainId, Flow, FlowId, Port, PortNumber, Refusal};
+use sluice_flow::{Backend, ChainId, Flow, Port, PortNumber, Refusal};
 
 /// See the [module](self).
 pub struct InstantDevice {
@@ -176,7 +176,7 @@ impl Backend for InstantDevice {
         Ok(self.shared.rules.swap(0, Ordering::SeqCst))
     }
 
-    fn resync(&self) -> Result<Vec<FlowId>, Refusal> {
+    fn resync(&self) -> Result<Vec<LostRule>, Refusal> {
         Ok(Vec::new())
     }
 

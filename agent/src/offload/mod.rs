@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use sluice_flow::backend::Placement;
+use sluice_flow::backend::{LostRule, Placement};
 use sluice_flow::table::{Accepted, TableError, Waiter};
 use sluice_flow::{Backend, ChainId, Clock, EndReason, Flow, FlowId, FlowTable, Refusal, Timestamp};
 
@@ -153,8 +153,8 @@ impl OffloadQueue {
     }
 
     /// Has a rule put in again that the device lost.
-    pub fn lost(&self, id: FlowId) {
-        if let Some(accepted) = self.table.lost(id, self.clock.now()) {
+    pub fn lost(&self, rule: LostRule) {
+        if let Some(accepted) = self.table.lost(rule, self.clock.now()) {
             self.hand_over(accepted);
         }
     }

@@ -2,11 +2,11 @@
 //!
 //! Both touch the counter cells only, one cache line a flow, and neither waits for a flow that is being changed.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::arena::Arena;
 use super::cell::Applied;
+use super::sync::Ordering;
 use super::{ExpiryClass, FlowTable};
 use crate::counters::{Reading, Sampled};
 use crate::flow::Expiry;

@@ -2,17 +2,15 @@
 
 use std::sync::OnceLock;
 
-use parking_lot::{Mutex, MutexGuard};
-
 use super::cell::Cell;
 use super::record::Record;
-use super::sync::{AtomicU32, Ordering};
+use super::sync::{AtomicU32, Mutex, MutexGuard, Ordering};
 use crate::id::FlowId;
 
 /// Slots in a chunk.
-const CHUNK: usize = 256;
+const CHUNK: usize = if cfg!(feature = "model") { 2 } else { 256 };
 /// Chunks at most: sixteen million flows.
-const CHUNKS: usize = 65_536;
+const CHUNKS: usize = if cfg!(feature = "model") { 16 } else { 65_536 };
 
 /// All slots.
 pub(super) struct Arena {

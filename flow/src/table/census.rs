@@ -1,9 +1,8 @@
 //! How many flows are in which state: counted as they move, read in constant time.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use crossbeam_utils::CachePadded;
 
+use super::sync::{AtomicUsize, Ordering};
 use crate::refusal::Refusal;
 use crate::table::FlowState;
 

@@ -4,10 +4,11 @@ use std::hash::{BuildHasher, Hash};
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
-use parking_lot::{Mutex, MutexGuard};
+
+use super::sync::{Mutex, MutexGuard};
 
 /// Shards of an index.
-pub(super) const SHARDS: usize = 64;
+pub(super) const SHARDS: usize = if cfg!(feature = "model") { 2 } else { 64 };
 
 /// Slots by name. No lock is shared by all.
 pub(super) struct Index {

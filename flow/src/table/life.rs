@@ -28,6 +28,8 @@ pub(super) struct Life {
     pub(super) keep_old_rule: bool,
     /// A change is with the backend.
     pub(super) in_flight: bool,
+    /// The rule that the device said meanwhile that it has lost: perhaps the one that the change is about to name.
+    pub(super) lost: Option<Handle>,
     /// The device would not let the rule go: nothing is tried again until the device changes.
     pub(super) stuck: bool,
     /// What is wanted was not changed, only tried again: the same refusal is no news.
@@ -81,6 +83,7 @@ impl Life {
             refusal: None,
             keep_old_rule: false,
             in_flight: false,
+            lost: None,
             stuck: false,
             is_retried: false,
             unsettled: false,

@@ -25,8 +25,6 @@ mod sync;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 pub use self::ageing::{AgeView, Taken};
 pub use self::cell::Applied;
 pub use self::census::Census;
@@ -41,8 +39,9 @@ use self::expiries::Expiries;
 use self::index::{Index, SHARDS, Shard};
 use self::life::{Installed, Life, Step};
 use self::record::Record;
+use self::sync::Mutex;
 use crate::action::Action;
-use crate::backend::{Change, Operation, Outcome, Placement};
+use crate::backend::{Change, LostRule, Operation, Outcome, Placement};
 use crate::counters::Counters;
 use crate::event::{EndReason, Event, EventSink, Wish};
 use crate::flow::{Flow, Terms};
@@ -344,6 +343,7 @@ impl FlowTable {
     /// the end of a removal is the end of the life. Gives the time from the wish to its outcome.
     pub fn complete(&self, change: &Change, result: Result<Outcome, Refusal>, now: Timestamp) -> Option<Duration> {
         self.with_life(change.flow, |life| {
+            let latency = now.since(life.asked);
             life.in_flight = false;
             match (&change.operation, result) {
                 (Operation::Install(flow), Ok(Outcome::InPlace { handle, placement })) => {
@@ -373,10 +373,8 @@ impl FlowTable {
                     self.events.event(&Event::Refused { flow: life.flow.clone(), refusal: Arc::new(refusal) });
                 }
                 (_, Ok(Outcome::Removed { last })) => {
-                    // A rule that was reported lost meanwhile is counted already.
-                    if life.installed.take().is_some() {
-                        self.with_cell(change.flow, |cell| cell.end(last));
-                    }
+                    life.installed = None;
+                    self.with_cell(change.flow, |cell| cell.end(last));
                 }
                 (operation, Ok(Outcome::InPlace { .. })) => {
                     // A backend that answers a removal so does not keep the contract; the rule's fate is unknown.
@@ -389,25 +387,38 @@ impl FlowTable {
                     self.refused(change, life, refusal);
                 }
             }
+            if let Some(handle) = life.lost.take() {
+                // The look that follows finds what is to be done.
+                let _ = self.forget(LostRule { flow: change.flow, handle }, life, now);
+            }
             self.restate(life);
-            now.since(life.asked)
+            latency
         })
     }
 
     /// Takes a rule off the books that the device has lost by itself. If the flow is still wanted it must be looked at.
-    pub fn lost(&self, id: FlowId, now: Timestamp) -> Option<Accepted> {
-        self.with_life(id, |life| {
-            life.installed.take()?;
-            self.with_cell(id, |cell| cell.end(None));
-            if !life.unsettled {
-                self.census.force_change();
-                life.unsettled = true;
+    pub fn lost(&self, rule: LostRule, now: Timestamp) -> Option<Accepted> {
+        self.with_life(rule.flow, |life| {
+            if life.in_flight {
+                // The device may be quicker to lose a rule than its worker to say that it is there.
+                life.lost = Some(rule.handle);
+                return None;
             }
-            let waiter = life.waiter.take();
-            // Counted as a change, so that late readings of the lost rule are told from those of the next.
-            Some(self.changed(id, life, now, waiter))
+            self.forget(rule, life, now)
         })
         .flatten()
+    }
+
+    fn forget(&self, lost: LostRule, life: &mut Life, now: Timestamp) -> Option<Accepted> {
+        life.installed.take_if(|rule| rule.handle == lost.handle)?;
+        self.with_cell(lost.flow, |cell| cell.end(None));
+        if !life.unsettled {
+            self.census.force_change();
+            life.unsettled = true;
+        }
+        let waiter = life.waiter.take();
+        // Counted as a change, so that late readings of the lost rule are told from those of the next.
+        Some(self.changed(lost.flow, life, now, waiter))
     }
 
     /// Has the rule of a flow moved, if it has one and that is not there: nothing else that is wanted changes by it, and

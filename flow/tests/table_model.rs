@@ -1,0 +1,367 @@
+//! Many orders in which callers, a worker, a poll and a device that loses rules can meet at the table, by shuttle: the very
+//! source of the table, on shuttle's locks and atomics (feature `model`). Chosen at random, by the thousand; not all of them.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use shuttle::sync::atomic::{AtomicUsize, Ordering};
+use shuttle::sync::{Condvar, Mutex};
+use shuttle::thread;
+use sluice_flow::backend::{Change, Handle, LostRule, Operation, Outcome, Placement};
+use sluice_flow::counters::{Counters, Reading, Sampled};
+use sluice_flow::table::queue::{LookQueue, Reader};
+use sluice_flow::table::{Accepted, Limits, Look, Settlement, TableError, Waiter};
+use sluice_flow::ufid::Seed;
+use sluice_flow::{
+    Action, ActionList, EndReason, Event, EventSink, Expiry, Field, Flow, FlowId, FlowState, FlowTable, Generation,
+    MaskedKey, Match, PortNumber, Priority, Timestamp, Ufid,
+};
+
+const ORDERS: usize = 5_000;
+const SEED: Seed = Seed([1; 16]);
+const NOW: Timestamp = Timestamp(1_000);
+
+/// A table, its one worker's queue, and a device that has at most one rule for a match.
+struct World {
+    table: FlowTable,
+    queue: Arc<LookQueue>,
+    device: Mutex<Device>,
+    story: Arc<Story>,
+    /// Callers that have not ended.
+    callers: AtomicUsize,
+    /// Wakes the worker.
+    work: Bell,
+    /// Rung when the device has a rule.
+    rule: Bell,
+}
+
+/// What a thread waits for; remembers one ring, as a channel of one place does.
+#[derive(Default)]
+struct Bell {
+    is_rung: Mutex<bool>,
+    rung: Condvar,
+}
+
+impl Bell {
+    fn ring(&self) {
+        *self.is_rung.lock().unwrap() = true;
+        self.rung.notify_one();
+    }
+
+    fn wait(&self) {
+        let mut is_rung = self.rung.wait_while(self.is_rung.lock().unwrap(), |is_rung| !*is_rung).unwrap();
+        *is_rung = false;
+    }
+}
+
+impl Waiter for Bell {
+    fn settled(&self, _flow: FlowId, _outcome: &Settlement) {
+        self.ring();
+    }
+}
+
+#[derive(Default)]
+struct Device {
+    next_handle: u64,
+    /// Packets that came to any rule.
+    packets: u64,
+    rules: BTreeMap<Handle, Rule>,
+}
+
+struct Rule {
+    life: FlowId,
+    installed_as: Generation,
+    flow: Arc<Flow>,
+    packets: u64,
+}
+
+/// What the table said of each UFID.
+#[derive(Default)]
+struct Story(std::sync::Mutex<Told>);
+
+#[derive(Default)]
+struct Told {
+    accepted: usize,
+    deleted: usize,
+    packets: u64,
+}
+
+impl EventSink for Story {
+    fn event(&self, event: &Event) {
+        let mut told = self.0.lock().unwrap();
+        match event {
+            Event::Accepted(_) => told.accepted += 1,
+            Event::Deleted { counters, .. } => {
+                told.deleted += 1;
+                told.packets += counters.packets;
+            }
+            _ => {}
+        }
+    }
+}
+
+impl World {
+    fn new(callers: usize) -> (Arc<Self>, Reader) {
+        let story = Arc::<Story>::default();
+        let table = FlowTable::new(SEED, Limits { flows: 100, unsettled: 100 }, story.clone());
+        let (queue, reader) = LookQueue::new();
+        let (device, callers) = (Mutex::default(), AtomicUsize::new(callers));
+        let (work, rule) = Default::default();
+        (Arc::new(Self { table, queue, device, story, callers, work, rule }), reader)
+    }
+
+    fn hand_over(&self, accepted: Accepted) {
+        let _ = self.table.hand_over(accepted, &self.queue);
+        self.work.ring();
+    }
+
+    /// Does something that is accepted, and waits for its outcome.
+    fn wait_for(&self, ask: impl FnOnce(Arc<Bell>) -> Result<Accepted, TableError>) -> FlowId {
+        let outcome = Arc::<Bell>::default();
+        let accepted = ask(outcome.clone()).expect("it is accepted");
+        self.hand_over(accepted);
+        outcome.wait();
+        accepted.flow
+    }
+
+    fn add(&self, flow: Flow) -> Result<FlowId, TableError> {
+        let accepted = self.table.add(flow, NOW, None)?;
+        self.hand_over(accepted);
+        Ok(accepted.flow)
+    }
+
+    fn delete(&self, ufid: Ufid) -> Option<FlowId> {
+        let id = self.table.find(ufid)?;
+        let accepted = self.table.delete(id, EndReason::Deleted, NOW, None).ok()?;
+        self.hand_over(accepted);
+        Some(id)
+    }
+
+    /// The device loses the rule of a life, if it has one.
+    fn lose(&self, flow: FlowId) {
+        let lost: Vec<_> = {
+            let mut device = self.device.lock().unwrap();
+            device.rules.extract_if(.., |_, rule| rule.life == flow).collect()
+        };
+        for (handle, _) in lost {
+            self.table.lost(LostRule { flow, handle }, NOW).into_iter().for_each(|accepted| self.hand_over(accepted));
+        }
+    }
+
+    /// Packets of the lives that have ended.
+    fn counted(&self) -> u64 {
+        self.story.0.lock().unwrap().packets
+    }
+
+    /// Lets a packet come to every rule as soon as there is one, and the table hear of it.
+    fn poll(&self) {
+        self.rule.wait();
+        let readings = self.device.lock().unwrap().count();
+        self.table.take_readings(&readings, Sampled { earliest: NOW, latest: NOW });
+    }
+
+    /// Works until every caller has ended and nothing is left to do. What the device has done is completed as late as can be:
+    /// when there is nothing else to look at.
+    fn work(&self, mut reader: Reader) {
+        let mut done = Vec::new();
+        loop {
+            let is_last_look = self.callers.load(Ordering::SeqCst) == 0;
+            if let Some(id) = self.table.take(&mut reader) {
+                done.extend(self.look(id));
+            } else if let Some((change, outcome)) = done.pop() {
+                self.table.complete(&change, Ok(outcome), NOW);
+                done.extend(self.look(change.flow));
+            } else if is_last_look {
+                break;
+            } else {
+                self.work.wait();
+            }
+        }
+    }
+
+    fn look(&self, id: FlowId) -> Option<(Change, Outcome)> {
+        match self.table.look(id, |_, _| true) {
+            Look::Nothing | Look::Held => None,
+            Look::Retired { successor, .. } => {
+                successor.into_iter().filter_map(|id| self.table.look_again(id)).for_each(|next| self.hand_over(next));
+                None
+            }
+            Look::Change(change) => {
+                let outcome = self.device.lock().unwrap().make(&change);
+                self.rule.ring();
+                Some((change, outcome))
+            }
+        }
+    }
+}
+
+impl Device {
+    /// A packet comes to every rule.
+    fn count(&mut self) -> Vec<Reading> {
+        let count = |rule: &mut Rule| {
+            rule.packets += 1;
+            self.packets += 1;
+            let counters = Counters { packets: rule.packets, ..Counters::default() };
+            Reading { flow: rule.life, installed_as: rule.installed_as, counters }
+        };
+        self.rules.values_mut().map(count).collect()
+    }
+
+    fn make(&mut self, change: &Change) -> Outcome {
+        match &change.operation {
+            Operation::Install(flow) => {
+                assert!(!self.rules.values().any(|rule| rule.flow.is_same(flow)), "two rules for a match");
+                let handle = Handle(self.next_handle);
+                self.next_handle += 1;
+                let rule = Rule { life: change.flow, installed_as: change.generation, flow: flow.clone(), packets: 0 };
+                self.rules.insert(handle, rule);
+                Outcome::InPlace { handle, placement: Placement::Hardware }
+            }
+            Operation::Modify(handle, flow) => {
+                // A rule that the device has lost meanwhile cannot be changed; it will be told so.
+                if let Some(rule) = self.rules.get_mut(handle) {
+                    rule.flow = flow.clone();
+                }
+                Outcome::InPlace { handle: *handle, placement: Placement::Hardware }
+            }
+            Operation::Move(handle, placement) => Outcome::InPlace { handle: *handle, placement: *placement },
+            Operation::Remove(handle) => {
+                let last =
+                    self.rules.remove(handle).map(|rule| Counters { packets: rule.packets, ..Counters::default() });
+                Outcome::Removed { last }
+            }
+        }
+    }
+}
+
+fn flow(port: u32, output: u32) -> Flow {
+    let mut matching = Match::default();
+    matching.set_exact(Field::InPort, u128::from(port));
+    let actions = ActionList::from([Action::Output(PortNumber(output))]);
+    Flow::new(None, MaskedKey::new(&matching), actions, Priority::default(), Expiry::default(), &SEED)
+}
+
+/// Runs the callers beside the worker, each a number of times in another order, and looks at what is left in the end.
+fn explore(callers: &'static [fn(&World)], check: fn(&World)) {
+    let model = move || {
+        let (world, reader) = World::new(callers.len());
+        let threads: Vec<_> = callers
+            .iter()
+            .map(|caller| {
+                let world = world.clone();
+                thread::spawn(move || {
+                    caller(&world);
+                    world.callers.fetch_sub(1, Ordering::SeqCst);
+                    world.work.ring();
+                })
+            })
+            .collect();
+        world.work(reader);
+        threads.into_iter().for_each(|thread| thread.join().expect("a caller ends"));
+        let census = world.table.census();
+        assert_eq!(census.unsettled(), 0, "every accepted change has an outcome");
+        assert_eq!(census.in_state(FlowState::Pending) + census.in_state(FlowState::Deleting), 0);
+        assert_eq!(
+            census.live(),
+            world.device.lock().unwrap().rules.len(),
+            "every flow has its rule, no rule is left over"
+        );
+        check(&world);
+    };
+    shuttle::check_random(model, ORDERS);
+    shuttle::check_pct(model, ORDERS, 3);
+}
+
+fn outputs(world: &World) -> Vec<Action> {
+    world.device.lock().unwrap().rules.values().flat_map(|rule| rule.flow.actions.iter().cloned()).collect()
+}
+
+fn told(world: &World) -> (usize, usize) {
+    let told = world.story.0.lock().unwrap();
+    (told.accepted, told.deleted)
+}
+
+#[test]
+fn a_flow_that_two_add_and_delete_is_one_life_after_the_other() {
+    fn caller(world: &World) {
+        let flow = flow(1, 1);
+        for _ in 0..2 {
+            let _ = world.add(flow.clone());
+            world.delete(flow.ufid);
+        }
+    }
+    explore(&[caller, caller], |world| {
+        let (accepted, deleted) = told(world);
+        assert_eq!(accepted, deleted, "as many lives have ended as began");
+        assert_eq!(world.table.census().live(), 0);
+    });
+}
+
+#[test]
+fn the_device_ends_with_the_last_of_two_changes_that_was_accepted() {
+    fn modify(world: &World, output: u32) {
+        let flow = flow(1, output);
+        let id = match world.add(flow.clone()) {
+            Ok(_) => return,
+            Err(_) => world.table.find(flow.ufid).expect("nobody deletes it"),
+        };
+        let accepted = world.table.modify(id, flow, false, NOW, None).expect("nobody deletes it");
+        world.hand_over(accepted);
+    }
+    explore(&[|world| modify(world, 1), |world| modify(world, 2)], |world| {
+        let flow = flow(1, 1);
+        let id = world.table.find(flow.ufid).expect("it is there");
+        let wanted = world.table.view(id).expect("it is there").flow;
+        assert_eq!(outputs(world), wanted.actions.to_vec());
+    });
+}
+
+#[test]
+fn a_rule_that_the_device_loses_comes_back_unless_its_flow_is_deleted() {
+    fn lose(world: &World) {
+        if let Some(id) = world.table.find(flow(1, 1).ufid) {
+            world.lose(id);
+        }
+    }
+    fn add_and_delete(world: &World) {
+        let _ = world.add(flow(1, 1));
+        let _ = world.add(flow(2, 1));
+        world.delete(flow(1, 1).ufid);
+        let _ = world.add(flow(1, 2));
+    }
+    explore(&[lose, add_and_delete], |world| {
+        assert_eq!(world.table.census().live(), 2);
+        assert_eq!(world.table.census().in_state(FlowState::Offloaded), 2);
+    });
+}
+
+#[test]
+fn every_packet_is_counted_once_and_in_its_own_life() {
+    fn one_life_after_the_other(world: &World) {
+        let first = world.wait_for(|outcome| world.table.add(flow(1, 1), NOW, Some(outcome)));
+        world.wait_for(|outcome| world.table.delete(first, EndReason::Deleted, NOW, Some(outcome)));
+        world.wait_for(|outcome| world.table.add(flow(1, 1), NOW, Some(outcome)));
+    }
+    explore(&[one_life_after_the_other, World::poll], |world| {
+        let device = world.device.lock().unwrap();
+        let in_second: u64 = device.rules.values().map(|rule| rule.packets).sum();
+        assert_eq!(world.counted() + in_second, device.packets);
+        let second = world.table.find(flow(1, 1).ufid).and_then(|id| world.table.view(id)).expect("it is there");
+        assert!(second.counters.packets <= in_second, "a packet of the first life is counted in the second");
+    });
+}
+
+#[test]
+fn a_reading_of_a_rule_that_was_lost_is_not_counted_for_the_one_in_its_place() {
+    fn lose_and_delete(world: &World) {
+        let id = world.wait_for(|outcome| world.table.add(flow(1, 1), NOW, Some(outcome)));
+        world.lose(id);
+        world.delete(flow(1, 1).ufid);
+    }
+    explore(&[lose_and_delete, World::poll], |world| {
+        // What the lost rule counted since it was last read is gone with it.
+        assert!(world.counted() <= world.device.lock().unwrap().packets);
+    });
+}
