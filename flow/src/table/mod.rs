@@ -498,7 +498,7 @@ impl FlowTable {
         let mut by_identity = self.by_identity.lock(flow.identity);
         let mut record = self.arena.record(id)?;
         let mut life = record.take_ended()?;
-        let counters = self.arena.cell(id).map(|cell| cell.total()).unwrap_or_default();
+        let counters = self.arena.cell(id).map(|mut cell| cell.total()).unwrap_or_default();
         let reason = life.end.unwrap_or(EndReason::Deleted);
         self.events.event(&Event::Deleted { flow: life.flow.clone(), reason, counters });
         // Counted out before anybody hears of it, so that who waited for the end finds room for the next.
