@@ -90,7 +90,7 @@ impl OffloadQueue {
     ) -> Result<FlowId, TableError> {
         let announced = self.chains.announce(&flow)?;
         // A key alone names the flow that has this match, whatever UFID it was given.
-        let was_named = || flow.ufid != self.table.seed().names(&flow.matching, flow.priority).1;
+        let was_named = || flow.ufid != self.table.seed().names(&flow.matching(), flow.priority).1;
         let by_match = || self.table.find_same(&flow).filter(|_| !was_named());
         let Some(id) = self.table.find(flow.ufid).or_else(by_match) else {
             self.chains.withdraw(announced);

@@ -24,7 +24,7 @@ pub(super) enum Record {
 
 /// A flow that is in the device as it is wanted, and about which nobody waits.
 pub(super) struct Settled {
-    flow: Arc<Flow>,
+    flow: Flow,
     accepted: Timestamp,
     handle: Handle,
     generation: Generation,
@@ -56,7 +56,7 @@ impl Record {
     }
 
     /// The flow as it is wanted.
-    pub(super) fn flow(&self) -> Option<&Arc<Flow>> {
+    pub(super) fn flow(&self) -> Option<&Flow> {
         match self {
             Self::Free => None,
             Self::Settled(settled) => Some(&settled.flow),
