@@ -245,9 +245,6 @@ impl FlowTable {
         by_identity.put(same, slot);
         if has_given_ufid {
             by_ufid.put(namesake, slot);
-        } else if let Some(namesake) = namesake {
-            // On its way out, and in front of this one otherwise.
-            by_ufid.remove(namesake);
         }
         Ok(Accepted { flow: id, lane: Lane::Change })
     }
