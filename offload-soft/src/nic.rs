@@ -162,13 +162,7 @@ impl Nic {
     }
 
     /// Everything that a rule needs besides its place: jumps noted, meters and timeout policies held.
-    fn make_rule(
-        &self,
-        hint: usize,
-        approvals: &mut Approvals,
-        flow: &Flow,
-        full: &Match,
-    ) -> Result<Rule, Refusal> {
+    fn make_rule(&self, hint: usize, approvals: &mut Approvals, flow: &Flow, full: &Match) -> Result<Rule, Refusal> {
         let ports = self.ports.table();
         let question = Question::of(flow, full);
         if let Some(program) = approvals.get(&question, flow, &ports) {

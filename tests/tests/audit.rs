@@ -2,7 +2,6 @@
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
-
 use sluice_agent::commands;
 use sluice_agent::unixctl::{Peer, Registry, Request};
 use sluice_flow::backend::{Change, InstallQueue, Operation};

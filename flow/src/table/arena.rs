@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::cell::Cell;
-use super::record::Record;
+use super::record::{Packed, RecordGuard};
 use super::sync::{AtomicU32, Ordering};
 use crate::id::FlowId;
 
@@ -24,7 +24,7 @@ pub(super) struct Arena {
 #[repr(C, align(64))]
 struct Chunk {
     cells: [Mutex<Cell>; CHUNK],
-    records: [Mutex<Record>; CHUNK],
+    records: [Mutex<Packed>; CHUNK],
     /// How often each slot was used before; changed under the lock of the record.
     incarnations: [AtomicU32; CHUNK],
     /// Of the workers' queues; dense, for callers and workers touch nothing else of a flow to hand it over.
@@ -59,14 +59,14 @@ impl Arena {
     }
 
     /// The record of a slot that was given out, and the name of the life in it.
-    pub(super) fn slot(&self, slot: u32) -> Option<(FlowId, MutexGuard<'_, Record>)> {
+    pub(super) fn slot(&self, slot: u32) -> Option<(FlowId, RecordGuard<'_>)> {
         let (chunk, place) = self.place(slot)?;
-        let record = chunk.records[place].lock();
+        let record = RecordGuard::lock(&chunk.records[place]);
         Some((FlowId { slot, incarnation: chunk.incarnations[place].load(Ordering::Relaxed) }, record))
     }
 
     /// The record of a life, unless it is over.
-    pub(super) fn record(&self, id: FlowId) -> Option<MutexGuard<'_, Record>> {
+    pub(super) fn record(&self, id: FlowId) -> Option<RecordGuard<'_>> {
         self.slot(id.slot).filter(|(current, _)| *current == id).map(|(_, record)| record)
     }
 
@@ -139,6 +139,6 @@ mod tests {
     #[test]
     fn a_slot_takes_little_memory() {
         let octets = size_of::<Chunk>() / CHUNK;
-        assert!(octets <= 40 + 48 + 4 + 4, "{octets} octets");
+        assert!(octets <= 33 + 48 + 4 + 4, "{octets} octets");
     }
 }

@@ -235,7 +235,8 @@ mod tests {
     #[test]
     fn a_name_takes_few_octets_at_any_number_and_gives_them_back() {
         let index = Index::new();
-        let octets = || index.shards.iter().map(|shard| shard.lock().places.capacity() * size_of::<Entry>()).sum::<usize>();
+        let octets =
+            || index.shards.iter().map(|shard| shard.lock().places.capacity() * size_of::<Entry>()).sum::<usize>();
         for number in 0..200_000u32 {
             index.lock(number).put(None, number);
             if number >= 50_000 && number % 10_000 == 0 {

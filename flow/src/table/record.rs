@@ -1,6 +1,9 @@
 //! What a slot holds: nothing, a flow that is in the device as wanted, or a life in which more has happened.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::life::{Installed, Life};
 use crate::backend::{Handle, Placement};
@@ -20,6 +23,45 @@ pub(super) enum Record {
     Settled(Settled),
     /// Something is to be done, is being done, was refused or is waited for.
     Unsettled(Box<Life>),
+}
+
+/// A record as it lies in its slot: one octet larger with its lock, and not a word.
+#[derive(Default)]
+#[repr(Rust, packed)]
+pub(super) struct Packed(Record);
+
+/// A record whose slot is locked, taken out of it until the guard goes.
+pub(super) struct RecordGuard<'a> {
+    record: Record,
+    place: MutexGuard<'a, Packed>,
+}
+
+impl<'a> RecordGuard<'a> {
+    pub(super) fn lock(place: &'a Mutex<Packed>) -> Self {
+        let mut place = place.lock();
+        let Packed(record) = std::mem::take(&mut *place);
+        Self { record, place }
+    }
+}
+
+impl Drop for RecordGuard<'_> {
+    fn drop(&mut self) {
+        *self.place = Packed(std::mem::take(&mut self.record));
+    }
+}
+
+impl Deref for RecordGuard<'_> {
+    type Target = Record;
+
+    fn deref(&self) -> &Record {
+        &self.record
+    }
+}
+
+impl DerefMut for RecordGuard<'_> {
+    fn deref_mut(&mut self) -> &mut Record {
+        &mut self.record
+    }
 }
 
 /// A flow that is in the device as it is wanted, and about which nobody waits.

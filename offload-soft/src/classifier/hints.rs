@@ -18,7 +18,8 @@ pub(super) struct Hints(Box<[AtomicU32]>);
 impl Hints {
     /// Hints for the flows of so many rules.
     pub(super) fn for_rules(rules: usize) -> Self {
-        Self((0..Self::wanted(rules)).map(|_| AtomicU32::new(0)).collect())
+        // Zeroed by the allocator, so that hints take memory once there are packets.
+        Self(vec![0; Self::wanted(rules)].into_iter().map(AtomicU32::new).collect())
     }
 
     /// Whether there are fewer than so many rules ask for.

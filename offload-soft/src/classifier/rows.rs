@@ -97,7 +97,8 @@ impl Rows {
         let (chunk, _) = CHUNKS.place(row);
         self.chunks[chunk]
             .get_or_init(|| (0..CHUNKS.length(chunk) as usize * self.width).map(|_| AtomicU32::new(0)).collect());
-        let touched = words.iter().flat_map(|word| halves(key.words[word.index] & word.mask).into_iter().zip(halves(word.mask)));
+        let touched =
+            words.iter().flat_map(|word| halves(key.words[word.index] & word.mask).into_iter().zip(halves(word.mask)));
         let halves = touched.filter(|(_, mask)| *mask != 0).map(|(half, _)| half);
         for (place, value) in self.get(row).unwrap_or_default().iter().zip(std::iter::once(rule).chain(halves)) {
             place.store(value, Ordering::Relaxed);
@@ -146,7 +147,8 @@ mod tests {
 
     #[test]
     fn a_row_holds_the_halves_that_the_mask_touches_and_no_others() {
-        let words = [Word { index: 0, mask: 0xff << 32 }, Word { index: 1, mask: u64::MAX }, Word { index: 2, mask: 1 }];
+        let words =
+            [Word { index: 0, mask: 0xff << 32 }, Word { index: 1, mask: u64::MAX }, Word { index: 2, mask: 1 }];
         let rows = Rows::with_capacity(1, &words);
         assert_eq!(rows.width, 1 + 1 + 2 + 1);
         let mut key = Key { words: [u64::MAX; sluice_flow::field::KEY_WORDS] };

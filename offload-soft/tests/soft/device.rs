@@ -251,8 +251,7 @@ fn a_device_that_is_told_so_takes_so_many_rules_into_hardware() {
     assert_eq!(device.nic.room(), Ok(Room { free: usize::MAX, waiting: 0 }));
     device.nic.limit_hardware(1).unwrap();
     assert_eq!(device.nic.limit_hardware(2).unwrap_err().label(), "device");
-    let mut install =
-        |protocol| device.submit(Operation::Install(flow(v4(protocol), vec![output(2)]))).unwrap();
+    let mut install = |protocol| device.submit(Operation::Install(flow(v4(protocol), vec![output(2)]))).unwrap();
     let Outcome::InPlace { handle: first, placement: Placement::Hardware } = install(6) else {
         panic!("there is room")
     };
