@@ -206,10 +206,10 @@ pub struct Change {
 #[derive(Clone, Debug)]
 pub enum Operation {
     /// Put a rule for the flow in.
-    Install(Arc<Flow>),
+    Install(Flow),
     /// Make the rule do what the flow now says (its match is the same), without a gap where the device can avoid one.
     /// Counters go on. A refusal leaves the old rule as it was.
-    Modify(Handle, Arc<Flow>),
+    Modify(Handle, Flow),
     /// Have hardware or software carry the rule from now on, without a gap. Counters go on. If there is no room for it in
     /// hardware it stays where it was, and the answer says so.
     Move(Handle, Placement),
@@ -285,7 +285,7 @@ pub struct InstalledRule {
     /// The backend's name for it.
     pub handle: Handle,
     /// The flow, read back from the device as far as it can be.
-    pub flow: Arc<Flow>,
+    pub flow: Flow,
     /// Where it is.
     pub placement: Placement,
 }

@@ -13,53 +13,53 @@ use crate::refusal::Refusal;
 #[non_exhaustive]
 pub enum Event {
     /// The agent took the flow on; the device has yet to.
-    Accepted(Arc<Flow>),
+    Accepted(Flow),
     /// A rule for the flow is in the device.
     Installed {
         /// The flow.
-        flow: Arc<Flow>,
+        flow: Flow,
         /// Where the rule ended up.
         placement: Placement,
     },
     /// The rule of the flow was changed in place, or replaced.
     Modified {
         /// The flow as it is now.
-        flow: Arc<Flow>,
+        flow: Flow,
         /// Where the rule ended up.
         placement: Placement,
     },
     /// Another part of the device carries the rule of the flow from now on.
     Moved {
         /// The flow.
-        flow: Arc<Flow>,
+        flow: Flow,
         /// Where its rule is now.
         placement: Placement,
     },
     /// The device refused the flow, or its modification.
     Refused {
         /// The flow as it was wanted.
-        flow: Arc<Flow>,
+        flow: Flow,
         /// Why.
         refusal: Arc<Refusal>,
     },
     /// The flow is to go because of a timeout.
     Aged {
         /// The flow.
-        flow: Arc<Flow>,
+        flow: Flow,
         /// Which timeout.
         reason: EndReason,
     },
     /// The flow is to go because there are too many.
     Evicted {
         /// The flow.
-        flow: Arc<Flow>,
+        flow: Flow,
         /// What made it one too many.
         reason: EndReason,
     },
     /// The flow is gone from the device and from the table.
     Deleted {
         /// The flow as it was last wanted.
-        flow: Arc<Flow>,
+        flow: Flow,
         /// Why it went.
         reason: EndReason,
         /// All that it ever counted.
@@ -83,7 +83,7 @@ impl Event {
     }
 
     /// The flow that it happened to.
-    pub const fn flow(&self) -> &Arc<Flow> {
+    pub const fn flow(&self) -> &Flow {
         match self {
             Self::Accepted(flow)
             | Self::Installed { flow, .. }
@@ -158,9 +158,9 @@ pub trait EventSink: Send + Sync {
 #[derive(Clone, Copy, Debug)]
 pub enum Wish<'a> {
     /// This flow is wanted from now on, as it is here.
-    Wanted(&'a Arc<Flow>),
+    Wanted(&'a Flow),
     /// This flow is wanted no longer.
-    Unwanted(&'a Arc<Flow>),
+    Unwanted(&'a Flow),
 }
 
 /// Nobody listens.

@@ -1,29 +1,34 @@
 //! A flow as it is wanted: match, actions, priority and expiry under one UFID.
 
+use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use triomphe::ThinArc;
+
 use crate::action::{ActionList, jumps};
 use crate::chain::ChainId;
 use crate::field::Field;
-use crate::key::MaskedKey;
+use crate::key::{Mask, MaskedKey};
 use crate::priority::Priority;
 use crate::ufid::{Identity, Seed, Ufid};
 
 /// What is wanted of the device. Immutable: a modification makes a new one under the same UFID and identity.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Flow {
+///
+/// A flow is one allocation, which its clones share; it [derefs](Deref) to what it is besides its match.
+#[derive(Clone)]
+pub struct Flow(ThinArc<Head, u8>);
+
+/// A flow, but for the octets of its key; [derefs](Deref) to its terms.
+pub struct Head {
     /// The name of the flow.
     pub ufid: Ufid,
-    /// Match and priority, hashed.
-    pub identity: Identity,
-    /// What it matches.
-    pub matching: MaskedKey,
-    pub(crate) terms: Arc<Terms>,
+    mask: Arc<Mask>,
+    terms: Arc<Terms>,
 }
 
-/// What many flows have in common, kept once for all of them; a flow [derefs](Deref) to it.
+/// What many flows have in common, kept once for all of them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Terms {
     /// What it does.
@@ -32,38 +37,88 @@ pub struct Terms {
     pub priority: Priority,
     /// When it goes by itself.
     pub expiry: Expiry,
+    /// Whether the UFID was given, and is not the one that the identity yields.
+    has_given_ufid: bool,
 }
 
 impl Flow {
     /// A flow with the given UFID, or the one that its identity yields.
     pub fn new(
         ufid: Option<Ufid>,
-        matching: MaskedKey,
+        matching: MaskedKey<'_>,
         actions: ActionList,
         priority: Priority,
         expiry: Expiry,
         seed: &Seed,
     ) -> Self {
-        let (identity, own_ufid) = seed.names(&matching, priority);
-        let terms = Arc::new(Terms { actions, priority, expiry });
-        Self { ufid: ufid.unwrap_or(own_ufid), identity, matching, terms }
+        let (_, own_ufid) = seed.names(&matching, priority);
+        let ufid = ufid.unwrap_or(own_ufid);
+        let terms = Arc::new(Terms { actions, priority, expiry, has_given_ufid: ufid != own_ufid });
+        let head = Head { ufid, mask: matching.mask().clone(), terms };
+        Self(ThinArc::from_header_and_slice(head, matching.octets()))
+    }
+
+    /// What it matches.
+    pub fn matching(&self) -> MaskedKey<'_> {
+        MaskedKey::of_flow(&self.mask, &self.0.slice)
+    }
+
+    /// Match and priority, hashed. `seed` is that of its making.
+    pub fn identity(&self, seed: &Seed) -> Identity {
+        if self.has_given_ufid { seed.names(&self.matching(), self.priority).0 } else { Identity::of_own(self.ufid) }
+    }
+
+    /// Whether its UFID was given, and is not the one that its identity yields.
+    pub(crate) fn has_given_ufid(&self) -> bool {
+        self.terms.has_given_ufid
     }
 
     /// The same flow, doing something else.
     #[must_use]
     pub fn with_actions(&self, actions: ActionList) -> Self {
-        Self { terms: Arc::new(Terms { actions, ..Terms::clone(self) }), ..self.clone() }
+        self.with(|head| head.terms = Arc::new(Terms { actions, ..Terms::clone(self) }))
+    }
+
+    /// The same flow under the name of another one, which has the same match.
+    pub(crate) fn named_as(&self, other: &Self) -> Self {
+        let has_given_ufid = other.has_given_ufid;
+        self.with(|head| {
+            head.ufid = other.ufid;
+            head.terms = Arc::new(Terms { has_given_ufid, ..Terms::clone(self) });
+        })
+    }
+
+    /// The same flow with an equal mask and equal terms that others have, too.
+    pub(crate) fn with_shared(mut self, share: impl Fn(&Arc<Mask>, &Arc<Terms>) -> (Arc<Mask>, Arc<Terms>)) -> Self {
+        let (mask, terms) = share(&self.mask, &self.terms);
+        let is_changed = self.0.with_arc_mut(|unshared| {
+            let Some(whole) = triomphe::Arc::get_mut(unshared) else { return false };
+            (whole.header_mut().mask, whole.header_mut().terms) = (mask.clone(), terms.clone());
+            true
+        });
+        if is_changed { self } else { self.with(|head| (head.mask, head.terms) = (mask, terms)) }
+    }
+
+    fn with(&self, change: impl FnOnce(&mut Head)) -> Self {
+        let mut head = Head { ufid: self.ufid, mask: self.mask.clone(), terms: self.terms.clone() };
+        change(&mut head);
+        Self(ThinArc::from_header_and_slice(head, &self.0.slice))
     }
 
     /// Whether it has the match and priority of another, so that there can be only one of them.
     pub fn is_same(&self, other: &Self) -> bool {
-        self.identity == other.identity && self.priority == other.priority && self.matching == other.matching
+        self.priority == other.priority && self.matching() == other.matching()
+    }
+
+    /// Whether it is a clone of another, and not another one that may be equal.
+    pub fn is_clone_of(&self, other: &Self) -> bool {
+        std::ptr::eq::<Head>(&**self, &**other)
     }
 
     /// The chain that the flow is in: its recirculation id.
     pub fn chain(&self) -> ChainId {
         #[expect(clippy::cast_possible_truncation, reason = "the field has 32 bits")]
-        ChainId(self.matching.get(Field::RecircId).0 as u32)
+        ChainId(self.matching().get(Field::RecircId).0 as u32)
     }
 
     /// The chains that the flow sends packets to.
@@ -73,10 +128,40 @@ impl Flow {
 }
 
 impl Deref for Flow {
+    type Target = Head;
+
+    fn deref(&self) -> &Head {
+        &self.0.header.header
+    }
+}
+
+impl Deref for Head {
     type Target = Terms;
 
     fn deref(&self) -> &Terms {
         &self.terms
+    }
+}
+
+impl PartialEq for Flow {
+    fn eq(&self, other: &Self) -> bool {
+        self.ufid == other.ufid && self.terms == other.terms && self.matching() == other.matching()
+    }
+}
+
+impl Eq for Flow {}
+
+impl fmt::Debug for Flow {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut flow = out.debug_struct("Flow");
+        flow.field("ufid", &{ self.ufid }).field("matching", &self.matching()).field("terms", &self.terms).finish()
+    }
+}
+
+impl Terms {
+    /// The same with an equal list of actions.
+    pub(crate) fn with_actions(&self, actions: ActionList) -> Self {
+        Self { actions, ..self.clone() }
     }
 }
 
@@ -97,6 +182,7 @@ mod tests {
 
     #[test]
     fn a_flow_takes_little_memory_besides_the_octets_of_its_key() {
-        assert!(size_of::<Flow>() <= 56, "{} octets", size_of::<Flow>());
+        assert_eq!(size_of::<Option<Flow>>(), 8);
+        assert!(size_of::<Head>() <= 32, "{} octets", size_of::<Head>());
     }
 }

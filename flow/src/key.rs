@@ -1,6 +1,8 @@
 //! What a flow matches: a full key as words, a match as key and mask, and the compact form that is stored.
 
+use std::borrow::Cow;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use crate::field::{Field, KEY_WORDS};
@@ -159,15 +161,26 @@ impl fmt::Debug for Mask {
     }
 }
 
-/// A match as it is stored: a shared mask, and of the key just the octets that it touches.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct MaskedKey {
-    mask: Arc<Mask>,
-    /// Word by word, the lowest octet first.
-    octets: Box<[u8]>,
+/// A match as it is stored: a shared mask, and of the key just the octets that it touches. By itself, or as a flow has it.
+#[derive(Clone)]
+pub struct MaskedKey<'a> {
+    mask: Cow<'a, Arc<Mask>>,
+    octets: Octets<'a>,
 }
 
-impl MaskedKey {
+/// Word by word, the lowest octet first.
+#[derive(Clone)]
+enum Octets<'a> {
+    OfFlow(&'a [u8]),
+    /// Of a match on its way into a flow.
+    Few([u8; FEW], u8),
+    Many(Box<[u8]>),
+}
+
+/// As many octets as hardly any match has more of.
+const FEW: usize = 63;
+
+impl<'a> MaskedKey<'a> {
     /// The compact form of a full match.
     pub fn new(full: &Match) -> Self {
         Self::under(Arc::new(Mask::new(&full.mask)), &full.key)
@@ -184,7 +197,16 @@ impl MaskedKey {
                 length += run.octets;
             }
         }
-        Self { mask, octets: octets[..length].into() }
+        let octets = match (octets.first_chunk(), u8::try_from(length)) {
+            (Some(first), Ok(few)) if length <= FEW => Octets::Few(*first, few),
+            _ => Octets::Many(octets[..length].into()),
+        };
+        Self { mask: Cow::Owned(mask), octets }
+    }
+
+    /// What a flow has of it.
+    pub(crate) fn of_flow(mask: &'a Arc<Mask>, octets: &'a [u8]) -> Self {
+        Self { mask: Cow::Borrowed(mask), octets: Octets::OfFlow(octets) }
     }
 
     /// The mask.
@@ -192,15 +214,19 @@ impl MaskedKey {
         &self.mask
     }
 
-    /// The same match with an equal mask that is shared.
-    pub(crate) fn with_shared_mask(mut self, share: impl FnOnce(Arc<Mask>) -> Arc<Mask>) -> Self {
-        self.mask = share(self.mask);
-        self
+    /// The octets of the key that the mask touches.
+    pub(crate) fn octets(&self) -> &[u8] {
+        match &self.octets {
+            Octets::OfFlow(octets) => octets,
+            Octets::Few(octets, length) => &octets[..usize::from(*length)],
+            Octets::Many(octets) => octets,
+        }
     }
 
     /// The masked values, one for each word of the mask, in its order.
     pub fn values(&self) -> impl Iterator<Item = u64> + '_ {
-        self.mask.words.iter().map(|word| self.value(*word))
+        let octets = self.octets();
+        self.mask.words.iter().map(|word| word.value(octets))
     }
 
     /// Value and mask of one field, right-aligned; both zero where the field is wildcarded.
@@ -208,7 +234,7 @@ impl MaskedKey {
         let spec = field.spec();
         let word = |index| {
             let word = self.mask.word(index);
-            word.map_or((0, 0), |word| (u128::from(self.value(word)), u128::from(word.mask)))
+            word.map_or((0, 0), |word| (u128::from(word.value(self.octets())), u128::from(word.mask)))
         };
         let (value, mask) = word(spec.word);
         if spec.width == 128 {
@@ -237,15 +263,18 @@ impl MaskedKey {
     pub fn matches(&self, key: &Key) -> bool {
         self.mask.words().zip(self.values()).all(|((index, mask), value)| key.words[index] & mask == value)
     }
+}
 
-    fn value(&self, word: MaskWord) -> u64 {
-        let mut at = word.at;
+impl MaskWord {
+    /// What is stored of it.
+    fn value(self, octets: &[u8]) -> u64 {
+        let mut at = self.at;
         let mut value = 0;
-        for run in Runs(word.mask) {
+        for run in Runs(self.mask) {
             // What lies behind the run is of the next one.
-            let stored = match self.octets[at..].first_chunk() {
+            let stored = match octets[at..].first_chunk() {
                 Some(eight) => u64::from_le_bytes(*eight),
-                None => self.octets[at..].iter().rev().fold(0, |word, octet| word << 8 | u64::from(*octet)),
+                None => octets[at..].iter().rev().fold(0, |word, octet| word << 8 | u64::from(*octet)),
             };
             value |= (stored & u64::MAX >> (64 - 8 * run.octets)) << run.shift;
             at += run.octets;
@@ -254,7 +283,22 @@ impl MaskedKey {
     }
 }
 
-impl fmt::Debug for MaskedKey {
+impl PartialEq for MaskedKey<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.octets() == other.octets() && self.mask == other.mask
+    }
+}
+
+impl Eq for MaskedKey<'_> {}
+
+impl Hash for MaskedKey<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.mask.hash(state);
+        self.octets().hash(state);
+    }
+}
+
+impl fmt::Debug for MaskedKey<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.expand().fmt(out)
     }
@@ -329,7 +373,7 @@ mod tests {
         full.set(Field::Ipv4Dst, 0x0a00_0001, 0xffff_ff00);
         let compact = MaskedKey::new(&full);
         assert_eq!(compact.values().count(), 2);
-        assert_eq!(compact.octets.len(), 4 + 3);
+        assert_eq!(compact.octets().len(), 4 + 3);
         assert_eq!(compact.expand(), full);
         assert_eq!(compact.get(Field::Ipv4Dst), (0x0a00_0000, 0xffff_ff00));
 
@@ -384,6 +428,6 @@ mod tests {
         ] {
             full.set_exact(field, 1);
         }
-        assert!(MaskedKey::new(&full).octets.len() <= 40);
+        assert!(MaskedKey::new(&full).octets().len() <= 40);
     }
 }

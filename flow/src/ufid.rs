@@ -60,9 +60,17 @@ impl FromStr for Ufid {
 
 /// What makes two flows the same: chain, priority, mask and masked key (the chain is a field of the key), hashed.
 ///
-/// The hash is keyed. It finds flows and picks workers; that two flows are the same is for [`Flow::is_same`](crate::Flow::is_same) to say.
+/// The hash is keyed, of 62 bits. It finds flows; that two flows are the same is for [`Flow::is_same`](crate::Flow::is_same) to say.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Identity(pub u64);
+
+impl Identity {
+    /// The identity of a flow whose UFID it has yielded.
+    #[expect(clippy::cast_possible_truncation, reason = "one half of it")]
+    pub(crate) const fn of_own(ufid: Ufid) -> Self {
+        Self(ufid.0 as u64 & u64::MAX >> 2)
+    }
+}
 
 /// The seed of identities and of UFIDs that the agent chooses. Kept in the state folder, so that a flow keeps its UFID
 /// over a restart; secret, so that nobody can choose flows that collide.
@@ -72,8 +80,7 @@ pub struct Seed(pub [u8; 16]);
 impl Seed {
     /// The identity of a match at a priority, and the UFID of such a flow that was given none: the whole hash with the bits
     /// of a version 4 UUID set, as OVS does.
-    #[expect(clippy::cast_possible_truncation, reason = "one half of the hash")]
-    pub fn names(&self, matching: &MaskedKey, priority: Priority) -> (Identity, Ufid) {
+    pub fn names(&self, matching: &MaskedKey<'_>, priority: Priority) -> (Identity, Ufid) {
         const VERSION: u128 = 0xf << 76;
         const VARIANT: u128 = 0b11 << 62;
         let mut hasher = SipHasher13::new_with_key(&self.0);
@@ -84,7 +91,8 @@ impl Seed {
             hasher.write_u64(value);
         }
         let hash = hasher.finish128().as_u128();
-        (Identity(hash as u64), Ufid(hash & !VERSION & !VARIANT | 0x4 << 76 | 0b10 << 62))
+        let ufid = Ufid(hash & !VERSION & !VARIANT | 0x4 << 76 | 0b10 << 62);
+        (Identity::of_own(ufid), ufid)
     }
 }
 

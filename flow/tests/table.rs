@@ -132,6 +132,32 @@ fn the_same_match_and_the_same_ufid_exist_once() {
 }
 
 #[test]
+fn a_ufid_that_the_identity_of_another_flow_yields_belongs_to_whoever_has_it_first() {
+    let own = flow(None, 1, 2);
+    let given = |output| flow(Some(own.ufid.0), 2, output);
+    let retire = |table: &FlowTable, id| {
+        table.delete(id, EndReason::Deleted, NOW, None).unwrap();
+        assert!(matches!(look(table, id), Look::Retired { .. }));
+    };
+    for (first, second) in [(own.clone(), given(3)), (given(3), own.clone())] {
+        let (table, _) = table(10, 10);
+        let accepted = table.add(first.clone(), NOW, None).unwrap();
+        assert_eq!(table.add(second.clone(), NOW, None), Err(TableError::Exists(own.ufid)));
+        assert_eq!(table.find(own.ufid), Some(accepted.flow));
+        // One that is on its way out gives its name to the next.
+        table.delete(accepted.flow, EndReason::Deleted, NOW, None).unwrap();
+        assert_eq!(table.find(own.ufid), None);
+        let next = table.add(second, NOW, None).unwrap();
+        assert_eq!(table.find(own.ufid), Some(next.flow));
+        assert!(matches!(look(&table, accepted.flow), Look::Retired { .. }));
+        assert_eq!(table.find(own.ufid), Some(next.flow));
+        retire(&table, next.flow);
+        assert_eq!(table.find(own.ufid), None);
+        table.add(first, NOW, None).unwrap();
+    }
+}
+
+#[test]
 fn superseded_work_vanishes() {
     let (table, _) = table(10, 10);
     let waiter = Arc::new(Outcomes::default());

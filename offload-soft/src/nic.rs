@@ -86,7 +86,7 @@ impl Nic {
 
     /// A dry run of [`Nic::install`]; the rule in words.
     pub(crate) fn explain(&self, flow: &Flow) -> Result<String, Refusal> {
-        translate::check(flow, &flow.matching.expand(), &self.ports.table(), &self.meters, &self.policies)?;
+        translate::check(flow, &flow.matching().expand(), &self.ports.table(), &self.meters, &self.policies)?;
         Ok(translate::describe(flow))
     }
 
@@ -97,9 +97,9 @@ impl Nic {
         approvals: &mut Approvals,
         id: FlowId,
         generation: Generation,
-        flow: &Arc<Flow>,
+        flow: &Flow,
     ) -> Result<(Handle, Placement), Refusal> {
-        let full = flow.matching.expand();
+        let full = flow.matching().expand();
         let rule = self.make_rule(hint, approvals, flow, &full)?;
         let gone = || Refusal::Device { reason: "a slot is gone".into() };
         let Some(index) = self.rules.take(hint, id, generation, rule.clone()) else {
@@ -124,18 +124,18 @@ impl Nic {
         hint: usize,
         approvals: &mut Approvals,
         handle: Handle,
-        flow: &Arc<Flow>,
+        flow: &Flow,
     ) -> Result<Placement, Refusal> {
         // While the pin is held, a rule that is found here is not freed, so what is put in its slot is not lost.
         let _pin = self.quiescence.pin();
         let Some((_, slot)) = self.rules.find(handle) else {
             return Err(Refusal::Device { reason: "the rule is gone".into() });
         };
-        let is_same = slot.flow().is_some_and(|old| old.identity == flow.identity);
+        let is_same = slot.flow().is_some_and(|old| old.is_same(flow));
         if !is_same {
             return Err(Refusal::Combination { reason: "the rule has another match or priority".into() });
         }
-        let rule = self.make_rule(hint, approvals, flow, &flow.matching.expand())?;
+        let rule = self.make_rule(hint, approvals, flow, &flow.matching().expand())?;
         if let Some(old) = slot.replace(rule) {
             self.discard(&old);
         }
@@ -162,23 +162,17 @@ impl Nic {
     }
 
     /// Everything that a rule needs besides its place: jumps noted, meters and timeout policies held.
-    fn make_rule(
-        &self,
-        hint: usize,
-        approvals: &mut Approvals,
-        flow: &Arc<Flow>,
-        full: &Match,
-    ) -> Result<Rule, Refusal> {
+    fn make_rule(&self, hint: usize, approvals: &mut Approvals, flow: &Flow, full: &Match) -> Result<Rule, Refusal> {
         let ports = self.ports.table();
         let question = Question::of(flow, full);
         if let Some(program) = approvals.get(&question, flow, &ports) {
             translate::check_entrance(full, &ports)?;
-            return Ok(Rule { flow: Arc::clone(flow), program });
+            return Ok(Rule { flow: flow.clone(), program });
         }
         translate::check(flow, full, &ports, &self.meters, &self.policies)?;
         if let Some(program) = self.programs.get(hint, flow) {
             approvals.put(question, flow, &ports, &program);
-            return Ok(Rule { flow: Arc::clone(flow), program });
+            return Ok(Rule { flow: flow.clone(), program });
         }
         let jumps = flow.jumps();
         self.chains.add_jumps(flow.chain(), &jumps)?;
@@ -189,7 +183,7 @@ impl Nic {
                     self.programs.share(hint, flow, &program);
                     approvals.put(question, flow, &ports, &program);
                 }
-                Ok(Rule { flow: Arc::clone(flow), program })
+                Ok(Rule { flow: flow.clone(), program })
             }
             Err(refusal) => {
                 self.chains.remove_jumps(flow.chain(), &jumps);

@@ -53,12 +53,12 @@ pub(crate) struct Slot {
 /// A flow, if there is one. Aligned as what lies around it, so that a slot is a cache line.
 #[derive(Default)]
 #[repr(Rust, packed(4))]
-struct Held(Option<Arc<Flow>>);
+struct Held(Option<Flow>);
 
 /// A flow and what its rule does. Rules of many flows do the same.
 #[derive(Clone)]
 pub(crate) struct Rule {
-    pub(crate) flow: Arc<Flow>,
+    pub(crate) flow: Flow,
     pub(crate) program: Arc<Program>,
 }
 
@@ -77,7 +77,7 @@ impl Slot {
     }
 
     /// The flow whose rule is in the slot.
-    pub(crate) fn flow(&self) -> Option<Arc<Flow>> {
+    pub(crate) fn flow(&self) -> Option<Flow> {
         self.flow.lock().get()
     }
 
@@ -146,13 +146,13 @@ impl Slot {
 }
 
 impl Held {
-    fn get(&mut self) -> Option<Arc<Flow>> {
+    fn get(&mut self) -> Option<Flow> {
         let flow = self.swap(None);
         self.swap(flow.clone());
         flow
     }
 
-    fn swap(&mut self, flow: Option<Arc<Flow>>) -> Option<Arc<Flow>> {
+    fn swap(&mut self, flow: Option<Flow>) -> Option<Flow> {
         let Self(before) = std::mem::replace(self, Self(flow));
         before
     }
@@ -284,7 +284,7 @@ mod tests {
         let matching = MaskedKey::new(&Match::default());
         let flow = Flow::new(None, matching, Arc::from([]), Priority::default(), Expiry::default(), &Seed([0; 16]));
         let program = crate::translate::link(&flow, &Chains::new(), &Meters::default(), &Policies::default());
-        Rule { program: Arc::new(program.unwrap()), flow: Arc::new(flow) }
+        Rule { program: Arc::new(program.unwrap()), flow }
     }
 
     #[test]

@@ -229,7 +229,7 @@ fn config() -> String {
 fn lines_for_both(count: usize) -> String {
     let mut lines = String::new();
     for flow in bench::five_tuples(count, &SEED) {
-        text::write_key(&mut lines, &flow.matching, &Style::default()).unwrap();
+        text::write_key(&mut lines, &flow.matching(), &Style::default()).unwrap();
         lines.push(' ');
         text::write_actions(&mut lines, &flow.actions, &Style::default()).unwrap();
         lines.push('\n');

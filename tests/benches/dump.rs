@@ -278,7 +278,7 @@ impl Lines {
         let mut line = Vec::new();
         for flow in bench::five_tuples(flows, &SEED) {
             line.clear();
-            writer.push_key(&mut line, &flow.matching);
+            writer.push_key(&mut line, &flow.matching());
             // The only form that OVS reads from a file: key, blank, actions.
             line.push(b' ');
             writer.push_actions(&mut line, &flow.actions);

@@ -174,7 +174,7 @@ fn million(flows: &[Flow]) -> Million {
     assert_eq!(table.census().live(), FLOWS);
     for flow in flows.iter().step_by(997) {
         let id = table.find(flow.ufid).expect("the flow");
-        assert_eq!(*table.view(id).expect("the flow").flow, *flow);
+        assert_eq!(table.view(id).expect("the flow").flow, *flow);
     }
     drop(journal);
     Million { without, with, floor, load, read, octets: bytes.len() as u64 }

@@ -8,11 +8,11 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use sluice_agent::unixctl::Client;
-use sluice_tests::bench;
+use sluice_tests::bench::{self, timed};
 use sluice_tests::daemon::{Daemon, new_folder};
 use sluice_tests::vswitchd::Vswitchd;
 use sluice_tests::world::SEED;
@@ -25,6 +25,8 @@ const CHURN: usize = 3;
 const TO_REACH: f64 = 300.0;
 /// Whatever a daemon does once a load is over, such as freeing what it needed for it, is done after so long.
 const REST: Duration = Duration::from_secs(3);
+/// What a daemon is done with whatever it was asked for within.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 const CONFIG: &str = r#"
 idle_timeout = "none"
@@ -101,7 +103,7 @@ impl Files {
     fn write() -> Self {
         let folder = new_folder();
         std::fs::create_dir_all(&folder).expect("a folder");
-        let lines = bench::five_tuple_lines(STEPS[STEPS.len() - 1], &SEED);
+        let lines = bench::five_tuple_file(STEPS[STEPS.len() - 1], &SEED);
         let mut lines = lines.lines();
         let mut before = 0;
         let paths = STEPS.map(|flows| {
@@ -125,27 +127,41 @@ fn ours(files: &Files, has_log: bool) -> (Vec<Step>, Vec<Step>) {
     let ports: String = (1..=5).map(|port| format!("[[port]]\nnumber = {port}\nname = \"p{port}\"\n")).collect();
     let daemon = Daemon::start(&format!("{CONFIG}persist = {has_log}\n{ports}"));
     let mut control = Client::connect(&daemon.socket()).expect("it listens");
-    let mut call = |method: &str, file: &[&str]| {
-        control.call(method, file, &mut |_| {}).unwrap_or_else(|error| panic!("{method}: {error}"));
-    };
+    // An answer that says that the device is not done yet is not the last word.
+    let mut add = |file: &str| drop(control.call("dpctl/add-flows", &[file], &mut |_| {}));
     let step = |flows: usize| {
+        let offloaded = || daemon.metric("sluice_flows{state=\"offloaded\"} ");
+        let live = || daemon.metric("sluice_flows{state=\"deleting\"} ");
+        patiently("every flow is in the NIC, and no other", || {
+            (offloaded(), live()) == (Some(flows as f64), Some(0.0))
+        });
         std::thread::sleep(REST);
-        let offloaded = daemon.metric("sluice_flows{state=\"offloaded\"} ");
-        assert_eq!(offloaded, Some(flows as f64), "every flow is in the NIC");
         Step { flows, memory: daemon.memory() }
     };
     let mut steps = vec![step(0)];
     for (flows, file) in STEPS.iter().zip(&files.1) {
-        call("dpctl/add-flows", &[file]);
+        add(file);
         steps.push(step(*flows));
     }
     let mut churn = Vec::new();
     for _ in 0..if has_log { 0 } else { CHURN } {
-        call("dpctl/del-flows", &[]);
-        files.1.iter().for_each(|file| call("dpctl/add-flows", &[file]));
+        let deleted = timed(|| {
+            daemon.sluice(&["flush"]);
+            step(0)
+        });
+        println!("all flows deleted within {:.1} s: {} octets are held", deleted.0.as_secs_f64(), deleted.1.memory);
+        files.1.iter().for_each(|file| add(file));
         churn.push(step(STEPS[STEPS.len() - 1]));
     }
     (steps, churn)
+}
+
+fn patiently(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 fn ovs(files: &Files) -> Vec<Step> {

@@ -77,7 +77,7 @@ fn compare(masks: usize) -> Value {
 /// What so many rules cost.
 fn grow(rules: usize) -> Vec<Value> {
     let traffic = Traffic { rules, masks: 10 };
-    let flows: Vec<_> = traffic.flows().map(Arc::new).collect();
+    let flows: Vec<_> = traffic.flows().collect();
     let before = bench::resident();
     let (install, ours) = cpu_timed(|| Ours::with(&flows, traffic));
     let memory = (bench::resident().saturating_sub(before)) as f64 / rules as f64;
@@ -104,10 +104,10 @@ struct Ours {
 
 impl Ours {
     fn new(traffic: Traffic) -> Self {
-        Self::with(&traffic.flows().map(Arc::new).collect::<Vec<_>>(), traffic)
+        Self::with(&traffic.flows().collect::<Vec<_>>(), traffic)
     }
 
-    fn with(flows: &[Arc<Flow>], traffic: Traffic) -> Self {
+    fn with(flows: &[Flow], traffic: Traffic) -> Self {
         let nic = SoftNic::new(&OpenConfig { device: "soft".into(), clock: Arc::new(MonotonicClock::new()) });
         for number in [IN_PORT, OUT_PORT] {
             let port = Port { number: PortNumber(number), name: format!("p{number}"), kind: PortKind::Physical };
@@ -116,7 +116,7 @@ impl Ours {
         let mut queue = nic.install_queue().expect("a queue");
         let (mut changes, mut done) = (Vec::new(), Vec::new());
         for (slot, flow) in (0..).zip(flows) {
-            let operation = Operation::Install(Arc::clone(flow));
+            let operation = Operation::Install(flow.clone());
             let flow = FlowId { slot, incarnation: 1 };
             changes.push(Change { flow, generation: Generation(1), operation });
             if changes.len() == CHANGES || slot as usize + 1 == flows.len() {

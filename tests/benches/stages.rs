@@ -106,7 +106,7 @@ fn stages(lines: &str, count: usize) -> [Duration; STAGES.len()] {
 fn lines(count: usize) -> String {
     let mut lines = String::new();
     for flow in bench::five_tuples(count, &SEED) {
-        text::write_key(&mut lines, &flow.matching, &Style::default()).unwrap();
+        text::write_key(&mut lines, &flow.matching(), &Style::default()).unwrap();
         lines.write_char(' ').unwrap();
         text::write_actions(&mut lines, &flow.actions, &Style::default()).unwrap();
         lines.push('\n');

@@ -48,8 +48,21 @@ pub fn five_tuple_lines(count: usize, seed: &Seed) -> String {
     let style = Style::default();
     for flow in five_tuples(count, seed) {
         write!(lines, "ufid:{}, ", flow.ufid).expect("a string takes all");
-        text::write_key(&mut lines, &flow.matching, &style).expect("a string takes all");
+        text::write_key(&mut lines, &flow.matching(), &style).expect("a string takes all");
         lines.push_str(", actions:");
+        text::write_actions(&mut lines, &flow.actions, &style).expect("a string takes all");
+        lines.push('\n');
+    }
+    lines
+}
+
+/// The same flows in the only form that OVS reads from a file: key, blank, actions.
+pub fn five_tuple_file(count: usize, seed: &Seed) -> String {
+    let mut lines = String::new();
+    let style = Style::default();
+    for flow in five_tuples(count, seed) {
+        text::write_key(&mut lines, &flow.matching(), &style).expect("a string takes all");
+        lines.push(' ');
         text::write_actions(&mut lines, &flow.actions, &style).expect("a string takes all");
         lines.push('\n');
     }

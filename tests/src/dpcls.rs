@@ -47,7 +47,7 @@ impl Dpcls {
         let control = Client::connect(Path::new(&vswitchd.path("vswitchd.ctl"))).expect("it listens");
         let mut lines = String::new();
         for flow in traffic.flows() {
-            text::write_key(&mut lines, &flow.matching, &Style::default()).expect("a string takes all");
+            text::write_key(&mut lines, &flow.matching(), &Style::default()).expect("a string takes all");
             // Not as they are listed: this is what `add-flows` of OVS 3.1 takes.
             lines.push(' ');
             text::write_actions(&mut lines, &flow.actions, &Style::default()).expect("a string takes all");

@@ -70,7 +70,7 @@ impl Soft {
             let change = Change {
                 flow: FlowId { slot, incarnation: 1 },
                 generation: Generation(1),
-                operation: Operation::Install(Arc::new(flow)),
+                operation: Operation::Install(flow),
             };
             let mut done = vec![];
             queue.submit(&mut vec![change], &mut done);

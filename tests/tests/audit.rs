@@ -2,8 +2,6 @@
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
-use std::sync::Arc;
-
 use sluice_agent::commands;
 use sluice_agent::unixctl::{Peer, Registry, Request};
 use sluice_flow::backend::{Change, InstallQueue, Operation};
@@ -39,9 +37,9 @@ fn missing_foreign_and_changed_rules_are_told_apart() {
         rules.into_iter().find(|rule| rule.flow.ufid == flows[index].ufid).expect("the rule").handle
     };
     behind_its_back(&mut *queue, Operation::Remove(rule(0)));
-    behind_its_back(&mut *queue, Operation::Modify(rule(1), Arc::new(world.udp_flow(2, "3"))));
+    behind_its_back(&mut *queue, Operation::Modify(rule(1), world.udp_flow(2, "3")));
     let stranger = world.udp_flow(9, "2");
-    behind_its_back(&mut *queue, Operation::Install(Arc::new(stranger.clone())));
+    behind_its_back(&mut *queue, Operation::Install(stranger.clone()));
     let found = audit().expect_err("there are differences");
     let lines: Vec<_> = found.lines().collect();
     assert_eq!(lines.len(), 3, "{found}");

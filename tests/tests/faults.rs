@@ -172,18 +172,17 @@ fn cycles_and_too_deep_chains_are_refused_when_offered() {
 #[test]
 fn a_modification_that_is_turned_away_leaves_the_chains_as_they_were() {
     let (world, _) = faulty(quick_config());
-    let chain = |id: u32, to: u32| {
-        let key = format!("ufid:{}, recirc_id({id}),in_port(1),eth_type(0x0800),ipv4(frag=no)", Ufid(id.into()));
+    let named = |ufid: u128, id: u32, to: u32| {
+        let key = format!("ufid:{}, recirc_id({id}),in_port(1),eth_type(0x0800),ipv4(frag=no)", Ufid(ufid));
         world.flow(&key, &format!("recirc({to})"))
     };
+    let chain = |id: u32, to: u32| named(id.into(), id, to);
     let id = world.agent.queue.add(chain(1, 2), None).expect("accepted");
     // Many times over, and once under the name of the flow with another match.
     for _ in 0..1_000 {
         world.agent.queue.modify(chain(1, 2), false, None).expect("accepted");
     }
-    let mut stranger = chain(7, 8);
-    stranger.ufid = Ufid(1);
-    let error = world.agent.queue.modify(stranger, false, None).expect_err("another match");
+    let error = world.agent.queue.modify(named(1, 7, 8), false, None).expect_err("another match");
     assert!(error.to_string().contains("has another match"), "{error}");
     world.settle();
     world.agent.queue.delete(id, EndReason::Deleted, None).expect("accepted");

@@ -136,10 +136,10 @@ fn permanent_flows_are_weighed_like_others() {
     let clock = Arc::new(ManualClock::default());
     let config = Config { hardware_rules: Some(1), ..quick_config() };
     let world = World::on(soft_nic(clock.clone()), config, clock.clone());
-    let Flow { ufid, matching, .. } = world.udp_flow(1, "2");
-    let actions = world.udp_flow(1, "2").actions.clone();
+    let flow = world.udp_flow(1, "2");
+    let actions = flow.actions.clone();
     let expiry = Expiry { permanent: true, ..Expiry::default() };
-    let lasting = Flow::new(Some(ufid), matching, actions, Priority::default(), expiry, &SEED);
+    let lasting = Flow::new(Some(flow.ufid), flow.matching(), actions, Priority::default(), expiry, &SEED);
     let lasting = world.agent.queue.add(lasting, None).unwrap();
     world.settle();
     let busy = world.agent.queue.add(world.udp_flow(2, "2"), None).unwrap();

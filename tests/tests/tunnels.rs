@@ -163,7 +163,7 @@ fn sent(case: &Case, addresses: [(Field, u128); 2]) -> Vec<u8> {
     let change = Change {
         flow: FlowId { slot: 1, incarnation: 1 },
         generation: Generation(1),
-        operation: Operation::Install(Arc::new(flow)),
+        operation: Operation::Install(flow),
     };
     let mut done = vec![];
     nic.install_queue().expect("a queue").submit(&mut vec![change], &mut done);

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use sluice_flow::table::FlowView;
 use sluice_flow::{Flow, FlowState, Refusal, Ufid};
@@ -37,7 +36,7 @@ struct Differences {
 impl Differences {
     /// Compares flows that are settled; those on their way in or out are what they are.
     fn look(agent: &Agent) -> Result<Self, Refusal> {
-        let mut rules: HashMap<Ufid, Vec<Arc<Flow>>> = HashMap::new();
+        let mut rules: HashMap<Ufid, Vec<Flow>> = HashMap::new();
         agent.backend.installed(&mut |rule| rules.entry(rule.flow.ufid).or_default().push(rule.flow))?;
         let mut lines = BTreeSet::new();
         for (ufid, same) in &rules {

@@ -61,7 +61,7 @@ fn push_flow(agent: &Agent, view: &FlowView, style: &Style<'_>, writer: &mut Lin
     };
     let line = DumpLine {
         ufid: view.flow.ufid,
-        matching: &view.flow.matching,
+        matching: &view.flow.matching(),
         statistics: statistics(view, agent.clock.now()),
         offloaded: offloaded(view),
         layer: if view.placement.is_some() { agent.backend.capabilities().name } else { "" },
@@ -90,7 +90,7 @@ pub(super) fn key_text(view: &FlowView, ports: &PortMap) -> String {
     let mut text = String::new();
     let style = Style { more: false, names: Some(ports) };
     // Writing to a string does not fail.
-    let _ = text::write_key(&mut text, &view.flow.matching, &style);
+    let _ = text::write_key(&mut text, &view.flow.matching(), &style);
     text
 }
 
@@ -197,7 +197,7 @@ impl Selection {
             FlowType::Layer(name) => view.placement.is_some() && name == layer,
         };
         (self.types.is_empty() || self.types.iter().any(typed))
-            && self.filter.as_ref().is_none_or(|filter| filter.agrees_with(&view.flow.matching))
+            && self.filter.as_ref().is_none_or(|filter| filter.agrees_with(&view.flow.matching()))
     }
 }
 

@@ -22,7 +22,7 @@ impl Filter {
     }
 
     /// Whether a flow could concern a packet that the filter describes.
-    pub(super) fn agrees_with(&self, matching: &MaskedKey) -> bool {
+    pub(super) fn agrees_with(&self, matching: &MaskedKey<'_>) -> bool {
         let Match { key, mask } = &self.0;
         let mut stored = matching.mask().words().zip(matching.values());
         stored.all(|((word, flow_mask), value)| (value ^ key.words[word]) & flow_mask & mask.words[word] == 0)
@@ -159,7 +159,7 @@ fn address(text: &str) -> Option<u128> {
 mod tests {
     use super::*;
 
-    fn flow() -> MaskedKey {
+    fn flow() -> MaskedKey<'static> {
         let mut matching = Match::default();
         matching.set_exact(Field::InPort, 1);
         matching.set_exact(Field::EthType, 0x0800);

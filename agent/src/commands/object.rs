@@ -32,7 +32,7 @@ impl<'a> ObjectWriter<'a> {
         push_seconds(out, "hard_timeout_seconds", flow.expiry.hard);
         push_seconds(out, "idle_timeout_seconds", flow.expiry.idle);
         push_name(out, "key");
-        self.push_text(out, |writer, text| writer.push_key(text, &flow.matching));
+        self.push_text(out, |writer, text| writer.push_key(text, &flow.matching()));
         push_number(out, "packets", packets);
         push_name(out, "permanent");
         out.extend_from_slice(if flow.expiry.permanent { b"true" } else { b"false" });

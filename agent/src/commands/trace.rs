@@ -116,7 +116,7 @@ impl Writer<'_> {
             }
             if view.flow.chain() == lookup.chain {
                 compared += 1;
-                let differences = differences(&view.flow.matching, &lookup.key, self.ports);
+                let differences = differences(&view.flow.matching(), &lookup.key, self.ports);
                 let at = nearest.partition_point(|(other, _)| other.len() <= differences.len());
                 nearest.insert(at, (differences, view));
                 nearest.truncate(NEAREST);
@@ -170,7 +170,7 @@ fn is_about(key: &Key, spec: &&FieldSpec) -> bool {
 }
 
 /// The fields in which a packet is not what a flow matches.
-fn differences(matching: &MaskedKey, packet: &Key, ports: &PortMap) -> Vec<String> {
+fn differences(matching: &MaskedKey<'_>, packet: &Key, ports: &PortMap) -> Vec<String> {
     let (wanted, style) = (matching.expand(), Style { more: false, names: Some(ports) });
     // Headers that exclude each other share a place in the key: those that the flow is about give the names.
     let of_flow = |spec: &&FieldSpec| is_about(&wanted.key, spec);

@@ -147,8 +147,8 @@ pub struct JournalReport {
 
 /// A change to what is wanted, on its way to the file.
 enum Note {
-    Wanted(Arc<Flow>),
-    Unwanted(Arc<Flow>),
+    Wanted(Flow),
+    Unwanted(Flow),
 }
 
 /// Requests to hear when everything so far is written, and how many are answered.

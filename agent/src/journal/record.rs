@@ -313,7 +313,7 @@ impl Encoder {
         let not_writable = |reason| NotWritable { ufid: flow.ufid, reason };
         let actions =
             self.texts.write(&flow.actions).ok_or(not_writable("its actions are not read as they are written"))?;
-        let matching = &flow.matching;
+        let matching = flow.matching();
         let key = matching.key();
         let (eth_type, protocol) = (key.get(Field::EthType), key.get(Field::Ipv4Proto));
         let near = (Arc::as_ptr(matching.mask()).addr(), eth_type, protocol);

@@ -13,6 +13,7 @@ mod worker;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use sluice_flow::backend::{LostRule, Placement};
 use sluice_flow::table::{Accepted, TableError, Waiter};
@@ -24,6 +25,11 @@ pub use self::worker::{LATENCY_BUCKETS, Worker, WorkerReport};
 use self::chains::Chains;
 use self::inbox::Inboxes;
 use self::worker::WorkerStatistics;
+
+/// Removals that are under way at once when all flows go.
+const REMOVALS_UNDER_WAY: usize = 32_768;
+/// After so long without a removal that is done a device stalls.
+const STALL: Duration = Duration::from_millis(50);
 
 /// The queue between the table and a backend.
 pub struct OffloadQueue {
@@ -90,7 +96,7 @@ impl OffloadQueue {
     ) -> Result<FlowId, TableError> {
         let announced = self.chains.announce(&flow)?;
         // A key alone names the flow that has this match, whatever UFID it was given.
-        let was_named = || flow.ufid != self.table.seed().names(&flow.matching, flow.priority).1;
+        let was_named = || flow.ufid != self.table.seed().names(&flow.matching(), flow.priority).1;
         let by_match = || self.table.find_same(&flow).filter(|_| !was_named());
         let Some(id) = self.table.find(flow.ufid).or_else(by_match) else {
             self.chains.withdraw(announced);
@@ -117,10 +123,15 @@ impl OffloadQueue {
         self.table.delete(id, reason, self.clock.now(), waiter).map(|accepted| self.hand_over(accepted))
     }
 
-    /// Takes the end of all flows on; those that jump to other chains before those in them.
+    /// Takes the end of all flows on; those that jump to other chains before those in them. A device that keeps up is not
+    /// given all at once, for each removal under way takes memory; one that stalls is not waited for.
     pub fn delete_all(&self, reason: EndReason, batch: &Arc<Batch>) {
         let mut later: BTreeMap<ChainId, Vec<FlowId>> = BTreeMap::new();
-        let delete = |id| {
+        let mut keeps_up = true;
+        let mut delete = |id| {
+            if keeps_up && batch.outstanding() >= REMOVALS_UNDER_WAY {
+                keeps_up = has_caught_up(batch);
+            }
             batch.expect_one();
             if self.delete(id, reason, Some(batch.clone())).is_err() {
                 batch.expect_one_less();
@@ -135,7 +146,7 @@ impl OffloadQueue {
         });
         let mut chains: Vec<_> = later.into_iter().map(|(chain, flows)| (self.chains.depth(chain), flows)).collect();
         chains.sort_by_key(|(depth, _)| *depth);
-        chains.into_iter().flat_map(|(_, flows)| flows).for_each(delete);
+        chains.into_iter().flat_map(|(_, flows)| flows).for_each(&mut delete);
     }
 
     /// Has the rule of a flow moved to hardware or to software, if it is not there.
@@ -171,4 +182,20 @@ impl OffloadQueue {
         self.inboxes.hand_over(accepted);
         accepted.flow
     }
+}
+
+/// Waits until half of the removals are done; false if the device stalls.
+fn has_caught_up(batch: &Batch) -> bool {
+    let (mut before, mut since) = (batch.outstanding(), Instant::now());
+    while before > REMOVALS_UNDER_WAY / 2 {
+        std::thread::sleep(Duration::from_millis(1));
+        let left = batch.outstanding();
+        if left < before {
+            since = Instant::now();
+        } else if since.elapsed() >= STALL {
+            return false;
+        }
+        before = left;
+    }
+    true
 }

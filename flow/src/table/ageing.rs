@@ -79,7 +79,7 @@ impl FlowTable {
     /// Shows every flow that is still wanted, each at one moment of its own. No lock is held meanwhile.
     pub fn visit_ages(&self, mut visit: impl FnMut(&AgeView)) {
         for (slot, incarnation, cell) in self.arena.cells() {
-            let cell = cell.lock();
+            let mut cell = cell.lock();
             // Under the lock, so that it is of the same life.
             let id = FlowId { slot, incarnation: incarnation.load(Ordering::Relaxed) };
             let view = cell.age(id);

@@ -1,45 +1,51 @@
 //! The counter state of one flow, kept in arrays by slot, apart from the records, so that a poll walks little memory.
 
-use std::num::NonZero;
-
 use super::{AgeView, ExpiryClass};
 use crate::counters::{Counters, Reading, Sampled};
 use crate::id::{FlowId, Generation};
 use crate::time::Timestamp;
 
 /// What is known of a flow's counters, over all rules that it ever had.
+///
+/// Packed, so that with its lock it takes 48 octets.
 #[derive(Default)]
+#[repr(Rust, packed)]
 pub(super) struct Cell {
-    /// Counted by rules that are gone; most flows have but one in their life.
+    /// Counted by rules that are gone, and when the rule that is there was last used before it was changed; most flows have
+    /// neither in their life.
     base: Option<Box<Counters>>,
     /// The last reading of the rule that is there.
     packets: u64,
     bytes: u64,
-    used: Used,
     /// The latest time of a packet that readings show, as far as they tell, or when the rule was last changed.
     grown: Timestamp,
     /// Up to when the last fresh reading holds every packet; without one, when the rule was last installed or changed.
     read: Timestamp,
     /// The generation with which the rule was installed; none if there is no rule.
     installed_as: Generation,
+    /// The rule's, of 12 bits, and [`Cell::USED`].
     tcp_flags: u16,
-    /// Readings newer than the last change, at most [`AgeView::ENOUGH`].
-    fresh: u8,
-    /// How the flow ages, if it is still wanted.
-    class: ExpiryClass,
+    age: Age,
 }
 
-/// The time of the last packet, if it is known, in as many octets as the time alone.
-#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Used(Option<NonZero<u64>>);
+/// How the flow ages, if it is still wanted, and above that the readings newer than the last change, at most
+/// [`AgeView::ENOUGH`].
+#[derive(Clone, Copy, Default)]
+struct Age(u8);
 
-impl Used {
-    fn new(time: Option<Timestamp>) -> Self {
-        Self(time.and_then(|time| NonZero::new(time.0.saturating_add(1))))
+impl Age {
+    const CLASS_BITS: u32 = 6;
+
+    fn new(class: ExpiryClass, fresh: u8) -> Self {
+        Self(fresh << Self::CLASS_BITS | class.bits())
     }
 
-    fn time(self) -> Option<Timestamp> {
-        self.0.map(|time| Timestamp(time.get() - 1))
+    fn class(self) -> ExpiryClass {
+        ExpiryClass::from_bits(self.0 & ((1 << Self::CLASS_BITS) - 1))
+    }
+
+    fn fresh(self) -> u8 {
+        self.0 >> Self::CLASS_BITS
     }
 }
 
@@ -57,21 +63,33 @@ pub enum Applied {
 }
 
 impl Cell {
+    /// In `tcp_flags`: `grown` is the time of a packet.
+    const USED: u16 = 1 << 15;
+    /// In `tcp_flags`: there is a base.
+    const HAS_BASE: u16 = 1 << 14;
+    const TCP_FLAGS: u16 = (1 << 12) - 1;
+
     /// The counters of a new life.
     pub(super) fn new(class: ExpiryClass, now: Timestamp) -> Self {
-        Self { class, read: now, grown: now, ..Self::default() }
+        Self { age: Age::new(class, 0), read: now, grown: now, ..Self::default() }
     }
 
     /// A rule was installed; it counts from zero.
     pub(super) fn begin(&mut self, installed_as: Generation, now: Timestamp) {
         self.installed_as = installed_as;
-        self.count_from(&Counters::default());
+        self.count_from(0, 0);
         self.touch(now);
     }
 
     /// The rule was changed; it counts on, and what was read before says nothing about idleness.
     pub(super) fn touch(&mut self, now: Timestamp) {
-        self.fresh = 0;
+        if let Some(used) = self.used() {
+            let mut base = self.swap_base(None).unwrap_or_default();
+            base.used = base.used.max(Some(used));
+            self.swap_base(Some(base));
+            self.tcp_flags &= !Self::USED;
+        }
+        self.age = Age::new(self.age.class(), 0);
         self.read = now;
         self.grown = now;
     }
@@ -79,10 +97,13 @@ impl Cell {
     /// The rule is gone, with these as its last counters.
     pub(super) fn end(&mut self, last: Option<Counters>) {
         if let Some(last) = last {
+            if let Some(used) = last.used.filter(|_| last.packets > self.packets) {
+                self.use_at(used.max(self.grown));
+            }
             self.advance(&last);
         }
         self.keep_total();
-        self.count_from(&Counters::default());
+        self.count_from(0, 0);
         self.installed_as = Generation::NONE;
     }
 
@@ -90,78 +111,99 @@ impl Cell {
     pub(super) fn apply(&mut self, reading: &Reading, sampled: Sampled) -> Applied {
         let Sampled { earliest, latest } = sampled;
         let Reading { installed_as, counters, .. } = reading;
-        if *installed_as != self.installed_as {
+        if *installed_as != { self.installed_as } {
             return Applied::Foreign;
         }
         if counters.packets < self.packets || counters.bytes < self.bytes {
             // The device starts again: what it had shown is kept, what it shows now comes on top.
             self.keep_total();
-            self.count_from(&Counters { used: None, tcp_flags: 0, ..*counters });
+            self.count_from(counters.packets, counters.bytes);
             self.touch(latest);
             return Applied::Backwards;
         }
-        if earliest >= self.read {
+        if earliest >= { self.read } {
             self.read = earliest;
-            self.fresh = (self.fresh + 1).min(AgeView::ENOUGH);
+            self.age = Age::new(self.age.class(), (self.age.fresh() + 1).min(AgeView::ENOUGH));
         }
         let grown = counters.packets > self.packets;
         if grown {
-            self.grown = counters.used.unwrap_or(latest).clamp(self.grown, latest.max(self.grown));
+            self.use_at(counters.used.unwrap_or(latest).clamp(self.grown, latest.max(self.grown)));
         }
         self.advance(counters);
-        if grown {
-            self.used = Used::new(Some(counters.used.unwrap_or(latest)));
-            Applied::Grown
-        } else {
-            Applied::Still
-        }
+        if grown { Applied::Grown } else { Applied::Still }
     }
 
     fn advance(&mut self, to: &Counters) {
-        self.packets = self.packets.max(to.packets);
-        self.bytes = self.bytes.max(to.bytes);
-        self.used = self.used.max(Used::new(to.used));
-        self.tcp_flags |= to.tcp_flags;
+        self.packets = to.packets.max(self.packets);
+        self.bytes = to.bytes.max(self.bytes);
+        self.tcp_flags |= to.tcp_flags & Self::TCP_FLAGS;
     }
 
-    fn count_from(&mut self, start: &Counters) {
-        let Counters { packets, bytes, used, tcp_flags } = *start;
-        (self.packets, self.bytes, self.used, self.tcp_flags) = (packets, bytes, Used::new(used), tcp_flags);
+    fn count_from(&mut self, packets: u64, bytes: u64) {
+        (self.packets, self.bytes) = (packets, bytes);
+        self.tcp_flags &= Self::HAS_BASE;
+    }
+
+    fn use_at(&mut self, time: Timestamp) {
+        self.grown = time;
+        self.tcp_flags |= Self::USED;
+    }
+
+    /// When the last packet that readings show came since the rule was last changed.
+    fn used(&self) -> Option<Timestamp> {
+        (self.tcp_flags & Self::USED != 0).then_some(self.grown)
     }
 
     fn keep_total(&mut self) {
         let total = self.total();
-        self.base = (total != Counters::default()).then(|| Box::new(total));
+        if total != Counters::default() {
+            self.swap_base(Some(Box::new(total)));
+        }
     }
 
     /// All that the flow ever counted.
-    pub(super) fn total(&self) -> Counters {
-        let (packets, bytes, used, tcp_flags) = (self.packets, self.bytes, self.used.time(), self.tcp_flags);
-        match &self.base {
-            None => Counters { packets, bytes, used, tcp_flags },
-            Some(base) => Counters {
-                packets: base.packets.saturating_add(packets),
-                bytes: base.bytes.saturating_add(bytes),
-                used: base.used.max(used),
-                tcp_flags: base.tcp_flags | tcp_flags,
-            },
+    pub(super) fn total(&mut self) -> Counters {
+        let used = self.used();
+        let (packets, bytes, tcp_flags) = (self.packets, self.bytes, self.tcp_flags & Self::TCP_FLAGS);
+        if self.tcp_flags & Self::HAS_BASE == 0 {
+            return Counters { packets, bytes, used, tcp_flags };
         }
+        let base = self.swap_base(None).unwrap_or_default();
+        let total = Counters {
+            packets: base.packets.saturating_add(packets),
+            bytes: base.bytes.saturating_add(bytes),
+            used: base.used.max(used),
+            tcp_flags: base.tcp_flags | tcp_flags,
+        };
+        self.swap_base(Some(base));
+        total
+    }
+
+    /// Puts a base in the place of another. A packed field cannot be changed by itself unless it is a number.
+    fn swap_base(&mut self, base: Option<Box<Counters>>) -> Option<Box<Counters>> {
+        let Self { packets, bytes, grown, read, installed_as, tcp_flags, age, .. } = *self;
+        let has_base = if base.is_some() { Self::HAS_BASE } else { 0 };
+        let tcp_flags = tcp_flags & !Self::HAS_BASE | has_base;
+        let new = Self { base, packets, bytes, grown, read, installed_as, tcp_flags, age };
+        let Self { base, .. } = std::mem::replace(self, new);
+        base
     }
 
     /// How the flow ages from now on.
     pub(super) fn set_class(&mut self, class: ExpiryClass) {
-        self.class = class;
+        self.age = Age::new(class, self.age.fresh());
     }
 
     /// What ageing must know of the flow; `None` if there is none that is wanted.
-    pub(super) fn age(&self, id: FlowId) -> Option<AgeView> {
-        (self.class != ExpiryClass::NONE).then(|| AgeView {
+    pub(super) fn age(&mut self, id: FlowId) -> Option<AgeView> {
+        let class = self.age.class();
+        (class != ExpiryClass::NONE).then(|| AgeView {
             id,
-            class: self.class,
-            fresh: if self.installed_as == Generation::NONE { 0 } else { self.fresh },
+            class,
+            fresh: if { self.installed_as } == Generation::NONE { 0 } else { self.age.fresh() },
             grown: self.grown,
             read: self.read,
-            packets: self.packets.saturating_add(self.base.as_ref().map_or(0, |base| base.packets)),
+            packets: self.total().packets,
         })
     }
 }
@@ -190,7 +232,7 @@ mod tests {
         Cell::new(Expiries::new().class(&Expiry::default()), Timestamp(0))
     }
 
-    fn idle(cell: &Cell) -> Option<Duration> {
+    fn idle(cell: &mut Cell) -> Option<Duration> {
         cell.age(FlowId { slot: 0, incarnation: 4 }).unwrap().idle()
     }
 
@@ -223,12 +265,12 @@ mod tests {
         let mut cell = cell();
         cell.begin(Generation(1), Timestamp(100));
         cell.apply(&reading(1, 0), sampled(90, 110));
-        assert_eq!(idle(&cell), None, "it may be of a time before the rule was there");
+        assert_eq!(idle(&mut cell), None, "it may be of a time before the rule was there");
         cell.apply(&reading(1, 0), sampled(200, 200));
-        assert_eq!(idle(&cell), None);
+        assert_eq!(idle(&mut cell), None);
         cell.apply(&reading(1, 0), sampled(300, 300));
-        assert_eq!(idle(&cell), Some(Duration::from_nanos(200)), "as of the last reading");
+        assert_eq!(idle(&mut cell), Some(Duration::from_nanos(200)), "as of the last reading");
         cell.touch(Timestamp(310));
-        assert_eq!(idle(&cell), None, "a change makes older readings stale");
+        assert_eq!(idle(&mut cell), None, "a change makes older readings stale");
     }
 }

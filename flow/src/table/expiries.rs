@@ -7,8 +7,8 @@ use std::sync::OnceLock;
 
 use crate::flow::Expiry;
 
-/// As many different expiries as are listed.
-const LISTED: usize = 64;
+/// As many different expiries as are listed: with the two other classes, 64 numbers.
+const LISTED: usize = 62;
 
 /// Which expiry a flow has: an index into [`FlowTable::expiries`](super::FlowTable::expiries), if it is listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,7 +17,17 @@ pub struct ExpiryClass(u8);
 impl ExpiryClass {
     /// Of a slot without a flow that is wanted.
     pub(super) const NONE: Self = Self(0);
-    const UNLISTED: Self = Self(u8::MAX);
+    const UNLISTED: Self = Self(63);
+
+    /// Its number, of six bits.
+    pub(super) const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// The class with a number.
+    pub(super) const fn from_bits(bits: u8) -> Self {
+        Self(bits)
+    }
 
     /// The place in [`FlowTable::expiries`](super::FlowTable::expiries).
     pub fn index(self) -> usize {

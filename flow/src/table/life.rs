@@ -13,7 +13,7 @@ use crate::time::Timestamp;
 /// A flow from its acceptance to its end. Lies under the lock of its slot.
 pub(super) struct Life {
     /// The flow as it was last wanted.
-    pub(super) flow: Arc<Flow>,
+    pub(super) flow: Flow,
     /// Counts the changes to `flow` and `end`.
     pub(super) generation: Generation,
     /// Why the flow is no longer wanted; `None` while it is.
@@ -54,7 +54,7 @@ pub(super) struct Life {
 #[derive(Clone)]
 pub(super) struct Installed {
     /// The flow as the device has it.
-    pub(super) flow: Arc<Flow>,
+    pub(super) flow: Flow,
     /// The generation that the device has.
     pub(super) generation: Generation,
     pub(super) handle: Handle,
@@ -73,7 +73,7 @@ pub(super) enum Step {
 
 impl Life {
     /// A life in which nothing has happened, as wanted since `asked`.
-    pub(super) fn new(flow: Arc<Flow>, accepted: Timestamp, asked: Timestamp, counted_as: FlowState) -> Self {
+    pub(super) fn new(flow: Flow, accepted: Timestamp, asked: Timestamp, counted_as: FlowState) -> Self {
         Self {
             flow,
             generation: Generation::NONE,
@@ -98,7 +98,7 @@ impl Life {
 
     /// Whether there is nothing to know but that this rule, which is in the device, is what is wanted.
     pub(super) fn is_settled(&self, rule: &Installed) -> bool {
-        let is_as_wanted = rule.generation == self.generation && Arc::ptr_eq(&rule.flow, &self.flow);
+        let is_as_wanted = rule.generation == self.generation && rule.flow.is_clone_of(&self.flow);
         let is_busy = self.in_flight || self.unsettled || self.stuck;
         is_as_wanted
             && !is_busy

@@ -49,14 +49,16 @@ use crate::intern::Interner;
 use crate::key::Mask;
 use crate::refusal::Refusal;
 use crate::time::Timestamp;
-use crate::ufid::{Seed, Ufid};
+use crate::ufid::{Identity, Seed, Ufid};
 
 /// All flows. See the [module](self).
 pub struct FlowTable {
     seed: Seed,
     arena: Arena,
     free: [Mutex<Vec<u32>>; SHARDS],
+    /// Flows whose UFID was given.
     by_ufid: Index,
+    /// All flows; those whose UFID follows from their identity are found by it, too.
     by_identity: Index,
     census: Census,
     masks: Interner<Mask>,
@@ -130,7 +132,7 @@ pub enum Look {
     /// The flow is gone. The life that waited for its end must be looked at next.
     Retired {
         /// The flow as it was last wanted.
-        flow: Arc<Flow>,
+        flow: Flow,
         /// Who waited.
         successor: Option<FlowId>,
     },
@@ -185,11 +187,14 @@ impl FlowTable {
         waiter: Option<Arc<dyn Waiter>>,
         is_restored: bool,
     ) -> Result<Accepted, TableError> {
-        let (ufid, identity) = (flow.ufid, flow.identity);
-        let flow = Arc::new(self.share_parts(flow));
+        let (ufid, identity) = (flow.ufid, flow.identity(&self.seed));
+        let flow = self.share_parts(flow);
+        let has_given_ufid = flow.has_given_ufid();
+        // Held until the flow can be found, so that no other one is given its name meanwhile.
         let mut by_ufid = self.by_ufid.lock(ufid);
         let namesake = self.slot_of_ufid(&by_ufid, ufid);
-        if namesake.is_some_and(|slot| self.wanted_in(slot).is_some()) {
+        let is_taken = namesake.is_some_and(|slot| self.wanted_in(slot).is_some());
+        if is_taken || self.named_in(&self.by_identity.lock(Identity::of_own(ufid)), ufid).is_some() {
             return Err(TableError::Exists(ufid));
         }
         let mut by_identity = self.by_identity.lock(identity);
@@ -237,7 +242,9 @@ impl FlowTable {
             self.with_life(predecessor, |life| life.successor = Some(id));
         }
         by_identity.put(same, slot);
-        by_ufid.put(namesake, slot);
+        if has_given_ufid {
+            by_ufid.put(namesake, slot);
+        }
         Ok(Accepted { flow: id, lane: Lane::Change })
     }
 
@@ -250,7 +257,9 @@ impl FlowTable {
         now: Timestamp,
         waiter: Option<Arc<dyn Waiter>>,
     ) -> Result<Accepted, TableError> {
-        let mut flow = self.share_parts(flow);
+        // The name of a life never changes.
+        let named = self.arena.record(id).and_then(|record| Some(flow.named_as(record.flow()?)));
+        let Some(flow) = named.map(|flow| self.share_parts(flow)) else { return Err(TableError::NotFound) };
         self.with_life(id, |life| {
             if life.end.is_some() {
                 return Err(TableError::NotFound);
@@ -262,8 +271,6 @@ impl FlowTable {
                 self.census.admit_change()?;
                 life.unsettled = true;
             }
-            flow.ufid = life.flow.ufid;
-            let flow = Arc::new(flow);
             self.events.event(&Event::Accepted(flow.clone()));
             self.events.wish(Wish::Wanted(&flow));
             life.flow = flow;
@@ -506,10 +513,10 @@ impl FlowTable {
     /// Ends a life. Gives the life that waited for it and may begin now.
     fn retire(&self, id: FlowId, flow: &Flow) -> Option<FlowId> {
         let mut by_ufid = self.by_ufid.lock(flow.ufid);
-        let mut by_identity = self.by_identity.lock(flow.identity);
+        let mut by_identity = self.by_identity.lock(flow.identity(&self.seed));
         let mut record = self.arena.record(id)?;
         let mut life = record.take_ended()?;
-        let counters = self.arena.cell(id).map(|cell| cell.total()).unwrap_or_default();
+        let counters = self.arena.cell(id).map(|mut cell| cell.total()).unwrap_or_default();
         let reason = life.end.unwrap_or(EndReason::Deleted);
         self.events.event(&Event::Deleted { flow: life.flow.clone(), reason, counters });
         // Counted out before anybody hears of it, so that who waited for the end finds room for the next.
@@ -543,13 +550,11 @@ impl FlowTable {
     }
 
     /// Keeps one copy of equal masks and of equal terms, and of equal action lists under different terms.
-    fn share_parts(&self, mut flow: Flow) -> Flow {
-        flow.matching = flow.matching.with_shared_mask(|mask| self.masks.share(mask));
-        flow.terms = self.terms.share_or_make(&flow.terms, || {
-            let actions = self.action_lists.share(flow.terms.actions.clone());
-            Arc::new(Terms { actions, ..Terms::clone(&flow.terms) })
-        });
-        flow
+    fn share_parts(&self, flow: Flow) -> Flow {
+        flow.with_shared(|mask, terms| {
+            let make = || Arc::new(terms.with_actions(self.action_lists.share(terms.actions.clone())));
+            (self.masks.share_or_make(mask, || mask.clone()), self.terms.share_or_make(terms, make))
+        })
     }
 
     fn take_slot(&self, ufid: Ufid) -> Option<u32> {
@@ -568,6 +573,11 @@ impl FlowTable {
     fn slot_of_same(&self, shard: &Shard<'_>, wanted: &Flow) -> Option<u32> {
         let is_it = |_, record: &Record| record.flow().is_some_and(|flow| flow.is_same(wanted));
         shard.find(|slot| self.with_record(slot, is_it).unwrap_or(false))
+    }
+
+    /// The life that has this UFID in a shard, unless it is on its way out.
+    fn named_in(&self, shard: &Shard<'_>, ufid: Ufid) -> Option<FlowId> {
+        self.wanted_in(self.slot_of_ufid(shard, ufid)?)
     }
 
     /// The life in a slot, unless it is on its way out.

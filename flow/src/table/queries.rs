@@ -12,7 +12,7 @@ use crate::id::FlowId;
 use crate::refusal::Refusal;
 use crate::table::FlowState;
 use crate::time::Timestamp;
-use crate::ufid::Ufid;
+use crate::ufid::{Identity, Ufid};
 
 /// A flow as it stood at one moment.
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ pub struct FlowView {
     /// Its life.
     pub id: FlowId,
     /// What is wanted.
-    pub flow: Arc<Flow>,
+    pub flow: Flow,
     /// How far it has come.
     pub state: FlowState,
     /// Where its rule is, if there is one.
@@ -36,13 +36,13 @@ pub struct FlowView {
 impl FlowTable {
     /// The life that a UFID names now, unless it is on its way out.
     pub fn find(&self, ufid: Ufid) -> Option<FlowId> {
-        let shard = self.by_ufid.lock(ufid);
-        self.wanted_in(self.slot_of_ufid(&shard, ufid)?)
+        let given = self.by_ufid.lock(ufid);
+        self.named_in(&given, ufid).or_else(|| self.named_in(&self.by_identity.lock(Identity::of_own(ufid)), ufid))
     }
 
     /// The life that has match and priority of this flow, unless it is on its way out.
     pub fn find_same(&self, flow: &Flow) -> Option<FlowId> {
-        let shard = self.by_identity.lock(flow.identity);
+        let shard = self.by_identity.lock(flow.identity(&self.seed));
         self.wanted_in(self.slot_of_same(&shard, flow)?)
     }
 

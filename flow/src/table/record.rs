@@ -1,8 +1,10 @@
 //! What a slot holds: nothing, a flow that is in the device as wanted, or a life in which more has happened.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use super::life::{Installed, Life};
+use super::sync::{Mutex, MutexGuard};
 use crate::backend::{Handle, Placement};
 use crate::flow::Flow;
 use crate::id::Generation;
@@ -22,9 +24,48 @@ pub(super) enum Record {
     Unsettled(Box<Life>),
 }
 
+/// A record as it lies in its slot: one octet larger with its lock, and not a word.
+#[derive(Default)]
+#[repr(Rust, packed)]
+pub(super) struct Packed(Record);
+
+/// A record whose slot is locked, taken out of it until the guard goes.
+pub(super) struct RecordGuard<'a> {
+    record: Record,
+    place: MutexGuard<'a, Packed>,
+}
+
+impl<'a> RecordGuard<'a> {
+    pub(super) fn lock(place: &'a Mutex<Packed>) -> Self {
+        let mut place = place.lock();
+        let Packed(record) = std::mem::take(&mut *place);
+        Self { record, place }
+    }
+}
+
+impl Drop for RecordGuard<'_> {
+    fn drop(&mut self) {
+        *self.place = Packed(std::mem::take(&mut self.record));
+    }
+}
+
+impl Deref for RecordGuard<'_> {
+    type Target = Record;
+
+    fn deref(&self) -> &Record {
+        &self.record
+    }
+}
+
+impl DerefMut for RecordGuard<'_> {
+    fn deref_mut(&mut self) -> &mut Record {
+        &mut self.record
+    }
+}
+
 /// A flow that is in the device as it is wanted, and about which nobody waits.
 pub(super) struct Settled {
-    flow: Arc<Flow>,
+    flow: Flow,
     accepted: Timestamp,
     handle: Handle,
     generation: Generation,
@@ -56,7 +97,7 @@ impl Record {
     }
 
     /// The flow as it is wanted.
-    pub(super) fn flow(&self) -> Option<&Arc<Flow>> {
+    pub(super) fn flow(&self) -> Option<&Flow> {
         match self {
             Self::Free => None,
             Self::Settled(settled) => Some(&settled.flow),

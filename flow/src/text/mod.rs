@@ -136,7 +136,7 @@ pub struct DumpLine<'a> {
     /// Its name; written with [`Style::more`].
     pub ufid: Ufid,
     /// What it matches.
-    pub matching: &'a MaskedKey,
+    pub matching: &'a MaskedKey<'a>,
     /// Its counters.
     pub statistics: Statistics,
     /// How far hardware carries it; written with [`Style::more`].

@@ -59,7 +59,7 @@ impl<'n> LineReader<'n> {
     }
 
     /// Its match, as it is stored.
-    pub fn masked_key(&mut self) -> MaskedKey {
+    pub fn masked_key(&mut self) -> MaskedKey<'static> {
         self.recent_masks.compact(&self.line.matching, self.written)
     }
 }

@@ -49,7 +49,7 @@ pub(super) struct RecentMasks(Vec<Option<(Key, Arc<Mask>)>>);
 
 impl RecentMasks {
     /// The compact form of a match. `written` are the words that it may touch.
-    pub(super) fn compact(&mut self, full: &Match, written: u128) -> MaskedKey {
+    pub(super) fn compact(&mut self, full: &Match, written: u128) -> MaskedKey<'static> {
         self.0.resize_with(PLACES, || None);
         let recent = &mut self.0[place(hash_of(&full.mask, written))];
         let mask = match recent {

@@ -38,7 +38,7 @@ pub(super) trait Pieces {
 ///
 /// What is wildcarded is left out, or with [`Style::more`] written as `X/0` where the rest of the match implies that the
 /// header is there.
-pub fn write_key(out: &mut dyn fmt::Write, matching: &MaskedKey, style: &Style<'_>) -> fmt::Result {
+pub fn write_key(out: &mut dyn fmt::Write, matching: &MaskedKey<'_>, style: &Style<'_>) -> fmt::Result {
     let mut text = Vec::new();
     push_key(&mut text, matching, &mut Ports::new(style));
     out.write_str(&String::from_utf8_lossy(&text))

@@ -55,7 +55,7 @@ const SHAPES_KNOWN: usize = 64;
 
 impl Layouts {
     /// Writes a key.
-    pub(super) fn push(&mut self, out: &mut Vec<u8>, matching: &MaskedKey, ports: &mut Ports<'_>) {
+    pub(super) fn push(&mut self, out: &mut Vec<u8>, matching: &MaskedKey<'_>, ports: &mut Ports<'_>) {
         let address = Arc::as_ptr(matching.mask()).addr();
         if self.masks.len() == MASKS_KNOWN && !self.masks.contains_key(&address) {
             self.masks.clear();
@@ -68,7 +68,7 @@ impl Layouts {
 }
 
 /// Writes one key.
-pub(super) fn push_key(out: &mut Vec<u8>, matching: &MaskedKey, ports: &mut Ports<'_>) {
+pub(super) fn push_key(out: &mut Vec<u8>, matching: &MaskedKey<'_>, ports: &mut Ports<'_>) {
     let mut words = Vec::new();
     words.extend(matching.values());
     Layout::of(matching, ports).push(out, matching, &words, ports);
@@ -96,7 +96,7 @@ impl OfMask {
         Self { mask: mask.clone(), places: places(&SHAPE), icmpv6_places: places(&ICMPV6_SHAPE), layouts: Vec::new() }
     }
 
-    fn push(&mut self, out: &mut Vec<u8>, matching: &MaskedKey, words: &[u64], ports: &mut Ports<'_>) {
+    fn push(&mut self, out: &mut Vec<u8>, matching: &MaskedKey<'_>, words: &[u64], ports: &mut Ports<'_>) {
         debug_assert!(Arc::ptr_eq(&self.mask, matching.mask()));
         let shape = self.shape(matching, words);
         if let Some((_, layout)) = self.layouts.iter().find(|(known, _)| *known == shape) {
@@ -110,7 +110,7 @@ impl OfMask {
         self.layouts.push((shape, layout));
     }
 
-    fn shape(&self, matching: &MaskedKey, words: &[u64]) -> Shape {
+    fn shape(&self, matching: &MaskedKey<'_>, words: &[u64]) -> Shape {
         let mut shape = Shape::default();
         let common = self.places.len().min(shape.len());
         let mut take = |at: usize, places: &[(usize, u64)]| {
@@ -148,7 +148,7 @@ enum Value {
 
 impl Layout {
     /// The layout of a key, and of all that have the same mask and shape.
-    fn of(matching: &MaskedKey, ports: &mut Ports<'_>) -> Self {
+    fn of(matching: &MaskedKey<'_>, ports: &mut Ports<'_>) -> Self {
         let full = matching.expand();
         let style = ports.style;
         let mut composer = Composer { layout: Self::default(), matching, full: &full, ports };
@@ -157,7 +157,7 @@ impl Layout {
     }
 
     /// Writes a key of this layout, whose values are these words.
-    fn push(&self, out: &mut Vec<u8>, matching: &MaskedKey, words: &[u64], ports: &mut Ports<'_>) {
+    fn push(&self, out: &mut Vec<u8>, matching: &MaskedKey<'_>, words: &[u64], ports: &mut Ports<'_>) {
         let get = |field| matching.get(field);
         let mut from = 0;
         for (to, value) in &self.values {
@@ -183,7 +183,7 @@ impl Layout {
 /// Puts a layout together.
 struct Composer<'a, 'b> {
     layout: Layout,
-    matching: &'a MaskedKey,
+    matching: &'a MaskedKey<'a>,
     full: &'a Match,
     ports: &'a mut Ports<'b>,
 }

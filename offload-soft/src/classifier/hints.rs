@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Hints that may be kept for one hash, side by side in a cache line.
 const WAYS: usize = 8;
-/// Hints at most, in one classifier: 16 MiB.
-const MOST: usize = 1 << 22;
+/// Hints at most, in one classifier: 8 MiB.
+const MOST: usize = 1 << 21;
 
 /// Hints, each of which has a part of a hash in the upper half and the number of a subtable, and one, in the lower half.
 pub(super) struct Hints(Box<[AtomicU32]>);
@@ -18,7 +18,8 @@ pub(super) struct Hints(Box<[AtomicU32]>);
 impl Hints {
     /// Hints for the flows of so many rules.
     pub(super) fn for_rules(rules: usize) -> Self {
-        Self((0..Self::wanted(rules)).map(|_| AtomicU32::new(0)).collect())
+        // Zeroed by the allocator, so that hints take memory once there are packets.
+        Self(vec![0; Self::wanted(rules)].into_iter().map(AtomicU32::new).collect())
     }
 
     /// Whether there are fewer than so many rules ask for.
@@ -26,9 +27,10 @@ impl Hints {
         self.0.len() < Self::wanted(rules)
     }
 
-    /// So many that hardly any flow finds its places taken: each that does costs a walk through the subtables.
+    /// So many that hardly any flow finds its places taken, one in sixty at the most: each that does costs a walk through
+    /// the subtables.
     fn wanted(rules: usize) -> usize {
-        (rules * 2 + rules / 2).next_power_of_two().clamp(64, MOST)
+        (rules * 2).next_power_of_two().clamp(64, MOST)
     }
 
     /// The number of the subtable in which the packet may be.

@@ -165,7 +165,7 @@ impl Classifier {
             if list.find(hash, priority, &words).is_some() {
                 continue;
             }
-            let writers: [Writer; SHARDS] = std::array::from_fn(|_| Writer::new());
+            let writers: [Writer; SHARDS] = std::array::from_fn(|_| Writer::new(&words));
             let tables: [Table; SHARDS] = std::array::from_fn(|shard| writers[shard].table().clone());
             let subtable = Arc::new(Subtable {
                 priority,

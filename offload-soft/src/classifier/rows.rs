@@ -1,9 +1,9 @@
-//! The masked keys of a shard's entries, one row each.
+//! The entries of a shard, one row each: the rule, and the halves of the words of the key that the mask touches.
 //!
 //! Rows lie in chunks that are made when they are needed and never move, so that a table that grows takes them with it
 //! as they are, and what is allocated but not used is less than a chunk.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use sluice_flow::key::Key;
@@ -15,74 +15,109 @@ const CHUNKS: Chunks = Chunks { first: 8, greatest: 128 };
 
 /// Places for rows. Cloning it shares them.
 #[derive(Clone)]
-pub(super) struct Rows(Arc<[OnceLock<Arc<[AtomicU64]>>]>);
+pub(super) struct Rows {
+    chunks: Arc<[OnceLock<Arc<[AtomicU32]>>]>,
+    /// Numbers in a row.
+    width: usize,
+}
 
 impl Rows {
-    /// Room for at least so many rows.
-    pub(super) fn with_capacity(rows: u32) -> Self {
-        Self((0..CHUNKS.needed(rows)).map(|_| OnceLock::new()).collect())
+    /// Room for at least so many rows of a mask.
+    pub(super) fn with_capacity(rows: u32, words: &[Word]) -> Self {
+        let halves = words.iter().map(|word| halves(word.mask).into_iter().filter(|half| *half != 0).count());
+        let chunks = (0..CHUNKS.needed(rows)).map(|_| OnceLock::new()).collect();
+        Self { chunks, width: 1 + halves.sum::<usize>() }
     }
 
     /// The same rows, and room for at least so many.
     pub(super) fn grown(&self, rows: u32) -> Self {
-        let chunks = CHUNKS.needed(rows).max(self.0.len());
-        Self(self.0.iter().cloned().chain(std::iter::repeat_with(OnceLock::new)).take(chunks).collect())
+        let chunks = CHUNKS.needed(rows).max(self.chunks.len());
+        let chunks = self.chunks.iter().cloned().chain(std::iter::repeat_with(OnceLock::new)).take(chunks).collect();
+        Self { chunks, width: self.width }
     }
 
     /// Rows that there is room for.
     pub(super) fn capacity(&self) -> u32 {
-        (0..self.0.len()).map(|chunk| CHUNKS.length(chunk)).sum()
+        (0..self.chunks.len()).map(|chunk| CHUNKS.length(chunk)).sum()
     }
 
-    /// Whether a row holds the bits of the packet's key that the mask touches.
+    /// The rule of a row that holds the bits of the packet's key that the mask touches.
     #[inline]
-    pub(super) fn equals(&self, row: u32, words: &[Word], key: &Key) -> bool {
-        self.get(row, words.len()).is_some_and(|values| {
-            let mut pairs = values.iter().zip(words);
-            pairs.all(|(value, word)| value.load(Ordering::Relaxed) == key.words[word.index] & word.mask)
-        })
+    pub(super) fn rule_if_equal(&self, row: u32, words: &[Word], key: &Key) -> Option<u32> {
+        let (rule, mut values) = self.get(row)?.split_first()?;
+        for word in words {
+            for (half, mask) in halves(key.words[word.index] & word.mask).into_iter().zip(halves(word.mask)) {
+                if mask != 0 {
+                    let (value, rest) = values.split_first()?;
+                    if value.load(Ordering::Relaxed) != half {
+                        return None;
+                    }
+                    values = rest;
+                }
+            }
+        }
+        Some(rule.load(Ordering::Relaxed))
+    }
+
+    /// The rule of a row.
+    pub(super) fn rule(&self, row: u32) -> Option<u32> {
+        Some(self.get(row)?.first()?.load(Ordering::Relaxed))
     }
 
     /// Reads where a row lies, so that it is found at once when it is read.
     #[inline]
     pub(super) fn touch_chunk(&self, row: u32) -> u64 {
         let (chunk, _) = CHUNKS.place(row);
-        self.0.get(chunk).and_then(OnceLock::get).map_or(0, |values| values.len() as u64)
+        self.chunks.get(chunk).and_then(OnceLock::get).map_or(0, |values| values.len() as u64)
     }
 
     /// Reads the ends of a row, which may be on two cache lines, so that it is at hand when it is compared.
     #[inline]
-    pub(super) fn touch(&self, row: u32, width: usize) -> u64 {
-        let values = self.get(row, width).unwrap_or_default();
+    pub(super) fn touch(&self, row: u32) -> u64 {
+        let values = self.get(row).unwrap_or_default();
         let ends = values.first().into_iter().chain(values.last());
-        ends.fold(0, |sum, value| sum ^ value.load(Ordering::Relaxed))
+        ends.fold(0, |sum, value| sum ^ u64::from(value.load(Ordering::Relaxed)))
     }
 
     /// The key that a row holds.
     pub(super) fn read(&self, row: u32, words: &[Word]) -> Key {
         let mut key = Key::ZERO;
-        for (value, word) in self.get(row, words.len()).unwrap_or_default().iter().zip(words) {
-            key.words[word.index] = value.load(Ordering::Relaxed);
+        let mut values = self.get(row).unwrap_or_default().iter().skip(1);
+        for word in words {
+            for (mask, shift) in halves(word.mask).into_iter().zip([0, 32]).filter(|(mask, _)| *mask != 0) {
+                let value = values.next().map_or(0, |value| value.load(Ordering::Relaxed)) & mask;
+                key.words[word.index] |= u64::from(value) << shift;
+            }
         }
         key
     }
 
     /// Fills a row that no reader has.
-    pub(super) fn write(&self, row: u32, words: &[Word], key: &Key) {
+    pub(super) fn write(&self, row: u32, words: &[Word], key: &Key, rule: u32) {
         let (chunk, _) = CHUNKS.place(row);
-        self.0[chunk]
-            .get_or_init(|| (0..CHUNKS.length(chunk) as usize * words.len()).map(|_| AtomicU64::new(0)).collect());
-        for (value, word) in self.get(row, words.len()).unwrap_or_default().iter().zip(words) {
-            value.store(key.words[word.index] & word.mask, Ordering::Relaxed);
+        self.chunks[chunk]
+            .get_or_init(|| (0..CHUNKS.length(chunk) as usize * self.width).map(|_| AtomicU32::new(0)).collect());
+        let touched =
+            words.iter().flat_map(|word| halves(key.words[word.index] & word.mask).into_iter().zip(halves(word.mask)));
+        let halves = touched.filter(|(_, mask)| *mask != 0).map(|(half, _)| half);
+        for (place, value) in self.get(row).unwrap_or_default().iter().zip(std::iter::once(rule).chain(halves)) {
+            place.store(value, Ordering::Relaxed);
         }
     }
 
     #[inline]
-    fn get(&self, row: u32, width: usize) -> Option<&[AtomicU64]> {
+    fn get(&self, row: u32) -> Option<&[AtomicU32]> {
         let (chunk, offset) = CHUNKS.place(row);
-        let start = offset * width;
-        self.0.get(chunk)?.get()?.get(start..start + width)
+        let start = offset * self.width;
+        self.chunks.get(chunk)?.get()?.get(start..start + self.width)
     }
+}
+
+/// The lower half of a word, and the upper one.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "the halves of the number")]
+fn halves(word: u64) -> [u32; 2] {
+    [word as u32, (word >> 32) as u32]
 }
 
 #[cfg(test)]
@@ -98,14 +133,34 @@ mod tests {
             key.words[70] = value << 32;
             key
         };
-        let rows = Rows::with_capacity(1);
-        rows.write(0, &words, &key(7));
+        let rows = Rows::with_capacity(1, &words);
+        rows.write(0, &words, &key(7), 70);
         let more = rows.grown(1000);
-        more.write(999, &words, &key(9));
-        assert!(more.equals(0, &words, &key(7)) && more.equals(999, &words, &key(9)));
-        assert!(!more.equals(999, &words, &key(7)));
-        more.write(0, &words, &key(8));
-        assert!(rows.equals(0, &words, &key(8)), "an old reader sees the same row");
-        assert_eq!(more.read(999, &words), key(9));
+        more.write(999, &words, &key(9), 90);
+        assert_eq!(more.rule_if_equal(0, &words, &key(7)), Some(70));
+        assert_eq!(more.rule_if_equal(999, &words, &key(9)), Some(90));
+        assert_eq!(more.rule_if_equal(999, &words, &key(7)), None);
+        more.write(0, &words, &key(8), 80);
+        assert_eq!(rows.rule_if_equal(0, &words, &key(8)), Some(80), "an old reader sees the same row");
+        assert_eq!((more.read(999, &words), more.rule(999)), (key(9), Some(90)));
+    }
+
+    #[test]
+    fn a_row_holds_the_halves_that_the_mask_touches_and_no_others() {
+        let words =
+            [Word { index: 0, mask: 0xff << 32 }, Word { index: 1, mask: u64::MAX }, Word { index: 2, mask: 1 }];
+        let rows = Rows::with_capacity(1, &words);
+        assert_eq!(rows.width, 1 + 1 + 2 + 1);
+        let mut key = Key { words: [u64::MAX; sluice_flow::field::KEY_WORDS] };
+        key.words[1] = 0x0123_4567_89ab_cdef;
+        rows.write(0, &words, &key, 5);
+        assert_eq!(rows.rule_if_equal(0, &words, &key), Some(5));
+        let read = rows.read(0, &words);
+        assert_eq!(read.words[..3], [0xff << 32, 0x0123_4567_89ab_cdef, 1]);
+        for (word, bit) in [(0, 32), (1, 0), (1, 63), (2, 0)] {
+            let mut other = key;
+            other.words[word] ^= 1 << bit;
+            assert_eq!(rows.rule_if_equal(0, &words, &other), None);
+        }
     }
 }

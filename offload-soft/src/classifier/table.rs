@@ -1,23 +1,25 @@
 //! One shard of a subtable: a hash table that is read without locks while one writer at a time changes it.
 //!
-//! A bucket is a cache line: a word of seven tags of eight bits, and seven cells. A miss is one cache line and one
-//! comparison of all tags at once; a hit is that and the line of the masked key. Every place is an atomic number, and
+//! A bucket is half a cache line: a word of six tags of eight bits, and six cells. A miss is one cache line and one
+//! comparison of all tags at once; a hit is that and the line of the row, which has the masked key and the rule. Every place is an atomic number, and
 //! what they refer to never moves: growing makes new buckets for the same rows.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use sluice_flow::key::Key;
 
 use super::rows::Rows;
 
 /// Cells in a bucket.
-const CELLS: usize = 7;
+const CELLS: usize = 6;
 /// Entries in a bucket, on average, at which the table is full.
-const FULL: usize = 5;
+const FULL: usize = 4;
 /// The byte of the control word that counts the entries that found the bucket full and went on.
 const PASSED_SHIFT: u32 = 56;
-const TAGS: u64 = 0x00ff_ffff_ffff_ffff;
+const TAGS: u64 = 0x0000_ffff_ffff_ffff;
+/// One in every byte that has a tag.
+const EACH: u64 = 0x0000_0101_0101_0101;
 
 /// A word of the key and the bits of it that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,10 +35,10 @@ pub(super) struct Word {
 pub(super) struct Hash(pub(super) u64);
 
 impl Hash {
-    /// The tag in every byte of a control word but the highest. Never zero, which stands for an empty cell.
+    /// The tag in every byte of a control word that has one. Never zero, which stands for an empty cell.
     fn pattern(self) -> u64 {
         let tag = (self.0 >> 52 & 0xff).max(1);
-        tag * 0x0001_0101_0101_0101
+        tag * EACH
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "any bits will do to pick a bucket")]
@@ -50,17 +52,16 @@ impl Hash {
 pub(super) struct Table {
     /// A power of two of them.
     buckets: Arc<[Bucket]>,
-    /// Masked keys.
     rows: Rows,
 }
 
-#[repr(align(64))]
+#[repr(align(32))]
 #[derive(Default)]
 struct Bucket {
-    /// Seven tags, lowest byte first, and in the highest byte how many entries passed by.
+    /// Six tags, lowest byte first, and in the highest byte how many entries passed by.
     control: AtomicU64,
-    /// Row in the upper half, rule in the lower half.
-    cells: [AtomicU64; CELLS],
+    /// Rows.
+    cells: [AtomicU32; CELLS],
 }
 
 /// An entry that was found.
@@ -89,30 +90,30 @@ impl Table {
         self.buckets[hash.bucket(self.buckets.len())].control.load(Ordering::SeqCst)
     }
 
-    /// The first entry whose tag is that of the packet, by a control word that was read before.
+    /// The row of the first entry whose tag is that of the packet, by a control word that was read before.
     #[inline]
-    pub(super) fn candidate(&self, hash: Hash, control: u64) -> Option<Found> {
+    pub(super) fn candidate(&self, hash: Hash, control: u64) -> Option<u32> {
         let candidates = equal_tags(control, hash.pattern());
         let bucket = &self.buckets[hash.bucket(self.buckets.len())];
-        (candidates != 0).then(|| Found::from_cell(bucket.cells[first_cell(candidates)].load(Ordering::SeqCst)))
+        (candidates != 0).then(|| bucket.cells[first_cell(candidates)].load(Ordering::SeqCst))
     }
 
-    /// Reads where an entry's masked key is, so that it is found at once.
+    /// Reads where a row is, so that it is found at once.
     #[inline]
-    pub(super) fn touch_chunk(&self, found: Found) -> u64 {
-        self.rows.touch_chunk(found.row)
+    pub(super) fn touch_chunk(&self, row: u32) -> u64 {
+        self.rows.touch_chunk(row)
     }
 
-    /// Reads something of an entry's masked key, so that it is at hand when it is compared.
+    /// Reads something of a row, so that it is at hand when it is compared.
     #[inline]
-    pub(super) fn touch(&self, found: Found, words: &[Word]) -> u64 {
-        self.rows.touch(found.row, words.len())
+    pub(super) fn touch(&self, row: u32) -> u64 {
+        self.rows.touch(row)
     }
 
-    /// Whether an entry's masked key is that of the packet.
+    /// The entry of a row if its masked key is that of the packet.
     #[inline]
-    pub(super) fn equals(&self, found: Found, words: &[Word], key: &Key) -> bool {
-        self.rows.equals(found.row, words, key)
+    pub(super) fn found_in(&self, row: u32, words: &[Word], key: &Key) -> Option<Found> {
+        self.rows.rule_if_equal(row, words, key).map(|rule| Found { rule, row })
     }
 
     /// The entry whose masked key is that of the packet.
@@ -125,9 +126,8 @@ impl Table {
             let control = bucket.control.load(Ordering::SeqCst);
             let mut candidates = equal_tags(control, pattern);
             while candidates != 0 {
-                let cell = bucket.cells[first_cell(candidates)].load(Ordering::SeqCst);
-                let found = Found::from_cell(cell);
-                if self.equals(found, words, key) {
+                let row = bucket.cells[first_cell(candidates)].load(Ordering::SeqCst);
+                if let Some(found) = self.found_in(row, words, key) {
                     return Some(found);
                 }
                 candidates &= candidates - 1;
@@ -145,19 +145,8 @@ impl Table {
         self.buckets.iter().find_map(|bucket| {
             let taken = bucket.control.load(Ordering::SeqCst) & TAGS;
             let first = (taken.trailing_zeros() / 8) as usize;
-            (taken != 0).then(|| Found::from_cell(bucket.cells[first].load(Ordering::SeqCst)).rule)
+            if taken == 0 { None } else { self.rows.rule(bucket.cells[first].load(Ordering::SeqCst)) }
         })
-    }
-}
-
-impl Found {
-    #[expect(clippy::cast_possible_truncation, reason = "the halves of a cell")]
-    fn from_cell(cell: u64) -> Self {
-        Self { rule: cell as u32, row: (cell >> 32) as u32 }
-    }
-
-    fn to_cell(self) -> u64 {
-        u64::from(self.row) << 32 | u64::from(self.rule)
     }
 }
 
@@ -176,9 +165,9 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// That of a table with room for a few entries.
-    pub(super) fn new() -> Self {
-        Self { table: Table::with_buckets(1, Rows::with_capacity(1)), live: 0, free: Vec::new(), fresh: 0 }
+    /// That of a table with room for a few entries of a mask.
+    pub(super) fn new(words: &[Word]) -> Self {
+        Self { table: Table::with_buckets(1, Rows::with_capacity(1, words)), live: 0, free: Vec::new(), fresh: 0 }
     }
 
     /// The table, for readers.
@@ -205,8 +194,8 @@ impl Writer {
         for bucket in old.buckets.iter() {
             let mut taken = taken_cells(bucket.control.load(Ordering::SeqCst));
             while taken != 0 {
-                let found = Found::from_cell(bucket.cells[first_cell(taken)].load(Ordering::SeqCst));
-                self.link(hash(&old.rows.read(found.row, words)), found);
+                let row = bucket.cells[first_cell(taken)].load(Ordering::SeqCst);
+                self.link(hash(&old.rows.read(row, words)), row);
                 taken &= taken - 1;
             }
         }
@@ -219,13 +208,13 @@ impl Writer {
             self.fresh += 1;
             self.fresh - 1
         });
-        self.table.rows.write(row, words, key);
-        self.link(hash, Found { rule, row });
+        self.table.rows.write(row, words, key, rule);
+        self.link(hash, row);
         self.live += 1;
     }
 
     /// Lets lookups find an entry.
-    fn link(&self, hash: Hash, found: Found) {
+    fn link(&self, hash: Hash, row: u32) {
         let buckets = &self.table.buckets;
         let mut index = hash.bucket(buckets.len());
         loop {
@@ -234,7 +223,7 @@ impl Writer {
             let empty = equal_tags(control, 0);
             if empty != 0 {
                 let place = first_cell(empty);
-                bucket.cells[place].store(found.to_cell(), Ordering::SeqCst);
+                bucket.cells[place].store(row, Ordering::SeqCst);
                 let tag = hash.pattern() & 0xff << (8 * place);
                 bucket.control.store(control | tag, Ordering::SeqCst);
                 return;
@@ -255,7 +244,7 @@ impl Writer {
             let mut candidates = equal_tags(control, hash.pattern());
             while candidates != 0 {
                 let place = first_cell(candidates);
-                if bucket.cells[place].load(Ordering::SeqCst) == found.to_cell() {
+                if bucket.cells[place].load(Ordering::SeqCst) == found.row {
                     bucket.control.store(control & !(0xff << (8 * place)), Ordering::SeqCst);
                     self.live -= 1;
                     return Some(DeadRow(found.row));
@@ -292,12 +281,12 @@ fn equal_tags(control: u64, pattern: u64) -> u64 {
 
 /// The lowest bit of each byte that has a tag.
 fn taken_cells(control: u64) -> u64 {
-    equal_tags(control, 0) ^ 0x0001_0101_0101_0101
+    equal_tags(control, 0) ^ EACH
 }
 
 #[inline]
 fn first_cell(bits: u64) -> usize {
-    // At most 48 / 8, as the highest byte is never among the bits.
+    // At most 40 / 8, as the highest bytes are never among the bits.
     (bits.trailing_zeros() / 8) as usize
 }
 
@@ -307,10 +296,10 @@ mod tests {
 
     #[test]
     fn tags_are_compared_exactly() {
-        let control = 0x02_07_07_08_00_01_06_07;
-        assert_eq!(equal_tags(control, 0x0007_0707_0707_0707), 0x00_01_01_00_00_00_00_01);
+        let control = 0x02_00_07_08_00_01_06_07;
+        assert_eq!(equal_tags(control, 7 * EACH), 0x00_00_01_00_00_00_00_01);
         assert_eq!(equal_tags(control, 0), 0x00_00_00_00_01_00_00_00);
-        assert_eq!(taken_cells(control), 0x00_01_01_01_00_01_01_01);
+        assert_eq!(taken_cells(control), 0x00_00_01_01_00_01_01_01);
     }
 
     #[test]
@@ -323,7 +312,7 @@ mod tests {
         };
         // All in one bucket with one tag, so that most overflow.
         let hash = |_: &Key| Hash(0x0550_0000_0000_0000);
-        let mut writer = Writer::new();
+        let mut writer = Writer::new(&words);
         for rule in 0..100 {
             if writer.is_full() {
                 writer.rebuild(&words, hash);

@@ -109,12 +109,12 @@ impl View<'_> {
                 touched ^= candidate.map_or(0, |candidate| table.touch_chunk(candidate));
             }
         }
-        for (candidate, (entry, table, _)) in candidates.iter().zip(probes) {
-            touched ^= candidate.map_or(0, |candidate| table.touch(candidate, &entry.words));
+        for (candidate, (_, table, _)) in candidates.iter().zip(probes) {
+            touched ^= candidate.map_or(0, |row| table.touch(row));
         }
         std::hint::black_box(touched);
         for (index, (key, (entry, table, hash))) in keys.iter().zip(probes).enumerate() {
-            let first = candidates[index].filter(|candidate| table.equals(*candidate, &entry.words, key));
+            let first = candidates[index].and_then(|row| table.found_in(row, &entry.words, key));
             found[index] = match first.or_else(|| table.find(*hash, &entry.words, key)) {
                 Some(found) => {
                     entry.hit();

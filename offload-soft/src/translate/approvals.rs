@@ -47,7 +47,7 @@ impl Question {
     pub(crate) fn of(flow: &Flow, full: &Match) -> Self {
         let decisive = decisive(full);
         Self {
-            mask: Arc::as_ptr(flow.matching.mask()).addr(),
+            mask: Arc::as_ptr(flow.matching().mask()).addr(),
             actions: flow.actions.as_ptr().addr(),
             values: WORDS.map(|word| full.key.words[word] & decisive[word]),
         }
@@ -75,7 +75,7 @@ impl Approvals {
             self.programs.clear();
             self.ports = Some(Arc::clone(ports));
         }
-        let mask = Arc::downgrade(flow.matching.mask());
+        let mask = Arc::downgrade(flow.matching().mask());
         self.programs.insert(question, Approval { _mask: mask, program: Arc::downgrade(program) });
     }
 }

@@ -34,7 +34,7 @@ pub(crate) const MIN_FRAME: usize = 14;
 
 /// What the classifier matches of a flow: everything but the chain.
 pub(crate) fn matching(flow: &Flow) -> Match {
-    without_chain(flow.matching.expand())
+    without_chain(flow.matching().expand())
 }
 
 /// The same, of the match in full.

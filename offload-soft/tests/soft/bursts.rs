@@ -111,7 +111,7 @@ fn rules_that_share_what_they_do_come_change_and_go_alone() {
         verdict.sent.into_iter().map(|(port, _)| port.0).collect::<Vec<_>>()
     };
     let changed = rule(0, 1).with_actions([output(3)].into());
-    device.submit(Operation::Modify(handles[1], Arc::new(changed))).unwrap();
+    device.submit(Operation::Modify(handles[1], changed)).unwrap();
     assert_eq!([0, 1, 2].map(|port| sent(&device, port)), [[2], [3], [2]]);
     device.remove(handles[0]);
     device.remove(in_chain);

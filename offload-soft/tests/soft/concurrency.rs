@@ -1,7 +1,6 @@
 //! Packets, changes and readers at the same time: nothing is lost, nothing is counted twice.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use sluice_flow::backend::{Backend, Change, Injector, InstallQueue, Operation, Outcome};
@@ -16,12 +15,12 @@ use crate::harness::{Device, flow, output, v4};
 
 const PORTS: u16 = 32;
 
-fn rule(udp_port: u16, out: u32) -> Arc<Flow> {
+fn rule(udp_port: u16, out: u32) -> Flow {
     let matching = move |full: &mut sluice_flow::key::Match| {
         v4(17)(full);
         full.set_exact(Field::UdpDst, udp_port.into());
     };
-    Arc::new(flow(matching, vec![output(out)]))
+    flow(matching, vec![output(out)])
 }
 
 /// Injects until told to stop; how often each life of a flow was hit, and how many packets missed.
@@ -140,7 +139,7 @@ fn a_modified_rule_is_never_absent() {
             count
         });
         for round in 0..2000 {
-            let changed = Arc::new(flow(|_| {}, vec![output(2 + round % 2)]));
+            let changed = flow(|_| {}, vec![output(2 + round % 2)]);
             device.submit(Operation::Modify(handle, changed)).unwrap();
         }
         stop.store(true, Ordering::Relaxed);

@@ -95,7 +95,7 @@ fn a_modified_rule_keeps_handle_and_counters() {
     let handle = device.add(flow(is_ipv4, vec![output(2)])).unwrap();
     let frame = Ip4::default().frame(99, &[]);
     device.inject(1, &frame);
-    let changed = Arc::new(flow(is_ipv4, vec![output(3)]));
+    let changed = flow(is_ipv4, vec![output(3)]);
     let outcome = device.submit(Operation::Modify(handle, changed));
     assert_eq!(outcome, Ok(Outcome::InPlace { handle, placement: Placement::Hardware }));
     assert_eq!(device.inject(1, &frame).sent[0].0, PortNumber(3));
@@ -106,9 +106,9 @@ fn a_modified_rule_keeps_handle_and_counters() {
 fn a_refused_modification_leaves_the_rule_as_it_was() {
     let mut device = Device::new();
     let handle = device.add(flow(is_ipv4, vec![output(2)])).unwrap();
-    let to_nowhere = Arc::new(flow(is_ipv4, vec![output(99)]));
+    let to_nowhere = flow(is_ipv4, vec![output(99)]);
     assert_eq!(device.submit(Operation::Modify(handle, to_nowhere)).unwrap_err().label(), "port");
-    let of_other = Arc::new(flow(v4(6), vec![output(2)]));
+    let of_other = flow(v4(6), vec![output(2)]);
     assert_eq!(device.submit(Operation::Modify(handle, of_other)).unwrap_err().label(), "combination");
     assert_eq!(device.inject(1, &Ip4::default().frame(99, &[])).sent[0].0, PortNumber(2));
 }
@@ -122,7 +122,7 @@ fn a_rule_that_is_gone_is_not_found_again() {
     let again = device.add(flow(is_ipv4, vec![])).unwrap();
     assert_ne!(again, handle);
     assert_eq!(device.remove(handle), None, "the old name is not the new rule's");
-    let changed = Arc::new(flow(is_ipv4, vec![]));
+    let changed = flow(is_ipv4, vec![]);
     assert_eq!(device.submit(Operation::Modify(handle, changed)).unwrap_err().label(), "device");
     assert_eq!(device.remove(Handle(u64::MAX)), None);
     assert_eq!(device.readings().len(), 1);
@@ -146,7 +146,7 @@ fn what_is_installed_is_listed_and_flushed() {
         wanted.push((device.add(flow.clone()).unwrap(), flow));
     }
     let mut listed = vec![];
-    device.nic.installed(&mut |rule| listed.push((rule.handle, (*rule.flow).clone()))).unwrap();
+    device.nic.installed(&mut |rule| listed.push((rule.handle, rule.flow.clone()))).unwrap();
     assert_eq!(listed, wanted);
     assert_eq!(device.nic.flush(), Ok(2));
     assert_eq!(device.nic.flush(), Ok(0));
@@ -205,7 +205,7 @@ fn meters_hold_back_what_is_too_much_and_stay_while_used() {
     assert_eq!((counters.dropped_packets, counters.dropped_bytes), (2, Some(120)));
     assert_eq!(device.readings()[0].counters.packets, 5, "the rule counts what the meter then drops");
 
-    let changed = Arc::new(flow(|_| {}, vec![output(2)]));
+    let changed = flow(|_| {}, vec![output(2)]);
     device.submit(Operation::Modify(handle, changed)).unwrap();
     device.nic.remove_meter(MeterId(4)).unwrap();
     assert_eq!(device.nic.meter_counters(MeterId(4)), None);
@@ -251,8 +251,7 @@ fn a_device_that_is_told_so_takes_so_many_rules_into_hardware() {
     assert_eq!(device.nic.room(), Ok(Room { free: usize::MAX, waiting: 0 }));
     device.nic.limit_hardware(1).unwrap();
     assert_eq!(device.nic.limit_hardware(2).unwrap_err().label(), "device");
-    let mut install =
-        |protocol| device.submit(Operation::Install(Arc::new(flow(v4(protocol), vec![output(2)])))).unwrap();
+    let mut install = |protocol| device.submit(Operation::Install(flow(v4(protocol), vec![output(2)]))).unwrap();
     let Outcome::InPlace { handle: first, placement: Placement::Hardware } = install(6) else {
         panic!("there is room")
     };
@@ -271,7 +270,7 @@ fn a_device_that_is_told_so_takes_so_many_rules_into_hardware() {
     device.nic.installed(&mut |rule| placed.push((rule.handle, rule.placement))).unwrap();
     assert_eq!(placed, [(first, Placement::Software), (second, Placement::Hardware)]);
 
-    let modify = Operation::Modify(first, Arc::new(flow(v4(6), vec![output(3)])));
+    let modify = Operation::Modify(first, flow(v4(6), vec![output(3)]));
     let placement = Placement::Software;
     assert_eq!(device.submit(modify), Ok(Outcome::InPlace { handle: first, placement }), "a modified rule stays there");
     device.remove(second);

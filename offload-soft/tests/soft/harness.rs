@@ -65,7 +65,7 @@ impl Device {
     }
 
     pub(crate) fn add(&mut self, flow: Flow) -> Result<Handle, Refusal> {
-        match self.submit(Operation::Install(Arc::new(flow)))? {
+        match self.submit(Operation::Install(flow))? {
             Outcome::InPlace { handle, .. } => Ok(handle),
             Outcome::Removed { .. } => panic!("an install removed"),
         }

@@ -63,7 +63,7 @@ impl Device {
             }
             let matching = MaskedKey::new(&parsed.matching);
             let flow = Flow::new(None, matching, actions, Priority::default(), Expiry::default(), &Seed([0; 16]));
-            let operation = Operation::Install(Arc::new(flow));
+            let operation = Operation::Install(flow);
             let change = Change { flow: FlowId { slot, incarnation: 1 }, generation: Generation(1), operation };
             let mut done = Vec::new();
             queue.submit(&mut vec![change], &mut done);
