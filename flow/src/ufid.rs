@@ -16,6 +16,11 @@ use crate::priority::Priority;
 #[repr(Rust, packed(8))]
 pub struct Ufid(pub u128);
 
+impl Ufid {
+    /// Octets of its text.
+    pub const TEXT_LENGTH: usize = 36;
+}
+
 impl fmt::Display for Ufid {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let id = self.0;
@@ -46,15 +51,18 @@ impl FromStr for Ufid {
     type Err = NotAUfid;
 
     fn from_str(text: &str) -> Result<Self, NotAUfid> {
-        let mut groups = text.split('-');
+        let text: &[u8; Self::TEXT_LENGTH] = text.as_bytes().try_into().map_err(|_| NotAUfid)?;
         let mut id = 0u128;
-        for digits in [8, 4, 4, 4, 12] {
-            let group = groups.next().filter(|g| g.len() == digits).ok_or(NotAUfid)?;
-            for digit in group.chars() {
-                id = id << 4 | u128::from(digit.to_digit(16).ok_or(NotAUfid)?);
+        for (place, byte) in text.iter().enumerate() {
+            match (place, byte) {
+                (8 | 13 | 18 | 23, b'-') => {}
+                (8 | 13 | 18 | 23, _) => return Err(NotAUfid),
+                (_, b'0'..=b'9') => id = id << 4 | u128::from(byte - b'0'),
+                (_, b'a'..=b'f' | b'A'..=b'F') => id = id << 4 | u128::from((byte & 0xf) + 9),
+                _ => return Err(NotAUfid),
             }
         }
-        if groups.next().is_some() { Err(NotAUfid) } else { Ok(Self(id)) }
+        Ok(Self(id))
     }
 }
 

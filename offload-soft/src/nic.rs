@@ -7,7 +7,6 @@ use crossbeam_channel::{Receiver, Sender};
 use sluice_flow::backend::{DeviceEvent, Handle, OpenConfig, Placement, Verdict};
 use sluice_flow::counters::Counters;
 use sluice_flow::flow::Flow;
-use sluice_flow::key::Match;
 use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
 use sluice_flow::table::{FlowId, Generation};
@@ -86,7 +85,7 @@ impl Nic {
 
     /// A dry run of [`Nic::install`]; the rule in words.
     pub(crate) fn explain(&self, flow: &Flow) -> Result<String, Refusal> {
-        translate::check(flow, &flow.matching().expand(), &self.ports.table(), &self.meters, &self.policies)?;
+        translate::check(flow, &self.ports.table(), &self.meters, &self.policies)?;
         Ok(translate::describe(flow))
     }
 
@@ -99,22 +98,30 @@ impl Nic {
         generation: Generation,
         flow: &Flow,
     ) -> Result<(Handle, Placement), Refusal> {
-        let full = flow.matching().expand();
-        let rule = self.make_rule(hint, approvals, flow, &full)?;
+        let key = flow.matching().key();
+        let question = Question::of(flow, &key);
+        let rule = self.make_rule(hint, approvals, flow, &question)?;
+        let index = self.rules.take(hint, id, generation, rule).map_err(|rule| {
+            self.discard(&rule);
+            Refusal::Limit { what: "rules".into(), limit: rules::CAPACITY.into() }
+        })?;
         let gone = || Refusal::Device { reason: "a slot is gone".into() };
-        let Some(index) = self.rules.take(hint, id, generation, rule.clone()) else {
-            self.discard(&rule);
-            return Err(Refusal::Limit { what: "rules".into(), limit: rules::CAPACITY.into() });
+        let slot = self.rules.slot(index).ok_or_else(gone)?;
+        let program = slot.program();
+        let chain = &program.as_ref().ok_or_else(gone)?.chain;
+        let key = translate::matched_key(flow, key);
+        let linked = match approvals.hint(&question) {
+            Some(hint) => chain.rules.insert_near(hint, &key, || translate::matching(flow).mask, flow.priority, index),
+            None => chain.rules.insert(&translate::matching(flow), flow.priority, index),
         };
-        let matching = translate::without_chain(full);
-        if rule.program.chain.rules.insert(&matching, flow.priority, index).is_err() {
-            self.rules.free(hint, index);
-            self.discard(&rule);
+        if linked.is_err() {
+            drop(program);
+            self.rules.free(hint, index).iter().for_each(|rule| self.discard(rule));
             let reason = "a rule with the same match and priority is installed";
             return Err(Refusal::Combination { reason: reason.into() });
         }
         let placement = self.hardware.admit();
-        self.rules.slot(index).ok_or_else(gone)?.place(placement);
+        slot.place(placement);
         Ok((self.rules.publish(index).ok_or_else(gone)?, placement))
     }
 
@@ -135,7 +142,8 @@ impl Nic {
         if !is_same {
             return Err(Refusal::Combination { reason: "the rule has another match or priority".into() });
         }
-        let rule = self.make_rule(hint, approvals, flow, &flow.matching().expand())?;
+        let question = Question::of(flow, &flow.matching().key());
+        let rule = self.make_rule(hint, approvals, flow, &question)?;
         if let Some(old) = slot.replace(rule) {
             self.discard(&old);
         }
@@ -162,16 +170,21 @@ impl Nic {
     }
 
     /// Everything that a rule needs besides its place: jumps noted, meters and timeout policies held.
-    fn make_rule(&self, hint: usize, approvals: &mut Approvals, flow: &Flow, full: &Match) -> Result<Rule, Refusal> {
+    fn make_rule(
+        &self,
+        hint: usize,
+        approvals: &mut Approvals,
+        flow: &Flow,
+        question: &Question,
+    ) -> Result<Rule, Refusal> {
         let ports = self.ports.table();
-        let question = Question::of(flow, full);
-        if let Some(program) = approvals.get(&question, flow, &ports) {
-            translate::check_entrance(full, &ports)?;
+        if let Some(program) = approvals.get(question, flow, &ports) {
+            translate::check_entrance(flow, &ports)?;
             return Ok(Rule { flow: flow.clone(), program });
         }
-        translate::check(flow, full, &ports, &self.meters, &self.policies)?;
+        translate::check(flow, &ports, &self.meters, &self.policies)?;
         if let Some(program) = self.programs.get(hint, flow) {
-            approvals.put(question, flow, &ports, &program);
+            approvals.put(*question, flow, &ports, &program);
             return Ok(Rule { flow: flow.clone(), program });
         }
         let jumps = flow.jumps();
@@ -181,7 +194,7 @@ impl Nic {
                 let program = Arc::new(program);
                 if program.holds_nothing() {
                     self.programs.share(hint, flow, &program);
-                    approvals.put(question, flow, &ports, &program);
+                    approvals.put(*question, flow, &ports, &program);
                 }
                 Ok(Rule { flow: flow.clone(), program })
             }

@@ -173,20 +173,22 @@ impl Rules {
         self.chunks.get(chunk)?.get()?.get(offset)
     }
 
-    /// Takes a slot for a rule; `None` if there are too many. The rule is not read before [`Rules::publish`].
+    /// Takes a slot for a rule, which comes back if there are too many. The rule is not read before [`Rules::publish`].
     /// `hint` spreads callers over the free lists.
-    pub(crate) fn take(&self, hint: usize, flow: FlowId, installed_as: Generation, rule: Rule) -> Option<u32> {
-        let index = self.free_slot(hint)?;
-        let slot = self.slot(index)?;
-        slot.packets.store(0, Ordering::SeqCst);
-        slot.bytes.store(0, Ordering::SeqCst);
-        slot.used.store(0, Ordering::SeqCst);
-        slot.tcp_flags.store(0, Ordering::SeqCst);
-        slot.id.store(pack(flow), Ordering::SeqCst);
-        slot.generation.store(installed_as.0, Ordering::SeqCst);
+    pub(crate) fn take(&self, hint: usize, flow: FlowId, installed_as: Generation, rule: Rule) -> Result<u32, Rule> {
+        let Some((index, slot)) = self.free_slot(hint).and_then(|index| Some((index, self.slot(index)?))) else {
+            return Err(rule);
+        };
+        // A reader that sees one of these sees as well that the life before is over, for that was said earlier.
+        slot.packets.store(0, Ordering::Release);
+        slot.bytes.store(0, Ordering::Release);
+        slot.used.store(0, Ordering::Release);
+        slot.tcp_flags.store(0, Ordering::Release);
+        slot.id.store(pack(flow), Ordering::Release);
+        slot.generation.store(installed_as.0, Ordering::Release);
         slot.flow.lock().swap(Some(rule.flow));
         slot.program.store(Some(rule.program));
-        Some(index)
+        Ok(index)
     }
 
     fn free_slot(&self, hint: usize) -> Option<u32> {
@@ -297,7 +299,7 @@ mod tests {
         let rules = Rules::new();
         let flow = FlowId { slot: 7, incarnation: 3 };
         let rule = rule();
-        let index = rules.take(0, flow, Generation(5), rule.clone()).unwrap();
+        let index = rules.take(0, flow, Generation(5), rule.clone()).ok().unwrap();
         assert_eq!(rules.slots().filter_map(|(_, slot)| slot.reading()).count(), 0, "not yet published");
         let handle = rules.publish(index).unwrap();
         rules.slot(index).unwrap().count(Count { bytes: 60, at: Timestamp(0), tcp_flags: 2 });
@@ -311,7 +313,7 @@ mod tests {
         assert!(rules.claim(handle).is_some());
         assert!(rules.claim(handle).is_none(), "only one can remove it");
         rules.free(0, index);
-        let again = rules.take(0, flow, Generation(6), rule).unwrap();
+        let again = rules.take(0, flow, Generation(6), rule).ok().unwrap();
         assert_eq!(again, index, "the slot is used again");
         assert_ne!(rules.publish(again), Some(handle));
         assert!(rules.find(handle).is_none());

@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
+use memchr::memchr;
+
 use super::error::CliError;
 
 /// How long a part becomes before it is handed out: what the agent has to hold, and how often there is progress to show.
@@ -52,29 +54,48 @@ impl Parts {
     /// The next part, none at the end.
     pub(super) fn next(&mut self) -> Result<Option<Part>, CliError> {
         let lines_before = self.lines;
-        let mut text = String::with_capacity(PART + PART / 16);
-        let mut line = Vec::new();
-        while text.len() < PART {
-            line.clear();
-            let limit = LINE as u64 + 1;
-            match self.reader.by_ref().take(limit).read_until(b'\n', &mut line) {
-                Ok(0) => break,
-                Ok(_) => self.lines += 1,
-                Err(error) => return Err(CliError::file(&self.path, &error)),
-            }
-            let unfit = match str::from_utf8(&line) {
-                _ if line.len() > LINE => format!("is longer than {LINE} bytes"),
-                Ok(line) => {
-                    text.push_str(line);
-                    continue;
-                }
-                Err(error) => format!("is no UTF-8 text (byte {} of it)", error.valid_up_to()),
-            };
-            let reason = format!("line {} {unfit}; nothing was sent from line {} on", self.lines, lines_before + 1);
-            return Err(CliError::File { path: self.path.clone(), reason });
+        let mut bytes = Vec::with_capacity(PART + PART / 16);
+        let part = self.reader.by_ref().take(PART as u64).read_to_end(&mut bytes).and_then(|_| {
+            // To the end of the line, or far enough to see that it is too long.
+            let is_whole = bytes.len() < PART || bytes.ends_with(b"\n");
+            let more = if is_whole { 0 } else { LINE as u64 + 1 };
+            self.reader.by_ref().take(more).read_until(b'\n', &mut bytes)
+        });
+        part.map_err(|error| CliError::file(&self.path, &error))?;
+        let mut longest = 0;
+        for line in lines(&bytes) {
+            self.lines += 1;
+            longest = longest.max(line.len());
         }
-        Ok((!text.is_empty()).then_some(Part { text, lines_before }))
+        match String::from_utf8(bytes) {
+            Ok(text) if longest <= LINE => Ok((!text.is_empty()).then_some(Part { text, lines_before })),
+            Ok(text) => Err(self.unfit(text.as_bytes(), lines_before)),
+            Err(error) => Err(self.unfit(error.as_bytes(), lines_before)),
+        }
     }
+
+    /// What is wrong with the first line that cannot be sent.
+    fn unfit(&self, bytes: &[u8], lines_before: usize) -> CliError {
+        let fault = |line: &[u8]| match str::from_utf8(line) {
+            _ if line.len() > LINE => Some(format!("is longer than {LINE} bytes")),
+            Ok(_) => None,
+            Err(error) => Some(format!("is no UTF-8 text (byte {} of it)", error.valid_up_to())),
+        };
+        let first = lines(bytes).zip(lines_before + 1..).find_map(|(line, number)| Some((number, fault(line)?)));
+        let (number, fault) = first.unwrap_or((lines_before + 1, "cannot be sent".to_owned()));
+        let reason = format!("line {number} {fault}; nothing was sent from line {} on", lines_before + 1);
+        CliError::File { path: self.path.clone(), reason }
+    }
+}
+
+/// Lines with their ends.
+fn lines(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let end = memchr(b'\n', bytes).map_or(bytes.len(), |end| end + 1);
+        let (line, rest) = bytes.split_at(end);
+        bytes = rest;
+        (!line.is_empty()).then_some(line)
+    })
 }
 
 #[cfg(test)]

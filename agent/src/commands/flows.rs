@@ -4,6 +4,7 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
+use memchr::{memchr, memchr2};
 use sluice_flow::table::{FlowView, TableError};
 use sluice_flow::text::{self, FlowLine, LineReader, ParseError};
 use sluice_flow::{ActionList, EndReason, Expiry, Flow, FlowId, MaskedKey, Match, Refusal};
@@ -12,7 +13,7 @@ use super::arguments::Arguments;
 use super::{Failure, PROGRAM, dump};
 use crate::agent::{ANSWER_TIME, Agent};
 use crate::answers::{BulkAnswer, LineError};
-use crate::offload::{Batch, Tally};
+use crate::offload::{Batch, Series, Tally};
 use crate::unixctl::Output;
 
 /// Errors of single lines that a reply carries; more are only counted.
@@ -138,10 +139,21 @@ fn flow(agent: &Agent, line: &FlowLine, matching: MaskedKey) -> Flow {
 /// The lines of a file that hold flows, with their numbers: no comments, no blank lines, no headings of a dump of OVS
 /// ("flow-dump from the main thread:").
 pub(super) fn flow_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let without_comment = |line: &'_ str| line.split_once('#').map_or(line.len(), |(before, _)| before.len());
+    let mut rest = text;
+    let lines = std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let flow_end = memchr2(b'\n', b'#', rest.as_bytes()).unwrap_or(rest.len());
+        let (flow, comment) = rest.split_at(flow_end);
+        // Mostly there is none.
+        let comment_end = if comment.starts_with('#') { memchr(b'\n', comment.as_bytes()) } else { Some(0) };
+        rest = comment_end.and_then(|end| comment.get(end + 1..)).unwrap_or_default();
+        Some(flow)
+    });
     (1..)
-        .zip(text.lines())
-        .map(move |(number, line)| (number, line[..without_comment(line)].trim()))
+        .zip(lines)
+        .map(|(number, line)| (number, line.trim()))
         .filter(|(_, line)| !line.is_empty() && !line.starts_with("flow-dump from"))
 }
 
@@ -233,12 +245,14 @@ fn bulk(agent: &Agent, arguments: &Arguments, text: &str, verb: Verb) -> Result<
     let mut patience = ANSWER_TIME;
     let ports = agent.ports();
     let mut reader = LineReader::new(&*ports);
+    let mut series = agent.queue.series(batch.clone());
     for (number, line) in flow_lines(text) {
         let (verb, line) = split_verb(line, verb);
         let result = loop {
-            match request_line(agent, arguments, &mut reader, line, verb, &batch) {
+            match request_line(agent, arguments, &mut reader, line, verb, (&batch, &mut series)) {
                 // Whoever gives many flows at once waits for room instead of hearing "busy" for what it filled up itself.
                 Err(LineFailure::Request(TableError::Refused(Refusal::Busy { .. }))) if !patience.is_zero() => {
+                    series.hand_over();
                     std::thread::sleep(ROOM_POLL);
                     patience = patience.saturating_sub(ROOM_POLL);
                 }
@@ -261,6 +275,7 @@ fn bulk(agent: &Agent, arguments: &Arguments, text: &str, verb: Verb) -> Result<
             }
         }
     }
+    drop(series);
     agent.wait_for_journal().map_err(Failure::new)?;
     let tally = if arguments.no_wait { batch.wait(Duration::ZERO) } else { batch.wait(ANSWER_TIME) };
     let named = |id| agent.table.view(id).map(|view| format!("ufid:{}: ", view.flow.ufid)).unwrap_or_default();
@@ -300,7 +315,7 @@ fn request_line(
     reader: &mut LineReader<'_>,
     line: &str,
     verb: Verb,
-    batch: &Arc<Batch>,
+    (batch, series): (&Arc<Batch>, &mut Series<'_>),
 ) -> Result<FlowId, LineFailure> {
     let read = match reader.read(line) {
         // A deletion may leave the actions out.
@@ -310,6 +325,10 @@ fn request_line(
     check_in_port(&read.map_err(LineFailure::Text)?.matching).map_err(LineFailure::Match)?;
     let matching = reader.masked_key();
     let flow = flow(agent, reader.line(), matching);
+    if verb == Verb::Add {
+        return series.add(flow).map_err(LineFailure::Request);
+    }
+    series.hand_over();
     request(agent, flow, arguments, verb, batch).map_err(LineFailure::Request)
 }
 
@@ -359,4 +378,20 @@ fn failure(attempt: &str, error: &TableError) -> Failure {
 
 pub(super) fn wrong_text(what: &str, text: &str, error: &ParseError) -> Failure {
     Failure(format!("{PROGRAM}: parsing {what} (Invalid argument)\n{}", error.caret(text)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flows_keep_the_numbers_of_their_lines() {
+        let flows = |text| flow_lines(text).collect::<Vec<_>>();
+        assert_eq!(flows("a\n\n b # c\r\n#\nflow-dump from x:\nd\r\n"), [(1, "a"), (3, "b"), (6, "d")]);
+        assert_eq!(flows("a # b # c"), [(1, "a")]);
+        assert_eq!(flows("a#\nü"), [(1, "a"), (2, "ü")]);
+        for empty in ["", "\n", "#", "#\n", " \r\n\n"] {
+            assert_eq!(flows(empty), []);
+        }
+    }
 }

@@ -284,10 +284,16 @@ const NO_TIMEOUT: u64 = u64::MAX;
 /// Writes records of one file.
 #[derive(Default)]
 pub(super) struct Encoder {
+    shapes: WrittenShapes,
+    texts: ActionTexts,
+}
+
+/// The shapes that are in the file.
+#[derive(Default)]
+struct WrittenShapes {
     shapes: HashMap<ShapeKey, Arc<WrittenShape>>,
     /// The same by where the mask is, which flows share; with the mask, so that no other can be in its place.
     near: HashMap<NearKey, (Arc<Mask>, Arc<WrittenShape>), foldhash::fast::RandomState>,
-    texts: ActionTexts,
 }
 
 /// A shape that is in the file: its number, and the fields with the octets of each.
@@ -315,29 +321,7 @@ impl Encoder {
             self.texts.write(&flow.actions).ok_or(not_writable("its actions are not read as they are written"))?;
         let matching = flow.matching();
         let key = matching.key();
-        let (eth_type, protocol) = (key.get(Field::EthType), key.get(Field::Ipv4Proto));
-        let near = (Arc::as_ptr(matching.mask()).addr(), eth_type, protocol);
-        if !self.near.contains_key(&near) {
-            let shape = ShapeKey { mask: matching.mask().clone(), eth_type, protocol };
-            let shape = match self.shapes.get(&shape) {
-                Some(known) => known.clone(),
-                None => {
-                    let number =
-                        u32::try_from(self.shapes.len()).map_err(|_| not_writable("there are too many shapes"))?;
-                    let fields = fields_of(&matching.expand()).ok_or(not_writable("it matches bits of no field"))?;
-                    write_shape(out, number, &fields);
-                    let fields = fields.into_iter().map(|(field, _)| (field, octets(field))).collect();
-                    let written = Arc::new(WrittenShape { number, fields });
-                    self.shapes.insert(shape, written.clone());
-                    written
-                }
-            };
-            if self.near.len() >= NEAR_KEPT {
-                self.near.clear();
-            }
-            self.near.insert(near, (matching.mask().clone(), shape));
-        }
-        let Some((_, shape)) = self.near.get(&near) else { return Err(not_writable("its shape is lost")) };
+        let shape = self.shapes.of(out, &matching, &key).map_err(not_writable)?;
         frame(out, |body| {
             body.push(KIND_WANTED);
             body.extend_from_slice(&flow.ufid.0.to_le_bytes());
@@ -350,7 +334,7 @@ impl Encoder {
             }
             body.extend_from_slice(&shape.number.to_le_bytes());
             for (field, octets) in &shape.fields {
-                body.extend_from_slice(&key.get(*field).to_le_bytes()[..*octets]);
+                write_value(body, &key, *field, *octets);
             }
             body.extend_from_slice(actions.as_bytes());
         });
@@ -363,6 +347,35 @@ impl Encoder {
             body.push(KIND_UNWANTED);
             body.extend_from_slice(&ufid.0.to_le_bytes());
         });
+    }
+}
+
+impl WrittenShapes {
+    /// The shape of a match with this key. Its record is appended if it is new.
+    fn of(&mut self, out: &mut Vec<u8>, matching: &MaskedKey, key: &Key) -> Result<Arc<WrittenShape>, &'static str> {
+        let (mask, eth_type, protocol) = (matching.mask(), key.get(Field::EthType), key.get(Field::Ipv4Proto));
+        let near = (Arc::as_ptr(mask).addr(), eth_type, protocol);
+        if let Some((_, shape)) = self.near.get(&near) {
+            return Ok(shape.clone());
+        }
+        let full = ShapeKey { mask: mask.clone(), eth_type, protocol };
+        let shape = match self.shapes.get(&full) {
+            Some(known) => known.clone(),
+            None => {
+                let number = u32::try_from(self.shapes.len()).map_err(|_| "there are too many shapes")?;
+                let fields = fields_of(&matching.expand()).ok_or("it matches bits of no field")?;
+                write_shape(out, number, &fields);
+                let fields = fields.into_iter().map(|(field, _)| (field, octets(field))).collect();
+                let written = Arc::new(WrittenShape { number, fields });
+                self.shapes.insert(full, written.clone());
+                written
+            }
+        };
+        if self.near.len() >= NEAR_KEPT {
+            self.near.clear();
+        }
+        self.near.insert(near, (mask.clone(), shape.clone()));
+        Ok(shape)
     }
 }
 
@@ -395,6 +408,20 @@ fn write_shape(out: &mut Vec<u8>, number: u32, fields: &[(Field, u128)]) {
             body.extend_from_slice(&mask.to_le_bytes());
         }
     });
+}
+
+/// Appends the lowest octets of a field.
+fn write_value(out: &mut Vec<u8>, key: &Key, field: Field, octets: usize) {
+    let spec = field.spec();
+    let end = out.len() + octets;
+    if spec.width == 128 {
+        out.extend_from_slice(&key.get(field).to_le_bytes());
+    } else {
+        let value = key.words[spec.word] >> spec.shift & u64::MAX >> (64 - spec.width);
+        // As many octets each time, for that is quicker than to copy so many.
+        out.extend_from_slice(&value.to_le_bytes());
+    }
+    out.truncate(end);
 }
 
 fn octets(field: Field) -> usize {

@@ -54,12 +54,26 @@ pub struct Tally {
 impl Batch {
     /// One more request will be made. Said before it is made, for its outcome may come at once.
     pub fn expect_one(&self) {
-        self.outstanding.fetch_add(1, Ordering::Relaxed);
+        self.expect(1);
     }
 
     /// The request was not taken on after all.
     pub fn expect_one_less(&self) {
-        self.one_less();
+        self.expect_less(1);
+    }
+
+    /// So many more requests will be made.
+    pub(super) fn expect(&self, requests: usize) {
+        self.outstanding.fetch_add(requests, Ordering::Relaxed);
+    }
+
+    /// So many requests were not made, or not taken on, after all.
+    pub(super) fn expect_less(&self, requests: usize) {
+        if requests > 0 && self.outstanding.fetch_sub(requests, Ordering::AcqRel) == requests {
+            // Under the lock, so that it does not fall between the look and the sleep of who waits.
+            let _words = self.words.lock();
+            self.all_settled.notify_all();
+        }
     }
 
     /// Requests without an outcome.
@@ -90,14 +104,6 @@ impl Batch {
             last_deleted: words.last_deleted,
         }
     }
-
-    fn one_less(&self) {
-        if self.outstanding.fetch_sub(1, Ordering::AcqRel) == 1 {
-            // Under the lock, so that it does not fall between the look and the sleep of who waits.
-            let _words = self.words.lock();
-            self.all_settled.notify_all();
-        }
-    }
 }
 
 impl Waiter for Batch {
@@ -118,7 +124,7 @@ impl Waiter for Batch {
             Settlement::Superseded => &self.superseded,
         };
         count.fetch_add(1, Ordering::Relaxed);
-        self.one_less();
+        self.expect_less(1);
     }
 }
 

@@ -8,6 +8,7 @@
 mod batch;
 mod chains;
 mod inbox;
+mod series;
 mod worker;
 
 use std::collections::BTreeMap;
@@ -20,6 +21,7 @@ use sluice_flow::table::{Accepted, TableError, Waiter};
 use sluice_flow::{Backend, ChainId, Clock, EndReason, Flow, FlowId, FlowTable, Refusal, Timestamp};
 
 pub use self::batch::{Batch, Tally};
+pub use self::series::Series;
 pub use self::worker::{LATENCY_BUCKETS, Worker, WorkerReport};
 
 use self::chains::Chains;
@@ -65,20 +67,34 @@ impl OffloadQueue {
 
     /// Takes a new flow on.
     pub fn add(&self, flow: Flow, waiter: Option<Arc<dyn Waiter>>) -> Result<FlowId, TableError> {
-        self.admit(flow, |flow| self.table.add(flow, self.clock.now(), waiter))
+        self.accept(flow, self.clock.now(), waiter).map(|accepted| self.hand_over(accepted))
+    }
+
+    /// Takes many new flows on, whose outcomes `batch` shall hear of.
+    pub fn series(&self, batch: Arc<Batch>) -> Series<'_> {
+        Series::new(self, batch)
+    }
+
+    fn accept(&self, flow: Flow, now: Timestamp, waiter: Option<Arc<dyn Waiter>>) -> Result<Accepted, TableError> {
+        self.admit(flow, |flow| self.table.add(flow, now, waiter))
     }
 
     /// Takes a flow on again that was accepted in an earlier run; see [`FlowTable::restore`].
     pub fn restore(&self, flow: Flow, accepted: Timestamp) -> Result<FlowId, TableError> {
-        self.admit(flow, |flow| self.table.restore(flow, accepted, self.clock.now()))
+        let accepted = self.admit(flow, |flow| self.table.restore(flow, accepted, self.clock.now()))?;
+        Ok(self.hand_over(accepted))
     }
 
-    fn admit(&self, flow: Flow, take: impl FnOnce(Flow) -> Result<Accepted, TableError>) -> Result<FlowId, TableError> {
+    fn admit(
+        &self,
+        flow: Flow,
+        take: impl FnOnce(Flow) -> Result<Accepted, TableError>,
+    ) -> Result<Accepted, TableError> {
         let announced = self.chains.announce(&flow)?;
         match take(flow) {
             Ok(accepted) => {
                 self.chains.arrive(announced, accepted.flow);
-                Ok(self.hand_over(accepted))
+                Ok(accepted)
             }
             Err(error) => {
                 self.chains.withdraw(announced);

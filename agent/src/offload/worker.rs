@@ -1,6 +1,6 @@
 //! One worker: looks at flows, hands changes to its install queue, takes the outcomes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crossbeam_channel::{Receiver, RecvError, TryRecvError, never, select};
 use parking_lot::Mutex;
 use sluice_flow::backend::{Change, Completion, InstallQueue, Operation, Outcome};
 use sluice_flow::table::Look;
-use sluice_flow::{Clock, Flow, FlowId, FlowTable, Refusal};
+use sluice_flow::{Clock, Flow, FlowId, FlowTable, Refusal, Timestamp};
 
 use super::chains::Chains;
 use super::inbox::{Inbox, Inboxes};
@@ -25,6 +25,8 @@ pub struct Worker {
     install: Box<dyn InstallQueue>,
     /// How many flows to look at before what they need is handed to the backend.
     batch: usize,
+    /// Handed to the backend a moment ago, in this order: most of it is completed at once, and in this order.
+    asked: VecDeque<Change>,
     in_flight: HashMap<FlowId, Change, foldhash::fast::RandomState>,
     /// Flows whose change has an outcome, to be looked at again.
     finished: Vec<FlowId>,
@@ -43,8 +45,8 @@ impl Worker {
         install: Box<dyn InstallQueue>,
         batch: usize,
     ) -> Self {
-        let (in_flight, finished, report, statistics) = Default::default();
-        Self { table, clock, chains, inboxes, inbox, install, batch, in_flight, finished, report, statistics }
+        let (asked, in_flight, finished, report, statistics) = Default::default();
+        Self { table, clock, chains, inboxes, inbox, install, batch, asked, in_flight, finished, report, statistics }
     }
 
     pub(super) fn statistics(&self) -> Arc<WorkerStatistics> {
@@ -71,7 +73,10 @@ impl Worker {
             }
             while !(batch.is_empty() && done.is_empty() && self.finished.is_empty()) {
                 self.submit(&mut batch, &mut done);
-                done.drain(..).for_each(|completion| self.complete(completion));
+                // Once for all: a batch takes no time beside the work of a device.
+                let now = self.clock.now();
+                done.drain(..).for_each(|completion| self.complete(completion, now));
+                self.in_flight.extend(self.asked.drain(..).map(|change| (change.flow, change)));
                 // Before the looks tell who waits: what they were told of is counted.
                 self.report.in_flight = self.in_flight.len();
                 self.statistics.set(&self.report);
@@ -135,7 +140,7 @@ impl Worker {
         if batch.is_empty() {
             return;
         }
-        self.in_flight.extend(batch.iter().map(|change| (change.flow, change.clone())));
+        self.asked.extend(batch.iter().cloned());
         self.install.submit(batch, done);
         batch.clear();
     }
@@ -161,13 +166,19 @@ impl Worker {
         };
         match opened {
             Ok(()) => batch.push(change),
-            Err(refusal) => self.finish(&change, Err(refusal)),
+            Err(refusal) => self.finish(&change, Err(refusal), self.clock.now()),
         }
     }
 
-    fn complete(&mut self, completion: Completion) {
-        match self.in_flight.remove(&completion.flow) {
-            Some(change) if change.generation == completion.generation => self.finish(&change, completion.result),
+    fn complete(&mut self, completion: Completion, now: Timestamp) {
+        let is_next = |change: &mut Change| change.flow == completion.flow;
+        let change = self.asked.pop_front_if(is_next).or_else(|| {
+            // Out of order, or of an earlier batch.
+            self.in_flight.extend(self.asked.drain(..).map(|change| (change.flow, change)));
+            self.in_flight.remove(&completion.flow)
+        });
+        match change {
+            Some(change) if change.generation == completion.generation => self.finish(&change, completion.result, now),
             Some(change) => {
                 // An answer to something else: the right one is still to come.
                 self.report.strays += 1;
@@ -177,9 +188,9 @@ impl Worker {
         }
     }
 
-    fn finish(&mut self, change: &Change, result: Result<Outcome, Refusal>) {
+    fn finish(&mut self, change: &Change, result: Result<Outcome, Refusal>, now: Timestamp) {
         let in_place = matches!(result, Ok(Outcome::InPlace { .. }));
-        let latency = self.table.complete(change, result, self.clock.now());
+        let latency = self.table.complete(change, result, now);
         // A move is nobody's wish.
         let is_wish = in_place && !matches!(change.operation, Operation::Move(..));
         if let (true, Some(latency)) = (is_wish, latency) {

@@ -5,9 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use serde::Serialize;
-
-use super::escape::clean_octets;
+use super::escape::{clean_octets, escape};
 
 /// A connection to the control socket of an agent, or of any Open vSwitch daemon. Calls block.
 #[derive(Debug)]
@@ -33,13 +31,6 @@ pub enum ClientError {
 pub struct Asked {
     id: u64,
     sent: io::Result<()>,
-}
-
-#[derive(Serialize)]
-struct Request<'a> {
-    id: u64,
-    method: &'a str,
-    params: &'a [&'a str],
 }
 
 impl Client {
@@ -71,8 +62,8 @@ impl Client {
     pub fn ask(&mut self, method: &str, params: &[&str]) -> Asked {
         let id = self.next_id;
         self.next_id += 1;
-        let request = serde_json::to_vec(&Request { id, method, params }).map_err(io::Error::from);
-        Asked { id, sent: request.and_then(|request| self.replies.get_mut().write_all(&request)) }
+        let sent = self.replies.get_mut().write_all(&request(id, method, params));
+        Asked { id, sent }
     }
 
     /// Reads the answer to a request, in the order in which they were sent, and hands it on piece by piece as it arrives.
@@ -317,6 +308,22 @@ fn hand_on(pending: &mut Vec<u8>, on_text: &mut dyn FnMut(&str)) -> io::Result<(
         }
     }
     Ok(())
+}
+
+/// A request as it goes over the socket.
+fn request(id: u64, method: &str, params: &[&str]) -> Vec<u8> {
+    let length: usize = params.iter().map(|param| param.len()).sum();
+    let mut request = Vec::with_capacity(length + length / 64 + 256);
+    request.extend_from_slice(format!("{{\"id\":{id},\"method\":\"").as_bytes());
+    escape(method, &mut request);
+    request.extend_from_slice(b"\",\"params\":[");
+    for (number, param) in params.iter().enumerate() {
+        request.extend_from_slice(if number > 0 { b",\"" } else { b"\"" });
+        escape(param, &mut request);
+        request.push(b'"');
+    }
+    request.extend_from_slice(b"]}");
+    request
 }
 
 fn broken(what: &str) -> io::Error {

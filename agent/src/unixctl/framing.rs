@@ -2,6 +2,8 @@
 
 use std::mem;
 
+use memchr::memchr2;
+
 /// Cuts a byte stream into JSON objects.
 ///
 /// Every byte is looked at once, however the stream is cut into pieces. What lies between two objects is white space;
@@ -127,7 +129,7 @@ impl Splitter {
         }
         let end = self.buffer.len().min(self.start + self.limit);
         let ahead = self.buffer.get(self.scanned..end).unwrap_or_default();
-        ahead.iter().position(|byte| matches!(byte, b'"' | b'\\')).unwrap_or(ahead.len())
+        memchr2(b'"', b'\\', ahead).unwrap_or(ahead.len())
     }
 
     /// Whether an object has begun and not ended.

@@ -31,6 +31,11 @@ impl<'t> Cursor<'t> {
         &self.text[start..self.offset]
     }
 
+    /// The text from here to a later place in it.
+    pub(super) fn until(&self, later: &Self) -> &'t str {
+        &self.text[self.offset..later.offset]
+    }
+
     pub(super) fn peek(&self) -> Option<u8> {
         self.text.as_bytes().get(self.offset).copied()
     }
@@ -73,6 +78,11 @@ impl<'t> Cursor<'t> {
             self.offset += 1;
         }
         found
+    }
+
+    /// Whether a character separates items.
+    pub(super) fn is_separator(character: char) -> bool {
+        character == ',' || Self::is_blank(character)
     }
 
     /// Whether a character separates items, besides the comma.

@@ -26,6 +26,7 @@ mod read_options;
 mod read_value;
 mod recent;
 mod requirement;
+mod shapes;
 mod tunnel_options;
 mod words;
 mod write_actions;

@@ -19,24 +19,31 @@ const TOO_MANY_TAGS: &str = "at most two VLAN tags";
 pub fn parse_key(text: &str, names: &dyn PortNames) -> Result<ParsedKey, ParseError> {
     let mut cursor = Cursor::new(text);
     let mut matching = Match::default();
-    let (ufid, ..) = read_key(&mut cursor, names, &mut matching)?;
+    let (ufid, ..) = read_key(&mut cursor, names, &mut matching, None)?;
     if cursor.at_end() { Ok(ParsedKey { ufid, matching }) } else { Err(no_attribute(&cursor)) }
 }
 
 /// Reads a key as far as it goes into a match of nothing, and says what stands between it and what follows, and which
-/// words of the match it has written.
+/// words of the match it has written. `trace` is told of every field, in the order of the text, besides the Ethernet types.
 ///
 /// A match is large: it is filled where it lies.
 pub(super) fn read_key(
     cursor: &mut Cursor<'_>,
     names: &dyn PortNames,
     matching: &mut Match,
+    trace: Option<&mut Vec<Found>>,
 ) -> Result<(Option<Ufid>, Separators, u128), ParseError> {
     cursor.skip_separators();
     let ufid = if cursor.eat("ufid:") { Some(read_ufid(cursor)?) } else { None };
     let matching = Written { matching, words: 0 };
-    let mut reader =
-        KeyReader { names, matching, levels: [Level::default(); 3], innermost: 0, seen: [None; ATTRIBUTES.len()] };
+    let mut reader = KeyReader {
+        names,
+        matching,
+        levels: [Level::default(); 3],
+        innermost: 0,
+        seen: [None; ATTRIBUTES.len()],
+        trace,
+    };
     let separators = reader.read_level(cursor, 0)?;
     let written = reader.finish()?;
     Ok((ufid, separators, written))
@@ -50,6 +57,13 @@ pub(super) fn no_attribute(cursor: &Cursor<'_>) -> ParseError {
     } else {
         cursor.error(format!("a key attribute such as eth_type(0x0800): {} is none", quoted(word)))
     }
+}
+
+/// Whether a key goes on here.
+pub(super) fn attribute_follows(cursor: &Cursor<'_>) -> bool {
+    let mut ahead = cursor.clone();
+    let name = ahead.take_name();
+    ahead.peek() == Some(b'(') && (name == "encap" || attribute_of(name).is_some() || is_unknown(name))
 }
 
 fn read_ufid(cursor: &mut Cursor<'_>) -> Result<Ufid, ParseError> {
@@ -121,6 +135,7 @@ struct KeyReader<'a> {
     /// The deepest level that there is.
     innermost: usize,
     seen: [Option<Seen>; ATTRIBUTES.len()],
+    trace: Option<&'a mut Vec<Found>>,
 }
 
 /// What is special about a level of encapsulation, with the offsets at which it was found.
@@ -214,10 +229,13 @@ impl KeyReader<'_> {
             return Err(twice(attribute.name().trim_start_matches('c'), start));
         }
         let seen = seen.insert(Seen { offset: start, level, wild: true });
-        let matching = &mut self.matching;
+        let (matching, trace) = (&mut self.matching, &mut self.trace);
         let mut cfi = Cfi::NotNeeded;
         read_attribute(cursor, attribute, self.names, &mut |found| {
             require_exact(&found)?;
+            if let Some(trace) = trace {
+                trace.push(found);
+            }
             cfi.see(&found);
             // Fields of headers that exclude each other share a place: what is wild must not wipe out what is not.
             if found.mask != 0 {

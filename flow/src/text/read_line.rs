@@ -1,16 +1,19 @@
 //! Lines, read.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::cursor::{Cursor, Separators, error_at};
 use super::read_actions::read_actions;
 use super::read_extra::{read_extra, read_seconds};
 use super::read_key::{no_attribute, read_key};
+use super::read_value::Found;
 use super::recent::{RecentActions, RecentMasks};
+use super::shapes::{Example, Shapes};
 use super::words::{EXTRA_LABEL, TCP_FLAG_LETTERS};
 use super::{FlowLine, Offloaded, ParseError};
 use crate::action::ActionKind;
-use crate::key::MaskedKey;
+use crate::key::{Key, Mask, MaskedKey, Match};
 use crate::port::PortNames;
 
 /// What may stand between key and actions, each but the last followed by one value.
@@ -19,19 +22,27 @@ const LABELS: [&str; 7] = ["packets:", "bytes:", "used:", "flags:", "offloaded:"
 /// Reads a flow, in the form in which `dump-flows` or `dump-flows -m` prints it, or as a key, a blank and actions.
 pub fn parse_line(text: &str, names: &dyn PortNames) -> Result<FlowLine, ParseError> {
     let mut line = FlowLine::default();
-    read_line(text, names, None, &mut line)?;
+    let mut cursor = Cursor::new(text);
+    let (ufid, separators, _) = read_key(&mut cursor, names, &mut line.matching, None)?;
+    line.ufid = ufid;
+    read_rest(&mut cursor, separators, names, None, &mut line)?;
     Ok(line)
 }
 
-/// Reads many lines as [`parse_line`] reads one, and faster: the room for a flow is used again, and masks and actions that
-/// were read a short while ago are the same again.
+/// Reads many lines as [`parse_line`] reads one, and faster: the room for a flow is used again, and what differs from an
+/// earlier line in values alone is not taken apart anew.
 pub struct LineReader<'n> {
     names: &'n dyn PortNames,
+    shapes: Shapes,
     recent_actions: RecentActions,
     recent_masks: RecentMasks,
     line: FlowLine,
     /// Words of the match that the last line has written.
     written: u128,
+    /// The mask of the last line.
+    mask: Arc<Mask>,
+    /// The fields of the last line of which the shape was not known.
+    found: Vec<Found>,
 }
 
 impl<'n> LineReader<'n> {
@@ -39,18 +50,47 @@ impl<'n> LineReader<'n> {
     pub fn new(names: &'n dyn PortNames) -> Self {
         Self {
             names,
+            shapes: Shapes::default(),
             recent_actions: RecentActions::default(),
             recent_masks: RecentMasks::default(),
             line: FlowLine::default(),
             written: 0,
+            mask: Arc::new(Mask::new(&Key::ZERO)),
+            found: Vec::new(),
         }
     }
 
     /// Reads a flow.
     pub fn read(&mut self, text: &str) -> Result<&FlowLine, ParseError> {
-        self.line = FlowLine::default();
-        self.written = read_line(text, self.names, Some(&mut self.recent_actions), &mut self.line)?;
+        let mut cursor = Cursor::new(text);
+        let separators = match self.shapes.read(&mut cursor) {
+            Some(known) => {
+                self.written = known.write(&mut self.line.matching, self.written);
+                self.mask = known.mask();
+                self.line.ufid = known.ufid();
+                known.separators
+            }
+            None => self.read_key(&mut cursor)?,
+        };
+        let FlowLine { ufid: _, matching: _, actions: _, statistics, offloaded, layer, extra } = &mut self.line;
+        (*statistics, *offloaded, *layer, *extra) = Default::default();
+        read_rest(&mut cursor, separators, self.names, Some(&mut self.recent_actions), &mut self.line)?;
         Ok(&self.line)
+    }
+
+    fn read_key(&mut self, cursor: &mut Cursor<'_>) -> Result<Separators, ParseError> {
+        self.line.matching = Match::default();
+        self.written = 0;
+        self.found.clear();
+        let start = cursor.clone();
+        let read = read_key(cursor, self.names, &mut self.line.matching, Some(&mut self.found));
+        let (ufid, separators, written) = read.inspect_err(|_| self.line.matching = Match::default())?;
+        (self.line.ufid, self.written) = (ufid, written);
+        self.mask = self.recent_masks.share(&self.line.matching.mask, written);
+        let text = start.until(cursor).trim_end_matches(Cursor::is_separator);
+        let (matching, mask) = (&self.line.matching, &self.mask);
+        self.shapes.learn(&Example { text, found: &self.found, matching, mask, written });
+        Ok(separators)
     }
 
     /// The flow that was read last.
@@ -59,36 +99,34 @@ impl<'n> LineReader<'n> {
     }
 
     /// Its match, as it is stored.
-    pub fn masked_key(&mut self) -> MaskedKey<'static> {
-        self.recent_masks.compact(&self.line.matching, self.written)
+    pub fn masked_key(&self) -> MaskedKey<'static> {
+        MaskedKey::under(self.mask.clone(), &self.line.matching.key)
     }
 }
 
-/// Reads a flow into a line that says nothing yet. Gives the words of the match that it has written.
-fn read_line(
-    text: &str,
+/// Reads what follows the key into a line that says nothing of it yet.
+fn read_rest(
+    cursor: &mut Cursor<'_>,
+    separators: Separators,
     names: &dyn PortNames,
     recent: Option<&mut RecentActions>,
     line: &mut FlowLine,
-) -> Result<u128, ParseError> {
-    let mut cursor = Cursor::new(text);
-    let (ufid, separators, written) = read_key(&mut cursor, names, &mut line.matching)?;
-    line.ufid = ufid;
-    if !read_labels(&mut cursor, line)? {
-        check_split(&cursor, separators)?;
+) -> Result<(), ParseError> {
+    if !read_labels(cursor, line)? {
+        check_split(cursor, separators)?;
     }
     let actions = cursor.rest();
     if let Some(known) = recent.as_ref().and_then(|recent| recent.get(actions)) {
         line.actions = known;
-        return Ok(written);
+        return Ok(());
     }
-    line.actions = read_actions(&mut cursor, names, Some(EXTRA_LABEL))?;
+    line.actions = read_actions(cursor, names, Some(EXTRA_LABEL))?;
     if cursor.eat(EXTRA_LABEL) {
-        line.extra = read_extra(&mut cursor)?;
+        line.extra = read_extra(cursor)?;
     } else if let Some(recent) = recent {
         recent.keep(actions, &line.actions);
     }
-    Ok(written)
+    Ok(())
 }
 
 /// Reads the labels of a dumped line up to `actions:`; false if there are none.

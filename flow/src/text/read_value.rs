@@ -262,7 +262,7 @@ fn address_mask(
     Ok(full & u128::MAX.checked_shl(host_bits).unwrap_or(0))
 }
 
-fn is_of_address(byte: u8) -> bool {
+pub(super) fn is_of_address(byte: u8) -> bool {
     byte.is_ascii_hexdigit() || matches!(byte, b'.' | b':')
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 
 use crate::action::ActionList;
-use crate::key::{Key, Mask, MaskedKey, Match, WordIndexes};
+use crate::key::{Key, Mask, WordIndexes};
 
 const PLACES: usize = 64;
 
@@ -48,15 +48,14 @@ impl RecentActions {
 pub(super) struct RecentMasks(Vec<Option<(Key, Arc<Mask>)>>);
 
 impl RecentMasks {
-    /// The compact form of a match. `written` are the words that it may touch.
-    pub(super) fn compact(&mut self, full: &Match, written: u128) -> MaskedKey<'static> {
+    /// The compact form of a full mask. `written` are the words that it may touch.
+    pub(super) fn share(&mut self, full: &Key, written: u128) -> Arc<Mask> {
         self.0.resize_with(PLACES, || None);
-        let recent = &mut self.0[place(hash_of(&full.mask, written))];
-        let mask = match recent {
-            Some((known, mask)) if *known == full.mask => mask.clone(),
-            _ => recent.insert((full.mask, Arc::new(Mask::new(&full.mask)))).1.clone(),
-        };
-        MaskedKey::under(mask, &full.key)
+        let recent = &mut self.0[place(hash_of(full, written))];
+        match recent {
+            Some((known, mask)) if known == full => mask.clone(),
+            _ => recent.insert((*full, Arc::new(Mask::new(full)))).1.clone(),
+        }
     }
 }
 

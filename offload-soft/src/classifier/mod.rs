@@ -14,8 +14,8 @@ mod table;
 mod view;
 
 use std::hash::{BuildHasher, Hash as _, Hasher};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
 use foldhash::fast::RandomState;
@@ -57,6 +57,10 @@ struct Subtable {
 }
 
 const GONE: i64 = i64::MIN;
+
+/// Where rules of one mask were put lately, for one caller.
+#[derive(Default)]
+pub(crate) struct Hint(Weak<Subtable>);
 
 /// Another rule has the same match and priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,21 +108,51 @@ impl Classifier {
 
     /// Links a rule. Lookups that begin from now on find it.
     pub fn insert(&self, matching: &Match, priority: Priority, rule: u32) -> Result<(), Occupied> {
-        let words: Vec<_> = words(&matching.mask).collect();
-        let hash = hash(&self.hasher, &words, &matching.key);
+        let words = words(&matching.mask).collect();
         let subtable = self.enter(priority, words, &matching.key);
+        self.link(&subtable, &matching.key, rule)
+    }
+
+    /// The same for one of many rules with the same mask, with the hint that all of them have and no others. Bits of the key
+    /// that the mask does not touch do not count.
+    pub(crate) fn insert_near(
+        &self,
+        hint: &mut Hint,
+        key: &Key,
+        mask: impl FnOnce() -> Key,
+        priority: Priority,
+        rule: u32,
+    ) -> Result<(), Occupied> {
+        let near = hint.0.upgrade().filter(|subtable| subtable.priority == priority && subtable.join());
+        let subtable = match near {
+            Some(subtable) => {
+                subtable.agreement.narrow(key);
+                subtable
+            }
+            None => {
+                let subtable = self.enter(priority, words(&mask()).collect(), key);
+                hint.0 = Arc::downgrade(&subtable);
+                subtable
+            }
+        };
+        self.link(&subtable, key, rule)
+    }
+
+    /// Links a rule in a subtable that was [entered](Classifier::enter) for it.
+    fn link(&self, subtable: &Arc<Subtable>, key: &Key, rule: u32) -> Result<(), Occupied> {
         let words = &subtable.words;
+        let hash = hash(&self.hasher, words, key);
         let mut writer = subtable.shards[shard_of(hash)].lock();
-        if let Some(found) = writer.find(Hash(hash), words, &matching.key) {
+        if let Some(found) = writer.find(Hash(hash), words, key) {
             drop(writer);
-            self.leave(&subtable);
+            self.leave(subtable);
             return Err(Occupied { rule: found.rule });
         }
         if writer.is_full() {
             let table = writer.rebuild(words, |key| Hash(self::hash(&self.hasher, words, key)));
-            self.publish(&subtable, shard_of(hash), table);
+            self.publish(subtable, shard_of(hash), table);
         }
-        writer.insert(Hash(hash), words, &matching.key, rule);
+        writer.insert(Hash(hash), words, key, rule);
         Ok(())
     }
 

@@ -223,9 +223,10 @@ impl Writer {
             let empty = equal_tags(control, 0);
             if empty != 0 {
                 let place = first_cell(empty);
-                bucket.cells[place].store(row, Ordering::SeqCst);
+                // Who sees the tag sees the cell, and the row that it names.
+                bucket.cells[place].store(row, Ordering::Release);
                 let tag = hash.pattern() & 0xff << (8 * place);
-                bucket.control.store(control | tag, Ordering::SeqCst);
+                bucket.control.store(control | tag, Ordering::Release);
                 return;
             }
             bucket.control.store(passed(control, u64::saturating_add), Ordering::SeqCst);

@@ -13,6 +13,7 @@ use sluice_flow::flow::Flow;
 use sluice_flow::key::{Key, Mask, Match};
 
 use super::Program;
+use crate::classifier::Hint;
 use crate::packet::ip_proto;
 use crate::ports::PortTable;
 
@@ -40,16 +41,18 @@ struct Approval {
     /// Keeps its place from being given to another mask, but not the mask itself.
     _mask: Weak<Mask>,
     program: Weak<Program>,
+    /// Where the rules go: it is the same mask and the same chain.
+    hint: Hint,
 }
 
 impl Question {
-    /// What `flow`, whose match in full is `full`, asks.
-    pub(crate) fn of(flow: &Flow, full: &Match) -> Self {
-        let decisive = decisive(full);
+    /// What `flow`, whose key in full is `key`, asks.
+    pub(crate) fn of(flow: &Flow, key: &Key) -> Self {
+        let decisive = decisive(flow.matching().get(Field::Ipv6Proto));
         Self {
             mask: Arc::as_ptr(flow.matching().mask()).addr(),
             actions: flow.actions.as_ptr().addr(),
-            values: WORDS.map(|word| full.key.words[word] & decisive[word]),
+            values: WORDS.map(|word| key.words[word] & decisive[word]),
         }
     }
 }
@@ -76,22 +79,30 @@ impl Approvals {
             self.ports = Some(Arc::clone(ports));
         }
         let mask = Arc::downgrade(flow.matching().mask());
-        self.programs.insert(question, Approval { _mask: mask, program: Arc::downgrade(program) });
+        let approval = Approval { _mask: mask, program: Arc::downgrade(program), hint: Hint::default() };
+        self.programs.insert(question, approval);
+    }
+
+    /// Where the classifier of its chain has put rules like it lately, if the question was approved.
+    pub(crate) fn hint(&mut self, question: &Question) -> Option<&mut Hint> {
+        self.programs.get_mut(question).map(|approval| &mut approval.hint)
     }
 }
 
 /// The match as a check is shown it: all of the mask, and the decisive values.
 pub(super) fn shown(full: &Match) -> Match {
     let mut shown = *full;
-    for (value, bits) in shown.key.words.iter_mut().zip(decisive(full)) {
+    let protocol = (full.key.get(Field::Ipv6Proto), full.mask.get(Field::Ipv6Proto));
+    for (value, bits) in shown.key.words.iter_mut().zip(decisive(protocol)) {
         *value &= bits;
     }
     shown
 }
 
-/// The bits of a key on whose values a check may depend.
-fn decisive(full: &Match) -> &'static [u64; KEY_WORDS] {
-    if full.is_exactly(Field::Ipv6Proto, ip_proto::ICMPV6.into()) { &OF_ICMPV6 } else { &OF_ANY }
+/// The bits of a key on whose values a check may depend, by value and mask of the IP protocol.
+fn decisive(protocol: (u128, u128)) -> &'static [u64; KEY_WORDS] {
+    let icmpv6 = (ip_proto::ICMPV6.into(), Field::Ipv6Proto.full_mask());
+    if protocol == icmpv6 { &OF_ICMPV6 } else { &OF_ANY }
 }
 
 const OF_ANY: [u64; KEY_WORDS] = bits(&[HEADERS, &MPLS_PRESENT]);

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use sluice_flow::Flow;
 use sluice_flow::consume::Remainder;
 use sluice_flow::field::{Attribute, FIELDS, Field, Form, MPLS_PRESENT};
 use sluice_flow::key::{Key, Match};
@@ -48,8 +49,10 @@ const ANYWHERE: &[Attribute] = &[
 ];
 
 /// Whether the port is there that packets must come from.
-pub(super) fn entrance(full: &Match, ports: &PortTable) -> Result<(), Refusal> {
-    let Some(number) = exact(full, Field::InPort).map(PortNumber) else { return Ok(()) };
+pub(super) fn entrance(flow: &Flow, ports: &PortTable) -> Result<(), Refusal> {
+    let (number, mask) = flow.matching().get(Field::InPort);
+    let Some(number) = u32::try_from(number).ok().filter(|_| mask == Field::InPort.full_mask()) else { return Ok(()) };
+    let number = PortNumber(number);
     match ports.get(number) {
         Some(_) => Ok(()),
         None => Err(Refusal::Port { port: number.to_string(), reason: "there is no such port".into() }),

@@ -16,7 +16,7 @@ use sluice_flow::action::Action;
 use sluice_flow::chain::ChainId;
 use sluice_flow::field::Field;
 use sluice_flow::flow::Flow;
-use sluice_flow::key::Match;
+use sluice_flow::key::{Key, Match};
 use sluice_flow::refusal::Refusal;
 
 use crate::conntrack::Policies;
@@ -34,35 +34,30 @@ pub(crate) const MIN_FRAME: usize = 14;
 
 /// What the classifier matches of a flow: everything but the chain.
 pub(crate) fn matching(flow: &Flow) -> Match {
-    without_chain(flow.matching().expand())
-}
-
-/// The same, of the match in full.
-pub(crate) fn without_chain(mut matching: Match) -> Match {
+    let mut matching = flow.matching().expand();
     matching.set(Field::RecircId, 0, 0);
-    // `eth_type(0/0xffff)` is how OVS writes a match on frames without an Ethernet type.
-    if matching.is_exactly(Field::EthType, 0) {
-        matching.set_exact(Field::EthType, ETH_TYPE_NONE.into());
-    }
-    matching
+    Match { key: matched_key(flow, matching.key), mask: matching.mask }
 }
 
-/// Whether the device can take a flow, whose match in full is `full`.
-pub(crate) fn check(
-    flow: &Flow,
-    full: &Match,
-    ports: &PortTable,
-    meters: &Meters,
-    policies: &Policies,
-) -> Result<(), Refusal> {
-    check_entrance(full, ports)?;
-    let guarantees = matching::consume(&approvals::shown(full))?;
+/// The key of that, made of the flow's. The mask leaves the chain out.
+pub(crate) fn matched_key(flow: &Flow, mut key: Key) -> Key {
+    // `eth_type(0/0xffff)` is how OVS writes a match on frames without an Ethernet type.
+    if flow.matching().get(Field::EthType) == (0, Field::EthType.full_mask()) {
+        key.set(Field::EthType, ETH_TYPE_NONE.into());
+    }
+    key
+}
+
+/// Whether the device can take a flow.
+pub(crate) fn check(flow: &Flow, ports: &PortTable, meters: &Meters, policies: &Policies) -> Result<(), Refusal> {
+    check_entrance(flow, ports)?;
+    let guarantees = matching::consume(&approvals::shown(&flow.matching().expand()))?;
     validate::actions(flow, &guarantees, ports, meters, policies)
 }
 
 /// The part of [`check`] that no approval speaks of.
-pub(crate) fn check_entrance(full: &Match, ports: &PortTable) -> Result<(), Refusal> {
-    matching::entrance(full, ports)
+pub(crate) fn check_entrance(flow: &Flow, ports: &PortTable) -> Result<(), Refusal> {
+    matching::entrance(flow, ports)
 }
 
 /// What the device refuses by design: the packet would go to a process, or by a table that is not in the datapath.
