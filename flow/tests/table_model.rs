@@ -73,7 +73,7 @@ struct Device {
 struct Rule {
     life: FlowId,
     installed_as: Generation,
-    flow: Arc<Flow>,
+    flow: Flow,
     packets: u64,
 }
 
