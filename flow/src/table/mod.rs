@@ -194,7 +194,9 @@ impl FlowTable {
         let mut by_ufid = self.by_ufid.lock(ufid);
         let namesake = self.slot_of_ufid(&by_ufid, ufid);
         let is_taken = namesake.is_some_and(|slot| self.wanted_in(slot).is_some());
-        if is_taken || self.named_in(&self.by_identity.lock(Identity::of_own(ufid)), ufid).is_some() {
+        // One with a UFID of its own meets another one with the same as one with the same identity.
+        let is_yielded = || self.named_in(&self.by_identity.lock(Identity::of_own(ufid)), ufid).is_some();
+        if is_taken || has_given_ufid && is_yielded() {
             return Err(TableError::Exists(ufid));
         }
         let mut by_identity = self.by_identity.lock(identity);
