@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use serde_json::json;
+use serde_json::{Value, json};
 use sluice_agent::config::Config;
 use sluice_flow::port::PortKind;
 use sluice_flow::table::{Settlement, TableError, Waiter};
@@ -32,6 +32,8 @@ const OFFERED: f64 = 5.0;
 const DELETED: f64 = 0.25;
 /// Flows in the device once it has warmed up; deletions keep it so.
 const FLOWS: usize = 10_000;
+/// By what part memory may grow in a minute and count as flat: more than looks at it differ by.
+const FLAT: f64 = 0.01;
 /// How often memory is looked at.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -199,7 +201,12 @@ impl Report {
         println!("served {served:.0} a second; at most {} waited, {LIMIT} may", self.most_unsettled);
         println!("adds      p50 {add_p50:.1} ms, p99 {add_p99:.1} ms, longest {add_max:.1} ms");
         println!("deletions p50 {delete_p50:.1} ms, p99 {delete_p99:.1} ms, longest {delete_max:.1} ms");
+        let slope = Slope::of(&self.memory, LOOK);
         println!("memory    {first} bytes at the start, {last} at the end, {most} at most");
+        println!("          grows by {:.0} bytes a second, give or take {:.0}", slope.bytes, slope.give_or_take);
+        // What a full queue takes to drain, and the half again: nobody waits longer than for all before him.
+        let drained = LIMIT as f64 / service_rate * 1.5e3;
+        let minute = ((slope.bytes + slope.give_or_take) * 60.0).max(0.0);
         bench::write(
             "overload",
             &json!({
@@ -214,8 +221,46 @@ impl Report {
                 "deletes": self.deletes,
                 "add_latency_ms": { "p50": add_p50, "p99": add_p99, "max": add_max },
                 "delete_latency_ms": { "p50": delete_p50, "p99": delete_p99, "max": delete_max },
-                "memory_bytes": { "start": first, "end": last, "most": most },
+                "memory_bytes": {
+                    "start": first, "end": last, "most": most, "each_second": self.memory,
+                    "slope_a_second": slope.bytes, "slope_give_or_take": slope.give_or_take,
+                },
+                "rows": [
+                    row("memory grown at most in a minute of overload", "part of it", minute / first as f64, FLAT),
+                    row("flows that wait at most", "of those that may", self.most_unsettled as f64 / LIMIT as f64, 1.05),
+                    row("accepted adds, from the wish to the device, p99", "ms", add_p99, drained),
+                    row("deletions, p99", "ms", delete_p99, drained),
+                ],
             }),
         );
     }
+}
+
+/// How memory grows: a straight line through all looks, by least squares.
+struct Slope {
+    /// Bytes a second.
+    bytes: f64,
+    /// Two standard errors of it.
+    give_or_take: f64,
+}
+
+impl Slope {
+    fn of(memory: &[u64], apart: Duration) -> Self {
+        let count = memory.len() as f64;
+        let seconds = |place: usize| place as f64 * apart.as_secs_f64();
+        let mean_time = seconds(memory.len() - 1) / 2.0;
+        let mean = memory.iter().sum::<u64>() as f64 / count;
+        let points =
+            || memory.iter().enumerate().map(|(place, bytes)| (seconds(place) - mean_time, *bytes as f64 - mean));
+        let spread: f64 = points().map(|(time, _)| time * time).sum();
+        let bytes = points().map(|(time, bytes)| time * bytes).sum::<f64>() / spread;
+        let left: f64 = points().map(|(time, seen)| (seen - bytes * time).powi(2)).sum();
+        Self { bytes, give_or_take: 2.0 * (left / (count - 2.0) / spread).sqrt() }
+    }
+}
+
+fn row(name: &str, unit: &str, ours: f64, at_most: f64) -> Value {
+    json!({
+        "name": name, "unit": unit, "ours": ours, "to_reach": format!("{at_most:.3} {unit}"), "reached": ours <= at_most,
+    })
 }
