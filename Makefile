@@ -16,8 +16,7 @@ test:
 
 bench:
 	scripts/setup bench
-	cargo build --release --workspace --bins
-	cargo bench --workspace
+	scripts/bench
 
 # A shell on a real kernel, see tests/lab/run.
 lab:

@@ -131,6 +131,7 @@ fn row(name: &str, flows: usize, samples: &[Vec<f64>; 2]) -> Option<Value> {
         "peer": peer,
         "ratio": ratio,
         "to_reach": to_reach,
+        "reached": ratio >= to_reach,
     }))
 }
 

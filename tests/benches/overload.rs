@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use serde_json::json;
+use serde_json::{Value, json};
 use sluice_agent::config::Config;
 use sluice_flow::port::PortKind;
 use sluice_flow::table::{Settlement, TableError, Waiter};
@@ -32,6 +32,12 @@ const OFFERED: f64 = 5.0;
 const DELETED: f64 = 0.25;
 /// Flows in the device once it has warmed up; deletions keep it so.
 const FLOWS: usize = 10_000;
+/// By what part memory may grow in a minute and count as flat: more than looks at it differ by.
+const FLAT: f64 = 0.05;
+/// For how long there is overload before memory is looked at.
+const WARM_UP: Duration = Duration::from_secs(30);
+/// Changes of each kind of which the time is kept, in memory that is there from the beginning.
+const SAMPLES: usize = 1 << 20;
 /// How often memory is looked at.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -66,7 +72,7 @@ fn main() {
     let service_rate = bench.fill();
     println!("the device takes {service_rate:.0} changes a second; offered are {:.0} adds", service_rate * OFFERED);
     // The queue fills, and memory with it, before the minute begins.
-    bench.overload(service_rate, Duration::from_secs(3));
+    bench.overload(service_rate, WARM_UP);
     let report = bench.overload(service_rate, span);
     report.print_and_write(service_rate, span);
 }
@@ -130,7 +136,7 @@ impl Bench {
 
     /// Offers more than the device takes for a while.
     fn overload(&mut self, service_rate: f64, span: Duration) -> Report {
-        let mut report = Report::default();
+        let mut report = Report::new();
         let agent = self.world.agent.clone();
         let census = agent.table.census();
         let began = Instant::now();
@@ -139,7 +145,7 @@ impl Bench {
         while began.elapsed() < span {
             let elapsed = began.elapsed();
             if report.memory.len() as u128 <= elapsed.as_nanos() / LOOK.as_nanos() {
-                report.memory.push(report.memory_without_samples());
+                report.memory.push(resident());
             }
             let due = (elapsed.as_secs_f64() * service_rate * OFFERED) as u64;
             while offered < due {
@@ -165,7 +171,7 @@ impl Bench {
             std::thread::sleep(Duration::from_micros(500));
             self.take(&mut report);
         }
-        report.memory.push(report.memory_without_samples());
+        report.memory.push(resident());
         report
     }
 
@@ -182,10 +188,14 @@ impl Bench {
 }
 
 impl Report {
-    /// Memory of this process but for what the bench itself keeps.
-    fn memory_without_samples(&self) -> u64 {
-        let samples = (self.adds.len() + self.deletions.len()) * size_of::<Duration>();
-        resident().saturating_sub(samples as u64)
+    /// With room that is in use already, so that what is kept does not count as memory of the agent.
+    fn new() -> Self {
+        let room = || {
+            let mut room = vec![Duration::MAX; SAMPLES];
+            room.clear();
+            room
+        };
+        Self { adds: room(), deletions: room(), ..Self::default() }
     }
 
     fn print_and_write(&self, service_rate: f64, span: Duration) {
@@ -199,7 +209,13 @@ impl Report {
         println!("served {served:.0} a second; at most {} waited, {LIMIT} may", self.most_unsettled);
         println!("adds      p50 {add_p50:.1} ms, p99 {add_p99:.1} ms, longest {add_max:.1} ms");
         println!("deletions p50 {delete_p50:.1} ms, p99 {delete_p99:.1} ms, longest {delete_max:.1} ms");
+        let slope = Slope::of(&self.memory, LOOK);
         println!("memory    {first} bytes at the start, {last} at the end, {most} at most");
+        println!("          grows by {:.0} bytes a second, give or take {:.0}", slope.bytes, slope.give_or_take);
+        assert!(self.adds.len().max(self.deletions.len()) < SAMPLES, "there was room for all times");
+        // Nobody waits for more than all before him; twice that, for the device is not always as fast.
+        let drained = 2e3 * LIMIT as f64 * span.as_secs_f64() / self.adds.len() as f64;
+        let minute = ((slope.bytes + slope.give_or_take) * 60.0).max(0.0);
         bench::write(
             "overload",
             &json!({
@@ -214,8 +230,45 @@ impl Report {
                 "deletes": self.deletes,
                 "add_latency_ms": { "p50": add_p50, "p99": add_p99, "max": add_max },
                 "delete_latency_ms": { "p50": delete_p50, "p99": delete_p99, "max": delete_max },
-                "memory_bytes": { "start": first, "end": last, "most": most },
+                "memory_bytes": {
+                    "start": first, "end": last, "most": most, "each_second": self.memory,
+                    "slope_a_second": slope.bytes, "slope_give_or_take": slope.give_or_take,
+                },
+                "rows": [
+                    row("memory grown at most in a minute of overload", "part of it", minute / first as f64, FLAT),
+                    row("accepted adds, from the wish to the device, p99", "ms", add_p99, drained),
+                    row("deletions, p99", "ms", delete_p99, drained),
+                ],
             }),
         );
     }
+}
+
+/// How memory grows: a straight line through all looks, by least squares.
+struct Slope {
+    /// Bytes a second.
+    bytes: f64,
+    /// Two standard errors of it.
+    give_or_take: f64,
+}
+
+impl Slope {
+    fn of(memory: &[u64], apart: Duration) -> Self {
+        let count = memory.len() as f64;
+        let seconds = |place: usize| place as f64 * apart.as_secs_f64();
+        let mean_time = seconds(memory.len() - 1) / 2.0;
+        let mean = memory.iter().sum::<u64>() as f64 / count;
+        let points =
+            || memory.iter().enumerate().map(|(place, bytes)| (seconds(place) - mean_time, *bytes as f64 - mean));
+        let spread: f64 = points().map(|(time, _)| time * time).sum();
+        let bytes = points().map(|(time, bytes)| time * bytes).sum::<f64>() / spread;
+        let left: f64 = points().map(|(time, seen)| (seen - bytes * time).powi(2)).sum();
+        Self { bytes, give_or_take: 2.0 * (left / (count - 2.0) / spread).sqrt() }
+    }
+}
+
+fn row(name: &str, unit: &str, ours: f64, at_most: f64) -> Value {
+    json!({
+        "name": name, "unit": unit, "ours": ours, "to_reach": format!("{at_most:.3} {unit}"), "reached": ours <= at_most,
+    })
 }

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
@@ -49,7 +50,8 @@ impl Vswitchd {
             "ovsdb-server",
             &[&vswitchd.path("conf.db"), &format!("--remote=punix:{}", vswitchd.path("db.sock"))],
         );
-        eventually("the database is there", || vswitchd.folder.join("db.sock").exists());
+        // The socket is there a moment before somebody listens.
+        eventually("the database is there", || UnixStream::connect(vswitchd.folder.join("db.sock")).is_ok());
         let database = format!("unix:{}", vswitchd.path("db.sock"));
         let control = format!("--unixctl={}", vswitchd.path("vswitchd.ctl"));
         vswitchd.spawn("ovs-vswitchd", &[&database, "--enable-dummy", "--disable-system", &control]);

@@ -23,6 +23,11 @@ use crate::daemon::memory;
 use crate::world::SEED;
 
 const BATCH: usize = 256;
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Flows that fall silent at the end.
+const SILENT: usize = 1_000;
+/// Rounds within which these must have expired.
+const PATIENCE: usize = 20;
 
 /// The device and what is asked of it.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +79,8 @@ pub struct Report {
     pub last_round: Round,
     /// Flows that went though they were in use.
     pub evicted: usize,
+    /// How late flows expired that fell silent just after a poll.
+    pub expired_late: Duration,
 }
 
 /// Fills the table and runs the model.
@@ -103,6 +110,7 @@ pub fn run(model: &Model) -> Report {
     let mut world = World::new(model, clock, table, ids);
     report.round_cpu = world.calibrate();
     world.run(&mut wanted, &mut report);
+    report.expired_late = world.age();
     report
 }
 
@@ -137,6 +145,16 @@ struct World {
     round_clock: Arc<ManualClock>,
     /// What the device and this machine take for each flow of a round.
     a_flow: Arc<Mutex<Duration>>,
+    silent: Arc<Mutex<Silent>>,
+}
+
+/// Flows of which no packet comes any more.
+#[derive(Default)]
+struct Silent {
+    /// In order.
+    flows: Vec<FlowId>,
+    /// What each of them has counted.
+    packets: u64,
 }
 
 #[derive(Default)]
@@ -150,6 +168,7 @@ struct Reader {
     rules: Arc<Mutex<VecDeque<FlowId>>>,
     clock: Arc<ManualClock>,
     a_flow: Arc<Mutex<Duration>>,
+    silent: Arc<Mutex<Silent>>,
     polls: u64,
 }
 
@@ -157,8 +176,12 @@ impl CounterReader for Reader {
     fn read(&mut self, visit: &mut dyn FnMut(&[Reading], Sampled)) -> Result<(), Refusal> {
         self.polls += 1;
         let a_flow = *self.a_flow.lock();
-        let counters = Counters { packets: self.polls, bytes: self.polls * 64, ..Counters::default() };
-        let reading = |flow: &FlowId| Reading { flow: *flow, installed_as: Generation(1), counters };
+        let silent = self.silent.lock();
+        let reading = |flow: &FlowId| {
+            let packets = if silent.flows.binary_search(flow).is_ok() { silent.packets } else { self.polls };
+            let counters = Counters { packets, bytes: packets * 64, ..Counters::default() };
+            Reading { flow: *flow, installed_as: Generation(1), counters }
+        };
         let rules = self.rules.lock();
         let (front, back) = rules.as_slices();
         for rules in front.chunks(BATCH).chain(back.chunks(BATCH)) {
@@ -175,12 +198,16 @@ impl World {
     fn new(model: &Model, clock: Arc<ManualClock>, table: FlowTable, ids: Vec<FlowId>) -> Self {
         let rules = Arc::new(Mutex::new(VecDeque::from(ids)));
         let (round_clock, a_flow) = (Arc::new(ManualClock::default()), Arc::new(Mutex::default()));
-        let reader = Reader { rules: rules.clone(), clock: round_clock.clone(), a_flow: a_flow.clone(), polls: 0 };
-        let config = Config {
-            idle_timeout: Some(Duration::from_secs(10)),
-            hard_timeout: None,
-            poll_interval: Duration::from_millis(500),
+        let silent = Arc::<Mutex<Silent>>::default();
+        let reader = Reader {
+            rules: rules.clone(),
+            clock: round_clock.clone(),
+            a_flow: a_flow.clone(),
+            silent: silent.clone(),
+            polls: 0,
         };
+        let config =
+            Config { idle_timeout: Some(IDLE_TIMEOUT), hard_timeout: None, poll_interval: Duration::from_millis(500) };
         Self {
             model: *model,
             clock,
@@ -190,6 +217,7 @@ impl World {
             revalidator: Revalidator::new(config, Box::new(reader)),
             round_clock,
             a_flow,
+            silent,
         }
     }
 
@@ -255,6 +283,33 @@ impl World {
             }
             report.most_unsettled = report.most_unsettled.max(self.table.census().unsettled());
         }
+    }
+
+    /// Has some flows fall silent just after a poll, and gives how late they expire.
+    fn age(&mut self) -> Duration {
+        let (round, _) = self.round();
+        let fell_silent = self.round_clock.now();
+        {
+            let rules = self.rules.lock();
+            let mut silent = self.silent.lock();
+            silent.flows = rules.iter().rev().skip(rules.len() / 2).take(SILENT).copied().collect();
+            silent.flows.sort_unstable();
+            // One packet after the poll that was just now.
+            silent.packets = u64::MAX / 128;
+        }
+        let mut next = round.began.after(round.wait());
+        for _ in 0..PATIENCE {
+            self.clock.advance(next.since(self.clock.now()));
+            let (round, mut ends) = self.round();
+            next = round.began.after(round.wait());
+            if !ends.is_empty() {
+                ends.sort_unstable();
+                assert_eq!(ends, self.silent.lock().flows, "those go that are silent, and no other");
+                let silence = self.round_clock.now().since(fell_silent);
+                return silence.checked_sub(IDLE_TIMEOUT).expect("never early");
+            }
+        }
+        panic!("not within {PATIENCE} rounds");
     }
 
     fn enqueue(&mut self, id: FlowId) {
