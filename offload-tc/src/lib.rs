@@ -1,0 +1,3 @@
+//! Flows in the kernel's flower classifier, over netlink.
+
+pub mod wire;
