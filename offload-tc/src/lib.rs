@@ -1,3 +1,6 @@
 //! Flows in the kernel's flower classifier, over netlink.
 
+pub mod rule;
+pub mod surroundings;
+pub mod translate;
 pub mod wire;

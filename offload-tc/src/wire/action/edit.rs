@@ -50,9 +50,8 @@ pub struct EditKey {
     pub mask: u32,
 }
 
-/// As many words as an action has room for (a count in an octet); fewer are wise, see OVS's `MAX_PEDIT_OFFSETS`.
 pub(super) fn emit(keys: &[EditKey], common: Common, writer: &mut Writer<'_>) {
-    // A list that is longer than the count can say is refused by translation, see `translate::limits`.
+    // The largest header that translation rewrites at once has ten words; more than the count can say are cut off.
     let count = u8::try_from(keys.len()).unwrap_or(u8::MAX);
     common.put(PARAMETERS, writer, |writer| {
         let flags = 0;
