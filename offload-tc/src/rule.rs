@@ -66,6 +66,9 @@ impl Spelling {
     /// What is told of every packet is written as a sample of all.
     pub const SAMPLE_OF_ALL: Self = Self(1 << 9);
 
+    /// Bits of the flags of a group policy that the kernel never sets are said, too.
+    pub const WHOLE_POLICY: Self = Self(1 << 10);
+
     /// Whether all bits of another are set.
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0

@@ -343,6 +343,9 @@ impl Consumer<'_> {
             self.exactly(Key::EncKeyId, id.into());
         }
         self.tunnel_flags(id.is_some())?;
+        if self.full.mask.get(Field::VxlanGbpFlags) == Field::VxlanGbpFlags.full_mask() {
+            self.spelling.add(Spelling::WHOLE_POLICY);
+        }
         self.flower.options = options::matched(&mut self.rest)?;
         self.all_of(Attribute::Tunnel)
     }

@@ -101,6 +101,9 @@ pub(super) fn matching(
     if let Some(OptionsMatch { value, mask }) = &flower.options {
         let fields = options::fields(value, mask).ok_or(Unreadable("options that no flow matches"))?;
         fields.into_iter().for_each(|(field, value, mask)| full.set(field, value, mask));
+        if spelling.has(Spelling::WHOLE_POLICY) {
+            full.set_exact(Field::VxlanGbpFlags, full.key.get(Field::VxlanGbpFlags));
+        }
     }
     labels(&mut full, flower, &mut take);
     if flower.cfm.is_some() {
