@@ -8,6 +8,7 @@
 
 pub mod dump;
 pub mod install;
+pub mod priorities;
 pub mod rule;
 mod socket;
 pub mod surroundings;
