@@ -187,8 +187,10 @@ impl Installer {
             let looked_up = match request {
                 _ if !is_open => None,
                 Request::Add(filter) | Request::Replace(filter) => self.find(filter.id).ok().map(|found| {
-                    found.is_some_and(|found| found.flower.actions.first().map(|action| action.cookie)
-                        == filter.flower.actions.first().map(|action| action.cookie))
+                    found.is_some_and(|found| {
+                        found.flower.actions.first().map(|action| action.cookie)
+                            == filter.flower.actions.first().map(|action| action.cookie)
+                    })
                 }),
                 Request::Delete(id) => self.find(*id).ok().map(|found| found.is_none()),
             };

@@ -58,10 +58,8 @@ impl Priorities {
         }
         let next = FIRST_OF_OTHERS + self.places.len();
         let place = self.free.pop().or_else(|| u16::try_from(next).ok().filter(|place| *place < BAND));
-        let place = place.ok_or_else(|| Refusal::Limit {
-            what: "Ethernet types in rules at a time".into(),
-            limit: BAND.into(),
-        })?;
+        let place = place
+            .ok_or_else(|| Refusal::Limit { what: "Ethernet types in rules at a time".into(), limit: BAND.into() })?;
         self.places.insert(protocol, (place, 1));
         Ok(place)
     }

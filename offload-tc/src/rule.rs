@@ -69,6 +69,14 @@ impl Spelling {
     /// Bits of the flags of a group policy that the kernel never sets are said, too.
     pub const WHOLE_POLICY: Self = Self(1 << 10);
 
+    /// The protocol of a later fragment of IPv6 is said, which is that of the fragment header.
+    pub const FRAGMENT_PROTOCOL: Self = Self(1 << 11);
+
+    /// Bits of the direction of ERSPAN that no header has are said, too.
+    pub const WHOLE_DIRECTION: Self = Self(1 << 12);
+    /// Bits of the hardware of ERSPAN that no header has are said, too.
+    pub const WHOLE_HARDWARE: Self = Self(1 << 13);
+
     /// Whether all bits of another are set.
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -134,9 +142,10 @@ impl Label {
         for action in actions.iter_mut() {
             action.cookie = None;
         }
-        while actions.first().is_some_and(|action| {
-            matches!(action.operation, Operation::Generic) && action.control == Control::Pipe
-        }) {
+        while actions
+            .first()
+            .is_some_and(|action| matches!(action.operation, Operation::Generic) && action.control == Control::Pipe)
+        {
             actions.remove(0);
             passes += 1;
         }

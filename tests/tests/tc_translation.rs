@@ -8,7 +8,7 @@ use std::sync::Arc;
 use sluice_flow::action::{Action, ActionKind, ActionList, FieldSet, visit};
 use sluice_flow::field::{Attribute, FIELDS, Field};
 use sluice_flow::flow::{Expiry, Flow};
-use sluice_flow::key::{Match, MaskedKey};
+use sluice_flow::key::{MaskedKey, Match};
 use sluice_flow::meter::MeterId;
 use sluice_flow::port::{PortNumber, TunnelProtocol};
 use sluice_flow::priority::Priority;
@@ -159,12 +159,17 @@ fn sayable() -> Profile {
     ];
     let gtpu = [Field::GtpuPresent, Field::GtpuFlags, Field::GtpuMessageType];
     let actions = NOT_IN_TC.iter().map(|kind| Feature::Action(*kind));
-    let forms = [Form::IpPacket, Form::MaskedProtocol, Form::Rarp, Form::CtHelper, Form::CtTimeout, Form::NatPersistent];
+    let forms =
+        [Form::IpPacket, Form::MaskedProtocol, Form::Rarp, Form::CtHelper, Form::CtTimeout, Form::NatPersistent];
     let more = [Form::NatHash, Form::NatRandom, Form::PushTagWithoutCfi, Form::MoreAfterRecirc, Form::Cookie];
     Profile::everything()
         .without("fields", "flower has no key for them", fields.into_iter().flat_map(fields_of))
         .without("state", "it would be refused too often", [Feature::Field(Field::CtState)])
-        .without("GTP-U", "tc knows another part of it", gtpu.map(Feature::Field).into_iter().chain(gtpu.map(Feature::SetTunnel)))
+        .without(
+            "GTP-U",
+            "tc knows another part of it",
+            gtpu.map(Feature::Field).into_iter().chain(gtpu.map(Feature::SetTunnel)),
+        )
         .without("actions", "tc has none", actions)
         .without("forms", "a rule cannot say them", forms.into_iter().chain(more).map(Feature::Form))
 }
@@ -226,7 +231,11 @@ fn plain(actions: &ActionList) -> ActionList {
         .map(|action| match action {
             Action::SetTunnel(set) => {
                 let silent = |field: &Field, value: u128| {
-                    value == 0 && matches!(field, Field::TunnelTos | Field::TunnelFlags | Field::TunnelIpv4Src | Field::TunnelIpv6Src)
+                    value == 0
+                        && matches!(
+                            field,
+                            Field::TunnelTos | Field::TunnelFlags | Field::TunnelIpv4Src | Field::TunnelIpv6Src
+                        )
                 };
                 let fields = set.fields.iter().filter(|(field, value, _)| !silent(field, *value));
                 Action::SetTunnel(FieldSet { attribute: set.attribute, fields: fields.copied().collect() })

@@ -151,7 +151,9 @@ impl Translator<'_> {
                     self.spelling.add(Spelling::SAMPLE_OF_ALL);
                 }
             }
-            FlowAction::Userspace(_) => return Err(refuse_action(kind, "there is no process behind tc that takes packets")),
+            FlowAction::Userspace(_) => {
+                return Err(refuse_action(kind, "there is no process behind tc that takes packets"));
+            }
             FlowAction::LbOutput(_) => {
                 return Err(refuse_action(kind, "the members of the bond are known to ovs-vswitchd alone"));
             }
@@ -192,7 +194,8 @@ impl Translator<'_> {
     fn checksums(&self, set: &FieldSet) -> Result<u32, Refusal> {
         let first = set.fields.first().map_or(Field::EthDst, |(field, ..)| *field);
         let is_touched = |field| set.get(field).is_some();
-        let wants = |is_met: bool| if is_met { Ok(()) } else { Err(refuse(first, "the match does not say that it is there")) };
+        let wants =
+            |is_met: bool| if is_met { Ok(()) } else { Err(refuse(first, "the match does not say that it is there")) };
         let (eth_type, proto) = (self.shape.eth_type, self.shape.protocol);
         if set.attribute != Attribute::Ethernet && self.shape.tags > 1 {
             return Err(refuse(first, "behind two tags act_pedit does not find the header"));
@@ -200,7 +203,11 @@ impl Translator<'_> {
         let is_ip = matches!(eth_type, Some(ethernet::IPV4 | ethernet::IPV6));
         let transport = |is_met: bool, sum: u32| {
             wants(is_met)?;
-            if self.shape.is_whole { Ok(sum) } else { Err(refuse(first, "there may be fragments, which have no checksum")) }
+            if self.shape.is_whole {
+                Ok(sum)
+            } else {
+                Err(refuse(first, "there may be fragments, which have no checksum"))
+            }
         };
         match set.attribute {
             Attribute::Ethernet => Ok(0),
@@ -238,9 +245,9 @@ impl Translator<'_> {
             Some(protocol::UDP) => Ok(checksum::UDP),
             Some(protocol::UDP_LITE) => Ok(checksum::UDP_LITE),
             Some(protocol::ICMPV6) => Ok(checksum::ICMP),
-            Some(
-                protocol::ICMP | protocol::IGMP | protocol::IPIP | protocol::GRE | protocol::ESP | protocol::SCTP,
-            ) => Ok(0),
+            Some(protocol::ICMP | protocol::IGMP | protocol::IPIP | protocol::GRE | protocol::ESP | protocol::SCTP) => {
+                Ok(0)
+            }
             Some(_) => Err(refuse(field, "tc does not know the checksum of this protocol")),
             None => Err(refuse(field, "the match does not say whose checksum is to be mended")),
         }

@@ -2,6 +2,7 @@
 
 use sluice_flow::field::{Attribute, Field};
 
+use crate::rule::Spelling;
 use crate::wire::key::Key;
 
 /// Fields that flower matches as they are, under any mask unless the key has none.
@@ -70,6 +71,15 @@ pub(super) const FRAGMENT: u128 = 1;
 /// `TCA_FLOWER_KEY_FLAGS_FRAG_IS_FIRST`
 pub(super) const FIRST_FRAGMENT: u128 = 2;
 
+/// Fields of options that are wider than what a header has of them, with the bits that it has; and how it is noted that all
+/// were said.
+pub(super) const NARROW: &[(Field, u8, Spelling)] = &[
+    // Not to learn, and that the policy was applied (`VXLAN_GBP_MASK`).
+    (Field::VxlanGbpFlags, 0x48, Spelling::WHOLE_POLICY),
+    (Field::ErspanDirection, 0x01, Spelling::WHOLE_DIRECTION),
+    (Field::ErspanHardwareId, 0x3f, Spelling::WHOLE_HARDWARE),
+];
+
 /// Ethernet types.
 pub(super) mod ethernet {
     pub(in super::super) const IPV4: u16 = 0x0800;
@@ -90,6 +100,7 @@ pub(super) mod protocol {
     pub(in super::super) const IPIP: u8 = 4;
     pub(in super::super) const TCP: u8 = 6;
     pub(in super::super) const UDP: u8 = 17;
+    pub(in super::super) const IPV6_FRAGMENT: u8 = 44;
     pub(in super::super) const GRE: u8 = 47;
     pub(in super::super) const ESP: u8 = 50;
     pub(in super::super) const ICMPV6: u8 = 58;

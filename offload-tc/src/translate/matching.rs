@@ -8,11 +8,11 @@ use sluice_flow::key::Match;
 use sluice_flow::refusal::Refusal;
 
 use super::fields::{
-    FIRST_FRAGMENT, FRAGMENT, STATES, TRACKED, TUNNEL_FLAGS, TUNNEL_KEY, ethernet, of_attribute, protocol,
+    FIRST_FRAGMENT, FRAGMENT, NARROW, STATES, TRACKED, TUNNEL_FLAGS, TUNNEL_KEY, ethernet, of_attribute, protocol,
 };
 use super::options;
-use crate::surroundings::{Device, DeviceKind, Features};
 use crate::rule::Spelling;
+use crate::surroundings::{Device, DeviceKind, Features};
 use crate::wire::action::Control;
 use crate::wire::filter::ANY_PROTOCOL;
 use crate::wire::flower::Flower;
@@ -143,7 +143,10 @@ impl Consumer<'_> {
                 &[(Key::EthType, outer)]
             }
             (Some(Tag::Present(_)), None, Some(_)) => {
-                return Err(refuse(Field::CvlanPresent, "a rule is for packets with an inner tag or for those without"));
+                return Err(refuse(
+                    Field::CvlanPresent,
+                    "a rule is for packets with an inner tag or for those without",
+                ));
             }
             (Some(Tag::Present(outer)), Some(Tag::Absent), Some(eth_type)) => {
                 self.shape.tags = 1;
@@ -222,7 +225,27 @@ impl Consumer<'_> {
             };
             self.flower.keys.push(KeyMatch { key: Key::Flags, value, mask });
         }
+        if attribute == Attribute::Ipv6 && self.full.mask.get(proto) != 0 {
+            self.protocol_of_fragments()?;
+        }
         self.all_of(attribute)
+    }
+
+    /// A later fragment of IPv6 has the protocol of the fragment header in OVS (`parse_ipv6hdr`), and in flower that of the
+    /// header behind, so that no rule is for both fragments and others.
+    fn protocol_of_fragments(&mut self) -> Result<(), Refusal> {
+        match (exact(self.full, Field::Ipv6Frag), self.shape.protocol) {
+            (Some(FRAGMENT_LATER), Some(protocol::IPV6_FRAGMENT)) => {
+                self.rest.take(Field::Ipv6Proto);
+                self.spelling.add(Spelling::FRAGMENT_PROTOCOL);
+                Ok(())
+            }
+            (Some(FRAGMENT_LATER), _) => Err(refuse(Field::Ipv6Proto, "a later fragment has the protocol 44")),
+            (Some(_), _) => Ok(()),
+            (None, _) => {
+                Err(refuse(Field::Ipv6Frag, "the protocol of later fragments is another in flower; match frag"))
+            }
+        }
     }
 
     fn arp(&mut self) -> Result<(), Refusal> {
@@ -343,8 +366,10 @@ impl Consumer<'_> {
             self.exactly(Key::EncKeyId, id.into());
         }
         self.tunnel_flags(id.is_some())?;
-        if self.full.mask.get(Field::VxlanGbpFlags) == Field::VxlanGbpFlags.full_mask() {
-            self.spelling.add(Spelling::WHOLE_POLICY);
+        for (field, _, whole) in NARROW {
+            if self.full.mask.get(*field) == field.full_mask() {
+                self.spelling.add(*whole);
+            }
         }
         self.flower.options = options::matched(&mut self.rest)?;
         self.all_of(Attribute::Tunnel)

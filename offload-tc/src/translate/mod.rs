@@ -32,10 +32,8 @@ pub fn rule(flow: &Flow, agent: AgentId, surroundings: &dyn Surroundings) -> Res
     let number: Option<u32> = matching::exact(&full, Field::InPort);
     let number = number.ok_or_else(|| matching::refuse(Field::InPort, "a rule is of one port"))?;
     let device = surroundings.device(PortNumber(number));
-    let device = device.ok_or_else(|| Refusal::Port {
-        port: number.to_string(),
-        reason: "there is no such port".into(),
-    })?;
+    let device =
+        device.ok_or_else(|| Refusal::Port { port: number.to_string(), reason: "there is no such port".into() })?;
     let matched = matching::translate(&full, device, surroundings.features())?;
     let mut spelling = matched.spelling;
     let mut flower = matched.flower;
@@ -44,13 +42,7 @@ pub fn rule(flow: &Flow, agent: AgentId, surroundings: &dyn Surroundings) -> Res
     if flower.actions.len() > MAX_ACTIONS {
         return Err(Refusal::Limit { what: "actions of tc in a rule".into(), limit: MAX_ACTIONS as u64 });
     }
-    Ok(Rule {
-        hook: device.hook(),
-        chain: matched.chain,
-        priority: flow.priority,
-        protocol: matched.protocol,
-        flower,
-    })
+    Ok(Rule { hook: device.hook(), chain: matched.chain, priority: flow.priority, protocol: matched.protocol, flower })
 }
 
 /// The flow of a rule of ours, whose notes are given: what it matches and does.

@@ -6,6 +6,7 @@ use sluice_flow::field::{Field, GENEVE_CHUNKS, GENEVE_OPTIONS};
 use sluice_flow::key::Match;
 use sluice_flow::refusal::Refusal;
 
+use super::fields::NARROW;
 use super::matching::refuse;
 use crate::wire::flower::OptionsMatch;
 use crate::wire::options::{Erspan, GeneveOption, Options};
@@ -14,8 +15,6 @@ use crate::wire::options::{Erspan, GeneveOption, Options};
 const GENEVE_HEADER: usize = 4;
 /// The bits of the header's last octet that say the length of the data, in words.
 const LENGTH_BITS: u8 = 0x1f;
-/// The flags of a group policy that the kernel matches: not to learn, and that it was applied (`VXLAN_GBP_MASK`).
-const POLICY_FLAGS: u128 = 0x48;
 
 /// Something that gives fields away: a match, or a set of fields.
 pub(super) trait Source {
@@ -69,48 +68,53 @@ fn is_present(from: &mut dyn Source, field: Field) -> Result<bool, Refusal> {
 
 fn policy(from: &mut dyn Source) -> Result<(Options, Options), Refusal> {
     let (id, id_mask) = from.take(Field::VxlanGbpId).unwrap_or_default();
-    let (flags, flags_mask) = from.take(Field::VxlanGbpFlags).unwrap_or_default();
-    if flags_mask != Field::VxlanGbpFlags.full_mask() && flags_mask & !POLICY_FLAGS != 0 || flags & !POLICY_FLAGS != 0 {
-        return Err(refuse(Field::VxlanGbpFlags, "the kernel knows the flags 0x40 and 0x08 only"));
-    }
-    let join = |flags: u128, id: u128| u32::try_from(flags << 16 | id).unwrap_or_default();
-    Ok((Options::Vxlan(join(flags, id)), Options::Vxlan(join(flags_mask & POLICY_FLAGS, id_mask))))
+    let [flags, flags_mask] = narrow(from, Field::VxlanGbpFlags)?;
+    let join = |flags: u8, id: u128| u32::from(flags) << 16 | u32::try_from(id).unwrap_or_default();
+    Ok((Options::Vxlan(join(flags, id)), Options::Vxlan(join(flags_mask, id_mask))))
 }
 
 fn erspan(from: &mut dyn Source) -> Result<(Options, Options), Refusal> {
-    let mut octet = |field| {
-        let (value, mask) = from.take(field).unwrap_or_default();
-        [value, mask].map(|number| u8::try_from(number).unwrap_or_default())
+    let version = match from.take(Field::ErspanVersion) {
+        Some((version, mask)) if mask == Field::ErspanVersion.full_mask() => u8::try_from(version).unwrap_or_default(),
+        _ => return Err(refuse(Field::ErspanVersion, "only an exact match is possible")),
     };
-    let [version, version_mask] = octet(Field::ErspanVersion);
-    let [direction, direction_mask] = octet(Field::ErspanDirection);
-    let [hardware, hardware_mask] = octet(Field::ErspanHardwareId);
+    let [direction, direction_mask] = narrow(from, Field::ErspanDirection)?;
+    let [hardware, hardware_mask] = narrow(from, Field::ErspanHardwareId)?;
     let (index, index_mask) = from.take(Field::ErspanIndex).unwrap_or_default();
     let [index, index_mask] = [index, index_mask].map(|number| u32::try_from(number).unwrap_or_default());
-    if version_mask != u8::MAX {
-        return Err(refuse(Field::ErspanVersion, "only an exact match is possible"));
-    }
     // The kernel takes the version of a mask for that of a header, too.
     let header = Erspan { version, ..Erspan::default() };
     let [value, mask] = match version {
         1 if direction_mask | hardware_mask != 0 => {
-            return Err(refuse(Field::ErspanDirection, "version 1 has none"));
+            return Err(refuse(Field::ErspanDirection, "version 1 has neither direction nor hardware"));
         }
         2 if index_mask != 0 => return Err(refuse(Field::ErspanIndex, "version 2 has none")),
         1 => [index, index_mask].map(|index| Erspan { index: Some(index), ..header }),
-        2 => [(direction, hardware), (direction_mask, hardware_mask)]
-            .map(|(direction, hardware)| Erspan { direction: Some(direction), hardware: Some(hardware), ..header }),
+        2 => [(direction, hardware), (direction_mask, hardware_mask)].map(|(direction, hardware)| Erspan {
+            direction: Some(direction),
+            hardware: Some(hardware),
+            ..header
+        }),
         _ => return Err(refuse(Field::ErspanVersion, "there are versions 1 and 2")),
     };
-    if direction_mask & !1 != 0 && direction_mask != u8::MAX || direction > 1 {
-        return Err(refuse(Field::ErspanDirection, "it has one bit"));
-    }
     Ok((Options::Erspan(value), Options::Erspan(mask)))
+}
+
+/// Value and mask of a field that is wider than what a header has of it.
+fn narrow(from: &mut dyn Source, field: Field) -> Result<[u8; 2], Refusal> {
+    let (value, mask) = from.take(field).unwrap_or_default();
+    let bits = NARROW.iter().find(|(narrow, ..)| *narrow == field).map_or(u8::MAX, |(_, bits, _)| *bits);
+    let is_beyond = |number: u128| number & !u128::from(bits) != 0;
+    if is_beyond(value & mask) || is_beyond(mask) && mask != field.full_mask() {
+        return Err(refuse(field, "the kernel does not know all of these bits"));
+    }
+    Ok([value, mask].map(|number| u8::try_from(number).unwrap_or_default() & bits))
 }
 
 fn geneve(from: &mut dyn Source) -> Result<(Options, Options), Refusal> {
     let (mut values, mut masks) = ([0; GENEVE_OPTIONS], [0; GENEVE_OPTIONS]);
-    for (field, (value, mask)) in GENEVE_CHUNKS.iter().zip(values.chunks_exact_mut(16).zip(masks.chunks_exact_mut(16))) {
+    for (field, (value, mask)) in GENEVE_CHUNKS.iter().zip(values.chunks_exact_mut(16).zip(masks.chunks_exact_mut(16)))
+    {
         let (field_value, field_mask) = from.take(*field).unwrap_or_default();
         value.copy_from_slice(&field_value.to_be_bytes());
         mask.copy_from_slice(&field_mask.to_be_bytes());
@@ -172,11 +176,7 @@ pub(super) fn fields(value: &Options, mask: &Options) -> Option<Vec<(Field, u128
             vec![
                 full(Field::ErspanPresent, 1),
                 full(Field::ErspanVersion, value.version.into()),
-                (
-                    Field::ErspanIndex,
-                    value.index.unwrap_or_default().into(),
-                    mask.index.unwrap_or_default().into(),
-                ),
+                (Field::ErspanIndex, value.index.unwrap_or_default().into(), mask.index.unwrap_or_default().into()),
                 octets(Field::ErspanDirection, value.direction, mask.direction),
                 octets(Field::ErspanHardwareId, value.hardware, mask.hardware),
             ]
@@ -189,7 +189,7 @@ pub(super) fn fields(value: &Options, mask: &Options) -> Option<Vec<(Field, u128
 /// The fields that set options.
 pub(super) fn whole(value: &Options) -> Option<Vec<(Field, u128, u128)>> {
     let mask = match value {
-        Options::Vxlan(_) => Options::Vxlan(u32::MAX),
+        Options::Vxlan(_) => Options::Vxlan(0xff_ffff),
         Options::Erspan(header) => Options::Erspan(Erspan {
             version: header.version,
             index: header.index.map(|_| u32::MAX),
@@ -197,11 +197,10 @@ pub(super) fn whole(value: &Options) -> Option<Vec<(Field, u128, u128)>> {
             hardware: header.hardware.map(|_| u8::MAX),
         }),
         Options::Geneve(options) => Options::Geneve(
-            options.iter().map(|option| GeneveOption {
-                class: u16::MAX,
-                kind: u8::MAX,
-                data: vec![u8::MAX; option.data.len()],
-            }).collect(),
+            options
+                .iter()
+                .map(|option| GeneveOption { class: u16::MAX, kind: u8::MAX, data: vec![u8::MAX; option.data.len()] })
+                .collect(),
         ),
         Options::Gtp { .. } => return None,
     };

@@ -2,14 +2,14 @@
 
 use sluice_flow::action::{Action as FlowAction, ActionList, FieldSet, MplsEntry, VlanTag};
 use sluice_flow::chain::ChainId;
-use sluice_flow::field::{
-    Attribute, FRAGMENT_FIRST, FRAGMENT_LATER, FRAGMENT_NO, Field, MPLS_ENTRIES, MPLS_PRESENT,
-};
+use sluice_flow::field::{Attribute, FRAGMENT_FIRST, FRAGMENT_LATER, FRAGMENT_NO, Field, MPLS_ENTRIES, MPLS_PRESENT};
 use sluice_flow::key::Match;
 use sluice_flow::port::PortNumber;
 
 use super::actions::FOR_HOST;
-use super::fields::{FIELDS, FIRST_FRAGMENT, FRAGMENT, STATES, TRACKED, TUNNEL_FLAGS, TUNNEL_KEY, ethernet, protocol};
+use super::fields::{
+    FIELDS, FIRST_FRAGMENT, FRAGMENT, NARROW, STATES, TRACKED, TUNNEL_FLAGS, TUNNEL_KEY, ethernet, protocol,
+};
 use super::matching::{exact, is_tag};
 use super::{conntrack, options, places};
 use crate::rule::Spelling;
@@ -70,6 +70,9 @@ pub(super) fn matching(
         };
         full.set_exact(Field::Ipv4Frag, fragment.into());
     }
+    if spelling.has(Spelling::FRAGMENT_PROTOCOL) {
+        full.set_exact(Field::Ipv6Proto, protocol::IPV6_FRAGMENT.into());
+    }
     if let Some(state) = take(Key::CtState) {
         let (mut value, mut mask) = (0, 0);
         for (ours, theirs) in STATES {
@@ -101,8 +104,10 @@ pub(super) fn matching(
     if let Some(OptionsMatch { value, mask }) = &flower.options {
         let fields = options::fields(value, mask).ok_or(Unreadable("options that no flow matches"))?;
         fields.into_iter().for_each(|(field, value, mask)| full.set(field, value, mask));
-        if spelling.has(Spelling::WHOLE_POLICY) {
-            full.set_exact(Field::VxlanGbpFlags, full.key.get(Field::VxlanGbpFlags));
+        for (field, _, whole) in NARROW {
+            if spelling.has(*whole) {
+                full.set_exact(*field, full.key.get(*field));
+            }
         }
     }
     labels(&mut full, flower, &mut take);
@@ -171,9 +176,7 @@ fn tags_and_type(
 
 fn labels(full: &mut Match, flower: &Flower, take: &mut impl FnMut(Key) -> Option<crate::wire::key::KeyMatch>) {
     let [label, class, ttl, bottom] = MPLS_ENTRIES[0];
-    for (key, field) in
-        [(Key::MplsLabel, label), (Key::MplsTc, class), (Key::MplsTtl, ttl), (Key::MplsBos, bottom)]
-    {
+    for (key, field) in [(Key::MplsLabel, label), (Key::MplsTc, class), (Key::MplsTtl, ttl), (Key::MplsBos, bottom)] {
         if let Some(found) = take(key) {
             full.set_exact(MPLS_PRESENT[0], 1);
             full.set_exact(field, found.value);

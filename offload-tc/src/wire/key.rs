@@ -194,7 +194,7 @@ impl KeyMatch {
         let spec = self.key.spec();
         self.key.put(writer, spec.value, self.value);
         if let Some(kind) = spec.mask
-            && (self.mask != self.key.full_mask() || spec.bits % 8 != 0)
+            && (self.mask != self.key.full_mask() || !spec.bits.is_multiple_of(8))
         {
             self.key.put(writer, kind, self.mask);
         }

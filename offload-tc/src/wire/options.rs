@@ -81,7 +81,7 @@ impl Options {
         for option in nest.nested("tunnel options") {
             let option = option?;
             match option.kind {
-                GENEVE => geneve.push(GeneveOption::parse(option.nested("Geneve option"))?),
+                GENEVE => GeneveOption::parse(option.nested("Geneve option"), &mut geneve)?,
                 VXLAN => other = Some(Self::Vxlan(policy(option.nested("VXLAN options"))?)),
                 ERSPAN => other = Some(Self::Erspan(Erspan::parse(option.nested("ERSPAN options"))?)),
                 GTP => other = Some(gtp(option.nested("GTP options"))?),
@@ -105,18 +105,25 @@ impl GeneveOption {
         });
     }
 
-    fn parse(nest: Attributes<'_>) -> Result<Self, Malformed> {
-        let mut found = Self { class: 0, kind: 0, data: vec![] };
+    /// Reads what is in a nest. Requests have a nest for each option, and the kernel's listings one for all of them
+    /// (`fl_dump_key_geneve_opt`), in which each begins with its class.
+    fn parse(nest: Attributes<'_>, found: &mut Vec<Self>) -> Result<(), Malformed> {
+        let mut option: Option<Self> = None;
         for attribute in nest {
             let attribute = attribute?;
+            if attribute.kind == GENEVE_CLASS {
+                found.extend(option.take());
+            }
+            let option = option.get_or_insert(Self { class: 0, kind: 0, data: vec![] });
             match attribute.kind {
-                GENEVE_CLASS => found.class = attribute.be16()?,
-                GENEVE_TYPE => found.kind = attribute.u8()?,
-                GENEVE_DATA => found.data = attribute.payload.to_vec(),
+                GENEVE_CLASS => option.class = attribute.be16()?,
+                GENEVE_TYPE => option.kind = attribute.u8()?,
+                GENEVE_DATA => option.data = attribute.payload.to_vec(),
                 _ => return Err(attribute.unknown()),
             }
         }
-        Ok(found)
+        found.extend(option);
+        Ok(())
     }
 }
 

@@ -148,7 +148,8 @@ fn hardware_only(classifier: &mut Classifier) -> Result<(), String> {
     filter.flower.flags = Policy::SkipSoftware.flags();
     let mut installer = Installer::open(Policy::SkipSoftware).map_err(|error| error.to_string())?;
     let result = installer.submit(&[Request::Add(filter.clone())]);
-    let is_right = matches!(&result[..], [Err(Refusal::Kernel { errno: NOT_SUPPORTED, message })] if !message.is_empty());
+    let is_right =
+        matches!(&result[..], [Err(Refusal::Kernel { errno: NOT_SUPPORTED, message })] if !message.is_empty());
     ensure(is_right, || format!("{result:?}"))?;
     let found = installer.find(filter.id).map_err(|error| error.to_string())?;
     ensure(found.is_none(), || "the rule is there all the same".into())

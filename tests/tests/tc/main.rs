@@ -9,15 +9,16 @@
 
 #[path = "../kernel/actions.rs"]
 mod actions;
+mod classifier;
 #[path = "../kernel/conntrack.rs"]
 mod conntrack;
-mod classifier;
 mod expected;
 #[path = "../kernel/flows.rs"]
 mod flows;
+mod incomparable;
+mod install;
 #[path = "../kernel/keys.rs"]
 mod keys;
-mod install;
 #[path = "../kernel/packets.rs"]
 mod packets;
 mod play;

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use sluice_flow::action::{Action, ActionList, FieldSet};
-use sluice_flow::field::Field;
+use sluice_flow::field::{FRAGMENT_NO, Field};
 use sluice_flow::flow::{Expiry, Flow};
 use sluice_flow::key::{MaskedKey, Match};
-use sluice_flow::port::PortNumber;
 use sluice_flow::priority::Priority;
 use sluice_flow::ufid::Seed;
 use sluice_offload_tc::dump::Detail;
@@ -18,6 +17,7 @@ use sluice_tests::scenario::{Scenario, flow_text, hex};
 use sluice_tests::soft::Soft;
 
 use crate::classifier::{Classifier, Counts};
+use crate::incomparable;
 use crate::report::Report;
 
 /// Octets of an Ethernet header, and of the tag that the kernel takes off before tc sees a packet: it counts neither.
@@ -28,6 +28,7 @@ pub(crate) fn play(classifier: &mut Classifier, scenario: &Scenario, report: &mu
     classifier.clear();
     let mut taken = Scenario { flows: vec![], ..scenario.clone() };
     for (matching, actions) in &scenario.flows {
+        let matching = &with_fragments(*matching);
         let handle = u32::try_from(taken.flows.len() + 1).unwrap();
         let refusal = match classifier.filter(&flow(matching, actions), handle) {
             Ok(filter) => classifier.add(&filter).err(),
@@ -47,6 +48,10 @@ pub(crate) fn play(classifier: &mut Classifier, scenario: &Scenario, report: &mu
         Err(refusal) => return report.only_tc(&scenario.name, &refusal),
     };
     introduce(&soft);
+    taken.packets.retain(|(_, frame)| match incomparable::why(frame, &taken.flows) {
+        Some(reason) => report.left_out(reason),
+        None => true,
+    });
     let mut expected = Counts::new();
     let mut frames = 0;
     for (number, (port, frame)) in taken.packets.iter().enumerate() {
@@ -65,11 +70,21 @@ pub(crate) fn play(classifier: &mut Classifier, scenario: &Scenario, report: &mu
         }
     }
     let counted = counters(classifier);
-    let expected = first_chain(&taken, &expected, true);
-    if first_chain(&taken, &counted, expected.1).0 != expected.0 {
-        return report.miscounted(&taken, &format!("{counted:?} instead of {:?}", expected.0));
+    let [counted, expected] = [counted, expected].map(|counts| first_chain(&taken, &counts));
+    if counted != expected {
+        return report.miscounted(&taken, &format!("{counted:?} instead of {expected:?}"));
     }
     report.equal(&taken, frames);
+}
+
+/// The match of a flow as OVS would write it, which always says whether it is for fragments: a rule that looks at the
+/// protocol of IPv6 has to.
+fn with_fragments(mut matching: Match) -> Match {
+    let looks_at = |field| matching.mask.get(field) != 0;
+    if matching.is_exactly(Field::EthType, 0x86dd) && looks_at(Field::Ipv6Proto) && !looks_at(Field::Ipv6Frag) {
+        matching.set_exact(Field::Ipv6Frag, FRAGMENT_NO.into());
+    }
+    matching
 }
 
 /// Octets that tc counts of a frame.
@@ -78,16 +93,15 @@ fn counted(frame: &[u8]) -> u64 {
     frame.len() as u64 - ETHERNET - if is_tagged { TAG } else { 0 }
 }
 
-/// What was counted in the first chain; in others, packets have other lengths.
-fn first_chain(scenario: &Scenario, counts: &Counts, is_plain: bool) -> (Counts, bool) {
+/// What was counted in the first chain, at wires: what comes out of a tunnel, or into a later chain, has another length
+/// there than when it came in.
+fn first_chain(scenario: &Scenario, counts: &Counts) -> Counts {
     let is_first = |number: u32| {
         let (matching, _) = &scenario.flows[number as usize - 1];
-        let port = PortNumber(u32::try_from(matching.key.get(Field::InPort)).unwrap());
-        // What comes through a tunnel was counted with what is around it by the software NIC's packet here.
-        matching.key.get(Field::RecircId) == 0 && port.0 < 10
+        matching.key.get(Field::RecircId) == 0 && matching.mask.get(Field::TunnelPresent) == 0
     };
     let found = counts.iter().filter(|(number, count)| is_first(**number) && **count != Count::default());
-    (found.map(|(number, count)| (*number, *count)).collect(), is_plain)
+    found.map(|(number, count)| (*number, *count)).collect()
 }
 
 fn counters(classifier: &mut Classifier) -> Counts {
@@ -113,7 +127,8 @@ fn read_back(classifier: &mut Classifier, scenario: &Scenario, report: &mut Repo
         assert_eq!(label.ufid, flow(matching, actions).ufid);
         let read = translate::flow(&filter, &label, &classifier.devices);
         if read.as_ref().ok() != Some(&(*matching, plain(actions))) {
-            let read = read.map_or_else(|error| error.to_string(), |(matching, actions)| flow_text(&matching, &actions));
+            let read =
+                read.map_or_else(|error| error.to_string(), |(matching, actions)| flow_text(&matching, &actions));
             report.misread(&flow_text(matching, actions), &format!("{read}\n  {filter:?}"));
         } else {
             report.read_back += 1;
@@ -129,7 +144,8 @@ pub(crate) fn flow(matching: &Match, actions: &ActionList) -> Flow {
 /// A list of actions without that in `set(tunnel(…))` which says nothing.
 fn plain(actions: &ActionList) -> ActionList {
     let says = |(field, value, _): &&(Field, u128, u128)| {
-        *value != 0 || !matches!(field, Field::TunnelTos | Field::TunnelFlags | Field::TunnelIpv4Src | Field::TunnelIpv6Src)
+        *value != 0
+            || !matches!(field, Field::TunnelTos | Field::TunnelFlags | Field::TunnelIpv4Src | Field::TunnelIpv6Src)
     };
     actions
         .iter()
@@ -145,6 +161,7 @@ fn plain(actions: &ActionList) -> ActionList {
 
 fn told(who: &str, sent: &sluice_tests::lab::Sent) -> String {
     let lines = sent.iter().flat_map(|(port, frames)| frames.iter().map(move |frame| (port, frame)));
-    let lines: String = lines.map(|(port, frame)| format!("    {who:6} sent out of {port}: {}\n", hex(frame))).collect();
+    let lines: String =
+        lines.map(|(port, frame)| format!("    {who:6} sent out of {port}: {}\n", hex(frame))).collect();
     if lines.is_empty() { format!("    {who:6} sent nothing\n") } else { lines }
 }

@@ -18,6 +18,7 @@ pub(crate) struct Report {
     pub(crate) read_back: usize,
     failed: Vec<String>,
     refusals: BTreeMap<String, usize>,
+    left_out: BTreeMap<&'static str, usize>,
     used: BTreeSet<usize>,
 }
 
@@ -31,6 +32,7 @@ impl Default for Report {
             read_back: 0,
             failed: vec![],
             refusals: BTreeMap::new(),
+            left_out: BTreeMap::new(),
             used: BTreeSet::new(),
         }
     }
@@ -42,6 +44,12 @@ impl Report {
         self.equal += 1;
         self.packets += scenario.packets.len();
         println!("equal    {} ({} packets in, {frames} out)", scenario.name, scenario.packets.len());
+    }
+
+    /// A packet is not compared.
+    pub(crate) fn left_out(&mut self, reason: &'static str) -> bool {
+        *self.left_out.entry(reason).or_default() += 1;
+        false
     }
 
     /// A flow has no rule.
@@ -106,6 +114,8 @@ impl Report {
         }
         println!("\nrefused, and why:");
         self.refusals.iter().for_each(|(reason, count)| println!("{count:>8} {reason}"));
+        println!("\npackets that were not compared, and why:");
+        self.left_out.iter().for_each(|(reason, count)| println!("{count:>8} {reason}"));
         let seconds = self.start.elapsed().as_secs_f32();
         let Self { equal, known, packets, read_back, failed, .. } = self;
         println!("\n{packets} packets in {seconds:.1} s; {equal} scenarios are equal, {known} known to be otherwise");

@@ -211,7 +211,8 @@ impl Mpls {
         let found = match action {
             1 => Self::Pop { protocol: entry.protocol.unwrap_or_default() },
             2 => Self::Push(entry),
-            3 => Self::Modify(entry),
+            // The kernel shows a type that it does not set.
+            3 => Self::Modify(Entry { protocol: None, ..entry }),
             4 => Self::DecrementTtl,
             5 => Self::PushOutside(entry),
             other => return Err(attribute.value(other.to_string())),

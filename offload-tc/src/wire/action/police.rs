@@ -11,6 +11,8 @@ const PACKET_RATE: u16 = 10;
 const PACKET_BURST: u16 = 11;
 /// Of how many octets a cell of the table is, as a power of two; anything but 0.
 const CELL_LOG: u8 = 3;
+/// What the kernel shows for a length of 0.
+const ANY_LENGTH: u32 = u32::MAX;
 /// `TC_LINKLAYER_ETHERNET`
 const ETHERNET: u8 = 1;
 
@@ -25,7 +27,8 @@ pub struct Police {
     pub rate: Option<u64>,
     /// What passes at once, in ticks of 64 ns at the rate (`PSCHED_TICKS2NS`).
     pub burst: u32,
-    /// The length of a packet that is exceeded, from the Ethernet header on; 0 for any.
+    /// The length of a packet that is not exceeded, from the Ethernet header on. 0 stands for any, but with a rate for 255
+    /// cells of the table, which are 2,040 octets: who wants any then says [`u32::MAX`].
     pub mtu: u32,
     /// Packets a second, and how many pass at once.
     pub packets: Option<(u64, u64)>,
@@ -53,7 +56,9 @@ impl Police {
         if cells != 0 {
             writer.fill(RATE_TABLE, |writer| (0..cells).for_each(|_| writer.raw(&[0; 4])));
         }
-        writer.put(RESULT, &self.conform.number().to_ne_bytes());
+        if self.conform != Control::Ok {
+            writer.put(RESULT, &self.conform.number().to_ne_bytes());
+        }
         if let Some(rate) = self.rate.filter(|rate| u32::try_from(*rate).is_err()) {
             writer.put(RATE64, &rate.to_ne_bytes());
         }
@@ -74,6 +79,9 @@ impl Police {
                     let (index, control) = (fields.u32()?, Control::from_number(fields.i32()?));
                     let _limit = fields.u32()?;
                     (found.burst, found.mtu) = (fields.u32()?, fields.u32()?);
+                    if found.mtu == ANY_LENGTH {
+                        found.mtu = 0;
+                    }
                     let _shape: [u8; 8] = fields.octets()?;
                     let rate = fields.u32()?;
                     found.rate = found.rate.or((rate != 0).then_some(rate.into()));
