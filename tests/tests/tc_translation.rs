@@ -39,7 +39,7 @@ impl Surroundings for Everything {
     }
 
     fn port(&self, interface: u32) -> Option<(PortNumber, Device)> {
-        Some((PortNumber(interface - INTERFACES), Device { interface, kind: self.kind }))
+        Some((PortNumber(interface.wrapping_sub(INTERFACES)), Device { interface, kind: self.kind }))
     }
 
     fn police(&self, meter: MeterId) -> Option<u32> {
@@ -137,11 +137,26 @@ impl Census {
             .unwrap_or_else(|error| panic!("{error}: {text}\n{filter:?}"));
         assert_eq!((flow_text(&read, &did), &read, &did), (flow_text(full, &plain(actions)), full, &plain(actions)));
         assert_eq!((label.ufid, rule.priority), (flow.ufid, flow.priority));
+        self.tamper(&filter, &label, &surroundings);
         self.taken += 1;
         self.fields.extend(FIELDS.iter().map(|spec| spec.field).filter(|field| full.mask.get(*field) != 0));
         visit(actions, &mut |action| {
             self.kinds.insert(action.kind());
         });
+    }
+}
+
+impl Census {
+    /// Has another rule than that of a flow be read without a panic.
+    fn tamper(&self, filter: &Filter, label: &Label, surroundings: &Everything) {
+        let mut buffer = vec![];
+        filter.emit(&mut buffer, 0, 1).unwrap();
+        let at = 20 + usize::try_from(self.tried).unwrap() * 31 % (buffer.len() - 20);
+        buffer[at] ^= 1 << (self.tried % 8);
+        let read = Messages::new(&buffer).next().unwrap().and_then(|message| FilterView::new(message.payload)?.parse());
+        if let Ok(filter) = read {
+            let _ = translate::flow(&filter, label, surroundings);
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::action::COUNTED;
 use super::attribute::{Attributes, Fields, Malformed};
-use super::filter::{FilterId, FilterView};
+use super::filter::{FilterId, FilterView, Hook};
 
 const BASIC: u16 = 1;
 const QUEUE: u16 = 3;
@@ -135,6 +135,23 @@ impl<'a> RuleView<'a> {
 }
 
 impl Count {
+    /// What software counted, with what its hook leaves out of each packet. At ingress the Ethernet header is taken off
+    /// before tc sees the packet, and everywhere the outermost tag, which a rule of the first chain says is there. In a
+    /// later chain nothing tells with which tag the packet came. Of a packet that stands for several (GSO, GRO) each
+    /// header but the first is missing still, and it is one packet.
+    #[must_use]
+    pub const fn with_headers(self, id: &FilterId) -> Self {
+        let ethernet = match id.hook {
+            Hook::Egress { .. } => 0,
+            Hook::Ingress { .. } | Hook::Block { .. } => 14,
+        };
+        let tag = match (id.chain, id.protocol) {
+            (0, 0x8100 | 0x88a8) => 4,
+            _ => 0,
+        };
+        Self { bytes: self.bytes.saturating_add(self.packets.saturating_mul(ethernet + tag)), ..self }
+    }
+
     fn max(self, other: Self) -> Self {
         Self { packets: self.packets.max(other.packets), bytes: self.bytes.max(other.bytes) }
     }

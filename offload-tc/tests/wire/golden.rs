@@ -10,6 +10,7 @@ use sluice_offload_tc::wire::flower::OptionsMatch;
 use sluice_offload_tc::wire::key::Key;
 use sluice_offload_tc::wire::message::Messages;
 use sluice_offload_tc::wire::options::{Erspan, Options};
+use sluice_offload_tc::wire::statistics::RuleView;
 
 /// A command's name, the request and the listing.
 pub(crate) struct Golden {
@@ -111,6 +112,27 @@ fn the_kernel_shows_what_was_asked_for() {
         (asked.flower.hardware_count, shown.flower.hardware_count) = (None, None);
         assert_eq!(asked, shown, "{}", golden.name);
     }
+}
+
+#[test]
+fn bytes_that_were_tampered_with_are_an_error_or_another_rule_and_never_a_panic() {
+    let mut errors = 0;
+    for golden in all() {
+        for (at, octet) in (0..golden.shown.len()).flat_map(|at| [0x00, 0x01, 0x7f, 0xff].map(|octet| (at, octet))) {
+            let mut shown = golden.shown.clone();
+            shown[at] = octet;
+            let cut = &golden.shown[..at];
+            for message in Messages::new(&shown).chain(Messages::new(cut)) {
+                let read = message.and_then(|message| {
+                    let view = FilterView::new(message.payload)?;
+                    RuleView::new(&view)?;
+                    view.parse()
+                });
+                errors += usize::from(read.is_err());
+            }
+        }
+    }
+    assert!(errors > 10_000, "{errors}");
 }
 
 fn trim(header: &mut Erspan) {

@@ -2,4 +2,5 @@
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
+mod decoder;
 mod golden;

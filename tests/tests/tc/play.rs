@@ -20,10 +20,6 @@ use crate::classifier::{Classifier, Counts};
 use crate::incomparable;
 use crate::report::Report;
 
-/// Octets of an Ethernet header, and of the tag that the kernel takes off before tc sees a packet: it counts neither.
-const ETHERNET: u64 = 14;
-const TAG: u64 = 4;
-
 pub(crate) fn play(classifier: &mut Classifier, scenario: &Scenario, report: &mut Report) {
     classifier.clear();
     let mut taken = Scenario { flows: vec![], ..scenario.clone() };
@@ -59,7 +55,7 @@ pub(crate) fn play(classifier: &mut Classifier, scenario: &Scenario, report: &mu
         for hit in hits {
             let count = expected.entry(hit).or_default();
             count.packets += 1;
-            count.bytes += counted(frame);
+            count.bytes += frame.len() as u64;
         }
         let count = ours.values().map(Vec::len).sum();
         frames += count;
@@ -87,12 +83,6 @@ fn with_fragments(mut matching: Match) -> Match {
     matching
 }
 
-/// Octets that tc counts of a frame.
-fn counted(frame: &[u8]) -> u64 {
-    let is_tagged = matches!(frame.get(12..14), Some([0x81, 0x00] | [0x88, 0xa8]));
-    frame.len() as u64 - ETHERNET - if is_tagged { TAG } else { 0 }
-}
-
 /// What was counted in the first chain, at wires: what comes out of a tunnel, or into a later chain, has another length
 /// there than when it came in.
 fn first_chain(scenario: &Scenario, counts: &Counts) -> Counts {
@@ -110,7 +100,7 @@ fn counters(classifier: &mut Classifier) -> Counts {
         let rule = RuleView::new(view).expect("a rule");
         assert!(Label::read(rule.cookies).is_some(), "a terse listing tells whose rule it is");
         assert_eq!(rule.hardware, Count::default());
-        counts.insert(rule.id.handle, rule.software);
+        counts.insert(rule.id.handle, rule.software.with_headers(&rule.id));
     });
     counts
 }
