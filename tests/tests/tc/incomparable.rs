@@ -7,7 +7,9 @@ use sluice_flow::key::Match;
 const CUT: &str = "a header that ends behind the packet: OVS takes it for none, flower for what there is";
 const SNAP: &str = "IEEE 802.3 with SNAP: flower does not look for its type";
 const FRAGMENT: &str = "a first fragment: flower does not read the transport header";
-const CHECKSUM: &str = "a wrong checksum: act_csum makes it right, OVS brings it up to date";
+const CHECKSUM: &str =
+    "a wrong checksum, or none of UDP in IPv6: act_csum makes it right, OVS brings it up to date or leaves it";
+const ROUTED: &str = "IPv6 on a route: act_csum sums the next hop up where the last one belongs";
 const OPERATION: &str = "ARP other than a request and a reply: flower does not read it";
 
 /// Why a packet cannot be compared with these flows; `None` if it can.
@@ -29,22 +31,32 @@ pub(crate) fn why(frame: &[u8], flows: &[(Match, ActionList)]) -> Option<&'stati
             let Some(header) = header else { return Some(CUT) };
             let fragment = u16::from_be_bytes([header[6], header[7]]);
             if fragment & 0x1fff != 0 {
-                return (sum(header) != 0xffff && rewrites(flows)).then_some(CHECKSUM);
+                return (sum(&[header]) != 0xffff && rewrites(flows)).then_some(CHECKSUM);
             }
             let is_first = fragment & 0x2000 != 0;
             let reads = looks_at(TRANSPORT, &[0x0800]);
             match () {
                 () if is_first && reads => Some(FRAGMENT),
                 () if is_cut(header[9], behind) => Some(CUT),
-                () if sum(header) != 0xffff && rewrites(flows) => Some(CHECKSUM),
-                () => None,
+                () if !rewrites(flows) => None,
+                () if sum(&[header]) != 0xffff => Some(CHECKSUM),
+                () => {
+                    let length = usize::from(u16::from_be_bytes([header[2], header[3]])).saturating_sub(header.len());
+                    let is_right = is_summed_up(&header[12..20], header[9], behind.get(..length).unwrap_or(behind));
+                    (!is_right).then_some(CHECKSUM)
+                }
             }
         }
-        0x86dd => match ipv6(network) {
-            None => Some(CUT),
-            Some((_, _, true)) if looks_at(TRANSPORT, &[0x86dd]) => Some(FRAGMENT),
-            Some((protocol, behind, _)) => is_cut(protocol, behind).then_some(CUT),
-        },
+        0x86dd => {
+            let Some(packet) = ipv6(network) else { return Some(CUT) };
+            match () {
+                () if packet.is_first_fragment && looks_at(TRANSPORT, &[0x86dd]) => Some(FRAGMENT),
+                () if is_cut(packet.protocol, packet.behind) => Some(CUT),
+                () if !rewrites(flows) => None,
+                () if packet.is_routed => Some(ROUTED),
+                () => (!is_summed_up(&network[8..40], packet.protocol, packet.behind)).then_some(CHECKSUM),
+            }
+        }
         0x0806 | 0x8035 => match network.get(6..8) {
             Some([0, 1 | 2]) => None,
             _ => looks_at(&[Attribute::Arp], &[0x0806, 0x8035]).then_some(OPERATION),
@@ -91,31 +103,61 @@ fn ipv4(network: &[u8]) -> Option<(&[u8], &[u8])> {
     (first >> 4 == 4 && length >= 20).then_some((header, behind))
 }
 
-/// Protocol and what is behind the header, and whether it is a first fragment, if all headers are whole.
-fn ipv6(network: &[u8]) -> Option<(u8, &[u8], bool)> {
-    let (header, mut rest) = network.split_at_checked(40)?;
+/// A packet of IPv6 whose headers are whole.
+struct Ipv6<'a> {
+    protocol: u8,
+    behind: &'a [u8],
+    is_first_fragment: bool,
+    /// Its destination is not the last one.
+    is_routed: bool,
+}
+
+fn ipv6(network: &[u8]) -> Option<Ipv6<'_>> {
+    let (header, rest) = network.split_at_checked(40)?;
     if header[0] >> 4 != 6 {
         return None;
     }
-    let mut protocol = header[6];
-    let mut is_first = false;
+    // Behind it there may be padding.
+    let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
+    let rest = rest.get(..length).unwrap_or(rest);
+    let mut found = Ipv6 { protocol: header[6], behind: rest, is_first_fragment: false, is_routed: false };
     loop {
-        let length = match protocol {
-            0 | 43 | 60 => usize::from(*rest.get(1)?) * 8 + 8,
-            51 => usize::from(*rest.get(1)?) * 4 + 8,
+        let length = match found.protocol {
+            0 | 43 | 60 => usize::from(*found.behind.get(1)?) * 8 + 8,
+            51 => usize::from(*found.behind.get(1)?) * 4 + 8,
             44 => 8,
-            _ => return Some((protocol, rest, is_first)),
+            _ => return Some(found),
         };
-        let (extension, behind) = rest.split_at_checked(length)?;
-        if protocol == 44 {
-            let place = u16::from_be_bytes([extension[2], extension[3]]);
-            if place & 0xfff8 != 0 {
-                return Some((44, behind, false));
+        let (extension, behind) = found.behind.split_at_checked(length)?;
+        match found.protocol {
+            43 => found.is_routed |= extension[3] != 0,
+            44 => {
+                let place = u16::from_be_bytes([extension[2], extension[3]]);
+                if place & 0xfff8 != 0 {
+                    return Some(Ipv6 { behind, ..found });
+                }
+                found.is_first_fragment |= place & 1 != 0;
             }
-            is_first |= place & 1 != 0;
+            _ => {}
         }
-        (protocol, rest) = (extension[0], behind);
+        (found.protocol, found.behind) = (extension[0], behind);
     }
+}
+
+/// Whether the checksum behind the addresses is right, if it is one over them.
+fn is_summed_up(addresses: &[u8], protocol: u8, behind: &[u8]) -> bool {
+    let covers_addresses = match (protocol, behind) {
+        (6 | 58, _) => true,
+        // Without a checksum; both leave it at that in IPv4.
+        (17, [_, _, _, _, _, _, 0, 0, ..]) if addresses.len() == 8 => return true,
+        (17, _) => true,
+        (1, _) => false,
+        _ => return true,
+    };
+    let Ok(length) = u32::try_from(behind.len()) else { return false };
+    let pseudo = [&length.to_be_bytes()[..], &[0, 0, 0, protocol]].concat();
+    let parts: [&[u8]; 3] = if covers_addresses { [addresses, &pseudo, behind] } else { [&[], &[], behind] };
+    sum(&parts) == 0xffff
 }
 
 /// Whether a transport header is not all there.
@@ -130,9 +172,10 @@ fn is_cut(protocol: u8, behind: &[u8]) -> bool {
     behind.len() < wanted || is_short
 }
 
-/// The sum of RFC 1071.
-fn sum(header: &[u8]) -> u16 {
-    let sum: u32 = header.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+/// The sum of RFC 1071 over some parts, of which all but the last have whole words.
+fn sum(parts: &[&[u8]]) -> u16 {
+    let words = parts.iter().flat_map(|part| part.chunks(2));
+    let sum: u32 = words.map(|pair| u32::from(u16::from_be_bytes([pair[0], *pair.get(1).unwrap_or(&0)]))).sum();
     let folded = (sum & 0xffff) + (sum >> 16);
     u16::try_from((folded & 0xffff) + (folded >> 16)).unwrap_or_default()
 }
