@@ -94,15 +94,14 @@ impl Installer {
         let mut results = Vec::with_capacity(requests.len());
         let mut rest = requests;
         while !rest.is_empty() {
-            let (batch, behind) = self.batch(rest, &mut results);
-            rest = &rest[batch..];
-            debug_assert_eq!(rest.len(), behind);
+            let taken = self.batch(rest, &mut results);
+            rest = &rest[taken..];
         }
         results
     }
 
-    /// Does as many of some requests as go into one message. Says how many those were, and how many are left.
-    fn batch(&mut self, requests: &[Request], results: &mut Vec<Result<Done, Refusal>>) -> (usize, usize) {
+    /// Does as many of some requests as are sent at once, and says how many those were: one at least.
+    fn batch(&mut self, requests: &[Request], results: &mut Vec<Result<Done, Refusal>>) -> usize {
         let wanted = requests.len().min(BATCH);
         let first = self.socket.sequences(u32::try_from(wanted).unwrap_or(u32::MAX));
         self.buffer.clear();
@@ -128,7 +127,7 @@ impl Installer {
         }
         // With an answer to the last one, those that nothing was said of are done.
         results.extend(outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| Ok(Done::default()))));
-        (taken, requests.len() - taken)
+        taken
     }
 
     fn write(&mut self, request: &Request, sequence: u32) -> Result<(), TooLong> {

@@ -1,7 +1,5 @@
 //! `ct(…)` as `act_ct`, and back.
 
-use std::net::IpAddr;
-
 use sluice_flow::action::{ActionKind, Commit, Conntrack as FlowConntrack, Nat, NatSide, PortPick};
 use sluice_flow::refusal::Refusal;
 
@@ -79,7 +77,7 @@ pub(super) fn read(found: &Conntrack) -> Option<FlowConntrack> {
             };
             Some(Nat::New(sluice_flow::action::Translation {
                 side,
-                addresses: found.translation.addresses.map(|(first, last): (IpAddr, IpAddr)| (first, last)),
+                addresses: found.translation.addresses,
                 ports: found.translation.ports,
                 persistent: false,
                 pick: PortPick::Default,

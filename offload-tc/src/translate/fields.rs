@@ -82,28 +82,28 @@ pub(super) const NARROW: &[(Field, u8, Spelling)] = &[
 
 /// Ethernet types.
 pub(super) mod ethernet {
-    pub(in super::super) const IPV4: u16 = 0x0800;
-    pub(in super::super) const ARP: u16 = 0x0806;
-    pub(in super::super) const TAG: u16 = 0x8100;
-    pub(in super::super) const IPV6: u16 = 0x86dd;
-    pub(in super::super) const MPLS: u16 = 0x8847;
-    pub(in super::super) const MPLS_MULTICAST: u16 = 0x8848;
-    pub(in super::super) const SERVICE_TAG: u16 = 0x88a8;
+    pub(in crate::translate) const IPV4: u16 = 0x0800;
+    pub(in crate::translate) const ARP: u16 = 0x0806;
+    pub(in crate::translate) const TAG: u16 = 0x8100;
+    pub(in crate::translate) const IPV6: u16 = 0x86dd;
+    pub(in crate::translate) const MPLS: u16 = 0x8847;
+    pub(in crate::translate) const MPLS_MULTICAST: u16 = 0x8848;
+    pub(in crate::translate) const SERVICE_TAG: u16 = 0x88a8;
     /// Numbers below are lengths (IEEE 802.3).
-    pub(in super::super) const FIRST: u16 = 0x0600;
+    pub(in crate::translate) const FIRST: u16 = 0x0600;
 }
 
 /// IP protocols.
 pub(super) mod protocol {
-    pub(in super::super) const ICMP: u8 = 1;
-    pub(in super::super) const IGMP: u8 = 2;
-    pub(in super::super) const IPIP: u8 = 4;
-    pub(in super::super) const TCP: u8 = 6;
-    pub(in super::super) const UDP: u8 = 17;
-    pub(in super::super) const IPV6_FRAGMENT: u8 = 44;
-    pub(in super::super) const GRE: u8 = 47;
-    pub(in super::super) const ESP: u8 = 50;
-    pub(in super::super) const ICMPV6: u8 = 58;
-    pub(in super::super) const SCTP: u8 = 132;
-    pub(in super::super) const UDP_LITE: u8 = 136;
+    pub(in crate::translate) const ICMP: u8 = 1;
+    pub(in crate::translate) const IGMP: u8 = 2;
+    pub(in crate::translate) const IPIP: u8 = 4;
+    pub(in crate::translate) const TCP: u8 = 6;
+    pub(in crate::translate) const UDP: u8 = 17;
+    pub(in crate::translate) const IPV6_FRAGMENT: u8 = 44;
+    pub(in crate::translate) const GRE: u8 = 47;
+    pub(in crate::translate) const ESP: u8 = 50;
+    pub(in crate::translate) const ICMPV6: u8 = 58;
+    pub(in crate::translate) const SCTP: u8 = 132;
+    pub(in crate::translate) const UDP_LITE: u8 = 136;
 }

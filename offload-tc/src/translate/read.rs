@@ -17,7 +17,7 @@ use crate::surroundings::{DeviceKind, Surroundings};
 use crate::wire::action::{Action, Command, Control, EditKey, Header, Mirred, Mpls, Operation, SkbEdit, Vlan};
 use crate::wire::filter::{ANY_PROTOCOL, FilterId, Hook};
 use crate::wire::flower::{Flower, OptionsMatch};
-use crate::wire::key::Key;
+use crate::wire::key::{Key, KeyMatch};
 
 /// The rule does what no flow of this agent asks for: it was changed by somebody, or is of a later version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,7 +54,7 @@ pub(super) fn matching(
         let at = left.iter().position(|found| found.key == key)?;
         Some(left.swap_remove(at))
     };
-    let value = |found: Option<crate::wire::key::KeyMatch>| found.and_then(|found| u16::try_from(found.value).ok());
+    let value = |found: Option<KeyMatch>| found.and_then(|found| u16::try_from(found.value).ok());
 
     let count = value(take(Key::NumOfVlans));
     let types = [value(take(Key::EthType)), value(take(Key::VlanEthType)), value(take(Key::CvlanEthType))];
@@ -174,7 +174,7 @@ fn tags_and_type(
     Ok(())
 }
 
-fn labels(full: &mut Match, flower: &Flower, take: &mut impl FnMut(Key) -> Option<crate::wire::key::KeyMatch>) {
+fn labels(full: &mut Match, flower: &Flower, take: &mut impl FnMut(Key) -> Option<KeyMatch>) {
     let [label, class, ttl, bottom] = MPLS_ENTRIES[0];
     for (key, field) in [(Key::MplsLabel, label), (Key::MplsTc, class), (Key::MplsTtl, ttl), (Key::MplsBos, bottom)] {
         if let Some(found) = take(key) {
