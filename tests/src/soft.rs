@@ -81,11 +81,16 @@ impl Soft {
 
     /// Lets a frame in.
     pub fn inject(&self, port: PortNumber, frame: &[u8]) -> Sent {
+        self.inject_and_tell(port, frame).0
+    }
+
+    /// Lets a frame in, and tells which flows it hit, by their numbers from 1.
+    pub fn inject_and_tell(&self, port: PortNumber, frame: &[u8]) -> (Sent, Vec<u32>) {
         let verdict = self.nic.inject(port, frame).unwrap_or_else(|refusal| panic!("at port {port}: {refusal}"));
         let mut sent = Sent::new();
         for (port, frame) in verdict.sent {
             sent.entry(port).or_default().push(frame);
         }
-        sent
+        (sent, verdict.hits.iter().map(|flow| flow.slot).collect())
     }
 }

@@ -133,7 +133,8 @@ fn count(sent: &Sent) -> usize {
     sent.values().map(Vec::len).sum()
 }
 
-fn masked(sent: &Sent) -> Sent {
+/// What was sent, without what the sender is free to choose.
+pub fn masked(sent: &Sent) -> Sent {
     sent.iter().map(|(port, frames)| (*port, frames.iter().map(|frame| mask(*port, frame)).collect())).collect()
 }
 

@@ -11,8 +11,9 @@ mod wire;
 use sluice_flow::port::{Port, PortKind, PortNumber, Tunnel, TunnelProtocol};
 
 pub use crate::soft::Sent;
-pub use judge::{Difference, Judge, Outcome, Sides};
+pub use judge::{Difference, Judge, Outcome, Sides, masked};
 pub use kernel::Kernel;
+pub use neighbour::introduce;
 
 /// The ports 1 to 6 are wires.
 pub const WIRES: std::ops::RangeInclusive<u32> = 1..=6;

@@ -1,0 +1,246 @@
+//! The install path of one worker: many requests to a message, answers told apart by their sequence numbers, and the
+//! kernel's own words for what it refuses.
+
+use sluice_flow::refusal::Refusal;
+
+use crate::socket::{Next, Socket, SocketError};
+use crate::wire::attribute::TooLong;
+use crate::wire::filter::{self, DELETE_FILTER, Filter, FilterId, FilterView, GET_FILTER, NEW_QDISC};
+use crate::wire::flower;
+use crate::wire::message::{Acknowledgement, Answer, flag};
+
+/// As many requests as are sent at once: most of what there is to be had (a batch of 64 takes the kernel some 200 us), and
+/// the first does not wait long for the last.
+pub const BATCH: usize = 64;
+/// As many octets as are sent at once. The kernel takes 212,992 by default (`net.core.wmem_default`).
+const BATCH_OCTETS: usize = 96 << 10;
+
+/// Something to be done to a filter.
+#[derive(Clone, Debug)]
+pub enum Request {
+    /// Put it in; it must not be there yet.
+    Add(Filter),
+    /// Put it in the place of the one of that name, so that there is always one of them.
+    Replace(Filter),
+    /// Take it out.
+    Delete(FilterId),
+}
+
+/// Who is to take rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// Hardware if it can, and software.
+    Any,
+    /// Hardware only.
+    SkipSoftware,
+    /// Software only.
+    SkipHardware,
+}
+
+impl Policy {
+    /// Bits of [`flower::flag`] that go with every rule. Where software takes what hardware refuses, the words of the driver
+    /// come only if they are asked for.
+    pub const fn flags(self) -> u32 {
+        match self {
+            Self::Any => flower::flag::VERBOSE,
+            Self::SkipSoftware => flower::flag::SKIP_SW,
+            Self::SkipHardware => flower::flag::SKIP_HW,
+        }
+    }
+
+    /// Whether every request asks for an answer: what is done with a warning is heard of only then. Errors always come.
+    const fn answers_each(self) -> bool {
+        matches!(self, Self::Any)
+    }
+}
+
+/// What became of a request that was done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// What a driver had to say, where software took the rule all the same.
+    pub warning: Option<String>,
+}
+
+/// Puts rules in and takes them out.
+pub struct Installer {
+    socket: Socket,
+    policy: Policy,
+    buffer: Vec<u8>,
+}
+
+impl Installer {
+    /// Opens a socket.
+    pub fn open(policy: Policy) -> Result<Self, SocketError> {
+        Ok(Self { socket: Socket::open()?, policy, buffer: Vec::with_capacity(BATCH_OCTETS) })
+    }
+
+    /// Makes sure that a device has its hooks. They stay when this is gone.
+    pub fn make_hooks(&mut self, interface: u32) -> Result<(), Refusal> {
+        let sequence = self.socket.sequences(1);
+        self.buffer.clear();
+        let flags = flag::ACK | flag::CREATE | flag::EXCLUSIVE;
+        filter::emit_clsact(&mut self.buffer, NEW_QDISC, interface, flags, sequence).map_err(too_long)?;
+        let mut results = vec![None];
+        self.exchange(sequence, &mut results).map_err(|error| device(&error))?;
+        match results.pop().flatten() {
+            Some(Err(Refusal::Kernel { errno, .. })) if errno == rustix::io::Errno::EXIST.raw_os_error() => Ok(()),
+            Some(Err(refusal)) => Err(refusal),
+            _ => Ok(()),
+        }
+    }
+
+    /// Does requests in their order, and says what became of each.
+    pub fn submit(&mut self, requests: &[Request]) -> Vec<Result<Done, Refusal>> {
+        let mut results = Vec::with_capacity(requests.len());
+        let mut rest = requests;
+        while !rest.is_empty() {
+            let taken = self.batch(rest, &mut results);
+            rest = &rest[taken..];
+        }
+        results
+    }
+
+    /// Does as many of some requests as are sent at once, and says how many those were: one at least.
+    fn batch(&mut self, requests: &[Request], results: &mut Vec<Result<Done, Refusal>>) -> usize {
+        let wanted = requests.len().min(BATCH);
+        let first = self.socket.sequences(u32::try_from(wanted).unwrap_or(u32::MAX));
+        self.buffer.clear();
+        let mut outcomes: Vec<Option<Result<Done, Refusal>>> = Vec::with_capacity(wanted);
+        let mut last = None;
+        for (sequence, request) in (first..).zip(&requests[..wanted]) {
+            if self.buffer.len() > BATCH_OCTETS {
+                break;
+            }
+            let start = self.buffer.len();
+            let written = self.write(request, sequence);
+            outcomes.push(written.as_ref().err().map(|error| Err(too_long(*error))));
+            if written.is_ok() {
+                last = Some((start, sequence));
+            }
+        }
+        let taken = outcomes.len();
+        if let Some((start, sequence)) = last {
+            self.ask_for_answer(start);
+            if let Err(error) = self.exchange_up_to(first, sequence, &mut outcomes) {
+                self.recover(&requests[..taken], &mut outcomes, &error);
+            }
+        }
+        // With an answer to the last one, those that nothing was said of are done.
+        results.extend(outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| Ok(Done::default()))));
+        taken
+    }
+
+    fn write(&mut self, request: &Request, sequence: u32) -> Result<(), TooLong> {
+        let answer = if self.policy.answers_each() { flag::ACK } else { 0 };
+        let buffer = &mut self.buffer;
+        match request {
+            Request::Add(filter) => filter.emit(buffer, answer | flag::CREATE | flag::EXCLUSIVE, sequence),
+            Request::Replace(filter) => filter.emit(buffer, answer | flag::CREATE, sequence),
+            Request::Delete(id) => filter::emit_name(buffer, DELETE_FILTER, *id, answer, sequence),
+        }
+    }
+
+    /// Has the message that begins at a place in the buffer ask for an answer.
+    fn ask_for_answer(&mut self, start: usize) {
+        const FLAGS: std::ops::Range<usize> = 6..8;
+        let place = start + FLAGS.start..start + FLAGS.end;
+        if let Some(flags) = self.buffer.get_mut(place)
+            && let Ok(octets) = <[u8; 2]>::try_from(&*flags)
+        {
+            flags.copy_from_slice(&(u16::from_ne_bytes(octets) | flag::ACK).to_ne_bytes());
+        }
+    }
+
+    fn exchange(&mut self, first: u32, outcomes: &mut [Option<Result<Done, Refusal>>]) -> Result<(), SocketError> {
+        let last = first + u32::try_from(outcomes.len()).unwrap_or(u32::MAX) - 1;
+        self.exchange_up_to(first, last, outcomes)
+    }
+
+    /// Sends what is in the buffer and takes answers until that to `last` is there.
+    fn exchange_up_to(
+        &mut self,
+        first: u32,
+        last: u32,
+        outcomes: &mut [Option<Result<Done, Refusal>>],
+    ) -> Result<(), SocketError> {
+        self.socket.send(&self.buffer)?;
+        self.socket.receive(|answer, _| {
+            let Answer::Acknowledgement(found) = answer else { return Ok(Next::More) };
+            // An answer to a batch that was given up is none to this one.
+            let place = found.sequence.checked_sub(first).and_then(|place| outcomes.get_mut(place as usize));
+            if let Some(outcome) = place {
+                *outcome = Some(result(&found));
+            }
+            Ok(if found.sequence == last { Next::Enough } else { Next::More })
+        })
+    }
+
+    /// What became of requests whose answers were lost is looked up, one by one, on a socket without a past.
+    fn recover(&mut self, requests: &[Request], outcomes: &mut [Option<Result<Done, Refusal>>], error: &SocketError) {
+        let reopened = Socket::open();
+        let is_open = reopened.is_ok();
+        if let Ok(socket) = reopened {
+            self.socket = socket;
+        }
+        for (request, outcome) in requests.iter().zip(outcomes).filter(|(_, outcome)| outcome.is_none()) {
+            let looked_up = match request {
+                _ if !is_open => None,
+                Request::Add(filter) | Request::Replace(filter) => self.find(filter.id).ok().map(|found| {
+                    found.is_some_and(|found| {
+                        found.flower.actions.first().map(|action| action.cookie)
+                            == filter.flower.actions.first().map(|action| action.cookie)
+                    })
+                }),
+                Request::Delete(id) => self.find(*id).ok().map(|found| found.is_none()),
+            };
+            *outcome = Some(match looked_up {
+                Some(true) => Ok(Done::default()),
+                Some(false) | None => Err(device(error)),
+            });
+        }
+    }
+
+    /// The filter of a name, if there is one.
+    pub fn find(&mut self, id: FilterId) -> Result<Option<Filter>, SocketError> {
+        let sequence = self.socket.sequences(1);
+        self.buffer.clear();
+        filter::emit_name(&mut self.buffer, GET_FILTER, id, flag::ACK, sequence)?;
+        self.socket.send(&self.buffer)?;
+        let mut found = None;
+        self.socket.receive(|answer, _| {
+            match answer {
+                Answer::Content(message) if message.header.sequence == sequence => {
+                    let view = FilterView::new(message.payload)?;
+                    if view.is_flower() {
+                        found = Some(view.parse()?);
+                    }
+                }
+                Answer::Acknowledgement(answer) if answer.sequence == sequence => return Ok(Next::Enough),
+                _ => {}
+            }
+            Ok(Next::More)
+        })?;
+        Ok(found)
+    }
+}
+
+fn result(found: &Acknowledgement<'_>) -> Result<Done, Refusal> {
+    match found.errno {
+        0 => Ok(Done { warning: found.text.map(ToOwned::to_owned) }),
+        errno => Err(Refusal::Kernel { errno, message: found.text.map_or_else(|| words_of(errno), ToOwned::to_owned) }),
+    }
+}
+
+/// The text of an error number, for where the kernel gives no other.
+fn words_of(errno: i32) -> String {
+    let words = std::io::Error::from_raw_os_error(errno).to_string();
+    words.split(" (os error").next().unwrap_or_default().to_owned()
+}
+
+fn device(error: &SocketError) -> Refusal {
+    Refusal::Device { reason: error.to_string().into() }
+}
+
+fn too_long(error: TooLong) -> Refusal {
+    Refusal::Limit { what: format!("octets of {error}").into(), limit: u16::MAX.into() }
+}

@@ -1,0 +1,27 @@
+//! Flows in the kernel's flower classifier, over netlink.
+//!
+//! [`translate`] makes a rule of a flow, or says why there is none, and reads a rule back; [`install`] puts rules into the
+//! kernel, many at a time, and brings back the kernel's own words; [`dump`] lists them with their counters. What goes over
+//! the socket is in [`wire`]. [`probe`] finds out what the running kernel can match.
+//!
+//! Not here yet: the `Backend` trait, ports by name, meters, shared blocks, adoption.
+//!
+//! Where flower and the Open vSwitch datapath read the same packet differently, and no rule can help it:
+//! - A header that ends behind the packet is none in OVS; flower takes what there is.
+//! - Frames of IEEE 802.3 with SNAP, transport headers of first fragments and ARP other than requests and replies are not
+//!   looked into, and so miss a rule that would; OVS looks.
+//! - After a rewriting, checksums are computed anew, so that a wrong one becomes right. Of IPv6 with a routing header that is
+//!   not used up, the one behind it becomes wrong, for the kernel sums up the next hop.
+//! - Of the length of all Geneve options, only those bits are compared that are set in the wanted one.
+
+pub mod dump;
+pub mod install;
+pub mod priorities;
+pub mod probe;
+pub mod rule;
+mod socket;
+pub mod surroundings;
+pub mod translate;
+pub mod wire;
+
+pub use socket::SocketError;

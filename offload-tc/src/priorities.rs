@@ -1,0 +1,113 @@
+//! Priorities of tc: a band for each priority of flows, and in it a place for each protocol.
+//!
+//! All rules of a tc priority are of one protocol, and of any masks. Flows of one priority do not overlap, so that the order of
+//! protocols within a band does not matter. Common protocols have fixed places; others get one while there are rules.
+
+use std::collections::HashMap;
+
+use sluice_flow::priority::Priority;
+use sluice_flow::refusal::Refusal;
+
+use crate::wire::filter::ANY_PROTOCOL;
+
+/// Places of a band. Sixteen bands leave some priorities above and below to others.
+const BAND: u16 = 4000;
+/// The first priority that is ours. OVS polices at 1, and firewalls of others come first, too.
+const FIRST: u16 = 1000;
+/// IPv4, IPv6, both kinds of tag, ARP, RARP, both kinds of MPLS, and anything.
+const FIXED: [u16; 9] = [0x0800, 0x86dd, 0x8100, 0x88a8, 0x0806, 0x8035, 0x8847, 0x8848, ANY_PROTOCOL];
+
+/// Which protocols have a place.
+#[derive(Debug, Default)]
+pub struct Priorities {
+    /// Place and number of rules of each protocol that has none by itself.
+    places: HashMap<u16, (u16, usize)>,
+    free: Vec<u16>,
+}
+
+impl Priorities {
+    /// The priority for one more rule.
+    pub fn acquire(&mut self, priority: Priority, protocol: u16) -> Result<u16, Refusal> {
+        let place = match fixed(protocol) {
+            Some(place) => place,
+            None => self.place(protocol)?,
+        };
+        Ok(FIRST + u16::from(Priority::MAX - priority.get()) * BAND + place)
+    }
+
+    /// Gives the priority of a rule back that is gone.
+    pub fn release(&mut self, protocol: u16) {
+        let Some((place, users)) = self.places.get_mut(&protocol) else { return };
+        *users -= 1;
+        if *users == 0 {
+            self.free.push(*place);
+            self.places.remove(&protocol);
+        }
+    }
+
+    /// Whether a priority is one of ours.
+    pub const fn has(priority: u16) -> bool {
+        priority >= FIRST && priority - FIRST < BAND * (Priority::MAX as u16 + 1)
+    }
+
+    fn place(&mut self, protocol: u16) -> Result<u16, Refusal> {
+        const FIRST_OF_OTHERS: usize = FIXED.len();
+        if let Some((place, users)) = self.places.get_mut(&protocol) {
+            *users += 1;
+            return Ok(*place);
+        }
+        let next = FIRST_OF_OTHERS + self.places.len();
+        let place = self.free.pop().or_else(|| u16::try_from(next).ok().filter(|place| *place < BAND));
+        let place = place
+            .ok_or_else(|| Refusal::Limit { what: "Ethernet types in rules at a time".into(), limit: BAND.into() })?;
+        self.places.insert(protocol, (place, 1));
+        Ok(place)
+    }
+}
+
+fn fixed(protocol: u16) -> Option<u16> {
+    let place = FIXED.iter().position(|fixed| *fixed == protocol)?;
+    u16::try_from(place).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn priority(value: u8) -> Priority {
+        Priority::new(value).unwrap()
+    }
+
+    #[test]
+    fn a_higher_priority_of_flows_comes_first_whatever_the_protocol() {
+        let mut priorities = Priorities::default();
+        for protocol in [0x0800, ANY_PROTOCOL, 0x88b5] {
+            let of = [15, 14, 1, 0].map(|value| priorities.acquire(priority(value), protocol).unwrap());
+            assert!(of.is_sorted(), "{of:?}");
+            for other in [0x86dd, 0x9000] {
+                assert!(priorities.acquire(priority(2), other).unwrap() < of[2], "{protocol:#x} against {other:#x}");
+            }
+        }
+    }
+
+    #[test]
+    fn protocols_never_share_a_priority_and_places_are_given_back() {
+        let mut priorities = Priorities::default();
+        let mut found = BTreeSet::new();
+        let others = (0x9000..).take(usize::from(BAND) - FIXED.len());
+        for protocol in FIXED.into_iter().chain(others.clone()) {
+            let acquired = priorities.acquire(priority(0), protocol).unwrap();
+            assert!(Priorities::has(acquired));
+            assert!(found.insert(acquired), "{protocol:#x}");
+            assert_eq!(priorities.acquire(priority(0), protocol), Ok(acquired), "once more");
+        }
+        assert_eq!(priorities.acquire(priority(0), 0x7000).unwrap_err().label(), "limit");
+        priorities.release(0x9001);
+        assert!(priorities.acquire(priority(0), 0x7000).is_err(), "one rule of that protocol is left");
+        priorities.release(0x9001);
+        assert!(priorities.acquire(priority(0), 0x7000).is_ok());
+        assert!(!Priorities::has(FIRST - 1) && !Priorities::has(FIRST + 16 * BAND));
+    }
+}

@@ -1,0 +1,66 @@
+//! What the running kernel can match, found out with rules that no packet gets to: in a chain that nothing jumps to, at a
+//! priority that is none of ours.
+//!
+//! A kernel passes over attributes that it does not know, and takes a rule that then matches more. So what is asked for
+//! counts as possible only if the kernel shows it again.
+
+use std::net::Ipv4Addr;
+
+use sluice_flow::refusal::Refusal;
+
+use crate::install::{Installer, Request};
+use crate::surroundings::Features;
+use crate::wire::action::{Action, Control, Encapsulation, Operation};
+use crate::wire::filter::{ANY_PROTOCOL, Filter, FilterId, Hook};
+use crate::wire::flower::{self, Flower};
+use crate::wire::key::{Key, KeyMatch};
+
+/// The last chain of all.
+const CHAIN: u32 = Control::NUMBER_LIMIT;
+/// That of OVS's own probes.
+const PRIORITY: u16 = 65535;
+/// `TCA_FLOWER_KEY_FLAGS_TUNNEL_CSUM`
+const CHECKSUM: u128 = 4;
+const IPV4: u16 = 0x0800;
+
+/// Tries it out on a device, which must have its hooks.
+pub fn features(installer: &mut Installer, hook: Hook) -> Result<Features, Refusal> {
+    let drop = || Action::new(Operation::Generic, Control::Shot);
+    let key = |key| Flower { keys: vec![key], actions: vec![drop()], ..Flower::default() };
+    let (here, there) = (Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2));
+    let header = Encapsulation { ipv4: Some((here, there)), no_fragment: true, ..Encapsulation::default() };
+    let encapsulate = Action::new(Operation::TunnelSet(Box::new(header)), Control::Pipe);
+    let no_fragment = Flower { actions: vec![encapsulate, drop()], ..Flower::default() };
+    let flags = KeyMatch { key: Key::EncFlags, value: CHECKSUM, mask: CHECKSUM };
+    let mut can = |protocol, flower| can(installer, hook, protocol, flower);
+    Ok(Features {
+        number_of_tags: can(ANY_PROTOCOL, key(KeyMatch::exact(Key::NumOfVlans, 1)))?,
+        tunnel_flags: can(IPV4, key(flags))?,
+        no_fragment: can(IPV4, no_fragment)?,
+    })
+}
+
+/// Whether the kernel takes a rule as it is. An error means that it could not be found out.
+fn can(installer: &mut Installer, hook: Hook, protocol: u16, flower: Flower) -> Result<bool, Refusal> {
+    let id = FilterId { hook, chain: CHAIN, priority: PRIORITY, protocol, handle: 1 };
+    let filter = Filter { id, flower: Flower { flags: flower::flag::SKIP_HW, ..flower } };
+    let wanted = shape(&filter.flower);
+    match installer.submit(&[Request::Add(filter)]).pop() {
+        Some(Err(Refusal::Kernel { .. })) => return Ok(false),
+        Some(Err(refusal)) => return Err(refusal),
+        _ => {}
+    }
+    let found = installer.find(id);
+    if let Some(Err(refusal)) = installer.submit(&[Request::Delete(id)]).pop() {
+        return Err(refusal);
+    }
+    match found {
+        Ok(found) => Ok(found.is_some_and(|found| shape(&found.flower) == wanted)),
+        Err(error) => Err(Refusal::Device { reason: error.to_string().into() }),
+    }
+}
+
+/// What is asked for, without what the kernel adds.
+fn shape(flower: &Flower) -> (Vec<KeyMatch>, Vec<Operation>) {
+    (flower.keys.clone(), flower.actions.iter().map(|action| action.operation.clone()).collect())
+}

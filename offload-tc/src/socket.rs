@@ -1,0 +1,122 @@
+//! A blocking rtnetlink socket, of one thread at a time, that never waits for ever.
+
+use std::io;
+use std::time::Duration;
+
+use netlink_sys::Socket as Netlink;
+use netlink_sys::protocols::NETLINK_ROUTE;
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+
+use crate::wire::attribute::{Malformed, TooLong};
+use crate::wire::message::{Answer, Messages, flag};
+
+/// As large as the kernel makes the datagrams of a dump (`netlink_dump`), and more.
+const RECEIVE_BUFFER: usize = 1 << 16;
+/// What the kernel may keep for us: the answers to a batch in which every message asks for one.
+const KERNEL_BUFFER: usize = 1 << 20;
+/// A device that takes this long is given up; the firmware of mlx5 may take 60 s for a command.
+const PATIENCE: Duration = Duration::from_secs(70);
+
+/// Why the kernel could not be spoken to.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    /// The socket failed.
+    #[error("netlink: {0}")]
+    Io(#[from] io::Error),
+    /// The kernel said something odd.
+    #[error("netlink: {0}")]
+    Malformed(#[from] Malformed),
+    /// What was to be said has no room in a message.
+    #[error("netlink: {0}")]
+    TooLong(#[from] TooLong),
+    /// Answers were lost, as there was no room for them.
+    #[error("netlink: answers were lost")]
+    Overrun,
+}
+
+impl From<Errno> for SocketError {
+    fn from(errno: Errno) -> Self {
+        match errno {
+            Errno::NOBUFS => Self::Overrun,
+            other => Self::Io(other.into()),
+        }
+    }
+}
+
+/// The socket.
+pub(crate) struct Socket {
+    netlink: Netlink,
+    received: Box<[u8]>,
+    sequence: u32,
+}
+
+/// Whether more answers are wanted.
+pub(crate) enum Next {
+    More,
+    Enough,
+}
+
+impl Socket {
+    pub(crate) fn open() -> Result<Self, SocketError> {
+        let mut netlink = Netlink::new(NETLINK_ROUTE)?;
+        netlink.bind_auto()?;
+        netlink.set_ext_ack(true)?;
+        netlink.set_cap_ack(true)?;
+        netlink.set_rx_buf_sz(i32::try_from(KERNEL_BUFFER).unwrap_or(i32::MAX))?;
+        for which in [Timeout::Recv, Timeout::Send] {
+            set_socket_timeout(&netlink, which, Some(PATIENCE)).map_err(SocketError::from)?;
+        }
+        Ok(Self { netlink, received: vec![0; RECEIVE_BUFFER].into(), sequence: 0 })
+    }
+
+    /// The first of so many numbers for requests, none of them 0.
+    pub(crate) const fn sequences(&mut self, count: u32) -> u32 {
+        let first = match self.sequence.checked_add(count) {
+            Some(last) if last < u32::MAX => self.sequence + 1,
+            _ => 1,
+        };
+        self.sequence = first + count - 1;
+        first
+    }
+
+    pub(crate) fn send(&self, messages: &[u8]) -> Result<(), SocketError> {
+        let sent = loop {
+            match send(&self.netlink, messages, SendFlags::empty()) {
+                Err(Errno::INTR) => {}
+                other => break other?,
+            }
+        };
+        if sent == messages.len() { Ok(()) } else { Err(io::Error::from(io::ErrorKind::WriteZero).into()) }
+    }
+
+    /// Hands answers over until there are enough. The flags of each tell whether a dump was raced by a change.
+    pub(crate) fn receive(
+        &mut self,
+        mut see: impl FnMut(Answer<'_>, bool) -> Result<Next, SocketError>,
+    ) -> Result<(), SocketError> {
+        loop {
+            let (kept, length) = match recv(&self.netlink, &mut self.received[..], RecvFlags::TRUNC) {
+                Err(Errno::INTR) => continue,
+                other => other?,
+            };
+            if length > kept {
+                return Err(SocketError::Overrun);
+            }
+            for message in Messages::new(&self.received[..kept]) {
+                let message = message?;
+                let is_interrupted = message.header.flags & flag::DUMP_INTERRUPTED != 0;
+                match message.answer()? {
+                    Answer::Overrun => return Err(SocketError::Overrun),
+                    Answer::Noop => {}
+                    answer => {
+                        if matches!(see(answer, is_interrupted)?, Next::Enough) {
+                            return Ok(());
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

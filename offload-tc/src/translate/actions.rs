@@ -1,0 +1,438 @@
+//! The actions of a flow as actions of tc.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use sluice_flow::action::{Action as FlowAction, ActionKind, ActionList, FieldSet};
+use sluice_flow::field::{Attribute, Field};
+use sluice_flow::refusal::Refusal;
+
+use super::fields::{TUNNEL_KEY, ethernet, protocol};
+use super::matching::{Shape, refuse};
+use super::options::{self, Source, Taken};
+use super::{conntrack, places};
+use crate::rule::Spelling;
+use crate::surroundings::{DeviceKind, Surroundings};
+use crate::wire::action::{
+    Action, Command, Control, EditKey, Encapsulation, Entry, Header, Mirred, Mpls, Operation, Police, SkbEdit, Vlan,
+    checksum,
+};
+
+/// `PACKET_HOST`: the packet is for this host.
+pub(super) const FOR_HOST: u16 = 0;
+/// What is added to a time to live of eight bits so that there is one less.
+pub(super) const MINUS_ONE: u8 = 0xff;
+/// The flags of an outer header in OVS.
+const DONT_FRAGMENT: u8 = 1;
+const CHECKSUM: u8 = 2;
+
+/// The actions of tc, ending in one that nothing comes after.
+pub(super) fn translate(
+    actions: &[FlowAction],
+    shape: Shape,
+    surroundings: &dyn Surroundings,
+    spelling: &mut Spelling,
+) -> Result<Vec<Action>, Refusal> {
+    let mut list = Vec::with_capacity(actions.len() + 1);
+    Translator { list: &mut list, shape, surroundings, spelling, is_encapsulated: false }.list(actions)?;
+    Ok(list)
+}
+
+struct Translator<'a> {
+    list: &'a mut Vec<Action>,
+    /// What the packet is at this point.
+    shape: Shape,
+    surroundings: &'a dyn Surroundings,
+    spelling: &'a mut Spelling,
+    /// Whether an outer header was said.
+    is_encapsulated: bool,
+}
+
+impl Translator<'_> {
+    fn list(&mut self, actions: &[FlowAction]) -> Result<(), Refusal> {
+        for (at, action) in actions.iter().enumerate() {
+            self.action(action, &actions[at + 1..])?;
+        }
+        match actions.last() {
+            Some(FlowAction::Output(_) | FlowAction::Recirc(_) | FlowAction::CheckPacketLength { .. }) => {}
+            _ => self.put(Operation::Generic, Control::Shot),
+        }
+        Ok(())
+    }
+
+    fn action(&mut self, action: &FlowAction, behind: &[FlowAction]) -> Result<(), Refusal> {
+        let kind = action.kind();
+        match action {
+            FlowAction::Output(port) => {
+                let device = self.surroundings.device(*port).ok_or_else(|| no_port(port.to_string()))?;
+                let is_tunnel = matches!(device.kind, DeviceKind::Tunnel(_));
+                if is_tunnel && !self.is_encapsulated {
+                    return Err(refuse_action(kind, "no set(tunnel(…)) says which outer header"));
+                }
+                self.release_tunnel(behind)?;
+                let is_internal = device.kind == DeviceKind::Internal;
+                if is_internal {
+                    let host = SkbEdit { packet_type: Some(FOR_HOST), ..SkbEdit::default() };
+                    self.put(Operation::SkbEdit(host), Control::Pipe);
+                }
+                let (to, control) = match (is_internal, behind.is_empty()) {
+                    (false, true) => (Mirred::EgressRedirect, Control::Stolen),
+                    (false, false) => (Mirred::EgressMirror, Control::Pipe),
+                    (true, true) => (Mirred::IngressRedirect, Control::Stolen),
+                    (true, false) => (Mirred::IngressMirror, Control::Pipe),
+                };
+                self.put(Operation::Mirred { to, interface: device.interface }, control);
+            }
+            FlowAction::Recirc(chain) => {
+                if !behind.is_empty() {
+                    return Err(refuse_action(kind, "tc does nothing behind a jump to a chain"));
+                }
+                if chain.0 > Control::NUMBER_LIMIT {
+                    let limit = Control::NUMBER_LIMIT.into();
+                    return Err(Refusal::Limit { what: "the number of a chain".into(), limit });
+                }
+                self.put(Operation::Generic, Control::GotoChain(chain.0));
+            }
+            FlowAction::Set(set) => self.set(set)?,
+            FlowAction::SetTunnel(set) => self.set_tunnel(set, behind)?,
+            FlowAction::PopVlan => {
+                self.shape.tags = self.shape.tags.saturating_sub(1);
+                self.pipe(Operation::Vlan(Vlan::Pop));
+            }
+            FlowAction::PushVlan(tag) => {
+                if !tag.cfi {
+                    return Err(refuse_action(kind, "OVS sets the CFI bit in every tag, which stands for the tag"));
+                }
+                if !super::matching::is_tag(tag.tpid) {
+                    return Err(refuse_action(kind, "the kernel knows tags of 0x8100 and 0x88a8 only"));
+                }
+                self.shape.tags += 1;
+                self.pipe(Operation::Vlan(Vlan::Push { protocol: tag.tpid, id: tag.vid, priority: tag.pcp }));
+            }
+            FlowAction::PushMpls(entry) => {
+                if entry.ttl == 0 {
+                    return Err(refuse_action(kind, "the kernel puts no label on with a time to live of 0"));
+                }
+                self.shape = Shape { eth_type: Some(entry.eth_type), protocol: None, ..self.shape };
+                self.pipe(Operation::Mpls(Mpls::Push(Entry {
+                    protocol: Some(entry.eth_type),
+                    label: Some(entry.label),
+                    class: Some(entry.tc),
+                    ttl: Some(entry.ttl),
+                    bottom: Some(entry.bos),
+                })));
+            }
+            FlowAction::PopMpls(eth_type) => {
+                self.shape = Shape { eth_type: Some(*eth_type), protocol: None, is_whole: false, ..self.shape };
+                self.pipe(Operation::Mpls(Mpls::Pop { protocol: *eth_type }));
+            }
+            FlowAction::Conntrack(action) => {
+                let found = conntrack::translate(action)?;
+                self.pipe(Operation::Conntrack(Box::new(found)));
+            }
+            FlowAction::ConntrackClear => self.pipe(Operation::Conntrack(Box::new(conntrack::clear()))),
+            FlowAction::Meter(meter) => {
+                let index = self.surroundings.police(*meter);
+                let index = index.ok_or_else(|| refuse_action(kind, "there is no such meter"))?;
+                let police = Police { conform: Control::Pipe, rate: None, burst: 0, mtu: 0, packets: None };
+                let shared = Action::new(Operation::Police(Box::new(police)), Control::Shot);
+                self.list.push(Action { index, ..shared });
+            }
+            FlowAction::CheckPacketLength { length, greater, less_or_equal } => {
+                self.check_length(*length, [less_or_equal, greater], behind)?;
+            }
+            FlowAction::DecTtl(exception) => self.decrement_ttl(exception)?,
+            FlowAction::Psample { group, cookie } => self.sample(1, *group, cookie)?,
+            FlowAction::Sample { probability, actions } => {
+                let [FlowAction::Psample { group, cookie }] = &actions[..] else {
+                    return Err(refuse_action(kind, "tc can only tell a sampling group"));
+                };
+                self.sample(rate(*probability)?, *group, cookie)?;
+                if *probability == u32::MAX {
+                    self.spelling.add(Spelling::SAMPLE_OF_ALL);
+                }
+            }
+            FlowAction::Userspace(_) => {
+                return Err(refuse_action(kind, "there is no process behind tc that takes packets"));
+            }
+            FlowAction::LbOutput(_) => {
+                return Err(refuse_action(kind, "the members of the bond are known to ovs-vswitchd alone"));
+            }
+            _ => return Err(refuse_action(kind, "tc has no such action")),
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, set: &FieldSet) -> Result<(), Refusal> {
+        match set.attribute {
+            Attribute::SkbPriority => {
+                let (value, mask) = whole(set, Field::SkbPriority)?;
+                if mask != Field::SkbPriority.full_mask() {
+                    return Err(refuse(Field::SkbPriority, "tc sets all of its bits"));
+                }
+                let edit = SkbEdit { priority: u32::try_from(value).ok(), ..SkbEdit::default() };
+                self.pipe(Operation::SkbEdit(edit));
+            }
+            Attribute::SkbMark => {
+                let (value, mask) = whole(set, Field::SkbMark)?;
+                let mark = u32::try_from(value).ok().zip(u32::try_from(mask).ok());
+                self.pipe(Operation::SkbEdit(SkbEdit { mark, ..SkbEdit::default() }));
+            }
+            Attribute::Mpls => self.set_mpls(set)?,
+            _ => {
+                let checksums = self.checksums(set)?;
+                let words = places::words(set).map_err(|field| refuse(field, "tc cannot rewrite it"))?;
+                self.pipe(Operation::Edit(words));
+                if checksums != 0 {
+                    self.pipe(Operation::Checksum(checksums));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What has to be mended behind a rewriting, if it is possible in this place at all.
+    fn checksums(&self, set: &FieldSet) -> Result<u32, Refusal> {
+        let first = set.fields.first().map_or(Field::EthDst, |(field, ..)| *field);
+        let is_touched = |field| set.get(field).is_some();
+        let wants =
+            |is_met: bool| if is_met { Ok(()) } else { Err(refuse(first, "the match does not say that it is there")) };
+        let (eth_type, proto) = (self.shape.eth_type, self.shape.protocol);
+        if set.attribute != Attribute::Ethernet && self.shape.tags > 1 {
+            return Err(refuse(first, "behind two tags act_pedit does not find the header"));
+        }
+        let is_ip = matches!(eth_type, Some(ethernet::IPV4 | ethernet::IPV6));
+        let transport = |is_met: bool, sum: u32| {
+            wants(is_met)?;
+            if self.shape.is_whole {
+                Ok(sum)
+            } else {
+                Err(refuse(first, "there may be fragments, which have no checksum"))
+            }
+        };
+        match set.attribute {
+            Attribute::Ethernet => Ok(0),
+            Attribute::Arp => wants(eth_type == Some(ethernet::ARP)).map(|()| 0),
+            Attribute::Ipv4 => {
+                wants(eth_type == Some(ethernet::IPV4))?;
+                let addresses = is_touched(Field::Ipv4Src) || is_touched(Field::Ipv4Dst);
+                Ok(checksum::IPV4_HEADER | if addresses { self.checksum_over_addresses(first)? } else { 0 })
+            }
+            Attribute::Ipv6 => {
+                wants(eth_type == Some(ethernet::IPV6))?;
+                let addresses = is_touched(Field::Ipv6Src) || is_touched(Field::Ipv6Dst);
+                if addresses { self.checksum_over_addresses(first) } else { Ok(0) }
+            }
+            Attribute::Tcp => transport(is_ip && proto == Some(protocol::TCP), checksum::TCP),
+            Attribute::Udp => transport(is_ip && proto == Some(protocol::UDP), checksum::UDP),
+            // Behind IPv6 `act_pedit` looks for TCP and UDP alone.
+            Attribute::Sctp => {
+                transport(eth_type == Some(ethernet::IPV4) && proto == Some(protocol::SCTP), checksum::SCTP)
+            }
+            Attribute::Icmp => {
+                transport(eth_type == Some(ethernet::IPV4) && proto == Some(protocol::ICMP), checksum::ICMP)
+            }
+            _ => Err(refuse(first, "tc cannot rewrite it")),
+        }
+    }
+
+    /// The checksum behind the IP header that covers its addresses.
+    fn checksum_over_addresses(&self, field: Field) -> Result<u32, Refusal> {
+        if !self.shape.is_whole {
+            return Err(refuse(field, "there may be fragments, whose checksum cannot be mended"));
+        }
+        match self.shape.protocol {
+            Some(protocol::TCP) => Ok(checksum::TCP),
+            Some(protocol::UDP) => Ok(checksum::UDP),
+            Some(protocol::UDP_LITE) => Ok(checksum::UDP_LITE),
+            Some(protocol::ICMPV6) => Ok(checksum::ICMP),
+            Some(protocol::ICMP | protocol::IGMP | protocol::IPIP | protocol::GRE | protocol::ESP | protocol::SCTP) => {
+                Ok(0)
+            }
+            Some(_) => Err(refuse(field, "tc does not know the checksum of this protocol")),
+            None => Err(refuse(field, "the match does not say whose checksum is to be mended")),
+        }
+    }
+
+    fn set_mpls(&mut self, set: &FieldSet) -> Result<(), Refusal> {
+        if !matches!(self.shape.eth_type, Some(ethernet::MPLS | ethernet::MPLS_MULTICAST)) {
+            return Err(refuse(Field::MplsLabel, "the match does not say that it is there"));
+        }
+        let mut entry = Entry::default();
+        for (field, value, mask) in &set.fields {
+            if *mask != field.full_mask() {
+                return Err(refuse(*field, "tc sets all of its bits"));
+            }
+            let octet = u8::try_from(*value).unwrap_or_default();
+            match field {
+                Field::MplsLabel => entry.label = u32::try_from(*value).ok(),
+                Field::MplsTc => entry.class = Some(octet),
+                Field::MplsTtl if octet == 0 => return Err(refuse(*field, "the kernel sets no time to live of 0")),
+                Field::MplsTtl => entry.ttl = Some(octet),
+                Field::MplsBos => entry.bottom = Some(octet != 0),
+                _ => return Err(refuse(*field, "tc changes the outermost entry only")),
+            }
+        }
+        self.pipe(Operation::Mpls(Mpls::Modify(entry)));
+        Ok(())
+    }
+
+    fn set_tunnel(&mut self, set: &FieldSet, behind: &[FlowAction]) -> Result<(), Refusal> {
+        let no_fragment_is_known = self.surroundings.features().no_fragment;
+        let mut set = Taken::new(set);
+        let mut take = |field| set.take(field).map(|(value, _)| value);
+        let mut header = Encapsulation::default();
+        let octet = |value: u128| u8::try_from(value).unwrap_or_default();
+        let short = |value: u128| u16::try_from(value).unwrap_or_default();
+        let ipv4 = |value: u128| Ipv4Addr::from_bits(u32::try_from(value).unwrap_or_default());
+        if let Some(destination) = take(Field::TunnelIpv4Dst) {
+            let source = take(Field::TunnelIpv4Src);
+            header.ipv4 = Some((ipv4(source.unwrap_or_default()), ipv4(destination)));
+        }
+        if let Some(destination) = take(Field::TunnelIpv6Dst) {
+            let source = take(Field::TunnelIpv6Src);
+            header.ipv6 = Some((Ipv6Addr::from_bits(source.unwrap_or_default()), Ipv6Addr::from_bits(destination)));
+        }
+        if header.ipv4.is_some() == header.ipv6.is_some() {
+            return Err(refuse(Field::TunnelIpv4Dst, "there must be one destination"));
+        }
+        if let Some(id) = take(Field::TunnelId) {
+            let id = u32::try_from(id).map_err(|_| refuse(Field::TunnelId, "tc has 32 bits for it"))?;
+            header.key = Some(id);
+        }
+        header.tos = take(Field::TunnelTos).map(octet).filter(|tos| *tos != 0);
+        header.ttl = take(Field::TunnelTtl).map(octet);
+        if header.ttl == Some(0) {
+            return Err(refuse(Field::TunnelTtl, "tc takes a time to live of 0 for none"));
+        }
+        header.port = take(Field::TunnelTpDst).map(short);
+        if header.port == Some(0) {
+            return Err(refuse(Field::TunnelTpDst, "tc takes a port of 0 for none"));
+        }
+        let flags = take(Field::TunnelFlags).map(octet).unwrap_or_default();
+        if (flags & TUNNEL_KEY != 0) != header.key.is_some() {
+            return Err(refuse(Field::TunnelFlags, "the flag `key` and an identifier go together"));
+        }
+        if flags & !(TUNNEL_KEY | CHECKSUM | DONT_FRAGMENT) != 0 {
+            return Err(refuse(Field::TunnelFlags, "tc sets no OAM flag"));
+        }
+        if flags & DONT_FRAGMENT != 0 && !no_fragment_is_known {
+            return Err(refuse(Field::TunnelFlags, "this kernel's tc cannot say not to fragment (Linux 6.3 can)"));
+        }
+        header.no_fragment = flags & DONT_FRAGMENT != 0;
+        header.no_checksum = flags & CHECKSUM == 0;
+        header.options = options::set(&mut set)?;
+        if let Some(field) = set.left() {
+            return Err(refuse(field, "tc cannot set it in an outer header"));
+        }
+        self.release_tunnel(behind)?;
+        self.is_encapsulated = true;
+        self.pipe(Operation::TunnelSet(Box::new(header)));
+        Ok(())
+    }
+
+    /// The header through which a packet came must be forgotten before it goes out; a later chain cannot match it then.
+    fn release_tunnel(&mut self, behind: &[FlowAction]) -> Result<(), Refusal> {
+        if self.shape.has_tunnel {
+            if behind.iter().any(|action| matches!(action, FlowAction::Recirc(_))) {
+                let reason = "the outer header is forgotten when a packet is sent, and the next chain may match it";
+                return Err(Refusal::Combination { reason: reason.into() });
+            }
+            self.shape.has_tunnel = false;
+            self.pipe(Operation::TunnelRelease);
+        }
+        Ok(())
+    }
+
+    fn check_length(&mut self, length: u16, lists: [&ActionList; 2], behind: &[FlowAction]) -> Result<(), Refusal> {
+        if !behind.is_empty() {
+            return Err(refuse_action(ActionKind::CheckPktLen, "tc does nothing behind both lists"));
+        }
+        if length == 0 {
+            return Err(refuse_action(ActionKind::CheckPktLen, "tc takes a length of 0 for any"));
+        }
+        let [less_or_equal, greater] = lists;
+        let police = Police { conform: Control::Pipe, rate: None, burst: 0, mtu: length.into(), packets: None };
+        let at = self.list.len();
+        self.pipe(Operation::Police(Box::new(police)));
+        self.branch(less_or_equal)?;
+        let target = u32::try_from(self.list.len()).unwrap_or(u32::MAX);
+        if let Some(police) = self.list.get_mut(at) {
+            police.control = Control::Jump(target);
+        }
+        self.branch(greater)
+    }
+
+    /// A list that is run on the packet as it is here.
+    fn branch(&mut self, actions: &[FlowAction]) -> Result<(), Refusal> {
+        let is_encapsulated = self.is_encapsulated;
+        let (shape, surroundings) = (self.shape, self.surroundings);
+        let spelling = &mut *self.spelling;
+        Translator { list: self.list, shape, surroundings, spelling, is_encapsulated }.list(actions)
+    }
+
+    fn decrement_ttl(&mut self, exception: &ActionList) -> Result<(), Refusal> {
+        let kind = ActionKind::DecTtl;
+        if !exception.is_empty() {
+            return Err(refuse_action(kind, "tc has nothing that is done where it would be 0"));
+        }
+        if self.shape.least_ttl < 2 {
+            return Err(refuse_action(kind, "the match does not keep it from getting 0"));
+        }
+        if self.shape.tags > 1 {
+            return Err(refuse_action(kind, "behind two tags act_pedit does not find the header"));
+        }
+        let (header, offset, place, sum) = match self.shape.eth_type {
+            Some(ethernet::IPV4) => (Header::Ipv4, 8, 0, checksum::IPV4_HEADER),
+            Some(ethernet::IPV6) => (Header::Ipv6, 4, 3, 0),
+            _ => return Err(refuse_action(kind, "the match does not say that there is one")),
+        };
+        let (mut value, mut mask) = ([0; 4], [0; 4]);
+        (value[place], mask[place]) = (MINUS_ONE, u8::MAX);
+        let [value, mask] = [value, mask].map(u32::from_be_bytes);
+        self.pipe(Operation::Edit(vec![EditKey { header, command: Command::Add, offset, value, mask }]));
+        if sum != 0 {
+            self.pipe(Operation::Checksum(sum));
+        }
+        self.shape.least_ttl -= 1;
+        Ok(())
+    }
+
+    fn sample(&mut self, rate: u32, group: u32, cookie: &[u8]) -> Result<(), Refusal> {
+        if !cookie.is_empty() {
+            return Err(refuse_action(ActionKind::Psample, "tc tells a sampling group no cookie"));
+        }
+        let is_of_all = |action: &Action| matches!(action.operation, Operation::Sample { rate: 1, .. });
+        if rate == 1 && self.list.iter().any(is_of_all) {
+            return Err(refuse_action(ActionKind::Psample, "a rule tells one group of every packet"));
+        }
+        self.pipe(Operation::Sample { rate, group, truncate: None });
+        Ok(())
+    }
+
+    fn pipe(&mut self, operation: Operation) {
+        self.put(operation, Control::Pipe);
+    }
+
+    fn put(&mut self, operation: Operation, control: Control) {
+        self.list.push(Action::new(operation, control));
+    }
+}
+
+/// One in how many packets is as likely as a probability.
+fn rate(probability: u32) -> Result<u32, Refusal> {
+    let rate = u32::MAX.checked_div(probability).filter(|rate| u32::MAX / rate == probability);
+    rate.ok_or_else(|| refuse_action(ActionKind::Sample, "tc takes one in a whole number of packets"))
+}
+
+/// Value and mask of the only field of a set.
+fn whole(set: &FieldSet, field: Field) -> Result<(u128, u128), Refusal> {
+    set.get(field).ok_or_else(|| refuse(field, "it is not set"))
+}
+
+fn no_port(port: String) -> Refusal {
+    Refusal::Port { port, reason: "there is no such port".into() }
+}
+
+pub(super) fn refuse_action(action: ActionKind, reason: &'static str) -> Refusal {
+    Refusal::Action { action, reason: reason.into() }
+}

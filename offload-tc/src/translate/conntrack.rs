@@ -1,0 +1,91 @@
+//! `ct(…)` as `act_ct`, and back.
+
+use sluice_flow::action::{ActionKind, Commit, Conntrack as FlowConntrack, Nat, NatSide, PortPick};
+use sluice_flow::refusal::Refusal;
+
+use super::actions::refuse_action;
+use crate::wire::action::{Conntrack, Translation, conntrack_bit as bit};
+
+pub(super) const fn clear() -> Conntrack {
+    Conntrack {
+        bits: bit::CLEAR,
+        zone: 0,
+        mark: None,
+        label: None,
+        translation: Translation { addresses: None, ports: None },
+    }
+}
+
+pub(super) fn translate(action: &FlowConntrack) -> Result<Conntrack, Refusal> {
+    let FlowConntrack { commit, zone, mark, label, helper, timeout, nat } = action;
+    let refuse = |reason| Err(refuse_action(ActionKind::Ct, reason));
+    if helper.is_some() {
+        return refuse("tc attaches no helper before Linux 6.3, and not by this agent yet");
+    }
+    if timeout.is_some() {
+        return refuse("tc has no timeout policies");
+    }
+    if *commit == Commit::No && (mark.is_some() || label.is_some()) {
+        return refuse("mark and label are set on a commit only");
+    }
+    let mut found = Conntrack { zone: *zone, mark: *mark, label: *label, ..Conntrack::default() };
+    found.bits = match commit {
+        Commit::No => 0,
+        Commit::Yes => bit::COMMIT,
+        Commit::Force => bit::COMMIT | bit::FORCE,
+    };
+    match nat {
+        None => {}
+        Some(Nat::Existing) => found.bits |= bit::NAT,
+        Some(Nat::New(new)) => {
+            if *commit == Commit::No {
+                return refuse("a translation is new on a commit only");
+            }
+            if new.persistent || new.pick != PortPick::Default {
+                return refuse("tc picks addresses and ports in its own way only");
+            }
+            if matches!(new.addresses, Some((first, last)) if first.is_ipv4() != last.is_ipv4()) {
+                return refuse("the addresses are of two families");
+            }
+            found.bits |= bit::NAT
+                | match new.side {
+                    NatSide::Source => bit::NAT_SOURCE,
+                    NatSide::Destination => bit::NAT_DESTINATION,
+                };
+            found.translation = Translation { addresses: new.addresses, ports: new.ports };
+        }
+    }
+    Ok(found)
+}
+
+/// The action of a flow; `None` if a flow cannot say it.
+pub(super) fn read(found: &Conntrack) -> Option<FlowConntrack> {
+    let commit = match found.bits & (bit::COMMIT | bit::FORCE) {
+        0 => Commit::No,
+        bit::COMMIT => Commit::Yes,
+        both if both == bit::COMMIT | bit::FORCE => Commit::Force,
+        _ => return None,
+    };
+    let nat = match found.bits & !(bit::COMMIT | bit::FORCE) {
+        0 => None,
+        bit::NAT => Some(Nat::Existing),
+        bits => {
+            let side = match bits & !bit::NAT {
+                bit::NAT_SOURCE => NatSide::Source,
+                bit::NAT_DESTINATION => NatSide::Destination,
+                _ => return None,
+            };
+            Some(Nat::New(sluice_flow::action::Translation {
+                side,
+                addresses: found.translation.addresses,
+                ports: found.translation.ports,
+                persistent: false,
+                pick: PortPick::Default,
+            }))
+        }
+    };
+    // The kernel shows a mark and a label under a mask of none where nothing is set.
+    let mark = found.mark.filter(|(_, mask)| *mask != 0);
+    let label = found.label.filter(|(_, mask)| *mask != 0);
+    Some(FlowConntrack { commit, zone: found.zone, mark, label, helper: None, timeout: None, nat })
+}

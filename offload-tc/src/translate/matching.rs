@@ -1,0 +1,469 @@
+//! The match of a flow as keys of flower: each bit is taken, or refused by the name of its field.
+
+use sluice_flow::consume::Remainder;
+use sluice_flow::field::{
+    Attribute, FIELDS, FRAGMENT_FIRST, FRAGMENT_LATER, FRAGMENT_NO, Field, MPLS_ENTRIES, MPLS_PRESENT, Requirement,
+};
+use sluice_flow::key::Match;
+use sluice_flow::refusal::Refusal;
+
+use super::fields::{
+    FIRST_FRAGMENT, FRAGMENT, NARROW, STATES, TRACKED, TUNNEL_FLAGS, TUNNEL_KEY, ethernet, of_attribute, protocol,
+};
+use super::options;
+use crate::rule::Spelling;
+use crate::surroundings::{Device, DeviceKind, Features};
+use crate::wire::action::Control;
+use crate::wire::filter::ANY_PROTOCOL;
+use crate::wire::flower::Flower;
+use crate::wire::key::{Key, KeyMatch};
+use crate::wire::labels::LabelMatch;
+
+/// What came of a match.
+pub(super) struct Matched {
+    pub(super) chain: u32,
+    pub(super) protocol: u16,
+    pub(super) flower: Flower,
+    pub(super) spelling: Spelling,
+    pub(super) shape: Shape,
+}
+
+/// What every packet that matches has for certain.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Shape {
+    pub(super) eth_type: Option<u16>,
+    pub(super) protocol: Option<u8>,
+    /// It is no fragment.
+    pub(super) is_whole: bool,
+    /// VLAN tags.
+    pub(super) tags: usize,
+    /// The time to live or the hop limit is at least this.
+    pub(super) least_ttl: u8,
+    /// It came through a tunnel, whose header is still known.
+    pub(super) has_tunnel: bool,
+}
+
+pub(super) fn translate(full: &Match, device: Device, features: Features) -> Result<Matched, Refusal> {
+    let mut consumer = Consumer {
+        full,
+        rest: Remainder::new(full),
+        flower: Flower::default(),
+        spelling: Spelling::default(),
+        shape: Shape::default(),
+        features,
+    };
+    let chain = consumer.chain()?;
+    consumer.rest.take_exact(Field::InPort)?;
+    consumer.packet_type()?;
+    consumer.all_of(Attribute::Ethernet)?;
+    let protocol = consumer.tags_and_type()?;
+    consumer.network()?;
+    consumer.transport()?;
+    consumer.connection()?;
+    consumer.tunnel(device)?;
+    consumer.name_what_is_left()?;
+    let Consumer { rest, mut flower, spelling, shape, .. } = consumer;
+    rest.finish()?;
+    flower.keys.sort_unstable_by_key(|key| key.key);
+    Ok(Matched { chain, protocol, flower, spelling, shape })
+}
+
+struct Consumer<'a> {
+    full: &'a Match,
+    rest: Remainder,
+    flower: Flower,
+    spelling: Spelling,
+    shape: Shape,
+    features: Features,
+}
+
+impl Consumer<'_> {
+    fn chain(&mut self) -> Result<u32, Refusal> {
+        let Some(chain) = self.exact::<u32>(Field::RecircId)? else {
+            self.spelling.add(Spelling::NO_CHAIN);
+            return Ok(0);
+        };
+        if chain > Control::NUMBER_LIMIT {
+            return Err(Refusal::Limit { what: "the number of a chain".into(), limit: Control::NUMBER_LIMIT.into() });
+        }
+        Ok(chain)
+    }
+
+    fn packet_type(&mut self) -> Result<(), Refusal> {
+        let said = [(Field::PacketTypeNs, Spelling::NAMESPACE), (Field::PacketTypeId, Spelling::PACKET_TYPE)];
+        for (field, spelling) in said {
+            match self.exact::<u16>(field)? {
+                None => {}
+                Some(0) => self.spelling.add(spelling),
+                Some(_) => return Err(refuse(field, "flower looks at packets with an Ethernet header only")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes tags and Ethernet type, and says which packets are looked at. A rule is for packets with so many tags, and
+    /// no others, once the type behind them is matched.
+    fn tags_and_type(&mut self) -> Result<u16, Refusal> {
+        let eth_type = self.exact::<u16>(Field::EthType)?;
+        self.shape.eth_type = eth_type;
+        if eth_type.is_some_and(|eth_type| eth_type < ethernet::FIRST) {
+            return Err(refuse(Field::EthType, "frames without an Ethernet type cannot be told apart"));
+        }
+        if eth_type.is_some_and(is_tag) {
+            return Err(refuse(Field::EthType, "a tag is matched by vlan()"));
+        }
+        let outer = self.tag(Attribute::Vlan, Field::VlanPresent, Field::VlanTpid, Field::VlanCfi, Spelling::CFI)?;
+        let inner =
+            self.tag(Attribute::Cvlan, Field::CvlanPresent, Field::CvlanTpid, Field::CvlanCfi, Spelling::INNER_CFI)?;
+        let keys: &[(Key, u16)] = match (outer, inner, eth_type) {
+            (None, None, None) => return Ok(ANY_PROTOCOL),
+            (None, _, Some(_)) => {
+                return Err(refuse(Field::VlanPresent, "a rule is for packets with a tag or for those without"));
+            }
+            (None, Some(_), None) => return Err(refuse(Field::CvlanPresent, "nothing is said of the outer tag")),
+            (Some(Tag::Absent), Some(Tag::Present(_)), _) => {
+                return Err(refuse(Field::CvlanPresent, "there is no outer tag"));
+            }
+            (Some(Tag::Absent), inner, eth_type) => {
+                if inner.is_some() {
+                    self.spelling.add(Spelling::NO_INNER_TAG);
+                }
+                let Some(eth_type) = eth_type else {
+                    self.number_of_tags(Field::VlanPresent, 0)?;
+                    return Ok(ANY_PROTOCOL);
+                };
+                self.exactly(Key::EthType, eth_type.into());
+                return Ok(eth_type);
+            }
+            (Some(Tag::Present(outer)), None | Some(Tag::Absent), None) => {
+                if inner.is_some() {
+                    self.number_of_tags(Field::CvlanPresent, 1)?;
+                }
+                self.shape.tags = 1;
+                &[(Key::EthType, outer)]
+            }
+            (Some(Tag::Present(_)), None, Some(_)) => {
+                return Err(refuse(
+                    Field::CvlanPresent,
+                    "a rule is for packets with an inner tag or for those without",
+                ));
+            }
+            (Some(Tag::Present(outer)), Some(Tag::Absent), Some(eth_type)) => {
+                self.shape.tags = 1;
+                &[(Key::EthType, outer), (Key::VlanEthType, eth_type)]
+            }
+            (Some(Tag::Present(outer)), Some(Tag::Present(inner)), None) => {
+                self.shape.tags = 2;
+                &[(Key::EthType, outer), (Key::VlanEthType, inner)]
+            }
+            (Some(Tag::Present(outer)), Some(Tag::Present(inner)), Some(eth_type)) => {
+                self.shape.tags = 2;
+                &[(Key::EthType, outer), (Key::VlanEthType, inner), (Key::CvlanEthType, eth_type)]
+            }
+        };
+        for (key, value) in keys {
+            self.exactly(*key, (*value).into());
+        }
+        Ok(keys.first().map_or(ANY_PROTOCOL, |(_, outer)| *outer))
+    }
+
+    fn tag(
+        &mut self,
+        attribute: Attribute,
+        present: Field,
+        tpid: Field,
+        cfi: Field,
+        spelling: Spelling,
+    ) -> Result<Option<Tag>, Refusal> {
+        let is_there = match self.exact::<u8>(present)? {
+            None => return Ok(None),
+            Some(0) => return Ok(Some(Tag::Absent)),
+            Some(_) => self.exact::<u16>(tpid)?,
+        };
+        let Some(tpid_value) = is_there else { return Err(refuse(tpid, "only an exact match is possible")) };
+        if !is_tag(tpid_value) {
+            return Err(refuse(tpid, "the kernel knows tags of 0x8100 and 0x88a8 only"));
+        }
+        match self.exact::<u8>(cfi)? {
+            None => {}
+            Some(1) => self.spelling.add(spelling),
+            Some(_) => return Err(refuse(cfi, "the bit stands for the tag, which is there")),
+        }
+        self.all_of(attribute)?;
+        Ok(Some(Tag::Present(tpid_value)))
+    }
+
+    fn number_of_tags(&mut self, field: Field, count: u8) -> Result<(), Refusal> {
+        if !self.features.number_of_tags {
+            return Err(refuse(field, "this kernel does not count tags; with an Ethernet type it need not"));
+        }
+        self.exactly(Key::NumOfVlans, count.into());
+        Ok(())
+    }
+
+    fn network(&mut self) -> Result<(), Refusal> {
+        match self.shape.eth_type {
+            Some(ethernet::IPV4) => self.ip(Attribute::Ipv4, Field::Ipv4Proto, Field::Ipv4Frag, Field::Ipv4Ttl),
+            Some(ethernet::IPV6) => self.ip(Attribute::Ipv6, Field::Ipv6Proto, Field::Ipv6Frag, Field::Ipv6Hlimit),
+            Some(ethernet::ARP) => self.arp(),
+            Some(ethernet::MPLS | ethernet::MPLS_MULTICAST) => self.labels(),
+            _ => Ok(()),
+        }
+    }
+
+    fn ip(&mut self, attribute: Attribute, proto: Field, frag: Field, ttl: Field) -> Result<(), Refusal> {
+        self.shape.protocol = exact(self.full, proto);
+        // Bits that are not looked at may all be 0.
+        self.shape.least_ttl = u8::try_from(self.full.key.get(ttl)).unwrap_or_default();
+        if let Some(fragment) = self.exact::<u8>(frag)? {
+            self.shape.is_whole = fragment == FRAGMENT_NO;
+            let (value, mask) = match fragment {
+                FRAGMENT_NO => (0, FRAGMENT),
+                FRAGMENT_FIRST => (FRAGMENT | FIRST_FRAGMENT, FRAGMENT | FIRST_FRAGMENT),
+                FRAGMENT_LATER => (FRAGMENT, FRAGMENT | FIRST_FRAGMENT),
+                _ => return Err(refuse(frag, "there is no such kind of fragment")),
+            };
+            self.flower.keys.push(KeyMatch { key: Key::Flags, value, mask });
+        }
+        if attribute == Attribute::Ipv6 && self.full.mask.get(proto) != 0 {
+            self.protocol_of_fragments()?;
+        }
+        self.all_of(attribute)
+    }
+
+    /// A later fragment of IPv6 has the protocol of the fragment header in OVS (`parse_ipv6hdr`), and in flower that of the
+    /// header behind, so that no rule is for both fragments and others.
+    fn protocol_of_fragments(&mut self) -> Result<(), Refusal> {
+        match (exact(self.full, Field::Ipv6Frag), self.shape.protocol) {
+            (Some(FRAGMENT_LATER), Some(protocol::IPV6_FRAGMENT)) => {
+                self.rest.take(Field::Ipv6Proto);
+                self.spelling.add(Spelling::FRAGMENT_PROTOCOL);
+                Ok(())
+            }
+            (Some(FRAGMENT_LATER), _) => Err(refuse(Field::Ipv6Proto, "a later fragment has the protocol 44")),
+            (Some(_), _) => Ok(()),
+            (None, _) => {
+                Err(refuse(Field::Ipv6Frag, "the protocol of later fragments is another in flower; match frag"))
+            }
+        }
+    }
+
+    fn arp(&mut self) -> Result<(), Refusal> {
+        const REQUEST_AND_REPLY: [u16; 2] = [1, 2];
+        if let Some(operation) = self.exact::<u16>(Field::ArpOp)? {
+            if !REQUEST_AND_REPLY.contains(&operation) {
+                return Err(refuse(Field::ArpOp, "the kernel looks into requests and replies only"));
+            }
+            self.exactly(Key::ArpOp, operation.into());
+        }
+        self.all_of(Attribute::Arp)
+    }
+
+    fn labels(&mut self) -> Result<(), Refusal> {
+        let mut entries = Vec::new();
+        for (depth, (present, [label, class, ttl, bottom])) in (1..).zip(MPLS_PRESENT.into_iter().zip(MPLS_ENTRIES)) {
+            let found = LabelMatch {
+                depth,
+                label: self.exact(label)?,
+                class: self.exact(class)?,
+                ttl: self.exact(ttl)?,
+                bottom: self.exact::<u8>(bottom)?.map(|bottom| bottom != 0),
+            };
+            match self.exact::<u8>(present)? {
+                Some(1) => entries.push(found),
+                Some(_) => return Err(refuse(present, "that there is no entry cannot be matched")),
+                None if found == (LabelMatch { depth, ..LabelMatch::default() }) => {}
+                None => return Err(refuse(present, "a match on an entry is one on its presence, too")),
+            }
+        }
+        match entries[..] {
+            [first] if first != (LabelMatch { depth: 1, ..LabelMatch::default() }) => {
+                let keys = [
+                    (Key::MplsLabel, first.label),
+                    (Key::MplsTc, first.class.map(u32::from)),
+                    (Key::MplsTtl, first.ttl.map(u32::from)),
+                    (Key::MplsBos, first.bottom.map(u32::from)),
+                ];
+                for (key, value) in keys {
+                    if let Some(value) = value {
+                        self.exactly(key, value.into());
+                    }
+                }
+            }
+            _ => self.flower.labels = entries,
+        }
+        Ok(())
+    }
+
+    fn transport(&mut self) -> Result<(), Refusal> {
+        let attributes: &[Attribute] = match (self.shape.eth_type, self.shape.protocol) {
+            (Some(ethernet::IPV4 | ethernet::IPV6), Some(protocol::TCP)) => &[Attribute::Tcp, Attribute::TcpFlags],
+            (Some(ethernet::IPV4 | ethernet::IPV6), Some(protocol::UDP)) => &[Attribute::Udp],
+            (Some(ethernet::IPV4 | ethernet::IPV6), Some(protocol::SCTP)) => &[Attribute::Sctp],
+            (Some(ethernet::IPV4), Some(protocol::ICMP)) => &[Attribute::Icmp],
+            (Some(ethernet::IPV6), Some(protocol::ICMPV6)) => &[Attribute::Icmpv6],
+            _ => return Ok(()),
+        };
+        let is_fragment = self.flower.get(Key::Flags).is_some_and(|(value, _)| value & FRAGMENT != 0);
+        for attribute in attributes {
+            let before = self.flower.keys.len();
+            self.all_of(*attribute)?;
+            if is_fragment && self.flower.keys.len() > before {
+                // `fl_classify` does not ask for `FLOW_DISSECTOR_F_PARSE_1ST_FRAG`.
+                let spec = attribute.fields().find(|spec| self.full.mask.get(spec.field) != 0);
+                let field = spec.map_or(Field::Ipv4Frag, |spec| spec.field);
+                return Err(refuse(field, "flower reads no transport header of a fragment"));
+            }
+        }
+        Ok(())
+    }
+
+    fn connection(&mut self) -> Result<(), Refusal> {
+        self.all_of(Attribute::CtZone)?;
+        self.all_of(Attribute::CtMark)?;
+        self.all_of(Attribute::CtLabel)?;
+        let Some((value, mut mask)) = self.rest.take(Field::CtState) else { return Ok(()) };
+        let tracked = u128::from(TRACKED);
+        let mut value = value & mask;
+        if value & !tracked != 0 && mask & tracked == 0 {
+            self.spelling.add(Spelling::NOT_TRACKED);
+            (value, mask) = (value | tracked, mask | tracked);
+        }
+        let mut found = KeyMatch { key: Key::CtState, value: 0, mask: 0 };
+        for (ours, theirs) in STATES {
+            if mask & u128::from(*ours) != 0 {
+                mask &= !u128::from(*ours);
+                found.mask |= u128::from(*theirs);
+                found.value |= if value & u128::from(*ours) != 0 { u128::from(*theirs) } else { 0 };
+            }
+        }
+        if mask != 0 {
+            return Err(refuse(Field::CtState, "flower does not know whether addresses were translated"));
+        }
+        self.flower.keys.push(found);
+        Ok(())
+    }
+
+    fn tunnel(&mut self, device: Device) -> Result<(), Refusal> {
+        let is_tunnel = matches!(device.kind, DeviceKind::Tunnel(_));
+        self.shape.has_tunnel = is_tunnel;
+        if let Some(present) = self.exact::<u8>(Field::TunnelPresent)? {
+            if (present == 1) != is_tunnel {
+                return Err(refuse(Field::TunnelPresent, "packets have an outer header if the port is a tunnel"));
+            }
+            self.spelling.add(Spelling::TUNNEL);
+        }
+        if !is_tunnel {
+            let field = Attribute::Tunnel.fields().find(|spec| self.rest.take(spec.field).is_some());
+            return match field {
+                None => Ok(()),
+                Some(spec) => Err(refuse(spec.field, "packets at this port have no outer header")),
+            };
+        }
+        let id = self.exact::<u64>(Field::TunnelId)?;
+        if let Some(id) = id {
+            let id = u32::try_from(id).map_err(|_| refuse(Field::TunnelId, "flower has 32 bits for it"))?;
+            self.exactly(Key::EncKeyId, id.into());
+        }
+        self.tunnel_flags(id.is_some())?;
+        for (field, _, whole) in NARROW {
+            if self.full.mask.get(*field) == field.full_mask() {
+                self.spelling.add(*whole);
+            }
+        }
+        self.flower.options = options::matched(&mut self.rest)?;
+        self.all_of(Attribute::Tunnel)
+    }
+
+    fn tunnel_flags(&mut self, has_id: bool) -> Result<(), Refusal> {
+        let Some((value, mut mask)) = self.rest.take(Field::TunnelFlags) else { return Ok(()) };
+        let key = u128::from(TUNNEL_KEY);
+        if has_id && mask & value & key != 0 {
+            self.spelling.add(Spelling::TUNNEL_KEY);
+            mask &= !key;
+        }
+        if mask == 0 {
+            return Ok(());
+        }
+        if !self.features.tunnel_flags {
+            let reason = "this kernel does not match flags of the outer header (Linux 6.11 does)";
+            return Err(refuse(Field::TunnelFlags, reason));
+        }
+        let mut found = KeyMatch { key: Key::EncFlags, value: 0, mask: 0 };
+        for (ours, theirs) in TUNNEL_FLAGS {
+            if mask & u128::from(*ours) != 0 {
+                mask &= !u128::from(*ours);
+                found.mask |= u128::from(*theirs);
+                found.value |= if value & u128::from(*ours) != 0 { u128::from(*theirs) } else { 0 };
+            }
+        }
+        if mask != 0 {
+            return Err(refuse(Field::TunnelFlags, "that there is a key can be matched only with the key"));
+        }
+        self.flower.keys.push(found);
+        Ok(())
+    }
+
+    /// Headers share places in the key, so that what is left is given its right name here.
+    fn name_what_is_left(&mut self) -> Result<(), Refusal> {
+        for spec in FIELDS {
+            let is_there = match spec.attribute.spec().requires {
+                Requirement::Nothing => true,
+                Requirement::EthType(types) => self.shape.eth_type.is_some_and(|is| types.contains(&is)),
+                Requirement::IpProto(wanted) => {
+                    matches!(self.shape.eth_type, Some(ethernet::IPV4 | ethernet::IPV6))
+                        && self.shape.protocol == Some(wanted)
+                }
+                Requirement::EthTypeAndProto(wanted_type, wanted) => {
+                    self.shape.eth_type == Some(wanted_type) && self.shape.protocol == Some(wanted)
+                }
+            };
+            if is_there && self.rest.take(spec.field).is_some() {
+                return Err(refuse(spec.field, "flower has no key for it"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what the table says of an attribute.
+    fn all_of(&mut self, attribute: Attribute) -> Result<(), Refusal> {
+        for (field, key) in of_attribute(attribute) {
+            let Some((value, mask)) = self.rest.take(field) else { continue };
+            if key.spec().mask.is_none() && mask != field.full_mask() {
+                return Err(refuse(field, "only an exact match is possible"));
+            }
+            self.flower.keys.push(KeyMatch { key, value: value & mask, mask });
+        }
+        Ok(())
+    }
+
+    fn exactly(&mut self, key: Key, value: u128) {
+        self.flower.keys.push(KeyMatch::exact(key, value));
+    }
+
+    /// Takes a field that must be matched on all of its bits or not at all.
+    fn exact<T: TryFrom<u128>>(&mut self, field: Field) -> Result<Option<T>, Refusal> {
+        let value = self.rest.take_exact(field)?;
+        Ok(value.and_then(|value| T::try_from(value).ok()))
+    }
+}
+
+/// What is said of a tag.
+#[derive(Clone, Copy)]
+enum Tag {
+    Absent,
+    Present(u16),
+}
+
+pub(super) const fn is_tag(eth_type: u16) -> bool {
+    matches!(eth_type, ethernet::TAG | ethernet::SERVICE_TAG)
+}
+
+/// The value of a field that is matched on all of its bits.
+pub(super) fn exact<T: TryFrom<u128>>(full: &Match, field: Field) -> Option<T> {
+    if full.mask.get(field) == field.full_mask() { T::try_from(full.key.get(field)).ok() } else { None }
+}
+
+pub(super) fn refuse(field: Field, reason: &'static str) -> Refusal {
+    Refusal::Field { field, reason: reason.into() }
+}

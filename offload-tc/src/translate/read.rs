@@ -1,0 +1,357 @@
+//! A rule of ours as the flow that it was made from.
+
+use sluice_flow::action::{Action as FlowAction, ActionList, FieldSet, MplsEntry, VlanTag};
+use sluice_flow::chain::ChainId;
+use sluice_flow::field::{Attribute, FRAGMENT_FIRST, FRAGMENT_LATER, FRAGMENT_NO, Field, MPLS_ENTRIES, MPLS_PRESENT};
+use sluice_flow::key::Match;
+use sluice_flow::port::PortNumber;
+
+use super::actions::FOR_HOST;
+use super::fields::{
+    FIELDS, FIRST_FRAGMENT, FRAGMENT, NARROW, STATES, TRACKED, TUNNEL_FLAGS, TUNNEL_KEY, ethernet, protocol,
+};
+use super::matching::{exact, is_tag};
+use super::{conntrack, options, places};
+use crate::rule::Spelling;
+use crate::surroundings::{DeviceKind, Surroundings};
+use crate::wire::action::{Action, Command, Control, EditKey, Header, Mirred, Mpls, Operation, SkbEdit, Vlan};
+use crate::wire::filter::{ANY_PROTOCOL, FilterId, Hook};
+use crate::wire::flower::{Flower, OptionsMatch};
+use crate::wire::key::{Key, KeyMatch};
+
+/// The rule does what no flow of this agent asks for: it was changed by somebody, or is of a later version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Unreadable(pub &'static str);
+
+/// The match of a rule.
+pub(super) fn matching(
+    id: FilterId,
+    flower: &Flower,
+    spelling: Spelling,
+    surroundings: &dyn Surroundings,
+) -> Result<Match, Unreadable> {
+    let mut full = Match::default();
+    let (Hook::Ingress { interface } | Hook::Egress { interface }) = id.hook else {
+        return Err(Unreadable("it is on a block"));
+    };
+    let (port, device) = surroundings.port(interface).ok_or(Unreadable("it is at a device that is no port"))?;
+    full.set_exact(Field::InPort, port.0.into());
+    if !spelling.has(Spelling::NO_CHAIN) {
+        full.set_exact(Field::RecircId, id.chain.into());
+    }
+    for (field, said) in [(Field::PacketTypeNs, Spelling::NAMESPACE), (Field::PacketTypeId, Spelling::PACKET_TYPE)] {
+        if spelling.has(said) {
+            full.set_exact(field, 0);
+        }
+    }
+    let is_tunnel = matches!(device.kind, DeviceKind::Tunnel(_));
+    if spelling.has(Spelling::TUNNEL) {
+        full.set_exact(Field::TunnelPresent, is_tunnel.into());
+    }
+    let mut left: Vec<_> = flower.keys.clone();
+    let mut take = |key: Key| {
+        let at = left.iter().position(|found| found.key == key)?;
+        Some(left.swap_remove(at))
+    };
+    let value = |found: Option<KeyMatch>| found.and_then(|found| u16::try_from(found.value).ok());
+
+    let count = value(take(Key::NumOfVlans));
+    let types = [value(take(Key::EthType)), value(take(Key::VlanEthType)), value(take(Key::CvlanEthType))];
+    tags_and_type(&mut full, id.protocol, types, count, spelling)?;
+    let eth_type: Option<u16> = exact(&full, Field::EthType);
+
+    if let Some(flags) = take(Key::Flags) {
+        let fragment = match (flags.value, flags.mask) {
+            (0, FRAGMENT) => FRAGMENT_NO,
+            (value, mask) if mask == FRAGMENT | FIRST_FRAGMENT && value == mask => FRAGMENT_FIRST,
+            (FRAGMENT, mask) if mask == FRAGMENT | FIRST_FRAGMENT => FRAGMENT_LATER,
+            _ => return Err(Unreadable("flags that no flow matches")),
+        };
+        full.set_exact(Field::Ipv4Frag, fragment.into());
+    }
+    if spelling.has(Spelling::FRAGMENT_PROTOCOL) {
+        full.set_exact(Field::Ipv6Proto, protocol::IPV6_FRAGMENT.into());
+    }
+    if let Some(state) = take(Key::CtState) {
+        let (mut value, mut mask) = (0, 0);
+        for (ours, theirs) in STATES {
+            let bit = |bits: u128| if bits & u128::from(*theirs) != 0 { u128::from(*ours) } else { 0 };
+            (value, mask) = (value | bit(state.value), mask | bit(state.mask));
+        }
+        if spelling.has(Spelling::NOT_TRACKED) {
+            mask &= !u128::from(TRACKED);
+        }
+        full.set(Field::CtState, value, mask);
+    }
+    if let Some(operation) = take(Key::ArpOp) {
+        full.set_exact(Field::ArpOp, operation.value);
+    }
+    if let Some(id) = take(Key::EncKeyId) {
+        full.set_exact(Field::TunnelId, id.value);
+    }
+    let (mut flags, mut flags_mask) = (0, 0);
+    if let Some(found) = take(Key::EncFlags) {
+        for (ours, theirs) in TUNNEL_FLAGS {
+            let bit = |bits: u128| if bits & u128::from(*theirs) != 0 { u128::from(*ours) } else { 0 };
+            (flags, flags_mask) = (flags | bit(found.value), flags_mask | bit(found.mask));
+        }
+    }
+    if spelling.has(Spelling::TUNNEL_KEY) {
+        (flags, flags_mask) = (flags | u128::from(TUNNEL_KEY), flags_mask | u128::from(TUNNEL_KEY));
+    }
+    full.set(Field::TunnelFlags, flags, flags_mask);
+    if let Some(OptionsMatch { value, mask }) = &flower.options {
+        let fields = options::fields(value, mask).ok_or(Unreadable("options that no flow matches"))?;
+        fields.into_iter().for_each(|(field, value, mask)| full.set(field, value, mask));
+        for (field, _, whole) in NARROW {
+            if spelling.has(*whole) {
+                full.set_exact(*field, full.key.get(*field));
+            }
+        }
+    }
+    labels(&mut full, flower, &mut take);
+    if flower.cfm.is_some() {
+        return Err(Unreadable("a match on CFM"));
+    }
+    // Of fields that share a key, those are meant whose header is there.
+    let ip = if eth_type == Some(ethernet::IPV6) { Attribute::Ipv6 } else { Attribute::Ipv4 };
+    for found in left {
+        let of_key = FIELDS.iter().filter(|(_, key)| *key == found.key);
+        let mut fields = of_key.map(|(field, _)| *field).filter(|field| {
+            let attribute = field.spec().attribute;
+            !matches!(attribute, Attribute::Ipv4 | Attribute::Ipv6) || attribute == ip
+        });
+        let field = fields.next().ok_or(Unreadable("a key that no flow matches"))?;
+        full.set(field, found.value, found.mask);
+    }
+    Ok(full)
+}
+
+fn tags_and_type(
+    full: &mut Match,
+    protocol: u16,
+    types: [Option<u16>; 3],
+    count: Option<u16>,
+    spelling: Spelling,
+) -> Result<(), Unreadable> {
+    let [_, behind_outer, behind_inner] = types;
+    if !is_tag(protocol) {
+        if count == Some(0) || protocol != ANY_PROTOCOL {
+            full.set_exact(Field::VlanPresent, 0);
+        }
+        if protocol != ANY_PROTOCOL {
+            full.set_exact(Field::EthType, protocol.into());
+        }
+        if spelling.has(Spelling::NO_INNER_TAG) {
+            full.set_exact(Field::CvlanPresent, 0);
+        }
+        return Ok(());
+    }
+    full.set_exact(Field::VlanPresent, 1);
+    full.set_exact(Field::VlanTpid, protocol.into());
+    if spelling.has(Spelling::CFI) {
+        full.set_exact(Field::VlanCfi, 1);
+    }
+    match behind_outer {
+        Some(inner) if is_tag(inner) => {
+            full.set_exact(Field::CvlanPresent, 1);
+            full.set_exact(Field::CvlanTpid, inner.into());
+            if spelling.has(Spelling::INNER_CFI) {
+                full.set_exact(Field::CvlanCfi, 1);
+            }
+            if let Some(eth_type) = behind_inner {
+                full.set_exact(Field::EthType, eth_type.into());
+            }
+        }
+        Some(eth_type) => {
+            full.set_exact(Field::CvlanPresent, 0);
+            full.set_exact(Field::EthType, eth_type.into());
+        }
+        None if count == Some(1) => full.set_exact(Field::CvlanPresent, 0),
+        None => {}
+    }
+    Ok(())
+}
+
+fn labels(full: &mut Match, flower: &Flower, take: &mut impl FnMut(Key) -> Option<KeyMatch>) {
+    let [label, class, ttl, bottom] = MPLS_ENTRIES[0];
+    for (key, field) in [(Key::MplsLabel, label), (Key::MplsTc, class), (Key::MplsTtl, ttl), (Key::MplsBos, bottom)] {
+        if let Some(found) = take(key) {
+            full.set_exact(MPLS_PRESENT[0], 1);
+            full.set_exact(field, found.value);
+        }
+    }
+    for entry in &flower.labels {
+        let at = usize::from(entry.depth).wrapping_sub(1);
+        let (Some(present), Some([label, class, ttl, bottom])) = (MPLS_PRESENT.get(at), MPLS_ENTRIES.get(at)) else {
+            continue;
+        };
+        full.set_exact(*present, 1);
+        let said = [
+            (label, entry.label),
+            (class, entry.class.map(u32::from)),
+            (ttl, entry.ttl.map(u32::from)),
+            (bottom, entry.bottom.map(u32::from)),
+        ];
+        for (field, value) in said {
+            if let Some(value) = value {
+                full.set_exact(*field, value.into());
+            }
+        }
+    }
+}
+
+/// The actions of a rule, without the notes.
+pub(super) fn actions(
+    actions: &[Action],
+    full: &Match,
+    spelling: Spelling,
+    surroundings: &dyn Surroundings,
+) -> Result<ActionList, Unreadable> {
+    let protocol = match exact::<u16>(full, Field::EthType) {
+        Some(ethernet::IPV4 | ethernet::IPV6) => exact(full, Field::Ipv4Proto),
+        _ => None,
+    };
+    Reader { all: actions, at: 0, protocol, spelling, surroundings }.list(actions.len())
+}
+
+struct Reader<'a> {
+    all: &'a [Action],
+    at: usize,
+    protocol: Option<u8>,
+    spelling: Spelling,
+    surroundings: &'a dyn Surroundings,
+}
+
+impl Reader<'_> {
+    /// The actions up to a place.
+    fn list(&mut self, end: usize) -> Result<ActionList, Unreadable> {
+        let mut list = Vec::new();
+        while let Some(action) = self.all.get(self.at).filter(|_| self.at < end) {
+            self.at += 1;
+            if let Some(read) = self.action(action, end)? {
+                list.push(read);
+            }
+        }
+        Ok(list.into())
+    }
+
+    fn action(&mut self, action: &Action, end: usize) -> Result<Option<FlowAction>, Unreadable> {
+        let read = match (&action.operation, action.control) {
+            (Operation::Generic, Control::Shot) if self.at == end => return Ok(None),
+            (Operation::Generic, Control::GotoChain(chain)) if self.at == end => FlowAction::Recirc(ChainId(chain)),
+            (Operation::Mirred { to, interface }, control) => {
+                let is_last = matches!(to, Mirred::EgressRedirect | Mirred::IngressRedirect);
+                if is_last != (control == Control::Stolen) || is_last != (self.at == end) {
+                    return Err(Unreadable("a packet that is sent in an odd way"));
+                }
+                FlowAction::Output(self.port(*interface)?)
+            }
+            (Operation::Police(police), Control::Jump(target)) if police.mtu != 0 => {
+                let target = usize::try_from(target).unwrap_or(usize::MAX);
+                if target > end || target < self.at {
+                    return Err(Unreadable("a jump out of its list"));
+                }
+                let less_or_equal = self.list(target)?;
+                let greater = self.list(end)?;
+                let length = u16::try_from(police.mtu).map_err(|_| Unreadable("a length beyond 16 bits"))?;
+                FlowAction::CheckPacketLength { length, greater, less_or_equal }
+            }
+            (Operation::Police(_), _) => {
+                let meter = self.surroundings.meter(action.index).ok_or(Unreadable("a policer that is no meter"))?;
+                FlowAction::Meter(meter)
+            }
+            (_, Control::Pipe) => return self.piped(&action.operation),
+            _ => return Err(Unreadable("an action that goes on in an odd way")),
+        };
+        Ok(Some(read))
+    }
+
+    fn piped(&mut self, operation: &Operation) -> Result<Option<FlowAction>, Unreadable> {
+        const FOR_HOST_ONLY: SkbEdit = SkbEdit { priority: None, mark: None, packet_type: Some(FOR_HOST) };
+        Ok(Some(match operation {
+            Operation::TunnelRelease => return Ok(None),
+            Operation::SkbEdit(edit) if *edit == FOR_HOST_ONLY => return Ok(None),
+            Operation::SkbEdit(SkbEdit { priority: Some(priority), mark: None, packet_type: None }) => {
+                let field = Field::SkbPriority;
+                set(Attribute::SkbPriority, vec![(field, (*priority).into(), field.full_mask())])
+            }
+            Operation::SkbEdit(SkbEdit { priority: None, mark: Some((mark, mask)), packet_type: None }) => {
+                set(Attribute::SkbMark, vec![(Field::SkbMark, (mark & mask).into(), (*mask).into())])
+            }
+            Operation::Conntrack(found) if **found == conntrack::clear() => FlowAction::ConntrackClear,
+            Operation::Conntrack(found) => {
+                let read = conntrack::read(found).ok_or(Unreadable("connection tracking that no flow asks for"))?;
+                FlowAction::Conntrack(Box::new(read))
+            }
+            Operation::Edit(words) => {
+                // What is mended behind goes without saying.
+                if matches!(self.all.get(self.at), Some(Action { operation: Operation::Checksum(_), .. })) {
+                    self.at += 1;
+                }
+                self.edit(words)?
+            }
+            Operation::Mpls(Mpls::Push(entry)) => FlowAction::PushMpls(MplsEntry {
+                label: entry.label.unwrap_or_default(),
+                tc: entry.class.unwrap_or_default(),
+                ttl: entry.ttl.unwrap_or_default(),
+                bos: entry.bottom.unwrap_or_default(),
+                eth_type: entry.protocol.unwrap_or_default(),
+            }),
+            Operation::Mpls(Mpls::Pop { protocol }) => FlowAction::PopMpls(*protocol),
+            Operation::Mpls(Mpls::Modify(entry)) => {
+                let said = [
+                    (Field::MplsLabel, entry.label),
+                    (Field::MplsTc, entry.class.map(u32::from)),
+                    (Field::MplsTtl, entry.ttl.map(u32::from)),
+                    (Field::MplsBos, entry.bottom.map(u32::from)),
+                ];
+                let whole = |(field, value): (Field, Option<u32>)| Some((field, value?.into(), field.full_mask()));
+                set(Attribute::Mpls, said.into_iter().filter_map(whole).collect())
+            }
+            Operation::Sample { rate: 1, group, .. } if !self.spelling.has(Spelling::SAMPLE_OF_ALL) => {
+                FlowAction::Psample { group: *group, cookie: Box::default() }
+            }
+            Operation::Sample { rate, group, .. } => FlowAction::Sample {
+                probability: u32::MAX.checked_div(*rate).unwrap_or_default(),
+                actions: [FlowAction::Psample { group: *group, cookie: Box::default() }].into(),
+            },
+            Operation::TunnelSet(header) => FlowAction::SetTunnel(super::tunnel::read(header)?),
+            Operation::Vlan(Vlan::Pop) => FlowAction::PopVlan,
+            Operation::Vlan(Vlan::Push { protocol, id, priority }) => {
+                FlowAction::PushVlan(VlanTag { tpid: *protocol, vid: *id, pcp: *priority, cfi: true })
+            }
+            _ => return Err(Unreadable("an action that no flow asks for")),
+        }))
+    }
+
+    fn edit(&self, words: &[EditKey]) -> Result<FlowAction, Unreadable> {
+        let (Some(first), odd) = (words.first(), Unreadable("a rewriting that no flow asks for")) else {
+            return Err(Unreadable("a rewriting of nothing"));
+        };
+        if first.command == Command::Add {
+            return Ok(FlowAction::DecTtl([].into()));
+        }
+        let attribute = match (first.header, self.protocol) {
+            (Header::Ethernet, _) => Attribute::Ethernet,
+            (Header::Ipv4, _) => Attribute::Ipv4,
+            (Header::Ipv6, _) => Attribute::Ipv6,
+            (Header::Network, _) => Attribute::Arp,
+            (Header::Udp, _) => Attribute::Udp,
+            (Header::Tcp, Some(protocol::SCTP)) => Attribute::Sctp,
+            (Header::Tcp, Some(protocol::ICMP)) => Attribute::Icmp,
+            (Header::Tcp, _) => Attribute::Tcp,
+        };
+        places::set(attribute, words).map(FlowAction::Set).ok_or(odd)
+    }
+
+    fn port(&self, interface: u32) -> Result<PortNumber, Unreadable> {
+        let (port, _) = self.surroundings.port(interface).ok_or(Unreadable("it sends to a device that is no port"))?;
+        Ok(port)
+    }
+}
+
+fn set(attribute: Attribute, fields: Vec<(Field, u128, u128)>) -> FlowAction {
+    FlowAction::Set(FieldSet { attribute, fields: fields.into() })
+}

@@ -1,0 +1,126 @@
+//! Connection tracking (`act_ct`, `include/uapi/linux/tc_act/tc_ct.h`).
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::super::attribute::{Attributes, Fields, Malformed, Writer};
+use super::{Common, Operation, without_parameters};
+
+/// Bits of [`Conntrack::bits`] (`TCA_CT_ACT_*`).
+pub mod bit {
+    /// The connection is entered.
+    pub const COMMIT: u16 = 1;
+    /// Whatever is entered the other way round goes first.
+    pub const FORCE: u16 = 2;
+    /// What is known of the connection is forgotten; nothing else is done.
+    pub const CLEAR: u16 = 4;
+    /// Addresses are translated: as they were when the connection was entered, unless another bit says how.
+    pub const NAT: u16 = 8;
+    /// The source is translated.
+    pub const NAT_SOURCE: u16 = 16;
+    /// The destination is translated.
+    pub const NAT_DESTINATION: u16 = 32;
+}
+
+const PARAMETERS: u16 = 1;
+const ACTION: u16 = 3;
+const ZONE: u16 = 4;
+const MARK: u16 = 5;
+const MARK_MASK: u16 = 6;
+const LABELS: u16 = 7;
+const LABELS_MASK: u16 = 8;
+const IPV4_FIRST: u16 = 9;
+const IPV4_LAST: u16 = 10;
+const IPV6_FIRST: u16 = 11;
+const IPV6_LAST: u16 = 12;
+const PORT_FIRST: u16 = 13;
+const PORT_LAST: u16 = 14;
+
+/// What `act_ct` does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Conntrack {
+    /// Bits of [`bit`].
+    pub bits: u16,
+    /// The zone.
+    pub zone: u16,
+    /// Value and mask of the mark that is set.
+    pub mark: Option<(u32, u32)>,
+    /// Value and mask of the label that is set.
+    pub label: Option<(u128, u128)>,
+    /// Into what is translated.
+    pub translation: Translation,
+}
+
+/// Addresses and ports to choose from, first and last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Translation {
+    /// Addresses of one family.
+    pub addresses: Option<(IpAddr, IpAddr)>,
+    /// Ports.
+    pub ports: Option<(u16, u16)>,
+}
+
+impl Conntrack {
+    pub(super) fn emit(&self, common: Common, writer: &mut Writer<'_>) {
+        common.put(PARAMETERS, writer, |_| ());
+        writer.put(ACTION, &self.bits.to_ne_bytes());
+        if self.zone != 0 {
+            writer.put(ZONE, &self.zone.to_ne_bytes());
+        }
+        if let Some((mark, mask)) = self.mark {
+            writer.put(MARK, &mark.to_ne_bytes());
+            writer.put(MARK_MASK, &mask.to_ne_bytes());
+        }
+        if let Some((label, mask)) = self.label {
+            writer.put(LABELS, &label.to_ne_bytes());
+            writer.put(LABELS_MASK, &mask.to_ne_bytes());
+        }
+        match self.translation.addresses {
+            Some((IpAddr::V4(first), IpAddr::V4(last))) => {
+                writer.put(IPV4_FIRST, &first.octets());
+                writer.put(IPV4_LAST, &last.octets());
+            }
+            Some((IpAddr::V6(first), IpAddr::V6(last))) => {
+                writer.put(IPV6_FIRST, &first.octets());
+                writer.put(IPV6_LAST, &last.octets());
+            }
+            // Of two families, which translation refuses.
+            Some(_) | None => {}
+        }
+        if let Some((first, last)) = self.translation.ports {
+            writer.put(PORT_FIRST, &first.to_be_bytes());
+            writer.put(PORT_LAST, &last.to_be_bytes());
+        }
+    }
+
+    pub(super) fn parse(options: Attributes<'_>) -> Result<(Operation, Common), Malformed> {
+        let (mut common, mut found) = (None, Self::default());
+        let (mut first, mut last) = (None, None);
+        let (mut ports, mut mark_mask, mut label_mask) = ([None; 2], u32::MAX, u128::MAX);
+        for attribute in options {
+            let attribute = attribute?;
+            match attribute.kind {
+                PARAMETERS => common = Some(Common::read(&mut Fields::new(attribute.payload, "ct"))?),
+                ACTION => found.bits = attribute.u16()?,
+                ZONE => found.zone = attribute.u16()?,
+                MARK => found.mark = Some((attribute.u32()?, 0)),
+                MARK_MASK => mark_mask = attribute.u32()?,
+                LABELS => found.label = Some((u128::from_ne_bytes(attribute.octets()?), 0)),
+                LABELS_MASK => label_mask = u128::from_ne_bytes(attribute.octets()?),
+                IPV4_FIRST => first = Some(Ipv4Addr::from(attribute.octets::<4>()?).into()),
+                IPV4_LAST => last = Some(Ipv4Addr::from(attribute.octets::<4>()?).into()),
+                IPV6_FIRST => first = Some(Ipv6Addr::from(attribute.octets::<16>()?).into()),
+                IPV6_LAST => last = Some(Ipv6Addr::from(attribute.octets::<16>()?).into()),
+                PORT_FIRST => ports[0] = Some(attribute.be16()?),
+                PORT_LAST => ports[1] = Some(attribute.be16()?),
+                2 | 15 => {}
+                _ => return Err(attribute.unknown()),
+            }
+        }
+        found.mark = found.mark.map(|(mark, _)| (mark, mark_mask));
+        found.label = found.label.map(|(label, _)| (label, label_mask));
+        // Of a single one the kernel takes, and shows, no last one.
+        found.translation.addresses = first.map(|first| (first, last.unwrap_or(first)));
+        found.translation.ports = ports[0].map(|first| (first, ports[1].unwrap_or(first)));
+        Ok((Operation::Conntrack(Box::new(found)), common.ok_or(without_parameters("ct", PARAMETERS))?))
+    }
+}

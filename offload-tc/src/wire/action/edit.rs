@@ -1,0 +1,134 @@
+//! Rewriting of bits (`act_pedit` in its extended form, `include/uapi/linux/tc_act/tc_pedit.h`).
+
+use super::super::attribute::{Attribute, Attributes, Fields, Malformed, Writer};
+use super::{Common, Operation, without_parameters};
+
+const PARAMETERS: u16 = 4;
+const KEYS: u16 = 5;
+const KEY: u16 = 6;
+const KEY_HEADER: u16 = 1;
+const KEY_COMMAND: u16 = 2;
+
+/// The header that offsets count from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Header {
+    /// Whatever is behind the Ethernet header and the tags.
+    Network = 0,
+    /// Ethernet.
+    Ethernet = 1,
+    /// IPv4.
+    Ipv4 = 2,
+    /// IPv6.
+    Ipv6 = 3,
+    /// TCP.
+    Tcp = 4,
+    /// UDP.
+    Udp = 5,
+}
+
+/// What is done to a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Bits are set.
+    Set = 0,
+    /// A number is added, modulo the bits that may change. The machine's order of octets counts.
+    Add = 1,
+}
+
+/// The rewriting of one word of 32 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EditKey {
+    /// Where the offset counts from.
+    pub header: Header,
+    /// What is done.
+    pub command: Command,
+    /// The offset of the word in octets, a multiple of 4.
+    pub offset: u32,
+    /// The bits that are set, as they stand on the wire: the first octet is the highest.
+    pub value: u32,
+    /// The bits that change.
+    pub mask: u32,
+}
+
+pub(super) fn emit(keys: &[EditKey], common: Common, writer: &mut Writer<'_>) {
+    // The largest header that translation rewrites at once has ten words; more than the count can say are cut off.
+    let count = u8::try_from(keys.len()).unwrap_or(u8::MAX);
+    common.put(PARAMETERS, writer, |writer| {
+        let flags = 0;
+        writer.raw(&[count, flags, 0, 0]);
+        for key in keys.iter().take(count.into()) {
+            let [at, offset_mask, shift] = [0u32; 3];
+            writer.raw(&(!key.mask).to_be_bytes());
+            writer.raw(&key.value.to_be_bytes());
+            for word in [key.offset, at, offset_mask, shift] {
+                writer.raw(&word.to_ne_bytes());
+            }
+        }
+    });
+    writer.nest(KEYS, |writer| {
+        for key in keys.iter().take(count.into()) {
+            writer.nest(KEY, |writer| {
+                writer.put(KEY_HEADER, &(key.header as u16).to_ne_bytes());
+                writer.put(KEY_COMMAND, &(key.command as u16).to_ne_bytes());
+            });
+        }
+    });
+}
+
+pub(super) fn parse(options: Attributes<'_>) -> Result<(Operation, Common), Malformed> {
+    let (mut parameters, mut kinds) = (None, Vec::new());
+    for attribute in options {
+        let attribute = attribute?;
+        match attribute.kind {
+            PARAMETERS => parameters = Some(attribute),
+            KEYS => {
+                for key in attribute.nested("pedit keys") {
+                    kinds.push(parse_kind(&key?)?);
+                }
+            }
+            1 | 3 => {}
+            _ => return Err(attribute.unknown()),
+        }
+    }
+    let parameters = parameters.ok_or(without_parameters("pedit", PARAMETERS))?;
+    let mut fields = Fields::new(parameters.payload, "pedit");
+    let common = Common::read(&mut fields)?;
+    let [count, _flags, _, _] = fields.octets()?;
+    if usize::from(count) != kinds.len() {
+        return Err(parameters.value("not as many words as kinds of them"));
+    }
+    let mut keys = Vec::with_capacity(kinds.len());
+    for (header, command) in kinds {
+        let mask = !u32::from_be_bytes(fields.octets()?);
+        let value = u32::from_be_bytes(fields.octets()?);
+        let (offset, at, offset_mask, shift) = (fields.u32()?, fields.u32()?, fields.u32()?, fields.u32()?);
+        if (at, offset_mask, shift) != (0, 0, 0) {
+            return Err(parameters.value("an offset that the packet tells"));
+        }
+        keys.push(EditKey { header, command, offset, value, mask });
+    }
+    Ok((Operation::Edit(keys), common))
+}
+
+fn parse_kind(key: &Attribute<'_>) -> Result<(Header, Command), Malformed> {
+    if key.kind != KEY {
+        return Err(key.unknown());
+    }
+    let (mut header, mut command) = (Header::Network, Command::Set);
+    for attribute in key.nested("pedit key") {
+        let attribute = attribute?;
+        match (attribute.kind, attribute.u16()?) {
+            (KEY_HEADER, 0) => header = Header::Network,
+            (KEY_HEADER, 1) => header = Header::Ethernet,
+            (KEY_HEADER, 2) => header = Header::Ipv4,
+            (KEY_HEADER, 3) => header = Header::Ipv6,
+            (KEY_HEADER, 4) => header = Header::Tcp,
+            (KEY_HEADER, 5) => header = Header::Udp,
+            (KEY_COMMAND, 0) => command = Command::Set,
+            (KEY_COMMAND, 1) => command = Command::Add,
+            (KEY_HEADER | KEY_COMMAND, other) => return Err(attribute.value(other.to_string())),
+            _ => return Err(attribute.unknown()),
+        }
+    }
+    Ok((header, command))
+}

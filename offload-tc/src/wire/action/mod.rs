@@ -1,0 +1,451 @@
+//! Actions (`enum` of `TCA_ACT_*` and `TCA_OPTIONS` in `include/uapi/linux/pkt_cls.h`).
+
+mod conntrack;
+mod control;
+mod edit;
+mod header;
+mod police;
+mod tunnel;
+
+use super::attribute::{Attribute, Attributes, Fields, Malformed, Writer};
+use super::statistics::Statistics;
+
+pub use conntrack::{Conntrack, Translation, bit as conntrack_bit};
+pub use control::Control;
+pub use edit::{Command, EditKey, Header};
+pub use header::{Entry, Mpls, Vlan, checksum};
+pub use police::Police;
+pub use tunnel::Encapsulation;
+
+const KIND: u16 = 1;
+const OPTIONS: u16 = 2;
+const INDEX: u16 = 3;
+const STATISTICS: u16 = 4;
+const PADDING: u16 = 5;
+const COOKIE: u16 = 6;
+const FLAGS: u16 = 7;
+const HW_STATS: u16 = 8;
+const USED_HW_STATS: u16 = 9;
+const HARDWARE_COUNT: u16 = 10;
+/// `TCA_ACT_FLAGS_NO_PERCPU_STATS`
+const NO_PERCPU_STATISTICS: u32 = 1;
+
+/// As many actions as a rule can have (`TCA_ACT_MAX_PRIO`).
+pub const MAX_ACTIONS: usize = 32;
+
+/// One action of a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Action {
+    /// What it does.
+    pub operation: Operation,
+    /// What comes next.
+    pub control: Control,
+    /// The number of an action that several rules share; 0 for one of this rule alone. The kernel numbers all that it lists.
+    pub index: u32,
+    /// A note of ours that the kernel keeps.
+    pub cookie: Option<Cookie>,
+    /// Whether it is counted in one place and not for each processor, which makes it smaller and quicker to put in.
+    pub is_counted_once: bool,
+    /// How hardware may count it (`TCA_ACT_HW_STATS_*`); any way if nothing is said.
+    pub hardware_counters: Option<u8>,
+    /// Answer: what was counted.
+    pub statistics: Option<Statistics>,
+}
+
+/// A note on an action.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Cookie {
+    octets: [u8; Self::LIMIT],
+    length: u8,
+}
+
+/// What an action does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Checksums are made right (`act_csum`): bits of [`checksum`].
+    Checksum(u32),
+    /// The connection is tracked (`act_ct`).
+    Conntrack(Box<Conntrack>),
+    /// Bits are rewritten (`act_pedit`).
+    Edit(Vec<EditKey>),
+    /// Nothing but what [`Action::control`] says (`act_gact`).
+    Generic,
+    /// The packet, or a copy, goes to a device (`act_mirred`).
+    Mirred {
+        /// As what.
+        to: Mirred,
+        /// The index of the device.
+        interface: u32,
+    },
+    /// Label stack entries (`act_mpls`).
+    Mpls(Mpls),
+    /// The rate or the length of packets is checked (`act_police`).
+    Police(Box<Police>),
+    /// A sampling group is told (`act_sample`).
+    Sample {
+        /// Of one in so many.
+        rate: u32,
+        /// The group.
+        group: u32,
+        /// Of so many octets at most.
+        truncate: Option<u32>,
+    },
+    /// What the kernel keeps with a packet is set (`act_skbedit`).
+    SkbEdit(SkbEdit),
+    /// The outer header is forgotten (`act_tunnel_key`).
+    TunnelRelease,
+    /// The outer header is said (`act_tunnel_key`).
+    TunnelSet(Box<Encapsulation>),
+    /// VLAN tags and Ethernet headers (`act_vlan`).
+    Vlan(Vlan),
+}
+
+/// What becomes of a packet at a device (`TCA_EGRESS_REDIR` and the like).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mirred {
+    /// It is sent.
+    EgressRedirect = 1,
+    /// A copy is sent.
+    EgressMirror = 2,
+    /// It is received.
+    IngressRedirect = 3,
+    /// A copy is received.
+    IngressMirror = 4,
+}
+
+/// Arguments of `act_skbedit`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SkbEdit {
+    /// The priority.
+    pub priority: Option<u32>,
+    /// Value and mask of the mark.
+    pub mark: Option<(u32, u32)>,
+    /// For whom the packet is (`PACKET_HOST` is 0).
+    pub packet_type: Option<u16>,
+}
+
+impl Action {
+    /// An action of one rule alone.
+    pub const fn new(operation: Operation, control: Control) -> Self {
+        Self {
+            operation,
+            control,
+            index: 0,
+            cookie: None,
+            is_counted_once: true,
+            hardware_counters: None,
+            statistics: None,
+        }
+    }
+
+    fn emit(&self, place: u16, writer: &mut Writer<'_>) {
+        writer.nest(place, |writer| {
+            writer.put_text(KIND, self.operation.name());
+            if let Some(cookie) = &self.cookie {
+                writer.put(COOKIE, cookie.octets());
+            }
+            if self.is_counted_once {
+                put_bits(FLAGS, NO_PERCPU_STATISTICS, writer);
+            }
+            if let Some(ways) = self.hardware_counters {
+                put_bits(HW_STATS, ways.into(), writer);
+            }
+            writer.nest(OPTIONS, |writer| self.emit_options(writer));
+        });
+    }
+
+    fn emit_options(&self, writer: &mut Writer<'_>) {
+        let common = Common { index: self.index, control: self.control };
+        match &self.operation {
+            Operation::Checksum(what) => {
+                common.put(1, writer, |writer| writer.raw(&what.to_ne_bytes()));
+            }
+            Operation::Conntrack(action) => action.emit(common, writer),
+            Operation::Edit(keys) => edit::emit(keys, common, writer),
+            Operation::Generic => common.put(2, writer, |_| ()),
+            Operation::Mirred { to, interface } => common.put(2, writer, |writer| {
+                writer.raw(&(*to as i32).to_ne_bytes());
+                writer.raw(&interface.to_ne_bytes());
+            }),
+            Operation::Mpls(action) => action.emit(common, writer),
+            Operation::Police(action) => action.emit(common, writer),
+            Operation::Sample { rate, group, truncate } => {
+                common.put(2, writer, |_| ());
+                writer.put(3, &rate.to_ne_bytes());
+                if let Some(octets) = truncate {
+                    writer.put(4, &octets.to_ne_bytes());
+                }
+                writer.put(5, &group.to_ne_bytes());
+            }
+            Operation::SkbEdit(action) => action.emit(common, writer),
+            Operation::TunnelRelease => tunnel::emit(None, common, writer),
+            Operation::TunnelSet(header) => tunnel::emit(Some(header), common, writer),
+            Operation::Vlan(action) => action.emit(common, writer),
+        }
+    }
+
+    /// Reads an action out of its nest.
+    fn parse(nest: &Attribute<'_>) -> Result<Self, Malformed> {
+        const PLACE: &str = "action";
+        let (mut kind, mut options) = (None, None);
+        let mut found = Self { is_counted_once: false, ..Self::new(Operation::Generic, Control::Ok) };
+        for attribute in nest.nested(PLACE) {
+            let attribute = attribute?;
+            match attribute.kind {
+                KIND => kind = Some(attribute),
+                OPTIONS => options = Some(attribute),
+                INDEX => found.index = attribute.u32()?,
+                STATISTICS => found.statistics = Some(Statistics::parse(attribute.nested("statistics"))?),
+                COOKIE => found.cookie = Some(Cookie::new(attribute.payload).ok_or_else(|| attribute.length())?),
+                FLAGS => found.is_counted_once = bits(&attribute)? & NO_PERCPU_STATISTICS != 0,
+                HW_STATS => {
+                    let ways = u8::try_from(bits(&attribute)?);
+                    found.hardware_counters = Some(ways.map_err(|_| attribute.value("more bits than there are"))?);
+                }
+                PADDING | USED_HW_STATS | HARDWARE_COUNT => {}
+                _ => return Err(attribute.unknown()),
+            }
+        }
+        let kind = kind.ok_or(Malformed::Missing { place: PLACE, kind: KIND })?;
+        if let Some(options) = options {
+            let (operation, common) = Operation::parse(&kind, options.payload)?;
+            (found.operation, found.control, found.index) = (operation, common.control, common.index);
+        }
+        Ok(found)
+    }
+}
+
+impl Operation {
+    /// The name of the kind of action.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Checksum(_) => "csum",
+            Self::Conntrack(_) => "ct",
+            Self::Edit(_) => "pedit",
+            Self::Generic => "gact",
+            Self::Mirred { .. } => "mirred",
+            Self::Mpls(_) => "mpls",
+            Self::Police(_) => "police",
+            Self::Sample { .. } => "sample",
+            Self::SkbEdit(_) => "skbedit",
+            Self::TunnelRelease | Self::TunnelSet(_) => "tunnel_key",
+            Self::Vlan(_) => "vlan",
+        }
+    }
+
+    fn parse(kind: &Attribute<'_>, options: &[u8]) -> Result<(Self, Common), Malformed> {
+        match kind.text()? {
+            "csum" => parse_checksum(Attributes::new(options, "csum")),
+            "ct" => Conntrack::parse(Attributes::new(options, "ct")),
+            "gact" => parse_generic(Attributes::new(options, "gact")),
+            "mirred" => parse_mirred(Attributes::new(options, "mirred")),
+            "mpls" => Mpls::parse(Attributes::new(options, "mpls")),
+            "pedit" => edit::parse(Attributes::new(options, "pedit")),
+            "police" => Police::parse(Attributes::new(options, "police")),
+            "sample" => parse_sample(Attributes::new(options, "sample")),
+            "skbedit" => SkbEdit::parse(Attributes::new(options, "skbedit")),
+            "tunnel_key" => tunnel::parse(Attributes::new(options, "tunnel_key")),
+            "vlan" => Vlan::parse(Attributes::new(options, "vlan")),
+            name => Err(kind.value(name.to_owned())),
+        }
+    }
+}
+
+/// Writes actions, numbered from 1.
+pub(super) fn emit_list(actions: &[Action], writer: &mut Writer<'_>) {
+    (1..).zip(actions).for_each(|(place, action)| action.emit(place, writer));
+}
+
+/// Reads actions in the order of their numbers.
+pub(super) fn parse_list(nest: Attributes<'_>) -> Result<Vec<Action>, Malformed> {
+    let mut actions = Vec::new();
+    for attribute in nest {
+        let attribute = attribute?;
+        actions.push((attribute.kind, Action::parse(&attribute)?));
+    }
+    actions.sort_by_key(|(place, _)| *place);
+    Ok(actions.into_iter().map(|(_, action)| action).collect())
+}
+
+/// The number that a nest of an action has for cookie and counters, for those who read no more of it.
+pub(super) const COUNTED: (u16, u16) = (STATISTICS, COOKIE);
+
+/// What all actions have in common (`tc_gen`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Common {
+    index: u32,
+    control: Control,
+}
+
+impl Common {
+    fn put(self, kind: u16, writer: &mut Writer<'_>, rest: impl FnOnce(&mut Writer<'_>)) {
+        writer.fill(kind, |writer| {
+            let [capabilities, references, bindings] = [0u32; 3];
+            writer.raw(&self.index.to_ne_bytes());
+            writer.raw(&capabilities.to_ne_bytes());
+            writer.raw(&self.control.number().to_ne_bytes());
+            writer.raw(&references.to_ne_bytes());
+            writer.raw(&bindings.to_ne_bytes());
+            rest(writer);
+        });
+    }
+
+    fn read(fields: &mut Fields<'_>) -> Result<Self, Malformed> {
+        let (index, _capabilities, control) = (fields.u32()?, fields.u32()?, Control::from_number(fields.i32()?));
+        let (_references, _bindings) = (fields.u32()?, fields.u32()?);
+        Ok(Self { index, control })
+    }
+}
+
+/// The complaint that the attribute with the parameters is not there.
+const fn without_parameters(place: &'static str, kind: u16) -> Malformed {
+    Malformed::Missing { place, kind }
+}
+
+fn parse_checksum(options: Attributes<'_>) -> Result<(Operation, Common), Malformed> {
+    let mut found = None;
+    for attribute in options {
+        let attribute = attribute?;
+        match attribute.kind {
+            1 => {
+                let mut fields = Fields::new(attribute.payload, "csum");
+                let common = Common::read(&mut fields)?;
+                found = Some((Operation::Checksum(fields.u32()?), common));
+            }
+            2 | 3 => {}
+            _ => return Err(attribute.unknown()),
+        }
+    }
+    found.ok_or(without_parameters("csum", 1))
+}
+
+fn parse_generic(options: Attributes<'_>) -> Result<(Operation, Common), Malformed> {
+    let mut found = None;
+    for attribute in options {
+        let attribute = attribute?;
+        match attribute.kind {
+            2 => found = Some((Operation::Generic, Common::read(&mut Fields::new(attribute.payload, "gact"))?)),
+            1 | 4 => {}
+            // An action that is taken at random is not ours.
+            _ => return Err(attribute.unknown()),
+        }
+    }
+    found.ok_or(without_parameters("gact", 2))
+}
+
+fn parse_mirred(options: Attributes<'_>) -> Result<(Operation, Common), Malformed> {
+    let mut found = None;
+    for attribute in options {
+        let attribute = attribute?;
+        match attribute.kind {
+            2 => {
+                let mut fields = Fields::new(attribute.payload, "mirred");
+                let common = Common::read(&mut fields)?;
+                let to = match fields.i32()? {
+                    1 => Mirred::EgressRedirect,
+                    2 => Mirred::EgressMirror,
+                    3 => Mirred::IngressRedirect,
+                    4 => Mirred::IngressMirror,
+                    other => return Err(attribute.value(other.to_string())),
+                };
+                found = Some((Operation::Mirred { to, interface: fields.u32()? }, common));
+            }
+            1 | 3 => {}
+            _ => return Err(attribute.unknown()),
+        }
+    }
+    found.ok_or(without_parameters("mirred", 2))
+}
+
+fn parse_sample(options: Attributes<'_>) -> Result<(Operation, Common), Malformed> {
+    let (mut common, mut rate, mut group, mut truncate) = (None, 0, 0, None);
+    for attribute in options {
+        let attribute = attribute?;
+        match attribute.kind {
+            2 => common = Some(Common::read(&mut Fields::new(attribute.payload, "sample"))?),
+            3 => rate = attribute.u32()?,
+            4 => truncate = Some(attribute.u32()?),
+            5 => group = attribute.u32()?,
+            1 | 6 => {}
+            _ => return Err(attribute.unknown()),
+        }
+    }
+    let common = common.ok_or(without_parameters("sample", 2))?;
+    Ok((Operation::Sample { rate, group, truncate }, common))
+}
+
+impl SkbEdit {
+    fn emit(&self, common: Common, writer: &mut Writer<'_>) {
+        common.put(2, writer, |_| ());
+        if let Some(priority) = self.priority {
+            writer.put(3, &priority.to_ne_bytes());
+        }
+        if let Some((mark, mask)) = self.mark {
+            writer.put(5, &mark.to_ne_bytes());
+            writer.put(8, &mask.to_ne_bytes());
+        }
+        if let Some(packet_type) = self.packet_type {
+            writer.put(7, &packet_type.to_ne_bytes());
+        }
+    }
+
+    fn parse(options: Attributes<'_>) -> Result<(Operation, Common), Malformed> {
+        let (mut found, mut common, mut mask) = (Self::default(), None, u32::MAX);
+        for attribute in options {
+            let attribute = attribute?;
+            match attribute.kind {
+                2 => common = Some(Common::read(&mut Fields::new(attribute.payload, "skbedit"))?),
+                3 => found.priority = Some(attribute.u32()?),
+                5 => found.mark = Some((attribute.u32()?, mask)),
+                7 => found.packet_type = Some(attribute.u16()?),
+                8 => mask = attribute.u32()?,
+                1 | 6 => {}
+                _ => return Err(attribute.unknown()),
+            }
+        }
+        found.mark = found.mark.map(|(mark, _)| (mark, mask));
+        Ok((Operation::SkbEdit(found), common.ok_or(without_parameters("skbedit", 2))?))
+    }
+}
+
+/// `struct nla_bitfield32`: values and which of them are meant.
+fn put_bits(kind: u16, bits: u32, writer: &mut Writer<'_>) {
+    writer.fill(kind, |writer| {
+        writer.raw(&bits.to_ne_bytes());
+        writer.raw(&bits.to_ne_bytes());
+    });
+}
+
+fn bits(attribute: &Attribute<'_>) -> Result<u32, Malformed> {
+    let mut fields = Fields::new(attribute.payload, "bits");
+    Ok(fields.u32()? & fields.u32()?)
+}
+
+impl Cookie {
+    /// As many octets as there is room for (`TC_COOKIE_MAX_SIZE`).
+    pub const LIMIT: usize = 16;
+
+    /// A note; `None` if it is too long.
+    pub fn new(note: &[u8]) -> Option<Self> {
+        let mut octets = [0; Self::LIMIT];
+        octets.get_mut(..note.len())?.copy_from_slice(note);
+        Some(Self { octets, length: u8::try_from(note.len()).ok()? })
+    }
+
+    /// What it says.
+    pub fn octets(&self) -> &[u8] {
+        &self.octets[..self.length.into()]
+    }
+}
+
+impl From<[u8; 16]> for Cookie {
+    fn from(octets: [u8; 16]) -> Self {
+        Self { octets, length: 16 }
+    }
+}
+
+impl std::fmt::Debug for Cookie {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.octets().iter().try_for_each(|octet| write!(out, "{octet:02x}"))
+    }
+}

@@ -1,0 +1,216 @@
+//! Filters: `struct tcmsg` with its attributes, and the requests that make, remove and list them.
+
+use super::attribute::{Attributes, Fields, Malformed, TooLong, Writer};
+use super::flower::Flower;
+use super::message::{self, Header};
+
+/// A filter is there, or shall be (`RTM_NEWTFILTER`).
+pub const NEW_FILTER: u16 = 44;
+/// A filter is gone, or shall go.
+pub const DELETE_FILTER: u16 = 45;
+/// A filter is asked for, or with [`message::flag::DUMP`] all of them.
+pub const GET_FILTER: u16 = 46;
+/// A queueing discipline shall be there (`RTM_NEWQDISC`).
+pub const NEW_QDISC: u16 = 36;
+/// A queueing discipline shall go.
+pub const DELETE_QDISC: u16 = 37;
+
+const KIND: u16 = 1;
+const OPTIONS: u16 = 2;
+const CHAIN: u16 = 11;
+const DUMP_FLAGS: u16 = 15;
+const DRIVER_WARNING: u16 = 16;
+/// The value of `TCA_DUMP_FLAGS`, and the bits that are meant by it.
+const TERSE: u32 = 1;
+const FLOWER: &str = "flower";
+/// `TCM_IFINDEX_MAGIC_BLOCK`
+const BLOCK: u32 = u32::MAX;
+/// `TC_H_MAKE(TC_H_CLSACT, 0)`, under which both hooks are.
+const CLSACT_HANDLE: u32 = 0xffff_0000;
+/// `TC_H_CLSACT`, which is also `TC_H_INGRESS`.
+const CLSACT_PARENT: u32 = 0xffff_fff1;
+const AT_INGRESS: u32 = 0xffff_fff2;
+const AT_EGRESS: u32 = 0xffff_fff3;
+
+/// Where filters are attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Hook {
+    /// To what a device receives.
+    Ingress {
+        /// Its index.
+        interface: u32,
+    },
+    /// To what a device sends.
+    Egress {
+        /// Its index.
+        interface: u32,
+    },
+    /// To a block that several devices share.
+    Block {
+        /// Its number.
+        number: u32,
+    },
+}
+
+impl Hook {
+    const fn interface_and_parent(self) -> (u32, u32) {
+        match self {
+            Self::Ingress { interface } => (interface, AT_INGRESS),
+            Self::Egress { interface } => (interface, AT_EGRESS),
+            Self::Block { number } => (BLOCK, number),
+        }
+    }
+}
+
+/// The name of a filter in the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FilterId {
+    /// Where it is attached.
+    pub hook: Hook,
+    /// The chain.
+    pub chain: u32,
+    /// The lower wins; not 0. All filters of a priority are of one [`protocol`](Self::protocol).
+    pub priority: u16,
+    /// The Ethernet type of the packets that are looked at, 3 for all; of a tagged packet the outermost.
+    pub protocol: u16,
+    /// The number within chain and priority; not 0.
+    pub handle: u32,
+}
+
+/// `ETH_P_ALL`: packets of any type.
+pub const ANY_PROTOCOL: u16 = 3;
+
+/// A filter of flower.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filter {
+    /// Its name.
+    pub id: FilterId,
+    /// What it matches and does.
+    pub flower: Flower,
+}
+
+impl Filter {
+    /// Writes a request about this filter, such as [`NEW_FILTER`], at the end of a buffer.
+    pub fn emit(&self, buffer: &mut Vec<u8>, flags: u16, sequence: u32) -> Result<(), TooLong> {
+        let header = Header { kind: NEW_FILTER, flags: message::flag::REQUEST | flags, sequence, port: 0 };
+        message::write(buffer, header, |writer| {
+            head(self.id, writer);
+            writer.nest(OPTIONS, |writer| self.flower.emit(writer));
+        })
+    }
+}
+
+/// Writes a request that names a filter and says no more: [`DELETE_FILTER`] or [`GET_FILTER`].
+pub fn emit_name(buffer: &mut Vec<u8>, kind: u16, id: FilterId, flags: u16, sequence: u32) -> Result<(), TooLong> {
+    let header = Header { kind, flags: message::flag::REQUEST | flags, sequence, port: 0 };
+    message::write(buffer, header, |writer| head(id, writer))
+}
+
+/// Writes a request for all filters of a hook, of all chains or one. A terse one tells flags, cookies and counters only
+/// (`TCA_DUMP_FLAGS_TERSE`).
+pub fn emit_dump(
+    buffer: &mut Vec<u8>,
+    hook: Hook,
+    chain: Option<u32>,
+    terse: bool,
+    sequence: u32,
+) -> Result<(), TooLong> {
+    let flags = message::flag::REQUEST | message::flag::DUMP;
+    message::write(buffer, Header { kind: GET_FILTER, flags, sequence, port: 0 }, |writer| {
+        let (interface, parent) = hook.interface_and_parent();
+        fixed_part(interface, 0, parent, 0, writer);
+        if let Some(chain) = chain {
+            writer.put(CHAIN, &chain.to_ne_bytes());
+        }
+        if terse {
+            let [value, selector] = [TERSE.to_ne_bytes(), TERSE.to_ne_bytes()];
+            writer.put(DUMP_FLAGS, &[value, selector].concat());
+        }
+    })
+}
+
+/// Writes a request about the `clsact` queueing discipline of a device, which both hooks need: [`NEW_QDISC`] or
+/// [`DELETE_QDISC`].
+pub fn emit_clsact(buffer: &mut Vec<u8>, kind: u16, interface: u32, flags: u16, sequence: u32) -> Result<(), TooLong> {
+    let header = Header { kind, flags: message::flag::REQUEST | flags, sequence, port: 0 };
+    message::write(buffer, header, |writer| {
+        fixed_part(interface, CLSACT_HANDLE, CLSACT_PARENT, 0, writer);
+        writer.put_text(KIND, "clsact");
+    })
+}
+
+fn head(id: FilterId, writer: &mut Writer<'_>) {
+    let (interface, parent) = id.hook.interface_and_parent();
+    let information = u32::from(id.priority) << 16 | u32::from(id.protocol.to_be());
+    fixed_part(interface, id.handle, parent, information, writer);
+    writer.put_text(KIND, FLOWER);
+    writer.put(CHAIN, &id.chain.to_ne_bytes());
+}
+
+/// `struct tcmsg`
+fn fixed_part(interface: u32, handle: u32, parent: u32, information: u32, writer: &mut Writer<'_>) {
+    let family_and_holes = [0; 4];
+    writer.raw(&family_and_holes);
+    for word in [interface, handle, parent, information] {
+        writer.raw(&word.to_ne_bytes());
+    }
+}
+
+/// A filter as the kernel tells of it, not yet taken apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FilterView<'a> {
+    /// Its name.
+    pub id: FilterId,
+    /// The kind of classifier.
+    pub kind: &'a str,
+    options: &'a [u8],
+    /// What a driver had to say, where the rule was taken all the same.
+    pub warning: Option<&'a str>,
+}
+
+impl<'a> FilterView<'a> {
+    /// Reads what is behind the header of a message about a filter.
+    pub fn new(payload: &'a [u8]) -> Result<Self, Malformed> {
+        const FIXED: usize = 20;
+        let place = "filter";
+        let mut fields = Fields::new(payload, place);
+        let _family_and_holes: [u8; 4] = fields.octets()?;
+        let (interface, handle, parent) = (fields.u32()?, fields.u32()?, fields.u32()?);
+        let [low, high] = [fields.u16()?, fields.u16()?];
+        let (priority, protocol) = if cfg!(target_endian = "big") { (low, high) } else { (high, low.swap_bytes()) };
+        let hook = match (interface, parent) {
+            (BLOCK, number) => Hook::Block { number },
+            (interface, AT_EGRESS) => Hook::Egress { interface },
+            (interface, _) => Hook::Ingress { interface },
+        };
+        let id = FilterId { hook, chain: 0, priority, protocol, handle };
+        let mut found = Self { id, kind: "", options: &[], warning: None };
+        for attribute in Attributes::new(payload.get(FIXED..).unwrap_or_default(), place) {
+            let attribute = attribute?;
+            match attribute.kind {
+                KIND => found.kind = attribute.text()?,
+                OPTIONS => found.options = attribute.payload,
+                CHAIN => found.id.chain = attribute.u32()?,
+                DRIVER_WARNING => found.warning = Some(attribute.text()?),
+                // Statistics that are shown a second time, and the like.
+                _ => {}
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether it is a filter of flower, and not just the mark that a priority exists.
+    pub fn is_flower(&self) -> bool {
+        self.kind == FLOWER && self.id.handle != 0
+    }
+
+    /// Its options, one by one.
+    pub const fn options(&self) -> Attributes<'a> {
+        Attributes::new(self.options, FLOWER)
+    }
+
+    /// The filter, taken apart.
+    pub fn parse(&self) -> Result<Filter, Malformed> {
+        Ok(Filter { id: self.id, flower: Flower::parse(self.options())? })
+    }
+}

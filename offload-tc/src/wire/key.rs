@@ -1,0 +1,224 @@
+//! The keys of flower that are a number and a mask: one table for writing, reading and translation.
+//!
+//! Source: `enum` of `TCA_FLOWER_*` in `include/uapi/linux/pkt_cls.h` up to Linux 6.11, and for the order of octets
+//! `fl_set_key` in `net/sched/cls_flower.c`.
+
+use super::attribute::{Attribute, Malformed, Writer};
+
+/// In which order the octets of a number stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// The highest first.
+    Network,
+    /// As the machine has them.
+    Native,
+}
+
+/// One row of the key table.
+#[derive(Clone, Copy, Debug)]
+pub struct KeySpec {
+    /// The key that the row is about.
+    pub key: Key,
+    /// The name, as near to tc's as can be.
+    pub name: &'static str,
+    /// The attribute that holds the value.
+    pub value: u16,
+    /// The attribute that holds the mask; `None` if the match is always on all bits.
+    pub mask: Option<u16>,
+    /// Octets of each.
+    pub octets: usize,
+    /// Their order.
+    pub order: Order,
+    /// The bits that the kernel knows: all, or those of a field that is narrower than its octets.
+    pub bits: u32,
+}
+
+macro_rules! keys {
+    ($($key:ident $name:literal $value:literal $mask:expr, $octets:literal $order:ident $bits:literal;)*) => {
+        /// A key of flower that is a number.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum Key {
+            $(#[doc = concat!("`", $name, "`")] $key,)*
+        }
+
+        /// All of them, in the order in which they are written.
+        pub const KEYS: &[KeySpec] = &[
+            $(KeySpec {
+                key: Key::$key, name: $name, value: $value, mask: $mask, octets: $octets, order: Order::$order,
+                bits: $bits,
+            },)*
+        ];
+    };
+}
+
+keys! {
+    // key        name             value mask       octets order bits
+    EthDst        "dst_mac"        4   Some(5),    6 Network 48;
+    EthSrc        "src_mac"        6   Some(7),    6 Network 48;
+    NumOfVlans    "num_of_vlans"   102 None,       1 Native 8;
+    EthType       "eth_type"       8   None,       2 Network 16;
+    VlanId        "vlan_id"        23  None,       2 Native 12;
+    VlanPrio      "vlan_prio"      24  None,       1 Native 3;
+    VlanEthType   "vlan_ethtype"   25  None,       2 Network 16;
+    CvlanId       "cvlan_id"       77  None,       2 Native 12;
+    CvlanPrio     "cvlan_prio"     78  None,       1 Native 3;
+    CvlanEthType  "cvlan_ethtype"  79  None,       2 Network 16;
+    PppoeSession  "pppoe_sid"      103 None,       2 Network 16;
+    PppProtocol   "ppp_proto"      104 None,       2 Network 16;
+    IpProto       "ip_proto"       9   None,       1 Native 8;
+    IpTos         "ip_tos"         73  Some(74),   1 Native 8;
+    IpTtl         "ip_ttl"         75  Some(76),   1 Native 8;
+    Ipv4Src       "ipv4_src"       10  Some(11),   4 Network 32;
+    Ipv4Dst       "ipv4_dst"       12  Some(13),   4 Network 32;
+    Ipv6Src       "ipv6_src"       14  Some(15),   16 Network 128;
+    Ipv6Dst       "ipv6_dst"       16  Some(17),   16 Network 128;
+    Flags         "ip_flags"       47  Some(48),   4 Network 32;
+    TcpSrc        "tcp_src"        18  Some(35),   2 Network 16;
+    TcpDst        "tcp_dst"        19  Some(36),   2 Network 16;
+    TcpFlags      "tcp_flags"      71  Some(72),   2 Network 12;
+    UdpSrc        "udp_src"        20  Some(37),   2 Network 16;
+    UdpDst        "udp_dst"        21  Some(38),   2 Network 16;
+    SctpSrc       "sctp_src"       41  Some(39),   2 Network 16;
+    SctpDst       "sctp_dst"       42  Some(40),   2 Network 16;
+    IcmpType      "icmp_type"      51  Some(52),   1 Native 8;
+    IcmpCode      "icmp_code"      49  Some(50),   1 Native 8;
+    Icmpv6Type    "icmpv6_type"    55  Some(56),   1 Native 8;
+    Icmpv6Code    "icmpv6_code"    53  Some(54),   1 Native 8;
+    ArpSip        "arp_sip"        57  Some(58),   4 Network 32;
+    ArpTip        "arp_tip"        59  Some(60),   4 Network 32;
+    ArpOp         "arp_op"         61  Some(62),   1 Native 8;
+    ArpSha        "arp_sha"        63  Some(64),   6 Network 48;
+    ArpTha        "arp_tha"        65  Some(66),   6 Network 48;
+    MplsTtl       "mpls_ttl"       67  None,       1 Native 8;
+    MplsBos       "mpls_bos"       68  None,       1 Native 1;
+    MplsTc        "mpls_tc"        69  None,       1 Native 3;
+    MplsLabel     "mpls_label"     70  None,       4 Native 20;
+    PortSrcMin    "src_port_min"   87  None,       2 Network 16;
+    PortSrcMax    "src_port_max"   88  None,       2 Network 16;
+    PortDstMin    "dst_port_min"   89  None,       2 Network 16;
+    PortDstMax    "dst_port_max"   90  None,       2 Network 16;
+    L2tpv3Session "l2tpv3_sid"     105 None,       4 Network 32;
+    Spi           "spi"            108 Some(109),  4 Network 32;
+    L2Miss        "l2_miss"        106 None,       1 Native 1;
+    Hash          "hash"           100 Some(101),  4 Native 32;
+    CtState       "ct_state"       91  Some(92),   2 Native 16;
+    CtZone        "ct_zone"        93  Some(94),   2 Native 16;
+    CtMark        "ct_mark"        95  Some(96),   4 Native 32;
+    CtLabel       "ct_label"       97  Some(98),   16 Native 128;
+    EncIpv4Src    "enc_ipv4_src"   27  Some(28),   4 Network 32;
+    EncIpv4Dst    "enc_ipv4_dst"   29  Some(30),   4 Network 32;
+    EncIpv6Src    "enc_ipv6_src"   31  Some(32),   16 Network 128;
+    EncIpv6Dst    "enc_ipv6_dst"   33  Some(34),   16 Network 128;
+    EncKeyId      "enc_key_id"     26  None,       4 Network 32;
+    EncUdpSrc     "enc_src_port"   43  Some(44),   2 Network 16;
+    EncUdpDst     "enc_dst_port"   45  Some(46),   2 Network 16;
+    EncTos        "enc_tos"        80  Some(81),   1 Native 8;
+    EncTtl        "enc_ttl"        82  Some(83),   1 Native 8;
+    EncFlags      "enc_flags"      110 Some(111),  4 Network 32;
+}
+
+impl Key {
+    /// The row of the table.
+    pub const fn spec(self) -> &'static KeySpec {
+        &KEYS[self as usize]
+    }
+
+    /// All bits that the key has.
+    pub const fn full_mask(self) -> u128 {
+        match self.spec().bits {
+            128 => u128::MAX,
+            bits => (1 << bits) - 1,
+        }
+    }
+
+    /// The key that an attribute belongs to, and whether it is the mask.
+    pub fn of_attribute(kind: u16) -> Option<(Self, bool)> {
+        ATTRIBUTES.get(usize::from(kind)).copied().flatten()
+    }
+
+    /// Reads a number of this key.
+    pub fn read(self, attribute: &Attribute<'_>) -> Result<u128, Malformed> {
+        let spec = self.spec();
+        if attribute.payload.len() != spec.octets {
+            return Err(attribute.length());
+        }
+        let mut octets = [0; 16];
+        Ok(match spec.order {
+            Order::Network => {
+                octets[16 - spec.octets..].copy_from_slice(attribute.payload);
+                u128::from_be_bytes(octets)
+            }
+            // Shorter ones are shifted to where the low octets are.
+            Order::Native if cfg!(target_endian = "big") => {
+                octets[16 - spec.octets..].copy_from_slice(attribute.payload);
+                u128::from_be_bytes(octets)
+            }
+            Order::Native => {
+                octets[..spec.octets].copy_from_slice(attribute.payload);
+                u128::from_le_bytes(octets)
+            }
+        })
+    }
+
+    fn put(self, writer: &mut Writer<'_>, kind: u16, number: u128) {
+        let spec = self.spec();
+        if spec.order == Order::Network || cfg!(target_endian = "big") {
+            writer.put(kind, &number.to_be_bytes()[16 - spec.octets..]);
+        } else {
+            writer.put(kind, &number.to_le_bytes()[..spec.octets]);
+        }
+    }
+}
+
+/// A key with the bits that count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyMatch {
+    /// The key.
+    pub key: Key,
+    /// Its value, right-aligned, with no bit outside of the mask.
+    pub value: u128,
+    /// The bits that count: all, where the key has no mask.
+    pub mask: u128,
+}
+
+impl KeyMatch {
+    /// A match on all bits.
+    pub const fn exact(key: Key, value: u128) -> Self {
+        Self { key, value, mask: key.full_mask() }
+    }
+
+    /// Writes value and mask. The kernel takes a mask that is missing for all bits, save that of [`Key::Flags`] and
+    /// [`Key::EncFlags`].
+    pub(super) fn emit(&self, writer: &mut Writer<'_>) {
+        let spec = self.key.spec();
+        self.key.put(writer, spec.value, self.value);
+        if let Some(kind) = spec.mask
+            && (self.mask != self.key.full_mask() || !spec.bits.is_multiple_of(8))
+        {
+            self.key.put(writer, kind, self.mask);
+        }
+    }
+}
+
+/// Numbers of attributes that are looked up, one more than the highest.
+const LIMIT: usize = 112;
+
+const ATTRIBUTES: [Option<(Key, bool)>; LIMIT] = {
+    let mut found = [None; LIMIT];
+    let mut row = 0;
+    while row < KEYS.len() {
+        let spec = &KEYS[row];
+        // The table is indexed by discriminant, and no attribute is named twice: a wrong row does not compile.
+        assert!(spec.key as usize == row);
+        assert!(found[spec.value as usize].is_none());
+        assert!(spec.bits as usize <= spec.octets * 8);
+        found[spec.value as usize] = Some((spec.key, false));
+        if let Some(mask) = spec.mask {
+            assert!(found[mask as usize].is_none());
+            found[mask as usize] = Some((spec.key, true));
+        }
+        row += 1;
+    }
+    found
+};

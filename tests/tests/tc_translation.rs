@@ -1,0 +1,266 @@
+//! Generated flows become rules of flower or a typed refusal, and a rule, read from its bytes, is the flow again.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use sluice_flow::action::{Action, ActionKind, ActionList, FieldSet, visit};
+use sluice_flow::field::{Attribute, FIELDS, Field};
+use sluice_flow::flow::{Expiry, Flow};
+use sluice_flow::key::{MaskedKey, Match};
+use sluice_flow::meter::MeterId;
+use sluice_flow::port::{PortNumber, TunnelProtocol};
+use sluice_flow::priority::Priority;
+use sluice_flow::ufid::Seed;
+use sluice_offload_tc::rule::{AgentId, Label, Rule};
+use sluice_offload_tc::surroundings::{Device, DeviceKind, Features, Surroundings};
+use sluice_offload_tc::translate;
+use sluice_offload_tc::wire::filter::{Filter, FilterId, FilterView};
+use sluice_offload_tc::wire::message::Messages;
+use sluice_offload_tc::wire::statistics::RuleView;
+use sluice_tests::generate::{Feature, Form, Profile, collect, fields_of};
+use sluice_tests::scenario::flow_text;
+
+const FLOWS: u64 = 10_000;
+const AGENT: AgentId = AgentId(0x0123_4567_89ab_cdef);
+const INTERFACES: u32 = 100;
+const POLICERS: u32 = 0x1000_0000;
+
+/// Any port and any meter is there.
+struct Everything {
+    kind: DeviceKind,
+    features: Features,
+}
+
+impl Surroundings for Everything {
+    fn device(&self, port: PortNumber) -> Option<Device> {
+        Some(Device { interface: INTERFACES + port.0, kind: self.kind })
+    }
+
+    fn port(&self, interface: u32) -> Option<(PortNumber, Device)> {
+        Some((PortNumber(interface.wrapping_sub(INTERFACES)), Device { interface, kind: self.kind }))
+    }
+
+    fn police(&self, meter: MeterId) -> Option<u32> {
+        meter.0.checked_add(POLICERS)
+    }
+
+    fn meter(&self, police: u32) -> Option<MeterId> {
+        police.checked_sub(POLICERS).map(MeterId)
+    }
+
+    fn features(&self) -> Features {
+        self.features
+    }
+}
+
+fn surroundings(full: &Match) -> Everything {
+    let has_tunnel = full.is_exactly(Field::TunnelPresent, 1);
+    let kind = if has_tunnel { DeviceKind::Tunnel(TunnelProtocol::Geneve) } else { DeviceKind::Wire };
+    Everything { kind, features: Features { number_of_tags: true, tunnel_flags: true, no_fragment: true } }
+}
+
+fn flow(full: &Match, actions: &ActionList, priority: u8) -> Flow {
+    let matching = MaskedKey::new(full);
+    let priority = Priority::new(priority).unwrap();
+    Flow::new(None, matching, Arc::clone(actions), priority, Expiry::default(), &Seed([7; 16]))
+}
+
+/// A rule through its bytes.
+fn sent(rule: &Rule) -> Filter {
+    let Rule { hook, chain, protocol, flower, .. } = rule.clone();
+    let filter = Filter { id: FilterId { hook, chain, priority: 77, protocol, handle: 5 }, flower };
+    let mut buffer = vec![];
+    filter.emit(&mut buffer, 0, 1).unwrap();
+    let message = Messages::new(&buffer).next().unwrap().unwrap();
+    let view = FilterView::new(message.payload).unwrap();
+    assert_eq!(view.parse().as_ref(), Ok(&filter));
+    let cookies = RuleView::new(&view).unwrap().cookies;
+    assert_eq!(Label::read(cookies).map(|label| (label.agent, label.priority)), Some((AGENT, rule.priority)));
+    filter
+}
+
+fn label(filter: &Filter) -> Label {
+    Label::read([0, 1].map(|at| filter.flower.actions[at].cookie.as_ref().expect("a note").octets())).unwrap()
+}
+
+#[test]
+fn every_rule_read_from_its_bytes_is_the_flow_that_it_was_made_from() {
+    let mut census = Census::default();
+    let nothing: ActionList = [].into();
+    for profile in [Profile::everything(), sayable()] {
+        let (sets, _) = collect(&Arc::new(profile), FLOWS);
+        for generated in sets.iter().flatten() {
+            let mut full = generated.matching;
+            if full.mask.get(Field::InPort) == 0 {
+                full.set_exact(Field::InPort, 1);
+            }
+            // Once more without actions, so that those do not stand in the way of a match.
+            [&generated.actions, &nothing].into_iter().for_each(|actions| census.add(&full, actions));
+        }
+    }
+    let Census { tried, taken, refusals, fields, kinds } = census;
+    println!("{taken} of {tried} flows are rules; the others: {refusals:#?}");
+    assert!(taken > tried / 4, "{taken} of {tried}");
+    let never = FIELDS.iter().map(|spec| spec.field).filter(|field| !fields.contains(field));
+    assert_eq!(never.map(|field| field.to_string()).collect::<Vec<_>>(), NOT_IN_FLOWER, "fields that were never taken");
+    let never: Vec<_> = ActionKind::ALL.iter().filter(|kind| !kinds.contains(kind)).copied().collect();
+    assert_eq!(never, NOT_IN_TC, "actions that were never taken");
+}
+
+#[derive(Default)]
+struct Census {
+    tried: u64,
+    taken: u64,
+    refusals: BTreeMap<String, u64>,
+    fields: BTreeSet<Field>,
+    kinds: BTreeSet<ActionKind>,
+}
+
+impl Census {
+    fn add(&mut self, full: &Match, actions: &ActionList) {
+        self.tried += 1;
+        let surroundings = surroundings(full);
+        let flow = flow(full, actions, u8::try_from(self.tried % 16).unwrap());
+        let rule = match translate::rule(&flow, AGENT, &surroundings) {
+            Ok(rule) => rule,
+            Err(refusal) => {
+                assert!(matches!(refusal.label(), "action" | "field" | "combination" | "limit"), "{refusal}");
+                *self.refusals.entry(refusal.to_string()).or_default() += 1;
+                return;
+            }
+        };
+        let (filter, text) = (sent(&rule), flow_text(full, actions));
+        let label = label(&filter);
+        let (read, did) = translate::flow(&filter, &label, &surroundings)
+            .unwrap_or_else(|error| panic!("{error}: {text}\n{filter:?}"));
+        assert_eq!((flow_text(&read, &did), &read, &did), (flow_text(full, &plain(actions)), full, &plain(actions)));
+        assert_eq!((label.ufid, rule.priority), (flow.ufid, flow.priority));
+        self.tamper(&filter, &label, &surroundings);
+        self.taken += 1;
+        self.fields.extend(FIELDS.iter().map(|spec| spec.field).filter(|field| full.mask.get(*field) != 0));
+        visit(actions, &mut |action| {
+            self.kinds.insert(action.kind());
+        });
+    }
+}
+
+impl Census {
+    /// Has another rule than that of a flow be read without a panic.
+    fn tamper(&self, filter: &Filter, label: &Label, surroundings: &Everything) {
+        let mut buffer = vec![];
+        filter.emit(&mut buffer, 0, 1).unwrap();
+        let at = 20 + usize::try_from(self.tried).unwrap() * 31 % (buffer.len() - 20);
+        buffer[at] ^= 1 << (self.tried % 8);
+        let read = Messages::new(&buffer).next().unwrap().and_then(|message| FilterView::new(message.payload)?.parse());
+        if let Ok(filter) = read {
+            let _ = translate::flow(&filter, label, surroundings);
+        }
+    }
+}
+
+/// Flows without what no rule can say.
+fn sayable() -> Profile {
+    let fields = [
+        Attribute::DpHash,
+        Attribute::SkbPriority,
+        Attribute::SkbMark,
+        Attribute::CtTuple4,
+        Attribute::CtTuple6,
+        Attribute::Nd,
+        Attribute::NdExt,
+        Attribute::Nsh,
+    ];
+    let gtpu = [Field::GtpuPresent, Field::GtpuFlags, Field::GtpuMessageType];
+    let actions = NOT_IN_TC.iter().map(|kind| Feature::Action(*kind));
+    let forms =
+        [Form::IpPacket, Form::MaskedProtocol, Form::Rarp, Form::CtHelper, Form::CtTimeout, Form::NatPersistent];
+    let more = [Form::NatHash, Form::NatRandom, Form::PushTagWithoutCfi, Form::MoreAfterRecirc, Form::Cookie];
+    Profile::everything()
+        .without("fields", "flower has no key for them", fields.into_iter().flat_map(fields_of))
+        .without("state", "it would be refused too often", [Feature::Field(Field::CtState)])
+        .without(
+            "GTP-U",
+            "tc knows another part of it",
+            gtpu.map(Feature::Field).into_iter().chain(gtpu.map(Feature::SetTunnel)),
+        )
+        .without("actions", "tc has none", actions)
+        .without("forms", "a rule cannot say them", forms.into_iter().chain(more).map(Feature::Form))
+}
+
+/// What flower has no key for.
+const NOT_IN_FLOWER: [&str; 30] = [
+    "dp_hash",
+    "skb_priority",
+    "tunnel.gtpu",
+    "tunnel.gtpu.flags",
+    "tunnel.gtpu.msgtype",
+    "skb_mark",
+    "ct_tuple4.src",
+    "ct_tuple4.dst",
+    "ct_tuple4.proto",
+    "ct_tuple4.tp_src",
+    "ct_tuple4.tp_dst",
+    "ct_tuple6.src",
+    "ct_tuple6.dst",
+    "ct_tuple6.proto",
+    "ct_tuple6.tp_src",
+    "ct_tuple6.tp_dst",
+    "nsh.flags",
+    "nsh.ttl",
+    "nsh.mdtype",
+    "nsh.np",
+    "nsh.spi",
+    "nsh.si",
+    "nsh.c1",
+    "nsh.c2",
+    "nsh.c3",
+    "nsh.c4",
+    "ipv6.label",
+    "nd.target",
+    "nd_ext.nd_reserved",
+    "nd_ext.nd_options_type",
+];
+/// What tc cannot do, or what no list of actions has ("drop" is an empty one).
+const NOT_IN_TC: [ActionKind; 13] = [
+    ActionKind::AddMpls,
+    ActionKind::Clone,
+    ActionKind::Drop,
+    ActionKind::Hash,
+    ActionKind::LbOutput,
+    ActionKind::PopEth,
+    ActionKind::PopNsh,
+    ActionKind::PushEth,
+    ActionKind::PushNsh,
+    ActionKind::TnlPop,
+    ActionKind::TnlPush,
+    ActionKind::Trunc,
+    ActionKind::Userspace,
+];
+
+/// A list of actions without that in `set(tunnel(…))` which says nothing: no type of service, no flags.
+fn plain(actions: &ActionList) -> ActionList {
+    actions
+        .iter()
+        .map(|action| match action {
+            Action::SetTunnel(set) => {
+                let silent = |field: &Field, value: u128| {
+                    value == 0
+                        && matches!(
+                            field,
+                            Field::TunnelTos | Field::TunnelFlags | Field::TunnelIpv4Src | Field::TunnelIpv6Src
+                        )
+                };
+                let fields = set.fields.iter().filter(|(field, value, _)| !silent(field, *value));
+                Action::SetTunnel(FieldSet { attribute: set.attribute, fields: fields.copied().collect() })
+            }
+            Action::CheckPacketLength { length, greater, less_or_equal } => Action::CheckPacketLength {
+                length: *length,
+                greater: plain(greater),
+                less_or_equal: plain(less_or_equal),
+            },
+            other => other.clone(),
+        })
+        .collect()
+}
