@@ -1,0 +1,156 @@
+//! Ports of switches, as devlink describes them over generic netlink (`include/uapi/linux/devlink.h`).
+
+use rustix::io::Errno;
+
+use super::control::Control;
+use super::device::Ifindex;
+use super::error::LinkError;
+use super::port_name::{Function, FunctionPart};
+use crate::wire::attribute::{Attributes, Malformed};
+use crate::wire::message::Message;
+
+/// A port of a switch, as its driver registered it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct DevlinkPort {
+    /// The bus of the device, such as `pci`.
+    pub bus: Box<str>,
+    /// The device on it, such as `0000:03:00.0`.
+    pub device: Box<str>,
+    /// The number of the port.
+    pub index: u32,
+    /// What is behind it.
+    pub flavour: Flavour,
+}
+
+/// What is behind a port (`enum devlink_port_flavour`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Flavour {
+    /// A plug.
+    Physical {
+        /// The number of the plug.
+        port: Option<u32>,
+        /// The number of the part of one that was split.
+        part: Option<u32>,
+    },
+    /// A function of a PCI device.
+    Function(Function),
+    /// Something else, such as the processor that a switch chip is wired to.
+    Other(u16),
+}
+
+/// The family of families (`GENL_ID_CTRL`), and how it is asked for a number (`CTRL_CMD_GETFAMILY`).
+const FAMILIES: u16 = 0x10;
+const GET_FAMILY: u8 = 3;
+const FAMILY_NUMBER: u16 = 1;
+const FAMILY_NAME: u16 = 2;
+
+const GET_PORT: u8 = 5;
+const VERSION: u8 = 1;
+/// Octets of `struct genlmsghdr`.
+const GENERIC_HEADER: usize = 4;
+
+/// `DEVLINK_ATTR_*`
+mod attribute {
+    pub(super) const BUS_NAME: u16 = 1;
+    pub(super) const DEVICE_NAME: u16 = 2;
+    pub(super) const PORT_INDEX: u16 = 3;
+    pub(super) const IFINDEX: u16 = 6;
+    pub(super) const FLAVOUR: u16 = 77;
+    pub(super) const PORT_NUMBER: u16 = 78;
+    pub(super) const PART_NUMBER: u16 = 79;
+    pub(super) const PHYSICAL_FUNCTION: u16 = 127;
+    pub(super) const VIRTUAL_FUNCTION: u16 = 128;
+    pub(super) const IS_EXTERNAL: u16 = 149;
+    pub(super) const CONTROLLER: u16 = 150;
+    pub(super) const SUBFUNCTION: u16 = 164;
+}
+
+/// The ports of all switches that have a network device. None if the kernel knows no devlink.
+pub(super) fn ports(control: &mut Control) -> Result<Vec<(Ifindex, DevlinkPort)>, LinkError> {
+    let Some(family) = family(control)? else { return Ok(vec![]) };
+    control.dump(
+        "list devlink ports",
+        family,
+        |writer| writer.raw(&[GET_PORT, VERSION, 0, 0]),
+        |ports: &mut Vec<_>, message| {
+            ports.extend(read(message.payload)?);
+            Ok(())
+        },
+    )
+}
+
+fn family(control: &mut Control) -> Result<Option<u16>, LinkError> {
+    let mut number = None;
+    let answer = control.request(
+        "look up devlink",
+        FAMILIES,
+        0,
+        |writer| {
+            writer.raw(&[GET_FAMILY, VERSION, 0, 0]);
+            writer.put_text(FAMILY_NAME, "devlink");
+        },
+        |message| {
+            for attribute in attributes(message)? {
+                let attribute = attribute?;
+                if attribute.kind == FAMILY_NUMBER {
+                    number = Some(attribute.u16()?);
+                }
+            }
+            Ok(())
+        },
+    );
+    match answer {
+        Err(error) if error.is(Errno::NOENT) => Ok(None),
+        answer => answer.map(|()| number),
+    }
+}
+
+fn attributes<'a>(message: &Message<'a>) -> Result<Attributes<'a>, Malformed> {
+    let place = "generic netlink";
+    Ok(Attributes::new(message.payload.get(GENERIC_HEADER..).ok_or(Malformed::Truncated { place })?, place))
+}
+
+/// A port and its network device, if it has one.
+fn read(payload: &[u8]) -> Result<Option<(Ifindex, DevlinkPort)>, Malformed> {
+    let place = "devlink port";
+    let bytes = payload.get(GENERIC_HEADER..).ok_or(Malformed::Truncated { place })?;
+    let [mut bus, mut device] = [None, None];
+    let [mut index, mut ifindex, mut number, mut part, mut controller] = [None; 5];
+    let [mut physical, mut virtual_function, mut subfunction] = [None; 3];
+    let mut flavour = None;
+    let mut is_external = false;
+    for attribute in Attributes::new(bytes, place) {
+        let attribute = attribute?;
+        match attribute.kind {
+            attribute::BUS_NAME => bus = Some(attribute.text()?),
+            attribute::DEVICE_NAME => device = Some(attribute.text()?),
+            attribute::PORT_INDEX => index = Some(attribute.u32()?),
+            attribute::IFINDEX => ifindex = Some(attribute.u32()?),
+            attribute::FLAVOUR => flavour = Some(attribute.u16()?),
+            attribute::PORT_NUMBER => number = Some(attribute.u32()?),
+            attribute::PART_NUMBER => part = Some(attribute.u32()?),
+            attribute::PHYSICAL_FUNCTION => physical = Some(u32::from(attribute.u16()?)),
+            attribute::VIRTUAL_FUNCTION => virtual_function = Some(u32::from(attribute.u16()?)),
+            attribute::SUBFUNCTION => subfunction = Some(attribute.u32()?),
+            attribute::CONTROLLER => controller = Some(attribute.u32()?),
+            attribute::IS_EXTERNAL => is_external = attribute.u8()? != 0,
+            _ => {}
+        }
+    }
+    let missing = |kind| Malformed::Missing { place, kind };
+    let bus = bus.ok_or(missing(attribute::BUS_NAME))?.into();
+    let device = device.ok_or(missing(attribute::DEVICE_NAME))?.into();
+    let index = index.ok_or(missing(attribute::PORT_INDEX))?;
+    let function =
+        |part| physical.map(|physical| Function { controller: controller.filter(|_| is_external), physical, part });
+    // `DEVLINK_PORT_FLAVOUR_*`. One without the numbers that belong to it is none that is known.
+    let known = match flavour {
+        Some(0) => Some(Flavour::Physical { port: number, part }),
+        Some(3) => function(FunctionPart::Whole).map(Flavour::Function),
+        Some(4) => virtual_function.and_then(|number| function(FunctionPart::Virtual(number))).map(Flavour::Function),
+        Some(7) => subfunction.and_then(|number| function(FunctionPart::Sub(number))).map(Flavour::Function),
+        _ => None,
+    };
+    let flavour = known.unwrap_or(Flavour::Other(flavour.unwrap_or(u16::MAX)));
+    Ok(ifindex.map(|ifindex| (Ifindex(ifindex), DevlinkPort { bus, device, index, flavour })))
+}
