@@ -189,10 +189,6 @@ impl<'a> Fields<'a> {
         Ok(*taken)
     }
 
-    pub(super) fn u8(&mut self) -> Result<u8, Malformed> {
-        Ok(u8::from_ne_bytes(self.octets()?))
-    }
-
     pub(super) fn u16(&mut self) -> Result<u16, Malformed> {
         Ok(u16::from_ne_bytes(self.octets()?))
     }
@@ -203,10 +199,6 @@ impl<'a> Fields<'a> {
 
     pub(super) fn i32(&mut self) -> Result<i32, Malformed> {
         Ok(i32::from_ne_bytes(self.octets()?))
-    }
-
-    pub(super) fn u64(&mut self) -> Result<u64, Malformed> {
-        Ok(u64::from_ne_bytes(self.octets()?))
     }
 }
 

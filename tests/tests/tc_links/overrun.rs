@@ -1,0 +1,85 @@
+//! More notifications than the kernel keeps.
+
+use std::time::Duration;
+
+use sluice_offload_tc::links::{Event, IngressQdisc, Monitor, MonitorOptions, State};
+
+use crate::space::{Space, events, known};
+use crate::stories;
+
+stories![after_an_overrun_the_difference_is_told_and_nothing_is_missing, after_an_overrun_all_is_followed_again];
+
+/// A device that is the same before and after goes up and down until notifications are lost.
+fn overrun(space: &Space) {
+    let file = format!("/tmp/{}.links", space.name());
+    let lines: String = (0..200).flat_map(|_| ["link set noise up\n", "link set noise down\n"]).collect();
+    std::fs::write(&file, lines).unwrap();
+    space.run(&format!("ip -batch {file}"));
+}
+
+fn listen(space: &Space) -> Monitor {
+    space.run("ip link add noise type dummy");
+    Monitor::open(MonitorOptions { receive_buffer: 4096 }).unwrap()
+}
+
+fn after_an_overrun_the_difference_is_told_and_nothing_is_missing(space: &Space) {
+    for name in ["goes", "renamed", "raised", "hooked", "unhooked", "joins"] {
+        space.run(&format!("ip link add {name} type dummy"));
+    }
+    space.run("ip link add master type bond");
+    space.run("ip link add again index 500 type dummy");
+    space.run("tc qdisc add dev unhooked clsact");
+    let mut monitor = listen(space);
+    let before = |name| known(&monitor, name).port();
+    let [goes, again, renamed, raised, hooked, unhooked, joins, master] =
+        ["goes", "again", "renamed", "raised", "hooked", "unhooked", "joins", "master"].map(before);
+
+    overrun(space);
+    space.run("ip link del goes");
+    space.run("ip link del again");
+    space.run("ip link add again index 500 type bridge");
+    space.run("ip link set renamed name other");
+    space.run("ip link set raised up");
+    space.run("tc qdisc add dev hooked clsact");
+    space.run("tc qdisc del dev unhooked clsact");
+    space.run("ip link set joins master master");
+    space.run("ip link add comes type dummy");
+
+    let events = events(&mut monitor);
+    let lost = events.iter().position(|event| *event == Event::Resynchronised).expect("an overrun");
+    assert_eq!(events.iter().filter(|event| **event == Event::Resynchronised).count(), 1, "{events:#?}");
+    let told = &events[..lost];
+    let now = |name| known(&monitor, name).port();
+    for event in [
+        Event::Gone(goes),
+        Event::Gone(again),
+        Event::Appeared(now("again")),
+        Event::Renamed { port: now("other"), from: renamed.name },
+        Event::StateChanged { port: raised, from: State::Off, to: State::Up },
+        Event::QdiscAdded { port: hooked, qdisc: IngressQdisc::CLSACT, by: None },
+        Event::QdiscRemoved { port: unhooked, qdisc: IngressQdisc::CLSACT, by: None },
+        Event::MasterChanged { port: joins, from: None, to: Some(master.ifindex) },
+        Event::Appeared(now("comes")),
+    ] {
+        assert!(told.contains(&event), "{event:#?} is not among {told:#?}");
+    }
+    // And now it knows what one knows that looks for the first time, apart from generations.
+    let devices = |monitor: &Monitor| -> Vec<_> {
+        monitor.links().iter().map(|known| (known.device.clone(), known.qdisc)).collect()
+    };
+    assert_eq!(devices(&monitor), devices(&space.monitor()));
+}
+
+fn after_an_overrun_all_is_followed_again(space: &Space) {
+    let mut monitor = listen(space);
+    for round in 0..3 {
+        overrun(space);
+        let events = events(&mut monitor);
+        assert!(events.contains(&Event::Resynchronised), "round {round}: {events:#?}");
+        space.run("ip link add new type dummy");
+        let appeared = monitor.poll(Duration::from_secs(5)).unwrap();
+        assert_eq!(appeared, [Event::Appeared(known(&monitor, "new").port())]);
+        space.run("ip link del new");
+        assert_eq!(monitor.poll(Duration::from_secs(5)).unwrap().len(), 1);
+    }
+}
