@@ -111,7 +111,7 @@ fn attributes<'a>(message: &Message<'a>) -> Result<Attributes<'a>, Malformed> {
 }
 
 /// A port and its network device, if it has one.
-fn read(payload: &[u8]) -> Result<Option<(Ifindex, DevlinkPort)>, Malformed> {
+pub(super) fn read(payload: &[u8]) -> Result<Option<(Ifindex, DevlinkPort)>, Malformed> {
     let place = "devlink port";
     let bytes = payload.get(GENERIC_HEADER..).ok_or(Malformed::Truncated { place })?;
     let [mut bus, mut device] = [None, None];

@@ -21,6 +21,9 @@ pub(super) mod kind {
     pub(in crate::links) const DELETE_FILTER: u16 = 45;
 }
 
+/// `IFLA_WIRELESS`
+const WIRELESS: u16 = 11;
+
 const PLACE: &str = "traffic control";
 const DUMP_FLAGS: u16 = 15;
 /// `TCA_DUMP_FLAGS_TERSE`
@@ -77,6 +80,11 @@ fn read_link(message: &Message<'_>) -> Result<Option<Notice>, Malformed> {
     if header.interface_family != AddressFamily::Unspec {
         return Ok(None);
     }
+    // Drivers for wireless LAN tell of scans by a message with the name of the device and nothing else of it.
+    let attributes = Attributes::new(message.payload.get(header.buffer_len()..).unwrap_or_default(), place);
+    if attributes.flatten().any(|attribute| attribute.kind == WIRELESS) {
+        return Ok(None);
+    }
     let ifindex = Ifindex(header.index);
     let is_gone = message.header.kind == kind::DELETE_LINK;
     let link = LinkMessage::parse(message.payload);
@@ -84,10 +92,6 @@ fn read_link(message: &Message<'_>) -> Result<Option<Notice>, Malformed> {
         Ok(link) if is_gone => Notice::LinkGone(ifindex, destination(&link)),
         Ok(link) => match Device::new(&link) {
             Ok(device) => Notice::Link(Box::new(device)),
-            // Drivers for wireless LAN tell of scans by messages with nothing else in them.
-            Err(_) if link.attributes.iter().any(|attribute| matches!(attribute, LinkAttribute::Wireless(_))) => {
-                return Ok(None);
-            }
             Err(nameless) => Notice::Unreadable(ifindex, nameless.to_string()),
         },
         Err(_) if is_gone => Notice::LinkGone(ifindex, None),

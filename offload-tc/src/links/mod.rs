@@ -20,6 +20,8 @@ mod monitor;
 mod port_name;
 mod socket_filter;
 mod table;
+#[cfg(test)]
+mod tests;
 mod tunnel;
 mod tunnel_device;
 

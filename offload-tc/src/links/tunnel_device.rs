@@ -96,6 +96,17 @@ impl WantedTunnel {
         Ok(Tunnel { kind, collects_metadata: true, udp_port, group_policy })
     }
 
+    /// What asks the kernel for it.
+    pub(super) fn request(&self) -> LinkMessage {
+        let (kind, data) = self.info();
+        let mut request = LinkMessage::default();
+        request.attributes = vec![
+            LinkAttribute::IfName(self.name.clone()),
+            LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind), LinkInfo::Data(data)]),
+        ];
+        request
+    }
+
     fn info(&self) -> (InfoKind, InfoData) {
         let port = self.udp_port.unwrap_or_default();
         match self.kind {
@@ -142,12 +153,7 @@ pub fn ensure_tunnel(
         }
         return Ok((look_again(control, name)?, ownership));
     }
-    let (kind, data) = wanted.info();
-    let mut request = LinkMessage::default();
-    request.attributes = vec![
-        LinkAttribute::IfName(name.clone()),
-        LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind), LinkInfo::Data(data)]),
-    ];
+    let request = wanted.request();
     let flags = flag::CREATE | flag::EXCLUSIVE;
     control.request(
         "add tunnel device",

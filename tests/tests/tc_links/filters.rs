@@ -1,6 +1,11 @@
 //! Filters and what they hang on, taken away by somebody else.
 
-use sluice_offload_tc::links::{Attachment, Block, Event, FilterLoss, IngressQdisc, ensure_ingress, remove_ingress};
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use sluice_offload_tc::links::{
+    Attachment, Block, Event, IngressQdisc, Monitor, MonitorOptions, ensure_ingress, remove_ingress,
+};
 
 use crate::space::{Space, events, ifindex, known};
 use crate::stories;
@@ -126,36 +131,27 @@ fn filters_that_a_socket_of_ours_removes_are_no_event(space: &Space) {
     space.run("ip link add dummy0 type dummy");
     space.run("tc qdisc add dev dummy0 clsact");
     let mut monitor = space.monitor();
-    // A program with a file of commands uses one socket, and Linux gives the number of the process to it if it is the first.
     for is_ours in [false, true] {
         space.run("tc filter add dev dummy0 ingress protocol ip prio 5 flower action drop");
-        let script = "echo $$; exec tc filter del dev dummy0 ingress";
-        let output = std::process::Command::new("sh")
-            .args(["-c", &format!("read _; {script}")])
-            .stdin(std::process::Stdio::piped())
-            .stdout(std::process::Stdio::piped())
+        // The kernel gives the first netlink socket of a process its number, so that it is known before there is one.
+        let mut shell = Command::new("sh")
+            .args(["-c", "read -r _; exec tc filter del dev dummy0 ingress"])
+            .stdin(Stdio::piped())
             .spawn()
             .unwrap();
-        let pid = output.id();
-        monitor.disregard(if is_ours { std::slice::from_ref(&pid) } else { &[] }).unwrap();
-        let mut output = output;
-        std::io::Write::write_all(output.stdin.as_mut().unwrap(), b"\n").unwrap();
-        assert!(output.wait_with_output().unwrap().status.success());
-        let events = events(&mut monitor);
-        if is_ours {
-            assert_eq!(events, []);
-        } else {
-            assert!(
-                matches!(&events[..], [Event::FiltersGone(FilterLoss { by, .. })] if *by == pid),
-                "{pid} {events:#?}"
-            );
+        let socket = shell.id();
+        monitor.disregard(if is_ours { std::slice::from_ref(&socket) } else { &[] }).unwrap();
+        shell.stdin.take().unwrap().write_all(b"now\n").unwrap();
+        assert!(shell.wait().unwrap().success());
+        match &events(&mut monitor)[..] {
+            [] => assert!(is_ours),
+            [Event::FiltersGone(loss)] => assert_eq!((is_ours, loss.by), (false, socket)),
+            events => panic!("{events:#?}"),
         }
     }
 }
 
 fn filters_that_are_installed_do_not_drown_what_matters(space: &Space) {
-    use sluice_offload_tc::links::{Monitor, MonitorOptions};
-
     space.run("ip link add dummy0 type dummy");
     space.run("tc qdisc add dev dummy0 clsact");
     // Room for a few notifications only.

@@ -112,8 +112,7 @@ fn a_device_moves_to_another_namespace_and_comes_back(space: &Space) {
         panic!("{moved:#?}")
     };
     assert_eq!((port, there), (&before, &before.ifindex));
-    let id = space.run(&format!("ip netns list-id target-nsid {}", namespace.0));
-    assert!(id.contains(other.name()), "{id}");
+    assert_eq!(space.name_of(*namespace), other.name());
 
     space.run(&format!("ip -n {} link set traveller netns {}", other.name(), space.name()));
     let back = events(&mut monitor);

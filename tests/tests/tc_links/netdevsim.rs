@@ -10,7 +10,7 @@ use crate::stories;
 stories![
     plugs_and_representors_of_each_eswitch_are_found,
     a_representor_that_comes_and_goes_is_noticed,
-    a_bond_becomes_a_port_of_the_switch_of_its_members,
+    a_nic_that_is_reloaded_has_other_ports_of_another_eswitch,
 ];
 
 /// Loads the driver; whether it fits this kernel.
@@ -31,16 +31,22 @@ impl Nic {
         write("new_device", &format!("{number} 1"));
         let nic = Self { number };
         nic.set_functions(functions);
-        let output = Command::new("devlink")
-            .args(["dev", "eswitch", "set", &format!("netdevsim/netdevsim{number}"), "mode", "switchdev"])
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         nic
     }
 
+    /// With none it is in legacy mode.
     fn set_functions(&self, functions: u32) {
         write(&format!("devices/netdevsim{}/sriov_numvfs", self.number), &functions.to_string());
+        if functions > 0 {
+            self.devlink("dev eswitch set", "mode switchdev");
+        }
+    }
+
+    fn devlink(&self, command: &str, arguments: &str) {
+        let device = format!("netdevsim/netdevsim{}", self.number);
+        let words = command.split_whitespace().chain([device.as_str()]).chain(arguments.split_whitespace());
+        let output = Command::new("devlink").args(words).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 }
 
@@ -113,13 +119,17 @@ fn a_representor_that_comes_and_goes_is_noticed(space: &Space) {
     }
 }
 
-fn a_bond_becomes_a_port_of_the_switch_of_its_members(space: &Space) {
-    let _nic = Nic::new(13, 1);
-    space.run("ip link add bond0 type bond");
+fn a_nic_that_is_reloaded_has_other_ports_of_another_eswitch(space: &Space) {
+    let nic = Nic::new(13, 1);
     let mut monitor = space.monitor();
-    let plug = monitor.links().iter().find(|known| known.device.role == Role::Physical).unwrap().clone();
-    space.run(&format!("ip link set {} master bond0", plug.device.name));
+    let plug = |monitor: &Monitor| monitor.links().iter().find(|known| known.device.role == Role::Physical).cloned();
+    let before = plug(&monitor).unwrap();
+    nic.devlink("dev reload", "");
     let events = events(&mut monitor);
-    let change = Event::SwitchChanged { port: known(&monitor, "bond0").port(), from: None, to: plug.device.switch };
-    assert!(events.contains(&change), "{events:#?}");
+    let after = plug(&monitor).unwrap();
+    assert!(events.contains(&Event::Gone(before.port())), "{events:#?}");
+    assert!(events.contains(&Event::Appeared(after.port())), "{events:#?}");
+    assert_ne!(before.generation, after.generation);
+    assert_ne!(before.device.switch, after.device.switch);
+    assert_eq!(monitor.links().ports_of(before.device.switch.as_ref().unwrap()).count(), 0);
 }

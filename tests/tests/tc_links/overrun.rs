@@ -26,13 +26,13 @@ fn after_an_overrun_the_difference_is_told_and_nothing_is_missing(space: &Space)
     for name in ["goes", "renamed", "raised", "hooked", "unhooked", "joins"] {
         space.run(&format!("ip link add {name} type dummy"));
     }
-    space.run("ip link add master type bond");
+    space.run("ip link add bond0 type bond");
     space.run("ip link add again index 500 type dummy");
     space.run("tc qdisc add dev unhooked clsact");
     let mut monitor = listen(space);
     let before = |name| known(&monitor, name).port();
     let [goes, again, renamed, raised, hooked, unhooked, joins, master] =
-        ["goes", "again", "renamed", "raised", "hooked", "unhooked", "joins", "master"].map(before);
+        ["goes", "again", "renamed", "raised", "hooked", "unhooked", "joins", "bond0"].map(before);
 
     overrun(space);
     space.run("ip link del goes");
@@ -42,7 +42,7 @@ fn after_an_overrun_the_difference_is_told_and_nothing_is_missing(space: &Space)
     space.run("ip link set raised up");
     space.run("tc qdisc add dev hooked clsact");
     space.run("tc qdisc del dev unhooked clsact");
-    space.run("ip link set joins master master");
+    space.run("ip link set joins master bond0");
     space.run("ip link add comes type dummy");
 
     let events = events(&mut monitor);

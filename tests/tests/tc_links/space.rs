@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use sluice_offload_tc::links::{Control, Event, Ifindex, Known, Monitor, MonitorOptions};
+use sluice_offload_tc::links::{Control, Event, Ifindex, Known, Monitor, MonitorOptions, NamespaceId};
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
@@ -41,6 +41,14 @@ impl Space {
 
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The name of a namespace that this one has a number for.
+    pub(crate) fn name_of(&self, id: NamespaceId) -> String {
+        let list = run("ip netns list-id");
+        let line = list.lines().find_map(|line| line.strip_prefix(&format!("nsid {} ", id.0)));
+        let name = line.and_then(|line| line.trim().strip_prefix("(iproute2 netns name: ")?.strip_suffix(')'));
+        name.unwrap_or_else(|| panic!("no {id:?} in {list}")).to_owned()
     }
 
     /// Runs a command that shall succeed, and gives what it printed.

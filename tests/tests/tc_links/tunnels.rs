@@ -95,13 +95,13 @@ fn a_name_of_something_else_is_refused(space: &Space) {
 }
 
 fn a_tunnel_device_that_differs_is_refused_with_what_differs(space: &Space) {
-    space.run("ip link add t type vxlan external dstport 4789");
+    space.run("ip link add tun0 type vxlan external dstport 4789");
     space.run("ip link add single type vxlan id 7 remote 192.0.2.1 dstport 4800");
     let mut control = space.control();
-    let with_groups = WantedTunnel { group_policy: true, ..wanted("t", TunnelKind::Vxlan, Some(4789)) };
+    let with_groups = WantedTunnel { group_policy: true, ..wanted("tun0", TunnelKind::Vxlan, Some(4789)) };
     for (wanted, difference) in [
-        (wanted("t", TunnelKind::Vxlan, Some(4790)), Mismatch::UdpPort { found: Some(4789) }),
-        (wanted("t", TunnelKind::Geneve, Some(6081)), Mismatch::Kind { found: TunnelKind::Vxlan }),
+        (wanted("tun0", TunnelKind::Vxlan, Some(4790)), Mismatch::UdpPort { found: Some(4789) }),
+        (wanted("tun0", TunnelKind::Geneve, Some(6081)), Mismatch::Kind { found: TunnelKind::Vxlan }),
         (with_groups, Mismatch::GroupPolicy { found: false }),
         (wanted("single", TunnelKind::Vxlan, Some(4800)), Mismatch::Metadata { found: false }),
     ] {
@@ -124,12 +124,12 @@ fn a_udp_port_that_is_taken_is_refused_in_the_kernels_words(space: &Space) {
 fn what_no_kernel_makes_is_refused_before_it_is_asked(space: &Space) {
     let mut control = space.control();
     for wanted in [
-        wanted("t", TunnelKind::Gtp, Some(2152)),
-        wanted("t", TunnelKind::Gre, None),
-        wanted("t", TunnelKind::Vxlan, None),
-        wanted("t", TunnelKind::Vxlan, Some(0)),
-        wanted("t", TunnelKind::Gretap, Some(4789)),
-        WantedTunnel { group_policy: true, ..wanted("t", TunnelKind::Geneve, Some(6081)) },
+        wanted("tun0", TunnelKind::Gtp, Some(2152)),
+        wanted("tun0", TunnelKind::Gre, None),
+        wanted("tun0", TunnelKind::Vxlan, None),
+        wanted("tun0", TunnelKind::Vxlan, Some(0)),
+        wanted("tun0", TunnelKind::Gretap, Some(4789)),
+        WantedTunnel { group_policy: true, ..wanted("tun0", TunnelKind::Geneve, Some(6081)) },
         wanted("", TunnelKind::Gretap, None),
         wanted("a/b", TunnelKind::Gretap, None),
         wanted("sixteen octets!!", TunnelKind::Gretap, None),
@@ -142,8 +142,8 @@ fn what_no_kernel_makes_is_refused_before_it_is_asked(space: &Space) {
 
 fn a_device_that_is_gone_cannot_be_removed(space: &Space) {
     let mut control = space.control();
-    ensure(&mut control, &wanted("t", TunnelKind::Gretap, None)).unwrap();
-    space.run("ip link del t");
-    let refused = remove_tunnel(&mut control, "t", MARK).unwrap_err();
+    ensure(&mut control, &wanted("tun0", TunnelKind::Gretap, None)).unwrap();
+    space.run("ip link del tun0");
+    let refused = remove_tunnel(&mut control, "tun0", MARK).unwrap_err();
     assert!(matches!(refused, TunnelError::Gone { .. }), "{refused}");
 }
