@@ -16,7 +16,9 @@ mod overrun;
 mod space;
 mod tunnels;
 
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use space::Space;
@@ -42,7 +44,10 @@ fn main() -> ExitCode {
 
 fn outside() -> ExitCode {
     let lab = concat!(env!("CARGO_MANIFEST_DIR"), "/lab");
-    let netdevsim = Command::new(format!("{lab}/netdevsim")).output().expect("tests/lab/netdevsim can be run");
+    let netdevsim = Command::new(format!("{lab}/netdevsim"))
+        .stderr(Stdio::inherit())
+        .output()
+        .expect("tests/lab/netdevsim can be run");
     let netdevsim = String::from_utf8(netdevsim.stdout).expect("a path is text");
     let myself = std::env::current_exe().expect("a program knows its name");
     let mut command = Command::new(format!("{lab}/run"));
@@ -65,22 +70,40 @@ fn inside() -> ExitCode {
         ingress::STORIES,
         lag::STORIES,
     ];
-    let mut sum = Sum::default();
-    for (name, story) in stories.into_iter().flatten().filter(|(name, _)| is_wanted(name)) {
-        sum.play(name, *story);
-    }
-    let needs_netdevsim = netdevsim::STORIES.iter().filter(|(name, _)| is_wanted(name));
     let driver = std::env::args().find_map(|argument| argument.strip_prefix(NETDEVSIM).map(str::to_owned));
-    let is_there = driver.filter(|path| !path.is_empty()).is_some_and(|path| netdevsim::load(&path));
-    for (name, story) in needs_netdevsim {
-        if is_there {
-            sum.play(name, *story);
-        } else {
-            println!("test {name} ... ignored, netdevsim could not be built for this kernel");
+    let has_netdevsim = driver.filter(|path| !path.is_empty()).is_some_and(|path| netdevsim::load(&path));
+    let simulated = netdevsim::STORIES.iter().filter(|(name, _)| is_wanted(name));
+    let mut wanted: Vec<_> = stories.into_iter().flatten().filter(|(name, _)| is_wanted(name)).collect();
+    let mut sum = Sum::default();
+    if has_netdevsim {
+        wanted.extend(simulated);
+    } else {
+        for (name, _) in simulated {
+            println!("test {name} ... ignored, there is no netdevsim for this kernel");
             sum.skipped += 1;
         }
     }
+    play(&wanted, &mut sum);
     sum.finish(start)
+}
+
+/// Plays stories, as many at a time as there are processors: most of the time goes to starting programs.
+fn play(stories: &[&Story], sum: &mut Sum) {
+    let next = AtomicUsize::new(0);
+    let sum = Mutex::new(sum);
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                while let Some(&&(name, story)) = stories.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    // The thread alone enters the namespace, and what it complains of comes under its name.
+                    let thread = std::thread::Builder::new().name(name.into());
+                    let played = thread.spawn(move || story(&Space::new(name))).expect("a thread").join();
+                    sum.lock().unwrap().add(name, played.is_ok());
+                }
+            });
+        }
+    });
 }
 
 #[derive(Default)]
@@ -91,11 +114,9 @@ struct Sum {
 }
 
 impl Sum {
-    /// Plays a story in a thread, which alone enters the namespace.
-    fn play(&mut self, name: &'static str, story: fn(&Space)) {
-        let played = std::thread::spawn(move || story(&Space::new())).join();
-        println!("test {name} ... {}", if played.is_ok() { "ok" } else { "FAILED" });
-        if played.is_ok() {
+    fn add(&mut self, name: &'static str, has_passed: bool) {
+        println!("test {name} ... {}", if has_passed { "ok" } else { "FAILED" });
+        if has_passed {
             self.passed += 1;
         } else {
             self.failed.push(name);

@@ -3,13 +3,10 @@
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use sluice_offload_tc::links::{Control, Event, Ifindex, Known, Monitor, MonitorOptions, NamespaceId};
-
-static COUNT: AtomicU32 = AtomicU32::new(0);
 
 /// The namespace that this thread is in. It goes with this.
 pub(crate) struct Space {
@@ -18,10 +15,9 @@ pub(crate) struct Space {
 
 impl Space {
     /// Makes one and enters it.
-    pub(crate) fn new() -> Self {
-        let name = format!("story{}", COUNT.fetch_add(1, Ordering::Relaxed));
+    pub(crate) fn new(name: &str) -> Self {
         run(&format!("ip netns add {name}"));
-        let space = Self { name };
+        let space = Self { name: name.into() };
         space.enter();
         run("ip link set lo up");
         space
@@ -29,7 +25,7 @@ impl Space {
 
     /// Makes another one, and comes back.
     pub(crate) fn another(&self) -> Self {
-        let other = Self::new();
+        let other = Self::new(&format!("{}_other", self.name));
         self.enter();
         other
     }
