@@ -1,7 +1,7 @@
 //! A socket for requests: one at a time, each waited for.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_ROUTE};
@@ -158,7 +158,7 @@ impl Control {
             if left.is_zero() {
                 return Err(LinkError::Unanswered { request, after: PATIENCE });
             }
-            wait(&self.socket, left).map_err(failed)?;
+            wait(&[self.socket.as_fd()], left).map_err(failed)?;
         }
     }
 }
@@ -196,10 +196,11 @@ pub(super) fn receive(socket: &impl AsFd, buffer: &mut Vec<u8>) -> io::Result<Op
     }
 }
 
-/// Waits until there is something to receive, or the time is over.
-pub(super) fn wait(socket: &impl AsFd, longest: Duration) -> Result<(), Errno> {
+/// Waits until one of the sockets has something to receive, or the time is over.
+pub(super) fn wait(sockets: &[BorrowedFd<'_>], longest: Duration) -> Result<(), Errno> {
     let longest = Timespec::try_from(longest).map_err(|_| Errno::INVAL)?;
-    match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&longest)) {
+    let mut sockets: Vec<_> = sockets.iter().map(|socket| PollFd::from_borrowed_fd(*socket, PollFlags::IN)).collect();
+    match poll(&mut sockets, Some(&longest)) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(errno) => Err(errno),
     }

@@ -1,13 +1,17 @@
 //! Ports of switches, as devlink describes them over generic netlink (`include/uapi/linux/devlink.h`).
 
+use std::os::fd::{AsFd, BorrowedFd};
+
+use netlink_sys::protocols::NETLINK_GENERIC;
+use netlink_sys::{Socket, SocketAddr};
 use rustix::io::Errno;
 
-use super::control::Control;
+use super::control::{Control, ROOM, receive};
 use super::device::Ifindex;
 use super::error::LinkError;
 use super::port_name::{Function, FunctionPart};
 use crate::wire::attribute::{Attributes, Malformed};
-use crate::wire::message::Message;
+use crate::wire::message::{Message, Messages};
 
 /// A port of a switch, as its driver registered it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -43,8 +47,13 @@ const FAMILIES: u16 = 0x10;
 const GET_FAMILY: u8 = 3;
 const FAMILY_NUMBER: u16 = 1;
 const FAMILY_NAME: u16 = 2;
+const FAMILY_GROUPS: u16 = 7;
+const GROUP_NAME: u16 = 1;
+const GROUP_NUMBER: u16 = 2;
 
 const GET_PORT: u8 = 5;
+const NEW_PORT: u8 = 7;
+const DELETE_PORT: u8 = 8;
 const VERSION: u8 = 1;
 /// Octets of `struct genlmsghdr`.
 const GENERIC_HEADER: usize = 4;
@@ -65,22 +74,77 @@ mod attribute {
     pub(super) const SUBFUNCTION: u16 = 164;
 }
 
-/// The ports of all switches that have a network device. None if the kernel knows no devlink.
-pub(super) fn ports(control: &mut Control) -> Result<Vec<(Ifindex, DevlinkPort)>, LinkError> {
-    let Some(family) = family(control)? else { return Ok(vec![]) };
-    control.dump(
-        "list devlink ports",
-        family,
-        |writer| writer.raw(&[GET_PORT, VERSION, 0, 0]),
-        |ports: &mut Vec<_>, message| {
-            ports.extend(read(message.payload)?);
-            Ok(())
-        },
-    )
+/// A view of all ports, and an ear for what happens to them: a driver may register a port after its network device.
+pub(super) struct Devlink {
+    control: Control,
+    /// None if the kernel knows no devlink.
+    family: Option<Family>,
+    notifications: Socket,
+    buffer: Vec<u8>,
 }
 
-fn family(control: &mut Control) -> Result<Option<u16>, LinkError> {
-    let mut number = None;
+#[derive(Clone, Copy)]
+struct Family {
+    number: u16,
+    notifications: Option<u32>,
+}
+
+impl Devlink {
+    pub(super) fn open() -> Result<Self, LinkError> {
+        let failed = |step| move |source| LinkError::Socket { step, source };
+        let mut control = Control::generic()?;
+        let family = family(&mut control)?;
+        let mut notifications = Socket::new(NETLINK_GENERIC).map_err(failed("open"))?;
+        notifications.bind(&SocketAddr::new(0, 0)).map_err(failed("bind"))?;
+        if let Some(group) = family.and_then(|family| family.notifications) {
+            notifications.add_membership(group).map_err(failed("join a multicast group"))?;
+        }
+        Ok(Self { control, family, notifications, buffer: vec![0; ROOM] })
+    }
+
+    /// The ports of all switches that have a network device.
+    pub(super) fn ports(&mut self) -> Result<Vec<(Ifindex, DevlinkPort)>, LinkError> {
+        let Some(Family { number, .. }) = self.family else { return Ok(vec![]) };
+        self.control.dump(
+            "list devlink ports",
+            number,
+            |writer| writer.raw(&[GET_PORT, VERSION, 0, 0]),
+            |ports: &mut Vec<_>, message| {
+                ports.extend(read(message.payload)?);
+                Ok(())
+            },
+        )
+    }
+
+    /// Whether something happened to a port since the last question, or may have.
+    pub(super) fn has_news(&mut self) -> Result<bool, LinkError> {
+        let mut has_news = false;
+        loop {
+            match receive(&self.notifications, &mut self.buffer) {
+                Ok(None) => return Ok(has_news),
+                Ok(Some(length)) => {
+                    has_news |= Messages::new(&self.buffer[..length]).any(|message| is_of_port(&message))
+                }
+                Err(error) if error.raw_os_error() == Some(Errno::NOBUFS.raw_os_error()) => has_news = true,
+                Err(source) => return Err(LinkError::Socket { step: "listen to devlink", source }),
+            }
+        }
+    }
+}
+
+impl AsFd for Devlink {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.notifications.as_fd()
+    }
+}
+
+/// The same group tells of parameters, traps and health.
+fn is_of_port(message: &Result<Message<'_>, Malformed>) -> bool {
+    message.as_ref().is_ok_and(|message| matches!(message.payload.first(), Some(&(NEW_PORT | DELETE_PORT))))
+}
+
+fn family(control: &mut Control) -> Result<Option<Family>, LinkError> {
+    let mut found = None;
     let answer = control.request(
         "look up devlink",
         FAMILIES,
@@ -90,19 +154,44 @@ fn family(control: &mut Control) -> Result<Option<u16>, LinkError> {
             writer.put_text(FAMILY_NAME, "devlink");
         },
         |message| {
-            for attribute in attributes(message)? {
-                let attribute = attribute?;
-                if attribute.kind == FAMILY_NUMBER {
-                    number = Some(attribute.u16()?);
-                }
-            }
+            found = read_family(message)?;
             Ok(())
         },
     );
     match answer {
         Err(error) if error.is(Errno::NOENT) => Ok(None),
-        answer => answer.map(|()| number),
+        answer => answer.map(|()| found),
     }
+}
+
+fn read_family(message: &Message<'_>) -> Result<Option<Family>, Malformed> {
+    let mut number = None;
+    let mut notifications = None;
+    for attribute in attributes(message)? {
+        let attribute = attribute?;
+        match attribute.kind {
+            FAMILY_NUMBER => number = Some(attribute.u16()?),
+            FAMILY_GROUPS => {
+                for group in attribute.nested("multicast groups") {
+                    let mut name = None;
+                    let mut group_number = None;
+                    for part in group?.nested("multicast group") {
+                        let part = part?;
+                        match part.kind {
+                            GROUP_NAME => name = Some(part.text()?),
+                            GROUP_NUMBER => group_number = Some(part.u32()?),
+                            _ => {}
+                        }
+                    }
+                    if name == Some("config") {
+                        notifications = group_number;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(number.map(|number| Family { number, notifications }))
 }
 
 fn attributes<'a>(message: &Message<'a>) -> Result<Attributes<'a>, Malformed> {

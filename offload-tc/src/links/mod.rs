@@ -39,4 +39,4 @@ pub use monitor::{Monitor, MonitorOptions};
 pub use port_name::{Function, FunctionPart, PortName};
 pub use table::{Known, Links};
 pub use tunnel::{Mismatch, Tunnel, TunnelKind};
-pub use tunnel_device::{TunnelError, WantedTunnel, ensure_tunnel, remove_tunnel};
+pub use tunnel_device::{TunnelError, WantedProtocol, WantedTunnel, ensure_tunnel, remove_tunnel};

@@ -10,11 +10,12 @@ use rustix::net::sockopt;
 use socket2::SockRef;
 
 use super::control::{Control, ROOM, receive, wait};
+use super::devlink::Devlink;
 use super::error::LinkError;
 use super::event::Event;
 use super::message::{self, Notice, kind};
 use super::table::{Links, Snapshot};
-use super::{devlink, ingress, socket_filter};
+use super::{ingress, socket_filter};
 use crate::wire::message::Messages;
 
 /// How a [`Monitor`] listens.
@@ -34,13 +35,13 @@ impl Default for MonitorOptions {
 pub struct Monitor {
     notifications: Socket,
     control: Control,
-    devlink: Control,
+    devlink: Devlink,
     links: Links,
     /// Events that were not given out yet.
     pending: Vec<Event>,
     /// Notifications were lost, so that all must be read anew.
     is_behind: bool,
-    /// A device appeared of which devlink may know something.
+    /// Devlink may have something new to say.
     is_devlink_behind: bool,
     buffer: Vec<u8>,
 }
@@ -61,7 +62,7 @@ impl Monitor {
         let mut monitor = Self {
             notifications: socket,
             control: Control::open()?,
-            devlink: Control::generic()?,
+            devlink: Devlink::open()?,
             links: Links::default(),
             pending: vec![],
             is_behind: false,
@@ -98,21 +99,26 @@ impl Monitor {
         self.listen()?;
         if self.pending.is_empty() && !self.is_behind && !longest.is_zero() {
             let failed = |errno: Errno| LinkError::Socket { step: "wait", source: errno.into() };
-            wait(&self.notifications, longest).map_err(failed)?;
+            wait(&self.sockets(), longest).map_err(failed)?;
             self.listen()?;
         }
         if self.is_behind {
             self.catch_up()?;
         }
         if self.is_devlink_behind {
-            let ports = devlink::ports(&mut self.devlink)?;
+            let ports = self.devlink.ports()?;
             self.is_devlink_behind = false;
             self.links.put_devlink(ports, &mut self.pending);
         }
         Ok(std::mem::take(&mut self.pending))
     }
 
-    /// Takes in what the socket has.
+    /// One of them is readable when there is something to [`poll`](Self::poll).
+    pub fn sockets(&self) -> [BorrowedFd<'_>; 2] {
+        [self.notifications.as_fd(), self.devlink.as_fd()]
+    }
+
+    /// Takes in what the sockets have.
     fn listen(&mut self) -> Result<(), LinkError> {
         for _ in 0..MOST_AT_ONCE {
             match receive(&self.notifications, &mut self.buffer) {
@@ -122,6 +128,7 @@ impl Monitor {
                 Err(source) => return Err(LinkError::Socket { step: "listen", source }),
             }
         }
+        self.is_devlink_behind |= self.devlink.has_news()?;
         Ok(())
     }
 
@@ -129,6 +136,7 @@ impl Monitor {
         for message in Messages::new(&self.buffer[..length]) {
             match message.and_then(|message| Notice::read(&message)) {
                 Ok(Some(notice)) => {
+                    // Of its port, devlink may have told before.
                     let is_new = matches!(&notice, Notice::Link(device) if self.links.at(device.ifindex).is_none());
                     self.is_devlink_behind |= is_new;
                     self.links.apply(notice, &mut self.pending);
@@ -165,14 +173,7 @@ impl Monitor {
             },
         )?;
         snapshot.qdiscs = ingress::all(&mut self.control)?;
-        snapshot.devlink = devlink::ports(&mut self.devlink)?;
+        snapshot.devlink = self.devlink.ports()?;
         Ok(snapshot)
-    }
-}
-
-impl AsFd for Monitor {
-    /// Readable when there is something to [`poll`](Self::poll).
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.notifications.as_fd()
     }
 }

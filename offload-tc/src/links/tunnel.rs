@@ -59,11 +59,6 @@ impl TunnelKind {
         }
     }
 
-    /// Whether it is over UDP.
-    pub const fn is_over_udp(self) -> bool {
-        matches!(self, Self::Vxlan | Self::Geneve | Self::Gtp)
-    }
-
     pub(super) const fn of(kind: &InfoKind) -> Option<Self> {
         Some(match kind {
             InfoKind::Vxlan => Self::Vxlan,

@@ -1,5 +1,7 @@
 //! Tunnel devices in collect-metadata mode: one for all tunnels of a kind, each packet says where to.
 
+use std::num::NonZeroU16;
+
 use netlink_packet_route::link::{
     InfoData, InfoGeneve, InfoGre, InfoGre6, InfoKind, InfoVxlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
 };
@@ -20,23 +22,42 @@ pub struct WantedTunnel {
     /// Its name, of 15 octets at most.
     pub name: String,
     /// What it speaks.
-    pub kind: TunnelKind,
-    /// The UDP port on which it listens; only where the tunnel is over UDP, and needed there.
-    pub udp_port: Option<u16>,
-    /// Whether it reads and writes the group of VXLAN-GBP.
-    pub group_policy: bool,
+    pub protocol: WantedProtocol,
+}
+
+/// What a device may speak that carries Ethernet and collects metadata: the kernel has no such device for GTP-U.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WantedProtocol {
+    /// Virtual eXtensible LAN (RFC 7348).
+    Vxlan {
+        /// The UDP port on which it listens.
+        udp_port: NonZeroU16,
+        /// Whether it reads and writes the group of VXLAN-GBP.
+        group_policy: bool,
+    },
+    /// Geneve (RFC 8926).
+    Geneve {
+        /// The UDP port on which it listens.
+        udp_port: NonZeroU16,
+    },
+    /// Ethernet in GRE over IPv4.
+    Gretap,
+    /// Ethernet in GRE over IPv6.
+    Ip6Gretap,
+    /// ERSPAN over IPv4.
+    Erspan,
+    /// ERSPAN over IPv6.
+    Ip6Erspan,
 }
 
 /// A tunnel device is not as it is wanted.
 #[derive(Debug, thiserror::Error)]
 pub enum TunnelError {
-    /// No such device can be made.
-    #[error("{name}: {why}")]
-    Nonsense {
-        /// Its name.
+    /// The name is none that a device may have.
+    #[error("{name:?} is no name of a device")]
+    BadName {
+        /// The name.
         name: String,
-        /// Why not.
-        why: &'static str,
     },
     /// The name is that of something else.
     #[error("{name} is there and is no tunnel device, but a {driver}")]
@@ -72,33 +93,9 @@ pub enum TunnelError {
 }
 
 impl WantedTunnel {
-    fn tunnel(&self) -> Result<Tunnel, TunnelError> {
-        let refuse = |why| Err(TunnelError::Nonsense { name: self.name.clone(), why });
-        let Self { kind, udp_port, group_policy, .. } = *self;
-        // The device of GTP has no such mode in any released kernel, and those of layer 3 carry no Ethernet.
-        if matches!(kind, TunnelKind::Gtp | TunnelKind::Gre | TunnelKind::Ip6Gre) {
-            return refuse("the kernel has no device of this kind that carries Ethernet and collects metadata");
-        }
-        if kind.is_over_udp() != udp_port.is_some() {
-            return refuse(if kind.is_over_udp() { "it needs a UDP port" } else { "it is not over UDP" });
-        }
-        if udp_port == Some(0) {
-            return refuse("0 is no UDP port");
-        }
-        if group_policy && kind != TunnelKind::Vxlan {
-            return refuse("only VXLAN has a group policy");
-        }
-        // `dev_valid_name` in the kernel.
-        let is_odd = |octet: u8| octet == b'/' || octet == b':' || octet == 0 || octet.is_ascii_whitespace();
-        if !(1..16).contains(&self.name.len()) || [".", ".."].contains(&&*self.name) || self.name.bytes().any(is_odd) {
-            return refuse("this is no name of a device");
-        }
-        Ok(Tunnel { kind, collects_metadata: true, udp_port, group_policy })
-    }
-
     /// What asks the kernel for it.
     pub(super) fn request(&self) -> LinkMessage {
-        let (kind, data) = self.info();
+        let (kind, data) = self.protocol.info();
         let mut request = LinkMessage::default();
         request.attributes = vec![
             LinkAttribute::IfName(self.name.clone()),
@@ -107,25 +104,51 @@ impl WantedTunnel {
         request
     }
 
-    fn info(&self) -> (InfoKind, InfoData) {
-        let port = self.udp_port.unwrap_or_default();
-        match self.kind {
-            TunnelKind::Vxlan => {
-                let mut options =
-                    vec![InfoVxlan::CollectMetadata(true), InfoVxlan::Learning(false), InfoVxlan::Port(port)];
-                options.extend(self.group_policy.then_some(InfoVxlan::Gbp));
+    /// `dev_valid_name` in the kernel.
+    fn check_name(&self) -> Result<(), TunnelError> {
+        let name = &self.name;
+        let is_odd = |octet: u8| octet == b'/' || octet == b':' || octet == 0 || octet.is_ascii_whitespace();
+        let is_right =
+            (1..16).contains(&name.len()) && ![".", ".."].contains(&name.as_str()) && !name.bytes().any(is_odd);
+        if is_right { Ok(()) } else { Err(TunnelError::BadName { name: name.clone() }) }
+    }
+}
+
+impl WantedProtocol {
+    /// How the kernel describes such a device.
+    fn tunnel(self) -> Tunnel {
+        let tunnel = |kind, udp_port: Option<NonZeroU16>, group_policy| Tunnel {
+            kind,
+            collects_metadata: true,
+            udp_port: udp_port.map(NonZeroU16::get),
+            group_policy,
+        };
+        match self {
+            Self::Vxlan { udp_port, group_policy } => tunnel(TunnelKind::Vxlan, Some(udp_port), group_policy),
+            Self::Geneve { udp_port } => tunnel(TunnelKind::Geneve, Some(udp_port), false),
+            Self::Gretap => tunnel(TunnelKind::Gretap, None, false),
+            Self::Ip6Gretap => tunnel(TunnelKind::Ip6Gretap, None, false),
+            Self::Erspan => tunnel(TunnelKind::Erspan, None, false),
+            Self::Ip6Erspan => tunnel(TunnelKind::Ip6Erspan, None, false),
+        }
+    }
+
+    fn info(self) -> (InfoKind, InfoData) {
+        match self {
+            Self::Vxlan { udp_port, group_policy } => {
+                let port = InfoVxlan::Port(udp_port.get());
+                let mut options = vec![InfoVxlan::CollectMetadata(true), InfoVxlan::Learning(false), port];
+                options.extend(group_policy.then_some(InfoVxlan::Gbp));
                 (InfoKind::Vxlan, InfoData::Vxlan(options))
             }
-            TunnelKind::Geneve => {
-                (InfoKind::Geneve, InfoData::Geneve(vec![InfoGeneve::CollectMetadata, InfoGeneve::Port(port)]))
+            Self::Geneve { udp_port } => {
+                let options = vec![InfoGeneve::CollectMetadata, InfoGeneve::Port(udp_port.get())];
+                (InfoKind::Geneve, InfoData::Geneve(options))
             }
-            TunnelKind::Gretap => (InfoKind::GreTap, InfoData::GreTap(vec![InfoGre::CollectMetadata])),
-            TunnelKind::Ip6Gretap => (InfoKind::GreTap6, InfoData::GreTap6(vec![InfoGre6::CollectMetadata])),
-            TunnelKind::Erspan => (InfoKind::ErSpan, InfoData::ErSpan(vec![InfoGre::CollectMetadata])),
-            TunnelKind::Ip6Erspan => (InfoKind::Ip6ErSpan, InfoData::Ip6ErSpan(vec![InfoGre6::CollectMetadata])),
-            TunnelKind::Gre => (InfoKind::GreTun, InfoData::GreTun(vec![InfoGre::CollectMetadata])),
-            TunnelKind::Ip6Gre => (InfoKind::GreTun6, InfoData::GreTun6(vec![InfoGre6::CollectMetadata])),
-            TunnelKind::Gtp => (InfoKind::Gtp, InfoData::Gtp(vec![])),
+            Self::Gretap => (InfoKind::GreTap, InfoData::GreTap(vec![InfoGre::CollectMetadata])),
+            Self::Ip6Gretap => (InfoKind::GreTap6, InfoData::GreTap6(vec![InfoGre6::CollectMetadata])),
+            Self::Erspan => (InfoKind::ErSpan, InfoData::ErSpan(vec![InfoGre::CollectMetadata])),
+            Self::Ip6Erspan => (InfoKind::Ip6ErSpan, InfoData::Ip6ErSpan(vec![InfoGre6::CollectMetadata])),
         }
     }
 }
@@ -137,14 +160,14 @@ pub fn ensure_tunnel(
     wanted: &WantedTunnel,
     mark: &str,
 ) -> Result<(Device, Ownership), TunnelError> {
-    let tunnel = wanted.tunnel()?;
+    wanted.check_name()?;
     let name = &wanted.name;
     if let Some(found) = named(control, name)? {
         let Role::Tunnel(there) = &found.role else {
             let driver = found.driver().unwrap_or("device without a driver's name").into();
             return Err(TunnelError::Taken { name: name.clone(), driver });
         };
-        if let Some(mismatch) = there.mismatch(&tunnel) {
+        if let Some(mismatch) = there.mismatch(&wanted.protocol.tunnel()) {
             return Err(TunnelError::Different { name: name.clone(), mismatch });
         }
         let ownership = if found.alias.as_deref() == Some(mark) { Ownership::Made } else { Ownership::Adopted };

@@ -1,6 +1,7 @@
 //! Switches of the kernel's own simulator: plugs, representors, devlink.
 
 use std::process::Command;
+use std::time::Duration;
 
 use sluice_offload_tc::links::{Event, Flavour, Function, FunctionPart, Monitor, Role};
 
@@ -10,6 +11,7 @@ use crate::stories;
 stories![
     plugs_and_representors_of_each_eswitch_are_found,
     a_representor_that_comes_and_goes_is_noticed,
+    a_port_that_devlink_knows_later_than_its_device_is_known_all_the_same,
     a_nic_that_is_reloaded_has_other_ports_of_the_same_eswitch,
 ];
 
@@ -116,6 +118,26 @@ fn a_representor_that_comes_and_goes_is_noticed(space: &Space) {
         assert_eq!(known.device.devlink.as_ref().unwrap().flavour, Flavour::Function(function(number)));
         assert!(known.is_representor());
         assert_ne!(port.generation, gone.generation);
+    }
+}
+
+/// The driver of Linux 6.1 makes the device first. Who listens all the time is likely to ask devlink in between.
+fn a_port_that_devlink_knows_later_than_its_device_is_known_all_the_same(space: &Space) {
+    let nic = Nic::new(14, 1);
+    let mut monitor = space.monitor();
+    nic.set_functions(0);
+    std::thread::scope(|scope| {
+        let maker = scope.spawn(|| nic.set_functions(4));
+        while !maker.is_finished() {
+            monitor.poll(Duration::from_millis(1)).unwrap();
+        }
+    });
+    events(&mut monitor);
+    let representors: Vec<_> = monitor.links().iter().filter(|known| known.is_representor()).collect();
+    assert_eq!(representors.len(), 4);
+    for known in representors {
+        let Role::Representor(function) = known.device.role else { unreachable!() };
+        assert_eq!(known.device.devlink.as_ref().unwrap().flavour, Flavour::Function(function));
     }
 }
 
