@@ -21,7 +21,7 @@ use crate::wire::message::Messages;
 /// How a [`Monitor`] listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MonitorOptions {
-    /// How many octets of notifications the kernel keeps (`SO_RCVBUF`; it doubles the number, and has a limit).
+    /// How many octets of notifications the kernel keeps (`SO_RCVBUF`; it doubles the number).
     pub receive_buffer: usize,
 }
 
@@ -39,6 +39,8 @@ pub struct Monitor {
     links: Links,
     /// Events that were not given out yet.
     pending: Vec<Event>,
+    /// More than the socket can hold.
+    most_kept: usize,
     /// Notifications were lost, so that all must be read anew.
     is_behind: bool,
     /// Devlink may have something new to say.
@@ -48,6 +50,9 @@ pub struct Monitor {
 
 const LINKS: u32 = 1;
 const TRAFFIC_CONTROL: u32 = 4;
+/// Octets of a receive buffer at least, whatever is asked for; and of one that a notification costs (`SKB_TRUESIZE`).
+const LEAST_BUFFER: usize = 4096;
+const LEAST_COST: usize = 256;
 /// After so many notifications what they said is given out, even if there are more.
 const MOST_AT_ONCE: usize = 4096;
 
@@ -57,7 +62,9 @@ impl Monitor {
         let failed = |step| move |source| LinkError::Socket { step, source };
         let mut socket = Socket::new(NETLINK_ROUTE).map_err(failed("open"))?;
         socket.bind(&SocketAddr::new(0, 0)).map_err(failed("bind"))?;
-        sockopt::set_socket_recv_buffer_size(&socket, options.receive_buffer)
+        // Past the limit for everybody, where that is allowed.
+        sockopt::set_socket_recv_buffer_size_force(&socket, options.receive_buffer)
+            .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, options.receive_buffer))
             .map_err(|errno| failed("set the receive buffer")(errno.into()))?;
         let mut monitor = Self {
             notifications: socket,
@@ -65,6 +72,7 @@ impl Monitor {
             devlink: Devlink::open()?,
             links: Links::default(),
             pending: vec![],
+            most_kept: 1 + 2 * options.receive_buffer.max(LEAST_BUFFER) / LEAST_COST,
             is_behind: false,
             is_devlink_behind: false,
             buffer: vec![0; ROOM],
@@ -120,11 +128,18 @@ impl Monitor {
 
     /// Takes in what the sockets have.
     fn listen(&mut self) -> Result<(), LinkError> {
-        for _ in 0..MOST_AT_ONCE {
+        let mut left = MOST_AT_ONCE;
+        while left > 0 {
+            left -= 1;
             match receive(&self.notifications, &mut self.buffer) {
                 Ok(None) => break,
                 Ok(Some(length)) => self.hear(length),
-                Err(error) if error.raw_os_error() == Some(Errno::NOBUFS.raw_os_error()) => self.is_behind = true,
+                Err(error) if error.raw_os_error() == Some(Errno::NOBUFS.raw_os_error()) => {
+                    self.is_behind = true;
+                    // From now on the kernel drops all, and says so no more, until the socket was empty. What is read anew
+                    // must be read after that.
+                    left = self.most_kept;
+                }
                 Err(source) => return Err(LinkError::Socket { step: "listen", source }),
             }
         }

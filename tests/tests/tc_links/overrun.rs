@@ -1,5 +1,6 @@
 //! More notifications than the kernel keeps.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sluice_offload_tc::links::{Event, IngressQdisc, Monitor, MonitorOptions, State};
@@ -7,7 +8,11 @@ use sluice_offload_tc::links::{Event, IngressQdisc, Monitor, MonitorOptions, Sta
 use crate::space::{Space, events, known};
 use crate::stories;
 
-stories![after_an_overrun_the_difference_is_told_and_nothing_is_missing, after_an_overrun_all_is_followed_again];
+stories![
+    after_an_overrun_the_difference_is_told_and_nothing_is_missing,
+    after_an_overrun_all_is_followed_again,
+    while_more_happens_than_can_be_heard_the_events_add_up_to_what_is_there,
+];
 
 /// A device that is the same before and after goes up and down until notifications are lost.
 fn overrun(space: &Space) {
@@ -82,4 +87,45 @@ fn after_an_overrun_all_is_followed_again(space: &Space) {
         space.run("ip link del new");
         assert_eq!(monitor.poll(Duration::from_secs(5)).unwrap().len(), 1);
     }
+}
+
+fn while_more_happens_than_can_be_heard_the_events_add_up_to_what_is_there(space: &Space) {
+    let mut monitor = listen(space);
+    let mut names: BTreeMap<_, _> = monitor.links().iter().map(|known| (known.generation, known.port().name)).collect();
+    let lines = |number: u32| {
+        let next = number + 1;
+        // One in four stays, under another name.
+        let end = if number.is_multiple_of(4) {
+            format!("link set d{number} name kept{next}")
+        } else {
+            format!("link del d{number}")
+        };
+        format!("link add d{number} type dummy\nlink set d{number} up\nlink set d{number} down\n{end}\n")
+    };
+    let file = format!("/tmp/{}.links", space.name());
+    std::fs::write(&file, (0..200).map(lines).collect::<String>()).unwrap();
+    let mut all = vec![];
+    std::thread::scope(|scope| {
+        let maker = scope.spawn(|| space.run(&format!("ip -batch {file}")));
+        while !maker.is_finished() {
+            all.extend(monitor.poll(Duration::from_millis(1)).unwrap());
+            // Slower than the other.
+            std::thread::sleep(Duration::from_millis(30));
+        }
+    });
+    all.extend(events(&mut monitor));
+    assert!(all.contains(&Event::Resynchronised), "nothing was lost");
+    for event in all {
+        match event {
+            Event::Appeared(port) => assert_eq!(names.insert(port.generation, port.name), None),
+            Event::Gone(port) => assert_eq!(names.remove(&port.generation), Some(port.name)),
+            Event::Renamed { port, from } => assert_eq!(names.insert(port.generation, port.name), Some(from)),
+            _ => {}
+        }
+    }
+    let known: BTreeMap<_, _> = monitor.links().iter().map(|known| (known.generation, known.port().name)).collect();
+    assert_eq!(names, known);
+    let devices = |monitor: &Monitor| -> Vec<_> { monitor.links().iter().map(|known| known.device.clone()).collect() };
+    assert_eq!(devices(&monitor), devices(&space.monitor()));
+    assert_eq!(names.values().filter(|name| name.starts_with("kept")).count(), 50);
 }
