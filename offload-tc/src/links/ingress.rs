@@ -69,7 +69,7 @@ pub enum NotRemoved {
     /// Somebody else made it.
     #[error("it was not made here")]
     Adopted,
-    /// There are filters, and those of ours are gone by now.
+    /// Filters hang on it.
     #[error("there are filters at {0}")]
     InUse(Attachment),
     /// Somebody put another one in its place.
@@ -124,13 +124,18 @@ impl IngressQdisc {
 
     /// Writes what is behind the header of a message about it.
     pub(super) fn emit(&self, ifindex: Ifindex, writer: &mut Writer<'_>) {
-        TcHeader { ifindex: ifindex.0, handle: HANDLE, parent: PARENT, info: 0 }.emit(writer);
-        writer.put_text(KIND, self.kind.name());
+        self.emit_name(ifindex, writer);
         for (attribute, block) in [(INGRESS_BLOCK, self.ingress_block), (EGRESS_BLOCK, self.egress_block)] {
             if let Some(Block(number)) = block {
                 writer.put(attribute, &number.to_ne_bytes());
             }
         }
+    }
+
+    /// Writes what is behind the header of a message that names it and says no more.
+    fn emit_name(&self, ifindex: Ifindex, writer: &mut Writer<'_>) {
+        TcHeader { ifindex: ifindex.0, handle: HANDLE, parent: PARENT, info: 0 }.emit(writer);
+        writer.put_text(KIND, self.kind.name());
     }
 
     /// Reads one with its device; `None` if it is a queueing discipline that no filters for packets hang on.
@@ -199,8 +204,10 @@ pub fn ensure_ingress(
     }
 }
 
-/// Removes a queueing discipline that was made here, if it is still that one and nothing hangs on it. A filter that
-/// somebody adds between the last look and the removal goes with it: the kernel has no removal on condition.
+/// Removes a queueing discipline that was made here, if it is still that one and nothing hangs on it. One that somebody put
+/// in its place and that looks the same can only be told from it by the events of a [`Monitor`](super::Monitor): after
+/// [`QdiscRemoved`](super::Event::QdiscRemoved) it is no longer [`Ownership::Made`]. A filter that somebody adds between the
+/// last look and the removal goes with it: the kernel has no removal on condition.
 pub fn remove_ingress(
     control: &mut Control,
     ifindex: Ifindex,
@@ -233,14 +240,6 @@ pub fn remove_ingress(
             if at(control, ifindex)?.is_none() { Ok(Err(NotRemoved::Gone)) } else { Err(error) }
         }
         Err(error) => Err(error),
-    }
-}
-
-impl IngressQdisc {
-    /// Writes what is behind the header of a message that names it and says no more.
-    fn emit_name(&self, ifindex: Ifindex, writer: &mut Writer<'_>) {
-        TcHeader { ifindex: ifindex.0, handle: HANDLE, parent: PARENT, info: 0 }.emit(writer);
-        writer.put_text(KIND, self.kind.name());
     }
 }
 

@@ -92,8 +92,8 @@ impl Monitor {
         &self.links
     }
 
-    /// Has filters that these sockets remove (see [`Control::port`]) go without an event. A number too great of them is
-    /// cut: their events come and name them.
+    /// Has filters that these sockets remove (see [`Control::port`]) go without an event. There is room for 2,000 of them; the
+    /// filters of others have events, which name the socket.
     pub fn disregard(&mut self, ports: &[u32]) -> Result<(), LinkError> {
         let most = ports.len().min(socket_filter::MOST_PORTS);
         let program = socket_filter::program(&ports[..most]);
@@ -101,8 +101,8 @@ impl Monitor {
         attached.map_err(|source| LinkError::Socket { step: "attach a filter", source })
     }
 
-    /// What happened since the last call. If it is nothing, waits for something, but no longer than `longest`. After an
-    /// error, what had been heard before it comes with the next call.
+    /// What happened since the last call. If it is nothing, waits for something, but no longer than `longest`; it may
+    /// come back with nothing before. After an error, what had been heard before it comes with the next call.
     pub fn poll(&mut self, longest: Duration) -> Result<Vec<Event>, LinkError> {
         self.listen()?;
         if self.pending.is_empty() && !self.is_behind && !longest.is_zero() {
