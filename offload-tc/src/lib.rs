@@ -2,7 +2,7 @@
 //!
 //! [`translate`] makes a rule of a flow, or says why there is none, and reads a rule back; [`install`] puts rules into the
 //! kernel, many at a time, and brings back the kernel's own words; [`dump`] lists them with their counters. What goes over
-//! the socket is in [`wire`]. [`probe`] finds out what the running kernel can match.
+//! the socket is in [`wire`]. [`links`] knows the network devices and what happens to them. [`probe`] finds out what the running kernel can match.
 //!
 //! Not here yet: the `Backend` trait, ports by name, meters, shared blocks, adoption.
 //!
@@ -16,6 +16,7 @@
 
 pub mod dump;
 pub mod install;
+pub mod links;
 pub mod priorities;
 pub mod probe;
 pub mod rule;

@@ -1,0 +1,158 @@
+//! Switches of the kernel's own simulator: plugs, representors, devlink.
+
+use std::process::Command;
+use std::time::Duration;
+
+use sluice_offload_tc::links::{Event, Flavour, Function, FunctionPart, Monitor, Role};
+
+use crate::space::{Space, events, known};
+use crate::stories;
+
+stories![
+    plugs_and_representors_of_each_eswitch_are_found,
+    a_representor_that_comes_and_goes_is_noticed,
+    a_port_that_devlink_knows_later_than_its_device_is_known_all_the_same,
+    a_nic_that_is_reloaded_has_other_ports_of_the_same_eswitch,
+];
+
+/// Loads the driver; whether it fits this kernel.
+pub(crate) fn load(path: &str) -> bool {
+    let psample = Command::new("modprobe").args(["-a", "psample", "macsec"]).status();
+    let netdevsim = Command::new("insmod").arg(path).status();
+    [psample, netdevsim].into_iter().all(|status| status.is_ok_and(|status| status.success()))
+}
+
+/// A simulated NIC, gone when this is.
+struct Nic {
+    number: u32,
+}
+
+impl Nic {
+    /// Makes one with a plug and virtual functions, in switchdev mode. The namespace is that of the process that writes.
+    fn new(number: u32, functions: u32) -> Self {
+        write("new_device", &format!("{number} 1"));
+        let nic = Self { number };
+        nic.set_functions(functions);
+        nic
+    }
+
+    /// With none it is in legacy mode.
+    fn set_functions(&self, functions: u32) {
+        write(&format!("devices/netdevsim{}/sriov_numvfs", self.number), &functions.to_string());
+        if functions > 0 {
+            self.devlink("dev eswitch set", "mode switchdev");
+        }
+    }
+
+    fn devlink(&self, command: &str, arguments: &str) {
+        let device = format!("netdevsim/netdevsim{}", self.number);
+        let words = command.split_whitespace().chain([device.as_str()]).chain(arguments.split_whitespace());
+        let output = Command::new("devlink").args(words).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+impl Drop for Nic {
+    fn drop(&mut self) {
+        write("del_device", &self.number.to_string());
+    }
+}
+
+fn write(file: &str, text: &str) {
+    std::fs::write(format!("/sys/bus/netdevsim/{file}"), text).unwrap_or_else(|error| panic!("{file}: {error}"));
+}
+
+const fn function(number: u32) -> Function {
+    Function { controller: None, physical: 0, part: FunctionPart::Virtual(number) }
+}
+
+fn plugs_and_representors_of_each_eswitch_are_found(space: &Space) {
+    space.run("ip link add dummy0 type dummy");
+    let nics = [(Nic::new(10, 2), 2), (Nic::new(11, 3), 3)];
+    let monitor = space.monitor();
+    let mut switches = vec![];
+    for (Nic { number }, functions) in &nics {
+        let bus = format!("netdevsim{number}");
+        let is_of_it = |monitor: &Monitor| -> Vec<_> {
+            let all = monitor.links().iter();
+            let its = all.filter(|known| known.device.parent.as_ref().is_some_and(|parent| *parent.name == *bus));
+            its.cloned().collect()
+        };
+        let its = is_of_it(&monitor);
+        let switch = its[0].device.switch.clone().unwrap();
+        let ports: Vec<_> = monitor.links().ports_of(&switch).cloned().collect();
+        assert_eq!(ports, its);
+        let roles: Vec<_> = ports.iter().map(|port| port.device.role.clone()).collect();
+        let expected = (0..*functions).map(|number| Role::Representor(function(number)));
+        assert_eq!(roles, [Role::Physical].into_iter().chain(expected).collect::<Vec<_>>());
+        let names: Vec<_> = ports.iter().map(|port| port.device.port_name.clone().unwrap()).collect();
+        assert_eq!(&*names[0], "p1");
+        assert_eq!(&*names[1], "pf0vf0");
+        for (port, name) in ports.iter().zip(names) {
+            let devlink = port.device.devlink.as_ref().unwrap_or_else(|| panic!("no devlink port at {name}"));
+            assert_eq!((&*devlink.bus, &*devlink.device), ("netdevsim", bus.as_str()));
+        }
+        let flavour = &ports[1].device.devlink.as_ref().unwrap().flavour;
+        assert_eq!(*flavour, Flavour::Function(function(0)));
+        switches.push(switch);
+    }
+    assert_ne!(switches[0], switches[1]);
+    assert_eq!(known(&monitor, "dummy0").device.switch, None);
+}
+
+fn a_representor_that_comes_and_goes_is_noticed(space: &Space) {
+    let nic = Nic::new(12, 1);
+    let mut monitor = space.monitor();
+    nic.set_functions(0);
+    let gone = events(&mut monitor);
+    let [Event::Gone(gone)] = &gone[..] else { panic!("{gone:#?}") };
+    nic.set_functions(2);
+    let appeared: Vec<_> = events(&mut monitor)
+        .into_iter()
+        .filter_map(|event| if let Event::Appeared(port) = event { Some(port) } else { None })
+        .collect();
+    assert_eq!(appeared.len(), 2);
+    for (port, number) in appeared.iter().zip(0..) {
+        let known = monitor.links().at(port.ifindex).unwrap();
+        assert_eq!(known.device.role, Role::Representor(function(number)));
+        assert_eq!(known.device.devlink.as_ref().unwrap().flavour, Flavour::Function(function(number)));
+        assert!(known.is_representor());
+        assert_ne!(port.generation, gone.generation);
+    }
+}
+
+/// The driver of Linux 6.1 makes the device first. Who listens all the time is likely to ask devlink in between.
+fn a_port_that_devlink_knows_later_than_its_device_is_known_all_the_same(space: &Space) {
+    let nic = Nic::new(14, 1);
+    let mut monitor = space.monitor();
+    nic.set_functions(0);
+    std::thread::scope(|scope| {
+        let maker = scope.spawn(|| nic.set_functions(4));
+        while !maker.is_finished() {
+            monitor.poll(Duration::from_millis(1)).unwrap();
+        }
+    });
+    events(&mut monitor);
+    let representors: Vec<_> = monitor.links().iter().filter(|known| known.is_representor()).collect();
+    assert_eq!(representors.len(), 4);
+    for known in representors {
+        let Role::Representor(function) = known.device.role else { unreachable!() };
+        assert_eq!(known.device.devlink.as_ref().unwrap().flavour, Flavour::Function(function));
+    }
+}
+
+fn a_nic_that_is_reloaded_has_other_ports_of_the_same_eswitch(space: &Space) {
+    let nic = Nic::new(13, 1);
+    let mut monitor = space.monitor();
+    let plug = |monitor: &Monitor| monitor.links().iter().find(|known| known.device.role == Role::Physical).cloned();
+    let before = plug(&monitor).unwrap();
+    nic.devlink("dev reload", "");
+    let events = events(&mut monitor);
+    let after = plug(&monitor).unwrap();
+    assert!(events.contains(&Event::Gone(before.port())), "{events:#?}");
+    assert!(events.contains(&Event::Appeared(after.port())), "{events:#?}");
+    assert_ne!(before.generation, after.generation);
+    assert_eq!(before.device.switch, after.device.switch);
+    let ports = monitor.links().ports_of(before.device.switch.as_ref().unwrap());
+    assert!(ports.map(|known| known.generation).all(|generation| generation > before.generation));
+}
