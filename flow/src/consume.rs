@@ -35,8 +35,16 @@ impl Remainder {
         }
     }
 
+    /// Whether nothing is left.
+    pub fn is_empty(&self) -> bool {
+        self.left.words.iter().all(|word| *word == 0)
+    }
+
     /// Refuses what nobody took, naming the first such field.
     pub fn finish(self) -> Result<(), Refusal> {
+        if self.is_empty() {
+            return Ok(());
+        }
         match FIELDS.iter().find(|spec| self.left.get(spec.field) != 0) {
             None => Ok(()),
             Some(spec) => Err(Refusal::Field { field: spec.field, reason: "this backend cannot match it".into() }),

@@ -319,6 +319,9 @@ impl Consumer<'_> {
     }
 
     fn connection(&mut self) -> Result<(), Refusal> {
+        if self.rest.is_empty() {
+            return Ok(());
+        }
         self.all_of(Attribute::CtZone)?;
         self.all_of(Attribute::CtMark)?;
         self.all_of(Attribute::CtLabel)?;
@@ -347,6 +350,9 @@ impl Consumer<'_> {
     fn tunnel(&mut self, device: Device) -> Result<(), Refusal> {
         let is_tunnel = matches!(device.kind, DeviceKind::Tunnel(_));
         self.shape.has_tunnel = is_tunnel;
+        if self.rest.is_empty() {
+            return Ok(());
+        }
         if let Some(present) = self.exact::<u8>(Field::TunnelPresent)? {
             if (present == 1) != is_tunnel {
                 return Err(refuse(Field::TunnelPresent, "packets have an outer header if the port is a tunnel"));
@@ -406,6 +412,9 @@ impl Consumer<'_> {
 
     /// Headers share places in the key, so that what is left is given its right name here.
     fn name_what_is_left(&mut self) -> Result<(), Refusal> {
+        if self.rest.is_empty() {
+            return Ok(());
+        }
         for spec in FIELDS {
             let is_there = match spec.attribute.spec().requires {
                 Requirement::Nothing => true,
