@@ -28,7 +28,7 @@ pub use read::Unreadable;
 
 /// The rule of a flow, with the notes of an agent on it.
 pub fn rule(flow: &Flow, agent: AgentId, surroundings: &dyn Surroundings) -> Result<Rule, Refusal> {
-    let full = flow.matching.expand();
+    let full = flow.matching().expand();
     let number: Option<u32> = matching::exact(&full, Field::InPort);
     let number = number.ok_or_else(|| matching::refuse(Field::InPort, "a rule is of one port"))?;
     let device = surroundings.device(PortNumber(number));
