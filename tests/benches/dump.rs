@@ -1,8 +1,8 @@
-//! What showing all flows costs, and a scrape: beside ovs-vswitchd with the same flows in its dummy datapath.
+//! What showing all flows costs, beside ovs-vswitchd with the same flows in its dummy datapath.
 //!
 //! Both daemons are asked in turns for the same text, by the stock `ovs-appctl` and, ours, by `sluice`, too. Counted are the time
-//! until the client has all of it and the CPU time that the daemon takes meanwhile. Then the memory that ours takes more while it
-//! dumps, and how long scrapes of `/metrics` take while flows are added. Writes `target/bench/dump.json`.
+//! until the client has all of it and the CPU time that the daemon takes meanwhile, and then the memory that each takes more
+//! while it dumps. Writes `target/bench/dump.json`.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 #![allow(clippy::cast_precision_loss, reason = "measurements for people to read")]
@@ -10,21 +10,16 @@
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sluice_agent::unixctl::Client;
 use sluice_flow::text::{LineWriter, Style};
-use sluice_tests::bench::{self, median, quantile, timed};
+use sluice_tests::bench::{self, median, timed};
 use sluice_tests::daemon::{Daemon, binary, new_folder};
 use sluice_tests::vswitchd::Vswitchd;
 use sluice_tests::world::{SEED, eventually};
 
 const ROUNDS: usize = 5;
-const SCRAPES: usize = 200;
-/// Flows of one request that adds some while others scrape.
-const REQUEST: usize = 500;
 /// OVS does not have to do more than this: a flow costs it what it costs.
 const PEER_FLOWS: usize = 100_000;
 
@@ -58,8 +53,7 @@ fn main() {
         Ok(text) => vec![text.parse().expect("a number of flows")],
         Err(_) => vec![10_000, PEER_FLOWS, 1_000_000],
     };
-    let (mut rows, mut growth, mut memory, mut scrapes) = (Vec::new(), Vec::new(), Vec::new(), Value::Null);
-    let largest = sizes.last().copied();
+    let (mut rows, mut growth, mut memory) = (Vec::new(), Vec::new(), Vec::new());
     for flows in sizes {
         let daemon = Daemon::start(CONFIG);
         let file = Lines::of(flows);
@@ -106,11 +100,8 @@ fn main() {
             "peer": theirs.as_ref().map(Side::grows_by),
         }));
         println!("memory while dumping: {}", memory[memory.len() - 1]);
-        if Some(flows) == largest {
-            scrapes = scrape(&daemon, flows);
-        }
     }
-    bench::write("dump", &json!({ "rows": rows, "growth": growth, "memory": memory, "metrics": scrapes }));
+    bench::write("dump", &json!({ "rows": rows, "growth": growth, "memory": memory }));
 }
 
 fn row(name: &str, flows: usize, samples: &[Vec<f64>; 2]) -> Option<Value> {
@@ -222,47 +213,6 @@ fn status(pid: u32, name: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("its status");
     let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a size");
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
-}
-
-/// Scrapes while flows are added.
-fn scrape(daemon: &Daemon, flows: usize) -> Value {
-    let is_over = AtomicBool::new(false);
-    let added = AtomicUsize::new(0);
-    let all = bench::five_tuple_lines(flows + SCRAPES * REQUEST * 10, &SEED);
-    let more: Vec<_> = all.lines().skip(flows).collect();
-    let spans: Vec<f64> = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut client = Client::connect(&daemon.socket()).expect("it listens");
-            for lines in more.chunks(REQUEST).take_while(|_| !is_over.load(Ordering::Relaxed)) {
-                client.call_text("sluice/add-flows", &["--no-wait", &lines.join("\n")]).expect("taken on");
-                added.fetch_add(lines.len(), Ordering::Relaxed);
-            }
-        });
-        let spans = (0..SCRAPES).map(|_| {
-            std::thread::sleep(Duration::from_millis(10));
-            let (span, (code, text)) = timed(|| daemon.http("/metrics"));
-            assert!(code == 200 && text.contains("sluice_flows{"));
-            span.as_secs_f64() * 1e3
-        });
-        let spans = spans.collect();
-        is_over.store(true, Ordering::Relaxed);
-        spans
-    });
-    let added = added.into_inner();
-    assert!(added > 0, "flows were added meanwhile");
-    let [p50, p99] = [0.5, 0.99].map(|part| quantile(&spans, part));
-    println!("/metrics with {flows} flows, {added} added meanwhile: p50 {p50:.2} ms, p99 {p99:.2} ms of {SCRAPES}");
-    json!({
-        "name": "scrape of /metrics while flows are added",
-        "flows": flows,
-        "added_meanwhile": added,
-        "scrapes": SCRAPES,
-        "unit": "ms",
-        "ours": p99,
-        "p50": p50,
-        "p99": p99,
-        "to_reach": 10.0,
-    })
 }
 
 /// A file of flows, gone with this.
