@@ -1,0 +1,1 @@
+//! Packets taken apart as the device does: outer and inner headers.

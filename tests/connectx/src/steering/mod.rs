@@ -1,0 +1,1 @@
+//! Flow tables, groups and entries, and what becomes of a packet in them.
