@@ -1,0 +1,229 @@
+//! The device without its bus: what the commands change, and what packets and doorbells do.
+
+pub(crate) mod function;
+pub(crate) mod queues;
+pub(crate) mod register;
+pub(crate) mod resources;
+pub(crate) mod ring;
+pub(crate) mod vport;
+
+use std::collections::BTreeMap;
+
+use crate::command::{self, Failure, Input, Refusal, Status, table};
+use crate::objects::Objects;
+use crate::profile::{Page, Profile};
+use crate::steering::{Port, Steering, Walk};
+use queues::Queues;
+use vport::Vport;
+
+/// How far the driver has come with its function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// Not enabled.
+    Down,
+    /// Enabled: capabilities, pages and registers.
+    Enabled,
+    /// Initialized: everything.
+    Initialized,
+}
+
+/// A ConnectX: commands in, answers out. Memory is handed in where a queue lies in it.
+#[derive(Debug)]
+pub struct Hca {
+    pub(crate) profile: Profile,
+    pub(crate) stage: Stage,
+    pub(crate) issi: u16,
+    /// Page 0 as the driver has set it.
+    pub(crate) current: Vec<u8>,
+    /// Pages of memory that the driver has lent.
+    pub(crate) pages: Vec<u64>,
+    pub(crate) objects: Objects,
+    pub(crate) queues: Queues,
+    pub(crate) vports: BTreeMap<u16, Vport>,
+    /// The physical function of the host has been enabled by the embedded CPU.
+    pub(crate) host_enabled: bool,
+    pub(crate) l2_table: BTreeMap<u32, u64>,
+    pub(crate) port: register::PhysicalPort,
+    steering: Steering,
+    faults: Vec<CommandFault>,
+    executed: BTreeMap<u16, u64>,
+    refusals: Vec<Refusal>,
+    complaints: Vec<String>,
+}
+
+/// A command that is to fail, as a test wants it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CommandFault {
+    /// Of this opcode.
+    pub opcode: u16,
+    /// With this status.
+    pub status: u8,
+    /// And this syndrome.
+    pub syndrome: u32,
+    /// So many times.
+    pub times: u32,
+}
+
+impl Hca {
+    /// A device that nobody has touched yet.
+    #[must_use]
+    pub fn new(profile: Profile) -> Self {
+        Self {
+            profile,
+            stage: Stage::Down,
+            issi: 0,
+            current: profile.page(Page::General),
+            pages: Vec::new(),
+            objects: Objects::default(),
+            queues: Queues::default(),
+            vports: profile.vports().into_iter().map(|number| (number, Vport::new(number))).collect(),
+            host_enabled: false,
+            l2_table: BTreeMap::new(),
+            port: register::PhysicalPort::default(),
+            steering: Steering::default(),
+            faults: Vec::new(),
+            executed: BTreeMap::new(),
+            refusals: Vec::new(),
+            complaints: Vec::new(),
+        }
+    }
+
+    /// Carries out a command: the whole input mailbox in, the whole output mailbox out. A refusal is an output with status and
+    /// syndrome, and is kept for [`Hca::refusals`].
+    pub fn execute(&mut self, input: &[u8]) -> Vec<u8> {
+        let opcode = command::opcode(input);
+        *self.executed.entry(opcode).or_default() += 1;
+        if let Some(fault) = self.faults.iter_mut().find(|fault| fault.opcode == opcode && fault.times > 0) {
+            fault.times -= 1;
+            return command::refusal_bytes(fault.status, fault.syndrome);
+        }
+        let answer = if Steering::handles(opcode) { self.steer(opcode, input) } else { self.dispatch(opcode, input) };
+        answer.unwrap_or_else(|(status, syndrome, reason)| {
+            let described = table::find(opcode).map(|command| command.input.describe(input));
+            self.refusals.push(Refusal {
+                command: table::name(opcode),
+                input: described.unwrap_or_else(|| hexadecimal(input)),
+                status,
+                syndrome,
+                reason,
+            });
+            command::refusal_bytes(status, syndrome)
+        })
+    }
+
+    /// A packet comes in from the wire, or from a vport: walked through the flow tables, and counted where it enters and leaves.
+    pub fn receive(&mut self, from: Port, frame: &[u8]) -> Walk {
+        let walk = self.steering.receive(from, frame);
+        self.count(from, frame, vport::Way::In);
+        for (to, frame) in &walk.sent {
+            self.count(*to, frame, vport::Way::Out);
+        }
+        walk
+    }
+
+    /// Has commands fail from now on.
+    pub fn inject(&mut self, fault: CommandFault) {
+        self.faults.push(fault);
+    }
+
+    /// How far the driver is.
+    #[must_use]
+    pub fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// Which device it is.
+    #[must_use]
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// How often a command has come.
+    #[must_use]
+    pub fn executed(&self, opcode: u16) -> u64 {
+        self.executed.get(&opcode).copied().unwrap_or_default()
+    }
+
+    /// All commands that were refused, other than by [`Hca::inject`], the oldest first.
+    #[must_use]
+    pub fn refusals(&self) -> &[Refusal] {
+        &self.refusals
+    }
+
+    /// What went wrong outside of commands: memory that is not there, doorbells of queues that do not exist, queues that ran over.
+    #[must_use]
+    pub fn complaints(&self) -> &[String] {
+        &self.complaints
+    }
+
+    /// The flow tables.
+    #[must_use]
+    pub fn steering(&self) -> &Steering {
+        &self.steering
+    }
+
+    /// What the driver has created and not destroyed, and pages that it has not got back. Empty after a clean removal.
+    #[must_use]
+    pub fn left(&self) -> Vec<String> {
+        let mut left: Vec<String> = self.objects.names().map(|name| name.to_string()).collect();
+        if self.steering.objects_left() > 0 {
+            left.push(format!("{} objects of steering", self.steering.objects_left()));
+        }
+        if !self.pages.is_empty() {
+            left.push(format!("{} pages", self.pages.len()));
+        }
+        left
+    }
+
+    /// As after a reset of the function: nothing is left of what the driver did, except the record of it.
+    pub fn reset(&mut self) {
+        let fresh = Self::new(self.profile);
+        let former = std::mem::replace(self, fresh);
+        self.faults = former.faults;
+        self.executed = former.executed;
+        self.refusals = former.refusals;
+        self.complaints = former.complaints;
+    }
+
+    pub(crate) fn complain(&mut self, text: impl Into<String>) {
+        self.complaints.push(text.into());
+    }
+
+    fn steer(&mut self, opcode: u16, input: &[u8]) -> Result<Vec<u8>, (u8, u32, String)> {
+        if self.stage < Stage::Initialized {
+            let failure = too_early(self.stage);
+            return Err((failure.status as u8, failure.syndrome, failure.reason));
+        }
+        self.steering
+            .command(opcode, command::uid(input), input)
+            .map_err(|failure| (failure.status, failure.syndrome, failure.reason))
+    }
+
+    fn dispatch(&mut self, opcode: u16, input: &[u8]) -> Result<Vec<u8>, (u8, u32, String)> {
+        let run = || {
+            let Some(command) = table::find(opcode) else {
+                return Err(Failure::new(Status::BadOperation, 0x0a01, "not modelled"));
+            };
+            if self.stage < command.from {
+                return Err(too_early(self.stage));
+            }
+            let input = Input::new(command.input, input)?;
+            (command.run)(self, &input)
+        };
+        run()
+            .map(command::Output::into_bytes)
+            .map_err(|failure| (failure.status as u8, failure.syndrome, failure.reason))
+    }
+}
+
+fn too_early(stage: Stage) -> Failure {
+    Failure::new(Status::BadSystemState, 0x0a02, format!("the function is {stage:?}"))
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    let words = bytes.chunks(4).map(|word| word.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+    words.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+pub(crate) mod test;

@@ -1,0 +1,274 @@
+//! Commands on queues: of events, of completions, for sending and for receiving.
+
+use std::collections::BTreeMap;
+
+use super::Hca;
+use super::function::require;
+use super::resources;
+use super::ring::Ring;
+use crate::command::layouts as l;
+use crate::command::{Answer, Failure, Input, Output, Status};
+use crate::objects::{Kind, Name};
+
+/// All queues, by their numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Queues {
+    pub(crate) events: BTreeMap<u32, EventQueue>,
+    pub(crate) completions: BTreeMap<u32, CompletionQueue>,
+    pub(crate) sends: BTreeMap<u32, SendQueue>,
+    pub(crate) receives: BTreeMap<u32, State>,
+    /// Interrupt vectors that are to be raised.
+    pub(crate) interrupts: Vec<u32>,
+}
+
+#[derive(Debug)]
+pub(crate) struct EventQueue {
+    pub(crate) ring: Ring,
+    /// Bit n: events of type n go here. Nothing set: completions.
+    pub(crate) mask: [u64; 4],
+    pub(crate) uar: u32,
+    pub(crate) vector: u32,
+    pub(crate) producer: u32,
+    pub(crate) consumer: u32,
+    pub(crate) armed: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct CompletionQueue {
+    pub(crate) ring: Ring,
+    pub(crate) eq: u32,
+    /// Where the driver keeps its consumer counter.
+    pub(crate) doorbell_record: u64,
+    pub(crate) producer: u32,
+    pub(crate) armed: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct SendQueue {
+    pub(crate) ring: Ring,
+    pub(crate) cq: u32,
+    /// Where the driver keeps its producer counter.
+    pub(crate) doorbell_record: u64,
+    pub(crate) consumer: u16,
+    pub(crate) state: State,
+}
+
+/// Of a send or receive queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    Reset,
+    Ready,
+    Error,
+}
+
+impl State {
+    fn new(value: u64) -> Result<Self, Failure> {
+        match value {
+            0 => Ok(Self::Reset),
+            1 => Ok(Self::Ready),
+            3 => Ok(Self::Error),
+            other => Err(Failure::new(Status::BadParameter, 0x0501, format!("no queue state {other}"))),
+        }
+    }
+
+    fn value(self) -> u64 {
+        match self {
+            Self::Reset => 0,
+            Self::Ready => 1,
+            Self::Error => 3,
+        }
+    }
+
+    /// The step from `from` to `to`, of a queue that is in `self`.
+    fn step(self, from: u64, to: u64) -> Result<Self, Failure> {
+        let (from, to) = (Self::new(from)?, Self::new(to)?);
+        let here = self == from;
+        require(here, Status::BadResourceState, 0x0502, format!("the queue is {self:?}, not {from:?}"))?;
+        let forward = from == Self::Reset && to == Self::Error;
+        require(!forward, Status::BadResourceState, 0x0503, "a queue that was never ready cannot fail")?;
+        Ok(to)
+    }
+}
+
+const LOG_EVENT: u32 = 6;
+const LOG_COMPLETION: u32 = 6;
+const LOG_PAGE: u32 = 12;
+const VECTORS: u32 = 16;
+
+pub(crate) fn create_eq(hca: &mut Hca, input: &Input<'_>) -> Answer {
+    use l::create_eq as f;
+    let uar = input.get_u32(f::UAR_PAGE);
+    let vector = input.get_u32(f::INTR);
+    require(vector < VECTORS, Status::BadParameter, 0x0504, format!("there is no interrupt vector {vector}"))?;
+    let log_size = input.get_u32(f::LOG_EQ_SIZE);
+    require(log_size <= 16, Status::LimitExceeded, 0x0505, format!("2^{log_size} events are too many"))?;
+    let log_page = input.get_u32(f::LOG_PAGE_SIZE) + LOG_PAGE;
+    let ring = Ring::new(input.quadwords(), log_page, input.get(f::PAGE_OFFSET), LOG_EVENT, log_size)?;
+    let id = hca.objects.create(Kind::Eq, vec![Name { kind: Kind::Uar, id: uar }])?;
+    let masks = [f::EVENT_BITMASK_0, f::EVENT_BITMASK_1, f::EVENT_BITMASK_2, f::EVENT_BITMASK_3];
+    let mask = masks.map(|field| input.get(field));
+    let queue = EventQueue { ring, mask, uar, vector, producer: 0, consumer: 0, armed: false };
+    hca.queues.events.insert(id, queue);
+    Ok(Output::new(&l::object_out::LAYOUT).set(l::object_out::ID, id))
+}
+
+pub(crate) fn destroy_eq(hca: &mut Hca, input: &Input<'_>) -> Answer {
+    let id = input.get_u32(l::small_object::ID);
+    hca.objects.destroy(Kind::Eq, id)?;
+    hca.queues.events.remove(&id);
+    Ok(Output::empty())
+}
+
+pub(crate) fn query_eq(hca: &mut Hca, input: &Input<'_>) -> Answer {
+    use l::query_eq_out as out;
+    let queue = existing(&mut hca.queues.events, Kind::Eq, input.get_u32(l::small_object::ID))?;
+    const ARMED: u64 = 9;
+    const FIRED: u64 = 10;
+    Ok(Output::new(&out::LAYOUT)
+        .set(out::ST, if queue.armed { ARMED } else { FIRED })
+        .set(out::LOG_EQ_SIZE, queue.ring.log_size())
+        .set(out::UAR_PAGE, queue.uar)
+        .set(out::INTR, queue.vector)
+        .set(out::CONSUMER_COUNTER, queue.consumer & 0xff_ffff)
+        .set(out::PRODUCER_COUNTER, queue.producer & 0xff_ffff))
+}
+
+pub(crate) fn create_cq(hca: &mut Hca, input: &Input<'_>) -> Answer {
+    use l::create_cq as f;
+    let small = input.get(f::CQE_SZ) == 0;
+    require(small, Status::BadParameter, 0x0506, "only completions of 64 bytes are modelled")?;
+    let eq = input.get_u32(f::C_EQN);
+    let uar = input.get_u32(f::UAR_PAGE);
+    let log_size = input.get_u32(f::LOG_CQ_SIZE);
+    require(log_size <= 22, Status::LimitExceeded, 0x0507, format!("2^{log_size} completions are too many"))?;
+    let log_page = input.get_u32(f::LOG_PAGE_SIZE) + LOG_PAGE;
+    let ring = Ring::new(input.quadwords(), log_page, input.get(f::PAGE_OFFSET), LOG_COMPLETION, log_size)?;
+    let uses = vec![Name { kind: Kind::Eq, id: eq }, Name { kind: Kind::Uar, id: uar }];
+    let id = hca.objects.create(Kind::Cq, uses)?;
+    let doorbell_record = input.get(f::DBR_ADDR);
+    hca.queues.completions.insert(id, CompletionQueue { ring, eq, doorbell_record, producer: 0, armed: false });
+    Ok(Output::new(&l::object_out::LAYOUT).set(l::object_out::ID, id))
+}
+
+pub(crate) fn destroy_cq(hca: &mut Hca, input: &Input<'_>) -> Answer {
+    let id = input.get_u32(l::object::ID);
+    hca.objects.destroy(Kind::Cq, id)?;
+    hca.queues.completions.remove(&id);
+    Ok(Output::empty())
+}
+
+/// Moderation may be set; completions are never held back here.
+pub(crate) fn modify_cq(hca: &mut Hca, input: &Input<'_>) -> Answer {
+    use l::modify_cq as f;
+    const PERIOD_AND_COUNT: u32 = 0x3;
+    const PERIOD_MODE: u32 = 0x10;
+    hca.objects.check(Kind::Cq, input.get_u32(f::CQN))?;
+    require(input.op_mod() == 0, Status::BadOperation, 0x0508, "a queue of completions cannot change its size here")?;
+    let select = input.get_u32(f::MODIFY_FIELD_SELECT);
+    let known = select & !(PERIOD_AND_COUNT | PERIOD_MODE) == 0;
+    require(known, Status::BadParameter, 0x0509, format!("only moderation can change, not {select:#x}"))?;
+    Ok(Output::empty())
+}
+
+pub(crate) fn create_sq(hca: &mut Hca, input: &Input<'_>) -> Answer {
+    use l::create_sq as f;
+    const CYCLIC: u64 = 1;
+    const LOG_BLOCK: u64 = 6;
+    require(input.get(f::STATE) == 0, Status::BadParameter, 0x050a, "a queue begins in reset")?;
+    require(input.get(f::WQ_TYPE) == CYCLIC, Status::BadParameter, 0x050b, "a send queue is cyclic")?;
+    require(input.get(f::LOG_WQ_STRIDE) == LOG_BLOCK, Status::BadParameter, 0x050c, "a stride is 64 bytes")?;
+    let cq = input.get_u32(f::CQN);
+    let mut uses = vec![
+        Name { kind: Kind::Cq, id: cq },
+        Name { kind: Kind::Pd, id: input.get_u32(f::PD) },
+        Name { kind: Kind::Uar, id: input.get_u32(f::UAR_PAGE) },
+    ];
+    // A queue for internal operations sends nothing, and needs no transport interface.
+    match input.get(f::TIS_LST_SZ) {
+        0 => {}
+        1 => uses.push(Name { kind: Kind::Tis, id: input.get_u32(f::TIS_NUM_0) }),
+        more => return Err(Failure::new(Status::LimitExceeded, 0x050d, format!("{more} transport interfaces"))),
+    }
+    let log_page = input.get_u32(f::LOG_WQ_PG_SZ) + LOG_PAGE;
+    let ring = Ring::new(input.quadwords(), log_page, input.get(f::PAGE_OFFSET), 6, input.get_u32(f::LOG_WQ_SZ))?;
+    let id = hca.objects.create(Kind::Sq, uses)?;
+    let doorbell_record = input.get(f::DBR_ADDR);
+    let queue = SendQueue { ring, cq, doorbell_record, consumer: 0, state: State::Reset };
+    hca.queues.sends.insert(id, queue);
+    Ok(Output::new(&l::object_out::LAYOUT).set(l::object_out::ID, id))
+}
+
+pub(crate) fn modify_sq(hca: &mut Hca, input: &Input<'_>) -> Answer {
+    use l::modify_sq as f;
+    let none = input.get(f::MODIFY_BITMASK) == 0;
+    require(none, Status::BadParameter, 0x050e, "rate limits are not modelled")?;
+    let queue = existing(&mut hca.queues.sends, Kind::Sq, input.get_u32(f::SQN))?;
+    queue.state = queue.state.step(input.get(f::SQ_STATE), input.get(f::STATE))?;
+    if queue.state == State::Reset {
+        queue.consumer = 0;
+    }
+    Ok(Output::empty())
+}
+
+pub(crate) fn destroy_sq(hca: &mut Hca, input: &Input<'_>) -> Answer {
+    let id = input.get_u32(l::object::ID);
+    hca.objects.destroy(Kind::Sq, id)?;
+    hca.queues.sends.remove(&id);
+    Ok(Output::empty())
+}
+
+pub(crate) fn query_sq(hca: &mut Hca, input: &Input<'_>) -> Answer {
+    use l::query_sq_out as out;
+    let queue = existing(&mut hca.queues.sends, Kind::Sq, input.get_u32(l::object::ID))?;
+    Ok(Output::new(&out::LAYOUT).set(out::STATE, queue.state.value()).set(out::CQN, queue.cq))
+}
+
+/// A receive queue can be made and made ready; no packet is put into it yet.
+pub(crate) fn create_rq(hca: &mut Hca, input: &Input<'_>) -> Answer {
+    use l::create_rq as f;
+    const CYCLIC: u64 = 1;
+    const IN_LINE: u64 = 0;
+    require(input.get(f::STATE) == 0, Status::BadParameter, 0x050f, "a queue begins in reset")?;
+    require(input.get(f::WQ_TYPE) == CYCLIC, Status::BadParameter, 0x0510, "only cyclic receive queues are modelled")?;
+    require(input.get(f::MEM_RQ_TYPE) == IN_LINE, Status::BadParameter, 0x0511, "only queues of their own memory are modelled")?;
+    let mut uses = vec![
+        Name { kind: Kind::Cq, id: input.get_u32(f::CQN) },
+        Name { kind: Kind::Pd, id: input.get_u32(f::PD) },
+    ];
+    if input.is_set(f::COUNTER_SET_ID) {
+        uses.push(Name { kind: Kind::QCounter, id: input.get_u32(f::COUNTER_SET_ID) });
+    }
+    let log_page = input.get_u32(f::LOG_WQ_PG_SZ) + LOG_PAGE;
+    let (log_stride, log_size) = (input.get_u32(f::LOG_WQ_STRIDE), input.get_u32(f::LOG_WQ_SZ));
+    Ring::new(input.quadwords(), log_page, input.get(f::PAGE_OFFSET), log_stride, log_size)?;
+    let answer = resources::create(hca, Kind::Rq, uses)?;
+    let id = l::object_out::ID.read(answer.bytes()).and_then(|id| u32::try_from(id).ok()).unwrap_or_default();
+    hca.queues.receives.insert(id, State::Reset);
+    Ok(answer)
+}
+
+pub(crate) fn modify_rq(hca: &mut Hca, input: &Input<'_>) -> Answer {
+    use l::modify_rq as f;
+    const VLAN_STRIP: u64 = 1 << 1;
+    const SCATTER_FCS: u64 = 1 << 2;
+    const COUNTER_SET: u64 = 1 << 3;
+    let id = input.get_u32(f::RQN);
+    let select = input.get(f::MODIFY_BITMASK);
+    let known = select & !(VLAN_STRIP | SCATTER_FCS | COUNTER_SET) == 0;
+    require(known, Status::BadParameter, 0x0512, format!("what {select:#x} changes is not modelled"))?;
+    let state = existing(&mut hca.queues.receives, Kind::Rq, id)?;
+    *state = state.step(input.get(f::RQ_STATE), input.get(f::STATE))?;
+    Ok(Output::empty())
+}
+
+pub(crate) fn destroy_rq(hca: &mut Hca, input: &Input<'_>) -> Answer {
+    let id = input.get_u32(l::object::ID);
+    hca.objects.destroy(Kind::Rq, id)?;
+    hca.queues.receives.remove(&id);
+    Ok(Output::empty())
+}
+
+fn existing<T>(queues: &mut BTreeMap<u32, T>, kind: Kind, id: u32) -> Result<&mut T, Failure> {
+    let missing = || Failure::new(Status::BadResource, 0x0513, format!("there is no {}", Name { kind, id }));
+    queues.get_mut(&id).ok_or_else(missing)
+}

@@ -1,0 +1,70 @@
+//! Fields of the capability pages (PRM, "HCA Capabilities").
+
+use crate::layout::layouts;
+
+layouts! {
+    /// Page 0: general device capabilities.
+    general 0x1000 {
+        VHCA_ID 0x4 [15:0], LOG_MAX_SRQ_SZ 0x10 [31:24], LOG_MAX_QP_SZ 0x10 [23:16], LOG_MAX_QP 0x10 [4:0],
+        LOG_MAX_SRQ 0x14 [20:16], LOG_MAX_CQ_SZ 0x18 [23:16], LOG_MAX_CQ 0x18 [4:0], LOG_MAX_EQ_SZ 0x1c [31:24],
+        LOG_MAX_MKEY 0x1c [21:16], FAST_TEARDOWN 0x1c [4], LOG_MAX_EQ 0x1c [3:0], MAX_INDIRECTION 0x20 [31:24],
+        FIXED_BUFFER_SIZE 0x20 [23], LOG_MAX_MRW_SZ 0x20 [22:16], FORCE_TEARDOWN 0x20 [15], LOG_MAX_KLM_LIST_SIZE 0x20 [5:0],
+        RELEASE_ALL_PAGES 0x28 [26], GID_TABLE_SIZE 0x2c [15:0], VPORT_COUNTERS 0x30 [30], PKEY_TABLE_SIZE 0x30 [15:0],
+        VPORT_GROUP_MANAGER 0x34 [31], VHCA_GROUP_MANAGER 0x34 [30], ETH_VIRT 0x34 [28], NIC_FLOW_TABLE 0x34 [25],
+        ESWITCH_MANAGER 0x34 [24], PORT_TYPE 0x34 [9:8], NUM_PORTS 0x34 [7:0], LOG_MAX_MSG 0x38 [28:24], MAX_TC 0x38 [19:16],
+        CQE_VERSION 0x3c [3:0], CMDIF_CHECKSUM 0x40 [15:14], ETH_NET_OFFLOADS 0x40 [3], CQ_OI 0x44 [31], CQ_RESIZE 0x44 [30],
+        CQ_MODERATION 0x44 [29], CD 0x44 [19], UAR_4K 0x48 [31], UAR_SZ 0x48 [21:16], LOG_PG_SZ 0x48 [7:0], BF 0x4c [31],
+        LOG_BF_REG_SIZE 0x4c [20:16], MAX_WQE_SZ_SQ 0x50 [15:0], MAX_WQE_SZ_RQ 0x54 [15:0], MAX_FLOW_COUNTER_31_16 0x58 [31:16],
+        FLOW_COUNTER_BULK_ALLOC 0x60 [15:8], LOG_MAX_TRANSPORT_DOMAIN 0x64 [28:24], LOG_MAX_PD 0x64 [20:16],
+        LOG_MAX_FLOW_COUNTER_BULK 0x68 [23:16], MAX_FLOW_COUNTER_15_0 0x68 [15:0], LOG_MAX_RQ 0x6c [28:24],
+        LOG_MAX_SQ 0x6c [20:16], LOG_MAX_TIR 0x6c [12:8], LOG_MAX_TIS 0x6c [4:0], BASIC_CYCLIC_RCV_WQE 0x70 [31],
+        LOG_MAX_RQT 0x70 [20:16], LOG_MAX_RQT_SIZE 0x70 [12:8], LOG_MAX_TIS_PER_SQ 0x70 [4:0],
+        LOG_MAX_STRIDE_SZ_RQ 0x74 [28:24], LOG_MIN_STRIDE_SZ_RQ 0x74 [20:16], LOG_MAX_STRIDE_SZ_SQ 0x74 [12:8],
+        LOG_MIN_STRIDE_SZ_SQ 0x74 [4:0], LOG_MAX_WQ_SZ 0x78 [4:0], NIC_VPORT_CHANGE_EVENT 0x7c [31],
+        DISABLE_LOCAL_LB_UC 0x7c [30], DISABLE_LOCAL_LB_MC 0x7c [29], LOG_MAX_VLAN_LIST 0x7c [20:16],
+        LOG_MAX_CURRENT_MC_LIST 0x7c [12:8], LOG_MAX_CURRENT_UC_LIST 0x7c [4:0], MAX_NUM_EQS 0x8c [15:0],
+        LOG_MAX_L2_TABLE 0x90 [28:24], LOG_UAR_PAGE_SZ 0x90 [15:0], DEVICE_FREQUENCY_KHZ 0x9c [31:0],
+        NUM_OF_UARS_PER_PAGE 0xa4 [31:0],
+    }
+    /// Page 1: what Ethernet queues can do.
+    ethernet 0x1000 {
+        CSUM_CAP 0x0 [31], VLAN_CAP 0x0 [30], WQE_VLAN_INSERT 0x0 [24], SELF_LB_EN_MODIFIABLE 0x0 [23],
+        MAX_LSO_CAP 0x0 [20:16], WQE_INLINE_MODE 0x0 [13:12], RSS_IND_TBL_CAP 0x0 [11:8],
+    }
+    /// Page 7: flow tables of a function.
+    nic_flow_table 0x1000 {}
+    /// Page 8: flow tables of the switch.
+    esw_flow_table 0x1000 {
+        FDB_TO_VPORT_REG_C_ID 0x0 [31:24], FDB_MODIFY_HEADER_FWD_TO_TABLE 0x0 [10], FLOW_SOURCE 0x0 [8],
+        MULTI_FDB_ENCAP 0x0 [5], FDB_MULTI_PATH_TO_TABLE 0x0 [3],
+    }
+    /// Page 9: the switch.
+    esw 0x1000 {
+        ESW_UPLINK_INGRESS_ACL 0x0 [23], ESW_FUNCTIONS_CHANGED 0x0 [6], ECPF_VPORT_EXISTS 0x0 [4],
+        VXLAN_ENCAP_DECAP 0x4 [31], NVGRE_ENCAP_DECAP 0x4 [30], LOG_MAX_PACKET_REFORMAT_CONTEXT 0x4 [20:16],
+        MAX_ENCAP_HEADER_SIZE 0x4 [9:0],
+    }
+    /// Of one kind of flow table; several of it lie in pages 7 and 8.
+    table 0x40 {
+        FT_SUPPORT 0x0 [31], FLOW_COUNTER 0x0 [29], FLOW_MODIFY_EN 0x0 [28], MODIFY_ROOT 0x0 [27],
+        IDENTIFIED_MISS_TABLE_MODE 0x0 [26], FLOW_TABLE_MODIFY 0x0 [25], REFORMAT 0x0 [24], DECAP 0x0 [23], POP_VLAN 0x0 [21],
+        PUSH_VLAN 0x0 [20], POP_VLAN_2 0x0 [18], PUSH_VLAN_2 0x0 [17], REFORMAT_AND_VLAN_ACTION 0x0 [16],
+        REFORMAT_AND_MODIFY_ACTION 0x0 [11], IGNORE_FLOW_LEVEL 0x0 [10], TERMINATION_TABLE 0x0 [7],
+        REFORMAT_AND_FWD_TO_TABLE 0x0 [6], LOG_MAX_FT_SIZE 0x4 [29:24], LOG_MAX_MODIFY_HEADER_CONTEXT 0x4 [23:16],
+        MAX_MODIFY_HEADER_ACTIONS 0x4 [15:8], MAX_FT_LEVEL 0x4 [7:0], LOG_MAX_FT_NUM 0xc [7:0], LOG_MAX_FLOW_COUNTER 0x10 [15:8],
+        LOG_MAX_DESTINATION 0x10 [7:0], LOG_MAX_FLOW 0x14 [7:0],
+        FIELDS_OUTER 0x20 [31:0], FIELDS_INNER 0x24 [31:0], FIELDS_MISC 0x28 [31:0], FIELDS_REGISTERS 0x2c [31:0],
+        BITMASKS_OUTER 0x30 [31:0], BITMASKS_INNER 0x34 [31:0], BITMASKS_MISC 0x38 [31:0], BITMASKS_REGISTERS 0x3c [31:0],
+    }
+}
+
+/// Where in page 7 the table kinds lie.
+pub(super) const NIC_RECEIVE: usize = 0x40;
+/// See [`NIC_RECEIVE`].
+pub(super) const NIC_TRANSMIT: usize = 0x100;
+/// Where in page 8 the table kinds lie.
+pub(super) const FDB: usize = 0x40;
+/// See [`FDB`].
+pub(super) const INGRESS_ACL: usize = 0x80;
+/// See [`FDB`].
+pub(super) const EGRESS_ACL: usize = 0xc0;

@@ -1,0 +1,323 @@
+//! Which device it is: identity, ports and capabilities, as tables.
+
+pub(crate) mod caps;
+
+use crate::layout::Field;
+use caps::{esw, esw_flow_table, ethernet, general, table};
+
+/// Vport of the embedded CPU's function.
+pub const VPORT_ECPF: u16 = 0xfffe;
+/// Vport of the wire.
+pub const VPORT_UPLINK: u16 = 0xffff;
+
+/// A device that can be shown to a driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Profile {
+    /// As on the command line.
+    pub name: &'static str,
+    /// PCI device id; the vendor is Mellanox.
+    pub device_id: u16,
+    /// The function is that of the DPU's own processor, which manages the switch; the host's functions are vports only.
+    pub embedded_cpu: bool,
+    /// The function manages the switch.
+    pub eswitch_manager: bool,
+    /// Virtual functions of the host that exist, on an embedded CPU; a driver learns of them by `QUERY_ESW_FUNCTIONS`.
+    pub host_vfs: u16,
+    /// Most that there can be.
+    pub host_total_vfs: u16,
+    /// Firmware version: major, minor, subminor.
+    pub firmware: (u16, u16, u16),
+    /// Board, as `devlink dev info` and `ethtool -i` show it; 16 bytes at most.
+    pub psid: &'static str,
+}
+
+/// All profiles.
+pub const PROFILES: &[Profile] = &[BLUEFIELD_2, CONNECTX_6_DX, CONNECTX_6_DX_NO_ESWITCH];
+
+/// A BlueField-2 as its own processor sees it, with two virtual functions of the host.
+pub const BLUEFIELD_2: Profile = Profile {
+    name: "bluefield-2",
+    device_id: 0xa2d6,
+    embedded_cpu: true,
+    eswitch_manager: true,
+    host_vfs: 2,
+    host_total_vfs: 8,
+    firmware: (24, 35, 1000),
+    psid: "SLU0000000002",
+};
+
+/// A ConnectX-6 Dx in a host, without virtual functions.
+pub const CONNECTX_6_DX: Profile = Profile {
+    name: "connectx-6-dx",
+    device_id: 0x101d,
+    embedded_cpu: false,
+    eswitch_manager: true,
+    host_vfs: 0,
+    host_total_vfs: 0,
+    firmware: (22, 35, 1000),
+    psid: "SLU0000000001",
+};
+
+/// As [`CONNECTX_6_DX`], where somebody else manages the switch.
+pub const CONNECTX_6_DX_NO_ESWITCH: Profile =
+    Profile { name: "connectx-6-dx-no-eswitch", eswitch_manager: false, ..CONNECTX_6_DX };
+
+/// A capability page (the `op_mod` of `QUERY_HCA_CAP`, without its lowest bit).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Page {
+    /// 0
+    General,
+    /// 1
+    Ethernet,
+    /// 7
+    NicFlowTable,
+    /// 8
+    EswFlowTable,
+    /// 9
+    Esw,
+}
+
+impl Page {
+    /// By its number in the command, if it is modelled.
+    #[must_use]
+    pub fn new(number: u16) -> Option<Self> {
+        Some(match number {
+            0 => Self::General,
+            1 => Self::Ethernet,
+            7 => Self::NicFlowTable,
+            8 => Self::EswFlowTable,
+            9 => Self::Esw,
+            _ => return None,
+        })
+    }
+}
+
+impl Profile {
+    /// By its name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        PROFILES.iter().find(|profile| profile.name == name).copied()
+    }
+
+    /// The vport that is the driver's own.
+    #[must_use]
+    pub fn own_vport(&self) -> u16 {
+        if self.embedded_cpu { VPORT_ECPF } else { 0 }
+    }
+
+    /// All vports: of the host (physical function first), of the embedded CPU, of the wire.
+    #[must_use]
+    pub fn vports(&self) -> Vec<u16> {
+        let own = self.embedded_cpu.then_some(VPORT_ECPF);
+        (0..=self.host_vfs).chain(own).chain([VPORT_UPLINK]).collect()
+    }
+
+    /// The most that a page can say: 4 KiB.
+    #[must_use]
+    pub fn page(&self, page: Page) -> Vec<u8> {
+        let mut bytes = vec![0; general::LAYOUT.length];
+        match page {
+            Page::General => {
+                fill(&mut bytes, 0, GENERAL);
+                let manager = u64::from(self.eswitch_manager);
+                fill(&mut bytes, 0, &[(general::ESWITCH_MANAGER, manager), (general::VPORT_GROUP_MANAGER, manager)]);
+            }
+            Page::Ethernet => fill(&mut bytes, 0, ETHERNET),
+            Page::NicFlowTable => {
+                fill(&mut bytes, caps::NIC_RECEIVE, TABLE);
+                fill(&mut bytes, caps::NIC_TRANSMIT, TABLE);
+            }
+            Page::EswFlowTable => {
+                fill(&mut bytes, 0, ESW_FLOW_TABLE);
+                fill(&mut bytes, caps::FDB, TABLE);
+                fill(&mut bytes, caps::FDB, FDB);
+                fill(&mut bytes, caps::INGRESS_ACL, TABLE);
+                fill(&mut bytes, caps::EGRESS_ACL, TABLE);
+            }
+            Page::Esw => {
+                fill(&mut bytes, 0, ESW);
+                let embedded = u64::from(self.embedded_cpu);
+                fill(&mut bytes, 0, &[(esw::ECPF_VPORT_EXISTS, embedded), (esw::ESW_FUNCTIONS_CHANGED, embedded)]);
+            }
+        }
+        bytes
+    }
+}
+
+fn fill(bytes: &mut [u8], base: usize, table: &[(Field, u64)]) {
+    for (field, value) in table {
+        field.at(base).write(bytes, *value);
+    }
+}
+
+const ETHERNET_PORT: u64 = 1;
+const CHUNKS_OF_POWERS_OF_TWO: u64 = 0xff;
+
+const GENERAL: &[(Field, u64)] = &[
+    (general::LOG_MAX_SRQ_SZ, 15),
+    (general::LOG_MAX_QP_SZ, 15),
+    (general::LOG_MAX_QP, 18),
+    (general::LOG_MAX_SRQ, 18),
+    (general::LOG_MAX_CQ_SZ, 22),
+    (general::LOG_MAX_CQ, 20),
+    (general::LOG_MAX_EQ_SZ, 16),
+    (general::LOG_MAX_MKEY, 20),
+    (general::LOG_MAX_EQ, 6),
+    (general::MAX_NUM_EQS, 64),
+    (general::MAX_INDIRECTION, 4),
+    (general::FIXED_BUFFER_SIZE, 1),
+    (general::LOG_MAX_MRW_SZ, 64),
+    (general::LOG_MAX_KLM_LIST_SIZE, 16),
+    (general::RELEASE_ALL_PAGES, 1),
+    (general::LOG_MAX_MSG, 30),
+    (general::VHCA_GROUP_MANAGER, 1),
+    (general::ETH_VIRT, 1),
+    (general::NIC_FLOW_TABLE, 1),
+    (general::PORT_TYPE, ETHERNET_PORT),
+    (general::NUM_PORTS, 1),
+    (general::MAX_TC, 1),
+    (general::CQE_VERSION, 1),
+    (general::ETH_NET_OFFLOADS, 1),
+    (general::CQ_OI, 1),
+    (general::CQ_MODERATION, 1),
+    (general::CD, 1),
+    (general::UAR_4K, 1),
+    (general::UAR_SZ, 5),
+    (general::LOG_PG_SZ, 12),
+    (general::BF, 1),
+    (general::LOG_BF_REG_SIZE, 9),
+    (general::MAX_WQE_SZ_SQ, 1024),
+    (general::MAX_WQE_SZ_RQ, 512),
+    (general::FLOW_COUNTER_BULK_ALLOC, CHUNKS_OF_POWERS_OF_TWO),
+    (general::LOG_MAX_FLOW_COUNTER_BULK, 15),
+    (general::MAX_FLOW_COUNTER_15_0, 0xffff),
+    (general::MAX_FLOW_COUNTER_31_16, 0xff),
+    (general::LOG_MAX_TRANSPORT_DOMAIN, 12),
+    (general::LOG_MAX_PD, 20),
+    (general::LOG_MAX_RQ, 18),
+    (general::LOG_MAX_SQ, 18),
+    (general::LOG_MAX_TIR, 18),
+    (general::LOG_MAX_TIS, 18),
+    (general::BASIC_CYCLIC_RCV_WQE, 1),
+    (general::LOG_MAX_RQT, 10),
+    (general::LOG_MAX_RQT_SIZE, 11),
+    (general::LOG_MAX_TIS_PER_SQ, 2),
+    (general::LOG_MAX_STRIDE_SZ_RQ, 13),
+    (general::LOG_MIN_STRIDE_SZ_RQ, 6),
+    (general::LOG_MAX_STRIDE_SZ_SQ, 10),
+    (general::LOG_MIN_STRIDE_SZ_SQ, 6),
+    (general::LOG_MAX_WQ_SZ, 14),
+    (general::VPORT_COUNTERS, 1),
+    (general::NIC_VPORT_CHANGE_EVENT, 1),
+    (general::DISABLE_LOCAL_LB_UC, 1),
+    (general::DISABLE_LOCAL_LB_MC, 1),
+    (general::LOG_MAX_VLAN_LIST, 12),
+    (general::LOG_MAX_CURRENT_MC_LIST, 11),
+    (general::LOG_MAX_CURRENT_UC_LIST, 7),
+    (general::LOG_MAX_L2_TABLE, 7),
+    (general::DEVICE_FREQUENCY_KHZ, 156_250),
+    (general::NUM_OF_UARS_PER_PAGE, 1),
+];
+
+const ETHERNET: &[(Field, u64)] = &[
+    (ethernet::CSUM_CAP, 1),
+    (ethernet::VLAN_CAP, 1),
+    (ethernet::WQE_VLAN_INSERT, 1),
+    (ethernet::SELF_LB_EN_MODIFIABLE, 1),
+    (ethernet::MAX_LSO_CAP, 18),
+    (ethernet::WQE_INLINE_MODE, 2),
+    (ethernet::RSS_IND_TBL_CAP, 11),
+];
+
+/// Outer fields: Ethernet, both VLAN tags, IP, TCP, UDP, GRE key, VXLAN and Geneve identifiers.
+const OUTER: u64 = 0xffef_ffe0;
+/// Inner fields: Ethernet, both VLAN tags, IP, TCP, UDP.
+const INNER: u64 = 0xfeef_fe00;
+/// Registers C 0 to 7.
+const REGISTERS: u64 = 0xff;
+
+/// Of every kind of flow table.
+const TABLE: &[(Field, u64)] = &[
+    (table::FT_SUPPORT, 1),
+    (table::FLOW_COUNTER, 1),
+    (table::FLOW_MODIFY_EN, 1),
+    (table::MODIFY_ROOT, 1),
+    (table::IDENTIFIED_MISS_TABLE_MODE, 1),
+    (table::FLOW_TABLE_MODIFY, 1),
+    (table::LOG_MAX_FT_SIZE, 24),
+    (table::LOG_MAX_MODIFY_HEADER_CONTEXT, 20),
+    (table::MAX_MODIFY_HEADER_ACTIONS, 16),
+    (table::MAX_FT_LEVEL, 64),
+    (table::LOG_MAX_FT_NUM, 20),
+    (table::LOG_MAX_FLOW_COUNTER, 24),
+    (table::LOG_MAX_DESTINATION, 5),
+    (table::LOG_MAX_FLOW, 24),
+    (table::FIELDS_OUTER, OUTER),
+    (table::FIELDS_INNER, INNER),
+    (table::FIELDS_REGISTERS, REGISTERS),
+    (table::BITMASKS_OUTER, OUTER),
+    (table::BITMASKS_INNER, INNER),
+    (table::BITMASKS_REGISTERS, REGISTERS),
+];
+
+/// Of the switch's own tables, besides [`TABLE`].
+const FDB: &[(Field, u64)] = &[
+    (table::REFORMAT, 1),
+    (table::DECAP, 1),
+    (table::POP_VLAN, 1),
+    (table::PUSH_VLAN, 1),
+    (table::POP_VLAN_2, 1),
+    (table::PUSH_VLAN_2, 1),
+    (table::REFORMAT_AND_VLAN_ACTION, 1),
+    (table::REFORMAT_AND_MODIFY_ACTION, 1),
+    (table::IGNORE_FLOW_LEVEL, 1),
+    (table::TERMINATION_TABLE, 1),
+    (table::REFORMAT_AND_FWD_TO_TABLE, 1),
+];
+
+/// Registers C that survive the way from the switch to a vport: 0 and 1.
+const REGISTERS_TO_VPORT: u64 = 0x3;
+
+const ESW_FLOW_TABLE: &[(Field, u64)] = &[
+    (esw_flow_table::FDB_TO_VPORT_REG_C_ID, REGISTERS_TO_VPORT),
+    (esw_flow_table::FDB_MODIFY_HEADER_FWD_TO_TABLE, 1),
+    (esw_flow_table::FLOW_SOURCE, 1),
+    (esw_flow_table::MULTI_FDB_ENCAP, 1),
+    (esw_flow_table::FDB_MULTI_PATH_TO_TABLE, 1),
+];
+
+const ESW: &[(Field, u64)] = &[
+    (esw::ESW_UPLINK_INGRESS_ACL, 1),
+    (esw::VXLAN_ENCAP_DECAP, 1),
+    (esw::NVGRE_ENCAP_DECAP, 1),
+    (esw::LOG_MAX_PACKET_REFORMAT_CONTEXT, 18),
+    (esw::MAX_ENCAP_HEADER_SIZE, 256),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_capability_fits_its_field() {
+        let tables = [GENERAL, ETHERNET, TABLE, FDB, ESW_FLOW_TABLE, ESW];
+        for (field, value) in tables.into_iter().flatten() {
+            assert!(*value <= field.max(), "{} = {value:#x}", field.name());
+        }
+    }
+
+    #[test]
+    fn profiles_are_found_by_their_names() {
+        for profile in PROFILES {
+            assert_eq!(Profile::named(profile.name), Some(*profile));
+            assert!(profile.psid.len() <= 16);
+        }
+        assert_eq!(Profile::named("connectx-9"), None);
+    }
+
+    #[test]
+    fn an_embedded_processor_sees_the_host_as_vports() {
+        assert_eq!(BLUEFIELD_2.vports(), [0, 1, 2, VPORT_ECPF, VPORT_UPLINK]);
+        assert_eq!(CONNECTX_6_DX.vports(), [0, VPORT_UPLINK]);
+    }
+}
