@@ -10,5 +10,6 @@ mod layout;
 pub mod memory;
 pub mod objects;
 pub mod packet;
+pub mod pci;
 pub mod profile;
 pub mod steering;

@@ -200,19 +200,19 @@ impl Hca {
     }
 
     fn dispatch(&mut self, opcode: u16, input: &[u8]) -> Result<Vec<u8>, (u8, u32, String)> {
-        let run = || {
-            let Some(command) = table::find(opcode) else {
-                return Err(Failure::new(Status::BadOperation, 0x0a01, "not modelled"));
-            };
-            if self.stage < command.from {
-                return Err(too_early(self.stage));
-            }
-            let input = Input::new(command.input, input)?;
-            (command.run)(self, &input)
-        };
-        run()
+        self.modelled(opcode, input)
             .map(command::Output::into_bytes)
             .map_err(|failure| (failure.status as u8, failure.syndrome, failure.reason))
+    }
+
+    fn modelled(&mut self, opcode: u16, input: &[u8]) -> command::Answer {
+        let Some(command) = table::find(opcode) else {
+            return Err(Failure::new(Status::BadOperation, 0x0a01, "not modelled"));
+        };
+        if self.stage < command.from {
+            return Err(too_early(self.stage));
+        }
+        (command.run)(self, &Input::new(command.input, input)?)
     }
 }
 

@@ -1,0 +1,142 @@
+//! The region that the driver maps: initialization segment, then pages of doorbells.
+
+use std::time::Instant;
+
+use crate::layout::{Field, layouts};
+use crate::profile::Profile;
+
+/// Bytes of the region.
+pub(crate) const SIZE: u64 = 16 << 20;
+/// Bytes of a page of doorbells; page n is at n times this.
+const PAGE: u64 = 4096;
+
+const SEGMENT: usize = 0x1020;
+
+/// Entries of the command queue, as logarithm: 32.
+const LOG_COMMANDS: u64 = 5;
+/// Bytes of an entry, as logarithm.
+const LOG_STRIDE: u64 = 6;
+
+const COMMAND_INTERFACE: u64 = 5;
+/// How often the health counter moves, in milliseconds.
+const HEALTH_PERIOD: u128 = 100;
+const CLOCK_KHZ: u128 = 156_250;
+
+layouts! {
+    /// PRM, "Initialization Segment".
+    segment 0x1020 {
+        FW_REV_MINOR 0x0 [31:16], FW_REV_MAJOR 0x0 [15:0], CMD_INTERFACE_REV 0x4 [31:16], FW_REV_SUBMINOR 0x4 [15:0],
+        CMDQ_PHY_ADDR 0x10 [63:0], NIC_INTERFACE 0x14 [10:8], LOG_CMDQ_SIZE 0x14 [7:4], LOG_CMDQ_STRIDE 0x14 [3:0],
+        COMMAND_DOORBELL 0x18 [31:0], INITIALIZING 0x1fc [31], EMBEDDED_CPU 0x1fc [23],
+        HEALTH_FW_VER 0x230 [31:0], INTERNAL_TIMER 0x1000 [63:0], HEALTH_COUNTER 0x1010 [31:0],
+    }
+}
+
+/// What a write into the region means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Kept, or of no effect.
+    None,
+    /// Commands are there: bit n for entry n, at this address.
+    Commands { entries: u32, queue: u64 },
+    /// A doorbell in a page.
+    Doorbell { page: u32, offset: u64 },
+}
+
+/// The region's registers.
+#[derive(Debug)]
+pub(crate) struct Bar {
+    segment: Vec<u8>,
+    started: Instant,
+}
+
+impl Bar {
+    pub(crate) fn new(profile: &Profile) -> Self {
+        let mut bar = Self { segment: vec![0; SEGMENT], started: Instant::now() };
+        let (major, minor, subminor) = profile.firmware;
+        bar.set(segment::FW_REV_MAJOR, major.into());
+        bar.set(segment::FW_REV_MINOR, minor.into());
+        bar.set(segment::FW_REV_SUBMINOR, subminor.into());
+        bar.set(segment::CMD_INTERFACE_REV, COMMAND_INTERFACE);
+        bar.set(segment::LOG_CMDQ_SIZE, LOG_COMMANDS);
+        bar.set(segment::LOG_CMDQ_STRIDE, LOG_STRIDE);
+        bar.set(segment::EMBEDDED_CPU, profile.embedded_cpu.into());
+        bar.set(segment::HEALTH_FW_VER, u64::from(major) << 16 | u64::from(subminor));
+        bar
+    }
+
+    pub(crate) fn read(&mut self, offset: u64, data: &mut [u8]) {
+        let elapsed = self.started.elapsed().as_millis();
+        let low = |value: u128| u64::try_from(value & u128::from(u64::MAX)).unwrap_or_default();
+        self.set(segment::HEALTH_COUNTER, low(elapsed / HEALTH_PERIOD + 1));
+        self.set(segment::INTERNAL_TIMER, low(elapsed * CLOCK_KHZ));
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        for (index, byte) in data.iter_mut().enumerate() {
+            *byte = start.checked_add(index).and_then(|at| self.segment.get(at)).copied().unwrap_or_default();
+        }
+    }
+
+    pub(crate) fn write(&mut self, offset: u64, data: &[u8]) -> Action {
+        const QUEUE_HIGH: u64 = 0x10;
+        const QUEUE_LOW: u64 = 0x14;
+        const DOORBELL: u64 = 0x18;
+        let word = data.get(..4).map(|bytes| bytes.iter().fold(0u32, |word, byte| word << 8 | u32::from(*byte)));
+        match (offset, word) {
+            (QUEUE_HIGH | QUEUE_LOW, Some(_)) => {
+                let at = usize::try_from(offset).unwrap_or_default();
+                self.segment[at..at + 4].copy_from_slice(&data[..4]);
+                // The sizes are the device's.
+                self.set(segment::LOG_CMDQ_SIZE, LOG_COMMANDS);
+                self.set(segment::LOG_CMDQ_STRIDE, LOG_STRIDE);
+                Action::None
+            }
+            (DOORBELL, Some(entries)) => {
+                let queue = segment::CMDQ_PHY_ADDR.read(&self.segment).unwrap_or_default() & !(PAGE - 1);
+                Action::Commands { entries, queue }
+            }
+            (at, _) if at >= PAGE * 16 => {
+                Action::Doorbell { page: u32::try_from(at / PAGE).unwrap_or(u32::MAX), offset: at % PAGE }
+            }
+            _ => Action::None,
+        }
+    }
+
+    fn set(&mut self, field: Field, value: u64) {
+        field.write(&mut self.segment, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::{BLUEFIELD_2, CONNECTX_6_DX};
+
+    fn word(bar: &mut Bar, offset: u64) -> u32 {
+        let mut bytes = [0; 4];
+        bar.read(offset, &mut bytes);
+        u32::from_be_bytes(bytes)
+    }
+
+    #[test]
+    fn the_command_queue_is_where_the_driver_says() {
+        let mut bar = Bar::new(&BLUEFIELD_2);
+        assert_eq!(word(&mut bar, 0x14), 0x56);
+        assert_eq!(bar.write(0x10, &[0, 0, 0, 1]), Action::None);
+        assert_eq!(bar.write(0x14, &[0x12, 0x34, 0x50, 0]), Action::None);
+        assert_eq!(word(&mut bar, 0x14), 0x1234_5056);
+        let action = bar.write(0x18, &[0x80, 0, 0, 1]);
+        assert_eq!(action, Action::Commands { entries: 0x8000_0001, queue: 0x1_1234_5000 });
+    }
+
+    #[test]
+    fn only_the_function_of_an_embedded_processor_says_so() {
+        assert_eq!(word(&mut Bar::new(&BLUEFIELD_2), 0x1fc), 1 << 23);
+        assert_eq!(word(&mut Bar::new(&CONNECTX_6_DX), 0x1fc), 0);
+    }
+
+    #[test]
+    fn a_write_past_the_first_pages_is_a_doorbell() {
+        let mut bar = Bar::new(&BLUEFIELD_2);
+        assert_eq!(bar.write(0x1_2040, &[0; 4]), Action::Doorbell { page: 0x12, offset: 0x40 });
+    }
+}

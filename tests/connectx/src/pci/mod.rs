@@ -1,0 +1,229 @@
+//! The device as a function on a guest's PCI bus: a vfio-user server, behind QEMU's `vfio-user-pci`.
+
+mod bar;
+mod config;
+mod guest;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use vfio_bindings::bindings::vfio::{
+    VFIO_IRQ_INFO_EVENTFD, VFIO_IRQ_INFO_NORESIZE, VFIO_IRQ_SET_ACTION_TRIGGER, VFIO_PCI_BAR0_REGION_INDEX,
+    VFIO_PCI_CONFIG_REGION_INDEX, VFIO_PCI_MSIX_IRQ_INDEX, VFIO_PCI_NUM_IRQS, VFIO_PCI_NUM_REGIONS,
+    VFIO_REGION_INFO_FLAG_READ, VFIO_REGION_INFO_FLAG_WRITE, vfio_region_info,
+};
+use vfio_user::{DmaMapFlags, DmaUnmapFlags, IrqInfo, Server, ServerBackend, ServerRegion};
+
+use crate::command::queue::{ENTRY, Entry, Undelivered};
+use crate::hca::Hca;
+use bar::{Action, Bar};
+use config::Config;
+use guest::Guest;
+
+/// Why the device could not be offered, or went away.
+#[derive(Debug, thiserror::Error)]
+#[error("vfio-user: {0}")]
+pub struct Error(#[from] vfio_user::Error);
+
+/// A socket at which a virtual machine finds the device.
+pub struct Slot {
+    server: Server,
+}
+
+impl Slot {
+    /// Makes the socket. It goes with the slot.
+    ///
+    /// # Errors
+    /// If something is at `path`, or it cannot be made.
+    pub fn new(path: &Path) -> Result<Self, Error> {
+        Ok(Self { server: Server::new(path, true, interrupts(), regions())? })
+    }
+
+    /// Waits for a virtual machine and serves it until it goes. Whatever the driver does wrong goes to `report`, a line each.
+    ///
+    /// # Errors
+    /// If the connection breaks in the middle of a message.
+    pub fn serve(&self, hca: &Arc<Mutex<Hca>>, report: &mut dyn FnMut(&str)) -> Result<(), Error> {
+        let profile = *hca.lock().profile();
+        let mut function = Function {
+            hca: Arc::clone(hca),
+            report,
+            reported: (0, 0),
+            config: Config::new(&profile),
+            bar: Bar::new(&profile),
+            guest: Guest::default(),
+            vectors: BTreeMap::new(),
+        };
+        Ok(self.server.run(&mut function)?)
+    }
+}
+
+struct Function<'a> {
+    hca: Arc<Mutex<Hca>>,
+    report: &'a mut dyn FnMut(&str),
+    /// How many refusals and complaints have been reported.
+    reported: (usize, usize),
+    config: Config,
+    bar: Bar,
+    guest: Guest,
+    /// Event descriptors of the vectors.
+    vectors: BTreeMap<u32, File>,
+}
+
+impl Function<'_> {
+    fn commands(&mut self, entries: u32, queue: u64) {
+        let mut hca = self.hca.lock();
+        for number in (0..u32::BITS).filter(|number| entries >> number & 1 == 1) {
+            // The command that makes the first queue of events is still waited for by polling.
+            let told = hca.tells_commands();
+            let done = match Entry::take(&self.guest, queue + u64::from(number) * ENTRY) {
+                Ok(None) => Ok(()),
+                Ok(Some(entry)) => {
+                    let output = hca.execute(&entry.input);
+                    entry.finish(&self.guest, &output)
+                }
+                Err(undelivered) => Err(undelivered),
+            };
+            if let Err(undelivered) = done {
+                hca.undelivered(number, undelivered);
+            }
+            if told {
+                hca.commands_done(&self.guest, 1 << number);
+            }
+        }
+    }
+
+    /// Raises the interrupts that are due, and reports what went wrong.
+    fn settle(&mut self) {
+        let mut hca = self.hca.lock();
+        for vector in hca.take_interrupts() {
+            let raised = self.vectors.get_mut(&vector).map(|event| event.write_all(&1u64.to_ne_bytes()));
+            match raised {
+                Some(Ok(())) => {}
+                Some(Err(error)) => hca.complain(format!("interrupt {vector}: {error}")),
+                None => hca.complain(format!("interrupt {vector}, which nobody has set up")),
+            }
+        }
+        let (refusals, complaints) = (hca.refusals(), hca.complaints());
+        for refusal in &refusals[self.reported.0..] {
+            (self.report)(&refusal.to_string());
+        }
+        for complaint in &complaints[self.reported.1..] {
+            (self.report)(complaint);
+        }
+        self.reported = (refusals.len(), complaints.len());
+    }
+}
+
+impl ServerBackend for Function<'_> {
+    fn region_read(&mut self, region: u32, offset: u64, data: &mut [u8]) -> io::Result<()> {
+        match region {
+            VFIO_PCI_BAR0_REGION_INDEX => self.bar.read(offset, data),
+            VFIO_PCI_CONFIG_REGION_INDEX => self.config.read(usize::try_from(offset).map_err(io::Error::other)?, data),
+            _ => return Err(no_region(region)),
+        }
+        Ok(())
+    }
+
+    fn region_write(&mut self, region: u32, offset: u64, data: &[u8]) -> io::Result<()> {
+        match region {
+            VFIO_PCI_BAR0_REGION_INDEX => {
+                match self.bar.write(offset, data) {
+                    Action::None => {}
+                    Action::Commands { entries, queue } => self.commands(entries, queue),
+                    Action::Doorbell { page, offset } => self.hca.lock().doorbell(&self.guest, page, offset, data),
+                }
+                self.settle();
+            }
+            VFIO_PCI_CONFIG_REGION_INDEX => {
+                self.config.write(usize::try_from(offset).map_err(io::Error::other)?, data);
+            }
+            _ => return Err(no_region(region)),
+        }
+        Ok(())
+    }
+
+    fn dma_map(
+        &mut self,
+        flags: DmaMapFlags,
+        offset: u64,
+        address: u64,
+        size: u64,
+        file: Option<File>,
+    ) -> io::Result<()> {
+        // Without a descriptor it is read-only memory of the machine, where no driver puts a queue.
+        let Some(file) = file else { return Ok(()) };
+        self.guest.map(address, size, file, offset, flags.contains(DmaMapFlags::WRITE))
+    }
+
+    fn dma_unmap(&mut self, _: DmaUnmapFlags, address: u64, size: u64) -> io::Result<()> {
+        self.guest.unmap(address, size);
+        Ok(())
+    }
+
+    fn reset(&mut self) -> io::Result<()> {
+        let mut hca = self.hca.lock();
+        hca.reset();
+        self.bar = Bar::new(hca.profile());
+        self.config = Config::new(hca.profile());
+        Ok(())
+    }
+
+    fn set_irqs(&mut self, index: u32, flags: u32, start: u32, count: u32, files: Vec<File>) -> io::Result<()> {
+        if index != VFIO_PCI_MSIX_IRQ_INDEX || flags & VFIO_IRQ_SET_ACTION_TRIGGER == 0 {
+            return Ok(());
+        }
+        if count == 0 {
+            self.vectors.clear();
+        }
+        for vector in start..start.saturating_add(count) {
+            self.vectors.remove(&vector);
+        }
+        self.vectors.extend((start..).zip(files));
+        Ok(())
+    }
+}
+
+fn no_region(region: u32) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, format!("there is no region {region}"))
+}
+
+fn regions() -> Vec<ServerRegion> {
+    let size = |index| match index {
+        VFIO_PCI_BAR0_REGION_INDEX => bar::SIZE,
+        VFIO_PCI_CONFIG_REGION_INDEX => config::SIZE as u64,
+        _ => 0,
+    };
+    let region = |index| vfio_region_info {
+        argsz: size_of::<vfio_region_info>() as u32,
+        flags: if size(index) > 0 { VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE } else { 0 },
+        index,
+        size: size(index),
+        ..Default::default()
+    };
+    (0..VFIO_PCI_NUM_REGIONS)
+        .map(|index| ServerRegion { region_info: region(index), sparse_areas: Vec::new(), mmap_fd: None })
+        .collect()
+}
+
+fn interrupts() -> Vec<IrqInfo> {
+    let count = |index| if index == VFIO_PCI_MSIX_IRQ_INDEX { u32::from(config::VECTORS) } else { 0 };
+    let flags = |index| if count(index) > 0 { VFIO_IRQ_INFO_EVENTFD | VFIO_IRQ_INFO_NORESIZE } else { 0 };
+    (0..VFIO_PCI_NUM_IRQS).map(|index| IrqInfo { index, flags: flags(index), count: count(index) }).collect()
+}
+
+impl Hca {
+    /// Whether there is a queue for the events of finished commands.
+    fn tells_commands(&self) -> bool {
+        const COMMAND: u32 = 0x0a;
+        self.queues.events.values().any(|queue| queue.mask[0] >> COMMAND & 1 == 1)
+    }
+
+    fn undelivered(&mut self, number: u32, reason: Undelivered) {
+        self.complain(format!("entry {number} of the command queue: {reason}"));
+    }
+}
