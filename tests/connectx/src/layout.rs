@@ -4,7 +4,7 @@
 
 /// One field of a structure: at most 32 bits of a doubleword, or a whole quadword.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Field {
+pub(crate) struct Field {
     name: &'static str,
     offset: usize,
     high: u32,
@@ -13,8 +13,7 @@ pub struct Field {
 
 impl Field {
     /// The bits `high` to `low` of the doubleword at byte `offset`, or of the quadword where `high` is over 31.
-    #[must_use]
-    pub const fn new(name: &'static str, offset: usize, high: u32, low: u32) -> Self {
+    pub(crate) const fn new(name: &'static str, offset: usize, high: u32, low: u32) -> Self {
         Self { name, offset, high, low }
     }
 
@@ -24,20 +23,17 @@ impl Field {
     }
 
     /// The PRM's name.
-    #[must_use]
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         self.name.to_ascii_lowercase()
     }
 
     /// The same field of a structure that lies `base` bytes further on.
-    #[must_use]
-    pub const fn at(self, base: usize) -> Self {
+    pub(crate) const fn at(self, base: usize) -> Self {
         Self { offset: self.offset + base, ..self }
     }
 
     /// Where the structure must at least end, in bytes.
-    #[must_use]
-    pub const fn end(&self) -> usize {
+    pub(crate) const fn end(&self) -> usize {
         self.offset + self.bytes()
     }
 
@@ -50,13 +46,12 @@ impl Field {
     }
 
     /// The field's value, right-aligned; nothing if `bytes` end before the field does.
-    #[must_use]
-    pub fn read(&self, bytes: &[u8]) -> Option<u64> {
+    pub(crate) fn read(&self, bytes: &[u8]) -> Option<u64> {
         Some((self.word(bytes)? & self.mask()) >> self.low)
     }
 
     /// Writes the lowest bits of `value`; says whether `bytes` had room for the field.
-    pub fn write(&self, bytes: &mut [u8], value: u64) -> bool {
+    pub(crate) fn write(&self, bytes: &mut [u8], value: u64) -> bool {
         let Some(word) = self.word(bytes) else { return false };
         let word = word & !self.mask() | (value << self.low) & self.mask();
         let range = self.offset..self.end();
@@ -65,8 +60,8 @@ impl Field {
     }
 
     /// The largest value that the field can hold.
-    #[must_use]
-    pub const fn max(&self) -> u64 {
+    #[cfg(test)]
+    pub(crate) const fn max(&self) -> u64 {
         self.mask() >> self.low
     }
 
@@ -78,17 +73,16 @@ impl Field {
 
 /// A structure: its length without what is variable at its end, and all its fields that are modelled.
 #[derive(Debug, Clone, Copy)]
-pub struct Layout {
+pub(crate) struct Layout {
     /// In bytes; what follows is a list (page addresses, queue numbers) or data.
-    pub length: usize,
+    pub(crate) length: usize,
     /// In the order of the structure.
-    pub fields: &'static [Field],
+    pub(crate) fields: &'static [Field],
 }
 
 impl Layout {
     /// Offset of the first doubleword with a bit that no field covers, within [`Layout::length`].
-    #[must_use]
-    pub fn unmodelled(&self, bytes: &[u8]) -> Option<usize> {
+    pub(crate) fn unmodelled(&self, bytes: &[u8]) -> Option<usize> {
         let mut rest = bytes[..self.length.min(bytes.len())].to_vec();
         for field in self.fields {
             field.write(&mut rest, 0);
@@ -97,8 +91,7 @@ impl Layout {
     }
 
     /// The fields that are not zero, as `name=0x..`, and what follows the structure by its length.
-    #[must_use]
-    pub fn describe(&self, bytes: &[u8]) -> String {
+    pub(crate) fn describe(&self, bytes: &[u8]) -> String {
         let mut parts: Vec<String> = self
             .fields
             .iter()

@@ -139,7 +139,7 @@ pub(crate) fn query_hca_cap(hca: &mut Hca, input: &Input<'_>) -> Answer {
 }
 
 /// Number of a function among all of the device: the embedded CPU's first.
-fn vhca_id(vport: u16) -> u16 {
+pub(super) fn vhca_id(vport: u16) -> u16 {
     if vport == VPORT_ECPF { 0 } else { vport + 1 }
 }
 

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use crate::command::{self, Failure, Input, Refusal, Status, table};
 use crate::objects::Objects;
 use crate::profile::{Page, Profile};
-use crate::steering::{Port, Steering, Walk};
+use crate::steering::{self, Port, Steering, Walk};
 use queues::Queues;
 use vport::Vport;
 
@@ -44,7 +44,7 @@ pub struct Hca {
     pub(crate) host_enabled: bool,
     pub(crate) l2_table: BTreeMap<u32, u64>,
     pub(crate) port: register::PhysicalPort,
-    steering: Steering,
+    pub(crate) steering: Steering,
     faults: Vec<CommandFault>,
     executed: BTreeMap<u16, u64>,
     refusals: Vec<Refusal>,
@@ -80,7 +80,7 @@ impl Hca {
             host_enabled: false,
             l2_table: BTreeMap::new(),
             port: register::PhysicalPort::default(),
-            steering: Steering::default(),
+            steering: tables_of(&profile),
             faults: Vec::new(),
             executed: BTreeMap::new(),
             refusals: Vec::new(),
@@ -214,6 +214,21 @@ impl Hca {
         }
         (command.run)(self, &Input::new(command.input, input)?)
     }
+}
+
+/// Flow tables of a device, empty.
+fn tables_of(profile: &Profile) -> Steering {
+    let manager = profile.own_vport();
+    let mut tables = Steering::new(steering::Profile {
+        manager,
+        vhca_id: function::vhca_id(manager),
+        max_level: (crate::profile::MAX_LEVELS - 1).to_be_bytes()[7],
+        ..Default::default()
+    });
+    for vport in profile.vports() {
+        tables.add_vport(vport);
+    }
+    tables
 }
 
 fn too_early(stage: Stage) -> Failure {

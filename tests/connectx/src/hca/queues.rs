@@ -231,10 +231,11 @@ pub(crate) fn create_rq(hca: &mut Hca, input: &Input<'_>) -> Answer {
     require(input.get(f::STATE) == 0, Status::BadParameter, 0x050f, "a queue begins in reset")?;
     require(input.get(f::WQ_TYPE) == CYCLIC, Status::BadParameter, 0x0510, "only cyclic receive queues are modelled")?;
     require(input.get(f::MEM_RQ_TYPE) == IN_LINE, Status::BadParameter, 0x0511, "only queues of their own memory are modelled")?;
-    let mut uses = vec![
-        Name { kind: Kind::Cq, id: input.get_u32(f::CQN) },
-        Name { kind: Kind::Pd, id: input.get_u32(f::PD) },
-    ];
+    let mut uses = vec![Name { kind: Kind::Cq, id: input.get_u32(f::CQN) }];
+    // A queue that never gets a buffer, for dropping, belongs to no domain.
+    if input.is_set(f::PD) {
+        uses.push(Name { kind: Kind::Pd, id: input.get_u32(f::PD) });
+    }
     if input.is_set(f::COUNTER_SET_ID) {
         uses.push(Name { kind: Kind::QCounter, id: input.get_u32(f::COUNTER_SET_ID) });
     }

@@ -43,7 +43,7 @@ const PROTOCOLS: u32 = 1 << 27;
 
 /// The port to the wire, as its registers show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PhysicalPort {
+pub(crate) struct PhysicalPort {
     admin_up: bool,
     mtu: u16,
     protocols: u32,

@@ -102,7 +102,9 @@ pub(crate) fn create_tir(hca: &mut Hca, input: &Input<'_>) -> Answer {
     };
     require(input.get(f::PACKET_MERGE_MASK) == 0, Status::BadParameter, 0x0403, "LRO is not modelled")?;
     let domain = Name { kind: Kind::TransportDomain, id: input.get_u32(f::TRANSPORT_DOMAIN) };
-    create(hca, Kind::Tir, vec![queue, domain])
+    let id = hca.objects.create(Kind::Tir, vec![queue, domain])?;
+    hca.steering.add_tir(id);
+    Ok(Output::new(&l::object_out::LAYOUT).set(l::object_out::ID, id))
 }
 
 /// Hash and loopback may change; no packet is hashed yet, so that nothing more is kept of them.
@@ -114,7 +116,12 @@ pub(crate) fn modify_tir(hca: &mut Hca, input: &Input<'_>) -> Answer {
 }
 
 pub(crate) fn destroy_tir(hca: &mut Hca, input: &Input<'_>) -> Answer {
-    destroy(hca, Kind::Tir, input.get_u32(l::object::ID))
+    let id = input.get_u32(l::object::ID);
+    hca.objects.check(Kind::Tir, id)?;
+    hca.steering
+        .remove_tir(id)
+        .map_err(|failure| Failure::new(Status::ResourceBusy, failure.syndrome, failure.reason))?;
+    destroy(hca, Kind::Tir, id)
 }
 
 pub(crate) fn create_rqt(hca: &mut Hca, input: &Input<'_>) -> Answer {

@@ -14,7 +14,7 @@ const SYSTEM_IMAGE_GUID: u64 = 0x0200_0000_0000_0000;
 
 /// A vport.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Vport {
+pub(crate) struct Vport {
     permanent_address: u64,
     mtu: u16,
     port_guid: u64,
@@ -168,7 +168,12 @@ pub(crate) fn modify_esw_vport_context(hca: &mut Hca, input: &Input<'_>) -> Answ
     if input.is_set(f::SELECT_FDB_TO_VPORT_REG_C_ID) {
         let ids = input.get(f::FDB_TO_VPORT_REG_C_ID).to_be_bytes()[7];
         require(ids & !0x3 == 0, Status::BadParameter, 0x0207, format!("of registers {ids:#x} only 0 and 1 reach a vport"))?;
-        vport.registers = (input.is_set(f::FDB_TO_VPORT_REG_C), ids);
+        let registers = (input.is_set(f::FDB_TO_VPORT_REG_C), ids);
+        vport.registers = registers;
+        let own = !input.is_set(f::OTHER_VPORT) || input.get_u16(f::VPORT_NUMBER) == hca.profile.own_vport();
+        if own {
+            hca.steering.set_fdb_to_vport_registers(if registers.0 { registers.1 } else { 0 });
+        }
     }
     Ok(Output::empty())
 }

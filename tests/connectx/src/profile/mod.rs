@@ -260,8 +260,12 @@ const TABLE: &[(Field, u64)] = &[
     (table::BITMASKS_REGISTERS, REGISTERS),
 ];
 
+/// Levels of tables in the switch; of them the kernel uses some 200.
+pub(crate) const MAX_LEVELS: u64 = 255;
+
 /// Of the switch's own tables, besides [`TABLE`].
 const FDB: &[(Field, u64)] = &[
+    (table::MAX_FT_LEVEL, MAX_LEVELS),
     (table::REFORMAT, 1),
     (table::DECAP, 1),
     (table::POP_VLAN, 1),
