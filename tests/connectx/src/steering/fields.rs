@@ -166,17 +166,30 @@ pub(super) fn unknown_bit(mask: &[u8; MATCH_BYTES]) -> Option<usize> {
     (0..MATCH_BYTES * 8).find(|&bit| Bits::new(bit, 1).is_set(&left))
 }
 
-/// A match in words: `outer.ip_protocol=0x6 outer.dst_ip=0xa000002/0xffffff`, with the mask where it is not the whole field.
-pub(super) fn describe(mask: &[u8], value: &[u8]) -> String {
-    let mut words = Vec::new();
-    for (block, name, bits) in all().filter(|(_, _, bits)| bits.is_set(mask)) {
-        let mut word = format!("{block}.{}={}", name.to_lowercase(), hex(bits, value));
-        if !bits.is_full(mask) {
-            word.push_str(&format!("/{}", hex(bits, mask)));
-        }
-        words.push(word);
+/// The fields of a mask, to put values of it in words.
+#[derive(Debug)]
+pub(super) struct Description(Vec<(String, Bits, Option<String>)>);
+
+impl Description {
+    pub(super) fn of(mask: &[u8]) -> Self {
+        let fields = all().filter(|(_, _, bits)| bits.is_set(mask)).map(|(block, name, bits)| {
+            let partial = (!bits.is_full(mask)).then(|| hex(bits, mask));
+            (format!("{block}.{}", name.to_lowercase()), bits, partial)
+        });
+        Self(fields.collect())
     }
-    if words.is_empty() { "anything".to_owned() } else { words.join(" ") }
+
+    /// A value in words: `outer.ip_protocol=0x6 outer.dst_ip=0xa000002/0xffffff`, with the mask where it is not the whole field.
+    pub(super) fn value(&self, value: &[u8]) -> String {
+        if self.0.is_empty() {
+            return "anything".to_owned();
+        }
+        let words = self.0.iter().map(|(name, bits, partial)| match partial {
+            None => format!("{name}={}", hex(*bits, value)),
+            Some(mask) => format!("{name}={}/{mask}", hex(*bits, value)),
+        });
+        words.collect::<Vec<_>>().join(" ")
+    }
 }
 
 fn hex(bits: Bits, bytes: &[u8]) -> String {

@@ -2,7 +2,6 @@
 
 use std::fmt::{self, Write as _};
 
-use super::fields;
 use super::layout::flow_context;
 use super::objects::Objects;
 use super::rewrite::Rewritten;
@@ -213,10 +212,10 @@ pub(super) fn dump(tables: &Objects<Table>) -> String {
         // Writing to a string does not fail.
         let _ = writeln!(text, "{}, {} entries{miss}{terminates}", TableName::new(id, table), table.size());
         for group in table.groups.values() {
-            let mask = fields::describe(&group.mask[..], &group.mask[..]);
+            let mask = group.described.value(&group.mask[..]);
             let _ = writeln!(text, "  group {:#x}, {} to {}: {mask}", group.id, group.first, group.last);
             for entry in table.entries().filter(|entry| (group.first..=group.last).contains(&entry.index)) {
-                let matched = fields::describe(&group.mask[..], entry.value());
+                let matched = group.described.value(entry.value());
                 let _ = writeln!(text, "    entry {}: {matched}: {}", entry.index, actions(entry));
             }
         }

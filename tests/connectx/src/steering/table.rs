@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
+use std::sync::Arc;
 
 use super::Port;
-use super::fields::{self, MATCH_BYTES};
+use super::fields::{self, Description, MATCH_BYTES};
 
 /// PRM flow table types that are modelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -98,17 +99,17 @@ impl Table {
         self.groups.values_mut().find(|group| group.id == id)
     }
 
-    pub(super) fn entry(&self, index: u32) -> Option<(&Group, &Entry)> {
+    pub(super) fn entry(&self, index: u32) -> Option<(&Group, &Arc<Entry>)> {
         let (_, group) = self.groups.range(..=index).next_back()?;
         Some((group, group.entries.get(&index)?))
     }
 
-    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
+    pub(super) fn entries(&self) -> impl Iterator<Item = &Arc<Entry>> {
         self.groups.values().flat_map(|group| group.entries.values())
     }
 
     /// The entry with the lowest index that matches, of those for packets from that side.
-    pub(super) fn lookup(&self, key: &[u8; MATCH_BYTES], from_wire: bool) -> Option<(&Group, &Entry)> {
+    pub(super) fn lookup(&self, key: &[u8; MATCH_BYTES], from_wire: bool) -> Option<(&Group, &Arc<Entry>)> {
         self.groups.values().find_map(|group| Some((group, group.lookup(key, from_wire)?)))
     }
 }
@@ -121,25 +122,27 @@ pub(super) struct Group {
     pub(super) enable: u8,
     /// With only the blocks that are enabled.
     pub(super) mask: Box<[u8; MATCH_BYTES]>,
+    pub(super) described: Description,
     /// The bytes of the mask that are not zero.
     masked: Vec<(usize, u8)>,
     /// Indexes of entries by what they want in those bytes.
     by_value: HashMap<Box<[u8]>, BTreeSet<u32>>,
-    entries: BTreeMap<u32, Entry>,
+    entries: BTreeMap<u32, Arc<Entry>>,
 }
 
 impl Group {
     pub(super) fn new(id: u32, first: u32, last: u32, enable: u8, mask: Box<[u8; MATCH_BYTES]>) -> Self {
         let masked = mask.iter().copied().enumerate().filter(|(_, byte)| *byte != 0).collect();
-        Self { id, first, last, enable, mask, masked, by_value: HashMap::new(), entries: BTreeMap::new() }
+        let described = Description::of(&mask[..]);
+        Self { id, first, last, enable, mask, described, masked, by_value: HashMap::new(), entries: BTreeMap::new() }
     }
 
     pub(super) fn insert(&mut self, index: u32, entry: Entry) {
         self.by_value.entry(self.masked(entry.value())).or_default().insert(index);
-        self.entries.insert(index, entry);
+        self.entries.insert(index, Arc::new(entry));
     }
 
-    pub(super) fn remove(&mut self, index: u32) -> Option<Entry> {
+    pub(super) fn remove(&mut self, index: u32) -> Option<Arc<Entry>> {
         let entry = self.entries.remove(&index)?;
         let value = self.masked(entry.value());
         if let Some(indexes) = self.by_value.get_mut(&value) {
@@ -161,10 +164,10 @@ impl Group {
         for (byte, mask) in outside.iter_mut().zip(self.mask.iter()) {
             *byte &= !mask;
         }
-        outside.iter().any(|byte| *byte != 0).then(|| fields::describe(&outside, value))
+        outside.iter().any(|byte| *byte != 0).then(|| Description::of(&outside).value(value))
     }
 
-    fn lookup(&self, key: &[u8; MATCH_BYTES], from_wire: bool) -> Option<&Entry> {
+    fn lookup(&self, key: &[u8; MATCH_BYTES], from_wire: bool) -> Option<&Arc<Entry>> {
         let indexes = self.by_value.get(&self.masked(&key[..]))?;
         indexes.iter().filter_map(|index| self.entries.get(index)).find(|entry| entry.source.admits(from_wire))
     }

@@ -1,6 +1,7 @@
 //! A packet's way: NIC TX, ingress ACL, FDB, egress ACL, NIC RX.
 
-use super::fields;
+use std::sync::Arc;
+
 use super::key::{self, Metadata};
 use super::step::{Deed, Port, Step, TableName, no_table};
 use super::table::{Domain, Entry, Miss, TableKind, Target, Verdict};
@@ -281,9 +282,9 @@ impl Walker<'_> {
             };
             return (packet, next);
         };
-        let matched = fields::describe(&group.mask[..], entry.value());
+        let matched = group.described.value(entry.value());
         let group = group.id;
-        let entry = entry.clone();
+        let entry = Arc::clone(entry);
         let mut did = Vec::new();
         let next = self.execute(&entry, &mut packet, &mut did).unwrap_or_else(|why| {
             did.push(Deed::Failed(why));

@@ -47,7 +47,7 @@ fn inputs_of_noise_are_refused_or_taken_and_never_panic() {
     let mut noise = Noise(1);
     let mut device = Device::new();
     let opcodes: Vec<u16> = steering_opcodes().collect();
-    for _ in 0..20_000 {
+    for _ in 0..10_000 {
         let length = 2 + noise.below(1100);
         let mut input = noise.bytes(length);
         let _ = device.command(opcodes[noise.below(opcodes.len())], &mut input);
@@ -74,7 +74,7 @@ fn frames_of_noise_are_walked_to_an_end() {
         Wanted { actions: FORWARD | REFORMAT | MODIFY_HEADER, modify_header, reformat: on, ..forward(To::Uplink) };
     device.rule(second, 0, last);
     let mut reached = 0;
-    for round in 0..20_000 {
+    for round in 0..6_000 {
         let mut frame = match round % 3 {
             0 => tcp_frame(),
             1 => vxlan_frame(),
@@ -90,14 +90,14 @@ fn frames_of_noise_are_walked_to_an_end() {
         assert!(walk.steps.len() > 1);
         reached += walk.sent.len();
     }
-    assert!(reached > 1_000, "{reached}");
+    assert!(reached > 500, "{reached}");
 }
 
 /// Damaged commands against a device whose objects exist, so that many are taken; then everything is taken down by its own commands.
 #[test]
 fn whatever_was_taken_can_be_taken_down_and_leaves_nothing() {
     let mut taken = 0;
-    for seed in 10..40 {
+    for seed in 10..26 {
         let mut noise = Noise(seed);
         let mut device = Device::new();
         device.0.add_tir(1);
@@ -116,7 +116,7 @@ fn whatever_was_taken_can_be_taken_down_and_leaves_nothing() {
         take_down(&mut device, &made);
         assert_eq!(device.0.objects_left(), 0, "seed {seed}\n{}", device.0.dump());
     }
-    assert!(taken > 3_000, "{taken}");
+    assert!(taken > 1_500, "{taken}");
 }
 
 /// A command that would be right but for damage.

@@ -236,9 +236,9 @@ fn ten_thousand_entries_of_one_group_are_found_by_value() {
     let mut device = Device::new();
     let table = device.try_table(FDB, None, 0, &[(crate::steering::layout::LOG_SIZE, 14)]).unwrap();
     let group = device.group(table, 0..=9_999, &[(DST_IPV4, 0)]);
-    for index in 0..10_000 {
-        let matches = &[(DST_IPV4, 0x0a01_0000 + index)];
-        device.set(table, group, &Wanted { index, matches, ..forward(To::Vport(index as u16 % 3)) });
+    for index in 0..10_000_u16 {
+        let matches = &[(DST_IPV4, 0x0a01_0000 + u32::from(index))];
+        device.set(table, group, &Wanted { index: index.into(), matches, ..forward(To::Vport(index % 3)) });
     }
     for index in [0_u16, 1, 4_999, 9_998, 9_999] {
         let [high, low] = index.to_be_bytes();
