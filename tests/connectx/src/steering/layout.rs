@@ -64,6 +64,7 @@ layout! {
     // set_flow_table_root_in.
     TABLE_OF_OTHER_VPORT 0x8f 1,
     UNDERLAY_QPN 0xc8 24,
+    TABLE_OWNER_VALID 0xe0 1,
 
     // create_flow_group_in and query_flow_group_out.
     GROUP_TYPE 0x8c 4,

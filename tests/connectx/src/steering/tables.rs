@@ -94,9 +94,12 @@ impl Steering {
         const SET: u16 = 0;
         const DISCONNECT: u16 = 1;
         needs(input, bytes::TABLE_COMMAND)?;
-        for (what, field) in
-            [("underlay_qpn", layout::UNDERLAY_QPN), ("table_of_other_vport", layout::TABLE_OF_OTHER_VPORT)]
-        {
+        let not_modelled = [
+            ("underlay_qpn", layout::UNDERLAY_QPN),
+            ("table_of_other_vport", layout::TABLE_OF_OTHER_VPORT),
+            ("table_eswitch_owner_vhca_id_valid", layout::TABLE_OWNER_VALID),
+        ];
+        for (what, field) in not_modelled {
             if field.is_set(input) {
                 return Err(Refusal::NotModelled { what, value: field.u32(input) });
             }
