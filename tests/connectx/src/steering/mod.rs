@@ -2,60 +2,265 @@
 //!
 //! [`Steering::command`] takes the PRM commands that build the tables, checked as firmware checks them; [`Steering::receive`]
 //! walks a packet through what they built, and says at every step what it did and why.
+//!
+//! Statuses are those of the PRM. Which of them firmware gives for which mistake is known from drivers' logs for some, and our
+//! choice for the rest; syndromes are ours throughout. What the device can do and this engine cannot (tables owned by software,
+//! samplers, meters and other ASO, crypto, match definers, tables of RDMA and sniffers) is refused, never ignored.
 
+mod bits;
+mod counters;
+mod entries;
 mod failure;
+mod fields;
+mod key;
+mod layout;
+mod objects;
+mod reformat;
+mod rewrite;
+mod step;
+mod table;
+mod tables;
+mod walk;
 
+#[cfg(test)]
+mod tests;
+
+pub use counters::Count;
 pub use failure::{Failure, status};
+pub use rewrite::Rewritten;
+pub use step::{Deed, Port, Step, TableName};
+pub use table::{TableKind, Target};
+pub use walk::{Origin, Received, Walk};
 
-/// Where a packet enters the device's switch, or leaves it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Port {
-    /// The network: the uplink, vport 0xffff.
-    Wire,
-    /// The function behind a vport: 0 is the host's PF, 0xfffe an embedded CPU's.
-    Vport(u16),
-}
+use std::collections::{BTreeMap, BTreeSet};
 
-/// What became of one packet.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Walk {
-    /// Frames that left the switch, in order, and where.
-    pub sent: Vec<(Port, Vec<u8>)>,
-    /// How it came to that. Each prints as one line.
-    pub steps: Vec<Step>,
-}
+use crate::packet::TunnelPorts;
+use counters::Counters;
+use failure::Refusal;
+use layout::opcode;
+use objects::Objects;
+use reformat::Reformat;
+use rewrite::Rewrite;
+use table::{Domain, Table};
 
-/// One step of a walk.
+/// What a device has and how much of it. Capabilities say the same to the driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {}
+pub struct Profile {
+    /// The vport of the function that owns the switch: 0 for a PF, 0xfffe for an embedded CPU's.
+    pub manager: u16,
+    /// That function's vhca_id.
+    pub vhca_id: u16,
+    /// Highest level of a table: one less than max_ft_level.
+    pub max_level: u8,
+    /// log_max_ft_size.
+    pub log_max_table_size: u8,
+    /// Tables at a time.
+    pub tables: usize,
+    /// Flow counters at a time.
+    pub counters: usize,
+    /// Modify-header contexts at a time.
+    pub modify_headers: usize,
+    /// max_modify_header_actions.
+    pub max_modify_header_actions: usize,
+    /// Packet reformat contexts at a time.
+    pub packet_reformats: usize,
+    /// max_encap_header_size in bytes.
+    pub max_encap_header_size: usize,
+}
+
+impl Default for Profile {
+    fn default() -> Self {
+        Self {
+            manager: 0,
+            vhca_id: 0,
+            max_level: 63,
+            log_max_table_size: 24,
+            tables: 1 << 20,
+            counters: 1 << 23,
+            modify_headers: 1 << 20,
+            max_modify_header_actions: 16,
+            packet_reformats: 1 << 18,
+            max_encap_header_size: 256,
+        }
+    }
+}
 
 /// All steering objects of one device.
-#[derive(Debug, Default)]
-pub struct Steering {}
+#[derive(Debug)]
+pub struct Steering {
+    profile: Profile,
+    vports: BTreeSet<u16>,
+    tables: Objects<Table>,
+    next_group: u32,
+    roots: BTreeMap<Domain, u32>,
+    counters: Counters,
+    rewrites: Objects<Rewrite>,
+    reformats: Objects<Reformat>,
+    /// TIRs that exist, and how often entries lead to them.
+    tirs: BTreeMap<u32, u32>,
+    tunnels: TunnelPorts,
+    /// Registers C, by bit, that the switch hands to the receiving function.
+    fdb_to_vport_registers: u8,
+}
+
+impl Default for Steering {
+    fn default() -> Self {
+        Self::new(Profile::default())
+    }
+}
 
 impl Steering {
+    /// A device with no tables, whose only vports are the manager's and the wire's.
+    pub fn new(profile: Profile) -> Self {
+        Self {
+            vports: BTreeSet::from([profile.manager]),
+            tables: Objects::new("flow table", profile.tables),
+            next_group: 1,
+            roots: BTreeMap::new(),
+            counters: Counters::new(profile.counters),
+            rewrites: Objects::new("modify header context", profile.modify_headers),
+            reformats: Objects::new("packet reformat context", profile.packet_reformats),
+            tirs: BTreeMap::new(),
+            tunnels: TunnelPorts::default(),
+            fdb_to_vport_registers: 0,
+            profile,
+        }
+    }
+
     /// Whether `opcode` is a command for [`Self::command`].
     pub fn handles(opcode: u16) -> bool {
-        matches!(opcode, 0x827..=0x828 | 0x92f..=0x942)
+        matches!(
+            opcode,
+            opcode::ADD_VXLAN_UDP_DPORT..=opcode::DELETE_VXLAN_UDP_DPORT
+                // Up to QUERY_MODIFY_HEADER_CONTEXT.
+                | opcode::SET_FLOW_TABLE_ROOT..=0x942
+        )
     }
 
     /// Carries out one command. `input` is the whole input mailbox from the opcode on; the answer is the whole output
-    /// mailbox, with status and syndrome zero.
-    pub fn command(&mut self, opcode: u16, _uid: u16, _input: &[u8]) -> Result<Vec<u8>, Failure> {
-        Err(Failure {
-            status: status::BAD_OPERATION,
-            syndrome: 0,
-            reason: format!("no steering command {opcode:#x} yet"),
-        })
+    /// mailbox, with status and syndrome zero. `uid` is the DevX user context, 0 for the kernel's own commands: a user context
+    /// does not see objects of others.
+    pub fn command(&mut self, opcode: u16, uid: u16, input: &[u8]) -> Result<Vec<u8>, Failure> {
+        let carry_out = match opcode {
+            opcode::ADD_VXLAN_UDP_DPORT => Self::add_vxlan_port,
+            opcode::DELETE_VXLAN_UDP_DPORT => Self::delete_vxlan_port,
+            opcode::SET_FLOW_TABLE_ROOT => Self::set_flow_table_root,
+            opcode::CREATE_FLOW_TABLE => Self::create_flow_table,
+            opcode::DESTROY_FLOW_TABLE => Self::destroy_flow_table,
+            opcode::QUERY_FLOW_TABLE => Self::query_flow_table,
+            opcode::MODIFY_FLOW_TABLE => Self::modify_flow_table,
+            opcode::CREATE_FLOW_GROUP => Self::create_flow_group,
+            opcode::DESTROY_FLOW_GROUP => Self::destroy_flow_group,
+            opcode::QUERY_FLOW_GROUP => Self::query_flow_group,
+            opcode::SET_FLOW_TABLE_ENTRY => Self::set_flow_table_entry,
+            opcode::QUERY_FLOW_TABLE_ENTRY => Self::query_flow_table_entry,
+            opcode::DELETE_FLOW_TABLE_ENTRY => Self::delete_flow_table_entry,
+            opcode::ALLOC_FLOW_COUNTER => Self::alloc_flow_counter,
+            opcode::DEALLOC_FLOW_COUNTER => Self::dealloc_flow_counter,
+            opcode::QUERY_FLOW_COUNTER => Self::query_flow_counter,
+            opcode::ALLOC_PACKET_REFORMAT_CONTEXT => Self::alloc_packet_reformat_context,
+            opcode::DEALLOC_PACKET_REFORMAT_CONTEXT => Self::dealloc_packet_reformat_context,
+            opcode::ALLOC_MODIFY_HEADER_CONTEXT => Self::alloc_modify_header_context,
+            opcode::DEALLOC_MODIFY_HEADER_CONTEXT => Self::dealloc_modify_header_context,
+            _ => return Err(Refusal::Opcode(opcode).into()),
+        };
+        needs(input, layout::SHORT_OUTPUT)?;
+        Ok(carry_out(self, uid, input)?)
     }
 
-    /// Walks a frame (without FCS) that arrives at `from` through the tables.
-    pub fn receive(&mut self, _from: Port, _frame: &[u8]) -> Walk {
-        Walk::default()
+    /// Makes a vport known, so that entries and ACLs may name it.
+    pub fn add_vport(&mut self, vport: u16) {
+        self.vports.insert(vport);
     }
 
-    /// How many steering objects exist, for a leak check.
+    /// Forgets a vport. Entries that lead to it drop their packets from now on.
+    pub fn remove_vport(&mut self, vport: u16) {
+        self.vports.remove(&vport);
+    }
+
+    /// Makes a TIR known, so that entries may lead to it.
+    pub fn add_tir(&mut self, tir: u32) {
+        self.tirs.entry(tir).or_default();
+    }
+
+    /// Forgets a TIR, unless entries lead to it.
+    pub fn remove_tir(&mut self, tir: u32) -> Result<(), Failure> {
+        match self.tirs.get(&tir) {
+            None => Err(Refusal::Unknown { what: "TIR", id: tir }.into()),
+            Some(&uses) if uses > 0 => Err(Refusal::InUse { what: "TIR", id: tir, uses }.into()),
+            Some(_) => {
+                self.tirs.remove(&tir);
+                Ok(())
+            }
+        }
+    }
+
+    /// Sets which registers C (by bit) a function receives from the switch, as MODIFY_ESW_VPORT_CONTEXT says.
+    pub fn set_fdb_to_vport_registers(&mut self, registers: u8) {
+        self.fdb_to_vport_registers = registers;
+    }
+
+    /// What a flow counter stands at; None if it is not allocated.
+    pub fn counter(&self, id: u32) -> Option<Count> {
+        self.counters.read(id)
+    }
+
+    /// How many steering objects exist, for a leak check: tables, groups, entries, counter allocations, modify-header and
+    /// reformat contexts.
     pub fn objects_left(&self) -> usize {
-        0
+        let in_tables: usize =
+            self.tables.iter().flat_map(|(_, table)| table.groups.values()).map(|group| 1 + group.len()).sum();
+        in_tables + self.tables.len() + self.counters.len() + self.rewrites.len() + self.reformats.len()
     }
+
+    /// All tables with their groups and entries in words, a line each.
+    pub fn dump(&self) -> String {
+        step::dump(&self.tables)
+    }
+
+    fn check_port(&self, port: Port) -> Result<(), Refusal> {
+        match port {
+            Port::Vport(vport) if !self.vports.contains(&vport) => {
+                Err(Refusal::Unknown { what: "vport", id: vport.into() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn add_vxlan_port(&mut self, _uid: u16, input: &[u8]) -> Result<Vec<u8>, Refusal> {
+        let port = layout::VXLAN_UDP_PORT.u16(input);
+        if !self.tunnels.vxlan.contains(&port) {
+            self.tunnels.vxlan.push(port);
+        }
+        Ok(answer(layout::SHORT_OUTPUT))
+    }
+
+    fn delete_vxlan_port(&mut self, _uid: u16, input: &[u8]) -> Result<Vec<u8>, Refusal> {
+        let port = layout::VXLAN_UDP_PORT.u16(input);
+        if !self.tunnels.vxlan.contains(&port) {
+            return Err(Refusal::Unknown { what: "VXLAN port", id: port.into() });
+        }
+        self.tunnels.vxlan.retain(|known| *known != port);
+        Ok(answer(layout::SHORT_OUTPUT))
+    }
+}
+
+/// Refuses an input that ends before a command's layout does.
+fn needs(input: &[u8], bytes: usize) -> Result<(), Refusal> {
+    if input.len() < bytes {
+        return Err(Refusal::Short { has: input.len(), needs: bytes });
+    }
+    Ok(())
+}
+
+/// An output of so many bytes that says success.
+fn answer(bytes: usize) -> Vec<u8> {
+    vec![0; bytes]
+}
+
+/// The output of a command that made something.
+fn answer_with_id(id: u32) -> Vec<u8> {
+    let mut output = answer(layout::SHORT_OUTPUT);
+    layout::OUT_ID.put(&mut output, id);
+    output
 }

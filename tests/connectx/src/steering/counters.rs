@@ -1,0 +1,202 @@
+//! Flow counters: packets and octets, moved by packets that are walked and by nothing else.
+
+use std::collections::BTreeMap;
+
+use super::Steering;
+use super::failure::Refusal;
+use super::layout::{self, bytes};
+
+/// Packets and octets that an entry has seen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Packets.
+    pub packets: u64,
+    /// Octets, without FCS.
+    pub octets: u64,
+}
+
+/// Counters as they were allocated: bulks by the id of their first.
+#[derive(Debug)]
+pub(super) struct Counters {
+    limit: usize,
+    allocated: usize,
+    next: u32,
+    bulks: BTreeMap<u32, Bulk>,
+}
+
+#[derive(Debug)]
+struct Bulk {
+    uid: u16,
+    uses: u32,
+    counts: Vec<Count>,
+}
+
+const WHAT: &str = "flow counter";
+
+/// The bulk bitmap counts in units of this.
+const BULK_UNIT: usize = 128;
+
+/// Bulk queries begin at, and cover, multiples of this.
+const QUERY_ALIGNMENT: u32 = 4;
+
+/// Ids have 24 bits.
+const IDS: u32 = 0x100_0000;
+
+impl Counters {
+    pub(super) fn new(limit: usize) -> Self {
+        Self { limit, allocated: 0, next: QUERY_ALIGNMENT, bulks: BTreeMap::new() }
+    }
+
+    fn allocate(&mut self, uid: u16, number: usize) -> Result<u32, Refusal> {
+        let full = Refusal::Full { what: WHAT, limit: self.limit };
+        if self.allocated + number > self.limit {
+            return Err(full);
+        }
+        let (Ok(span), Ok(alignment)) = (u32::try_from(number), u32::try_from(number.next_power_of_two())) else {
+            return Err(full);
+        };
+        let mut id = self.next.next_multiple_of(alignment);
+        let mut wrapped = false;
+        loop {
+            if id + span > IDS {
+                if wrapped {
+                    return Err(full);
+                }
+                wrapped = true;
+                id = QUERY_ALIGNMENT.next_multiple_of(alignment);
+            }
+            let Some((&first, bulk)) = self.bulks.range(..id + span).next_back() else { break };
+            let end = first + u32::try_from(bulk.counts.len()).unwrap_or(IDS);
+            if end <= id {
+                break;
+            }
+            id = end.next_multiple_of(alignment);
+        }
+        self.next = id + span;
+        self.allocated += number;
+        self.bulks.insert(id, Bulk { uid, uses: 0, counts: vec![Count::default(); number] });
+        Ok(id)
+    }
+
+    fn free(&mut self, uid: u16, id: u32) -> Result<(), Refusal> {
+        let bulk = self.bulks.get(&id).filter(|bulk| uid == 0 || bulk.uid == uid);
+        let Some(bulk) = bulk else { return Err(Refusal::Unknown { what: WHAT, id }) };
+        if bulk.uses > 0 {
+            return Err(Refusal::InUse { what: WHAT, id, uses: bulk.uses });
+        }
+        self.allocated -= bulk.counts.len();
+        self.bulks.remove(&id);
+        Ok(())
+    }
+
+    fn bulk_mut(&mut self, id: u32) -> Option<(&mut Bulk, usize)> {
+        let (first, bulk) = self.bulks.range_mut(..=id).next_back()?;
+        let place = usize::try_from(id - first).ok().filter(|place| *place < bulk.counts.len())?;
+        Some((bulk, place))
+    }
+
+    /// What a counter stands at; None if it is not allocated.
+    pub(super) fn read(&self, id: u32) -> Option<Count> {
+        let (first, bulk) = self.bulks.range(..=id).next_back()?;
+        bulk.counts.get(usize::try_from(id - first).ok()?).copied()
+    }
+
+    pub(super) fn exists(&self, uid: u16, id: u32) -> Result<(), Refusal> {
+        let bulk = self.bulks.range(..=id).next_back().filter(|_| self.read(id).is_some());
+        bulk.filter(|(_, bulk)| uid == 0 || bulk.uid == uid).map(|_| ()).ok_or(Refusal::Unknown { what: WHAT, id })
+    }
+
+    pub(super) fn count(&mut self, id: u32, octets: usize) {
+        if let Some((bulk, place)) = self.bulk_mut(id) {
+            bulk.counts[place].packets += 1;
+            bulk.counts[place].octets += u64::try_from(octets).unwrap_or(u64::MAX);
+        }
+    }
+
+    fn clear(&mut self, id: u32) {
+        if let Some((bulk, place)) = self.bulk_mut(id) {
+            bulk.counts[place] = Count::default();
+        }
+    }
+
+    pub(super) fn hold(&mut self, id: u32) {
+        if let Some((bulk, _)) = self.bulk_mut(id) {
+            bulk.uses += 1;
+        }
+    }
+
+    pub(super) fn release(&mut self, id: u32) {
+        if let Some((bulk, _)) = self.bulk_mut(id) {
+            bulk.uses = bulk.uses.saturating_sub(1);
+        }
+    }
+
+    /// Allocations, each of which has to be given back.
+    pub(super) fn len(&self) -> usize {
+        self.bulks.len()
+    }
+}
+
+impl Steering {
+    pub(super) fn alloc_flow_counter(&mut self, uid: u16, input: &[u8]) -> Result<Vec<u8>, Refusal> {
+        let log = layout::COUNTER_BULK_LOG.u32(input);
+        let bulk = layout::COUNTER_BULK.u8(input);
+        let number = match (log, bulk) {
+            (0, 0) => 1,
+            (0, bulk) if bulk.is_power_of_two() => BULK_UNIT * usize::from(bulk),
+            (0, bulk) => {
+                return Err(Refusal::Value {
+                    what: "flow_counter_bulk",
+                    value: bulk.into(),
+                    problem: "has more than one bit set",
+                });
+            }
+            (log, 0) if log < 24 => 1 << log,
+            (log, _) => {
+                return Err(Refusal::Value {
+                    what: "flow_counter_bulk_log_size",
+                    value: log,
+                    problem: "is too large, or comes together with flow_counter_bulk",
+                });
+            }
+        };
+        let id = self.counters.allocate(uid, number)?;
+        Ok(super::answer_with_id(id))
+    }
+
+    pub(super) fn dealloc_flow_counter(&mut self, uid: u16, input: &[u8]) -> Result<Vec<u8>, Refusal> {
+        self.counters.free(uid, layout::IN_ID.u32(input))?;
+        Ok(super::answer(layout::SHORT_OUTPUT))
+    }
+
+    /// Counters of a range that are not allocated read as zero, as long as one of them is: the kernel's ranges are rounded to
+    /// multiples of four.
+    pub(super) fn query_flow_counter(&mut self, uid: u16, input: &[u8]) -> Result<Vec<u8>, Refusal> {
+        super::needs(input, bytes::QUERY_COUNTER)?;
+        if layout::COUNTER_DUMP.is_set(input) {
+            return Err(Refusal::NotModelled { what: "dump_to_memory", value: 1 });
+        }
+        let first = layout::COUNTER_ID.u32(input);
+        let number = layout::COUNTER_NUMBER.u32(input);
+        if number == 0 {
+            self.counters.exists(uid, first)?;
+        } else if !first.is_multiple_of(QUERY_ALIGNMENT) || !number.is_multiple_of(QUERY_ALIGNMENT) {
+            let problem = "is not aligned to 4, as a bulk query must be";
+            return Err(Refusal::Value { what: "flow counter range", value: first, problem });
+        }
+        let ids = first..first.saturating_add(number.max(1));
+        if !ids.clone().any(|id| self.counters.exists(uid, id).is_ok()) {
+            return Err(Refusal::Unknown { what: WHAT, id: first });
+        }
+        let mut output = super::answer(layout::SHORT_OUTPUT);
+        for id in ids {
+            let count = self.counters.read(id).unwrap_or_default();
+            output.extend(count.packets.to_be_bytes());
+            output.extend(count.octets.to_be_bytes());
+            if layout::COUNTER_CLEAR.is_set(input) {
+                self.counters.clear(id);
+            }
+        }
+        Ok(output)
+    }
+}

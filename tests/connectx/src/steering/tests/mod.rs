@@ -1,0 +1,5 @@
+mod actions;
+mod device;
+mod noise;
+mod refusals;
+mod walks;
