@@ -5,6 +5,7 @@ pub(crate) mod queues;
 pub(crate) mod register;
 pub(crate) mod resources;
 pub(crate) mod ring;
+pub(crate) mod send;
 pub(crate) mod vport;
 
 use std::collections::BTreeMap;
@@ -12,7 +13,7 @@ use std::collections::BTreeMap;
 use crate::command::{self, Failure, Input, Refusal, Status, table};
 use crate::objects::Objects;
 use crate::profile::{Page, Profile};
-use crate::steering::{self, Port, Steering, Walk};
+use crate::steering::{self, Origin, Port, Steering, Walk};
 use queues::Queues;
 use vport::Vport;
 
@@ -45,6 +46,7 @@ pub struct Hca {
     pub(crate) l2_table: BTreeMap<u32, u64>,
     pub(crate) port: register::PhysicalPort,
     pub(crate) steering: Steering,
+    sent: Vec<(Port, Vec<u8>)>,
     faults: Vec<CommandFault>,
     executed: BTreeMap<u16, u64>,
     refusals: Vec<Refusal>,
@@ -81,6 +83,7 @@ impl Hca {
             l2_table: BTreeMap::new(),
             port: register::PhysicalPort::default(),
             steering: tables_of(&profile),
+            sent: Vec::new(),
             faults: Vec::new(),
             executed: BTreeMap::new(),
             refusals: Vec::new(),
@@ -113,12 +116,12 @@ impl Hca {
 
     /// A packet comes in from the wire, or from a vport: walked through the flow tables, and counted where it enters and leaves.
     pub fn receive(&mut self, from: Port, frame: &[u8]) -> Walk {
-        let walk = self.steering.receive(from, frame);
-        self.count(from, frame, vport::Way::In);
-        for (to, frame) in &walk.sent {
-            self.count(*to, frame, vport::Way::Out);
-        }
-        walk
+        self.walk(Origin { port: from, sqn: 0, metadata: 0 }, frame)
+    }
+
+    /// What the driver's own send queues have sent out of ports since the last time.
+    pub fn take_sent(&mut self) -> Vec<(Port, Vec<u8>)> {
+        std::mem::take(&mut self.sent)
     }
 
     /// Has commands fail from now on.
@@ -187,6 +190,16 @@ impl Hca {
 
     pub(crate) fn complain(&mut self, text: impl Into<String>) {
         self.complaints.push(text.into());
+    }
+
+    /// Frames for the driver's receive queues are in the walk, and go no further yet.
+    fn walk(&mut self, origin: Origin, frame: &[u8]) -> Walk {
+        let walk = self.steering.transmit(origin, frame);
+        self.count(origin.port, frame, vport::Way::In);
+        for (to, frame) in &walk.sent {
+            self.count(*to, frame, vport::Way::Out);
+        }
+        walk
     }
 
     fn steer(&mut self, opcode: u16, input: &[u8]) -> Result<Vec<u8>, (u8, u32, String)> {

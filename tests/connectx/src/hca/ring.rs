@@ -3,6 +3,7 @@
 use super::Hca;
 use super::function::require;
 use super::queues::State;
+use super::send::Request;
 use crate::command::{Failure, Status};
 use crate::memory::{Fault, Memory, read_u32};
 use crate::objects::Kind;
@@ -43,7 +44,7 @@ impl Ring {
     }
 
     /// Where the entry of a counter lies. Entries do not cross pages.
-    fn address(&self, counter: u32) -> u64 {
+    pub(crate) fn address(&self, counter: u32) -> u64 {
         let at = self.offset + (u64::from(counter & (self.entries() - 1)) << self.log_stride);
         let page = usize::try_from(at >> self.log_page).unwrap_or(usize::MAX);
         self.pages.get(page).copied().unwrap_or_default() + (at & ((1 << self.log_page) - 1))
@@ -65,7 +66,6 @@ const EVENT_COMMAND: u8 = 0x0a;
 
 const EVENT: usize = 64;
 const COMPLETION: usize = 64;
-const BLOCK: u64 = 64;
 
 /// Offsets in a page of doorbells.
 const CQ_ARM: u64 = 0x20;
@@ -189,15 +189,13 @@ impl Hca {
                 return;
             }
             let at = queue.consumer;
-            let address = queue.ring.address(u32::from(at));
-            let mut control = [0; 16];
-            if let Err(fault) = memory.read(address, &mut control) {
-                return self.complain(fault.to_string());
-            }
-            let request = Request::new(at, control);
+            let request = match Request::read(memory, &queue.ring, at) {
+                Ok(request) => request,
+                Err(reason) => return self.complain(format!("SQ {number:#x}: {reason}")),
+            };
             queue.consumer = at.wrapping_add(request.blocks());
             let cq = queue.cq;
-            let outcome = carry_out(&request);
+            let outcome = self.carry_out(memory, number, &request);
             if let Err(reason) = &outcome {
                 self.complain(format!("SQ {number:#x}: {reason}"));
                 if let Some(queue) = self.queues.sends.get_mut(&number) {
@@ -241,38 +239,5 @@ impl Hca {
         if let Err(fault) = outcome {
             self.complain(fault.to_string());
         }
-    }
-}
-
-/// Requests of a send queue. Those that carry packets are not modelled yet.
-fn carry_out(request: &Request) -> Result<(), String> {
-    const NOP: u8 = 0x00;
-    match request.opcode {
-        NOP => Ok(()),
-        other => Err(format!("requests of opcode {other:#x} are not modelled")),
-    }
-}
-
-/// The control segment of a request in a send queue.
-struct Request {
-    index: u16,
-    opcode: u8,
-    /// In units of 16 bytes.
-    size: u8,
-    flags: u8,
-}
-
-impl Request {
-    fn new(index: u16, control: [u8; 16]) -> Self {
-        Self { index, opcode: control[3], size: control[7] & 0x3f, flags: control[11] }
-    }
-
-    fn blocks(&self) -> u16 {
-        u16::from(self.size).div_ceil((BLOCK / 16) as u16).max(1)
-    }
-
-    fn wants_completion(&self) -> bool {
-        const ALWAYS: u8 = 0x08;
-        self.flags & ALWAYS != 0
     }
 }

@@ -39,7 +39,7 @@ fn status(output: &[u8]) -> u8 {
 }
 
 /// A command that succeeds, and the object that it made.
-fn made(hca: &mut Hca, opcode: u16, layout: &Layout, fields: &[(Field, u64)], tail: &[u8]) -> u64 {
+pub(super) fn made(hca: &mut Hca, opcode: u16, layout: &Layout, fields: &[(Field, u64)], tail: &[u8]) -> u64 {
     let answer = run(hca, opcode, 0, layout, fields, tail);
     assert_eq!(status(&answer), OK, "{:?}", hca.refusals().last());
     l::object_out::ID.read(&answer).unwrap()
@@ -50,7 +50,7 @@ fn pages(count: u64) -> Vec<u8> {
 }
 
 /// A device that the driver has initialized.
-fn initialized(profile: Profile) -> Hca {
+pub(super) fn initialized(profile: Profile) -> Hca {
     let mut hca = Hca::new(profile);
     let own = [(l::function::EMBEDDED_CPU_FUNCTION, u64::from(profile.embedded_cpu))];
     assert_eq!(status(&run(&mut hca, 0x104, 0, &l::function::LAYOUT, &own, &[])), OK);

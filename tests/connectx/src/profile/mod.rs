@@ -151,7 +151,8 @@ fn fill(bytes: &mut [u8], base: usize, table: &[(Field, u64)]) {
 }
 
 const ETHERNET_PORT: u64 = 1;
-const CHUNKS_OF_POWERS_OF_TWO: u64 = 0xff;
+/// Counters come singly or 16,384 at a time. Bit n stands for 128 times 2^n; the kernel asks with all bits that it sees.
+const BULKS_OF_COUNTERS: u64 = 1 << 7;
 
 const GENERAL: &[(Field, u64)] = &[
     (general::LOG_MAX_SRQ_SZ, 15),
@@ -188,7 +189,7 @@ const GENERAL: &[(Field, u64)] = &[
     (general::LOG_BF_REG_SIZE, 9),
     (general::MAX_WQE_SZ_SQ, 1024),
     (general::MAX_WQE_SZ_RQ, 512),
-    (general::FLOW_COUNTER_BULK_ALLOC, CHUNKS_OF_POWERS_OF_TWO),
+    (general::FLOW_COUNTER_BULK_ALLOC, BULKS_OF_COUNTERS),
     (general::LOG_MAX_FLOW_COUNTER_BULK, 15),
     (general::MAX_FLOW_COUNTER_15_0, 0xffff),
     (general::MAX_FLOW_COUNTER_31_16, 0xff),
