@@ -126,8 +126,6 @@ pub(crate) use layouts;
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     layouts! {
         sample 0x10 { TOP 0x0 [31:28], BIT 0x0 [3], ADDRESS 0x8 [63:0] }
     }

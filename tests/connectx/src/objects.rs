@@ -105,7 +105,8 @@ impl Objects {
         }
         let range = kind.identifiers();
         let next = self.next.entry(kind).or_insert(range.start);
-        let id = (*next..range.end).chain(range.start..*next).find(|id| !self.live.contains_key(&Name { kind, id: *id }));
+        let id =
+            (*next..range.end).chain(range.start..*next).find(|id| !self.live.contains_key(&Name { kind, id: *id }));
         let Some(id) = id else {
             return Err(Failure::new(Status::NoResources, 0x0b01, format!("no {} is left", kind.name())));
         };

@@ -6,6 +6,7 @@ use crate::memory::{Fault, Memory};
 /// Bytes of an entry.
 pub const ENTRY: u64 = 64;
 
+const ENTRY_BYTES: usize = 64;
 const INLINE: usize = 16;
 const BLOCK_DATA: usize = 512;
 const BLOCK: usize = 576;
@@ -84,7 +85,7 @@ impl Entry {
     /// # Errors
     /// If the entry or its mailboxes are not as they must be. The entry has then gone back to the driver with the reason.
     pub fn take(memory: &dyn Memory, address: u64) -> Result<Option<Self>, Undelivered> {
-        let mut bytes = [0; ENTRY as usize];
+        let mut bytes = [0; ENTRY_BYTES];
         memory.read(address, &mut bytes)?;
         let get = |field: crate::layout::Field| field.read(&bytes).unwrap_or_default();
         if get(entry::OWNER) == 0 {
@@ -225,7 +226,7 @@ mod tests {
     /// An entry at 0 for `input`, with room for `room` bytes of output, blocks at 1 KiB from each other.
     fn queue(input: &[u8], room: u32) -> Flat {
         let memory = Flat::new(0x8000);
-        let mut bytes = [0; ENTRY as usize];
+        let mut bytes = [0; ENTRY_BYTES];
         entry::TYPE.write(&mut bytes, PCI_COMMAND);
         entry::INPUT_LENGTH.write(&mut bytes, input.len() as u64);
         entry::INPUT_MAILBOX.write(&mut bytes, INPUT);
@@ -237,16 +238,17 @@ mod tests {
         bytes[INPUT_INLINE..INPUT_INLINE + inline].copy_from_slice(&input[..inline]);
         memory.write(0, &bytes).unwrap();
         for start in [INPUT, OUTPUT] {
-            for number in 0..4 {
+            for number in 0..4u32 {
                 let mut bytes = [0; BLOCK];
-                let at = start + number * 0x400;
+                let at = start + u64::from(number) * 0x400;
                 if start == INPUT {
-                    let data = input.get(INLINE + number as usize * BLOCK_DATA..).unwrap_or_default();
+                    let skipped = INLINE + usize::try_from(number).unwrap() * BLOCK_DATA;
+                    let data = input.get(skipped..).unwrap_or_default();
                     let data = &data[..data.len().min(BLOCK_DATA)];
                     bytes[..data.len()].copy_from_slice(data);
                 }
                 block::NEXT.write(&mut bytes, if number < 3 { at + 0x400 } else { 0 });
-                block::NUMBER.write(&mut bytes, number);
+                block::NUMBER.write(&mut bytes, number.into());
                 block::TOKEN.write(&mut bytes, u64::from(TOKEN));
                 memory.write(at, &bytes).unwrap();
             }

@@ -16,7 +16,12 @@ const MELLANOX_VENDOR: u32 = 0x15b3;
 
 pub(crate) fn enable_hca(hca: &mut Hca, input: &Input<'_>) -> Answer {
     if is_host(hca, input)? {
-        require(hca.stage >= Stage::Initialized, Status::BadSystemState, 0x0101, "the embedded CPU is not initialized")?;
+        require(
+            hca.stage >= Stage::Initialized,
+            Status::BadSystemState,
+            0x0101,
+            "the embedded CPU is not initialized",
+        )?;
         hca.host_enabled = true;
         return Ok(Output::empty());
     }
@@ -96,7 +101,12 @@ pub(crate) fn manage_pages(hca: &mut Hca, input: &Input<'_>) -> Answer {
             require(pages.len() >= entries, Status::BadInputLength, 0x0108, "the list is shorter than it says")?;
             for page in &pages[..entries] {
                 require(page % 4096 == 0, Status::BadParameter, 0x0109, format!("{page:#x} is not a page"))?;
-                require(!hca.pages.contains(page), Status::BadParameter, 0x010a, format!("page {page:#x} was given before"))?;
+                require(
+                    !hca.pages.contains(page),
+                    Status::BadParameter,
+                    0x010a,
+                    format!("page {page:#x} was given before"),
+                )?;
             }
             hca.pages.extend_from_slice(&pages[..entries]);
             Ok(Output::empty())
@@ -105,7 +115,8 @@ pub(crate) fn manage_pages(hca: &mut Hca, input: &Input<'_>) -> Answer {
             let start = hca.pages.len().saturating_sub(entries);
             let taken = hca.pages.split_off(start);
             let count = u32::try_from(taken.len()).unwrap_or(u32::MAX);
-            let mut output = Output::new(&l::manage_pages_out::LAYOUT).set(l::manage_pages_out::OUTPUT_NUM_ENTRIES, count);
+            let mut output =
+                Output::new(&l::manage_pages_out::LAYOUT).set(l::manage_pages_out::OUTPUT_NUM_ENTRIES, count);
             for page in taken {
                 output = output.append(&page.to_be_bytes());
             }

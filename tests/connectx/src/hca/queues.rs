@@ -230,7 +230,12 @@ pub(crate) fn create_rq(hca: &mut Hca, input: &Input<'_>) -> Answer {
     const IN_LINE: u64 = 0;
     require(input.get(f::STATE) == 0, Status::BadParameter, 0x050f, "a queue begins in reset")?;
     require(input.get(f::WQ_TYPE) == CYCLIC, Status::BadParameter, 0x0510, "only cyclic receive queues are modelled")?;
-    require(input.get(f::MEM_RQ_TYPE) == IN_LINE, Status::BadParameter, 0x0511, "only queues of their own memory are modelled")?;
+    require(
+        input.get(f::MEM_RQ_TYPE) == IN_LINE,
+        Status::BadParameter,
+        0x0511,
+        "only queues of their own memory are modelled",
+    )?;
     let mut uses = vec![Name { kind: Kind::Cq, id: input.get_u32(f::CQN) }];
     // A queue that never gets a buffer, for dropping, belongs to no domain.
     if input.is_set(f::PD) {

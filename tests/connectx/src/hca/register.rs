@@ -2,7 +2,7 @@
 
 use super::Hca;
 use super::function::{modifier, require};
-use super::vport::port_counters;
+use super::vport::{ByKind, port_counters};
 use crate::command::layouts as l;
 use crate::command::{Answer, Failure, Input, Output, Status};
 use crate::layout::{Field, Layout, layouts};
@@ -197,9 +197,10 @@ fn access_ppcnt(hca: &mut Hca, data: &Data<'_>) -> Result<Vec<u8>, Failure> {
     data.read_only()?;
     data.port_1(ppcnt::LOCAL_PORT)?;
     let (received, transmitted) = port_counters(hca);
-    let packets = |counters: [(u64, u64); 3]| counters.iter().map(|counter| counter.0).sum::<u64>();
-    let octets = |counters: [(u64, u64); 3]| counters.iter().map(|counter| counter.1).sum::<u64>();
-    let ([in_unicast, in_multicast, in_broadcast], [out_unicast, out_multicast, out_broadcast]) = (received, transmitted);
+    let packets = |counters: ByKind| counters.iter().map(|counter| counter.0).sum::<u64>();
+    let octets = |counters: ByKind| counters.iter().map(|counter| counter.1).sum::<u64>();
+    let ([in_unicast, in_multicast, in_broadcast], [out_unicast, out_multicast, out_broadcast]) =
+        (received, transmitted);
     match data.get(ppcnt::GRP) {
         IEEE_802_3 => Ok(data.answer(&[
             (ieee_802_3::FRAMES_TRANSMITTED, packets(transmitted)),

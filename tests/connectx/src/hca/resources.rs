@@ -149,7 +149,12 @@ pub(crate) fn destroy_rqt(hca: &mut Hca, input: &Input<'_>) -> Answer {
 fn receive_queues(input: &Input<'_>, actual: u16, most: u16) -> Result<Vec<Name>, Failure> {
     let given = input.doublewords();
     let actual = usize::from(actual);
-    require(actual > 0 && actual <= usize::from(most), Status::BadParameter, 0x0405, "a table of no size, or over its most")?;
+    require(
+        actual > 0 && actual <= usize::from(most),
+        Status::BadParameter,
+        0x0405,
+        "a table of no size, or over its most",
+    )?;
     require(given.len() >= actual, Status::BadInputLength, 0x0406, "the list is shorter than it says")?;
     Ok(given[..actual].iter().map(|number| Name { kind: Kind::Rq, id: number & 0xff_ffff }).collect())
 }

@@ -68,7 +68,10 @@ fn an_unknown_opcode_is_refused_and_kept_with_its_words() {
     let answer = run(&mut hca, 0xfff, 0, &l::plain::LAYOUT, &[], &[0xab; 4]);
     assert_eq!(status(&answer), BAD_OPERATION);
     let refusal = hca.refusals().last().unwrap().to_string();
-    assert!(refusal.starts_with("command 0xfff refused with status 0x2, syndrome 0xa01: not modelled [0fff0000"), "{refusal}");
+    assert!(
+        refusal.starts_with("command 0xfff refused with status 0x2, syndrome 0xa01: not modelled [0fff0000"),
+        "{refusal}"
+    );
 }
 
 #[test]
@@ -156,7 +159,12 @@ fn a_vport_keeps_what_the_driver_sets_and_an_unknown_one_is_refused() {
     let mut hca = initialized(BLUEFIELD_2);
     let address = 0x0202_0304_0506;
     let set = |vport| {
-        [(m::OTHER_VPORT, 1), (m::VPORT_NUMBER, vport), (m::SELECT_PERMANENT_ADDRESS, 1), (m::PERMANENT_ADDRESS, address)]
+        [
+            (m::OTHER_VPORT, 1),
+            (m::VPORT_NUMBER, vport),
+            (m::SELECT_PERMANENT_ADDRESS, 1),
+            (m::PERMANENT_ADDRESS, address),
+        ]
     };
     assert_eq!(status(&run(&mut hca, 0x755, 0, &m::LAYOUT, &set(1), &[])), OK);
     assert_eq!(status(&run(&mut hca, 0x755, 0, &m::LAYOUT, &set(9), &[])), BAD_PARAMETER);
@@ -351,7 +359,8 @@ fn a_queue_goes_from_reset_to_ready_only_once_and_only_from_where_it_is() {
 #[test]
 fn what_a_queue_uses_cannot_go_before_it() {
     let mut rings = Rings::new();
-    let destroy = |hca: &mut Hca, opcode, id| status(&run(hca, opcode, 0, &l::object::LAYOUT, &[(l::object::ID, id)], &[]));
+    let destroy =
+        |hca: &mut Hca, opcode, id| status(&run(hca, opcode, 0, &l::object::LAYOUT, &[(l::object::ID, id)], &[]));
     assert_eq!(destroy(&mut rings.hca, 0x401, rings.cq), RESOURCE_BUSY);
     assert_eq!(destroy(&mut rings.hca, 0x906, rings.sq), OK);
     assert_eq!(destroy(&mut rings.hca, 0x401, rings.cq), OK);

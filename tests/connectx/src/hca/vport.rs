@@ -34,11 +34,14 @@ pub(crate) struct Vport {
     counters: Counters,
 }
 
-/// Packets and bytes, by kind of address.
+/// Packets and bytes: unicast, multicast, broadcast.
+pub(crate) type ByKind = [(u64, u64); 3];
+
+/// What went through a vport.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Counters {
-    received: [(u64, u64); 3],
-    transmitted: [(u64, u64); 3],
+    received: ByKind,
+    transmitted: ByKind,
 }
 
 /// Which way a packet goes, as the switch sees it.
@@ -107,7 +110,7 @@ impl Hca {
 }
 
 /// Packets and bytes of the physical port: received from the wire, sent to it.
-pub(crate) fn port_counters(hca: &Hca) -> ([(u64, u64); 3], [(u64, u64); 3]) {
+pub(crate) fn port_counters(hca: &Hca) -> (ByKind, ByKind) {
     let counters = hca.vports.get(&VPORT_UPLINK).map(|vport| vport.counters).unwrap_or_default();
     (counters.transmitted, counters.received)
 }
@@ -167,7 +170,12 @@ pub(crate) fn modify_esw_vport_context(hca: &mut Hca, input: &Input<'_>) -> Answ
     let vport = hca.vport(input.is_set(f::OTHER_VPORT), input.get_u16(f::VPORT_NUMBER))?;
     if input.is_set(f::SELECT_FDB_TO_VPORT_REG_C_ID) {
         let ids = input.get(f::FDB_TO_VPORT_REG_C_ID).to_be_bytes()[7];
-        require(ids & !0x3 == 0, Status::BadParameter, 0x0207, format!("of registers {ids:#x} only 0 and 1 reach a vport"))?;
+        require(
+            ids & !0x3 == 0,
+            Status::BadParameter,
+            0x0207,
+            format!("of registers {ids:#x} only 0 and 1 reach a vport"),
+        )?;
         let registers = (input.is_set(f::FDB_TO_VPORT_REG_C), ids);
         vport.registers = registers;
         let own = !input.is_set(f::OTHER_VPORT) || input.get_u16(f::VPORT_NUMBER) == hca.profile.own_vport();
@@ -302,4 +310,3 @@ fn l2_index(index: u32) -> Result<u32, Failure> {
     require(index >> LOG_MAX_L2_TABLE == 0, Status::BadIndex, 0x020c, format!("the table has no entry {index}"))?;
     Ok(index)
 }
-

@@ -13,9 +13,11 @@ const MSIX_PENDING: u32 = 0x3000;
 const MELLANOX: u16 = 0x15b3;
 const ETHERNET_CONTROLLER: u32 = 0x02_0000;
 
+// Places of the capabilities, which form a list.
 const POWER: usize = 0x40;
 const EXPRESS: usize = 0x60;
 const MSIX: usize = 0x9c;
+const LIST: [u8; 3] = [0x40, 0x60, 0x9c];
 
 /// What a driver may change: offset and bits.
 const WRITABLE: &[(usize, u8)] = &[
@@ -48,13 +50,14 @@ impl Config {
         config.u32(0x10, MEMORY_64_PREFETCHABLE);
         config.u16(0x2c, MELLANOX);
         config.u16(0x2e, profile.device_id);
-        config.bytes[0x34] = POWER as u8;
+        let [power, express, msix] = LIST;
+        config.bytes[0x34] = power;
 
-        config.capability(POWER, 0x01, EXPRESS);
+        config.capability(POWER, 0x01, express);
         const VERSION_3: u16 = 3;
         config.u16(POWER + 2, VERSION_3);
 
-        config.capability(EXPRESS, 0x10, MSIX);
+        config.capability(EXPRESS, 0x10, msix);
         const ENDPOINT_VERSION_2: u16 = 0x0002;
         config.u16(EXPRESS + 2, ENDPOINT_VERSION_2);
         const ROLE_BASED_ERRORS_AND_RESET: u32 = 1 << 15 | 1 << 28;
@@ -85,9 +88,9 @@ impl Config {
         }
     }
 
-    fn capability(&mut self, at: usize, id: u8, next: usize) {
+    fn capability(&mut self, at: usize, id: u8, next: u8) {
         self.bytes[at] = id;
-        self.bytes[at + 1] = next as u8;
+        self.bytes[at + 1] = next;
     }
 
     fn u16(&mut self, at: usize, value: u16) {

@@ -192,6 +192,10 @@ fn no_region(region: u32) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, format!("there is no region {region}"))
 }
 
+/// Bytes of what tells about a region.
+const REGION_INFO: u32 = 32;
+const _: () = assert!(size_of::<vfio_region_info>() == 32);
+
 fn regions() -> Vec<ServerRegion> {
     let size = |index| match index {
         VFIO_PCI_BAR0_REGION_INDEX => bar::SIZE,
@@ -199,7 +203,7 @@ fn regions() -> Vec<ServerRegion> {
         _ => 0,
     };
     let region = |index| vfio_region_info {
-        argsz: size_of::<vfio_region_info>() as u32,
+        argsz: REGION_INFO,
         flags: if size(index) > 0 { VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE } else { 0 },
         index,
         size: size(index),
