@@ -17,6 +17,7 @@ mod layout;
 mod objects;
 mod reformat;
 mod rewrite;
+pub mod ste;
 mod step;
 mod table;
 mod tables;
