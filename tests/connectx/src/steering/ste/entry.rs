@@ -16,6 +16,7 @@ const NEXT_TABLE_39_32: Bits = Bits::new(0x78, 8);
 /// In units of 32 bytes; the lowest bit that is set is the size of the table in entries.
 const NEXT_TABLE_31_5: Bits = Bits::new(0x80, 27);
 const HASH_TYPE: Bits = Bits::new(0x9b, 2);
+const HASH_AFTER_ACTIONS: Bits = Bits::new(0x9d, 1);
 const BYTE_MASK: Bits = Bits::new(0xa0, 16);
 const NEXT_ENTRY_FORMAT: Bits = Bits::new(0xb0, 1);
 const ACTIONS: usize = 24;
@@ -43,6 +44,8 @@ pub(super) struct Table {
     base: u64,
     entries: u64,
     byte_mask: u16,
+    /// Whether the hash is of the packet as the actions leave it.
+    pub(super) after_actions: bool,
 }
 
 impl Entry {
@@ -72,6 +75,7 @@ impl Entry {
                 base: (index ^ entries) << 5,
                 entries,
                 byte_mask: BYTE_MASK.u16(bytes),
+                after_actions: HASH_AFTER_ACTIONS.is_set(bytes),
             },
             actions,
             mask: part(MASK),
@@ -138,6 +142,13 @@ fn lookup(mode: u32, index: u8) -> u16 {
 pub(super) enum Action {
     Tag(u32),
     Count(u32),
+    /// One of set, add and copy.
+    Rewrite([u8; 8]),
+    /// So many of them, from this line of the memory of lists on.
+    RewriteList {
+        line: u64,
+        actions: usize,
+    },
     Insert {
         anchor: Anchor,
         offset: usize,
@@ -195,6 +206,15 @@ impl Action {
             0x09 => (Some(Self::RemoveUpTo { start: anchor(0x0a)?, end: anchor(0x12)? }), SINGLE),
             0x0c => (Some(Self::Tag(Bits::new(8, 24).u32(bytes))), SINGLE),
             0x14 => (Some(Self::Count(Bits::new(8, 24).u32(bytes))), SINGLE),
+            0x0f => {
+                let line = u64::from(Bits::new(0x10, 16).u32(bytes));
+                (Some(Self::RewriteList { line, actions: usize::from(Bits::new(8, 8).u8(bytes)) }), SINGLE)
+            }
+            0x05..=0x07 if bytes.len() >= DOUBLE => {
+                let mut action = [0; DOUBLE];
+                action.copy_from_slice(&bytes[..DOUBLE]);
+                (Some(Self::Rewrite(action)), DOUBLE)
+            }
             0x0a if bytes.len() >= DOUBLE => {
                 let offset = usize::from(halves(0x10, 7)) * 2;
                 (Some(Self::Insert { anchor: anchor(0x0a)?, offset, bytes: data() }), DOUBLE)

@@ -5,12 +5,13 @@
 //! An address that is not in steering memory ends the walk: it stands for a vport, for dropping or for a table of firmware, as the
 //! device's capabilities gave it out.
 //!
-//! Not modelled, and said so where a walk meets it: formats 0 and 2, MATCH entries with large definers, rewriting of fields (set,
-//! add, copy, lists of them), ASO, hash types other than 0, inverted matches. The tables are not reached from [`Steering::receive`]:
+//! Not modelled, and said so where a walk meets it: formats 0 and 2, MATCH entries with large definers, rewriting of inner headers,
+//! rewriting by pattern and argument, ASO, hash types other than 0, inverted matches. The tables are not reached from [`Steering::receive`]:
 //! CREATE_FLOW_TABLE with sw_owner is refused until there is a front end that has steering memory.
 
 mod definer;
 mod entry;
+mod rewrite;
 
 #[cfg(test)]
 mod tests;
@@ -29,10 +30,13 @@ pub const ENTRY: usize = 64;
 /// Entries that a packet visits at most, which ends loops.
 const MAX_ENTRIES: usize = 1024;
 
-/// Where the entries are.
+/// Where the entries are, and the lists of rewrites.
 pub trait SteeringMemory {
     /// The entry at an address; None if that is not in steering memory.
     fn entry(&self, address: u64) -> Option<[u8; ENTRY]>;
+
+    /// A line of 64 bytes, by number, of the memory for lists of rewrites; None past its end.
+    fn rewrites(&self, line: u64) -> Option<[u8; ENTRY]>;
 }
 
 /// What became of one packet in tables that software owns.
@@ -133,7 +137,7 @@ impl Steering {
             let entry = Entry::decode(&bytes)?;
             let mut did = Vec::new();
             let hit = entry.matches(&packet.lookup(entry.lookup, entry.wants_fields())?);
-            let outcome = if hit { self.hit(&entry, packet, &mut did) } else { Ok(entry.miss) };
+            let outcome = if hit { self.hit(memory, &entry, packet, &mut did) } else { Ok(entry.miss) };
             // A step that went wrong shows the entry itself as the next.
             let next = *outcome.as_ref().unwrap_or(&address);
             steps.push(SteStep { address, lookup: entry.lookup, hit, did, next });
@@ -142,17 +146,24 @@ impl Steering {
         Ok(address)
     }
 
-    /// Counts, carries out the actions, and finds the next entry by the hash of what they leave.
-    fn hit(&mut self, entry: &Entry, packet: &mut Packet, did: &mut Vec<Deed>) -> Result<u64, String> {
+    /// Counts, carries out the actions, and finds the next entry by its hash.
+    fn hit(
+        &mut self,
+        memory: &dyn SteeringMemory,
+        entry: &Entry,
+        packet: &mut Packet,
+        did: &mut Vec<Deed>,
+    ) -> Result<u64, String> {
         if entry.counter != 0 {
             self.count(entry.counter, packet, did);
         }
-        for action in entry.actions()? {
-            self.act(action, packet, did)?;
-        }
         let table = &entry.next;
-        let fields = packet.lookup(table.lookup, table.hashes())?;
-        Ok(table.place(&fields))
+        let before = packet.lookup(table.lookup, table.hashes())?;
+        for action in entry.actions()? {
+            self.act(memory, action, packet, did)?;
+        }
+        let after = packet.lookup(table.lookup, table.hashes())?;
+        Ok(table.place(if table.after_actions { &after } else { &before }))
     }
 
     fn count(&mut self, counter: u32, packet: &Packet, did: &mut Vec<Deed>) {
@@ -161,7 +172,13 @@ impl Steering {
         did.push(Deed::Counted { counter, bytes });
     }
 
-    fn act(&mut self, action: Action, packet: &mut Packet, did: &mut Vec<Deed>) -> Result<(), String> {
+    fn act(
+        &mut self,
+        memory: &dyn SteeringMemory,
+        action: Action,
+        packet: &mut Packet,
+        did: &mut Vec<Deed>,
+    ) -> Result<(), String> {
         let place = |packet: &Packet, anchor: Anchor, offset: usize| {
             anchor.find(&packet.headers).map(|at| at + offset).ok_or(format!("the packet has no {anchor:?}"))
         };
@@ -174,6 +191,19 @@ impl Steering {
             }
             Action::Count(counter) => {
                 self.count(counter, packet, did);
+                return Ok(());
+            }
+            Action::Rewrite(bytes) => {
+                packet.rewrite(&bytes, did)?;
+                packet.headers = Headers::parse(&packet.frame, &self.tunnels);
+                return Ok(());
+            }
+            Action::RewriteList { line, actions } => {
+                let lines = (line..).map_while(|line| memory.rewrites(line)).take(actions.div_ceil(ENTRY / 8));
+                let bytes: Vec<u8> = lines.flatten().collect();
+                let list = bytes.as_chunks().0.get(..actions).ok_or("the list of rewrites is not all in memory")?;
+                list.iter().try_for_each(|bytes| packet.rewrite(bytes, did))?;
+                packet.headers = Headers::parse(&packet.frame, &self.tunnels);
                 return Ok(());
             }
             Action::Insert { anchor, offset, bytes } => {
@@ -211,6 +241,21 @@ impl Steering {
 }
 
 impl Packet {
+    /// Of the fields that share a place, the packet has one at most.
+    fn rewrite(&mut self, bytes: &[u8; 8], did: &mut Vec<Deed>) -> Result<(), String> {
+        let mut rewritten = None;
+        for action in rewrite::decode(bytes)? {
+            let done = action.apply(&mut self.frame, &self.headers, &mut self.metadata);
+            let changed = done.change.is_some();
+            rewritten = Some(done);
+            if changed {
+                break;
+            }
+        }
+        did.extend(rewritten.map(Deed::Rewrote));
+        Ok(())
+    }
+
     /// The 16 bytes that a lookup sees; those of a lookup that is not modelled are refused if anybody wants them.
     fn lookup(&self, lookup: u16, wanted: bool) -> Result<[u8; 16], String> {
         if !wanted {

@@ -1,5 +1,5 @@
-//! `libmlx5.txt` is steering memory as Debian's unmodified libmlx5 44.0 wrote it for an FDB domain on format 1: the roots of two
-//! tables, then the address and the bytes of every entry that is not zero. Table 1 has, in the order of their priorities, rules on
+//! `libmlx5-matches.txt` and `libmlx5-rewrites.txt` are steering memory as Debian's unmodified libmlx5 44.0 wrote it for an FDB domain on format 1: the roots of two
+//! tables, then the address and the bytes of every entry that is not zero. In the first, table 1 has, in the order of their priorities, rules on
 //! an IPv4 5-tuple from 10.0.0.1:1111 over UDP to port 2222 of
 //!
 //! - 10.0.0.2 and 10.0.0.16 to .23: count, to vport 2
@@ -9,10 +9,15 @@
 //! from the wire with TCP port 80 inside: decap, to vport 1. Table 2 sends everything to the wire. The device that it was written
 //! for gave the addresses 0xf0_VVVV_4000 (from the wire) and 0xf0_VVVV_8000 (from vports) to vports, 0xe0_0000_0140 and _0180 to
 //! dropping, and counter 0x110.
+//!
+//! In the second, table 1 has rules on the IPv4 destination: 10.0.0.2: TTL 63, to the wire; .3: TTL - 1, to the wire; .4: a list of
+//! five, to the wire; .5: bits 8 to 15 of register C1 to 0x5a, to table 2; .6: destination to register C0, to table 2. Table 2 has
+//! register C0 of 10.0.0.6: to vport 2; register C1 of 0x5a00: to vport 1. Lists begin at 0x20_0000_0000.
 
 use std::collections::HashMap;
 
 use super::{ENTRY, SteWalk, SteeringMemory};
+use crate::packet::edit::checksum;
 use crate::packet::sample::{HOST, ethernet, ipv4, ipv6, tagged, tcp_frame, udp, vxlan_frame};
 use crate::steering::{Origin, Port, Steering};
 
@@ -24,9 +29,16 @@ const COUNTER: u32 = 0x110;
 struct Written(HashMap<u64, [u8; ENTRY]>);
 
 impl Written {
-    fn by_libmlx5() -> Self {
-        let lines = include_str!("libmlx5.txt").lines().filter(|line| !line.starts_with("table"));
-        Self(lines.map(entry).collect())
+    fn matches() -> Self {
+        Self::read(include_str!("libmlx5-matches.txt"))
+    }
+
+    fn rewrites() -> Self {
+        Self::read(include_str!("libmlx5-rewrites.txt"))
+    }
+
+    fn read(text: &str) -> Self {
+        Self(text.lines().filter(|line| !line.starts_with("table")).map(entry).collect())
     }
 }
 
@@ -39,6 +51,10 @@ fn entry(line: &str) -> (u64, [u8; ENTRY]) {
 impl SteeringMemory for Written {
     fn entry(&self, address: u64) -> Option<[u8; ENTRY]> {
         self.0.get(&address).copied()
+    }
+
+    fn rewrites(&self, line: u64) -> Option<[u8; ENTRY]> {
+        self.0.get(&(0x20_0000_0000 + line * 64)).copied()
     }
 }
 
@@ -60,8 +76,12 @@ fn device() -> Steering {
 }
 
 fn walk(device: &mut Steering, root: u64, frame: &[u8]) -> SteWalk {
+    walk_in(&Written::matches(), device, root, frame)
+}
+
+fn walk_in(memory: &Written, device: &mut Steering, root: u64, frame: &[u8]) -> SteWalk {
     let port = if root == FROM_WIRE { Port::Wire } else { Port::Vport(1) };
-    let walk = device.walk_memory(&Written::by_libmlx5(), root, Origin { port, sqn: 0, metadata: 0 }, 0x11, frame);
+    let walk = device.walk_memory(memory, root, Origin { port, sqn: 0, metadata: 0 }, 0x11, frame);
     println!("{walk}");
     walk
 }
@@ -144,15 +164,46 @@ fn a_tunnel_is_put_on_and_taken_off() {
 }
 
 #[test]
+fn one_rewrite_is_in_the_entry_and_several_are_in_a_list() {
+    let memory = Written::rewrites();
+    let mut device = device();
+    for root in [FROM_WIRE, FROM_VPORTS] {
+        let mut sent = |to: u8| {
+            let walk = walk_in(&memory, &mut device, root, &datagram(to));
+            assert_eq!(walk.end, Ok(vport(root, 0xffff)));
+            assert_eq!(checksum(&walk.frame[14..34]), 0);
+            walk.frame
+        };
+        for to in [2, 3] {
+            let frame = sent(to);
+            assert_eq!((frame[22], frame.len()), (63, datagram(to).len()));
+        }
+        let frame = sent(4);
+        assert_eq!(frame[6..12], [0x0a, 0x0b, 0x0c, 0x0d, 0x0e, 0x0f]);
+        assert_eq!((&frame[30..34], &frame[36..38], frame[22]), (&[192, 0, 2, 99][..], &[0, 53][..], 63));
+    }
+}
+
+#[test]
+fn registers_that_one_table_writes_are_matched_by_the_next() {
+    let memory = Written::rewrites();
+    let mut device = device();
+    for root in [FROM_WIRE, FROM_VPORTS] {
+        assert_eq!(walk_in(&memory, &mut device, root, &datagram(5)).end, Ok(vport(root, 1)));
+        assert_eq!(walk_in(&memory, &mut device, root, &datagram(6)).end, Ok(vport(root, 2)));
+    }
+}
+
+#[test]
 fn what_is_not_modelled_ends_the_walk_with_a_reason() {
     let mut device = device();
-    let mut memory = Written::by_libmlx5();
+    let mut memory = Written::matches();
     let mut rewrites = memory.0[&FROM_WIRE];
-    rewrites[24] = 0x06;
+    rewrites[24] = 0x12;
     memory.0.insert(FROM_WIRE, rewrites);
     let origin = Origin { port: Port::Wire, sqn: 0, metadata: 0 };
     let end = device.walk_memory(&memory, FROM_WIRE, origin, 1, &tcp_frame()).end;
-    assert_eq!(end, Err("action 0x06 is not modelled".to_owned()));
+    assert_eq!(end, Err("action 0x12 is not modelled".to_owned()));
     rewrites[0] = 4;
     memory.0.insert(FROM_WIRE, rewrites);
     let end = device.walk_memory(&memory, FROM_WIRE, origin, 1, &tcp_frame()).end;
@@ -164,6 +215,10 @@ fn entries_that_lead_in_a_circle_or_are_noise_end_the_walk() {
     struct Everywhere([u8; ENTRY]);
     impl SteeringMemory for Everywhere {
         fn entry(&self, _: u64) -> Option<[u8; ENTRY]> {
+            Some(self.0)
+        }
+
+        fn rewrites(&self, _: u64) -> Option<[u8; ENTRY]> {
             Some(self.0)
         }
     }
