@@ -17,6 +17,7 @@ mod layout;
 mod objects;
 mod reformat;
 mod rewrite;
+pub mod ste;
 mod step;
 mod table;
 mod tables;
@@ -73,7 +74,7 @@ impl Default for Profile {
         Self {
             manager: 0,
             vhca_id: 0,
-            max_level: 63,
+            max_level: 254,
             log_max_table_size: 24,
             tables: 1 << 20,
             counters: 1 << 23,
