@@ -24,13 +24,14 @@ pub struct Flow(ThinArc<Head, u8>);
 pub struct Head {
     /// The name of the flow.
     pub ufid: Ufid,
-    mask: Arc<Mask>,
     terms: Arc<Terms>,
 }
 
 /// What many flows have in common, kept once for all of them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Terms {
+    /// What of a packet it looks at.
+    mask: Arc<Mask>,
     /// What it does.
     pub actions: ActionList,
     /// Which of two flows of one chain wins.
@@ -53,14 +54,14 @@ impl Flow {
     ) -> Self {
         let (_, own_ufid) = seed.names(&matching, priority);
         let ufid = ufid.unwrap_or(own_ufid);
-        let terms = Arc::new(Terms { actions, priority, expiry, has_given_ufid: ufid != own_ufid });
-        let head = Head { ufid, mask: matching.mask().clone(), terms };
-        Self(ThinArc::from_header_and_slice(head, matching.octets()))
+        let mask = matching.mask().clone();
+        let terms = Arc::new(Terms { mask, actions, priority, expiry, has_given_ufid: ufid != own_ufid });
+        Self(ThinArc::from_header_and_slice(Head { ufid, terms }, matching.octets()))
     }
 
     /// What it matches.
     pub fn matching(&self) -> MaskedKey<'_> {
-        MaskedKey::of_flow(&self.mask, &self.0.slice)
+        MaskedKey::of_flow(&self.terms.mask, &self.0.slice)
     }
 
     /// Match and priority, hashed. `seed` is that of its making.
@@ -88,19 +89,19 @@ impl Flow {
         })
     }
 
-    /// The same flow with an equal mask and equal terms that others have, too.
-    pub(crate) fn with_shared(mut self, share: impl Fn(&Arc<Mask>, &Arc<Terms>) -> (Arc<Mask>, Arc<Terms>)) -> Self {
-        let (mask, terms) = share(&self.mask, &self.terms);
+    /// The same flow with equal terms that others have, too.
+    pub(crate) fn with_shared(mut self, share: impl Fn(&Arc<Terms>) -> Arc<Terms>) -> Self {
+        let terms = share(&self.terms);
         let is_changed = self.0.with_arc_mut(|unshared| {
             let Some(whole) = triomphe::Arc::get_mut(unshared) else { return false };
-            (whole.header_mut().mask, whole.header_mut().terms) = (mask.clone(), terms.clone());
+            whole.header_mut().terms = terms.clone();
             true
         });
-        if is_changed { self } else { self.with(|head| (head.mask, head.terms) = (mask, terms)) }
+        if is_changed { self } else { self.with(|head| head.terms = terms) }
     }
 
     fn with(&self, change: impl FnOnce(&mut Head)) -> Self {
-        let mut head = Head { ufid: self.ufid, mask: self.mask.clone(), terms: self.terms.clone() };
+        let mut head = Head { ufid: self.ufid, terms: self.terms.clone() };
         change(&mut head);
         Self(ThinArc::from_header_and_slice(head, &self.0.slice))
     }
@@ -145,7 +146,7 @@ impl Deref for Head {
 
 impl PartialEq for Flow {
     fn eq(&self, other: &Self) -> bool {
-        self.ufid == other.ufid && self.terms == other.terms && self.matching() == other.matching()
+        self.ufid == other.ufid && self.terms == other.terms && self.0.slice == other.0.slice
     }
 }
 
@@ -159,9 +160,13 @@ impl fmt::Debug for Flow {
 }
 
 impl Terms {
-    /// The same with an equal list of actions.
-    pub(crate) fn with_actions(&self, actions: ActionList) -> Self {
-        Self { actions, ..self.clone() }
+    /// The same with an equal mask and an equal list of actions.
+    pub(crate) fn with_parts(
+        &self,
+        share_mask: impl Fn(&Arc<Mask>) -> Arc<Mask>,
+        share_actions: impl Fn(&ActionList) -> ActionList,
+    ) -> Self {
+        Self { mask: share_mask(&self.mask), actions: share_actions(&self.actions), ..*self }
     }
 }
 
@@ -183,6 +188,6 @@ mod tests {
     #[test]
     fn a_flow_takes_little_memory_besides_the_octets_of_its_key() {
         assert_eq!(size_of::<Option<Flow>>(), 8);
-        assert!(size_of::<Head>() <= 32, "{} octets", size_of::<Head>());
+        assert!(size_of::<Head>() <= 24, "{} octets", size_of::<Head>());
     }
 }

@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::field::{Field, KEY_WORDS};
+use crate::ufid::{NamePrefix, Seed};
 
 /// A full flow key: the value of every field of one packet, or of every field of a match.
 ///
@@ -94,11 +95,12 @@ impl Match {
 }
 
 /// The mask of a match, reduced to the words that are not zero. Shared by all flows of a subtable.
-#[derive(PartialEq, Eq, Hash)]
 pub struct Mask {
     /// Which words of the full key it touches.
     map: u128,
     words: Box<[MaskWord]>,
+    /// What the names of all of its flows begin with.
+    prefix: OnceLock<NamePrefix>,
 }
 
 /// One word that a mask touches.
@@ -120,7 +122,13 @@ impl Mask {
             words.push(MaskWord { mask, at });
             at += Runs(mask).map(|run| run.octets).sum::<usize>();
         }
-        Self { map, words: words.into() }
+        Self { map, words: words.into(), prefix: OnceLock::new() }
+    }
+
+    /// What the names of its flows begin with. It is made again for each seed but the first, for an agent has one only.
+    pub(crate) fn name_prefix(&self, seed: &Seed) -> NamePrefix {
+        let known = self.prefix.get_or_init(|| seed.prefix(self));
+        if known.is_of(seed) { *known } else { seed.prefix(self) }
     }
 
     /// The words that the mask touches, as (index into the full key, mask of that word).
@@ -152,6 +160,21 @@ impl Mask {
             full.words[index] = word;
         }
         full
+    }
+}
+
+impl PartialEq for Mask {
+    fn eq(&self, other: &Self) -> bool {
+        self.map == other.map && self.words == other.words
+    }
+}
+
+impl Eq for Mask {}
+
+impl Hash for Mask {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.map.hash(state);
+        self.words.hash(state);
     }
 }
 

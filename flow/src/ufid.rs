@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 
-use crate::key::MaskedKey;
+use crate::key::{Mask, MaskedKey};
 use crate::priority::Priority;
 
 /// A unique flow identifier, 128 bits, written as a UUID.
@@ -82,7 +82,7 @@ impl Identity {
 
 /// The seed of identities and of UFIDs that the agent chooses. Kept in the state folder, so that a flow keeps its UFID
 /// over a restart; secret, so that nobody can choose flows that collide.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Seed(pub [u8; 16]);
 
 impl Seed {
@@ -91,16 +91,36 @@ impl Seed {
     pub fn names(&self, matching: &MaskedKey<'_>, priority: Priority) -> (Identity, Ufid) {
         const VERSION: u128 = 0xf << 76;
         const VARIANT: u128 = 0b11 << 62;
-        let mut hasher = SipHasher13::new_with_key(&self.0);
+        let mut hasher = matching.mask().name_prefix(self).hasher;
         priority.hash(&mut hasher);
-        for ((index, mask), value) in matching.mask().words().zip(matching.values()) {
-            hasher.write_usize(index);
-            hasher.write_u64(mask);
-            hasher.write_u64(value);
-        }
+        hasher.write(matching.octets());
         let hash = hasher.finish128().as_u128();
         let ufid = Ufid(hash & !VERSION & !VARIANT | 0x4 << 76 | 0b10 << 62);
         (Identity::of_own(ufid), ufid)
+    }
+
+    /// What the names of all flows with a mask begin with: as much as there is to hash of most of them.
+    pub(crate) fn prefix(&self, mask: &Mask) -> NamePrefix {
+        let mut hasher = SipHasher13::new_with_key(&self.0);
+        hasher.write_usize(mask.len());
+        for (index, word) in mask.words() {
+            hasher.write_usize(index);
+            hasher.write_u64(word);
+        }
+        NamePrefix { seed: *self, hasher }
+    }
+}
+
+/// The hash of a name, fed with a mask.
+#[derive(Clone, Copy)]
+pub(crate) struct NamePrefix {
+    seed: Seed,
+    hasher: SipHasher13,
+}
+
+impl NamePrefix {
+    pub(crate) fn is_of(&self, seed: &Seed) -> bool {
+        self.seed == *seed
     }
 }
 

@@ -435,6 +435,25 @@ fn a_flow_of_an_earlier_run_is_taken_on_past_the_limits_and_as_old_as_it_is() {
 }
 
 #[test]
+fn slots_are_used_again_whichever_flows_come_and_go() {
+    const FLOWS: usize = 2_000;
+    let (table, _) = table(FLOWS + 1, FLOWS + 1);
+    let mut there = std::collections::VecDeque::new();
+    let mut slots = 0;
+    for port in 0..50_000 {
+        let accepted = table.add(flow(None, port, 2), NOW, None).unwrap();
+        slots = slots.max(accepted.flow.slot as usize + 1);
+        there.push_back(accepted.flow);
+        if there.len() > FLOWS {
+            let oldest = there.pop_front().unwrap();
+            table.delete(oldest, EndReason::Deleted, NOW, None).unwrap();
+            assert!(matches!(look(&table, oldest), Look::Retired { .. }));
+        }
+    }
+    assert!(slots < 3 * FLOWS + 500, "{slots} slots for {FLOWS} flows");
+}
+
+#[test]
 fn a_move_changes_where_the_rule_is_and_nothing_else() {
     let (table, journal) = table(10, 10);
     let accepted = table.add(flow(None, 1, 2), NOW, None).unwrap();

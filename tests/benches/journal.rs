@@ -18,9 +18,13 @@ use sluice_agent::journal::{Journal, JournalOptions, Opened};
 use sluice_flow::table::Limits;
 use sluice_flow::time::MonotonicClock;
 use sluice_flow::{Clock, Flow, FlowTable};
-use sluice_tests::bench;
+use sluice_tests::bench::{self, timed};
 use sluice_tests::fault::{FaultyDevice, Plan};
 use sluice_tests::world::{SEED, World, quick_config, soft_nic};
+
+/// The daemon's: what an operator runs is what is measured.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 const ROUNDS: usize = 5;
 /// Flows that are handed over in a round.
@@ -33,6 +37,9 @@ const REQUEST: usize = 1_000;
 fn main() {
     if bench::is_only_tried() {
         return;
+    }
+    if std::env::args().any(|argument| argument == "--load") {
+        return only_load();
     }
     let [without, with] = hand_over();
     println!("{:<46} {:>8} {:>8}", "hand-over, nanoseconds a flow", "p50", "p99");
@@ -169,12 +176,17 @@ fn million(flows: &[Flow]) -> Million {
     }
     let floor = began.elapsed();
 
-    let began = Instant::now();
-    assert_eq!(std::hint::black_box(fs::read(&file).expect("the log")).len(), bytes.len());
-    let read = began.elapsed();
+    let (read, load) = read_back(&folder.0, flows);
+    Million { without, with, floor, load, read, octets: bytes.len() as u64 }
+}
 
+/// The time that a bare read of the log takes, and that it takes to have all flows in a table again.
+fn read_back(folder: &Path, flows: &[Flow]) -> (Duration, Duration) {
+    let file = folder.join("1.log");
+    let (read, bytes) = timed(|| fs::read(&file).expect("the log"));
+    drop(bytes);
     let began = Instant::now();
-    let Opened { saved, journal, .. } = open(&folder.0);
+    let Opened { saved, journal, .. } = open(folder);
     let table = table(None);
     let now = MonotonicClock::new().now();
     let restored = saved
@@ -188,7 +200,21 @@ fn million(flows: &[Flow]) -> Million {
         assert_eq!(table.view(id).expect("the flow").flow, *flow);
     }
     drop(journal);
-    Million { without, with, floor, load, read, octets: bytes.len() as u64 }
+    (read, load)
+}
+
+/// Reads the same log back again and again, to be profiled and to be compared with another build.
+fn only_load() {
+    let flows: Vec<_> = bench::five_tuples(FLOWS, &SEED).collect();
+    let folder = Folder::new();
+    accept(&flows, Some(open(&folder.0)));
+    for _ in 0..ROUNDS {
+        let before = bench::processor_time();
+        let (read, load) = read_back(&folder.0, &flows);
+        let spent = bench::processor_time() - before;
+        let [load, read, spent] = [load, read, spent].map(|span| span.as_secs_f64());
+        println!("{load:.3} s, a bare read {read:.3} s; both took {spent:.3} s of all processors");
+    }
 }
 
 /// The time that it takes to have all flows accepted and, with a log, written.

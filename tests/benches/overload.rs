@@ -22,6 +22,10 @@ use sluice_tests::bench::{self, five_tuples, quantile, resident};
 use sluice_tests::fault::{FaultyDevice, Plan};
 use sluice_tests::world::{SEED, World, quick_config, soft_nic};
 
+/// The daemon's: what an operator runs is what is measured.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// What a change takes the device at least; a sleep takes some more.
 const SERVICE: Duration = Duration::from_micros(200);
 /// Flows that may wait for the device.

@@ -160,6 +160,12 @@ pub fn cpu_timed<R>(work: impl FnOnce() -> R) -> (Duration, R) {
     (now().saturating_sub(began), result)
 }
 
+/// Processor time that this process has taken so far, with all of its threads.
+pub fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::try_from(time).expect("a time since the process began")
+}
+
 /// The middle one of some measurements.
 pub fn median<T: PartialOrd + Copy>(samples: &[T]) -> T {
     quantile(samples, 0.5)

@@ -7,7 +7,7 @@ use sluice_flow::Flow;
 use sluice_flow::ufid::Seed;
 
 use super::load::Log;
-use super::record::{Contents, Encoder, header};
+use super::record::{ActionTexts, Contents, Encoder, header};
 use super::{JournalError, NotWritable};
 
 /// The flows that are wanted after some files, each with the time of its acceptance, in the order of their acceptance.
@@ -21,7 +21,7 @@ pub fn read(
         log.read_file(name, bytes)?;
     }
     let mut flows = Vec::new();
-    log.visit(seed, &mut |flow, accepted| {
+    log.visit(0..log.len(), &mut ActionTexts::default(), seed, &mut |flow, accepted| {
         flows.push((flow, SystemTime::UNIX_EPOCH + Duration::from_nanos(accepted.0)));
     })?;
     Ok(flows)

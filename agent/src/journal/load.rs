@@ -1,33 +1,43 @@
 //! Reading a log back: what was wanted when the agent ended.
 
-use std::collections::{BTreeSet, HashMap, hash_map};
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
+use std::hash::BuildHasher;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use foldhash::fast::RandomState;
+use hashbrown::{HashTable, hash_table};
 use sluice_flow::ufid::Seed;
 use sluice_flow::{ChainId, Flow, Ufid};
 
 use super::JournalError;
 use super::folder::{Folder, failed};
 use super::record::{
-    ActionTexts, Contents, FRAME_HEADER, Frames, HEADER, Record, RecordError, Shape, WallTime, read_header,
+    ActionTexts, Contents, Frames, HEADER, Record, RecordError, Shape, WallTime, body_at, read_header, wanted_ufid,
 };
 
-/// Octets of the record of a 5-tuple.
-const TYPICAL_RECORD: usize = 100;
+/// Octets of the frame of a 5-tuple's record.
+const TYPICAL_FRAME: usize = 90;
 
 /// What the files of a log say, before their flows are taken apart.
 #[derive(Default)]
 pub(super) struct Log {
     files: Vec<LogFile>,
     shapes: Vec<Shape>,
-    /// The last record of each flow, in the order of their acceptance; `None` for one that has ended.
-    entries: Vec<Option<Entry>>,
-    /// Where in `entries` a flow that is wanted is.
-    wanted: HashMap<Ufid, usize>,
+    wanted: Wanted,
     pub(super) summary: Summary,
+}
+
+/// Where the last records of flows are.
+#[derive(Default)]
+struct Wanted {
+    /// One for each flow, in the order of their acceptance; `None` for one that has ended.
+    entries: Vec<Option<Entry>>,
+    /// Where in `entries` a flow that is wanted is, by its UFID. That is in the file and not here, so that this stays small.
+    by_ufid: HashTable<usize>,
+    hasher: RandomState,
 }
 
 /// What was found in the files.
@@ -52,9 +62,9 @@ struct LogFile {
 
 /// Where the last record of a flow is.
 struct Entry {
-    file: usize,
+    /// The place of its frame.
     at: usize,
-    body: Range<usize>,
+    file: usize,
     shape: usize,
     accepted: WallTime,
 }
@@ -74,13 +84,23 @@ impl Log {
         Ok(log)
     }
 
-    /// Shows every flow that is wanted, with the time of its acceptance, in the order of the acceptances.
-    pub(super) fn visit(&self, seed: &Seed, visit: &mut dyn FnMut(Flow, WallTime)) -> Result<(), JournalError> {
-        let mut texts = ActionTexts::default();
-        for entry in self.entries.iter().flatten() {
+    /// How many records there are to [visit](Log::visit), those of flows that have ended included.
+    pub(super) fn len(&self) -> usize {
+        self.wanted.entries.len()
+    }
+
+    /// Shows every flow that is wanted among those records, with the time of its acceptance, in the order of the acceptances.
+    pub(super) fn visit(
+        &self,
+        records: Range<usize>,
+        texts: &mut ActionTexts,
+        seed: &Seed,
+        visit: &mut dyn FnMut(Flow, WallTime),
+    ) -> Result<(), JournalError> {
+        for entry in self.wanted.entries[records].iter().flatten() {
             let file = &self.files[entry.file];
-            let flow = match Record::read(&file.bytes[entry.body.clone()]) {
-                Ok(Record::Wanted(wanted)) => wanted.flow(&self.shapes[entry.shape], &mut texts, seed),
+            let flow = match body_at(&file.bytes, entry.at).and_then(Record::read) {
+                Ok(Record::Wanted(record)) => record.flow(&self.shapes[entry.shape], texts, seed),
                 // It was read as one before.
                 Ok(Record::Shape(..) | Record::Unwanted(_)) => Err(RecordError::Short),
                 Err(error) => Err(error),
@@ -93,26 +113,25 @@ impl Log {
 
     /// Reads what follows what was read so far.
     pub(super) fn read_file(&mut self, path: PathBuf, bytes: Vec<u8>) -> Result<(), JournalError> {
-        let file = LogFile { path, bytes };
-        let wrong = |at, reason| JournalError::Unreadable { path: file.path.clone(), at, reason };
-        let bytes = &file.bytes;
-        self.summary.octets += bytes.len() as u64;
+        let number = self.files.len();
+        self.files.push(LogFile { path, bytes });
+        let Self { files, shapes: all_shapes, wanted, summary } = self;
+        let LogFile { path, bytes } = &files[number];
+        let wrong = |at, reason| JournalError::Unreadable { path: path.clone(), at, reason };
+        summary.octets += bytes.len() as u64;
         match read_header(bytes).map_err(|reason| wrong(0, reason))? {
             Some(Contents::Everything) => {
-                self.wanted.clear();
-                self.entries.clear();
-                self.summary.records = 0;
+                wanted.clear();
+                summary.records = 0;
             }
             Some(Contents::Changes) => {}
             None => {
-                self.summary.torn.push((file.path.clone(), 0, bytes.len(), "the file ends within its header"));
-                self.files.push(file);
+                summary.torn.push((path.clone(), 0, bytes.len(), "the file ends within its header"));
                 return Ok(());
             }
         }
         // A guess at how many flows there are, so that what is large need not grow step by step.
-        self.wanted.reserve(bytes.len() / TYPICAL_RECORD);
-        self.entries.reserve(bytes.len() / TYPICAL_RECORD);
+        wanted.reserve(bytes.len() / TYPICAL_FRAME, files);
         // Numbers of shapes are of one file only.
         let mut shapes = HashMap::new();
         let mut frames = Frames::at(bytes, HEADER);
@@ -121,45 +140,74 @@ impl Log {
                 Ok(Some(frame)) => frame,
                 Ok(None) => break,
                 Err(torn) => {
-                    self.summary.torn.push((file.path.clone(), torn.at, bytes.len() - torn.at, torn.reason));
+                    summary.torn.push((path.clone(), torn.at, bytes.len() - torn.at, torn.reason));
                     break;
                 }
             };
             match Record::read(body).map_err(|reason| wrong(at, reason))? {
                 Record::Shape(number, shape) => {
-                    shapes.insert(number, self.shapes.len());
-                    self.shapes.push(shape);
+                    shapes.insert(number, all_shapes.len());
+                    all_shapes.push(shape);
                     continue;
                 }
-                Record::Wanted(wanted) => {
-                    let unknown = RecordError::UnknownShape(wanted.shape);
-                    let shape = *shapes.get(&wanted.shape).ok_or_else(|| wrong(at, unknown))?;
-                    let body = at + FRAME_HEADER..at + FRAME_HEADER + body.len();
-                    let mut new = Entry { file: self.files.len(), at, body, shape, accepted: wanted.accepted };
-                    match self.wanted.entry(wanted.ufid) {
-                        hash_map::Entry::Occupied(known) => {
-                            let entry = &mut self.entries[*known.get()];
-                            // The flow is changed: its life began earlier.
-                            new.accepted = entry.as_ref().map_or(new.accepted, |entry| entry.accepted);
-                            *entry = Some(new);
-                        }
-                        hash_map::Entry::Vacant(vacant) => {
-                            vacant.insert(self.entries.len());
-                            self.entries.push(Some(new));
-                        }
-                    }
+                Record::Wanted(record) => {
+                    let unknown = RecordError::UnknownShape(record.shape);
+                    let shape = *shapes.get(&record.shape).ok_or_else(|| wrong(at, unknown))?;
+                    let entry = Entry { at, file: number, shape, accepted: record.accepted };
+                    wanted.put(record.ufid, entry, files);
                 }
-                Record::Unwanted(ufid) => {
-                    if let Some(index) = self.wanted.remove(&ufid) {
-                        self.entries[index] = None;
-                    }
-                }
+                Record::Unwanted(ufid) => wanted.end(ufid, files),
             }
-            self.summary.records += 1;
+            summary.records += 1;
         }
-        self.files.push(file);
         Ok(())
     }
+}
+
+impl Wanted {
+    fn clear(&mut self) {
+        self.by_ufid.clear();
+        self.entries.clear();
+    }
+
+    fn reserve(&mut self, flows: usize, files: &[LogFile]) {
+        let Self { entries, by_ufid, hasher } = self;
+        by_ufid.reserve(flows, |index| hasher.hash_one(ufid_of(&entries[*index], files)));
+        entries.reserve(flows);
+    }
+
+    fn put(&mut self, ufid: Ufid, mut entry: Entry, files: &[LogFile]) {
+        let Self { entries, by_ufid, hasher } = self;
+        let hash = |index: &usize| hasher.hash_one(ufid_of(&entries[*index], files));
+        let is_it = |index: &usize| ufid_of(&entries[*index], files) == Some(ufid);
+        match by_ufid.entry(hasher.hash_one(Some(ufid)), is_it, hash) {
+            hash_table::Entry::Occupied(known) => {
+                let before = &mut entries[*known.get()];
+                // The flow is changed: its life began earlier.
+                entry.accepted = before.as_ref().map_or(entry.accepted, |before| before.accepted);
+                *before = Some(entry);
+            }
+            hash_table::Entry::Vacant(vacant) => {
+                vacant.insert(entries.len());
+                entries.push(Some(entry));
+            }
+        }
+    }
+
+    fn end(&mut self, ufid: Ufid, files: &[LogFile]) {
+        let Self { entries, by_ufid, hasher } = self;
+        let is_it = |index: &usize| ufid_of(&entries[*index], files) == Some(ufid);
+        if let Ok(known) = by_ufid.find_entry(hasher.hash_one(Some(ufid)), is_it) {
+            let (index, _) = known.remove();
+            entries[index] = None;
+        }
+    }
+}
+
+/// The UFID of the flow that a record is of; `None` for one that has ended.
+fn ufid_of(entry: &Option<Entry>, files: &[LogFile]) -> Option<Ufid> {
+    let entry = entry.as_ref()?;
+    wanted_ufid(body_at(&files[entry.file].bytes, entry.at).ok()?)
 }
 
 impl Summary {

@@ -183,6 +183,21 @@ impl<'a> Frames<'a> {
     }
 }
 
+/// The body of a frame that was found whole before.
+pub(super) fn body_at(file: &[u8], at: usize) -> Result<&[u8], RecordError> {
+    let mut fields = Fields(file.get(at..).ok_or(RecordError::Short)?);
+    let length = fields.u32()? as usize;
+    fields.u32()?;
+    fields.take(length)
+}
+
+/// The UFID in the body of a record of a flow that is wanted.
+pub(super) fn wanted_ufid(body: &[u8]) -> Option<Ufid> {
+    let mut fields = Fields(body);
+    fields.u8().ok().filter(|kind| *kind == KIND_WANTED)?;
+    fields.u128().ok().map(Ufid)
+}
+
 /// A record as it is read.
 #[derive(Debug)]
 pub(super) enum Record<'a> {

@@ -1,23 +1,24 @@
 //! What earlier runs have left, back into the table.
 
+use std::num::NonZeroUsize;
 use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::bounded;
 use sluice_flow::table::TableError;
 use sluice_flow::ufid::Seed;
 use sluice_flow::{ChainId, Flow, Timestamp};
 
 use super::load::{Log, children_first};
-use super::record::WallTime;
+use super::record::{ActionTexts, WallTime};
 use super::{Journal, JournalError};
 
-/// Flows that go from one thread to the other at once.
+/// Records that a thread takes at once.
 const CHUNK: usize = 1_024;
-/// How many times as many may be taken apart before they are taken on.
-const CHUNKS_AHEAD: usize = 8;
+/// Threads at most: beyond that they wait for memory, and for what all flows share.
+const THREADS: usize = 8;
 
 /// What earlier runs have left.
 pub struct Saved {
@@ -40,66 +41,101 @@ pub struct Restored {
     pub away: Option<Duration>,
 }
 
+/// What a thread has done.
+#[derive(Default)]
+struct Part {
+    flows: u64,
+    turned_away: u64,
+    /// What it has left, each with about its place in the log.
+    of_chains: Vec<(usize, Flow, WallTime)>,
+}
+
 impl Saved {
     pub(super) fn new(log: Log, journal: Arc<Journal>, began: Timestamp) -> Self {
         Self { log, journal, began }
     }
 
-    /// Has `take` take every flow on again, with the time of its acceptance on the table's clock, and chains before those that
-    /// jump to them.
+    /// Has `take` take every flow on again, with the time of its acceptance on the table's clock: those of chains last and by one
+    /// thread, chains before those that jump to them; the others in no order, by as many threads as there are processors.
     pub fn restore(
         self,
         seed: &Seed,
-        mut take: impl FnMut(Flow, Timestamp) -> Result<(), TableError>,
+        take: impl Fn(Flow, Timestamp) -> Result<(), TableError> + Sync,
     ) -> Result<Restored, JournalError> {
         let (now, wall) = self.journal.now();
-        let mut restored =
-            Restored { away: self.log.summary.away((self.journal.options.wall)()), ..Restored::default() };
-        let mut take = |flow: Flow, accepted: WallTime| {
+        let take = |flow: Flow, accepted: WallTime| {
             let ufid = flow.ufid;
-            match take(flow, now.before(wall.since(accepted))) {
-                Ok(()) => restored.flows += 1,
-                Err(error) => {
-                    restored.turned_away += 1;
-                    tracing::error!("flow ufid:{ufid} of an earlier run is not taken on again: {error}");
-                }
+            let taken = take(flow, now.before(wall.since(accepted)));
+            if let Err(error) = &taken {
+                tracing::error!("flow ufid:{ufid} of an earlier run is not taken on again: {error}");
             }
+            taken.is_ok()
         };
-        let mut of_chains = Vec::new();
-        self.read(seed, &mut |(flow, accepted)| {
-            if flow.chain() == ChainId::ROOT && flow.jumps().is_empty() {
-                take(flow, accepted);
-            } else {
-                of_chains.push((flow, accepted));
-            }
-        })?;
+        let mut parts = self.take_parts(seed, &take)?;
+        let mut of_chains = std::mem::take(&mut parts.of_chains);
+        of_chains.sort_by_key(|(place, ..)| *place);
+        let mut of_chains: Vec<_> = of_chains.into_iter().map(|(_, flow, accepted)| (flow, accepted)).collect();
         children_first(&mut of_chains);
-        of_chains.into_iter().for_each(|(flow, accepted)| take(flow, accepted));
-        restored.load = self.journal.options.clock.now().since(self.began);
+        for (flow, accepted) in of_chains {
+            parts.count(take(flow, accepted));
+        }
+        let restored = Restored {
+            flows: parts.flows,
+            turned_away: parts.turned_away,
+            load: self.journal.options.clock.now().since(self.began),
+            away: self.log.summary.away((self.journal.options.wall)()),
+        };
         self.tell(&restored);
         *self.journal.restored.lock() = restored.clone();
         Ok(restored)
     }
 
-    /// Shows every flow, in order, while a thread takes the next ones apart.
-    fn read(&self, seed: &Seed, show: &mut dyn FnMut((Flow, WallTime))) -> Result<(), JournalError> {
-        let (chunks, taken_apart) = bounded(CHUNKS_AHEAD);
+    /// Takes on what is in no chain, and jumps to none, by several threads.
+    fn take_parts(&self, seed: &Seed, take: &(impl Fn(Flow, WallTime) -> bool + Sync)) -> Result<Part, JournalError> {
+        let next = AtomicUsize::new(0);
+        let chunks = self.log.len().div_ceil(CHUNK);
+        let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get).min(THREADS).min(chunks);
+        let work = || {
+            let part = self.take_part(&next, seed, take);
+            if part.is_err() {
+                // There is no use in what others would do.
+                next.store(self.log.len(), Ordering::Relaxed);
+            }
+            part
+        };
         thread::scope(|scope| {
-            let reading = scope.spawn(move || {
-                let mut chunk = Vec::with_capacity(CHUNK);
-                let result = self.log.visit(seed, &mut |flow, accepted| {
-                    chunk.push((flow, accepted));
-                    if chunk.len() == CHUNK {
-                        // It is received until this end is dropped.
-                        let _ = chunks.send(std::mem::replace(&mut chunk, Vec::with_capacity(CHUNK)));
-                    }
-                });
-                let _ = chunks.send(chunk);
-                result
-            });
-            taken_apart.into_iter().flatten().for_each(show);
-            reading.join().unwrap_or_else(|panic| resume_unwind(panic))
+            let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+            let mut all = work();
+            for other in others {
+                let part = other.join().unwrap_or_else(|panic| resume_unwind(panic));
+                all = all.and_then(|all| Ok(all.and(part?)));
+            }
+            all
         })
+    }
+
+    /// What one thread does.
+    fn take_part(
+        &self,
+        next: &AtomicUsize,
+        seed: &Seed,
+        take: &impl Fn(Flow, WallTime) -> bool,
+    ) -> Result<Part, JournalError> {
+        let (mut part, mut texts) = (Part::default(), ActionTexts::default());
+        loop {
+            let first = next.fetch_add(CHUNK, Ordering::Relaxed);
+            if first >= self.log.len() {
+                return Ok(part);
+            }
+            let records = first..self.log.len().min(first + CHUNK);
+            self.log.visit(records, &mut texts, seed, &mut |flow, accepted| {
+                if flow.chain() == ChainId::ROOT && flow.jumps().is_empty() {
+                    part.count(take(flow, accepted));
+                } else {
+                    part.of_chains.push((first, flow, accepted));
+                }
+            })?;
+        }
     }
 
     fn tell(&self, restored: &Restored) {
@@ -120,5 +156,18 @@ impl Saved {
             ),
             None => tracing::info!("no flows of earlier runs: the log of flows is new"),
         }
+    }
+}
+
+impl Part {
+    fn count(&mut self, is_taken: bool) {
+        *(if is_taken { &mut self.flows } else { &mut self.turned_away }) += 1;
+    }
+
+    fn and(mut self, other: Self) -> Self {
+        self.flows += other.flows;
+        self.turned_away += other.turned_away;
+        self.of_chains.extend(other.of_chains);
+        self
     }
 }

@@ -38,9 +38,9 @@ use self::arena::Arena;
 use self::expiries::Expiries;
 use self::index::{Index, SHARDS, Shard};
 use self::life::{Installed, Life, Step};
-use self::record::Record;
+use self::record::{Fresh, Record};
 use self::sync::Mutex;
-use crate::action::Action;
+use crate::action::{Action, ActionList};
 use crate::backend::{Change, LostRule, Operation, Outcome, Placement};
 use crate::counters::Counters;
 use crate::event::{EndReason, Event, EventSink, Wish};
@@ -232,13 +232,11 @@ impl FlowTable {
         let class = self.expiries.class(&flow.expiry);
         // Before anybody can end the life, which the cell must hear of.
         self.with_cell(id, |cell| *cell = cell::Cell::new(class, now));
-        *record = Record::Unsettled(Box::new(Life {
-            generation: Generation::NONE.next(),
-            unsettled: true,
-            waiter,
-            predecessor,
-            ..Life::new(flow, accepted, now, FlowState::Pending)
-        }));
+        let fresh = Fresh { flow, accepted, asked: now };
+        *record = match (waiter, predecessor) {
+            (None, None) => Record::Fresh(fresh),
+            (waiter, predecessor) => Record::Unsettled(Box::new(Life { waiter, predecessor, ..fresh.into_life() })),
+        };
         drop(record);
         if let Some(predecessor) = predecessor {
             self.with_life(predecessor, |life| life.successor = Some(id));
@@ -551,20 +549,41 @@ impl FlowTable {
         self.with_cell(id, |cell| cell.set_class(class));
     }
 
-    /// Keeps one copy of equal masks and of equal terms, and of equal action lists under different terms.
+    /// Keeps one copy of equal terms, and of equal masks and of equal action lists in different terms.
     fn share_parts(&self, flow: Flow) -> Flow {
-        flow.with_shared(|mask, terms| {
-            let make = || Arc::new(terms.with_actions(self.action_lists.share(terms.actions.clone())));
-            (self.masks.share_or_make(mask, || mask.clone()), self.terms.share_or_make(terms, make))
+        flow.with_shared(|terms| {
+            let make = || {
+                let share_mask = |mask: &Arc<Mask>| self.masks.share(mask.clone());
+                let share_actions = |actions: &ActionList| self.action_lists.share(actions.clone());
+                Arc::new(terms.with_parts(share_mask, share_actions))
+            };
+            self.terms.share_or_make(terms, make)
         })
     }
 
+    /// A slot without a life. More are made only once no list has many: which flows come and go is chance, and each list would
+    /// grow with its own longest run of it.
     fn take_slot(&self, ufid: Ufid) -> Option<u32> {
-        let mut free = self.free[free_list_of(ufid)].lock();
-        if free.is_empty() {
-            free.extend(self.arena.grow()?.rev());
-        }
-        free.pop()
+        let own = free_list_of(ufid);
+        let known = self.free[own].lock().pop();
+        known.or_else(|| self.take_from_others(own, MANY_FREE)).or_else(|| {
+            let Some(made) = self.arena.grow() else { return self.take_from_others(own, 1) };
+            let mut free = self.free[own].lock();
+            free.extend(made.rev());
+            free.pop()
+        })
+    }
+
+    /// Moves half of the free slots of the first list that has so many. One lock is held at a time.
+    fn take_from_others(&self, own: usize, many: usize) -> Option<u32> {
+        let mut taken = (1..SHARDS).find_map(|further| {
+            let mut other = self.free[(own + further) % SHARDS].lock();
+            let left = other.len() / 2;
+            (other.len() >= many).then(|| other.split_off(left))
+        })?;
+        let slot = taken.pop();
+        self.free[own].lock().append(&mut taken);
+        slot
     }
 
     fn slot_of_ufid(&self, shard: &Shard<'_>, ufid: Ufid) -> Option<u32> {
@@ -606,6 +625,9 @@ impl FlowTable {
         }
     }
 }
+
+/// Free slots of which a list gives some away.
+const MANY_FREE: usize = 64;
 
 /// Slots are reused by flows whose UFIDs agree in some bits, only so that not all callers want the same list.
 const fn free_list_of(ufid: Ufid) -> usize {

@@ -1,4 +1,5 @@
-//! What a slot holds: nothing, a flow that is in the device as wanted, or a life in which more has happened.
+//! What a slot holds: nothing, a flow that nobody has looked at yet or that is in the device as wanted, or a life in which
+//! more has happened.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -18,6 +19,8 @@ pub(super) enum Record {
     /// No life.
     #[default]
     Free,
+    /// What every flow begins as of whose outcome nobody waits to hear: its worker is yet to look at it. A million may wait so.
+    Fresh(Fresh),
     /// What almost all flows are almost always: kept in the slot itself, in as little as there is to know.
     Settled(Settled),
     /// Something is to be done, is being done, was refused or is waited for.
@@ -63,6 +66,14 @@ impl DerefMut for RecordGuard<'_> {
     }
 }
 
+/// A flow that was accepted, and with which nothing has happened since.
+pub(super) struct Fresh {
+    pub(super) flow: Flow,
+    pub(super) accepted: Timestamp,
+    /// When it came into this table.
+    pub(super) asked: Timestamp,
+}
+
 /// A flow that is in the device as it is wanted, and about which nobody waits.
 pub(super) struct Settled {
     flow: Flow,
@@ -77,6 +88,7 @@ impl Record {
     pub(super) fn change<R>(&mut self, change: impl FnOnce(&mut Life) -> R) -> Option<R> {
         let mut life = match std::mem::take(self) {
             Self::Free => return None,
+            Self::Fresh(fresh) => Box::new(fresh.into_life()),
             Self::Settled(settled) => Box::new(settled.into_life()),
             Self::Unsettled(life) => life,
         };
@@ -100,6 +112,7 @@ impl Record {
     pub(super) fn flow(&self) -> Option<&Flow> {
         match self {
             Self::Free => None,
+            Self::Fresh(fresh) => Some(&fresh.flow),
             Self::Settled(settled) => Some(&settled.flow),
             Self::Unsettled(life) => Some(&life.flow),
         }
@@ -109,7 +122,7 @@ impl Record {
     pub(super) fn is_wanted(&self) -> bool {
         match self {
             Self::Free => false,
-            Self::Settled(_) => true,
+            Self::Fresh(_) | Self::Settled(_) => true,
             Self::Unsettled(life) => life.end.is_none(),
         }
     }
@@ -118,6 +131,7 @@ impl Record {
     pub(super) fn state(&self) -> FlowState {
         match self {
             Self::Free => FlowState::Deleting,
+            Self::Fresh(_) => FlowState::Pending,
             Self::Settled(settled) => settled.placement.state(),
             Self::Unsettled(life) => life.state(),
         }
@@ -126,7 +140,7 @@ impl Record {
     /// Where the rule is, if there is one.
     pub(super) fn placement(&self) -> Option<Placement> {
         match self {
-            Self::Free => None,
+            Self::Free | Self::Fresh(_) => None,
             Self::Settled(settled) => Some(settled.placement),
             Self::Unsettled(life) => life.installed.as_ref().map(|rule| rule.placement),
         }
@@ -135,7 +149,7 @@ impl Record {
     /// The last refusal.
     pub(super) fn refusal(&self) -> Option<&Arc<Refusal>> {
         match self {
-            Self::Free | Self::Settled(_) => None,
+            Self::Free | Self::Fresh(_) | Self::Settled(_) => None,
             Self::Unsettled(life) => life.refusal.as_ref().map(|(_, refusal)| refusal),
         }
     }
@@ -144,9 +158,18 @@ impl Record {
     pub(super) fn accepted(&self) -> Timestamp {
         match self {
             Self::Free => Timestamp::default(),
+            Self::Fresh(fresh) => fresh.accepted,
             Self::Settled(settled) => settled.accepted,
             Self::Unsettled(life) => life.accepted,
         }
+    }
+}
+
+impl Fresh {
+    pub(super) fn into_life(self) -> Life {
+        let Self { flow, accepted, asked } = self;
+        let generation = Generation::NONE.next();
+        Life { generation, unsettled: true, ..Life::new(flow, accepted, asked, FlowState::Pending) }
     }
 }
 

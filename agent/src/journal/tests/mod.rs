@@ -19,6 +19,7 @@ use sluice_flow::{EndReason, Expiry, Flow, FlowTable, MaskedKey, Priority, Times
 
 use super::folder::Folder;
 use super::load::Log;
+use super::record::ActionTexts;
 use super::{Journal, JournalError, JournalOptions, Keeper, Opened, Restored};
 use crate::events::Events;
 
@@ -100,7 +101,7 @@ fn read(folder: &Path) -> Result<(Flows, Log), JournalError> {
     let folder = Folder::claim(folder)?;
     let log = Log::read(&folder, &folder.files()?)?;
     let mut found = Flows::new();
-    log.visit(&SEED, &mut |flow, _| drop(found.insert(flow.ufid, flow)))?;
+    log.visit(0..log.len(), &mut ActionTexts::default(), &SEED, &mut |flow, _| drop(found.insert(flow.ufid, flow)))?;
     Ok((found, log))
 }
 

@@ -242,7 +242,7 @@ fn a_flow_keeps_its_ufid_under_another_seed() {
     let (wanted, other) = (udp(53, "2"), Seed([4; 16]));
     Kept::start(scratch.path()).add(&wanted);
     let (_, log) = read(scratch.path()).unwrap();
-    log.visit(&other, &mut |flow, _| {
+    log.visit(0..log.len(), &mut ActionTexts::default(), &other, &mut |flow, _| {
         assert_eq!(flow.ufid, wanted.ufid);
         assert_eq!(flow.identity(&other), other.names(&wanted.matching(), wanted.priority).0);
         assert_ne!(flow.identity(&other), wanted.identity(&SEED));
