@@ -133,7 +133,7 @@ impl Translator<'_> {
             FlowAction::Meter(meter) => {
                 let index = self.surroundings.police(*meter);
                 let index = index.ok_or_else(|| refuse_action(kind, "there is no such meter"))?;
-                let police = Police { conform: Control::Pipe, rate: None, burst: 0, mtu: 0, packets: None };
+                let police = Police::reference(Control::Pipe);
                 let shared = Action::new(Operation::Police(Box::new(police)), Control::Shot);
                 self.list.push(Action { index, ..shared });
             }

@@ -19,6 +19,7 @@ mod incomparable;
 mod install;
 #[path = "../kernel/keys.rs"]
 mod keys;
+mod meters;
 #[path = "../kernel/packets.rs"]
 mod packets;
 mod play;
@@ -52,6 +53,7 @@ fn inside() -> ExitCode {
         play::play(&mut classifier, scenario, &mut report);
     }
     install::play(&mut classifier, &mut report, &is_wanted);
+    meters::play(&mut classifier, &mut report, &is_wanted);
     report.finish(filters.is_empty())
 }
 
