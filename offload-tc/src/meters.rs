@@ -2,9 +2,11 @@
 //!
 //! An object carries a note that says whose meter it is, so that after a restart of the agent it is known again and keeps its
 //! number: rules that are there go on being metered. What the kernel does otherwise than OVS's own meters: in software the
-//! Ethernet header at ingress is not counted, and hardware says nothing of dropped bytes.
+//! Ethernet header at ingress is not counted; nothing is told of dropped bytes; and a bucket of packets begins empty and fills
+//! at its rate, where one of bits begins full (`tcf_police_init` sets `tcfp_toks` alone).
 
 use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
@@ -26,9 +28,13 @@ use crate::wire::statistics::Statistics;
 const FIRST: u32 = 0x2000_0000;
 /// The last one.
 const LAST: u32 = 0x2fff_ffff;
+/// For how long a meter may look used by a rule that is gone.
+const LET_GO: Duration = Duration::from_secs(1);
 const POLICE: &str = "police";
 /// Ticks in which the kernel counts bursts in a second (`PSCHED_SHIFT`: 64 ns each).
 const TICKS: u128 = 1_000_000_000 / 64;
+/// A burst of more than a hundred years, with which the kernel still computes without overflow.
+const LONGEST: u64 = 1 << 56;
 /// "slcm", for a first version.
 const MAGIC: [u8; 4] = *b"slcm";
 
@@ -61,6 +67,12 @@ struct Object {
     is_left: bool,
 }
 
+/// What came of the wish that an object be gone.
+enum Removal {
+    Done,
+    IsUsed,
+}
+
 impl Meters {
     /// Opens a socket, and looks for what an earlier run of this agent has left. Rules and meters must be for the same, so
     /// that the policy is that of the rules.
@@ -71,7 +83,7 @@ impl Meters {
         Ok(meters)
     }
 
-    /// Makes a meter, or changes it: counters go on, and the bucket is full again. One that is left from an earlier run is
+    /// Makes a meter, or changes it: counters go on. One that is left from an earlier run is
     /// taken over, with the rules that use it.
     pub fn set(&self, meter: &Meter) -> Result<(), Refusal> {
         let police = police(meter)?;
@@ -89,23 +101,33 @@ impl Meters {
         Ok(())
     }
 
-    /// Removes a meter that no rule uses, and gives its number back.
+    /// Removes a meter that no rule uses, and gives its number back. The kernel lets go of the actions of a rule that was
+    /// removed some time later (`tcf_queue_work`), so that one that looks used is tried again for [`LET_GO`].
     pub fn remove(&self, meter: MeterId) -> Result<(), Refusal> {
+        let start = Instant::now();
+        loop {
+            match self.try_to_remove(meter)? {
+                Removal::Done => return Ok(()),
+                Removal::IsUsed if start.elapsed() < LET_GO => std::thread::sleep(LET_GO / 50),
+                Removal::IsUsed => return Err(refuse(format!("meter {meter} is used by installed rules"))),
+            }
+        }
+    }
+
+    fn try_to_remove(&self, meter: MeterId) -> Result<Removal, Refusal> {
         let mut kernel = self.kernel.lock();
         self.make_sure(&mut kernel).map_err(|error| device(&error))?;
         let index = self.index_of(meter).ok_or_else(|| refuse(format!("there is no meter {meter}")))?;
         let done = kernel
             .ask(|buffer, sequence| shared::emit_name(buffer, DELETE_ACTION, POLICE, index, flag::ACK, sequence))?;
         match done {
-            Err(Refusal::Kernel { errno, .. }) if errno == Errno::PERM.raw_os_error() => {
-                return Err(refuse(format!("meter {meter} is used by installed rules")));
-            }
+            Err(Refusal::Kernel { errno, .. }) if errno == Errno::PERM.raw_os_error() => return Ok(Removal::IsUsed),
             // Somebody else was quicker.
             Err(Refusal::Kernel { errno, .. }) if errno == Errno::NOENT.raw_os_error() => {}
             other => other?,
         }
         self.numbers.write().remove(meter);
-        Ok(())
+        Ok(Removal::Done)
     }
 
     /// What a meter counted; `None` if there is no such meter, in the kernel either.
@@ -293,7 +315,7 @@ fn police(meter: &Meter) -> Result<Police, Refusal> {
     Ok(match meter.unit {
         MeterUnit::Packets => {
             let ticks = u64::try_from(ticks).unwrap_or(u64::MAX);
-            Police { packets: Some((rate, ticks.min(u64::MAX / 64))), ..unlimited }
+            Police { packets: Some((rate, ticks.min(LONGEST))), ..unlimited }
         }
         MeterUnit::Kilobits => {
             const OCTETS: u64 = 1000 / 8;

@@ -24,6 +24,7 @@ type Check = fn(&mut Classifier) -> Result<(), String>;
 
 const CHECKS: &[(&str, Check)] = &[
     ("meters: what it is given passes, and the rest is dropped and counted", limits),
+    ("meters: packets are counted where those are meant", packets),
     ("meters: a changed one has the new rate, and counts on", changed),
     ("meters: long packets pass one that counts bits", long_packets),
     ("meters: rules that share one count their own packets", shared),
@@ -84,16 +85,26 @@ fn frames(sent: sluice_tests::lab::Sent) -> usize {
 }
 
 fn limits(classifier: &mut Classifier) -> Result<(), String> {
-    classifier.set_meters(&[slow(3)]);
+    // 375 octets at once, and of each packet 100 behind its Ethernet header.
+    classifier.set_meters(&[Meter::simple(METER, MeterUnit::Kilobits, 1, 3)]);
     let filter = metered(classifier, 1, 2)?;
     add(classifier, &filter)?;
-    let out = passed(classifier, 1, 8, 60);
+    let out = passed(classifier, 1, 8, 114);
     let counted = classifier.devices.meters.counters(METER).map_err(|error| error.to_string())?.ok_or("no counters")?;
-    ensure((3..=4).contains(&out), || format!("{out} passed"))?;
-    let dropped = counted.dropped_packets;
-    ensure(counted.packets == 8 && dropped == 8 - out as u64, || format!("{counted:?}, and {out} passed"))?;
-    ensure(counted.bands == [dropped] && counted.dropped_bytes.is_none(), || format!("{counted:?}"))?;
-    ensure(counted.bytes == 8 * 46, || format!("{} octets behind the Ethernet header", counted.bytes))
+    ensure(out == 3, || format!("{out} passed"))?;
+    ensure(counted.packets == 8 && counted.dropped_packets == 5, || format!("{counted:?}, and {out} passed"))?;
+    ensure(counted.bands == [5] && counted.dropped_bytes.is_none(), || format!("{counted:?}"))?;
+    ensure(counted.bytes == 800, || format!("{} octets behind the Ethernet headers", counted.bytes))
+}
+
+fn packets(classifier: &mut Classifier) -> Result<(), String> {
+    classifier.set_meters(&[Meter::simple(METER, MeterUnit::Packets, 4, 3)]);
+    let filter = metered(classifier, 1, 2)?;
+    add(classifier, &filter)?;
+    // Before, the bucket is empty; then it is full.
+    std::thread::sleep(std::time::Duration::from_millis(1000));
+    let out = passed(classifier, 1, 8, 60);
+    ensure((3..=4).contains(&out), || format!("{out} passed"))
 }
 
 fn changed(classifier: &mut Classifier) -> Result<(), String> {
