@@ -58,7 +58,10 @@ impl Surroundings for Everything {
 fn surroundings(full: &Match) -> Everything {
     let has_tunnel = full.is_exactly(Field::TunnelPresent, 1);
     let kind = if has_tunnel { DeviceKind::Tunnel(TunnelProtocol::Geneve) } else { DeviceKind::Wire };
-    Everything { kind, features: Features { number_of_tags: true, tunnel_flags: true, no_fragment: true } }
+    Everything {
+        kind,
+        features: Features { number_of_tags: true, tunnel_flags: true, no_fragment: true, connection_helpers: true },
+    }
 }
 
 fn flow(full: &Match, actions: &ActionList, priority: u8) -> Flow {

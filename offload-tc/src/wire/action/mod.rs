@@ -10,7 +10,7 @@ mod tunnel;
 use super::attribute::{Attribute, Attributes, Fields, Malformed, Writer};
 use super::statistics::Statistics;
 
-pub use conntrack::{Conntrack, Translation, bit as conntrack_bit};
+pub use conntrack::{Conntrack, Family, Helper, Translation, bit as conntrack_bit};
 pub use control::Control;
 pub use edit::{Command, EditKey, Header};
 pub use header::{Entry, Mpls, Vlan, checksum};
