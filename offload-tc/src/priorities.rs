@@ -14,6 +14,10 @@ use crate::wire::filter::ANY_PROTOCOL;
 const BAND: u16 = 4000;
 /// The first priority that is ours. OVS polices at 1, and firewalls of others come first, too.
 const FIRST: u16 = 1000;
+/// The first priority of mirrors, behind which there are as many as there can be at a hook.
+const FIRST_OF_MIRRORS: u16 = FIRST - MIRRORS;
+/// As many mirrors as there can be at a hook.
+const MIRRORS: u16 = 100;
 /// IPv4, IPv6, both kinds of tag, ARP, RARP, both kinds of MPLS, and anything.
 const FIXED: [u16; 9] = [0x0800, 0x86dd, 0x8100, 0x88a8, 0x0806, 0x8035, 0x8847, 0x8848, ANY_PROTOCOL];
 
@@ -47,6 +51,12 @@ impl Priorities {
             reason: "there is no place in front of rules for packets of all Ethernet types".into(),
         })?;
         Ok(band(priority) + place)
+    }
+
+    /// The priority of a mirror's rule, in front of all rules of flows: each mirror of a hook has another place.
+    pub fn of_mirror(place: u16) -> Result<u16, Refusal> {
+        let limit = || Refusal::Limit { what: "mirrors at a port".into(), limit: MIRRORS.into() };
+        if place < MIRRORS { Ok(FIRST_OF_MIRRORS + place) } else { Err(limit()) }
     }
 
     /// Gives the priority of a rule back that is gone.
@@ -123,6 +133,15 @@ mod tests {
             }
         }
         assert!(Priorities::acquire_in_front(priority(3), ANY_PROTOCOL).is_err());
+    }
+
+    #[test]
+    fn mirrors_come_before_all_flows_each_at_its_own_place() {
+        let first = Priorities::acquire_in_front(priority(15), 0x0800).unwrap();
+        let all: BTreeSet<_> = (0..MIRRORS).map(|place| Priorities::of_mirror(place).unwrap()).collect();
+        assert_eq!(all.len(), usize::from(MIRRORS));
+        assert!(all.iter().all(|mirror| *mirror < first && !Priorities::has(*mirror)));
+        assert_eq!(Priorities::of_mirror(MIRRORS).unwrap_err().label(), "limit");
     }
 
     #[test]

@@ -120,6 +120,38 @@ impl Spelling {
     }
 }
 
+/// The note on the first action of a mirror's rule. It is none of a flow, so that who looks for flows does not see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MirrorNote {
+    /// The agent that put the rule in.
+    pub agent: AgentId,
+    /// Which of its mirrors.
+    pub number: u32,
+}
+
+impl MirrorNote {
+    /// "slci", for a first version.
+    const MAGIC: [u8; 4] = *b"slci";
+
+    /// Reads the note; `None` if it is not of a mirror.
+    pub fn read(note: &[u8]) -> Option<Self> {
+        let (magic, rest) = note.split_first_chunk::<4>()?;
+        let (number, agent) = rest.split_first_chunk::<4>()?;
+        (*magic == Self::MAGIC).then_some(Self {
+            agent: AgentId(u64::from_be_bytes(agent.try_into().ok()?)),
+            number: u32::from_be_bytes(*number),
+        })
+    }
+
+    pub(crate) fn octets(self) -> [u8; 16] {
+        let mut note = [0; 16];
+        note[..4].copy_from_slice(&Self::MAGIC);
+        note[4..8].copy_from_slice(&self.number.to_be_bytes());
+        note[8..].copy_from_slice(&self.agent.0.to_be_bytes());
+        note
+    }
+}
+
 /// "slce"
 const MAGIC: [u8; 4] = *b"slce";
 const VERSION: u8 = 1;

@@ -11,7 +11,7 @@ use sluice_flow::priority::Priority;
 use sluice_flow::refusal::Refusal;
 use sluice_flow::text::{parse_actions, parse_key};
 use sluice_flow::ufid::Seed;
-use sluice_offload_tc::rule::{AgentId, Caveat, Label, Rule, Spelling};
+use sluice_offload_tc::rule::{AgentId, Caveat, Label, MirrorNote, Rule, Spelling};
 use sluice_offload_tc::surroundings::{Device, DeviceKind, Features, Surroundings, TunnelFlags};
 use sluice_offload_tc::translate;
 use sluice_offload_tc::wire::action::{Command, Control, Operation};
@@ -192,4 +192,23 @@ fn no_guard_is_made_where_none_is_needed_or_none_would_do() {
     assert!(rules(IPV4, "dec_ttl(le_1()),dec_ttl(le_1()),2").is_err(), "one guard keeps from one");
     assert!(rules(IPV4, "dec_ttl(le_1(4)),2").unwrap_err().to_string().contains("where it would be 0"));
     assert!(rules("in_port(1),eth()", "dec_ttl(le_1()),2").is_err());
+}
+
+#[test]
+fn a_mirror_copies_and_goes_on_and_its_note_is_none_of_a_flow() {
+    let note = MirrorNote { agent: AGENT, number: 3 };
+    let mirror = |key: &str, copies: &[u32]| {
+        let copies = copies.iter().map(|port| PortNumber(*port)).collect();
+        translate::mirror(&translate::Mirror { matching: parse(key, "").0, copies, note }, &EXACT)
+    };
+    let rule = mirror(IPV4, &[7, 8]).unwrap();
+    let kinds: Vec<_> = rule.flower.actions.iter().map(|action| (action.operation.name(), action.control)).collect();
+    assert_eq!(kinds, [("mirred", Control::Pipe), ("mirred", Control::Pipe), ("gact", Control::Continue)]);
+    let notes = [0, 1].map(|at| rule.flower.actions[at].cookie.as_ref().map_or(&[][..], |cookie| cookie.octets()));
+    assert_eq!((MirrorNote::read(notes[0]), Label::read(notes)), (Some(note), None));
+    assert_eq!(MirrorNote::read(&notes[0][..15]), None);
+    assert!(mirror(IPV4, &[10]).unwrap_err().to_string().contains("outer header"));
+    assert!(
+        mirror(&IPV4.replace("recirc_id(0)", "recirc_id(1)"), &[7]).unwrap_err().to_string().contains("first chain")
+    );
 }

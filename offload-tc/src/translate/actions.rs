@@ -9,7 +9,7 @@ use sluice_flow::refusal::Refusal;
 use super::fields::{CHECKSUM, DONT_FRAGMENT, TUNNEL_KEY, ethernet, protocol};
 use super::matching::{Shape, refuse};
 use super::options::{self, Source, Taken};
-use super::{conntrack, places};
+use super::{conntrack, no_port, places};
 use crate::rule::Spelling;
 use crate::surroundings::{DeviceKind, Surroundings};
 use crate::wire::action::{
@@ -444,10 +444,6 @@ fn rate(probability: u32) -> Result<u32, Refusal> {
 /// Value and mask of the only field of a set.
 fn whole(set: &FieldSet, field: Field) -> Result<(u128, u128), Refusal> {
     set.get(field).ok_or_else(|| refuse(field, "it is not set"))
-}
-
-fn no_port(port: String) -> Refusal {
-    Refusal::Port { port, reason: "there is no such port".into() }
 }
 
 pub(super) fn refuse_action(action: ActionKind, reason: &'static str) -> Refusal {

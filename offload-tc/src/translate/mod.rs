@@ -8,6 +8,7 @@ mod conntrack;
 mod fields;
 mod guard;
 mod matching;
+mod mirror;
 mod options;
 mod places;
 mod read;
@@ -26,6 +27,7 @@ use crate::surroundings::{Surroundings, TunnelFlags};
 use crate::wire::action::MAX_ACTIONS;
 use crate::wire::filter::Filter;
 
+pub use mirror::{Mirror, mirror};
 pub use read::Unreadable;
 
 /// The rules of a flow.
@@ -70,8 +72,7 @@ fn labelled(
     let number: Option<u32> = matching::exact(full, Field::InPort);
     let number = number.ok_or_else(|| matching::refuse(Field::InPort, "a rule is of one port"))?;
     let device = surroundings.device(PortNumber(number));
-    let device =
-        device.ok_or_else(|| Refusal::Port { port: number.to_string(), reason: "there is no such port".into() })?;
+    let device = device.ok_or_else(|| no_port(number.to_string()))?;
     let mut matched = matching::translate(full, device, surroundings)?;
     if is_guarded {
         matched.shape.least_ttl = 2;
@@ -90,6 +91,10 @@ fn labelled(
     }
     let (chain, protocol) = (matched.chain, matched.protocol);
     Ok(Rule { hook: device.hook(), chain, priority: label.priority, protocol, flower, caveats })
+}
+
+fn no_port(port: String) -> Refusal {
+    Refusal::Port { port, reason: "there is no such port".into() }
 }
 
 /// Whether outer headers shall say not to fragment, and cannot, and that is well. The note on a rule has one bit for all of

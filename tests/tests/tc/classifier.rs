@@ -12,10 +12,11 @@ use sluice_offload_tc::install::{Installer, Policy, Request};
 use sluice_offload_tc::meters::Meters;
 use sluice_offload_tc::priorities::Priorities;
 use sluice_offload_tc::probe;
-use sluice_offload_tc::rule::AgentId;
-use sluice_offload_tc::surroundings::{Device, DeviceKind, Features, Surroundings};
+use sluice_offload_tc::rule::{AgentId, Rule};
+use sluice_offload_tc::surroundings::{Device, DeviceKind, Features, Surroundings, TunnelFlags};
 use sluice_offload_tc::translate;
 use sluice_offload_tc::wire::filter::{Filter, FilterId, FilterView};
+use sluice_offload_tc::wire::flower::Flower;
 use sluice_offload_tc::wire::statistics::Count;
 use sluice_tests::lab::{Kernel, Sent, ports};
 use sluice_tests::scenario::Scenario;
@@ -81,11 +82,22 @@ impl Classifier {
 
     /// The filter of a flow, under a name that nothing else has.
     pub(crate) fn filter(&mut self, flow: &Flow, handle: u32) -> Result<Filter, Refusal> {
-        let mut rule = translate::rule(flow, AGENT, &self.devices)?;
-        rule.flower.flags = Policy::SkipHardware.flags();
+        let rule = translate::rule(flow, AGENT, &self.devices)?;
         let priority = self.priorities.acquire(rule.priority, rule.protocol)?;
-        let id = FilterId { hook: rule.hook, chain: rule.chain, priority, protocol: rule.protocol, handle };
-        Ok(Filter { id, flower: rule.flower })
+        Ok(named(rule, priority, handle))
+    }
+
+    /// The filters of a flow that may be two, the one in front first.
+    pub(crate) fn filters(&mut self, flow: &Flow, handle: u32) -> Result<Vec<Filter>, Refusal> {
+        let translate::Rules { rule, guard } = translate::rules(flow, AGENT, &self.devices)?;
+        let mut filters = vec![];
+        if let Some(guard) = guard {
+            let priority = Priorities::acquire_in_front(guard.priority, guard.protocol)?;
+            filters.push(named(guard, priority, handle));
+        }
+        let priority = self.priorities.acquire(rule.priority, rule.protocol)?;
+        filters.push(named(rule, priority, handle));
+        Ok(filters)
     }
 
     /// Puts a rule in.
@@ -111,12 +123,19 @@ impl Classifier {
     }
 }
 
+/// A rule under a name.
+pub(crate) fn named(rule: Rule, priority: u16, handle: u32) -> Filter {
+    let id = FilterId { hook: rule.hook, chain: rule.chain, priority, protocol: rule.protocol, handle };
+    Filter { id, flower: Flower { flags: Policy::SkipHardware.flags(), ..rule.flower } }
+}
+
 /// The devices of the lab's ports.
 pub(crate) struct LabDevices {
     pub(crate) ports: BTreeMap<PortNumber, Device>,
     /// What the kernel can match, once it was found out.
     pub(crate) features: Features,
     pub(crate) meters: Meters,
+    pub(crate) tunnel_flags: TunnelFlags,
 }
 
 impl LabDevices {
@@ -130,7 +149,8 @@ impl LabDevices {
             (port.number, Device { interface: index.trim().parse().expect("a number"), kind })
         };
         let meters = Meters::open(AGENT, Policy::SkipHardware).expect("a socket");
-        Self { ports: ports().into_iter().map(device).collect(), features: Features::default(), meters }
+        let (ports, features) = (ports().into_iter().map(device).collect(), Features::default());
+        Self { ports, features, meters, tunnel_flags: TunnelFlags::Exact }
     }
 
     pub(crate) fn devices(&self) -> impl Iterator<Item = &Device> {
@@ -157,6 +177,10 @@ impl Surroundings for LabDevices {
 
     fn features(&self) -> Features {
         self.features
+    }
+
+    fn tunnel_flags(&self) -> TunnelFlags {
+        self.tunnel_flags
     }
 }
 
