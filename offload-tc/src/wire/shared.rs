@@ -110,3 +110,52 @@ impl<'a> ActionView<'a> {
         Ok(found)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::action::{Control, Operation, Police, flag};
+    use super::super::message::Messages;
+    use super::*;
+
+    const POLICE: Police = Police { conform: Control::Pipe, rate: Some(1000), burst: 7, mtu: 1500, packets: None };
+
+    fn written(police: Police) -> Vec<u8> {
+        let action = Action {
+            index: 0x2000_0001,
+            cookie: Some([7; 16].into()),
+            ..Action::new(Operation::Police(Box::new(police)), Control::Shot)
+        };
+        let mut message = vec![];
+        emit(&mut message, &action, flag::SKIP_HW, message::flag::REPLACE, 1).unwrap();
+        message
+    }
+
+    #[test]
+    fn an_action_is_read_as_it_was_written_and_its_note_without_taking_it_apart() {
+        let message = written(POLICE);
+        let message = Messages::new(&message).next().unwrap().unwrap();
+        assert_eq!((message.header.kind, message.header.flags), (NEW_ACTION, 0x101));
+        let views: Vec<_> = ActionView::all(message.payload).map(Result::unwrap).collect();
+        let [view] = views[..] else { panic!("{views:?}") };
+        assert_eq!(view.cookie, [7; 16]);
+        let action = view.parse().unwrap();
+        assert_eq!((action.index, action.control), (0x2000_0001, Control::Shot));
+        assert_eq!(action.operation, Operation::Police(Box::new(POLICE)));
+    }
+
+    #[test]
+    fn what_refers_to_an_action_cannot_make_one() {
+        let average_rate = |police| written(police).windows(8).any(|octets| octets == [8, 0, 4, 0, 1, 0, 0, 0]);
+        assert!(average_rate(Police::reference(Control::Pipe)), "for which the kernel wants an estimator");
+        assert!(!average_rate(POLICE));
+    }
+
+    #[test]
+    fn messages_cut_short_are_errors_and_never_panics() {
+        let message = written(POLICE);
+        let payload = &message[message::HEADER..];
+        let is_read = |payload| ActionView::all(payload).all(|view| view.is_ok_and(|view| view.parse().is_ok()));
+        let whole = (FIXED + 1..payload.len()).filter(|length| is_read(&payload[..*length]));
+        assert_eq!(whole.count(), 0);
+    }
+}
