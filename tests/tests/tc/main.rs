@@ -16,6 +16,7 @@ mod expected;
 #[path = "../kernel/flows.rs"]
 mod flows;
 mod guards;
+mod helpers;
 mod incomparable;
 mod install;
 #[path = "../kernel/keys.rs"]
@@ -63,5 +64,6 @@ fn inside() -> ExitCode {
 }
 
 fn scenarios() -> Vec<Scenario> {
-    [keys::scenarios(), actions::scenarios(), conntrack::scenarios(), tunnels::scenarios()].concat()
+    [keys::scenarios(), actions::scenarios(), conntrack::scenarios(), tunnels::scenarios(), helpers::scenarios()]
+        .concat()
 }
