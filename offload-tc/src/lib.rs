@@ -13,6 +13,8 @@
 //!   looked into, and so miss a rule that would; OVS looks.
 //! - After a rewriting, checksums are computed anew, so that a wrong one becomes right. Of IPv6 with a routing header that is
 //!   not used up, the one behind it becomes wrong, for the kernel sums up the next hop.
+//! - Of a connection that a helper told of, packets are `+rel` until it is answered and `+est` afterwards; OVS says `+new+rel` or
+//!   `+rel`, and then `+est+rel`. A match on two of them is refused, since nothing would ever meet it.
 //! - Of the length of all Geneve options, only those bits are compared that are set in the wanted one.
 
 pub mod dump;

@@ -33,6 +33,11 @@ pub enum Caveat {
         /// The flag.
         flag: &'static str,
     },
+    /// A helper of connections is asked for.
+    #[error(
+        "connections that the helper tells of are +rel until they are answered, and then +est alone, unlike in OVS"
+    )]
+    RelatedIsForgotten,
     /// Packets go out without it.
     #[error("tunnel flag {flag} is not set, as in OVS: this kernel does not know it (tunnel_flags = \"as_ovs\")")]
     NotSet {

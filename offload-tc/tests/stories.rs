@@ -212,3 +212,26 @@ fn a_mirror_copies_and_goes_on_and_its_note_is_none_of_a_flow() {
         mirror(&IPV4.replace("recirc_id(0)", "recirc_id(1)"), &[7]).unwrap_err().to_string().contains("first chain")
     );
 }
+
+#[test]
+fn a_helper_is_taken_where_the_kernel_has_them_with_a_caveat_and_for_a_known_protocol() {
+    let new = Lab { features: Features { connection_helpers: true, ..OLD }, ..EXACT };
+    let key = |rest: &str| format!("recirc_id(0),in_port(1),eth(),eth_type(0x0800),ipv4({rest})");
+    let track = "ct(commit,zone=7,helper=ftp),2";
+    assert!(refusal(EXACT, &key("proto=6,frag=no"), track).contains("attaches no helper (Linux 6.2 does)"));
+    assert!(refusal(new, &key("frag=no"), track).contains("one protocol, which the match does not say"));
+    let rule = rule(new, &key("proto=6,frag=no"), track).unwrap();
+    assert_eq!(rule.caveats, [Caveat::RelatedIsForgotten]);
+    assert_eq!(read(new, &rule).1, parse(&key("proto=6,frag=no"), track));
+}
+
+#[test]
+fn states_that_no_packet_has_together_in_flower_are_refused() {
+    let key = |states: &str| format!("recirc_id(1),in_port(1),ct_state({states}),eth(),eth_type(0x0800),ipv4(frag=no)");
+    for states in ["+new+rel+trk", "+est+rel+trk"] {
+        assert!(refusal(EXACT, &key(states), "2").contains("and not two of them"), "{states}");
+    }
+    for states in ["+new-rel+trk", "+est-rel+trk", "-new+rel+trk", "+rel+trk"] {
+        assert!(rule(EXACT, &key(states), "2").is_ok(), "{states}");
+    }
+}

@@ -58,6 +58,12 @@ pub(super) fn of_attribute(attribute: Attribute) -> impl Iterator<Item = (Field,
 
 /// Connection states of OVS with those of flower (`OVS_CS_F_*`, `TCA_FLOWER_KEY_CT_FLAGS_*`).
 pub(super) const STATES: &[(u8, u16)] = &[(0x01, 1), (0x02, 2), (0x04, 4), (0x20, 8), (0x10, 16), (0x08, 32)];
+/// `OVS_CS_F_NEW`
+pub(super) const NEW: u8 = 0x01;
+/// `OVS_CS_F_ESTABLISHED`
+pub(super) const ESTABLISHED: u8 = 0x02;
+/// `OVS_CS_F_RELATED`
+pub(super) const RELATED: u8 = 0x04;
 /// `OVS_CS_F_TRACKED`
 pub(super) const TRACKED: u8 = 0x20;
 

@@ -8,8 +8,8 @@ use sluice_flow::key::Match;
 use sluice_flow::refusal::Refusal;
 
 use super::fields::{
-    FIRST_FRAGMENT, FRAGMENT, NARROW, PASSED_OVER, STATES, TRACKED, TUNNEL_FLAGS, TUNNEL_KEY, ethernet, of_attribute,
-    protocol,
+    ESTABLISHED, FIRST_FRAGMENT, FRAGMENT, NARROW, NEW, PASSED_OVER, RELATED, STATES, TRACKED, TUNNEL_FLAGS,
+    TUNNEL_KEY, ethernet, of_attribute, protocol,
 };
 use super::options;
 use crate::rule::{Caveat, Spelling};
@@ -337,6 +337,13 @@ impl Consumer<'_> {
         if value & !tracked != 0 && mask & tracked == 0 {
             self.spelling.add(Spelling::NOT_TRACKED);
             (value, mask) = (value | tracked, mask | tracked);
+        }
+        // Where OVS adds the one state to the other, the kernel has one of them (`fl_ct_info_to_flower_map`).
+        if value & u128::from(RELATED) != 0 && value & u128::from(NEW | ESTABLISHED) != 0 {
+            return Err(refuse(
+                Field::CtState,
+                "to flower a packet is new, established or related, and not two of them",
+            ));
         }
         let mut found = KeyMatch { key: Key::CtState, value: 0, mask: 0 };
         for (ours, theirs) in STATES {

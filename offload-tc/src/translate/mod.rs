@@ -84,6 +84,11 @@ fn labelled(
         spelling.add(Spelling::DF_LEFT_OUT);
         caveats.push(Caveat::NotSet { flag: "df" });
     }
+    visit(actions, &mut |action| {
+        if matches!(action, Action::Conntrack(track) if track.helper.is_some()) {
+            caveats.push(Caveat::RelatedIsForgotten);
+        }
+    });
     flower.actions = actions::translate(actions, matched.shape, surroundings, &mut spelling)?;
     Label { spelling, ..label }.put(&mut flower.actions);
     if flower.actions.len() > MAX_ACTIONS {

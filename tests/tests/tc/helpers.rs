@@ -33,10 +33,7 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
             scenario = scenario
                 .flow(at(end).ipv4(6).done(), [track(Commit::No, None), recirc(1)])
                 .flow(next(end, TRACKED | NEW, TRACKED | NEW | RELATED), [track(Commit::Yes, helper), output(3)])
-                .flow(
-                    next(end, TRACKED | NEW | RELATED, TRACKED | NEW | RELATED),
-                    [track(Commit::Yes, None), output(4)],
-                )
+                .flow(next(end, TRACKED | RELATED, TRACKED | RELATED), [track(Commit::Yes, None), output(4)])
                 .flow(next(end, TRACKED | ESTABLISHED, TRACKED | ESTABLISHED), [output(5)]);
         }
         conversation().into_iter().fold(scenario, |scenario, (port, frame)| scenario.packet(port, frame))
