@@ -224,7 +224,7 @@ impl Installer {
     }
 }
 
-fn result(found: &Acknowledgement<'_>) -> Result<Done, Refusal> {
+pub(crate) fn result(found: &Acknowledgement<'_>) -> Result<Done, Refusal> {
     match found.errno {
         0 => Ok(Done { warning: found.text.map(ToOwned::to_owned) }),
         errno => Err(Refusal::Kernel { errno, message: found.text.map_or_else(|| words_of(errno), ToOwned::to_owned) }),

@@ -2,9 +2,10 @@
 //!
 //! [`translate`] makes a rule of a flow, or says why there is none, and reads a rule back; [`install`] puts rules into the
 //! kernel, many at a time, and brings back the kernel's own words; [`dump`] lists them with their counters. What goes over
-//! the socket is in [`wire`]. [`links`] knows the network devices and what happens to them. [`probe`] finds out what the running kernel can match.
+//! the socket is in [`wire`]. [`links`] knows the network devices and what happens to them. [`probe`] finds out what the running kernel can match, and
+//! [`meters`] keeps the policers that flows share.
 //!
-//! Not here yet: the `Backend` trait, ports by name, meters, shared blocks, adoption.
+//! Not here yet: the `Backend` trait, ports by name, shared blocks, adoption.
 //!
 //! Where flower and the Open vSwitch datapath read the same packet differently, and no rule can help it:
 //! - A header that ends behind the packet is none in OVS; flower takes what there is.
@@ -12,11 +13,14 @@
 //!   looked into, and so miss a rule that would; OVS looks.
 //! - After a rewriting, checksums are computed anew, so that a wrong one becomes right. Of IPv6 with a routing header that is
 //!   not used up, the one behind it becomes wrong, for the kernel sums up the next hop.
+//! - Of a connection that a helper told of, packets are `+rel` until it is answered and `+est` afterwards; OVS says `+new+rel` or
+//!   `+rel`, and then `+est+rel`. A match on two of them is refused, since nothing would ever meet it.
 //! - Of the length of all Geneve options, only those bits are compared that are set in the wanted one.
 
 pub mod dump;
 pub mod install;
 pub mod links;
+pub mod meters;
 pub mod priorities;
 pub mod probe;
 pub mod rule;

@@ -58,11 +58,27 @@ pub(super) fn of_attribute(attribute: Attribute) -> impl Iterator<Item = (Field,
 
 /// Connection states of OVS with those of flower (`OVS_CS_F_*`, `TCA_FLOWER_KEY_CT_FLAGS_*`).
 pub(super) const STATES: &[(u8, u16)] = &[(0x01, 1), (0x02, 2), (0x04, 4), (0x20, 8), (0x10, 16), (0x08, 32)];
+/// `OVS_CS_F_NEW`
+pub(super) const NEW: u8 = 0x01;
+/// `OVS_CS_F_ESTABLISHED`
+pub(super) const ESTABLISHED: u8 = 0x02;
+/// `OVS_CS_F_RELATED`
+pub(super) const RELATED: u8 = 0x04;
 /// `OVS_CS_F_TRACKED`
 pub(super) const TRACKED: u8 = 0x20;
 
 /// Flags of the outer header with those of flower (`TCA_FLOWER_KEY_FLAGS_TUNNEL_*`): checksum, not to fragment, OAM.
-pub(super) const TUNNEL_FLAGS: &[(u8, u8)] = &[(2, 4), (1, 8), (8, 16)];
+pub(super) const TUNNEL_FLAGS: &[(u8, u8)] = &[(CHECKSUM, 4), (DONT_FRAGMENT, 8), (8, 16)];
+/// Flags that OVS's own tc offload passes over where the kernel does not know them: name and bit, and how it is noted that it
+/// was matched, and as what.
+pub(super) const PASSED_OVER: &[(&str, u8, Spelling, Spelling)] = &[
+    ("df", DONT_FRAGMENT, Spelling::DF_MATCHED, Spelling::DF_IS_SET),
+    ("csum", CHECKSUM, Spelling::CHECKSUM_MATCHED, Spelling::CHECKSUM_IS_SET),
+];
+/// The outer header says not to fragment.
+pub(super) const DONT_FRAGMENT: u8 = 1;
+/// The outer header has a checksum.
+pub(super) const CHECKSUM: u8 = 2;
 /// The outer header has a key.
 pub(super) const TUNNEL_KEY: u8 = 4;
 

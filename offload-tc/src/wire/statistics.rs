@@ -83,7 +83,8 @@ pub struct RuleView<'a> {
     /// The notes on its first two actions.
     pub cookies: [&'a [u8]; 2],
     /// What software and hardware counted: of each the most that an action did, for each action sees every packet until
-    /// one drops it.
+    /// one drops it. Policers behind the two notes do not count here: those of meters are shared, and count what other rules
+    /// send them, too. The kernel writes the kind of an action in front of its counters (`tcf_action_dump_terse`).
     pub software: Count,
     /// See [`Self::software`].
     pub hardware: Count,
@@ -117,10 +118,13 @@ impl<'a> RuleView<'a> {
     }
 
     fn add(&mut self, place: u16, action: Attributes<'a>) -> Result<(), Malformed> {
-        let (statistics, cookie) = COUNTED;
+        let [kind, statistics, cookie] = COUNTED;
+        let mut is_shared = false;
         for attribute in action {
             let attribute = attribute?;
-            if attribute.kind == statistics {
+            if attribute.kind == kind {
+                is_shared = usize::from(place) > self.cookies.len() && attribute.payload == b"police\0";
+            } else if attribute.kind == statistics && !is_shared {
                 let counted = Statistics::parse(attribute.nested("statistics"))?;
                 self.software = self.software.max(counted.software());
                 self.hardware = self.hardware.max(counted.hardware);
@@ -176,5 +180,26 @@ mod tests {
         assert_eq!(found.total, Count { packets: (1 << 32) + 7, bytes: 9_000_000_000 });
         assert_eq!(found.hardware, Count { packets: (1 << 32) + 5, bytes: 8_000_000_000 });
         assert_eq!(found.software(), Count { packets: 2, bytes: 1_000_000_000 });
+    }
+
+    #[test]
+    fn a_policer_behind_the_notes_is_shared_and_one_with_a_note_is_not() {
+        let counted = |place: u16| {
+            let mut buffer = vec![];
+            let mut writer = Writer::new(&mut buffer);
+            writer.put_text(1, "police");
+            writer.nest(4, |writer| {
+                writer.put(BASIC, &[&90u64.to_ne_bytes()[..], &3u32.to_ne_bytes(), &[0; 4]].concat());
+            });
+            writer.finish().unwrap();
+            let hook = Hook::Ingress { interface: 1 };
+            let id = FilterId { hook, chain: 0, priority: 1, protocol: 3, handle: 1 };
+            let none: &[u8] = &[];
+            let (flags, cookies) = (0, [none; 2]);
+            let mut rule = RuleView { id, flags, cookies, software: Count::default(), hardware: Count::default() };
+            rule.add(place, Attributes::new(&buffer, "test")).unwrap();
+            rule.software.packets
+        };
+        assert_eq!([1, 2, 3].map(counted), [3, 3, 0]);
     }
 }
