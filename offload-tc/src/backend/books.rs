@@ -314,7 +314,6 @@ const fn index_of(handle: Handle) -> u32 {
     handle.0 as u32
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the upper half")]
 const fn life_of(handle: Handle) -> u32 {
     (handle.0 >> 32) as u32
 }

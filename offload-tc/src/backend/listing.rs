@@ -153,14 +153,15 @@ impl Core {
         let ports = self.ports.load();
         for hook in ports.hooks() {
             let mut found = Vec::new();
-            self.list(hook, Detail::Terse, &mut |view| {
+            // Other kinds of classifiers are in no terse listing.
+            self.list(hook, Detail::Full, &mut |view| {
                 let rule = RuleView::new(view).ok().filter(|_| view.is_flower());
                 let agent = rule.as_ref().and_then(|rule| match Label::read(rule.cookies) {
                     Some(label) => Some(label.agent),
                     None => owner_of_end(rule.cookies[0]),
                 });
                 // A filter of handle 0 is the mark that a priority exists.
-                if agent != Some(self.agent) && (view.id.handle != 0 || !has_marks(view.kind)) {
+                if agent != Some(self.agent) && view.id.handle != 0 {
                     found.push(words::foreign(view, ports.name_at(hook), agent));
                 }
             })?;
@@ -316,9 +317,4 @@ fn bare(rule: &RuleView<'_>) -> crate::wire::flower::Flower {
         flags: rule.flags,
         ..crate::wire::flower::Flower::default()
     }
-}
-
-/// Whether a classifier is listed once without a handle, as the mark that it is there.
-fn has_marks(kind: &str) -> bool {
-    matches!(kind, "flower" | "u32" | "basic" | "fw" | "bpf" | "matchall")
 }

@@ -10,14 +10,17 @@ use rustix::io::Errno;
 use sluice_flow::refusal::Refusal;
 
 use super::books::{Place, State};
-use super::core::{Core, device_refusal, link_refusal, socket_refusal};
+use super::core::{Core, device_refusal, link_refusal};
 use super::reader::tell_lost;
-use crate::install::Installer;
 use crate::links::{self, Attachment, Event, FilterLoss, Monitor};
 use crate::wire::filter::{FilterId, Hook};
 
 /// At the latest after this long it is looked whether the agent is still to be told of something.
 const LONGEST: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// So often in a row what happens may not be found out, before that is the end.
+const PATIENCE: u32 = 10;
+const BETWEEN_TRIES: Duration = Duration::from_millis(500);
 
 /// The thread. It ends with this.
 pub(super) struct Watch {
@@ -51,6 +54,7 @@ fn watch(core: &Core, bell: &OwnedFd) -> Result<(), String> {
     // Waited for without the lock, so that ports can come and go meanwhile.
     let duplicated = core.links.lock().sockets().map(|socket| socket.try_clone_to_owned());
     let sockets: Vec<_> = duplicated.into_iter().collect::<Result<_, _>>().map_err(|error| error.to_string())?;
+    let mut failures = 0;
     loop {
         let waited = std::iter::once(bell.as_fd()).chain(sockets.iter().map(AsFd::as_fd));
         let mut waited: Vec<_> = waited.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
@@ -61,9 +65,15 @@ fn watch(core: &Core, bell: &OwnedFd) -> Result<(), String> {
         if waited.first().is_some_and(|bell| !bell.revents().is_empty()) {
             return Ok(());
         }
-        let mut links = core.links.lock();
-        core.take_news(&mut links).map_err(|refusal| refusal.to_string())?;
-        drop(links);
+        let taken = core.take_news(&mut core.links.lock());
+        match taken {
+            Ok(()) => failures = 0,
+            Err(_) if failures < PATIENCE => {
+                failures += 1;
+                std::thread::sleep(BETWEEN_TRIES);
+            }
+            Err(refusal) => return Err(refusal.to_string()),
+        }
         core.events.catch_up(core.clock.now());
     }
 }
@@ -77,12 +87,12 @@ impl Core {
         }
         let own = self.control.lock().port();
         for event in events {
-            self.take(monitor.links(), event, own)?;
+            self.take(monitor.links(), event, own);
         }
         Ok(())
     }
 
-    fn take(&self, links: &links::Links, event: Event, own: u32) -> Result<(), Refusal> {
+    fn take(&self, links: &links::Links, event: Event, own: u32) {
         match event {
             Event::Appeared(port) | Event::Renamed { port, .. } | Event::StateChanged { port, .. } => {
                 if let Some(known) = links.at(port.ifindex) {
@@ -98,15 +108,14 @@ impl Core {
                     self.mend(links, known.generation);
                 }
             }
-            Event::FiltersGone(loss) => self.look_for(&loss)?,
+            Event::FiltersGone(loss) => self.look_for(&loss),
             Event::Resynchronised => self.events.reset(self.clock.now()),
             _ => {}
         }
-        Ok(())
     }
 
     /// Somebody took filters away. One of ours is looked for, and where it may be many, all are compared.
-    fn look_for(&self, loss: &FilterLoss) -> Result<(), Refusal> {
+    fn look_for(&self, loss: &FilterLoss) {
         let hook = match loss.attachment {
             Attachment::Ingress(ifindex) => Hook::Ingress { interface: ifindex.0 },
             Attachment::Egress(ifindex) => Hook::Egress { interface: ifindex.0 },
@@ -121,16 +130,15 @@ impl Core {
             if !self.books.select(|state, record| is_there(state, record.place)).is_empty() {
                 self.events.reset(self.clock.now());
             }
-            return Ok(());
+            return;
         };
         let id = FilterId { hook, chain, priority, protocol, handle };
         self.chains.forget_end(&id);
         if let Some((entry, State::Installed)) = self.books.named(&id) {
-            let mut finder = Installer::open(self.policy).map_err(socket_refusal)?;
-            if matches!(finder.find(id), Ok(None)) {
+            let found = self.installer.lock().find(id);
+            if matches!(found, Ok(None)) {
                 tell_lost(self, &entry);
             }
         }
-        Ok(())
     }
 }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use sluice_flow::backend::{CountedApart, OffloadPolicy, Placement};
 use sluice_flow::counters::Counters;
 
-use crate::device::{Device, OWNER, TO_A, TO_B, flow, port};
-use crate::network::{FRAME, Network};
+use crate::device::{Device, OWNER, TO_A, TO_B, flow};
+use crate::network::{FRAME, Network, missing};
 use crate::stories;
 
 stories![
@@ -99,7 +99,8 @@ fn a_stream_loses_nothing_while_its_rule_is_modified(network: &Network) {
         sender.join().unwrap();
         (receiver.join().unwrap(), changes, back)
     });
-    assert_eq!(arrived, (0..PACKETS).collect::<Vec<_>>(), "after {changes} changes");
+    assert_eq!(missing(&arrived, PACKETS), [], "after {changes} changes");
+    assert_eq!(arrived.len(), PACKETS as usize, "none twice");
     assert!(changes > 3, "{changes}");
     assert_eq!(back, 0, "counters never run backwards");
     let counted = device.remove(rule).unwrap().packets;
@@ -141,8 +142,6 @@ fn a_listing_gives_the_flows_back(_: &Network) {
         assert_eq!(listed.placement, Placement::Software);
     }
     assert_eq!(device.foreign(), Vec::<String>::new());
-    let counters = device.backend.port_counters(port(1).number).unwrap();
-    assert_eq!((counters.rx_packets, counters.tx_packets), (0, 0));
 }
 
 fn a_rule_is_explained_in_the_words_of_tc(network: &Network) {

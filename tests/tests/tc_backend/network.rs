@@ -7,12 +7,14 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 /// The UDP port on which hosts listen.
 const LISTENING: u16 = 4000;
 /// The name of a host's only device.
 const DEVICE: &str = "eth0";
+const RECEIVE_BUFFER: usize = 32 << 20;
 
 static NUMBERS: AtomicU32 = AtomicU32::new(0);
 
@@ -58,6 +60,8 @@ impl Network {
             let address = Ipv4Addr::new(10, 0, 0, last);
             let socket = UdpSocket::bind((address, LISTENING)).unwrap();
             socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+            // A receiver that gets no time for a while loses nothing by it.
+            set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER).unwrap();
             enter(&format!("switch{number}"));
             Host { address, socket }
         });
@@ -122,6 +126,11 @@ impl Drop for Network {
             let _ = Command::new("ip").args(["netns", "del", &format!("{name}{}", self.number)]).output();
         }
     }
+}
+
+/// Which of so many numbers did not arrive.
+pub(crate) fn missing(arrived: &[u32], sent: u32) -> Vec<u32> {
+    (0..sent).filter(|number| !arrived.contains(number)).collect()
 }
 
 /// The octets of a frame with one of these datagrams: Ethernet, IPv4 and UDP headers and the number.

@@ -10,6 +10,7 @@ use crate::stories;
 stories![
     a_port_that_goes_takes_its_qdisc_with_it_only_if_that_was_made_for_it,
     a_port_without_a_device_is_refused,
+    a_port_counts_what_comes_and_goes,
     rules_of_a_port_that_went_see_no_traffic_and_keep_their_counters,
     tunnel_devices_are_made_and_removed_with_their_ports,
     a_tunnel_device_of_somebody_else_is_used_and_left,
@@ -33,6 +34,19 @@ fn a_port_that_goes_takes_its_qdisc_with_it_only_if_that_was_made_for_it(network
     device.backend.detach_port(PortNumber(1)).unwrap();
     assert!(qdiscs(network).contains("clsact"));
     assert_eq!(device.backend.detach_port(PortNumber(1)).unwrap_err().label(), "port");
+}
+
+fn a_port_counts_what_comes_and_goes(network: &Network) {
+    let mut device = Device::open();
+    device.install(TO_B, "2").unwrap();
+    let counters = |number| device.backend.port_counters(PortNumber(number)).unwrap();
+    let before = [1, 2].map(counters);
+    assert_eq!(network.send(0, 9).len(), 9);
+    let after = [1, 2].map(counters);
+    assert_eq!(after[0].rx_packets - before[0].rx_packets, 9);
+    assert_eq!(after[0].rx_bytes - before[0].rx_bytes, 9 * crate::network::FRAME);
+    assert_eq!(after[1].tx_packets - before[1].tx_packets, 9);
+    assert_eq!(device.backend.port_counters(PortNumber(5)), None);
 }
 
 fn a_port_without_a_device_is_refused(_: &Network) {
