@@ -249,10 +249,14 @@ impl Installer {
 /// Puts an acknowledgement to what was told before it.
 fn acknowledge(outcome: &mut Option<Result<Done, Refusal>>, found: &Acknowledgement<'_>) {
     let told = outcome.take().and_then(Result::ok).and_then(|done| done.told);
-    *outcome = Some(match found.errno {
-        0 => Ok(Done { warning: found.text.map(ToOwned::to_owned), told }),
+    *outcome = Some(result(found).map(|done| Done { told, ..done }));
+}
+
+pub(crate) fn result(found: &Acknowledgement<'_>) -> Result<Done, Refusal> {
+    match found.errno {
+        0 => Ok(Done { warning: found.text.map(ToOwned::to_owned), told: None }),
         errno => Err(Refusal::Kernel { errno, message: found.text.map_or_else(|| words_of(errno), ToOwned::to_owned) }),
-    });
+    }
 }
 
 /// What is told of a filter of flower.

@@ -2,7 +2,8 @@
 //!
 //! [`translate`] makes a rule of a flow, or says why there is none, and reads a rule back; [`install`] puts rules into the
 //! kernel, many at a time, and brings back the kernel's own words; [`dump`] lists them with their counters. What goes over
-//! the socket is in [`wire`]. [`links`] knows the network devices and what happens to them. [`probe`] finds out what the running kernel can match.
+//! the socket is in [`wire`]. [`links`] knows the network devices and what happens to them. [`probe`] finds out what the running kernel can match, and
+//! [`meters`] keeps the policers that flows share.
 //!
 //! [`open`] puts them together behind the [`Backend`](sluice_flow::Backend) trait.
 //!
@@ -18,6 +19,7 @@ mod backend;
 pub mod dump;
 pub mod install;
 pub mod links;
+pub mod meters;
 pub mod priorities;
 pub mod probe;
 pub mod rule;

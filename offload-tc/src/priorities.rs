@@ -14,8 +14,20 @@ use crate::wire::filter::ANY_PROTOCOL;
 const BAND: u16 = 4000;
 /// The first priority that is ours. OVS polices at 1, and firewalls of others come first, too.
 const FIRST: u16 = 1000;
+/// The first priority of mirrors, behind which there are as many as there can be at a hook.
+const FIRST_OF_MIRRORS: u16 = FIRST - MIRRORS;
+/// As many mirrors as there can be at a hook.
+const MIRRORS: u16 = 100;
 /// IPv4, IPv6, both kinds of tag, ARP, RARP, both kinds of MPLS, and anything.
 const FIXED: [u16; 9] = [0x0800, 0x86dd, 0x8100, 0x88a8, 0x0806, 0x8035, 0x8847, 0x8848, ANY_PROTOCOL];
+
+/// Packets of these can have a time to live, which is looked at first where it must not wrap. Their places are in front of
+/// all others in the band.
+const IN_FRONT: [u16; 4] = [0x0800, 0x86dd, 0x8100, 0x88a8];
+
+/// The first place of protocols that have none by themselves.
+#[expect(clippy::cast_possible_truncation, reason = "there are few")]
+const FIRST_OF_OTHERS: u16 = (IN_FRONT.len() + FIXED.len()) as u16;
 
 /// Which protocols have a place.
 #[derive(Debug, Default)]
@@ -58,7 +70,7 @@ impl Priorities {
             (None, Some((known, users))) if *known == place => *users += 1,
             (None, Some(_)) => return Err(NotOurs),
             (None, None) => {
-                if usize::from(place) < FIXED.len() || self.places.values().any(|(taken, _)| *taken == place) {
+                if place < FIRST_OF_OTHERS || self.places.values().any(|(taken, _)| *taken == place) {
                     return Err(NotOurs);
                 }
                 // Those that are passed over are free.
@@ -69,6 +81,22 @@ impl Priorities {
             }
         }
         Ok(())
+    }
+
+    /// The priority for one more rule that is looked at before all others of the same priority of flows; it need not be given
+    /// back.
+    pub fn acquire_in_front(priority: Priority, protocol: u16) -> Result<u16, Refusal> {
+        let place = IN_FRONT.iter().position(|in_front| *in_front == protocol);
+        let place = place.and_then(|place| u16::try_from(place).ok()).ok_or_else(|| Refusal::Combination {
+            reason: "there is no place in front of rules for packets of all Ethernet types".into(),
+        })?;
+        Ok(band(priority) + place)
+    }
+
+    /// The priority of a mirror's rule, in front of all rules of flows: each mirror of a hook has another place.
+    pub fn of_mirror(place: u16) -> Result<u16, Refusal> {
+        let limit = || Refusal::Limit { what: "mirrors at a port".into(), limit: MIRRORS.into() };
+        if place < MIRRORS { Ok(FIRST_OF_MIRRORS + place) } else { Err(limit()) }
     }
 
     /// Gives the priority of a rule back that is gone.
@@ -101,18 +129,22 @@ impl Priorities {
 
     /// The first place that no protocol ever had.
     fn top(&self) -> u16 {
-        const FIRST_OF_OTHERS: usize = FIXED.len();
-        self.used.max(u16::try_from(FIRST_OF_OTHERS).unwrap_or(BAND))
+        self.used.max(FIRST_OF_OTHERS)
     }
 }
 
 fn priority_of(priority: Priority, place: u16) -> u16 {
-    FIRST + u16::from(Priority::MAX - priority.get()) * BAND + place
+    band(priority) + place
 }
 
 fn fixed(protocol: u16) -> Option<u16> {
-    let place = FIXED.iter().position(|fixed| *fixed == protocol)?;
-    u16::try_from(place).ok()
+    const FIRST_FIXED: usize = IN_FRONT.len();
+    u16::try_from(FIRST_FIXED + FIXED.iter().position(|fixed| *fixed == protocol)?).ok()
+}
+
+/// The first priority of a band.
+fn band(priority: Priority) -> u16 {
+    FIRST + u16::from(Priority::MAX - priority.get()) * BAND
 }
 
 #[cfg(test)]
@@ -156,10 +188,33 @@ mod tests {
     }
 
     #[test]
+    fn what_is_looked_at_first_comes_before_all_others_of_its_priority_and_behind_those_above() {
+        let mut priorities = Priorities::default();
+        for protocol in IN_FRONT {
+            let in_front = Priorities::acquire_in_front(priority(3), protocol).unwrap();
+            assert!(Priorities::has(in_front));
+            for other in FIXED {
+                assert!(in_front < priorities.acquire(priority(3), other).unwrap());
+                assert!(in_front > priorities.acquire(priority(4), other).unwrap());
+            }
+        }
+        assert!(Priorities::acquire_in_front(priority(3), ANY_PROTOCOL).is_err());
+    }
+
+    #[test]
+    fn mirrors_come_before_all_flows_each_at_its_own_place() {
+        let first = Priorities::acquire_in_front(priority(15), 0x0800).unwrap();
+        let all: BTreeSet<_> = (0..MIRRORS).map(|place| Priorities::of_mirror(place).unwrap()).collect();
+        assert_eq!(all.len(), usize::from(MIRRORS));
+        assert!(all.iter().all(|mirror| *mirror < first && !Priorities::has(*mirror)));
+        assert_eq!(Priorities::of_mirror(MIRRORS).unwrap_err().label(), "limit");
+    }
+
+    #[test]
     fn protocols_never_share_a_priority_and_places_are_given_back() {
         let mut priorities = Priorities::default();
         let mut found = BTreeSet::new();
-        let others = (0x9000..).take(usize::from(BAND) - FIXED.len());
+        let others = (0x9000..).take(usize::from(BAND) - FIXED.len() - IN_FRONT.len());
         for protocol in FIXED.into_iter().chain(others.clone()) {
             let acquired = priorities.acquire(priority(0), protocol).unwrap();
             assert!(Priorities::has(acquired));

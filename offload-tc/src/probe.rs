@@ -10,7 +10,7 @@ use sluice_flow::refusal::Refusal;
 
 use crate::install::{Installer, Request};
 use crate::surroundings::Features;
-use crate::wire::action::{Action, Control, Encapsulation, Operation};
+use crate::wire::action::{Action, Conntrack, Control, Encapsulation, Family, Helper, Operation, conntrack_bit};
 use crate::wire::filter::{ANY_PROTOCOL, Filter, FilterId, Hook};
 use crate::wire::flower::{self, Flower};
 use crate::wire::key::{Key, KeyMatch};
@@ -22,6 +22,7 @@ const PRIORITY: u16 = 65535;
 /// `TCA_FLOWER_KEY_FLAGS_TUNNEL_CSUM`
 const CHECKSUM: u128 = 4;
 const IPV4: u16 = 0x0800;
+const TCP: u8 = 6;
 
 /// Tries it out on a device, which must have its hooks.
 pub fn features(installer: &mut Installer, hook: Hook) -> Result<Features, Refusal> {
@@ -31,12 +32,17 @@ pub fn features(installer: &mut Installer, hook: Hook) -> Result<Features, Refus
     let header = Encapsulation { ipv4: Some((here, there)), no_fragment: true, ..Encapsulation::default() };
     let encapsulate = Action::new(Operation::TunnelSet(Box::new(header)), Control::Pipe);
     let no_fragment = Flower { actions: vec![encapsulate, drop()], ..Flower::default() };
+    // A kernel that has helpers has that of FTP.
+    let helper = Helper { name: "ftp".into(), family: Family::Ipv4, protocol: TCP };
+    let helped = Conntrack { bits: conntrack_bit::COMMIT, helper: Some(helper), ..Conntrack::default() };
+    let track = Action::new(Operation::Conntrack(Box::new(helped)), Control::Pipe);
     let flags = KeyMatch { key: Key::EncFlags, value: CHECKSUM, mask: CHECKSUM };
     let mut can = |protocol, flower| can(installer, hook, protocol, flower);
     Ok(Features {
         number_of_tags: can(ANY_PROTOCOL, key(KeyMatch::exact(Key::NumOfVlans, 1)))?,
         tunnel_flags: can(IPV4, key(flags))?,
         no_fragment: can(IPV4, no_fragment)?,
+        connection_helpers: can(IPV4, Flower { actions: vec![track, drop()], ..Flower::default() })?,
     })
 }
 
@@ -62,5 +68,12 @@ fn can(installer: &mut Installer, hook: Hook, protocol: u16, flower: Flower) -> 
 
 /// What is asked for, without what the kernel adds.
 fn shape(flower: &Flower) -> (Vec<KeyMatch>, Vec<Operation>) {
-    (flower.keys.clone(), flower.actions.iter().map(|action| action.operation.clone()).collect())
+    let plain = |action: &Action| match &action.operation {
+        // It shows marks and labels of which no bit is set.
+        Operation::Conntrack(found) => {
+            Operation::Conntrack(Box::new(Conntrack { mark: None, label: None, ..(**found).clone() }))
+        }
+        other => other.clone(),
+    };
+    (flower.keys.clone(), flower.actions.iter().map(plain).collect())
 }

@@ -21,6 +21,25 @@ pub struct Rule {
     pub protocol: u16,
     /// What it matches and does.
     pub flower: Flower,
+    /// In what it does not say what the flow says, because the configuration allows it.
+    pub caveats: Vec<Caveat>,
+}
+
+/// Something of a flow that its rule does not say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Caveat {
+    /// The rule matches packets of either kind.
+    #[error("tunnel flag {flag} is not matched, as in OVS: this kernel does not know it (tunnel_flags = \"as_ovs\")")]
+    NotMatched {
+        /// The flag.
+        flag: &'static str,
+    },
+    /// Packets go out without it.
+    #[error("tunnel flag {flag} is not set, as in OVS: this kernel does not know it (tunnel_flags = \"as_ovs\")")]
+    NotSet {
+        /// The flag.
+        flag: &'static str,
+    },
 }
 
 /// The notes on the first two actions of a rule: whose it is. A note has room for 16 octets, so that the UFID fills the
@@ -47,9 +66,9 @@ impl From<Owner> for AgentId {
     }
 }
 
-/// Bits of a flow that go without saying in a rule.
+/// Bits of a flow that go without saying in a rule. A note has room for 20.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Spelling(pub u16);
+pub struct Spelling(pub u32);
 
 impl Spelling {
     /// The chain is not said, which means the first.
@@ -84,6 +103,19 @@ impl Spelling {
     /// Bits of the hardware of ERSPAN that no header has are said, too.
     pub const WHOLE_HARDWARE: Self = Self(1 << 13);
 
+    /// That the outer header says not to fragment, or does not, is a match which the rule leaves out; and which it is.
+    pub const DF_MATCHED: Self = Self(1 << 14);
+    /// See [`Self::DF_MATCHED`].
+    pub const DF_IS_SET: Self = Self(1 << 15);
+    /// That the outer header has a checksum, or has not, is a match which the rule leaves out; and which it is.
+    pub const CHECKSUM_MATCHED: Self = Self(1 << 16);
+    /// See [`Self::CHECKSUM_MATCHED`].
+    pub const CHECKSUM_IS_SET: Self = Self(1 << 17);
+    /// Every outer header shall say not to fragment, and none does.
+    pub const DF_LEFT_OUT: Self = Self(1 << 18);
+    /// The rule is the one in front of another of the same flow, which keeps `dec_ttl` from wrapping.
+    pub const GUARD: Self = Self(1 << 19);
+
     /// Whether all bits of another are set.
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -92,6 +124,38 @@ impl Spelling {
     /// Sets the bits of another.
     pub const fn add(&mut self, other: Self) {
         self.0 |= other.0;
+    }
+}
+
+/// The note on the first action of a mirror's rule. It is none of a flow, so that who looks for flows does not see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MirrorNote {
+    /// The agent that put the rule in.
+    pub agent: AgentId,
+    /// Which of its mirrors.
+    pub number: u32,
+}
+
+impl MirrorNote {
+    /// "slci", for a first version.
+    const MAGIC: [u8; 4] = *b"slci";
+
+    /// Reads the note; `None` if it is not of a mirror.
+    pub fn read(note: &[u8]) -> Option<Self> {
+        let (magic, rest) = note.split_first_chunk::<4>()?;
+        let (number, agent) = rest.split_first_chunk::<4>()?;
+        (*magic == Self::MAGIC).then_some(Self {
+            agent: AgentId(u64::from_be_bytes(agent.try_into().ok()?)),
+            number: u32::from_be_bytes(*number),
+        })
+    }
+
+    pub(crate) fn octets(self) -> [u8; 16] {
+        let mut note = [0; 16];
+        note[..4].copy_from_slice(&Self::MAGIC);
+        note[4..8].copy_from_slice(&self.number.to_be_bytes());
+        note[8..].copy_from_slice(&self.agent.0.to_be_bytes());
+        note
     }
 }
 
@@ -118,11 +182,38 @@ impl Label {
         }
     }
 
+    /// The number that the kernel has given to the pass in front of the actions, which has counted all that came.
+    pub fn pass_of(&self, actions: &[Action]) -> Option<u32> {
+        let [note, _] = self.notes();
+        let first = actions.first().filter(|action| is_pass(action) && action.index != 0)?;
+        first.cookie.filter(|cookie| cookie.octets() == note).map(|_| first.index)
+    }
+
+    /// Has noted actions begin with a pass that is there already, so that it goes on counting: a rule that takes the place
+    /// of another one can use its actions before that lets them go.
+    pub fn go_on_counting(actions: &mut Vec<Action>, pass: u32) {
+        if !actions.first().is_some_and(is_pass) {
+            let [first, second] = [0, 1].map(|at| actions.get_mut(at).and_then(|action| action.cookie.take()));
+            actions.insert(0, PASS);
+            for target in actions.iter_mut().flat_map(jump_target) {
+                *target += 1;
+            }
+            for (action, note) in actions.iter_mut().zip([first, second]) {
+                action.cookie = note;
+            }
+        }
+        if let Some(first) = actions.first_mut() {
+            first.index = pass;
+        }
+    }
+
     /// Reads the notes; `None` if they are not ours.
     pub fn read(notes: [&[u8]; 2]) -> Option<Self> {
         let ufid = Ufid(u128::from_be_bytes(notes[0].try_into().ok()?));
         let (head, rest) = notes[1].split_first_chunk::<8>()?;
         let [a, b, c, d, version, priority, high, low] = *head;
+        // The upper half of the octet is the upper part of the spelling.
+        let (spelling, priority) = (priority >> 4, priority & 0xf);
         if [a, b, c, d] != MAGIC || version != VERSION {
             return None;
         }
@@ -130,15 +221,15 @@ impl Label {
             ufid,
             agent: AgentId(u64::from_be_bytes(rest.try_into().ok()?)),
             priority: Priority::new(priority)?,
-            spelling: Spelling(u16::from_be_bytes([high, low])),
+            spelling: Spelling(u32::from_be_bytes([0, spelling, high, low])),
         })
     }
 
     fn notes(&self) -> [[u8; 16]; 2] {
-        let [high, low] = self.spelling.0.to_be_bytes();
+        let [_, upper, high, low] = self.spelling.0.to_be_bytes();
         let [a, b, c, d] = MAGIC;
         let mut second = [0; 16];
-        second[..8].copy_from_slice(&[a, b, c, d, VERSION, self.priority.get(), high, low]);
+        second[..8].copy_from_slice(&[a, b, c, d, VERSION, upper << 4 | self.priority.get(), high, low]);
         second[8..].copy_from_slice(&self.agent.0.to_be_bytes());
         [{ self.ufid.0 }.to_be_bytes(), second]
     }
@@ -149,10 +240,7 @@ impl Label {
         for action in actions.iter_mut() {
             action.cookie = None;
         }
-        while actions
-            .first()
-            .is_some_and(|action| matches!(action.operation, Operation::Generic) && action.control == Control::Pipe)
-        {
+        while actions.first().is_some_and(is_pass) {
             actions.remove(0);
             passes += 1;
         }
@@ -163,6 +251,10 @@ impl Label {
 }
 
 const PASS: Action = Action::new(Operation::Generic, Control::Pipe);
+
+fn is_pass(action: &Action) -> bool {
+    matches!(action.operation, Operation::Generic) && action.control == Control::Pipe
+}
 
 /// Where a length that is exceeded leads to.
 fn jump_target(action: &mut Action) -> Option<&mut u32> {
@@ -178,7 +270,7 @@ mod tests {
     use crate::wire::action::Police;
 
     fn label() -> Label {
-        let spelling = Spelling(0x0102);
+        let spelling = Spelling(0x9_0102);
         Label { ufid: Ufid(7 << 100), agent: AgentId(9 << 50), priority: Priority::new(15).unwrap(), spelling }
     }
 
@@ -209,6 +301,29 @@ mod tests {
         assert_eq!(read(&actions), Some(label()));
         Label::take_off(&mut actions);
         assert_eq!(actions, before);
+    }
+
+    #[test]
+    fn what_takes_the_place_of_a_rule_counts_on_with_its_pass_whatever_it_does() {
+        let drop = Action::new(Operation::Generic, Control::Shot);
+        let mut there = vec![drop.clone()];
+        label().put(&mut there);
+        assert_eq!(label().pass_of(&there), None, "the kernel has not numbered it");
+        there[0].index = 9;
+        assert_eq!(label().pass_of(&there), Some(9));
+        assert_eq!(Label { ufid: Ufid(1), ..label() }.pass_of(&there), None, "of another rule");
+        let police = Police { conform: Control::Pipe, rate: None, burst: 0, mtu: 100, packets: None };
+        let jump = Action::new(Operation::Police(Box::new(police)), Control::Jump(2));
+        for before in [vec![drop.clone()], vec![jump, drop.clone(), drop]] {
+            let mut actions = before.clone();
+            label().put(&mut actions);
+            Label::go_on_counting(&mut actions, 9);
+            assert_eq!((actions[0].index, actions[0].control), (9, Control::Pipe));
+            assert_eq!(read(&actions), Some(label()));
+            assert!(actions[2..].iter().all(|action| action.cookie.is_none()));
+            Label::take_off(&mut actions);
+            assert_eq!(actions, before);
+        }
     }
 
     #[test]

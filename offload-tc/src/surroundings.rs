@@ -50,7 +50,39 @@ pub trait Surroundings {
     fn meter(&self, police: u32) -> Option<MeterId>;
     /// What the kernel can match.
     fn features(&self) -> Features;
+    /// What is done where the kernel can neither match nor set a flag of the outer header.
+    fn tunnel_flags(&self) -> TunnelFlags {
+        TunnelFlags::Exact
+    }
 }
+
+/// What becomes of flags of an outer header that the running kernel knows nothing of: `df` and `csum` in a match before Linux
+/// 6.11, and `df` in `set(tunnel(…))` before Linux 6.3. OVS writes them into each of its tunnel flows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TunnelFlags {
+    /// `exact`: the flow is refused.
+    #[default]
+    Exact,
+    /// `as_ovs`: they are passed over, as OVS's own tc offload does, and the rule says so ([`Caveat`](crate::rule::Caveat)).
+    AsOvs,
+}
+
+impl std::str::FromStr for TunnelFlags {
+    type Err = UnknownTunnelFlags;
+
+    fn from_str(word: &str) -> Result<Self, Self::Err> {
+        match word {
+            "exact" => Ok(Self::Exact),
+            "as_ovs" => Ok(Self::AsOvs),
+            _ => Err(UnknownTunnelFlags),
+        }
+    }
+}
+
+/// A word that is none of those for [`TunnelFlags`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("tunnel_flags is \"exact\" or \"as_ovs\"")]
+pub struct UnknownTunnelFlags;
 
 /// What not every kernel can match.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,4 +93,6 @@ pub struct Features {
     pub tunnel_flags: bool,
     /// That the outer header says not to fragment; Linux 6.3 and later.
     pub no_fragment: bool,
+    /// Helpers of connections; Linux 6.2 and later.
+    pub connection_helpers: bool,
 }

@@ -13,9 +13,9 @@ use sluice_flow::meter::MeterId;
 use sluice_flow::port::{PortNumber, TunnelProtocol};
 use sluice_flow::priority::Priority;
 use sluice_flow::ufid::Seed;
-use sluice_offload_tc::rule::{AgentId, Label, Rule};
-use sluice_offload_tc::surroundings::{Device, DeviceKind, Features, Surroundings};
-use sluice_offload_tc::translate;
+use sluice_offload_tc::rule::{AgentId, Label, Rule, Spelling};
+use sluice_offload_tc::surroundings::{Device, DeviceKind, Features, Surroundings, TunnelFlags};
+use sluice_offload_tc::translate::{self, Rules};
 use sluice_offload_tc::wire::filter::{Filter, FilterId, FilterView};
 use sluice_offload_tc::wire::message::Messages;
 use sluice_offload_tc::wire::statistics::RuleView;
@@ -31,6 +31,7 @@ const POLICERS: u32 = 0x1000_0000;
 struct Everything {
     kind: DeviceKind,
     features: Features,
+    tunnel_flags: TunnelFlags,
 }
 
 impl Surroundings for Everything {
@@ -53,12 +54,24 @@ impl Surroundings for Everything {
     fn features(&self) -> Features {
         self.features
     }
+
+    fn tunnel_flags(&self) -> TunnelFlags {
+        self.tunnel_flags
+    }
 }
 
-fn surroundings(full: &Match) -> Everything {
+/// A kernel that knows all, or one that knows no flag of an outer header, which are then passed over.
+fn surroundings(full: &Match, knows_flags: bool) -> Everything {
     let has_tunnel = full.is_exactly(Field::TunnelPresent, 1);
     let kind = if has_tunnel { DeviceKind::Tunnel(TunnelProtocol::Geneve) } else { DeviceKind::Wire };
-    Everything { kind, features: Features { number_of_tags: true, tunnel_flags: true, no_fragment: true } }
+    let features = Features {
+        number_of_tags: true,
+        tunnel_flags: knows_flags,
+        no_fragment: knows_flags,
+        connection_helpers: true,
+    };
+    let tunnel_flags = if knows_flags { TunnelFlags::Exact } else { TunnelFlags::AsOvs };
+    Everything { kind, features, tunnel_flags }
 }
 
 fn flow(full: &Match, actions: &ActionList, priority: u8) -> Flow {
@@ -100,8 +113,11 @@ fn every_rule_read_from_its_bytes_is_the_flow_that_it_was_made_from() {
             [&generated.actions, &nothing].into_iter().for_each(|actions| census.add(&full, actions));
         }
     }
-    let Census { tried, taken, refusals, fields, kinds } = census;
-    println!("{taken} of {tried} flows are rules; the others: {refusals:#?}");
+    let Census { tried, taken, guards, caveats, refusals, fields, kinds } = census;
+    println!(
+        "{taken} of {tried} flows are rules, {guards} with a guard, {caveats} with caveats; the others: {refusals:#?}"
+    );
+    assert!(guards > 0 && caveats > 0, "{guards}, {caveats}");
     assert!(taken > tried / 4, "{taken} of {tried}");
     let never = FIELDS.iter().map(|spec| spec.field).filter(|field| !fields.contains(field));
     assert_eq!(never.map(|field| field.to_string()).collect::<Vec<_>>(), NOT_IN_FLOWER, "fields that were never taken");
@@ -113,6 +129,8 @@ fn every_rule_read_from_its_bytes_is_the_flow_that_it_was_made_from() {
 struct Census {
     tried: u64,
     taken: u64,
+    guards: u64,
+    caveats: u64,
     refusals: BTreeMap<String, u64>,
     fields: BTreeSet<Field>,
     kinds: BTreeSet<ActionKind>,
@@ -121,10 +139,10 @@ struct Census {
 impl Census {
     fn add(&mut self, full: &Match, actions: &ActionList) {
         self.tried += 1;
-        let surroundings = surroundings(full);
+        let surroundings = surroundings(full, !self.tried.is_multiple_of(3));
         let flow = flow(full, actions, u8::try_from(self.tried % 16).unwrap());
-        let rule = match translate::rule(&flow, AGENT, &surroundings) {
-            Ok(rule) => rule,
+        let Rules { rule, guard } = match translate::rules(&flow, AGENT, &surroundings) {
+            Ok(rules) => rules,
             Err(refusal) => {
                 assert!(matches!(refusal.label(), "action" | "field" | "combination" | "limit"), "{refusal}");
                 *self.refusals.entry(refusal.to_string()).or_default() += 1;
@@ -137,6 +155,12 @@ impl Census {
             .unwrap_or_else(|error| panic!("{error}: {text}\n{filter:?}"));
         assert_eq!((flow_text(&read, &did), &read, &did), (flow_text(full, &plain(actions)), full, &plain(actions)));
         assert_eq!((label.ufid, rule.priority), (flow.ufid, flow.priority));
+        if let Some(guard) = guard {
+            assert!(self::label(&sent(&guard)).spelling.has(Spelling::GUARD), "{text}");
+            assert!(translate::rule(&flow, AGENT, &surroundings).is_err(), "{text}");
+            self.guards += 1;
+        }
+        self.caveats += u64::from(!rule.caveats.is_empty());
         self.tamper(&filter, &label, &surroundings);
         self.taken += 1;
         self.fields.extend(FIELDS.iter().map(|spec| spec.field).filter(|field| full.mask.get(*field) != 0));
@@ -174,8 +198,7 @@ fn sayable() -> Profile {
     ];
     let gtpu = [Field::GtpuPresent, Field::GtpuFlags, Field::GtpuMessageType];
     let actions = NOT_IN_TC.iter().map(|kind| Feature::Action(*kind));
-    let forms =
-        [Form::IpPacket, Form::MaskedProtocol, Form::Rarp, Form::CtHelper, Form::CtTimeout, Form::NatPersistent];
+    let forms = [Form::IpPacket, Form::MaskedProtocol, Form::Rarp, Form::CtTimeout, Form::NatPersistent];
     let more = [Form::NatHash, Form::NatRandom, Form::PushTagWithoutCfi, Form::MoreAfterRecirc, Form::Cookie];
     Profile::everything()
         .without("fields", "flower has no key for them", fields.into_iter().flat_map(fields_of))

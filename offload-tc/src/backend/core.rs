@@ -17,6 +17,7 @@ use super::listing::Strays;
 use super::ports::PortTable;
 use crate::install::Installer;
 use crate::links::{self, LinkError, Monitor, MonitorOptions};
+use crate::meters::Meters;
 use crate::priorities::Priorities;
 use crate::rule::AgentId;
 use crate::socket::SocketError;
@@ -30,6 +31,7 @@ pub(super) struct Core {
     pub(super) books: Books,
     pub(super) chains: Chains,
     pub(super) ports: ArcSwap<PortTable>,
+    pub(super) meters: Arc<Meters>,
     pub(super) events: Events,
     pub(super) queues: AtomicUsize,
     /// Taken before `control`, by whoever attaches or detaches a port and by the watch.
@@ -50,13 +52,16 @@ impl Core {
         let links = Monitor::open(MonitorOptions::default()).map_err(link_refusal)?;
         let control = links::Control::open().map_err(link_refusal)?;
         let installer = Installer::open(config.policy).map_err(socket_refusal)?;
+        let agent = config.owner.into();
+        let meters = Arc::new(Meters::open(agent, config.policy).map_err(socket_refusal)?);
         let core = Self {
             clock: Arc::clone(&config.clock),
             policy: config.policy,
-            agent: config.owner.into(),
+            agent,
             books: Books::new(),
             chains: Chains::default(),
-            ports: ArcSwap::default(),
+            ports: ArcSwap::from_pointee(PortTable::new(Arc::clone(&meters))),
+            meters,
             events: Events::default(),
             queues: AtomicUsize::new(0),
             links: Mutex::new(links),

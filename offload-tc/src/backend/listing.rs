@@ -19,7 +19,7 @@ use super::reader::{is_absence, is_ours};
 use super::{failure, words};
 use crate::dump::{Detail, Lister, Listing};
 use crate::install::Request;
-use crate::rule::Label;
+use crate::rule::{Label, MirrorNote};
 use crate::translate;
 use crate::wire::filter::{Filter, FilterId, FilterView, Hook};
 use crate::wire::statistics::RuleView;
@@ -104,6 +104,10 @@ impl Core {
                 return Err(refusal);
             }
         }
+        for meter in self.meters.left() {
+            // One that an adopted rule uses stays.
+            let _ = self.meters.remove(meter);
+        }
         Ok(adoption)
     }
 
@@ -158,7 +162,8 @@ impl Core {
                 let rule = RuleView::new(view).ok().filter(|_| view.is_flower());
                 let agent = rule.as_ref().and_then(|rule| match Label::read(rule.cookies) {
                     Some(label) => Some(label.agent),
-                    None => owner_of_end(rule.cookies[0]),
+                    None => owner_of_end(rule.cookies[0])
+                        .or_else(|| MirrorNote::read(rule.cookies[0]).map(|note| note.agent)),
                 });
                 // A filter of handle 0 is the mark that a priority exists.
                 if agent != Some(self.agent) && view.id.handle != 0 {

@@ -88,15 +88,17 @@ impl Backend for Classifier {
     }
 
     fn set_meter(&self, meter: &Meter) -> Result<(), Refusal> {
-        Err(no_meter(meter.id))
+        self.core.meters.set(meter)?;
+        self.core.events.changed();
+        Ok(())
     }
 
     fn remove_meter(&self, meter: MeterId) -> Result<(), Refusal> {
-        Err(no_meter(meter))
+        self.core.meters.remove(meter)
     }
 
-    fn meter_counters(&self, _: MeterId) -> Option<MeterCounters> {
-        None
+    fn meter_counters(&self, meter: MeterId) -> Option<MeterCounters> {
+        self.core.meters.counters(meter).ok().flatten()
     }
 
     fn open_chain(&self, chain: ChainId) -> Result<(), Refusal> {
@@ -157,9 +159,4 @@ impl Backend for Classifier {
     fn events(&self) -> Receiver<DeviceEvent> {
         self.core.events.receiver()
     }
-}
-
-/// The one place where meters end.
-fn no_meter(meter: MeterId) -> Refusal {
-    Refusal::Device { reason: format!("meter {meter}: the tc backend has no meters yet").into() }
 }

@@ -1,21 +1,24 @@
 //! The ports that flows may name, and the network devices behind them.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use sluice_flow::meter::MeterId;
 use sluice_flow::port::{Port, PortNumber};
 
 use crate::links::{self, Ifindex, IngressQdisc, Ownership};
+use crate::meters::Meters;
 use crate::surroundings::{Device, DeviceKind, Features, Surroundings};
 use crate::wire::filter::Hook;
 
 /// All ports as they are at a moment. A change makes another one.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(super) struct PortTable {
     ports: BTreeMap<PortNumber, Attached>,
     interfaces: HashMap<u32, PortNumber>,
     /// What the kernel can match; `None` until there was a device to find it out with.
     pub(super) features: Option<Features>,
+    meters: Option<Arc<Meters>>,
 }
 
 /// A port with its device.
@@ -38,6 +41,11 @@ pub(super) struct Present {
 }
 
 impl PortTable {
+    /// Without ports.
+    pub(super) fn new(meters: Arc<Meters>) -> Self {
+        Self { meters: Some(meters), ..Self::default() }
+    }
+
     /// The same with a port more, or as it is now.
     pub(super) fn with(&self, attached: Attached) -> Self {
         let mut table = self.without(attached.port.number);
@@ -92,12 +100,12 @@ impl Surroundings for PortTable {
         Some((number, self.device(number)?))
     }
 
-    fn police(&self, _: MeterId) -> Option<u32> {
-        None
+    fn police(&self, meter: MeterId) -> Option<u32> {
+        self.meters.as_ref()?.index_of(meter)
     }
 
-    fn meter(&self, _: u32) -> Option<MeterId> {
-        None
+    fn meter(&self, police: u32) -> Option<MeterId> {
+        self.meters.as_ref()?.meter_of(police)
     }
 
     fn features(&self) -> Features {

@@ -18,7 +18,7 @@ use super::ports::PortTable;
 use crate::install::{self, Done, Installer, Request, Told};
 use crate::rule::Label;
 use crate::translate;
-use crate::wire::action::Cookie;
+use crate::wire::action::{Cookie, MAX_ACTIONS};
 use crate::wire::filter::{Filter, FilterId};
 use crate::wire::flower::flag;
 
@@ -48,8 +48,10 @@ enum Step {
     Over(Result<Outcome>),
     /// One request: a rule is put in.
     Install(Handle, Place, Filter),
-    /// Two: what the rule counted is read, and another one put in its place.
+    /// One: another rule is put in its place, which goes on counting.
     Replace(Entry),
+    /// Two: what the rule counted is read, and another one put in its place, which begins anew.
+    ReadAndReplace(Entry),
     /// One: the rule is taken out.
     Remove(Entry),
 }
@@ -91,15 +93,28 @@ impl Queue {
         };
         let entry = self.core.books.turn(handle, &[State::Installed], State::Changing).ok_or_else(gone);
         let entry = entry.map_err(released)?;
-        let filter = Filter { id: filter_id(place, handle), flower };
+        let mut filter = Filter { id: filter_id(place, handle), flower };
         if place != known.record.place {
             return Ok(Step::Over(self.relocate(&entry, place, &filter, ports)));
         }
         // The old rule holds the priority already.
         self.core.release_priority(place.protocol);
-        self.requests.push(Request::Read(filter.id));
-        self.requests.push(Request::Replace(filter));
-        Ok(Step::Replace(entry))
+        let pass = self.installer.find(filter.id).ok().flatten().and_then(|there| {
+            let label = label(&there).filter(|label| label.ufid == flow.ufid)?;
+            label.pass_of(&there.flower.actions)
+        });
+        Ok(match pass.filter(|_| filter.flower.actions.len() < MAX_ACTIONS) {
+            Some(pass) => {
+                Label::go_on_counting(&mut filter.flower.actions, pass);
+                self.requests.push(Request::Replace(filter));
+                Step::Replace(entry)
+            }
+            None => {
+                self.requests.push(Request::Read(filter.id));
+                self.requests.push(Request::Replace(filter));
+                Step::ReadAndReplace(entry)
+            }
+        })
     }
 
     fn plan_remove(&mut self, handle: Handle) -> Result<Step> {
@@ -182,8 +197,13 @@ impl Queue {
                 self.finish_install(handle, place, filter, result, ports)
             }
             Step::Replace(entry) => {
+                let replaced = next();
+                self.finish_replace(&entry, None, replaced, ports)
+            }
+            Step::ReadAndReplace(entry) => {
                 let (read, replaced) = (next(), next());
-                self.finish_replace(&entry, read, replaced, ports)
+                let told = read.ok().and_then(|done| done.told);
+                self.finish_replace(&entry, told.as_ref(), replaced, ports)
             }
             Step::Remove(entry) => {
                 let result = next();
@@ -235,15 +255,14 @@ impl Queue {
     fn finish_replace(
         &mut self,
         entry: &Entry,
-        read: Result<Done>,
+        told: Option<&Told>,
         replaced: Result<Done>,
         ports: &PortTable,
     ) -> Result<Outcome> {
         let (place, before) = (entry.record.place, entry.record.carried());
         match replaced {
             Ok(done) => {
-                let told = read.ok().and_then(|done| done.told);
-                self.core.books.settle(entry.handle, place, add(before, told.as_ref(), &entry.id()));
+                self.core.books.settle(entry.handle, place, add(before, told, &entry.id()));
                 let placement = placement(self.core.policy, done.told.as_ref());
                 Ok(Outcome::InPlace { handle: entry.handle, placement })
             }

@@ -6,10 +6,10 @@ use sluice_flow::action::{Action as FlowAction, ActionKind, ActionList, FieldSet
 use sluice_flow::field::{Attribute, Field};
 use sluice_flow::refusal::Refusal;
 
-use super::fields::{TUNNEL_KEY, ethernet, protocol};
+use super::fields::{CHECKSUM, DONT_FRAGMENT, TUNNEL_KEY, ethernet, protocol};
 use super::matching::{Shape, refuse};
 use super::options::{self, Source, Taken};
-use super::{conntrack, places};
+use super::{conntrack, no_port, places};
 use crate::rule::Spelling;
 use crate::surroundings::{DeviceKind, Surroundings};
 use crate::wire::action::{
@@ -21,9 +21,6 @@ use crate::wire::action::{
 pub(super) const FOR_HOST: u16 = 0;
 /// What is added to a time to live of eight bits so that there is one less.
 pub(super) const MINUS_ONE: u8 = 0xff;
-/// The flags of an outer header in OVS.
-const DONT_FRAGMENT: u8 = 1;
-const CHECKSUM: u8 = 2;
 
 /// The actions of tc, ending in one that nothing comes after.
 pub(super) fn translate(
@@ -126,14 +123,14 @@ impl Translator<'_> {
                 self.pipe(Operation::Mpls(Mpls::Pop { protocol: *eth_type }));
             }
             FlowAction::Conntrack(action) => {
-                let found = conntrack::translate(action)?;
+                let found = conntrack::translate(action, self.shape, self.surroundings.features())?;
                 self.pipe(Operation::Conntrack(Box::new(found)));
             }
             FlowAction::ConntrackClear => self.pipe(Operation::Conntrack(Box::new(conntrack::clear()))),
             FlowAction::Meter(meter) => {
                 let index = self.surroundings.police(*meter);
                 let index = index.ok_or_else(|| refuse_action(kind, "there is no such meter"))?;
-                let police = Police { conform: Control::Pipe, rate: None, burst: 0, mtu: 0, packets: None };
+                let police = Police::reference(Control::Pipe);
                 let shared = Action::new(Operation::Police(Box::new(police)), Control::Shot);
                 self.list.push(Action { index, ..shared });
             }
@@ -180,6 +177,12 @@ impl Translator<'_> {
             Attribute::Mpls => self.set_mpls(set)?,
             _ => {
                 let checksums = self.checksums(set)?;
+                for ttl in [Field::Ipv4Ttl, Field::Ipv6Hlimit] {
+                    if let Some((value, mask)) = set.get(ttl) {
+                        // The bits that are left as they are may all be 0.
+                        self.shape.least_ttl = low(value & mask);
+                    }
+                }
                 let words = places::words(set).map_err(|field| refuse(field, "tc cannot rewrite it"))?;
                 self.pipe(Operation::Edit(words));
                 if checksums != 0 {
@@ -224,7 +227,12 @@ impl Translator<'_> {
             }
             Attribute::Tcp => transport(is_ip && proto == Some(protocol::TCP), checksum::TCP),
             Attribute::Udp => transport(is_ip && proto == Some(protocol::UDP), checksum::UDP),
-            // Behind IPv6 `act_pedit` looks for TCP and UDP alone.
+            // There may be extension headers in between, which `pedit_l4_skb_offset` passes over for TCP and UDP alone.
+            Attribute::Sctp | Attribute::Icmpv6 | Attribute::Nd | Attribute::NdExt
+                if eth_type == Some(ethernet::IPV6) =>
+            {
+                Err(refuse(first, "behind IPv6 act_pedit finds the headers of TCP and UDP only"))
+            }
             Attribute::Sctp => {
                 transport(eth_type == Some(ethernet::IPV4) && proto == Some(protocol::SCTP), checksum::SCTP)
             }
@@ -315,10 +323,12 @@ impl Translator<'_> {
         if flags & !(TUNNEL_KEY | CHECKSUM | DONT_FRAGMENT) != 0 {
             return Err(refuse(Field::TunnelFlags, "tc sets no OAM flag"));
         }
-        if flags & DONT_FRAGMENT != 0 && !no_fragment_is_known {
-            return Err(refuse(Field::TunnelFlags, "this kernel's tc cannot say not to fragment (Linux 6.3 can)"));
+        if flags & DONT_FRAGMENT != 0 && !no_fragment_is_known && !self.spelling.has(Spelling::DF_LEFT_OUT) {
+            let reason = "this kernel's tc cannot say not to fragment (Linux 6.3 can); with tunnel_flags = \"as_ovs\", it is \
+                          not said, as in OVS";
+            return Err(refuse(Field::TunnelFlags, reason));
         }
-        header.no_fragment = flags & DONT_FRAGMENT != 0;
+        header.no_fragment = flags & DONT_FRAGMENT != 0 && no_fragment_is_known;
         header.no_checksum = flags & CHECKSUM == 0;
         header.options = options::set(&mut set)?;
         if let Some(field) = set.left() {
@@ -376,7 +386,9 @@ impl Translator<'_> {
             return Err(refuse_action(kind, "tc has nothing that is done where it would be 0"));
         }
         if self.shape.least_ttl < 2 {
-            return Err(refuse_action(kind, "the match does not keep it from getting 0"));
+            let reason =
+                "the match does not keep it from getting 0: match one of its upper seven bits, such as ttl=64/64";
+            return Err(refuse_action(kind, reason));
         }
         if self.shape.tags > 1 {
             return Err(refuse_action(kind, "behind two tags act_pedit does not find the header"));
@@ -418,6 +430,11 @@ impl Translator<'_> {
     }
 }
 
+/// The lowest octet of a number.
+const fn low(number: u128) -> u8 {
+    number.to_be_bytes()[15]
+}
+
 /// One in how many packets is as likely as a probability.
 fn rate(probability: u32) -> Result<u32, Refusal> {
     let rate = u32::MAX.checked_div(probability).filter(|rate| u32::MAX / rate == probability);
@@ -427,10 +444,6 @@ fn rate(probability: u32) -> Result<u32, Refusal> {
 /// Value and mask of the only field of a set.
 fn whole(set: &FieldSet, field: Field) -> Result<(u128, u128), Refusal> {
     set.get(field).ok_or_else(|| refuse(field, "it is not set"))
-}
-
-fn no_port(port: String) -> Refusal {
-    Refusal::Port { port, reason: "there is no such port".into() }
 }
 
 pub(super) fn refuse_action(action: ActionKind, reason: &'static str) -> Refusal {

@@ -4,7 +4,10 @@ use sluice_flow::action::{ActionKind, Commit, Conntrack as FlowConntrack, Nat, N
 use sluice_flow::refusal::Refusal;
 
 use super::actions::refuse_action;
-use crate::wire::action::{Conntrack, Translation, conntrack_bit as bit};
+use super::fields::ethernet;
+use super::matching::Shape;
+use crate::surroundings::Features;
+use crate::wire::action::{Conntrack, Family, Helper, Translation, conntrack_bit as bit};
 
 pub(super) const fn clear() -> Conntrack {
     Conntrack {
@@ -13,14 +16,15 @@ pub(super) const fn clear() -> Conntrack {
         mark: None,
         label: None,
         translation: Translation { addresses: None, ports: None },
+        helper: None,
     }
 }
 
-pub(super) fn translate(action: &FlowConntrack) -> Result<Conntrack, Refusal> {
+pub(super) fn translate(action: &FlowConntrack, shape: Shape, features: Features) -> Result<Conntrack, Refusal> {
     let FlowConntrack { commit, zone, mark, label, helper, timeout, nat } = action;
     let refuse = |reason| Err(refuse_action(ActionKind::Ct, reason));
-    if helper.is_some() {
-        return refuse("tc attaches no helper before Linux 6.3, and not by this agent yet");
+    if helper.is_some() && !features.connection_helpers {
+        return refuse("this kernel's tc attaches no helper (Linux 6.2 does)");
     }
     if timeout.is_some() {
         return refuse("tc has no timeout policies");
@@ -29,6 +33,14 @@ pub(super) fn translate(action: &FlowConntrack) -> Result<Conntrack, Refusal> {
         return refuse("mark and label are set on a commit only");
     }
     let mut found = Conntrack { zone: *zone, mark: *mark, label: *label, ..Conntrack::default() };
+    if let Some(name) = helper {
+        let (family, protocol) = match (shape.eth_type, shape.protocol) {
+            (Some(ethernet::IPV4), Some(protocol)) => (Family::Ipv4, protocol),
+            (Some(ethernet::IPV6), Some(protocol)) => (Family::Ipv6, protocol),
+            _ => return refuse("a helper is for one protocol, which the match does not say"),
+        };
+        found.helper = Some(Helper { name: name.clone(), family, protocol });
+    }
     found.bits = match commit {
         Commit::No => 0,
         Commit::Yes => bit::COMMIT,
@@ -87,5 +99,6 @@ pub(super) fn read(found: &Conntrack) -> Option<FlowConntrack> {
     // The kernel shows a mark and a label under a mask of none where nothing is set.
     let mark = found.mark.filter(|(_, mask)| *mask != 0);
     let label = found.label.filter(|(_, mask)| *mask != 0);
-    Some(FlowConntrack { commit, zone: found.zone, mark, label, helper: None, timeout: None, nat })
+    let helper = found.helper.as_ref().map(|helper| helper.name.clone());
+    Some(FlowConntrack { commit, zone: found.zone, mark, label, helper, timeout: None, nat })
 }

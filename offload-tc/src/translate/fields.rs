@@ -62,7 +62,17 @@ pub(super) const STATES: &[(u8, u16)] = &[(0x01, 1), (0x02, 2), (0x04, 4), (0x20
 pub(super) const TRACKED: u8 = 0x20;
 
 /// Flags of the outer header with those of flower (`TCA_FLOWER_KEY_FLAGS_TUNNEL_*`): checksum, not to fragment, OAM.
-pub(super) const TUNNEL_FLAGS: &[(u8, u8)] = &[(2, 4), (1, 8), (8, 16)];
+pub(super) const TUNNEL_FLAGS: &[(u8, u8)] = &[(CHECKSUM, 4), (DONT_FRAGMENT, 8), (8, 16)];
+/// Flags that OVS's own tc offload passes over where the kernel does not know them: name and bit, and how it is noted that it
+/// was matched, and as what.
+pub(super) const PASSED_OVER: &[(&str, u8, Spelling, Spelling)] = &[
+    ("df", DONT_FRAGMENT, Spelling::DF_MATCHED, Spelling::DF_IS_SET),
+    ("csum", CHECKSUM, Spelling::CHECKSUM_MATCHED, Spelling::CHECKSUM_IS_SET),
+];
+/// The outer header says not to fragment.
+pub(super) const DONT_FRAGMENT: u8 = 1;
+/// The outer header has a checksum.
+pub(super) const CHECKSUM: u8 = 2;
 /// The outer header has a key.
 pub(super) const TUNNEL_KEY: u8 = 4;
 

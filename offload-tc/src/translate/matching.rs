@@ -8,11 +8,12 @@ use sluice_flow::key::Match;
 use sluice_flow::refusal::Refusal;
 
 use super::fields::{
-    FIRST_FRAGMENT, FRAGMENT, NARROW, STATES, TRACKED, TUNNEL_FLAGS, TUNNEL_KEY, ethernet, of_attribute, protocol,
+    FIRST_FRAGMENT, FRAGMENT, NARROW, PASSED_OVER, STATES, TRACKED, TUNNEL_FLAGS, TUNNEL_KEY, ethernet, of_attribute,
+    protocol,
 };
 use super::options;
-use crate::rule::Spelling;
-use crate::surroundings::{Device, DeviceKind, Features};
+use crate::rule::{Caveat, Spelling};
+use crate::surroundings::{Device, DeviceKind, Features, Surroundings, TunnelFlags};
 use crate::wire::action::Control;
 use crate::wire::filter::ANY_PROTOCOL;
 use crate::wire::flower::Flower;
@@ -26,6 +27,7 @@ pub(super) struct Matched {
     pub(super) flower: Flower,
     pub(super) spelling: Spelling,
     pub(super) shape: Shape,
+    pub(super) caveats: Vec<Caveat>,
 }
 
 /// What every packet that matches has for certain.
@@ -43,14 +45,16 @@ pub(super) struct Shape {
     pub(super) has_tunnel: bool,
 }
 
-pub(super) fn translate(full: &Match, device: Device, features: Features) -> Result<Matched, Refusal> {
+pub(super) fn translate(full: &Match, device: Device, surroundings: &dyn Surroundings) -> Result<Matched, Refusal> {
     let mut consumer = Consumer {
         full,
         rest: Remainder::new(full),
         flower: Flower::default(),
         spelling: Spelling::default(),
         shape: Shape::default(),
-        features,
+        caveats: vec![],
+        features: surroundings.features(),
+        unknown_flags: surroundings.tunnel_flags(),
     };
     let chain = consumer.chain()?;
     consumer.rest.take_exact(Field::InPort)?;
@@ -62,10 +66,10 @@ pub(super) fn translate(full: &Match, device: Device, features: Features) -> Res
     consumer.connection()?;
     consumer.tunnel(device)?;
     consumer.name_what_is_left()?;
-    let Consumer { rest, mut flower, spelling, shape, .. } = consumer;
+    let Consumer { rest, mut flower, spelling, shape, caveats, .. } = consumer;
     rest.finish()?;
     flower.keys.sort_unstable_by_key(|key| key.key);
-    Ok(Matched { chain, protocol, flower, spelling, shape })
+    Ok(Matched { chain, protocol, flower, spelling, shape, caveats })
 }
 
 struct Consumer<'a> {
@@ -74,7 +78,9 @@ struct Consumer<'a> {
     flower: Flower,
     spelling: Spelling,
     shape: Shape,
+    caveats: Vec<Caveat>,
     features: Features,
+    unknown_flags: TunnelFlags,
 }
 
 impl Consumer<'_> {
@@ -388,11 +394,23 @@ impl Consumer<'_> {
             self.spelling.add(Spelling::TUNNEL_KEY);
             mask &= !key;
         }
+        if !self.features.tunnel_flags && self.unknown_flags == TunnelFlags::AsOvs {
+            for (flag, bit, matched, is_set) in PASSED_OVER {
+                let bit = u128::from(*bit);
+                if mask & bit != 0 {
+                    mask &= !bit;
+                    self.spelling.add(*matched);
+                    self.spelling.add(if value & bit == 0 { Spelling::default() } else { *is_set });
+                    self.caveats.push(Caveat::NotMatched { flag });
+                }
+            }
+        }
         if mask == 0 {
             return Ok(());
         }
         if !self.features.tunnel_flags {
-            let reason = "this kernel does not match flags of the outer header (Linux 6.11 does)";
+            let reason = "this kernel does not match flags of the outer header (Linux 6.11 does); with tunnel_flags = \
+                          \"as_ovs\", df and csum are passed over, as OVS does";
             return Err(refuse(Field::TunnelFlags, reason));
         }
         let mut found = KeyMatch { key: Key::EncFlags, value: 0, mask: 0 };

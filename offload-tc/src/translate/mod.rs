@@ -6,43 +6,116 @@
 mod actions;
 mod conntrack;
 mod fields;
+mod guard;
 mod matching;
+mod mirror;
 mod options;
 mod places;
 mod read;
 mod tunnel;
 
-use sluice_flow::action::ActionList;
+use sluice_flow::action::{Action, ActionList, visit};
 use sluice_flow::field::Field;
 use sluice_flow::flow::Flow;
 use sluice_flow::key::Match;
 use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
 
-use crate::rule::{AgentId, Label, Rule};
-use crate::surroundings::Surroundings;
+use self::fields::DONT_FRAGMENT;
+use crate::rule::{AgentId, Caveat, Label, Rule, Spelling};
+use crate::surroundings::{Surroundings, TunnelFlags};
 use crate::wire::action::MAX_ACTIONS;
 use crate::wire::filter::Filter;
 
+pub use mirror::{Mirror, mirror};
 pub use read::Unreadable;
 
-/// The rule of a flow, with the notes of an agent on it.
+/// The rules of a flow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// What takes the flow's packets.
+    pub rule: Rule,
+    /// What takes some of them first, so that `dec_ttl` does not wrap: it goes in front
+    /// ([`Priorities::acquire_in_front`](crate::priorities::Priorities::acquire_in_front)), in before the other and out after
+    /// it, and what both count is the flow's. Its note has [`Spelling::GUARD`].
+    pub guard: Option<Rule>,
+}
+
+/// The rules of a flow, with the notes of an agent on them.
+pub fn rules(flow: &Flow, agent: AgentId, surroundings: &dyn Surroundings) -> Result<Rules, Refusal> {
+    let full = flow.matching().expand();
+    let Some(found) = guard::guard(&full, &flow.actions)? else {
+        return Ok(Rules { rule: rule(flow, agent, surroundings)?, guard: None });
+    };
+    let label = Label { ufid: flow.ufid, agent, priority: flow.priority, spelling: Spelling::default() };
+    let rule = labelled(&full, &flow.actions, label, surroundings, true)?;
+    let label = Label { spelling: Spelling::GUARD, ..label };
+    let guard = labelled(&found.matching, &found.actions, label, surroundings, false)?;
+    Ok(Rules { rule, guard: Some(guard) })
+}
+
+/// The rule of a flow that is one, with the notes of an agent on it; a flow that needs [another](Rules::guard) is refused.
 pub fn rule(flow: &Flow, agent: AgentId, surroundings: &dyn Surroundings) -> Result<Rule, Refusal> {
     let full = flow.matching().expand();
-    let number: Option<u32> = matching::exact(&full, Field::InPort);
+    let label = Label { ufid: flow.ufid, agent, priority: flow.priority, spelling: Spelling::default() };
+    labelled(&full, &flow.actions, label, surroundings, false)
+}
+
+/// The rule of a match and actions. With a guard, no packet has a time to live below 2.
+fn labelled(
+    full: &Match,
+    actions: &ActionList,
+    label: Label,
+    surroundings: &dyn Surroundings,
+    is_guarded: bool,
+) -> Result<Rule, Refusal> {
+    let number: Option<u32> = matching::exact(full, Field::InPort);
     let number = number.ok_or_else(|| matching::refuse(Field::InPort, "a rule is of one port"))?;
     let device = surroundings.device(PortNumber(number));
-    let device =
-        device.ok_or_else(|| Refusal::Port { port: number.to_string(), reason: "there is no such port".into() })?;
-    let matched = matching::translate(&full, device, surroundings.features())?;
-    let mut spelling = matched.spelling;
+    let device = device.ok_or_else(|| no_port(number.to_string()))?;
+    let mut matched = matching::translate(full, device, surroundings)?;
+    if is_guarded {
+        matched.shape.least_ttl = 2;
+    }
+    let (mut spelling, mut caveats) = (matched.spelling, matched.caveats);
+    spelling.add(label.spelling);
     let mut flower = matched.flower;
-    flower.actions = actions::translate(&flow.actions, matched.shape, surroundings, &mut spelling)?;
-    Label { ufid: flow.ufid, agent, priority: flow.priority, spelling }.put(&mut flower.actions);
+    if leaves_out_df(actions, surroundings)? {
+        spelling.add(Spelling::DF_LEFT_OUT);
+        caveats.push(Caveat::NotSet { flag: "df" });
+    }
+    flower.actions = actions::translate(actions, matched.shape, surroundings, &mut spelling)?;
+    Label { spelling, ..label }.put(&mut flower.actions);
     if flower.actions.len() > MAX_ACTIONS {
         return Err(Refusal::Limit { what: "actions of tc in a rule".into(), limit: MAX_ACTIONS as u64 });
     }
-    Ok(Rule { hook: device.hook(), chain: matched.chain, priority: flow.priority, protocol: matched.protocol, flower })
+    let (chain, protocol) = (matched.chain, matched.protocol);
+    Ok(Rule { hook: device.hook(), chain, priority: label.priority, protocol, flower, caveats })
+}
+
+fn no_port(port: String) -> Refusal {
+    Refusal::Port { port, reason: "there is no such port".into() }
+}
+
+/// Whether outer headers shall say not to fragment, and cannot, and that is well. The note on a rule has one bit for all of
+/// them.
+fn leaves_out_df(actions: &ActionList, surroundings: &dyn Surroundings) -> Result<bool, Refusal> {
+    if surroundings.features().no_fragment || surroundings.tunnel_flags() == TunnelFlags::Exact {
+        return Ok(false);
+    }
+    let (mut with, mut without) = (false, false);
+    visit(actions, &mut |action| {
+        if let Action::SetTunnel(set) = action {
+            let flags = set.get(Field::TunnelFlags).map_or(0, |(value, _)| value);
+            let place = if flags & u128::from(DONT_FRAGMENT) == 0 { &mut without } else { &mut with };
+            *place = true;
+        }
+    });
+    if with && without {
+        let reason = "of two outer headers one says not to fragment, which this kernel's tc cannot say (Linux 6.3 can)";
+        return Err(matching::refuse(Field::TunnelFlags, reason));
+    }
+    Ok(with)
 }
 
 /// The flow of a rule of ours, whose notes are given: what it matches and does.

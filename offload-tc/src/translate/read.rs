@@ -8,7 +8,8 @@ use sluice_flow::port::PortNumber;
 
 use super::actions::FOR_HOST;
 use super::fields::{
-    FIELDS, FIRST_FRAGMENT, FRAGMENT, NARROW, STATES, TRACKED, TUNNEL_FLAGS, TUNNEL_KEY, ethernet, protocol,
+    FIELDS, FIRST_FRAGMENT, FRAGMENT, NARROW, PASSED_OVER, STATES, TRACKED, TUNNEL_FLAGS, TUNNEL_KEY, ethernet,
+    protocol,
 };
 use super::matching::{exact, is_tag};
 use super::{conntrack, options, places};
@@ -96,6 +97,12 @@ pub(super) fn matching(
         for (ours, theirs) in TUNNEL_FLAGS {
             let bit = |bits: u128| if bits & u128::from(*theirs) != 0 { u128::from(*ours) } else { 0 };
             (flags, flags_mask) = (flags | bit(found.value), flags_mask | bit(found.mask));
+        }
+    }
+    for (_, bit, matched, is_set) in PASSED_OVER {
+        if spelling.has(*matched) {
+            flags_mask |= u128::from(*bit);
+            flags |= if spelling.has(*is_set) { u128::from(*bit) } else { 0 };
         }
     }
     if spelling.has(Spelling::TUNNEL_KEY) {
@@ -318,7 +325,7 @@ impl Reader<'_> {
                 probability: u32::MAX.checked_div(*rate).unwrap_or_default(),
                 actions: [FlowAction::Psample { group: *group, cookie: Box::default() }].into(),
             },
-            Operation::TunnelSet(header) => FlowAction::SetTunnel(super::tunnel::read(header)?),
+            Operation::TunnelSet(header) => FlowAction::SetTunnel(super::tunnel::read(header, self.spelling)?),
             Operation::Vlan(Vlan::Pop) => FlowAction::PopVlan,
             Operation::Vlan(Vlan::Push { protocol, id, priority }) => {
                 FlowAction::PushVlan(VlanTag { tpid: *protocol, vid: *id, pcp: *priority, cfi: true })

@@ -3,16 +3,14 @@
 use sluice_flow::action::FieldSet;
 use sluice_flow::field::{Attribute, Field};
 
-use super::fields::TUNNEL_KEY;
+use super::fields::{CHECKSUM, DONT_FRAGMENT, TUNNEL_KEY};
 use super::options;
 use super::read::Unreadable;
+use crate::rule::Spelling;
 use crate::wire::action::Encapsulation;
 
-const DONT_FRAGMENT: u8 = 1;
-const CHECKSUM: u8 = 2;
-
 /// The fields, without those that say nothing: no source, no type of service, no flag.
-pub(super) fn read(header: &Encapsulation) -> Result<FieldSet, Unreadable> {
+pub(super) fn read(header: &Encapsulation, spelling: Spelling) -> Result<FieldSet, Unreadable> {
     let mut fields = Vec::new();
     let mut say = |field: Field, value: u128| {
         if value != 0 {
@@ -36,7 +34,8 @@ pub(super) fn read(header: &Encapsulation) -> Result<FieldSet, Unreadable> {
         fields.push((Field::TunnelId, key.into(), Field::TunnelId.full_mask()));
     }
     flags |= if header.no_checksum { 0 } else { CHECKSUM };
-    flags |= if header.no_fragment { DONT_FRAGMENT } else { 0 };
+    let no_fragment = header.no_fragment || spelling.has(Spelling::DF_LEFT_OUT);
+    flags |= if no_fragment { DONT_FRAGMENT } else { 0 };
     if flags != 0 {
         fields.push((Field::TunnelFlags, flags.into(), Field::TunnelFlags.full_mask()));
     }

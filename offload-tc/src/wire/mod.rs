@@ -12,4 +12,5 @@ pub mod key;
 pub mod labels;
 pub mod message;
 pub mod options;
+pub mod shared;
 pub mod statistics;

@@ -83,7 +83,8 @@ pub struct RuleView<'a> {
     /// The notes on its first two actions.
     pub cookies: [&'a [u8]; 2],
     /// What software and hardware counted: of each the most that an action did, for each action sees every packet until
-    /// one drops it.
+    /// one drops it. Policers do not count here: those of meters are shared, and count what other rules send them, too. The
+    /// kernel writes the kind of an action in front of its counters (`tcf_action_dump_terse`).
     pub software: Count,
     /// See [`Self::software`].
     pub hardware: Count,
@@ -117,10 +118,13 @@ impl<'a> RuleView<'a> {
     }
 
     fn add(&mut self, place: u16, action: Attributes<'a>) -> Result<(), Malformed> {
-        let (statistics, cookie) = COUNTED;
+        let [kind, statistics, cookie] = COUNTED;
+        let mut is_shared = false;
         for attribute in action {
             let attribute = attribute?;
-            if attribute.kind == statistics {
+            if attribute.kind == kind {
+                is_shared = attribute.payload == b"police\0";
+            } else if attribute.kind == statistics && !is_shared {
                 let counted = Statistics::parse(attribute.nested("statistics"))?;
                 self.software = self.software.max(counted.software());
                 self.hardware = self.hardware.max(counted.hardware);

@@ -2,6 +2,7 @@
 //! (`Documentation/netlink/specs/tc.yaml`).
 
 use netlink_bindings::tc::{FlowerAttrs as A, OpNewtfilterDo, OptionsMsg};
+use sluice_offload_tc::wire::action::{Action, Conntrack, Control, Family, Helper, Operation, conntrack_bit};
 use sluice_offload_tc::wire::filter::{Filter, FilterId, Hook};
 use sluice_offload_tc::wire::flower::Flower;
 use sluice_offload_tc::wire::key::{KEYS, Key, KeyMatch};
@@ -171,4 +172,35 @@ fn octets(octets: &[u8]) -> u128 {
 /// A label is a number of the machine.
 fn label(octets: &[u8]) -> u128 {
     u128::from_ne_bytes(octets.try_into().unwrap())
+}
+
+#[test]
+fn a_helper_of_connections_means_to_others_what_it_means_to_us() {
+    use netlink_bindings::tc::{ActCtAttrs, ActOptionsMsg};
+    let helper = Helper { name: "ftp".into(), family: Family::Ipv6, protocol: 6 };
+    let track = Conntrack { bits: conntrack_bit::COMMIT, zone: 9, helper: Some(helper), ..Conntrack::default() };
+    let action = Action::new(Operation::Conntrack(Box::new(track)), Control::Pipe);
+    let mut told = vec![];
+    with_options(action, |options| {
+        let ActOptionsMsg::Ct(options) = options else { panic!("options of another kind") };
+        for attribute in options {
+            match attribute.unwrap() {
+                ActCtAttrs::HelperName(name) => told.push(name.to_str().unwrap().to_owned()),
+                ActCtAttrs::HelperFamily(number) | ActCtAttrs::HelperProto(number) => told.push(number.to_string()),
+                ActCtAttrs::Zone(zone) => told.push(zone.to_string()),
+                _ => {}
+            }
+        }
+    });
+    assert_eq!(told, ["9", "ftp", "10", "6"]);
+}
+
+/// Shows the options of an action in a rule as the other decoder finds them.
+fn with_options(action: Action, see: impl FnOnce(netlink_bindings::tc::ActOptionsMsg<'_>)) {
+    let id = FilterId { hook: Hook::Ingress { interface: 7 }, chain: 3, priority: 5, protocol: 0x0800, handle: 9 };
+    let mut message = vec![];
+    Filter { id, flower: Flower { actions: vec![action], ..Flower::default() } }.emit(&mut message, 0, 1).unwrap();
+    let (_, attributes) = OpNewtfilterDo::decode_request(&message[HEADER..]);
+    let OptionsMsg::Flower(options) = attributes.get_options().unwrap() else { panic!("options of another kind") };
+    see(options.get_act().unwrap().next().unwrap().get_options().unwrap());
 }

@@ -5,16 +5,19 @@ use std::process::Command;
 
 use sluice_flow::backend::OffloadPolicy;
 use sluice_flow::flow::Flow;
-use sluice_flow::meter::MeterId;
+use sluice_flow::meter::{Meter, MeterId};
 use sluice_flow::port::{PortKind, PortNumber};
 use sluice_flow::refusal::Refusal;
 use sluice_offload_tc::dump::{Detail, Lister, Listing};
 use sluice_offload_tc::install::{Installer, Request, flags};
+use sluice_offload_tc::meters::Meters;
 use sluice_offload_tc::priorities::Priorities;
-use sluice_offload_tc::rule::AgentId;
-use sluice_offload_tc::surroundings::{Device, DeviceKind, Features, Surroundings};
+use sluice_offload_tc::probe;
+use sluice_offload_tc::rule::{AgentId, Rule};
+use sluice_offload_tc::surroundings::{Device, DeviceKind, Features, Surroundings, TunnelFlags};
 use sluice_offload_tc::translate;
 use sluice_offload_tc::wire::filter::{Filter, FilterId, FilterView};
+use sluice_offload_tc::wire::flower::Flower;
 use sluice_offload_tc::wire::statistics::Count;
 use sluice_tests::lab::{Kernel, Sent, ports};
 use sluice_tests::scenario::Scenario;
@@ -29,6 +32,7 @@ pub(crate) struct Classifier {
     lister: Lister,
     priorities: Priorities,
     installed: Vec<FilterId>,
+    metered: Vec<MeterId>,
 }
 
 impl Classifier {
@@ -37,14 +41,24 @@ impl Classifier {
         let modules = "cls_flower sch_ingress act_mirred act_vlan act_mpls act_pedit act_csum act_tunnel_key act_ct \
                        act_skbedit act_sample act_police act_gact";
         run("modprobe", &[&["--all"], modules.split_whitespace().collect::<Vec<_>>().as_slice()].concat());
-        let devices = LabDevices::find();
+        let mut devices = LabDevices::find();
         let mut installer = Installer::open(OffloadPolicy::SkipHardware).expect("a socket");
-        for device in devices.0.values() {
+        for device in devices.devices() {
             installer.make_hooks(device.interface).expect("hooks");
             installer.make_hooks(device.interface).expect("hooks that are there are well, too");
         }
+        let hook = devices.ports[&PortNumber(1)].hook();
+        devices.features = probe::features(&mut installer, hook).expect("a kernel that says what it can");
         let lister = Lister::open().expect("a socket");
-        Self { kernel, devices, installer, lister, priorities: Priorities::default(), installed: vec![] }
+        Self {
+            kernel,
+            devices,
+            installer,
+            lister,
+            priorities: Priorities::default(),
+            installed: vec![],
+            metered: vec![],
+        }
     }
 
     /// Takes all rules out, and has the module behind forget all.
@@ -53,16 +67,38 @@ impl Classifier {
         for result in self.installer.submit(&deletions) {
             result.expect("a rule that was there");
         }
+        for meter in std::mem::take(&mut self.metered) {
+            self.devices.meters.remove(meter).expect("a meter that no rule uses");
+        }
         self.kernel.set_up(&Scenario::new("nothing")).expect("no flows");
+    }
+
+    /// Makes meters, until all is cleared.
+    pub(crate) fn set_meters(&mut self, meters: &[Meter]) {
+        for meter in meters {
+            self.devices.meters.set(meter).expect("a meter that tc can have");
+            self.metered.push(meter.id);
+        }
     }
 
     /// The filter of a flow, under a name that nothing else has.
     pub(crate) fn filter(&mut self, flow: &Flow, handle: u32) -> Result<Filter, Refusal> {
-        let mut rule = translate::rule(flow, AGENT, &self.devices)?;
-        rule.flower.flags = flags(OffloadPolicy::SkipHardware);
+        let rule = translate::rule(flow, AGENT, &self.devices)?;
         let priority = self.priorities.acquire(rule.priority, rule.protocol)?;
-        let id = FilterId { hook: rule.hook, chain: rule.chain, priority, protocol: rule.protocol, handle };
-        Ok(Filter { id, flower: rule.flower })
+        Ok(named(rule, priority, handle))
+    }
+
+    /// The filters of a flow that may be two, the one in front first.
+    pub(crate) fn filters(&mut self, flow: &Flow, handle: u32) -> Result<Vec<Filter>, Refusal> {
+        let translate::Rules { rule, guard } = translate::rules(flow, AGENT, &self.devices)?;
+        let mut filters = vec![];
+        if let Some(guard) = guard {
+            let priority = Priorities::acquire_in_front(guard.priority, guard.protocol)?;
+            filters.push(named(guard, priority, handle));
+        }
+        let priority = self.priorities.acquire(rule.priority, rule.protocol)?;
+        filters.push(named(rule, priority, handle));
+        Ok(filters)
     }
 
     /// Puts a rule in.
@@ -78,7 +114,7 @@ impl Classifier {
 
     /// Shows every rule at every port.
     pub(crate) fn list(&mut self, detail: Detail, see: &mut dyn FnMut(&FilterView<'_>)) {
-        for device in self.devices.0.values() {
+        for device in self.devices.devices() {
             let listed = self.lister.list(device.hook(), None, detail, &mut |view| {
                 see(view);
                 Ok(())
@@ -88,11 +124,23 @@ impl Classifier {
     }
 }
 
+/// A rule under a name.
+pub(crate) fn named(rule: Rule, priority: u16, handle: u32) -> Filter {
+    let id = FilterId { hook: rule.hook, chain: rule.chain, priority, protocol: rule.protocol, handle };
+    Filter { id, flower: Flower { flags: flags(OffloadPolicy::SkipHardware), ..rule.flower } }
+}
+
 /// The devices of the lab's ports.
-pub(crate) struct LabDevices(pub(crate) BTreeMap<PortNumber, Device>);
+pub(crate) struct LabDevices {
+    pub(crate) ports: BTreeMap<PortNumber, Device>,
+    /// What the kernel can match, once it was found out.
+    pub(crate) features: Features,
+    pub(crate) meters: Meters,
+    pub(crate) tunnel_flags: TunnelFlags,
+}
 
 impl LabDevices {
-    fn find() -> Self {
+    pub(crate) fn find() -> Self {
         let device = |port: sluice_flow::port::Port| {
             let index = std::fs::read_to_string(format!("/sys/class/net/{}/ifindex", port.name)).expect("a device");
             let kind = match port.kind {
@@ -101,30 +149,39 @@ impl LabDevices {
             };
             (port.number, Device { interface: index.trim().parse().expect("a number"), kind })
         };
-        Self(ports().into_iter().map(device).collect())
+        let meters = Meters::open(AGENT, OffloadPolicy::SkipHardware).expect("a socket");
+        let (ports, features) = (ports().into_iter().map(device).collect(), Features::default());
+        Self { ports, features, meters, tunnel_flags: TunnelFlags::Exact }
+    }
+
+    pub(crate) fn devices(&self) -> impl Iterator<Item = &Device> {
+        self.ports.values()
     }
 }
 
 impl Surroundings for LabDevices {
     fn device(&self, port: PortNumber) -> Option<Device> {
-        self.0.get(&port).copied()
+        self.ports.get(&port).copied()
     }
 
     fn port(&self, interface: u32) -> Option<(PortNumber, Device)> {
-        self.0.iter().find(|(_, device)| device.interface == interface).map(|(port, device)| (*port, *device))
+        self.ports.iter().find(|(_, device)| device.interface == interface).map(|(port, device)| (*port, *device))
     }
 
-    fn police(&self, _: MeterId) -> Option<u32> {
-        None
+    fn police(&self, meter: MeterId) -> Option<u32> {
+        self.meters.index_of(meter)
     }
 
-    fn meter(&self, _: u32) -> Option<MeterId> {
-        None
+    fn meter(&self, police: u32) -> Option<MeterId> {
+        self.meters.meter_of(police)
     }
 
-    /// Those of Linux 6.1.
     fn features(&self) -> Features {
-        Features { number_of_tags: true, tunnel_flags: false, no_fragment: false }
+        self.features
+    }
+
+    fn tunnel_flags(&self) -> TunnelFlags {
+        self.tunnel_flags
     }
 }
 

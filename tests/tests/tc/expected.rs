@@ -8,6 +8,7 @@ const LIST: &[(&str, &str)] = &[
     ("set sctp: sctp.", "act_csum makes a wrong CRC right, OVS brings it up to date"),
     ("set sctp: half of sctp.", "act_csum makes a wrong CRC right, OVS brings it up to date"),
     ("padded sctp: ", "act_csum computes the CRC over the padding of the frame, too"),
+    ("meter: stops the fourth packet", "act_police begins with an empty bucket of packets, OVS with a full one"),
     ("tunnel out: gre over ipv6", "the kernel's gretap is of IPv4; ip6gretap is another device"),
 ];
 

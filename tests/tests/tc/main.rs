@@ -15,14 +15,18 @@ mod conntrack;
 mod expected;
 #[path = "../kernel/flows.rs"]
 mod flows;
+mod guards;
 mod incomparable;
 mod install;
 #[path = "../kernel/keys.rs"]
 mod keys;
+mod meters;
+mod mirrors;
 #[path = "../kernel/packets.rs"]
 mod packets;
 mod play;
 mod report;
+mod tunnel_flags;
 #[path = "../kernel/tunnels.rs"]
 mod tunnels;
 
@@ -52,6 +56,9 @@ fn inside() -> ExitCode {
         play::play(&mut classifier, scenario, &mut report);
     }
     install::play(&mut classifier, &mut report, &is_wanted);
+    for play in [meters::play, guards::play, tunnel_flags::play, mirrors::play] {
+        play(&mut classifier, &mut report, &is_wanted);
+    }
     report.finish(filters.is_empty())
 }
 

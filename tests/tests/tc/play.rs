@@ -22,6 +22,7 @@ use crate::report::Report;
 
 pub(crate) fn play(classifier: &mut Classifier, scenario: &Scenario, report: &mut Report) {
     classifier.clear();
+    classifier.set_meters(&scenario.meters);
     let mut taken = Scenario { flows: vec![], ..scenario.clone() };
     for (matching, actions) in &scenario.flows {
         let matching = &with_fragments(*matching);

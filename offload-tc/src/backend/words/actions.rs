@@ -176,7 +176,7 @@ fn control(control: Control) -> String {
         Control::Stolen => "stolen".into(),
         Control::GotoChain(chain) => format!("goto chain {chain}"),
         Control::Jump(count) => format!("jump {count}"),
-        Control::Other(-1) => "continue".into(),
+        Control::Continue => "continue".into(),
         Control::Other(1) => "reclassify".into(),
         Control::Other(number) => number.to_string(),
     }

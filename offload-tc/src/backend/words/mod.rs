@@ -31,6 +31,9 @@ pub(super) fn rule(rule: &Rule, priority: u16, policy: OffloadPolicy, ports: &Po
     for action in &rule.flower.actions {
         actions::write(action, &device, &mut text);
     }
+    for caveat in &rule.caveats {
+        let _ = write!(text, " ({caveat})");
+    }
     text
 }
 

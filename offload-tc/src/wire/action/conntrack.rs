@@ -34,6 +34,9 @@ const IPV6_FIRST: u16 = 11;
 const IPV6_LAST: u16 = 12;
 const PORT_FIRST: u16 = 13;
 const PORT_LAST: u16 = 14;
+const HELPER_NAME: u16 = 16;
+const HELPER_FAMILY: u16 = 17;
+const HELPER_PROTOCOL: u16 = 18;
 
 /// What `act_ct` does.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,6 +51,28 @@ pub struct Conntrack {
     pub label: Option<(u128, u128)>,
     /// Into what is translated.
     pub translation: Translation,
+    /// What looks into the connection for others that belong to it; Linux 6.2 and later.
+    pub helper: Option<Helper>,
+}
+
+/// A helper of connections, which the kernel finds by all three.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Helper {
+    /// The name, such as `ftp`.
+    pub name: Box<str>,
+    /// The family of addresses.
+    pub family: Family,
+    /// The protocol over IP.
+    pub protocol: u8,
+}
+
+/// A family of addresses (`NFPROTO_*`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// IPv4.
+    Ipv4 = 2,
+    /// IPv6.
+    Ipv6 = 10,
 }
 
 /// Addresses and ports to choose from, first and last.
@@ -90,11 +115,17 @@ impl Conntrack {
             writer.put(PORT_FIRST, &first.to_be_bytes());
             writer.put(PORT_LAST, &last.to_be_bytes());
         }
+        if let Some(Helper { name, family, protocol }) = &self.helper {
+            writer.put_text(HELPER_NAME, name);
+            writer.put(HELPER_FAMILY, &[*family as u8]);
+            writer.put(HELPER_PROTOCOL, &[*protocol]);
+        }
     }
 
     pub(super) fn parse(options: Attributes<'_>) -> Result<(Operation, Common), Malformed> {
         let (mut common, mut found) = (None, Self::default());
         let (mut first, mut last) = (None, None);
+        let mut helper = Helper { name: Box::default(), family: Family::Ipv4, protocol: 0 };
         let (mut ports, mut mark_mask, mut label_mask) = ([None; 2], u32::MAX, u128::MAX);
         for attribute in options {
             let attribute = attribute?;
@@ -112,10 +143,20 @@ impl Conntrack {
                 IPV6_LAST => last = Some(Ipv6Addr::from(attribute.octets::<16>()?).into()),
                 PORT_FIRST => ports[0] = Some(attribute.be16()?),
                 PORT_LAST => ports[1] = Some(attribute.be16()?),
+                HELPER_NAME => helper.name = attribute.text()?.into(),
+                HELPER_FAMILY => {
+                    helper.family = match attribute.u8()? {
+                        2 => Family::Ipv4,
+                        10 => Family::Ipv6,
+                        other => return Err(attribute.value(other.to_string())),
+                    }
+                }
+                HELPER_PROTOCOL => helper.protocol = attribute.u8()?,
                 2 | 15 => {}
                 _ => return Err(attribute.unknown()),
             }
         }
+        found.helper = Some(helper).filter(|helper| !helper.name.is_empty());
         found.mark = found.mark.map(|(mark, _)| (mark, mark_mask));
         found.label = found.label.map(|(label, _)| (label, label_mask));
         // Of a single one the kernel takes, and shows, no last one.

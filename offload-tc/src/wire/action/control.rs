@@ -5,6 +5,8 @@
 pub enum Control {
     /// The packet goes on as if nothing had matched.
     Ok,
+    /// The filters of the next priority are asked (`TC_ACT_UNSPEC`).
+    Continue,
     /// It is dropped.
     Shot,
     /// The next action.
@@ -31,6 +33,7 @@ impl Control {
     pub(super) const fn number(self) -> i32 {
         match self {
             Self::Ok => 0,
+            Self::Continue => -1,
             Self::Shot => 2,
             Self::Pipe => 3,
             Self::Stolen => 4,
@@ -43,6 +46,7 @@ impl Control {
     pub(super) const fn from_number(number: i32) -> Self {
         let low = number.cast_unsigned() & Self::NUMBER_LIMIT;
         match number {
+            -1 => Self::Continue,
             0 => Self::Ok,
             2 => Self::Shot,
             3 => Self::Pipe,

@@ -10,7 +10,7 @@ mod tunnel;
 use super::attribute::{Attribute, Attributes, Fields, Malformed, Writer};
 use super::statistics::Statistics;
 
-pub use conntrack::{Conntrack, Translation, bit as conntrack_bit};
+pub use conntrack::{Conntrack, Family, Helper, Translation, bit as conntrack_bit};
 pub use control::Control;
 pub use edit::{Command, EditKey, Header};
 pub use header::{Entry, Mpls, Vlan, checksum};
@@ -29,6 +29,14 @@ const USED_HW_STATS: u16 = 9;
 const HARDWARE_COUNT: u16 = 10;
 /// `TCA_ACT_FLAGS_NO_PERCPU_STATS`
 const NO_PERCPU_STATISTICS: u32 = 1;
+
+/// For whom an action is that stands by itself (`TCA_ACT_FLAGS_*`); a rule can share it only if it is for the same.
+pub mod flag {
+    /// Not for hardware.
+    pub const SKIP_HW: u32 = 1 << 1;
+    /// For hardware only.
+    pub const SKIP_SW: u32 = 1 << 2;
+}
 
 /// As many actions as a rule can have (`TCA_ACT_MAX_PRIO`).
 pub const MAX_ACTIONS: usize = 32;
@@ -138,14 +146,16 @@ impl Action {
         }
     }
 
-    fn emit(&self, place: u16, writer: &mut Writer<'_>) {
+    /// Writes it, with more bits of [`flag`] for one that stands by itself; in a rule those of the rule count.
+    pub(super) fn emit(&self, place: u16, flags: u32, writer: &mut Writer<'_>) {
         writer.nest(place, |writer| {
             writer.put_text(KIND, self.operation.name());
             if let Some(cookie) = &self.cookie {
                 writer.put(COOKIE, cookie.octets());
             }
-            if self.is_counted_once {
-                put_bits(FLAGS, NO_PERCPU_STATISTICS, writer);
+            let flags = flags | if self.is_counted_once { NO_PERCPU_STATISTICS } else { 0 };
+            if flags != 0 {
+                put_bits(FLAGS, flags, writer);
             }
             if let Some(ways) = self.hardware_counters {
                 put_bits(HW_STATS, ways.into(), writer);
@@ -185,7 +195,7 @@ impl Action {
     }
 
     /// Reads an action out of its nest.
-    fn parse(nest: &Attribute<'_>) -> Result<Self, Malformed> {
+    pub(super) fn parse(nest: &Attribute<'_>) -> Result<Self, Malformed> {
         const PLACE: &str = "action";
         let (mut kind, mut options) = (None, None);
         let mut found = Self { is_counted_once: false, ..Self::new(Operation::Generic, Control::Ok) };
@@ -253,7 +263,7 @@ impl Operation {
 
 /// Writes actions, numbered from 1.
 pub(super) fn emit_list(actions: &[Action], writer: &mut Writer<'_>) {
-    (1..).zip(actions).for_each(|(place, action)| action.emit(place, writer));
+    (1..).zip(actions).for_each(|(place, action)| action.emit(place, 0, writer));
 }
 
 /// Reads actions in the order of their numbers.
@@ -267,8 +277,8 @@ pub(super) fn parse_list(nest: Attributes<'_>) -> Result<Vec<Action>, Malformed>
     Ok(actions.into_iter().map(|(_, action)| action).collect())
 }
 
-/// The number that a nest of an action has for cookie and counters, for those who read no more of it.
-pub(super) const COUNTED: (u16, u16) = (STATISTICS, COOKIE);
+/// The numbers that a nest of an action has for kind, counters and cookie, for those who read no more of it.
+pub(super) const COUNTED: [u16; 3] = [KIND, STATISTICS, COOKIE];
 
 /// What all actions have in common (`tc_gen`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,6 +5,7 @@ use super::{Common, Control, Operation, without_parameters};
 
 const PARAMETERS: u16 = 1;
 const RATE_TABLE: u16 = 2;
+const AVERAGE_RATE: u16 = 4;
 const RESULT: u16 = 5;
 const RATE64: u16 = 8;
 const PACKET_RATE: u16 = 10;
@@ -18,7 +19,8 @@ const ETHERNET: u8 = 1;
 
 /// What `act_police` checks. What [`Action::control`](super::Action::control) says is done where it is exceeded.
 ///
-/// With a rate or a length it makes the object, or changes it; without, it refers to one that is there.
+/// With a rate or a length it makes the object, or changes it; without, it refers to one that is there, and fails where
+/// there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Police {
     /// What is done where nothing is exceeded.
@@ -30,11 +32,16 @@ pub struct Police {
     /// The length of a packet that is not exceeded, from the Ethernet header on. 0 stands for any, but with a rate for 255
     /// cells of the table, which are 2,040 octets: who wants any then says [`u32::MAX`].
     pub mtu: u32,
-    /// Packets a second, and how many pass at once.
+    /// Packets a second, and what passes at once, in ticks of 64 ns at that rate.
     pub packets: Option<(u64, u64)>,
 }
 
 impl Police {
+    /// One that refers to an object by the number of its action.
+    pub const fn reference(conform: Control) -> Self {
+        Self { conform, rate: None, burst: 0, mtu: 0, packets: None }
+    }
+
     pub(super) fn emit(&self, common: Common, writer: &mut Writer<'_>) {
         let (rate, cells) = match self.rate {
             None => (0, 0),
@@ -61,6 +68,11 @@ impl Police {
         }
         if let Some(rate) = self.rate.filter(|rate| u32::try_from(*rate).is_err()) {
             writer.put(RATE64, &rate.to_ne_bytes());
+        }
+        if *self == Self::reference(self.conform) && common.index != 0 {
+            // Whoever refers to an object that is gone would make one that lets all pass. An average rate is passed over where
+            // the object is there, and where it is not, the kernel refuses to make one for want of an estimator.
+            writer.put(AVERAGE_RATE, &1u32.to_ne_bytes());
         }
         if let Some((rate, burst)) = self.packets {
             writer.put(PACKET_RATE, &rate.to_ne_bytes());
@@ -91,7 +103,7 @@ impl Police {
                 RATE64 => found.rate = Some(attribute.u64()?),
                 PACKET_RATE => packet_rate = Some(attribute.u64()?),
                 PACKET_BURST => packet_burst = attribute.u64()?,
-                RATE_TABLE | 6 | 7 => {}
+                RATE_TABLE | AVERAGE_RATE | 6 | 7 => {}
                 _ => return Err(attribute.unknown()),
             }
         }

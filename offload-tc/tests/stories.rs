@@ -1,0 +1,214 @@
+//! Flows by their text, and what is particular about their rules.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
+
+use sluice_flow::action::ActionList;
+use sluice_flow::flow::{Expiry, Flow};
+use sluice_flow::key::{MaskedKey, Match};
+use sluice_flow::meter::MeterId;
+use sluice_flow::port::{PortNumber, TunnelProtocol};
+use sluice_flow::priority::Priority;
+use sluice_flow::refusal::Refusal;
+use sluice_flow::text::{parse_actions, parse_key};
+use sluice_flow::ufid::Seed;
+use sluice_offload_tc::rule::{AgentId, Caveat, Label, MirrorNote, Rule, Spelling};
+use sluice_offload_tc::surroundings::{Device, DeviceKind, Features, Surroundings, TunnelFlags};
+use sluice_offload_tc::translate;
+use sluice_offload_tc::wire::action::{Command, Control, Operation};
+use sluice_offload_tc::wire::filter::{Filter, FilterId};
+use sluice_offload_tc::wire::key::{Key, KeyMatch};
+
+const AGENT: AgentId = AgentId(5);
+
+/// Port 10 is a tunnel, and every other one a wire.
+#[derive(Clone, Copy)]
+struct Lab {
+    features: Features,
+    tunnel_flags: TunnelFlags,
+}
+
+const OLD: Features =
+    Features { number_of_tags: false, tunnel_flags: false, no_fragment: false, connection_helpers: false };
+const EXACT: Lab = Lab { features: OLD, tunnel_flags: TunnelFlags::Exact };
+const AS_OVS: Lab = Lab { features: OLD, tunnel_flags: TunnelFlags::AsOvs };
+
+impl Surroundings for Lab {
+    fn device(&self, port: PortNumber) -> Option<Device> {
+        let kind = if port.0 == 10 { DeviceKind::Tunnel(TunnelProtocol::Vxlan) } else { DeviceKind::Wire };
+        Some(Device { interface: port.0 + 100, kind })
+    }
+
+    fn port(&self, interface: u32) -> Option<(PortNumber, Device)> {
+        let port = PortNumber(interface - 100);
+        Some((port, self.device(port)?))
+    }
+
+    fn police(&self, _: MeterId) -> Option<u32> {
+        None
+    }
+
+    fn meter(&self, _: u32) -> Option<MeterId> {
+        None
+    }
+
+    fn features(&self) -> Features {
+        self.features
+    }
+
+    fn tunnel_flags(&self) -> TunnelFlags {
+        self.tunnel_flags
+    }
+}
+
+fn parse(key: &str, actions: &str) -> (Match, ActionList) {
+    (parse_key(key, &()).unwrap().matching, parse_actions(actions, &()).unwrap())
+}
+
+fn flow(key: &str, actions: &str) -> Flow {
+    let (matching, actions) = parse(key, actions);
+    Flow::new(None, MaskedKey::new(&matching), actions, Priority::default(), Expiry::default(), &Seed([0; 16]))
+}
+
+fn rule(lab: Lab, key: &str, actions: &str) -> Result<Rule, Refusal> {
+    translate::rule(&flow(key, actions), AGENT, &lab)
+}
+
+fn refusal(lab: Lab, key: &str, actions: &str) -> String {
+    rule(lab, key, actions).unwrap_err().to_string()
+}
+
+/// The note on a rule, and the flow that it is read as.
+fn read(lab: Lab, rule: &Rule) -> (Label, (Match, ActionList)) {
+    let id = FilterId { hook: rule.hook, chain: rule.chain, priority: 7, protocol: rule.protocol, handle: 1 };
+    let filter = Filter { id, flower: rule.flower.clone() };
+    let label = Label::read([0, 1].map(|at| filter.flower.actions[at].cookie.as_ref().unwrap().octets())).unwrap();
+    (label, translate::flow(&filter, &label, &lab).unwrap())
+}
+
+const TUNNEL: &str = "recirc_id(0),tunnel(tun_id=0x7,src=10.0.0.1,dst=10.0.0.2,flags(-df+csum+key)),in_port(10),\
+                      eth(),eth_type(0x0800),ipv4(frag=no)";
+const OUTER: &str = "set(tunnel(tun_id=0x7,src=10.0.0.1,dst=10.0.0.2,ttl=64,tp_dst=4789,flags(df|key))),10";
+const IPV4: &str = "recirc_id(0),in_port(1),eth(),eth_type(0x0800),ipv4(frag=no)";
+
+#[test]
+fn an_old_kernel_refuses_flags_of_the_outer_header_and_the_refusal_names_the_switch() {
+    for words in [refusal(EXACT, TUNNEL, "1"), refusal(EXACT, IPV4, OUTER)] {
+        assert!(words.contains("tunnel.flags") && words.contains("tunnel_flags = \"as_ovs\""), "{words}");
+    }
+}
+
+#[test]
+fn as_ovs_passes_over_the_flags_says_so_and_reads_them_back() {
+    let matched = rule(AS_OVS, TUNNEL, "1").unwrap();
+    assert_eq!(matched.caveats, ["df", "csum"].map(|flag| Caveat::NotMatched { flag }));
+    assert_eq!(matched.flower.get(Key::EncFlags), None);
+    assert_eq!(read(AS_OVS, &matched).1, parse(TUNNEL, "1"));
+    let set = rule(AS_OVS, IPV4, OUTER).unwrap();
+    assert_eq!(set.caveats, [Caveat::NotSet { flag: "df" }]);
+    assert!(set.caveats[0].to_string().contains("tunnel flag df is not set, as in OVS"), "{}", set.caveats[0]);
+    assert_eq!(read(AS_OVS, &set).1, parse(IPV4, OUTER));
+}
+
+#[test]
+fn as_ovs_changes_nothing_where_the_kernel_knows_the_flags() {
+    let new = Features { tunnel_flags: true, no_fragment: true, ..OLD };
+    for (key, actions) in [(TUNNEL, "1"), (IPV4, OUTER)] {
+        let [exact, as_ovs] = [EXACT, AS_OVS].map(|lab| rule(Lab { features: new, ..lab }, key, actions).unwrap());
+        assert_eq!(exact, as_ovs);
+        assert!(exact.caveats.is_empty());
+    }
+}
+
+#[test]
+fn as_ovs_still_refuses_what_ovs_refuses() {
+    let oam = TUNNEL.replace("-df+csum+key", "+oam+key");
+    assert!(refusal(AS_OVS, &oam, "1").contains("tunnel.flags"));
+    let other = OUTER.replace("df|key", "key");
+    assert!(refusal(AS_OVS, IPV4, &format!("{OUTER},{other}")).contains("one says not to fragment"));
+}
+
+#[test]
+fn the_words_of_the_switch_are_those_of_the_configuration() {
+    assert_eq!(["exact", "as_ovs"].map(str::parse), [Ok(TunnelFlags::Exact), Ok(TunnelFlags::AsOvs)]);
+    assert!("loose".parse::<TunnelFlags>().unwrap_err().to_string().contains("as_ovs"));
+}
+
+#[test]
+fn what_act_pedit_does_not_find_behind_ipv6_is_refused_with_that_reason() {
+    let key = |protocol: u8| format!("in_port(1),eth(),eth_type(0x86dd),ipv6(proto={protocol},frag=no)");
+    for (protocol, actions) in
+        [(132, "set(sctp(dst=5)),2"), (58, "set(icmpv6(type=129)),2"), (58, "set(nd(target=fd00::1)),2")]
+    {
+        let words = refusal(EXACT, &key(protocol), actions);
+        assert!(words.contains("behind IPv6 act_pedit finds the headers of TCP and UDP only"), "{words}");
+    }
+}
+
+#[test]
+fn a_time_to_live_that_the_flow_sets_counts_and_not_the_one_that_it_matches() {
+    let key = IPV4.replace("frag=no", "ttl=64,frag=no");
+    assert!(rule(EXACT, &key, "dec_ttl(le_1()),2").is_ok());
+    assert!(refusal(EXACT, &key, "set(ipv4(ttl=1)),dec_ttl(le_1()),2").contains("does not keep it from getting 0"));
+    assert!(rule(EXACT, IPV4, "set(ipv4(ttl=2)),dec_ttl(le_1()),2").is_ok());
+    assert!(refusal(EXACT, &key, "dec_ttl(le_1()),set(ipv4(ttl=1/1)),dec_ttl(le_1()),2").contains("getting 0"));
+}
+
+#[test]
+fn a_guard_in_front_takes_what_dec_ttl_would_wrap() {
+    let flow = flow(IPV4, "3,dec_ttl(le_1()),2");
+    let words = translate::rule(&flow, AGENT, &EXACT).unwrap_err().to_string();
+    assert!(words.contains("match one of its upper seven bits, such as ttl=64/64"), "{words}");
+    let rules = translate::rules(&flow, AGENT, &EXACT).unwrap();
+    let guard = rules.guard.unwrap();
+    let ttl = guard.flower.keys.iter().find(|found| found.key == Key::IpTtl).unwrap();
+    assert_eq!(*ttl, KeyMatch { key: Key::IpTtl, value: 0, mask: 0xfe });
+    let kinds: Vec<_> = guard.flower.actions.iter().map(|action| (action.operation.name(), action.control)).collect();
+    assert_eq!(
+        kinds,
+        [("gact", Control::Pipe), ("mirred", Control::Stolen)],
+        "a pass for the notes, and the first copy"
+    );
+    let adds = |rule: &Rule| {
+        rule.flower
+            .actions
+            .iter()
+            .any(|action| matches!(&action.operation, Operation::Edit(words) if words[0].command == Command::Add))
+    };
+    assert!(adds(&rules.rule) && !adds(&guard));
+    let (label, read) = read(EXACT, &rules.rule);
+    assert_eq!((read, label.spelling.has(Spelling::GUARD)), (parse(IPV4, "3,dec_ttl(le_1()),2"), false));
+    assert!(self::read(EXACT, &guard).0.spelling.has(Spelling::GUARD));
+    assert_eq!(self::read(EXACT, &guard).0.ufid, flow.ufid);
+}
+
+#[test]
+fn no_guard_is_made_where_none_is_needed_or_none_would_do() {
+    let rules = |key: &str, actions: &str| translate::rules(&flow(key, actions), AGENT, &EXACT);
+    let safe = IPV4.replace("frag=no", "ttl=0x40/0x40,frag=no");
+    assert_eq!(rules(&safe, "dec_ttl(le_1()),2").unwrap().guard, None);
+    assert_eq!(rules(IPV4, "2").unwrap().guard, None);
+    let low = IPV4.replace("frag=no", "ttl=1,frag=no");
+    assert!(rules(&low, "dec_ttl(le_1()),2").unwrap_err().to_string().contains("in every packet that matches"));
+    assert!(rules(IPV4, "dec_ttl(le_1()),dec_ttl(le_1()),2").is_err(), "one guard keeps from one");
+    assert!(rules(IPV4, "dec_ttl(le_1(4)),2").unwrap_err().to_string().contains("where it would be 0"));
+    assert!(rules("in_port(1),eth()", "dec_ttl(le_1()),2").is_err());
+}
+
+#[test]
+fn a_mirror_copies_and_goes_on_and_its_note_is_none_of_a_flow() {
+    let note = MirrorNote { agent: AGENT, number: 3 };
+    let mirror = |key: &str, copies: &[u32]| {
+        let copies = copies.iter().map(|port| PortNumber(*port)).collect();
+        translate::mirror(&translate::Mirror { matching: parse(key, "").0, copies, note }, &EXACT)
+    };
+    let rule = mirror(IPV4, &[7, 8]).unwrap();
+    let kinds: Vec<_> = rule.flower.actions.iter().map(|action| (action.operation.name(), action.control)).collect();
+    assert_eq!(kinds, [("mirred", Control::Pipe), ("mirred", Control::Pipe), ("gact", Control::Continue)]);
+    let notes = [0, 1].map(|at| rule.flower.actions[at].cookie.as_ref().map_or(&[][..], |cookie| cookie.octets()));
+    assert_eq!((MirrorNote::read(notes[0]), Label::read(notes)), (Some(note), None));
+    assert_eq!(MirrorNote::read(&notes[0][..15]), None);
+    assert!(mirror(IPV4, &[10]).unwrap_err().to_string().contains("outer header"));
+    assert!(
+        mirror(&IPV4.replace("recirc_id(0)", "recirc_id(1)"), &[7]).unwrap_err().to_string().contains("first chain")
+    );
+}
