@@ -28,7 +28,40 @@ pub struct OpenConfig {
     pub device: String,
     /// Where the backend takes the time from.
     pub clock: Arc<dyn Clock>,
+    /// Who is to take rules, where the device leaves the choice.
+    pub policy: OffloadPolicy,
+    /// Whose rules they are, where the device keeps them beyond the life of the agent.
+    pub owner: Owner,
 }
+
+impl OpenConfig {
+    /// A device with the default policy, for an owner whose rules nobody will look for.
+    pub fn new(device: impl Into<String>, clock: Arc<dyn Clock>) -> Self {
+        Self { device: device.into(), clock, policy: OffloadPolicy::default(), owner: Owner::default() }
+    }
+}
+
+/// Who is to take rules, as `tc-policy` of OVS has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OffloadPolicy {
+    /// Hardware if it can, and software.
+    #[default]
+    Any,
+    /// Hardware only: what it refuses is refused.
+    SkipSoftware,
+    /// Software only.
+    SkipHardware,
+}
+
+impl OffloadPolicy {
+    /// All, with their names in the configuration.
+    pub const ALL: [(Self, &str); 3] =
+        [(Self::Any, "none"), (Self::SkipSoftware, "skip_sw"), (Self::SkipHardware, "skip_hw")];
+}
+
+/// An agent, the same over its restarts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Owner(pub u64);
 
 /// A device that carries flows.
 pub trait Backend: Send + Sync {
@@ -121,6 +154,33 @@ pub trait Backend: Send + Sync {
 
     /// Lists what is installed, for adoption and audit.
     fn installed(&self, visit: &mut dyn FnMut(InstalledRule)) -> Result<(), Refusal>;
+
+    /// Takes over the rules that an earlier run of the same owner left in the device, which go on working meanwhile. `claim`
+    /// is shown each and says whose it is from now on: the flow, and the generation that readings are to carry. One that
+    /// it does not claim is taken out, and so is one of ours that cannot be read back. Called once, with the ports
+    /// attached and before anything is installed.
+    fn adopt(
+        &self,
+        _claim: &mut dyn FnMut(&InstalledRule) -> Option<(FlowId, Generation)>,
+    ) -> Result<Adoption, Refusal> {
+        Ok(Adoption::default())
+    }
+
+    /// Shows rules of others that lie where ours do, in the device's own words. They are never touched.
+    fn foreign(&self, _visit: &mut dyn FnMut(String)) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    /// Takes out one of the [`Backend::installed`] rules that is no flow's: one of ours that nobody wants, or a second one of
+    /// a flow. A rule that a flow has is removed through its worker's queue and never so.
+    fn remove_stray(&self, _handle: Handle) -> Result<(), Refusal> {
+        Err(Refusal::Device { reason: "this backend has no rules but those of flows".into() })
+    }
+
+    /// What hardware and software counted of a rule, each by itself; `None` where the device does not tell.
+    fn counted_apart(&self, _handle: Handle) -> Result<Option<CountedApart>, Refusal> {
+        Ok(None)
+    }
 
     /// Removes every rule of ours from the device, known or not. Says how many there were.
     fn flush(&self) -> Result<usize, Refusal>;
@@ -254,16 +314,26 @@ pub struct Handle(pub u64);
 pub enum Placement {
     /// In the device.
     Hardware,
+    /// In the device, and in software for packets that come past it.
+    Both,
     /// Only in software, such as the kernel's tc, in front of which the device passes packets on.
     Software,
     /// The device did not say.
     Unknown,
 }
 
+impl Placement {
+    /// Whether packets that the device sees are handled by it.
+    pub const fn is_in_hardware(self) -> bool {
+        matches!(self, Self::Hardware | Self::Both)
+    }
+}
+
 impl fmt::Display for Placement {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::Hardware => "hardware",
+            Self::Both => "hardware and software",
             Self::Software => "software only",
             Self::Unknown => "unknown place",
         })
@@ -288,6 +358,24 @@ pub struct InstalledRule {
     pub flow: Flow,
     /// Where it is.
     pub placement: Placement,
+}
+
+/// What became of the rules of an earlier run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Adoption {
+    /// Those that a flow has now.
+    pub adopted: usize,
+    /// Those that were taken out.
+    pub orphans: usize,
+}
+
+/// Counters of one rule, since it was installed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CountedApart {
+    /// By hardware.
+    pub hardware: Counters,
+    /// By software.
+    pub software: Counters,
 }
 
 /// What a backend can do.

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 
+use crate::backend::Owner;
 use crate::key::{Mask, MaskedKey};
 use crate::priority::Priority;
 
@@ -86,6 +87,13 @@ impl Identity {
 pub struct Seed(pub [u8; 16]);
 
 impl Seed {
+    /// A name for the agent whose seed this is. It goes where others can read it, and tells nothing of the seed.
+    pub fn owner(&self) -> Owner {
+        let mut hasher = SipHasher13::new_with_key(&self.0);
+        hasher.write(b"owner");
+        Owner(hasher.finish128().h1)
+    }
+
     /// The identity of a match at a priority, and the UFID of such a flow that was given none: the whole hash with the bits
     /// of a version 4 UUID set, as OVS does.
     pub fn names(&self, matching: &MaskedKey<'_>, priority: Priority) -> (Identity, Ufid) {

@@ -42,7 +42,7 @@ impl Hardware {
             return;
         }
         match placement {
-            Placement::Hardware => self.taken.fetch_sub(1, Ordering::SeqCst),
+            Placement::Hardware | Placement::Both => self.taken.fetch_sub(1, Ordering::SeqCst),
             Placement::Software | Placement::Unknown => self.waiting.fetch_sub(1, Ordering::SeqCst),
         };
     }
@@ -62,7 +62,7 @@ impl Hardware {
     /// A rule has left software for a place that was taken for it, or come to it from one that is given back.
     pub(crate) fn moved(&self, to: Placement) {
         match to {
-            Placement::Hardware => self.waiting.fetch_sub(1, Ordering::SeqCst),
+            Placement::Hardware | Placement::Both => self.waiting.fetch_sub(1, Ordering::SeqCst),
             Placement::Software | Placement::Unknown => {
                 self.give_back();
                 self.waiting.fetch_add(1, Ordering::SeqCst)

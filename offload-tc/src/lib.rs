@@ -5,7 +5,7 @@
 //! the socket is in [`wire`]. [`links`] knows the network devices and what happens to them. [`probe`] finds out what the running kernel can match, and
 //! [`meters`] keeps the policers that flows share.
 //!
-//! Not here yet: the `Backend` trait, ports by name, shared blocks, adoption.
+//! [`open`] puts them together behind the [`Backend`](sluice_flow::Backend) trait.
 //!
 //! Where flower and the Open vSwitch datapath read the same packet differently, and no rule can help it:
 //! - A header that ends behind the packet is none in OVS; flower takes what there is.
@@ -17,6 +17,7 @@
 //!   `+rel`, and then `+est+rel`. A match on two of them is refused, since nothing would ever meet it.
 //! - Of the length of all Geneve options, only those bits are compared that are set in the wanted one.
 
+mod backend;
 pub mod dump;
 pub mod install;
 pub mod links;
@@ -29,4 +30,5 @@ pub mod surroundings;
 pub mod translate;
 pub mod wire;
 
+pub use backend::open;
 pub use socket::SocketError;

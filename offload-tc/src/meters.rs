@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
 use sluice_flow::action::ActionKind;
-use sluice_flow::backend::MeterCounters;
+use sluice_flow::backend::{MeterCounters, OffloadPolicy};
 use sluice_flow::meter::{Meter, MeterBand, MeterId, MeterUnit};
 use sluice_flow::refusal::Refusal;
 
-use crate::install::{Policy, result};
+use crate::install::result;
 use crate::rule::AgentId;
 use crate::socket::{Next, Socket, SocketError};
 use crate::wire::action::{Action, Control, Operation, Police, flag as placement};
@@ -41,7 +41,7 @@ const MAGIC: [u8; 4] = *b"slcm";
 /// The meters of an agent. Changes are made one at a time; who asks for a number waits for none of them.
 pub struct Meters {
     agent: AgentId,
-    policy: Policy,
+    policy: OffloadPolicy,
     kernel: Mutex<Kernel>,
     numbers: RwLock<Numbers>,
 }
@@ -76,7 +76,7 @@ enum Removal {
 impl Meters {
     /// Opens a socket, and looks for what an earlier run of this agent has left. Rules and meters must be for the same, so
     /// that the policy is that of the rules.
-    pub fn open(agent: AgentId, policy: Policy) -> Result<Self, SocketError> {
+    pub fn open(agent: AgentId, policy: OffloadPolicy) -> Result<Self, SocketError> {
         let kernel = Kernel { socket: Socket::open()?, buffer: Vec::new(), is_unsure: true };
         let meters = Self { agent, policy, kernel: Mutex::new(kernel), numbers: RwLock::default() };
         meters.make_sure(&mut meters.kernel.lock())?;
@@ -188,9 +188,9 @@ impl Meters {
             ..Action::new(Operation::Police(Box::new(*police)), Control::Shot)
         };
         let placement = match self.policy {
-            Policy::Any => 0,
-            Policy::SkipSoftware => placement::SKIP_SW,
-            Policy::SkipHardware => placement::SKIP_HW,
+            OffloadPolicy::Any => 0,
+            OffloadPolicy::SkipSoftware => placement::SKIP_SW,
+            OffloadPolicy::SkipHardware => placement::SKIP_HW,
         };
         kernel.ask(|buffer, sequence| shared::emit(buffer, &object, placement, flag::ACK | flags, sequence))?
     }

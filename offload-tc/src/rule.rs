@@ -1,5 +1,6 @@
 //! A flow as a rule of flower, apart from priority and handle, which are given to it; and the note by which we know it again.
 
+use sluice_flow::backend::Owner;
 use sluice_flow::priority::Priority;
 use sluice_flow::ufid::Ufid;
 
@@ -63,6 +64,12 @@ pub struct Label {
 /// An agent, over its restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AgentId(pub u64);
+
+impl From<Owner> for AgentId {
+    fn from(owner: Owner) -> Self {
+        Self(owner.0)
+    }
+}
 
 /// Bits of a flow that go without saying in a rule. A note has room for 20.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -180,6 +187,31 @@ impl Label {
         }
     }
 
+    /// The number that the kernel has given to the pass in front of the actions, which has counted all that came.
+    pub fn pass_of(&self, actions: &[Action]) -> Option<u32> {
+        let [note, _] = self.notes();
+        let first = actions.first().filter(|action| is_pass(action) && action.index != 0)?;
+        first.cookie.filter(|cookie| cookie.octets() == note).map(|_| first.index)
+    }
+
+    /// Has noted actions begin with a pass that is there already, so that it goes on counting: a rule that takes the place
+    /// of another one can use its actions before that lets them go.
+    pub fn go_on_counting(actions: &mut Vec<Action>, pass: u32) {
+        if !actions.first().is_some_and(is_pass) {
+            let [first, second] = [0, 1].map(|at| actions.get_mut(at).and_then(|action| action.cookie.take()));
+            actions.insert(0, PASS);
+            for target in actions.iter_mut().flat_map(jump_target) {
+                *target += 1;
+            }
+            for (action, note) in actions.iter_mut().zip([first, second]) {
+                action.cookie = note;
+            }
+        }
+        if let Some(first) = actions.first_mut() {
+            first.index = pass;
+        }
+    }
+
     /// Reads the notes; `None` if they are not ours.
     pub fn read(notes: [&[u8]; 2]) -> Option<Self> {
         let ufid = Ufid(u128::from_be_bytes(notes[0].try_into().ok()?));
@@ -213,10 +245,7 @@ impl Label {
         for action in actions.iter_mut() {
             action.cookie = None;
         }
-        while actions
-            .first()
-            .is_some_and(|action| matches!(action.operation, Operation::Generic) && action.control == Control::Pipe)
-        {
+        while actions.first().is_some_and(is_pass) {
             actions.remove(0);
             passes += 1;
         }
@@ -227,6 +256,10 @@ impl Label {
 }
 
 const PASS: Action = Action::new(Operation::Generic, Control::Pipe);
+
+fn is_pass(action: &Action) -> bool {
+    matches!(action.operation, Operation::Generic) && action.control == Control::Pipe
+}
 
 /// Where a length that is exceeded leads to.
 fn jump_target(action: &mut Action) -> Option<&mut u32> {
@@ -273,6 +306,29 @@ mod tests {
         assert_eq!(read(&actions), Some(label()));
         Label::take_off(&mut actions);
         assert_eq!(actions, before);
+    }
+
+    #[test]
+    fn what_takes_the_place_of_a_rule_counts_on_with_its_pass_whatever_it_does() {
+        let drop = Action::new(Operation::Generic, Control::Shot);
+        let mut there = vec![drop.clone()];
+        label().put(&mut there);
+        assert_eq!(label().pass_of(&there), None, "the kernel has not numbered it");
+        there[0].index = 9;
+        assert_eq!(label().pass_of(&there), Some(9));
+        assert_eq!(Label { ufid: Ufid(1), ..label() }.pass_of(&there), None, "of another rule");
+        let police = Police { conform: Control::Pipe, rate: None, burst: 0, mtu: 100, packets: None };
+        let jump = Action::new(Operation::Police(Box::new(police)), Control::Jump(2));
+        for before in [vec![drop.clone()], vec![jump, drop.clone(), drop]] {
+            let mut actions = before.clone();
+            label().put(&mut actions);
+            Label::go_on_counting(&mut actions, 9);
+            assert_eq!((actions[0].index, actions[0].control), (9, Control::Pipe));
+            assert_eq!(read(&actions), Some(label()));
+            assert!(actions[2..].iter().all(|action| action.cookie.is_none()));
+            Label::take_off(&mut actions);
+            assert_eq!(actions, before);
+        }
     }
 
     #[test]

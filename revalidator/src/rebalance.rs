@@ -110,7 +110,7 @@ impl Rebalancer {
             let Some(rate) = rate else { return };
             pass.candidates += 1;
             let (sum, side) = match placement {
-                Placement::Hardware => (&mut pass.hardware_rate, &mut light),
+                Placement::Hardware | Placement::Both => (&mut pass.hardware_rate, &mut light),
                 Placement::Software => (&mut pass.software_rate, &mut heavy),
                 Placement::Unknown => return,
             };

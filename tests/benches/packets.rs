@@ -125,7 +125,7 @@ impl Ours {
     }
 
     fn with(flows: &[Flow], traffic: Traffic) -> Self {
-        let nic = SoftNic::new(&OpenConfig { device: "soft".into(), clock: Arc::new(MonotonicClock::new()) });
+        let nic = SoftNic::new(&OpenConfig::new("soft", Arc::new(MonotonicClock::new())));
         for number in [IN_PORT, OUT_PORT] {
             let port = Port { number: PortNumber(number), name: format!("p{number}"), kind: PortKind::Physical };
             nic.attach_port(&port).expect("a port");

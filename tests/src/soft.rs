@@ -44,7 +44,7 @@ impl Soft {
     }
 
     fn with_ports(ports: &[Port]) -> Result<Self, Refusal> {
-        let nic = SoftNic::new(&OpenConfig { device: "soft".into(), clock: Arc::new(MonotonicClock::new()) });
+        let nic = SoftNic::new(&OpenConfig::new("soft", Arc::new(MonotonicClock::new())));
         for port in ports {
             nic.attach_port(port)?;
         }

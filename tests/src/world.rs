@@ -28,7 +28,7 @@ pub const SEED: Seed = Seed([42; 16]);
 
 /// A NIC in software.
 pub fn soft_nic(clock: Arc<dyn Clock>) -> Arc<dyn Backend> {
-    sluice_offload_soft::open(&OpenConfig { device: "test".into(), clock }).expect("the NIC in software opens")
+    sluice_offload_soft::open(&OpenConfig::new("test", clock)).expect("the NIC in software opens")
 }
 
 /// Polls every 10 ms; nothing ages by itself.

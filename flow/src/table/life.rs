@@ -168,7 +168,7 @@ impl Placement {
     /// How far a flow has come whose rule is there as wanted.
     pub(super) const fn state(self) -> FlowState {
         match self {
-            Self::Hardware => FlowState::Offloaded,
+            Self::Hardware | Self::Both => FlowState::Offloaded,
             Self::Software | Self::Unknown => FlowState::Partial,
         }
     }

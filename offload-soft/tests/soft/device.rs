@@ -29,7 +29,7 @@ fn it_says_what_it_can_do() {
 #[test]
 fn open_gives_a_device_that_takes_frames() {
     let clock = Arc::new(sluice_flow::time::ManualClock::default());
-    let config = sluice_flow::backend::OpenConfig { device: "any".into(), clock };
+    let config = sluice_flow::backend::OpenConfig::new("any", clock);
     let backend = sluice_offload_soft::open(&config).unwrap();
     backend.attach_port(&port(1, PortKind::Physical)).unwrap();
     let verdict = backend.injector().unwrap().inject(PortNumber(1), &eth(0x88cc, &[])).unwrap();

@@ -33,7 +33,7 @@ impl Device {
     /// Whose dice fall as the seed says.
     pub(crate) fn with_seed(seed: u64) -> Self {
         let clock = Arc::new(ManualClock::default());
-        let nic = Arc::new(SoftNic::with_seed(&OpenConfig { device: "soft".into(), clock: clock.clone() }, seed));
+        let nic = Arc::new(SoftNic::with_seed(&OpenConfig::new("soft", clock.clone()), seed));
         for number in 1..=4 {
             nic.attach_port(&port(number, PortKind::Physical)).unwrap();
         }

@@ -42,7 +42,7 @@ pub fn mirror(mirror: &Mirror, surroundings: &dyn Surroundings) -> Result<Rule, 
         let (to, interface) = match to.kind {
             // For whom the packet is stays as it is: what is behind this stage shall not see a difference.
             DeviceKind::Internal => (Mirred::IngressMirror, to.interface),
-            DeviceKind::Wire => (Mirred::EgressMirror, to.interface),
+            DeviceKind::Wire | DeviceKind::Lag => (Mirred::EgressMirror, to.interface),
             DeviceKind::Tunnel(_) => {
                 let reason = "a copy into a tunnel needs an outer header, which the packet would keep";
                 return Err(Refusal::Combination { reason: reason.into() });

@@ -32,7 +32,7 @@ pub(crate) struct Device {
 impl Device {
     pub(crate) fn new() -> Self {
         let clock = Arc::new(ManualClock::default());
-        let nic = SoftNic::with_seed(&OpenConfig { device: "soft".into(), clock: clock.clone() }, 1);
+        let nic = SoftNic::with_seed(&OpenConfig::new("soft", clock.clone()), 1);
         let wires = (1..=WIRES).map(|number| (number, PortKind::Physical));
         let tunnels = (10..).zip(TunnelProtocol::ALL).map(|(number, protocol)| {
             let udp_port = protocol.default_udp_port();

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
+use sluice_flow::backend::OffloadPolicy;
 use sluice_flow::flow::Flow;
 use sluice_flow::meter::{Meter, MeterId};
 use sluice_flow::port::{PortKind, PortNumber};
 use sluice_flow::refusal::Refusal;
 use sluice_offload_tc::dump::{Detail, Lister, Listing};
-use sluice_offload_tc::install::{Installer, Policy, Request};
+use sluice_offload_tc::install::{Installer, Request, flags};
 use sluice_offload_tc::meters::Meters;
 use sluice_offload_tc::priorities::Priorities;
 use sluice_offload_tc::probe;
@@ -41,7 +42,7 @@ impl Classifier {
                        act_skbedit act_sample act_police act_gact";
         run("modprobe", &[&["--all"], modules.split_whitespace().collect::<Vec<_>>().as_slice()].concat());
         let mut devices = LabDevices::find();
-        let mut installer = Installer::open(Policy::SkipHardware).expect("a socket");
+        let mut installer = Installer::open(OffloadPolicy::SkipHardware).expect("a socket");
         for device in devices.devices() {
             installer.make_hooks(device.interface).expect("hooks");
             installer.make_hooks(device.interface).expect("hooks that are there are well, too");
@@ -126,7 +127,7 @@ impl Classifier {
 /// A rule under a name.
 pub(crate) fn named(rule: Rule, priority: u16, handle: u32) -> Filter {
     let id = FilterId { hook: rule.hook, chain: rule.chain, priority, protocol: rule.protocol, handle };
-    Filter { id, flower: Flower { flags: Policy::SkipHardware.flags(), ..rule.flower } }
+    Filter { id, flower: Flower { flags: flags(OffloadPolicy::SkipHardware), ..rule.flower } }
 }
 
 /// The devices of the lab's ports.
@@ -148,7 +149,7 @@ impl LabDevices {
             };
             (port.number, Device { interface: index.trim().parse().expect("a number"), kind })
         };
-        let meters = Meters::open(AGENT, Policy::SkipHardware).expect("a socket");
+        let meters = Meters::open(AGENT, OffloadPolicy::SkipHardware).expect("a socket");
         let (ports, features) = (ports().into_iter().map(device).collect(), Features::default());
         Self { ports, features, meters, tunnel_flags: TunnelFlags::Exact }
     }

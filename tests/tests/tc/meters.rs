@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use sluice_flow::action::Action;
+use sluice_flow::backend::OffloadPolicy;
 use sluice_flow::meter::{Meter, MeterBand, MeterId, MeterUnit};
 use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
 use sluice_offload_tc::dump::Detail;
-use sluice_offload_tc::install::Policy;
+
 use sluice_offload_tc::meters::Meters;
 use sluice_offload_tc::rule::AgentId;
 use sluice_offload_tc::wire::action::Operation;
@@ -167,7 +168,7 @@ fn restarted(classifier: &mut Classifier) -> Result<(), String> {
     add(classifier, &filter)?;
     passed(classifier, 1, 4, 60);
     let before = [METER, OTHER].map(|meter| classifier.devices.meters.index_of(meter));
-    let again = Meters::open(AGENT, Policy::SkipHardware).map_err(|error| error.to_string())?;
+    let again = Meters::open(AGENT, OffloadPolicy::SkipHardware).map_err(|error| error.to_string())?;
     let after = [METER, OTHER].map(|meter| again.index_of(meter));
     ensure(before == after && before.iter().all(Option::is_some), || format!("{before:?} and {after:?}"))?;
     ensure(again.left() == [METER, OTHER], || format!("left: {:?}", again.left()))?;
@@ -185,7 +186,7 @@ fn restarted(classifier: &mut Classifier) -> Result<(), String> {
 
 fn others(classifier: &mut Classifier) -> Result<(), String> {
     classifier.set_meters(&[slow(2)]);
-    let other = Meters::open(AgentId(1), Policy::SkipHardware).map_err(|error| error.to_string())?;
+    let other = Meters::open(AgentId(1), OffloadPolicy::SkipHardware).map_err(|error| error.to_string())?;
     ensure(other.left().is_empty(), || format!("left: {:?}", other.left()))?;
     other.set(&slow(5)).map_err(|refusal| refusal.to_string())?;
     let indexes = [classifier.devices.meters.index_of(METER), other.index_of(METER)];
