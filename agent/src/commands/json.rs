@@ -69,6 +69,7 @@ pub(super) fn statistics(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> 
         "events": {
             "accepted": count(&counts.accepted),
             "installed": count(&counts.installed),
+            "adopted": count(&counts.adopted),
             "modified": count(&counts.modified),
             "moved_up": count(&counts.moved_up),
             "moved_down": count(&counts.moved_down),

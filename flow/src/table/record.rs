@@ -10,6 +10,7 @@ use crate::flow::Flow;
 use crate::id::Generation;
 use crate::refusal::Refusal;
 use crate::table::FlowState;
+use crate::table::state::Standing;
 use crate::time::Timestamp;
 
 /// A slot's current life, if it has one. Lies under the lock of the slot.
@@ -118,7 +119,7 @@ impl Record {
     pub(super) fn state(&self) -> FlowState {
         match self {
             Self::Free => FlowState::Deleting,
-            Self::Settled(settled) => settled.placement.state(),
+            Self::Settled(settled) => Standing::Placed(settled.placement).state(),
             Self::Unsettled(life) => life.state(),
         }
     }
@@ -129,6 +130,24 @@ impl Record {
             Self::Free => None,
             Self::Settled(settled) => Some(settled.placement),
             Self::Unsettled(life) => life.installed.as_ref().map(|rule| rule.placement),
+        }
+    }
+
+    /// The device's name for the rule, if there is one.
+    pub(super) fn handle(&self) -> Option<Handle> {
+        match self {
+            Self::Free => None,
+            Self::Settled(settled) => Some(settled.handle),
+            Self::Unsettled(life) => life.installed.as_ref().map(|rule| rule.handle),
+        }
+    }
+
+    /// What is wanted, by the count of its changes.
+    pub(super) fn generation(&self) -> Generation {
+        match self {
+            Self::Free => Generation::NONE,
+            Self::Settled(settled) => settled.generation,
+            Self::Unsettled(life) => life.generation,
         }
     }
 
@@ -168,6 +187,6 @@ impl Settled {
     fn into_life(self) -> Life {
         let Self { flow, accepted, handle, generation, placement } = self;
         let installed = Some(Installed { flow: flow.clone(), generation, handle, placement });
-        Life { generation, installed, ..Life::new(flow, accepted, accepted, placement.state()) }
+        Life { generation, installed, ..Life::new(flow, accepted, accepted, Standing::Placed(placement)) }
     }
 }
