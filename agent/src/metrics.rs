@@ -210,7 +210,8 @@ impl AgentCollector {
             ([("fate", "removed")], amount(adopted.orphans)),
             ([("fate", "to_install")], amount(adopted.outstanding)),
         ];
-        let help = "Rules in the device at the start that were taken over or taken out, and flows that had none as wanted.";
+        let help =
+            "Rules in the device at the start that were taken over or taken out, and flows that had none as wanted.";
         families.gauge("sluice_start_rules", help, &borrowed(&rules));
         let seconds = adopted.duration.as_secs_f64();
         families.gauge("sluice_start_adoption_seconds", "Time to take them over.", &[(&[], seconds)]);

@@ -52,7 +52,12 @@ pub(super) enum Command {
     /// Show the busiest flows, over and over, until Ctrl-C
     Top(Top),
     /// Compare what the table says is in the device with what the device says
-    Audit,
+    Audit {
+        /// Put in what is missing, change back what was changed, take out what no flow wants, and compare again; rules of
+        /// others are listed and never touched
+        #[arg(long)]
+        fix: bool,
+    },
 
     /// Add a flow and wait until the device has it
     AddFlow(AddFlow),

@@ -93,7 +93,8 @@ fn execute(cli: &Cli, out: &mut dyn Write) -> Result<Outcome, CliError> {
         Command::Show => show::print(&mut connect()?, out)?,
         Command::Watch => watch(&mut connect()?, out)?,
         Command::Top(command) => top::run(&mut connect()?, command, out)?,
-        Command::Audit => plain("sluice/audit", &[])?,
+        Command::Audit { fix: false } => plain("sluice/audit", &[])?,
+        Command::Audit { fix: true } => plain("sluice/audit", &["--fix".to_owned()])?,
         Command::DumpFlows(command) => dump::print(&mut connect()?, command, out)?,
         Command::Explain(command) => match &command.file {
             Some(file) => explain::file(connect, file, out)?,

@@ -105,7 +105,7 @@ const COMMANDS: &[Row] = &[
     row("sluice/add-ct-timeout", "name [key=seconds]...", 1, 17, &[], timeouts::add),
     row("sluice/add-meter", "id kbps|pps rate[:burst]...", 3, 10, &[], ports::add_meter),
     row("sluice/add-port", "number name [kind] [udp-port] [underlay]", 2, 5, &[], ports::add_port),
-    row("sluice/audit", "", 0, 0, &[], audit::audit),
+    row("sluice/audit", "[--fix]", 0, 1, &["--fix"], audit::audit),
     row("sluice/del-ct-timeout", "name", 1, 1, &[], timeouts::delete),
     row("sluice/del-meter", "id", 1, 1, &[], ports::delete_meter),
     row("sluice/del-port", "port", 1, 1, &[], ports::delete_port),
