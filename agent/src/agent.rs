@@ -87,7 +87,11 @@ impl Agent {
         clock: Arc<dyn Clock>,
         journal: Option<Arc<Journal>>,
     ) -> Result<(Arc<Self>, Parts), AgentError> {
-        let open = OpenConfig { owner: seed.owner(), ..OpenConfig::new(&*config.device, clock.clone()) };
+        let open = OpenConfig {
+            owner: seed.owner(),
+            policy: config.policy,
+            ..OpenConfig::new(&*config.device, clock.clone())
+        };
         let backend = backends::open(&config.backend, &open)
             .map_err(|refusal| AgentError::Device { what: format!("opening {}", config.device), refusal })?;
         Self::kept_in(journal, backend, config, seed, clock)

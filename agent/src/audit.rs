@@ -145,6 +145,13 @@ impl Audit {
     }
 }
 
+/// Takes every rule of ours out of the device that no flow has.
+pub fn sweep(agent: &Agent) -> Result<Vec<Mending>, Refusal> {
+    let mut found = Audit::of(agent)?;
+    found.differences.retain(|difference| matches!(difference.kind, Kind::Doubled | Kind::Stray));
+    found.mend(agent)
+}
+
 /// Waits until a worker has done what is to be done about a flow. One that somebody deletes meanwhile is done with.
 fn outcome(agent: &Agent, flow: FlowId, deadline: Instant) -> Result<(), Refusal> {
     loop {

@@ -57,6 +57,16 @@ impl OffloadPolicy {
     /// All, with their names in the configuration.
     pub const ALL: [(Self, &str); 3] =
         [(Self::Any, "none"), (Self::SkipSoftware, "skip_sw"), (Self::SkipHardware, "skip_hw")];
+
+    /// The one with this name in the configuration.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find_map(|(policy, known)| (known == name).then_some(policy))
+    }
+
+    /// Its name in the configuration.
+    pub fn name(self) -> &'static str {
+        Self::ALL.into_iter().find_map(|(policy, name)| (policy == self).then_some(name)).unwrap_or_default()
+    }
 }
 
 /// An agent, the same over its restarts.
