@@ -45,6 +45,17 @@ impl Lister {
         detail: Detail,
         see: &mut dyn FnMut(&FilterView<'_>) -> Result<(), SocketError>,
     ) -> Result<Listing, SocketError> {
+        self.list_any(hook, chain, detail, &mut |view| if view.is_flower() { see(view) } else { Ok(()) })
+    }
+
+    /// The same with filters of any kind, and the marks that a priority exists, which have the handle 0.
+    pub fn list_any(
+        &mut self,
+        hook: Hook,
+        chain: Option<u32>,
+        detail: Detail,
+        see: &mut dyn FnMut(&FilterView<'_>) -> Result<(), SocketError>,
+    ) -> Result<Listing, SocketError> {
         let listed = self.try_to_list(hook, chain, detail, see);
         if listed.is_err() {
             // What is left of the listing would be taken for the next one.
@@ -71,10 +82,7 @@ impl Lister {
             }
             match answer {
                 Answer::Content(message) => {
-                    let view = FilterView::new(message.payload)?;
-                    if view.is_flower() {
-                        see(&view)?;
-                    }
+                    see(&FilterView::new(message.payload)?)?;
                     Ok(Next::More)
                 }
                 Answer::Done(0) => Ok(Next::Enough),

@@ -1,6 +1,7 @@
 //! The install path of one worker: many requests to a message, answers told apart by their sequence numbers, and the
 //! kernel's own words for what it refuses.
 
+use sluice_flow::backend::OffloadPolicy;
 use sluice_flow::refusal::Refusal;
 
 use crate::socket::{Next, Socket, SocketError};
@@ -8,6 +9,7 @@ use crate::wire::attribute::TooLong;
 use crate::wire::filter::{self, DELETE_FILTER, Filter, FilterId, FilterView, GET_FILTER, NEW_QDISC};
 use crate::wire::flower;
 use crate::wire::message::{Acknowledgement, Answer, flag};
+use crate::wire::statistics::{Count, RuleView};
 
 /// As many requests as are sent at once: most of what there is to be had (a batch of 64 takes the kernel some 200 us), and
 /// the first does not wait long for the last.
@@ -22,36 +24,25 @@ pub enum Request {
     Add(Filter),
     /// Put it in the place of the one of that name, so that there is always one of them.
     Replace(Filter),
+    /// Tell of it.
+    Read(FilterId),
     /// Take it out.
     Delete(FilterId),
 }
 
-/// Who is to take rules.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
-    /// Hardware if it can, and software.
-    Any,
-    /// Hardware only.
-    SkipSoftware,
-    /// Software only.
-    SkipHardware,
+/// Bits of [`flower::flag`] that go with every rule. Where software takes what hardware refuses, the words of the driver come
+/// only if they are asked for.
+pub const fn flags(policy: OffloadPolicy) -> u32 {
+    match policy {
+        OffloadPolicy::Any => flower::flag::VERBOSE,
+        OffloadPolicy::SkipSoftware => flower::flag::SKIP_SW,
+        OffloadPolicy::SkipHardware => flower::flag::SKIP_HW,
+    }
 }
 
-impl Policy {
-    /// Bits of [`flower::flag`] that go with every rule. Where software takes what hardware refuses, the words of the driver
-    /// come only if they are asked for.
-    pub const fn flags(self) -> u32 {
-        match self {
-            Self::Any => flower::flag::VERBOSE,
-            Self::SkipSoftware => flower::flag::SKIP_SW,
-            Self::SkipHardware => flower::flag::SKIP_HW,
-        }
-    }
-
-    /// Whether every request asks for an answer: what is done with a warning is heard of only then. Errors always come.
-    const fn answers_each(self) -> bool {
-        matches!(self, Self::Any)
-    }
+/// Whether every request asks for an answer: what is done with a warning is heard of only then. Errors always come.
+const fn answers_each(policy: OffloadPolicy) -> bool {
+    matches!(policy, OffloadPolicy::Any)
 }
 
 /// What became of a request that was done.
@@ -59,19 +50,38 @@ impl Policy {
 pub struct Done {
     /// What a driver had to say, where software took the rule all the same.
     pub warning: Option<String>,
+    /// The rule as the kernel shows it: of what is read; of what is deleted, a moment before; of what is put in, where the
+    /// kernel decides who takes it, and of the last one that is sent at a time.
+    pub told: Option<Told>,
+}
+
+/// What the kernel tells of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// Bits of [`flower::flag`].
+    pub flags: u32,
+    /// What software counted, see [`Count::with_headers`].
+    pub software: Count,
+    /// What hardware counted.
+    pub hardware: Count,
 }
 
 /// Puts rules in and takes them out.
 pub struct Installer {
     socket: Socket,
-    policy: Policy,
+    policy: OffloadPolicy,
     buffer: Vec<u8>,
 }
 
 impl Installer {
     /// Opens a socket.
-    pub fn open(policy: Policy) -> Result<Self, SocketError> {
+    pub fn open(policy: OffloadPolicy) -> Result<Self, SocketError> {
         Ok(Self { socket: Socket::open()?, policy, buffer: Vec::with_capacity(BATCH_OCTETS) })
+    }
+
+    /// The number by which notifications name the socket. It is another one after answers were lost.
+    pub const fn port(&self) -> u32 {
+        self.socket.port()
     }
 
     /// Makes sure that a device has its hooks. They stay when this is gone.
@@ -120,7 +130,7 @@ impl Installer {
         }
         let taken = outcomes.len();
         if let Some((start, sequence)) = last {
-            self.ask_for_answer(start);
+            self.ask_for_answer(start, flag::ACK | flag::ECHO);
             if let Err(error) = self.exchange_up_to(first, sequence, &mut outcomes) {
                 self.recover(&requests[..taken], &mut outcomes, &error);
             }
@@ -131,23 +141,24 @@ impl Installer {
     }
 
     fn write(&mut self, request: &Request, sequence: u32) -> Result<(), TooLong> {
-        let answer = if self.policy.answers_each() { flag::ACK } else { 0 };
+        let answer = if answers_each(self.policy) { flag::ACK | flag::ECHO } else { 0 };
         let buffer = &mut self.buffer;
         match request {
             Request::Add(filter) => filter.emit(buffer, answer | flag::CREATE | flag::EXCLUSIVE, sequence),
             Request::Replace(filter) => filter.emit(buffer, answer | flag::CREATE, sequence),
-            Request::Delete(id) => filter::emit_name(buffer, DELETE_FILTER, *id, answer, sequence),
+            Request::Read(id) => filter::emit_name(buffer, GET_FILTER, *id, answer, sequence),
+            Request::Delete(id) => filter::emit_name(buffer, DELETE_FILTER, *id, answer | flag::ECHO, sequence),
         }
     }
 
-    /// Has the message that begins at a place in the buffer ask for an answer.
-    fn ask_for_answer(&mut self, start: usize) {
+    /// Has the message that begins at a place in the buffer ask for an answer: the kernel's last word on a batch.
+    fn ask_for_answer(&mut self, start: usize, wanted: u16) {
         const FLAGS: std::ops::Range<usize> = 6..8;
         let place = start + FLAGS.start..start + FLAGS.end;
         if let Some(flags) = self.buffer.get_mut(place)
             && let Ok(octets) = <[u8; 2]>::try_from(&*flags)
         {
-            flags.copy_from_slice(&(u16::from_ne_bytes(octets) | flag::ACK).to_ne_bytes());
+            flags.copy_from_slice(&(u16::from_ne_bytes(octets) | wanted).to_ne_bytes());
         }
     }
 
@@ -165,13 +176,22 @@ impl Installer {
     ) -> Result<(), SocketError> {
         self.socket.send(&self.buffer)?;
         self.socket.receive(|answer, _| {
-            let Answer::Acknowledgement(found) = answer else { return Ok(Next::More) };
+            let (sequence, is_end) = match &answer {
+                Answer::Acknowledgement(found) => (found.sequence, found.sequence == last),
+                Answer::Content(message) => (message.header.sequence, false),
+                _ => return Ok(Next::More),
+            };
             // An answer to a batch that was given up is none to this one.
-            let place = found.sequence.checked_sub(first).and_then(|place| outcomes.get_mut(place as usize));
-            if let Some(outcome) = place {
-                *outcome = Some(result(&found));
+            let place = sequence.checked_sub(first).and_then(|place| outcomes.get_mut(place as usize));
+            match (place, answer) {
+                (Some(outcome), Answer::Content(message)) => {
+                    let told = told(&FilterView::new(message.payload)?)?;
+                    *outcome = Some(Ok(Done { told, ..Done::default() }));
+                }
+                (Some(outcome), Answer::Acknowledgement(found)) => acknowledge(outcome, &found),
+                _ => {}
             }
-            Ok(if found.sequence == last { Next::Enough } else { Next::More })
+            Ok(if is_end { Next::Enough } else { Next::More })
         })
     }
 
@@ -191,6 +211,8 @@ impl Installer {
                             == filter.flower.actions.first().map(|action| action.cookie)
                     })
                 }),
+                // It changed nothing.
+                Request::Read(_) => None,
                 Request::Delete(id) => self.find(*id).ok().map(|found| found.is_none()),
             };
             *outcome = Some(match looked_up {
@@ -224,11 +246,22 @@ impl Installer {
     }
 }
 
-fn result(found: &Acknowledgement<'_>) -> Result<Done, Refusal> {
-    match found.errno {
-        0 => Ok(Done { warning: found.text.map(ToOwned::to_owned) }),
+/// Puts an acknowledgement to what was told before it.
+fn acknowledge(outcome: &mut Option<Result<Done, Refusal>>, found: &Acknowledgement<'_>) {
+    let told = outcome.take().and_then(Result::ok).and_then(|done| done.told);
+    *outcome = Some(match found.errno {
+        0 => Ok(Done { warning: found.text.map(ToOwned::to_owned), told }),
         errno => Err(Refusal::Kernel { errno, message: found.text.map_or_else(|| words_of(errno), ToOwned::to_owned) }),
+    });
+}
+
+/// What is told of a filter of flower.
+fn told(view: &FilterView<'_>) -> Result<Option<Told>, SocketError> {
+    if !view.is_flower() {
+        return Ok(None);
     }
+    let RuleView { flags, software, hardware, .. } = RuleView::new(view)?;
+    Ok(Some(Told { flags, software, hardware }))
 }
 
 /// The text of an error number, for where the kernel gives no other.

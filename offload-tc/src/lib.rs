@@ -4,7 +4,7 @@
 //! kernel, many at a time, and brings back the kernel's own words; [`dump`] lists them with their counters. What goes over
 //! the socket is in [`wire`]. [`links`] knows the network devices and what happens to them. [`probe`] finds out what the running kernel can match.
 //!
-//! Not here yet: the `Backend` trait, ports by name, meters, shared blocks, adoption.
+//! [`open`] puts them together behind the [`Backend`](sluice_flow::Backend) trait.
 //!
 //! Where flower and the Open vSwitch datapath read the same packet differently, and no rule can help it:
 //! - A header that ends behind the packet is none in OVS; flower takes what there is.
@@ -14,6 +14,7 @@
 //!   not used up, the one behind it becomes wrong, for the kernel sums up the next hop.
 //! - Of the length of all Geneve options, only those bits are compared that are set in the wanted one.
 
+mod backend;
 pub mod dump;
 pub mod install;
 pub mod links;
@@ -25,4 +26,5 @@ pub mod surroundings;
 pub mod translate;
 pub mod wire;
 
+pub use backend::open;
 pub use socket::SocketError;

@@ -23,7 +23,14 @@ pub struct Priorities {
     /// Place and number of rules of each protocol that has none by itself.
     places: HashMap<u16, (u16, usize)>,
     free: Vec<u16>,
+    /// Past the last place that a protocol ever had.
+    used: u16,
 }
+
+/// A priority is not one that rules of a protocol are given here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the priority is not one that rules of this protocol are given here")]
+pub struct NotOurs;
 
 impl Priorities {
     /// The priority for one more rule.
@@ -32,7 +39,36 @@ impl Priorities {
             Some(place) => place,
             None => self.place(protocol)?,
         };
-        Ok(FIRST + u16::from(Priority::MAX - priority.get()) * BAND + place)
+        Ok(priority_of(priority, place))
+    }
+
+    /// The priority of a rule of a protocol that has a place by itself, for which nobody need be asked.
+    pub fn fixed(priority: Priority, protocol: u16) -> Option<u16> {
+        fixed(protocol).map(|place| priority_of(priority, place))
+    }
+
+    /// Notes a rule that is there at a priority, or says that none of this protocol can be.
+    pub fn adopt(&mut self, priority: u16, protocol: u16) -> Result<(), NotOurs> {
+        if !Self::has(priority) {
+            return Err(NotOurs);
+        }
+        let place = (priority - FIRST) % BAND;
+        match (fixed(protocol), self.places.get_mut(&protocol)) {
+            (Some(fixed), _) => return if fixed == place { Ok(()) } else { Err(NotOurs) },
+            (None, Some((known, users))) if *known == place => *users += 1,
+            (None, Some(_)) => return Err(NotOurs),
+            (None, None) => {
+                if usize::from(place) < FIXED.len() || self.places.values().any(|(taken, _)| *taken == place) {
+                    return Err(NotOurs);
+                }
+                // Those that are passed over are free.
+                self.free.retain(|free| *free != place);
+                self.free.extend(self.top()..place);
+                self.used = self.used.max(place + 1);
+                self.places.insert(protocol, (place, 1));
+            }
+        }
+        Ok(())
     }
 
     /// Gives the priority of a rule back that is gone.
@@ -51,18 +87,27 @@ impl Priorities {
     }
 
     fn place(&mut self, protocol: u16) -> Result<u16, Refusal> {
-        const FIRST_OF_OTHERS: usize = FIXED.len();
         if let Some((place, users)) = self.places.get_mut(&protocol) {
             *users += 1;
             return Ok(*place);
         }
-        let next = FIRST_OF_OTHERS + self.places.len();
-        let place = self.free.pop().or_else(|| u16::try_from(next).ok().filter(|place| *place < BAND));
+        let next = Some(self.top()).filter(|place| *place < BAND);
+        let place = self.free.pop().or_else(|| next.inspect(|place| self.used = place + 1));
         let place = place
             .ok_or_else(|| Refusal::Limit { what: "Ethernet types in rules at a time".into(), limit: BAND.into() })?;
         self.places.insert(protocol, (place, 1));
         Ok(place)
     }
+
+    /// The first place that no protocol ever had.
+    fn top(&self) -> u16 {
+        const FIRST_OF_OTHERS: usize = FIXED.len();
+        self.used.max(u16::try_from(FIRST_OF_OTHERS).unwrap_or(BAND))
+    }
+}
+
+fn priority_of(priority: Priority, place: u16) -> u16 {
+    FIRST + u16::from(Priority::MAX - priority.get()) * BAND + place
 }
 
 fn fixed(protocol: u16) -> Option<u16> {
@@ -90,6 +135,23 @@ mod tests {
                 assert!(priorities.acquire(priority(2), other).unwrap() < of[2], "{protocol:#x} against {other:#x}");
             }
         }
+    }
+
+    #[test]
+    fn places_of_rules_that_are_there_are_kept_for_their_protocol() {
+        let mut priorities = Priorities::default();
+        let there = priorities.acquire(priority(3), 0x9000).unwrap() + 5;
+        assert_eq!(priorities.adopt(there, 0x9005), Ok(()));
+        assert_eq!(priorities.adopt(there, 0x9006), Err(NotOurs), "one protocol for each");
+        assert_eq!(priorities.adopt(there - 1, 0x9005), Err(NotOurs), "one place for each");
+        assert_eq!(priorities.adopt(FIRST - 1, 0x9007), Err(NotOurs));
+        assert_eq!(priorities.acquire(priority(3), 0x9005), Ok(there));
+        let others: BTreeSet<_> = (0xa000..0xa010).map(|other| priorities.acquire(priority(3), other).unwrap()).collect();
+        assert_eq!((others.len(), others.contains(&there)), (16, false));
+        let ipv4 = priorities.acquire(priority(0), 0x0800).unwrap();
+        assert_eq!((priorities.adopt(ipv4, 0x0800), priorities.adopt(ipv4, 0x86dd)), (Ok(()), Err(NotOurs)));
+        assert_eq!(Priorities::fixed(priority(0), 0x0800), Some(ipv4));
+        assert_eq!(Priorities::fixed(priority(0), 0x9000), None);
     }
 
     #[test]

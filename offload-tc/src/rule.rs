@@ -1,5 +1,6 @@
 //! A flow as a rule of flower, apart from priority and handle, which are given to it; and the note by which we know it again.
 
+use sluice_flow::backend::Owner;
 use sluice_flow::priority::Priority;
 use sluice_flow::ufid::Ufid;
 
@@ -39,6 +40,12 @@ pub struct Label {
 /// An agent, over its restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AgentId(pub u64);
+
+impl From<Owner> for AgentId {
+    fn from(owner: Owner) -> Self {
+        Self(owner.0)
+    }
+}
 
 /// Bits of a flow that go without saying in a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

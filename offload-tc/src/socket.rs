@@ -50,6 +50,7 @@ pub(crate) struct Socket {
     netlink: Netlink,
     received: Box<[u8]>,
     sequence: u32,
+    port: u32,
 }
 
 /// Whether more answers are wanted.
@@ -61,14 +62,19 @@ pub(crate) enum Next {
 impl Socket {
     pub(crate) fn open() -> Result<Self, SocketError> {
         let mut netlink = Netlink::new(NETLINK_ROUTE)?;
-        netlink.bind_auto()?;
+        let port = netlink.bind_auto()?.port_number();
         netlink.set_ext_ack(true)?;
         netlink.set_cap_ack(true)?;
         netlink.set_rx_buf_sz(i32::try_from(KERNEL_BUFFER).unwrap_or(i32::MAX))?;
         for which in [Timeout::Recv, Timeout::Send] {
             set_socket_timeout(&netlink, which, Some(PATIENCE)).map_err(SocketError::from)?;
         }
-        Ok(Self { netlink, received: vec![0; RECEIVE_BUFFER].into(), sequence: 0 })
+        Ok(Self { netlink, received: vec![0; RECEIVE_BUFFER].into(), sequence: 0, port })
+    }
+
+    /// The number by which notifications name the socket.
+    pub(crate) const fn port(&self) -> u32 {
+        self.port
     }
 
     /// The first of so many numbers for requests, none of them 0.

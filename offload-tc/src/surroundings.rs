@@ -23,6 +23,8 @@ pub enum DeviceKind {
     Internal,
     /// A tunnel in collect-metadata mode.
     Tunnel(TunnelProtocol),
+    /// Several devices as one, which share a block of the same number as the one has.
+    Lag,
 }
 
 impl Device {
@@ -31,6 +33,7 @@ impl Device {
         match self.kind {
             DeviceKind::Internal => Hook::Egress { interface: self.interface },
             DeviceKind::Wire | DeviceKind::Tunnel(_) => Hook::Ingress { interface: self.interface },
+            DeviceKind::Lag => Hook::Block { number: self.interface },
         }
     }
 }

@@ -19,6 +19,7 @@ mod message;
 mod monitor;
 mod port_name;
 mod socket_filter;
+mod statistics;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -37,6 +38,7 @@ pub use ingress::{
 pub use lag::{LagError, ensure_lag};
 pub use monitor::{Monitor, MonitorOptions};
 pub use port_name::{Function, FunctionPart, PortName};
+pub use statistics::{Statistics, statistics};
 pub use table::{Known, Links};
 pub use tunnel::{Mismatch, Tunnel, TunnelKind};
 pub use tunnel_device::{TunnelError, WantedProtocol, WantedTunnel, ensure_tunnel, remove_tunnel};

@@ -32,10 +32,11 @@ pub(super) fn matching(
     surroundings: &dyn Surroundings,
 ) -> Result<Match, Unreadable> {
     let mut full = Match::default();
-    let (Hook::Ingress { interface } | Hook::Egress { interface }) = id.hook else {
-        return Err(Unreadable("it is on a block"));
-    };
+    let (Hook::Ingress { interface } | Hook::Egress { interface } | Hook::Block { number: interface }) = id.hook;
     let (port, device) = surroundings.port(interface).ok_or(Unreadable("it is at a device that is no port"))?;
+    if device.hook() != id.hook {
+        return Err(Unreadable("it is where no packet comes in at the port"));
+    }
     full.set_exact(Field::InPort, port.0.into());
     if !spelling.has(Spelling::NO_CHAIN) {
         full.set_exact(Field::RecircId, id.chain.into());

@@ -152,6 +152,15 @@ impl Count {
         Self { bytes: self.bytes.saturating_add(self.packets.saturating_mul(ethernet + tag)), ..self }
     }
 
+    /// Both together.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            packets: self.packets.saturating_add(other.packets),
+            bytes: self.bytes.saturating_add(other.bytes),
+        }
+    }
+
     fn max(self, other: Self) -> Self {
         Self { packets: self.packets.max(other.packets), bytes: self.bytes.max(other.bytes) }
     }

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
+use sluice_flow::backend::OffloadPolicy;
 use sluice_flow::flow::Flow;
 use sluice_flow::meter::MeterId;
 use sluice_flow::port::{PortKind, PortNumber};
 use sluice_flow::refusal::Refusal;
 use sluice_offload_tc::dump::{Detail, Lister, Listing};
-use sluice_offload_tc::install::{Installer, Policy, Request};
+use sluice_offload_tc::install::{Installer, Request, flags};
 use sluice_offload_tc::priorities::Priorities;
 use sluice_offload_tc::rule::AgentId;
 use sluice_offload_tc::surroundings::{Device, DeviceKind, Features, Surroundings};
@@ -37,7 +38,7 @@ impl Classifier {
                        act_skbedit act_sample act_police act_gact";
         run("modprobe", &[&["--all"], modules.split_whitespace().collect::<Vec<_>>().as_slice()].concat());
         let devices = LabDevices::find();
-        let mut installer = Installer::open(Policy::SkipHardware).expect("a socket");
+        let mut installer = Installer::open(OffloadPolicy::SkipHardware).expect("a socket");
         for device in devices.0.values() {
             installer.make_hooks(device.interface).expect("hooks");
             installer.make_hooks(device.interface).expect("hooks that are there are well, too");
@@ -58,7 +59,7 @@ impl Classifier {
     /// The filter of a flow, under a name that nothing else has.
     pub(crate) fn filter(&mut self, flow: &Flow, handle: u32) -> Result<Filter, Refusal> {
         let mut rule = translate::rule(flow, AGENT, &self.devices)?;
-        rule.flower.flags = Policy::SkipHardware.flags();
+        rule.flower.flags = flags(OffloadPolicy::SkipHardware);
         let priority = self.priorities.acquire(rule.priority, rule.protocol)?;
         let id = FilterId { hook: rule.hook, chain: rule.chain, priority, protocol: rule.protocol, handle };
         Ok(Filter { id, flower: rule.flower })

@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 use sluice_flow::action::ActionList;
+use sluice_flow::backend::OffloadPolicy;
 use sluice_flow::field::Field;
 use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
 use sluice_offload_tc::dump::Detail;
-use sluice_offload_tc::install::{Done, Installer, Policy, Request};
+use sluice_offload_tc::install::{Done, Installer, Request, flags};
 use sluice_offload_tc::probe;
 use sluice_offload_tc::rule::Label;
 use sluice_offload_tc::surroundings::Surroundings;
@@ -144,7 +145,7 @@ fn replaced(classifier: &mut Classifier) -> Result<(), String> {
     let before = leaves_by(classifier);
     let replacement = one(classifier, 9, &[output(3)].into());
     let result = classifier.installer.submit(&[Request::Replace(replacement.clone())]);
-    ensure(result == [Ok(Done::default())], || format!("{result:?}"))?;
+    ensure(matches!(&result[..], [Ok(Done { warning: None, .. })]), || format!("{result:?}"))?;
     let after = leaves_by(classifier);
     ensure((before, after.clone()) == (vec![PortNumber(2)], vec![PortNumber(3)]), || format!("{after:?}"))?;
     let found = classifier.installer.find(filter.id).map_err(|error| error.to_string())?;
@@ -157,8 +158,8 @@ fn replaced(classifier: &mut Classifier) -> Result<(), String> {
 
 fn hardware_only(classifier: &mut Classifier) -> Result<(), String> {
     let mut filter = one(classifier, 9, &[output(2)].into());
-    filter.flower.flags = Policy::SkipSoftware.flags();
-    let mut installer = Installer::open(Policy::SkipSoftware).map_err(|error| error.to_string())?;
+    filter.flower.flags = flags(OffloadPolicy::SkipSoftware);
+    let mut installer = Installer::open(OffloadPolicy::SkipSoftware).map_err(|error| error.to_string())?;
     let result = installer.submit(&[Request::Add(filter.clone())]);
     let is_right =
         matches!(&result[..], [Err(Refusal::Kernel { errno: NOT_SUPPORTED, message })] if !message.is_empty());
@@ -169,8 +170,8 @@ fn hardware_only(classifier: &mut Classifier) -> Result<(), String> {
 
 fn anyone(classifier: &mut Classifier) -> Result<(), String> {
     let mut filter = one(classifier, 9, &[output(2)].into());
-    filter.flower.flags = Policy::Any.flags();
-    let mut installer = Installer::open(Policy::Any).map_err(|error| error.to_string())?;
+    filter.flower.flags = flags(OffloadPolicy::Any);
+    let mut installer = Installer::open(OffloadPolicy::Any).map_err(|error| error.to_string())?;
     let result = installer.submit(&[Request::Add(filter.clone())]);
     ensure(matches!(&result[..], [Ok(_)]), || format!("{result:?}"))?;
     let mut flags = 0;

@@ -1,0 +1,245 @@
+//! Ports that come and go.
+
+use std::num::NonZeroU16;
+
+use sluice_flow::backend::{OffloadPolicy, PortCounters};
+use sluice_flow::port::{self, Port, PortKind, PortNumber, TunnelProtocol};
+use sluice_flow::refusal::Refusal;
+
+use super::books::{Entry, State};
+use super::core::{Core, device_refusal, link_refusal, socket_refusal};
+use super::ports::{Attached, PortTable, Present};
+use super::queue::add;
+use super::reader::tell_lost;
+use crate::install::{Installer, Request};
+use crate::links::{
+    self, Block, Control, IngressQdisc, Known, Links, Mismatch, Ownership, Role, TunnelError, WantedProtocol,
+    WantedTunnel,
+};
+use crate::probe;
+use crate::surroundings::{Device, DeviceKind};
+use crate::wire::filter::Hook;
+
+impl Core {
+    /// Makes a port usable.
+    pub(super) fn attach(&self, port: &Port) -> Result<(), Refusal> {
+        let mut links = self.links.lock();
+        self.take_news(&mut links)?;
+        if self.ports.load().get(port.number).is_some() {
+            return Err(refuse(port, "there is a port of this number already"));
+        }
+        let mut control = self.control.lock();
+        let is_made = match &port.kind {
+            PortKind::Tunnel(tunnel) => {
+                let is_made = self.ensure_tunnel(&mut control, port, tunnel)?;
+                drop(control);
+                self.take_news(&mut links)?;
+                control = self.control.lock();
+                is_made
+            }
+            _ => false,
+        };
+        let known = links.links().named(&port.name).ok_or_else(|| refuse(port, "there is no such device"))?;
+        let present = bring_in(&mut control, links.links(), known, port)?;
+        drop(control);
+        self.put(Attached { port: port.clone(), device: Some(present), is_made })
+    }
+
+    /// Takes a port away, and what was made for it. Its rules go out of the kernel and stay in the books until their flows
+    /// go.
+    pub(super) fn detach(&self, number: PortNumber) -> Result<(), Refusal> {
+        let mut links = self.links.lock();
+        self.take_news(&mut links)?;
+        let before = self.ports.load_full();
+        let no_port = || Refusal::Port { port: number.to_string(), reason: "there is no such port".into() };
+        let attached = before.get(number).ok_or_else(no_port)?;
+        // From here on no worker puts rules in there that did not begin before.
+        self.ports.store(before.without(number).into());
+        let Some(present) = &attached.device else { return Ok(()) };
+        let hook = present.device.hook();
+        self.park(hook);
+        let mut control = self.control.lock();
+        for (ifindex, qdisc, ownership) in present.qdiscs.iter().rev() {
+            // What is not ours, or is in use by somebody, stays.
+            let _ = links::remove_ingress(&mut control, *ifindex, *qdisc, *ownership).map_err(link_refusal)?;
+        }
+        if attached.is_made {
+            match links::remove_tunnel(&mut control, &attached.port.name, &self.mark()) {
+                Ok(()) | Err(TunnelError::Gone { .. } | TunnelError::Foreign { .. }) => {}
+                Err(error) => return Err(refuse(&attached.port, error.to_string())),
+            }
+        }
+        Ok(())
+    }
+
+    /// What the kernel counts at a port's device.
+    pub(super) fn port_counters(&self, number: PortNumber) -> Option<PortCounters> {
+        let ports = self.ports.load();
+        let present = ports.get(number)?.device.as_ref()?;
+        let ifindex = links::Ifindex(present.device.interface);
+        let counted = links::statistics(&mut self.control.lock(), ifindex).ok()??;
+        let links::Statistics { rx_packets, rx_bytes, tx_packets, tx_bytes } = counted;
+        Some(if present.is_turned_round() {
+            PortCounters { rx_packets: tx_packets, rx_bytes: tx_bytes, tx_packets: rx_packets, tx_bytes: rx_bytes }
+        } else {
+            PortCounters { rx_packets, rx_bytes, tx_packets, tx_bytes }
+        })
+    }
+
+    /// Has a port be there with its device, old or new.
+    fn put(&self, attached: Attached) -> Result<(), Refusal> {
+        let mut table = PortTable::clone(&self.ports.load());
+        if let Some(present) = attached.device.as_ref().filter(|_| table.features.is_none()) {
+            let mut installer = Installer::open(OffloadPolicy::SkipHardware).map_err(socket_refusal)?;
+            table.features = Some(probe::features(&mut installer, present.device.hook())?);
+        }
+        let number = attached.port.number;
+        self.ports.store(table.with(attached).into());
+        // Their flows are told that they are not there, so that they are put in again.
+        let interface = |hook: Hook| match hook {
+            Hook::Ingress { interface } | Hook::Egress { interface } | Hook::Block { number: interface } => interface,
+        };
+        let at = self.ports.load().get(number).and_then(|attached| Some(attached.device.as_ref()?.device.interface));
+        for parked in self.books.select(|state, record| {
+            state == State::Parked && Some(interface(record.place.hook)) == at
+        }) {
+            if let Some(entry) = self.books.turn(parked.handle, &[State::Parked], State::Installed) {
+                tell_lost(self, &entry);
+            }
+        }
+        self.events.changed();
+        Ok(())
+    }
+
+    /// A device of a port's name has come, or come back.
+    pub(super) fn bring_back(&self, links: &Links, known: &Known) {
+        let ports = self.ports.load_full();
+        let is_missed = |attached: &&Attached| attached.device.is_none() && attached.port.name == known.device.name;
+        let Some(attached) = ports.iter().find(is_missed) else { return };
+        let brought = bring_in(&mut self.control.lock(), links, known, &attached.port);
+        // If it cannot be, its flows stay refused, and the next event of the device is another chance.
+        if let Ok(present) = brought {
+            let is_made = false;
+            let _ = self.put(Attached { device: Some(present), is_made, ..attached.clone() });
+        }
+    }
+
+    /// The device of a port is gone.
+    pub(super) fn take_out(&self, generation: links::Generation) {
+        let ports = self.ports.load_full();
+        let Some((attached, present)) = ports.present().find(|(_, present)| present.generation == generation) else {
+            return;
+        };
+        self.chains.forget(present.device.hook());
+        self.ports.store(ports.with(Attached { device: None, ..attached.clone() }).into());
+        self.events.reset(self.clock.now());
+    }
+
+    /// What filters hang on was taken away or replaced at a device, or a device has joined others.
+    pub(super) fn mend(&self, links: &Links, generation: links::Generation) {
+        let ports = self.ports.load_full();
+        let has = |present: &Present| {
+            let consists_of = |known: &Known| {
+                known.generation == generation
+                    && present.qdiscs.iter().any(|(ifindex, ..)| *ifindex == known.device.ifindex)
+            };
+            present.generation == generation || links.iter().any(consists_of)
+        };
+        let Some((attached, present)) = ports.present().find(|(_, present)| has(present)) else { return };
+        self.chains.forget(present.device.hook());
+        let Some(known) = links.at(links::Ifindex(present.device.interface)) else { return };
+        let brought = bring_in(&mut self.control.lock(), links, known, &attached.port);
+        if let Ok(mut mended) = brought {
+            let affected = links.iter().find(|known| known.generation == generation);
+            for (ifindex, qdisc, ownership) in &mut mended.qdiscs {
+                let is_untouched = affected.is_none_or(|known| known.device.ifindex != *ifindex);
+                if is_untouched && present.qdiscs.contains(&(*ifindex, *qdisc, Ownership::Made)) {
+                    *ownership = Ownership::Made;
+                }
+            }
+            self.ports.store(ports.with(Attached { device: Some(mended), ..attached.clone() }).into());
+            self.events.changed();
+        }
+        self.events.reset(self.clock.now());
+    }
+
+    /// Takes the rules of a port out of the kernel.
+    fn park(&self, hook: Hook) {
+        let mut installer = self.installer.lock();
+        let there = self.books.select(|state, record| state == State::Installed && record.place.hook == hook);
+        let turn = |entry: Entry| self.books.turn(entry.handle, &[State::Installed], State::Leaving);
+        let leaving: Vec<_> = there.into_iter().filter_map(turn).collect();
+        let requests: Vec<_> = leaving.iter().map(|entry| Request::Delete(entry.id())).collect();
+        for (entry, result) in leaving.iter().zip(installer.submit(&requests)) {
+            let told = result.ok().and_then(|done| done.told);
+            self.books.park(entry.handle, add(entry.record.carried(), told.as_ref(), &entry.id()));
+        }
+        // Chains end elsewhere still.
+        let ends: Vec<_> = self.chains.take_at(hook).into_iter().map(Request::Delete).collect();
+        installer.submit(&ends);
+    }
+
+    /// Sees that there is the device of a tunnel port. Whether it is one that was made here.
+    fn ensure_tunnel(&self, control: &mut Control, port: &Port, tunnel: &port::Tunnel) -> Result<bool, Refusal> {
+        let udp_port = || {
+            let number = tunnel.udp_port.or(tunnel.protocol.default_udp_port());
+            number.and_then(NonZeroU16::new).ok_or_else(|| refuse(port, "there is no UDP port 0"))
+        };
+        let mut protocol = match tunnel.protocol {
+            TunnelProtocol::Vxlan => WantedProtocol::Vxlan { udp_port: udp_port()?, group_policy: true },
+            TunnelProtocol::Geneve => WantedProtocol::Geneve { udp_port: udp_port()? },
+            TunnelProtocol::Gre => WantedProtocol::Gretap,
+            TunnelProtocol::Erspan => WantedProtocol::Erspan,
+            TunnelProtocol::Gtpu => return Err(refuse(port, "the kernel has no device for all tunnels of GTP-U")),
+        };
+        loop {
+            let wanted = WantedTunnel { name: port.name.clone(), protocol };
+            match links::ensure_tunnel(control, &wanted, &self.mark()) {
+                Ok((_, ownership)) => return Ok(ownership == Ownership::Made),
+                // One that somebody made without the group serves flows that do not say one.
+                Err(TunnelError::Different { mismatch: Mismatch::GroupPolicy { found: false }, .. })
+                    if matches!(protocol, WantedProtocol::Vxlan { group_policy: true, .. }) =>
+                {
+                    protocol = WantedProtocol::Vxlan { udp_port: udp_port()?, group_policy: false };
+                }
+                Err(TunnelError::Link(error)) => return Err(link_refusal(error)),
+                Err(error) => return Err(refuse(port, error.to_string())),
+            }
+        }
+    }
+
+    /// What is left at devices that were made here.
+    fn mark(&self) -> String {
+        format!("sluice {:016x}", self.agent.0)
+    }
+}
+
+/// Sees that filters can hang on a device.
+fn bring_in(control: &mut Control, links: &Links, known: &Known, port: &Port) -> Result<Present, Refusal> {
+    let ifindex = known.device.ifindex;
+    let kind = match (&port.kind, &known.device.role) {
+        (PortKind::Internal, _) => DeviceKind::Internal,
+        (PortKind::Tunnel(tunnel), _) => DeviceKind::Tunnel(tunnel.protocol),
+        (_, Role::Lag(_)) => DeviceKind::Lag,
+        _ => DeviceKind::Wire,
+    };
+    let wanted = match kind {
+        DeviceKind::Internal => IngressQdisc::CLSACT,
+        DeviceKind::Lag => IngressQdisc::INGRESS.with_ingress_block(Block(ifindex.0)),
+        DeviceKind::Wire | DeviceKind::Tunnel(_) => IngressQdisc::INGRESS,
+    };
+    let qdiscs = if kind == DeviceKind::Lag {
+        links::ensure_lag(control, links, ifindex, wanted).map_err(device_refusal)?
+    } else {
+        let (qdisc, ownership) = links::ensure_ingress(control, ifindex, wanted).map_err(|error| match error {
+            links::IngressError::Link(error) => link_refusal(error),
+            error => refuse(port, error.to_string()),
+        })?;
+        vec![(ifindex, qdisc, ownership)]
+    };
+    Ok(Present { device: Device { interface: ifindex.0, kind }, generation: known.generation, qdiscs })
+}
+
+fn refuse(port: &Port, reason: impl Into<std::borrow::Cow<'static, str>>) -> Refusal {
+    Refusal::Port { port: port.name.clone(), reason: reason.into() }
+}

@@ -1,0 +1,420 @@
+//! What rules of ours there are in the kernel, and for whom.
+//!
+//! A rule's handle in the kernel is its slot here and one, so that a listing finds its rule without a search, and no two
+//! rules have the same name wherever they are. A slot is given again only after the listings are over that began while it
+//! had its old rule. The slots lie in many parts, each under a lock of its own that is held for a moment.
+
+use std::collections::VecDeque;
+
+use parking_lot::Mutex;
+use sluice_flow::backend::{Handle, LostRule};
+use sluice_flow::id::{FlowId, Generation};
+
+use super::dumps::Dumps;
+use crate::wire::filter::{FilterId, Hook};
+use crate::wire::statistics::Count;
+
+const SHARDS: usize = 64;
+/// Handles up to here are adopted: more rules than any machine has, and few enough that an absurd one takes no memory.
+const MOST: u32 = 1 << 24;
+
+/// Where a rule is; its handle follows from the slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) hook: Hook,
+    pub(super) chain: u32,
+    pub(super) priority: u16,
+    pub(super) protocol: u16,
+}
+
+impl Place {
+    /// Of a rule with a name.
+    pub(super) const fn of(id: &FilterId) -> Self {
+        Self { hook: id.hook, chain: id.chain, priority: id.priority, protocol: id.protocol }
+    }
+}
+
+/// What the rules of a flow counted before the one that is there now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Carried {
+    pub(super) software: Count,
+    pub(super) hardware: Count,
+}
+
+/// Where in its life a rule is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum State {
+    /// There is none.
+    #[default]
+    Vacant,
+    /// A worker is putting it in.
+    Arriving,
+    /// It is there.
+    Installed,
+    /// A worker is putting another one in its place.
+    Changing,
+    /// Somebody is taking it out.
+    Leaving,
+    /// It was taken out with its port, while its flow stays.
+    Parked,
+}
+
+/// A rule.
+#[derive(Clone, Debug)]
+pub(super) struct Record {
+    pub(super) flow: FlowId,
+    pub(super) installed_as: Generation,
+    pub(super) place: Place,
+    carried: Option<Box<Carried>>,
+    /// The last listing that began before the rule was as it is now.
+    settled: u64,
+    /// The last listing that it was seen in.
+    seen: u64,
+}
+
+impl Record {
+    pub(super) const fn new(flow: FlowId, installed_as: Generation, place: Place) -> Self {
+        Self { flow, installed_as, place, carried: None, settled: 0, seen: 0 }
+    }
+
+    pub(super) fn carried(&self) -> Carried {
+        self.carried.as_deref().copied().unwrap_or_default()
+    }
+
+    fn carry(&mut self, carried: Carried) {
+        self.carried = (carried != Carried::default()).then(|| Box::new(carried));
+    }
+}
+
+/// A rule in the books, under its name.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) handle: Handle,
+    pub(super) record: Record,
+}
+
+impl Entry {
+    /// The rule's name in the kernel.
+    pub(super) fn id(&self) -> FilterId {
+        filter_id(self.record.place, self.handle)
+    }
+
+    pub(super) const fn lost(&self) -> LostRule {
+        LostRule { flow: self.record.flow, handle: self.handle }
+    }
+}
+
+/// The name in the kernel of a rule.
+pub(super) fn filter_id(place: Place, handle: Handle) -> FilterId {
+    let Place { hook, chain, priority, protocol } = place;
+    FilterId { hook, chain, priority, protocol, handle: index_of(handle) + 1 }
+}
+
+#[derive(Default)]
+struct Slot {
+    /// How many rules it had; the upper half of the handle.
+    life: u32,
+    state: State,
+    record: Option<Record>,
+}
+
+#[derive(Default)]
+struct Shard {
+    slots: Vec<Slot>,
+    /// Slots without a rule, and the last listing that began before they lost theirs.
+    free: VecDeque<(u32, u64)>,
+}
+
+/// All rules.
+pub(super) struct Books {
+    shards: [Mutex<Shard>; SHARDS],
+    pub(super) dumps: Dumps,
+}
+
+impl Books {
+    pub(super) fn new() -> Self {
+        Self { shards: std::array::from_fn(|_| Mutex::default()), dumps: Dumps::default() }
+    }
+
+    /// A name for a rule that is about to be put in. `hint` keeps callers out of each other's way.
+    pub(super) fn arrive(&self, hint: usize, record: Record) -> Handle {
+        let shard_number = hint % SHARDS;
+        let mut shard = self.shards[shard_number].lock();
+        let is_over = shard.free.front().is_some_and(|(_, freed)| self.dumps.are_over(*freed));
+        let local = match shard.free.pop_front_if(|_| is_over) {
+            Some((local, _)) => local,
+            None => {
+                shard.slots.push(Slot::default());
+                narrow(shard.slots.len() - 1)
+            }
+        };
+        shard.slots[local as usize].occupy(record, index(shard_number, local))
+    }
+
+    /// Another name for a rule whose name somebody else has taken, and which is not given again.
+    pub(super) fn rename(&self, hint: usize, taken: Handle) -> Option<Handle> {
+        let entry = self.with(taken, |slot| slot.record.take())?;
+        Some(self.arrive(hint, entry?))
+    }
+
+    /// Takes the rule of a name into the books, that was there before them; `None` if the name is taken or not one of ours.
+    pub(super) fn adopt(&self, id: &FilterId, record: Record) -> Option<Handle> {
+        let at = id.handle.checked_sub(1).filter(|at| *at < MOST)?;
+        let (shard_number, local) = split(at);
+        let mut guard = self.shards[shard_number].lock();
+        let shard = &mut *guard;
+        while shard.slots.len() <= local {
+            shard.free.push_back((narrow(shard.slots.len()), 0));
+            shard.slots.push(Slot::default());
+        }
+        let slot = &mut shard.slots[local];
+        if slot.state != State::Vacant {
+            return None;
+        }
+        shard.free.retain(|(free, _)| *free as usize != local);
+        Some(slot.occupy(record, at))
+    }
+
+    /// The rule of a handle, in whatever state but gone.
+    pub(super) fn find(&self, handle: Handle) -> Option<Entry> {
+        self.with(handle, |slot| slot.record.clone()).flatten().map(|record| Entry { handle, record })
+    }
+
+    /// Has a rule be in another state, if it is in one of some; gives what is known of it.
+    pub(super) fn turn(&self, handle: Handle, from: &[State], to: State) -> Option<Entry> {
+        let turn = |slot: &mut Slot| {
+            if !from.contains(&slot.state) {
+                return None;
+            }
+            slot.state = to;
+            slot.record.clone().map(|record| Entry { handle, record })
+        };
+        self.with(handle, turn).flatten()
+    }
+
+    /// Whose rule it is.
+    pub(super) fn give(&self, handle: Handle, flow: FlowId, installed_as: Generation) {
+        self.with(handle, |slot| {
+            if let Some(record) = &mut slot.record {
+                (record.flow, record.installed_as) = (flow, installed_as);
+            }
+        });
+    }
+
+    /// The rule is there now, at this place, and its flow has counted so much before.
+    pub(super) fn settle(&self, handle: Handle, place: Place, carried: Carried) {
+        let settled = self.dumps.last();
+        self.with(handle, |slot| {
+            slot.state = State::Installed;
+            if let Some(record) = &mut slot.record {
+                record.place = place;
+                record.settled = settled;
+                record.carry(carried);
+            }
+        });
+    }
+
+    /// The rule was taken out with its port; so much it counted in all.
+    pub(super) fn park(&self, handle: Handle, carried: Carried) {
+        self.with(handle, |slot| {
+            slot.state = State::Parked;
+            if let Some(record) = &mut slot.record {
+                record.carry(carried);
+            }
+        });
+    }
+
+    /// The rule is gone. Its name is not given again.
+    pub(super) fn forget(&self, handle: Handle) {
+        self.forget_if(handle, |_| true);
+    }
+
+    /// The same if it is in this state still.
+    pub(super) fn forget_if(&self, handle: Handle, is_so: impl FnOnce(State) -> bool) -> bool {
+        let (shard, local) = split(index_of(handle));
+        let mut guard = self.shards[shard].lock();
+        let shard = &mut *guard;
+        let Some(slot) = shard.slots.get_mut(local) else { return false };
+        if slot.state == State::Vacant || slot.life != life_of(handle) || !is_so(slot.state) {
+            return false;
+        }
+        (slot.state, slot.record) = (State::Vacant, None);
+        shard.free.push_back((narrow(local), self.dumps.last()));
+        true
+    }
+
+    /// What a listing may take for the rule of a name: it is there, and was as it is now before the listing began.
+    pub(super) fn see(&self, id: &FilterId, dump: u64) -> Option<Entry> {
+        let at = id.handle.checked_sub(1)?;
+        let (shard, local) = split(at);
+        let mut shard = self.shards[shard].lock();
+        let slot = shard.slots.get_mut(local)?;
+        let life = slot.life;
+        let record = slot.record.as_mut().filter(|record| record.place == Place::of(id))?;
+        record.seen = dump;
+        if slot.state != State::Installed || record.settled >= dump {
+            return None;
+        }
+        Some(Entry { handle: handle(life, at), record: record.clone() })
+    }
+
+    /// The rule of a name, if the books have it.
+    pub(super) fn named(&self, id: &FilterId) -> Option<(Entry, State)> {
+        let at = id.handle.checked_sub(1)?;
+        let (shard, local) = split(at);
+        let shard = self.shards[shard].lock();
+        let slot = shard.slots.get(local)?;
+        let record = slot.record.clone().filter(|record| record.place == Place::of(id))?;
+        Some((Entry { handle: handle(slot.life, at), record }, slot.state))
+    }
+
+    /// Rules that were there before a listing began and that it did not show.
+    pub(super) fn unseen(&self, dump: u64) -> Vec<Entry> {
+        self.select(|state, record| state == State::Installed && record.settled < dump && record.seen != dump)
+    }
+
+    /// Rules that are as asked for.
+    pub(super) fn select(&self, is_wanted: impl Fn(State, &Record) -> bool) -> Vec<Entry> {
+        let mut found = Vec::new();
+        for (number, shard) in self.shards.iter().enumerate() {
+            let shard = shard.lock();
+            for (local, slot) in shard.slots.iter().enumerate() {
+                if let Some(record) = slot.record.as_ref().filter(|record| is_wanted(slot.state, record)) {
+                    let handle = handle(slot.life, index(number, narrow(local)));
+                    found.push(Entry { handle, record: record.clone() });
+                }
+            }
+        }
+        found
+    }
+
+    fn with<T>(&self, handle: Handle, act: impl FnOnce(&mut Slot) -> T) -> Option<T> {
+        let (shard, local) = split(index_of(handle));
+        let mut shard = self.shards[shard].lock();
+        let slot = shard.slots.get_mut(local)?;
+        (slot.state != State::Vacant && slot.life == life_of(handle)).then(|| act(slot))
+    }
+}
+
+impl Slot {
+    fn occupy(&mut self, record: Record, index: u32) -> Handle {
+        self.life = self.life.wrapping_add(1);
+        self.state = State::Arriving;
+        self.record = Some(record);
+        handle(self.life, index)
+    }
+}
+
+fn handle(life: u32, index: u32) -> Handle {
+    Handle(u64::from(life) << 32 | u64::from(index))
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the lower half")]
+const fn index_of(handle: Handle) -> u32 {
+    handle.0 as u32
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the upper half")]
+const fn life_of(handle: Handle) -> u32 {
+    (handle.0 >> 32) as u32
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the kernel has 32 bits for handles, and memory ends before")]
+const fn narrow(local: usize) -> u32 {
+    local as u32
+}
+
+const fn split(index: u32) -> (usize, usize) {
+    (index as usize % SHARDS, index as usize / SHARDS)
+}
+
+fn index(shard: usize, local: u32) -> u32 {
+    local * narrow(SHARDS) + narrow(shard)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLACE: Place = Place { hook: Hook::Ingress { interface: 3 }, chain: 0, priority: 7, protocol: 0x0800 };
+
+    fn record(slot: u32) -> Record {
+        Record::new(FlowId { slot, incarnation: 0 }, Generation(1), PLACE)
+    }
+
+    #[test]
+    fn a_rule_has_a_name_in_the_kernel_that_no_other_has() {
+        let books = Books::new();
+        let handles: Vec<_> = (0..200).map(|number| books.arrive(number, record(0))).collect();
+        let mut names: Vec<_> = handles.iter().map(|handle| filter_id(PLACE, *handle).handle).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!((names.len(), names[0] > 0), (200, true));
+    }
+
+    #[test]
+    fn a_slot_is_given_again_under_another_handle_and_only_after_the_listings_that_saw_its_rule() {
+        let books = Books::new();
+        let first = books.arrive(0, record(1));
+        books.settle(first, PLACE, Carried::default());
+        let dump = books.dumps.begin();
+        books.forget(first);
+        let during = books.arrive(0, record(2));
+        assert_ne!(index_of(during), index_of(first), "the listing may still show the old rule");
+        drop(dump);
+        let after = books.arrive(0, record(3));
+        assert_eq!(index_of(after), index_of(first));
+        assert_ne!(after, first);
+        assert!(books.find(first).is_none() && books.turn(first, &[State::Arriving], State::Leaving).is_none());
+    }
+
+    #[test]
+    fn a_listing_counts_only_for_rules_that_were_as_they_are_before_it_began() {
+        let books = Books::new();
+        let handle = books.arrive(0, record(1));
+        let id = filter_id(PLACE, handle);
+        let early = books.dumps.begin();
+        books.settle(handle, PLACE, Carried::default());
+        assert!(books.see(&id, early.number()).is_none());
+        assert!(books.unseen(early.number()).is_empty(), "it came after the listing began");
+        let late = books.dumps.begin();
+        assert_eq!(books.unseen(late.number()).len(), 1);
+        assert_eq!(books.see(&id, late.number()).unwrap().record.flow.slot, 1);
+        assert!(books.unseen(late.number()).is_empty());
+        books.turn(handle, &[State::Installed], State::Changing).unwrap();
+        assert!(books.see(&id, late.number()).is_none(), "what is being replaced starts from zero at a moment unknown");
+        let carried = Carried { software: Count { packets: 5, bytes: 500 }, ..Carried::default() };
+        books.settle(handle, PLACE, carried);
+        assert!(books.see(&id, late.number()).is_none());
+        let later = books.dumps.begin();
+        assert_eq!(books.see(&id, later.number()).unwrap().record.carried(), carried);
+    }
+
+    #[test]
+    fn a_rule_elsewhere_with_the_same_number_is_another_one() {
+        let books = Books::new();
+        let handle = books.arrive(0, record(1));
+        books.settle(handle, PLACE, Carried::default());
+        let dump = books.dumps.begin();
+        let id = filter_id(Place { chain: 1, ..PLACE }, handle);
+        assert!(books.see(&id, dump.number()).is_none() && books.named(&id).is_none());
+    }
+
+    #[test]
+    fn rules_of_an_earlier_run_keep_their_names_and_new_ones_get_others() {
+        let books = Books::new();
+        let id = FilterId { hook: PLACE.hook, chain: 0, priority: 7, protocol: 0x0800, handle: 130 };
+        let adopted = books.adopt(&id, record(1)).unwrap();
+        assert_eq!(filter_id(PLACE, adopted), id);
+        assert!(books.adopt(&id, record(2)).is_none(), "there is one already");
+        assert!(books.adopt(&FilterId { handle: u32::MAX, ..id }, record(2)).is_none());
+        for number in 0..500 {
+            assert_ne!(filter_id(PLACE, books.arrive(number, record(3))).handle, 130);
+        }
+    }
+
+    #[test]
+    fn a_rule_in_the_books_is_small() {
+        assert!(size_of::<Slot>() <= 80, "{}", size_of::<Slot>());
+    }
+}

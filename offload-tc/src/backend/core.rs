@@ -1,0 +1,169 @@
+//! What all parts of the backend share, and the few things that they all do.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use sluice_flow::backend::{Handle, LostRule, OffloadPolicy, OpenConfig};
+use sluice_flow::priority::Priority;
+use sluice_flow::refusal::Refusal;
+use sluice_flow::time::Clock;
+
+use super::books::{Books, Entry, Place, State};
+use super::chains::Chains;
+use super::events::Events;
+use super::listing::Strays;
+use super::ports::PortTable;
+use crate::install::Installer;
+use crate::links::{self, LinkError, Monitor, MonitorOptions};
+use crate::priorities::Priorities;
+use crate::rule::AgentId;
+use crate::socket::SocketError;
+use crate::wire::filter::Hook;
+
+/// See the [module](self).
+pub(super) struct Core {
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) policy: OffloadPolicy,
+    pub(super) agent: AgentId,
+    pub(super) books: Books,
+    pub(super) chains: Chains,
+    pub(super) ports: ArcSwap<PortTable>,
+    pub(super) events: Events,
+    pub(super) queues: AtomicUsize,
+    /// Taken before `control`, by whoever attaches or detaches a port and by the watch.
+    pub(super) links: Mutex<Monitor>,
+    pub(super) control: Mutex<links::Control>,
+    pub(super) strays: Mutex<Strays>,
+    /// For the little that is not asked for by a worker.
+    pub(super) installer: Mutex<Installer>,
+    priorities: Mutex<Priorities>,
+    /// Sockets by which rules of ours go.
+    sockets: Mutex<Vec<u32>>,
+    /// Rules that are off the books and that nobody could be told of.
+    untold: Mutex<Vec<LostRule>>,
+}
+
+impl Core {
+    pub(super) fn open(config: &OpenConfig) -> Result<Self, Refusal> {
+        let links = Monitor::open(MonitorOptions::default()).map_err(link_refusal)?;
+        let control = links::Control::open().map_err(link_refusal)?;
+        let installer = Installer::open(config.policy).map_err(socket_refusal)?;
+        let core = Self {
+            clock: Arc::clone(&config.clock),
+            policy: config.policy,
+            agent: config.owner.into(),
+            books: Books::new(),
+            chains: Chains::default(),
+            ports: ArcSwap::default(),
+            events: Events::default(),
+            queues: AtomicUsize::new(0),
+            links: Mutex::new(links),
+            control: Mutex::new(control),
+            strays: Mutex::default(),
+            installer: Mutex::new(installer),
+            priorities: Mutex::default(),
+            sockets: Mutex::default(),
+            untold: Mutex::default(),
+        };
+        let port = core.installer.lock().port();
+        core.add_socket(None, port)?;
+        Ok(core)
+    }
+
+    /// The priority in the kernel of one more rule. Only for odd protocols anything is shared.
+    pub(super) fn acquire_priority(&self, priority: Priority, protocol: u16) -> Result<u16, Refusal> {
+        match Priorities::fixed(priority, protocol) {
+            Some(fixed) => Ok(fixed),
+            None => self.priorities.lock().acquire(priority, protocol),
+        }
+    }
+
+    /// A rule is there at a place. Says whether one of ours can be.
+    pub(super) fn adopt_priority(&self, place: Place) -> bool {
+        self.priorities.lock().adopt(place.priority, place.protocol).is_ok()
+    }
+
+    /// A rule is gone.
+    pub(super) fn release_priority(&self, protocol: u16) {
+        if Priorities::fixed(Priority::default(), protocol).is_none() {
+            self.priorities.lock().release(protocol);
+        }
+    }
+
+    /// Takes a rule off the books.
+    pub(super) fn forget(&self, handle: Handle, place: Place) {
+        self.books.forget(handle);
+        self.release_priority(place.protocol);
+    }
+
+    /// Takes a rule off the books that the kernel has no more, unless a worker has to do with it, who will notice.
+    pub(super) fn lose(&self, entry: &Entry) -> Option<LostRule> {
+        if !self.books.forget_if(entry.handle, |state| state == State::Installed) {
+            return None;
+        }
+        self.release_priority(entry.record.place.protocol);
+        Some(entry.lost())
+    }
+
+    /// A rule is gone, and the agent is told when everything is compared.
+    pub(super) fn remember_lost(&self, rule: LostRule) {
+        self.untold.lock().push(rule);
+    }
+
+    /// Rules that nobody was told of.
+    pub(super) fn take_untold(&self) -> Vec<LostRule> {
+        std::mem::take(&mut self.untold.lock())
+    }
+
+    /// Where rules may be of ours: at the ports, and wherever else filters can hang.
+    pub(super) fn hooks_everywhere(&self) -> Result<Vec<Hook>, Refusal> {
+        let mut hooks = self.ports.load().hooks();
+        let mut links = self.links.lock();
+        self.take_news(&mut links)?;
+        for known in links.links().iter() {
+            let Some(qdisc) = known.qdisc else { continue };
+            let interface = known.device.ifindex.0;
+            let block = |block: links::Block| Hook::Block { number: block.0 };
+            hooks.push(qdisc.ingress_block.map_or(Hook::Ingress { interface }, block));
+            if qdisc.kind == links::IngressKind::Clsact {
+                hooks.push(qdisc.egress_block.map_or(Hook::Egress { interface }, block));
+            }
+        }
+        hooks.sort_unstable();
+        hooks.dedup();
+        Ok(hooks)
+    }
+
+    /// Rules go by this socket from now on, and no longer by another one.
+    pub(super) fn add_socket(&self, instead_of: Option<u32>, port: u32) -> Result<(), Refusal> {
+        let ports = {
+            let mut sockets = self.sockets.lock();
+            sockets.retain(|socket| Some(*socket) != instead_of);
+            sockets.push(port);
+            sockets.clone()
+        };
+        self.links.lock().disregard(&ports).map_err(link_refusal)
+    }
+
+    /// Rules no longer go by this socket.
+    pub(super) fn remove_socket(&self, port: u32) {
+        self.sockets.lock().retain(|socket| *socket != port);
+    }
+}
+
+pub(super) fn link_refusal(error: LinkError) -> Refusal {
+    match error.reason() {
+        Some(reason) => Refusal::Kernel { errno: reason.errno.raw_os_error(), message: error.to_string() },
+        None => device_refusal(error),
+    }
+}
+
+pub(super) fn socket_refusal(error: SocketError) -> Refusal {
+    device_refusal(error)
+}
+
+pub(super) fn device_refusal(error: impl std::fmt::Display) -> Refusal {
+    Refusal::Device { reason: error.to_string().into() }
+}

@@ -1,0 +1,102 @@
+//! What the agent is told of the device.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use sluice_flow::backend::{DeviceEvent, LostRule};
+use sluice_flow::time::Timestamp;
+
+/// So many are kept for an agent that does not listen; more are told as one: that everything must be compared.
+const KEPT: usize = 1024;
+
+/// The way to the agent. It never waits for it.
+pub(super) struct Events {
+    sender: Sender<DeviceEvent>,
+    receiver: Receiver<DeviceEvent>,
+    /// Something could not be told.
+    is_reset_owed: AtomicBool,
+    /// That everything must be compared is told and not yet done.
+    is_reset_told: AtomicBool,
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        let (sender, receiver) = bounded(KEPT);
+        Self { sender, receiver, is_reset_owed: AtomicBool::new(false), is_reset_told: AtomicBool::new(false) }
+    }
+}
+
+impl Events {
+    pub(super) fn receiver(&self) -> Receiver<DeviceEvent> {
+        self.receiver.clone()
+    }
+
+    /// Refused rules may be taken now.
+    pub(super) fn changed(&self) {
+        // With many untold ones this one is among them, or a reset follows.
+        let _ = self.sender.try_send(DeviceEvent::Changed);
+    }
+
+    /// A rule is gone.
+    pub(super) fn lost(&self, rule: LostRule) -> Result<(), Untold> {
+        self.sender.try_send(DeviceEvent::RuleLost(rule)).map_err(|_| Untold)
+    }
+
+    /// Everything must be compared. Told once until that is done.
+    pub(super) fn reset(&self, at: Timestamp) {
+        if self.is_reset_told.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        if let Err(TrySendError::Full(_)) = self.sender.try_send(DeviceEvent::Reset { at }) {
+            self.is_reset_told.store(false, Ordering::SeqCst);
+            self.is_reset_owed.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// The device is dead.
+    pub(super) fn failed(&self, reason: String) {
+        let _ = self.sender.try_send(DeviceEvent::Failed(reason));
+    }
+
+    /// Tells what could not be told before.
+    pub(super) fn catch_up(&self, at: Timestamp) {
+        if self.is_reset_owed.swap(false, Ordering::SeqCst) {
+            self.reset(at);
+        }
+    }
+
+    /// Everything is being compared: what happens from now on is news.
+    pub(super) fn resynchronising(&self) {
+        self.is_reset_told.store(false, Ordering::SeqCst);
+    }
+}
+
+/// The agent does not listen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Untold;
+
+#[cfg(test)]
+mod tests {
+    use sluice_flow::backend::Handle;
+    use sluice_flow::id::FlowId;
+
+    use super::*;
+
+    #[test]
+    fn an_agent_that_does_not_listen_is_told_to_compare_everything_once_it_does() {
+        let events = Events::default();
+        let at = Timestamp(5);
+        let rule = LostRule { flow: FlowId { slot: 1, incarnation: 1 }, handle: Handle(1) };
+        let told = (0..2 * KEPT).filter(|_| events.lost(rule).is_ok()).count();
+        assert_eq!(told, KEPT);
+        events.reset(at);
+        let receiver = events.receiver();
+        assert_eq!(receiver.try_iter().count(), KEPT);
+        events.catch_up(at);
+        events.reset(at);
+        assert_eq!(receiver.try_iter().collect::<Vec<_>>(), [DeviceEvent::Reset { at }], "once");
+        events.resynchronising();
+        events.reset(at);
+        assert_eq!(receiver.try_iter().count(), 1);
+    }
+}

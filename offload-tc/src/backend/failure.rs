@@ -1,0 +1,82 @@
+//! What the kernel's errors mean for a rule.
+
+use rustix::io::Errno;
+use sluice_flow::refusal::Refusal;
+
+use super::ports::PortTable;
+use crate::wire::filter::Hook;
+
+/// Whether there is no rule of that name, or no place where it could be.
+pub(super) fn is_absence(refusal: &Refusal) -> bool {
+    // Without the queueing discipline the kernel says that the request is invalid.
+    [Errno::NOENT, Errno::NODEV, Errno::INVAL].iter().any(|errno| is(refusal, *errno))
+}
+
+/// Whether there is one already.
+pub(super) fn is_duplicate(refusal: &Refusal) -> bool {
+    is(refusal, Errno::EXIST)
+}
+
+/// The reason as the agent should take it: what may go well later is "busy", so that it is tried again.
+pub(super) fn refine(refusal: Refusal, hook: Hook, ports: &PortTable) -> Refusal {
+    const BUSY: [Errno; 4] = [Errno::AGAIN, Errno::BUSY, Errno::NOMEM, Errno::NOBUFS];
+    match &refusal {
+        Refusal::Kernel { message, .. } if BUSY.iter().any(|errno| is(&refusal, *errno)) => {
+            Refusal::Busy { reason: message.clone().into() }
+        }
+        Refusal::Kernel { message, .. } if is(&refusal, Errno::NODEV) => {
+            let port = ports.name_at(hook).unwrap_or("of the rule").into();
+            Refusal::Port { port, reason: message.clone().into() }
+        }
+        Refusal::Kernel { errno, message } if is(&refusal, Errno::NOSPC) => {
+            Refusal::Kernel { errno: *errno, message: format!("the device is full: {message}") }
+        }
+        Refusal::Kernel { errno, message } if is(&refusal, Errno::PERM) => {
+            Refusal::Kernel { errno: *errno, message: format!("{message}: CAP_NET_ADMIN is needed") }
+        }
+        _ => refusal,
+    }
+}
+
+/// Another rule has the match.
+pub(super) fn duplicate() -> Refusal {
+    Refusal::Kernel {
+        errno: Errno::EXIST.raw_os_error(),
+        message: "another rule matches the same at this priority".into(),
+    }
+}
+
+fn is(refusal: &Refusal, wanted: Errno) -> bool {
+    matches!(refusal, Refusal::Kernel { errno, .. } if *errno == wanted.raw_os_error())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOOK: Hook = Hook::Ingress { interface: 3 };
+
+    fn kernel(errno: Errno) -> Refusal {
+        Refusal::Kernel { errno: errno.raw_os_error(), message: "words".into() }
+    }
+
+    #[test]
+    fn each_failure_ends_as_what_can_be_done_about_it() {
+        let label = |errno| refine(kernel(errno), HOOK, &PortTable::default()).label();
+        assert_eq!(label(Errno::AGAIN), "busy");
+        assert_eq!(label(Errno::BUSY), "busy");
+        assert_eq!(label(Errno::NODEV), "port");
+        for lasting in [Errno::OPNOTSUPP, Errno::NOSPC, Errno::PERM, Errno::EXIST] {
+            assert_eq!(label(lasting), "kernel");
+        }
+        let other = Refusal::Limit { what: "rules".into(), limit: 1 };
+        assert_eq!(refine(other.clone(), HOOK, &PortTable::default()), other);
+    }
+
+    #[test]
+    fn a_full_device_and_a_missing_right_are_named_with_the_kernels_words() {
+        let text = |errno| refine(kernel(errno), HOOK, &PortTable::default()).to_string();
+        assert_eq!(text(Errno::NOSPC), "kernel: the device is full: words (errno 28)");
+        assert_eq!(text(Errno::PERM), "kernel: words: CAP_NET_ADMIN is needed (errno 1)");
+    }
+}

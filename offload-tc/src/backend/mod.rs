@@ -1,0 +1,165 @@
+//! The kernel's flower classifier as the agent sees it.
+//!
+//! All is of the network namespace of the thread that [opens](open) it. The name of the device in the configuration is a
+//! word: it names the lock that keeps two agents apart, so that those who share a namespace's ports should say the same, such
+//! as `system`, or the name of the uplink where each eswitch has its agent.
+
+mod attach;
+mod books;
+mod chains;
+mod core;
+mod dumps;
+mod events;
+mod failure;
+mod listing;
+mod ports;
+mod queue;
+mod reader;
+mod watch;
+mod words;
+
+use std::sync::Arc;
+
+use crossbeam_channel::Receiver;
+use sluice_flow::backend::{
+    Adoption, Backend, Capabilities, CountedApart, CounterReader, DeviceEvent, Handle, InstallQueue, InstalledRule,
+    LastCounters, LostRule, MeterCounters, MissPolicy, OpenConfig, PortCounters,
+};
+use sluice_flow::chain::ChainId;
+use sluice_flow::flow::Flow;
+use sluice_flow::id::{FlowId, Generation};
+use sluice_flow::meter::{Meter, MeterId};
+use sluice_flow::port::{Port, PortNumber};
+use sluice_flow::refusal::Refusal;
+
+use self::core::Core;
+use self::queue::Queue;
+use self::reader::Reader;
+use self::watch::Watch;
+use crate::install::{BATCH, Request};
+use crate::translate;
+
+/// Opens the classifier of the network namespace that the thread is in. The device may have any name.
+pub fn open(config: &OpenConfig) -> Result<Arc<dyn Backend>, Refusal> {
+    let core = Arc::new(Core::open(config)?);
+    let watch = Watch::start(Arc::clone(&core))?;
+    Ok(Arc::new(Classifier { core, _watch: watch }))
+}
+
+/// The classifier, with the thread that follows what happens to it.
+struct Classifier {
+    core: Arc<Core>,
+    _watch: Watch,
+}
+
+impl Backend for Classifier {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            name: "tc",
+            miss: MissPolicy::Kernel,
+            chain_miss: MissPolicy::Kernel,
+            max_lag: reader::max_lag(self.core.policy),
+            // The kernel tells of a rule a moment before it unlinks it.
+            last_counters: LastCounters::Bounded,
+            modifies_in_place: true,
+            max_chain_depth: chains::MAX_DEPTH,
+            batch: BATCH,
+        }
+    }
+
+    fn explain(&self, flow: &Flow) -> Result<String, Refusal> {
+        let ports = self.core.ports.load();
+        let rule = translate::rule(flow, self.core.agent, &**ports)?;
+        let priority = self.core.acquire_priority(rule.priority, rule.protocol)?;
+        self.core.release_priority(rule.protocol);
+        Ok(words::rule(&rule, priority, self.core.policy, &ports))
+    }
+
+    fn attach_port(&self, port: &Port) -> Result<(), Refusal> {
+        self.core.attach(port)
+    }
+
+    fn detach_port(&self, port: PortNumber) -> Result<(), Refusal> {
+        self.core.detach(port)
+    }
+
+    fn port_counters(&self, port: PortNumber) -> Option<PortCounters> {
+        self.core.port_counters(port)
+    }
+
+    fn set_meter(&self, meter: &Meter) -> Result<(), Refusal> {
+        Err(no_meter(meter.id))
+    }
+
+    fn remove_meter(&self, meter: MeterId) -> Result<(), Refusal> {
+        Err(no_meter(meter))
+    }
+
+    fn meter_counters(&self, _: MeterId) -> Option<MeterCounters> {
+        None
+    }
+
+    fn open_chain(&self, chain: ChainId) -> Result<(), Refusal> {
+        self.core.chains.open(chain);
+        Ok(())
+    }
+
+    fn close_chain(&self, chain: ChainId) {
+        let ends: Vec<_> = self.core.chains.close(chain).into_iter().map(Request::Delete).collect();
+        if !ends.is_empty() {
+            // One that does not go takes what missed anyway, and goes with the next start at the latest.
+            self.core.installer.lock().submit(&ends);
+        }
+    }
+
+    fn install_queue(&self) -> Result<Box<dyn InstallQueue>, Refusal> {
+        Ok(Box::new(Queue::open(Arc::clone(&self.core))?))
+    }
+
+    fn counter_reader(&self) -> Result<Box<dyn CounterReader>, Refusal> {
+        Ok(Box::new(Reader::open(Arc::clone(&self.core))?))
+    }
+
+    fn installed(&self, visit: &mut dyn FnMut(InstalledRule)) -> Result<(), Refusal> {
+        self.core.installed(visit)
+    }
+
+    fn adopt(
+        &self,
+        claim: &mut dyn FnMut(&InstalledRule) -> Option<(FlowId, Generation)>,
+    ) -> Result<Adoption, Refusal> {
+        self.core.adopt(claim)
+    }
+
+    fn foreign(&self, visit: &mut dyn FnMut(String)) -> Result<(), Refusal> {
+        self.core.foreign(visit)
+    }
+
+    fn remove_stray(&self, handle: Handle) -> Result<(), Refusal> {
+        self.core.remove_stray(handle)
+    }
+
+    fn counted_apart(&self, handle: Handle) -> Result<Option<CountedApart>, Refusal> {
+        self.core.counted_apart(handle)
+    }
+
+    fn flush(&self) -> Result<usize, Refusal> {
+        self.core.flush()
+    }
+
+    fn resync(&self) -> Result<Vec<LostRule>, Refusal> {
+        self.core.events.resynchronising();
+        let mut lost = Reader::open(Arc::clone(&self.core))?.compare()?;
+        lost.extend(self.core.take_untold());
+        Ok(lost)
+    }
+
+    fn events(&self) -> Receiver<DeviceEvent> {
+        self.core.events.receiver()
+    }
+}
+
+/// The one place where meters end.
+fn no_meter(meter: MeterId) -> Refusal {
+    Refusal::Device { reason: format!("meter {meter}: the tc backend has no meters yet").into() }
+}

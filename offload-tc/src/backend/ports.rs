@@ -1,0 +1,111 @@
+//! The ports that flows may name, and the network devices behind them.
+
+use std::collections::{BTreeMap, HashMap};
+
+use sluice_flow::meter::MeterId;
+use sluice_flow::port::{Port, PortNumber};
+
+use crate::links::{self, Ifindex, IngressQdisc, Ownership};
+use crate::surroundings::{Device, DeviceKind, Features, Surroundings};
+use crate::wire::filter::Hook;
+
+/// All ports as they are at a moment. A change makes another one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PortTable {
+    ports: BTreeMap<PortNumber, Attached>,
+    interfaces: HashMap<u32, PortNumber>,
+    /// What the kernel can match; `None` until there was a device to find it out with.
+    pub(super) features: Option<Features>,
+}
+
+/// A port with its device.
+#[derive(Clone, Debug)]
+pub(super) struct Attached {
+    pub(super) port: Port,
+    /// The device; `None` while it is gone.
+    pub(super) device: Option<Present>,
+    /// Whether the device was made for the port.
+    pub(super) is_made: bool,
+}
+
+/// A device that is there.
+#[derive(Clone, Debug)]
+pub(super) struct Present {
+    pub(super) device: Device,
+    pub(super) generation: links::Generation,
+    /// What filters hang on, at the device and at those that it consists of.
+    pub(super) qdiscs: Vec<(Ifindex, IngressQdisc, Ownership)>,
+}
+
+impl PortTable {
+    /// The same with a port more, or as it is now.
+    pub(super) fn with(&self, attached: Attached) -> Self {
+        let mut table = self.without(attached.port.number);
+        if let Some(present) = &attached.device {
+            table.interfaces.insert(present.device.interface, attached.port.number);
+        }
+        table.ports.insert(attached.port.number, attached);
+        table
+    }
+
+    /// The same without a port.
+    pub(super) fn without(&self, port: PortNumber) -> Self {
+        let mut table = self.clone();
+        table.ports.remove(&port);
+        table.interfaces.retain(|_, number| *number != port);
+        table
+    }
+
+    pub(super) fn get(&self, port: PortNumber) -> Option<&Attached> {
+        self.ports.get(&port)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Attached> {
+        self.ports.values()
+    }
+
+    /// The ports whose devices are there.
+    pub(super) fn present(&self) -> impl Iterator<Item = (&Attached, &Present)> {
+        self.iter().filter_map(|attached| Some((attached, attached.device.as_ref()?)))
+    }
+
+    /// Where rules of these ports are.
+    pub(super) fn hooks(&self) -> Vec<Hook> {
+        self.present().map(|(_, present)| present.device.hook()).collect()
+    }
+
+    /// The name of the port whose rules are at a hook.
+    pub(super) fn name_at(&self, hook: Hook) -> Option<&str> {
+        self.present().find(|(_, present)| present.device.hook() == hook).map(|(attached, _)| attached.port.name.as_str())
+    }
+}
+
+impl Surroundings for PortTable {
+    fn device(&self, port: PortNumber) -> Option<Device> {
+        Some(self.get(port)?.device.as_ref()?.device)
+    }
+
+    fn port(&self, interface: u32) -> Option<(PortNumber, Device)> {
+        let number = *self.interfaces.get(&interface)?;
+        Some((number, self.device(number)?))
+    }
+
+    fn police(&self, _: MeterId) -> Option<u32> {
+        None
+    }
+
+    fn meter(&self, _: u32) -> Option<MeterId> {
+        None
+    }
+
+    fn features(&self) -> Features {
+        self.features.unwrap_or_default()
+    }
+}
+
+impl Present {
+    /// Whether what the device receives is what it sends, as the datapath sees it.
+    pub(super) fn is_turned_round(&self) -> bool {
+        self.device.kind == DeviceKind::Internal
+    }
+}

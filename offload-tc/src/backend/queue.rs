@@ -1,0 +1,379 @@
+//! The install path of one worker.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use sluice_flow::backend::{Change, Completion, Handle, InstallQueue, OffloadPolicy, Operation, Outcome, Placement};
+use sluice_flow::counters::Counters;
+use sluice_flow::flow::Flow;
+use sluice_flow::refusal::Refusal;
+use sluice_flow::ufid::Ufid;
+
+use super::books::{Carried, Entry, Place, Record, State, filter_id};
+use super::chains;
+use super::core::{Core, socket_refusal};
+use super::failure;
+use super::ports::PortTable;
+use crate::install::{self, Done, Installer, Request, Told};
+use crate::rule::Label;
+use crate::translate;
+use crate::wire::action::Cookie;
+use crate::wire::filter::{Filter, FilterId};
+use crate::wire::flower::flag;
+
+/// Names of rules in the kernel that are tried, if others have them.
+const NAMES_TRIED: usize = 8;
+/// A rule that is being taken out with its port is waited for so many times.
+const LOOKS: usize = 1000;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
+
+type Result<T, E = Refusal> = std::result::Result<T, E>;
+
+/// The install path of one worker, with a socket of its own.
+pub(super) struct Queue {
+    core: Arc<Core>,
+    /// Keeps workers out of each other's way in the books.
+    number: usize,
+    installer: Installer,
+    /// The number of the socket as the core knows it.
+    socket: u32,
+    steps: Vec<(Change, Step)>,
+    requests: Vec<Request>,
+}
+
+/// What a change comes down to.
+enum Step {
+    /// It is done already, or cannot be.
+    Over(Result<Outcome>),
+    /// One request: a rule is put in.
+    Install(Handle, Place, Filter),
+    /// Two: what the rule counted is read, and another one put in its place.
+    Replace(Entry),
+    /// One: the rule is taken out.
+    Remove(Entry),
+}
+
+impl Queue {
+    pub(super) fn open(core: Arc<Core>) -> Result<Self> {
+        let number = core.queues.fetch_add(1, Ordering::Relaxed);
+        let installer = Installer::open(core.policy).map_err(socket_refusal)?;
+        let socket = installer.port();
+        core.add_socket(None, socket)?;
+        Ok(Self { core, number, installer, socket, steps: Vec::new(), requests: Vec::new() })
+    }
+
+    fn plan(&mut self, change: &Change, ports: &PortTable) -> Step {
+        let planned = match &change.operation {
+            Operation::Install(flow) => self.plan_install(change, flow, ports),
+            Operation::Modify(handle, flow) => self.plan_modify(*handle, flow, ports),
+            Operation::Move(..) => Err(Refusal::Device { reason: "who takes a rule is up to the kernel".into() }),
+            Operation::Remove(handle) => self.plan_remove(*handle),
+        };
+        planned.unwrap_or_else(|refusal| Step::Over(Err(refusal)))
+    }
+
+    fn plan_install(&mut self, change: &Change, flow: &Flow, ports: &PortTable) -> Result<Step> {
+        let (place, flower) = self.translate(flow, ports)?;
+        let handle = self.core.books.arrive(self.number, Record::new(change.flow, change.generation, place));
+        let filter = Filter { id: filter_id(place, handle), flower };
+        self.requests.push(Request::Add(filter.clone()));
+        Ok(Step::Install(handle, place, filter))
+    }
+
+    fn plan_modify(&mut self, handle: Handle, flow: &Flow, ports: &PortTable) -> Result<Step> {
+        let gone = || Refusal::Device { reason: "the rule is gone".into() };
+        let known = self.core.books.find(handle).ok_or_else(gone)?;
+        let (place, flower) = self.translate(flow, ports)?;
+        let released = |refusal| {
+            self.core.release_priority(place.protocol);
+            refusal
+        };
+        let entry = self.core.books.turn(handle, &[State::Installed], State::Changing).ok_or_else(gone);
+        let entry = entry.map_err(released)?;
+        let filter = Filter { id: filter_id(place, handle), flower };
+        if place != known.record.place {
+            return Ok(Step::Over(self.relocate(&entry, place, &filter, ports)));
+        }
+        // The old rule holds the priority already.
+        self.core.release_priority(place.protocol);
+        self.requests.push(Request::Read(filter.id));
+        self.requests.push(Request::Replace(filter));
+        Ok(Step::Replace(entry))
+    }
+
+    fn plan_remove(&mut self, handle: Handle) -> Result<Step> {
+        for _ in 0..LOOKS {
+            if let Some(entry) = self.core.books.turn(handle, &[State::Installed], State::Leaving) {
+                self.requests.push(Request::Delete(entry.id()));
+                return Ok(Step::Remove(entry));
+            }
+            if let Some(entry) = self.core.books.turn(handle, &[State::Parked], State::Leaving) {
+                self.core.forget(handle, entry.record.place);
+                return Ok(Step::Over(Ok(Outcome::Removed { last: Some(total(entry.record.carried())) })));
+            }
+            if self.core.books.find(handle).is_none() {
+                // Lost, flushed, or removed before: it is gone, and so are its counters.
+                return Ok(Step::Over(Ok(Outcome::Removed { last: None })));
+            }
+            std::thread::sleep(BETWEEN_LOOKS);
+        }
+        Err(Refusal::Busy { reason: "the rule is being taken out with its port".into() })
+    }
+
+    /// The rule of a flow, after the chains that it jumps to have their ends.
+    fn translate(&mut self, flow: &Flow, ports: &PortTable) -> Result<(Place, crate::wire::flower::Flower)> {
+        let mut rule = translate::rule(flow, self.core.agent, ports)?;
+        rule.flower.flags |= install::flags(self.core.policy);
+        for chain in flow.jumps() {
+            if !self.core.chains.has_end(rule.hook, chain)? {
+                let end = chains::end(rule.hook, chain, self.core.agent, self.core.policy);
+                match self.one(Request::Add(end)) {
+                    // Another worker may have been quicker.
+                    Err(refusal) if !failure::is_duplicate(&refusal) => {
+                        return Err(failure::refine(refusal, rule.hook, ports));
+                    }
+                    _ => self.core.chains.add_end(rule.hook, chain),
+                }
+            }
+        }
+        let priority = self.core.acquire_priority(rule.priority, rule.protocol)?;
+        let place = Place { hook: rule.hook, chain: rule.chain, priority, protocol: rule.protocol };
+        Ok((place, rule.flower))
+    }
+
+    /// Has the kernel do one thing.
+    fn one(&mut self, request: Request) -> Result<Done> {
+        let none = || Err(Refusal::Device { reason: "no answer".into() });
+        self.installer.submit(&[request]).pop().unwrap_or_else(none)
+    }
+
+    /// Puts the rule in at a place where it was not before, and takes the old one out then.
+    fn relocate(&mut self, entry: &Entry, place: Place, filter: &Filter, ports: &PortTable) -> Result<Outcome> {
+        match self.one(Request::Add(filter.clone())) {
+            Ok(done) => {
+                let old = self.one(Request::Delete(entry.id()));
+                let told = old.ok().and_then(|done| done.told);
+                let carried = add(entry.record.carried(), told.as_ref(), &entry.id());
+                self.core.release_priority(entry.record.place.protocol);
+                self.core.books.settle(entry.handle, place, carried);
+                let placement = placement(self.core.policy, done.told.as_ref());
+                Ok(Outcome::InPlace { handle: entry.handle, placement })
+            }
+            Err(refusal) => {
+                self.core.release_priority(place.protocol);
+                self.core.books.settle(entry.handle, entry.record.place, entry.record.carried());
+                Err(failure::refine(refusal, place.hook, ports))
+            }
+        }
+    }
+
+    fn finish(&mut self, step: Step, results: &mut impl Iterator<Item = Result<Done>>, ports: &PortTable) -> Result<Outcome> {
+        let mut next = || results.next().unwrap_or_else(|| Err(Refusal::Device { reason: "no answer".into() }));
+        match step {
+            Step::Over(result) => result,
+            Step::Install(handle, place, filter) => {
+                let result = next();
+                self.finish_install(handle, place, filter, result, ports)
+            }
+            Step::Replace(entry) => {
+                let (read, replaced) = (next(), next());
+                self.finish_replace(&entry, read, replaced, ports)
+            }
+            Step::Remove(entry) => {
+                let result = next();
+                self.finish_remove(&entry, result, ports)
+            }
+        }
+    }
+
+    fn finish_install(
+        &mut self,
+        mut handle: Handle,
+        place: Place,
+        mut filter: Filter,
+        mut result: Result<Done>,
+        ports: &PortTable,
+    ) -> Result<Outcome> {
+        for _ in 0..NAMES_TRIED {
+            match &result {
+                Err(refusal) if failure::is_duplicate(refusal) => {}
+                _ => break,
+            }
+            match self.installer.find(filter.id) {
+                // The name is ours alone, so that the rule is one that was left behind, or was put in twice.
+                Ok(Some(found)) if self.is_ours(&found) => result = self.one(Request::Replace(filter.clone())),
+                Ok(Some(_)) => {
+                    handle = self.core.books.rename(self.number, handle).unwrap_or(handle);
+                    filter.id = filter_id(place, handle);
+                    result = self.one(Request::Add(filter.clone()));
+                }
+                Ok(None) => {
+                    result = Err(failure::duplicate());
+                    break;
+                }
+                Err(_) => break,
+            }
+        }
+        match result {
+            Ok(done) => {
+                self.core.books.settle(handle, place, Carried::default());
+                Ok(Outcome::InPlace { handle, placement: placement(self.core.policy, done.told.as_ref()) })
+            }
+            Err(refusal) => {
+                self.core.forget(handle, place);
+                Err(failure::refine(refusal, place.hook, ports))
+            }
+        }
+    }
+
+    fn finish_replace(
+        &mut self,
+        entry: &Entry,
+        read: Result<Done>,
+        replaced: Result<Done>,
+        ports: &PortTable,
+    ) -> Result<Outcome> {
+        let (place, before) = (entry.record.place, entry.record.carried());
+        match replaced {
+            Ok(done) => {
+                let told = read.ok().and_then(|done| done.told);
+                self.core.books.settle(entry.handle, place, add(before, told.as_ref(), &entry.id()));
+                let placement = placement(self.core.policy, done.told.as_ref());
+                Ok(Outcome::InPlace { handle: entry.handle, placement })
+            }
+            Err(refusal) => {
+                self.core.books.settle(entry.handle, place, before);
+                Err(failure::refine(refusal, place.hook, ports))
+            }
+        }
+    }
+
+    fn finish_remove(&mut self, entry: &Entry, result: Result<Done>, ports: &PortTable) -> Result<Outcome> {
+        let place = entry.record.place;
+        let last = match result {
+            Ok(done) => done.told.map(|told| total(add(entry.record.carried(), Some(&told), &entry.id()))),
+            // Somebody was quicker, or the device is gone.
+            Err(refusal) if failure::is_absence(&refusal) && matches!(self.installer.find(entry.id()), Ok(None)) => None,
+            Err(refusal) => {
+                self.core.books.settle(entry.handle, place, entry.record.carried());
+                return Err(failure::refine(refusal, place.hook, ports));
+            }
+        };
+        self.core.forget(entry.handle, place);
+        Ok(Outcome::Removed { last })
+    }
+
+    fn is_ours(&self, found: &Filter) -> bool {
+        label(found).is_some_and(|label| label.agent == self.core.agent)
+    }
+}
+
+impl InstallQueue for Queue {
+    fn submit(&mut self, batch: &mut Vec<Change>, done: &mut Vec<Completion>) {
+        let ports = self.core.ports.load_full();
+        let mut steps = std::mem::take(&mut self.steps);
+        for change in batch.drain(..) {
+            let step = self.plan(&change, &ports);
+            steps.push((change, step));
+        }
+        let requests = std::mem::take(&mut self.requests);
+        let mut results = self.installer.submit(&requests).into_iter();
+        for (change, step) in steps.drain(..) {
+            let result = self.finish(step, &mut results, &ports);
+            done.push(Completion { flow: change.flow, generation: change.generation, result });
+        }
+        (self.steps, self.requests) = (steps, requests);
+        self.requests.clear();
+        let socket = self.installer.port();
+        if socket != self.socket {
+            // Until then, what this worker removes is looked at by the watch, and found to be none of its concern.
+            let _ = self.core.add_socket(Some(self.socket), socket);
+            self.socket = socket;
+        }
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        self.core.remove_socket(self.socket);
+    }
+}
+
+/// The notes on a rule.
+pub(super) fn label(filter: &Filter) -> Option<Label> {
+    let note = |at: usize| filter.flower.actions.get(at)?.cookie.as_ref().map(Cookie::octets);
+    Label::read([note(0)?, note(1)?])
+}
+
+/// The flow whose rule it is, if it is one of an agent like us.
+pub(super) fn ufid(filter: &Filter) -> Option<Ufid> {
+    label(filter).map(|label| label.ufid)
+}
+
+/// Where the kernel says that a rule is; where it was not asked, it has said so by taking a rule that only one may have.
+pub(super) fn placement(policy: OffloadPolicy, told: Option<&Told>) -> Placement {
+    match (told, policy) {
+        (Some(told), _) => placement_of(told.flags),
+        (None, OffloadPolicy::SkipSoftware) => Placement::Hardware,
+        (None, OffloadPolicy::SkipHardware) => Placement::Software,
+        (None, OffloadPolicy::Any) => Placement::Unknown,
+    }
+}
+
+/// The same by the flags of the rule.
+pub(super) const fn placement_of(flags: u32) -> Placement {
+    match (flags & flag::IN_HW != 0, flags & flag::NOT_IN_HW != 0, flags & flag::SKIP_SW != 0) {
+        (true, _, true) => Placement::Hardware,
+        (true, _, false) => Placement::Both,
+        (false, true, false) => Placement::Software,
+        (false, ..) => Placement::Unknown,
+    }
+}
+
+/// What a rule counted, on top of what was counted before it.
+pub(super) fn add(before: Carried, told: Option<&Told>, id: &FilterId) -> Carried {
+    let Some(told) = told else { return before };
+    Carried {
+        software: before.software.plus(told.software.with_headers(id)),
+        hardware: before.hardware.plus(told.hardware),
+    }
+}
+
+/// All that was counted, by whomever.
+pub(super) fn total(counted: Carried) -> Counters {
+    let all = counted.software.plus(counted.hardware);
+    Counters { packets: all.packets, bytes: all.bytes, ..Counters::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::filter::Hook;
+    use crate::wire::statistics::Count;
+
+    #[test]
+    fn a_rule_is_where_the_kernel_says_and_not_where_it_was_wished() {
+        let told = |flags| Told { flags, software: Count::default(), hardware: Count::default() };
+        let at = |flags| placement(OffloadPolicy::Any, Some(&told(flags)));
+        assert_eq!(at(flag::IN_HW), Placement::Both);
+        assert_eq!(at(flag::IN_HW | flag::SKIP_SW), Placement::Hardware);
+        assert_eq!(at(flag::NOT_IN_HW | flag::SKIP_HW), Placement::Software);
+        assert_eq!(at(flag::NOT_IN_HW | flag::SKIP_SW), Placement::Unknown, "nobody has it");
+        assert_eq!(at(0), Placement::Unknown);
+        assert_eq!(placement(OffloadPolicy::SkipSoftware, Some(&told(flag::NOT_IN_HW))), Placement::Software);
+    }
+
+    #[test]
+    fn counters_go_on_from_what_was_carried_over() {
+        let hook = Hook::Ingress { interface: 3 };
+        let id = FilterId { hook, chain: 0, priority: 1000, protocol: 0x0800, handle: 1 };
+        let count = |packets, bytes| Count { packets, bytes };
+        let told = Told { flags: 0, software: count(2, 100), hardware: count(3, 300) };
+        let once = add(Carried::default(), Some(&told), &id);
+        assert_eq!(once, Carried { software: count(2, 128), hardware: count(3, 300) });
+        let twice = add(once, Some(&told), &id);
+        assert_eq!((total(twice).packets, total(twice).bytes), (10, 856));
+        assert_eq!(add(twice, None, &id), twice);
+    }
+}
