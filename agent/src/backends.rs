@@ -23,13 +23,16 @@ struct Row {
     open: Open,
 }
 
-const BACKENDS: &[Row] = &[Row {
-    name: "soft",
-    device: "soft0",
-    has_policy: false,
-    is_in_network_namespace: false,
-    open: sluice_offload_soft::open,
-}];
+const BACKENDS: &[Row] = &[
+    Row {
+        name: "soft",
+        device: "soft0",
+        has_policy: false,
+        is_in_network_namespace: false,
+        open: sluice_offload_soft::open,
+    },
+    Row { name: "tc", device: "tc0", has_policy: true, is_in_network_namespace: true, open: sluice_offload_tc::open },
+];
 
 /// Opens the backend called `name`.
 pub fn open(name: &str, config: &OpenConfig) -> Result<Arc<dyn Backend>, Refusal> {

@@ -341,12 +341,16 @@ fn flush(agent: &Agent) {
     });
     let stuck = tally.outstanding + tally.refused;
     match rest {
-        Ok((0, 0)) if stuck == 0 => tracing::info!("{} flows removed, and the device has no rule of ours", tally.deleted),
+        Ok((0, 0)) if stuck == 0 => {
+            tracing::info!("{} flows removed, and the device has no rule of ours", tally.deleted)
+        }
         Ok((removed, 0)) => tracing::warn!(
             "{} flows removed one by one, {stuck} not, and {removed} rules with force; the device has no rule of ours",
             tally.deleted
         ),
-        Ok((_, left)) => tracing::error!("{left} rules of ours are still in the device, {stuck} flows were not removed"),
+        Ok((_, left)) => {
+            tracing::error!("{left} rules of ours are still in the device, {stuck} flows were not removed")
+        }
         Err(refusal) => tracing::error!("{} flows removed, but not all: {refusal}", tally.deleted),
     }
 }

@@ -146,7 +146,8 @@ mod tests {
         assert_eq!(priorities.adopt(there - 1, 0x9005), Err(NotOurs), "one place for each");
         assert_eq!(priorities.adopt(FIRST - 1, 0x9007), Err(NotOurs));
         assert_eq!(priorities.acquire(priority(3), 0x9005), Ok(there));
-        let others: BTreeSet<_> = (0xa000..0xa010).map(|other| priorities.acquire(priority(3), other).unwrap()).collect();
+        let others: BTreeSet<_> =
+            (0xa000..0xa010).map(|other| priorities.acquire(priority(3), other).unwrap()).collect();
         assert_eq!((others.len(), others.contains(&there)), (16, false));
         let ipv4 = priorities.acquire(priority(0), 0x0800).unwrap();
         assert_eq!((priorities.adopt(ipv4, 0x0800), priorities.adopt(ipv4, 0x86dd)), (Ok(()), Err(NotOurs)));

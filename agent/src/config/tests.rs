@@ -1,4 +1,5 @@
 use super::*;
+use sluice_flow::backend::OffloadPolicy;
 use sluice_flow::meter::{MeterBand, MeterId, MeterUnit};
 use sluice_flow::port::{PortKind, PortNumber, Tunnel, TunnelProtocol};
 use sluice_flow::timeout::TimeoutKey;
@@ -67,7 +68,10 @@ fn a_policy_is_for_backends_that_leave_the_choice() {
         error("idle_timeout = 5\npolicy = \"skip_hw\"\n"),
         "test.toml:2:10: backend \"soft\" leaves no choice of who takes rules\n  |\n2 | policy = \"skip_hw\"\n  |          ^^^^^^^^^"
     );
-    assert!(error("backend = \"tc\"\npolicy = \"hardware\"").contains("no policy \"hardware\", only \"none\", \"skip_sw\", \"skip_hw\""));
+    assert!(
+        error("backend = \"tc\"\npolicy = \"hardware\"")
+            .contains("no policy \"hardware\", only \"none\", \"skip_sw\", \"skip_hw\"")
+    );
 }
 
 #[test]

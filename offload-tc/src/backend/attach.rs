@@ -100,9 +100,9 @@ impl Core {
             Hook::Ingress { interface } | Hook::Egress { interface } | Hook::Block { number: interface } => interface,
         };
         let at = self.ports.load().get(number).and_then(|attached| Some(attached.device.as_ref()?.device.interface));
-        for parked in self.books.select(|state, record| {
-            state == State::Parked && Some(interface(record.place.hook)) == at
-        }) {
+        for parked in
+            self.books.select(|state, record| state == State::Parked && Some(interface(record.place.hook)) == at)
+        {
             if let Some(entry) = self.books.turn(parked.handle, &[State::Parked], State::Installed) {
                 tell_lost(self, &entry);
             }

@@ -309,10 +309,8 @@ fn flow_of(label: &Label, matching: &Match, actions: sluice_flow::action::Action
 /// Of a rule that cannot be taken apart, what its notes and flags say.
 fn bare(rule: &RuleView<'_>) -> crate::wire::flower::Flower {
     use crate::wire::action::{Action, Control, Cookie, Operation};
-    let noted = |note: &[u8]| Action {
-        cookie: Cookie::new(note),
-        ..Action::new(Operation::Generic, Control::Other(i32::MIN))
-    };
+    let noted =
+        |note: &[u8]| Action { cookie: Cookie::new(note), ..Action::new(Operation::Generic, Control::Other(i32::MIN)) };
     crate::wire::flower::Flower {
         actions: rule.cookies.map(noted).into(),
         flags: rule.flags,

@@ -76,7 +76,9 @@ impl PortTable {
 
     /// The name of the port whose rules are at a hook.
     pub(super) fn name_at(&self, hook: Hook) -> Option<&str> {
-        self.present().find(|(_, present)| present.device.hook() == hook).map(|(attached, _)| attached.port.name.as_str())
+        self.present()
+            .find(|(_, present)| present.device.hook() == hook)
+            .map(|(attached, _)| attached.port.name.as_str())
     }
 }
 

@@ -168,7 +168,12 @@ impl Queue {
         }
     }
 
-    fn finish(&mut self, step: Step, results: &mut impl Iterator<Item = Result<Done>>, ports: &PortTable) -> Result<Outcome> {
+    fn finish(
+        &mut self,
+        step: Step,
+        results: &mut impl Iterator<Item = Result<Done>>,
+        ports: &PortTable,
+    ) -> Result<Outcome> {
         let mut next = || results.next().unwrap_or_else(|| Err(Refusal::Device { reason: "no answer".into() }));
         match step {
             Step::Over(result) => result,
@@ -254,7 +259,9 @@ impl Queue {
         let last = match result {
             Ok(done) => done.told.map(|told| total(add(entry.record.carried(), Some(&told), &entry.id()))),
             // Somebody was quicker, or the device is gone.
-            Err(refusal) if failure::is_absence(&refusal) && matches!(self.installer.find(entry.id()), Ok(None)) => None,
+            Err(refusal) if failure::is_absence(&refusal) && matches!(self.installer.find(entry.id()), Ok(None)) => {
+                None
+            }
             Err(refusal) => {
                 self.core.books.settle(entry.handle, place, entry.record.carried());
                 return Err(failure::refine(refusal, place.hook, ports));

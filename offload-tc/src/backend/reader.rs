@@ -70,12 +70,7 @@ impl Reader {
         Ok(core.books.unseen(dump.number()))
     }
 
-    fn read_hook(
-        &mut self,
-        hook: Hook,
-        dump: u64,
-        visit: &mut dyn FnMut(&[Reading], Sampled),
-    ) -> Result<(), Refusal> {
+    fn read_hook(&mut self, hook: Hook, dump: u64, visit: &mut dyn FnMut(&[Reading], Sampled)) -> Result<(), Refusal> {
         let Self { core, lister, batch, .. } = self;
         for _ in 0..TRIES {
             let earliest = core.clock.now().before(max_lag(core.policy));
@@ -150,12 +145,7 @@ pub(super) fn is_ours(agent: AgentId, rule: &RuleView<'_>) -> bool {
     Label::read(rule.cookies).is_some_and(|label| label.agent == agent)
 }
 
-fn hand_over(
-    core: &Core,
-    batch: &mut Vec<Reading>,
-    earliest: Timestamp,
-    visit: &mut dyn FnMut(&[Reading], Sampled),
-) {
+fn hand_over(core: &Core, batch: &mut Vec<Reading>, earliest: Timestamp, visit: &mut dyn FnMut(&[Reading], Sampled)) {
     if !batch.is_empty() {
         visit(batch, Sampled { earliest, latest: core.clock.now() });
         batch.clear();

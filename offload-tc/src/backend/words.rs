@@ -53,7 +53,15 @@ pub(super) fn rule(rule: &Rule, priority: u16, policy: OffloadPolicy, ports: &Po
     for key in &rule.flower.keys {
         let _ = write!(text, " {} {:#x}/{:#x}", key.key.spec().name, key.value, key.mask);
     }
-    let _ = write!(text, "{}", match policy { OffloadPolicy::Any => "", OffloadPolicy::SkipSoftware => " skip_sw", OffloadPolicy::SkipHardware => " skip_hw" });
+    let _ = write!(
+        text,
+        "{}",
+        match policy {
+            OffloadPolicy::Any => "",
+            OffloadPolicy::SkipSoftware => " skip_sw",
+            OffloadPolicy::SkipHardware => " skip_hw",
+        }
+    );
     for action in &rule.flower.actions {
         let _ = write!(text, " action {:?}", action.operation);
     }

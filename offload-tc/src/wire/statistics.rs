@@ -155,10 +155,7 @@ impl Count {
     /// Both together.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
-        Self {
-            packets: self.packets.saturating_add(other.packets),
-            bytes: self.bytes.saturating_add(other.bytes),
-        }
+        Self { packets: self.packets.saturating_add(other.packets), bytes: self.bytes.saturating_add(other.bytes) }
     }
 
     fn max(self, other: Self) -> Self {

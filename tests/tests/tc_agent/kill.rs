@@ -44,9 +44,7 @@ pub(crate) fn a_kill_in_the_middle_of_installations_loses_nothing(rules: usize) 
     let accepted = count(metric("sluice_journal_restored_flows"));
     assert!(accepted >= kept.len(), "{accepted} flows were accepted");
     assert_eq!(fate("to_install"), accepted - kept.len());
-    eventually("every accepted flow has its rule", || {
-        count(metric("sluice_flows{state=\"partial\"}")) == accepted
-    });
+    eventually("every accepted flow has its rule", || count(metric("sluice_flows{state=\"partial\"}")) == accepted);
     let steady = at.elapsed();
     let audit = sluice(&second, &["audit"]);
     assert!(audit.ends_with(&format!("\n{accepted} rules, all as wanted\n")), "{audit}");
@@ -85,7 +83,7 @@ fn rules_of_ours(switch: &Switch) -> BTreeSet<String> {
 }
 
 /// Has the agent add flows of a file, without waiting for it.
-fn add(daemon: &Daemon, rules: usize) -> impl Drop {
+fn add(daemon: &Daemon, rules: usize) -> Ended {
     let mut text = String::new();
     for number in 0..rules {
         let address = format!("10.{}.{}.{}", number >> 16, number >> 8 & 0xff, number & 0xff);

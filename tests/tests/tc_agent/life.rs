@@ -50,9 +50,7 @@ pub(crate) fn idle_flows_age_out_and_used_ones_stay() {
     sluice(&daemon, &["add-flow", &key(SERVER, PORT), "server"]);
     sluice(&daemon, &["add-flow", &key("192.168.7.9", PORT), "server"]);
     let stream = stream::Stream::start();
-    eventually("the idle flow is gone", || {
-        daemon.metric("sluice_flows_ended_total{reason=\"idle\"}") == Some(1.0)
-    });
+    eventually("the idle flow is gone", || daemon.metric("sluice_flows_ended_total{reason=\"idle\"}") == Some(1.0));
     assert!(only_flow(&daemon).contains(&format!("dst={SERVER}")));
     assert_eq!(switch.filters("client").len(), 1);
     stream.end_without_loss();
