@@ -1,0 +1,184 @@
+//! Rules in tc's own words: what `tc` takes for the same rule, so that what is explained can be tried by hand. What `tc` has no
+//! words for to put in (a rewriting of bits that are no field of its own, options of headers) is said as it shows it.
+
+mod actions;
+mod keys;
+
+use std::fmt::Write;
+
+use sluice_flow::backend::OffloadPolicy;
+
+use super::ports::PortTable;
+use crate::rule::{AgentId, Rule};
+use crate::surroundings::Surroundings;
+use crate::wire::filter::{FilterId, FilterView, Hook};
+
+/// The rule of a flow.
+pub(super) fn rule(rule: &Rule, priority: u16, policy: OffloadPolicy, ports: &PortTable) -> String {
+    let Rule { hook, chain, protocol, .. } = *rule;
+    let id = FilterId { hook, chain, priority, protocol, handle: 0 };
+    let mut text = format!("{} flower", place("add ", &id, ports.name_at(hook)));
+    keys::write(&rule.flower, protocol, &mut text);
+    match policy {
+        OffloadPolicy::Any => {}
+        OffloadPolicy::SkipSoftware => text.push_str(" skip_sw"),
+        OffloadPolicy::SkipHardware => text.push_str(" skip_hw"),
+    }
+    let device = |interface: u32| {
+        let name = ports.port(interface).and_then(|(number, _)| Some(ports.get(number)?.port.name.as_str()));
+        name.map_or_else(|| format!("if{interface}"), ToOwned::to_owned)
+    };
+    for action in &rule.flower.actions {
+        actions::write(action, &device, &mut text);
+    }
+    text
+}
+
+/// A filter of somebody else: where it is and of what kind.
+pub(super) fn foreign(view: &FilterView<'_>, port: Option<&str>, agent: Option<AgentId>) -> String {
+    let mut text = format!("{} {}", place("", &view.id, port), view.kind);
+    if view.id.handle != 0 {
+        let _ = write!(text, " handle {:#x}", view.id.handle);
+    }
+    if let Some(AgentId(agent)) = agent {
+        let _ = write!(text, " (of another agent, {agent:016x})");
+    }
+    text
+}
+
+/// Where a filter is, behind the command.
+fn place(command: &str, id: &FilterId, port: Option<&str>) -> String {
+    let device = |interface: u32| port.map_or_else(|| format!("if{interface}"), ToOwned::to_owned);
+    let hook = match id.hook {
+        Hook::Ingress { interface } => format!("dev {} ingress", device(interface)),
+        Hook::Egress { interface } => format!("dev {} egress", device(interface)),
+        Hook::Block { number } => format!("block {number}"),
+    };
+    format!("filter {command}{hook} protocol {} pref {} chain {}", protocol(id.protocol), id.priority, id.chain)
+}
+
+/// An Ethernet type by its name, if it has one (`ll_proto_n2a`).
+fn protocol(number: u16) -> String {
+    match number {
+        0x0003 => "all".into(),
+        0x0800 => "ip".into(),
+        0x0806 => "arp".into(),
+        0x8035 => "rarp".into(),
+        0x86dd => "ipv6".into(),
+        0x8100 => "802.1Q".into(),
+        0x88a8 => "802.1ad".into(),
+        0x8847 => "mpls_uc".into(),
+        0x8848 => "mpls_mc".into(),
+        other => format!("{other:#06x}"),
+    }
+}
+
+/// Octets as an Ethernet address.
+fn mac(octets: &[u8]) -> String {
+    octets.iter().map(|octet| format!("{octet:02x}")).collect::<Vec<_>>().join(":")
+}
+
+/// Octets in hexadecimal.
+fn hex(octets: &[u8]) -> String {
+    octets.iter().fold(String::new(), |mut text, octet| {
+        let _ = write!(text, "{octet:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use sluice_flow::action::ActionList;
+    use sluice_flow::flow::{Expiry, Flow};
+    use sluice_flow::key::MaskedKey;
+    use sluice_flow::port::{Port, PortKind, PortNumber, Tunnel, TunnelProtocol};
+    use sluice_flow::priority::Priority;
+    use sluice_flow::text;
+    use sluice_flow::ufid::Seed;
+
+    use super::super::ports::{Attached, Present};
+    use super::*;
+    use crate::links;
+    use crate::surroundings::{Device, DeviceKind};
+    use crate::translate;
+
+    fn ports() -> PortTable {
+        let tunnel = Tunnel { protocol: TunnelProtocol::Vxlan, udp_port: Some(4789), underlay: PortNumber(1) };
+        let ports = [
+            (1, "p1", PortKind::Physical, DeviceKind::Wire),
+            (2, "p2", PortKind::Physical, DeviceKind::Wire),
+            (3, "vx0", PortKind::Tunnel(tunnel), DeviceKind::Tunnel(TunnelProtocol::Vxlan)),
+            (4, "br0", PortKind::Internal, DeviceKind::Internal),
+        ];
+        ports.into_iter().fold(PortTable::default(), |table, (number, name, kind, device)| {
+            let device = Device { interface: number + 10, kind: device };
+            let present = Present { device, generation: links::Generation(1), qdiscs: vec![] };
+            let port = Port { number: PortNumber(number), name: name.into(), kind };
+            table.with(Attached { port, device: Some(present), is_made: false })
+        })
+    }
+
+    /// The words for a flow, without the cookies.
+    fn words(key: &str, actions: &str) -> String {
+        let parsed = text::parse_key(key, &()).unwrap();
+        let actions: ActionList = text::parse_actions(actions, &()).unwrap();
+        let key = MaskedKey::new(&parsed.matching);
+        let flow = Flow::new(None, key, actions, Priority::default(), Expiry::default(), &Seed([7; 16]));
+        let ports = ports();
+        let found = translate::rule(&flow, AgentId(1), &ports).unwrap();
+        let text = rule(&found, 61_000, OffloadPolicy::SkipHardware, &ports);
+        let mut is_cookie = false;
+        let words = text.split(' ').filter(|word| {
+            let is_left_out = *word == "cookie" || is_cookie;
+            is_cookie = *word == "cookie";
+            !is_left_out
+        });
+        words.collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn a_rule_reads_as_tc_would_take_it() {
+        assert_eq!(
+            words(
+                "in_port(1),eth(dst=02:00:00:00:00:01),eth_type(0x0800),ipv4(dst=10.0.0.0/255.255.255.0,proto=6),tcp(dst=80)",
+                "2"
+            ),
+            "filter add dev p1 ingress protocol ip pref 61000 chain 0 flower dst_mac 02:00:00:00:00:01 ip_proto tcp \
+             dst_ip 10.0.0.0/24 dst_port 80 skip_hw action gact pipe action mirred egress redirect dev p2"
+        );
+        assert_eq!(
+            words("in_port(4),eth_type(0x8100),vlan(vid=5,pcp=3),encap(eth_type(0x0806),arp(op=1))", "pop_vlan,1"),
+            "filter add dev br0 egress protocol 802.1Q pref 61000 chain 0 flower vlan_id 5 vlan_prio 3 vlan_ethtype arp \
+             arp_op request skip_hw action vlan pop pipe action mirred egress redirect dev p1"
+        );
+    }
+
+    #[test]
+    fn actions_read_as_tc_would_take_them() {
+        let actions = |actions: &str| {
+            let words = words("in_port(1),eth_type(0x0800),ipv4(proto=17,frag=no)", actions);
+            words.split_once(" skip_hw ").unwrap().1.to_owned()
+        };
+        assert_eq!(actions("drop"), "action gact pipe action gact drop");
+        assert_eq!(
+            actions("set(ipv4(ttl=9)),push_vlan(vid=7,pcp=1),2"),
+            "action pedit ex keys 1 at ipv4+8: val 09000000 mask 00ffffff pipe action csum ip4h pipe \
+             action vlan push protocol 802.1Q id 7 priority 1 pipe action mirred egress redirect dev p2"
+        );
+        assert_eq!(
+            actions("set(tunnel(tun_id=0x7,src=192.0.2.1,dst=192.0.2.2,ttl=64,flags(key))),3"),
+            "action tunnel_key set src_ip 192.0.2.1 dst_ip 192.0.2.2 id 7 ttl 64 nocsum pipe \
+             action mirred egress redirect dev vx0"
+        );
+        assert_eq!(
+            actions("ct(commit,zone=5,mark=0x1/0xff,nat(src=10.0.0.1-10.0.0.9:1000-2000)),recirc(0x7)"),
+            "action ct commit zone 5 mark 0x1/0xff nat src addr 10.0.0.1-10.0.0.9 port 1000-2000 pipe \
+             action gact goto chain 7"
+        );
+        assert_eq!(
+            actions("2,set(skb_mark(0x5)),4"),
+            "action mirred egress mirror dev p2 action skbedit mark 5/0xffffffff pipe action skbedit ptype host pipe \
+             action mirred ingress redirect dev br0"
+        );
+    }
+}

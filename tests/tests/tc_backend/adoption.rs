@@ -1,0 +1,154 @@
+//! Rules that outlive who put them in.
+
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use sluice_flow::ChainId;
+use sluice_flow::backend::{Adoption, InstalledRule, OffloadPolicy, Owner};
+use sluice_flow::id::{FlowId, Generation};
+
+use crate::device::{Device, TO_A, TO_B};
+use crate::network::Network;
+use crate::stories;
+
+stories![
+    a_stream_loses_nothing_while_its_rule_goes_from_one_run_to_the_next,
+    rules_that_nobody_claims_are_taken_out,
+    chains_go_on_in_the_next_run,
+    rules_of_another_agent_and_of_tc_are_named_and_left,
+    a_rule_of_ours_that_no_flow_has_is_listed_and_can_be_taken_out,
+];
+
+const NEW: FlowId = FlowId { slot: 77, incarnation: 3 };
+
+fn a_stream_loses_nothing_while_its_rule_goes_from_one_run_to_the_next(network: &Network) {
+    let mut first = Device::open();
+    first.install(TO_B, "2").unwrap();
+    let odd = first.install("in_port(1),eth_type(0x9000)", "2").unwrap();
+    assert_eq!(network.send(0, 10).len(), 10);
+    let is_over = AtomicBool::new(false);
+    let (sent, arrived) = std::thread::scope(|scope| {
+        let receiver = scope.spawn(|| network.hosts[1].receive(u32::MAX));
+        let sender = scope.spawn(|| {
+            (0..)
+                .take_while(|number| {
+                    network.hosts[0].send(*number, Ipv4Addr::new(10, 0, 0, 2));
+                    std::thread::yield_now();
+                    !is_over.load(Ordering::Relaxed)
+                })
+                .count() as u32
+                + 1
+        });
+        drop(first);
+        let mut second = Device::open();
+        let adoption = second.backend.adopt(&mut |rule| Some(claim(rule))).unwrap();
+        assert_eq!(adoption, Adoption { adopted: 2, orphans: 0 });
+        let listed = second.installed();
+        let handle = listed.iter().find(|rule| rule.flow.actions.len() == 1 && id_of(rule) == NEW).unwrap().handle;
+        let rule = crate::device::Rule { id: NEW, handle, placement: odd.placement };
+        second.modify(rule, TO_B, "2").unwrap();
+        // The odd protocol keeps its place, and another one gets another.
+        second.install("in_port(1),eth_type(0x9001)", "2").unwrap();
+        second.install("in_port(1),eth_type(0x9000),eth(src=02:00:00:00:00:09)", "2").unwrap();
+        is_over.store(true, Ordering::Relaxed);
+        let sent = sender.join().unwrap();
+        let arrived = receiver.join().unwrap();
+        let (packets, _) = second.counted()[&NEW];
+        assert!(packets + 1 >= u64::from(sent + 10) && packets <= u64::from(sent + 10), "{packets} of {sent} and 10");
+        (sent, arrived)
+    });
+    assert_eq!(arrived, (0..sent).collect::<Vec<_>>());
+}
+
+/// The flow to the second host is `NEW`, another one something else.
+fn id_of(rule: &InstalledRule) -> FlowId {
+    let to_b = crate::device::flow(TO_B, "2").is_same(&rule.flow);
+    if to_b { NEW } else { FlowId { slot: 78, incarnation: 3 } }
+}
+
+fn claim(rule: &InstalledRule) -> (FlowId, Generation) {
+    (id_of(rule), Generation(5))
+}
+
+fn rules_that_nobody_claims_are_taken_out(network: &Network) {
+    let mut first = Device::open();
+    first.install(TO_B, "2").unwrap();
+    first.install(TO_A, "1").unwrap();
+    drop(first);
+    let second = Device::open();
+    let mut seen = vec![];
+    let adoption = second.backend.adopt(&mut |rule| {
+        seen.push(rule.flow.clone());
+        (id_of(rule) == NEW).then(|| claim(rule))
+    });
+    assert_eq!(adoption, Ok(Adoption { adopted: 1, orphans: 1 }));
+    assert_eq!(seen.len(), 2);
+    assert_eq!(second.installed().len(), 1);
+    assert_eq!(network.run("tc filter show dev p2 ingress").trim(), "");
+    assert_eq!(network.send(0, 2).len(), 2);
+}
+
+fn chains_go_on_in_the_next_run(network: &Network) {
+    let mut first = Device::open();
+    for chain in [7, 8] {
+        first.backend.open_chain(ChainId(chain)).unwrap();
+    }
+    first.install("recirc_id(7),in_port(1),eth_type(0x0800)", "2").unwrap();
+    first.install(TO_B, "recirc(7)").unwrap();
+    first.install(TO_A, "recirc(8)").unwrap();
+    drop(first);
+    let mut second = Device::open();
+    let is_kept = |rule: &InstalledRule| rule.flow.jumps() != [ChainId(8)];
+    let slots = std::cell::Cell::new(10);
+    let adopted = second.backend.adopt(&mut |rule| {
+        slots.set(slots.get() + 1);
+        is_kept(rule).then_some((FlowId { slot: slots.get(), incarnation: 1 }, Generation(1)))
+    });
+    assert_eq!(adopted, Ok(Adoption { adopted: 2, orphans: 1 }));
+    assert_eq!(network.run("tc filter show dev p2 ingress").trim(), "", "the end of a chain that nobody jumps to goes");
+    assert_eq!(network.send(0, 3).len(), 3);
+    second.backend.open_chain(ChainId(7)).unwrap();
+    second.install("in_port(1),eth_type(0x0806)", "recirc(7)").unwrap();
+    let ends = network.run("tc filter show dev p1 ingress chain 7");
+    assert_eq!(ends.matches("gact action pass").count(), 1, "{ends}");
+}
+
+fn rules_of_another_agent_and_of_tc_are_named_and_left(network: &Network) {
+    let mut other = Device::bare(OffloadPolicy::SkipHardware, Owner(0xbeef));
+    other.attach(1);
+    other.attach(2);
+    other.install(TO_A, "1").unwrap();
+    network.run("tc filter add dev p1 ingress protocol ip pref 5 flower dst_ip 192.0.2.1 action drop");
+    network.run("tc filter add dev p1 ingress pref 6 matchall action continue");
+    let mut device = Device::open();
+    assert_eq!(device.backend.adopt(&mut |_| panic!("none is ours")), Ok(Adoption::default()));
+    let foreign = device.foreign();
+    assert_eq!(foreign.len(), 3, "{foreign:#?}");
+    let has = |words: &str| assert!(foreign.iter().any(|filter| filter.contains(words)), "{words}: {foreign:#?}");
+    has("filter dev p1 ingress protocol ip pref 5 chain 0 flower handle 0x1");
+    has("filter dev p1 ingress protocol all pref 6 chain 0 matchall handle 0x1");
+    has("(of another agent, 000000000000beef)");
+    // Of the same name in the kernel as the other agent's.
+    let rules: Vec<_> = (0..100)
+        .map(|number| device.install(&format!("in_port(2),eth_type(0x0800),ipv4(dst=10.9.0.{number})"), "1").unwrap())
+        .collect();
+    assert_eq!(device.installed().len(), rules.len());
+    assert_eq!(device.backend.flush(), Ok(rules.len()));
+    assert_eq!(device.foreign(), foreign);
+    assert_eq!(network.send(1, 2).len(), 2, "the other agent's rule works");
+}
+
+fn a_rule_of_ours_that_no_flow_has_is_listed_and_can_be_taken_out(_: &Network) {
+    let mut device = Device::open();
+    let rule = device.install(TO_B, "2").unwrap();
+    // Another run that did not end.
+    let mut second = Device::open();
+    let stray = second.installed().pop().unwrap();
+    assert_ne!(stray.handle, rule.handle);
+    second.backend.remove_stray(stray.handle).unwrap();
+    assert!(second.installed().is_empty());
+    assert!(second.backend.remove_stray(stray.handle).is_err());
+    let rule = second.install(TO_B, "2").unwrap();
+    assert_eq!(second.backend.remove_stray(rule.handle).unwrap_err().label(), "device", "it is a flow's");
+    assert_eq!(second.installed().len(), 1);
+}

@@ -1,0 +1,50 @@
+//! Rules that send packets to other rules.
+
+use sluice_flow::ChainId;
+
+use crate::device::{Device, TO_B};
+use crate::network::Network;
+use crate::stories;
+
+stories![
+    a_jump_goes_through_and_what_the_chain_does_not_take_is_counted_at_its_end,
+    a_chain_that_is_not_open_is_not_jumped_to,
+    a_chain_that_is_closed_leaves_nothing_behind,
+];
+
+const CHAIN: ChainId = ChainId(7);
+
+fn a_jump_goes_through_and_what_the_chain_does_not_take_is_counted_at_its_end(network: &Network) {
+    let mut device = Device::open();
+    device.backend.open_chain(CHAIN).unwrap();
+    let there = device.install("recirc_id(7),in_port(1),eth_type(0x0800),ipv4(dst=10.0.0.2,ttl=64)", "2").unwrap();
+    let jump = device.install(TO_B, "recirc(7)").unwrap();
+    assert_eq!(network.send(0, 6), (0..6).collect::<Vec<_>>());
+    let counted = device.counted();
+    assert_eq!((counted[&jump.id].0, counted[&there.id].0), (6, 6));
+    device.remove(there);
+    assert_eq!(network.send(0, 4), []);
+    let shown = network.run("tc -s filter show dev p1 ingress chain 7");
+    assert!(shown.contains("Sent 128 bytes 4 pkt"), "the end counts what missed: {shown}");
+    assert_eq!(device.installed().len(), 1, "an end is nobody's flow");
+    assert_eq!(device.foreign(), Vec::<String>::new(), "and nobody else's");
+}
+
+fn a_chain_that_is_not_open_is_not_jumped_to(_: &Network) {
+    let mut device = Device::open();
+    let refusal = device.install(TO_B, "recirc(7)").unwrap_err();
+    assert_eq!(refusal.to_string(), "action recirc: chain 0x7 is not open");
+    assert!(device.installed().is_empty());
+}
+
+fn a_chain_that_is_closed_leaves_nothing_behind(network: &Network) {
+    let mut device = Device::open();
+    for _ in 0..2 {
+        device.backend.open_chain(CHAIN).unwrap();
+        let jump = device.install(TO_B, "recirc(7)").unwrap();
+        assert!(network.run("tc filter show dev p1 ingress chain 7").contains("gact action pass"));
+        device.remove(jump);
+        device.backend.close_chain(CHAIN);
+        assert_eq!(network.run("tc filter show dev p1 ingress").trim(), "");
+    }
+}

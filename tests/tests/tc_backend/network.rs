@@ -1,0 +1,151 @@
+//! Two hosts on the two ports of a switch, each in a network namespace of its own.
+
+use std::fs::File;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::os::fd::AsFd;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+/// The UDP port on which hosts listen.
+const LISTENING: u16 = 4000;
+/// The name of a host's only device.
+const DEVICE: &str = "eth0";
+
+static NUMBERS: AtomicU32 = AtomicU32::new(0);
+
+/// The switch's namespace, in which the thread is, and those of two hosts. They go with this.
+pub(crate) struct Network {
+    number: u32,
+    pub(crate) hosts: [Host; 2],
+}
+
+/// A host with an address and a socket.
+pub(crate) struct Host {
+    pub(crate) address: Ipv4Addr,
+    pub(crate) socket: UdpSocket,
+}
+
+/// Modules that the kernel would load at a request of the first namespace only.
+pub(crate) fn load_modules() {
+    run("modprobe --all cls_flower cls_matchall sch_ingress act_mirred act_gact act_vlan act_pedit act_csum \
+         act_tunnel_key act_skbedit act_police act_ct dummy veth vxlan geneve ip_gre bonding");
+}
+
+impl Network {
+    pub(crate) fn new() -> Self {
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        for name in ["a", "b", "switch"] {
+            run(&format!("ip netns add {name}{number}"));
+        }
+        enter(&format!("switch{number}"));
+        let hosts = [("a", 1u8), ("b", 2)].map(|(name, last)| {
+            let other = 3 - last;
+            run(&format!("ip link add p{last} type veth peer name {DEVICE} netns {name}{number}"));
+            run(&format!("ip link set p{last} up"));
+            let inside = format!("{name}{number}");
+            for command in [
+                "sysctl -qw net.ipv6.conf.all.disable_ipv6=1".to_owned(),
+                format!("ip link set {DEVICE} address 02:00:00:00:00:0{last} up"),
+                format!("ip address add 10.0.0.{last}/24 dev {DEVICE}"),
+                format!("ip neigh add 10.0.0.{other} lladdr 02:00:00:00:00:0{other} dev {DEVICE} nud permanent"),
+            ] {
+                run(&format!("ip netns exec {inside} {command}"));
+            }
+            enter(&inside);
+            let address = Ipv4Addr::new(10, 0, 0, last);
+            let socket = UdpSocket::bind((address, LISTENING)).unwrap();
+            socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+            enter(&format!("switch{number}"));
+            Host { address, socket }
+        });
+        run("sysctl -qw net.ipv6.conf.all.disable_ipv6=1");
+        Self { number, hosts }
+    }
+
+    pub(crate) fn run(&self, command: &str) -> String {
+        run(command)
+    }
+
+    /// Plugs a host into the switch anew, by another device of the same name.
+    pub(crate) fn plug(&self, last: u8) {
+        let (number, inside) = (self.number, format!("{}{}", if last == 1 { "a" } else { "b" }, self.number));
+        let other = 3 - last;
+        run(&format!("ip link add p{last} type veth peer name {DEVICE} netns {inside}"));
+        run(&format!("ip link set p{last} up"));
+        let _ = number;
+        for command in [
+            format!("ip link set {DEVICE} address 02:00:00:00:00:0{last} up"),
+            format!("ip address add 10.0.0.{last}/24 dev {DEVICE}"),
+            format!("ip neigh add 10.0.0.{other} lladdr 02:00:00:00:00:0{other} dev {DEVICE} nud permanent"),
+        ] {
+            run(&format!("ip netns exec {inside} {command}"));
+        }
+    }
+
+    /// Has one host send so many datagrams to the other, and says which arrived, in the order in which they did.
+    pub(crate) fn send(&self, from: usize, count: u32) -> Vec<u32> {
+        let [sender, receiver] = [&self.hosts[from], &self.hosts[1 - from]];
+        for number in 0..count {
+            sender.send(number, receiver.address);
+        }
+        receiver.receive(count)
+    }
+}
+
+impl Host {
+    /// Sends a datagram with a number in it.
+    pub(crate) fn send(&self, number: u32, to: Ipv4Addr) {
+        self.socket.send_to(&number.to_be_bytes(), (to, LISTENING)).unwrap();
+    }
+
+    /// The numbers of datagrams that arrive, until there are so many or no more come.
+    pub(crate) fn receive(&self, count: u32) -> Vec<u32> {
+        let mut numbers = vec![];
+        let mut buffer = [0; 2048];
+        while numbers.len() < count as usize {
+            match self.socket.recv(&mut buffer) {
+                Ok(4..) => numbers.push(u32::from_be_bytes([buffer[0], buffer[1], buffer[2], buffer[3]])),
+                Ok(_) => panic!("an odd datagram"),
+                Err(_) => break,
+            }
+        }
+        numbers
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        for name in ["a", "b", "switch"] {
+            let _ = Command::new("ip").args(["netns", "del", &format!("{name}{}", self.number)]).output();
+        }
+    }
+}
+
+/// The octets of a frame with one of these datagrams: Ethernet, IPv4 and UDP headers and the number.
+pub(crate) const FRAME: u64 = 14 + 20 + 8 + 4;
+
+/// Waits until something is so, which must be soon.
+#[track_caller]
+pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn enter(name: &str) {
+    let file = File::open(format!("/run/netns/{name}")).unwrap();
+    move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+}
+
+fn run(command: &str) -> String {
+    let mut words = command.split_whitespace();
+    let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command}: {said}");
+    String::from_utf8(output.stdout).unwrap()
+}

@@ -1,0 +1,142 @@
+//! Ports of all kinds, and what is made for them.
+
+use sluice_flow::backend::{DeviceEvent, OffloadPolicy};
+use sluice_flow::port::{Port, PortKind, PortNumber, Tunnel, TunnelProtocol};
+
+use crate::device::{Device, OWNER, Rule, TO_A, TO_B, port};
+use crate::network::Network;
+use crate::stories;
+
+stories![
+    a_port_that_goes_takes_its_qdisc_with_it_only_if_that_was_made_for_it,
+    a_port_without_a_device_is_refused,
+    rules_of_a_port_that_went_see_no_traffic_and_keep_their_counters,
+    tunnel_devices_are_made_and_removed_with_their_ports,
+    a_tunnel_device_of_somebody_else_is_used_and_left,
+    an_internal_port_sends_and_receives,
+    members_of_a_bond_share_their_rules,
+];
+
+fn qdiscs(network: &Network) -> String {
+    network.run("tc qdisc show dev p1")
+}
+
+fn a_port_that_goes_takes_its_qdisc_with_it_only_if_that_was_made_for_it(network: &Network) {
+    let mut device = Device::bare(OffloadPolicy::SkipHardware, OWNER);
+    device.attach(1);
+    assert!(qdiscs(network).contains("ingress"));
+    assert_eq!(device.backend.attach_port(&port(1)).unwrap_err().label(), "port");
+    device.backend.detach_port(PortNumber(1)).unwrap();
+    assert!(!qdiscs(network).contains("ingress"));
+    network.run("tc qdisc add dev p1 clsact");
+    device.attach(1);
+    device.backend.detach_port(PortNumber(1)).unwrap();
+    assert!(qdiscs(network).contains("clsact"));
+    assert_eq!(device.backend.detach_port(PortNumber(1)).unwrap_err().label(), "port");
+}
+
+fn a_port_without_a_device_is_refused(_: &Network) {
+    let device = Device::bare(OffloadPolicy::SkipHardware, OWNER);
+    let refusal = device.backend.attach_port(&port(9)).unwrap_err();
+    assert_eq!(refusal.to_string(), "port p9: there is no such device");
+}
+
+fn rules_of_a_port_that_went_see_no_traffic_and_keep_their_counters(network: &Network) {
+    let mut device = Device::open();
+    let rules = [TO_B, "in_port(1),eth_type(0x86dd)"].map(|key| device.install(key, "2").unwrap());
+    let kept = device.install(TO_A, "1").unwrap();
+    network.send(0, 5);
+    device.backend.detach_port(PortNumber(1)).unwrap();
+    assert_eq!(network.send(0, 2), []);
+    assert_eq!(device.install(TO_B, "2").unwrap_err().label(), "port");
+    assert_eq!(device.counted().keys().collect::<Vec<_>>(), [&kept.id]);
+    assert_eq!(device.remove(rules[0]).unwrap().packets, 5);
+    device.events();
+    device.attach(1);
+    let lost: Vec<_> = device.events().into_iter().filter(|event| matches!(event, DeviceEvent::RuleLost(_))).collect();
+    let Rule { id, handle, .. } = rules[1];
+    let told = sluice_flow::backend::LostRule { flow: id, handle };
+    assert_eq!(lost, [DeviceEvent::RuleLost(told)], "so that it is put in again");
+    device.install(TO_B, "2").unwrap();
+    assert_eq!(network.send(0, 2).len(), 2);
+}
+
+fn tunnel(number: u32, name: &str, protocol: TunnelProtocol) -> Port {
+    let udp_port = protocol.default_udp_port();
+    let kind = PortKind::Tunnel(Tunnel { protocol, udp_port, underlay: PortNumber(1) });
+    Port { number: PortNumber(number), name: name.into(), kind }
+}
+
+fn tunnel_devices_are_made_and_removed_with_their_ports(network: &Network) {
+    let device = Device::bare(OffloadPolicy::SkipHardware, OWNER);
+    let kinds = [
+        (TunnelProtocol::Vxlan, "vxlan external gbp"),
+        (TunnelProtocol::Geneve, "geneve external"),
+        (TunnelProtocol::Gre, "gretap external"),
+    ];
+    for (number, (protocol, _)) in (5..).zip(kinds) {
+        device.backend.attach_port(&tunnel(number, protocol.name(), protocol)).unwrap();
+    }
+    for (protocol, words) in kinds {
+        let shown = network.run(&format!("ip -d link show dev {}", protocol.name()));
+        let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+        words.split(' ').for_each(|word| assert!(shown.contains(word), "{word}: {shown}"));
+        assert!(network.run(&format!("tc qdisc show dev {}", protocol.name())).contains("ingress"));
+    }
+    let refusal = device.backend.attach_port(&tunnel(9, "gtp0", TunnelProtocol::Gtpu)).unwrap_err();
+    assert_eq!(refusal.to_string(), "port gtp0: the kernel has no device for all tunnels of GTP-U");
+    for number in 5..8 {
+        device.backend.detach_port(PortNumber(number)).unwrap();
+    }
+    let left = network.run("ip -br link");
+    assert!(!left.contains("geneve") && !left.contains("vxlan"), "{left}");
+}
+
+fn a_tunnel_device_of_somebody_else_is_used_and_left(network: &Network) {
+    network.run("ip link add vx0 type vxlan external dstport 4789");
+    network.run("ip link add vx1 type vxlan id 5 dstport 4790");
+    let device = Device::bare(OffloadPolicy::SkipHardware, OWNER);
+    device.backend.attach_port(&tunnel(5, "vx0", TunnelProtocol::Vxlan)).unwrap();
+    let refusal = device.backend.attach_port(&tunnel(6, "vx1", TunnelProtocol::Vxlan)).unwrap_err();
+    assert!(refusal.to_string().contains("not in collect-metadata mode"), "{refusal}");
+    device.backend.detach_port(PortNumber(5)).unwrap();
+    assert!(network.run("ip -br link").contains("vx0"));
+}
+
+fn an_internal_port_sends_and_receives(network: &Network) {
+    network.run("ip link add br0 type dummy");
+    network.run("ip link set br0 address 02:00:00:00:00:01 up");
+    let mut device = Device::bare(OffloadPolicy::SkipHardware, OWNER);
+    device.attach(2);
+    let internal = Port { number: PortNumber(1), name: "br0".into(), kind: PortKind::Internal };
+    device.backend.attach_port(&internal).unwrap();
+    let there = device.install(TO_B, "2").unwrap();
+    network.run("ip address add 10.0.0.1/24 dev br0");
+    network.run("ip neigh add 10.0.0.2 lladdr 02:00:00:00:00:02 dev br0 nud permanent");
+    let socket = std::net::UdpSocket::bind("10.0.0.1:4000").unwrap();
+    socket.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
+    socket.send_to(&7u32.to_be_bytes(), "10.0.0.2:4000").unwrap();
+    assert_eq!(network.hosts[1].receive(1), [7]);
+    assert_eq!(device.counted()[&there.id], (1, crate::network::FRAME), "nothing is left out of what is sent");
+    device.install(TO_A, "1").unwrap();
+    network.hosts[1].send(8, "10.0.0.1".parse().unwrap());
+    let mut buffer = [0; 16];
+    assert_eq!(socket.recv(&mut buffer).unwrap(), 4);
+}
+
+fn members_of_a_bond_share_their_rules(network: &Network) {
+    network.run("ip link add bond7 type bond mode active-backup");
+    network.run("ip link set p1 down");
+    network.run("ip link set p1 master bond7");
+    network.run("ip link set bond7 up");
+    let mut device = Device::bare(OffloadPolicy::SkipHardware, OWNER);
+    device.attach(2);
+    let bond = Port { number: PortNumber(1), name: "bond7".into(), kind: PortKind::Physical };
+    device.backend.attach_port(&bond).unwrap();
+    let rule = device.install(TO_B, "2").unwrap();
+    assert_eq!(network.send(0, 3).len(), 3);
+    assert_eq!(device.counted()[&rule.id], (3, 3 * crate::network::FRAME));
+    assert_eq!(device.installed().pop().unwrap().handle, rule.handle);
+    device.backend.detach_port(PortNumber(1)).unwrap();
+    assert!(!qdiscs(network).contains("ingress"));
+}
