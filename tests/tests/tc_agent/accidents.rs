@@ -1,10 +1,9 @@
 //! What others do to the rules, and to the devices that they are on.
 
 use sluice_tests::daemon::Daemon;
-use sluice_tests::world::eventually;
 
 use crate::stream::{self, PORT};
-use crate::switch::{SERVER, Switch, key, run, sluice};
+use crate::switch::{SERVER, Switch, eventually, key, run, sluice};
 
 /// An agent with the flow of the stream and nine others.
 fn ten_flows(switch: &Switch) -> Daemon {

@@ -2,10 +2,9 @@
 
 use serde_json::Value;
 use sluice_tests::daemon::Daemon;
-use sluice_tests::world::eventually;
 
 use crate::stream::{self, FRAME, PORT};
-use crate::switch::{SERVER, Switch, key, run, sluice, within};
+use crate::switch::{SERVER, Switch, eventually, key, run, sluice, within};
 
 fn only_flow(daemon: &Daemon) -> String {
     let dump = sluice(daemon, &["dump-flows", "-m"]);
@@ -46,7 +45,7 @@ pub(crate) fn flows_are_added_counted_and_shown() {
 
 pub(crate) fn idle_flows_age_out_and_used_ones_stay() {
     let switch = Switch::new();
-    let daemon = switch.start("policy = \"skip_hw\"\nidle_timeout = \"2s\"");
+    let daemon = switch.start("policy = \"skip_hw\"\nidle_timeout = \"4s\"");
     sluice(&daemon, &["add-flow", &key(SERVER, PORT), "server"]);
     sluice(&daemon, &["add-flow", &key("192.168.7.9", PORT), "server"]);
     let stream = stream::Stream::start();
@@ -99,8 +98,11 @@ pub(crate) fn there_is_one_agent_in_a_namespace() {
         let mut command = std::process::Command::new(sluice_tests::daemon::binary("sluiced"));
         command.arg("--config").arg(&file);
         let mut process = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
-        std::thread::sleep(std::time::Duration::from_secs(2));
-        let has_ended = process.try_wait().unwrap().is_some();
+        let mut has_ended = false;
+        eventually("it has ended, or taken on requests", || {
+            has_ended = process.try_wait().unwrap().is_some();
+            has_ended || folder.join("run/sluiced.ctl").exists()
+        });
         let _ = process.kill();
         (has_ended, String::from_utf8(process.wait_with_output().unwrap().stderr).unwrap())
     };

@@ -59,6 +59,7 @@ fn inside() -> ExitCode {
     let rules = std::env::args().find_map(|argument| argument.strip_prefix("--rules=").map(str::to_owned));
     let rules = rules.map_or(5_000, |rules| rules.parse().expect("--rules takes a number"));
     let is_wanted = |name: &str| filters.is_empty() || filters.iter().any(|filter| name.contains(filter));
+    switch::load_modules();
     let (mut passed, mut failed) = (0, Vec::new());
     for (name, story) in STORIES.iter().filter(|(name, _)| is_wanted(name)) {
         let at = Instant::now();

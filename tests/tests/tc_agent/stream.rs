@@ -12,6 +12,9 @@ use crate::switch::{CLIENT, SERVER, enter, within};
 const DATA: usize = 100;
 pub(crate) const FRAME: usize = DATA + 8 + 20 + 14;
 
+/// The number of the last one.
+const LAST: u64 = u64::MAX;
+
 /// Where the server listens.
 pub(crate) const PORT: u16 = 5000;
 
@@ -36,6 +39,7 @@ pub(crate) struct Stream {
 impl Stream {
     pub(crate) fn start() -> Self {
         let server = listen();
+        server.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let is_over = Arc::new(AtomicBool::new(false));
         let over = is_over.clone();
         let sender = std::thread::spawn(move || {
@@ -47,13 +51,16 @@ impl Stream {
                 number += 1;
                 std::thread::sleep(Duration::from_millis(1));
             }
+            send_one(&client, LAST);
             number
         });
         let receiver = std::thread::spawn(move || {
             let (mut numbers, mut buffer) = (Vec::new(), [0; DATA]);
-            // Ends when nothing comes any more.
             while server.recv(&mut buffer).is_ok() {
-                numbers.push(u64::from_be_bytes(buffer[..8].try_into().unwrap()));
+                match u64::from_be_bytes(buffer[..8].try_into().unwrap()) {
+                    LAST => break,
+                    number => numbers.push(number),
+                }
             }
             numbers
         });
@@ -75,7 +82,7 @@ impl Stream {
 fn listen() -> UdpSocket {
     within("server", || {
         let socket = UdpSocket::bind((SERVER, PORT)).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
         socket
     })
 }
