@@ -6,10 +6,12 @@ build:
 	scripts/setup build
 	cargo build --release --workspace --bins
 
+# On the NIC in software; with BACKEND=tc on the kernel's flower classifier, in a virtual machine.
 demo:
 	scripts/setup demo
+	[ "$(BACKEND)" != tc ] || scripts/setup lab
 	cargo build --workspace --bins
-	scripts/demo
+	BACKEND=$(BACKEND) scripts/demo
 
 test:
 	scripts/test

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -23,7 +23,7 @@ use crate::config::{Config, Difference};
 use crate::events::Events;
 use crate::journal::{Journal, NotWritten};
 use crate::lifecycle::Lifecycle;
-use crate::offload::{Batch, OffloadQueue, Tally, Worker};
+use crate::offload::{Adopted, Batch, OffloadQueue, Tally, Worker};
 use crate::rebalancing::Rebalancing;
 use crate::revalidation::{Revalidation, RevalidatorThread};
 
@@ -50,6 +50,7 @@ pub struct Agent {
     ports: ArcSwap<PortMap>,
     meters: Mutex<BTreeMap<MeterId, Meter>>,
     timeout_policies: Mutex<BTreeMap<Box<str>, TimeoutPolicy>>,
+    adopted: OnceLock<Adopted>,
     /// Changes of ports, meters and configuration follow each other.
     changing: Mutex<()>,
 }
@@ -86,7 +87,11 @@ impl Agent {
         clock: Arc<dyn Clock>,
         journal: Option<Arc<Journal>>,
     ) -> Result<(Arc<Self>, Parts), AgentError> {
-        let open = OpenConfig { owner: seed.owner(), ..OpenConfig::new(&*config.device, clock.clone()) };
+        let open = OpenConfig {
+            owner: seed.owner(),
+            policy: config.policy,
+            ..OpenConfig::new(&*config.device, clock.clone())
+        };
         let backend = backends::open(&config.backend, &open)
             .map_err(|refusal| AgentError::Device { what: format!("opening {}", config.device), refusal })?;
         Self::kept_in(journal, backend, config, seed, clock)
@@ -148,6 +153,7 @@ impl Agent {
             ports: ArcSwap::default(),
             meters: Mutex::default(),
             timeout_policies: Mutex::default(),
+            adopted: OnceLock::new(),
             changing: Mutex::default(),
         });
         for port in &config.ports {
@@ -181,6 +187,22 @@ impl Agent {
     /// The timeout policies, by name.
     pub fn timeout_policies(&self) -> Vec<TimeoutPolicy> {
         self.timeout_policies.lock().values().cloned().collect()
+    }
+
+    /// What was in the device at the start; `None` before that is known.
+    pub fn adopted(&self) -> Option<Adopted> {
+        self.adopted.get().copied()
+    }
+
+    /// Takes over what an earlier run left in the device.
+    fn adopt(&self) -> Result<(), AgentError> {
+        let failed = |refusal| AgentError::Device { what: "taking over the rules of an earlier run".into(), refusal };
+        let found = self.queue.adopt(&*self.backend).map_err(failed)?;
+        let Adopted { adopted, orphans, outstanding, .. } = found;
+        tracing::info!("{adopted} rules adopted, {orphans} taken out, {outstanding} flows to be put in");
+        // The parts of an agent run once.
+        self.adopted.get_or_init(|| found);
+        Ok(())
     }
 
     /// The datapath's name as OVS writes it: type and name.
@@ -341,14 +363,15 @@ impl Parts {
     /// How long a part may take to stop. A worker whose device hangs is left behind.
     const STOP_DEADLINE: Duration = Duration::from_secs(5);
 
-    /// Runs the parts, and the watch over the device, in the order in which they need each other. `before_workers_stop`
-    /// is run once nothing but the workers runs any more.
+    /// Runs the parts, and the watch over the device, in the order in which they need each other, once the flows that there are
+    /// have taken over what is in the device. `before_workers_stop` is run once nothing but the workers runs any more.
     pub fn run(
         self,
         agent: &Arc<Agent>,
         lifecycle: &mut Lifecycle,
         before_workers_stop: impl FnOnce(&Agent) + Send + 'static,
     ) -> io::Result<()> {
+        agent.adopt().map_err(io::Error::other)?;
         for (index, worker) in self.workers.into_iter().enumerate() {
             lifecycle.thread(&format!("offload-{index}"), Self::STOP_DEADLINE, move |stop| {
                 worker.run(stop.channel());

@@ -1,5 +1,8 @@
 //! The backends that are built in: the one place that names them.
 
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use sluice_flow::backend::OpenConfig;
@@ -7,23 +10,68 @@ use sluice_flow::{Backend, Refusal};
 
 type Open = fn(&OpenConfig) -> Result<Arc<dyn Backend>, Refusal>;
 
-/// Names, as in `backend` of the configuration, and how each is opened.
-const BACKENDS: &[(&str, Open)] = &[("soft", sluice_offload_soft::open)];
+/// One of them.
+struct Row {
+    /// The name, as in `backend` of the configuration.
+    name: &'static str,
+    /// The device, if the configuration names none.
+    device: &'static str,
+    /// Whether the configuration says who is to take rules.
+    has_policy: bool,
+    /// Whether devices in two network namespaces are two, though they have one name.
+    is_in_network_namespace: bool,
+    open: Open,
+}
+
+const BACKENDS: &[Row] = &[
+    Row {
+        name: "soft",
+        device: "soft0",
+        has_policy: false,
+        is_in_network_namespace: false,
+        open: sluice_offload_soft::open,
+    },
+    Row { name: "tc", device: "tc0", has_policy: true, is_in_network_namespace: true, open: sluice_offload_tc::open },
+];
 
 /// Opens the backend called `name`.
 pub fn open(name: &str, config: &OpenConfig) -> Result<Arc<dyn Backend>, Refusal> {
-    match BACKENDS.iter().find(|(known, _)| *known == name) {
-        Some((_, open)) => open(config),
+    match find(name) {
+        Some(row) => (row.open)(config),
         None => Err(Refusal::Device { reason: unknown(name).into() }),
     }
 }
 
 /// Whether there is a backend called `name`; if not, says which there are.
 pub fn check(name: &str) -> Result<(), String> {
-    if BACKENDS.iter().any(|(known, _)| *known == name) { Ok(()) } else { Err(unknown(name)) }
+    find(name).map(|_| ()).ok_or_else(|| unknown(name))
+}
+
+/// The device of a backend, if the configuration names none.
+pub fn default_device(name: &str) -> &'static str {
+    find(name).map_or("", |row| row.device)
+}
+
+/// Whether the configuration of a backend says who is to take rules.
+pub fn has_policy(name: &str) -> bool {
+    find(name).is_some_and(|row| row.has_policy)
+}
+
+/// What all agents of a machine call the device, so that no two use it.
+pub fn name_on_machine(name: &str, device: &str) -> io::Result<String> {
+    if !find(name).is_some_and(|row| row.is_in_network_namespace) {
+        return Ok(device.to_owned());
+    }
+    // The number of a namespace is its own as long as it exists (namespaces(7)).
+    let namespace = fs::metadata("/proc/self/ns/net")?.ino();
+    Ok(format!("{device}@net:{namespace}"))
+}
+
+fn find(name: &str) -> Option<&'static Row> {
+    BACKENDS.iter().find(|row| row.name == name)
 }
 
 fn unknown(name: &str) -> String {
-    let known: Vec<_> = BACKENDS.iter().map(|(name, _)| *name).collect();
+    let known: Vec<_> = BACKENDS.iter().map(|row| row.name).collect();
     format!("no backend {name} in this build, only {}", known.join(", "))
 }

@@ -41,7 +41,7 @@ pub struct Options {
     /// The configuration file; without one every key has its default
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The kind of device, such as soft; wins over the file
+    /// The kind of device, soft or tc; wins over the file
     #[arg(long, value_name = "KIND")]
     backend: Option<String>,
     /// Where control socket and pidfile are; wins over the file
@@ -79,14 +79,12 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 
 impl Options {
     fn load(&self) -> Result<Config, Error> {
+        let backend = self.backend.as_deref();
+        backend.map_or(Ok(()), backends::check)?;
         let mut config = match &self.config {
-            Some(path) => Config::load(path)?,
-            None => Config::default(),
+            Some(path) => Config::load(path, backend)?,
+            None => Config::for_backend(backend),
         };
-        if let Some(backend) = &self.backend {
-            backends::check(backend)?;
-            config.backend.clone_from(backend);
-        }
         if let Some(run_dir) = &self.run_dir {
             config.run_dir = std::path::absolute(run_dir)?;
         }
@@ -116,7 +114,9 @@ impl Daemon {
         let clock = Arc::new(MonotonicClock::showing(CLOCK_START));
         let logging = Arc::new(Logging::start(&config.log, config.log_rate, clock.clone())?);
         let run_dir = RunDir::claim(&config.run_dir)?;
-        let _lock = DeviceLock::acquire(&config.lock_dir, &config.device, &config.run_dir)?;
+        let device = backends::name_on_machine(&config.backend, &config.device)
+            .map_err(|error| format!("cannot tell which network namespace this is: {error}"))?;
+        let _lock = DeviceLock::acquire(&config.lock_dir, &device, &config.run_dir)?;
         let seed = seed::load_or_make(&config.state_dir())?;
         let opened = open_journal(&config, &clock)?;
         let runtime = Runtime::new()?;
@@ -331,12 +331,27 @@ fn vlog_levels(spec: &str) -> &str {
     }
 }
 
+/// Leaves nothing of ours in the device, and asks it whether that is so.
 fn flush(agent: &Agent) {
     let tally = agent.flush();
-    if tally.outstanding + tally.refused > 0 {
-        tracing::error!("{} flows could not be removed", tally.outstanding + tally.refused);
-    } else {
-        tracing::info!("{} flows removed", tally.deleted);
+    let rest = agent.backend.flush().and_then(|removed| {
+        let mut left = 0;
+        agent.backend.installed(&mut |_| left += 1)?;
+        Ok((removed, left))
+    });
+    let stuck = tally.outstanding + tally.refused;
+    match rest {
+        Ok((0, 0)) if stuck == 0 => {
+            tracing::info!("{} flows removed, and the device has no rule of ours", tally.deleted)
+        }
+        Ok((removed, 0)) => tracing::warn!(
+            "{} flows removed one by one, {stuck} not, and {removed} rules with force; the device has no rule of ours",
+            tally.deleted
+        ),
+        Ok((_, left)) => {
+            tracing::error!("{left} rules of ours are still in the device, {stuck} flows were not removed")
+        }
+        Err(refusal) => tracing::error!("{} flows removed, but not all: {refusal}", tally.deleted),
     }
 }
 

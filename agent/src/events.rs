@@ -32,6 +32,8 @@ pub struct EventCounts {
     pub accepted: CachePadded<AtomicU64>,
     /// Rules put in.
     pub installed: AtomicU64,
+    /// Rules of an earlier run taken over.
+    pub adopted: AtomicU64,
     /// Rules changed.
     pub modified: AtomicU64,
     /// Rules moved from software to hardware.
@@ -124,8 +126,9 @@ impl EventSink for Events {
         match event {
             Event::Accepted(_) => add(&counts.accepted, 1),
             Event::Installed { .. } => add(&counts.installed, 1),
+            Event::Adopted { .. } => add(&counts.adopted, 1),
             Event::Modified { .. } => add(&counts.modified, 1),
-            Event::Moved { placement: Placement::Hardware, .. } => add(&counts.moved_up, 1),
+            Event::Moved { placement: Placement::Hardware | Placement::Both, .. } => add(&counts.moved_up, 1),
             Event::Moved { .. } => add(&counts.moved_down, 1),
             Event::Refused { refusal, .. } => {
                 self.count_refusal(refusal);

@@ -2,6 +2,7 @@
 
 pub mod agent;
 pub mod answers;
+pub mod audit;
 pub mod backends;
 pub mod cli;
 pub mod commands;

@@ -12,6 +12,7 @@ use std::time::Duration;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
 use prometheus::{Encoder, Registry, TextEncoder};
+use sluice_flow::backend::Placement;
 use sluice_flow::{EndReason, FlowState, Refusal};
 
 use crate::agent::Agent;
@@ -79,6 +80,7 @@ impl Collector for AgentCollector {
         self.queue(&mut families);
         self.revalidator(&mut families);
         self.rebalancing(&mut families);
+        self.adoption(&mut families);
         self.journal(&mut families);
         self.device(&mut families);
         families.0
@@ -99,6 +101,12 @@ impl AgentCollector {
         let states: Vec<_> =
             FlowState::ALL.iter().map(|state| ([("state", state.name())], amount(census.in_state(*state)))).collect();
         families.gauge("sluice_flows", "Flows in the table.", &borrowed(&states));
+        let placed: Vec<_> = Placement::ALL
+            .iter()
+            .map(|(placement, name)| ([("placement", *name)], amount(census.placed(*placement))))
+            .collect();
+        let help = "Flows whose rule is there as wanted, by what carries it.";
+        families.gauge("sluice_flows_placed", help, &borrowed(&placed));
         families.gauge("sluice_flow_limit", "How many flows there may be.", &[(&[], amount(census.flow_limit()))]);
         let unsettled = amount(census.unsettled());
         families.gauge("sluice_flows_unsettled", "Flows with a change that has no outcome.", &[(&[], unsettled)]);
@@ -109,6 +117,7 @@ impl AgentCollector {
         let operations = [
             ([("op", "accept")], count(&counts.accepted)),
             ([("op", "install")], count(&counts.installed)),
+            ([("op", "adopt")], count(&counts.adopted)),
             ([("op", "modify")], count(&counts.modified)),
         ];
         families.counter("sluice_flow_operations_total", "What was done to flows.", &borrowed(&operations));
@@ -192,6 +201,20 @@ impl AgentCollector {
             let help = "What part of the packets hardware carried, as of the last pass.";
             families.gauge("sluice_rebalance_hardware_packet_ratio", help, &[(&[], share)]);
         }
+    }
+
+    fn adoption(&self, families: &mut Families) {
+        let Some(adopted) = self.agent.adopted() else { return };
+        let rules = [
+            ([("fate", "adopted")], amount(adopted.adopted)),
+            ([("fate", "removed")], amount(adopted.orphans)),
+            ([("fate", "to_install")], amount(adopted.outstanding)),
+        ];
+        let help =
+            "Rules in the device at the start that were taken over or taken out, and flows that had none as wanted.";
+        families.gauge("sluice_start_rules", help, &borrowed(&rules));
+        let seconds = adopted.duration.as_secs_f64();
+        families.gauge("sluice_start_adoption_seconds", "Time to take them over.", &[(&[], seconds)]);
     }
 
     fn journal(&self, families: &mut Families) {

@@ -57,6 +57,16 @@ impl OffloadPolicy {
     /// All, with their names in the configuration.
     pub const ALL: [(Self, &str); 3] =
         [(Self::Any, "none"), (Self::SkipSoftware, "skip_sw"), (Self::SkipHardware, "skip_hw")];
+
+    /// The one with this name in the configuration.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find_map(|(policy, known)| (known == name).then_some(policy))
+    }
+
+    /// Its name in the configuration.
+    pub fn name(self) -> &'static str {
+        Self::ALL.into_iter().find_map(|(policy, name)| (policy == self).then_some(name)).unwrap_or_default()
+    }
 }
 
 /// An agent, the same over its restarts.
@@ -158,7 +168,7 @@ pub trait Backend: Send + Sync {
     /// Takes over the rules that an earlier run of the same owner left in the device, which go on working meanwhile. `claim`
     /// is shown each and says whose it is from now on: the flow, and the generation that readings are to carry. One that
     /// it does not claim is taken out, and so is one of ours that cannot be read back. Called once, with the ports
-    /// attached and before anything is installed.
+    /// attached and before anything is installed. Chains that claimed rules jump to are opened right after it.
     fn adopt(
         &self,
         _claim: &mut dyn FnMut(&InstalledRule) -> Option<(FlowId, Generation)>,
@@ -323,6 +333,10 @@ pub enum Placement {
 }
 
 impl Placement {
+    /// Every place, with the word for it in metrics.
+    pub const ALL: [(Self, &str); 4] =
+        [(Self::Hardware, "hardware"), (Self::Both, "both"), (Self::Software, "software"), (Self::Unknown, "unknown")];
+
     /// Whether packets that the device sees are handled by it.
     pub const fn is_in_hardware(self) -> bool {
         matches!(self, Self::Hardware | Self::Both)

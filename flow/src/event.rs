@@ -21,6 +21,13 @@ pub enum Event {
         /// Where the rule ended up.
         placement: Placement,
     },
+    /// A rule for the flow was in the device from an earlier run, and is the flow's from now on.
+    Adopted {
+        /// The flow as the device has it.
+        flow: Flow,
+        /// Where the rule is.
+        placement: Placement,
+    },
     /// The rule of the flow was changed in place, or replaced.
     Modified {
         /// The flow as it is now.
@@ -73,6 +80,7 @@ impl Event {
         match self {
             Self::Accepted(_) => "accepted",
             Self::Installed { .. } => "installed",
+            Self::Adopted { .. } => "adopted",
             Self::Modified { .. } => "modified",
             Self::Moved { .. } => "moved",
             Self::Refused { .. } => "refused",
@@ -87,6 +95,7 @@ impl Event {
         match self {
             Self::Accepted(flow)
             | Self::Installed { flow, .. }
+            | Self::Adopted { flow, .. }
             | Self::Modified { flow, .. }
             | Self::Moved { flow, .. }
             | Self::Refused { flow, .. }
@@ -102,7 +111,9 @@ impl fmt::Display for Event {
         write!(out, "{} ufid:{}", self.name(), self.flow().ufid)?;
         match self {
             Self::Accepted(_) => Ok(()),
-            Self::Installed { placement, .. } | Self::Modified { placement, .. } => write!(out, " in {placement}"),
+            Self::Installed { placement, .. } | Self::Adopted { placement, .. } | Self::Modified { placement, .. } => {
+                write!(out, " in {placement}")
+            }
             Self::Moved { placement, .. } => write!(out, " to {placement}"),
             Self::Refused { refusal, .. } => write!(out, ", {refusal}"),
             Self::Aged { reason, .. } | Self::Evicted { reason, .. } => write!(out, ", {}", reason.name()),

@@ -14,6 +14,7 @@ pub mod frames;
 pub mod generate;
 pub mod instant;
 pub mod lab;
+pub mod lasting;
 pub mod openvswitch;
 pub mod revalidating;
 pub mod scenario;

@@ -1,12 +1,37 @@
-//! What an audit finds when somebody else has changed the device.
+//! What an audit finds, and mends, when somebody else has changed the device.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
+
+use std::sync::Arc;
 
 use sluice_agent::commands;
 use sluice_agent::unixctl::{Peer, Registry, Request};
 use sluice_flow::backend::{Change, InstallQueue, Operation};
-use sluice_flow::{FlowId, Generation};
+use sluice_flow::time::MonotonicClock;
+use sluice_flow::{Flow, FlowId, Generation, Refusal};
+use sluice_tests::lasting::LastingDevice;
 use sluice_tests::world::{World, quick_config};
+
+/// Runs the command as a client does.
+fn audit(world: &World, args: &[&str]) -> Result<String, String> {
+    let mut registry = Registry::new("test");
+    commands::register(&mut registry, &world.agent);
+    let args: Vec<_> = args.iter().map(|arg| (*arg).to_owned()).collect();
+    let mut out = String::new();
+    registry.run("sluice/audit", &Request { args: &args, peer: Peer::own() }, &mut out).map(|()| out)
+}
+
+/// An agent with three flows, to the UDP ports 1 to 3, on a device that can be changed behind its back.
+fn three_flows() -> (Arc<LastingDevice>, World, [Flow; 3]) {
+    let clock = Arc::new(MonotonicClock::new());
+    let device = LastingDevice::new(clock.clone());
+    let world = World::on(device.clone(), quick_config(), clock);
+    let flows = [1, 2, 3].map(|port| world.udp_flow(port, "2"));
+    flows.iter().for_each(|flow| drop(world.agent.queue.add(flow.clone(), None)));
+    world.settle();
+    device.done();
+    (device, world, flows)
+}
 
 /// Changes the device behind the agent's back.
 fn behind_its_back(queue: &mut dyn InstallQueue, operation: Operation) {
@@ -17,19 +42,12 @@ fn behind_its_back(queue: &mut dyn InstallQueue, operation: Operation) {
 }
 
 #[test]
-fn missing_foreign_and_changed_rules_are_told_apart() {
+fn rules_of_the_software_nic_that_are_missing_stray_and_changed_are_told_apart() {
     let world = World::soft(quick_config());
-    let mut registry = Registry::new("test");
-    commands::register(&mut registry, &world.agent);
-    let audit = || {
-        let mut out = String::new();
-        let request = Request { args: &[], peer: Peer::own() };
-        registry.run("sluice/audit", &request, &mut out).map(|()| out)
-    };
     let flows = [1, 2, 3].map(|port| world.udp_flow(port, "2"));
     flows.iter().for_each(|flow| drop(world.agent.queue.add(flow.clone(), None)));
     world.settle();
-    assert_eq!(audit(), Ok("3 rules, all as wanted\n".into()));
+    assert_eq!(audit(&world, &[]), Ok("3 rules, all as wanted\n".into()));
 
     let mut queue = world.agent.backend.install_queue().expect("a queue");
     let rule = |index: usize| {
@@ -40,13 +58,97 @@ fn missing_foreign_and_changed_rules_are_told_apart() {
     behind_its_back(&mut *queue, Operation::Modify(rule(1), world.udp_flow(2, "3")));
     let stranger = world.udp_flow(9, "2");
     behind_its_back(&mut *queue, Operation::Install(stranger.clone()));
-    let found = audit().expect_err("there are differences");
+    let found = audit(&world, &[]).expect_err("there are differences");
     let lines: Vec<_> = found.lines().collect();
     assert_eq!(lines.len(), 3, "{found}");
-    assert_eq!(lines[0], format!("changed: ufid:{} does something else in the device", flows[1].ufid));
-    assert_eq!(lines[1], format!("foreign: ufid:{} is in the device and not in the table", stranger.ufid));
     assert!(
-        lines[2].starts_with(&format!("missing: ufid:{} is not in the device: recirc_id(0)", flows[0].ufid)),
+        lines[0].starts_with(&format!("missing: ufid:{} is not in the device: recirc_id(0)", flows[0].ufid)),
         "{found}"
     );
+    assert_eq!(lines[1], format!("changed: ufid:{} is something else in the device", flows[1].ufid));
+    assert_eq!(lines[2], format!("stray: ufid:{} is in the device and not in the table", stranger.ufid));
+}
+
+#[test]
+fn whatever_somebody_did_to_the_rules_is_mended_and_rules_of_others_are_left_alone() {
+    let (device, world, flows) = three_flows();
+    device.with(|memory| {
+        let first = memory.handle(flows[0].ufid);
+        memory.rules.remove(&first);
+        memory.change(flows[1].ufid, world.udp_flow(2, "3").actions.clone());
+        memory.put(flows[2].clone());
+        memory.put(world.udp_flow(9, "2"));
+        memory.foreign.push("p1 pref 7 u32".into());
+    });
+    let differences = [
+        format!("missing: ufid:{} is not in the device: ", flows[0].ufid),
+        format!("changed: ufid:{} is something else in the device", flows[1].ufid),
+        format!("doubled: ufid:{} is in the device once more", flows[2].ufid),
+        format!("stray: ufid:{} is in the device and not in the table", world.udp_flow(9, "2").ufid),
+        "foreign: p1 pref 7 u32".to_owned(),
+    ];
+    let found = audit(&world, &[]).expect_err("there are differences");
+    assert_eq!(found.lines().count(), differences.len(), "{found}");
+    for (line, expected) in found.lines().zip(&differences) {
+        assert!(line.starts_with(expected), "{line}, not {expected}");
+    }
+    assert!(device.done().is_empty(), "looking changes nothing");
+
+    let mended = audit(&world, &["--fix"]).expect("all is mended");
+    let said: Vec<_> = mended.lines().collect();
+    assert_eq!(said[0], format!("doubled: ufid:{} taken out", flows[2].ufid));
+    assert_eq!(said[1], format!("stray: ufid:{} taken out", world.udp_flow(9, "2").ufid));
+    assert!(said[2].starts_with(&format!("missing: ufid:{} put in again: recirc_id(0)", flows[0].ufid)), "{mended}");
+    assert_eq!(said[3..5], [&*format!("changed: ufid:{} changed back", flows[1].ufid), "foreign: p1 pref 7 u32"]);
+    assert_eq!(said[5..], ["3 rules, all as wanted"]);
+    let mut done = device.done();
+    done.sort();
+    assert_eq!(done, [format!("install {}", flows[0].ufid), format!("modify {}", flows[1].ufid)], "and nothing else");
+    device.with(|memory| {
+        assert_eq!(memory.rules.len(), 3);
+        assert!(memory.rules.values().all(|rule| rule.flow.actions == flows[0].actions));
+        assert_eq!(memory.foreign.len(), 1);
+    });
+    assert_eq!(audit(&world, &[]).as_deref(), Ok("foreign: p1 pref 7 u32\n3 rules, all as wanted\n"));
+}
+
+#[test]
+fn what_the_device_refuses_to_have_mended_is_said() {
+    let (device, world, flows) = three_flows();
+    device.with(|memory| {
+        let first = memory.handle(flows[0].ufid);
+        memory.rules.remove(&first);
+        memory.refusal = Some(Refusal::Device { reason: "no more today".into() });
+    });
+    let said = audit(&world, &["--fix"]).expect("a refused flow is in the table as what it is");
+    assert_eq!(
+        said,
+        format!("missing: ufid:{} not mended: device: no more today\n2 rules, all as wanted\n", flows[0].ufid)
+    );
+}
+
+#[test]
+fn flows_that_come_and_go_are_no_differences() {
+    let (_device, world, _) = three_flows();
+    std::thread::scope(|scope| {
+        let storm = scope.spawn(|| {
+            for round in 0..400 {
+                let flow = world.udp_flow(100 + round % 7, if round % 3 == 0 { "3" } else { "2" });
+                match world.agent.queue.add(flow.clone(), None) {
+                    Ok(_) => {}
+                    Err(_) if round % 2 == 0 => drop(world.agent.queue.modify(flow, false, None)),
+                    Err(_) => {
+                        let id = world.agent.table.find(flow.ufid);
+                        id.map(|id| drop(world.agent.queue.delete(id, sluice_flow::EndReason::Deleted, None)));
+                    }
+                }
+            }
+        });
+        let mut looks = 0;
+        while !storm.is_finished() || looks == 0 {
+            let found = audit(&world, &["--fix"]).expect("no difference");
+            assert!(found.ends_with(" rules, all as wanted\n") && found.lines().count() == 1, "{found}");
+            looks += 1;
+        }
+    });
 }

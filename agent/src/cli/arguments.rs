@@ -52,7 +52,12 @@ pub(super) enum Command {
     /// Show the busiest flows, over and over, until Ctrl-C
     Top(Top),
     /// Compare what the table says is in the device with what the device says
-    Audit,
+    Audit {
+        /// Put in what is missing, change back what was changed, take out what no flow wants, and compare again; rules of
+        /// others are listed and never touched
+        #[arg(long)]
+        fix: bool,
+    },
 
     /// Add a flow and wait until the device has it
     AddFlow(AddFlow),
@@ -115,14 +120,15 @@ pub(super) enum Command {
 
 #[derive(Debug, Args)]
 pub(super) struct DumpFlows {
-    /// Everything: UFID, fields that are not matched, offload state, refusal
+    /// Everything: UFID, fields that are not matched, offload state, refusal; with --json, what hardware and software counted
+    /// apart, which is asked of the device flow by flow
     #[arg(short, long)]
     more: bool,
     /// Ports by name
     #[arg(long)]
     names: bool,
     /// As a JSON array
-    #[arg(long, conflicts_with_all = ["more", "names", "table"])]
+    #[arg(long, conflicts_with_all = ["names", "table"])]
     pub(super) json: bool,
     /// As a table that fits the terminal
     #[arg(long, conflicts_with_all = ["more", "names"])]
@@ -161,6 +167,9 @@ pub(super) struct GetFlow {
     /// Ports by name
     #[arg(long)]
     names: bool,
+    /// As a JSON object, with what hardware and software counted apart
+    #[arg(long, conflicts_with_all = ["more", "names"])]
+    pub(super) json: bool,
     #[arg(value_name = "UFID")]
     ufid: String,
 }

@@ -87,13 +87,17 @@ fn execute(cli: &Cli, out: &mut dyn Write) -> Result<Outcome, CliError> {
         Command::DelCtTimeout { name } => plain("sluice/del-ct-timeout", std::slice::from_ref(name))?,
         Command::ShowCtTimeouts => plain("sluice/show-ct-timeouts", &[])?,
         Command::Reload => plain("sluice/reload", &[])?,
-        Command::GetFlow(command) => connect()?.print("dpctl/get-flow", &command.params(), out)?,
+        Command::GetFlow(command) => {
+            let method = if command.json { "sluice/get-flow" } else { "dpctl/get-flow" };
+            connect()?.print(method, &command.params(), out)?;
+        }
         Command::Stats { json: true } => plain("sluice/stats", &[])?,
         Command::Stats { json: false } => statistics::print(&mut connect()?, out)?,
         Command::Show => show::print(&mut connect()?, out)?,
         Command::Watch => watch(&mut connect()?, out)?,
         Command::Top(command) => top::run(&mut connect()?, command, out)?,
-        Command::Audit => plain("sluice/audit", &[])?,
+        Command::Audit { fix: false } => plain("sluice/audit", &[])?,
+        Command::Audit { fix: true } => plain("sluice/audit", &["--fix".to_owned()])?,
         Command::DumpFlows(command) => dump::print(&mut connect()?, command, out)?,
         Command::Explain(command) => match &command.file {
             Some(file) => explain::file(connect, file, out)?,

@@ -73,7 +73,9 @@ fn write(statistics: &Value, datapath: &Datapath, width: Option<u16>, out: &mut 
         None => "none".to_owned(),
     };
     writeln!(out, "{}, sluiced {}", value("/datapath"), value("/version"))?;
-    writeln!(out, "  backend   {}", value("/backend/name"))?;
+    let policy = statistics.pointer("/backend/policy").and_then(Value::as_str);
+    let policy = policy.map_or(String::new(), |policy| format!(", policy {policy}"));
+    writeln!(out, "  backend   {}{policy}", value("/backend/name"))?;
     writeln!(out, "  misses    in chain 0: {}", value("/backend/miss"))?;
     writeln!(out, "            in a later chain: {}", value("/backend/chain_miss"))?;
     if let Some(lookups) = &datapath.lookups {

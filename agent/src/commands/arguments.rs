@@ -25,6 +25,8 @@ pub(super) struct Arguments {
     pub(super) no_wait: bool,
     /// `--keep-old-rule`.
     pub(super) keep_old_rule: bool,
+    /// `--fix`.
+    pub(super) fix: bool,
     /// `--priority=N`.
     pub(super) priority: Option<Priority>,
     /// `--idle-timeout=`, `--hard-timeout=`, `--permanent`.
@@ -55,6 +57,7 @@ impl Arguments {
                 ("--may-create", None) => parsed.may_create = true,
                 ("--no-wait", None) => parsed.no_wait = true,
                 ("--keep-old-rule", None) => parsed.keep_old_rule = true,
+                ("--fix", None) => parsed.fix = true,
                 ("--permanent", None) => parsed.expiry.get_or_insert_default().permanent = true,
                 ("--priority", Some(value)) => parsed.priority = Some(priority(value)?),
                 ("--idle-timeout", Some(value)) => {

@@ -1,69 +1,69 @@
 //! `sluice/audit`: what the table says is in the device against what the device says.
 
-use std::collections::{BTreeSet, HashMap};
-use std::ops::ControlFlow;
-
-use sluice_flow::table::FlowView;
-use sluice_flow::{Flow, FlowState, Refusal, Ufid};
+use sluice_flow::Refusal;
 
 use super::arguments::Arguments;
 use super::{Failure, dump};
 use crate::agent::Agent;
+use crate::audit::{Audit, Difference, Kind, Mending};
 use crate::unixctl::Output;
 
-/// `sluice/audit`. Succeeds if there is no difference; if there are some, it fails with a line for each.
-pub(super) fn audit(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
-    let listing = |refusal: Refusal| Failure::new(format_args!("listing the rules of {}: {refusal}", agent.datapath()));
-    let mut found = Differences::look(agent).map_err(listing)?;
-    if !found.lines.is_empty() {
-        // Table and device were not read at one moment: a difference is what is there at a second look, too.
-        let again = Differences::look(agent).map_err(listing)?;
-        found.lines.retain(|line| again.lines.contains(line));
+/// Differences that are told one by one; of more, only how many there are.
+const SHOWN: usize = 1_000;
+
+/// `sluice/audit [--fix]`. Succeeds if there is no difference, or none any more; otherwise it fails with a line for each.
+/// Rules of others are told and are no difference.
+pub(super) fn audit(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    let failed = |doing: &str| {
+        let what = format!("{doing} the rules of {}", agent.datapath());
+        move |refusal: Refusal| Failure::new(format_args!("{what}: {refusal}"))
+    };
+    let mut found = Audit::of(agent).map_err(failed("listing"))?;
+    let mut lines = Vec::new();
+    if arguments.fix && !found.differences.is_empty() {
+        let mendings = found.mend(agent).map_err(failed("mending"))?;
+        push(&mut lines, &mendings, |mending| mended(agent, mending));
+        found = Audit::of(agent).map_err(failed("listing"))?;
     }
-    if found.lines.is_empty() {
-        return Ok(writeln!(out, "{} rules, all as wanted", found.rules)?);
+    push(&mut lines, &found.differences, |difference| described(agent, difference));
+    push(&mut lines, &found.foreign, |rule| format!("foreign: {rule}"));
+    if !found.differences.is_empty() {
+        return Err(Failure(lines.join("\n")));
     }
-    let lines: Vec<_> = found.lines.into_iter().collect();
-    Err(Failure(lines.join("\n")))
+    lines.push(format!("{} rules, all as wanted", found.rules));
+    lines.iter().try_for_each(|line| writeln!(out, "{line}")).map_err(Failure::from)
 }
 
-/// How the device differs from the table.
-struct Differences {
-    rules: usize,
-    lines: BTreeSet<String>,
-}
-
-impl Differences {
-    /// Compares flows that are settled; those on their way in or out are what they are.
-    fn look(agent: &Agent) -> Result<Self, Refusal> {
-        let mut rules: HashMap<Ufid, Vec<Flow>> = HashMap::new();
-        agent.backend.installed(&mut |rule| rules.entry(rule.flow.ufid).or_default().push(rule.flow))?;
-        let mut lines = BTreeSet::new();
-        for (ufid, same) in &rules {
-            let view = agent.table.find(*ufid).and_then(|id| agent.table.view(id));
-            match view {
-                None => drop(lines.insert(format!("foreign: ufid:{ufid} is in the device and not in the table"))),
-                Some(view) if is_settled(&view) && same.iter().any(|rule| rule.actions != view.flow.actions) => {
-                    lines.insert(format!("changed: ufid:{ufid} does something else in the device"));
-                }
-                Some(_) => {}
-            }
-            if same.len() > 1 {
-                lines.insert(format!("doubled: ufid:{ufid} is in the device {} times", same.len()));
-            }
-        }
-        let ports = agent.ports();
-        agent.table.visit(&mut |view| {
-            if is_settled(&view) && !rules.contains_key(&view.flow.ufid) {
-                let key = dump::key_text(&view, &ports);
-                lines.insert(format!("missing: ufid:{} is not in the device: {key}", view.flow.ufid));
-            }
-            ControlFlow::Continue(())
-        });
-        Ok(Self { rules: rules.values().map(Vec::len).sum(), lines })
+fn push<T>(lines: &mut Vec<String>, all: &[T], line: impl Fn(&T) -> String) {
+    lines.extend(all.iter().take(SHOWN).map(line));
+    if all.len() > SHOWN {
+        lines.push(format!("and {} more", all.len() - SHOWN));
     }
 }
 
-fn is_settled(view: &FlowView) -> bool {
-    matches!(view.state, FlowState::Offloaded | FlowState::Partial)
+fn described(agent: &Agent, difference: &Difference) -> String {
+    let Difference { kind, ufid, .. } = difference;
+    let what = match kind {
+        Kind::Missing => return format!("missing: ufid:{ufid} is not in the device: {}", key(agent, difference)),
+        Kind::Changed => "is something else in the device",
+        Kind::Doubled => "is in the device once more",
+        Kind::Stray => "is in the device and not in the table",
+    };
+    format!("{}: ufid:{ufid} {what}", kind.name())
+}
+
+fn mended(agent: &Agent, mending: &Mending) -> String {
+    let Difference { kind, ufid, .. } = &mending.of;
+    let what = match (kind, &mending.result) {
+        (Kind::Missing, Ok(())) => format!("put in again: {}", key(agent, &mending.of)),
+        (Kind::Changed, Ok(())) => "changed back".into(),
+        (Kind::Doubled | Kind::Stray, Ok(())) => "taken out".into(),
+        (_, Err(refusal)) => format!("not mended: {refusal}"),
+    };
+    format!("{}: ufid:{ufid} {what}", kind.name())
+}
+
+fn key(agent: &Agent, difference: &Difference) -> String {
+    let view = agent.table.find(difference.ufid).and_then(|id| agent.table.view(id));
+    view.map(|view| dump::key_text(&view, &agent.ports())).unwrap_or_default()
 }

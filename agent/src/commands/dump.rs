@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::ControlFlow;
 
+use sluice_flow::backend::CountedApart;
 use sluice_flow::port::PortMap;
 use sluice_flow::table::FlowView;
 use sluice_flow::text::{self, DumpLine, Extra, LineWriter, Offloaded, Statistics, Style};
@@ -24,24 +25,46 @@ pub(super) fn text(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -
     selection.visit(agent, out, &mut |view, page| push_flow(agent, view, &style, &mut writer, page))
 }
 
-/// `sluice/dump-flows`: an object a line.
+/// `sluice/dump-flows`: an object a line. With `-m`, what hardware and software counted apart is asked of the device for each
+/// flow.
 pub(super) fn json(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     let selection = Selection::parse(agent, arguments)?;
     let ports = agent.ports();
     let mut writer = ObjectWriter::new(&ports);
-    selection.visit(agent, out, &mut |view, page| writer.push(view, agent.clock.now(), page))
+    selection.visit(agent, out, &mut |view, page| {
+        let apart = arguments.more.then(|| counted_apart(agent, view));
+        writer.push(view, agent.clock.now(), apart, page);
+    })
 }
 
 /// `dpctl/get-flow`
 pub(super) fn one(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    let view = wanted(agent, arguments)?;
+    let ports = agent.ports();
+    let style = Style { more: arguments.more, names: arguments.with_names().then_some(&*ports as _) };
+    Ok(write_flow(agent, &view, &style, out)?)
+}
+
+/// `sluice/get-flow`: an object with all that there is to know.
+pub(super) fn one_json(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    let view = wanted(agent, arguments)?;
+    let mut object = Vec::new();
+    let apart = Some(counted_apart(agent, &view));
+    ObjectWriter::new(&agent.ports()).push(&view, agent.clock.now(), apart, &mut object);
+    Ok(out.write_str(&String::from_utf8_lossy(&object))?)
+}
+
+/// What hardware and software counted of a flow, each by itself; `None` where the device does not tell, or no longer.
+pub(super) fn counted_apart(agent: &Agent, view: &FlowView) -> Option<CountedApart> {
+    agent.backend.counted_apart(view.handle?).ok()?
+}
+
+fn wanted(agent: &Agent, arguments: &Arguments) -> Result<FlowView, Failure> {
     let [ufid] = arguments.after_datapath(agent, 1)? else { return Err(Failure::new("one UFID is needed")) };
     let name = ufid.strip_prefix("ufid:").unwrap_or(ufid);
     let ufid = name.parse().map_err(|error| Failure::new(format_args!("{name}: {error}")))?;
     let view = agent.table.find(ufid).and_then(|id| agent.table.view(id));
-    let view = view.ok_or_else(|| Failure::os("getting flow", "No such file or directory"))?;
-    let ports = agent.ports();
-    let style = Style { more: arguments.more, names: arguments.with_names().then_some(&*ports as _) };
-    Ok(write_flow(agent, &view, &style, out)?)
+    view.ok_or_else(|| Failure::os("getting flow", "No such file or directory"))
 }
 
 /// Key, statistics and actions of a flow on one line.

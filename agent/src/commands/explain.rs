@@ -104,6 +104,11 @@ fn installed(agent: &Agent, view: &FlowView, out: &mut dyn Output) -> Result<(),
     }
     let used = counters.used.map_or("never".to_owned(), |ago| format!("{:.3} s ago", ago.as_secs_f64()));
     writeln!(out, "  counters  packets {}, bytes {}, used {used}", counters.packets, counters.bytes)?;
+    if let Some(apart) = dump::counted_apart(agent, view) {
+        for (who, counters) in [("hardware", apart.hardware), ("software", apart.software)] {
+            writeln!(out, "            by {who}: packets {}, bytes {}", counters.packets, counters.bytes)?;
+        }
+    }
     Ok(writeln!(out, "  expiry    {}", expiry(agent, view))?)
 }
 

@@ -13,6 +13,7 @@ use super::arguments::Arguments;
 use super::{Failure, PROGRAM, dump};
 use crate::agent::{ANSWER_TIME, Agent};
 use crate::answers::{BulkAnswer, LineError};
+use crate::audit;
 use crate::offload::{Batch, Series, Tally};
 use crate::unixctl::Output;
 
@@ -82,7 +83,16 @@ pub(super) fn delete_file(agent: &Agent, arguments: &Arguments, out: &mut dyn Ou
 pub(super) fn flush(agent: &Agent, _: &Arguments, _: &mut dyn Output) -> Result<(), Failure> {
     let tally = agent.flush();
     agent.wait_for_journal().map_err(Failure::new)?;
-    answer(&tally, "flushing flows")
+    answer(&tally, "flushing flows")?;
+    // The device has the last word.
+    let swept = audit::sweep(agent).map_err(|refusal| Failure::new(format_args!("flushing flows: {refusal}")))?;
+    match swept.iter().find_map(|mending| mending.result.as_ref().err()) {
+        Some(refusal) => {
+            let left = swept.iter().filter(|mending| mending.result.is_err()).count();
+            Err(Failure::new(format_args!("flushing flows: {left} rules are still in the device: {refusal}")))
+        }
+        None => Ok(()),
+    }
 }
 
 /// The flow that a UFID, with or without `ufid:`, or a key at the given priority names.

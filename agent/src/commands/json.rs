@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use crossbeam_channel::RecvTimeoutError;
 use serde_json::{Map, Value, json};
+use sluice_flow::backend::Placement;
 use sluice_flow::{EndReason, FlowState, Refusal};
 
 use super::Failure;
 use super::arguments::Arguments;
 use crate::agent::Agent;
+use crate::backends;
 use crate::rebalancing::State;
 use crate::unixctl::Output;
 
@@ -20,6 +22,8 @@ pub(super) fn statistics(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> 
     let counts = agent.events.counts();
     let published = agent.revalidation.published();
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let places: Map<_, _> =
+        Placement::ALL.iter().map(|(place, name)| ((*name).to_owned(), census.placed(*place).into())).collect();
     let states: Map<_, _> =
         FlowState::ALL.iter().map(|state| (state.name().to_owned(), census.in_state(*state).into())).collect();
     let refused: Map<_, _> =
@@ -51,6 +55,7 @@ pub(super) fn statistics(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> 
         "version": env!("CARGO_PKG_VERSION"),
         "backend": {
             "name": capabilities.name,
+            "policy": backends::has_policy(capabilities.name).then(|| agent.config().policy.name()),
             "miss": capabilities.miss.describe(),
             "chain_miss": capabilities.chain_miss.describe(),
             "max_lag_seconds": capabilities.max_lag.as_secs_f64(),
@@ -63,12 +68,14 @@ pub(super) fn statistics(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> 
             "unsettled": census.unsettled(),
             "unsettled_limit": agent.config().dirty_limit,
             "states": states,
+            "placements": places,
             "masks": masks,
             "action_lists": action_lists,
         },
         "events": {
             "accepted": count(&counts.accepted),
             "installed": count(&counts.installed),
+            "adopted": count(&counts.adopted),
             "modified": count(&counts.modified),
             "moved_up": count(&counts.moved_up),
             "moved_down": count(&counts.moved_down),

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use sluice_flow::Timestamp;
+use sluice_flow::backend::CountedApart;
 use sluice_flow::port::PortMap;
 use sluice_flow::table::FlowView;
 use sluice_flow::text::{LineWriter, Statistics, Style};
+use sluice_flow::{Counters, Timestamp};
 
 use super::dump::statistics;
 use crate::unixctl::escape;
@@ -23,13 +24,23 @@ impl<'a> ObjectWriter<'a> {
         Self { writer: LineWriter::new(&Style { more: false, names: Some(ports) }), text: Vec::new() }
     }
 
-    pub(super) fn push(&mut self, view: &FlowView, now: Timestamp, out: &mut Vec<u8>) {
+    /// Appends a flow; with `apart`, also what hardware and software counted of it, if the device tells.
+    pub(super) fn push(
+        &mut self,
+        view: &FlowView,
+        now: Timestamp,
+        apart: Option<Option<CountedApart>>,
+        out: &mut Vec<u8>,
+    ) {
         let Statistics { packets, bytes, used, tcp_flags } = statistics(view, now);
         let flow = &view.flow;
         out.extend_from_slice(b"{\"actions\":");
         self.push_text(out, |writer, text| writer.push_actions(text, &flow.actions));
         push_number(out, "bytes", bytes);
         push_seconds(out, "hard_timeout_seconds", flow.expiry.hard);
+        if let Some(apart) = apart {
+            push_counters(out, "hardware", apart.map(|apart| apart.hardware));
+        }
         push_seconds(out, "idle_timeout_seconds", flow.expiry.idle);
         push_name(out, "key");
         self.push_text(out, |writer, text| writer.push_key(text, &flow.matching()));
@@ -53,6 +64,9 @@ impl<'a> ObjectWriter<'a> {
                 out.push(b'}');
             }
             None => out.extend_from_slice(b"null"),
+        }
+        if let Some(apart) = apart {
+            push_counters(out, "software", apart.map(|apart| apart.software));
         }
         push_name(out, "state");
         push_string(out, view.state.name());
@@ -88,6 +102,15 @@ fn push_string(out: &mut Vec<u8>, text: &str) {
 fn push_number(out: &mut Vec<u8>, name: &str, number: u64) {
     push_name(out, name);
     LineWriter::push_number(out, number);
+}
+
+fn push_counters(out: &mut Vec<u8>, name: &str, counters: Option<Counters>) {
+    push_name(out, name);
+    let Some(counters) = counters else { return out.extend_from_slice(b"null") };
+    out.extend_from_slice(b"{\"bytes\":");
+    LineWriter::push_number(out, counters.bytes);
+    push_number(out, "packets", counters.packets);
+    out.push(b'}');
 }
 
 /// Seconds as a decimal fraction of as many digits as there are, one at least.

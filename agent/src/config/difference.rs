@@ -46,6 +46,7 @@ impl Config {
         let Self {
             backend,
             device,
+            policy,
             run_dir,
             state_dir,
             persist,
@@ -89,6 +90,7 @@ impl Config {
         let needs_restart = [
             ("backend", self.backend != *backend),
             ("device", self.device != *device),
+            ("policy", self.policy != *policy),
             ("run_dir", self.run_dir != *run_dir),
             ("state_dir", self.state_dir() != new.state_dir() && self.state_dir != *state_dir),
             ("persist", self.persist != *persist),
@@ -105,6 +107,7 @@ impl Config {
         let mut next = new.clone();
         next.backend.clone_from(&self.backend);
         next.device.clone_from(&self.device);
+        next.policy = self.policy;
         next.run_dir.clone_from(&self.run_dir);
         next.state_dir.clone_from(&self.state_dir);
         next.persist = self.persist;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
+use sluice_flow::backend::OffloadPolicy;
 
 use crate::backends;
 
@@ -124,6 +125,14 @@ pub(super) fn backend<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::E
     let name = String::deserialize(from)?;
     backends::check(&name).map_err(Error::custom)?;
     Ok(name)
+}
+
+pub(super) fn policy<'de, D: Deserializer<'de>>(from: D) -> Result<OffloadPolicy, D::Error> {
+    let name = String::deserialize(from)?;
+    OffloadPolicy::named(&name).ok_or_else(|| {
+        let known = OffloadPolicy::ALL.map(|(_, known)| format!("\"{known}\"")).join(", ");
+        Error::custom(format!("no policy \"{name}\", only {known}"))
+    })
 }
 
 pub(super) fn level<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {

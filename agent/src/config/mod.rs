@@ -13,9 +13,12 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny};
+use sluice_flow::backend::OffloadPolicy;
 use sluice_flow::meter::Meter;
 use sluice_flow::port::Port;
 use sluice_flow::timeout::TimeoutPolicy;
+
+use crate::backends;
 
 pub use difference::Difference;
 pub use error::{ConfigError, Place};
@@ -26,11 +29,16 @@ pub use forms::{format_duration, format_metrics, parse_duration, parse_level, pa
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Which kind of device carries the flows, one of those that are built in ([`crate::backends`]): `"soft"`, the NIC in
-    /// software (default).
+    /// software (default), or `"tc"`, the flower classifier of the kernel with the NICs behind it.
     #[serde(deserialize_with = "forms::backend")]
     pub backend: String,
-    /// The device, in the backend's own naming. Default `"soft0"`.
+    /// The device, in the backend's own naming: for `"soft"` and `"tc"` any word, under which tools see the datapath. With
+    /// `"tc"` the devices are the ports. Default `"soft0"` or `"tc0"`.
     pub device: String,
+    /// With `"tc"`, who is to take rules: `"none"` for hardware if it can and the kernel (default), `"skip_sw"` for hardware only,
+    /// so that what it cannot take is refused, or `"skip_hw"` for the kernel only.
+    #[serde(deserialize_with = "forms::policy")]
+    pub policy: OffloadPolicy,
     /// Where the control socket `sluiced.ctl` and the pidfile `sluiced.pid` are. Default `"/run/sluice"`.
     #[serde(deserialize_with = "forms::absolute_path")]
     pub run_dir: PathBuf,
@@ -115,6 +123,7 @@ impl Default for Config {
         Self {
             backend: "soft".to_owned(),
             device: "soft0".to_owned(),
+            policy: OffloadPolicy::default(),
             run_dir: PathBuf::from("/run/sluice"),
             state_dir: None,
             persist: true,
@@ -183,15 +192,22 @@ pub enum OnExit {
 }
 
 impl Config {
-    /// Reads a file.
-    pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let read = |source| ConfigError::Read { file: path.to_owned(), source };
-        let text = fs::read_to_string(path).map_err(read)?;
-        Self::parse(&text, &path.display().to_string())
+    /// The default of everything, for the default backend or another one.
+    pub fn for_backend(backend: Option<&str>) -> Self {
+        let config = Self::default();
+        let backend = backend.unwrap_or(&config.backend);
+        Self { backend: backend.to_owned(), device: backends::default_device(backend).to_owned(), ..config }
     }
 
-    /// Reads the text of a file; errors speak of `file_name`.
-    pub fn parse(text: &str, file_name: &str) -> Result<Self, ConfigError> {
+    /// Reads a file. A backend that is given wins over the one in it.
+    pub fn load(path: &Path, backend: Option<&str>) -> Result<Self, ConfigError> {
+        let read = |source| ConfigError::Read { file: path.to_owned(), source };
+        let text = fs::read_to_string(path).map_err(read)?;
+        Self::parse(&text, &path.display().to_string(), backend)
+    }
+
+    /// Reads the text of a file; errors speak of `file_name`. A backend that is given wins over the one in it.
+    pub fn parse(text: &str, file_name: &str, backend: Option<&str>) -> Result<Self, ConfigError> {
         let wrong = |error: toml::de::Error| {
             let message = error::in_our_words(error.message());
             ConfigError::Wrong(Place::new(text, file_name, error.span().unwrap_or_default()), message)
@@ -199,8 +215,14 @@ impl Config {
         let mut config: Self = toml::from_str(text).map_err(wrong)?;
         // Ports and meters refer to each other, so that they are checked apart, with their places in the text at hand.
         let tables: tables::Tables = toml::from_str(text).map_err(wrong)?;
+        if let Some(backend) = backend {
+            backend.clone_into(&mut config.backend);
+        }
+        if !tables.names_device() {
+            backends::default_device(&config.backend).clone_into(&mut config.device);
+        }
         let checked = tables
-            .check()
+            .check(&config.backend)
             .map_err(|fault| ConfigError::Wrong(Place::new(text, file_name, fault.span), fault.message))?;
         config.ports = checked.ports;
         config.meters = checked.meters;

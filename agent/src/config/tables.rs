@@ -1,17 +1,24 @@
-//! `[[port]]`, `[[meter]]` and `[[ct_timeout]]`: what refers to each other, and therefore is checked as a whole.
+//! `[[port]]`, `[[meter]]` and `[[ct_timeout]]`, and keys that are for some backends only: what depends on something else in the
+//! file, and therefore is checked as a whole.
 
 use std::ops::Range;
 
 use serde::Deserialize;
-use serde::de::Deserializer;
+use serde::de::{Deserializer, IgnoredAny};
 use sluice_flow::meter::{Meter, MeterBand, MeterId, MeterUnit};
 use sluice_flow::port::{Port, PortKind, PortNumber, Tunnel, TunnelProtocol};
 use sluice_flow::timeout::{TimeoutKey, TimeoutPolicy};
 use toml::Spanned;
 
+use crate::backends;
+
 /// The part of the file that is looked at here.
 #[derive(Deserialize)]
 pub(super) struct Tables {
+    #[serde(default)]
+    device: Option<IgnoredAny>,
+    #[serde(default)]
+    policy: Option<Spanned<IgnoredAny>>,
     #[serde(default)]
     port: Vec<PortTable>,
     #[serde(default)]
@@ -143,8 +150,16 @@ struct CtTimeoutTable {
 }
 
 impl Tables {
-    /// The ports, meters and timeout policies, if all of them are right.
-    pub(super) fn check(self) -> Result<Checked, Fault> {
+    /// Whether the device is named.
+    pub(super) const fn names_device(&self) -> bool {
+        self.device.is_some()
+    }
+
+    /// The ports, meters and timeout policies, if all that depends on each other or on the backend is right.
+    pub(super) fn check(self, backend: &str) -> Result<Checked, Fault> {
+        if let Some(policy) = self.policy.filter(|_| !backends::has_policy(backend)) {
+            return Err(fault(&policy, format!("backend \"{backend}\" leaves no choice of who takes rules")));
+        }
         for (index, port) in self.port.iter().enumerate() {
             port.check_against(&self.port[..index])?;
         }

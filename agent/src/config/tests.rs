@@ -1,4 +1,5 @@
 use super::*;
+use sluice_flow::backend::OffloadPolicy;
 use sluice_flow::meter::{MeterBand, MeterId, MeterUnit};
 use sluice_flow::port::{PortKind, PortNumber, Tunnel, TunnelProtocol};
 use sluice_flow::timeout::TimeoutKey;
@@ -6,11 +7,11 @@ use sluice_flow::timeout::TimeoutKey;
 const SAMPLE: &str = include_str!("../../../deploy/sluiced.toml");
 
 fn parse(text: &str) -> Config {
-    Config::parse(text, "test.toml").unwrap_or_else(|error| panic!("{error}"))
+    Config::parse(text, "test.toml", None).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn error(text: &str) -> String {
-    Config::parse(text, "test.toml").unwrap_err().to_string()
+    Config::parse(text, "test.toml", None).unwrap_err().to_string()
 }
 
 /// All keys that the parser knows, in its own words.
@@ -29,7 +30,7 @@ fn nothing_said_is_the_default() {
 
 #[test]
 fn the_sample_file_is_the_default() {
-    assert_eq!(Config::parse(SAMPLE, "sluiced.toml").unwrap(), Config::default());
+    assert_eq!(Config::parse(SAMPLE, "sluiced.toml", None).unwrap(), Config::default());
 }
 
 #[test]
@@ -38,7 +39,7 @@ fn the_sample_file_knows_every_key_also_those_without_a_default() {
     let is_key = |line: &&str| !line.starts_with("# ") && *line != "#";
     let whole: String =
         SAMPLE.lines().filter(is_key).map(|line| format!("{}\n", line.trim_start_matches('#'))).collect();
-    let config = parse(&whole);
+    let config = Config::parse(&whole, "test.toml", Some("tc")).unwrap_or_else(|error| panic!("{error}"));
     assert!(!config.ports.is_empty() && !config.meters.is_empty());
     let has = |key: &str| {
         whole.lines().any(|line| {
@@ -57,6 +58,31 @@ fn the_sample_file_knows_every_key_also_those_without_a_default() {
     for key in keys.concat() {
         assert!(has(&key), "deploy/sluiced.toml does not mention `{key}`");
     }
+}
+
+#[test]
+fn a_policy_is_for_backends_that_leave_the_choice() {
+    let tc = parse("backend = \"tc\"\npolicy = \"skip_hw\"");
+    assert_eq!((tc.policy, &*tc.device), (OffloadPolicy::SkipHardware, "tc0"));
+    assert_eq!(
+        error("idle_timeout = 5\npolicy = \"skip_hw\"\n"),
+        "test.toml:2:10: backend \"soft\" leaves no choice of who takes rules\n  |\n2 | policy = \"skip_hw\"\n  |          ^^^^^^^^^"
+    );
+    assert!(
+        error("backend = \"tc\"\npolicy = \"hardware\"")
+            .contains("no policy \"hardware\", only \"none\", \"skip_sw\", \"skip_hw\"")
+    );
+}
+
+#[test]
+fn a_backend_that_is_given_wins_over_the_one_in_the_file() {
+    let given = |text, backend| Config::parse(text, "test.toml", Some(backend));
+    assert_eq!(given("policy = \"skip_sw\"", "tc").unwrap().policy, OffloadPolicy::SkipSoftware);
+    assert_eq!(&*given("", "tc").unwrap().device, "tc0");
+    assert_eq!(&*given("device = \"a\"", "tc").unwrap().device, "a");
+    given("backend = \"tc\"\npolicy = \"skip_sw\"", "soft").unwrap_err();
+    assert_eq!(Config::for_backend(Some("tc")), given("", "tc").unwrap());
+    assert_eq!(Config::for_backend(None), Config::default());
 }
 
 #[test]
@@ -277,18 +303,18 @@ fn a_reload_takes_what_it_can_and_names_the_rest() {
 
 #[test]
 fn a_file_that_is_not_there_is_named() {
-    let error = Config::load(Path::new("/no/such/file.toml")).unwrap_err().to_string();
+    let error = Config::load(Path::new("/no/such/file.toml"), None).unwrap_err().to_string();
     assert!(error.starts_with("cannot read /no/such/file.toml: No such file"), "{error}");
 }
 
 proptest::proptest! {
     #[test]
     fn no_text_makes_it_panic(text in "(\\PC|[\n\t=\"\\[\\]]){0,60}") {
-        let _ = Config::parse(&text, "x").map_err(|error| error.to_string());
+        let _ = Config::parse(&text, "x", None).map_err(|error| error.to_string());
     }
 
     #[test]
     fn no_value_makes_it_panic(key in "(idle_timeout|poll_interval|metrics|control_mode|log.level|workers|port|meter)", value in "(\"\\PC{0,8}\"|[-0-9.e]{1,8}|\\[\\]|true)") {
-        let _ = Config::parse(&format!("{key} = {value}"), "x").map_err(|error| error.to_string());
+        let _ = Config::parse(&format!("{key} = {value}"), "x", None).map_err(|error| error.to_string());
     }
 }

@@ -142,6 +142,11 @@ impl Chains {
         state.drop_edges(chain, &known);
     }
 
+    /// Whether a flow jumps to a chain, or is in a later one.
+    pub(super) fn concern(&self, id: FlowId) -> bool {
+        self.concerned(id).contains(&id)
+    }
+
     /// How many chains a packet passes, at the most, before it comes to this one.
     pub(super) fn depth(&self, chain: ChainId) -> usize {
         let state = self.state.lock();

@@ -5,6 +5,7 @@
 //! gets there. So superseded work vanishes, changes to one identity keep their order, and a queue can never outgrow the
 //! table. How many flows may wait for the device is bounded by the table's limit on unsettled flows.
 
+mod adoption;
 mod batch;
 mod chains;
 mod inbox;
@@ -20,6 +21,7 @@ use sluice_flow::backend::{LostRule, Placement};
 use sluice_flow::table::{Accepted, TableError, Waiter};
 use sluice_flow::{Backend, ChainId, Clock, EndReason, Flow, FlowId, FlowTable, Refusal, Timestamp};
 
+pub use self::adoption::Adopted;
 pub use self::batch::{Batch, Tally};
 pub use self::series::Series;
 pub use self::worker::{LATENCY_BUCKETS, Worker, WorkerReport};
@@ -182,6 +184,13 @@ impl OffloadQueue {
     /// Has a rule put in again that the device lost.
     pub fn lost(&self, rule: LostRule) {
         if let Some(accepted) = self.table.lost(rule, self.clock.now()) {
+            self.hand_over(accepted);
+        }
+    }
+
+    /// Has a rule made anew, in place, that the device has otherwise than it was put there.
+    pub fn redo(&self, id: FlowId) {
+        if let Some(accepted) = self.table.redo(id, self.clock.now()) {
             self.hand_over(accepted);
         }
     }

@@ -2,7 +2,9 @@
 
 use crossbeam_utils::CachePadded;
 
+use super::state::Standing;
 use super::sync::{AtomicUsize, Ordering};
+use crate::backend::Placement;
 use crate::refusal::Refusal;
 use crate::table::FlowState;
 
@@ -13,8 +15,8 @@ pub struct Census {
     live: CachePadded<AtomicUsize>,
     /// Changed by both.
     unsettled: CachePadded<AtomicUsize>,
-    /// Flows by state; of those that are pending, which is what a new flow is, as many as `live` has besides.
-    states: CachePadded<[AtomicUsize; FlowState::ALL.len()]>,
+    /// Flows by how far they have come; of those that are pending, which is what a new flow is, as many as `live` has besides.
+    standings: CachePadded<[AtomicUsize; Placement::ALL.len() + 2]>,
     flow_limit: AtomicUsize,
     unsettled_limit: AtomicUsize,
 }
@@ -31,8 +33,20 @@ impl Census {
                 let others = FlowState::ALL.iter().filter(|other| **other != FlowState::Pending);
                 self.live().saturating_sub(others.map(|other| self.in_state(*other)).sum())
             }
-            _ => self.states[state as usize].load(Ordering::Relaxed),
+            FlowState::Offloaded => self.placed(Placement::Hardware) + self.placed(Placement::Both),
+            FlowState::Partial => self.placed(Placement::Software) + self.placed(Placement::Unknown),
+            FlowState::Refused => self.standing(Standing::Refused),
+            FlowState::Deleting => self.standing(Standing::Deleting),
         }
+    }
+
+    /// Flows whose rule is there as wanted, in this place.
+    pub fn placed(&self, placement: Placement) -> usize {
+        self.standing(Standing::Placed(placement))
+    }
+
+    fn standing(&self, standing: Standing) -> usize {
+        index(standing).map_or(0, |index| self.standings[index].load(Ordering::Relaxed))
     }
 
     /// All flows, those that are going included.
@@ -92,16 +106,26 @@ impl Census {
         self.unsettled.fetch_sub(1, Ordering::Relaxed);
     }
 
-    pub(super) fn enter(&self, state: FlowState) {
-        if state != FlowState::Pending {
-            self.states[state as usize].fetch_add(1, Ordering::Relaxed);
+    pub(super) fn enter(&self, standing: Standing) {
+        if let Some(index) = index(standing) {
+            self.standings[index].fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    pub(super) fn leave(&self, state: FlowState) {
-        if state != FlowState::Pending {
-            self.states[state as usize].fetch_sub(1, Ordering::Relaxed);
+    pub(super) fn leave(&self, standing: Standing) {
+        if let Some(index) = index(standing) {
+            self.standings[index].fetch_sub(1, Ordering::Relaxed);
         }
+    }
+}
+
+/// Where flows are counted that have come so far.
+const fn index(standing: Standing) -> Option<usize> {
+    match standing {
+        Standing::Pending => None,
+        Standing::Placed(placement) => Some(placement as usize),
+        Standing::Refused => Some(Placement::ALL.len()),
+        Standing::Deleting => Some(Placement::ALL.len() + 1),
     }
 }
 

@@ -7,6 +7,7 @@ use crate::event::EndReason;
 use crate::flow::Flow;
 use crate::id::{FlowId, Generation};
 use crate::refusal::Refusal;
+use crate::table::state::Standing;
 use crate::table::{FlowState, Lane, Waiter};
 use crate::time::Timestamp;
 
@@ -46,8 +47,8 @@ pub(super) struct Life {
     pub(super) accepted: Timestamp,
     /// When what is wanted was last changed.
     pub(super) asked: Timestamp,
-    /// The state as the census counts it.
-    pub(super) counted_as: FlowState,
+    /// How far it has come, as the census counts it.
+    pub(super) counted_as: Standing,
 }
 
 /// A rule in the device.
@@ -73,7 +74,7 @@ pub(super) enum Step {
 
 impl Life {
     /// A life in which nothing has happened, as wanted since `asked`.
-    pub(super) fn new(flow: Flow, accepted: Timestamp, asked: Timestamp, counted_as: FlowState) -> Self {
+    pub(super) fn new(flow: Flow, accepted: Timestamp, asked: Timestamp, counted_as: Standing) -> Self {
         Self {
             flow,
             generation: Generation::NONE,
@@ -111,13 +112,17 @@ impl Life {
     }
 
     pub(super) fn state(&self) -> FlowState {
+        self.standing().state()
+    }
+
+    pub(super) fn standing(&self) -> Standing {
         if self.end.is_some() {
-            return FlowState::Deleting;
+            return Standing::Deleting;
         }
         match &self.installed {
-            Some(rule) if rule.generation == self.generation => rule.placement.state(),
-            None if self.is_refused() => FlowState::Refused,
-            _ => FlowState::Pending,
+            Some(rule) if rule.generation == self.generation => Standing::Placed(rule.placement),
+            None if self.is_refused() => Standing::Refused,
+            _ => Standing::Pending,
         }
     }
 
@@ -161,15 +166,5 @@ impl Life {
             return true;
         }
         false
-    }
-}
-
-impl Placement {
-    /// How far a flow has come whose rule is there as wanted.
-    pub(super) const fn state(self) -> FlowState {
-        match self {
-            Self::Hardware | Self::Both => FlowState::Offloaded,
-            Self::Software | Self::Unknown => FlowState::Partial,
-        }
     }
 }

@@ -8,6 +8,7 @@
 //! Locks, in order: a shard of the UFID index, a shard of the identity index, a slot's record, its counters. None is
 //! shared by all flows.
 
+mod adoption;
 mod ageing;
 mod arena;
 mod cell;
@@ -228,7 +229,6 @@ impl FlowTable {
             self.events.event(&Event::Accepted(flow.clone()));
             self.events.wish(Wish::Wanted(&flow));
         }
-        self.census.enter(FlowState::Pending);
         let class = self.expiries.class(&flow.expiry);
         // Before anybody can end the life, which the cell must hear of.
         self.with_cell(id, |cell| *cell = cell::Cell::new(class, now));
@@ -533,13 +533,13 @@ impl FlowTable {
         successor
     }
 
-    /// Counts the flow under the state that it is in now.
+    /// Counts the flow under how far it has come now.
     fn restate(&self, life: &mut Life) {
-        let state = life.state();
-        if state != life.counted_as {
+        let standing = life.standing();
+        if standing != life.counted_as {
             self.census.leave(life.counted_as);
-            self.census.enter(state);
-            life.counted_as = state;
+            self.census.enter(standing);
+            life.counted_as = standing;
         }
     }
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::FlowTable;
 use super::record::Record;
-use crate::backend::Placement;
+use crate::backend::{Handle, Placement};
 use crate::counters::Counters;
 use crate::flow::Flow;
-use crate::id::FlowId;
+use crate::id::{FlowId, Generation};
 use crate::refusal::Refusal;
 use crate::table::FlowState;
 use crate::time::Timestamp;
@@ -23,6 +23,10 @@ pub struct FlowView {
     pub flow: Flow,
     /// How far it has come.
     pub state: FlowState,
+    /// What is wanted, by the count of its changes.
+    pub generation: Generation,
+    /// The device's name for its rule, if there is one.
+    pub handle: Option<Handle>,
     /// Where its rule is, if there is one.
     pub placement: Option<Placement>,
     /// The last refusal, if what is wanted or was last tried was refused.
@@ -31,6 +35,13 @@ pub struct FlowView {
     pub counters: Counters,
     /// When it was accepted.
     pub accepted: Timestamp,
+}
+
+impl FlowView {
+    /// Whether its rule is in the device as wanted.
+    pub const fn is_settled(&self) -> bool {
+        matches!(self.state, FlowState::Offloaded | FlowState::Partial)
+    }
 }
 
 impl FlowTable {
@@ -57,6 +68,8 @@ impl FlowTable {
             id,
             flow: record.flow()?.clone(),
             state: record.state(),
+            generation: record.generation(),
+            handle: record.handle(),
             placement: record.placement(),
             refusal: record.refusal().cloned(),
             counters: self.arena.cell(id)?.total(),

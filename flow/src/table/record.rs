@@ -11,6 +11,7 @@ use crate::flow::Flow;
 use crate::id::Generation;
 use crate::refusal::Refusal;
 use crate::table::FlowState;
+use crate::table::state::Standing;
 use crate::time::Timestamp;
 
 /// A slot's current life, if it has one. Lies under the lock of the slot.
@@ -132,7 +133,7 @@ impl Record {
         match self {
             Self::Free => FlowState::Deleting,
             Self::Fresh(_) => FlowState::Pending,
-            Self::Settled(settled) => settled.placement.state(),
+            Self::Settled(settled) => Standing::Placed(settled.placement).state(),
             Self::Unsettled(life) => life.state(),
         }
     }
@@ -143,6 +144,25 @@ impl Record {
             Self::Free | Self::Fresh(_) => None,
             Self::Settled(settled) => Some(settled.placement),
             Self::Unsettled(life) => life.installed.as_ref().map(|rule| rule.placement),
+        }
+    }
+
+    /// The device's name for the rule, if there is one.
+    pub(super) fn handle(&self) -> Option<Handle> {
+        match self {
+            Self::Free | Self::Fresh(_) => None,
+            Self::Settled(settled) => Some(settled.handle),
+            Self::Unsettled(life) => life.installed.as_ref().map(|rule| rule.handle),
+        }
+    }
+
+    /// What is wanted, by the count of its changes.
+    pub(super) fn generation(&self) -> Generation {
+        match self {
+            Self::Free => Generation::NONE,
+            Self::Fresh(_) => Fresh::GENERATION,
+            Self::Settled(settled) => settled.generation,
+            Self::Unsettled(life) => life.generation,
         }
     }
 
@@ -166,10 +186,11 @@ impl Record {
 }
 
 impl Fresh {
+    const GENERATION: Generation = Generation::NONE.next();
+
     pub(super) fn into_life(self) -> Life {
         let Self { flow, accepted, asked } = self;
-        let generation = Generation::NONE.next();
-        Life { generation, unsettled: true, ..Life::new(flow, accepted, asked, FlowState::Pending) }
+        Life { generation: Self::GENERATION, unsettled: true, ..Life::new(flow, accepted, asked, Standing::Pending) }
     }
 }
 
@@ -191,6 +212,6 @@ impl Settled {
     fn into_life(self) -> Life {
         let Self { flow, accepted, handle, generation, placement } = self;
         let installed = Some(Installed { flow: flow.clone(), generation, handle, placement });
-        Life { generation, installed, ..Life::new(flow, accepted, accepted, placement.state()) }
+        Life { generation, installed, ..Life::new(flow, accepted, accepted, Standing::Placed(placement)) }
     }
 }

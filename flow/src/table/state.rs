@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::backend::Placement;
+
 /// How far a flow has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FlowState {
@@ -36,5 +38,26 @@ impl FlowState {
 impl fmt::Display for FlowState {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(self.name())
+    }
+}
+
+/// How far a flow has come, with where its rule is if it is there as wanted. This is what the census counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    Pending,
+    Placed(Placement),
+    Refused,
+    Deleting,
+}
+
+impl Standing {
+    pub(super) const fn state(self) -> FlowState {
+        match self {
+            Self::Pending => FlowState::Pending,
+            Self::Placed(placement) if placement.is_in_hardware() => FlowState::Offloaded,
+            Self::Placed(_) => FlowState::Partial,
+            Self::Refused => FlowState::Refused,
+            Self::Deleting => FlowState::Deleting,
+        }
     }
 }

@@ -1,0 +1,168 @@
+//! What the table says is in the device against what the device says, and how to mend it.
+//!
+//! Table and device cannot be read at one moment: a difference is what two looks, one after the other, both find, and
+//! flows on their way in or out are what they are.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::ControlFlow;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use sluice_flow::backend::{Handle, LostRule};
+use sluice_flow::{Flow, FlowId, FlowState, Generation, Refusal, Ufid};
+
+use crate::agent::{ANSWER_TIME, Agent};
+
+/// How often it is looked whether a worker has mended a flow.
+const MEND_POLL: Duration = Duration::from_millis(5);
+
+/// What an audit found.
+#[derive(Debug, Default)]
+pub struct Audit {
+    /// Rules of ours in the device.
+    pub rules: usize,
+    /// What differs, in order.
+    pub differences: Vec<Difference>,
+    /// Rules of others where ours lie, in the device's own words. They are nobody's fault.
+    pub foreign: Vec<String>,
+}
+
+/// A difference between table and device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Difference {
+    /// Which.
+    pub kind: Kind,
+    /// The flow that the rule is named after.
+    pub ufid: Ufid,
+    handle: Handle,
+    /// The flow as it was looked at, if the table has it.
+    flow: Option<(FlowId, Generation)>,
+}
+
+/// How table and device can differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// The table says that the flow has a rule, and the device does not.
+    Missing,
+    /// The rule of the flow is not what was put in.
+    Changed,
+    /// The flow has a rule, and this is another one.
+    Doubled,
+    /// The rule is ours, and no flow wants it.
+    Stray,
+}
+
+impl Kind {
+    /// The word for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Changed => "changed",
+            Self::Doubled => "doubled",
+            Self::Stray => "stray",
+        }
+    }
+}
+
+/// What was done about a difference.
+#[derive(Clone, Debug)]
+pub struct Mending {
+    /// The difference.
+    pub of: Difference,
+    /// Whether the device took it.
+    pub result: Result<(), Refusal>,
+}
+
+impl Audit {
+    /// Looks twice.
+    pub fn of(agent: &Agent) -> Result<Self, Refusal> {
+        let mut audit = Self::look(agent)?;
+        if !audit.differences.is_empty() {
+            let again: HashSet<_> = Self::look(agent)?.differences.into_iter().collect();
+            audit.differences.retain(|difference| again.contains(difference));
+            audit.differences.sort_unstable();
+        }
+        agent.backend.foreign(&mut |rule| audit.foreign.push(rule))?;
+        Ok(audit)
+    }
+
+    fn look(agent: &Agent) -> Result<Self, Refusal> {
+        let mut rules: HashMap<Handle, Flow> = HashMap::new();
+        agent.backend.installed(&mut |rule| drop(rules.insert(rule.handle, rule.flow)))?;
+        let mut audit = Self { rules: rules.len(), ..Self::default() };
+        // Of flows about which the device has been asked and not answered.
+        let mut unsettled = HashSet::new();
+        agent.table.visit(&mut |view| {
+            let rule = view.handle.and_then(|handle| rules.remove(&handle));
+            let kind = match rule {
+                _ if !view.is_settled() => {
+                    unsettled.insert(view.flow.ufid);
+                    None
+                }
+                None => Some(Kind::Missing),
+                Some(rule) if rule.actions != view.flow.actions || !rule.is_same(&view.flow) => Some(Kind::Changed),
+                Some(_) => None,
+            };
+            if let (Some(kind), Some(handle)) = (kind, view.handle) {
+                let flow = Some((view.id, view.generation));
+                audit.differences.push(Difference { kind, ufid: view.flow.ufid, handle, flow });
+            }
+            ControlFlow::Continue(())
+        });
+        // What no flow has.
+        let left = rules.into_iter().filter(|(_, rule)| !unsettled.contains(&rule.ufid));
+        audit.differences.extend(left.map(|(handle, rule)| {
+            let kind = if agent.table.find(rule.ufid).is_some() { Kind::Doubled } else { Kind::Stray };
+            Difference { kind, ufid: rule.ufid, handle, flow: None }
+        }));
+        Ok(audit)
+    }
+
+    /// Makes the device what the table says, and waits for it.
+    pub fn mend(&self, agent: &Agent) -> Result<Vec<Mending>, Refusal> {
+        let of_kind = |kinds: &'static [Kind]| self.differences.iter().filter(|found| kinds.contains(&found.kind));
+        // First what may lie where the right rule is to go.
+        let mut mendings: Vec<_> = of_kind(&[Kind::Doubled, Kind::Stray])
+            .map(|found| Mending { of: *found, result: agent.backend.remove_stray(found.handle) })
+            .collect();
+        if of_kind(&[Kind::Missing]).next().is_some() {
+            // Whatever the backend has in its own books of them is to go, too.
+            agent.backend.resync()?.into_iter().for_each(|lost| agent.queue.lost(lost));
+        }
+        for found in of_kind(&[Kind::Missing, Kind::Changed]) {
+            let Some((flow, _)) = found.flow else { continue };
+            match found.kind {
+                Kind::Missing => agent.queue.lost(LostRule { flow, handle: found.handle }),
+                _ => agent.queue.redo(flow),
+            }
+        }
+        let deadline = Instant::now() + ANSWER_TIME;
+        mendings.extend(of_kind(&[Kind::Missing, Kind::Changed]).filter_map(|found| {
+            let (flow, _) = found.flow?;
+            Some(Mending { of: *found, result: outcome(agent, flow, deadline) })
+        }));
+        Ok(mendings)
+    }
+}
+
+/// Takes every rule of ours out of the device that no flow has.
+pub fn sweep(agent: &Agent) -> Result<Vec<Mending>, Refusal> {
+    let mut found = Audit::of(agent)?;
+    found.differences.retain(|difference| matches!(difference.kind, Kind::Doubled | Kind::Stray));
+    found.mend(agent)
+}
+
+/// Waits until a worker has done what is to be done about a flow. One that somebody deletes meanwhile is done with.
+fn outcome(agent: &Agent, flow: FlowId, deadline: Instant) -> Result<(), Refusal> {
+    loop {
+        let Some(view) = agent.table.view(flow) else { return Ok(()) };
+        match (view.state, &view.refusal) {
+            (FlowState::Refused, Some(refusal)) => return Err(Refusal::clone(refusal)),
+            (FlowState::Pending, _) if Instant::now() < deadline => thread::sleep(MEND_POLL),
+            (FlowState::Pending, _) => {
+                return Err(Refusal::Busy { reason: "the device has not answered yet".into() });
+            }
+            _ => return Ok(()),
+        }
+    }
+}

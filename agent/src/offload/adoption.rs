@@ -1,0 +1,54 @@
+//! Taking over what an earlier run left in the device, before any worker runs.
+
+use std::time::Duration;
+
+use sluice_flow::backend::Adoption;
+use sluice_flow::{Backend, FlowId, Refusal};
+
+use super::OffloadQueue;
+
+/// What was in the device at the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Adopted {
+    /// Rules that a flow has now.
+    pub adopted: usize,
+    /// Rules that nobody wanted, and that were taken out.
+    pub orphans: usize,
+    /// Flows that the device had yet to take, or to take in another form.
+    pub outstanding: usize,
+    /// How long it took.
+    pub duration: Duration,
+}
+
+impl OffloadQueue {
+    /// Has the flows of the table take over the rules that an earlier run left in the device. The chains that these rules jump
+    /// to are open on return.
+    pub fn adopt(&self, backend: &dyn Backend) -> Result<Adopted, Refusal> {
+        let began = self.clock.now();
+        let mut of_chains = Vec::new();
+        let Adoption { adopted, orphans } = backend.adopt(&mut |rule| {
+            let (id, generation) = self.table.adopt(rule.flow.ufid, rule, began)?;
+            if self.chains.concern(id) {
+                of_chains.push((id, rule.flow.clone()));
+            }
+            Some((id, generation))
+        })?;
+        for (id, rule) in of_chains {
+            match self.chains.open(id, &rule) {
+                Ok(()) if self.is_settled(id) => drop(self.chains.settled(id, Some(&rule))),
+                // Its worker changes the rule, and says then that it has.
+                Ok(()) => {}
+                Err(refusal) => {
+                    tracing::warn!("a chain that ufid:{} jumps to was not opened: {refusal}", rule.ufid);
+                    self.redo(id);
+                }
+            }
+        }
+        let outstanding = self.table.census().unsettled();
+        Ok(Adopted { adopted, orphans, outstanding, duration: self.clock.now().since(began) })
+    }
+
+    fn is_settled(&self, id: FlowId) -> bool {
+        self.table.view(id).is_some_and(|view| view.is_settled())
+    }
+}

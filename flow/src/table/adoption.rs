@@ -1,0 +1,61 @@
+//! Rules that are in the device before the table's workers have put any there, and rules that the device has otherwise
+//! than the table says.
+
+use super::FlowTable;
+use super::life::Installed;
+use crate::backend::InstalledRule;
+use crate::event::Event;
+use crate::id::{FlowId, Generation};
+use crate::table::Accepted;
+use crate::time::Timestamp;
+use crate::ufid::Ufid;
+
+impl FlowTable {
+    /// Takes a rule that an earlier run left in the device for that of the flow with this UFID. Gives the flow, and the
+    /// generation that readings of the rule are to carry; `None` if no flow wants it: there is none with this UFID, or it has
+    /// another match, or a rule already.
+    ///
+    /// If the rule does what is wanted, the flow is settled by it. Otherwise what is wanted is newer than what is installed, and
+    /// a worker, to which the flow was handed over when it was [restored](FlowTable::restore), modifies the rule in place.
+    /// Nothing that the rule counted before says when it was last used, so that the flow ages as a new one.
+    pub fn adopt(&self, ufid: Ufid, rule: &InstalledRule, now: Timestamp) -> Option<(FlowId, Generation)> {
+        let id = self.find(ufid)?;
+        self.with_life(id, |life| {
+            let has_rule = life.installed.is_some() || life.in_flight || life.predecessor.is_some();
+            if has_rule || life.end.is_some() || !life.flow.is_same(&rule.flow) {
+                return None;
+            }
+            let installed_as = life.generation;
+            let is_as_wanted = life.flow.actions == rule.flow.actions;
+            let flow = if is_as_wanted {
+                life.flow.clone()
+            } else {
+                life.generation = life.generation.next();
+                self.share_parts(life.flow.with_actions(rule.flow.actions.clone()))
+            };
+            let InstalledRule { handle, placement, .. } = *rule;
+            self.with_cell(id, |cell| cell.begin(installed_as, now));
+            self.events.event(&Event::Adopted { flow: flow.clone(), placement });
+            life.installed = Some(Installed { flow, generation: installed_as, handle, placement });
+            if is_as_wanted {
+                self.settle(id, life, None);
+            }
+            self.restate(life);
+            Some((id, installed_as))
+        })?
+    }
+
+    /// Has the rule of a flow made anew, in place, because the device has something else than was put there. The flow must be
+    /// looked at; `None` if it has no rule or is on its way out.
+    pub fn redo(&self, id: FlowId, now: Timestamp) -> Option<Accepted> {
+        self.with_life(id, |life| {
+            life.installed.as_ref().filter(|_| life.end.is_none())?;
+            if !life.unsettled {
+                self.census.force_change();
+                life.unsettled = true;
+            }
+            let waiter = life.waiter.take();
+            Some(self.changed(id, life, now, waiter))
+        })?
+    }
+}

@@ -1,0 +1,291 @@
+//! A device that keeps its rules over the life of an agent, as the kernel does: what is put in stays until it is taken out.
+//!
+//! It forwards nothing. Tests say which rules were hit, and change it behind the agent's back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, never};
+use parking_lot::Mutex;
+use sluice_flow::backend::{
+    Adoption, Capabilities, Change, Completion, CountedApart, CounterReader, DeviceEvent, Handle, InstallQueue,
+    InstalledRule, LastCounters, LostRule, MeterCounters, MissPolicy, Operation, Outcome, Placement, PortCounters,
+};
+use sluice_flow::counters::{Reading, Sampled};
+use sluice_flow::meter::{Meter, MeterId};
+use sluice_flow::time::Clock;
+use sluice_flow::{Backend, ChainId, Counters, Flow, FlowId, Generation, Port, PortNumber, Refusal, Ufid};
+
+/// See the [module](self).
+pub struct LastingDevice {
+    memory: Arc<Mutex<Memory>>,
+    clock: Arc<dyn Clock>,
+}
+
+/// What is in the device.
+#[derive(Default)]
+pub struct Memory {
+    /// The rules.
+    pub rules: BTreeMap<Handle, Rule>,
+    /// Rules of others.
+    pub foreign: Vec<String>,
+    /// Chains that the agent has open.
+    pub open_chains: BTreeSet<ChainId>,
+    /// What was done, in order: a verb and the port that the flow matches.
+    pub done: Vec<String>,
+    /// What every installation is refused with, if it is.
+    pub refusal: Option<Refusal>,
+    last_handle: u64,
+}
+
+/// A rule, and whose it is for the agent that runs.
+pub struct Rule {
+    /// As it is in the device.
+    pub flow: Flow,
+    /// What it has counted.
+    pub counters: Counters,
+    owner: Option<(FlowId, Generation)>,
+}
+
+impl LastingDevice {
+    /// Without rules.
+    pub fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
+        Arc::new(Self { memory: Arc::default(), clock })
+    }
+
+    /// Looks at the memory, or changes it behind the agent's back.
+    pub fn with<R>(&self, look: impl FnOnce(&mut Memory) -> R) -> R {
+        look(&mut self.memory.lock())
+    }
+
+    /// What was done since this was last asked.
+    pub fn done(&self) -> Vec<String> {
+        std::mem::take(&mut self.memory.lock().done)
+    }
+
+    /// Has packets of 100 bytes hit the rule of a flow.
+    pub fn hit(&self, ufid: Ufid, packets: u64) {
+        let mut memory = self.memory.lock();
+        let rule = memory.rules.values_mut().find(|rule| rule.flow.ufid == ufid).expect("the flow has a rule");
+        rule.counters.packets += packets;
+        rule.counters.bytes += 100 * packets;
+    }
+}
+
+impl Memory {
+    /// Puts a rule in that is nobody's.
+    pub fn put(&mut self, flow: Flow) -> Handle {
+        self.insert(flow, None)
+    }
+
+    /// The handle of the rule of a flow.
+    pub fn handle(&self, ufid: Ufid) -> Handle {
+        *self.rules.iter().find(|(_, rule)| rule.flow.ufid == ufid).expect("the flow has a rule").0
+    }
+
+    /// What the flow of a rule does, as the agent would have it.
+    pub fn change(&mut self, ufid: Ufid, actions: sluice_flow::ActionList) {
+        let handle = self.handle(ufid);
+        let rule = self.rules.get_mut(&handle).expect("a rule");
+        rule.flow = rule.flow.with_actions(actions);
+    }
+
+    fn insert(&mut self, flow: Flow, owner: Option<(FlowId, Generation)>) -> Handle {
+        self.last_handle += 1;
+        let handle = Handle(self.last_handle);
+        self.rules.insert(handle, Rule { flow, counters: Counters::default(), owner });
+        handle
+    }
+
+    fn note(&mut self, verb: &str, flow: &Flow) {
+        self.done.push(format!("{verb} {}", flow.ufid));
+    }
+
+    fn make(&mut self, change: &Change) -> Result<Outcome, Refusal> {
+        match &change.operation {
+            Operation::Install(flow) => {
+                self.note("install", flow);
+                self.check(flow)?;
+                let handle = self.insert(flow.clone(), Some((change.flow, change.generation)));
+                Ok(Outcome::InPlace { handle, placement: Placement::Both })
+            }
+            Operation::Modify(handle, flow) => {
+                self.note("modify", flow);
+                self.check(flow)?;
+                let rule = self.rules.get_mut(handle).ok_or_else(|| no_such_rule(*handle))?;
+                rule.flow = flow.clone();
+                Ok(Outcome::InPlace { handle: *handle, placement: Placement::Both })
+            }
+            Operation::Move(handle, placement) => Ok(Outcome::InPlace { handle: *handle, placement: *placement }),
+            Operation::Remove(handle) => {
+                let rule = self.rules.remove(handle).ok_or_else(|| no_such_rule(*handle))?;
+                self.note("remove", &rule.flow);
+                Ok(Outcome::Removed { last: Some(rule.counters) })
+            }
+        }
+    }
+
+    fn check(&self, flow: &Flow) -> Result<(), Refusal> {
+        if let Some(refusal) = &self.refusal {
+            return Err(refusal.clone());
+        }
+        match flow.jumps().iter().find(|chain| !self.open_chains.contains(chain)) {
+            Some(chain) => Err(Refusal::Device { reason: format!("chain {chain} is not open").into() }),
+            None => Ok(()),
+        }
+    }
+}
+
+fn no_such_rule(handle: Handle) -> Refusal {
+    Refusal::Device { reason: format!("there is no rule {}", handle.0).into() }
+}
+
+struct Queue(Arc<Mutex<Memory>>);
+
+impl InstallQueue for Queue {
+    fn submit(&mut self, batch: &mut Vec<Change>, done: &mut Vec<Completion>) {
+        for change in batch.drain(..) {
+            let result = self.0.lock().make(&change);
+            done.push(Completion { flow: change.flow, generation: change.generation, result });
+        }
+    }
+}
+
+struct Reader {
+    memory: Arc<Mutex<Memory>>,
+    clock: Arc<dyn Clock>,
+}
+
+impl CounterReader for Reader {
+    fn read(&mut self, visit: &mut dyn FnMut(&[Reading], Sampled)) -> Result<(), Refusal> {
+        let memory = self.memory.lock();
+        let now = self.clock.now();
+        let reading = |rule: &Rule| {
+            let (flow, installed_as) = rule.owner?;
+            Some(Reading { flow, installed_as, counters: rule.counters })
+        };
+        let readings: Vec<_> = memory.rules.values().filter_map(reading).collect();
+        visit(&readings, Sampled { earliest: now, latest: now });
+        Ok(())
+    }
+}
+
+impl Backend for LastingDevice {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            name: "lasting",
+            miss: MissPolicy::Kernel,
+            chain_miss: MissPolicy::Kernel,
+            max_lag: Duration::ZERO,
+            last_counters: LastCounters::Exact,
+            modifies_in_place: true,
+            max_chain_depth: 16,
+            batch: 16,
+        }
+    }
+
+    fn explain(&self, flow: &Flow) -> Result<String, Refusal> {
+        Ok(format!("a rule for {}", flow.ufid))
+    }
+
+    fn attach_port(&self, _port: &Port) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn detach_port(&self, _port: PortNumber) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn port_counters(&self, _port: PortNumber) -> Option<PortCounters> {
+        None
+    }
+
+    fn set_meter(&self, _meter: &Meter) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn remove_meter(&self, _meter: MeterId) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn meter_counters(&self, _meter: MeterId) -> Option<MeterCounters> {
+        None
+    }
+
+    fn open_chain(&self, chain: ChainId) -> Result<(), Refusal> {
+        self.memory.lock().open_chains.insert(chain);
+        Ok(())
+    }
+
+    fn close_chain(&self, chain: ChainId) {
+        self.memory.lock().open_chains.remove(&chain);
+    }
+
+    fn install_queue(&self) -> Result<Box<dyn InstallQueue>, Refusal> {
+        Ok(Box::new(Queue(self.memory.clone())))
+    }
+
+    fn counter_reader(&self) -> Result<Box<dyn CounterReader>, Refusal> {
+        Ok(Box::new(Reader { memory: self.memory.clone(), clock: self.clock.clone() }))
+    }
+
+    fn installed(&self, visit: &mut dyn FnMut(InstalledRule)) -> Result<(), Refusal> {
+        for (handle, rule) in &self.memory.lock().rules {
+            visit(InstalledRule { handle: *handle, flow: rule.flow.clone(), placement: Placement::Both });
+        }
+        Ok(())
+    }
+
+    /// The agent that asks is a new one: nothing is open or owned, whatever the last one left.
+    fn adopt(
+        &self,
+        claim: &mut dyn FnMut(&InstalledRule) -> Option<(FlowId, Generation)>,
+    ) -> Result<Adoption, Refusal> {
+        let mut memory = self.memory.lock();
+        memory.open_chains.clear();
+        let before = memory.rules.len();
+        memory.rules.retain(|handle, rule| {
+            let found = InstalledRule { handle: *handle, flow: rule.flow.clone(), placement: Placement::Both };
+            rule.owner = claim(&found);
+            rule.owner.is_some()
+        });
+        let adopted = memory.rules.len();
+        Ok(Adoption { adopted, orphans: before - adopted })
+    }
+
+    fn foreign(&self, visit: &mut dyn FnMut(String)) -> Result<(), Refusal> {
+        self.memory.lock().foreign.iter().cloned().for_each(visit);
+        Ok(())
+    }
+
+    fn remove_stray(&self, handle: Handle) -> Result<(), Refusal> {
+        let mut memory = self.memory.lock();
+        let rule = memory.rules.get(&handle).ok_or_else(|| no_such_rule(handle))?;
+        if rule.owner.is_some() {
+            return Err(Refusal::Device { reason: format!("rule {} is a flow's", handle.0).into() });
+        }
+        memory.rules.remove(&handle);
+        Ok(())
+    }
+
+    fn counted_apart(&self, handle: Handle) -> Result<Option<CountedApart>, Refusal> {
+        let memory = self.memory.lock();
+        let counted = |rule: &Rule| CountedApart { hardware: rule.counters, software: Counters::default() };
+        Ok(memory.rules.get(&handle).map(counted))
+    }
+
+    fn flush(&self) -> Result<usize, Refusal> {
+        let mut memory = self.memory.lock();
+        Ok(std::mem::take(&mut memory.rules).len())
+    }
+
+    fn resync(&self) -> Result<Vec<LostRule>, Refusal> {
+        Ok(Vec::new())
+    }
+
+    fn events(&self) -> Receiver<DeviceEvent> {
+        // The agent takes an end of this channel for the end of the device.
+        never()
+    }
+}

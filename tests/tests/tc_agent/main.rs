@@ -1,0 +1,85 @@
+//! The daemon on the kernel's flower classifier, between network namespaces: its command line, real packets, restarts and
+//! whatever else may happen to a machine.
+//!
+//! It needs to be root in a kernel with the classifier, so the test runs itself again in the virtual machine of
+//! `tests/lab/run`. Arguments that are no options pick the stories whose names contain one of them; with `--rules=N` the
+//! agent is killed in the middle of so many installations (default 5,000).
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
+
+mod accidents;
+mod kill;
+mod life;
+mod refusals;
+mod stream;
+mod switch;
+
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+/// A story by its name, which is told how many rules are many.
+type Story = (&'static str, fn(usize));
+
+const STORIES: &[Story] = &[
+    ("flows_are_added_counted_and_shown", |_| life::flows_are_added_counted_and_shown()),
+    ("idle_flows_age_out_and_used_ones_stay", |_| life::idle_flows_age_out_and_used_ones_stay()),
+    ("an_agent_that_cleans_up_leaves_nothing_of_its_own", |_| {
+        life::an_agent_that_cleans_up_leaves_nothing_of_its_own();
+    }),
+    ("there_is_one_agent_in_a_namespace", |_| life::there_is_one_agent_in_a_namespace()),
+    ("rules_that_somebody_changes_are_found_and_mended", |_| {
+        accidents::rules_that_somebody_changes_are_found_and_mended();
+    }),
+    ("rules_come_back_after_somebody_takes_the_qdisc_away", |_| {
+        accidents::rules_come_back_after_somebody_takes_the_qdisc_away();
+    }),
+    ("rules_come_back_with_their_link", |_| accidents::rules_come_back_with_their_link()),
+    ("what_hardware_does_not_take_is_refused_in_the_words_of_the_kernel", |_| {
+        refusals::what_hardware_does_not_take_is_refused_in_the_words_of_the_kernel();
+    }),
+    ("a_kill_in_the_middle_of_installations_loses_nothing", kill::a_kill_in_the_middle_of_installations_loses_nothing),
+];
+
+fn main() -> ExitCode {
+    // `tests/lab/run` says with this where to leave files.
+    if std::env::var_os("LAB_OUT").is_some() { inside() } else { outside() }
+}
+
+fn outside() -> ExitCode {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/lab/run");
+    let myself = std::env::current_exe().expect("a program knows its name");
+    let status = Command::new(script).arg("--").arg(myself).args(std::env::args_os().skip(1)).status();
+    let code = status.expect("tests/lab/run can be run").code();
+    ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+}
+
+fn inside() -> ExitCode {
+    let begun = Instant::now();
+    let filters: Vec<_> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let rules = std::env::args().find_map(|argument| argument.strip_prefix("--rules=").map(str::to_owned));
+    let rules = rules.map_or(5_000, |rules| rules.parse().expect("--rules takes a number"));
+    let is_wanted = |name: &str| filters.is_empty() || filters.iter().any(|filter| name.contains(filter));
+    switch::load_modules();
+    let (mut passed, mut failed) = (0, Vec::new());
+    for (name, story) in STORIES.iter().filter(|(name, _)| is_wanted(name)) {
+        let at = Instant::now();
+        // The thread alone enters namespaces, and what it complains of comes under its name.
+        let thread = std::thread::Builder::new().name((*name).into());
+        let has_passed = thread.spawn(move || story(rules)).expect("a thread").join().is_ok();
+        let seconds = at.elapsed().as_secs_f32();
+        println!("test {name} ... {} ({seconds:.1} s)", if has_passed { "ok" } else { "FAILED" });
+        if has_passed {
+            passed += 1;
+        } else {
+            failed.push(name);
+        }
+    }
+    failed.iter().for_each(|name| println!("failed: {name}"));
+    let verdict = if failed.is_empty() && passed > 0 { "ok" } else { "FAILED" };
+    let seconds = begun.elapsed().as_secs_f32();
+    println!(
+        "\ntest result: {verdict}. {passed} passed; {} failed; 0 ignored; finished in {seconds:.1}s",
+        failed.len()
+    );
+    if verdict == "ok" { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,100 @@
+//! Datagrams with numbers from the client to the server.
+
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::switch::{CLIENT, SERVER, enter, within};
+
+/// Octets of data of each, and of its frame without FCS.
+const DATA: usize = 100;
+pub(crate) const FRAME: usize = DATA + 8 + 20 + 14;
+
+/// The number of the last one.
+const LAST: u64 = u64::MAX;
+
+/// Where the server listens.
+pub(crate) const PORT: u16 = 5000;
+
+/// Sends so many, and says how many came through.
+pub(crate) fn send(count: u64) -> u64 {
+    let server = listen();
+    within("client", || {
+        let client = connect();
+        (0..count).for_each(|number| send_one(&client, number));
+    });
+    let mut buffer = [0; DATA];
+    (0..count).take_while(|_| server.recv(&mut buffer).is_ok()).count() as u64
+}
+
+/// Datagrams that are sent at a steady pace while something else goes on.
+pub(crate) struct Stream {
+    is_over: Arc<AtomicBool>,
+    sender: JoinHandle<u64>,
+    receiver: JoinHandle<Vec<u64>>,
+}
+
+impl Stream {
+    pub(crate) fn start() -> Self {
+        let server = listen();
+        server.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = is_over.clone();
+        let sender = std::thread::spawn(move || {
+            enter("client");
+            let client = connect();
+            let mut number = 0;
+            while !over.load(Ordering::Relaxed) {
+                send_one(&client, number);
+                number += 1;
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            send_one(&client, LAST);
+            number
+        });
+        let receiver = std::thread::spawn(move || {
+            let (mut numbers, mut buffer) = (Vec::new(), [0; DATA]);
+            while server.recv(&mut buffer).is_ok() {
+                match u64::from_be_bytes(buffer[..8].try_into().unwrap()) {
+                    LAST => break,
+                    number => numbers.push(number),
+                }
+            }
+            numbers
+        });
+        Self { is_over, sender, receiver }
+    }
+
+    /// Ends it; gives the number of datagrams, all of which must have come through, once and in order.
+    pub(crate) fn end_without_loss(self) -> u64 {
+        self.is_over.store(true, Ordering::Relaxed);
+        let sent = self.sender.join().unwrap();
+        let received = self.receiver.join().unwrap();
+        let missing: Vec<_> = (0..sent).filter(|number| received.binary_search(number).is_err()).collect();
+        assert!(received.is_sorted() && received.len() as u64 <= sent, "each once and in order");
+        assert!(missing.is_empty(), "of {sent} datagrams {} are lost: {missing:?}", missing.len());
+        sent
+    }
+}
+
+fn listen() -> UdpSocket {
+    within("server", || {
+        let socket = UdpSocket::bind((SERVER, PORT)).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+        socket
+    })
+}
+
+fn connect() -> UdpSocket {
+    let socket = UdpSocket::bind((CLIENT, 0)).unwrap();
+    socket.connect((SERVER, PORT)).unwrap();
+    socket
+}
+
+fn send_one(client: &UdpSocket, number: u64) {
+    let mut data = [0; DATA];
+    data[..8].copy_from_slice(&number.to_be_bytes());
+    client.send(&data).unwrap();
+}

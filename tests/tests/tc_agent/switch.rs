@@ -1,0 +1,130 @@
+//! A machine with a switch: the agent's namespace with two ports, and a namespace behind each.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use sluice_tests::daemon::{Daemon, new_folder};
+
+/// The namespaces, which go with this, and the folder of the agents that run one after the other.
+pub(crate) struct Switch {
+    folder: PathBuf,
+}
+
+pub(crate) const CLIENT: &str = "192.168.7.1";
+pub(crate) const SERVER: &str = "192.168.7.2";
+
+/// What every agent here is told, besides its policy.
+const CONFIG: &str = r#"
+backend = "tc"
+poll_interval = "100ms"
+[[port]]
+number = 1
+name = "client"
+[[port]]
+number = 2
+name = "server"
+"#;
+
+impl Switch {
+    /// Makes it, and enters the agent's namespace.
+    pub(crate) fn new() -> Self {
+        for namespace in ["nic", "client", "server"] {
+            run(&format!("ip netns add {namespace}"));
+            run(&format!("ip -n {namespace} link set lo up"));
+        }
+        enter("nic");
+        let switch = Self { folder: new_folder() };
+        switch.plug("client");
+        switch.plug("server");
+        switch
+    }
+
+    /// Makes a port and what is behind it. Neighbours are known, so that there are no packets but those of the stories.
+    pub(crate) fn plug(&self, name: &str) {
+        let (own, other) = if name == "client" { (1, 2) } else { (2, 1) };
+        run(&format!("ip link add {name} type veth peer name eth0 netns {name}"));
+        run(&format!("ip link set {name} up"));
+        run(&format!("ip -n {name} link set eth0 address 02:00:00:00:00:0{own} up"));
+        run(&format!("ip -n {name} addr add 192.168.7.{own}/24 dev eth0"));
+        run(&format!("ip -n {name} neigh add 192.168.7.{other} lladdr 02:00:00:00:00:0{other} dev eth0"));
+    }
+
+    /// Starts an agent with keys of the configuration on top, such as the policy.
+    pub(crate) fn start(&self, keys: &str) -> Daemon {
+        Daemon::start_in(&self.folder, &format!("{keys}\n{CONFIG}"), false)
+    }
+
+    /// The filters at a port of the agent's, as iproute2 names them: protocol, priority, chain and handle.
+    pub(crate) fn filters(&self, port: &str) -> Vec<String> {
+        let text = run(&format!("tc filter show dev {port} ingress"));
+        let names = text.lines().filter(|line| line.starts_with("filter ") && line.contains(" handle "));
+        names.map(|line| line.trim().to_owned()).collect()
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        for namespace in ["nic", "client", "server"] {
+            let _ = Command::new("ip").args(["netns", "del", namespace]).output();
+        }
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Modules that the kernel would load at a request of the first namespace only.
+pub(crate) fn load_modules() {
+    run("modprobe --all cls_flower sch_ingress act_mirred act_gact veth");
+}
+
+/// Waits for something that the agent or the kernel brings about. The machine is an emulated one.
+pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "not within 120 s: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The key of datagrams that come in at the client's port.
+pub(crate) fn key(destination: &str, port: u16) -> String {
+    format!("in_port(client),eth_type(0x0800),ipv4(dst={destination},proto=17,frag=no),udp(dst={port})")
+}
+
+/// Has this thread be in a namespace from now on.
+pub(crate) fn enter(namespace: &str) {
+    let file = File::open(format!("/run/netns/{namespace}")).unwrap();
+    move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+}
+
+/// Does something in a namespace.
+pub(crate) fn within<R: Send>(namespace: &str, work: impl FnOnce() -> R + Send) -> R {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            enter(namespace);
+            work()
+        });
+        thread.join().unwrap()
+    })
+}
+
+/// Runs a command that shall succeed, and gives what it printed.
+#[track_caller]
+pub(crate) fn run(command: &str) -> String {
+    let mut words = command.split_whitespace();
+    let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command}: {said}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Runs `sluice`, which shall succeed, and gives what it printed.
+#[track_caller]
+pub(crate) fn sluice(daemon: &Daemon, args: &[&str]) -> String {
+    let ran = daemon.sluice(args);
+    assert_eq!(ran.code, Some(0), "{args:?}: {}{}", ran.out, ran.err);
+    ran.out
+}
