@@ -1,6 +1,6 @@
 //! The command interface: mailboxes in, mailboxes out.
 //!
-//! [`table::COMMANDS`] has a row for every command that is modelled: opcode, name, input and handler. Whatever is not there, sets
+//! The table of commands (`table.rs`) has a row for every command that is modelled: opcode, name, input and handler. Whatever is not there, sets
 //! a bit that is not modelled, or names what does not exist, is refused with a status and a syndrome, and is remembered decoded.
 
 pub(crate) mod layouts;
