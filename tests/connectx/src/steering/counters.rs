@@ -33,7 +33,7 @@ struct Bulk {
 
 const WHAT: &str = "flow counter";
 
-/// The bulk bitmap counts in units of this.
+/// What flow_counter_bulk counts in. The kernel asks for all bits that the capability has set, and takes the sum of the sizes.
 const BULK_UNIT: usize = 128;
 
 /// Bulk queries begin at, and cover, multiples of this.
@@ -143,14 +143,7 @@ impl Steering {
         let bulk = layout::COUNTER_BULK.u8(input);
         let number = match (log, bulk) {
             (0, 0) => 1,
-            (0, bulk) if bulk.is_power_of_two() => BULK_UNIT * usize::from(bulk),
-            (0, bulk) => {
-                return Err(Refusal::Value {
-                    what: "flow_counter_bulk",
-                    value: bulk.into(),
-                    problem: "has more than one bit set",
-                });
-            }
+            (0, bulk) => BULK_UNIT * usize::from(bulk),
             (log, 0) if log < 24 => 1 << log,
             (log, _) => {
                 return Err(Refusal::Value {

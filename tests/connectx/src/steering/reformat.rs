@@ -87,6 +87,11 @@ impl Steering {
 }
 
 impl Reformat {
+    /// What it puts in.
+    pub(super) fn data(&self) -> &[u8] {
+        &self.data
+    }
+
     /// Whether it comes before all other changes of an entry; what puts headers in front comes last.
     pub(super) fn comes_first(&self) -> bool {
         matches!(self.kind, ReformatKind::L3TunnelToL2 | ReformatKind::RemoveHeader { .. })

@@ -212,7 +212,7 @@ impl Action {
 }
 
 impl Field {
-    fn holds(&self, offset: u32, length: u32) -> Result<(), String> {
+    pub(super) fn holds(&self, offset: u32, length: u32) -> Result<(), String> {
         if offset + length > self.width {
             return Err(format!("{} has {} bits, not {length} from bit {offset}", self.name, self.width));
         }
@@ -294,7 +294,7 @@ impl Part {
     }
 }
 
-fn find(id: u16) -> Result<&'static Field, String> {
+pub(super) fn find(id: u16) -> Result<&'static Field, String> {
     FIELDS.iter().find(|field| field.id == id).ok_or_else(|| format!("field {id:#x} is not one that is modelled"))
 }
 

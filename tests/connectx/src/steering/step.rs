@@ -148,6 +148,13 @@ pub enum Deed {
         /// Length after.
         to: usize,
     },
+    /// Took bytes away or put some in: the frame's length before and after.
+    Resized {
+        /// Length before.
+        from: usize,
+        /// Length after.
+        to: usize,
+    },
     /// Marked the packet for its receiver.
     Tagged(u32),
     /// Sent it there.
@@ -191,6 +198,7 @@ impl fmt::Display for Deed {
             Self::Rewrote(Rewritten { field, change: None }) => write!(out, "no {field} to change"),
             Self::PushedVlan(ethertype, tci) => write!(out, "push VLAN {ethertype:#06x} {tci:#x}"),
             Self::Reformatted { id, from, to } => write!(out, "reformat {id:#x} from {from} to {to} bytes"),
+            Self::Resized { from, to } => write!(out, "from {from} to {to} bytes"),
             Self::Tagged(tag) => write!(out, "tag {tag:#x}"),
             Self::Forwarded(target) => write!(out, "to {target}"),
             Self::Allowed => out.write_str("allow"),

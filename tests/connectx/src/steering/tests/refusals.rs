@@ -20,7 +20,7 @@ fn with(mut input: Vec<u8>, field: Bits, value: u32) -> Vec<u8> {
 
 #[test]
 fn a_table_is_refused_for_type_level_and_size() {
-    let mut device = Device::new();
+    let mut device = Device::with(Profile { max_level: 63, ..Profile::default() });
     refused(device.try_table(9, None, 0, &[]), status::BAD_PARAMETER, "table type 0x9");
     refused(device.try_table(FDB, None, 64, &[]), status::EXCEEDS_LIMIT, "level 64");
     refused(device.try_table(FDB, None, 0, &[(layout::LOG_SIZE, 25)]), status::EXCEEDS_LIMIT, "log_size 25");
@@ -262,6 +262,17 @@ fn bulk_queries_are_aligned_and_may_reach_past_what_is_allocated() {
     refused(device.dealloc(opcode::DEALLOC_FLOW_COUNTER, first + 1), status::BAD_RESOURCE, "does not exist");
     device.dealloc(opcode::DEALLOC_FLOW_COUNTER, first).unwrap();
     refused(device.query_counters(first, 4, false), status::BAD_RESOURCE, "does not exist");
+}
+
+#[test]
+fn a_bulk_of_all_sizes_has_their_sum() {
+    let mut device = Device::new();
+    let first = device.counters(0xff).unwrap();
+    assert!(device.0.counter(first + 128 * 255 - 1).is_some() && device.0.counter(first + 128 * 255).is_none());
+    let next = device.counters(0).unwrap();
+    assert!(!(first..first + 128 * 255).contains(&next));
+    device.dealloc(opcode::DEALLOC_FLOW_COUNTER, first).unwrap();
+    assert!(device.0.counter(first).is_none() && device.0.counter(next).is_some());
 }
 
 #[test]

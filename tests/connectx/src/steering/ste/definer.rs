@@ -1,0 +1,182 @@
+//! What each lookup sees of a packet: 16 bytes, laid out by tables of fields.
+
+use crate::packet::layer::number;
+use crate::packet::{Fragment, Headers, Layer, Transport, TunnelKind, Vlan};
+use crate::steering::bits::Bits;
+use crate::steering::key::Metadata;
+
+/// The fields of a lookup; None for one that is not modelled.
+pub(super) fn fields(lookup: u16, headers: &Headers, metadata: &Metadata, gvmi: u16) -> Option<[u8; 16]> {
+    let absent = Layer::default();
+    let outer = &headers.outer;
+    let inner = headers.inner.as_ref().unwrap_or(&absent);
+    let mut fields = Fields([0; 16]);
+    match lookup {
+        0x0002 => fields.tunnel(headers, inner),
+        0x0003 => fields.ethernet(outer, Side::Destination),
+        0x0004 => fields.ethernet(inner, Side::Destination),
+        0x0005 => fields.ethernet(outer, Side::Source),
+        0x0006 => fields.ethernet(inner, Side::Source),
+        0x0007 => fields.ipv4_5_tuple(outer),
+        0x0008 => fields.ipv4_5_tuple(inner),
+        0x0009 => fields.transport(outer),
+        0x000a => fields.transport(inner),
+        0x0104 => {
+            fields.put(0x10, 16, gvmi);
+            fields.put(0x28, 24, metadata.sqn);
+        }
+        0x0107 => fields.ipv6(outer, Side::Destination),
+        0x0108 => fields.ipv6(inner, Side::Destination),
+        0x0109 => fields.ipv6(outer, Side::Source),
+        0x010a => fields.ipv6(inner, Side::Source),
+        0x010d => fields.gre(headers),
+        0x010e => fields.put(0, 32, metadata.register_a),
+        0x010f => fields.registers(&metadata.registers_c[..4]),
+        0x0110 => fields.registers(&metadata.registers_c[4..]),
+        _ => return None,
+    }
+    Some(fields.0)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Source,
+    Destination,
+}
+
+struct Fields([u8; 16]);
+
+impl Fields {
+    fn put(&mut self, at: usize, width: usize, value: impl Into<u32>) {
+        Bits::new(at, width).put(&mut self.0, value.into());
+    }
+
+    /// Lookups of Ethernet headers begin with flags, and have one of the two addresses.
+    fn ethernet(&mut self, layer: &Layer, side: Side) {
+        self.put(0x03, 1, fragmented(layer));
+        self.put(0x0a, 2, l3_type(layer));
+        self.put(0x0c, 2, l4_type(layer));
+        self.vlan(layer.vlans.first(), 0x0e, 0x10);
+        self.address(layer, side);
+        self.put(0x50, 16, layer.ethertype);
+        self.put(0x6b, 1, layer.ethernet.is_some());
+        self.put(0x6c, 1, layer.ip.is_some());
+        self.put(0x6d, 1, layer.transport.is_some());
+        self.vlan(layer.vlans.get(1), 0x6e, 0x70);
+    }
+
+    fn address(&mut self, layer: &Layer, side: Side) {
+        if let Some(ethernet) = layer.ethernet {
+            let address = if side == Side::Source { ethernet.source } else { ethernet.destination };
+            self.0[4..10].copy_from_slice(&address);
+        }
+    }
+
+    fn vlan(&mut self, vlan: Option<&Vlan>, qualifier: usize, tci: usize) {
+        const SERVICE: u32 = 1;
+        const CUSTOMER: u32 = 2;
+        if let Some(vlan) = vlan {
+            self.put(qualifier, 2, if vlan.ethertype == number::SERVICE_VLAN { SERVICE } else { CUSTOMER });
+            self.put(tci, 16, vlan.tci);
+        }
+    }
+
+    fn tunnel(&mut self, headers: &Headers, inner: &Layer) {
+        if let Some(TunnelKind::Vxlan { vni }) = headers.tunnel.map(|tunnel| tunnel.kind) {
+            self.put(0x00, 24, vni);
+        }
+        self.address(inner, Side::Destination);
+        self.put(0x50, 16, inner.ethertype);
+        self.put(0x63, 1, fragmented(inner));
+        self.put(0x6a, 2, l3_type(inner));
+        self.put(0x6c, 2, l4_type(inner));
+        self.vlan(inner.vlans.first(), 0x6e, 0x70);
+    }
+
+    fn ipv4_5_tuple(&mut self, layer: &Layer) {
+        let Some(ip) = layer.ip.filter(|ip| ip.version == 4) else { return };
+        self.0[..4].copy_from_slice(&ip.source.to_be_bytes()[12..]);
+        self.0[4..8].copy_from_slice(&ip.destination.to_be_bytes()[12..]);
+        self.ports(layer, 0x40);
+        self.flags(layer, 0x64);
+        self.put(0x70, 6, ip.dscp);
+        self.put(0x76, 2, ip.ecn);
+        self.put(0x78, 8, ip.protocol);
+    }
+
+    fn transport(&mut self, layer: &Layer) {
+        let Some(ip) = layer.ip else { return };
+        self.put(0x00, 4, ip.version);
+        self.put(0x08, 6, ip.dscp);
+        self.put(0x0e, 2, ip.ecn);
+        self.put(0x10, 8, ip.ttl);
+        self.put(0x18, 8, ip.protocol);
+        self.ports(layer, 0x20);
+        self.put(0x40, 1, ip.fragment == Fragment::First);
+        self.put(0x4c, 20, ip.flow_label);
+        self.flags(layer, 0x64);
+    }
+
+    fn ipv6(&mut self, layer: &Layer, side: Side) {
+        if let Some(ip) = layer.ip.filter(|ip| ip.version == 6) {
+            self.0 = if side == Side::Source { ip.source } else { ip.destination }.to_be_bytes();
+        }
+    }
+
+    fn gre(&mut self, headers: &Headers) {
+        if let Some(TunnelKind::Gre { checksum, sequence, key, protocol, .. }) =
+            headers.tunnel.map(|tunnel| tunnel.kind)
+        {
+            self.put(0x00, 1, checksum);
+            self.put(0x02, 1, key.is_some());
+            self.put(0x03, 1, sequence);
+            self.put(0x10, 16, protocol);
+            self.put(0x40, 32, key.unwrap_or(0));
+        }
+    }
+
+    fn registers(&mut self, registers: &[u32]) {
+        for (place, register) in registers.iter().enumerate() {
+            self.put(place * 32, 32, *register);
+        }
+    }
+
+    fn ports(&mut self, layer: &Layer, at: usize) {
+        if let Some(Transport::Tcp { source, destination, .. } | Transport::Udp { source, destination, .. }) =
+            layer.transport
+        {
+            self.put(at, 16, source);
+            self.put(at + 16, 16, destination);
+        }
+    }
+
+    /// L4 and L3 present, fragmented, nine TCP flags.
+    fn flags(&mut self, layer: &Layer, at: usize) {
+        self.put(at, 1, layer.transport.is_some());
+        self.put(at + 1, 1, layer.ip.is_some());
+        self.put(at + 2, 1, fragmented(layer));
+        if let Some(Transport::Tcp { flags, .. }) = layer.transport {
+            self.put(at + 3, 9, flags);
+        }
+    }
+}
+
+fn fragmented(layer: &Layer) -> bool {
+    layer.ip.is_some_and(|ip| ip.fragment != Fragment::No)
+}
+
+fn l3_type(layer: &Layer) -> u32 {
+    match layer.ip.map(|ip| ip.version) {
+        Some(4) => 1,
+        Some(6) => 2,
+        _ => 0,
+    }
+}
+
+fn l4_type(layer: &Layer) -> u32 {
+    match layer.transport {
+        Some(Transport::Tcp { .. }) => 1,
+        Some(Transport::Udp { .. }) => 2,
+        _ => 0,
+    }
+}

@@ -1,0 +1,259 @@
+//! The bytes of an entry.
+
+use super::ENTRY;
+use crate::packet::Headers;
+use crate::steering::bits::Bits;
+
+const ENTRY_FORMAT: Bits = Bits::new(0x00, 8);
+const COUNTER: Bits = Bits::new(0x08, 24);
+const MATCH_DEFINER: Bits = Bits::new(0x30, 8);
+const MISS_ADDRESS_39_32: Bits = Bits::new(0x38, 8);
+/// In units of an entry.
+const MISS_ADDRESS_31_6: Bits = Bits::new(0x40, 26);
+const MATCH_POLARITY: Bits = Bits::new(0x5b, 1);
+const HASH_DEFINER: Bits = Bits::new(0x70, 8);
+const NEXT_TABLE_39_32: Bits = Bits::new(0x78, 8);
+/// In units of 32 bytes; the lowest bit that is set is the size of the table in entries.
+const NEXT_TABLE_31_5: Bits = Bits::new(0x80, 27);
+const HASH_TYPE: Bits = Bits::new(0x9b, 2);
+const HASH_AFTER_ACTIONS: Bits = Bits::new(0x9d, 1);
+const BYTE_MASK: Bits = Bits::new(0xa0, 16);
+const NEXT_ENTRY_FORMAT: Bits = Bits::new(0xb0, 1);
+const ACTIONS: usize = 24;
+const MASK: usize = 32;
+const TAG: usize = 48;
+
+/// Entry formats that match 16 bytes of fields under a mask.
+const MASK_AND_MATCH: [u32; 2] = [0, 1];
+
+/// An entry with a mask.
+pub(super) struct Entry {
+    /// Definer mode and index.
+    pub(super) lookup: u16,
+    pub(super) counter: u32,
+    pub(super) miss: u64,
+    pub(super) next: Table,
+    actions: [u8; 8],
+    mask: [u8; 16],
+    tag: [u8; 16],
+}
+
+/// A hash table that a hit leads to.
+pub(super) struct Table {
+    pub(super) lookup: u16,
+    base: u64,
+    entries: u64,
+    byte_mask: u16,
+    /// Whether the hash is of the packet as the actions leave it.
+    pub(super) after_actions: bool,
+}
+
+impl Entry {
+    pub(super) fn decode(bytes: &[u8; ENTRY]) -> Result<Self, String> {
+        let format = ENTRY_FORMAT.u32(bytes);
+        if !MASK_AND_MATCH.contains(&format) {
+            return Err(format!("entry format {format:#x} is not modelled"));
+        }
+        if MATCH_POLARITY.is_set(bytes) || HASH_TYPE.is_set(bytes) {
+            return Err("inverted matches and other hash types are not modelled".to_owned());
+        }
+        let index = u64::from(NEXT_TABLE_39_32.u32(bytes)) << 27 | u64::from(NEXT_TABLE_31_5.u32(bytes));
+        let entries = index & index.wrapping_neg();
+        let part = |at: usize| {
+            let mut part = [0; 16];
+            part.copy_from_slice(&bytes[at..at + 16]);
+            part
+        };
+        let mut actions = [0; 8];
+        actions.copy_from_slice(&bytes[ACTIONS..MASK]);
+        Ok(Self {
+            lookup: lookup(format, MATCH_DEFINER.u8(bytes)),
+            counter: COUNTER.u32(bytes),
+            miss: u64::from(MISS_ADDRESS_39_32.u32(bytes)) << 32 | u64::from(MISS_ADDRESS_31_6.u32(bytes)) << 6,
+            next: Table {
+                lookup: lookup(NEXT_ENTRY_FORMAT.u32(bytes), HASH_DEFINER.u8(bytes)),
+                base: (index ^ entries) << 5,
+                entries,
+                byte_mask: BYTE_MASK.u16(bytes),
+                after_actions: HASH_AFTER_ACTIONS.is_set(bytes),
+            },
+            actions,
+            mask: part(MASK),
+            tag: part(TAG),
+        })
+    }
+
+    /// Whether the outcome depends on the packet.
+    pub(super) fn wants_fields(&self) -> bool {
+        self.mask != [0; 16]
+    }
+
+    pub(super) fn matches(&self, fields: &[u8; 16]) -> bool {
+        fields.iter().zip(&self.mask).map(|(field, mask)| field & mask).eq(self.tag)
+    }
+
+    /// The actions, in the order in which they stand.
+    pub(super) fn actions(&self) -> Result<Vec<Action>, String> {
+        let mut actions = Vec::new();
+        let mut at = 0;
+        while at < self.actions.len() {
+            let (action, bytes) = Action::decode(&self.actions[at..])?;
+            actions.extend(action);
+            at += bytes;
+        }
+        Ok(actions)
+    }
+}
+
+impl Table {
+    /// Whether the place depends on the packet.
+    pub(super) fn hashes(&self) -> bool {
+        self.entries > 1 && self.byte_mask != 0
+    }
+
+    /// The address of the entry that fields hash to.
+    pub(super) fn place(&self, fields: &[u8; 16]) -> u64 {
+        if !self.hashes() {
+            return self.base;
+        }
+        let mut hashed = *fields;
+        for (place, byte) in hashed.iter_mut().enumerate() {
+            if self.byte_mask << place & 0x8000 == 0 {
+                *byte = 0;
+            }
+        }
+        self.base + u64::from(crc32(&hashed).swap_bytes()) % self.entries * 64
+    }
+}
+
+/// CRC-32 with the reflected polynomial of Ethernet, begun at 0 and not inverted.
+fn crc32(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(0, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 })
+    })
+}
+
+fn lookup(mode: u32, index: u8) -> u16 {
+    u16::from(mode != 0) << 8 | u16::from(index)
+}
+
+/// What an entry does on a hit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Action {
+    Tag(u32),
+    Count(u32),
+    /// One of set, add and copy.
+    Rewrite([u8; 8]),
+    /// So many of them, from this line of the memory of lists on.
+    RewriteList {
+        line: u64,
+        actions: usize,
+    },
+    Insert {
+        anchor: Anchor,
+        offset: usize,
+        bytes: [u8; 4],
+    },
+    Remove {
+        anchor: Anchor,
+        offset: usize,
+        bytes: usize,
+    },
+    RemoveUpTo {
+        start: Anchor,
+        end: Anchor,
+    },
+    /// Puts in what a packet reformat context holds.
+    InsertContext {
+        id: u32,
+        anchor: Anchor,
+        offset: usize,
+        bytes: usize,
+        encapsulates: bool,
+    },
+}
+
+/// Where offsets count from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Anchor {
+    Start,
+    FirstVlan,
+    Ip,
+    InnerEthernet,
+    InnerIp,
+}
+
+impl Action {
+    /// One action, and how many bytes it takes. Sizes and offsets are in units of 2 bytes.
+    fn decode(bytes: &[u8]) -> Result<(Option<Self>, usize), String> {
+        const SINGLE: usize = 4;
+        const DOUBLE: usize = 8;
+        const ENCAPSULATES: u32 = 1;
+        let data = || {
+            let mut data = [0; 4];
+            data.iter_mut().zip(&bytes[SINGLE..]).for_each(|(byte, given)| *byte = *given);
+            data
+        };
+        let anchor = |at| Anchor::decode(Bits::new(at, 6).u32(bytes));
+        let halves = |at, width| Bits::new(at, width).u16(bytes);
+        let id = Bits::new(0, 8).u32(bytes);
+        Ok(match id {
+            0x00 => (None, SINGLE),
+            0x08 => {
+                let (offset, size) = (usize::from(halves(0x12, 7)) * 2, usize::from(halves(0x1a, 6)) * 2);
+                (Some(Self::Remove { anchor: anchor(0x0a)?, offset, bytes: size }), SINGLE)
+            }
+            0x09 => (Some(Self::RemoveUpTo { start: anchor(0x0a)?, end: anchor(0x12)? }), SINGLE),
+            0x0c => (Some(Self::Tag(Bits::new(8, 24).u32(bytes))), SINGLE),
+            0x14 => (Some(Self::Count(Bits::new(8, 24).u32(bytes))), SINGLE),
+            0x0f => {
+                let line = u64::from(Bits::new(0x10, 16).u32(bytes));
+                (Some(Self::RewriteList { line, actions: usize::from(Bits::new(8, 8).u8(bytes)) }), SINGLE)
+            }
+            0x05..=0x07 if bytes.len() >= DOUBLE => {
+                let mut action = [0; DOUBLE];
+                action.copy_from_slice(&bytes[..DOUBLE]);
+                (Some(Self::Rewrite(action)), DOUBLE)
+            }
+            0x0a if bytes.len() >= DOUBLE => {
+                let offset = usize::from(halves(0x10, 7)) * 2;
+                (Some(Self::Insert { anchor: anchor(0x0a)?, offset, bytes: data() }), DOUBLE)
+            }
+            0x0b if bytes.len() >= DOUBLE => {
+                let action = Self::InsertContext {
+                    id: u32::from_be_bytes(data()),
+                    anchor: anchor(0x0a)?,
+                    offset: usize::from(halves(0x10, 7)) * 2,
+                    bytes: usize::from(halves(0x17, 6)) * 2,
+                    encapsulates: Bits::new(0x1d, 3).u32(bytes) == ENCAPSULATES,
+                };
+                (Some(action), DOUBLE)
+            }
+            id => return Err(format!("action {id:#04x} is not modelled")),
+        })
+    }
+}
+
+impl Anchor {
+    fn decode(number: u32) -> Result<Self, String> {
+        Ok(match number {
+            0x00 => Self::Start,
+            0x02 => Self::FirstVlan,
+            0x07 => Self::Ip,
+            0x13 => Self::InnerEthernet,
+            0x19 => Self::InnerIp,
+            number => return Err(format!("anchor {number:#04x} is not modelled")),
+        })
+    }
+
+    pub(super) fn find(self, headers: &Headers) -> Option<usize> {
+        let inner = headers.inner.as_ref();
+        match self {
+            Self::Start => Some(0),
+            Self::FirstVlan => headers.outer.vlans.first().map(|vlan| vlan.at),
+            Self::Ip => headers.outer.ip.map(|ip| ip.at),
+            Self::InnerEthernet => inner?.ethernet.map(|ethernet| ethernet.at),
+            Self::InnerIp => inner?.ip.map(|ip| ip.at),
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! Steering by entries in steering memory, which software owns: STEs of format 1 (ConnectX-6 Dx, BlueField-2) and of format 2
+//! (ConnectX-7, BlueField-3), which differs in how it names registers.
+//!
+//! Software writes hash tables of 64-byte entries and leads from one to the next by address. An entry says what it matches, what
+//! to do on a hit, and where the next table is and by which fields its hash goes; on a miss, where the next entry of the chain is.
+//! An address that is not in steering memory ends the walk: it stands for a vport, for dropping or for a table of firmware, as the
+//! device's capabilities gave it out.
+//!
+//! Not modelled, and said so where a walk meets it: format 0 (ConnectX-5), MATCH entries with large definers, rewriting of inner
+//! headers, rewriting by pattern and argument, ASO, hash types other than 0, inverted matches, lookups of MPLS, ICMP, TCP numbers
+//! and of the flexible parser.
+//!
+//! The tables are not reached from [`Steering::receive`] yet: CREATE_FLOW_TABLE with sw_owner is refused until there is a front end
+//! that has steering memory. That front end (uverbs, under libmlx5) is to
+//! - back steering memory and the memory of lists by what it hands out for device memory, and give it here as [`SteeringMemory`];
+//! - drain all send queues before it walks a packet, since libmlx5 writes entries by RDMA write and waits for a share of them only;
+//! - give vports, dropping, TIRs and tables of firmware addresses outside steering memory, in its capabilities and in the answers to
+//!   CREATE_FLOW_TABLE, QUERY_FLOW_TABLE and CREATE_TIR, and resolve by them the address that a walk ends at;
+//! - enter at sw_owner_icm_root_0 for packets from the wire, and at sw_owner_icm_root_1 for those from vports;
+//! - hand registers and tag of a walk on, where an entry of a firmware table leads here or back. [`Steering::walk_memory`] begins
+//!   with registers of zero.
+
+mod definer;
+mod entry;
+mod rewrite;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use super::key::Metadata;
+use super::step::Deed;
+use super::{Origin, Steering};
+use crate::packet::{Headers, edit};
+use entry::{Action, Anchor, Entry};
+
+/// Bytes of an entry.
+pub const ENTRY: usize = 64;
+
+/// Entries that a packet visits at most, which ends loops.
+const MAX_ENTRIES: usize = 1024;
+
+/// How entries are written: steering_format_version of the device.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Format {
+    /// ConnectX-6 Dx and BlueField-2.
+    #[default]
+    One,
+    /// ConnectX-7 and BlueField-3.
+    Two,
+}
+
+/// Where the entries are, and the lists of rewrites.
+pub trait SteeringMemory {
+    /// The entry at an address; None if that is not in steering memory.
+    fn entry(&self, address: u64) -> Option<[u8; ENTRY]>;
+
+    /// A line of 64 bytes, by number, of the memory for lists of rewrites; None past its end.
+    fn rewrites(&self, line: u64) -> Option<[u8; ENTRY]>;
+}
+
+/// What became of one packet in tables that software owns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SteWalk {
+    /// The entries that it visited. Each prints as one line.
+    pub steps: Vec<SteStep>,
+    /// Where it left steering memory, or why it ended there.
+    pub end: Result<u64, String>,
+    /// The frame as it left.
+    pub frame: Vec<u8>,
+    /// The flow tag that it was given.
+    pub tag: Option<u32>,
+}
+
+/// One entry that a packet visited.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SteStep {
+    /// Its address.
+    pub address: u64,
+    /// By which fields it matches: definer mode and index.
+    pub lookup: u16,
+    /// Whether it matched.
+    pub hit: bool,
+    /// What it did.
+    pub did: Vec<Deed>,
+    /// Where it led to.
+    pub next: u64,
+}
+
+impl fmt::Display for SteStep {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let outcome = if self.hit { "hit" } else { "miss" };
+        write!(out, "STE {:#x} lookup {:#06x}: {outcome}", self.address, self.lookup)?;
+        self.did.iter().try_for_each(|deed| write!(out, ", {deed}"))?;
+        write!(out, ", on to {:#x}", self.next)
+    }
+}
+
+impl fmt::Display for SteWalk {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.steps.iter().try_for_each(|step| writeln!(out, "{step}"))?;
+        match &self.end {
+            Ok(address) => writeln!(out, "left steering memory at {address:#x}"),
+            Err(why) => writeln!(out, "ended: {why}"),
+        }
+    }
+}
+
+/// A packet on its way through steering memory.
+struct Packet {
+    frame: Vec<u8>,
+    headers: Headers,
+    metadata: Metadata,
+    gvmi: u16,
+    tag: Option<u32>,
+}
+
+impl Steering {
+    /// Walks a frame through the tables whose root entry is at `root`. `gvmi` is the function that sent it. Counters move.
+    pub fn walk_memory(
+        &mut self,
+        memory: &dyn SteeringMemory,
+        root: u64,
+        origin: Origin,
+        gvmi: u16,
+        frame: &[u8],
+    ) -> SteWalk {
+        let mut packet = Packet {
+            frame: frame.to_vec(),
+            headers: Headers::parse(frame, &self.tunnels),
+            metadata: Metadata {
+                source_port: origin.port.vport(),
+                sqn: origin.sqn,
+                register_a: origin.metadata,
+                ..Metadata::default()
+            },
+            gvmi,
+            tag: None,
+        };
+        let mut steps = Vec::new();
+        let end = self.follow(memory, root, &mut packet, &mut steps);
+        SteWalk { steps, end, frame: packet.frame, tag: packet.tag }
+    }
+
+    fn follow(
+        &mut self,
+        memory: &dyn SteeringMemory,
+        root: u64,
+        packet: &mut Packet,
+        steps: &mut Vec<SteStep>,
+    ) -> Result<u64, String> {
+        let mut address = root;
+        while let Some(bytes) = memory.entry(address) {
+            if steps.len() == MAX_ENTRIES {
+                return Err(format!("it visited {MAX_ENTRIES} entries"));
+            }
+            let entry = Entry::decode(&bytes)?;
+            let mut did = Vec::new();
+            let hit = entry.matches(&packet.lookup(entry.lookup, entry.wants_fields())?);
+            let outcome = if hit { self.hit(memory, &entry, packet, &mut did) } else { Ok(entry.miss) };
+            // A step that went wrong shows the entry itself as the next.
+            let next = *outcome.as_ref().unwrap_or(&address);
+            steps.push(SteStep { address, lookup: entry.lookup, hit, did, next });
+            address = outcome?;
+        }
+        Ok(address)
+    }
+
+    /// Counts, carries out the actions, and finds the next entry by its hash.
+    fn hit(
+        &mut self,
+        memory: &dyn SteeringMemory,
+        entry: &Entry,
+        packet: &mut Packet,
+        did: &mut Vec<Deed>,
+    ) -> Result<u64, String> {
+        if entry.counter != 0 {
+            self.count(entry.counter, packet, did);
+        }
+        let table = &entry.next;
+        let before = packet.lookup(table.lookup, table.hashes())?;
+        for action in entry.actions()? {
+            self.act(memory, action, packet, did)?;
+        }
+        let after = packet.lookup(table.lookup, table.hashes())?;
+        Ok(table.place(if table.after_actions { &after } else { &before }))
+    }
+
+    fn count(&mut self, counter: u32, packet: &Packet, did: &mut Vec<Deed>) {
+        let bytes = packet.frame.len();
+        self.counters.count(counter, bytes);
+        did.push(Deed::Counted { counter, bytes });
+    }
+
+    fn act(
+        &mut self,
+        memory: &dyn SteeringMemory,
+        action: Action,
+        packet: &mut Packet,
+        did: &mut Vec<Deed>,
+    ) -> Result<(), String> {
+        let place = |packet: &Packet, anchor: Anchor, offset: usize| {
+            anchor.find(&packet.headers).map(|at| at + offset).ok_or(format!("the packet has no {anchor:?}"))
+        };
+        let from = packet.frame.len();
+        let done = match action {
+            Action::Tag(tag) => {
+                packet.tag = Some(tag);
+                did.push(Deed::Tagged(tag));
+                return Ok(());
+            }
+            Action::Count(counter) => {
+                self.count(counter, packet, did);
+                return Ok(());
+            }
+            Action::Rewrite(bytes) => {
+                packet.rewrite(self.profile.steering_format, &bytes, did)?;
+                packet.headers = Headers::parse(&packet.frame, &self.tunnels);
+                return Ok(());
+            }
+            Action::RewriteList { line, actions } => {
+                let lines = (line..).map_while(|line| memory.rewrites(line)).take(actions.div_ceil(ENTRY / 8));
+                let bytes: Vec<u8> = lines.flatten().collect();
+                let list = bytes.as_chunks().0.get(..actions).ok_or("the list of rewrites is not all in memory")?;
+                let format = self.profile.steering_format;
+                list.iter().try_for_each(|bytes| packet.rewrite(format, bytes, did))?;
+                packet.headers = Headers::parse(&packet.frame, &self.tunnels);
+                return Ok(());
+            }
+            Action::Insert { anchor, offset, bytes } => {
+                let at = place(packet, anchor, offset)?;
+                edit::insert(&mut packet.frame, at, &bytes)
+            }
+            Action::Remove { anchor, offset, bytes } => {
+                let at = place(packet, anchor, offset)?;
+                edit::remove(&mut packet.frame, at..at + bytes)
+            }
+            Action::RemoveUpTo { start, end } => {
+                let range = place(packet, start, 0)?..place(packet, end, 0)?;
+                edit::remove(&mut packet.frame, range)
+            }
+            Action::InsertContext { id, anchor, offset, bytes, encapsulates } => {
+                let at = place(packet, anchor, offset)?;
+                let header = self.reformats.get(id).ok_or(format!("packet reformat context {id:#x} does not exist"))?;
+                if header.data().len() != bytes {
+                    return Err(format!("context {id:#x} has {} bytes, not {bytes}", header.data().len()));
+                }
+                if encapsulates {
+                    edit::encapsulate(&mut packet.frame, header.data(), at, &self.tunnels)
+                } else {
+                    edit::insert(&mut packet.frame, at, header.data())
+                }
+            }
+        };
+        if !done {
+            return Err("the frame ends before".to_owned());
+        }
+        packet.headers = Headers::parse(&packet.frame, &self.tunnels);
+        did.push(Deed::Resized { from, to: packet.frame.len() });
+        Ok(())
+    }
+}
+
+impl Packet {
+    /// Of the fields that share a place, the packet has one at most.
+    fn rewrite(&mut self, format: Format, bytes: &[u8; 8], did: &mut Vec<Deed>) -> Result<(), String> {
+        let mut rewritten = None;
+        for action in rewrite::decode(bytes, format)? {
+            let done = action.apply(&mut self.frame, &self.headers, &mut self.metadata);
+            let changed = done.change.is_some();
+            rewritten = Some(done);
+            if changed {
+                break;
+            }
+        }
+        did.extend(rewritten.map(Deed::Rewrote));
+        Ok(())
+    }
+
+    /// The 16 bytes that a lookup sees; those of a lookup that is not modelled are refused if anybody wants them.
+    fn lookup(&self, lookup: u16, wanted: bool) -> Result<[u8; 16], String> {
+        if !wanted {
+            return Ok([0; 16]);
+        }
+        definer::fields(lookup, &self.headers, &self.metadata, self.gvmi)
+            .ok_or_else(|| format!("lookup {lookup:#06x} is not modelled"))
+    }
+}
