@@ -36,8 +36,6 @@ pub enum Status {
     NoResources = 0x0f,
     /// The input ends too early.
     BadInputLength = 0x50,
-    /// There is no room for the output.
-    BadOutputLength = 0x51,
 }
 
 /// A command refused.

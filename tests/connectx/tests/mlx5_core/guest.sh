@@ -55,18 +55,6 @@ for netdev in "$p0" "$pf" "$vf0" "$vf1"; do
 done
 echo | say deleted
 
-# Once, a command fails.
-tc qdisc add dev "$vf0" ingress
-for _ in $(seq 60); do
-    if ! filter "$vf0" ip 1 src_ip 10.0.0.66 action drop 2>"$LAB_OUT/refused.part"; then
-        mv "$LAB_OUT/refused.part" "$LAB_OUT/refused"
-        break
-    fi
-    tc filter del dev "$vf0" ingress
-    sleep 1
-done
-tc qdisc del dev "$vf0" ingress
-
 ip link set "$p0" up
 ip link set "$vf0" up
 sleep 2
