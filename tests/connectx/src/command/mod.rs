@@ -1,6 +1,6 @@
 //! The command interface: mailboxes in, mailboxes out.
 //!
-//! [`table::COMMANDS`] has a row for every command that is modelled: opcode, name, input and handler. Whatever is not there, sets
+//! The table of commands (`table.rs`) has a row for every command that is modelled: opcode, name, input and handler. Whatever is not there, sets
 //! a bit that is not modelled, or names what does not exist, is refused with a status and a syndrome, and is remembered decoded.
 
 pub(crate) mod layouts;
@@ -36,8 +36,6 @@ pub enum Status {
     NoResources = 0x0f,
     /// The input ends too early.
     BadInputLength = 0x50,
-    /// There is no room for the output.
-    BadOutputLength = 0x51,
 }
 
 /// A command refused.

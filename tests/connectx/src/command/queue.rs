@@ -112,12 +112,6 @@ impl Entry {
         }
     }
 
-    /// How long an output the driver has room for, in bytes.
-    #[must_use]
-    pub fn output_length(&self) -> usize {
-        self.output_length
-    }
-
     /// Writes the output, as much as there is room for and zeroes after it, and gives the entry back.
     ///
     /// # Errors
@@ -144,10 +138,27 @@ fn gather(memory: &dyn Memory, inline: &[u8], mailbox: u64, length: usize, token
         return Err(Undelivered::InputLength);
     }
     let mut input = inline[..length.min(INLINE)].to_vec();
-    let mut chain = Chain { next: mailbox, number: 0, token };
-    while input.len() < length {
-        let (_, block) = chain.follow(memory, Undelivered::InputLength, Undelivered::InputAlignment)?;
-        input.extend_from_slice(&block[..BLOCK_DATA.min(length - input.len())]);
+    let mut next = mailbox;
+    for number in 0u64.. {
+        if input.len() >= length {
+            break;
+        }
+        if next == 0 {
+            return Err(Undelivered::InputLength);
+        }
+        if !next.is_multiple_of(BLOCK_DATA as u64) {
+            return Err(Undelivered::InputAlignment);
+        }
+        let mut bytes = [0; BLOCK];
+        memory.read(next, &mut bytes)?;
+        if block::TOKEN.read(&bytes) != Some(u64::from(token)) {
+            return Err(Undelivered::Token);
+        }
+        if block::NUMBER.read(&bytes) != Some(number) {
+            return Err(Undelivered::BlockNumber);
+        }
+        input.extend_from_slice(&bytes[..BLOCK_DATA.min(length - input.len())]);
+        next = block::NEXT.read(&bytes).unwrap_or_default();
     }
     Ok(input)
 }
@@ -178,40 +189,6 @@ fn sign(bytes: &mut [u8; BLOCK]) {
     let xor = |bytes: &[u8]| bytes.iter().fold(0, |sum, byte| sum ^ byte);
     bytes[BLOCK - 2] = !xor(&bytes[BLOCK_DATA..BLOCK - 2]);
     bytes[BLOCK - 1] = !xor(&bytes[..BLOCK - 1]);
-}
-
-struct Chain {
-    next: u64,
-    number: u64,
-    token: u8,
-}
-
-impl Chain {
-    fn follow(
-        &mut self,
-        memory: &dyn Memory,
-        short: Undelivered,
-        askew: Undelivered,
-    ) -> Result<(u64, [u8; BLOCK]), Undelivered> {
-        let address = self.next;
-        if address == 0 {
-            return Err(short);
-        }
-        if !address.is_multiple_of(BLOCK_DATA as u64) {
-            return Err(askew);
-        }
-        let mut bytes = [0; BLOCK];
-        memory.read(address, &mut bytes)?;
-        if block::TOKEN.read(&bytes) != Some(u64::from(self.token)) {
-            return Err(Undelivered::Token);
-        }
-        if block::NUMBER.read(&bytes) != Some(self.number) {
-            return Err(Undelivered::BlockNumber);
-        }
-        self.number += 1;
-        self.next = block::NEXT.read(&bytes).unwrap_or_default();
-        Ok((address, bytes))
-    }
 }
 
 #[cfg(test)]

@@ -151,8 +151,8 @@ fn fill(bytes: &mut [u8], base: usize, table: &[(Field, u64)]) {
 }
 
 const ETHERNET_PORT: u64 = 1;
-/// Counters come singly or 16,384 at a time. Bit n stands for 128 times 2^n; the kernel asks with all bits that it sees.
-const BULKS_OF_COUNTERS: u64 = 1 << 7;
+/// Counters come singly, or 128 at a time for every unit of this mask.
+const BULKS_OF_COUNTERS: u64 = 0xff;
 
 const GENERAL: &[(Field, u64)] = &[
     (general::LOG_MAX_SRQ_SZ, 15),

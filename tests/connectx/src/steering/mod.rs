@@ -67,6 +67,8 @@ pub struct Profile {
     pub packet_reformats: usize,
     /// max_encap_header_size in bytes.
     pub max_encap_header_size: usize,
+    /// steering_format_version.
+    pub steering_format: ste::Format,
 }
 
 impl Default for Profile {
@@ -82,6 +84,7 @@ impl Default for Profile {
             max_modify_header_actions: 16,
             packet_reformats: 1 << 18,
             max_encap_header_size: 256,
+            steering_format: ste::Format::One,
         }
     }
 }
@@ -93,7 +96,8 @@ pub struct Steering {
     vports: BTreeSet<u16>,
     tables: Objects<Table>,
     next_group: u32,
-    roots: BTreeMap<Domain, u32>,
+    /// Roots that were set, or disconnected.
+    roots: BTreeMap<Domain, Option<u32>>,
     counters: Counters,
     rewrites: Objects<Rewrite>,
     reformats: Objects<Reformat>,

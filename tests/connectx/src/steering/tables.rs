@@ -50,7 +50,7 @@ impl Steering {
             return Err(Refusal::NotEmpty { table: id, left, what: "groups" });
         }
         let table = self.tables.remove(uid, id)?;
-        self.roots.retain(|_, root| *root != id);
+        self.roots.retain(|_, root| *root != Some(id));
         self.release_miss(table.miss);
         Ok(answer(layout::SHORT_OUTPUT))
     }
@@ -107,11 +107,11 @@ impl Steering {
         match layout::OP_MOD.u16(input) {
             SET => {
                 let id = self.named_table(uid, input)?;
-                self.roots.insert(self.tables.seen_by(uid, id)?.domain, id);
+                self.roots.insert(self.tables.seen_by(uid, id)?.domain, Some(id));
             }
             DISCONNECT => {
                 let domain = self.domain(input)?;
-                self.roots.remove(&domain);
+                self.roots.insert(domain, None);
             }
             modifier => return Err(Refusal::Modifier(modifier)),
         }

@@ -101,10 +101,13 @@ impl Steering {
 
     /// The table that a domain's packets enter: the one that was set, or else the first of level 0.
     fn root(&self, domain: Domain) -> Option<u32> {
-        self.roots.get(&domain).copied().or_else(|| {
-            let mut tables = self.tables.iter();
-            tables.find(|(_, table)| table.domain == domain && table.level == 0).map(|(id, _)| id)
-        })
+        match self.roots.get(&domain) {
+            Some(root) => *root,
+            None => {
+                let mut tables = self.tables.iter();
+                tables.find(|(_, table)| table.domain == domain && table.level == 0).map(|(id, _)| id)
+            }
+        }
     }
 }
 

@@ -24,7 +24,7 @@ devlink dev eswitch set "$device" mode switchdev
 devlink dev eswitch show "$device" | say eswitch
 devlink port show | say ports
 
-udevadm settle                      # names change once more
+udevadm settle
 p0=$(netdev p0) pf=$(netdev c1pf0) vf0=$(netdev c1pf0vf0) vf1=$(netdev c1pf0vf1)
 for netdev in "$p0" "$pf" "$vf0" "$vf1"; do
     tc qdisc add dev "$netdev" ingress

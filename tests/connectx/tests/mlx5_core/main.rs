@@ -195,8 +195,10 @@ impl Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        // A machine that is still there when a check has failed; the script takes its own with it.
-        let _ = Command::new("kill").arg(self.machine.id().to_string()).status();
-        let _ = self.machine.wait();
+        // Still there when a check has failed. The script takes the machine with it.
+        if let Ok(None) = self.machine.try_wait() {
+            let _ = Command::new("kill").arg(self.machine.id().to_string()).status();
+            let _ = self.machine.wait();
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! What each lookup of format 1 sees of a packet: 16 bytes, laid out by tables of fields.
+//! What each lookup sees of a packet: 16 bytes, laid out by tables of fields.
 
 use crate::packet::layer::number;
 use crate::packet::{Fragment, Headers, Layer, Transport, TunnelKind, Vlan};

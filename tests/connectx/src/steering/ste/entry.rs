@@ -1,4 +1,4 @@
-//! The bytes of an entry of format 1.
+//! The bytes of an entry.
 
 use super::ENTRY;
 use crate::packet::Headers;

@@ -1,13 +1,24 @@
-//! Steering by entries in steering memory, which software owns: STEs of format 1 (ConnectX-6 Dx, BlueField-2).
+//! Steering by entries in steering memory, which software owns: STEs of format 1 (ConnectX-6 Dx, BlueField-2) and of format 2
+//! (ConnectX-7, BlueField-3), which differs in how it names registers.
 //!
 //! Software writes hash tables of 64-byte entries and leads from one to the next by address. An entry says what it matches, what
 //! to do on a hit, and where the next table is and by which fields its hash goes; on a miss, where the next entry of the chain is.
 //! An address that is not in steering memory ends the walk: it stands for a vport, for dropping or for a table of firmware, as the
 //! device's capabilities gave it out.
 //!
-//! Not modelled, and said so where a walk meets it: formats 0 and 2, MATCH entries with large definers, rewriting of inner headers,
-//! rewriting by pattern and argument, ASO, hash types other than 0, inverted matches. The tables are not reached from [`Steering::receive`]:
-//! CREATE_FLOW_TABLE with sw_owner is refused until there is a front end that has steering memory.
+//! Not modelled, and said so where a walk meets it: format 0 (ConnectX-5), MATCH entries with large definers, rewriting of inner
+//! headers, rewriting by pattern and argument, ASO, hash types other than 0, inverted matches, lookups of MPLS, ICMP, TCP numbers
+//! and of the flexible parser.
+//!
+//! The tables are not reached from [`Steering::receive`] yet: CREATE_FLOW_TABLE with sw_owner is refused until there is a front end
+//! that has steering memory. That front end (uverbs, under libmlx5) is to
+//! - back steering memory and the memory of lists by what it hands out for device memory, and give it here as [`SteeringMemory`];
+//! - drain all send queues before it walks a packet, since libmlx5 writes entries by RDMA write and waits for a share of them only;
+//! - give vports, dropping, TIRs and tables of firmware addresses outside steering memory, in its capabilities and in the answers to
+//!   CREATE_FLOW_TABLE, QUERY_FLOW_TABLE and CREATE_TIR, and resolve by them the address that a walk ends at;
+//! - enter at sw_owner_icm_root_0 for packets from the wire, and at sw_owner_icm_root_1 for those from vports;
+//! - hand registers and tag of a walk on, where an entry of a firmware table leads here or back. [`Steering::walk_memory`] begins
+//!   with registers of zero.
 
 mod definer;
 mod entry;
@@ -29,6 +40,16 @@ pub const ENTRY: usize = 64;
 
 /// Entries that a packet visits at most, which ends loops.
 const MAX_ENTRIES: usize = 1024;
+
+/// How entries are written: steering_format_version of the device.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Format {
+    /// ConnectX-6 Dx and BlueField-2.
+    #[default]
+    One,
+    /// ConnectX-7 and BlueField-3.
+    Two,
+}
 
 /// Where the entries are, and the lists of rewrites.
 pub trait SteeringMemory {
@@ -194,7 +215,7 @@ impl Steering {
                 return Ok(());
             }
             Action::Rewrite(bytes) => {
-                packet.rewrite(&bytes, did)?;
+                packet.rewrite(self.profile.steering_format, &bytes, did)?;
                 packet.headers = Headers::parse(&packet.frame, &self.tunnels);
                 return Ok(());
             }
@@ -202,7 +223,8 @@ impl Steering {
                 let lines = (line..).map_while(|line| memory.rewrites(line)).take(actions.div_ceil(ENTRY / 8));
                 let bytes: Vec<u8> = lines.flatten().collect();
                 let list = bytes.as_chunks().0.get(..actions).ok_or("the list of rewrites is not all in memory")?;
-                list.iter().try_for_each(|bytes| packet.rewrite(bytes, did))?;
+                let format = self.profile.steering_format;
+                list.iter().try_for_each(|bytes| packet.rewrite(format, bytes, did))?;
                 packet.headers = Headers::parse(&packet.frame, &self.tunnels);
                 return Ok(());
             }
@@ -242,9 +264,9 @@ impl Steering {
 
 impl Packet {
     /// Of the fields that share a place, the packet has one at most.
-    fn rewrite(&mut self, bytes: &[u8; 8], did: &mut Vec<Deed>) -> Result<(), String> {
+    fn rewrite(&mut self, format: Format, bytes: &[u8; 8], did: &mut Vec<Deed>) -> Result<(), String> {
         let mut rewritten = None;
-        for action in rewrite::decode(bytes)? {
+        for action in rewrite::decode(bytes, format)? {
             let done = action.apply(&mut self.frame, &self.headers, &mut self.metadata);
             let changed = done.change.is_some();
             rewritten = Some(done);

@@ -12,14 +12,15 @@
 //!
 //! In the second, table 1 has rules on the IPv4 destination: 10.0.0.2: TTL 63, to the wire; .3: TTL - 1, to the wire; .4: a list of
 //! five, to the wire; .5: bits 8 to 15 of register C1 to 0x5a, to table 2; .6: destination to register C0, to table 2. Table 2 has
-//! register C0 of 10.0.0.6: to vport 2; register C1 of 0x5a00: to vport 1. Lists begin at 0x20_0000_0000.
+//! register C0 of 10.0.0.6: to vport 2; register C1 of 0x5a00: to vport 1. Lists begin at 0x20_0000_0000. `libmlx5-rewrites-2.txt`
+//! is the same for format 2.
 
 use std::collections::HashMap;
 
-use super::{ENTRY, SteWalk, SteeringMemory};
+use super::{ENTRY, Format, SteWalk, SteeringMemory};
 use crate::packet::edit::checksum;
 use crate::packet::sample::{HOST, ethernet, ipv4, ipv6, tagged, tcp_frame, udp, vxlan_frame};
-use crate::steering::{Origin, Port, Steering};
+use crate::steering::{Origin, Port, Profile, Steering};
 
 const FROM_WIRE: u64 = 0x10_0000_0000;
 const FROM_VPORTS: u64 = 0x10_0000_0040;
@@ -35,6 +36,11 @@ impl Written {
 
     fn rewrites() -> Self {
         Self::read(include_str!("libmlx5-rewrites.txt"))
+    }
+
+    /// The same rules for a device of format 2.
+    fn rewrites_of_format_2() -> Self {
+        Self::read(include_str!("libmlx5-rewrites-2.txt"))
     }
 
     fn read(text: &str) -> Self {
@@ -186,12 +192,16 @@ fn one_rewrite_is_in_the_entry_and_several_are_in_a_list() {
 
 #[test]
 fn registers_that_one_table_writes_are_matched_by_the_next() {
-    let memory = Written::rewrites();
-    let mut device = device();
-    for root in [FROM_WIRE, FROM_VPORTS] {
-        assert_eq!(walk_in(&memory, &mut device, root, &datagram(5)).end, Ok(vport(root, 1)));
-        assert_eq!(walk_in(&memory, &mut device, root, &datagram(6)).end, Ok(vport(root, 2)));
+    let formats = [(Format::One, Written::rewrites()), (Format::Two, Written::rewrites_of_format_2())];
+    for (steering_format, memory) in formats {
+        let mut device = Steering::new(Profile { steering_format, ..Profile::default() });
+        for root in [FROM_WIRE, FROM_VPORTS] {
+            assert_eq!(walk_in(&memory, &mut device, root, &datagram(5)).end, Ok(vport(root, 1)));
+            assert_eq!(walk_in(&memory, &mut device, root, &datagram(6)).end, Ok(vport(root, 2)));
+        }
     }
+    let of_the_other_format = walk_in(&Written::rewrites_of_format_2(), &mut device(), FROM_WIRE, &datagram(5));
+    assert!(of_the_other_format.end.unwrap_err().contains("dword 0x95"));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 use super::device::*;
 use crate::packet::sample::{ethernet, ipv4, tcp_frame, udp};
 use crate::steering::fields as f;
+use crate::steering::layout::{self, bytes};
 use crate::steering::{Origin, Port, Step};
 
 /// An IPv4 address as a match has it: the low 32 bits of 128.
@@ -72,7 +73,7 @@ fn a_miss_goes_on_where_the_table_says() {
     let mut device = Device::new();
     let last = device.table(FDB, 2);
     device.rule(last, 0, forward(To::Uplink));
-    let miss = [(crate::steering::layout::MISS_ACTION, 1), (crate::steering::layout::MISS_TABLE, last.id)];
+    let miss = [(layout::MISS_ACTION, 1), (layout::MISS_TABLE, last.id)];
     let first = device.try_table(FDB, None, 0, &miss).unwrap();
     device.set_root(first);
     assert_eq!(device.ports(Port::Vport(1)), [Port::Wire]);
@@ -84,10 +85,19 @@ fn a_root_that_is_set_replaces_the_first_table() {
     let mut device = Device::new();
     let (first, second) = (device.table(FDB, 0), device.table(FDB, 1));
     device.rule(first, 0, forward(To::Vport(1)));
-    device.rule(second, 0, forward(To::Vport(2)));
+    let group = device.rule(second, 0, forward(To::Vport(2)));
     assert_eq!(device.ports(Port::Wire), [Port::Vport(1)]);
     device.set_root(second);
     assert_eq!(device.ports(Port::Wire), [Port::Vport(2)]);
+    let mut disconnect = named(second, bytes::TABLE_COMMAND);
+    layout::OP_MOD.put(&mut disconnect, 1);
+    device.command(layout::opcode::SET_FLOW_TABLE_ROOT, &mut disconnect).unwrap();
+    assert_eq!(device.ports(Port::Wire), []);
+    device.set_root(second);
+    device.delete_entry(second, 0).unwrap();
+    device.destroy_group(second, group).unwrap();
+    device.destroy_table(second).unwrap();
+    assert_eq!(device.ports(Port::Wire), [Port::Vport(1)], "the first of level 0 again");
 }
 
 #[test]
@@ -234,7 +244,7 @@ fn a_packet_for_a_vport_that_went_away_is_dropped() {
 #[test]
 fn ten_thousand_entries_of_one_group_are_found_by_value() {
     let mut device = Device::new();
-    let table = device.try_table(FDB, None, 0, &[(crate::steering::layout::LOG_SIZE, 14)]).unwrap();
+    let table = device.try_table(FDB, None, 0, &[(layout::LOG_SIZE, 14)]).unwrap();
     let group = device.group(table, 0..=9_999, &[(DST_IPV4, 0)]);
     for index in 0..10_000_u16 {
         let matches = &[(DST_IPV4, 0x0a01_0000 + u32::from(index))];
