@@ -3,6 +3,10 @@
 //! What the device's parser does not see, this one does not see either: a third VLAN tag, what follows MPLS straight on Ethernet,
 //! transport headers of later fragments, a second tunnel inside the first. A header that is cut short is not there.
 //! Nothing here is shared with the parsers of the product under test.
+//!
+//! No public text says all that the device's parser does. These readings are ours: the first fragment shows its transport header;
+//! the IPv6 extension headers hop-by-hop, routing, fragment and destination options are stepped over, and no others; a fragment
+//! carries no tunnel.
 
 pub mod edit;
 pub(crate) mod layer;

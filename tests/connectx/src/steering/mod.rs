@@ -5,7 +5,12 @@
 //!
 //! Statuses are those of the PRM. Which of them firmware gives for which mistake is known from drivers' logs for some, and our
 //! choice for the rest; syndromes are ours throughout. What the device can do and this engine cannot (tables owned by software,
-//! samplers, meters and other ASO, crypto, match definers, tables of RDMA and sniffers) is refused, never ignored.
+//! samplers, meters and other ASO, crypto, match definers, Geneve options, tables of RDMA and sniffers) is refused, never ignored.
+//!
+//! Actions come in the order that the kernel keeps for software steering: decap, VLAN pop, modify header, VLAN push, encap. These
+//! readings are ours: of several matches the lowest index wins; a counter counts the frame as it came to the entry, without FCS;
+//! a table without an entry that matches drops in the FDB and in NIC RX, and lets pass in ACLs and in NIC TX; an action that the
+//! packet gives no ground for, such as a VLAN pop without a tag, ends the packet with that as the reason.
 
 mod bits;
 mod counters;

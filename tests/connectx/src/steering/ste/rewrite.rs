@@ -8,8 +8,8 @@ use crate::steering::rewrite::{Action, Field, find};
 /// Bits of a dword count from this on.
 const FIRST_BIT: u32 = 0x20;
 
-/// Where fields of PRM modify-header are, besides registers C: dword, lowest bit, field id. Two fields share a place where a packet can have
-/// only one of them.
+/// Where fields of PRM modify-header are, besides registers C: dword, lowest bit, field id. Two fields share a place where a
+/// packet can have only one of them.
 const PLACES: [(u8, u32, u16); 29] = [
     (0x00, 0, 0x04),
     (0x01, 0, 0x03),
