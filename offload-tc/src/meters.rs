@@ -102,7 +102,7 @@ impl Meters {
     }
 
     /// Removes a meter that no rule uses, and gives its number back. The kernel lets go of the actions of a rule that was
-    /// removed some time later (`tcf_queue_work`), so that one that looks used is tried again for a second.
+    /// removed some time later (`tcf_queue_work`), so that one that looks used is tried again for a while (`LET_GO`).
     pub fn remove(&self, meter: MeterId) -> Result<(), Refusal> {
         let start = Instant::now();
         loop {
