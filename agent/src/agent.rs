@@ -122,10 +122,13 @@ impl Agent {
         let events = Arc::new(Events::kept_in(journal.clone()));
         let limits = Limits { flows: config.flow_limit, unsettled: config.dirty_limit };
         let table = Arc::new(FlowTable::new(seed, limits, events.clone()));
-        let (queue, workers) =
+        let (queue, mut workers) =
             OffloadQueue::new(table.clone(), &backend, clock.clone(), config.workers, config.chain_depth)
                 .map_err(device("opening the install queues".into()))?;
         let queue = Arc::new(queue);
+        if let Some(journal) = journal.as_ref().filter(|_| backends::keeps_rules(backend.capabilities().name)) {
+            workers.iter_mut().for_each(|worker| worker.write_ahead(journal.clone()));
+        }
         let reader = backend.counter_reader().map_err(device("opening the counter reader".into()))?;
         let ageing = ageing(&config);
         let (revalidation, revalidator) = Revalidation::new(

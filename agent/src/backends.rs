@@ -18,6 +18,8 @@ struct Row {
     device: &'static str,
     /// Whether the configuration says who is to take rules.
     has_policy: bool,
+    /// Whether rules stay in the device when the agent ends.
+    keeps_rules: bool,
     /// Whether devices in two network namespaces are two, though they have one name.
     is_in_network_namespace: bool,
     open: Open,
@@ -28,10 +30,18 @@ const BACKENDS: &[Row] = &[
         name: "soft",
         device: "soft0",
         has_policy: false,
+        keeps_rules: false,
         is_in_network_namespace: false,
         open: sluice_offload_soft::open,
     },
-    Row { name: "tc", device: "tc0", has_policy: true, is_in_network_namespace: true, open: sluice_offload_tc::open },
+    Row {
+        name: "tc",
+        device: "tc0",
+        has_policy: true,
+        keeps_rules: true,
+        is_in_network_namespace: true,
+        open: sluice_offload_tc::open,
+    },
 ];
 
 /// Opens the backend called `name`.
@@ -55,6 +65,11 @@ pub fn default_device(name: &str) -> &'static str {
 /// Whether the configuration of a backend says who is to take rules.
 pub fn has_policy(name: &str) -> bool {
     find(name).is_some_and(|row| row.has_policy)
+}
+
+/// Whether rules stay in the device of a backend when the agent ends, however it ends.
+pub fn keeps_rules(name: &str) -> bool {
+    find(name).is_some_and(|row| row.keeps_rules)
 }
 
 /// What all agents of a machine call the device, so that no two use it.

@@ -13,6 +13,10 @@ use sluice_flow::{Clock, Flow, FlowId, FlowTable, Refusal, Timestamp};
 
 use super::chains::Chains;
 use super::inbox::{Inbox, Inboxes};
+use crate::journal::Journal;
+
+/// How long a batch of changes waits for the log of flows at most.
+const LOG_PATIENCE: Duration = Duration::from_millis(100);
 
 /// A worker that is to run on a thread of its own.
 pub struct Worker {
@@ -23,6 +27,7 @@ pub struct Worker {
     inboxes: Arc<Inboxes>,
     inbox: Inbox,
     install: Box<dyn InstallQueue>,
+    journal: Option<Arc<Journal>>,
     /// How many flows to look at before what they need is handed to the backend.
     batch: usize,
     /// Handed to the backend a moment ago, in this order: most of it is completed at once, and in this order.
@@ -45,8 +50,28 @@ impl Worker {
         install: Box<dyn InstallQueue>,
         batch: usize,
     ) -> Self {
-        let (asked, in_flight, finished, report, statistics) = Default::default();
-        Self { table, clock, chains, inboxes, inbox, install, batch, asked, in_flight, finished, report, statistics }
+        let (journal, asked, in_flight, finished, report, statistics) = Default::default();
+        Self {
+            table,
+            clock,
+            chains,
+            inboxes,
+            inbox,
+            install,
+            journal,
+            batch,
+            asked,
+            in_flight,
+            finished,
+            report,
+            statistics,
+        }
+    }
+
+    /// Has nothing asked of the device before the log of flows has it: so the next agent finds every rule that the device keeps
+    /// there, wherever this one is killed.
+    pub(crate) fn write_ahead(&mut self, journal: Arc<Journal>) {
+        self.journal = Some(journal);
     }
 
     pub(super) fn statistics(&self) -> Arc<WorkerStatistics> {
@@ -139,6 +164,10 @@ impl Worker {
     fn submit(&mut self, batch: &mut Vec<Change>, done: &mut Vec<Completion>) {
         if batch.is_empty() {
             return;
+        }
+        if let Some(journal) = &self.journal {
+            // Traffic goes first: a log that is late, or cannot be written, says so itself.
+            let _ = journal.wait(LOG_PATIENCE);
         }
         self.asked.extend(batch.iter().cloned());
         self.install.submit(batch, done);

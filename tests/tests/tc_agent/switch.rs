@@ -4,10 +4,10 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use sluice_tests::daemon::{Daemon, new_folder};
+pub(crate) use sluice_tests::world::eventually;
 
 /// The namespaces, which go with this, and the folder of the agents that run one after the other.
 pub(crate) struct Switch {
@@ -78,15 +78,6 @@ impl Drop for Switch {
 /// Modules that the kernel would load at a request of the first namespace only.
 pub(crate) fn load_modules() {
     run("modprobe --all cls_flower sch_ingress act_mirred act_gact veth");
-}
-
-/// Waits for something that the agent or the kernel brings about. The machine is an emulated one.
-pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(120);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "not within 120 s: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// The key of datagrams that come in at the client's port.
