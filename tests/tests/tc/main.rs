@@ -15,13 +15,17 @@ mod conntrack;
 mod expected;
 #[path = "../kernel/flows.rs"]
 mod flows;
+mod generated;
 mod incomparable;
 mod install;
 #[path = "../kernel/keys.rs"]
 mod keys;
+mod kernels;
+mod listing;
 #[path = "../kernel/packets.rs"]
 mod packets;
 mod play;
+mod reader;
 mod report;
 #[path = "../kernel/tunnels.rs"]
 mod tunnels;
@@ -29,6 +33,9 @@ mod tunnels;
 use std::process::{Command, ExitCode};
 
 use sluice_tests::scenario::Scenario;
+
+/// Of the generated flows, unless `--seed=` says another one.
+const SEED: u64 = 1;
 
 fn main() -> ExitCode {
     // `tests/lab/run` says with this where to leave files.
@@ -44,14 +51,25 @@ fn outside() -> ExitCode {
 }
 
 fn inside() -> ExitCode {
-    let filters: Vec<_> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
-    let is_wanted = |name: &str| filters.is_empty() || filters.iter().any(|filter| name.contains(filter));
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    if arguments.iter().any(|argument| argument == reader::ARGUMENT) {
+        return reader::print();
+    }
+    let filters: Vec<_> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
+    let is_wanted = |name: &str| filters.is_empty() || filters.iter().any(|filter| name.contains(*filter));
+    let seed = arguments.iter().find_map(|argument| argument.strip_prefix("--seed=")?.parse().ok()).unwrap_or(SEED);
     let mut report = report::Report::default();
     let mut classifier = classifier::Classifier::open();
     for scenario in scenarios().iter().filter(|scenario| is_wanted(&scenario.name)) {
         play::play(&mut classifier, scenario, &mut report);
     }
     install::play(&mut classifier, &mut report, &is_wanted);
+    if filters.is_empty() || filters.iter().any(|filter| filter.contains("generated")) {
+        generated::play(&mut classifier, &mut report, seed, &is_wanted);
+    }
+    if is_wanted("read back") {
+        generated::read_back(&mut classifier, &mut report, seed);
+    }
     report.finish(filters.is_empty())
 }
 

@@ -84,6 +84,11 @@ impl Report {
         self.fail(format!("misread: given {given}\n  read {read}"));
     }
 
+    /// `tc` shows a rule otherwise than we do.
+    pub(crate) fn shown_otherwise(&mut self, name: &str, details: &str) {
+        self.fail(format!("{name}: tc shows a rule otherwise\n  {details}"));
+    }
+
     /// Something that must not be.
     pub(crate) fn fail(&mut self, what: String) {
         println!("FAILED   {what}");
