@@ -17,6 +17,7 @@ const LIST: &[(&str, &str)] = &[
 const REFUSALS: &[(&str, &str)] = &[
     ("mutually exclusive", "no packet is of such a connection (`fl_validate_ct_state`)"),
     ("Numerical result out of range", "`act_vlan` puts no tag of the number 4095 on"),
+    ("when inv is set", "no packet is of such a connection (`fl_validate_ct_state`)"),
     ("no trk", "no packet is of such a connection (`fl_validate_ct_state`)"),
 ];
 

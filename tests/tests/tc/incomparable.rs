@@ -11,12 +11,16 @@ const CHECKSUM: &str =
     "a wrong checksum, or none of UDP in IPv6: act_csum makes it right, OVS brings it up to date or leaves it";
 const ROUTED: &str = "IPv6 on a route: act_csum sums the next hop up where the last one belongs";
 const AUTHENTICATED: &str = "IPv6 with an authentication header: flower takes that for the protocol, OVS what is behind it";
+const SHORT: &str = "fewer than two octets behind a tag: the kernel drops it before tc looks (`skb_vlan_untag`)";
 const PPPOE: &str = "PPPoE of another version or code, or of no protocol of PPP: flower takes it for none";
 const OPERATION: &str = "ARP other than a request and a reply: flower does not read it";
 
 /// Why a packet cannot be compared with these flows; `None` if it can.
 pub(crate) fn why(frame: &[u8], flows: &[(Match, ActionList)]) -> Option<&'static str> {
     let (eth_type, network) = behind_tags(frame)?;
+    if network.len() < 2 && network.len() + 14 < frame.len() {
+        return Some(SHORT);
+    }
     let looks_at = |attributes: &[Attribute], eth_types: &[u128]| {
         flows.iter().any(|(matching, _)| {
             eth_types.contains(&matching.key.get(Field::EthType))

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use sluice_flow::port::PortNumber;
@@ -34,7 +34,8 @@ pub(crate) fn release() -> (u32, u32) {
     (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default())
 }
 
-fn full_release() -> String {
+/// The same with all that Debian adds.
+pub(crate) fn full_release() -> String {
     std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("a kernel has a version").trim().to_owned()
 }
 
@@ -64,7 +65,7 @@ pub(crate) fn write(classifier: &mut Classifier, folder: &Path, scenarios: &[(&s
 }
 
 /// The columns that runs have left in folders, side by side.
-pub(crate) fn table(folders: &[&Path]) -> String {
+pub(crate) fn table(folders: &[&PathBuf]) -> String {
     let mut kernels = vec![];
     let mut rows: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for folder in folders {

@@ -18,7 +18,7 @@ use sluice_tests::scenario::{Scenario, flow_text, hex};
 use sluice_tests::soft::Soft;
 
 use crate::classifier::{Classifier, Counts};
-use crate::incomparable;
+use crate::{incomparable, listing};
 use crate::report::Report;
 
 pub(crate) fn play(classifier: &mut Classifier, scenario: &Scenario, report: &mut Report) {
@@ -28,6 +28,7 @@ pub(crate) fn play(classifier: &mut Classifier, scenario: &Scenario, report: &mu
     }
     read_back(classifier, &taken, report);
     compare(classifier, taken, report);
+    listing::compare(classifier, &scenario.name, report);
 }
 
 /// Puts the rules of a scenario in, in place of all others, and leaves out of it the flows that have none.
