@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use rustix::fd::OwnedFd;
 use rustix::net::netlink::{self, SocketAddrNetlink};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with, sockopt};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with, sockopt,
+};
 use sluice_offload_tc::install::{BATCH, Request};
 use sluice_offload_tc::wire::filter::{Hook, emit_dump};
 use sluice_offload_tc::wire::message::{Answer, Messages, flag};

@@ -33,7 +33,8 @@ fn main() {
     if bench::is_only_tried() {
         return;
     }
-    let number = |name: &str, usual| std::env::args().find_map(|word| word.strip_prefix(name)?.parse().ok()).unwrap_or(usual);
+    let number =
+        |name: &str, usual| std::env::args().find_map(|word| word.strip_prefix(name)?.parse().ok()).unwrap_or(usual);
     if let Ok(folder) = std::env::var("LAB_OUT") {
         let rounds = inside(number("--rules=", RULES), number("--rounds=", ROUNDS));
         std::fs::write(format!("{folder}/{FILE}"), rounds.to_string()).expect("the folder can be written to");
@@ -99,12 +100,27 @@ enum Goal {
 }
 
 const ROWS: [Row; 6] = [
-    ("installation against a replay of the same messages", "us a rule", |round| us([round.ours, round.floor]), Goal::Within(1.4, 1.25)),
+    (
+        "installation against a replay of the same messages",
+        "us a rule",
+        |round| us([round.ours, round.floor]),
+        Goal::Within(1.4, 1.25),
+    ),
     ("installation against tc -batch", "us a rule", |round| us([round.ours, round.tc]), Goal::Faster(4.0)),
-    ("installation against ovs-vswitchd dpctl/add-flows", "us a rule", |round| us([round.ours, round.ovs]), Goal::Faster(10.0)),
+    (
+        "installation against ovs-vswitchd dpctl/add-flows",
+        "us a rule",
+        |round| us([round.ours, round.ovs]),
+        Goal::Faster(10.0),
+    ),
     ("two workers against one", "us a rule", |round| us([round.ours_of_two, round.ours]), Goal::Faster(1.4)),
     ("replay by two against one", "us a rule", |round| us([round.floor_of_two, round.floor]), Goal::Faster(1.0)),
-    ("counters of all against a listing thrown away", "us a rule", |round| us([round.poll, round.poll_floor]), Goal::Within(1.3, 1.3)),
+    (
+        "counters of all against a listing thrown away",
+        "us a rule",
+        |round| us([round.poll, round.poll_floor]),
+        Goal::Within(1.3, 1.3),
+    ),
 ];
 
 fn us(times: [Duration; 2]) -> [f64; 2] {

@@ -27,14 +27,14 @@ pub struct OvsPeer {
     _vswitchd: OffloadingVswitchd,
     control: Client,
     wires: BTreeMap<PortNumber, Wire>,
-    names: Names,
+    numbers: Numbers,
     buffer: Vec<u8>,
 }
 
-/// The lab's ports by the names of the peer's devices.
-struct Names(BTreeMap<PortNumber, String>);
+/// The numbers that the lab's ports have in the peer's datapath, as text. OVS 3.1 takes names in keys only.
+struct Numbers(BTreeMap<PortNumber, String>);
 
-impl PortNames for Names {
+impl PortNames for Numbers {
     fn number(&self, name: &str) -> Option<PortNumber> {
         self.0.iter().find(|(_, named)| *named == name).map(|(number, _)| *number)
     }
@@ -52,20 +52,21 @@ pub fn device(port: PortNumber) -> String {
 impl OvsPeer {
     /// Starts it, beside whatever the lab has.
     pub fn start() -> Self {
-        let wires: BTreeMap<_, _> =
-            WIRES.map(PortNumber).map(|port| (port, Wire::new(&device(port)))).collect();
-        let names = Names(wires.keys().map(|port| (*port, device(*port))).collect());
-        let devices: Vec<_> = names.0.values().map(String::as_str).collect();
+        let wires: BTreeMap<_, _> = WIRES.map(PortNumber).map(|port| (port, Wire::new(&device(port)))).collect();
+        let devices: Vec<_> = wires.keys().map(|port| device(*port)).collect();
+        let devices: Vec<_> = devices.iter().map(String::as_str).collect();
         run("ip", &["netns", "add", OVS_SPACE]);
         for device in &devices {
             run("ip", &["link", "set", device, "netns", OVS_SPACE]);
             run("ip", &["-n", OVS_SPACE, "link", "set", device, "mtu", "9000", "multicast", "off", "up"]);
         }
         let vswitchd = OffloadingVswitchd::start_in(Some(OVS_SPACE), &devices);
+        let number = |port: &PortNumber| (*port, vswitchd.port(&device(*port)).to_string());
+        let numbers = Numbers(wires.keys().map(number).collect());
         // A packet that misses installs nothing.
         vswitchd.appctl(&["upcall/set-flow-limit", "0"]).expect("a command that it knows");
         let control = Client::connect(Path::new(&vswitchd.path("vswitchd.ctl"))).expect("it listens");
-        Self { _vswitchd: vswitchd, control, wires, names, buffer: vec![0; LONGEST] }
+        Self { _vswitchd: vswitchd, control, wires, numbers, buffer: vec![0; LONGEST] }
     }
 
     /// Puts flows in, in place of all others, or says which is not taken.
@@ -73,7 +74,7 @@ impl OvsPeer {
         self.call("dpctl/del-flows", &[])?;
         self.call("dpctl/flush-conntrack", &[])?;
         for (matching, actions) in flows {
-            let style = Style { names: Some(&self.names), ..Style::default() };
+            let style = Style { names: Some(&self.numbers), ..Style::default() };
             let (mut key, mut list) = (String::new(), String::new());
             let _ = write_key(&mut key, &MaskedKey::new(matching), &style);
             let _ = write_actions(&mut list, actions, &style);

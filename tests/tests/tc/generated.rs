@@ -44,7 +44,8 @@ pub(crate) fn play(
         let scenario = Scenario { flows, ..Scenario::new(name.clone()) };
         let shows = number % SHOWN == 0;
         number += 1;
-        let mut taken = play::install(classifier, &scenario, &mut |flow, refusal| sum.refuse(report, &name, flow, refusal));
+        let mut taken =
+            play::install(classifier, &scenario, &mut |flow, refusal| sum.refuse(report, &name, flow, refusal));
         sum.rules += taken.flows.len();
         if !is_wanted(&taken.name) || taken.flows.is_empty() {
             continue;

@@ -10,7 +10,8 @@ const FRAGMENT: &str = "a first fragment: flower does not read the transport hea
 const CHECKSUM: &str =
     "a wrong checksum, or none of UDP in IPv6: act_csum makes it right, OVS brings it up to date or leaves it";
 const ROUTED: &str = "IPv6 on a route: act_csum sums the next hop up where the last one belongs";
-const AUTHENTICATED: &str = "IPv6 with an authentication header: flower takes that for the protocol, OVS what is behind it";
+const AUTHENTICATED: &str =
+    "IPv6 with an authentication header: flower takes that for the protocol, OVS what is behind it";
 const SHORT: &str = "fewer than two octets behind a tag: the kernel drops it before tc looks (`skb_vlan_untag`)";
 const PPPOE: &str = "PPPoE of another version or code, or of no protocol of PPP: flower takes it for none";
 const OPERATION: &str = "ARP other than a request and a reply: flower does not read it";
@@ -133,7 +134,8 @@ fn ipv6(network: &[u8]) -> Option<Ipv6<'_>> {
     // Behind it there may be padding.
     let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
     let rest = rest.get(..length).unwrap_or(rest);
-    let mut found = Ipv6 { protocol: header[6], behind: rest, is_first_fragment: false, is_authenticated: false, is_routed: false };
+    let mut found =
+        Ipv6 { protocol: header[6], behind: rest, is_first_fragment: false, is_authenticated: false, is_routed: false };
     loop {
         let length = match found.protocol {
             0 | 43 | 60 => usize::from(*found.behind.get(1)?) * 8 + 8,

@@ -69,8 +69,7 @@ fn probed(classifier: &mut Classifier) -> Result<(), String> {
     ensure(left == 0, || format!("{left} rules are left"))?;
     let kernel = kernels::release();
     let since = |version| kernel >= version;
-    let expected =
-        Features { number_of_tags: since((6, 0)), tunnel_flags: since((6, 11)), no_fragment: since((6, 3)) };
+    let expected = Features { number_of_tags: since((6, 0)), tunnel_flags: since((6, 11)), no_fragment: since((6, 3)) };
     ensure(found == expected, || format!("{found:?} in Linux {kernel:?}"))
 }
 

@@ -177,7 +177,9 @@ fn with_key(spec: &KeySpec) -> Flower {
     }
     keys.extend(needs.iter().map(|(key, value)| KeyMatch::exact(*key, *value)));
     // The kernel says it of itself.
-    keys.extend((0x0800 == protocol(spec.key) && spec.key != Key::EthType).then(|| KeyMatch::exact(Key::EthType, 0x0800)));
+    keys.extend(
+        (0x0800 == protocol(spec.key) && spec.key != Key::EthType).then(|| KeyMatch::exact(Key::EthType, 0x0800)),
+    );
     keys.sort_unstable_by_key(|key| key.key);
     Flower { keys, ..Flower::default() }
 }

@@ -61,7 +61,9 @@ pub(crate) fn compare(classifier: &mut Classifier, name: &str, report: &mut Repo
             let name_of = |interface| classifier.devices.name(interface);
             match theirs.remove(place).map(|shown| differences(filter, &shown, &name_of)) {
                 Some(differences) if differences.is_empty() => compared += 1,
-                Some(differences) => report.shown_otherwise(name, &format!("{}\n  {filter:?}", differences.join("\n  "))),
+                Some(differences) => {
+                    report.shown_otherwise(name, &format!("{}\n  {filter:?}", differences.join("\n  ")))
+                }
                 None => report.shown_otherwise(name, &format!("tc does not show {filter:?}")),
             }
         }
@@ -93,7 +95,8 @@ fn differences(filter: &Filter, shown: &Value, name_of: &dyn Fn(u32) -> String) 
     let options = &shown["options"];
     expect("protocol".into(), json!(filter.id.protocol), &json!(ethernet_type(&shown["protocol"])));
     let keys = options["keys"].as_object().cloned().unwrap_or_default();
-    let ours: BTreeMap<_, _> = filter.flower.keys.iter().filter(|key| !NOT_SHOWN.contains(&key.key)).map(said).collect();
+    let ours: BTreeMap<_, _> =
+        filter.flower.keys.iter().filter(|key| !NOT_SHOWN.contains(&key.key)).map(said).collect();
     let mut theirs = keys_shown(&keys);
     if let Some(options) = &filter.flower.options {
         for (value, part) in [(&options.value, "key"), (&options.mask, "mask")] {
@@ -132,8 +135,25 @@ fn differences(filter: &Filter, shown: &Value, name_of: &dyn Fn(u32) -> String) 
 
 /// What `tc` shows of every action, or of none that we ask for.
 const COMMON: &[&str] = &[
-    "order", "kind", "control_action", "index", "ref", "bind", "installed", "last_used", "first_used", "used", "stats",
-    "cookie", "prob", "no_percpu", "in_hw", "not_in_hw", "used_hw_stats", "hw_stats", "skip_hw",
+    "order",
+    "kind",
+    "control_action",
+    "index",
+    "ref",
+    "bind",
+    "installed",
+    "last_used",
+    "first_used",
+    "used",
+    "stats",
+    "cookie",
+    "prob",
+    "no_percpu",
+    "in_hw",
+    "not_in_hw",
+    "used_hw_stats",
+    "hw_stats",
+    "skip_hw",
 ];
 
 fn control(control: Control) -> Value {
@@ -336,9 +356,7 @@ fn conntrack(action: &Conntrack) -> Value {
 fn options_shown(options: &Options) -> (&'static str, Value) {
     match options {
         Options::Geneve(options) => {
-            let option = |option: &sluice_offload_tc::wire::options::GeneveOption| {
-                json!({ "class": option.class, "type": option.kind, "data": option.data })
-            };
+            let option = |option: &sluice_offload_tc::wire::options::GeneveOption| json!({ "class": option.class, "type": option.kind, "data": option.data });
             ("geneve_opt", json!(options.iter().map(option).collect::<Vec<_>>()))
         }
         Options::Vxlan(policy) => ("vxlan_opt", json!([{ "gbp": policy }])),
@@ -395,7 +413,8 @@ fn keys_shown(keys: &Map<String, Value>) -> BTreeMap<String, (u128, u128)> {
     for (name, value) in keys.iter().filter(|(name, _)| !name.ends_with("_mask")) {
         let (value, mask) = key_shown(name, value).unwrap_or((u128::MAX, 0xbad));
         let apart = keys.get(&format!("{name}_mask")).and_then(Value::as_str);
-        let mask = apart.and_then(|digits| u128::from_str_radix(digits.trim_start_matches("0x"), 16).ok()).unwrap_or(mask);
+        let mask =
+            apart.and_then(|digits| u128::from_str_radix(digits.trim_start_matches("0x"), 16).ok()).unwrap_or(mask);
         found.insert(name.clone(), (value & mask, mask));
     }
     found
@@ -458,7 +477,9 @@ fn key_shown(name: &str, value: &Value) -> Option<(u128, u128)> {
     let value = match value {
         "request" => 1,
         "reply" => 2,
-        digits if is_hex || digits.starts_with("0x") => u128::from_str_radix(digits.trim_start_matches("0x"), 16).ok()?,
+        digits if is_hex || digits.starts_with("0x") => {
+            u128::from_str_radix(digits.trim_start_matches("0x"), 16).ok()?
+        }
         digits => digits.parse().ok()?,
     };
     let mask = match mask {

@@ -19,9 +19,9 @@ mod flows;
 mod generated;
 mod incomparable;
 mod install;
+mod kernels;
 #[path = "../kernel/keys.rs"]
 mod keys;
-mod kernels;
 mod listing;
 #[path = "../kernel/packets.rs"]
 mod packets;

@@ -57,7 +57,9 @@ pub(crate) fn play(classifier: &mut Classifier, report: &mut Report, scenarios: 
         rules(&mut peer, &taken, &mut sum);
     }
     let Sum { equal, packets, refused, same_rules, others } = sum;
-    println!("{equal} scenarios with {packets} packets end the same in ovs-vswitchd; it refuses {refused} that we take");
+    println!(
+        "{equal} scenarios with {packets} packets end the same in ovs-vswitchd; it refuses {refused} that we take"
+    );
     println!("{same_rules} have the same keys and actions in tc; of the others:");
     others.iter().for_each(|(reason, count)| println!("{count:>8} {reason}"));
 }
@@ -85,7 +87,10 @@ fn packets(
             let flows: String =
                 scenario.flows.iter().map(|(full, actions)| format!("    {}\n", flow_text(full, actions))).collect();
             let frame = hex(frame);
-            report.peer_differs(name, &format!("{flows}    packet {number} in at {port}: {frame}\n{told}{both}\n{}", peer.dump()));
+            report.peer_differs(
+                name,
+                &format!("{flows}    packet {number} in at {port}: {frame}\n{told}{both}\n{}", peer.dump()),
+            );
             return false;
         }
     }
@@ -112,7 +117,12 @@ fn rules(_: &mut OvsPeer, scenario: &Scenario, sum: &mut Sum) {
     };
     let reason = REASONS.iter().find(|(part, _)| *part == difference).map(|(_, reason)| *reason);
     if reason.is_none() {
-        println!("other rules for {}:\n  ours {}\n  OVS  {}", scenario.name, ours.join("\n       "), theirs.join("\n       "));
+        println!(
+            "other rules for {}:\n  ours {}\n  OVS  {}",
+            scenario.name,
+            ours.join("\n       "),
+            theirs.join("\n       ")
+        );
     }
     *sum.others.entry(reason.unwrap_or("printed above").into()).or_default() += 1;
 }

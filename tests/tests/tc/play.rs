@@ -18,8 +18,8 @@ use sluice_tests::scenario::{Scenario, flow_text, hex};
 use sluice_tests::soft::Soft;
 
 use crate::classifier::{Classifier, Counts};
-use crate::{incomparable, listing};
 use crate::report::Report;
+use crate::{incomparable, listing};
 
 pub(crate) fn play(classifier: &mut Classifier, scenario: &Scenario, report: &mut Report) {
     let taken = install(classifier, scenario, &mut |_, refusal| report.refused(&scenario.name, refusal));

@@ -134,7 +134,12 @@ impl Report {
     /// How many scenarios came out how.
     pub(crate) fn counts(&self) -> [(&'static str, usize); 4] {
         let refused = self.refusals.values().sum();
-        [("equal", self.equal), ("known to differ", self.known), ("refused flows", refused), ("failed", self.failed.len())]
+        [
+            ("equal", self.equal),
+            ("known to differ", self.known),
+            ("refused flows", refused),
+            ("failed", self.failed.len()),
+        ]
     }
 
     /// The sum. What is known to be otherwise is a test that passed.
