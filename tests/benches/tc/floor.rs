@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use rustix::fd::OwnedFd;
-use rustix::net::netlink::{self, SocketAddrNetlink};
+use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with, sockopt,
 };
@@ -20,8 +20,8 @@ pub(crate) struct Floor {
 
 impl Floor {
     pub(crate) fn open() -> Self {
-        let kind = SocketType::RAW;
-        let socket = socket_with(AddressFamily::NETLINK, kind, SocketFlags::CLOEXEC, Some(netlink::ROUTE));
+        // The protocol without a number is that of routing.
+        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None);
         let socket = socket.expect("a netlink socket");
         bind(&socket, &SocketAddrNetlink::new(0, 0)).expect("an address for it");
         let patience = Some(Duration::from_secs(60));
