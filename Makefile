@@ -1,6 +1,6 @@
 # What others rely on: `make demo`, `make test`, `make bench`. Each brings what it needs on a fresh Debian machine.
 
-.PHONY: build demo test bench lab clean
+.PHONY: build demo test bench lab kernels clean
 
 build:
 	scripts/setup build
@@ -24,6 +24,12 @@ bench:
 lab:
 	scripts/setup lab
 	tests/lab/run --shell
+
+# All of the tc backend's scenarios on the newer kernel too, of which `make test` plays a part there.
+kernels:
+	scripts/setup test
+	cargo test -p sluice-tests --test tc
+	LAB_KERNEL=$$(tests/lab/kernel) cargo test -p sluice-tests --test tc --test tc_links
 
 clean:
 	cargo clean

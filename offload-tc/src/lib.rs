@@ -11,6 +11,8 @@
 //! - A header that ends behind the packet is none in OVS; flower takes what there is.
 //! - Frames of IEEE 802.3 with SNAP, transport headers of first fragments and ARP other than requests and replies are not
 //!   looked into, and so miss a rule that would; OVS looks.
+//! - An authentication header of IPv6 is the protocol to flower; to OVS that is what comes behind it.
+//! - PPPoE of another version or code, or with no protocol of PPP inside, is nothing to flower.
 //! - After a rewriting, checksums are computed anew, so that a wrong one becomes right. Of IPv6 with a routing header that is
 //!   not used up, the one behind it becomes wrong, for the kernel sums up the next hop.
 //! - Of a connection that a helper told of, packets are `+rel` until it is answered and `+est` afterwards; OVS says `+new+rel` or

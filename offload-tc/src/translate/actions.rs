@@ -123,6 +123,10 @@ impl Translator<'_> {
                 self.pipe(Operation::Mpls(Mpls::Pop { protocol: *eth_type }));
             }
             FlowAction::Conntrack(action) => {
+                if self.shape.tags > 1 {
+                    // The packet is dropped: `tcf_ct_act` takes the inner tag for the header of IP.
+                    return Err(refuse_action(kind, "behind two tags act_ct does not find the header"));
+                }
                 let found = conntrack::translate(action, self.shape, self.surroundings.features())?;
                 self.pipe(Operation::Conntrack(Box::new(found)));
             }

@@ -105,6 +105,7 @@ pub(super) mod ethernet {
     pub(in crate::translate) const MPLS: u16 = 0x8847;
     pub(in crate::translate) const MPLS_MULTICAST: u16 = 0x8848;
     pub(in crate::translate) const SERVICE_TAG: u16 = 0x88a8;
+    pub(in crate::translate) const PPPOE_SESSION: u16 = 0x8864;
     /// Numbers below are lengths (IEEE 802.3).
     pub(in crate::translate) const FIRST: u16 = 0x0600;
 }

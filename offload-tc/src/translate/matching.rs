@@ -167,6 +167,10 @@ impl Consumer<'_> {
                 &[(Key::EthType, outer), (Key::VlanEthType, inner), (Key::CvlanEthType, eth_type)]
             }
         };
+        if eth_type == Some(ethernet::PPPOE_SESSION) {
+            // It is kept apart from the other types (`fl_set_key_pppoe`), and only that of a rule's protocol is shown again.
+            return Err(refuse(Field::EthType, "behind a tag the kernel does not tell the type of PPPoE again"));
+        }
         for (key, value) in keys {
             self.exactly(*key, (*value).into());
         }

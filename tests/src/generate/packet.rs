@@ -128,12 +128,13 @@ pub fn for_flows(flows: &[(Match, ActionList)], numbers: &[u64]) -> Vec<(PortNum
     packets
 }
 
-fn port(key: &Key) -> PortNumber {
+/// The port that a packet comes in at.
+pub fn port(key: &Key) -> PortNumber {
     PortNumber(u32::try_from(key.get(Field::InPort)).unwrap_or_default())
 }
 
 /// Whether a packet has this key as it comes in at a port: nothing has been done to it yet.
-fn comes_in(key: &Key) -> bool {
+pub fn comes_in(key: &Key) -> bool {
     let mut fields = FIELDS.iter().filter(|spec| METADATA.contains(&spec.attribute) && spec.field != Field::InPort);
     fields.all(|spec| key.get(spec.field) == 0) && matches!(key.get(Field::InPort), 1..=4)
 }

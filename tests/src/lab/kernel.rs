@@ -177,7 +177,7 @@ fn name(number: u32) -> String {
 }
 
 /// Runs a program that must succeed, and gives what it prints.
-fn run(program: &str, arguments: &[&str]) -> Vec<u8> {
+pub(super) fn run(program: &str, arguments: &[&str]) -> Vec<u8> {
     let output = Command::new(program).args(arguments).output().unwrap_or_else(|error| panic!("{program}: {error}"));
     let words = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{program} {}: {words}", arguments.join(" "));

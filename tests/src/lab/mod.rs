@@ -6,6 +6,8 @@ mod judge;
 mod kernel;
 mod mask;
 mod neighbour;
+mod peer;
+mod vswitchd;
 mod wire;
 
 use sluice_flow::port::{Port, PortKind, PortNumber, Tunnel, TunnelProtocol};
@@ -14,6 +16,8 @@ pub use crate::soft::Sent;
 pub use judge::{Difference, Judge, Outcome, Sides, masked};
 pub use kernel::Kernel;
 pub use neighbour::introduce;
+pub use peer::{OVS_SPACE, OvsPeer, device as ovs_device};
+pub use vswitchd::OffloadingVswitchd;
 
 /// The ports 1 to 6 are wires.
 pub const WIRES: std::ops::RangeInclusive<u32> = 1..=6;

@@ -22,6 +22,9 @@ use sluice_offload_tc::wire::statistics::Count;
 use sluice_tests::lab::{Kernel, Sent, ports};
 use sluice_tests::scenario::Scenario;
 
+/// "File exists": a rule that matches the same is there.
+pub(crate) const EXISTS: i32 = 17;
+
 pub(crate) const AGENT: AgentId = AgentId(0x5eed);
 
 /// The lab's devices, with an Open vSwitch module behind that has no flows and so keeps all that misses.
@@ -103,8 +106,21 @@ impl Classifier {
 
     /// Puts a rule in.
     pub(crate) fn add(&mut self, filter: &Filter) -> Result<(), Refusal> {
-        let result = self.installer.submit(&[Request::Add(filter.clone())]).pop().expect("one for each");
-        result.map(|_| self.installed.push(filter.id))
+        self.add_all(std::slice::from_ref(filter)).pop().expect("one for each")
+    }
+
+    /// Puts rules in, and says what became of each.
+    pub(crate) fn add_all(&mut self, filters: &[Filter]) -> Vec<Result<(), Refusal>> {
+        let requests: Vec<_> = filters.iter().cloned().map(Request::Add).collect();
+        let results = self.installer.submit(&requests);
+        let installed = filters.iter().zip(&results).filter(|(_, result)| result.is_ok()).map(|(filter, _)| filter.id);
+        self.installed.extend(installed);
+        results.into_iter().map(|result| result.map(drop)).collect()
+    }
+
+    /// How many rules are in.
+    pub(crate) fn installed(&self) -> usize {
+        self.installed.len()
     }
 
     /// Lets a frame in.
@@ -157,6 +173,11 @@ impl LabDevices {
     pub(crate) fn devices(&self) -> impl Iterator<Item = &Device> {
         self.ports.values()
     }
+
+    /// The name of a device.
+    pub(crate) fn name(&self, interface: u32) -> String {
+        self.port(interface).map_or_else(|| format!("if{interface}"), |(port, _)| format!("lab{port}"))
+    }
 }
 
 impl Surroundings for LabDevices {
@@ -190,8 +211,15 @@ pub(crate) type Counts = BTreeMap<u32, Count>;
 
 /// Runs a program that must succeed, and gives what it prints.
 pub(crate) fn run(program: &str, arguments: &[&str]) -> String {
+    try_to_run(program, arguments).unwrap_or_else(|words| panic!("{words}"))
+}
+
+/// Runs a program, and gives what it prints, or what it complains of.
+pub(crate) fn try_to_run(program: &str, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new(program).args(arguments).output().unwrap_or_else(|error| panic!("{program}: {error}"));
     let words = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{program} {}: {words}", arguments.join(" "));
-    String::from_utf8_lossy(&output.stdout).into_owned()
+    if !output.status.success() {
+        return Err(format!("{program} {}: {}: {}", arguments.join(" "), output.status, words.trim()));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use sluice_flow::refusal::Refusal;
+
 /// Scenarios by the beginning of their names. Whatever is not here is a failure.
 const LIST: &[(&str, &str)] = &[
     ("key nsh: nothing more", "OVS drops what has a broken NSH header, flower does not look into it"),
@@ -11,6 +13,20 @@ const LIST: &[(&str, &str)] = &[
     ("meter: stops the fourth packet", "act_police begins with an empty bucket of packets, OVS with a full one"),
     ("tunnel out: gre over ipv6", "the kernel's gretap is of IPv4; ip6gretap is another device"),
 ];
+
+/// What the kernel does not take, by a part of its words, and why that is right.
+const REFUSALS: &[(&str, &str)] = &[
+    ("mutually exclusive", "no packet is of such a connection (`fl_validate_ct_state`)"),
+    ("Numerical result out of range", "`act_vlan` puts no tag of the number 4095 on"),
+    ("when inv is set", "no packet is of such a connection (`fl_validate_ct_state`)"),
+    ("no trk", "no packet is of such a connection (`fl_validate_ct_state`)"),
+];
+
+/// Why the kernel is right to refuse; `None` if that is not known.
+pub(crate) fn refusal(refusal: &Refusal) -> Option<&'static str> {
+    let words = refusal.to_string();
+    REFUSALS.iter().find(|(part, _)| words.contains(part)).map(|(_, reason)| *reason)
+}
 
 /// The line under which a scenario comes, and the reason.
 pub(crate) fn reason(name: &str) -> Option<(usize, &'static str)> {

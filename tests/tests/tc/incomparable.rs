@@ -10,11 +10,18 @@ const FRAGMENT: &str = "a first fragment: flower does not read the transport hea
 const CHECKSUM: &str =
     "a wrong checksum, or none of UDP in IPv6: act_csum makes it right, OVS brings it up to date or leaves it";
 const ROUTED: &str = "IPv6 on a route: act_csum sums the next hop up where the last one belongs";
+const AUTHENTICATED: &str =
+    "IPv6 with an authentication header: flower takes that for the protocol, OVS what is behind it";
+const SHORT: &str = "fewer than two octets behind a tag: the kernel drops it before tc looks (`skb_vlan_untag`)";
+const PPPOE: &str = "PPPoE of another version or code, or of no protocol of PPP: flower takes it for none";
 const OPERATION: &str = "ARP other than a request and a reply: flower does not read it";
 
 /// Why a packet cannot be compared with these flows; `None` if it can.
 pub(crate) fn why(frame: &[u8], flows: &[(Match, ActionList)]) -> Option<&'static str> {
     let (eth_type, network) = behind_tags(frame)?;
+    if network.len() < 2 && network.len() + 14 < frame.len() {
+        return Some(SHORT);
+    }
     let looks_at = |attributes: &[Attribute], eth_types: &[u128]| {
         flows.iter().any(|(matching, _)| {
             eth_types.contains(&matching.key.get(Field::EthType))
@@ -50,6 +57,7 @@ pub(crate) fn why(frame: &[u8], flows: &[(Match, ActionList)]) -> Option<&'stati
         0x86dd => {
             let Some(packet) = ipv6(network) else { return Some(CUT) };
             match () {
+                () if packet.is_authenticated && looks_at(&[Attribute::Ipv6], &[0x86dd]) => Some(AUTHENTICATED),
                 () if packet.is_first_fragment && looks_at(TRANSPORT, &[0x86dd]) => Some(FRAGMENT),
                 () if is_cut(packet.protocol, packet.behind) => Some(CUT),
                 () if !rewrites(flows) => None,
@@ -60,6 +68,11 @@ pub(crate) fn why(frame: &[u8], flows: &[(Match, ActionList)]) -> Option<&'stati
         0x0806 | 0x8035 => match network.get(6..8) {
             Some([0, 1 | 2]) => None,
             _ => looks_at(&[Attribute::Arp], &[0x0806, 0x8035]).then_some(OPERATION),
+        },
+        0x8864 => match network {
+            // RFC 2516, 4; RFC 1661, 2: of a protocol, the first octet is even and the second odd, or the second stands alone.
+            [0x11, 0, _, _, _, _, high, low, ..] if high & 1 == 1 || low & 1 == 1 => None,
+            _ => Some(PPPOE),
         },
         0x894f => {
             let words = network.get(1).map_or(0, |octet| usize::from(octet & 0x3f));
@@ -108,6 +121,7 @@ struct Ipv6<'a> {
     protocol: u8,
     behind: &'a [u8],
     is_first_fragment: bool,
+    is_authenticated: bool,
     /// Its destination is not the last one.
     is_routed: bool,
 }
@@ -120,7 +134,8 @@ fn ipv6(network: &[u8]) -> Option<Ipv6<'_>> {
     // Behind it there may be padding.
     let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
     let rest = rest.get(..length).unwrap_or(rest);
-    let mut found = Ipv6 { protocol: header[6], behind: rest, is_first_fragment: false, is_routed: false };
+    let mut found =
+        Ipv6 { protocol: header[6], behind: rest, is_first_fragment: false, is_authenticated: false, is_routed: false };
     loop {
         let length = match found.protocol {
             0 | 43 | 60 => usize::from(*found.behind.get(1)?) * 8 + 8,
@@ -130,6 +145,7 @@ fn ipv6(network: &[u8]) -> Option<Ipv6<'_>> {
         };
         let (extension, behind) = found.behind.split_at_checked(length)?;
         match found.protocol {
+            51 => found.is_authenticated = true,
             43 => found.is_routed |= extension[3] != 0,
             44 => {
                 let place = u16::from_be_bytes([extension[2], extension[3]]);

@@ -7,6 +7,7 @@ use sluice_flow::field::{FRAGMENT_NO, Field};
 use sluice_flow::flow::{Expiry, Flow};
 use sluice_flow::key::{MaskedKey, Match};
 use sluice_flow::priority::Priority;
+use sluice_flow::refusal::Refusal;
 use sluice_flow::ufid::Seed;
 use sluice_offload_tc::dump::Detail;
 use sluice_offload_tc::rule::Label;
@@ -17,32 +18,63 @@ use sluice_tests::scenario::{Scenario, flow_text, hex};
 use sluice_tests::soft::Soft;
 
 use crate::classifier::{Classifier, Counts};
-use crate::incomparable;
 use crate::report::Report;
+use crate::{incomparable, listing};
 
 pub(crate) fn play(classifier: &mut Classifier, scenario: &Scenario, report: &mut Report) {
-    classifier.clear();
-    classifier.set_meters(&scenario.meters);
-    let mut taken = Scenario { flows: vec![], ..scenario.clone() };
-    for (matching, actions) in &scenario.flows {
-        let matching = &with_fragments(*matching);
-        let handle = u32::try_from(taken.flows.len() + 1).unwrap();
-        let refusal = match classifier.filter(&flow(matching, actions), handle) {
-            Ok(filter) => classifier.add(&filter).err(),
-            Err(refusal) => Some(refusal),
-        };
-        match refusal {
-            None => taken.flows.push((*matching, Arc::clone(actions))),
-            Some(refusal) => report.refused(&scenario.name, &refusal),
-        }
-    }
+    let taken = install(classifier, scenario, &mut |_, refusal| report.refused(&scenario.name, refusal));
     if taken.flows.is_empty() {
         return;
     }
     read_back(classifier, &taken, report);
+    compare(classifier, taken, report);
+    listing::compare(classifier, &scenario.name, report);
+}
+
+/// Puts the rules of a scenario in, in place of all others, and leaves out of it the flows that have none.
+pub(crate) fn install(
+    classifier: &mut Classifier,
+    scenario: &Scenario,
+    refused: &mut dyn FnMut(&(Match, ActionList), &Refusal),
+) -> Scenario {
+    let mut taken = Scenario { flows: vec![], ..scenario.clone() };
+    let mut filters = vec![];
+    classifier.clear();
+    classifier.set_meters(&scenario.meters);
+    for (matching, actions) in &scenario.flows {
+        let matching = with_fragments(*matching);
+        match classifier.filter(&flow(&matching, actions), handle(taken.flows.len())) {
+            Ok(filter) => {
+                filters.push(filter);
+                taken.flows.push((matching, Arc::clone(actions)));
+            }
+            Err(refusal) => refused(&(matching, Arc::clone(actions)), &refusal),
+        }
+    }
+    let mut results = classifier.add_all(&filters).into_iter();
+    let before = taken.flows.len();
+    taken.flows.retain(|flow| results.next().unwrap().map_err(|refusal| refused(flow, &refusal)).is_ok());
+    if taken.flows.len() < before {
+        // Once more without what the kernel refuses, so that handles are numbers of flows.
+        return install(classifier, &taken, refused);
+    }
+    taken
+}
+
+/// The handle of the flow at a place of a scenario.
+fn handle(place: usize) -> u32 {
+    u32::try_from(place + 1).unwrap()
+}
+
+/// Plays the packets of a scenario, whose rules are in, to both, and has them do the same and count the same. How often
+/// each flow was hit comes back, if it was compared at all.
+pub(crate) fn compare(classifier: &mut Classifier, mut taken: Scenario, report: &mut Report) -> Option<Counts> {
     let soft = match Soft::set_up(&ports(), &taken) {
         Ok(soft) => soft,
-        Err(refusal) => return report.only_tc(&scenario.name, &refusal),
+        Err(refusal) => {
+            report.only_tc(&taken.name, &refusal);
+            return None;
+        }
     };
     introduce(&soft);
     taken.packets.retain(|(_, frame)| match incomparable::why(frame, &taken.flows) {
@@ -50,28 +82,40 @@ pub(crate) fn play(classifier: &mut Classifier, scenario: &Scenario, report: &mu
         None => true,
     });
     let mut expected = Counts::new();
+    let mut hitting: Vec<(usize, Vec<u32>)> = vec![];
     let mut frames = 0;
     for (number, (port, frame)) in taken.packets.iter().enumerate() {
         let (ours, hits) = soft.inject_and_tell(*port, frame);
-        for hit in hits {
-            let count = expected.entry(hit).or_default();
+        for hit in &hits {
+            let count = expected.entry(*hit).or_default();
             count.packets += 1;
             count.bytes += frame.len() as u64;
         }
+        hitting.push((number, hits));
         let count = ours.values().map(Vec::len).sum();
         frames += count;
         let kernel = classifier.inject(*port, frame, count);
         if masked(&kernel) != masked(&ours) {
             let told = [("kernel", &kernel), ("ours", &ours)].map(|(who, sent)| told(who, sent));
-            return report.differs(&taken, number, &told.concat());
+            report.differs(&taken, number, &told.concat());
+            return None;
         }
     }
     let counted = counters(classifier);
     let [counted, expected] = [counted, expected].map(|counts| first_chain(&taken, &counts));
     if counted != expected {
-        return report.miscounted(&taken, &format!("{counted:?} instead of {expected:?}"));
+        let mut details = format!("{counted:?} instead of {expected:?}\n");
+        // Those that hit what was counted otherwise.
+        let differs = |flow: &u32| counted.get(flow) != expected.get(flow);
+        for (number, hits) in hitting.iter().filter(|(_, hits)| hits.iter().any(differs)) {
+            let (port, frame) = &taken.packets[*number];
+            details += &format!("    packet {number} in at {port} hits {hits:?}: {}\n", hex(frame));
+        }
+        report.miscounted(&taken, &details);
+        return None;
     }
     report.equal(&taken, frames);
+    Some(expected)
 }
 
 /// The match of a flow as OVS would write it, which always says whether it is for fragments: a rule that looks at the
@@ -133,7 +177,7 @@ pub(crate) fn flow(matching: &Match, actions: &ActionList) -> Flow {
 }
 
 /// A list of actions without that in `set(tunnel(…))` which says nothing.
-fn plain(actions: &ActionList) -> ActionList {
+pub(crate) fn plain(actions: &ActionList) -> ActionList {
     let says = |(field, value, _): &&(Field, u128, u128)| {
         *value != 0
             || !matches!(field, Field::TunnelTos | Field::TunnelFlags | Field::TunnelIpv4Src | Field::TunnelIpv6Src)
@@ -145,6 +189,11 @@ fn plain(actions: &ActionList) -> ActionList {
                 let fields = set.fields.iter().filter(says).copied().collect();
                 Action::SetTunnel(FieldSet { attribute: set.attribute, fields })
             }
+            Action::CheckPacketLength { length, greater, less_or_equal } => Action::CheckPacketLength {
+                length: *length,
+                greater: plain(greater),
+                less_or_equal: plain(less_or_equal),
+            },
             other => other.clone(),
         })
         .collect()

@@ -16,6 +16,9 @@ pub(crate) struct Report {
     packets: usize,
     /// Rules that were read back from the kernel as the flows that they were made from.
     pub(crate) read_back: usize,
+    /// Rules that tc shows as we do, and those that it fails to show.
+    shown: usize,
+    not_shown: usize,
     failed: Vec<String>,
     refusals: BTreeMap<String, usize>,
     left_out: BTreeMap<&'static str, usize>,
@@ -30,6 +33,8 @@ impl Default for Report {
             known: 0,
             packets: 0,
             read_back: 0,
+            shown: 0,
+            not_shown: 0,
             failed: vec![],
             refusals: BTreeMap::new(),
             left_out: BTreeMap::new(),
@@ -84,6 +89,26 @@ impl Report {
         self.fail(format!("misread: given {given}\n  read {read}"));
     }
 
+    /// Something else comes out of OVS.
+    pub(crate) fn peer_differs(&mut self, name: &str, details: &str) {
+        self.otherwise(name, "ends otherwise in OVS", details);
+    }
+
+    /// Rules are as tc shows them, too.
+    pub(crate) fn shown_alike(&mut self, rules: usize) {
+        self.shown += rules;
+    }
+
+    /// Rules cannot be shown by tc.
+    pub(crate) fn not_shown(&mut self, rules: usize) {
+        self.not_shown += rules;
+    }
+
+    /// `tc` shows a rule otherwise than we do.
+    pub(crate) fn shown_otherwise(&mut self, name: &str, details: &str) {
+        self.fail(format!("{name}: tc shows a rule otherwise\n  {details}"));
+    }
+
     /// Something that must not be.
     pub(crate) fn fail(&mut self, what: String) {
         println!("FAILED   {what}");
@@ -106,6 +131,17 @@ impl Report {
         }
     }
 
+    /// How many scenarios came out how.
+    pub(crate) fn counts(&self) -> [(&'static str, usize); 4] {
+        let refused = self.refusals.values().sum();
+        [
+            ("equal", self.equal),
+            ("known to differ", self.known),
+            ("refused flows", refused),
+            ("failed", self.failed.len()),
+        ]
+    }
+
     /// The sum. What is known to be otherwise is a test that passed.
     pub(crate) fn finish(mut self, has_played_all: bool) -> ExitCode {
         if has_played_all {
@@ -117,9 +153,10 @@ impl Report {
         println!("\npackets that were not compared, and why:");
         self.left_out.iter().for_each(|(reason, count)| println!("{count:>8} {reason}"));
         let seconds = self.start.elapsed().as_secs_f32();
-        let Self { equal, known, packets, read_back, failed, .. } = self;
+        let Self { equal, known, packets, read_back, shown, not_shown, failed, .. } = self;
         println!("\n{packets} packets in {seconds:.1} s; {equal} scenarios are equal, {known} known to be otherwise");
         println!("{read_back} rules were read back from the kernel as the flows that they were made from");
+        println!("{shown} rules are the same in what tc shows; {not_shown} are beside one that it fails to show");
         failed.iter().for_each(|name| println!("failed: {name}"));
         let verdict = if failed.is_empty() && equal > 0 { "ok" } else { "FAILED" };
         println!("\ntest result: {verdict}. {} passed; {} failed; 0 ignored", equal + known, failed.len());

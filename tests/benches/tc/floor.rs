@@ -1,0 +1,76 @@
+//! The least that a netlink program can do: messages that were made before are sent, 64 at a time with one answer; a
+//! terse listing is received and thrown away.
+
+use std::time::Duration;
+
+use rustix::fd::OwnedFd;
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with, sockopt,
+};
+use sluice_offload_tc::install::{BATCH, Request};
+use sluice_offload_tc::wire::filter::{Hook, emit_dump};
+use sluice_offload_tc::wire::message::{Answer, Messages, flag};
+
+/// A socket and room for what it receives.
+pub(crate) struct Floor {
+    socket: OwnedFd,
+    received: Vec<u8>,
+}
+
+impl Floor {
+    pub(crate) fn open() -> Self {
+        // The protocol without a number is that of routing.
+        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None);
+        let socket = socket.expect("a netlink socket");
+        bind(&socket, &SocketAddrNetlink::new(0, 0)).expect("an address for it");
+        let patience = Some(Duration::from_secs(60));
+        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, patience).expect("a timeout for it");
+        Self { socket, received: vec![0; 1 << 16] }
+    }
+
+    /// Sends batches, each of which ends in a message that asks for an answer.
+    pub(crate) fn replay(&mut self, batches: &[Vec<u8>]) {
+        for batch in batches {
+            let sent = send(&self.socket, batch, SendFlags::empty()).expect("a batch");
+            assert_eq!(sent, batch.len());
+            let (length, _) = recv(&self.socket, &mut self.received[..], RecvFlags::empty()).expect("an answer");
+            let message = Messages::new(&self.received[..length]).next().expect("a message").expect("a whole one");
+            match message.answer() {
+                Ok(Answer::Acknowledgement(answer)) => assert_eq!(answer.errno, 0, "{answer:?}"),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// Receives a terse listing, and looks only for its end.
+    pub(crate) fn discard(&mut self, hook: Hook) {
+        let mut request = vec![];
+        emit_dump(&mut request, hook, None, true, 1).expect("a request");
+        send(&self.socket, &request, SendFlags::empty()).expect("a request");
+        loop {
+            let (length, _) = recv(&self.socket, &mut self.received[..], RecvFlags::empty()).expect("a listing");
+            const DONE: [u8; 2] = 3u16.to_ne_bytes();
+            // It is a message of its own, or the last of a datagram: four octets behind a header.
+            let is_last = |at: usize| self.received.get(at + 4..at + 6) == Some(&DONE[..]);
+            if is_last(0) || length >= 20 && is_last(length - 20) {
+                return;
+            }
+        }
+    }
+}
+
+/// The messages of some requests, ready to be sent.
+pub(crate) fn batches(requests: &[Request]) -> Vec<Vec<u8>> {
+    let batch = |requests: &[Request]| {
+        let mut buffer = vec![];
+        for (number, request) in (1..).zip(requests) {
+            let Request::Add(filter) = request else { continue };
+            let answer = if number == requests.len() { flag::ACK } else { 0 };
+            let sequence = u32::try_from(number).expect("few");
+            filter.emit(&mut buffer, flag::CREATE | flag::EXCLUSIVE | answer, sequence).expect("a message");
+        }
+        buffer
+    };
+    requests.chunks(BATCH).map(batch).collect()
+}

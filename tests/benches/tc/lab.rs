@@ -1,0 +1,192 @@
+//! What is measured on a real kernel, in the lab's virtual machine: every way of putting the same rules in, in turns.
+
+use std::process::Command;
+use std::time::Duration;
+
+use sluice_flow::backend::OffloadPolicy;
+use sluice_offload_tc::dump::{Detail, Lister, Listing};
+use sluice_offload_tc::install::{BATCH, Installer, Request};
+use sluice_offload_tc::rule::Label;
+use sluice_offload_tc::wire::filter::Hook;
+use sluice_offload_tc::wire::statistics::{Count, RuleView};
+use sluice_tests::bench::timed;
+use sluice_tests::lab::OffloadingVswitchd;
+
+use crate::floor::{self, Floor};
+use crate::rules::{Maker, Ports, batch_lines, flow_lines};
+
+/// Ports of ours and of tc, and those of OVS.
+const DEVICES: [&str; 4] = ["bench1", "bench2", "ovs1", "ovs2"];
+const WORKERS: usize = 2;
+
+/// The times of a round, all for the same number of rules.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Round {
+    pub(crate) floor: Duration,
+    pub(crate) ours: Duration,
+    pub(crate) tc: Duration,
+    pub(crate) ovs: Duration,
+    pub(crate) floor_of_two: Duration,
+    pub(crate) ours_of_two: Duration,
+    pub(crate) poll: Duration,
+    pub(crate) poll_floor: Duration,
+}
+
+/// Everything that a round needs.
+pub(crate) struct Lab {
+    rules: usize,
+    ports: Ports,
+    text: String,
+    batches: Vec<Vec<u8>>,
+    tc_file: String,
+    ovs_file: String,
+    ovs: OffloadingVswitchd,
+}
+
+impl Lab {
+    pub(crate) fn open(rules: usize) -> Self {
+        let modules = "cls_flower sch_ingress act_mirred act_gact openvswitch dummy";
+        run("modprobe", &format!("--all {modules}"));
+        for device in DEVICES {
+            run("ip", &format!("link add {device} type dummy"));
+            run("ip", &format!("link set {device} up"));
+        }
+        let [receiver, sender, from, to] = DEVICES;
+        let ports = Ports { receiver: index(receiver), sender: index(sender) };
+        let ovs = OffloadingVswitchd::start(&[from, to]);
+        let (tc_file, ovs_file) = (ovs.path("tc"), ovs.path("flows"));
+        std::fs::write(&tc_file, batch_lines(rules, receiver, sender)).expect("a file in memory");
+        let lines = flow_lines(rules, ovs.port(from).0, ovs.port(to).0);
+        std::fs::write(&ovs_file, lines).expect("a file in memory");
+        let text = flow_lines(rules, 1, 2);
+        let batches = floor::batches(&requests(&mut Maker::new(ports), text.lines(), 1));
+        Self { rules, ports, text, batches, tc_file, ovs_file, ovs }
+    }
+
+    /// Every way once.
+    pub(crate) fn round(&mut self) -> Round {
+        let mut round = Round::default();
+        self.clear();
+        round.floor = timed(|| Floor::open().replay(&self.batches)).0;
+        self.count("floor");
+        (round.poll_floor, ()) = timed(|| Floor::open().discard(self.hook()));
+        let (poll, counted) = timed(|| self.poll());
+        round.poll = poll;
+        assert_eq!(counted, self.rules, "counters of every rule");
+        self.clear();
+        round.ours = timed(|| install(self.text.lines(), 1, self.ports)).0;
+        self.count("ours");
+        self.clear();
+        round.tc = timed(|| run("tc", &format!("-batch {}", self.tc_file))).0;
+        self.count("tc");
+        self.clear();
+        round.floor_of_two = self.in_two(|first, _, lab| {
+            let half = lab.batches.len() / WORKERS;
+            let part = if first { &lab.batches[..half] } else { &lab.batches[half..] };
+            Floor::open().replay(part);
+        });
+        self.count("floor, two at a time");
+        self.clear();
+        round.ours_of_two = self.in_two(|first, half, lab| {
+            let half = half / BATCH * BATCH;
+            let lines = lab.text.lines();
+            let handle = u32::try_from(half).expect("few") + 1;
+            if first { install(lines.take(half), 1, lab.ports) } else { install(lines.skip(half), handle, lab.ports) }
+        });
+        self.count("ours, two at a time");
+        self.clear();
+        round.ovs = timed(|| self.ovs.appctl(&["dpctl/add-flows", &self.ovs_file]).expect("flows")).0;
+        let listed = self.listed(Hook::Ingress { interface: index(DEVICES[2]) });
+        assert_eq!(listed, self.rules, "rules of OVS in the kernel");
+        self.ovs.appctl(&["dpctl/del-flows"]).expect("no flows");
+        round
+    }
+
+    fn hook(&self) -> Hook {
+        Hook::Ingress { interface: self.ports.receiver }
+    }
+
+    /// Two threads, each with a half.
+    fn in_two(&self, work: impl Fn(bool, usize, &Self) + Sync) -> Duration {
+        let half = self.rules / WORKERS;
+        timed(|| {
+            std::thread::scope(|scope| {
+                let work = &work;
+                for first in [true, false] {
+                    scope.spawn(move || work(first, half, self));
+                }
+            });
+        })
+        .0
+    }
+
+    /// Reads the counters of all rules as a backend does: whose each is, and what it counted.
+    fn poll(&self) -> usize {
+        let mut lister = Lister::open().expect("a socket");
+        let (mut rules, mut total) = (0, Count::default());
+        let listing = lister.list(self.hook(), None, Detail::Terse, &mut |view| {
+            let rule = RuleView::new(view)?;
+            let count = rule.software.with_headers(&rule.id);
+            if Label::read(rule.cookies).is_some() {
+                rules += 1;
+                total.packets += count.packets;
+                total.bytes += count.bytes;
+            }
+            Ok(())
+        });
+        assert_eq!(listing.expect("a listing"), Listing::Whole);
+        std::hint::black_box(total);
+        rules
+    }
+
+    fn clear(&self) {
+        let [receiver, ..] = DEVICES;
+        // There is none the first time.
+        let _ = Command::new("tc").args(["qdisc", "del", "dev", receiver, "clsact"]).output();
+        let mut installer = Installer::open(OffloadPolicy::SkipHardware).expect("a socket");
+        installer.make_hooks(self.ports.receiver).expect("hooks");
+    }
+
+    fn count(&self, who: &str) {
+        assert_eq!(self.listed(self.hook()), self.rules, "rules in the kernel: {who}");
+    }
+
+    fn listed(&self, hook: Hook) -> usize {
+        let mut rules = 0;
+        let listing = Lister::open().expect("a socket").list(hook, None, Detail::Terse, &mut |_| {
+            rules += 1;
+            Ok(())
+        });
+        assert_eq!(listing.expect("a listing"), Listing::Whole);
+        rules
+    }
+}
+
+/// Puts rules in, from text to the answer of the kernel.
+fn install<'a>(lines: impl Iterator<Item = &'a str>, first: u32, ports: Ports) {
+    let mut maker = Maker::new(ports);
+    let mut installer = Installer::open(OffloadPolicy::SkipHardware).expect("a socket");
+    let mut lines = lines.peekable();
+    let mut handle = first;
+    while lines.peek().is_some() {
+        let requests = requests(&mut maker, lines.by_ref().take(BATCH), handle);
+        handle += u32::try_from(requests.len()).expect("few");
+        let failed = installer.submit(&requests).into_iter().find_map(Result::err);
+        assert_eq!(failed, None);
+    }
+}
+
+fn requests<'a>(maker: &mut Maker<'_>, lines: impl Iterator<Item = &'a str>, first: u32) -> Vec<Request> {
+    lines.zip(first..).map(|(line, handle)| maker.request(line, handle).expect("a rule")).collect()
+}
+
+fn index(device: &str) -> u32 {
+    let text = std::fs::read_to_string(format!("/sys/class/net/{device}/ifindex")).expect("a device");
+    text.trim().parse().expect("a number")
+}
+
+fn run(program: &str, words: &str) {
+    let output = Command::new(program).args(words.split(' ')).output().expect("a program of the system");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {words}: {said}");
+}

@@ -1,0 +1,139 @@
+//! A real ovs-vswitchd with the kernel's datapath, which hands its flows to tc (`hw-offload`), for software alone
+//! (`tc-policy=skip_hw`).
+
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use sluice_flow::PortNumber;
+
+use crate::daemon::{new_folder, run};
+use crate::world::eventually;
+
+/// OVS 3.1 takes a machine that has been up for less for one without processors (`count_cpu_cores`).
+const UPTIME: Duration = Duration::from_secs(12);
+
+/// `ovs-vswitchd` with a bridge, in a folder of its own; with its end the bridge and what it put into tc are gone.
+pub struct OffloadingVswitchd {
+    folder: PathBuf,
+    /// The network namespace that it is in, if it is another.
+    space: Option<String>,
+    processes: Vec<Child>,
+}
+
+impl OffloadingVswitchd {
+    /// Starts one with some network devices as ports of its bridge. It looks at no flow again by itself, and deletes all
+    /// datapaths that it finds.
+    pub fn start(ports: &[&str]) -> Self {
+        Self::start_in(None, ports)
+    }
+
+    /// The same in a network namespace, in which the devices are.
+    pub fn start_in(space: Option<&str>, ports: &[&str]) -> Self {
+        while uptime() < UPTIME {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let folder = new_folder();
+        std::fs::create_dir_all(&folder).expect("the folder is made");
+        let mut vswitchd = Self { folder, space: space.map(str::to_owned), processes: vec![] };
+        let schema = "/usr/share/openvswitch/vswitch.ovsschema";
+        vswitchd.tool("ovsdb-tool", &["create", &vswitchd.path("conf.db"), schema]);
+        let remote = format!("--remote=punix:{}", vswitchd.path("db.sock"));
+        vswitchd.spawn("ovsdb-server", &[&vswitchd.path("conf.db"), &remote]);
+        eventually("the database is there", || UnixStream::connect(vswitchd.folder.join("db.sock")).is_ok());
+        let database = format!("unix:{}", vswitchd.path("db.sock"));
+        let settings = "hw-offload=true tc-policy=skip_hw max-idle=3600000 vlan-limit=2";
+        vswitchd.configure("--no-wait init");
+        for setting in settings.split(' ') {
+            vswitchd.configure(&format!("--no-wait set Open_vSwitch . other_config:{setting}"));
+        }
+        let control = format!("--unixctl={}", vswitchd.path("vswitchd.ctl"));
+        vswitchd.spawn("ovs-vswitchd", &[&database, "-vconsole:off", "-vfile:off", "-vsyslog:off", &control]);
+        let ports = ports.iter().map(|port| format!(" -- add-port br0 {port}")).collect::<String>();
+        vswitchd.configure(&format!("add-br br0 -- set bridge br0 fail-mode=secure{ports}"));
+        for command in [&["revalidator/pause"][..], &["upcall/set-flow-limit", "200000"]] {
+            vswitchd.appctl(command).expect("a command that it knows");
+        }
+        vswitchd
+    }
+
+    /// The number that the datapath has a port under.
+    pub fn port(&self, name: &str) -> PortNumber {
+        let show = self.appctl(&["dpctl/show"]).expect("a datapath");
+        let line = show.lines().find_map(|line| {
+            let (number, rest) = line.trim().strip_prefix("port ")?.split_once(": ")?;
+            (rest.split(' ').next() == Some(name)).then(|| number.parse().ok())?
+        });
+        PortNumber(line.unwrap_or_else(|| panic!("no {name}: {show}")))
+    }
+
+    /// Adds a flow, or says why it is not taken.
+    pub fn add_flow(&self, key: &str, actions: &str) -> Result<(), String> {
+        self.appctl(&["dpctl/add-flow", key, actions]).map(drop)
+    }
+
+    /// Runs a command of the daemon.
+    pub fn appctl(&self, arguments: &[&str]) -> Result<String, String> {
+        let control = self.path("vswitchd.ctl");
+        let ran = run(self.command("ovs-appctl").args(["-t", &control]).args(arguments));
+        if ran.code == Some(0) { Ok(ran.out) } else { Err(ran.err) }
+    }
+
+    /// A place in its folder.
+    pub fn path(&self, name: &str) -> String {
+        self.folder.join(name).display().to_string()
+    }
+
+    fn configure(&self, words: &str) {
+        let database = format!("--db=unix:{}", self.path("db.sock"));
+        let words: Vec<_> = ["--timeout=60", &database].into_iter().chain(words.split(' ')).collect();
+        self.tool("ovs-vsctl", &words);
+    }
+
+    fn tool(&self, program: &str, arguments: &[&str]) {
+        let ran = run(self.command(program).args(arguments));
+        assert_eq!(ran.code, Some(0), "{program} {arguments:?}: {}", ran.err);
+    }
+
+    fn spawn(&mut self, program: &str, arguments: &[&str]) {
+        let child = self.command(program).args(arguments).stderr(Stdio::null()).stdout(Stdio::null()).spawn();
+        self.processes.push(child.unwrap_or_else(|error| panic!("{program}: {error}")));
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = match &self.space {
+            None => Command::new(program),
+            Some(space) => {
+                let mut command = Command::new("ip");
+                command.args(["netns", "exec", space, program]);
+                command
+            }
+        };
+        command.env("OVS_RUNDIR", &self.folder).env("OVS_LOGDIR", &self.folder).env("OVS_DBDIR", &self.folder);
+        command
+    }
+}
+
+impl Drop for OffloadingVswitchd {
+    fn drop(&mut self) {
+        let _ = self.appctl(&["exit", "--cleanup"]);
+        for process in self.processes.iter_mut().rev() {
+            // The daemon ends by itself; its database does not.
+            for _ in 0..50 {
+                if matches!(process.try_wait(), Ok(Some(_))) {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn uptime() -> Duration {
+    let text = std::fs::read_to_string("/proc/uptime").expect("Linux");
+    Duration::from_secs_f64(text.split(' ').next().and_then(|word| word.parse().ok()).expect("seconds"))
+}
