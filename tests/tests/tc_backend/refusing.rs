@@ -61,7 +61,7 @@ fn a_meter_that_is_not_there_is_refused_and_one_that_is_counts(network: &Network
     assert_eq!(network.send(0, 4).len(), 4);
     assert_eq!(device.backend.meter_counters(meter.id).unwrap().packets, 4);
     assert_eq!(device.installed().pop().unwrap().flow.actions, crate::device::flow(TO_B, "meter(3),2").actions);
-    assert_eq!(device.backend.remove_meter(meter.id).unwrap_err().label(), "device", "a rule uses it");
+    assert_eq!(device.backend.remove_meter(meter.id).unwrap_err().label(), "action", "a rule uses it");
     device.remove(rule).unwrap();
     device.backend.remove_meter(meter.id).unwrap();
     assert_eq!(device.backend.meter_counters(meter.id), None);
