@@ -45,7 +45,7 @@ pub(crate) fn flows_are_added_counted_and_shown() {
 
 pub(crate) fn idle_flows_age_out_and_used_ones_stay() {
     let switch = Switch::new();
-    let daemon = switch.start("policy = \"skip_hw\"\nidle_timeout = \"4s\"");
+    let daemon = switch.start("policy = \"skip_hw\"\nidle_timeout = \"20s\"");
     sluice(&daemon, &["add-flow", &key(SERVER, PORT), "server"]);
     sluice(&daemon, &["add-flow", &key("192.168.7.9", PORT), "server"]);
     let stream = stream::Stream::start();
