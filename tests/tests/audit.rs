@@ -139,7 +139,9 @@ fn flows_that_come_and_go_are_no_differences() {
                     Err(_) if round % 2 == 0 => drop(world.agent.queue.modify(flow, false, None)),
                     Err(_) => {
                         let id = world.agent.table.find(flow.ufid);
-                        id.map(|id| drop(world.agent.queue.delete(id, sluice_flow::EndReason::Deleted, None)));
+                        if let Some(id) = id {
+                            drop(world.agent.queue.delete(id, sluice_flow::EndReason::Deleted, None));
+                        }
                     }
                 }
             }
