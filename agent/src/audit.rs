@@ -8,8 +8,8 @@ use std::ops::ControlFlow;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sluice_flow::backend::{Handle, LostRule};
-use sluice_flow::{Flow, FlowId, FlowState, Generation, Refusal, Ufid};
+use sluice_flow::backend::{Handle, InstalledRule, LostRule};
+use sluice_flow::{FlowId, FlowState, Generation, Refusal, Ufid};
 
 use crate::agent::{ANSWER_TIME, Agent};
 
@@ -87,8 +87,8 @@ impl Audit {
     }
 
     fn look(agent: &Agent) -> Result<Self, Refusal> {
-        let mut rules: HashMap<Handle, Flow> = HashMap::new();
-        agent.backend.installed(&mut |rule| drop(rules.insert(rule.handle, rule.flow)))?;
+        let mut rules = HashMap::new();
+        agent.backend.installed(&mut |rule| drop(rules.insert(rule.handle, rule)))?;
         let mut audit = Self { rules: rules.len(), ..Self::default() };
         // Of flows about which the device has been asked and not answered.
         let mut unsettled = HashSet::new();
@@ -96,11 +96,13 @@ impl Audit {
             let rule = view.handle.and_then(|handle| rules.remove(&handle));
             let kind = match rule {
                 _ if !view.is_settled() => {
-                    unsettled.insert(view.flow.ufid);
+                    unsettled.insert(view.id);
                     None
                 }
                 None => Some(Kind::Missing),
-                Some(rule) if rule.actions != view.flow.actions || !rule.is_same(&view.flow) => Some(Kind::Changed),
+                Some(InstalledRule { flow, .. }) if flow.actions != view.flow.actions || !flow.is_same(&view.flow) => {
+                    Some(Kind::Changed)
+                }
                 Some(_) => None,
             };
             if let (Some(kind), Some(handle)) = (kind, view.handle) {
@@ -110,11 +112,15 @@ impl Audit {
             ControlFlow::Continue(())
         });
         // What no flow has.
-        let left = rules.into_iter().filter(|(_, rule)| !unsettled.contains(&rule.ufid));
-        audit.differences.extend(left.map(|(handle, rule)| {
-            let kind = if agent.table.find(rule.ufid).is_some() { Kind::Doubled } else { Kind::Stray };
-            Difference { kind, ufid: rule.ufid, handle, flow: None }
-        }));
+        for (handle, rule) in rules {
+            let wanted = agent.table.find_rule(&rule).and_then(|id| agent.table.view(id));
+            let (kind, ufid) = match wanted {
+                Some(view) if unsettled.contains(&view.id) => continue,
+                Some(view) => (Kind::Doubled, view.flow.ufid),
+                None => (Kind::Stray, rule.flow.ufid),
+            };
+            audit.differences.push(Difference { kind, ufid, handle, flow: None });
+        }
         Ok(audit)
     }
 

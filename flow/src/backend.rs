@@ -370,6 +370,8 @@ pub struct InstalledRule {
     pub handle: Handle,
     /// The flow, read back from the device as far as it can be.
     pub flow: Flow,
+    /// Whether the device tells the UFID; if not, that of `flow` is made up.
+    pub is_named: bool,
     /// Where it is.
     pub placement: Placement,
 }

@@ -507,7 +507,7 @@ fn what_is_wanted_goes_before_a_move_and_a_move_that_comes_to_nothing_is_over() 
 
 /// A rule in the device, which counts from here on.
 fn found(flow: Flow) -> InstalledRule {
-    InstalledRule { handle: Handle(9), flow, placement: Placement::Both }
+    InstalledRule { handle: Handle(9), flow, is_named: true, placement: Placement::Both }
 }
 
 fn restored(table: &FlowTable, flow: &Flow) -> FlowId {
@@ -520,7 +520,7 @@ fn a_rule_of_an_earlier_run_that_is_as_wanted_is_left_alone() {
     let wanted = flow(None, 1, 2);
     let id = restored(&table, &wanted);
     let rule = found(flow(None, 1, 2));
-    let (adopted, generation) = table.adopt(wanted.ufid, &rule, NOW).expect("the flow wants it");
+    let (adopted, generation) = table.adopt(&rule, NOW).expect("the flow wants it");
     assert_eq!(adopted, id);
     assert_eq!((table.census().unsettled(), table.census().placed(Placement::Both)), (0, 1));
     assert!(matches!(look(&table, id), Look::Nothing));
@@ -532,7 +532,7 @@ fn a_rule_of_an_earlier_run_that_is_as_wanted_is_left_alone() {
     assert_eq!(table.apply(&reading(5), AT_ONCE), Applied::Grown, "readings with the generation are the flow's");
     assert_eq!(table.view(id).unwrap().counters.packets, 5);
     assert_eq!(*journal.0.lock(), ["adopted in hardware and software"]);
-    assert_eq!(table.adopt(wanted.ufid, &rule, NOW), None, "a second rule is not the flow's");
+    assert_eq!(table.adopt(&rule, NOW), None, "a second rule is not the flow's");
 }
 
 #[test]
@@ -540,7 +540,7 @@ fn an_adopted_rule_is_not_called_idle_before_two_fresh_readings() {
     let (table, _) = table(10, 10);
     let wanted = flow(None, 1, 2);
     let id = restored(&table, &wanted);
-    let (_, installed_as) = table.adopt(wanted.ufid, &found(wanted.clone()), NOW).unwrap();
+    let (_, installed_as) = table.adopt(&found(wanted.clone()), NOW).unwrap();
     let read = |at| {
         let at = Timestamp(at);
         let reading = Reading { flow: id, installed_as, counters: Counters::default() };
@@ -558,7 +558,7 @@ fn a_rule_of_an_earlier_run_that_does_something_else_is_modified_in_place() {
     let (table, journal) = table(10, 10);
     let wanted = flow(None, 1, 2);
     let id = restored(&table, &wanted);
-    let (_, generation) = table.adopt(wanted.ufid, &found(flow(None, 1, 3)), NOW).unwrap();
+    let (_, generation) = table.adopt(&found(flow(None, 1, 3)), NOW).unwrap();
     assert_eq!(table.view(id).unwrap().state, FlowState::Pending);
     let change = change(&table, id);
     assert!(matches!(&change.operation, Operation::Modify(Handle(9), flow) if *flow == wanted), "{change:?}");
@@ -573,10 +573,28 @@ fn a_rule_of_an_earlier_run_that_does_something_else_is_modified_in_place() {
 fn a_rule_that_matches_something_else_or_that_nobody_wants_is_not_adopted() {
     let (table, journal) = table(10, 10);
     let id = restored(&table, &flow(Some(7), 1, 2));
-    assert_eq!(table.adopt(Ufid(7), &found(flow(Some(7), 4, 2)), NOW), None, "another match");
-    assert_eq!(table.adopt(Ufid(8), &found(flow(Some(8), 5, 2)), NOW), None, "no such flow");
+    assert_eq!(table.adopt(&found(flow(Some(7), 4, 2)), NOW), None, "another match");
+    assert_eq!(table.adopt(&found(flow(Some(8), 5, 2)), NOW), None, "no such flow");
     assert!(matches!(change(&table, id).operation, Operation::Install(_)));
     assert!(journal.0.lock().is_empty());
+}
+
+#[test]
+fn a_rule_whose_ufid_the_device_does_not_tell_is_adopted_by_match_and_priority() {
+    let (table, _) = table(10, 10);
+    let (own, given) = (flow(None, 1, 2), flow(Some(7), 4, 2));
+    let wanted = [&own, &given].map(|flow| restored(&table, flow));
+    let unnamed = |port, to| {
+        let read = flow(Some(99), port, to);
+        InstalledRule { is_named: false, ..found(read) }
+    };
+    assert_eq!([1, 4].map(|port| table.find_rule(&unnamed(port, 2))), wanted.map(Some));
+    assert_eq!(table.adopt(&unnamed(5, 2), NOW), None, "no such flow");
+    assert_eq!(table.adopt(&unnamed(1, 2), NOW).map(|(id, _)| id), Some(wanted[0]));
+    assert_eq!(table.adopt(&unnamed(1, 2), NOW), None, "it has a rule");
+    assert_eq!(table.adopt(&unnamed(4, 3), NOW).map(|(id, _)| id), Some(wanted[1]));
+    let change = change(&table, wanted[1]);
+    assert!(matches!(&change.operation, Operation::Modify(Handle(9), flow) if *flow == given), "{change:?}");
 }
 
 #[test]

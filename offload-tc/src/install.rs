@@ -5,6 +5,7 @@ use sluice_flow::backend::OffloadPolicy;
 use sluice_flow::refusal::Refusal;
 
 use crate::socket::{Next, Socket, SocketError};
+use crate::wire::action::Action;
 use crate::wire::attribute::TooLong;
 use crate::wire::filter::{self, DELETE_FILTER, Filter, FilterId, FilterView, GET_FILTER, NEW_QDISC};
 use crate::wire::flower;
@@ -205,12 +206,9 @@ impl Installer {
         for (request, outcome) in requests.iter().zip(outcomes).filter(|(_, outcome)| outcome.is_none()) {
             let looked_up = match request {
                 _ if !is_open => None,
-                Request::Add(filter) | Request::Replace(filter) => self.find(filter.id).ok().map(|found| {
-                    found.is_some_and(|found| {
-                        found.flower.actions.first().map(|action| action.cookie)
-                            == filter.flower.actions.first().map(|action| action.cookie)
-                    })
-                }),
+                Request::Add(filter) | Request::Replace(filter) => {
+                    self.find(filter.id).ok().map(|found| found.is_some_and(|found| has_notes_of(&found, filter)))
+                }
                 // It changed nothing.
                 Request::Read(_) => None,
                 Request::Delete(id) => self.find(*id).ok().map(|found| found.is_none()),
@@ -244,6 +242,13 @@ impl Installer {
         })?;
         Ok(found)
     }
+}
+
+/// Whether a filter has the notes that another was sent with. Actions that rules share have some of their own.
+fn has_notes_of(found: &Filter, sent: &Filter) -> bool {
+    let (found, sent) = (&found.flower.actions, &sent.flower.actions);
+    let is_same = |(found, sent): (&Action, &Action)| sent.cookie.is_none() || found.cookie == sent.cookie;
+    found.len() == sent.len() && found.iter().zip(sent).all(is_same)
 }
 
 /// Puts an acknowledgement to what was told before it.

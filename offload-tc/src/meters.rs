@@ -21,7 +21,7 @@ use crate::socket::{Next, Socket, SocketError};
 use crate::wire::action::{Action, Control, Operation, Police, flag as placement};
 use crate::wire::message::{Answer, flag};
 use crate::wire::shared::{self, ActionView, DELETE_ACTION, GET_ACTION};
-use crate::wire::statistics::Statistics;
+use crate::wire::statistics::{SHARED, Statistics};
 
 /// The first number that is ours. Those of OVS end at 0x1fff_ffff (`METER_POLICE_IDS_MAX` in `lib/tc.h`), and the kernel's
 /// own choice begins at 1.
@@ -35,8 +35,8 @@ const POLICE: &str = "police";
 const TICKS: u128 = 1_000_000_000 / 64;
 /// A burst of more than a hundred years, with which the kernel still computes without overflow.
 const LONGEST: u64 = 1 << 56;
-/// "slcm", for a first version.
-const MAGIC: [u8; 4] = *b"slcm";
+/// For a first version.
+const MAGIC: [u8; 4] = SHARED;
 
 /// The meters of an agent. Changes are made one at a time; who asks for a number waits for none of them.
 pub struct Meters {

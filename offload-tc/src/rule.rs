@@ -47,12 +47,12 @@ pub enum Caveat {
     },
 }
 
-/// The notes on the first two actions of a rule: whose it is. A note has room for 16 octets, so that the UFID fills the
-/// first.
+/// The notes on the first two actions of a rule: whose it is. A note has room for 16 octets, so that the UFID fills one of
+/// them, which is left out where there is no room for two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label {
-    /// The flow.
-    pub ufid: Ufid,
+    /// The flow, if the rule says it.
+    pub ufid: Option<Ufid>,
     /// The agent that put the rule in.
     pub agent: AgentId,
     /// The flow's priority.
@@ -166,32 +166,54 @@ impl MirrorNote {
 
 /// "slce"
 const MAGIC: [u8; 4] = *b"slce";
-const VERSION: u8 = 1;
+/// Of a note that stands behind one with the UFID.
+const WITH_UFID: u8 = 1;
+/// Of a note that stands alone.
+const ALONE: u8 = 2;
+
+/// How actions get room for the notes, of which each has one place: that of an action that rules share has a note already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Room {
+    /// Actions that do nothing are put in front, so that both notes have a place.
+    #[default]
+    Made,
+    /// The UFID is left out if it finds no place: hardware takes no rule with an action that does nothing
+    /// (`tcf_gact_offload_act_setup`). Only in front of two shared actions is there one still.
+    Found,
+}
 
 impl Label {
-    /// Puts the notes on the first two actions. Actions that rules share keep their own, so that such ones get a pass before
-    /// them that has room.
-    pub fn put(&self, actions: &mut Vec<Action>) {
+    /// Puts the notes on the first two actions.
+    pub fn put(&self, actions: &mut Vec<Action>, room: Room) {
         let has_room = |action: Option<&Action>| action.is_some_and(|action| action.index == 0);
+        let rooms = |actions: &[Action]| [0, 1].map(|at| has_room(actions.get(at)));
+        let is_enough = |rooms: [bool; 2]| match room {
+            Room::Made => rooms == [true; 2],
+            Room::Found => rooms != [false; 2],
+        };
         let mut passes: u32 = 0;
-        while !(has_room(actions.first()) && has_room(actions.get(1))) {
+        while !is_enough(rooms(actions)) {
             actions.insert(0, PASS);
             passes += 1;
         }
         for target in actions.iter_mut().flat_map(jump_target) {
             *target += passes;
         }
-        let [first, second] = self.notes();
-        for (action, note) in actions.iter_mut().zip([first, second]) {
-            action.cookie = Some(note.into());
+        let notes = match (self.ufid, rooms(actions)) {
+            (Some(ufid), [true, true]) => [Some({ ufid.0 }.to_be_bytes()), Some(self.note(WITH_UFID))],
+            (_, [true, _]) => [Some(self.note(ALONE)), None],
+            (_, [false, _]) => [None, Some(self.note(ALONE))],
+        };
+        for (action, note) in actions.iter_mut().zip(notes) {
+            action.cookie = note.map(Into::into);
         }
     }
 
     /// The number that the kernel has given to the pass in front of the actions, which has counted all that came.
     pub fn pass_of(&self, actions: &[Action]) -> Option<u32> {
-        let [note, _] = self.notes();
+        let ufid = { self.ufid?.0 }.to_be_bytes();
         let first = actions.first().filter(|action| is_pass(action) && action.index != 0)?;
-        first.cookie.filter(|cookie| cookie.octets() == note).map(|_| first.index)
+        first.cookie.filter(|cookie| cookie.octets() == ufid).map(|_| first.index)
     }
 
     /// Has noted actions begin with a pass that is there already, so that it goes on counting: a rule that takes the place
@@ -212,31 +234,40 @@ impl Label {
         }
     }
 
-    /// Reads the notes; `None` if they are not ours.
-    pub fn read(notes: [&[u8]; 2]) -> Option<Self> {
-        let ufid = Ufid(u128::from_be_bytes(notes[0].try_into().ok()?));
-        let (head, rest) = notes[1].split_first_chunk::<8>()?;
+    /// Reads the notes, empty ones where there are none; `None` if they are not ours.
+    pub fn read([first, second]: [&[u8]; 2]) -> Option<Self> {
+        let both = || {
+            Some(Self {
+                ufid: Some(Ufid(u128::from_be_bytes(first.try_into().ok()?))),
+                ..Self::read_note(second, WITH_UFID)?
+            })
+        };
+        both().or_else(|| Self::read_note(first, ALONE)).or_else(|| Self::read_note(second, ALONE))
+    }
+
+    fn read_note(note: &[u8], wanted: u8) -> Option<Self> {
+        let (head, rest) = note.split_first_chunk::<8>()?;
         let [a, b, c, d, version, priority, high, low] = *head;
         // The upper half of the octet is the upper part of the spelling.
         let (spelling, priority) = (priority >> 4, priority & 0xf);
-        if [a, b, c, d] != MAGIC || version != VERSION {
+        if [a, b, c, d] != MAGIC || version != wanted {
             return None;
         }
         Some(Self {
-            ufid,
+            ufid: None,
             agent: AgentId(u64::from_be_bytes(rest.try_into().ok()?)),
             priority: Priority::new(priority)?,
             spelling: Spelling(u32::from_be_bytes([0, spelling, high, low])),
         })
     }
 
-    fn notes(&self) -> [[u8; 16]; 2] {
+    fn note(&self, version: u8) -> [u8; 16] {
         let [_, upper, high, low] = self.spelling.0.to_be_bytes();
         let [a, b, c, d] = MAGIC;
-        let mut second = [0; 16];
-        second[..8].copy_from_slice(&[a, b, c, d, VERSION, upper << 4 | self.priority.get(), high, low]);
-        second[8..].copy_from_slice(&self.agent.0.to_be_bytes());
-        [{ self.ufid.0 }.to_be_bytes(), second]
+        let mut note = [0; 16];
+        note[..8].copy_from_slice(&[a, b, c, d, version, upper << 4 | self.priority.get(), high, low]);
+        note[8..].copy_from_slice(&self.agent.0.to_be_bytes());
+        note
     }
 
     /// Takes the passes off that were put in front for the notes, and the notes.
@@ -272,22 +303,32 @@ fn jump_target(action: &mut Action) -> Option<&mut u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::action::Police;
+    use crate::wire::action::{Cookie, Police};
 
     fn label() -> Label {
         let spelling = Spelling(0x9_0102);
-        Label { ufid: Ufid(7 << 100), agent: AgentId(9 << 50), priority: Priority::new(15).unwrap(), spelling }
+        Label { ufid: Some(Ufid(7 << 100)), agent: AgentId(9 << 50), priority: Priority::new(15).unwrap(), spelling }
     }
 
     fn read(actions: &[Action]) -> Option<Label> {
-        Label::read([0, 1].map(|at| actions[at].cookie.as_ref().unwrap().octets()))
+        let note = |at: usize| actions.get(at)?.cookie.as_ref().map(Cookie::octets);
+        Label::read([0, 1].map(|at| note(at).unwrap_or_default()))
+    }
+
+    fn drop() -> Action {
+        Action::new(Operation::Generic, Control::Shot)
+    }
+
+    fn meter() -> Action {
+        let police = Police { conform: Control::Pipe, rate: None, burst: 0, mtu: 100, packets: None };
+        Action { index: 5, ..Action::new(Operation::Police(Box::new(police)), Control::Jump(2)) }
     }
 
     #[test]
     fn a_single_action_gets_a_pass_in_front_so_that_both_notes_fit() {
-        let drop = Action::new(Operation::Generic, Control::Shot);
+        let drop = drop();
         let mut actions = vec![drop.clone()];
-        label().put(&mut actions);
+        label().put(&mut actions, Room::Made);
         assert_eq!((actions.len(), actions[0].control), (2, Control::Pipe));
         assert_eq!(read(&actions), Some(label()));
         Label::take_off(&mut actions);
@@ -295,13 +336,45 @@ mod tests {
     }
 
     #[test]
+    fn where_no_room_is_made_the_ufid_is_left_out_if_it_finds_none() {
+        let unnamed = Label { ufid: None, ..label() };
+        let wanted = [
+            (vec![drop()], unnamed),
+            (vec![drop(), meter()], unnamed),
+            (vec![meter(), drop()], unnamed),
+            (vec![drop(), drop()], label()),
+        ];
+        for (before, expected) in wanted {
+            let mut actions = before.clone();
+            label().put(&mut actions, Room::Found);
+            assert_eq!(actions.len(), before.len());
+            assert_eq!(read(&actions), Some(expected), "{before:?}");
+            assert!(actions.iter().all(|action| action.index == 0 || action.cookie.is_none()), "{before:?}");
+            Label::take_off(&mut actions);
+            assert_eq!(actions, before);
+        }
+        // The kernel shows the note of what is shared.
+        let mut actions = vec![meter(), drop()];
+        label().put(&mut actions, Room::Found);
+        actions[0].cookie = Some([9; 16].into());
+        assert_eq!(read(&actions), Some(unnamed));
+    }
+
+    #[test]
+    fn in_front_of_two_shared_actions_there_is_a_pass_whatever_room_is_wanted() {
+        let mut actions = vec![meter(), meter(), drop()];
+        label().put(&mut actions, Room::Found);
+        assert_eq!((actions.len(), actions[0].control, actions[1].control), (4, Control::Pipe, Control::Jump(3)));
+        assert_eq!(read(&actions), Some(Label { ufid: None, ..label() }));
+        Label::take_off(&mut actions);
+        assert_eq!(actions, [meter(), meter(), drop()]);
+    }
+
+    #[test]
     fn shared_actions_keep_their_own_notes_and_jumps_still_lead_where_they_led() {
-        let police = Police { conform: Control::Pipe, rate: None, burst: 0, mtu: 100, packets: None };
-        let shared = Action { index: 5, ..Action::new(Operation::Police(Box::new(police)), Control::Jump(2)) };
-        let drop = Action::new(Operation::Generic, Control::Shot);
-        let before = vec![shared, drop.clone(), drop];
+        let before = vec![meter(), drop(), drop()];
         let mut actions = before.clone();
-        label().put(&mut actions);
+        label().put(&mut actions, Room::Made);
         assert_eq!((actions.len(), actions[2].control, actions[2].cookie), (5, Control::Jump(4), None));
         assert_eq!(read(&actions), Some(label()));
         Label::take_off(&mut actions);
@@ -310,18 +383,19 @@ mod tests {
 
     #[test]
     fn what_takes_the_place_of_a_rule_counts_on_with_its_pass_whatever_it_does() {
-        let drop = Action::new(Operation::Generic, Control::Shot);
+        let drop = drop();
         let mut there = vec![drop.clone()];
-        label().put(&mut there);
+        label().put(&mut there, Room::Made);
         assert_eq!(label().pass_of(&there), None, "the kernel has not numbered it");
         there[0].index = 9;
         assert_eq!(label().pass_of(&there), Some(9));
-        assert_eq!(Label { ufid: Ufid(1), ..label() }.pass_of(&there), None, "of another rule");
-        let police = Police { conform: Control::Pipe, rate: None, burst: 0, mtu: 100, packets: None };
-        let jump = Action::new(Operation::Police(Box::new(police)), Control::Jump(2));
+        for other in [Some(Ufid(1)), None] {
+            assert_eq!(Label { ufid: other, ..label() }.pass_of(&there), None, "of another rule");
+        }
+        let jump = Action { index: 0, ..meter() };
         for before in [vec![drop.clone()], vec![jump, drop.clone(), drop]] {
             let mut actions = before.clone();
-            label().put(&mut actions);
+            label().put(&mut actions, Room::Made);
             Label::go_on_counting(&mut actions, 9);
             assert_eq!((actions[0].index, actions[0].control), (9, Control::Pipe));
             assert_eq!(read(&actions), Some(label()));
@@ -333,11 +407,12 @@ mod tests {
 
     #[test]
     fn notes_of_others_are_nobody_of_ours() {
-        let [first, second] = label().notes();
+        let (first, second) = ([7; 16], label().note(WITH_UFID));
         assert!(Label::read([&first, &second]).is_some());
+        assert_eq!(Label::read([&second, &first]), None);
         assert_eq!(Label::read([&first, &[]]), None);
         assert_eq!(Label::read([&first[..15], &second]), None);
         assert_eq!(Label::read([&first, &[&b"slcf"[..], &second[4..]].concat()]), None);
-        assert_eq!(Label::read([&first, &[&b"slce\x02"[..], &second[5..]].concat()]), None);
+        assert_eq!(Label::read([&first, &[&b"slce\x03"[..], &second[5..]].concat()]), None);
     }
 }

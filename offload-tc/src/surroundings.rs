@@ -3,6 +3,7 @@
 use sluice_flow::meter::MeterId;
 use sluice_flow::port::{PortNumber, TunnelProtocol};
 
+use crate::rule::Room;
 use crate::wire::filter::Hook;
 
 /// The network device of a port.
@@ -53,6 +54,10 @@ pub trait Surroundings {
     /// What is done where the kernel can neither match nor set a flag of the outer header.
     fn tunnel_flags(&self) -> TunnelFlags {
         TunnelFlags::Exact
+    }
+    /// How the notes on a rule get room.
+    fn room(&self) -> Room {
+        Room::Made
     }
 }
 

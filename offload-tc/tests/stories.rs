@@ -11,26 +11,30 @@ use sluice_flow::priority::Priority;
 use sluice_flow::refusal::Refusal;
 use sluice_flow::text::{parse_actions, parse_key};
 use sluice_flow::ufid::Seed;
-use sluice_offload_tc::rule::{AgentId, Caveat, Label, MirrorNote, Rule, Spelling};
+use sluice_offload_tc::rule::{AgentId, Caveat, Label, MirrorNote, Room, Rule, Spelling};
 use sluice_offload_tc::surroundings::{Device, DeviceKind, Features, Surroundings, TunnelFlags};
 use sluice_offload_tc::translate;
-use sluice_offload_tc::wire::action::{Command, Control, Operation};
+use sluice_offload_tc::wire::action::{Command, Control, Cookie, MAX_ACTIONS, Operation};
 use sluice_offload_tc::wire::filter::{Filter, FilterId};
 use sluice_offload_tc::wire::key::{Key, KeyMatch};
 
 const AGENT: AgentId = AgentId(5);
+/// The number in the kernel of meter 0.
+const POLICERS: u32 = 1000;
 
 /// Port 10 is a tunnel, and every other one a wire.
 #[derive(Clone, Copy)]
 struct Lab {
     features: Features,
     tunnel_flags: TunnelFlags,
+    room: Room,
 }
 
 const OLD: Features =
     Features { number_of_tags: false, tunnel_flags: false, no_fragment: false, connection_helpers: false };
-const EXACT: Lab = Lab { features: OLD, tunnel_flags: TunnelFlags::Exact };
-const AS_OVS: Lab = Lab { features: OLD, tunnel_flags: TunnelFlags::AsOvs };
+const EXACT: Lab = Lab { features: OLD, tunnel_flags: TunnelFlags::Exact, room: Room::Made };
+const HARDWARE: Lab = Lab { room: Room::Found, ..EXACT };
+const AS_OVS: Lab = Lab { tunnel_flags: TunnelFlags::AsOvs, ..EXACT };
 
 impl Surroundings for Lab {
     fn device(&self, port: PortNumber) -> Option<Device> {
@@ -43,12 +47,12 @@ impl Surroundings for Lab {
         Some((port, self.device(port)?))
     }
 
-    fn police(&self, _: MeterId) -> Option<u32> {
-        None
+    fn police(&self, meter: MeterId) -> Option<u32> {
+        meter.0.checked_add(POLICERS)
     }
 
-    fn meter(&self, _: u32) -> Option<MeterId> {
-        None
+    fn meter(&self, police: u32) -> Option<MeterId> {
+        police.checked_sub(POLICERS).map(MeterId)
     }
 
     fn features(&self) -> Features {
@@ -57,6 +61,10 @@ impl Surroundings for Lab {
 
     fn tunnel_flags(&self) -> TunnelFlags {
         self.tunnel_flags
+    }
+
+    fn room(&self) -> Room {
+        self.room
     }
 }
 
@@ -81,7 +89,8 @@ fn refusal(lab: Lab, key: &str, actions: &str) -> String {
 fn read(lab: Lab, rule: &Rule) -> (Label, (Match, ActionList)) {
     let id = FilterId { hook: rule.hook, chain: rule.chain, priority: 7, protocol: rule.protocol, handle: 1 };
     let filter = Filter { id, flower: rule.flower.clone() };
-    let label = Label::read([0, 1].map(|at| filter.flower.actions[at].cookie.as_ref().unwrap().octets())).unwrap();
+    let note = |at: usize| filter.flower.actions.get(at)?.cookie.as_ref().map(Cookie::octets);
+    let label = Label::read([0, 1].map(|at| note(at).unwrap_or_default())).unwrap();
     (label, translate::flow(&filter, &label, &lab).unwrap())
 }
 
@@ -178,7 +187,42 @@ fn a_guard_in_front_takes_what_dec_ttl_would_wrap() {
     let (label, read) = read(EXACT, &rules.rule);
     assert_eq!((read, label.spelling.has(Spelling::GUARD)), (parse(IPV4, "3,dec_ttl(le_1()),2"), false));
     assert!(self::read(EXACT, &guard).0.spelling.has(Spelling::GUARD));
-    assert_eq!(self::read(EXACT, &guard).0.ufid, flow.ufid);
+    assert_eq!(self::read(EXACT, &guard).0.ufid, Some(flow.ufid));
+}
+
+#[test]
+fn a_rule_for_hardware_has_no_action_but_those_of_its_flow() {
+    let key = IPV4.replace("frag=no", "ttl=64,frag=no");
+    for (key, actions, count, is_named) in [
+        (IPV4, "2", 1, false),
+        (IPV4, "drop", 1, false),
+        (IPV4, "3,2", 2, true),
+        (IPV4, "meter(5),2", 2, false),
+        (&key, "dec_ttl(le_1()),2", 3, true),
+    ] {
+        let rule = rule(HARDWARE, key, actions).unwrap();
+        assert_eq!(rule.flower.actions.len(), count, "{actions}");
+        let (label, found) = read(HARDWARE, &rule);
+        let ufid = flow(key, actions).ufid;
+        assert_eq!((label.agent, label.ufid), (AGENT, is_named.then_some(ufid)), "{actions}");
+        assert_eq!(found, parse(key, actions));
+    }
+}
+
+#[test]
+fn the_limit_of_actions_counts_what_is_put_in_front() {
+    let to_all = |count: usize| (0..count).map(|_| "2").collect::<Vec<_>>().join(",");
+    let limit = "32";
+    for lab in [EXACT, HARDWARE] {
+        assert_eq!(rule(lab, IPV4, &to_all(MAX_ACTIONS)).unwrap().flower.actions.len(), MAX_ACTIONS);
+        assert!(refusal(lab, IPV4, &to_all(MAX_ACTIONS + 1)).contains(limit));
+    }
+    // In front of what rules share there are two passes, or none.
+    let metered = |count: usize| format!("meter(5),{}", to_all(count - 1));
+    assert!(rule(EXACT, IPV4, &metered(MAX_ACTIONS - 2)).is_ok());
+    assert!(refusal(EXACT, IPV4, &metered(MAX_ACTIONS - 1)).contains(limit));
+    assert!(rule(HARDWARE, IPV4, &metered(MAX_ACTIONS)).is_ok());
+    assert!(refusal(HARDWARE, IPV4, &metered(MAX_ACTIONS + 1)).contains(limit));
 }
 
 #[test]

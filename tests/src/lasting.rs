@@ -15,6 +15,7 @@ use sluice_flow::backend::{
 use sluice_flow::counters::{Reading, Sampled};
 use sluice_flow::meter::{Meter, MeterId};
 use sluice_flow::time::Clock;
+use sluice_flow::ufid::Seed;
 use sluice_flow::{Backend, ChainId, Counters, Flow, FlowId, Generation, Port, PortNumber, Refusal, Ufid};
 
 /// See the [module](self).
@@ -34,6 +35,8 @@ pub struct Memory {
     pub open_chains: BTreeSet<ChainId>,
     /// What was done, in order: a verb and the port that the flow matches.
     pub done: Vec<String>,
+    /// Whether the device has no room for UFIDs.
+    pub is_nameless: bool,
     /// What every installation is refused with, if it is.
     pub refusal: Option<Refusal>,
     last_handle: u64,
@@ -96,6 +99,18 @@ impl Memory {
         let handle = Handle(self.last_handle);
         self.rules.insert(handle, Rule { flow, counters: Counters::default(), owner });
         handle
+    }
+
+    /// A rule as it is listed.
+    fn show(&self, handle: Handle, rule: &Rule) -> InstalledRule {
+        let flow = &rule.flow;
+        let flow = if self.is_nameless {
+            let seed = Seed([0; 16]);
+            Flow::new(None, flow.matching(), flow.actions.clone(), flow.priority, flow.expiry, &seed)
+        } else {
+            flow.clone()
+        };
+        InstalledRule { handle, flow, is_named: !self.is_nameless, placement: Placement::Both }
     }
 
     fn note(&mut self, verb: &str, flow: &Flow) {
@@ -231,8 +246,9 @@ impl Backend for LastingDevice {
     }
 
     fn installed(&self, visit: &mut dyn FnMut(InstalledRule)) -> Result<(), Refusal> {
-        for (handle, rule) in &self.memory.lock().rules {
-            visit(InstalledRule { handle: *handle, flow: rule.flow.clone(), placement: Placement::Both });
+        let memory = self.memory.lock();
+        for (handle, rule) in &memory.rules {
+            visit(memory.show(*handle, rule));
         }
         Ok(())
     }
@@ -245,11 +261,12 @@ impl Backend for LastingDevice {
         let mut memory = self.memory.lock();
         memory.open_chains.clear();
         let before = memory.rules.len();
-        memory.rules.retain(|handle, rule| {
-            let found = InstalledRule { handle: *handle, flow: rule.flow.clone(), placement: Placement::Both };
-            rule.owner = claim(&found);
-            rule.owner.is_some()
-        });
+        for (handle, mut rule) in std::mem::take(&mut memory.rules) {
+            rule.owner = claim(&memory.show(handle, &rule));
+            if rule.owner.is_some() {
+                memory.rules.insert(handle, rule);
+            }
+        }
         let adopted = memory.rules.len();
         Ok(Adoption { adopted, orphans: before - adopted })
     }

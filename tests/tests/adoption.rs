@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sluice_agent::audit::{Audit, Kind};
 use sluice_agent::config::Config;
 use sluice_flow::time::{Clock, MonotonicClock};
 use sluice_flow::{ChainId, EndReason, Flow, FlowState};
@@ -110,6 +111,38 @@ fn each_rule_that_is_not_as_wanted_is_dealt_with_by_itself() {
             assert_eq!(memory.rules[&memory.handle(flow.ufid)].flow, *flow);
         }
     });
+}
+
+#[test]
+fn a_device_without_room_for_ufids_has_its_rules_adopted_by_what_they_match() {
+    let house = House::new();
+    house.device.with(|memory| memory.is_nameless = true);
+    let first = house.start(quick_config());
+    let mut flows: Vec<_> = (1..=4).map(|port| first.udp_flow(port, "2")).collect();
+    // A UFID that does not follow from the match.
+    flows[0] = renamed(&flows[0], &first.udp_flow(77, "2"));
+    add(&first, &flows);
+    let stranger = first.udp_flow(9, "2");
+    drop(first);
+    house.device.with(|memory| {
+        memory.change(flows[1].ufid, Arc::from([]));
+        memory.put(stranger);
+    });
+    let second = house.start(quick_config());
+    second.settle();
+    assert_eq!(house.device.done(), [format!("modify {}", flows[1].ufid)]);
+    let adopted = second.agent.adopted().expect("the agent has looked");
+    assert_eq!((adopted.adopted, adopted.orphans, adopted.outstanding), (4, 1, 1));
+    house.device.hit(flows[0].ufid, 3);
+    eventually("the adopted rule counts for its flow", || packets(&second, &flows[0]) == 3);
+    let audit = Audit::of(&second.agent).expect("an audit");
+    assert_eq!((audit.rules, audit.differences.len()), (4, 0));
+    let put = house.device.with(|memory| memory.put(flows[2].clone()));
+    let audit = Audit::of(&second.agent).expect("an audit");
+    let found: Vec<_> = audit.differences.iter().map(|found| (found.kind, found.ufid)).collect();
+    assert_eq!(found, [(Kind::Doubled, flows[2].ufid)], "its flow is known by what it matches");
+    audit.mend(&second.agent).expect("it is mended");
+    assert!(!house.device.with(|memory| memory.rules.contains_key(&put)));
 }
 
 /// A flow under the name of another.

@@ -13,9 +13,10 @@ use sluice_flow::meter::MeterId;
 use sluice_flow::port::{PortNumber, TunnelProtocol};
 use sluice_flow::priority::Priority;
 use sluice_flow::ufid::Seed;
-use sluice_offload_tc::rule::{AgentId, Label, Rule, Spelling};
+use sluice_offload_tc::rule::{AgentId, Label, Room, Rule, Spelling};
 use sluice_offload_tc::surroundings::{Device, DeviceKind, Features, Surroundings, TunnelFlags};
 use sluice_offload_tc::translate::{self, Rules};
+use sluice_offload_tc::wire::action::Cookie;
 use sluice_offload_tc::wire::filter::{Filter, FilterId, FilterView};
 use sluice_offload_tc::wire::message::Messages;
 use sluice_offload_tc::wire::statistics::RuleView;
@@ -32,6 +33,7 @@ struct Everything {
     kind: DeviceKind,
     features: Features,
     tunnel_flags: TunnelFlags,
+    room: Room,
 }
 
 impl Surroundings for Everything {
@@ -58,10 +60,14 @@ impl Surroundings for Everything {
     fn tunnel_flags(&self) -> TunnelFlags {
         self.tunnel_flags
     }
+
+    fn room(&self) -> Room {
+        self.room
+    }
 }
 
 /// A kernel that knows all, or one that knows no flag of an outer header, which are then passed over.
-fn surroundings(full: &Match, knows_flags: bool) -> Everything {
+fn surroundings(full: &Match, knows_flags: bool, room: Room) -> Everything {
     let has_tunnel = full.is_exactly(Field::TunnelPresent, 1);
     let kind = if has_tunnel { DeviceKind::Tunnel(TunnelProtocol::Geneve) } else { DeviceKind::Wire };
     let features = Features {
@@ -71,7 +77,7 @@ fn surroundings(full: &Match, knows_flags: bool) -> Everything {
         connection_helpers: true,
     };
     let tunnel_flags = if knows_flags { TunnelFlags::Exact } else { TunnelFlags::AsOvs };
-    Everything { kind, features, tunnel_flags }
+    Everything { kind, features, tunnel_flags, room }
 }
 
 fn flow(full: &Match, actions: &ActionList, priority: u8) -> Flow {
@@ -95,7 +101,8 @@ fn sent(rule: &Rule) -> Filter {
 }
 
 fn label(filter: &Filter) -> Label {
-    Label::read([0, 1].map(|at| filter.flower.actions[at].cookie.as_ref().expect("a note").octets())).unwrap()
+    let note = |at: usize| filter.flower.actions.get(at)?.cookie.as_ref().map(Cookie::octets);
+    Label::read([0, 1].map(|at| note(at).unwrap_or_default())).expect("our notes")
 }
 
 #[test]
@@ -113,11 +120,11 @@ fn every_rule_read_from_its_bytes_is_the_flow_that_it_was_made_from() {
             [&generated.actions, &nothing].into_iter().for_each(|actions| census.add(&full, actions));
         }
     }
-    let Census { tried, taken, guards, caveats, refusals, fields, kinds } = census;
+    let Census { tried, taken, guards, unnamed, caveats, refusals, fields, kinds } = census;
     println!(
-        "{taken} of {tried} flows are rules, {guards} with a guard, {caveats} with caveats; the others: {refusals:#?}"
+        "{taken} of {tried} flows are rules, {guards} with a guard, {caveats} with caveats, {unnamed} without their UFIDs; the others: {refusals:#?}"
     );
-    assert!(guards > 0 && caveats > 0, "{guards}, {caveats}");
+    assert!(guards > 0 && caveats > 0 && unnamed > 0, "{guards}, {caveats}, {unnamed}");
     assert!(taken > tried / 4, "{taken} of {tried}");
     let never = FIELDS.iter().map(|spec| spec.field).filter(|field| !fields.contains(field));
     assert_eq!(never.map(|field| field.to_string()).collect::<Vec<_>>(), NOT_IN_FLOWER, "fields that were never taken");
@@ -130,6 +137,8 @@ struct Census {
     tried: u64,
     taken: u64,
     guards: u64,
+    /// Rules that had no room for their UFID.
+    unnamed: u64,
     caveats: u64,
     refusals: BTreeMap<String, u64>,
     fields: BTreeSet<Field>,
@@ -139,7 +148,8 @@ struct Census {
 impl Census {
     fn add(&mut self, full: &Match, actions: &ActionList) {
         self.tried += 1;
-        let surroundings = surroundings(full, !self.tried.is_multiple_of(3));
+        let room = if self.tried.is_multiple_of(2) { Room::Found } else { Room::Made };
+        let surroundings = surroundings(full, !self.tried.is_multiple_of(3), room);
         let flow = flow(full, actions, u8::try_from(self.tried % 16).unwrap());
         let Rules { rule, guard } = match translate::rules(&flow, AGENT, &surroundings) {
             Ok(rules) => rules,
@@ -154,7 +164,11 @@ impl Census {
         let (read, did) = translate::flow(&filter, &label, &surroundings)
             .unwrap_or_else(|error| panic!("{error}: {text}\n{filter:?}"));
         assert_eq!((flow_text(&read, &did), &read, &did), (flow_text(full, &plain(actions)), full, &plain(actions)));
-        assert_eq!((label.ufid, rule.priority), (flow.ufid, flow.priority));
+        assert_eq!((label.ufid.unwrap_or(flow.ufid), rule.priority), (flow.ufid, flow.priority));
+        match room {
+            Room::Made => assert_eq!(label.ufid, Some(flow.ufid), "{text}"),
+            Room::Found => self.unnamed += u64::from(label.ufid.is_none()),
+        }
         if let Some(guard) = guard {
             assert!(self::label(&sent(&guard)).spelling.has(Spelling::GUARD), "{text}");
             assert!(translate::rule(&flow, AGENT, &surroundings).is_err(), "{text}");

@@ -27,7 +27,7 @@ impl OffloadQueue {
         let began = self.clock.now();
         let mut of_chains = Vec::new();
         let Adoption { adopted, orphans } = backend.adopt(&mut |rule| {
-            let (id, generation) = self.table.adopt(rule.flow.ufid, rule, began)?;
+            let (id, generation) = self.table.adopt(rule, began)?;
             if self.chains.concern(id) {
                 of_chains.push((id, rule.flow.clone()));
             }
@@ -39,7 +39,8 @@ impl OffloadQueue {
                 // Its worker changes the rule, and says then that it has.
                 Ok(()) => {}
                 Err(refusal) => {
-                    tracing::warn!("a chain that ufid:{} jumps to was not opened: {refusal}", rule.ufid);
+                    let ufid = self.table.view(id).map_or(rule.ufid, |view| view.flow.ufid);
+                    tracing::warn!("a chain that ufid:{ufid} jumps to was not opened: {refusal}");
                     self.redo(id);
                 }
             }

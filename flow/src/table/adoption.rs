@@ -8,18 +8,17 @@ use crate::event::Event;
 use crate::id::{FlowId, Generation};
 use crate::table::Accepted;
 use crate::time::Timestamp;
-use crate::ufid::Ufid;
 
 impl FlowTable {
-    /// Takes a rule that an earlier run left in the device for that of the flow with this UFID. Gives the flow, and the
-    /// generation that readings of the rule are to carry; `None` if no flow wants it: there is none with this UFID, or it has
-    /// another match, or a rule already.
+    /// Takes a rule that an earlier run left in the device for that of [its flow](FlowTable::find_rule). Gives the flow, and
+    /// the generation that readings of the rule are to carry; `None` if no flow wants it: there is none, or it has another
+    /// match, or a rule already.
     ///
     /// If the rule does what is wanted, the flow is settled by it. Otherwise what is wanted is newer than what is installed, and
     /// a worker, to which the flow was handed over when it was [restored](FlowTable::restore), modifies the rule in place.
     /// Nothing that the rule counted before says when it was last used, so that the flow ages as a new one.
-    pub fn adopt(&self, ufid: Ufid, rule: &InstalledRule, now: Timestamp) -> Option<(FlowId, Generation)> {
-        let id = self.find(ufid)?;
+    pub fn adopt(&self, rule: &InstalledRule, now: Timestamp) -> Option<(FlowId, Generation)> {
+        let id = self.find_rule(rule)?;
         self.with_life(id, |life| {
             let has_rule = life.installed.is_some() || life.in_flight || life.predecessor.is_some();
             if has_rule || life.end.is_some() || !life.flow.is_same(&rule.flow) {
@@ -43,6 +42,17 @@ impl FlowTable {
             self.restate(life);
             Some((id, installed_as))
         })?
+    }
+
+    /// The flow that a rule in the device is of: the one with its UFID, or with its match and priority where the device does
+    /// not tell that.
+    pub fn find_rule(&self, rule: &InstalledRule) -> Option<FlowId> {
+        if rule.is_named {
+            return self.find(rule.flow.ufid);
+        }
+        let (identity, _) = self.seed.names(&rule.flow.matching(), rule.flow.priority);
+        let shard = self.by_identity.lock(identity);
+        self.wanted_in(self.slot_of_same(&shard, &rule.flow)?)
     }
 
     /// Has the rule of a flow made anew, in place, because the device has something else than was put there. The flow must be

@@ -14,7 +14,7 @@ use sluice_flow::ufid::Seed;
 use super::books::{Carried, Place, Record, State};
 use super::chains::owner_of_end;
 use super::core::{Core, device_refusal, socket_refusal};
-use super::queue::{add, label, placement_of, ufid};
+use super::queue::{add, label, placement_of};
 use super::reader::{is_absence, is_ours};
 use super::{failure, words};
 use crate::dump::{Detail, Lister, Listing};
@@ -127,7 +127,8 @@ impl Core {
             self.books.forget(handle);
             return None;
         }
-        let rule = InstalledRule { handle, flow, placement: placement_of(filter.flower.flags) };
+        let (placement, is_named) = (placement_of(filter.flower.flags), label.ufid.is_some());
+        let rule = InstalledRule { handle, flow, is_named, placement };
         match claim(&rule) {
             Some((flow, generation)) => {
                 self.books.give(handle, flow, generation);
@@ -290,6 +291,7 @@ impl Core {
     fn as_installed(&self, filter: &Filter, handle: Handle) -> InstalledRule {
         let placement = placement_of(filter.flower.flags);
         let label = label(filter);
+        let ufid = label.and_then(|label| label.ufid);
         let read = label.and_then(|label| {
             let (matching, actions) = translate::flow(filter, &label, &**self.ports.load()).ok()?;
             Some(flow_of(&label, &matching, actions))
@@ -299,17 +301,17 @@ impl Core {
             let matching = Match::default();
             let none = [].into();
             let key = MaskedKey::new(&matching);
-            Flow::new(ufid(filter), key, none, sluice_flow::priority::Priority::default(), Expiry::default(), &SEED)
+            Flow::new(ufid, key, none, sluice_flow::priority::Priority::default(), Expiry::default(), &SEED)
         };
-        InstalledRule { handle, flow: read.unwrap_or_else(unknown), placement }
+        InstalledRule { handle, flow: read.unwrap_or_else(unknown), is_named: ufid.is_some(), placement }
     }
 }
 
-/// UFIDs are those of the notes, and never made of a match here.
+/// UFIDs are those of the notes. What is made of a match with this is nobody's, and stands where there is none.
 const SEED: Seed = Seed([0; 16]);
 
 fn flow_of(label: &Label, matching: &Match, actions: sluice_flow::action::ActionList) -> Flow {
-    Flow::new(Some(label.ufid), MaskedKey::new(matching), actions, label.priority, Expiry::default(), &SEED)
+    Flow::new(label.ufid, MaskedKey::new(matching), actions, label.priority, Expiry::default(), &SEED)
 }
 
 /// Of a rule that cannot be taken apart, what its notes and flags say.

@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use sluice_flow::backend::OffloadPolicy;
 use sluice_flow::meter::MeterId;
 use sluice_flow::port::{Port, PortNumber};
 
 use crate::links::{self, Ifindex, IngressQdisc, Ownership};
 use crate::meters::Meters;
+use crate::rule::Room;
 use crate::surroundings::{Device, DeviceKind, Features, Surroundings};
 use crate::wire::filter::Hook;
 
@@ -19,6 +21,7 @@ pub(super) struct PortTable {
     /// What the kernel can match; `None` until there was a device to find it out with.
     pub(super) features: Option<Features>,
     meters: Option<Arc<Meters>>,
+    room: Room,
 }
 
 /// A port with its device.
@@ -42,8 +45,12 @@ pub(super) struct Present {
 
 impl PortTable {
     /// Without ports.
-    pub(super) fn new(meters: Arc<Meters>) -> Self {
-        Self { meters: Some(meters), ..Self::default() }
+    pub(super) fn new(meters: Arc<Meters>, policy: OffloadPolicy) -> Self {
+        let room = match policy {
+            OffloadPolicy::SkipHardware => Room::Made,
+            OffloadPolicy::Any | OffloadPolicy::SkipSoftware => Room::Found,
+        };
+        Self { meters: Some(meters), room, ..Self::default() }
     }
 
     /// The same with a port more, or as it is now.
@@ -110,6 +117,10 @@ impl Surroundings for PortTable {
 
     fn features(&self) -> Features {
         self.features.unwrap_or_default()
+    }
+
+    fn room(&self) -> Room {
+        self.room
     }
 }
 

@@ -8,7 +8,6 @@ use sluice_flow::backend::{Change, Completion, Handle, InstallQueue, OffloadPoli
 use sluice_flow::counters::Counters;
 use sluice_flow::flow::Flow;
 use sluice_flow::refusal::Refusal;
-use sluice_flow::ufid::Ufid;
 
 use super::books::{Carried, Entry, Place, Record, State, filter_id};
 use super::chains;
@@ -99,11 +98,8 @@ impl Queue {
         }
         // The old rule holds the priority already.
         self.core.release_priority(place.protocol);
-        let pass = self.installer.find(filter.id).ok().flatten().and_then(|there| {
-            let label = label(&there).filter(|label| label.ufid == flow.ufid)?;
-            label.pass_of(&there.flower.actions)
-        });
-        Ok(match pass.filter(|_| filter.flower.actions.len() < MAX_ACTIONS) {
+        let pass = self.pass_of(filter.id, flow).filter(|_| filter.flower.actions.len() < MAX_ACTIONS);
+        Ok(match pass {
             Some(pass) => {
                 Label::go_on_counting(&mut filter.flower.actions, pass);
                 self.requests.push(Request::Replace(filter));
@@ -115,6 +111,16 @@ impl Queue {
                 Step::ReadAndReplace(entry)
             }
         })
+    }
+
+    /// The number of the pass in front of a flow's rule, if rules have one.
+    fn pass_of(&mut self, id: FilterId, flow: &Flow) -> Option<u32> {
+        if self.core.policy != OffloadPolicy::SkipHardware {
+            return None;
+        }
+        let there = self.installer.find(id).ok()??;
+        let label = label(&there).filter(|label| label.ufid == Some(flow.ufid))?;
+        label.pass_of(&there.flower.actions)
     }
 
     fn plan_remove(&mut self, handle: Handle) -> Result<Step> {
@@ -329,12 +335,7 @@ impl Drop for Queue {
 /// The notes on a rule.
 pub(super) fn label(filter: &Filter) -> Option<Label> {
     let note = |at: usize| filter.flower.actions.get(at)?.cookie.as_ref().map(Cookie::octets);
-    Label::read([note(0)?, note(1)?])
-}
-
-/// The flow whose rule it is, if it is one of an agent like us.
-pub(super) fn ufid(filter: &Filter) -> Option<Ufid> {
-    label(filter).map(|label| label.ufid)
+    Label::read([0, 1].map(|at| note(at).unwrap_or_default()))
 }
 
 /// Where the kernel says that a rule is; where it was not asked, it has said so by taking a rule that only one may have.

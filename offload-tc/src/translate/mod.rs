@@ -47,7 +47,7 @@ pub fn rules(flow: &Flow, agent: AgentId, surroundings: &dyn Surroundings) -> Re
     let Some(found) = guard::guard(&full, &flow.actions)? else {
         return Ok(Rules { rule: rule(flow, agent, surroundings)?, guard: None });
     };
-    let label = Label { ufid: flow.ufid, agent, priority: flow.priority, spelling: Spelling::default() };
+    let label = Label { ufid: Some(flow.ufid), agent, priority: flow.priority, spelling: Spelling::default() };
     let rule = labelled(&full, &flow.actions, label, surroundings, true)?;
     let label = Label { spelling: Spelling::GUARD, ..label };
     let guard = labelled(&found.matching, &found.actions, label, surroundings, false)?;
@@ -57,7 +57,7 @@ pub fn rules(flow: &Flow, agent: AgentId, surroundings: &dyn Surroundings) -> Re
 /// The rule of a flow that is one, with the notes of an agent on it; a flow that needs [another](Rules::guard) is refused.
 pub fn rule(flow: &Flow, agent: AgentId, surroundings: &dyn Surroundings) -> Result<Rule, Refusal> {
     let full = flow.matching().expand();
-    let label = Label { ufid: flow.ufid, agent, priority: flow.priority, spelling: Spelling::default() };
+    let label = Label { ufid: Some(flow.ufid), agent, priority: flow.priority, spelling: Spelling::default() };
     labelled(&full, &flow.actions, label, surroundings, false)
 }
 
@@ -90,7 +90,7 @@ fn labelled(
         }
     });
     flower.actions = actions::translate(actions, matched.shape, surroundings, &mut spelling)?;
-    Label { spelling, ..label }.put(&mut flower.actions);
+    Label { spelling, ..label }.put(&mut flower.actions, surroundings.room());
     if flower.actions.len() > MAX_ACTIONS {
         return Err(Refusal::Limit { what: "actions of tc in a rule".into(), limit: MAX_ACTIONS as u64 });
     }

@@ -12,6 +12,9 @@ const PACKETS_64: u16 = 8;
 const FLOWER_ACTIONS: u16 = 3;
 const FLOWER_FLAGS: u16 = 22;
 
+/// How the note on a policer begins that rules share.
+pub(crate) const SHARED: [u8; 4] = *b"slcm";
+
 /// Packets and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
@@ -83,8 +86,8 @@ pub struct RuleView<'a> {
     /// The notes on its first two actions.
     pub cookies: [&'a [u8]; 2],
     /// What software and hardware counted: of each the most that an action did, for each action sees every packet until
-    /// one drops it. Policers behind the two notes do not count here: those of meters are shared, and count what other rules
-    /// send them, too. The kernel writes the kind of an action in front of its counters (`tcf_action_dump_terse`).
+    /// one drops it. Policers that rules share do not count here, for they count what other rules send them, too: those
+    /// that say so in their notes, and all that are too far behind for a look at those.
     pub software: Count,
     /// See [`Self::software`].
     pub hardware: Count,
@@ -119,20 +122,25 @@ impl<'a> RuleView<'a> {
 
     fn add(&mut self, place: u16, action: Attributes<'a>) -> Result<(), Malformed> {
         let [kind, statistics, cookie] = COUNTED;
-        let mut is_shared = false;
+        let place = usize::from(place).wrapping_sub(1);
+        let (mut is_policer, mut counted, mut note): (_, _, &[u8]) = (false, Statistics::default(), &[]);
         for attribute in action {
             let attribute = attribute?;
             if attribute.kind == kind {
-                is_shared = usize::from(place) > self.cookies.len() && attribute.payload == b"police\0";
-            } else if attribute.kind == statistics && !is_shared {
-                let counted = Statistics::parse(attribute.nested("statistics"))?;
-                self.software = self.software.max(counted.software());
-                self.hardware = self.hardware.max(counted.hardware);
-            } else if attribute.kind == cookie
-                && let Some(note) = self.cookies.get_mut(usize::from(place).wrapping_sub(1))
-            {
-                *note = attribute.payload;
+                is_policer = attribute.payload == b"police\0";
+            } else if attribute.kind == statistics {
+                counted = Statistics::parse(attribute.nested("statistics"))?;
+            } else if attribute.kind == cookie {
+                note = attribute.payload;
             }
+        }
+        let is_shared = is_policer && (place >= self.cookies.len() || note.starts_with(&SHARED));
+        if !is_shared {
+            self.software = self.software.max(counted.software());
+            self.hardware = self.hardware.max(counted.hardware);
+        }
+        if let Some(cookie) = self.cookies.get_mut(place) {
+            *cookie = note;
         }
         Ok(())
     }
@@ -189,14 +197,15 @@ mod tests {
     }
 
     #[test]
-    fn a_policer_behind_the_notes_is_shared_and_one_with_a_note_is_not() {
-        let counted = |place: u16| {
+    fn a_policer_is_shared_that_says_so_or_is_behind_the_notes() {
+        let counted = |place: u16, note: &[u8]| {
             let mut buffer = vec![];
             let mut writer = Writer::new(&mut buffer);
             writer.put_text(1, "police");
             writer.nest(4, |writer| {
                 writer.put(BASIC, &[&90u64.to_ne_bytes()[..], &3u32.to_ne_bytes(), &[0; 4]].concat());
             });
+            writer.put(COUNTED[2], note);
             writer.finish().unwrap();
             let hook = Hook::Ingress { interface: 1 };
             let id = FilterId { hook, chain: 0, priority: 1, protocol: 3, handle: 1 };
@@ -206,6 +215,7 @@ mod tests {
             rule.add(place, Attributes::new(&buffer, "test")).unwrap();
             rule.software.packets
         };
-        assert_eq!([1, 2, 3].map(counted), [3, 3, 0]);
+        assert_eq!([1, 2, 3].map(|place| counted(place, b"slce1234")), [3, 3, 0]);
+        assert_eq!([1, 2, 3].map(|place| counted(place, b"slcm1234")), [0; 3]);
     }
 }

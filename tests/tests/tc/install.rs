@@ -88,7 +88,12 @@ fn many(classifier: &mut Classifier) -> Result<(), String> {
     classifier.list(Detail::Terse, &mut |view| {
         let rule = RuleView::new(view).expect("a rule");
         let label = Label::read(rule.cookies).expect("our notes");
-        ours.insert((rule.id.chain, rule.id.priority, rule.id.handle, format!("{:032x}", { label.ufid.0 })));
+        ours.insert((
+            rule.id.chain,
+            rule.id.priority,
+            rule.id.handle,
+            format!("{:032x}", { label.ufid.expect("a UFID").0 }),
+        ));
     });
     let shown = run("tc", &["-s", "-d", "-j", "filter", "show", "dev", "lab1", "ingress"]);
     let shown: Vec<Value> = serde_json::from_str(&shown).map_err(|error| format!("{error}: {shown}"))?;

@@ -159,7 +159,7 @@ fn read_back(classifier: &mut Classifier, scenario: &Scenario, report: &mut Repo
         let (matching, actions) = &scenario.flows[filter.id.handle as usize - 1];
         let note = |at: usize| filter.flower.actions[at].cookie.as_ref().map_or(&[][..], |cookie| cookie.octets());
         let label = Label::read([note(0), note(1)]).expect("our notes");
-        assert_eq!(label.ufid, flow(matching, actions).ufid);
+        assert_eq!(label.ufid, Some(flow(matching, actions).ufid));
         let read = translate::flow(&filter, &label, &classifier.devices);
         if read.as_ref().ok() != Some(&(*matching, plain(actions))) {
             let read =

@@ -39,8 +39,8 @@ fn line(filter: &Filter, surroundings: &dyn Surroundings) -> String {
     let Some(label) = Label::read(octets) else { return format!("{handle} is not ours: {filter:?}") };
     match translate::flow(filter, &label, surroundings) {
         // The UFID is a hash over what is matched, so that the same one says that not a bit of it is another.
-        Ok((matching, actions)) if flow(&matching, &actions).ufid == label.ufid => {
-            format!("{handle} {} {}", label.ufid, flow_text(&matching, &actions))
+        Ok((matching, actions)) if Some(flow(&matching, &actions).ufid) == label.ufid => {
+            format!("{handle} {} {}", flow(&matching, &actions).ufid, flow_text(&matching, &actions))
         }
         Ok((matching, actions)) => format!("{handle} is of another UFID: {}", flow_text(&matching, &actions)),
         Err(error) => format!("{handle} cannot be read: {error}: {filter:?}"),

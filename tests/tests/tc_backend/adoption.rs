@@ -4,15 +4,17 @@ use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use sluice_flow::ChainId;
-use sluice_flow::backend::{Adoption, InstalledRule, OffloadPolicy, Owner};
+use sluice_flow::backend::{Adoption, InstalledRule, OffloadPolicy, Owner, Placement};
 use sluice_flow::id::{FlowId, Generation};
+use sluice_flow::meter::{Meter, MeterId, MeterUnit};
 
-use crate::device::{Device, TO_A, TO_B};
-use crate::network::{Network, missing};
+use crate::device::{Device, Rule, TO_A, TO_B, flow};
+use crate::network::{FRAME, Network, missing};
 use crate::stories;
 
 stories![
     a_stream_loses_nothing_while_its_rule_goes_from_one_run_to_the_next,
+    rules_that_hardware_may_take_have_no_action_of_ours_and_are_adopted_by_what_they_match,
     rules_that_nobody_claims_are_taken_out,
     chains_go_on_in_the_next_run,
     rules_of_another_agent_and_of_tc_are_named_and_left,
@@ -30,14 +32,13 @@ fn a_stream_loses_nothing_while_its_rule_goes_from_one_run_to_the_next(network: 
     let (sent, arrived) = std::thread::scope(|scope| {
         let receiver = scope.spawn(|| network.hosts[1].receive(u32::MAX));
         let sender = scope.spawn(|| {
-            (0..)
-                .take_while(|number| {
-                    network.hosts[0].send(*number, Ipv4Addr::new(10, 0, 0, 2));
-                    std::thread::yield_now();
-                    !is_over.load(Ordering::Relaxed)
-                })
-                .count() as u32
-                + 1
+            let mut sent = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                network.hosts[0].send(sent, Ipv4Addr::new(10, 0, 0, 2));
+                sent += 1;
+                std::thread::yield_now();
+            }
+            sent
         });
         drop(first);
         let mut second = Device::open();
@@ -45,7 +46,7 @@ fn a_stream_loses_nothing_while_its_rule_goes_from_one_run_to_the_next(network: 
         assert_eq!(adoption, Adoption { adopted: 2, orphans: 0 });
         let listed = second.installed();
         let handle = listed.iter().find(|rule| rule.flow.actions.len() == 1 && id_of(rule) == NEW).unwrap().handle;
-        let rule = crate::device::Rule { id: NEW, handle, placement: odd.placement };
+        let rule = Rule { id: NEW, handle, placement: odd.placement };
         second.modify(rule, TO_B, "2").unwrap();
         // The odd protocol keeps its place, and another one gets another.
         second.install("in_port(1),eth_type(0x9001)", "2").unwrap();
@@ -62,12 +63,53 @@ fn a_stream_loses_nothing_while_its_rule_goes_from_one_run_to_the_next(network: 
 
 /// The flow to the second host is `NEW`, another one something else.
 fn id_of(rule: &InstalledRule) -> FlowId {
-    let to_b = crate::device::flow(TO_B, "2").is_same(&rule.flow);
+    let to_b = flow(TO_B, "2").is_same(&rule.flow);
     if to_b { NEW } else { FlowId { slot: 78, incarnation: 3 } }
 }
 
 fn claim(rule: &InstalledRule) -> (FlowId, Generation) {
     (id_of(rule), Generation(5))
+}
+
+fn rules_that_hardware_may_take_have_no_action_of_ours_and_are_adopted_by_what_they_match(network: &Network) {
+    let mut first = Device::with_policy(OffloadPolicy::Any);
+    first.backend.set_meter(&Meter::simple(MeterId(1), MeterUnit::Kilobits, 1_000_000, 1_000_000)).unwrap();
+    let there = first.install(TO_B, "2").unwrap();
+    let back = first.install(TO_A, "meter(1),1").unwrap();
+    let unused = first.install("in_port(1),eth_type(0x9000)", "meter(1),2").unwrap();
+    let edited = "in_port(1),eth_type(0x9001)";
+    first.install(edited, "set(eth(src=02:00:00:00:00:09)),2").unwrap();
+    assert_eq!(there.placement, Placement::Software);
+    let shown = network.run("tc -s filter show dev p1 ingress");
+    assert!(!shown.contains("gact") && shown.matches("action order").count() == 5, "{shown}");
+    assert_eq!(network.send(0, 5).len(), 5);
+    assert_eq!(network.send(1, 3).len(), 3);
+    let counted = first.counted();
+    assert_eq!((counted[&there.id], counted[&back.id].0), ((5, 5 * FRAME), 3));
+    assert_eq!(counted[&unused.id], (0, 0), "what the meter counts for another rule is not this one's");
+    let listed = first.installed();
+    let listing = |key| listed.iter().find(|rule| rule.flow.is_same(&flow(key, "2"))).unwrap();
+    assert_eq!((listed.len(), listing(TO_B).is_named, listing(TO_A).is_named), (4, false, false));
+    assert_eq!((listing(edited).is_named, { listing(edited).flow.ufid }), (true, { flow(edited, "2").ufid }));
+    drop(first);
+
+    let mut second = Device::with_policy(OffloadPolicy::Any);
+    let slots = std::cell::Cell::new(NEW.slot);
+    let adoption = second.backend.adopt(&mut |rule| {
+        let is_new = rule.flow.is_same(&flow(TO_B, "2"));
+        slots.set(slots.get() + 1);
+        let slot = if is_new { NEW.slot } else { slots.get() };
+        Some((FlowId { slot, ..NEW }, Generation(5)))
+    });
+    assert_eq!(adoption, Ok(Adoption { adopted: 4, orphans: 0 }));
+    assert_eq!(network.send(0, 4).len(), 4);
+    assert_eq!(second.counted()[&NEW], (9, 9 * FRAME), "the rule goes on counting");
+    let handle = second.installed().iter().find(|rule| rule.flow.is_same(&flow(TO_B, "2"))).unwrap().handle;
+    let rule = Rule { id: NEW, handle, placement: Placement::Software };
+    second.modify(rule, TO_B, "set(ipv4(ttl=9)),2").unwrap();
+    assert_eq!(network.send(0, 2).len(), 2);
+    assert_eq!(second.counted()[&NEW], (11, 11 * FRAME));
+    assert_eq!(second.backend.flush(), Ok(4));
 }
 
 fn rules_that_nobody_claims_are_taken_out(network: &Network) {

@@ -42,7 +42,12 @@ pub(crate) struct Rule {
 impl Device {
     /// With both ports, software only.
     pub(crate) fn open() -> Self {
-        let mut device = Self::bare(OffloadPolicy::SkipHardware, OWNER);
+        Self::with_policy(OffloadPolicy::SkipHardware)
+    }
+
+    /// With both ports.
+    pub(crate) fn with_policy(policy: OffloadPolicy) -> Self {
+        let mut device = Self::bare(policy, OWNER);
         device.attach(1);
         device.attach(2);
         device

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use sluice_flow::backend::{CountedApart, OffloadPolicy, Placement};
 use sluice_flow::counters::Counters;
 
-use crate::device::{Device, OWNER, TO_A, TO_B, flow};
+use crate::device::{Device, TO_A, TO_B, flow};
 use crate::network::{FRAME, Network, missing};
 use crate::stories;
 
@@ -47,15 +47,15 @@ fn a_rule_forwards_what_it_matches_counts_it_and_stops_when_it_is_removed(networ
 }
 
 fn a_rule_that_anyone_may_take_is_where_the_kernel_says(network: &Network) {
-    let mut device = Device::bare(OffloadPolicy::Any, OWNER);
-    device.attach(1);
-    device.attach(2);
+    let mut device = Device::with_policy(OffloadPolicy::Any);
     let rule = device.install(TO_B, "2").unwrap();
     assert_eq!(rule.placement, Placement::Software, "a veth has no hardware");
     assert_eq!(network.send(0, 3).len(), 3);
     assert_eq!(device.counted()[&rule.id], (3, 3 * FRAME));
     let modified = device.modify(rule, TO_B, "set(eth(dst=02:00:00:00:00:02)),2").unwrap();
     assert_eq!(modified.placement, Placement::Software);
+    assert_eq!(network.send(0, 2).len(), 2);
+    assert_eq!(device.remove(rule).unwrap().packets, 5);
 }
 
 fn a_modified_rule_does_the_new_thing_under_the_same_name_and_counts_on(network: &Network) {
