@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use sluice_agent::unixctl::Client;
 use sluice_flow::PortNumber;
-use sluice_flow::action::ActionList;
+use sluice_flow::action::{Action, ActionList};
+use sluice_flow::field::Field;
 use sluice_flow::key::{MaskedKey, Match};
-use sluice_flow::port::PortNames;
 use sluice_flow::text::{Style, write_actions, write_key};
 
 use super::kernel::run;
@@ -31,18 +31,8 @@ pub struct OvsPeer {
     buffer: Vec<u8>,
 }
 
-/// The numbers that the lab's ports have in the peer's datapath, as text. OVS 3.1 takes names in keys only.
-struct Numbers(BTreeMap<PortNumber, String>);
-
-impl PortNames for Numbers {
-    fn number(&self, name: &str) -> Option<PortNumber> {
-        self.0.iter().find(|(_, named)| *named == name).map(|(number, _)| *number)
-    }
-
-    fn name(&self, number: PortNumber) -> Option<&str> {
-        self.0.get(&number).map(String::as_str)
-    }
-}
+/// The numbers that the lab's ports have in the peer's datapath, which gives them itself.
+type Numbers = BTreeMap<PortNumber, PortNumber>;
 
 /// The name of the peer's device for a port of the lab.
 pub fn device(port: PortNumber) -> String {
@@ -61,8 +51,8 @@ impl OvsPeer {
             run("ip", &["-n", OVS_SPACE, "link", "set", device, "mtu", "9000", "multicast", "off", "up"]);
         }
         let vswitchd = OffloadingVswitchd::start_in(Some(OVS_SPACE), &devices);
-        let number = |port: &PortNumber| (*port, vswitchd.port(&device(*port)).to_string());
-        let numbers = Numbers(wires.keys().map(number).collect());
+        let number = |port: &PortNumber| (*port, vswitchd.port(&device(*port)));
+        let numbers = wires.keys().map(number).collect();
         // A packet that misses installs nothing.
         vswitchd.appctl(&["upcall/set-flow-limit", "0"]).expect("a command that it knows");
         let control = Client::connect(Path::new(&vswitchd.path("vswitchd.ctl"))).expect("it listens");
@@ -74,10 +64,11 @@ impl OvsPeer {
         self.call("dpctl/del-flows", &[])?;
         self.call("dpctl/flush-conntrack", &[])?;
         for (matching, actions) in flows {
-            let style = Style { names: Some(&self.numbers), ..Style::default() };
+            let (matching, actions) = (at_number(*matching, &self.numbers), to_numbers(actions, &self.numbers));
             let (mut key, mut list) = (String::new(), String::new());
-            let _ = write_key(&mut key, &MaskedKey::new(matching), &style);
-            let _ = write_actions(&mut list, actions, &style);
+            let _ = write_key(&mut key, &MaskedKey::new(&matching), &Style::default());
+            let _ = write_actions(&mut list, &actions, &Style::default());
+            let list = with_decimal_chains(&list);
             self.call("dpctl/add-flow", &[&key, &list]).map_err(|words| format!("{key} {list}: {words}"))?;
         }
         self.collect();
@@ -116,4 +107,43 @@ impl OvsPeer {
         }
         sent
     }
+}
+
+fn at_number(mut matching: Match, numbers: &Numbers) -> Match {
+    let port = u32::try_from(matching.key.get(Field::InPort)).ok().map(PortNumber);
+    if let Some(number) = port.and_then(|port| numbers.get(&port)) {
+        matching.set_exact(Field::InPort, number.0.into());
+    }
+    matching
+}
+
+fn to_numbers(actions: &ActionList, numbers: &Numbers) -> ActionList {
+    let inside = |list| to_numbers(list, numbers);
+    let renumbered = actions.iter().map(|action| match action {
+        Action::Output(port) => Action::Output(numbers.get(port).copied().unwrap_or(*port)),
+        Action::Clone(list) => Action::Clone(inside(list)),
+        Action::DecTtl(list) => Action::DecTtl(inside(list)),
+        Action::Sample { probability, actions } => {
+            Action::Sample { probability: *probability, actions: inside(actions) }
+        }
+        Action::CheckPacketLength { length, greater, less_or_equal } => Action::CheckPacketLength {
+            length: *length,
+            greater: inside(greater),
+            less_or_equal: inside(less_or_equal),
+        },
+        other => other.clone(),
+    });
+    renumbered.collect()
+}
+
+/// OVS prints the chain of a `recirc` in hexadecimal, as we do, but reads it in decimal.
+fn with_decimal_chains(list: &str) -> String {
+    let mut parts = list.split("recirc(0x");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (chain, rest) = part.split_once(')').expect("a chain and its end");
+        let chain = u32::from_str_radix(chain, 16).expect("a chain's number");
+        text += &format!("recirc({chain}){rest}");
+    }
+    text
 }

@@ -144,7 +144,7 @@ fn inside(folder: &Path) -> ExitCode {
     }
     if is_wanted("kernel table") {
         classifier.clear();
-        kernels::write(&mut classifier, folder, &report.counts());
+        kernels::write(&mut classifier, folder, &mut report);
     }
     report.finish(filters.is_empty() && !has(SHORT))
 }

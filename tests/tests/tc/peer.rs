@@ -54,7 +54,7 @@ pub(crate) fn play(classifier: &mut Classifier, report: &mut Report, scenarios: 
             sum.packets += taken.packets.len();
             report.pass(&name);
         }
-        rules(&mut peer, &taken, &mut sum);
+        rules(&taken, &mut sum);
     }
     let Sum { equal, packets, refused, same_rules, others } = sum;
     println!(
@@ -104,7 +104,7 @@ fn told(who: &str, sent: &Sent) -> String {
 }
 
 /// Compares what is matched and done, whatever the priorities, numbers and notes.
-fn rules(_: &mut OvsPeer, scenario: &Scenario, sum: &mut Sum) {
+fn rules(scenario: &Scenario, sum: &mut Sum) {
     let (ours, theirs) = (bare(scenario, "lab"), bare(scenario, "ovs"));
     if ours == theirs {
         sum.same_rules += 1;
