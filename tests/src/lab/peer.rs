@@ -66,7 +66,9 @@ impl OvsPeer {
         for (matching, actions) in flows {
             let (matching, actions) = (at_number(*matching, &self.numbers), to_numbers(actions, &self.numbers));
             let (mut key, mut list) = (String::new(), String::new());
-            let _ = write_key(&mut key, &MaskedKey::new(&matching), &Style::default());
+            // The module wants every header that an Ethernet type or a protocol promises, though nothing of it counts.
+            let style = Style { more: true, ..Style::default() };
+            let _ = write_key(&mut key, &MaskedKey::new(&matching), &style);
             let _ = write_actions(&mut list, &actions, &Style::default());
             let list = with_decimal_chains(&list);
             self.call("dpctl/add-flow", &[&key, &list]).map_err(|words| format!("{key} {list}: {words}"))?;
