@@ -6,7 +6,6 @@ mod judge;
 mod kernel;
 mod mask;
 mod neighbour;
-mod peer;
 mod vswitchd;
 mod wire;
 
@@ -16,7 +15,6 @@ pub use crate::soft::Sent;
 pub use judge::{Difference, Judge, Outcome, Sides, masked};
 pub use kernel::Kernel;
 pub use neighbour::introduce;
-pub use peer::{OVS_SPACE, OvsPeer, device as ovs_device};
 pub use vswitchd::OffloadingVswitchd;
 
 /// The ports 1 to 6 are wires.

@@ -10,6 +10,7 @@ use sluice_flow::backend::OffloadPolicy;
 use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
 use sluice_offload_tc::install::{Request, flags};
+use sluice_offload_tc::surroundings::{Features, Surroundings};
 use sluice_offload_tc::wire::action::{
     Action, Command, Conntrack, Control, EditKey, Encapsulation, Entry, Header, Mirred, Mpls, Operation, Police,
     SkbEdit, Translation, Vlan, checksum, conntrack_bit,
@@ -21,12 +22,21 @@ use sluice_offload_tc::wire::labels::LabelMatch;
 use sluice_offload_tc::wire::options::{Erspan, GeneveOption, Options};
 
 use crate::classifier::Classifier;
+use crate::report::Report;
 
 /// The file in the lab's folder with the column of a kernel.
 const FILE: &str = "kernel.json";
 /// A chain that nothing jumps to.
 const CHAIN: u32 = 0x0fff_ffff;
 const YES: &str = "yes";
+/// What Debian's 6.1 does not have, and since when Linux has it. All else is older.
+const SINCE: &[(&str, (u32, u32))] = &[
+    ("action tunnel_key set nofrag", (6, 4)),
+    ("key cfm", (6, 5)),
+    ("key enc_flags", (6, 11)),
+    ("key l2_miss", (6, 5)),
+    ("key spi", (6, 6)),
+];
 
 /// The running kernel's version, such as 6.1.
 pub(crate) fn release() -> (u32, u32) {
@@ -40,29 +50,57 @@ pub(crate) fn full_release() -> String {
     std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("a kernel has a version").trim().to_owned()
 }
 
-/// Tries every key and every action, and leaves what came of it in a folder, with what else a run found.
-pub(crate) fn write(classifier: &mut Classifier, folder: &Path, scenarios: &[(&str, usize)]) {
+/// Tries every key and every action, and leaves what came of it in a folder, with what else a run found. Each must be as the
+/// kernel's version and the agent's own probe say.
+pub(crate) fn write(classifier: &mut Classifier, folder: &Path, report: &mut Report) {
     let mut column: BTreeMap<String, String> = BTreeMap::new();
     for spec in KEYS {
-        column.insert(format!("key {}", spec.name), tried(classifier, protocol(spec.key), with_key(spec)));
+        column.insert(
+            format!("key {}", spec.name),
+            tried(classifier, protocol(spec.key), with_key(spec), Some(spec.key)),
+        );
     }
     for (name, flower) in further_keys() {
-        column.insert(format!("key {name}"), tried(classifier, 0x0800, flower));
+        column.insert(format!("key {name}"), tried(classifier, 0x0800, flower, None));
     }
-    let cfm = Flower { cfm: Some(CfmMatch { level: Some(3), opcode: Some(1) }), ..Flower::default() };
-    column.insert("key cfm".into(), tried(classifier, 0x8902, cfm));
+    let typed = |eth_type| vec![KeyMatch::exact(Key::EthType, eth_type)];
+    let cfm = Some(CfmMatch { level: Some(3), opcode: Some(1) });
+    let cfm = Flower { keys: typed(0x8902), cfm, ..Flower::default() };
+    column.insert("key cfm".into(), tried(classifier, 0x8902, cfm, None));
     let entries = [1, 2].map(|depth| LabelMatch { depth, label: Some(5), ..LabelMatch::default() });
-    let labels = Flower { labels: entries.into(), ..Flower::default() };
-    column.insert("key mpls, a second entry".into(), tried(classifier, 0x8847, labels));
+    let labels = Flower { keys: typed(0x8847), labels: entries.into(), ..Flower::default() };
+    column.insert("key mpls, a second entry".into(), tried(classifier, 0x8847, labels, None));
     for (name, operation, control) in operations(classifier) {
         let flower = Flower { actions: vec![Action::new(operation, control)], ..Flower::default() };
-        column.insert(format!("action {name}"), tried(classifier, 0x0800, flower));
+        column.insert(format!("action {name}"), tried(classifier, 0x0800, flower, None));
     }
-    for (what, count) in scenarios {
+    check(&column, classifier.devices.features(), report);
+    for (what, count) in report.counts() {
         column.insert(format!("scenarios {what}"), count.to_string());
     }
     let text = json!({ "kernel": full_release(), "column": column }).to_string();
     std::fs::write(folder.join(FILE), text).expect("the lab's folder can be written to");
+}
+
+fn check(column: &BTreeMap<String, String>, features: Features, report: &mut Report) {
+    let running = release();
+    for (row, verdict) in column {
+        let since = SINCE.iter().find(|(name, _)| name == row).map(|(_, since)| *since);
+        if (verdict == YES) != since.is_none_or(|since| since <= running) {
+            report.fail(format!("kernel table: {row} on {running:?}, since {since:?}: {verdict}"));
+        }
+    }
+    let probed = [
+        ("key num_of_vlans", features.number_of_tags),
+        ("key enc_flags", features.tunnel_flags),
+        ("action tunnel_key set nofrag", features.no_fragment),
+    ];
+    for (row, can) in probed {
+        if can != (column[row] == YES) {
+            report.fail(format!("kernel table: {row}: {}, but the probe says {can}", column[row]));
+        }
+    }
+    report.pass("kernel table: as the kernel's version and the probe say");
 }
 
 /// The columns that runs have left in folders, side by side.
@@ -96,21 +134,22 @@ pub(crate) fn table(folders: &[&PathBuf]) -> String {
     text
 }
 
-/// Whether the kernel takes a rule and shows it again as it is, and if not, why.
-fn tried(classifier: &mut Classifier, protocol: u16, mut flower: Flower) -> String {
+/// Whether the kernel takes a rule and shows it again as it is, and if not, why. Of its keys only the one that it is about
+/// counts: the kernel adds some, and does not show all that must be matched for another.
+fn tried(classifier: &mut Classifier, protocol: u16, mut flower: Flower, about: Option<Key>) -> String {
     let hook = classifier.devices.ports[&PortNumber(1)].hook();
     let id = FilterId { hook, chain: CHAIN, priority: 65_000, protocol, handle: 1 };
     flower.flags = flags(OffloadPolicy::SkipHardware);
     if flower.actions.is_empty() {
         flower.actions.push(Action::new(Operation::Generic, Control::Shot));
     }
-    let wanted = shape(&flower);
+    let wanted = shape(&flower, about);
     match classifier.installer.submit(&[Request::Add(Filter { id, flower })]).pop() {
         Some(Err(Refusal::Kernel { message, .. })) => return format!("refused: {message}"),
         Some(Err(refusal)) => panic!("{refusal}"),
         _ => {}
     }
-    let found = classifier.installer.find(id).map(|found| found.map(|found| shape(&found.flower)));
+    let found = classifier.installer.find(id).map(|found| found.map(|found| shape(&found.flower, about)));
     let removed = classifier.installer.submit(&[Request::Delete(id)]).pop();
     assert!(matches!(removed, Some(Ok(_))), "{removed:?}");
     match found {
@@ -121,10 +160,11 @@ fn tried(classifier: &mut Classifier, protocol: u16, mut flower: Flower) -> Stri
     }
 }
 
-/// What is asked for, without what the kernel adds.
-fn shape(flower: &Flower) -> String {
+/// What a rule shows of what it is about.
+fn shape(flower: &Flower, about: Option<Key>) -> String {
+    let key = about.map(|key| flower.get(key));
     let actions: Vec<_> = flower.actions.iter().map(|action| (&action.operation, action.control)).collect();
-    format!("{:?} {:?} {:?} {:?} {actions:?}", flower.keys, flower.options, flower.labels, flower.cfm)
+    format!("{key:?} {:?} {:?} {:?} {actions:?}", flower.options, flower.labels, flower.cfm)
 }
 
 /// The Ethernet type of the rules that look at a key.
@@ -144,8 +184,8 @@ fn protocol(key: Key) -> u16 {
 fn with_key(spec: &KeySpec) -> Flower {
     let value = match spec.key {
         Key::EthType => 0x0800,
-        Key::VlanEthType => 0x88a8,
-        Key::CvlanEthType | Key::PppProtocol => 0x0021,
+        Key::VlanEthType | Key::CvlanEthType => 0x0800,
+        Key::PppProtocol => 0x0021,
         // Tracked and established; and a bit that each kernel has.
         Key::CtState => 10,
         Key::EncFlags => 4,
@@ -177,10 +217,10 @@ fn with_key(spec: &KeySpec) -> Flower {
         keys[0].value = 9;
     }
     keys.extend(needs.iter().map(|(key, value)| KeyMatch::exact(*key, *value)));
-    // The kernel says it of itself.
-    keys.extend(
-        (0x0800 == protocol(spec.key) && spec.key != Key::EthType).then(|| KeyMatch::exact(Key::EthType, 0x0800)),
-    );
+    // The kernel reads a header's keys only if the type of that header is among them.
+    let protocol = protocol(spec.key);
+    let is_typed = protocol != ANY_PROTOCOL && spec.key != Key::EthType;
+    keys.extend(is_typed.then(|| KeyMatch::exact(Key::EthType, protocol.into())));
     keys.sort_unstable_by_key(|key| key.key);
     Flower { keys, ..Flower::default() }
 }
@@ -192,8 +232,8 @@ fn further_keys() -> Vec<(&'static str, Flower)> {
     let options = [
         ("geneve_opts", geneve(0x0102, 3, 4), geneve(0xffff, 0xff, 0xff)),
         ("vxlan_opts", Options::Vxlan(5), Options::Vxlan(0xffff)),
-        ("erspan_opts 1", erspan(1, Some(5), None, None), erspan(255, Some(u32::MAX), None, None)),
-        ("erspan_opts 2", erspan(2, None, Some(1), Some(5)), erspan(255, None, Some(1), Some(63))),
+        ("erspan_opts 1", erspan(1, Some(5), None, None), erspan(1, Some(u32::MAX), None, None)),
+        ("erspan_opts 2", erspan(2, None, Some(1), Some(5)), erspan(2, None, Some(1), Some(63))),
         ("gtp_opts", Options::Gtp { pdu_type: 1, flow: 2 }, Options::Gtp { pdu_type: 255, flow: 255 }),
     ];
     let flower = |(name, value, mask)| {

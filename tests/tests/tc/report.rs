@@ -89,11 +89,6 @@ impl Report {
         self.fail(format!("misread: given {given}\n  read {read}"));
     }
 
-    /// Something else comes out of OVS.
-    pub(crate) fn peer_differs(&mut self, name: &str, details: &str) {
-        self.otherwise(name, "ends otherwise in OVS", details);
-    }
-
     /// Rules are as tc shows them, too.
     pub(crate) fn shown_alike(&mut self, rules: usize) {
         self.shown += rules;
