@@ -8,7 +8,7 @@ use sluice_flow::port::{Port, PortNumber};
 
 use crate::links::{self, Ifindex, IngressQdisc, Ownership};
 use crate::meters::Meters;
-use crate::surroundings::{Device, DeviceKind, Features, Surroundings};
+use crate::surroundings::{Device, DeviceKind, Features, Surroundings, TunnelFlags};
 use crate::wire::filter::Hook;
 
 /// All ports as they are at a moment. A change makes another one.
@@ -19,6 +19,7 @@ pub(super) struct PortTable {
     /// What the kernel can match; `None` until there was a device to find it out with.
     pub(super) features: Option<Features>,
     meters: Option<Arc<Meters>>,
+    tunnel_flags: TunnelFlags,
 }
 
 /// A port with its device.
@@ -42,8 +43,8 @@ pub(super) struct Present {
 
 impl PortTable {
     /// Without ports.
-    pub(super) fn new(meters: Arc<Meters>) -> Self {
-        Self { meters: Some(meters), ..Self::default() }
+    pub(super) fn new(meters: Arc<Meters>, tunnel_flags: TunnelFlags) -> Self {
+        Self { meters: Some(meters), tunnel_flags, ..Self::default() }
     }
 
     /// The same with a port more, or as it is now.
@@ -110,6 +111,10 @@ impl Surroundings for PortTable {
 
     fn features(&self) -> Features {
         self.features.unwrap_or_default()
+    }
+
+    fn tunnel_flags(&self) -> TunnelFlags {
+        self.tunnel_flags
     }
 }
 
