@@ -90,6 +90,7 @@ impl Agent {
         let open = OpenConfig {
             owner: seed.owner(),
             policy: config.policy,
+            tunnel_flags: config.tunnel_flags,
             ..OpenConfig::new(&*config.device, clock.clone())
         };
         let backend = backends::open(&config.backend, &open)

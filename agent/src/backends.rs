@@ -18,6 +18,8 @@ struct Row {
     device: &'static str,
     /// Whether the configuration says who is to take rules.
     has_policy: bool,
+    /// Whether the configuration says what becomes of flags of outer headers that the device does not know.
+    has_tunnel_flags: bool,
     /// Whether rules stay in the device when the agent ends.
     keeps_rules: bool,
     /// Whether devices in two network namespaces are two, though they have one name.
@@ -30,6 +32,7 @@ const BACKENDS: &[Row] = &[
         name: "soft",
         device: "soft0",
         has_policy: false,
+        has_tunnel_flags: false,
         keeps_rules: false,
         is_in_network_namespace: false,
         open: sluice_offload_soft::open,
@@ -38,6 +41,7 @@ const BACKENDS: &[Row] = &[
         name: "tc",
         device: "tc0",
         has_policy: true,
+        has_tunnel_flags: true,
         keeps_rules: true,
         is_in_network_namespace: true,
         open: sluice_offload_tc::open,
@@ -65,6 +69,11 @@ pub fn default_device(name: &str) -> &'static str {
 /// Whether the configuration of a backend says who is to take rules.
 pub fn has_policy(name: &str) -> bool {
     find(name).is_some_and(|row| row.has_policy)
+}
+
+/// Whether the configuration of a backend says what becomes of flags of outer headers that its device does not know.
+pub fn has_tunnel_flags(name: &str) -> bool {
+    find(name).is_some_and(|row| row.has_tunnel_flags)
 }
 
 /// Whether rules stay in the device of a backend when the agent ends, however it ends.

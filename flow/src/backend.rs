@@ -30,14 +30,17 @@ pub struct OpenConfig {
     pub clock: Arc<dyn Clock>,
     /// Who is to take rules, where the device leaves the choice.
     pub policy: OffloadPolicy,
+    /// What becomes of flags of outer headers that the kernel does not know, where the device is the kernel's.
+    pub tunnel_flags: TunnelFlags,
     /// Whose rules they are, where the device keeps them beyond the life of the agent.
     pub owner: Owner,
 }
 
 impl OpenConfig {
-    /// A device with the default policy, for an owner whose rules nobody will look for.
+    /// A device with the default policies, for an owner whose rules nobody will look for.
     pub fn new(device: impl Into<String>, clock: Arc<dyn Clock>) -> Self {
-        Self { device: device.into(), clock, policy: OffloadPolicy::default(), owner: Owner::default() }
+        let (policy, tunnel_flags, owner) = Default::default();
+        Self { device: device.into(), clock, policy, tunnel_flags, owner }
     }
 }
 
@@ -66,6 +69,32 @@ impl OffloadPolicy {
     /// Its name in the configuration.
     pub fn name(self) -> &'static str {
         Self::ALL.into_iter().find_map(|(policy, name)| (policy == self).then_some(name)).unwrap_or_default()
+    }
+}
+
+/// What becomes of flags of an outer header that the running kernel knows nothing of: `df` and `csum` in a match before Linux
+/// 6.11, and `df` in `set(tunnel(…))` before Linux 6.3. OVS writes them into each of its tunnel flows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TunnelFlags {
+    /// The flow is refused.
+    #[default]
+    Exact,
+    /// They are passed over, as OVS's own tc offload does, and the rule says so.
+    AsOvs,
+}
+
+impl TunnelFlags {
+    /// All, with their names in the configuration.
+    pub const ALL: [(Self, &str); 2] = [(Self::Exact, "exact"), (Self::AsOvs, "as_ovs")];
+
+    /// The one with this name in the configuration.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find_map(|(flags, known)| (known == name).then_some(flags))
+    }
+
+    /// Its name in the configuration.
+    pub fn name(self) -> &'static str {
+        Self::ALL.into_iter().find_map(|(flags, name)| (flags == self).then_some(name)).unwrap_or_default()
     }
 }
 

@@ -102,6 +102,8 @@ impl Spelling {
 
     /// The protocol of a later fragment of IPv6 is said, which is that of the fragment header.
     pub const FRAGMENT_PROTOCOL: Self = Self(1 << 11);
+    /// Only the lower eight bits of the operation of ARP are said, as OVS does. The bit is that of another Ethernet type's.
+    pub const NARROW_OPERATION: Self = Self::FRAGMENT_PROTOCOL;
 
     /// Bits of the direction of ERSPAN that no header has are said, too.
     pub const WHOLE_DIRECTION: Self = Self(1 << 12);

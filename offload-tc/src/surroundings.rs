@@ -1,5 +1,6 @@
 //! What translation has to know of ports and of the running kernel.
 
+pub use sluice_flow::backend::TunnelFlags;
 use sluice_flow::meter::MeterId;
 use sluice_flow::port::{PortNumber, TunnelProtocol};
 
@@ -60,34 +61,6 @@ pub trait Surroundings {
         Room::Made
     }
 }
-
-/// What becomes of flags of an outer header that the running kernel knows nothing of: `df` and `csum` in a match before Linux
-/// 6.11, and `df` in `set(tunnel(…))` before Linux 6.3. OVS writes them into each of its tunnel flows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TunnelFlags {
-    /// `exact`: the flow is refused.
-    #[default]
-    Exact,
-    /// `as_ovs`: they are passed over, as OVS's own tc offload does, and the rule says so ([`Caveat`](crate::rule::Caveat)).
-    AsOvs,
-}
-
-impl std::str::FromStr for TunnelFlags {
-    type Err = UnknownTunnelFlags;
-
-    fn from_str(word: &str) -> Result<Self, Self::Err> {
-        match word {
-            "exact" => Ok(Self::Exact),
-            "as_ovs" => Ok(Self::AsOvs),
-            _ => Err(UnknownTunnelFlags),
-        }
-    }
-}
-
-/// A word that is none of those for [`TunnelFlags`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("tunnel_flags is \"exact\" or \"as_ovs\"")]
-pub struct UnknownTunnelFlags;
 
 /// What not every kernel can match.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

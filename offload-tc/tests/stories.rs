@@ -137,9 +137,18 @@ fn as_ovs_still_refuses_what_ovs_refuses() {
 }
 
 #[test]
-fn the_words_of_the_switch_are_those_of_the_configuration() {
-    assert_eq!(["exact", "as_ovs"].map(str::parse), [Ok(TunnelFlags::Exact), Ok(TunnelFlags::AsOvs)]);
-    assert!("loose".parse::<TunnelFlags>().unwrap_err().to_string().contains("as_ovs"));
+fn an_operation_of_arp_is_matched_as_ovs_dumps_it() {
+    let key = |operation: &str| format!("in_port(1),eth(),eth_type(0x0806),arp(op={operation})");
+    let (whole, as_ovs) = (key("2"), key("2/0xff"));
+    let rules = [&whole, &as_ovs].map(|key| rule(EXACT, key, "2").unwrap());
+    assert_eq!(rules[0].flower.keys, rules[1].flower.keys, "the kernel has eight bits of it");
+    assert_eq!(rules[1].flower.get(Key::ArpOp), Some((2, 0xff)));
+    for (rule, key) in rules.iter().zip([&whole, &as_ovs]) {
+        assert_eq!(read(EXACT, rule).1, parse(key, "2"), "and it is read back as it was said");
+    }
+    for other in ["3/0xff", "0/0xff", "2/0x0f", "2/0xff00", "0x102"] {
+        assert!(refusal(EXACT, &key(other), "2").contains("arp.op"), "{other}");
+    }
 }
 
 #[test]

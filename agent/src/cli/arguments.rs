@@ -513,7 +513,6 @@ mod tests {
             &["add-flow", "in_port(1)", "2", "--priority", "16"][..],
             &["add-flow", "in_port(1)", "2", "--idle-timeout", "soon"],
             &["dump-flows", "--json", "--table"],
-            &["dump-flows", "--json", "-m"],
             &["explain"],
             &["explain", "in_port(1)", "2", "--file", "x"],
             &["replay", "x.pcap"],

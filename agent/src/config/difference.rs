@@ -47,6 +47,7 @@ impl Config {
             backend,
             device,
             policy,
+            tunnel_flags,
             run_dir,
             state_dir,
             persist,
@@ -91,6 +92,7 @@ impl Config {
             ("backend", self.backend != *backend),
             ("device", self.device != *device),
             ("policy", self.policy != *policy),
+            ("tunnel_flags", self.tunnel_flags != *tunnel_flags),
             ("run_dir", self.run_dir != *run_dir),
             ("state_dir", self.state_dir() != new.state_dir() && self.state_dir != *state_dir),
             ("persist", self.persist != *persist),
@@ -108,6 +110,7 @@ impl Config {
         next.backend.clone_from(&self.backend);
         next.device.clone_from(&self.device);
         next.policy = self.policy;
+        next.tunnel_flags = self.tunnel_flags;
         next.run_dir.clone_from(&self.run_dir);
         next.state_dir.clone_from(&self.state_dir);
         next.persist = self.persist;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
-use sluice_flow::backend::OffloadPolicy;
+use sluice_flow::backend::{OffloadPolicy, TunnelFlags};
 
 use crate::backends;
 
@@ -132,6 +132,14 @@ pub(super) fn policy<'de, D: Deserializer<'de>>(from: D) -> Result<OffloadPolicy
     OffloadPolicy::named(&name).ok_or_else(|| {
         let known = OffloadPolicy::ALL.map(|(_, known)| format!("\"{known}\"")).join(", ");
         Error::custom(format!("no policy \"{name}\", only {known}"))
+    })
+}
+
+pub(super) fn tunnel_flags<'de, D: Deserializer<'de>>(from: D) -> Result<TunnelFlags, D::Error> {
+    let name = String::deserialize(from)?;
+    TunnelFlags::named(&name).ok_or_else(|| {
+        let known = TunnelFlags::ALL.map(|(_, known)| format!("\"{known}\"")).join(", ");
+        Error::custom(format!("no tunnel_flags \"{name}\", only {known}"))
     })
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny};
-use sluice_flow::backend::OffloadPolicy;
+use sluice_flow::backend::{OffloadPolicy, TunnelFlags};
 use sluice_flow::meter::Meter;
 use sluice_flow::port::Port;
 use sluice_flow::timeout::TimeoutPolicy;
@@ -39,6 +39,11 @@ pub struct Config {
     /// so that what it cannot take is refused, or `"skip_hw"` for the kernel only.
     #[serde(deserialize_with = "forms::policy")]
     pub policy: OffloadPolicy,
+    /// With `"tc"`, what becomes of the flags `df` and `csum` of outer headers where the kernel can neither match nor set them
+    /// (before Linux 6.11 and 6.3): `"exact"` to refuse the flow (default), or `"as_ovs"` to pass them over as OVS does, which
+    /// `sluice explain` then says of the flow.
+    #[serde(deserialize_with = "forms::tunnel_flags")]
+    pub tunnel_flags: TunnelFlags,
     /// Where the control socket `sluiced.ctl` and the pidfile `sluiced.pid` are. Default `"/run/sluice"`.
     #[serde(deserialize_with = "forms::absolute_path")]
     pub run_dir: PathBuf,
@@ -124,6 +129,7 @@ impl Default for Config {
             backend: "soft".to_owned(),
             device: "soft0".to_owned(),
             policy: OffloadPolicy::default(),
+            tunnel_flags: TunnelFlags::default(),
             run_dir: PathBuf::from("/run/sluice"),
             state_dir: None,
             persist: true,

@@ -20,6 +20,8 @@ pub(super) struct Tables {
     #[serde(default)]
     policy: Option<Spanned<IgnoredAny>>,
     #[serde(default)]
+    tunnel_flags: Option<Spanned<IgnoredAny>>,
+    #[serde(default)]
     port: Vec<PortTable>,
     #[serde(default)]
     meter: Vec<MeterTable>,
@@ -159,6 +161,9 @@ impl Tables {
     pub(super) fn check(self, backend: &str) -> Result<Checked, Fault> {
         if let Some(policy) = self.policy.filter(|_| !backends::has_policy(backend)) {
             return Err(fault(&policy, format!("backend \"{backend}\" leaves no choice of who takes rules")));
+        }
+        if let Some(flags) = self.tunnel_flags.filter(|_| !backends::has_tunnel_flags(backend)) {
+            return Err(fault(&flags, format!("backend \"{backend}\" knows all flags of outer headers")));
         }
         for (index, port) in self.port.iter().enumerate() {
             port.check_against(&self.port[..index])?;

@@ -1,5 +1,5 @@
 use super::*;
-use sluice_flow::backend::OffloadPolicy;
+use sluice_flow::backend::{OffloadPolicy, TunnelFlags};
 use sluice_flow::meter::{MeterBand, MeterId, MeterUnit};
 use sluice_flow::port::{PortKind, PortNumber, Tunnel, TunnelProtocol};
 use sluice_flow::timeout::TimeoutKey;
@@ -72,6 +72,24 @@ fn a_policy_is_for_backends_that_leave_the_choice() {
         error("backend = \"tc\"\npolicy = \"hardware\"")
             .contains("no policy \"hardware\", only \"none\", \"skip_sw\", \"skip_hw\"")
     );
+}
+
+#[test]
+fn flags_of_outer_headers_are_for_backends_that_may_not_know_them() {
+    let tc = |flags| parse(&format!("backend = \"tc\"\n{flags}")).tunnel_flags;
+    assert_eq!(tc(""), TunnelFlags::Exact);
+    assert_eq!(tc("tunnel_flags = \"exact\""), TunnelFlags::Exact);
+    assert_eq!(tc("tunnel_flags = \"as_ovs\""), TunnelFlags::AsOvs);
+    assert_eq!(
+        error("tunnel_flags = \"exact\"\n"),
+        "test.toml:1:16: backend \"soft\" knows all flags of outer headers\n  |\n1 | tunnel_flags = \"exact\"\n  |                ^^^^^^^"
+    );
+    assert!(
+        error("backend = \"tc\"\ntunnel_flags = \"loose\"")
+            .contains("test.toml:2:16: no tunnel_flags \"loose\", only \"exact\", \"as_ovs\"")
+    );
+    let (next, difference) = parse("backend = \"tc\"").take_over(&parse("backend = \"tc\"\ntunnel_flags = \"as_ovs\""));
+    assert_eq!((next.tunnel_flags, difference.needs_restart), (TunnelFlags::Exact, vec!["tunnel_flags"]));
 }
 
 #[test]

@@ -60,7 +60,7 @@ impl Core {
             agent,
             books: Books::new(),
             chains: Chains::default(),
-            ports: ArcSwap::from_pointee(PortTable::new(Arc::clone(&meters), config.policy)),
+            ports: ArcSwap::from_pointee(PortTable::new(Arc::clone(&meters), config.policy, config.tunnel_flags)),
             meters,
             events: Events::default(),
             queues: AtomicUsize::new(0),

@@ -10,7 +10,7 @@ use sluice_flow::port::{Port, PortNumber};
 use crate::links::{self, Ifindex, IngressQdisc, Ownership};
 use crate::meters::Meters;
 use crate::rule::Room;
-use crate::surroundings::{Device, DeviceKind, Features, Surroundings};
+use crate::surroundings::{Device, DeviceKind, Features, Surroundings, TunnelFlags};
 use crate::wire::filter::Hook;
 
 /// All ports as they are at a moment. A change makes another one.
@@ -22,6 +22,7 @@ pub(super) struct PortTable {
     pub(super) features: Option<Features>,
     meters: Option<Arc<Meters>>,
     room: Room,
+    tunnel_flags: TunnelFlags,
 }
 
 /// A port with its device.
@@ -45,12 +46,12 @@ pub(super) struct Present {
 
 impl PortTable {
     /// Without ports.
-    pub(super) fn new(meters: Arc<Meters>, policy: OffloadPolicy) -> Self {
+    pub(super) fn new(meters: Arc<Meters>, policy: OffloadPolicy, tunnel_flags: TunnelFlags) -> Self {
         let room = match policy {
             OffloadPolicy::SkipHardware => Room::Made,
             OffloadPolicy::Any | OffloadPolicy::SkipSoftware => Room::Found,
         };
-        Self { meters: Some(meters), room, ..Self::default() }
+        Self { meters: Some(meters), room, tunnel_flags, ..Self::default() }
     }
 
     /// The same with a port more, or as it is now.
@@ -121,6 +122,10 @@ impl Surroundings for PortTable {
 
     fn room(&self) -> Room {
         self.room
+    }
+
+    fn tunnel_flags(&self) -> TunnelFlags {
+        self.tunnel_flags
     }
 }
 

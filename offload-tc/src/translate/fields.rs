@@ -96,6 +96,9 @@ pub(super) const NARROW: &[(Field, u8, Spelling)] = &[
     (Field::ErspanHardwareId, 0x3f, Spelling::WHOLE_HARDWARE),
 ];
 
+/// The bits of an operation of ARP that OVS looks at.
+pub(super) const NARROW_OPERATION: u128 = 0xff;
+
 /// Ethernet types.
 pub(super) mod ethernet {
     pub(in crate::translate) const IPV4: u16 = 0x0800;

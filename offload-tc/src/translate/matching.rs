@@ -8,8 +8,8 @@ use sluice_flow::key::Match;
 use sluice_flow::refusal::Refusal;
 
 use super::fields::{
-    ESTABLISHED, FIRST_FRAGMENT, FRAGMENT, NARROW, NEW, PASSED_OVER, RELATED, STATES, TRACKED, TUNNEL_FLAGS,
-    TUNNEL_KEY, ethernet, of_attribute, protocol,
+    ESTABLISHED, FIRST_FRAGMENT, FRAGMENT, NARROW, NARROW_OPERATION, NEW, PASSED_OVER, RELATED, STATES, TRACKED,
+    TUNNEL_FLAGS, TUNNEL_KEY, ethernet, of_attribute, protocol,
 };
 use super::options;
 use crate::rule::{Caveat, Spelling};
@@ -260,7 +260,15 @@ impl Consumer<'_> {
 
     fn arp(&mut self) -> Result<(), Refusal> {
         const REQUEST_AND_REPLY: [u16; 2] = [1, 2];
-        if let Some(operation) = self.exact::<u16>(Field::ArpOp)? {
+        let operation = if self.full.mask.get(Field::ArpOp) == NARROW_OPERATION {
+            // All that OVS and flower have of it: neither takes a greater operation for that of its lower bits
+            // (`key_extract`, `__skb_flow_dissect_arp`).
+            self.spelling.add(Spelling::NARROW_OPERATION);
+            self.rest.take(Field::ArpOp).and_then(|(value, mask)| u16::try_from(value & mask).ok())
+        } else {
+            self.exact::<u16>(Field::ArpOp)?
+        };
+        if let Some(operation) = operation {
             if !REQUEST_AND_REPLY.contains(&operation) {
                 return Err(refuse(Field::ArpOp, "the kernel looks into requests and replies only"));
             }

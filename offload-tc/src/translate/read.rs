@@ -8,8 +8,8 @@ use sluice_flow::port::PortNumber;
 
 use super::actions::FOR_HOST;
 use super::fields::{
-    FIELDS, FIRST_FRAGMENT, FRAGMENT, NARROW, PASSED_OVER, STATES, TRACKED, TUNNEL_FLAGS, TUNNEL_KEY, ethernet,
-    protocol,
+    FIELDS, FIRST_FRAGMENT, FRAGMENT, NARROW, NARROW_OPERATION, PASSED_OVER, STATES, TRACKED, TUNNEL_FLAGS, TUNNEL_KEY,
+    ethernet, protocol,
 };
 use super::matching::{exact, is_tag};
 use super::{conntrack, options, places};
@@ -72,7 +72,7 @@ pub(super) fn matching(
         };
         full.set_exact(Field::Ipv4Frag, fragment.into());
     }
-    if spelling.has(Spelling::FRAGMENT_PROTOCOL) {
+    if spelling.has(Spelling::FRAGMENT_PROTOCOL) && eth_type == Some(ethernet::IPV6) {
         full.set_exact(Field::Ipv6Proto, protocol::IPV6_FRAGMENT.into());
     }
     if let Some(state) = take(Key::CtState) {
@@ -87,7 +87,9 @@ pub(super) fn matching(
         full.set(Field::CtState, value, mask);
     }
     if let Some(operation) = take(Key::ArpOp) {
-        full.set_exact(Field::ArpOp, operation.value);
+        let is_narrow = spelling.has(Spelling::NARROW_OPERATION);
+        let mask = if is_narrow { NARROW_OPERATION } else { Field::ArpOp.full_mask() };
+        full.set(Field::ArpOp, operation.value, mask);
     }
     if let Some(id) = take(Key::EncKeyId) {
         full.set_exact(Field::TunnelId, id.value);

@@ -67,14 +67,16 @@ impl Stream {
         Self { is_over, sender, receiver }
     }
 
-    /// Ends it; gives the number of datagrams, all of which must have come through, once and in order.
+    /// Ends it; gives the number of datagrams, all of which must have come through, once.
     pub(crate) fn end_without_loss(self) -> u64 {
         self.is_over.store(true, Ordering::Relaxed);
         let sent = self.sender.join().unwrap();
-        let received = self.receiver.join().unwrap();
+        let mut received = self.receiver.join().unwrap();
+        // A veth may let packets overtake each other that the sender sends from two processors.
+        received.sort_unstable();
         let missing: Vec<_> = (0..sent).filter(|number| received.binary_search(number).is_err()).collect();
-        assert!(received.is_sorted() && received.len() as u64 <= sent, "each once and in order");
         assert!(missing.is_empty(), "of {sent} datagrams {} are lost: {missing:?}", missing.len());
+        assert_eq!(received.len() as u64, sent, "each came once");
         sent
     }
 }
