@@ -21,7 +21,7 @@ use crate::{expected, listing, play, reader};
 /// As many rules as are read back at a time.
 const BATCH: usize = 500;
 /// Of so many scenarios, the rules of one are held against what `tc` shows, with their counters.
-const SHOWN: u64 = 4;
+const SHOWN: u64 = 16;
 /// Tries to find a bit by which a packet misses.
 const TRIES: u32 = 8;
 

@@ -484,6 +484,8 @@ fn key_shown(name: &str, value: &Value) -> Option<(u128, u128)> {
     };
     let mask = match mask {
         None => full(name),
+        // `flower_print_masked_u8` writes both in decimal.
+        Some(digits) if matches!(name, "icmp_type" | "icmp_code" | "arp_op") => digits.parse().ok()?,
         Some(digits) => u128::from_str_radix(digits.trim_start_matches("0x"), 16).ok()?,
     };
     Some((value & mask, mask))
@@ -527,11 +529,20 @@ const TYPES: &[(&str, u16)] = &[
     ("ipv6", 0x86dd),
     ("arp", 0x0806),
     ("rarp", 0x8035),
+    ("x25", 0x0805),
+    ("atalk", 0x809b),
+    ("aarp", 0x80f3),
+    ("ipx", 0x8137),
     ("802.1Q", 0x8100),
     ("802.1ad", 0x88a8),
     ("mpls_uc", 0x8847),
     ("mpls_mc", 0x8848),
+    ("ppp_disc", 0x8863),
     ("ppp_ses", 0x8864),
+    ("atmmpoa", 0x884c),
+    ("atmfate", 0x8884),
+    ("aoe", 0x88a2),
+    ("tipc", 0x88ca),
 ];
 
 /// The number of an Ethernet type: by name, or in decimal in brackets, or in hexadecimal; 0 if it cannot be read.
