@@ -58,7 +58,7 @@ struct Extent {
 }
 
 const WHOLE: Extent = Extent { played: 2000, read: 2000, step: 1 };
-const PART: Extent = Extent { played: 300, read: 500, step: 16 };
+const PART: Extent = Extent { played: 100, read: 200, step: 32 };
 
 fn main() -> ExitCode {
     // `tests/lab/run` says with this where to leave files.
