@@ -22,15 +22,13 @@ use crate::classifier::{Classifier, EXISTS, run};
 use crate::flows::{at, output};
 use crate::kernels;
 use crate::packets::{Ipv4, udp};
-use crate::play::flow;
+use crate::play::{Check, flow, play_checks};
 use crate::report::Report;
 
 /// More than two batches, and not a whole number of them.
 const MANY: u32 = 150;
 const NO_ENTRY: i32 = 2;
 const NOT_SUPPORTED: i32 = 95;
-
-type Check = fn(&mut Classifier) -> Result<(), String>;
 
 const CHECKS: &[(&str, Check)] = &[
     ("install: a probe finds what this Linux can match, and leaves nothing behind", probed),
@@ -42,13 +40,7 @@ const CHECKS: &[(&str, Check)] = &[
 ];
 
 pub(crate) fn play(classifier: &mut Classifier, report: &mut Report, is_wanted: &dyn Fn(&str) -> bool) {
-    for (name, check) in CHECKS.iter().filter(|(name, _)| is_wanted(name)) {
-        classifier.clear();
-        match check(classifier) {
-            Ok(()) => report.pass(name),
-            Err(reason) => report.fail(format!("{name}: {reason}")),
-        }
-    }
+    play_checks(CHECKS, classifier, report, is_wanted);
 }
 
 fn filters(classifier: &mut Classifier) -> Vec<Filter> {

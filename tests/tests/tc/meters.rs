@@ -18,10 +18,8 @@ use sluice_offload_tc::wire::statistics::RuleView;
 use crate::classifier::{AGENT, Classifier, run};
 use crate::flows::{at, output};
 use crate::packets::ethernet;
-use crate::play::flow;
+use crate::play::{Check, flow, play_checks};
 use crate::report::Report;
-
-type Check = fn(&mut Classifier) -> Result<(), String>;
 
 const CHECKS: &[(&str, Check)] = &[
     ("meters: what it is given passes, and the rest is dropped and counted", limits),
@@ -38,13 +36,7 @@ const CHECKS: &[(&str, Check)] = &[
 ];
 
 pub(crate) fn play(classifier: &mut Classifier, report: &mut Report, is_wanted: &dyn Fn(&str) -> bool) {
-    for (name, check) in CHECKS.iter().filter(|(name, _)| is_wanted(name)) {
-        classifier.clear();
-        match check(classifier) {
-            Ok(()) => report.pass(name),
-            Err(reason) => report.fail(format!("{name}: {reason}")),
-        }
-    }
+    play_checks(CHECKS, classifier, report, is_wanted);
     classifier.clear();
     let left = policers();
     if left != 0 {

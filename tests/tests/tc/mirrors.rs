@@ -10,10 +10,8 @@ use sluice_tests::lab::Sent;
 use crate::classifier::{AGENT, Classifier, named};
 use crate::flows::{at, output};
 use crate::packets::{Ipv4, udp};
-use crate::play::flow;
+use crate::play::{Check, flow, play_checks};
 use crate::report::Report;
-
-type Check = fn(&mut Classifier) -> Result<(), String>;
 
 const CHECKS: &[(&str, Check)] = &[
     ("mirror: a packet that a flow takes is copied, and leaves as the flow says", with_a_flow),
@@ -23,13 +21,7 @@ const CHECKS: &[(&str, Check)] = &[
 ];
 
 pub(crate) fn play(classifier: &mut Classifier, report: &mut Report, is_wanted: &dyn Fn(&str) -> bool) {
-    for (name, check) in CHECKS.iter().filter(|(name, _)| is_wanted(name)) {
-        classifier.clear();
-        match check(classifier) {
-            Ok(()) => report.pass(name),
-            Err(reason) => report.fail(format!("{name}: {reason}")),
-        }
-    }
+    play_checks(CHECKS, classifier, report, is_wanted);
     classifier.clear();
 }
 

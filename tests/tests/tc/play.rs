@@ -31,6 +31,25 @@ pub(crate) fn play(classifier: &mut Classifier, scenario: &Scenario, report: &mu
     listing::compare(classifier, &scenario.name, report);
 }
 
+/// A story of its own, told to an empty classifier.
+pub(crate) type Check = fn(&mut Classifier) -> Result<(), String>;
+
+/// Tells the wanted ones of some stories.
+pub(crate) fn play_checks(
+    checks: &[(&str, Check)],
+    classifier: &mut Classifier,
+    report: &mut Report,
+    is_wanted: &dyn Fn(&str) -> bool,
+) {
+    for (name, check) in checks.iter().filter(|(name, _)| is_wanted(name)) {
+        classifier.clear();
+        match check(classifier) {
+            Ok(()) => report.pass(name),
+            Err(reason) => report.fail(format!("{name}: {reason}")),
+        }
+    }
+}
+
 /// Puts the rules of a scenario in, in place of all others, and leaves out of it the flows that have none.
 pub(crate) fn install(
     classifier: &mut Classifier,

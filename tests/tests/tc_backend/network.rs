@@ -75,11 +75,10 @@ impl Network {
 
     /// Plugs a host into the switch anew, by another device of the same name.
     pub(crate) fn plug(&self, last: u8) {
-        let (number, inside) = (self.number, format!("{}{}", if last == 1 { "a" } else { "b" }, self.number));
+        let inside = format!("{}{}", if last == 1 { "a" } else { "b" }, self.number);
         let other = 3 - last;
         run(&format!("ip link add p{last} type veth peer name {DEVICE} netns {inside}"));
         run(&format!("ip link set p{last} up"));
-        let _ = number;
         for command in [
             format!("ip link set {DEVICE} address 02:00:00:00:00:0{last} up"),
             format!("ip address add 10.0.0.{last}/24 dev {DEVICE}"),
