@@ -87,9 +87,9 @@ impl Audit {
     }
 
     fn look(agent: &Agent) -> Result<Self, Refusal> {
-        let mut rules = HashMap::new();
+        let mut rules: HashMap<_, InstalledRule> = HashMap::new();
         agent.backend.installed(&mut |rule| drop(rules.insert(rule.handle, rule)))?;
-        let mut audit = Self { rules: rules.len(), ..Self::default() };
+        let mut audit = Self { rules: rules.values().map(|rule| rule.rules).sum(), ..Self::default() };
         // Of flows about which the device has been asked and not answered.
         let mut unsettled = HashSet::new();
         agent.table.visit(&mut |view| {

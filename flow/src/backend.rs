@@ -392,7 +392,7 @@ pub struct Room {
     pub waiting: usize,
 }
 
-/// A rule as the device lists it.
+/// The rule of a flow as the device lists it, or the rules, where a flow needs more than one.
 #[derive(Clone, Debug)]
 pub struct InstalledRule {
     /// The backend's name for it.
@@ -401,14 +401,16 @@ pub struct InstalledRule {
     pub flow: Flow,
     /// Whether the device tells the UFID; if not, that of `flow` is made up.
     pub is_named: bool,
-    /// Where it is.
+    /// How many rules of the device it is.
+    pub rules: usize,
+    /// Where it is; of several, only where all are.
     pub placement: Placement,
 }
 
 /// What became of the rules of an earlier run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Adoption {
-    /// Those that a flow has now.
+    /// Those that a flow has now; several of one flow are one.
     pub adopted: usize,
     /// Those that were taken out.
     pub orphans: usize,

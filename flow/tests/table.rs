@@ -507,7 +507,7 @@ fn what_is_wanted_goes_before_a_move_and_a_move_that_comes_to_nothing_is_over() 
 
 /// A rule in the device, which counts from here on.
 fn found(flow: Flow) -> InstalledRule {
-    InstalledRule { handle: Handle(9), flow, is_named: true, placement: Placement::Both }
+    InstalledRule { handle: Handle(9), flow, is_named: true, rules: 1, placement: Placement::Both }
 }
 
 fn restored(table: &FlowTable, flow: &Flow) -> FlowId {

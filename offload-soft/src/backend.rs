@@ -197,7 +197,7 @@ impl Backend for SoftNic {
             };
             // Still the same rule after its flow was read.
             if self.0.rules.find(handle).is_some() {
-                visit(InstalledRule { handle, flow, is_named: true, placement: slot.placement() });
+                visit(InstalledRule { handle, flow, is_named: true, rules: 1, placement: slot.placement() });
             }
         }
         Ok(())

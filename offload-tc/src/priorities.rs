@@ -64,7 +64,7 @@ impl Priorities {
         if !Self::has(priority) {
             return Err(NotOurs);
         }
-        let place = (priority - FIRST) % BAND;
+        let place = place_of(priority);
         match (fixed(protocol), self.places.get_mut(&protocol)) {
             (Some(fixed), _) => return if fixed == place { Ok(()) } else { Err(NotOurs) },
             (None, Some((known, users))) if *known == place => *users += 1,
@@ -86,11 +86,22 @@ impl Priorities {
     /// The priority for one more rule that is looked at before all others of the same priority of flows; it need not be given
     /// back.
     pub fn acquire_in_front(priority: Priority, protocol: u16) -> Result<u16, Refusal> {
-        let place = IN_FRONT.iter().position(|in_front| *in_front == protocol);
-        let place = place.and_then(|place| u16::try_from(place).ok()).ok_or_else(|| Refusal::Combination {
+        let (place, _) = places_in_front(protocol).ok_or_else(|| Refusal::Combination {
             reason: "there is no place in front of rules for packets of all Ethernet types".into(),
         })?;
         Ok(band(priority) + place)
+    }
+
+    /// The priority in front of that of a rule, if there is one: what [`Self::acquire_in_front`] gives for the same flow.
+    pub fn in_front_of(priority: u16, protocol: u16) -> Option<u16> {
+        let (in_front, own) = places_in_front(protocol)?;
+        (Self::has(priority) && place_of(priority) == own).then(|| priority - own + in_front)
+    }
+
+    /// The priority of the rule that is behind one [in front](Self::in_front_of).
+    pub fn behind(priority: u16, protocol: u16) -> Option<u16> {
+        let (in_front, own) = places_in_front(protocol)?;
+        (Self::has(priority) && place_of(priority) == in_front).then(|| priority - in_front + own)
     }
 
     /// The priority of a mirror's rule, in front of all rules of flows: each mirror of a hook has another place.
@@ -140,6 +151,17 @@ fn priority_of(priority: Priority, place: u16) -> u16 {
 fn fixed(protocol: u16) -> Option<u16> {
     const FIRST_FIXED: usize = IN_FRONT.len();
     u16::try_from(FIRST_FIXED + FIXED.iter().position(|fixed| *fixed == protocol)?).ok()
+}
+
+/// The place of what is looked at first of a protocol, and that of its other rules.
+fn places_in_front(protocol: u16) -> Option<(u16, u16)> {
+    let place = IN_FRONT.iter().position(|in_front| *in_front == protocol)?;
+    Some((u16::try_from(place).ok()?, fixed(protocol)?))
+}
+
+/// The place in its band of a priority of ours.
+const fn place_of(priority: u16) -> u16 {
+    (priority - FIRST) % BAND
 }
 
 /// The first priority of a band.
@@ -199,6 +221,21 @@ mod tests {
             }
         }
         assert!(Priorities::acquire_in_front(priority(3), ANY_PROTOCOL).is_err());
+    }
+
+    #[test]
+    fn a_rule_says_where_the_one_in_front_of_it_is_and_that_one_where_it_is_itself() {
+        let mut priorities = Priorities::default();
+        for (protocol, flows) in IN_FRONT.into_iter().zip([0, 3, 14, 15]) {
+            let own = priorities.acquire(priority(flows), protocol).unwrap();
+            let in_front = Priorities::acquire_in_front(priority(flows), protocol).unwrap();
+            assert_eq!(Priorities::in_front_of(own, protocol), Some(in_front));
+            assert_eq!(Priorities::behind(in_front, protocol), Some(own));
+            assert_eq!((Priorities::in_front_of(in_front, protocol), Priorities::behind(own, protocol)), (None, None));
+        }
+        let odd = priorities.acquire(priority(0), 0x9000).unwrap();
+        assert_eq!((Priorities::in_front_of(odd, 0x9000), Priorities::in_front_of(odd, 0x0800)), (None, None));
+        assert_eq!((Priorities::in_front_of(5, 0x0800), Priorities::behind(5, 0x0800)), (None, None));
     }
 
     #[test]

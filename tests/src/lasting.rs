@@ -110,7 +110,7 @@ impl Memory {
         } else {
             flow.clone()
         };
-        InstalledRule { handle, flow, is_named: !self.is_nameless, placement: Placement::Both }
+        InstalledRule { handle, flow, is_named: !self.is_nameless, rules: 1, placement: Placement::Both }
     }
 
     fn note(&mut self, verb: &str, flow: &Flow) {

@@ -22,7 +22,7 @@ pub(super) fn one(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) ->
             match agent.table.find_same(&flow).and_then(|id| agent.table.view(id)) {
                 Some(view) if view.flow.actions == flow.actions => installed(agent, &view, out),
                 _ => match agent.backend.explain(&flow) {
-                    Ok(how) => Ok(writeln!(out, "would be taken: {how}")?),
+                    Ok(how) => Ok(writeln!(out, "would be taken: {}", how.replace('\n', "\n                "))?),
                     Err(refusal) => Ok(writeln!(out, "would be refused: {refusal}")?),
                 },
             }
@@ -97,9 +97,11 @@ fn installed(agent: &Agent, view: &FlowView, out: &mut dyn Output) -> Result<(),
         writeln!(out, "  refused   {refusal}")?;
     }
     match (view.state, agent.backend.explain(&view.flow)) {
-        (FlowState::Refused, Ok(how)) => writeln!(out, "  device    would take it now: {how}")?,
+        (FlowState::Refused, Ok(how)) => {
+            writeln!(out, "  device    would take it now: {}", how.replace('\n', "\n            "))?;
+        }
         (FlowState::Refused, Err(_)) => {}
-        (_, Ok(how)) => writeln!(out, "  device    {how}")?,
+        (_, Ok(how)) => writeln!(out, "  device    {}", how.replace('\n', "\n            "))?,
         (_, Err(refusal)) => writeln!(out, "  device    would refuse it now: {refusal}")?,
     }
     let used = counters.used.map_or("never".to_owned(), |ago| format!("{:.3} s ago", ago.as_secs_f64()));

@@ -9,8 +9,8 @@ use sluice_flow::refusal::Refusal;
 use super::books::{Entry, State};
 use super::core::{Core, device_refusal, link_refusal, socket_refusal};
 use super::ports::{Attached, PortTable, Present};
-use super::queue::add;
 use super::reader::tell_lost;
+use super::removal::take_out;
 use crate::install::{Installer, Request};
 use crate::links::{
     self, Block, Control, IngressQdisc, Known, Links, Mismatch, Ownership, Role, TunnelError, WantedProtocol,
@@ -169,10 +169,10 @@ impl Core {
         let there = self.books.select(|state, record| state == State::Installed && record.place.hook == hook);
         let turn = |entry: Entry| self.books.turn(entry.handle, &[State::Installed], State::Leaving);
         let leaving: Vec<_> = there.into_iter().filter_map(turn).collect();
-        let requests: Vec<_> = leaving.iter().map(|entry| Request::Delete(entry.id())).collect();
-        for (entry, result) in leaving.iter().zip(installer.submit(&requests)) {
-            let told = result.ok().and_then(|done| done.told);
-            self.books.park(entry.handle, add(entry.record.carried(), told.as_ref(), &entry.id()));
+        let entries: Vec<_> = leaving.iter().collect();
+        for (entry, result) in leaving.iter().zip(take_out(&mut installer, &entries)) {
+            let counted = result.ok().flatten().unwrap_or(entry.record.carried());
+            self.books.park(entry.handle, counted);
         }
         // Chains end elsewhere still.
         let ends: Vec<_> = self.chains.take_at(hook).into_iter().map(Request::Delete).collect();

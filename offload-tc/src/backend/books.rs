@@ -3,6 +3,10 @@
 //! A rule's handle in the kernel is its slot here and one, so that a listing finds its rule without a search, and no two
 //! rules have the same name wherever they are. A slot is given again only after the listings are over that began while it
 //! had its old rule. The slots lie in many parts, each under a lock of its own that is held for a moment.
+//!
+//! A flow may need a second rule in front of its own, the guard
+//! ([`Rules::guard`](crate::translate::Rules::guard)). It has the same slot and so the same handle, at the priority
+//! [in front](Priorities::in_front_of).
 
 use std::collections::VecDeque;
 
@@ -11,6 +15,7 @@ use sluice_flow::backend::{Handle, LostRule};
 use sluice_flow::id::{FlowId, Generation};
 
 use super::dumps::Dumps;
+use crate::priorities::Priorities;
 use crate::wire::filter::{FilterId, Hook};
 use crate::wire::statistics::Count;
 
@@ -32,13 +37,28 @@ impl Place {
     pub(super) const fn of(id: &FilterId) -> Self {
         Self { hook: id.hook, chain: id.chain, priority: id.priority, protocol: id.protocol }
     }
+
+    /// Of the guard of a rule here, if it can have one.
+    pub(super) fn in_front(self) -> Option<Self> {
+        Some(Self { priority: Priorities::in_front_of(self.priority, self.protocol)?, ..self })
+    }
 }
 
-/// What the rules of a flow counted before the one that is there now.
+/// What was counted by whom.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Carried {
+pub(super) struct Counted {
     pub(super) software: Count,
     pub(super) hardware: Count,
+}
+
+impl Counted {
+    pub(super) const fn plus(self, other: Self) -> Self {
+        Self { software: self.software.plus(other.software), hardware: self.hardware.plus(other.hardware) }
+    }
+
+    pub(super) fn max(self, other: Self) -> Self {
+        Self { software: self.software.max(other.software), hardware: self.hardware.max(other.hardware) }
+    }
 }
 
 /// Where in its life a rule is.
@@ -65,24 +85,50 @@ pub(super) struct Record {
     pub(super) flow: FlowId,
     pub(super) installed_as: Generation,
     pub(super) place: Place,
-    carried: Option<Box<Carried>>,
+    /// What the rules of the flow counted before the one that is there now.
+    carried: Option<Box<Counted>>,
+    guard: Option<Box<Guard>>,
     /// The last listing that began before the rule was as it is now.
     settled: u64,
     /// The last listing that it was seen in.
     seen: u64,
 }
 
+/// The guard that is there.
+#[derive(Clone, Debug, Default)]
+struct Guard {
+    /// As far as listings have shown.
+    counted: Counted,
+    /// The last listing that it was seen in.
+    seen: u64,
+}
+
 impl Record {
     pub(super) const fn new(flow: FlowId, installed_as: Generation, place: Place) -> Self {
-        Self { flow, installed_as, place, carried: None, settled: 0, seen: 0 }
+        Self { flow, installed_as, place, carried: None, guard: None, settled: 0, seen: 0 }
     }
 
-    pub(super) fn carried(&self) -> Carried {
+    pub(super) fn carried(&self) -> Counted {
         self.carried.as_deref().copied().unwrap_or_default()
     }
 
-    fn carry(&mut self, carried: Carried) {
-        self.carried = (carried != Carried::default()).then(|| Box::new(carried));
+    /// What listings have shown of the guard; `None` if there is none.
+    pub(super) fn guard(&self) -> Option<Counted> {
+        self.guard.as_deref().map(|guard| guard.counted)
+    }
+
+    fn carry(&mut self, carried: Counted) {
+        self.carried = (carried != Counted::default()).then(|| Box::new(carried));
+    }
+
+    /// Whether a listing has shown all that there should be.
+    fn is_seen(&self, dump: u64) -> bool {
+        self.seen == dump && self.guard.as_deref().is_none_or(|guard| guard.seen == dump)
+    }
+
+    /// Whether one of its rules is at a place.
+    fn is_at(&self, place: Place) -> bool {
+        self.place == place || self.guard.is_some() && self.place.in_front() == Some(place)
     }
 }
 
@@ -99,9 +145,30 @@ impl Entry {
         filter_id(self.record.place, self.handle)
     }
 
+    /// That of its guard, if it has one.
+    pub(super) fn guard_id(&self) -> Option<FilterId> {
+        self.record.guard.as_ref()?;
+        Some(filter_id(self.record.place.in_front()?, self.handle))
+    }
+
+    /// Whether one of its rules is at a hook, at a priority.
+    pub(super) fn is_at(&self, hook: Hook, priority: u16) -> bool {
+        let priorities = [Some(self.id()), self.guard_id()].map(|id| id.map(|id| id.priority));
+        self.record.place.hook == hook && priorities.contains(&Some(priority))
+    }
+
     pub(super) const fn lost(&self) -> LostRule {
         LostRule { flow: self.record.flow, handle: self.handle }
     }
+}
+
+/// What a listing shows of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub(super) flow: FlowId,
+    pub(super) installed_as: Generation,
+    /// By all its rules.
+    pub(super) counted: Counted,
 }
 
 /// The name in the kernel of a rule.
@@ -201,8 +268,9 @@ impl Books {
         });
     }
 
-    /// The rule is there now, at this place, and its flow has counted so much before.
-    pub(super) fn settle(&self, handle: Handle, place: Place, carried: Carried) {
+    /// The rule is there now, at this place, and its flow has counted so much before. If there is a guard, listings have shown
+    /// so much of it.
+    pub(super) fn settle(&self, handle: Handle, place: Place, carried: Counted, guard: Option<Counted>) {
         let settled = self.dumps.last();
         self.with(handle, |slot| {
             slot.state = State::Installed;
@@ -210,16 +278,18 @@ impl Books {
                 record.place = place;
                 record.settled = settled;
                 record.carry(carried);
+                record.guard = guard.map(|counted| Box::new(Guard { counted, seen: 0 }));
             }
         });
     }
 
-    /// The rule was taken out with its port; so much it counted in all.
-    pub(super) fn park(&self, handle: Handle, carried: Carried) {
+    /// The rule was taken out with its port; so much its flow counted in all.
+    pub(super) fn park(&self, handle: Handle, carried: Counted) {
         self.with(handle, |slot| {
             slot.state = State::Parked;
             if let Some(record) = &mut slot.record {
                 record.carry(carried);
+                record.guard = None;
             }
         });
     }
@@ -243,34 +313,43 @@ impl Books {
         true
     }
 
-    /// What a listing may take for the rule of a name: it is there, and was as it is now before the listing began.
-    pub(super) fn see(&self, id: &FilterId, dump: u64) -> Option<Entry> {
-        let at = id.handle.checked_sub(1)?;
-        let (shard, local) = split(at);
+    /// Takes in what a listing shows of a rule. Gives what its flow counted if the rule is there, and was as it is now before the
+    /// listing began; of a guard nothing, for it is shown before the other one.
+    pub(super) fn see(&self, id: &FilterId, dump: u64, shown: Counted) -> Option<Seen> {
+        let (shard, local) = split(id.handle.checked_sub(1)?);
         let mut shard = self.shards[shard].lock();
         let slot = shard.slots.get_mut(local)?;
-        let life = slot.life;
-        let record = slot.record.as_mut().filter(|record| record.place == Place::of(id))?;
-        record.seen = dump;
-        if slot.state != State::Installed || record.settled >= dump {
-            return None;
+        let state = slot.state;
+        let record = slot.record.as_mut().filter(|record| record.is_at(Place::of(id)))?;
+        let is_settled = state == State::Installed && record.settled < dump;
+        if record.place == Place::of(id) {
+            record.seen = dump;
+            let Record { flow, installed_as, .. } = *record;
+            let counted = record.carried().plus(record.guard().unwrap_or_default()).plus(shown);
+            return is_settled.then_some(Seen { flow, installed_as, counted });
         }
-        Some(Entry { handle: handle(life, at), record: record.clone() })
+        if let Some(guard) = record.guard.as_deref_mut() {
+            guard.seen = dump;
+            if is_settled {
+                guard.counted = guard.counted.max(shown);
+            }
+        }
+        None
     }
 
-    /// The rule of a name, if the books have it.
+    /// The rule of a name, or that which it guards, if the books have it.
     pub(super) fn named(&self, id: &FilterId) -> Option<(Entry, State)> {
         let at = id.handle.checked_sub(1)?;
         let (shard, local) = split(at);
         let shard = self.shards[shard].lock();
         let slot = shard.slots.get(local)?;
-        let record = slot.record.clone().filter(|record| record.place == Place::of(id))?;
+        let record = slot.record.clone().filter(|record| record.is_at(Place::of(id)))?;
         Some((Entry { handle: handle(slot.life, at), record }, slot.state))
     }
 
-    /// Rules that were there before a listing began and that it did not show.
+    /// Rules that were there before a listing began and that it did not show, or whose guard it did not show.
     pub(super) fn unseen(&self, dump: u64) -> Vec<Entry> {
-        self.select(|state, record| state == State::Installed && record.settled < dump && record.seen != dump)
+        self.select(|state, record| state == State::Installed && record.settled < dump && !record.is_seen(dump))
     }
 
     /// Rules that are as asked for.
@@ -335,10 +414,15 @@ fn index(shard: usize, local: u32) -> u32 {
 mod tests {
     use super::*;
 
-    const PLACE: Place = Place { hook: Hook::Ingress { interface: 3 }, chain: 0, priority: 7, protocol: 0x0800 };
+    /// Of the flows of the lowest priority.
+    const PLACE: Place = Place { hook: Hook::Ingress { interface: 3 }, chain: 0, priority: 61_004, protocol: 0x0800 };
 
     fn record(slot: u32) -> Record {
         Record::new(FlowId { slot, incarnation: 0 }, Generation(1), PLACE)
+    }
+
+    fn count(packets: u64) -> Counted {
+        Counted { software: Count { packets, bytes: packets * 100 }, ..Counted::default() }
     }
 
     #[test]
@@ -355,7 +439,7 @@ mod tests {
     fn a_slot_is_given_again_under_another_handle_and_only_after_the_listings_that_saw_its_rule() {
         let books = Books::new();
         let first = books.arrive(0, record(1));
-        books.settle(first, PLACE, Carried::default());
+        books.settle(first, PLACE, Counted::default(), None);
         let dump = books.dumps.begin();
         books.forget(first);
         let during = books.arrive(0, record(2));
@@ -373,36 +457,76 @@ mod tests {
         let handle = books.arrive(0, record(1));
         let id = filter_id(PLACE, handle);
         let early = books.dumps.begin();
-        books.settle(handle, PLACE, Carried::default());
-        assert!(books.see(&id, early.number()).is_none());
+        books.settle(handle, PLACE, Counted::default(), None);
+        assert!(books.see(&id, early.number(), count(1)).is_none());
         assert!(books.unseen(early.number()).is_empty(), "it came after the listing began");
         let late = books.dumps.begin();
         assert_eq!(books.unseen(late.number()).len(), 1);
-        assert_eq!(books.see(&id, late.number()).unwrap().record.flow.slot, 1);
+        assert_eq!(books.see(&id, late.number(), count(1)).unwrap().flow.slot, 1);
         assert!(books.unseen(late.number()).is_empty());
         books.turn(handle, &[State::Installed], State::Changing).unwrap();
-        assert!(books.see(&id, late.number()).is_none(), "what is being replaced starts from zero at a moment unknown");
-        let carried = Carried { software: Count { packets: 5, bytes: 500 }, ..Carried::default() };
-        books.settle(handle, PLACE, carried);
-        assert!(books.see(&id, late.number()).is_none());
+        let replaced = books.see(&id, late.number(), count(1));
+        assert!(replaced.is_none(), "what is being replaced starts from zero at a moment unknown");
+        books.settle(handle, PLACE, count(5), None);
+        assert!(books.see(&id, late.number(), count(1)).is_none());
         let later = books.dumps.begin();
-        assert_eq!(books.see(&id, later.number()).unwrap().record.carried(), carried);
+        assert_eq!(books.see(&id, later.number(), count(1)).unwrap().counted, count(6));
+    }
+
+    #[test]
+    fn a_flow_counts_what_its_guard_does_and_never_less_than_before() {
+        let books = Books::new();
+        let handle = books.arrive(0, record(1));
+        let [rule, guard] = [PLACE, PLACE.in_front().unwrap()].map(|place| filter_id(place, handle));
+        books.settle(handle, PLACE, count(100), Some(Counted::default()));
+        let counted = |shown_by_guard: Option<u64>| {
+            let dump = books.dumps.begin();
+            if let Some(packets) = shown_by_guard {
+                assert!(books.see(&guard, dump.number(), count(packets)).is_none(), "it is no rule of its own");
+            }
+            let seen = books.see(&rule, dump.number(), count(10)).unwrap();
+            (seen.counted.software.packets, books.unseen(dump.number()).len())
+        };
+        assert_eq!(counted(Some(3)), (113, 0));
+        assert_eq!(counted(None), (113, 1), "what listings showed is kept, and that the guard is missing is known");
+        assert_eq!(counted(Some(4)), (114, 0));
+        // Another guard, which counts anew.
+        books.settle(handle, PLACE, count(104), Some(Counted::default()));
+        assert_eq!(counted(Some(1)), (115, 0));
+        books.settle(handle, PLACE, count(105), None);
+        assert_eq!(counted(Some(9)), (115, 0), "it is nobody's any more");
+    }
+
+    #[test]
+    fn a_guard_is_found_by_its_name_as_that_which_it_guards() {
+        let books = Books::new();
+        let handle = books.arrive(0, record(1));
+        let guard = filter_id(PLACE.in_front().unwrap(), handle);
+        books.settle(handle, PLACE, Counted::default(), None);
+        assert!(books.named(&guard).is_none());
+        books.settle(handle, PLACE, Counted::default(), Some(Counted::default()));
+        let (entry, state) = books.named(&guard).unwrap();
+        assert_eq!((entry.handle, state, entry.guard_id()), (handle, State::Installed, Some(guard)));
+        assert!(entry.is_at(PLACE.hook, guard.priority) && entry.is_at(PLACE.hook, PLACE.priority));
+        assert!(!entry.is_at(PLACE.hook, guard.priority + 1));
+        books.park(handle, count(7));
+        assert!(books.named(&guard).is_none(), "it went with the port");
     }
 
     #[test]
     fn a_rule_elsewhere_with_the_same_number_is_another_one() {
         let books = Books::new();
         let handle = books.arrive(0, record(1));
-        books.settle(handle, PLACE, Carried::default());
+        books.settle(handle, PLACE, Counted::default(), None);
         let dump = books.dumps.begin();
         let id = filter_id(Place { chain: 1, ..PLACE }, handle);
-        assert!(books.see(&id, dump.number()).is_none() && books.named(&id).is_none());
+        assert!(books.see(&id, dump.number(), count(1)).is_none() && books.named(&id).is_none());
     }
 
     #[test]
     fn rules_of_an_earlier_run_keep_their_names_and_new_ones_get_others() {
         let books = Books::new();
-        let id = FilterId { hook: PLACE.hook, chain: 0, priority: 7, protocol: 0x0800, handle: 130 };
+        let id = FilterId { hook: PLACE.hook, chain: 0, priority: PLACE.priority, protocol: 0x0800, handle: 130 };
         let adopted = books.adopt(&id, record(1)).unwrap();
         assert_eq!(filter_id(PLACE, adopted), id);
         assert!(books.adopt(&id, record(2)).is_none(), "there is one already");

@@ -15,6 +15,7 @@ use super::chains::Chains;
 use super::events::Events;
 use super::listing::Strays;
 use super::ports::PortTable;
+use super::removal;
 use crate::install::Installer;
 use crate::links::{self, LinkError, Monitor, MonitorOptions};
 use crate::meters::Meters;
@@ -103,9 +104,16 @@ impl Core {
         self.release_priority(place.protocol);
     }
 
-    /// Takes a rule off the books that the kernel has no more, unless a worker has to do with it, who will notice.
+    /// Takes a rule off the books that the kernel has no more, or the guard of which it has no more, unless a worker has to do
+    /// with it, who will notice.
     pub(super) fn lose(&self, entry: &Entry) -> Option<LostRule> {
-        if !self.books.forget_if(entry.handle, |state| state == State::Installed) {
+        if entry.guard_id().is_some() {
+            // What is left of two rules goes first, for then the name may be another flow's.
+            let entry = self.books.turn(entry.handle, &[State::Installed], State::Leaving)?;
+            // What cannot be taken out lies where the flow's next rules find it, or an audit.
+            let _ = removal::take_out(&mut self.installer.lock(), &[&entry]);
+            self.books.forget(entry.handle);
+        } else if !self.books.forget_if(entry.handle, |state| state == State::Installed) {
             return None;
         }
         self.release_priority(entry.record.place.protocol);

@@ -1,25 +1,25 @@
-//! What is in the kernel, ours and others': adoption, audit, strays and the great clean-up.
+//! What is in the kernel, ours and others': audit, strays and the great clean-up.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
-use sluice_flow::backend::{Adoption, CountedApart, Handle, InstalledRule};
-use sluice_flow::chain::ChainId;
+use sluice_flow::action::ActionList;
+use sluice_flow::backend::{CountedApart, Handle, InstalledRule};
 use sluice_flow::counters::Counters;
 use sluice_flow::flow::{Expiry, Flow};
-use sluice_flow::id::{FlowId, Generation};
 use sluice_flow::key::{MaskedKey, Match};
 use sluice_flow::refusal::Refusal;
 use sluice_flow::ufid::Seed;
 
-use super::books::{Carried, Place, Record, State};
+use super::books::{Counted, Place, State};
 use super::chains::owner_of_end;
 use super::core::{Core, device_refusal, socket_refusal};
-use super::queue::{add, label, placement_of};
+use super::pairs::of_both;
+use super::queue::{counted, label, placement_of};
 use super::reader::{is_absence, is_ours};
 use super::{failure, words};
 use crate::dump::{Detail, Lister, Listing};
 use crate::install::Request;
-use crate::rule::{Label, MirrorNote};
+use crate::rule::{Label, MirrorNote, Spelling};
 use crate::translate;
 use crate::wire::filter::{Filter, FilterId, FilterView, Hook};
 use crate::wire::statistics::RuleView;
@@ -58,99 +58,97 @@ impl Strays {
     }
 }
 
+/// The rules of a flow as a listing shows them.
+pub(super) struct Found {
+    pub(super) rule: Filter,
+    pub(super) guard: Option<Filter>,
+}
+
+/// How the rules of a flow fit each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fit {
+    /// There is a guard if one is needed, and it is the right one.
+    Whole,
+    /// There is a guard, and none is needed.
+    Spare,
+    /// A guard is needed, and there is none.
+    Bare,
+    /// The guard is another one.
+    Odd,
+}
+
+impl Found {
+    /// Finds together what is one flow's. Gives guards by themselves whose rules are missing.
+    pub(super) fn pairs(rules: Vec<Filter>) -> (Vec<Self>, Vec<Filter>) {
+        let (guards, rules): (Vec<_>, Vec<_>) = rules.into_iter().partition(is_guard);
+        let mut guards: BTreeMap<_, _> = guards.into_iter().map(|guard| (guard.id, guard)).collect();
+        let pair = |rule: Filter| {
+            let id = rule.id;
+            let name = Place::of(&id).in_front().map(|place| FilterId { priority: place.priority, ..id });
+            Self { guard: name.and_then(|name| guards.remove(&name)), rule }
+        };
+        let pairs = rules.into_iter().map(pair).collect();
+        (pairs, guards.into_values().collect())
+    }
+}
+
 impl Core {
-    /// Shows the rules of ours at the ports.
+    /// Shows the rules of ours at the ports. A rule without its guard is none, and of a guard that is another one's that is
+    /// shown.
     pub(super) fn installed(&self, visit: &mut dyn FnMut(InstalledRule)) -> Result<(), Refusal> {
-        for filter in self.own_rules(&self.ports.load().hooks())? {
-            let handle = match self.books.named(&filter.id) {
+        let (pairs, alone) = Found::pairs(self.own_rules(&self.ports.load().hooks())?);
+        for found in pairs {
+            let known = match self.books.named(&found.rule.id) {
                 Some((_, State::Vacant | State::Arriving | State::Leaving)) => continue,
-                Some((entry, _)) => entry.handle,
-                None => self.strays.lock().handle(filter.id),
+                known => known.map(|(entry, _)| entry),
             };
-            visit(self.as_installed(&filter, handle));
+            let stray = || self.strays.lock().handle(found.rule.id);
+            let (is_known, handle) = known.map_or_else(|| (false, stray()), |entry| (true, entry.handle));
+            match self.fit(&found) {
+                Fit::Bare if is_known => {}
+                Fit::Odd => visit(self.as_installed(found.guard.as_ref().unwrap_or(&found.rule), None, handle)),
+                Fit::Whole | Fit::Bare => visit(self.as_installed(&found.rule, found.guard.as_ref(), handle)),
+                Fit::Spare => {
+                    visit(self.as_installed(&found.rule, None, handle));
+                    self.show_alone(found.guard.as_ref(), visit);
+                }
+            }
+        }
+        for guard in &alone {
+            self.show_alone(Some(guard), visit);
         }
         Ok(())
     }
 
-    /// Takes over what an earlier run left.
-    pub(super) fn adopt(
-        &self,
-        claim: &mut dyn FnMut(&InstalledRule) -> Option<(FlowId, Generation)>,
-    ) -> Result<Adoption, Refusal> {
-        let mut adoption = Adoption::default();
-        let mut orphans = Vec::new();
-        let mut jumps = HashSet::new();
-        let hooks = self.hooks_everywhere()?;
-        let rules = self.own_rules(&hooks)?;
-        for hook in hooks {
-            self.adopt_ends(hook)?;
+    /// Shows a guard that guards nothing, unless it is on its way.
+    fn show_alone(&self, guard: Option<&Filter>, visit: &mut dyn FnMut(InstalledRule)) {
+        if let Some(guard) = guard.filter(|guard| self.books.named(&guard.id).is_none()) {
+            visit(self.as_installed(guard, None, self.strays.lock().handle(guard.id)));
         }
-        for filter in rules {
-            match self.adopt_one(&filter, claim) {
-                Some(flow) => {
-                    adoption.adopted += 1;
-                    jumps.extend(flow.jumps().into_iter().map(|chain| (filter.id.hook, chain)));
-                }
-                None => orphans.push(filter.id),
-            }
-        }
-        adoption.orphans = orphans.len();
-        orphans.extend(self.chains.take_unused(|hook, chain| jumps.contains(&(hook, chain))));
-        let requests: Vec<_> = orphans.into_iter().map(Request::Delete).collect();
-        for result in self.installer.lock().submit(&requests) {
-            if let Err(refusal) = result
-                && !failure::is_absence(&refusal)
-            {
-                return Err(refusal);
-            }
-        }
-        for meter in self.meters.left() {
-            // One that an adopted rule uses stays.
-            let _ = self.meters.remove(meter);
-        }
-        Ok(adoption)
     }
 
-    fn adopt_one(
-        &self,
-        filter: &Filter,
-        claim: &mut dyn FnMut(&InstalledRule) -> Option<(FlowId, Generation)>,
-    ) -> Option<Flow> {
+    /// How the rules of a flow fit each other.
+    pub(super) fn fit(&self, found: &Found) -> Fit {
+        let needed = self.read(&found.rule).and_then(|(_, matching, actions)| {
+            // One that cannot be read back is nobody's flow anyway.
+            translate::guard(&matching, &actions).ok().flatten()
+        });
+        match (needed, &found.guard) {
+            (None, None) => Fit::Whole,
+            (None, Some(_)) => Fit::Spare,
+            (Some(_), None) => Fit::Bare,
+            (Some(needed), Some(guard)) => match self.read(guard) {
+                Some((_, matching, actions)) if (&matching, &actions) == (&needed.0, &needed.1) => Fit::Whole,
+                _ => Fit::Odd,
+            },
+        }
+    }
+
+    /// A rule of ours read back: its notes, what it matches and does.
+    pub(super) fn read(&self, filter: &Filter) -> Option<(Label, Match, ActionList)> {
         let label = label(filter)?;
-        let ports = self.ports.load();
-        let (matching, actions) = translate::flow(filter, &label, &**ports).ok()?;
-        let flow = flow_of(&label, &matching, actions);
-        let place = Place::of(&filter.id);
-        let nobody = FlowId { slot: u32::MAX, incarnation: u32::MAX };
-        let handle = self.books.adopt(&filter.id, Record::new(nobody, Generation::NONE, place))?;
-        if !self.adopt_priority(place) {
-            self.books.forget(handle);
-            return None;
-        }
-        let (placement, is_named) = (placement_of(filter.flower.flags), label.ufid.is_some());
-        let rule = InstalledRule { handle, flow, is_named, placement };
-        match claim(&rule) {
-            Some((flow, generation)) => {
-                self.books.give(handle, flow, generation);
-                self.books.settle(handle, place, Carried::default());
-                Some(rule.flow)
-            }
-            None => {
-                self.forget(handle, place);
-                None
-            }
-        }
-    }
-
-    /// Takes the ends of chains into the books that are there.
-    fn adopt_ends(&self, hook: Hook) -> Result<(), Refusal> {
-        self.list(hook, Detail::Terse, &mut |view| {
-            if let Ok(rule) = RuleView::new(view)
-                && owner_of_end(rule.cookies[0]) == Some(self.agent)
-            {
-                self.chains.add_end(hook, ChainId(rule.id.chain));
-            }
-        })
+        let (matching, actions) = translate::flow(filter, &label, &**self.ports.load()).ok()?;
+        Some((label, matching, actions))
     }
 
     /// Shows filters of others at the ports.
@@ -183,14 +181,18 @@ impl Core {
         if self.books.named(&id).is_some() {
             return Err(Refusal::Device { reason: "the rule is a flow's".into() });
         }
+        let guard = Place::of(&id).in_front().map(|place| FilterId { priority: place.priority, ..id });
+        let guard = guard.filter(|guard| self.books.named(guard).is_none());
         let mut installer = self.installer.lock();
-        let found = installer.find(id).map_err(socket_refusal)?;
         let is_ours = |found: &Filter| label(found).is_some_and(|label| label.agent == self.agent);
-        if found.as_ref().is_some_and(is_ours)
-            && let Some(Err(refusal)) = installer.submit(&[Request::Delete(id)]).pop()
-            && !failure::is_absence(&refusal)
-        {
-            return Err(refusal);
+        for id in [Some(id), guard].into_iter().flatten() {
+            let found = installer.find(id).map_err(socket_refusal)?;
+            if found.as_ref().is_some_and(is_ours)
+                && let Some(Err(refusal)) = installer.submit(&[Request::Delete(id)]).pop()
+                && !failure::is_absence(&refusal)
+            {
+                return Err(refusal);
+            }
         }
         self.strays.lock().remove(&id);
         Ok(())
@@ -199,15 +201,20 @@ impl Core {
     /// What hardware and software counted of a rule.
     pub(super) fn counted_apart(&self, handle: Handle) -> Result<Option<CountedApart>, Refusal> {
         let Some(entry) = self.books.find(handle) else { return Ok(None) };
-        let done = self.installer.lock().submit(&[Request::Read(entry.id())]).pop();
-        let told = match done {
-            Some(Ok(done)) => done.told,
-            Some(Err(refusal)) if failure::is_absence(&refusal) => None,
-            Some(Err(refusal)) => return Err(refusal),
-            None => None,
-        };
-        let Some(told) = told else { return Ok(None) };
-        let Carried { software, hardware } = add(entry.record.carried(), Some(&told), &entry.id());
+        let ids: Vec<_> = std::iter::once(entry.id()).chain(entry.guard_id()).collect();
+        let requests: Vec<_> = ids.iter().copied().map(Request::Read).collect();
+        let results = self.installer.lock().submit(&requests);
+        let mut all = entry.record.carried();
+        for (id, result) in ids.iter().zip(results) {
+            let told = match result {
+                Ok(done) => done.told,
+                Err(refusal) if failure::is_absence(&refusal) => None,
+                Err(refusal) => return Err(refusal),
+            };
+            let Some(told) = told else { return Ok(None) };
+            all = all.plus(counted(&told, id));
+        }
+        let Counted { software, hardware } = all;
         let counters = |count: crate::wire::statistics::Count| Counters {
             packets: count.packets,
             bytes: count.bytes,
@@ -228,13 +235,16 @@ impl Core {
                     let is_end = owner_of_end(rule.cookies[0]) == Some(self.agent);
                     if is_end || is_ours(self.agent, &rule) {
                         ends += usize::from(is_end);
-                        found.push(rule.id);
+                        found.push((rule.id, has_notes_of_guard(rule.cookies)));
                     }
                 })?;
             }
             if found.is_empty() {
                 return Ok(count);
             }
+            // What they guard goes before them.
+            found.sort_by_key(|(_, is_guard)| *is_guard);
+            let found: Vec<_> = found.into_iter().map(|(id, _)| id).collect();
             let requests: Vec<_> = found.iter().copied().map(Request::Delete).collect();
             let results = self.installer.lock().submit(&requests);
             let done = results.iter().filter(|result| result.is_ok()).count();
@@ -255,7 +265,7 @@ impl Core {
     }
 
     /// Rules of ours, in full.
-    fn own_rules(&self, hooks: &[Hook]) -> Result<Vec<Filter>, Refusal> {
+    pub(super) fn own_rules(&self, hooks: &[Hook]) -> Result<Vec<Filter>, Refusal> {
         let mut rules = BTreeMap::new();
         for hook in hooks {
             self.list(*hook, Detail::Full, &mut |view| {
@@ -271,7 +281,7 @@ impl Core {
     }
 
     /// Lists a hook, again if it changed meanwhile; then filters may be shown twice.
-    fn list(&self, hook: Hook, detail: Detail, see: &mut dyn FnMut(&FilterView<'_>)) -> Result<(), Refusal> {
+    pub(super) fn list(&self, hook: Hook, detail: Detail, see: &mut dyn FnMut(&FilterView<'_>)) -> Result<(), Refusal> {
         let mut lister = Lister::open().map_err(socket_refusal)?;
         for _ in 0..TRIES {
             let listed = lister.list_any(hook, None, detail, &mut |view| {
@@ -288,14 +298,11 @@ impl Core {
         Err(device_refusal("the rules changed each time that they were listed"))
     }
 
-    fn as_installed(&self, filter: &Filter, handle: Handle) -> InstalledRule {
+    fn as_installed(&self, filter: &Filter, guard: Option<&Filter>, handle: Handle) -> InstalledRule {
         let placement = placement_of(filter.flower.flags);
-        let label = label(filter);
-        let ufid = label.and_then(|label| label.ufid);
-        let read = label.and_then(|label| {
-            let (matching, actions) = translate::flow(filter, &label, &**self.ports.load()).ok()?;
-            Some(flow_of(&label, &matching, actions))
-        });
+        let placement = guard.map_or(placement, |guard| of_both(placement_of(guard.flower.flags), placement));
+        let ufid = label(filter).and_then(|label| label.ufid);
+        let read = self.read(filter).map(|(label, matching, actions)| flow_of(&label, &matching, actions));
         // One that does what no flow does shows as one that does nothing, under its name.
         let unknown = || {
             let matching = Match::default();
@@ -303,14 +310,23 @@ impl Core {
             let key = MaskedKey::new(&matching);
             Flow::new(ufid, key, none, sluice_flow::priority::Priority::default(), Expiry::default(), &SEED)
         };
-        InstalledRule { handle, flow: read.unwrap_or_else(unknown), is_named: ufid.is_some(), placement }
+        let (flow, rules) = (read.unwrap_or_else(unknown), 1 + usize::from(guard.is_some()));
+        InstalledRule { handle, flow, is_named: ufid.is_some(), rules, placement }
     }
+}
+
+fn is_guard(filter: &Filter) -> bool {
+    label(filter).is_some_and(|label| label.spelling.has(Spelling::GUARD))
+}
+
+fn has_notes_of_guard(cookies: [&[u8]; 2]) -> bool {
+    Label::read(cookies).is_some_and(|label| label.spelling.has(Spelling::GUARD))
 }
 
 /// UFIDs are those of the notes. What is made of a match with this is nobody's, and stands where there is none.
 const SEED: Seed = Seed([0; 16]);
 
-fn flow_of(label: &Label, matching: &Match, actions: sluice_flow::action::ActionList) -> Flow {
+pub(super) fn flow_of(label: &Label, matching: &Match, actions: ActionList) -> Flow {
     Flow::new(label.ufid, MaskedKey::new(matching), actions, label.priority, Expiry::default(), &SEED)
 }
 

@@ -4,6 +4,7 @@
 //! word: it names the lock that keeps two agents apart, so that those who share a namespace's ports should say the same, such
 //! as `system`, or the name of the uplink where each eswitch has its agent.
 
+mod adoption;
 mod attach;
 mod books;
 mod chains;
@@ -12,9 +13,11 @@ mod dumps;
 mod events;
 mod failure;
 mod listing;
+mod pairs;
 mod ports;
 mod queue;
 mod reader;
+mod removal;
 mod watch;
 mod words;
 
@@ -37,7 +40,8 @@ use self::queue::Queue;
 use self::reader::Reader;
 use self::watch::Watch;
 use crate::install::{BATCH, Request};
-use crate::translate;
+use crate::priorities::Priorities;
+use crate::translate::{self, Rules};
 
 /// Opens the classifier of the network namespace that the thread is in. The device may have any name.
 pub fn open(config: &OpenConfig) -> Result<Arc<dyn Backend>, Refusal> {
@@ -69,10 +73,15 @@ impl Backend for Classifier {
 
     fn explain(&self, flow: &Flow) -> Result<String, Refusal> {
         let ports = self.core.ports.load();
-        let rule = translate::rule(flow, self.core.agent, &**ports)?;
+        let Rules { rule, guard } = translate::rules(flow, self.core.agent, &**ports)?;
+        let mut text = String::new();
+        if let Some(guard) = guard {
+            let priority = Priorities::acquire_in_front(guard.priority, guard.protocol)?;
+            text = words::rule(&guard, priority, self.core.policy, &ports) + "\n";
+        }
         let priority = self.core.acquire_priority(rule.priority, rule.protocol)?;
         self.core.release_priority(rule.protocol);
-        Ok(words::rule(&rule, priority, self.core.policy, &ports))
+        Ok(text + &words::rule(&rule, priority, self.core.policy, &ports))
     }
 
     fn attach_port(&self, port: &Port) -> Result<(), Refusal> {

@@ -9,36 +9,47 @@ use sluice_flow::counters::Counters;
 use sluice_flow::flow::Flow;
 use sluice_flow::refusal::Refusal;
 
-use super::books::{Carried, Entry, Place, Record, State, filter_id};
-use super::chains;
+use super::books::{Counted, Entry, Place, Record, State, filter_id};
 use super::core::{Core, socket_refusal};
-use super::failure;
+use super::pairs::Pair;
 use super::ports::PortTable;
+use super::{chains, failure, removal};
 use crate::install::{self, Done, Installer, Request, Told};
+use crate::priorities::Priorities;
 use crate::rule::Label;
-use crate::translate;
+use crate::translate::{self, Rules};
 use crate::wire::action::{Cookie, MAX_ACTIONS};
 use crate::wire::filter::{Filter, FilterId};
-use crate::wire::flower::flag;
+use crate::wire::flower::{Flower, flag};
 
 /// Names of rules in the kernel that are tried, if others have them.
-const NAMES_TRIED: usize = 8;
+pub(super) const NAMES_TRIED: usize = 8;
 /// A rule that is being taken out with its port is waited for so many times.
 const LOOKS: usize = 1000;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
-type Result<T, E = Refusal> = std::result::Result<T, E>;
+pub(super) type Result<T, E = Refusal> = std::result::Result<T, E>;
 
 /// The install path of one worker, with a socket of its own.
 pub(super) struct Queue {
-    core: Arc<Core>,
+    pub(super) core: Arc<Core>,
     /// Keeps workers out of each other's way in the books.
-    number: usize,
-    installer: Installer,
+    pub(super) number: usize,
+    pub(super) installer: Installer,
     /// The number of the socket as the core knows it.
     socket: u32,
     steps: Vec<(Change, Step)>,
     requests: Vec<Request>,
+    /// What is to be done for flows of two rules.
+    pub(super) pairs: Vec<(Change, Pair)>,
+}
+
+/// What a flow comes to in the kernel.
+pub(super) struct Wanted {
+    pub(super) place: Place,
+    pub(super) flower: Flower,
+    /// What goes in front.
+    pub(super) guard: Option<Flower>,
 }
 
 /// What a change comes down to.
@@ -55,51 +66,71 @@ enum Step {
     Remove(Entry),
 }
 
+/// What a change comes down to, by the number of rules that it is about.
+enum Plan {
+    One(Step),
+    Two(Pair),
+}
+
+impl From<Step> for Plan {
+    fn from(step: Step) -> Self {
+        Self::One(step)
+    }
+}
+
 impl Queue {
     pub(super) fn open(core: Arc<Core>) -> Result<Self> {
         let number = core.queues.fetch_add(1, Ordering::Relaxed);
         let installer = Installer::open(core.policy).map_err(socket_refusal)?;
         let socket = installer.port();
         core.add_socket(None, socket)?;
-        Ok(Self { core, number, installer, socket, steps: Vec::new(), requests: Vec::new() })
+        Ok(Self { core, number, installer, socket, steps: Vec::new(), requests: Vec::new(), pairs: Vec::new() })
     }
 
-    fn plan(&mut self, change: &Change, ports: &PortTable) -> Step {
+    fn plan(&mut self, change: &Change, ports: &PortTable) -> Plan {
         let planned = match &change.operation {
             Operation::Install(flow) => self.plan_install(change, flow, ports),
             Operation::Modify(handle, flow) => self.plan_modify(*handle, flow, ports),
             Operation::Move(..) => Err(Refusal::Device { reason: "who takes a rule is up to the kernel".into() }),
             Operation::Remove(handle) => self.plan_remove(*handle),
         };
-        planned.unwrap_or_else(|refusal| Step::Over(Err(refusal)))
+        planned.unwrap_or_else(|refusal| Step::Over(Err(refusal)).into())
     }
 
-    fn plan_install(&mut self, change: &Change, flow: &Flow, ports: &PortTable) -> Result<Step> {
-        let (place, flower) = self.translate(flow, ports)?;
+    fn plan_install(&mut self, change: &Change, flow: &Flow, ports: &PortTable) -> Result<Plan> {
+        let wanted = self.translate(flow, ports)?;
+        let place = wanted.place;
         let handle = self.core.books.arrive(self.number, Record::new(change.flow, change.generation, place));
-        let filter = Filter { id: filter_id(place, handle), flower };
+        if wanted.guard.is_some() {
+            return Ok(Plan::Two(Pair::Install(handle, wanted)));
+        }
+        let filter = wanted.rule(handle);
         self.requests.push(Request::Add(filter.clone()));
-        Ok(Step::Install(handle, place, filter))
+        Ok(Step::Install(handle, place, filter).into())
     }
 
-    fn plan_modify(&mut self, handle: Handle, flow: &Flow, ports: &PortTable) -> Result<Step> {
+    fn plan_modify(&mut self, handle: Handle, flow: &Flow, ports: &PortTable) -> Result<Plan> {
         let gone = || Refusal::Device { reason: "the rule is gone".into() };
         let known = self.core.books.find(handle).ok_or_else(gone)?;
-        let (place, flower) = self.translate(flow, ports)?;
+        let wanted = self.translate(flow, ports)?;
+        let place = wanted.place;
         let released = |refusal| {
             self.core.release_priority(place.protocol);
             refusal
         };
         let entry = self.core.books.turn(handle, &[State::Installed], State::Changing).ok_or_else(gone);
         let entry = entry.map_err(released)?;
-        let mut filter = Filter { id: filter_id(place, handle), flower };
         if place != known.record.place {
-            return Ok(Step::Over(self.relocate(&entry, place, &filter, ports)));
+            return Ok(Step::Over(self.relocate(&entry, wanted, ports)).into());
         }
         // The old rule holds the priority already.
         self.core.release_priority(place.protocol);
+        if wanted.guard.is_some() || entry.guard_id().is_some() {
+            return Ok(Step::Over(self.modify_pair(&entry, wanted, flow, ports)).into());
+        }
+        let mut filter = wanted.rule(handle);
         let pass = self.pass_of(filter.id, flow).filter(|_| filter.flower.actions.len() < MAX_ACTIONS);
-        Ok(match pass {
+        let step = match pass {
             Some(pass) => {
                 Label::go_on_counting(&mut filter.flower.actions, pass);
                 self.requests.push(Request::Replace(filter));
@@ -110,7 +141,8 @@ impl Queue {
                 self.requests.push(Request::Replace(filter));
                 Step::ReadAndReplace(entry)
             }
-        })
+        };
+        Ok(step.into())
     }
 
     /// The number of the pass in front of a flow's rule, if rules have one.
@@ -118,34 +150,36 @@ impl Queue {
         if self.core.policy != OffloadPolicy::SkipHardware {
             return None;
         }
-        let there = self.installer.find(id).ok()??;
-        let label = label(&there).filter(|label| label.ufid == Some(flow.ufid))?;
-        label.pass_of(&there.flower.actions)
+        pass_in(&self.installer.find(id).ok()??, flow)
     }
 
-    fn plan_remove(&mut self, handle: Handle) -> Result<Step> {
+    fn plan_remove(&mut self, handle: Handle) -> Result<Plan> {
         for _ in 0..LOOKS {
             if let Some(entry) = self.core.books.turn(handle, &[State::Installed], State::Leaving) {
+                if entry.guard_id().is_some() {
+                    return Ok(Plan::Two(Pair::Remove(entry)));
+                }
                 self.requests.push(Request::Delete(entry.id()));
-                return Ok(Step::Remove(entry));
+                return Ok(Step::Remove(entry).into());
             }
             if let Some(entry) = self.core.books.turn(handle, &[State::Parked], State::Leaving) {
                 self.core.forget(handle, entry.record.place);
-                return Ok(Step::Over(Ok(Outcome::Removed { last: Some(total(entry.record.carried())) })));
+                return Ok(Step::Over(Ok(Outcome::Removed { last: Some(total(entry.record.carried())) })).into());
             }
             if self.core.books.find(handle).is_none() {
                 // Lost, flushed, or removed before: it is gone, and so are its counters.
-                return Ok(Step::Over(Ok(Outcome::Removed { last: None })));
+                return Ok(Step::Over(Ok(Outcome::Removed { last: None })).into());
             }
             std::thread::sleep(BETWEEN_LOOKS);
         }
         Err(Refusal::Busy { reason: "the rule is being taken out with its port".into() })
     }
 
-    /// The rule of a flow, after the chains that it jumps to have their ends.
-    fn translate(&mut self, flow: &Flow, ports: &PortTable) -> Result<(Place, crate::wire::flower::Flower)> {
-        let mut rule = translate::rule(flow, self.core.agent, ports)?;
-        rule.flower.flags |= install::flags(self.core.policy);
+    /// The rules of a flow, after the chains that it jumps to have their ends.
+    fn translate(&mut self, flow: &Flow, ports: &PortTable) -> Result<Wanted> {
+        let Rules { mut rule, guard } = translate::rules(flow, self.core.agent, ports)?;
+        let flags = install::flags(self.core.policy);
+        rule.flower.flags |= flags;
         for chain in flow.jumps() {
             if !self.core.chains.has_end(rule.hook, chain)? {
                 let end = chains::end(rule.hook, chain, self.core.agent, self.core.policy);
@@ -158,35 +192,45 @@ impl Queue {
                 }
             }
         }
+        if let Some(guard) = &guard {
+            // Whether there is a place for it; which one follows from the rule's.
+            Priorities::acquire_in_front(guard.priority, guard.protocol)?;
+        }
+        let guard = guard.map(|guard| Flower { flags: guard.flower.flags | flags, ..guard.flower });
         let priority = self.core.acquire_priority(rule.priority, rule.protocol)?;
         let place = Place { hook: rule.hook, chain: rule.chain, priority, protocol: rule.protocol };
-        Ok((place, rule.flower))
+        Ok(Wanted { place, flower: rule.flower, guard })
     }
 
     /// Has the kernel do one thing.
-    fn one(&mut self, request: Request) -> Result<Done> {
+    pub(super) fn one(&mut self, request: Request) -> Result<Done> {
         let none = || Err(Refusal::Device { reason: "no answer".into() });
         self.installer.submit(&[request]).pop().unwrap_or_else(none)
     }
 
-    /// Puts the rule in at a place where it was not before, and takes the old one out then.
-    fn relocate(&mut self, entry: &Entry, place: Place, filter: &Filter, ports: &PortTable) -> Result<Outcome> {
-        match self.one(Request::Add(filter.clone())) {
-            Ok(done) => {
-                let old = self.one(Request::Delete(entry.id()));
-                let told = old.ok().and_then(|done| done.told);
-                let carried = add(entry.record.carried(), told.as_ref(), &entry.id());
+    /// Puts the rules in at a place where they were not before, and takes the old ones out then.
+    fn relocate(&mut self, entry: &Entry, wanted: Wanted, ports: &PortTable) -> Result<Outcome> {
+        let (place, guard) = (wanted.place, wanted.guard.is_some().then(Counted::default));
+        match self.put_in(entry.handle, wanted) {
+            Ok(placement) => {
+                let old = removal::take_out(&mut self.installer, &[entry]).pop();
+                let carried = old.and_then(Result::ok).flatten().unwrap_or(entry.record.carried());
                 self.core.release_priority(entry.record.place.protocol);
-                self.core.books.settle(entry.handle, place, carried);
-                let placement = placement(self.core.policy, done.told.as_ref());
+                self.core.books.settle(entry.handle, place, carried, guard);
                 Ok(Outcome::InPlace { handle: entry.handle, placement })
             }
             Err(refusal) => {
                 self.core.release_priority(place.protocol);
-                self.core.books.settle(entry.handle, entry.record.place, entry.record.carried());
+                self.settle_as_before(entry);
                 Err(failure::refine(refusal, place.hook, ports))
             }
         }
+    }
+
+    /// A rule is as it was before it was to be changed or taken out.
+    pub(super) fn settle_as_before(&self, entry: &Entry) {
+        let record = &entry.record;
+        self.core.books.settle(entry.handle, record.place, record.carried(), record.guard());
     }
 
     fn finish(
@@ -227,34 +271,37 @@ impl Queue {
         ports: &PortTable,
     ) -> Result<Outcome> {
         for _ in 0..NAMES_TRIED {
-            match &result {
-                Err(refusal) if failure::is_duplicate(refusal) => {}
-                _ => break,
-            }
-            match self.installer.find(filter.id) {
-                // The name is ours alone, so that the rule is one that was left behind, or was put in twice.
-                Ok(Some(found)) if self.is_ours(&found) => result = self.one(Request::Replace(filter.clone())),
-                Ok(Some(_)) => {
-                    handle = self.core.books.rename(self.number, handle).unwrap_or(handle);
-                    filter.id = filter_id(place, handle);
-                    result = self.one(Request::Add(filter.clone()));
+            match self.resolve(&filter, result) {
+                Ok(Some(done)) => {
+                    self.core.books.settle(handle, place, Counted::default(), None);
+                    let placement = placement(self.core.policy, done.told.as_ref());
+                    return Ok(Outcome::InPlace { handle, placement });
                 }
-                Ok(None) => {
-                    result = Err(failure::duplicate());
-                    break;
+                Ok(None) => {}
+                Err(refusal) => {
+                    self.core.forget(handle, place);
+                    return Err(failure::refine(refusal, place.hook, ports));
                 }
-                Err(_) => break,
             }
+            handle = self.core.books.rename(self.number, handle).unwrap_or(handle);
+            filter.id = filter_id(place, handle);
+            result = self.one(Request::Add(filter.clone()));
         }
+        self.core.forget(handle, place);
+        Err(failure::duplicate())
+    }
+
+    /// What became of a rule that was to be put in; `None` if its name is somebody else's.
+    pub(super) fn resolve(&mut self, filter: &Filter, result: Result<Done>) -> Result<Option<Done>> {
         match result {
-            Ok(done) => {
-                self.core.books.settle(handle, place, Carried::default());
-                Ok(Outcome::InPlace { handle, placement: placement(self.core.policy, done.told.as_ref()) })
-            }
-            Err(refusal) => {
-                self.core.forget(handle, place);
-                Err(failure::refine(refusal, place.hook, ports))
-            }
+            Err(refusal) if failure::is_duplicate(&refusal) => match self.installer.find(filter.id) {
+                // The name is ours alone, so that the rule is one that was left behind, or was put in twice.
+                Ok(Some(found)) if self.is_ours(&found) => self.one(Request::Replace(filter.clone())).map(Some),
+                Ok(Some(_)) => Ok(None),
+                Ok(None) => Err(failure::duplicate()),
+                Err(_) => Err(refusal),
+            },
+            other => other.map(Some),
         }
     }
 
@@ -268,31 +315,27 @@ impl Queue {
         let (place, before) = (entry.record.place, entry.record.carried());
         match replaced {
             Ok(done) => {
-                self.core.books.settle(entry.handle, place, add(before, told, &entry.id()));
+                let by_it = told.map(|told| counted(told, &entry.id())).unwrap_or_default();
+                self.core.books.settle(entry.handle, place, before.plus(by_it), None);
                 let placement = placement(self.core.policy, done.told.as_ref());
                 Ok(Outcome::InPlace { handle: entry.handle, placement })
             }
             Err(refusal) => {
-                self.core.books.settle(entry.handle, place, before);
+                self.settle_as_before(entry);
                 Err(failure::refine(refusal, place.hook, ports))
             }
         }
     }
 
     fn finish_remove(&mut self, entry: &Entry, result: Result<Done>, ports: &PortTable) -> Result<Outcome> {
-        let place = entry.record.place;
-        let last = match result {
-            Ok(done) => done.told.map(|told| total(add(entry.record.carried(), Some(&told), &entry.id()))),
-            // Somebody was quicker, or the device is gone.
-            Err(refusal) if failure::is_absence(&refusal) && matches!(self.installer.find(entry.id()), Ok(None)) => {
-                None
-            }
+        let last = match removal::deleted(&mut self.installer, entry.id(), result) {
+            Ok(by_it) => by_it.map(|by_it| total(entry.record.carried().plus(by_it))),
             Err(refusal) => {
-                self.core.books.settle(entry.handle, place, entry.record.carried());
-                return Err(failure::refine(refusal, place.hook, ports));
+                self.settle_as_before(entry);
+                return Err(failure::refine(refusal, entry.record.place.hook, ports));
             }
         };
-        self.core.forget(entry.handle, place);
+        self.core.forget(entry.handle, entry.record.place);
         Ok(Outcome::Removed { last })
     }
 
@@ -306,8 +349,10 @@ impl InstallQueue for Queue {
         let ports = self.core.ports.load_full();
         let mut steps = std::mem::take(&mut self.steps);
         for change in batch.drain(..) {
-            let step = self.plan(&change, &ports);
-            steps.push((change, step));
+            match self.plan(&change, &ports) {
+                Plan::One(step) => steps.push((change, step)),
+                Plan::Two(pair) => self.pairs.push((change, pair)),
+            }
         }
         let requests = std::mem::take(&mut self.requests);
         let mut results = self.installer.submit(&requests).into_iter();
@@ -317,6 +362,7 @@ impl InstallQueue for Queue {
         }
         (self.steps, self.requests) = (steps, requests);
         self.requests.clear();
+        self.finish_pairs(&ports, done);
         let socket = self.installer.port();
         if socket != self.socket {
             // Until then, what this worker removes is looked at by the watch, and found to be none of its concern.
@@ -330,6 +376,18 @@ impl Drop for Queue {
     fn drop(&mut self) {
         self.core.remove_socket(self.socket);
     }
+}
+
+impl Wanted {
+    /// The rule under its name.
+    pub(super) fn rule(self, handle: Handle) -> Filter {
+        Filter { id: filter_id(self.place, handle), flower: self.flower }
+    }
+}
+
+/// The number of the pass in front of what is a flow's rule, if it is and has one.
+pub(super) fn pass_in(there: &Filter, flow: &Flow) -> Option<u32> {
+    label(there).filter(|label| label.ufid == Some(flow.ufid))?.pass_of(&there.flower.actions)
 }
 
 /// The notes on a rule.
@@ -358,17 +416,13 @@ pub(super) const fn placement_of(flags: u32) -> Placement {
     }
 }
 
-/// What a rule counted, on top of what was counted before it.
-pub(super) fn add(before: Carried, told: Option<&Told>, id: &FilterId) -> Carried {
-    let Some(told) = told else { return before };
-    Carried {
-        software: before.software.plus(told.software.with_headers(id)),
-        hardware: before.hardware.plus(told.hardware),
-    }
+/// What a rule counted.
+pub(super) fn counted(told: &Told, id: &FilterId) -> Counted {
+    Counted { software: told.software.with_headers(id), hardware: told.hardware }
 }
 
 /// All that was counted, by whomever.
-pub(super) fn total(counted: Carried) -> Counters {
+pub(super) fn total(counted: Counted) -> Counters {
     let all = counted.software.plus(counted.hardware);
     Counters { packets: all.packets, bytes: all.bytes, ..Counters::default() }
 }
@@ -397,10 +451,9 @@ mod tests {
         let id = FilterId { hook, chain: 0, priority: 1000, protocol: 0x0800, handle: 1 };
         let count = |packets, bytes| Count { packets, bytes };
         let told = Told { flags: 0, software: count(2, 100), hardware: count(3, 300) };
-        let once = add(Carried::default(), Some(&told), &id);
-        assert_eq!(once, Carried { software: count(2, 128), hardware: count(3, 300) });
-        let twice = add(once, Some(&told), &id);
+        let once = counted(&told, &id);
+        assert_eq!(once, Counted { software: count(2, 128), hardware: count(3, 300) });
+        let twice = once.plus(counted(&told, &id));
         assert_eq!((total(twice).packets, total(twice).bytes), (10, 856));
-        assert_eq!(add(twice, None, &id), twice);
     }
 }

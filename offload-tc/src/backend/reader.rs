@@ -11,7 +11,7 @@ use sluice_flow::counters::{Reading, Sampled};
 use sluice_flow::refusal::Refusal;
 use sluice_flow::time::Timestamp;
 
-use super::books::{Carried, Entry};
+use super::books::{Counted, Entry, Seen};
 use super::core::{Core, socket_refusal};
 use super::queue::total;
 use crate::dump::{Detail, Lister, Listing};
@@ -94,9 +94,11 @@ impl Reader {
         Err(Refusal::Busy { reason: "the rules changed each time that they were listed".into() })
     }
 
-    /// Those rules that the kernel does not find by name either: a listing passes rules over where others come and go.
+    /// Those rules that the kernel does not find by name either, or the guards of which it does not find: a listing passes
+    /// rules over where others come and go.
     fn gone(&mut self, unseen: Vec<Entry>) -> Vec<Entry> {
-        unseen.into_iter().filter(|entry| matches!(self.finder.find(entry.id()), Ok(None))).collect()
+        let mut is_gone = |id| matches!(self.finder.find(id), Ok(None));
+        unseen.into_iter().filter(|entry| is_gone(entry.id()) || entry.guard_id().is_some_and(&mut is_gone)).collect()
     }
 }
 
@@ -124,20 +126,19 @@ pub(super) fn tell_lost(core: &Core, entry: &Entry) {
     }
 }
 
-/// The reading of one of our rules; `None` of another one, and of one that is on its way.
+/// The reading of the flow of one of our rules; `None` of another one, of one that is on its way, and of a guard, which the
+/// kernel shows before the rule that it guards.
 fn reading(core: &Core, view: &FilterView<'_>, dump: u64) -> Result<Option<Reading>, SocketError> {
     let rule = RuleView::new(view)?;
     if !is_ours(core.agent, &rule) {
         return Ok(None);
     }
-    let Some(entry) = core.books.see(&rule.id, dump) else { return Ok(None) };
-    let Carried { software, hardware } = entry.record.carried();
-    let counted = Carried {
-        software: software.plus(rule.software.with_headers(&rule.id)),
-        hardware: hardware.plus(rule.hardware),
+    let shown = Counted { software: rule.software.with_headers(&rule.id), hardware: rule.hardware };
+    let reading = |seen: Seen| {
+        let Seen { flow, installed_as, counted } = seen;
+        Reading { flow, installed_as, counters: total(counted) }
     };
-    let (flow, installed_as) = (entry.record.flow, entry.record.installed_as);
-    Ok(Some(Reading { flow, installed_as, counters: total(counted) }))
+    Ok(core.books.see(&rule.id, dump, shown).map(reading))
 }
 
 /// Whether a rule has the notes of an agent.

@@ -9,7 +9,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use sluice_flow::refusal::Refusal;
 
-use super::books::{Place, State};
+use super::books::State;
 use super::core::{Core, device_refusal, link_refusal};
 use super::reader::tell_lost;
 use crate::links::{self, Attachment, Event, FilterLoss, Monitor};
@@ -123,11 +123,9 @@ impl Core {
         };
         let FilterLoss { chain, priority, protocol, handle, .. } = *loss;
         let Some(handle) = handle else {
-            let is_there = |state, place: Place| {
-                state == State::Installed && place.hook == hook && (priority == 0 || place.priority == priority)
-            };
             self.chains.forget(hook);
-            if !self.books.select(|state, record| is_there(state, record.place)).is_empty() {
+            let there = self.books.select(|state, record| state == State::Installed && record.place.hook == hook);
+            if there.iter().any(|entry| priority == 0 || entry.is_at(hook, priority)) {
                 self.events.reset(self.clock.now());
             }
             return;

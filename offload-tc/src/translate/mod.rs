@@ -54,6 +54,11 @@ pub fn rules(flow: &Flow, agent: AgentId, surroundings: &dyn Surroundings) -> Re
     Ok(Rules { rule, guard: Some(guard) })
 }
 
+/// What the [guard](Rules::guard) of a flow matches and does, if it needs one.
+pub fn guard(matching: &Match, actions: &[Action]) -> Result<Option<(Match, ActionList)>, Refusal> {
+    Ok(guard::guard(matching, actions)?.map(|found| (found.matching, found.actions)))
+}
+
 /// The rule of a flow that is one, with the notes of an agent on it; a flow that needs [another](Rules::guard) is refused.
 pub fn rule(flow: &Flow, agent: AgentId, surroundings: &dyn Surroundings) -> Result<Rule, Refusal> {
     let full = flow.matching().expand();

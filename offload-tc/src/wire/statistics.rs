@@ -170,7 +170,9 @@ impl Count {
         Self { packets: self.packets.saturating_add(other.packets), bytes: self.bytes.saturating_add(other.bytes) }
     }
 
-    fn max(self, other: Self) -> Self {
+    /// The larger of each.
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
         Self { packets: self.packets.max(other.packets), bytes: self.bytes.max(other.bytes) }
     }
 }

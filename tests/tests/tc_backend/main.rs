@@ -9,6 +9,7 @@
 mod adoption;
 mod chains;
 mod device;
+mod guards;
 mod installing;
 mod losing;
 mod network;
@@ -52,8 +53,15 @@ fn inside() -> ExitCode {
     let is_wanted = |name: &str| filters.is_empty() || filters.iter().any(|filter| name.contains(filter));
     println!("kernel {}", std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap().trim());
     network::load_modules();
-    let stories =
-        [installing::STORIES, chains::STORIES, adoption::STORIES, losing::STORIES, ports::STORIES, refusing::STORIES];
+    let stories = [
+        installing::STORIES,
+        chains::STORIES,
+        guards::STORIES,
+        adoption::STORIES,
+        losing::STORIES,
+        ports::STORIES,
+        refusing::STORIES,
+    ];
     let wanted: Vec<_> = stories.into_iter().flatten().filter(|(name, _)| is_wanted(name)).collect();
     let (mut passed, mut failed) = (0, vec![]);
     for (name, has_passed) in play(&wanted) {

@@ -2,12 +2,14 @@
 
 use std::fs::File;
 use std::net::{Ipv4Addr, UdpSocket};
-use std::os::fd::AsFd;
+use std::num::NonZeroU32;
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::net::sockopt::set_socket_recv_buffer_size_force;
+use rustix::net::sockopt::{Timeout, set_socket_recv_buffer_size_force, set_socket_timeout};
+use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketType, recv, socket};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 /// The UDP port on which hosts listen.
@@ -29,6 +31,9 @@ pub(crate) struct Host {
     pub(crate) address: Ipv4Addr,
     pub(crate) socket: UdpSocket,
 }
+
+/// The frames with IPv4 that a host receives.
+pub(crate) struct Capture(OwnedFd);
 
 /// Modules that the kernel would load at a request of the first namespace only.
 pub(crate) fn load_modules() {
@@ -88,6 +93,19 @@ impl Network {
         }
     }
 
+    /// The frames with IPv4 that a host receives from now on.
+    pub(crate) fn capture(&self, host: usize) -> Capture {
+        const ETH_P_IP: u16 = 0x0800;
+        let name = ["a", "b"][host];
+        enter(&format!("{name}{}", self.number));
+        let protocol = NonZeroU32::new(ETH_P_IP.to_be().into()).map(Protocol::from_raw);
+        let capture = socket(AddressFamily::PACKET, SocketType::RAW, protocol).unwrap();
+        enter(&format!("switch{}", self.number));
+        set_socket_timeout(&capture, Timeout::Recv, Some(Duration::from_millis(500))).unwrap();
+        set_socket_recv_buffer_size_force(&capture, RECEIVE_BUFFER).unwrap();
+        Capture(capture)
+    }
+
     /// Has one host send so many datagrams to the other, and says which arrived, in the order in which they did.
     pub(crate) fn send(&self, from: usize, count: u32) -> Vec<u32> {
         let [sender, receiver] = [&self.hosts[from], &self.hosts[1 - from]];
@@ -95,6 +113,20 @@ impl Network {
             sender.send(number, receiver.address);
         }
         receiver.receive(count)
+    }
+}
+
+impl Capture {
+    /// The frames that come until there are so many or no more do.
+    pub(crate) fn frames(&self, count: usize) -> Vec<Vec<u8>> {
+        let mut buffer = [0; 2048];
+        let mut frames = vec![];
+        while frames.len() < count
+            && let Ok((length, _)) = recv(&self.0, &mut buffer[..], RecvFlags::empty())
+        {
+            frames.push(buffer[..length].to_vec());
+        }
+        frames
     }
 }
 

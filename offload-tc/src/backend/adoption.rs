@@ -1,0 +1,120 @@
+//! Taking over what an earlier run left in the kernel.
+
+use std::collections::HashSet;
+
+use sluice_flow::backend::{Adoption, InstalledRule};
+use sluice_flow::chain::ChainId;
+use sluice_flow::flow::Flow;
+use sluice_flow::id::{FlowId, Generation};
+use sluice_flow::refusal::Refusal;
+
+use super::books::{Counted, Place, Record};
+use super::chains::owner_of_end;
+use super::core::Core;
+use super::failure;
+use super::listing::{Fit, Found, flow_of};
+use super::pairs::of_both;
+use super::queue::placement_of;
+use crate::dump::Detail;
+use crate::install::Request;
+use crate::wire::filter::Hook;
+use crate::wire::statistics::RuleView;
+
+impl Core {
+    /// Takes over what an earlier run left. A rule without its guard, or with another one, is taken out, so that its flow gets
+    /// both anew.
+    pub(super) fn adopt(
+        &self,
+        claim: &mut dyn FnMut(&InstalledRule) -> Option<(FlowId, Generation)>,
+    ) -> Result<Adoption, Refusal> {
+        let mut adoption = Adoption::default();
+        let mut jumps = HashSet::new();
+        let hooks = self.hooks_everywhere()?;
+        let (pairs, mut guards) = Found::pairs(self.own_rules(&hooks)?);
+        for hook in hooks {
+            self.adopt_ends(hook)?;
+        }
+        let mut orphans = Vec::new();
+        for mut found in pairs {
+            let fit = self.fit(&found);
+            if fit == Fit::Spare {
+                guards.extend(found.guard.take());
+            }
+            let adopted = match fit {
+                Fit::Whole | Fit::Spare => self.adopt_one(&found, claim),
+                Fit::Bare | Fit::Odd => None,
+            };
+            match adopted {
+                Some(flow) => {
+                    adoption.adopted += 1;
+                    jumps.extend(flow.jumps().into_iter().map(|chain| (found.rule.id.hook, chain)));
+                }
+                None => {
+                    orphans.push(found.rule.id);
+                    guards.extend(found.guard);
+                }
+            }
+        }
+        orphans.extend(guards.into_iter().map(|guard| guard.id));
+        adoption.orphans = orphans.len();
+        orphans.extend(self.chains.take_unused(|hook, chain| jumps.contains(&(hook, chain))));
+        let requests: Vec<_> = orphans.into_iter().map(Request::Delete).collect();
+        for result in self.installer.lock().submit(&requests) {
+            if let Err(refusal) = result
+                && !failure::is_absence(&refusal)
+            {
+                return Err(refusal);
+            }
+        }
+        for meter in self.meters.left() {
+            // One that an adopted rule uses stays.
+            let _ = self.meters.remove(meter);
+        }
+        Ok(adoption)
+    }
+
+    fn adopt_one(
+        &self,
+        found: &Found,
+        claim: &mut dyn FnMut(&InstalledRule) -> Option<(FlowId, Generation)>,
+    ) -> Option<Flow> {
+        let Found { rule, guard } = found;
+        let (label, matching, actions) = self.read(rule)?;
+        let flow = flow_of(&label, &matching, actions);
+        let place = Place::of(&rule.id);
+        let nobody = FlowId { slot: u32::MAX, incarnation: u32::MAX };
+        let handle = self.books.adopt(&rule.id, Record::new(nobody, Generation::NONE, place))?;
+        if !self.adopt_priority(place) {
+            self.books.forget(handle);
+            return None;
+        }
+        let placement = placement_of(rule.flower.flags);
+        let placement =
+            guard.as_ref().map_or(placement, |guard| of_both(placement_of(guard.flower.flags), placement));
+        let (is_named, rules) = (label.ufid.is_some(), 1 + usize::from(guard.is_some()));
+        let installed = InstalledRule { handle, flow, is_named, rules, placement };
+        match claim(&installed) {
+            Some((flow, generation)) => {
+                self.books.give(handle, flow, generation);
+                let by_guard = guard.as_ref().map(|_| Counted::default());
+                self.books.settle(handle, place, Counted::default(), by_guard);
+                Some(installed.flow)
+            }
+            None => {
+                self.forget(handle, place);
+                None
+            }
+        }
+    }
+
+    /// Takes the ends of chains into the books that are there.
+    fn adopt_ends(&self, hook: Hook) -> Result<(), Refusal> {
+        self.list(hook, Detail::Terse, &mut |view| {
+            if let Ok(rule) = RuleView::new(view)
+                && owner_of_end(rule.cookies[0]) == Some(self.agent)
+            {
+                self.chains.add_end(hook, ChainId(rule.id.chain));
+            }
+        })
+    }
+}
