@@ -11,6 +11,7 @@ use crossbeam_channel::{Receiver, after, never, select};
 use parking_lot::Mutex;
 use sluice_flow::backend::{DeviceEvent, OpenConfig};
 use sluice_flow::meter::{Meter, MeterId};
+use sluice_flow::mirror::Mirror;
 use sluice_flow::port::PortMap;
 use sluice_flow::table::Limits;
 use sluice_flow::timeout::TimeoutPolicy;
@@ -49,6 +50,7 @@ pub struct Agent {
     config: ArcSwap<Config>,
     ports: ArcSwap<PortMap>,
     meters: Mutex<BTreeMap<MeterId, Meter>>,
+    mirrors: Mutex<BTreeMap<String, Mirror>>,
     timeout_policies: Mutex<BTreeMap<Box<str>, TimeoutPolicy>>,
     adopted: OnceLock<Adopted>,
     /// Changes of ports, meters and configuration follow each other.
@@ -151,11 +153,13 @@ impl Agent {
             config: ArcSwap::from_pointee(Config {
                 ports: Vec::new(),
                 meters: Vec::new(),
+                mirrors: Vec::new(),
                 ct_timeouts: Vec::new(),
                 ..config.clone()
             }),
             ports: ArcSwap::default(),
             meters: Mutex::default(),
+            mirrors: Mutex::default(),
             timeout_policies: Mutex::default(),
             adopted: OnceLock::new(),
             changing: Mutex::default(),
@@ -165,6 +169,9 @@ impl Agent {
         }
         for meter in &config.meters {
             agent.set_meter(meter.clone())?;
+        }
+        for mirror in &config.mirrors {
+            agent.set_mirror(mirror.clone())?;
         }
         for policy in &config.ct_timeouts {
             agent.set_timeout_policy(policy.clone())?;
@@ -186,6 +193,11 @@ impl Agent {
     /// The meters, by number.
     pub fn meters(&self) -> Vec<Meter> {
         self.meters.lock().values().cloned().collect()
+    }
+
+    /// The mirrors, by name.
+    pub fn mirrors(&self) -> Vec<Mirror> {
+        self.mirrors.lock().values().cloned().collect()
     }
 
     /// The timeout policies, by name.
@@ -262,6 +274,29 @@ impl Agent {
         Ok(())
     }
 
+    /// Makes a mirror or changes it.
+    pub fn set_mirror(&self, mirror: Mirror) -> Result<(), AgentError> {
+        let mut mirrors = self.mirrors.lock();
+        self.backend
+            .set_mirror(&mirror)
+            .map_err(|refusal| AgentError::Device { what: format!("mirror {}", mirror.name), refusal })?;
+        mirrors.insert(mirror.name.clone(), mirror);
+        Ok(())
+    }
+
+    /// Removes a mirror.
+    pub fn remove_mirror(&self, name: &str) -> Result<(), AgentError> {
+        let mut mirrors = self.mirrors.lock();
+        if !mirrors.contains_key(name) {
+            return Err(AgentError::Conflict(format!("there is no mirror {name}")));
+        }
+        self.backend
+            .remove_mirror(name)
+            .map_err(|refusal| AgentError::Device { what: format!("mirror {name}"), refusal })?;
+        mirrors.remove(name);
+        Ok(())
+    }
+
     /// Makes a timeout policy or changes it.
     pub fn set_timeout_policy(&self, policy: TimeoutPolicy) -> Result<(), AgentError> {
         let mut policies = self.timeout_policies.lock();
@@ -298,7 +333,7 @@ impl Agent {
         batch.wait(ANSWER_TIME)
     }
 
-    /// Takes over what of a new configuration can be taken over while running. No flow is touched; a port, meter or
+    /// Takes over what of a new configuration can be taken over while running. No flow is touched; a port, meter, mirror or
     /// timeout policy that is refused is left as it was and named.
     pub fn reload(&self, new: &Config) -> (Difference, Vec<AgentError>) {
         let old = self.config();
@@ -307,7 +342,11 @@ impl Agent {
         self.table.census().set_unsettled_limit(merged.dirty_limit);
         self.revalidation.configure(ageing(&merged), merged.rebalance_interval);
         let mut errors = Vec::new();
+        let is_kept = |mirror: &Mirror| merged.mirrors.iter().any(|kept| kept.name == mirror.name);
         let mut attempt = |result: Result<(), AgentError>| errors.extend(result.err());
+        for gone in old.mirrors.iter().filter(|mirror| !is_kept(mirror)) {
+            attempt(self.remove_mirror(&gone.name));
+        }
         for gone in old.ports.iter().filter(|port| !merged.ports.contains(port)) {
             attempt(self.remove_port(gone.number));
         }
@@ -319,6 +358,9 @@ impl Agent {
         }
         for meter in merged.meters.iter().filter(|meter| !old.meters.contains(meter)) {
             attempt(self.set_meter(meter.clone()));
+        }
+        for mirror in merged.mirrors.iter().filter(|mirror| !old.mirrors.contains(mirror)) {
+            attempt(self.set_mirror(mirror.clone()));
         }
         let is_kept = |policy: &TimeoutPolicy| merged.ct_timeouts.iter().any(|kept| kept.name == policy.name);
         for gone in old.ct_timeouts.iter().filter(|policy| !is_kept(policy)) {

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sluice_flow::backend::{Handle, InstalledRule, LostRule};
+use sluice_flow::backend::{Handle, InstalledRule, LostRule, MirrorFault};
 use sluice_flow::{FlowId, FlowState, Generation, Refusal, Ufid};
 
 use crate::agent::{ANSWER_TIME, Agent};
@@ -23,6 +23,8 @@ pub struct Audit {
     pub rules: usize,
     /// What differs, in order.
     pub differences: Vec<Difference>,
+    /// Mirrors that are not in the device as they were set.
+    pub mirrors: Vec<MirrorFault>,
     /// Rules of others where ours lie, in the device's own words. They are nobody's fault.
     pub foreign: Vec<String>,
 }
@@ -82,6 +84,7 @@ impl Audit {
             audit.differences.retain(|difference| again.contains(difference));
             audit.differences.sort_unstable();
         }
+        audit.mirrors = agent.backend.check_mirrors(false)?;
         agent.backend.foreign(&mut |rule| audit.foreign.push(rule))?;
         Ok(audit)
     }
@@ -122,6 +125,11 @@ impl Audit {
             audit.differences.push(Difference { kind, ufid, handle, flow: None });
         }
         Ok(audit)
+    }
+
+    /// Whether all is as wanted.
+    pub const fn is_clean(&self) -> bool {
+        self.differences.is_empty() && self.mirrors.is_empty()
     }
 
     /// Makes the device what the table says, and waits for it.

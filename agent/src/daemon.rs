@@ -334,6 +334,11 @@ fn vlog_levels(spec: &str) -> &str {
 /// Leaves nothing of ours in the device, and asks it whether that is so.
 fn flush(agent: &Agent) {
     let tally = agent.flush();
+    for mirror in agent.mirrors() {
+        if let Err(error) = agent.remove_mirror(&mirror.name) {
+            tracing::error!("{error}");
+        }
+    }
     let rest = agent.backend.flush().and_then(|removed| {
         let mut left = 0;
         agent.backend.installed(&mut |_| left += 1)?;

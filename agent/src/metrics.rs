@@ -12,7 +12,7 @@ use std::time::Duration;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
 use prometheus::{Encoder, Registry, TextEncoder};
-use sluice_flow::backend::Placement;
+use sluice_flow::backend::{MirrorCounters, Placement};
 use sluice_flow::{EndReason, FlowState, Refusal};
 
 use crate::agent::Agent;
@@ -260,6 +260,7 @@ impl AgentCollector {
             let help = "Packets that a rule took and that were then lost.";
             families.counter("sluice_packets_lost_total", help, &[(&[], precise(lookups.lost))]);
         }
+        self.mirrors(families);
         // What the device does not count is absent, not zero.
         let ports = self.agent.ports();
         let counted: Vec<_> = ports
@@ -275,6 +276,23 @@ impl AgentCollector {
         }
         families.counter("sluice_port_packets_total", "Packets at a port.", &borrowed(&packets));
         families.counter("sluice_port_bytes_total", "Bytes at a port.", &borrowed(&bytes));
+    }
+}
+
+impl AgentCollector {
+    fn mirrors(&self, families: &mut Families) {
+        let mirrors = self.agent.mirrors();
+        let counted: Vec<_> = mirrors
+            .iter()
+            .filter_map(|mirror| Some((mirror.name.as_str(), self.agent.backend.mirror_counters(&mirror.name)?)))
+            .collect();
+        let each = |value: fn(&MirrorCounters) -> u64| {
+            counted.iter().map(|(name, found)| ([("mirror", *name)], precise(value(found)))).collect::<Vec<_>>()
+        };
+        let packets = each(|found| found.packets);
+        families.counter("sluice_mirror_packets_total", "Packets that a mirror copied.", &borrowed(&packets));
+        let bytes = each(|found| found.bytes);
+        families.counter("sluice_mirror_bytes_total", "Bytes of packets that a mirror copied.", &borrowed(&bytes));
     }
 }
 

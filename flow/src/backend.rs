@@ -16,6 +16,7 @@ use crate::counters::{Counters, Reading, Sampled};
 use crate::flow::Flow;
 use crate::id::{FlowId, Generation};
 use crate::meter::{Meter, MeterId};
+use crate::mirror::Mirror;
 use crate::port::{Port, PortNumber};
 use crate::refusal::Refusal;
 use crate::time::{Clock, Timestamp};
@@ -107,7 +108,8 @@ pub trait Backend: Send + Sync {
     /// What it can do; constant while it is open.
     fn capabilities(&self) -> Capabilities;
 
-    /// A dry run: whether the flow would be taken now, and what rule would come of it, in the device's own words.
+    /// A dry run: whether the flow would be taken now, and what rule would come of it, in the device's own words; of a flow that
+    /// needs more than one, a line for each.
     fn explain(&self, flow: &Flow) -> Result<String, Refusal>;
 
     /// Makes a port usable.
@@ -132,6 +134,28 @@ pub trait Backend: Send + Sync {
 
     /// What a meter counted; `None` where the device does not tell.
     fn meter_counters(&self, meter: MeterId) -> Option<MeterCounters>;
+
+    /// Makes a mirror, or changes it; what it counted goes on. One that an earlier run of the same owner left in the device is
+    /// taken over. It copies packets before any flow sees them, and what becomes of them does not change.
+    fn set_mirror(&self, _mirror: &Mirror) -> Result<(), Refusal> {
+        Err(Refusal::Device { reason: "this backend has no mirrors".into() })
+    }
+
+    /// Removes a mirror.
+    fn remove_mirror(&self, _name: &str) -> Result<(), Refusal> {
+        Err(Refusal::Device { reason: "this backend has no mirrors".into() })
+    }
+
+    /// What a mirror copied, and where it is; `None` where the device does not have it.
+    fn mirror_counters(&self, _name: &str) -> Option<MirrorCounters> {
+        None
+    }
+
+    /// Compares mirrors with what the device has, and names those that are missing or something else. Puts them right if that
+    /// is wanted.
+    fn check_mirrors(&self, _mends: bool) -> Result<Vec<MirrorFault>, Refusal> {
+        Ok(Vec::new())
+    }
 
     /// Makes a timeout policy, or changes it; its connections follow it.
     fn set_timeout_policy(&self, _policy: &TimeoutPolicy) -> Result<(), Refusal> {
@@ -516,6 +540,28 @@ pub struct MeterCounters {
     pub dropped_bytes: Option<u64>,
     /// Packets that each band dropped since it was set; empty where the device does not tell.
     pub bands: Vec<u64>,
+}
+
+/// What a mirror copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MirrorCounters {
+    /// Packets that were copied, however many copies were made of each.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// What copies them. Packets that hardware carries past a mirror in software are not copied.
+    pub placement: Placement,
+}
+
+/// A mirror that is not in the device as it was set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MirrorFault {
+    /// Its name.
+    pub name: String,
+    /// Whether the device has something in its place.
+    pub is_there: bool,
+    /// What came of putting it right; `None` if that was not wanted.
+    pub mended: Option<Result<(), Refusal>>,
 }
 
 /// A rule that went by itself. Told by its handle, too, since it may have been put in only just now, or be another one by now:

@@ -18,6 +18,7 @@ pub mod id;
 pub mod intern;
 pub mod key;
 pub mod meter;
+pub mod mirror;
 mod packet_match;
 pub mod port;
 pub mod priority;

@@ -40,6 +40,8 @@ pub struct Step {
 pub enum TraceEvent {
     /// An outer header was taken off, and the packet comes from this tunnel port.
     Decapsulated(PortNumber),
+    /// A mirror of this name copies the packet; the frames that it sends follow.
+    Mirrored(String),
     /// The packet was looked up.
     Lookup(Box<Lookup>),
     /// An action was run.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 use sluice_flow::backend::{
     Backend, Capabilities, Change, Completion, CounterReader, DeviceEvent, Injector, InstallQueue, InstalledRule,
-    LastCounters, LookupCounters, LostRule, MeterCounters, MissPolicy, OpenConfig, Operation, Outcome, PortCounters,
+    LastCounters, LookupCounters, LostRule, MeterCounters, MirrorCounters, MissPolicy, OpenConfig, Operation, Outcome, PortCounters,
     Room, Verdict,
 };
 use sluice_flow::chain::ChainId;
@@ -15,6 +15,7 @@ use sluice_flow::connection::{Connection, ZoneLimits};
 use sluice_flow::counters::{Reading, Sampled};
 use sluice_flow::flow::Flow;
 use sluice_flow::meter::{Meter, MeterId};
+use sluice_flow::mirror::Mirror;
 use sluice_flow::port::{Port, PortNumber};
 use sluice_flow::refusal::Refusal;
 use sluice_flow::timeout::TimeoutPolicy;
@@ -122,6 +123,18 @@ impl Backend for SoftNic {
 
     fn meter_counters(&self, meter: MeterId) -> Option<MeterCounters> {
         self.0.meters.counters(meter)
+    }
+
+    fn set_mirror(&self, mirror: &Mirror) -> Result<(), Refusal> {
+        self.0.mirrors.set(mirror, &self.0.ports.table(), &self.0.meters, &self.0.policies)
+    }
+
+    fn remove_mirror(&self, name: &str) -> Result<(), Refusal> {
+        self.0.mirrors.remove(name)
+    }
+
+    fn mirror_counters(&self, name: &str) -> Option<MirrorCounters> {
+        self.0.mirrors.counters(name)
     }
 
     fn set_timeout_policy(&self, policy: &TimeoutPolicy) -> Result<(), Refusal> {

@@ -24,6 +24,7 @@ pub mod conntrack;
 mod engine;
 mod hardware;
 mod meters;
+mod mirrors;
 mod nic;
 pub mod packet;
 mod ports;

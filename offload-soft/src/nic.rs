@@ -20,6 +20,7 @@ use crate::engine::record::Recorder;
 use crate::engine::{Burst, Drops, LookupCounts, Observer, Traversal};
 use crate::hardware::Hardware;
 use crate::meters::Meters;
+use crate::mirrors::{MirrorState, Mirrors};
 use crate::ports::{PortState, PortTable, Ports};
 use crate::quiescence::{Pin, Quiescence};
 use crate::rules::{self, Rule, Rules};
@@ -35,6 +36,7 @@ pub(crate) struct Nic {
     pub(crate) chains: Chains,
     pub(crate) ports: Ports,
     pub(crate) meters: Meters,
+    pub(crate) mirrors: Mirrors,
     pub(crate) policies: Policies,
     pub(crate) conntrack: Conntrack,
     pub(crate) drops: Drops,
@@ -64,6 +66,7 @@ impl Nic {
             chains: Chains::new(),
             ports: Ports::new(),
             meters: Meters::default(),
+            mirrors: Mirrors::default(),
             policies: Policies::default(),
             conntrack: Conntrack::new(),
             drops: Drops::default(),
@@ -265,7 +268,8 @@ impl Nic {
         check_length(frame)?;
         let pin = self.quiescence.pin();
         let mut verdict = Verdict::default();
-        let mut traversal = self.traversal(&ports, &pin, conntrack, &mut verdict);
+        let mirrors = self.mirrors.list();
+        let mut traversal = self.traversal(&ports, &mirrors, &pin, conntrack, &mut verdict);
         traversal.recorder = recorder;
         traversal.enter(state, frame);
         Ok(verdict)
@@ -282,14 +286,15 @@ impl Nic {
         let ports = self.ports.table();
         let state = entrance(&ports, port)?;
         frames.iter().try_for_each(|frame| check_length(frame))?;
+        let mirrors = self.mirrors.list();
         for frames in frames.chunks(Burst::SIZE) {
             let pin = self.quiescence.pin();
             if ports.is_underlay(port) {
                 for frame in frames {
-                    self.traversal(&ports, &pin, &self.conntrack, observer).enter(state, frame);
+                    self.traversal(&ports, &mirrors, &pin, &self.conntrack, observer).enter(state, frame);
                 }
             } else {
-                self.traversal(&ports, &pin, &self.conntrack, observer).enter_burst(state, frames, burst);
+                self.traversal(&ports, &mirrors, &pin, &self.conntrack, observer).enter_burst(state, frames, burst);
             }
         }
         Ok(())
@@ -298,6 +303,7 @@ impl Nic {
     fn traversal<'a>(
         &'a self,
         ports: &'a PortTable,
+        mirrors: &'a [MirrorState],
         pin: &'a Pin<'a>,
         conntrack: &'a Conntrack,
         observer: &'a mut dyn Observer,
@@ -306,6 +312,7 @@ impl Nic {
             rules: &self.rules,
             root: self.chains.root(),
             ports,
+            mirrors,
             conntrack,
             drops: &self.drops,
             lookup_counts: &self.lookup_counts,

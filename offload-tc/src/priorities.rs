@@ -110,6 +110,11 @@ impl Priorities {
         if place < MIRRORS { Ok(FIRST_OF_MIRRORS + place) } else { Err(limit()) }
     }
 
+    /// Whether a priority is that of a mirror's rule.
+    pub const fn is_of_mirror(priority: u16) -> bool {
+        priority >= FIRST_OF_MIRRORS && priority < FIRST
+    }
+
     /// Gives the priority of a rule back that is gone.
     pub fn release(&mut self, protocol: u16) {
         let Some((place, users)) = self.places.get_mut(&protocol) else { return };
@@ -244,6 +249,7 @@ mod tests {
         let all: BTreeSet<_> = (0..MIRRORS).map(|place| Priorities::of_mirror(place).unwrap()).collect();
         assert_eq!(all.len(), usize::from(MIRRORS));
         assert!(all.iter().all(|mirror| *mirror < first && !Priorities::has(*mirror)));
+        assert!(all.iter().all(|mirror| Priorities::is_of_mirror(*mirror)) && !Priorities::is_of_mirror(first));
         assert_eq!(Priorities::of_mirror(MIRRORS).unwrap_err().label(), "limit");
     }
 

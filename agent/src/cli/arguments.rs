@@ -99,6 +99,26 @@ pub(super) enum Command {
     },
     /// List the meters
     ShowMeters,
+    /// Add a mirror, or change it: packets are copied before any flow sees them
+    AddMirror {
+        /// Its name
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// Which packets, as in the key of a flow; of one port
+        #[arg(value_name = "KEY")]
+        key: String,
+        /// Where copies go, by number or name
+        #[arg(value_name = "PORT[,PORT...]")]
+        ports: String,
+    },
+    /// Remove a mirror
+    DelMirror {
+        /// Its name
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+    /// List the mirrors
+    ShowMirrors,
     /// Add a timeout policy for connections, or change it
     AddCtTimeout(AddCtTimeout),
     /// Remove a timeout policy
@@ -415,6 +435,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Look", &["show", "dump-flows", "get-flow", "explain", "trace", "stats", "watch", "top", "audit"]),
     ("Change flows", &["add-flow", "add-flows", "mod-flow", "del-flow", "del-flows", "flush"]),
     ("Ports and meters", &["add-port", "del-port", "add-meter", "del-meter", "show-meters"]),
+    ("Mirrors", &["add-mirror", "del-mirror", "show-mirrors"]),
     ("Connections", &["add-ct-timeout", "del-ct-timeout", "show-ct-timeouts"]),
     ("Run", &["reload", "replay"]),
 ];

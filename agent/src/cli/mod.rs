@@ -83,6 +83,11 @@ fn execute(cli: &Cli, out: &mut dyn Write) -> Result<Outcome, CliError> {
         Command::AddMeter(command) => plain("sluice/add-meter", &command.params())?,
         Command::DelMeter { id } => plain("sluice/del-meter", &[id.to_string()])?,
         Command::ShowMeters => plain("sluice/show-meters", &[])?,
+        Command::AddMirror { name, key, ports } => {
+            plain("sluice/add-mirror", &[name.clone(), key.clone(), ports.clone()])?;
+        }
+        Command::DelMirror { name } => plain("sluice/del-mirror", std::slice::from_ref(name))?,
+        Command::ShowMirrors => plain("sluice/show-mirrors", &[])?,
         Command::AddCtTimeout(command) => plain("sluice/add-ct-timeout", &command.params())?,
         Command::DelCtTimeout { name } => plain("sluice/del-ct-timeout", std::slice::from_ref(name))?,
         Command::ShowCtTimeouts => plain("sluice/show-ct-timeouts", &[])?,

@@ -1,6 +1,7 @@
 //! `sluice/audit`: what the table says is in the device against what the device says.
 
 use sluice_flow::Refusal;
+use sluice_flow::backend::MirrorFault;
 
 use super::arguments::Arguments;
 use super::{Failure, dump};
@@ -20,14 +21,17 @@ pub(super) fn audit(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) 
     };
     let mut found = Audit::of(agent).map_err(failed("listing"))?;
     let mut lines = Vec::new();
-    if arguments.fix && !found.differences.is_empty() {
+    if arguments.fix && !found.is_clean() {
+        let mirrors = agent.backend.check_mirrors(true).map_err(failed("mending"))?;
+        push(&mut lines, &mirrors, mirror);
         let mendings = found.mend(agent).map_err(failed("mending"))?;
         push(&mut lines, &mendings, |mending| mended(agent, mending));
         found = Audit::of(agent).map_err(failed("listing"))?;
     }
     push(&mut lines, &found.differences, |difference| described(agent, difference));
+    push(&mut lines, &found.mirrors, mirror);
     push(&mut lines, &found.foreign, |rule| format!("foreign: {rule}"));
-    if !found.differences.is_empty() {
+    if !found.is_clean() {
         return Err(Failure(lines.join("\n")));
     }
     lines.push(format!("{} rules, all as wanted", found.rules));
@@ -39,6 +43,19 @@ fn push<T>(lines: &mut Vec<String>, all: &[T], line: impl Fn(&T) -> String) {
     if all.len() > SHOWN {
         lines.push(format!("and {} more", all.len() - SHOWN));
     }
+}
+
+fn mirror(fault: &MirrorFault) -> String {
+    let MirrorFault { name, is_there, mended } = fault;
+    let kind = if *is_there { Kind::Changed } else { Kind::Missing };
+    let what = match (mended, is_there) {
+        (None, true) => "is something else in the device".to_owned(),
+        (None, false) => "is not in the device".to_owned(),
+        (Some(Ok(())), true) => "changed back".to_owned(),
+        (Some(Ok(())), false) => "put in again".to_owned(),
+        (Some(Err(refusal)), _) => format!("not mended: {refusal}"),
+    };
+    format!("{}: mirror {name} {what}", kind.name())
 }
 
 fn described(agent: &Agent, difference: &Difference) -> String {

@@ -13,6 +13,7 @@ mod explain;
 mod filter;
 mod flows;
 mod json;
+mod mirrors;
 mod object;
 mod packets;
 mod ports;
@@ -104,10 +105,12 @@ const COMMANDS: &[Row] = &[
     row("sluice/add-flows", "[OPTIONS] text", 1, 4, BULK, flows::add_text),
     row("sluice/add-ct-timeout", "name [key=seconds]...", 1, 17, &[], timeouts::add),
     row("sluice/add-meter", "id kbps|pps rate[:burst]...", 3, 10, &[], ports::add_meter),
+    row("sluice/add-mirror", "name key port[,port]...", 3, 3, &[], mirrors::add),
     row("sluice/add-port", "number name [kind] [udp-port] [underlay]", 2, 5, &[], ports::add_port),
     row("sluice/audit", "[--fix]", 0, 1, &["--fix"], audit::audit),
     row("sluice/del-ct-timeout", "name", 1, 1, &[], timeouts::delete),
     row("sluice/del-meter", "id", 1, 1, &[], ports::delete_meter),
+    row("sluice/del-mirror", "name", 1, 1, &[], mirrors::delete),
     row("sluice/del-port", "port", 1, 1, &[], ports::delete_port),
     row("sluice/dump-flows", "[-m] [filter=..] [type=..]", 0, 5, &["-m", "--more"], dump::json),
     row("sluice/explain", "[--priority=N] ufid | flow actions", 1, 3, &["--priority"], explain::one),
@@ -117,6 +120,7 @@ const COMMANDS: &[Row] = &[
     row("sluice/inject", "port frame..", 2, 4097, &[], packets::inject),
     row("sluice/show-ct-timeouts", "", 0, 0, &[], timeouts::show),
     row("sluice/show-meters", "", 0, 0, &[], ports::show_meters),
+    row("sluice/show-mirrors", "", 0, 0, &[], mirrors::show),
     row("sluice/stats", "", 0, 0, &[], json::statistics),
     row("sluice/trace", "port frame..", 2, 257, &[], trace::trace),
     row("sluice/watch", "", 0, 0, &[], json::watch),

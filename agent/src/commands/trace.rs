@@ -65,6 +65,7 @@ impl Writer<'_> {
             TraceEvent::Decapsulated(port) => {
                 writeln!(self.out, "{indent}outer header off: from port {}", port_text(*port, self.ports))
             }
+            TraceEvent::Mirrored(name) => writeln!(self.out, "{indent}mirror {name} copies it"),
             TraceEvent::Lookup(lookup) => self.lookup(lookup, &indent),
             TraceEvent::Action(effect) => self.action(effect, &indent),
             TraceEvent::Sent { port, frame } => {

@@ -71,6 +71,7 @@ impl Config {
             log,
             ports,
             meters,
+            mirrors,
             ct_timeouts,
         } = new;
         let applicable = [
@@ -86,6 +87,7 @@ impl Config {
             ("log.level", self.log.level != log.level),
             ("port", self.ports != *ports),
             ("meter", self.meters != *meters),
+            ("mirror", self.mirrors != *mirrors),
             ("ct_timeout", self.ct_timeouts != *ct_timeouts),
         ];
         let needs_restart = [

@@ -15,6 +15,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny};
 use sluice_flow::backend::{OffloadPolicy, TunnelFlags};
 use sluice_flow::meter::Meter;
+use sluice_flow::mirror::Mirror;
 use sluice_flow::port::Port;
 use sluice_flow::timeout::TimeoutPolicy;
 
@@ -117,6 +118,10 @@ pub struct Config {
     /// `[[meter]]`: the meters. Each has `id`, either `kbps` or `pps`, and optionally `burst` in the same unit (kilobits or packets); `bands` holds further bands, each with `rate` and optionally `burst`.
     #[serde(rename = "meter", deserialize_with = "read_later")]
     pub meters: Vec<Meter>,
+    /// `[[mirror]]`: the mirrors, which copy packets before any flow sees them. Each has a `name`, a `key` as that of a flow, of
+    /// one port and the first chain, and `ports`, the numbers or names of the ports that copies go to.
+    #[serde(rename = "mirror", deserialize_with = "read_later")]
+    pub mirrors: Vec<Mirror>,
     /// `[[ct_timeout]]`: the timeout policies of connections. Each has a `name` and any of the keys of
     /// [`sluice_flow::timeout::TimeoutKey`], in seconds.
     #[serde(rename = "ct_timeout", deserialize_with = "read_later")]
@@ -153,6 +158,7 @@ impl Default for Config {
             log: LogConfig::default(),
             ports: Vec::new(),
             meters: Vec::new(),
+            mirrors: Vec::new(),
             ct_timeouts: Vec::new(),
         }
     }
@@ -232,6 +238,7 @@ impl Config {
             .map_err(|fault| ConfigError::Wrong(Place::new(text, file_name, fault.span), fault.message))?;
         config.ports = checked.ports;
         config.meters = checked.meters;
+        config.mirrors = checked.mirrors;
         config.ct_timeouts = checked.ct_timeouts;
         Ok(config)
     }

@@ -1,4 +1,4 @@
-//! `[[port]]`, `[[meter]]` and `[[ct_timeout]]`, and keys that are for some backends only: what depends on something else in the
+//! `[[port]]`, `[[meter]]`, `[[mirror]]` and `[[ct_timeout]]`, and keys that are for some backends only: what depends on something else in the
 //! file, and therefore is checked as a whole.
 
 use std::ops::Range;
@@ -6,7 +6,9 @@ use std::ops::Range;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny};
 use sluice_flow::meter::{Meter, MeterBand, MeterId, MeterUnit};
-use sluice_flow::port::{Port, PortKind, PortNumber, Tunnel, TunnelProtocol};
+use sluice_flow::mirror::Mirror;
+use sluice_flow::port::{Port, PortKind, PortMap, PortNames, PortNumber, Tunnel, TunnelProtocol};
+use sluice_flow::text;
 use sluice_flow::timeout::{TimeoutKey, TimeoutPolicy};
 use toml::Spanned;
 
@@ -26,6 +28,8 @@ pub(super) struct Tables {
     #[serde(default)]
     meter: Vec<MeterTable>,
     #[serde(default)]
+    mirror: Vec<MirrorTable>,
+    #[serde(default)]
     ct_timeout: Vec<CtTimeoutTable>,
 }
 
@@ -33,6 +37,7 @@ pub(super) struct Tables {
 pub(super) struct Checked {
     pub(super) ports: Vec<Port>,
     pub(super) meters: Vec<Meter>,
+    pub(super) mirrors: Vec<Mirror>,
     pub(super) ct_timeouts: Vec<TimeoutPolicy>,
 }
 
@@ -131,6 +136,14 @@ struct BandTable {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+struct MirrorTable {
+    name: Spanned<String>,
+    key: Spanned<String>,
+    ports: Vec<Spanned<PortReference>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct CtTimeoutTable {
     name: Spanned<String>,
     tcp_syn_sent: Option<u32>,
@@ -157,7 +170,7 @@ impl Tables {
         self.device.is_some()
     }
 
-    /// The ports, meters and timeout policies, if all that depends on each other or on the backend is right.
+    /// The ports, meters, mirrors and timeout policies, if all that depends on each other or on the backend is right.
     pub(super) fn check(self, backend: &str) -> Result<Checked, Fault> {
         if let Some(policy) = self.policy.filter(|_| !backends::has_policy(backend)) {
             return Err(fault(&policy, format!("backend \"{backend}\" leaves no choice of who takes rules")));
@@ -174,8 +187,18 @@ impl Tables {
                 return Err(fault(&meter.id, format!("meter {id} is there twice")));
             }
         }
-        let ports = self.port.iter().map(|port| port.port(&self.port)).collect::<Result<_, _>>()?;
+        let ports: Vec<_> = self.port.iter().map(|port| port.port(&self.port)).collect::<Result<_, _>>()?;
         let meters = self.meter.iter().map(MeterTable::meter).collect::<Result<_, _>>()?;
+        for (index, mirror) in self.mirror.iter().enumerate() {
+            let name = mirror.name.get_ref();
+            if self.mirror[..index].iter().any(|earlier| earlier.name.get_ref() == name) {
+                return Err(fault(&mirror.name, format!("mirror \"{name}\" is there twice")));
+            }
+        }
+        let mut map = PortMap::default();
+        // They do not contradict each other.
+        ports.iter().cloned().for_each(|port| map.insert(port).unwrap_or_default());
+        let mirrors = self.mirror.iter().map(|mirror| mirror.mirror(&map)).collect::<Result<_, _>>()?;
         for (index, policy) in self.ct_timeout.iter().enumerate() {
             let name = policy.name.get_ref();
             if self.ct_timeout[..index].iter().any(|earlier| earlier.name.get_ref() == name) {
@@ -183,7 +206,7 @@ impl Tables {
             }
         }
         let ct_timeouts = self.ct_timeout.iter().map(CtTimeoutTable::policy).collect::<Result<_, _>>()?;
-        Ok(Checked { ports, meters, ct_timeouts })
+        Ok(Checked { ports, meters, mirrors, ct_timeouts })
     }
 }
 
@@ -311,6 +334,32 @@ impl MeterTable {
             bands.push(MeterBand { rate: *rate.get_ref(), burst });
         }
         Ok(Meter { id: MeterId(id), unit, bands })
+    }
+}
+
+impl MirrorTable {
+    fn mirror(&self, ports: &PortMap) -> Result<Mirror, Fault> {
+        let name = self.name.get_ref();
+        let key = self.key.get_ref();
+        let parsed = text::parse_key(key, ports).map_err(|error| {
+            let before = key.get(..error.offset).unwrap_or(key);
+            fault(&self.key, format!("mirror \"{name}\": behind \"{before}\", expected {}", error.expected))
+        })?;
+        let port = |reference: &Spanned<PortReference>| {
+            let found = match reference.get_ref() {
+                PortReference::Number(number) => Some(PortNumber(*number)).filter(|port| ports.get(*port).is_some()),
+                PortReference::Name(name) => ports.number(name),
+            };
+            found.ok_or_else(|| {
+                fault(reference, format!("there is no port {} to copy to", reference.get_ref().text()))
+            })
+        };
+        let copies = self.ports.iter().map(port).collect::<Result<_, _>>()?;
+        let mirror = Mirror::new(name.as_str(), parsed.matching, copies).map_err(|message| fault(&self.name, message))?;
+        if ports.get(mirror.port()).is_none() {
+            return Err(fault(&self.key, format!("there is no port {} to be mirrored", mirror.port())));
+        }
+        Ok(mirror)
     }
 }
 

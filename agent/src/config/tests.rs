@@ -40,7 +40,7 @@ fn the_sample_file_knows_every_key_also_those_without_a_default() {
     let whole: String =
         SAMPLE.lines().filter(is_key).map(|line| format!("{}\n", line.trim_start_matches('#'))).collect();
     let config = Config::parse(&whole, "test.toml", Some("tc")).unwrap_or_else(|error| panic!("{error}"));
-    assert!(!config.ports.is_empty() && !config.meters.is_empty());
+    assert!(!config.ports.is_empty() && !config.meters.is_empty() && !config.mirrors.is_empty());
     let has = |key: &str| {
         whole.lines().any(|line| {
             line.split('=').next().is_some_and(|name| name.trim() == key)
@@ -53,6 +53,7 @@ fn the_sample_file_knows_every_key_also_those_without_a_default() {
         known_keys("[log]\nbogus = 1"),
         known_keys("[[port]]\nnumber = 1\nname = \"a\"\nbogus = 1"),
         known_keys("[[meter]]\nid = 1\nbogus = 1"),
+        known_keys("[[mirror]]\nname = \"a\"\nkey = \"\"\nports = []\nbogus = 1"),
         known_keys("[[ct_timeout]]\nname = \"a\"\nbogus = 1"),
     ];
     for key in keys.concat() {
@@ -234,6 +235,18 @@ fn meters_are_read_with_their_rates() {
 }
 
 #[test]
+fn mirrors_are_read_with_the_names_of_ports() {
+    let config = parse(
+        "[[port]]\nnumber = 1\nname = \"p0\"\n[[port]]\nnumber = 2\nname = \"tap\"\n[[port]]\nnumber = 3\nname = \"p2\"\n\
+         [[mirror]]\nname = \"http\"\nkey = \"in_port(p0),eth_type(0x0800),ipv4(proto=6),tcp(dst=80)\"\nports = [\"tap\", 3]",
+    );
+    let [mirror] = config.mirrors.as_slice() else { panic!("{:?}", config.mirrors) };
+    assert_eq!((mirror.name.as_str(), mirror.port()), ("http", PortNumber(1)));
+    assert_eq!(mirror.copies, [PortNumber(2), PortNumber(3)]);
+    assert!(mirror.matching.is_exactly(sluice_flow::Field::TcpDst, 80));
+}
+
+#[test]
 fn timeout_policies_are_read_with_their_seconds() {
     let config =
         parse("[[ct_timeout]]\nname = \"short\"\ntcp_unack = 20\ntcp_syn_sent = 5\n[[ct_timeout]]\nname = \"b\"\n");
@@ -289,6 +302,18 @@ fn ports_and_meters_that_contradict_each_other_are_shown_where_they_are() {
         ("[[meter]]\nid = 1\npps = 1\nkbps = 1", ":6:7: meter 1 has both"),
         ("[[meter]]\nid = 1\npps = 0", ":6:7: meter 1 would let nothing pass"),
         ("[[meter]]\nid = 1\npps = 1\n[[meter]]\nid = 1\npps = 1", ":8:6: meter 1 is there twice"),
+        (
+            "[[mirror]]\nname = \"a\"\nkey = \"in_port(9)\"\nports = [1]",
+            ":6:7: there is no port 9 to be mirrored",
+        ),
+        ("[[mirror]]\nname = \"a\"\nkey = \"in_port(p0)\"\nports = [1, \"x\"]", ":7:13: there is no port \"x\" to copy to"),
+        ("[[mirror]]\nname = \"a\"\nkey = \"in_port(p0),eth(\"\nports = [1]", ":6:7: mirror \"a\": behind \"in_port(p0),eth(\", "),
+        ("[[mirror]]\nname = \"a\"\nkey = \"eth_type(0x0800)\"\nports = [1]", ":5:8: a mirror is of one port"),
+        ("[[mirror]]\nname = \"a\"\nkey = \"in_port(1)\"\nports = []", ":5:8: a mirror copies to 1 to 30 ports"),
+        (
+            "[[mirror]]\nname = \"a\"\nkey = \"in_port(1)\"\nports = [1]\n[[mirror]]\nname = \"a\"\nkey = \"in_port(1)\"\nports = [1]",
+            ":9:8: mirror \"a\" is there twice",
+        ),
         ("[[ct_timeout]]\nname = \"a b\"", ":5:8: the name of a timeout policy is one word"),
         ("[[ct_timeout]]\nname = \"a\"\nudp_single = -1", ":6:14: invalid value"),
         ("[[ct_timeout]]\nname = \"a\"\n[[ct_timeout]]\nname = \"a\"", ":7:8: timeout policy \"a\" is there twice"),
@@ -332,7 +357,7 @@ proptest::proptest! {
     }
 
     #[test]
-    fn no_value_makes_it_panic(key in "(idle_timeout|poll_interval|metrics|control_mode|log.level|workers|port|meter)", value in "(\"\\PC{0,8}\"|[-0-9.e]{1,8}|\\[\\]|true)") {
+    fn no_value_makes_it_panic(key in "(idle_timeout|poll_interval|metrics|control_mode|log.level|workers|port|meter|mirror)", value in "(\"\\PC{0,8}\"|[-0-9.e]{1,8}|\\[\\]|true)") {
         let _ = Config::parse(&format!("{key} = {value}"), "x", None).map_err(|error| error.to_string());
     }
 }

@@ -41,6 +41,10 @@ impl Traversal<'_> {
         }
         port.count_rx_burst(count, frames.iter().take(count).map(|frame| frame.len()).sum());
         self.root.rules.view(self.pin).lookup_batch(&keys[..count], &mut found[..count]);
+        if !self.mirrors.is_empty() {
+            let known = frames.iter().zip(&*keys).zip(&*layouts).filter(|(_, layout)| !layout.is_malformed);
+            known.for_each(|((frame, key), _)| self.mirror(key, frame, true));
+        }
         let slots = found.map(|index| index.and_then(|index| self.rules.slot(index)));
         // Read for all, so that they are fetched at the same time.
         std::hint::black_box(slots.iter().flatten().fold(0, |sum, slot| sum ^ slot.flow_id().slot));

@@ -26,6 +26,7 @@ use sluice_flow::trace::TraceEvent;
 
 use crate::chains::{Chain, MAX_DEPTH};
 use crate::conntrack::{self, Conntrack};
+use crate::mirrors::MirrorState;
 use crate::packet::{Metadata, parse};
 use crate::ports::{PortState, PortTable};
 use crate::quiescence::Pin;
@@ -59,6 +60,8 @@ pub(crate) struct Traversal<'a> {
     /// Chain 0.
     pub(crate) root: &'a Chain,
     pub(crate) ports: &'a PortTable,
+    /// What is copied on its way into chain 0.
+    pub(crate) mirrors: &'a [MirrorState],
     pub(crate) conntrack: &'a Conntrack,
     pub(crate) drops: &'a Drops,
     pub(crate) lookup_counts: &'a LookupCounts,
@@ -169,6 +172,9 @@ impl Traversal<'_> {
         if packet.layout.is_malformed {
             return Err(Missing);
         }
+        if chain.id == ChainId::ROOT {
+            self.mirror(&parsed.key, &packet.bytes, packet.is_ethernet());
+        }
         let view = chain.rules.view(self.pin);
         let found = match &mut self.recorder {
             Some(recorder) => recorder.look_up(chain, &view, &parsed.key, self.rules),
@@ -186,6 +192,23 @@ impl Traversal<'_> {
             self.run_program(program, packet, depth);
         }
         Ok(())
+    }
+
+    /// Sends the copies that mirrors take of a packet.
+    fn mirror(&mut self, key: &Key, bytes: &[u8], is_ethernet: bool) {
+        for mirror in self.mirrors.iter().filter(|mirror| mirror.takes(key)) {
+            match &mut self.recorder {
+                Some(recorder) => recorder.note(TraceEvent::Mirrored(mirror.name.to_string())),
+                None => mirror.count(bytes.len()),
+            }
+            for copy in &*mirror.copies {
+                match self.ports.get(*copy) {
+                    Some(port) if is_ethernet => self.leave(port, bytes),
+                    Some(_) => self.lose(Loss::WithoutEthernet),
+                    None => self.lose(Loss::Output),
+                }
+            }
+        }
     }
 
     /// No rule of the chain took the packet.

@@ -17,7 +17,7 @@ use super::pairs::of_both;
 use super::queue::placement_of;
 use crate::dump::Detail;
 use crate::install::Request;
-use crate::wire::filter::Hook;
+use crate::wire::filter::{FilterId, Hook};
 use crate::wire::statistics::RuleView;
 
 impl Core {
@@ -31,10 +31,11 @@ impl Core {
         let mut jumps = HashSet::new();
         let hooks = self.hooks_everywhere()?;
         let (pairs, mut guards) = Found::pairs(self.own_rules(&hooks)?);
+        let mut orphans = Vec::new();
         for hook in hooks {
             self.adopt_ends(hook)?;
+            orphans.extend(self.mirrors_left(hook)?);
         }
-        let mut orphans = Vec::new();
         for mut found in pairs {
             let fit = self.fit(&found);
             if fit == Fit::Spare {
@@ -105,6 +106,22 @@ impl Core {
                 None
             }
         }
+    }
+
+    /// The rules of mirrors at a hook that nobody has set since.
+    fn mirrors_left(&self, hook: Hook) -> Result<Vec<FilterId>, Refusal> {
+        let wanted = self.mirrors.rules();
+        let mut left = Vec::new();
+        self.list(hook, Detail::Terse, &mut |view| {
+            if let Ok(rule) = RuleView::new(view)
+                && self.mirrors.is_ours(rule.cookies[0])
+                && !wanted.contains(&rule.id)
+            {
+                left.push(rule.id);
+            }
+        })?;
+        left.dedup();
+        Ok(left)
     }
 
     /// Takes the ends of chains into the books that are there.

@@ -58,6 +58,7 @@ impl Core {
         let Some(present) = &attached.device else { return Ok(()) };
         let hook = present.device.hook();
         self.park(hook);
+        self.mirrors.park(hook);
         let mut control = self.control.lock();
         for (ifindex, qdisc, ownership) in present.qdiscs.iter().rev() {
             // What is not ours, or is in use by somebody, stays.
@@ -107,6 +108,7 @@ impl Core {
                 tell_lost(self, &entry);
             }
         }
+        self.restore_mirrors(None);
         self.events.changed();
         Ok(())
     }
@@ -157,7 +159,9 @@ impl Core {
                     *ownership = Ownership::Made;
                 }
             }
+            let hook = mended.device.hook();
             self.ports.store(ports.with(Attached { device: Some(mended), ..attached.clone() }).into());
+            self.restore_mirrors(Some(hook));
             self.events.changed();
         }
         self.events.reset(self.clock.now());

@@ -14,6 +14,7 @@ use super::books::{Books, Entry, Place, State};
 use super::chains::Chains;
 use super::events::Events;
 use super::listing::Strays;
+use super::mirrors::Mirrors;
 use super::ports::PortTable;
 use super::removal;
 use crate::install::Installer;
@@ -33,6 +34,7 @@ pub(super) struct Core {
     pub(super) chains: Chains,
     pub(super) ports: ArcSwap<PortTable>,
     pub(super) meters: Arc<Meters>,
+    pub(super) mirrors: Mirrors,
     pub(super) events: Events,
     pub(super) queues: AtomicUsize,
     /// Taken before `control`, by whoever attaches or detaches a port and by the watch.
@@ -63,6 +65,7 @@ impl Core {
             chains: Chains::default(),
             ports: ArcSwap::from_pointee(PortTable::new(Arc::clone(&meters), config.policy, config.tunnel_flags)),
             meters,
+            mirrors: Mirrors::open(agent, config.policy).map_err(socket_refusal)?,
             events: Events::default(),
             queues: AtomicUsize::new(0),
             links: Mutex::new(links),
@@ -73,8 +76,9 @@ impl Core {
             sockets: Mutex::default(),
             untold: Mutex::default(),
         };
-        let port = core.installer.lock().port();
-        core.add_socket(None, port)?;
+        for socket in [core.installer.lock().port(), core.mirrors.socket()] {
+            core.add_socket(None, socket)?;
+        }
         Ok(core)
     }
 

@@ -225,6 +225,7 @@ impl Core {
 
     /// Takes out every rule of ours, wherever it is, until there is none.
     pub(super) fn flush(&self) -> Result<usize, Refusal> {
+        self.mirrors.forget();
         let mut count = 0;
         for _ in 0..TRIES {
             let mut found = Vec::new();
@@ -233,7 +234,7 @@ impl Core {
                 self.list(hook, Detail::Terse, &mut |view| {
                     let Ok(rule) = RuleView::new(view) else { return };
                     let is_end = owner_of_end(rule.cookies[0]) == Some(self.agent);
-                    if is_end || is_ours(self.agent, &rule) {
+                    if is_end || is_ours(self.agent, &rule) || self.mirrors.is_ours(rule.cookies[0]) {
                         ends += usize::from(is_end);
                         found.push((rule.id, has_notes_of_guard(rule.cookies)));
                     }

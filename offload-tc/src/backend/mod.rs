@@ -13,6 +13,7 @@ mod dumps;
 mod events;
 mod failure;
 mod listing;
+mod mirrors;
 mod pairs;
 mod ports;
 mod queue;
@@ -26,12 +27,13 @@ use std::sync::Arc;
 use crossbeam_channel::Receiver;
 use sluice_flow::backend::{
     Adoption, Backend, Capabilities, CountedApart, CounterReader, DeviceEvent, Handle, InstallQueue, InstalledRule,
-    LastCounters, LostRule, MeterCounters, MissPolicy, OpenConfig, PortCounters,
+    LastCounters, LostRule, MeterCounters, MirrorCounters, MirrorFault, MissPolicy, OpenConfig, PortCounters,
 };
 use sluice_flow::chain::ChainId;
 use sluice_flow::flow::Flow;
 use sluice_flow::id::{FlowId, Generation};
 use sluice_flow::meter::{Meter, MeterId};
+use sluice_flow::mirror::Mirror;
 use sluice_flow::port::{Port, PortNumber};
 use sluice_flow::refusal::Refusal;
 
@@ -110,6 +112,22 @@ impl Backend for Classifier {
         self.core.meters.counters(meter).ok().flatten()
     }
 
+    fn set_mirror(&self, mirror: &Mirror) -> Result<(), Refusal> {
+        self.core.mirrors.set(mirror, &self.core.ports.load())
+    }
+
+    fn remove_mirror(&self, name: &str) -> Result<(), Refusal> {
+        self.core.mirrors.remove(name)
+    }
+
+    fn mirror_counters(&self, name: &str) -> Option<MirrorCounters> {
+        self.core.mirrors.counters(name)
+    }
+
+    fn check_mirrors(&self, mends: bool) -> Result<Vec<MirrorFault>, Refusal> {
+        self.core.mirrors.check(None, &self.core.ports.load(), mends)
+    }
+
     fn open_chain(&self, chain: ChainId) -> Result<(), Refusal> {
         self.core.chains.open(chain);
         Ok(())
@@ -162,6 +180,7 @@ impl Backend for Classifier {
         self.core.events.resynchronising();
         let mut lost = Reader::open(Arc::clone(&self.core))?.compare()?;
         lost.extend(self.core.take_untold());
+        self.core.restore_mirrors(None);
         Ok(lost)
     }
 

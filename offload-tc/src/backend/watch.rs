@@ -13,6 +13,7 @@ use super::books::State;
 use super::core::{Core, device_refusal, link_refusal};
 use super::reader::tell_lost;
 use crate::links::{self, Attachment, Event, FilterLoss, Monitor};
+use crate::priorities::Priorities;
 use crate::wire::filter::{FilterId, Hook};
 
 /// At the latest after this long it is looked whether the agent is still to be told of something.
@@ -122,6 +123,9 @@ impl Core {
             Attachment::Block(block) => Hook::Block { number: block.0 },
         };
         let FilterLoss { chain, priority, protocol, handle, .. } = *loss;
+        if priority == 0 || Priorities::is_of_mirror(priority) {
+            self.restore_mirrors(Some(hook));
+        }
         let Some(handle) = handle else {
             self.chains.forget(hook);
             let there = self.books.select(|state, record| state == State::Installed && record.place.hook == hook);

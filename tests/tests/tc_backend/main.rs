@@ -12,6 +12,7 @@ mod device;
 mod guards;
 mod installing;
 mod losing;
+mod mirrors;
 mod network;
 mod ports;
 mod refusing;
@@ -57,6 +58,7 @@ fn inside() -> ExitCode {
         installing::STORIES,
         chains::STORIES,
         guards::STORIES,
+        mirrors::STORIES,
         adoption::STORIES,
         losing::STORIES,
         ports::STORIES,

@@ -20,7 +20,7 @@ const RECEIVE_BUFFER: usize = 32 << 20;
 
 static NUMBERS: AtomicU32 = AtomicU32::new(0);
 
-/// The switch's namespace, in which the thread is, and those of two hosts. They go with this.
+/// The switch's namespace, in which the thread is, and those of two hosts and of a tap. They go with this.
 pub(crate) struct Network {
     number: u32,
     pub(crate) hosts: [Host; 2],
@@ -95,8 +95,22 @@ impl Network {
 
     /// The frames with IPv4 that a host receives from now on.
     pub(crate) fn capture(&self, host: usize) -> Capture {
+        self.capture_in(["a", "b"][host])
+    }
+
+    /// Makes a third port, `p3`, and gives the frames that leave through it.
+    pub(crate) fn tap(&self) -> Capture {
+        let inside = format!("c{}", self.number);
+        run(&format!("ip netns add {inside}"));
+        run(&format!("ip link add p3 type veth peer name {DEVICE} netns {inside}"));
+        run("ip link set p3 up");
+        run(&format!("ip netns exec {inside} sysctl -qw net.ipv6.conf.all.disable_ipv6=1"));
+        run(&format!("ip netns exec {inside} ip link set {DEVICE} up"));
+        self.capture_in("c")
+    }
+
+    fn capture_in(&self, name: &str) -> Capture {
         const ETH_P_IP: u16 = 0x0800;
-        let name = ["a", "b"][host];
         enter(&format!("{name}{}", self.number));
         let protocol = NonZeroU32::new(ETH_P_IP.to_be().into()).map(Protocol::from_raw);
         let capture = socket(AddressFamily::PACKET, SocketType::RAW, protocol).unwrap();
@@ -153,7 +167,7 @@ impl Host {
 
 impl Drop for Network {
     fn drop(&mut self) {
-        for name in ["a", "b", "switch"] {
+        for name in ["a", "b", "c", "switch"] {
             let _ = Command::new("ip").args(["netns", "del", &format!("{name}{}", self.number)]).output();
         }
     }

@@ -1,0 +1,60 @@
+//! Mirrors at run time.
+
+use std::fmt::Write as _;
+
+use sluice_flow::backend::MirrorCounters;
+use sluice_flow::mirror::Mirror;
+use sluice_flow::port::{PortMap, PortNames};
+use sluice_flow::text::{self, Style};
+use sluice_flow::{MaskedKey, PortNumber};
+
+use super::arguments::Arguments;
+use super::{Failure, flows, ports};
+use crate::agent::Agent;
+use crate::unixctl::Output;
+
+/// `sluice/add-mirror`: `NAME KEY PORT[,PORT]...`
+pub(super) fn add(agent: &Agent, arguments: &Arguments, _: &mut dyn Output) -> Result<(), Failure> {
+    let [name, key, copies] = arguments.rest.as_slice() else {
+        return Err(Failure::new("a name, a key and ports are needed"));
+    };
+    let names = agent.ports();
+    let parsed = text::parse_key(key, &*names).map_err(|error| flows::wrong_text("flow key", key, &error))?;
+    let copies = copies.split(',').map(|text| ports::port(agent, text)).collect::<Result<_, _>>()?;
+    let mirror = Mirror::new(name.as_str(), parsed.matching, copies).map_err(Failure::new)?;
+    Ok(agent.set_mirror(mirror)?)
+}
+
+/// `sluice/del-mirror`
+pub(super) fn delete(agent: &Agent, arguments: &Arguments, _: &mut dyn Output) -> Result<(), Failure> {
+    Ok(agent.remove_mirror(arguments.rest.first().map_or("", String::as_str))?)
+}
+
+/// `sluice/show-mirrors`
+pub(super) fn show(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    let names = agent.ports();
+    for Mirror { name, matching, copies } in agent.mirrors() {
+        let copies: Vec<_> = copies.iter().map(|port| port_text(*port, &names)).collect();
+        let mut key = String::new();
+        let style = Style { more: false, names: Some(&*names) };
+        // Writing to a string does not fail.
+        let _ = text::write_key(&mut key, &MaskedKey::new(&matching), &style);
+        write!(out, "mirror:{name}, key:{key}, ports:{}", copies.join(","))?;
+        match agent.backend.mirror_counters(&name) {
+            Some(MirrorCounters { packets, bytes, placement }) => {
+                writeln!(out, ", packets:{packets}, bytes:{bytes}, in:{placement}")?;
+            }
+            None => writeln!(out, ", not in the device")?,
+        }
+    }
+    Ok(())
+}
+
+fn port_text(port: PortNumber, names: &PortMap) -> String {
+    let mut text = String::new();
+    let _ = match names.name(port) {
+        Some(name) => text.write_str(name),
+        None => write!(text, "{port}"),
+    };
+    text
+}
