@@ -53,9 +53,7 @@ impl Mirror {
             return Err(format!("the name of a mirror has 1 to {} octets", Self::MAX_NAME));
         }
         if name.contains(|char: char| char.is_whitespace() || char.is_control() || "(),=\"".contains(char)) {
-            return Err(
-                "the name of a mirror is one word without brackets, commas, quotes and equal signs".to_owned()
-            );
+            return Err("the name of a mirror is one word without brackets, commas, quotes and equal signs".to_owned());
         }
         Ok(())
     }
@@ -81,7 +79,8 @@ mod tests {
         let mut first = at(1);
         first.set_exact(Field::RecircId, 0);
         assert!(Mirror::new("tap", first, to(&[2])).is_ok());
-        for (matching, copies) in [(Match::default(), vec![2]), (later, vec![2]), (at(1), vec![]), (at(1), vec![2, 2])] {
+        for (matching, copies) in [(Match::default(), vec![2]), (later, vec![2]), (at(1), vec![]), (at(1), vec![2, 2])]
+        {
             assert!(Mirror::new("tap", matching, to(&copies)).is_err(), "{copies:?}");
         }
         assert!(Mirror::new("tap", at(1), to(&(2..40).collect::<Vec<_>>())).is_err());

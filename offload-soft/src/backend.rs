@@ -7,8 +7,8 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 use sluice_flow::backend::{
     Backend, Capabilities, Change, Completion, CounterReader, DeviceEvent, Injector, InstallQueue, InstalledRule,
-    LastCounters, LookupCounters, LostRule, MeterCounters, MirrorCounters, MissPolicy, OpenConfig, Operation, Outcome, PortCounters,
-    Room, Verdict,
+    LastCounters, LookupCounters, LostRule, MeterCounters, MirrorCounters, MissPolicy, OpenConfig, Operation, Outcome,
+    PortCounters, Room, Verdict,
 };
 use sluice_flow::chain::ChainId;
 use sluice_flow::connection::{Connection, ZoneLimits};

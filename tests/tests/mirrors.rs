@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use sluice_flow::backend::{Backend, Injector, OpenConfig};
 use sluice_flow::mirror::Mirror;
-use sluice_flow::port::{Port, PortKind, PortNumber};
+use sluice_flow::port::{Port, PortKind, PortNumber, Tunnel, TunnelProtocol};
+use sluice_flow::text;
 use sluice_flow::time::MonotonicClock;
-use sluice_flow::{Refusal, text};
 use sluice_offload_soft::SoftNic;
 use sluice_tests::daemon::Daemon;
 use sluice_tests::frames::udp;
@@ -51,9 +51,12 @@ fn mirrors_are_configured_added_shown_counted_traced_and_removed_without_a_word_
     assert_eq!(lines.len(), 2, "{shown}");
     assert_eq!(
         lines[0],
-        "mirror:all, key:recirc_id(0),in_port(client), ports:tap,server, packets:2, bytes:120, in:hardware"
+        "mirror:all, key:recirc_id(0),in_port(client),eth(), ports:tap,server, packets:2, bytes:120, in:hardware"
     );
-    assert!(lines[1].starts_with("mirror:dns, key:recirc_id(0),in_port(client),eth_type(0x0800),ipv4("), "{shown}");
+    assert!(
+        lines[1].starts_with("mirror:dns, key:recirc_id(0),in_port(client),eth(),eth_type(0x0800),ipv4("),
+        "{shown}"
+    );
     assert!(lines[1].ends_with("), ports:tap, packets:1, bytes:60, in:hardware"), "{shown}");
     assert_eq!(daemon.metric("sluice_mirror_packets_total{mirror=\"all\"}"), Some(2.0));
     assert_eq!(daemon.metric("sluice_mirror_bytes_total{mirror=\"dns\"}"), Some(60.0));
@@ -140,7 +143,8 @@ fn a_mirror_that_the_device_cannot_have_is_refused_with_the_reason() {
     let label = |mirror: &Mirror| nic.set_mirror(mirror).unwrap_err().label();
     assert_eq!(label(&mirror("a", "in_port(1)", &[9])), "port");
     assert_eq!(label(&mirror("a", "in_port(9)", &[1])), "port");
-    let refusal = nic.set_mirror(&mirror("a", "in_port(1),eth_type(0x0800),ipv4(proto=17),tcp(dst=1)", &[2]));
-    assert!(matches!(refusal, Err(Refusal::Combination { .. })), "{refusal:?}");
+    let tunnel = Tunnel { protocol: TunnelProtocol::Gre, udp_port: None, underlay: PortNumber(2) };
+    nic.attach_port(&Port { number: PortNumber(4), name: "gre0".into(), kind: PortKind::Tunnel(tunnel) }).unwrap();
+    assert_eq!(label(&mirror("a", "in_port(1)", &[3, 4])), "combination");
     assert!(nic.mirror_counters("a").is_none());
 }

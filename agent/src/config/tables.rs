@@ -350,12 +350,11 @@ impl MirrorTable {
                 PortReference::Number(number) => Some(PortNumber(*number)).filter(|port| ports.get(*port).is_some()),
                 PortReference::Name(name) => ports.number(name),
             };
-            found.ok_or_else(|| {
-                fault(reference, format!("there is no port {} to copy to", reference.get_ref().text()))
-            })
+            found.ok_or_else(|| fault(reference, format!("there is no port {} to copy to", reference.get_ref().text())))
         };
         let copies = self.ports.iter().map(port).collect::<Result<_, _>>()?;
-        let mirror = Mirror::new(name.as_str(), parsed.matching, copies).map_err(|message| fault(&self.name, message))?;
+        let mirror =
+            Mirror::new(name.as_str(), parsed.matching, copies).map_err(|message| fault(&self.name, message))?;
         if ports.get(mirror.port()).is_none() {
             return Err(fault(&self.key, format!("there is no port {} to be mirrored", mirror.port())));
         }

@@ -302,12 +302,15 @@ fn ports_and_meters_that_contradict_each_other_are_shown_where_they_are() {
         ("[[meter]]\nid = 1\npps = 1\nkbps = 1", ":6:7: meter 1 has both"),
         ("[[meter]]\nid = 1\npps = 0", ":6:7: meter 1 would let nothing pass"),
         ("[[meter]]\nid = 1\npps = 1\n[[meter]]\nid = 1\npps = 1", ":8:6: meter 1 is there twice"),
+        ("[[mirror]]\nname = \"a\"\nkey = \"in_port(9)\"\nports = [1]", ":6:7: there is no port 9 to be mirrored"),
         (
-            "[[mirror]]\nname = \"a\"\nkey = \"in_port(9)\"\nports = [1]",
-            ":6:7: there is no port 9 to be mirrored",
+            "[[mirror]]\nname = \"a\"\nkey = \"in_port(p0)\"\nports = [1, \"x\"]",
+            ":7:13: there is no port \"x\" to copy to",
         ),
-        ("[[mirror]]\nname = \"a\"\nkey = \"in_port(p0)\"\nports = [1, \"x\"]", ":7:13: there is no port \"x\" to copy to"),
-        ("[[mirror]]\nname = \"a\"\nkey = \"in_port(p0),eth(\"\nports = [1]", ":6:7: mirror \"a\": behind \"in_port(p0),eth(\", "),
+        (
+            "[[mirror]]\nname = \"a\"\nkey = \"in_port(p0),eth(\"\nports = [1]",
+            ":6:7: mirror \"a\": behind \"in_port(p0),eth(\", ",
+        ),
         ("[[mirror]]\nname = \"a\"\nkey = \"eth_type(0x0800)\"\nports = [1]", ":5:8: a mirror is of one port"),
         ("[[mirror]]\nname = \"a\"\nkey = \"in_port(1)\"\nports = []", ":5:8: a mirror copies to 1 to 30 ports"),
         (

@@ -90,8 +90,7 @@ impl Core {
             return None;
         }
         let placement = placement_of(rule.flower.flags);
-        let placement =
-            guard.as_ref().map_or(placement, |guard| of_both(placement_of(guard.flower.flags), placement));
+        let placement = guard.as_ref().map_or(placement, |guard| of_both(placement_of(guard.flower.flags), placement));
         let (is_named, rules) = (label.ufid.is_some(), 1 + usize::from(guard.is_some()));
         let installed = InstalledRule { handle, flow, is_named, rules, placement };
         match claim(&installed) {

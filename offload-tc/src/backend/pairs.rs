@@ -69,12 +69,7 @@ impl Queue {
     }
 
     /// Puts pairs in, and gives those back, under another name, whose name was somebody else's.
-    fn install_pairs(
-        &mut self,
-        arriving: Vec<Arrival>,
-        ports: &PortTable,
-        done: &mut Vec<Completion>,
-    ) -> Vec<Arrival> {
+    fn install_pairs(&mut self, arriving: Vec<Arrival>, ports: &PortTable, done: &mut Vec<Completion>) -> Vec<Arrival> {
         let mut again = Vec::new();
         let mut guarded = Vec::new();
         let guards: Vec<_> = arriving.iter().map(|arrival| Request::Add(arrival.guard.clone())).collect();
@@ -241,14 +236,7 @@ impl Queue {
     }
 
     /// Puts the guard back that there was, if there was one.
-    fn undo_guard(
-        &mut self,
-        name: FilterId,
-        old: Option<Filter>,
-        flow: &Flow,
-        ports: &PortTable,
-        tally: &mut Tally,
-    ) {
+    fn undo_guard(&mut self, name: FilterId, old: Option<Filter>, flow: &Flow, ports: &PortTable, tally: &mut Tally) {
         match old {
             Some(old) => {
                 let now = self.look(name).ok().flatten();

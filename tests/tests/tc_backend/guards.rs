@@ -126,9 +126,13 @@ fn a_guard_comes_and_goes_with_the_actions_of_its_flow(network: &Network) {
     let arriving = network.capture(1);
     let marked = "set(eth(src=02:00:00:00:00:77)),dec_ttl(le_1(drop)),2";
     let mut sent = 0;
-    for (actions, arrived, rules) in
-        [("2", vec![1, 64], 1), (ROUTE, vec![63], 2), (marked, vec![63], 2), ("2", vec![1, 64], 1), (ROUTE, vec![63], 2)]
-    {
+    for (actions, arrived, rules) in [
+        ("2", vec![1, 64], 1),
+        (ROUTE, vec![63], 2),
+        (marked, vec![63], 2),
+        ("2", vec![1, 64], 1),
+        (ROUTE, vec![63], 2),
+    ] {
         let modified = device.modify(rule, TO_B, actions).unwrap();
         assert_eq!((modified.handle, modified.placement), (rule.handle, Placement::Software));
         assert_eq!((filters(network).len(), device.installed()[0].rules), (rules, rules), "{actions}");

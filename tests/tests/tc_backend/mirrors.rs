@@ -68,7 +68,10 @@ fn a_copy_is_the_packet_as_it_came_and_what_becomes_of_the_packet_is_the_same_wi
     device.backend.set_mirror(&mirror("udp", "in_port(1),eth_type(0x0800),ipv4(proto=17)", &[3])).unwrap();
     device.backend.set_mirror(&mirror("tcp", "in_port(1),eth_type(0x0800),ipv4(proto=6)", &[3])).unwrap();
     let with = sent(1);
-    assert_eq!(with.iter().map(same_each_time).collect::<Vec<_>>(), without.iter().map(same_each_time).collect::<Vec<_>>());
+    assert_eq!(
+        with.iter().map(same_each_time).collect::<Vec<_>>(),
+        without.iter().map(same_each_time).collect::<Vec<_>>()
+    );
     let copied = copies.frames(3);
     assert_eq!(copied.len(), 2, "once for each mirror that takes it");
     assert!(copied[0] == copied[1] && copied[0][TTL] == 64 && with[0][TTL] == 9);
@@ -79,7 +82,11 @@ fn a_copy_is_the_packet_as_it_came_and_what_becomes_of_the_packet_is_the_same_wi
     let counters = |packets| MirrorCounters { packets, bytes: packets * FRAME, placement: Placement::Software };
     let counted = ["tap", "udp", "tcp"].map(|name| device.backend.mirror_counters(name));
     assert_eq!(counted, [2, 2, 0].map(|packets| Some(counters(packets))));
-    assert_eq!((device.installed().len(), device.foreign()), (1, vec![]), "a mirror is no flow, and not somebody else's");
+    assert_eq!(
+        (device.installed().len(), device.foreign()),
+        (1, vec![]),
+        "a mirror is no flow, and not somebody else's"
+    );
 
     device.remove(rule).unwrap();
     assert_eq!(sent(1), Vec::<Vec<u8>>::new(), "what no flow takes goes on to be that");
