@@ -21,7 +21,7 @@ use crate::wire::flower::{Flower, flag};
 /// What is to be done for a flow of two rules.
 pub(super) enum Pair {
     /// Both are put in.
-    Install(Handle, Wanted),
+    Install(Handle, Box<Wanted>),
     /// Both are taken out.
     Remove(Entry),
 }
@@ -55,7 +55,7 @@ impl Queue {
         let (mut arriving, mut leaving) = (Vec::new(), Vec::new());
         for (change, pair) in std::mem::take(&mut self.pairs) {
             match pair {
-                Pair::Install(handle, wanted) => arriving.extend(Arrival::new(change, handle, wanted)),
+                Pair::Install(handle, wanted) => arriving.extend(Arrival::new(change, handle, *wanted)),
                 Pair::Remove(entry) => leaving.push((change, entry)),
             }
         }

@@ -102,7 +102,7 @@ impl Queue {
         let place = wanted.place;
         let handle = self.core.books.arrive(self.number, Record::new(change.flow, change.generation, place));
         if wanted.guard.is_some() {
-            return Ok(Plan::Two(Pair::Install(handle, wanted)));
+            return Ok(Plan::Two(Pair::Install(handle, wanted.into())));
         }
         let filter = wanted.rule(handle);
         self.requests.push(Request::Add(filter.clone()));

@@ -23,16 +23,70 @@ fn mended(switch: &Switch, daemon: &Daemon) {
     assert_eq!(stream::send(20), 20);
 }
 
+/// Deletes one of the filters at the client's port.
+fn delete(switch: &Switch, index: usize) {
+    let filters = switch.filters("client");
+    let words: Vec<_> = filters[index].split_whitespace().collect();
+    let value = |name| words[words.iter().position(|word| *word == name).unwrap() + 1];
+    let (preference, handle) = (value("pref"), value("handle"));
+    run(&format!("tc filter del dev client ingress protocol ip pref {preference} handle {handle} flower"));
+}
+
+pub(crate) fn a_flow_of_two_rules_is_mended_whichever_of_them_somebody_deletes() {
+    let switch = Switch::new();
+    let daemon = switch.start("policy = \"skip_hw\"\nidle_timeout = \"none\"");
+    sluice(&daemon, &["add-flow", &key(SERVER, PORT), "dec_ttl(le_1(drop)),server"]);
+    assert_eq!(sluice(&daemon, &["audit"]), "2 rules, all as wanted\n");
+    let explained = sluice(&daemon, &["explain", &key(SERVER, PORT), "dec_ttl(le_1(drop)),server"]);
+    let rules: Vec<_> = explained.lines().filter(|line| line.contains("filter add dev client ingress")).collect();
+    assert!(rules.len() == 2 && rules[0].contains("ip_ttl 0/0xfe"), "{explained}");
+    for index in 0..2 {
+        assert_eq!(stream::send(20), 20);
+        let counted = format!("packets:{}, ", 20 * (index + 1));
+        eventually("what was sent is counted", || sluice(&daemon, &["dump-flows"]).contains(&counted));
+        delete(&switch, index);
+        // By notification or by audit.
+        eventually("what is missing is mended", || daemon.sluice(&["audit", "--fix"]).code == Some(0));
+        eventually("both rules are there", || daemon.sluice(&["audit"]).out == "2 rules, all as wanted\n");
+    }
+    assert_eq!(stream::send(20), 20);
+    eventually("what was sent is counted", || sluice(&daemon, &["dump-flows"]).contains("packets:60, "));
+    sluice(&daemon, &["del-flow", &key(SERVER, PORT)]);
+    assert!(switch.filters("client").is_empty());
+}
+
+pub(crate) fn a_mirror_of_the_configuration_outlives_the_agent_and_whoever_takes_it_out() {
+    const KEYS: &str = "policy = \"skip_hw\"";
+    const MIRROR: &str =
+        "[[mirror]]\nname = \"all\"\nkey = \"in_port(client),eth_type(0x0800)\"\nports = [\"server\"]\n";
+    let switch = Switch::new();
+    let mut first = switch.start_with(KEYS, MIRROR);
+    sluice(&first, &["add-mirror", "passing", "in_port(client),eth_type(0x0806)", "server"]);
+    assert_eq!(stream::send(5), 5, "by copies alone");
+    first.signal("KILL");
+    first.wait();
+    assert_eq!(stream::send(5), 5, "without an agent");
+    let mut second = switch.start_with(KEYS, MIRROR);
+    let shown = sluice(&second, &["show-mirrors"]);
+    assert!(shown.starts_with("mirror:all, ") && shown.lines().count() == 1, "{shown}");
+    assert!(shown.ends_with(&format!(", packets:10, bytes:{}, in:software only\n", 10 * stream::FRAME)), "{shown}");
+    assert_eq!(switch.filters("client").len(), 1, "the one that was added at run time is gone");
+    run("tc filter del dev client ingress");
+    eventually("the mirror is back", || second.sluice(&["audit"]).out == "0 rules, all as wanted\n");
+    assert_eq!(stream::send(5), 5);
+    second.signal("TERM");
+    second.wait();
+    assert_eq!(switch.filters("client").len(), 1, "it stays");
+    let mut third = switch.start_with("policy = \"skip_hw\"\non_exit = \"flush\"", MIRROR);
+    third.signal("TERM");
+    third.wait();
+    assert!(switch.filters("client").is_empty(), "nothing of the agent is left");
+}
+
 pub(crate) fn rules_that_somebody_changes_are_found_and_mended() {
     let switch = Switch::new();
     let daemon = ten_flows(&switch);
-    let filters = switch.filters("client");
-    let name = |index: usize| {
-        let words: Vec<_> = filters[index].split_whitespace().collect();
-        let value = |name| words[words.iter().position(|word| *word == name).unwrap() + 1];
-        format!("protocol ip pref {} handle {} flower", value("pref"), value("handle"))
-    };
-    run(&format!("tc filter del dev client ingress {}", name(3)));
+    delete(&switch, 3);
     run("tc filter add dev client ingress pref 49000 protocol ip flower dst_ip 9.9.9.9 action drop");
     // By notification or by audit.
     eventually("what is missing is mended", || daemon.sluice(&["audit", "--fix"]).code == Some(0));

@@ -30,6 +30,12 @@ const STORIES: &[Story] = &[
     ("rules_that_somebody_changes_are_found_and_mended", |_| {
         accidents::rules_that_somebody_changes_are_found_and_mended();
     }),
+    ("a_flow_of_two_rules_is_mended_whichever_of_them_somebody_deletes", |_| {
+        accidents::a_flow_of_two_rules_is_mended_whichever_of_them_somebody_deletes();
+    }),
+    ("a_mirror_of_the_configuration_outlives_the_agent_and_whoever_takes_it_out", |_| {
+        accidents::a_mirror_of_the_configuration_outlives_the_agent_and_whoever_takes_it_out();
+    }),
     ("rules_come_back_after_somebody_takes_the_qdisc_away", |_| {
         accidents::rules_come_back_after_somebody_takes_the_qdisc_away();
     }),

@@ -55,7 +55,12 @@ impl Switch {
 
     /// Starts an agent with keys of the configuration on top, such as the policy.
     pub(crate) fn start(&self, keys: &str) -> Daemon {
-        Daemon::start_in(&self.folder, &format!("{keys}\n{CONFIG}"), false)
+        self.start_with(keys, "")
+    }
+
+    /// The same with tables of the configuration as well.
+    pub(crate) fn start_with(&self, keys: &str, tables: &str) -> Daemon {
+        Daemon::start_in(&self.folder, &format!("{keys}\n{CONFIG}{tables}"), false)
     }
 
     /// The filters at a port of the agent's, as iproute2 names them: protocol, priority, chain and handle.
@@ -77,7 +82,7 @@ impl Drop for Switch {
 
 /// Modules that the kernel would load at a request of the first namespace only.
 pub(crate) fn load_modules() {
-    run("modprobe --all cls_flower sch_ingress act_mirred act_gact veth");
+    run("modprobe --all cls_flower sch_ingress act_mirred act_gact act_pedit act_csum veth");
 }
 
 /// The key of datagrams that come in at the client's port.
