@@ -10,7 +10,8 @@ use crossbeam_channel::{Receiver, never};
 use parking_lot::Mutex;
 use sluice_flow::backend::{
     Adoption, Capabilities, Change, Completion, CountedApart, CounterReader, DeviceEvent, Handle, InstallQueue,
-    InstalledRule, LastCounters, LostRule, MeterCounters, MissPolicy, Operation, Outcome, Placement, PortCounters,
+    InstalledRule, LastCounters, LostRule, MeterCounters, MirrorFault, MissPolicy, Operation, Outcome, Placement,
+    PortCounters,
 };
 use sluice_flow::counters::{Reading, Sampled};
 use sluice_flow::meter::{Meter, MeterId};
@@ -31,6 +32,8 @@ pub struct Memory {
     pub rules: BTreeMap<Handle, Rule>,
     /// Rules of others.
     pub foreign: Vec<String>,
+    /// Mirrors that the device has otherwise than they were set, and whether it has something in their place.
+    pub mirror_faults: BTreeMap<String, bool>,
     /// Chains that the agent has open.
     pub open_chains: BTreeSet<ChainId>,
     /// What was done, in order: a verb and the port that the flow matches.
@@ -226,6 +229,21 @@ impl Backend for LastingDevice {
 
     fn meter_counters(&self, _meter: MeterId) -> Option<MeterCounters> {
         None
+    }
+
+    fn check_mirrors(&self, mends: bool) -> Result<Vec<MirrorFault>, Refusal> {
+        let mut memory = self.memory.lock();
+        let mended = mends.then(|| memory.refusal.clone().map_or(Ok(()), Err));
+        let fault = |(name, is_there): (&String, &bool)| MirrorFault {
+            name: name.clone(),
+            is_there: *is_there,
+            mended: mended.clone(),
+        };
+        let faults = memory.mirror_faults.iter().map(fault).collect();
+        if mended == Some(Ok(())) {
+            memory.mirror_faults.clear();
+        }
+        Ok(faults)
     }
 
     fn open_chain(&self, chain: ChainId) -> Result<(), Refusal> {

@@ -113,6 +113,28 @@ fn whatever_somebody_did_to_the_rules_is_mended_and_rules_of_others_are_left_alo
 }
 
 #[test]
+fn mirrors_that_the_device_has_lost_or_changed_are_differences_and_are_mended() {
+    let (device, world, _) = three_flows();
+    let lose = |memory: &mut sluice_tests::lasting::Memory| {
+        memory.mirror_faults = [("tap".to_owned(), false), ("spy".to_owned(), true)].into();
+    };
+    device.with(lose);
+    let found = audit(&world, &[]).expect_err("there are differences");
+    let differences =
+        ["changed: mirror spy is something else in the device", "missing: mirror tap is not in the device"];
+    assert_eq!(found.lines().collect::<Vec<_>>(), differences);
+    let mended = audit(&world, &["--fix"]).expect("all is mended");
+    let said = ["changed: mirror spy changed back", "missing: mirror tap put in again", "3 rules, all as wanted"];
+    assert_eq!(mended.lines().collect::<Vec<_>>(), said);
+    assert!(device.done().is_empty(), "no flow is touched");
+    device.with(lose);
+    device.with(|memory| memory.refusal = Some(Refusal::Device { reason: "no more today".into() }));
+    let left = audit(&world, &["--fix"]).expect_err("they are still not there");
+    assert!(left.starts_with("changed: mirror spy not mended: device: no more today\n"), "{left}");
+    assert_eq!(left.lines().count(), 4, "{left}");
+}
+
+#[test]
 fn what_the_device_refuses_to_have_mended_is_said() {
     let (device, world, flows) = three_flows();
     device.with(|memory| {

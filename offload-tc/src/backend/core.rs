@@ -1,7 +1,7 @@
 //! What all parts of the backend share, and the few things that they all do.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -35,6 +35,8 @@ pub(super) struct Core {
     pub(super) ports: ArcSwap<PortTable>,
     pub(super) meters: Arc<Meters>,
     pub(super) mirrors: Mirrors,
+    /// They are to be looked at once more: the kernel tells of filters a moment before it takes them out.
+    pub(super) mirrors_in_doubt: AtomicBool,
     pub(super) events: Events,
     pub(super) queues: AtomicUsize,
     /// Taken before `control`, by whoever attaches or detaches a port and by the watch.
@@ -66,6 +68,7 @@ impl Core {
             ports: ArcSwap::from_pointee(PortTable::new(Arc::clone(&meters), config.policy, config.tunnel_flags)),
             meters,
             mirrors: Mirrors::open(agent, config.policy).map_err(socket_refusal)?,
+            mirrors_in_doubt: AtomicBool::new(false),
             events: Events::default(),
             queues: AtomicUsize::new(0),
             links: Mutex::new(links),

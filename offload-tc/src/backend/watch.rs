@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -16,7 +17,8 @@ use crate::links::{self, Attachment, Event, FilterLoss, Monitor};
 use crate::priorities::Priorities;
 use crate::wire::filter::{FilterId, Hook};
 
-/// At the latest after this long it is looked whether the agent is still to be told of something.
+/// At the latest after this long it is looked whether the agent is still to be told of something, and whether mirrors are there
+/// that were in doubt.
 const LONGEST: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// So often in a row what happens may not be found out, before that is the end.
@@ -57,6 +59,7 @@ fn watch(core: &Core, bell: &OwnedFd) -> Result<(), String> {
     let sockets: Vec<_> = duplicated.into_iter().collect::<Result<_, _>>().map_err(|error| error.to_string())?;
     let mut failures = 0;
     loop {
+        let are_mirrors_in_doubt = core.mirrors_in_doubt.swap(false, Ordering::Relaxed);
         let waited = std::iter::once(bell.as_fd()).chain(sockets.iter().map(AsFd::as_fd));
         let mut waited: Vec<_> = waited.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         match poll(&mut waited, Some(&LONGEST)) {
@@ -74,6 +77,9 @@ fn watch(core: &Core, bell: &OwnedFd) -> Result<(), String> {
                 std::thread::sleep(BETWEEN_TRIES);
             }
             Err(refusal) => return Err(refusal.to_string()),
+        }
+        if are_mirrors_in_doubt {
+            core.restore_mirrors(None);
         }
         core.events.catch_up(core.clock.now());
     }
@@ -125,6 +131,7 @@ impl Core {
         let FilterLoss { chain, priority, protocol, handle, .. } = *loss;
         if priority == 0 || Priorities::is_of_mirror(priority) {
             self.restore_mirrors(Some(hook));
+            self.mirrors_in_doubt.store(true, Ordering::Relaxed);
         }
         let Some(handle) = handle else {
             self.chains.forget(hook);

@@ -34,8 +34,8 @@ fn filters(network: &Network) -> Vec<String> {
 const TTL: usize = 14 + 8;
 
 /// A frame without the identification of IPv4 and the checksum over it, in which no two are the same.
-fn same_each_time(frame: &Vec<u8>) -> Vec<u8> {
-    let mut frame = frame.clone();
+fn same_each_time(frame: &[u8]) -> Vec<u8> {
+    let mut frame = frame.to_owned();
     frame[14 + 4..14 + 6].fill(0);
     frame[14 + 10..14 + 12].fill(0);
     frame
@@ -69,8 +69,8 @@ fn a_copy_is_the_packet_as_it_came_and_what_becomes_of_the_packet_is_the_same_wi
     device.backend.set_mirror(&mirror("tcp", "in_port(1),eth_type(0x0800),ipv4(proto=6)", &[3])).unwrap();
     let with = sent(1);
     assert_eq!(
-        with.iter().map(same_each_time).collect::<Vec<_>>(),
-        without.iter().map(same_each_time).collect::<Vec<_>>()
+        with.iter().map(|frame| same_each_time(frame)).collect::<Vec<_>>(),
+        without.iter().map(|frame| same_each_time(frame)).collect::<Vec<_>>()
     );
     let copied = copies.frames(3);
     assert_eq!(copied.len(), 2, "once for each mirror that takes it");
