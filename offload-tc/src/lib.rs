@@ -5,7 +5,7 @@
 //! the socket is in [`wire`]. [`links`] knows the network devices and what happens to them. [`probe`] finds out what the running kernel can match, and
 //! [`meters`] keeps the policers that flows share.
 //!
-//! [`open`] puts them together behind the [`Backend`](sluice_flow::Backend) trait.
+//! [`open`] puts them together behind the [`Backend`](sluice_flow::Backend) trait, with the mirrors in front of all flows.
 //!
 //! Where flower and the Open vSwitch datapath read the same packet differently, and no rule can help it:
 //! - A header that ends behind the packet is none in OVS; flower takes what there is.

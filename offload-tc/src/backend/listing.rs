@@ -342,3 +342,32 @@ fn bare(rule: &RuleView<'_>) -> crate::wire::flower::Flower {
         ..crate::wire::flower::Flower::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::{AgentId, Room};
+    use crate::wire::action::{Action, Control, Operation};
+    use crate::wire::flower::Flower;
+
+    #[test]
+    fn a_guard_belongs_to_the_rule_of_its_number_behind_it_and_else_to_none() {
+        let filter = |priority, handle, spelling| {
+            let mut actions = vec![Action::new(Operation::Generic, Control::Shot)];
+            let (ufid, priority_of_flow) = Default::default();
+            Label { ufid, agent: AgentId(1), priority: priority_of_flow, spelling }.put(&mut actions, Room::Found);
+            let id = FilterId { hook: Hook::Ingress { interface: 3 }, chain: 0, priority, protocol: 0x0800, handle };
+            Filter { id, flower: Flower { actions, ..Flower::default() } }
+        };
+        let (rule, guard) =
+            (|handle| filter(61_004, handle, Spelling::default()), |handle| filter(61_000, handle, Spelling::GUARD));
+        let (pairs, alone) = Found::pairs(vec![guard(7), guard(8), rule(7), rule(9)]);
+        let numbers =
+            pairs.iter().map(|found| (found.rule.id.handle, found.guard.as_ref().map(|guard| guard.id.handle)));
+        assert_eq!(numbers.collect::<Vec<_>>(), [(7, Some(7)), (9, None)]);
+        assert_eq!(alone.iter().map(|guard| guard.id.handle).collect::<Vec<_>>(), [8]);
+        // What is in front by its priority alone is a flow's own rule.
+        let (pairs, alone) = Found::pairs(vec![filter(61_000, 7, Spelling::default()), rule(7)]);
+        assert_eq!((pairs.len(), pairs.iter().all(|found| found.guard.is_none()), alone.len()), (2, true, 0));
+    }
+}
