@@ -3,6 +3,10 @@
 //! A row gives a field its name, its place in the [`Key`](crate::Key), its width and its text form. Parser, printer,
 //! mask semantics, backend translation ([`consume`](crate::consume)) and refusal text all read this table, so a field
 //! that is added here and not handled by a backend is refused by that backend.
+//!
+//! The attributes are those of OVS, and besides them some that the kernel's flower matches though OVS has no word for them:
+//! `num_of_vlans()`, `pppoe()`, `cfm()`, `l2tpv3()` and `ipsec()`. They are written as OVS writes its own, and only where a flow
+//! matches them, so that the text of a flow without them is OVS's.
 
 /// What must hold exactly in a match before an attribute may be used, as the OVS datapath demands it
 /// (`match_validate` in `net/openvswitch/flow_netlink.c`).
@@ -12,8 +16,8 @@ pub enum Requirement {
     Nothing,
     /// The innermost Ethernet type is one of these.
     EthType(&'static [u16]),
-    /// The Ethernet type is IPv4 or IPv6 and the IP protocol is this.
-    IpProto(u8),
+    /// The Ethernet type is IPv4 or IPv6 and the IP protocol is one of these.
+    IpProto(&'static [u8]),
     /// The Ethernet type is this and the IP protocol is this.
     EthTypeAndProto(u16, u8),
 }
@@ -125,7 +129,7 @@ pub const FRAGMENT_FIRST: u8 = 1;
 pub const FRAGMENT_LATER: u8 = 2;
 
 /// Words in a full [`Key`](crate::Key).
-pub const KEY_WORDS: usize = 74;
+pub const KEY_WORDS: usize = 75;
 /// Label stack entries of MPLS that a key has room for, as in OVS (`FLOW_MAX_MPLS_LABELS`, `MPLS_LABEL_DEPTH`).
 pub const MPLS_DEPTH: usize = 3;
 /// Octets of Geneve options that a key has room for: more than the 252 that a header can have.
@@ -137,7 +141,12 @@ const ETH_P_RARP: u16 = 0x8035;
 const ETH_P_IPV6: u16 = 0x86dd;
 const ETH_P_MPLS_UC: u16 = 0x8847;
 const ETH_P_MPLS_MC: u16 = 0x8848;
+const ETH_P_PPP_SES: u16 = 0x8864;
+const ETH_P_CFM: u16 = 0x8902;
 const ETH_P_NSH: u16 = 0x894f;
+const IPPROTO_ESP: u8 = 50;
+const IPPROTO_AH: u8 = 51;
+const IPPROTO_L2TP: u8 = 115;
 
 macro_rules! attributes {
     ($($attribute:ident $name:literal $requires:expr;)*) => {
@@ -148,7 +157,7 @@ macro_rules! attributes {
             $(#[doc = concat!("`", $name, "(…)`")] $attribute,)*
         }
 
-        /// All attributes in the order in which OVS prints them.
+        /// All attributes in the order in which they are written, which for those of OVS is OVS's.
         pub const ATTRIBUTES: &[AttributeSpec] = &[
             $(AttributeSpec { attribute: Attribute::$attribute, name: $name, requires: $requires },)*
         ];
@@ -170,22 +179,27 @@ attributes! {
     CtTuple6    "ct_tuple6"     Requirement::Nothing;
     PacketType  "packet_type"   Requirement::Nothing;
     Ethernet    "eth"           Requirement::Nothing;
+    NumOfVlans  "num_of_vlans"  Requirement::Nothing;
     Vlan        "vlan"          Requirement::Nothing;
     Cvlan       "cvlan"         Requirement::Nothing;
     EthType     "eth_type"      Requirement::Nothing;
     Mpls        "mpls"          Requirement::EthType(&[ETH_P_MPLS_UC, ETH_P_MPLS_MC]);
     Nsh         "nsh"           Requirement::EthType(&[ETH_P_NSH]);
+    Pppoe       "pppoe"         Requirement::EthType(&[ETH_P_PPP_SES]);
+    Cfm         "cfm"           Requirement::EthType(&[ETH_P_CFM]);
     Ipv4        "ipv4"          Requirement::EthType(&[ETH_P_IP]);
     Ipv6        "ipv6"          Requirement::EthType(&[ETH_P_IPV6]);
     Arp         "arp"           Requirement::EthType(&[ETH_P_ARP, ETH_P_RARP]);
-    Tcp         "tcp"           Requirement::IpProto(6);
-    TcpFlags    "tcp_flags"     Requirement::IpProto(6);
-    Udp         "udp"           Requirement::IpProto(17);
-    Sctp        "sctp"          Requirement::IpProto(132);
+    Tcp         "tcp"           Requirement::IpProto(&[6]);
+    TcpFlags    "tcp_flags"     Requirement::IpProto(&[6]);
+    Udp         "udp"           Requirement::IpProto(&[17]);
+    Sctp        "sctp"          Requirement::IpProto(&[132]);
     Icmp        "icmp"          Requirement::EthTypeAndProto(ETH_P_IP, 1);
     Icmpv6      "icmpv6"        Requirement::EthTypeAndProto(ETH_P_IPV6, 58);
     Nd          "nd"            Requirement::EthTypeAndProto(ETH_P_IPV6, 58);
     NdExt       "nd_ext"        Requirement::EthTypeAndProto(ETH_P_IPV6, 58);
+    L2tpv3      "l2tpv3"        Requirement::IpProto(&[IPPROTO_L2TP]);
+    Ipsec       "ipsec"         Requirement::IpProto(&[IPPROTO_ESP, IPPROTO_AH]);
 }
 
 macro_rules! fields {
@@ -197,7 +211,7 @@ macro_rules! fields {
             $(#[doc = concat!("`", $name, "` of `", stringify!($attribute), "`")] $field,)*
         }
 
-        /// All fields; those of one attribute stand in the order in which OVS prints them.
+        /// All fields; those of one attribute stand in the order in which they are written.
         pub const FIELDS: &[FieldSpec] = &[
             $(FieldSpec {
                 field: Field::$field, attribute: Attribute::$attribute, name: $name,
@@ -208,7 +222,7 @@ macro_rules! fields {
 }
 
 // Headers that exclude each other (IPv4 and ARP addresses, TCP and UDP ports, ...) share a place, and what common
-// megaflows match lies close together: a 5-tuple with both MACs is five words.
+// megaflows match lies close together: a 5-tuple with both MACs is five words. What OVS does not have comes last.
 fields! {
     // field          attribute   name       word shift width form
     RecircId          RecircId    ""         0    32    32    Form::Hex;
@@ -344,6 +358,14 @@ fields! {
     NdTll             Nd          "tll"      12   0     48    Form::Mac;
     NdReserved        NdExt       "nd_reserved" 36   0     32    Form::PrefixedHex(8);
     NdOptionsType     NdExt       "nd_options_type" 36   32    8     Form::Decimal;
+    NumOfVlans        NumOfVlans  ""         1    56    8     Form::Decimal;
+    PppoePresent      Pppoe       ""         1    6     1     Form::Presence;
+    PppoeSession      Pppoe       "sid"      74   0     16    Form::Decimal;
+    PppProtocol       Pppoe       "proto"    74   16    16    Form::Hex;
+    CfmLevel          Cfm         "level"    74   0     3     Form::Decimal;
+    CfmOpcode         Cfm         "opcode"   74   8     8     Form::Decimal;
+    L2tpv3Session     L2tpv3      "sid"      74   0     32    Form::Decimal;
+    IpsecSpi          Ipsec       "spi"      74   0     32    Form::Hex;
 }
 
 /// The entries of a label stack, outermost first: label, traffic class, time to live, bottom of stack.
@@ -464,6 +486,7 @@ mod tests {
             let rank = |attribute| match attribute {
                 Attribute::Ipv4 | Attribute::Ipv6 | Attribute::Arp => Some(1),
                 Attribute::Tcp | Attribute::Udp | Attribute::Sctp | Attribute::Icmp | Attribute::Icmpv6 => Some(2),
+                Attribute::Pppoe | Attribute::Cfm | Attribute::L2tpv3 | Attribute::Ipsec => Some(3),
                 _ => None,
             };
             a != b && (rank(a).is_some() && rank(a) == rank(b)) || matches!((a, b), (Attribute::Arp, Attribute::Nd))

@@ -433,6 +433,22 @@ mod tests {
     }
 
     #[test]
+    fn what_ovs_does_not_have_takes_room_only_where_it_is_matched() {
+        let mut full = Match::default();
+        for field in [Field::InPort, Field::EthType, Field::VlanPresent] {
+            full.set_exact(field, 1);
+        }
+        let octets = |full: &Match| MaskedKey::new(full).octets().len();
+        let without = octets(&full);
+        assert_eq!(without, 4 + 2 + 1);
+        full.set_exact(Field::PppoePresent, 1);
+        full.set_exact(Field::PppoeSession, 1);
+        assert_eq!(octets(&full), without + 2);
+        full.set_exact(Field::NumOfVlans, 1);
+        assert_eq!(octets(&full), without + 2 + 1);
+    }
+
+    #[test]
     fn a_five_tuple_with_both_macs_is_at_most_forty_octets() {
         let mut full = Match::default();
         for field in [

@@ -9,7 +9,8 @@ impl Match {
     pub fn of_packet(key: &Key) -> Self {
         let full = Self { key: *key, mask: Key { words: [u64::MAX; crate::field::KEY_WORDS] } };
         let mut exact = Self::default();
-        for row in ATTRIBUTES {
+        // Of the tags there is more to say than how many they are.
+        for row in ATTRIBUTES.iter().filter(|row| row.attribute != Attribute::NumOfVlans) {
             let is_there = is_met(row.requires, &full) && has(key, row.attribute);
             for spec in row.attribute.fields() {
                 let value = key.get(spec.field);
@@ -32,13 +33,16 @@ fn has(key: &Key, attribute: Attribute) -> bool {
         Attribute::Ethernet => !is_set(Field::PacketTypeNs),
         Attribute::Vlan => is_set(Field::VlanPresent),
         Attribute::Cvlan => is_set(Field::CvlanPresent),
-        Attribute::Mpls | Attribute::Nsh | Attribute::Ipv4 | Attribute::Ipv6 | Attribute::Arp => true,
+        Attribute::Mpls | Attribute::Nsh | Attribute::Ipv4 | Attribute::Ipv6 | Attribute::Arp | Attribute::Cfm => true,
+        Attribute::Pppoe => is_set(Field::PppoePresent),
         Attribute::Tcp
         | Attribute::TcpFlags
         | Attribute::Udp
         | Attribute::Sctp
         | Attribute::Icmp
-        | Attribute::Icmpv6 => key.get(Field::Ipv4Frag) != u128::from(FRAGMENT_LATER),
+        | Attribute::Icmpv6
+        | Attribute::L2tpv3
+        | Attribute::Ipsec => key.get(Field::Ipv4Frag) != u128::from(FRAGMENT_LATER),
         Attribute::Nd | Attribute::NdExt => is_any_set(),
         Attribute::DpHash
         | Attribute::SkbPriority
@@ -50,7 +54,8 @@ fn has(key: &Key, attribute: Attribute) -> bool {
         | Attribute::CtLabel
         | Attribute::CtTuple4
         | Attribute::CtTuple6
-        | Attribute::PacketType => false,
+        | Attribute::PacketType
+        | Attribute::NumOfVlans => false,
     }
 }
 

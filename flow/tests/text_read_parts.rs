@@ -201,3 +201,49 @@ fn original_tuples_nsh_and_neighbour_extensions_are_read() {
         assert_eq!(key_error(text), expected, "{text}");
     }
 }
+
+#[test]
+fn what_ovs_does_not_have_is_read_as_its_headers_say() {
+    let after = |text: &str, behind: &str| {
+        let mut full = key(&format!("{behind}{text}"));
+        let before = key(behind);
+        full.mask.words.iter_mut().zip(before.mask.words).for_each(|(word, before)| *word ^= before);
+        full.key.words.iter_mut().zip(before.key.words).for_each(|(word, before)| *word ^= before);
+        full
+    };
+    let only = |fields: &[(Field, u128, u128)]| {
+        let mut full = Match::default();
+        fields.iter().for_each(|(field, value, mask)| full.set(*field, *value, *mask));
+        full
+    };
+    let pppoe = [(Field::PppoePresent, 1, 1), (Field::PppoeSession, 17, ALL16), (Field::PppProtocol, 0x21, ALL16)];
+    let l2tp = [(Field::L2tpv3Session, 5, ALL32)];
+    let ipsec = [(Field::IpsecSpi, 0x1000, 0xff_f000)];
+    for (behind, text, fields) in [
+        ("in_port(1)", ",num_of_vlans(3)", &[(Field::NumOfVlans, 3, 0xff)][..]),
+        ("eth_type(0x8864)", ",pppoe(sid=17,proto=0x21)", &pppoe),
+        ("eth_type(0x8864)", ",pppoe(sid=0/0)", &[]),
+        ("eth_type(0x8902)", ",cfm(level=5,opcode=1)", &[(Field::CfmLevel, 5, 7), (Field::CfmOpcode, 1, 0xff)]),
+        ("eth_type(0x0800),ipv4(proto=115)", ",l2tpv3(sid=5)", &l2tp),
+        ("eth_type(0x86dd),ipv6(proto=50)", ",ipsec(spi=0x1000/0xfff000)", &ipsec),
+        ("eth_type(0x0800),ipv4(proto=51)", ",ipsec(spi=0x1000/0xfff000)", &ipsec),
+    ] {
+        assert_eq!(after(text, behind), only(fields), "{behind}{text}");
+    }
+    for (text, expected) in [
+        ("pppoe(sid=1)", "at byte 0: expected other fields, too: pppoe() needs eth_type(0x8864)"),
+        ("eth_type(0x8864),pppoe(session=1)", "at byte 23: expected a field of pppoe(): sid, proto"),
+        ("eth_type(0x8902),cfm(level=8)", "at byte 27: expected a number up to 7 (0x7)"),
+        (
+            "eth_type(0x0800),ipv4(proto=6),ipsec(spi=1)",
+            "at byte 31: expected other fields, too: ipsec() needs ipv4(proto=50) or ipv6(proto=50) or ipv4(proto=51) or \
+             ipv6(proto=51)",
+        ),
+        (
+            "eth_type(0x8100),vlan(vid=1),encap(num_of_vlans(1))",
+            "at byte 35: expected num_of_vlans() outside of encap()",
+        ),
+    ] {
+        assert_eq!(key_error(text), expected, "{text}");
+    }
+}

@@ -34,9 +34,29 @@ fn actions(text: &str) -> String {
 }
 
 #[test]
+fn what_ovs_does_not_have_is_not_written_unless_it_is_matched() {
+    let more = Style { more: true, names: None };
+    for text in ["eth_type(0x8864)", "eth_type(0x8902)", "eth_type(0x0800),ipv4(proto=115)", "eth_type(0x0800),ipv4(proto=50)"] {
+        let written = key_as(text, &more);
+        for word in ["pppoe", "cfm", "l2tpv3", "ipsec", "num_of_vlans"] {
+            assert!(!written.contains(word), "{written}");
+        }
+    }
+    let written = key_as("eth_type(0x8864),pppoe(sid=1)", &more);
+    assert!(written.ends_with("pppoe(sid=1,proto=0/0)"), "{written}");
+}
+
+#[test]
 fn canonical_keys_are_written_as_they_are_read() {
     for text in [
         "recirc_id(0),in_port(1),eth()",
+        "recirc_id(0),in_port(1),eth(),num_of_vlans(2)",
+        "recirc_id(0),in_port(1),eth(),num_of_vlans(0/0x2)",
+        "recirc_id(0),in_port(1),eth(),eth_type(0x8864),pppoe(sid=17,proto=0xc021)",
+        "recirc_id(0),in_port(1),eth(),eth_type(0x8864),pppoe(sid=17/0xff)",
+        "recirc_id(0),in_port(1),eth(),eth_type(0x8902),cfm(level=5,opcode=1)",
+        "recirc_id(0),in_port(1),eth(),eth_type(0x0800),ipv4(proto=115,frag=no),l2tpv3(sid=3405691582)",
+        "recirc_id(0),in_port(1),eth(),eth_type(0x86dd),ipv6(proto=50,frag=no),ipsec(spi=0x1000/0xff000)",
         "recirc_id(0x10),dp_hash(0x3/0xf),skb_priority(0x1),in_port(1),skb_mark(0x2),ct_state(-new+est),ct_zone(0x5),\
          ct_mark(0/0x1),ct_label(0x10000000000000000/0x10000000000000000),eth(src=aa:bb:cc:00:00:01)",
         "recirc_id(0),tunnel(tun_id=0x2a,src=1.1.1.1,dst=2.2.2.2,tos=0x3/0x3,ttl=64,tp_dst=4789,flags(-df-csum+key)),\

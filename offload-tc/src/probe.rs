@@ -12,7 +12,7 @@ use crate::install::{Installer, Request};
 use crate::surroundings::Features;
 use crate::wire::action::{Action, Conntrack, Control, Encapsulation, Family, Helper, Operation, conntrack_bit};
 use crate::wire::filter::{ANY_PROTOCOL, Filter, FilterId, Hook};
-use crate::wire::flower::{self, Flower};
+use crate::wire::flower::{self, CfmMatch, Flower};
 use crate::wire::key::{Key, KeyMatch};
 
 /// The last chain of all.
@@ -22,7 +22,13 @@ const PRIORITY: u16 = 65535;
 /// `TCA_FLOWER_KEY_FLAGS_TUNNEL_CSUM`
 const CHECKSUM: u128 = 4;
 const IPV4: u16 = 0x0800;
+const PPPOE_SESSION: u16 = 0x8864;
+const CFM: u16 = 0x8902;
 const TCP: u8 = 6;
+const ESP: u8 = 50;
+const L2TP: u8 = 115;
+/// The link control protocol of PPP, which has no Ethernet type of its own that the kernel would show.
+const LINK_CONTROL: u16 = 0xc021;
 
 /// Tries it out on a device, which must have its hooks.
 pub fn features(installer: &mut Installer, hook: Hook) -> Result<Features, Refusal> {
@@ -36,10 +42,22 @@ pub fn features(installer: &mut Installer, hook: Hook) -> Result<Features, Refus
     let helper = Helper { name: "ftp".into(), family: Family::Ipv4, protocol: TCP };
     let helped = Conntrack { bits: conntrack_bit::COMMIT, helper: Some(helper), ..Conntrack::default() };
     let track = Action::new(Operation::Conntrack(Box::new(helped)), Control::Pipe);
+    let exactly = |(key, value): &(Key, u128)| KeyMatch::exact(*key, *value);
+    let behind = |eth_type: u16, keys: &[(Key, u128)]| Flower {
+        keys: [(Key::EthType, eth_type.into())].iter().chain(keys).map(exactly).collect(),
+        actions: vec![drop()],
+        ..Flower::default()
+    };
+    let pppoe = behind(PPPOE_SESSION, &[(Key::PppoeSession, 1), (Key::PppProtocol, LINK_CONTROL.into())]);
+    let message = CfmMatch { level: Some(7), opcode: Some(1) };
     let flags = KeyMatch { key: Key::EncFlags, value: CHECKSUM, mask: CHECKSUM };
     let mut can = |protocol, flower| can(installer, hook, protocol, flower);
     Ok(Features {
         number_of_tags: can(ANY_PROTOCOL, key(KeyMatch::exact(Key::NumOfVlans, 1)))?,
+        pppoe: can(PPPOE_SESSION, pppoe)?,
+        l2tpv3: can(IPV4, behind(IPV4, &[(Key::IpProto, L2TP.into()), (Key::L2tpv3Session, 1)]))?,
+        cfm: can(CFM, Flower { cfm: Some(message), ..behind(CFM, &[]) })?,
+        spi: can(IPV4, behind(IPV4, &[(Key::IpProto, ESP.into()), (Key::Spi, 1)]))?,
         tunnel_flags: can(IPV4, key(flags))?,
         no_fragment: can(IPV4, no_fragment)?,
         connection_helpers: can(IPV4, Flower { actions: vec![track, drop()], ..Flower::default() })?,
@@ -66,8 +84,8 @@ fn can(installer: &mut Installer, hook: Hook, protocol: u16, flower: Flower) -> 
     }
 }
 
-/// What is asked for, without what the kernel adds.
-fn shape(flower: &Flower) -> (Vec<KeyMatch>, Vec<Operation>) {
+/// What is asked for, without what the kernel adds or does not tell again: the Ethernet type, which is the rule's.
+fn shape(flower: &Flower) -> (Vec<KeyMatch>, Option<CfmMatch>, Vec<Operation>) {
     let plain = |action: &Action| match &action.operation {
         // It shows marks and labels of which no bit is set.
         Operation::Conntrack(found) => {
@@ -75,5 +93,6 @@ fn shape(flower: &Flower) -> (Vec<KeyMatch>, Vec<Operation>) {
         }
         other => other.clone(),
     };
-    (flower.keys.clone(), flower.actions.iter().map(plain).collect())
+    let keys = flower.keys.iter().copied().filter(|found| found.key != Key::EthType).collect();
+    (keys, flower.cfm, flower.actions.iter().map(plain).collect())
 }

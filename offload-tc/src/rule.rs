@@ -104,6 +104,9 @@ impl Spelling {
     pub const FRAGMENT_PROTOCOL: Self = Self(1 << 11);
     /// Only the lower eight bits of the operation of ARP are said, as OVS does. The bit is that of another Ethernet type's.
     pub const NARROW_OPERATION: Self = Self::FRAGMENT_PROTOCOL;
+    /// The number of tags is said by itself, and not that there is none or no inner one. The bit is that of rules for an
+    /// Ethernet type, and of these only one without looks at the number for any other reason.
+    pub const NUMBER_OF_TAGS: Self = Self::FRAGMENT_PROTOCOL;
 
     /// Bits of the direction of ERSPAN that no header has are said, too.
     pub const WHOLE_DIRECTION: Self = Self(1 << 12);

@@ -67,6 +67,14 @@ pub trait Surroundings {
 pub struct Features {
     /// The number of VLAN tags; Linux 6.0 and later.
     pub number_of_tags: bool,
+    /// Session of PPPoE, and the protocol of PPP; Linux 6.0 and later.
+    pub pppoe: bool,
+    /// Session of L2TPv3; Linux 6.1 and later.
+    pub l2tpv3: bool,
+    /// Level and operation code of CFM; Linux 6.5 and later.
+    pub cfm: bool,
+    /// The security parameters index of IPsec; Linux 6.6 and later.
+    pub spi: bool,
     /// Flags of the outer header; Linux 6.11 and later.
     pub tunnel_flags: bool,
     /// That the outer header says not to fragment; Linux 6.3 and later.

@@ -5,6 +5,9 @@
 //! (VLAN levels with their `encap`, the presence of a tunnel, its options, label stacks, the Ethernet type) has code of
 //! its own.
 //!
+//! The grammar is OVS's, with a few attributes of ours for what OVS does not match and tc-flower does; see the
+//! [field table](crate::field). They are written only where a flow matches them.
+//!
 //! Some things cannot be said in this grammar, and are not written: "there is no VLAN tag" without an Ethernet type, "no
 //! tunnel", "no options of this kind" and "no second label stack entry". No text yields them either.
 //!

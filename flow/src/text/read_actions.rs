@@ -224,9 +224,14 @@ fn is_settable(attribute: Attribute) -> bool {
         | Attribute::CtTuple4
         | Attribute::CtTuple6
         | Attribute::PacketType
+        | Attribute::NumOfVlans
         | Attribute::Vlan
         | Attribute::Cvlan
         | Attribute::EthType
-        | Attribute::TcpFlags => false,
+        | Attribute::Pppoe
+        | Attribute::Cfm
+        | Attribute::TcpFlags
+        | Attribute::L2tpv3
+        | Attribute::Ipsec => false,
     }
 }

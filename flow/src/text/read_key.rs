@@ -256,6 +256,8 @@ impl KeyReader<'_> {
             self.matching.set_exact(Field::TunnelPresent, 1);
         } else if attribute == Attribute::Mpls && !seen.wild {
             self.matching.set_exact(Field::MplsPresent, 1);
+        } else if attribute == Attribute::Pppoe && !seen.wild {
+            self.matching.set_exact(Field::PppoePresent, 1);
         }
         Ok(())
     }

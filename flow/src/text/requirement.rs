@@ -15,7 +15,9 @@ pub fn is_met(requirement: Requirement, matching: &Match) -> bool {
     match requirement {
         Requirement::Nothing => true,
         Requirement::EthType(types) => eth_type_is_one_of(types),
-        Requirement::IpProto(proto) => eth_type_is_one_of(&[ETH_P_IP, ETH_P_IPV6]) && proto_is(proto),
+        Requirement::IpProto(protocols) => {
+            eth_type_is_one_of(&[ETH_P_IP, ETH_P_IPV6]) && protocols.iter().any(|proto| proto_is(*proto))
+        }
         Requirement::EthTypeAndProto(eth_type, proto) => eth_type_is_one_of(&[eth_type]) && proto_is(proto),
     }
 }
@@ -29,7 +31,10 @@ pub(super) fn needs(attribute: Attribute) -> String {
             let types: Vec<_> = types.iter().map(|eth_type| format!("eth_type(0x{eth_type:04x})")).collect();
             format!("{name}() needs {}", types.join(" or "))
         }
-        Requirement::IpProto(proto) => format!("{name}() needs ipv4(proto={proto}) or ipv6(proto={proto})"),
+        Requirement::IpProto(protocols) => {
+            let said = |proto: &u8| format!("ipv4(proto={proto}) or ipv6(proto={proto})");
+            format!("{name}() needs {}", protocols.iter().map(said).collect::<Vec<_>>().join(" or "))
+        }
         Requirement::EthTypeAndProto(ETH_P_IP, proto) => format!("{name}() needs ipv4(proto={proto})"),
         Requirement::EthTypeAndProto(_, proto) => format!("{name}() needs ipv6(proto={proto})"),
     }

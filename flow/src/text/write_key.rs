@@ -216,6 +216,8 @@ impl<P: Pieces> KeyWriter<'_, P> {
             }
             // OVS does not read it.
             Attribute::Nsh => false,
+            // OVS does not have them, and shall read what does not look at them.
+            Attribute::NumOfVlans | Attribute::Pppoe | Attribute::Cfm | Attribute::L2tpv3 | Attribute::Ipsec => false,
             // A packet of another type begins with what its type says.
             Attribute::Ethernet => self.full.key.get(Field::PacketTypeNs) == 0,
             _ => match attribute.spec().requires {

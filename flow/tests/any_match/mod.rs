@@ -27,11 +27,11 @@ pub(crate) fn choice() -> impl Strategy<Value = Choice> {
 pub(crate) fn any_match() -> impl Strategy<Value = Match> {
     let eth_type = prop_oneof![
         Just(Choice::Wild),
-        select(vec![0x0800, 0x86dd, 0x0806, 0x8035, 0x8847, 0x8848, 0x894f, 0]).prop_map(Choice::Exact),
+        select(vec![0x0800, 0x86dd, 0x0806, 0x8035, 0x8847, 0x8848, 0x894f, 0x8864, 0x8902, 0]).prop_map(Choice::Exact),
         select(vec![0x0800, 0x86dd]).prop_map(Choice::Exact),
         any::<u128>().prop_map(|value| Choice::Masked(value, 0xff00)),
     ];
-    let proto = select(vec![1u128, 6, 17, 58, 132, 47]);
+    let proto = select(vec![1u128, 6, 17, 58, 132, 47, 50, 51, 115]);
     let parts = (proptest::option::of(any_options(false)), 0..3usize);
     (vec(choice(), FIELDS.len()), 0..3usize, eth_type, proto, any::<bool>(), parts).prop_map(
         |(choices, tags, eth_type, proto, exact_proto, (options, entries_behind))| {
@@ -64,6 +64,11 @@ pub(crate) fn any_match() -> impl Strategy<Value = Match> {
                     full.set_exact(Field::MplsPresent, 1);
                 }
             }
+            if Attribute::Pppoe.fields().any(|spec| full.mask.get(spec.field) != 0)
+                && full.is_exactly(Field::EthType, 0x8864)
+            {
+                full.set_exact(Field::PppoePresent, 1);
+            }
             for (field, value, mask) in options.into_iter().flatten() {
                 full.set(field, value, mask);
             }
@@ -91,6 +96,10 @@ fn may_be_matched(attribute: Attribute, tags: usize, eth_type: &Choice, proto: O
         Attribute::Sctp => ip && proto == Some(132),
         Attribute::Icmp => eth_type == 0x0800 && proto == Some(1),
         Attribute::Nsh => eth_type == 0x894f,
+        Attribute::Pppoe => eth_type == 0x8864,
+        Attribute::Cfm => eth_type == 0x8902,
+        Attribute::L2tpv3 => ip && proto == Some(115),
+        Attribute::Ipsec => ip && matches!(proto, Some(50 | 51)),
         Attribute::Icmpv6 | Attribute::Nd | Attribute::NdExt => eth_type == 0x86dd && proto == Some(58),
         _ => true,
     }

@@ -1,5 +1,8 @@
 //! The flow key of a frame, as the OVS kernel datapath extracts it (`key_extract` in `net/openvswitch/flow.c`).
 //!
+//! What OVS has no field for is extracted as flower has it (`__skb_flow_dissect` in `net/core/flow_dissector.c`): of a header that
+//! is cut off all is zero.
+//!
 //! Where the kernel and OVS's userspace (`miniflow_extract` in `lib/flow.c`) differ, the kernel is followed, with two
 //! exceptions, in which userspace and hardware agree: a frame without an Ethernet type has [`ETH_TYPE_NONE`], and a
 //! later IPv6 fragment is one whatever header stands behind the fragment header.
@@ -12,14 +15,18 @@ use sluice_flow::port::PortNumber;
 use crate::conntrack::ConnectionKey;
 
 use super::headers::{
-    Arp, Ethernet, Icmp, Ipv4, Ipv6, Ipv6Extension, LabelStackEntry, LlcSnap, Neighbour, NeighbourOption, Nsh,
-    NshContexts, Sctp, Tcp, Udp, VlanTagged, Wire,
+    Arp, Authentication, Cfm, Ethernet, Icmp, Ipv4, Ipv6, Ipv6Extension, LabelStackEntry, LlcSnap, Neighbour,
+    NeighbourOption, Nsh, NshContexts, Number, Pppoe, Sctp, Security, Tcp, Udp, VlanTagged, Wire,
 };
 use super::tunnel::TunnelMetadata;
 use super::{ETH_TYPE_NONE, Mac, eth_type, ip_proto, is_vlan, mac_to_bits};
 
 /// The namespace of packet types that are Ethernet types (`OFPHTN_ETHERTYPE`).
 const NAMESPACE_ETHERNET_TYPE: u16 = 1;
+
+/// Tags behind those that are in the key which are counted: the kernel reads no more headers of any kind in one frame than one
+/// after these and the two (`MAX_FLOW_DISSECT_HDRS`).
+const FURTHER_TAGS: usize = 14;
 
 /// What is known of a packet besides its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -177,6 +184,9 @@ impl<'a> Parser<'a> {
             found = tag.next_type();
             type_at += 4;
         }
+        if self.layout.tags > 0 {
+            self.number_of_tags(type_at);
+        }
 
         let mut payload_at = type_at + 2;
         let ethernet_type = if is_ethernet_type(found) {
@@ -198,6 +208,13 @@ impl<'a> Parser<'a> {
             }
         };
         self.payload(ethernet_type, payload_at);
+    }
+
+    /// How many tags there are, with those that are not in the key and stand from a type on.
+    fn number_of_tags(&mut self, type_at: usize) {
+        let is_tag = |at: &usize| VlanTagged::new(self.rest(*at)).is_some_and(|tag| is_vlan(tag.tpid()));
+        let further = (type_at..).step_by(4).take(FURTHER_TAGS).take_while(is_tag).count();
+        self.set(Field::NumOfVlans, (self.layout.tags + further) as u128);
     }
 
     /// A packet without an Ethernet header.
@@ -222,7 +239,24 @@ impl<'a> Parser<'a> {
             eth_type::ARP | eth_type::RARP => self.arp(at),
             eth_type::MPLS | eth_type::MPLS_MULTICAST => self.mpls(at),
             eth_type::NSH => self.layout.is_malformed = self.nsh(at).is_none(),
+            eth_type::PPPOE => self.pppoe(at),
+            eth_type::CFM => self.cfm(at),
             _ => {}
+        }
+    }
+
+    fn pppoe(&mut self, at: usize) {
+        if let Some(header) = Pppoe::new(self.rest(at)).filter(Pppoe::is_valid) {
+            self.set(Field::PppoePresent, 1u8);
+            self.set(Field::PppoeSession, header.session());
+            self.set(Field::PppProtocol, header.protocol());
+        }
+    }
+
+    fn cfm(&mut self, at: usize) {
+        if let Some(message) = Cfm::new(self.rest(at)) {
+            self.set(Field::CfmLevel, message.level_and_version() >> 5);
+            self.set(Field::CfmOpcode, message.opcode());
         }
     }
 
@@ -396,6 +430,16 @@ impl<'a> Parser<'a> {
 
     fn transport(&mut self, protocol: u8, at: usize, (icmp_protocol, icmp): (u8, Transport)) {
         let bytes = self.rest(at);
+        let session = match protocol {
+            ip_proto::L2TPV3 => Number::new(bytes).map(|session| (Field::L2tpv3Session, session.value())),
+            ip_proto::SECURITY => Security::new(bytes).map(|header| (Field::IpsecSpi, header.index())),
+            ip_proto::AUTHENTICATION => Authentication::new(bytes).map(|header| (Field::IpsecSpi, header.index())),
+            _ => None,
+        };
+        if let Some((field, value)) = session {
+            self.set(field, value);
+            return;
+        }
         let found = match protocol {
             ip_proto::TCP => Tcp::new(bytes).map(|tcp| {
                 // With a wrong length the ports are not in the key, but the header is where the kernel rewrites it.

@@ -35,6 +35,10 @@ pub mod eth_type {
     pub const MPLS: u16 = 0x8847;
     /// MPLS, multicast.
     pub const MPLS_MULTICAST: u16 = 0x8848;
+    /// PPPoE, session stage.
+    pub const PPPOE: u16 = 0x8864;
+    /// Connectivity fault management.
+    pub const CFM: u16 = 0x8902;
     /// Network service header.
     pub const NSH: u16 = 0x894f;
     /// IEEE 802.1Q customer tag.
@@ -73,7 +77,9 @@ pub mod ip_proto {
     pub const FRAGMENT: u8 = 44;
     /// GRE.
     pub const GRE: u8 = 47;
-    /// Authentication header.
+    /// Encapsulating security payload of IPsec.
+    pub const SECURITY: u8 = 50;
+    /// Authentication header of IPsec.
     pub const AUTHENTICATION: u8 = 51;
     /// ICMPv6.
     pub const ICMPV6: u8 = 58;
@@ -81,6 +87,8 @@ pub mod ip_proto {
     pub const NONE: u8 = 59;
     /// IPv6 destination options.
     pub const DESTINATION: u8 = 60;
+    /// L2TP, version 3.
+    pub const L2TPV3: u8 = 115;
     /// SCTP.
     pub const SCTP: u8 = 132;
 }

@@ -43,6 +43,7 @@ const ANYWHERE: &[Attribute] = &[
     Attribute::CtTuple4,
     Attribute::CtTuple6,
     Attribute::Ethernet,
+    Attribute::NumOfVlans,
     Attribute::Vlan,
     Attribute::Cvlan,
     Attribute::EthType,
@@ -93,6 +94,8 @@ pub(super) fn consume(full: &Match) -> Result<Guarantees, Refusal> {
             guarantees.protocol = exact(full, Field::Ipv6Proto);
         }
         Some(eth_type::ARP | eth_type::RARP) => take(&mut rest, Attribute::Arp),
+        Some(eth_type::PPPOE) => take(&mut rest, Attribute::Pppoe),
+        Some(eth_type::CFM) => take(&mut rest, Attribute::Cfm),
         _ => {}
     }
     match (guarantees.protocol, guarantees.eth_type) {
@@ -102,6 +105,8 @@ pub(super) fn consume(full: &Match) -> Result<Guarantees, Refusal> {
         }
         (Some(ip_proto::UDP), _) => take(&mut rest, Attribute::Udp),
         (Some(ip_proto::SCTP), _) => take(&mut rest, Attribute::Sctp),
+        (Some(ip_proto::L2TPV3), _) => take(&mut rest, Attribute::L2tpv3),
+        (Some(ip_proto::SECURITY | ip_proto::AUTHENTICATION), _) => take(&mut rest, Attribute::Ipsec),
         (Some(ip_proto::ICMP), Some(eth_type::IPV4)) => take(&mut rest, Attribute::Icmp),
         (Some(ip_proto::ICMPV6), Some(eth_type::IPV6)) => {
             take(&mut rest, Attribute::Icmpv6);
@@ -146,6 +151,8 @@ fn without_its_header(rest: &mut Remainder) -> Result<(), Refusal> {
         "a network header is matched without the exact eth_type that has it"
     } else if is_left(&[Attribute::Tcp, Attribute::TcpFlags, Attribute::Nd, Attribute::NdExt]) {
         "a transport header is matched without the exact eth_type and IP proto that have it"
+    } else if is_left(&[Attribute::Pppoe, Attribute::Cfm, Attribute::L2tpv3, Attribute::Ipsec]) {
+        "a header is matched without the exact eth_type, or eth_type and IP proto, that have it"
     } else {
         return Ok(());
     };
@@ -206,7 +213,7 @@ fn is_of(matching: &Match, attribute: Attribute) -> bool {
         Requirement::Nothing => true,
         Requirement::EthType(types) => eth_type.is_some_and(|is| types.contains(&is)),
         Requirement::IpProto(wanted) => {
-            matches!(eth_type, Some(eth_type::IPV4 | eth_type::IPV6)) && protocol == Some(wanted)
+            matches!(eth_type, Some(eth_type::IPV4 | eth_type::IPV6)) && protocol.is_some_and(|is| wanted.contains(&is))
         }
         Requirement::EthTypeAndProto(wanted_type, wanted) => eth_type == Some(wanted_type) && protocol == Some(wanted),
     }

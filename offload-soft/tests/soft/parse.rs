@@ -94,7 +94,8 @@ fn up_to_two_tags_are_taken_and_a_third_is_the_type() {
         (Field::VlanPcp, 1),
         (Field::VlanCfi, 1),
     ];
-    expect(&inner, &with(vec![(Field::EthType, 0x88cc)], &outer));
+    let counted = |eth_type, tags| vec![(Field::EthType, eth_type), (Field::NumOfVlans, tags)];
+    expect(&inner, &with(counted(0x88cc, 1), &outer));
 
     let both = [
         (Field::VlanPresent, 1),
@@ -109,15 +110,69 @@ fn up_to_two_tags_are_taken_and_a_third_is_the_type() {
         (Field::CvlanCfi, 1),
     ];
     let double = tagged(0x88a8, 0xefff, &inner);
-    expect(&double, &with(vec![(Field::EthType, 0x88cc)], &both));
+    expect(&double, &with(counted(0x88cc, 2), &both));
 
     let triple = tagged(0x88a8, 0xefff, &tagged(0x8100, 0x2003, &tagged(0x8100, 5, &plain)));
-    expect(&triple, &with(vec![(Field::EthType, 0x8100)], &both));
+    expect(&triple, &with(counted(0x8100, 3), &both));
+    expect(&triple[..25], &with(counted(0x8100, 2), &both));
+    let most = (0..20).fold(double, |frame, _| tagged(0x8100, 0x2003, &frame));
+    assert_eq!(key_of(&most).get(Field::NumOfVlans), 16, "as many as Linux counts");
+}
+
+#[test]
+fn a_session_of_pppoe_is_known_if_version_type_code_and_protocol_are_right() {
+    let header = [0x11, 0, 0x12, 0x34, 0, 4, 0xc0, 0x21, 1, 1];
+    let only_type = [(Field::EthType, 0x8864)];
+    let session = [(Field::PppoePresent, 1), (Field::PppoeSession, 0x1234), (Field::PppProtocol, 0xc021)];
+    expect(&eth(0x8864, &header), &with(only_type.to_vec(), &session));
+    expect(&eth(0x8864, &header)[..21], &only_type);
+    for (octet, wrong) in [(0, 0x21), (0, 0x12), (1, 9), (6, 0xc1), (7, 0x20)] {
+        let mut other = header;
+        other[octet] = wrong;
+        expect(&eth(0x8864, &other), &only_type);
+    }
+}
+
+#[test]
+fn a_message_of_cfm_has_a_level_and_an_operation_code() {
+    let fields = [(Field::EthType, 0x8902), (Field::CfmLevel, 5), (Field::CfmOpcode, 1)];
+    expect(&eth(0x8902, &[0xa3, 1, 4, 70]), &fields);
+    expect(&eth(0x8902, &[0xa3]), &[(Field::EthType, 0x8902)]);
+}
+
+#[test]
+fn sessions_of_l2tp_and_security_associations_are_told_by_their_numbers() {
+    let number = [0xca, 0xfe, 0xba, 0xbe, 0, 0, 0, 1];
+    let authentication = [&[6, 4, 0, 0][..], &number, &[0; 12]].concat();
+    for (protocol, payload, length, field) in [
+        (115, &number[..], 4, Field::L2tpv3Session),
+        (50, &number, 8, Field::IpsecSpi),
+        (51, &authentication, 12, Field::IpsecSpi),
+    ] {
+        let said = [(field, 0xcafe_babe)];
+        let v4 = Ip4::default().frame(protocol, payload);
+        expect(&v4, &with(v4_fields(protocol.into(), 0), &said));
+        expect(&v4[..34 + length], &with(v4_fields(protocol.into(), 0), &said));
+        expect(&v4[..33 + length], &v4_fields(protocol.into(), 0));
+        let first = Ip4 { fragment: 0x2000, ..Ip4::default() }.frame(protocol, payload);
+        expect(&first, &with(v4_fields(protocol.into(), 1), &said));
+        let later = Ip4 { fragment: 0x0010, ..Ip4::default() }.frame(protocol, payload);
+        expect(&later, &v4_fields(protocol.into(), 2));
+        if protocol != 51 {
+            expect(&eth(0x86dd, &ipv6(protocol, payload)), &with(v6_fields(protocol.into(), 0), &said));
+        }
+    }
 }
 
 #[test]
 fn a_tag_of_zero_is_a_tag_and_a_cut_one_is_a_type() {
-    let zero = [(Field::VlanPresent, 1), (Field::VlanTpid, 0x8100), (Field::VlanCfi, 1), (Field::EthType, 0x88cc)];
+    let zero = [
+        (Field::VlanPresent, 1),
+        (Field::VlanTpid, 0x8100),
+        (Field::VlanCfi, 1),
+        (Field::NumOfVlans, 1),
+        (Field::EthType, 0x88cc),
+    ];
     expect(&tagged(0x8100, 0, &eth(0x88cc, &[])), &zero);
     expect(&tagged(0x8100, 0, &eth(0x88cc, &[]))[..17], &[(Field::EthType, 0x8100)]);
 }

@@ -37,6 +37,10 @@ pub(super) const FIELDS: &[(Field, Key)] = &[
     (Field::IcmpCode, Key::IcmpCode),
     (Field::Icmpv6Type, Key::Icmpv6Type),
     (Field::Icmpv6Code, Key::Icmpv6Code),
+    (Field::PppoeSession, Key::PppoeSession),
+    (Field::PppProtocol, Key::PppProtocol),
+    (Field::L2tpv3Session, Key::L2tpv3Session),
+    (Field::IpsecSpi, Key::Spi),
     (Field::ArpSip, Key::ArpSip),
     (Field::ArpTip, Key::ArpTip),
     (Field::ArpSha, Key::ArpSha),
@@ -109,6 +113,7 @@ pub(super) mod ethernet {
     pub(in crate::translate) const MPLS_MULTICAST: u16 = 0x8848;
     pub(in crate::translate) const SERVICE_TAG: u16 = 0x88a8;
     pub(in crate::translate) const PPPOE_SESSION: u16 = 0x8864;
+    pub(in crate::translate) const CFM: u16 = 0x8902;
     /// Numbers below are lengths (IEEE 802.3).
     pub(in crate::translate) const FIRST: u16 = 0x0600;
 }
@@ -123,7 +128,9 @@ pub(super) mod protocol {
     pub(in crate::translate) const IPV6_FRAGMENT: u8 = 44;
     pub(in crate::translate) const GRE: u8 = 47;
     pub(in crate::translate) const ESP: u8 = 50;
+    pub(in crate::translate) const AH: u8 = 51;
     pub(in crate::translate) const ICMPV6: u8 = 58;
+    pub(in crate::translate) const L2TP: u8 = 115;
     pub(in crate::translate) const SCTP: u8 = 132;
     pub(in crate::translate) const UDP_LITE: u8 = 136;
 }

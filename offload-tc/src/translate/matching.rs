@@ -16,7 +16,7 @@ use crate::rule::{Caveat, Spelling};
 use crate::surroundings::{Device, DeviceKind, Features, Surroundings, TunnelFlags};
 use crate::wire::action::Control;
 use crate::wire::filter::ANY_PROTOCOL;
-use crate::wire::flower::Flower;
+use crate::wire::flower::{CfmMatch, Flower};
 use crate::wire::key::{Key, KeyMatch};
 use crate::wire::labels::LabelMatch;
 
@@ -121,8 +121,9 @@ impl Consumer<'_> {
         let outer = self.tag(Attribute::Vlan, Field::VlanPresent, Field::VlanTpid, Field::VlanCfi, Spelling::CFI)?;
         let inner =
             self.tag(Attribute::Cvlan, Field::CvlanPresent, Field::CvlanTpid, Field::CvlanCfi, Spelling::INNER_CFI)?;
+        let said = self.exact::<u8>(Field::NumOfVlans)?;
         let keys: &[(Key, u16)] = match (outer, inner, eth_type) {
-            (None, None, None) => return Ok(ANY_PROTOCOL),
+            (None, None, None) => &[],
             (None, _, Some(_)) => {
                 return Err(refuse(Field::VlanPresent, "a rule is for packets with a tag or for those without"));
             }
@@ -134,12 +135,13 @@ impl Consumer<'_> {
                 if inner.is_some() {
                     self.spelling.add(Spelling::NO_INNER_TAG);
                 }
-                let Some(eth_type) = eth_type else {
-                    self.number_of_tags(Field::VlanPresent, 0)?;
-                    return Ok(ANY_PROTOCOL);
-                };
-                self.exactly(Key::EthType, eth_type.into());
-                return Ok(eth_type);
+                match eth_type {
+                    None => {
+                        self.number_of_tags(Field::VlanPresent, 0)?;
+                        &[]
+                    }
+                    Some(eth_type) => &[(Key::EthType, eth_type)],
+                }
             }
             (Some(Tag::Present(outer)), None | Some(Tag::Absent), None) => {
                 if inner.is_some() {
@@ -167,14 +169,37 @@ impl Consumer<'_> {
                 &[(Key::EthType, outer), (Key::VlanEthType, inner), (Key::CvlanEthType, eth_type)]
             }
         };
-        if eth_type == Some(ethernet::PPPOE_SESSION) {
-            // It is kept apart from the other types (`fl_set_key_pppoe`), and only that of a rule's protocol is shown again.
+        let looks_into_pppoe = Attribute::Pppoe.fields().any(|spec| self.full.mask.get(spec.field) != 0);
+        if eth_type == Some(ethernet::PPPOE_SESSION) && self.shape.tags > 0 && !looks_into_pppoe {
+            // It is kept apart from the other types (`fl_set_key_pppoe`), and shown again only as that of a rule's protocol, or
+            // by the keys of PPPoE being there.
             return Err(refuse(Field::EthType, "behind a tag the kernel does not tell the type of PPPoE again"));
         }
         for (key, value) in keys {
             self.exactly(*key, (*value).into());
         }
+        if let Some(count) = said {
+            let is_last = matches!((outer, inner), (Some(Tag::Absent), _) | (_, Some(Tag::Absent))) || eth_type.is_some();
+            self.said_number_of_tags(count, is_last)?;
+        }
         Ok(keys.first().map_or(ANY_PROTOCOL, |(_, outer)| *outer))
+    }
+
+    /// Takes the number of tags that is said, of packets that have so many at least as are matched by themselves, and where
+    /// the last one is known no others.
+    fn said_number_of_tags(&mut self, count: u8, is_last: bool) -> Result<(), Refusal> {
+        let (tags, field) = (usize::from(count), Field::NumOfVlans);
+        if tags < self.shape.tags || is_last && tags > self.shape.tags {
+            return Err(refuse(field, "the rest of the match says that there are more tags, or fewer"));
+        }
+        if self.flower.get(Key::NumOfVlans).is_some() {
+            return Err(refuse(field, "it is said already by a tag that is not there"));
+        }
+        if self.shape.eth_type.is_none() {
+            self.spelling.add(Spelling::NUMBER_OF_TAGS);
+        }
+        self.shape.tags = tags;
+        self.number_of_tags(field, count)
     }
 
     fn tag(
@@ -205,7 +230,7 @@ impl Consumer<'_> {
 
     fn number_of_tags(&mut self, field: Field, count: u8) -> Result<(), Refusal> {
         if !self.features.number_of_tags {
-            return Err(refuse(field, "this kernel does not count tags; with an Ethernet type it need not"));
+            return Err(refuse(field, "this kernel does not count tags (Linux 6.0 does); with an Ethernet type it need not"));
         }
         self.exactly(Key::NumOfVlans, count.into());
         Ok(())
@@ -217,8 +242,42 @@ impl Consumer<'_> {
             Some(ethernet::IPV6) => self.ip(Attribute::Ipv6, Field::Ipv6Proto, Field::Ipv6Frag, Field::Ipv6Hlimit),
             Some(ethernet::ARP) => self.arp(),
             Some(ethernet::MPLS | ethernet::MPLS_MULTICAST) => self.labels(),
+            Some(ethernet::PPPOE_SESSION) => self.pppoe(),
+            Some(ethernet::CFM) => self.cfm(),
             _ => Ok(()),
         }
+    }
+
+    /// That there is a header of PPPoE every rule for the type asks for, so that it is told only by what is matched of it.
+    fn pppoe(&mut self) -> Result<(), Refusal> {
+        let present = self.exact::<u8>(Field::PppoePresent)?;
+        let before = self.flower.keys.len();
+        self.all_of(Attribute::Pppoe)?;
+        let is_matched = self.flower.keys.len() > before;
+        match present {
+            None if !is_matched => Ok(()),
+            Some(1) if is_matched && self.features.pppoe => Ok(()),
+            Some(1) if is_matched => Err(refuse(
+                Field::PppoeSession,
+                "this kernel does not match pppoe_sid and ppp_proto (Linux 6.0 does)",
+            )),
+            Some(1) => Err(refuse(Field::PppoePresent, "flower tells it by the session or the protocol")),
+            Some(_) => Err(refuse(Field::PppoePresent, "that there is no header cannot be matched")),
+            None => Err(refuse(Field::PppoePresent, "a match on a header is one on its presence, too")),
+        }
+    }
+
+    fn cfm(&mut self) -> Result<(), Refusal> {
+        let found = CfmMatch { level: self.exact(Field::CfmLevel)?, opcode: self.exact(Field::CfmOpcode)? };
+        if found == CfmMatch::default() {
+            return Ok(());
+        }
+        if !self.features.cfm {
+            let field = if found.level.is_some() { Field::CfmLevel } else { Field::CfmOpcode };
+            return Err(refuse(field, "this kernel does not match cfm (Linux 6.5 does)"));
+        }
+        self.flower.cfm = Some(found);
+        Ok(())
     }
 
     fn ip(&mut self, attribute: Attribute, proto: Field, frag: Field, ttl: Field) -> Result<(), Refusal> {
@@ -320,8 +379,17 @@ impl Consumer<'_> {
             (Some(ethernet::IPV4 | ethernet::IPV6), Some(protocol::SCTP)) => &[Attribute::Sctp],
             (Some(ethernet::IPV4), Some(protocol::ICMP)) => &[Attribute::Icmp],
             (Some(ethernet::IPV6), Some(protocol::ICMPV6)) => &[Attribute::Icmpv6],
+            (Some(ethernet::IPV4 | ethernet::IPV6), Some(protocol::L2TP)) => &[Attribute::L2tpv3],
+            (Some(ethernet::IPV4 | ethernet::IPV6), Some(protocol::ESP)) => &[Attribute::Ipsec],
+            (Some(ethernet::IPV4), Some(protocol::AH)) => &[Attribute::Ipsec],
+            (Some(ethernet::IPV6), Some(protocol::AH)) if self.full.mask.get(Field::IpsecSpi) != 0 => {
+                // The other walks on, as RFC 8200 has it: to it, no packet has this protocol.
+                let reason = "flower takes an authentication header of IPv6 for the protocol, OVS what is behind it";
+                return Err(refuse(Field::IpsecSpi, reason));
+            }
             _ => return Ok(()),
         };
+        self.sessions()?;
         let is_fragment = self.flower.get(Key::Flags).is_some_and(|(value, _)| value & FRAGMENT != 0);
         for attribute in attributes {
             let before = self.flower.keys.len();
@@ -334,6 +402,25 @@ impl Consumer<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Refuses what an old kernel would pass over, or a new one not show again.
+    fn sessions(&self) -> Result<(), Refusal> {
+        let is_matched = |field: Field| self.full.mask.get(field) != 0;
+        match self.shape.protocol {
+            Some(protocol::L2TP) if is_matched(Field::L2tpv3Session) && !self.features.l2tpv3 => {
+                Err(refuse(Field::L2tpv3Session, "this kernel does not match l2tpv3_sid (Linux 6.1 does)"))
+            }
+            Some(protocol::ESP | protocol::AH) if is_matched(Field::IpsecSpi) && !self.features.spi => {
+                Err(refuse(Field::IpsecSpi, "this kernel does not match spi (Linux 6.6 does)"))
+            }
+            Some(protocol::ESP | protocol::AH)
+                if is_matched(Field::IpsecSpi) && self.full.key.get(Field::IpsecSpi) == 0 =>
+            {
+                Err(refuse(Field::IpsecSpi, "the kernel shows no match on zeros again (`fl_dump_key`)"))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn connection(&mut self) -> Result<(), Refusal> {
@@ -458,7 +545,7 @@ impl Consumer<'_> {
                 Requirement::EthType(types) => self.shape.eth_type.is_some_and(|is| types.contains(&is)),
                 Requirement::IpProto(wanted) => {
                     matches!(self.shape.eth_type, Some(ethernet::IPV4 | ethernet::IPV6))
-                        && self.shape.protocol == Some(wanted)
+                        && self.shape.protocol.is_some_and(|is| wanted.contains(&is))
                 }
                 Requirement::EthTypeAndProto(wanted_type, wanted) => {
                     self.shape.eth_type == Some(wanted_type) && self.shape.protocol == Some(wanted)

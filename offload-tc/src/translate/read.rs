@@ -60,8 +60,20 @@ pub(super) fn matching(
 
     let count = value(take(Key::NumOfVlans));
     let types = [value(take(Key::EthType)), value(take(Key::VlanEthType)), value(take(Key::CvlanEthType))];
-    tags_and_type(&mut full, id.protocol, types, count, spelling)?;
+    let pppoe = [take(Key::PppoeSession), take(Key::PppProtocol)];
+    let types = if pppoe.iter().any(Option::is_some) { behind_tags_pppoe(types) } else { types };
+    let is_number_said = spelling.has(Spelling::NUMBER_OF_TAGS);
+    tags_and_type(&mut full, id.protocol, types, count.filter(|_| !is_number_said), spelling)?;
     let eth_type: Option<u16> = exact(&full, Field::EthType);
+    if let Some(count) = count.filter(|_| is_number_said || eth_type.is_some()) {
+        full.set_exact(Field::NumOfVlans, count.into());
+    }
+    for (field, found) in [Field::PppoeSession, Field::PppProtocol].into_iter().zip(pppoe) {
+        if let Some(found) = found {
+            full.set_exact(Field::PppoePresent, 1);
+            full.set(field, found.value, found.mask);
+        }
+    }
 
     if let Some(flags) = take(Key::Flags) {
         let fragment = match (flags.value, flags.mask) {
@@ -121,8 +133,12 @@ pub(super) fn matching(
         }
     }
     labels(&mut full, flower, &mut take);
-    if flower.cfm.is_some() {
-        return Err(Unreadable("a match on CFM"));
+    if let Some(cfm) = flower.cfm {
+        for (field, value) in [(Field::CfmLevel, cfm.level), (Field::CfmOpcode, cfm.opcode)] {
+            if let Some(value) = value {
+                full.set_exact(field, value.into());
+            }
+        }
     }
     // Of fields that share a key, those are meant whose header is there.
     let ip = if eth_type == Some(ethernet::IPV6) { Attribute::Ipv6 } else { Attribute::Ipv4 };
@@ -136,6 +152,16 @@ pub(super) fn matching(
         full.set(field, found.value, found.mask);
     }
     Ok(full)
+}
+
+/// The types of a rule that looks into PPPoE. The last one is PPPoE's, and what the kernel shows in its place is that of what
+/// PPP carries, or nothing (`fl_set_key_pppoe`, `fl_dump_key`).
+fn behind_tags_pppoe([outer, behind_outer, behind_inner]: [Option<u16>; 3]) -> [Option<u16>; 3] {
+    let pppoe = Some(ethernet::PPPOE_SESSION);
+    match behind_outer {
+        Some(inner) if is_tag(inner) => [outer, behind_outer, pppoe],
+        _ => [outer, pppoe, behind_inner],
+    }
 }
 
 fn tags_and_type(
