@@ -30,8 +30,19 @@ struct Lab {
     room: Room,
 }
 
-const OLD: Features =
-    Features { number_of_tags: false, tunnel_flags: false, no_fragment: false, connection_helpers: false };
+const OLD: Features = Features {
+    number_of_tags: false,
+    pppoe: false,
+    l2tpv3: false,
+    cfm: false,
+    spi: false,
+    tunnel_flags: false,
+    no_fragment: false,
+    connection_helpers: false,
+};
+/// Linux 6.6 and later.
+const NEW: Lab =
+    Lab { features: Features { number_of_tags: true, pppoe: true, l2tpv3: true, cfm: true, spi: true, ..OLD }, ..EXACT };
 const EXACT: Lab = Lab { features: OLD, tunnel_flags: TunnelFlags::Exact, room: Room::Made };
 const HARDWARE: Lab = Lab { room: Room::Found, ..EXACT };
 const AS_OVS: Lab = Lab { tunnel_flags: TunnelFlags::AsOvs, ..EXACT };
@@ -286,5 +297,71 @@ fn states_that_no_packet_has_together_in_flower_are_refused() {
     }
     for states in ["+new-rel+trk", "+est-rel+trk", "-new+rel+trk", "+rel+trk"] {
         assert!(rule(EXACT, &key(states), "2").is_ok(), "{states}");
+    }
+}
+
+#[test]
+fn an_old_kernel_refuses_what_ovs_does_not_have_by_its_key_and_the_version_that_has_it() {
+    for (key, words) in [
+        ("num_of_vlans(2)", ["num_of_vlans", "Linux 6.0"]),
+        ("eth_type(0x8864),pppoe(sid=5)", ["pppoe_sid", "Linux 6.0"]),
+        ("eth_type(0x8864),pppoe(proto=0x21)", ["ppp_proto", "Linux 6.0"]),
+        ("eth_type(0x0800),ipv4(proto=115,frag=no),l2tpv3(sid=5)", ["l2tpv3_sid", "Linux 6.1"]),
+        ("eth_type(0x8902),cfm(opcode=1)", ["cfm", "Linux 6.5"]),
+        ("eth_type(0x0800),ipv4(proto=50,frag=no),ipsec(spi=5)", ["spi", "Linux 6.6"]),
+    ] {
+        let refusal = refusal(EXACT, &format!("in_port(1),{key}"), "2");
+        assert!(refusal.starts_with("field ") && words.iter().all(|word| refusal.contains(word)), "{refusal}");
+        assert!(rule(NEW, &format!("in_port(1),{key}"), "2").is_ok(), "{key}");
+    }
+}
+
+#[test]
+fn what_ovs_does_not_have_is_read_back_behind_any_number_of_tags() {
+    let behind = |tags: usize, inner: &str| match tags {
+        0 => inner.to_owned(),
+        1 => format!("eth_type(0x8100),vlan(vid=5),encap({inner})"),
+        _ => format!("eth_type(0x88a8),vlan(vid=5),encap(eth_type(0x8100),vlan(vid=6),encap({inner}))"),
+    };
+    for inner in [
+        "eth_type(0x8864),pppoe(sid=5)",
+        "eth_type(0x8864),pppoe(proto=0x21)",
+        "eth_type(0x8864),pppoe(sid=5,proto=0xc021)",
+        "eth_type(0x8902),cfm(level=3)",
+        "eth_type(0x8902),cfm(level=3,opcode=0)",
+        "eth_type(0x86dd),ipv6(proto=115,frag=no),l2tpv3(sid=5)",
+        "eth_type(0x0800),ipv4(proto=51,frag=no),ipsec(spi=0x50/0xf0)",
+    ] {
+        for tags in 0..3 {
+            for count in [String::new(), format!("num_of_vlans({tags}),")] {
+                let key = format!("recirc_id(0),in_port(1),eth(),{count}{}", behind(tags, inner));
+                let rule = rule(NEW, &key, "2").unwrap_or_else(|refusal| panic!("{key}: {refusal}"));
+                let (_, (matching, _)) = read(NEW, &rule);
+                assert_eq!(matching, parse(&key, "2").0, "{key}");
+            }
+        }
+    }
+    for key in ["num_of_vlans(0)", "num_of_vlans(3)", "num_of_vlans(3),eth_type(0x8100),vlan(vid=5)"] {
+        let key = format!("in_port(1),{key}");
+        let (_, (matching, _)) = read(NEW, &rule(NEW, &key, "2").unwrap());
+        assert_eq!(matching, parse(&key, "2").0, "{key}");
+    }
+}
+
+#[test]
+fn what_no_packet_or_no_listing_has_is_refused() {
+    for (key, words) in [
+        ("num_of_vlans(1),eth_type(0x0800)", "more tags, or fewer"),
+        ("num_of_vlans(0),eth_type(0x8100),vlan(vid=5)", "more tags, or fewer"),
+        ("num_of_vlans(3),eth_type(0x8100),vlan(),encap(eth_type(0x8100),vlan(),encap(eth_type(0x0800)))", "more tags"),
+        ("num_of_vlans(1/0x1)", "only an exact match"),
+        ("eth_type(0x8864),pppoe(sid=5/0xff)", "only an exact match"),
+        ("eth_type(0x0800),ipv4(proto=50,frag=no),ipsec(spi=0)", "no match on zeros"),
+        ("eth_type(0x0800),ipv4(proto=50,frag=first),ipsec(spi=5)", "no transport header of a fragment"),
+        ("eth_type(0x86dd),ipv6(proto=51,frag=no),ipsec(spi=5)", "an authentication header of IPv6"),
+        ("eth_type(0x8100),vlan(),encap(eth_type(0x8864))", "does not tell the type of PPPoE again"),
+    ] {
+        let refusal = refusal(NEW, &format!("in_port(1),{key}"), "2");
+        assert!(refusal.contains(words), "{key}: {refusal}");
     }
 }

@@ -72,6 +72,10 @@ fn surroundings(full: &Match, knows_flags: bool, room: Room) -> Everything {
     let kind = if has_tunnel { DeviceKind::Tunnel(TunnelProtocol::Geneve) } else { DeviceKind::Wire };
     let features = Features {
         number_of_tags: true,
+        pppoe: true,
+        l2tpv3: true,
+        cfm: true,
+        spi: true,
         tunnel_flags: knows_flags,
         no_fragment: knows_flags,
         connection_helpers: true,

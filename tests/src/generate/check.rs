@@ -31,6 +31,7 @@ pub fn matching(full: &Match) -> Result<(), String> {
         &[Attribute::Ipv4, Attribute::Ipv6, Attribute::Arp],
         &[Attribute::Tcp, Attribute::Udp, Attribute::Sctp, Attribute::Icmp, Attribute::Icmpv6],
         &[Attribute::Arp, Attribute::Nd],
+        &[Attribute::Pppoe, Attribute::Cfm, Attribute::L2tpv3, Attribute::Ipsec],
     ];
     for row in ATTRIBUTES {
         let group: Vec<_> = groups.iter().filter(|group| group.contains(&row.attribute)).copied().flatten().collect();
@@ -85,7 +86,10 @@ fn tags(full: &Match) -> Result<(), String> {
     }
     ensure(!full.is_exactly(Field::CvlanPresent, 1) || full.is_exactly(Field::VlanPresent, 1), || {
         "an inner tag without an outer one".into()
-    })
+    })?;
+    let tags = full.key.get(Field::VlanPresent) + full.key.get(Field::CvlanPresent);
+    let (count, mask) = (full.key.get(Field::NumOfVlans), full.mask.get(Field::NumOfVlans));
+    ensure((tags ^ count) & mask == 0, || format!("{count} tags, of which {tags} are matched"))
 }
 
 fn neighbour(full: &Match) -> Result<(), String> {
@@ -155,7 +159,9 @@ fn is_met(requirement: Requirement, full: &Match) -> bool {
     match requirement {
         Requirement::Nothing => true,
         Requirement::EthType(wanted) => wanted.iter().any(|wanted| eth_type(*wanted)),
-        Requirement::IpProto(wanted) => (eth_type(0x0800) || eth_type(0x86dd)) && proto(wanted),
+        Requirement::IpProto(wanted) => {
+            (eth_type(0x0800) || eth_type(0x86dd)) && wanted.iter().any(|wanted| proto(*wanted))
+        }
         Requirement::EthTypeAndProto(wanted_type, wanted) => eth_type(wanted_type) && proto(wanted),
     }
 }

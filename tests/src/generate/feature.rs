@@ -216,6 +216,15 @@ pub fn fields_of(attribute: Attribute) -> impl Iterator<Item = Feature> {
     attribute.fields().map(|spec| Feature::Field(spec.field))
 }
 
+/// The fields that OVS does not have.
+pub fn fields_beyond_ovs() -> impl Iterator<Item = Feature> {
+    BEYOND_OVS.into_iter().flat_map(fields_of)
+}
+
+/// The attributes that OVS does not have.
+pub const BEYOND_OVS: [Attribute; 5] =
+    [Attribute::NumOfVlans, Attribute::Pppoe, Attribute::Cfm, Attribute::L2tpv3, Attribute::Ipsec];
+
 /// What must be allowed for a feature to be there at all, besides the feature itself.
 pub(super) fn needs(feature: Feature) -> Vec<Feature> {
     use ActionKind as Kind;
@@ -234,6 +243,8 @@ pub(super) fn needs(feature: Feature) -> Vec<Feature> {
         },
         Feature::Field(named) => match (named.spec().attribute, named.spec().name) {
             (Attribute::Cvlan, _) => vec![Feature::Form(Form::TwoTags), Feature::Field(Field::VlanPresent)],
+            (Attribute::Pppoe, "") => field(Field::PppoeSession),
+            (Attribute::Pppoe | Attribute::Cfm, _) => form(Form::OtherEthType),
             (Attribute::Mpls, name) if name.starts_with("present") => field(Field::MplsLabel),
             (Attribute::Mpls, name) if name.ends_with("[3]") => form(Form::ThreeLabels),
             (Attribute::Mpls, name) if name.ends_with("[2]") => form(Form::TwoLabels),

@@ -55,6 +55,8 @@ pub fn build(key: &Key, extras: &Extras) -> Vec<u8> {
         0x0806 | 0x8035 => frame.extend(writer.arp()),
         0x8847 | 0x8848 => frame.extend(writer.labels()),
         0x894f => frame.extend(writer.nsh()),
+        0x8864 => frame.extend(writer.pppoe()),
+        0x8902 => frame.extend(writer.cfm()),
         _ => frame.extend(&extras.payload),
     }
     frame.resize(frame.len() + extras.padding, 0);
@@ -125,6 +127,25 @@ impl Writer<'_> {
         }
         header.extend(&self.extras.payload);
         header
+    }
+
+    /// RFC 2516, 4, and the protocol of RFC 1661, 2.
+    fn pppoe(&self) -> Vec<u8> {
+        let mut header = vec![0x11, 0];
+        header.extend(self.octets::<2>(Field::PppoeSession));
+        header.extend(Number(2 + self.extras.payload.len() as u128).octets::<2>());
+        header.extend(self.octets::<2>(Field::PppProtocol));
+        header.extend(&self.extras.payload);
+        header
+    }
+
+    /// IEEE 802.1Q, 21.4: level and version, operation code, flags, and where the first TLV is, which ends the message.
+    fn cfm(&self) -> Vec<u8> {
+        let level = self.key.get(Field::CfmLevel) << 5;
+        let mut message = [Number(level).octets::<1>(), self.octets::<1>(Field::CfmOpcode)].concat();
+        message.extend([0, 0, 0]);
+        message.extend(&self.extras.payload);
+        message
     }
 
     /// RFC 791, 3.1.
@@ -204,6 +225,10 @@ impl Writer<'_> {
             6 => self.tcp(pseudo),
             17 => self.udp(pseudo),
             132 => self.sctp(),
+            115 => self.session(Field::L2tpv3Session, &[], &[]),
+            50 => self.session(Field::IpsecSpi, &[], &[0, 0, 0, 1]),
+            // What follows, the length in words less two, and room for a value of 96 bits (RFC 4302, 2).
+            51 => self.session(Field::IpsecSpi, &[59, 4, 0, 0], &[&[0, 0, 0, 1][..], &[7; 12]].concat()),
             _ if proto == icmp => self.icmp(icmp == 58, pseudo),
             _ => self.extras.payload.clone(),
         }
@@ -243,6 +268,11 @@ impl Writer<'_> {
         // The register of a CRC goes out least significant octet first (RFC 9260, appendix A).
         packet[8..12].copy_from_slice(&checksum.to_le_bytes());
         packet
+    }
+
+    /// RFC 3931, 4.1.1.1, RFC 4303, 2, and RFC 4302, 2: the number of a session between what the header has besides.
+    fn session(&self, number: Field, before: &[u8], behind: &[u8]) -> Vec<u8> {
+        [before, &self.octets::<4>(number), behind, &self.extras.payload].concat()
     }
 
     /// RFC 792 and RFC 4443; neighbour messages as RFC 4861, 4.3 and 4.4 have them.

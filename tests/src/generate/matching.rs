@@ -19,10 +19,12 @@ use super::feature::{Feature, Form};
 /// Octets of options that a Geneve header has room for (RFC 8926, 3.4: six bits of length in units of four).
 const GENEVE_ROOM: usize = 252;
 
-/// Types without fields of their own: at the lower end, IPX, loopback, PPPoE, MACsec, TRILL's neighbour and the upper end.
-const OTHER_TYPES: &[u16] = &[0x0600, 0x88b5, 0x8137, 0x8864, 0x88e5, 0x9000, 0xffff];
-/// GRE, ESP, the largest and one that no header has.
-const OTHER_PROTOCOLS: &[u8] = &[47, 50, 255, 253, 2];
+/// Types that OVS has no fields for: at the lower end, IPX, loopback, PPPoE, MACsec, TRILL's neighbour, the upper end and CFM.
+const OTHER_TYPES: &[u16] = &[0x0600, 0x88b5, 0x8137, 0x8864, 0x88e5, 0x9000, 0xffff, 0x8902];
+/// The same for protocols: GRE, ESP, the largest, one that no header has, IGMP, L2TP and AH.
+const OTHER_PROTOCOLS: &[u8] = &[47, 50, 255, 253, 2, 115, 51];
+/// What PPP carries: IPv4, IPv6, MPLS, and its own control of addresses and of the link.
+const PPP_PROTOCOLS: &[u128] = &[0x0021, 0x0057, 0x0281, 0x8021, 0xc021];
 
 /// Builds a match of a chain: `skeleton` decides which headers are there, each row of `constraints` on a field of them.
 pub(super) fn build(
@@ -103,6 +105,7 @@ impl Builder<'_, '_> {
         let eth_type = self.network(network);
         if !layer3 {
             self.open_attribute(Attribute::Ethernet);
+            self.open_attribute(Attribute::NumOfVlans);
         }
         let Some(eth_type) = eth_type else { return };
         self.exactly(Field::EthType, eth_type);
@@ -153,10 +156,16 @@ impl Builder<'_, '_> {
         }
     }
 
-    /// What is matched of a label stack says that there is one.
+    /// What is matched of a label stack says that there is one, and so it is with a session of PPPoE.
     fn labels_are_there(&mut self) {
         if Attribute::Mpls.fields().any(|spec| self.full.mask.get(spec.field) != 0) {
             self.full.set_exact(Field::MplsPresent, 1);
+        }
+        let is_matched = |field| self.full.mask.get(field) != 0;
+        if self.full.is_exactly(Field::EthType, 0x8864)
+            && (is_matched(Field::PppoeSession) || is_matched(Field::PppProtocol))
+        {
+            self.full.set_exact(Field::PppoePresent, 1);
         }
     }
 
@@ -190,7 +199,15 @@ impl Builder<'_, '_> {
                 }
                 Some(0x894f)
             }
-            19 if self.allows_form(Form::OtherEthType) => Some(self.draw.pick(OTHER_TYPES)),
+            19 if self.allows_form(Form::OtherEthType) => {
+                let eth_type = self.draw.pick(OTHER_TYPES);
+                match eth_type {
+                    0x8864 => self.open_attribute(Attribute::Pppoe),
+                    0x8902 => self.open_attribute(Attribute::Cfm),
+                    _ => {}
+                }
+                Some(eth_type)
+            }
             _ => {
                 self.open_attribute(Attribute::Ipv4);
                 self.open_attribute(Attribute::CtTuple4);
@@ -224,7 +241,13 @@ impl Builder<'_, '_> {
             8 if version6 && self.allows(Field::Icmpv6Type) => Some((58, &[Attribute::Icmpv6])),
             8 | 9 if !version6 && self.allows(Field::IcmpType) => Some((1, &[Attribute::Icmp])),
             9..=11 if version6 && self.allows(Field::NdTarget) => Some((58, &[Attribute::Nd, Attribute::NdExt])),
-            12 => Some((self.draw.pick(OTHER_PROTOCOLS), &[])),
+            12 => Some(match self.draw.pick(OTHER_PROTOCOLS) {
+                // To IPv6 it is an extension header, and no protocol.
+                51 if version6 => (50, &[Attribute::Ipsec]),
+                protocol @ (50 | 51) => (protocol, &[Attribute::Ipsec]),
+                115 => (115, &[Attribute::L2tpv3]),
+                other => (other, &[]),
+            }),
             13 if self.allows_form(Form::MaskedProtocol) => {
                 self.open.push(proto);
                 None
@@ -362,6 +385,7 @@ impl Builder<'_, '_> {
             Field::ArpOp => mask & 0xff,
             _ => mask,
         };
+        let tags = self.full.key.get(Field::VlanPresent) + self.full.key.get(Field::CvlanPresent);
         let value = match field {
             Field::InPort => draw.pick(ports).number.0.into(),
             Field::Ipv6Proto | Field::Ipv4Proto => draw.bits(8),
@@ -374,6 +398,8 @@ impl Builder<'_, '_> {
             Field::ErspanDirection => draw.bits(1),
             Field::ErspanHardwareId => draw.bits(6),
             Field::NshMdType => draw.pick(&[1, 2]),
+            Field::PppProtocol => draw.pick(PPP_PROTOCOLS),
+            Field::NumOfVlans => tags,
             // The addresses that a message can have, and none.
             Field::NdOptionsType => draw.pick(&[1, 2, 0]),
             Field::NshNextProto => draw.pick(&[1, 2, 3, 4, 5]),
@@ -511,6 +537,10 @@ fn is_of_packet(attribute: Attribute, eth_type: u128, proto: u128, full: &Match)
         Attribute::Icmp => eth_type == 0x0800 && proto == 1,
         Attribute::Icmpv6 => eth_type == 0x86dd && proto == 58,
         Attribute::Nd | Attribute::NdExt => eth_type == 0x86dd && neighbour,
+        Attribute::Pppoe => eth_type == 0x8864,
+        Attribute::Cfm => eth_type == 0x8902,
+        Attribute::L2tpv3 => ip && proto == 115,
+        Attribute::Ipsec => ip && matches!(proto, 50 | 51),
         _ => true,
     }
 }

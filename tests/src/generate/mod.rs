@@ -28,7 +28,7 @@ use sluice_flow::chain::ChainId;
 use sluice_flow::key::Match;
 use sluice_flow::port::{Port, PortKind, PortNumber};
 
-pub use feature::{Feature, Form, Profile, Rule, SETTABLE, fields_of};
+pub use feature::{BEYOND_OVS, Feature, Form, Profile, Rule, SETTABLE, fields_beyond_ovs, fields_of};
 pub use hits::{Hits, features};
 
 use crate::scenario::Scenario;

@@ -89,6 +89,7 @@ pub fn near_miss(full: &Match, number: u64) -> Option<(Packet, Field)> {
         Field::NshFlags => value <= 3,
         Field::NshTtl => value <= 63,
         Field::NshMdType => mask & 3 != 0,
+        Field::PppProtocol => is_of_ppp(value),
         Field::NdOptionsType => mask & 3 != 0 && key.get(Field::NdSll) != 0 && key.get(Field::NdTll) != 0,
         _ => true,
     };
@@ -100,7 +101,8 @@ fn may_be_missed(field: Field) -> bool {
     let bottom = MPLS_ENTRIES.iter().any(|[.., bottom]| *bottom == field);
     let tag = matches!(field, Field::VlanTpid | Field::VlanCfi | Field::CvlanTpid | Field::CvlanCfi);
     let kind = matches!(field, Field::ErspanVersion | Field::GeneveLength);
-    !bottom && !tag && !kind && field.spec().attribute != Attribute::PacketType
+    let count = field == Field::NumOfVlans;
+    !bottom && !tag && !kind && !count && field.spec().attribute != Attribute::PacketType
 }
 
 /// The packets of a scenario: for each flow that a packet can hit as it comes in, one that does, and near misses; a
@@ -165,6 +167,7 @@ fn complete(full: &Match, number: u64) -> Option<Key> {
             key.set(present, 1);
             key.set(tpid, full.key.get(tpid));
             key.set(cfi, 1);
+            key.set(Field::NumOfVlans, key.get(Field::NumOfVlans) + 1);
         }
     }
     if matches!(eth_type, 0x0800 | 0x86dd) {
@@ -194,6 +197,7 @@ fn complete(full: &Match, number: u64) -> Option<Key> {
     match eth_type {
         0x8847 | 0x8848 => labels(full, &mut key),
         0x894f => key.set(Field::NshMdType, one_of(&[1, 2], full, Field::NshMdType)?),
+        0x8864 => session(full, &mut key)?,
         _ if belongs(Attribute::Nd, &key) => neighbour_options(full, &mut key)?,
         _ => {}
     }
@@ -241,6 +245,20 @@ fn neighbour_options(full: &Match, key: &mut Key) -> Option<()> {
     Some(())
 }
 
+/// Makes the protocol one that PPP can have.
+fn session(full: &Match, key: &mut Key) -> Option<()> {
+    key.set(Field::PppoePresent, 1);
+    let free = !full.mask.get(Field::PppProtocol);
+    let protocol = key.get(Field::PppProtocol);
+    key.set(Field::PppProtocol, protocol & !(free & 0x0100) | free & 0x0001);
+    is_of_ppp(key.get(Field::PppProtocol)).then_some(())
+}
+
+/// Whether a protocol is one that PPP can have (RFC 1661, 2).
+const fn is_of_ppp(protocol: u128) -> bool {
+    protocol & 0x0101 == 0x0001
+}
+
 /// Makes the stack end where its bits say that it does.
 fn labels(full: &Match, key: &mut Key) {
     for (index, [.., bottom]) in MPLS_ENTRIES.into_iter().enumerate() {
@@ -282,6 +300,10 @@ fn belongs(attribute: Attribute, key: &Key) -> bool {
             let message = matches!(key.get(Field::Icmpv6Type), 135 | 136) && key.get(Field::Icmpv6Code) == 0;
             whole && eth_type == 0x86dd && proto == 58 && message
         }
+        Attribute::Pppoe => eth_type == 0x8864,
+        Attribute::Cfm => eth_type == 0x8902,
+        Attribute::L2tpv3 => whole && proto == 115,
+        Attribute::Ipsec => whole && matches!(proto, 50 | 51),
         _ => true,
     }
 }

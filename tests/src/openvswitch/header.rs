@@ -140,10 +140,15 @@ pub(super) const fn header(attribute: Attribute) -> Option<Header> {
         Attribute::Nd => Header::network(number::ND, &[(NdTarget, 16), (NdSll, 6), (NdTll, 6)]),
         Attribute::Tunnel
         | Attribute::PacketType
+        | Attribute::NumOfVlans
         | Attribute::Vlan
         | Attribute::Cvlan
         | Attribute::Mpls
         | Attribute::Nsh
-        | Attribute::NdExt => return None,
+        | Attribute::Pppoe
+        | Attribute::Cfm
+        | Attribute::NdExt
+        | Attribute::L2tpv3
+        | Attribute::Ipsec => return None,
     })
 }

@@ -10,6 +10,7 @@ use super::Unsayable;
 use super::attributes::Attributes;
 use super::header::{header, number};
 use super::tunnel::{self, Side};
+use crate::generate::BEYOND_OVS;
 
 const NSH_BASE: u16 = 1;
 const NSH_MD1: u16 = 2;
@@ -59,7 +60,7 @@ const TAGS: [Tag; 2] = [
     },
 ];
 
-/// Fields that the module does not have.
+/// Fields that only OVS's userspace has.
 pub(super) const USERSPACE_ONLY: [Field; 5] =
     [Field::GtpuPresent, Field::GtpuFlags, Field::GtpuMessageType, Field::NdReserved, Field::NdOptionsType];
 
@@ -82,7 +83,9 @@ impl Shape {
             }
             tags.push(tag);
         }
-        if let Some(field) = USERSPACE_ONLY.iter().find(|field| full.mask.get(**field) != 0) {
+        let ours = BEYOND_OVS.iter().flat_map(|attribute| attribute.fields()).map(|spec| spec.field);
+        // They share a place among themselves, so that one name stands for all.
+        if let Some(field) = USERSPACE_ONLY.into_iter().chain(ours).find(|field| full.mask.get(*field) != 0) {
             return Err(Unsayable::new(format!("a match on {field}")));
         }
         let has_type = full.mask.get(Field::EthType) != 0;

@@ -12,11 +12,12 @@ pub(crate) struct Matching(Match);
 
 /// What comes in at a port without a tag.
 pub(crate) fn at(port: u32) -> Matching {
-    Matching(Match::default())
-        .is(Field::RecircId, 0u8)
-        .is(Field::InPort, port)
-        .is(Field::VlanPresent, 0u8)
-        .is(Field::CvlanPresent, 0u8)
+    anywhere(port).is(Field::VlanPresent, 0u8).is(Field::CvlanPresent, 0u8)
+}
+
+/// What comes in at a port, with tags or without.
+pub(crate) fn anywhere(port: u32) -> Matching {
+    Matching(Match::default()).is(Field::RecircId, 0u8).is(Field::InPort, port)
 }
 
 impl Matching {
@@ -26,8 +27,10 @@ impl Matching {
 
     pub(crate) fn masked(mut self, field: Field, value: impl Into<u128>, mask: impl Into<u128>) -> Self {
         self.0.set(field, value.into(), mask.into());
-        if field.spec().attribute == Attribute::Mpls {
-            self.0.set_exact(Field::MplsPresent, 1);
+        match field.spec().attribute {
+            Attribute::Mpls => self.0.set_exact(Field::MplsPresent, 1),
+            Attribute::Pppoe => self.0.set_exact(Field::PppoePresent, 1),
+            _ => {}
         }
         self
     }

@@ -8,7 +8,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use sluice_flow::Action;
 use sluice_flow::action::{ActionKind, ActionList};
 use sluice_flow::field::{Attribute, Field};
-use sluice_tests::generate::{Feature, Form, Profile, fields_of, scenarios};
+use sluice_tests::generate::{Feature, Form, Profile, fields_beyond_ovs, fields_of, scenarios};
 use sluice_tests::lab::Judge;
 use sluice_tests::scenario::flow_text;
 
@@ -45,6 +45,7 @@ fn profile() -> Profile {
             ]),
         )
         .without("userspace keys", "OVS's userspace has them alone", fields_of(Attribute::NdExt))
+        .without("fields of ours", "OVS does not have them", fields_beyond_ovs())
         .without(
             "hashes",
             "every datapath has its own",

@@ -10,11 +10,11 @@ use crate::packets::{
 };
 
 /// A frame, what must be matched before its fields may be, and its fields.
-struct Kind {
-    name: &'static str,
-    frame: Vec<u8>,
-    needs: Matching,
-    fields: Vec<(Field, u128)>,
+pub(crate) struct Kind {
+    pub(crate) name: &'static str,
+    pub(crate) frame: Vec<u8>,
+    pub(crate) needs: Matching,
+    pub(crate) fields: Vec<(Field, u128)>,
 }
 
 pub(crate) fn scenarios() -> Vec<Scenario> {
@@ -25,7 +25,7 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
 }
 
 /// Each field of a frame alone, whole and by its lowest bit, against every frame that is one bit off, and all others.
-fn of_a_kind(kind: &Kind, all: &[Kind]) -> Vec<Scenario> {
+pub(crate) fn of_a_kind(kind: &Kind, all: &[Kind]) -> Vec<Scenario> {
     let mut frames = vec![kind.frame.clone()];
     frames.extend(all.iter().map(|other| other.frame.clone()));
     frames.extend(one_bit_off(&kind.frame));
@@ -48,7 +48,7 @@ fn of_a_kind(kind: &Kind, all: &[Kind]) -> Vec<Scenario> {
 }
 
 /// The frame with each of its first bits turned. The addresses of Ethernet have one turned each.
-fn one_bit_off(frame: &[u8]) -> Vec<Vec<u8>> {
+pub(crate) fn one_bit_off(frame: &[u8]) -> Vec<Vec<u8>> {
     let bits = (12 * 8..frame.len().min(90) * 8).chain([5, 47, 48, 95]);
     bits.map(|bit| {
         let mut frame = frame.to_vec();
@@ -60,7 +60,7 @@ fn one_bit_off(frame: &[u8]) -> Vec<Vec<u8>> {
 
 /// The frame at every length from an Ethernet header on. With a tag the host's stack wants six octets more than that,
 /// or the frame does not get as far as the module (`skb_vlan_untag` in `net/core/skbuff.c`).
-fn cut_short(frame: &[u8]) -> Vec<Vec<u8>> {
+pub(crate) fn cut_short(frame: &[u8]) -> Vec<Vec<u8>> {
     let shortest = if matches!(frame[12..14], [0x81, 0x00] | [0x88, 0xa8]) { 20 } else { 14 };
     (shortest..frame.len()).map(|length| frame[..length].to_vec()).collect()
 }

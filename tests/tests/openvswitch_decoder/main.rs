@@ -59,9 +59,20 @@ fn keys_masks_and_actions_mean_to_others_what_they_mean_to_us() {
     assert_eq!(unsaid, USERSPACE_ONLY, "actions that were not compared");
 }
 
-/// Fields that OVS's userspace has alone.
-const NOT_IN_THE_MODULE: [&str; 4] =
-    ["tunnel.gtpu.flags", "tunnel.gtpu.msgtype", "nd_ext.nd_reserved", "nd_ext.nd_options_type"];
+/// Fields that OVS's userspace has alone, and those that OVS does not have.
+const NOT_IN_THE_MODULE: [&str; 11] = [
+    "tunnel.gtpu.flags",
+    "tunnel.gtpu.msgtype",
+    "nd_ext.nd_reserved",
+    "nd_ext.nd_options_type",
+    "num_of_vlans",
+    "pppoe.sid",
+    "pppoe.proto",
+    "cfm.level",
+    "cfm.opcode",
+    "l2tpv3.sid",
+    "ipsec.spi",
+];
 /// Actions that have no number, or none that the module of Linux 6.1 knows.
 const USERSPACE_ONLY: [ActionKind; 5] =
     [ActionKind::Drop, ActionKind::LbOutput, ActionKind::Psample, ActionKind::TnlPop, ActionKind::TnlPush];

@@ -14,6 +14,7 @@ const AUTHENTICATED: &str =
     "IPv6 with an authentication header: flower takes that for the protocol, OVS what is behind it";
 const SHORT: &str = "fewer than two octets behind a tag: the kernel drops it before tc looks (`skb_vlan_untag`)";
 const PPPOE: &str = "PPPoE of another version or code, or of no protocol of PPP: flower takes it for none";
+const COMPRESSED: &str = "PPPoE with a protocol of PPP of one octet: Linux read it once, and no more";
 const OPERATION: &str = "ARP other than a request and a reply: flower does not read it";
 
 /// Why a packet cannot be compared with these flows; `None` if it can.
@@ -71,8 +72,9 @@ pub(crate) fn why(frame: &[u8], flows: &[(Match, ActionList)]) -> Option<&'stati
         },
         0x8864 => match network {
             // RFC 2516, 4; RFC 1661, 2: of a protocol, the first octet is even and the second odd, or the second stands alone.
-            [0x11, 0, _, _, _, _, high, low, ..] if high & 1 == 1 || low & 1 == 1 => None,
-            _ => Some(PPPOE),
+            [0x11, 0, _, _, _, _, high, ..] if high & 1 == 1 => Some(COMPRESSED),
+            [0x11, 0, _, _, _, _, _, low, ..] if low & 1 == 1 => None,
+            _ => takes_any_pppoe(flows).then_some(PPPOE),
         },
         0x894f => {
             let words = network.get(1).map_or(0, |octet| usize::from(octet & 0x3f));
@@ -82,8 +84,22 @@ pub(crate) fn why(frame: &[u8], flows: &[(Match, ActionList)]) -> Option<&'stati
     }
 }
 
-const TRANSPORT: &[Attribute] =
-    &[Attribute::Tcp, Attribute::TcpFlags, Attribute::Udp, Attribute::Sctp, Attribute::Icmp];
+const TRANSPORT: &[Attribute] = &[
+    Attribute::Tcp,
+    Attribute::TcpFlags,
+    Attribute::Udp,
+    Attribute::Sctp,
+    Attribute::Icmp,
+    Attribute::L2tpv3,
+    Attribute::Ipsec,
+];
+
+/// Whether a flow is for all frames of the type of PPPoE.
+fn takes_any_pppoe(flows: &[(Match, ActionList)]) -> bool {
+    flows.iter().any(|(matching, _)| {
+        matching.is_exactly(Field::EthType, 0x8864) && !matching.is_exactly(Field::PppoePresent, 1)
+    })
+}
 
 fn rewrites(flows: &[(Match, ActionList)]) -> bool {
     let mut does = false;

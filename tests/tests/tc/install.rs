@@ -64,6 +64,10 @@ fn probed(classifier: &mut Classifier) -> Result<(), String> {
     let since = |version| kernel >= version;
     let expected = Features {
         number_of_tags: since((6, 0)),
+        pppoe: since((6, 0)),
+        l2tpv3: since((6, 1)),
+        cfm: since((6, 5)),
+        spi: since((6, 6)),
         connection_helpers: since((6, 2)),
         no_fragment: since((6, 3)),
         tunnel_flags: since((6, 11)),

@@ -92,6 +92,11 @@ fn check(column: &BTreeMap<String, String>, features: Features, report: &mut Rep
     }
     let probed = [
         ("key num_of_vlans", features.number_of_tags),
+        ("key pppoe_sid", features.pppoe),
+        ("key ppp_proto", features.pppoe),
+        ("key l2tpv3_sid", features.l2tpv3),
+        ("key cfm", features.cfm),
+        ("key spi", features.spi),
         ("key enc_flags", features.tunnel_flags),
         ("action tunnel_key set nofrag", features.no_fragment),
     ];

@@ -10,6 +10,7 @@
 
 #[path = "../kernel/actions.rs"]
 mod actions;
+mod beyond_ovs;
 mod classifier;
 #[path = "../kernel/conntrack.rs"]
 mod conntrack;
@@ -145,6 +146,13 @@ fn inside(folder: &Path) -> ExitCode {
 }
 
 fn scenarios() -> Vec<Scenario> {
-    [keys::scenarios(), actions::scenarios(), conntrack::scenarios(), tunnels::scenarios(), helpers::scenarios()]
-        .concat()
+    [
+        keys::scenarios(),
+        beyond_ovs::scenarios(),
+        actions::scenarios(),
+        conntrack::scenarios(),
+        tunnels::scenarios(),
+        helpers::scenarios(),
+    ]
+    .concat()
 }

@@ -14,7 +14,7 @@ use sluice_flow::action::ActionKind;
 use sluice_flow::field::Attribute;
 use sluice_flow::text::{Style, parse_actions, parse_key, write_actions, write_key};
 use sluice_flow::{Action, MaskedKey, Match};
-use sluice_tests::generate::{Feature, Form, GeneratedFlow, Profile, collect};
+use sluice_tests::generate::{Feature, Form, GeneratedFlow, Profile, collect, fields_beyond_ovs};
 
 /// So many that each reader is left with more than 10,000, those that are equal or left out one by one not counted.
 const FLOWS: u64 = 15_000;
@@ -73,6 +73,7 @@ fn without_what_ovs_cannot_say(profile: Profile) -> Profile {
     let forms = |forms: &[Form]| forms.iter().map(|form| Feature::Form(*form)).collect::<Vec<_>>();
     let unread = [Kind::DecTtl, Kind::Hash, Kind::PopEth, Kind::PopMpls, Kind::PushEth, Kind::PushMpls];
     profile
+        .without("fields of ours", "OVS does not have them", fields_beyond_ovs())
         .without("actions without a reader", "no version reads what it prints of them", unread.map(Feature::Action))
         .without("psample()", "it is from version 3.4", [Feature::Action(Kind::Psample)])
         .without(

@@ -9,7 +9,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use sluice_flow::action::{Action, ActionKind, ActionList, FieldSet};
 use sluice_flow::field::{Attribute, Field};
 use sluice_flow::port::PortNumber;
-use sluice_tests::generate::{Feature, Form, GeneratedFlow, Profile, check, collect, fields_of, flows, packet};
+use sluice_tests::generate::{Feature, Form, GeneratedFlow, Profile, check, collect, fields_beyond_ovs, fields_of, flows, packet};
 use sluice_tests::scenario::Scenario;
 
 use crate::differences::{self, RULES};
@@ -51,6 +51,7 @@ fn profile() -> Profile {
             fields_of(Attribute::Nsh).chain([Feature::Set(Attribute::Nsh)]),
         )
         .without("tunnel keys", "packets come in on wires", fields_of(Attribute::Tunnel))
+        .without("fields of ours", "OVS does not have them", fields_beyond_ovs())
 }
 
 /// The dice of two datapaths do not fall alike, so that a sample takes all packets or none. And OVS 3.1 knows no masks
