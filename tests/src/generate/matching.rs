@@ -261,6 +261,15 @@ impl Builder<'_, '_> {
         }
         for attribute in attributes {
             self.open_attribute(*attribute);
+            // Of these headers there is nothing else to match.
+            let session = [Field::L2tpv3Session, Field::IpsecSpi].into_iter().find(|is| is.spec().attribute == *attribute);
+            if let Some(session) = session
+                && self.draw.chance(50)
+                && self.allows(session)
+            {
+                let number = self.draw.bits(32);
+                self.exactly(session, number);
+            }
         }
         if attributes.contains(&Attribute::Nd) {
             // The tuple of a connection and neighbour discovery share a place in the kernel's key.
@@ -380,6 +389,8 @@ impl Builder<'_, '_> {
         let must_be_exact = field == Field::InPort || !self.allows_form(Form::MaskedField);
         let mask = match field {
             _ if must_be_exact => field.full_mask(),
+            // Nobody asks for some bits of a count.
+            Field::NumOfVlans => field.full_mask(),
             // The datapath's key keeps one octet of the operation.
             Field::ArpOp if matches!(mask & 0xff, 0 | 0xff) => field.full_mask(),
             Field::ArpOp => mask & 0xff,

@@ -18,7 +18,8 @@ use crate::classifier::{Classifier, try_to_run};
 use crate::report::Report;
 
 /// What `tc` of iproute2 6.1 does not show, though the kernel tells it.
-const NOT_SHOWN: &[Key] = &[Key::EncUdpSrc, Key::EncFlags, Key::Hash, Key::L2Miss, Key::Spi];
+const NOT_SHOWN: &[Key] =
+    &[Key::EncUdpSrc, Key::EncFlags, Key::Hash, Key::L2Miss, Key::L2tpv3Session, Key::Spi];
 
 /// Chain, preference and handle.
 type Place = (u32, u16, u32);
@@ -450,6 +451,7 @@ fn key_shown(name: &str, value: &Value) -> Option<(u128, u128)> {
         }
         "eth_type" | "vlan_ethtype" | "cvlan_ethtype" => return Some((ethernet_type(value).into(), 0xffff)),
         "ct_state" => return states(text),
+        "ppp_proto" => return Some((of_ppp(text)?.into(), 0xffff)),
         "ip_proto" => return Some((protocol(text)?.into(), 0xff)),
         _ => {}
     }
@@ -519,6 +521,13 @@ fn protocol(text: &str) -> Option<u8> {
     let names = [("tcp", 6), ("udp", 17), ("sctp", 132), ("icmp", 1), ("icmpv6", 58), ("l2tp", 115)];
     let named = names.iter().find(|(name, _)| *name == text).map(|(_, number)| *number);
     named.or_else(|| u8::from_str_radix(text, 16).ok())
+}
+
+/// A protocol of PPP by the name of iproute2 (`lib/ppp_proto.c`), or in decimal in brackets.
+fn of_ppp(text: &str) -> Option<u16> {
+    let names = [("ip", 0x0021), ("ipv6", 0x0057), ("mpls_uc", 0x0281), ("ipcp", 0x8021), ("lcp", 0xc021)];
+    let named = names.iter().find(|(name, _)| *name == text).map(|(_, number)| *number);
+    named.or_else(|| text.strip_prefix('[')?.strip_suffix(']')?.parse().ok())
 }
 
 /// Ethernet types by the names of iproute2 (`lib/ll_proto.c`).
