@@ -36,7 +36,9 @@ fn actions(text: &str) -> String {
 #[test]
 fn what_ovs_does_not_have_is_not_written_unless_it_is_matched() {
     let more = Style { more: true, names: None };
-    for text in ["eth_type(0x8864)", "eth_type(0x8902)", "eth_type(0x0800),ipv4(proto=115)", "eth_type(0x0800),ipv4(proto=50)"] {
+    for text in
+        ["eth_type(0x8864)", "eth_type(0x8902)", "eth_type(0x0800),ipv4(proto=115)", "eth_type(0x0800),ipv4(proto=50)"]
+    {
         let written = key_as(text, &more);
         for word in ["pppoe", "cfm", "l2tpv3", "ipsec", "num_of_vlans"] {
             assert!(!written.contains(word), "{written}");

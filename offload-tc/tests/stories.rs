@@ -41,8 +41,10 @@ const OLD: Features = Features {
     connection_helpers: false,
 };
 /// Linux 6.6 and later.
-const NEW: Lab =
-    Lab { features: Features { number_of_tags: true, pppoe: true, l2tpv3: true, cfm: true, spi: true, ..OLD }, ..EXACT };
+const NEW: Lab = Lab {
+    features: Features { number_of_tags: true, pppoe: true, l2tpv3: true, cfm: true, spi: true, ..OLD },
+    ..EXACT
+};
 const EXACT: Lab = Lab { features: OLD, tunnel_flags: TunnelFlags::Exact, room: Room::Made };
 const HARDWARE: Lab = Lab { room: Room::Found, ..EXACT };
 const AS_OVS: Lab = Lab { tunnel_flags: TunnelFlags::AsOvs, ..EXACT };

@@ -1,5 +1,7 @@
 //! The match of a flow as keys of flower: each bit is taken, or refused by the name of its field.
 
+mod beyond_ovs;
+
 use sluice_flow::consume::Remainder;
 use sluice_flow::field::{
     Attribute, FIELDS, FRAGMENT_FIRST, FRAGMENT_LATER, FRAGMENT_NO, Field, MPLS_ENTRIES, MPLS_PRESENT, Requirement,
@@ -16,7 +18,7 @@ use crate::rule::{Caveat, Spelling};
 use crate::surroundings::{Device, DeviceKind, Features, Surroundings, TunnelFlags};
 use crate::wire::action::Control;
 use crate::wire::filter::ANY_PROTOCOL;
-use crate::wire::flower::{CfmMatch, Flower};
+use crate::wire::flower::Flower;
 use crate::wire::key::{Key, KeyMatch};
 use crate::wire::labels::LabelMatch;
 
@@ -179,27 +181,11 @@ impl Consumer<'_> {
             self.exactly(*key, (*value).into());
         }
         if let Some(count) = said {
-            let is_last = matches!((outer, inner), (Some(Tag::Absent), _) | (_, Some(Tag::Absent))) || eth_type.is_some();
+            let is_last =
+                matches!((outer, inner), (Some(Tag::Absent), _) | (_, Some(Tag::Absent))) || eth_type.is_some();
             self.said_number_of_tags(count, is_last)?;
         }
         Ok(keys.first().map_or(ANY_PROTOCOL, |(_, outer)| *outer))
-    }
-
-    /// Takes the number of tags that is said, of packets that have so many at least as are matched by themselves, and where
-    /// the last one is known no others.
-    fn said_number_of_tags(&mut self, count: u8, is_last: bool) -> Result<(), Refusal> {
-        let (tags, field) = (usize::from(count), Field::NumOfVlans);
-        if tags < self.shape.tags || is_last && tags > self.shape.tags {
-            return Err(refuse(field, "the rest of the match says that there are more tags, or fewer"));
-        }
-        if self.flower.get(Key::NumOfVlans).is_some() {
-            return Err(refuse(field, "it is said already by a tag that is not there"));
-        }
-        if self.shape.eth_type.is_none() {
-            self.spelling.add(Spelling::NUMBER_OF_TAGS);
-        }
-        self.shape.tags = tags;
-        self.number_of_tags(field, count)
     }
 
     fn tag(
@@ -230,7 +216,10 @@ impl Consumer<'_> {
 
     fn number_of_tags(&mut self, field: Field, count: u8) -> Result<(), Refusal> {
         if !self.features.number_of_tags {
-            return Err(refuse(field, "this kernel does not count tags (Linux 6.0 does); with an Ethernet type it need not"));
+            return Err(refuse(
+                field,
+                "this kernel does not count tags (Linux 6.0 does); with an Ethernet type it need not",
+            ));
         }
         self.exactly(Key::NumOfVlans, count.into());
         Ok(())
@@ -246,38 +235,6 @@ impl Consumer<'_> {
             Some(ethernet::CFM) => self.cfm(),
             _ => Ok(()),
         }
-    }
-
-    /// That there is a header of PPPoE every rule for the type asks for, so that it is told only by what is matched of it.
-    fn pppoe(&mut self) -> Result<(), Refusal> {
-        let present = self.exact::<u8>(Field::PppoePresent)?;
-        let before = self.flower.keys.len();
-        self.all_of(Attribute::Pppoe)?;
-        let is_matched = self.flower.keys.len() > before;
-        match present {
-            None if !is_matched => Ok(()),
-            Some(1) if is_matched && self.features.pppoe => Ok(()),
-            Some(1) if is_matched => Err(refuse(
-                Field::PppoeSession,
-                "this kernel does not match pppoe_sid and ppp_proto (Linux 6.0 does)",
-            )),
-            Some(1) => Err(refuse(Field::PppoePresent, "flower tells it by the session or the protocol")),
-            Some(_) => Err(refuse(Field::PppoePresent, "that there is no header cannot be matched")),
-            None => Err(refuse(Field::PppoePresent, "a match on a header is one on its presence, too")),
-        }
-    }
-
-    fn cfm(&mut self) -> Result<(), Refusal> {
-        let found = CfmMatch { level: self.exact(Field::CfmLevel)?, opcode: self.exact(Field::CfmOpcode)? };
-        if found == CfmMatch::default() {
-            return Ok(());
-        }
-        if !self.features.cfm {
-            let field = if found.level.is_some() { Field::CfmLevel } else { Field::CfmOpcode };
-            return Err(refuse(field, "this kernel does not match cfm (Linux 6.5 does)"));
-        }
-        self.flower.cfm = Some(found);
-        Ok(())
     }
 
     fn ip(&mut self, attribute: Attribute, proto: Field, frag: Field, ttl: Field) -> Result<(), Refusal> {
@@ -402,25 +359,6 @@ impl Consumer<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Refuses what an old kernel would pass over, or a new one not show again.
-    fn sessions(&self) -> Result<(), Refusal> {
-        let is_matched = |field: Field| self.full.mask.get(field) != 0;
-        match self.shape.protocol {
-            Some(protocol::L2TP) if is_matched(Field::L2tpv3Session) && !self.features.l2tpv3 => {
-                Err(refuse(Field::L2tpv3Session, "this kernel does not match l2tpv3_sid (Linux 6.1 does)"))
-            }
-            Some(protocol::ESP | protocol::AH) if is_matched(Field::IpsecSpi) && !self.features.spi => {
-                Err(refuse(Field::IpsecSpi, "this kernel does not match spi (Linux 6.6 does)"))
-            }
-            Some(protocol::ESP | protocol::AH)
-                if is_matched(Field::IpsecSpi) && self.full.key.get(Field::IpsecSpi) == 0 =>
-            {
-                Err(refuse(Field::IpsecSpi, "the kernel shows no match on zeros again (`fl_dump_key`)"))
-            }
-            _ => Ok(()),
-        }
     }
 
     fn connection(&mut self) -> Result<(), Refusal> {

@@ -262,7 +262,8 @@ impl Builder<'_, '_> {
         for attribute in attributes {
             self.open_attribute(*attribute);
             // Of these headers there is nothing else to match.
-            let session = [Field::L2tpv3Session, Field::IpsecSpi].into_iter().find(|is| is.spec().attribute == *attribute);
+            let session =
+                [Field::L2tpv3Session, Field::IpsecSpi].into_iter().find(|is| is.spec().attribute == *attribute);
             if let Some(session) = session
                 && self.draw.chance(50)
                 && self.allows(session)

@@ -78,9 +78,7 @@ fn numbers_of_tags() -> Vec<Scenario> {
     };
     let all: Vec<_> = (0..=MOST).map(with).collect();
     let scenario = |name: String, matching: Matching, frames: Vec<Vec<u8>>| {
-        Scenario::new(name)
-            .flow(matching.done(), [output(2)])
-            .packets(1, [all.clone(), frames].concat())
+        Scenario::new(name).flow(matching.done(), [output(2)]).packets(1, [all.clone(), frames].concat())
     };
     let any = (0..=MOST).map(|tags| {
         let matching = anywhere(1).is(Field::NumOfVlans, tags);

@@ -18,8 +18,7 @@ use crate::classifier::{Classifier, try_to_run};
 use crate::report::Report;
 
 /// What `tc` of iproute2 6.1 does not show, though the kernel tells it.
-const NOT_SHOWN: &[Key] =
-    &[Key::EncUdpSrc, Key::EncFlags, Key::Hash, Key::L2Miss, Key::L2tpv3Session, Key::Spi];
+const NOT_SHOWN: &[Key] = &[Key::EncUdpSrc, Key::EncFlags, Key::Hash, Key::L2Miss, Key::L2tpv3Session, Key::Spi];
 
 /// Chain, preference and handle.
 type Place = (u32, u16, u32);

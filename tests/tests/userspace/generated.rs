@@ -9,7 +9,9 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use sluice_flow::action::{Action, ActionKind, ActionList, FieldSet};
 use sluice_flow::field::{Attribute, Field};
 use sluice_flow::port::PortNumber;
-use sluice_tests::generate::{Feature, Form, GeneratedFlow, Profile, check, collect, fields_beyond_ovs, fields_of, flows, packet};
+use sluice_tests::generate::{
+    Feature, Form, GeneratedFlow, Profile, check, collect, fields_beyond_ovs, fields_of, flows, packet,
+};
 use sluice_tests::scenario::Scenario;
 
 use crate::differences::{self, RULES};
