@@ -39,6 +39,9 @@ pub enum Caveat {
         "connections that the helper tells of are +rel until they are answered, and then +est alone, unlike in OVS"
     )]
     RelatedIsForgotten,
+    /// Packets have tags, and the rule is for those of all types, so that nothing tells that the outermost was taken off.
+    #[error("the bytes that software counts are without the outermost tag, which no vlan() tells of")]
+    TagIsNotCounted,
     /// Packets go out without it.
     #[error("tunnel flag {flag} is not set, as in OVS: this kernel does not know it (tunnel_flags = \"as_ovs\")")]
     NotSet {

@@ -345,8 +345,11 @@ fn what_ovs_does_not_have_is_read_back_behind_any_number_of_tags() {
     }
     for key in ["num_of_vlans(0)", "num_of_vlans(3)", "num_of_vlans(3),eth_type(0x8100),vlan(vid=5)"] {
         let key = format!("in_port(1),{key}");
-        let (_, (matching, _)) = read(NEW, &rule(NEW, &key, "2").unwrap());
+        let rule = rule(NEW, &key, "2").unwrap();
+        let (_, (matching, _)) = read(NEW, &rule);
         assert_eq!(matching, parse(&key, "2").0, "{key}");
+        let is_short = key.ends_with("num_of_vlans(3)");
+        assert_eq!(rule.caveats.contains(&Caveat::TagIsNotCounted), is_short, "{key}");
     }
 }
 

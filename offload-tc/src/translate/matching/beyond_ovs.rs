@@ -4,7 +4,7 @@ use sluice_flow::field::{Attribute, Field};
 use sluice_flow::refusal::Refusal;
 
 use super::{Consumer, refuse};
-use crate::rule::Spelling;
+use crate::rule::{Caveat, Spelling};
 use crate::translate::fields::protocol;
 use crate::wire::flower::CfmMatch;
 use crate::wire::key::Key;
@@ -22,6 +22,9 @@ impl Consumer<'_> {
         }
         if self.shape.eth_type.is_none() {
             self.spelling.add(Spelling::NUMBER_OF_TAGS);
+        }
+        if self.shape.tags == 0 && tags > 0 {
+            self.caveats.push(Caveat::TagIsNotCounted);
         }
         self.shape.tags = tags;
         self.number_of_tags(field, count)
