@@ -10,7 +10,7 @@ use sluice_flow::field::{Attribute, Field};
 use sluice_flow::key::Match;
 use sluice_flow::refusal::Refusal;
 use sluice_tests::generate::packet::{self, Packet};
-use sluice_tests::generate::{Feature, Form, Profile, fields_of, flows};
+use sluice_tests::generate::{BEYOND_OVS, Feature, Form, Profile, fields_of, flows};
 use sluice_tests::lab::GENEVE;
 use sluice_tests::scenario::{Scenario, flow_text};
 
@@ -47,6 +47,7 @@ pub(crate) fn play(
         let mut taken =
             play::install(classifier, &scenario, &mut |flow, refusal| sum.refuse(report, &name, flow, refusal));
         sum.rules += taken.flows.len();
+        sum.beyond_ovs += taken.flows.iter().filter(|(full, _)| looks_beyond_ovs(full)).count();
         if !is_wanted(&taken.name) || taken.flows.is_empty() {
             continue;
         }
@@ -59,6 +60,15 @@ pub(crate) fn play(
         }
     }
     sum.print(number);
+    if sum.beyond_ovs == 0 {
+        report.fail("no generated rule matches what OVS does not have".into());
+    }
+}
+
+/// Whether a match has a field that OVS does not have.
+fn looks_beyond_ovs(full: &Match) -> bool {
+    let mut fields = BEYOND_OVS.iter().flat_map(|attribute| attribute.fields());
+    fields.any(|spec| full.mask.get(spec.field) != 0)
 }
 
 /// Has rules be read back from the kernel by another process, which knows nothing of the flows.
@@ -183,6 +193,8 @@ impl Draw {
 #[derive(Default)]
 struct Sum {
     rules: usize,
+    /// Rules that match what OVS does not have.
+    beyond_ovs: usize,
     hits: usize,
     misses: usize,
     /// Rules that counted a packet.
@@ -210,12 +222,12 @@ impl Sum {
     }
 
     fn print(&self, scenarios: u64) {
-        let Self { rules, hits, misses, hit, refusals } = self;
+        let Self { rules, beyond_ovs, hits, misses, hit, refusals } = self;
         println!("\ngenerated flows that are no rules, and why:");
         refusals.iter().for_each(|(reason, count)| println!("{count:>8} {reason}"));
         println!(
-            "{rules} generated flows of {scenarios} scenarios were put in; {hits} packets made to hit, {misses} to miss by one \
-             bit; {hit} rules counted packets"
+            "{rules} generated flows of {scenarios} scenarios were put in, {beyond_ovs} with fields that OVS does not have; {hits} \
+             packets made to hit, {misses} to miss by one bit; {hit} rules counted packets"
         );
     }
 }
