@@ -9,7 +9,8 @@
 //! matches them, so that the text of a flow without them is OVS's.
 
 /// What must hold exactly in a match before an attribute may be used, as the OVS datapath demands it
-/// (`match_validate` in `net/openvswitch/flow_netlink.c`).
+/// (`match_validate` in `net/openvswitch/flow_netlink.c`), and flower of what OVS does not have (`fl_set_key` in
+/// `net/sched/cls_flower.c`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requirement {
     /// No other field is needed.

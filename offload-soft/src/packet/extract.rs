@@ -24,8 +24,8 @@ use super::{ETH_TYPE_NONE, Mac, eth_type, ip_proto, is_vlan, mac_to_bits};
 /// The namespace of packet types that are Ethernet types (`OFPHTN_ETHERTYPE`).
 const NAMESPACE_ETHERNET_TYPE: u16 = 1;
 
-/// Tags behind those that are in the key which are counted: the kernel reads no more headers of any kind in one frame than one
-/// after these and the two (`MAX_FLOW_DISSECT_HDRS`).
+/// Tags that are counted besides the two in the key. Linux reads so many headers in a row and no more
+/// (`MAX_FLOW_DISSECT_HDRS` in `net/core/flow_dissector.c`).
 const FURTHER_TAGS: usize = 14;
 
 /// What is known of a packet besides its bytes.

@@ -70,6 +70,8 @@ fn pppoe(session: u16, protocol: u16, payload: &[u8]) -> Vec<u8> {
 /// So many tags and no others, whatever they are; and the same behind a tag that is matched.
 fn numbers_of_tags() -> Vec<Scenario> {
     const MOST: u8 = 4;
+    /// Linux counts no further.
+    const LIMIT: u8 = 16;
     let inner = Ipv4::default().frame(17, &udp(1000, 2000, b"inner"));
     let with = |tags: u8| {
         (0..tags).fold(inner.clone(), |frame, tag| {
@@ -80,12 +82,13 @@ fn numbers_of_tags() -> Vec<Scenario> {
     let scenario = |name: String, matching: Matching, frames: Vec<Vec<u8>>| {
         Scenario::new(name).flow(matching.done(), [output(2)]).packets(1, [all.clone(), frames].concat())
     };
-    let any = (0..=MOST).map(|tags| {
+    let any = (0..=MOST).chain([LIMIT]).map(|tags| {
         let matching = anywhere(1).is(Field::NumOfVlans, tags);
-        scenario(format!("key num_of_vlans: any {tags}"), matching, vec![])
+        scenario(format!("key num_of_vlans: any {tags}"), matching, [LIMIT - 1, LIMIT, LIMIT + 1].map(with).into())
     });
     let matched = (1..=3u8).flat_map(|tags| {
         let frames = [one_bit_off(&with(tags)), cut_short(&with(tags))].concat();
+        // The outermost is of 802.1ad, and all others are of 802.1Q.
         let outer = anywhere(1).tag(0x88a8).is(Field::NumOfVlans, tags);
         let one = scenario(format!("key num_of_vlans: {tags} behind 802.1ad"), outer, frames.clone());
         let inner = (tags > 1).then(|| {
