@@ -16,6 +16,7 @@ use proptest::prelude::*;
 use sluice_flow::text::{Style, parse_actions, parse_key, write_actions, write_key};
 use sluice_flow::{MaskedKey, Match};
 use sluice_tests::daemon::run;
+use sluice_tests::generate::BEYOND_OVS;
 
 /// The same in the words of OVS, or what is wrong with it.
 fn reprinted(actions: &str) -> Result<String, String> {
@@ -56,7 +57,7 @@ fn map_attributes(key: &str, change: &mut dyn FnMut(&str) -> String) -> String {
 
 /// Why OVS's word on an attribute is not asked for, or not listened to.
 enum Exception {
-    /// Its reader takes no `nsh()` at all: behind it, it goes on as if there was `encap(`.
+    /// Its reader takes no `nsh()` at all: behind it, it goes on as if there was `encap(`; and none of what it does not have.
     NotRead,
     /// Its writer makes something else of masks: of all within `set(tunnel())`, for which see [`SETS`] and the dummy
     /// datapath; of that of `nd_reserved`, which it always writes; of that of a CFI bit, which it does not write at all if
@@ -66,7 +67,8 @@ enum Exception {
 
 fn exception(attribute: &str) -> Option<Exception> {
     let is_tag = attribute.starts_with("vlan(");
-    if attribute.starts_with("nsh(") {
+    let name = attribute.split('(').next().unwrap_or_default();
+    if name == "nsh" || BEYOND_OVS.iter().any(|ours| ours.name() == name) {
         Some(Exception::NotRead)
     } else if attribute.starts_with("tunnel(")
         || attribute.starts_with("nd_ext(") && !has_exact_reserved(attribute)
