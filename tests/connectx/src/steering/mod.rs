@@ -223,6 +223,12 @@ impl Steering {
         in_tables + self.tables.len() + self.counters.len() + self.rewrites.len() + self.reformats.len()
     }
 
+    /// How many entries of a kind of tables count packets: a driver's rules do, and its own means do not.
+    pub fn counted_entries(&self, kind: TableKind) -> usize {
+        let tables = self.tables.iter().filter(|(_, table)| table.domain.kind == kind);
+        tables.flat_map(|(_, table)| table.entries()).filter(|entry| !entry.counters.is_empty()).count()
+    }
+
     /// All tables with their groups and entries in words, a line each.
     pub fn dump(&self) -> String {
         step::dump(&self.tables)

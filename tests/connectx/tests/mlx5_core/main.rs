@@ -1,204 +1,106 @@
-//! The unmodified mlx5_core of Debian's kernel on the device, with the stock devlink and tc, in the virtual machine of
-//! `tests/lab/connectx`; and packets at the wire and at the host's functions, which are in this process.
+//! The unmodified mlx5_core of Debian's kernel on the device, in the virtual machine of `tests/lab/connectx`; and packets at
+//! the wire and at the host's functions, which are in this process. The stories are told one after the other in one boot,
+//! by the stock devlink and tc, and by Sluice.
 //!
-//! It proves that the kernel's driver accepts the device, and that packets go where tc said. It says nothing of hardware.
+//! It proves that the kernel's driver accepts the device, and that packets go where was said. It says nothing of hardware.
+//!
+//! Arguments that are no options pick the stories whose names contain one of them; the first and the last are always told.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode};
-use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
+mod agent;
+mod driver;
+mod frames;
+mod guest;
 
+use std::collections::BTreeSet;
+use std::panic::AssertUnwindSafe;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+
+use guest::Guest;
 use parking_lot::Mutex;
 use sluice_connectx::hca::Hca;
-use sluice_connectx::pci::Slot;
 use sluice_connectx::profile::{BLUEFIELD_2, VPORT_ECPF};
 use sluice_connectx::steering::{Port, Walk};
 
-const PATIENCE: Duration = Duration::from_secs(900);
-const VF0: Port = Port::Vport(1);
-const VF1: Port = Port::Vport(2);
-const HOST_PF: Port = Port::Vport(0);
 /// The driver's own function, to which goes what no rule wants.
-const MANAGER: Port = Port::Vport(VPORT_ECPF);
+pub(crate) const MANAGER: Port = Port::Vport(VPORT_ECPF);
+pub(crate) const HOST_PF: Port = Port::Vport(0);
+pub(crate) const VF0: Port = Port::Vport(1);
+pub(crate) const VF1: Port = Port::Vport(2);
+
+/// The device, held from both sides: its commands by the guest's driver, its ports by this process.
+pub(crate) struct World {
+    pub(crate) hca: Arc<Mutex<Hca>>,
+    pub(crate) guest: Guest,
+}
+
+type Story = (&'static str, fn(&World));
+
+macro_rules! stories {
+    ($($module:ident::$name:ident),+ $(,)?) => { &[$((stringify!($name), $module::$name)),+] };
+}
+
+const FIRST: &[Story] = stories![driver::the_driver_takes_the_device_and_goes_to_switchdev];
+const STORIES: &[Story] = stories![
+    driver::packets_go_where_tc_said_and_are_counted,
+    agent::flows_are_in_hardware_and_packets_go_where_they_say,
+    agent::what_the_driver_refuses_is_refused_in_its_words,
+    agent::an_agent_that_is_killed_finds_its_rules_again_and_no_packet_is_lost,
+    agent::with_policy_none_flows_are_in_both,
+];
+const LAST: &[Story] = stories![driver::the_driver_opens_its_devices, driver::the_driver_goes_and_leaves_nothing];
 
 fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
     // As the harness of other tests is asked.
-    if std::env::args().any(|argument| argument == "--list") {
-        println!("the_kernels_own_driver_takes_the_device: test");
+    if arguments.iter().any(|argument| argument == "--list") {
+        FIRST.iter().chain(STORIES).chain(LAST).for_each(|(name, _)| println!("{name}: test"));
         return ExitCode::SUCCESS;
     }
+    let filters: Vec<_> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
+    let is_wanted = |(name, _): &&Story| filters.is_empty() || filters.iter().any(|filter| name.contains(*filter));
     let start = Instant::now();
-    let folder = std::env::temp_dir().join(format!("sluice-connectx-{}", std::process::id()));
-    std::fs::create_dir(&folder).expect("a folder can be made");
-    let outcome = std::panic::catch_unwind(|| the_kernels_own_driver_takes_the_device(&folder));
-    if outcome.is_ok() {
-        std::fs::remove_dir_all(&folder).expect("the folder goes");
-    } else {
-        eprintln!("what the guest said is in {}", folder.display());
-    }
-    let (word, passed) = if outcome.is_ok() { ("ok", 1) } else { ("FAILED", 0) };
-    println!("test the_kernels_own_driver_takes_the_device ... {word}");
-    println!(
-        "\ntest result: {word}. {passed} passed; {} failed; 0 ignored; 0 measured; 0 filtered out; finished in {:.2}s",
-        1 - passed,
-        start.elapsed().as_secs_f64()
-    );
-    ExitCode::from(1 - passed)
-}
-
-fn the_kernels_own_driver_takes_the_device(folder: &Path) {
     let hca = Arc::new(Mutex::new(Hca::new(BLUEFIELD_2)));
-    let mut guest = Guest::boot(folder, &hca);
-
-    guest.wait_for("ready");
-    assert!(guest.said("eswitch").contains("mode switchdev"), "{}", guest.said("eswitch"));
-    let ports = guest.said("ports");
-    for flavour in ["flavour physical port 0", "flavour pcipf controller 1 pfnum 0", "vfnum 0", "vfnum 1"] {
-        assert!(ports.contains(flavour), "no {flavour} in\n{ports}");
-    }
-    let filters = guest.said("filters");
-    let rules = filters.matches("skip_sw").count();
-    assert_eq!((rules, filters.matches("in_hw in_hw_count 1").count()), (6, 6), "{filters}");
-
-    packets_go_where_tc_said(&hca);
-
-    // Counters are those of the packets: five at one rule, two at another.
-    guest.wait_for("deleted");
-    let counters = guest.said("counters_vf0");
-    assert!(counters.contains(&format!("Sent hardware {} bytes 5 pkt", 5 * DNS_QUERY)), "{counters}");
-    assert!(counters.contains(&format!("Sent hardware {} bytes 2 pkt", 2 * DNS_QUERY)), "{counters}");
-    let walk = hca.lock().receive(VF0, &udp([10, 0, 0, 1], [10, 9, 9, 9], 1000, 53));
-    assert!(walk.sent.iter().all(|(port, _)| *port == MANAGER), "a rule that was deleted still sends:\n{walk}");
-
-    guest.end();
-    let uplink = guest.said("uplink");
-    assert!(uplink.contains("UP"), "{uplink}");
-    let hca = hca.lock();
-    let refusals: Vec<String> = hca.refusals().iter().map(ToString::to_string).collect();
-    assert_eq!(refusals, Vec::<String>::new(), "the driver was refused");
-    assert_eq!(hca.complaints(), Vec::<String>::new(), "the driver did what the device does not expect");
-    assert_eq!(hca.left(), Vec::<String>::new(), "the driver left something");
-}
-
-fn packets_go_where_tc_said(hca: &Arc<Mutex<Hca>>) {
-    let receive = |from, frame: &[u8]| hca.lock().receive(from, frame);
-    let query = udp([10, 0, 0, 1], [10, 9, 9, 9], 1000, 53);
-    for _ in 0..5 {
-        assert_sent(&receive(VF0, &query), &[(Port::Wire, &query)]);
-    }
-    let refused = udp([10, 0, 0, 1], [10, 9, 9, 9], 1000, 54);
-    for _ in 0..2 {
-        assert_sent(&receive(VF0, &refused), &[]);
-    }
-    // Of another function, or of another address, it is no rule's.
-    assert_sent(&receive(VF1, &query), &[(MANAGER, &query)]);
-    let stranger = udp([10, 0, 0, 9], [10, 9, 9, 9], 1000, 53);
-    assert_sent(&receive(VF0, &stranger), &[(MANAGER, &stranger)]);
-
-    let answer = |to| udp([10, 9, 9, 9], [10, 0, 0, to], 53, 1000);
-    assert_sent(&receive(Port::Wire, &answer(1)), &[(VF0, &answer(1))]);
-    assert_sent(&receive(Port::Wire, &answer(2)), &[(VF1, &tagged(&answer(2), 100))]);
-    assert_sent(&receive(Port::Wire, &answer(3)), &[(HOST_PF, &answer(3)), (VF1, &answer(3))]);
-
-    let tcp = tcp_v6([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7]);
-    assert_sent(&receive(HOST_PF, &tcp), &[(VF1, &tcp)]);
-    let elsewhere = tcp_v6([0xfe; 16]);
-    assert_sent(&receive(HOST_PF, &elsewhere), &[(MANAGER, &elsewhere)]);
-}
-
-fn assert_sent(walk: &Walk, expected: &[(Port, &[u8])]) {
-    let sent: BTreeSet<(Port, &[u8])> = walk.sent.iter().map(|(port, frame)| (*port, frame.as_slice())).collect();
-    assert_eq!(sent, expected.iter().copied().collect(), "{walk}");
-    assert_eq!(walk.sent.len(), expected.len(), "{walk}");
-}
-
-/// Bytes of the frames of [`udp`].
-const DNS_QUERY: usize = 60;
-
-fn udp(source: [u8; 4], destination: [u8; 4], source_port: u16, destination_port: u16) -> Vec<u8> {
-    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x08, 0x00];
-    frame.extend_from_slice(&[0x45, 0, 0, 46, 0, 1, 0, 0, 64, 17, 0, 0]);
-    frame.extend_from_slice(&source);
-    frame.extend_from_slice(&destination);
-    frame.extend_from_slice(&source_port.to_be_bytes());
-    frame.extend_from_slice(&destination_port.to_be_bytes());
-    frame.extend_from_slice(&[0, 26, 0, 0]);
-    frame.resize(DNS_QUERY, 0x5a);
-    frame
-}
-
-fn tagged(frame: &[u8], vlan: u16) -> Vec<u8> {
-    let tag = [0x81, 0x00, vlan.to_be_bytes()[0], vlan.to_be_bytes()[1]];
-    [&frame[..12], &tag, &frame[12..]].concat()
-}
-
-fn tcp_v6(destination: [u8; 16]) -> Vec<u8> {
-    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x86, 0xdd];
-    frame.extend_from_slice(&[0x60, 0, 0, 0, 0, 20, 6, 64]);
-    frame.extend_from_slice(&[0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
-    frame.extend_from_slice(&destination);
-    frame.extend_from_slice(&[0x03, 0xe8, 0, 80, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x02, 0xff, 0xff, 0, 0, 0, 0]);
-    frame
-}
-
-/// The virtual machine, with the device in it.
-struct Guest {
-    folder: PathBuf,
-    machine: Child,
-    deadline: Instant,
-}
-
-impl Guest {
-    fn boot(folder: &Path, hca: &Arc<Mutex<Hca>>) -> Self {
-        let socket = folder.join("socket");
-        let slot = Slot::new(&socket).expect("a socket can be made");
-        let served = Arc::clone(hca);
-        thread::spawn(move || slot.serve(&served, &mut |line| eprintln!("connectx: {line}")));
-        let lab = concat!(env!("CARGO_MANIFEST_DIR"), "/../lab/connectx");
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mlx5_core/guest.sh");
-        let machine = Command::new(lab)
-            .env("LAB_TIMEOUT", PATIENCE.as_secs().to_string())
-            .arg("--socket")
-            .arg(&socket)
-            .arg("--out")
-            .arg(folder)
-            .args(["--", "bash", script])
-            .spawn()
-            .expect("tests/lab/connectx can be run");
-        Self { folder: folder.to_owned(), machine, deadline: Instant::now() + PATIENCE }
-    }
-
-    /// Waits until the guest has written a file.
-    fn wait_for(&mut self, name: &str) {
-        while !self.folder.join(name).exists() {
-            if let Some(status) = self.machine.try_wait().expect("a child can be waited for") {
-                panic!("the guest ended with {status} before it said {name}");
-            }
-            assert!(Instant::now() < self.deadline, "the guest has not said {name} in time");
-            thread::sleep(Duration::from_millis(100));
+    let world = World { guest: Guest::boot(&hca), hca };
+    let (mut passed, mut failed) = (0, 0);
+    for (name, story) in FIRST.iter().chain(STORIES.iter().filter(is_wanted)).chain(LAST) {
+        let at = Instant::now();
+        let has_passed = std::panic::catch_unwind(AssertUnwindSafe(|| story(&world))).is_ok();
+        let word = if has_passed { "ok" } else { "FAILED" };
+        println!("test {name} ... {word} ({:.1} s)", at.elapsed().as_secs_f32());
+        if !has_passed {
+            // What comes after it would find another's leavings.
+            failed += 1;
+            break;
         }
+        passed += 1;
     }
-
-    fn said(&self, name: &str) -> String {
-        std::fs::read_to_string(self.folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    let word = if failed == 0 { "ok" } else { "FAILED" };
+    if failed == 0 {
+        world.guest.end();
     }
-
-    fn end(&mut self) {
-        let status = self.machine.wait().expect("a child can be waited for");
-        assert!(status.success(), "the guest ended with {status}");
-    }
+    println!(
+        "\ntest result: {word}. {passed} passed; {failed} failed; 0 ignored; 0 measured; 0 filtered out; finished in {:.2}s",
+        start.elapsed().as_secs_f32()
+    );
+    ExitCode::from(failed)
 }
 
-impl Drop for Guest {
-    fn drop(&mut self) {
-        // Still there when a check has failed. The script takes the machine with it.
-        if let Ok(None) = self.machine.try_wait() {
-            let _ = Command::new("kill").arg(self.machine.id().to_string()).status();
-            let _ = self.machine.wait();
-        }
+impl World {
+    /// A frame comes in at a port.
+    pub(crate) fn receive(&self, from: Port, frame: &[u8]) -> Walk {
+        self.hca.lock().receive(from, frame)
+    }
+
+    /// A frame comes in at a port, and goes out of others just so.
+    #[track_caller]
+    pub(crate) fn pass(&self, from: Port, frame: &[u8], expected: &[(Port, &[u8])]) {
+        let walk = self.receive(from, frame);
+        let sent: BTreeSet<(Port, &[u8])> = walk.sent.iter().map(|(port, frame)| (*port, frame.as_slice())).collect();
+        assert_eq!(sent, expected.iter().copied().collect(), "{walk}");
+        assert_eq!(walk.sent.len(), expected.len(), "{walk}");
     }
 }

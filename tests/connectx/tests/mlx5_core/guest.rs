@@ -1,0 +1,119 @@
+//! The virtual machine with the device on its bus. The stories are told outside of it, where the packets are, and have it do
+//! what is to be done inside.
+
+use std::cell::Cell;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use sluice_connectx::hca::Hca;
+use sluice_connectx::pci::Slot;
+
+/// How long the machine may run in all.
+const PATIENCE: Duration = Duration::from_secs(900);
+/// How long it may take over one script.
+const SCRIPT: Duration = Duration::from_secs(300);
+
+pub(crate) struct Guest {
+    folder: PathBuf,
+    machine: Mutex<Child>,
+    deadline: Instant,
+    scripts: Cell<u32>,
+}
+
+/// What a script printed and how it ended.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) out: String,
+    pub(crate) err: String,
+    pub(crate) code: i32,
+}
+
+impl Guest {
+    /// Starts the machine, with a device that this process holds.
+    pub(crate) fn boot(hca: &Arc<Mutex<Hca>>) -> Self {
+        let folder = std::env::temp_dir().join(format!("sluice-connectx-{}", std::process::id()));
+        std::fs::create_dir(&folder).expect("a folder can be made");
+        let socket = folder.join("socket");
+        let slot = Slot::new(&socket).expect("a socket can be made");
+        let served = Arc::clone(hca);
+        thread::spawn(move || slot.serve(&served, &mut |line| eprintln!("connectx: {line}")));
+        let machine = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../lab/connectx"))
+            .env("LAB_TIMEOUT", PATIENCE.as_secs().to_string())
+            .arg("--socket")
+            .arg(&socket)
+            .arg("--out")
+            .arg(&folder)
+            .args(["--", "bash", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mlx5_core/guest.sh")])
+            .spawn()
+            .expect("tests/lab/connectx can be run");
+        Self { folder, machine: Mutex::new(machine), deadline: Instant::now() + PATIENCE, scripts: Cell::new(0) }
+    }
+
+    /// Runs a script of bash as root, of which every command shall succeed, and gives what it printed.
+    #[track_caller]
+    pub(crate) fn run(&self, script: &str) -> String {
+        let ran = self.attempt(script);
+        assert_eq!(ran.code, 0, "{script}\n{}{}", ran.out, ran.err);
+        ran.out
+    }
+
+    /// Runs a script that may fail.
+    #[track_caller]
+    pub(crate) fn attempt(&self, script: &str) -> Ran {
+        let number = self.scripts.get() + 1;
+        self.scripts.set(number);
+        let file = |ending| self.folder.join(format!("{number}{ending}"));
+        std::fs::write(file(".new"), format!("set -euo pipefail\n{script}\n")).expect("a script can be written");
+        std::fs::rename(file(".new"), file("")).expect("a script can be handed over");
+        let deadline = self.deadline.min(Instant::now() + SCRIPT);
+        while !file(".status").exists() {
+            if let Some(status) = self.machine.lock().try_wait().expect("a child can be waited for") {
+                panic!("the guest ended with {status} at\n{script}");
+            }
+            assert!(Instant::now() < deadline, "it takes too long:\n{script}");
+            thread::sleep(Duration::from_millis(20));
+        }
+        let said = |ending| String::from_utf8_lossy(&std::fs::read(file(ending)).expect("what it said")).into_owned();
+        let code = said(".status").trim().parse().expect("an exit status");
+        Ran { out: said(".out"), err: said(".err"), code }
+    }
+
+    /// Runs a script until what it prints is as wanted, and gives that.
+    #[track_caller]
+    pub(crate) fn eventually(&self, what: &str, script: &str, is_so: impl Fn(&str) -> bool) -> String {
+        const SOON: Duration = Duration::from_secs(60);
+        let deadline = Instant::now() + SOON;
+        loop {
+            let out = self.run(script);
+            if is_so(&out) {
+                return out;
+            }
+            assert!(Instant::now() < deadline, "{what}:\n{out}");
+            thread::sleep(Duration::from_millis(200));
+        }
+    }
+
+    /// Has the machine end.
+    pub(crate) fn end(self) {
+        std::fs::write(self.folder.join((self.scripts.get() + 1).to_string()), "").expect("a script can be written");
+        let status = self.machine.lock().wait().expect("a child can be waited for");
+        assert!(status.success(), "the guest ended with {status}");
+        std::fs::remove_dir_all(&self.folder).expect("the folder goes");
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        // Still there when a story has failed. The script takes the machine with it.
+        let machine = self.machine.get_mut();
+        if let Ok(None) = machine.try_wait() {
+            eprintln!("what the guest said is in {}", self.folder.display());
+            let _ = Command::new("kill").arg(machine.id().to_string()).status();
+            let _ = machine.wait();
+        }
+    }
+}
