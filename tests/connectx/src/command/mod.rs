@@ -106,6 +106,11 @@ impl<'a> Input<'a> {
         field.read(self.bytes).unwrap_or_default()
     }
 
+    /// The same of a field of another layout that has it at the same place.
+    pub(crate) fn raw(&self, field: Field) -> u64 {
+        field.read(self.bytes).unwrap_or_default()
+    }
+
     pub(crate) fn get_u32(&self, field: Field) -> u32 {
         u32::try_from(self.get(field)).unwrap_or(u32::MAX)
     }

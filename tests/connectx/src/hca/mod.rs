@@ -2,6 +2,7 @@
 
 pub(crate) mod function;
 pub(crate) mod queues;
+pub(crate) mod receive;
 pub(crate) mod register;
 pub(crate) mod resources;
 pub(crate) mod ring;
@@ -115,6 +116,7 @@ impl Hca {
     }
 
     /// A packet comes in from the wire, or from a vport: walked through the flow tables, and counted where it enters and leaves.
+    /// What of it is for the driver itself is in the walk only; [`crate::pci::Ports`] hands it over.
     pub fn receive(&mut self, from: Port, frame: &[u8]) -> Walk {
         self.walk(Origin { port: from, sqn: 0, metadata: 0 }, frame)
     }
@@ -192,7 +194,6 @@ impl Hca {
         self.complaints.push(text.into());
     }
 
-    /// Frames for the driver's receive queues are in the walk, and go no further yet.
     fn walk(&mut self, origin: Origin, frame: &[u8]) -> Walk {
         let walk = self.steering.transmit(origin, frame);
         self.count(origin.port, frame, vport::Way::In);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Hca;
 use super::function::require;
-use super::resources;
+use super::receive::Tir;
 use super::ring::Ring;
 use crate::command::layouts as l;
 use crate::command::{Answer, Failure, Input, Output, Status};
@@ -16,7 +16,13 @@ pub(crate) struct Queues {
     pub(crate) events: BTreeMap<u32, EventQueue>,
     pub(crate) completions: BTreeMap<u32, CompletionQueue>,
     pub(crate) sends: BTreeMap<u32, SendQueue>,
-    pub(crate) receives: BTreeMap<u32, State>,
+    pub(crate) receives: BTreeMap<u32, ReceiveQueue>,
+    /// How frames are spread over receive queues, by TIR.
+    pub(crate) tirs: BTreeMap<u32, Tir>,
+    /// Receive queues, by the table that lists them.
+    pub(crate) tables: BTreeMap<u32, Vec<u32>>,
+    /// Frames for which there was no buffer, by Q counter.
+    pub(crate) out_of_buffer: BTreeMap<u32, u32>,
     /// Interrupt vectors that are to be raised.
     pub(crate) interrupts: Vec<u32>,
 }
@@ -51,6 +57,20 @@ pub(crate) struct SendQueue {
     pub(crate) doorbell_record: u64,
     pub(crate) consumer: u16,
     pub(crate) state: State,
+}
+
+#[derive(Debug)]
+pub(crate) struct ReceiveQueue {
+    pub(crate) ring: Ring,
+    pub(crate) cq: u32,
+    /// Where the driver keeps its producer counter.
+    pub(crate) doorbell_record: u64,
+    pub(crate) consumer: u16,
+    pub(crate) state: State,
+    /// A customer's tag goes from the frame into the completion.
+    pub(crate) strips_vlan: bool,
+    /// The Q counter for frames that find no buffer; 0 for none.
+    pub(crate) counter: u32,
 }
 
 /// Of a send or receive queue.
@@ -223,7 +243,6 @@ pub(crate) fn query_sq(hca: &mut Hca, input: &Input<'_>) -> Answer {
     Ok(Output::new(&out::LAYOUT).set(out::STATE, queue.state.value()).set(out::CQN, queue.cq))
 }
 
-/// A receive queue can be made and made ready; no packet is put into it yet.
 pub(crate) fn create_rq(hca: &mut Hca, input: &Input<'_>) -> Answer {
     use l::create_rq as f;
     const CYCLIC: u64 = 1;
@@ -246,11 +265,18 @@ pub(crate) fn create_rq(hca: &mut Hca, input: &Input<'_>) -> Answer {
     }
     let log_page = input.get_u32(f::LOG_WQ_PG_SZ) + LOG_PAGE;
     let (log_stride, log_size) = (input.get_u32(f::LOG_WQ_STRIDE), input.get_u32(f::LOG_WQ_SZ));
-    Ring::new(input.quadwords(), log_page, input.get(f::PAGE_OFFSET), log_stride, log_size)?;
-    let answer = resources::create(hca, Kind::Rq, uses)?;
-    let id = l::object_out::ID.read(answer.bytes()).and_then(|id| u32::try_from(id).ok()).unwrap_or_default();
-    hca.queues.receives.insert(id, State::Reset);
-    Ok(answer)
+    let queue = ReceiveQueue {
+        ring: Ring::new(input.quadwords(), log_page, input.get(f::PAGE_OFFSET), log_stride, log_size)?,
+        cq: input.get_u32(f::CQN),
+        doorbell_record: input.get(f::DBR_ADDR),
+        consumer: 0,
+        state: State::Reset,
+        strips_vlan: !input.is_set(f::VSD),
+        counter: input.get_u32(f::COUNTER_SET_ID),
+    };
+    let id = hca.objects.create(Kind::Rq, uses)?;
+    hca.queues.receives.insert(id, queue);
+    Ok(Output::new(&l::object_out::LAYOUT).set(l::object_out::ID, id))
 }
 
 pub(crate) fn modify_rq(hca: &mut Hca, input: &Input<'_>) -> Answer {
@@ -262,8 +288,17 @@ pub(crate) fn modify_rq(hca: &mut Hca, input: &Input<'_>) -> Answer {
     let select = input.get(f::MODIFY_BITMASK);
     let known = select & !(VLAN_STRIP | SCATTER_FCS | COUNTER_SET) == 0;
     require(known, Status::BadParameter, 0x0512, format!("what {select:#x} changes is not modelled"))?;
-    let state = existing(&mut hca.queues.receives, Kind::Rq, id)?;
-    *state = state.step(input.get(f::RQ_STATE), input.get(f::STATE))?;
+    let queue = existing(&mut hca.queues.receives, Kind::Rq, id)?;
+    queue.state = queue.state.step(input.get(f::RQ_STATE), input.get(f::STATE))?;
+    if queue.state == State::Reset {
+        queue.consumer = 0;
+    }
+    if select & VLAN_STRIP != 0 {
+        queue.strips_vlan = !input.is_set(f::VSD);
+    }
+    if select & COUNTER_SET != 0 {
+        queue.counter = input.get_u32(f::COUNTER_SET_ID);
+    }
     Ok(Output::empty())
 }
 

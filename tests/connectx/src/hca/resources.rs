@@ -2,6 +2,7 @@
 
 use super::Hca;
 use super::function::{modifier, require};
+use super::receive::{Dispatch, Tir, Toeplitz};
 use crate::command::layouts as l;
 use crate::command::{Answer, Failure, Input, Output, Status};
 use crate::layout::layouts;
@@ -47,17 +48,25 @@ pub(crate) fn alloc_q_counter(hca: &mut Hca, _: &Input<'_>) -> Answer {
 }
 
 pub(crate) fn dealloc_q_counter(hca: &mut Hca, input: &Input<'_>) -> Answer {
-    destroy(hca, Kind::QCounter, input.get_u32(l::small_object::ID))
+    let id = input.get_u32(l::small_object::ID);
+    hca.objects.destroy(Kind::QCounter, id)?;
+    hca.queues.out_of_buffer.remove(&id);
+    Ok(Output::empty())
 }
 
 layouts! {
     q_counter_out 0x100 { OUT_OF_BUFFER 0x30 [31:0] }
 }
 
-/// Nothing that it counts happens here: no packet reaches a receive queue yet.
+/// Of what it counts, only a want of buffers happens here.
 pub(crate) fn query_q_counter(hca: &mut Hca, input: &Input<'_>) -> Answer {
-    hca.objects.check(Kind::QCounter, input.get_u32(l::query_q_counter::COUNTER_SET_ID))?;
-    Ok(Output::new(&q_counter_out::LAYOUT))
+    let id = input.get_u32(l::query_q_counter::COUNTER_SET_ID);
+    hca.objects.check(Kind::QCounter, id)?;
+    let lost = hca.queues.out_of_buffer.get(&id).copied().unwrap_or_default();
+    if input.is_set(l::query_q_counter::CLEAR) {
+        hca.queues.out_of_buffer.remove(&id);
+    }
+    Ok(Output::new(&q_counter_out::LAYOUT).set(q_counter_out::OUT_OF_BUFFER, lost))
 }
 
 /// A key over all of the memory (physical addresses, or by address with access mode PA). Tables of pages are not modelled.
@@ -95,24 +104,65 @@ pub(crate) fn create_tir(hca: &mut Hca, input: &Input<'_>) -> Answer {
     use l::create_tir as f;
     const DIRECT: u64 = 0;
     const INDIRECT: u64 = 1;
-    let queue = match input.get(f::DISP_TYPE) {
-        DIRECT => Name { kind: Kind::Rq, id: input.get_u32(f::INLINE_RQN) },
-        INDIRECT => Name { kind: Kind::Rqt, id: input.get_u32(f::INDIRECT_TABLE) },
+    let (queue, dispatch) = match input.get(f::DISP_TYPE) {
+        DIRECT => {
+            let id = input.get_u32(f::INLINE_RQN);
+            (Name { kind: Kind::Rq, id }, Dispatch::Queue(id))
+        }
+        INDIRECT => {
+            let id = input.get_u32(f::INDIRECT_TABLE);
+            (Name { kind: Kind::Rqt, id }, Dispatch::Table(id))
+        }
         other => return Err(Failure::new(Status::BadParameter, 0x0402, format!("no dispatch type {other}"))),
     };
     require(input.get(f::PACKET_MERGE_MASK) == 0, Status::BadParameter, 0x0403, "LRO is not modelled")?;
+    let hash = hash(input)?;
     let domain = Name { kind: Kind::TransportDomain, id: input.get_u32(f::TRANSPORT_DOMAIN) };
     let id = hca.objects.create(Kind::Tir, vec![queue, domain])?;
     hca.steering.add_tir(id);
+    hca.queues.tirs.insert(id, Tir { dispatch, hash });
     Ok(Output::new(&l::object_out::LAYOUT).set(l::object_out::ID, id))
 }
 
-/// Hash and loopback may change; no packet is hashed yet, so that nothing more is kept of them.
+/// Hash and loopback may change; frames do not come back here, so that nothing is kept of the latter.
 pub(crate) fn modify_tir(hca: &mut Hca, input: &Input<'_>) -> Answer {
     use l::modify_tir as f;
-    hca.objects.check(Kind::Tir, input.get_u32(f::TIRN))?;
+    let id = input.get_u32(f::TIRN);
+    hca.objects.check(Kind::Tir, id)?;
     require(!input.is_set(f::SELECT_PACKET_MERGE), Status::BadParameter, 0x0404, "LRO is not modelled")?;
+    if input.is_set(f::SELECT_HASH) {
+        let hash = hash(input)?;
+        if let Some(tir) = hca.queues.tirs.get_mut(&id) {
+            tir.hash = hash;
+        }
+    }
     Ok(Output::empty())
+}
+
+/// How a TIR's frames are spread. The places are the same in both of its commands.
+fn hash(input: &Input<'_>) -> Result<Option<Toeplitz>, Failure> {
+    use l::create_tir as f;
+    const NONE: u64 = 0;
+    const TOEPLITZ: u64 = 2;
+    match input.raw(f::RX_HASH_FN) {
+        NONE => Ok(None),
+        TOEPLITZ => {
+            let mut key = [0; 40];
+            let words =
+                [f::TOEPLITZ_KEY_0, f::TOEPLITZ_KEY_1, f::TOEPLITZ_KEY_2, f::TOEPLITZ_KEY_3, f::TOEPLITZ_KEY_4];
+            for (bytes, word) in key.chunks_exact_mut(8).zip(words) {
+                bytes.copy_from_slice(&input.raw(word).to_be_bytes());
+            }
+            let selector = |field| u32::try_from(input.raw(field)).unwrap_or_default();
+            Ok(Some(Toeplitz {
+                key,
+                symmetric: input.raw(f::RX_HASH_SYMMETRIC) != 0,
+                outer: selector(f::OUTER_SELECTOR),
+                inner: selector(f::INNER_SELECTOR),
+            }))
+        }
+        other => Err(Failure::new(Status::BadParameter, 0x0407, format!("hash function {other} is not modelled"))),
+    }
 }
 
 pub(crate) fn destroy_tir(hca: &mut Hca, input: &Input<'_>) -> Answer {
@@ -121,13 +171,17 @@ pub(crate) fn destroy_tir(hca: &mut Hca, input: &Input<'_>) -> Answer {
     hca.steering
         .remove_tir(id)
         .map_err(|failure| Failure::new(Status::ResourceBusy, failure.syndrome, failure.reason))?;
+    hca.queues.tirs.remove(&id);
     destroy(hca, Kind::Tir, id)
 }
 
 pub(crate) fn create_rqt(hca: &mut Hca, input: &Input<'_>) -> Answer {
     use l::create_rqt as f;
     let uses = receive_queues(input, input.get_u16(f::RQT_ACTUAL_SIZE), input.get_u16(f::RQT_MAX_SIZE))?;
-    create(hca, Kind::Rqt, uses)
+    let queues = uses.iter().map(|name| name.id).collect();
+    let id = hca.objects.create(Kind::Rqt, uses)?;
+    hca.queues.tables.insert(id, queues);
+    Ok(Output::new(&l::object_out::LAYOUT).set(l::object_out::ID, id))
 }
 
 pub(crate) fn modify_rqt(hca: &mut Hca, input: &Input<'_>) -> Answer {
@@ -138,12 +192,17 @@ pub(crate) fn modify_rqt(hca: &mut Hca, input: &Input<'_>) -> Answer {
         return Err(modifier(input.op_mod()));
     }
     let uses = receive_queues(input, input.get_u16(f::RQT_ACTUAL_SIZE), u16::MAX)?;
+    let queues = uses.iter().map(|name| name.id).collect();
     hca.objects.change(Kind::Rqt, id, uses)?;
+    hca.queues.tables.insert(id, queues);
     Ok(Output::empty())
 }
 
 pub(crate) fn destroy_rqt(hca: &mut Hca, input: &Input<'_>) -> Answer {
-    destroy(hca, Kind::Rqt, input.get_u32(l::object::ID))
+    let id = input.get_u32(l::object::ID);
+    hca.objects.destroy(Kind::Rqt, id)?;
+    hca.queues.tables.remove(&id);
+    Ok(Output::empty())
 }
 
 fn receive_queues(input: &Input<'_>, actual: u16, most: u16) -> Result<Vec<Name>, Failure> {

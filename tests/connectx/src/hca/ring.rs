@@ -54,6 +54,11 @@ impl Ring {
         1 << self.log_size
     }
 
+    /// Bytes of an entry.
+    pub(crate) fn stride(&self) -> usize {
+        1 << self.log_stride
+    }
+
     /// 0 in the first lap, 1 in the second, and so on.
     fn owner(&self, counter: u32) -> u8 {
         u8::from(counter >> self.log_size & 1 == 1)
@@ -65,7 +70,7 @@ const EVENT_COMPLETION: u8 = 0x00;
 const EVENT_COMMAND: u8 = 0x0a;
 
 const EVENT: usize = 64;
-const COMPLETION: usize = 64;
+pub(crate) const COMPLETION: usize = 64;
 
 /// Offsets in a page of doorbells.
 const CQ_ARM: u64 = 0x20;
@@ -215,12 +220,16 @@ impl Hca {
         const REQUEST_DONE: u8 = 0x0;
         const REQUEST_FAILED: u8 = 0xd;
         const LOCAL_OPERATION_ERROR: u8 = 0x02;
-        let Some(queue) = self.queues.completions.get_mut(&cq) else { return };
         let mut bytes = [0; COMPLETION];
         bytes[55] = if ok { 0 } else { LOCAL_OPERATION_ERROR };
         bytes[56..60].copy_from_slice(&(u32::from(request.opcode) << 24 | sq).to_be_bytes());
         bytes[60..62].copy_from_slice(&request.index.to_be_bytes());
-        let opcode = if ok { REQUEST_DONE } else { REQUEST_FAILED };
+        self.complete(memory, cq, if ok { REQUEST_DONE } else { REQUEST_FAILED }, bytes);
+    }
+
+    /// Writes a completion, of which the last byte is filled in here.
+    pub(crate) fn complete(&mut self, memory: &dyn Memory, cq: u32, opcode: u8, mut bytes: [u8; COMPLETION]) {
+        let Some(queue) = self.queues.completions.get_mut(&cq) else { return };
         bytes[COMPLETION - 1] = opcode << 4 | queue.ring.owner(queue.producer);
         let consumer = read_u32(memory, queue.doorbell_record);
         let full = |consumer: u32| queue.producer.wrapping_sub(consumer) & 0xff_ffff >= queue.ring.entries();
@@ -235,7 +244,7 @@ impl Hca {
         self.complete_event(memory, cq);
     }
 
-    fn note(&mut self, outcome: Result<(), Fault>) {
+    pub(crate) fn note(&mut self, outcome: Result<(), Fault>) {
         if let Err(fault) = outcome {
             self.complain(fault.to_string());
         }

@@ -96,6 +96,7 @@ impl Hca {
                 let (metadata, frame) = self.gather(memory, request)?;
                 let port = Port::Vport(self.profile.own_vport());
                 let walk = self.walk(Origin { port, sqn: sq, metadata }, &frame);
+                self.hand_over(memory, &walk.received);
                 self.sent.extend(walk.sent);
                 Ok(())
             }

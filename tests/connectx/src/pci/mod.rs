@@ -20,6 +20,7 @@ use vfio_user::{DmaMapFlags, DmaUnmapFlags, IrqInfo, Server, ServerBackend, Serv
 
 use crate::command::queue::{ENTRY, Entry, Undelivered};
 use crate::hca::Hca;
+use crate::steering::{Port, Walk};
 use bar::{Action, Bar};
 use config::Config;
 use guest::Guest;
@@ -32,6 +33,47 @@ pub struct Error(#[from] vfio_user::Error);
 /// A socket at which a virtual machine finds the device.
 pub struct Slot {
     server: Server,
+    bus: Arc<Mutex<Bus>>,
+}
+
+/// What the machine has set up for the device: memory, and event descriptors of interrupt vectors. Who locks the device, too, locks
+/// that first.
+#[derive(Debug, Default)]
+struct Bus {
+    guest: Guest,
+    vectors: BTreeMap<u32, File>,
+}
+
+/// The ports of a device that has a machine: of what comes in there, the machine's own driver gets its part.
+#[derive(Debug, Clone)]
+pub struct Ports {
+    hca: Arc<Mutex<Hca>>,
+    bus: Arc<Mutex<Bus>>,
+}
+
+impl Ports {
+    /// A packet comes in, as with [`Hca::receive`]; frames for the driver go into its receive queues.
+    pub fn receive(&self, from: Port, frame: &[u8]) -> Walk {
+        let mut hca = self.hca.lock();
+        let walk = hca.receive(from, frame);
+        let mut bus = self.bus.lock();
+        hca.hand_over(&bus.guest, &walk.received);
+        bus.interrupt(&mut hca);
+        walk
+    }
+}
+
+impl Bus {
+    /// Raises the interrupts that are due.
+    fn interrupt(&mut self, hca: &mut Hca) {
+        for vector in hca.take_interrupts() {
+            match self.vectors.get_mut(&vector).map(|event| event.write_all(&1u64.to_ne_bytes())) {
+                Some(Ok(())) => {}
+                Some(Err(error)) => hca.complain(format!("interrupt {vector}: {error}")),
+                None => hca.complain(format!("interrupt {vector}, which nobody has set up")),
+            }
+        }
+    }
 }
 
 impl Slot {
@@ -40,7 +82,13 @@ impl Slot {
     /// # Errors
     /// If something is at `path`, or it cannot be made.
     pub fn new(path: &Path) -> Result<Self, Error> {
-        Ok(Self { server: Server::new(path, true, interrupts(), regions())? })
+        Ok(Self { server: Server::new(path, true, interrupts(), regions())?, bus: Arc::default() })
+    }
+
+    /// The ports of the device that is served here.
+    #[must_use]
+    pub fn ports(&self, hca: &Arc<Mutex<Hca>>) -> Ports {
+        Ports { hca: Arc::clone(hca), bus: Arc::clone(&self.bus) }
     }
 
     /// Waits for a virtual machine and serves it until it goes. Whatever the driver does wrong goes to `report`, a line each.
@@ -55,8 +103,7 @@ impl Slot {
             reported: (0, 0),
             config: Config::new(&profile),
             bar: Bar::new(&profile),
-            guest: Guest::default(),
-            vectors: BTreeMap::new(),
+            bus: Arc::clone(&self.bus),
         };
         Ok(self.server.run(&mut function)?)
     }
@@ -69,22 +116,21 @@ struct Function<'a> {
     reported: (usize, usize),
     config: Config,
     bar: Bar,
-    guest: Guest,
-    /// Event descriptors of the vectors.
-    vectors: BTreeMap<u32, File>,
+    bus: Arc<Mutex<Bus>>,
 }
 
 impl Function<'_> {
     fn commands(&mut self, entries: u32, queue: u64) {
         let mut hca = self.hca.lock();
+        let memory = &self.bus.lock().guest;
         for number in (0..u32::BITS).filter(|number| entries >> number & 1 == 1) {
             // The command that makes the first queue of events is still waited for by polling.
             let told = hca.tells_commands();
-            let done = match Entry::take(&self.guest, queue + u64::from(number) * ENTRY) {
+            let done = match Entry::take(memory, queue + u64::from(number) * ENTRY) {
                 Ok(None) => Ok(()),
                 Ok(Some(entry)) => {
                     let output = hca.execute(&entry.input);
-                    entry.finish(&self.guest, &output)
+                    entry.finish(memory, &output)
                 }
                 Err(undelivered) => Err(undelivered),
             };
@@ -92,7 +138,7 @@ impl Function<'_> {
                 hca.undelivered(number, undelivered);
             }
             if told {
-                hca.commands_done(&self.guest, 1 << number);
+                hca.commands_done(memory, 1 << number);
             }
         }
     }
@@ -100,14 +146,7 @@ impl Function<'_> {
     /// Raises the interrupts that are due, and reports what went wrong.
     fn settle(&mut self) {
         let mut hca = self.hca.lock();
-        for vector in hca.take_interrupts() {
-            let raised = self.vectors.get_mut(&vector).map(|event| event.write_all(&1u64.to_ne_bytes()));
-            match raised {
-                Some(Ok(())) => {}
-                Some(Err(error)) => hca.complain(format!("interrupt {vector}: {error}")),
-                None => hca.complain(format!("interrupt {vector}, which nobody has set up")),
-            }
-        }
+        self.bus.lock().interrupt(&mut hca);
         let (refusals, complaints) = (hca.refusals(), hca.complaints());
         for refusal in &refusals[self.reported.0..] {
             (self.report)(&refusal.to_string());
@@ -135,7 +174,10 @@ impl ServerBackend for Function<'_> {
                 match self.bar.write(offset, data) {
                     Action::None => {}
                     Action::Commands { entries, queue } => self.commands(entries, queue),
-                    Action::Doorbell { page, offset } => self.hca.lock().doorbell(&self.guest, page, offset, data),
+                    Action::Doorbell { page, offset } => {
+                        let mut hca = self.hca.lock();
+                        hca.doorbell(&self.bus.lock().guest, page, offset, data);
+                    }
                 }
                 self.settle();
             }
@@ -157,11 +199,11 @@ impl ServerBackend for Function<'_> {
     ) -> io::Result<()> {
         // Without a descriptor it is read-only memory of the machine, where no driver puts a queue.
         let Some(file) = file else { return Ok(()) };
-        self.guest.map(address, size, file, offset, flags.contains(DmaMapFlags::WRITE))
+        self.bus.lock().guest.map(address, size, file, offset, flags.contains(DmaMapFlags::WRITE))
     }
 
     fn dma_unmap(&mut self, _: DmaUnmapFlags, address: u64, size: u64) -> io::Result<()> {
-        self.guest.unmap(address, size);
+        self.bus.lock().guest.unmap(address, size);
         Ok(())
     }
 
@@ -177,13 +219,14 @@ impl ServerBackend for Function<'_> {
         if index != VFIO_PCI_MSIX_IRQ_INDEX || flags & VFIO_IRQ_SET_ACTION_TRIGGER == 0 {
             return Ok(());
         }
+        let vectors = &mut self.bus.lock().vectors;
         if count == 0 {
-            self.vectors.clear();
+            vectors.clear();
         }
         for vector in start..start.saturating_add(count) {
-            self.vectors.remove(&vector);
+            vectors.remove(&vector);
         }
-        self.vectors.extend((start..).zip(files));
+        vectors.extend((start..).zip(files));
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use sluice_connectx::hca::Hca;
-use sluice_connectx::pci::Slot;
+use sluice_connectx::pci::{Ports, Slot};
 
 /// How long the machine may run in all.
 const PATIENCE: Duration = Duration::from_secs(900);
@@ -34,11 +34,12 @@ pub(crate) struct Ran {
 
 impl Guest {
     /// Starts the machine, with a device that this process holds.
-    pub(crate) fn boot(hca: &Arc<Mutex<Hca>>) -> Self {
+    pub(crate) fn boot(hca: &Arc<Mutex<Hca>>) -> (Self, Ports) {
         let folder = std::env::temp_dir().join(format!("sluice-connectx-{}", std::process::id()));
         std::fs::create_dir(&folder).expect("a folder can be made");
         let socket = folder.join("socket");
         let slot = Slot::new(&socket).expect("a socket can be made");
+        let ports = slot.ports(hca);
         let served = Arc::clone(hca);
         thread::spawn(move || slot.serve(&served, &mut |line| eprintln!("connectx: {line}")));
         let machine = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../lab/connectx"))
@@ -50,7 +51,8 @@ impl Guest {
             .args(["--", "bash", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mlx5_core/guest.sh")])
             .spawn()
             .expect("tests/lab/connectx can be run");
-        Self { folder, machine: Mutex::new(machine), deadline: Instant::now() + PATIENCE, scripts: Cell::new(0) }
+        let deadline = Instant::now() + PATIENCE;
+        (Self { folder, machine: Mutex::new(machine), deadline, scripts: Cell::new(0) }, ports)
     }
 
     /// Runs a script of bash as root, of which every command shall succeed, and gives what it printed.

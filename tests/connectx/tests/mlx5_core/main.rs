@@ -8,10 +8,14 @@
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
+mod actions;
 mod agent;
 mod driver;
 mod frames;
 mod guest;
+mod keys;
+mod packet;
+mod rows;
 
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
@@ -22,6 +26,7 @@ use std::time::Instant;
 use guest::Guest;
 use parking_lot::Mutex;
 use sluice_connectx::hca::Hca;
+use sluice_connectx::pci::Ports;
 use sluice_connectx::profile::{BLUEFIELD_2, VPORT_ECPF};
 use sluice_connectx::steering::{Port, Walk};
 
@@ -34,6 +39,7 @@ pub(crate) const VF1: Port = Port::Vport(2);
 /// The device, held from both sides: its commands by the guest's driver, its ports by this process.
 pub(crate) struct World {
     pub(crate) hca: Arc<Mutex<Hca>>,
+    pub(crate) ports: Ports,
     pub(crate) guest: Guest,
 }
 
@@ -46,6 +52,9 @@ macro_rules! stories {
 const FIRST: &[Story] = stories![driver::the_driver_takes_the_device_and_goes_to_switchdev];
 const STORIES: &[Story] = stories![
     driver::packets_go_where_tc_said_and_are_counted,
+    keys::every_key_is_matched_to_the_bit,
+    actions::every_action_is_done_to_the_byte,
+    actions::what_the_driver_does_not_take_is_told,
     agent::flows_are_in_hardware_and_packets_go_where_they_say,
     agent::what_the_driver_refuses_is_refused_in_its_words,
     agent::an_agent_that_is_killed_finds_its_rules_again_and_no_packet_is_lost,
@@ -64,7 +73,8 @@ fn main() -> ExitCode {
     let is_wanted = |(name, _): &&Story| filters.is_empty() || filters.iter().any(|filter| name.contains(*filter));
     let start = Instant::now();
     let hca = Arc::new(Mutex::new(Hca::new(BLUEFIELD_2)));
-    let world = World { guest: Guest::boot(&hca), hca };
+    let (guest, ports) = Guest::boot(&hca);
+    let world = World { hca, ports, guest };
     let (mut passed, mut failed) = (0, 0);
     for (name, story) in FIRST.iter().chain(STORIES.iter().filter(is_wanted)).chain(LAST) {
         let at = Instant::now();
@@ -92,7 +102,7 @@ fn main() -> ExitCode {
 impl World {
     /// A frame comes in at a port.
     pub(crate) fn receive(&self, from: Port, frame: &[u8]) -> Walk {
-        self.hca.lock().receive(from, frame)
+        self.ports.receive(from, frame)
     }
 
     /// A frame comes in at a port, and goes out of others just so.
