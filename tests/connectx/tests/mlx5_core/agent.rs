@@ -18,13 +18,18 @@ const SET_FLOW_TABLE_ENTRY: u16 = 0x936;
 const DELETE_FLOW_TABLE_ENTRY: u16 = 0x938;
 
 /// An agent that runs, until it is stopped.
-struct Agent<'a> {
+pub(crate) struct Agent<'a> {
     world: &'a World,
     binaries: PathBuf,
 }
 
 impl<'a> Agent<'a> {
     fn start(world: &'a World, policy: &str) -> Self {
+        Self::start_with(world, policy, "")
+    }
+
+    /// Starts it with more in its configuration.
+    pub(crate) fn start_with(world: &'a World, policy: &str, more: &str) -> Self {
         let test = std::env::current_exe().expect("the test's own path");
         let binaries = test.ancestors().nth(2).expect("target/PROFILE/deps/TEST").to_owned();
         assert!(binaries.join("sluiced").exists(), "cargo build --workspace --bins comes first");
@@ -41,7 +46,7 @@ metrics = \"none\"
 idle_timeout = \"none\"
 poll_interval = \"200ms\"
 retry_interval = \"2s\"
-{}
+{}{more}
 END",
             ports.collect::<String>()
         ));
@@ -78,7 +83,7 @@ END",
     }
 
     #[track_caller]
-    fn add(&self, key: &str, actions: &str) {
+    pub(crate) fn add(&self, key: &str, actions: &str) {
         self.sluice(&format!("add-flow '{key}' '{actions}'"));
     }
 
@@ -89,7 +94,7 @@ END",
 
     /// Waits until flows have counted so much, and gives them.
     #[track_caller]
-    fn eventually(&self, what: &str, is_so: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+    pub(crate) fn eventually(&self, what: &str, is_so: impl Fn(&[Value]) -> bool) -> Vec<Value> {
         let dump = self.command("dump-flows -m --json");
         parsed(&self.world.guest.eventually(what, &dump, |out| is_so(&parsed(out))))
     }
@@ -99,7 +104,7 @@ END",
     }
 
     /// Deletes all flows, which must leave no rule anywhere, and has the agent end.
-    fn stop(self) {
+    pub(crate) fn stop(self) {
         self.sluice("del-flows");
         assert_eq!(self.world.rules(), 0, "the device still has rules:\n{}", self.world.hca.lock().steering().dump());
         assert_eq!(self.world.kernels_rules(), Vec::<String>::new());

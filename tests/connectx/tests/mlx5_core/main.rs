@@ -16,6 +16,7 @@ mod guest;
 mod keys;
 mod packet;
 mod rows;
+mod slow_path;
 
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
@@ -59,6 +60,8 @@ const STORIES: &[Story] = stories![
     agent::what_the_driver_refuses_is_refused_in_its_words,
     agent::an_agent_that_is_killed_finds_its_rules_again_and_no_packet_is_lost,
     agent::with_policy_none_flows_are_in_both,
+    slow_path::what_no_rule_takes_reaches_the_representor_and_answers_go_back,
+    slow_path::a_namespace_talks_to_a_host_by_flows_that_hardware_cannot_take,
 ];
 const LAST: &[Story] = stories![driver::the_driver_opens_its_devices, driver::the_driver_goes_and_leaves_nothing];
 
