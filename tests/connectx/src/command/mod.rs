@@ -176,10 +176,6 @@ impl Output {
         self
     }
 
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.0
     }

@@ -2,7 +2,7 @@
 
 use super::Hca;
 use super::function::{modifier, require};
-use super::receive::{Dispatch, Tir, Toeplitz};
+use super::receive::{Dispatch, Hash, HashFunction, Tir};
 use crate::command::layouts as l;
 use crate::command::{Answer, Failure, Input, Output, Status};
 use crate::layout::layouts;
@@ -140,29 +140,29 @@ pub(crate) fn modify_tir(hca: &mut Hca, input: &Input<'_>) -> Answer {
 }
 
 /// How a TIR's frames are spread. The places are the same in both of its commands.
-fn hash(input: &Input<'_>) -> Result<Option<Toeplitz>, Failure> {
+fn hash(input: &Input<'_>) -> Result<Option<Hash>, Failure> {
     use l::create_tir as f;
-    const NONE: u64 = 0;
-    const TOEPLITZ: u64 = 2;
-    match input.raw(f::RX_HASH_FN) {
-        NONE => Ok(None),
-        TOEPLITZ => {
+    let function = match input.raw(f::RX_HASH_FN) {
+        0 => return Ok(None),
+        1 => HashFunction::InvertedXor8,
+        2 => {
             let mut key = [0; 40];
             let words =
                 [f::TOEPLITZ_KEY_0, f::TOEPLITZ_KEY_1, f::TOEPLITZ_KEY_2, f::TOEPLITZ_KEY_3, f::TOEPLITZ_KEY_4];
             for (bytes, word) in key.chunks_exact_mut(8).zip(words) {
                 bytes.copy_from_slice(&input.raw(word).to_be_bytes());
             }
-            let selector = |field| u32::try_from(input.raw(field)).unwrap_or_default();
-            Ok(Some(Toeplitz {
-                key,
-                symmetric: input.raw(f::RX_HASH_SYMMETRIC) != 0,
-                outer: selector(f::OUTER_SELECTOR),
-                inner: selector(f::INNER_SELECTOR),
-            }))
+            HashFunction::Toeplitz(key)
         }
-        other => Err(Failure::new(Status::BadParameter, 0x0407, format!("hash function {other} is not modelled"))),
-    }
+        other => return Err(Failure::new(Status::BadParameter, 0x0407, format!("no hash function {other}"))),
+    };
+    let selector = |field| u32::try_from(input.raw(field)).unwrap_or_default();
+    Ok(Some(Hash {
+        function,
+        symmetric: input.raw(f::RX_HASH_SYMMETRIC) != 0,
+        outer: selector(f::OUTER_SELECTOR),
+        inner: selector(f::INNER_SELECTOR),
+    }))
 }
 
 pub(crate) fn destroy_tir(hca: &mut Hca, input: &Input<'_>) -> Answer {

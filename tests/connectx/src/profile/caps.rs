@@ -24,7 +24,7 @@ layouts! {
         DISABLE_LOCAL_LB_UC 0x7c [30], DISABLE_LOCAL_LB_MC 0x7c [29], LOG_MAX_VLAN_LIST 0x7c [20:16],
         LOG_MAX_CURRENT_MC_LIST 0x7c [12:8], LOG_MAX_CURRENT_UC_LIST 0x7c [4:0], MAX_NUM_EQS 0x8c [15:0],
         LOG_MAX_L2_TABLE 0x90 [28:24], LOG_UAR_PAGE_SZ 0x90 [15:0], DEVICE_FREQUENCY_KHZ 0x9c [31:0],
-        NUM_OF_UARS_PER_PAGE 0xa4 [31:0],
+        NUM_OF_UARS_PER_PAGE 0xa4 [31:0], FLEX_PARSER_PROTOCOLS 0xa8 [31:0],
     }
     /// Page 1: what Ethernet queues can do.
     ethernet 0x1000 {

@@ -154,6 +154,11 @@ const ETHERNET_PORT: u64 = 1;
 /// Counters come singly, or 128 at a time for every unit of this mask.
 const BULKS_OF_COUNTERS: u64 = 0xff;
 
+// What the parser knows besides the fields of the tables' own capabilities.
+const GENEVE: u64 = 1 << 3;
+const ICMP: u64 = 1 << 8;
+const ICMPV6: u64 = 1 << 9;
+
 const GENERAL: &[(Field, u64)] = &[
     (general::LOG_MAX_SRQ_SZ, 15),
     (general::LOG_MAX_QP_SZ, 15),
@@ -218,6 +223,7 @@ const GENERAL: &[(Field, u64)] = &[
     (general::LOG_MAX_L2_TABLE, 7),
     (general::DEVICE_FREQUENCY_KHZ, 156_250),
     (general::NUM_OF_UARS_PER_PAGE, 1),
+    (general::FLEX_PARSER_PROTOCOLS, GENEVE | ICMP | ICMPV6),
 ];
 
 const ETHERNET: &[(Field, u64)] = &[

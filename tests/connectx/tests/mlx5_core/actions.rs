@@ -238,7 +238,7 @@ pub(crate) fn every_action_is_done_to_the_byte(world: &World) {
 
 /// What the driver does not take, with its reason.
 const REFUSED: &[(&str, &str, &str)] = &[
-    ("ip_flags firstfrag", "drop", "mlx5_core: Match on fragment fields"),
+    ("ip_flags firstfrag", "drop", "mlx5_core: Match on frag first/later is not supported"),
     ("", "police rate 1mbit burst 10k", ""),
 ];
 

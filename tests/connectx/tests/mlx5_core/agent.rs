@@ -1,7 +1,6 @@
 //! Sluice's agent in the guest, with its tc backend on the driver's ports: what it says of flows, what the kernel says, what
 //! the device has in its tables, and where the packets go.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -20,7 +19,6 @@ const DELETE_FLOW_TABLE_ENTRY: u16 = 0x938;
 /// An agent that runs, until it is stopped.
 pub(crate) struct Agent<'a> {
     world: &'a World,
-    binaries: PathBuf,
 }
 
 impl<'a> Agent<'a> {
@@ -30,9 +28,8 @@ impl<'a> Agent<'a> {
 
     /// Starts it with more in its configuration.
     pub(crate) fn start_with(world: &'a World, policy: &str, more: &str) -> Self {
-        let test = std::env::current_exe().expect("the test's own path");
-        let binaries = test.ancestors().nth(2).expect("target/PROFILE/deps/TEST").to_owned();
-        assert!(binaries.join("sluiced").exists(), "cargo build --workspace --bins comes first");
+        world.guest.bring("sluiced");
+        world.guest.bring("sluice");
         let ports = ["p0", "pf0hpf", "pf0vf0", "pf0vf1"];
         let ports = (1..).zip(ports).map(|(number, name)| format!("[[port]]\nnumber = {number}\nname = \"{name}\"\n"));
         world.guest.run(&format!(
@@ -50,23 +47,22 @@ retry_interval = \"2s\"
 END",
             ports.collect::<String>()
         ));
-        let agent = Self { world, binaries };
+        let agent = Self { world };
         agent.run();
         agent
     }
 
     /// Starts the process, and waits until it answers.
     fn run(&self) {
-        let binaries = self.binaries.display();
-        self.world.guest.run(&format!(
-            "setsid {binaries}/sluiced --config /tmp/agent/sluiced.toml >>/tmp/agent/log 2>&1 </dev/null &
+        self.world.guest.run(
+            "setsid /tmp/sluiced --config /tmp/agent/sluiced.toml >>/tmp/agent/log 2>&1 </dev/null &
              echo $! >/tmp/agent/pid
-             for _ in {{1..100}}; do
-                 ! {binaries}/sluice --run-dir /tmp/agent/run show >/dev/null 2>&1 || exit 0
+             for _ in {1..100}; do
+                 ! /tmp/sluice --run-dir /tmp/agent/run show >/dev/null 2>&1 || exit 0
                  sleep 0.2
              done
-             cat /tmp/agent/log; exit 1"
-        ));
+             cat /tmp/agent/log; exit 1",
+        );
     }
 
     fn attempt(&self, words: &str) -> Ran {
@@ -79,7 +75,7 @@ END",
     }
 
     fn command(&self, words: &str) -> String {
-        format!("{}/sluice --run-dir /tmp/agent/run {words}", self.binaries.display())
+        format!("/tmp/sluice --run-dir /tmp/agent/run {words}")
     }
 
     #[track_caller]
@@ -140,7 +136,7 @@ impl World {
 }
 
 fn parsed(dump: &str) -> Vec<Value> {
-    dump.lines().map(|line| serde_json::from_str(line).expect("an object a line")).collect()
+    serde_json::from_str(dump).unwrap_or_else(|error| panic!("{error}: {dump}"))
 }
 
 /// A flow, a frame for it, and where that goes.

@@ -1,7 +1,7 @@
 //! The virtual machine with the device on its bus. The stories are told outside of it, where the packets are, and have it do
 //! what is to be done inside.
 
-use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(crate) struct Guest {
     folder: PathBuf,
     machine: Mutex<Child>,
     deadline: Instant,
-    scripts: Cell<u32>,
+    scripts: AtomicU32,
 }
 
 /// What a script printed and how it ended.
@@ -52,22 +52,24 @@ impl Guest {
             .spawn()
             .expect("tests/lab/connectx can be run");
         let deadline = Instant::now() + PATIENCE;
-        (Self { folder, machine: Mutex::new(machine), deadline, scripts: Cell::new(0) }, ports)
+        (Self { folder, machine: Mutex::new(machine), deadline, scripts: AtomicU32::new(0) }, ports)
     }
 
     /// Runs a script of bash as root, of which every command shall succeed, and gives what it printed.
     #[track_caller]
     pub(crate) fn run(&self, script: &str) -> String {
         let ran = self.attempt(script);
-        assert_eq!(ran.code, 0, "{script}\n{}{}", ran.out, ran.err);
+        if ran.code != 0 {
+            let kernel = self.attempt("dmesg | tail -40").out;
+            panic!("it ended with {}:\n{script}\n{}{}\n{kernel}", ran.code, ran.out, ran.err);
+        }
         ran.out
     }
 
     /// Runs a script that may fail.
     #[track_caller]
     pub(crate) fn attempt(&self, script: &str) -> Ran {
-        let number = self.scripts.get() + 1;
-        self.scripts.set(number);
+        let number = self.scripts.fetch_add(1, Ordering::Relaxed) + 1;
         let file = |ending| self.folder.join(format!("{number}{ending}"));
         std::fs::write(file(".new"), format!("set -euo pipefail\n{script}\n")).expect("a script can be written");
         std::fs::rename(file(".new"), file("")).expect("a script can be handed over");
@@ -99,9 +101,23 @@ impl Guest {
         }
     }
 
+    /// Brings a program of this workspace into the machine's memory, as /tmp/NAME: it would else be read from the host at every
+    /// start, with all that is there for debuggers.
+    pub(crate) fn bring(&self, name: &str) {
+        let test = std::env::current_exe().expect("the test's own path");
+        let program = test.ancestors().nth(2).expect("target/PROFILE/deps/TEST").join(name);
+        assert!(program.exists(), "no {}: cargo build --workspace --bins comes first", program.display());
+        let stripped = self.folder.join(name);
+        if !stripped.exists() {
+            let status = Command::new("strip").arg("-o").arg(&stripped).arg(&program).status().expect("strip can be run");
+            assert!(status.success(), "strip ended with {status}");
+            self.run(&format!("cp $LAB_OUT/{name} /tmp/{name}"));
+        }
+    }
+
     /// Has the machine end.
     pub(crate) fn end(self) {
-        std::fs::write(self.folder.join((self.scripts.get() + 1).to_string()), "").expect("a script can be written");
+        std::fs::write(self.folder.join((self.scripts.load(Ordering::Relaxed) + 1).to_string()), "").expect("a script can be written");
         let status = self.machine.lock().wait().expect("a child can be waited for");
         assert!(status.success(), "the guest ended with {status}");
         std::fs::remove_dir_all(&self.folder).expect("the folder goes");

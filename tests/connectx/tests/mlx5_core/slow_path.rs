@@ -25,7 +25,7 @@ fn with_host<R>(world: &World, at: Port, work: impl FnOnce() -> R) -> (R, Vec<(P
                 let sent = world.hca.lock().take_sent();
                 for (port, frame) in sent {
                     match answer(&frame).filter(|_| port == at) {
-                        Some(answer) => drop(world.receive(at, &answer)),
+                        Some(answer) => eprintln!("{}", world.receive(at, &answer)),
                         None => elsewhere.push((port, frame)),
                     }
                 }
@@ -40,7 +40,10 @@ fn with_host<R>(world: &World, at: Port, work: impl FnOnce() -> R) -> (R, Vec<(P
         let elsewhere = host.join().expect("the host has lived");
         match outcome {
             Ok(result) => (result, elsewhere),
-            Err(reason) => std::panic::resume_unwind(reason),
+            Err(reason) => {
+                eprintln!("not answered: {elsewhere:x?}");
+                std::panic::resume_unwind(reason)
+            }
         }
     })
 }
@@ -76,6 +79,7 @@ pub(crate) fn what_no_rule_takes_reaches_the_representor_and_answers_go_back(wor
     let guest = &world.guest;
     guest.run("ip address add 10.0.0.254/24 dev pf0vf0; ip link set p0 up; ip link set pf0vf0 up");
     let ping = || guest.run("busybox ping -c 5 -W 5 10.0.0.1; busybox ping -c 2 -s 1400 -W 5 10.0.0.1");
+    eprintln!("{}", guest.run("busybox ping -c 2 10.0.0.1 || true; ip -s link show dev pf0vf0; ethtool -S pf0vf0 || true"));
     let (said, _) = with_host(world, VF0, ping);
     assert!(said.contains("5 packets received, 0% packet loss"), "{said}");
     assert!(said.contains("2 packets received, 0% packet loss"), "{said}");
