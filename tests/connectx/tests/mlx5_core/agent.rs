@@ -225,8 +225,8 @@ fn cases() -> Vec<Case> {
 pub(crate) fn flows_are_in_hardware_and_packets_go_where_they_say(world: &World) {
     let agent = Agent::start(world, "skip_sw");
     let cases = cases();
-    for case in &cases {
-        agent.add(case.key, case.actions);
+    for (number, case) in (1..).zip(&cases) {
+        agent.add(&format!("{},{}", ufid(number), case.key), case.actions);
     }
     every_flow_is_in_hardware(world, &agent, cases.len());
 
@@ -240,7 +240,8 @@ pub(crate) fn flows_are_in_hardware_and_packets_go_where_they_say(world: &World)
     let stranger = udp([10, 0, 0, 9], [10, 9, 9, 9], 1000, 53);
     world.pass(VF0, &stranger, &[(MANAGER, &stranger)]);
     let is_counted = |flows: &[Value], (number, case): (u64, &Case)| {
-        let flow = flows.iter().find(|flow| flow["key"] == case.key).unwrap_or_else(|| panic!("no {}", case.key));
+        let of_number = |flow: &&Value| flow["ufid"].as_str().is_some_and(|name| ufid(number).ends_with(name));
+        let flow = flows.iter().find(of_number).unwrap_or_else(|| panic!("no {}: {flows:#?}", case.key));
         let bytes = number * case.frame.len() as u64;
         flow["packets"] == number && flow["bytes"] == bytes && flow["hardware"]["packets"] == number
     };
@@ -250,6 +251,10 @@ pub(crate) fn flows_are_in_hardware_and_packets_go_where_they_say(world: &World)
     jumps_between_chains_are_in_hardware(world, &agent, cases.len());
     agent.stop();
     world.pass(VF0, &cases[0].frame, &[(MANAGER, &cases[0].frame)]);
+}
+
+fn ufid(number: u64) -> String {
+    format!("ufid:00000000-0000-0000-0000-{number:012x}")
 }
 
 #[track_caller]
@@ -310,18 +315,29 @@ pub(crate) fn what_the_driver_refuses_is_refused_in_its_words(world: &World) {
     assert_eq!(world.hca.lock().executed(SET_FLOW_TABLE_ENTRY), entries, "the driver asked the device");
     agent.sluice("del-flows");
 
-    // What the device has no room for is tried again.
+    // What the device has no room for is tried again at once.
+    let fail = |status, syndrome| {
+        let fault = CommandFault { opcode: SET_FLOW_TABLE_ENTRY, status, syndrome, times: 1 };
+        world.hca.lock().inject(fault);
+    };
     const NO_RESOURCES: u8 = 0x0f;
-    let fault = CommandFault { opcode: SET_FLOW_TABLE_ENTRY, status: NO_RESOURCES, syndrome: 0x51c, times: 1 };
-    world.hca.lock().inject(fault);
-    let flow = "in_port(pf0vf0),eth_type(0x0800),ipv4(dst=10.9.9.9,proto=6,frag=no),tcp(dst=80)";
+    const BAD_PARAMETER: u8 = 0x03;
+    fail(NO_RESOURCES, 0x51c1);
+    agent.add("in_port(pf0vf0),eth_type(0x0800),ipv4(dst=10.9.9.9,proto=6,frag=no),tcp(dst=80)", "p0");
+    let said = world.guest.run("dmesg | grep SET_FLOW_TABLE_ENTRY");
+    assert!(said.contains("no resources(0xf), syndrome (0x51c1)"), "{said}");
+    assert_eq!(world.rules(), 1);
+
+    // What it takes for a mistake is refused, and tried again later.
+    fail(BAD_PARAMETER, 0x51c2);
+    let flow = "in_port(pf0vf0),eth_type(0x0800),ipv4(dst=10.9.9.9,proto=6,frag=no),tcp(dst=81)";
     let added = agent.attempt(&format!("add-flow '{flow}' p0"));
     assert_eq!(added.code, 2, "{added:?}");
-    assert!(added.err.contains("Resource temporarily unavailable"), "{added:?}");
+    assert!(added.err.contains("kernel: Invalid argument"), "{added:?}");
     let said = world.guest.run("dmesg | grep SET_FLOW_TABLE_ENTRY");
-    assert!(said.contains("no resources(0xf), syndrome (0x51c)"), "{said}");
+    assert!(said.contains("bad parameter(0x3), syndrome (0x51c2)"), "{said}");
     agent.eventually("the flow is tried again", |flows| flows.iter().all(|flow| flow["placement"] == "hardware"));
-    assert_eq!(world.rules(), 1);
+    assert_eq!(world.rules(), 2);
     agent.stop();
 }
 

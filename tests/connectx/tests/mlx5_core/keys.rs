@@ -41,7 +41,7 @@ fn ethernet_and_vlan() -> Vec<Key> {
     let one = || tagged(&[(0x8100, 5 << 13 | 100)]);
     let two = || tagged(&[(0x88a8, 3 << 13 | 200), (0x8100, 5 << 13 | 100)]);
     vec![
-        key("ip", "", plain(), &[bits(0, 0, 48), bits(12, 0, 16)], &[bits(6, 0, 48), bits(15, 0, 8)]),
+        key("ip", "", plain(), &[bits(0, 0, 40), bits(12, 0, 16)], &[bits(6, 0, 48), bits(15, 0, 8)]),
         key("ip", "src_mac 02:00:00:00:00:01", plain(), &[bits(6, 0, 48)], &[bits(26, 0, 32)]),
         key("ip", "src_mac 02:00:00:00:00:00/ff:ff:ff:00:00:00", plain(), &[bits(6, 0, 24)], &[bits(9, 0, 24)]),
         key("802.1q", "vlan_id 100", one(), &[bits(14, 4, 12)], &[bits(14, 0, 3), bits(16, 0, 16)]),
@@ -105,7 +105,7 @@ fn ipv4() -> Vec<Key> {
 fn ipv6() -> Vec<Key> {
     let tcp = || Packet::v6(TCP);
     vec![
-        key("ipv6", "", tcp(), &[bits(0, 0, 48), bits(12, 0, 16)], &[bits(22, 0, 256)]),
+        key("ipv6", "", tcp(), &[bits(0, 0, 40), bits(12, 0, 16)], &[bits(22, 0, 256)]),
         key("ipv6", "src_ip fd00::1", tcp(), &[bits(22, 0, 128)], &[bits(38, 0, 128)]),
         key("ipv6", "dst_ip fd09::/16", tcp(), &[bits(38, 0, 16)], &[bits(40, 0, 112)]),
         key("ipv6", "ip_proto tcp", tcp(), &[bits(20, 0, 8)], &[bits(54, 0, 32)]),
