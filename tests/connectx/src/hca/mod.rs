@@ -10,6 +10,7 @@ pub(crate) mod send;
 pub(crate) mod vport;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::command::{self, Failure, Input, Refusal, Status, table};
 use crate::objects::Objects;
@@ -54,17 +55,31 @@ pub struct Hca {
     complaints: Vec<String>,
 }
 
-/// A command that is to fail, as a test wants it.
+/// A command with which something is to go wrong, as a test wants it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommandFault {
     /// Of this opcode.
     pub opcode: u16,
-    /// With this status.
-    pub status: u8,
-    /// And this syndrome.
-    pub syndrome: u32,
     /// So many times.
     pub times: u32,
+    /// What goes wrong.
+    pub trouble: Trouble,
+}
+
+/// What can go wrong with a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trouble {
+    /// It is not carried out, and answered so.
+    Refused {
+        /// With this status.
+        status: u8,
+        /// And this syndrome.
+        syndrome: u32,
+    },
+    /// It is carried out at once, and answered so much later. Others go on in the meantime.
+    Late(Duration),
+    /// It is neither carried out nor answered.
+    Lost,
 }
 
 impl Hca {
@@ -97,9 +112,9 @@ impl Hca {
     pub fn execute(&mut self, input: &[u8]) -> Vec<u8> {
         let opcode = command::opcode(input);
         *self.executed.entry(opcode).or_default() += 1;
-        if let Some(fault) = self.faults.iter_mut().find(|fault| fault.opcode == opcode && fault.times > 0) {
-            fault.times -= 1;
-            return command::refusal_bytes(fault.status, fault.syndrome);
+        let refused = |trouble: &Trouble| matches!(trouble, Trouble::Refused { .. });
+        if let Some(Trouble::Refused { status, syndrome }) = self.trouble(opcode, refused) {
+            return command::refusal_bytes(status, syndrome);
         }
         let answer = if Steering::handles(opcode) { self.steer(opcode, input) } else { self.dispatch(opcode, input) };
         answer.unwrap_or_else(|(status, syndrome, reason)| {
@@ -124,6 +139,18 @@ impl Hca {
     /// What the driver's own send queues have sent out of ports since the last time.
     pub fn take_sent(&mut self) -> Vec<(Port, Vec<u8>)> {
         std::mem::take(&mut self.sent)
+    }
+
+    /// What goes wrong with a command's delivery, which whoever delivers it has to ask for.
+    pub(crate) fn delivery(&mut self, input: &[u8]) -> Option<Trouble> {
+        self.trouble(command::opcode(input), |trouble| matches!(trouble, Trouble::Late(_) | Trouble::Lost))
+    }
+
+    fn trouble(&mut self, opcode: u16, wanted: impl Fn(&Trouble) -> bool) -> Option<Trouble> {
+        let is_due = |fault: &&mut CommandFault| fault.opcode == opcode && fault.times > 0 && wanted(&fault.trouble);
+        let fault = self.faults.iter_mut().find(is_due)?;
+        fault.times -= 1;
+        Some(fault.trouble)
     }
 
     /// Has commands fail from now on.

@@ -65,10 +65,13 @@ impl Bar {
         bar
     }
 
-    pub(crate) fn read(&mut self, offset: u64, data: &mut [u8]) {
+    /// Gives what is there. The health counter stays as it was if it is held.
+    pub(crate) fn read(&mut self, offset: u64, data: &mut [u8], health_is_held: bool) {
         let elapsed = self.started.elapsed().as_millis();
         let low = |value: u128| u64::try_from(value & u128::from(u64::MAX)).unwrap_or_default();
-        self.set(segment::HEALTH_COUNTER, low(elapsed / HEALTH_PERIOD + 1));
+        if !health_is_held {
+            self.set(segment::HEALTH_COUNTER, low(elapsed / HEALTH_PERIOD + 1));
+        }
         self.set(segment::INTERNAL_TIMER, low(elapsed * CLOCK_KHZ));
         let start = usize::try_from(offset).unwrap_or(usize::MAX);
         for (index, byte) in data.iter_mut().enumerate() {
@@ -113,7 +116,7 @@ mod tests {
 
     fn word(bar: &mut Bar, offset: u64) -> u32 {
         let mut bytes = [0; 4];
-        bar.read(offset, &mut bytes);
+        bar.read(offset, &mut bytes, false);
         u32::from_be_bytes(bytes)
     }
 

@@ -9,6 +9,8 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use vfio_bindings::bindings::vfio::{
@@ -19,7 +21,7 @@ use vfio_bindings::bindings::vfio::{
 use vfio_user::{DmaMapFlags, DmaUnmapFlags, IrqInfo, Server, ServerBackend, ServerRegion};
 
 use crate::command::queue::{ENTRY, Entry, Undelivered};
-use crate::hca::Hca;
+use crate::hca::{Hca, Trouble};
 use crate::steering::{Port, Walk};
 use bar::{Action, Bar};
 use config::Config;
@@ -42,6 +44,7 @@ pub struct Slot {
 struct Bus {
     guest: Guest,
     vectors: BTreeMap<u32, File>,
+    health_is_held: bool,
 }
 
 /// The ports of a device that has a machine: of what comes in there, the machine's own driver gets its part.
@@ -60,6 +63,27 @@ impl Ports {
         hca.hand_over(&bus.guest, &walk.received);
         bus.interrupt(&mut hca);
         walk
+    }
+
+    /// Has the counter stand still, or go on, by which the driver sees that the device lives.
+    pub fn hold_health_counter(&self, is_held: bool) {
+        self.bus.lock().health_is_held = is_held;
+    }
+
+    /// Gives a command back after a while, in a thread of its own.
+    fn finish_late(self, by: Duration, entry: Entry, output: Vec<u8>, number: u32) {
+        thread::spawn(move || {
+            thread::sleep(by);
+            let mut hca = self.hca.lock();
+            let mut bus = self.bus.lock();
+            if let Err(undelivered) = entry.finish(&bus.guest, &output) {
+                hca.undelivered(number, undelivered);
+            }
+            if hca.tells_commands() {
+                hca.commands_done(&bus.guest, 1 << number);
+            }
+            bus.interrupt(&mut hca);
+        });
     }
 }
 
@@ -128,10 +152,18 @@ impl Function<'_> {
             let told = hca.tells_commands();
             let done = match Entry::take(memory, queue + u64::from(number) * ENTRY) {
                 Ok(None) => Ok(()),
-                Ok(Some(entry)) => {
-                    let output = hca.execute(&entry.input);
-                    entry.finish(memory, &output)
-                }
+                Ok(Some(entry)) => match hca.delivery(&entry.input) {
+                    Some(Trouble::Lost) => continue,
+                    Some(Trouble::Late(by)) => {
+                        let output = hca.execute(&entry.input);
+                        self.ports().finish_late(by, entry, output, number);
+                        continue;
+                    }
+                    _ => {
+                        let output = hca.execute(&entry.input);
+                        entry.finish(memory, &output)
+                    }
+                },
                 Err(undelivered) => Err(undelivered),
             };
             if let Err(undelivered) = done {
@@ -141,6 +173,10 @@ impl Function<'_> {
                 hca.commands_done(memory, 1 << number);
             }
         }
+    }
+
+    fn ports(&self) -> Ports {
+        Ports { hca: Arc::clone(&self.hca), bus: Arc::clone(&self.bus) }
     }
 
     /// Raises the interrupts that are due, and reports what went wrong.
@@ -161,7 +197,7 @@ impl Function<'_> {
 impl ServerBackend for Function<'_> {
     fn region_read(&mut self, region: u32, offset: u64, data: &mut [u8]) -> io::Result<()> {
         match region {
-            VFIO_PCI_BAR0_REGION_INDEX => self.bar.read(offset, data),
+            VFIO_PCI_BAR0_REGION_INDEX => self.bar.read(offset, data, self.bus.lock().health_is_held),
             VFIO_PCI_CONFIG_REGION_INDEX => self.config.read(usize::try_from(offset).map_err(io::Error::other)?, data),
             _ => return Err(no_region(region)),
         }

@@ -6,14 +6,14 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
-use sluice_connectx::hca::CommandFault;
+use sluice_connectx::hca::{CommandFault, Trouble};
 use sluice_connectx::steering::{Port, TableKind};
 
 use crate::frames::{HOST, UDP, datagram, ethernet, ipv4, tagged, udp};
 use crate::guest::Ran;
 use crate::{HOST_PF, MANAGER, VF0, VF1, World};
 
-const SET_FLOW_TABLE_ENTRY: u16 = 0x936;
+pub(crate) const SET_FLOW_TABLE_ENTRY: u16 = 0x936;
 const DELETE_FLOW_TABLE_ENTRY: u16 = 0x938;
 
 /// An agent that runs, until it is stopped.
@@ -22,7 +22,7 @@ pub(crate) struct Agent<'a> {
 }
 
 impl<'a> Agent<'a> {
-    fn start(world: &'a World, policy: &str) -> Self {
+    pub(crate) fn start(world: &'a World, policy: &str) -> Self {
         Self::start_with(world, policy, "")
     }
 
@@ -65,12 +65,12 @@ END",
         );
     }
 
-    fn attempt(&self, words: &str) -> Ran {
+    pub(crate) fn attempt(&self, words: &str) -> Ran {
         self.world.guest.attempt(&self.command(words))
     }
 
     #[track_caller]
-    fn sluice(&self, words: &str) -> String {
+    pub(crate) fn sluice(&self, words: &str) -> String {
         self.world.guest.run(&self.command(words))
     }
 
@@ -84,7 +84,7 @@ END",
     }
 
     /// All flows, by their keys.
-    fn flows(&self) -> Vec<Value> {
+    pub(crate) fn flows(&self) -> Vec<Value> {
         parsed(&self.sluice("dump-flows -m --json"))
     }
 
@@ -113,7 +113,7 @@ END",
 
 impl World {
     /// Rules in the device: entries of the switch that count, for the driver's own do not.
-    fn rules(&self) -> usize {
+    pub(crate) fn rules(&self) -> usize {
         self.hca.lock().steering().counted_entries(TableKind::Fdb)
     }
 
@@ -240,8 +240,7 @@ pub(crate) fn flows_are_in_hardware_and_packets_go_where_they_say(world: &World)
     let stranger = udp([10, 0, 0, 9], [10, 9, 9, 9], 1000, 53);
     world.pass(VF0, &stranger, &[(MANAGER, &stranger)]);
     let is_counted = |flows: &[Value], (number, case): (u64, &Case)| {
-        let of_number = |flow: &&Value| flow["ufid"].as_str().is_some_and(|name| ufid(number).ends_with(name));
-        let flow = flows.iter().find(of_number).unwrap_or_else(|| panic!("no {}: {flows:#?}", case.key));
+        let flow = flow_of(flows, number);
         let bytes = number * case.frame.len() as u64;
         flow["packets"] == number && flow["bytes"] == bytes && flow["hardware"]["packets"] == number
     };
@@ -253,8 +252,15 @@ pub(crate) fn flows_are_in_hardware_and_packets_go_where_they_say(world: &World)
     world.pass(VF0, &cases[0].frame, &[(MANAGER, &cases[0].frame)]);
 }
 
-fn ufid(number: u64) -> String {
+pub(crate) fn ufid(number: u64) -> String {
     format!("ufid:00000000-0000-0000-0000-{number:012x}")
+}
+
+/// The flow of a [`ufid`].
+#[track_caller]
+pub(crate) fn flow_of(flows: &[Value], number: u64) -> &Value {
+    let is_it = |flow: &&Value| flow["ufid"].as_str().is_some_and(|name| ufid(number).ends_with(name));
+    flows.iter().find(is_it).unwrap_or_else(|| panic!("no flow {number}: {flows:#?}"))
 }
 
 #[track_caller]
@@ -317,7 +323,7 @@ pub(crate) fn what_the_driver_refuses_is_refused_in_its_words(world: &World) {
 
     // What the device has no room for is tried again at once.
     let fail = |status, syndrome| {
-        let fault = CommandFault { opcode: SET_FLOW_TABLE_ENTRY, status, syndrome, times: 1 };
+        let fault = CommandFault { opcode: SET_FLOW_TABLE_ENTRY, times: 1, trouble: Trouble::Refused { status, syndrome } };
         world.hca.lock().inject(fault);
     };
     const NO_RESOURCES: u8 = 0x0f;

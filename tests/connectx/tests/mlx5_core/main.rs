@@ -4,19 +4,22 @@
 //!
 //! It proves that the kernel's driver accepts the device, and that packets go where was said. It says nothing of hardware.
 //!
-//! Arguments that are no options pick the stories whose names contain one of them; the first and the last are always told.
+//! Arguments that are no options pick the stories whose names contain one of them; the first and the last are always told. With
+//! `--rules=N` the device gets so many rules (default 1,000).
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
 mod actions;
 mod agent;
 mod driver;
+mod faults;
 mod frames;
 mod guest;
 mod keys;
 mod packet;
 mod rows;
 mod slow_path;
+mod tunnels;
 
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
@@ -42,6 +45,8 @@ pub(crate) struct World {
     pub(crate) hca: Arc<Mutex<Hca>>,
     pub(crate) ports: Ports,
     pub(crate) guest: Guest,
+    /// How many rules are many.
+    pub(crate) many: usize,
 }
 
 type Story = (&'static str, fn(&World));
@@ -62,6 +67,10 @@ const STORIES: &[Story] = stories![
     agent::with_policy_none_flows_are_in_both,
     slow_path::what_no_rule_takes_reaches_the_representor_and_answers_go_back,
     slow_path::a_namespace_talks_to_a_host_by_flows_that_hardware_cannot_take,
+    faults::a_command_that_is_late_holds_up_nobody_but_its_flow,
+    faults::a_health_counter_that_stops_is_noticed_and_rules_stay,
+    faults::many_rules_are_in_the_device_and_leave_it_again,
+    tunnels::tunnels_begin_and_end_in_hardware,
 ];
 const LAST: &[Story] = stories![driver::the_driver_opens_its_devices, driver::the_driver_goes_and_leaves_nothing];
 
@@ -77,7 +86,9 @@ fn main() -> ExitCode {
     let start = Instant::now();
     let hca = Arc::new(Mutex::new(Hca::new(BLUEFIELD_2)));
     let (guest, ports) = Guest::boot(&hca);
-    let world = World { hca, ports, guest };
+    let many = arguments.iter().find_map(|argument| argument.strip_prefix("--rules="));
+    let many = many.map_or(1_000, |rules| rules.parse().expect("--rules takes a number"));
+    let world = World { hca, ports, guest, many };
     let (mut passed, mut failed) = (0, 0);
     for (name, play) in FIRST.iter().chain(STORIES.iter().filter(is_wanted)).chain(LAST) {
         let at = Instant::now();

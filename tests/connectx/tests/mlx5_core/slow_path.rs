@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sluice_connectx::steering::Port;
 
-use crate::agent::Agent;
+use crate::agent::{Agent, flow_of, ufid};
 use crate::frames::{HOST, checksum, ethernet};
 use crate::{VF0, World};
 
@@ -96,18 +96,17 @@ pub(crate) fn a_namespace_talks_to_a_host_by_flows_that_hardware_cannot_take(wor
          ip link set pf0vf0 up",
     );
     let agent = Agent::start_with(world, "none", "[[port]]\nnumber = 9\nname = \"uplink\"\n");
-    for (from, to) in [("uplink", "pf0vf0"), ("pf0vf0", "uplink")] {
-        agent.add(&format!("in_port({from}),eth_type(0x0806),arp()"), to);
-        agent.add(&format!("in_port({from}),eth_type(0x0800),ipv4(frag=no)"), to);
+    for (number, from, to) in [(1, "uplink", "pf0vf0"), (3, "pf0vf0", "uplink")] {
+        agent.add(&format!("{},in_port({from}),eth_type(0x0800),ipv4(frag=no)", ufid(number)), to);
+        agent.add(&format!("{},in_port({from}),eth_type(0x0806),arp()", ufid(number + 1)), to);
     }
     let ping = || guest.run("ip netns exec tenant busybox ping -c 5 -W 5 10.0.0.1");
     let (said, _) = with_host(world, VF0, ping);
     assert!(said.contains("5 packets received, 0% packet loss"), "{said}");
     agent.eventually("software has counted what it forwarded", |flows| {
-        let of = |key: &str| flows.iter().find(|flow| flow["key"].as_str().is_some_and(|text| text.contains(key)));
-        let there = of("in_port(uplink),eth_type(0x0800)").expect("a flow");
-        let back = of("in_port(pf0vf0),eth_type(0x0800)").expect("a flow");
-        there["placement"] == "software only" && there["packets"] == 5 && back["packets"] == 5
+        let of = |number| flow_of(flows, number);
+        let is_counted = |number| of(number)["placement"] == "software only" && of(number)["packets"] == 5;
+        is_counted(1) && is_counted(3)
     });
     agent.stop();
     guest.run("ip link del uplink; ip netns del tenant");
