@@ -284,6 +284,158 @@ fn toeplitz(key: &[u8; 40], input: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::layouts as l;
+    use crate::hca::test::{initialized, made, run, status};
+    use crate::memory::test::Flat;
+    use crate::packet::sample::{tagged, tcp_frame, udp, ipv4, ethernet};
+    use crate::profile::BLUEFIELD_2;
+
+    const CQ_PAGE: u64 = 0x1000;
+    const RQ_PAGE: u64 = 0x2000;
+    const CQ_RECORD: u64 = 0x3000;
+    const RQ_RECORD: u64 = 0x3040;
+    const BUFFERS: [u64; 2] = [0x4000, 0x5000];
+
+    /// A receive queue of four entries of two buffers each, and a TIR that leads to it.
+    struct Receiver {
+        hca: Hca,
+        memory: Flat,
+        rq: u64,
+        tir: u32,
+        counter: u64,
+    }
+
+    impl Receiver {
+        fn new(strips_vlan: bool) -> Self {
+            use l::{create_cq as c, create_rq as r, create_tir as t};
+            let mut hca = initialized(BLUEFIELD_2);
+            let uar = made(&mut hca, 0x802, &l::plain::LAYOUT, &[], &[]);
+            let pd = made(&mut hca, 0x800, &l::plain::LAYOUT, &[], &[]);
+            let counter = made(&mut hca, 0x771, &l::plain::LAYOUT, &[], &[]);
+            let domain = made(&mut hca, 0x816, &l::plain::LAYOUT, &[], &[]);
+            let fields = [(l::create_eq::UAR_PAGE, uar)];
+            let eq = made(&mut hca, 0x301, &l::create_eq::LAYOUT, &fields, &0x6000_u64.to_be_bytes());
+            let fields = [(c::UAR_PAGE, uar), (c::C_EQN, eq), (c::LOG_CQ_SIZE, 2), (c::DBR_ADDR, CQ_RECORD)];
+            let cq = made(&mut hca, 0x400, &c::LAYOUT, &fields, &CQ_PAGE.to_be_bytes());
+            let fields = [
+                (r::CQN, cq),
+                (r::PD, pd),
+                (r::COUNTER_SET_ID, counter),
+                (r::WQ_TYPE, 1),
+                (r::VSD, u64::from(!strips_vlan)),
+                (r::LOG_WQ_STRIDE, 5),
+                (r::LOG_WQ_SZ, 2),
+                (r::DBR_ADDR, RQ_RECORD),
+            ];
+            let rq = made(&mut hca, 0x908, &r::LAYOUT, &fields, &RQ_PAGE.to_be_bytes());
+            let fields = [(t::INLINE_RQN, rq), (t::TRANSPORT_DOMAIN, domain)];
+            let tir = made(&mut hca, 0x900, &t::LAYOUT, &fields, &[]);
+            Self { hca, memory: Flat::new(0x10000), rq, tir: tir.try_into().unwrap(), counter }
+        }
+
+        fn ready(mut self) -> Self {
+            let fields = [(l::modify_rq::RQN, self.rq), (l::modify_rq::STATE, 1)];
+            assert_eq!(status(&run(&mut self.hca, 0x909, 0, &l::modify_rq::LAYOUT, &fields, &[])), 0);
+            self
+        }
+
+        /// Posts the entry of an index, as the driver does: with the bit for padding set.
+        fn post(&mut self, index: u16, lengths: [u32; 2]) {
+            let segments = lengths.into_iter().zip(BUFFERS).flat_map(|(length, address)| {
+                let words = [(length | 1 << 31) & if length == 0 { 0 } else { u32::MAX }, 7];
+                [words.map(u32::to_be_bytes).concat(), address.to_be_bytes().to_vec()].concat()
+            });
+            let list: Vec<u8> = segments.collect();
+            self.memory.write(RQ_PAGE + u64::from(index % 4) * 32, &list).unwrap();
+            self.memory.write(RQ_RECORD, &u32::from(index.wrapping_add(1)).to_be_bytes()).unwrap();
+        }
+
+        fn receive(&mut self, frame: &[u8]) {
+            let received = Received { tir: self.tir, tag: Some(0x1234), metadata: 0x77, frame: frame.to_vec() };
+            self.hca.hand_over(&self.memory, &[received]);
+        }
+
+        fn bytes(&self, address: u64, length: usize) -> Vec<u8> {
+            let mut bytes = vec![0; length];
+            self.memory.read(address, &mut bytes).unwrap();
+            bytes
+        }
+
+        fn out_of_buffer(&mut self) -> u8 {
+            let fields = [(l::query_q_counter::COUNTER_SET_ID, self.counter)];
+            run(&mut self.hca, 0x773, 0, &l::query_q_counter::LAYOUT, &fields, &[])[0x33]
+        }
+    }
+
+    #[test]
+    fn a_frame_fills_its_buffers_in_order_and_its_completion_tells_of_it() {
+        let mut receiver = Receiver::new(false).ready();
+        receiver.post(0, [20, 100]);
+        let frame = tcp_frame();
+        receiver.receive(&frame);
+        assert_eq!(receiver.hca.complaints(), Vec::<String>::new());
+        assert_eq!(receiver.bytes(BUFFERS[0], 20), frame[..20]);
+        assert_eq!(receiver.bytes(BUFFERS[1], frame.len() - 20), frame[20..]);
+        let completion = receiver.bytes(CQ_PAGE, 64);
+        // Right sums over IPv4 and TCP, IPv4, register B, length, tag, first entry.
+        assert_eq!((completion[28], completion[29]), (0x7, 2 << 2));
+        assert_eq!(completion[36..40], [0, 0, 0, 0x77]);
+        assert_eq!(usize::from(completion[47]), frame.len());
+        assert_eq!(completion[56..60], [0, 0, 0x12, 0x34]);
+        assert_eq!((&completion[60..62], completion[63]), (&[0, 0][..], 0x20));
+        // In ones' complement, the header that is right adds nothing.
+        assert_eq!(completion[20..22], sum(&frame[34..]).to_be_bytes());
+    }
+
+    #[test]
+    fn a_checksum_that_is_wrong_is_not_said_to_be_right() {
+        let mut receiver = Receiver::new(false).ready();
+        receiver.post(0, [200, 0]);
+        let mut frame = tcp_frame();
+        frame[50] ^= 1;
+        receiver.receive(&frame);
+        assert_eq!(receiver.bytes(CQ_PAGE, 64)[28], 0x3);
+    }
+
+    #[test]
+    fn a_tag_goes_into_the_completion_where_the_queue_strips_it() {
+        let frame = ethernet(0x8100, &tagged(3 << 13 | 100, 0x0800, &ipv4([10, 0, 0, 1], [10, 0, 0, 2], 17, &udp(1, 2, &[7; 9]))));
+        for strips in [true, false] {
+            let mut receiver = Receiver::new(strips).ready();
+            receiver.post(0, [200, 0]);
+            receiver.receive(&frame);
+            let completion = receiver.bytes(CQ_PAGE, 64);
+            let length = frame.len() - if strips { 4 } else { 0 };
+            assert_eq!((usize::from(completion[47]), completion[29] & 1), (length, u8::from(strips)));
+            let tci: u16 = if strips { 3 << 13 | 100 } else { 0 };
+            assert_eq!(completion[30..32], tci.to_be_bytes());
+            assert_eq!(receiver.bytes(BUFFERS[0] + 12, 2), if strips { [8, 0] } else { [0x81, 0] });
+        }
+    }
+
+    #[test]
+    fn without_a_buffer_a_frame_is_lost_and_counted() {
+        let mut receiver = Receiver::new(false).ready();
+        receiver.post(0, [200, 0]);
+        (0..3).for_each(|_| receiver.receive(&tcp_frame()));
+        assert_eq!(receiver.out_of_buffer(), 2);
+        receiver.post(1, [200, 0]);
+        receiver.receive(&tcp_frame());
+        assert_eq!(receiver.bytes(CQ_PAGE + 64, 64)[60..62], [0, 1]);
+    }
+
+    #[test]
+    fn a_queue_that_is_not_ready_takes_nothing_and_one_with_too_small_buffers_complains() {
+        let mut receiver = Receiver::new(false);
+        receiver.post(0, [200, 0]);
+        receiver.receive(&tcp_frame());
+        assert_eq!(receiver.out_of_buffer(), 0);
+        let mut receiver = receiver.ready();
+        receiver.post(0, [20, 0]);
+        receiver.receive(&tcp_frame());
+        assert_eq!(receiver.hca.complaints().len(), 1);
+        assert_eq!(receiver.bytes(CQ_PAGE, 64), vec![0; 64]);
+    }
 
     /// Key and sums of Microsoft's "Verifying the RSS Hash Calculation".
     const KEY: [u8; 40] = [
@@ -294,9 +446,23 @@ mod tests {
 
     #[test]
     fn the_hash_is_that_of_the_published_examples() {
-        let input = [66, 9, 149, 187, 161, 142, 100, 80];
-        assert_eq!(toeplitz(&KEY, &input), 0x323e_8fc2);
-        let ports: Vec<u8> = [&input[..], &2794_u16.to_be_bytes(), &1766_u16.to_be_bytes()].concat();
-        assert_eq!(toeplitz(&KEY, &ports), 0x51cc_c178);
+        let addresses = [66, 9, 149, 187, 161, 142, 100, 80];
+        assert_eq!(toeplitz(&KEY, &addresses), 0x323e_8fc2);
+        let ports = [2794_u16.to_be_bytes(), 1766_u16.to_be_bytes()].concat();
+        assert_eq!(toeplitz(&KEY, &[&addresses[..], &ports].concat()), 0x51cc_c178);
+    }
+
+    #[test]
+    fn a_symmetric_hash_is_the_same_both_ways() {
+        let hash = Hash { function: HashFunction::Toeplitz(KEY), symmetric: true, outer: 0xf, inner: 0 };
+        let there = tcp_frame();
+        let mut back = there.clone();
+        back[26..30].copy_from_slice(&there[30..34]);
+        back[30..34].copy_from_slice(&there[26..30]);
+        back[34..36].copy_from_slice(&there[36..38]);
+        back[36..38].copy_from_slice(&there[34..36]);
+        let of = |frame: &[u8]| hash.of(&Headers::parse(frame, &TunnelPorts::default()));
+        assert!(of(&there).is_some());
+        assert_eq!(of(&there), of(&back));
     }
 }

@@ -30,11 +30,11 @@ fn input(opcode: u16, op_mod: u16, layout: &Layout, fields: &[(Field, u64)], tai
     bytes
 }
 
-fn run(hca: &mut Hca, opcode: u16, op_mod: u16, layout: &Layout, fields: &[(Field, u64)], tail: &[u8]) -> Vec<u8> {
+pub(super) fn run(hca: &mut Hca, opcode: u16, op_mod: u16, layout: &Layout, fields: &[(Field, u64)], tail: &[u8]) -> Vec<u8> {
     hca.execute(&input(opcode, op_mod, layout, fields, tail))
 }
 
-fn status(output: &[u8]) -> u8 {
+pub(super) fn status(output: &[u8]) -> u8 {
     output::STATUS.read(output).unwrap().to_be_bytes()[7]
 }
 

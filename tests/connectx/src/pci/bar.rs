@@ -138,6 +138,20 @@ mod tests {
     }
 
     #[test]
+    fn the_health_counter_stands_still_while_it_is_held() {
+        let counter = |bar: &mut Bar, is_held| {
+            let mut bytes = [0; 4];
+            bar.read(0x1010, &mut bytes, is_held);
+            u32::from_be_bytes(bytes)
+        };
+        let mut bar = Bar::new(&BLUEFIELD_2);
+        let before = counter(&mut bar, false);
+        bar.started -= std::time::Duration::from_secs(10);
+        assert_eq!(counter(&mut bar, true), before);
+        assert!(counter(&mut bar, false) >= before + 99);
+    }
+
+    #[test]
     fn a_write_past_the_first_pages_is_a_doorbell() {
         let mut bar = Bar::new(&BLUEFIELD_2);
         assert_eq!(bar.write(0x1_2040, &[0; 4]), Action::Doorbell { page: 0x12, offset: 0x40 });

@@ -234,10 +234,11 @@ const ETHERNET: &[(Field, u64)] = &[
     (ethernet::MAX_LSO_CAP, 18),
     (ethernet::WQE_INLINE_MODE, 2),
     (ethernet::RSS_IND_TBL_CAP, 11),
+    (ethernet::TUNNEL_STATELESS_VXLAN, 1),
 ];
 
-/// Outer fields: Ethernet, both VLAN tags, IP, TCP, UDP, GRE key, VXLAN and Geneve identifiers.
-const OUTER: u64 = 0xffef_ffe0;
+/// Outer fields: Ethernet, both VLAN tags, IP, TCP, UDP, GRE, VXLAN's identifier, all of Geneve but its options.
+const OUTER: u64 = 0xffef_fffc;
 /// Inner fields: Ethernet, both VLAN tags, IP, TCP, UDP.
 const INNER: u64 = 0xfeef_fe00;
 /// Registers C 0 to 7.

@@ -91,8 +91,13 @@ END",
     /// Waits until flows have counted so much, and gives them.
     #[track_caller]
     pub(crate) fn eventually(&self, what: &str, is_so: impl Fn(&[Value]) -> bool) -> Vec<Value> {
-        let dump = self.command("dump-flows -m --json");
-        parsed(&self.world.guest.eventually(what, &dump, |out| is_so(&parsed(out))))
+        self.eventually_of(what, "dump-flows -m --json", is_so)
+    }
+
+    /// The same with another dump than one that asks the kernel for every flow.
+    #[track_caller]
+    pub(crate) fn eventually_of(&self, what: &str, dump: &str, is_so: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+        parsed(&self.world.guest.eventually(what, &self.command(dump), |out| is_so(&parsed(out))))
     }
 
     fn kill(&self) {

@@ -90,13 +90,14 @@ impl Guest {
     #[track_caller]
     pub(crate) fn eventually(&self, what: &str, script: &str, is_so: impl Fn(&str) -> bool) -> String {
         const SOON: Duration = Duration::from_secs(60);
+        const SHOWN: usize = 5_000;
         let deadline = Instant::now() + SOON;
         loop {
             let out = self.run(script);
             if is_so(&out) {
                 return out;
             }
-            assert!(Instant::now() < deadline, "{what}:\n{out}");
+            assert!(Instant::now() < deadline, "{what}:\n{}", out.get(..SHOWN).unwrap_or(&out));
             thread::sleep(Duration::from_millis(200));
         }
     }

@@ -70,7 +70,9 @@ const STORIES: &[Story] = stories![
     faults::a_command_that_is_late_holds_up_nobody_but_its_flow,
     faults::a_health_counter_that_stops_is_noticed_and_rules_stay,
     faults::many_rules_are_in_the_device_and_leave_it_again,
-    tunnels::tunnels_begin_and_end_in_hardware,
+    tunnels::tunnels_begin_in_hardware,
+    tunnels::tunnels_end_in_hardware,
+    tunnels::flows_into_and_out_of_tunnels_are_in_hardware,
 ];
 const LAST: &[Story] = stories![driver::the_driver_opens_its_devices, driver::the_driver_goes_and_leaves_nothing];
 
