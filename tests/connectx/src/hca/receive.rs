@@ -183,9 +183,8 @@ fn kind_of_ip(layer: &Layer) -> u8 {
 
 /// The IP packet without what fills up the frame.
 fn ip_packet<'a>(frame: &'a [u8], ip: &Ip) -> &'a [u8] {
-    let length = |at: usize| {
-        frame.get(at..at + 2).map_or(0, |length| usize::from(u16::from_be_bytes([length[0], length[1]])))
-    };
+    let length =
+        |at: usize| frame.get(at..at + 2).map_or(0, |length| usize::from(u16::from_be_bytes([length[0], length[1]])));
     let end = if ip.version == 4 { ip.at + length(ip.at + 2) } else { ip.at + 40 + length(ip.at + 4) };
     frame.get(ip.at..end.clamp(ip.at, frame.len())).unwrap_or_default()
 }
@@ -287,7 +286,7 @@ mod tests {
     use crate::command::layouts as l;
     use crate::hca::test::{initialized, made, run, status};
     use crate::memory::test::Flat;
-    use crate::packet::sample::{tagged, tcp_frame, udp, ipv4, ethernet};
+    use crate::packet::sample::{ethernet, ipv4, tagged, tcp_frame, udp};
     use crate::profile::BLUEFIELD_2;
 
     const CQ_PAGE: u64 = 0x1000;
@@ -399,7 +398,10 @@ mod tests {
 
     #[test]
     fn a_tag_goes_into_the_completion_where_the_queue_strips_it() {
-        let frame = ethernet(0x8100, &tagged(3 << 13 | 100, 0x0800, &ipv4([10, 0, 0, 1], [10, 0, 0, 2], 17, &udp(1, 2, &[7; 9]))));
+        let frame = ethernet(
+            0x8100,
+            &tagged(3 << 13 | 100, 0x0800, &ipv4([10, 0, 0, 1], [10, 0, 0, 2], 17, &udp(1, 2, &[7; 9]))),
+        );
         for strips in [true, false] {
             let mut receiver = Receiver::new(strips).ready();
             receiver.post(0, [200, 0]);
@@ -439,9 +441,9 @@ mod tests {
 
     /// Key and sums of Microsoft's "Verifying the RSS Hash Calculation".
     const KEY: [u8; 40] = [
-        0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0, 0xca, 0x2b,
-        0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c, 0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac,
-        0x01, 0xfa,
+        0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0, 0xca,
+        0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c, 0x6a, 0x42, 0xb7, 0x3b,
+        0xbe, 0xac, 0x01, 0xfa,
     ];
 
     #[test]

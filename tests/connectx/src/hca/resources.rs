@@ -147,8 +147,7 @@ fn hash(input: &Input<'_>) -> Result<Option<Hash>, Failure> {
         1 => HashFunction::InvertedXor8,
         2 => {
             let mut key = [0; 40];
-            let words =
-                [f::TOEPLITZ_KEY_0, f::TOEPLITZ_KEY_1, f::TOEPLITZ_KEY_2, f::TOEPLITZ_KEY_3, f::TOEPLITZ_KEY_4];
+            let words = [f::TOEPLITZ_KEY_0, f::TOEPLITZ_KEY_1, f::TOEPLITZ_KEY_2, f::TOEPLITZ_KEY_3, f::TOEPLITZ_KEY_4];
             for (bytes, word) in key.chunks_exact_mut(8).zip(words) {
                 bytes.copy_from_slice(&input.raw(word).to_be_bytes());
             }

@@ -30,7 +30,14 @@ fn input(opcode: u16, op_mod: u16, layout: &Layout, fields: &[(Field, u64)], tai
     bytes
 }
 
-pub(super) fn run(hca: &mut Hca, opcode: u16, op_mod: u16, layout: &Layout, fields: &[(Field, u64)], tail: &[u8]) -> Vec<u8> {
+pub(super) fn run(
+    hca: &mut Hca,
+    opcode: u16,
+    op_mod: u16,
+    layout: &Layout,
+    fields: &[(Field, u64)],
+    tail: &[u8],
+) -> Vec<u8> {
     hca.execute(&input(opcode, op_mod, layout, fields, tail))
 }
 

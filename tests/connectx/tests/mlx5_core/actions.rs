@@ -17,12 +17,7 @@ struct Deed {
     leaves: fn(Packet) -> Vec<(Port, Packet)>,
 }
 
-fn deed(
-    words: &'static str,
-    actions: &'static str,
-    packet: Packet,
-    leaves: fn(Packet) -> Vec<(Port, Packet)>,
-) -> Deed {
+fn deed(words: &'static str, actions: &'static str, packet: Packet, leaves: fn(Packet) -> Vec<(Port, Packet)>) -> Deed {
     let protocol = match packet.tags.first() {
         Some((0x88a8, _)) => "802.1ad",
         Some(_) => "802.1q",
@@ -58,9 +53,12 @@ fn places() -> Vec<Deed> {
             |packet| vec![(HOST_PF, packet.clone()), (VF1, packet.clone()), (Port::Wire, packet)],
         ),
         // The copy goes before what is changed after it.
-        deed("", "mirred egress mirror dev pf0vf1 pipe vlan push id 100 pipe mirred egress redirect dev p0", tcp(), |packet| {
-            vec![(VF1, packet.clone()), (Port::Wire, tag(packet, &[(0x8100, 100)]))]
-        }),
+        deed(
+            "",
+            "mirred egress mirror dev pf0vf1 pipe vlan push id 100 pipe mirred egress redirect dev p0",
+            tcp(),
+            |packet| vec![(VF1, packet.clone()), (Port::Wire, tag(packet, &[(0x8100, 100)]))],
+        ),
     ]
 }
 
@@ -139,9 +137,12 @@ fn ipv4_headers() -> Vec<Deed> {
             tcp(),
             |packet| to_wire(Packet { ttl: 9, ..packet }),
         ),
-        deed("ip_proto tcp", "pedit ex munge ip ttl dec pipe csum ip4h pipe mirred egress redirect dev p0", tcp(), |packet| {
-            to_wire(Packet { ttl: packet.ttl - 1, ..packet })
-        }),
+        deed(
+            "ip_proto tcp",
+            "pedit ex munge ip ttl dec pipe csum ip4h pipe mirred egress redirect dev p0",
+            tcp(),
+            |packet| to_wire(Packet { ttl: packet.ttl - 1, ..packet }),
+        ),
         deed(
             "ip_proto tcp",
             "pedit ex munge ip dsfield set 0xb8 retain 0xfc pipe csum ip4h pipe mirred egress redirect dev p0",
@@ -205,9 +206,12 @@ fn ipv6_headers() -> Vec<Deed> {
             Packet::v6(UDP),
             |packet| to_wire(Packet { ttl: 9, ..packet }),
         ),
-        deed("ip_proto udp", "pedit ex munge ip6 hoplimit dec pipe mirred egress redirect dev p0", Packet::v6(UDP), |packet| {
-            to_wire(Packet { ttl: packet.ttl - 1, ..packet })
-        }),
+        deed(
+            "ip_proto udp",
+            "pedit ex munge ip6 hoplimit dec pipe mirred egress redirect dev p0",
+            Packet::v6(UDP),
+            |packet| to_wire(Packet { ttl: packet.ttl - 1, ..packet }),
+        ),
         deed(
             "ip_proto tcp",
             "pedit ex munge tcp dport set 8080 pipe csum tcp pipe mirred egress redirect dev p0",

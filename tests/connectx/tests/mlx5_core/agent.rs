@@ -101,7 +101,9 @@ END",
     }
 
     fn kill(&self) {
-        self.world.guest.run("kill -9 $(cat /tmp/agent/pid); while [ -e /proc/$(cat /tmp/agent/pid) ]; do sleep 0.05; done");
+        self.world
+            .guest
+            .run("kill -9 $(cat /tmp/agent/pid); while [ -e /proc/$(cat /tmp/agent/pid) ]; do sleep 0.05; done");
     }
 
     /// Deletes all flows, which must leave no rule anywhere, and has the agent end.
@@ -249,7 +251,8 @@ pub(crate) fn flows_are_in_hardware_and_packets_go_where_they_say(world: &World)
         let bytes = number * case.frame.len() as u64;
         flow["packets"] == number && flow["bytes"] == bytes && flow["hardware"]["packets"] == number
     };
-    let flows = agent.eventually("every packet is counted", |flows| (1..).zip(&cases).all(|case| is_counted(flows, case)));
+    let flows =
+        agent.eventually("every packet is counted", |flows| (1..).zip(&cases).all(|case| is_counted(flows, case)));
     assert!(flows.iter().all(|flow| flow["software"]["packets"] == 0), "{flows:?}");
 
     jumps_between_chains_are_in_hardware(world, &agent, cases.len());
@@ -328,7 +331,8 @@ pub(crate) fn what_the_driver_refuses_is_refused_in_its_words(world: &World) {
 
     // What the device has no room for is tried again at once.
     let fail = |status, syndrome| {
-        let fault = CommandFault { opcode: SET_FLOW_TABLE_ENTRY, times: 1, trouble: Trouble::Refused { status, syndrome } };
+        let fault =
+            CommandFault { opcode: SET_FLOW_TABLE_ENTRY, times: 1, trouble: Trouble::Refused { status, syndrome } };
         world.hca.lock().inject(fault);
     };
     const NO_RESOURCES: u8 = 0x0f;

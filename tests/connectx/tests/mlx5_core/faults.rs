@@ -71,5 +71,9 @@ udp(dst=53),actions:p0\"
     });
     let at = Instant::now();
     agent.stop();
-    println!("  {rules} flows in the device after {:.1} s, out of it after {:.1} s", added.as_secs_f32(), at.elapsed().as_secs_f32());
+    println!(
+        "  {rules} flows in the device after {:.1} s, out of it after {:.1} s",
+        added.as_secs_f32(),
+        at.elapsed().as_secs_f32()
+    );
 }

@@ -1,10 +1,10 @@
 //! The virtual machine with the device on its bus. The stories are told outside of it, where the packets are, and have it do
 //! what is to be done inside.
 
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -110,7 +110,8 @@ impl Guest {
         assert!(program.exists(), "no {}: cargo build --workspace --bins comes first", program.display());
         let stripped = self.folder.join(name);
         if !stripped.exists() {
-            let status = Command::new("strip").arg("-o").arg(&stripped).arg(&program).status().expect("strip can be run");
+            let status =
+                Command::new("strip").arg("-o").arg(&stripped).arg(&program).status().expect("strip can be run");
             assert!(status.success(), "strip ended with {status}");
             self.run(&format!("cp $LAB_OUT/{name} /tmp/{name}"));
         }
@@ -118,7 +119,8 @@ impl Guest {
 
     /// Has the machine end.
     pub(crate) fn end(self) {
-        std::fs::write(self.folder.join((self.scripts.load(Ordering::Relaxed) + 1).to_string()), "").expect("a script can be written");
+        std::fs::write(self.folder.join((self.scripts.load(Ordering::Relaxed) + 1).to_string()), "")
+            .expect("a script can be written");
         let status = self.machine.lock().wait().expect("a child can be waited for");
         assert!(status.success(), "the guest ended with {status}");
         std::fs::remove_dir_all(&self.folder).expect("the folder goes");

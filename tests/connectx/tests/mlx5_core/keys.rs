@@ -46,17 +46,27 @@ fn ethernet_and_vlan() -> Vec<Key> {
         key("ip", "src_mac 02:00:00:00:00:00/ff:ff:ff:00:00:00", plain(), &[bits(6, 0, 24)], &[bits(9, 0, 24)]),
         key("802.1q", "vlan_id 100", one(), &[bits(14, 4, 12)], &[bits(14, 0, 3), bits(16, 0, 16)]),
         key("802.1q", "vlan_prio 5", one(), &[bits(14, 0, 3)], &[bits(14, 4, 12)]),
-        key("802.1q", "vlan_id 100 vlan_prio 5 vlan_ethtype ip", one(), &[bits(14, 0, 3), bits(14, 4, 12), bits(16, 0, 16)], &[
-            bits(30, 0, 32),
-        ]),
-        key("802.1q", "vlan_id 100 vlan_ethtype ip dst_ip 10.9.9.9", one(), &[bits(14, 4, 12), bits(34, 0, 32)], &[
-            bits(14, 0, 3),
-            bits(30, 0, 32),
-        ]),
-        key("802.1ad", "vlan_id 200 vlan_ethtype 802.1q cvlan_id 100", two(), &[bits(14, 4, 12), bits(18, 4, 12)], &[
-            bits(14, 0, 3),
-            bits(18, 0, 3),
-        ]),
+        key(
+            "802.1q",
+            "vlan_id 100 vlan_prio 5 vlan_ethtype ip",
+            one(),
+            &[bits(14, 0, 3), bits(14, 4, 12), bits(16, 0, 16)],
+            &[bits(30, 0, 32)],
+        ),
+        key(
+            "802.1q",
+            "vlan_id 100 vlan_ethtype ip dst_ip 10.9.9.9",
+            one(),
+            &[bits(14, 4, 12), bits(34, 0, 32)],
+            &[bits(14, 0, 3), bits(30, 0, 32)],
+        ),
+        key(
+            "802.1ad",
+            "vlan_id 200 vlan_ethtype 802.1q cvlan_id 100",
+            two(),
+            &[bits(14, 4, 12), bits(18, 4, 12)],
+            &[bits(14, 0, 3), bits(18, 0, 3)],
+        ),
         key(
             "802.1ad",
             "vlan_id 200 vlan_ethtype 802.1q cvlan_id 100 cvlan_prio 5 cvlan_ethtype ip",
@@ -82,9 +92,13 @@ fn ipv4() -> Vec<Key> {
         key("ip", "ip_flags frag", Packet { fragment: 0x2000, ..tcp() }, &[bits(20, 2, 1)], &[bits(20, 3, 13)]),
         key("ip", "ip_proto tcp src_port 1000", tcp(), &[bits(23, 0, 8), bits(34, 0, 16)], &[bits(36, 0, 16)]),
         key("ip", "ip_proto tcp dst_port 80", tcp(), &[bits(36, 0, 16)], &[bits(34, 0, 16)]),
-        key("ip", "ip_proto udp src_port 1000 dst_port 80", Packet::v4(UDP), &[bits(23, 0, 8), bits(34, 0, 32)], &[
-            bits(38, 0, 32),
-        ]),
+        key(
+            "ip",
+            "ip_proto udp src_port 1000 dst_port 80",
+            Packet::v4(UDP),
+            &[bits(23, 0, 8), bits(34, 0, 32)],
+            &[bits(38, 0, 32)],
+        ),
         key(
             "ip",
             "ip_proto tcp tcp_flags 0x12/0x17",
@@ -111,7 +125,13 @@ fn ipv6() -> Vec<Key> {
         key("ipv6", "ip_proto tcp", tcp(), &[bits(20, 0, 8)], &[bits(54, 0, 32)]),
         key("ipv6", "ip_tos 0x29", Packet { tos: 0x29, ..tcp() }, &[bits(14, 4, 8)], &[bits(14, 12, 20)]),
         key("ipv6", "ip_ttl 64", tcp(), &[bits(21, 0, 8)], &[bits(14, 4, 8)]),
-        key("ipv6", "ip_proto udp dst_port 80", Packet::v6(UDP), &[bits(20, 0, 8), bits(56, 0, 16)], &[bits(54, 0, 16)]),
+        key(
+            "ipv6",
+            "ip_proto udp dst_port 80",
+            Packet::v6(UDP),
+            &[bits(20, 0, 8), bits(56, 0, 16)],
+            &[bits(54, 0, 16)],
+        ),
         key("ipv6", "ip_proto tcp tcp_flags 0x12", tcp(), &[bits(66, 7, 1), bits(67, 0, 8)], &[bits(54, 0, 16)]),
         key(
             "ipv6",

@@ -30,7 +30,12 @@ struct Kind {
 
 const KINDS: [Kind; 3] = [
     Kind { device: "vx", link: "vxlan external dstport 4789", udp_port: Some(4789), header: [8, 0, 0, 0, 0, 0, 42, 0] },
-    Kind { device: "gnv", link: "geneve external dstport 6081", udp_port: Some(6081), header: [0, 0, 0x65, 0x58, 0, 0, 42, 0] },
+    Kind {
+        device: "gnv",
+        link: "geneve external dstport 6081",
+        udp_port: Some(6081),
+        header: [0, 0, 0x65, 0x58, 0, 0, 42, 0],
+    },
     Kind { device: "gre", link: "gretap external", udp_port: None, header: [0x20, 0, 0x65, 0x58, 0, 0, 0, 42] },
 ];
 
@@ -39,7 +44,8 @@ impl Kind {
     #[track_caller]
     fn opened<'a>(&self, world: &World, frame: &'a [u8]) -> &'a [u8] {
         let own = world.guest.run("cat /sys/class/net/p0/address");
-        let own: Vec<u8> = own.trim().split(':').map(|byte| u8::from_str_radix(byte, 16).expect("an address")).collect();
+        let own: Vec<u8> =
+            own.trim().split(':').map(|byte| u8::from_str_radix(byte, 16).expect("an address")).collect();
         assert_eq!((&frame[..6], &frame[6..12], &frame[12..14]), (&NEIGHBOUR[..], &own[..], &[8, 0][..]));
         let ip = &frame[14..34];
         assert_eq!((ip[0], checksum(ip)), (0x45, 0), "{ip:x?}");
