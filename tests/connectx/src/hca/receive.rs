@@ -94,7 +94,7 @@ impl Hca {
             edit::remove(&mut frame, vlan.at..vlan.at + 4);
         }
         let buffers = buffers(&list);
-        let room: usize = buffers.iter().map(|buffer| buffer.length).sum();
+        let room = buffers.iter().fold(0, |room: usize, buffer| room.saturating_add(buffer.length));
         if frame.len() > room {
             return Err(format!("{} bytes, and RQ {number:#x} has buffers of {room}", frame.len()));
         }
@@ -124,11 +124,11 @@ struct Place {
 
 fn buffers(list: &[u8]) -> Vec<Buffer> {
     // The highest bit asks for padding in front, which the capabilities do not offer.
-    const LENGTH: u32 = 0x7fff_ffff;
+    const LENGTH: u64 = 0x7fff_ffff;
     let number = |bytes: &[u8]| bytes.iter().fold(0u64, |number, byte| number << 8 | u64::from(*byte));
     let buffer = |segment: &[u8]| Buffer {
         address: number(&segment[8..16]),
-        length: number(&segment[..4]) as usize & LENGTH as usize,
+        length: usize::try_from(number(&segment[..4]) & LENGTH).unwrap_or(usize::MAX),
     };
     list.chunks_exact(SEGMENT).map(buffer).filter(|buffer| buffer.length > 0).collect()
 }
@@ -207,7 +207,7 @@ fn transport_is_right(frame: &[u8], ip: &Ip, layer: &Layer) -> bool {
     let Some(segment) = packet.get(at - ip.at..) else { return false };
     let mut covered = addresses(ip);
     covered.extend([0, ip.protocol]);
-    covered.extend((segment.len() as u32).to_be_bytes());
+    covered.extend(u32::try_from(segment.len()).unwrap_or(u32::MAX).to_be_bytes());
     covered.extend(segment);
     without || sum(&covered) == 0xffff
 }

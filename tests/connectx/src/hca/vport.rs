@@ -180,6 +180,7 @@ pub(crate) fn modify_esw_vport_context(hca: &mut Hca, input: &Input<'_>) -> Answ
         vport.registers = registers;
         let own = !input.is_set(f::OTHER_VPORT) || input.get_u16(f::VPORT_NUMBER) == hca.profile.own_vport();
         if own {
+            // The kernel names the registers and leaves the other bit alone.
             hca.steering.set_fdb_to_vport_registers(ids);
         }
     }

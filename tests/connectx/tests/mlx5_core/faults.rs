@@ -29,6 +29,20 @@ pub(crate) fn a_command_that_is_late_holds_up_nobody_but_its_flow(world: &World)
     agent.stop();
 }
 
+pub(crate) fn a_command_that_is_lost_is_given_up_and_its_flow_tried_again(world: &World) {
+    let agent = Agent::start(world, "skip_sw");
+    world.hca.lock().inject(CommandFault { opcode: SET_FLOW_TABLE_ENTRY, times: 1, trouble: Trouble::Lost });
+    let key = "in_port(pf0vf0),eth_type(0x0800),ipv4(dst=10.9.9.9,proto=17,frag=no),udp(dst=53)";
+    agent.sluice(&format!("add-flow --no-wait '{},{key}' p0", ufid(1)));
+    assert_eq!(flow_of(&agent.flows(), 1)["state"], "pending");
+    // The driver gives a command a minute.
+    agent.eventually("the flow is there after all", |flows| flow_of(flows, 1)["state"] == "offloaded");
+    let said = world.guest.run("dmesg | grep 'SET_FLOW_TABLE_ENTRY.*timeout'");
+    assert!(said.contains("SET_FLOW_TABLE_ENTRY(0x936) timeout"), "{said}");
+    assert_eq!(world.rules(), 1);
+    agent.stop();
+}
+
 pub(crate) fn a_health_counter_that_stops_is_noticed_and_rules_stay(world: &World) {
     let agent = Agent::start(world, "skip_sw");
     agent.add("in_port(pf0vf0),eth_type(0x0800),ipv4(dst=10.9.9.9,proto=17,frag=no),udp(dst=53)", "p0");
@@ -44,9 +58,12 @@ pub(crate) fn a_health_counter_that_stops_is_noticed_and_rules_stay(world: &Worl
 }
 
 pub(crate) fn many_rules_are_in_the_device_and_leave_it_again(world: &World) {
-    let agent = Agent::start_with(world, "skip_sw", "");
+    let agent = Agent::start(world, "skip_sw");
     let rules = world.many;
-    let address = |number: usize| [10, u8::try_from(number >> 16).unwrap(), (number >> 8) as u8, number as u8];
+    let address = |number: usize| {
+        let [.., a, b, c] = number.to_be_bytes();
+        [10, a, b, c]
+    };
     let script = format!(
         "for ((n = 0; n < {rules}; n++)); do
              echo \"in_port(pf0vf0),eth_type(0x0800),ipv4(dst=10.$((n >> 16)).$((n >> 8 & 255)).$((n & 255)),proto=17,frag=no),\\

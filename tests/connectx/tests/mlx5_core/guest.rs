@@ -13,7 +13,7 @@ use sluice_connectx::hca::Hca;
 use sluice_connectx::pci::{Ports, Slot};
 
 /// How long the machine may run in all.
-const PATIENCE: Duration = Duration::from_secs(900);
+const PATIENCE: Duration = Duration::from_secs(1_500);
 /// How long it may take over one script.
 const SCRIPT: Duration = Duration::from_secs(300);
 
@@ -89,7 +89,7 @@ impl Guest {
     /// Runs a script until what it prints is as wanted, and gives that.
     #[track_caller]
     pub(crate) fn eventually(&self, what: &str, script: &str, is_so: impl Fn(&str) -> bool) -> String {
-        const SOON: Duration = Duration::from_secs(60);
+        const SOON: Duration = Duration::from_secs(120);
         const SHOWN: usize = 5_000;
         let deadline = Instant::now() + SOON;
         loop {

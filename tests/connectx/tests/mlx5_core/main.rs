@@ -68,6 +68,7 @@ const STORIES: &[Story] = stories![
     slow_path::what_no_rule_takes_reaches_the_representor_and_answers_go_back,
     slow_path::a_namespace_talks_to_a_host_by_flows_that_hardware_cannot_take,
     faults::a_command_that_is_late_holds_up_nobody_but_its_flow,
+    faults::a_command_that_is_lost_is_given_up_and_its_flow_tried_again,
     faults::a_health_counter_that_stops_is_noticed_and_rules_stay,
     faults::many_rules_are_in_the_device_and_leave_it_again,
     tunnels::tunnels_begin_in_hardware,

@@ -12,39 +12,27 @@ use crate::{VF0, World};
 
 const ADDRESS: [u8; 4] = [10, 0, 0, 1];
 
-/// Plays a host with [`ADDRESS`] behind a function until the work is done: it answers ARP and echo requests. Gives what left the
-/// switch elsewhere, too.
-fn with_host<R>(world: &World, at: Port, work: impl FnOnce() -> R) -> (R, Vec<(Port, Vec<u8>)>) {
+/// Plays a host with [`ADDRESS`] behind a function until the work is done: it answers ARP and echo requests.
+fn with_host<R>(world: &World, at: Port, work: impl FnOnce() -> R) -> R {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let host = scope.spawn(|| {
-            let (mut elsewhere, mut walks) = (vec![], vec![]);
-            loop {
-                // Looked at first, so that what was sent before the end is seen.
-                let is_last = is_over.load(Ordering::Relaxed);
+            let mut walks = vec![];
+            while !is_over.load(Ordering::Relaxed) {
                 let sent = world.hca.lock().take_sent();
-                for (port, frame) in sent {
-                    match answer(&frame).filter(|_| port == at) {
-                        Some(answer) => walks.push(world.receive(at, &answer)),
-                        None => elsewhere.push((port, frame)),
-                    }
-                }
-                if is_last {
-                    return (elsewhere, walks);
-                }
+                let requests = sent.iter().filter(|(port, _)| *port == at);
+                walks.extend(requests.filter_map(|(_, frame)| Some(world.receive(at, &answer(frame)?))));
                 thread::sleep(Duration::from_millis(1));
             }
+            walks
         });
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
         is_over.store(true, Ordering::Relaxed);
-        let (elsewhere, walks) = host.join().expect("the host has lived");
-        match outcome {
-            Ok(result) => (result, elsewhere),
-            Err(reason) => {
-                walks.iter().for_each(|walk| eprintln!("{walk}"));
-                std::panic::resume_unwind(reason)
-            }
-        }
+        let walks = host.join().expect("the host has lived");
+        outcome.unwrap_or_else(|reason| {
+            walks.iter().for_each(|walk| eprintln!("an answer: {walk}"));
+            std::panic::resume_unwind(reason)
+        })
     })
 }
 
@@ -79,7 +67,7 @@ pub(crate) fn what_no_rule_takes_reaches_the_representor_and_answers_go_back(wor
     let guest = &world.guest;
     guest.run("ip address add 10.0.0.254/24 dev pf0vf0; ip link set p0 up; ip link set pf0vf0 up");
     let ping = || guest.run("busybox ping -c 5 -W 5 10.0.0.1; busybox ping -c 2 -s 1400 -W 5 10.0.0.1");
-    let (said, _) = with_host(world, VF0, ping);
+    let said = with_host(world, VF0, ping);
     assert!(said.contains("5 packets received, 0% packet loss"), "{said}");
     assert!(said.contains("2 packets received, 0% packet loss"), "{said}");
     guest.run("ip address del 10.0.0.254/24 dev pf0vf0");
@@ -101,7 +89,7 @@ pub(crate) fn a_namespace_talks_to_a_host_by_flows_that_hardware_cannot_take(wor
         agent.add(&format!("{},in_port({from}),eth_type(0x0806),arp()", ufid(number + 1)), to);
     }
     let ping = || guest.run("ip netns exec tenant busybox ping -c 5 -W 5 10.0.0.1");
-    let (said, _) = with_host(world, VF0, ping);
+    let said = with_host(world, VF0, ping);
     assert!(said.contains("5 packets received, 0% packet loss"), "{said}");
     agent.eventually("software has counted what it forwarded", |flows| {
         let of = |number| flow_of(flows, number);
