@@ -154,7 +154,7 @@ pub(crate) fn flows_into_and_out_of_tunnels_are_in_hardware(world: &World) {
     );
     agent.add(
         &format!(
-            "{},tunnel(tun_id=0x2a,src=192.0.2.2,dst=192.0.2.1,tp_dst=6081,flags(key)),in_port(gnv),eth_type(0x0800),\
+            "{},tunnel(tun_id=0x2a,src=192.0.2.2,dst=192.0.2.1,tp_dst=6081),in_port(gnv),eth_type(0x0800),\
              ipv4(dst=10.9.9.9,proto=6,frag=no)",
             ufid(2)
         ),
