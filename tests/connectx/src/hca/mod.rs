@@ -78,7 +78,7 @@ pub enum Trouble {
     },
     /// It is carried out at once, and answered so much later. Others go on in the meantime.
     Late(Duration),
-    /// It is neither carried out nor answered.
+    /// It is neither carried out nor answered, until [`crate::pci::Ports::answer_lost`].
     Lost,
 }
 

@@ -20,6 +20,7 @@ use vfio_bindings::bindings::vfio::{
 };
 use vfio_user::{DmaMapFlags, DmaUnmapFlags, IrqInfo, Server, ServerBackend, ServerRegion};
 
+use crate::command;
 use crate::command::queue::{ENTRY, Entry, Undelivered};
 use crate::hca::{Hca, Trouble};
 use crate::steering::{Port, Walk};
@@ -40,15 +41,17 @@ pub struct Slot {
 
 /// What the machine has set up for the device: memory, and event descriptors of interrupt vectors. Who locks the device, too, locks
 /// that first.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Bus {
     guest: Guest,
     vectors: BTreeMap<u32, File>,
     health_is_held: bool,
+    /// Commands that were lost, with their places in the queue.
+    lost: Vec<(Entry, u32)>,
 }
 
 /// The ports of a device that has a machine: of what comes in there, the machine's own driver gets its part.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Ports {
     hca: Arc<Mutex<Hca>>,
     bus: Arc<Mutex<Bus>>,
@@ -70,20 +73,34 @@ impl Ports {
         self.bus.lock().health_is_held = is_held;
     }
 
+    /// Answers the commands that were lost with an internal error, as a device does that comes to itself. Until then the driver
+    /// has their places in the queue no more, and waits for them when it is removed.
+    pub fn answer_lost(&self) {
+        const INTERNAL_ERROR: u8 = 0x01;
+        let lost = std::mem::take(&mut self.bus.lock().lost);
+        for (entry, number) in lost {
+            self.finish(entry, &command::refusal_bytes(INTERNAL_ERROR, 0), number);
+        }
+    }
+
     /// Gives a command back after a while, in a thread of its own.
     fn finish_late(self, by: Duration, entry: Entry, output: Vec<u8>, number: u32) {
         thread::spawn(move || {
             thread::sleep(by);
-            let mut hca = self.hca.lock();
-            let mut bus = self.bus.lock();
-            if let Err(undelivered) = entry.finish(&bus.guest, &output) {
-                hca.undelivered(number, undelivered);
-            }
-            if hca.tells_commands() {
-                hca.commands_done(&bus.guest, 1 << number);
-            }
-            bus.interrupt(&mut hca);
+            self.finish(entry, &output, number);
         });
+    }
+
+    fn finish(&self, entry: Entry, output: &[u8], number: u32) {
+        let mut hca = self.hca.lock();
+        let mut bus = self.bus.lock();
+        if let Err(undelivered) = entry.finish(&bus.guest, output) {
+            hca.undelivered(number, undelivered);
+        }
+        if hca.tells_commands() {
+            hca.commands_done(&bus.guest, 1 << number);
+        }
+        bus.interrupt(&mut hca);
     }
 }
 
@@ -146,14 +163,18 @@ struct Function<'a> {
 impl Function<'_> {
     fn commands(&mut self, entries: u32, queue: u64) {
         let mut hca = self.hca.lock();
-        let memory = &self.bus.lock().guest;
+        let mut bus = self.bus.lock();
+        let Bus { guest: memory, lost, .. } = &mut *bus;
         for number in (0..u32::BITS).filter(|number| entries >> number & 1 == 1) {
             // The command that makes the first queue of events is still waited for by polling.
             let told = hca.tells_commands();
             let done = match Entry::take(memory, queue + u64::from(number) * ENTRY) {
                 Ok(None) => Ok(()),
                 Ok(Some(entry)) => match hca.delivery(&entry.input) {
-                    Some(Trouble::Lost) => continue,
+                    Some(Trouble::Lost) => {
+                        lost.push((entry, number));
+                        continue;
+                    }
                     Some(Trouble::Late(by)) => {
                         let output = hca.execute(&entry.input);
                         self.ports().finish_late(by, entry, output, number);

@@ -83,12 +83,12 @@ END",
         self.sluice(&format!("add-flow '{key}' '{actions}'"));
     }
 
-    /// All flows, by their keys.
+    /// All flows, as objects.
     pub(crate) fn flows(&self) -> Vec<Value> {
         parsed(&self.sluice("dump-flows -m --json"))
     }
 
-    /// Waits until flows have counted so much, and gives them.
+    /// Waits until the flows are as wanted, and gives them.
     #[track_caller]
     pub(crate) fn eventually(&self, what: &str, is_so: impl Fn(&[Value]) -> bool) -> Vec<Value> {
         self.eventually_of(what, "dump-flows -m --json", is_so)

@@ -40,6 +40,7 @@ pub(crate) fn a_command_that_is_lost_is_given_up_and_its_flow_tried_again(world:
     let said = world.guest.run("dmesg | grep 'SET_FLOW_TABLE_ENTRY.*timeout'");
     assert!(said.contains("SET_FLOW_TABLE_ENTRY(0x936) timeout"), "{said}");
     assert_eq!(world.rules(), 1);
+    world.ports.answer_lost();
     agent.stop();
 }
 
