@@ -6,6 +6,7 @@ mod judge;
 mod kernel;
 mod mask;
 mod neighbour;
+pub mod netdevsim;
 mod vswitchd;
 mod wire;
 

@@ -3,7 +3,7 @@
 use sluice_tests::daemon::Daemon;
 
 use crate::stream::{self, PORT};
-use crate::switch::{SERVER, Switch, eventually, key, run, sluice};
+use crate::switch::{SERVER, Switch, deletion, eventually, key, run, sluice};
 
 /// An agent with the flow of the stream and nine others.
 fn ten_flows(switch: &Switch) -> Daemon {
@@ -25,11 +25,7 @@ fn mended(switch: &Switch, daemon: &Daemon) {
 
 /// Deletes one of the filters at the client's port.
 fn delete(switch: &Switch, index: usize) {
-    let filters = switch.filters("client");
-    let words: Vec<_> = filters[index].split_whitespace().collect();
-    let value = |name| words[words.iter().position(|word| *word == name).unwrap() + 1];
-    let (preference, handle) = (value("pref"), value("handle"));
-    run(&format!("tc filter del dev client ingress protocol ip pref {preference} handle {handle} flower"));
+    run(&format!("tc {}", deletion(&switch.filters("client")[index])));
 }
 
 pub(crate) fn a_flow_of_two_rules_is_mended_whichever_of_them_somebody_deletes() {

@@ -8,17 +8,32 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
 mod accidents;
+mod disturbances;
 mod kill;
 mod life;
 mod refusals;
+mod simulated;
 mod stream;
 mod switch;
 
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
+use sluice_tests::lab::netdevsim;
+
 /// A story by its name, which is told how many rules are many.
 type Story = (&'static str, fn(usize));
+
+/// Those that need a simulated NIC.
+const SIMULATED: &[Story] = &[
+    ("a_driver_that_takes_no_rules_leaves_them_in_software", |_| {
+        simulated::a_driver_that_takes_no_rules_leaves_them_in_software();
+    }),
+    ("a_driver_that_takes_no_rules_has_them_refused_where_software_is_skipped", |_| {
+        simulated::a_driver_that_takes_no_rules_has_them_refused_where_software_is_skipped();
+    }),
+    ("rules_come_back_with_a_nic_that_is_reloaded", |_| simulated::rules_come_back_with_a_nic_that_is_reloaded()),
+];
 
 const STORIES: &[Story] = &[
     ("flows_are_added_counted_and_shown", |_| life::flows_are_added_counted_and_shown()),
@@ -43,6 +58,10 @@ const STORIES: &[Story] = &[
     ("what_hardware_does_not_take_is_refused_in_the_words_of_the_kernel", |_| {
         refusals::what_hardware_does_not_take_is_refused_in_the_words_of_the_kernel();
     }),
+    ("what_is_lost_unheard_is_found_and_put_back", |_| disturbances::what_is_lost_unheard_is_found_and_put_back()),
+    ("flows_stay_while_rules_around_them_come_and_go", |_| {
+        disturbances::flows_stay_while_rules_around_them_come_and_go();
+    }),
     ("a_kill_in_the_middle_of_installations_loses_nothing", kill::a_kill_in_the_middle_of_installations_loses_nothing),
 ];
 
@@ -54,7 +73,12 @@ fn main() -> ExitCode {
 fn outside() -> ExitCode {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/lab/run");
     let myself = std::env::current_exe().expect("a program knows its name");
-    let status = Command::new(script).arg("--").arg(myself).args(std::env::args_os().skip(1)).status();
+    let status = Command::new(script)
+        .arg("--")
+        .arg(myself)
+        .arg(netdevsim::argument())
+        .args(std::env::args_os().skip(1))
+        .status();
     let code = status.expect("tests/lab/run can be run").code();
     ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }
@@ -66,8 +90,18 @@ fn inside() -> ExitCode {
     let rules = rules.map_or(5_000, |rules| rules.parse().expect("--rules takes a number"));
     let is_wanted = |name: &str| filters.is_empty() || filters.iter().any(|filter| name.contains(filter));
     switch::load_modules();
-    let (mut passed, mut failed) = (0, Vec::new());
-    for (name, story) in STORIES.iter().filter(|(name, _)| is_wanted(name)) {
+    let (mut passed, mut failed, mut skipped) = (0, Vec::new(), 0);
+    let mut wanted: Vec<_> = STORIES.iter().filter(|(name, _)| is_wanted(name)).collect();
+    let simulated = SIMULATED.iter().filter(|(name, _)| is_wanted(name));
+    if netdevsim::load() {
+        wanted.extend(simulated);
+    } else {
+        for (name, _) in simulated {
+            println!("test {name} ... ignored, there is no netdevsim for this kernel");
+            skipped += 1;
+        }
+    }
+    for (name, story) in wanted {
         let at = Instant::now();
         // The thread alone enters namespaces, and what it complains of comes under its name.
         let thread = std::thread::Builder::new().name((*name).into());
@@ -84,7 +118,7 @@ fn inside() -> ExitCode {
     let verdict = if failed.is_empty() && passed > 0 { "ok" } else { "FAILED" };
     let seconds = begun.elapsed().as_secs_f32();
     println!(
-        "\ntest result: {verdict}. {passed} passed; {} failed; 0 ignored; finished in {seconds:.1}s",
+        "\ntest result: {verdict}. {passed} passed; {} failed; {skipped} ignored; finished in {seconds:.1}s",
         failed.len()
     );
     if verdict == "ok" { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -1,8 +1,9 @@
 //! A machine with a switch: the agent's namespace with two ports, and a namespace behind each.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -18,16 +19,7 @@ pub(crate) const CLIENT: &str = "192.168.7.1";
 pub(crate) const SERVER: &str = "192.168.7.2";
 
 /// What every agent here is told, besides its policy.
-const CONFIG: &str = r#"
-backend = "tc"
-poll_interval = "100ms"
-[[port]]
-number = 1
-name = "client"
-[[port]]
-number = 2
-name = "server"
-"#;
+const CONFIG: &str = "backend = \"tc\"\npoll_interval = \"100ms\"";
 
 impl Switch {
     /// Makes it, and enters the agent's namespace.
@@ -60,7 +52,31 @@ impl Switch {
 
     /// The same with tables of the configuration as well.
     pub(crate) fn start_with(&self, keys: &str, tables: &str) -> Daemon {
-        Daemon::start_in(&self.folder, &format!("{keys}\n{CONFIG}{tables}"), false)
+        self.start_on(&["client", "server"], keys, tables)
+    }
+
+    /// The same on other ports.
+    pub(crate) fn start_on<T: Display>(&self, ports: &[T], keys: &str, tables: &str) -> Daemon {
+        let ports = (1..).zip(ports).map(|(number, name)| {
+            format!(
+                "[[port]]
+number = {number}
+name = \"{name}\"
+"
+            )
+        });
+        let config = format!(
+            "{keys}
+{CONFIG}
+{}{tables}",
+            ports.collect::<String>()
+        );
+        Daemon::start_in(&self.folder, &config, false)
+    }
+
+    /// The folder of its agents.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// The filters at a port of the agent's, as iproute2 names them: protocol, priority, chain and handle.
@@ -88,6 +104,14 @@ pub(crate) fn load_modules() {
 /// The key of datagrams that come in at the client's port.
 pub(crate) fn key(destination: &str, port: u16) -> String {
     format!("in_port(client),eth_type(0x0800),ipv4(dst={destination},proto=17,frag=no),udp(dst={port})")
+}
+
+/// What tc has to be told to delete one of the client's [`Switch::filters`].
+pub(crate) fn deletion(filter: &str) -> String {
+    let words: Vec<_> = filter.split_whitespace().collect();
+    let value = |name| words[words.iter().position(|word| *word == name).unwrap() + 1];
+    let (preference, handle) = (value("pref"), value("handle"));
+    format!("filter del dev client ingress protocol ip pref {preference} handle {handle} flower")
 }
 
 /// Has this thread be in a namespace from now on.

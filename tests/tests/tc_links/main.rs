@@ -16,11 +16,12 @@ mod overrun;
 mod space;
 mod tunnels;
 
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use sluice_tests::lab::netdevsim as simulator;
 use space::Space;
 
 /// A story by its name.
@@ -34,24 +35,15 @@ macro_rules! stories {
 }
 pub(crate) use stories;
 
-/// Says where the driver of simulated switches is.
-const NETDEVSIM: &str = "--netdevsim=";
-
 fn main() -> ExitCode {
     // `tests/lab/run` says with this where to leave files.
     if std::env::var_os("LAB_OUT").is_some() { inside() } else { outside() }
 }
 
 fn outside() -> ExitCode {
-    let lab = concat!(env!("CARGO_MANIFEST_DIR"), "/lab");
-    let netdevsim = Command::new(format!("{lab}/netdevsim"))
-        .stderr(Stdio::inherit())
-        .output()
-        .expect("tests/lab/netdevsim can be run");
-    let netdevsim = String::from_utf8(netdevsim.stdout).expect("a path is text");
     let myself = std::env::current_exe().expect("a program knows its name");
-    let mut command = Command::new(format!("{lab}/run"));
-    command.arg("--").arg(myself).arg(format!("{NETDEVSIM}{}", netdevsim.trim())).args(std::env::args_os().skip(1));
+    let mut command = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/lab/run"));
+    command.arg("--").arg(myself).arg(simulator::argument()).args(std::env::args_os().skip(1));
     let code = command.status().expect("tests/lab/run can be run").code();
     ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }
@@ -70,8 +62,7 @@ fn inside() -> ExitCode {
         ingress::STORIES,
         lag::STORIES,
     ];
-    let driver = std::env::args().find_map(|argument| argument.strip_prefix(NETDEVSIM).map(str::to_owned));
-    let has_netdevsim = driver.filter(|path| !path.is_empty()).is_some_and(|path| netdevsim::load(&path));
+    let has_netdevsim = simulator::load();
     let simulated = netdevsim::STORIES.iter().filter(|(name, _)| is_wanted(name));
     let mut wanted: Vec<_> = stories.into_iter().flatten().filter(|(name, _)| is_wanted(name)).collect();
     let mut sum = Sum::default();

@@ -1,9 +1,9 @@
 //! Switches of the kernel's own simulator: plugs, representors, devlink.
 
-use std::process::Command;
 use std::time::Duration;
 
 use sluice_offload_tc::links::{Event, Flavour, Function, FunctionPart, Monitor, Role};
+use sluice_tests::lab::netdevsim::Nic;
 
 use crate::space::{Space, events, known};
 use crate::stories;
@@ -15,53 +15,6 @@ stories![
     a_nic_that_is_reloaded_has_other_ports_of_the_same_eswitch,
 ];
 
-/// Loads the driver; whether it fits this kernel.
-pub(crate) fn load(path: &str) -> bool {
-    let psample = Command::new("modprobe").args(["-a", "psample", "macsec"]).status();
-    let netdevsim = Command::new("insmod").arg(path).status();
-    [psample, netdevsim].into_iter().all(|status| status.is_ok_and(|status| status.success()))
-}
-
-/// A simulated NIC, gone when this is.
-struct Nic {
-    number: u32,
-}
-
-impl Nic {
-    /// Makes one with a plug and virtual functions, in switchdev mode. The namespace is that of the process that writes.
-    fn new(number: u32, functions: u32) -> Self {
-        write("new_device", &format!("{number} 1"));
-        let nic = Self { number };
-        nic.set_functions(functions);
-        nic
-    }
-
-    /// With none it is in legacy mode.
-    fn set_functions(&self, functions: u32) {
-        write(&format!("devices/netdevsim{}/sriov_numvfs", self.number), &functions.to_string());
-        if functions > 0 {
-            self.devlink("dev eswitch set", "mode switchdev");
-        }
-    }
-
-    fn devlink(&self, command: &str, arguments: &str) {
-        let device = format!("netdevsim/netdevsim{}", self.number);
-        let words = command.split_whitespace().chain([device.as_str()]).chain(arguments.split_whitespace());
-        let output = Command::new("devlink").args(words).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    }
-}
-
-impl Drop for Nic {
-    fn drop(&mut self) {
-        write("del_device", &self.number.to_string());
-    }
-}
-
-fn write(file: &str, text: &str) {
-    std::fs::write(format!("/sys/bus/netdevsim/{file}"), text).unwrap_or_else(|error| panic!("{file}: {error}"));
-}
-
 const fn function(number: u32) -> Function {
     Function { controller: None, physical: 0, part: FunctionPart::Virtual(number) }
 }
@@ -71,8 +24,8 @@ fn plugs_and_representors_of_each_eswitch_are_found(space: &Space) {
     let nics = [(Nic::new(10, 2), 2), (Nic::new(11, 3), 3)];
     let monitor = space.monitor();
     let mut switches = vec![];
-    for (Nic { number }, functions) in &nics {
-        let bus = format!("netdevsim{number}");
+    for (nic, functions) in &nics {
+        let bus = nic.name();
         let is_of_it = |monitor: &Monitor| -> Vec<_> {
             let all = monitor.links().iter();
             let its = all.filter(|known| known.device.parent.as_ref().is_some_and(|parent| *parent.name == *bus));
@@ -146,7 +99,7 @@ fn a_nic_that_is_reloaded_has_other_ports_of_the_same_eswitch(space: &Space) {
     let mut monitor = space.monitor();
     let plug = |monitor: &Monitor| monitor.links().iter().find(|known| known.device.role == Role::Physical).cloned();
     let before = plug(&monitor).unwrap();
-    nic.devlink("dev reload", "");
+    nic.reload();
     let events = events(&mut monitor);
     let after = plug(&monitor).unwrap();
     assert!(events.contains(&Event::Gone(before.port())), "{events:#?}");
