@@ -210,6 +210,20 @@ pub(crate) fn memory(pid: u32) -> usize {
     line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") * 1024
 }
 
+/// Processor time that the threads of a process whose names begin so have taken.
+pub fn time_of_threads(pid: u32, name: &str) -> Duration {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
+    let spent = tasks.filter_map(|task| {
+        let folder = task.ok()?.path();
+        // A thread may end meanwhile.
+        let command = std::fs::read_to_string(folder.join("comm")).ok()?;
+        let statistics = std::fs::read_to_string(folder.join("schedstat")).ok()?;
+        let nanoseconds = statistics.split(' ').next()?.parse().ok()?;
+        command.starts_with(name).then_some(Duration::from_nanos(nanoseconds))
+    });
+    spent.sum()
+}
+
 /// A program of this workspace, which was built together with the test.
 pub fn binary(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("the test's own path");

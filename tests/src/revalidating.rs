@@ -5,13 +5,13 @@
 //! are flows: 3.1 counts a pause as the time that a round takes, lowers its flow limit for that, and then deletes
 //! whatever has been idle for 100 ms (`udpif_revalidator`, `revalidate`).
 
-use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
 use sluice_agent::unixctl::Client;
 
-use crate::daemon::run;
+use crate::daemon::{run, time_of_threads};
+use crate::scenario::hex;
 use crate::vswitchd::Vswitchd;
 
 /// Ports at which packets come in, and the number of the first: the daemon takes one packet of each in a turn.
@@ -40,7 +40,7 @@ impl Revalidating {
             // A round that takes long otherwise deletes flows that are hit less than this, unseen.
             "other_config:min-revalidate-pps=0",
         ]);
-        vswitchd.set_rule("actions=multipath(symmetric_l4,1024,modulo_n,64,0,NXM_NX_REG0[0..5]),output:2");
+        vswitchd.set_rule(&format!("{NARROW},output:2"));
         let database = format!("--db=unix:{}", vswitchd.path("db.sock"));
         let mut inputs = vec![database, "--timeout=20".to_owned()];
         for port in FIRST_INPUT..FIRST_INPUT + INPUTS {
@@ -69,7 +69,7 @@ impl Revalidating {
         for first in (0..self.wanted).step_by(BURST) {
             let input = first / BURST % INPUTS as usize;
             let port = format!("i{}", FIRST_INPUT as usize + input);
-            let frames: Vec<_> = (first..self.wanted.min(first + BURST)).map(frame).collect();
+            let frames: Vec<_> = (first..self.wanted.min(first + BURST)).map(|number| hex(&frame(number))).collect();
             let arguments: Vec<_> = std::iter::once(port.as_str()).chain(frames.iter().map(String::as_str)).collect();
             self.control.call("netdev-dummy/receive", &arguments, &mut |_| {}).expect("frames");
         }
@@ -135,23 +135,20 @@ impl Revalidating {
 
     /// Processor time of the threads that revalidate.
     fn spent(&self) -> Duration {
-        let tasks = fs::read_dir(format!("/proc/{}/task", self.vswitchd.pid())).expect("it runs");
-        let spent = tasks.filter_map(|task| {
-            let folder = task.ok()?.path();
-            let name = fs::read_to_string(folder.join("comm")).ok()?;
-            let statistics = fs::read_to_string(folder.join("schedstat")).ok()?;
-            let nanoseconds = statistics.split(' ').next()?.parse().ok()?;
-            name.starts_with("revalidator").then_some(Duration::from_nanos(nanoseconds))
-        });
-        spent.sum()
+        time_of_threads(self.vswitchd.pid(), "revalidator")
     }
 }
 
-/// A TCP packet whose addresses and ports no other has, in hexadecimal.
-fn frame(number: usize) -> String {
-    let ethernet = "0200000000020200000000010800";
-    let ip = format!("4500002800000000400600000a{:06x}0a000000", number & 0xff_ffff);
-    let tcp = format!("{:04x}0050000000000000000050022000000000000000", 1024 + number % 60_000);
+/// An OpenFlow rule, without its output, of which every packet makes a megaflow of its own 5-tuple.
+pub const NARROW: &str = "actions=multipath(symmetric_l4,1024,modulo_n,64,0,NXM_NX_REG0[0..5])";
+
+/// A TCP packet whose addresses and ports no other has.
+pub fn frame(number: usize) -> Vec<u8> {
+    let [_, address @ ..] = u32::try_from(number).expect("few").to_be_bytes();
+    let source = u16::try_from(1024 + number % 60_000).expect("a port").to_be_bytes();
+    let ethernet = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
+    let ip = [0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 6, 0, 0, 10];
+    let tcp = [0, 80, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 2, 0x20, 0, 0, 0, 0, 0];
     // Padding up to the shortest frame.
-    format!("{ethernet}{ip}{tcp}000000000000")
+    [&ethernet[..], &ip, &address, &[10, 0, 0, 0], &source, &tcp, &[0; 6]].concat()
 }

@@ -1,5 +1,5 @@
 //! The least that a netlink program can do: messages that were made before are sent, 64 at a time with one answer; a
-//! terse listing is received and thrown away.
+//! listing is received and thrown away.
 
 use std::time::Duration;
 
@@ -43,10 +43,10 @@ impl Floor {
         }
     }
 
-    /// Receives a terse listing, and looks only for its end.
-    pub(crate) fn discard(&mut self, hook: Hook) {
+    /// Receives a listing, and looks only for its end.
+    pub(crate) fn discard(&mut self, hook: Hook, is_terse: bool) {
         let mut request = vec![];
-        emit_dump(&mut request, hook, None, true, 1).expect("a request");
+        emit_dump(&mut request, hook, None, is_terse, 1).expect("a request");
         send(&self.socket, &request, SendFlags::empty()).expect("a request");
         loop {
             let (length, _) = recv(&self.socket, &mut self.received[..], RecvFlags::empty()).expect("a listing");

@@ -1,7 +1,7 @@
 //! What is measured on a real kernel, in the lab's virtual machine: every way of putting the same rules in, in turns.
 
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sluice_flow::backend::OffloadPolicy;
 use sluice_offload_tc::dump::{Detail, Lister, Listing};
@@ -10,14 +10,24 @@ use sluice_offload_tc::rule::Label;
 use sluice_offload_tc::wire::filter::Hook;
 use sluice_offload_tc::wire::statistics::{Count, RuleView};
 use sluice_tests::bench::timed;
-use sluice_tests::lab::OffloadingVswitchd;
+use sluice_tests::lab::{OffloadingVswitchd, Wire};
 
+use crate::agent::{self, Agent};
 use crate::floor::{self, Floor};
+use crate::revalidation::{self, INPUT};
 use crate::rules::{Maker, Ports, batch_lines, flow_lines};
 
 /// Ports of ours and of tc, and those of OVS.
 const DEVICES: [&str; 4] = ["bench1", "bench2", "ovs1", "ovs2"];
 const WORKERS: usize = 2;
+/// Rounds of the agent's revalidator of which one is the mean.
+const POLLS: u32 = 3;
+
+/// How often it is looked whether the kernel rests, for how great a part of the time it then has nothing to do, and how long
+/// that is waited for.
+const LOOK: Duration = Duration::from_millis(500);
+const AT_REST: f64 = 0.85;
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The times of a round, all for the same number of rules.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,6 +40,10 @@ pub(crate) struct Round {
     pub(crate) ours_of_two: Duration,
     pub(crate) poll: Duration,
     pub(crate) poll_floor: Duration,
+    pub(crate) agent: Duration,
+    pub(crate) revalidation: Duration,
+    pub(crate) restart: Duration,
+    pub(crate) dump: Duration,
 }
 
 /// Everything that a round needs.
@@ -41,26 +55,33 @@ pub(crate) struct Lab {
     tc_file: String,
     ovs_file: String,
     ovs: OffloadingVswitchd,
+    wire: Wire,
+    agent: Agent,
+    agent_file: String,
 }
 
 impl Lab {
     pub(crate) fn open(rules: usize) -> Self {
         let modules = "cls_flower sch_ingress act_mirred act_gact openvswitch dummy";
         run("modprobe", &format!("--all {modules}"));
-        for device in DEVICES {
+        for device in DEVICES.iter().chain(&agent::DEVICES).chain(&agent::WORLD) {
             run("ip", &format!("link add {device} type dummy"));
             run("ip", &format!("link set {device} up"));
         }
         let [receiver, sender, from, to] = DEVICES;
         let ports = Ports { receiver: index(receiver), sender: index(sender) };
-        let ovs = OffloadingVswitchd::start(&[from, to]);
+        let wire = Wire::new(INPUT);
+        run("ip", &format!("link set {INPUT} up"));
+        let ovs = OffloadingVswitchd::start(&[from, to, INPUT]);
         let (tc_file, ovs_file) = (ovs.path("tc"), ovs.path("flows"));
         std::fs::write(&tc_file, batch_lines(rules, receiver, sender)).expect("a file in memory");
         let lines = flow_lines(rules, ovs.port(from).0, ovs.port(to).0);
         std::fs::write(&ovs_file, lines).expect("a file in memory");
         let text = flow_lines(rules, 1, 2);
         let batches = floor::batches(&requests(&mut Maker::new(ports), text.lines(), 1));
-        Self { rules, ports, text, batches, tc_file, ovs_file, ovs }
+        let agent = Agent::start();
+        let agent_file = agent.file(rules);
+        Self { rules, ports, text, batches, tc_file, ovs_file, ovs, wire, agent, agent_file }
     }
 
     /// Every way once.
@@ -69,7 +90,7 @@ impl Lab {
         self.clear();
         round.floor = timed(|| Floor::open().replay(&self.batches)).0;
         self.count("floor");
-        (round.poll_floor, ()) = timed(|| Floor::open().discard(self.hook()));
+        (round.poll_floor, ()) = timed(|| Floor::open().discard(self.hook(), true));
         let (poll, counted) = timed(|| self.poll());
         round.poll = poll;
         assert_eq!(counted, self.rules, "counters of every rule");
@@ -96,10 +117,28 @@ impl Lab {
         self.count("ours, two at a time");
         self.clear();
         round.ovs = timed(|| self.ovs.appctl(&["dpctl/add-flows", &self.ovs_file]).expect("flows")).0;
-        let listed = self.listed(Hook::Ingress { interface: index(DEVICES[2]) });
+        let listed = listed(Hook::Ingress { interface: index(DEVICES[2]) });
         assert_eq!(listed, self.rules, "rules of OVS in the kernel");
         self.ovs.appctl(&["dpctl/del-flows"]).expect("no flows");
+        rest();
+        self.whole_agent(&mut round);
         round
+    }
+
+    fn whole_agent(&mut self, round: &mut Round) {
+        let hook = Hook::Ingress { interface: index(agent::DEVICES[0]) };
+        round.agent = self.agent.install(&self.agent_file);
+        // There is a rule where each chain ends, besides.
+        assert_eq!(listed(hook), self.rules, "rules in the kernel: the agent");
+        round.revalidation = self.agent.revalidation(POLLS);
+        round.restart = self.agent.restart(self.rules);
+        (round.dump, ()) = timed(|| Floor::open().discard(hook, false));
+        self.agent.clear();
+    }
+
+    /// Processor times of rounds of our revalidator and of that of OVS, which begins with it.
+    pub(crate) fn revalidation(&self, rounds: usize, flows: usize) -> Vec<[Duration; 2]> {
+        revalidation::rounds(rounds, flows, (&self.agent, &self.ovs), &self.wire, DEVICES[3])
     }
 
     fn hook(&self) -> Hook {
@@ -145,21 +184,43 @@ impl Lab {
         let _ = Command::new("tc").args(["qdisc", "del", "dev", receiver, "clsact"]).output();
         let mut installer = Installer::open(OffloadPolicy::SkipHardware).expect("a socket");
         installer.make_hooks(self.ports.receiver).expect("hooks");
+        rest();
     }
 
     fn count(&self, who: &str) {
-        assert_eq!(self.listed(self.hook()), self.rules, "rules in the kernel: {who}");
+        assert_eq!(listed(self.hook()), self.rules, "rules in the kernel: {who}");
     }
+}
 
-    fn listed(&self, hook: Hook) -> usize {
-        let mut rules = 0;
-        let listing = Lister::open().expect("a socket").list(hook, None, Detail::Terse, &mut |_| {
-            rules += 1;
-            Ok(())
-        });
-        assert_eq!(listing.expect("a listing"), Listing::Whole);
-        rules
+/// Waits until the kernel has nothing to do: it goes on freeing rules for a while after it has said that they are gone, and
+/// that would count against whoever comes next.
+fn rest() {
+    // The time that processors had nothing to do, in hundredths of a second of one (proc(5)).
+    let idle = || -> f64 {
+        let stat = std::fs::read_to_string("/proc/stat").expect("statistics");
+        stat.split_whitespace().nth(4).and_then(|idle| idle.parse().ok()).expect("a number")
+    };
+    let processors = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+    let begun = Instant::now();
+    loop {
+        let before = idle();
+        std::thread::sleep(LOOK);
+        if idle() - before >= LOOK.as_secs_f64() * 100.0 * processors * AT_REST {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "the kernel does not come to rest");
     }
+}
+
+/// The rules at a hook.
+pub(crate) fn listed(hook: Hook) -> usize {
+    let mut rules = 0;
+    let listing = Lister::open().expect("a socket").list(hook, None, Detail::Terse, &mut |_| {
+        rules += 1;
+        Ok(())
+    });
+    assert_eq!(listing.expect("a listing"), Listing::Whole);
+    rules
 }
 
 /// Puts rules in, from text to the answer of the kernel.
@@ -180,12 +241,12 @@ fn requests<'a>(maker: &mut Maker<'_>, lines: impl Iterator<Item = &'a str>, fir
     lines.zip(first..).map(|(line, handle)| maker.request(line, handle).expect("a rule")).collect()
 }
 
-fn index(device: &str) -> u32 {
+pub(crate) fn index(device: &str) -> u32 {
     let text = std::fs::read_to_string(format!("/sys/class/net/{device}/ifindex")).expect("a device");
     text.trim().parse().expect("a number")
 }
 
-fn run(program: &str, words: &str) {
+pub(crate) fn run(program: &str, words: &str) {
     let output = Command::new(program).args(words.split(' ')).output().expect("a program of the system");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{program} {words}: {said}");

@@ -9,9 +9,11 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a bench that cannot go on says so and ends")]
 
+mod agent;
 mod floor;
 mod lab;
 mod native;
+mod revalidation;
 mod rules;
 
 use std::process::Command;
@@ -19,11 +21,14 @@ use std::time::Duration;
 
 use lab::{Lab, Round};
 use serde_json::{Value, json};
+use sluice_offload_tc::install::BATCH;
 use sluice_tests::bench::{self, median};
 use sluice_tests::daemon::repository;
 
 const RULES: usize = 50_000;
 const ROUNDS: usize = 5;
+/// Of the rules, so many where OVS needs a packet for each.
+const REVALIDATED: usize = 10_000;
 /// Of our own part, which is quick.
 const NATIVE_ROUNDS: usize = 15;
 /// The file that the measurements of the lab come back in.
@@ -99,7 +104,7 @@ enum Goal {
     Faster(f64),
 }
 
-const ROWS: [Row; 6] = [
+const ROWS: [Row; 8] = [
     (
         "installation against a replay of the same messages",
         "us a rule",
@@ -121,6 +126,18 @@ const ROWS: [Row; 6] = [
         |round| us([round.poll, round.poll_floor]),
         Goal::Within(1.3, 1.3),
     ),
+    (
+        "installation by the whole agent against that replay",
+        "us a rule",
+        |round| us([round.agent, round.floor]),
+        Goal::Within(1.4, 1.25),
+    ),
+    (
+        "from kill -9 until ready again against a listing thrown away",
+        "us a rule",
+        |round| us([round.restart, round.dump]),
+        Goal::Within(2.0, 2.0),
+    ),
 ];
 
 fn us(times: [Duration; 2]) -> [f64; 2] {
@@ -138,25 +155,47 @@ fn inside(rules: usize, rounds: usize) -> Value {
             round
         })
         .collect();
+    let revalidated = rules.min(REVALIDATED);
+    let revalidations = lab.revalidation(rounds, revalidated);
+    drop(lab);
+    let rate = rules as f64 / median(&measured.iter().map(|round| round.agent).collect::<Vec<_>>()).as_secs_f64() / 2.0;
+    let latencies: Vec<_> = (0..rounds).map(|_| agent::latency(rate)).collect();
+
     println!("control-plane cost without a device; {rules} rules, medians of {rounds} rounds and of their ratios:");
-    let row = |(name, unit, figures, goal): &Row| {
-        let figures: Vec<_> = measured.iter().map(|round| figures(round).map(|us| us / rules as f64)).collect();
-        let [ours, peer] = [0, 1].map(|side| median(&figures.iter().map(|pair| pair[side]).collect::<Vec<_>>()));
-        let ratio = |pair: &[f64; 2]| match goal {
-            Goal::Within(..) => pair[0] / pair[1],
-            Goal::Faster(_) => pair[1] / pair[0],
-        };
-        let ratio = median(&figures.iter().map(ratio).collect::<Vec<_>>());
-        let (to_reach, reached) = match goal {
-            Goal::Within(most, better) if most == better => (format!("<= {most}"), ratio <= *most),
-            Goal::Within(most, better) => (format!("<= {most}, then {better}"), ratio <= *most),
-            Goal::Faster(least) => (format!(">= {least}"), ratio >= *least),
-        };
-        println!("  {name:<52} {ours:>7.2} {peer:>8.2} {unit}, ratio {ratio:.2} (to reach: {to_reach})");
-        json!({
-            "name": name, "unit": unit, "ours": ours, "peer": peer, "ratio": ratio, "to_reach": to_reach,
-            "reached": reached,
+    let per = |figures: [f64; 2], rules: usize| figures.map(|us| us / rules as f64);
+    let mut rows: Vec<_> = ROWS
+        .iter()
+        .map(|(name, unit, figures, goal)| {
+            let figures: Vec<_> = measured.iter().map(|round| per(figures(round), rules)).collect();
+            row(name, unit, &figures, goal)
         })
+        .collect();
+    let figures: Vec<_> = revalidations.iter().map(|pair| per(us(*pair), revalidated)).collect();
+    rows.push(row("processor time of a revalidation against that of OVS", "us a rule", &figures, &Goal::Faster(4.0)));
+    let batch = |round: &Round| round.floor.mul_f64(BATCH as f64 / rules as f64);
+    let figures: Vec<_> =
+        latencies.iter().zip(&measured).map(|(latency, round)| us([*latency, batch(round)])).collect();
+    let name = "p99 from acceptance at half the rate against a batch";
+    rows.push(row(name, "us", &figures, &Goal::Within(2.0, 2.0)));
+    Value::Array(rows)
+}
+
+/// A row of pairs of ours and the other's.
+fn row(name: &str, unit: &str, figures: &[[f64; 2]], goal: &Goal) -> Value {
+    let [ours, peer] = [0, 1].map(|side| median(&figures.iter().map(|pair| pair[side]).collect::<Vec<_>>()));
+    let ratio = |pair: &[f64; 2]| match goal {
+        Goal::Within(..) => pair[0] / pair[1],
+        Goal::Faster(_) => pair[1] / pair[0],
     };
-    ROWS.iter().map(row).collect()
+    let ratio = median(&figures.iter().map(ratio).collect::<Vec<_>>());
+    let (to_reach, reached) = match goal {
+        Goal::Within(most, better) if most == better => (format!("<= {most}"), ratio <= *most),
+        Goal::Within(most, better) => (format!("<= {most}, then {better}"), ratio <= *most),
+        Goal::Faster(least) => (format!(">= {least}"), ratio >= *least),
+    };
+    println!("  {name:<60} {ours:>7.2} {peer:>8.2} {unit}, ratio {ratio:.2} (to reach: {to_reach})");
+    json!({
+        "name": name, "unit": unit, "ours": ours, "peer": peer, "ratio": ratio, "to_reach": to_reach,
+        "reached": reached,
+    })
 }

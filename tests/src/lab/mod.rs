@@ -17,6 +17,7 @@ pub use judge::{Difference, Judge, Outcome, Sides, masked};
 pub use kernel::Kernel;
 pub use neighbour::introduce;
 pub use vswitchd::OffloadingVswitchd;
+pub use wire::Wire;
 
 /// The ports 1 to 6 are wires.
 pub const WIRES: std::ops::RangeInclusive<u32> = 1..=6;

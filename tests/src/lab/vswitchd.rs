@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sluice_flow::PortNumber;
 
-use crate::daemon::{new_folder, run};
+use crate::daemon::{new_folder, run, time_of_threads};
 use crate::world::eventually;
 
 /// OVS 3.1 takes a machine that has been up for less for one without processors (`count_cpu_cores`).
@@ -64,6 +64,32 @@ impl OffloadingVswitchd {
     /// Adds a flow, or says why it is not taken.
     pub fn add_flow(&self, key: &str, actions: &str) -> Result<(), String> {
         self.appctl(&["dpctl/add-flow", key, actions]).map(drop)
+    }
+
+    /// Puts an OpenFlow rule in.
+    pub fn set_rule(&self, rule: &str) {
+        self.tool("ovs-ofctl", &["add-flow", &format!("unix:{}", self.path("br0.mgmt")), rule]);
+    }
+
+    /// Lets it look at its flows again from now on, with room for twice as many as there will be. One round has passed.
+    pub fn revalidate(&self, flows: usize) {
+        for setting in ["n-revalidator-threads=1", "min-revalidate-pps=0", &format!("flow-limit={}", flows * 2)] {
+            self.configure(&format!("set Open_vSwitch . other_config:{setting}"));
+        }
+        self.appctl(&["revalidator/resume"]).expect("a command that it knows");
+        self.rounds(1);
+        // It takes the pause for a round that took long, and allows fewer flows after such a one.
+        self.appctl(&["upcall/set-flow-limit", &(flows * 2).to_string()]).expect("a command that it knows");
+    }
+
+    /// Waits for so many rounds of its revalidator, and gives the processor time that they took.
+    pub fn rounds(&self, rounds: usize) -> Duration {
+        let process = self.processes.last().expect("the daemon").id();
+        let before = time_of_threads(process, "revalidator");
+        for _ in 0..rounds {
+            self.appctl(&["revalidator/wait"]).expect("a command that it knows");
+        }
+        time_of_threads(process, "revalidator") - before
     }
 
     /// Runs a command of the daemon.

@@ -7,14 +7,15 @@ use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 /// More than any frame.
 pub(super) const LONGEST: usize = 1 << 16;
 
-pub(super) struct Wire {
+/// A TAP device, gone when this is.
+pub struct Wire {
     device: SyncDevice,
     name: String,
 }
 
 impl Wire {
-    /// Makes the device; it is gone when this is.
-    pub(super) fn new(name: &str) -> Self {
+    /// Makes the device.
+    pub fn new(name: &str) -> Self {
         let device = DeviceBuilder::new()
             .name(name)
             .layer(Layer::L2)
@@ -26,13 +27,13 @@ impl Wire {
     }
 
     /// Lets the kernel receive a frame. It has done with it all that it does at once when this returns.
-    pub(super) fn send(&self, frame: &[u8]) {
+    pub fn send(&self, frame: &[u8]) {
         let sent = self.device.send(frame).unwrap_or_else(|error| panic!("{}: {error}", self.name));
         assert_eq!(sent, frame.len(), "{}: a part of a frame was sent", self.name);
     }
 
     /// The next frame that the kernel sent, if there is one. `buffer` is room for it.
-    pub(super) fn receive(&self, buffer: &mut [u8]) -> Option<Vec<u8>> {
+    pub fn receive(&self, buffer: &mut [u8]) -> Option<Vec<u8>> {
         match self.device.recv(buffer) {
             Ok(length) => Some(buffer[..length].to_vec()),
             Err(error) if error.kind() == ErrorKind::WouldBlock => None,
