@@ -150,6 +150,6 @@ pub(crate) fn latency(rate: f64) -> Duration {
     let hook = Hook::Ingress { interface: index(input) };
     assert_eq!(listed(hook), total, "rules in the kernel: an agent at half its rate");
     drop(world);
-    run("tc", &format!("qdisc del dev {input} clsact"));
+    run("tc", &format!("qdisc del dev {input} ingress"));
     quantile(&took, 0.99)
 }
