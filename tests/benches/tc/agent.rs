@@ -1,11 +1,14 @@
 //! The whole agent in front of the same kernel: a daemon that is given a file, polled, killed and started again, and an agent
 //! in this process that is given flows at half of what it takes.
 
+use std::fs::File;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Sender, unbounded};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use sluice_agent::config::Config;
 use sluice_agent::unixctl::Client;
 use sluice_flow::backend::{OffloadPolicy, OpenConfig};
@@ -26,7 +29,22 @@ pub(crate) const WORLD: [&str; 4] = ["p1", "p2", "p3", "p4"];
 /// For how long flows come at half of the highest rate.
 const SPAN: Duration = Duration::from_secs(5);
 
-/// A daemon on two ports, with its log of flows, as by default.
+/// The daemon's network namespace. It hears of every rule that comes and goes in it, for which whoever makes one pays: the
+/// others are not to.
+const SPACE: &str = "agent";
+
+/// Does something in the daemon's namespace.
+pub(crate) fn within<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    let enter = || {
+        let space = File::open(format!("/run/netns/{SPACE}")).expect("the namespace");
+        move_into_link_name_space(space.as_fd(), Some(LinkNameSpaceType::Network)).expect("the right to enter it");
+        work()
+    };
+    // A namespace is entered by a thread, and this one ends there.
+    std::thread::scope(|scope| scope.spawn(enter).join().expect("it is done"))
+}
+
+/// A daemon on two ports in a namespace of its own, with its log of flows, as by default.
 pub(crate) struct Agent {
     folder: PathBuf,
     daemon: Option<Daemon>,
@@ -34,6 +52,12 @@ pub(crate) struct Agent {
 
 impl Agent {
     pub(crate) fn start() -> Self {
+        run("ip", &format!("netns add {SPACE}"));
+        run("ip", &format!("-n {SPACE} link set lo up"));
+        for device in DEVICES {
+            run("ip", &format!("-n {SPACE} link add {device} type dummy"));
+            run("ip", &format!("-n {SPACE} link set {device} up"));
+        }
         let mut agent = Self { folder: new_folder(), daemon: None };
         agent.start_again();
         agent
@@ -45,11 +69,20 @@ impl Agent {
         for (number, device) in (1..).zip(DEVICES) {
             config += &format!("[[port]]\nnumber = {number}\nname = \"{device}\"\n");
         }
-        self.daemon = Some(Daemon::start_in(&self.folder, &config, false));
+        self.daemon = Some(within(|| Daemon::start_in(&self.folder, &config, false)));
     }
 
     fn daemon(&self) -> &Daemon {
         self.daemon.as_ref().expect("it runs")
+    }
+
+    fn metric(&self, series: &str) -> Option<f64> {
+        within(|| self.daemon().metric(series))
+    }
+
+    /// Does something with the hook of the port where its flows come in.
+    pub(crate) fn at_hook<T: Send>(&self, work: impl FnOnce(Hook) -> T + Send) -> T {
+        within(|| work(Hook::Ingress { interface: index(DEVICES[0]) }))
     }
 
     /// A file with so many flows.
@@ -69,7 +102,7 @@ impl Agent {
 
     /// The processor time that a round of the revalidator takes, over some of them.
     pub(crate) fn revalidation(&self, rounds: u32) -> Duration {
-        let done = || self.daemon().metric("sluice_revalidator_rounds_total").expect("a metric");
+        let done = || self.metric("sluice_revalidator_rounds_total").expect("a metric");
         let past = |rounds: f64| eventually("it revalidates", || done() >= rounds);
         // From end to end of a round.
         past(done() + 1.0);
@@ -84,7 +117,7 @@ impl Agent {
         self.daemon().signal("KILL");
         self.daemon = None;
         let (wall, ()) = timed(|| self.start_again());
-        let fate = |fate| self.daemon().metric(&format!("sluice_start_rules{{fate=\"{fate}\"}}"));
+        let fate = |fate| self.metric(&format!("sluice_start_rules{{fate=\"{fate}\"}}"));
         assert_eq!((fate("adopted"), fate("removed"), fate("to_install")), (Some(rules as f64), Some(0.0), Some(0.0)));
         wall
     }
@@ -92,7 +125,7 @@ impl Agent {
     pub(crate) fn clear(&self) {
         // It may say that not all is gone yet.
         self.daemon().sluice(&["flush"]);
-        eventually("the flows are gone", || self.daemon().metric("sluice_flows{state=\"partial\"}") == Some(0.0));
+        eventually("the flows are gone", || self.metric("sluice_flows{state=\"partial\"}") == Some(0.0));
     }
 }
 

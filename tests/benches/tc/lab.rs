@@ -3,6 +3,8 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use rustix::net::netdevice::name_to_index;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use sluice_flow::backend::OffloadPolicy;
 use sluice_offload_tc::dump::{Detail, Lister, Listing};
 use sluice_offload_tc::install::{BATCH, Installer, Request};
@@ -64,7 +66,7 @@ impl Lab {
     pub(crate) fn open(rules: usize) -> Self {
         let modules = "cls_flower sch_ingress act_mirred act_gact openvswitch dummy";
         run("modprobe", &format!("--all {modules}"));
-        for device in DEVICES.iter().chain(&agent::DEVICES).chain(&agent::WORLD) {
+        for device in DEVICES.iter().chain(&agent::WORLD) {
             run("ip", &format!("link add {device} type dummy"));
             run("ip", &format!("link set {device} up"));
         }
@@ -126,13 +128,11 @@ impl Lab {
     }
 
     fn whole_agent(&mut self, round: &mut Round) {
-        let hook = Hook::Ingress { interface: index(agent::DEVICES[0]) };
         round.agent = self.agent.install(&self.agent_file);
-        // There is a rule where each chain ends, besides.
-        assert_eq!(listed(hook), self.rules, "rules in the kernel: the agent");
+        assert_eq!(self.agent.at_hook(listed), self.rules, "rules in the kernel: the agent");
         round.revalidation = self.agent.revalidation(POLLS);
         round.restart = self.agent.restart(self.rules);
-        (round.dump, ()) = timed(|| Floor::open().discard(hook, false));
+        (round.dump, ()) = self.agent.at_hook(|hook| timed(|| Floor::open().discard(hook, false)));
         self.agent.clear();
     }
 
@@ -242,8 +242,9 @@ fn requests<'a>(maker: &mut Maker<'_>, lines: impl Iterator<Item = &'a str>, fir
 }
 
 pub(crate) fn index(device: &str) -> u32 {
-    let text = std::fs::read_to_string(format!("/sys/class/net/{device}/ifindex")).expect("a device");
-    text.trim().parse().expect("a number")
+    // By a socket, and so in the namespace of the thread, which what is mounted at /sys does not follow.
+    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None).expect("a socket");
+    name_to_index(&socket, device).expect("a device")
 }
 
 pub(crate) fn run(program: &str, words: &str) {
