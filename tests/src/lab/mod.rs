@@ -7,6 +7,7 @@ mod kernel;
 mod mask;
 mod neighbour;
 pub mod netdevsim;
+mod peer;
 mod vswitchd;
 mod wire;
 
@@ -16,6 +17,7 @@ pub use crate::soft::Sent;
 pub use judge::{Difference, Judge, Outcome, Sides, masked};
 pub use kernel::Kernel;
 pub use neighbour::introduce;
+pub use peer::{OVS_SPACE, OvsPeer, device as ovs_device};
 pub use vswitchd::OffloadingVswitchd;
 pub use wire::Wire;
 

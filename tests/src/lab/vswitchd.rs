@@ -17,6 +17,8 @@ const UPTIME: Duration = Duration::from_secs(12);
 /// `ovs-vswitchd` with a bridge, in a folder of its own; with its end the bridge and what it put into tc are gone.
 pub struct OffloadingVswitchd {
     folder: PathBuf,
+    /// The network namespace that it is in, if it is another.
+    space: Option<String>,
     processes: Vec<Child>,
 }
 
@@ -24,12 +26,17 @@ impl OffloadingVswitchd {
     /// Starts one with some network devices as ports of its bridge. It looks at no flow again by itself, and deletes all
     /// datapaths that it finds.
     pub fn start(ports: &[&str]) -> Self {
+        Self::start_in(None, ports)
+    }
+
+    /// The same in a network namespace, in which the devices are.
+    pub fn start_in(space: Option<&str>, ports: &[&str]) -> Self {
         while uptime() < UPTIME {
             std::thread::sleep(Duration::from_millis(100));
         }
         let folder = new_folder();
         std::fs::create_dir_all(&folder).expect("the folder is made");
-        let mut vswitchd = Self { folder, processes: vec![] };
+        let mut vswitchd = Self { folder, space: space.map(str::to_owned), processes: vec![] };
         let schema = "/usr/share/openvswitch/vswitch.ovsschema";
         vswitchd.tool("ovsdb-tool", &["create", &vswitchd.path("conf.db"), schema]);
         let remote = format!("--remote=punix:{}", vswitchd.path("db.sock"));
@@ -121,7 +128,14 @@ impl OffloadingVswitchd {
     }
 
     fn command(&self, program: &str) -> Command {
-        let mut command = Command::new(program);
+        let mut command = match &self.space {
+            None => Command::new(program),
+            Some(space) => {
+                let mut command = Command::new("ip");
+                command.args(["netns", "exec", space, program]);
+                command
+            }
+        };
         command.env("OVS_RUNDIR", &self.folder).env("OVS_LOGDIR", &self.folder).env("OVS_DBDIR", &self.folder);
         command
     }

@@ -30,6 +30,7 @@ mod meters;
 mod mirrors;
 #[path = "../kernel/packets.rs"]
 mod packets;
+mod peer;
 mod play;
 mod reader;
 mod refusals;
@@ -56,10 +57,12 @@ struct Extent {
     read: usize,
     /// Of a scenario with many packets, every so manieth.
     step: usize,
+    /// Of the scenarios, every so manieth is played to ovs-vswitchd, too; all if that is asked for by name (`peer`).
+    peer_step: usize,
 }
 
-const WHOLE: Extent = Extent { played: 2000, read: 2000, step: 1 };
-const PART: Extent = Extent { played: 100, read: 200, step: 32 };
+const WHOLE: Extent = Extent { played: 2000, read: 2000, step: 1, peer_step: 5 };
+const PART: Extent = Extent { played: 100, read: 200, step: 32, peer_step: 50 };
 
 fn main() -> ExitCode {
     // `tests/lab/run` says with this where to leave files.
@@ -137,6 +140,10 @@ fn inside(folder: &Path) -> ExitCode {
     }
     if is_wanted("read back") {
         generated::read_back(&mut classifier, &mut report, (seed, extent.read));
+    }
+    if filters.is_empty() || filters.iter().any(|filter| *filter == "peer") {
+        let step = if filters.is_empty() { extent.peer_step } else { 1 };
+        peer::play(&mut classifier, &mut report, scenarios().iter().step_by(step));
     }
     if is_wanted("kernel table") {
         classifier.clear();

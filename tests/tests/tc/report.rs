@@ -89,6 +89,11 @@ impl Report {
         self.fail(format!("misread: given {given}\n  read {read}"));
     }
 
+    /// Something else comes out of OVS, for which there are the reasons that there are with the software NIC.
+    pub(crate) fn peer_differs(&mut self, name: &str, details: &str) {
+        self.otherwise(name, "ends otherwise in ovs-vswitchd", details);
+    }
+
     /// Rules are as tc shows them, too.
     pub(crate) fn shown_alike(&mut self, rules: usize) {
         self.shown += rules;
