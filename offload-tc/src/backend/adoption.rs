@@ -12,13 +12,10 @@ use super::books::{Counted, Place, Record};
 use super::chains::owner_of_end;
 use super::core::Core;
 use super::failure;
-use super::listing::{Fit, Found, flow_of};
+use super::listing::{Fit, Found, ReadBack, flow_of};
 use super::pairs::of_both;
 use super::queue::placement_of;
-use crate::dump::Detail;
 use crate::install::Request;
-use crate::wire::filter::{FilterId, Hook};
-use crate::wire::statistics::RuleView;
 
 impl Core {
     /// Takes over what an earlier run left. A rule without its guard, or with another one, is taken out, so that its flow gets
@@ -30,19 +27,28 @@ impl Core {
         let mut adoption = Adoption::default();
         let mut jumps = HashSet::new();
         let hooks = self.hooks_everywhere()?;
-        let (pairs, mut guards) = Found::pairs(self.own_rules(&hooks)?);
+        let wanted = self.mirrors.rules();
         let mut orphans = Vec::new();
-        for hook in hooks {
-            self.adopt_ends(hook)?;
-            orphans.extend(self.mirrors_left(hook)?);
-        }
+        // All in one listing: the kernel takes as long for it as everything else here.
+        let rules = self.own_rules_among(&hooks, &mut |hook, rule| {
+            let note = rule.cookies[0];
+            if owner_of_end(note) == Some(self.agent) {
+                self.chains.add_end(hook, ChainId(rule.id.chain));
+            } else if self.mirrors.is_ours(note) && !wanted.contains(&rule.id) {
+                orphans.push(rule.id);
+            }
+        })?;
+        orphans.sort_unstable();
+        orphans.dedup();
+        let (pairs, mut guards) = Found::pairs(rules);
         for mut found in pairs {
-            let fit = self.fit(&found);
+            let read = self.read(&found.rule);
+            let fit = self.fit(&found, read.as_ref());
             if fit == Fit::Spare {
                 guards.extend(found.guard.take());
             }
             let adopted = match fit {
-                Fit::Whole | Fit::Spare => self.adopt_one(&found, claim),
+                Fit::Whole | Fit::Spare => read.and_then(|read| self.adopt_one(&found, read, claim)),
                 Fit::Bare | Fit::Odd => None,
             };
             match adopted {
@@ -77,10 +83,10 @@ impl Core {
     fn adopt_one(
         &self,
         found: &Found,
+        (label, matching, actions): ReadBack,
         claim: &mut dyn FnMut(&InstalledRule) -> Option<(FlowId, Generation)>,
     ) -> Option<Flow> {
         let Found { rule, guard } = found;
-        let (label, matching, actions) = self.read(rule)?;
         let flow = flow_of(&label, &matching, actions);
         let place = Place::of(&rule.id);
         let nobody = FlowId { slot: u32::MAX, incarnation: u32::MAX };
@@ -105,32 +111,5 @@ impl Core {
                 None
             }
         }
-    }
-
-    /// The rules of mirrors at a hook that nobody has set since.
-    fn mirrors_left(&self, hook: Hook) -> Result<Vec<FilterId>, Refusal> {
-        let wanted = self.mirrors.rules();
-        let mut left = Vec::new();
-        self.list(hook, Detail::Terse, &mut |view| {
-            if let Ok(rule) = RuleView::new(view)
-                && self.mirrors.is_ours(rule.cookies[0])
-                && !wanted.contains(&rule.id)
-            {
-                left.push(rule.id);
-            }
-        })?;
-        left.dedup();
-        Ok(left)
-    }
-
-    /// Takes the ends of chains into the books that are there.
-    fn adopt_ends(&self, hook: Hook) -> Result<(), Refusal> {
-        self.list(hook, Detail::Terse, &mut |view| {
-            if let Ok(rule) = RuleView::new(view)
-                && owner_of_end(rule.cookies[0]) == Some(self.agent)
-            {
-                self.chains.add_end(hook, ChainId(rule.id.chain));
-            }
-        })
     }
 }

@@ -64,6 +64,9 @@ pub(super) struct Found {
     pub(super) guard: Option<Filter>,
 }
 
+/// A rule of ours read back: its notes, what it matches and does.
+pub(super) type ReadBack = (Label, Match, ActionList);
+
 /// How the rules of a flow fit each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fit {
@@ -104,7 +107,7 @@ impl Core {
             };
             let stray = || self.strays.lock().handle(found.rule.id);
             let (is_known, handle) = known.map_or_else(|| (false, stray()), |entry| (true, entry.handle));
-            match self.fit(&found) {
+            match self.fit(&found, self.read(&found.rule).as_ref()) {
                 Fit::Bare if is_known => {}
                 Fit::Odd => visit(self.as_installed(found.guard.as_ref().unwrap_or(&found.rule), None, handle)),
                 Fit::Whole | Fit::Bare => visit(self.as_installed(&found.rule, found.guard.as_ref(), handle)),
@@ -127,11 +130,11 @@ impl Core {
         }
     }
 
-    /// How the rules of a flow fit each other.
-    pub(super) fn fit(&self, found: &Found) -> Fit {
-        let needed = self.read(&found.rule).and_then(|(_, matching, actions)| {
+    /// How the rules of a flow fit each other, of which that behind the guard was read back.
+    pub(super) fn fit(&self, found: &Found, read: Option<&ReadBack>) -> Fit {
+        let needed = read.and_then(|(_, matching, actions)| {
             // One that cannot be read back is nobody's flow anyway.
-            translate::guard(&matching, &actions).ok().flatten()
+            translate::guard(matching, actions).ok().flatten()
         });
         match (needed, &found.guard) {
             (None, None) => Fit::Whole,
@@ -144,8 +147,8 @@ impl Core {
         }
     }
 
-    /// A rule of ours read back: its notes, what it matches and does.
-    pub(super) fn read(&self, filter: &Filter) -> Option<(Label, Match, ActionList)> {
+    /// Reads a rule of ours back.
+    pub(super) fn read(&self, filter: &Filter) -> Option<ReadBack> {
         let label = label(filter)?;
         let (matching, actions) = translate::flow(filter, &label, &**self.ports.load()).ok()?;
         Some((label, matching, actions))
@@ -267,6 +270,15 @@ impl Core {
 
     /// Rules of ours, in full.
     pub(super) fn own_rules(&self, hooks: &[Hook]) -> Result<Vec<Filter>, Refusal> {
+        self.own_rules_among(hooks, &mut |_, _| {})
+    }
+
+    /// The same, and shows what else there is and at which hook; some of it twice, if it changed meanwhile.
+    pub(super) fn own_rules_among(
+        &self,
+        hooks: &[Hook],
+        see_other: &mut dyn FnMut(Hook, &RuleView<'_>),
+    ) -> Result<Vec<Filter>, Refusal> {
         let mut rules = BTreeMap::new();
         for hook in hooks {
             self.list(*hook, Detail::Full, &mut |view| {
@@ -275,6 +287,8 @@ impl Core {
                     // What cannot be taken apart was not made like this: a name without contents is all that is known.
                     let bare = || Filter { id: view.id, flower: bare(&rule) };
                     rules.insert(view.id, view.parse().unwrap_or_else(|_| bare()));
+                } else {
+                    see_other(*hook, &rule);
                 }
             })?;
         }
