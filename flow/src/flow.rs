@@ -52,10 +52,22 @@ impl Flow {
         expiry: Expiry,
         seed: &Seed,
     ) -> Self {
-        let (_, own_ufid) = seed.names(&matching, priority);
+        Self::with_terms(ufid, &matching, priority, seed, |has_given_ufid| {
+            Arc::new(Terms::new(matching.mask().clone(), actions, (priority, expiry, has_given_ufid)))
+        })
+    }
+
+    /// The same with terms that others may have, too; they are asked for with the word whether its UFID is a given one.
+    pub(crate) fn with_terms(
+        ufid: Option<Ufid>,
+        matching: &MaskedKey<'_>,
+        priority: Priority,
+        seed: &Seed,
+        terms: impl FnOnce(bool) -> Arc<Terms>,
+    ) -> Self {
+        let (_, own_ufid) = seed.names(matching, priority);
         let ufid = ufid.unwrap_or(own_ufid);
-        let mask = matching.mask().clone();
-        let terms = Arc::new(Terms { mask, actions, priority, expiry, has_given_ufid: ufid != own_ufid });
+        let terms = terms(ufid != own_ufid);
         Self(ThinArc::from_header_and_slice(Head { ufid, terms }, matching.octets()))
     }
 
@@ -160,6 +172,22 @@ impl fmt::Debug for Flow {
 }
 
 impl Terms {
+    pub(crate) fn new(
+        mask: Arc<Mask>,
+        actions: ActionList,
+        (priority, expiry, has_given_ufid): (Priority, Expiry, bool),
+    ) -> Self {
+        Self { mask, actions, priority, expiry, has_given_ufid }
+    }
+
+    /// Whether these are the terms of the very mask and list of actions, and of all the rest.
+    pub(crate) fn are_of(&self, mask: &Arc<Mask>, actions: &ActionList, rest: (Priority, Expiry, bool)) -> bool {
+        let Self { priority, expiry, has_given_ufid, .. } = *self;
+        Arc::ptr_eq(&self.mask, mask)
+            && Arc::ptr_eq(&self.actions, actions)
+            && (priority, expiry, has_given_ufid) == rest
+    }
+
     /// The same with an equal mask and an equal list of actions.
     pub(crate) fn with_parts(
         &self,

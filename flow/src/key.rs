@@ -99,6 +99,8 @@ pub struct Mask {
     /// Which words of the full key it touches.
     map: u128,
     words: Box<[MaskWord]>,
+    /// Octets that are stored of a key.
+    octets: usize,
     /// What the names of all of its flows begin with.
     prefix: OnceLock<NamePrefix>,
 }
@@ -122,7 +124,7 @@ impl Mask {
             words.push(MaskWord { mask, at });
             at += Runs(mask).map(|run| run.octets).sum::<usize>();
         }
-        Self { map, words: words.into(), prefix: OnceLock::new() }
+        Self { map, words: words.into(), octets: at, prefix: OnceLock::new() }
     }
 
     /// What the names of its flows begin with. It is made again for each seed but the first, for an agent has one only.
@@ -144,6 +146,32 @@ impl Mask {
     /// Whether nothing is matched at all.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
+    }
+
+    /// How many octets of a key it touches.
+    pub fn octets(&self) -> usize {
+        self.octets
+    }
+
+    /// Writes what it touches of a full key, run by run; what it leaves behind the last octet says nothing.
+    fn compress(&self, key: &Key, octets: &mut [u8]) {
+        let mut at = 0;
+        for (index, word) in self.words() {
+            for run in Runs(word) {
+                let value = (key.words[index] & word) >> run.shift;
+                // What lies above the run is written over by the next one.
+                octets[at..at + 8].copy_from_slice(&value.to_le_bytes());
+                at += run.octets;
+            }
+        }
+    }
+
+    /// Where in the [octets](MaskedKey::octets) of a key that octet of a word of the full key is, counted from the word's
+    /// lowest; `None` if the mask does not touch it.
+    pub fn place(&self, word: usize, octet: u32) -> Option<usize> {
+        let found = self.word(word)?;
+        let is_touched = |octet: &u32| found.mask >> (8 * octet) & 0xff != 0;
+        is_touched(&octet).then(|| found.at + (0..octet).filter(is_touched).count())
     }
 
     /// What is stored of a word of the full key.
@@ -195,13 +223,15 @@ pub struct MaskedKey<'a> {
 #[derive(Clone)]
 enum Octets<'a> {
     OfFlow(&'a [u8]),
-    /// Of a match on its way into a flow.
-    Few([u8; FEW], u8),
+    /// Of a match on its way into a flow; how many they are.
+    Few([u8; FEW + BEYOND], u8),
     Many(Box<[u8]>),
 }
 
 /// As many octets as hardly any match has more of.
 const FEW: usize = 63;
+/// Room behind the last octet, so that runs are written as whole words.
+const BEYOND: usize = 8;
 
 impl<'a> MaskedKey<'a> {
     /// The compact form of a full match.
@@ -211,18 +241,18 @@ impl<'a> MaskedKey<'a> {
 
     /// The bits of a full key that a mask touches.
     pub fn under(mask: Arc<Mask>, key: &Key) -> Self {
-        let mut octets = [0; size_of::<Key>()];
-        let mut length = 0;
-        for (index, word) in mask.words() {
-            for run in Runs(word) {
-                let value = (key.words[index] & word) >> run.shift;
-                octets[length..length + run.octets].copy_from_slice(&value.to_le_bytes()[..run.octets]);
-                length += run.octets;
+        let octets = match u8::try_from(mask.octets) {
+            Ok(length) if usize::from(length) <= FEW => {
+                let mut few = [0; FEW + BEYOND];
+                mask.compress(key, &mut few);
+                Octets::Few(few, length)
             }
-        }
-        let octets = match (octets.first_chunk(), u8::try_from(length)) {
-            (Some(first), Ok(few)) if length <= FEW => Octets::Few(*first, few),
-            _ => Octets::Many(octets[..length].into()),
+            _ => {
+                let mut many = vec![0; mask.octets + BEYOND];
+                mask.compress(key, &mut many);
+                many.truncate(mask.octets);
+                Octets::Many(many.into())
+            }
         };
         Self { mask: Cow::Owned(mask), octets }
     }
@@ -237,8 +267,8 @@ impl<'a> MaskedKey<'a> {
         &self.mask
     }
 
-    /// The octets of the key that the mask touches.
-    pub(crate) fn octets(&self) -> &[u8] {
+    /// The octets of the key that the mask touches, word by word, the lowest first; see [`Mask::place`].
+    pub fn octets(&self) -> &[u8] {
         match &self.octets {
             Octets::OfFlow(octets) => octets,
             Octets::Few(octets, length) => &octets[..usize::from(*length)],

@@ -138,12 +138,9 @@ pub(super) fn describe(agent: &Agent, key: &str, actions: &str, arguments: &Argu
 /// A flow from a line of a file or of a dump.
 pub(super) fn from_line(agent: &Agent, line: &FlowLine) -> Result<Flow, &'static str> {
     check_in_port(&line.matching)?;
-    Ok(flow(agent, line, MaskedKey::new(&line.matching)))
-}
-
-fn flow(agent: &Agent, line: &FlowLine, matching: MaskedKey) -> Flow {
-    let FlowLine { ufid, actions, extra, .. } = line;
-    Flow::new(*ufid, matching, actions.clone(), extra.priority, extra.expiry, agent.table.seed())
+    let FlowLine { ufid, matching, actions, extra, .. } = line;
+    let (matching, actions) = (MaskedKey::new(matching), actions.clone());
+    Ok(Flow::new(*ufid, matching, actions, extra.priority, extra.expiry, agent.table.seed()))
 }
 
 /// The lines of a file that hold flows, with their numbers: no comments, no blank lines, no headings of a dump of OVS
@@ -333,8 +330,7 @@ fn request_line(
         result => result,
     };
     check_in_port(&read.map_err(LineFailure::Text)?.matching).map_err(LineFailure::Match)?;
-    let matching = reader.masked_key();
-    let flow = flow(agent, reader.line(), matching);
+    let flow = reader.flow(agent.table.seed());
     if verb == Verb::Add {
         return series.add(flow).map_err(LineFailure::Request);
     }

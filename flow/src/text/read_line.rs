@@ -8,13 +8,15 @@ use super::read_actions::read_actions;
 use super::read_extra::{read_extra, read_seconds};
 use super::read_key::{no_attribute, read_key};
 use super::read_value::Found;
-use super::recent::{RecentActions, RecentMasks};
+use super::recent::{RecentActions, RecentMasks, RecentTerms};
 use super::shapes::{Example, Shapes};
 use super::words::{EXTRA_LABEL, TCP_FLAG_LETTERS};
 use super::{FlowLine, Offloaded, ParseError};
 use crate::action::ActionKind;
+use crate::flow::Flow;
 use crate::key::{Key, Mask, MaskedKey, Match};
 use crate::port::PortNames;
+use crate::ufid::Seed;
 
 /// What may stand between key and actions, each but the last followed by one value.
 const LABELS: [&str; 7] = ["packets:", "bytes:", "used:", "flags:", "offloaded:", "dp:", "actions:"];
@@ -36,6 +38,7 @@ pub struct LineReader<'n> {
     shapes: Shapes,
     recent_actions: RecentActions,
     recent_masks: RecentMasks,
+    recent_terms: RecentTerms,
     line: FlowLine,
     /// Words of the match that the last line has written.
     written: u128,
@@ -53,6 +56,7 @@ impl<'n> LineReader<'n> {
             shapes: Shapes::default(),
             recent_actions: RecentActions::default(),
             recent_masks: RecentMasks::default(),
+            recent_terms: RecentTerms::default(),
             line: FlowLine::default(),
             written: 0,
             mask: Arc::new(Mask::new(&Key::ZERO)),
@@ -66,7 +70,9 @@ impl<'n> LineReader<'n> {
         let separators = match self.shapes.read(&mut cursor) {
             Some(known) => {
                 self.written = known.write(&mut self.line.matching, self.written);
-                self.mask = known.mask();
+                if !known.is_repeated {
+                    self.mask = known.mask();
+                }
                 self.line.ufid = known.ufid();
                 known.separators
             }
@@ -102,6 +108,17 @@ impl<'n> LineReader<'n> {
     pub fn masked_key(&self) -> MaskedKey<'static> {
         MaskedKey::under(self.mask.clone(), &self.line.matching.key)
     }
+
+    /// The same as a flow, named as an agent with this seed names it unless the line has a UFID.
+    pub fn flow(&mut self, seed: &Seed) -> Flow {
+        let matching = self.masked_key();
+        let FlowLine { ufid, actions, extra, .. } = &self.line;
+        let (mask, recent) = (&self.mask, &mut self.recent_terms);
+        let (priority, expiry) = (extra.priority, extra.expiry);
+        Flow::with_terms(*ufid, &matching, priority, seed, |has_given_ufid| {
+            recent.share(mask, actions, (priority, expiry, has_given_ufid))
+        })
+    }
 }
 
 /// Reads what follows the key into a line that says nothing of it yet.
@@ -131,6 +148,10 @@ fn read_rest(
 
 /// Reads the labels of a dumped line up to `actions:`; false if there are none.
 fn read_labels(cursor: &mut Cursor<'_>, line: &mut FlowLine) -> Result<bool, ParseError> {
+    // All begin with a letter, and most lines have none.
+    if !cursor.peek().is_some_and(|byte| byte.is_ascii_lowercase()) {
+        return Ok(false);
+    }
     let mut seen = [false; LABELS.len()];
     loop {
         let start = cursor.offset();

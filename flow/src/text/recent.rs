@@ -9,7 +9,9 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 
 use crate::action::ActionList;
+use crate::flow::{Expiry, Terms};
 use crate::key::{Key, Mask, WordIndexes};
+use crate::priority::Priority;
 
 const PLACES: usize = 64;
 
@@ -55,6 +57,31 @@ impl RecentMasks {
         match recent {
             Some((known, mask)) if known == full => mask.clone(),
             _ => recent.insert((*full, Arc::new(Mask::new(full)))).1.clone(),
+        }
+    }
+}
+
+/// Terms by the mask and the actions of which they are: not by equal ones, for those that were read lately are the same.
+#[derive(Default)]
+pub(super) struct RecentTerms {
+    places: Vec<Option<Arc<Terms>>>,
+    hasher: RandomState,
+}
+
+impl RecentTerms {
+    /// The terms of a mask and actions with a priority, an expiry, and the word whether the flow's UFID is a given one.
+    pub(super) fn share(
+        &mut self,
+        mask: &Arc<Mask>,
+        actions: &ActionList,
+        rest: (Priority, Expiry, bool),
+    ) -> Arc<Terms> {
+        self.places.resize_with(PLACES, || None);
+        let addresses = (Arc::as_ptr(mask).addr(), Arc::as_ptr(actions).addr());
+        let recent = &mut self.places[place(self.hasher.hash_one(addresses))];
+        match recent {
+            Some(known) if known.are_of(mask, actions, rest) => known.clone(),
+            _ => recent.insert(Arc::new(Terms::new(mask.clone(), actions.clone(), rest))).clone(),
         }
     }
 }

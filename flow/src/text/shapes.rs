@@ -37,6 +37,8 @@ pub(super) struct Shapes {
     unrewarded: u32,
     /// What the holes of the last text held.
     values: Vec<u128>,
+    /// The shape of the last text, if it had one that was known.
+    last: Option<usize>,
 }
 
 /// A key of a known shape.
@@ -45,6 +47,8 @@ pub(super) struct Known<'s> {
     values: &'s [u128],
     /// What stood behind it.
     pub(super) separators: Separators,
+    /// Whether the text before was of the same shape, so that its match differs in values alone.
+    pub(super) is_repeated: bool,
 }
 
 /// A key that was read in full.
@@ -112,10 +116,13 @@ struct Hole {
 impl Shapes {
     /// Reads a key of a known shape, and what separates it from what follows.
     pub(super) fn read(&mut self, cursor: &mut Cursor<'_>) -> Option<Known<'_>> {
+        let last = self.last.take();
         self.values.clear();
         let (shape, separators) = self.walk(cursor)?;
         self.unrewarded = 0;
-        Some(Known { shape: &self.shapes[shape], values: &self.values, separators })
+        self.last = Some(shape);
+        let is_repeated = last == self.last;
+        Some(Known { shape: &self.shapes[shape], values: &self.values, separators, is_repeated })
     }
 
     fn walk(&mut self, cursor: &mut Cursor<'_>) -> Option<(usize, Separators)> {
@@ -224,12 +231,14 @@ impl Known<'_> {
     /// Writes the match over another of which these words were written. Gives the words that are written now.
     pub(super) fn write(&self, matching: &mut Match, before: u128) -> u128 {
         let Match { key, mask } = matching;
-        for word in WordIndexes(before & !self.shape.written) {
-            (key.words[word], mask.words[word]) = (0, 0);
-        }
-        for word in WordIndexes(self.shape.written) {
-            key.words[word] = self.shape.matching.key.words[word];
-            mask.words[word] = self.shape.matching.mask.words[word];
+        if !self.is_repeated {
+            for word in WordIndexes(before & !self.shape.written) {
+                (key.words[word], mask.words[word]) = (0, 0);
+            }
+            for word in WordIndexes(self.shape.written) {
+                key.words[word] = self.shape.matching.key.words[word];
+                mask.words[word] = self.shape.matching.mask.words[word];
+            }
         }
         for (place, value) in self.shape.places.iter().zip(self.values) {
             place.put(key, *value);
@@ -361,16 +370,29 @@ fn decimal(text: &[u8]) -> Option<(u64, usize)> {
 fn mac(text: &[u8]) -> Option<(u128, usize)> {
     const LENGTH: usize = 17;
     let text: &[u8; LENGTH] = text.first_chunk()?;
-    let mut value = 0;
+    // What is wrong is looked at once, at the end.
+    let (mut value, mut digits, mut colons) = (0u64, 0, 0);
     for octet in 0..6 {
-        let digits = [text[3 * octet], text[3 * octet + 1]];
-        if !digits.iter().all(u8::is_ascii_hexdigit) || octet > 0 && text[3 * octet - 1] != b':' {
-            return None;
-        }
-        value = value << 8 | u128::from(digit_value(digits[0]) << 4 | digit_value(digits[1]));
+        let [high, low] = [3 * octet, 3 * octet + 1].map(|at| HEXADECIMAL[usize::from(text[at])]);
+        digits |= high | low;
+        colons |= if octet > 0 { text[3 * octet - 1] ^ b':' } else { 0 };
+        value = value << 8 | u64::from(high << 4 | low);
     }
-    Some((value, LENGTH))
+    (digits < 16 && colons == 0).then_some((value.into(), LENGTH))
 }
+
+/// The values of hexadecimal digits, and of what is none more than any has.
+static HEXADECIMAL: [u8; 256] = {
+    let mut values = [u8::MAX; 256];
+    let mut byte = 0u8;
+    while byte.is_ascii() {
+        if byte.is_ascii_hexdigit() {
+            values[byte as usize] = digit_value(byte);
+        }
+        byte += 1;
+    }
+    values
+};
 
 /// Four numbers up to 255, and dots between them.
 fn ipv4(text: &[u8]) -> Option<(u128, usize)> {
