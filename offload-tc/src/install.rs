@@ -5,6 +5,7 @@ use sluice_flow::backend::OffloadPolicy;
 use sluice_flow::refusal::Refusal;
 
 use crate::socket::{Next, Socket, SocketError};
+use crate::templates::Instance;
 use crate::wire::action::Action;
 use crate::wire::attribute::TooLong;
 use crate::wire::filter::{self, DELETE_FILTER, Filter, FilterId, FilterView, GET_FILTER, NEW_QDISC};
@@ -23,12 +24,39 @@ const BATCH_OCTETS: usize = 96 << 10;
 pub enum Request {
     /// Put it in; it must not be there yet.
     Add(Filter),
+    /// The same with one that is made of a template.
+    AddInstance(Instance),
     /// Put it in the place of the one of that name, so that there is always one of them.
     Replace(Filter),
     /// Tell of it.
     Read(FilterId),
     /// Take it out.
     Delete(FilterId),
+}
+
+impl Request {
+    /// Writes the message at the end of a buffer, with more flags than it needs to be understood.
+    pub fn emit(&self, buffer: &mut Vec<u8>, flags: u16, sequence: u32) -> Result<(), TooLong> {
+        match self {
+            Self::Add(filter) => filter.emit(buffer, flags | flag::CREATE | flag::EXCLUSIVE, sequence),
+            Self::AddInstance(rule) => {
+                rule.emit(buffer, flags | flag::CREATE | flag::EXCLUSIVE, sequence);
+                Ok(())
+            }
+            Self::Replace(filter) => filter.emit(buffer, flags | flag::CREATE, sequence),
+            Self::Read(id) => filter::emit_name(buffer, GET_FILTER, *id, flags, sequence),
+            Self::Delete(id) => filter::emit_name(buffer, DELETE_FILTER, *id, flags | flag::ECHO, sequence),
+        }
+    }
+
+    /// The rule that shall be there then.
+    pub(crate) fn into_rule(self) -> Option<Filter> {
+        match self {
+            Self::Add(filter) | Self::Replace(filter) => Some(filter),
+            Self::AddInstance(rule) => rule.filter().ok(),
+            Self::Read(_) | Self::Delete(_) => None,
+        }
+    }
 }
 
 /// Bits of [`flower::flag`] that go with every rule. Where software takes what hardware refuses, the words of the driver come
@@ -143,13 +171,7 @@ impl Installer {
 
     fn write(&mut self, request: &Request, sequence: u32) -> Result<(), TooLong> {
         let answer = if answers_each(self.policy) { flag::ACK | flag::ECHO } else { 0 };
-        let buffer = &mut self.buffer;
-        match request {
-            Request::Add(filter) => filter.emit(buffer, answer | flag::CREATE | flag::EXCLUSIVE, sequence),
-            Request::Replace(filter) => filter.emit(buffer, answer | flag::CREATE, sequence),
-            Request::Read(id) => filter::emit_name(buffer, GET_FILTER, *id, answer, sequence),
-            Request::Delete(id) => filter::emit_name(buffer, DELETE_FILTER, *id, answer | flag::ECHO, sequence),
-        }
+        request.emit(&mut self.buffer, answer, sequence)
     }
 
     /// Has the message that begins at a place in the buffer ask for an answer: the kernel's last word on a batch.
@@ -206,8 +228,11 @@ impl Installer {
         for (request, outcome) in requests.iter().zip(outcomes).filter(|(_, outcome)| outcome.is_none()) {
             let looked_up = match request {
                 _ if !is_open => None,
-                Request::Add(filter) | Request::Replace(filter) => {
-                    self.find(filter.id).ok().map(|found| found.is_some_and(|found| has_notes_of(&found, filter)))
+                Request::Add(_) | Request::AddInstance(_) | Request::Replace(_) => {
+                    request.clone().into_rule().and_then(|sent| {
+                        let found = self.find(sent.id).ok()?;
+                        Some(found.is_some_and(|found| has_notes_of(&found, &sent)))
+                    })
                 }
                 // It changed nothing.
                 Request::Read(_) => None,

@@ -1,6 +1,7 @@
 //! Flows in the kernel's flower classifier, over netlink.
 //!
-//! [`translate`] makes a rule of a flow, or says why there is none, and reads a rule back; [`install`] puts rules into the
+//! [`translate`] makes a rule of a flow, or says why there is none, and reads a rule back; [`templates`] make those that differ from
+//! earlier ones in values alone; [`install`] puts rules into the
 //! kernel, many at a time, and brings back the kernel's own words; [`dump`] lists them with their counters. What goes over
 //! the socket is in [`wire`]. [`links`] knows the network devices and what happens to them. [`probe`] finds out what the running kernel can match, and
 //! [`meters`] keeps the policers that flows share.
@@ -29,6 +30,7 @@ pub mod probe;
 pub mod rule;
 mod socket;
 pub mod surroundings;
+pub mod templates;
 pub mod translate;
 pub mod wire;
 

@@ -15,6 +15,7 @@ use sluice_flow::priority::Priority;
 use sluice_flow::ufid::Seed;
 use sluice_offload_tc::rule::{AgentId, Label, Room, Rule, Spelling};
 use sluice_offload_tc::surroundings::{Device, DeviceKind, Features, Surroundings, TunnelFlags};
+use sluice_offload_tc::templates::{Sought, Templates};
 use sluice_offload_tc::translate::{self, Rules};
 use sluice_offload_tc::wire::action::Cookie;
 use sluice_offload_tc::wire::filter::{Filter, FilterId, FilterView};
@@ -24,6 +25,8 @@ use sluice_tests::generate::{Feature, Form, Profile, collect, fields_of};
 use sluice_tests::scenario::flow_text;
 
 const FLOWS: u64 = 10_000;
+/// Of one in so many it is looked at which flows are like it.
+const VARIED: u64 = 7;
 const AGENT: AgentId = AgentId(0x0123_4567_89ab_cdef);
 const INTERFACES: u32 = 100;
 const POLICERS: u32 = 0x1000_0000;
@@ -124,12 +127,26 @@ fn every_rule_read_from_its_bytes_is_the_flow_that_it_was_made_from() {
             [&generated.actions, &nothing].into_iter().for_each(|actions| census.add(&full, actions));
         }
     }
-    let Census { tried, taken, guards, unnamed, caveats, refusals, fields, kinds } = census;
+    let Census { tried, taken, guards, unnamed, caveats, refusals, fields, kinds, instances, varied } = census;
     println!(
         "{taken} of {tried} flows are rules, {guards} with a guard, {caveats} with caveats, {unnamed} without their UFIDs; the others: {refusals:#?}"
     );
     assert!(guards > 0 && caveats > 0 && unnamed > 0, "{guards}, {caveats}, {unnamed}");
     assert!(taken > tried / 4, "{taken} of {tried}");
+    assert!(instances > taken / VARIED * 4, "{instances} rules of templates");
+    let wanted = [
+        Field::CtMark,
+        Field::EthDst,
+        Field::IcmpType,
+        Field::Ipv4Src,
+        Field::Ipv6Dst,
+        Field::TcpDst,
+        Field::TcpFlags,
+        Field::TunnelId,
+        Field::UdpSrc,
+        Field::VlanVid,
+    ];
+    assert!(wanted.iter().all(|field| varied.contains(field)), "{varied:?}");
     let never = FIELDS.iter().map(|spec| spec.field).filter(|field| !fields.contains(field));
     assert_eq!(never.map(|field| field.to_string()).collect::<Vec<_>>(), NOT_IN_FLOWER, "fields that were never taken");
     let never: Vec<_> = ActionKind::ALL.iter().filter(|kind| !kinds.contains(kind)).copied().collect();
@@ -147,6 +164,9 @@ struct Census {
     refusals: BTreeMap<String, u64>,
     fields: BTreeSet<Field>,
     kinds: BTreeSet<ActionKind>,
+    /// Rules that were made of templates, and in what they differed from those that these were made of.
+    instances: u64,
+    varied: BTreeSet<Field>,
 }
 
 impl Census {
@@ -173,6 +193,9 @@ impl Census {
             Room::Made => assert_eq!(label.ufid, Some(flow.ufid), "{text}"),
             Room::Found => self.unnamed += u64::from(label.ufid.is_none()),
         }
+        if guard.is_none() && self.tried.is_multiple_of(VARIED) {
+            self.vary(full, &flow, &filter, &surroundings);
+        }
         if let Some(guard) = guard {
             assert!(self::label(&sent(&guard)).spelling.has(Spelling::GUARD), "{text}");
             assert!(translate::rule(&flow, AGENT, &surroundings).is_err(), "{text}");
@@ -189,6 +212,42 @@ impl Census {
 }
 
 impl Census {
+    /// Has one field after the other be another. Where a template is known then, it gives the octets that translation gives.
+    fn vary(&mut self, full: &Match, flow: &Flow, filter: &Filter, surroundings: &Everything) {
+        let octets = |write: &dyn Fn(&mut Vec<u8>)| {
+            let mut buffer = vec![];
+            write(&mut buffer);
+            buffer
+        };
+        let mut templates = Templates::new();
+        for _ in 0..4 {
+            if let Sought::Wanted(vacancy) = templates.seek(flow, surroundings) {
+                templates.learn(vacancy, flow, filter, surroundings);
+            }
+        }
+        for spec in FIELDS.iter().filter(|spec| full.mask.get(spec.field) != 0) {
+            let mask = full.mask.get(spec.field);
+            let lowest = mask & mask.wrapping_neg();
+            for bits in [mask, lowest] {
+                let mut key = full.key;
+                key.set(spec.field, full.key.get(spec.field) ^ bits);
+                let matching = MaskedKey::under(Arc::clone(flow.matching().mask()), &key);
+                let actions = Arc::clone(&flow.actions);
+                let other = Flow::new(None, matching, actions, flow.priority, flow.expiry, &Seed([7; 16]));
+                let Sought::Known(template) = templates.seek(&other, surroundings) else { continue };
+                let instance = template.instance(other.clone(), filter.id);
+                let rule = translate::rule(&other, AGENT, surroundings).expect("a rule, as there is a template");
+                let wanted = sent(&rule);
+                let made = octets(&|buffer| instance.emit(buffer, 5, 9));
+                let translated = octets(&|buffer| wanted.emit(buffer, 5, 9).unwrap());
+                assert_eq!(made, translated, "{} of {}", spec.field, flow_text(full, &flow.actions));
+                assert_eq!(instance.filter().as_ref(), Ok(&wanted));
+                self.instances += 1;
+                self.varied.insert(spec.field);
+            }
+        }
+    }
+
     /// Has another rule than that of a flow be read without a panic.
     fn tamper(&self, filter: &Filter, label: &Label, surroundings: &Everything) {
         let mut buffer = vec![];

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use sluice_flow::backend::{Change, Completion, Handle, InstallQueue, OffloadPolicy, Operation, Outcome, Placement};
+use sluice_flow::chain::ChainId;
 use sluice_flow::counters::Counters;
 use sluice_flow::flow::Flow;
 use sluice_flow::refusal::Refusal;
@@ -17,9 +18,10 @@ use super::{chains, failure, removal};
 use crate::install::{self, Done, Installer, Request, Told};
 use crate::priorities::Priorities;
 use crate::rule::Label;
+use crate::templates::{Sought, Template, Templates};
 use crate::translate::{self, Rules};
 use crate::wire::action::{Cookie, MAX_ACTIONS};
-use crate::wire::filter::{Filter, FilterId};
+use crate::wire::filter::{Filter, FilterId, Hook};
 use crate::wire::flower::{Flower, flag};
 
 /// Names of rules in the kernel that are tried, if others have them.
@@ -38,6 +40,9 @@ pub(super) struct Queue {
     pub(super) installer: Installer,
     /// The number of the socket as the core knows it.
     socket: u32,
+    /// Of rules as the ports let them be.
+    templates: Templates,
+    templates_of: Arc<PortTable>,
     steps: Vec<(Change, Step)>,
     requests: Vec<Request>,
     /// What is to be done for flows of two rules.
@@ -57,7 +62,7 @@ enum Step {
     /// It is done already, or cannot be.
     Over(Result<Outcome>),
     /// One request: a rule is put in.
-    Install(Handle, Place, Filter),
+    Install(Handle, Place),
     /// One: another rule is put in its place, which goes on counting.
     Replace(Entry),
     /// Two: what the rule counted is read, and another one put in its place, which begins anew.
@@ -84,7 +89,9 @@ impl Queue {
         let installer = Installer::open(core.policy).map_err(socket_refusal)?;
         let socket = installer.port();
         core.add_socket(None, socket)?;
-        Ok(Self { core, number, installer, socket, steps: Vec::new(), requests: Vec::new(), pairs: Vec::new() })
+        let (templates, templates_of) = (Templates::new(), core.ports.load_full());
+        let (steps, requests, pairs) = Default::default();
+        Ok(Self { core, number, installer, socket, templates, templates_of, steps, requests, pairs })
     }
 
     fn plan(&mut self, change: &Change, ports: &PortTable) -> Plan {
@@ -98,15 +105,37 @@ impl Queue {
     }
 
     fn plan_install(&mut self, change: &Change, flow: &Flow, ports: &PortTable) -> Result<Plan> {
+        let arrive = |queue: &Self, place| {
+            queue.core.books.arrive(queue.number, Record::new(change.flow, change.generation, place))
+        };
+        let sought = self.templates.seek(flow, ports);
+        if let Sought::Known(template) = sought {
+            let place = self.place_of(&template, ports)?;
+            let handle = arrive(self, place);
+            let rule = template.instance(flow.clone(), filter_id(place, handle));
+            self.requests.push(Request::AddInstance(rule));
+            return Ok(Step::Install(handle, place).into());
+        }
         let wanted = self.translate(flow, ports)?;
         let place = wanted.place;
-        let handle = self.core.books.arrive(self.number, Record::new(change.flow, change.generation, place));
+        let handle = arrive(self, place);
         if wanted.guard.is_some() {
             return Ok(Plan::Two(Pair::Install(handle, wanted.into())));
         }
         let filter = wanted.rule(handle);
-        self.requests.push(Request::Add(filter.clone()));
-        Ok(Step::Install(handle, place, filter).into())
+        if let Sought::Wanted(vacancy) = sought {
+            self.templates.learn(vacancy, flow, &filter, ports);
+        }
+        self.requests.push(Request::Add(filter));
+        Ok(Step::Install(handle, place).into())
+    }
+
+    /// The place of one more rule of a template, after the chains that it jumps to have their ends.
+    fn place_of(&mut self, template: &Template, ports: &PortTable) -> Result<Place> {
+        let Template { hook, chain, priority, protocol, .. } = *template;
+        self.make_ends(hook, &template.jumps, ports)?;
+        let priority = self.core.acquire_priority(priority, protocol)?;
+        Ok(Place { hook, chain, priority, protocol })
     }
 
     fn plan_modify(&mut self, handle: Handle, flow: &Flow, ports: &PortTable) -> Result<Plan> {
@@ -180,18 +209,7 @@ impl Queue {
         let Rules { mut rule, guard } = translate::rules(flow, self.core.agent, ports)?;
         let flags = install::flags(self.core.policy);
         rule.flower.flags |= flags;
-        for chain in flow.jumps() {
-            if !self.core.chains.has_end(rule.hook, chain)? {
-                let end = chains::end(rule.hook, chain, self.core.agent, self.core.policy);
-                match self.one(Request::Add(end)) {
-                    // Another worker may have been quicker.
-                    Err(refusal) if !failure::is_duplicate(&refusal) => {
-                        return Err(failure::refine(refusal, rule.hook, ports));
-                    }
-                    _ => self.core.chains.add_end(rule.hook, chain),
-                }
-            }
-        }
+        self.make_ends(rule.hook, &flow.jumps(), ports)?;
         if let Some(guard) = &guard {
             // Whether there is a place for it; which one follows from the rule's.
             Priorities::acquire_in_front(guard.priority, guard.protocol)?;
@@ -200,6 +218,23 @@ impl Queue {
         let priority = self.core.acquire_priority(rule.priority, rule.protocol)?;
         let place = Place { hook: rule.hook, chain: rule.chain, priority, protocol: rule.protocol };
         Ok(Wanted { place, flower: rule.flower, guard })
+    }
+
+    /// Has chains at a hook end in something for every packet.
+    fn make_ends(&mut self, hook: Hook, chains: &[ChainId], ports: &PortTable) -> Result<()> {
+        for chain in chains.iter().copied() {
+            if !self.core.chains.has_end(hook, chain)? {
+                let end = chains::end(hook, chain, self.core.agent, self.core.policy);
+                match self.one(Request::Add(end)) {
+                    // Another worker may have been quicker.
+                    Err(refusal) if !failure::is_duplicate(&refusal) => {
+                        return Err(failure::refine(refusal, hook, ports));
+                    }
+                    _ => self.core.chains.add_end(hook, chain),
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Has the kernel do one thing.
@@ -236,15 +271,16 @@ impl Queue {
     fn finish(
         &mut self,
         step: Step,
-        results: &mut impl Iterator<Item = Result<Done>>,
+        results: &mut impl Iterator<Item = (Request, Result<Done>)>,
         ports: &PortTable,
     ) -> Result<Outcome> {
-        let mut next = || results.next().unwrap_or_else(|| Err(Refusal::Device { reason: "no answer".into() }));
+        let no_answer = || Err(Refusal::Device { reason: "no answer".into() });
+        let mut next = || results.next().map_or_else(no_answer, |(_, result)| result);
         match step {
             Step::Over(result) => result,
-            Step::Install(handle, place, filter) => {
-                let result = next();
-                self.finish_install(handle, place, filter, result, ports)
+            Step::Install(handle, place) => {
+                let (request, result) = results.next().unzip();
+                self.finish_install(handle, place, request, result.unwrap_or_else(no_answer), ports)
             }
             Step::Replace(entry) => {
                 let replaced = next();
@@ -266,17 +302,20 @@ impl Queue {
         &mut self,
         mut handle: Handle,
         place: Place,
-        mut filter: Filter,
+        request: Option<Request>,
         mut result: Result<Done>,
         ports: &PortTable,
     ) -> Result<Outcome> {
+        if let Ok(done) = &result {
+            return Ok(self.installed(handle, place, done));
+        }
+        let Some(mut filter) = request.and_then(Request::into_rule) else {
+            self.core.forget(handle, place);
+            return Err(Refusal::Device { reason: "no answer".into() });
+        };
         for _ in 0..NAMES_TRIED {
             match self.resolve(&filter, result) {
-                Ok(Some(done)) => {
-                    self.core.books.settle(handle, place, Counted::default(), None);
-                    let placement = placement(self.core.policy, done.told.as_ref());
-                    return Ok(Outcome::InPlace { handle, placement });
-                }
+                Ok(Some(done)) => return Ok(self.installed(handle, place, &done)),
                 Ok(None) => {}
                 Err(refusal) => {
                     self.core.forget(handle, place);
@@ -289,6 +328,12 @@ impl Queue {
         }
         self.core.forget(handle, place);
         Err(failure::duplicate())
+    }
+
+    /// A rule is there now that was not before.
+    fn installed(&self, handle: Handle, place: Place, done: &Done) -> Outcome {
+        self.core.books.settle(handle, place, Counted::default(), None);
+        Outcome::InPlace { handle, placement: placement(self.core.policy, done.told.as_ref()) }
     }
 
     /// What became of a rule that was to be put in; `None` if its name is somebody else's.
@@ -347,6 +392,10 @@ impl Queue {
 impl InstallQueue for Queue {
     fn submit(&mut self, batch: &mut Vec<Change>, done: &mut Vec<Completion>) {
         let ports = self.core.ports.load_full();
+        if !Arc::ptr_eq(&ports, &self.templates_of) {
+            self.templates.clear();
+            self.templates_of = Arc::clone(&ports);
+        }
         let mut steps = std::mem::take(&mut self.steps);
         for change in batch.drain(..) {
             match self.plan(&change, &ports) {
@@ -354,14 +403,15 @@ impl InstallQueue for Queue {
                 Plan::Two(pair) => self.pairs.push((change, pair)),
             }
         }
-        let requests = std::mem::take(&mut self.requests);
-        let mut results = self.installer.submit(&requests).into_iter();
+        let mut requests = std::mem::take(&mut self.requests);
+        let results = self.installer.submit(&requests);
+        let mut results = requests.drain(..).zip(results);
         for (change, step) in steps.drain(..) {
             let result = self.finish(step, &mut results, &ports);
             done.push(Completion { flow: change.flow, generation: change.generation, result });
         }
+        drop(results);
         (self.steps, self.requests) = (steps, requests);
-        self.requests.clear();
         self.finish_pairs(&ports, done);
         let socket = self.installer.port();
         if socket != self.socket {

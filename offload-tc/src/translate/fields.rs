@@ -55,6 +55,17 @@ pub(super) const FIELDS: &[(Field, Key)] = &[
     (Field::TunnelTpDst, Key::EncUdpDst),
 ];
 
+/// Rows of fields of which not only a key depends on the value: it decides what is looked for behind it, or whether a time to
+/// live can wrap, or it is refused.
+const DECISIVE: &[Field] = &[Field::Ipv4Proto, Field::Ipv6Proto, Field::Ipv4Ttl, Field::Ipv6Hlimit, Field::IpsecSpi];
+
+/// Fields whose value goes into a key, and nothing else depends on it: the lower octets of it, where the key has fewer.
+pub(crate) fn plain() -> impl Iterator<Item = (Field, Key)> {
+    let rows = FIELDS.iter().copied().filter(|(field, _)| !DECISIVE.contains(field));
+    // Of an identifier, the upper half must be zero.
+    rows.chain([(Field::TunnelId, Key::EncKeyId)])
+}
+
 /// The rows of an attribute.
 pub(super) fn of_attribute(attribute: Attribute) -> impl Iterator<Item = (Field, Key)> {
     FIELDS.iter().copied().filter(move |(field, _)| field.spec().attribute == attribute)

@@ -27,6 +27,7 @@ use crate::surroundings::{Surroundings, TunnelFlags};
 use crate::wire::action::MAX_ACTIONS;
 use crate::wire::filter::Filter;
 
+pub(crate) use fields::plain;
 pub use mirror::{Mirror, mirror};
 pub use read::Unreadable;
 

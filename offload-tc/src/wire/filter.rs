@@ -23,6 +23,8 @@ const DRIVER_WARNING: u16 = 16;
 /// The value of `TCA_DUMP_FLAGS`, and the bits that are meant by it.
 const TERSE: u32 = 1;
 const FLOWER: &str = "flower";
+/// Octets of `struct tcmsg`.
+const FIXED: usize = 20;
 /// `TCM_IFINDEX_MAGIC_BLOCK`
 const BLOCK: u32 = u32::MAX;
 /// `TC_H_MAKE(TC_H_CLSACT, 0)`, under which both hooks are.
@@ -77,6 +79,13 @@ pub struct FilterId {
     pub handle: u32,
 }
 
+impl FilterId {
+    /// `tcm_info`
+    fn information(self) -> u32 {
+        u32::from(self.priority) << 16 | u32::from(self.protocol.to_be())
+    }
+}
+
 /// `ETH_P_ALL`: packets of any type.
 pub const ANY_PROTOCOL: u16 = 3;
 
@@ -97,6 +106,17 @@ impl Filter {
             head(self.id, writer);
             writer.nest(OPTIONS, |writer| self.flower.emit(writer));
         })
+    }
+}
+
+/// Gives a request about a filter another handle and priority, and otherwise the flags and the sequence number that
+/// [`Filter::emit`] would.
+pub(crate) fn rename(request: &mut [u8], id: FilterId, flags: u16, sequence: u32) {
+    message::readdress(request, message::flag::REQUEST | flags, sequence);
+    if let Some((fixed, _)) = request.get_mut(message::HEADER..).and_then(|rest| rest.split_first_chunk_mut::<FIXED>())
+    {
+        fixed[8..12].copy_from_slice(&id.handle.to_ne_bytes());
+        fixed[16..].copy_from_slice(&id.information().to_ne_bytes());
     }
 }
 
@@ -141,8 +161,7 @@ pub fn emit_clsact(buffer: &mut Vec<u8>, kind: u16, interface: u32, flags: u16, 
 
 fn head(id: FilterId, writer: &mut Writer<'_>) {
     let (interface, parent) = id.hook.interface_and_parent();
-    let information = u32::from(id.priority) << 16 | u32::from(id.protocol.to_be());
-    fixed_part(interface, id.handle, parent, information, writer);
+    fixed_part(interface, id.handle, parent, id.information(), writer);
     writer.put_text(KIND, FLOWER);
     writer.put(CHAIN, &id.chain.to_ne_bytes());
 }
@@ -171,7 +190,6 @@ pub struct FilterView<'a> {
 impl<'a> FilterView<'a> {
     /// Reads what is behind the header of a message about a filter.
     pub fn new(payload: &'a [u8]) -> Result<Self, Malformed> {
-        const FIXED: usize = 20;
         let place = "filter";
         let mut fields = Fields::new(payload, place);
         let _family_and_holes: [u8; 4] = fields.octets()?;

@@ -65,10 +65,9 @@ pub(crate) fn batches(requests: &[Request]) -> Vec<Vec<u8>> {
     let batch = |requests: &[Request]| {
         let mut buffer = vec![];
         for (number, request) in (1..).zip(requests) {
-            let Request::Add(filter) = request else { continue };
             let answer = if number == requests.len() { flag::ACK } else { 0 };
             let sequence = u32::try_from(number).expect("few");
-            filter.emit(&mut buffer, flag::CREATE | flag::EXCLUSIVE | answer, sequence).expect("a message");
+            request.emit(&mut buffer, answer, sequence).expect("a message");
         }
         buffer
     };

@@ -10,6 +10,7 @@ use sluice_flow::{Flow, Refusal};
 use sluice_offload_tc::install::{Request, flags};
 use sluice_offload_tc::rule::AgentId;
 use sluice_offload_tc::surroundings::{Device, DeviceKind, Features, Surroundings};
+use sluice_offload_tc::templates::{Sought, Templates};
 use sluice_offload_tc::translate;
 use sluice_offload_tc::wire::filter::{Filter, FilterId};
 
@@ -93,33 +94,41 @@ fn source(number: usize) -> usize {
     1024 + number % 60_000
 }
 
-/// Makes requests of lines: text, flow, rule.
+/// Makes requests of lines as the agent does: text, flow, rule.
 pub(crate) struct Maker<'a> {
     reader: LineReader<'a>,
+    templates: Templates,
     ports: Ports,
 }
 
 impl<'a> Maker<'a> {
     pub(crate) fn new(ports: Ports) -> Self {
-        Self { reader: LineReader::new(&()), ports }
+        Self { reader: LineReader::new(&()), templates: Templates::new(), ports }
     }
 
     pub(crate) fn request(&mut self, line: &str, handle: u32) -> Result<Request, Refusal> {
         let flow = self.flow(line);
-        request(&flow, handle, self.ports)
+        self.request_of(&flow, handle)
+    }
+
+    pub(crate) fn request_of(&mut self, flow: &Flow, handle: u32) -> Result<Request, Refusal> {
+        let name = |hook, chain, protocol| FilterId { hook, chain, priority: PRIORITY, protocol, handle };
+        let sought = self.templates.seek(flow, &self.ports);
+        if let Sought::Known(template) = sought {
+            let id = name(template.hook, template.chain, template.protocol);
+            return Ok(Request::AddInstance(template.instance(flow.clone(), id)));
+        }
+        let mut rule = translate::rule(flow, AGENT, &self.ports)?;
+        rule.flower.flags = flags(OffloadPolicy::SkipHardware);
+        let filter = Filter { id: name(rule.hook, rule.chain, rule.protocol), flower: rule.flower };
+        if let Sought::Wanted(vacancy) = sought {
+            self.templates.learn(vacancy, flow, &filter, &self.ports);
+        }
+        Ok(Request::Add(filter))
     }
 
     pub(crate) fn flow(&mut self, line: &str) -> Flow {
         self.reader.read(line).expect("a flow");
-        let matching = self.reader.masked_key();
-        let line = self.reader.line();
-        Flow::new(line.ufid, matching, line.actions.clone(), line.extra.priority, line.extra.expiry, &SEED)
+        self.reader.flow(&SEED)
     }
-}
-
-pub(crate) fn request(flow: &Flow, handle: u32, ports: Ports) -> Result<Request, Refusal> {
-    let mut rule = translate::rule(flow, AGENT, &ports)?;
-    rule.flower.flags = flags(OffloadPolicy::SkipHardware);
-    let id = FilterId { hook: rule.hook, chain: rule.chain, priority: PRIORITY, protocol: rule.protocol, handle };
-    Ok(Request::Add(Filter { id, flower: rule.flower }))
 }

@@ -14,6 +14,7 @@ use sluice_flow::key::MaskedKey;
 use sluice_flow::port::{Port, PortKind, PortNumber};
 use sluice_flow::priority::Priority;
 use sluice_flow::refusal::Refusal;
+use sluice_flow::text::LineReader;
 use sluice_flow::time::MonotonicClock;
 use sluice_flow::ufid::Seed;
 use sluice_flow::{Backend, text};
@@ -71,9 +72,12 @@ impl Device {
 
     /// Installs flows at a time.
     pub(crate) fn install_all<T: AsRef<str>>(&mut self, flows: &[(T, &str)]) -> Vec<Result<Rule, Refusal>> {
+        // As the agent has them: those with the same mask and the same actions share these.
+        let mut reader = LineReader::new(&());
         let operations = flows.iter().map(|(key, actions)| {
             self.slots += 1;
-            (FlowId { slot: self.slots, incarnation: 1 }, Operation::Install(flow(key.as_ref(), actions)))
+            reader.read(&format!("{} {actions}", key.as_ref())).unwrap();
+            (FlowId { slot: self.slots, incarnation: 1 }, Operation::Install(reader.flow(&SEED)))
         });
         let operations: Vec<_> = operations.collect();
         let ids: Vec<_> = operations.iter().map(|(id, _)| *id).collect();
@@ -151,12 +155,14 @@ pub(crate) fn port(number: u32) -> Port {
     Port { number: PortNumber(number), name: format!("p{number}"), kind: PortKind::Physical }
 }
 
+const SEED: Seed = Seed([7; 16]);
+
 /// A flow from its text.
 pub(crate) fn flow(key: &str, actions: &str) -> Flow {
     let parsed = text::parse_key(key, &()).unwrap();
     let actions = text::parse_actions(actions, &()).unwrap();
     let matching = MaskedKey::new(&parsed.matching);
-    Flow::new(parsed.ufid, matching, actions, Priority::default(), Expiry::default(), &Seed([7; 16]))
+    Flow::new(parsed.ufid, matching, actions, Priority::default(), Expiry::default(), &SEED)
 }
 
 fn in_place(id: FlowId, result: Result<Outcome, Refusal>) -> Result<Rule, Refusal> {

@@ -1,10 +1,12 @@
 //! Rules go in, count, change and go.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use sluice_flow::backend::{CountedApart, OffloadPolicy, Placement};
 use sluice_flow::counters::Counters;
+use sluice_flow::refusal::Refusal;
 
 use crate::device::{Device, TO_A, TO_B, flow};
 use crate::network::{FRAME, Network, missing};
@@ -114,8 +116,17 @@ fn many_rules_go_in_and_out_at_a_time(_: &Network) {
         .map(|number| (format!("in_port(1),eth_type(0x0800),ipv4(dst=10.1.{}.{})", number / 256, number % 256), "2"))
         .collect();
     let rules: Vec<_> = device.install_all(&keys).into_iter().map(Result::unwrap).collect();
-    assert_eq!(device.installed().len(), MANY);
+    let listed: BTreeMap<_, _> = device.installed().into_iter().map(|rule| (rule.flow.ufid, rule.flow)).collect();
+    assert_eq!(listed.len(), MANY);
+    for (key, actions) in &keys {
+        let wanted = flow(key, actions);
+        let found = listed.get(&{ wanted.ufid }).unwrap();
+        assert!(found.is_same(&wanted) && found.actions == wanted.actions, "{key}");
+    }
     assert_eq!(device.counted().len(), MANY);
+    let again = device.install_all(&keys[..MANY / 2]);
+    assert!(again.iter().all(|result| matches!(result, Err(Refusal::Kernel { errno: 17, .. }))));
+    assert_eq!(device.installed().len(), MANY, "a second one with the same match is refused, and the first one stays");
     let (gone, left) = rules.split_at(MANY / 2);
     assert!(device.remove_all(gone).iter().all(|last| *last == Some(Counters::default())));
     assert_eq!(device.counted().len(), left.len());
