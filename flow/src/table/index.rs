@@ -241,7 +241,8 @@ mod tests {
         for number in 0..200_000u32 {
             index.lock(number).put(None, number);
             if number >= 50_000 && number % 10_000 == 0 {
-                assert!(octets() < number as usize * 8, "{} octets for {number}", octets());
+                // Six an entry, and at the worst all shards have just grown: seven ninths full, and their ends are free.
+                assert!(octets() < number as usize * 9, "{} octets for {number}", octets());
             }
         }
         (0..200_000u32).for_each(|number| index.lock(number).remove(number));
