@@ -2,7 +2,7 @@
 //!
 //! The core does no I/O: bytes in, bytes out, and memory behind a trait. [`hca::Hca`] carries out commands and doorbells;
 //! [`steering`] holds the flow tables and walks packets through them; [`packet`] takes packets apart, and shares no code with
-//! what is tested on it. [`pci`] shows the device to a virtual machine.
+//! what is tested on it. [`pci`] shows the device to a virtual machine, and [`uverbs`] to programs that use libibverbs.
 
 pub mod command;
 pub mod hca;
@@ -13,3 +13,4 @@ pub mod packet;
 pub mod pci;
 pub mod profile;
 pub mod steering;
+pub mod uverbs;

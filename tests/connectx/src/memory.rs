@@ -1,5 +1,10 @@
 //! Memory that the device reads and writes: that of a guest, or of this process.
 
+use std::io::{IoSlice, IoSliceMut};
+
+use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
+use nix::unistd::Pid;
+
 /// A place that is not mapped, or not for this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no memory of {length} bytes at {address:#x}")]
@@ -23,6 +28,38 @@ pub trait Memory {
     /// # Errors
     /// If any of it is not mapped, or is read-only.
     fn write(&self, address: u64, bytes: &[u8]) -> Result<(), Fault>;
+}
+
+/// The address space of this process.
+///
+/// The kernel copies, so that an address where nothing is mapped is a fault like any other, and not the end of the program.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Process;
+
+impl Memory for Process {
+    fn read(&self, address: u64, bytes: &mut [u8]) -> Result<(), Fault> {
+        let length = bytes.len();
+        let fault = Fault { address, length };
+        let base = usize::try_from(address).map_err(|_| fault)?;
+        match process_vm_readv(Pid::this(), &mut [IoSliceMut::new(bytes)], &[RemoteIoVec { base, len: length }]) {
+            Ok(read) if read == length => Ok(()),
+            _ => Err(fault),
+        }
+    }
+
+    fn write(&self, address: u64, bytes: &[u8]) -> Result<(), Fault> {
+        let Some((last, before)) = bytes.split_last() else { return Ok(()) };
+        let fault = Fault { address, length: bytes.len() };
+        let base = usize::try_from(address).map_err(|_| fault)?;
+        for (at, part) in [(base, before), (base + before.len(), std::slice::from_ref(last))] {
+            let place = RemoteIoVec { base: at, len: part.len() };
+            match process_vm_writev(Pid::this(), &[IoSlice::new(part)], &[place]) {
+                Ok(written) if written == part.len() => {}
+                _ => return Err(fault),
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A doubleword as the device keeps it, big endian.
@@ -68,5 +105,24 @@ pub(crate) mod test {
             self.0.borrow_mut()[range].copy_from_slice(bytes);
             Ok(())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Fault, Memory, Process};
+
+    #[test]
+    fn a_process_reaches_its_own_memory_and_no_other() {
+        let mut bytes = vec![0_u8; 100];
+        let address = bytes.as_mut_ptr() as u64;
+        Process.write(address + 10, &[1, 2, 3]).unwrap();
+        let mut read = [9; 5];
+        Process.read(address + 9, &mut read).unwrap();
+        assert_eq!(read, [0, 1, 2, 3, 0]);
+        assert_eq!(bytes[10..13], [1, 2, 3]);
+        let nowhere = 0x10;
+        assert_eq!(Process.read(nowhere, &mut read), Err(Fault { address: nowhere, length: 5 }));
+        assert_eq!(Process.write(nowhere, &read), Err(Fault { address: nowhere, length: 5 }));
     }
 }

@@ -32,6 +32,12 @@ pub enum Kind {
     Rq,
     /// Set of queue counters.
     QCounter,
+    /// Queue pair.
+    Qp,
+    /// Memory of a program, known to the device.
+    Umem,
+    /// Program that uses the device past its driver.
+    UserContext,
 }
 
 impl Kind {
@@ -42,6 +48,7 @@ impl Kind {
             Self::Uar => 16..4096,
             Self::Eq => 4..128,
             Self::QCounter => 1..256,
+            Self::UserContext => 1..1 << 16,
             _ => 16..1 << 20,
         }
     }
@@ -62,6 +69,9 @@ impl Kind {
             Self::Sq => "SQ",
             Self::Rq => "RQ",
             Self::QCounter => "Q counter",
+            Self::Qp => "QP",
+            Self::Umem => "umem",
+            Self::UserContext => "user context",
         }
     }
 }

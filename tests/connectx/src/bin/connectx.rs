@@ -1,7 +1,9 @@
 //! Shows a ConnectX in software to a program that has drivers for one.
 
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
 use clap::{Parser, Subcommand};
@@ -9,6 +11,7 @@ use parking_lot::Mutex;
 use sluice_connectx::hca::Hca;
 use sluice_connectx::pci::Slot;
 use sluice_connectx::profile::{PROFILES, Profile};
+use sluice_connectx::uverbs::sysfs;
 
 /// A ConnectX in software.
 #[derive(Parser)]
@@ -32,10 +35,34 @@ enum Front {
         #[arg(long)]
         strict: bool,
     },
+    /// As mlx5_0 of a program that uses libibverbs; what goes wrong is told when the program closes it
+    Run {
+        /// Which device
+        #[arg(long, default_value = PROFILES[0].name, value_parser = profile)]
+        profile: Profile,
+        /// Without the privileges that steering needs
+        #[arg(long)]
+        unprivileged: bool,
+        /// The program and what it is given
+        #[arg(required = true, trailing_var_arg = true)]
+        program: Vec<OsString>,
+    },
 }
 
 fn main() -> ExitCode {
-    let Front::Pci { socket, profile, strict } = Arguments::parse().front;
+    match Arguments::parse().front {
+        Front::Pci { socket, profile, strict } => pci(&socket, profile, strict),
+        Front::Run { profile, unprivileged, program } => match run(profile, unprivileged, &program) {
+            Ok(code) => code,
+            Err(error) => {
+                eprintln!("connectx: {error}");
+                ExitCode::FAILURE
+            }
+        },
+    }
+}
+
+fn pci(socket: &Path, profile: Profile, strict: bool) -> ExitCode {
     let hca = Arc::new(Mutex::new(Hca::new(profile)));
     let mut report = |line: &str| {
         eprintln!("connectx: {line}");
@@ -44,13 +71,47 @@ fn main() -> ExitCode {
             std::process::exit(3);
         }
     };
-    match Slot::new(&socket).and_then(|slot| slot.serve(&hca, &mut report)) {
+    match Slot::new(socket).and_then(|slot| slot.serve(&hca, &mut report)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("connectx: {error}");
             ExitCode::FAILURE
         }
     }
+}
+
+/// Runs a program in which the device is made, by a library that is loaded first and a folder that stands for `/sys`.
+fn run(profile: Profile, unprivileged: bool, program: &[OsString]) -> Result<ExitCode, String> {
+    const NO_CODE: u8 = 128;
+    let library = library()?;
+    let folder = std::env::temp_dir().join(format!("connectx-run-{}", std::process::id()));
+    let told = |error: io::Error| format!("{}: {error}", folder.display());
+    sysfs::add(&folder, 0, &profile).map_err(told)?;
+    let (name, arguments) = program.split_first().ok_or("no program")?;
+    let mut command = Command::new(name);
+    command
+        .args(arguments)
+        .env("LD_PRELOAD", &library)
+        .env("SYSFS_PATH", &folder)
+        .env("CONNECTX_PROFILE", profile.name);
+    if unprivileged {
+        command.env("CONNECTX_UNPRIVILEGED", "1");
+    }
+    let status = command.status();
+    std::fs::remove_dir_all(&folder).map_err(told)?;
+    let status = status.map_err(|error| format!("{}: {error}", name.to_string_lossy()))?;
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    Ok(ExitCode::from(code.unwrap_or(NO_CODE)))
+}
+
+/// The library beside this program, or where cargo puts it for tests.
+fn library() -> Result<PathBuf, String> {
+    const NAME: &str = "libsluice_connectx_uverbs.so";
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let folder = program.parent().unwrap_or(Path::new("."));
+    let places = [folder.join(NAME), folder.join("deps").join(NAME)];
+    let missing = || format!("{NAME} is not beside this program: cargo build -p sluice-connectx-uverbs");
+    places.into_iter().find(|place| place.exists()).ok_or_else(missing)
 }
 
 fn profile(name: &str) -> Result<Profile, String> {

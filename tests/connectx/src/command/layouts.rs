@@ -49,6 +49,24 @@ inputs! {
         TRANSLATIONS_OCTWORD_SIZE 0x44 [31:0], RELAXED_ORDERING_READ 0x48 [6], LOG_PAGE_SIZE 0x48 [4:0],
         TRANSLATIONS_OCTWORD_ACTUAL_SIZE 0x60 [31:0],
     }
+    /// Followed by the addresses of pages.
+    create_umem 0x30 { ATS 0x20 [31], LOG_PAGE_SIZE 0x20 [4:0], PAGE_OFFSET 0x24 [31:0], NUM_OF_MTT 0x28 [63:0] }
+    create_qp 0x110 {
+        ST 0x18 [23:16], ISOLATE_VL_TC 0x18 [13], PM_STATE 0x18 [12:11], PD 0x1c [23:0], LOG_RQ_SIZE 0x20 [22:19],
+        LOG_RQ_STRIDE 0x20 [18:16], LOG_SQ_SIZE 0x20 [14:11], TS_FORMAT 0x20 [7:6], UAR_PAGE 0x24 [23:0],
+        CQN_SND 0x94 [23:0], CQN_RCV 0xb4 [23:0], DBR_UMEM_VALID 0xe8 [28], DBR_UMEM_ID 0xfc [31:0],
+        WQ_UMEM_ID 0x108 [31:0], WQ_UMEM_VALID 0x10c [31],
+    }
+    rst2init_qp 0x110 { QPN 0x8 [23:0], PM_STATE 0x18 [12:11], VHCA_PORT_NUM 0x54 [23:16], RRE 0xa8 [15], RWE 0xa8 [14] }
+    init2rtr_qp 0x110 {
+        QPN 0x8 [23:0], MTU 0x20 [31:29], LOG_MSG_MAX 0x20 [28:24], REMOTE_QPN 0x2c [23:0], FL 0x30 [31],
+        VHCA_PORT_NUM 0x54 [23:16], MIN_RNR_NAK 0xac [28:24],
+    }
+    rtr2rts_qp 0x110 { QPN 0x8 [23:0], LOG_ACK_REQ_FREQ 0x88 [31:28], RETRY_COUNT 0x88 [18:16], RNR_RETRY 0x88 [15:13] }
+    create_user_context 0x20 { CAP 0x10 [31:0] }
+    destroy_user_context 0x10 { ID 0x8 [15:0] }
+    /// The operation modifier says of which type; followed by the body.
+    general_object 0x10 { ID 0x8 [31:0] }
     create_eq 0x110 {
         STATUS 0x10 [31:28], EC 0x10 [18], OI 0x10 [17], ST 0x10 [11:8], PAGE_OFFSET 0x18 [11:6],
         LOG_EQ_SIZE 0x1c [28:24], UAR_PAGE 0x1c [23:0], INTR 0x24 [11:0], LOG_PAGE_SIZE 0x28 [28:24],
@@ -156,10 +174,16 @@ layouts! {
     }
     query_esw_vport_context_out 0x110 {
         FDB_TO_VPORT_REG_C 0x10 [31], VPORT_SVLAN_STRIP 0x10 [28], VPORT_CVLAN_STRIP 0x10 [27], VPORT_SVLAN_INSERT 0x10 [26],
-        VPORT_CVLAN_INSERT 0x10 [25:24], FDB_TO_VPORT_REG_C_ID 0x10 [23:16], CVLAN 0x18 [15:0],
+        VPORT_CVLAN_INSERT 0x10 [25:24], FDB_TO_VPORT_REG_C_ID 0x10 [23:16], CVLAN 0x18 [15:0], ICM_ADDRESS_RX 0x100 [63:0],
+        ICM_ADDRESS_TX 0x108 [63:0],
     }
+    create_tir_out 0x10 { ICM_ADDRESS_39_32 0x8 [31:24], ICM_ADDRESS_31_0 0xc [31:0] }
+    user_context_out 0x10 { UID 0x8 [15:0] }
+    general_object_out 0x10 { ID 0x8 [31:0] }
+    /// A general object's body, behind the header: a block of steering memory.
+    steering_memory 0x40 { MODIFY_FIELD_SELECT 0x0 [63:0], LOG_SIZE 0x8 [7:0], START 0x10 [63:0] }
     query_esw_functions_out 0x80 {
-        HOST_NUMBER 0x10 [31:24], HOST_PF_NOT_EXIST 0x10 [18], HOST_PF_DISABLED 0x10 [16], HOST_NUM_OF_VFS 0x10 [15:0],
-        HOST_TOTAL_VFS 0x14 [31:16],
+        HOST_NUMBER 0x10 [31:24], HOST_PF_NOT_EXIST 0x10 [18], HOST_PF_VHCA_ID_VALID 0x10 [17], HOST_PF_DISABLED 0x10 [16], HOST_NUM_OF_VFS 0x10 [15:0],
+        HOST_TOTAL_VFS 0x14 [31:16], HOST_PF_VHCA_ID 0x18 [31:16],
     }
 }

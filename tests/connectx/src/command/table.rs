@@ -2,7 +2,7 @@
 
 use super::layouts as l;
 use super::{Answer, Input};
-use crate::hca::{Hca, Stage, function, queues, register, resources, vport};
+use crate::hca::{Hca, Stage, function, keys, pairs, queues, register, resources, vport};
 use crate::layout::Layout;
 
 /// A command: what it is called, what it takes, from when on it may come, and what carries it out.
@@ -47,8 +47,8 @@ pub(crate) const COMMANDS: &[Command] = commands![
     0x109 SET_HCA_CAP set_hca_cap Enabled function::set_hca_cap,
     0x10a QUERY_ISSI plain Enabled function::query_issi,
     0x10b SET_ISSI set_issi Enabled function::set_issi,
-    0x200 CREATE_MKEY create_mkey Initialized resources::create_mkey,
-    0x202 DESTROY_MKEY object Initialized resources::destroy_mkey,
+    0x200 CREATE_MKEY create_mkey Initialized keys::create_mkey,
+    0x202 DESTROY_MKEY object Initialized keys::destroy_mkey,
     0x203 QUERY_SPECIAL_CONTEXTS plain Initialized resources::query_special_contexts,
     0x301 CREATE_EQ create_eq Initialized queues::create_eq,
     0x302 DESTROY_EQ small_object Initialized queues::destroy_eq,
@@ -56,6 +56,11 @@ pub(crate) const COMMANDS: &[Command] = commands![
     0x400 CREATE_CQ create_cq Initialized queues::create_cq,
     0x401 DESTROY_CQ object Initialized queues::destroy_cq,
     0x403 MODIFY_CQ modify_cq Initialized queues::modify_cq,
+    0x500 CREATE_QP create_qp Initialized pairs::create_qp,
+    0x501 DESTROY_QP object Initialized pairs::destroy_qp,
+    0x502 RST2INIT_QP rst2init_qp Initialized pairs::rst2init_qp,
+    0x503 INIT2RTR_QP init2rtr_qp Initialized pairs::init2rtr_qp,
+    0x504 RTR2RTS_QP rtr2rts_qp Initialized pairs::rtr2rts_qp,
     0x740 QUERY_ESW_FUNCTIONS plain Initialized vport::query_esw_functions,
     0x750 QUERY_VPORT_STATE vport Initialized vport::query_vport_state,
     0x751 MODIFY_VPORT_STATE modify_vport_state Initialized vport::modify_vport_state,
@@ -91,4 +96,11 @@ pub(crate) const COMMANDS: &[Command] = commands![
     0x916 CREATE_RQT create_rqt Initialized resources::create_rqt,
     0x917 MODIFY_RQT modify_rqt Initialized resources::modify_rqt,
     0x918 DESTROY_RQT object Initialized resources::destroy_rqt,
+    0xa00 CREATE_GENERAL_OBJECT general_object Initialized resources::create_general_object,
+    0xa03 DESTROY_GENERAL_OBJECT general_object Initialized resources::destroy_general_object,
+    0xa04 CREATE_UCTX create_user_context Initialized resources::create_user_context,
+    0xa06 DESTROY_UCTX destroy_user_context Initialized resources::destroy_user_context,
+    0xa08 CREATE_UMEM create_umem Initialized keys::create_umem,
+    0xa0a DESTROY_UMEM object Initialized keys::destroy_umem,
+    0xb00 SYNC_STEERING plain Initialized resources::sync_steering,
 ];

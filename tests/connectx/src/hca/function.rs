@@ -150,7 +150,7 @@ pub(crate) fn query_hca_cap(hca: &mut Hca, input: &Input<'_>) -> Answer {
 }
 
 /// Number of a function among all of the device: the embedded CPU's first.
-pub(super) fn vhca_id(vport: u16) -> u16 {
+pub(crate) fn vhca_id(vport: u16) -> u16 {
     if vport == VPORT_ECPF { 0 } else { vport + 1 }
 }
 

@@ -1,6 +1,8 @@
 //! The device without its bus: what the commands change, and what packets and doorbells do.
 
 pub(crate) mod function;
+pub(crate) mod keys;
+pub(crate) mod pairs;
 pub(crate) mod queues;
 pub(crate) mod receive;
 pub(crate) mod register;
@@ -49,6 +51,8 @@ pub struct Hca {
     pub(crate) port: register::PhysicalPort,
     pub(crate) steering: Steering,
     sent: Vec<(Port, Vec<u8>)>,
+    /// How many writes of queue pairs from now on one is to fail.
+    failing_write: Option<u64>,
     faults: Vec<CommandFault>,
     executed: BTreeMap<u16, u64>,
     refusals: Vec<Refusal>,
@@ -100,6 +104,7 @@ impl Hca {
             port: register::PhysicalPort::default(),
             steering: tables_of(&profile),
             sent: Vec::new(),
+            failing_write: None,
             faults: Vec::new(),
             executed: BTreeMap::new(),
             refusals: Vec::new(),
@@ -264,6 +269,8 @@ fn tables_of(profile: &Profile) -> Steering {
         manager,
         vhca_id: function::vhca_id(manager),
         max_level: (crate::profile::MAX_LEVELS - 1).to_be_bytes()[7],
+        steering_format: profile.steering_format,
+        software_owner: profile.software_steering,
         ..Default::default()
     });
     for vport in profile.vports() {

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use super::Hca;
 use super::function::require;
+use super::keys::{Key, Pages};
+use super::pairs::QueuePair;
 use super::receive::Tir;
 use super::ring::Ring;
 use crate::command::layouts as l;
@@ -17,6 +19,10 @@ pub(crate) struct Queues {
     pub(crate) completions: BTreeMap<u32, CompletionQueue>,
     pub(crate) sends: BTreeMap<u32, SendQueue>,
     pub(crate) receives: BTreeMap<u32, ReceiveQueue>,
+    pub(crate) pairs: BTreeMap<u32, QueuePair>,
+    /// What memory keys stand for, by the key without its lowest byte.
+    pub(crate) keys: BTreeMap<u32, Key>,
+    pub(crate) umems: BTreeMap<u32, Pages>,
     /// How frames are spread over receive queues, by TIR.
     pub(crate) tirs: BTreeMap<u32, Tir>,
     /// Receive queues, by the table that lists them.

@@ -7,6 +7,7 @@ use crate::command::layouts as l;
 use crate::command::{Answer, Failure, Input, Output, Status};
 use crate::layout::layouts;
 use crate::objects::{Kind, Name};
+use crate::steering::address::{Side, Terminal};
 
 /// An object made, and its number as the answer.
 pub(crate) fn create(hca: &mut Hca, kind: Kind, uses: Vec<Name>) -> Answer {
@@ -33,6 +34,43 @@ pub(crate) fn alloc_uar(hca: &mut Hca, _: &Input<'_>) -> Answer {
 
 pub(crate) fn dealloc_uar(hca: &mut Hca, input: &Input<'_>) -> Answer {
     destroy(hca, Kind::Uar, input.get_u32(l::object::ID))
+}
+
+pub(crate) fn create_user_context(hca: &mut Hca, _: &Input<'_>) -> Answer {
+    let id = hca.objects.create(Kind::UserContext, vec![])?;
+    Ok(Output::new(&l::user_context_out::LAYOUT).set(l::user_context_out::UID, id))
+}
+
+pub(crate) fn destroy_user_context(hca: &mut Hca, input: &Input<'_>) -> Answer {
+    destroy(hca, Kind::UserContext, input.get_u32(l::destroy_user_context::ID))
+}
+
+/// Objects without commands of their own: of them, blocks of steering memory.
+pub(crate) fn create_general_object(hca: &mut Hca, input: &Input<'_>) -> Answer {
+    known_type(hca, input)?;
+    let body = Input::new(&l::steering_memory::LAYOUT, input.tail())?;
+    let (address, log_size) = (body.get(l::steering_memory::START), body.get(l::steering_memory::LOG_SIZE));
+    let refused = |reason| Failure::new(Status::BadParameter, 0x0409, reason);
+    let id = hca.steering.icm.allocate(address, log_size).map_err(refused)?;
+    Ok(Output::new(&l::general_object_out::LAYOUT).set(l::general_object_out::ID, id))
+}
+
+pub(crate) fn destroy_general_object(hca: &mut Hca, input: &Input<'_>) -> Answer {
+    known_type(hca, input)?;
+    let refused = |reason| Failure::new(Status::BadResource, 0x040a, reason);
+    hca.steering.icm.free(input.get_u32(l::general_object::ID)).map_err(refused)?;
+    Ok(Output::empty())
+}
+
+fn known_type(hca: &Hca, input: &Input<'_>) -> Result<(), Failure> {
+    let kind = input.op_mod();
+    let known = kind == crate::steering::icm::OBJECT_TYPE && hca.profile.software_steering;
+    require(known, Status::BadParameter, 0x0408, format!("general objects of type {kind:#x} are not modelled"))
+}
+
+/// Everything that was posted before is in steering memory: whoever delivers commands sees to that.
+pub(crate) fn sync_steering(_: &mut Hca, _: &Input<'_>) -> Answer {
+    Ok(Output::empty())
 }
 
 pub(crate) fn alloc_transport_domain(hca: &mut Hca, _: &Input<'_>) -> Answer {
@@ -67,19 +105,6 @@ pub(crate) fn query_q_counter(hca: &mut Hca, input: &Input<'_>) -> Answer {
         hca.queues.out_of_buffer.remove(&id);
     }
     Ok(Output::new(&q_counter_out::LAYOUT).set(q_counter_out::OUT_OF_BUFFER, lost))
-}
-
-/// A key over all of the memory (physical addresses, or by address with access mode PA). Tables of pages are not modelled.
-pub(crate) fn create_mkey(hca: &mut Hca, input: &Input<'_>) -> Answer {
-    use l::create_mkey as f;
-    const PHYSICAL: u64 = 0;
-    let mode = input.get(f::ACCESS_MODE_4_2) << 2 | input.get(f::ACCESS_MODE_1_0);
-    require(mode == PHYSICAL, Status::BadParameter, 0x0401, format!("access mode {mode} is not modelled"))?;
-    create(hca, Kind::Mkey, vec![Name { kind: Kind::Pd, id: input.get_u32(f::PD) }])
-}
-
-pub(crate) fn destroy_mkey(hca: &mut Hca, input: &Input<'_>) -> Answer {
-    destroy(hca, Kind::Mkey, input.get_u32(l::object::ID))
 }
 
 pub(crate) fn query_special_contexts(_: &mut Hca, _: &Input<'_>) -> Answer {
@@ -121,7 +146,13 @@ pub(crate) fn create_tir(hca: &mut Hca, input: &Input<'_>) -> Answer {
     let id = hca.objects.create(Kind::Tir, vec![queue, domain])?;
     hca.steering.add_tir(id);
     hca.queues.tirs.insert(id, Tir { dispatch, hash });
-    Ok(Output::new(&l::object_out::LAYOUT).set(l::object_out::ID, id))
+    let output = Output::new(&l::object_out::LAYOUT).set(l::object_out::ID, id);
+    if !hca.profile.software_steering {
+        return Ok(output);
+    }
+    use l::create_tir_out as out;
+    let address = Terminal::Tir(id).address(Side::Receive);
+    Ok(output.set(out::ICM_ADDRESS_39_32, address >> 32).set(out::ICM_ADDRESS_31_0, address))
 }
 
 /// Hash and loopback may change; frames do not come back here, so that nothing is kept of the latter.

@@ -216,7 +216,7 @@ impl Hca {
         }
     }
 
-    fn post_completion(&mut self, memory: &dyn Memory, cq: u32, sq: u32, request: &Request, ok: bool) {
+    pub(crate) fn post_completion(&mut self, memory: &dyn Memory, cq: u32, sq: u32, request: &Request, ok: bool) {
         const REQUEST_DONE: u8 = 0x0;
         const REQUEST_FAILED: u8 = 0xd;
         const LOCAL_OPERATION_ERROR: u8 = 0x02;

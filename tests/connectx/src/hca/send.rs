@@ -50,7 +50,11 @@ impl Request {
         self.completes
     }
 
-    fn word(&self, at: usize) -> Option<u32> {
+    pub(crate) fn bytes(&self, at: usize, length: usize) -> Option<&[u8]> {
+        self.bytes.get(at..at.checked_add(length)?)
+    }
+
+    pub(crate) fn word(&self, at: usize) -> Option<u32> {
         let bytes = self.bytes.get(at..at + 4)?;
         Some(bytes.iter().fold(0, |word, byte| word << 8 | u32::from(*byte)))
     }

@@ -7,6 +7,7 @@ use crate::command::{Answer, Failure, Input, Output, Status};
 use crate::layout::{Field, layouts};
 use crate::profile::VPORT_UPLINK;
 use crate::steering::Port;
+use crate::steering::address::{Side, Terminal};
 
 const UP: u8 = 1;
 const DEFAULT_MTU: u16 = 1500;
@@ -119,7 +120,9 @@ pub(crate) fn query_esw_functions(hca: &mut Hca, _: &Input<'_>) -> Answer {
     require(hca.profile.embedded_cpu, Status::BadOperation, 0x0203, "only an embedded CPU has host functions")?;
     Ok(Output::new(&l::query_esw_functions_out::LAYOUT)
         .set(l::query_esw_functions_out::HOST_NUM_OF_VFS, hca.profile.host_vfs)
-        .set(l::query_esw_functions_out::HOST_TOTAL_VFS, hca.profile.host_total_vfs))
+        .set(l::query_esw_functions_out::HOST_TOTAL_VFS, hca.profile.host_total_vfs)
+        .set(l::query_esw_functions_out::HOST_PF_VHCA_ID_VALID, true)
+        .set(l::query_esw_functions_out::HOST_PF_VHCA_ID, super::function::vhca_id(0)))
 }
 
 pub(crate) fn query_vport_state(hca: &mut Hca, input: &Input<'_>) -> Answer {
@@ -156,10 +159,19 @@ pub(crate) fn modify_vport_state(hca: &mut Hca, input: &Input<'_>) -> Answer {
 
 pub(crate) fn query_esw_vport_context(hca: &mut Hca, input: &Input<'_>) -> Answer {
     use l::query_esw_vport_context_out as out;
-    let vport = hca.vport(input.is_set(l::vport::OTHER_VPORT), input.get_u16(l::vport::VPORT_NUMBER))?;
-    Ok(Output::new(&out::LAYOUT)
+    let (profile, other) = (hca.profile, input.is_set(l::vport::OTHER_VPORT));
+    let number = input.get_u16(l::vport::VPORT_NUMBER);
+    let vport = hca.vport(other, number)?;
+    let output = Output::new(&out::LAYOUT)
         .set(out::FDB_TO_VPORT_REG_C, vport.registers.0)
-        .set(out::FDB_TO_VPORT_REG_C_ID, vport.registers.1))
+        .set(out::FDB_TO_VPORT_REG_C_ID, vport.registers.1);
+    if !profile.software_steering {
+        return Ok(output);
+    }
+    let terminal = Terminal::Vport(if other { number } else { profile.own_vport() });
+    Ok(output
+        .set(out::ICM_ADDRESS_RX, terminal.address(Side::Receive))
+        .set(out::ICM_ADDRESS_TX, terminal.address(Side::Transmit)))
 }
 
 pub(crate) fn modify_esw_vport_context(hca: &mut Hca, input: &Input<'_>) -> Answer {

@@ -3,7 +3,10 @@
 pub(crate) mod caps;
 
 use crate::layout::Field;
-use caps::{esw, esw_flow_table, ethernet, general, table};
+use crate::steering::address::{Side, Terminal};
+use crate::steering::icm::{self, Kind};
+use crate::steering::ste::Format;
+use caps::{device_memory, esw, esw_flow_table, ethernet, general, nic_flow_table, roce, table};
 
 /// Vport of the embedded CPU's function.
 pub const VPORT_ECPF: u16 = 0xfffe;
@@ -25,6 +28,11 @@ pub struct Profile {
     pub host_vfs: u16,
     /// Most that there can be.
     pub host_total_vfs: u16,
+    /// How entries in steering memory are written.
+    pub steering_format: Format,
+    /// Whether tables that software owns are offered. The kernel would use them, too, if it saw them, in memory that the PCI front
+    /// end does not have; so the uverbs front end alone shows them: [`Profile::with_software_steering`].
+    pub software_steering: bool,
     /// Firmware version: major, minor, subminor.
     pub firmware: (u16, u16, u16),
     /// Board, as `devlink dev info` and `ethtool -i` show it; 16 bytes at most.
@@ -32,7 +40,8 @@ pub struct Profile {
 }
 
 /// All profiles.
-pub const PROFILES: &[Profile] = &[BLUEFIELD_2, CONNECTX_6_DX, CONNECTX_6_DX_NO_ESWITCH];
+pub const PROFILES: &[Profile] =
+    &[BLUEFIELD_2, BLUEFIELD_3, CONNECTX_5, CONNECTX_6_DX, CONNECTX_6_DX_NO_ESWITCH, CONNECTX_7];
 
 /// A BlueField-2 as its own processor sees it, with two virtual functions of the host.
 pub const BLUEFIELD_2: Profile = Profile {
@@ -42,8 +51,20 @@ pub const BLUEFIELD_2: Profile = Profile {
     eswitch_manager: true,
     host_vfs: 2,
     host_total_vfs: 8,
+    steering_format: Format::One,
+    software_steering: false,
     firmware: (24, 35, 1000),
     psid: "SLU0000000002",
+};
+
+/// A BlueField-3 as its own processor sees it.
+pub const BLUEFIELD_3: Profile = Profile {
+    name: "bluefield-3",
+    device_id: 0xa2dc,
+    steering_format: Format::Two,
+    firmware: (32, 35, 1000),
+    psid: "SLU0000000003",
+    ..BLUEFIELD_2
 };
 
 /// A ConnectX-6 Dx in a host, without virtual functions.
@@ -54,8 +75,30 @@ pub const CONNECTX_6_DX: Profile = Profile {
     eswitch_manager: true,
     host_vfs: 0,
     host_total_vfs: 0,
+    steering_format: Format::One,
+    software_steering: false,
     firmware: (22, 35, 1000),
     psid: "SLU0000000001",
+};
+
+/// A ConnectX-5 in a host.
+pub const CONNECTX_5: Profile = Profile {
+    name: "connectx-5",
+    device_id: 0x1017,
+    steering_format: Format::Zero,
+    firmware: (16, 35, 1000),
+    psid: "SLU0000000004",
+    ..CONNECTX_6_DX
+};
+
+/// A ConnectX-7 in a host.
+pub const CONNECTX_7: Profile = Profile {
+    name: "connectx-7",
+    device_id: 0x1021,
+    steering_format: Format::Two,
+    firmware: (28, 35, 1000),
+    psid: "SLU0000000005",
+    ..CONNECTX_6_DX
 };
 
 /// As [`CONNECTX_6_DX`], where somebody else manages the switch.
@@ -69,12 +112,18 @@ pub enum Page {
     General,
     /// 1
     Ethernet,
+    /// 3
+    Atomic,
+    /// 4
+    Roce,
     /// 7
     NicFlowTable,
     /// 8
     EswFlowTable,
     /// 9
     Esw,
+    /// 15
+    DeviceMemory,
 }
 
 impl Page {
@@ -84,9 +133,12 @@ impl Page {
         Some(match number {
             0 => Self::General,
             1 => Self::Ethernet,
+            3 => Self::Atomic,
+            4 => Self::Roce,
             7 => Self::NicFlowTable,
             8 => Self::EswFlowTable,
             9 => Self::Esw,
+            15 => Self::DeviceMemory,
             _ => return None,
         })
     }
@@ -97,6 +149,12 @@ impl Profile {
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         PROFILES.iter().find(|profile| profile.name == name).copied()
+    }
+
+    /// The same device with all that it has for tables that software owns.
+    #[must_use]
+    pub fn with_software_steering(self) -> Self {
+        Self { software_steering: true, ..self }
     }
 
     /// The vport that is the driver's own.
@@ -121,11 +179,20 @@ impl Profile {
                 fill(&mut bytes, 0, GENERAL);
                 let manager = u64::from(self.eswitch_manager);
                 fill(&mut bytes, 0, &[(general::ESWITCH_MANAGER, manager), (general::VPORT_GROUP_MANAGER, manager)]);
+                if self.software_steering {
+                    fill(&mut bytes, 0, SOFTWARE_STEERING);
+                    general::STEERING_FORMAT_VERSION.write(&mut bytes, self.steering_format.version());
+                }
             }
             Page::Ethernet => fill(&mut bytes, 0, ETHERNET),
             Page::NicFlowTable => {
                 fill(&mut bytes, caps::NIC_RECEIVE, TABLE);
                 fill(&mut bytes, caps::NIC_TRANSMIT, TABLE);
+                if self.software_steering {
+                    fill(&mut bytes, caps::NIC_RECEIVE, SOFTWARE_OWNER);
+                    fill(&mut bytes, caps::NIC_TRANSMIT, SOFTWARE_OWNER);
+                    fill(&mut bytes, 0, &nic_addresses());
+                }
             }
             Page::EswFlowTable => {
                 fill(&mut bytes, 0, ESW_FLOW_TABLE);
@@ -133,7 +200,15 @@ impl Profile {
                 fill(&mut bytes, caps::FDB, FDB);
                 fill(&mut bytes, caps::INGRESS_ACL, TABLE);
                 fill(&mut bytes, caps::EGRESS_ACL, TABLE);
+                if self.software_steering {
+                    fill(&mut bytes, caps::FDB, SOFTWARE_OWNER);
+                    fill(&mut bytes, 0, &esw_addresses());
+                }
             }
+            Page::Roce if self.software_steering => fill(&mut bytes, 0, ROCE),
+            Page::DeviceMemory if self.software_steering => fill(&mut bytes, 0, &device_memory_sizes()),
+            // A device that has none of it says so.
+            Page::Atomic | Page::Roce | Page::DeviceMemory => {}
             Page::Esw => {
                 fill(&mut bytes, 0, ESW);
                 let embedded = u64::from(self.embedded_cpu);
@@ -226,6 +301,53 @@ const GENERAL: &[(Field, u64)] = &[
     (general::FLEX_PARSER_PROTOCOLS, GENEVE | ICMP | ICMPV6),
 ];
 
+/// What software steering needs besides tables of its own: queue pairs that lead back to the device, and its memory.
+/// And where the flexible parser puts what it finds of ICMP.
+const SOFTWARE_STEERING: &[(Field, u64)] = &[
+    (general::ROCE, 1),
+    (general::RC, 1),
+    (general::GENERAL_OBJ_TYPES, 1 << icm::OBJECT_TYPE),
+    (general::FLEX_PARSER_ID_ICMP_DW0, 7),
+    (general::FLEX_PARSER_ID_ICMP_DW1, 6),
+    (general::FLEX_PARSER_ID_ICMPV6_DW0, 7),
+    (general::FLEX_PARSER_ID_ICMPV6_DW1, 6),
+];
+
+const ROCE: &[(Field, u64)] = &[(roce::FL_RC_QP_WHEN_ROCE_DISABLED, 1), (roce::FL_RC_QP_WHEN_ROCE_ENABLED, 1)];
+
+const SOFTWARE_OWNER: &[(Field, u64)] = &[(table::SW_OWNER, 1), (table::SW_OWNER_V2, 1)];
+
+fn nic_addresses() -> [(Field, u64); 3] {
+    [
+        (nic_flow_table::RX_DROP_ADDRESS, Terminal::Drop.address(Side::Receive)),
+        (nic_flow_table::TX_DROP_ADDRESS, Terminal::Drop.address(Side::Transmit)),
+        (nic_flow_table::TX_ALLOW_ADDRESS, Terminal::Allow.address(Side::Transmit)),
+    ]
+}
+
+fn esw_addresses() -> [(Field, u64); 4] {
+    let wire = Terminal::Vport(VPORT_UPLINK);
+    [
+        (esw_flow_table::RX_DROP_ADDRESS, Terminal::Drop.address(Side::Receive)),
+        (esw_flow_table::TX_DROP_ADDRESS, Terminal::Drop.address(Side::Transmit)),
+        (esw_flow_table::UPLINK_RX_ADDRESS, wire.address(Side::Receive)),
+        (esw_flow_table::UPLINK_TX_ADDRESS, wire.address(Side::Transmit)),
+    ]
+}
+
+fn device_memory_sizes() -> [(Field, u64); 7] {
+    use device_memory as f;
+    [
+        (f::STEERING_START, Kind::Steering.start()),
+        (f::LOG_STEERING_SIZE, icm::LOG_STEERING_SIZE),
+        (f::HEADER_MODIFY_START, Kind::Rewrites.start()),
+        (f::LOG_HEADER_MODIFY_SIZE, icm::LOG_REWRITES_SIZE),
+        (f::PATTERN_START, Kind::Patterns.start()),
+        (f::LOG_PATTERN_SIZE, icm::LOG_REWRITES_SIZE),
+        (f::LOG_GRANULARITY, icm::LOG_GRANULARITY),
+    ]
+}
+
 const ETHERNET: &[(Field, u64)] = &[
     (ethernet::CSUM_CAP, 1),
     (ethernet::VLAN_CAP, 1),
@@ -312,7 +434,7 @@ mod tests {
 
     #[test]
     fn every_capability_fits_its_field() {
-        let tables = [GENERAL, ETHERNET, TABLE, FDB, ESW_FLOW_TABLE, ESW];
+        let tables = [GENERAL, ETHERNET, TABLE, FDB, ESW_FLOW_TABLE, ESW, SOFTWARE_STEERING, ROCE, SOFTWARE_OWNER];
         for (field, value) in tables.into_iter().flatten() {
             assert!(*value <= field.max(), "{} = {value:#x}", field.name());
         }

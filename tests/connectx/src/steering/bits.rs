@@ -25,6 +25,18 @@ impl Bits {
         u32::from_be_bytes([a, b, c, d])
     }
 
+    /// The value of a field of 64 bits.
+    pub(super) fn u64(self, bytes: &[u8]) -> u64 {
+        self.words().fold(0, |value, word| value << 32 | u64::from(word.u32(bytes)))
+    }
+
+    /// Writes a field of 64 bits.
+    pub(super) fn put_u64(self, bytes: &mut [u8], value: u64) {
+        let [a, b, c, d, e, f, g, h] = value.to_be_bytes();
+        let halves = [u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h])];
+        self.words().zip(halves).for_each(|(word, half)| word.put(bytes, half));
+    }
+
     /// The value of a field of 16 bits or fewer.
     pub(super) fn u16(self, bytes: &[u8]) -> u16 {
         let [.., high, low] = self.u32(bytes).to_be_bytes();

@@ -95,6 +95,8 @@ pub(super) enum Refusal {
     Destination { kind: &'static str, table: TableKind },
     #[error("{what} {value:#x} {problem}")]
     Value { what: &'static str, value: u32, problem: &'static str },
+    #[error("root {0:#x} of the table is not in steering memory that was handed out")]
+    Root(u64),
     #[error("action {number} of the list: {problem}")]
     Rewrite { number: usize, problem: String },
 }
@@ -127,6 +129,7 @@ impl Refusal {
             | Self::Incomplete { .. }
             | Self::Destination { .. }
             | Self::Value { .. }
+            | Self::Root(_)
             | Self::Rewrite { .. } => status::BAD_PARAMETER,
         }
     }
@@ -165,6 +168,7 @@ impl Refusal {
             Self::Destination { .. } => 28,
             Self::Value { .. } => 29,
             Self::Rewrite { .. } => 30,
+            Self::Root(_) => 31,
         };
         OURS + kind
     }

@@ -60,6 +60,12 @@ layout! {
     LEVEL 0xc8 8,
     LOG_SIZE 0xd8 8,
     MISS_TABLE 0xe8 24,
+    SOFTWARE_ROOT_1 0x180 64,
+    SOFTWARE_ROOT_0 0x1c0 64,
+
+    // create_flow_table_out.
+    OUT_ADDRESS_39_32 0x40 8,
+    OUT_ADDRESS_31_0 0x60 32,
 
     // set_flow_table_root_in.
     TABLE_OF_OTHER_VPORT 0x8f 1,

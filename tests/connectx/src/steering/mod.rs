@@ -4,19 +4,20 @@
 //! walks a packet through what they built, and says at every step what it did and why.
 //!
 //! Statuses are those of the PRM. Which of them firmware gives for which mistake is known from drivers' logs for some, and our
-//! choice for the rest; syndromes are ours throughout. What the device can do and this engine cannot (tables owned by software,
-//! samplers, meters and other ASO, crypto, match definers, Geneve options, tables of RDMA and sniffers) is refused, never ignored.
+//! choice for the rest; syndromes are ours throughout. What the device can do and this engine cannot (samplers, meters and other ASO, crypto, match definers, Geneve options, tables of RDMA and sniffers) is refused, never ignored.
 //!
 //! Actions come in the order that the kernel keeps for software steering: decap, VLAN pop, modify header, VLAN push, encap. These
 //! readings are ours: of several matches the lowest index wins; a counter counts the frame as it came to the entry, without FCS;
 //! a table without an entry that matches drops in the FDB and in NIC RX, and lets pass in ACLs and in NIC TX; an action that the
 //! packet gives no ground for, such as a VLAN pop without a tag, ends the packet with that as the reason.
 
+pub(crate) mod address;
 mod bits;
 mod counters;
 mod entries;
 mod failure;
 mod fields;
+pub(crate) mod icm;
 mod key;
 mod layout;
 mod objects;
@@ -43,6 +44,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::packet::TunnelPorts;
 use counters::Counters;
 use failure::Refusal;
+use icm::Icm;
 use layout::opcode;
 use objects::Objects;
 use reformat::Reformat;
@@ -74,6 +76,8 @@ pub struct Profile {
     pub max_encap_header_size: usize,
     /// steering_format_version.
     pub steering_format: ste::Format,
+    /// sw_owner: whether software may own tables, in steering memory.
+    pub software_owner: bool,
 }
 
 impl Default for Profile {
@@ -90,6 +94,7 @@ impl Default for Profile {
             packet_reformats: 1 << 18,
             max_encap_header_size: 256,
             steering_format: ste::Format::One,
+            software_owner: false,
         }
     }
 }
@@ -111,6 +116,8 @@ pub struct Steering {
     tunnels: TunnelPorts,
     /// Registers C, by bit, that the switch hands to the receiving function.
     fdb_to_vport_registers: u8,
+    /// What software writes the tables into that it owns.
+    pub(crate) icm: Icm,
 }
 
 impl Default for Steering {
@@ -133,6 +140,7 @@ impl Steering {
             tirs: BTreeMap::new(),
             tunnels: TunnelPorts::default(),
             fdb_to_vport_registers: 0,
+            icm: Icm::default(),
             profile,
         }
     }
@@ -210,17 +218,27 @@ impl Steering {
         self.fdb_to_vport_registers = registers;
     }
 
+    /// Whether a table has an entry at an index.
+    pub(crate) fn has_entry(&self, table: u32, index: u32) -> bool {
+        self.tables.get(table).is_some_and(|table| table.entry(index).is_some())
+    }
+
     /// What a flow counter stands at; None if it is not allocated.
     pub fn counter(&self, id: u32) -> Option<Count> {
         self.counters.read(id)
     }
 
     /// How many steering objects exist, for a leak check: tables, groups, entries, counter allocations, modify-header and
-    /// reformat contexts.
+    /// reformat contexts, blocks of steering memory.
     pub fn objects_left(&self) -> usize {
         let in_tables: usize =
             self.tables.iter().flat_map(|(_, table)| table.groups.values()).map(|group| 1 + group.len()).sum();
-        in_tables + self.tables.len() + self.counters.len() + self.rewrites.len() + self.reformats.len()
+        in_tables
+            + self.tables.len()
+            + self.counters.len()
+            + self.rewrites.len()
+            + self.reformats.len()
+            + self.icm.len()
     }
 
     /// How many entries of a kind of tables count packets: a driver's rules do, and its own means do not.

@@ -5,6 +5,7 @@ use std::fmt::{self, Write as _};
 use super::layout::flow_context;
 use super::objects::Objects;
 use super::rewrite::Rewritten;
+use super::ste::SteStep;
 use super::table::{Domain, Entry, Miss, Table, Target, Verdict};
 
 /// Where a packet enters the device's switch, or leaves it.
@@ -95,6 +96,27 @@ pub enum Step {
         /// The table that misses lead to; None for what such tables do by default.
         to: Option<u32>,
     },
+    /// The packet went into steering memory, since software owns the table.
+    Entered {
+        /// The table.
+        table: TableName,
+        /// Its root entry.
+        root: u64,
+    },
+    /// An entry in steering memory was visited.
+    Entry(SteStep),
+    /// The packet left steering memory at an address that stands for that.
+    Left {
+        /// The address.
+        address: u64,
+        /// In words.
+        to: String,
+    },
+    /// The packet ended in steering memory.
+    Ended {
+        /// For this reason.
+        why: String,
+    },
     /// There is no table to walk through: the packet passes.
     NoTable {
         /// Of what.
@@ -180,6 +202,10 @@ impl fmt::Display for Step {
             }
             Self::Missed { table, to: Some(to) } => write!(out, "{table}: miss, on to table {to:#x}"),
             Self::Missed { table, to: None } => write!(out, "{table}: miss, default"),
+            Self::Entered { table, root } => write!(out, "{table}: into steering memory at {root:#x}"),
+            Self::Entry(step) => write!(out, "  {step}"),
+            Self::Left { address, to } => write!(out, "out of steering memory at {address:#x}: {to}"),
+            Self::Ended { why } => write!(out, "ended: {why}"),
             Self::NoTable { of } => write!(out, "{of}: no table"),
             Self::Sent { to, bytes } => write!(out, "{bytes} bytes to {to}"),
             Self::Received { tir, bytes } => write!(out, "{bytes} bytes to TIR {tir:#x}"),

@@ -73,6 +73,15 @@ pub(super) enum Miss {
     Table(u32),
 }
 
+/// Where in steering memory the trees of a table begin that software owns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Roots {
+    /// sw_owner_icm_root_0: of the FDB, for packets from the wire; of other tables, for all.
+    pub(super) first: u64,
+    /// sw_owner_icm_root_1: of the FDB, for packets from vports.
+    pub(super) second: u64,
+}
+
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) domain: Domain,
@@ -82,6 +91,8 @@ pub(super) struct Table {
     pub(super) decap: bool,
     pub(super) termination: bool,
     pub(super) miss: Miss,
+    /// Of a table that software owns.
+    pub(super) software: Option<Roots>,
     /// By their first index, so that the entry with the lowest index wins.
     pub(super) groups: BTreeMap<u32, Group>,
 }

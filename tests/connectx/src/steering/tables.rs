@@ -1,9 +1,11 @@
 //! Commands on flow tables and flow groups, and on the roots.
 
+use super::address::{Side, Terminal};
 use super::failure::Refusal;
 use super::fields;
 use super::layout::{self, bytes};
-use super::table::{Domain, Group, Miss, Table, TableKind};
+use super::ste::ENTRY;
+use super::table::{Domain, Group, Miss, Roots, Table, TableKind};
 use super::{Steering, answer, answer_with_id, needs};
 
 /// Values of table_miss_action.
@@ -17,9 +19,7 @@ impl Steering {
         needs(input, bytes::TABLE_COMMAND)?;
         no_modifier(input)?;
         let domain = self.domain(input)?;
-        if layout::SOFTWARE_OWNER.is_set(input) {
-            return Err(Refusal::NotModelled { what: "sw_owner", value: 1 });
-        }
+        let software = self.software_roots(input, domain.kind)?;
         let level = layout::LEVEL.u8(input);
         limit("level", level, self.profile.max_level)?;
         let log_size = layout::LOG_SIZE.u8(input);
@@ -33,11 +33,18 @@ impl Steering {
             decap: layout::DECAP_ENABLED.is_set(input),
             termination: layout::TERMINATION_TABLE.is_set(input),
             miss,
+            software,
             groups: Default::default(),
         };
         let id = self.tables.add(uid, table)?;
         self.hold_miss(miss);
-        Ok(answer_with_id(id))
+        let mut output = answer_with_id(id);
+        if self.profile.software_owner {
+            let address = Terminal::Table(id).address(Side::Receive);
+            layout::OUT_ADDRESS_39_32.put(&mut output, u32::try_from(address >> 32).unwrap_or(0));
+            layout::OUT_ADDRESS_31_0.put(&mut output, u32::try_from(address & 0xffff_ffff).unwrap_or(0));
+        }
+        Ok(output)
     }
 
     /// A root may be destroyed: the kernel does so when the last table of a kind goes. Then there is none.
@@ -68,6 +75,17 @@ impl Steering {
         if let Miss::Table(miss) = table.miss {
             layout::MISS_ACTION.put(&mut output, miss_action::FORWARD.into());
             layout::MISS_TABLE.put(&mut output, miss);
+        }
+        // For a table of firmware, where entries of software's lead to it.
+        let of_firmware = || {
+            let address = |side| Terminal::Table(id).address(side);
+            Roots { first: address(Side::Receive), second: address(Side::Transmit) }
+        };
+        if self.profile.software_owner {
+            let roots = table.software.unwrap_or_else(of_firmware);
+            layout::SOFTWARE_OWNER.put(&mut output, table.software.is_some().into());
+            layout::SOFTWARE_ROOT_0.put_u64(&mut output, roots.first);
+            layout::SOFTWARE_ROOT_1.put_u64(&mut output, roots.second);
         }
         Ok(output)
     }
@@ -225,6 +243,21 @@ impl Steering {
                 Ok(Miss::Table(id))
             }
             value => Err(Refusal::NotModelled { what: "table_miss_action", value: value.into() }),
+        }
+    }
+
+    fn software_roots(&self, input: &[u8], kind: TableKind) -> Result<Option<Roots>, Refusal> {
+        if !layout::SOFTWARE_OWNER.is_set(input) {
+            return Ok(None);
+        }
+        if !self.profile.software_owner || matches!(kind, TableKind::IngressAcl | TableKind::EgressAcl) {
+            return Err(Refusal::NotModelled { what: "sw_owner", value: 1 });
+        }
+        let roots = Roots { first: layout::SOFTWARE_ROOT_0.u64(input), second: layout::SOFTWARE_ROOT_1.u64(input) };
+        let used = if kind == TableKind::Fdb { vec![roots.first, roots.second] } else { vec![roots.first] };
+        match used.into_iter().find(|root| !self.icm.holds(*root, ENTRY as u64)) {
+            Some(root) => Err(Refusal::Root(root)),
+            None => Ok(Some(roots)),
         }
     }
 

@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 
+use super::address::{Side, Terminal};
+use super::icm::Icm;
 use super::key::{self, Metadata};
+use super::reformat::Reformat;
 use super::step::{Deed, Port, Step, TableName, no_table};
-use super::table::{Domain, Entry, Miss, TableKind, Target, Verdict};
-use super::{Steering, reformat::Reformat};
+use super::table::{Domain, Entry, Miss, Roots, TableKind, Target, Verdict};
+use super::{Steering, ste};
+use crate::hca::function::vhca_id;
 use crate::packet::{Headers, edit};
 
 /// Tables that a packet passes at most, which ends loops that ignore_flow_level allows.
@@ -96,7 +100,11 @@ impl Steering {
             tag: None,
             tables: 0,
         };
-        Walker { steering: self, walk, copies: 1 }.run(origin.port, packet)
+        // What lies in steering memory does not change while a packet walks.
+        let memory = std::mem::take(&mut self.icm);
+        let walk = Walker { steering: self, memory: &memory, walk, copies: 1 }.run(origin.port, packet);
+        self.icm = memory;
+        walk
     }
 
     /// The table that a domain's packets enter: the one that was set, or else the first of level 0.
@@ -113,6 +121,7 @@ impl Steering {
 
 struct Walker<'a> {
     steering: &'a mut Steering,
+    memory: &'a Icm,
     walk: Walk,
     copies: usize,
 }
@@ -266,6 +275,9 @@ impl Walker<'_> {
         };
         let name = TableName::new(id, table);
         let kind = table.domain.kind;
+        if let Some(roots) = table.software {
+            return self.owned_by_software(name, kind, roots, packet);
+        }
         let key = key::build(&packet.headers, &packet.metadata);
         let from_wire = packet.metadata.source_port == Port::Wire.vport();
         let Some((group, entry)) = table.lookup(&key, from_wire) else {
@@ -294,6 +306,58 @@ impl Walker<'_> {
             Next::Ended
         });
         self.walk.steps.push(Step::Hit { table: name, group, entry: entry.index, matched, did });
+        (packet, next)
+    }
+
+    /// Walks through a table in steering memory, from its root for packets of this side.
+    fn owned_by_software(&mut self, table: TableName, kind: TableKind, roots: Roots, packet: Packet) -> (Packet, Next) {
+        let source = packet.metadata.source_port;
+        let from_wire = source == Port::Wire.vport();
+        let (side, root) = match kind {
+            TableKind::Fdb if !from_wire => (Side::Transmit, roots.second),
+            TableKind::NicTransmit => (Side::Transmit, roots.first),
+            _ => (Side::Receive, roots.first),
+        };
+        self.walk.steps.push(Step::Entered { table, root });
+        let mut travelling = ste::Packet {
+            frame: packet.frame,
+            headers: packet.headers,
+            metadata: packet.metadata,
+            gvmi: if from_wire { 0 } else { vhca_id(source) },
+            tag: packet.tag,
+        };
+        let mut steps = Vec::new();
+        let end = self.steering.follow(self.memory, root, &mut travelling, &mut steps);
+        self.walk.steps.extend(steps.into_iter().map(Step::Entry));
+        let ste::Packet { frame, headers, metadata, tag, .. } = travelling;
+        let packet = Packet { frame, headers, metadata, tag, tables: packet.tables };
+        let address = match end {
+            Ok(address) => address,
+            Err(why) => {
+                self.walk.steps.push(Step::Ended { why });
+                return (packet, Next::Ended);
+            }
+        };
+        let terminal = Terminal::of(address, side);
+        let left = |to: &dyn std::fmt::Display| Step::Left { address, to: to.to_string() };
+        let (step, next) = match terminal {
+            Some(Terminal::Drop) => (left(&"drop"), Next::Ended),
+            Some(Terminal::Allow) if kind == TableKind::NicTransmit => (left(&"allow"), Next::Allowed),
+            Some(Terminal::Vport(number)) if kind == TableKind::Fdb => {
+                let target = Target::Port(Port::of_vport(number));
+                (left(&target), Next::Copies(vec![(packet.clone(), target)]))
+            }
+            Some(Terminal::Tir(id)) if kind == TableKind::NicReceive => {
+                let target = Target::Tir(id);
+                (left(&target), Next::Copies(vec![(packet.clone(), target)]))
+            }
+            Some(Terminal::Table(id)) => (left(&Target::Table(id)), Next::Miss(id)),
+            other => {
+                let why = format!("address {address:#x} ({other:?}) is nowhere that a packet of {kind} can go");
+                (Step::Ended { why }, Next::Ended)
+            }
+        };
+        self.walk.steps.push(step);
         (packet, next)
     }
 

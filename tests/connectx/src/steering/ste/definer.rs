@@ -21,6 +21,11 @@ pub(super) fn fields(lookup: u16, headers: &Headers, metadata: &Metadata, gvmi: 
         0x0008 => fields.ipv4_5_tuple(inner),
         0x0009 => fields.transport(outer),
         0x000a => fields.transport(inner),
+        0x000b => fields.both_addresses(outer),
+        0x000c => fields.both_addresses(inner),
+        0x000d => fields.ipv4_rest(outer),
+        0x000f => fields.ipv4_rest(inner),
+        0x000e => fields.tunnel_header(headers),
         0x0104 => {
             fields.put(0x10, 16, gvmi);
             fields.put(0x28, 24, metadata.sqn);
@@ -29,25 +34,31 @@ pub(super) fn fields(lookup: u16, headers: &Headers, metadata: &Metadata, gvmi: 
         0x0108 => fields.ipv6(inner, Side::Destination),
         0x0109 => fields.ipv6(outer, Side::Source),
         0x010a => fields.ipv6(inner, Side::Source),
+        0x010b => fields.put(0x20, 32, outer.mpls.unwrap_or(0)),
+        0x010c => fields.put(0x20, 32, inner.mpls.unwrap_or(0)),
         0x010d => fields.gre(headers),
         0x010e => fields.put(0, 32, metadata.register_a),
         0x010f => fields.registers(&metadata.registers_c[..4]),
         0x0110 => fields.registers(&metadata.registers_c[4..]),
+        0x0112 => fields.flexible(headers),
+        0x0113 => fields.tcp_numbers(outer, 0x40, 0x20),
+        0x0114 => fields.tcp_numbers(inner, 0x40, 0x20),
         _ => return None,
     }
     Some(fields.0)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
+pub(super) enum Side {
     Source,
     Destination,
 }
 
-struct Fields([u8; 16]);
+/// Fields that are being laid out.
+pub(super) struct Fields(pub(super) [u8; 16]);
 
 impl Fields {
-    fn put(&mut self, at: usize, width: usize, value: impl Into<u32>) {
+    pub(super) fn put(&mut self, at: usize, width: usize, value: impl Into<u32>) {
         Bits::new(at, width).put(&mut self.0, value.into());
     }
 
@@ -93,6 +104,66 @@ impl Fields {
         self.vlan(inner.vlans.first(), 0x6e, 0x70);
     }
 
+    fn both_addresses(&mut self, layer: &Layer) {
+        if let Some(ethernet) = layer.ethernet {
+            self.0[..4].copy_from_slice(&ethernet.destination[..4]);
+            self.0[4..8].copy_from_slice(&ethernet.source[..4]);
+            self.0[8..10].copy_from_slice(&ethernet.destination[4..]);
+            self.0[14..].copy_from_slice(&ethernet.source[4..]);
+        }
+        self.put(0x5a, 2, l3_type(layer));
+        self.vlan(layer.vlans.first(), 0x5e, 0x60);
+    }
+
+    fn ipv4_rest(&mut self, layer: &Layer) {
+        let Some(ip) = layer.ip else { return };
+        self.put(0x40, 4, ip.version);
+        self.put(0x44, 4, ip.ihl);
+        self.put(0x48, 8, ip.ttl);
+    }
+
+    /// Of tunnels over UDP whose identifier is not in a field of its own.
+    pub(super) fn tunnel_header(&mut self, headers: &Headers) {
+        match headers.tunnel.map(|tunnel| tunnel.kind) {
+            Some(TunnelKind::VxlanGpe { vni, next, flags }) => {
+                self.put(0x00, 8, flags);
+                self.put(0x18, 8, next);
+                self.put(0x20, 24, vni);
+            }
+            Some(TunnelKind::Geneve { vni, protocol, options, oam }) => {
+                self.put(0x02, 6, options);
+                self.put(0x08, 1, oam);
+                self.put(0x10, 16, protocol);
+                self.put(0x20, 24, vni);
+            }
+            Some(TunnelKind::Gtpu { first, teid, .. }) => {
+                self.put(0x00, 16, first >> 16);
+                self.put(0x20, 32, teid);
+            }
+            _ => {}
+        }
+    }
+
+    /// What the flexible parser has found: of ICMP, type and code, and the rest of the header.
+    pub(super) fn flexible(&mut self, headers: &Headers) {
+        for layer in std::iter::once(&headers.outer).chain(&headers.inner) {
+            if let Some(Transport::Icmp { kind, code, data, .. } | Transport::Icmpv6 { kind, code, data, .. }) =
+                layer.transport
+            {
+                self.put(0x00, 8, kind);
+                self.put(0x08, 8, code);
+                self.put(0x20, 32, data);
+            }
+        }
+    }
+
+    pub(super) fn tcp_numbers(&mut self, layer: &Layer, sequence_at: usize, acknowledgement_at: usize) {
+        if let Some(Transport::Tcp { sequence, acknowledgement, .. }) = layer.transport {
+            self.put(sequence_at, 32, sequence);
+            self.put(acknowledgement_at, 32, acknowledgement);
+        }
+    }
+
     fn ipv4_5_tuple(&mut self, layer: &Layer) {
         let Some(ip) = layer.ip.filter(|ip| ip.version == 4) else { return };
         self.0[..4].copy_from_slice(&ip.source.to_be_bytes()[12..]);
@@ -117,13 +188,13 @@ impl Fields {
         self.flags(layer, 0x64);
     }
 
-    fn ipv6(&mut self, layer: &Layer, side: Side) {
+    pub(super) fn ipv6(&mut self, layer: &Layer, side: Side) {
         if let Some(ip) = layer.ip.filter(|ip| ip.version == 6) {
             self.0 = if side == Side::Source { ip.source } else { ip.destination }.to_be_bytes();
         }
     }
 
-    fn gre(&mut self, headers: &Headers) {
+    pub(super) fn gre(&mut self, headers: &Headers) {
         if let Some(TunnelKind::Gre { checksum, sequence, key, protocol, .. }) =
             headers.tunnel.map(|tunnel| tunnel.kind)
         {
@@ -135,7 +206,7 @@ impl Fields {
         }
     }
 
-    fn registers(&mut self, registers: &[u32]) {
+    pub(super) fn registers(&mut self, registers: &[u32]) {
         for (place, register) in registers.iter().enumerate() {
             self.put(place * 32, 32, *register);
         }
@@ -161,11 +232,11 @@ impl Fields {
     }
 }
 
-fn fragmented(layer: &Layer) -> bool {
+pub(super) fn fragmented(layer: &Layer) -> bool {
     layer.ip.is_some_and(|ip| ip.fragment != Fragment::No)
 }
 
-fn l3_type(layer: &Layer) -> u32 {
+pub(super) fn l3_type(layer: &Layer) -> u32 {
     match layer.ip.map(|ip| ip.version) {
         Some(4) => 1,
         Some(6) => 2,
@@ -173,7 +244,7 @@ fn l3_type(layer: &Layer) -> u32 {
     }
 }
 
-fn l4_type(layer: &Layer) -> u32 {
+pub(super) fn l4_type(layer: &Layer) -> u32 {
     match layer.transport {
         Some(Transport::Tcp { .. }) => 1,
         Some(Transport::Udp { .. }) => 2,

@@ -33,17 +33,18 @@ pub(super) struct Entry {
     pub(super) counter: u32,
     pub(super) miss: u64,
     pub(super) next: Table,
-    actions: [u8; 8],
-    mask: [u8; 16],
-    tag: [u8; 16],
+    /// In the order in which they are done, or why they cannot be.
+    pub(super) actions: Result<Vec<Action>, String>,
+    pub(super) mask: [u8; 16],
+    pub(super) tag: [u8; 16],
 }
 
 /// A hash table that a hit leads to.
 pub(super) struct Table {
     pub(super) lookup: u16,
-    base: u64,
-    entries: u64,
-    byte_mask: u16,
+    pub(super) base: u64,
+    pub(super) entries: u64,
+    pub(super) byte_mask: u16,
     /// Whether the hash is of the packet as the actions leave it.
     pub(super) after_actions: bool,
 }
@@ -64,8 +65,6 @@ impl Entry {
             part.copy_from_slice(&bytes[at..at + 16]);
             part
         };
-        let mut actions = [0; 8];
-        actions.copy_from_slice(&bytes[ACTIONS..MASK]);
         Ok(Self {
             lookup: lookup(format, MATCH_DEFINER.u8(bytes)),
             counter: COUNTER.u32(bytes),
@@ -77,7 +76,7 @@ impl Entry {
                 byte_mask: BYTE_MASK.u16(bytes),
                 after_actions: HASH_AFTER_ACTIONS.is_set(bytes),
             },
-            actions,
+            actions: actions(&bytes[ACTIONS..MASK]),
             mask: part(MASK),
             tag: part(TAG),
         })
@@ -91,18 +90,18 @@ impl Entry {
     pub(super) fn matches(&self, fields: &[u8; 16]) -> bool {
         fields.iter().zip(&self.mask).map(|(field, mask)| field & mask).eq(self.tag)
     }
+}
 
-    /// The actions, in the order in which they stand.
-    pub(super) fn actions(&self) -> Result<Vec<Action>, String> {
-        let mut actions = Vec::new();
-        let mut at = 0;
-        while at < self.actions.len() {
-            let (action, bytes) = Action::decode(&self.actions[at..])?;
-            actions.extend(action);
-            at += bytes;
-        }
-        Ok(actions)
+/// The actions, in the order in which they stand.
+fn actions(bytes: &[u8]) -> Result<Vec<Action>, String> {
+    let mut actions = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        let (action, length) = Action::decode(&bytes[at..])?;
+        actions.extend(action);
+        at += length;
     }
+    Ok(actions)
 }
 
 impl Table {

@@ -1,28 +1,18 @@
-//! Steering by entries in steering memory, which software owns: STEs of format 1 (ConnectX-6 Dx, BlueField-2) and of format 2
-//! (ConnectX-7, BlueField-3), which differs in how it names registers.
+//! Steering by entries in steering memory, which software owns: STEs of format 0 (ConnectX-5), of format 1 (ConnectX-6 Dx,
+//! BlueField-2) and of format 2 (ConnectX-7, BlueField-3), which differs from format 1 in how it names registers.
 //!
 //! Software writes hash tables of 64-byte entries and leads from one to the next by address. An entry says what it matches, what
 //! to do on a hit, and where the next table is and by which fields its hash goes; on a miss, where the next entry of the chain is.
 //! An address that is not in steering memory ends the walk: it stands for a vport, for dropping or for a table of firmware, as the
 //! device's capabilities gave it out.
 //!
-//! Not modelled, and said so where a walk meets it: format 0 (ConnectX-5), MATCH entries with large definers, rewriting of inner
-//! headers, rewriting by pattern and argument, ASO, hash types other than 0, inverted matches, lookups of MPLS, ICMP, TCP numbers
-//! and of the flexible parser.
-//!
-//! The tables are not reached from [`Steering::receive`] yet: CREATE_FLOW_TABLE with sw_owner is refused until there is a front end
-//! that has steering memory. That front end (uverbs, under libmlx5) is to
-//! - back steering memory and the memory of lists by what it hands out for device memory, and give it here as [`SteeringMemory`];
-//! - drain all send queues before it walks a packet, since libmlx5 writes entries by RDMA write and waits for a share of them only;
-//! - give vports, dropping, TIRs and tables of firmware addresses outside steering memory, in its capabilities and in the answers to
-//!   CREATE_FLOW_TABLE, QUERY_FLOW_TABLE and CREATE_TIR, and resolve by them the address that a walk ends at;
-//! - enter at sw_owner_icm_root_0 for packets from the wire, and at sw_owner_icm_root_1 for those from vports;
-//! - hand registers and tag of a walk on, where an entry of a firmware table leads here or back. [`Steering::walk_memory`] begins
-//!   with registers of zero.
+//! Not modelled, and said so where a walk meets it: MATCH entries with large definers, rewriting of inner headers, rewriting by
+//! pattern and argument, ASO, hash types other than 0, inverted matches, and of the flexible parser all but ICMP.
 
 mod definer;
 mod entry;
 mod rewrite;
+mod zero;
 
 #[cfg(test)]
 mod tests;
@@ -44,6 +34,8 @@ const MAX_ENTRIES: usize = 1024;
 /// How entries are written: steering_format_version of the device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Format {
+    /// ConnectX-5.
+    Zero,
     /// ConnectX-6 Dx and BlueField-2.
     #[default]
     One,
@@ -51,9 +43,24 @@ pub enum Format {
     Two,
 }
 
+impl Format {
+    /// The number in the capability.
+    pub(crate) fn version(self) -> u64 {
+        match self {
+            Self::Zero => 0,
+            Self::One => 1,
+            Self::Two => 2,
+        }
+    }
+}
+
 /// Where the entries are, and the lists of rewrites.
 pub trait SteeringMemory {
-    /// The entry at an address; None if that is not in steering memory.
+    /// Whether an address is in steering memory at all. A walk that comes to one without an entry ends there with that as the
+    /// reason; at any other address it has left.
+    fn covers(&self, address: u64) -> bool;
+
+    /// The entry at an address; None if nobody wrote one.
     fn entry(&self, address: u64) -> Option<[u8; ENTRY]>;
 
     /// A line of 64 bytes, by number, of the memory for lists of rewrites; None past its end.
@@ -108,12 +115,13 @@ impl fmt::Display for SteWalk {
 }
 
 /// A packet on its way through steering memory.
-struct Packet {
-    frame: Vec<u8>,
-    headers: Headers,
-    metadata: Metadata,
-    gvmi: u16,
-    tag: Option<u32>,
+pub(super) struct Packet {
+    pub(super) frame: Vec<u8>,
+    pub(super) headers: Headers,
+    pub(super) metadata: Metadata,
+    /// The function that sent it.
+    pub(super) gvmi: u16,
+    pub(super) tag: Option<u32>,
 }
 
 impl Steering {
@@ -143,26 +151,34 @@ impl Steering {
         SteWalk { steps, end, frame: packet.frame, tag: packet.tag }
     }
 
-    fn follow(
+    /// Walks from the entry at `root` on, to the address where the packet leaves steering memory.
+    pub(super) fn follow(
         &mut self,
         memory: &dyn SteeringMemory,
         root: u64,
         packet: &mut Packet,
         steps: &mut Vec<SteStep>,
     ) -> Result<u64, String> {
+        let format = self.profile.steering_format;
         let mut address = root;
         while let Some(bytes) = memory.entry(address) {
             if steps.len() == MAX_ENTRIES {
                 return Err(format!("it visited {MAX_ENTRIES} entries"));
             }
-            let entry = Entry::decode(&bytes)?;
+            let entry = match format {
+                Format::Zero => zero::decode(&bytes)?,
+                Format::One | Format::Two => Entry::decode(&bytes)?,
+            };
             let mut did = Vec::new();
-            let hit = entry.matches(&packet.lookup(entry.lookup, entry.wants_fields())?);
+            let hit = entry.matches(&packet.lookup(format, entry.lookup, entry.wants_fields())?);
             let outcome = if hit { self.hit(memory, &entry, packet, &mut did) } else { Ok(entry.miss) };
             // A step that went wrong shows the entry itself as the next.
             let next = *outcome.as_ref().unwrap_or(&address);
             steps.push(SteStep { address, lookup: entry.lookup, hit, did, next });
             address = outcome?;
+        }
+        if memory.covers(address) {
+            return Err(format!("nobody wrote an entry at {address:#x}"));
         }
         Ok(address)
     }
@@ -179,11 +195,12 @@ impl Steering {
             self.count(entry.counter, packet, did);
         }
         let table = &entry.next;
-        let before = packet.lookup(table.lookup, table.hashes())?;
-        for action in entry.actions()? {
+        let format = self.profile.steering_format;
+        let before = packet.lookup(format, table.lookup, table.hashes())?;
+        for action in entry.actions.clone()? {
             self.act(memory, action, packet, did)?;
         }
-        let after = packet.lookup(table.lookup, table.hashes())?;
+        let after = packet.lookup(format, table.lookup, table.hashes())?;
         Ok(table.place(if table.after_actions { &after } else { &before }))
     }
 
@@ -279,11 +296,15 @@ impl Packet {
     }
 
     /// The 16 bytes that a lookup sees; those of a lookup that is not modelled are refused if anybody wants them.
-    fn lookup(&self, lookup: u16, wanted: bool) -> Result<[u8; 16], String> {
+    fn lookup(&self, format: Format, lookup: u16, wanted: bool) -> Result<[u8; 16], String> {
         if !wanted {
             return Ok([0; 16]);
         }
-        definer::fields(lookup, &self.headers, &self.metadata, self.gvmi)
+        let fields = match format {
+            Format::Zero => zero::fields,
+            Format::One | Format::Two => definer::fields,
+        };
+        fields(lookup, &self.headers, &self.metadata, self.gvmi)
             .ok_or_else(|| format!("lookup {lookup:#06x} is not modelled"))
     }
 }

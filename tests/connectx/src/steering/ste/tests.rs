@@ -55,6 +55,10 @@ fn entry(line: &str) -> (u64, [u8; ENTRY]) {
 }
 
 impl SteeringMemory for Written {
+    fn covers(&self, address: u64) -> bool {
+        (0x10..0x30).contains(&(address >> 32))
+    }
+
     fn entry(&self, address: u64) -> Option<[u8; ENTRY]> {
         self.0.get(&address).copied()
     }
@@ -225,6 +229,10 @@ fn what_is_not_modelled_ends_the_walk_with_a_reason() {
 fn entries_that_lead_in_a_circle_or_are_noise_end_the_walk() {
     struct Everywhere([u8; ENTRY]);
     impl SteeringMemory for Everywhere {
+        fn covers(&self, _: u64) -> bool {
+            true
+        }
+
         fn entry(&self, _: u64) -> Option<[u8; ENTRY]> {
             Some(self.0)
         }

@@ -1,0 +1,174 @@
+//! Functions that stand in for those of libc.
+//!
+//! Each looks whether it is called for a device, and otherwise asks the kernel itself, so that nothing of libc's is needed before it
+//! is ready. Rust's own library calls other names (`open64`) for files, and comes here only for `close`, `mmap` and the like.
+
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_char, c_int, c_long, c_ulong, c_void};
+use std::path::Path;
+
+use libc::{off_t, size_t};
+use nix::errno::Errno;
+
+use crate::{closing, device_at, is_device, opened, request};
+
+/// What a program gets for the device's own file.
+const NULL: &CStr = c"/dev/null";
+
+/// `RDMA_VERBS_IOCTL`.
+const VERBS: c_ulong = 0xc018_1b01;
+/// The kernel's own way to list devices: closed, so that libibverbs looks into the folder that stands for `/sys`.
+const NETLINK_RDMA: c_int = 20;
+
+/// Keeps the functions in a program that has them linked in, where nobody but libraries calls them.
+pub(crate) fn keep() {
+    let functions = [
+        open as *const c_void,
+        stat as *const c_void,
+        ioctl as *const c_void,
+        mmap as *const c_void,
+        close as *const c_void,
+        socket as *const c_void,
+    ];
+    std::hint::black_box(functions);
+}
+
+/// Has libibverbs look into this folder.
+pub(crate) fn set_sysfs(root: &Path) {
+    // SAFETY: this is before the first call into libibverbs, and Rust's own readers of the environment take a lock that this takes.
+    unsafe { std::env::set_var("SYSFS_PATH", root) };
+}
+
+/// Opens a device, or a file.
+///
+/// # Safety
+/// As of libc's: `path` ends with a zero byte.
+// SAFETY: the name is libc's on purpose, and so are arguments and results; the mode is there only if the flags ask for it, and is
+// then passed as the third argument of three, as on all targets of Linux that this is built for.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
+    // SAFETY: the caller promises a string.
+    let device = unsafe { at(path) };
+    let Some(device) = device else {
+        // SAFETY: arguments go on as they came.
+        let file = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, flags, mode) };
+        return narrow(file);
+    };
+    // SAFETY: the path is a string, and no mode is needed.
+    let file =
+        unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, NULL.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
+    let file = narrow(file);
+    if file >= 0
+        && let Err(errno) = opened(file, &device)
+    {
+        errno.set();
+        return -1;
+    }
+    file
+}
+
+/// Tells of a device's file, or of any other.
+///
+/// # Safety
+/// As of libc's: `path` ends with a zero byte, and `status` has room.
+// SAFETY: the name is libc's on purpose, and so are arguments and results; on 64-bit targets the kernel's structure is libc's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn stat(path: *const c_char, status: *mut libc::stat) -> c_int {
+    // SAFETY: the caller promises a string.
+    let path = if unsafe { at(path) }.is_some() { NULL.as_ptr() } else { path };
+    // SAFETY: the caller promises room for the answer.
+    narrow(unsafe { libc::syscall(libc::SYS_newfstatat, libc::AT_FDCWD, path, status, 0) })
+}
+
+/// A request of a device, or of another file.
+///
+/// # Safety
+/// As of libc's: what `argument` points to is as the request wants it.
+// SAFETY: the name is libc's on purpose; requests have one argument at most, which is passed as the third of three.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ioctl(file: c_int, number: c_ulong, argument: *mut c_void) -> c_int {
+    if number == VERBS && is_device(file) {
+        // What it points to is read by the kernel, so that a wrong address is an error.
+        return match request(file, argument as u64) {
+            Ok(()) => 0,
+            Err(errno) => {
+                errno.set();
+                -1
+            }
+        };
+    }
+    // SAFETY: arguments go on as they came.
+    narrow(unsafe { libc::syscall(libc::SYS_ioctl, file, number, argument) })
+}
+
+/// Maps a page of a device, or whatever else.
+///
+/// # Safety
+/// As of libc's.
+// SAFETY: the name is libc's on purpose, and so are arguments and results.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn mmap(
+    address: *mut c_void,
+    length: size_t,
+    protection: c_int,
+    flags: c_int,
+    file: c_int,
+    offset: off_t,
+) -> *mut c_void {
+    let (protection, flags, file, offset) = if is_device(file) {
+        // Doorbells: what is written there is looked for in the doorbell records instead.
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+    } else {
+        (protection, flags, file, offset)
+    };
+    // SAFETY: arguments go on as they came, but that a device's page is memory of nobody else.
+    let place = unsafe { libc::syscall(libc::SYS_mmap, address, length, protection, flags, file, offset) };
+    place as *mut c_void
+}
+
+/// Closes a device, or a file.
+///
+/// # Safety
+/// As of libc's: nobody uses the file any more.
+// SAFETY: the name is libc's on purpose, and so are arguments and results.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn close(file: c_int) -> c_int {
+    if is_device(file) {
+        closing(file);
+    }
+    // SAFETY: the argument goes on as it came.
+    narrow(unsafe { libc::syscall(libc::SYS_close, file) })
+}
+
+/// Makes a socket, but none on which the kernel would list its own devices.
+///
+/// # Safety
+/// As of libc's.
+// SAFETY: the name is libc's on purpose, and so are arguments and results.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    if domain == libc::AF_NETLINK && protocol == NETLINK_RDMA {
+        Errno::EPROTONOSUPPORT.set();
+        return -1;
+    }
+    // SAFETY: arguments go on as they came.
+    narrow(unsafe { libc::syscall(libc::SYS_socket, domain, kind, protocol) })
+}
+
+/// The device at a path.
+///
+/// # Safety
+/// `path` ends with a zero byte, or is null.
+unsafe fn at(path: *const c_char) -> Option<sluice_connectx::uverbs::Device> {
+    if path.is_null() {
+        return None;
+    }
+    // SAFETY: it is not null, and ends with a zero byte.
+    device_at(unsafe { CStr::from_ptr(path) }.to_bytes())
+}
+
+/// Results of these calls are descriptors or 0, and -1 with errno set.
+fn narrow(result: c_long) -> c_int {
+    c_int::try_from(result).unwrap_or(-1)
+}
