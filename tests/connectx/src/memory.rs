@@ -28,6 +28,15 @@ pub trait Memory {
     /// # Errors
     /// If any of it is not mapped, or is read-only.
     fn write(&self, address: u64, bytes: &[u8]) -> Result<(), Fault>;
+
+    /// Big-endian doublewords at several places, each as [`read_u32`] reads it.
+    fn read_words(&self, addresses: &[u64]) -> Vec<Result<u32, Fault>> {
+        let word = |address: &u64| {
+            let mut bytes = [0; 4];
+            self.read(*address, &mut bytes).map(|()| u32::from_be_bytes(bytes))
+        };
+        addresses.iter().map(word).collect()
+    }
 }
 
 /// The address space of this process.
@@ -44,6 +53,19 @@ impl Memory for Process {
         match process_vm_readv(Pid::this(), &mut [IoSliceMut::new(bytes)], &[RemoteIoVec { base, len: length }]) {
             Ok(read) if read == length => Ok(()),
             _ => Err(fault),
+        }
+    }
+
+    fn read_words(&self, addresses: &[u64]) -> Vec<Result<u32, Fault>> {
+        let mut bytes = vec![0; addresses.len() * 4];
+        let place = |address: &u64| Some(RemoteIoVec { base: usize::try_from(*address).ok()?, len: 4 });
+        let places: Vec<RemoteIoVec> = addresses.iter().filter_map(place).collect();
+        match process_vm_readv(Pid::this(), &mut [IoSliceMut::new(&mut bytes)], &places) {
+            Ok(read) if read == bytes.len() => {
+                bytes.as_chunks().0.iter().map(|word| Ok(u32::from_be_bytes(*word))).collect()
+            }
+            // One of them is not there, or they are too many at a time.
+            _ => addresses.iter().map(|address| read_u32(self, *address)).collect(),
         }
     }
 

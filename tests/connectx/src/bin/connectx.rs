@@ -104,12 +104,12 @@ fn run(profile: Profile, unprivileged: bool, program: &[OsString]) -> Result<Exi
     Ok(ExitCode::from(code.unwrap_or(NO_CODE)))
 }
 
-/// The library beside this program, or where cargo puts it for tests.
+/// The library where cargo puts it, which is never older, or beside this program.
 fn library() -> Result<PathBuf, String> {
     const NAME: &str = "libsluice_connectx_uverbs.so";
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let folder = program.parent().unwrap_or(Path::new("."));
-    let places = [folder.join(NAME), folder.join("deps").join(NAME)];
+    let places = [folder.join("deps").join(NAME), folder.join(NAME)];
     let missing = || format!("{NAME} is not beside this program: cargo build -p sluice-connectx-uverbs");
     places.into_iter().find(|place| place.exists()).ok_or_else(missing)
 }

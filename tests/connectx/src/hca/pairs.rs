@@ -10,7 +10,7 @@ use super::ring::Ring;
 use super::send::{BLOCK, Request};
 use crate::command::layouts as l;
 use crate::command::{Answer, Failure, Input, Output, Status};
-use crate::memory::{Memory, read_u32};
+use crate::memory::Memory;
 use crate::objects::{Kind, Name};
 
 /// A queue pair's send side.
@@ -34,6 +34,9 @@ enum State {
 }
 
 const LOG_BLOCK: u32 = 6;
+
+/// Where in a doorbell record the send side's counter is.
+const PRODUCER: u64 = 4;
 
 pub(crate) fn create_qp(hca: &mut Hca, input: &Input<'_>) -> Answer {
     use l::create_qp as f;
@@ -110,14 +113,48 @@ impl Hca {
     /// Carries out what programs have posted to queue pairs, each in its order, and `limit` requests at most. Answers how many it
     /// was: fewer than `limit` means that nothing waits any more.
     pub fn run_queue_pairs(&mut self, memory: &dyn Memory, limit: usize) -> usize {
-        let numbers: Vec<u32> = self.queues.pairs.keys().copied().collect();
         let mut done = 0;
-        for number in numbers {
-            while done < limit && self.run_pair(memory, number) {
-                done += 1;
+        while done < limit {
+            let before = done;
+            for (number, producer) in self.waiting(memory) {
+                while done < limit && self.run_pair(memory, number, producer) {
+                    done += 1;
+                }
+            }
+            if done == before {
+                break;
             }
         }
         done
+    }
+
+    /// Queue pairs with something to do, and up to which counter.
+    fn waiting(&mut self, memory: &dyn Memory) -> Vec<(u32, u16)> {
+        let ready = self.queues.pairs.iter().filter(|(_, pair)| pair.state == State::ReadyToSend);
+        let (numbers, records): (Vec<u32>, Vec<u64>) =
+            ready.map(|(number, pair)| (*number, pair.doorbell_record + PRODUCER)).unzip();
+        let mut waiting = Vec::new();
+        for (number, word) in numbers.into_iter().zip(memory.read_words(&records)) {
+            match word {
+                Ok(word) => {
+                    let [.., high, low] = word.to_be_bytes();
+                    let producer = u16::from_be_bytes([high, low]);
+                    if self.queues.pairs.get(&number).is_some_and(|pair| pair.consumer != producer) {
+                        waiting.push((number, producer));
+                    }
+                }
+                Err(fault) => self.fail(number, &fault.to_string()),
+            }
+        }
+        waiting
+    }
+
+    /// Ends a queue pair.
+    fn fail(&mut self, number: u32, reason: &str) {
+        self.complain(format!("QP {number:#x}: {reason}"));
+        if let Some(pair) = self.queues.pairs.get_mut(&number) {
+            pair.state = State::Error;
+        }
     }
 
     /// Whether there are queue pairs at all.
@@ -131,25 +168,16 @@ impl Hca {
         self.failing_write = Some(number);
     }
 
-    /// One request of a queue pair; whether there was one.
-    fn run_pair(&mut self, memory: &dyn Memory, number: u32) -> bool {
-        let Some(pair) = self.queues.pairs.get_mut(&number).filter(|pair| pair.state == State::ReadyToSend) else {
+    /// The next request of a queue pair up to that counter; whether there was one.
+    fn run_pair(&mut self, memory: &dyn Memory, number: u32, producer: u16) -> bool {
+        let Some(pair) = self.queues.pairs.get_mut(&number) else { return false };
+        if pair.state != State::ReadyToSend || pair.consumer == producer {
             return false;
-        };
-        let taken =
-            read_u32(memory, pair.doorbell_record + 4).map_err(|fault| fault.to_string()).and_then(|producer| {
-                let at = pair.consumer;
-                if u32::from(at) == producer & 0xffff {
-                    return Ok(None);
-                }
-                Request::read(memory, &pair.ring, at).map(Some)
-            });
-        let request = match taken {
-            Ok(None) => return false,
-            Ok(Some(request)) => request,
+        }
+        let request = match Request::read(memory, &pair.ring, pair.consumer) {
+            Ok(request) => request,
             Err(reason) => {
-                pair.state = State::Error;
-                self.complain(format!("QP {number:#x}: {reason}"));
+                self.fail(number, &reason);
                 return false;
             }
         };
@@ -157,10 +185,7 @@ impl Hca {
         let cq = pair.cq;
         let outcome = self.carry_out_remotely(memory, &request);
         if let Err(reason) = &outcome {
-            self.complain(format!("QP {number:#x}: {reason}"));
-            if let Some(pair) = self.queues.pairs.get_mut(&number) {
-                pair.state = State::Error;
-            }
+            self.fail(number, reason);
         }
         if request.wants_completion() || outcome.is_err() {
             self.post_completion(memory, cq, number, &request, outcome.is_ok());

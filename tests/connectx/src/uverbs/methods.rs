@@ -168,9 +168,7 @@ fn invoke_write(state: &mut State, context: ContextId, request: &Request<'_>) ->
     const QUERY_DEVICE_EXTENDED: u32 = write::EXTENDED | write::QUERY_DEVICE;
     match request.value_u32(2)? {
         // libibverbs finds out by it whether such commands may come in requests.
-        write::QUERY_DEVICE if !request.has(1) => {
-            request.require_known(&[0, 2]).and(Err(Refused::new(Errno::ENOSPC, "no room for an answer")))
-        }
+        write::QUERY_DEVICE if !request.has(1) => Err(Refused::new(Errno::ENOSPC, super::PROBE)),
         // The older one's answer is what the other's begins with.
         write::QUERY_DEVICE | QUERY_DEVICE_EXTENDED => query_device(state, request),
         write::ALLOC_PD => alloc_pd(state, context, request),

@@ -32,6 +32,9 @@ use kernel::Kernel;
 use methods::Object;
 use request::{Refused, Request};
 
+/// Why a request is refused by which libibverbs only finds out what the kernel understands. It is no mistake, and not kept.
+const PROBE: &str = "no room for an answer";
+
 /// What the kernel lets a program do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Privileges {
@@ -149,6 +152,16 @@ impl Device {
         use_it(&mut self.state.lock().hca)
     }
 
+    /// Carries out what is posted to queues, unless somebody else is at it, or it is held back. The device does so by itself; this is
+    /// for who would otherwise wait.
+    pub fn carry_out(&self) {
+        if let Some(mut state) = self.state.try_lock()
+            && self.engine.is_running()
+        {
+            state.drain();
+        }
+    }
+
     /// Carries nothing out from now on that is posted to queues.
     pub fn hold(&self) {
         self.engine.hold();
@@ -187,7 +200,9 @@ impl State {
             request.require_known(method.attributes)?;
             (method.run)(self, context, request)
         });
-        if let Err(Refused { errno, reason }) = &outcome {
+        if let Err(Refused { errno, reason }) = &outcome
+            && reason != PROBE
+        {
             let name = methods::name(request);
             self.refusals.push(format!("{name} refused with {errno:?}: {reason} [{}]", request.describe()));
         }

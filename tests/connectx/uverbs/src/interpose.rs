@@ -7,11 +7,13 @@
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_ulong, c_void};
 use std::path::Path;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{off_t, size_t};
 use nix::errno::Errno;
 
-use crate::{closing, device_at, is_device, opened, request};
+use crate::{carry_out, closing, device_at, is_device, opened, request};
 
 /// What a program gets for the device's own file.
 const NULL: &CStr = c"/dev/null";
@@ -30,6 +32,7 @@ pub(crate) fn keep() {
         mmap as *const c_void,
         close as *const c_void,
         socket as *const c_void,
+        pthread_spin_lock as *const c_void,
     ];
     std::hint::black_box(functions);
 }
@@ -154,6 +157,33 @@ pub(crate) unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_i
     }
     // SAFETY: arguments go on as they came.
     narrow(unsafe { libc::syscall(libc::SYS_socket, domain, kind, protocol) })
+}
+
+/// Takes a spin lock, and before that carries out what was posted to devices.
+///
+/// Who takes one is about to post requests, or to wait for completions of those that it has posted without letting go of the
+/// processor. Where there are more programs than processors, that is a long wait for another thread; so it is done here, too.
+///
+/// # Safety
+/// As of libc's: the lock was initialized.
+// SAFETY: the name is libc's on purpose, and so are argument and result.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn pthread_spin_lock(lock: *mut libc::pthread_spinlock_t) -> c_int {
+    type SpinLock = unsafe extern "C" fn(*mut libc::pthread_spinlock_t) -> c_int;
+    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+    carry_out();
+    let mut next = NEXT.load(Ordering::Relaxed);
+    if next.is_null() {
+        // SAFETY: the name is a string.
+        next = unsafe { libc::dlsym(libc::RTLD_NEXT, c"pthread_spin_lock".as_ptr()) };
+        NEXT.store(next, Ordering::Relaxed);
+    }
+    // SAFETY: it is null, which is None, or libc's function of that name, whose type this is.
+    match unsafe { std::mem::transmute::<*mut c_void, Option<SpinLock>>(next) } {
+        // SAFETY: the argument goes on as it came.
+        Some(function) => unsafe { function(lock) },
+        None => libc::ENOSYS,
+    }
 }
 
 /// The device at a path.

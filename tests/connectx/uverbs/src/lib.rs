@@ -149,6 +149,16 @@ fn closing(file: i32) {
     }
 }
 
+/// Carries out what is posted to devices, if nobody is at it already.
+fn carry_out() {
+    if FILES.iter().all(|place| place.load(Ordering::Relaxed) == 0) {
+        return;
+    }
+    if let Some(bus) = BUS.try_lock() {
+        bus.files.values().for_each(|(device, _)| device.carry_out());
+    }
+}
+
 /// Tells who has started a program by `connectx run` what went wrong.
 fn report(device: &Device) {
     for line in device.refusals().iter().chain(&device.with(|hca| hca.complaints().to_vec())).chain(&device.left()) {
