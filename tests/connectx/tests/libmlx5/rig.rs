@@ -71,7 +71,6 @@ pub(crate) mod field {
     pub(crate) const SOURCE_PORT: Field = (0x230, 16);
     pub(crate) const SECOND_VLAN: Field = (0x244, 12);
     pub(crate) const SECOND_CVLAN_TAG: Field = (0x260, 1);
-    pub(crate) const SECOND_SVLAN_TAG: Field = (0x262, 1);
     pub(crate) const GRE_PROTOCOL: Field = (0x270, 16);
     pub(crate) const GRE_KEY: Field = (0x280, 32);
     pub(crate) const VXLAN_VNI: Field = (0x2a0, 24);
@@ -93,7 +92,7 @@ pub(crate) mod field {
 /// A match on all bits of some fields: mask and value.
 pub(crate) fn exactly(fields: &[(field::Field, u128)]) -> (Match, Match) {
     // libmlx5 wants the version itself as its mask.
-    let bits = |field, of| if field == field::IP_VERSION { of } else { u128::MAX };
+    let bits = |field: field::Field, of| if field.0 % field::INNER == field::IP_VERSION.0 { of } else { u128::MAX };
     let mask = fields.iter().fold(Match::default(), |mask, (field, of)| mask.with(field.0, field.1, bits(*field, *of)));
     (mask, value(fields))
 }

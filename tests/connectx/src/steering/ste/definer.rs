@@ -40,9 +40,8 @@ pub(super) fn fields(lookup: u16, headers: &Headers, metadata: &Metadata, gvmi: 
         0x010e => fields.put(0, 32, metadata.register_a),
         0x010f => fields.registers(&metadata.registers_c[..4]),
         0x0110 => fields.registers(&metadata.registers_c[4..]),
-        0x0112 => fields.flexible(headers),
-        0x0113 => fields.tcp_numbers(outer, 0x40, 0x20),
-        0x0114 => fields.tcp_numbers(inner, 0x40, 0x20),
+        0x0113 => fields.transport_rest(outer),
+        0x0114 => fields.transport_rest(inner),
         _ => return None,
     }
     Some(fields.0)
@@ -144,23 +143,19 @@ impl Fields {
         }
     }
 
-    /// What the flexible parser has found: of ICMP, type and code, and the rest of the header.
-    pub(super) fn flexible(&mut self, headers: &Headers) {
-        for layer in std::iter::once(&headers.outer).chain(&headers.inner) {
-            if let Some(Transport::Icmp { kind, code, data, .. } | Transport::Icmpv6 { kind, code, data, .. }) =
-                layer.transport
-            {
-                self.put(0x00, 8, kind);
-                self.put(0x08, 8, code);
-                self.put(0x20, 32, data);
+    /// Of TCP its numbers, of ICMP type and code, and the rest of the header.
+    fn transport_rest(&mut self, layer: &Layer) {
+        match layer.transport {
+            Some(Transport::Tcp { sequence, acknowledgement, .. }) => {
+                self.put(0x20, 32, acknowledgement);
+                self.put(0x40, 32, sequence);
             }
-        }
-    }
-
-    pub(super) fn tcp_numbers(&mut self, layer: &Layer, sequence_at: usize, acknowledgement_at: usize) {
-        if let Some(Transport::Tcp { sequence, acknowledgement, .. }) = layer.transport {
-            self.put(sequence_at, 32, sequence);
-            self.put(acknowledgement_at, 32, acknowledgement);
+            Some(Transport::Icmp { kind, code, data, .. } | Transport::Icmpv6 { kind, code, data, .. }) => {
+                self.put(0x20, 32, data);
+                self.put(0x40, 8, kind);
+                self.put(0x48, 8, code);
+            }
+            _ => {}
         }
     }
 

@@ -163,11 +163,11 @@ pub(super) fn fields(lookup: u16, headers: &Headers, metadata: &Metadata, gvmi: 
         0x16 => fields.gre(headers),
         0x18 => fields.put(0, 32, metadata.register_a),
         0x19 => fields.tunnel_header(headers),
-        0x23 => fields.flexible(headers),
+        0x23 => flexible(&mut fields, headers),
         0x29 | 0x2b => ipv4_rest(&mut fields, outer),
         0x2a => ipv4_rest(&mut fields, inner),
-        0x2c | 0x2e => fields.tcp_numbers(outer, 0x20, 0x40),
-        0x2d => fields.tcp_numbers(inner, 0x20, 0x40),
+        0x2c | 0x2e => tcp_numbers(&mut fields, outer),
+        0x2d => tcp_numbers(&mut fields, inner),
         0x2f => fields.registers(&metadata.registers_c[..4]),
         0x30 => fields.registers(&metadata.registers_c[4..]),
         0x36 | 0x38 => both_addresses(&mut fields, outer),
@@ -277,5 +277,25 @@ fn ports(layer: &Layer) -> Option<(u16, u16)> {
 fn flags(fields: &mut Fields, layer: &Layer, at: usize) {
     if let Some(Transport::Tcp { flags, .. }) = layer.transport {
         fields.put(at, 9, flags);
+    }
+}
+
+fn tcp_numbers(fields: &mut Fields, layer: &Layer) {
+    if let Some(Transport::Tcp { sequence, acknowledgement, .. }) = layer.transport {
+        fields.put(0x20, 32, sequence);
+        fields.put(0x40, 32, acknowledgement);
+    }
+}
+
+/// What the flexible parser has found, in the places that the capabilities tell: of ICMP, type and code, and the rest of the header.
+fn flexible(fields: &mut Fields, headers: &Headers) {
+    for layer in std::iter::once(&headers.outer).chain(&headers.inner) {
+        if let Some(Transport::Icmp { kind, code, data, .. } | Transport::Icmpv6 { kind, code, data, .. }) =
+            layer.transport
+        {
+            fields.put(0x00, 8, kind);
+            fields.put(0x08, 8, code);
+            fields.put(0x20, 32, data);
+        }
     }
 }
