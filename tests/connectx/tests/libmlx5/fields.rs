@@ -7,7 +7,7 @@ use sluice_libmlx5::dv::{Action, Domain, Kind, Match};
 use crate::frames::{ethernet, ipv4};
 use crate::packet::{ICMP, ICMPV6, Packet, TCP, UDP};
 use crate::rig::field::{self as f, Field};
-use crate::rig::{GENERATIONS, comes_out, exactly, play, value};
+use crate::rig::{FORMATS, comes_out, exactly, play, value};
 
 /// A field in a packet, with what must be matched besides.
 struct Case {
@@ -187,22 +187,22 @@ fn check(profile: Profile, cases: Vec<Case>) {
 
 #[test]
 fn every_field_of_ethernet_is_matched_to_the_bit() {
-    GENERATIONS.into_iter().for_each(|profile| check(profile, layer_2()));
+    FORMATS.into_iter().for_each(|profile| check(profile, layer_2()));
 }
 
 #[test]
 fn every_field_of_ip_is_matched_to_the_bit() {
-    GENERATIONS.into_iter().for_each(|profile| check(profile, layer_3()));
+    FORMATS.into_iter().for_each(|profile| check(profile, layer_3()));
 }
 
 #[test]
 fn every_field_of_transport_is_matched_to_the_bit() {
-    GENERATIONS.into_iter().for_each(|profile| check(profile, layer_4()));
+    FORMATS.into_iter().for_each(|profile| check(profile, layer_4()));
 }
 
 #[test]
 fn every_field_of_tunnels_and_what_they_carry_is_matched_to_the_bit() {
-    GENERATIONS.into_iter().for_each(|profile| check(profile, tunnels()));
+    FORMATS.into_iter().for_each(|profile| check(profile, tunnels()));
 }
 
 #[test]

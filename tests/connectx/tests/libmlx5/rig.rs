@@ -10,6 +10,9 @@ use sluice_libmlx5::verbs::Context;
 /// A device of each generation.
 pub(crate) const GENERATIONS: [Profile; 5] = [CONNECTX_5, CONNECTX_6_DX, BLUEFIELD_2, CONNECTX_7, BLUEFIELD_3];
 
+/// One for each format of entries.
+pub(crate) const FORMATS: [Profile; 3] = [CONNECTX_5, BLUEFIELD_2, CONNECTX_7];
+
 pub(crate) fn device(profile: Profile) -> Plugged {
     plug(profile, Privileges::ALL).unwrap()
 }

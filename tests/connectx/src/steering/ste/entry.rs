@@ -20,11 +20,18 @@ const HASH_AFTER_ACTIONS: Bits = Bits::new(0x9d, 1);
 const BYTE_MASK: Bits = Bits::new(0xa0, 16);
 const NEXT_ENTRY_FORMAT: Bits = Bits::new(0xb0, 1);
 const ACTIONS: usize = 24;
+/// Of an entry without a mask.
+const MORE_ACTIONS: usize = 20;
 const MASK: usize = 32;
 const TAG: usize = 48;
 
 /// Entry formats that match 16 bytes of fields under a mask.
 const MASK_AND_MATCH: [u32; 2] = [0, 1];
+
+/// The entry format that matches 32 bytes as they are. Of it, only those are modelled that match everything, which libmlx5 makes
+/// where one entry has no room for all actions.
+const MATCH: u32 = 4;
+const DO_NOT_CARE: u8 = 0x0f;
 
 /// An entry with a mask.
 pub(super) struct Entry {
@@ -52,7 +59,8 @@ pub(super) struct Table {
 impl Entry {
     pub(super) fn decode(bytes: &[u8; ENTRY]) -> Result<Self, String> {
         let format = ENTRY_FORMAT.u32(bytes);
-        if !MASK_AND_MATCH.contains(&format) {
+        let only_actions = format == MATCH && MATCH_DEFINER.u8(bytes) == DO_NOT_CARE && bytes[MASK..] == [0; 32];
+        if !MASK_AND_MATCH.contains(&format) && !only_actions {
             return Err(format!("entry format {format:#x} is not modelled"));
         }
         if MATCH_POLARITY.is_set(bytes) || HASH_TYPE.is_set(bytes) {
@@ -60,6 +68,9 @@ impl Entry {
         }
         let index = u64::from(NEXT_TABLE_39_32.u32(bytes)) << 27 | u64::from(NEXT_TABLE_31_5.u32(bytes));
         let entries = index & index.wrapping_neg();
+        if only_actions && entries != 1 {
+            return Err("hashes by entries without a mask are not modelled".to_owned());
+        }
         let part = |at: usize| {
             let mut part = [0; 16];
             part.copy_from_slice(&bytes[at..at + 16]);
@@ -70,13 +81,13 @@ impl Entry {
             counter: COUNTER.u32(bytes),
             miss: u64::from(MISS_ADDRESS_39_32.u32(bytes)) << 32 | u64::from(MISS_ADDRESS_31_6.u32(bytes)) << 6,
             next: Table {
-                lookup: lookup(NEXT_ENTRY_FORMAT.u32(bytes), HASH_DEFINER.u8(bytes)),
+                lookup: if only_actions { 0 } else { lookup(NEXT_ENTRY_FORMAT.u32(bytes), HASH_DEFINER.u8(bytes)) },
                 base: (index ^ entries) << 5,
                 entries,
-                byte_mask: BYTE_MASK.u16(bytes),
+                byte_mask: if only_actions { 0 } else { BYTE_MASK.u16(bytes) },
                 after_actions: HASH_AFTER_ACTIONS.is_set(bytes),
             },
-            actions: actions(&bytes[ACTIONS..MASK]),
+            actions: actions(&bytes[if only_actions { MORE_ACTIONS } else { ACTIONS }..MASK]),
             mask: part(MASK),
             tag: part(TAG),
         })

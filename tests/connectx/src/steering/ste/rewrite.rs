@@ -44,6 +44,9 @@ const PLACES_0: [(u8, u32, u16); 35] = [
     (0x16, 32, 0x50),
 ];
 
+/// Fills a list up where two rewrites must not stand side by side.
+const NOTHING: u8 = 0;
+
 /// Bits of a dword count from this on.
 const FIRST_BIT: u32 = 0x20;
 
@@ -90,6 +93,9 @@ const REGISTER_FIELDS: [u16; 6] = [0x51, 0x52, 0x53, 0x54, 0x55, 0x56];
 
 /// What one of these 8 bytes may stand for, of which the packet decides: an address of IPv4 or IPv6, a port of TCP or UDP.
 pub(super) fn decode(bytes: &[u8; 8], format: Format) -> Result<Vec<Action>, String> {
+    if bytes[0] == NOTHING {
+        return Ok(vec![]);
+    }
     let first_bit = if format == Format::Zero { 0 } else { FIRST_BIT };
     let place = |dword: usize, shift: usize| {
         (Bits::new(dword, 8).u8(bytes), Bits::new(shift, 6).u32(bytes).saturating_sub(first_bit))

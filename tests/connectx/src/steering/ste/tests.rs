@@ -219,7 +219,8 @@ fn what_is_not_modelled_ends_the_walk_with_a_reason() {
     let origin = Origin { port: Port::Wire, sqn: 0, metadata: 0 };
     let end = device.walk_memory(&memory, FROM_WIRE, origin, 1, &tcp_frame()).end;
     assert_eq!(end, Err("action 0x12 is not modelled".to_owned()));
-    rewrites[0] = 4;
+    // Of the entries without a mask, those that match something.
+    (rewrites[0], rewrites[63]) = (4, 1);
     memory.0.insert(FROM_WIRE, rewrites);
     let end = device.walk_memory(&memory, FROM_WIRE, origin, 1, &tcp_frame()).end;
     assert_eq!(end, Err("entry format 0x4 is not modelled".to_owned()));
