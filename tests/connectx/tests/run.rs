@@ -1,5 +1,7 @@
 //! `connectx run`, with the stock programs of Debian's ibverbs-utils.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
+
 use std::process::{Command, Output};
 
 fn run(arguments: &[&str]) -> Output {

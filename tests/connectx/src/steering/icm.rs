@@ -17,7 +17,8 @@ pub(crate) const LOG_REWRITES_SIZE: u64 = 22;
 /// The smallest block.
 pub(crate) const LOG_GRANULARITY: u64 = 12;
 
-const PAGE: u64 = 4096;
+const PAGE_BYTES: usize = 4096;
+const PAGE: u64 = PAGE_BYTES as u64;
 const LINE: u64 = ENTRY as u64;
 
 /// What a region holds.
@@ -63,7 +64,7 @@ pub(crate) struct Icm {
 
 #[derive(Debug)]
 struct Page {
-    bytes: Box<[u8; PAGE as usize]>,
+    bytes: Box<[u8; PAGE_BYTES]>,
     /// Bit n: line n was written.
     written: u64,
 }
@@ -138,7 +139,7 @@ impl Icm {
     pub(crate) fn write(&mut self, address: u64, bytes: &[u8]) {
         for (at, part) in pieces(address, bytes.len()) {
             let page =
-                self.pages.entry(at / PAGE).or_insert_with(|| Page { bytes: Box::new([0; PAGE as usize]), written: 0 });
+                self.pages.entry(at / PAGE).or_insert_with(|| Page { bytes: Box::new([0; PAGE_BYTES]), written: 0 });
             let place = within(at);
             page.bytes[place..place + part.len()].copy_from_slice(&bytes[part.clone()]);
             for line in place / ENTRY..(place + part.len()).div_ceil(ENTRY) {

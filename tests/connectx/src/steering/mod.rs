@@ -218,6 +218,11 @@ impl Steering {
         self.fdb_to_vport_registers = registers;
     }
 
+    /// What is written at an address in steering memory; None if nobody wrote an entry there.
+    pub fn entry_at(&self, address: u64) -> Option<[u8; ste::ENTRY]> {
+        ste::SteeringMemory::entry(&self.icm, address)
+    }
+
     /// Whether a table has an entry at an index.
     pub(crate) fn has_entry(&self, table: u32, index: u32) -> bool {
         self.tables.get(table).is_some_and(|table| table.entry(index).is_some())

@@ -45,7 +45,8 @@ pub enum Format {
 
 impl Format {
     /// The number in the capability.
-    pub(crate) fn version(self) -> u64 {
+    #[must_use]
+    pub fn version(self) -> u64 {
         match self {
             Self::Zero => 0,
             Self::One => 1,

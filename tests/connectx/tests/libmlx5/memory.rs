@@ -1,0 +1,93 @@
+//! What libmlx5 writes into steering memory, and what becomes of writes that are late or fail.
+
+use sluice_connectx::profile::BLUEFIELD_2;
+use sluice_connectx::steering::Port;
+use sluice_libmlx5::dv::{Action, Domain, Kind, Match};
+
+use crate::rig::{FORMATS, comes_out, datagram, device, exactly, five_tuple, open, play, value};
+
+#[test]
+fn the_librarys_own_dump_of_a_domain_is_what_the_memory_holds() {
+    for profile in FORMATS {
+        play(profile, |plugged, context| {
+            let domain = Domain::create(context, Kind::Fdb).unwrap();
+            let table = domain.table(1).unwrap();
+            let (mask, _) = exactly(&five_tuple([10, 0, 0, 2]));
+            let matcher = table.matcher(1, &mask).unwrap();
+            let to = domain.to_vport(1).unwrap();
+            let address = |number: u8| value(&five_tuple([10, 0, 1, number]));
+            let _rules: Vec<_> = (0..100).map(|number| matcher.rule(&address(number), &[&to]).unwrap()).collect();
+            domain.sync().unwrap();
+            let dump = domain.dump().unwrap();
+            // Of a rule's entry: type of record, address in steering memory, rule, and the entry without its mask.
+            let mut entries = 0;
+            for line in dump.lines() {
+                let parts: Vec<&str> = line.split(',').collect();
+                let [kind, address, _, bytes, ..] = parts[..] else { continue };
+                if !matches!(kind, "3310" | "3311" | "3312" | "3313") {
+                    continue;
+                }
+                println!("{line}");
+                let place = u64::from_str_radix(address.trim_start_matches("0x"), 16).unwrap();
+                let held = plugged.device().with(|hca| hca.steering().entry_at(place)).expect(line);
+                let held: String = held.iter().map(|byte| format!("{byte:02x}")).collect();
+                // Format 0 has the mask at the end, the others in front of the tag.
+                let (control, tag) = bytes.split_at(64);
+                let tag_at = if profile.steering_format.version() == 0 { 64 } else { 96 };
+                assert_eq!(&held[..64], control, "{line}");
+                assert_eq!(&held[tag_at..tag_at + 32], &tag[..32], "{line}");
+                entries += 1;
+            }
+            assert!(entries >= 200, "{entries} entries in\n{dump}");
+        });
+    }
+}
+
+#[test]
+fn a_rule_is_not_there_before_its_writes_are_carried_out() {
+    play(BLUEFIELD_2, |plugged, context| {
+        let domain = Domain::create(context, Kind::Fdb).unwrap();
+        let (root, table) = (domain.table(0).unwrap(), domain.table(1).unwrap());
+        let all = root.matcher(0, &Match::default()).unwrap();
+        let to_table = Action::to_table(&table).unwrap();
+        let _jump = all.rule(&Match::default(), &[&to_table]).unwrap();
+        let (mask, wanted) = exactly(&five_tuple([10, 0, 0, 2]));
+        let matcher = table.matcher(1, &mask).unwrap();
+        let to = domain.to_vport(0xffff).unwrap();
+        domain.sync().unwrap();
+        let arrives = || comes_out(plugged, Port::Vport(0), &datagram([10, 0, 0, 2])) == Some(Port::Wire);
+        plugged.device().hold();
+        // It fits into the queue, so that libmlx5 does not wait.
+        let _rule = matcher.rule(&wanted, &[&to]).unwrap();
+        assert!(!arrives());
+        let mut steps = 0;
+        while plugged.device().step() {
+            steps += 1;
+        }
+        assert!(arrives(), "after {steps} requests");
+        assert!(steps >= 4, "an entry for each side, each a write and a read");
+        plugged.device().release();
+        domain.sync().unwrap();
+    });
+}
+
+#[test]
+fn a_write_that_fails_ends_the_queue_and_is_told() {
+    let plugged = device(BLUEFIELD_2);
+    let context = open(&plugged);
+    {
+        let domain = Domain::create(&context, Kind::Fdb).unwrap();
+        let table = domain.table(1).unwrap();
+        let (mask, _) = exactly(&five_tuple([10, 0, 0, 2]));
+        let matcher = table.matcher(1, &mask).unwrap();
+        let to = domain.to_vport(1).unwrap();
+        domain.sync().unwrap();
+        plugged.device().with(|hca| hca.fail_write(1));
+        let rule = |number: u8| matcher.rule(&value(&five_tuple([10, 0, 1, number])), &[&to]);
+        let outcomes: Vec<_> = (0..100).map(rule).collect();
+        assert!(outcomes.iter().any(Result::is_err), "an error completion comes back to who waits for it");
+    }
+    drop(context);
+    let complaints = plugged.device().with(|hca| hca.complaints().to_vec());
+    assert!(complaints.iter().any(|line| line.ends_with("a write that was to fail")), "{complaints:?}");
+}
