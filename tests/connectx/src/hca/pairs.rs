@@ -30,7 +30,10 @@ enum State {
     Initialized,
     ReadyToReceive,
     ReadyToSend,
+    /// A request has failed.
     Error,
+    /// Its memory is gone.
+    Lost,
 }
 
 const LOG_BLOCK: u32 = 6;
@@ -130,7 +133,8 @@ impl Hca {
 
     /// Queue pairs with something to do, and up to which counter.
     fn waiting(&mut self, memory: &dyn Memory) -> Vec<(u32, u16)> {
-        let ready = self.queues.pairs.iter().filter(|(_, pair)| pair.state == State::ReadyToSend);
+        let works = |pair: &QueuePair| matches!(pair.state, State::ReadyToSend | State::Error);
+        let ready = self.queues.pairs.iter().filter(|(_, pair)| works(pair));
         let (numbers, records): (Vec<u32>, Vec<u64>) =
             ready.map(|(number, pair)| (*number, pair.doorbell_record + PRODUCER)).unzip();
         let mut waiting = Vec::new();
@@ -143,17 +147,17 @@ impl Hca {
                         waiting.push((number, producer));
                     }
                 }
-                Err(fault) => self.fail(number, &fault.to_string()),
+                Err(fault) => self.fail(number, State::Lost, &fault.to_string()),
             }
         }
         waiting
     }
 
     /// Ends a queue pair.
-    fn fail(&mut self, number: u32, reason: &str) {
+    fn fail(&mut self, number: u32, state: State, reason: &str) {
         self.complain(format!("QP {number:#x}: {reason}"));
         if let Some(pair) = self.queues.pairs.get_mut(&number) {
-            pair.state = State::Error;
+            pair.state = state;
         }
     }
 
@@ -171,21 +175,27 @@ impl Hca {
     /// The next request of a queue pair up to that counter; whether there was one.
     fn run_pair(&mut self, memory: &dyn Memory, number: u32, producer: u16) -> bool {
         let Some(pair) = self.queues.pairs.get_mut(&number) else { return false };
-        if pair.state != State::ReadyToSend || pair.consumer == producer {
+        if pair.consumer == producer {
             return false;
         }
+        let failed = pair.state == State::Error;
         let request = match Request::read(memory, &pair.ring, pair.consumer) {
             Ok(request) => request,
             Err(reason) => {
-                self.fail(number, &reason);
+                self.fail(number, State::Lost, &reason);
                 return false;
             }
         };
         pair.consumer = pair.consumer.wrapping_add(request.blocks());
         let cq = pair.cq;
+        if failed {
+            // What comes behind a request that failed comes back as it is.
+            self.post_completion(memory, cq, number, &request, false);
+            return true;
+        }
         let outcome = self.carry_out_remotely(memory, &request);
         if let Err(reason) = &outcome {
-            self.fail(number, reason);
+            self.fail(number, State::Error, reason);
         }
         if request.wants_completion() || outcome.is_err() {
             self.post_completion(memory, cq, number, &request, outcome.is_ok());

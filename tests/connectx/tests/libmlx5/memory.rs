@@ -1,10 +1,10 @@
-//! What libmlx5 writes into steering memory, and what becomes of writes that are late or fail.
+//! What libmlx5 writes into steering memory, and what becomes of writes that are late.
 
 use sluice_connectx::profile::BLUEFIELD_2;
 use sluice_connectx::steering::Port;
 use sluice_libmlx5::dv::{Action, Domain, Kind, Match};
 
-use crate::rig::{FORMATS, comes_out, datagram, device, exactly, five_tuple, open, play, value};
+use crate::rig::{FORMATS, comes_out, datagram, exactly, five_tuple, play, value};
 
 #[test]
 fn the_librarys_own_dump_of_a_domain_is_what_the_memory_holds() {
@@ -14,21 +14,20 @@ fn the_librarys_own_dump_of_a_domain_is_what_the_memory_holds() {
             let table = domain.table(1).unwrap();
             let (mask, _) = exactly(&five_tuple([10, 0, 0, 2]));
             let matcher = table.matcher(1, &mask).unwrap();
-            let to = domain.to_vport(1).unwrap();
+            let to = domain.to_vport(0xffff).unwrap();
             let address = |number: u8| value(&five_tuple([10, 0, 1, number]));
             let _rules: Vec<_> = (0..100).map(|number| matcher.rule(&address(number), &[&to]).unwrap()).collect();
             domain.sync().unwrap();
             let dump = domain.dump().unwrap();
-            // Of a rule's entry: type of record, address in steering memory, rule, and the entry without its mask.
+            // Of a rule's entry: type of record, place in steering memory in entries, rule, and the entry without its mask.
             let mut entries = 0;
             for line in dump.lines() {
                 let parts: Vec<&str> = line.split(',').collect();
                 let [kind, address, _, bytes, ..] = parts[..] else { continue };
-                if !matches!(kind, "3310" | "3311" | "3312" | "3313") {
+                if !matches!(kind, "3301" | "3302" | "3303" | "3304") {
                     continue;
                 }
-                println!("{line}");
-                let place = u64::from_str_radix(address.trim_start_matches("0x"), 16).unwrap();
+                let place = u64::from_str_radix(address.trim_start_matches("0x"), 16).unwrap() << 6;
                 let held = plugged.device().with(|hca| hca.steering().entry_at(place)).expect(line);
                 let held: String = held.iter().map(|byte| format!("{byte:02x}")).collect();
                 // Format 0 has the mask at the end, the others in front of the tag.
@@ -69,25 +68,4 @@ fn a_rule_is_not_there_before_its_writes_are_carried_out() {
         plugged.device().release();
         domain.sync().unwrap();
     });
-}
-
-#[test]
-fn a_write_that_fails_ends_the_queue_and_is_told() {
-    let plugged = device(BLUEFIELD_2);
-    let context = open(&plugged);
-    {
-        let domain = Domain::create(&context, Kind::Fdb).unwrap();
-        let table = domain.table(1).unwrap();
-        let (mask, _) = exactly(&five_tuple([10, 0, 0, 2]));
-        let matcher = table.matcher(1, &mask).unwrap();
-        let to = domain.to_vport(1).unwrap();
-        domain.sync().unwrap();
-        plugged.device().with(|hca| hca.fail_write(1));
-        let rule = |number: u8| matcher.rule(&value(&five_tuple([10, 0, 1, number])), &[&to]);
-        let outcomes: Vec<_> = (0..100).map(rule).collect();
-        assert!(outcomes.iter().any(Result::is_err), "an error completion comes back to who waits for it");
-    }
-    drop(context);
-    let complaints = plugged.device().with(|hca| hca.complaints().to_vec());
-    assert!(complaints.iter().any(|line| line.ends_with("a write that was to fail")), "{complaints:?}");
 }
