@@ -258,3 +258,185 @@ impl Hca {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hca::test::{initialized, made, run, status};
+    use crate::memory::test::Flat;
+    use crate::profile::BLUEFIELD_2;
+    use crate::steering::icm::{Kind as Region, OBJECT_TYPE};
+
+    const WORK: u64 = 0x1000;
+    const COMPLETIONS: u64 = 0x2000;
+    const RECORD: u64 = 0x3000;
+    const COMPLETION_RECORD: u64 = 0x3100;
+    const DATA: u64 = 0x4000;
+    /// Behind a receive queue of 64 bytes.
+    const SENDS: u64 = WORK + 64;
+
+    /// A queue pair in flat memory, keys over data and over steering memory, and where that is.
+    struct Rig {
+        hca: Hca,
+        memory: Flat,
+        qp: u64,
+        data_key: u32,
+        steering_key: u32,
+        posted: u32,
+    }
+
+    fn key(hca: &mut Hca, pd: u64, mode: u64, start: u64, length: u64, list: &[u8]) -> u32 {
+        use l::create_mkey as f;
+        let fields = [
+            (f::PD, pd),
+            (f::ACCESS_MODE_1_0, mode & 3),
+            (f::ACCESS_MODE_4_2, mode >> 2),
+            (f::START_ADDR, start),
+            (f::LEN, length),
+            (f::LW, 1),
+            (f::RR, 1),
+            (f::RW, 1),
+            (f::LOG_PAGE_SIZE, 12),
+        ];
+        u32::try_from(made(hca, 0x200, &f::LAYOUT, &fields, list) << 8).unwrap()
+    }
+
+    fn umem(hca: &mut Hca, address: u64) -> u64 {
+        use l::create_umem as f;
+        let fields = [(f::PAGE_OFFSET, address & 0xfff), (f::NUM_OF_MTT, 1)];
+        made(hca, 0xa08, &f::LAYOUT, &fields, &(address & !0xfff).to_be_bytes())
+    }
+
+    fn rig() -> Rig {
+        let mut hca = initialized(BLUEFIELD_2.with_software_steering());
+        let pd = made(&mut hca, 0x800, &l::plain::LAYOUT, &[], &[]);
+        let uar = made(&mut hca, 0x802, &l::plain::LAYOUT, &[], &[]);
+        let eq = [(l::create_eq::LOG_EQ_SIZE, 6), (l::create_eq::UAR_PAGE, uar)];
+        let eq = made(&mut hca, 0x301, &l::create_eq::LAYOUT, &eq, &0x5000_u64.to_be_bytes());
+        let cq = [
+            (l::create_cq::LOG_CQ_SIZE, 4),
+            (l::create_cq::UAR_PAGE, uar),
+            (l::create_cq::C_EQN, eq),
+            (l::create_cq::DBR_ADDR, COMPLETION_RECORD),
+        ];
+        let cq = made(&mut hca, 0x400, &l::create_cq::LAYOUT, &cq, &COMPLETIONS.to_be_bytes());
+        let (work, record) = (umem(&mut hca, WORK), umem(&mut hca, RECORD));
+        let mut body = [0; 0x40];
+        l::steering_memory::LOG_SIZE.write(&mut body, 12);
+        l::steering_memory::START.write(&mut body, Region::Steering.start());
+        let block = run(&mut hca, 0xa00, OBJECT_TYPE, &l::general_object::LAYOUT, &[], &body);
+        assert_eq!(status(&block), 0);
+        let data_key = key(&mut hca, pd, 1, DATA, 0x100, &DATA.to_be_bytes());
+        let steering_key = key(&mut hca, pd, 4, Region::Steering.start(), 0x1000, &[]);
+        let fields = [
+            (l::create_qp::PD, pd),
+            (l::create_qp::UAR_PAGE, uar),
+            (l::create_qp::CQN_SND, cq),
+            (l::create_qp::CQN_RCV, cq),
+            (l::create_qp::LOG_RQ_STRIDE, 2),
+            (l::create_qp::LOG_SQ_SIZE, 4),
+            (l::create_qp::WQ_UMEM_ID, work),
+            (l::create_qp::WQ_UMEM_VALID, 1),
+            (l::create_qp::DBR_UMEM_ID, record),
+            (l::create_qp::DBR_UMEM_VALID, 1),
+        ];
+        let qp = made(&mut hca, 0x500, &l::create_qp::LAYOUT, &fields, &[]);
+        let step = |hca: &mut Hca, opcode, layout, fields: &[_]| run(hca, opcode, 0, layout, fields, &[]);
+        let early = step(&mut hca, 0x504, &l::rtr2rts_qp::LAYOUT, &[(l::rtr2rts_qp::QPN, qp)]);
+        assert_eq!(status(&early), Status::BadResourceState as u8);
+        let other = [(l::init2rtr_qp::QPN, qp), (l::init2rtr_qp::REMOTE_QPN, qp + 1), (l::init2rtr_qp::FL, 1)];
+        let itself = [(l::init2rtr_qp::QPN, qp), (l::init2rtr_qp::REMOTE_QPN, qp), (l::init2rtr_qp::FL, 1)];
+        assert_eq!(status(&step(&mut hca, 0x502, &l::rst2init_qp::LAYOUT, &[(l::rst2init_qp::QPN, qp)])), 0);
+        assert_ne!(status(&step(&mut hca, 0x503, &l::init2rtr_qp::LAYOUT, &other)), 0, "only with oneself");
+        assert_eq!(status(&step(&mut hca, 0x503, &l::init2rtr_qp::LAYOUT, &itself)), 0);
+        assert_eq!(status(&step(&mut hca, 0x504, &l::rtr2rts_qp::LAYOUT, &[(l::rtr2rts_qp::QPN, qp)])), 0);
+        Rig { hca, memory: Flat::new(0x6000), qp, data_key, steering_key, posted: 0 }
+    }
+
+    impl Rig {
+        /// Posts a request for 64 bytes between `DATA` and steering memory, with a completion, and carries it out.
+        fn post(&mut self, opcode: u8, remote_key: u32, remote: u64) {
+            let mut bytes = [0; 64];
+            bytes[3] = opcode;
+            bytes[7] = 3;
+            bytes[11] = 0x08;
+            bytes[16..24].copy_from_slice(&remote.to_be_bytes());
+            bytes[24..28].copy_from_slice(&remote_key.to_be_bytes());
+            bytes[32..36].copy_from_slice(&64_u32.to_be_bytes());
+            bytes[36..40].copy_from_slice(&self.data_key.to_be_bytes());
+            bytes[40..48].copy_from_slice(&DATA.to_be_bytes());
+            self.memory.write(SENDS + u64::from(self.posted) * 64, &bytes).unwrap();
+            self.posted += 1;
+            self.memory.write(RECORD + 4, &self.posted.to_be_bytes()).unwrap();
+            assert_eq!(self.hca.run_queue_pairs(&self.memory, 16), 1);
+        }
+
+        /// Opcode of the completion of a request.
+        fn completion(&self, number: u64) -> u8 {
+            let mut byte = [0];
+            self.memory.read(COMPLETIONS + number * 64 + 63, &mut byte).unwrap();
+            byte[0] >> 4
+        }
+    }
+
+    const WRITE: u8 = 0x08;
+    const READ: u8 = 0x10;
+    const DONE: u8 = 0x0;
+    const FAILED: u8 = 0xd;
+
+    #[test]
+    fn what_is_written_to_steering_memory_is_read_back_from_it() {
+        let mut rig = rig();
+        rig.memory.write(DATA, &[7; 64]).unwrap();
+        rig.post(WRITE, rig.steering_key, 0x40);
+        assert_eq!(rig.hca.steering().entry_at(Region::Steering.start() + 0x40), Some([7; 64]));
+        rig.memory.write(DATA, &[0; 64]).unwrap();
+        rig.post(READ, rig.steering_key, 0x40);
+        let mut back = [0; 64];
+        rig.memory.read(DATA, &mut back).unwrap();
+        assert_eq!((back, rig.completion(0), rig.completion(1)), ([7; 64], DONE, DONE));
+        assert_eq!(rig.hca.complaints(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_write_that_fails_ends_the_queue_and_what_follows_comes_back() {
+        let mut rig = rig();
+        rig.hca.fail_write(2);
+        for _ in 0..3 {
+            rig.post(WRITE, rig.steering_key, 0);
+        }
+        assert_eq!([0, 1, 2].map(|number| rig.completion(number)), [DONE, FAILED, FAILED]);
+        assert_eq!(rig.hca.complaints(), [format!("QP {:#x}: a write that was to fail", rig.qp)]);
+    }
+
+    #[test]
+    fn keys_let_nothing_through_that_is_not_theirs() {
+        for (key, remote, why) in
+            [(0xffff_ff00, 0, "there is no key 0xffffff00"), (0, 0xfc1, "64 bytes at 0xfc1 are not under key")]
+        {
+            let mut rig = rig();
+            let key = if key == 0 { rig.steering_key } else { key };
+            rig.post(WRITE, key, remote);
+            assert_eq!(rig.completion(0), FAILED);
+            assert!(rig.hca.complaints()[0].contains(why), "{:?}", rig.hca.complaints());
+        }
+    }
+
+    #[test]
+    fn what_a_queue_pair_uses_stays_until_it_is_gone() {
+        let mut rig = rig();
+        let umem = [(l::object::ID, rig.hca.queues.umems.keys().copied().map(u64::from).next().unwrap())];
+        let destroy =
+            |hca: &mut Hca, opcode, fields: &[_]| status(&run(hca, opcode, 0, &l::object::LAYOUT, fields, &[]));
+        assert_eq!(destroy(&mut rig.hca, 0xa0a, &umem), Status::ResourceBusy as u8);
+        assert_eq!(destroy(&mut rig.hca, 0x501, &[(l::object::ID, rig.qp)]), 0);
+        assert_eq!(destroy(&mut rig.hca, 0xa0a, &umem), 0);
+    }
+
+    #[test]
+    fn a_device_without_software_steering_has_none_of_its_memory() {
+        let mut hca = initialized(BLUEFIELD_2);
+        let answer = run(&mut hca, 0xa00, OBJECT_TYPE, &l::general_object::LAYOUT, &[], &[0; 0x40]);
+        assert_eq!(status(&answer), Status::BadParameter as u8);
+    }
+}
