@@ -7,7 +7,9 @@ use sluice_connectx::profile::BLUEFIELD_2;
 use sluice_connectx::steering::Port;
 use sluice_libmlx5::dv::{Action, Domain, Kind, Match};
 
-use crate::rig::{GENERATIONS, comes_out, counters, datagram, exactly, five_tuple, play, read_counter, value, walk};
+use crate::rig::{
+    FORMATS, GENERATIONS, comes_out, counters, datagram, exactly, five_tuple, play, read_counter, value, walk,
+};
 
 #[test]
 fn a_rule_counts_and_forwards_what_it_matches_and_nothing_else() {
@@ -44,7 +46,7 @@ fn a_rule_counts_and_forwards_what_it_matches_and_nothing_else() {
 
 #[test]
 fn a_function_steers_what_it_sends() {
-    for profile in GENERATIONS {
+    for profile in FORMATS {
         play(profile, |plugged, context| {
             let domain = Domain::create(context, Kind::NicTransmit).unwrap();
             let (root, table) = (domain.table(0).unwrap(), domain.table(1).unwrap());
@@ -61,6 +63,35 @@ fn a_function_steers_what_it_sends() {
             let words = |to| walk(plugged, own, &datagram(to)).to_string();
             assert!(words([10, 0, 0, 2]).contains("out of steering memory at 0xe000000180: drop"));
             assert!(words([10, 0, 0, 3]).contains("out of steering memory at 0xe000000280: allow"));
+            assert_eq!(read_counter(&block, first).packets, 1);
+        });
+    }
+}
+
+#[test]
+fn a_function_steers_what_it_receives_behind_the_switch() {
+    for profile in FORMATS {
+        play(profile, |plugged, context| {
+            let (switch, own) =
+                (Domain::create(context, Kind::Fdb).unwrap(), Domain::create(context, Kind::NicReceive).unwrap());
+            let (switch_root, switch_table) = (switch.table(0).unwrap(), switch.table(1).unwrap());
+            let (own_root, own_table) = (own.table(0).unwrap(), own.table(1).unwrap());
+            let (switch_all, own_all) =
+                (switch_root.matcher(0, &Match::default()).unwrap(), own_root.matcher(0, &Match::default()).unwrap());
+            let (to_switch, to_own) = (Action::to_table(&switch_table).unwrap(), Action::to_table(&own_table).unwrap());
+            // The switch's table is empty, so that packets go to the function that owns it.
+            let _first = switch_all.rule(&Match::default(), &[&to_switch]).unwrap();
+            let _second = own_all.rule(&Match::default(), &[&to_own]).unwrap();
+            let (block, first) = counters(context, 0);
+            let (count, end) = (Action::count(&block, 0).unwrap(), Action::drop_packets().unwrap());
+            let (mask, wanted) = exactly(&five_tuple([10, 0, 0, 2]));
+            let matcher = own_table.matcher(0, &mask).unwrap();
+            let _rule = matcher.rule(&wanted, &[&count, &end]).unwrap();
+            own.sync().unwrap();
+            for to in [2, 3] {
+                let walk = walk(plugged, Port::Wire, &datagram([10, 0, 0, to]));
+                assert!(walk.to_string().contains("out of steering memory at 0xe000000140: drop"), "{walk}");
+            }
             assert_eq!(read_counter(&block, first).packets, 1);
         });
     }
