@@ -68,7 +68,7 @@ fn known_type(hca: &Hca, input: &Input<'_>) -> Result<(), Failure> {
     require(known, Status::BadParameter, 0x0408, format!("general objects of type {kind:#x} are not modelled"))
 }
 
-/// Everything that was posted before is in steering memory: whoever delivers commands sees to that.
+/// There is no cache of entries, so that nothing is to be done: software waits for its writes before it asks.
 pub(crate) fn sync_steering(_: &mut Hca, _: &Input<'_>) -> Answer {
     Ok(Output::empty())
 }

@@ -155,7 +155,6 @@ pub(super) fn other(state: &mut State, context: ContextId, request: &Request<'_>
     if !GENERAL.contains(&opcode) {
         return Err(Refused::new(Errno::EINVAL, format!("{} is not for programs", table::name(opcode))));
     }
-    state.drain();
     answer(state, request, &command, 0x1001)
 }
 

@@ -162,8 +162,10 @@ impl Device {
         }
     }
 
-    /// Carries nothing out from now on that is posted to queues.
+    /// Carries out what is posted to queues, and nothing from then on.
     pub fn hold(&self) {
+        let mut state = self.state.lock();
+        state.drain();
         self.engine.hold();
     }
 

@@ -56,7 +56,7 @@ fn a_rule_is_not_there_before_its_writes_are_carried_out() {
         domain.sync().unwrap();
         let arrives = || comes_out(plugged, Port::Vport(0), &datagram([10, 0, 0, 2])) == Some(Port::Wire);
         plugged.device().hold();
-        // It fits into the queue, so that libmlx5 does not wait.
+        // So few requests that libmlx5 does not wait for them.
         let _rule = matcher.rule(&wanted, &[&to]).unwrap();
         assert!(!arrives());
         let mut steps = 0;

@@ -9,6 +9,7 @@
 mod interpose;
 
 use std::collections::BTreeMap;
+use std::fs::remove_dir_all;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
@@ -59,14 +60,12 @@ impl Plugged {
 
 impl Drop for Plugged {
     fn drop(&mut self) {
-        let root = {
-            let mut bus = BUS.lock();
-            bus.devices.remove(&self.number);
-            bus.root.clone()
-        };
-        if let Some(root) = root {
+        let mut bus = BUS.lock();
+        bus.devices.remove(&self.number);
+        if let Some(root) = &bus.root {
             // It is in a folder for temporary files; what stays there harms nobody.
-            let _ = sysfs::remove(&root, self.number);
+            let removed = if bus.devices.is_empty() { remove_dir_all(root) } else { sysfs::remove(root, self.number) };
+            let _ = removed;
         }
     }
 }
