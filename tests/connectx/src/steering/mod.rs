@@ -4,7 +4,8 @@
 //! walks a packet through what they built, and says at every step what it did and why.
 //!
 //! Statuses are those of the PRM. Which of them firmware gives for which mistake is known from drivers' logs for some, and our
-//! choice for the rest; syndromes are ours throughout. What the device can do and this engine cannot (samplers, meters and other ASO, crypto, match definers, Geneve options, tables of RDMA and sniffers) is refused, never ignored.
+//! choice for the rest; syndromes are ours throughout. What the device can do and this engine cannot (samplers,
+//! meters and other ASO, crypto, match definers, Geneve options, tables of RDMA and sniffers) is refused, never ignored.
 //!
 //! Actions come in the order that the kernel keeps for software steering: decap, VLAN pop, modify header, VLAN push, encap. These
 //! readings are ours: of several matches the lowest index wins; a counter counts the frame as it came to the entry, without FCS;

@@ -99,7 +99,7 @@ fn a_function_steers_what_it_receives_behind_the_switch() {
 
 #[test]
 fn many_rules_are_found_while_their_table_grows_and_packets_walk() {
-    const RULES: u32 = 10_000;
+    const RULES: u32 = 20_000;
     let many = std::env::var("CONNECTX_RULES").ok().and_then(|rules| rules.parse().ok()).unwrap_or(RULES);
     play(BLUEFIELD_2, |plugged, context| {
         let domain = Domain::create(context, Kind::Fdb).unwrap();
