@@ -20,10 +20,15 @@ bench:
 	scripts/setup bench
 	scripts/bench
 
-# A shell on a real kernel, see tests/lab/run.
+# A shell on a real kernel, see tests/lab/run; with DEVICE=connectx one with a ConnectX in software, see tests/lab/connectx.
 lab:
 	scripts/setup lab
+ifeq ($(DEVICE),connectx)
+	cargo build -p sluice-connectx
+	tests/lab/connectx --shell
+else
 	tests/lab/run --shell
+endif
 
 # All of the tc backend's scenarios on the newer kernel too, of which `make test` plays a part there.
 kernels:

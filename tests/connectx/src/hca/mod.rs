@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use crate::command::{self, Failure, Input, Refusal, Status, table};
 use crate::objects::Objects;
-use crate::profile::{Page, Profile};
-use crate::steering::{self, Origin, Port, Steering, Walk};
+use crate::profile::{Page, Profile, Room};
+use crate::steering::{self, Origin, Port, Steering, Telling, Walk};
 use queues::Queues;
 use vport::Vport;
 
@@ -45,6 +45,8 @@ pub struct Hca {
     pub(crate) objects: Objects,
     pub(crate) queues: Queues,
     pub(crate) vports: BTreeMap<u16, Vport>,
+    /// Virtual functions that the host has now.
+    host_vfs: u16,
     /// The physical function of the host has been enabled by the embedded CPU.
     pub(crate) host_enabled: bool,
     pub(crate) l2_table: BTreeMap<u32, u64>,
@@ -99,6 +101,7 @@ impl Hca {
             objects: Objects::default(),
             queues: Queues::default(),
             vports: profile.vports().into_iter().map(|number| (number, Vport::new(number))).collect(),
+            host_vfs: profile.host_vfs,
             host_enabled: false,
             l2_table: BTreeMap::new(),
             port: register::PhysicalPort::default(),
@@ -123,21 +126,23 @@ impl Hca {
         }
         let answer = if Steering::handles(opcode) { self.steer(opcode, input) } else { self.dispatch(opcode, input) };
         answer.unwrap_or_else(|(status, syndrome, reason)| {
-            let described = table::find(opcode).map(|command| command.input.describe(input));
-            self.refusals.push(Refusal {
-                command: table::name(opcode),
-                input: described.unwrap_or_else(|| hexadecimal(input)),
-                status,
-                syndrome,
-                reason,
-            });
+            if syndrome != steering::NO_ROOM {
+                let described = table::find(opcode).map(|command| command.input.describe(input));
+                let input = described.unwrap_or_else(|| hexadecimal(input));
+                self.refusals.push(Refusal { command: table::name(opcode), input, status, syndrome, reason });
+            }
             command::refusal_bytes(status, syndrome)
         })
     }
 
     /// A packet comes in from the wire, or from a vport: walked through the flow tables, and counted where it enters and leaves.
-    /// What of it is for the driver itself is in the walk only; [`crate::pci::Ports`] hands it over.
+    /// What of it is for the driver itself is in the walk only; [`crate::pci::Ports`] hands it over. What goes to a virtual
+    /// function that the host does not have is lost, and from such a one nothing comes.
     pub fn receive(&mut self, from: Port, frame: &[u8]) -> Walk {
+        if !self.is_there(from) {
+            self.complain(format!("a packet from {from}, whose function is not there"));
+            return Walk::default();
+        }
         self.walk(Origin { port: from, sqn: 0, metadata: 0 }, frame)
     }
 
@@ -181,7 +186,7 @@ impl Hca {
         self.executed.get(&opcode).copied().unwrap_or_default()
     }
 
-    /// All commands that were refused, other than by [`Hca::inject`], the oldest first.
+    /// All commands that were refused, other than by [`Hca::inject`] and for want of room, the oldest first.
     #[must_use]
     pub fn refusals(&self) -> &[Refusal] {
         &self.refusals
@@ -199,6 +204,17 @@ impl Hca {
         &self.steering
     }
 
+    /// Has counters be told wrong from now on, or right again. They count on.
+    pub fn tell_counters(&mut self, telling: Telling) {
+        self.steering.tell_counters(telling);
+    }
+
+    /// Changes how much room there is, which the driver is not told. What is there stays.
+    pub fn set_room(&mut self, room: Room) {
+        self.profile.room = room;
+        self.steering.limit(room.entries, room.counters);
+    }
+
     /// What the driver has created and not destroyed, and pages that it has not got back. Empty after a clean removal.
     #[must_use]
     pub fn left(&self) -> Vec<String> {
@@ -212,14 +228,23 @@ impl Hca {
         left
     }
 
-    /// As after a reset of the function: nothing is left of what the driver did, except the record of it.
+    /// As after a reset of the function: nothing is left of what the driver did, except the record of it. The host's functions
+    /// stay.
     pub fn reset(&mut self) {
         let fresh = Self::new(self.profile);
         let former = std::mem::replace(self, fresh);
+        self.host_vfs = former.host_vfs;
         self.faults = former.faults;
         self.executed = former.executed;
         self.refusals = former.refusals;
         self.complaints = former.complaints;
+    }
+
+    /// Becomes another device, with the record of what was.
+    pub(crate) fn exchange(&mut self, profile: Profile) {
+        self.profile = profile;
+        self.reset();
+        self.host_vfs = profile.host_vfs;
     }
 
     pub(crate) fn complain(&mut self, text: impl Into<String>) {
@@ -227,12 +252,21 @@ impl Hca {
     }
 
     fn walk(&mut self, origin: Origin, frame: &[u8]) -> Walk {
-        let walk = self.steering.transmit(origin, frame);
+        let mut walk = self.steering.transmit(origin, frame);
+        walk.sent.retain(|(to, _)| self.is_there(*to));
         self.count(origin.port, frame, vport::Way::In);
         for (to, frame) in &walk.sent {
             self.count(*to, frame, vport::Way::Out);
         }
         walk
+    }
+
+    /// Whether there is somebody at a port.
+    fn is_there(&self, port: Port) -> bool {
+        match port {
+            Port::Vport(number) => number <= self.host_vfs || number > self.profile.host_total_vfs,
+            Port::Wire => true,
+        }
     }
 
     fn steer(&mut self, opcode: u16, input: &[u8]) -> Result<Vec<u8>, (u8, u32, String)> {
@@ -271,6 +305,8 @@ fn tables_of(profile: &Profile) -> Steering {
         max_level: (crate::profile::MAX_LEVELS - 1).to_be_bytes()[7],
         steering_format: profile.steering_format,
         software_owner: profile.software_steering,
+        entries: profile.room.entries,
+        counters: profile.room.counters,
         ..Default::default()
     });
     for vport in profile.vports() {

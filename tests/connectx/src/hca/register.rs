@@ -21,6 +21,12 @@ layouts! {
     pfcc 0x10 {
         LOCAL_PORT 0x0 [23:16], PPRX 0x8 [31], PPTX 0x4 [31], PFCTX 0x4 [23:16], PFCRX 0x8 [23:16],
     }
+    /// How long the driver waits: each a unit ([31:29]: milliseconds, seconds, minutes, hours) and a number.
+    dtor 0x40 {
+        PCIE_TOGGLE_TO 0x4 [19:0], HEALTH_POLL_TO 0x14 [19:0], FULL_CRDUMP_TO 0x18 [19:0], FW_RESET_TO 0x1c [19:0],
+        FLUSH_ON_ERR_TO 0x20 [19:0], PCI_SYNC_UPDATE_TO 0x24 [19:0], TEAR_DOWN_TO 0x28 [19:0], FSM_REACTIVATE_TO 0x2c [19:0],
+        RECLAIM_PAGES_TO 0x30 [19:0], RECLAIM_VFS_PAGES_TO 0x34 [19:0],
+    }
     ppcnt 0x100 { SWID 0x0 [31:24], LOCAL_PORT 0x0 [23:16], PNAT 0x0 [15:14], GRP 0x0 [5:0], CLR 0x4 [31], PRIO_TC 0x4 [2:0] }
     /// Counter group 0 of [`ppcnt`].
     ieee_802_3 0x100 {
@@ -108,6 +114,7 @@ const REGISTERS: &[Register] = &[
     Register { id: 0x5006, name: "PAOS", layout: &paos::LAYOUT, access: access_paos },
     Register { id: 0x5007, name: "PFCC", layout: &pfcc::LAYOUT, access: access_pfcc },
     Register { id: 0x5008, name: "PPCNT", layout: &ppcnt::LAYOUT, access: access_ppcnt },
+    Register { id: 0xc00e, name: "DTOR", layout: &dtor::LAYOUT, access: access_dtor },
     Register { id: 0x7004, name: "HOST_ENDIANNESS", layout: &host_endianness::LAYOUT, access: access_host_endianness },
 ];
 
@@ -136,6 +143,24 @@ fn access_host_endianness(_: &mut Hca, data: &Data<'_>) -> Result<Vec<u8>, Failu
     let little = data.get(host_endianness::HE) == 0;
     require(little, Status::BadParameter, 0x0305, "only little-endian hosts are modelled")?;
     Ok(data.answer(&[]))
+}
+
+/// The health is the profile's; the others are what Linux takes where a device says nothing.
+fn access_dtor(hca: &mut Hca, data: &Data<'_>) -> Result<Vec<u8>, Failure> {
+    data.read_only()?;
+    let poll = u64::try_from(hca.profile.health_poll.as_millis()).unwrap_or(u64::MAX);
+    Ok(data.answer(&[
+        (dtor::PCIE_TOGGLE_TO, 2_000),
+        (dtor::HEALTH_POLL_TO, poll),
+        (dtor::FULL_CRDUMP_TO, 60_000),
+        (dtor::FW_RESET_TO, 60_000),
+        (dtor::FLUSH_ON_ERR_TO, 2_000),
+        (dtor::PCI_SYNC_UPDATE_TO, 5_000),
+        (dtor::TEAR_DOWN_TO, 3_000),
+        (dtor::FSM_REACTIVATE_TO, 5_000),
+        (dtor::RECLAIM_PAGES_TO, 5_000),
+        (dtor::RECLAIM_VFS_PAGES_TO, 120_000),
+    ]))
 }
 
 fn access_pmtu(hca: &mut Hca, data: &Data<'_>) -> Result<Vec<u8>, Failure> {

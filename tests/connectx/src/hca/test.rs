@@ -1,5 +1,7 @@
 //! The core without a virtual machine: commands as a driver writes them, and rings in a test's memory.
 
+use std::time::Duration;
+
 use super::{CommandFault, Hca, Stage, Trouble};
 use crate::command::layouts::{self as l, header, output};
 use crate::layout::{Field, Layout};
@@ -7,6 +9,7 @@ use crate::memory::Memory;
 use crate::memory::test::Flat;
 use crate::profile::caps::general;
 use crate::profile::{BLUEFIELD_2, CONNECTX_6_DX, Profile, VPORT_ECPF};
+use crate::steering::{Port, Walk};
 
 const OK: u8 = 0;
 const BAD_OPERATION: u8 = 0x02;
@@ -158,6 +161,36 @@ fn only_an_embedded_processor_is_told_of_host_functions() {
     assert_eq!(l::query_esw_functions_out::HOST_NUM_OF_VFS.read(&answer), Some(2));
     let mut hca = initialized(CONNECTX_6_DX);
     assert_eq!(status(&run(&mut hca, 0x740, 0, &l::plain::LAYOUT, &[], &[])), BAD_OPERATION);
+}
+
+#[test]
+fn a_host_gets_functions_and_the_driver_an_event() {
+    const EQ: u64 = 0x1000;
+    use l::create_eq as e;
+    let mut hca = initialized(BLUEFIELD_2);
+    let memory = Flat::new(0x2000);
+    let uar = made(&mut hca, 0x802, &l::plain::LAYOUT, &[], &[]);
+    let fields = [(e::UAR_PAGE, uar), (e::LOG_EQ_SIZE, 2), (e::EVENT_BITMASK_0, 1 << 0xe)];
+    made(&mut hca, 0x301, &e::LAYOUT, &fields, &EQ.to_be_bytes());
+    assert!(hca.receive(Port::Vport(3), &[0; 60]) == Walk::default() && hca.complaints().len() == 1);
+    hca.set_host_vfs(&memory, 3);
+    assert_eq!(memory.0.borrow()[0x1001], 0xe, "the type of the event");
+    let answer = run(&mut hca, 0x740, 0, &l::plain::LAYOUT, &[], &[]);
+    assert_eq!(l::query_esw_functions_out::HOST_NUM_OF_VFS.read(&answer), Some(3));
+    hca.receive(Port::Vport(3), &[0; 60]);
+    assert_eq!(hca.complaints().len(), 1);
+    hca.set_host_vfs(&memory, 9);
+    assert_eq!(hca.host_vfs(), 8, "as many as there can be");
+    hca.reset();
+    assert_eq!(hca.host_vfs(), 8, "they are the host's");
+}
+
+#[test]
+fn the_device_says_how_long_the_driver_waits() {
+    use l::access_register as a;
+    let mut hca = initialized(Profile { health_poll: Duration::from_millis(300), ..BLUEFIELD_2 });
+    let answer = run(&mut hca, 0x805, 1, &a::LAYOUT, &[(a::REGISTER_ID, 0xc00e)], &[0; 64]);
+    assert_eq!((status(&answer), &answer[16 + 0x14..16 + 0x18]), (OK, &[0, 0, 0x01, 0x2c][..]));
 }
 
 #[test]

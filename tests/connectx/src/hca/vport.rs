@@ -5,6 +5,7 @@ use super::function::{modifier, require};
 use crate::command::layouts as l;
 use crate::command::{Answer, Failure, Input, Output, Status};
 use crate::layout::{Field, layouts};
+use crate::memory::Memory;
 use crate::profile::VPORT_UPLINK;
 use crate::steering::Port;
 use crate::steering::address::{Side, Terminal};
@@ -75,6 +76,20 @@ impl Vport {
 }
 
 impl Hca {
+    /// Virtual functions that the host has.
+    #[must_use]
+    pub fn host_vfs(&self) -> u16 {
+        self.host_vfs
+    }
+
+    /// Has the host have so many virtual functions, of as many as there can be, and tells the driver. To one that runs the
+    /// number goes down to none first: so does a host's, and Linux counts on it.
+    pub(crate) fn set_host_vfs(&mut self, memory: &dyn Memory, number: u16) {
+        const FUNCTIONS_CHANGED: u8 = 0x0e;
+        self.host_vfs = number.min(self.profile.host_total_vfs);
+        self.raise(memory, FUNCTIONS_CHANGED, [0; 28]);
+    }
+
     /// Counts a packet at a port. A port that the profile does not have counts nothing.
     pub(crate) fn count(&mut self, port: Port, frame: &[u8], way: Way) {
         const UNICAST: usize = 0;
@@ -119,7 +134,7 @@ pub(crate) fn port_counters(hca: &Hca) -> (ByKind, ByKind) {
 pub(crate) fn query_esw_functions(hca: &mut Hca, _: &Input<'_>) -> Answer {
     require(hca.profile.embedded_cpu, Status::BadOperation, 0x0203, "only an embedded CPU has host functions")?;
     Ok(Output::new(&l::query_esw_functions_out::LAYOUT)
-        .set(l::query_esw_functions_out::HOST_NUM_OF_VFS, hca.profile.host_vfs)
+        .set(l::query_esw_functions_out::HOST_NUM_OF_VFS, hca.host_vfs)
         .set(l::query_esw_functions_out::HOST_TOTAL_VFS, hca.profile.host_total_vfs)
         .set(l::query_esw_functions_out::HOST_PF_VHCA_ID_VALID, true)
         .set(l::query_esw_functions_out::HOST_PF_VHCA_ID, super::function::vhca_id(0)))

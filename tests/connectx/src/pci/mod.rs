@@ -3,6 +3,7 @@
 mod bar;
 mod config;
 mod guest;
+mod health;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -23,10 +24,14 @@ use vfio_user::{DmaMapFlags, DmaUnmapFlags, IrqInfo, Server, ServerBackend, Serv
 use crate::command;
 use crate::command::queue::{ENTRY, Entry, Undelivered};
 use crate::hca::{Hca, Trouble};
+use crate::profile::Profile;
 use crate::steering::{Port, Walk};
 use bar::{Action, Bar};
 use config::Config;
 use guest::Guest;
+use health::Health;
+
+pub use health::Syndrome;
 
 /// Why the device could not be offered, or went away.
 #[derive(Debug, thiserror::Error)]
@@ -45,7 +50,9 @@ pub struct Slot {
 struct Bus {
     guest: Guest,
     vectors: BTreeMap<u32, File>,
-    health_is_held: bool,
+    health: Health,
+    /// How often another device came into the slot.
+    exchanges: u32,
     /// Commands that were lost, with their places in the queue.
     lost: Vec<(Entry, u32)>,
 }
@@ -70,7 +77,41 @@ impl Ports {
 
     /// Has the counter stand still, or go on, by which the driver sees that the device lives.
     pub fn hold_health_counter(&self, is_held: bool) {
-        self.bus.lock().health_is_held = is_held;
+        self.bus.lock().health.counter_is_held = is_held;
+    }
+
+    /// Has the device be ill, or well again. A reset heals it, too.
+    pub fn set_syndrome(&self, syndrome: Option<Syndrome>) {
+        self.bus.lock().health.syndrome = syndrome;
+    }
+
+    /// Has the link to the device be lost, or be there again: then the function has been reset.
+    pub fn set_offline(&self, is_offline: bool) {
+        let mut hca = self.hca.lock();
+        let mut bus = self.bus.lock();
+        bus.health.is_offline = is_offline;
+        if !is_offline {
+            bus.reset(&mut hca);
+        }
+    }
+
+    /// Has another device be in the slot, while no driver has it. The kernel sees it when it looks for devices.
+    pub fn exchange(&self, profile: Profile) {
+        let mut hca = self.hca.lock();
+        let mut bus = self.bus.lock();
+        hca.exchange(profile);
+        bus.reset(&mut hca);
+        bus.health.is_disabled = false;
+        bus.exchanges += 1;
+    }
+
+    /// Has the host have so many virtual functions, and tells the driver, if one runs. From some to others it goes through none,
+    /// as a host does.
+    pub fn set_host_vfs(&self, number: u16) {
+        let mut hca = self.hca.lock();
+        let mut bus = self.bus.lock();
+        hca.set_host_vfs(&bus.guest, number);
+        bus.interrupt(&mut hca);
     }
 
     /// Answers the commands that were lost with an internal error, as a device does that comes to itself. Until then the driver
@@ -105,6 +146,14 @@ impl Ports {
 }
 
 impl Bus {
+    /// What is reset with the device: it is well, and answers no former command.
+    fn reset(&mut self, hca: &mut Hca) {
+        hca.reset();
+        self.lost.clear();
+        self.health.syndrome = None;
+        self.health.is_disabled = true;
+    }
+
     /// Raises the interrupts that are due.
     fn interrupt(&mut self, hca: &mut Hca) {
         for vector in hca.take_interrupts() {
@@ -132,21 +181,29 @@ impl Slot {
         Ports { hca: Arc::clone(hca), bus: Arc::clone(&self.bus) }
     }
 
-    /// Waits for a virtual machine and serves it until it goes. Whatever the driver does wrong goes to `report`, a line each.
+    /// Waits for a virtual machine and serves it until it goes, or unplugs the device. Then it can be served again: the device
+    /// starts anew. Whatever the driver does wrong goes to `report`, a line each.
     ///
     /// # Errors
     /// If the connection breaks in the middle of a message.
     pub fn serve(&self, hca: &Arc<Mutex<Hca>>, report: &mut dyn FnMut(&str)) -> Result<(), Error> {
-        let profile = *hca.lock().profile();
+        let (profile, reported) = {
+            let mut hca = hca.lock();
+            hca.reset();
+            (*hca.profile(), (hca.refusals().len(), hca.complaints().len()))
+        };
         let mut function = Function {
             hca: Arc::clone(hca),
             report,
-            reported: (0, 0),
+            reported,
             config: Config::new(&profile),
             bar: Bar::new(&profile),
+            exchanges: self.bus.lock().exchanges,
             bus: Arc::clone(&self.bus),
         };
-        Ok(self.server.run(&mut function)?)
+        let outcome = self.server.run(&mut function);
+        *self.bus.lock() = Bus::default();
+        Ok(outcome?)
     }
 }
 
@@ -157,19 +214,34 @@ struct Function<'a> {
     reported: (usize, usize),
     config: Config,
     bar: Bar,
+    /// Those that registers and configuration space know of.
+    exchanges: u32,
     bus: Arc<Mutex<Bus>>,
 }
 
 impl Function<'_> {
+    /// Has other registers if there is another device.
+    fn renew(&mut self) {
+        let exchanges = self.bus.lock().exchanges;
+        if exchanges != self.exchanges {
+            let profile = *self.hca.lock().profile();
+            (self.exchanges, self.config, self.bar) = (exchanges, Config::new(&profile), Bar::new(&profile));
+        }
+    }
+
     fn commands(&mut self, entries: u32, queue: u64) {
         let mut hca = self.hca.lock();
         let mut bus = self.bus.lock();
-        let Bus { guest: memory, lost, .. } = &mut *bus;
+        let Bus { guest: memory, lost, health, .. } = &mut *bus;
         for number in (0..u32::BITS).filter(|number| entries >> number & 1 == 1) {
             // The command that makes the first queue of events is still waited for by polling.
             let told = hca.tells_commands();
             let done = match Entry::take(memory, queue + u64::from(number) * ENTRY) {
                 Ok(None) => Ok(()),
+                Ok(Some(entry)) if !health.takes_commands() => {
+                    lost.push((entry, number));
+                    continue;
+                }
                 Ok(Some(entry)) => match hca.delivery(&entry.input) {
                     Some(Trouble::Lost) => {
                         lost.push((entry, number));
@@ -217,8 +289,10 @@ impl Function<'_> {
 
 impl ServerBackend for Function<'_> {
     fn region_read(&mut self, region: u32, offset: u64, data: &mut [u8]) -> io::Result<()> {
+        self.renew();
         match region {
-            VFIO_PCI_BAR0_REGION_INDEX => self.bar.read(offset, data, self.bus.lock().health_is_held),
+            VFIO_PCI_BAR0_REGION_INDEX => self.bar.read(offset, data, &self.bus.lock().health),
+            VFIO_PCI_CONFIG_REGION_INDEX if self.bus.lock().health.is_offline => data.fill(0xff),
             VFIO_PCI_CONFIG_REGION_INDEX => self.config.read(usize::try_from(offset).map_err(io::Error::other)?, data),
             _ => return Err(no_region(region)),
         }
@@ -226,10 +300,16 @@ impl ServerBackend for Function<'_> {
     }
 
     fn region_write(&mut self, region: u32, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.renew();
         match region {
             VFIO_PCI_BAR0_REGION_INDEX => {
-                match self.bar.write(offset, data) {
+                let action = self.bar.write(offset, data, &mut self.bus.lock().health);
+                match action {
                     Action::None => {}
+                    Action::Reset => {
+                        let mut hca = self.hca.lock();
+                        self.bus.lock().reset(&mut hca);
+                    }
                     Action::Commands { entries, queue } => self.commands(entries, queue),
                     Action::Doorbell { page, offset } => {
                         let mut hca = self.hca.lock();
@@ -266,7 +346,9 @@ impl ServerBackend for Function<'_> {
 
     fn reset(&mut self) -> io::Result<()> {
         let mut hca = self.hca.lock();
-        hca.reset();
+        let mut bus = self.bus.lock();
+        bus.reset(&mut hca);
+        bus.health.is_disabled = false;
         self.bar = Bar::new(hca.profile());
         self.config = Config::new(hca.profile());
         Ok(())

@@ -2,6 +2,8 @@
 
 pub(crate) mod caps;
 
+use std::time::Duration;
+
 use crate::layout::Field;
 use crate::steering::address::{Side, Terminal};
 use crate::steering::icm::{self, Kind};
@@ -24,7 +26,8 @@ pub struct Profile {
     pub embedded_cpu: bool,
     /// The function manages the switch.
     pub eswitch_manager: bool,
-    /// Virtual functions of the host that exist, on an embedded CPU; a driver learns of them by `QUERY_ESW_FUNCTIONS`.
+    /// Virtual functions of the host that exist at first, on an embedded CPU; a driver learns of them by
+    /// `QUERY_ESW_FUNCTIONS`. [`crate::pci::Ports::set_host_vfs`] changes them.
     pub host_vfs: u16,
     /// Most that there can be.
     pub host_total_vfs: u16,
@@ -33,11 +36,29 @@ pub struct Profile {
     /// Whether tables that software owns are offered. The kernel would use them, too, if it saw them, in memory that the PCI front
     /// end does not have; so the uverbs front end alone shows them: [`Profile::with_software_steering`].
     pub software_steering: bool,
+    /// How long a driver shall wait for a command.
+    pub command_timeout: Duration,
+    /// How often a driver shall look whether the device is well.
+    pub health_poll: Duration,
+    /// How much room there is for rules.
+    pub room: Room,
     /// Firmware version: major, minor, subminor.
     pub firmware: (u16, u16, u16),
     /// Board, as `devlink dev info` and `ethtool -i` show it; 16 bytes at most.
     pub psid: &'static str,
 }
+
+/// Room of the device, at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// Entries of the switch's flow tables.
+    pub entries: usize,
+    /// Flow counters, of which the identifiers have 24 bits.
+    pub counters: usize,
+}
+
+/// More than a test needs.
+const ROOM: Room = Room { entries: 1 << 24, counters: 0xff_ffff };
 
 /// All profiles.
 pub const PROFILES: &[Profile] =
@@ -53,6 +74,9 @@ pub const BLUEFIELD_2: Profile = Profile {
     host_total_vfs: 8,
     steering_format: Format::One,
     software_steering: false,
+    command_timeout: Duration::from_secs(60),
+    health_poll: Duration::from_secs(2),
+    room: ROOM,
     firmware: (24, 35, 1000),
     psid: "SLU0000000002",
 };
@@ -77,6 +101,9 @@ pub const CONNECTX_6_DX: Profile = Profile {
     host_total_vfs: 0,
     steering_format: Format::One,
     software_steering: false,
+    command_timeout: Duration::from_secs(60),
+    health_poll: Duration::from_secs(2),
+    room: ROOM,
     firmware: (22, 35, 1000),
     psid: "SLU0000000001",
 };
@@ -163,11 +190,12 @@ impl Profile {
         if self.embedded_cpu { VPORT_ECPF } else { 0 }
     }
 
-    /// All vports: of the host (physical function first), of the embedded CPU, of the wire.
+    /// All vports: of the host (physical function first), of the embedded CPU, of the wire. Those of virtual functions are there
+    /// even while the functions are not.
     #[must_use]
     pub fn vports(&self) -> Vec<u16> {
         let own = self.embedded_cpu.then_some(VPORT_ECPF);
-        (0..=self.host_vfs).chain(own).chain([VPORT_UPLINK]).collect()
+        (0..=self.host_total_vfs).chain(own).chain([VPORT_UPLINK]).collect()
     }
 
     /// The most that a page can say: 4 KiB.
@@ -178,7 +206,17 @@ impl Profile {
             Page::General => {
                 fill(&mut bytes, 0, GENERAL);
                 let manager = u64::from(self.eswitch_manager);
-                fill(&mut bytes, 0, &[(general::ESWITCH_MANAGER, manager), (general::VPORT_GROUP_MANAGER, manager)]);
+                let counters = self.room.counters as u64;
+                fill(
+                    &mut bytes,
+                    0,
+                    &[
+                        (general::ESWITCH_MANAGER, manager),
+                        (general::VPORT_GROUP_MANAGER, manager),
+                        (general::MAX_FLOW_COUNTER_31_16, counters >> 16),
+                        (general::MAX_FLOW_COUNTER_15_0, counters),
+                    ],
+                );
                 if self.software_steering {
                     fill(&mut bytes, 0, SOFTWARE_STEERING);
                     general::STEERING_FORMAT_VERSION.write(&mut bytes, self.steering_format.version());
@@ -271,8 +309,6 @@ const GENERAL: &[(Field, u64)] = &[
     (general::MAX_WQE_SZ_RQ, 512),
     (general::FLOW_COUNTER_BULK_ALLOC, BULKS_OF_COUNTERS),
     (general::LOG_MAX_FLOW_COUNTER_BULK, 15),
-    (general::MAX_FLOW_COUNTER_15_0, 0xffff),
-    (general::MAX_FLOW_COUNTER_31_16, 0xff),
     (general::LOG_MAX_TRANSPORT_DOMAIN, 12),
     (general::LOG_MAX_PD, 20),
     (general::LOG_MAX_RQ, 18),
@@ -451,7 +487,7 @@ mod tests {
 
     #[test]
     fn an_embedded_processor_sees_the_host_as_vports() {
-        assert_eq!(BLUEFIELD_2.vports(), [0, 1, 2, VPORT_ECPF, VPORT_UPLINK]);
+        assert_eq!(BLUEFIELD_2.vports(), [0, 1, 2, 3, 4, 5, 6, 7, 8, VPORT_ECPF, VPORT_UPLINK]);
         assert_eq!(CONNECTX_6_DX.vports(), [0, VPORT_UPLINK]);
     }
 }

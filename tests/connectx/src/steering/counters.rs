@@ -15,13 +15,29 @@ pub struct Count {
     pub octets: u64,
 }
 
+/// How counters are told to the driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Telling {
+    /// As they are.
+    True,
+    /// As they are at this moment, for good.
+    Standing,
+    /// So much higher than they are.
+    Ahead(Count),
+    /// So much lower than they are, and zero at least.
+    Behind(Count),
+}
+
 /// Counters as they were allocated: bulks by the id of their first.
 #[derive(Debug)]
 pub(super) struct Counters {
-    limit: usize,
-    allocated: usize,
+    pub(super) limit: usize,
+    pub(super) allocated: usize,
     next: u32,
     bulks: BTreeMap<u32, Bulk>,
+    telling: Telling,
+    /// What stood when they were to stand.
+    standing: BTreeMap<u32, Count>,
 }
 
 #[derive(Debug)]
@@ -44,7 +60,14 @@ const IDS: u32 = 0x100_0000;
 
 impl Counters {
     pub(super) fn new(limit: usize) -> Self {
-        Self { limit, allocated: 0, next: QUERY_ALIGNMENT, bulks: BTreeMap::new() }
+        Self {
+            limit,
+            allocated: 0,
+            next: QUERY_ALIGNMENT,
+            bulks: BTreeMap::new(),
+            telling: Telling::True,
+            standing: BTreeMap::new(),
+        }
     }
 
     fn allocate(&mut self, uid: u16, number: usize) -> Result<u32, Refusal> {
@@ -99,6 +122,30 @@ impl Counters {
     pub(super) fn read(&self, id: u32) -> Option<Count> {
         let (first, bulk) = self.bulks.range(..=id).next_back()?;
         bulk.counts.get(usize::try_from(id - first).ok()?).copied()
+    }
+
+    pub(super) fn tell(&mut self, telling: Telling) {
+        self.telling = telling;
+        self.standing.clear();
+        if telling == Telling::Standing {
+            let counts = self.bulks.iter().flat_map(|(first, bulk)| (*first..).zip(bulk.counts.iter().copied()));
+            self.standing = counts.filter(|(_, count)| *count != Count::default()).collect();
+        }
+    }
+
+    /// What the driver is told of a counter. Those that have never counted are told as they are: none of them can be off.
+    fn told(&self, id: u32) -> Count {
+        let count = self.read(id).unwrap_or_default();
+        let change = |by: Count, change: fn(u64, u64) -> u64| Count {
+            packets: change(count.packets, by.packets),
+            octets: change(count.octets, by.octets),
+        };
+        match self.telling {
+            Telling::Standing => self.standing.get(&id).copied().unwrap_or_default(),
+            Telling::Ahead(by) if count.packets > 0 => change(by, u64::saturating_add),
+            Telling::Behind(by) if count.packets > 0 => change(by, u64::saturating_sub),
+            Telling::True | Telling::Ahead(_) | Telling::Behind(_) => count,
+        }
     }
 
     pub(super) fn exists(&self, uid: u16, id: u32) -> Result<(), Refusal> {
@@ -183,7 +230,7 @@ impl Steering {
         }
         let mut output = super::answer(layout::SHORT_OUTPUT);
         for id in ids {
-            let count = self.counters.read(id).unwrap_or_default();
+            let count = self.counters.told(id);
             output.extend(count.packets.to_be_bytes());
             output.extend(count.octets.to_be_bytes());
             if layout::COUNTER_CLEAR.is_set(input) {

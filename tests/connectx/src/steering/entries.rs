@@ -70,6 +70,9 @@ impl Steering {
                 if table.entry(index).is_some() {
                     return Err(Refusal::EntryExists { table: id, index });
                 }
+                if table.domain.kind == TableKind::Fdb && self.entries >= self.profile.entries {
+                    return Err(Refusal::Full { what: "entries of the switch", limit: self.profile.entries });
+                }
                 (given.to_vec(), group)
             }
             1 => {
@@ -86,14 +89,16 @@ impl Steering {
         self.check_place(table, group, &entry)?;
         self.check_entry(uid, table, &entry)?;
 
+        let is_switch = table.domain.kind == TableKind::Fdb;
         self.hold_all(&entry);
         let old = self.tables.seen_by_mut(uid, id)?.group_mut(group).and_then(|group| {
             let old = group.remove(index);
             group.insert(index, entry);
             old
         });
-        if let Some(old) = old {
-            self.release_all(&old);
+        match old {
+            Some(old) => self.release_all(&old),
+            None => self.entries += usize::from(is_switch),
         }
         Ok(answer(layout::SHORT_OUTPUT))
     }
@@ -104,8 +109,10 @@ impl Steering {
         let index = layout::FLOW_INDEX.u32(input);
         let no_entry = Refusal::NoEntry { table: id, index };
         let table = self.tables.seen_by_mut(uid, id)?;
+        let is_switch = table.domain.kind == TableKind::Fdb;
         let group = table.entry(index).map(|(group, _)| group.id).ok_or(no_entry.clone())?;
         let entry = table.group_mut(group).and_then(|group| group.remove(index)).ok_or(no_entry)?;
+        self.entries -= usize::from(is_switch);
         self.release_all(&entry);
         Ok(answer(layout::SHORT_OUTPUT))
     }

@@ -28,11 +28,14 @@ pub mod status {
     pub const BAD_RESOURCE_STATE: u8 = 0x09;
     /// An index is out of range.
     pub const BAD_INDEX: u8 = 0x0a;
-    /// The device has no room left for one more.
-    pub const NO_RESOURCES: u8 = 0x0f;
     /// The command's input is shorter than its layout.
     pub const BAD_INPUT_LENGTH: u8 = 0x50;
 }
+
+/// Syndromes are from here on.
+const OURS: u32 = 0x51c0_0000;
+/// The syndrome of whatever is refused for want of room, which is nobody's mistake.
+pub(crate) const NO_ROOM: u32 = OURS + 8;
 
 /// The reasons.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -110,8 +113,8 @@ impl Refusal {
             Self::InUse { .. } | Self::NotEmpty { .. } | Self::GroupNotEmpty { .. } | Self::EntryExists { .. } => {
                 status::BAD_RESOURCE_STATE
             }
-            Self::Full { .. } => status::NO_RESOURCES,
-            Self::Limit { .. } => status::EXCEEDS_LIMIT,
+            // Not "no resources": Linux takes that for "again", and tc then asks at once and for ever.
+            Self::Full { .. } | Self::Limit { .. } => status::EXCEEDS_LIMIT,
             Self::OutsideTable { .. } | Self::OutsideGroup { .. } => status::BAD_INDEX,
             Self::Kind(_)
             | Self::OtherDomain { .. }
@@ -136,7 +139,6 @@ impl Refusal {
 
     /// Above all numbers that firmware is known to use, so that nobody takes one for the other.
     fn syndrome(&self) -> u32 {
-        const OURS: u32 = 0x51c0_0000;
         let kind = match self {
             Self::Opcode(_) => 1,
             Self::Modifier(_) => 2,
@@ -145,7 +147,7 @@ impl Refusal {
             Self::InUse { .. } => 5,
             Self::NotEmpty { .. } => 6,
             Self::GroupNotEmpty { .. } => 7,
-            Self::Full { .. } => 8,
+            Self::Full { .. } => return NO_ROOM,
             Self::Limit { .. } => 9,
             Self::Kind(_) => 10,
             Self::OtherDomain { .. } => 11,

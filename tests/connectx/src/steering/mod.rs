@@ -33,7 +33,8 @@ mod walk;
 #[cfg(test)]
 mod tests;
 
-pub use counters::Count;
+pub use counters::{Count, Telling};
+pub(crate) use failure::NO_ROOM;
 pub use failure::{Failure, status};
 pub use rewrite::Rewritten;
 pub use step::{Deed, Port, Step, TableName};
@@ -65,6 +66,8 @@ pub struct Profile {
     pub log_max_table_size: u8,
     /// Tables at a time.
     pub tables: usize,
+    /// Entries of the switch's tables at a time.
+    pub entries: usize,
     /// Flow counters at a time.
     pub counters: usize,
     /// Modify-header contexts at a time.
@@ -89,6 +92,7 @@ impl Default for Profile {
             max_level: 254,
             log_max_table_size: 24,
             tables: 1 << 20,
+            entries: 1 << 24,
             counters: 1 << 23,
             modify_headers: 1 << 20,
             max_modify_header_actions: 16,
@@ -107,6 +111,8 @@ pub struct Steering {
     vports: BTreeSet<u16>,
     tables: Objects<Table>,
     next_group: u32,
+    /// Entries of the switch's tables.
+    entries: usize,
     /// Roots that were set, or disconnected.
     roots: BTreeMap<Domain, Option<u32>>,
     counters: Counters,
@@ -134,6 +140,7 @@ impl Steering {
             vports: BTreeSet::from([profile.manager]),
             tables: Objects::new("flow table", profile.tables),
             next_group: 1,
+            entries: 0,
             roots: BTreeMap::new(),
             counters: Counters::new(profile.counters),
             rewrites: Objects::new("modify header context", profile.modify_headers),
@@ -227,6 +234,28 @@ impl Steering {
     /// Whether a table has an entry at an index.
     pub(crate) fn has_entry(&self, table: u32, index: u32) -> bool {
         self.tables.get(table).is_some_and(|table| table.entry(index).is_some())
+    }
+
+    /// Changes how many entries the switch's tables and how many counters there may be. What is there stays.
+    pub fn limit(&mut self, entries: usize, counters: usize) {
+        self.profile.entries = entries;
+        self.profile.counters = counters;
+        self.counters.limit = counters;
+    }
+
+    /// How many entries the switch's tables have.
+    pub fn entries(&self) -> usize {
+        self.entries
+    }
+
+    /// How many flow counters are allocated.
+    pub fn counters(&self) -> usize {
+        self.counters.allocated
+    }
+
+    /// Has counters be told wrong from now on, or right again. They count on.
+    pub fn tell_counters(&mut self, telling: Telling) {
+        self.counters.tell(telling);
     }
 
     /// What a flow counter stands at; None if it is not allocated.

@@ -3,37 +3,51 @@
 use sluice_connectx::steering::Port;
 
 use crate::frames::{UDP, tagged, tcp_v6, udp};
+use crate::guest::Guest;
 use crate::{HOST_PF, MANAGER, VF0, VF1, World};
 
 /// Names as BlueField's own udev rules give them, so that scripts read well.
 const RENAME: &str = r#"
 udevadm settle
 for device in /sys/class/net/*; do
-    case $(cat "$device/phys_port_name" 2>/dev/null) in
+    port=$(cat "$device/phys_port_name" 2>/dev/null || true)
+    case $port in
         p0) name=p0 ;;
         c1pf0) name=pf0hpf ;;
-        c1pf0vf0) name=pf0vf0 ;;
-        c1pf0vf1) name=pf0vf1 ;;
+        c1pf0vf*) name=pf0vf${port#c1pf0vf} ;;
         *) continue ;;
     esac
-    ip link set "$(basename "$device")" name "$name"
+    [ "$(basename "$device")" = "$name" ] || ip link set "$(basename "$device")" name "$name"
 done
 "#;
+
+/// Gives the ports their names.
+pub(crate) fn name_ports(guest: &Guest) {
+    guest.run(RENAME);
+}
+
+/// Brings a device that has its driver to switchdev mode, and gives the ports their names.
+#[track_caller]
+pub(crate) fn go_to_switchdev(guest: &Guest) {
+    let said = guest.run(&format!(
+        "devlink dev eswitch set $({DEVICE}) mode switchdev
+         devlink dev eswitch show $({DEVICE})"
+    ));
+    assert!(said.contains("mode switchdev"), "{said}");
+    name_ports(guest);
+}
+
+/// Says which one it is.
+pub(crate) const DEVICE: &str = "echo pci/$(basename /sys/bus/pci/drivers/mlx5_core/0000:*)";
 
 pub(crate) fn the_driver_takes_the_device_and_goes_to_switchdev(world: &World) {
     let guest = &world.guest;
     guest.run("sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1; modprobe mlx5_core");
-    let said = guest.run(
-        "device=pci/$(basename /sys/bus/pci/drivers/mlx5_core/0000:*)
-         devlink dev eswitch set $device mode switchdev
-         devlink dev eswitch show $device",
-    );
-    assert!(said.contains("mode switchdev"), "{said}");
+    go_to_switchdev(guest);
     let ports = guest.run("devlink port show");
     for flavour in ["flavour physical port 0", "flavour pcipf controller 1 pfnum 0", "vfnum 0", "vfnum 1"] {
         assert!(ports.contains(flavour), "no {flavour} in\n{ports}");
     }
-    guest.run(RENAME);
 }
 
 pub(crate) fn packets_go_where_tc_said_and_are_counted(world: &World) {

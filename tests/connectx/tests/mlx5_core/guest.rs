@@ -55,6 +55,20 @@ impl Guest {
         (Self { folder, machine: Mutex::new(machine), deadline, scripts: AtomicU32::new(0) }, ports)
     }
 
+    /// Has the kernel let go of the device, as after an unplugging.
+    pub(crate) fn remove(&self) {
+        self.run("echo 1 >$(dirname $(grep -l 0x15b3 /sys/bus/pci/devices/*/vendor))/remove");
+    }
+
+    /// Has the kernel look for devices, and waits until the driver has one, with a port.
+    #[track_caller]
+    pub(crate) fn rescan(&self) {
+        self.run("echo 1 >/sys/bus/pci/rescan");
+        let driver = "ls /sys/bus/pci/drivers/mlx5_core; ls -d /sys/class/net/*/device || true";
+        let has_port = |said: &str| said.contains("0000:") && said.contains("/device");
+        self.eventually("the driver has a device", driver, has_port);
+    }
+
     /// Runs a script of bash as root, of which every command shall succeed, and gives what it printed.
     #[track_caller]
     pub(crate) fn run(&self, script: &str) -> String {
@@ -105,9 +119,7 @@ impl Guest {
     /// Brings a program of this workspace into the machine's memory, as /tmp/NAME: it would else be read from the host at every
     /// start, with all that is there for debuggers.
     pub(crate) fn bring(&self, name: &str) {
-        let test = std::env::current_exe().expect("the test's own path");
-        let program = test.ancestors().nth(2).expect("target/PROFILE/deps/TEST").join(name);
-        assert!(program.exists(), "no {}: cargo build --workspace --bins comes first", program.display());
+        let program = self.program(name);
         let stripped = self.folder.join(name);
         if !stripped.exists() {
             let status =
@@ -115,6 +127,14 @@ impl Guest {
             assert!(status.success(), "strip ended with {status}");
             self.run(&format!("cp $LAB_OUT/{name} /tmp/{name}"));
         }
+    }
+
+    /// Where a program of this workspace is.
+    pub(crate) fn program(&self, name: &str) -> PathBuf {
+        let test = std::env::current_exe().expect("the test's own path");
+        let program = test.ancestors().nth(2).expect("target/PROFILE/deps/TEST").join(name);
+        assert!(program.exists(), "no {}: cargo build --workspace --bins comes first", program.display());
+        program
     }
 
     /// Has the machine end.

@@ -5,34 +5,44 @@
 //! It proves that the kernel's driver accepts the device, and that packets go where was said. It says nothing of hardware.
 //!
 //! Arguments that are no options pick the stories whose names contain one of them; the first and the last are always told. With
-//! `--rules=N` the device gets so many rules (default 1,000).
+//! `--rules=N` the device gets so many rules (default 1,000); with `--every=N` every N-th of the tc backend's scenarios is played
+//! (default 16).
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
 mod actions;
 mod agent;
+mod calamities;
 mod driver;
 mod faults;
 mod frames;
 mod guest;
 mod keys;
+mod limits;
 mod packet;
+mod profiles;
 mod rows;
+mod scenarios;
 mod slow_path;
 mod tunnels;
+mod vswitchd;
 
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use guest::Guest;
 use parking_lot::Mutex;
 use sluice_connectx::hca::Hca;
 use sluice_connectx::pci::Ports;
-use sluice_connectx::profile::{BLUEFIELD_2, VPORT_ECPF};
+use sluice_connectx::profile::{BLUEFIELD_2, Profile, VPORT_ECPF};
 use sluice_connectx::steering::{Port, Walk};
+
+/// The device of most stories: a BlueField-2 whose driver shall not wait for long.
+const DEVICE: Profile =
+    Profile { command_timeout: Duration::from_secs(15), health_poll: Duration::from_millis(500), ..BLUEFIELD_2 };
 
 /// The driver's own function, to which goes what no rule wants.
 pub(crate) const MANAGER: Port = Port::Vport(VPORT_ECPF);
@@ -47,6 +57,8 @@ pub(crate) struct World {
     pub(crate) guest: Guest,
     /// How many rules are many.
     pub(crate) many: usize,
+    /// Of the tc backend's scenarios, every so manieth is played.
+    pub(crate) every: usize,
 }
 
 type Story = (&'static str, fn(&World));
@@ -71,6 +83,15 @@ const STORIES: &[Story] = stories![
     faults::a_command_that_is_lost_is_given_up_and_its_flow_tried_again,
     faults::a_health_counter_that_stops_is_noticed_and_rules_stay,
     faults::many_rules_are_in_the_device_and_leave_it_again,
+    limits::a_device_without_room_says_so_and_a_flow_gets_its_place_when_there_is_some,
+    limits::counters_that_lag_or_jump_never_run_backwards,
+    vswitchd::openvswitch_has_its_flows_in_hardware_and_packets_go_by_them,
+    calamities::functions_of_the_host_come_and_go_and_their_flows_with_them,
+    scenarios::flows_of_all_kinds_are_in_hardware_or_refused_with_a_reason,
+    calamities::a_device_that_asks_for_a_reset_gets_it_and_flows_come_back,
+    calamities::a_device_whose_link_is_lost_comes_back_with_it,
+    calamities::a_device_is_unplugged_and_plugged_and_flows_come_back,
+    profiles::other_devices_do_what_they_say,
     tunnels::tunnels_begin_in_hardware,
     tunnels::tunnels_end_in_hardware,
     tunnels::flows_into_and_out_of_tunnels_are_in_hardware,
@@ -87,11 +108,13 @@ fn main() -> ExitCode {
     let filters: Vec<_> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
     let is_wanted = |(name, _): &&Story| filters.is_empty() || filters.iter().any(|filter| name.contains(*filter));
     let start = Instant::now();
-    let hca = Arc::new(Mutex::new(Hca::new(BLUEFIELD_2)));
+    let hca = Arc::new(Mutex::new(Hca::new(DEVICE)));
     let (guest, ports) = Guest::boot(&hca);
-    let many = arguments.iter().find_map(|argument| argument.strip_prefix("--rules="));
-    let many = many.map_or(1_000, |rules| rules.parse().expect("--rules takes a number"));
-    let world = World { hca, ports, guest, many };
+    let number = |option: &str, default| {
+        let value = arguments.iter().find_map(|argument| argument.strip_prefix(option));
+        value.map_or(default, |value| value.parse().unwrap_or_else(|_| panic!("{option} takes a number")))
+    };
+    let world = World { hca, ports, guest, many: number("--rules=", 1_000), every: number("--every=", 16) };
     let (mut passed, mut failed) = (0, 0);
     for (name, play) in FIRST.iter().chain(STORIES.iter().filter(is_wanted)).chain(LAST) {
         let at = Instant::now();

@@ -3,7 +3,7 @@ use crate::packet::sample::tcp_frame;
 use crate::steering::bits::Bits;
 use crate::steering::fields as f;
 use crate::steering::layout::{self, bytes, flow_context as context, opcode};
-use crate::steering::{Failure, Port, Profile, Steering, status};
+use crate::steering::{Count, Failure, Port, Profile, Steering, Telling, status};
 
 /// That a command is refused with a status, for a reason that says this.
 #[track_caller]
@@ -35,11 +35,51 @@ fn a_device_with_room_for_two_tables_has_no_third() {
     let mut device = Device::with(Profile { tables: 2, counters: 130, ..Profile::default() });
     device.table(FDB, 0);
     let second = device.table(FDB, 1);
-    refused(device.try_table(FDB, None, 2, &[]), status::NO_RESOURCES, "room for 2");
+    refused(device.try_table(FDB, None, 2, &[]), status::EXCEEDS_LIMIT, "room for 2");
     device.destroy_table(second).unwrap();
     device.table(FDB, 1);
     device.counters(1).unwrap();
-    refused(device.counters(1), status::NO_RESOURCES, "room for 130");
+    refused(device.counters(1), status::EXCEEDS_LIMIT, "room for 130");
+}
+
+#[test]
+fn a_switch_with_room_for_two_entries_has_no_third_and_acls_do_not_matter() {
+    let mut device = Device::new();
+    let (table, acl) = (device.table(FDB, 0), device.acl(INGRESS_ACL, 1));
+    device.0.limit(2, 0);
+    let wanted = |index| Wanted { index, ..forward(To::Vport(1)) };
+    let group = device.group(table, 0..=9, &[]);
+    device.set(table, group, &wanted(0));
+    device.set(table, group, &wanted(1));
+    refused(device.try_set(table, group, &wanted(2)), status::EXCEEDS_LIMIT, "room for 2 of entries of the switch");
+    device.rule(acl, 0, Wanted { actions: ALLOW, ..Wanted::default() });
+    device.delete_entry(table, 0).unwrap();
+    device.set(table, group, &wanted(2));
+    refused(device.counters(0), status::EXCEEDS_LIMIT, "room for 0 of flow counter");
+}
+
+#[test]
+fn counters_that_are_told_wrong_count_on() {
+    let mut device = Device::new();
+    let table = device.table(FDB, 0);
+    let counters = [device.counters(0).unwrap(), device.counters(0).unwrap()];
+    device.rule(table, 0, Wanted { actions: DROP | COUNT, counters: vec![counters[0]], ..Wanted::default() });
+    let told = |device: &mut Device| counters.map(|id| device.query_counters(id, 0, false).unwrap()[0].packets);
+    let count = |packets| Count { packets, octets: 60 * packets };
+    for _ in 0..5 {
+        device.receive(Port::Wire, &tcp_frame());
+    }
+    device.0.tell_counters(Telling::Standing);
+    device.receive(Port::Wire, &tcp_frame());
+    assert_eq!(told(&mut device), [5, 0]);
+    device.0.tell_counters(Telling::Behind(count(4)));
+    assert_eq!(told(&mut device), [2, 0]);
+    device.0.tell_counters(Telling::Behind(count(10)));
+    assert_eq!(told(&mut device), [0, 0]);
+    device.0.tell_counters(Telling::Ahead(count(10)));
+    assert_eq!(told(&mut device), [16, 0]);
+    device.0.tell_counters(Telling::True);
+    assert_eq!(told(&mut device), [6, 0]);
 }
 
 #[test]

@@ -1,0 +1,80 @@
+//! Other devices than the BlueField-2 of the stories, in its slot.
+
+use sluice_connectx::profile::{BLUEFIELD_3, CONNECTX_6_DX, CONNECTX_6_DX_NO_ESWITCH, CONNECTX_7, Profile};
+use sluice_connectx::steering::Port;
+
+use crate::World;
+use crate::driver::{DEVICE, go_to_switchdev};
+use crate::frames::udp;
+
+/// The function of a host's own device.
+const PF: Port = Port::Vport(0);
+
+pub(crate) fn other_devices_do_what_they_say(world: &World) {
+    world.guest.remove();
+    with(world, CONNECTX_6_DX, || a_host_switches_by_its_own_device(world));
+    with(world, CONNECTX_7, || a_host_switches_by_its_own_device(world));
+    with(world, CONNECTX_6_DX_NO_ESWITCH, || a_function_that_does_not_manage_cannot_switch(world));
+    with(world, BLUEFIELD_3, || {
+        go_to_switchdev(&world.guest);
+        let names = world.guest.run("ls /sys/class/net");
+        for name in ["p0", "pf0hpf", "pf0vf0", "pf0vf1"] {
+            assert!(names.split_whitespace().any(|there| there == name), "{names}");
+        }
+    });
+    world.ports.exchange(crate::DEVICE);
+    world.guest.rescan();
+    go_to_switchdev(&world.guest);
+}
+
+/// Has another device in the slot, of which the driver leaves nothing.
+fn with(world: &World, profile: Profile, story: impl FnOnce()) {
+    world.ports.exchange(profile);
+    world.guest.rescan();
+    let said = world.guest.run(&format!("devlink dev info $({DEVICE})"));
+    let (major, minor, subminor) = profile.firmware;
+    assert!(said.contains(&format!("fw.version {major}.{minor}.{subminor:04}")), "{said}");
+    assert!(said.contains(&format!("fw.psid {}", profile.psid)), "{said}");
+    story();
+    world.guest.remove();
+    assert_eq!(world.hca.lock().left(), Vec::<String>::new(), "{}", profile.name);
+}
+
+fn a_host_switches_by_its_own_device(world: &World) {
+    let guest = &world.guest;
+    go_to_switchdev(guest);
+    let known = guest.run("devlink port show");
+    assert!(known.contains("flavour physical port 0") && !known.contains("flavour pci"), "{known}");
+    guest.run(
+        "tc qdisc add dev p0 ingress
+         filter() { tc filter add dev p0 ingress protocol ip pref 1 flower skip_sw dst_ip $1 ip_proto udp \"${@:2}\"; }
+         filter 10.0.0.1 action drop
+         filter 10.0.0.2 action mirred egress redirect dev p0",
+    );
+    let frame = |to| udp([10, 9, 9, 9], [10, 0, 0, to], 53, 1000);
+    world.pass(Port::Wire, &frame(1), &[]);
+    world.pass(Port::Wire, &frame(2), &[(Port::Wire, &frame(2))]);
+    // What no rule takes is the driver's.
+    world.pass(Port::Wire, &frame(3), &[(PF, &frame(3))]);
+    guest.eventually("packets are counted", "tc -s filter show dev p0 ingress", |shown| {
+        shown.matches("Sent hardware 60 bytes 1 pkt").count() == 2
+    });
+    guest.run("tc qdisc del dev p0 ingress");
+}
+
+fn a_function_that_does_not_manage_cannot_switch(world: &World) {
+    let guest = &world.guest;
+    let refused = guest.attempt(&format!("devlink dev eswitch set $({DEVICE}) mode switchdev"));
+    println!("  {}", refused.err.trim());
+    assert_ne!(refused.code, 0);
+    guest.run(
+        "udevadm settle
+         device=$(dirname /sys/class/net/*/device)
+         ip link set $(basename $device) name port",
+    );
+    let rule = "tc qdisc add dev port ingress
+                tc filter add dev port ingress protocol ip pref 1 flower skip_sw dst_ip 10.0.0.1 action drop";
+    let refused = guest.attempt(rule);
+    println!("  {} {}", refused.code, refused.err.trim());
+    guest.run("tc qdisc del dev port ingress");
+}

@@ -1,0 +1,157 @@
+//! The scenarios with which Sluice's tc backend is held against the kernel, once more for hardware alone: every flow is in the
+//! device, and packets come out as the software NIC has it, or it is refused with a reason.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Write as _};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use sluice_connectx::steering::Port;
+
+use crate::agent::{Agent, flow_of, ufid};
+use crate::driver::name_ports;
+use crate::{HOST_PF, MANAGER, VF0, VF1, World};
+
+/// Behind the numbers of the scenarios' ports, from 1.
+const PORTS: [Port; 6] = [Port::Wire, HOST_PF, VF0, VF1, Port::Vport(3), Port::Vport(4)];
+
+/// Why a packet may come out otherwise, by the beginnings of scenarios' names.
+const KNOWN: &[(&str, &str)] = &[];
+
+pub(crate) fn flows_of_all_kinds_are_in_hardware_or_refused_with_a_reason(world: &World) {
+    let guest = &world.guest;
+    world.ports.set_host_vfs(0);
+    guest.eventually("the host's functions go", "ls /sys/class/net", |names| !names.contains("pf0vf"));
+    world.ports.set_host_vfs(4);
+    let names = "cat /sys/class/net/*/phys_port_name 2>/dev/null || true";
+    guest.eventually("four of them come", names, |names| names.matches("c1pf0vf").count() == 4);
+    name_ports(guest);
+    let more = "[[port]]\nnumber = 5\nname = \"pf0vf2\"\n[[port]]\nnumber = 6\nname = \"pf0vf3\"\n";
+    let agent = Agent::start_with(world, "skip_sw", more);
+
+    let mut program = Command::new(guest.program("scenarios"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the scenarios can be told");
+    let mut answers = program.stdin.take().expect("a pipe");
+    let mut lines = BufReader::new(program.stdout.take().expect("a pipe")).lines();
+    let mut next = || Some(serde_json::from_str::<Value>(&lines.next()?.expect("a line")).expect("an object"));
+    let mut sum = Sum::default();
+    let mut number = 0;
+    while let Some(scenario) = next() {
+        number += 1;
+        let name = scenario["name"].as_str().expect("a name");
+        let flows = scenario["flows"].as_array().expect("flows");
+        let is_played = number % world.every == 0;
+        let taken = if is_played { install(&agent, flows, &mut sum) } else { vec![] };
+        writeln!(answers, "{taken:?}").expect("the program reads");
+        let played = next().expect("packets");
+        if is_played {
+            sum.scenarios += 1;
+            play(world, name, &played, &mut sum);
+        }
+    }
+    program.wait().expect("a child can be waited for");
+    print!("{sum}");
+    agent.sluice("del-flows");
+    assert_eq!(world.rules(), 0);
+    agent.stop();
+    assert!(sum.differing.is_empty(), "packets came out otherwise");
+    assert!(sum.silent.is_empty(), "flows are refused without a reason: {:#?}", sum.silent);
+}
+
+/// Puts a scenario's flows in, in place of all others, and says which of them are in hardware.
+fn install(agent: &Agent<'_>, flows: &[Value], sum: &mut Sum) -> Vec<usize> {
+    let texts = (1..).zip(flows).map(|(number, flow)| format!("{},{}\n", ufid(number), flow.as_str().expect("a text")));
+    let there = agent.replace(&texts.collect::<String>());
+    let mut taken = vec![];
+    for (place, flow) in flows.iter().enumerate() {
+        sum.flows += 1;
+        let number = place as u64 + 1;
+        let name = ufid(number);
+        let is_there = there.iter().any(|flow| flow["ufid"].as_str().is_some_and(|ufid| name.ends_with(ufid)));
+        let state = if is_there { flow_of(&there, number) } else { &Value::Null };
+        match (state["placement"].as_str(), state["refusal"]["reason"].as_str()) {
+            (Some("hardware"), _) => taken.push(place),
+            (_, Some(reason)) => *sum.refused.entry(reason.to_owned()).or_default() += 1,
+            _ => sum.silent.push(format!("{flow}: {state}")),
+        }
+    }
+    sum.in_hardware += taken.len();
+    taken
+}
+
+/// Lets the packets in, and compares what comes out.
+fn play(world: &World, name: &str, played: &Value, sum: &mut Sum) {
+    for packet in played["packets"].as_array().expect("packets") {
+        if let Some(why) = packet["why"].as_str() {
+            *sum.left_out.entry(why.to_owned()).or_default() += 1;
+            continue;
+        }
+        let port = |number: &Value| {
+            PORTS[number.as_u64().and_then(|number| usize::try_from(number).ok()).expect("a port") - 1]
+        };
+        let sent = packet["sent"].as_array().expect("frames").iter();
+        let mut expected: Vec<_> = sent.map(|sent| (port(&sent[0]), bytes(&sent[1]))).collect();
+        let walk = world.receive(port(&packet["port"]), &bytes(&packet["frame"]));
+        // What no rule takes goes up to the driver, where nobody forwards it.
+        let mut sent: Vec<_> = walk.sent.iter().filter(|(port, _)| *port != MANAGER).cloned().collect();
+        sent.sort();
+        expected.sort();
+        if sent == expected {
+            sum.equal += 1;
+        } else if let Some((_, why)) = KNOWN.iter().find(|(beginning, _)| name.starts_with(beginning)) {
+            *sum.left_out.entry((*why).to_owned()).or_default() += 1;
+        } else {
+            sum.differing.push(format!("{name}: {packet}\n{walk}"));
+        }
+    }
+}
+
+fn bytes(text: &Value) -> Vec<u8> {
+    let text = text.as_str().expect("a frame in hexadecimal");
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).expect("hexadecimal")).collect()
+}
+
+/// What came of all of them.
+#[derive(Default)]
+struct Sum {
+    scenarios: usize,
+    flows: usize,
+    in_hardware: usize,
+    /// Flows that are not, by the reason.
+    refused: BTreeMap<String, usize>,
+    /// Flows that are not, without a reason.
+    silent: Vec<String>,
+    /// Packets that came out as they should.
+    equal: usize,
+    /// Packets that were not compared, by the reason.
+    left_out: BTreeMap<String, usize>,
+    /// Packets that came out otherwise, with their ways.
+    differing: Vec<String>,
+}
+
+impl std::fmt::Display for Sum {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        const SHOWN: usize = 20;
+        let Self { scenarios, flows, in_hardware, refused, silent, equal, left_out, differing } = self;
+        let mut refusals = String::new();
+        for (reason, count) in refused {
+            writeln!(refusals, "  {count:>6} {reason}")?;
+        }
+        writeln!(
+            out,
+            "  {scenarios} scenarios: of {flows} flows {in_hardware} are in hardware, {} are refused, {} without a reason:\n\
+             {refusals}  {equal} packets came out as they should, {} otherwise, and not compared were:",
+            refused.values().sum::<usize>() + silent.len(),
+            silent.len(),
+            differing.len(),
+        )?;
+        for (reason, count) in left_out {
+            writeln!(out, "  {count:>6} {reason}")?;
+        }
+        differing.iter().take(SHOWN).try_for_each(|text| writeln!(out, "  otherwise: {text}"))
+    }
+}

@@ -1,0 +1,59 @@
+//! The scenarios with which the tc backend is held against the kernel, for a test of another crate that has a device: what to
+//! install, and what is to come of packets.
+//!
+//! For each it prints a line of JSON with its name and its flows, reads one with the places of the flows that the device
+//! took, and prints one with its packets and what the software NIC sends with just these flows.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
+
+#[path = "../../tests/kernel/actions.rs"]
+mod actions;
+#[path = "../../tests/tc/beyond_ovs.rs"]
+mod beyond_ovs;
+#[path = "../../tests/kernel/flows.rs"]
+#[allow(dead_code, reason = "some are for scenarios that are not here")]
+mod flows;
+#[path = "../../tests/tc/incomparable.rs"]
+mod incomparable;
+#[path = "../../tests/kernel/keys.rs"]
+mod keys;
+#[path = "../../tests/kernel/packets.rs"]
+#[allow(dead_code, reason = "some are for scenarios that are not here")]
+mod packets;
+
+use std::io::BufRead;
+
+use serde_json::{Value, json};
+use sluice_tests::lab::{introduce, ports};
+use sluice_tests::scenario::{Scenario, flow_text, hex};
+use sluice_tests::soft::Soft;
+
+fn main() {
+    let mut answers = std::io::stdin().lock().lines();
+    for mut scenario in [keys::scenarios(), beyond_ovs::scenarios(), actions::scenarios()].concat() {
+        let texts: Vec<_> = scenario.flows.iter().map(|(matching, actions)| flow_text(matching, actions)).collect();
+        println!("{}", json!({ "name": scenario.name, "flows": texts }));
+        let Some(answer) = answers.next() else { return };
+        let taken: Vec<usize> = serde_json::from_str(&answer.expect("a line")).expect("places of flows");
+        scenario.flows = taken.iter().map(|place| scenario.flows[*place].clone()).collect();
+        println!("{}", played(&scenario));
+    }
+}
+
+/// The packets with what is to come of each, or why the software NIC cannot tell.
+fn played(scenario: &Scenario) -> Value {
+    let soft = match Soft::set_up(&ports(), scenario) {
+        Ok(soft) => soft,
+        Err(refusal) => return json!({ "refusal": refusal.to_string(), "packets": [] }),
+    };
+    introduce(&soft);
+    let packets = scenario.packets.iter().map(|(port, frame)| {
+        let sent: Vec<_> = soft
+            .inject(*port, frame)
+            .iter()
+            .flat_map(|(port, frames)| frames.iter().map(|frame| json!([port.0, hex(frame)])))
+            .collect();
+        json!({ "port": port.0, "frame": hex(frame), "sent": sent, "why": incomparable::why(frame, &scenario.flows) })
+    });
+    json!({ "packets": packets.collect::<Vec<_>>() })
+}
