@@ -16,7 +16,8 @@ use crate::{HOST_PF, MANAGER, VF0, VF1, World};
 pub(crate) const SET_FLOW_TABLE_ENTRY: u16 = 0x936;
 const DELETE_FLOW_TABLE_ENTRY: u16 = 0x938;
 
-/// An agent that runs, until it is stopped.
+/// An agent that runs, without flows at first and at last. One story after the other has the same, as long as they want it so:
+/// its start takes seconds in the machine.
 pub(crate) struct Agent<'a> {
     world: &'a World,
 }
@@ -28,13 +29,10 @@ impl<'a> Agent<'a> {
 
     /// Starts it with more in its configuration.
     pub(crate) fn start_with(world: &'a World, policy: &str, more: &str) -> Self {
-        world.guest.bring("sluiced");
-        world.guest.bring("sluice");
         let ports = ["p0", "pf0hpf", "pf0vf0", "pf0vf1"];
         let ports = (1..).zip(ports).map(|(number, name)| format!("[[port]]\nnumber = {number}\nname = \"{name}\"\n"));
-        world.guest.run(&format!(
-            "rm -rf /tmp/agent; mkdir /tmp/agent; cat >/tmp/agent/sluiced.toml <<'END'
-backend = \"tc\"
+        let config = format!(
+            "backend = \"tc\"
 policy = \"{policy}\"
 run_dir = \"/tmp/agent/run\"
 state_dir = \"/tmp/agent/state\"
@@ -43,12 +41,18 @@ metrics = \"none\"
 idle_timeout = \"none\"
 poll_interval = \"200ms\"
 retry_interval = \"2s\"
-{}{more}
-END",
+{}{more}",
             ports.collect::<String>()
-        ));
+        );
         let agent = Self { world };
-        agent.run();
+        if world.agent.lock().as_ref() != Some(&config) {
+            world.end_agent();
+            world.guest.bring("sluiced");
+            world.guest.bring("sluice");
+            world.guest.run(&format!("mkdir /tmp/agent; cat >/tmp/agent/sluiced.toml <<'END'\n{config}END"));
+            agent.run();
+            *world.agent.lock() = Some(config);
+        }
         agent
     }
 
@@ -120,19 +124,27 @@ END",
             .run("kill -9 $(cat /tmp/agent/pid); while [ -e /proc/$(cat /tmp/agent/pid) ]; do sleep 0.05; done");
     }
 
-    /// Deletes all flows, which must leave no rule anywhere, and has the agent end.
+    /// Deletes all flows, which must leave no rule anywhere.
+    #[track_caller]
     pub(crate) fn stop(self) {
         self.sluice("del-flows");
         assert_eq!(self.world.rules(), 0, "the device still has rules:\n{}", self.world.hca.lock().steering().dump());
         assert_eq!(self.world.kernels_rules(), Vec::<String>::new());
-        self.world.guest.run(
-            "kill $(cat /tmp/agent/pid); while [ -e /proc/$(cat /tmp/agent/pid) ]; do sleep 0.05; done
-             for port in p0 pf0hpf pf0vf0 pf0vf1; do tc qdisc del dev $port ingress; done",
-        );
     }
 }
 
 impl World {
+    /// Has the agent end, if one runs.
+    pub(crate) fn end_agent(&self) {
+        if self.agent.lock().take().is_some() {
+            self.guest.run(
+                "kill $(cat /tmp/agent/pid); while [ -e /proc/$(cat /tmp/agent/pid) ]; do sleep 0.05; done
+                 for port in p0 pf0hpf pf0vf0 pf0vf1; do tc qdisc del dev $port ingress; done
+                 rm -r /tmp/agent",
+            );
+        }
+    }
+
     /// Rules in the device: entries of the switch that count, for the driver's own do not.
     pub(crate) fn rules(&self) -> usize {
         self.hca.lock().steering().counted_entries(TableKind::Fdb)

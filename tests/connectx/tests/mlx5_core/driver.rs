@@ -109,6 +109,7 @@ pub(crate) fn the_driver_opens_its_devices(world: &World) {
 }
 
 pub(crate) fn the_driver_goes_and_leaves_nothing(world: &World) {
+    world.end_agent();
     world.guest.run("rmmod mlx5_core");
     let hca = world.hca.lock();
     let refusals: Vec<String> = hca.refusals().iter().map(ToString::to_string).collect();

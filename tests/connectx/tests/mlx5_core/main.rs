@@ -42,7 +42,7 @@ use sluice_connectx::steering::{Port, Walk};
 
 /// The device of most stories: a BlueField-2 whose driver shall not wait for long.
 const DEVICE: Profile =
-    Profile { command_timeout: Duration::from_secs(15), health_poll: Duration::from_millis(500), ..BLUEFIELD_2 };
+    Profile { command_timeout: Duration::from_secs(8), health_poll: Duration::from_millis(500), ..BLUEFIELD_2 };
 
 /// The driver's own function, to which goes what no rule wants.
 pub(crate) const MANAGER: Port = Port::Vport(VPORT_ECPF);
@@ -55,6 +55,8 @@ pub(crate) struct World {
     pub(crate) hca: Arc<Mutex<Hca>>,
     pub(crate) ports: Ports,
     pub(crate) guest: Guest,
+    /// The configuration of Sluice's agent, if one runs.
+    pub(crate) agent: Mutex<Option<String>>,
     /// How many rules are many.
     pub(crate) many: usize,
     /// Of the tc backend's scenarios, every so manieth is played.
@@ -68,41 +70,49 @@ macro_rules! stories {
 }
 
 const FIRST: &[Story] = stories![driver::the_driver_takes_the_device_and_goes_to_switchdev];
-const STORIES: &[Story] = stories![
+/// Without Sluice, whose qdiscs would be in the way.
+const WITHOUT_AGENT: &[Story] = stories![
     driver::packets_go_where_tc_said_and_are_counted,
     keys::every_key_is_matched_to_the_bit,
     actions::every_action_is_done_to_the_byte,
     actions::what_the_driver_does_not_take_is_told,
+    slow_path::what_no_rule_takes_reaches_the_representor_and_answers_go_back,
+    tunnels::tunnels_begin_in_hardware,
+    tunnels::tunnels_end_in_hardware,
+    vswitchd::openvswitch_has_its_flows_in_hardware_and_packets_go_by_them,
+    profiles::other_devices_do_what_they_say,
+];
+/// Those that want the same agent beside each other.
+const WITH_AGENT: &[Story] = stories![
+    tunnels::flows_into_and_out_of_tunnels_are_in_hardware,
+    slow_path::a_namespace_talks_to_a_host_by_flows_that_hardware_cannot_take,
+    agent::with_policy_none_flows_are_in_both,
     agent::flows_are_in_hardware_and_packets_go_where_they_say,
     agent::what_the_driver_refuses_is_refused_in_its_words,
     agent::an_agent_that_is_killed_finds_its_rules_again_and_no_packet_is_lost,
-    agent::with_policy_none_flows_are_in_both,
-    slow_path::what_no_rule_takes_reaches_the_representor_and_answers_go_back,
-    slow_path::a_namespace_talks_to_a_host_by_flows_that_hardware_cannot_take,
     faults::a_command_that_is_late_holds_up_nobody_but_its_flow,
     faults::a_command_that_is_lost_is_given_up_and_its_flow_tried_again,
     faults::a_health_counter_that_stops_is_noticed_and_rules_stay,
     faults::many_rules_are_in_the_device_and_leave_it_again,
     limits::a_device_without_room_says_so_and_a_flow_gets_its_place_when_there_is_some,
     limits::counters_that_lag_or_jump_never_run_backwards,
-    vswitchd::openvswitch_has_its_flows_in_hardware_and_packets_go_by_them,
-    calamities::functions_of_the_host_come_and_go_and_their_flows_with_them,
-    scenarios::flows_of_all_kinds_are_in_hardware_or_refused_with_a_reason,
     calamities::a_device_that_asks_for_a_reset_gets_it_and_flows_come_back,
     calamities::a_device_whose_link_is_lost_comes_back_with_it,
     calamities::a_device_is_unplugged_and_plugged_and_flows_come_back,
-    profiles::other_devices_do_what_they_say,
-    tunnels::tunnels_begin_in_hardware,
-    tunnels::tunnels_end_in_hardware,
-    tunnels::flows_into_and_out_of_tunnels_are_in_hardware,
+    calamities::functions_of_the_host_come_and_go_and_their_flows_with_them,
+    scenarios::flows_of_all_kinds_are_in_hardware_or_refused_with_a_reason,
 ];
 const LAST: &[Story] = stories![driver::the_driver_opens_its_devices, driver::the_driver_goes_and_leaves_nothing];
+
+fn stories() -> impl Iterator<Item = &'static Story> {
+    FIRST.iter().chain(WITHOUT_AGENT).chain(WITH_AGENT).chain(LAST)
+}
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     // As the harness of other tests is asked.
     if arguments.iter().any(|argument| argument == "--list") {
-        FIRST.iter().chain(STORIES).chain(LAST).for_each(|(name, _)| println!("{name}: test"));
+        stories().for_each(|(name, _)| println!("{name}: test"));
         return ExitCode::SUCCESS;
     }
     let filters: Vec<_> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
@@ -114,9 +124,16 @@ fn main() -> ExitCode {
         let value = arguments.iter().find_map(|argument| argument.strip_prefix(option));
         value.map_or(default, |value| value.parse().unwrap_or_else(|_| panic!("{option} takes a number")))
     };
-    let world = World { hca, ports, guest, many: number("--rules=", 1_000), every: number("--every=", 16) };
+    let world = World {
+        hca,
+        ports,
+        guest,
+        agent: Mutex::default(),
+        many: number("--rules=", 1_000),
+        every: number("--every=", 16),
+    };
     let (mut passed, mut failed) = (0, 0);
-    for (name, play) in FIRST.iter().chain(STORIES.iter().filter(is_wanted)).chain(LAST) {
+    for (name, play) in FIRST.iter().chain(WITHOUT_AGENT.iter().chain(WITH_AGENT).filter(is_wanted)).chain(LAST) {
         let at = Instant::now();
         let has_passed = std::panic::catch_unwind(AssertUnwindSafe(|| play(&world))).is_ok();
         let word = if has_passed { "ok" } else { "FAILED" };
@@ -145,8 +162,10 @@ fn main() -> ExitCode {
 impl World {
     /// Takes a failed story's leavings away, so that the next one has a chance.
     fn tidy(&self) {
+        *self.agent.lock() = None;
         self.guest.attempt(
             "[ ! -e /tmp/agent/pid ] || kill -9 $(cat /tmp/agent/pid) || true
+             rm -rf /tmp/agent
              for port in p0 pf0hpf pf0vf0 pf0vf1; do tc qdisc del dev $port ingress || true; done",
         );
     }

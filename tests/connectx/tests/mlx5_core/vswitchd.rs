@@ -48,7 +48,8 @@ pub(crate) fn openvswitch_has_its_flows_in_hardware_and_packets_go_by_them(world
     guest.run(RULES);
     let query = |port| udp([10, 0, 0, 1], [10, 9, 9, 9], 1000, port);
     let answer = |to| udp([10, 9, 9, 9], [10, 0, 0, to], 53, 1000);
-    let cases: [(Port, Vec<u8>, Vec<(Port, Vec<u8>)>); 6] = [
+    type Sent = (Port, Vec<u8>);
+    let cases: [(Port, Vec<u8>, Vec<Sent>); 6] = [
         (VF0, query(53), vec![(Port::Wire, query(53))]),
         (VF0, query(54), vec![]),
         (Port::Wire, answer(1), vec![(VF0, answer(1))]),
