@@ -45,7 +45,7 @@ pub(crate) fn functions_of_the_host_come_and_go_and_their_flows_with_them(world:
     agent.eventually("only the flow of the function is out of the device", |flows| {
         !is_offloaded(flow_of(flows, 1)) && is_offloaded(flow_of(flows, 2))
     });
-    agent.eventually("and says why", |flows| flow_of(flows, 1)["refusal"]["reason"] == "port pf0vf0: No such device");
+    agent.eventually("and says why", |flows| flow_of(flows, 1)["refusal"]["label"] == "port");
     assert_eq!(world.rules(), 1);
     world.pass(Port::Wire, &query(), &[(HOST_PF, &query())]);
 
