@@ -134,7 +134,7 @@ pub(super) struct Group {
     /// With only the blocks that are enabled.
     pub(super) mask: Box<[u8; MATCH_BYTES]>,
     pub(super) described: Description,
-    /// The bytes of the mask that are not zero.
+    /// The bytes that are looked at, and which of their bits.
     masked: Vec<(usize, u8)>,
     /// Indexes of entries by what they want in those bytes.
     by_value: HashMap<Box<[u8]>, BTreeSet<u32>>,
@@ -143,7 +143,15 @@ pub(super) struct Group {
 
 impl Group {
     pub(super) fn new(id: u32, first: u32, last: u32, enable: u8, mask: Box<[u8; MATCH_BYTES]>) -> Self {
-        let masked = mask.iter().copied().enumerate().filter(|(_, byte)| *byte != 0).collect();
+        // Who asks for a customer's tag asks for the first tag of all: if there shall be none, there is no provider's either, on
+        // which Linux relies (`__parse_cls_flower`).
+        let mut looked_at = mask.clone();
+        for layer in [0, fields::INNER] {
+            if fields::CVLAN_TAG.after(layer).is_set(&looked_at[..]) {
+                fields::SVLAN_TAG.after(layer).put(&mut looked_at[..], 1);
+            }
+        }
+        let masked = looked_at.iter().copied().enumerate().filter(|(_, byte)| *byte != 0).collect();
         let described = Description::of(&mask[..]);
         Self { id, first, last, enable, mask, described, masked, by_value: HashMap::new(), entries: BTreeMap::new() }
     }

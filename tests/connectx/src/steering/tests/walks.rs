@@ -30,6 +30,21 @@ fn an_entry_sends_what_it_matches_to_its_port_and_counts_it() {
 }
 
 #[test]
+fn no_customers_tag_means_no_tag_at_all() {
+    let mut device = Device::new();
+    let table = device.table(FDB, 0);
+    device.rule(table, 0, Wanted { matches: &[(f::CVLAN_TAG, 0)], ..forward(To::Vport(1)) });
+    device.rule(table, 1, Wanted { matches: &[(f::CVLAN_TAG, 1)], ..forward(To::Vport(2)) });
+    let packet = ipv4([10, 0, 0, 1], [10, 0, 0, 2], 17, &udp(1000, 80, b""));
+    let tagged = |outer| ethernet(outer, &[&[0, 100, 0x08, 0], &packet[..]].concat());
+    let mut ports =
+        |frame: &[u8]| device.receive(Port::Wire, frame).sent.into_iter().map(|(port, _)| port).collect::<Vec<_>>();
+    assert_eq!(ports(&ethernet(0x0800, &packet)), [Port::Vport(1)]);
+    assert_eq!(ports(&tagged(0x8100)), [Port::Vport(2)]);
+    assert_eq!(ports(&tagged(0x88a8)), []);
+}
+
+#[test]
 fn every_step_of_a_walk_is_one_line() {
     let mut device = Device::new();
     let (first, second) = (device.table(FDB, 0), device.table(FDB, 1));
