@@ -82,8 +82,7 @@ impl Hca {
         self.host_vfs
     }
 
-    /// Has the host have so many virtual functions, of as many as there can be, and tells the driver. To one that runs the
-    /// number goes down to none first: so does a host's, and Linux counts on it.
+    /// See [`crate::pci::Ports::set_host_vfs`].
     pub(crate) fn set_host_vfs(&mut self, memory: &dyn Memory, number: u16) {
         const FUNCTIONS_CHANGED: u8 = 0x0e;
         self.host_vfs = number.min(self.profile.host_total_vfs);

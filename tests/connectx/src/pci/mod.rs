@@ -105,8 +105,8 @@ impl Ports {
         bus.exchanges += 1;
     }
 
-    /// Has the host have so many virtual functions, and tells the driver, if one runs. From some to others it goes through none,
-    /// as a host does.
+    /// Has the host have so many virtual functions, of as many as there can be, and tells the driver, if one runs. Linux takes
+    /// note of a number that becomes none, or was it.
     pub fn set_host_vfs(&self, number: u16) {
         let mut hca = self.hca.lock();
         let mut bus = self.bus.lock();
