@@ -10,7 +10,7 @@ use crate::frames::udp;
 use crate::{VF0, World};
 
 /// How long a command takes.
-const LATE: Duration = Duration::from_secs(3);
+const LATE: Duration = Duration::from_secs(8);
 
 pub(crate) fn a_command_that_is_late_holds_up_nobody_but_its_flow(world: &World) {
     let agent = Agent::start(world, "skip_sw");

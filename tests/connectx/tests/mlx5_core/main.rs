@@ -42,7 +42,7 @@ use sluice_connectx::steering::{Port, Walk};
 
 /// The device of most stories: a BlueField-2 whose driver shall not wait for long.
 const DEVICE: Profile =
-    Profile { command_timeout: Duration::from_secs(8), health_poll: Duration::from_millis(500), ..BLUEFIELD_2 };
+    Profile { command_timeout: Duration::from_secs(12), health_poll: Duration::from_millis(500), ..BLUEFIELD_2 };
 
 /// The driver's own function, to which goes what no rule wants.
 pub(crate) const MANAGER: Port = Port::Vport(VPORT_ECPF);
