@@ -6,7 +6,7 @@
 //!
 //! Arguments that are no options pick the stories whose names contain one of them; the first and the last are always told. With
 //! `--rules=N` the device gets so many rules (default 1,000); with `--every=N` every N-th of the tc backend's scenarios is played
-//! (default 16).
+//! (default 64).
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
@@ -130,7 +130,7 @@ fn main() -> ExitCode {
         guest,
         agent: Mutex::default(),
         many: number("--rules=", 1_000),
-        every: number("--every=", 16),
+        every: number("--every=", 64),
     };
     let (mut passed, mut failed) = (0, 0);
     for (name, play) in FIRST.iter().chain(WITHOUT_AGENT.iter().chain(WITH_AGENT).filter(is_wanted)).chain(LAST) {

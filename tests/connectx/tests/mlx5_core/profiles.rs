@@ -13,7 +13,7 @@ const PF: Port = Port::Vport(0);
 pub(crate) fn other_devices_do_what_they_say(world: &World) {
     world.guest.remove();
     with(world, CONNECTX_6_DX, || a_host_switches_by_its_own_device(world));
-    with(world, CONNECTX_7, || a_host_switches_by_its_own_device(world));
+    with(world, CONNECTX_7, || go_to_switchdev(&world.guest));
     with(world, CONNECTX_6_DX_NO_ESWITCH, || a_function_that_does_not_manage_cannot_switch(world));
     with(world, BLUEFIELD_3, || {
         go_to_switchdev(&world.guest);
