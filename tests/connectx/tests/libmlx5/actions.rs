@@ -9,7 +9,7 @@ use sluice_libmlx5::dv::{Action, Domain, Kind, Match, Reformat};
 use crate::frames::{ethernet, ipv4};
 use crate::packet::{Packet, TCP, UDP};
 use crate::rig::field as f;
-use crate::rig::{FORMATS, counters, exactly, play, read_counter, value, walk};
+use crate::rig::{FORMATS, counters, exactly, play, play_in_switch, read_counter, value, walk};
 
 /// A modify-header action of the PRM that sets `length` bits of a field from `offset` on.
 fn set(field: u64, offset: u64, length: u64, data: u64) -> u64 {
@@ -46,17 +46,12 @@ fn rewritten(
     actions: impl for<'a> Fn(&'a Domain<'_>) -> Vec<Action<'a>>,
 ) -> Option<(Port, Vec<u8>)> {
     let mut out = None;
-    play(profile, |plugged, context| {
-        let domain = Domain::create(context, Kind::Fdb).unwrap();
-        let (root, table) = (domain.table(0).unwrap(), domain.table(1).unwrap());
-        let all = root.matcher(0, &Match::default()).unwrap();
-        let to_table = Action::to_table(&table).unwrap();
-        let _jump = all.rule(&Match::default(), &[&to_table]).unwrap();
+    play_in_switch(profile, |plugged, _, domain, table| {
         // Decap and pop are for packets from the wire only, push and encap for those from vports: a rule is on one side.
         let source = u128::from(if from == Port::Wire { 0xffff_u16 } else { 0 });
         let (mask, wanted) = exactly(&[(f::SOURCE_PORT, source), (f::ETHERTYPE, ethertype(frame).into())]);
         let matcher = table.matcher(0, &mask).unwrap();
-        let actions = actions(&domain);
+        let actions = actions(domain);
         let _rule = matcher.rule(&wanted, &actions.iter().collect::<Vec<_>>()).unwrap();
         domain.sync().unwrap();
         let mut sent = walk(plugged, from, frame).sent;
@@ -203,12 +198,7 @@ fn registers_that_one_table_writes_are_matched_by_the_next_to_the_bit() {
 
 #[test]
 fn of_several_matches_the_lower_priority_number_wins_and_tables_follow_each_other() {
-    play(CONNECTX_5, |plugged, context| {
-        let domain = Domain::create(context, Kind::Fdb).unwrap();
-        let (root, table) = (domain.table(0).unwrap(), domain.table(1).unwrap());
-        let all = root.matcher(0, &Match::default()).unwrap();
-        let to_table = Action::to_table(&table).unwrap();
-        let _jump = all.rule(&Match::default(), &[&to_table]).unwrap();
+    play_in_switch(CONNECTX_5, |plugged, _, domain, table| {
         let (to_wire, end) = (domain.to_vport(0xffff).unwrap(), Action::drop_packets().unwrap());
         let (narrow, wanted) = exactly(&[(f::IP_VERSION, 4), (f::PROTOCOL, UDP.into())]);
         let (wide, any) = exactly(&[(f::ETHERTYPE, 0x0800)]);

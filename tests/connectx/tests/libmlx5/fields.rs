@@ -2,12 +2,12 @@
 
 use sluice_connectx::profile::{BLUEFIELD_2, Profile};
 use sluice_connectx::steering::Port;
-use sluice_libmlx5::dv::{Action, Domain, Kind, Match};
+use sluice_libmlx5::dv::Match;
 
 use crate::frames::{ethernet, ipv4};
 use crate::packet::{ICMP, ICMPV6, Packet, TCP, UDP};
 use crate::rig::field::{self as f, Field};
-use crate::rig::{FORMATS, comes_out, exactly, play, value};
+use crate::rig::{FORMATS, comes_out, exactly, play_in_switch, value};
 
 /// A field in a packet, with what must be matched besides.
 struct Case {
@@ -154,12 +154,7 @@ fn tunnels() -> Vec<Case> {
 }
 
 fn check(profile: Profile, cases: Vec<Case>) {
-    play(profile, |plugged, context| {
-        let domain = Domain::create(context, Kind::Fdb).unwrap();
-        let (root, table) = (domain.table(0).unwrap(), domain.table(1).unwrap());
-        let all = root.matcher(0, &Match::default()).unwrap();
-        let to_table = Action::to_table(&table).unwrap();
-        let _jump = all.rule(&Match::default(), &[&to_table]).unwrap();
+    play_in_switch(profile, |plugged, _, domain, table| {
         let to = domain.to_vport(0xffff).unwrap();
         // From a vport, where nothing but a rule leads to the wire.
         let arrives = |frame: &[u8]| comes_out(plugged, Port::Vport(0), frame) == Some(Port::Wire);
@@ -207,12 +202,7 @@ fn every_field_of_tunnels_and_what_they_carry_is_matched_to_the_bit() {
 
 #[test]
 fn a_source_vport_tells_packets_of_one_host_function_from_those_of_another() {
-    play(BLUEFIELD_2, |plugged, context| {
-        let domain = Domain::create(context, Kind::Fdb).unwrap();
-        let (root, table) = (domain.table(0).unwrap(), domain.table(1).unwrap());
-        let all = root.matcher(0, &Match::default()).unwrap();
-        let to_table = Action::to_table(&table).unwrap();
-        let _jump = all.rule(&Match::default(), &[&to_table]).unwrap();
+    play_in_switch(BLUEFIELD_2, |plugged, _, domain, table| {
         let (from_wire, to_wire) = (domain.to_vport(2).unwrap(), domain.to_vport(0xffff).unwrap());
         let (mask, first) = exactly(&[(f::SOURCE_PORT, 1)]);
         let matcher = table.matcher(0, &mask).unwrap();

@@ -2,9 +2,9 @@
 
 use sluice_connectx::profile::BLUEFIELD_2;
 use sluice_connectx::steering::Port;
-use sluice_libmlx5::dv::{Action, Domain, Kind, Match};
+use sluice_libmlx5::dv::{Domain, Kind};
 
-use crate::rig::{FORMATS, comes_out, datagram, exactly, five_tuple, play, value};
+use crate::rig::{FORMATS, comes_out, datagram, exactly, five_tuple, play, play_in_switch, value};
 
 #[test]
 fn the_librarys_own_dump_of_a_domain_is_what_the_memory_holds() {
@@ -44,12 +44,7 @@ fn the_librarys_own_dump_of_a_domain_is_what_the_memory_holds() {
 
 #[test]
 fn a_rule_is_not_there_before_its_writes_are_carried_out() {
-    play(BLUEFIELD_2, |plugged, context| {
-        let domain = Domain::create(context, Kind::Fdb).unwrap();
-        let (root, table) = (domain.table(0).unwrap(), domain.table(1).unwrap());
-        let all = root.matcher(0, &Match::default()).unwrap();
-        let to_table = Action::to_table(&table).unwrap();
-        let _jump = all.rule(&Match::default(), &[&to_table]).unwrap();
+    play_in_switch(BLUEFIELD_2, |plugged, _, domain, table| {
         let (mask, wanted) = exactly(&five_tuple([10, 0, 0, 2]));
         let matcher = table.matcher(1, &mask).unwrap();
         let to = domain.to_vport(0xffff).unwrap();

@@ -4,7 +4,7 @@ use sluice_connectx::profile::{BLUEFIELD_2, BLUEFIELD_3, CONNECTX_5, CONNECTX_6_
 use sluice_connectx::steering::{Count, Port, Walk};
 use sluice_connectx::uverbs::Privileges;
 use sluice_connectx_uverbs::{Plugged, plug};
-use sluice_libmlx5::dv::{Match, Object};
+use sluice_libmlx5::dv::{Action, Domain, Kind, Match, Object, Table};
 use sluice_libmlx5::verbs::Context;
 
 /// A device of each generation.
@@ -29,6 +29,18 @@ pub(crate) fn play(profile: Profile, story: impl FnOnce(&Plugged, &Context)) {
     story(&plugged, &context);
     drop(context);
     assert_clean(&plugged);
+}
+
+/// Plays in the switch of such a device, with a table that all packets come to.
+pub(crate) fn play_in_switch(profile: Profile, story: impl FnOnce(&Plugged, &Context, &Domain<'_>, &Table<'_>)) {
+    play(profile, |plugged, context| {
+        let domain = Domain::create(context, Kind::Fdb).unwrap();
+        let (root, table) = (domain.table(0).unwrap(), domain.table(1).unwrap());
+        let all = root.matcher(0, &Match::default()).unwrap();
+        let to_table = Action::to_table(&table).unwrap();
+        let _jump = all.rule(&Match::default(), &[&to_table]).unwrap();
+        story(plugged, context, &domain, &table);
+    });
 }
 
 /// Nothing is left, and nothing was refused or went wrong.

@@ -8,18 +8,14 @@ use sluice_connectx::steering::Port;
 use sluice_libmlx5::dv::{Action, Domain, Kind, Match};
 
 use crate::rig::{
-    FORMATS, GENERATIONS, comes_out, counters, datagram, exactly, five_tuple, play, read_counter, value, walk,
+    FORMATS, GENERATIONS, comes_out, counters, datagram, exactly, five_tuple, play, play_in_switch, read_counter,
+    value, walk,
 };
 
 #[test]
 fn a_rule_counts_and_forwards_what_it_matches_and_nothing_else() {
     for profile in GENERATIONS {
-        play(profile, |plugged, context| {
-            let domain = Domain::create(context, Kind::Fdb).unwrap();
-            let (root, table) = (domain.table(0).unwrap(), domain.table(1).unwrap());
-            let all = root.matcher(0, &Match::default()).unwrap();
-            let to_table = Action::to_table(&table).unwrap();
-            let _jump = all.rule(&Match::default(), &[&to_table]).unwrap();
+        play_in_switch(profile, |plugged, context, domain, table| {
             let (block, first) = counters(context, 3);
             let (count, to) = (Action::count(&block, 5).unwrap(), domain.to_vport(0xffff).unwrap());
             let end = Action::drop_packets().unwrap();
@@ -101,12 +97,7 @@ fn a_function_steers_what_it_receives_behind_the_switch() {
 fn many_rules_are_found_while_their_table_grows_and_packets_walk() {
     const RULES: u32 = 20_000;
     let many = std::env::var("CONNECTX_RULES").ok().and_then(|rules| rules.parse().ok()).unwrap_or(RULES);
-    play(BLUEFIELD_2, |plugged, context| {
-        let domain = Domain::create(context, Kind::Fdb).unwrap();
-        let (root, table) = (domain.table(0).unwrap(), domain.table(1).unwrap());
-        let all = root.matcher(0, &Match::default()).unwrap();
-        let to_table = Action::to_table(&table).unwrap();
-        let _jump = all.rule(&Match::default(), &[&to_table]).unwrap();
+    play_in_switch(BLUEFIELD_2, |plugged, _, domain, table| {
         let (mask, wanted) = exactly(&five_tuple([10, 0, 0, 2]));
         let matcher = table.matcher(0, &mask).unwrap();
         let to = domain.to_vport(1).unwrap();
