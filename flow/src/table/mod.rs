@@ -14,6 +14,7 @@ mod arena;
 mod cell;
 mod census;
 mod expiries;
+mod free;
 mod hand_over;
 mod index;
 mod life;
@@ -37,10 +38,10 @@ pub use crate::id::{FlowId, Generation};
 
 use self::arena::Arena;
 use self::expiries::Expiries;
-use self::index::{Index, SHARDS, Shard};
+use self::free::FreeSlots;
+use self::index::{Index, Shard};
 use self::life::{Installed, Life, Step};
 use self::record::{Fresh, Record};
-use self::sync::Mutex;
 use crate::action::{Action, ActionList};
 use crate::backend::{Change, LostRule, Operation, Outcome, Placement};
 use crate::counters::Counters;
@@ -56,7 +57,7 @@ use crate::ufid::{Identity, Seed, Ufid};
 pub struct FlowTable {
     seed: Seed,
     arena: Arena,
-    free: [Mutex<Vec<u32>>; SHARDS],
+    free: FreeSlots,
     /// Flows whose UFID was given.
     by_ufid: Index,
     /// All flows; those whose UFID follows from their identity are found by it, too.
@@ -147,7 +148,7 @@ impl FlowTable {
         Self {
             seed,
             arena: Arena::new(),
-            free: std::array::from_fn(|_| Mutex::default()),
+            free: FreeSlots::new(),
             by_ufid: Index::new(),
             by_identity: Index::new(),
             census: Census::new(limits.flows, limits.unsettled),
@@ -216,7 +217,7 @@ impl FlowTable {
                 return Err(refusal.into());
             }
         }
-        let Some(slot) = self.take_slot(ufid) else {
+        let Some(slot) = self.free.take(ufid, &self.arena) else {
             self.census.settle();
             self.census.dismiss_flow();
             return Err(
@@ -529,7 +530,7 @@ impl FlowTable {
         by_ufid.remove(id.slot);
         by_identity.remove(id.slot);
         let successor = life.successor.filter(|next| self.with_life(*next, |next| next.predecessor = None).is_some());
-        self.free[free_list_of(flow.ufid)].lock().push(id.slot);
+        self.free.give_back(flow.ufid, id.slot);
         successor
     }
 
@@ -559,31 +560,6 @@ impl FlowTable {
             };
             self.terms.share_or_make(terms, make)
         })
-    }
-
-    /// A slot without a life. More are made only once no list has many: which flows come and go is chance, and each list would
-    /// grow with its own longest run of it.
-    fn take_slot(&self, ufid: Ufid) -> Option<u32> {
-        let own = free_list_of(ufid);
-        let known = self.free[own].lock().pop();
-        known.or_else(|| self.take_from_others(own, MANY_FREE)).or_else(|| {
-            let Some(made) = self.arena.grow() else { return self.take_from_others(own, 1) };
-            let mut free = self.free[own].lock();
-            free.extend(made.rev());
-            free.pop()
-        })
-    }
-
-    /// Moves half of the free slots of the first list that has so many. One lock is held at a time.
-    fn take_from_others(&self, own: usize, many: usize) -> Option<u32> {
-        let mut taken = (1..SHARDS).find_map(|further| {
-            let mut other = self.free[(own + further) % SHARDS].lock();
-            let left = other.len() / 2;
-            (other.len() >= many).then(|| other.split_off(left))
-        })?;
-        let slot = taken.pop();
-        self.free[own].lock().append(&mut taken);
-        slot
     }
 
     fn slot_of_ufid(&self, shard: &Shard<'_>, ufid: Ufid) -> Option<u32> {
@@ -624,12 +600,4 @@ impl FlowTable {
             f(&mut cell);
         }
     }
-}
-
-/// Free slots of which a list gives some away.
-const MANY_FREE: usize = 64;
-
-/// Slots are reused by flows whose UFIDs agree in some bits, only so that not all callers want the same list.
-const fn free_list_of(ufid: Ufid) -> usize {
-    (ufid.0 >> 32) as usize % SHARDS
 }
