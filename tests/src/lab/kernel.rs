@@ -1,24 +1,19 @@
 //! The kernel's side: wires, tunnels and a datapath.
 
-use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use sluice_flow::action::ActionList;
 use sluice_flow::key::Match;
 use sluice_flow::port::PortNumber;
 
-use super::wire::{LONGEST, Wire};
+use super::wire::Wires;
 use super::{
     ERSPAN, GENEVE, GRE, OWN_IP, OWN_IPV6, OWN_MAC, PEER_IP, PEER_IPV6, PEER_MAC, Sent, UNDERLAY, VXLAN, VXLAN_GBP,
     WIRES,
 };
 use crate::openvswitch::{Datapath, NotInstalled, forget_connections};
 use crate::scenario::Scenario;
-
-/// How long the kernel may take to send a frame that is expected: a busy machine may have put it off.
-const PATIENCE: Duration = Duration::from_millis(100);
 
 const MODULES: &[&str] = &[
     "tun",
@@ -36,9 +31,7 @@ const MODULES: &[&str] = &[
 /// The datapath of the kernel's module, and the wires on its ports.
 pub struct Kernel {
     datapath: Datapath,
-    wires: BTreeMap<PortNumber, Wire>,
-    /// Room for a frame.
-    buffer: Vec<u8>,
+    wires: Wires,
     /// Meters of the scenario that is set up.
     meters: Vec<sluice_flow::meter::MeterId>,
 }
@@ -58,7 +51,7 @@ impl Kernel {
         ] {
             run("sysctl", &["--quiet", "--write", setting]);
         }
-        let wires = WIRES.chain([UNDERLAY]).map(|number| (PortNumber(number), Wire::new(&name(number)))).collect();
+        let wires = Wires::new(WIRES.chain([UNDERLAY]).map(|number| (PortNumber(number), name(number))));
         let mut datapath = Datapath::create("lab");
         for number in WIRES {
             run("ip", &["link", "set", &name(number), "mtu", "9000", "multicast", "off", "up"]);
@@ -77,7 +70,7 @@ impl Kernel {
             run("ip", &["link", "set", &name(number), "up"]);
             datapath.add_port(PortNumber(number), &name(number));
         }
-        Self { datapath, wires, buffer: vec![0; LONGEST], meters: vec![] }
+        Self { datapath, wires, meters: vec![] }
     }
 
     /// Puts a scenario's flows in, in place of those of the last one.
@@ -94,7 +87,7 @@ impl Kernel {
         for (number, (matching, actions)) in scenario.flows.iter().enumerate() {
             self.datapath.add_flow(number as u128 + 1, matching, actions)?;
         }
-        self.collect();
+        self.wires.collect();
         Ok(())
     }
 
@@ -107,16 +100,7 @@ impl Kernel {
 
     /// Lets a frame in, and waits for as many to come out as are expected, but not for long.
     pub fn inject(&mut self, port: PortNumber, frame: &[u8], expected: usize) -> Sent {
-        self.wires[&port].send(frame);
-        let mut sent = self.collect();
-        let start = Instant::now();
-        while sent.values().map(Vec::len).sum::<usize>() < expected && start.elapsed() < PATIENCE {
-            std::thread::sleep(Duration::from_micros(500));
-            for (port, frames) in self.collect() {
-                sent.entry(port).or_default().extend(frames);
-            }
-        }
-        sent
+        self.wires.inject(port, frame, expected)
     }
 
     /// Puts flows in, numbered from 1 in their UFIDs, and has Open vSwitch's own tool read back what was taken.
@@ -129,29 +113,6 @@ impl Kernel {
         let words = run("ovs-dpctl", &["--more", "--no-names", "dump-flows", "system@lab"]);
         String::from_utf8_lossy(&words).into_owned()
     }
-
-    /// What has come out of all wires.
-    fn collect(&mut self) -> Sent {
-        let mut sent = Sent::new();
-        for (port, wire) in &self.wires {
-            while let Some(frame) = wire.receive(&mut self.buffer) {
-                if !is_of_the_host(&frame) {
-                    sent.entry(*port).or_default().push(frame);
-                }
-            }
-        }
-        sent
-    }
-}
-
-/// Whether the host says something by itself on the underlay: to a group of IPv6, or that it does not know what to do
-/// with a packet.
-fn is_of_the_host(frame: &[u8]) -> bool {
-    const UNREACHABLE: [u8; 2] = [1, 3];
-    let is_icmp_error = frame.get(12..14) == Some(&[0x08, 0x00])
-        && frame.get(26..30) == Some(&OWN_IP)
-        && [frame.get(23), frame.get(34)] == UNREACHABLE.each_ref().map(Some);
-    frame.starts_with(&[0x33, 0x33]) || is_icmp_error
 }
 
 /// Gives the underlay its addresses and its only neighbour.

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use sluice_agent::unixctl::Client;
 use sluice_flow::PortNumber;
@@ -12,11 +11,8 @@ use sluice_flow::key::{MaskedKey, Match};
 use sluice_flow::text::{Style, write_actions, write_key};
 
 use super::kernel::run;
-use super::wire::{LONGEST, Wire};
+use super::wire::Wires;
 use super::{OffloadingVswitchd, Sent, WIRES};
-
-/// How long a frame may take that is expected.
-const PATIENCE: Duration = Duration::from_millis(200);
 
 /// The network namespace that it is in: it deletes datapaths that are not its own.
 pub const OVS_SPACE: &str = "ovs";
@@ -26,9 +22,8 @@ pub struct OvsPeer {
     /// Ends with this.
     _vswitchd: OffloadingVswitchd,
     control: Client,
-    wires: BTreeMap<PortNumber, Wire>,
+    wires: Wires,
     numbers: Numbers,
-    buffer: Vec<u8>,
 }
 
 /// The numbers that the lab's ports have in the peer's datapath, which gives them itself.
@@ -42,8 +37,9 @@ pub fn device(port: PortNumber) -> String {
 impl OvsPeer {
     /// Starts it, beside whatever the lab has.
     pub fn start() -> Self {
-        let wires: BTreeMap<_, _> = WIRES.map(PortNumber).map(|port| (port, Wire::new(&device(port)))).collect();
-        let devices: Vec<_> = wires.keys().map(|port| device(*port)).collect();
+        let ports = WIRES.map(PortNumber);
+        let wires = Wires::new(ports.clone().map(|port| (port, device(port))));
+        let devices: Vec<_> = ports.clone().map(device).collect();
         let devices: Vec<_> = devices.iter().map(String::as_str).collect();
         run("ip", &["netns", "add", OVS_SPACE]);
         for device in &devices {
@@ -51,12 +47,11 @@ impl OvsPeer {
             run("ip", &["-n", OVS_SPACE, "link", "set", device, "mtu", "9000", "multicast", "off", "up"]);
         }
         let vswitchd = OffloadingVswitchd::start_in(Some(OVS_SPACE), &devices);
-        let number = |port: &PortNumber| (*port, vswitchd.port(&device(*port)));
-        let numbers = wires.keys().map(number).collect();
+        let numbers = ports.map(|port| (port, vswitchd.port(&device(port)))).collect();
         // A packet that misses installs nothing.
         vswitchd.appctl(&["upcall/set-flow-limit", "0"]).expect("a command that it knows");
         let control = Client::connect(Path::new(&vswitchd.path("vswitchd.ctl"))).expect("it listens");
-        Self { _vswitchd: vswitchd, control, wires, numbers, buffer: vec![0; LONGEST] }
+        Self { _vswitchd: vswitchd, control, wires, numbers }
     }
 
     /// Puts flows in, in place of all others, or says which is not taken.
@@ -73,7 +68,7 @@ impl OvsPeer {
             let list = with_decimal_chains(&list);
             self.call("dpctl/add-flow", &[&key, &list]).map_err(|words| format!("{key} {list}: {words}"))?;
         }
-        self.collect();
+        self.wires.collect();
         Ok(())
     }
 
@@ -84,30 +79,11 @@ impl OvsPeer {
 
     /// Lets a frame in, and waits for as many to come out as are expected, but not for long.
     pub fn inject(&mut self, port: PortNumber, frame: &[u8], expected: usize) -> Sent {
-        self.wires[&port].send(frame);
-        let mut sent = self.collect();
-        let start = Instant::now();
-        while sent.values().map(Vec::len).sum::<usize>() < expected && start.elapsed() < PATIENCE {
-            std::thread::sleep(Duration::from_micros(500));
-            for (port, frames) in self.collect() {
-                sent.entry(port).or_default().extend(frames);
-            }
-        }
-        sent
+        self.wires.inject(port, frame, expected)
     }
 
     fn call(&mut self, method: &str, parameters: &[&str]) -> Result<(), String> {
         self.control.call(method, parameters, &mut |_| {}).map_err(|error| error.to_string())
-    }
-
-    fn collect(&mut self) -> Sent {
-        let mut sent = Sent::new();
-        for (port, wire) in &self.wires {
-            while let Some(frame) = wire.receive(&mut self.buffer) {
-                sent.entry(*port).or_default().push(frame);
-            }
-        }
-        sent
     }
 }
 
