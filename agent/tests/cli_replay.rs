@@ -90,7 +90,8 @@ fn the_pace_is_the_captures_own_or_a_multiple() {
         begin.elapsed()
     };
     assert!(time(&[]) >= Duration::from_millis(300));
-    assert_eq!(agent.questions().len(), 4, "each frame at its own moment");
+    // One for each frame, unless the machine let this wait for so long that two were due.
+    assert!((2..=4).contains(&agent.questions().len()), "each frame at its own moment");
     assert!(time(&["--speed", "0.5x"]) >= Duration::from_millis(600));
     agent.questions();
     time(&["--speed", "flat"]);
