@@ -13,7 +13,7 @@ use super::{OWN_IP, Sent};
 const LONGEST: usize = 1 << 16;
 
 /// How long the kernel may take to send a frame that is expected: a busy machine may have put it off.
-const PATIENCE: Duration = Duration::from_millis(200);
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The wires of a datapath's ports.
 pub(super) struct Wires {
