@@ -1,5 +1,5 @@
 //! The scenarios with which the tc backend is held against the kernel, for a test of another crate that has a device: what to
-//! install, and what is to come of packets.
+//! install, and what is to come of packets. With the arguments SEED and COUNT so many generated ones follow.
 //!
 //! For each it prints a line of JSON with its name and its flows, reads one with the places of the flows that the device
 //! took, and prints one with its packets and what the software NIC sends with just these flows.
@@ -24,20 +24,35 @@ mod packets;
 use std::io::BufRead;
 
 use serde_json::{Value, json};
+use sluice_tests::generate::FlowerFlows;
 use sluice_tests::lab::{introduce, ports};
 use sluice_tests::scenario::{Scenario, flow_text, hex};
 use sluice_tests::soft::Soft;
 
 fn main() {
-    let mut answers = std::io::stdin().lock().lines();
-    for mut scenario in [keys::scenarios(), beyond_ovs::scenarios(), actions::scenarios()].concat() {
-        let texts: Vec<_> = scenario.flows.iter().map(|(matching, actions)| flow_text(matching, actions)).collect();
-        println!("{}", json!({ "name": scenario.name, "flows": texts }));
-        let Some(answer) = answers.next() else { return };
-        let taken: Vec<usize> = serde_json::from_str(&answer.expect("a line")).expect("places of flows");
-        scenario.flows = taken.iter().map(|place| scenario.flows[*place].clone()).collect();
+    let mut numbers = std::env::args().skip(1).map(|number| number.parse().expect("numbers: SEED COUNT"));
+    let (seed, count) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+    let mut answers = std::io::stdin().lock().lines().map(|answer| answer.expect("a line"));
+    for scenario in [keys::scenarios(), beyond_ovs::scenarios(), actions::scenarios()].concat() {
+        let Some(scenario) = taken(scenario, &mut answers) else { return };
         println!("{}", played(&scenario));
     }
+    let mut generated = FlowerFlows::new(seed);
+    while generated.drawn() < count {
+        let (scenario, mut packets) = generated.scenario();
+        let Some(mut scenario) = taken(scenario, &mut answers) else { return };
+        scenario.packets = scenario.flows.iter().flat_map(|(full, _)| packets.of(full)).flatten().collect();
+        println!("{}", played(&scenario));
+    }
+}
+
+/// The scenario with the flows that the device takes, unless nobody is there any more to say which.
+fn taken(mut scenario: Scenario, answers: &mut impl Iterator<Item = String>) -> Option<Scenario> {
+    let texts: Vec<_> = scenario.flows.iter().map(|(matching, actions)| flow_text(matching, actions)).collect();
+    println!("{}", json!({ "name": scenario.name, "flows": texts }));
+    let places: Vec<usize> = serde_json::from_str(&answers.next()?).expect("places of flows");
+    scenario.flows = places.iter().map(|place| scenario.flows[*place].clone()).collect();
+    Some(scenario)
 }
 
 /// The packets with what is to come of each, or why the software NIC cannot tell.

@@ -11,6 +11,7 @@ mod arguments;
 pub mod check;
 mod draw;
 mod feature;
+mod flower;
 pub mod frame;
 mod hits;
 mod matching;
@@ -29,6 +30,7 @@ use sluice_flow::key::Match;
 use sluice_flow::port::{Port, PortKind, PortNumber};
 
 pub use feature::{BEYOND_OVS, Feature, Form, Profile, Rule, SETTABLE, fields_beyond_ovs, fields_of};
+pub use flower::{FlowerFlows, Packets};
 pub use hits::{Hits, features};
 
 use crate::scenario::Scenario;

@@ -6,7 +6,7 @@
 //!
 //! Arguments that are no options pick the stories whose names contain one of them; the first and the last are always told. With
 //! `--rules=N` the device gets so many rules (default 1,000); with `--every=N` every N-th of the tc backend's scenarios is played
-//! (default 64).
+//! (default 64), and with `--generated=N` and `--seed=N` so many generated ones besides (default 8).
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
@@ -30,6 +30,7 @@ mod vswitchd;
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -61,6 +62,10 @@ pub(crate) struct World {
     pub(crate) many: usize,
     /// Of the tc backend's scenarios, every so manieth is played.
     pub(crate) every: usize,
+    /// Behind them, so many generated ones are played.
+    pub(crate) generated: u64,
+    /// What they are made of.
+    pub(crate) seed: u64,
 }
 
 type Story = (&'static str, fn(&World));
@@ -120,17 +125,15 @@ fn main() -> ExitCode {
     let start = Instant::now();
     let hca = Arc::new(Mutex::new(Hca::new(DEVICE)));
     let (guest, ports) = Guest::boot(&hca);
-    let number = |option: &str, default| {
-        let value = arguments.iter().find_map(|argument| argument.strip_prefix(option));
-        value.map_or(default, |value| value.parse().unwrap_or_else(|_| panic!("{option} takes a number")))
-    };
     let world = World {
         hca,
         ports,
         guest,
         agent: Mutex::default(),
-        many: number("--rules=", 1_000),
-        every: number("--every=", 64),
+        many: number(&arguments, "--rules=", 1_000),
+        every: number(&arguments, "--every=", 64),
+        generated: number(&arguments, "--generated=", 8),
+        seed: number(&arguments, "--seed=", 1),
     };
     let (mut passed, mut failed) = (0, 0);
     for (name, play) in FIRST.iter().chain(WITHOUT_AGENT.iter().chain(WITH_AGENT).filter(is_wanted)).chain(LAST) {
@@ -157,6 +160,12 @@ fn main() -> ExitCode {
         start.elapsed().as_secs_f32()
     );
     ExitCode::from(failed)
+}
+
+/// What an option says.
+fn number<T: FromStr>(arguments: &[String], option: &str, default: T) -> T {
+    let value = arguments.iter().find_map(|argument| argument.strip_prefix(option));
+    value.map_or(default, |value| value.parse().unwrap_or_else(|_| panic!("{option} takes a number")))
 }
 
 impl World {
