@@ -24,6 +24,7 @@ mod packets;
 use std::io::BufRead;
 
 use serde_json::{Value, json};
+use sluice_flow::text::parse_key;
 use sluice_tests::generate::FlowerFlows;
 use sluice_tests::lab::{introduce, ports};
 use sluice_tests::scenario::{Scenario, flow_text, hex};
@@ -46,12 +47,17 @@ fn main() {
     }
 }
 
-/// The scenario with the flows that the device takes, unless nobody is there any more to say which.
+/// The scenario with the flows that the device takes, as who reads their texts understands them, unless nobody is there any more
+/// to say which. A text cannot say that there is no tag where it does not say the Ethernet type.
 fn taken(mut scenario: Scenario, answers: &mut impl Iterator<Item = String>) -> Option<Scenario> {
     let texts: Vec<_> = scenario.flows.iter().map(|(matching, actions)| flow_text(matching, actions)).collect();
     println!("{}", json!({ "name": scenario.name, "flows": texts }));
     let places: Vec<usize> = serde_json::from_str(&answers.next()?).expect("places of flows");
-    scenario.flows = places.iter().map(|place| scenario.flows[*place].clone()).collect();
+    let understood = |place: &usize| {
+        let key = texts[*place].split(", actions:").next().expect("a part");
+        (parse_key(key, &()).expect("a key").matching, scenario.flows[*place].1.clone())
+    };
+    scenario.flows = places.iter().map(understood).collect();
     Some(scenario)
 }
 

@@ -16,6 +16,12 @@ use crate::{HOST_PF, MANAGER, VF0, VF1, World};
 /// Behind the numbers of the scenarios' ports, from 1.
 const PORTS: [Port; 6] = [Port::Wire, HOST_PF, VF0, VF1, Port::Vport(3), Port::Vport(4)];
 
+/// Scenarios of which some packets come out otherwise, and why that is known.
+const KNOWN: &[(&str, &str)] = &[
+    ("key nsh: nothing more", "a broken NSH header: OVS drops it, hardware does not look into it"),
+    ("key tcp: tcp_flags", "the driver has nine bits for TCP's flags, and is silent on the other three"),
+];
+
 pub(crate) fn flows_of_all_kinds_are_in_hardware_or_refused_with_a_reason(world: &World) {
     let guest = &world.guest;
     world.ports.set_host_vfs(0);
@@ -101,6 +107,8 @@ fn play(world: &World, name: &str, played: &Value, sum: &mut Sum) {
         expected.sort();
         if sent == expected {
             sum.equal += 1;
+        } else if let Some((_, why)) = KNOWN.iter().find(|(known, _)| *known == name) {
+            *sum.left_out.entry((*why).to_owned()).or_default() += 1;
         } else {
             sum.differing.push(format!("{name}: {packet}\n{walk}"));
         }
@@ -124,7 +132,7 @@ struct Sum {
     silent: Vec<String>,
     /// Packets that came out as they should.
     equal: usize,
-    /// Packets that were not compared, by the reason.
+    /// Packets that were not compared or are known to differ, by the reason.
     left_out: BTreeMap<String, usize>,
     /// Packets that came out otherwise, with their ways.
     differing: Vec<String>,
@@ -141,7 +149,7 @@ impl std::fmt::Display for Sum {
         writeln!(
             out,
             "  {scenarios} scenarios: of {flows} flows {in_hardware} are in hardware, {} are refused, {} without a reason:\n\
-             {refusals}  {equal} packets came out as they should, {} otherwise, and not compared were:",
+             {refusals}  {equal} packets came out as they should, {} otherwise; not compared, or known to differ, were:",
             refused.values().sum::<usize>() + silent.len(),
             silent.len(),
             differing.len(),
