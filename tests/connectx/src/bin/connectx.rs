@@ -36,29 +36,35 @@ enum Front {
         strict: bool,
     },
     /// As mlx5_0 of a program that uses libibverbs; what goes wrong is told when the program closes it
-    Run {
-        /// Which device
-        #[arg(long, default_value = PROFILES[0].name, value_parser = profile)]
-        profile: Profile,
-        /// Without the privileges that steering needs
-        #[arg(long)]
-        unprivileged: bool,
-        /// The program and what it is given
-        #[arg(required = true, trailing_var_arg = true)]
-        program: Vec<OsString>,
-    },
+    Run(Run),
+}
+
+#[derive(clap::Args)]
+struct Run {
+    /// Which device
+    #[arg(long, default_value = PROFILES[0].name, value_parser = profile)]
+    profile: Profile,
+    /// Without the privileges that steering needs
+    #[arg(long)]
+    unprivileged: bool,
+    /// A network device that the program takes for the device's own, as DPDK wants one
+    #[arg(long)]
+    netdev: Option<String>,
+    /// A folder for sockets by which packets come in and go out
+    #[arg(long)]
+    ports: Option<PathBuf>,
+    /// The program and what it is given
+    #[arg(required = true, trailing_var_arg = true)]
+    program: Vec<OsString>,
 }
 
 fn main() -> ExitCode {
     match Arguments::parse().front {
         Front::Pci { socket, profile, strict } => pci(&socket, profile, strict),
-        Front::Run { profile, unprivileged, program } => match run(profile, unprivileged, &program) {
-            Ok(code) => code,
-            Err(error) => {
-                eprintln!("connectx: {error}");
-                ExitCode::FAILURE
-            }
-        },
+        Front::Run(run) => run.run().unwrap_or_else(|error| {
+            eprintln!("connectx: {error}");
+            ExitCode::FAILURE
+        }),
     }
 }
 
@@ -80,28 +86,37 @@ fn pci(socket: &Path, profile: Profile, strict: bool) -> ExitCode {
     }
 }
 
-/// Runs a program in which the device is made, by a library that is loaded first and a folder that stands for `/sys`.
-fn run(profile: Profile, unprivileged: bool, program: &[OsString]) -> Result<ExitCode, String> {
-    const NO_CODE: u8 = 128;
-    let library = library()?;
-    let folder = std::env::temp_dir().join(format!("connectx-run-{}", std::process::id()));
-    let told = |error: io::Error| format!("{}: {error}", folder.display());
-    sysfs::add(&folder, 0, &profile).map_err(told)?;
-    let (name, arguments) = program.split_first().ok_or("no program")?;
-    let mut command = Command::new(name);
-    command
-        .args(arguments)
-        .env("LD_PRELOAD", &library)
-        .env("SYSFS_PATH", &folder)
-        .env("CONNECTX_PROFILE", profile.name);
-    if unprivileged {
-        command.env("CONNECTX_UNPRIVILEGED", "1");
+impl Run {
+    /// Runs a program in which the device is made, by a library that is loaded first and a folder that stands for `/sys`.
+    fn run(self) -> Result<ExitCode, String> {
+        const NO_CODE: u8 = 128;
+        let library = library()?;
+        let folder = std::env::temp_dir().join(format!("connectx-run-{}", std::process::id()));
+        let told = |error: io::Error| format!("{}: {error}", folder.display());
+        sysfs::add(&folder, 0, &self.profile).map_err(told)?;
+        if let Some(name) = &self.netdev {
+            sysfs::add_netdev(&folder, 0, name).map_err(told)?;
+        }
+        let (name, arguments) = self.program.split_first().ok_or("no program")?;
+        let mut command = Command::new(name);
+        command
+            .args(arguments)
+            .env("LD_PRELOAD", &library)
+            .env("SYSFS_PATH", &folder)
+            .env("SYSFS_PCI_DEVICES", sysfs::pci_devices(&folder))
+            .env("CONNECTX_PROFILE", self.profile.name);
+        if self.unprivileged {
+            command.env("CONNECTX_UNPRIVILEGED", "1");
+        }
+        if let Some(ports) = &self.ports {
+            command.env("CONNECTX_PORTS", ports);
+        }
+        let status = command.status();
+        std::fs::remove_dir_all(&folder).map_err(told)?;
+        let status = status.map_err(|error| format!("{}: {error}", name.to_string_lossy()))?;
+        let code = status.code().and_then(|code| u8::try_from(code).ok());
+        Ok(ExitCode::from(code.unwrap_or(NO_CODE)))
     }
-    let status = command.status();
-    std::fs::remove_dir_all(&folder).map_err(told)?;
-    let status = status.map_err(|error| format!("{}: {error}", name.to_string_lossy()))?;
-    let code = status.code().and_then(|code| u8::try_from(code).ok());
-    Ok(ExitCode::from(code.unwrap_or(NO_CODE)))
 }
 
 /// The library where cargo puts it, which is never older, or beside this program.

@@ -3,6 +3,7 @@
 pub(crate) mod function;
 pub(crate) mod keys;
 pub(crate) mod pairs;
+pub(crate) mod place;
 pub(crate) mod queues;
 pub(crate) mod receive;
 pub(crate) mod register;

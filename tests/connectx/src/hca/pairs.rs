@@ -161,10 +161,16 @@ impl Hca {
         }
     }
 
-    /// Whether there are queue pairs at all.
+    /// The same, and then all that is posted to send queues, as if there had been a doorbell for each.
+    pub fn run_queues(&mut self, memory: &dyn Memory, limit: usize) -> usize {
+        let done = self.run_queue_pairs(memory, limit);
+        if done < limit { done + self.run_send_queues(memory) } else { done }
+    }
+
+    /// Whether there are queues to which programs post, at all.
     #[must_use]
-    pub fn has_queue_pairs(&self) -> bool {
-        !self.queues.pairs.is_empty()
+    pub fn has_queues(&self) -> bool {
+        !self.queues.pairs.is_empty() || !self.queues.sends.is_empty()
     }
 
     /// Lets the `number`th write by a queue pair from now on fail with an error completion; 1 is the next.

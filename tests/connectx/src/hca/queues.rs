@@ -6,6 +6,7 @@ use super::Hca;
 use super::function::require;
 use super::keys::{Key, Pages};
 use super::pairs::QueuePair;
+use super::place::{self, Place};
 use super::receive::Tir;
 use super::ring::Ring;
 use crate::command::layouts as l;
@@ -167,11 +168,12 @@ pub(crate) fn create_cq(hca: &mut Hca, input: &Input<'_>) -> Answer {
     let uar = input.get_u32(f::UAR_PAGE);
     let log_size = input.get_u32(f::LOG_CQ_SIZE);
     require(log_size <= 22, Status::LimitExceeded, 0x0507, format!("2^{log_size} completions are too many"))?;
-    let log_page = input.get_u32(f::LOG_PAGE_SIZE) + LOG_PAGE;
-    let ring = Ring::new(input.quadwords(), log_page, input.get(f::PAGE_OFFSET), LOG_COMPLETION, log_size)?;
-    let uses = vec![Name { kind: Kind::Eq, id: eq }, Name { kind: Kind::Uar, id: uar }];
+    // Completions may be compressed where that is enabled; here none ever is.
+    let place = Place::new(hca, input, &place::COMPLETIONS, (LOG_COMPLETION, log_size))?;
+    let Place { ring, doorbell_record, umems } = place;
+    let mut uses = vec![Name { kind: Kind::Eq, id: eq }, Name { kind: Kind::Uar, id: uar }];
+    uses.extend(umems);
     let id = hca.objects.create(Kind::Cq, uses)?;
-    let doorbell_record = input.get(f::DBR_ADDR);
     hca.queues.completions.insert(id, CompletionQueue { ring, eq, doorbell_record, producer: 0, armed: false });
     Ok(Output::new(&l::object_out::LAYOUT).set(l::object_out::ID, id))
 }
@@ -199,10 +201,10 @@ pub(crate) fn modify_cq(hca: &mut Hca, input: &Input<'_>) -> Answer {
 pub(crate) fn create_sq(hca: &mut Hca, input: &Input<'_>) -> Answer {
     use l::create_sq as f;
     const CYCLIC: u64 = 1;
-    const LOG_BLOCK: u64 = 6;
+    const LOG_BLOCK: u32 = 6;
     require(input.get(f::STATE) == 0, Status::BadParameter, 0x050a, "a queue begins in reset")?;
     require(input.get(f::WQ_TYPE) == CYCLIC, Status::BadParameter, 0x050b, "a send queue is cyclic")?;
-    require(input.get(f::LOG_WQ_STRIDE) == LOG_BLOCK, Status::BadParameter, 0x050c, "a stride is 64 bytes")?;
+    require(input.get_u32(f::LOG_WQ_STRIDE) == LOG_BLOCK, Status::BadParameter, 0x050c, "a stride is 64 bytes")?;
     let cq = input.get_u32(f::CQN);
     let mut uses = vec![
         Name { kind: Kind::Cq, id: cq },
@@ -215,10 +217,10 @@ pub(crate) fn create_sq(hca: &mut Hca, input: &Input<'_>) -> Answer {
         1 => uses.push(Name { kind: Kind::Tis, id: input.get_u32(f::TIS_NUM_0) }),
         more => return Err(Failure::new(Status::LimitExceeded, 0x050d, format!("{more} transport interfaces"))),
     }
-    let log_page = input.get_u32(f::LOG_WQ_PG_SZ) + LOG_PAGE;
-    let ring = Ring::new(input.quadwords(), log_page, input.get(f::PAGE_OFFSET), 6, input.get_u32(f::LOG_WQ_SZ))?;
+    let Place { ring, doorbell_record, umems } =
+        Place::new(hca, input, &place::SENDS, (LOG_BLOCK, input.get_u32(f::LOG_WQ_SZ)))?;
+    uses.extend(umems);
     let id = hca.objects.create(Kind::Sq, uses)?;
-    let doorbell_record = input.get(f::DBR_ADDR);
     let queue = SendQueue { ring, cq, doorbell_record, consumer: 0, state: State::Reset };
     hca.queues.sends.insert(id, queue);
     Ok(Output::new(&l::object_out::LAYOUT).set(l::object_out::ID, id))
@@ -269,12 +271,13 @@ pub(crate) fn create_rq(hca: &mut Hca, input: &Input<'_>) -> Answer {
     if input.is_set(f::COUNTER_SET_ID) {
         uses.push(Name { kind: Kind::QCounter, id: input.get_u32(f::COUNTER_SET_ID) });
     }
-    let log_page = input.get_u32(f::LOG_WQ_PG_SZ) + LOG_PAGE;
-    let (log_stride, log_size) = (input.get_u32(f::LOG_WQ_STRIDE), input.get_u32(f::LOG_WQ_SZ));
+    let size = (input.get_u32(f::LOG_WQ_STRIDE), input.get_u32(f::LOG_WQ_SZ));
+    let Place { ring, doorbell_record, umems } = Place::new(hca, input, &place::RECEIVES, size)?;
+    uses.extend(umems);
     let queue = ReceiveQueue {
-        ring: Ring::new(input.quadwords(), log_page, input.get(f::PAGE_OFFSET), log_stride, log_size)?,
+        ring,
         cq: input.get_u32(f::CQN),
-        doorbell_record: input.get(f::DBR_ADDR),
+        doorbell_record,
         consumer: 0,
         state: State::Reset,
         strips_vlan: !input.is_set(f::VSD),

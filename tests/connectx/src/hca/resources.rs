@@ -142,8 +142,12 @@ pub(crate) fn create_tir(hca: &mut Hca, input: &Input<'_>) -> Answer {
     };
     require(input.get(f::PACKET_MERGE_MASK) == 0, Status::BadParameter, 0x0403, "LRO is not modelled")?;
     let hash = hash(input)?;
-    let domain = Name { kind: Kind::TransportDomain, id: input.get_u32(f::TRANSPORT_DOMAIN) };
-    let id = hca.objects.create(Kind::Tir, vec![queue, domain])?;
+    let mut uses = vec![queue];
+    // Without one it is in the function's own domain, as DPDK has it where frames are dropped.
+    if input.is_set(f::TRANSPORT_DOMAIN) {
+        uses.push(Name { kind: Kind::TransportDomain, id: input.get_u32(f::TRANSPORT_DOMAIN) });
+    }
+    let id = hca.objects.create(Kind::Tir, uses)?;
     hca.steering.add_tir(id);
     hca.queues.tirs.insert(id, Tir { dispatch, hash });
     let output = Output::new(&l::object_out::LAYOUT).set(l::object_out::ID, id);

@@ -177,6 +177,30 @@ impl Hca {
         }
     }
 
+    /// Carries out what is posted to send queues that are ready, without waiting for a doorbell. Answers of how many queues.
+    pub(crate) fn run_send_queues(&mut self, memory: &dyn Memory) -> usize {
+        let ready = self.queues.sends.iter().filter(|(_, queue)| queue.state == State::Ready);
+        let (numbers, records): (Vec<(u32, u16)>, Vec<u64>) =
+            ready.map(|(number, queue)| ((*number, queue.consumer), queue.doorbell_record + 4)).unzip();
+        let mut done = 0;
+        for ((number, consumer), producer) in numbers.into_iter().zip(memory.read_words(&records)) {
+            match producer {
+                Ok(producer) if producer & 0xffff == u32::from(consumer) => {}
+                Ok(_) => {
+                    self.send_doorbell(memory, number);
+                    done += 1;
+                }
+                Err(fault) => {
+                    self.complain(format!("SQ {number:#x}: {fault}"));
+                    if let Some(queue) = self.queues.sends.get_mut(&number) {
+                        queue.state = State::Error;
+                    }
+                }
+            }
+        }
+        done
+    }
+
     fn send_doorbell(&mut self, memory: &dyn Memory, number: u32) {
         loop {
             let Some(queue) = self.queues.sends.get_mut(&number) else {

@@ -21,7 +21,9 @@ pub enum Port {
 const UPLINK: u16 = 0xffff;
 
 impl Port {
-    pub(super) fn of_vport(number: u16) -> Self {
+    /// The port of a vport.
+    #[must_use]
+    pub fn of_vport(number: u16) -> Self {
         if number == UPLINK { Self::Wire } else { Self::Vport(number) }
     }
 

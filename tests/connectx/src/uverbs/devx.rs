@@ -8,7 +8,10 @@ use nix::errno::Errno;
 use super::methods::{Object, file, pair};
 use super::request::{Refused, Request};
 use super::{ContextId, State};
-use crate::command::layouts::{general_object, general_object_out, header, object, object_out, output};
+use crate::command::layouts::{
+    create_cq, create_mkey, create_qp, create_rq, create_sq, general_object, general_object_out, header, object,
+    object_out, output,
+};
 use crate::command::{opcode, table};
 use crate::hca::Hca;
 use crate::layout::Field;
@@ -56,7 +59,11 @@ impl DevxObject {
     }
 }
 
+const CREATE_MKEY: u16 = 0x200;
+const CREATE_CQ: u16 = 0x400;
 const CREATE_QP: u16 = 0x500;
+const CREATE_SQ: u16 = 0x904;
+const CREATE_RQ: u16 = 0x908;
 const CREATE_FLOW_TABLE: u16 = 0x930;
 const ALLOC_FLOW_COUNTER: u16 = 0x939;
 
@@ -100,16 +107,16 @@ const fn creation(make: u16, undo: u16, names: Names) -> Creation {
 
 /// All that may be made, of what is modelled. (mlx5_ib has more: those are refused by the device.)
 const CREATIONS: &[Creation] = &[
-    creation(0x200, 0x202, Names::Id),
-    creation(0x400, 0x401, Names::Id),
+    creation(CREATE_MKEY, 0x202, Names::Id),
+    creation(CREATE_CQ, 0x401, Names::Id),
     creation(CREATE_QP, 0x501, Names::Id),
     creation(0x771, 0x772, Names::Id),
     creation(0x800, 0x801, Names::Id),
     creation(0x816, 0x817, Names::Id),
     creation(0x827, 0x828, Names::Same(UDP_PORT)),
     creation(0x900, 0x902, Names::Id),
-    creation(0x904, 0x906, Names::Id),
-    creation(0x908, 0x90a, Names::Id),
+    creation(CREATE_SQ, 0x906, Names::Id),
+    creation(CREATE_RQ, 0x90a, Names::Id),
     creation(0x912, 0x914, Names::Id),
     creation(0x916, 0x918, Names::Id),
     creation(CREATE_FLOW_TABLE, 0x931, Names::InTable(InTable::Itself)),
@@ -165,11 +172,17 @@ pub(super) fn create(state: &mut State, context: ContextId, request: &Request<'_
     let Some(creation) = creation else {
         return Err(Refused::new(Errno::EINVAL, format!("{} makes nothing for programs", table::name(opcode))));
     };
-    if opcode == CREATE_QP {
-        use crate::command::layouts::create_qp as f;
-        // A program names umems, and the kernel says that it does.
-        f::DBR_UMEM_VALID.write(&mut command, 1);
-        f::WQ_UMEM_VALID.write(&mut command, 1);
+    // A program names umems, and the kernel says that it does.
+    let umems: &[Field] = match opcode {
+        CREATE_MKEY => &[create_mkey::MKEY_UMEM_VALID],
+        CREATE_CQ => &[create_cq::UMEM_VALID],
+        CREATE_QP => &[create_qp::DBR_UMEM_VALID, create_qp::WQ_UMEM_VALID],
+        CREATE_SQ => &[create_sq::DBR_UMEM_VALID, create_sq::UMEM_VALID],
+        CREATE_RQ => &[create_rq::DBR_UMEM_VALID, create_rq::UMEM_VALID],
+        _ => &[],
+    };
+    for field in umems {
+        field.write(&mut command, 1);
     }
     let output = answer_with(state, request, &command, 0x1002)?;
     let object = creation.made(&command, &output);

@@ -69,8 +69,8 @@ fn run(state: &Weak<Mutex<State>>, running: &AtomicBool) {
     while let Some(state) = state.upgrade() {
         let mut state = state.lock();
         // Asked under the lock, so that nothing is carried out after a hold.
-        let runs = running.load(Ordering::Acquire) && state.hca.has_queue_pairs();
-        let done = if runs { state.hca.run_queue_pairs(&Process, AT_ONCE) } else { 0 };
+        let runs = running.load(Ordering::Acquire) && state.hca.has_queues();
+        let done = if runs { state.hca.run_queues(&Process, AT_ONCE) } else { 0 };
         drop(state);
         match done {
             0 if !runs => std::thread::park_timeout(Duration::from_millis(50)),

@@ -13,9 +13,14 @@ use super::request::{Refused, Request};
 use super::{ContextId, State};
 use crate::hca::Hca;
 use crate::layout::layouts;
+use crate::profile::VPORT_UPLINK;
 
 layouts! {
-    create_table 0x40 { TABLE_TYPE 0x10 [31:24], REFORMAT 0x18 [31], DECAP 0x18 [30], LOG_SIZE 0x18 [7:0] }
+    create_table 0x40 {
+        TABLE_TYPE 0x10 [31:24], REFORMAT 0x18 [31], DECAP 0x18 [30], MISS_ACTION 0x18 [27:24], LEVEL 0x18 [23:16],
+        LOG_SIZE 0x18 [7:0], MISS_TABLE 0x1c [23:0],
+    }
+    set_root 0x40 { TABLE_TYPE 0x10 [31:24], TABLE_ID 0x14 [23:0] }
     /// Names a table, a group or an entry that is to go.
     named 0x40 { TABLE_TYPE 0x10 [31:24], TABLE_ID 0x14 [23:0], GROUP_ID 0x18 [31:0], FLOW_INDEX 0x20 [31:0] }
     create_group 0x400 {
@@ -44,9 +49,20 @@ const LOG_SIZE: u64 = 24;
 const PRIORITY: u64 = 256;
 const MATCHER: u64 = 64;
 
+/// The switch's type of table.
+const FDB: u8 = 4;
+/// What becomes of packets that a table does not take: another table has them.
+const MISS_TO_TABLE: u64 = 1;
+/// Type of a destination.
+const TO_VPORT: u32 = 0;
+
 /// Tables of level 0, by their PRM type. The first matcher makes one, and the last one takes it along.
 #[derive(Debug, Default)]
-pub(super) struct RootTables(BTreeMap<u8, RootTable>);
+pub(super) struct RootTables {
+    tables: BTreeMap<u8, RootTable>,
+    /// Where packets of the switch go that no flow of a program takes.
+    slow_path: Option<u64>,
+}
 
 #[derive(Debug)]
 struct RootTable {
@@ -92,7 +108,7 @@ fn table_type(kind: u64) -> Result<u8, Refused> {
     match kind {
         0 => Ok(0),
         1 => Ok(1),
-        2 => Ok(4),
+        2 => Ok(FDB),
         kind => Err(Refused::new(Errno::EOPNOTSUPP, format!("flow tables of type {kind} are not modelled"))),
     }
 }
@@ -136,19 +152,70 @@ pub(super) fn create_matcher(state: &mut State, context: ContextId, request: &Re
     request.answer(0x1000, handle)
 }
 
+/// Has packets of the switch that no flow takes go to the function that manages it, and what that one sends to the wire, as the kernel
+/// has it for the uplink's representor in switchdev mode. (The kernel knows its own packets by their send queues.)
+pub(super) fn open_slow_path(state: &mut State) -> Result<(), Refused> {
+    /// Place of the source's vport in a match, and the bit that says that it is looked at.
+    const SOURCE_PORT: usize = 70;
+    const MISC: u64 = 2;
+    let hca = &mut state.hca;
+    let manager = hca.profile().own_vport();
+    let fields = [(create_table::TABLE_TYPE, FDB.into()), (create_table::LEVEL, 1), (create_table::LOG_SIZE, 1)];
+    let table = made(hca, &Command::new(0x930, &create_table::LAYOUT, &fields))?;
+    let both = [0xff; 2];
+    for (index, criteria, mask, value, to) in
+        [(0, MISC, both, manager.to_be_bytes(), VPORT_UPLINK), (1, 0, [0; 2], [0; 2], manager)]
+    {
+        let fields = [
+            (create_group::TABLE_TYPE, FDB.into()),
+            (create_group::TABLE_ID, table),
+            (create_group::START, index),
+            (create_group::END, index),
+            (create_group::CRITERIA, criteria),
+        ];
+        let command = Command::new(0x933, &create_group::LAYOUT, &fields).put(MASK + SOURCE_PORT, &mask);
+        let group = made(hca, &command)?;
+        let fields = [
+            (set_entry::TABLE_TYPE, FDB.into()),
+            (set_entry::TABLE_ID, table),
+            (set_entry::FLOW_INDEX, index),
+            (set_entry::GROUP_ID, group),
+            (set_entry::ACTION, action::FORWARD),
+            (set_entry::DESTINATIONS, 1),
+        ];
+        let command = Command::new(0x936, &set_entry::LAYOUT, &fields).put(VALUE + SOURCE_PORT, &value);
+        send(hca, &command.followed_by(&destination(TO_VPORT, to.into())))?;
+    }
+    set_root(hca, table)?;
+    state.roots.slow_path = Some(table);
+    state.kernel.own = state.hca.left();
+    Ok(())
+}
+
+fn set_root(hca: &mut Hca, table: u64) -> Result<(), Refused> {
+    let fields = [(set_root::TABLE_TYPE, FDB.into()), (set_root::TABLE_ID, table)];
+    send(hca, &Command::new(0x92f, &set_root::LAYOUT, &fields)).map(|_| ())
+}
+
 /// A table of this type, made if it is not there, and free indexes in it for a matcher.
 fn place(state: &mut State, table_type: u8, priority: u64) -> Result<(u64, u64), Refused> {
-    let table = match state.roots.0.get_mut(&table_type) {
+    let table = match state.roots.tables.get_mut(&table_type) {
         Some(table) => table,
         None => {
+            let slow_path = state.roots.slow_path.filter(|_| table_type == FDB);
             let fields = [
                 (create_table::TABLE_TYPE, table_type.into()),
                 (create_table::REFORMAT, 1),
                 (create_table::DECAP, 1),
+                (create_table::MISS_ACTION, slow_path.map_or(0, |_| MISS_TO_TABLE)),
+                (create_table::MISS_TABLE, slow_path.unwrap_or(0)),
                 (create_table::LOG_SIZE, LOG_SIZE),
             ];
             let id = made(&mut state.hca, &Command::new(0x930, &create_table::LAYOUT, &fields))?;
-            state.roots.0.entry(table_type).or_insert(RootTable { id, matchers: BTreeSet::new() })
+            if slow_path.is_some() {
+                set_root(&mut state.hca, id)?;
+            }
+            state.roots.tables.entry(table_type).or_insert(RootTable { id, matchers: BTreeSet::new() })
         }
     };
     let start = priority * PRIORITY;
@@ -161,19 +228,22 @@ fn place(state: &mut State, table_type: u8, priority: u64) -> Result<(u64, u64),
 
 /// Gives a matcher's indexes back, and the table with the last one.
 fn forget(state: &mut State, table_type: u8, first: u64) -> Result<(), Refused> {
-    let Some(table) = state.roots.0.get_mut(&table_type) else { return Ok(()) };
+    let Some(table) = state.roots.tables.get_mut(&table_type) else { return Ok(()) };
     table.matchers.remove(&first);
     if !table.matchers.is_empty() {
         return Ok(());
     }
     let fields = [(named::TABLE_TYPE, table_type.into()), (named::TABLE_ID, table.id)];
-    state.roots.0.remove(&table_type);
+    state.roots.tables.remove(&table_type);
+    if let Some(slow_path) = state.roots.slow_path.filter(|_| table_type == FDB) {
+        set_root(&mut state.hca, slow_path)?;
+    }
     send(&mut state.hca, &Command::new(0x931, &named::LAYOUT, &fields)).map(|_| ())
 }
 
 pub(super) fn destroy_matcher(state: &mut State, matcher: &Matcher) -> Result<(), Refused> {
     let Matcher { table_type, group, first } = *matcher;
-    let Some(table) = state.roots.0.get(&table_type) else { return Ok(()) };
+    let Some(table) = state.roots.tables.get(&table_type) else { return Ok(()) };
     let fields = [(named::TABLE_TYPE, table_type.into()), (named::TABLE_ID, table.id), (named::GROUP_ID, group)];
     send(&mut state.hca, &Command::new(0x934, &named::LAYOUT, &fields))?;
     forget(state, table_type, first)
@@ -245,7 +315,7 @@ pub(super) fn create_flow(state: &mut State, context: ContextId, request: &Reque
             other => return Err(Refused::new(Errno::EINVAL, format!("{other} is no flow action"))),
         }
     }
-    let table = state.roots.0.get(&matcher.table_type).map(|table| table.id).unwrap_or_default();
+    let table = state.roots.tables.get(&matcher.table_type).map(|table| table.id).unwrap_or_default();
     let mut value = request.input(0x1001)?;
     value.resize(MATCH, 0);
     let index = free_index(state, &matcher, table)?;

@@ -181,6 +181,7 @@ fn query_device(state: &mut State, request: &Request<'_>) -> Result<(), Refused>
     const LENGTH: u32 = 304;
     const DRIVER_LENGTH: u32 = 96;
     const MELLANOX: u32 = 0x15b3;
+    const RAW_PACKET: u32 = 1 << 8;
     let profile = state.hca.profile();
     let (major, minor, subminor) = profile.firmware;
     let firmware = u64::from(major) << 32 | u64::from(minor) << 16 | u64::from(subminor);
@@ -201,6 +202,8 @@ fn query_device(state: &mut State, request: &Request<'_>) -> Result<(), Refused>
     for (at, limit) in limits {
         answer = answer.u32(at, limit);
     }
+    // Tables of receive queues: for raw packets, how many, and how large each.
+    answer = answer.u32(232, RAW_PACKET).u32(236, 1 << 10).u32(240, 1 << 11).u32(248, 1 << 18);
     answer = answer.u16(168, 1).u8(171, ports).u32(180, LENGTH);
     request.output(1, answer.bytes())?;
     let driver = NativeOut::new(DRIVER_LENGTH as usize).u32(4, DRIVER_LENGTH);

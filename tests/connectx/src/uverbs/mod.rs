@@ -108,6 +108,15 @@ impl Device {
         Ok(Self { state, engine: Arc::new(engine) })
     }
 
+    /// Has packets that no flow of the switch takes go to the function that manages it, as the kernel does in switchdev mode.
+    /// Otherwise they are lost.
+    ///
+    /// # Errors
+    /// If the device refuses, as it does where the function manages no switch.
+    pub fn open_slow_path(&self) -> Result<(), String> {
+        flow::open_slow_path(&mut self.state.lock()).map_err(|refused| refused.reason)
+    }
+
     /// A program opens the device.
     #[must_use]
     pub fn open(&self) -> ContextId {
@@ -138,13 +147,16 @@ impl Device {
         outcome.map_err(|refused| refused.errno)
     }
 
-    /// A packet comes in from the wire or from a vport. Everything that was posted before is carried out before it.
+    /// A packet comes in from the wire or from a vport. Everything that was posted before is carried out before it. Where the walk
+    /// ends at a receive queue, the program has it there.
     pub fn receive(&self, from: Port, frame: &[u8]) -> Walk {
         let mut state = self.state.lock();
         if self.engine.is_running() {
             state.drain();
         }
-        state.hca.receive(from, frame)
+        let walk = state.hca.receive(from, frame);
+        state.hca.hand_over(&Process, &walk.received);
+        walk
     }
 
     /// Uses the core: counters, faults, what it refused.
@@ -171,7 +183,7 @@ impl Device {
 
     /// Carries out one request of a queue, while it is held back; whether there was one.
     pub fn step(&self) -> bool {
-        self.state.lock().hca.run_queue_pairs(&Process, 1) > 0
+        self.state.lock().hca.run_queues(&Process, 1) > 0
     }
 
     /// Carries out again what is posted.
@@ -214,7 +226,7 @@ impl State {
     /// Carries out everything that is posted.
     fn drain(&mut self) {
         const AT_ONCE: usize = 1 << 16;
-        while self.hca.run_queue_pairs(&Process, AT_ONCE) == AT_ONCE {}
+        while self.hca.run_queues(&Process, AT_ONCE) >= AT_ONCE {}
     }
 
     fn context(&mut self, id: ContextId) -> Result<&mut Context, Refused> {

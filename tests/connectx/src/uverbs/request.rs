@@ -134,8 +134,10 @@ impl<'a> Request<'a> {
 
     /// Handles of several objects, or numbers.
     pub(super) fn list(&self, id: u16) -> Result<Vec<u32>, Refused> {
-        let Some(attribute) = self.find(id).filter(|attribute| attribute.length > 0) else { return Ok(Vec::new()) };
-        let bytes = self.fetch(attribute)?;
+        if !self.has(id) {
+            return Ok(Vec::new());
+        }
+        let bytes = self.input(id)?;
         Ok(bytes.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect())
     }
 

@@ -1,10 +1,11 @@
-//! The part of `/sys` that libibverbs reads, as plain files in a folder of their own.
+//! The parts of `/sys` that libibverbs and DPDK read, as plain files in a folder of their own.
 //!
-//! libibverbs takes the folder's path from `SYSFS_PATH`. The device's number is that of `/dev/null`, since that is what a program
-//! gets where it opens the device's file.
+//! libibverbs takes the folder's path from `SYSFS_PATH`, and DPDK that of the PCI devices from `SYSFS_PCI_DEVICES`. The device's
+//! number is that of `/dev/null`, since that is what a program gets where it opens the device's file.
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use super::methods::node_guid;
@@ -13,8 +14,19 @@ use crate::profile::Profile;
 /// Version of the kernel's interface, and of the driver's part of it.
 const ABI: &str = "6\n";
 const DRIVER_ABI: &str = "1\n";
+/// What a PCI device has of memory and ports, and what one line says of one that it does not have.
+const RESOURCES: usize = 13;
+const NO_RESOURCES: &str = "0x0000000000000000 0x0000000000000000 0x0000000000000000\n";
+const FIRST_BUS: u32 = 3;
 const NULL_DEVICE: &str = "1:3\n";
-const SUBSYSTEM: u16 = 0x15b3;
+const VENDOR: u16 = 0x15b3;
+const SUBSYSTEM: u16 = 0x0001;
+
+/// Where the PCI devices are.
+#[must_use]
+pub fn pci_devices(root: &Path) -> PathBuf {
+    root.join("bus/pci/devices")
+}
 
 /// Writes the files of device `number`: `mlx5_NUMBER`, behind `/dev/infiniband/uverbsNUMBER`.
 ///
@@ -24,9 +36,10 @@ pub fn add(root: &Path, number: u32, profile: &Profile) -> io::Result<()> {
     let verbs = root.join("class/infiniband_verbs");
     let file = verbs.join(format!("uverbs{number}"));
     let device = device(root, number);
+    let function = pci_devices(root).join(slot(number));
     let name = format!("mlx5_{number}\n");
-    let modalias =
-        format!("pci:v{:08X}d{:08X}sv{SUBSYSTEM:08X}sd{:08X}bc02sc00i00\n", 0x15b3, profile.device_id, 0x0001);
+    let id = profile.device_id;
+    let modalias = format!("pci:v{VENDOR:08X}d{id:08X}sv{VENDOR:08X}sd{SUBSYSTEM:08X}bc02sc00i00\n");
     let (major, minor, subminor) = profile.firmware;
     let guid = format!("{:016x}", node_guid());
     let guid: Vec<&str> = [0..4, 4..8, 8..12, 12..16].into_iter().filter_map(|part| guid.get(part)).collect();
@@ -35,13 +48,19 @@ pub fn add(root: &Path, number: u32, profile: &Profile) -> io::Result<()> {
         (file.join("ibdev"), name.clone()),
         (file.join("dev"), NULL_DEVICE.to_owned()),
         (file.join("abi_version"), DRIVER_ABI.to_owned()),
-        (file.join("device/modalias"), modalias.clone()),
-        (device.join("device/modalias"), modalias),
         (device.join("node_type"), "1: CA\n".to_owned()),
         (device.join("node_guid"), format!("{}\n", guid.join(":"))),
         (device.join("fw_ver"), format!("{major}.{minor}.{subminor}\n")),
         (device.join("ports/1/link_layer"), "Ethernet\n".to_owned()),
         (device.join("ports/1/state"), "4: ACTIVE\n".to_owned()),
+        (function.join("modalias"), modalias),
+        (function.join("vendor"), format!("{VENDOR:#06x}\n")),
+        (function.join("device"), format!("{id:#06x}\n")),
+        (function.join("subsystem_vendor"), format!("{VENDOR:#06x}\n")),
+        (function.join("subsystem_device"), format!("{SUBSYSTEM:#06x}\n")),
+        (function.join("class"), "0x020000\n".to_owned()),
+        (function.join("resource"), NO_RESOURCES.repeat(RESOURCES)),
+        (function.join("uevent"), format!("DRIVER=mlx5_core\nPCI_SLOT_NAME={}\n", slot(number))),
     ];
     for (path, text) in files {
         if let Some(folder) = path.parent() {
@@ -49,7 +68,23 @@ pub fn add(root: &Path, number: u32, profile: &Profile) -> io::Result<()> {
         }
         fs::write(path, text)?;
     }
+    for link in [file, device] {
+        symlink(&function, link.join("device"))?;
+    }
+    let driver = root.join("bus/pci/drivers/mlx5_core");
+    fs::create_dir_all(&driver)?;
+    symlink(driver, function.join("driver"))?;
     Ok(())
+}
+
+/// Says which network device is the one of device `number`.
+///
+/// # Errors
+/// If that cannot be written.
+pub fn add_netdev(root: &Path, number: u32, name: &str) -> io::Result<()> {
+    let folder = pci_devices(root).join(slot(number)).join("net").join(name);
+    fs::create_dir_all(&folder)?;
+    fs::write(folder.join("dev_port"), "0\n")
 }
 
 /// Takes the files of a device away.
@@ -58,7 +93,13 @@ pub fn add(root: &Path, number: u32, profile: &Profile) -> io::Result<()> {
 /// If they cannot be removed.
 pub fn remove(root: &Path, number: u32) -> io::Result<()> {
     fs::remove_dir_all(root.join(format!("class/infiniband_verbs/uverbs{number}")))?;
-    fs::remove_dir_all(device(root, number))
+    fs::remove_dir_all(device(root, number))?;
+    fs::remove_dir_all(pci_devices(root).join(slot(number)))
+}
+
+/// PCI address.
+fn slot(number: u32) -> String {
+    format!("0000:{:02x}:00.0", FIRST_BUS + number)
 }
 
 fn device(root: &Path, number: u32) -> PathBuf {

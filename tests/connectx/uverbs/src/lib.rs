@@ -7,10 +7,11 @@
 //! What is here is process-wide because functions of libc are.
 
 mod interpose;
+mod ports;
 
 use std::collections::BTreeMap;
 use std::fs::remove_dir_all;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 use nix::errno::Errno;
@@ -22,6 +23,9 @@ use sluice_connectx::uverbs::{ContextId, Device, Privileges, sysfs};
 pub const PROFILE_VARIABLE: &str = "CONNECTX_PROFILE";
 /// And, if this is set, that it has no privileges.
 pub const UNPRIVILEGED_VARIABLE: &str = "CONNECTX_UNPRIVILEGED";
+
+/// And a folder for both ends of its packets.
+pub const PORTS_VARIABLE: &str = "CONNECTX_PORTS";
 
 static BUS: Mutex<Bus> = Mutex::new(Bus { root: None, devices: BTreeMap::new(), files: BTreeMap::new() });
 static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -110,8 +114,17 @@ impl Bus {
         let Some(profile) = std::env::var(PROFILE_VARIABLE).ok().and_then(|name| Profile::named(&name)) else { return };
         let unprivileged = std::env::var_os(UNPRIVILEGED_VARIABLE).is_some();
         let privileges = if unprivileged { Privileges::NONE } else { Privileges::ALL };
-        match Device::new(profile, privileges) {
+        let device = Device::new(profile, privileges);
+        let device = device.and_then(|device| {
+            if profile.eswitch_manager { device.open_slow_path().map(|()| device) } else { Ok(device) }
+        });
+        match device {
             Ok(device) => {
+                if let Some(folder) = std::env::var_os(PORTS_VARIABLE)
+                    && let Err(error) = ports::open(Path::new(&folder), &device)
+                {
+                    eprintln!("connectx: {}: {error}", Path::new(&folder).display());
+                }
                 self.devices.insert(0, device);
             }
             Err(reason) => eprintln!("connectx: {reason}"),
