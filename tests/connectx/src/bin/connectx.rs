@@ -10,7 +10,7 @@ use clap::{Parser, Subcommand};
 use parking_lot::Mutex;
 use sluice_connectx::hca::Hca;
 use sluice_connectx::pci::Slot;
-use sluice_connectx::profile::{PROFILES, Profile};
+use sluice_connectx::profile::{PROFILES, Profile, VPORT_UPLINK};
 use sluice_connectx::uverbs::sysfs;
 
 /// A ConnectX in software.
@@ -50,6 +50,9 @@ struct Run {
     /// A network device that the program takes for the device's own, as DPDK wants one
     #[arg(long)]
     netdev: Option<String>,
+    /// A network device that the program takes for what represents a vport, as VPORT=NAME; the switch is then the program's
+    #[arg(long, requires = "netdev", value_parser = representor)]
+    representor: Vec<(u16, String)>,
     /// A folder for sockets by which packets come in and go out
     #[arg(long)]
     ports: Option<PathBuf>,
@@ -96,6 +99,11 @@ impl Run {
         sysfs::add(&folder, 0, &self.profile).map_err(told)?;
         if let Some(name) = &self.netdev {
             sysfs::add_netdev(&folder, 0, name).map_err(told)?;
+            let wire = (VPORT_UPLINK, name.clone());
+            let uplink = (!self.representor.is_empty()).then_some(&wire);
+            for (vport, name) in uplink.into_iter().chain(&self.representor) {
+                sysfs::add_representor(&folder, 0, &self.profile, *vport, name).map_err(told)?;
+            }
         }
         let (name, arguments) = self.program.split_first().ok_or("no program")?;
         let mut command = Command::new(name);
@@ -127,6 +135,11 @@ fn library() -> Result<PathBuf, String> {
     let places = [folder.join("deps").join(NAME), folder.join(NAME)];
     let missing = || format!("{NAME} is not beside this program: cargo build -p sluice-connectx-uverbs");
     places.into_iter().find(|place| place.exists()).ok_or_else(missing)
+}
+
+fn representor(text: &str) -> Result<(u16, String), String> {
+    let (vport, name) = text.split_once('=').ok_or("it is VPORT=NAME")?;
+    Ok((vport.parse().map_err(|_| format!("{vport} is no vport"))?, name.to_owned()))
 }
 
 fn profile(name: &str) -> Result<Profile, String> {

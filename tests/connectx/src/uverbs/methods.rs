@@ -15,7 +15,7 @@ use super::{ContextId, State, devx, flow};
 use crate::command::layouts as l;
 use crate::hca::Hca;
 use crate::hca::function::vhca_id;
-use crate::profile::{VPORT_ECPF, VPORT_UPLINK};
+use crate::profile::{Profile, VPORT_ECPF, VPORT_UPLINK};
 use crate::steering::address::{Side, Terminal};
 use crate::steering::icm::{Kind as Memory, LOG_GRANULARITY, OBJECT_TYPE};
 
@@ -216,7 +216,7 @@ pub(super) fn node_guid() -> u64 {
 }
 
 /// Vports by IB port, from 1 on: the wire, and then representors.
-fn ports(profile: &crate::profile::Profile) -> Vec<u16> {
+pub(super) fn ports(profile: &Profile) -> Vec<u16> {
     let mut vports = profile.vports();
     vports.retain(|vport| *vport != VPORT_UPLINK && *vport != VPORT_ECPF);
     if !profile.embedded_cpu {

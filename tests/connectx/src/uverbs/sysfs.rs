@@ -8,8 +8,8 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use super::methods::node_guid;
-use crate::profile::Profile;
+use super::methods::{node_guid, ports as ports_of};
+use crate::profile::{Profile, VPORT_UPLINK};
 
 /// Version of the kernel's interface, and of the driver's part of it.
 const ABI: &str = "6\n";
@@ -85,6 +85,33 @@ pub fn add_netdev(root: &Path, number: u32, name: &str) -> io::Result<()> {
     let folder = pci_devices(root).join(slot(number)).join("net").join(name);
     fs::create_dir_all(&folder)?;
     fs::write(folder.join("dev_port"), "0\n")
+}
+
+/// Says which network device stands for a vport of device `number`, as the kernel does in switchdev mode: all of the device's ports
+/// are there from then on.
+///
+/// # Errors
+/// If that cannot be written, or there is no such vport.
+pub fn add_representor(root: &Path, number: u32, profile: &Profile, vport: u16, name: &str) -> io::Result<()> {
+    let ports = device(root, number).join("ports");
+    let vports = ports_of(profile);
+    for port in 1..=vports.len() {
+        fs::create_dir_all(ports.join(port.to_string()).join("gid_attrs/ndevs"))?;
+    }
+    let missing = || io::Error::new(io::ErrorKind::NotFound, format!("there is no vport {vport}"));
+    let port = 1 + vports.iter().position(|other| *other == vport).ok_or_else(missing)?;
+    fs::write(ports.join(port.to_string()).join("gid_attrs/ndevs/0"), format!("{name}\n"))?;
+    // The host's functions are those of another controller where the switch is that of an embedded processor.
+    let controller = if profile.embedded_cpu { "c1" } else { "" };
+    let port_name = match vport {
+        VPORT_UPLINK => "p0".to_owned(),
+        0 => format!("{controller}pf0"),
+        function => format!("{controller}pf0vf{}", function - 1),
+    };
+    let netdev = root.join("class/net").join(name);
+    fs::create_dir_all(&netdev)?;
+    fs::write(netdev.join("phys_port_name"), format!("{port_name}\n"))?;
+    fs::write(netdev.join("phys_switch_id"), format!("{:016x}\n", node_guid()))
 }
 
 /// Takes the files of a device away.

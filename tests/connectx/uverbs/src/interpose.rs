@@ -5,7 +5,9 @@
 
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, c_char, c_int, c_long, c_ulong, c_void};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_long, c_ulong, c_void};
+use std::os::fd::IntoRawFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -13,14 +15,14 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use libc::{off_t, size_t};
 use nix::errno::Errno;
 
-use crate::{carry_out, closing, device_at, is_device, opened, request};
+use crate::{carry_out, closing, device_at, is_device, nldev, opened, request};
 
 /// What a program gets for the device's own file.
 const NULL: &CStr = c"/dev/null";
 
 /// `RDMA_VERBS_IOCTL`.
 const VERBS: c_ulong = 0xc018_1b01;
-/// The kernel's own way to list devices: closed, so that libibverbs looks into the folder that stands for `/sys`.
+/// The kernel's way to list devices. libibverbs finds it closed, or not as it expects, and looks into the folder that stands for `/sys`.
 const NETLINK_RDMA: c_int = 20;
 
 /// Keeps the functions in a program that has them linked in, where nobody but libraries calls them.
@@ -144,7 +146,7 @@ pub(crate) unsafe extern "C" fn close(file: c_int) -> c_int {
     narrow(unsafe { libc::syscall(libc::SYS_close, file) })
 }
 
-/// Makes a socket, but none on which the kernel would list its own devices.
+/// Makes a socket. Where the kernel would list its own devices, it is one that lists this one or none.
 ///
 /// # Safety
 /// As of libc's.
@@ -152,11 +154,111 @@ pub(crate) unsafe extern "C" fn close(file: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     if domain == libc::AF_NETLINK && protocol == NETLINK_RDMA {
-        Errno::EPROTONOSUPPORT.set();
-        return -1;
+        return match nldev::open() {
+            Some(Ok(file)) => file.into_raw_fd(),
+            Some(Err(_)) | None => {
+                Errno::EPROTONOSUPPORT.set();
+                -1
+            }
+        };
     }
     // SAFETY: arguments go on as they came.
     narrow(unsafe { libc::syscall(libc::SYS_socket, domain, kind, protocol) })
+}
+
+/// Gives a socket an address, which one that stands in for the kernel's does not need.
+///
+/// # Safety
+/// As of libc's: `address` points to so many bytes.
+// SAFETY: the name is libc's on purpose, and so are arguments and results.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn bind(file: c_int, address: *const libc::sockaddr, length: libc::socklen_t) -> c_int {
+    // SAFETY: the caller promises so many bytes, of which this takes the first two.
+    let family = (!address.is_null() && length >= 2).then(|| unsafe { (*address).sa_family });
+    if family == Some(libc::AF_NETLINK as libc::sa_family_t) && is_local(file) {
+        return 0;
+    }
+    // SAFETY: arguments go on as they came.
+    narrow(unsafe { libc::syscall(libc::SYS_bind, file, address, length) })
+}
+
+/// Whether a file is a Unix socket, as those are that stand in for the kernel's.
+fn is_local(file: c_int) -> bool {
+    let (mut domain, mut length) = (0_i32, 4);
+    let place: *mut c_void = (&raw mut domain).cast();
+    // SAFETY: there is room for a number at `place`, as `length` says.
+    let result = unsafe { libc::getsockopt(file, libc::SOL_SOCKET, libc::SO_DOMAIN, place, &raw mut length) };
+    result == 0 && domain == libc::AF_UNIX
+}
+
+type Open = unsafe extern "C" fn(*const c_char, *const c_char) -> *mut libc::FILE;
+
+/// Opens a file; of those that tell of network devices, the one in the folder that stands for `/sys`, if it is there.
+///
+/// # Safety
+/// As of libc's: `path` and `mode` end with a zero byte.
+// SAFETY: the name is libc's on purpose, and so are arguments and results.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn fopen(path: *const c_char, mode: *const c_char) -> *mut libc::FILE {
+    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+    // SAFETY: the caller promises two strings, and the name is that of a function of this type.
+    unsafe { open_stream(&NEXT, c"fopen", path, mode) }
+}
+
+/// As [`fopen`], which it is on 64-bit targets.
+///
+/// # Safety
+/// As of libc's: `path` and `mode` end with a zero byte.
+// SAFETY: the name is libc's on purpose, and so are arguments and results.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn fopen64(path: *const c_char, mode: *const c_char) -> *mut libc::FILE {
+    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+    // SAFETY: the caller promises two strings, and the name is that of a function of this type.
+    unsafe { open_stream(&NEXT, c"fopen64", path, mode) }
+}
+
+/// # Safety
+/// `path` and `mode` end with a zero byte, and `name` is that of a function of libc's of type [`Open`].
+unsafe fn open_stream(
+    found: &AtomicPtr<c_void>,
+    name: &CStr,
+    path: *const c_char,
+    mode: *const c_char,
+) -> *mut libc::FILE {
+    // SAFETY: the caller promises a string, if it is not null.
+    let own = if path.is_null() { None } else { own_file(unsafe { CStr::from_ptr(path) }) };
+    let path = own.as_ref().map_or(path, |own| own.as_ptr());
+    // SAFETY: it is null, which is None, or libc's function of that name, whose type the caller promises.
+    match unsafe { std::mem::transmute::<*mut c_void, Option<Open>>(next(found, name)) } {
+        // SAFETY: both are strings.
+        Some(function) => unsafe { function(path, mode) },
+        None => {
+            Errno::ENOSYS.set();
+            null_mut()
+        }
+    }
+}
+
+/// What stands for a file that tells of a network device.
+fn own_file(path: &CStr) -> Option<CString> {
+    let rest = path.to_bytes().strip_prefix(b"/sys/class/net/")?;
+    let root = std::env::var_os("SYSFS_PATH")?;
+    let path = Path::new(&root).join("class/net").join(OsStr::from_bytes(rest));
+    if !path.exists() {
+        return None;
+    }
+    CString::new(path.into_os_string().into_vec()).ok()
+}
+
+/// libc's own function of a name.
+fn next(found: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
+    let mut next = found.load(Ordering::Relaxed);
+    if next.is_null() {
+        // SAFETY: the name is a string.
+        next = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+        found.store(next, Ordering::Relaxed);
+    }
+    next
 }
 
 /// Takes a spin lock, and before that carries out what was posted to devices.
@@ -172,14 +274,8 @@ pub(crate) unsafe extern "C" fn pthread_spin_lock(lock: *mut libc::pthread_spinl
     type SpinLock = unsafe extern "C" fn(*mut libc::pthread_spinlock_t) -> c_int;
     static NEXT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
     carry_out();
-    let mut next = NEXT.load(Ordering::Relaxed);
-    if next.is_null() {
-        // SAFETY: the name is a string.
-        next = unsafe { libc::dlsym(libc::RTLD_NEXT, c"pthread_spin_lock".as_ptr()) };
-        NEXT.store(next, Ordering::Relaxed);
-    }
     // SAFETY: it is null, which is None, or libc's function of that name, whose type this is.
-    match unsafe { std::mem::transmute::<*mut c_void, Option<SpinLock>>(next) } {
+    match unsafe { std::mem::transmute::<*mut c_void, Option<SpinLock>>(next(&NEXT, c"pthread_spin_lock")) } {
         // SAFETY: the argument goes on as it came.
         Some(function) => unsafe { function(lock) },
         None => libc::ENOSYS,

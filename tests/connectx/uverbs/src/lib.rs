@@ -7,6 +7,7 @@
 //! What is here is process-wide because functions of libc are.
 
 mod interpose;
+mod nldev;
 mod ports;
 
 use std::collections::BTreeMap;
