@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on says so and ends")]
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
@@ -12,11 +13,12 @@ use std::time::{Duration, Instant};
 
 /// One for each format of steering entries.
 const PROFILES: [&str; 3] = ["connectx-5", "bluefield-2", "connectx-7"];
+const WIRE: &str = "wire";
 const PROMPT: &str = "testpmd> ";
 /// Far more than anything takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A running testpmd with one port, the wire of which the test holds.
+/// A running testpmd, the other end of whose packets the test holds.
 struct Testpmd {
     child: Child,
     commands: ChildStdin,
@@ -26,19 +28,36 @@ struct Testpmd {
     /// All that it has said.
     log: String,
     folder: PathBuf,
-    wire: UnixDatagram,
+    /// Where packets come out: the wire, and two virtual functions.
+    ends: BTreeMap<&'static str, UnixDatagram>,
 }
 
 impl Testpmd {
-    /// Starts it in a network of its own with a device for the port's netdev, and waits for its prompt.
+    /// Starts it with one port.
     fn start(profile: &str, options: &[&str]) -> Self {
+        Self::launch(profile, &[], &[], options)
+    }
+
+    /// Starts it with ports for the wire (0) and for each of two virtual functions of the host (1 and 2).
+    fn start_with_switch(profile: &str) -> Self {
+        let representors = ["--representor", "1=vf0", "--representor", "2=vf1"];
+        Self::launch(profile, &representors, &["-a", "0000:03:00.0,representor=vf[0-1],dv_esw_en=1"], &[])
+    }
+
+    /// Starts it in a network of its own with devices for the ports' netdevs, and waits for its prompt.
+    fn launch(profile: &str, representors: &[&str], device: &[&str], options: &[&str]) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
-        const NETWORK: &str = "(ip tuntap add dev p0 mode tap || ip link add p0 type dummy) && ip link set p0 address 02:00:00:00:01:00 && exec \"$@\"";
+        const NETWORK: &str = "for netdev in p0 vf0 vf1; do ip tuntap add dev $netdev mode tap || ip link add $netdev type dummy || exit; \
+             done; ip link set p0 address 02:00:00:00:01:00 && exec \"$@\"";
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("connectx-testpmd-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        let wire = UnixDatagram::bind(folder.join("wire.out")).unwrap();
-        wire.set_read_timeout(Some(PATIENCE)).unwrap();
+        let end = |port| {
+            let end = UnixDatagram::bind(folder.join(format!("{port}.out"))).unwrap();
+            end.set_read_timeout(Some(PATIENCE)).unwrap();
+            (port, end)
+        };
+        let ends = [WIRE, "vport-1", "vport-2"].map(end).into();
         // Its threads may run wherever this process may.
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let processors = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim();
@@ -47,9 +66,12 @@ impl Testpmd {
         let mut child = Command::new("unshare")
             .args(namespaces)
             .args(["sh", "-c", NETWORK, "sh"])
-            .args([env!("CARGO_BIN_EXE_connectx"), "run", "--profile", profile, "--netdev", "p0", "--ports"])
+            .args([env!("CARGO_BIN_EXE_connectx"), "run", "--profile", profile, "--netdev", "p0"])
+            .args(representors)
+            .arg("--ports")
             .arg(&folder)
             .args(["--", "stdbuf", "-oL", "dpdk-testpmd", "--no-huge", "-m", "128", "--no-shconf", "--no-telemetry"])
+            .args(device)
             .args(["--iova-mode=va", &format!("--lcores=0@({processors}),1@({processors})")])
             .args(["--", "-i", "--total-num-mbufs=2048"])
             .args(options)
@@ -71,7 +93,7 @@ impl Testpmd {
             });
         }
         let commands = child.stdin.take().unwrap();
-        let mut testpmd = Self { child, commands, output, said: String::new(), log: String::new(), folder, wire };
+        let mut testpmd = Self { child, commands, output, said: String::new(), log: String::new(), folder, ends };
         testpmd.wait_for_prompt();
         testpmd
     }
@@ -83,24 +105,25 @@ impl Testpmd {
         self.wait_for_prompt()
     }
 
-    /// Makes a flow on the port: its number.
+    /// Makes a flow on a port: as it is named from then on, by the port and its number.
     fn flow(&mut self, rule: &str) -> String {
-        let said = self.command(&format!("flow create 0 {rule}"));
+        let said = self.command(&format!("flow create {rule}"));
         let number = said.split("Flow rule #").nth(1).and_then(|rest| rest.split(' ').next());
-        number.unwrap_or_else(|| panic!("{rule}: {said}")).to_owned()
+        let number = number.unwrap_or_else(|| panic!("{rule}: {said}"));
+        format!("{} {number}", &rule[..1])
     }
 
     /// Packets and bytes of a flow.
     fn count(&mut self, flow: &str) -> (u64, u64) {
-        let said = self.command(&format!("flow query 0 {flow} count"));
+        let said = self.command(&format!("flow query {flow} count"));
         (number_after(&said, " hits:"), number_after(&said, " bytes:"))
     }
 
-    /// Waits until so many packets have come to the program.
-    fn wait_for_packets(&mut self, packets: u64) {
+    /// Waits until so many packets have come to a port of the program.
+    fn wait_for_packets(&mut self, port: u32, packets: u64) {
         let end = Instant::now() + PATIENCE;
         loop {
-            let said = self.command("show port stats 0");
+            let said = self.command(&format!("show port stats {port}"));
             match number_after(&said, "RX-packets:") {
                 come if come == packets => return,
                 come => assert!(come < packets && Instant::now() < end, "{come} of {packets} packets: {}", self.log),
@@ -108,14 +131,14 @@ impl Testpmd {
         }
     }
 
-    fn send(&self, frame: &[u8]) {
-        self.wire.send_to(frame, self.folder.join("wire")).unwrap();
+    fn send(&self, port: &str, frame: &[u8]) {
+        self.ends[WIRE].send_to(frame, self.folder.join(port)).unwrap();
     }
 
-    /// The next frame that comes out of the wire.
-    fn receive(&self) -> Vec<u8> {
+    /// The next frame that comes out of a port.
+    fn receive(&self, port: &str) -> Vec<u8> {
         let mut frame = vec![0; 2048];
-        let length = self.wire.recv(&mut frame).unwrap_or_else(|error| panic!("{error}: {}", self.log));
+        let length = self.ends[port].recv(&mut frame).unwrap_or_else(|error| panic!("{error}: {}", self.log));
         frame.truncate(length);
         frame
     }
@@ -184,16 +207,16 @@ fn a_flow_of_group_0_drops_and_counts_its_own_packets_and_the_others_arrive() {
     let mut testpmd = Testpmd::start("bluefield-2", &[]);
     testpmd.command("set fwd rxonly");
     testpmd.command("start");
-    let rule = "ingress pattern eth / ipv4 dst is 10.0.0.2 / udp / end actions count / drop / end";
+    let rule = "0 ingress pattern eth / ipv4 dst is 10.0.0.2 / udp / end actions count / drop / end";
     let flow = testpmd.flow(rule);
     for last in [2, 2, 3] {
-        testpmd.send(&packet([10, 0, 0, last], 64, 80));
+        testpmd.send(WIRE, &packet([10, 0, 0, last], 64, 80));
     }
-    testpmd.wait_for_packets(1);
+    testpmd.wait_for_packets(0, 1);
     assert_eq!(testpmd.count(&flow), (2, 124));
-    testpmd.command(&format!("flow destroy 0 rule {flow}"));
-    testpmd.send(&packet([10, 0, 0, 2], 64, 80));
-    testpmd.wait_for_packets(2);
+    testpmd.command(&format!("flow destroy {}", flow.replace(' ', " rule ")));
+    testpmd.send(WIRE, &packet([10, 0, 0, 2], 64, 80));
+    testpmd.wait_for_packets(0, 2);
     testpmd.quit();
 }
 
@@ -204,16 +227,16 @@ fn flows_of_group_1_are_entries_in_steering_memory_that_drop_count_mark_and_pick
         testpmd.command("set fwd rxonly");
         testpmd.command("set verbose 1");
         testpmd.command("start");
-        testpmd.flow("ingress group 0 pattern eth / ipv4 dst is 10.0.0.3 / end actions jump group 1 / end");
+        testpmd.flow("0 ingress group 0 pattern eth / ipv4 dst is 10.0.0.3 / end actions jump group 1 / end");
         let dropped =
-            testpmd.flow("ingress group 1 pattern eth / ipv4 / udp dst is 98 / end actions count / drop / end");
+            testpmd.flow("0 ingress group 1 pattern eth / ipv4 / udp dst is 98 / end actions count / drop / end");
         let queued = testpmd.flow(
-            "ingress group 1 pattern eth / ipv4 / udp dst is 99 / end actions count / mark id 4660 / queue index 1 / end",
+            "0 ingress group 1 pattern eth / ipv4 / udp dst is 99 / end actions count / mark id 4660 / queue index 1 / end",
         );
         for port in [98, 98, 98, 99, 99] {
-            testpmd.send(&packet([10, 0, 0, 3], 64, port));
+            testpmd.send(WIRE, &packet([10, 0, 0, 3], 64, port));
         }
-        testpmd.wait_for_packets(2);
+        testpmd.wait_for_packets(0, 2);
         assert_eq!(testpmd.count(&dropped), (3, 186), "{profile}");
         assert_eq!(testpmd.count(&queued), (2, 124), "{profile}");
         testpmd.command("stop");
@@ -226,19 +249,100 @@ fn flows_of_group_1_are_entries_in_steering_memory_that_drop_count_mark_and_pick
 
 #[test]
 fn a_packet_that_a_flow_rewrites_goes_through_a_queue_and_out_of_the_wire() {
-    for profile in PROFILES {
-        let mut testpmd = Testpmd::start(profile, &[]);
-        testpmd.command("set fwd io");
-        testpmd.command("start");
-        testpmd.flow("ingress group 0 pattern eth / end actions jump group 1 / end");
-        let flow = testpmd.flow(
-            "ingress group 1 pattern eth / ipv4 dst is 10.0.0.3 / end actions set_ipv4_dst ipv4_addr 10.9.9.9 / dec_ttl / \
-             count / queue index 0 / end",
-        );
-        testpmd.send(&packet([10, 0, 0, 4], 64, 99));
-        testpmd.send(&packet([10, 0, 0, 3], 64, 99));
-        assert_eq!(testpmd.receive(), packet([10, 9, 9, 9], 63, 99), "{profile}");
-        assert_eq!(testpmd.count(&flow), (1, 62), "{profile}");
-        testpmd.quit();
+    let mut testpmd = Testpmd::start("connectx-7", &[]);
+    testpmd.command("set fwd io");
+    testpmd.command("start");
+    testpmd.flow("0 ingress group 0 pattern eth / end actions jump group 1 / end");
+    let flow = testpmd.flow(
+        "0 ingress group 1 pattern eth / ipv4 dst is 10.0.0.3 / end actions set_ipv4_dst ipv4_addr 10.9.9.9 / dec_ttl / \
+         count / queue index 0 / end",
+    );
+    testpmd.send(WIRE, &packet([10, 0, 0, 4], 64, 99));
+    testpmd.send(WIRE, &packet([10, 0, 0, 3], 64, 99));
+    assert_eq!(testpmd.receive(WIRE), packet([10, 9, 9, 9], 63, 99));
+    assert_eq!(testpmd.count(&flow), (1, 62));
+    testpmd.quit();
+}
+
+#[test]
+fn transfer_flows_lead_packets_from_the_wire_to_a_function_and_back_and_the_others_reach_their_representors() {
+    let mut testpmd = Testpmd::start_with_switch("bluefield-3");
+    testpmd.command("set fwd rxonly");
+    testpmd.command("start");
+    testpmd.flow("0 transfer group 0 pattern eth / ipv4 dst is 10.0.0.3 / end actions jump group 1 / end");
+    let to_function = testpmd.flow(
+        "0 transfer group 1 pattern eth / ipv4 / udp dst is 99 / end actions count / set_ipv4_dst ipv4_addr 10.9.9.9 / \
+         port_id id 1 / end",
+    );
+    let dropped =
+        testpmd.flow("0 transfer group 1 pattern eth / ipv4 / udp dst is 98 / end actions count / drop / end");
+    let to_wire =
+        testpmd.flow("1 transfer pattern eth / ipv4 dst is 10.0.0.5 / end actions count / port_id id 0 / end");
+    testpmd.send(WIRE, &packet([10, 0, 0, 3], 64, 99));
+    assert_eq!(testpmd.receive("vport-1"), packet([10, 9, 9, 9], 64, 99));
+    for port in [98, 98, 97] {
+        testpmd.send(WIRE, &packet([10, 0, 0, 3], 64, port));
     }
+    testpmd.wait_for_packets(0, 1);
+    testpmd.send("vport-1", &packet([10, 0, 0, 5], 64, 1));
+    assert_eq!(testpmd.receive(WIRE), packet([10, 0, 0, 5], 64, 1));
+    testpmd.send("vport-1", &packet([10, 0, 0, 6], 64, 1));
+    testpmd.wait_for_packets(1, 1);
+    // The flow is of the first function only.
+    testpmd.send("vport-2", &packet([10, 0, 0, 5], 64, 1));
+    testpmd.wait_for_packets(2, 1);
+    let counts = [to_function, dropped, to_wire].map(|flow| testpmd.count(&flow));
+    assert_eq!(counts, [(1, 62), (2, 124), (1, 62)]);
+    testpmd.quit();
+}
+
+#[test]
+fn transfer_flows_put_tags_and_tunnels_on_and_take_tunnels_off() {
+    const OUTER: &str = "set vxlan ip-version ipv4 vni 77 udp-src 5000 udp-dst 4789 ip-src 172.16.0.1 ip-dst 172.16.0.2 \
+                         eth-src 02:00:00:00:00:aa eth-dst 02:00:00:00:00:bb";
+    const UDP_AND_VXLAN: [u8; 16] = [0x13, 0x88, 0x12, 0xb5, 0, 78, 0, 0, 8, 0, 0, 0, 0, 0, 77, 0];
+    let inner = packet([10, 0, 0, 3], 64, 99);
+    let other = packet([10, 0, 0, 4], 64, 99);
+    let mut testpmd = Testpmd::start_with_switch("bluefield-2");
+    testpmd.command(OUTER);
+    testpmd.flow("1 transfer group 0 pattern eth / end actions jump group 1 / end");
+    let on = testpmd.flow(
+        "1 transfer group 1 pattern eth / ipv4 dst is 10.0.0.3 / end actions count / vxlan_encap / port_id id 0 / end",
+    );
+    testpmd.flow(
+        "1 transfer group 1 pattern eth / ipv4 dst is 10.0.0.4 / end actions of_push_vlan ethertype 0x8100 / \
+         of_set_vlan_vid vlan_vid 100 / of_set_vlan_pcp vlan_pcp 3 / port_id id 2 / end",
+    );
+    testpmd.flow("0 transfer group 0 pattern eth / end actions jump group 1 / end");
+    let off = testpmd.flow(
+        "0 transfer group 1 pattern eth / ipv4 / udp dst is 4789 / vxlan / eth / ipv4 dst is 10.0.0.3 / end actions count / \
+         vxlan_decap / port_id id 2 / end",
+    );
+    testpmd.send("vport-1", &inner);
+    let tunnelled = testpmd.receive(WIRE);
+    assert_eq!(tunnelled[..14], [2, 0, 0, 0, 0, 0xbb, 2, 0, 0, 0, 0, 0xaa, 8, 0]);
+    assert_eq!(tunnelled[26..34], [172, 16, 0, 1, 172, 16, 0, 2]);
+    assert_eq!(tunnelled[34..], [&UDP_AND_VXLAN, inner.as_slice()].concat());
+    testpmd.send(WIRE, &tunnelled);
+    assert_eq!(testpmd.receive("vport-2"), inner);
+    testpmd.send("vport-1", &other);
+    let tagged = [&other[..12], &[0x81, 0, 0x60, 100], &other[12..]].concat();
+    assert_eq!(testpmd.receive("vport-2"), tagged);
+    // libmlx5 has packets counted without the tunnel, both ways.
+    assert_eq!((testpmd.count(&on), testpmd.count(&off)), ((1, 62), (1, 62)));
+    testpmd.quit();
+}
+
+#[test]
+fn what_no_flow_takes_goes_through_testpmd_from_the_wire_to_a_function_and_back() {
+    let mut testpmd = Testpmd::start_with_switch("bluefield-2");
+    // The ports are paired: 0 with 1.
+    testpmd.command("set fwd io");
+    testpmd.command("start");
+    let frames = [packet([10, 0, 0, 3], 64, 99), packet([10, 0, 0, 4], 64, 99)];
+    testpmd.send(WIRE, &frames[0]);
+    assert_eq!(testpmd.receive("vport-1"), frames[0]);
+    testpmd.send("vport-1", &frames[1]);
+    assert_eq!(testpmd.receive(WIRE), frames[1]);
+    testpmd.quit();
 }

@@ -89,3 +89,51 @@ impl Place {
         Ok(Self { ring, doorbell_record, umems })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::command::Status;
+    use crate::command::layouts as l;
+    use crate::hca::test::{initialized, made, run, status};
+    use crate::profile::BLUEFIELD_2;
+
+    #[test]
+    fn a_queue_in_a_umem_lies_where_its_offsets_say_and_keeps_the_umem() {
+        use l::create_cq as f;
+        let mut hca = initialized(BLUEFIELD_2);
+        let uar = made(&mut hca, 0x802, &l::plain::LAYOUT, &[], &[]);
+        let eq = [(l::create_eq::UAR_PAGE, uar)];
+        let eq = made(&mut hca, 0x301, &l::create_eq::LAYOUT, &eq, &0x6000_u64.to_be_bytes());
+        // Two pages that do not lie side by side.
+        let umem = [(l::create_umem::PAGE_OFFSET, 0x80), (l::create_umem::NUM_OF_MTT, 2)];
+        let list = [0x1000_u64, 0x9000].map(u64::to_be_bytes).concat();
+        let umem = made(&mut hca, 0xa08, &l::create_umem::LAYOUT, &umem, &list);
+        let queue = |offset, record| {
+            [
+                (f::UAR_PAGE, uar),
+                (f::C_EQN, eq),
+                (f::LOG_CQ_SIZE, 2),
+                (f::UMEM_VALID, 1),
+                (f::UMEM_ID, umem),
+                (f::UMEM_OFFSET, offset),
+                (f::DBR_UMEM_VALID, 1),
+                (f::DBR_UMEM_ID, umem),
+                (f::DBR_ADDR, record),
+            ]
+        };
+        for (offset, record) in [(0x20, 0), (0x40, 4), (0x1f00, 0), (0x40, 0x1f80)] {
+            assert_ne!(
+                status(&run(&mut hca, 0x400, 0, &f::LAYOUT, &queue(offset, record), &[])),
+                0,
+                "{offset:#x} {record:#x}"
+            );
+        }
+        let number = made(&mut hca, 0x400, &f::LAYOUT, &queue(0x40, 0x1000), &[]);
+        let cq = &hca.queues.completions[&u32::try_from(number).unwrap()];
+        assert_eq!((cq.ring.address(0), cq.ring.address(3)), (0x10c0, 0x1180));
+        assert_eq!(cq.doorbell_record, 0x9080);
+        let umem = [(l::object::ID, umem)];
+        let destroyed = run(&mut hca, 0xa0a, 0, &l::object::LAYOUT, &umem, &[]);
+        assert_eq!(status(&destroyed), Status::ResourceBusy as u8);
+    }
+}

@@ -145,6 +145,12 @@ mod tests {
         let read = |path: &str| fs::read_to_string(root.join(path)).unwrap();
         assert_eq!(read("class/infiniband_verbs/uverbs3/ibdev"), "mlx5_3\n");
         assert!(read("class/infiniband/mlx5_3/device/modalias").starts_with("pci:v000015B3d0000A2D6sv"));
+        assert_eq!(read("bus/pci/devices/0000:06:00.0/device"), "0xa2d6\n");
+        assert_eq!(read("class/infiniband_verbs/uverbs3/device/vendor"), "0x15b3\n");
+        add_representor(&root, 3, &BLUEFIELD_2, 2, "vf1").unwrap();
+        assert_eq!(read("class/infiniband/mlx5_3/ports/4/gid_attrs/ndevs/0"), "vf1\n");
+        assert_eq!(read("class/net/vf1/phys_port_name"), "c1pf0vf1\n");
+        assert!(add_representor(&root, 3, &BLUEFIELD_2, 9, "vf8").is_err(), "there are eight at most");
         remove(&root, 3).unwrap();
         assert!(!root.join("class/infiniband/mlx5_3").exists());
         fs::remove_dir_all(root).unwrap();

@@ -175,7 +175,7 @@ pub(crate) unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_i
 pub(crate) unsafe extern "C" fn bind(file: c_int, address: *const libc::sockaddr, length: libc::socklen_t) -> c_int {
     // SAFETY: the caller promises so many bytes, of which this takes the first two.
     let family = (!address.is_null() && length >= 2).then(|| unsafe { (*address).sa_family });
-    if family == Some(libc::AF_NETLINK as libc::sa_family_t) && is_local(file) {
+    if family.map(c_int::from) == Some(libc::AF_NETLINK) && is_local(file) {
         return 0;
     }
     // SAFETY: arguments go on as they came.
