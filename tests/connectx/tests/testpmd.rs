@@ -73,7 +73,7 @@ impl Testpmd {
             .args(["--", "stdbuf", "-oL", "dpdk-testpmd", "--no-huge", "-m", "128", "--no-shconf", "--no-telemetry"])
             .args(device)
             .args(["--iova-mode=va", &format!("--lcores=0@({processors}),1@({processors})")])
-            .args(["--", "-i", "--total-num-mbufs=2048"])
+            .args(["--", "-i", "--no-mlockall", "--total-num-mbufs=2048"])
             .args(options)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
