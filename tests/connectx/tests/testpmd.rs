@@ -248,6 +248,29 @@ fn flows_of_group_1_are_entries_in_steering_memory_that_drop_count_mark_and_pick
 }
 
 #[test]
+fn a_flow_spreads_its_packets_over_queues_by_their_hash() {
+    let mut testpmd = Testpmd::start("bluefield-2", &["--rxq=2", "--txq=2"]);
+    testpmd.command("set fwd rxonly");
+    testpmd.command("set verbose 1");
+    testpmd.command("start");
+    testpmd.flow("0 ingress group 0 pattern eth / end actions jump group 1 / end");
+    let flow = testpmd.flow(
+        "0 ingress group 1 pattern eth / ipv4 dst is 10.0.0.3 / udp / end actions count / rss types ipv4-udp end \
+         queues 0 1 end / end",
+    );
+    for port in 1..=16 {
+        testpmd.send(WIRE, &packet([10, 0, 0, 3], 64, port));
+    }
+    testpmd.wait_for_packets(0, 16);
+    assert_eq!(testpmd.count(&flow), (16, 16 * 62));
+    testpmd.command("stop");
+    for words in ["port 0/queue 0: received", "port 0/queue 1: received", "RSS hash=0x"] {
+        assert!(testpmd.log.contains(words), "{words} in {}", testpmd.log);
+    }
+    testpmd.quit();
+}
+
+#[test]
 fn a_packet_that_a_flow_rewrites_goes_through_a_queue_and_out_of_the_wire() {
     let mut testpmd = Testpmd::start("connectx-7", &[]);
     testpmd.command("set fwd io");
