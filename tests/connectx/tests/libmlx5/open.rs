@@ -31,6 +31,8 @@ fn a_device_is_listed_opened_and_asked_and_leaves_nothing() {
 
 #[test]
 fn a_device_that_is_unplugged_is_listed_no_more() {
+    // Without any device there is no list.
+    let _other = device(BLUEFIELD_2);
     let plugged = device(CONNECTX_6_DX);
     let name = plugged.name();
     drop(plugged);
