@@ -66,7 +66,7 @@ inputs! {
     create_user_context 0x20 { CAP 0x10 [31:0] }
     destroy_user_context 0x10 { ID 0x8 [15:0] }
     /// The operation modifier says of which type; followed by the body.
-    general_object 0x10 { ID 0x8 [31:0] }
+    general_object 0x10 { ID 0x8 [31:0], LOG_OBJ_RANGE 0xc [28:24] }
     create_eq 0x110 {
         STATUS 0x10 [31:28], EC 0x10 [18], OI 0x10 [17], ST 0x10 [11:8], PAGE_OFFSET 0x18 [11:6],
         LOG_EQ_SIZE 0x1c [28:24], UAR_PAGE 0x1c [23:0], INTR 0x24 [11:0], LOG_PAGE_SIZE 0x28 [28:24],
@@ -186,6 +186,22 @@ layouts! {
     general_object_out 0x10 { ID 0x8 [31:0] }
     /// A general object's body, behind the header: a block of steering memory.
     steering_memory 0x40 { MODIFY_FIELD_SELECT 0x0 [63:0], LOG_SIZE 0x8 [7:0], START 0x10 [63:0] }
+    /// The same of arguments of rewrites.
+    modify_header_argument 0x14 { ACCESS_PD 0x10 [23:0] }
+    /// The same of ASO objects of first hits; followed by a bit for each line.
+    first_hits 0x40 { MODIFY_FIELD_SELECT 0x0 [63:0], ACCESS_PD 0x10 [23:0] }
+    /// The same of a sampler.
+    sampler 0x28 {
+        MODIFY_FIELD_SELECT 0x0 [63:0], TABLE_TYPE 0x8 [31:24], LEVEL 0x8 [23:16], IGNORE_FLOW_LEVEL 0x8 [0],
+        SAMPLE_RATIO 0xc [31:0], SAMPLE_TABLE 0x10 [23:0], DEFAULT_TABLE 0x14 [23:0], ADDRESS_RX 0x18 [63:0],
+        ADDRESS_TX 0x20 [63:0],
+    }
+    /// The same of a meter.
+    meter 0x80 {
+        MODIFY_FIELD_SELECT 0x0 [63:0], ACTIVE 0x8 [31], RETURN_REG_ID 0x8 [27:24], TABLE_TYPE 0x8 [23:16],
+        TABLE 0xc [23:0], PARAMETERS_0 0x20 [63:0], PARAMETERS_1 0x28 [63:0], PARAMETERS_2 0x30 [63:0],
+        PARAMETERS_3 0x38 [63:0], ADDRESS_RX 0x70 [63:0], ADDRESS_TX 0x78 [63:0],
+    }
     query_esw_functions_out 0x80 {
         HOST_NUMBER 0x10 [31:24], HOST_PF_NOT_EXIST 0x10 [18], HOST_PF_VHCA_ID_VALID 0x10 [17], HOST_PF_DISABLED 0x10 [16], HOST_NUM_OF_VFS 0x10 [15:0],
         HOST_TOTAL_VFS 0x14 [31:16], HOST_PF_VHCA_ID 0x18 [31:16],

@@ -2,7 +2,7 @@
 
 use super::layouts as l;
 use super::{Answer, Input};
-use crate::hca::{Hca, Stage, function, keys, pairs, queues, register, resources, vport};
+use crate::hca::{Hca, Stage, function, general, keys, pairs, queues, register, resources, vport};
 use crate::layout::Layout;
 
 /// A command: what it is called, what it takes, from when on it may come, and what carries it out.
@@ -96,8 +96,10 @@ pub(crate) const COMMANDS: &[Command] = commands![
     0x916 CREATE_RQT create_rqt Initialized resources::create_rqt,
     0x917 MODIFY_RQT modify_rqt Initialized resources::modify_rqt,
     0x918 DESTROY_RQT object Initialized resources::destroy_rqt,
-    0xa00 CREATE_GENERAL_OBJECT general_object Initialized resources::create_general_object,
-    0xa03 DESTROY_GENERAL_OBJECT general_object Initialized resources::destroy_general_object,
+    0xa00 CREATE_GENERAL_OBJECT general_object Initialized general::create,
+    0xa01 MODIFY_GENERAL_OBJECT general_object Initialized general::modify,
+    0xa02 QUERY_GENERAL_OBJECT general_object Initialized general::query,
+    0xa03 DESTROY_GENERAL_OBJECT general_object Initialized general::destroy,
     0xa04 CREATE_UCTX create_user_context Initialized resources::create_user_context,
     0xa06 DESTROY_UCTX destroy_user_context Initialized resources::destroy_user_context,
     0xa08 CREATE_UMEM create_umem Initialized keys::create_umem,

@@ -1,6 +1,7 @@
 //! The device without its bus: what the commands change, and what packets and doorbells do.
 
 pub(crate) mod function;
+pub(crate) mod general;
 pub(crate) mod keys;
 pub(crate) mod pairs;
 pub(crate) mod place;

@@ -1,6 +1,6 @@
 //! Queue pairs: reliable connections that lead back to the device itself, by which software writes steering memory.
 //!
-//! Of the opcodes there are NOP, RDMA WRITE and RDMA READ, in order. Connections to anybody else, receiving, and other services
+//! Of the opcodes there are NOP, RDMA WRITE, RDMA READ, and the one that writes arguments of rewrites, in order. Connections to anybody else, receiving, and other services
 //! are not modelled.
 
 use super::Hca;
@@ -12,6 +12,7 @@ use crate::command::layouts as l;
 use crate::command::{Answer, Failure, Input, Output, Status};
 use crate::memory::Memory;
 use crate::objects::{Kind, Name};
+use crate::steering::arguments::ARGUMENT;
 
 /// A queue pair's send side.
 #[derive(Debug)]
@@ -213,10 +214,14 @@ impl Hca {
         const NOP: u8 = 0x00;
         const RDMA_WRITE: u8 = 0x08;
         const RDMA_READ: u8 = 0x10;
+        const FLOW_TABLE_ACCESS: u8 = 0x2c;
         const REMOTE: usize = 16;
         const DATA: usize = 32;
         if request.opcode == NOP {
             return Ok(());
+        }
+        if request.opcode == FLOW_TABLE_ACCESS {
+            return self.write_argument(request);
         }
         let short = || "a request ends within its segments".to_owned();
         let word = |at| request.word(at).ok_or_else(short);
@@ -248,6 +253,23 @@ impl Hca {
             at += if local.is_some() { 16 } else { (4 + size).next_multiple_of(16) };
         }
         Ok(())
+    }
+
+    /// Writes one argument, which the control segment names.
+    fn write_argument(&mut self, request: &Request) -> Result<(), String> {
+        const UPDATE_ARGUMENT: u32 = 1;
+        const NUMBER: usize = 12;
+        /// Behind a segment that is of no use here.
+        const ARGUMENT_AT: usize = 64;
+        let short = || "a request ends within its segments".to_owned();
+        let kind = request.word(0).ok_or_else(short)? >> 24;
+        if kind != UPDATE_ARGUMENT {
+            return Err(format!("accesses of type {kind} to flow tables are not modelled"));
+        }
+        let number = request.word(NUMBER).ok_or_else(short)?;
+        let bytes = request.bytes(ARGUMENT_AT, ARGUMENT).and_then(|bytes| bytes.try_into().ok()).ok_or_else(short)?;
+        self.count_down()?;
+        self.steering.arguments.write(number, bytes)
     }
 
     fn count_down(&mut self) -> Result<(), String> {

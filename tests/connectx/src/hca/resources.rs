@@ -46,28 +46,6 @@ pub(crate) fn destroy_user_context(hca: &mut Hca, input: &Input<'_>) -> Answer {
 }
 
 /// Objects without commands of their own: of them, blocks of steering memory.
-pub(crate) fn create_general_object(hca: &mut Hca, input: &Input<'_>) -> Answer {
-    known_type(hca, input)?;
-    let body = Input::new(&l::steering_memory::LAYOUT, input.tail())?;
-    let (address, log_size) = (body.get(l::steering_memory::START), body.get(l::steering_memory::LOG_SIZE));
-    let refused = |reason| Failure::new(Status::BadParameter, 0x0409, reason);
-    let id = hca.steering.icm.allocate(address, log_size).map_err(refused)?;
-    Ok(Output::new(&l::general_object_out::LAYOUT).set(l::general_object_out::ID, id))
-}
-
-pub(crate) fn destroy_general_object(hca: &mut Hca, input: &Input<'_>) -> Answer {
-    known_type(hca, input)?;
-    let refused = |reason| Failure::new(Status::BadResource, 0x040a, reason);
-    hca.steering.icm.free(input.get_u32(l::general_object::ID)).map_err(refused)?;
-    Ok(Output::empty())
-}
-
-fn known_type(hca: &Hca, input: &Input<'_>) -> Result<(), Failure> {
-    let kind = input.op_mod();
-    let known = kind == crate::steering::icm::OBJECT_TYPE && hca.profile.software_steering;
-    require(known, Status::BadParameter, 0x0408, format!("general objects of type {kind:#x} are not modelled"))
-}
-
 /// There is no cache of entries, so that nothing is to be done: software waits for its writes before it asks.
 pub(crate) fn sync_steering(_: &mut Hca, _: &Input<'_>) -> Answer {
     Ok(Output::empty())

@@ -23,6 +23,8 @@ pub struct Tunnel {
     pub kind: TunnelKind,
     /// What the tunnel says that it carries, and where it begins.
     pub payload: Option<(Payload, usize)>,
+    /// The first two words of the header, of tunnels in UDP.
+    pub words: [u32; 2],
 }
 
 /// What a tunnel carries.
@@ -99,7 +101,10 @@ impl Tunnel {
     /// The tunnel that begins where the outer layer ends.
     pub(super) fn after(frame: &[u8], outer: &Layer, ports: &TunnelPorts) -> Option<Self> {
         match outer.transport {
-            Some(Transport::Udp { at, destination, .. }) => Self::in_udp(frame, at + 8, destination, ports),
+            Some(Transport::Udp { at, destination, .. }) => {
+                let words = [frame.u32_at(at + 8)?, frame.u32_at(at + 12).unwrap_or(0)];
+                Self::in_udp(frame, at + 8, destination, ports).map(|tunnel| Self { words, ..tunnel })
+            }
             Some(_) => None,
             None => {
                 let ip = outer.ip.as_ref().filter(|ip| ip.fragment == super::Fragment::No)?;
@@ -109,6 +114,7 @@ impl Tunnel {
                         at: ip.payload,
                         kind: TunnelKind::IpInIp,
                         payload: Some((Payload::Ip, ip.payload)),
+                        words: [0; 2],
                     }),
                     _ => None,
                 }
@@ -137,17 +143,18 @@ impl Tunnel {
                     _ => None,
                 };
                 let vni = frame.u32_at(at + 4)? >> 8;
-                Some(Self { at, kind: TunnelKind::VxlanGpe { vni, next, flags }, payload })
+                Some(Self { at, kind: TunnelKind::VxlanGpe { vni, next, flags }, payload, words: [0; 2] })
             }
             GENEVE_PORT => Self::geneve(frame, at),
             GTPU_PORT => Self::gtpu(frame, at),
             MPLS_PORT => {
                 let entry = frame.u32_at(at)?;
-                Some(Self { at, kind: TunnelKind::MplsInUdp { entry }, payload: under_mpls(frame, at) })
+                Some(Self { at, kind: TunnelKind::MplsInUdp { entry }, payload: under_mpls(frame, at), words: [0; 2] })
             }
             port if ports.vxlan.contains(&port) => {
                 let vni = frame.octets::<8>(at)?.u32_at(4)? >> 8;
-                Some(Self { at, kind: TunnelKind::Vxlan { vni }, payload: Some((Payload::Ethernet, at + 8)) })
+                let payload = Some((Payload::Ethernet, at + 8));
+                Some(Self { at, kind: TunnelKind::Vxlan { vni }, payload, words: [0; 2] })
             }
             _ => None,
         }
@@ -159,7 +166,7 @@ impl Tunnel {
         let protocol = frame.u16_at(at + 2)?;
         let kind = TunnelKind::Geneve { vni: frame.u32_at(at + 4)? >> 8, protocol, options, oam: second & 0x80 != 0 };
         let payload = carried(protocol).map(|payload| (payload, at + 8 + usize::from(options) * 4));
-        Some(Self { at, kind, payload })
+        Some(Self { at, kind, payload, words: [0; 2] })
     }
 
     fn gre(frame: &[u8], at: usize) -> Option<Self> {
@@ -187,7 +194,7 @@ impl Tunnel {
         };
         let kind =
             TunnelKind::Gre { checksum: flags & CHECKSUM != 0, sequence: flags & SEQUENCE != 0, key, protocol, mpls };
-        Some(Self { at, kind, payload })
+        Some(Self { at, kind, payload, words: [0; 2] })
     }
 
     fn gtpu(frame: &[u8], at: usize) -> Option<Self> {
@@ -209,7 +216,7 @@ impl Tunnel {
             }
         }
         let payload = (message == GTPU_USER_DATA).then_some((Payload::Ip, next));
-        Some(Self { at, kind: TunnelKind::Gtpu { first, teid, third, extension }, payload })
+        Some(Self { at, kind: TunnelKind::Gtpu { first, teid, third, extension }, payload, words: [0; 2] })
     }
 }
 

@@ -4,10 +4,12 @@ pub(crate) mod caps;
 
 use std::time::Duration;
 
+use crate::hca::general::Type;
 use crate::layout::Field;
 use crate::steering::address::{Side, Terminal};
+use crate::steering::arguments;
 use crate::steering::icm::{self, Kind};
-use crate::steering::ste::Format;
+use crate::steering::ste::{Format, Sample};
 use caps::{device_memory, esw, esw_flow_table, ethernet, general, nic_flow_table, roce, table};
 
 /// Vport of the embedded CPU's function.
@@ -33,6 +35,9 @@ pub struct Profile {
     pub host_total_vfs: u16,
     /// How entries in steering memory are written.
     pub steering_format: Format,
+    /// Whether software writes rewrites as patterns with arguments, which libmlx5 does if it can; else as lists. It is a matter of the
+    /// firmware's version, on generations from ConnectX-6 Dx on.
+    pub rewrites_by_pattern: bool,
     /// Whether tables that software owns are offered. The kernel would use them, too, if it saw them, in memory that the PCI front
     /// end does not have; so the uverbs front end alone shows them: [`Profile::with_software_steering`].
     pub software_steering: bool,
@@ -73,6 +78,7 @@ pub const BLUEFIELD_2: Profile = Profile {
     host_vfs: 2,
     host_total_vfs: 8,
     steering_format: Format::One,
+    rewrites_by_pattern: false,
     software_steering: false,
     command_timeout: Duration::from_secs(60),
     health_poll: Duration::from_secs(2),
@@ -86,6 +92,7 @@ pub const BLUEFIELD_3: Profile = Profile {
     name: "bluefield-3",
     device_id: 0xa2dc,
     steering_format: Format::Two,
+    rewrites_by_pattern: true,
     firmware: (32, 35, 1000),
     psid: "SLU0000000003",
     ..BLUEFIELD_2
@@ -100,6 +107,7 @@ pub const CONNECTX_6_DX: Profile = Profile {
     host_vfs: 0,
     host_total_vfs: 0,
     steering_format: Format::One,
+    rewrites_by_pattern: true,
     software_steering: false,
     command_timeout: Duration::from_secs(60),
     health_poll: Duration::from_secs(2),
@@ -113,6 +121,7 @@ pub const CONNECTX_5: Profile = Profile {
     name: "connectx-5",
     device_id: 0x1017,
     steering_format: Format::Zero,
+    rewrites_by_pattern: false,
     firmware: (16, 35, 1000),
     psid: "SLU0000000004",
     ..CONNECTX_6_DX
@@ -123,6 +132,7 @@ pub const CONNECTX_7: Profile = Profile {
     name: "connectx-7",
     device_id: 0x1021,
     steering_format: Format::Two,
+    rewrites_by_pattern: true,
     firmware: (28, 35, 1000),
     psid: "SLU0000000005",
     ..CONNECTX_6_DX
@@ -220,6 +230,10 @@ impl Profile {
                 if self.software_steering {
                     fill(&mut bytes, 0, SOFTWARE_STEERING);
                     general::STEERING_FORMAT_VERSION.write(&mut bytes, self.steering_format.version());
+                    general::GENERAL_OBJ_TYPES.write(&mut bytes, Type::of(self));
+                    if self.rewrites_by_pattern {
+                        fill(&mut bytes, 0, ARGUMENTS);
+                    }
                 }
             }
             Page::Ethernet => fill(&mut bytes, 0, ETHERNET),
@@ -271,6 +285,11 @@ const BULKS_OF_COUNTERS: u64 = 0xff;
 const GENEVE: u64 = 1 << 3;
 const ICMP: u64 = 1 << 8;
 const ICMPV6: u64 = 1 << 9;
+const MPLS_OVER_GRE: u64 = 1 << 4;
+const MPLS_OVER_UDP: u64 = 1 << 5;
+const VXLAN_GPE: u64 = 1 << 7;
+/// GTP-U at all, and four words of it as samples.
+const GTPU: u64 = 1 << 11 | 0xf << 16;
 
 const GENERAL: &[(Field, u64)] = &[
     (general::LOG_MAX_SRQ_SZ, 15),
@@ -338,15 +357,28 @@ const GENERAL: &[(Field, u64)] = &[
 ];
 
 /// What software steering needs besides tables of its own: queue pairs that lead back to the device, and its memory.
-/// And where the flexible parser puts what it finds of ICMP.
+/// And what the flexible parser finds, in which of its samples.
 const SOFTWARE_STEERING: &[(Field, u64)] = &[
     (general::ROCE, 1),
     (general::RC, 1),
-    (general::GENERAL_OBJ_TYPES, 1 << icm::OBJECT_TYPE),
-    (general::FLEX_PARSER_ID_ICMP_DW0, 7),
-    (general::FLEX_PARSER_ID_ICMP_DW1, 6),
-    (general::FLEX_PARSER_ID_ICMPV6_DW0, 7),
-    (general::FLEX_PARSER_ID_ICMPV6_DW1, 6),
+    (general::FLEX_PARSER_PROTOCOLS, GENEVE | ICMP | ICMPV6 | MPLS_OVER_GRE | MPLS_OVER_UDP | VXLAN_GPE | GTPU),
+    (general::FLEX_PARSER_ID_ICMP_DW0, Sample::Icmp.number()),
+    (general::FLEX_PARSER_ID_ICMP_DW1, Sample::IcmpData.number()),
+    (general::FLEX_PARSER_ID_ICMPV6_DW0, Sample::Icmp.number()),
+    (general::FLEX_PARSER_ID_ICMPV6_DW1, Sample::IcmpData.number()),
+    (general::FLEX_PARSER_ID_MPLS_OVER_GRE, Sample::MplsOverGre.number()),
+    (general::FLEX_PARSER_ID_MPLS_OVER_UDP, Sample::MplsOverUdp.number()),
+    (general::FLEX_PARSER_ID_GTPU_DW0, Sample::GtpuFirst.number()),
+    (general::FLEX_PARSER_ID_GTPU_TEID, Sample::GtpuEndpoint.number()),
+    (general::FLEX_PARSER_ID_GTPU_DW2, Sample::GtpuThird.number()),
+    (general::FLEX_PARSER_ID_GTPU_FIRST_EXTENSION, Sample::GtpuFirstExtension.number()),
+];
+
+/// Of values for patterns of rewrites.
+const ARGUMENTS: &[(Field, u64)] = &[
+    (general::LOG_MAX_NUM_HEADER_MODIFY_ARGUMENT, arguments::LOG_ALL),
+    (general::LOG_HEADER_MODIFY_ARGUMENT_GRANULARITY, arguments::LOG_GRANULARITY),
+    (general::LOG_HEADER_MODIFY_ARGUMENT_MAX_ALLOC, arguments::LOG_MAX_ALLOCATION),
 ];
 
 const ROCE: &[(Field, u64)] = &[(roce::FL_RC_QP_WHEN_ROCE_DISABLED, 1), (roce::FL_RC_QP_WHEN_ROCE_ENABLED, 1)];
@@ -470,7 +502,7 @@ mod tests {
 
     #[test]
     fn every_capability_fits_its_field() {
-        let tables = [GENERAL, ETHERNET, TABLE, FDB, ESW_FLOW_TABLE, ESW, SOFTWARE_STEERING, ROCE, SOFTWARE_OWNER];
+        let tables = [GENERAL, ETHERNET, TABLE, FDB, ESW_FLOW_TABLE, ESW, SOFTWARE_STEERING, ARGUMENTS, ROCE, SOFTWARE_OWNER];
         for (field, value) in tables.into_iter().flatten() {
             assert!(*value <= field.max(), "{} = {value:#x}", field.name());
         }

@@ -21,12 +21,16 @@ pub(crate) enum Terminal {
     /// A flow table, by its id.
     Table(u32),
     Tir(u32),
+    Sampler(u32),
+    Meter(u32),
 }
 
 const VPORTS: u64 = 0xf0;
 const VERDICTS: u64 = 0xe0;
 const TABLES: u64 = 0xd0;
 const TIRS: u64 = 0xd1;
+const SAMPLERS: u64 = 0xd2;
+const METERS: u64 = 0xd3;
 
 const DROP: u64 = 0x100;
 const ALLOW: u64 = 0x200;
@@ -47,6 +51,8 @@ impl Terminal {
             Self::Allow => (VERDICTS, ALLOW),
             Self::Table(id) => (TABLES, u64::from(id) << 8),
             Self::Tir(id) => (TIRS, u64::from(id) << 8),
+            Self::Sampler(id) => (SAMPLERS, u64::from(id) << 8),
+            Self::Meter(id) => (METERS, u64::from(id) << 8),
         };
         region << 32 | place | side
     }
@@ -61,6 +67,8 @@ impl Terminal {
             (VERDICTS, ALLOW) => Self::Allow,
             (TABLES, _) => Self::Table(id),
             (TIRS, _) => Self::Tir(id),
+            (SAMPLERS, _) => Self::Sampler(id),
+            (METERS, _) => Self::Meter(id),
             _ => return None,
         };
         (terminal.address(side) == address).then_some(terminal)
@@ -80,6 +88,8 @@ mod tests {
             Terminal::Allow,
             Terminal::Table(7),
             Terminal::Tir(0x12_3456),
+            Terminal::Sampler(1),
+            Terminal::Meter(0xff_ffff),
         ];
         for terminal in terminals {
             for (side, other) in [(Side::Receive, Side::Transmit), (Side::Transmit, Side::Receive)] {

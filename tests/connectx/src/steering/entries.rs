@@ -207,7 +207,8 @@ impl Steering {
                 if to.domain.kind != kind {
                     return Err(Refusal::CrossKind { table: id, is: to.domain.kind, from: kind });
                 }
-                if to.level <= table.level && !entry.ignore_level {
+                // Software orders its own tables itself, and gives them all the highest level.
+                if to.level <= table.level && !entry.ignore_level && to.software.is_none() {
                     return Err(Refusal::Level { table: id, from: table.level, to: to.level });
                 }
                 Ok(())

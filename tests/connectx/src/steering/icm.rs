@@ -165,8 +165,11 @@ impl SteeringMemory for Icm {
     }
 
     fn rewrites(&self, line: u64) -> Option<[u8; ENTRY]> {
-        let address = Kind::Rewrites.start() + line * LINE;
-        self.holds(address, LINE).then(|| self.line(address)).flatten()
+        self.entry(Kind::Rewrites.start() + line * LINE)
+    }
+
+    fn patterns(&self, line: u64) -> Option<[u8; ENTRY]> {
+        self.entry(Kind::Patterns.start() + line * LINE)
     }
 }
 

@@ -4,8 +4,8 @@
 //! walks a packet through what they built, and says at every step what it did and why.
 //!
 //! Statuses are those of the PRM. Which of them firmware gives for which mistake is known from drivers' logs for some, and our
-//! choice for the rest; syndromes are ours throughout. What the device can do and this engine cannot (samplers,
-//! meters and other ASO, crypto, match definers, Geneve options, tables of RDMA and sniffers) is refused, never ignored.
+//! choice for the rest; syndromes are ours throughout. What the device can do and this engine cannot (ASO other than first
+//! hits, crypto, match definers, Geneve options, tables of RDMA and sniffers) is refused, never ignored.
 //!
 //! Actions come in the order that the kernel keeps for software steering: decap, VLAN pop, modify header, VLAN push, encap. These
 //! readings are ours: of several matches the lowest index wins; a counter counts the frame as it came to the entry, without FCS;
@@ -13,17 +13,21 @@
 //! packet gives no ground for, such as a VLAN pop without a tag, ends the packet with that as the reason.
 
 pub(crate) mod address;
+pub(crate) mod arguments;
 mod bits;
 mod counters;
 mod entries;
 mod failure;
 mod fields;
+pub(crate) mod hits;
 pub(crate) mod icm;
 mod key;
 mod layout;
+pub(crate) mod meter;
 mod objects;
 mod reformat;
 mod rewrite;
+pub(crate) mod sampler;
 pub mod ste;
 mod step;
 mod table;
@@ -42,15 +46,20 @@ pub use table::{TableKind, Target};
 pub use walk::{Origin, Received, Walk};
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use crate::packet::TunnelPorts;
+use arguments::Arguments;
 use counters::Counters;
 use failure::Refusal;
+use hits::Hits;
 use icm::Icm;
 use layout::opcode;
+use meter::Meter;
 use objects::Objects;
 use reformat::Reformat;
 use rewrite::Rewrite;
+use sampler::Sampler;
 use table::{Domain, Table};
 
 /// What a device has and how much of it. Capabilities say the same to the driver.
@@ -125,6 +134,14 @@ pub struct Steering {
     fdb_to_vport_registers: u8,
     /// What software writes the tables into that it owns.
     pub(crate) icm: Icm,
+    /// Values for patterns of rewrites.
+    pub(crate) arguments: Arguments,
+    /// ASO objects of first hits.
+    pub(crate) hits: Hits,
+    samplers: Objects<Sampler>,
+    meters: Objects<Meter>,
+    /// How much time has gone by since the device was made.
+    now: Duration,
 }
 
 impl Default for Steering {
@@ -149,6 +166,11 @@ impl Steering {
             tunnels: TunnelPorts::default(),
             fdb_to_vport_registers: 0,
             icm: Icm::default(),
+            arguments: Arguments::default(),
+            hits: Hits::default(),
+            samplers: Objects::new("sampler", 1 << 16),
+            meters: Objects::new("meter", 1 << 16),
+            now: Duration::ZERO,
             profile,
         }
     }
@@ -264,7 +286,7 @@ impl Steering {
     }
 
     /// How many steering objects exist, for a leak check: tables, groups, entries, counter allocations, modify-header and
-    /// reformat contexts, blocks of steering memory.
+    /// reformat contexts, blocks of steering memory, of arguments and of ASO objects, samplers, meters.
     pub fn objects_left(&self) -> usize {
         let in_tables: usize =
             self.tables.iter().flat_map(|(_, table)| table.groups.values()).map(|group| 1 + group.len()).sum();
@@ -274,6 +296,10 @@ impl Steering {
             + self.rewrites.len()
             + self.reformats.len()
             + self.icm.len()
+            + self.arguments.len()
+            + self.hits.len()
+            + self.samplers.len()
+            + self.meters.len()
     }
 
     /// How many entries of a kind of tables count packets: a driver's rules do, and its own means do not.

@@ -181,6 +181,15 @@ pub enum Deed {
     },
     /// Marked the packet for its receiver.
     Tagged(u32),
+    /// A line of an ASO object was hit.
+    Hit {
+        /// The object.
+        object: u32,
+        /// Which of its lines.
+        line: u16,
+        /// Whether it had been hit before.
+        was: bool,
+    },
     /// Sent it there.
     Forwarded(Target),
     /// Let it pass.
@@ -228,6 +237,9 @@ impl fmt::Display for Deed {
             Self::Reformatted { id, from, to } => write!(out, "reformat {id:#x} from {from} to {to} bytes"),
             Self::Resized { from, to } => write!(out, "from {from} to {to} bytes"),
             Self::Tagged(tag) => write!(out, "tag {tag:#x}"),
+            Self::Hit { object, line, was } => {
+                write!(out, "line {line} of ASO {object:#x} {}", if *was { "was hit before" } else { "is hit first" })
+            }
             Self::Forwarded(target) => write!(out, "to {target}"),
             Self::Allowed => out.write_str("allow"),
             Self::Dropped => out.write_str("drop"),

@@ -330,7 +330,7 @@ impl Walker<'_> {
         let end = self.steering.follow(self.memory, root, &mut travelling, &mut steps);
         self.walk.steps.extend(steps.into_iter().map(Step::Entry));
         let ste::Packet { frame, headers, metadata, tag, .. } = travelling;
-        let packet = Packet { frame, headers, metadata, tag, tables: packet.tables };
+        let mut packet = Packet { frame, headers, metadata, tag, tables: packet.tables };
         let address = match end {
             Ok(address) => address,
             Err(why) => {
@@ -352,6 +352,8 @@ impl Walker<'_> {
                 (left(&target), Next::Copies(vec![(packet.clone(), target)]))
             }
             Some(Terminal::Table(id)) => (left(&Target::Table(id)), Next::Miss(id)),
+            Some(Terminal::Sampler(id)) => (left(&format_args!("sampler {id:#x}")), self.sample(id, &packet)),
+            Some(Terminal::Meter(id)) => (left(&format_args!("meter {id:#x}")), self.meter(id, &mut packet)),
             other => {
                 let why = format!("address {address:#x} ({other:?}) is nowhere that a packet of {kind} can go");
                 (Step::Ended { why }, Next::Ended)
@@ -359,6 +361,24 @@ impl Walker<'_> {
         };
         self.walk.steps.push(step);
         (packet, next)
+    }
+
+    fn sample(&mut self, id: u32, packet: &Packet) -> Next {
+        let Some(targets) = self.steering.sample(id) else {
+            self.drop("the sampler is gone");
+            return Next::Ended;
+        };
+        Next::Copies(targets.into_iter().map(|target| (packet.clone(), target)).collect())
+    }
+
+    fn meter(&mut self, id: u32, packet: &mut Packet) -> Next {
+        let Some((register, mask, color, target)) = self.steering.meter(id, packet.frame.len()) else {
+            self.drop("the meter is gone");
+            return Next::Ended;
+        };
+        let register = &mut packet.metadata.registers_c[register];
+        *register = *register & !mask | color;
+        Next::Copies(vec![(packet.clone(), target)])
     }
 
     /// What an entry does, in the device's order: decap, VLAN pop, modify header, VLAN push, encap, then the destinations.

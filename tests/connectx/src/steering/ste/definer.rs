@@ -40,6 +40,8 @@ pub(super) fn fields(lookup: u16, headers: &Headers, metadata: &Metadata, gvmi: 
         0x010e => fields.put(0, 32, metadata.register_a),
         0x010f => fields.registers(&metadata.registers_c[..4]),
         0x0110 => fields.registers(&metadata.registers_c[4..]),
+        0x0111 => fields.samples(headers, 0),
+        0x0112 => fields.samples(headers, 4),
         0x0113 => fields.transport_rest(outer),
         0x0114 => fields.transport_rest(inner),
         _ => return None,
@@ -51,6 +53,66 @@ pub(super) fn fields(lookup: u16, headers: &Headers, metadata: &Metadata, gvmi: 
 pub(super) enum Side {
     Source,
     Destination,
+}
+
+/// What the flexible parser looks for, each in a sample with the number that the capabilities tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sample {
+    MplsOverGre = 0,
+    MplsOverUdp = 1,
+    GtpuFirstExtension = 2,
+    /// Sequence number and what follows it.
+    GtpuThird = 3,
+    GtpuEndpoint = 4,
+    GtpuFirst = 5,
+    IcmpData = 6,
+    /// Type and code.
+    Icmp = 7,
+}
+
+impl Sample {
+    const ALL: [Self; 8] = [
+        Self::MplsOverGre,
+        Self::MplsOverUdp,
+        Self::GtpuFirstExtension,
+        Self::GtpuThird,
+        Self::GtpuEndpoint,
+        Self::GtpuFirst,
+        Self::IcmpData,
+        Self::Icmp,
+    ];
+
+    pub(crate) const fn number(self) -> u64 {
+        self as u64
+    }
+
+    fn of(number: u64) -> Option<Self> {
+        Self::ALL.into_iter().find(|sample| sample.number() == number)
+    }
+
+    fn find(self, headers: &Headers) -> Option<u32> {
+        match (self, headers.tunnel.map(|tunnel| tunnel.kind)) {
+            (Self::MplsOverGre, Some(TunnelKind::Gre { mpls, .. })) => mpls,
+            (Self::MplsOverUdp, Some(TunnelKind::MplsInUdp { entry })) => Some(entry),
+            (Self::GtpuFirstExtension, Some(TunnelKind::Gtpu { extension, .. })) => extension,
+            (Self::GtpuThird, Some(TunnelKind::Gtpu { third, .. })) => third,
+            (Self::GtpuEndpoint, Some(TunnelKind::Gtpu { teid, .. })) => Some(teid),
+            (Self::GtpuFirst, Some(TunnelKind::Gtpu { first, .. })) => Some(first),
+            (Self::IcmpData | Self::Icmp, _) => {
+                let layers = std::iter::once(&headers.outer).chain(&headers.inner);
+                let (kind, code, data) = layers.filter_map(|layer| icmp(layer)).last()?;
+                Some(if self == Self::Icmp { u32::from(kind) << 24 | u32::from(code) << 16 } else { data })
+            }
+            _ => None,
+        }
+    }
+}
+
+fn icmp(layer: &Layer) -> Option<(u8, u8, u32)> {
+    match layer.transport? {
+        Transport::Icmp { kind, code, data, .. } | Transport::Icmpv6 { kind, code, data, .. } => Some((kind, code, data)),
+        _ => None,
+    }
 }
 
 /// Fields that are being laid out.
@@ -121,25 +183,19 @@ impl Fields {
         self.put(0x48, 8, ip.ttl);
     }
 
-    /// Of tunnels over UDP whose identifier is not in a field of its own.
+    /// Of tunnels over UDP, the first two words of their headers as they are.
     pub(super) fn tunnel_header(&mut self, headers: &Headers) {
-        match headers.tunnel.map(|tunnel| tunnel.kind) {
-            Some(TunnelKind::VxlanGpe { vni, next, flags }) => {
-                self.put(0x00, 8, flags);
-                self.put(0x18, 8, next);
-                self.put(0x20, 24, vni);
-            }
-            Some(TunnelKind::Geneve { vni, protocol, options, oam }) => {
-                self.put(0x02, 6, options);
-                self.put(0x08, 1, oam);
-                self.put(0x10, 16, protocol);
-                self.put(0x20, 24, vni);
-            }
-            Some(TunnelKind::Gtpu { first, teid, .. }) => {
-                self.put(0x00, 16, first >> 16);
-                self.put(0x20, 32, teid);
-            }
-            _ => {}
+        if let Some(tunnel) = headers.tunnel {
+            self.put(0x00, 32, tunnel.words[0]);
+            self.put(0x20, 32, tunnel.words[1]);
+        }
+    }
+
+    /// What four of the flexible parser's eight samples are; the lookup has the last of them first.
+    pub(super) fn samples(&mut self, headers: &Headers, from: u64) {
+        for place in 0..4 {
+            let sample = Sample::of(from + place).and_then(|sample| sample.find(headers));
+            self.put(0x60 - usize::try_from(place).unwrap_or(0) * 0x20, 32, sample.unwrap_or(0));
         }
     }
 
@@ -150,12 +206,12 @@ impl Fields {
                 self.put(0x20, 32, acknowledgement);
                 self.put(0x40, 32, sequence);
             }
-            Some(Transport::Icmp { kind, code, data, .. } | Transport::Icmpv6 { kind, code, data, .. }) => {
+            _ => {
+                let Some((kind, code, data)) = icmp(layer) else { return };
                 self.put(0x20, 32, data);
                 self.put(0x40, 8, kind);
                 self.put(0x48, 8, code);
             }
-            _ => {}
         }
     }
 

@@ -1,6 +1,6 @@
 //! The bytes of an entry.
 
-use super::ENTRY;
+use super::{ENTRY, Format};
 use crate::packet::Headers;
 use crate::steering::bits::Bits;
 
@@ -159,6 +159,24 @@ pub(super) enum Action {
         line: u64,
         actions: usize,
     },
+    /// So many of them, from this line of the memory of patterns on, with values from arguments of 64 bytes each.
+    RewriteByPattern {
+        line: u64,
+        argument: u32,
+        actions: usize,
+    },
+    /// Takes everything up to the inner IP packet away, and puts so many bytes of zero in its place, for an Ethernet header that
+    /// rewrites then fill in.
+    ReplaceTunnel {
+        ethernet: usize,
+    },
+    /// Whether a line of an ASO object has been hit before goes into a register C, and then it has been.
+    FirstHit {
+        object: u32,
+        line: u16,
+        register: usize,
+        set: bool,
+    },
     Insert {
         anchor: Anchor,
         offset: usize,
@@ -194,6 +212,17 @@ pub(super) enum Anchor {
 }
 
 impl Action {
+    /// One of a list in memory that is no rewrite: format 0 has none of those.
+    pub(super) fn in_list(bytes: &[u8; 8], format: Format) -> Result<Option<Self>, String> {
+        const REMOVE: u8 = 0x08;
+        const REMOVE_UP_TO: u8 = 0x09;
+        const INSERT: u8 = 0x0a;
+        if format == Format::Zero || !matches!(bytes[0], REMOVE | REMOVE_UP_TO | INSERT) {
+            return Ok(None);
+        }
+        Self::decode(bytes).map(|(action, _)| action)
+    }
+
     /// One action, and how many bytes it takes. Sizes and offsets are in units of 2 bytes.
     fn decode(bytes: &[u8]) -> Result<(Option<Self>, usize), String> {
         const SINGLE: usize = 4;
@@ -220,6 +249,15 @@ impl Action {
                 let line = u64::from(Bits::new(0x10, 16).u32(bytes));
                 (Some(Self::RewriteList { line, actions: usize::from(Bits::new(8, 8).u8(bytes)) }), SINGLE)
             }
+            0x0e if bytes.len() >= DOUBLE => {
+                let action = Self::RewriteByPattern {
+                    line: u64::from(Bits::new(0x08, 24).u32(bytes)),
+                    argument: Bits::new(0x28, 24).u32(bytes),
+                    actions: usize::from(Bits::new(0x20, 8).u8(bytes)),
+                };
+                (Some(action), DOUBLE)
+            }
+            0x12 if bytes.len() >= DOUBLE => (Some(aso(bytes)?), DOUBLE),
             0x05..=0x07 if bytes.len() >= DOUBLE => {
                 let mut action = [0; DOUBLE];
                 action.copy_from_slice(&bytes[..DOUBLE]);
@@ -242,6 +280,23 @@ impl Action {
             id => return Err(format!("action {id:#04x} is not modelled")),
         })
     }
+}
+
+/// An object of asynchronous operations, by its number and type; of the types, only first hits are modelled.
+fn aso(bytes: &[u8]) -> Result<Action, String> {
+    const FIRST_HIT: u32 = 4;
+    const ONLY_READ: Bits = Bits::new(0x36, 1);
+    let kind = Bits::new(0x24, 4).u32(bytes);
+    if kind != FIRST_HIT {
+        return Err(format!("ASO of type {kind} is not modelled"));
+    }
+    Ok(Action::FirstHit {
+        object: Bits::new(0x08, 24).u32(bytes),
+        line: Bits::new(0x37, 9).u16(bytes),
+        // Registers go by pairs, of which the odd one is given.
+        register: usize::from(Bits::new(0x20, 2).u8(bytes)) * 2 + 1,
+        set: !ONLY_READ.is_set(bytes),
+    })
 }
 
 impl Anchor {

@@ -66,6 +66,10 @@ impl SteeringMemory for Written {
     fn rewrites(&self, line: u64) -> Option<[u8; ENTRY]> {
         self.0.get(&(0x20_0000_0000 + line * 64)).copied()
     }
+
+    fn patterns(&self, line: u64) -> Option<[u8; ENTRY]> {
+        self.0.get(&(0x30_0000_0000 + line * 64)).copied()
+    }
 }
 
 /// A device whose counter and contexts have the ids that the entries name.
@@ -239,6 +243,10 @@ fn entries_that_lead_in_a_circle_or_are_noise_end_the_walk() {
         }
 
         fn rewrites(&self, _: u64) -> Option<[u8; ENTRY]> {
+            Some(self.0)
+        }
+
+        fn patterns(&self, _: u64) -> Option<[u8; ENTRY]> {
             Some(self.0)
         }
     }

@@ -53,6 +53,8 @@ mod rewrites {
     pub(super) const TYPE: u32 = 6;
     pub(super) const ACTIONS: Bits = Bits::new(0x60, 16);
     pub(super) const LINE: Bits = Bits::new(0x80, 32);
+    /// Of the decapsulation of an IP packet: whether its new Ethernet header has a tag.
+    pub(super) const DESCRIPTION: Bits = Bits::new(0xa4, 4);
 }
 
 pub(super) fn decode(bytes: &[u8; ENTRY]) -> Result<Entry, String> {
@@ -95,7 +97,7 @@ fn actions(bytes: &[u8; ENTRY]) -> Result<Vec<Action>, String> {
         rewrites::TYPE => {
             let line = u64::from(rewrites::LINE.u32(bytes));
             let actions = usize::from(rewrites::ACTIONS.u16(bytes));
-            Ok(received(bytes)?.into_iter().chain([Action::RewriteList { line, actions }]).collect())
+            Ok(rewriting(bytes)?.into_iter().chain([Action::RewriteList { line, actions }]).collect())
         }
         kind => Err(format!("entry type {kind:#x} is not modelled")),
     }
@@ -134,6 +136,21 @@ fn received(bytes: &[u8; ENTRY]) -> Result<Option<Action>, String> {
     })
 }
 
+/// What an entry with a list does before it.
+fn rewriting(bytes: &[u8; ENTRY]) -> Result<Option<Action>, String> {
+    const DECAP_OF_IP: u32 = 3;
+    const ETHERNET: usize = 14;
+    if receive::ACTION.u32(bytes) != DECAP_OF_IP {
+        return received(bytes);
+    }
+    // Where libmlx5 44 writes the tag and the EtherType then is not where it writes them at other times, so that one of the two
+    // must be wrong, or mean something that is not published.
+    if rewrites::DESCRIPTION.is_set(bytes) {
+        return Err("the decapsulation of IP into a tagged frame is not modelled".to_owned());
+    }
+    Ok(Some(Action::ReplaceTunnel { ethernet: ETHERNET }))
+}
+
 /// The fields of a lookup; None for one that is not modelled.
 pub(super) fn fields(lookup: u16, headers: &Headers, metadata: &Metadata, gvmi: u16) -> Option<[u8; 16]> {
     let absent = Layer::default();
@@ -162,8 +179,9 @@ pub(super) fn fields(lookup: u16, headers: &Headers, metadata: &Metadata, gvmi: 
         0x24 => fields.put(0, 32, inner.mpls.unwrap_or(0)),
         0x16 => fields.gre(headers),
         0x18 => fields.put(0, 32, metadata.register_a),
-        0x19 => fields.tunnel_header(headers),
-        0x23 => flexible(&mut fields, headers),
+        0x19 | 0x34 => fields.tunnel_header(headers),
+        0x22 => fields.samples(headers, 0),
+        0x23 => fields.samples(headers, 4),
         0x29 | 0x2b => ipv4_rest(&mut fields, outer),
         0x2a => ipv4_rest(&mut fields, inner),
         0x2c | 0x2e => tcp_numbers(&mut fields, outer),
@@ -284,18 +302,5 @@ fn tcp_numbers(fields: &mut Fields, layer: &Layer) {
     if let Some(Transport::Tcp { sequence, acknowledgement, .. }) = layer.transport {
         fields.put(0x20, 32, sequence);
         fields.put(0x40, 32, acknowledgement);
-    }
-}
-
-/// What the flexible parser has found, in the places that the capabilities tell: of ICMP, type and code, and the rest of the header.
-fn flexible(fields: &mut Fields, headers: &Headers) {
-    for layer in std::iter::once(&headers.outer).chain(&headers.inner) {
-        if let Some(Transport::Icmp { kind, code, data, .. } | Transport::Icmpv6 { kind, code, data, .. }) =
-            layer.transport
-        {
-            fields.put(0x00, 8, kind);
-            fields.put(0x08, 8, code);
-            fields.put(0x20, 32, data);
-        }
     }
 }

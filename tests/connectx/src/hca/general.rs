@@ -1,0 +1,183 @@
+//! General objects: blocks of steering memory, arguments of rewrites, samplers, meters, ASO objects of first hits.
+
+use super::Hca;
+use super::function::require;
+use crate::command::layouts as l;
+use crate::command::{Answer, Failure, Input, Output, Status};
+use crate::objects::Kind;
+use crate::steering;
+use crate::steering::address::{Side, Terminal};
+use crate::steering::hits::LINES;
+use crate::steering::icm;
+use crate::steering::meter::{Metering, PARAMETERS};
+use crate::steering::sampler::Sampling;
+use crate::steering::ste::Format;
+
+/// Types of general objects that are modelled, by the PRM's numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Type {
+    SteeringMemory = icm::OBJECT_TYPE as isize,
+    Meter = 0x0a,
+    Sampler = 0x20,
+    Argument = 0x23,
+    FirstHits = 0x25,
+}
+
+impl Type {
+    const ALL: [Self; 5] = [Self::SteeringMemory, Self::Meter, Self::Sampler, Self::Argument, Self::FirstHits];
+
+    /// Those that a device has, a bit each, as its capabilities say it.
+    pub(crate) fn of(profile: &crate::profile::Profile) -> u64 {
+        let has = |kind: &Self| match kind {
+            Self::SteeringMemory | Self::Meter | Self::Sampler => true,
+            Self::Argument => profile.rewrites_by_pattern,
+            Self::FirstHits => profile.steering_format != Format::Zero,
+        };
+        if !profile.software_steering {
+            return 0;
+        }
+        Self::ALL.into_iter().filter(has).fold(0, |types, kind| types | 1 << kind as u32)
+    }
+
+    fn named(hca: &Hca, input: &Input<'_>) -> Result<Self, Failure> {
+        let number = input.op_mod();
+        let found = Self::ALL.into_iter().find(|kind| *kind as u16 == number);
+        let found = found.filter(|kind| Self::of(&hca.profile) >> *kind as u32 & 1 == 1);
+        let reason = || format!("general objects of type {number:#x} are not modelled, or not of this device");
+        found.ok_or_else(|| Failure::new(Status::BadParameter, 0x0408, reason()))
+    }
+}
+
+pub(crate) fn create(hca: &mut Hca, input: &Input<'_>) -> Answer {
+    use l::general_object as f;
+    let kind = Type::named(hca, input)?;
+    let (uid, log) = (input.get_u16(l::header::UID), input.get(f::LOG_OBJ_RANGE));
+    let ranges = matches!(kind, Type::Argument | Type::FirstHits);
+    require(log == 0 || ranges, Status::BadParameter, 0x040b, "objects of this type do not come in ranges")?;
+    let refused = |reason| Failure::new(Status::BadParameter, 0x0409, reason);
+    let id = match kind {
+        Type::SteeringMemory => {
+            let body = Input::new(&l::steering_memory::LAYOUT, input.tail())?;
+            let (address, log_size) = (body.get(l::steering_memory::START), body.get(l::steering_memory::LOG_SIZE));
+            hca.steering.icm.allocate(address, log_size).map_err(refused)?
+        }
+        Type::Argument => {
+            let body = Input::new(&l::modify_header_argument::LAYOUT, input.tail())?;
+            hca.objects.check(Kind::Pd, body.get_u32(l::modify_header_argument::ACCESS_PD))?;
+            hca.steering.arguments.allocate(log).map_err(refused)?
+        }
+        Type::FirstHits => {
+            let body = Input::new(&l::first_hits::LAYOUT, input.tail())?;
+            hca.objects.check(Kind::Pd, body.get_u32(l::first_hits::ACCESS_PD))?;
+            hca.steering.hits.allocate(log).map_err(refused)?
+        }
+        Type::Sampler => hca.steering.create_sampler(uid, &sampling(input)?).map_err(of_steering)?,
+        Type::Meter => hca.steering.create_meter(uid, &metering(input)?).map_err(of_steering)?,
+    };
+    Ok(Output::new(&l::general_object_out::LAYOUT).set(l::general_object_out::ID, id))
+}
+
+/// Samplers and meters say where entries are to lead; objects of first hits, which lines were hit.
+pub(crate) fn query(hca: &mut Hca, input: &Input<'_>) -> Answer {
+    let (kind, id) = (Type::named(hca, input)?, input.get_u32(l::general_object::ID));
+    let uid = input.get_u16(l::header::UID);
+    let mut body = vec![];
+    let mut put = |layout: &crate::layout::Layout, fields: [crate::layout::Field; 2], terminal: Terminal| {
+        body.resize(layout.length, 0);
+        for (field, side) in fields.into_iter().zip([Side::Receive, Side::Transmit]) {
+            field.write(&mut body, terminal.address(side));
+        }
+    };
+    match kind {
+        Type::Sampler => {
+            use l::sampler as f;
+            hca.steering.check_sampler(uid, id).map_err(of_steering)?;
+            put(&f::LAYOUT, [f::ADDRESS_RX, f::ADDRESS_TX], Terminal::Sampler(id));
+        }
+        Type::Meter => {
+            use l::meter as f;
+            hca.steering.check_meter(uid, id).map_err(of_steering)?;
+            put(&f::LAYOUT, [f::ADDRESS_RX, f::ADDRESS_TX], Terminal::Meter(id));
+        }
+        Type::FirstHits => {
+            let unknown = |reason| Failure::new(Status::BadResource, 0x040a, reason);
+            body.resize(l::first_hits::LAYOUT.length, 0);
+            let mut flags = vec![0; usize::from(LINES / 8)];
+            for line in hca.steering.hits.lines(id).map_err(unknown)? {
+                flags[usize::from(line / 8)] |= 0x80 >> (line % 8);
+            }
+            body.extend(flags);
+        }
+        Type::SteeringMemory | Type::Argument => {
+            return Err(Failure::new(Status::BadOperation, 0x040c, format!("{kind:?} cannot be asked for")));
+        }
+    }
+    Ok(Output::new(&l::general_object_out::LAYOUT).set(l::general_object_out::ID, id).append(&body))
+}
+
+/// Only meters can be changed.
+pub(crate) fn modify(hca: &mut Hca, input: &Input<'_>) -> Answer {
+    let kind = Type::named(hca, input)?;
+    require(kind == Type::Meter, Status::BadOperation, 0x040d, format!("{kind:?} cannot be changed"))?;
+    let (uid, id) = (input.get_u16(l::header::UID), input.get_u32(l::general_object::ID));
+    let selected = Input::new(&l::meter::LAYOUT, input.tail())?.get(l::meter::MODIFY_FIELD_SELECT);
+    hca.steering.modify_meter(uid, id, selected, &metering(input)?).map_err(of_steering)?;
+    Ok(Output::empty())
+}
+
+pub(crate) fn destroy(hca: &mut Hca, input: &Input<'_>) -> Answer {
+    let (kind, id) = (Type::named(hca, input)?, input.get_u32(l::general_object::ID));
+    let uid = input.get_u16(l::header::UID);
+    let refused = |reason| Failure::new(Status::BadResource, 0x040a, reason);
+    match kind {
+        Type::SteeringMemory => hca.steering.icm.free(id).map_err(refused)?,
+        Type::Argument => hca.steering.arguments.free(id).map_err(refused)?,
+        Type::FirstHits => hca.steering.hits.free(id).map_err(refused)?,
+        Type::Sampler => hca.steering.destroy_sampler(uid, id).map_err(of_steering)?,
+        Type::Meter => hca.steering.destroy_meter(uid, id).map_err(of_steering)?,
+    }
+    Ok(Output::empty())
+}
+
+fn sampling(input: &Input<'_>) -> Result<Sampling, Failure> {
+    use l::sampler as f;
+    let body = Input::new(&f::LAYOUT, input.tail())?;
+    let byte = |field| body.get(field).to_be_bytes()[7];
+    Ok(Sampling {
+        table_type: byte(f::TABLE_TYPE),
+        level: byte(f::LEVEL),
+        ignores_level: body.is_set(f::IGNORE_FLOW_LEVEL),
+        ratio: body.get_u32(f::SAMPLE_RATIO),
+        sample_table: body.get_u32(f::SAMPLE_TABLE),
+        default_table: body.get_u32(f::DEFAULT_TABLE),
+    })
+}
+
+fn metering(input: &Input<'_>) -> Result<Metering, Failure> {
+    use l::meter as f;
+    let body = Input::new(&f::LAYOUT, input.tail())?;
+    let byte = |field| body.get(field).to_be_bytes()[7];
+    let mut parameters = [0; PARAMETERS];
+    let words = [f::PARAMETERS_0, f::PARAMETERS_1, f::PARAMETERS_2, f::PARAMETERS_3];
+    for (part, word) in parameters.chunks_exact_mut(8).zip(words) {
+        part.copy_from_slice(&body.get(word).to_be_bytes());
+    }
+    Ok(Metering {
+        active: body.is_set(f::ACTIVE),
+        register: byte(f::RETURN_REG_ID),
+        table_type: byte(f::TABLE_TYPE),
+        table: body.get_u32(f::TABLE),
+        parameters,
+    })
+}
+
+fn of_steering(failure: steering::Failure) -> Failure {
+    use steering::status;
+    let status = match failure.status {
+        status::BAD_RESOURCE => Status::BadResource,
+        status::EXCEEDS_LIMIT => Status::LimitExceeded,
+        status::BAD_RESOURCE_STATE => Status::BadResourceState,
+        _ => Status::BadParameter,
+    };
+    Failure::new(status, failure.syndrome, failure.reason)
+}
