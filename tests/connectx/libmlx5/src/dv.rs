@@ -2,6 +2,8 @@
 
 #![allow(unsafe_code)]
 
+mod destinations;
+
 use std::ffi::{c_char, c_int, c_void};
 use std::io;
 use std::marker::PhantomData;
@@ -10,6 +12,8 @@ use std::ptr::NonNull;
 use rdma_sys::ibv_context;
 
 use crate::verbs::Context;
+pub use destinations::{Destination, Meter};
+
 use crate::{done, made};
 
 macro_rules! opaque {

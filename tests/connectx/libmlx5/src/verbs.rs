@@ -107,6 +107,21 @@ impl Context {
         })
     }
 
+    /// Waits for an event that comes on its own, of which libmlx5 takes notice, too: its kind.
+    ///
+    /// # Errors
+    /// As `ibv_get_async_event` fails.
+    pub fn event(&self) -> io::Result<u32> {
+        let mut event = MaybeUninit::<sys::ibv_async_event>::zeroed();
+        // SAFETY: there is room for the event.
+        done(unsafe { sys::ibv_get_async_event(self.raw(), event.as_mut_ptr()) })?;
+        // SAFETY: it was zeroed, for which all of it has a meaning, and then filled in.
+        let mut event = unsafe { event.assume_init() };
+        // SAFETY: it is the one that came, and is acknowledged once.
+        unsafe { sys::ibv_ack_async_event(&raw mut event) };
+        Ok(event.event_type as u32)
+    }
+
     /// A protection domain.
     ///
     /// # Errors

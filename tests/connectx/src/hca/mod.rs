@@ -206,6 +206,11 @@ impl Hca {
         &self.steering
     }
 
+    /// Lets time go on for meters, which otherwise stands still.
+    pub fn pass_time(&mut self, time: Duration) {
+        self.steering.pass_time(time);
+    }
+
     /// Has counters be told wrong from now on, or right again. They count on.
     pub fn tell_counters(&mut self, telling: Telling) {
         self.steering.tell_counters(telling);

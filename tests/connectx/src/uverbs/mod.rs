@@ -16,6 +16,7 @@ mod request;
 pub mod sysfs;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 
@@ -81,7 +82,7 @@ struct Context {
     uid: u16,
     objects: BTreeMap<u32, Object>,
     next_handle: u32,
-    /// Where events would go that come on their own.
+    /// Where events go that come on their own.
     events: Vec<UnixDatagram>,
     /// Where answers to queries go that need not be waited for, by the program's file.
     answers: BTreeMap<u64, UnixDatagram>,
@@ -184,6 +185,21 @@ impl Device {
     /// Carries out one request of a queue, while it is held back; whether there was one.
     pub fn step(&self) -> bool {
         self.state.lock().hca.run_queues(&Process, 1) > 0
+    }
+
+    /// Tells every program that the device is ill for good, as its driver does that has noticed: an event that comes on its own. What
+    /// programs ask for is still carried out, since a driver goes on to take back what they have.
+    ///
+    /// # Errors
+    /// If a program has so many events that it has not read that there is no room for one more.
+    pub fn tell_fatal(&self) -> io::Result<()> {
+        const DEVICE_FATAL: u32 = 8;
+        // What it is about, of what kind it is, and nothing.
+        let mut event = [0; 16];
+        event[8..12].copy_from_slice(&DEVICE_FATAL.to_le_bytes());
+        let state = self.state.lock();
+        let mut events = state.contexts.values().flat_map(|context| &context.events);
+        events.try_for_each(|end| end.send(&event).map(|_| ()))
     }
 
     /// Carries out again what is posted.

@@ -2,17 +2,17 @@
 
 use std::net::IpAddr;
 
-use sluice_connectx::profile::{BLUEFIELD_2, CONNECTX_5, Profile};
-use sluice_connectx::steering::Port;
+use sluice_connectx::profile::{BLUEFIELD_2, CONNECTX_5, CONNECTX_7, Profile};
+use sluice_connectx::steering::{Port, Walk};
 use sluice_libmlx5::dv::{Action, Domain, Kind, Match, Reformat};
 
 use crate::frames::{ethernet, ipv4};
 use crate::packet::{Packet, TCP, UDP};
 use crate::rig::field as f;
-use crate::rig::{FORMATS, counters, exactly, play, play_in_switch, read_counter, value, walk};
+use crate::rig::{FORMATS, GENERATIONS, counters, exactly, play, play_in_switch, read_counter, value, walk};
 
 /// A modify-header action of the PRM that sets `length` bits of a field from `offset` on.
-fn set(field: u64, offset: u64, length: u64, data: u64) -> u64 {
+pub(crate) fn set(field: u64, offset: u64, length: u64, data: u64) -> u64 {
     1 << 60 | field << 48 | offset << 40 | (length & 0x1f) << 32 | data
 }
 
@@ -39,13 +39,25 @@ fn after(
     rewritten(profile, &frame, from, actions)
 }
 
-fn rewritten(
+pub(crate) fn rewritten(
     profile: Profile,
     frame: &[u8],
     from: Port,
     actions: impl for<'a> Fn(&'a Domain<'_>) -> Vec<Action<'a>>,
 ) -> Option<(Port, Vec<u8>)> {
-    let mut out = None;
+    let mut sent = walked(profile, frame, from, actions).sent;
+    assert!(sent.len() <= 1);
+    sent.pop()
+}
+
+/// The same with all that happened on the way.
+pub(crate) fn walked(
+    profile: Profile,
+    frame: &[u8],
+    from: Port,
+    actions: impl for<'a> Fn(&'a Domain<'_>) -> Vec<Action<'a>>,
+) -> Walk {
+    let mut out = Walk::default();
     play_in_switch(profile, |plugged, _, domain, table| {
         // Decap and pop are for packets from the wire only, push and encap for those from vports: a rule is on one side.
         let source = u128::from(if from == Port::Wire { 0xffff_u16 } else { 0 });
@@ -54,9 +66,7 @@ fn rewritten(
         let actions = actions(domain);
         let _rule = matcher.rule(&wanted, &actions.iter().collect::<Vec<_>>()).unwrap();
         domain.sync().unwrap();
-        let mut sent = walk(plugged, from, frame).sent;
-        assert!(sent.len() <= 1);
-        out = sent.pop();
+        out = walk(plugged, from, frame);
     });
     out
 }
@@ -90,7 +100,9 @@ fn packets_go_to_vports_to_ib_ports_and_nowhere() {
 #[test]
 fn headers_are_rewritten_with_right_checksums() {
     let packet = Packet::v4(TCP);
-    for profile in FORMATS {
+    // Of the formats that can do both, each with lists in memory and with patterns and arguments.
+    let lists = Profile { rewrites_by_pattern: false, ..CONNECTX_7 };
+    for profile in GENERATIONS.into_iter().chain([lists]) {
         let done = |actions: &[u64]| {
             let out = after(profile, &packet, Port::Vport(0), |domain| {
                 vec![domain.modify_header(actions).unwrap(), domain.to_vport(0xffff).unwrap()]

@@ -3,6 +3,7 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
 mod actions;
+mod destinations;
 mod fields;
 #[allow(dead_code, reason = "of another test's frames, some are used here")]
 #[path = "../mlx5_core/frames.rs"]
@@ -14,3 +15,4 @@ mod open;
 mod packet;
 mod rig;
 mod rules;
+mod tunnels;

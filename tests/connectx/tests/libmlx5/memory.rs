@@ -4,7 +4,7 @@ use sluice_connectx::profile::BLUEFIELD_2;
 use sluice_connectx::steering::Port;
 use sluice_libmlx5::dv::{Domain, Kind};
 
-use crate::rig::{FORMATS, comes_out, datagram, exactly, five_tuple, play, play_in_switch, value};
+use crate::rig::{FORMATS, comes_out, datagram, device, exactly, five_tuple, open, play, play_in_switch, value};
 
 #[test]
 fn the_librarys_own_dump_of_a_domain_is_what_the_memory_holds() {
@@ -63,4 +63,46 @@ fn a_rule_is_not_there_before_its_writes_are_carried_out() {
         plugged.device().release();
         domain.sync().unwrap();
     });
+}
+
+#[test]
+fn a_write_that_fails_fails_rules_and_the_library_comes_to_an_end_once_it_hears_that_the_device_is_ill() {
+    const DEVICE_FATAL: u32 = 8;
+    const NOTICED_WITHIN: u8 = 32;
+    for profile in FORMATS {
+        println!("on {}", profile.name);
+        let plugged = device(profile);
+        let context = open(&plugged);
+        {
+            let domain = Domain::create(&context, Kind::Fdb).unwrap();
+            let table = domain.table(1).unwrap();
+            let (mask, _) = exactly(&five_tuple([10, 0, 0, 2]));
+            let matcher = table.matcher(1, &mask).unwrap();
+            let to = domain.to_vport(0xffff).unwrap();
+            let rule = |number| matcher.rule(&value(&five_tuple([10, 0, 1, number])), &[&to]);
+            let _before = rule(0).unwrap();
+            domain.sync().unwrap();
+            plugged.device().with(|hca| hca.fail_write(1));
+            // The library looks for completions only when eight requests are out, so that some rules are made past the error.
+            let mut made = Vec::new();
+            let error = (1..NOTICED_WITHIN).find_map(|number| match rule(number) {
+                Ok(rule) => {
+                    made.push(rule);
+                    None
+                }
+                Err(error) => Some(error),
+            });
+            println!("after {} rules: {error:?}", made.len());
+            assert!(error.is_some(), "no rule failed");
+            // It would wait for ever for requests that came back with errors, of which it counts none as done. Of a device that is ill
+            // it waits for nothing any more.
+            plugged.device().tell_fatal().unwrap();
+            assert_eq!(context.event().unwrap(), DEVICE_FATAL);
+        }
+        drop(context);
+        assert_eq!(plugged.device().left(), Vec::<String>::new());
+        let complaints = plugged.device().with(|hca| hca.complaints().to_vec());
+        assert!(complaints[0].ends_with("a write that was to fail"), "{complaints:?}");
+        assert_eq!(complaints.len(), 1, "{complaints:?}");
+    }
 }

@@ -94,6 +94,7 @@ pub(crate) mod field {
     pub(crate) const GENEVE_PROTOCOL: Field = (0x330, 16);
     /// How much further on the same fields of an inner header are.
     pub(crate) const INNER: usize = 0x400;
+    pub(crate) const REGISTER_C_3: Field = (0x700, 32);
     pub(crate) const REGISTER_C_1: Field = (0x740, 32);
     pub(crate) const REGISTER_C_0: Field = (0x760, 32);
     pub(crate) const TCP_SEQUENCE: Field = (0x820, 32);
