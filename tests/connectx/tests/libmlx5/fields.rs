@@ -10,7 +10,7 @@ use crate::rig::field::{self as f, Field};
 use crate::rig::{FORMATS, comes_out, exactly, play_in_switch, value};
 
 /// A field in a packet, with what must be matched besides.
-struct Case {
+pub(crate) struct Case {
     name: &'static str,
     besides: Vec<(Field, u128)>,
     field: Field,
@@ -18,19 +18,19 @@ struct Case {
     frame: Vec<u8>,
 }
 
-fn case(name: &'static str, besides: &[(Field, u128)], field: Field, value: impl Into<u128>, frame: &[u8]) -> Case {
+pub(crate) fn case(name: &'static str, besides: &[(Field, u128)], field: Field, value: impl Into<u128>, frame: &[u8]) -> Case {
     Case { name, besides: besides.to_vec(), field, value: value.into(), frame: frame.to_vec() }
 }
 
-const V4: (Field, u128) = (f::IP_VERSION, 4);
-const V6: (Field, u128) = (f::IP_VERSION, 6);
+pub(crate) const V4: (Field, u128) = (f::IP_VERSION, 4);
+pub(crate) const V6: (Field, u128) = (f::IP_VERSION, 6);
 
-fn inner(field: Field) -> Field {
+pub(crate) fn inner(field: Field) -> Field {
     (field.0 + f::INNER, field.1)
 }
 
 /// A frame within UDP to that port, behind a tunnel's header.
-fn tunnel(port: u16, header: &[u8], inside: &[u8]) -> Vec<u8> {
+pub(crate) fn tunnel(port: u16, header: &[u8], inside: &[u8]) -> Vec<u8> {
     let length = u16::try_from(8 + header.len() + inside.len()).unwrap();
     let words = [40_000, port, length, 0];
     let udp: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
@@ -40,7 +40,8 @@ fn tunnel(port: u16, header: &[u8], inside: &[u8]) -> Vec<u8> {
 fn layer_2() -> Vec<Case> {
     let plain = Packet::v4(UDP);
     let one = Packet { tags: vec![(0x8100, 0xb064)], ..plain.clone() };
-    let two = Packet { tags: vec![(0x88a8, 0x2007), (0x8100, 0x1009)], ..plain.clone() };
+    let two = Packet { tags: vec![(0x88a8, 0x2007), (0x8100, 0xd009)], ..plain.clone() };
+    let services = Packet { tags: vec![(0x88a8, 0x2007), (0x88a8, 0x1008)], ..plain.clone() }.frame();
     let (plain, one, two) = (plain.frame(), one.frame(), two.frame());
     let tagged = [(f::CVLAN_TAG, 1)];
     vec![
@@ -59,7 +60,11 @@ fn layer_2() -> Vec<Case> {
         case("VLAN CFI", &tagged, f::CFI, 1_u8, &one),
         case("service VLAN id", &[(f::SVLAN_TAG, 1)], f::VLAN, 7_u8, &two),
         case("second VLAN id", &[(f::SVLAN_TAG, 1), (f::SECOND_CVLAN_TAG, 1)], f::SECOND_VLAN, 9_u8, &two),
+        case("second VLAN priority", &[(f::SVLAN_TAG, 1), (f::SECOND_CVLAN_TAG, 1)], f::SECOND_PRIORITY, 6_u8, &two),
+        case("second VLAN CFI", &[(f::SVLAN_TAG, 1), (f::SECOND_CVLAN_TAG, 1)], f::SECOND_CFI, 1_u8, &two),
+        case("second service VLAN id", &[(f::SVLAN_TAG, 1), (f::SECOND_SVLAN_TAG, 1)], f::SECOND_VLAN, 8_u8, &services),
         case("source port", &[], f::SOURCE_PORT, 0_u8, &plain),
+        case("send queue", &[], f::SOURCE_SQN, 0_u8, &plain),
     ]
 }
 
@@ -80,6 +85,7 @@ fn layer_3() -> Vec<Case> {
         case("DSCP", &[V4], f::DSCP, 0x2a_u8, &v4),
         case("ECN", &[V4], f::ECN, 1_u8, &v4),
         case("TTL", &[V4], f::TTL, 64_u8, &v4),
+        case("header length", &[V4], f::IHL, 5_u8, &v4),
         case("fragment", &[V4], f::FRAGMENT, 1_u8, &part),
         case("IPv4 source", &[V4], f::SOURCE_V4, 0x0a00_0001_u32, &v4),
         case("IPv4 destination", &[V4], f::DESTINATION_V4, 0x0a09_0909_u32, &v4),
@@ -113,6 +119,8 @@ fn layer_4() -> Vec<Case> {
         case("UDP over IPv6, destination", &of_6(UDP), f::UDP_DESTINATION, 80_u16, &udp_6),
         case("ICMP type", &of(ICMP), f::ICMP_TYPE, 8_u8, &icmp),
         case("ICMP code", &of(ICMP), f::ICMP_CODE, 3_u8, &icmp),
+        case("ICMP data", &of(ICMP), f::ICMP_DATA, 0x1234_0001_u32, &icmp),
+        case("ICMPv6 data", &of_6(ICMPV6), f::ICMPV6_DATA, 0x1234_0001_u32, &icmp_6),
         case("ICMPv6 type", &of_6(ICMPV6), f::ICMPV6_TYPE, 0x80_u8, &icmp_6),
         case("ICMPv6 code", &of_6(ICMPV6), f::ICMPV6_CODE, 1_u8, &icmp_6),
     ]
@@ -153,7 +161,7 @@ fn tunnels() -> Vec<Case> {
     ]
 }
 
-fn check(profile: Profile, cases: Vec<Case>) {
+pub(crate) fn check(profile: Profile, cases: Vec<Case>) {
     play_in_switch(profile, |plugged, _, domain, table| {
         let to = domain.to_vport(0xffff).unwrap();
         // From a vport, where nothing but a rule leads to the wire.

@@ -15,4 +15,5 @@ mod open;
 mod packet;
 mod rig;
 mod rules;
+mod samples;
 mod tunnels;

@@ -76,6 +76,8 @@ pub(crate) mod field {
     pub(crate) const TCP_FLAGS: Field = (0x097, 9);
     pub(crate) const TCP_SOURCE: Field = (0x0a0, 16);
     pub(crate) const TCP_DESTINATION: Field = (0x0b0, 16);
+    pub(crate) const IHL: Field = (0x0d0, 4);
+    pub(crate) const L4_OK: Field = (0x0d5, 1);
     pub(crate) const TTL: Field = (0x0d8, 8);
     pub(crate) const UDP_SOURCE: Field = (0x0e0, 16);
     pub(crate) const UDP_DESTINATION: Field = (0x0f0, 16);
@@ -83,32 +85,72 @@ pub(crate) mod field {
     pub(crate) const SOURCE_V4: Field = (0x160, 32);
     pub(crate) const DESTINATION_V6: Field = (0x180, 128);
     pub(crate) const DESTINATION_V4: Field = (0x1e0, 32);
+    pub(crate) const GRE_HAS_CHECKSUM: Field = (0x200, 1);
+    pub(crate) const GRE_HAS_KEY: Field = (0x202, 1);
+    pub(crate) const GRE_HAS_SEQUENCE: Field = (0x203, 1);
+    pub(crate) const SOURCE_SQN: Field = (0x208, 24);
     pub(crate) const SOURCE_PORT: Field = (0x230, 16);
+    pub(crate) const SECOND_PRIORITY: Field = (0x240, 3);
+    pub(crate) const SECOND_CFI: Field = (0x243, 1);
     pub(crate) const SECOND_VLAN: Field = (0x244, 12);
+    pub(crate) const INNER_SECOND_VLAN: Field = (0x254, 12);
     pub(crate) const SECOND_CVLAN_TAG: Field = (0x260, 1);
+    pub(crate) const INNER_SECOND_CVLAN_TAG: Field = (0x261, 1);
+    pub(crate) const SECOND_SVLAN_TAG: Field = (0x262, 1);
     pub(crate) const GRE_PROTOCOL: Field = (0x270, 16);
     pub(crate) const GRE_KEY: Field = (0x280, 32);
     pub(crate) const VXLAN_VNI: Field = (0x2a0, 24);
     pub(crate) const GENEVE_VNI: Field = (0x2c0, 24);
+    pub(crate) const GENEVE_OAM: Field = (0x2df, 1);
     pub(crate) const FLOW_LABEL: Field = (0x2ec, 20);
+    pub(crate) const INNER_FLOW_LABEL: Field = (0x30c, 20);
+    pub(crate) const GENEVE_OPTIONS: Field = (0x32a, 6);
     pub(crate) const GENEVE_PROTOCOL: Field = (0x330, 16);
+    pub(crate) const ESP_SPI: Field = (0x380, 32);
     /// How much further on the same fields of an inner header are.
     pub(crate) const INNER: usize = 0x400;
+    /// Label, traffic class, bottom of stack, and TTL.
+    pub(crate) const MPLS: Field = (0x600, 32);
+    pub(crate) const INNER_MPLS: Field = (0x620, 32);
+    pub(crate) const MPLS_OVER_GRE: Field = (0x640, 32);
+    pub(crate) const MPLS_OVER_UDP: Field = (0x660, 32);
     pub(crate) const REGISTER_C_3: Field = (0x700, 32);
     pub(crate) const REGISTER_C_1: Field = (0x740, 32);
     pub(crate) const REGISTER_C_0: Field = (0x760, 32);
+    pub(crate) const REGISTER_A: Field = (0x780, 32);
+    pub(crate) const INNER_TCP_SEQUENCE: Field = (0x800, 32);
     pub(crate) const TCP_SEQUENCE: Field = (0x820, 32);
+    pub(crate) const INNER_TCP_ACKNOWLEDGEMENT: Field = (0x840, 32);
     pub(crate) const TCP_ACKNOWLEDGEMENT: Field = (0x860, 32);
+    pub(crate) const VXLAN_GPE_VNI: Field = (0x888, 24);
+    pub(crate) const VXLAN_GPE_NEXT: Field = (0x8a0, 8);
+    pub(crate) const VXLAN_GPE_FLAGS: Field = (0x8a8, 8);
+    pub(crate) const ICMP_DATA: Field = (0x8c0, 32);
+    pub(crate) const ICMPV6_DATA: Field = (0x8e0, 32);
     pub(crate) const ICMP_TYPE: Field = (0x900, 8);
     pub(crate) const ICMP_CODE: Field = (0x908, 8);
     pub(crate) const ICMPV6_TYPE: Field = (0x910, 8);
     pub(crate) const ICMPV6_CODE: Field = (0x918, 8);
+    pub(crate) const GENEVE_OPTION_DATA: Field = (0x920, 32);
+    pub(crate) const GTPU_TEID: Field = (0x940, 32);
+    pub(crate) const GTPU_TYPE: Field = (0x960, 8);
+    pub(crate) const GTPU_FLAGS: Field = (0x968, 8);
+    pub(crate) const GTPU_THIRD_WORD: Field = (0x980, 32);
+    pub(crate) const GTPU_FIRST_EXTENSION: Field = (0x9a0, 32);
+    pub(crate) const GTPU_FIRST_WORD: Field = (0x9c0, 32);
+    /// Of a sample of the flexible parser that a program asks for.
+    pub(crate) const SAMPLE_VALUE: Field = (0xa00, 32);
+    pub(crate) const SAMPLE_ID: Field = (0xa20, 32);
+    pub(crate) const TUNNEL_HEADER_0: Field = (0xc80, 32);
+    pub(crate) const TUNNEL_HEADER_1: Field = (0xca0, 32);
+    pub(crate) const TUNNEL_HEADER_2: Field = (0xcc0, 32);
 }
 
 /// A match on all bits of some fields: mask and value.
 pub(crate) fn exactly(fields: &[(field::Field, u128)]) -> (Match, Match) {
-    // libmlx5 wants the version itself as its mask.
-    let bits = |field: field::Field, of| if field.0 % field::INNER == field::IP_VERSION.0 { of } else { u128::MAX };
+    // libmlx5 wants the version itself as its mask, and so it does with the id of a sample.
+    let names = |field: field::Field| field.0 % field::INNER == field::IP_VERSION.0 || field == field::SAMPLE_ID;
+    let bits = |field: field::Field, of| if names(field) { of } else { u128::MAX };
     let mask = fields.iter().fold(Match::default(), |mask, (field, of)| mask.with(field.0, field.1, bits(*field, *of)));
     (mask, value(fields))
 }
