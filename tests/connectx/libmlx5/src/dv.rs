@@ -19,7 +19,15 @@ use crate::{done, made};
 macro_rules! opaque {
     ($($name:ident),*) => { $(#[repr(C)] struct $name { _private: [u8; 0] })* };
 }
-opaque!(RawDomain, RawTable, RawMatcher, RawRule, RawAction, RawObject, RawUar);
+opaque!(RawDomain, RawTable, RawMatcher, RawRule, RawAction, RawObject);
+
+/// `mlx5dv_devx_uar`, of which more follows.
+#[repr(C)]
+struct RawUar {
+    doorbell: *mut c_void,
+    base: *mut c_void,
+    page: u32,
+}
 
 #[link(name = "mlx5")]
 unsafe extern "C" {
@@ -63,6 +71,7 @@ unsafe extern "C" {
     fn mlx5dv_dr_action_destroy(action: *mut RawAction) -> c_int;
     fn mlx5dv_devx_alloc_uar(context: *mut ibv_context, flags: u32) -> *mut RawUar;
     fn mlx5dv_devx_free_uar(uar: *mut RawUar);
+    fn mlx5dv_devx_query_eqn(context: *mut ibv_context, vector: u32, number: *mut u32) -> c_int;
     fn mlx5dv_devx_general_cmd(
         context: *mut ibv_context,
         input: *const c_void,
@@ -448,6 +457,24 @@ impl<'a> Uar<'a> {
         // SAFETY: the context is open as long as the page lives.
         Self::new(unsafe { mlx5dv_devx_alloc_uar(context.raw(), NOT_CACHED) })
     }
+
+    /// Its number, by which commands name it.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        // SAFETY: the page exists, and libmlx5 does not change this.
+        unsafe { (*self.raw.as_ptr()).page }
+    }
+}
+
+/// The number of the queue that events of completion vector 0 go to.
+///
+/// # Errors
+/// As `mlx5dv_devx_query_eqn` fails.
+pub fn event_queue(context: &Context) -> io::Result<u32> {
+    let mut number = 0;
+    // SAFETY: the context is open, and there is room for the number.
+    done(unsafe { mlx5dv_devx_query_eqn(context.raw(), 0, &raw mut number) })?;
+    Ok(number)
 }
 
 /// A command on no object: its output, for which there is so much room.

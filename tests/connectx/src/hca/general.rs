@@ -181,3 +181,129 @@ fn of_steering(failure: steering::Failure) -> Failure {
     };
     Failure::new(status, failure.syndrome, failure.reason)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hca::test::{initialized, made, run, status};
+    use crate::profile::{BLUEFIELD_2, CONNECTX_5, CONNECTX_6_DX, Profile};
+
+    const FDB: u64 = 4;
+
+    fn device(profile: Profile) -> Hca {
+        initialized(profile.with_software_steering())
+    }
+
+    fn flow_table(hca: &mut Hca, level: u8) -> u32 {
+        let mut input = [0; 0x40];
+        input[..2].copy_from_slice(&0x930_u16.to_be_bytes());
+        (input[16], input[25]) = (4, level);
+        let output = hca.execute(&input);
+        assert_eq!(status(&output), 0);
+        u32::from_be_bytes(output[8..12].try_into().unwrap())
+    }
+
+    fn destroyed_table(hca: &mut Hca, id: u32) -> u8 {
+        let mut input = [0; 0x40];
+        input[..2].copy_from_slice(&0x931_u16.to_be_bytes());
+        input[16] = 4;
+        input[20..24].copy_from_slice(&id.to_be_bytes());
+        status(&hca.execute(&input))
+    }
+
+    fn body(layout: &crate::layout::Layout, fields: &[(crate::layout::Field, u64)]) -> Vec<u8> {
+        let mut bytes = vec![0; layout.length];
+        fields.iter().for_each(|(field, value)| assert!(field.write(&mut bytes, *value)));
+        bytes
+    }
+
+    fn command(hca: &mut Hca, opcode: u16, kind: Type, id: u32, tail: &[u8]) -> Vec<u8> {
+        let fields = [(l::general_object::ID, u64::from(id))];
+        run(hca, opcode, kind as u16, &l::general_object::LAYOUT, &fields, tail)
+    }
+
+    fn id(output: &[u8]) -> u32 {
+        assert_eq!(status(output), 0);
+        u32::from_be_bytes(output[8..12].try_into().unwrap())
+    }
+
+    #[test]
+    fn tables_stay_as_long_as_a_sampler_or_a_meter_leads_to_them() {
+        use l::{meter as m, sampler as s};
+        let mut hca = device(BLUEFIELD_2);
+        let (taken, onward) = (flow_table(&mut hca, 5), flow_table(&mut hca, 6));
+        let given = |ratio| {
+            body(
+                &s::LAYOUT,
+                &[
+                    (s::TABLE_TYPE, FDB),
+                    (s::LEVEL, 4),
+                    (s::SAMPLE_RATIO, ratio),
+                    (s::SAMPLE_TABLE, taken.into()),
+                    (s::DEFAULT_TABLE, onward.into()),
+                ],
+            )
+        };
+        assert_eq!(status(&command(&mut hca, 0xa00, Type::Sampler, 0, &given(0))), Status::BadParameter as u8);
+        let sampler = id(&command(&mut hca, 0xa00, Type::Sampler, 0, &given(9)));
+        let told = command(&mut hca, 0xa02, Type::Sampler, sampler, &[]);
+        assert_eq!(s::ADDRESS_RX.at(16).read(&told), Some(Terminal::Sampler(sampler).address(Side::Receive)));
+        let valid = (m::PARAMETERS_0, 1 << 63 | 3 << 60);
+        let metering =
+            body(&m::LAYOUT, &[(m::TABLE_TYPE, FDB), (m::TABLE, onward.into()), (m::RETURN_REG_ID, 5), valid]);
+        let without = body(&m::LAYOUT, &[(m::TABLE_TYPE, FDB), (m::TABLE, onward.into())]);
+        assert_eq!(status(&command(&mut hca, 0xa00, Type::Meter, 0, &without)), Status::BadParameter as u8);
+        let meter = id(&command(&mut hca, 0xa00, Type::Meter, 0, &metering));
+        assert_ne!(status(&command(&mut hca, 0xa01, Type::Meter, meter, &metering)), 0, "nothing is selected");
+        assert_ne!(
+            status(&command(&mut hca, 0xa01, Type::Sampler, sampler, &given(3))),
+            0,
+            "samplers stay as they are"
+        );
+        for table in [taken, onward] {
+            assert_eq!(destroyed_table(&mut hca, table), Status::BadResourceState as u8);
+        }
+        assert_eq!(status(&command(&mut hca, 0xa03, Type::Sampler, sampler, &[])), 0);
+        assert_eq!(destroyed_table(&mut hca, taken), 0);
+        assert_ne!(destroyed_table(&mut hca, onward), 0, "the meter leads there");
+        assert_eq!(status(&command(&mut hca, 0xa03, Type::Meter, meter, &[])), 0);
+        assert_eq!(status(&command(&mut hca, 0xa03, Type::Meter, meter, &[])), Status::BadResource as u8);
+        assert_eq!(destroyed_table(&mut hca, onward), 0);
+    }
+
+    #[test]
+    fn arguments_and_first_hits_come_in_ranges_and_need_a_domain() {
+        use l::{first_hits as h, general_object as g, modify_header_argument as a};
+        let mut hca = device(CONNECTX_6_DX);
+        let pd = made(&mut hca, 0x800, &l::plain::LAYOUT, &[], &[]);
+        let range = |hca: &mut Hca, kind: Type, log, tail: &[u8]| {
+            run(hca, 0xa00, kind as u16, &g::LAYOUT, &[(g::LOG_OBJ_RANGE, log)], tail)
+        };
+        let argument = body(&a::LAYOUT, &[(a::ACCESS_PD, pd)]);
+        let hits = body(&h::LAYOUT, &[(h::ACCESS_PD, pd)]);
+        for (kind, tail) in [(Type::Argument, argument), (Type::FirstHits, hits)] {
+            let (first, second) = (id(&range(&mut hca, kind, 3, &tail)), id(&range(&mut hca, kind, 0, &tail)));
+            assert_eq!(second, first + 8);
+            assert_ne!(status(&range(&mut hca, kind, 31, &tail)), 0);
+            let nobodys = vec![0; tail.len()];
+            assert_eq!(status(&range(&mut hca, kind, 0, &nobodys)), Status::BadResource as u8);
+            for id in [first, second] {
+                assert_eq!(status(&command(&mut hca, 0xa03, kind, id, &[])), 0);
+                assert_eq!(status(&command(&mut hca, 0xa03, kind, id, &[])), Status::BadResource as u8);
+            }
+        }
+    }
+
+    #[test]
+    fn a_device_refuses_types_of_objects_that_it_does_not_say_that_it_has() {
+        let has = |profile: Profile| Type::of(&profile.with_software_steering());
+        assert_eq!(has(CONNECTX_5), 1 << 0x08 | 1 << 0x0a | 1 << 0x20);
+        assert_eq!(has(BLUEFIELD_2), has(CONNECTX_5) | 1 << 0x25);
+        assert_eq!(has(CONNECTX_6_DX), has(BLUEFIELD_2) | 1 << 0x23);
+        assert_eq!(Type::of(&CONNECTX_6_DX), 0);
+        let mut hca = device(CONNECTX_5);
+        for kind in [Type::Argument, Type::FirstHits] {
+            assert_eq!(status(&command(&mut hca, 0xa00, kind, 0, &[0; 0x40])), Status::BadParameter as u8);
+        }
+    }
+}

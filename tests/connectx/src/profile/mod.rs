@@ -502,7 +502,8 @@ mod tests {
 
     #[test]
     fn every_capability_fits_its_field() {
-        let tables = [GENERAL, ETHERNET, TABLE, FDB, ESW_FLOW_TABLE, ESW, SOFTWARE_STEERING, ARGUMENTS, ROCE, SOFTWARE_OWNER];
+        let tables =
+            [GENERAL, ETHERNET, TABLE, FDB, ESW_FLOW_TABLE, ESW, SOFTWARE_STEERING, ARGUMENTS, ROCE, SOFTWARE_OWNER];
         for (field, value) in tables.into_iter().flatten() {
             assert!(*value <= field.max(), "{} = {value:#x}", field.name());
         }

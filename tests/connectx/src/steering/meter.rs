@@ -107,7 +107,8 @@ impl Parameters {
         }
         let size = |[exponent, mantissa]: [Bits; 2]| u64::from(mantissa.u8(bytes)) << exponent.u8(bytes);
         // 8 * 10^9 * mantissa / 2^exponent bits a second.
-        let rate = |[exponent, mantissa]: [Bits; 2]| 1_000_000_000 * u64::from(mantissa.u8(bytes)) >> exponent.u8(bytes);
+        let rate =
+            |[exponent, mantissa]: [Bits; 2]| (1_000_000_000 * u64::from(mantissa.u8(bytes))) >> exponent.u8(bytes);
         Ok(Self {
             mode: field::MODE.u8(bytes),
             committed: Rate { rate: rate(field::COMMITTED_RATE), size: size(field::COMMITTED_SIZE) },

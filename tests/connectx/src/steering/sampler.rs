@@ -2,7 +2,7 @@
 
 use super::Steering;
 use super::failure::{Failure, Refusal};
-use super::table::{Target, TableKind};
+use super::table::{TableKind, Target};
 
 /// A sampler.
 #[derive(Debug)]

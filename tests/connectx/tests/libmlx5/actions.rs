@@ -9,7 +9,7 @@ use sluice_libmlx5::dv::{Action, Domain, Kind, Match, Reformat};
 use crate::frames::{ethernet, ipv4};
 use crate::packet::{Packet, TCP, UDP};
 use crate::rig::field as f;
-use crate::rig::{FORMATS, GENERATIONS, counters, exactly, play, play_in_switch, read_counter, value, walk};
+use crate::rig::{FORMATS, GENERATIONS, agreeing, counters, exactly, play, play_in_switch, read_counter, value, walk};
 
 /// A modify-header action of the PRM that sets `length` bits of a field from `offset` on.
 pub(crate) fn set(field: u64, offset: u64, length: u64, data: u64) -> u64 {
@@ -66,6 +66,8 @@ pub(crate) fn walked(
         let actions = actions(domain);
         let _rule = matcher.rule(&wanted, &actions.iter().collect::<Vec<_>>()).unwrap();
         domain.sync().unwrap();
+        // An entry at least, and as many more as the actions take.
+        assert!(agreeing(plugged, profile, domain) > 0);
         out = walk(plugged, from, frame);
     });
     out
@@ -150,6 +152,83 @@ fn tags_are_pushed_towards_the_wire_and_popped_from_it() {
             vec![Action::pop_vlan().unwrap(), domain.to_vport(0).unwrap()]
         });
         assert_eq!(popped, Some((Port::Vport(0), plain.frame())));
+    }
+}
+
+#[test]
+fn tags_are_exchanged_and_stripped_together_with_other_changes() {
+    let plain = Packet::v4(UDP);
+    let twice = Packet { tags: vec![(0x88a8, 0x0007), (0x8100, 0x2064)], ..plain.clone() };
+    let one = Packet { tags: vec![(0x8100, 0x2064)], ..plain.clone() };
+    let other = Packet { tags: vec![(0x88a8, 0x0009)], ..plain.clone() };
+    for profile in FORMATS {
+        let popped = after(profile, &twice, Port::Wire, |domain| {
+            vec![Action::pop_vlan().unwrap(), Action::pop_vlan().unwrap(), domain.to_vport(0).unwrap()]
+        });
+        assert_eq!(popped, Some((Port::Vport(0), plain.frame())));
+        let popped = after(profile, &one, Port::Wire, |domain| {
+            let change = domain.modify_header(&[set(TTL, 0, 8, 63)]).unwrap();
+            vec![Action::pop_vlan().unwrap(), change, domain.to_vport(0).unwrap()]
+        });
+        assert_eq!(popped, Some((Port::Vport(0), Packet { ttl: 63, ..plain.clone() }.frame())));
+        let pushed = after(profile, &plain, Port::Vport(0), |domain| {
+            let change = domain.modify_header(&[set(TTL, 0, 8, 63)]).unwrap();
+            vec![change, domain.push_vlan(0x88a8, 0x0009).unwrap(), domain.to_vport(0xffff).unwrap()]
+        });
+        assert_eq!(pushed, Some((Port::Wire, Packet { ttl: 63, ..other.clone() }.frame())));
+    }
+    for profile in [BLUEFIELD_2, CONNECTX_7] {
+        let sent = after(profile, &one, Port::Vport(0), |domain| {
+            vec![
+                Action::pop_vlan().unwrap(),
+                domain.push_vlan(0x88a8, 0x0009).unwrap(),
+                domain.to_vport(0xffff).unwrap(),
+            ]
+        });
+        assert_eq!(sent, Some((Port::Wire, other.frame())));
+        // From the wire the library wants a rewrite between the two.
+        let received = after(profile, &one, Port::Wire, |domain| {
+            let change = domain.modify_header(&[set(TTL, 0, 8, 63)]).unwrap();
+            vec![
+                Action::pop_vlan().unwrap(),
+                change,
+                domain.push_vlan(0x88a8, 0x0009).unwrap(),
+                domain.to_vport(0).unwrap(),
+            ]
+        });
+        assert_eq!(received, Some((Port::Vport(0), Packet { ttl: 63, ..other.clone() }.frame())));
+    }
+}
+
+#[test]
+fn what_an_entry_of_the_generation_cannot_do_the_library_refuses() {
+    let refused = |profile: Profile, source: u16, actions: &dyn for<'a> Fn(&'a Domain<'_>) -> Vec<Action<'a>>| {
+        play_in_switch(profile, |_, _, domain, table| {
+            let (mask, wanted) = exactly(&[(f::SOURCE_PORT, source.into())]);
+            let matcher = table.matcher(0, &mask).unwrap();
+            let actions = actions(domain);
+            assert!(matcher.rule(&wanted, &actions.iter().collect::<Vec<_>>()).is_err());
+        });
+    };
+    refused(CONNECTX_5, 0, &|domain| vec![Action::pop_vlan().unwrap(), domain.to_vport(0xffff).unwrap()]);
+    refused(CONNECTX_5, 0xffff, &|domain| vec![domain.push_vlan(0x8100, 1).unwrap(), domain.to_vport(0).unwrap()]);
+    for profile in FORMATS {
+        // No place is known where inner headers would be rewritten.
+        play_in_switch(profile, |_, _, domain, _| {
+            assert!(domain.modify_header(&[set(0x3a, 0, 8, 63)]).is_err());
+            assert!(domain.modify_header(&[set(0x45, 0, 32, 0)]).is_err());
+        });
+        // What comes after the end is never done.
+        refused(profile, 0, &|domain| vec![domain.to_vport(0xffff).unwrap(), domain.push_vlan(0x8100, 1).unwrap()]);
+    }
+}
+
+#[test]
+fn the_default_of_a_table_can_be_asked_for() {
+    let packet = Packet::v4(UDP);
+    for profile in FORMATS {
+        let out = after(profile, &packet, Port::Wire, |_| vec![Action::default_miss().unwrap()]);
+        assert_eq!(out, Some((Port::Vport(profile.own_vport()), packet.frame())));
     }
 }
 

@@ -12,7 +12,7 @@ use crate::actions::set;
 use crate::frames::{ethernet, ipv4};
 use crate::packet::{Packet, TCP, UDP};
 use crate::rig::field as f;
-use crate::rig::{FORMATS, counters, device, exactly, open, play_in_switch, read_counter, value, walk};
+use crate::rig::{FORMATS, agreeing, counters, device, exactly, open, play_in_switch, read_counter, value, walk};
 
 fn to<'a>(action: &'a Action<'a>) -> Destination<'a> {
     Destination { to: action, reformat: None }
@@ -45,7 +45,8 @@ fn packets_go_to_several_destinations_and_only_one_copy_gets_a_tunnel() {
             let (block, id) = counters(context, 0);
             let count = Action::count(&block, 0).unwrap();
             let (wire, host) = (domain.to_vport(0xffff).unwrap(), domain.to_vport(0).unwrap());
-            let (encap, table) = (domain.reformat(Reformat::Encap, &whole[..50]).unwrap(), Action::to_table(second).unwrap());
+            let (encap, table) =
+                (domain.reformat(Reformat::Encap, &whole[..50]).unwrap(), Action::to_table(second).unwrap());
             assert!(domain.to_all(&[to(&wire)]).is_err(), "one is not several");
             let all = domain
                 .to_all(&[to(&host), Destination { to: &wire, reformat: Some(&encap) }, to(&table), to(&count)])
@@ -55,6 +56,7 @@ fn packets_go_to_several_destinations_and_only_one_copy_gets_a_tunnel() {
             let _all = matcher.rule(&wanted, &[&all]).unwrap();
             let _behind = behind.rule(&wanted, &[&wire]).unwrap();
             domain.sync().unwrap();
+            assert!(agreeing(plugged, profile, domain) > 0);
             let copies = [(Port::Vport(0), packet.clone()), (Port::Wire, whole.clone()), (Port::Wire, packet.clone())];
             for from in [Port::Vport(0), Port::Wire] {
                 assert_eq!(sent(plugged, from, &packet), copies);
@@ -79,6 +81,7 @@ fn one_of_so_many_packets_is_sampled_and_all_go_on() {
             let _sampling = matcher.rule(&wanted, &[&sampler]).unwrap();
             let _behind = behind.rule(&wanted, &[&wire]).unwrap();
             domain.sync().unwrap();
+            assert!(agreeing(plugged, profile, domain) > 0);
             // Each side has a sampler of its own where registers have to be set again.
             for from in [Port::Wire, Port::Vport(0)] {
                 let mut samples = 0;
@@ -116,11 +119,8 @@ fn a_meter_colors_packets_by_what_came_before_and_how_long_ago() {
     for profile in FORMATS {
         play_in_tables(profile, |plugged, _, domain, [first, second, _]| {
             // 64 bytes at once and as many more for yellow; some 954 bytes a second, and none for yellow.
-            let mut like = Meter {
-                active: true,
-                register: 1,
-                parameters: parameters([(1, 20), (1, 6), (0, 0), (1, 6)]),
-            };
+            let mut like =
+                Meter { active: true, register: 1, parameters: parameters([(1, 20), (1, 6), (0, 0), (1, 6)]) };
             let meter = Action::meter(second, like).unwrap();
             let (mask, wanted) = exactly(&[(f::IP_VERSION, 4), (f::PROTOCOL, UDP.into())]);
             let matcher = first.matcher(0, &mask).unwrap();
@@ -134,6 +134,7 @@ fn a_meter_colors_packets_by_what_came_before_and_how_long_ago() {
                 ports.iter().zip(&actions).map(|((color, _), to)| colors.rule(&low(*color), &[to]).unwrap()).collect();
             let _red = colors.rule(&low(RED), &[&end]).unwrap();
             domain.sync().unwrap();
+            assert!(agreeing(plugged, profile, domain) > 0);
             let color = || match sent(plugged, Port::Wire, &packet).pop() {
                 Some((Port::Wire, _)) => GREEN,
                 Some((Port::Vport(0), _)) => YELLOW,
@@ -196,6 +197,7 @@ fn the_first_hit_of_a_line_is_told_from_those_that_follow() {
             let _fresh = behind.rule(&fresh, &[&wire]).unwrap();
             let _known = behind.rule(&value(&[(f::REGISTER_C_3, 1)]), &[&host]).unwrap();
             domain.sync().unwrap();
+            assert!(agreeing(plugged, profile, domain) > 0);
             let lines = |object: u32| {
                 let mut query = [0; 16];
                 query[..2].copy_from_slice(&0xa02_u16.to_be_bytes());

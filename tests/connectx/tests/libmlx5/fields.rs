@@ -18,7 +18,13 @@ pub(crate) struct Case {
     frame: Vec<u8>,
 }
 
-pub(crate) fn case(name: &'static str, besides: &[(Field, u128)], field: Field, value: impl Into<u128>, frame: &[u8]) -> Case {
+pub(crate) fn case(
+    name: &'static str,
+    besides: &[(Field, u128)],
+    field: Field,
+    value: impl Into<u128>,
+    frame: &[u8],
+) -> Case {
     Case { name, besides: besides.to_vec(), field, value: value.into(), frame: frame.to_vec() }
 }
 

@@ -13,6 +13,7 @@ mod open;
 #[allow(dead_code, reason = "of another test's packets, some are used here")]
 #[path = "../mlx5_core/packet.rs"]
 mod packet;
+mod receive;
 mod rig;
 mod rules;
 mod samples;

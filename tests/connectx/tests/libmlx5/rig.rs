@@ -210,3 +210,26 @@ pub(crate) fn comes_out(plugged: &Plugged, from: Port, frame: &[u8]) -> Option<P
     assert!(walk.sent.len() <= 1, "{walk}");
     walk.sent.first().map(|(port, _)| *port)
 }
+
+/// How many entries of rules the library's own dump of a domain has. Each is what the memory holds.
+pub(crate) fn agreeing(plugged: &Plugged, profile: Profile, domain: &Domain<'_>) -> usize {
+    let mut entries = 0;
+    // Of a rule's entry: type of record, place in steering memory in entries, rule, and the entry without its mask.
+    for line in domain.dump().unwrap().lines() {
+        let parts: Vec<&str> = line.split(',').collect();
+        let [kind, address, _, bytes, ..] = parts[..] else { continue };
+        if !matches!(kind, "3301" | "3302" | "3303" | "3304") {
+            continue;
+        }
+        let place = u64::from_str_radix(address.trim_start_matches("0x"), 16).unwrap() << 6;
+        let held = plugged.device().with(|hca| hca.steering().entry_at(place)).expect(line);
+        let held: String = held.iter().map(|byte| format!("{byte:02x}")).collect();
+        // Format 0 has the mask at the end, the others in front of the tag.
+        let (control, tag) = bytes.split_at(64);
+        let tag_at = if profile.steering_format.version() == 0 { 64 } else { 96 };
+        assert_eq!(&held[..64], control, "{line}");
+        assert_eq!(&held[tag_at..tag_at + 32], &tag[..32], "{line}");
+        entries += 1;
+    }
+    entries
+}

@@ -66,7 +66,13 @@ fn gtpu() -> Vec<Case> {
         case("GTP-U third word", &over(GTPU_PORT), f::GTPU_THIRD_WORD, 0x1234_0085_u32, &frame),
         case("GTP-U extension", &over(GTPU_PORT), f::GTPU_FIRST_EXTENSION, 0x0110_0900_u32, &frame),
         case("IP in GTP-U", &within, inner(f::DESTINATION_V4), 0x0a09_0909_u32, &frame),
-        case("a sample by its number", &[&over(GTPU_PORT)[..], &[ENDPOINT]].concat(), f::SAMPLE_VALUE, 0xdead_beef_u32, &frame),
+        case(
+            "a sample by its number",
+            &[&over(GTPU_PORT)[..], &[ENDPOINT]].concat(),
+            f::SAMPLE_VALUE,
+            0xdead_beef_u32,
+            &frame,
+        ),
     ]
 }
 
@@ -118,8 +124,9 @@ fn carried() -> Vec<Case> {
         frame[16..18].copy_from_slice(&[0x45, 0x67]);
         frame
     };
-    let [v4, tagged, twice, part, v6, udp] = [inside.frame(), tagged.frame(), twice.frame(), part.frame(), labelled, Packet::v4(UDP).frame()]
-        .map(|inside| tunnel(4789, &header, &inside));
+    let [v4, tagged, twice, part, v6, udp] =
+        [inside.frame(), tagged.frame(), twice.frame(), part.frame(), labelled, Packet::v4(UDP).frame()]
+            .map(|inside| tunnel(4789, &header, &inside));
     let four = (inner(f::IP_VERSION), 4);
     let six = (inner(f::IP_VERSION), 6);
     let of = |version, protocol: u8| [version, (inner(f::PROTOCOL), protocol.into())];
@@ -158,8 +165,7 @@ fn every_field_of_what_a_tunnel_carries_is_matched_to_the_bit() {
 fn numbers_of_tcp_in_a_tunnel_are_matched_by_format_0_and_taken_from_the_outer_headers_by_the_others() {
     let inside = Packet::v4(TCP).frame();
     let carried = tunnel(4789, &[8, 0, 0, 0, 0, 0, 42, 0], &inside);
-    let numbers =
-        [(f::INNER_TCP_SEQUENCE, 0x0102_0304_u32), (f::INNER_TCP_ACKNOWLEDGEMENT, 0x0506_0708)];
+    let numbers = [(f::INNER_TCP_SEQUENCE, 0x0102_0304_u32), (f::INNER_TCP_ACKNOWLEDGEMENT, 0x0506_0708)];
     check(CONNECTX_5, numbers.map(|(field, of)| case("inner TCP number", &[], field, of, &carried)).into());
     for profile in [BLUEFIELD_2, CONNECTX_7] {
         // libmlx5 44 has the outer lookup for both.
@@ -195,7 +201,8 @@ fn every_register_that_one_table_writes_is_matched_by_the_next_to_the_bit() {
         play_in_switch(profile, |plugged, _, domain, first| {
             let second = domain.table(2).unwrap();
             let written = |number: usize| 0x1000_0001_u32 << number;
-            let writes: Vec<u64> = (0..6).map(|number| set(0x51 + number as u64, 0, 32, written(number).into())).collect();
+            let writes: Vec<u64> =
+                (0..6).map(|number| set(0x51 + number as u64, 0, 32, written(number).into())).collect();
             let (write, onward, to) = (
                 domain.modify_header(&writes).unwrap(),
                 Action::to_table(&second).unwrap(),

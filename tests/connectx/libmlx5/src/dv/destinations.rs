@@ -98,9 +98,7 @@ impl Domain<'_> {
             .collect();
         let mut list: Vec<_> = raws.iter_mut().map(|raw| &raw mut *raw).collect();
         // SAFETY: domain and actions live as long as the array; libmlx5 copies the lists, which live until it has.
-        Action::new(unsafe {
-            mlx5dv_dr_action_create_dest_array(self.raw.as_ptr(), list.len(), list.as_mut_ptr())
-        })
+        Action::new(unsafe { mlx5dv_dr_action_create_dest_array(self.raw.as_ptr(), list.len(), list.as_mut_ptr()) })
     }
 
     /// Has a line of an ASO object of first hits be hit, and whether it was before go into register C 1, 3 or 5.
@@ -116,13 +114,7 @@ impl Domain<'_> {
     ///
     /// # Errors
     /// As `mlx5dv_dr_action_create_aso` fails.
-    pub fn aso<'a>(
-        &'a self,
-        object: &'a Object<'_>,
-        offset: u32,
-        flags: u32,
-        register: u8,
-    ) -> io::Result<Action<'a>> {
+    pub fn aso<'a>(&'a self, object: &'a Object<'_>, offset: u32, flags: u32, register: u8) -> io::Result<Action<'a>> {
         // SAFETY: domain and object live as long as the action.
         Action::new(unsafe {
             mlx5dv_dr_action_create_aso(self.raw.as_ptr(), object.raw.as_ptr(), offset, flags, register)

@@ -121,11 +121,7 @@ impl Steering {
 }
 
 /// So many actions from a line on; None if not all of them are there.
-fn list(
-    line: u64,
-    actions: usize,
-    read: impl Fn(u64) -> Option<[u8; ENTRY]>,
-) -> Option<Vec<[u8; STRIDE]>> {
+fn list(line: u64, actions: usize, read: impl Fn(u64) -> Option<[u8; ENTRY]>) -> Option<Vec<[u8; STRIDE]>> {
     let lines = (line..).map_while(read).take(actions.div_ceil(ENTRY / STRIDE));
     let bytes: Vec<u8> = lines.flatten().collect();
     bytes.as_chunks().0.get(..actions).map(<[_]>::to_vec)

@@ -99,8 +99,8 @@ impl Sample {
             (Self::GtpuEndpoint, Some(TunnelKind::Gtpu { teid, .. })) => Some(teid),
             (Self::GtpuFirst, Some(TunnelKind::Gtpu { first, .. })) => Some(first),
             (Self::IcmpData | Self::Icmp, _) => {
-                let layers = std::iter::once(&headers.outer).chain(&headers.inner);
-                let (kind, code, data) = layers.filter_map(|layer| icmp(layer)).last()?;
+                let inner = headers.inner.as_ref().and_then(icmp);
+                let (kind, code, data) = inner.or_else(|| icmp(&headers.outer))?;
                 Some(if self == Self::Icmp { u32::from(kind) << 24 | u32::from(code) << 16 } else { data })
             }
             _ => None,
@@ -110,7 +110,9 @@ impl Sample {
 
 fn icmp(layer: &Layer) -> Option<(u8, u8, u32)> {
     match layer.transport? {
-        Transport::Icmp { kind, code, data, .. } | Transport::Icmpv6 { kind, code, data, .. } => Some((kind, code, data)),
+        Transport::Icmp { kind, code, data, .. } | Transport::Icmpv6 { kind, code, data, .. } => {
+            Some((kind, code, data))
+        }
         _ => None,
     }
 }

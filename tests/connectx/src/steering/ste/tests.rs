@@ -222,7 +222,7 @@ fn what_is_not_modelled_ends_the_walk_with_a_reason() {
     memory.0.insert(FROM_WIRE, rewrites);
     let origin = Origin { port: Port::Wire, sqn: 0, metadata: 0 };
     let end = device.walk_memory(&memory, FROM_WIRE, origin, 1, &tcp_frame()).end;
-    assert_eq!(end, Err("action 0x12 is not modelled".to_owned()));
+    assert_eq!(end, Err("ASO of type 0 is not modelled".to_owned()));
     // Of the entries without a mask, those that match something.
     (rewrites[0], rewrites[63]) = (4, 1);
     memory.0.insert(FROM_WIRE, rewrites);
