@@ -190,6 +190,10 @@ layouts! {
     modify_header_argument 0x14 { ACCESS_PD 0x10 [23:0] }
     /// The same of ASO objects of first hits; followed by a bit for each line.
     first_hits 0x40 { MODIFY_FIELD_SELECT 0x0 [63:0], ACCESS_PD 0x10 [23:0] }
+    /// The same of an option of Geneve that is looked for.
+    geneve_option 0x40 {
+        MODIFY_FIELD_SELECT 0x0 [63:0], FTE_INDEX 0x8 [7:0], CLASS 0xc [31:16], TYPE 0xc [15:8], DATA_LENGTH 0xc [4:0],
+    }
     /// The same of a sampler.
     sampler 0x28 {
         MODIFY_FIELD_SELECT 0x0 [63:0], TABLE_TYPE 0x8 [31:24], LEVEL 0x8 [23:16], IGNORE_FLOW_LEVEL 0x8 [0],

@@ -1,4 +1,5 @@
-//! General objects: blocks of steering memory, arguments of rewrites, samplers, meters, ASO objects of first hits.
+//! General objects: blocks of steering memory, arguments of rewrites, samplers, meters, ASO objects of first hits, options of
+//! Geneve.
 
 use super::Hca;
 use super::function::require;
@@ -18,18 +19,20 @@ use crate::steering::ste::Format;
 pub(crate) enum Type {
     SteeringMemory = icm::OBJECT_TYPE as isize,
     Meter = 0x0a,
+    GeneveOption = 0x0b,
     Sampler = 0x20,
     Argument = 0x23,
     FirstHits = 0x25,
 }
 
 impl Type {
-    const ALL: [Self; 5] = [Self::SteeringMemory, Self::Meter, Self::Sampler, Self::Argument, Self::FirstHits];
+    const ALL: [Self; 6] =
+        [Self::SteeringMemory, Self::Meter, Self::GeneveOption, Self::Sampler, Self::Argument, Self::FirstHits];
 
     /// Those that a device has, a bit each, as its capabilities say it.
     pub(crate) fn of(profile: &crate::profile::Profile) -> u64 {
         let has = |kind: &Self| match kind {
-            Self::SteeringMemory | Self::Meter | Self::Sampler => true,
+            Self::SteeringMemory | Self::Meter | Self::GeneveOption | Self::Sampler => true,
             Self::Argument => profile.rewrites_by_pattern,
             Self::FirstHits => profile.steering_format != Format::Zero,
         };
@@ -71,6 +74,15 @@ pub(crate) fn create(hca: &mut Hca, input: &Input<'_>) -> Answer {
             hca.objects.check(Kind::Pd, body.get_u32(l::first_hits::ACCESS_PD))?;
             hca.steering.hits.allocate(log).map_err(refused)?
         }
+        Type::GeneveOption => {
+            use l::geneve_option as o;
+            let body = Input::new(&o::LAYOUT, input.tail())?;
+            let known = body.get(o::FTE_INDEX) == 0 && body.get(o::DATA_LENGTH) > 0;
+            require(known, Status::BadParameter, 0x040e, "of options only the first word of one is looked at")?;
+            let option = (body.get_u16(o::CLASS), body.get(o::TYPE).to_be_bytes()[7]);
+            let more = |reason| Failure::new(Status::LimitExceeded, 0x040f, reason);
+            hca.steering.look_for_option(option).map_err(more)?
+        }
         Type::Sampler => hca.steering.create_sampler(uid, &sampling(input)?).map_err(of_steering)?,
         Type::Meter => hca.steering.create_meter(uid, &metering(input)?).map_err(of_steering)?,
     };
@@ -108,7 +120,7 @@ pub(crate) fn query(hca: &mut Hca, input: &Input<'_>) -> Answer {
             }
             body.extend(flags);
         }
-        Type::SteeringMemory | Type::Argument => {
+        Type::SteeringMemory | Type::Argument | Type::GeneveOption => {
             return Err(Failure::new(Status::BadOperation, 0x040c, format!("{kind:?} cannot be asked for")));
         }
     }
@@ -133,6 +145,7 @@ pub(crate) fn destroy(hca: &mut Hca, input: &Input<'_>) -> Answer {
         Type::SteeringMemory => hca.steering.icm.free(id).map_err(refused)?,
         Type::Argument => hca.steering.arguments.free(id).map_err(refused)?,
         Type::FirstHits => hca.steering.hits.free(id).map_err(refused)?,
+        Type::GeneveOption => hca.steering.look_for_no_option(id).map_err(refused)?,
         Type::Sampler => hca.steering.destroy_sampler(uid, id).map_err(of_steering)?,
         Type::Meter => hca.steering.destroy_meter(uid, id).map_err(of_steering)?,
     }
@@ -297,7 +310,7 @@ mod tests {
     #[test]
     fn a_device_refuses_types_of_objects_that_it_does_not_say_that_it_has() {
         let has = |profile: Profile| Type::of(&profile.with_software_steering());
-        assert_eq!(has(CONNECTX_5), 1 << 0x08 | 1 << 0x0a | 1 << 0x20);
+        assert_eq!(has(CONNECTX_5), 1 << 0x08 | 1 << 0x0a | 1 << 0x0b | 1 << 0x20);
         assert_eq!(has(BLUEFIELD_2), has(CONNECTX_5) | 1 << 0x25);
         assert_eq!(has(CONNECTX_6_DX), has(BLUEFIELD_2) | 1 << 0x23);
         assert_eq!(Type::of(&CONNECTX_6_DX), 0);

@@ -31,11 +31,13 @@ pub struct Headers {
     pub inner: Option<Layer>,
 }
 
-/// UDP ports by which tunnels are known.
+/// UDP ports by which tunnels are known, and what is looked for in them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TunnelPorts {
     /// VXLAN: 4789, and those that the driver added.
     pub vxlan: Vec<u16>,
+    /// The option of Geneve whose data is looked at: class and type.
+    pub geneve_option: Option<(u16, u8)>,
 }
 
 /// The VXLAN port that the device knows from the start.
@@ -43,7 +45,7 @@ pub const VXLAN_PORT: u16 = 4789;
 
 impl Default for TunnelPorts {
     fn default() -> Self {
-        Self { vxlan: vec![VXLAN_PORT] }
+        Self { vxlan: vec![VXLAN_PORT], geneve_option: None }
     }
 }
 

@@ -63,7 +63,7 @@ fn vxlan_shows_its_vni_and_the_frame_inside() {
     assert_eq!(headers.inner.unwrap().ip.unwrap().destination, 0x0a00_0002);
     let other_port = ethernet(0x0800, &ipv4([1; 4], [2; 4], 17, &udp(1, 8472, &[8, 0, 0, 0, 0, 0, 7, 0])));
     assert_eq!(parse(&other_port).tunnel, None);
-    let added = TunnelPorts { vxlan: vec![4789, 8472] };
+    let added = TunnelPorts { vxlan: vec![4789, 8472], ..TunnelPorts::default() };
     assert_eq!(Headers::parse(&other_port, &added).tunnel.unwrap().kind, TunnelKind::Vxlan { vni: 7 });
 }
 
@@ -73,7 +73,7 @@ fn geneve_options_are_stepped_over() {
     header.extend([0; 8]);
     header.extend(tcp_frame());
     let headers = parse(&ethernet(0x0800, &ipv4([1; 4], [2; 4], 17, &udp(1, 6081, &header))));
-    let expected = TunnelKind::Geneve { vni: 9, protocol: 0x6558, options: 2, oam: true };
+    let expected = TunnelKind::Geneve { vni: 9, protocol: 0x6558, options: 2, oam: true, option: None };
     assert_eq!(headers.tunnel.unwrap().kind, expected);
     assert!(matches!(headers.inner.unwrap().transport, Some(Transport::Tcp { destination: 80, .. })));
 }

@@ -63,6 +63,8 @@ pub enum TunnelKind {
         options: u8,
         /// Control packet.
         oam: bool,
+        /// The first word of data of the option that is looked for.
+        option: Option<u32>,
     },
     /// GRE, and NVGRE.
     Gre {
@@ -145,7 +147,7 @@ impl Tunnel {
                 let vni = frame.u32_at(at + 4)? >> 8;
                 Some(Self { at, kind: TunnelKind::VxlanGpe { vni, next, flags }, payload, words: [0; 2] })
             }
-            GENEVE_PORT => Self::geneve(frame, at),
+            GENEVE_PORT => Self::geneve(frame, at, ports.geneve_option),
             GTPU_PORT => Self::gtpu(frame, at),
             MPLS_PORT => {
                 let entry = frame.u32_at(at)?;
@@ -160,12 +162,19 @@ impl Tunnel {
         }
     }
 
-    fn geneve(frame: &[u8], at: usize) -> Option<Self> {
+    fn geneve(frame: &[u8], at: usize, wanted: Option<(u16, u8)>) -> Option<Self> {
         let [first, second, ..] = frame.octets::<8>(at)?;
         let options = first & 0x3f;
         let protocol = frame.u16_at(at + 2)?;
-        let kind = TunnelKind::Geneve { vni: frame.u32_at(at + 4)? >> 8, protocol, options, oam: second & 0x80 != 0 };
-        let payload = carried(protocol).map(|payload| (payload, at + 8 + usize::from(options) * 4));
+        let end = at + 8 + usize::from(options) * 4;
+        let kind = TunnelKind::Geneve {
+            vni: frame.u32_at(at + 4)? >> 8,
+            protocol,
+            options,
+            oam: second & 0x80 != 0,
+            option: wanted.and_then(|wanted| geneve_option(frame, at + 8..end, wanted)),
+        };
+        let payload = carried(protocol).map(|payload| (payload, end));
         Some(Self { at, kind, payload, words: [0; 2] })
     }
 
@@ -218,6 +227,20 @@ impl Tunnel {
         let payload = (message == GTPU_USER_DATA).then_some((Payload::Ip, next));
         Some(Self { at, kind: TunnelKind::Gtpu { first, teid, third, extension }, payload, words: [0; 2] })
     }
+}
+
+/// The first word of data of an option of Geneve, by class and type; the type's highest bit says that it is critical.
+fn geneve_option(frame: &[u8], mut within: std::ops::Range<usize>, wanted: (u16, u8)) -> Option<u32> {
+    while within.len() > 4 {
+        let (class, [kind, length]) = (frame.u16_at(within.start)?, frame.octets(within.start + 2)?);
+        let data = within.start + 4;
+        let length = usize::from(length & 0x1f) * 4;
+        if (class, kind) == wanted && length > 0 {
+            return frame.u32_at(data);
+        }
+        within.start = data + length;
+    }
+    None
 }
 
 /// What an EtherType in a tunnel header stands for.

@@ -288,6 +288,7 @@ const ICMPV6: u64 = 1 << 9;
 const MPLS_OVER_GRE: u64 = 1 << 4;
 const MPLS_OVER_UDP: u64 = 1 << 5;
 const VXLAN_GPE: u64 = 1 << 7;
+const GENEVE_OPTION: u64 = 1 << 10;
 /// GTP-U at all, and four words of it as samples.
 const GTPU: u64 = 1 << 11 | 0xf << 16;
 
@@ -361,13 +362,17 @@ const GENERAL: &[(Field, u64)] = &[
 const SOFTWARE_STEERING: &[(Field, u64)] = &[
     (general::ROCE, 1),
     (general::RC, 1),
-    (general::FLEX_PARSER_PROTOCOLS, GENEVE | ICMP | ICMPV6 | MPLS_OVER_GRE | MPLS_OVER_UDP | VXLAN_GPE | GTPU),
+    (
+        general::FLEX_PARSER_PROTOCOLS,
+        GENEVE | ICMP | ICMPV6 | MPLS_OVER_GRE | MPLS_OVER_UDP | VXLAN_GPE | GENEVE_OPTION | GTPU,
+    ),
     (general::FLEX_PARSER_ID_ICMP_DW0, Sample::Icmp.number()),
     (general::FLEX_PARSER_ID_ICMP_DW1, Sample::IcmpData.number()),
     (general::FLEX_PARSER_ID_ICMPV6_DW0, Sample::Icmp.number()),
     (general::FLEX_PARSER_ID_ICMPV6_DW1, Sample::IcmpData.number()),
     (general::FLEX_PARSER_ID_MPLS_OVER_GRE, Sample::MplsOverGre.number()),
     (general::FLEX_PARSER_ID_MPLS_OVER_UDP, Sample::MplsOverUdp.number()),
+    (general::FLEX_PARSER_ID_GENEVE_OPTION, Sample::GeneveOption.number()),
     (general::FLEX_PARSER_ID_GTPU_DW0, Sample::GtpuFirst.number()),
     (general::FLEX_PARSER_ID_GTPU_TEID, Sample::GtpuEndpoint.number()),
     (general::FLEX_PARSER_ID_GTPU_DW2, Sample::GtpuThird.number()),

@@ -176,7 +176,7 @@ impl Key {
                 self.put(f::OUTER_VXLAN_GPE_NEXT_PROTOCOL, next);
                 self.put(f::OUTER_VXLAN_GPE_FLAGS, flags);
             }
-            TunnelKind::Geneve { vni, protocol, options, oam } => {
+            TunnelKind::Geneve { vni, protocol, options, oam, .. } => {
                 self.put(f::GENEVE_VNI, vni);
                 self.put(f::GENEVE_PROTOCOL_TYPE, protocol);
                 self.put(f::GENEVE_OPT_LEN, options);

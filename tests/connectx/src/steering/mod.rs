@@ -5,7 +5,7 @@
 //!
 //! Statuses are those of the PRM. Which of them firmware gives for which mistake is known from drivers' logs for some, and our
 //! choice for the rest; syndromes are ours throughout. What the device can do and this engine cannot (ASO other than first
-//! hits, crypto, match definers, Geneve options, tables of RDMA and sniffers) is refused, never ignored.
+//! hits, crypto, match definers, tables of RDMA and sniffers) is refused, never ignored.
 //!
 //! Actions come in the order that the kernel keeps for software steering: decap, VLAN pop, modify header, VLAN push, encap. These
 //! readings are ours: of several matches the lowest index wins; a counter counts the frame as it came to the entry, without FCS;
@@ -112,6 +112,9 @@ impl Default for Profile {
         }
     }
 }
+
+/// The id of the only option of Geneve.
+const GENEVE_OPTION: u32 = 1;
 
 /// All steering objects of one device.
 #[derive(Debug)]
@@ -253,6 +256,22 @@ impl Steering {
         ste::SteeringMemory::entry(&self.icm, address)
     }
 
+    /// Has the parser look for an option of Geneve, by class and type; of one at a time. It is an object with the id that comes
+    /// back.
+    pub(crate) fn look_for_option(&mut self, option: (u16, u8)) -> Result<u32, String> {
+        if let Some((class, kind)) = self.tunnels.geneve_option {
+            return Err(format!("the parser already looks for option {class:#x}:{kind:#x}"));
+        }
+        self.tunnels.geneve_option = Some(option);
+        Ok(GENEVE_OPTION)
+    }
+
+    /// Has it look for none.
+    pub(crate) fn look_for_no_option(&mut self, id: u32) -> Result<(), String> {
+        let looks = id == GENEVE_OPTION && self.tunnels.geneve_option.take().is_some();
+        looks.then_some(()).ok_or(format!("there is no option of Geneve {id:#x}"))
+    }
+
     /// Whether a table has an entry at an index.
     pub(crate) fn has_entry(&self, table: u32, index: u32) -> bool {
         self.tables.get(table).is_some_and(|table| table.entry(index).is_some())
@@ -286,7 +305,7 @@ impl Steering {
     }
 
     /// How many steering objects exist, for a leak check: tables, groups, entries, counter allocations, modify-header and
-    /// reformat contexts, blocks of steering memory, of arguments and of ASO objects, samplers, meters.
+    /// reformat contexts, blocks of steering memory, of arguments and of ASO objects, samplers, meters, the option of Geneve.
     pub fn objects_left(&self) -> usize {
         let in_tables: usize =
             self.tables.iter().flat_map(|(_, table)| table.groups.values()).map(|group| 1 + group.len()).sum();
@@ -300,6 +319,7 @@ impl Steering {
             + self.hits.len()
             + self.samplers.len()
             + self.meters.len()
+            + usize::from(self.tunnels.geneve_option.is_some())
     }
 
     /// How many entries of a kind of tables count packets: a driver's rules do, and its own means do not.

@@ -2,14 +2,17 @@
 
 use sluice_connectx::profile::{BLUEFIELD_2, CONNECTX_5, CONNECTX_7};
 use sluice_connectx::steering::Port;
-use sluice_libmlx5::dv::{Action, Domain, Kind, Match};
+use sluice_libmlx5::dv::{Action, Domain, Kind, Match, Object};
+use sluice_libmlx5::verbs::Context;
 
 use crate::actions::set;
 use crate::fields::{Case, V4, case, check, inner, tunnel};
 use crate::frames::{ethernet, ipv4};
 use crate::packet::{Packet, TCP, UDP};
 use crate::rig::field::{self as f, Field};
-use crate::rig::{FORMATS, comes_out, counters, exactly, play, play_in_switch, read_counter, value, walk};
+use crate::rig::{
+    FORMATS, comes_out, counters, device, exactly, open, play, play_in_switch, read_counter, value, walk,
+};
 
 const GRE: u8 = 47;
 const MPLS_PORT: u16 = 6635;
@@ -181,11 +184,63 @@ fn numbers_of_tcp_in_a_tunnel_are_matched_by_format_0_and_taken_from_the_outer_h
     }
 }
 
+/// Has the parser look for an option of Geneve with one word of data.
+fn look_for_option(context: &Context, class: u16, kind: u8) -> std::io::Result<Object<'_>> {
+    let mut input = [0; 0x10 + 0x40];
+    input[..2].copy_from_slice(&0xa00_u16.to_be_bytes());
+    input[7] = 0x0b;
+    input[0x1c..0x1e].copy_from_slice(&class.to_be_bytes());
+    (input[0x1e], input[0x1f]) = (kind, 1);
+    Object::create(context, &input, 16).map(|(object, _)| object)
+}
+
+#[test]
+fn data_of_the_option_of_geneve_that_is_looked_for_is_matched_to_the_bit() {
+    let inside = Packet::v4(TCP).frame();
+    // Another option of two words in front of it.
+    let options = [0, 1, 3, 2, 0, 0, 0, 1, 0, 0, 0, 2, 1, 2, 3, 1, 0xde, 0xad, 0xbe, 0xef];
+    let frame = tunnel(6081, &[&[0x05, 0, 0x65, 0x58, 0, 0, 42, 0], &options[..]].concat(), &inside);
+    for profile in FORMATS {
+        play_in_switch(profile, |plugged, context, domain, table| {
+            let to = domain.to_vport(0xffff).unwrap();
+            let fields = |of| [&over(6081)[..], &[(f::GENEVE_VNI, 42), (f::GENEVE_OPTION_DATA, of)]].concat();
+            let (mask, wanted) = exactly(&fields(0xdead_beef));
+            let matcher = table.matcher(0, &mask).unwrap();
+            let arrives = |wanted: &Match| {
+                let _rule = matcher.rule(wanted, &[&to]).unwrap();
+                domain.sync().unwrap();
+                comes_out(plugged, Port::Vport(0), &frame) == Some(Port::Wire)
+            };
+            assert!(!arrives(&wanted), "nobody has said which option it is");
+            let _option = look_for_option(context, 0x0102, 3).unwrap();
+            assert!(arrives(&wanted));
+            for bit in [0, 31] {
+                assert!(!arrives(&value(&fields(0xdead_beef ^ 1 << bit))));
+            }
+        });
+    }
+}
+
+#[test]
+fn the_parser_looks_for_one_option_of_geneve_at_a_time() {
+    let plugged = device(BLUEFIELD_2);
+    let context = open(&plugged);
+    {
+        let _option = look_for_option(&context, 0x0102, 3).unwrap();
+        assert!(look_for_option(&context, 0x0102, 4).is_err());
+    }
+    assert!(look_for_option(&context, 0x0102, 4).is_ok());
+    drop(context);
+    let refusals = plugged.device().refusals().join("\n");
+    assert!(refusals.contains("the parser already looks for option 0x102:0x3"), "{refusals}");
+    assert_eq!(plugged.device().left(), Vec::<String>::new());
+}
+
 #[test]
 fn what_the_device_does_not_say_that_it_finds_the_library_does_not_match() {
     for profile in FORMATS {
         play_in_switch(profile, |_, _, _, table| {
-            for field in [f::GENEVE_OPTION_DATA, f::ESP_SPI, f::L4_OK, f::TUNNEL_HEADER_2] {
+            for field in [f::ESP_SPI, f::L4_OK, f::TUNNEL_HEADER_2] {
                 let (mask, _) = exactly(&[(field, 1)]);
                 assert!(table.matcher(0, &mask).is_err(), "{field:?}");
             }

@@ -61,6 +61,8 @@ pub(crate) enum Sample {
     MplsOverGre = 0,
     MplsOverUdp = 1,
     GtpuFirstExtension = 2,
+    /// Shares its sample with one that no packet has besides.
+    GeneveOption = 8,
     /// Sequence number and what follows it.
     GtpuThird = 3,
     GtpuEndpoint = 4,
@@ -71,10 +73,11 @@ pub(crate) enum Sample {
 }
 
 impl Sample {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::MplsOverGre,
         Self::MplsOverUdp,
         Self::GtpuFirstExtension,
+        Self::GeneveOption,
         Self::GtpuThird,
         Self::GtpuEndpoint,
         Self::GtpuFirst,
@@ -83,11 +86,14 @@ impl Sample {
     ];
 
     pub(crate) const fn number(self) -> u64 {
-        self as u64
+        match self {
+            Self::GeneveOption => Self::GtpuFirstExtension as u64,
+            sample => sample as u64,
+        }
     }
 
-    fn of(number: u64) -> Option<Self> {
-        Self::ALL.into_iter().find(|sample| sample.number() == number)
+    fn value(number: u64, headers: &Headers) -> Option<u32> {
+        Self::ALL.into_iter().filter(|sample| sample.number() == number).find_map(|sample| sample.find(headers))
     }
 
     fn find(self, headers: &Headers) -> Option<u32> {
@@ -95,6 +101,7 @@ impl Sample {
             (Self::MplsOverGre, Some(TunnelKind::Gre { mpls, .. })) => mpls,
             (Self::MplsOverUdp, Some(TunnelKind::MplsInUdp { entry })) => Some(entry),
             (Self::GtpuFirstExtension, Some(TunnelKind::Gtpu { extension, .. })) => extension,
+            (Self::GeneveOption, Some(TunnelKind::Geneve { option, .. })) => option,
             (Self::GtpuThird, Some(TunnelKind::Gtpu { third, .. })) => third,
             (Self::GtpuEndpoint, Some(TunnelKind::Gtpu { teid, .. })) => Some(teid),
             (Self::GtpuFirst, Some(TunnelKind::Gtpu { first, .. })) => Some(first),
@@ -196,7 +203,7 @@ impl Fields {
     /// What four of the flexible parser's eight samples are; the lookup has the last of them first.
     pub(super) fn samples(&mut self, headers: &Headers, from: u64) {
         for place in 0..4 {
-            let sample = Sample::of(from + place).and_then(|sample| sample.find(headers));
+            let sample = Sample::value(from + place, headers);
             self.put(0x60 - usize::try_from(place).unwrap_or(0) * 0x20, 32, sample.unwrap_or(0));
         }
     }

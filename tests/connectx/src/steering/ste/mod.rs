@@ -7,8 +7,8 @@
 //! device's capabilities gave it out.
 //!
 //! Not modelled, and said so where a walk meets it: MATCH entries with large definers, of ASO meters and connection tracking, hash
-//! types other than 0, inverted matches, and options of Geneve in the flexible parser. Inner headers are not rewritten: no format
-//! has places for them, as far as libmlx5 44 knows.
+//! types other than 0, and inverted matches. Inner headers are not rewritten: no format has places for them, as far as libmlx5
+//! 44 knows.
 
 mod act;
 mod definer;
