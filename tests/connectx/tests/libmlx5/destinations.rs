@@ -231,6 +231,27 @@ fn a_device_that_has_no_first_hits_refuses_their_objects_and_so_does_the_library
 }
 
 #[test]
+fn meters_and_connection_tracking_by_aso_are_refused_on_every_device() {
+    for profile in FORMATS {
+        let plugged = device(profile);
+        let context = open(&plugged);
+        for kind in [0x24, 0x31] {
+            let mut input = [0; 0x10 + 0x40];
+            input[..2].copy_from_slice(&0xa00_u16.to_be_bytes());
+            input[7] = kind;
+            assert!(Object::create(&context, &input, 16).is_err());
+        }
+        drop(context);
+        let refusals = plugged.device().refusals().join("\n");
+        for kind in ["0x24", "0x31"] {
+            let why = format!("status 0x3, syndrome 0x408: general objects of type {kind} are not modelled");
+            assert!(refusals.contains(&why), "{refusals}");
+        }
+        assert_eq!(plugged.device().left(), Vec::<String>::new());
+    }
+}
+
+#[test]
 fn objects_that_cannot_be_are_refused_with_status_and_syndrome() {
     let plugged = device(BLUEFIELD_2);
     let context = open(&plugged);
