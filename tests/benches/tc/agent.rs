@@ -1,33 +1,22 @@
-//! The whole agent in front of the same kernel: a daemon that is given a file, polled, killed and started again, and an agent
-//! in this process that is given flows at half of what it takes.
+//! The whole agent in front of the same kernel: a daemon that is given a file, polled, killed and started again.
 
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crossbeam_channel::{Sender, unbounded};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use sluice_agent::config::Config;
 use sluice_agent::unixctl::Client;
-use sluice_flow::backend::{OffloadPolicy, OpenConfig};
-use sluice_flow::table::{Settlement, Waiter};
-use sluice_flow::time::MonotonicClock;
-use sluice_flow::{Clock, FlowId};
 use sluice_offload_tc::wire::filter::Hook;
-use sluice_tests::bench::{quantile, timed};
+use sluice_tests::bench::timed;
 use sluice_tests::daemon::{Daemon, new_folder, time_of_threads};
-use sluice_tests::world::{World, eventually, quick_config};
+use sluice_tests::world::eventually;
 
-use crate::lab::{index, listed, run};
-use crate::rules::{Maker, Ports, flow_lines};
+use crate::lab::{index, run};
+use crate::rules::flow_lines;
 
-/// Network devices of the daemon, and those of the agent in this process.
-pub(crate) const DEVICES: [&str; 2] = ["agent1", "agent2"];
-pub(crate) const WORLD: [&str; 4] = ["p1", "p2", "p3", "p4"];
-/// For how long flows come at half of the highest rate.
-const SPAN: Duration = Duration::from_secs(5);
+/// Network devices of the daemon.
+const DEVICES: [&str; 2] = ["agent1", "agent2"];
 
 /// The daemon's network namespace. It hears of every rule that comes and goes in it, for which whoever makes one pays: the
 /// others are not to.
@@ -102,14 +91,15 @@ impl Agent {
 
     /// The processor time that a round of the revalidator takes, over some of them.
     pub(crate) fn revalidation(&self, rounds: u32) -> Duration {
-        let done = || self.metric("sluice_revalidator_rounds_total").expect("a metric");
-        let past = |rounds: f64| eventually("it revalidates", || done() >= rounds);
-        // From end to end of a round.
-        past(done() + 1.0);
+        let mut client = Client::connect(&self.daemon().socket()).expect("it listens");
+        // Who is told of its end has nothing to do meanwhile, and takes no processor from it.
+        let mut round = || assert_eq!(client.call_text("revalidator/wait", &[]).expect("it revalidates"), "");
         let spent = || time_of_threads(self.daemon().pid(), "revalidator");
-        let (first, before) = (done(), spent());
-        past(first + f64::from(rounds));
-        (spent() - before).div_f64(done() - first)
+        // From end to end of a round.
+        round();
+        let before = spent();
+        (0..rounds).for_each(|_| round());
+        (spent() - before) / rounds
     }
 
     /// Kills it, and gives the time until the next one is ready and has taken over all rules that there were.
@@ -134,55 +124,4 @@ impl Drop for Agent {
         self.daemon = None;
         let _ = std::fs::remove_dir_all(&self.folder);
     }
-}
-
-struct Request {
-    began: Instant,
-    done: Sender<Duration>,
-}
-
-impl Waiter for Request {
-    fn settled(&self, _: FlowId, outcome: &Settlement) {
-        assert!(matches!(outcome, Settlement::Installed(_)), "{outcome:?}");
-        self.done.send(self.began.elapsed()).expect("the bench listens");
-    }
-}
-
-/// The time from acceptance to the kernel's answer that one flow in a hundred exceeds, at so many flows a second.
-pub(crate) fn latency(rate: f64) -> Duration {
-    let clock = Arc::new(MonotonicClock::new());
-    let open = OpenConfig {
-        policy: OffloadPolicy::SkipHardware,
-        ..OpenConfig::new("system", clock.clone() as Arc<dyn Clock>)
-    };
-    let backend = sluice_offload_tc::open(&open).expect("the classifier");
-    let world = World::on(backend, Config { poll_interval: Duration::from_millis(500), ..quick_config() }, clock);
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of flows")]
-    let number = |span: Duration| (span.as_secs_f64() * rate) as usize;
-    let total = number(SPAN);
-    let text = flow_lines(total, 1, 2);
-    let mut maker = Maker::new(Ports { receiver: 0, sender: 0 });
-    let flows: Vec<_> = text.lines().map(|line| maker.flow(line)).collect();
-    let (done, outcomes) = unbounded();
-    let began = Instant::now();
-    let mut flows = flows.into_iter();
-    let mut offered = 0;
-    while offered < total {
-        let due = number(began.elapsed()).min(total);
-        for flow in flows.by_ref().take(due - offered) {
-            let waiter = Arc::new(Request { began: Instant::now(), done: done.clone() });
-            world.agent.queue.add(flow, Some(waiter)).expect("there is room");
-        }
-        offered = due;
-        std::thread::sleep(Duration::from_micros(500));
-    }
-    world.settle();
-    let took: Vec<_> = outcomes.try_iter().collect();
-    assert_eq!(took.len(), total, "every flow has its rule");
-    let [input, ..] = WORLD;
-    let hook = Hook::Ingress { interface: index(input) };
-    assert_eq!(listed(hook), total, "rules in the kernel: an agent at half its rate");
-    drop(world);
-    run("tc", &format!("qdisc del dev {input} ingress"));
-    quantile(&took, 0.99)
 }

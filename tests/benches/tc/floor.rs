@@ -73,3 +73,30 @@ pub(crate) fn batches(requests: &[Request]) -> Vec<Vec<u8>> {
     };
     requests.chunks(BATCH).map(batch).collect()
 }
+
+/// A finished message.
+pub(crate) struct Message {
+    silent: Vec<u8>,
+    /// The same with the wish for an answer.
+    asking: Vec<u8>,
+}
+
+impl Message {
+    /// Puts several behind each other, of which the last asks for an answer.
+    pub(crate) fn join(messages: &[Self], buffer: &mut Vec<u8>) {
+        let (last, others) = messages.split_last().expect("one at least");
+        others.iter().for_each(|message| buffer.extend_from_slice(&message.silent));
+        buffer.extend_from_slice(&last.asking);
+    }
+}
+
+/// The messages of some requests, each by itself.
+pub(crate) fn messages(requests: &[Request]) -> Vec<Message> {
+    let message = |request: &Request| {
+        let [mut silent, mut asking] = [vec![], vec![]];
+        request.emit(&mut silent, 0, 1).expect("a message");
+        request.emit(&mut asking, flag::ACK, 1).expect("a message");
+        Message { silent, asking }
+    };
+    requests.iter().map(message).collect()
+}

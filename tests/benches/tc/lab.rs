@@ -14,16 +14,16 @@ use sluice_offload_tc::wire::statistics::{Count, RuleView};
 use sluice_tests::bench::timed;
 use sluice_tests::lab::{OffloadingVswitchd, Wire};
 
-use crate::agent::{self, Agent};
+use crate::agent::Agent;
 use crate::floor::{self, Floor};
+use crate::latency;
+use crate::parts::{Part, Parts};
 use crate::revalidation::{self, INPUT};
 use crate::rules::{Maker, Ports, batch_lines, flow_lines};
 
 /// Ports of ours and of tc, and those of OVS.
 const DEVICES: [&str; 4] = ["bench1", "bench2", "ovs1", "ovs2"];
 const WORKERS: usize = 2;
-/// Rounds of the agent's revalidator of which one is the mean.
-const POLLS: u32 = 3;
 
 /// How often it is looked whether the kernel rests, for how great a part of the time it then has nothing to do, and how long
 /// that is waited for.
@@ -43,7 +43,6 @@ pub(crate) struct Round {
     pub(crate) poll: Duration,
     pub(crate) poll_floor: Duration,
     pub(crate) agent: Duration,
-    pub(crate) revalidation: Duration,
     pub(crate) restart: Duration,
     pub(crate) dump: Duration,
 }
@@ -51,27 +50,27 @@ pub(crate) struct Round {
 /// Everything that a round needs.
 pub(crate) struct Lab {
     rules: usize,
+    parts: Parts,
     ports: Ports,
     text: String,
     batches: Vec<Vec<u8>>,
-    tc_file: String,
-    ovs_file: String,
-    ovs: OffloadingVswitchd,
-    wire: Wire,
+    /// Where it is a part.
+    peer: Option<Peer>,
     agent: Agent,
     agent_file: String,
 }
 
-impl Lab {
-    pub(crate) fn open(rules: usize) -> Self {
-        let modules = "cls_flower sch_ingress act_mirred act_gact openvswitch dummy";
-        run("modprobe", &format!("--all {modules}"));
-        for device in DEVICES.iter().chain(&agent::WORLD) {
-            run("ip", &format!("link add {device} type dummy"));
-            run("ip", &format!("link set {device} up"));
-        }
+/// ovs-vswitchd, and the rules for it and for tc.
+struct Peer {
+    tc_file: String,
+    ovs_file: String,
+    ovs: OffloadingVswitchd,
+    wire: Wire,
+}
+
+impl Peer {
+    fn start(rules: usize) -> Self {
         let [receiver, sender, from, to] = DEVICES;
-        let ports = Ports { receiver: index(receiver), sender: index(sender) };
         let wire = Wire::new(INPUT);
         run("ip", &format!("link set {INPUT} up"));
         let ovs = OffloadingVswitchd::start(&[from, to, INPUT]);
@@ -79,14 +78,29 @@ impl Lab {
         std::fs::write(&tc_file, batch_lines(rules, receiver, sender)).expect("a file in memory");
         let lines = flow_lines(rules, ovs.port(from).0, ovs.port(to).0);
         std::fs::write(&ovs_file, lines).expect("a file in memory");
+        Self { tc_file, ovs_file, ovs, wire }
+    }
+}
+
+impl Lab {
+    pub(crate) fn open(rules: usize, parts: Parts) -> Self {
+        let modules = "cls_flower sch_ingress act_mirred act_gact openvswitch dummy";
+        run("modprobe", &format!("--all {modules}"));
+        for device in DEVICES.iter().chain(&latency::WORLD) {
+            run("ip", &format!("link add {device} type dummy"));
+            run("ip", &format!("link set {device} up"));
+        }
+        let [receiver, sender, ..] = DEVICES;
+        let ports = Ports { receiver: index(receiver), sender: index(sender) };
+        let peer = (parts.has(Part::Ways) || parts.has(Part::Revalidation)).then(|| Peer::start(rules));
         let text = flow_lines(rules, 1, 2);
         let batches = floor::batches(&requests(&mut Maker::new(ports), text.lines(), 1));
         let agent = Agent::start();
         let agent_file = agent.file(rules);
-        Self { rules, ports, text, batches, tc_file, ovs_file, ovs, wire, agent, agent_file }
+        Self { rules, parts, ports, text, batches, peer, agent, agent_file }
     }
 
-    /// Every way once.
+    /// Every way once, as far as it is asked for.
     pub(crate) fn round(&mut self) -> Round {
         let mut round = Round::default();
         self.clear();
@@ -97,10 +111,18 @@ impl Lab {
         round.poll = poll;
         assert_eq!(counted, self.rules, "counters of every rule");
         self.clear();
+        if let Some(peer) = self.peer.as_ref().filter(|_| self.parts.has(Part::Ways)) {
+            self.ways(&mut round, peer);
+        }
+        self.whole_agent(&mut round);
+        round
+    }
+
+    fn ways(&self, round: &mut Round, peer: &Peer) {
         round.ours = timed(|| install(self.text.lines(), 1, self.ports)).0;
         self.count("ours");
         self.clear();
-        round.tc = timed(|| run("tc", &format!("-batch {}", self.tc_file))).0;
+        round.tc = timed(|| run("tc", &format!("-batch {}", peer.tc_file))).0;
         self.count("tc");
         self.clear();
         round.floor_of_two = self.in_two(|first, _, lab| {
@@ -118,27 +140,27 @@ impl Lab {
         });
         self.count("ours, two at a time");
         self.clear();
-        round.ovs = timed(|| self.ovs.appctl(&["dpctl/add-flows", &self.ovs_file]).expect("flows")).0;
+        round.ovs = timed(|| peer.ovs.appctl(&["dpctl/add-flows", &peer.ovs_file]).expect("flows")).0;
         let listed = listed(Hook::Ingress { interface: index(DEVICES[2]) });
         assert_eq!(listed, self.rules, "rules of OVS in the kernel");
-        self.ovs.appctl(&["dpctl/del-flows"]).expect("no flows");
+        peer.ovs.appctl(&["dpctl/del-flows"]).expect("no flows");
         rest();
-        self.whole_agent(&mut round);
-        round
     }
 
     fn whole_agent(&mut self, round: &mut Round) {
         round.agent = self.agent.install(&self.agent_file);
         assert_eq!(self.agent.at_hook(listed), self.rules, "rules in the kernel: the agent");
-        round.revalidation = self.agent.revalidation(POLLS);
-        round.restart = self.agent.restart(self.rules);
-        (round.dump, ()) = self.agent.at_hook(|hook| timed(|| Floor::open().discard(hook, false)));
+        if self.parts.has(Part::Restart) {
+            round.restart = self.agent.restart(self.rules);
+            (round.dump, ()) = self.agent.at_hook(|hook| timed(|| Floor::open().discard(hook, false)));
+        }
         self.agent.clear();
     }
 
     /// Processor times of rounds of our revalidator and of that of OVS, which begins with it.
     pub(crate) fn revalidation(&self, rounds: usize, flows: usize) -> Vec<[Duration; 2]> {
-        revalidation::rounds(rounds, flows, (&self.agent, &self.ovs), &self.wire, DEVICES[3])
+        let Some(Peer { ovs, wire, .. }) = &self.peer else { return Vec::new() };
+        revalidation::rounds(rounds, flows, (&self.agent, ovs), wire, DEVICES[3])
     }
 
     fn hook(&self) -> Hook {
@@ -194,7 +216,7 @@ impl Lab {
 
 /// Waits until the kernel has nothing to do: it goes on freeing rules for a while after it has said that they are gone, and
 /// that would count against whoever comes next.
-fn rest() {
+pub(crate) fn rest() {
     // The time that processors had nothing to do, in hundredths of a second of one (proc(5)).
     let idle = || -> f64 {
         let stat = std::fs::read_to_string("/proc/stat").expect("statistics");
@@ -237,7 +259,7 @@ fn install<'a>(lines: impl Iterator<Item = &'a str>, first: u32, ports: Ports) {
     }
 }
 
-fn requests<'a>(maker: &mut Maker<'_>, lines: impl Iterator<Item = &'a str>, first: u32) -> Vec<Request> {
+pub(crate) fn requests<'a>(maker: &mut Maker<'_>, lines: impl Iterator<Item = &'a str>, first: u32) -> Vec<Request> {
     lines.zip(first..).map(|(line, handle)| maker.request(line, handle).expect("a rule")).collect()
 }
 

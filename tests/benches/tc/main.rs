@@ -5,15 +5,18 @@
 //! emulated: ratios count, the figures themselves do not. All put the same rules in, in turns, and after each the rules in
 //! the kernel are counted. Writes `target/bench/tc.json`.
 //!
-//! `TC_BENCH_RULES` and `TC_BENCH_ROUNDS` in the environment ask for other numbers, `--native` for our own part alone. With
-//! 50,000 rules a round takes some minutes on two processors.
+//! `TC_BENCH_RULES` and `TC_BENCH_ROUNDS` in the environment ask for other numbers, words of the command line for some
+//! [parts](parts::Part) alone, as in `cargo bench -p sluice-tests --bench tc -- native restart`. With 50,000 rules a round of
+//! all takes some minutes on two processors.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a bench that cannot go on says so and ends")]
 
 mod agent;
 mod floor;
 mod lab;
+mod latency;
 mod native;
+mod parts;
 mod revalidation;
 mod rules;
 
@@ -21,6 +24,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use lab::{Lab, Round};
+use latency::Latencies;
+use parts::{Part, Parts};
 use serde_json::{Value, json};
 use sluice_offload_tc::install::BATCH;
 use sluice_tests::bench::{self, median};
@@ -39,20 +44,23 @@ fn main() {
     if bench::is_only_tried() {
         return;
     }
+    let parts = Parts::of_command_line();
     let number =
         |name: &str, usual| std::env::args().find_map(|word| word.strip_prefix(name)?.parse().ok()).unwrap_or(usual);
     if let Ok(folder) = std::env::var("LAB_OUT") {
-        let rounds = inside(number("--rules=", RULES), number("--rounds=", ROUNDS));
+        let rounds = inside(number("--rules=", RULES), number("--rounds=", ROUNDS), &parts);
         std::fs::write(format!("{folder}/{FILE}"), rounds.to_string()).expect("the folder can be written to");
         return;
     }
     let asked = |name: &str, usual: usize| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual);
     let (rules, rounds) = (asked("TC_BENCH_RULES", RULES), asked("TC_BENCH_ROUNDS", ROUNDS));
-    let processor = native(rules);
-    if std::env::args().any(|argument| argument == "--native") {
-        return;
+    let mut rows = Vec::new();
+    if parts.has(Part::Native) {
+        rows.push(native(rules));
     }
-    let rows = [vec![processor], in_the_lab(rules, rounds)].concat();
+    if parts.need_the_lab() {
+        rows.extend(in_the_lab(rules, rounds, &parts));
+    }
     bench::write("tc", &json!({ "header": "control-plane cost without a device", "rules": rules, "rows": rows }));
 }
 
@@ -77,12 +85,12 @@ fn native(rules: usize) -> Value {
 }
 
 /// Runs this program in the lab, and makes rows of what it measured.
-fn in_the_lab(rules: usize, rounds: usize) -> Vec<Value> {
+fn in_the_lab(rules: usize, rounds: usize, parts: &Parts) -> Vec<Value> {
     let folder = repository("target/bench");
     std::fs::create_dir_all(&folder).expect("target/bench is made");
     let myself = std::env::current_exe().expect("a program knows its name");
     let mut command = Command::new(repository("tests/lab/run"));
-    command.arg("--out").arg(&folder).arg("--").arg(myself);
+    command.arg("--out").arg(&folder).arg("--").arg(myself).args(parts.names());
     let status = command.arg(format!("--rules={rules}")).arg(format!("--rounds={rounds}")).status();
     assert!(status.expect("tests/lab/run can be run").success(), "the lab fails");
     let file = folder.join(FILE);
@@ -94,8 +102,8 @@ fn in_the_lab(rules: usize, rounds: usize) -> Vec<Value> {
     }
 }
 
-/// A row: what is compared, with what, in which unit, and from the times of a round both figures.
-type Row = (&'static str, &'static str, fn(&Round) -> [f64; 2], Goal);
+/// A row: what is compared, with what, in which part, and from the times of a round both figures.
+type Row = (&'static str, Part, fn(&Round) -> [Duration; 2], Goal);
 
 /// What is to be reached.
 enum Goal {
@@ -108,35 +116,35 @@ enum Goal {
 const ROWS: [Row; 8] = [
     (
         "installation against a replay of the same messages",
-        "us a rule",
-        |round| us([round.ours, round.floor]),
+        Part::Ways,
+        |round| [round.ours, round.floor],
         Goal::Within(1.4, 1.25),
     ),
-    ("installation against tc -batch", "us a rule", |round| us([round.ours, round.tc]), Goal::Faster(4.0)),
+    ("installation against tc -batch", Part::Ways, |round| [round.ours, round.tc], Goal::Faster(4.0)),
     (
         "installation against ovs-vswitchd dpctl/add-flows",
-        "us a rule",
-        |round| us([round.ours, round.ovs]),
+        Part::Ways,
+        |round| [round.ours, round.ovs],
         Goal::Faster(10.0),
     ),
-    ("two workers against one", "us a rule", |round| us([round.ours_of_two, round.ours]), Goal::Faster(1.4)),
-    ("replay by two against one", "us a rule", |round| us([round.floor_of_two, round.floor]), Goal::Faster(1.0)),
+    ("two workers against one", Part::Ways, |round| [round.ours_of_two, round.ours], Goal::Faster(1.4)),
+    ("replay by two against one", Part::Ways, |round| [round.floor_of_two, round.floor], Goal::Faster(1.0)),
     (
         "counters of all against a listing thrown away",
-        "us a rule",
-        |round| us([round.poll, round.poll_floor]),
+        Part::Ways,
+        |round| [round.poll, round.poll_floor],
         Goal::Within(1.3, 1.3),
     ),
     (
         "installation by the whole agent against that replay",
-        "us a rule",
-        |round| us([round.agent, round.floor]),
+        Part::Ways,
+        |round| [round.agent, round.floor],
         Goal::Within(1.4, 1.25),
     ),
     (
         "from kill -9 until ready again against a listing thrown away",
-        "us a rule",
-        |round| us([round.restart, round.dump]),
+        Part::Restart,
+        |round| [round.restart, round.dump],
         Goal::Within(2.0, 2.0),
     ),
 ];
@@ -145,8 +153,8 @@ fn us(times: [Duration; 2]) -> [f64; 2] {
     times.map(|time| time.as_nanos() as f64 / 1000.0)
 }
 
-fn inside(rules: usize, rounds: usize) -> Value {
-    let mut lab = Lab::open(rules);
+fn inside(rules: usize, rounds: usize, parts: &Parts) -> Value {
+    let mut lab = Lab::open(rules, parts.clone());
     // What the kernel has to get memory for the first time is nobody's fault.
     lab.round();
     let measured: Vec<_> = (0..rounds)
@@ -159,26 +167,44 @@ fn inside(rules: usize, rounds: usize) -> Value {
     let revalidated = rules.min(REVALIDATED);
     let revalidations = lab.revalidation(rounds, revalidated);
     drop(lab);
-    let rate = rules as f64 / median(&measured.iter().map(|round| round.agent).collect::<Vec<_>>()).as_secs_f64() / 2.0;
-    let latencies: Vec<_> = (0..rounds).map(|_| agent::latency(rate)).collect();
 
     println!("control-plane cost without a device; {rules} rules, medians of {rounds} rounds and of their ratios:");
-    let per = |figures: [f64; 2], rules: usize| figures.map(|us| us / rules as f64);
+    let per = |times: [Duration; 2], rules: usize| us(times).map(|us| us / rules as f64);
     let mut rows: Vec<_> = ROWS
         .iter()
-        .map(|(name, unit, figures, goal)| {
-            let figures: Vec<_> = measured.iter().map(|round| per(figures(round), rules)).collect();
-            row(name, unit, &figures, goal)
+        .filter(|(_, part, ..)| parts.has(*part))
+        .map(|(name, _, times, goal)| {
+            let figures: Vec<_> = measured.iter().map(|round| per(times(round), rules)).collect();
+            row(name, "us a rule", &figures, goal)
         })
         .collect();
-    let figures: Vec<_> = revalidations.iter().map(|pair| per(us(*pair), revalidated)).collect();
-    rows.push(row("processor time of a revalidation against that of OVS", "us a rule", &figures, &Goal::Faster(4.0)));
-    let batch = |round: &Round| round.floor.mul_f64(BATCH as f64 / rules as f64);
-    let figures: Vec<_> =
-        latencies.iter().zip(&measured).map(|(latency, round)| us([*latency, batch(round)])).collect();
-    let name = "p99 from acceptance at half the rate against a batch";
-    rows.push(row(name, "us", &figures, &Goal::Within(2.0, 2.0)));
+    if !revalidations.is_empty() {
+        let figures: Vec<_> = revalidations.iter().map(|pair| per(*pair, revalidated)).collect();
+        let name = "processor time of a revalidation against that of OVS";
+        rows.push(row(name, "us a rule", &figures, &Goal::Faster(4.0)));
+    }
+    if parts.has(Part::Latency) {
+        rows.extend(latencies(rules, &measured));
+    }
     Value::Array(rows)
+}
+
+/// What becomes of flows that come at half of the highest rate.
+fn latencies(rules: usize, measured: &[Round]) -> Vec<Value> {
+    let agent = median(&measured.iter().map(|round| round.agent).collect::<Vec<_>>());
+    let rate = rules as f64 / agent.as_secs_f64() / 2.0;
+    let taken: Vec<_> = measured.iter().map(|_| Latencies::measure(rate)).collect();
+    let batch = |round: &Round| round.floor.mul_f64(BATCH as f64 / rules as f64);
+    let pairs = |pair: fn(&Latencies) -> [Duration; 2]| taken.iter().map(pair).map(us).collect::<Vec<_>>();
+    let against_a_batch: Vec<_> =
+        taken.iter().zip(measured).map(|(taken, round)| us([taken.agent, batch(round)])).collect();
+    let name = "p99 from acceptance at half the rate against";
+    let goal = Goal::Within(2.0, 2.0);
+    vec![
+        row(&format!("{name} a batch"), "us", &against_a_batch, &goal),
+        row(&format!("{name} a replay at that rate"), "us", &pairs(|taken| [taken.agent, taken.floor]), &goal),
+        row(&format!("{name} that without a poll"), "us", &pairs(|taken| [taken.agent, taken.without_poll]), &goal),
+    ]
 }
 
 /// A row of pairs of ours and the other's.
