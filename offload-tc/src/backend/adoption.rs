@@ -12,9 +12,8 @@ use super::books::{Counted, Place, Record};
 use super::chains::owner_of_end;
 use super::core::Core;
 use super::failure;
-use super::listing::{Fit, Found, ReadBack, flow_of};
-use super::pairs::of_both;
-use super::queue::placement_of;
+use super::listing::{Fit, Found, placement_with};
+use super::taken_apart::Said;
 use crate::install::Request;
 
 impl Core {
@@ -42,27 +41,27 @@ impl Core {
         orphans.dedup();
         let (pairs, mut guards) = Found::pairs(rules);
         for mut found in pairs {
-            let read = self.read(&found.rule);
-            let fit = self.fit(&found, read.as_ref());
+            let fit = self.fit(&found);
             if fit == Fit::Spare {
                 guards.extend(found.guard.take());
             }
+            let id = found.rule.id();
             let adopted = match fit {
-                Fit::Whole | Fit::Spare => read.and_then(|read| self.adopt_one(&found, read, claim)),
+                Fit::Whole | Fit::Spare => found.rule.said.take().and_then(|said| self.adopt_one(&found, said, claim)),
                 Fit::Bare | Fit::Odd => None,
             };
             match adopted {
                 Some(flow) => {
                     adoption.adopted += 1;
-                    jumps.extend(flow.jumps().into_iter().map(|chain| (found.rule.id.hook, chain)));
+                    jumps.extend(flow.jumps().into_iter().map(|chain| (id.hook, chain)));
                 }
                 None => {
-                    orphans.push(found.rule.id);
+                    orphans.push(id);
                     guards.extend(found.guard);
                 }
             }
         }
-        orphans.extend(guards.into_iter().map(|guard| guard.id));
+        orphans.extend(guards.into_iter().map(|guard| guard.id()));
         adoption.orphans = orphans.len();
         orphans.extend(self.chains.take_unused(|hook, chain| jumps.contains(&(hook, chain))));
         let requests: Vec<_> = orphans.into_iter().map(Request::Delete).collect();
@@ -83,21 +82,19 @@ impl Core {
     fn adopt_one(
         &self,
         found: &Found,
-        (label, matching, actions): ReadBack,
+        said: Said,
         claim: &mut dyn FnMut(&InstalledRule) -> Option<(FlowId, Generation)>,
     ) -> Option<Flow> {
         let Found { rule, guard } = found;
-        let flow = flow_of(&label, &matching, actions);
-        let place = Place::of(&rule.id);
+        let place = Place::of(&rule.id());
         let nobody = FlowId { slot: u32::MAX, incarnation: u32::MAX };
-        let handle = self.books.adopt(&rule.id, Record::new(nobody, Generation::NONE, place))?;
+        let handle = self.books.adopt(&rule.id(), Record::new(nobody, Generation::NONE, place))?;
         if !self.adopt_priority(place) {
             self.books.forget(handle);
             return None;
         }
-        let placement = placement_of(rule.flower.flags);
-        let placement = guard.as_ref().map_or(placement, |guard| of_both(placement_of(guard.flower.flags), placement));
-        let (is_named, rules) = (label.ufid.is_some(), 1 + usize::from(guard.is_some()));
+        let Said { flow, is_named, .. } = said;
+        let (placement, rules) = (placement_with(rule, guard.as_ref()), 1 + usize::from(guard.is_some()));
         let installed = InstalledRule { handle, flow, is_named, rules, placement };
         match claim(&installed) {
             Some((flow, generation)) => {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use sluice_flow::action::ActionList;
-use sluice_flow::backend::{CountedApart, Handle, InstalledRule};
+use sluice_flow::backend::{CountedApart, Handle, InstalledRule, Placement};
 use sluice_flow::counters::Counters;
 use sluice_flow::flow::{Expiry, Flow};
 use sluice_flow::key::{MaskedKey, Match};
@@ -16,6 +16,7 @@ use super::core::{Core, device_refusal, socket_refusal};
 use super::pairs::of_both;
 use super::queue::{counted, label, placement_of};
 use super::reader::{is_absence, is_ours};
+use super::taken_apart::{Collector, Taken};
 use super::{failure, words};
 use crate::dump::{Detail, Lister, Listing};
 use crate::install::Request;
@@ -60,8 +61,8 @@ impl Strays {
 
 /// The rules of a flow as a listing shows them.
 pub(super) struct Found {
-    pub(super) rule: Filter,
-    pub(super) guard: Option<Filter>,
+    pub(super) rule: Taken,
+    pub(super) guard: Option<Taken>,
 }
 
 /// A rule of ours read back: its notes, what it matches and does.
@@ -82,11 +83,11 @@ pub(super) enum Fit {
 
 impl Found {
     /// Finds together what is one flow's. Gives guards by themselves whose rules are missing.
-    pub(super) fn pairs(rules: Vec<Filter>) -> (Vec<Self>, Vec<Filter>) {
-        let (guards, rules): (Vec<_>, Vec<_>) = rules.into_iter().partition(is_guard);
-        let mut guards: BTreeMap<_, _> = guards.into_iter().map(|guard| (guard.id, guard)).collect();
-        let pair = |rule: Filter| {
-            let id = rule.id;
+    pub(super) fn pairs(rules: Vec<Taken>) -> (Vec<Self>, Vec<Taken>) {
+        let (guards, rules): (Vec<_>, Vec<_>) = rules.into_iter().partition(Taken::is_guard);
+        let mut guards: BTreeMap<_, _> = guards.into_iter().map(|guard| (guard.id(), guard)).collect();
+        let pair = |rule: Taken| {
+            let id = rule.id();
             let name = Place::of(&id).in_front().map(|place| FilterId { priority: place.priority, ..id });
             Self { guard: name.and_then(|name| guards.remove(&name)), rule }
         };
@@ -101,13 +102,13 @@ impl Core {
     pub(super) fn installed(&self, visit: &mut dyn FnMut(InstalledRule)) -> Result<(), Refusal> {
         let (pairs, alone) = Found::pairs(self.own_rules(&self.ports.load().hooks())?);
         for found in pairs {
-            let known = match self.books.named(&found.rule.id) {
+            let known = match self.books.named(&found.rule.id()) {
                 Some((_, State::Vacant | State::Arriving | State::Leaving)) => continue,
                 known => known.map(|(entry, _)| entry),
             };
-            let stray = || self.strays.lock().handle(found.rule.id);
+            let stray = || self.strays.lock().handle(found.rule.id());
             let (is_known, handle) = known.map_or_else(|| (false, stray()), |entry| (true, entry.handle));
-            match self.fit(&found, self.read(&found.rule).as_ref()) {
+            match self.fit(&found) {
                 Fit::Bare if is_known => {}
                 Fit::Odd => visit(self.as_installed(found.guard.as_ref().unwrap_or(&found.rule), None, handle)),
                 Fit::Whole | Fit::Bare => visit(self.as_installed(&found.rule, found.guard.as_ref(), handle)),
@@ -124,23 +125,20 @@ impl Core {
     }
 
     /// Shows a guard that guards nothing, unless it is on its way.
-    fn show_alone(&self, guard: Option<&Filter>, visit: &mut dyn FnMut(InstalledRule)) {
-        if let Some(guard) = guard.filter(|guard| self.books.named(&guard.id).is_none()) {
-            visit(self.as_installed(guard, None, self.strays.lock().handle(guard.id)));
+    fn show_alone(&self, guard: Option<&Taken>, visit: &mut dyn FnMut(InstalledRule)) {
+        if let Some(guard) = guard.filter(|guard| self.books.named(&guard.id()).is_none()) {
+            visit(self.as_installed(guard, None, self.strays.lock().handle(guard.id())));
         }
     }
 
-    /// How the rules of a flow fit each other, of which that behind the guard was read back.
-    pub(super) fn fit(&self, found: &Found, read: Option<&ReadBack>) -> Fit {
-        let needed = read.and_then(|(_, matching, actions)| {
-            // One that cannot be read back is nobody's flow anyway.
-            translate::guard(matching, actions).ok().flatten()
-        });
+    /// How the rules of a flow fit each other. One that cannot be read back is nobody's flow anyway, and needs no guard.
+    pub(super) fn fit(&self, found: &Found) -> Fit {
+        let needed = found.rule.said.as_ref().and_then(|said| said.guard.as_deref());
         match (needed, &found.guard) {
             (None, None) => Fit::Whole,
             (None, Some(_)) => Fit::Spare,
             (Some(_), None) => Fit::Bare,
-            (Some(needed), Some(guard)) => match self.read(guard) {
+            (Some(needed), Some(guard)) => match self.read(&guard.filter) {
                 Some((_, matching, actions)) if (&matching, &actions) == (&needed.0, &needed.1) => Fit::Whole,
                 _ => Fit::Odd,
             },
@@ -269,7 +267,7 @@ impl Core {
     }
 
     /// Rules of ours, in full.
-    pub(super) fn own_rules(&self, hooks: &[Hook]) -> Result<Vec<Filter>, Refusal> {
+    pub(super) fn own_rules(&self, hooks: &[Hook]) -> Result<Vec<Taken>, Refusal> {
         self.own_rules_among(hooks, &mut |_, _| {})
     }
 
@@ -278,21 +276,21 @@ impl Core {
         &self,
         hooks: &[Hook],
         see_other: &mut dyn FnMut(Hook, &RuleView<'_>),
-    ) -> Result<Vec<Filter>, Refusal> {
-        let mut rules = BTreeMap::new();
-        for hook in hooks {
-            self.list(*hook, Detail::Full, &mut |view| {
-                let Ok(rule) = RuleView::new(view) else { return };
-                if is_ours(self.agent, &rule) {
-                    // What cannot be taken apart was not made like this: a name without contents is all that is known.
-                    let bare = || Filter { id: view.id, flower: bare(&rule) };
-                    rules.insert(view.id, view.parse().unwrap_or_else(|_| bare()));
-                } else {
-                    see_other(*hook, &rule);
-                }
-            })?;
-        }
-        Ok(rules.into_values().collect())
+    ) -> Result<Vec<Taken>, Refusal> {
+        std::thread::scope(|scope| {
+            let mut collector = Collector::new(scope, self);
+            for hook in hooks {
+                self.list(*hook, Detail::Full, &mut |view| {
+                    let Ok(rule) = RuleView::new(view) else { return };
+                    if is_ours(self.agent, &rule) {
+                        collector.take(view);
+                    } else {
+                        see_other(*hook, &rule);
+                    }
+                })?;
+            }
+            Ok(collector.finish())
+        })
     }
 
     /// Lists a hook, again if it changed meanwhile; then filters may be shown twice.
@@ -313,11 +311,9 @@ impl Core {
         Err(device_refusal("the rules changed each time that they were listed"))
     }
 
-    fn as_installed(&self, filter: &Filter, guard: Option<&Filter>, handle: Handle) -> InstalledRule {
-        let placement = placement_of(filter.flower.flags);
-        let placement = guard.map_or(placement, |guard| of_both(placement_of(guard.flower.flags), placement));
-        let ufid = label(filter).and_then(|label| label.ufid);
-        let read = self.read(filter).map(|(label, matching, actions)| flow_of(&label, &matching, actions));
+    fn as_installed(&self, rule: &Taken, guard: Option<&Taken>, handle: Handle) -> InstalledRule {
+        let placement = placement_with(rule, guard);
+        let ufid = label(&rule.filter).and_then(|label| label.ufid);
         // One that does what no flow does shows as one that does nothing, under its name.
         let unknown = || {
             let matching = Match::default();
@@ -325,13 +321,16 @@ impl Core {
             let key = MaskedKey::new(&matching);
             Flow::new(ufid, key, none, sluice_flow::priority::Priority::default(), Expiry::default(), &SEED)
         };
-        let (flow, rules) = (read.unwrap_or_else(unknown), 1 + usize::from(guard.is_some()));
+        let flow = rule.said.as_ref().map_or_else(unknown, |said| said.flow.clone());
+        let rules = 1 + usize::from(guard.is_some());
         InstalledRule { handle, flow, is_named: ufid.is_some(), rules, placement }
     }
 }
 
-fn is_guard(filter: &Filter) -> bool {
-    label(filter).is_some_and(|label| label.spelling.has(Spelling::GUARD))
+/// Where the rules of a flow are.
+pub(super) fn placement_with(rule: &Taken, guard: Option<&Taken>) -> Placement {
+    let of = |rule: &Taken| placement_of(rule.filter.flower.flags);
+    guard.map_or(of(rule), |guard| of_both(of(guard), of(rule)))
 }
 
 fn has_notes_of_guard(cookies: [&[u8]; 2]) -> bool {
@@ -343,18 +342,6 @@ const SEED: Seed = Seed([0; 16]);
 
 pub(super) fn flow_of(label: &Label, matching: &Match, actions: ActionList) -> Flow {
     Flow::new(label.ufid, MaskedKey::new(matching), actions, label.priority, Expiry::default(), &SEED)
-}
-
-/// Of a rule that cannot be taken apart, what its notes and flags say.
-fn bare(rule: &RuleView<'_>) -> crate::wire::flower::Flower {
-    use crate::wire::action::{Action, Control, Cookie, Operation};
-    let noted =
-        |note: &[u8]| Action { cookie: Cookie::new(note), ..Action::new(Operation::Generic, Control::Other(i32::MIN)) };
-    crate::wire::flower::Flower {
-        actions: rule.cookies.map(noted).into(),
-        flags: rule.flags,
-        ..crate::wire::flower::Flower::default()
-    }
 }
 
 #[cfg(test)]
@@ -371,15 +358,16 @@ mod tests {
             let (ufid, priority_of_flow) = Default::default();
             Label { ufid, agent: AgentId(1), priority: priority_of_flow, spelling }.put(&mut actions, Room::Found);
             let id = FilterId { hook: Hook::Ingress { interface: 3 }, chain: 0, priority, protocol: 0x0800, handle };
-            Filter { id, flower: Flower { actions, ..Flower::default() } }
+            let filter = Filter { id, flower: Flower { actions, ..Flower::default() } };
+            Taken { filter, said: None }
         };
         let (rule, guard) =
             (|handle| filter(61_004, handle, Spelling::default()), |handle| filter(61_000, handle, Spelling::GUARD));
         let (pairs, alone) = Found::pairs(vec![guard(7), guard(8), rule(7), rule(9)]);
         let numbers =
-            pairs.iter().map(|found| (found.rule.id.handle, found.guard.as_ref().map(|guard| guard.id.handle)));
+            pairs.iter().map(|found| (found.rule.id().handle, found.guard.as_ref().map(|guard| guard.id().handle)));
         assert_eq!(numbers.collect::<Vec<_>>(), [(7, Some(7)), (9, None)]);
-        assert_eq!(alone.iter().map(|guard| guard.id.handle).collect::<Vec<_>>(), [8]);
+        assert_eq!(alone.iter().map(|guard| guard.id().handle).collect::<Vec<_>>(), [8]);
         // What is in front by its priority alone is a flow's own rule.
         let (pairs, alone) = Found::pairs(vec![filter(61_000, 7, Spelling::default()), rule(7)]);
         assert_eq!((pairs.len(), pairs.iter().all(|found| found.guard.is_none()), alone.len()), (2, true, 0));

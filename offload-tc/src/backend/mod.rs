@@ -19,6 +19,7 @@ mod ports;
 mod queue;
 mod reader;
 mod removal;
+mod taken_apart;
 mod watch;
 mod words;
 

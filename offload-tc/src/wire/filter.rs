@@ -217,6 +217,16 @@ impl<'a> FilterView<'a> {
         Ok(found)
     }
 
+    /// One of flower with these options.
+    pub(crate) const fn of_flower(id: FilterId, options: &'a [u8]) -> Self {
+        Self { id, kind: FLOWER, options, warning: None }
+    }
+
+    /// The octets of its options.
+    pub(crate) const fn octets_of_options(&self) -> &'a [u8] {
+        self.options
+    }
+
     /// Whether it is a filter of flower, and not just the mark that a priority exists.
     pub fn is_flower(&self) -> bool {
         self.kind == FLOWER && self.id.handle != 0

@@ -15,6 +15,8 @@ const LABELS: u16 = 99;
 const CFM: u16 = 107;
 const CFM_LEVEL: u16 = 1;
 const CFM_OPCODE: u16 = 2;
+/// Keys of a rule.
+const USUAL: usize = 16;
 
 /// Bits of [`Flower::flags`] (`TCA_CLS_FLAGS_*`).
 pub mod flag {
@@ -101,8 +103,9 @@ impl Flower {
 
     /// Reads the options. An attribute that is unknown is an error: the rule would be taken for one that matches more.
     pub fn parse(attributes: Attributes<'_>) -> Result<Self, Malformed> {
-        let mut found = Self::default();
-        let mut masks = Vec::new();
+        // Most rules have no more keys than that.
+        let mut found = Self { keys: Vec::with_capacity(USUAL), ..Self::default() };
+        let mut masks = Vec::with_capacity(USUAL);
         let (mut options, mut options_mask) = (None, None);
         for attribute in attributes {
             let attribute = attribute?;
