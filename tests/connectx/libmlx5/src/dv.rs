@@ -29,6 +29,12 @@ struct RawUar {
     page: u32,
 }
 
+/// `mlx5dv_devx_umem`.
+#[repr(C)]
+struct RawUmem {
+    id: u32,
+}
+
 #[link(name = "mlx5")]
 unsafe extern "C" {
     fn mlx5dv_dr_domain_create(context: *mut ibv_context, kind: u32) -> *mut RawDomain;
@@ -71,6 +77,8 @@ unsafe extern "C" {
     fn mlx5dv_dr_action_destroy(action: *mut RawAction) -> c_int;
     fn mlx5dv_devx_alloc_uar(context: *mut ibv_context, flags: u32) -> *mut RawUar;
     fn mlx5dv_devx_free_uar(uar: *mut RawUar);
+    fn mlx5dv_devx_umem_reg(context: *mut ibv_context, start: *mut c_void, bytes: usize, access: u32) -> *mut RawUmem;
+    fn mlx5dv_devx_umem_dereg(umem: *mut RawUmem) -> c_int;
     fn mlx5dv_devx_query_eqn(context: *mut ibv_context, vector: u32, number: *mut u32) -> c_int;
     fn mlx5dv_devx_general_cmd(
         context: *mut ibv_context,
@@ -148,6 +156,10 @@ handle!(
 handle!(
     /// A page of doorbells.
     Uar RawUar mlx5dv_devx_free_uar
+);
+handle!(
+    /// Memory that the device may use.
+    Umem RawUmem mlx5dv_devx_umem_dereg
 );
 
 /// Which packets a domain's tables see.
@@ -463,6 +475,25 @@ impl<'a> Uar<'a> {
     pub fn number(&self) -> u32 {
         // SAFETY: the page exists, and libmlx5 does not change this.
         unsafe { (*self.raw.as_ptr()).page }
+    }
+}
+
+impl<'a> Umem<'a> {
+    /// Lets the device read and write memory, which nobody else does as long as this is there.
+    ///
+    /// # Errors
+    /// As `mlx5dv_devx_umem_reg` fails.
+    pub fn register(context: &'a Context, memory: &'a mut [u8]) -> io::Result<Self> {
+        const LOCAL_WRITE: u32 = 1;
+        // SAFETY: the memory is borrowed, and the context is open, as long as the registration lives.
+        Self::new(unsafe { mlx5dv_devx_umem_reg(context.raw(), memory.as_mut_ptr().cast(), memory.len(), LOCAL_WRITE) })
+    }
+
+    /// Its number, by which commands name it.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        // SAFETY: the registration exists, and libmlx5 does not change this.
+        unsafe { (*self.raw.as_ptr()).id }
     }
 }
 

@@ -3,7 +3,7 @@
 use sluice_connectx::profile::Profile;
 use sluice_connectx::steering::{Port, Received};
 use sluice_connectx_uverbs::Plugged;
-use sluice_libmlx5::dv::{Action, Destination, Domain, Kind, Match, Object, Table, Uar, event_queue};
+use sluice_libmlx5::dv::{Action, Destination, Domain, Kind, Match, Object, Table, Uar, Umem, event_queue};
 use sluice_libmlx5::verbs::Context;
 
 use crate::actions::set;
@@ -11,24 +11,17 @@ use crate::packet::{Packet, UDP};
 use crate::rig::field as f;
 use crate::rig::{FORMATS, counters, exactly, play, read_counter, walk};
 
-/// A page of the program's, for queues.
+/// Memory of the program's, for queues.
 #[repr(align(4096))]
-struct Page([u8; 4096]);
+struct Pages([u8; 0x3000]);
 
-/// An object by a command: doublewords of it by place, and what follows.
-fn object<'a>(
-    context: &'a Context,
-    opcode: u16,
-    words: &[(usize, u32)],
-    length: usize,
-    tail: &[u8],
-) -> (Object<'a>, u32) {
+/// An object by a command: doublewords of it by place.
+fn object<'a>(context: &'a Context, opcode: u16, words: &[(usize, u32)], length: usize) -> (Object<'a>, u32) {
     let mut input = vec![0; length];
     input[..2].copy_from_slice(&opcode.to_be_bytes());
     for (at, word) in words {
         input[*at..at + 4].copy_from_slice(&word.to_be_bytes());
     }
-    input.extend(tail);
     let (object, output) = Object::create(context, &input, 16).unwrap();
     (object, u32::from_be_bytes(output[8..12].try_into().unwrap()) & 0xff_ffff)
 }
@@ -39,18 +32,35 @@ fn play_received(
     profile: Profile,
     story: impl FnOnce(&Plugged, &Context, &Domain<'_>, [&Table<'_>; 2], [(&Object<'_>, u32); 2]),
 ) {
-    let pages = [Page([0; 4096]), Page([0; 4096]), Page([0; 4096])];
-    let [completions, buffers, records] = pages.each_ref().map(|page| page.0.as_ptr() as u64);
+    // Completions, buffers, and doorbell records.
+    const BUFFERS: u32 = 0x1000;
+    const RECORDS: u32 = 0x2000;
     play(profile, |plugged, context| {
         let uar = Uar::allocate(context).unwrap();
         let queue = event_queue(context).unwrap();
-        let [high, low] = [records >> 32, records & 0xffff_ffff].map(|half| u32::try_from(half).unwrap());
-        let (_domain, transport) = object(context, 0x816, &[], 16, &[]);
-        let completion = [(0x1c, 6 << 24 | uar.number()), (0x24, queue), (0x48, high), (0x4c, low)];
-        let (_completion, cqn) = object(context, 0x400, &completion, 0x110, &completions.to_be_bytes());
-        let receive = [(0x28, cqn), (0x50, 1 << 28), (0x60, high), (0x64, low + 64), (0x70, 6 << 16 | 4)];
-        let (_receive, rqn) = object(context, 0x908, &receive, 0x110, &buffers.to_be_bytes());
-        let tir = || object(context, 0x900, &[(0x3c, rqn), (0x44, transport)], 0x110, &[]);
+        let mut pages = Pages([0; 0x3000]);
+        let umem = Umem::register(context, &mut pages.0).unwrap();
+        let (_domain, transport) = object(context, 0x816, &[], 16);
+        let completion = [
+            (0x10, 1 << 25),
+            (0x14, umem.number()),
+            (0x1c, 6 << 24 | uar.number()),
+            (0x24, queue),
+            (0x4c, RECORDS),
+            (0x58, umem.number()),
+        ];
+        let (_completion, cqn) = object(context, 0x400, &completion, 0x110);
+        let receive = [
+            (0x28, cqn),
+            (0x50, 1 << 28),
+            (0x64, RECORDS + 64),
+            (0x70, 6 << 16 | 4),
+            (0x78, umem.number()),
+            (0x7c, umem.number()),
+            (0x84, BUFFERS),
+        ];
+        let (_receive, rqn) = object(context, 0x908, &receive, 0x110);
+        let tir = || object(context, 0x900, &[(0x3c, rqn), (0x44, transport)], 0x110);
         let ((one, first), (other, second)) = (tir(), tir());
         let (switch, own) =
             (Domain::create(context, Kind::Fdb).unwrap(), Domain::create(context, Kind::NicReceive).unwrap());
