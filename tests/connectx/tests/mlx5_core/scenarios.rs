@@ -20,6 +20,7 @@ const PORTS: [Port; 6] = [Port::Wire, HOST_PF, VF0, VF1, Port::Vport(3), Port::V
 const KNOWN: &[(&str, &str)] = &[
     ("key nsh: nothing more", "a broken NSH header: OVS drops it, hardware does not look into it"),
     ("key tcp: tcp_flags", "the driver has nine bits for TCP's flags, and is silent on the other three"),
+    ("vlan: pop of none", "no tag to take off: the kernel and OVS go on, this device stops, hardware is not known"),
 ];
 
 pub(crate) fn flows_of_all_kinds_are_in_hardware_or_refused_with_a_reason(world: &World) {
