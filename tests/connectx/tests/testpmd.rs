@@ -338,7 +338,7 @@ fn transfer_flows_put_tags_and_tunnels_on_and_take_tunnels_off() {
     );
     testpmd.flow("0 transfer group 0 pattern eth / end actions jump group 1 / end");
     let off = testpmd.flow(
-        "0 transfer group 1 pattern eth / ipv4 / udp dst is 4789 / vxlan / eth / ipv4 dst is 10.0.0.3 / end actions count / \
+        "0 transfer group 1 pattern eth / ipv4 / udp dst is 4789 / vxlan vni is 77 / eth / ipv4 dst is 10.0.0.3 / end actions count / \
          vxlan_decap / port_id id 2 / end",
     );
     testpmd.send("vport-1", &inner);
@@ -346,6 +346,10 @@ fn transfer_flows_put_tags_and_tunnels_on_and_take_tunnels_off() {
     assert_eq!(tunnelled[..14], [2, 0, 0, 0, 0, 0xbb, 2, 0, 0, 0, 0, 0xaa, 8, 0]);
     assert_eq!(tunnelled[26..34], [172, 16, 0, 1, 172, 16, 0, 2]);
     assert_eq!(tunnelled[34..], [&UDP_AND_VXLAN, inner.as_slice()].concat());
+    // Of another network by one bit.
+    let mut missing = tunnelled.clone();
+    missing[48] ^= 1;
+    testpmd.send(WIRE, &missing);
     testpmd.send(WIRE, &tunnelled);
     assert_eq!(testpmd.receive("vport-2"), inner);
     testpmd.send("vport-1", &other);
