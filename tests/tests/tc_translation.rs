@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use sluice_flow::action::{Action, ActionKind, ActionList, FieldSet, visit};
-use sluice_flow::field::{Attribute, FIELDS, Field};
+use sluice_flow::field::{FIELDS, Field};
 use sluice_flow::flow::{Expiry, Flow};
 use sluice_flow::key::{MaskedKey, Match};
 use sluice_flow::meter::MeterId;
@@ -21,7 +21,7 @@ use sluice_offload_tc::wire::action::Cookie;
 use sluice_offload_tc::wire::filter::{Filter, FilterId, FilterView};
 use sluice_offload_tc::wire::message::Messages;
 use sluice_offload_tc::wire::statistics::RuleView;
-use sluice_tests::generate::{Feature, Form, Profile, collect, fields_of};
+use sluice_tests::generate::{Feature, Profile, collect, flower_profile};
 use sluice_tests::scenario::flow_text;
 
 const FLOWS: u64 = 10_000;
@@ -261,32 +261,13 @@ impl Census {
     }
 }
 
-/// Flows without what no rule can say.
+/// Flows without what no rule can say, and without what is seldom one.
 fn sayable() -> Profile {
-    let fields = [
-        Attribute::DpHash,
-        Attribute::SkbPriority,
-        Attribute::SkbMark,
-        Attribute::CtTuple4,
-        Attribute::CtTuple6,
-        Attribute::Nd,
-        Attribute::NdExt,
-        Attribute::Nsh,
-    ];
-    let gtpu = [Field::GtpuPresent, Field::GtpuFlags, Field::GtpuMessageType];
-    let actions = NOT_IN_TC.iter().map(|kind| Feature::Action(*kind));
-    let forms = [Form::IpPacket, Form::MaskedProtocol, Form::Rarp, Form::CtTimeout, Form::NatPersistent];
-    let more = [Form::NatHash, Form::NatRandom, Form::PushTagWithoutCfi, Form::MoreAfterRecirc, Form::Cookie];
-    Profile::everything()
-        .without("fields", "flower has no key for them", fields.into_iter().flat_map(fields_of))
-        .without("state", "it would be refused too often", [Feature::Field(Field::CtState)])
-        .without(
-            "GTP-U",
-            "tc knows another part of it",
-            gtpu.map(Feature::Field).into_iter().chain(gtpu.map(Feature::SetTunnel)),
-        )
-        .without("actions", "tc has none", actions)
-        .without("forms", "a rule cannot say them", forms.into_iter().chain(more).map(Feature::Form))
+    flower_profile().without("state", "it would be refused too often", [Feature::Field(Field::CtState)]).without(
+        "drop",
+        "no actions say the same",
+        [Feature::Action(ActionKind::Drop)],
+    )
 }
 
 /// What flower has no key for.

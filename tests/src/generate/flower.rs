@@ -28,7 +28,7 @@ pub struct FlowerFlows {
 impl FlowerFlows {
     /// The first ones of a seed.
     pub fn new(seed: u64) -> Self {
-        let [played, sayable] = [played(), sayable()].map(|profile| flows(&Arc::new(profile)).boxed());
+        let [played, sayable] = [played(), for_a_kernel()].map(|profile| flows(&Arc::new(profile)).boxed());
         Self { seed, drawn: 0, played, sayable }
     }
 
@@ -87,15 +87,20 @@ impl Packets {
 /// What a wire can bring and flower can say, and what two right datapaths do not choose for themselves.
 fn played() -> Profile {
     let choices = [Form::NatRange, Form::NatPortRange];
-    sayable()
+    for_a_kernel()
         .without("tunnels", "packets come in at wires", fields_of(Attribute::Tunnel))
         .without("outer headers", "packets go out of wires", [Feature::Action(ActionKind::SetTunnel)])
         .without("meters", "there are none", [Feature::Action(ActionKind::Meter)])
         .without("choices", "every datapath chooses for itself", choices.map(Feature::Form))
 }
 
+/// What a rule can say and a kernel is sure to know.
+fn for_a_kernel() -> Profile {
+    flower_profile().without("helpers", "a kernel knows a few by name", [Feature::Form(Form::CtHelper)])
+}
+
 /// Flows without what no rule can say, so that there are more rules among them.
-fn sayable() -> Profile {
+pub fn flower_profile() -> Profile {
     let attributes = [
         Attribute::DpHash,
         Attribute::SkbPriority,
@@ -124,7 +129,6 @@ fn sayable() -> Profile {
         Form::IpPacket,
         Form::MaskedProtocol,
         Form::Rarp,
-        Form::CtHelper,
         Form::CtTimeout,
         Form::NatPersistent,
         Form::NatHash,

@@ -30,7 +30,7 @@ use sluice_flow::key::Match;
 use sluice_flow::port::{Port, PortKind, PortNumber};
 
 pub use feature::{BEYOND_OVS, Feature, Form, Profile, Rule, SETTABLE, fields_beyond_ovs, fields_of};
-pub use flower::{FlowerFlows, Packets};
+pub use flower::{FlowerFlows, Packets, flower_profile};
 pub use hits::{Hits, features};
 
 use crate::scenario::Scenario;
