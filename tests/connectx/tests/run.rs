@@ -1,6 +1,6 @@
 //! `connectx run`, with the stock programs of Debian's ibverbs-utils.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
 use std::process::{Command, Output};
 
@@ -46,4 +46,15 @@ fn what_is_not_modelled_is_told_and_the_program_fails() {
 fn a_program_that_does_not_exist_is_an_error_and_its_code_is_kept() {
     assert!(text(&run(&["--", "/nonexistent"]).stderr).starts_with("connectx: /nonexistent: "));
     assert_eq!(run(&["--", "sh", "-c", "exit 7"]).status.code(), Some(7));
+}
+
+#[test]
+fn a_vport_that_the_device_has_not_is_an_error_and_leaves_no_files() {
+    let scratch = std::env::temp_dir().join(format!("connectx-run-test-{}", std::process::id()));
+    std::fs::create_dir_all(&scratch).unwrap();
+    let arguments = ["run", "--netdev", "lo", "--representor", "99=lo", "--", "true"];
+    let output = Command::new(env!("CARGO_BIN_EXE_connectx")).args(arguments).env("TMPDIR", &scratch).output().unwrap();
+    assert!(!output.status.success());
+    assert!(text(&output.stderr).contains("there is no vport 99"), "{output:?}");
+    std::fs::remove_dir(&scratch).expect("nothing is left in it");
 }

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, ExitStatus};
 use std::sync::Arc;
 
 use clap::{Parser, Subcommand};
@@ -96,22 +96,33 @@ impl Run {
         let library = library()?;
         let folder = std::env::temp_dir().join(format!("connectx-run-{}", std::process::id()));
         let told = |error: io::Error| format!("{}: {error}", folder.display());
-        sysfs::add(&folder, 0, &self.profile).map_err(told)?;
-        if let Some(name) = &self.netdev {
-            sysfs::add_netdev(&folder, 0, name).map_err(told)?;
-            let wire = (VPORT_UPLINK, name.clone());
-            let uplink = (!self.representor.is_empty()).then_some(&wire);
-            for (vport, name) in uplink.into_iter().chain(&self.representor) {
-                sysfs::add_representor(&folder, 0, &self.profile, *vport, name).map_err(told)?;
-            }
-        }
+        let status = self.fill(&folder).map_err(told).and_then(|()| self.start(&library, &folder));
+        // It also goes where the program did not come to be.
+        std::fs::remove_dir_all(&folder).map_err(told)?;
+        let code = status?.code().and_then(|code| u8::try_from(code).ok());
+        Ok(ExitCode::from(code.unwrap_or(NO_CODE)))
+    }
+
+    /// Puts the files into the folder that tell of the device and its network devices.
+    fn fill(&self, folder: &Path) -> io::Result<()> {
+        sysfs::add(folder, 0, &self.profile)?;
+        let Some(name) = &self.netdev else { return Ok(()) };
+        sysfs::add_netdev(folder, 0, name)?;
+        let wire = (VPORT_UPLINK, name.clone());
+        let uplink = (!self.representor.is_empty()).then_some(&wire);
+        let mut representors = uplink.into_iter().chain(&self.representor);
+        representors.try_for_each(|(vport, name)| sysfs::add_representor(folder, 0, &self.profile, *vport, name))
+    }
+
+    /// Runs the program to its end.
+    fn start(&self, library: &Path, folder: &Path) -> Result<ExitStatus, String> {
         let (name, arguments) = self.program.split_first().ok_or("no program")?;
         let mut command = Command::new(name);
         command
             .args(arguments)
-            .env("LD_PRELOAD", &library)
-            .env("SYSFS_PATH", &folder)
-            .env("SYSFS_PCI_DEVICES", sysfs::pci_devices(&folder))
+            .env("LD_PRELOAD", library)
+            .env("SYSFS_PATH", folder)
+            .env("SYSFS_PCI_DEVICES", sysfs::pci_devices(folder))
             .env("CONNECTX_PROFILE", self.profile.name);
         if self.unprivileged {
             command.env("CONNECTX_UNPRIVILEGED", "1");
@@ -119,11 +130,7 @@ impl Run {
         if let Some(ports) = &self.ports {
             command.env("CONNECTX_PORTS", ports);
         }
-        let status = command.status();
-        std::fs::remove_dir_all(&folder).map_err(told)?;
-        let status = status.map_err(|error| format!("{}: {error}", name.to_string_lossy()))?;
-        let code = status.code().and_then(|code| u8::try_from(code).ok());
-        Ok(ExitCode::from(code.unwrap_or(NO_CODE)))
+        command.status().map_err(|error| format!("{}: {error}", name.to_string_lossy()))
     }
 }
 
