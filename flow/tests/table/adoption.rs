@@ -1,0 +1,111 @@
+//! Rules of an earlier run, and rules that are made anew.
+
+use sluice_flow::backend::InstalledRule;
+
+use super::*;
+
+/// A rule in the device, which counts from here on.
+fn found(flow: Flow) -> InstalledRule {
+    InstalledRule { handle: Handle(9), flow, is_named: true, rules: 1, placement: Placement::Both }
+}
+
+fn restored(table: &FlowTable, flow: &Flow) -> FlowId {
+    table.restore(flow.clone(), Timestamp(0), NOW).unwrap().flow
+}
+
+#[test]
+fn a_rule_of_an_earlier_run_that_is_as_wanted_is_left_alone() {
+    let (table, journal) = table(10, 10);
+    let wanted = flow(None, 1, 2);
+    let id = restored(&table, &wanted);
+    let rule = found(flow(None, 1, 2));
+    let (adopted, generation) = table.adopt(&rule, NOW).expect("the flow wants it");
+    assert_eq!(adopted, id);
+    assert_eq!((table.census().unsettled(), table.census().placed(Placement::Both)), (0, 1));
+    assert!(matches!(look(&table, id), Look::Nothing));
+    let reading = |packets| Reading {
+        flow: id,
+        installed_as: generation,
+        counters: Counters { packets, bytes: 100 * packets, ..Counters::default() },
+    };
+    assert_eq!(table.apply(&reading(5), AT_ONCE), Applied::Grown, "readings with the generation are the flow's");
+    assert_eq!(table.view(id).unwrap().counters.packets, 5);
+    assert_eq!(*journal.0.lock(), ["adopted in hardware and software"]);
+    assert_eq!(table.adopt(&rule, NOW), None, "a second rule is not the flow's");
+}
+
+#[test]
+fn an_adopted_rule_is_not_called_idle_before_two_fresh_readings() {
+    let (table, _) = table(10, 10);
+    let wanted = flow(None, 1, 2);
+    let id = restored(&table, &wanted);
+    let (_, installed_as) = table.adopt(&found(wanted.clone()), NOW).unwrap();
+    let read = |at| {
+        let at = Timestamp(at);
+        let reading = Reading { flow: id, installed_as, counters: Counters::default() };
+        table.apply(&reading, Sampled { earliest: at, latest: at });
+        let mut idle = None;
+        table.visit_ages(|view| idle = view.idle());
+        idle
+    };
+    assert_eq!(read(NOW.0 + 10), None);
+    assert_eq!(read(NOW.0 + 20), Some(std::time::Duration::from_nanos(20)), "counted from the adoption");
+}
+
+#[test]
+fn a_rule_of_an_earlier_run_that_does_something_else_is_modified_in_place() {
+    let (table, journal) = table(10, 10);
+    let wanted = flow(None, 1, 2);
+    let id = restored(&table, &wanted);
+    let (_, generation) = table.adopt(&found(flow(None, 1, 3)), NOW).unwrap();
+    assert_eq!(table.view(id).unwrap().state, FlowState::Pending);
+    let change = change(&table, id);
+    assert!(matches!(&change.operation, Operation::Modify(Handle(9), flow) if *flow == wanted), "{change:?}");
+    assert_ne!(change.generation, generation);
+    table.complete(&change, in_place(9), NOW);
+    assert!(matches!(look(&table, id), Look::Nothing));
+    assert_eq!((table.census().unsettled(), table.census().in_state(FlowState::Offloaded)), (0, 1));
+    assert_eq!(*journal.0.lock(), ["adopted in hardware and software", "modified in hardware"]);
+}
+
+#[test]
+fn a_rule_that_matches_something_else_or_that_nobody_wants_is_not_adopted() {
+    let (table, journal) = table(10, 10);
+    let id = restored(&table, &flow(Some(7), 1, 2));
+    assert_eq!(table.adopt(&found(flow(Some(7), 4, 2)), NOW), None, "another match");
+    assert_eq!(table.adopt(&found(flow(Some(8), 5, 2)), NOW), None, "no such flow");
+    assert!(matches!(change(&table, id).operation, Operation::Install(_)));
+    assert!(journal.0.lock().is_empty());
+}
+
+#[test]
+fn a_rule_whose_ufid_the_device_does_not_tell_is_adopted_by_match_and_priority() {
+    let (table, _) = table(10, 10);
+    let (own, given) = (flow(None, 1, 2), flow(Some(7), 4, 2));
+    let wanted = [&own, &given].map(|flow| restored(&table, flow));
+    let unnamed = |port, to| {
+        let read = flow(Some(99), port, to);
+        InstalledRule { is_named: false, ..found(read) }
+    };
+    assert_eq!([1, 4].map(|port| table.find_rule(&unnamed(port, 2))), wanted.map(Some));
+    assert_eq!(table.adopt(&unnamed(5, 2), NOW), None, "no such flow");
+    assert_eq!(table.adopt(&unnamed(1, 2), NOW).map(|(id, _)| id), Some(wanted[0]));
+    assert_eq!(table.adopt(&unnamed(1, 2), NOW), None, "it has a rule");
+    assert_eq!(table.adopt(&unnamed(4, 3), NOW).map(|(id, _)| id), Some(wanted[1]));
+    let change = change(&table, wanted[1]);
+    assert!(matches!(&change.operation, Operation::Modify(Handle(9), flow) if *flow == given), "{change:?}");
+}
+
+#[test]
+fn a_rule_that_is_redone_is_modified_though_nothing_else_is_wanted() {
+    let (table, _) = table(10, 10);
+    let accepted = table.add(flow(None, 1, 2), NOW, None).unwrap();
+    assert_eq!(table.redo(accepted.flow, NOW), None, "there is no rule yet");
+    install(&table, accepted, 1);
+    let again = table.redo(accepted.flow, NOW).expect("there is a rule");
+    let change = change(&table, again.flow);
+    assert!(matches!(change.operation, Operation::Modify(Handle(1), _)));
+    table.complete(&change, in_place(1), NOW);
+    assert!(matches!(look(&table, again.flow), Look::Nothing));
+    assert_eq!(table.census().unsettled(), 0);
+}
