@@ -97,8 +97,9 @@ impl Spelling {
     pub const NAMESPACE: Self = Self(1 << 7);
     /// The type within that is said.
     pub const PACKET_TYPE: Self = Self(1 << 8);
-    /// What is told of every packet is written as a sample of all.
-    pub const SAMPLE_OF_ALL: Self = Self(1 << 9);
+    /// What is told of every packet is written as a sample of all, and of one in so many as the nearest probability, not as the
+    /// one below.
+    pub const SAMPLE: Self = Self(1 << 9);
 
     /// Bits of the flags of a group policy that the kernel never sets are said, too.
     pub const WHOLE_POLICY: Self = Self(1 << 10);

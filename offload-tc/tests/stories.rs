@@ -14,7 +14,7 @@ use sluice_flow::ufid::Seed;
 use sluice_offload_tc::rule::{AgentId, Caveat, Label, MirrorNote, Room, Rule, Spelling};
 use sluice_offload_tc::surroundings::{Device, DeviceKind, Features, Surroundings, TunnelFlags};
 use sluice_offload_tc::translate;
-use sluice_offload_tc::wire::action::{Command, Control, Cookie, MAX_ACTIONS, Operation};
+use sluice_offload_tc::wire::action::{Action, Command, Control, Cookie, MAX_ACTIONS, Operation};
 use sluice_offload_tc::wire::filter::{Filter, FilterId};
 use sluice_offload_tc::wire::key::{Key, KeyMatch};
 
@@ -369,4 +369,32 @@ fn what_no_packet_or_no_listing_has_is_refused() {
         let refusal = refusal(NEW, &format!("in_port(1),{key}"), "2");
         assert!(refusal.contains(words), "{key}: {refusal}");
     }
+}
+
+#[test]
+fn one_in_so_many_packets_is_read_back_as_it_was_written() {
+    let one_in = |actions: &str| {
+        let rule = rule(EXACT, IPV4, actions).unwrap();
+        assert_eq!(read(EXACT, &rule).1, parse(IPV4, actions), "{actions}");
+        let rate = |action: &Action| match action.operation {
+            Operation::Sample { rate, .. } => Some(rate),
+            _ => None,
+        };
+        rule.flower.actions.iter().filter_map(rate).collect::<Vec<_>>()
+    };
+    let sample = |percent: &str| format!("sample(sample={percent}%,actions(psample(group=5)))");
+    assert_eq!(one_in("psample(group=5),2"), [1]);
+    // As people write them: the nearest to a half and the like.
+    for (percent, rate) in [("100.0", 1), ("50.0", 2), ("25.0", 4), ("20.0", 5), ("10.0", 10), ("1.0", 100)] {
+        assert_eq!(one_in(&format!("{},2", sample(percent))), [rate]);
+    }
+    // What is left of a division, as OVS has it for sFlow: 4,294,967,295 / 2 and / 4.
+    let (half, quarter) = (sample("49.99999999"), sample("24.99999998"));
+    assert_eq!(one_in(&format!("{half},{quarter},2")), [2, 4]);
+    assert_eq!(one_in(&format!("psample(group=6),{half},2")), [1, 2]);
+    for actions in [format!("{half},{},2", sample("25.0")), format!("psample(group=6),{},2", sample("50.0"))] {
+        assert!(refusal(EXACT, IPV4, &actions).contains("rounded in one way"), "{actions}");
+    }
+    assert!(refusal(EXACT, IPV4, &sample("33.0")).contains("one in a whole number of packets"));
+    assert!(refusal(EXACT, IPV4, &sample("0.0")).contains("one in a whole number of packets"));
 }

@@ -61,6 +61,7 @@ impl Core {
                 }
             }
         }
+        self.books.all_are_adopted();
         orphans.extend(guards.into_iter().map(|guard| guard.id()));
         adoption.orphans = orphans.len();
         orphans.extend(self.chains.take_unused(|hook, chain| jumps.contains(&(hook, chain))));

@@ -2,7 +2,9 @@
 //!
 //! A rule's handle in the kernel is its slot here and one, so that a listing finds its rule without a search, and no two
 //! rules have the same name wherever they are. A slot is given again only after the listings are over that began while it
-//! had its old rule. The slots lie in many parts, each under a lock of its own that is held for a moment.
+//! had its old rule. The slots lie in many parts, each under a lock of its own that is held for a moment. Who puts rules in
+//! takes the parts in turn: so all are of one size, which bounds how long a look at all of one takes, and names are dense,
+//! for the kernel has a tree of them with 64 in a node.
 //!
 //! A flow may need a second rule in front of its own, the guard
 //! ([`Rules::guard`](crate::translate::Rules::guard)). It has the same slot and so the same handle, at the priority
@@ -192,6 +194,22 @@ struct Shard {
     free: VecDeque<(u32, u64)>,
 }
 
+/// Which part of the books has its turn, for one who puts rules in.
+#[derive(Debug)]
+pub(super) struct Turn(usize);
+
+impl Turn {
+    /// For one of several, each of whom begins elsewhere.
+    pub(super) const fn new(number: usize) -> Self {
+        Self(number.wrapping_mul(SHARDS / 2 + 1))
+    }
+
+    const fn next(&mut self) -> usize {
+        self.0 = self.0.wrapping_add(1);
+        self.0 % SHARDS
+    }
+}
+
 /// All rules.
 pub(super) struct Books {
     shards: [Mutex<Shard>; SHARDS],
@@ -203,9 +221,9 @@ impl Books {
         Self { shards: std::array::from_fn(|_| Mutex::default()), dumps: Dumps::default() }
     }
 
-    /// A name for a rule that is about to be put in. `hint` keeps callers out of each other's way.
-    pub(super) fn arrive(&self, hint: usize, record: Record) -> Handle {
-        let shard_number = hint % SHARDS;
+    /// A name for a rule that is about to be put in.
+    pub(super) fn arrive(&self, turn: &mut Turn, record: Record) -> Handle {
+        let shard_number = turn.next();
         let mut shard = self.shards[shard_number].lock();
         let is_over = shard.free.front().is_some_and(|(_, freed)| self.dumps.are_over(*freed));
         let local = match shard.free.pop_front_if(|_| is_over) {
@@ -219,27 +237,31 @@ impl Books {
     }
 
     /// Another name for a rule whose name somebody else has taken, and which is not given again.
-    pub(super) fn rename(&self, hint: usize, taken: Handle) -> Option<Handle> {
+    pub(super) fn rename(&self, turn: &mut Turn, taken: Handle) -> Option<Handle> {
         let entry = self.with(taken, |slot| slot.record.take())?;
-        Some(self.arrive(hint, entry?))
+        Some(self.arrive(turn, entry?))
     }
 
     /// Takes the rule of a name into the books, that was there before them; `None` if the name is taken or not one of ours.
+    /// Names between those of such rules are given once [all are in](Self::all_are_adopted).
     pub(super) fn adopt(&self, id: &FilterId, record: Record) -> Option<Handle> {
         let at = id.handle.checked_sub(1).filter(|at| *at < MOST)?;
         let (shard_number, local) = split(at);
-        let mut guard = self.shards[shard_number].lock();
-        let shard = &mut *guard;
-        while shard.slots.len() <= local {
-            shard.free.push_back((narrow(shard.slots.len()), 0));
-            shard.slots.push(Slot::default());
+        let mut shard = self.shards[shard_number].lock();
+        if shard.slots.len() <= local {
+            shard.slots.resize_with(local + 1, Slot::default);
         }
         let slot = &mut shard.slots[local];
-        if slot.state != State::Vacant {
-            return None;
+        (slot.state == State::Vacant).then(|| slot.occupy(record, at))
+    }
+
+    /// All rules that were there before are in the books, before any other arrives.
+    pub(super) fn all_are_adopted(&self) {
+        for shard in &self.shards {
+            let Shard { slots, free } = &mut *shard.lock();
+            let vacant = slots.iter().enumerate().filter(|(_, slot)| slot.state == State::Vacant);
+            *free = vacant.map(|(local, _)| (narrow(local), self.dumps.last())).collect();
         }
-        shard.free.retain(|(free, _)| *free as usize != local);
-        Some(slot.occupy(record, at))
     }
 
     /// The rule of a handle, in whatever state but gone.
@@ -421,6 +443,11 @@ mod tests {
         Record::new(FlowId { slot, incarnation: 0 }, Generation(1), PLACE)
     }
 
+    /// A rule in a certain part.
+    fn arrive(books: &Books, part: usize, slot: u32) -> Handle {
+        books.arrive(&mut Turn(part.wrapping_sub(1)), record(slot))
+    }
+
     fn count(packets: u64) -> Counted {
         Counted { software: Count { packets, bytes: packets * 100 }, ..Counted::default() }
     }
@@ -428,24 +455,25 @@ mod tests {
     #[test]
     fn a_rule_has_a_name_in_the_kernel_that_no_other_has() {
         let books = Books::new();
-        let handles: Vec<_> = (0..200).map(|number| books.arrive(number, record(0))).collect();
-        let mut names: Vec<_> = handles.iter().map(|handle| filter_id(PLACE, *handle).handle).collect();
+        let mut turns = [0, 1].map(Turn::new);
+        let mut name = |number: usize| filter_id(PLACE, books.arrive(&mut turns[number % 2], record(0))).handle;
+        let mut names: Vec<_> = (0..20 * SHARDS).map(&mut name).collect();
         names.sort_unstable();
-        names.dedup();
-        assert_eq!((names.len(), names[0] > 0), (200, true));
+        let dense: Vec<_> = (1..=narrow(20 * SHARDS)).collect();
+        assert_eq!(names, dense, "and no number between them is left out");
     }
 
     #[test]
     fn a_slot_is_given_again_under_another_handle_and_only_after_the_listings_that_saw_its_rule() {
         let books = Books::new();
-        let first = books.arrive(0, record(1));
+        let first = arrive(&books, 0, 1);
         books.settle(first, PLACE, Counted::default(), None);
         let dump = books.dumps.begin();
         books.forget(first);
-        let during = books.arrive(0, record(2));
+        let during = arrive(&books, 0, 2);
         assert_ne!(index_of(during), index_of(first), "the listing may still show the old rule");
         drop(dump);
-        let after = books.arrive(0, record(3));
+        let after = arrive(&books, 0, 3);
         assert_eq!(index_of(after), index_of(first));
         assert_ne!(after, first);
         assert!(books.find(first).is_none() && books.turn(first, &[State::Arriving], State::Leaving).is_none());
@@ -454,7 +482,7 @@ mod tests {
     #[test]
     fn a_listing_counts_only_for_rules_that_were_as_they_are_before_it_began() {
         let books = Books::new();
-        let handle = books.arrive(0, record(1));
+        let handle = arrive(&books, 0, 1);
         let id = filter_id(PLACE, handle);
         let early = books.dumps.begin();
         books.settle(handle, PLACE, Counted::default(), None);
@@ -476,7 +504,7 @@ mod tests {
     #[test]
     fn a_flow_counts_what_its_guard_does_and_never_less_than_before() {
         let books = Books::new();
-        let handle = books.arrive(0, record(1));
+        let handle = arrive(&books, 0, 1);
         let [rule, guard] = [PLACE, PLACE.in_front().unwrap()].map(|place| filter_id(place, handle));
         books.settle(handle, PLACE, count(100), Some(Counted::default()));
         let counted = |shown_by_guard: Option<u64>| {
@@ -500,7 +528,7 @@ mod tests {
     #[test]
     fn a_guard_is_found_by_its_name_as_that_which_it_guards() {
         let books = Books::new();
-        let handle = books.arrive(0, record(1));
+        let handle = arrive(&books, 0, 1);
         let guard = filter_id(PLACE.in_front().unwrap(), handle);
         books.settle(handle, PLACE, Counted::default(), None);
         assert!(books.named(&guard).is_none());
@@ -516,7 +544,7 @@ mod tests {
     #[test]
     fn a_rule_elsewhere_with_the_same_number_is_another_one() {
         let books = Books::new();
-        let handle = books.arrive(0, record(1));
+        let handle = arrive(&books, 0, 1);
         books.settle(handle, PLACE, Counted::default(), None);
         let dump = books.dumps.begin();
         let id = filter_id(Place { chain: 1, ..PLACE }, handle);
@@ -531,9 +559,9 @@ mod tests {
         assert_eq!(filter_id(PLACE, adopted), id);
         assert!(books.adopt(&id, record(2)).is_none(), "there is one already");
         assert!(books.adopt(&FilterId { handle: u32::MAX, ..id }, record(2)).is_none());
-        for number in 0..500 {
-            assert_ne!(filter_id(PLACE, books.arrive(number, record(3))).handle, 130);
-        }
+        books.all_are_adopted();
+        let names: Vec<_> = (0..4).map(|_| filter_id(PLACE, arrive(&books, 1, 3)).handle).collect();
+        assert_eq!(names, [2, 66, 194, 258], "those between, and then those behind");
     }
 
     #[test]

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 /// Counts listings of counters. The first is 1.
-#[derive(Default)]
 pub(super) struct Dumps {
     begun: AtomicU64,
     /// The number of the oldest that is under way, or of the next one.
@@ -18,6 +17,12 @@ pub(super) struct Dumps {
 pub(super) struct Dump<'a> {
     number: u64,
     dumps: &'a Dumps,
+}
+
+impl Default for Dumps {
+    fn default() -> Self {
+        Self { begun: AtomicU64::new(0), oldest: AtomicU64::new(1), under_way: Mutex::default() }
+    }
 }
 
 impl Dumps {
@@ -67,6 +72,7 @@ mod tests {
     fn what_happens_during_a_listing_is_over_only_when_that_is() {
         let dumps = Dumps::default();
         assert_eq!(dumps.last(), 0);
+        assert!(dumps.are_over(dumps.last()), "none is under way");
         let first = dumps.begin();
         let during = dumps.last();
         let second = dumps.begin();

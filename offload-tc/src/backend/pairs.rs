@@ -112,8 +112,8 @@ impl Queue {
         completion(&arrival.change, Err(failure::refine(refusal, arrival.place.hook, ports)))
     }
 
-    fn renamed(&self, arrival: Arrival) -> Arrival {
-        let handle = self.core.books.rename(self.number, arrival.handle).unwrap_or(arrival.handle);
+    fn renamed(&mut self, arrival: Arrival) -> Arrival {
+        let handle = self.core.books.rename(&mut self.turn, arrival.handle).unwrap_or(arrival.handle);
         let number = filter_id(arrival.place, handle).handle;
         let named = |filter: Filter| Filter { id: FilterId { handle: number, ..filter.id }, ..filter };
         Arrival { handle, guard: named(arrival.guard), rule: named(arrival.rule), ..arrival }

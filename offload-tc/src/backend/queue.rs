@@ -10,7 +10,7 @@ use sluice_flow::counters::Counters;
 use sluice_flow::flow::Flow;
 use sluice_flow::refusal::Refusal;
 
-use super::books::{Counted, Entry, Place, Record, State, filter_id};
+use super::books::{Counted, Entry, Place, Record, State, Turn, filter_id};
 use super::core::{Core, socket_refusal};
 use super::pairs::Pair;
 use super::ports::PortTable;
@@ -36,7 +36,7 @@ pub(super) type Result<T, E = Refusal> = std::result::Result<T, E>;
 pub(super) struct Queue {
     pub(super) core: Arc<Core>,
     /// Keeps workers out of each other's way in the books.
-    pub(super) number: usize,
+    pub(super) turn: Turn,
     pub(super) installer: Installer,
     /// The number of the socket as the core knows it.
     socket: u32,
@@ -85,13 +85,13 @@ impl From<Step> for Plan {
 
 impl Queue {
     pub(super) fn open(core: Arc<Core>) -> Result<Self> {
-        let number = core.queues.fetch_add(1, Ordering::Relaxed);
+        let turn = Turn::new(core.queues.fetch_add(1, Ordering::Relaxed));
         let installer = Installer::open(core.policy).map_err(socket_refusal)?;
         let socket = installer.port();
         core.add_socket(None, socket)?;
         let (templates, templates_of) = (Templates::new(), core.ports.load_full());
         let (steps, requests, pairs) = Default::default();
-        Ok(Self { core, number, installer, socket, templates, templates_of, steps, requests, pairs })
+        Ok(Self { core, turn, installer, socket, templates, templates_of, steps, requests, pairs })
     }
 
     fn plan(&mut self, change: &Change, ports: &PortTable) -> Plan {
@@ -105,8 +105,8 @@ impl Queue {
     }
 
     fn plan_install(&mut self, change: &Change, flow: &Flow, ports: &PortTable) -> Result<Plan> {
-        let arrive = |queue: &Self, place| {
-            queue.core.books.arrive(queue.number, Record::new(change.flow, change.generation, place))
+        let arrive = |queue: &mut Self, place| {
+            queue.core.books.arrive(&mut queue.turn, Record::new(change.flow, change.generation, place))
         };
         let sought = self.templates.seek(flow, ports);
         if let Sought::Known(template) = sought {
@@ -322,7 +322,7 @@ impl Queue {
                     return Err(failure::refine(refusal, place.hook, ports));
                 }
             }
-            handle = self.core.books.rename(self.number, handle).unwrap_or(handle);
+            handle = self.core.books.rename(&mut self.turn, handle).unwrap_or(handle);
             filter.id = filter_id(place, handle);
             result = self.one(Request::Add(filter.clone()));
         }

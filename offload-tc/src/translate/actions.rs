@@ -142,15 +142,13 @@ impl Translator<'_> {
                 self.check_length(*length, [less_or_equal, greater], behind)?;
             }
             FlowAction::DecTtl(exception) => self.decrement_ttl(exception)?,
-            FlowAction::Psample { group, cookie } => self.sample(1, *group, cookie)?,
+            FlowAction::Psample { group, cookie } => self.sample(1, Some(false), *group, cookie)?,
             FlowAction::Sample { probability, actions } => {
                 let [FlowAction::Psample { group, cookie }] = &actions[..] else {
                     return Err(refuse_action(kind, "tc can only tell a sampling group"));
                 };
-                self.sample(rate(*probability)?, *group, cookie)?;
-                if *probability == u32::MAX {
-                    self.spelling.add(Spelling::SAMPLE_OF_ALL);
-                }
+                let (rate, is_nearest) = rate(*probability)?;
+                self.sample(rate, is_nearest, *group, cookie)?;
             }
             FlowAction::Userspace(_) => {
                 return Err(refuse_action(kind, "there is no process behind tc that takes packets"));
@@ -413,13 +411,25 @@ impl Translator<'_> {
         Ok(())
     }
 
-    fn sample(&mut self, rate: u32, group: u32, cookie: &[u8]) -> Result<(), Refusal> {
+    /// Has a group told of one in so many packets, and notes the [way](Spelling::SAMPLE) in which that is written, if there
+    /// are two.
+    fn sample(&mut self, rate: u32, way: Option<bool>, group: u32, cookie: &[u8]) -> Result<(), Refusal> {
         if !cookie.is_empty() {
             return Err(refuse_action(ActionKind::Psample, "tc tells a sampling group no cookie"));
         }
         let is_of_all = |action: &Action| matches!(action.operation, Operation::Sample { rate: 1, .. });
         if rate == 1 && self.list.iter().any(is_of_all) {
             return Err(refuse_action(ActionKind::Psample, "a rule tells one group of every packet"));
+        }
+        let has_ways =
+            |action: &Action| matches!(action.operation, Operation::Sample { rate, .. } if has_two_ways(rate));
+        if let Some(way) = way {
+            if self.list.iter().any(has_ways) && way != self.spelling.has(Spelling::SAMPLE) {
+                return Err(refuse_action(ActionKind::Sample, "the probabilities of a rule are rounded in one way"));
+            }
+            if way {
+                self.spelling.add(Spelling::SAMPLE);
+            }
         }
         self.pipe(Operation::Sample { rate, group, truncate: None });
         Ok(())
@@ -439,10 +449,34 @@ const fn low(number: u128) -> u8 {
     number.to_be_bytes()[15]
 }
 
-/// One in how many packets is as likely as a probability.
-fn rate(probability: u32) -> Result<u32, Refusal> {
-    let rate = u32::MAX.checked_div(probability).filter(|rate| u32::MAX / rate == probability);
-    rate.ok_or_else(|| refuse_action(ActionKind::Sample, "tc takes one in a whole number of packets"))
+/// One in how many packets is as likely as a probability, and whether that is the [nearest](probability) or what is left of the
+/// division, if these are two. OVS has the former where it reads percents, and the latter where it samples for sFlow
+/// (`parse_odp_sample_action`, `dpif_sflow_set_options`).
+fn rate(wanted: u32) -> Result<(u32, Option<bool>), Refusal> {
+    let refused = || refuse_action(ActionKind::Sample, "tc takes one in a whole number of packets");
+    let cut = u32::MAX.checked_div(wanted).ok_or_else(refused)?;
+    // Of two numbers beside each other one is the nearest.
+    for (rate, is_nearest) in [cut, cut.saturating_add(1)].into_iter().flat_map(|rate| [(rate, false), (rate, true)]) {
+        if probability(rate, is_nearest) == wanted {
+            // All packets, by a sample.
+            let way = if wanted == u32::MAX { Some(true) } else { has_two_ways(rate).then_some(is_nearest) };
+            return Ok((rate, way));
+        }
+    }
+    Err(refused())
+}
+
+/// The probability of one in so many packets: the nearest, or that below.
+pub(super) fn probability(rate: u32, is_nearest: bool) -> u32 {
+    let rest = u32::MAX.checked_rem(rate).unwrap_or_default();
+    let below = u32::MAX.checked_div(rate).unwrap_or_default();
+    // Halves are rounded up.
+    if is_nearest && rest >= rate - rest { below.saturating_add(1) } else { below }
+}
+
+/// Whether one in so many packets can be written in two ways. All packets can, as a sample and without.
+fn has_two_ways(rate: u32) -> bool {
+    rate == 1 || probability(rate, true) != probability(rate, false)
 }
 
 /// Value and mask of the only field of a set.

@@ -6,7 +6,7 @@ use sluice_flow::field::{Attribute, FRAGMENT_FIRST, FRAGMENT_LATER, FRAGMENT_NO,
 use sluice_flow::key::Match;
 use sluice_flow::port::PortNumber;
 
-use super::actions::FOR_HOST;
+use super::actions::{FOR_HOST, probability};
 use super::fields::{
     FIELDS, FIRST_FRAGMENT, FRAGMENT, NARROW, NARROW_OPERATION, PASSED_OVER, STATES, TRACKED, TUNNEL_FLAGS, TUNNEL_KEY,
     ethernet, protocol,
@@ -346,11 +346,11 @@ impl Reader<'_> {
                 let whole = |(field, value): (Field, Option<u32>)| Some((field, value?.into(), field.full_mask()));
                 set(Attribute::Mpls, said.into_iter().filter_map(whole).collect())
             }
-            Operation::Sample { rate: 1, group, .. } if !self.spelling.has(Spelling::SAMPLE_OF_ALL) => {
+            Operation::Sample { rate: 1, group, .. } if !self.spelling.has(Spelling::SAMPLE) => {
                 FlowAction::Psample { group: *group, cookie: Box::default() }
             }
             Operation::Sample { rate, group, .. } => FlowAction::Sample {
-                probability: u32::MAX.checked_div(*rate).unwrap_or_default(),
+                probability: probability(*rate, self.spelling.has(Spelling::SAMPLE)),
                 actions: [FlowAction::Psample { group: *group, cookie: Box::default() }].into(),
             },
             Operation::TunnelSet(header) => FlowAction::SetTunnel(super::tunnel::read(header, self.spelling)?),
