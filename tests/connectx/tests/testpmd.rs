@@ -113,10 +113,29 @@ impl Testpmd {
         format!("{} {number}", &rule[..1])
     }
 
-    /// Packets and bytes of a flow.
-    fn count(&mut self, flow: &str) -> (u64, u64) {
-        let said = self.command(&format!("flow query {flow} count"));
-        (number_after(&said, " hits:"), number_after(&said, " bytes:"))
+    /// Waits until so many packets and bytes of a flow are told. The driver has all counters put into its memory once a second, and
+    /// tells what is there.
+    fn wait_for_count(&mut self, flow: &str, packets: u64, bytes: u64) {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let said = self.command(&format!("flow query {flow} count"));
+            match (number_after(&said, " hits:"), number_after(&said, " bytes:")) {
+                told if told == (packets, bytes) => return,
+                told => assert!(
+                    told <= (packets, bytes) && Instant::now() < end,
+                    "{told:?} instead of {packets} packets of {bytes} bytes: {}",
+                    self.log
+                ),
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Flows of port 0 that have aged.
+    fn aged(&mut self) -> Vec<String> {
+        let said = self.command("flow aged 0");
+        let flows = said.lines().filter_map(|line| line.strip_prefix("Flow"));
+        flows.filter_map(|line| line.split_whitespace().next()).map(|number| format!("0 {number}")).collect()
     }
 
     /// Waits until so many packets have come to a port of the program.
@@ -149,8 +168,21 @@ impl Testpmd {
         assert!(self.child.wait().unwrap().success(), "{}", self.log);
         self.log.extend(self.output.iter());
         // libmlx5 asks every function that manages a switch for those of a host, of which only an embedded processor knows.
-        let wrong = |line: &&str| line.starts_with("connectx:") && !line.contains("QUERY_ESW_FUNCTIONS");
+        // The driver finds out whether the kernel knows a counter's place in its block by asking for one that is not there.
+        let probes = ["QUERY_ESW_FUNCTIONS", "has no flow counter 65535"];
+        let wrong = |line: &&str| line.starts_with("connectx:") && !probes.iter().any(|probe| line.contains(probe));
         assert_eq!(self.log.lines().filter(wrong).collect::<Vec<_>>(), Vec::<&str>::new(), "{}", self.log);
+    }
+
+    /// The same, when it has said something, which is not always before its prompt.
+    fn quit_after(mut self, words: &str) {
+        let end = Instant::now() + PATIENCE;
+        while !self.log.contains(words) {
+            let left = end.saturating_duration_since(Instant::now());
+            let said = self.output.recv_timeout(left).unwrap_or_else(|error| panic!("{error}: {}", self.log));
+            self.log.push_str(&said);
+        }
+        self.quit();
     }
 
     fn wait_for_prompt(&mut self) -> String {
@@ -213,7 +245,7 @@ fn a_flow_of_group_0_drops_and_counts_its_own_packets_and_the_others_arrive() {
         testpmd.send(WIRE, &packet([10, 0, 0, last], 64, 80));
     }
     testpmd.wait_for_packets(0, 1);
-    assert_eq!(testpmd.count(&flow), (2, 124));
+    testpmd.wait_for_count(&flow, 2, 124);
     testpmd.command(&format!("flow destroy {}", flow.replace(' ', " rule ")));
     testpmd.send(WIRE, &packet([10, 0, 0, 2], 64, 80));
     testpmd.wait_for_packets(0, 2);
@@ -237,8 +269,8 @@ fn flows_of_group_1_are_entries_in_steering_memory_that_drop_count_mark_and_pick
             testpmd.send(WIRE, &packet([10, 0, 0, 3], 64, port));
         }
         testpmd.wait_for_packets(0, 2);
-        assert_eq!(testpmd.count(&dropped), (3, 186), "{profile}");
-        assert_eq!(testpmd.count(&queued), (2, 124), "{profile}");
+        testpmd.wait_for_count(&dropped, 3, 186);
+        testpmd.wait_for_count(&queued, 2, 124);
         testpmd.command("stop");
         for words in ["port 0/queue 1: received", "FDIR matched ID=0x1234"] {
             assert!(testpmd.log.contains(words), "{profile}: {words} in {}", testpmd.log);
@@ -262,7 +294,7 @@ fn a_flow_spreads_its_packets_over_queues_by_their_hash() {
         testpmd.send(WIRE, &packet([10, 0, 0, 3], 64, port));
     }
     testpmd.wait_for_packets(0, 16);
-    assert_eq!(testpmd.count(&flow), (16, 16 * 62));
+    testpmd.wait_for_count(&flow, 16, 16 * 62);
     testpmd.command("stop");
     for words in ["port 0/queue 0: received", "port 0/queue 1: received", "RSS hash=0x"] {
         assert!(testpmd.log.contains(words), "{words} in {}", testpmd.log);
@@ -283,7 +315,7 @@ fn a_packet_that_a_flow_rewrites_goes_through_a_queue_and_out_of_the_wire() {
     testpmd.send(WIRE, &packet([10, 0, 0, 4], 64, 99));
     testpmd.send(WIRE, &packet([10, 0, 0, 3], 64, 99));
     assert_eq!(testpmd.receive(WIRE), packet([10, 9, 9, 9], 63, 99));
-    assert_eq!(testpmd.count(&flow), (1, 62));
+    testpmd.wait_for_count(&flow, 1, 62);
     testpmd.quit();
 }
 
@@ -314,8 +346,9 @@ fn transfer_flows_lead_packets_from_the_wire_to_a_function_and_back_and_the_othe
     // The flow is of the first function only.
     testpmd.send("vport-2", &packet([10, 0, 0, 5], 64, 1));
     testpmd.wait_for_packets(2, 1);
-    let counts = [to_function, dropped, to_wire].map(|flow| testpmd.count(&flow));
-    assert_eq!(counts, [(1, 62), (2, 124), (1, 62)]);
+    for (flow, packets) in [(to_function, 1), (dropped, 2), (to_wire, 1)] {
+        testpmd.wait_for_count(&flow, packets, packets * 62);
+    }
     testpmd.quit();
 }
 
@@ -356,7 +389,8 @@ fn transfer_flows_put_tags_and_tunnels_on_and_take_tunnels_off() {
     let tagged = [&other[..12], &[0x81, 0, 0x60, 100], &other[12..]].concat();
     assert_eq!(testpmd.receive("vport-2"), tagged);
     // libmlx5 has packets counted without the tunnel, both ways.
-    assert_eq!((testpmd.count(&on), testpmd.count(&off)), ((1, 62), (1, 62)));
+    testpmd.wait_for_count(&on, 1, 62);
+    testpmd.wait_for_count(&off, 1, 62);
     testpmd.quit();
 }
 
@@ -371,5 +405,138 @@ fn what_no_flow_takes_goes_through_testpmd_from_the_wire_to_a_function_and_back(
     assert_eq!(testpmd.receive("vport-1"), frames[0]);
     testpmd.send("vport-1", &frames[1]);
     assert_eq!(testpmd.receive(WIRE), frames[1]);
+    testpmd.quit();
+}
+
+#[test]
+fn a_meter_of_a_flow_lets_pass_what_fits_its_bucket_and_counts_what_it_drops() {
+    for profile in ["bluefield-2", "connectx-7"] {
+        let mut testpmd = Testpmd::start(profile, &[]);
+        testpmd.command("set fwd rxonly");
+        testpmd.command("start");
+        testpmd.flow("0 ingress group 0 pattern eth / end actions jump group 1 / end");
+        testpmd.flow("0 ingress group 1 pattern eth / ipv4 dst is 10.0.0.9 / end actions queue index 0 / end");
+        // By bytes, of which an IP packet has 48, and by packets. The device's clock stands still.
+        let meters = [(1, 620, 0), (2, 7, 1)];
+        let flows = meters.map(|(meter, burst, by_packets)| {
+            for command in [
+                format!("add port meter profile srtcm_rfc2697 0 {meter} 1953125 {burst} 0 {by_packets}"),
+                format!("add port meter policy 0 {meter} g_actions queue index 0 / end y_actions end r_actions drop / end"),
+                format!("create port meter 0 {meter} {meter} {meter} yes 0xffff 0 g 0"),
+            ] {
+                assert!(!testpmd.command(&command).contains("error"), "{}", testpmd.log);
+            }
+            testpmd.flow(&format!(
+                "0 ingress group 1 pattern eth / ipv4 dst is 10.0.0.{meter} / end actions count / meter mtr_id {meter} / end"
+            ))
+        });
+        for last in [1, 2].iter().flat_map(|last| [*last; 20]).chain([9]) {
+            testpmd.send(WIRE, &packet([10, 0, 0, last], 64, 99));
+        }
+        testpmd.wait_for_packets(0, 620 / 48 + 7 + 1);
+        for (flow, (meter, dropped)) in flows.iter().zip([(1, 20 - 620 / 48), (2, 13)]) {
+            testpmd.wait_for_count(flow, 20, 20 * 62);
+            let said = testpmd.command(&format!("show port meter stats 0 {meter} no"));
+            let counts = (number_after(&said, "Pkts DROPPED:"), number_after(&said, "Bytes DROPPED:"));
+            assert_eq!(counts, (dropped, dropped * 62));
+            testpmd.command(&format!("flow destroy {} rule {}", &flow[..1], &flow[2..]));
+            for command in ["del port meter", "del port meter policy", "del port meter profile"] {
+                assert!(!testpmd.command(&format!("{command} 0 {meter}")).contains("error"), "{}", testpmd.log);
+            }
+        }
+        testpmd.quit();
+    }
+}
+
+#[test]
+fn a_device_without_meters_in_objects_gets_no_meter_with_a_policy() {
+    let mut testpmd = Testpmd::start("connectx-5", &[]);
+    testpmd.command("add port meter profile srtcm_rfc2697 0 1 1953125 620 0 0");
+    testpmd.command("add port meter policy 0 1 g_actions queue index 0 / end y_actions end r_actions drop / end");
+    testpmd.quit_after("no ASO capability to support the policy");
+}
+
+#[test]
+fn a_dump_of_all_flows_tells_their_counters_and_the_domains() {
+    /// Records of a dump: a counter of the driver's, and a domain of libmlx5's.
+    const COUNTER: &str = "4430,";
+    const DOMAIN: &str = "3000,";
+    for profile in PROFILES {
+        let mut testpmd = Testpmd::start(profile, &[]);
+        let first = testpmd.flow("0 ingress group 0 pattern eth / end actions count / jump group 1 / end");
+        let second =
+            testpmd.flow("0 ingress group 1 pattern eth / ipv4 / udp dst is 98 / end actions count / drop / end");
+        for port in [98, 99, 98] {
+            testpmd.send(WIRE, &packet([10, 0, 0, 3], 64, port));
+        }
+        testpmd.wait_for_count(&first, 3, 186);
+        testpmd.wait_for_count(&second, 2, 124);
+        let said = testpmd.command("flow dump 0 all");
+        let counters = said.lines().filter(|line| line.starts_with(COUNTER));
+        let mut counters: Vec<_> = counters.map(|line| line.splitn(3, ',').nth(2)).collect();
+        counters.sort_unstable();
+        assert_eq!(counters, [Some("2,124"), Some("3,186")], "{profile}: {said}");
+        assert!(said.lines().any(|line| line.starts_with(DOMAIN)), "{profile}: {said}");
+        testpmd.quit();
+    }
+}
+
+#[test]
+fn flows_age_that_no_packet_takes_and_not_those_that_packets_take() {
+    const BUSY: u16 = 98;
+    const IDLE: u16 = 99;
+    let mut testpmd = Testpmd::start("bluefield-2", &[]);
+    testpmd.flow("0 ingress group 0 pattern eth / ipv4 dst is 10.0.0.3 / end actions jump group 1 / end");
+    let mut flows = |port| {
+        [(0, 2), (1, 3)].map(|(group, last)| {
+            testpmd.flow(&format!(
+                "0 ingress group {group} pattern eth / ipv4 dst is 10.0.0.{last} / udp dst is {port} / end \
+                 actions age timeout 1 / drop / end"
+            ))
+        })
+    };
+    let (busy, idle) = (flows(BUSY), flows(IDLE));
+    let end = Instant::now() + PATIENCE;
+    let mut aged = testpmd.aged();
+    while !idle.iter().all(|flow| aged.contains(flow)) {
+        assert!(Instant::now() < end, "{aged:?} have aged, and not {idle:?}: {}", testpmd.log);
+        for last in [2, 3] {
+            testpmd.send(WIRE, &packet([10, 0, 0, last], 64, BUSY));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        aged = testpmd.aged();
+        assert!(!busy.iter().any(|flow| aged.contains(flow)), "{aged:?} have aged, of which {busy:?} are busy");
+    }
+    // Nothing comes any more.
+    while !busy.iter().all(|flow| aged.contains(flow)) {
+        assert!(Instant::now() < end, "{aged:?} have aged, and not {busy:?}: {}", testpmd.log);
+        std::thread::sleep(Duration::from_millis(20));
+        aged = testpmd.aged();
+    }
+    assert_eq!(aged.len(), 4);
+    testpmd.quit();
+}
+
+#[test]
+fn a_frame_that_a_flow_leads_to_a_hairpin_queue_leaves_without_testpmd() {
+    let mut testpmd = Testpmd::start("bluefield-2", &["--rxq=1", "--txq=1", "--hairpinq=1"]);
+    testpmd.command("set fwd rxonly");
+    testpmd.command("start");
+    testpmd.flow("0 ingress group 0 pattern eth / end actions jump group 1 / end");
+    let turning = testpmd.flow(
+        "0 ingress group 1 pattern eth / ipv4 dst is 10.0.0.3 / udp / end actions count / set_ipv4_dst ipv4_addr 10.9.9.9 / \
+         queue index 1 / end",
+    );
+    let staying =
+        testpmd.flow("0 ingress group 1 pattern eth / ipv4 dst is 10.0.0.4 / end actions count / queue index 0 / end");
+    for last in [3, 4, 3] {
+        testpmd.send(WIRE, &packet([10, 0, 0, last], 64, 99));
+    }
+    for _ in 0..2 {
+        assert_eq!(testpmd.receive(WIRE), packet([10, 9, 9, 9], 64, 99));
+    }
+    testpmd.wait_for_packets(0, 1);
+    testpmd.wait_for_count(&turning, 2, 124);
+    testpmd.wait_for_count(&staying, 1, 62);
     testpmd.quit();
 }

@@ -2,8 +2,6 @@
 
 #![allow(unsafe_code)]
 
-mod destinations;
-
 use std::ffi::{c_char, c_int, c_void};
 use std::io;
 use std::marker::PhantomData;
@@ -12,9 +10,40 @@ use std::ptr::NonNull;
 use rdma_sys::ibv_context;
 
 use crate::verbs::Context;
-pub use destinations::{Destination, Meter};
-
 use crate::{done, made};
+
+/// A handle: what it stands for, how that is destroyed, and what it is made of.
+macro_rules! handle {
+    ($(#[$doc:meta])* $name:ident $raw:ident $destroy:ident) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub struct $name<'a> {
+            raw: NonNull<$raw>,
+            of: PhantomData<&'a ()>,
+        }
+
+        impl $name<'_> {
+            fn new(raw: *mut $raw) -> io::Result<Self> {
+                made(raw).map(|raw| Self { raw, of: PhantomData })
+            }
+        }
+
+        impl Drop for $name<'_> {
+            fn drop(&mut self) {
+                // SAFETY: whatever is made of it borrows it, and is gone.
+                unsafe { $destroy(self.raw.as_ptr()) };
+            }
+        }
+    };
+}
+
+mod anchor;
+mod destinations;
+mod later;
+
+pub use anchor::Anchor;
+pub use destinations::{Destination, Meter};
+pub use later::Answers;
 
 macro_rules! opaque {
     ($($name:ident),*) => { $(#[repr(C)] struct $name { _private: [u8; 0] })* };
@@ -102,31 +131,6 @@ unsafe extern "C" {
         output_bytes: usize,
     ) -> c_int;
     fn mlx5dv_devx_obj_destroy(object: *mut RawObject) -> c_int;
-}
-
-/// A handle: what it stands for, how that is destroyed, and what it is made of.
-macro_rules! handle {
-    ($(#[$doc:meta])* $name:ident $raw:ident $destroy:ident) => {
-        $(#[$doc])*
-        #[derive(Debug)]
-        pub struct $name<'a> {
-            raw: NonNull<$raw>,
-            of: PhantomData<&'a ()>,
-        }
-
-        impl $name<'_> {
-            fn new(raw: *mut $raw) -> io::Result<Self> {
-                made(raw).map(|raw| Self { raw, of: PhantomData })
-            }
-        }
-
-        impl Drop for $name<'_> {
-            fn drop(&mut self) {
-                // SAFETY: whatever is made of it borrows it, and is gone.
-                unsafe { $destroy(self.raw.as_ptr()) };
-            }
-        }
-    };
 }
 
 handle!(

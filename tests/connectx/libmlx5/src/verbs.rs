@@ -2,6 +2,8 @@
 
 #![allow(unsafe_code)]
 
+mod pairs;
+
 use std::ffi::CStr;
 use std::io;
 use std::marker::PhantomData;
@@ -11,6 +13,7 @@ use std::ptr::{NonNull, null_mut};
 use rdma_sys as sys;
 
 use crate::{done, made};
+pub use pairs::{Channel, Completion, Frame, QueuePair, State, Told};
 
 /// Names of all devices.
 ///

@@ -108,25 +108,30 @@ inputs! {
     create_sq 0x110 {
         RLKY 0x20 [31], CD_MASTER 0x20 [30], FRE 0x20 [29], FLUSH_IN_ERROR_EN 0x20 [28],
         MIN_WQE_INLINE_MODE 0x20 [26:24], STATE 0x20 [23:20], REG_UMR 0x20 [19], ALLOW_SWP 0x20 [18],
+        HAIRPIN 0x20 [17], HAIRPIN_WQ_BUFFER_TYPE 0x20 [10:8],
         TS_FORMAT 0x20 [5:4], USER_INDEX 0x24 [23:0], CQN 0x28 [23:0], TIS_LST_SZ 0x40 [31:16], TIS_NUM_0 0x4c [23:0],
         WQ_TYPE 0x50 [31:28], PAGE_OFFSET 0x54 [20:16], PD 0x58 [23:0], UAR_PAGE 0x5c [23:0], DBR_ADDR 0x60 [63:0],
         LOG_WQ_STRIDE 0x70 [19:16], LOG_WQ_PG_SZ 0x70 [12:8], LOG_WQ_SZ 0x70 [4:0], DBR_UMEM_VALID 0x74 [31],
-        UMEM_VALID 0x74 [30], DBR_UMEM_ID 0x78 [31:0], UMEM_ID 0x7c [31:0], UMEM_OFFSET 0x80 [63:0],
+        UMEM_VALID 0x74 [30], LOG_HAIRPIN_NUM_PACKETS 0x74 [28:24], LOG_HAIRPIN_DATA_SZ 0x74 [20:16],
+        DBR_UMEM_ID 0x78 [31:0], UMEM_ID 0x7c [31:0], UMEM_OFFSET 0x80 [63:0],
     }
     modify_sq 0x110 {
         SQ_STATE 0x8 [31:28], SQN 0x8 [23:0], MODIFY_BITMASK 0x10 [63:0], STATE 0x20 [23:20],
+        HAIRPIN_PEER_RQ 0x2c [23:0], HAIRPIN_PEER_VHCA 0x30 [15:0],
     }
     create_rq 0x110 {
         RLKY 0x20 [31], SCATTER_FCS 0x20 [29], VSD 0x20 [28], MEM_RQ_TYPE 0x20 [27:24], STATE 0x20 [23:20],
-        FLUSH_IN_ERROR_EN 0x20 [18], TS_FORMAT 0x20 [5:4], USER_INDEX 0x24 [23:0], CQN 0x28 [23:0],
-        COUNTER_SET_ID 0x2c [31:24], WQ_TYPE 0x50 [31:28], END_PADDING_MODE 0x50 [26:25], PAGE_OFFSET 0x54 [20:16],
+        FLUSH_IN_ERROR_EN 0x20 [18], HAIRPIN 0x20 [17], HAIRPIN_DATA_BUFFER_TYPE 0x20 [10:8],
+        TS_FORMAT 0x20 [5:4], USER_INDEX 0x24 [23:0], CQN 0x28 [23:0], COUNTER_SET_ID 0x2c [31:24],
+        WQ_TYPE 0x50 [31:28], END_PADDING_MODE 0x50 [26:25], PAGE_OFFSET 0x54 [20:16],
         PD 0x58 [23:0], UAR_PAGE 0x5c [23:0], DBR_ADDR 0x60 [63:0], LOG_WQ_STRIDE 0x70 [19:16], LOG_WQ_PG_SZ 0x70 [12:8],
-        LOG_WQ_SZ 0x70 [4:0], DBR_UMEM_VALID 0x74 [31], UMEM_VALID 0x74 [30], DBR_UMEM_ID 0x78 [31:0], UMEM_ID 0x7c [31:0],
+        LOG_WQ_SZ 0x70 [4:0], DBR_UMEM_VALID 0x74 [31], UMEM_VALID 0x74 [30],
+        LOG_HAIRPIN_NUM_PACKETS 0x74 [28:24], LOG_HAIRPIN_DATA_SZ 0x74 [20:16], DBR_UMEM_ID 0x78 [31:0], UMEM_ID 0x7c [31:0],
         UMEM_OFFSET 0x80 [63:0],
     }
     modify_rq 0x110 {
         RQ_STATE 0x8 [31:28], RQN 0x8 [23:0], MODIFY_BITMASK 0x10 [63:0], SCATTER_FCS 0x20 [29], VSD 0x20 [28],
-        STATE 0x20 [23:20], COUNTER_SET_ID 0x2c [31:24],
+        STATE 0x20 [23:20], COUNTER_SET_ID 0x2c [31:24], HAIRPIN_PEER_SQ 0x34 [23:0], HAIRPIN_PEER_VHCA 0x38 [15:0],
     }
 
     vport 0x10 { OTHER_VPORT 0x8 [31], VPORT_NUMBER 0x8 [15:0] }
@@ -188,6 +193,11 @@ layouts! {
     steering_memory 0x40 { MODIFY_FIELD_SELECT 0x0 [63:0], LOG_SIZE 0x8 [7:0], START 0x10 [63:0] }
     /// The same of arguments of rewrites.
     modify_header_argument 0x14 { ACCESS_PD 0x10 [23:0] }
+    /// The same of ASO objects of meters: both meters of an object.
+    meter_object 0x80 {
+        MODIFY_FIELD_SELECT 0x0 [63:0], ACCESS_PD 0x10 [23:0], FIRST_0 0x40 [63:0], FIRST_1 0x48 [63:0], FIRST_2 0x50 [63:0],
+        FIRST_3 0x58 [63:0], SECOND_0 0x60 [63:0], SECOND_1 0x68 [63:0], SECOND_2 0x70 [63:0], SECOND_3 0x78 [63:0],
+    }
     /// The same of ASO objects of first hits; followed by a bit for each line.
     first_hits 0x40 { MODIFY_FIELD_SELECT 0x0 [63:0], ACCESS_PD 0x10 [23:0] }
     /// The same of an option of Geneve that is looked for.

@@ -1,16 +1,16 @@
-//! General objects: blocks of steering memory, arguments of rewrites, samplers, meters, ASO objects of first hits, options of
-//! Geneve.
+//! General objects: blocks of steering memory, arguments of rewrites, samplers, meters, ASO objects of meters and of first hits,
+//! options of Geneve.
 
 use super::Hca;
 use super::function::require;
 use crate::command::layouts as l;
 use crate::command::{Answer, Failure, Input, Output, Status};
+use crate::layout::{Field, Layout};
 use crate::objects::Kind;
 use crate::steering;
 use crate::steering::address::{Side, Terminal};
-use crate::steering::hits::LINES;
 use crate::steering::icm;
-use crate::steering::meter::{Metering, PARAMETERS};
+use crate::steering::meter::{Metering, PARAMETERS, aso};
 use crate::steering::sampler::Sampling;
 use crate::steering::ste::Format;
 
@@ -22,23 +22,31 @@ pub(crate) enum Type {
     GeneveOption = 0x0b,
     Sampler = 0x20,
     Argument = 0x23,
+    MeterObjects = 0x24,
     FirstHits = 0x25,
 }
 
 impl Type {
-    const ALL: [Self; 6] =
-        [Self::SteeringMemory, Self::Meter, Self::GeneveOption, Self::Sampler, Self::Argument, Self::FirstHits];
+    const ALL: [Self; 7] = [
+        Self::SteeringMemory,
+        Self::Meter,
+        Self::GeneveOption,
+        Self::Sampler,
+        Self::Argument,
+        Self::MeterObjects,
+        Self::FirstHits,
+    ];
 
     /// Those that a device has, a bit each, as its capabilities say it.
     pub(crate) fn of(profile: &crate::profile::Profile) -> u64 {
         let has = |kind: &Self| match kind {
-            Self::SteeringMemory | Self::Meter | Self::GeneveOption | Self::Sampler => true,
+            Self::MeterObjects => profile.has_meter_objects(),
+            Self::Sampler => profile.has_samplers(),
+            _ if !profile.software_steering => false,
+            Self::SteeringMemory | Self::Meter | Self::GeneveOption => true,
             Self::Argument => profile.rewrites_by_pattern,
             Self::FirstHits => profile.steering_format != Format::Zero,
         };
-        if !profile.software_steering {
-            return 0;
-        }
         Self::ALL.into_iter().filter(has).fold(0, |types, kind| types | 1 << kind as u32)
     }
 
@@ -55,7 +63,7 @@ pub(crate) fn create(hca: &mut Hca, input: &Input<'_>) -> Answer {
     use l::general_object as f;
     let kind = Type::named(hca, input)?;
     let (uid, log) = (input.get_u16(l::header::UID), input.get(f::LOG_OBJ_RANGE));
-    let ranges = matches!(kind, Type::Argument | Type::FirstHits);
+    let ranges = matches!(kind, Type::Argument | Type::MeterObjects | Type::FirstHits);
     require(log == 0 || ranges, Status::BadParameter, 0x040b, "objects of this type do not come in ranges")?;
     let refused = |reason| Failure::new(Status::BadParameter, 0x0409, reason);
     let id = match kind {
@@ -69,10 +77,21 @@ pub(crate) fn create(hca: &mut Hca, input: &Input<'_>) -> Answer {
             hca.objects.check(Kind::Pd, body.get_u32(l::modify_header_argument::ACCESS_PD))?;
             hca.steering.arguments.allocate(log).map_err(refused)?
         }
+        Type::MeterObjects => {
+            let body = Input::new(&l::meter_object::LAYOUT, input.tail())?;
+            let domain = body.get_u32(l::meter_object::ACCESS_PD);
+            hca.objects.check(Kind::Pd, domain)?;
+            let mut meters = [0; aso::OBJECT];
+            for (part, word) in meters.chunks_exact_mut(8).zip(METERS) {
+                part.copy_from_slice(&body.get(word).to_be_bytes());
+            }
+            hca.steering.create_meter_objects(uid, domain, log, &meters).map_err(of_steering)?
+        }
         Type::FirstHits => {
             let body = Input::new(&l::first_hits::LAYOUT, input.tail())?;
-            hca.objects.check(Kind::Pd, body.get_u32(l::first_hits::ACCESS_PD))?;
-            hca.steering.hits.allocate(log).map_err(refused)?
+            let domain = body.get_u32(l::first_hits::ACCESS_PD);
+            hca.objects.check(Kind::Pd, domain)?;
+            hca.steering.hits.allocate(domain, log).map_err(refused)?
         }
         Type::GeneveOption => {
             use l::geneve_option as o;
@@ -89,12 +108,12 @@ pub(crate) fn create(hca: &mut Hca, input: &Input<'_>) -> Answer {
     Ok(Output::new(&l::general_object_out::LAYOUT).set(l::general_object_out::ID, id))
 }
 
-/// Samplers and meters say where entries are to lead; objects of first hits, which lines were hit.
+/// Samplers and meters say where entries are to lead; ASO objects, what was written into them, or which of their lines were hit.
 pub(crate) fn query(hca: &mut Hca, input: &Input<'_>) -> Answer {
     let (kind, id) = (Type::named(hca, input)?, input.get_u32(l::general_object::ID));
     let uid = input.get_u16(l::header::UID);
     let mut body = vec![];
-    let mut put = |layout: &crate::layout::Layout, fields: [crate::layout::Field; 2], terminal: Terminal| {
+    let mut put = |layout: &Layout, fields: [Field; 2], terminal: Terminal| {
         body.resize(layout.length, 0);
         for (field, side) in fields.into_iter().zip([Side::Receive, Side::Transmit]) {
             field.write(&mut body, terminal.address(side));
@@ -111,14 +130,18 @@ pub(crate) fn query(hca: &mut Hca, input: &Input<'_>) -> Answer {
             hca.steering.check_meter(uid, id).map_err(of_steering)?;
             put(&f::LAYOUT, [f::ADDRESS_RX, f::ADDRESS_TX], Terminal::Meter(id));
         }
+        Type::MeterObjects => {
+            use l::meter_object as f;
+            let (domain, meters) = hca.steering.query_meter_object(uid, id).map_err(of_steering)?;
+            body.resize(f::LAYOUT.length, 0);
+            f::ACCESS_PD.write(&mut body, domain.into());
+            body.truncate(f::LAYOUT.length - meters.len());
+            body.extend(meters);
+        }
         Type::FirstHits => {
             let unknown = |reason| Failure::new(Status::BadResource, 0x040a, reason);
             body.resize(l::first_hits::LAYOUT.length, 0);
-            let mut flags = vec![0; usize::from(LINES / 8)];
-            for line in hca.steering.hits.lines(id).map_err(unknown)? {
-                flags[usize::from(line / 8)] |= 0x80 >> (line % 8);
-            }
-            body.extend(flags);
+            body.extend(hca.steering.hits.bytes(id).map_err(unknown)?);
         }
         Type::SteeringMemory | Type::Argument | Type::GeneveOption => {
             return Err(Failure::new(Status::BadOperation, 0x040c, format!("{kind:?} cannot be asked for")));
@@ -127,7 +150,7 @@ pub(crate) fn query(hca: &mut Hca, input: &Input<'_>) -> Answer {
     Ok(Output::new(&l::general_object_out::LAYOUT).set(l::general_object_out::ID, id).append(&body))
 }
 
-/// Only meters can be changed.
+/// Only meters can be changed; those in ASO objects by requests of send queues.
 pub(crate) fn modify(hca: &mut Hca, input: &Input<'_>) -> Answer {
     let kind = Type::named(hca, input)?;
     require(kind == Type::Meter, Status::BadOperation, 0x040d, format!("{kind:?} cannot be changed"))?;
@@ -144,6 +167,7 @@ pub(crate) fn destroy(hca: &mut Hca, input: &Input<'_>) -> Answer {
     match kind {
         Type::SteeringMemory => hca.steering.icm.free(id).map_err(refused)?,
         Type::Argument => hca.steering.arguments.free(id).map_err(refused)?,
+        Type::MeterObjects => hca.steering.destroy_meter_objects(uid, id).map_err(of_steering)?,
         Type::FirstHits => hca.steering.hits.free(id).map_err(refused)?,
         Type::GeneveOption => hca.steering.look_for_no_option(id).map_err(refused)?,
         Type::Sampler => hca.steering.destroy_sampler(uid, id).map_err(of_steering)?,
@@ -151,6 +175,12 @@ pub(crate) fn destroy(hca: &mut Hca, input: &Input<'_>) -> Answer {
     }
     Ok(Output::empty())
 }
+
+/// Both meters of an object, in words of 8 bytes.
+const METERS: [Field; 8] = {
+    use l::meter_object as f;
+    [f::FIRST_0, f::FIRST_1, f::FIRST_2, f::FIRST_3, f::SECOND_0, f::SECOND_1, f::SECOND_2, f::SECOND_3]
+};
 
 fn sampling(input: &Input<'_>) -> Result<Sampling, Failure> {
     use l::sampler as f;
@@ -199,6 +229,7 @@ fn of_steering(failure: steering::Failure) -> Failure {
 mod tests {
     use super::*;
     use crate::hca::test::{initialized, made, run, status};
+    use crate::memory::test::Flat;
     use crate::profile::{BLUEFIELD_2, CONNECTX_5, CONNECTX_6_DX, Profile};
 
     const FDB: u64 = 4;
@@ -211,7 +242,7 @@ mod tests {
         let mut input = [0; 0x40];
         input[..2].copy_from_slice(&0x930_u16.to_be_bytes());
         (input[16], input[25]) = (4, level);
-        let output = hca.execute(&input);
+        let output = hca.execute(&Flat::new(0), &input);
         assert_eq!(status(&output), 0);
         u32::from_be_bytes(output[8..12].try_into().unwrap())
     }
@@ -221,10 +252,10 @@ mod tests {
         input[..2].copy_from_slice(&0x931_u16.to_be_bytes());
         input[16] = 4;
         input[20..24].copy_from_slice(&id.to_be_bytes());
-        status(&hca.execute(&input))
+        status(&hca.execute(&Flat::new(0), &input))
     }
 
-    fn body(layout: &crate::layout::Layout, fields: &[(crate::layout::Field, u64)]) -> Vec<u8> {
+    fn body(layout: &Layout, fields: &[(Field, u64)]) -> Vec<u8> {
         let mut bytes = vec![0; layout.length];
         fields.iter().for_each(|(field, value)| assert!(field.write(&mut bytes, *value)));
         bytes
@@ -311,11 +342,11 @@ mod tests {
     fn a_device_refuses_types_of_objects_that_it_does_not_say_that_it_has() {
         let has = |profile: Profile| Type::of(&profile.with_software_steering());
         assert_eq!(has(CONNECTX_5), 1 << 0x08 | 1 << 0x0a | 1 << 0x0b | 1 << 0x20);
-        assert_eq!(has(BLUEFIELD_2), has(CONNECTX_5) | 1 << 0x25);
+        assert_eq!(has(BLUEFIELD_2), has(CONNECTX_5) | 1 << 0x24 | 1 << 0x25);
         assert_eq!(has(CONNECTX_6_DX), has(BLUEFIELD_2) | 1 << 0x23);
-        assert_eq!(Type::of(&CONNECTX_6_DX), 0);
+        assert_eq!((Type::of(&CONNECTX_5), Type::of(&CONNECTX_6_DX)), (0, 1 << 0x20 | 1 << 0x24));
         let mut hca = device(CONNECTX_5);
-        for kind in [Type::Argument, Type::FirstHits] {
+        for kind in [Type::Argument, Type::MeterObjects, Type::FirstHits] {
             assert_eq!(status(&command(&mut hca, 0xa00, kind, 0, &[0; 0x40])), Status::BadParameter as u8);
         }
     }

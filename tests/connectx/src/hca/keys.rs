@@ -32,6 +32,23 @@ enum Backing {
     Pages(Pages),
     /// Steering memory from this address on.
     Steering(u64),
+    /// Memory under other keys, one piece behind the other.
+    Keys(Vec<Part>),
+}
+
+/// A piece of memory under another key (PRM, "KLM").
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    length: u64,
+    key: u32,
+    address: u64,
+}
+
+/// A piece of what a key leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Memory(u64),
+    Steering(u64),
 }
 
 /// Memory in pages that need not lie side by side.
@@ -55,6 +72,9 @@ pub(crate) enum Use {
 }
 
 const LOG_PAGE: u32 = 12;
+
+/// Keys over keys over keys: the device says how many (max_indirection).
+const MOST_INDIRECTIONS: usize = 4;
 
 /// Bits of an address in a list of pages that say what may be done with the page.
 const PAGE_RIGHTS: u64 = 0xfff;
@@ -98,6 +118,7 @@ pub(crate) fn create_mkey(hca: &mut Hca, input: &Input<'_>) -> Answer {
     use l::create_mkey as f;
     const PHYSICAL: u64 = 0;
     const PAGES: u64 = 1;
+    const KEYS: u64 = 2;
     const STEERING: u64 = 4;
     let mode = input.get(f::ACCESS_MODE_4_2) << 2 | input.get(f::ACCESS_MODE_1_0);
     let (start, length) = (input.get(f::START_ADDR), input.get(f::LEN));
@@ -119,6 +140,7 @@ pub(crate) fn create_mkey(hca: &mut Hca, input: &Input<'_>) -> Answer {
             require(pages.len() as u64 >= needed, Status::BadInputLength, 0x0704, reason)?;
             Backing::Pages(Pages { pages, log_page, offset })
         }
+        KEYS => Backing::Keys(parts(input, length)?),
         STEERING => {
             let reason = format!("{length:#x} bytes at {start:#x} are not in one block of steering memory");
             require(hca.steering.icm.holds(start, length), Status::BadParameter, 0x0705, reason)?;
@@ -141,6 +163,25 @@ pub(crate) fn create_mkey(hca: &mut Hca, input: &Input<'_>) -> Answer {
     let id = hca.objects.create(Kind::Mkey, vec![Name { kind: Kind::Pd, id: input.get_u32(f::PD) }])?;
     hca.queues.keys.insert(id, key);
     Ok(Output::new(&l::object_out::LAYOUT).set(l::object_out::ID, id))
+}
+
+/// The pieces of a key over keys. Those behind its end, to which lists are filled up, are of no length.
+fn parts(input: &Input<'_>, length: u64) -> Result<Vec<Part>, Failure> {
+    let count = usize::try_from(input.get(l::create_mkey::TRANSLATIONS_OCTWORD_ACTUAL_SIZE)).unwrap_or(usize::MAX);
+    let entries = input.quadwords();
+    let (entries, _) = entries.as_chunks::<2>();
+    let reason = format!("{} keys where {count} are said to be", entries.len());
+    require(entries.len() >= count, Status::BadInputLength, 0x0708, reason)?;
+    let part = |[head, address]: &[u64; 2]| Part {
+        length: head >> 32,
+        key: u32::try_from(head & 0xffff_ffff).unwrap_or_default(),
+        address: *address,
+    };
+    let parts: Vec<Part> = entries[..count].iter().map(part).filter(|part| part.length > 0).collect();
+    let covered: u64 = parts.iter().map(|part| part.length).sum();
+    let reason = format!("keys over {covered:#x} bytes where {length:#x} are needed");
+    require(covered >= length, Status::BadParameter, 0x0709, reason)?;
+    Ok(parts)
 }
 
 pub(crate) fn destroy_mkey(hca: &mut Hca, input: &Input<'_>) -> Answer {
@@ -176,57 +217,89 @@ impl Hca {
     pub(crate) fn read_by_key(
         &self,
         memory: &dyn Memory,
-        (key, address): (u32, u64),
+        at: (u32, u64),
         to: Use,
         bytes: &mut [u8],
     ) -> Result<(), String> {
-        let (found, at) = self.through(key, address, bytes.len(), to)?;
-        match &found.backing {
-            Backing::Physical => memory.read(address, bytes).map_err(|fault| fault.to_string()),
-            Backing::Steering(start) => {
-                self.steering.icm.read(start + at, bytes);
-                Ok(())
+        let mut rest = bytes;
+        for (place, length) in self.places(at, rest.len(), to)? {
+            let (piece, after) = rest.split_at_mut(length);
+            match place {
+                Place::Memory(address) => memory.read(address, piece).map_err(|fault| fault.to_string())?,
+                Place::Steering(address) => self.steering.icm.read(address, piece),
             }
-            Backing::Pages(pages) => {
-                let pieces = pages.pieces(at, bytes.len()).ok_or("a key's pages end before its memory")?;
-                let mut rest = bytes;
-                for (address, length) in pieces {
-                    let (piece, after) = rest.split_at_mut(length);
-                    memory.read(address, piece).map_err(|fault| fault.to_string())?;
-                    rest = after;
-                }
-                Ok(())
-            }
+            rest = after;
         }
+        Ok(())
     }
 
     /// Writes `bytes` where a key and an address lead.
     pub(crate) fn write_by_key(
         &mut self,
         memory: &dyn Memory,
-        (key, address): (u32, u64),
+        at: (u32, u64),
         to: Use,
         bytes: &[u8],
     ) -> Result<(), String> {
-        let (found, at) = self.through(key, address, bytes.len(), to)?;
-        match &found.backing {
-            Backing::Physical => memory.write(address, bytes).map_err(|fault| fault.to_string()),
-            Backing::Steering(start) => {
-                let address = start + at;
-                self.steering.icm.write(address, bytes);
-                Ok(())
+        let mut rest = bytes;
+        for (place, length) in self.places(at, rest.len(), to)? {
+            let (piece, after) = rest.split_at(length);
+            match place {
+                Place::Memory(address) => memory.write(address, piece).map_err(|fault| fault.to_string())?,
+                Place::Steering(address) => self.steering.icm.write(address, piece),
             }
+            rest = after;
+        }
+        Ok(())
+    }
+
+    /// Where a range under a key lies, piece by piece, if the key may be used so.
+    fn places(&self, at: (u32, u64), length: usize, to: Use) -> Result<Vec<(Place, usize)>, String> {
+        let mut places = Vec::new();
+        self.add_places(at, length, to, MOST_INDIRECTIONS, &mut places)?;
+        Ok(places)
+    }
+
+    fn add_places(
+        &self,
+        (key, address): (u32, u64),
+        length: usize,
+        to: Use,
+        indirections: usize,
+        places: &mut Vec<(Place, usize)>,
+    ) -> Result<(), String> {
+        let (found, at) = self.through(key, address, length, to)?;
+        match &found.backing {
+            Backing::Physical => places.push((Place::Memory(address), length)),
+            Backing::Steering(start) => places.push((Place::Steering(start + at), length)),
             Backing::Pages(pages) => {
-                let pieces = pages.pieces(at, bytes.len()).ok_or("a key's pages end before its memory")?;
-                let mut rest = bytes;
-                for (address, length) in pieces {
-                    let (piece, after) = rest.split_at(length);
-                    memory.write(address, piece).map_err(|fault| fault.to_string())?;
-                    rest = after;
+                let pieces = pages.pieces(at, length).ok_or("a key's pages end before its memory")?;
+                places.extend(pieces.into_iter().map(|(address, length)| (Place::Memory(address), length)));
+            }
+            Backing::Keys(parts) => {
+                let further = indirections.checked_sub(1).ok_or(format!("key {key:#x} is over too many others"))?;
+                let (mut before, mut left) = (at, length);
+                for part in parts {
+                    let inside = part.length.saturating_sub(before);
+                    let here = usize::try_from(inside).unwrap_or(usize::MAX).min(left);
+                    if here > 0 {
+                        let address = part.address.checked_add(before).ok_or("an address without end")?;
+                        self.add_places((part.key, address), here, to, further, places)?;
+                    }
+                    before = before.saturating_sub(part.length);
+                    left -= here;
                 }
-                Ok(())
+                if left > 0 {
+                    return Err(format!("the keys under key {key:#x} end before its memory"));
+                }
             }
         }
+        Ok(())
+    }
+
+    /// Whether a key may be used so, for a range.
+    pub(crate) fn check_key(&self, at: (u32, u64), length: usize, to: Use) -> Result<(), String> {
+        self.places(at, length, to).map(|_| ())
     }
 
     /// The key, and how far behind its beginning the address is.

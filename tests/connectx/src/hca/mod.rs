@@ -1,7 +1,9 @@
 //! The device without its bus: what the commands change, and what packets and doorbells do.
 
+pub(crate) mod aso;
 pub(crate) mod function;
 pub(crate) mod general;
+pub(crate) mod hairpin;
 pub(crate) mod keys;
 pub(crate) mod pairs;
 pub(crate) mod place;
@@ -17,9 +19,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::command::{self, Failure, Input, Refusal, Status, table};
+use crate::memory::Memory;
 use crate::objects::Objects;
 use crate::profile::{Page, Profile, Room};
-use crate::steering::{self, Origin, Port, Steering, Telling, Walk};
+use crate::steering::{self, Dump, Origin, Port, Steering, Telling, Walk};
+use keys::Use;
 use queues::Queues;
 use vport::Vport;
 
@@ -118,15 +122,16 @@ impl Hca {
     }
 
     /// Carries out a command: the whole input mailbox in, the whole output mailbox out. A refusal is an output with status and
-    /// syndrome, and is kept for [`Hca::refusals`].
-    pub fn execute(&mut self, input: &[u8]) -> Vec<u8> {
+    /// syndrome, and is kept for [`Hca::refusals`]. Few commands write into memory, by a key.
+    pub fn execute(&mut self, memory: &dyn Memory, input: &[u8]) -> Vec<u8> {
         let opcode = command::opcode(input);
         *self.executed.entry(opcode).or_default() += 1;
         let refused = |trouble: &Trouble| matches!(trouble, Trouble::Refused { .. });
         if let Some(Trouble::Refused { status, syndrome }) = self.trouble(opcode, refused) {
             return command::refusal_bytes(status, syndrome);
         }
-        let answer = if Steering::handles(opcode) { self.steer(opcode, input) } else { self.dispatch(opcode, input) };
+        let answer =
+            if Steering::handles(opcode) { self.steer(memory, opcode, input) } else { self.dispatch(opcode, input) };
         answer.unwrap_or_else(|(status, syndrome, reason)| {
             if syndrome != steering::NO_ROOM {
                 let described = table::find(opcode).map(|command| command.input.describe(input));
@@ -276,14 +281,26 @@ impl Hca {
         }
     }
 
-    fn steer(&mut self, opcode: u16, input: &[u8]) -> Result<Vec<u8>, (u8, u32, String)> {
+    fn steer(&mut self, memory: &dyn Memory, opcode: u16, input: &[u8]) -> Result<Vec<u8>, (u8, u32, String)> {
         if self.stage < Stage::Initialized {
             let failure = too_early(self.stage);
             return Err((failure.status as u8, failure.syndrome, failure.reason));
         }
-        self.steering
+        let bad_key = |reason| (Status::BadParameter as u8, 0x070a, reason);
+        let dump = Dump::wanted(opcode, input);
+        if let Some(Dump { key, address, bytes }) = dump {
+            // Before counters are cleared.
+            self.check_key((key, address), bytes, Use::LocalWrite).map_err(bad_key)?;
+        }
+        let mut output = self
+            .steering
             .command(opcode, command::uid(input), input)
-            .map_err(|failure| (failure.status, failure.syndrome, failure.reason))
+            .map_err(|failure| (failure.status, failure.syndrome, failure.reason))?;
+        if let Some(Dump { key, address, .. }) = dump {
+            let counters = output.split_off(command::layouts::output::LAYOUT.length);
+            self.write_by_key(memory, (key, address), Use::LocalWrite, &counters).map_err(bad_key)?;
+        }
+        Ok(output)
     }
 
     fn dispatch(&mut self, opcode: u16, input: &[u8]) -> Result<Vec<u8>, (u8, u32, String)> {

@@ -6,6 +6,7 @@
 use super::Hca;
 use super::function::require;
 use super::keys::Use;
+use super::queues::CompletionQueue;
 use super::ring::Ring;
 use super::send::{BLOCK, Request};
 use crate::command::layouts as l;
@@ -162,19 +163,22 @@ impl Hca {
         }
     }
 
-    /// The same, and then all that is posted to send queues, as if there had been a doorbell for each.
+    /// The same, and then all that is posted to send queues, as if there had been a doorbell for each, and requests for events.
     pub fn run_queues(&mut self, memory: &dyn Memory, limit: usize) -> usize {
         let done = self.run_queue_pairs(memory, limit);
-        if done < limit { done + self.run_send_queues(memory) } else { done }
+        let done = if done < limit { done + self.run_send_queues(memory) } else { done };
+        self.look_for_requests(memory);
+        done
     }
 
     /// Whether there are queues to which programs post, at all.
     #[must_use]
     pub fn has_queues(&self) -> bool {
-        !self.queues.pairs.is_empty() || !self.queues.sends.is_empty()
+        let watched = |queue: &CompletionQueue| queue.request.is_some();
+        !self.queues.pairs.is_empty() || !self.queues.sends.is_empty() || self.queues.completions.values().any(watched)
     }
 
-    /// Lets the `number`th write by a queue pair from now on fail with an error completion; 1 is the next.
+    /// Lets the `number`th write by a queue pair, or into an ASO object, from now on fail with an error completion; 1 is the next.
     pub fn fail_write(&mut self, number: u64) {
         self.failing_write = Some(number);
     }
@@ -197,7 +201,7 @@ impl Hca {
         let cq = pair.cq;
         if failed {
             // What comes behind a request that failed comes back as it is.
-            self.post_completion(memory, cq, number, &request, false);
+            self.post_completion(memory, cq, (number, 0), &request, false);
             return true;
         }
         let outcome = self.carry_out_remotely(memory, &request);
@@ -205,7 +209,7 @@ impl Hca {
             self.fail(number, State::Error, reason);
         }
         if request.wants_completion() || outcome.is_err() {
-            self.post_completion(memory, cq, number, &request, outcome.is_ok());
+            self.post_completion(memory, cq, (number, 0), &request, outcome.is_ok());
         }
         true
     }
@@ -272,7 +276,7 @@ impl Hca {
         self.steering.arguments.write(number, bytes)
     }
 
-    fn count_down(&mut self) -> Result<(), String> {
+    pub(super) fn count_down(&mut self) -> Result<(), String> {
         match &mut self.failing_write {
             Some(left @ 2..) => {
                 *left -= 1;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Hca;
 use super::function::require;
+use super::hairpin::{self, Hairpins};
 use super::keys::{Key, Pages};
 use super::pairs::QueuePair;
 use super::place::{self, Place};
@@ -11,6 +12,7 @@ use super::receive::Tir;
 use super::ring::Ring;
 use crate::command::layouts as l;
 use crate::command::{Answer, Failure, Input, Output, Status};
+use crate::layout::Field;
 use crate::objects::{Kind, Name};
 
 /// All queues, by their numbers.
@@ -21,6 +23,7 @@ pub(crate) struct Queues {
     pub(crate) sends: BTreeMap<u32, SendQueue>,
     pub(crate) receives: BTreeMap<u32, ReceiveQueue>,
     pub(crate) pairs: BTreeMap<u32, QueuePair>,
+    pub(crate) hairpins: Hairpins,
     /// What memory keys stand for, by the key without its lowest byte.
     pub(crate) keys: BTreeMap<u32, Key>,
     pub(crate) umems: BTreeMap<u32, Pages>,
@@ -54,12 +57,21 @@ pub(crate) struct CompletionQueue {
     pub(crate) doorbell_record: u64,
     pub(crate) producer: u32,
     pub(crate) armed: bool,
+    /// Of requests for events that are found in the doorbell record: the last one's number.
+    pub(crate) request: Option<u32>,
+    /// An event is wanted for errors only, since nothing here is marked for one (solicited).
+    pub(crate) for_errors: bool,
+    /// Where behind the last completion with an error is.
+    pub(crate) behind_error: Option<u32>,
 }
 
 #[derive(Debug)]
 pub(crate) struct SendQueue {
     pub(crate) ring: Ring,
     pub(crate) cq: u32,
+    pub(crate) domain: u32,
+    /// The driver's own number of it, for completions.
+    pub(crate) user_index: u32,
     /// Where the driver keeps its producer counter.
     pub(crate) doorbell_record: u64,
     pub(crate) consumer: u16,
@@ -70,6 +82,8 @@ pub(crate) struct SendQueue {
 pub(crate) struct ReceiveQueue {
     pub(crate) ring: Ring,
     pub(crate) cq: u32,
+    /// The driver's own number of it, for completions.
+    pub(crate) user_index: u32,
     /// Where the driver keeps its producer counter.
     pub(crate) doorbell_record: u64,
     pub(crate) consumer: u16,
@@ -107,7 +121,7 @@ impl State {
     }
 
     /// The step from `from` to `to`, of a queue that is in `self`.
-    fn step(self, from: u64, to: u64) -> Result<Self, Failure> {
+    pub(crate) fn step(self, from: u64, to: u64) -> Result<Self, Failure> {
         let (from, to) = (Self::new(from)?, Self::new(to)?);
         let here = self == from;
         require(here, Status::BadResourceState, 0x0502, format!("the queue is {self:?}, not {from:?}"))?;
@@ -174,7 +188,17 @@ pub(crate) fn create_cq(hca: &mut Hca, input: &Input<'_>) -> Answer {
     let mut uses = vec![Name { kind: Kind::Eq, id: eq }, Name { kind: Kind::Uar, id: uar }];
     uses.extend(umems);
     let id = hca.objects.create(Kind::Cq, uses)?;
-    hca.queues.completions.insert(id, CompletionQueue { ring, eq, doorbell_record, producer: 0, armed: false });
+    let queue = CompletionQueue {
+        ring,
+        eq,
+        doorbell_record,
+        producer: 0,
+        armed: false,
+        request: None,
+        for_errors: false,
+        behind_error: None,
+    };
+    hca.queues.completions.insert(id, queue);
     Ok(Output::new(&l::object_out::LAYOUT).set(l::object_out::ID, id))
 }
 
@@ -202,13 +226,20 @@ pub(crate) fn create_sq(hca: &mut Hca, input: &Input<'_>) -> Answer {
     use l::create_sq as f;
     const CYCLIC: u64 = 1;
     const LOG_BLOCK: u32 = 6;
+    if input.is_set(f::HAIRPIN) {
+        let number = input.get(f::TIS_LST_SZ);
+        require(number == 1, Status::BadParameter, 0x0514, "a hairpin queue has one transport interface")?;
+        let uses = vec![Name { kind: Kind::Tis, id: input.get_u32(f::TIS_NUM_0) }];
+        return hairpin::create(hca, input, Kind::Sq, &hairpin::SEND, uses);
+    }
+    no_hairpin(input, [f::HAIRPIN_WQ_BUFFER_TYPE, f::LOG_HAIRPIN_NUM_PACKETS, f::LOG_HAIRPIN_DATA_SZ])?;
     require(input.get(f::STATE) == 0, Status::BadParameter, 0x050a, "a queue begins in reset")?;
     require(input.get(f::WQ_TYPE) == CYCLIC, Status::BadParameter, 0x050b, "a send queue is cyclic")?;
     require(input.get_u32(f::LOG_WQ_STRIDE) == LOG_BLOCK, Status::BadParameter, 0x050c, "a stride is 64 bytes")?;
-    let cq = input.get_u32(f::CQN);
+    let (cq, domain) = (input.get_u32(f::CQN), input.get_u32(f::PD));
     let mut uses = vec![
         Name { kind: Kind::Cq, id: cq },
-        Name { kind: Kind::Pd, id: input.get_u32(f::PD) },
+        Name { kind: Kind::Pd, id: domain },
         Name { kind: Kind::Uar, id: input.get_u32(f::UAR_PAGE) },
     ];
     // A queue for internal operations sends nothing, and needs no transport interface.
@@ -221,7 +252,8 @@ pub(crate) fn create_sq(hca: &mut Hca, input: &Input<'_>) -> Answer {
         Place::new(hca, input, &place::SENDS, (LOG_BLOCK, input.get_u32(f::LOG_WQ_SZ)))?;
     uses.extend(umems);
     let id = hca.objects.create(Kind::Sq, uses)?;
-    let queue = SendQueue { ring, cq, doorbell_record, consumer: 0, state: State::Reset };
+    let user_index = input.get_u32(f::USER_INDEX);
+    let queue = SendQueue { ring, cq, domain, user_index, doorbell_record, consumer: 0, state: State::Reset };
     hca.queues.sends.insert(id, queue);
     Ok(Output::new(&l::object_out::LAYOUT).set(l::object_out::ID, id))
 }
@@ -230,6 +262,12 @@ pub(crate) fn modify_sq(hca: &mut Hca, input: &Input<'_>) -> Answer {
     use l::modify_sq as f;
     let none = input.get(f::MODIFY_BITMASK) == 0;
     require(none, Status::BadParameter, 0x050e, "rate limits are not modelled")?;
+    let step = (input.get(f::SQ_STATE), input.get(f::STATE));
+    let peer = (input.get_u32(f::HAIRPIN_PEER_RQ), input.get(f::HAIRPIN_PEER_VHCA));
+    if let Some(changed) = hairpin::modify(hca, Kind::Sq, input.get_u32(f::SQN), step, peer) {
+        return changed.map(|()| Output::empty());
+    }
+    require(peer == (0, 0), Status::BadParameter, 0x0515, "the queue is no hairpin")?;
     let queue = existing(&mut hca.queues.sends, Kind::Sq, input.get_u32(f::SQN))?;
     queue.state = queue.state.step(input.get(f::SQ_STATE), input.get(f::STATE))?;
     if queue.state == State::Reset {
@@ -241,6 +279,7 @@ pub(crate) fn modify_sq(hca: &mut Hca, input: &Input<'_>) -> Answer {
 pub(crate) fn destroy_sq(hca: &mut Hca, input: &Input<'_>) -> Answer {
     let id = input.get_u32(l::object::ID);
     hca.objects.destroy(Kind::Sq, id)?;
+    hca.queues.hairpins.forget(Kind::Sq, id);
     hca.queues.sends.remove(&id);
     Ok(Output::empty())
 }
@@ -255,6 +294,14 @@ pub(crate) fn create_rq(hca: &mut Hca, input: &Input<'_>) -> Answer {
     use l::create_rq as f;
     const CYCLIC: u64 = 1;
     const IN_LINE: u64 = 0;
+    if input.is_set(f::HAIRPIN) {
+        let mut uses = vec![];
+        if input.is_set(f::COUNTER_SET_ID) {
+            uses.push(Name { kind: Kind::QCounter, id: input.get_u32(f::COUNTER_SET_ID) });
+        }
+        return hairpin::create(hca, input, Kind::Rq, &hairpin::RECEIVE, uses);
+    }
+    no_hairpin(input, [f::HAIRPIN_DATA_BUFFER_TYPE, f::LOG_HAIRPIN_NUM_PACKETS, f::LOG_HAIRPIN_DATA_SZ])?;
     require(input.get(f::STATE) == 0, Status::BadParameter, 0x050f, "a queue begins in reset")?;
     require(input.get(f::WQ_TYPE) == CYCLIC, Status::BadParameter, 0x0510, "only cyclic receive queues are modelled")?;
     require(
@@ -277,6 +324,7 @@ pub(crate) fn create_rq(hca: &mut Hca, input: &Input<'_>) -> Answer {
     let queue = ReceiveQueue {
         ring,
         cq: input.get_u32(f::CQN),
+        user_index: input.get_u32(f::USER_INDEX),
         doorbell_record,
         consumer: 0,
         state: State::Reset,
@@ -297,6 +345,13 @@ pub(crate) fn modify_rq(hca: &mut Hca, input: &Input<'_>) -> Answer {
     let select = input.get(f::MODIFY_BITMASK);
     let known = select & !(VLAN_STRIP | SCATTER_FCS | COUNTER_SET) == 0;
     require(known, Status::BadParameter, 0x0512, format!("what {select:#x} changes is not modelled"))?;
+    let step = (input.get(f::RQ_STATE), input.get(f::STATE));
+    let peer = (input.get_u32(f::HAIRPIN_PEER_SQ), input.get(f::HAIRPIN_PEER_VHCA));
+    if let Some(changed) = hairpin::modify(hca, Kind::Rq, id, step, peer) {
+        require(select == 0, Status::BadParameter, 0x0516, "of a hairpin queue only the state changes")?;
+        return changed.map(|()| Output::empty());
+    }
+    require(peer == (0, 0), Status::BadParameter, 0x0517, "the queue is no hairpin")?;
     let queue = existing(&mut hca.queues.receives, Kind::Rq, id)?;
     queue.state = queue.state.step(input.get(f::RQ_STATE), input.get(f::STATE))?;
     if queue.state == State::Reset {
@@ -314,8 +369,15 @@ pub(crate) fn modify_rq(hca: &mut Hca, input: &Input<'_>) -> Answer {
 pub(crate) fn destroy_rq(hca: &mut Hca, input: &Input<'_>) -> Answer {
     let id = input.get_u32(l::object::ID);
     hca.objects.destroy(Kind::Rq, id)?;
+    hca.queues.hairpins.forget(Kind::Rq, id);
     hca.queues.receives.remove(&id);
     Ok(Output::empty())
+}
+
+/// Refuses what is for hairpin queues only.
+fn no_hairpin(input: &Input<'_>, fields: [Field; 3]) -> Result<(), Failure> {
+    let none = fields.iter().all(|field| !input.is_set(*field));
+    require(none, Status::BadParameter, 0x0518, "the queue is no hairpin")
 }
 
 fn existing<T>(queues: &mut BTreeMap<u32, T>, kind: Kind, id: u32) -> Result<&mut T, Failure> {

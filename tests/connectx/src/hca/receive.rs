@@ -5,6 +5,7 @@
 //! makes it so is not published, and here the smaller of two addresses, or ports, comes first.
 
 use super::Hca;
+use super::keys::Use;
 use super::queues::State;
 use super::ring::COMPLETION;
 use crate::memory::{Memory, read_u32};
@@ -46,6 +47,7 @@ pub(crate) enum HashFunction {
 
 /// A buffer for part of a frame.
 struct Buffer {
+    key: u32,
     address: u64,
     length: usize,
 }
@@ -75,6 +77,9 @@ impl Hca {
                 *queues.get(place).ok_or("its table is empty")?
             }
         };
+        if self.queues.hairpins.receives(number) {
+            return self.turn_round(memory, number, received);
+        }
         let Some(queue) = self.queues.receives.get_mut(&number).filter(|queue| queue.state == State::Ready) else {
             return Ok(());
         };
@@ -99,15 +104,15 @@ impl Hca {
             return Err(format!("{} bytes, and RQ {number:#x} has buffers of {room}", frame.len()));
         }
         queue.consumer = index.wrapping_add(1);
-        let cq = queue.cq;
+        let (cq, user_index) = (queue.cq, queue.user_index);
         let mut rest = frame.as_slice();
         for buffer in &buffers {
             let (part, left) = rest.split_at(rest.len().min(buffer.length));
-            memory.write(buffer.address, part).map_err(|fault| fault.to_string())?;
+            self.write_by_key(memory, (buffer.key, buffer.address), Use::LocalWrite, part)?;
             rest = left;
         }
         let tci = vlan.map(|vlan| vlan.tci);
-        let completion = completion(received, &frame, Place { queue: number, index }, tci, hash);
+        let completion = completion(received, &frame, Place { queue: number, user_index, index }, tci, hash);
         const RESPONSE_SEND: u8 = 0x2;
         self.complete(memory, cq, RESPONSE_SEND, completion);
         Ok(())
@@ -119,6 +124,7 @@ const CUSTOMER_TAG: u16 = 0x8100;
 /// Where a frame went.
 struct Place {
     queue: u32,
+    user_index: u32,
     index: u16,
 }
 
@@ -127,6 +133,7 @@ fn buffers(list: &[u8]) -> Vec<Buffer> {
     const LENGTH: u64 = 0x7fff_ffff;
     let number = |bytes: &[u8]| bytes.iter().fold(0u64, |number, byte| number << 8 | u64::from(*byte));
     let buffer = |segment: &[u8]| Buffer {
+        key: u32::try_from(number(&segment[4..8])).unwrap_or_default(),
         address: number(&segment[8..16]),
         length: usize::try_from(number(&segment[..4]) & LENGTH).unwrap_or(usize::MAX),
     };
@@ -166,6 +173,7 @@ fn completion(
     put(24, &(place.queue & 0xff_ffff).to_be_bytes());
     put(28, &[checked, vlan.map_or(0, |_| HAS_VLAN) | kind_of_ip(&layer) << 2]);
     put(30, &vlan.unwrap_or_default().to_be_bytes());
+    put(32, &place.user_index.to_be_bytes());
     put(36, &received.metadata.to_be_bytes());
     put(44, &u32::try_from(frame.len()).unwrap_or(u32::MAX).to_be_bytes());
     put(56, &(received.tag.unwrap_or_default() & 0xff_ffff).to_be_bytes());
@@ -301,12 +309,13 @@ mod tests {
         memory: Flat,
         rq: u64,
         tir: u32,
+        key: u32,
         counter: u64,
     }
 
     impl Receiver {
         fn new(strips_vlan: bool) -> Self {
-            use l::{create_cq as c, create_rq as r, create_tir as t};
+            use l::{create_cq as c, create_mkey as k, create_rq as r, create_tir as t};
             let mut hca = initialized(BLUEFIELD_2);
             let uar = made(&mut hca, 0x802, &l::plain::LAYOUT, &[], &[]);
             let pd = made(&mut hca, 0x800, &l::plain::LAYOUT, &[], &[]);
@@ -329,7 +338,10 @@ mod tests {
             let rq = made(&mut hca, 0x908, &r::LAYOUT, &fields, &RQ_PAGE.to_be_bytes());
             let fields = [(t::INLINE_RQN, rq), (t::TRANSPORT_DOMAIN, domain)];
             let tir = made(&mut hca, 0x900, &t::LAYOUT, &fields, &[]);
-            Self { hca, memory: Flat::new(0x10000), rq, tir: tir.try_into().unwrap(), counter }
+            let fields = [(k::PD, pd), (k::LW, 1), (k::LENGTH64, 1)];
+            let key = made(&mut hca, 0x200, &k::LAYOUT, &fields, &[]) << 8;
+            let (tir, key) = (tir.try_into().unwrap(), key.try_into().unwrap());
+            Self { hca, memory: Flat::new(0x10000), rq, tir, key, counter }
         }
 
         fn ready(mut self) -> Self {
@@ -341,7 +353,7 @@ mod tests {
         /// Posts the entry of an index, as the driver does: with the bit for padding set.
         fn post(&mut self, index: u16, lengths: [u32; 2]) {
             let segments = lengths.into_iter().zip(BUFFERS).flat_map(|(length, address)| {
-                let words = [(length | 1 << 31) & if length == 0 { 0 } else { u32::MAX }, 7];
+                let words = [(length | 1 << 31) & if length == 0 { 0 } else { u32::MAX }, self.key];
                 [words.map(u32::to_be_bytes).concat(), address.to_be_bytes().to_vec()].concat()
             });
             let list: Vec<u8> = segments.collect();

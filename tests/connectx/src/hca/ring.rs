@@ -78,6 +78,13 @@ const EQ_ARM: u64 = 0x40;
 const EQ_UPDATE: u64 = 0x48;
 const SEND: std::ops::Range<u64> = 0x800..0xc00;
 
+/// Where in a doorbell record of completions the last request for an event is, and the number in it.
+const REQUEST: u64 = 4;
+const REQUEST_NUMBER: u32 = 28;
+
+/// Opcodes of completions that tell of a request, or of a buffer, that failed.
+const ERRORS: [u8; 2] = [0xd, 0xe];
+
 impl Hca {
     /// Interrupt vectors to be raised since the last time.
     pub fn take_interrupts(&mut self) -> Vec<u32> {
@@ -167,6 +174,57 @@ impl Hca {
         }
     }
 
+    /// Has a program's requests for events be found in the doorbell record, since nobody tells of its doorbells.
+    ///
+    /// Each has a number there, one more than that of the last event, modulo 4. The first has 0, as an untouched record has; so the
+    /// record gets another one before the program has the queue.
+    pub(crate) fn watch_requests(&mut self, memory: &dyn Memory, number: u32) -> Result<(), Fault> {
+        const BEFORE_FIRST: u32 = 3;
+        let Some(queue) = self.queues.completions.get_mut(&number) else { return Ok(()) };
+        memory.write(queue.doorbell_record + REQUEST, &(BEFORE_FIRST << REQUEST_NUMBER).to_be_bytes())?;
+        queue.request = Some(BEFORE_FIRST);
+        Ok(())
+    }
+
+    /// Looks for such requests.
+    pub(crate) fn look_for_requests(&mut self, memory: &dyn Memory) {
+        const FOR_ERRORS: u32 = 1 << 24;
+        let watched = self.queues.completions.iter().filter(|(_, queue)| queue.request.is_some());
+        let (numbers, records): (Vec<u32>, Vec<u64>) =
+            watched.map(|(number, queue)| (*number, queue.doorbell_record + REQUEST)).unzip();
+        if numbers.is_empty() {
+            return;
+        }
+        for (number, word) in numbers.into_iter().zip(memory.read_words(&records)) {
+            let Some(queue) = self.queues.completions.get_mut(&number) else { continue };
+            let word = match word {
+                Ok(word) => word,
+                Err(fault) => {
+                    queue.request = None;
+                    self.complain(format!("CQ {number:#x}: {fault}"));
+                    continue;
+                }
+            };
+            let request = word >> REQUEST_NUMBER & 3;
+            if queue.request == Some(request) {
+                continue;
+            }
+            let behind = |counter: u32| counter.wrapping_sub(word) & 0xff_ffff;
+            queue.request = Some(request);
+            queue.armed = true;
+            queue.for_errors = word & FOR_ERRORS != 0;
+            // What has come in between is told now.
+            let is_due = if queue.for_errors {
+                queue.behind_error.is_some_and(|at| (1..=queue.ring.entries()).contains(&behind(at)))
+            } else {
+                behind(queue.producer) != 0
+            };
+            if is_due {
+                self.complete_event(memory, number);
+            }
+        }
+    }
+
     fn complete_event(&mut self, memory: &dyn Memory, number: u32) {
         let Some(queue) = self.queues.completions.get_mut(&number) else { return };
         if std::mem::take(&mut queue.armed) {
@@ -223,7 +281,7 @@ impl Hca {
                 Err(reason) => return self.complain(format!("SQ {number:#x}: {reason}")),
             };
             queue.consumer = at.wrapping_add(request.blocks());
-            let cq = queue.cq;
+            let (cq, user_index) = (queue.cq, queue.user_index);
             let outcome = self.carry_out(memory, number, &request);
             if let Err(reason) = &outcome {
                 self.complain(format!("SQ {number:#x}: {reason}"));
@@ -232,7 +290,7 @@ impl Hca {
                 }
             }
             if request.wants_completion() || outcome.is_err() {
-                self.post_completion(memory, cq, number, &request, outcome.is_ok());
+                self.post_completion(memory, cq, (number, user_index), &request, outcome.is_ok());
             }
             if outcome.is_err() {
                 return;
@@ -240,11 +298,20 @@ impl Hca {
         }
     }
 
-    pub(crate) fn post_completion(&mut self, memory: &dyn Memory, cq: u32, sq: u32, request: &Request, ok: bool) {
+    /// Tells of a request of a queue, by the queue's number and the driver's own for it.
+    pub(crate) fn post_completion(
+        &mut self,
+        memory: &dyn Memory,
+        cq: u32,
+        (sq, user_index): (u32, u32),
+        request: &Request,
+        ok: bool,
+    ) {
         const REQUEST_DONE: u8 = 0x0;
         const REQUEST_FAILED: u8 = 0xd;
         const LOCAL_OPERATION_ERROR: u8 = 0x02;
         let mut bytes = [0; COMPLETION];
+        bytes[32..36].copy_from_slice(&user_index.to_be_bytes());
         bytes[55] = if ok { 0 } else { LOCAL_OPERATION_ERROR };
         bytes[56..60].copy_from_slice(&(u32::from(request.opcode) << 24 | sq).to_be_bytes());
         bytes[60..62].copy_from_slice(&request.index.to_be_bytes());
@@ -264,8 +331,15 @@ impl Hca {
         }
         let written = memory.write(queue.ring.address(queue.producer), &bytes);
         queue.producer = queue.producer.wrapping_add(1);
+        let is_error = ERRORS.contains(&opcode);
+        if is_error {
+            queue.behind_error = Some(queue.producer);
+        }
+        let is_wanted = is_error || !queue.for_errors;
         self.note(written);
-        self.complete_event(memory, cq);
+        if is_wanted {
+            self.complete_event(memory, cq);
+        }
     }
 
     pub(crate) fn note(&mut self, outcome: Result<(), Fault>) {

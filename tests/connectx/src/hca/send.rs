@@ -1,12 +1,12 @@
 //! Requests of a send queue: what the driver has written, and the frames in it.
 //!
-//! Of the opcodes there are NOP and SEND. Segmentation (LSO), several packets in one request, and requests on keys are not
+//! Of the opcodes there are NOP, SEND, and ACCESS_ASO ([`super::aso`]). Segmentation (LSO), several packets in one request, and requests on keys are not
 //! modelled and fail; a checksum that the driver leaves to the device stays as the driver left it.
 
 use super::Hca;
+use super::keys::Use;
 use super::ring::Ring;
 use crate::memory::Memory;
-use crate::objects::Kind;
 use crate::steering::{Origin, Port};
 
 /// Unit of a send queue.
@@ -16,6 +16,7 @@ const SEGMENT: usize = 16;
 
 const NOP: u8 = 0x00;
 const SEND: u8 = 0x0a;
+const ACCESS_ASO: u8 = 0x2d;
 
 /// A request: control segment, and what follows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,6 +105,7 @@ impl Hca {
                 self.sent.extend(walk.sent);
                 Ok(())
             }
+            ACCESS_ASO => self.access_aso(memory, sq, request),
             other => Err(format!("requests of opcode {other:#x} are not modelled")),
         }
     }
@@ -114,14 +116,17 @@ impl Hca {
         let mut frame = ethernet.headers;
         let mut at = ethernet.data;
         while let (Some(length), Some(key)) = (request.word(at), request.word(at + 4)) {
-            let (Some(high), Some(low)) = (request.word(at + 8), request.word(at + 12)) else { break };
             if length & INLINE != 0 {
-                return Err("data in a request itself is not modelled".to_owned());
+                let length = (length & !INLINE) as usize;
+                let data = request.bytes(at + 4, length).ok_or("a request ends within its data")?;
+                frame.extend_from_slice(data);
+                at += (4 + length).next_multiple_of(SEGMENT);
+                continue;
             }
-            self.objects.check(Kind::Mkey, key >> 8).map_err(|failure| failure.reason)?;
+            let (Some(high), Some(low)) = (request.word(at + 8), request.word(at + 12)) else { break };
             let mut bytes = vec![0; length as usize];
             let address = u64::from(high) << 32 | u64::from(low);
-            memory.read(address, &mut bytes).map_err(|fault| fault.to_string())?;
+            self.read_by_key(memory, (key, address), Use::LocalRead, &mut bytes)?;
             frame.extend_from_slice(&bytes);
             at += SEGMENT;
         }
@@ -161,7 +166,8 @@ mod tests {
     fn device() -> (Hca, Flat, u64) {
         let mut hca = initialized(BLUEFIELD_2);
         let pd = made(&mut hca, 0x800, &l::plain::LAYOUT, &[], &[]);
-        let key = made(&mut hca, 0x200, &l::create_mkey::LAYOUT, &[(l::create_mkey::PD, pd)], &[]);
+        let key = [(l::create_mkey::PD, pd), (l::create_mkey::LENGTH64, 1)];
+        let key = made(&mut hca, 0x200, &l::create_mkey::LAYOUT, &key, &[]);
         let memory = Flat::new(0x1000);
         memory.write(DATA, &[7; 64]).unwrap();
         (hca, memory, key)
@@ -189,6 +195,6 @@ mod tests {
         let (mut hca, memory, key) = device();
         let request = request(0, &[0, 0], key + 1, 60);
         let reason = hca.carry_out(&memory, 1, &request).unwrap_err();
-        assert_eq!(reason, format!("there is no mkey {:#x}", key + 1));
+        assert_eq!(reason, format!("there is no key {:#x}", (key + 1) << 8));
     }
 }

@@ -41,7 +41,7 @@ pub(super) fn run(
     fields: &[(Field, u64)],
     tail: &[u8],
 ) -> Vec<u8> {
-    hca.execute(&input(opcode, op_mod, layout, fields, tail))
+    hca.execute(&Flat::new(0), &input(opcode, op_mod, layout, fields, tail))
 }
 
 pub(super) fn status(output: &[u8]) -> u8 {
@@ -89,7 +89,7 @@ fn a_bit_that_is_not_modelled_is_refused() {
     let mut hca = initialized(BLUEFIELD_2);
     let mut bytes = input(0x800, 0, &l::plain::LAYOUT, &[], &[]);
     bytes[4] = 0x80;
-    assert_eq!(status(&hca.execute(&bytes)), BAD_PARAMETER);
+    assert_eq!(status(&hca.execute(&Flat::new(0), &bytes)), BAD_PARAMETER);
     let reason = &hca.refusals().last().unwrap().reason;
     assert_eq!(reason, "bits that are not modelled are set in the doubleword at 0x4: 0x80000000");
 }
@@ -99,7 +99,7 @@ fn a_short_input_is_refused() {
     let mut hca = initialized(BLUEFIELD_2);
     let mut bytes = input(0x301, 0, &l::create_eq::LAYOUT, &[], &[]);
     bytes.truncate(0x40);
-    assert_eq!(status(&hca.execute(&bytes)), BAD_INPUT_LENGTH);
+    assert_eq!(status(&hca.execute(&Flat::new(0), &bytes)), BAD_INPUT_LENGTH);
 }
 
 #[test]

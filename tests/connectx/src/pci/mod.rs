@@ -248,12 +248,12 @@ impl Function<'_> {
                         continue;
                     }
                     Some(Trouble::Late(by)) => {
-                        let output = hca.execute(&entry.input);
+                        let output = hca.execute(memory, &entry.input);
                         self.ports().finish_late(by, entry, output, number);
                         continue;
                     }
                     _ => {
-                        let output = hca.execute(&entry.input);
+                        let output = hca.execute(memory, &entry.input);
                         entry.finish(memory, &output)
                     }
                 },

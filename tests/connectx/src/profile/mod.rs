@@ -1,16 +1,20 @@
 //! Which device it is: identity, ports and capabilities, as tables.
 
 pub(crate) mod caps;
+mod devices;
 
 use std::time::Duration;
 
 use crate::hca::general::Type;
+use crate::hca::hairpin;
 use crate::layout::Field;
 use crate::steering::address::{Side, Terminal};
 use crate::steering::arguments;
 use crate::steering::icm::{self, Kind};
+use crate::steering::meter::{self, aso};
 use crate::steering::ste::{Format, Sample};
-use caps::{device_memory, esw, esw_flow_table, ethernet, general, nic_flow_table, roce, table};
+use caps::{device_memory, esw, esw_flow_table, ethernet, general, nic_flow_table, qos, roce, table};
+pub use devices::*;
 
 /// Vport of the embedded CPU's function.
 pub const VPORT_ECPF: u16 = 0xfffe;
@@ -38,6 +42,8 @@ pub struct Profile {
     /// Whether software writes rewrites as patterns with arguments, which libmlx5 does if it can; else as lists. It is a matter of the
     /// firmware's version, on generations from ConnectX-6 Dx on.
     pub rewrites_by_pattern: bool,
+    /// Whether software may own tables at all.
+    pub has_software_steering: bool,
     /// Whether tables that software owns are offered. The kernel would use them, too, if it saw them, in memory that the PCI front
     /// end does not have; so the uverbs front end alone shows them: [`Profile::with_software_steering`].
     pub software_steering: bool,
@@ -62,86 +68,6 @@ pub struct Room {
     pub counters: usize,
 }
 
-/// More than a test needs.
-const ROOM: Room = Room { entries: 1 << 24, counters: 0xff_ffff };
-
-/// All profiles.
-pub const PROFILES: &[Profile] =
-    &[BLUEFIELD_2, BLUEFIELD_3, CONNECTX_5, CONNECTX_6_DX, CONNECTX_6_DX_NO_ESWITCH, CONNECTX_7];
-
-/// A BlueField-2 as its own processor sees it, with two virtual functions of the host.
-pub const BLUEFIELD_2: Profile = Profile {
-    name: "bluefield-2",
-    device_id: 0xa2d6,
-    embedded_cpu: true,
-    eswitch_manager: true,
-    host_vfs: 2,
-    host_total_vfs: 8,
-    steering_format: Format::One,
-    rewrites_by_pattern: false,
-    software_steering: false,
-    command_timeout: Duration::from_secs(60),
-    health_poll: Duration::from_secs(2),
-    room: ROOM,
-    firmware: (24, 35, 1000),
-    psid: "SLU0000000002",
-};
-
-/// A BlueField-3 as its own processor sees it.
-pub const BLUEFIELD_3: Profile = Profile {
-    name: "bluefield-3",
-    device_id: 0xa2dc,
-    steering_format: Format::Two,
-    rewrites_by_pattern: true,
-    firmware: (32, 35, 1000),
-    psid: "SLU0000000003",
-    ..BLUEFIELD_2
-};
-
-/// A ConnectX-6 Dx in a host, without virtual functions.
-pub const CONNECTX_6_DX: Profile = Profile {
-    name: "connectx-6-dx",
-    device_id: 0x101d,
-    embedded_cpu: false,
-    eswitch_manager: true,
-    host_vfs: 0,
-    host_total_vfs: 0,
-    steering_format: Format::One,
-    rewrites_by_pattern: true,
-    software_steering: false,
-    command_timeout: Duration::from_secs(60),
-    health_poll: Duration::from_secs(2),
-    room: ROOM,
-    firmware: (22, 35, 1000),
-    psid: "SLU0000000001",
-};
-
-/// A ConnectX-5 in a host.
-pub const CONNECTX_5: Profile = Profile {
-    name: "connectx-5",
-    device_id: 0x1017,
-    steering_format: Format::Zero,
-    rewrites_by_pattern: false,
-    firmware: (16, 35, 1000),
-    psid: "SLU0000000004",
-    ..CONNECTX_6_DX
-};
-
-/// A ConnectX-7 in a host.
-pub const CONNECTX_7: Profile = Profile {
-    name: "connectx-7",
-    device_id: 0x1021,
-    steering_format: Format::Two,
-    rewrites_by_pattern: true,
-    firmware: (28, 35, 1000),
-    psid: "SLU0000000005",
-    ..CONNECTX_6_DX
-};
-
-/// As [`CONNECTX_6_DX`], where somebody else manages the switch.
-pub const CONNECTX_6_DX_NO_ESWITCH: Profile =
-    Profile { name: "connectx-6-dx-no-eswitch", eswitch_manager: false, ..CONNECTX_6_DX };
-
 /// A capability page (the `op_mod` of `QUERY_HCA_CAP`, without its lowest bit).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Page {
@@ -159,6 +85,8 @@ pub enum Page {
     EswFlowTable,
     /// 9
     Esw,
+    /// 12
+    Qos,
     /// 15
     DeviceMemory,
 }
@@ -175,6 +103,7 @@ impl Page {
             7 => Self::NicFlowTable,
             8 => Self::EswFlowTable,
             9 => Self::Esw,
+            12 => Self::Qos,
             15 => Self::DeviceMemory,
             _ => return None,
         })
@@ -188,10 +117,21 @@ impl Profile {
         PROFILES.iter().find(|profile| profile.name == name).copied()
     }
 
-    /// The same device with all that it has for tables that software owns.
+    /// The same device with all that it has for tables that software owns, if it has any.
     #[must_use]
     pub fn with_software_steering(self) -> Self {
-        Self { software_steering: true, ..self }
+        Self { software_steering: self.has_software_steering, ..self }
+    }
+
+    /// Whether it has meters in ASO objects, which came with ConnectX-6 Dx.
+    pub(crate) fn has_meter_objects(&self) -> bool {
+        self.steering_format != Format::Zero
+    }
+
+    /// Whether samplers are offered. A ConnectX-5 has them for programs alone.
+    #[must_use]
+    pub(crate) fn has_samplers(&self) -> bool {
+        self.steering_format != Format::Zero || self.software_steering
     }
 
     /// The vport that is the driver's own.
@@ -227,10 +167,11 @@ impl Profile {
                         (general::MAX_FLOW_COUNTER_15_0, counters),
                     ],
                 );
+                general::GENERAL_OBJ_TYPES.write(&mut bytes, Type::of(self));
+                general::QOS.write(&mut bytes, (self.has_meter_objects() || self.software_steering).into());
                 if self.software_steering {
                     fill(&mut bytes, 0, SOFTWARE_STEERING);
                     general::STEERING_FORMAT_VERSION.write(&mut bytes, self.steering_format.version());
-                    general::GENERAL_OBJ_TYPES.write(&mut bytes, Type::of(self));
                     if self.rewrites_by_pattern {
                         fill(&mut bytes, 0, ARGUMENTS);
                     }
@@ -252,9 +193,18 @@ impl Profile {
                 fill(&mut bytes, caps::FDB, FDB);
                 fill(&mut bytes, caps::INGRESS_ACL, TABLE);
                 fill(&mut bytes, caps::EGRESS_ACL, TABLE);
+                table::EXECUTE_ASO.at(caps::FDB).write(&mut bytes, self.has_meter_objects().into());
                 if self.software_steering {
                     fill(&mut bytes, caps::FDB, SOFTWARE_OWNER);
                     fill(&mut bytes, 0, &esw_addresses());
+                }
+            }
+            Page::Qos => {
+                if self.has_meter_objects() {
+                    fill(&mut bytes, 0, METER_OBJECTS);
+                }
+                if self.software_steering {
+                    fill(&mut bytes, 0, METERS);
                 }
             }
             Page::Roce if self.software_steering => fill(&mut bytes, 0, ROCE),
@@ -329,6 +279,7 @@ const GENERAL: &[(Field, u64)] = &[
     (general::MAX_WQE_SZ_RQ, 512),
     (general::FLOW_COUNTER_BULK_ALLOC, BULKS_OF_COUNTERS),
     (general::LOG_MAX_FLOW_COUNTER_BULK, 15),
+    (general::FLOW_COUNTERS_DUMP, 1),
     (general::LOG_MAX_TRANSPORT_DOMAIN, 12),
     (general::LOG_MAX_PD, 20),
     (general::LOG_MAX_RQ, 18),
@@ -358,8 +309,12 @@ const GENERAL: &[(Field, u64)] = &[
 ];
 
 /// What software steering needs besides tables of its own: queue pairs that lead back to the device, and its memory.
-/// And what the flexible parser finds, in which of its samples.
+/// And hairpin queues, and what the flexible parser finds, in which of its samples.
 const SOFTWARE_STEERING: &[(Field, u64)] = &[
+    (general::HAIRPIN, 1),
+    (general::LOG_MAX_HAIRPIN_QUEUES, hairpin::LOG_QUEUES),
+    (general::LOG_MAX_HAIRPIN_WQ_DATA_SZ, hairpin::LOG_DATA),
+    (general::LOG_MAX_HAIRPIN_NUM_PACKETS, hairpin::LOG_FRAMES),
     (general::ROCE, 1),
     (general::RC, 1),
     (
@@ -384,6 +339,23 @@ const ARGUMENTS: &[(Field, u64)] = &[
     (general::LOG_MAX_NUM_HEADER_MODIFY_ARGUMENT, arguments::LOG_ALL),
     (general::LOG_HEADER_MODIFY_ARGUMENT_GRANULARITY, arguments::LOG_GRANULARITY),
     (general::LOG_HEADER_MODIFY_ARGUMENT_MAX_ALLOC, arguments::LOG_MAX_ALLOCATION),
+];
+
+/// Of meters that entries lead to.
+const METERS: &[(Field, u64)] = &[
+    (qos::FLOW_METER_OLD, 1),
+    (qos::LOG_MAX_FLOW_METER, meter::LOG_ALL),
+    (qos::FLOW_METER_REG_ID, meter::REGISTERS as u64),
+    (qos::FLOW_METER, 1),
+];
+
+/// Of meters in ASO objects.
+const METER_OBJECTS: &[(Field, u64)] = &[
+    (qos::FLOW_METER, 1),
+    (qos::FLOW_METER_REG_ID, meter::REGISTERS as u64),
+    (qos::LOG_METER_ASO_GRANULARITY, aso::LOG_BLOCK),
+    (qos::LOG_METER_ASO_MAX_ALLOC, aso::LOG_BLOCK),
+    (qos::LOG_MAX_NUM_METER_ASO, aso::LOG_ALL),
 ];
 
 const ROCE: &[(Field, u64)] = &[(roce::FL_RC_QP_WHEN_ROCE_DISABLED, 1), (roce::FL_RC_QP_WHEN_ROCE_ENABLED, 1)];
@@ -507,8 +479,20 @@ mod tests {
 
     #[test]
     fn every_capability_fits_its_field() {
-        let tables =
-            [GENERAL, ETHERNET, TABLE, FDB, ESW_FLOW_TABLE, ESW, SOFTWARE_STEERING, ARGUMENTS, ROCE, SOFTWARE_OWNER];
+        let tables = [
+            GENERAL,
+            ETHERNET,
+            TABLE,
+            FDB,
+            ESW_FLOW_TABLE,
+            ESW,
+            SOFTWARE_STEERING,
+            ARGUMENTS,
+            METERS,
+            METER_OBJECTS,
+            ROCE,
+            SOFTWARE_OWNER,
+        ];
         for (field, value) in tables.into_iter().flatten() {
             assert!(*value <= field.max(), "{} = {value:#x}", field.name());
         }

@@ -47,6 +47,30 @@ struct Bulk {
     counts: Vec<Count>,
 }
 
+/// Where QUERY_FLOW_COUNTER is to put what it finds, other than into its output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Dump {
+    pub(crate) key: u32,
+    pub(crate) address: u64,
+    /// How much that is.
+    pub(crate) bytes: usize,
+}
+
+impl Dump {
+    /// What a command wants of this, if it does.
+    pub(crate) fn wanted(opcode: u16, input: &[u8]) -> Option<Self> {
+        let is_long = opcode == layout::opcode::QUERY_FLOW_COUNTER && input.len() >= bytes::QUERY_COUNTER;
+        (is_long && layout::COUNTER_DUMP.is_set(input)).then(|| Self {
+            key: layout::COUNTER_DUMP_KEY.u32(input),
+            address: layout::COUNTER_DUMP_ADDRESS.u64(input),
+            bytes: COUNT * usize::try_from(layout::COUNTER_NUMBER.u32(input).max(1)).unwrap_or(usize::MAX),
+        })
+    }
+}
+
+/// Bytes of a counter that is told: packets and octets.
+const COUNT: usize = 16;
+
 const WHAT: &str = "flow counter";
 
 /// What flow_counter_bulk counts in. The kernel asks for all bits that the capability has set, and takes the sum of the sizes.
@@ -54,6 +78,9 @@ const BULK_UNIT: usize = 128;
 
 /// Bulk queries begin at, and cover, multiples of this.
 const QUERY_ALIGNMENT: u32 = 4;
+
+/// Counters of one query: log_max_flow_counter_bulk.
+const MOST_AT_ONCE: u32 = 1 << 15;
 
 /// Ids have 24 bits.
 const IDS: u32 = 0x100_0000;
@@ -210,14 +237,15 @@ impl Steering {
     }
 
     /// Counters of a range that are not allocated read as zero, as long as one of them is: the kernel's ranges are rounded to
-    /// multiples of four.
+    /// multiples of four. Where they are to go to memory ([`Dump`]), they are in the output all the same, for whoever has the memory.
     pub(super) fn query_flow_counter(&mut self, uid: u16, input: &[u8]) -> Result<Vec<u8>, Refusal> {
         super::needs(input, bytes::QUERY_COUNTER)?;
-        if layout::COUNTER_DUMP.is_set(input) {
-            return Err(Refusal::NotModelled { what: "dump_to_memory", value: 1 });
-        }
         let first = layout::COUNTER_ID.u32(input);
         let number = layout::COUNTER_NUMBER.u32(input);
+        if number > MOST_AT_ONCE {
+            let problem = "is more than a bulk query may ask for";
+            return Err(Refusal::Value { what: "num_of_counters", value: number, problem });
+        }
         if number == 0 {
             self.counters.exists(uid, first)?;
         } else if !first.is_multiple_of(QUERY_ALIGNMENT) || !number.is_multiple_of(QUERY_ALIGNMENT) {

@@ -3,6 +3,8 @@
 use super::failure::Refusal;
 use super::fields::MATCH_BYTES;
 use super::layout::{self, bytes, flow_context as context};
+use super::meter::aso::Metered;
+use super::meter::{Color, check_register};
 use super::reformat::ReformatKind;
 use super::table::{Destination, Entry, FlowSource, Table, TableKind, Target, Verdict};
 use super::{Port, Steering, answer, needs};
@@ -20,6 +22,7 @@ mod action {
     pub(super) const PUSH_VLAN: u16 = 0x100;
     pub(super) const POP_VLAN_2: u16 = 0x400;
     pub(super) const PUSH_VLAN_2: u16 = 0x800;
+    pub(super) const EXECUTE_ASO: u16 = 0x4000;
     pub(super) const ALL: u16 = ALLOW
         | DROP
         | FORWARD
@@ -30,11 +33,12 @@ mod action {
         | POP_VLAN
         | PUSH_VLAN
         | POP_VLAN_2
-        | PUSH_VLAN_2;
+        | PUSH_VLAN_2
+        | EXECUTE_ASO;
 }
 
 /// Actions with their names, and the kinds of tables that may hold them.
-const ALLOWED: [(u16, &str, &[TableKind]); 8] = {
+const ALLOWED: [(u16, &str, &[TableKind]); 9] = {
     use TableKind::{EgressAcl, Fdb, IngressAcl, NicReceive, NicTransmit};
     [
         (action::ALLOW, "allow", &[NicReceive, NicTransmit, EgressAcl, IngressAcl]),
@@ -44,6 +48,7 @@ const ALLOWED: [(u16, &str, &[TableKind]); 8] = {
         (action::MODIFY_HEADER, "modify header", &[NicReceive, NicTransmit, IngressAcl, Fdb]),
         (action::POP_VLAN | action::POP_VLAN_2, "VLAN pop", &[NicReceive, EgressAcl, Fdb]),
         (action::PUSH_VLAN | action::PUSH_VLAN_2, "VLAN push", &[NicTransmit, IngressAcl, Fdb]),
+        (action::EXECUTE_ASO, "execute ASO", &[Fdb]),
         (action::COUNT, "count", &[NicReceive, NicTransmit, EgressAcl, IngressAcl, Fdb]),
     ]
 };
@@ -155,6 +160,9 @@ impl Steering {
         for &id in &entry.counters {
             self.counters.exists(uid, id)?;
         }
+        for metered in &entry.meters {
+            self.meter_objects.check(uid, metered.object)?;
+        }
         if let Some(id) = entry.rewrite {
             let rewrite = self.rewrites.seen_by(uid, id)?;
             if rewrite.kind != kind {
@@ -203,7 +211,7 @@ impl Steering {
                 self.tirs.get(&id).map(|_| ()).ok_or(Refusal::Unknown { what: "TIR", id })
             }
             Target::Table(id) => {
-                let to = self.tables.seen_by(uid, id)?;
+                let to = self.tables.named_by(uid, id)?;
                 if to.domain.kind != kind {
                     return Err(Refusal::CrossKind { table: id, is: to.domain.kind, from: kind });
                 }
@@ -213,17 +221,26 @@ impl Steering {
                 }
                 Ok(())
             }
+            Target::Sampler(id) => {
+                let is = self.sampler_kind(uid, id)?;
+                if is != Some(kind) {
+                    return Err(Refusal::Destination { kind: "sampler of other tables", table: kind });
+                }
+                Ok(())
+            }
         }
     }
 
     fn hold_all(&mut self, entry: &Entry) {
         entry.counters.iter().for_each(|id| self.counters.hold(*id));
         entry.rewrite.iter().for_each(|id| self.rewrites.hold(*id));
+        entry.meters.iter().for_each(|metered| self.meter_objects.hold(metered.object));
         entry.reformats().for_each(|id| self.reformats.hold(id));
         for destination in entry.destinations() {
             match destination.target {
                 Target::Table(id) => self.tables.hold(id),
                 Target::Tir(id) => *self.tirs.entry(id).or_default() += 1,
+                Target::Sampler(id) => self.samplers.hold(id),
                 Target::Port(_) => {}
             }
         }
@@ -232,6 +249,7 @@ impl Steering {
     fn release_all(&mut self, entry: &Entry) {
         entry.counters.iter().for_each(|id| self.counters.release(*id));
         entry.rewrite.iter().for_each(|id| self.rewrites.release(*id));
+        entry.meters.iter().for_each(|metered| self.meter_objects.release(metered.object));
         entry.reformats().for_each(|id| self.reformats.release(id));
         for destination in entry.destinations() {
             match destination.target {
@@ -241,6 +259,7 @@ impl Steering {
                         *uses = uses.saturating_sub(1);
                     }
                 }
+                Target::Sampler(id) => self.samplers.release(id),
                 Target::Port(_) => {}
             }
         }
@@ -310,9 +329,44 @@ impl Entry {
             reformat: has(action::REFORMAT)
                 .then(|| context::REFORMAT_ID.u32(&bytes))
                 .filter(|_| !context::EXTENDED_DESTINATION.is_set(&bytes)),
+            meters: meters(has(action::EXECUTE_ASO), &bytes)?,
             verdict,
             context: bytes,
         })
+    }
+}
+
+/// The meters that an entry has color its packets; of other ASO objects there are none here.
+fn meters(executes: bool, context: &[u8]) -> Result<Vec<Metered>, Refusal> {
+    const FLOW_METER: u32 = 2;
+    let elements = context[context::ASO..].chunks(context::ASO_ELEMENT).take(context::ASO_ELEMENTS);
+    let meters = elements.filter(|element| context::ASO_VALID.is_set(element)).map(|element| {
+        let kind = context::ASO_TYPE.u32(element);
+        if kind != FLOW_METER {
+            return Err(Refusal::NotModelled { what: "aso_type", value: kind });
+        }
+        if context::ASO_ACTION.is_set(element) {
+            return Err(Refusal::NotModelled { what: "action of an ASO", value: 1 });
+        }
+        let initial = context::ASO_INITIAL_COLOR.u32(element);
+        if !Color::begins(initial) {
+            return Err(Refusal::NotModelled { what: "init_color", value: initial });
+        }
+        let register = context::ASO_RETURN_REGISTER.u8(element);
+        check_register(register)?;
+        Ok(Metered {
+            object: context::ASO_OBJECT.u32(element),
+            meter: usize::from(context::ASO_METER.u8(element)),
+            register: register.into(),
+        })
+    });
+    let meters = meters.collect::<Result<Vec<_>, _>>()?;
+    match (executes, meters.is_empty()) {
+        (true, true) => Err(Refusal::Incomplete { action: "execute ASO", problem: "has no object" }),
+        (false, false) => {
+            Err(Refusal::Incomplete { action: "execute ASO", problem: "is not set, and there are objects" })
+        }
+        _ => Ok(meters),
     }
 }
 
@@ -358,6 +412,7 @@ fn destination(element: &[u8], extended: bool) -> Result<Destination, Refusal> {
         0 => return Err(Refusal::Unknown { what: "vport", id }),
         1 => Target::Table(id),
         2 => Target::Tir(id),
+        6 => Target::Sampler(id),
         8 => Target::Port(Port::Wire),
         kind => return Err(Refusal::NotModelled { what: "destination type", value: kind.into() }),
     };
@@ -393,6 +448,9 @@ fn modified(old: &[u8], new: &[u8], mask: u8) -> Result<Vec<u8>, Refusal> {
         context::FLOW_SOURCE,
     ] {
         take(field, from(modify::ACTION));
+    }
+    for word in 0..context::ASO_ELEMENTS * context::ASO_ELEMENT / 4 {
+        take(super::bits::Bits::new(0, 32).after(context::ASO + word * 4), from(modify::ACTION));
     }
     take(context::FLOW_TAG, from(modify::FLOW_TAG));
     take(context::EXTENDED_DESTINATION, destinations);

@@ -87,9 +87,11 @@ layout! {
     // alloc_flow_counter_in and query_flow_counter_in.
     COUNTER_BULK_LOG 0x73 5,
     COUNTER_BULK 0x78 8,
+    COUNTER_DUMP_KEY 0x60 32,
+    COUNTER_DUMP_ADDRESS 0x80 64,
     COUNTER_CLEAR 0xc0 1,
     COUNTER_DUMP 0xc1 1,
-    COUNTER_NUMBER 0xd0 16,
+    COUNTER_NUMBER 0xc2 30,
     COUNTER_ID 0xe0 32,
 
     // alloc_modify_header_context_in.
@@ -135,6 +137,15 @@ pub(super) mod flow_context {
         MODIFY_HEADER_ID 0xe0 32,
         PUSH_VLAN_2 0x100 32,
 
+        // execute_aso, from the beginning of one; of the control word that of a meter.
+        ASO_VALID 0x00 1,
+        ASO_OBJECT 0x08 24,
+        ASO_RETURN_REGISTER 0x20 4,
+        ASO_TYPE 0x24 4,
+        ASO_ACTION 0x3c 1,
+        ASO_INITIAL_COLOR 0x3d 2,
+        ASO_METER 0x3f 1,
+
         // dest_format_struct, from the beginning of one list element.
         DESTINATION_TYPE 0x00 8,
         DESTINATION_ID 0x08 24,
@@ -147,6 +158,10 @@ pub(super) mod flow_context {
 
     /// Where the match value begins, in bytes.
     pub(in crate::steering) const MATCH_VALUE: usize = 0x40;
+    /// Where what is done to ASO objects begins, and how many bytes each of four takes.
+    pub(in crate::steering) const ASO: usize = 0x240;
+    pub(in crate::steering) const ASO_ELEMENT: usize = 8;
+    pub(in crate::steering) const ASO_ELEMENTS: usize = 4;
     /// Where the list of destinations, then counters, begins.
     pub(in crate::steering) const LIST: usize = 0x300;
     pub(in crate::steering) const ELEMENT: usize = 8;

@@ -5,7 +5,7 @@
 //!
 //! Statuses are those of the PRM. Which of them firmware gives for which mistake is known from drivers' logs for some, and our
 //! choice for the rest; syndromes are ours throughout. What the device can do and this engine cannot (ASO other than first
-//! hits, crypto, match definers, tables of RDMA and sniffers) is refused, never ignored.
+//! hits and meters, crypto, match definers, tables of RDMA and sniffers) is refused, never ignored.
 //!
 //! Actions come in the order that the kernel keeps for software steering: decap, VLAN pop, modify header, VLAN push, encap. These
 //! readings are ours: of several matches the lowest index wins; a counter counts the frame as it came to the entry, without FCS;
@@ -37,9 +37,11 @@ mod walk;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use counters::Dump;
 pub use counters::{Count, Telling};
 pub(crate) use failure::NO_ROOM;
 pub use failure::{Failure, status};
+pub use meter::Color;
 pub use rewrite::Rewritten;
 pub use step::{Deed, Port, Step, TableName};
 pub use table::{TableKind, Target};
@@ -56,6 +58,7 @@ use hits::Hits;
 use icm::Icm;
 use layout::opcode;
 use meter::Meter;
+use meter::aso::MeterObjects;
 use objects::Objects;
 use reformat::Reformat;
 use rewrite::Rewrite;
@@ -113,6 +116,9 @@ impl Default for Profile {
     }
 }
 
+/// The user context whose tables all user contexts may lead packets to.
+pub(crate) const SHARED_UID: u16 = 0xffff;
+
 /// The id of the only option of Geneve.
 const GENEVE_OPTION: u32 = 1;
 
@@ -143,6 +149,8 @@ pub struct Steering {
     pub(crate) hits: Hits,
     samplers: Objects<Sampler>,
     meters: Objects<Meter>,
+    /// ASO objects of meters.
+    meter_objects: MeterObjects,
     /// How much time has gone by since the device was made.
     now: Duration,
 }
@@ -172,7 +180,8 @@ impl Steering {
             arguments: Arguments::default(),
             hits: Hits::default(),
             samplers: Objects::new("sampler", 1 << 16),
-            meters: Objects::new("meter", 1 << 16),
+            meters: Objects::new("meter", 1 << meter::LOG_ALL),
+            meter_objects: MeterObjects::default(),
             now: Duration::ZERO,
             profile,
         }
@@ -277,6 +286,11 @@ impl Steering {
         self.tables.get(table).is_some_and(|table| table.entry(index).is_some())
     }
 
+    /// How many entries and tables lead to a table.
+    pub(crate) fn uses_of_table(&self, table: u32) -> u32 {
+        self.tables.uses(table)
+    }
+
     /// Changes how many entries the switch's tables and how many counters there may be. What is there stays.
     pub fn limit(&mut self, entries: usize, counters: usize) {
         self.profile.entries = entries;
@@ -319,6 +333,7 @@ impl Steering {
             + self.hits.len()
             + self.samplers.len()
             + self.meters.len()
+            + self.meter_objects.len()
             + usize::from(self.tunnels.geneve_option.is_some())
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::SHARED_UID;
 use super::failure::Refusal;
 
 /// Objects of one kind.
@@ -48,6 +49,14 @@ impl<T> Objects<T> {
         match self.by_id.get(&id) {
             Some(object) if uid == 0 || object.uid == uid => Ok(&object.value),
             _ => Err(self.unknown(id)),
+        }
+    }
+
+    /// What a user context may name without changing it: besides what it sees, what is shared.
+    pub(super) fn named_by(&self, uid: u16, id: u32) -> Result<&T, Refusal> {
+        match self.by_id.get(&id) {
+            Some(object) if object.uid == SHARED_UID => Ok(&object.value),
+            _ => self.seen_by(uid, id),
         }
     }
 

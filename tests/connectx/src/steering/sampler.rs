@@ -58,6 +58,12 @@ impl Steering {
         Ok(self.samplers.seen_by(uid, id).map(|_| ())?)
     }
 
+    /// The kind of the tables of a sampler that a user context sees.
+    pub(super) fn sampler_kind(&self, uid: u16, id: u32) -> Result<Option<TableKind>, Refusal> {
+        let sampler = self.samplers.seen_by(uid, id)?;
+        Ok(self.tables.get(sampler.default).map(|table| table.domain.kind))
+    }
+
     /// Takes a sampler away, and lets go of its tables.
     pub(crate) fn destroy_sampler(&mut self, uid: u16, id: u32) -> Result<(), Failure> {
         let sampler = self.samplers.remove(uid, id)?;

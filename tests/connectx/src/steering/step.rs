@@ -3,6 +3,7 @@
 use std::fmt::{self, Write as _};
 
 use super::layout::flow_context;
+use super::meter::Color;
 use super::objects::Objects;
 use super::rewrite::Rewritten;
 use super::ste::SteStep;
@@ -190,6 +191,15 @@ pub enum Deed {
         /// Whether it had been hit before.
         was: bool,
     },
+    /// A meter in an ASO object colored it.
+    Metered {
+        /// The object.
+        object: u32,
+        /// Which of its meters.
+        meter: usize,
+        /// The color.
+        color: Color,
+    },
     /// Sent it there.
     Forwarded(Target),
     /// Let it pass.
@@ -240,6 +250,7 @@ impl fmt::Display for Deed {
             Self::Hit { object, line, was } => {
                 write!(out, "line {line} of ASO {object:#x} {}", if *was { "was hit before" } else { "is hit first" })
             }
+            Self::Metered { object, meter, color } => write!(out, "{color} by meter {meter} of ASO {object:#x}"),
             Self::Forwarded(target) => write!(out, "to {target}"),
             Self::Allowed => out.write_str("allow"),
             Self::Dropped => out.write_str("drop"),
@@ -276,6 +287,7 @@ fn actions(entry: &Entry) -> String {
     words.extend(entry.counters.iter().map(|id| format!("counter {id:#x}")));
     words.extend(entry.rewrite.iter().map(|id| format!("modify header {id:#x}")));
     words.extend(entry.reformats().map(|id| format!("reformat {id:#x}")));
+    words.extend(entry.meters.iter().map(|metered| format!("meter {} of ASO {:#x}", metered.meter, metered.object)));
     match &entry.verdict {
         Verdict::Allow => words.push("allow".to_owned()),
         Verdict::Drop => words.push("drop".to_owned()),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::Port;
 use super::fields::{self, Description, MATCH_BYTES};
+use super::meter::aso::Metered;
 
 /// PRM flow table types that are modelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -240,6 +241,8 @@ pub enum Target {
     Table(u32),
     /// To a receive queue of the function.
     Tir(u32),
+    /// To a sampler.
+    Sampler(u32),
 }
 
 impl fmt::Display for Target {
@@ -248,6 +251,7 @@ impl fmt::Display for Target {
             Self::Port(port) => write!(out, "{port}"),
             Self::Table(id) => write!(out, "table {id:#x}"),
             Self::Tir(id) => write!(out, "TIR {id:#x}"),
+            Self::Sampler(id) => write!(out, "sampler {id:#x}"),
         }
     }
 }
@@ -270,6 +274,8 @@ pub(super) struct Entry {
     pub(super) pushes: Vec<Tag>,
     pub(super) rewrite: Option<u32>,
     pub(super) reformat: Option<u32>,
+    /// Meters that color the packet at last.
+    pub(super) meters: Vec<Metered>,
     pub(super) verdict: Verdict,
 }
 

@@ -234,8 +234,7 @@ impl Walker<'_> {
         let mut ends = Vec::new();
         let mut waiting = vec![(packet, Target::Table(root))];
         while let Some((mut packet, target)) = waiting.pop() {
-            let id = match target {
-                Target::Table(id) => id,
+            let (packet, next) = match target {
                 Target::Port(port) => {
                     ends.push((packet, End::Port(port)));
                     continue;
@@ -244,13 +243,19 @@ impl Walker<'_> {
                     ends.push((packet, End::Tir(tir)));
                     continue;
                 }
+                Target::Sampler(id) => {
+                    let next = self.sample(id, &packet);
+                    (packet, next)
+                }
+                Target::Table(id) => {
+                    packet.tables += 1;
+                    if packet.tables > MAX_TABLES {
+                        self.drop("it went through too many tables");
+                        continue;
+                    }
+                    self.table(id, packet)
+                }
             };
-            packet.tables += 1;
-            if packet.tables > MAX_TABLES {
-                self.drop("it went through too many tables");
-                continue;
-            }
-            let (packet, next) = self.table(id, packet);
             match next {
                 Next::Ended => {}
                 Next::Allowed => ends.push((packet, End::Allowed)),
@@ -372,16 +377,16 @@ impl Walker<'_> {
     }
 
     fn meter(&mut self, id: u32, packet: &mut Packet) -> Next {
-        let Some((register, mask, color, target)) = self.steering.meter(id, packet.frame.len()) else {
+        let Some((register, color, target)) = self.steering.meter(id, &packet.frame, &packet.headers) else {
             self.drop("the meter is gone");
             return Next::Ended;
         };
-        let register = &mut packet.metadata.registers_c[register];
-        *register = *register & !mask | color;
+        color.put(&mut packet.metadata.registers_c[register]);
         Next::Copies(vec![(packet.clone(), target)])
     }
 
-    /// What an entry does, in the device's order: decap, VLAN pop, modify header, VLAN push, encap, then the destinations.
+    /// What an entry does, in the device's order: decap, VLAN pop, modify header, VLAN push, encap, meters, then the
+    /// destinations.
     fn execute(&mut self, entry: &Entry, packet: &mut Packet, did: &mut Vec<Deed>) -> Result<Next, &'static str> {
         let bytes = packet.frame.len();
         for &counter in &entry.counters {
@@ -418,6 +423,12 @@ impl Walker<'_> {
         }
         if let Some((id, reformat)) = last {
             self.reformat(id, reformat, packet, did)?;
+        }
+        for &metered in &entry.meters {
+            let color = self.steering.color(metered, &packet.frame, &packet.headers);
+            let color = color.ok_or("nobody has written the meter")?;
+            color.put(&mut packet.metadata.registers_c[metered.register]);
+            did.push(Deed::Metered { object: metered.object, meter: metered.meter, color });
         }
         if entry.tag != 0 {
             packet.tag = Some(entry.tag);

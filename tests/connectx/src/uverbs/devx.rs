@@ -5,7 +5,8 @@ use std::fmt;
 
 use nix::errno::Errno;
 
-use super::methods::{Object, file, pair};
+use super::methods::Object;
+use super::outlet::Outlet;
 use super::request::{Refused, Request};
 use super::{ContextId, State};
 use crate::command::layouts::{
@@ -15,12 +16,15 @@ use crate::command::layouts::{
 use crate::command::{opcode, table};
 use crate::hca::Hca;
 use crate::layout::Field;
+use crate::memory::Process;
 
 /// What a program has made by a command of its own.
 #[derive(Debug, Clone)]
 pub(super) struct DevxObject {
     made_by: u16,
     pub(super) id: u64,
+    /// How many flow counters it is, if it is of those.
+    counters: u64,
     /// Type of the flow table that it is, or belongs to.
     pub(super) table_type: u8,
     /// The command that undoes it.
@@ -35,7 +39,7 @@ impl fmt::Display for DevxObject {
 
 impl DevxObject {
     pub(super) fn destroy(&self, hca: &mut Hca) -> Result<(), Refused> {
-        let answer = hca.execute(&self.undo);
+        let answer = hca.execute(&Process, &self.undo);
         match output::STATUS.read(&answer) {
             Some(0) => Ok(()),
             _ => Err(Refused::new(Errno::EREMOTEIO, format!("{self} cannot be destroyed"))),
@@ -47,9 +51,14 @@ impl DevxObject {
         (self.made_by == CREATE_FLOW_TABLE).then_some((self.id, self.table_type))
     }
 
-    /// The first id of a block of flow counters.
-    pub(super) fn flow_counter(&self) -> Option<u64> {
-        (self.made_by == ALLOC_FLOW_COUNTER).then_some(self.id)
+    /// The id of a flow counter that is so far behind the first of this block.
+    pub(super) fn flow_counter(&self, offset: u32) -> Option<u64> {
+        (u64::from(offset) < self.counters).then_some(self.id + u64::from(offset))
+    }
+
+    /// Whether an id is its own, or that of a flow counter in this block.
+    fn is(&self, id: u64) -> bool {
+        (self.id..self.id + self.counters.max(1)).contains(&id)
     }
 
     /// A TIR's number.
@@ -98,6 +107,8 @@ const TABLE_ID: Field = Field::new("TABLE_ID", 0x14, 23, 0);
 const GROUP_ID: Field = Field::new("GROUP_ID", 0x18, 31, 0);
 const FLOW_INDEX: Field = Field::new("FLOW_INDEX", 0x20, 31, 0);
 const COUNTER_ID: Field = Field::new("FLOW_COUNTER_ID", 0x1c, 31, 0);
+const BULK_LOG: Field = Field::new("FLOW_COUNTER_BULK_LOG_SIZE", 0xc, 12, 8);
+const BULK: Field = Field::new("FLOW_COUNTER_BULK", 0xc, 7, 0);
 const UDP_PORT: Field = Field::new("VXLAN_UDP_PORT", 0xc, 15, 0);
 const OTHER_VPORT: Field = Field::new("OTHER_VPORT", 0x8, 31, 0);
 
@@ -174,6 +185,8 @@ pub(super) fn create(state: &mut State, context: ContextId, request: &Request<'_
     };
     // A program names umems, and the kernel says that it does.
     let umems: &[Field] = match opcode {
+        // Of keys, those over other keys excepted.
+        CREATE_MKEY if is_indirect(&command) => &[],
         CREATE_MKEY => &[create_mkey::MKEY_UMEM_VALID],
         CREATE_CQ => &[create_cq::UMEM_VALID],
         CREATE_QP => &[create_qp::DBR_UMEM_VALID, create_qp::WQ_UMEM_VALID],
@@ -188,6 +201,15 @@ pub(super) fn create(state: &mut State, context: ContextId, request: &Request<'_
     let object = creation.made(&command, &output);
     let handle = state.keep(context, Object::Devx(object))?;
     request.answer(0x1000, handle)
+}
+
+/// Whether a key that a command makes is over other keys.
+fn is_indirect(command: &[u8]) -> bool {
+    const KLM: u64 = 2;
+    const KLM_OF_FIXED_SIZE: u64 = 3;
+    let mode = |field: Field| field.read(command).unwrap_or_default();
+    let mode = mode(create_mkey::ACCESS_MODE_4_2) << 2 | mode(create_mkey::ACCESS_MODE_1_0);
+    matches!(mode, KLM | KLM_OF_FIXED_SIZE)
 }
 
 impl Creation {
@@ -231,8 +253,16 @@ impl Creation {
             }
         }
         let table_type = TABLE_TYPE.read(command).unwrap_or_default().to_be_bytes()[7];
-        DevxObject { made_by: self.make, id, table_type, undo }
+        let counters = if self.make == ALLOC_FLOW_COUNTER { counters(command) } else { 0 };
+        DevxObject { made_by: self.make, id, counters, table_type, undo }
     }
+}
+
+/// How many flow counters a command allocates.
+fn counters(command: &[u8]) -> u64 {
+    const UNIT: u64 = 128;
+    let [log, units] = [BULK_LOG, BULK].map(|field| field.read(command).unwrap_or_default());
+    if units > 0 { UNIT * units } else { 1 << log }
 }
 
 pub(super) fn modify(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
@@ -251,19 +281,18 @@ pub(super) fn query_later(state: &mut State, context: ContextId, request: &Reque
     let length = usize::try_from(request.value(0x1004)?).unwrap_or(0);
     let file = request.value(0x1002)?;
     let mut answer = request.value(0x1003)?.to_le_bytes().to_vec();
-    let mut output = state.hca.execute(&command);
+    let State { contexts, hca, .. } = state;
+    let outlet = contexts.get(&context).and_then(|context| context.answers.get(&file));
+    let outlet = outlet.ok_or_else(|| Refused::new(Errno::EBADF, format!("file {file} takes no answers")))?;
+    let mut output = hca.execute(&Process, &command);
     output.resize(length, 0);
     answer.extend(output);
-    let context = state.context(context)?;
-    let missing = || Refused::new(Errno::EBADF, format!("file {file} takes no answers"));
-    let end = context.answers.get(&file).ok_or_else(missing)?;
-    end.send(&answer).map(|_| ()).map_err(|error| Refused::new(Errno::EAGAIN, error.to_string()))
+    outlet.put(&answer).map_err(|errno| Refused::new(errno, format!("file {file} takes no more answers")))
 }
 
 pub(super) fn open_answers(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
-    let (theirs, ours) = pair()?;
-    let file = file(theirs);
-    state.context(context)?.answers.insert(file, ours);
+    let (outlet, file) = Outlet::open()?;
+    state.context(context)?.answers.insert(file, outlet);
     request.answer(0x1000, file)
 }
 
@@ -286,10 +315,8 @@ fn on_object(
     };
     let named = field.read(&command).unwrap_or_default();
     match state.object(context, request.value(0x1000)?)? {
-        // A block of counters is asked for from anywhere in it; the device knows whose it is.
-        Object::Devx(object) if object.id == named || object.flow_counter().is_some_and(|first| named >= first) => {
-            Ok(command)
-        }
+        // A block of counters is asked for from anywhere in it.
+        Object::Devx(object) if object.is(named) => Ok(command),
         other => Err(Refused::new(Errno::EINVAL, format!("{} names {named:#x}, not {other}", table::name(opcode)))),
     }
 }
@@ -312,7 +339,7 @@ fn answer(state: &mut State, request: &Request<'_>, command: &[u8], to: u16) -> 
 
 /// Carries a command out and writes its output, also where it was refused, as newer kernels do.
 fn answer_with(state: &mut State, request: &Request<'_>, command: &[u8], to: u16) -> Result<Vec<u8>, Refused> {
-    let output = state.hca.execute(command);
+    let output = state.hca.execute(&Process, command);
     request.output(to, &output)?;
     match output::STATUS.read(&output) {
         Some(0) => Ok(output),

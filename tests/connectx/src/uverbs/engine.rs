@@ -11,7 +11,6 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::State;
-use crate::memory::Process;
 
 /// Requests until others get at the device.
 const AT_ONCE: usize = 64;
@@ -70,7 +69,7 @@ fn run(state: &Weak<Mutex<State>>, running: &AtomicBool) {
         let mut state = state.lock();
         // Asked under the lock, so that nothing is carried out after a hold.
         let runs = running.load(Ordering::Acquire) && state.hca.has_queues();
-        let done = if runs { state.hca.run_queues(&Process, AT_ONCE) } else { 0 };
+        let done = if runs { state.carry_out(AT_ONCE) } else { 0 };
         drop(state);
         match done {
             0 if !runs => std::thread::park_timeout(Duration::from_millis(50)),

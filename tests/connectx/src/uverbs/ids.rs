@@ -9,6 +9,7 @@ pub(super) mod object {
     pub(in crate::uverbs) const DEVICE: u16 = 0;
     pub(in crate::uverbs) const PD: u16 = 1;
     pub(in crate::uverbs) const CQ: u16 = 3;
+    pub(in crate::uverbs) const QP: u16 = 4;
     pub(in crate::uverbs) const MR: u16 = 7;
     pub(in crate::uverbs) const FLOW: u16 = 9;
     pub(in crate::uverbs) const FLOW_ACTION: u16 = 13;
@@ -20,6 +21,7 @@ pub(super) mod object {
     pub(in crate::uverbs) const FLOW_MATCHER: u16 = 0x1003;
     pub(in crate::uverbs) const DEVX_ASYNC_CMD_FD: u16 = 0x1004;
     pub(in crate::uverbs) const UAR: u16 = 0x1008;
+    pub(in crate::uverbs) const STEERING_ANCHOR: u16 = 0x1009;
 }
 
 /// Commands of the older interface, which come inside a request.
@@ -29,4 +31,6 @@ pub(super) mod write {
     pub(in crate::uverbs) const QUERY_DEVICE: u32 = 1;
     pub(in crate::uverbs) const ALLOC_PD: u32 = 3;
     pub(in crate::uverbs) const REG_MR: u32 = 9;
+    pub(in crate::uverbs) const CREATE_COMP_CHANNEL: u32 = 17;
+    pub(in crate::uverbs) const MODIFY_QP: u32 = 26;
 }

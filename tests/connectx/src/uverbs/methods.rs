@@ -1,8 +1,6 @@
 //! What a program can ask for: the table of methods, and those of libibverbs itself.
 
 use std::fmt;
-use std::os::fd::IntoRawFd;
-use std::os::unix::net::UnixDatagram;
 
 use nix::errno::Errno;
 
@@ -10,8 +8,11 @@ use super::devx::DevxObject;
 use super::flow::{Flow, FlowAction, Matcher};
 use super::ids::{UHW_IN, UHW_OUT, object, write};
 use super::kernel::{Command, made, pages, send};
+use super::outlet::Outlet;
+use super::qp::QueuePair;
 use super::request::{Native, NativeOut, Refused, Request};
-use super::{ContextId, State, devx, flow};
+use super::roots::{self, Anchor};
+use super::{ContextId, State, completions, devx, flow, qp};
 use crate::command::layouts as l;
 use crate::hca::Hca;
 use crate::hca::function::vhca_id;
@@ -60,8 +61,10 @@ const METHODS: &[Method] = methods![
     DEVICE 0x1000 MLX5_QUERY_PORT [0x1000, 0x1001] query_vport,
     PD 0x0 PD_DESTROY [0] destroy,
     PD 0x1000 PD_QUERY [0x1000, 0x1001] query_pd,
-    CQ 0x0 CQ_CREATE [0, 1, 2, 4, 5, 6, UHW_IN, UHW_OUT] create_cq,
-    CQ 0x1 CQ_DESTROY [0, 1] destroy,
+    CQ 0x0 CQ_CREATE [0, 1, 2, 3, 4, 5, 6, UHW_IN, UHW_OUT] completions::create_cq,
+    CQ 0x1 CQ_DESTROY [0, 1] completions::destroy_cq,
+    QP 0x0 QP_CREATE [0, 2, 4, 5, 7, 8, 9, 10, 12, 13, 14, UHW_IN, UHW_OUT] qp::create,
+    QP 0x1 QP_DESTROY [0, 1] destroy_qp,
     MR 0x0 DM_MR_REG [0, 1, 2, 3, 4, 5, 6, 7] register_device_memory,
     MR 0x1 MR_DESTROY [0] destroy,
     DM 0x0 DM_ALLOC [0, 1, 2, 0x1000, 0x1001, 0x1002] allocate_device_memory,
@@ -81,8 +84,10 @@ const METHODS: &[Method] = methods![
     DEVX_ASYNC_CMD_FD 0x1000 DEVX_ASYNC_CMD_FD_ALLOC [0x1000] devx::open_answers,
     FLOW_MATCHER 0x1000 FLOW_MATCHER_CREATE [0x1000, 0x1001, 0x1002, 0x1003, 0x1004, 0x1005] flow::create_matcher,
     FLOW_MATCHER 0x1001 FLOW_MATCHER_DESTROY [0x1000] destroy_of_driver,
+    STEERING_ANCHOR 0x1000 STEERING_ANCHOR_CREATE [0x1000, 0x1001, 0x1002, 0x1003] roots::create_anchor,
+    STEERING_ANCHOR 0x1001 STEERING_ANCHOR_DESTROY [0x1000] destroy_of_driver,
     FLOW 0x1000 CREATE_FLOW
-        [0x1000, 0x1001, 0x1003, 0x1004, 0x1005, 0x1006, 0x1007, 0x1008, 0x1009] flow::create_flow,
+        [0x1000, 0x1001, 0x1002, 0x1003, 0x1004, 0x1005, 0x1006, 0x1007, 0x1008, 0x1009] flow::create_flow,
     FLOW 0x1001 DESTROY_FLOW [0x1000] destroy_of_driver,
     FLOW 0x0 FLOW_DESTROY [0] destroy,
     FLOW_ACTION 0x1000 CREATE_MODIFY_HEADER [0x1000, 0x1001, 0x1002] flow::create_modify_header,
@@ -103,10 +108,12 @@ pub(super) enum Object {
         length: u64,
     },
     Cq(u64),
+    QueuePair(QueuePair),
     Uar(u64),
     Umem(u64),
     Devx(DevxObject),
     Matcher(Matcher),
+    Anchor(Anchor),
     Flow(Flow),
     FlowAction(FlowAction),
 }
@@ -118,10 +125,12 @@ impl fmt::Display for Object {
             Self::Mr(id) => write!(out, "MR {id:#x}"),
             Self::Dm { id, length, .. } => write!(out, "DM {id:#x} of {length:#x} bytes"),
             Self::Cq(id) => write!(out, "CQ {id:#x}"),
+            Self::QueuePair(pair) => write!(out, "{pair}"),
             Self::Uar(id) => write!(out, "UAR {id:#x}"),
             Self::Umem(id) => write!(out, "umem {id:#x}"),
             Self::Devx(object) => write!(out, "{object}"),
             Self::Matcher(_) => out.write_str("flow matcher"),
+            Self::Anchor(_) => out.write_str("steering anchor"),
             Self::Flow(_) => out.write_str("flow"),
             Self::FlowAction(_) => out.write_str("flow action"),
         }
@@ -137,6 +146,7 @@ impl State {
             Object::Pd(id) => send(hca, &numbered(0x801, *id)).map(|_| ()),
             Object::Mr(id) => send(hca, &numbered(0x202, *id)).map(|_| ()),
             Object::Cq(id) => send(hca, &numbered(0x401, *id)).map(|_| ()),
+            Object::QueuePair(pair) => pair.destroy(hca),
             Object::Uar(id) => send(hca, &numbered(0x803, *id)).map(|_| ()),
             Object::Umem(id) => send(hca, &numbered(0xa0a, *id)).map(|_| ()),
             Object::Dm { id, .. } => {
@@ -144,8 +154,12 @@ impl State {
                 let command = Command::new(0xa03, &l::general_object::LAYOUT, &field).modifier(OBJECT_TYPE);
                 send(hca, &command).map(|_| ())
             }
-            Object::Devx(object) => object.destroy(hca),
+            Object::Devx(object) => {
+                object.destroy(hca)?;
+                roots::sweep(self)
+            }
             Object::Matcher(matcher) => flow::destroy_matcher(self, matcher),
+            Object::Anchor(anchor) => roots::destroy_anchor(self, *anchor),
             Object::Flow(flow) => flow::destroy_flow(self, flow),
             Object::FlowAction(action) => action.destroy(hca),
         }
@@ -153,11 +167,13 @@ impl State {
 }
 
 fn destroy(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
-    const HANDLE: u16 = 0;
-    const ANSWER: u16 = 1;
-    state.destroy(context, request.value(HANDLE)?)?;
-    // Of completion queues: how many events there have been, of which there are none here.
-    request.output(ANSWER, &[])
+    state.destroy(context, request.value(0)?)
+}
+
+/// Answers with how many events the program has had of the pair, of which there are none here.
+fn destroy_qp(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
+    destroy(state, context, request)?;
+    request.output(1, &[])
 }
 
 fn destroy_of_driver(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
@@ -173,6 +189,8 @@ fn invoke_write(state: &mut State, context: ContextId, request: &Request<'_>) ->
         write::QUERY_DEVICE | QUERY_DEVICE_EXTENDED => query_device(state, request),
         write::ALLOC_PD => alloc_pd(state, context, request),
         write::REG_MR => register_memory(state, context, request),
+        write::MODIFY_QP => qp::modify(state, context, request),
+        write::CREATE_COMP_CHANNEL => completions::create_channel(state, context, request),
         command => Err(Refused::new(Errno::EOPNOTSUPP, format!("command {command:#x} is not modelled"))),
     }
 }
@@ -343,7 +361,7 @@ fn query_pd(state: &mut State, context: ContextId, request: &Request<'_>) -> Res
 }
 
 impl State {
-    fn pd(&mut self, context: ContextId, handle: u64) -> Result<u64, Refused> {
+    pub(super) fn pd(&mut self, context: ContextId, handle: u64) -> Result<u64, Refused> {
         match self.object(context, handle)? {
             Object::Pd(id) => Ok(*id),
             other => Err(Refused::new(Errno::EINVAL, format!("{other} is no PD"))),
@@ -410,7 +428,7 @@ fn register_memory(state: &mut State, context: ContextId, request: &Request<'_>)
 }
 
 /// Whether the program has memory there, as the kernel finds out when it pins it.
-fn pin(request: &Request<'_>, start: u64, length: u64) -> Result<(), Refused> {
+pub(super) fn pin(request: &Request<'_>, start: u64, length: u64) -> Result<(), Refused> {
     let mut byte = [0];
     let end = start.checked_add(length).ok_or_else(|| Refused::new(Errno::EINVAL, "memory without end"))?;
     if length == 0 {
@@ -471,56 +489,10 @@ fn allocate_device_memory(state: &mut State, context: ContextId, request: &Reque
     request.output(START, &address.to_le_bytes())
 }
 
-fn create_cq(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
-    use l::create_cq as f;
-    const HANDLE: u16 = 0;
-    const ENTRIES: u16 = 1;
-    const ROOM: u16 = 6;
-    let given = request.input(UHW_IN)?;
-    let native = Native(&given);
-    let short = || Refused::new(Errno::EINVAL, "CREATE_CQ ends too early");
-    let (buffer, record) = (native.u64(0).ok_or_else(short)?, native.u64(8).ok_or_else(short)?);
-    let size = native.u32(16).ok_or_else(short)?;
-    if size != 64 {
-        return Err(Refused::new(Errno::EOPNOTSUPP, format!("completions of {size} bytes are not modelled")));
-    }
-    let entries = request.value_u32(ENTRIES)?.checked_add(1).and_then(u32::checked_next_power_of_two);
-    let entries = entries.ok_or_else(|| Refused::new(Errno::EINVAL, "a queue without end"))?;
-    let bytes = u64::from(entries) * 64;
-    pin(request, buffer, bytes)?;
-    pin(request, record, 8)?;
-    let (list, offset) = pages(buffer, bytes);
-    if !offset.is_multiple_of(64) {
-        return Err(Refused::new(Errno::EINVAL, format!("the queue at {buffer:#x} is not aligned")));
-    }
-    let fields = [
-        (f::LOG_CQ_SIZE, u64::from(entries.ilog2())),
-        (f::PAGE_OFFSET, offset / 64),
-        (f::UAR_PAGE, state.kernel.uar),
-        (f::C_EQN, state.kernel.event_queue),
-        (f::DBR_ADDR, record),
-    ];
-    let id = made(&mut state.hca, &Command::new(0x400, &f::LAYOUT, &fields).followed_by(&list))?;
-    let handle = state.keep(context, Object::Cq(id))?;
-    request.answer(HANDLE, handle)?;
-    request.output(ROOM, &(entries - 1).to_le_bytes())?;
-    request.output(UHW_OUT, &id.to_le_bytes())
-}
-
 fn open_events(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
-    let (theirs, ours) = pair()?;
-    state.context(context)?.events.push(ours);
-    request.answer(0, file(theirs))
-}
-
-/// Two ends of which one is for the program; what is written to the other comes out piece by piece.
-pub(super) fn pair() -> Result<(UnixDatagram, UnixDatagram), Refused> {
-    UnixDatagram::pair().map_err(|error| Refused::new(Errno::EMFILE, error.to_string()))
-}
-
-/// A file that is the program's from now on, as a request answers with it.
-pub(super) fn file(end: UnixDatagram) -> u64 {
-    u64::try_from(end.into_raw_fd()).unwrap_or_default()
+    let (outlet, file) = Outlet::open()?;
+    state.context(context)?.events.push(outlet);
+    request.answer(0, file)
 }
 
 fn allocate_doorbells(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {

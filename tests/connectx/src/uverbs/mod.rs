@@ -6,18 +6,20 @@
 //!
 //! An object, method or attribute that is not modelled is refused, and kept for [`Device::refusals`].
 
+mod completions;
 mod devx;
 mod engine;
 mod flow;
 mod ids;
 mod kernel;
 mod methods;
+mod outlet;
+mod qp;
 mod request;
+mod roots;
 pub mod sysfs;
 
 use std::collections::BTreeMap;
-use std::io;
-use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 
 use nix::errno::Errno;
@@ -27,11 +29,13 @@ use crate::hca::Hca;
 use crate::memory::Process;
 use crate::profile::Profile;
 use crate::steering::{Port, Walk};
+use completions::{Channel, Listener};
 use engine::Engine;
-use flow::RootTables;
 use kernel::Kernel;
 use methods::Object;
+use outlet::Outlet;
 use request::{Refused, Request};
+use roots::RootTables;
 
 /// Why a request is refused by which libibverbs only finds out what the kernel understands. It is no mistake, and not kept.
 const PROBE: &str = "no room for an answer";
@@ -72,6 +76,8 @@ struct State {
     next_context: u32,
     /// Tables of the kernel's that flows of programs go to.
     roots: RootTables,
+    /// Who hears of completions, by queue.
+    listeners: BTreeMap<u32, Listener>,
     refusals: Vec<String>,
     left_behind: Vec<String>,
 }
@@ -83,9 +89,11 @@ struct Context {
     objects: BTreeMap<u32, Object>,
     next_handle: u32,
     /// Where events go that come on their own.
-    events: Vec<UnixDatagram>,
+    events: Vec<Outlet>,
     /// Where answers to queries go that need not be waited for, by the program's file.
-    answers: BTreeMap<u64, UnixDatagram>,
+    answers: BTreeMap<u64, Outlet>,
+    /// Where events of completions go, by the program's file.
+    channels: BTreeMap<u64, Channel>,
 }
 
 impl Device {
@@ -102,6 +110,7 @@ impl Device {
             contexts: BTreeMap::new(),
             next_context: 1,
             roots: RootTables::default(),
+            listeners: BTreeMap::new(),
             refusals: Vec::new(),
             left_behind: Vec::new(),
         }));
@@ -115,7 +124,7 @@ impl Device {
     /// # Errors
     /// If the device refuses, as it does where the function manages no switch.
     pub fn open_slow_path(&self) -> Result<(), String> {
-        flow::open_slow_path(&mut self.state.lock()).map_err(|refused| refused.reason)
+        roots::open_slow_path(&mut self.state.lock()).map_err(|refused| refused.reason)
     }
 
     /// A program opens the device.
@@ -157,6 +166,7 @@ impl Device {
         }
         let walk = state.hca.receive(from, frame);
         state.hca.hand_over(&Process, &walk.received);
+        state.tell_completions();
         walk
     }
 
@@ -184,7 +194,7 @@ impl Device {
 
     /// Carries out one request of a queue, while it is held back; whether there was one.
     pub fn step(&self) -> bool {
-        self.state.lock().hca.run_queues(&Process, 1) > 0
+        self.state.lock().carry_out(1) > 0
     }
 
     /// Tells every program that the device is ill for good, as its driver does that has noticed: an event that comes on its own. What
@@ -192,14 +202,14 @@ impl Device {
     ///
     /// # Errors
     /// If a program has so many events that it has not read that there is no room for one more.
-    pub fn tell_fatal(&self) -> io::Result<()> {
+    pub fn tell_fatal(&self) -> Result<(), Errno> {
         const DEVICE_FATAL: u32 = 8;
         // What it is about, of what kind it is, and nothing.
         let mut event = [0; 16];
         event[8..12].copy_from_slice(&DEVICE_FATAL.to_le_bytes());
         let state = self.state.lock();
         let mut events = state.contexts.values().flat_map(|context| &context.events);
-        events.try_for_each(|end| end.send(&event).map(|_| ()))
+        events.try_for_each(|outlet| outlet.put(&event))
     }
 
     /// Carries out again what is posted.
@@ -242,7 +252,14 @@ impl State {
     /// Carries out everything that is posted.
     fn drain(&mut self) {
         const AT_ONCE: usize = 1 << 16;
-        while self.hca.run_queues(&Process, AT_ONCE) >= AT_ONCE {}
+        while self.carry_out(AT_ONCE) >= AT_ONCE {}
+    }
+
+    /// Carries out so much of what is posted; how much it was.
+    fn carry_out(&mut self, limit: usize) -> usize {
+        let done = self.hca.run_queues(&Process, limit);
+        self.tell_completions();
+        done
     }
 
     fn context(&mut self, id: ContextId) -> Result<&mut Context, Refused> {
@@ -275,6 +292,7 @@ impl State {
 
     fn close(&mut self, id: ContextId) {
         let Some(context) = self.contexts.remove(&id) else { return };
+        self.listeners.retain(|_, listener| listener.context != id);
         // What was made last may use what was made before.
         for object in context.objects.into_values().rev() {
             self.left_behind.push(format!("{object} of a context that was closed"));

@@ -230,21 +230,72 @@ fn a_device_that_has_no_first_hits_refuses_their_objects_and_so_does_the_library
     assert_eq!(plugged.device().left(), Vec::<String>::new());
 }
 
+/// A block of 64 objects, with the same two meters in each.
+fn meters(context: &Context, pd: u32, each: [[u8; 32]; 2]) -> std::io::Result<Object<'_>> {
+    let mut input = [0; 0x10 + 0x80];
+    input[..2].copy_from_slice(&0xa00_u16.to_be_bytes());
+    input[7] = 0x24;
+    input[12] = 6;
+    input[0x20..0x24].copy_from_slice(&pd.to_be_bytes());
+    input[0x50..].copy_from_slice(each.as_flattened());
+    Ok(Object::create(context, &input, 16)?.0)
+}
+
 #[test]
-fn meters_and_connection_tracking_by_aso_are_refused_on_every_device() {
+fn a_meter_in_an_aso_object_colors_packets_and_the_next_table_tells_them_apart() {
+    let packet = Packet::v4(UDP).frame();
+    const COMES_GREEN: u32 = 1 << 2;
+    for profile in [BLUEFIELD_2, CONNECTX_7] {
+        play_in_tables(profile, |plugged, context, domain, [first, second, _]| {
+            let (_pd, pd) = protection_domain(context);
+            // 128 bytes at once, some 1.9 million a second; the other one lets nothing pass.
+            let like = [parameters([(0, 0); 4]), parameters([(1, 9), (2, 6), (0, 0), (0, 0)])];
+            let meters = meters(context, pd, like).unwrap();
+            assert!(domain.aso(&meters, 128, COMES_GREEN, 5).is_err(), "two meters of 64 objects");
+            let (meter, other) = (
+                domain.aso(&meters, 2 * 7 + 1, COMES_GREEN, 5).unwrap(),
+                domain.aso(&meters, 2 * 7, COMES_GREEN, 3).unwrap(),
+            );
+            let (onward, wire, host) =
+                (Action::to_table(second).unwrap(), domain.to_vport(0xffff).unwrap(), domain.to_vport(0).unwrap());
+            let of = |protocol: u8| exactly(&[(f::IP_VERSION, 4), (f::PROTOCOL, protocol.into())]);
+            let (mask, wanted) = of(UDP);
+            let matcher = first.matcher(0, &mask).unwrap();
+            let _metering = matcher.rule(&wanted, &[&meter, &onward]).unwrap();
+            let _starving = matcher.rule(&of(TCP).1, &[&other, &onward]).unwrap();
+            let low = |color| Match::default().with(f::REGISTER_C_5.0, 32, color);
+            let colors = second.matcher(0, &low(0xff)).unwrap();
+            let _green = colors.rule(&low(GREEN), &[&wire]).unwrap();
+            let _red = colors.rule(&low(RED), &[&host]).unwrap();
+            domain.sync().unwrap();
+            assert!(agreeing(plugged, profile, domain) > 0);
+            let port = || sent(plugged, Port::Vport(1), &packet).pop().unwrap().0;
+            assert_eq!([port(), port(), port()], [Port::Wire, Port::Wire, Port::Vport(0)]);
+            plugged.device().with(|hca| hca.pass_time(Duration::from_micros(40)));
+            assert_eq!([port(), port()], [Port::Wire, Port::Vport(0)]);
+            let starved = sent(plugged, Port::Vport(1), &Packet::v4(TCP).frame());
+            assert_eq!(starved[0].0, Port::Vport(0), "of the other register nothing is asked, and it is red there");
+        });
+    }
+}
+
+#[test]
+fn connection_tracking_by_aso_is_refused_on_every_device_and_meters_on_one_that_has_none() {
     for profile in FORMATS {
         let plugged = device(profile);
         let context = open(&plugged);
-        for kind in [0x24, 0x31] {
-            let mut input = [0; 0x10 + 0x40];
+        let mut refused = vec![0x31];
+        refused.extend((profile == CONNECTX_5).then_some(0x24));
+        for kind in &refused {
+            let mut input = [0; 0x10 + 0x80];
             input[..2].copy_from_slice(&0xa00_u16.to_be_bytes());
-            input[7] = kind;
+            input[7] = *kind;
             assert!(Object::create(&context, &input, 16).is_err());
         }
         drop(context);
         let refusals = plugged.device().refusals().join("\n");
-        for kind in ["0x24", "0x31"] {
-            let why = format!("status 0x3, syndrome 0x408: general objects of type {kind} are not modelled");
+        for kind in refused {
+            let why = format!("status 0x3, syndrome 0x408: general objects of type {kind:#x} are not modelled");
             assert!(refusals.contains(&why), "{refusals}");
         }
         assert_eq!(plugged.device().left(), Vec::<String>::new());

@@ -3,6 +3,8 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
 mod actions;
+mod anchors;
+mod counters;
 mod destinations;
 mod fields;
 #[allow(dead_code, reason = "of another test's frames, some are used here")]
@@ -13,6 +15,7 @@ mod open;
 #[allow(dead_code, reason = "of another test's packets, some are used here")]
 #[path = "../mlx5_core/packet.rs"]
 mod packet;
+mod pairs;
 mod receive;
 mod rig;
 mod rules;

@@ -1,6 +1,8 @@
 //! What every program does: list, open, ask, allocate, and close.
 
-use sluice_connectx::profile::{BLUEFIELD_2, CONNECTX_6_DX, CONNECTX_6_DX_NO_ESWITCH};
+use sluice_connectx::profile::{
+    BLUEFIELD_2, BLUEFIELD_2_HOST, CONNECTX_6_DX, CONNECTX_6_DX_FIRMWARE_STEERING, CONNECTX_6_DX_NO_ESWITCH,
+};
 use sluice_connectx::uverbs::Privileges;
 use sluice_connectx_uverbs::plug;
 use sluice_libmlx5::dv::{Domain, Kind, Match, Object, Uar, command};
@@ -62,13 +64,13 @@ fn commands_that_are_not_for_programs_or_not_modelled_are_refused_and_told() {
     input[..2].copy_from_slice(&0x904_u16.to_be_bytes());
     assert!(Object::create(&context, &input, 16).is_err());
     input[..2].copy_from_slice(&0xa00_u16.to_be_bytes());
-    input[7] = 0x24;
+    input[7] = 0x31;
     assert!(Object::create(&context, &input, 16).is_err());
     let refusals = plugged.device().refusals();
     let told = |words: &str| assert!(refusals.iter().any(|refusal| refusal.contains(words)), "{refusals:#?}");
     told("DEVX_OTHER refused with EINVAL: DESTROY_MKEY is not for programs");
     told("CREATE_SQ refused with status 0x50");
-    told("general objects of type 0x24 are not modelled");
+    told("general objects of type 0x31 are not modelled");
     drop(context);
     assert_eq!(plugged.device().left(), Vec::<String>::new());
 }
@@ -92,12 +94,24 @@ fn without_privileges_there_is_no_steering_memory() {
 
 #[test]
 fn a_function_that_does_not_manage_the_switch_has_no_tables_there() {
-    play(CONNECTX_6_DX_NO_ESWITCH, |_, context| {
-        let switch = Domain::create(context, Kind::Fdb).unwrap();
-        assert!(switch.table(1).is_err());
-        let own = Domain::create(context, Kind::NicReceive).unwrap();
-        let table = own.table(1).unwrap();
+    for profile in [CONNECTX_6_DX_NO_ESWITCH, BLUEFIELD_2_HOST] {
+        play(profile, |_, context| {
+            let switch = Domain::create(context, Kind::Fdb).unwrap();
+            assert!(switch.table(1).is_err());
+            let own = Domain::create(context, Kind::NicReceive).unwrap();
+            let table = own.table(1).unwrap();
+            let (mask, _) = exactly(&five_tuple([10, 0, 0, 2]));
+            table.matcher(0, &mask).unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_device_without_software_steering_has_the_kernels_tables_only() {
+    play(CONNECTX_6_DX_FIRMWARE_STEERING, |_, context| {
+        let domain = Domain::create(context, Kind::NicReceive).unwrap();
+        assert!(domain.table(1).is_err());
         let (mask, _) = exactly(&five_tuple([10, 0, 0, 2]));
-        table.matcher(0, &mask).unwrap();
+        domain.table(0).unwrap().matcher(0, &mask).unwrap();
     });
 }

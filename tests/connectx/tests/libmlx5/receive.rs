@@ -9,22 +9,11 @@ use sluice_libmlx5::verbs::Context;
 use crate::actions::set;
 use crate::packet::{Packet, UDP};
 use crate::rig::field as f;
-use crate::rig::{FORMATS, counters, exactly, play, read_counter, walk};
+use crate::rig::{FORMATS, counters, exactly, object, play, read_counter, walk};
 
 /// Memory of the program's, for queues.
 #[repr(align(4096))]
 struct Pages([u8; 0x3000]);
-
-/// An object by a command: doublewords of it by place.
-fn object<'a>(context: &'a Context, opcode: u16, words: &[(usize, u32)], length: usize) -> (Object<'a>, u32) {
-    let mut input = vec![0; length];
-    input[..2].copy_from_slice(&opcode.to_be_bytes());
-    for (at, word) in words {
-        input[*at..at + 4].copy_from_slice(&word.to_be_bytes());
-    }
-    let (object, output) = Object::create(context, &input, 16).unwrap();
-    (object, u32::from_be_bytes(output[8..12].try_into().unwrap()) & 0xff_ffff)
-}
 
 /// Plays with a table that all packets to the function come to, another behind it, and two TIRs with their numbers. Receive
 /// queues are not ready, so that frames end there.

@@ -114,6 +114,7 @@ pub(crate) mod field {
     pub(crate) const INNER_MPLS: Field = (0x620, 32);
     pub(crate) const MPLS_OVER_GRE: Field = (0x640, 32);
     pub(crate) const MPLS_OVER_UDP: Field = (0x660, 32);
+    pub(crate) const REGISTER_C_5: Field = (0x6c0, 32);
     pub(crate) const REGISTER_C_3: Field = (0x700, 32);
     pub(crate) const REGISTER_C_1: Field = (0x740, 32);
     pub(crate) const REGISTER_C_0: Field = (0x760, 32);
@@ -174,6 +175,32 @@ pub(crate) fn five_tuple(to: [u8; 4]) -> [(field::Field, u128); 6] {
 /// A packet that such a match is for.
 pub(crate) fn datagram(to: [u8; 4]) -> Vec<u8> {
     crate::frames::udp([10, 0, 0, 1], to, 1111, 2222)
+}
+
+/// An object by a command: doublewords of it by place.
+pub(crate) fn object<'a>(
+    context: &'a Context,
+    opcode: u16,
+    words: &[(usize, u32)],
+    length: usize,
+) -> (Object<'a>, u32) {
+    try_object(context, opcode, words, length).unwrap()
+}
+
+/// The same of one that may be refused.
+pub(crate) fn try_object<'a>(
+    context: &'a Context,
+    opcode: u16,
+    words: &[(usize, u32)],
+    length: usize,
+) -> std::io::Result<(Object<'a>, u32)> {
+    let mut input = vec![0; length];
+    input[..2].copy_from_slice(&opcode.to_be_bytes());
+    for (at, word) in words {
+        input[*at..at + 4].copy_from_slice(&word.to_be_bytes());
+    }
+    let (object, output) = Object::create(context, &input, 16)?;
+    Ok((object, u32::from_be_bytes(output[8..12].try_into().unwrap()) & 0xff_ffff))
 }
 
 /// So many flow counters, as a power of two, and the id of the first.

@@ -102,6 +102,9 @@ pub(crate) fn packets_go_where_tc_said_and_are_counted(world: &World) {
 /// What the driver makes of some lists that put tags on and take tags off: a rule that takes the second one off alone.
 const PUSHED_AND_POPPED: &str = "action second VLAN tag comes without the first";
 
+/// What a story wants to go wrong.
+const TO_FAIL: &str = "a write that was to fail";
+
 pub(crate) fn the_driver_opens_its_devices(world: &World) {
     let shown = world.guest.eventually(
         "the uplink is up",
@@ -118,6 +121,7 @@ pub(crate) fn the_driver_goes_and_leaves_nothing(world: &World) {
     let refusals = hca.refusals().iter().map(ToString::to_string);
     let refusals: Vec<String> = refusals.filter(|refusal| !refusal.contains(PUSHED_AND_POPPED)).collect();
     assert_eq!(refusals, Vec::<String>::new(), "the driver was refused");
-    assert_eq!(hca.complaints(), Vec::<String>::new(), "the driver did what the device does not expect");
+    let complaints = hca.complaints().iter().filter(|complaint| !complaint.contains(TO_FAIL));
+    assert_eq!(complaints.collect::<Vec<_>>(), Vec::<&String>::new(), "the driver did what the device does not expect");
     assert_eq!(hca.left(), Vec::<String>::new(), "the driver left something");
 }

@@ -20,8 +20,10 @@ mod guest;
 mod keys;
 mod limits;
 mod packet;
+mod police;
 mod profiles;
 mod rows;
+mod sample;
 mod scenarios;
 mod slow_path;
 mod tunnels;
@@ -81,6 +83,13 @@ const WITHOUT_AGENT: &[Story] = stories![
     keys::every_key_is_matched_to_the_bit,
     actions::every_action_is_done_to_the_byte,
     actions::what_the_driver_does_not_take_is_told,
+    police::policers_let_pass_what_was_agreed_by_the_devices_clock,
+    police::policers_work_in_chains_and_in_front_of_several_ports,
+    police::a_policer_that_rules_share_counts_all_of_their_packets_and_can_be_changed,
+    police::many_policers_are_in_the_device_and_leave_it_again,
+    police::policers_that_the_driver_does_not_take_are_told,
+    police::a_write_of_a_meter_that_fails_is_logged_and_the_rule_taken,
+    sample::samples_are_taken_of_what_hardware_forwards,
     slow_path::what_no_rule_takes_reaches_the_representor_and_answers_go_back,
     tunnels::tunnels_begin_in_hardware,
     tunnels::tunnels_end_in_hardware,
@@ -95,6 +104,8 @@ const WITH_AGENT: &[Story] = stories![
     agent::flows_are_in_hardware_and_packets_go_where_they_say,
     agent::what_the_driver_refuses_is_refused_in_its_words,
     agent::an_agent_that_is_killed_finds_its_rules_again_and_no_packet_is_lost,
+    police::meters_of_the_agent_police_in_hardware,
+    sample::flows_of_the_agent_are_sampled_in_hardware,
     faults::a_command_that_is_late_holds_up_nobody_but_its_flow,
     faults::a_command_that_is_lost_is_given_up_and_its_flow_tried_again,
     faults::a_health_counter_that_stops_is_noticed_and_rules_stay,
@@ -175,7 +186,8 @@ impl World {
         self.guest.attempt(
             "[ ! -e /tmp/agent/pid ] || kill -9 $(cat /tmp/agent/pid) || true
              rm -rf /tmp/agent
-             for port in p0 pf0hpf pf0vf0 pf0vf1; do tc qdisc del dev $port ingress || true; done",
+             for port in p0 pf0hpf pf0vf0 pf0vf1; do tc qdisc del dev $port ingress || true; done
+             tc actions flush action police || true",
         );
     }
 

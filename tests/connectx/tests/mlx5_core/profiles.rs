@@ -1,26 +1,39 @@
 //! Other devices than the BlueField-2 of the stories, in its slot.
 
-use sluice_connectx::profile::{BLUEFIELD_3, CONNECTX_6_DX, CONNECTX_6_DX_NO_ESWITCH, CONNECTX_7, Profile};
+use sluice_connectx::profile::{
+    BLUEFIELD_2_HOST, BLUEFIELD_3, CONNECTX_5, CONNECTX_6_DX, CONNECTX_6_DX_NO_ESWITCH, CONNECTX_7, Profile,
+};
 use sluice_connectx::steering::Port;
 
-use crate::World;
 use crate::driver::{DEVICE, go_to_switchdev};
 use crate::frames::udp;
+use crate::police;
+use crate::{MANAGER, World};
 
 /// The function of a host's own device.
 const PF: Port = Port::Vport(0);
 
 pub(crate) fn other_devices_do_what_they_say(world: &World) {
     world.guest.remove();
-    with(world, CONNECTX_6_DX, || a_host_switches_by_its_own_device(world));
+    with(world, CONNECTX_5, || {
+        a_host_switches_by_its_own_device(world);
+        police::is_refused(world);
+    });
+    with(world, CONNECTX_6_DX, || {
+        a_host_switches_by_its_own_device(world);
+        police::is_done(world, PF);
+    });
     with(world, CONNECTX_7, || go_to_switchdev(&world.guest));
-    with(world, CONNECTX_6_DX_NO_ESWITCH, || a_function_that_does_not_manage_cannot_switch(world));
+    for profile in [CONNECTX_6_DX_NO_ESWITCH, BLUEFIELD_2_HOST] {
+        with(world, profile, || a_function_that_does_not_manage_cannot_switch(world));
+    }
     with(world, BLUEFIELD_3, || {
         go_to_switchdev(&world.guest);
         let names = world.guest.run("ls /sys/class/net");
         for name in ["p0", "pf0hpf", "pf0vf0", "pf0vf1"] {
             assert!(names.split_whitespace().any(|there| there == name), "{names}");
         }
+        police::is_done(world, MANAGER);
     });
     world.ports.exchange(crate::DEVICE);
     world.guest.rescan();

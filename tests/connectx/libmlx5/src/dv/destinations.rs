@@ -3,8 +3,11 @@
 use std::ffi::{c_int, c_void};
 use std::io;
 
+use rdma_sys::ibv_qp;
+
 use super::{Action, Domain, Object, RawAction, RawDomain, RawObject, RawTable, Table};
 use crate::done;
+use crate::verbs::QueuePair;
 
 /// `mlx5dv_dr_action_dest_attr`: its union holds one pointer.
 #[repr(C)]
@@ -44,6 +47,7 @@ struct RawMeter {
 #[link(name = "mlx5")]
 unsafe extern "C" {
     fn mlx5dv_dr_action_create_default_miss() -> *mut RawAction;
+    fn mlx5dv_dr_action_create_dest_ibv_qp(pair: *mut ibv_qp) -> *mut RawAction;
     fn mlx5dv_dr_action_create_dest_array(
         domain: *mut RawDomain,
         number: usize,
@@ -153,6 +157,15 @@ impl<'a> Action<'a> {
     pub fn default_miss() -> io::Result<Self> {
         // SAFETY: it needs nothing.
         Self::new(unsafe { mlx5dv_dr_action_create_default_miss() })
+    }
+
+    /// Hands packets to a queue pair.
+    ///
+    /// # Errors
+    /// As `mlx5dv_dr_action_create_dest_ibv_qp` fails.
+    pub fn to_queue_pair(pair: &'a QueuePair<'_>) -> io::Result<Self> {
+        // SAFETY: the pair lives as long as the action.
+        Self::new(unsafe { mlx5dv_dr_action_create_dest_ibv_qp(pair.raw()) })
     }
 
     /// Goes on in a table, and for one of `ratio` packets does `sampled` with a copy. `restore` is a modify-header action for those

@@ -37,6 +37,13 @@ impl Steering {
                 self.count(counter, packet, did);
                 return Ok(());
             }
+            Action::Meter(metered) => {
+                let color =
+                    self.color(metered, &packet.frame, &packet.headers).ok_or("nobody has written the meter")?;
+                color.put(&mut packet.metadata.registers_c[metered.register]);
+                did.push(Deed::Metered { object: metered.object, meter: metered.meter, color });
+                return Ok(());
+            }
             Action::FirstHit { object, line, register, set } => {
                 let was = self.hits.hit(object, line, set)?;
                 packet.metadata.registers_c[register] = was.into();

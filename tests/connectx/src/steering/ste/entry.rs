@@ -3,6 +3,8 @@
 use super::{ENTRY, Format};
 use crate::packet::Headers;
 use crate::steering::bits::Bits;
+use crate::steering::meter::Color;
+use crate::steering::meter::aso::Metered;
 
 const ENTRY_FORMAT: Bits = Bits::new(0x00, 8);
 const COUNTER: Bits = Bits::new(0x08, 24);
@@ -170,6 +172,8 @@ pub(super) enum Action {
     ReplaceTunnel {
         ethernet: usize,
     },
+    /// Colored by a meter in an ASO object.
+    Meter(Metered),
     /// Whether a line of an ASO object has been hit before goes into a register C, and then it has been.
     FirstHit {
         object: u32,
@@ -282,21 +286,30 @@ impl Action {
     }
 }
 
-/// An object of asynchronous operations, by its number and type; of the types, only first hits are modelled.
+/// An object of asynchronous operations, by its number and type; of the types, first hits and meters are modelled.
 fn aso(bytes: &[u8]) -> Result<Action, String> {
+    const FLOW_METER: u32 = 2;
     const FIRST_HIT: u32 = 4;
     const ONLY_READ: Bits = Bits::new(0x36, 1);
-    let kind = Bits::new(0x24, 4).u32(bytes);
-    if kind != FIRST_HIT {
-        return Err(format!("ASO of type {kind} is not modelled"));
+    const ACTION: Bits = Bits::new(0x3c, 1);
+    const INITIAL_COLOR: Bits = Bits::new(0x3d, 2);
+    let object = Bits::new(0x08, 24).u32(bytes);
+    // Registers go by pairs, of which the odd one is given.
+    let register = usize::from(Bits::new(0x20, 2).u8(bytes)) * 2 + 1;
+    match Bits::new(0x24, 4).u32(bytes) {
+        FIRST_HIT => Ok(Action::FirstHit {
+            object,
+            line: Bits::new(0x37, 9).u16(bytes),
+            register,
+            set: !ONLY_READ.is_set(bytes),
+        }),
+        FLOW_METER if ACTION.is_set(bytes) => Err("the action of a meter is not modelled".to_owned()),
+        FLOW_METER if !Color::begins(INITIAL_COLOR.u32(bytes)) => {
+            Err("packets that come to a meter yellow or red are not modelled".to_owned())
+        }
+        FLOW_METER => Ok(Action::Meter(Metered { object, meter: usize::from(Bits::new(0x3f, 1).u8(bytes)), register })),
+        kind => Err(format!("ASO of type {kind} is not modelled")),
     }
-    Ok(Action::FirstHit {
-        object: Bits::new(0x08, 24).u32(bytes),
-        line: Bits::new(0x37, 9).u16(bytes),
-        // Registers go by pairs, of which the odd one is given.
-        register: usize::from(Bits::new(0x20, 2).u8(bytes)) * 2 + 1,
-        set: !ONLY_READ.is_set(bytes),
-    })
 }
 
 impl Anchor {

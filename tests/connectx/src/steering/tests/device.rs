@@ -50,6 +50,7 @@ pub(super) enum To {
     Vport(u16),
     Table(TableRef),
     Tir(u32),
+    Sampler(u32),
     Uplink,
 }
 
@@ -283,6 +284,7 @@ impl Wanted<'_> {
                 To::Vport(number) => (0, number.into()),
                 To::Table(table) => (1, table.id),
                 To::Tir(tir) => (2, tir),
+                To::Sampler(sampler) => (6, sampler),
                 To::Uplink => (8, 0),
             };
             context::DESTINATION_TYPE.put(&mut element, kind);

@@ -7,7 +7,7 @@ use crate::steering::{Count, Failure, Port, Profile, Steering, Telling, status};
 
 /// That a command is refused with a status, for a reason that says this.
 #[track_caller]
-fn refused<T: std::fmt::Debug>(result: Result<T, Failure>, status: u8, reason: &str) {
+pub(super) fn refused<T: std::fmt::Debug>(result: Result<T, Failure>, status: u8, reason: &str) {
     let failure = result.unwrap_err();
     assert!(failure.status == status && failure.reason.contains(reason), "{failure}");
 }
@@ -207,11 +207,11 @@ fn destinations_must_exist_and_suit_the_table() {
     refused(device.try_set(receive, in_receive, &forward(To::Uplink)), status::BAD_PARAMETER, "vport");
     refused(device.try_set(receive, in_receive, &forward(To::Tir(4))), status::BAD_RESOURCE, "TIR 0x4");
     device.set(receive, in_receive, &forward(To::Tir(3)));
-    let sampler = with(forward(To::Uplink).input(fdb, in_fdb), Bits::new(context::LIST * 8, 8), 6);
+    let other = with(forward(To::Uplink).input(fdb, in_fdb), Bits::new(context::LIST * 8, 8), 9);
     refused(
-        device.command(opcode::SET_FLOW_TABLE_ENTRY, &mut sampler.clone()),
+        device.command(opcode::SET_FLOW_TABLE_ENTRY, &mut other.clone()),
         status::BAD_PARAMETER,
-        "destination type 0x6",
+        "destination type 0x9",
     );
 }
 
@@ -237,7 +237,7 @@ fn actions_must_be_whole_and_suit_the_table() {
     refuses(fdb, actions(DROP | COUNT), "no counter");
     refuses(fdb, Wanted { counters: vec![counter], ..actions(DROP) }, "there are counters");
     refuses(fdb, actions(DROP | PUSH_VLAN_2), "without the first");
-    refuses(fdb, actions(DROP | 0x4000), "0x4000");
+    refuses(fdb, actions(DROP | 0x2000), "0x2000");
     refuses(receive, actions(DROP | PUSH_VLAN), "VLAN push is not allowed in a table of NIC RX");
     refuses(transmit, actions(DROP | DECAP), "decap is not allowed in a table of NIC TX");
     refuses(acl, actions(DROP | MODIFY_HEADER), "modify header is not allowed in a table of egress ACL");
@@ -297,6 +297,7 @@ fn bulk_queries_are_aligned_and_may_reach_past_what_is_allocated() {
     assert!(first.is_multiple_of(128));
     refused(device.query_counters(first + 1, 4, false), status::BAD_PARAMETER, "aligned");
     refused(device.query_counters(first, 2, false), status::BAD_PARAMETER, "aligned");
+    refused(device.query_counters(first, 0x8004, false), status::BAD_PARAMETER, "more than a bulk query");
     refused(device.query_counters(first + 128, 4, false), status::BAD_RESOURCE, "does not exist");
     assert_eq!(device.query_counters(first + 124, 8, false).unwrap().len(), 8);
     refused(device.dealloc(opcode::DEALLOC_FLOW_COUNTER, first + 1), status::BAD_RESOURCE, "does not exist");
