@@ -6,7 +6,9 @@
 
 use std::hash::{BuildHasher, Hash};
 
-use foldhash::fast::RandomState;
+// The tags choose places by themselves, so they must be even for names that count up as well: in one of some hundred
+// processes `fast` leaves a shard of such with twice the places.
+use foldhash::quality::RandomState;
 
 use super::sync::{Mutex, MutexGuard};
 
@@ -238,14 +240,16 @@ mod tests {
         let index = Index::new();
         let octets =
             || index.shards.iter().map(|shard| shard.lock().places.capacity() * size_of::<Entry>()).sum::<usize>();
+        // Names that count up in their upper half, of which a hash that is merely fast makes crowds.
+        let name = |number: u32| u128::from(number) << 64;
         for number in 0..200_000u32 {
-            index.lock(number).put(None, number);
+            index.lock(name(number)).put(None, number);
             if number >= 50_000 && number % 10_000 == 0 {
                 // Six an entry, and at the worst all shards have just grown: seven ninths full, and their ends are free.
                 assert!(octets() < number as usize * 9, "{} octets for {number}", octets());
             }
         }
-        (0..200_000u32).for_each(|number| index.lock(number).remove(number));
+        (0..200_000u32).for_each(|number| index.lock(name(number)).remove(number));
         assert!(octets() <= SHARDS * (Entries::FEWEST + 2 * Entries::END) * size_of::<Entry>());
     }
 }
