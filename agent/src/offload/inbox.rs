@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 use std::thread::yield_now;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use sluice_flow::FlowId;
@@ -75,9 +76,9 @@ impl Inboxes {
 }
 
 impl Inbox {
-    /// Looks before sleep. Some ten microseconds on a processor of its own, so that a flow that comes soon after another
-    /// finds the worker awake.
-    const PATIENCE: u32 = 32;
+    /// How long a worker looks before it sleeps, so that a flow that comes soon after another finds it awake. In time and not
+    /// in looks: on a slow machine these take so long that others want for the processor.
+    const PATIENCE: Duration = Duration::from_micros(10);
 
     /// The next flow to look at, if there is one.
     pub(super) fn take(&mut self) -> Option<FlowId> {
@@ -87,13 +88,16 @@ impl Inbox {
     /// Waits a little until `is_over` or there may be a flow. Says whether either came to pass. Gives way to whoever else
     /// wants the processor: on a busy machine that is who hands flows over, and many come of it.
     pub(super) fn linger(&self, is_over: impl Fn() -> bool) -> bool {
-        for _ in 0..Self::PATIENCE {
+        let began = Instant::now();
+        loop {
             if is_over() || !self.queue.is_empty() {
                 return true;
             }
+            if began.elapsed() >= Self::PATIENCE {
+                return false;
+            }
             yield_now();
         }
-        false
     }
 
     /// Runs `sleep` with the bell that ends it, unless there is a flow, or somebody is handing one over.

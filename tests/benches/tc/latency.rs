@@ -1,10 +1,11 @@
 //! Flows that come one by one at half of what the agent takes: how long each waits from its acceptance to the kernel's
-//! answer, and how long it would wait for a replay of finished messages.
+//! answer, and how long it would wait for a replay of finished messages; both with somebody who polls and without.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use sluice_agent::config::Config;
 use sluice_flow::backend::{OffloadPolicy, OpenConfig};
 use sluice_flow::table::{Settlement, Waiter};
@@ -12,7 +13,7 @@ use sluice_flow::time::MonotonicClock;
 use sluice_flow::{Clock, FlowId};
 use sluice_offload_tc::install::BATCH;
 use sluice_offload_tc::wire::filter::Hook;
-use sluice_tests::bench::quantile;
+use sluice_tests::bench::{quantile, timed};
 use sluice_tests::world::{World, quick_config};
 
 use crate::floor::{Floor, Message, messages};
@@ -35,6 +36,7 @@ pub(crate) struct Latencies {
     pub(crate) agent: Duration,
     pub(crate) without_poll: Duration,
     pub(crate) floor: Duration,
+    pub(crate) floor_without_poll: Duration,
 }
 
 impl Latencies {
@@ -42,7 +44,8 @@ impl Latencies {
     pub(crate) fn measure(rate: f64) -> Self {
         let pace = Pace { rate };
         let [agent, without_poll] = [POLL, NO_POLL].map(|interval| of_agent(pace, interval));
-        let taken = Self { agent, without_poll, floor: of_replay(pace) };
+        let [floor, floor_without_poll] = [POLL, NO_POLL].map(|interval| of_replay(pace, interval));
+        let taken = Self { agent, without_poll, floor, floor_without_poll };
         println!("at {rate:.0} flows a second: {taken:.2?}");
         taken
     }
@@ -115,8 +118,9 @@ impl Waiter for Request {
     }
 }
 
-/// Threads that send whatever waits for them, a batch at the most, and wait for the answer.
-fn of_replay(pace: Pace) -> Duration {
+/// Threads that send whatever waits for them, a batch at the most, and wait for the answer; and one that lists as often as the
+/// agent polls.
+fn of_replay(pace: Pace, poll_interval: Duration) -> Duration {
     let [input, output, ..] = WORLD;
     run("tc", &format!("qdisc add dev {input} ingress"));
     let text = flow_lines(pace.total(), 1, 2);
@@ -129,17 +133,29 @@ fn of_replay(pace: Pace) -> Duration {
                 (slit, scope.spawn(move || replay(&inbox)))
             })
             .unzip();
+        let (stop, stopped) = unbounded();
+        scope.spawn(move || poll(poll_interval, &stopped));
         let mut slits_in_turn = slits.iter().cycle();
         pace.offer(messages, |message| {
             let slit = slits_in_turn.next().expect("it never ends");
             slit.send((Instant::now(), message)).expect("a worker listens");
         });
-        drop(slits);
+        drop((slits, stop));
         workers.into_iter().flat_map(|worker| worker.join().expect("it is done")).collect()
     });
     check(pace, took.len());
     clear();
     quantile(&took, 0.99)
+}
+
+/// Lists all counters and throws them away, for half of the time at the most, as the agent does.
+fn poll(interval: Duration, stopped: &Receiver<Infallible>) {
+    let hook = hook();
+    let mut pause = Duration::ZERO;
+    while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+        let (took, ()) = timed(|| Floor::open().discard(hook, true));
+        pause = interval.saturating_sub(took).max(took);
+    }
 }
 
 fn replay(inbox: &Receiver<(Instant, Message)>) -> Vec<Duration> {
@@ -159,9 +175,12 @@ fn replay(inbox: &Receiver<(Instant, Message)>) -> Vec<Duration> {
 
 fn check(pace: Pace, outcomes: usize) {
     assert_eq!(outcomes, pace.total(), "every flow has its rule");
+    assert_eq!(listed(hook()), pace.total(), "rules in the kernel at half the rate");
+}
+
+fn hook() -> Hook {
     let [input, ..] = WORLD;
-    let hook = Hook::Ingress { interface: index(input) };
-    assert_eq!(listed(hook), pace.total(), "rules in the kernel at half the rate");
+    Hook::Ingress { interface: index(input) }
 }
 
 fn clear() {
