@@ -22,6 +22,7 @@ use crate::refusal::Refusal;
 use crate::time::{Clock, Timestamp};
 use crate::timeout::TimeoutPolicy;
 use crate::trace::Tracer;
+use crate::ufid::Ufid;
 
 /// What a backend is opened with.
 pub struct OpenConfig {
@@ -218,14 +219,10 @@ pub trait Backend: Send + Sync {
     /// Lists what is installed, for adoption and audit.
     fn installed(&self, visit: &mut dyn FnMut(InstalledRule)) -> Result<(), Refusal>;
 
-    /// Takes over the rules that an earlier run of the same owner left in the device, which go on working meanwhile. `claim`
-    /// is shown each and says whose it is from now on: the flow, and the generation that readings are to carry. One that
-    /// it does not claim is taken out, and so is one of ours that cannot be read back. Called once, with the ports
+    /// Takes over the rules that an earlier run of the same owner left in the device, which go on working meanwhile. One that
+    /// nobody [claims](Claims) is taken out, and so is one of ours that cannot be read back. Called once, with the ports
     /// attached and before anything is installed. Chains that claimed rules jump to are opened right after it.
-    fn adopt(
-        &self,
-        _claim: &mut dyn FnMut(&InstalledRule) -> Option<(FlowId, Generation)>,
-    ) -> Result<Adoption, Refusal> {
+    fn adopt(&self, _claims: &mut dyn Claims) -> Result<Adoption, Refusal> {
         Ok(Adoption::default())
     }
 
@@ -429,6 +426,26 @@ pub struct InstalledRule {
     pub rules: usize,
     /// Where it is; of several, only where all are.
     pub placement: Placement,
+}
+
+/// Who has claims to the rules that an earlier run left.
+pub trait Claims {
+    /// The flow that is wanted under a UFID. A backend that knows by it what a rule says need not read that.
+    fn wanted(&self, ufid: Ufid) -> Option<Flow>;
+
+    /// Is shown a rule, and says whose it is from now on: the flow, and the generation that readings are to carry.
+    fn claim(&mut self, rule: &InstalledRule) -> Option<(FlowId, Generation)>;
+}
+
+/// Of one who only knows a rule when it is shown.
+impl<F: FnMut(&InstalledRule) -> Option<(FlowId, Generation)>> Claims for F {
+    fn wanted(&self, _ufid: Ufid) -> Option<Flow> {
+        None
+    }
+
+    fn claim(&mut self, rule: &InstalledRule) -> Option<(FlowId, Generation)> {
+        self(rule)
+    }
 }
 
 /// What became of the rules of an earlier run.

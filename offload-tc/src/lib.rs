@@ -21,6 +21,7 @@
 //! - Of the length of all Geneve options, only those bits are compared that are set in the wanted one.
 
 mod backend;
+pub mod digest;
 pub mod dump;
 pub mod install;
 pub mod links;

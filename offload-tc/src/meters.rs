@@ -16,7 +16,7 @@ use sluice_flow::meter::{Meter, MeterBand, MeterId, MeterUnit};
 use sluice_flow::refusal::Refusal;
 
 use crate::install::result;
-use crate::rule::AgentId;
+use crate::rule::{AgentId, eight_octets_of};
 use crate::socket::{Next, Socket, SocketError};
 use crate::wire::action::{Action, Control, Operation, Police, flag as placement};
 use crate::wire::message::{Answer, flag};
@@ -343,7 +343,7 @@ fn note(agent: AgentId, meter: MeterId) -> [u8; 16] {
     let mut note = [0; 16];
     note[..4].copy_from_slice(&MAGIC);
     note[4..8].copy_from_slice(&meter.0.to_be_bytes());
-    note[8..].copy_from_slice(&agent.0.to_be_bytes());
+    note[8..].copy_from_slice(&eight_octets_of(agent));
     note
 }
 
@@ -351,7 +351,7 @@ fn note(agent: AgentId, meter: MeterId) -> [u8; 16] {
 fn read(agent: AgentId, note: &[u8]) -> Option<MeterId> {
     let (head, rest) = note.split_first_chunk::<8>()?;
     let [a, b, c, d, meter @ ..] = *head;
-    let is_ours = [a, b, c, d] == MAGIC && rest == agent.0.to_be_bytes();
+    let is_ours = [a, b, c, d] == MAGIC && rest == eight_octets_of(agent);
     is_ours.then(|| MeterId(u32::from_be_bytes(meter)))
 }
 

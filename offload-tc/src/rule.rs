@@ -1,9 +1,12 @@
 //! A flow as a rule of flower, apart from priority and handle, which are given to it; and the note by which we know it again.
 
+use std::ops::Range;
+
 use sluice_flow::backend::Owner;
 use sluice_flow::priority::Priority;
 use sluice_flow::ufid::Ufid;
 
+use crate::digest::Digest;
 use crate::wire::action::{Action, Control, Operation};
 use crate::wire::filter::Hook;
 use crate::wire::flower::Flower;
@@ -62,15 +65,19 @@ pub struct Label {
     pub priority: Priority,
     /// How the flow was written where a rule says the same in one way only.
     pub spelling: Spelling,
+    /// What the rule was asked to be; see [`digest`](crate::digest).
+    pub digest: Digest,
 }
 
 /// An agent, over its restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct AgentId(pub u64);
+pub struct AgentId(pub u32);
 
 impl From<Owner> for AgentId {
+    /// Notes have room for half of the number, which is random: that two agents of a machine share it need not be feared.
+    #[expect(clippy::cast_possible_truncation, reason = "half of it")]
     fn from(owner: Owner) -> Self {
-        Self(owner.0)
+        Self(owner.0 as u32)
     }
 }
 
@@ -158,19 +165,26 @@ impl MirrorNote {
     pub fn read(note: &[u8]) -> Option<Self> {
         let (magic, rest) = note.split_first_chunk::<4>()?;
         let (number, agent) = rest.split_first_chunk::<4>()?;
-        (*magic == Self::MAGIC).then_some(Self {
-            agent: AgentId(u64::from_be_bytes(agent.try_into().ok()?)),
-            number: u32::from_be_bytes(*number),
-        })
+        (*magic == Self::MAGIC).then_some(Self { agent: agent_of_eight(agent)?, number: u32::from_be_bytes(*number) })
     }
 
     pub(crate) fn octets(self) -> [u8; 16] {
         let mut note = [0; 16];
         note[..4].copy_from_slice(&Self::MAGIC);
         note[4..8].copy_from_slice(&self.number.to_be_bytes());
-        note[8..].copy_from_slice(&self.agent.0.to_be_bytes());
+        note[8..].copy_from_slice(&eight_octets_of(self.agent));
         note
     }
+}
+
+/// The octets of an agent in notes that have room for eight.
+pub(crate) fn eight_octets_of(agent: AgentId) -> [u8; 8] {
+    u64::from(agent.0).to_be_bytes()
+}
+
+/// The agent that those octets are of, if there is one.
+pub(crate) fn agent_of_eight(octets: &[u8]) -> Option<AgentId> {
+    u32::try_from(u64::from_be_bytes(octets.try_into().ok()?)).ok().map(AgentId)
 }
 
 /// "slce"
@@ -192,6 +206,9 @@ pub enum Room {
 }
 
 impl Label {
+    /// Where the digest stands in the last of the notes.
+    pub(crate) const DIGEST: Range<usize> = 12..16;
+
     /// Puts the notes on the first two actions.
     pub fn put(&self, actions: &mut Vec<Action>, room: Room) {
         let has_room = |action: Option<&Action>| action.is_some_and(|action| action.index == 0);
@@ -215,6 +232,17 @@ impl Label {
         };
         for (action, note) in actions.iter_mut().zip(notes) {
             action.cookie = note.map(Into::into);
+        }
+    }
+
+    /// Changes the digest in notes that are there.
+    pub(crate) fn set_digest(actions: &mut [Action], digest: Digest) {
+        let notes = actions.iter_mut().take(2).filter_map(|action| action.cookie.as_mut());
+        if let Some(note) = notes.last()
+            && let Ok(mut octets) = <[u8; 16]>::try_from(note.octets())
+        {
+            octets[Self::DIGEST].copy_from_slice(&digest.0);
+            *note = octets.into();
         }
     }
 
@@ -256,6 +284,7 @@ impl Label {
 
     fn read_note(note: &[u8], wanted: u8) -> Option<Self> {
         let (head, rest) = note.split_first_chunk::<8>()?;
+        let (agent, digest) = rest.split_first_chunk::<4>()?;
         let [a, b, c, d, version, priority, high, low] = *head;
         // The upper half of the octet is the upper part of the spelling.
         let (spelling, priority) = (priority >> 4, priority & 0xf);
@@ -264,9 +293,10 @@ impl Label {
         }
         Some(Self {
             ufid: None,
-            agent: AgentId(u64::from_be_bytes(rest.try_into().ok()?)),
+            agent: AgentId(u32::from_be_bytes(*agent)),
             priority: Priority::new(priority)?,
             spelling: Spelling(u32::from_be_bytes([0, spelling, high, low])),
+            digest: Digest(digest.try_into().ok()?),
         })
     }
 
@@ -275,7 +305,8 @@ impl Label {
         let [a, b, c, d] = MAGIC;
         let mut note = [0; 16];
         note[..8].copy_from_slice(&[a, b, c, d, version, upper << 4 | self.priority.get(), high, low]);
-        note[8..].copy_from_slice(&self.agent.0.to_be_bytes());
+        note[8..12].copy_from_slice(&self.agent.0.to_be_bytes());
+        note[Self::DIGEST].copy_from_slice(&self.digest.0);
         note
     }
 
@@ -315,8 +346,8 @@ mod tests {
     use crate::wire::action::{Cookie, Police};
 
     fn label() -> Label {
-        let spelling = Spelling(0x9_0102);
-        Label { ufid: Some(Ufid(7 << 100)), agent: AgentId(9 << 50), priority: Priority::new(15).unwrap(), spelling }
+        let (priority, spelling) = (Priority::new(15).unwrap(), Spelling(0x9_0102));
+        Label { ufid: Some(Ufid(7 << 100)), agent: AgentId(9 << 20), priority, spelling, digest: Digest([1, 2, 3, 4]) }
     }
 
     fn read(actions: &[Action]) -> Option<Label> {

@@ -24,6 +24,7 @@ use sluice_flow::meter::MeterId;
 use sluice_flow::priority::Priority;
 use sluice_flow::text::is_met;
 
+use crate::digest::Digest;
 use crate::rule::Label;
 use crate::surroundings::Surroundings;
 use crate::translate::plain;
@@ -67,11 +68,16 @@ pub struct Vacancy {
 /// What many rules have in common.
 #[derive(Debug)]
 pub struct Template {
-    /// The request that puts one of them in.
+    /// The request that puts one of them in, without a digest.
     message: Box<[u8]>,
     fillings: Box<[Filling]>,
     /// Where the UFID stands, if the rule says it.
     ufid: Option<usize>,
+    /// Where the digest stands, and what it is of: all from there on.
+    digest: usize,
+    options: usize,
+    /// The notes, but for UFID and digest.
+    label: Label,
     /// Where they are attached.
     pub hook: Hook,
     /// The chain.
@@ -282,8 +288,12 @@ impl Template {
             }
         }
         let notes = RuleView::new(&view).ok()?.cookies;
-        let is_named = Label::read(notes)?.ufid == Some(flow.ufid);
+        let label = Label::read(notes)?;
+        let is_named = label.ufid == Some(flow.ufid);
         let ufid = if is_named { Some(offset(&message, notes[0])?) } else { None };
+        let last_note = notes.into_iter().rfind(|note| !note.is_empty())?;
+        let digest = offset(&message, last_note)? + Label::DIGEST.start;
+        let options = offset(&message, view.octets_of_options())?;
         let mut meters = Vec::new();
         visit(&flow.actions, &mut |action| {
             if let Action::Meter(meter) = action {
@@ -291,10 +301,14 @@ impl Template {
             }
         });
         let FilterId { hook, chain, protocol, .. } = rule.id;
+        message[digest..][..Label::DIGEST.len()].fill(0);
         let template = Self {
             message: message.into(),
             fillings: fillings.into(),
             ufid,
+            digest,
+            options,
+            label,
             hook,
             chain,
             priority: flow.priority,
@@ -304,6 +318,31 @@ impl Template {
         };
         let is_whole = found.iter().all(|bits| *bits == u8::MAX);
         is_whole.then_some(template)
+    }
+
+    /// The notes of such a rule. What is written for it goes into `buffer`.
+    pub(crate) fn label(&self, flow: &Flow, buffer: &mut Vec<u8>) -> Label {
+        buffer.clear();
+        let digest = self.fill(flow, buffer);
+        Label { ufid: self.ufid.map(|_| flow.ufid), digest, ..self.label }
+    }
+
+    /// Writes the request of a flow at the end of a buffer, under some name. Gives the digest in its notes.
+    fn fill(&self, flow: &Flow, buffer: &mut Vec<u8>) -> Digest {
+        let start = buffer.len();
+        buffer.extend_from_slice(&self.message);
+        let message = &mut buffer[start..];
+        let matching = flow.matching();
+        let octets = matching.octets();
+        for Filling { from, to, bits } in &self.fillings {
+            message[usize::from(*to)] = octets[usize::from(*from)] & bits;
+        }
+        if let Some(note) = self.ufid.and_then(|at| message[at..].first_chunk_mut()) {
+            *note = { flow.ufid.0 }.to_be_bytes();
+        }
+        let digest = Digest::of(&message[self.options..]);
+        message[self.digest..][..digest.0.len()].copy_from_slice(&digest.0);
+        digest
     }
 
     /// The rule of a flow that this template is known for, under a name: hook, chain and protocol are the template's.
@@ -320,19 +359,9 @@ impl Instance {
 
     /// Writes the request to put it in at the end of a buffer, as [`Filter::emit`] does.
     pub fn emit(&self, buffer: &mut Vec<u8>, flags: u16, sequence: u32) {
-        let Template { message, fillings, ufid, .. } = &*self.template;
         let start = buffer.len();
-        buffer.extend_from_slice(message);
-        let message = &mut buffer[start..];
-        filter::rename(message, self.id, flags, sequence);
-        let matching = self.flow.matching();
-        let octets = matching.octets();
-        for Filling { from, to, bits } in fillings {
-            message[usize::from(*to)] = octets[usize::from(*from)] & bits;
-        }
-        if let Some(note) = ufid.and_then(|at| message[at..].first_chunk_mut()) {
-            *note = { self.flow.ufid.0 }.to_be_bytes();
-        }
+        self.template.fill(&self.flow, buffer);
+        filter::rename(&mut buffer[start..], self.id, flags, sequence);
     }
 
     /// The rule by itself.

@@ -7,6 +7,7 @@ use sluice_flow::meter::MeterId;
 use sluice_flow::port::PortNumber;
 use sluice_flow::text::LineReader;
 use sluice_flow::ufid::Seed;
+use sluice_offload_tc::digest;
 use sluice_offload_tc::install::Request;
 use sluice_offload_tc::rule::AgentId;
 use sluice_offload_tc::surroundings::{Device, DeviceKind, Features, Surroundings};
@@ -89,7 +90,8 @@ impl Maker {
     }
 
     fn translate(&self, flow: &Flow) -> Filter {
-        let rule = translate::rule(flow, AgentId(5), &self.lab).unwrap();
+        let mut rule = translate::rule(flow, AgentId(5), &self.lab).unwrap();
+        digest::sign(&mut rule.flower);
         let id = FilterId { hook: rule.hook, chain: rule.chain, priority: 9, protocol: rule.protocol, handle: 3 };
         Filter { id, flower: rule.flower }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, never};
 use parking_lot::Mutex;
 use sluice_flow::backend::{
-    Adoption, Capabilities, Change, Completion, CountedApart, CounterReader, DeviceEvent, Handle, InstallQueue,
+    Adoption, Capabilities, Change, Claims, Completion, CountedApart, CounterReader, DeviceEvent, Handle, InstallQueue,
     InstalledRule, LastCounters, LostRule, MeterCounters, MirrorFault, MissPolicy, Operation, Outcome, Placement,
     PortCounters,
 };
@@ -272,15 +272,12 @@ impl Backend for LastingDevice {
     }
 
     /// The agent that asks is a new one: nothing is open or owned, whatever the last one left.
-    fn adopt(
-        &self,
-        claim: &mut dyn FnMut(&InstalledRule) -> Option<(FlowId, Generation)>,
-    ) -> Result<Adoption, Refusal> {
+    fn adopt(&self, claims: &mut dyn Claims) -> Result<Adoption, Refusal> {
         let mut memory = self.memory.lock();
         memory.open_chains.clear();
         let before = memory.rules.len();
         for (handle, mut rule) in std::mem::take(&mut memory.rules) {
-            rule.owner = claim(&memory.show(handle, &rule));
+            rule.owner = claims.claim(&memory.show(handle, &rule));
             if rule.owner.is_some() {
                 memory.rules.insert(handle, rule);
             }

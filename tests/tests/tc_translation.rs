@@ -27,7 +27,7 @@ use sluice_tests::scenario::flow_text;
 const FLOWS: u64 = 10_000;
 /// Of one in so many it is looked at which flows are like it.
 const VARIED: u64 = 7;
-const AGENT: AgentId = AgentId(0x0123_4567_89ab_cdef);
+const AGENT: AgentId = AgentId(0x89ab_cdef);
 const INTERFACES: u32 = 100;
 const POLICERS: u32 = 0x1000_0000;
 

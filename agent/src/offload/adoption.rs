@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use sluice_flow::backend::Adoption;
-use sluice_flow::{Backend, FlowId, Refusal};
+use sluice_flow::backend::{Adoption, Claims, InstalledRule};
+use sluice_flow::{Backend, Flow, FlowId, Generation, Refusal, Timestamp, Ufid};
 
 use super::OffloadQueue;
 
@@ -25,15 +25,9 @@ impl OffloadQueue {
     /// to are open on return.
     pub fn adopt(&self, backend: &dyn Backend) -> Result<Adopted, Refusal> {
         let began = self.clock.now();
-        let mut of_chains = Vec::new();
-        let Adoption { adopted, orphans } = backend.adopt(&mut |rule| {
-            let (id, generation) = self.table.adopt(rule, began)?;
-            if self.chains.concern(id) {
-                of_chains.push((id, rule.flow.clone()));
-            }
-            Some((id, generation))
-        })?;
-        for (id, rule) in of_chains {
+        let mut heirs = Heirs { queue: self, began, of_chains: Vec::new() };
+        let Adoption { adopted, orphans } = backend.adopt(&mut heirs)?;
+        for (id, rule) in heirs.of_chains {
             match self.chains.open(id, &rule) {
                 Ok(()) if self.is_settled(id) => drop(self.chains.settled(id, Some(&rule))),
                 // Its worker changes the rule, and says then that it has.
@@ -51,5 +45,27 @@ impl OffloadQueue {
 
     fn is_settled(&self, id: FlowId) -> bool {
         self.table.view(id).is_some_and(|view| view.is_settled())
+    }
+}
+
+/// The flows of the table, as heirs of the rules.
+struct Heirs<'a> {
+    queue: &'a OffloadQueue,
+    began: Timestamp,
+    /// Rules in chains, or that jump to some.
+    of_chains: Vec<(FlowId, Flow)>,
+}
+
+impl Claims for Heirs<'_> {
+    fn wanted(&self, ufid: Ufid) -> Option<Flow> {
+        self.queue.table.wanted(ufid)
+    }
+
+    fn claim(&mut self, rule: &InstalledRule) -> Option<(FlowId, Generation)> {
+        let (id, generation) = self.queue.table.adopt(rule, self.began)?;
+        if self.queue.chains.concern(id) {
+            self.of_chains.push((id, rule.flow.clone()));
+        }
+        Some((id, generation))
     }
 }

@@ -5,9 +5,11 @@ use super::FlowTable;
 use super::life::Installed;
 use crate::backend::InstalledRule;
 use crate::event::Event;
+use crate::flow::Flow;
 use crate::id::{FlowId, Generation};
 use crate::table::Accepted;
 use crate::time::Timestamp;
+use crate::ufid::Ufid;
 
 impl FlowTable {
     /// Takes a rule that an earlier run left in the device for that of [its flow](FlowTable::find_rule). Gives the flow, and
@@ -42,6 +44,12 @@ impl FlowTable {
             self.restate(life);
             Some((id, installed_as))
         })?
+    }
+
+    /// The flow that is wanted under a UFID, as it is wanted.
+    pub fn wanted(&self, ufid: Ufid) -> Option<Flow> {
+        let id = self.find(ufid)?;
+        self.with_life(id, |life| life.end.is_none().then(|| life.flow.clone()))?
     }
 
     /// The flow that a rule in the device is of: the one with its UFID, or with its match and priority where the device does

@@ -14,6 +14,17 @@ fn restored(table: &FlowTable, flow: &Flow) -> FlowId {
 }
 
 #[test]
+fn what_is_wanted_under_a_ufid_is_the_flow_as_it_was_last_changed_until_its_end() {
+    let (table, _) = table(10, 10);
+    let id = table.add(flow(Some(7), 1, 2), NOW, None).unwrap().flow;
+    assert_eq!(table.wanted(Ufid(7)), Some(flow(Some(7), 1, 2)));
+    table.modify(id, flow(Some(7), 1, 3), true, NOW, None).unwrap();
+    assert_eq!(table.wanted(Ufid(7)), Some(flow(Some(7), 1, 3)));
+    table.delete(id, EndReason::Deleted, NOW, None).unwrap();
+    assert_eq!((table.wanted(Ufid(7)), table.wanted(Ufid(8))), (None, None));
+}
+
+#[test]
 fn a_rule_of_an_earlier_run_that_is_as_wanted_is_left_alone() {
     let (table, journal) = table(10, 10);
     let wanted = flow(None, 1, 2);

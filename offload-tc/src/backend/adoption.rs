@@ -2,43 +2,36 @@
 
 use std::collections::HashSet;
 
-use sluice_flow::backend::{Adoption, InstalledRule};
-use sluice_flow::chain::ChainId;
+use sluice_flow::backend::{Adoption, Claims, InstalledRule};
 use sluice_flow::flow::Flow;
 use sluice_flow::id::{FlowId, Generation};
 use sluice_flow::refusal::Refusal;
 
 use super::books::{Counted, Place, Record};
-use super::chains::owner_of_end;
-use super::core::Core;
+use super::core::{Core, socket_refusal};
 use super::failure;
 use super::listing::{Fit, Found, placement_with};
-use super::taken_apart::Said;
+use super::queue::label;
+use super::survey::Survey;
+use super::taken_apart::{Said, Taken};
 use crate::install::Request;
+use crate::wire::filter::{Filter, FilterId, Hook};
+
+/// More rules than this are not looked at one by one.
+const MOST_LOOKED_FOR: usize = 256;
 
 impl Core {
-    /// Takes over what an earlier run left. A rule without its guard, or with another one, is taken out, so that its flow gets
-    /// both anew.
-    pub(super) fn adopt(
-        &self,
-        claim: &mut dyn FnMut(&InstalledRule) -> Option<(FlowId, Generation)>,
-    ) -> Result<Adoption, Refusal> {
-        let mut adoption = Adoption::default();
-        let mut jumps = HashSet::new();
+    /// Takes over what an earlier run left. A rule that is not what its flow would be given now is read in full, and so are those
+    /// of a flow that has two; one without its guard, or with another one, is taken out, so that its flow gets both anew.
+    pub(super) fn adopt(&self, claims: &mut dyn Claims) -> Result<Adoption, Refusal> {
         let hooks = self.hooks_everywhere()?;
-        let wanted = self.mirrors.rules();
-        let mut orphans = Vec::new();
-        // All in one listing: the kernel takes as long for it as everything else here.
-        let rules = self.own_rules_among(&hooks, &mut |hook, rule| {
-            let note = rule.cookies[0];
-            if owner_of_end(note) == Some(self.agent) {
-                self.chains.add_end(hook, ChainId(rule.id.chain));
-            } else if self.mirrors.is_ours(note) && !wanted.contains(&rule.id) {
-                orphans.push(rule.id);
-            }
-        })?;
-        orphans.sort_unstable();
-        orphans.dedup();
+        let survey = Survey::of(self, &hooks)?;
+        let taken = survey.take_over(self, claims);
+        let rules = self.doubtful_rules(&hooks, &taken.doubtful)?;
+        let mut adoption = Adoption { adopted: taken.adopted, orphans: 0 };
+        let mut jumps: HashSet<_> = taken.jumps.iter().copied().collect();
+        let mut orphans = survey.orphans.clone();
+        *self.first_readings.lock() = survey.first_readings(taken);
         let (pairs, mut guards) = Found::pairs(rules);
         for mut found in pairs {
             let fit = self.fit(&found);
@@ -47,7 +40,7 @@ impl Core {
             }
             let id = found.rule.id();
             let adopted = match fit {
-                Fit::Whole | Fit::Spare => found.rule.said.take().and_then(|said| self.adopt_one(&found, said, claim)),
+                Fit::Whole | Fit::Spare => found.rule.said.take().and_then(|said| self.adopt_one(&found, said, claims)),
                 Fit::Bare | Fit::Odd => None,
             };
             match adopted {
@@ -80,12 +73,19 @@ impl Core {
         Ok(adoption)
     }
 
-    fn adopt_one(
-        &self,
-        found: &Found,
-        said: Said,
-        claim: &mut dyn FnMut(&InstalledRule) -> Option<(FlowId, Generation)>,
-    ) -> Option<Flow> {
+    /// Rules of these names, in order, in full: one by one, if there are few.
+    fn doubtful_rules(&self, hooks: &[Hook], names: &[FilterId]) -> Result<Vec<Taken>, Refusal> {
+        if names.len() > MOST_LOOKED_FOR {
+            return self.own_rules(hooks, &|id| names.binary_search(id).is_ok());
+        }
+        let mut installer = self.installer.lock();
+        let mut find = |id: &FilterId| installer.find(*id).map_err(socket_refusal).transpose();
+        let is_ours = |filter: &Filter| label(filter).is_some_and(|label| label.agent == self.agent);
+        let found: Vec<Filter> = names.iter().filter_map(&mut find).collect::<Result<_, _>>()?;
+        Ok(found.into_iter().filter(is_ours).map(|filter| Taken::new(self, filter)).collect())
+    }
+
+    fn adopt_one(&self, found: &Found, said: Said, claims: &mut dyn Claims) -> Option<Flow> {
         let Found { rule, guard } = found;
         let place = Place::of(&rule.id());
         let nobody = FlowId { slot: u32::MAX, incarnation: u32::MAX };
@@ -97,7 +97,7 @@ impl Core {
         let Said { flow, is_named, .. } = said;
         let (placement, rules) = (placement_with(rule, guard.as_ref()), 1 + usize::from(guard.is_some()));
         let installed = InstalledRule { handle, flow, is_named, rules, placement };
-        match claim(&installed) {
+        match claims.claim(&installed) {
             Some((flow, generation)) => {
                 self.books.give(handle, flow, generation);
                 let by_guard = guard.as_ref().map(|_| Counted::default());

@@ -9,7 +9,7 @@ use sluice_flow::chain::ChainId;
 use sluice_flow::refusal::Refusal;
 
 use crate::install;
-use crate::rule::AgentId;
+use crate::rule::{AgentId, agent_of_eight, eight_octets_of};
 use crate::wire::action::{Action, Control, Cookie, Operation};
 use crate::wire::filter::{ANY_PROTOCOL, Filter, FilterId, Hook};
 use crate::wire::flower::Flower;
@@ -125,7 +125,7 @@ pub(super) fn end(hook: Hook, chain: ChainId, agent: AgentId, policy: OffloadPol
 pub(super) fn owner_of_end(note: &[u8]) -> Option<AgentId> {
     let (magic, agent) = note.split_first_chunk::<8>()?;
     (*magic == MAGIC).then_some(())?;
-    Some(AgentId(u64::from_be_bytes(agent.try_into().ok()?)))
+    agent_of_eight(agent)
 }
 
 const fn end_id(hook: Hook, chain: u32) -> FilterId {
@@ -135,7 +135,7 @@ const fn end_id(hook: Hook, chain: u32) -> FilterId {
 fn mark(agent: AgentId) -> [u8; 16] {
     let mut mark = [0; 16];
     mark[..8].copy_from_slice(&MAGIC);
-    mark[8..].copy_from_slice(&agent.0.to_be_bytes());
+    mark[8..].copy_from_slice(&eight_octets_of(agent));
     mark
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use sluice_flow::backend::{Handle, LostRule, OffloadPolicy, OpenConfig};
+use sluice_flow::flow::Flow;
 use sluice_flow::priority::Priority;
 use sluice_flow::refusal::Refusal;
 use sluice_flow::time::Clock;
@@ -17,12 +18,15 @@ use super::listing::Strays;
 use super::mirrors::Mirrors;
 use super::ports::PortTable;
 use super::removal;
-use crate::install::Installer;
+use super::survey::FirstReadings;
+use crate::digest;
+use crate::install::{self, Installer};
 use crate::links::{self, LinkError, Monitor, MonitorOptions};
 use crate::meters::Meters;
 use crate::priorities::Priorities;
 use crate::rule::AgentId;
 use crate::socket::SocketError;
+use crate::translate::{self, Rules};
 use crate::wire::filter::Hook;
 
 /// See the [module](self).
@@ -48,6 +52,8 @@ pub(super) struct Core {
     priorities: Mutex<Priorities>,
     /// Sockets by which rules of ours go.
     sockets: Mutex<Vec<u32>>,
+    /// What was counted by what was taken over, for who reads counters first.
+    pub(super) first_readings: Mutex<Option<FirstReadings>>,
     /// Rules that are off the books and that nobody could be told of.
     untold: Mutex<Vec<LostRule>>,
 }
@@ -77,12 +83,23 @@ impl Core {
             installer: Mutex::new(installer),
             priorities: Mutex::default(),
             sockets: Mutex::default(),
+            first_readings: Mutex::default(),
             untold: Mutex::default(),
         };
         for socket in [core.installer.lock().port(), core.mirrors.socket()] {
             core.add_socket(None, socket)?;
         }
         Ok(core)
+    }
+
+    /// The rules of a flow as they are asked for.
+    pub(super) fn rules_of(&self, flow: &Flow, ports: &PortTable) -> Result<Rules, Refusal> {
+        let mut rules = translate::rules(flow, self.agent, ports)?;
+        for rule in std::iter::once(&mut rules.rule).chain(&mut rules.guard) {
+            rule.flower.flags |= install::flags(self.policy);
+            digest::sign(&mut rule.flower);
+        }
+        Ok(rules)
     }
 
     /// The priority in the kernel of one more rule. Only for odd protocols anything is shared.

@@ -100,7 +100,7 @@ impl Core {
     /// Shows the rules of ours at the ports. A rule without its guard is none, and of a guard that is another one's that is
     /// shown.
     pub(super) fn installed(&self, visit: &mut dyn FnMut(InstalledRule)) -> Result<(), Refusal> {
-        let (pairs, alone) = Found::pairs(self.own_rules(&self.ports.load().hooks())?);
+        let (pairs, alone) = Found::pairs(self.own_rules(&self.ports.load().hooks(), &|_| true)?);
         for found in pairs {
             let known = match self.books.named(&found.rule.id()) {
                 Some((_, State::Vacant | State::Arriving | State::Leaving)) => continue,
@@ -266,26 +266,19 @@ impl Core {
         Err(Refusal::Busy { reason: "new rules came while they were taken out".into() })
     }
 
-    /// Rules of ours, in full.
-    pub(super) fn own_rules(&self, hooks: &[Hook]) -> Result<Vec<Taken>, Refusal> {
-        self.own_rules_among(hooks, &mut |_, _| {})
-    }
-
-    /// The same, and shows what else there is and at which hook; some of it twice, if it changed meanwhile.
-    pub(super) fn own_rules_among(
+    /// Rules of ours with those names, in full.
+    pub(super) fn own_rules(
         &self,
         hooks: &[Hook],
-        see_other: &mut dyn FnMut(Hook, &RuleView<'_>),
+        is_wanted: &dyn Fn(&FilterId) -> bool,
     ) -> Result<Vec<Taken>, Refusal> {
         std::thread::scope(|scope| {
             let mut collector = Collector::new(scope, self);
             for hook in hooks {
                 self.list(*hook, Detail::Full, &mut |view| {
-                    let Ok(rule) = RuleView::new(view) else { return };
-                    if is_ours(self.agent, &rule) {
+                    let is_ours = |rule: RuleView<'_>| is_ours(self.agent, &rule);
+                    if is_wanted(&view.id) && RuleView::new(view).is_ok_and(is_ours) {
                         collector.take(view);
-                    } else {
-                        see_other(*hook, &rule);
                     }
                 })?;
             }
@@ -355,8 +348,9 @@ mod tests {
     fn a_guard_belongs_to_the_rule_of_its_number_behind_it_and_else_to_none() {
         let filter = |priority, handle, spelling| {
             let mut actions = vec![Action::new(Operation::Generic, Control::Shot)];
-            let (ufid, priority_of_flow) = Default::default();
-            Label { ufid, agent: AgentId(1), priority: priority_of_flow, spelling }.put(&mut actions, Room::Found);
+            let (ufid, priority_of_flow, digest) = Default::default();
+            let label = Label { ufid, agent: AgentId(1), priority: priority_of_flow, spelling, digest };
+            label.put(&mut actions, Room::Found);
             let id = FilterId { hook: Hook::Ingress { interface: 3 }, chain: 0, priority, protocol: 0x0800, handle };
             let filter = Filter { id, flower: Flower { actions, ..Flower::default() } };
             Taken { filter, said: None }

@@ -17,6 +17,7 @@ use super::failure;
 use super::ports::PortTable;
 use super::queue::{counted, placement_of, total};
 use super::removal::deleted;
+use crate::digest::Digest;
 use crate::install::{self, Done, Installer, Request, Told};
 use crate::priorities::Priorities;
 use crate::rule::{AgentId, Label, MirrorNote};
@@ -317,7 +318,7 @@ fn note(filter: &Filter) -> Option<MirrorNote> {
 fn matching(filter: &Filter, ports: &PortTable) -> Option<Match> {
     let bare = Filter { id: filter.id, flower: Flower { actions: Vec::new(), ..filter.flower.clone() } };
     let (priority, spelling) = Default::default();
-    let label = Label { ufid: None, agent: AgentId(0), priority, spelling };
+    let label = Label { ufid: None, agent: AgentId(0), priority, spelling, digest: Digest::default() };
     Some(translate::flow(&bare, &label, ports).ok()?.0)
 }
 

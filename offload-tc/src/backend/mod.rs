@@ -19,6 +19,7 @@ mod ports;
 mod queue;
 mod reader;
 mod removal;
+mod survey;
 mod taken_apart;
 mod watch;
 mod words;
@@ -27,12 +28,12 @@ use std::sync::Arc;
 
 use crossbeam_channel::Receiver;
 use sluice_flow::backend::{
-    Adoption, Backend, Capabilities, CountedApart, CounterReader, DeviceEvent, Handle, InstallQueue, InstalledRule,
-    LastCounters, LostRule, MeterCounters, MirrorCounters, MirrorFault, MissPolicy, OpenConfig, PortCounters,
+    Adoption, Backend, Capabilities, Claims, CountedApart, CounterReader, DeviceEvent, Handle, InstallQueue,
+    InstalledRule, LastCounters, LostRule, MeterCounters, MirrorCounters, MirrorFault, MissPolicy, OpenConfig,
+    PortCounters,
 };
 use sluice_flow::chain::ChainId;
 use sluice_flow::flow::Flow;
-use sluice_flow::id::{FlowId, Generation};
 use sluice_flow::meter::{Meter, MeterId};
 use sluice_flow::mirror::Mirror;
 use sluice_flow::port::{Port, PortNumber};
@@ -154,11 +155,8 @@ impl Backend for Classifier {
         self.core.installed(visit)
     }
 
-    fn adopt(
-        &self,
-        claim: &mut dyn FnMut(&InstalledRule) -> Option<(FlowId, Generation)>,
-    ) -> Result<Adoption, Refusal> {
-        self.core.adopt(claim)
+    fn adopt(&self, claims: &mut dyn Claims) -> Result<Adoption, Refusal> {
+        self.core.adopt(claims)
     }
 
     fn foreign(&self, visit: &mut dyn FnMut(String)) -> Result<(), Refusal> {

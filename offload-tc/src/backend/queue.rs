@@ -15,11 +15,11 @@ use super::core::{Core, socket_refusal};
 use super::pairs::Pair;
 use super::ports::PortTable;
 use super::{chains, failure, removal};
-use crate::install::{self, Done, Installer, Request, Told};
+use crate::install::{Done, Installer, Request, Told};
 use crate::priorities::Priorities;
 use crate::rule::Label;
 use crate::templates::{Sought, Template, Templates};
-use crate::translate::{self, Rules};
+use crate::translate::Rules;
 use crate::wire::action::{Cookie, MAX_ACTIONS};
 use crate::wire::filter::{Filter, FilterId, Hook};
 use crate::wire::flower::{Flower, flag};
@@ -206,15 +206,13 @@ impl Queue {
 
     /// The rules of a flow, after the chains that it jumps to have their ends.
     fn translate(&mut self, flow: &Flow, ports: &PortTable) -> Result<Wanted> {
-        let Rules { mut rule, guard } = translate::rules(flow, self.core.agent, ports)?;
-        let flags = install::flags(self.core.policy);
-        rule.flower.flags |= flags;
+        let Rules { rule, guard } = self.core.rules_of(flow, ports)?;
         self.make_ends(rule.hook, &flow.jumps(), ports)?;
         if let Some(guard) = &guard {
             // Whether there is a place for it; which one follows from the rule's.
             Priorities::acquire_in_front(guard.priority, guard.protocol)?;
         }
-        let guard = guard.map(|guard| Flower { flags: guard.flower.flags | flags, ..guard.flower });
+        let guard = guard.map(|guard| guard.flower);
         let priority = self.core.acquire_priority(rule.priority, rule.protocol)?;
         let place = Place { hook: rule.hook, chain: rule.chain, priority, protocol: rule.protocol };
         Ok(Wanted { place, flower: rule.flower, guard })

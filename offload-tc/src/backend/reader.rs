@@ -14,6 +14,7 @@ use sluice_flow::time::Timestamp;
 use super::books::{Counted, Entry, Seen};
 use super::core::{Core, socket_refusal};
 use super::queue::total;
+use super::survey::FirstReadings;
 use crate::dump::{Detail, Lister, Listing};
 use crate::install::Installer;
 use crate::rule::{AgentId, Label};
@@ -104,6 +105,10 @@ impl Reader {
 
 impl CounterReader for Reader {
     fn read(&mut self, visit: &mut dyn FnMut(&[Reading], Sampled)) -> Result<(), Refusal> {
+        if let Some(FirstReadings { readings, sampled }) = self.core.first_readings.lock().take() {
+            readings.chunks(READINGS).for_each(|some| visit(some, sampled));
+            return Ok(());
+        }
         let unseen = self.pass(visit)?;
         if unseen.len() > MOST_LOOKED_FOR {
             self.core.events.reset(self.core.clock.now());
@@ -133,12 +138,16 @@ fn reading(core: &Core, view: &FilterView<'_>, dump: u64) -> Result<Option<Readi
     if !is_ours(core.agent, &rule) {
         return Ok(None);
     }
-    let shown = Counted { software: rule.software.with_headers(&rule.id), hardware: rule.hardware };
     let reading = |seen: Seen| {
         let Seen { flow, installed_as, counted } = seen;
         Reading { flow, installed_as, counters: total(counted) }
     };
-    Ok(core.books.see(&rule.id, dump, shown).map(reading))
+    Ok(core.books.see(&rule.id, dump, counted_of(&rule)).map(reading))
+}
+
+/// What a rule has counted by itself.
+pub(super) fn counted_of(rule: &RuleView<'_>) -> Counted {
+    Counted { software: rule.software.with_headers(&rule.id), hardware: rule.hardware }
 }
 
 /// Whether a rule has the notes of an agent.

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
@@ -17,9 +17,10 @@ use crate::links::{self, Attachment, Event, FilterLoss, Monitor};
 use crate::priorities::Priorities;
 use crate::wire::filter::{FilterId, Hook};
 
-/// At the latest after this long it is looked whether the agent is still to be told of something, and whether mirrors are there
-/// that were in doubt.
+/// At the latest after this long it is looked whether the agent is still to be told of something.
 const LONGEST: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// So long after mirrors came into doubt it is looked once more whether they are there, whatever else happens meanwhile.
+const DOUBT: Duration = Duration::from_secs(1);
 
 /// So often in a row what happens may not be found out, before that is the end.
 const PATIENCE: u32 = 10;
@@ -58,8 +59,8 @@ fn watch(core: &Core, bell: &OwnedFd) -> Result<(), String> {
     let duplicated = core.links.lock().sockets().map(|socket| socket.try_clone_to_owned());
     let sockets: Vec<_> = duplicated.into_iter().collect::<Result<_, _>>().map_err(|error| error.to_string())?;
     let mut failures = 0;
+    let mut look_at_mirrors = None;
     loop {
-        let are_mirrors_in_doubt = core.mirrors_in_doubt.swap(false, Ordering::Relaxed);
         let waited = std::iter::once(bell.as_fd()).chain(sockets.iter().map(AsFd::as_fd));
         let mut waited: Vec<_> = waited.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         match poll(&mut waited, Some(&LONGEST)) {
@@ -78,7 +79,9 @@ fn watch(core: &Core, bell: &OwnedFd) -> Result<(), String> {
             }
             Err(refusal) => return Err(refusal.to_string()),
         }
-        if are_mirrors_in_doubt {
+        if core.mirrors_in_doubt.swap(false, Ordering::Relaxed) {
+            look_at_mirrors = Some(Instant::now() + DOUBT);
+        } else if look_at_mirrors.take_if(|due| Instant::now() >= *due).is_some() {
             core.restore_mirrors(None);
         }
         core.events.catch_up(core.clock.now());

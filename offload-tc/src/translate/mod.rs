@@ -48,7 +48,7 @@ pub fn rules(flow: &Flow, agent: AgentId, surroundings: &dyn Surroundings) -> Re
     let Some(found) = guard::guard(&full, &flow.actions)? else {
         return Ok(Rules { rule: rule(flow, agent, surroundings)?, guard: None });
     };
-    let label = Label { ufid: Some(flow.ufid), agent, priority: flow.priority, spelling: Spelling::default() };
+    let label = label_of(flow, agent);
     let rule = labelled(&full, &flow.actions, label, surroundings, true)?;
     let label = Label { spelling: Spelling::GUARD, ..label };
     let guard = labelled(&found.matching, &found.actions, label, surroundings, false)?;
@@ -63,8 +63,13 @@ pub fn guard(matching: &Match, actions: &[Action]) -> Result<Option<(Match, Acti
 /// The rule of a flow that is one, with the notes of an agent on it; a flow that needs [another](Rules::guard) is refused.
 pub fn rule(flow: &Flow, agent: AgentId, surroundings: &dyn Surroundings) -> Result<Rule, Refusal> {
     let full = flow.matching().expand();
-    let label = Label { ufid: Some(flow.ufid), agent, priority: flow.priority, spelling: Spelling::default() };
-    labelled(&full, &flow.actions, label, surroundings, false)
+    labelled(&full, &flow.actions, label_of(flow, agent), surroundings, false)
+}
+
+/// The notes of a flow's rule, but for how it is written.
+fn label_of(flow: &Flow, agent: AgentId) -> Label {
+    let (spelling, digest) = Default::default();
+    Label { ufid: Some(flow.ufid), agent, priority: flow.priority, spelling, digest }
 }
 
 /// The rule of a match and actions. With a guard, no packet has a time to live below 2.

@@ -202,7 +202,12 @@ fn latencies(rules: usize, measured: &[Round]) -> Vec<Value> {
     let goal = Goal::Within(2.0, 2.0);
     vec![
         row(&format!("{name} a batch"), "us", &against_a_batch, &goal),
-        row(&format!("{name} a replay with a poll at that rate"), "us", &pairs(|taken| [taken.agent, taken.floor]), &goal),
+        row(
+            &format!("{name} a replay with a poll at that rate"),
+            "us",
+            &pairs(|taken| [taken.agent, taken.floor]),
+            &goal,
+        ),
         row(&format!("{name} that without a poll"), "us", &pairs(|taken| [taken.agent, taken.without_poll]), &goal),
         row(
             "the same of both without polls",

@@ -4,9 +4,11 @@ use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use sluice_flow::ChainId;
-use sluice_flow::backend::{Adoption, InstalledRule, OffloadPolicy, Owner, Placement};
+use sluice_flow::backend::{Adoption, Claims, InstalledRule, OffloadPolicy, Owner, Placement};
+use sluice_flow::flow::Flow;
 use sluice_flow::id::{FlowId, Generation};
 use sluice_flow::meter::{Meter, MeterId, MeterUnit};
+use sluice_flow::ufid::Ufid;
 
 use crate::device::{Device, Rule, TO_A, TO_B, flow};
 use crate::network::{FRAME, Network, missing};
@@ -17,6 +19,8 @@ stories![
     rules_that_hardware_may_take_have_no_action_of_ours_and_are_adopted_by_what_they_match,
     rules_that_nobody_claims_are_taken_out,
     chains_go_on_in_the_next_run,
+    rules_that_are_as_wanted_are_taken_over_by_their_notes_with_what_they_counted,
+    a_rule_that_is_not_as_wanted_any_more_is_shown_as_it_is,
     rules_of_another_agent_and_of_tc_are_named_and_left,
     a_rule_of_ours_that_no_flow_has_is_listed_and_can_be_taken_out,
 ];
@@ -42,7 +46,7 @@ fn a_stream_loses_nothing_while_its_rule_goes_from_one_run_to_the_next(network: 
         });
         drop(first);
         let mut second = Device::open();
-        let adoption = second.backend.adopt(&mut |rule| Some(claim(rule))).unwrap();
+        let adoption = second.backend.adopt(&mut |rule: &InstalledRule| Some(claim(rule))).unwrap();
         assert_eq!(adoption, Adoption { adopted: 2, orphans: 0 });
         let listed = second.installed();
         let handle = listed.iter().find(|rule| rule.flow.actions.len() == 1 && id_of(rule) == NEW).unwrap().handle;
@@ -95,7 +99,7 @@ fn rules_that_hardware_may_take_have_no_action_of_ours_and_are_adopted_by_what_t
 
     let mut second = Device::with_policy(OffloadPolicy::Any);
     let slots = std::cell::Cell::new(NEW.slot);
-    let adoption = second.backend.adopt(&mut |rule| {
+    let adoption = second.backend.adopt(&mut |rule: &InstalledRule| {
         let is_new = rule.flow.is_same(&flow(TO_B, "2"));
         slots.set(slots.get() + 1);
         let slot = if is_new { NEW.slot } else { slots.get() };
@@ -119,7 +123,7 @@ fn rules_that_nobody_claims_are_taken_out(network: &Network) {
     drop(first);
     let second = Device::open();
     let mut seen = vec![];
-    let adoption = second.backend.adopt(&mut |rule| {
+    let adoption = second.backend.adopt(&mut |rule: &InstalledRule| {
         seen.push(rule.flow.clone());
         (id_of(rule) == NEW).then(|| claim(rule))
     });
@@ -128,6 +132,69 @@ fn rules_that_nobody_claims_are_taken_out(network: &Network) {
     assert_eq!(second.installed().len(), 1);
     assert_eq!(network.run("tc filter show dev p2 ingress").trim(), "");
     assert_eq!(network.send(0, 2).len(), 2);
+}
+
+/// Flows that are wanted, and the rules that were shown.
+#[derive(Default)]
+struct Heirs {
+    wanted: Vec<Flow>,
+    shown: Vec<Flow>,
+}
+
+impl Claims for Heirs {
+    fn wanted(&self, ufid: Ufid) -> Option<Flow> {
+        self.wanted.iter().find(|flow| { flow.ufid } == ufid).cloned()
+    }
+
+    fn claim(&mut self, rule: &InstalledRule) -> Option<(FlowId, Generation)> {
+        let (slot, _) = (0..).zip(&self.wanted).find(|(_, flow)| flow.is_same(&rule.flow))?;
+        self.shown.push(rule.flow.clone());
+        Some((FlowId { slot, incarnation: 1 }, Generation(1)))
+    }
+}
+
+/// Whether a flow is among others as it is, by whatever name.
+fn has(flows: &[Flow], wanted: &Flow) -> bool {
+    flows.iter().any(|flow| flow.is_same(wanted) && flow.actions == wanted.actions)
+}
+
+fn rules_that_are_as_wanted_are_taken_over_by_their_notes_with_what_they_counted(network: &Network) {
+    let mut first = Device::open();
+    first.install(TO_B, "2").unwrap();
+    first.install(TO_A, "set(eth(src=02:00:00:00:00:09)),1").unwrap();
+    drop(first);
+    assert_eq!(network.send(0, 3).len(), 3);
+    // The first action of a rule, which has its notes, is a pass.
+    let index = network.run("tc actions list action gact");
+    let index = index.split_once("index ").unwrap().1.split_whitespace().next().unwrap();
+    network.run(&format!("tc actions change action gact continue index {index}"));
+    let mut second = Device::open();
+    let wanted = [flow(TO_B, "2"), flow(TO_A, "set(eth(src=02:00:00:00:00:09)),1")];
+    let mut heirs = Heirs { wanted: wanted.to_vec(), ..Heirs::default() };
+    assert_eq!(second.backend.adopt(&mut heirs), Ok(Adoption { adopted: 2, orphans: 0 }));
+    assert!(wanted.iter().all(|wanted| has(&heirs.shown, wanted)), "what was changed behind our back is not read");
+    let listed: Vec<_> = second.installed().into_iter().map(|rule| rule.flow).collect();
+    assert_eq!(wanted.map(|wanted| has(&listed, &wanted)), [false, true], "but an audit sees it: {listed:?}");
+    let to_b = FlowId { slot: 0, incarnation: 1 };
+    assert_eq!(network.send(1, 2).len(), 2);
+    let [first_round, later] = [second.counted(), second.counted()];
+    assert_eq!((first_round[&to_b].0, later[&to_b].0), (3, 3));
+    let to_a = FlowId { slot: 1, ..to_b };
+    assert_eq!((first_round[&to_a].0, later[&to_a].0), (0, 2), "the first round is what was listed at the start");
+}
+
+fn a_rule_that_is_not_as_wanted_any_more_is_shown_as_it_is(network: &Network) {
+    let mut first = Device::open();
+    first.install(TO_B, "2").unwrap();
+    first.install(TO_A, "1").unwrap();
+    first.install("in_port(1),eth_type(0x0806)", "2").unwrap();
+    drop(first);
+    let second = Device::open();
+    let mut heirs = Heirs { wanted: vec![flow(TO_B, "1"), flow(TO_A, "1")], ..Heirs::default() };
+    assert_eq!(second.backend.adopt(&mut heirs), Ok(Adoption { adopted: 2, orphans: 1 }));
+    assert_eq!(heirs.shown.len(), 2);
+    assert!(has(&heirs.shown, &flow(TO_B, "2")), "its old actions: {:?}", heirs.shown);
+    assert_eq!(network.run("tc filter show dev p1 ingress").matches("eth_type").count(), 1, "no ARP any more");
 }
 
 fn chains_go_on_in_the_next_run(network: &Network) {
@@ -142,7 +209,7 @@ fn chains_go_on_in_the_next_run(network: &Network) {
     let mut second = Device::open();
     let is_kept = |rule: &InstalledRule| rule.flow.jumps() != [ChainId(8)];
     let slots = std::cell::Cell::new(10);
-    let adopted = second.backend.adopt(&mut |rule| {
+    let adopted = second.backend.adopt(&mut |rule: &InstalledRule| {
         slots.set(slots.get() + 1);
         is_kept(rule).then_some((FlowId { slot: slots.get(), incarnation: 1 }, Generation(1)))
     });
@@ -163,13 +230,13 @@ fn rules_of_another_agent_and_of_tc_are_named_and_left(network: &Network) {
     network.run("tc filter add dev p1 ingress protocol ip pref 5 flower dst_ip 192.0.2.1 action drop");
     network.run("tc filter add dev p1 ingress pref 6 matchall action continue");
     let mut device = Device::open();
-    assert_eq!(device.backend.adopt(&mut |_| panic!("none is ours")), Ok(Adoption::default()));
+    assert_eq!(device.backend.adopt(&mut |_: &InstalledRule| panic!("none is ours")), Ok(Adoption::default()));
     let foreign = device.foreign();
     assert_eq!(foreign.len(), 3, "{foreign:#?}");
     let has = |words: &str| assert!(foreign.iter().any(|filter| filter.contains(words)), "{words}: {foreign:#?}");
     has("filter dev p1 ingress protocol ip pref 5 chain 0 flower handle 0x1");
     has("filter dev p1 ingress protocol all pref 6 chain 0 matchall handle 0x1");
-    has("(of another agent, 000000000000beef)");
+    has("(of another agent, 0000beef)");
     // Of the same name in the kernel as the other agent's.
     let rules: Vec<_> = (0..100)
         .map(|number| device.install(&format!("in_port(2),eth_type(0x0800),ipv4(dst=10.9.0.{number})"), "1").unwrap())

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use sluice_flow::backend::{Adoption, DeviceEvent, LostRule, OffloadPolicy, Placement};
+use sluice_flow::backend::{Adoption, DeviceEvent, InstalledRule, LostRule, OffloadPolicy, Placement};
 use sluice_flow::id::{FlowId, Generation};
 use sluice_flow::meter::{Meter, MeterId, MeterUnit};
 use sluice_flow::port::PortNumber;
@@ -248,7 +248,7 @@ fn both_rules_go_on_in_the_next_run_and_half_a_pair_does_not(network: &Network) 
     send(network, &[1, 64]);
     drop(first);
     let mut second = Device::open();
-    let adoption = second.backend.adopt(&mut |rule| {
+    let adoption = second.backend.adopt(&mut |rule: &InstalledRule| {
         assert_eq!(rule.rules, 2);
         assert!(rule.flow.is_same(&flow(TO_B, ROUTE)) && rule.flow.actions == flow(TO_B, ROUTE).actions);
         Some((NEW, Generation(5)))
@@ -263,7 +263,7 @@ fn both_rules_go_on_in_the_next_run_and_half_a_pair_does_not(network: &Network) 
     for preference in PREFERENCES {
         delete(network, preference);
         let mut third = Device::open();
-        let adoption = third.backend.adopt(&mut |_| panic!("half a pair is no flow's"));
+        let adoption = third.backend.adopt(&mut |_: &InstalledRule| panic!("half a pair is no flow's"));
         assert_eq!(adoption, Ok(Adoption { adopted: 0, orphans: 1 }), "without {preference}");
         assert_eq!(filters(network), Vec::<String>::new());
         third.install(TO_B, ROUTE).unwrap();

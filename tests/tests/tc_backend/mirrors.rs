@@ -1,6 +1,6 @@
 //! Mirrors in front of all flows.
 
-use sluice_flow::backend::{Adoption, MirrorCounters, OffloadPolicy, Placement};
+use sluice_flow::backend::{Adoption, InstalledRule, MirrorCounters, OffloadPolicy, Placement};
 use sluice_flow::mirror::Mirror;
 use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
@@ -109,7 +109,10 @@ fn a_mirror_goes_on_in_the_next_run_and_one_that_nobody_sets_again_is_taken_out(
     second.backend.set_mirror(&tap).unwrap();
     assert_eq!(copied(&second, "tap"), 4, "it counts on");
     assert_eq!(filters(network).len(), 2);
-    assert_eq!(second.backend.adopt(&mut |_| panic!("it is no flow")), Ok(Adoption { adopted: 0, orphans: 1 }));
+    assert_eq!(
+        second.backend.adopt(&mut |_: &InstalledRule| panic!("it is no flow")),
+        Ok(Adoption { adopted: 0, orphans: 1 })
+    );
     assert_eq!(filters(network).len(), 1);
     network.send(0, 1);
     assert_eq!((copies.frames(1).len(), copied(&second, "tap")), (1, 5));

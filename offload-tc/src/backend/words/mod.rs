@@ -44,7 +44,7 @@ pub(super) fn foreign(view: &FilterView<'_>, port: Option<&str>, agent: Option<A
         let _ = write!(text, " handle {:#x}", view.id.handle);
     }
     if let Some(AgentId(agent)) = agent {
-        let _ = write!(text, " (of another agent, {agent:016x})");
+        let _ = write!(text, " (of another agent, {agent:08x})");
     }
     text
 }

@@ -1,0 +1,171 @@
+//! What an earlier run left, as far as its notes tell: enough to take over what has not changed.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use sluice_flow::backend::{Claims, InstalledRule};
+use sluice_flow::chain::ChainId;
+use sluice_flow::counters::{Reading, Sampled};
+use sluice_flow::flow::Flow;
+use sluice_flow::id::{FlowId, Generation};
+use sluice_flow::refusal::Refusal;
+
+use super::books::{Counted, Place, Record};
+use super::chains::owner_of_end;
+use super::core::Core;
+use super::ports::PortTable;
+use super::queue::{label, placement_of, total};
+use super::reader::{counted_of, is_ours, max_lag};
+use crate::dump::Detail;
+use crate::priorities::Priorities;
+use crate::rule::Label;
+use crate::templates::{Sought, Templates};
+use crate::translate::Rules;
+use crate::wire::filter::{Filter, FilterId, Hook};
+use crate::wire::statistics::RuleView;
+
+/// All that there is of ours.
+pub(super) struct Survey {
+    /// Rules of flows, by their names.
+    pub(super) rules: Vec<Noted>,
+    /// Rules of mirrors that are no more.
+    pub(super) orphans: Vec<FilterId>,
+    sampled: Sampled,
+}
+
+/// A rule of a flow.
+pub(super) struct Noted {
+    pub(super) id: FilterId,
+    label: Label,
+    /// Bits of [`flag`](crate::wire::flower::flag).
+    flags: u32,
+    counted: Counted,
+}
+
+/// What was taken over by notes.
+#[derive(Default)]
+pub(super) struct TakenOver {
+    pub(super) adopted: usize,
+    /// Chains that the rules jump to.
+    pub(super) jumps: Vec<(Hook, ChainId)>,
+    /// Rules of which the notes do not tell enough.
+    pub(super) doubtful: Vec<FilterId>,
+    readings: Vec<Reading>,
+}
+
+/// Translates flows as they come, many alike.
+struct Translator<'a> {
+    core: &'a Core,
+    ports: Arc<PortTable>,
+    templates: Templates,
+    message: Vec<u8>,
+}
+
+/// The first readings of rules that were taken over, which need not be listed once more for them.
+pub(super) struct FirstReadings {
+    pub(super) readings: Vec<Reading>,
+    pub(super) sampled: Sampled,
+}
+
+impl Survey {
+    /// Lists the hooks. Ends of chains are noted on the way.
+    pub(super) fn of(core: &Core, hooks: &[Hook]) -> Result<Self, Refusal> {
+        let wanted = core.mirrors.rules();
+        let earliest = core.clock.now().before(max_lag(core.policy));
+        let (mut rules, mut orphans) = (Vec::new(), Vec::new());
+        for hook in hooks {
+            core.list(*hook, Detail::Terse, &mut |view| {
+                let Ok(rule) = RuleView::new(view) else { return };
+                let note = rule.cookies[0];
+                if is_ours(core.agent, &rule) {
+                    let label = Label::read(rule.cookies);
+                    let RuleView { id, flags, .. } = rule;
+                    rules.extend(label.map(|label| Noted { id, label, flags, counted: counted_of(&rule) }));
+                } else if owner_of_end(note) == Some(core.agent) {
+                    core.chains.add_end(*hook, ChainId(rule.id.chain));
+                } else if core.mirrors.is_ours(note) && !wanted.contains(&rule.id) {
+                    orphans.push(rule.id);
+                }
+            })?;
+        }
+        // A listing that was interrupted shows some twice, and what is shown last counts.
+        rules.reverse();
+        rules.sort_by_key(|rule| rule.id);
+        rules.dedup_by_key(|rule| rule.id);
+        orphans.sort_unstable();
+        orphans.dedup();
+        Ok(Self { rules, orphans, sampled: Sampled { earliest, latest: core.clock.now() } })
+    }
+
+    /// Has flows take over the rules that are, by their notes, what they would be given now.
+    pub(super) fn take_over(&self, core: &Core, claims: &mut dyn Claims) -> TakenOver {
+        let mut translator = Translator::new(core);
+        let mut taken = TakenOver::default();
+        for rule in &self.rules {
+            if translator.take_over(rule, claims, &mut taken).is_continue() {
+                taken.doubtful.push(rule.id);
+            }
+        }
+        taken.jumps.sort_unstable();
+        taken.jumps.dedup();
+        taken
+    }
+
+    /// What the rules had counted, unless some of them were to be looked at once more.
+    pub(super) fn first_readings(&self, taken: TakenOver) -> Option<FirstReadings> {
+        let TakenOver { doubtful, readings, .. } = taken;
+        (doubtful.is_empty() && !readings.is_empty()).then_some(FirstReadings { readings, sampled: self.sampled })
+    }
+}
+
+impl<'a> Translator<'a> {
+    fn new(core: &'a Core) -> Self {
+        Self { core, ports: core.ports.load_full(), templates: Templates::new(), message: Vec::new() }
+    }
+
+    /// Breaks off with the rule taken over.
+    fn take_over(&mut self, rule: &Noted, claims: &mut dyn Claims, taken: &mut TakenOver) -> ControlFlow<()> {
+        let place = Place::of(&rule.id);
+        let wanted = rule.label.ufid.and_then(|ufid| claims.wanted(ufid));
+        let Some(flow) = wanted.filter(|flow| self.expected(flow) == Some((place, rule.label))) else {
+            return ControlFlow::Continue(());
+        };
+        let books = &self.core.books;
+        let nobody = FlowId { slot: u32::MAX, incarnation: u32::MAX };
+        let Some(handle) = books.adopt(&rule.id, Record::new(nobody, Generation::NONE, place)) else {
+            return ControlFlow::Continue(());
+        };
+        let jumps = flow.jumps();
+        let installed = InstalledRule { handle, flow, is_named: true, rules: 1, placement: placement_of(rule.flags) };
+        let Some((flow, generation)) = claims.claim(&installed) else {
+            books.forget(handle);
+            return ControlFlow::Continue(());
+        };
+        books.give(handle, flow, generation);
+        books.settle(handle, place, Counted::default(), None);
+        taken.adopted += 1;
+        taken.jumps.extend(jumps.into_iter().map(|chain| (rule.id.hook, chain)));
+        taken.readings.push(Reading { flow, installed_as: generation, counters: total(rule.counted) });
+        ControlFlow::Break(())
+    }
+
+    /// Where the rule of a flow would be now, and its notes; `None` if it is two, or of a protocol whose priority is not always
+    /// the same.
+    fn expected(&mut self, flow: &Flow) -> Option<(Place, Label)> {
+        let sought = self.templates.seek(flow, &*self.ports);
+        if let Sought::Known(template) = sought {
+            let (hook, chain, protocol) = (template.hook, template.chain, template.protocol);
+            let place = Place { hook, chain, priority: Priorities::fixed(flow.priority, protocol)?, protocol };
+            return Some((place, template.label(flow, &mut self.message)));
+        }
+        let Rules { rule, guard: None } = self.core.rules_of(flow, &self.ports).ok()? else { return None };
+        let (hook, chain, protocol) = (rule.hook, rule.chain, rule.protocol);
+        let place = Place { hook, chain, priority: Priorities::fixed(flow.priority, protocol)?, protocol };
+        let filter =
+            Filter { id: FilterId { hook, chain, priority: place.priority, protocol, handle: 0 }, flower: rule.flower };
+        if let Sought::Wanted(vacancy) = sought {
+            self.templates.learn(vacancy, flow, &filter, &*self.ports);
+        }
+        Some((place, label(&filter)?))
+    }
+}
