@@ -40,10 +40,12 @@ macro_rules! handle {
 mod anchor;
 mod destinations;
 mod later;
+mod tuning;
 
 pub use anchor::Anchor;
 pub use destinations::{Destination, Meter};
 pub use later::Answers;
+pub use tuning::Layout;
 
 macro_rules! opaque {
     ($($name:ident),*) => { $(#[repr(C)] struct $name { _private: [u8; 0] })* };

@@ -118,6 +118,11 @@ impl Icm {
         self.blocks.len()
     }
 
+    /// How many bytes of a region are handed out.
+    pub(crate) fn handed_out(&self, kind: Kind) -> u64 {
+        self.blocks.range(kind.start()..kind.start() + kind.bytes()).map(|(_, (_, length))| length).sum()
+    }
+
     /// Whether all of a range lies in one block.
     pub(crate) fn holds(&self, address: u64, length: u64) -> bool {
         self.blocks

@@ -265,6 +265,11 @@ impl Steering {
         ste::SteeringMemory::entry(&self.icm, address)
     }
 
+    /// How many bytes of memory software has for its tables at the moment.
+    pub fn memory_handed_out(&self) -> u64 {
+        self.icm.handed_out(icm::Kind::Steering)
+    }
+
     /// Has the parser look for an option of Geneve, by class and type; of one at a time. It is an object with the id that comes
     /// back.
     pub(crate) fn look_for_option(&mut self, option: (u16, u8)) -> Result<u32, String> {

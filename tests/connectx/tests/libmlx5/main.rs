@@ -20,4 +20,5 @@ mod receive;
 mod rig;
 mod rules;
 mod samples;
+mod tuning;
 mod tunnels;
