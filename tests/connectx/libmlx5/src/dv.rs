@@ -38,6 +38,7 @@ macro_rules! handle {
 }
 
 mod anchor;
+mod aso;
 mod destinations;
 mod later;
 mod tuning;

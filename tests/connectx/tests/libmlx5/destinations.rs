@@ -19,12 +19,12 @@ fn to<'a>(action: &'a Action<'a>) -> Destination<'a> {
 }
 
 /// What of packets comes out, in order.
-fn sent(plugged: &Plugged, from: Port, frame: &[u8]) -> Vec<(Port, Vec<u8>)> {
+pub(crate) fn sent(plugged: &Plugged, from: Port, frame: &[u8]) -> Vec<(Port, Vec<u8>)> {
     walk(plugged, from, frame).sent
 }
 
 /// The switch with tables of levels 1 to 3, of which the first is where all packets come to.
-fn play_in_tables(
+pub(crate) fn play_in_tables(
     profile: sluice_connectx::profile::Profile,
     story: impl FnOnce(&Plugged, &Context, &Domain<'_>, [&Table<'_>; 3]),
 ) {
@@ -98,7 +98,7 @@ fn one_of_so_many_packets_is_sampled_and_all_go_on() {
 }
 
 /// `flow_meter_parameters`: committed and excess rate and size, as mantissa and exponent each.
-fn parameters([cir, cbs, eir, ebs]: [(u32, u32); 4]) -> [u8; 32] {
+pub(crate) fn parameters([cir, cbs, eir, ebs]: [(u32, u32); 4]) -> [u8; 32] {
     const VALID: u32 = 1 << 31;
     const COLORLESS: u32 = 3 << 28;
     const WHOLE_FRAMES: u32 = 1 << 24;
@@ -108,9 +108,9 @@ fn parameters([cir, cbs, eir, ebs]: [(u32, u32); 4]) -> [u8; 32] {
     bytes.try_into().unwrap()
 }
 
-const GREEN: u128 = 2;
+pub(crate) const GREEN: u128 = 2;
 const YELLOW: u128 = 1;
-const RED: u128 = 0;
+pub(crate) const RED: u128 = 0;
 
 #[test]
 fn a_meter_colors_packets_by_what_came_before_and_how_long_ago() {
@@ -158,7 +158,7 @@ fn a_meter_colors_packets_by_what_came_before_and_how_long_ago() {
 }
 
 /// An object of first hits in ranges of 2^`log`.
-fn first_hits(context: &Context, pd: u32, log: u8) -> std::io::Result<(Object<'_>, u32)> {
+pub(crate) fn first_hits(context: &Context, pd: u32, log: u8) -> std::io::Result<(Object<'_>, u32)> {
     let mut input = [0; 0x10 + 0x40];
     input[..2].copy_from_slice(&0xa00_u16.to_be_bytes());
     input[7] = 0x25;
@@ -169,7 +169,7 @@ fn first_hits(context: &Context, pd: u32, log: u8) -> std::io::Result<(Object<'_
 }
 
 /// A protection domain by a command.
-fn protection_domain(context: &Context) -> (Object<'_>, u32) {
+pub(crate) fn protection_domain(context: &Context) -> (Object<'_>, u32) {
     let mut input = [0; 16];
     input[..2].copy_from_slice(&0x800_u16.to_be_bytes());
     let (object, output) = Object::create(context, &input, 16).unwrap();
@@ -231,7 +231,7 @@ fn a_device_that_has_no_first_hits_refuses_their_objects_and_so_does_the_library
 }
 
 /// A block of 64 objects, with the same two meters in each.
-fn meters(context: &Context, pd: u32, each: [[u8; 32]; 2]) -> std::io::Result<Object<'_>> {
+pub(crate) fn meters(context: &Context, pd: u32, each: [[u8; 32]; 2]) -> std::io::Result<Object<'_>> {
     let mut input = [0; 0x10 + 0x80];
     input[..2].copy_from_slice(&0xa00_u16.to_be_bytes());
     input[7] = 0x24;

@@ -4,6 +4,7 @@
 
 mod actions;
 mod anchors;
+mod aso;
 mod counters;
 mod destinations;
 mod fields;
