@@ -204,6 +204,11 @@ layouts! {
     geneve_option 0x40 {
         MODIFY_FIELD_SELECT 0x0 [63:0], FTE_INDEX 0x8 [7:0], CLASS 0xc [31:16], TYPE 0xc [15:8], DATA_LENGTH 0xc [4:0],
     }
+    /// The same of a match definer. Of the mask, words that only larger definers have are not there.
+    match_definer 0x80 {
+        MODIFY_FIELD_SELECT 0x0 [63:0], FORMAT_ID 0x10 [15:0], MASK_0 0x60 [63:0], MASK_1 0x68 [63:0], MASK_2 0x70 [63:0],
+        MASK_3 0x78 [63:0],
+    }
     /// The same of a sampler.
     sampler 0x28 {
         MODIFY_FIELD_SELECT 0x0 [63:0], TABLE_TYPE 0x8 [31:24], LEVEL 0x8 [23:16], IGNORE_FLOW_LEVEL 0x8 [0],

@@ -1,5 +1,5 @@
 //! General objects: blocks of steering memory, arguments of rewrites, samplers, meters, ASO objects of meters and of first hits,
-//! options of Geneve.
+//! options of Geneve, match definers.
 
 use super::Hca;
 use super::function::require;
@@ -9,6 +9,7 @@ use crate::layout::{Field, Layout};
 use crate::objects::Kind;
 use crate::steering;
 use crate::steering::address::{Side, Terminal};
+use crate::steering::definers::{self, Refused};
 use crate::steering::icm;
 use crate::steering::meter::{Metering, PARAMETERS, aso};
 use crate::steering::sampler::Sampling;
@@ -20,6 +21,7 @@ pub(crate) enum Type {
     SteeringMemory = icm::OBJECT_TYPE as isize,
     Meter = 0x0a,
     GeneveOption = 0x0b,
+    MatchDefiner = definers::OBJECT_TYPE as isize,
     Sampler = 0x20,
     Argument = 0x23,
     MeterObjects = 0x24,
@@ -27,10 +29,11 @@ pub(crate) enum Type {
 }
 
 impl Type {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::SteeringMemory,
         Self::Meter,
         Self::GeneveOption,
+        Self::MatchDefiner,
         Self::Sampler,
         Self::Argument,
         Self::MeterObjects,
@@ -44,6 +47,7 @@ impl Type {
             Self::Sampler => profile.has_samplers(),
             _ if !profile.software_steering => false,
             Self::SteeringMemory | Self::Meter | Self::GeneveOption => true,
+            Self::MatchDefiner => profile.match_definers != 0,
             Self::Argument => profile.rewrites_by_pattern,
             Self::FirstHits => profile.steering_format != Format::Zero,
         };
@@ -102,6 +106,21 @@ pub(crate) fn create(hca: &mut Hca, input: &Input<'_>) -> Answer {
             let more = |reason| Failure::new(Status::LimitExceeded, 0x040f, reason);
             hca.steering.look_for_option(option).map_err(more)?
         }
+        Type::MatchDefiner => {
+            use l::match_definer as d;
+            let body = Input::new(&d::LAYOUT, input.tail())?;
+            let format = body.get_u16(d::FORMAT_ID);
+            let has = format < 64 && hca.profile.match_definers >> format & 1 == 1;
+            require(has, Status::BadParameter, 0x0410, format!("the device has no definers of format {format}"))?;
+            let mut mask = [0; definers::FIELDS];
+            for (part, word) in mask.chunks_exact_mut(8).zip([d::MASK_0, d::MASK_1, d::MASK_2, d::MASK_3]) {
+                part.copy_from_slice(&body.get(word).to_be_bytes());
+            }
+            hca.steering.definers.add(format, mask).map_err(|why| match why {
+                Refused::NotModelled(reason) => Failure::new(Status::BadParameter, 0x0411, reason),
+                Refused::Full => Failure::new(Status::LimitExceeded, 0x0412, "no match definers are left"),
+            })?
+        }
         Type::Sampler => hca.steering.create_sampler(uid, &sampling(input)?).map_err(of_steering)?,
         Type::Meter => hca.steering.create_meter(uid, &metering(input)?).map_err(of_steering)?,
     };
@@ -143,7 +162,7 @@ pub(crate) fn query(hca: &mut Hca, input: &Input<'_>) -> Answer {
             body.resize(l::first_hits::LAYOUT.length, 0);
             body.extend(hca.steering.hits.bytes(id).map_err(unknown)?);
         }
-        Type::SteeringMemory | Type::Argument | Type::GeneveOption => {
+        Type::SteeringMemory | Type::Argument | Type::GeneveOption | Type::MatchDefiner => {
             return Err(Failure::new(Status::BadOperation, 0x040c, format!("{kind:?} cannot be asked for")));
         }
     }
@@ -170,6 +189,7 @@ pub(crate) fn destroy(hca: &mut Hca, input: &Input<'_>) -> Answer {
         Type::MeterObjects => hca.steering.destroy_meter_objects(uid, id).map_err(of_steering)?,
         Type::FirstHits => hca.steering.hits.free(id).map_err(refused)?,
         Type::GeneveOption => hca.steering.look_for_no_option(id).map_err(refused)?,
+        Type::MatchDefiner => hca.steering.definers.remove(id).map_err(refused)?,
         Type::Sampler => hca.steering.destroy_sampler(uid, id).map_err(of_steering)?,
         Type::Meter => hca.steering.destroy_meter(uid, id).map_err(of_steering)?,
     }
@@ -339,14 +359,37 @@ mod tests {
     }
 
     #[test]
+    fn match_definers_are_of_formats_that_the_device_has_and_of_fields_that_are_known() {
+        use l::match_definer as d;
+        let mut hca = device(Profile { match_definers: 1 << 22, ..CONNECTX_6_DX });
+        let given = |format, mask| body(&d::LAYOUT, &[(d::FORMAT_ID, format), (d::MASK_0, mask)]);
+        let definer = id(&command(&mut hca, 0xa00, Type::MatchDefiner, 0, &given(22, u64::MAX)));
+        let refused = |hca: &mut Hca, tail: &[u8]| status(&command(hca, 0xa00, Type::MatchDefiner, 0, tail));
+        for (format, mask) in [(24, 0), (64, 0), (65535, 0)] {
+            assert_eq!(refused(&mut hca, &given(format, mask)), Status::BadParameter as u8);
+        }
+        let queue_pair_type = body(&d::LAYOUT, &[(d::FORMAT_ID, 22), (d::MASK_1, 0x0c00_0000)]);
+        assert_eq!(refused(&mut hca, &queue_pair_type), Status::BadParameter as u8);
+        let mut larger = given(22, 0);
+        larger[0x5f] = 1;
+        assert_ne!(refused(&mut hca, &larger), 0, "a word that only larger definers have");
+        assert_eq!(status(&command(&mut hca, 0xa02, Type::MatchDefiner, definer, &[])), Status::BadOperation as u8);
+        assert!(hca.left().contains(&"1 objects of steering".to_owned()));
+        assert_eq!(status(&command(&mut hca, 0xa03, Type::MatchDefiner, definer, &[])), 0);
+        assert_eq!(status(&command(&mut hca, 0xa03, Type::MatchDefiner, definer, &[])), Status::BadResource as u8);
+        while status(&command(&mut hca, 0xa00, Type::MatchDefiner, 0, &given(22, 0))) == 0 {}
+        assert_eq!(refused(&mut hca, &given(22, 0)), Status::LimitExceeded as u8);
+    }
+
+    #[test]
     fn a_device_refuses_types_of_objects_that_it_does_not_say_that_it_has() {
         let has = |profile: Profile| Type::of(&profile.with_software_steering());
         assert_eq!(has(CONNECTX_5), 1 << 0x08 | 1 << 0x0a | 1 << 0x0b | 1 << 0x20);
         assert_eq!(has(BLUEFIELD_2), has(CONNECTX_5) | 1 << 0x24 | 1 << 0x25);
-        assert_eq!(has(CONNECTX_6_DX), has(BLUEFIELD_2) | 1 << 0x23);
+        assert_eq!(has(CONNECTX_6_DX), has(BLUEFIELD_2) | 1 << 0x18 | 1 << 0x23);
         assert_eq!((Type::of(&CONNECTX_5), Type::of(&CONNECTX_6_DX)), (0, 1 << 0x20 | 1 << 0x24));
         let mut hca = device(CONNECTX_5);
-        for kind in [Type::Argument, Type::MeterObjects, Type::FirstHits] {
+        for kind in [Type::MatchDefiner, Type::Argument, Type::MeterObjects, Type::FirstHits] {
             assert_eq!(status(&command(&mut hca, 0xa00, kind, 0, &[0; 0x40])), Status::BadParameter as u8);
         }
     }

@@ -9,7 +9,8 @@ use super::keys::Use;
 use super::queues::State;
 use super::ring::COMPLETION;
 use crate::memory::{Memory, read_u32};
-use crate::packet::{Fragment, Headers, Ip, Layer, Transport, TunnelPorts, edit};
+use crate::packet::checks::{Checks, ip_packet, octets, sum};
+use crate::packet::{Headers, Layer, Transport, TunnelPorts, edit};
 use crate::steering::Received;
 
 /// How frames are spread over receive queues.
@@ -161,12 +162,13 @@ fn completion(
     }
     let layer = Headers::parse(frame, &TunnelPorts::default()).outer;
     let mut checked = ETHERNET_OK;
+    let checks = Checks::of(&layer, frame);
     if let Some(ip) = &layer.ip {
         put(20, &sum(ip_packet(frame, ip)).to_be_bytes());
-        if ip_is_right(frame, ip) {
+        if checks.ip_is_right() {
             checked |= IP_OK;
         }
-        if transport_is_right(frame, ip, &layer) {
+        if checks.l4_checksum {
             checked |= TRANSPORT_OK;
         }
     }
@@ -187,50 +189,6 @@ fn kind_of_ip(layer: &Layer) -> u8 {
         Some(_) => 2,
         None => 0,
     }
-}
-
-/// The IP packet without what fills up the frame.
-fn ip_packet<'a>(frame: &'a [u8], ip: &Ip) -> &'a [u8] {
-    let length =
-        |at: usize| frame.get(at..at + 2).map_or(0, |length| usize::from(u16::from_be_bytes([length[0], length[1]])));
-    let end = if ip.version == 4 { ip.at + length(ip.at + 2) } else { ip.at + 40 + length(ip.at + 4) };
-    frame.get(ip.at..end.clamp(ip.at, frame.len())).unwrap_or_default()
-}
-
-fn ip_is_right(frame: &[u8], ip: &Ip) -> bool {
-    ip.version == 6 || frame.get(ip.at..ip.at + usize::from(ip.ihl) * 4).is_some_and(|header| sum(header) == 0xffff)
-}
-
-/// A UDP datagram without a checksum is right, too.
-fn transport_is_right(frame: &[u8], ip: &Ip, layer: &Layer) -> bool {
-    if ip.fragment != Fragment::No {
-        return false;
-    }
-    let (at, without) = match layer.transport {
-        Some(Transport::Tcp { at, .. }) => (at, false),
-        Some(Transport::Udp { at, .. }) => (at, frame.get(at + 6..at + 8) == Some(&[0, 0])),
-        _ => return false,
-    };
-    let packet = ip_packet(frame, ip);
-    let Some(segment) = packet.get(at - ip.at..) else { return false };
-    let mut covered = addresses(ip);
-    covered.extend([0, ip.protocol]);
-    covered.extend(u32::try_from(segment.len()).unwrap_or(u32::MAX).to_be_bytes());
-    covered.extend(segment);
-    without || sum(&covered) == 0xffff
-}
-
-fn addresses(ip: &Ip) -> Vec<u8> {
-    [ip.source, ip.destination].into_iter().flat_map(|address| octets(ip.version, address)).collect()
-}
-
-fn octets(version: u8, address: u128) -> Vec<u8> {
-    if version == 4 { address.to_be_bytes()[12..].to_vec() } else { address.to_be_bytes().to_vec() }
-}
-
-/// The sum in ones' complement.
-fn sum(bytes: &[u8]) -> u16 {
-    !edit::checksum(bytes)
 }
 
 impl Hash {

@@ -8,6 +8,7 @@
 //! the IPv6 extension headers hop-by-hop, routing, fragment and destination options are stepped over, and no others; a fragment
 //! carries no tunnel.
 
+pub(crate) mod checks;
 pub mod edit;
 pub(crate) mod layer;
 mod tunnel;

@@ -23,8 +23,8 @@ pub struct Tunnel {
     pub kind: TunnelKind,
     /// What the tunnel says that it carries, and where it begins.
     pub payload: Option<(Payload, usize)>,
-    /// The first two words of the header, of tunnels in UDP.
-    pub words: [u32; 2],
+    /// The first four words of the header, of tunnels in UDP. Those that it does not have are zero.
+    pub words: [u32; 4],
 }
 
 /// What a tunnel carries.
@@ -104,8 +104,8 @@ impl Tunnel {
     pub(super) fn after(frame: &[u8], outer: &Layer, ports: &TunnelPorts) -> Option<Self> {
         match outer.transport {
             Some(Transport::Udp { at, destination, .. }) => {
-                let words = [frame.u32_at(at + 8)?, frame.u32_at(at + 12).unwrap_or(0)];
-                Self::in_udp(frame, at + 8, destination, ports).map(|tunnel| Self { words, ..tunnel })
+                let tunnel = Self::in_udp(frame, at + 8, destination, ports)?;
+                Some(Self { words: tunnel.header_words(frame), ..tunnel })
             }
             Some(_) => None,
             None => {
@@ -116,7 +116,7 @@ impl Tunnel {
                         at: ip.payload,
                         kind: TunnelKind::IpInIp,
                         payload: Some((Payload::Ip, ip.payload)),
-                        words: [0; 2],
+                        words: [0; 4],
                     }),
                     _ => None,
                 }
@@ -135,6 +135,12 @@ impl Tunnel {
         }
     }
 
+    fn header_words(&self, frame: &[u8]) -> [u32; 4] {
+        let end = self.payload.map_or(frame.len(), |(_, at)| at);
+        let header = frame.get(self.at..end).unwrap_or_default();
+        [0, 4, 8, 12].map(|at| header.u32_at(at).unwrap_or(0))
+    }
+
     fn in_udp(frame: &[u8], at: usize, port: u16, ports: &TunnelPorts) -> Option<Self> {
         match port {
             VXLAN_GPE_PORT => {
@@ -145,18 +151,18 @@ impl Tunnel {
                     _ => None,
                 };
                 let vni = frame.u32_at(at + 4)? >> 8;
-                Some(Self { at, kind: TunnelKind::VxlanGpe { vni, next, flags }, payload, words: [0; 2] })
+                Some(Self { at, kind: TunnelKind::VxlanGpe { vni, next, flags }, payload, words: [0; 4] })
             }
             GENEVE_PORT => Self::geneve(frame, at, ports.geneve_option),
             GTPU_PORT => Self::gtpu(frame, at),
             MPLS_PORT => {
                 let entry = frame.u32_at(at)?;
-                Some(Self { at, kind: TunnelKind::MplsInUdp { entry }, payload: under_mpls(frame, at), words: [0; 2] })
+                Some(Self { at, kind: TunnelKind::MplsInUdp { entry }, payload: under_mpls(frame, at), words: [0; 4] })
             }
             port if ports.vxlan.contains(&port) => {
                 let vni = frame.octets::<8>(at)?.u32_at(4)? >> 8;
                 let payload = Some((Payload::Ethernet, at + 8));
-                Some(Self { at, kind: TunnelKind::Vxlan { vni }, payload, words: [0; 2] })
+                Some(Self { at, kind: TunnelKind::Vxlan { vni }, payload, words: [0; 4] })
             }
             _ => None,
         }
@@ -175,7 +181,7 @@ impl Tunnel {
             option: wanted.and_then(|wanted| geneve_option(frame, at + 8..end, wanted)),
         };
         let payload = carried(protocol).map(|payload| (payload, end));
-        Some(Self { at, kind, payload, words: [0; 2] })
+        Some(Self { at, kind, payload, words: [0; 4] })
     }
 
     fn gre(frame: &[u8], at: usize) -> Option<Self> {
@@ -203,7 +209,7 @@ impl Tunnel {
         };
         let kind =
             TunnelKind::Gre { checksum: flags & CHECKSUM != 0, sequence: flags & SEQUENCE != 0, key, protocol, mpls };
-        Some(Self { at, kind, payload, words: [0; 2] })
+        Some(Self { at, kind, payload, words: [0; 4] })
     }
 
     fn gtpu(frame: &[u8], at: usize) -> Option<Self> {
@@ -225,7 +231,7 @@ impl Tunnel {
             }
         }
         let payload = (message == GTPU_USER_DATA).then_some((Payload::Ip, next));
-        Some(Self { at, kind: TunnelKind::Gtpu { first, teid, third, extension }, payload, words: [0; 2] })
+        Some(Self { at, kind: TunnelKind::Gtpu { first, teid, third, extension }, payload, words: [0; 4] })
     }
 }
 

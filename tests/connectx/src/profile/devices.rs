@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Profile, Room};
-use crate::steering::ste::Format;
+use crate::steering::ste::{Format, large};
 
 /// All profiles.
 pub const PROFILES: &[Profile] = &[
@@ -30,6 +30,7 @@ pub const BLUEFIELD_2: Profile = Profile {
     host_total_vfs: 8,
     steering_format: Format::One,
     rewrites_by_pattern: false,
+    match_definers: 0,
     has_software_steering: true,
     software_steering: false,
     command_timeout: Duration::from_secs(60),
@@ -56,6 +57,7 @@ pub const BLUEFIELD_3: Profile = Profile {
     device_id: 0xa2dc,
     steering_format: Format::Two,
     rewrites_by_pattern: true,
+    match_definers: large::FORMATS,
     firmware: (32, 35, 1000),
     psid: "SLU0000000003",
     ..BLUEFIELD_2
@@ -71,6 +73,7 @@ pub const CONNECTX_6_DX: Profile = Profile {
     host_total_vfs: 0,
     steering_format: Format::One,
     rewrites_by_pattern: true,
+    match_definers: large::FORMATS,
     has_software_steering: true,
     software_steering: false,
     command_timeout: Duration::from_secs(60),
@@ -86,6 +89,7 @@ pub const CONNECTX_5: Profile = Profile {
     device_id: 0x1017,
     steering_format: Format::Zero,
     rewrites_by_pattern: false,
+    match_definers: 0,
     firmware: (16, 35, 1000),
     psid: "SLU0000000004",
     ..CONNECTX_6_DX

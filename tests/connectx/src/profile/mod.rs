@@ -42,6 +42,8 @@ pub struct Profile {
     /// Whether software writes rewrites as patterns with arguments, which libmlx5 does if it can; else as lists. It is a matter of the
     /// firmware's version, on generations from ConnectX-6 Dx on.
     pub rewrites_by_pattern: bool,
+    /// Formats of match definers, by bit, which software that owns tables makes use of.
+    pub match_definers: u64,
     /// Whether software may own tables at all.
     pub has_software_steering: bool,
     /// Whether tables that software owns are offered. The kernel would use them, too, if it saw them, in memory that the PCI front
@@ -172,6 +174,7 @@ impl Profile {
                 if self.software_steering {
                     fill(&mut bytes, 0, SOFTWARE_STEERING);
                     general::STEERING_FORMAT_VERSION.write(&mut bytes, self.steering_format.version());
+                    general::MATCH_DEFINER_FORMATS.write(&mut bytes, self.match_definers);
                     if self.rewrites_by_pattern {
                         fill(&mut bytes, 0, ARGUMENTS);
                     }

@@ -5,7 +5,7 @@
 //!
 //! Statuses are those of the PRM. Which of them firmware gives for which mistake is known from drivers' logs for some, and our
 //! choice for the rest; syndromes are ours throughout. What the device can do and this engine cannot (ASO other than first
-//! hits and meters, crypto, match definers, tables of RDMA and sniffers) is refused, never ignored.
+//! hits and meters, crypto, match definers for its own tables, tables of RDMA and sniffers) is refused, never ignored.
 //!
 //! Actions come in the order that the kernel keeps for software steering: decap, VLAN pop, modify header, VLAN push, encap. These
 //! readings are ours: of several matches the lowest index wins; a counter counts the frame as it came to the entry, without FCS;
@@ -16,6 +16,7 @@ pub(crate) mod address;
 pub(crate) mod arguments;
 mod bits;
 mod counters;
+pub(crate) mod definers;
 mod entries;
 mod failure;
 mod fields;
@@ -53,6 +54,7 @@ use std::time::Duration;
 use crate::packet::TunnelPorts;
 use arguments::Arguments;
 use counters::Counters;
+use definers::Definers;
 use failure::Refusal;
 use hits::Hits;
 use icm::Icm;
@@ -147,6 +149,8 @@ pub struct Steering {
     pub(crate) arguments: Arguments,
     /// ASO objects of first hits.
     pub(crate) hits: Hits,
+    /// Match definers.
+    pub(crate) definers: Definers,
     samplers: Objects<Sampler>,
     meters: Objects<Meter>,
     /// ASO objects of meters.
@@ -179,6 +183,7 @@ impl Steering {
             icm: Icm::default(),
             arguments: Arguments::default(),
             hits: Hits::default(),
+            definers: Definers::default(),
             samplers: Objects::new("sampler", 1 << 16),
             meters: Objects::new("meter", 1 << meter::LOG_ALL),
             meter_objects: MeterObjects::default(),
@@ -270,6 +275,11 @@ impl Steering {
         self.icm.handed_out(icm::Kind::Steering)
     }
 
+    /// Formats of the match definers that there are.
+    pub fn formats_of_definers(&self) -> Vec<u16> {
+        self.definers.formats().collect()
+    }
+
     /// Has the parser look for an option of Geneve, by class and type; of one at a time. It is an object with the id that comes
     /// back.
     pub(crate) fn look_for_option(&mut self, option: (u16, u8)) -> Result<u32, String> {
@@ -324,7 +334,8 @@ impl Steering {
     }
 
     /// How many steering objects exist, for a leak check: tables, groups, entries, counter allocations, modify-header and
-    /// reformat contexts, blocks of steering memory, of arguments and of ASO objects, samplers, meters, the option of Geneve.
+    /// reformat contexts, blocks of steering memory, of arguments and of ASO objects, match definers, samplers, meters,
+    /// the option of Geneve.
     pub fn objects_left(&self) -> usize {
         let in_tables: usize =
             self.tables.iter().flat_map(|(_, table)| table.groups.values()).map(|group| 1 + group.len()).sum();
@@ -336,6 +347,7 @@ impl Steering {
             + self.icm.len()
             + self.arguments.len()
             + self.hits.len()
+            + self.definers.len()
             + self.samplers.len()
             + self.meters.len()
             + self.meter_objects.len()

@@ -2,6 +2,7 @@
 
 use sluice_connectx::profile::{BLUEFIELD_2, Profile};
 use sluice_connectx::steering::Port;
+use sluice_connectx_uverbs::Plugged;
 use sluice_libmlx5::dv::Match;
 
 use crate::frames::{ethernet, ipv4};
@@ -43,7 +44,7 @@ pub(crate) fn tunnel(port: u16, header: &[u8], inside: &[u8]) -> Vec<u8> {
     ethernet(0x0800, &ipv4([172, 16, 0, 1], [172, 16, 0, 2], UDP, &[&udp, header, inside].concat()))
 }
 
-fn layer_2() -> Vec<Case> {
+pub(crate) fn layer_2() -> Vec<Case> {
     let plain = Packet::v4(UDP);
     let one = Packet { tags: vec![(0x8100, 0xb064)], ..plain.clone() };
     let two = Packet { tags: vec![(0x88a8, 0x2007), (0x8100, 0xd009)], ..plain.clone() };
@@ -74,7 +75,7 @@ fn layer_2() -> Vec<Case> {
     ]
 }
 
-fn layer_3() -> Vec<Case> {
+pub(crate) fn layer_3() -> Vec<Case> {
     let v4 = Packet { tos: 0x2a << 2 | 1, ..Packet::v4(TCP) };
     let part = Packet { fragment: 0x2000, ..Packet::v4(UDP) };
     let v6 = Packet { tos: 0x15 << 2 | 2, ..Packet::v6(UDP) };
@@ -105,7 +106,7 @@ fn layer_3() -> Vec<Case> {
     ]
 }
 
-fn layer_4() -> Vec<Case> {
+pub(crate) fn layer_4() -> Vec<Case> {
     let (tcp, udp) = (Packet::v4(TCP).frame(), Packet::v4(UDP).frame());
     let (tcp_6, udp_6) = (Packet::v6(TCP).frame(), Packet::v6(UDP).frame());
     let icmp = Packet { ports: [0x0803, 0x1234], ..Packet::v4(ICMP) }.frame();
@@ -132,7 +133,7 @@ fn layer_4() -> Vec<Case> {
     ]
 }
 
-fn tunnels() -> Vec<Case> {
+pub(crate) fn tunnels() -> Vec<Case> {
     const GRE: u8 = 47;
     let inside = Packet { to: [2, 0, 0, 0, 0xaa, 1], from: [2, 0, 0, 0, 0xaa, 2], ..Packet::v4(TCP) }.frame();
     let inside_6 = Packet::v6(UDP).frame();
@@ -167,7 +168,14 @@ fn tunnels() -> Vec<Case> {
     ]
 }
 
+/// Every case on a device of that kind.
 pub(crate) fn check(profile: Profile, cases: Vec<Case>) {
+    check_those(profile, cases, |_| true);
+}
+
+/// The same of those that a matcher is good for. Their names.
+pub(crate) fn check_those(profile: Profile, cases: Vec<Case>, good: impl Fn(&Plugged) -> bool) -> Vec<&'static str> {
+    let mut names = Vec::new();
     play_in_switch(profile, |plugged, _, domain, table| {
         let to = domain.to_vport(0xffff).unwrap();
         // From a vport, where nothing but a rule leads to the wire.
@@ -177,6 +185,10 @@ pub(crate) fn check(profile: Profile, cases: Vec<Case>) {
             let fields = |of: u128| [&besides[..], &[(field, of)]].concat();
             let (mask, match_it) = exactly(&fields(wanted));
             let matcher = table.matcher(0, &mask).unwrap_or_else(|error| panic!("{name}: {error}"));
+            if !good(plugged) {
+                continue;
+            }
+            names.push(name);
             let rule =
                 |match_it: &Match| matcher.rule(match_it, &[&to]).unwrap_or_else(|error| panic!("{name}: {error}"));
             {
@@ -192,6 +204,7 @@ pub(crate) fn check(profile: Profile, cases: Vec<Case>) {
             }
         }
     });
+    names
 }
 
 #[test]

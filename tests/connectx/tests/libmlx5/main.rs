@@ -6,6 +6,7 @@ mod actions;
 mod anchors;
 mod aso;
 mod counters;
+mod definers;
 mod destinations;
 mod fields;
 #[allow(dead_code, reason = "of another test's frames, some are used here")]

@@ -273,9 +273,7 @@ impl Fields {
     }
 
     fn ports(&mut self, layer: &Layer, at: usize) {
-        if let Some(Transport::Tcp { source, destination, .. } | Transport::Udp { source, destination, .. }) =
-            layer.transport
-        {
+        if let Some((source, destination)) = ports(layer) {
             self.put(at, 16, source);
             self.put(at + 16, 16, destination);
         }
@@ -289,6 +287,16 @@ impl Fields {
         if let Some(Transport::Tcp { flags, .. }) = layer.transport {
             self.put(at + 3, 9, flags);
         }
+    }
+}
+
+/// Of TCP and UDP.
+pub(super) fn ports(layer: &Layer) -> Option<(u16, u16)> {
+    match layer.transport {
+        Some(Transport::Tcp { source, destination, .. } | Transport::Udp { source, destination, .. }) => {
+            Some((source, destination))
+        }
+        _ => None,
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{ENTRY, Format};
 use crate::packet::Headers;
 use crate::steering::bits::Bits;
+use crate::steering::definers::FIELDS;
 use crate::steering::meter::Color;
 use crate::steering::meter::aso::Metered;
 
@@ -30,27 +31,49 @@ const TAG: usize = 48;
 /// Entry formats that match 16 bytes of fields under a mask.
 const MASK_AND_MATCH: [u32; 2] = [0, 1];
 
-/// The entry format that matches 32 bytes as they are. Of it, only those are modelled that match everything, which libmlx5 makes
-/// where one entry has no room for all actions.
+/// The entry format that matches 32 bytes of fields as a match definer has them, and leads to such entries only.
 const MATCH: u32 = 4;
+/// In place of a definer, of entries that match everything.
 const DO_NOT_CARE: u8 = 0x0f;
 
-/// An entry with a mask.
+/// An entry.
 pub(super) struct Entry {
-    /// Definer mode and index.
-    pub(super) lookup: u16,
+    pub(super) lookup: Lookup,
     pub(super) counter: u32,
     pub(super) miss: u64,
     pub(super) next: Table,
     /// In the order in which they are done, or why they cannot be.
     pub(super) actions: Result<Vec<Action>, String>,
-    pub(super) mask: [u8; 16],
-    pub(super) tag: [u8; 16],
+    pub(super) wanted: Wanted,
+}
+
+/// By which fields an entry matches, or a table hashes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lookup {
+    /// 16 bytes: definer mode and index.
+    Fixed(u16),
+    /// 32 bytes, by the number of a match definer.
+    Defined(u8),
+}
+
+/// What an entry matches.
+pub(super) enum Wanted {
+    /// Fields of which these bits are so.
+    Masked { mask: [u8; 16], tag: [u8; 16] },
+    /// Fields that are so under the definer's mask.
+    Whole([u8; FIELDS]),
+}
+
+/// What a lookup sees of a packet.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Seen {
+    Fixed([u8; 16]),
+    Defined([u8; FIELDS]),
 }
 
 /// A hash table that a hit leads to.
 pub(super) struct Table {
-    pub(super) lookup: u16,
+    pub(super) lookup: Lookup,
     pub(super) base: u64,
     pub(super) entries: u64,
     pub(super) byte_mask: u16,
@@ -61,8 +84,8 @@ pub(super) struct Table {
 impl Entry {
     pub(super) fn decode(bytes: &[u8; ENTRY]) -> Result<Self, String> {
         let format = ENTRY_FORMAT.u32(bytes);
-        let only_actions = format == MATCH && MATCH_DEFINER.u8(bytes) == DO_NOT_CARE && bytes[MASK..] == [0; 32];
-        if !MASK_AND_MATCH.contains(&format) && !only_actions {
+        let defined = format == MATCH;
+        if !MASK_AND_MATCH.contains(&format) && !defined {
             return Err(format!("entry format {format:#x} is not modelled"));
         }
         if MATCH_POLARITY.is_set(bytes) || HASH_TYPE.is_set(bytes) {
@@ -70,39 +93,56 @@ impl Entry {
         }
         let index = u64::from(NEXT_TABLE_39_32.u32(bytes)) << 27 | u64::from(NEXT_TABLE_31_5.u32(bytes));
         let entries = index & index.wrapping_neg();
-        if only_actions && entries != 1 {
-            return Err("hashes by entries without a mask are not modelled".to_owned());
-        }
-        let part = |at: usize| {
-            let mut part = [0; 16];
-            part.copy_from_slice(&bytes[at..at + 16]);
-            part
+        let (lookup, next, byte_mask) = if defined {
+            (Lookup::Defined(MATCH_DEFINER.u8(bytes)), Lookup::Defined(HASH_DEFINER.u8(bytes)), 0)
+        } else {
+            let next = Lookup::fixed(NEXT_ENTRY_FORMAT.u32(bytes), HASH_DEFINER.u8(bytes));
+            (Lookup::fixed(format, MATCH_DEFINER.u8(bytes)), next, BYTE_MASK.u16(bytes))
         };
         Ok(Self {
-            lookup: lookup(format, MATCH_DEFINER.u8(bytes)),
+            lookup,
             counter: COUNTER.u32(bytes),
             miss: u64::from(MISS_ADDRESS_39_32.u32(bytes)) << 32 | u64::from(MISS_ADDRESS_31_6.u32(bytes)) << 6,
             next: Table {
-                lookup: if only_actions { 0 } else { lookup(NEXT_ENTRY_FORMAT.u32(bytes), HASH_DEFINER.u8(bytes)) },
+                lookup: next,
                 base: (index ^ entries) << 5,
                 entries,
-                byte_mask: if only_actions { 0 } else { BYTE_MASK.u16(bytes) },
+                byte_mask,
                 after_actions: HASH_AFTER_ACTIONS.is_set(bytes),
             },
-            actions: actions(&bytes[if only_actions { MORE_ACTIONS } else { ACTIONS }..MASK]),
-            mask: part(MASK),
-            tag: part(TAG),
+            actions: actions(&bytes[if defined { MORE_ACTIONS } else { ACTIONS }..MASK]),
+            wanted: if defined {
+                Wanted::Whole(part(bytes, MASK))
+            } else {
+                Wanted::Masked { mask: part(bytes, MASK), tag: part(bytes, TAG) }
+            },
         })
     }
 
     /// Whether the outcome depends on the packet.
     pub(super) fn wants_fields(&self) -> bool {
-        self.mask != [0; 16]
+        match self.wanted {
+            Wanted::Masked { mask, .. } => mask != [0; 16],
+            Wanted::Whole(_) => self.lookup != Lookup::Defined(DO_NOT_CARE),
+        }
     }
 
-    pub(super) fn matches(&self, fields: &[u8; 16]) -> bool {
-        fields.iter().zip(&self.mask).map(|(field, mask)| field & mask).eq(self.tag)
+    pub(super) fn matches(&self, seen: &Seen) -> bool {
+        match (&self.wanted, seen) {
+            (Wanted::Masked { mask, tag }, Seen::Fixed(fields)) => {
+                fields.iter().zip(mask).map(|(field, mask)| field & mask).eq(*tag)
+            }
+            (Wanted::Whole(tag), Seen::Defined(fields)) => tag == fields,
+            _ => false,
+        }
     }
+}
+
+/// So many bytes from a place on.
+pub(super) fn part<const N: usize>(bytes: &[u8; ENTRY], at: usize) -> [u8; N] {
+    let mut part = [0; N];
+    part.copy_from_slice(&bytes[at..at + N]);
+    part
 }
 
 /// The actions, in the order in which they stand.
@@ -120,21 +160,27 @@ fn actions(bytes: &[u8]) -> Result<Vec<Action>, String> {
 impl Table {
     /// Whether the place depends on the packet.
     pub(super) fn hashes(&self) -> bool {
-        self.entries > 1 && self.byte_mask != 0
+        self.entries > 1 && (self.byte_mask != 0 || matches!(self.lookup, Lookup::Defined(_)))
     }
 
     /// The address of the entry that fields hash to.
-    pub(super) fn place(&self, fields: &[u8; 16]) -> u64 {
+    pub(super) fn place(&self, seen: &Seen) -> u64 {
         if !self.hashes() {
             return self.base;
         }
-        let mut hashed = *fields;
-        for (place, byte) in hashed.iter_mut().enumerate() {
-            if self.byte_mask << place & 0x8000 == 0 {
-                *byte = 0;
+        let hash = match seen {
+            Seen::Fixed(fields) => {
+                let mut hashed = *fields;
+                for (place, byte) in hashed.iter_mut().enumerate() {
+                    if self.byte_mask << place & 0x8000 == 0 {
+                        *byte = 0;
+                    }
+                }
+                crc32(&hashed)
             }
-        }
-        self.base + u64::from(crc32(&hashed).swap_bytes()) % self.entries * 64
+            Seen::Defined(fields) => crc32(fields),
+        };
+        self.base + u64::from(hash.swap_bytes()) % self.entries * 64
     }
 }
 
@@ -145,8 +191,26 @@ fn crc32(bytes: &[u8]) -> u32 {
     })
 }
 
-fn lookup(mode: u32, index: u8) -> u16 {
-    u16::from(mode != 0) << 8 | u16::from(index)
+impl Lookup {
+    fn fixed(mode: u32, index: u8) -> Self {
+        Self::Fixed(u16::from(mode != 0) << 8 | u16::from(index))
+    }
+
+    /// What it sees of a packet that nobody looks at.
+    pub(super) fn nothing(self) -> Seen {
+        match self {
+            Self::Fixed(_) => Seen::Fixed([0; 16]),
+            Self::Defined(_) => Seen::Defined([0; FIELDS]),
+        }
+    }
+
+    /// In one number, as libmlx5 has it.
+    pub(super) fn number(self) -> u16 {
+        match self {
+            Self::Fixed(number) => number,
+            Self::Defined(number) => 0x400 | u16::from(number),
+        }
+    }
 }
 
 /// What an entry does on a hit.

@@ -6,13 +6,13 @@
 //! An address that is not in steering memory ends the walk: it stands for a vport, for dropping or for a table of firmware, as the
 //! device's capabilities gave it out.
 //!
-//! Not modelled, and said so where a walk meets it: MATCH entries with large definers, ASO of connection tracking, hash types other
-//! than 0, and inverted matches. Inner headers are not rewritten: no format has places for them, as far as libmlx5
+//! Not modelled, and said so where a walk meets it: ASO of connection tracking, hash types other than 0, and inverted matches. Inner headers are not rewritten: no format has places for them, as far as libmlx5
 //! 44 knows.
 
 mod act;
 mod definer;
 mod entry;
+pub(crate) mod large;
 mod rewrite;
 mod zero;
 
@@ -26,7 +26,7 @@ use super::step::Deed;
 use super::{Origin, Steering};
 use crate::packet::Headers;
 pub(crate) use definer::Sample;
-use entry::Entry;
+use entry::{Entry, Lookup, Seen};
 
 /// Bytes of an entry.
 pub const ENTRY: usize = 64;
@@ -92,7 +92,7 @@ pub struct SteWalk {
 pub struct SteStep {
     /// Its address.
     pub address: u64,
-    /// By which fields it matches: definer mode and index.
+    /// By which fields it matches: definer mode and index, or 0x400 and the number of a match definer.
     pub lookup: u16,
     /// Whether it matched.
     pub hit: bool,
@@ -177,11 +177,11 @@ impl Steering {
                 Format::One | Format::Two => Entry::decode(&bytes)?,
             };
             let mut did = Vec::new();
-            let hit = entry.matches(&packet.lookup(format, entry.lookup, entry.wants_fields())?);
+            let hit = entry.matches(&self.see(packet, entry.lookup, entry.wants_fields())?);
             let outcome = if hit { self.hit(memory, &entry, packet, &mut did) } else { Ok(entry.miss) };
             // A step that went wrong shows the entry itself as the next.
             let next = *outcome.as_ref().unwrap_or(&address);
-            steps.push(SteStep { address, lookup: entry.lookup, hit, did, next });
+            steps.push(SteStep { address, lookup: entry.lookup.number(), hit, did, next });
             address = outcome?;
         }
         if memory.covers(address) {
@@ -202,27 +202,38 @@ impl Steering {
             self.count(entry.counter, packet, did);
         }
         let table = &entry.next;
-        let format = self.profile.steering_format;
-        let before = packet.lookup(format, table.lookup, table.hashes())?;
+        let before = self.see(packet, table.lookup, table.hashes())?;
         for action in entry.actions.clone()? {
             self.act(memory, action, packet, did)?;
         }
-        let after = packet.lookup(format, table.lookup, table.hashes())?;
+        let after = self.see(packet, table.lookup, table.hashes())?;
         Ok(table.place(if table.after_actions { &after } else { &before }))
     }
 }
 
-impl Packet {
-    /// The 16 bytes that a lookup sees; those of a lookup that is not modelled are refused if anybody wants them.
-    fn lookup(&self, format: Format, lookup: u16, wanted: bool) -> Result<[u8; 16], String> {
+impl Steering {
+    /// What a lookup sees of a packet; one that is not modelled is refused if anybody wants to know.
+    fn see(&self, packet: &Packet, lookup: Lookup, wanted: bool) -> Result<Seen, String> {
         if !wanted {
-            return Ok([0; 16]);
+            return Ok(lookup.nothing());
         }
-        let fields = match format {
-            Format::Zero => zero::fields,
-            Format::One | Format::Two => definer::fields,
-        };
-        fields(lookup, &self.headers, &self.metadata, self.gvmi)
-            .ok_or_else(|| format!("lookup {lookup:#06x} is not modelled"))
+        match lookup {
+            Lookup::Fixed(number) => {
+                let fields = match self.profile.steering_format {
+                    Format::Zero => zero::fields,
+                    Format::One | Format::Two => definer::fields,
+                };
+                let fields = fields(number, &packet.headers, &packet.metadata, packet.gvmi);
+                fields.map(Seen::Fixed).ok_or_else(|| format!("lookup {number:#06x} is not modelled"))
+            }
+            Lookup::Defined(number) => {
+                let definer = self.definers.get(number).ok_or(format!("there is no match definer {number:#04x}"))?;
+                let fields = large::fields(definer.format, packet)
+                    .ok_or_else(|| format!("definers of format {} are not modelled", definer.format))?;
+                let mut masked = fields;
+                masked.iter_mut().zip(definer.mask).for_each(|(field, mask)| *field &= mask);
+                Ok(Seen::Defined(masked))
+            }
+        }
     }
 }

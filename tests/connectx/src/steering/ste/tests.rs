@@ -223,11 +223,13 @@ fn what_is_not_modelled_ends_the_walk_with_a_reason() {
     let origin = Origin { port: Port::Wire, sqn: 0, metadata: 0 };
     let end = device.walk_memory(&memory, FROM_WIRE, origin, 1, &tcp_frame()).end;
     assert_eq!(end, Err("ASO of type 0 is not modelled".to_owned()));
-    // Of the entries without a mask, those that match something.
-    (rewrites[0], rewrites[63]) = (4, 1);
-    memory.0.insert(FROM_WIRE, rewrites);
-    let end = device.walk_memory(&memory, FROM_WIRE, origin, 1, &tcp_frame()).end;
-    assert_eq!(end, Err("entry format 0x4 is not modelled".to_owned()));
+    let mut end = |byte: u8, definer: u8| {
+        (rewrites[0], rewrites[6]) = (byte, definer);
+        memory.0.insert(FROM_WIRE, rewrites);
+        device.walk_memory(&memory, FROM_WIRE, origin, 1, &tcp_frame()).end
+    };
+    assert_eq!(end(5, 0), Err("entry format 0x5 is not modelled".to_owned()));
+    assert_eq!(end(4, 0x10), Err("there is no match definer 0x10".to_owned()));
 }
 
 #[test]

@@ -4,8 +4,8 @@
 //! own. Lookups have numbers of their own, three for most: of the outer headers, of the inner, and of the outer on the receive side.
 
 use super::ENTRY;
-use super::definer::{Fields, Side, fragmented, l3_type, l4_type};
-use super::entry::{Action, Anchor, Entry, Table};
+use super::definer::{Fields, Side, fragmented, l3_type, l4_type, ports};
+use super::entry::{Action, Anchor, Entry, Lookup, Table, Wanted, part};
 use crate::packet::layer::number;
 use crate::packet::{Fragment, Headers, Layer, Transport, TunnelKind, Vlan};
 use crate::steering::bits::Bits;
@@ -63,17 +63,12 @@ pub(super) fn decode(bytes: &[u8; ENTRY]) -> Result<Entry, String> {
     }
     let index = u64::from(NEXT_TABLE_39_32.u32(bytes)) << 27 | u64::from(NEXT_TABLE_31_5.u32(bytes));
     let entries = index & index.wrapping_neg();
-    let part = |at: usize| {
-        let mut part = [0; 16];
-        part.copy_from_slice(&bytes[at..at + 16]);
-        part
-    };
     Ok(Entry {
-        lookup: LOOKUP.u16(bytes),
+        lookup: Lookup::Fixed(LOOKUP.u16(bytes)),
         counter: COUNTER_23_16.u32(bytes) << 16 | COUNTER_15_0.u32(bytes),
         miss: u64::from(MISS_39_32.u32(bytes)) << 32 | u64::from(MISS_31_6.u32(bytes)) << 6,
         next: Table {
-            lookup: NEXT_LOOKUP.u16(bytes),
+            lookup: Lookup::Fixed(NEXT_LOOKUP.u16(bytes)),
             base: (index ^ entries) << 5,
             entries,
             byte_mask: BYTE_MASK.u16(bytes),
@@ -81,8 +76,7 @@ pub(super) fn decode(bytes: &[u8; ENTRY]) -> Result<Entry, String> {
             after_actions: true,
         },
         actions: actions(bytes),
-        mask: part(MASK),
-        tag: part(TAG),
+        wanted: Wanted::Masked { mask: part(bytes, MASK), tag: part(bytes, TAG) },
     })
 }
 
@@ -280,15 +274,6 @@ fn ipv4_rest(fields: &mut Fields, layer: &Layer) {
     fields.put(0x00, 4, ip.version);
     fields.put(0x04, 4, ip.ihl);
     fields.put(0x40, 8, ip.ttl);
-}
-
-fn ports(layer: &Layer) -> Option<(u16, u16)> {
-    match layer.transport {
-        Some(Transport::Tcp { source, destination, .. } | Transport::Udp { source, destination, .. }) => {
-            Some((source, destination))
-        }
-        _ => None,
-    }
 }
 
 /// Nine TCP flags.
