@@ -43,7 +43,8 @@ layouts! {
         TUNNEL_STATELESS_VXLAN 0x0 [0],
     }
     /// Page 7: flow tables of a function.
-    nic_flow_table 0x1000 { RX_DROP_ADDRESS 0x400 [63:0], TX_DROP_ADDRESS 0x408 [63:0], TX_ALLOW_ADDRESS 0x410 [63:0] }
+    nic_flow_table 0x1000 {
+        MORE_FIELDS_RECEIVE 0x280 [31:0], MORE_BITMASKS_RECEIVE 0x290 [31:0], RX_DROP_ADDRESS 0x400 [63:0], TX_DROP_ADDRESS 0x408 [63:0], TX_ALLOW_ADDRESS 0x410 [63:0] }
     /// Page 8: flow tables of the switch.
     esw_flow_table 0x1000 {
         FDB_TO_VPORT_REG_C_ID 0x0 [31:24], FDB_MODIFY_HEADER_FWD_TO_TABLE 0x0 [10], FLOW_SOURCE 0x0 [8],

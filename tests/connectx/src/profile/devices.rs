@@ -31,6 +31,7 @@ pub const BLUEFIELD_2: Profile = Profile {
     steering_format: Format::One,
     rewrites_by_pattern: false,
     match_definers: 0,
+    finds_more: false,
     has_software_steering: true,
     software_steering: false,
     command_timeout: Duration::from_secs(60),
@@ -58,6 +59,7 @@ pub const BLUEFIELD_3: Profile = Profile {
     steering_format: Format::Two,
     rewrites_by_pattern: true,
     match_definers: large::FORMATS,
+    finds_more: true,
     firmware: (32, 35, 1000),
     psid: "SLU0000000003",
     ..BLUEFIELD_2
@@ -74,6 +76,7 @@ pub const CONNECTX_6_DX: Profile = Profile {
     steering_format: Format::One,
     rewrites_by_pattern: true,
     match_definers: large::FORMATS,
+    finds_more: true,
     has_software_steering: true,
     software_steering: false,
     command_timeout: Duration::from_secs(60),
@@ -90,6 +93,7 @@ pub const CONNECTX_5: Profile = Profile {
     steering_format: Format::Zero,
     rewrites_by_pattern: false,
     match_definers: 0,
+    finds_more: false,
     firmware: (16, 35, 1000),
     psid: "SLU0000000004",
     ..CONNECTX_6_DX

@@ -44,6 +44,9 @@ pub struct Profile {
     pub rewrites_by_pattern: bool,
     /// Formats of match definers, by bit, which software that owns tables makes use of.
     pub match_definers: u64,
+    /// Whether it also finds all four words of a tunnel header, whether there is the option of Geneve that is looked for, and by
+    /// definers which headers and checksums are right: in tables that software owns.
+    pub finds_more: bool,
     /// Whether software may own tables at all.
     pub has_software_steering: bool,
     /// Whether tables that software owns are offered. The kernel would use them, too, if it saw them, in memory that the PCI front
@@ -188,6 +191,10 @@ impl Profile {
                     fill(&mut bytes, caps::NIC_RECEIVE, SOFTWARE_OWNER);
                     fill(&mut bytes, caps::NIC_TRANSMIT, SOFTWARE_OWNER);
                     fill(&mut bytes, 0, &nic_addresses());
+                    if self.finds_more {
+                        fill(&mut bytes, 0, MORE_FIELDS);
+                        table::FIELDS_MISC.at(caps::NIC_RECEIVE).write(&mut bytes, HAS_GENEVE_OPTION);
+                    }
                 }
             }
             Page::EswFlowTable => {
@@ -414,6 +421,18 @@ const INNER: u64 = 0xfeef_fe00;
 /// Registers C 0 to 7.
 const REGISTERS: u64 = 0xff;
 
+/// Whether there is the option of Geneve that is looked for.
+const HAS_GENEVE_OPTION: u64 = 1 << 30;
+
+/// Words 0 to 3 of a tunnel header, which inner and outer headers are right, and which checksums.
+const TUNNEL_HEADERS_AND_CHECKS: u64 = 0x1_81ef;
+
+/// That it finds them is said of what functions receive, for all tables.
+const MORE_FIELDS: &[(Field, u64)] = &[
+    (nic_flow_table::MORE_FIELDS_RECEIVE, TUNNEL_HEADERS_AND_CHECKS),
+    (nic_flow_table::MORE_BITMASKS_RECEIVE, TUNNEL_HEADERS_AND_CHECKS),
+];
+
 /// Of every kind of flow table.
 const TABLE: &[(Field, u64)] = &[
     (table::FT_SUPPORT, 1),
@@ -493,6 +512,7 @@ mod tests {
             ARGUMENTS,
             METERS,
             METER_OBJECTS,
+            MORE_FIELDS,
             ROCE,
             SOFTWARE_OWNER,
         ];

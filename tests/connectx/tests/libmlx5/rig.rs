@@ -77,7 +77,10 @@ pub(crate) mod field {
     pub(crate) const TCP_SOURCE: Field = (0x0a0, 16);
     pub(crate) const TCP_DESTINATION: Field = (0x0b0, 16);
     pub(crate) const IHL: Field = (0x0d0, 4);
+    pub(crate) const L3_OK: Field = (0x0d4, 1);
     pub(crate) const L4_OK: Field = (0x0d5, 1);
+    pub(crate) const IPV4_CHECKSUM_OK: Field = (0x0d6, 1);
+    pub(crate) const L4_CHECKSUM_OK: Field = (0x0d7, 1);
     pub(crate) const TTL: Field = (0x0d8, 8);
     pub(crate) const UDP_SOURCE: Field = (0x0e0, 16);
     pub(crate) const UDP_DESTINATION: Field = (0x0f0, 16);
@@ -145,6 +148,7 @@ pub(crate) mod field {
     pub(crate) const TUNNEL_HEADER_0: Field = (0xc80, 32);
     pub(crate) const TUNNEL_HEADER_1: Field = (0xca0, 32);
     pub(crate) const TUNNEL_HEADER_2: Field = (0xcc0, 32);
+    pub(crate) const TUNNEL_HEADER_3: Field = (0xce0, 32);
 }
 
 /// A match on all bits of some fields: mask and value.

@@ -26,6 +26,7 @@ pub(super) fn fields(lookup: u16, headers: &Headers, metadata: &Metadata, gvmi: 
         0x000d => fields.ipv4_rest(outer),
         0x000f => fields.ipv4_rest(inner),
         0x000e => fields.tunnel_header(headers),
+        0x0011 => fields.samples_there(headers),
         0x0104 => {
             fields.put(0x10, 16, gvmi);
             fields.put(0x28, 24, metadata.sqn);
@@ -44,6 +45,7 @@ pub(super) fn fields(lookup: u16, headers: &Headers, metadata: &Metadata, gvmi: 
         0x0112 => fields.samples(headers, 4),
         0x0113 => fields.transport_rest(outer),
         0x0114 => fields.transport_rest(inner),
+        0x0117 => fields.whole_tunnel_header(headers),
         _ => return None,
     }
     Some(fields.0)
@@ -206,6 +208,17 @@ impl Fields {
             let sample = Sample::value(from + place, headers);
             self.put(0x60 - usize::try_from(place).unwrap_or(0) * 0x20, 32, sample.unwrap_or(0));
         }
+    }
+
+    /// Which of the flexible parser's eight samples the packet has, the first in the lowest bit.
+    fn samples_there(&mut self, headers: &Headers) {
+        let there = (0..8).filter(|number| Sample::value(*number, headers).is_some());
+        self.put(0x40, 8, there.fold(0_u32, |there, number| there | 1 << number));
+    }
+
+    fn whole_tunnel_header(&mut self, headers: &Headers) {
+        let words = headers.tunnel.map_or([0; 4], |tunnel| tunnel.words);
+        self.registers(&words);
     }
 
     /// Of TCP its numbers, of ICMP type and code, and the rest of the header.
