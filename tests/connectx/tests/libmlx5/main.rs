@@ -5,6 +5,7 @@
 mod actions;
 mod anchors;
 mod aso;
+mod checks;
 mod counters;
 mod definers;
 mod destinations;

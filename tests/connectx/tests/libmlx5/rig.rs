@@ -104,6 +104,7 @@ pub(crate) mod field {
     pub(crate) const GRE_KEY: Field = (0x280, 32);
     pub(crate) const VXLAN_VNI: Field = (0x2a0, 24);
     pub(crate) const GENEVE_VNI: Field = (0x2c0, 24);
+    pub(crate) const HAS_GENEVE_OPTION: Field = (0x2de, 1);
     pub(crate) const GENEVE_OAM: Field = (0x2df, 1);
     pub(crate) const FLOW_LABEL: Field = (0x2ec, 20);
     pub(crate) const INNER_FLOW_LABEL: Field = (0x30c, 20);

@@ -185,7 +185,7 @@ fn numbers_of_tcp_in_a_tunnel_are_matched_by_format_0_and_taken_from_the_outer_h
 }
 
 /// Has the parser look for an option of Geneve with one word of data.
-fn look_for_option(context: &Context, class: u16, kind: u8) -> std::io::Result<Object<'_>> {
+pub(crate) fn look_for_option(context: &Context, class: u16, kind: u8) -> std::io::Result<Object<'_>> {
     let mut input = [0; 0x10 + 0x40];
     input[..2].copy_from_slice(&0xa00_u16.to_be_bytes());
     input[7] = 0x0b;
