@@ -3,9 +3,10 @@
 use super::failure::Refusal;
 use super::key::Metadata;
 use super::layout::{self, bytes, rewrite as list};
+use super::ste::Format;
 use super::table::TableKind;
 use super::{Steering, answer, answer_with_id, needs};
-use crate::packet::{Headers, Layer, Transport, edit};
+use crate::packet::{Headers, Layer, Transport, TunnelKind, edit};
 
 #[derive(Debug)]
 pub(super) struct Rewrite {
@@ -34,6 +35,8 @@ pub(super) struct Field {
 enum Place {
     Outer(Part),
     Inner(Part),
+    /// Of GTP-U.
+    Endpoint,
     RegisterA,
     RegisterB,
     RegisterC(usize),
@@ -62,8 +65,11 @@ const fn field(id: u16, name: &'static str, width: u32, place: Place) -> Field {
     Field { id, name, width, place }
 }
 
+/// Of the fields, the one that the flexible parser finds.
+const GTPU_ENDPOINT: u16 = 0x6e;
+
 /// By PRM field id. Fields of the device that are not here are refused.
-static FIELDS: [Field; 59] = {
+static FIELDS: [Field; 60] = {
     use Part::*;
     use Place::*;
     [
@@ -125,6 +131,7 @@ static FIELDS: [Field; 59] = {
         field(0x58, "metadata_reg_c_7", 32, RegisterC(7)),
         field(0x59, "outer.tcp_seq_num", 32, Outer(Tcp(4))),
         field(0x5b, "outer.tcp_ack_num", 32, Outer(Tcp(8))),
+        field(GTPU_ENDPOINT, "gtpu_teid", 32, Endpoint),
         field(0x73, "outer.ip_ecn", 2, Outer(Ecn)),
     ]
 };
@@ -144,7 +151,10 @@ impl Steering {
         let actions = input[bytes::REWRITE_LIST..end]
             .chunks(list::ELEMENT)
             .enumerate()
-            .map(|(number, bytes)| Action::decode(bytes).map_err(|problem| Refusal::Rewrite { number, problem }))
+            .map(|(number, bytes)| {
+                let action = Action::decode(bytes).and_then(|action| self.has_fields_of(action));
+                action.map_err(|problem| Refusal::Rewrite { number, problem })
+            })
             .collect::<Result<_, _>>()?;
         Ok(answer_with_id(self.rewrites.add(uid, Rewrite { kind, actions })?))
     }
@@ -152,6 +162,19 @@ impl Steering {
     pub(super) fn dealloc_modify_header_context(&mut self, uid: u16, input: &[u8]) -> Result<Vec<u8>, Refusal> {
         self.rewrites.remove(uid, layout::IN_ID.u32(input))?;
         Ok(answer(layout::SHORT_OUTPUT))
+    }
+
+    /// An action, if the device rewrites its fields: what the flexible parser finds, only where the capabilities say so.
+    fn has_fields_of(&self, action: Action) -> Result<Action, String> {
+        let rewrites_samples = self.profile.software_owner && self.profile.steering_format != Format::Zero;
+        let (one, other) = match &action {
+            Action::Set { field, .. } | Action::Add { field, .. } => (*field, None),
+            Action::Copy { from, to, .. } => (*from, Some(*to)),
+        };
+        if !rewrites_samples && [Some(one), other].into_iter().flatten().any(|field| field.id == GTPU_ENDPOINT) {
+            return Err("what the flexible parser finds is not rewritten by this device".to_owned());
+        }
+        Ok(action)
     }
 }
 
@@ -224,6 +247,7 @@ impl Field {
             Place::RegisterA => return Some(metadata.register_a),
             Place::RegisterB => return Some(metadata.register_b),
             Place::RegisterC(number) => return metadata.registers_c.get(number).copied(),
+            Place::Endpoint => endpoint(headers)?,
             Place::Outer(part) => part.find(&headers.outer)?,
             Place::Inner(part) => part.find(headers.inner.as_ref()?)?,
         };
@@ -245,6 +269,7 @@ impl Field {
             Place::RegisterC(number) => {
                 return metadata.registers_c.get_mut(number).map(|register| *register = value).is_some();
             }
+            Place::Endpoint => endpoint(headers),
             Place::Outer(part) => part.find(&headers.outer),
             Place::Inner(part) => headers.inner.as_ref().and_then(|layer| part.find(layer)),
         };
@@ -292,6 +317,13 @@ impl Part {
             }
         }
     }
+}
+
+/// The bit of the frame where GTP-U's tunnel endpoint identifier begins.
+fn endpoint(headers: &Headers) -> Option<usize> {
+    const ENDPOINT: usize = 4;
+    let tunnel = headers.tunnel.filter(|tunnel| matches!(tunnel.kind, TunnelKind::Gtpu { .. }))?;
+    Some((tunnel.at + ENDPOINT) * 8)
 }
 
 pub(super) fn find(id: u16) -> Result<&'static Field, String> {

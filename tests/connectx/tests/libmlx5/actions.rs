@@ -20,12 +20,12 @@ fn add(field: u64, data: u64) -> u64 {
     2 << 60 | field << 48 | data & 0xffff_ffff
 }
 
-fn copy(from: u64, to: u64) -> u64 {
+pub(crate) fn copy(from: u64, to: u64) -> u64 {
     3 << 60 | from << 48 | to << 16
 }
 
 const TTL: u64 = 0x0a;
-const REGISTER_C_0: u64 = 0x51;
+pub(crate) const REGISTER_C_0: u64 = 0x51;
 const REGISTER_C_1: u64 = 0x52;
 
 /// What a rule on a packet does with it: where and how it comes out.

@@ -4,10 +4,11 @@ use sluice_connectx::profile::CONNECTX_5;
 use sluice_connectx::steering::Port;
 use sluice_libmlx5::dv::Reformat;
 
-use crate::actions::{rewritten, walked};
+use crate::actions::{REGISTER_C_0, copy, rewritten, set, walked};
+use crate::fields::tunnel;
 use crate::frames::{HOST, ROUTER, ethernet, ipv4};
 use crate::packet::{Packet, TCP};
-use crate::rig::GENERATIONS;
+use crate::rig::{GENERATIONS, play_in_switch};
 
 const GRE: u8 = 47;
 const ETHERNET: usize = 14;
@@ -52,4 +53,43 @@ fn what_comes_out_of_a_tunnel_may_get_a_tag_except_where_the_entry_cannot_be_und
             assert_eq!(walk.sent, [(Port::Vport(0), [&tagged, &inside[ETHERNET..]].concat())]);
         }
     }
+}
+
+const GTPU_ENDPOINT: u64 = 0x6e;
+
+#[test]
+fn the_endpoint_of_gtpu_is_rewritten_where_there_is_one() {
+    const TTL: u64 = 0x0a;
+    let inside = Packet::v4(TCP).frame();
+    let gtpu = |endpoint: u32| {
+        let header = [&[0x30, 0xff, 0, 58][..], &endpoint.to_be_bytes()].concat();
+        tunnel(2152, &header, &inside[ETHERNET..])
+    };
+    for profile in GENERATIONS.into_iter().filter(|profile| *profile != CONNECTX_5) {
+        let sent = |frame: &[u8], actions: &[u64]| {
+            let (_, frame) = rewritten(profile, frame, Port::Vport(0), |domain| {
+                vec![domain.modify_header(actions).unwrap(), domain.to_vport(0xffff).unwrap()]
+            })
+            .unwrap();
+            frame
+        };
+        let one = gtpu(0xdead_beef);
+        assert_eq!(sent(&one, &[set(GTPU_ENDPOINT, 0, 32, 0x0102_0304)]), gtpu(0x0102_0304));
+        assert_eq!(sent(&one, &[set(GTPU_ENDPOINT, 8, 16, 0x5678)]), gtpu(0xde56_78ef));
+        let copied = [set(REGISTER_C_0, 0, 32, 0x2222_3333), copy(REGISTER_C_0, GTPU_ENDPOINT)];
+        assert_eq!(sent(&one, &copied), gtpu(0x2222_3333));
+        // In a list with a field of another header.
+        let mut both = gtpu(7);
+        both[ETHERNET + 8] = 9;
+        let sum = crate::frames::checksum(
+            &[&both[ETHERNET..ETHERNET + 10], &[0, 0], &both[ETHERNET + 12..ETHERNET + 20]].concat(),
+        );
+        both[ETHERNET + 10..ETHERNET + 12].copy_from_slice(&sum.to_be_bytes());
+        assert_eq!(sent(&one, &[set(TTL, 0, 8, 9), set(GTPU_ENDPOINT, 0, 32, 7)]), both);
+        let vxlan = tunnel(4789, &[8, 0, 0, 0, 0, 0, 42, 0], &inside);
+        assert_eq!(sent(&vxlan, &[set(GTPU_ENDPOINT, 0, 32, 1)]), vxlan, "no header of GTP-U");
+    }
+    play_in_switch(CONNECTX_5, |_, _, domain, _| {
+        assert!(domain.modify_header(&[set(GTPU_ENDPOINT, 0, 32, 1)]).is_err(), "format 0 has no place for it");
+    });
 }

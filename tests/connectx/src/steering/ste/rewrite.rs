@@ -1,7 +1,7 @@
 //! Rewriting of fields by entries and by lists in steering memory: 8 bytes each, which name a field by a dword of the parser's and
 //! the bits in it.
 
-use super::Format;
+use super::{Format, Sample};
 use crate::steering::bits::Bits;
 use crate::steering::rewrite::{Action, Field, find};
 
@@ -50,9 +50,12 @@ const NOTHING: u8 = 0;
 /// Bits of a dword count from this on.
 const FIRST_BIT: u32 = 0x20;
 
+/// The dword of the flexible parser's first sample; the others are in front of it.
+const SAMPLE_0: u8 = 0x89;
+
 /// Where fields of PRM modify-header are, besides registers C: dword, lowest bit, field id. Two fields share a place where a
 /// packet can have only one of them.
-const PLACES: [(u8, u32, u16); 29] = [
+const PLACES: [(u8, u32, u16); 30] = [
     (0x00, 0, 0x04),
     (0x01, 0, 0x03),
     (0x01, 16, 0x05),
@@ -82,6 +85,7 @@ const PLACES: [(u8, u32, u16); 29] = [
     (0x5f, 0, 0x5b),
     (0x7b, 0, 0x50),
     (0x7c, 0, 0x49),
+    (SAMPLE_0 - Sample::GtpuEndpoint as u8, 0, 0x6e),
 ];
 
 /// Dwords of registers C by number.

@@ -281,6 +281,22 @@ fn rewrite_lists_are_checked_action_by_action() {
 }
 
 #[test]
+fn what_the_flexible_parser_finds_is_rewritten_where_the_capabilities_say_so() {
+    use crate::steering::ste::Format;
+    const ENDPOINT: u32 = 0x6e;
+    let lists = [vec![set(ENDPOINT, 0, 0, 1)], vec![add(ENDPOINT, 1)], vec![copy((0x51, 0), (ENDPOINT, 0), 0)]];
+    let software = Profile { software_owner: true, ..Profile::default() };
+    for profile in [Profile::default(), Profile { steering_format: Format::Zero, ..software }] {
+        let mut device = Device::with(profile);
+        for list in &lists {
+            refused(device.modify_header(FDB, list), status::BAD_PARAMETER, "is not rewritten by this device");
+        }
+    }
+    let mut device = Device::with(software);
+    assert!(lists.iter().all(|list| device.modify_header(FDB, list).is_ok()));
+}
+
+#[test]
 fn reformats_are_checked_for_type_size_and_anchor() {
     let mut device = Device::new();
     refused(device.reformat(0x11, 0, 0, Ok(&[0; 8])), status::BAD_PARAMETER, "reformat_type 0x11");
