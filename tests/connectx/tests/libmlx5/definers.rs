@@ -4,8 +4,9 @@
 use sluice_connectx::profile::{BLUEFIELD_2, CONNECTX_5, CONNECTX_6_DX, CONNECTX_7, Profile};
 use sluice_connectx::steering::{Port, Step};
 use sluice_connectx_uverbs::Plugged;
-use sluice_libmlx5::dv::{Action, Domain, Kind, Match, Object};
+use sluice_libmlx5::dv::{Action, Domain, Kind, Layout, Match, Object};
 
+use crate::actions::set;
 use crate::fields::{Case, V4, V6, case, check_those, inner, layer_2, layer_3, layer_4, tunnel, tunnels};
 use crate::packet::{Packet, TCP, UDP};
 use crate::rig::field::{self as f, Field};
@@ -365,4 +366,31 @@ fn without_definers_left_the_library_does_with_other_lookups() {
     let refusals = plugged.device().refusals().join("\n");
     assert!(refusals.contains("no match definers are left"), "{refusals}");
     assert_eq!(plugged.device().left(), Vec::<String>::new());
+}
+
+/// libmlx5 44 fills entries that are not used so that nothing should match them: 0xdc, and zeros. With a definer there is no mask in
+/// the entry that would not let it match, and so a packet does whose fields are that.
+#[test]
+fn what_the_library_fills_empty_entries_with_is_a_match_for_packets_that_look_so() {
+    for profile in [CONNECTX_6_DX, CONNECTX_7] {
+        play_in_switch(profile, |plugged, _, domain, first| {
+            let second = domain.table(2).unwrap();
+            let (onward, to) = (Action::to_table(&second).unwrap(), domain.to_vport(0xffff).unwrap());
+            let (mask, wanted) = exactly(&[V4]);
+            let matcher = first.matcher(0, &mask).unwrap();
+            let behind = second.matcher(0, &exactly(&[(f::REGISTER_C_0, 0)]).0).unwrap();
+            // So many entries that the packet's is empty.
+            behind.set_layout(Layout { resizable: true, log_rules: Some(8) }).unwrap();
+            let _rule = behind.rule(&value(&[(f::REGISTER_C_0, 1)]), &[&to]).unwrap();
+            let end = |register: u64| {
+                let write = domain.modify_header(&[set(0x51, 0, 32, register)]).unwrap();
+                let _writing = matcher.rule(&wanted, &[&write, &onward]).unwrap();
+                domain.sync().unwrap();
+                walk(plugged, Port::Vport(0), &Packet::v4(UDP).frame()).to_string()
+            };
+            assert!(end(1).contains("to wire"));
+            assert!(end(0xdb00_0000).contains("to vport"));
+            assert!(end(0xdc00_0000).contains("ended: address 0xffffffffc0 (None) is nowhere"));
+        });
+    }
 }
