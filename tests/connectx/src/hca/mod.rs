@@ -329,6 +329,7 @@ fn tables_of(profile: &Profile) -> Steering {
         max_level: (crate::profile::MAX_LEVELS - 1).to_be_bytes()[7],
         steering_format: profile.steering_format,
         software_owner: profile.software_steering,
+        finds_more: profile.software_steering && profile.finds_more,
         entries: profile.room.entries,
         counters: profile.room.counters,
         ..Default::default()

@@ -1,6 +1,6 @@
 //! What a flow group can match on: PRM `fte_match_param`, 512 bytes in seven blocks, as a table of names and places.
 //!
-//! A field that the PRM has and this table has not (RoCE, MACsec, Geneve options and other programmable samples) is refused in a
+//! A field that the PRM has and this table has not (RoCE, MACsec, data of Geneve options and other programmable samples) is refused in a
 //! mask, since the walk could not tell.
 
 use super::bits::Bits;
@@ -45,6 +45,10 @@ fields!(LAYER {
     TCP_SPORT 0x0a0 16,
     TCP_DPORT 0x0b0 16,
     IPV4_IHL 0x0d0 4,
+    L3_OK 0x0d4 1,
+    L4_OK 0x0d5 1,
+    IPV4_CHECKSUM_OK 0x0d6 1,
+    L4_CHECKSUM_OK 0x0d7 1,
     TTL_HOPLIMIT 0x0d8 8,
     UDP_SPORT 0x0e0 16,
     UDP_DPORT 0x0f0 16,
@@ -73,6 +77,7 @@ fields!(MISC {
     GRE_KEY 0x280 32,
     VXLAN_VNI 0x2a0 24,
     GENEVE_VNI 0x2c0 24,
+    GENEVE_TLV_OPTION_0_EXIST 0x2de 1,
     GENEVE_OAM 0x2df 1,
     OUTER_IPV6_FLOW_LABEL 0x2ec 20,
     INNER_IPV6_FLOW_LABEL 0x30c 20,
@@ -120,6 +125,28 @@ fields!(MISC3 {
     GTPU_DW_0 0x9c0 32,
 });
 
+fields!(MISC5 {
+    TUNNEL_HEADER_0 0xc80 32,
+    TUNNEL_HEADER_1 0xca0 32,
+    TUNNEL_HEADER_2 0xcc0 32,
+    TUNNEL_HEADER_3 0xce0 32,
+});
+
+/// Words of a tunnel header by number.
+pub(super) const TUNNEL_HEADER: [Bits; 4] = [TUNNEL_HEADER_0, TUNNEL_HEADER_1, TUNNEL_HEADER_2, TUNNEL_HEADER_3];
+
+/// Which headers and checksums are right, of outer and inner ones.
+pub(super) const CHECKS: [Bits; 8] = [
+    L3_OK,
+    L4_OK,
+    IPV4_CHECKSUM_OK,
+    L4_CHECKSUM_OK,
+    L3_OK.after(INNER),
+    L4_OK.after(INNER),
+    IPV4_CHECKSUM_OK.after(INNER),
+    L4_CHECKSUM_OK.after(INNER),
+];
+
 /// Registers C by number.
 pub(super) const REGISTERS_C: [Bits; 8] = [
     METADATA_REG_C_0,
@@ -142,6 +169,7 @@ pub(super) fn all() -> impl Iterator<Item = (&'static str, &'static str, Bits)> 
         .chain(named("inner", LAYER, INNER))
         .chain(named("misc2", MISC2, 0))
         .chain(named("misc3", MISC3, 0))
+        .chain(named("misc5", MISC5, 0))
 }
 
 /// A mask with only those blocks that `enable` names; bits of others are not used, says the PRM.
@@ -157,10 +185,12 @@ pub(super) fn enabled(mask: &[u8], enable: u8) -> [u8; MATCH_BYTES] {
     kept
 }
 
-/// The first bit of a mask that belongs to no field of the table.
-pub(super) fn unknown_bit(mask: &[u8; MATCH_BYTES]) -> Option<usize> {
+/// The first bit of a mask that belongs to no field of the table. Some fields only such devices have as find more than others.
+pub(super) fn unknown_bit(mask: &[u8; MATCH_BYTES], finds_more: bool) -> Option<usize> {
+    let more =
+        |bits: &Bits| CHECKS.contains(bits) || TUNNEL_HEADER.contains(bits) || *bits == GENEVE_TLV_OPTION_0_EXIST;
     let mut left = *mask;
-    for (_, _, bits) in all() {
+    for (_, _, bits) in all().filter(|(_, _, bits)| finds_more || !more(bits)) {
         bits.put(&mut left, 0);
     }
     (0..MATCH_BYTES * 8).find(|&bit| Bits::new(bit, 1).is_set(&left))

@@ -2,6 +2,7 @@
 
 use super::bits::Bits;
 use super::fields::{self as f, MATCH_BYTES};
+use crate::packet::checks::Checks;
 use crate::packet::layer::number;
 use crate::packet::{Fragment, Headers, Layer, Transport, TunnelKind, Vlan};
 
@@ -30,6 +31,17 @@ pub(super) fn build(headers: &Headers, metadata: &Metadata) -> Box<[u8; MATCH_BY
     }
     key.misc(headers, metadata);
     key.0
+}
+
+/// Fills in which headers and checksums are right.
+pub(super) fn check(key: &mut [u8; MATCH_BYTES], headers: &Headers, frame: &[u8]) {
+    for (layer, after) in [(Some(&headers.outer), 0), (headers.inner.as_ref(), f::INNER)] {
+        let Checks { l3, l4, ipv4_checksum, l4_checksum, .. } =
+            layer.map(|layer| Checks::of(layer, frame)).unwrap_or_default();
+        let checks =
+            [(f::L3_OK, l3), (f::L4_OK, l4), (f::IPV4_CHECKSUM_OK, ipv4_checksum), (f::L4_CHECKSUM_OK, l4_checksum)];
+        checks.into_iter().for_each(|(field, is_right)| field.after(after).put(&mut key[..], is_right.into()));
+    }
 }
 
 /// Priority, CFI, VLAN id, customer tag, service tag.
@@ -149,6 +161,9 @@ impl Key {
         }
         if let Some(tunnel) = &headers.tunnel {
             self.tunnel(&tunnel.kind);
+            for (field, word) in f::TUNNEL_HEADER.into_iter().zip(tunnel.words) {
+                self.put(field, word);
+            }
         }
     }
 
@@ -176,7 +191,8 @@ impl Key {
                 self.put(f::OUTER_VXLAN_GPE_NEXT_PROTOCOL, next);
                 self.put(f::OUTER_VXLAN_GPE_FLAGS, flags);
             }
-            TunnelKind::Geneve { vni, protocol, options, oam, .. } => {
+            TunnelKind::Geneve { vni, protocol, options, oam, option } => {
+                self.put(f::GENEVE_TLV_OPTION_0_EXIST, option.is_some());
                 self.put(f::GENEVE_VNI, vni);
                 self.put(f::GENEVE_PROTOCOL_TYPE, protocol);
                 self.put(f::GENEVE_OPT_LEN, options);

@@ -96,6 +96,8 @@ pub struct Profile {
     pub steering_format: ste::Format,
     /// sw_owner: whether software may own tables, in steering memory.
     pub software_owner: bool,
+    /// Whether tables find whole tunnel headers, options of Geneve, and which headers are right.
+    pub finds_more: bool,
 }
 
 impl Default for Profile {
@@ -114,6 +116,7 @@ impl Default for Profile {
             max_encap_header_size: 256,
             steering_format: ste::Format::One,
             software_owner: false,
+            finds_more: false,
         }
     }
 }

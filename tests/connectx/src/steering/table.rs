@@ -120,6 +120,11 @@ impl Table {
         self.groups.values().flat_map(|group| group.entries.values())
     }
 
+    /// Whether any group is about which headers are right.
+    pub(super) fn checks(&self) -> bool {
+        self.groups.values().any(|group| group.checks)
+    }
+
     /// The entry with the lowest index that matches, of those for packets from that side.
     pub(super) fn lookup(&self, key: &[u8; MATCH_BYTES], from_wire: bool) -> Option<(&Group, &Arc<Entry>)> {
         self.groups.values().find_map(|group| Some((group, group.lookup(key, from_wire)?)))
@@ -135,6 +140,8 @@ pub(super) struct Group {
     /// With only the blocks that are enabled.
     pub(super) mask: Box<[u8; MATCH_BYTES]>,
     pub(super) described: Description,
+    /// Whether it is about which headers are right.
+    checks: bool,
     /// The bytes that are looked at, and which of their bits.
     masked: Vec<(usize, u8)>,
     /// Indexes of entries by what they want in those bytes.
@@ -154,7 +161,19 @@ impl Group {
         }
         let masked = looked_at.iter().copied().enumerate().filter(|(_, byte)| *byte != 0).collect();
         let described = Description::of(&mask[..]);
-        Self { id, first, last, enable, mask, described, masked, by_value: HashMap::new(), entries: BTreeMap::new() }
+        let checks = fields::CHECKS.iter().any(|field| field.is_set(&mask[..]));
+        Self {
+            id,
+            first,
+            last,
+            enable,
+            mask,
+            described,
+            checks,
+            masked,
+            by_value: HashMap::new(),
+            entries: BTreeMap::new(),
+        }
     }
 
     pub(super) fn insert(&mut self, index: u32, entry: Entry) {

@@ -149,7 +149,7 @@ impl Steering {
             return Err(Refusal::Blocks(enable));
         }
         let mask = fields::enabled(&input[bytes::GROUP_CRITERIA..], enable);
-        if let Some(bit) = fields::unknown_bit(&mask) {
+        if let Some(bit) = fields::unknown_bit(&mask, self.profile.finds_more) {
             return Err(Refusal::MaskBit(bit));
         }
         let (first, last) = (layout::START_INDEX.u32(input), layout::END_INDEX.u32(input));

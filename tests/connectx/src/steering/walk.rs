@@ -283,7 +283,10 @@ impl Walker<'_> {
         if let Some(roots) = table.software {
             return self.owned_by_software(name, kind, roots, packet);
         }
-        let key = key::build(&packet.headers, &packet.metadata);
+        let mut key = key::build(&packet.headers, &packet.metadata);
+        if table.checks() {
+            key::check(&mut key, &packet.headers, &packet.frame);
+        }
         let from_wire = packet.metadata.source_port == Port::Wire.vport();
         let Some((group, entry)) = table.lookup(&key, from_wire) else {
             let miss = table.miss;

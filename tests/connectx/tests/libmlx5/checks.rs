@@ -2,11 +2,12 @@
 
 use sluice_connectx::profile::{BLUEFIELD_2, CONNECTX_5, CONNECTX_6_DX, CONNECTX_7, Profile};
 use sluice_connectx::steering::Port;
+use sluice_libmlx5::dv::{Action, Domain, Kind};
 
 use crate::fields::{Case, V6, case, check, inner, tunnel};
 use crate::packet::{Packet, TCP};
 use crate::rig::field::{self as f, Field};
-use crate::rig::{comes_out, exactly, play_in_switch, value};
+use crate::rig::{comes_out, device, exactly, open, play, play_in_switch, value, walk};
 use crate::samples::look_for_option;
 
 /// Of a frame with Ethernet, IPv4 without options, and TCP.
@@ -150,4 +151,48 @@ fn packets_with_the_option_of_geneve_that_is_looked_for_are_told_from_those_with
     for profile in [CONNECTX_5, BLUEFIELD_2, Profile { steering_format: CONNECTX_5.steering_format, ..CONNECTX_7 }] {
         play_in_switch(profile, |_, _, _, table| assert!(table.matcher(0, &exactly(&fields(1)).0).is_err()));
     }
+}
+
+#[test]
+fn the_kernels_own_tables_match_them_too_where_the_capabilities_say_so() {
+    let (right, wrong) = frames();
+    let options = [1, 2, 3, 1, 0xde, 0xad, 0xbe, 0xef];
+    let geneve = tunnel(6081, &[&[0x02, 0, 0x65, 0x58, 0, 0, 42, 0], &options[..]].concat(), &right);
+    let mut cases: Vec<(Field, u128, Vec<u8>)> =
+        wrong.iter().flat_map(|(field, frame)| [(*field, 1, right.clone()), (*field, 0, frame.clone())]).collect();
+    cases.extend(wrong.map(|(field, frame)| (inner(field), 0, tunnel(4789, &[8, 0, 0, 0, 0, 0, 42, 0], &frame))));
+    cases.push((f::HAS_GENEVE_OPTION, 1, geneve.clone()));
+    cases.push((f::TUNNEL_HEADER_3, 0xdead_beef, geneve));
+    for profile in [CONNECTX_6_DX, CONNECTX_7] {
+        play(profile, |plugged, context| {
+            let _option = look_for_option(context, 0x0102, 3).unwrap();
+            let domain = Domain::create(context, Kind::Fdb).unwrap();
+            let (root, table) = (domain.table(0).unwrap(), domain.table(1).unwrap());
+            let onward = Action::to_table(&table).unwrap();
+            for (field, wanted, frame) in &cases {
+                let matcher = root.matcher(0, &exactly(&[(*field, *wanted)]).0).unwrap();
+                let found = |of| {
+                    let _rule = matcher.rule(&value(&[(*field, of)]), &[&onward]).unwrap();
+                    walk(plugged, Port::Vport(0), frame).to_string().contains("into steering memory")
+                };
+                assert!(found(*wanted), "{field:?} of {wanted:#x}");
+                assert!(!found(*wanted ^ 1), "{field:?} of another than {wanted:#x}");
+            }
+        });
+    }
+    let plugged = device(BLUEFIELD_2);
+    let context = open(&plugged);
+    {
+        let domain = Domain::create(&context, Kind::Fdb).unwrap();
+        let (root, drop_all) = (domain.table(0).unwrap(), Action::drop_packets().unwrap());
+        for (field, wanted, _) in &cases {
+            let refused = root
+                .matcher(0, &exactly(&[(*field, *wanted)]).0)
+                .and_then(|matcher| matcher.rule(&value(&[(*field, *wanted)]), &[&drop_all]).map(|_| ()));
+            assert!(refused.is_err(), "{field:?}");
+        }
+    }
+    drop(context);
+    assert!(plugged.device().refusals().iter().any(|line| line.contains("mask")), "{:?}", plugged.device().refusals());
+    assert_eq!(plugged.device().left(), Vec::<String>::new());
 }
