@@ -303,6 +303,42 @@ fn a_flow_spreads_its_packets_over_queues_by_their_hash() {
 }
 
 #[test]
+fn a_flow_of_packets_that_are_right_takes_no_others_in_the_kernels_tables_and_in_the_drivers_own() {
+    let mut testpmd = Testpmd::start("connectx-7", &[]);
+    testpmd.command("set fwd rxonly");
+    testpmd.command("start");
+    testpmd.flow("0 priority 1 ingress group 0 pattern eth / ipv4 dst is 10.0.0.3 / end actions jump group 1 / end");
+    // Bits of the integrity: 2 the IP header, 3 that of transport, 5 and 6 their checksums.
+    let mut dropped = |group: u8, last: u8, bits: u8| {
+        testpmd.flow(&format!(
+            "0 ingress group {group} pattern eth / ipv4 dst is 10.0.0.{last} / udp / integrity level is 0 value mask \
+             {bits} value spec {bits} / end actions count / drop / end"
+        ))
+    };
+    let flows = [dropped(0, 2, 1 << 5), dropped(1, 3, 1 << 5), dropped(0, 4, 1 << 2), dropped(0, 5, 1 << 3)];
+    testpmd.flow("0 ingress group 1 pattern eth / end actions queue index 0 / end");
+    for last in 2..=5 {
+        let right = packet([10, 0, 0, last], 64, 80);
+        let wrong = match last {
+            4 => right[..right.len() - 1].to_vec(),
+            _ => {
+                let mut wrong = right.clone();
+                // A digit of the checksum, or of UDP's length.
+                wrong[if last == 5 { 39 } else { 25 }] ^= 0x40;
+                wrong
+            }
+        };
+        testpmd.send(WIRE, &right);
+        testpmd.send(WIRE, &wrong);
+    }
+    testpmd.wait_for_packets(0, 4);
+    for flow in flows {
+        testpmd.wait_for_count(&flow, 1, 62);
+    }
+    testpmd.quit();
+}
+
+#[test]
 fn a_packet_that_a_flow_rewrites_goes_through_a_queue_and_out_of_the_wire() {
     let mut testpmd = Testpmd::start("connectx-7", &[]);
     testpmd.command("set fwd io");

@@ -7,6 +7,7 @@ use crate::command::layouts as l;
 use crate::command::{Answer, Failure, Input, Output, Status};
 use crate::layout::{Field, Layout};
 use crate::objects::Kind;
+use crate::profile::MAX_OPTION_DATA;
 use crate::steering;
 use crate::steering::address::{Side, Terminal};
 use crate::steering::definers::{self, Refused};
@@ -100,7 +101,7 @@ pub(crate) fn create(hca: &mut Hca, input: &Input<'_>) -> Answer {
         Type::GeneveOption => {
             use l::geneve_option as o;
             let body = Input::new(&o::LAYOUT, input.tail())?;
-            let known = body.get(o::FTE_INDEX) == 0 && body.get(o::DATA_LENGTH) > 0;
+            let known = body.get(o::FTE_INDEX) == 0 && (1..=MAX_OPTION_DATA).contains(&body.get(o::DATA_LENGTH));
             require(known, Status::BadParameter, 0x040e, "of options only the first word of one is looked at")?;
             let option = (body.get_u16(o::CLASS), body.get(o::TYPE).to_be_bytes()[7]);
             let more = |reason| Failure::new(Status::LimitExceeded, 0x040f, reason);

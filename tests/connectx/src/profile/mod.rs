@@ -320,6 +320,9 @@ const GENERAL: &[(Field, u64)] = &[
     (general::FLEX_PARSER_PROTOCOLS, GENEVE | ICMP | ICMPV6),
 ];
 
+/// Words of data of an option of Geneve.
+pub(crate) const MAX_OPTION_DATA: u64 = 1;
+
 /// What software steering needs besides tables of its own: queue pairs that lead back to the device, and its memory.
 /// And hairpin queues, and what the flexible parser finds, in which of its samples.
 const SOFTWARE_STEERING: &[(Field, u64)] = &[
@@ -333,6 +336,8 @@ const SOFTWARE_STEERING: &[(Field, u64)] = &[
         general::FLEX_PARSER_PROTOCOLS,
         GENEVE | ICMP | ICMPV6 | MPLS_OVER_GRE | MPLS_OVER_UDP | VXLAN_GPE | GENEVE_OPTION | GTPU,
     ),
+    (general::MAX_GENEVE_TLV_OPTIONS, 1),
+    (general::MAX_GENEVE_TLV_OPTION_DATA_LEN, MAX_OPTION_DATA),
     (general::FLEX_PARSER_ID_ICMP_DW0, Sample::Icmp.number()),
     (general::FLEX_PARSER_ID_ICMP_DW1, Sample::IcmpData.number()),
     (general::FLEX_PARSER_ID_ICMPV6_DW0, Sample::Icmp.number()),
