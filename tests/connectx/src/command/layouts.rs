@@ -200,6 +200,8 @@ layouts! {
     }
     /// The same of ASO objects of first hits; followed by a bit for each line.
     first_hits 0x40 { MODIFY_FIELD_SELECT 0x0 [63:0], ACCESS_PD 0x10 [23:0] }
+    /// The same of ASO objects of connection tracking; followed by an object.
+    connection_tracking 0x40 { MODIFY_FIELD_SELECT 0x0 [63:0], ACCESS_PD 0x10 [23:0] }
     /// The same of an option of Geneve that is looked for.
     geneve_option 0x40 {
         MODIFY_FIELD_SELECT 0x0 [63:0], FTE_INDEX 0x8 [7:0], CLASS 0xc [31:16], TYPE 0xc [15:8], DATA_LENGTH 0xc [4:0],

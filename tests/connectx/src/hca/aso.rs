@@ -1,8 +1,8 @@
 //! Requests that access ASO objects: a control segment names the object and its type, an ASO segment says which of its 64 bytes are
 //! written, under which conditions, and where they go as they were before, and the bytes follow.
 //!
-//! Of objects there are meters here, which are not read, and first hits; of conditions those that always hold; of masks a bit for
-//! each byte.
+//! Of objects there are meters here, which are not read, first hits, and connection tracking; of conditions those that always or
+//! never hold, which is how drivers only read; of masks a bit for each byte.
 
 use super::Hca;
 use super::keys::Use;
@@ -11,6 +11,7 @@ use crate::memory::Memory;
 use crate::steering::meter::aso::OBJECT;
 
 /// The types of object, in the control segment.
+const CONNECTION_TRACKING: u32 = 1;
 const FLOW_METER: u32 = 2;
 const FIRST_HITS: u32 = 4;
 /// The object's number, there.
@@ -34,13 +35,14 @@ impl Hca {
     pub(super) fn access_aso(&mut self, memory: &dyn Memory, sq: u32, request: &Request) -> Result<(), String> {
         const READS: u64 = 1;
         const BYTE_BY_BYTE: u8 = 1;
+        const ALWAYS_FALSE: u8 = 0;
         const ALWAYS_TRUE: u8 = 1;
         const LAST_COMBINATION: u8 = 1;
         let short = || "a request ends within its segments".to_owned();
         let word = |at| request.word(at).ok_or_else(short);
         let double = |at| Ok::<_, String>(u64::from(word(at)?) << 32 | u64::from(word(at + 4)?));
         let kind = word(0)? >> 24;
-        if ![FLOW_METER, FIRST_HITS].contains(&kind) {
+        if ![CONNECTION_TRACKING, FLOW_METER, FIRST_HITS].contains(&kind) {
             return Err(format!("accesses to ASO objects of type {kind} are not modelled"));
         }
         let address = double(segment::ADDRESS)?;
@@ -52,14 +54,16 @@ impl Hca {
         if mode != BYTE_BY_BYTE << 6 {
             return Err(format!("data_mask_mode {mode:#04x} is not modelled"));
         }
-        if operands != ALWAYS_TRUE << 4 | ALWAYS_TRUE {
-            return Err(format!("condition operands {operands:#04x} are not modelled"));
-        }
-        // Both hold, so that it makes no difference whether one or both have to.
+        // Both hold, or neither does, so that it makes no difference whether one or both have to.
+        let writes = match (operands >> 4, operands & 0xf) {
+            (ALWAYS_TRUE, ALWAYS_TRUE) => true,
+            (ALWAYS_FALSE, ALWAYS_FALSE) => false,
+            _ => return Err(format!("condition operands {operands:#04x} are not modelled")),
+        };
         if combination & 0x3f != 0 || combination >> 6 > LAST_COMBINATION {
             return Err(format!("data offset and combination {combination:#04x} are not modelled"));
         }
-        let mask = double(segment::MASK)?;
+        let mask = if writes { double(segment::MASK)? } else { 0 };
         let data: &[u8; OBJECT] =
             request.bytes(DATA, OBJECT).and_then(|bytes| bytes.try_into().ok()).ok_or_else(short)?;
         let number = word(NUMBER)?;
@@ -69,8 +73,17 @@ impl Hca {
         if kind == FLOW_METER {
             return self.steering.write_meter_object(domain, number, mask, data);
         }
-        let before = self.steering.hits.bytes(number)?;
-        self.steering.hits.write(domain, number, mask, data)?;
+        let before = if kind == CONNECTION_TRACKING {
+            let before = self.steering.connections.read(domain, number)?;
+            if writes {
+                self.steering.connections.write(domain, number, mask, data)?;
+            }
+            before
+        } else {
+            let before = self.steering.hits.bytes(number)?;
+            self.steering.hits.write(domain, number, mask, data)?;
+            before
+        };
         if is_read {
             let to = (word(segment::KEY)?, address & !READS);
             self.write_by_key(memory, to, Use::LocalWrite, &before)?;

@@ -128,7 +128,8 @@ pub(crate) fn manage_pages(hca: &mut Hca, input: &Input<'_>) -> Answer {
 
 pub(crate) fn query_hca_cap(hca: &mut Hca, input: &Input<'_>) -> Answer {
     let (number, current) = (input.op_mod() >> 1, input.op_mod() & 1 == 1);
-    let Some(page) = Page::new(number) else {
+    let known = Page::new(number).filter(|page| *page != Page::General2 || hca.profile.tracks_connections());
+    let Some(page) = known else {
         return Err(Failure::new(Status::BadParameter, 0x010b, format!("no capabilities of type {number:#x}")));
     };
     let mut bytes = if page == Page::General && current { hca.current.clone() } else { hca.profile.page(page) };

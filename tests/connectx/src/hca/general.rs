@@ -1,5 +1,5 @@
-//! General objects: blocks of steering memory, arguments of rewrites, samplers, meters, ASO objects of meters and of first hits,
-//! options of Geneve, match definers.
+//! General objects: blocks of steering memory, arguments of rewrites, samplers, meters, ASO objects of meters, of first hits and of
+//! connection tracking, options of Geneve, match definers.
 
 use super::Hca;
 use super::function::require;
@@ -15,6 +15,7 @@ use crate::steering::icm;
 use crate::steering::meter::{Metering, PARAMETERS, aso};
 use crate::steering::sampler::Sampling;
 use crate::steering::ste::Format;
+use crate::steering::tracking;
 
 /// Types of general objects that are modelled, by the PRM's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +28,7 @@ pub(crate) enum Type {
     Argument = 0x23,
     MeterObjects = 0x24,
     FirstHits = 0x25,
+    ConnectionTracking = 0x31,
 }
 
 impl Type {
@@ -39,6 +41,7 @@ impl Type {
         Self::Argument,
         Self::MeterObjects,
         Self::FirstHits,
+        Self::ConnectionTracking,
     ];
 
     /// Those that a device has, a bit each, as its capabilities say it.
@@ -51,6 +54,7 @@ impl Type {
             Self::MatchDefiner => profile.match_definers != 0,
             Self::Argument => profile.rewrites_by_pattern,
             Self::FirstHits => profile.steering_format != Format::Zero,
+            Self::ConnectionTracking => profile.tracks_connections(),
         };
         Self::ALL.into_iter().filter(has).fold(0, |types, kind| types | 1 << kind as u32)
     }
@@ -68,7 +72,7 @@ pub(crate) fn create(hca: &mut Hca, input: &Input<'_>) -> Answer {
     use l::general_object as f;
     let kind = Type::named(hca, input)?;
     let (uid, log) = (input.get_u16(l::header::UID), input.get(f::LOG_OBJ_RANGE));
-    let ranges = matches!(kind, Type::Argument | Type::MeterObjects | Type::FirstHits);
+    let ranges = matches!(kind, Type::Argument | Type::MeterObjects | Type::FirstHits | Type::ConnectionTracking);
     require(log == 0 || ranges, Status::BadParameter, 0x040b, "objects of this type do not come in ranges")?;
     let refused = |reason| Failure::new(Status::BadParameter, 0x0409, reason);
     let id = match kind {
@@ -97,6 +101,15 @@ pub(crate) fn create(hca: &mut Hca, input: &Input<'_>) -> Answer {
             let domain = body.get_u32(l::first_hits::ACCESS_PD);
             hca.objects.check(Kind::Pd, domain)?;
             hca.steering.hits.allocate(domain, log).map_err(refused)?
+        }
+        Type::ConnectionTracking => {
+            use l::connection_tracking as f;
+            let body = Input::new(&f::LAYOUT, input.tail())?;
+            let domain = body.get_u32(f::ACCESS_PD);
+            hca.objects.check(Kind::Pd, domain)?;
+            let is_zero = body.tail().len() == tracking::OBJECT && body.tail().iter().all(|byte| *byte == 0);
+            require(is_zero, Status::BadParameter, 0x0411, "objects of connection tracking begin with zeros")?;
+            hca.steering.connections.create(uid, domain, log).map_err(of_steering)?
         }
         Type::GeneveOption => {
             use l::geneve_option as o;
@@ -128,7 +141,8 @@ pub(crate) fn create(hca: &mut Hca, input: &Input<'_>) -> Answer {
     Ok(Output::new(&l::general_object_out::LAYOUT).set(l::general_object_out::ID, id))
 }
 
-/// Samplers and meters say where entries are to lead; ASO objects, what was written into them, or which of their lines were hit.
+/// Samplers and meters say where entries are to lead; ASO objects, what was written into them, what
+/// became of that, or which of their lines were hit.
 pub(crate) fn query(hca: &mut Hca, input: &Input<'_>) -> Answer {
     let (kind, id) = (Type::named(hca, input)?, input.get_u32(l::general_object::ID));
     let uid = input.get_u16(l::header::UID);
@@ -163,6 +177,13 @@ pub(crate) fn query(hca: &mut Hca, input: &Input<'_>) -> Answer {
             body.resize(l::first_hits::LAYOUT.length, 0);
             body.extend(hca.steering.hits.bytes(id).map_err(unknown)?);
         }
+        Type::ConnectionTracking => {
+            use l::connection_tracking as f;
+            let (domain, bytes) = hca.steering.connections.query(uid, id).map_err(of_steering)?;
+            body.resize(f::LAYOUT.length, 0);
+            f::ACCESS_PD.write(&mut body, domain.into());
+            body.extend(bytes);
+        }
         Type::SteeringMemory | Type::Argument | Type::GeneveOption | Type::MatchDefiner => {
             return Err(Failure::new(Status::BadOperation, 0x040c, format!("{kind:?} cannot be asked for")));
         }
@@ -189,6 +210,7 @@ pub(crate) fn destroy(hca: &mut Hca, input: &Input<'_>) -> Answer {
         Type::Argument => hca.steering.arguments.free(id).map_err(refused)?,
         Type::MeterObjects => hca.steering.destroy_meter_objects(uid, id).map_err(of_steering)?,
         Type::FirstHits => hca.steering.hits.free(id).map_err(refused)?,
+        Type::ConnectionTracking => hca.steering.connections.destroy(uid, id).map_err(of_steering)?,
         Type::GeneveOption => hca.steering.look_for_no_option(id).map_err(refused)?,
         Type::MatchDefiner => hca.steering.definers.remove(id).map_err(refused)?,
         Type::Sampler => hca.steering.destroy_sampler(uid, id).map_err(of_steering)?,
@@ -386,11 +408,13 @@ mod tests {
     fn a_device_refuses_types_of_objects_that_it_does_not_say_that_it_has() {
         let has = |profile: Profile| Type::of(&profile.with_software_steering());
         assert_eq!(has(CONNECTX_5), 1 << 0x08 | 1 << 0x0a | 1 << 0x0b | 1 << 0x20);
-        assert_eq!(has(BLUEFIELD_2), has(CONNECTX_5) | 1 << 0x24 | 1 << 0x25);
+        assert_eq!(has(BLUEFIELD_2), has(CONNECTX_5) | 1 << 0x24 | 1 << 0x25 | 1 << 0x31);
         assert_eq!(has(CONNECTX_6_DX), has(BLUEFIELD_2) | 1 << 0x18 | 1 << 0x23);
         assert_eq!((Type::of(&CONNECTX_5), Type::of(&CONNECTX_6_DX)), (0, 1 << 0x20 | 1 << 0x24));
         let mut hca = device(CONNECTX_5);
-        for kind in [Type::MatchDefiner, Type::Argument, Type::MeterObjects, Type::FirstHits] {
+        let refused =
+            [Type::MatchDefiner, Type::Argument, Type::MeterObjects, Type::FirstHits, Type::ConnectionTracking];
+        for kind in refused {
             assert_eq!(status(&command(&mut hca, 0xa00, kind, 0, &[0; 0x40])), Status::BadParameter as u8);
         }
     }

@@ -61,7 +61,7 @@ impl Headers {
 }
 
 /// Big-endian reading that ends where the frame does.
-trait Octets {
+pub(crate) trait Octets {
     fn octets<const N: usize>(&self, at: usize) -> Option<[u8; N]>;
 
     fn u8_at(&self, at: usize) -> Option<u8> {

@@ -5,7 +5,7 @@ use crate::layout::layouts;
 layouts! {
     /// Page 0: general device capabilities.
     general 0x1000 {
-        VHCA_ID 0x4 [15:0], LOG_MAX_SRQ_SZ 0x10 [31:24], LOG_MAX_QP_SZ 0x10 [23:16], LOG_MAX_QP 0x10 [4:0],
+        HCA_CAP_2 0x4 [31], VHCA_ID 0x4 [15:0], LOG_MAX_SRQ_SZ 0x10 [31:24], LOG_MAX_QP_SZ 0x10 [23:16], LOG_MAX_QP 0x10 [4:0],
         LOG_MAX_SRQ 0x14 [20:16], LOG_MAX_CQ_SZ 0x18 [23:16], LOG_MAX_CQ 0x18 [4:0], LOG_MAX_EQ_SZ 0x1c [31:24],
         LOG_MAX_MKEY 0x1c [21:16], FAST_TEARDOWN 0x1c [4], LOG_MAX_EQ 0x1c [3:0], MAX_INDIRECTION 0x20 [31:24],
         FIXED_BUFFER_SIZE 0x20 [23], LOG_MAX_MRW_SZ 0x20 [22:16], FORCE_TEARDOWN 0x20 [15], LOG_MAX_KLM_LIST_SIZE 0x20 [5:0],
@@ -34,6 +34,10 @@ layouts! {
         FLEX_PARSER_ID_GTPU_FIRST_EXTENSION 0xe0 [27:24],
         LOG_MAX_NUM_HEADER_MODIFY_ARGUMENT 0xec [28:24], LOG_HEADER_MODIFY_ARGUMENT_GRANULARITY 0xec [19:16],
         LOG_HEADER_MODIFY_ARGUMENT_MAX_ALLOC 0xec [12:8], MATCH_DEFINER_FORMATS 0xf8 [63:0],
+    }
+    /// Page 32: general device capabilities 2.
+    general_2 0x1000 {
+        LOG_CONN_TRACK_GRANULARITY 0x18 [20:16], LOG_CONN_TRACK_MAX_ALLOC 0x18 [12:8], LOG_MAX_CONN_TRACK_OFFLOAD 0x18 [4:0],
     }
     /// Page 4: remote memory access.
     roce 0x1000 { FL_RC_QP_WHEN_ROCE_DISABLED 0x0 [26], FL_RC_QP_WHEN_ROCE_ENABLED 0x0 [25] }

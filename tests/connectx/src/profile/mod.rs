@@ -13,7 +13,8 @@ use crate::steering::arguments;
 use crate::steering::icm::{self, Kind};
 use crate::steering::meter::{self, aso};
 use crate::steering::ste::{Format, Sample};
-use caps::{device_memory, esw, esw_flow_table, ethernet, general, nic_flow_table, qos, roce, table};
+use crate::steering::tracking;
+use caps::{device_memory, esw, esw_flow_table, ethernet, general, general_2, nic_flow_table, qos, roce, table};
 pub use devices::*;
 
 /// Vport of the embedded CPU's function.
@@ -94,6 +95,8 @@ pub enum Page {
     Qos,
     /// 15
     DeviceMemory,
+    /// 32
+    General2,
 }
 
 impl Page {
@@ -110,6 +113,7 @@ impl Page {
             9 => Self::Esw,
             12 => Self::Qos,
             15 => Self::DeviceMemory,
+            32 => Self::General2,
             _ => return None,
         })
     }
@@ -131,6 +135,13 @@ impl Profile {
     /// Whether it has meters in ASO objects, which came with ConnectX-6 Dx.
     pub(crate) fn has_meter_objects(&self) -> bool {
         self.steering_format != Format::Zero
+    }
+
+    /// Whether it tracks connections in ASO objects, which came with ConnectX-6 Dx. Entries in steering memory alone have packets
+    /// looked at.
+    #[must_use]
+    pub(crate) fn tracks_connections(&self) -> bool {
+        self.steering_format != Format::Zero && self.software_steering
     }
 
     /// Whether samplers are offered. A ConnectX-5 has them for programs alone.
@@ -174,6 +185,7 @@ impl Profile {
                 );
                 general::GENERAL_OBJ_TYPES.write(&mut bytes, Type::of(self));
                 general::QOS.write(&mut bytes, (self.has_meter_objects() || self.software_steering).into());
+                general::HCA_CAP_2.write(&mut bytes, self.tracks_connections().into());
                 if self.software_steering {
                     fill(&mut bytes, 0, SOFTWARE_STEERING);
                     general::STEERING_FORMAT_VERSION.write(&mut bytes, self.steering_format.version());
@@ -185,6 +197,7 @@ impl Profile {
                     }
                 }
             }
+            Page::General2 if self.tracks_connections() => fill(&mut bytes, 0, CONNECTION_TRACKING),
             Page::Ethernet => fill(&mut bytes, 0, ETHERNET),
             Page::NicFlowTable => {
                 fill(&mut bytes, caps::NIC_RECEIVE, TABLE);
@@ -222,7 +235,7 @@ impl Profile {
             Page::Roce if self.software_steering => fill(&mut bytes, 0, ROCE),
             Page::DeviceMemory if self.software_steering => fill(&mut bytes, 0, &device_memory_sizes()),
             // A device that has none of it says so.
-            Page::Atomic | Page::Roce | Page::DeviceMemory => {}
+            Page::Atomic | Page::Roce | Page::DeviceMemory | Page::General2 => {}
             Page::Esw => {
                 fill(&mut bytes, 0, ESW);
                 let embedded = u64::from(self.embedded_cpu);
@@ -375,6 +388,13 @@ const METER_OBJECTS: &[(Field, u64)] = &[
     (qos::LOG_MAX_NUM_METER_ASO, aso::LOG_ALL),
 ];
 
+/// Of connections in ASO objects.
+const CONNECTION_TRACKING: &[(Field, u64)] = &[
+    (general_2::LOG_CONN_TRACK_GRANULARITY, tracking::LOG_GRANULARITY),
+    (general_2::LOG_CONN_TRACK_MAX_ALLOC, tracking::LOG_MAX_ALLOCATION),
+    (general_2::LOG_MAX_CONN_TRACK_OFFLOAD, tracking::LOG_ALL),
+];
+
 const ROCE: &[(Field, u64)] = &[(roce::FL_RC_QP_WHEN_ROCE_DISABLED, 1), (roce::FL_RC_QP_WHEN_ROCE_ENABLED, 1)];
 
 const SOFTWARE_OWNER: &[(Field, u64)] = &[(table::SW_OWNER, 1), (table::SW_OWNER_V2, 1)];
@@ -520,6 +540,7 @@ mod tests {
             METERS,
             METER_OBJECTS,
             MORE_FIELDS,
+            CONNECTION_TRACKING,
             ROCE,
             SOFTWARE_OWNER,
         ];

@@ -5,7 +5,8 @@
 //!
 //! Statuses are those of the PRM. Which of them firmware gives for which mistake is known from drivers' logs for some, and our
 //! choice for the rest; syndromes are ours throughout. What the device can do and this engine cannot (ASO other than first
-//! hits and meters, crypto, match definers for its own tables, tables of RDMA and sniffers) is refused, never ignored.
+//! hits, meters and connection tracking, crypto, match definers for its own tables, tables of RDMA and sniffers) is refused,
+//! never ignored.
 //!
 //! Actions come in the order that the kernel keeps for software steering: decap, VLAN pop, modify header, VLAN push, encap. These
 //! readings are ours: of several matches the lowest index wins; a counter counts the frame as it came to the entry, without FCS;
@@ -33,6 +34,7 @@ pub mod ste;
 mod step;
 mod table;
 mod tables;
+pub(crate) mod tracking;
 mod walk;
 
 #[cfg(test)]
@@ -46,6 +48,7 @@ pub use meter::Color;
 pub use rewrite::Rewritten;
 pub use step::{Deed, Port, Step, TableName};
 pub use table::{TableKind, Target};
+pub use tracking::{Direction, Outcome};
 pub use walk::{Origin, Received, Walk};
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -66,6 +69,7 @@ use reformat::Reformat;
 use rewrite::Rewrite;
 use sampler::Sampler;
 use table::{Domain, Table};
+use tracking::Connections;
 
 /// What a device has and how much of it. Capabilities say the same to the driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -154,6 +158,8 @@ pub struct Steering {
     pub(crate) hits: Hits,
     /// Match definers.
     pub(crate) definers: Definers,
+    /// ASO objects of connection tracking.
+    pub(crate) connections: Connections,
     samplers: Objects<Sampler>,
     meters: Objects<Meter>,
     /// ASO objects of meters.
@@ -187,6 +193,7 @@ impl Steering {
             arguments: Arguments::default(),
             hits: Hits::default(),
             definers: Definers::default(),
+            connections: Connections::default(),
             samplers: Objects::new("sampler", 1 << 16),
             meters: Objects::new("meter", 1 << meter::LOG_ALL),
             meter_objects: MeterObjects::default(),
@@ -351,6 +358,7 @@ impl Steering {
             + self.arguments.len()
             + self.hits.len()
             + self.definers.len()
+            + self.connections.len()
             + self.samplers.len()
             + self.meters.len()
             + self.meter_objects.len()

@@ -8,6 +8,7 @@ use super::objects::Objects;
 use super::rewrite::Rewritten;
 use super::ste::SteStep;
 use super::table::{Domain, Entry, Miss, Table, Target, Verdict};
+use super::tracking::{Direction, Outcome};
 
 /// Where a packet enters the device's switch, or leaves it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -200,6 +201,15 @@ pub enum Deed {
         /// The color.
         color: Color,
     },
+    /// An ASO object that tracks a connection looked at it.
+    Tracked {
+        /// The object.
+        object: u32,
+        /// The end that it comes from.
+        direction: Direction,
+        /// What came of it.
+        outcome: Outcome,
+    },
     /// Sent it there.
     Forwarded(Target),
     /// Let it pass.
@@ -251,6 +261,13 @@ impl fmt::Display for Deed {
                 write!(out, "line {line} of ASO {object:#x} {}", if *was { "was hit before" } else { "is hit first" })
             }
             Self::Metered { object, meter, color } => write!(out, "{color} by meter {meter} of ASO {object:#x}"),
+            Self::Tracked { object, direction, outcome } => {
+                let end = match direction {
+                    Direction::Initiator => "initiator",
+                    Direction::Responder => "responder",
+                };
+                write!(out, "{outcome} from the {end} of ASO {object:#x}")
+            }
             Self::Forwarded(target) => write!(out, "to {target}"),
             Self::Allowed => out.write_str("allow"),
             Self::Dropped => out.write_str("drop"),

@@ -44,6 +44,12 @@ impl Steering {
                 did.push(Deed::Metered { object: metered.object, meter: metered.meter, color });
                 return Ok(());
             }
+            Action::Track(tracked) => {
+                let outcome = self.track(tracked, &packet.frame, &packet.headers)?;
+                outcome.put(&mut packet.metadata.registers_c[tracked.register]);
+                did.push(Deed::Tracked { object: tracked.object, direction: tracked.direction, outcome });
+                return Ok(());
+            }
             Action::FirstHit { object, line, register, set } => {
                 let was = self.hits.hit(object, line, set)?;
                 packet.metadata.registers_c[register] = was.into();

@@ -6,6 +6,7 @@ use crate::steering::bits::Bits;
 use crate::steering::definers::FIELDS;
 use crate::steering::meter::Color;
 use crate::steering::meter::aso::Metered;
+use crate::steering::tracking::{Direction, Tracked};
 
 const ENTRY_FORMAT: Bits = Bits::new(0x00, 8);
 const COUNTER: Bits = Bits::new(0x08, 24);
@@ -238,6 +239,8 @@ pub(super) enum Action {
     },
     /// Colored by a meter in an ASO object.
     Meter(Metered),
+    /// Looked at by an ASO object that tracks a connection.
+    Track(Tracked),
     /// Whether a line of an ASO object has been hit before goes into a register C, and then it has been.
     FirstHit {
         object: u32,
@@ -350,10 +353,14 @@ impl Action {
     }
 }
 
-/// An object of asynchronous operations, by its number and type; of the types, first hits and meters are modelled.
+/// An object of asynchronous operations, by its number and type; of the types, connection tracking, meters and first
+/// hits are modelled.
 fn aso(bytes: &[u8]) -> Result<Action, String> {
+    const CONNECTION_TRACKING: u32 = 1;
     const FLOW_METER: u32 = 2;
     const FIRST_HIT: u32 = 4;
+    const BEFORE_DIRECTION: Bits = Bits::new(0x28, 23);
+    const DIRECTION: Bits = Bits::new(0x3f, 1);
     const ONLY_READ: Bits = Bits::new(0x36, 1);
     const ACTION: Bits = Bits::new(0x3c, 1);
     const INITIAL_COLOR: Bits = Bits::new(0x3d, 2);
@@ -361,6 +368,13 @@ fn aso(bytes: &[u8]) -> Result<Action, String> {
     // Registers go by pairs, of which the odd one is given.
     let register = usize::from(Bits::new(0x20, 2).u8(bytes)) * 2 + 1;
     match Bits::new(0x24, 4).u32(bytes) {
+        CONNECTION_TRACKING if BEFORE_DIRECTION.is_set(bytes) => {
+            Err("reserved bits of an ASO of connection tracking are set".to_owned())
+        }
+        CONNECTION_TRACKING => {
+            let direction = if DIRECTION.is_set(bytes) { Direction::Responder } else { Direction::Initiator };
+            Ok(Action::Track(Tracked { object, direction, register }))
+        }
         FIRST_HIT => Ok(Action::FirstHit {
             object,
             line: Bits::new(0x37, 9).u16(bytes),

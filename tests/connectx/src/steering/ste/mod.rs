@@ -6,7 +6,8 @@
 //! An address that is not in steering memory ends the walk: it stands for a vport, for dropping or for a table of firmware, as the
 //! device's capabilities gave it out.
 //!
-//! Not modelled, and said so where a walk meets it: ASO of connection tracking, hash types other than 0, and inverted matches. Inner headers are not rewritten: no format has places for them, as far as libmlx5
+//! Not modelled, and said so where a walk meets it: hash types other than 0, and inverted matches. Inner headers are not
+//! rewritten: no format has places for them, as far as libmlx5
 //! 44 knows.
 
 mod act;
