@@ -42,6 +42,7 @@ mod aso;
 mod destinations;
 mod later;
 mod tuning;
+mod queues;
 
 pub use anchor::Anchor;
 pub use destinations::{Destination, Meter};

@@ -9,6 +9,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::AtomicU32;
 
 use rdma_sys as sys;
 
@@ -172,6 +173,18 @@ impl ProtectionDomain<'_> {
         let raw = unsafe {
             sys::ibv_reg_mr(self.raw.as_ptr(), memory.as_mut_ptr().cast(), memory.len(), access.0.cast_signed())
         };
+        made(raw).map(|raw| MemoryRegion { raw, of: PhantomData })
+    }
+
+    /// Registers memory that the program goes on to read and write, for the device to write.
+    ///
+    /// # Errors
+    /// As `ibv_reg_mr` fails.
+    pub fn share<'a>(&'a self, words: &'a [AtomicU32]) -> io::Result<MemoryRegion<'a>> {
+        let access = sys::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE;
+        let start = words.as_ptr().cast_mut().cast();
+        // SAFETY: the memory is borrowed for as long as it is registered, and may change at any time.
+        let raw = unsafe { sys::ibv_reg_mr(self.raw.as_ptr(), start, size_of_val(words), access.0.cast_signed()) };
         made(raw).map(|raw| MemoryRegion { raw, of: PhantomData })
     }
 }

@@ -24,4 +24,5 @@ mod rig;
 mod rules;
 mod samples;
 mod tuning;
+mod tracking;
 mod tunnels;

@@ -166,7 +166,9 @@ fn next(state: State, direction: Direction, kind: Kind) -> Move {
     match (kind, direction, state) {
         (Kind::Syn, Initiator, State::SynReceived) => Move::To(State::SynReceived),
         // Not of this connection, but the one that answers may know nothing of it.
-        (Kind::Syn, Initiator, State::Established | State::FinWait | State::CloseWait | State::LastAck) => Move::Ignored,
+        (Kind::Syn, Initiator, State::Established | State::FinWait | State::CloseWait | State::LastAck) => {
+            Move::Ignored
+        }
         (Kind::Syn, _, _) => Move::Invalid,
         // Both ends may open a connection at the same time.
         (Kind::SynAck, Initiator, State::SynReceived) => Move::To(State::SynReceived),

@@ -25,7 +25,8 @@ fn answered() -> [u8; OBJECT] {
     // Responder, then initiator: max_ack, max_win, reply_end, sent_end.
     let (initiator, responder) = (INITIATOR + 1, RESPONDER.wrapping_add(1));
     let window = u32::from(WINDOW);
-    let words = [initiator, window, responder.wrapping_add(window), responder, 0, window, initiator + window, initiator];
+    let words =
+        [initiator, window, responder.wrapping_add(window), responder, 0, window, initiator + window, initiator];
     for (place, word) in bytes.as_chunks_mut().0.iter_mut().zip(words) {
         *place = word.to_be_bytes();
     }
@@ -295,7 +296,8 @@ fn objects_come_in_blocks_and_what_is_written_into_them_is_checked() {
     };
     assert!(wrong(0x3c, 0xe0).contains("state of a connection 0x6 is not modelled"));
     assert!(wrong(0x2f, 3).contains("last_index 0x3 is not modelled"));
-    for (at, bit) in [(0x2e, 0x40), (0x2f, 0x40), (0x30, 1), (0x37, 1), (0x39, 1), (0x3b, 1), (0x3d, 1), (0x3e, 0x80), (0x3f, 0x80)]
+    for (at, bit) in
+        [(0x2e, 0x40), (0x2f, 0x40), (0x30, 1), (0x37, 1), (0x39, 1), (0x3b, 1), (0x3d, 1), (0x3e, 0x80), (0x3f, 0x80)]
     {
         assert!(wrong(at, bit).contains("a reserved bit"), "{at:#x}");
     }
