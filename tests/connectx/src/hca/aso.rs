@@ -239,6 +239,54 @@ mod tests {
     }
 
     #[test]
+    fn a_request_whose_conditions_never_hold_only_reads_a_connection() {
+        const SEEN: u64 = 0x4800;
+        let mut rig = rig();
+        let domain = rig.hca.queues.sends.values().next().unwrap().domain;
+        let key = [(l::create_mkey::PD, domain.into()), (l::create_mkey::LENGTH64, 1), (l::create_mkey::LW, 1)];
+        let key = made(&mut rig.hca, 0x200, &l::create_mkey::LAYOUT, &key, &[]);
+        let object = rig.hca.steering.connections.create(0, domain, 6).unwrap() + 5;
+        let mut connection = [0; OBJECT];
+        (connection[0], connection[0x3c]) = (7, 0x90);
+        rig.hca.steering.connections.write(domain, object, u64::MAX, &connection).unwrap();
+        let mut request = rig.request();
+        (request[0], request[29]) = (1, 0);
+        request[12..16].copy_from_slice(&object.to_be_bytes());
+        request[16..24].copy_from_slice(&(SEEN | 1).to_be_bytes());
+        request[24..28].copy_from_slice(&u32::try_from(key << 8).unwrap().to_be_bytes());
+        request[56..].fill(0xff);
+        assert_eq!(rig.post(&request), (0, String::new()));
+        let mut seen = [0; OBJECT];
+        rig.memory.read(SEEN, &mut seen).unwrap();
+        assert_eq!(seen, connection);
+        assert_eq!(rig.hca.steering.connections.read(domain, object), Ok(connection));
+    }
+
+    #[test]
+    fn a_request_that_writes_a_connection_gives_back_what_it_was() {
+        const SEEN: u64 = 0x4800;
+        let mut rig = rig();
+        let domain = rig.hca.queues.sends.values().next().unwrap().domain;
+        let key = [(l::create_mkey::PD, domain.into()), (l::create_mkey::LENGTH64, 1), (l::create_mkey::LW, 1)];
+        let key = made(&mut rig.hca, 0x200, &l::create_mkey::LAYOUT, &key, &[]);
+        let object = rig.hca.steering.connections.create(0, domain, 6).unwrap();
+        let mut request = rig.request();
+        request[0] = 1;
+        request[12..16].copy_from_slice(&object.to_be_bytes());
+        request[16..24].copy_from_slice(&(SEEN | 1).to_be_bytes());
+        request[24..28].copy_from_slice(&u32::try_from(key << 8).unwrap().to_be_bytes());
+        request[56..64].fill(0xff);
+        request[64..].fill(0);
+        (request[64], request[64 + 0x3c]) = (9, 0x90);
+        rig.memory.write(SEEN, &[0xaa; OBJECT]).unwrap();
+        assert_eq!(rig.post(&request), (0, String::new()));
+        let mut seen = [0; OBJECT];
+        rig.memory.read(SEEN, &mut seen).unwrap();
+        assert_eq!(seen, [0; OBJECT]);
+        assert_eq!(rig.hca.steering.connections.read(domain, object).unwrap()[..], request[64..]);
+    }
+
+    #[test]
     fn a_queue_of_another_domain_does_not_write() {
         let mut rig = rig();
         let other = made(&mut rig.hca, 0x800, &l::plain::LAYOUT, &[], &[]);

@@ -405,6 +405,42 @@ mod tests {
     }
 
     #[test]
+    fn connections_come_in_blocks_that_begin_with_zeros_and_the_second_page_says_of_how_many() {
+        use l::{connection_tracking as c, general_object as g};
+        let mut hca = device(CONNECTX_6_DX);
+        let pd = made(&mut hca, 0x800, &l::plain::LAYOUT, &[], &[]);
+        let create = |hca: &mut Hca, log, pd, last: u8| {
+            let mut tail = body(&c::LAYOUT, &[(c::ACCESS_PD, pd)]);
+            tail.resize(tail.len() + tracking::OBJECT - 1, 0);
+            tail.push(last);
+            run(hca, 0xa00, Type::ConnectionTracking as u16, &g::LAYOUT, &[(g::LOG_OBJ_RANGE, log)], &tail)
+        };
+        let (first, second) = (id(&create(&mut hca, 6, pd, 0)), id(&create(&mut hca, 20, pd, 0)));
+        assert_eq!(second, first + 64);
+        for refused in [create(&mut hca, 5, pd, 0), create(&mut hca, 21, pd, 0), create(&mut hca, 6, pd, 1)] {
+            assert_eq!(status(&refused), Status::BadParameter as u8);
+        }
+        assert_eq!(status(&create(&mut hca, 6, pd + 1, 0)), Status::BadResource as u8);
+        let changed = command(&mut hca, 0xa01, Type::ConnectionTracking, first, &[0; 0x80]);
+        assert_eq!(status(&changed), Status::BadOperation as u8);
+        let told = command(&mut hca, 0xa02, Type::ConnectionTracking, first + 63, &[]);
+        assert_eq!(c::ACCESS_PD.at(16).read(&told), Some(pd));
+        assert_eq!(told[0x50..], [0; tracking::OBJECT]);
+        for block in [first, second] {
+            assert_eq!(status(&command(&mut hca, 0xa03, Type::ConnectionTracking, block, &[])), 0);
+            assert_eq!(
+                status(&command(&mut hca, 0xa02, Type::ConnectionTracking, block, &[])),
+                Status::BadResource as u8
+            );
+        }
+        let page = |hca: &mut Hca| run(hca, 0x100, 32 << 1 | 1, &l::query_hca_cap::LAYOUT, &[], &[]);
+        assert_eq!(page(&mut hca)[0x10 + 0x18..][..4], [0, 6, 20, 24]);
+        for profile in [device(CONNECTX_5), initialized(CONNECTX_6_DX)].iter_mut() {
+            assert_eq!(status(&page(profile)), Status::BadParameter as u8);
+        }
+    }
+
+    #[test]
     fn a_device_refuses_types_of_objects_that_it_does_not_say_that_it_has() {
         let has = |profile: Profile| Type::of(&profile.with_software_steering());
         assert_eq!(has(CONNECTX_5), 1 << 0x08 | 1 << 0x0a | 1 << 0x0b | 1 << 0x20);

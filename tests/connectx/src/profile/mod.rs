@@ -12,6 +12,7 @@ use crate::steering::address::{Side, Terminal};
 use crate::steering::arguments;
 use crate::steering::icm::{self, Kind};
 use crate::steering::meter::{self, aso};
+use crate::steering::sampler;
 use crate::steering::ste::{Format, Sample};
 use crate::steering::tracking;
 use caps::{device_memory, esw, esw_flow_table, ethernet, general, general_2, nic_flow_table, qos, roce, table};
@@ -202,6 +203,9 @@ impl Profile {
             Page::NicFlowTable => {
                 fill(&mut bytes, caps::NIC_RECEIVE, TABLE);
                 fill(&mut bytes, caps::NIC_TRANSMIT, TABLE);
+                if self.has_samplers() {
+                    table::LOG_MAX_FT_SAMPLER_NUM.at(caps::NIC_RECEIVE).write(&mut bytes, sampler::LOG_ALL);
+                }
                 if self.software_steering {
                     fill(&mut bytes, caps::NIC_RECEIVE, SOFTWARE_OWNER);
                     fill(&mut bytes, caps::NIC_TRANSMIT, SOFTWARE_OWNER);
@@ -218,6 +222,9 @@ impl Profile {
                 fill(&mut bytes, caps::FDB, FDB);
                 fill(&mut bytes, caps::INGRESS_ACL, TABLE);
                 fill(&mut bytes, caps::EGRESS_ACL, TABLE);
+                if self.has_samplers() {
+                    table::LOG_MAX_FT_SAMPLER_NUM.at(caps::FDB).write(&mut bytes, sampler::LOG_ALL);
+                }
                 table::EXECUTE_ASO.at(caps::FDB).write(&mut bytes, self.has_meter_objects().into());
                 if self.software_steering {
                     fill(&mut bytes, caps::FDB, SOFTWARE_OWNER);

@@ -194,7 +194,7 @@ impl Steering {
             hits: Hits::default(),
             definers: Definers::default(),
             connections: Connections::default(),
-            samplers: Objects::new("sampler", 1 << 16),
+            samplers: Objects::new("sampler", 1 << sampler::LOG_ALL),
             meters: Objects::new("meter", 1 << meter::LOG_ALL),
             meter_objects: MeterObjects::default(),
             now: Duration::ZERO,

@@ -4,6 +4,9 @@ use super::Steering;
 use super::failure::{Failure, Refusal};
 use super::table::{TableKind, Target};
 
+/// Samplers that there are, as a power of two: ours, since it is not known what a ConnectX says.
+pub(crate) const LOG_ALL: u64 = 16;
+
 /// A sampler.
 #[derive(Debug)]
 pub(crate) struct Sampler {

@@ -223,6 +223,10 @@ fn what_is_not_modelled_ends_the_walk_with_a_reason() {
     let origin = Origin { port: Port::Wire, sqn: 0, metadata: 0 };
     let end = device.walk_memory(&memory, FROM_WIRE, origin, 1, &tcp_frame()).end;
     assert_eq!(end, Err("ASO of type 0 is not modelled".to_owned()));
+    (rewrites[28], rewrites[29]) = (0x01, 0x01);
+    memory.0.insert(FROM_WIRE, rewrites);
+    let end = device.walk_memory(&memory, FROM_WIRE, origin, 1, &tcp_frame()).end;
+    assert_eq!(end, Err("reserved bits of an ASO of connection tracking are set".to_owned()));
     let mut end = |byte: u8, definer: u8| {
         (rewrites[0], rewrites[6]) = (byte, definer);
         memory.0.insert(FROM_WIRE, rewrites);
