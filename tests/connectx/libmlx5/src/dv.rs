@@ -41,8 +41,8 @@ mod anchor;
 mod aso;
 mod destinations;
 mod later;
-mod tuning;
 mod queues;
+mod tuning;
 
 pub use anchor::Anchor;
 pub use destinations::{Destination, Meter};

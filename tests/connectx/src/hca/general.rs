@@ -32,7 +32,7 @@ pub(crate) enum Type {
 }
 
 impl Type {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::SteeringMemory,
         Self::Meter,
         Self::GeneveOption,

@@ -23,6 +23,6 @@ mod receive;
 mod rig;
 mod rules;
 mod samples;
-mod tuning;
 mod tracking;
+mod tuning;
 mod tunnels;

@@ -63,7 +63,6 @@ unsafe extern "C" {
         flags: u32,
         register: u8,
     ) -> *mut RawAction;
-    fn mlx5dv_dr_action_modify_aso(action: *mut RawAction, offset: u32, flags: u32, register: u8) -> c_int;
 }
 
 /// One of several destinations.
@@ -151,15 +150,6 @@ impl Meter {
 }
 
 impl<'a> Action<'a> {
-    /// Has an ASO action be another one for rules that are made from then on.
-    ///
-    /// # Errors
-    /// As `mlx5dv_dr_action_modify_aso` fails.
-    pub fn change_aso(&self, offset: u32, flags: u32, register: u8) -> io::Result<()> {
-        // SAFETY: the action exists.
-        done(unsafe { mlx5dv_dr_action_modify_aso(self.raw.as_ptr(), offset, flags, register) })
-    }
-
     /// Goes where packets go that no rule matches.
     ///
     /// # Errors
