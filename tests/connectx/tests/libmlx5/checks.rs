@@ -103,6 +103,11 @@ fn where_the_device_does_not_tell_what_is_right_the_library_matches_none_of_it()
 }
 
 #[test]
+fn format_33_tells_what_is_right_whether_the_capabilities_say_so_or_not() {
+    check(Profile { match_definers: 1 << 33, finds_more: false, ..CONNECTX_7 }, cases());
+}
+
+#[test]
 fn all_four_words_of_a_tunnel_header_are_matched_to_the_bit_without_definers() {
     let inside = Packet::v4(TCP).frame();
     let options = [1, 2, 3, 1, 0xde, 0xad, 0xbe, 0xef];
