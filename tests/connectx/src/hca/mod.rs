@@ -1,9 +1,11 @@
 //! The device without its bus: what the commands change, and what packets and doorbells do.
 
 pub(crate) mod aso;
+pub(crate) mod flush;
 pub(crate) mod function;
 pub(crate) mod general;
 pub(crate) mod hairpin;
+pub(crate) mod hash;
 pub(crate) mod keys;
 pub(crate) mod pairs;
 pub(crate) mod place;
@@ -122,7 +124,7 @@ impl Hca {
     }
 
     /// Carries out a command: the whole input mailbox in, the whole output mailbox out. A refusal is an output with status and
-    /// syndrome, and is kept for [`Hca::refusals`]. Few commands write into memory, by a key.
+    /// syndrome, and is kept for [`Hca::refusals`]. Few commands write into memory: by a key, or completions of a queue that fails.
     pub fn execute(&mut self, memory: &dyn Memory, input: &[u8]) -> Vec<u8> {
         let opcode = command::opcode(input);
         *self.executed.entry(opcode).or_default() += 1;
@@ -132,6 +134,9 @@ impl Hca {
         }
         let answer =
             if Steering::handles(opcode) { self.steer(memory, opcode, input) } else { self.dispatch(opcode, input) };
+        if flush::may_fail_queues(opcode) {
+            self.flush_failed_queues(memory);
+        }
         answer.unwrap_or_else(|(status, syndrome, reason)| {
             if syndrome != steering::NO_ROOM {
                 let described = table::find(opcode).map(|command| command.input.describe(input));

@@ -4,6 +4,7 @@
 //! are not modelled.
 
 use super::Hca;
+use super::flush::Syndrome;
 use super::function::require;
 use super::keys::Use;
 use super::queues::CompletionQueue;
@@ -175,7 +176,10 @@ impl Hca {
     #[must_use]
     pub fn has_queues(&self) -> bool {
         let watched = |queue: &CompletionQueue| queue.request.is_some();
-        !self.queues.pairs.is_empty() || !self.queues.sends.is_empty() || self.queues.completions.values().any(watched)
+        !self.queues.pairs.is_empty()
+            || !self.queues.sends.is_empty()
+            || self.queues.completions.values().any(watched)
+            || self.has_failed_receives()
     }
 
     /// Lets the `number`th write by a queue pair, or into an ASO object, from now on fail with an error completion; 1 is the next.
@@ -201,7 +205,7 @@ impl Hca {
         let cq = pair.cq;
         if failed {
             // What comes behind a request that failed comes back as it is.
-            self.post_completion(memory, cq, (number, 0), &request, false);
+            self.post_completion(memory, cq, (number, 0), &request, Some(Syndrome::Flushed));
             return true;
         }
         let outcome = self.carry_out_remotely(memory, &request);
@@ -209,7 +213,7 @@ impl Hca {
             self.fail(number, State::Error, reason);
         }
         if request.wants_completion() || outcome.is_err() {
-            self.post_completion(memory, cq, (number, 0), &request, outcome.is_ok());
+            self.post_completion(memory, cq, (number, 0), &request, outcome.err().map(|_| Syndrome::LocalOperation));
         }
         true
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Hca;
+use super::flush::Flushing;
 use super::function::require;
 use super::hairpin::{self, Hairpins};
 use super::keys::{Key, Pages};
@@ -76,6 +77,8 @@ pub(crate) struct SendQueue {
     pub(crate) doorbell_record: u64,
     pub(crate) consumer: u16,
     pub(crate) state: State,
+    /// What becomes of what is posted where it has failed.
+    pub(crate) flushing: Flushing,
 }
 
 #[derive(Debug)]
@@ -88,6 +91,8 @@ pub(crate) struct ReceiveQueue {
     pub(crate) doorbell_record: u64,
     pub(crate) consumer: u16,
     pub(crate) state: State,
+    /// What becomes of what is posted where it has failed.
+    pub(crate) flushing: Flushing,
     /// A customer's tag goes from the frame into the completion.
     pub(crate) strips_vlan: bool,
     /// The Q counter for frames that find no buffer; 0 for none.
@@ -253,7 +258,8 @@ pub(crate) fn create_sq(hca: &mut Hca, input: &Input<'_>) -> Answer {
     uses.extend(umems);
     let id = hca.objects.create(Kind::Sq, uses)?;
     let user_index = input.get_u32(f::USER_INDEX);
-    let queue = SendQueue { ring, cq, domain, user_index, doorbell_record, consumer: 0, state: State::Reset };
+    let flushing = Flushing::new(input.is_set(f::FLUSH_IN_ERROR_EN));
+    let queue = SendQueue { ring, cq, domain, user_index, doorbell_record, consumer: 0, state: State::Reset, flushing };
     hca.queues.sends.insert(id, queue);
     Ok(Output::new(&l::object_out::LAYOUT).set(l::object_out::ID, id))
 }
@@ -272,6 +278,7 @@ pub(crate) fn modify_sq(hca: &mut Hca, input: &Input<'_>) -> Answer {
     queue.state = queue.state.step(input.get(f::SQ_STATE), input.get(f::STATE))?;
     if queue.state == State::Reset {
         queue.consumer = 0;
+        queue.flushing = queue.flushing.restarted();
     }
     Ok(Output::empty())
 }
@@ -328,6 +335,7 @@ pub(crate) fn create_rq(hca: &mut Hca, input: &Input<'_>) -> Answer {
         doorbell_record,
         consumer: 0,
         state: State::Reset,
+        flushing: Flushing::new(input.is_set(f::FLUSH_IN_ERROR_EN)),
         strips_vlan: !input.is_set(f::VSD),
         counter: input.get_u32(f::COUNTER_SET_ID),
     };
@@ -356,6 +364,7 @@ pub(crate) fn modify_rq(hca: &mut Hca, input: &Input<'_>) -> Answer {
     queue.state = queue.state.step(input.get(f::RQ_STATE), input.get(f::STATE))?;
     if queue.state == State::Reset {
         queue.consumer = 0;
+        queue.flushing = queue.flushing.restarted();
     }
     if select & VLAN_STRIP != 0 {
         queue.strips_vlan = !input.is_set(f::VSD);

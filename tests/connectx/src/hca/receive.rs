@@ -1,16 +1,17 @@
 //! Receiving: the queue that a frame is for, the driver's buffers, and the completion that tells of it.
 //!
-//! Queues are cyclic, with lists of buffers as the driver posts them. A frame is lost, and counted, where there is no buffer, and
-//! lost in silence where the queue is not ready. Of two queues a symmetric hash picks the same for both directions; how hardware
-//! makes it so is not published, and here the smaller of two addresses, or ports, comes first.
+//! Queues are cyclic, with lists of buffers as the driver posts them. A frame that does not fit into its buffers, or whose buffers are not
+//! under their keys, takes the queue into error. A frame is lost, and counted, where there is no buffer, and lost in silence where the queue is not ready.
 
 use super::Hca;
+use super::flush::Syndrome;
+use super::hash::Hash;
 use super::keys::Use;
 use super::queues::State;
 use super::ring::COMPLETION;
 use crate::memory::{Memory, read_u32};
-use crate::packet::checks::{Checks, ip_packet, octets, sum};
-use crate::packet::{Headers, Layer, Transport, TunnelPorts, edit};
+use crate::packet::checks::{Checks, ip_packet, sum};
+use crate::packet::{Headers, Layer, TunnelPorts, edit};
 use crate::steering::Received;
 
 /// How frames are spread over receive queues.
@@ -27,23 +28,6 @@ pub(crate) enum Dispatch {
     Queue(u32),
     /// A table of them, of which the hash picks one.
     Table(u32),
-}
-
-/// A hash over those fields that are selected (PRM, `RX_HASH_FIELD_SELECT`).
-#[derive(Debug)]
-pub(crate) struct Hash {
-    pub(crate) function: HashFunction,
-    pub(crate) symmetric: bool,
-    pub(crate) outer: u32,
-    pub(crate) inner: u32,
-}
-
-#[derive(Debug)]
-pub(crate) enum HashFunction {
-    /// All bytes by exclusive or, inverted.
-    InvertedXor8,
-    /// That of Microsoft's receive side scaling, with its key.
-    Toeplitz([u8; 40]),
 }
 
 /// A buffer for part of a frame.
@@ -101,21 +85,30 @@ impl Hca {
         }
         let buffers = buffers(&list);
         let room = buffers.iter().fold(0, |room: usize, buffer| room.saturating_add(buffer.length));
-        if frame.len() > room {
-            return Err(format!("{} bytes, and RQ {number:#x} has buffers of {room}", frame.len()));
-        }
         queue.consumer = index.wrapping_add(1);
         let (cq, user_index) = (queue.cq, queue.user_index);
-        let mut rest = frame.as_slice();
-        for buffer in &buffers {
-            let (part, left) = rest.split_at(rest.len().min(buffer.length));
-            self.write_by_key(memory, (buffer.key, buffer.address), Use::LocalWrite, part)?;
-            rest = left;
+        if frame.len() > room {
+            self.fail_receive(memory, number, (index, Syndrome::LocalLength));
+            return Err(format!("{} bytes, and RQ {number:#x} has buffers of {room}", frame.len()));
+        }
+        if let Err(reason) = self.scatter(memory, &buffers, &frame) {
+            self.fail_receive(memory, number, (index, Syndrome::LocalProtection));
+            return Err(reason);
         }
         let tci = vlan.map(|vlan| vlan.tci);
         let completion = completion(received, &frame, Place { queue: number, user_index, index }, tci, hash);
         const RESPONSE_SEND: u8 = 0x2;
         self.complete(memory, cq, RESPONSE_SEND, completion);
+        Ok(())
+    }
+
+    fn scatter(&mut self, memory: &dyn Memory, buffers: &[Buffer], frame: &[u8]) -> Result<(), String> {
+        let mut rest = frame;
+        for buffer in buffers {
+            let (part, left) = rest.split_at(rest.len().min(buffer.length));
+            self.write_by_key(memory, (buffer.key, buffer.address), Use::LocalWrite, part)?;
+            rest = left;
+        }
         Ok(())
     }
 }
@@ -191,61 +184,6 @@ fn kind_of_ip(layer: &Layer) -> u8 {
     }
 }
 
-impl Hash {
-    /// The hash of a packet, if it has any of the fields.
-    fn of(&self, headers: &Headers) -> Option<u32> {
-        const SOURCE_ADDRESS: u32 = 1;
-        const DESTINATION_ADDRESS: u32 = 1 << 1;
-        const SOURCE_PORT: u32 = 1 << 2;
-        const DESTINATION_PORT: u32 = 1 << 3;
-        let (layer, selected) = match &headers.inner {
-            Some(inner) if self.inner & 0x3fff_ffff != 0 => (inner, self.inner),
-            _ => (&headers.outer, self.outer),
-        };
-        let ip = layer.ip.as_ref()?;
-        let ports = match layer.transport {
-            Some(Transport::Tcp { source, destination, .. } | Transport::Udp { source, destination, .. }) => {
-                Some((source, destination))
-            }
-            _ => None,
-        };
-        let (mut source, mut destination) = (ip.source, ip.destination);
-        let (mut source_port, mut destination_port) = ports.unwrap_or_default();
-        if self.symmetric {
-            (source, destination) = (source.min(destination), source.max(destination));
-            (source_port, destination_port) = (source_port.min(destination_port), source_port.max(destination_port));
-        }
-        let mut input = Vec::new();
-        for (bit, address) in [(SOURCE_ADDRESS, source), (DESTINATION_ADDRESS, destination)] {
-            if selected & bit != 0 {
-                input.extend(octets(ip.version, address));
-            }
-        }
-        for (bit, port) in [(SOURCE_PORT, source_port), (DESTINATION_PORT, destination_port)] {
-            if selected & bit != 0 && ports.is_some() {
-                input.extend(port.to_be_bytes());
-            }
-        }
-        (!input.is_empty()).then(|| match &self.function {
-            HashFunction::InvertedXor8 => u32::from(!input.iter().fold(0, |all, byte| all ^ byte)),
-            HashFunction::Toeplitz(key) => toeplitz(key, &input),
-        })
-    }
-}
-
-fn toeplitz(key: &[u8; 40], input: &[u8]) -> u32 {
-    let bit = |number: usize| u32::from(key.get(number / 8).copied().unwrap_or_default() >> (7 - number % 8) & 1);
-    let mut window = (0..32).fold(0, |window, number| window << 1 | bit(number));
-    let mut hash = 0;
-    for number in 0..input.len() * 8 {
-        if input[number / 8] >> (7 - number % 8) & 1 == 1 {
-            hash ^= window;
-        }
-        window = window << 1 | bit(number + 32);
-    }
-    hash
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -287,6 +225,7 @@ mod tests {
                 (r::CQN, cq),
                 (r::PD, pd),
                 (r::COUNTER_SET_ID, counter),
+                (r::FLUSH_IN_ERROR_EN, 1),
                 (r::WQ_TYPE, 1),
                 (r::VSD, u64::from(!strips_vlan)),
                 (r::LOG_WQ_STRIDE, 5),
@@ -328,6 +267,14 @@ mod tests {
             let mut bytes = vec![0; length];
             self.memory.read(address, &mut bytes).unwrap();
             bytes
+        }
+
+        /// Opcode, syndrome and index of the first completions.
+        fn failures(&self) -> [(u8, u8, u8); 3] {
+            [0, 1, 2].map(|number| {
+                let completion = self.bytes(CQ_PAGE + number * 64, 64);
+                (completion[63] >> 4, completion[55], completion[61])
+            })
         }
 
         fn out_of_buffer(&mut self) -> u8 {
@@ -397,44 +344,28 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_is_not_ready_takes_nothing_and_one_with_too_small_buffers_complains() {
+    fn a_queue_that_is_not_ready_takes_nothing_and_one_with_too_small_buffers_fails() {
         let mut receiver = Receiver::new(false);
         receiver.post(0, [200, 0]);
         receiver.receive(&tcp_frame());
         assert_eq!(receiver.out_of_buffer(), 0);
         let mut receiver = receiver.ready();
         receiver.post(0, [20, 0]);
+        receiver.post(1, [200, 0]);
         receiver.receive(&tcp_frame());
         assert_eq!(receiver.hca.complaints().len(), 1);
-        assert_eq!(receiver.bytes(CQ_PAGE, 64), vec![0; 64]);
-    }
-
-    /// Key and sums of Microsoft's "Verifying the RSS Hash Calculation".
-    const KEY: [u8; 40] = [
-        0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0, 0xca,
-        0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c, 0x6a, 0x42, 0xb7, 0x3b,
-        0xbe, 0xac, 0x01, 0xfa,
-    ];
-
-    #[test]
-    fn the_hash_is_that_of_the_published_examples() {
-        let addresses = [66, 9, 149, 187, 161, 142, 100, 80];
-        assert_eq!(toeplitz(&KEY, &addresses), 0x323e_8fc2);
-        let ports = [2794_u16.to_be_bytes(), 1766_u16.to_be_bytes()].concat();
-        assert_eq!(toeplitz(&KEY, &[&addresses[..], &ports].concat()), 0x51cc_c178);
+        // Too long, and flushed; nothing is written, and nothing more comes.
+        receiver.receive(&tcp_frame());
+        assert_eq!(receiver.failures(), [(0xe, 0x01, 0), (0xe, 0x05, 1), (0, 0, 0)]);
+        assert_eq!((receiver.bytes(BUFFERS[0], 4), receiver.out_of_buffer()), (vec![0; 4], 0));
     }
 
     #[test]
-    fn a_symmetric_hash_is_the_same_both_ways() {
-        let hash = Hash { function: HashFunction::Toeplitz(KEY), symmetric: true, outer: 0xf, inner: 0 };
-        let there = tcp_frame();
-        let mut back = there.clone();
-        back[26..30].copy_from_slice(&there[30..34]);
-        back[30..34].copy_from_slice(&there[26..30]);
-        back[34..36].copy_from_slice(&there[36..38]);
-        back[36..38].copy_from_slice(&there[34..36]);
-        let of = |frame: &[u8]| hash.of(&Headers::parse(frame, &TunnelPorts::default()));
-        assert!(of(&there).is_some());
-        assert_eq!(of(&there), of(&back));
+    fn buffers_that_are_under_no_key_take_the_queue_into_error() {
+        let mut receiver = Receiver::new(false).ready();
+        receiver.key ^= 0x100;
+        receiver.post(0, [200, 0]);
+        receiver.receive(&tcp_frame());
+        assert_eq!(receiver.failures()[..2], [(0xe, 0x04, 0), (0, 0, 0)]);
     }
 }

@@ -2,7 +2,8 @@
 
 use super::Hca;
 use super::function::{modifier, require};
-use super::receive::{Dispatch, Hash, HashFunction, Tir};
+use super::hash::{Hash, HashFunction};
+use super::receive::{Dispatch, Tir};
 use crate::command::layouts as l;
 use crate::command::{Answer, Failure, Input, Output, Status};
 use crate::layout::layouts;

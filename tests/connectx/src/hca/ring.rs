@@ -1,6 +1,7 @@
 //! Rings in the driver's memory: events and completions that the device writes, work that it reads, doorbells between them.
 
 use super::Hca;
+use super::flush::{Flushing, Syndrome};
 use super::function::require;
 use super::queues::State;
 use super::send::Request;
@@ -249,14 +250,11 @@ impl Hca {
                     done += 1;
                 }
                 Err(fault) => {
-                    self.complain(format!("SQ {number:#x}: {fault}"));
-                    if let Some(queue) = self.queues.sends.get_mut(&number) {
-                        queue.state = State::Error;
-                    }
+                    self.lose_sends(number, &fault.to_string());
                 }
             }
         }
-        done
+        done + self.flush_failed_queues(memory)
     }
 
     fn send_doorbell(&mut self, memory: &dyn Memory, number: u32) {
@@ -265,6 +263,10 @@ impl Hca {
                 return self.complain(format!("a doorbell of SQ {number:#x}, which does not exist"));
             };
             let state = queue.state;
+            if state == State::Error && queue.flushing != Flushing::Off {
+                self.flush_failed_queues(memory);
+                return;
+            }
             if state != State::Ready {
                 return self.complain(format!("a doorbell of SQ {number:#x}, which is {state:?}"));
             }
@@ -278,22 +280,16 @@ impl Hca {
             let at = queue.consumer;
             let request = match Request::read(memory, &queue.ring, at) {
                 Ok(request) => request,
-                Err(reason) => return self.complain(format!("SQ {number:#x}: {reason}")),
+                Err(reason) => return self.lose_sends(number, &reason),
             };
             queue.consumer = at.wrapping_add(request.blocks());
             let (cq, user_index) = (queue.cq, queue.user_index);
-            let outcome = self.carry_out(memory, number, &request);
-            if let Err(reason) = &outcome {
+            if let Err(reason) = self.carry_out(memory, number, &request) {
                 self.complain(format!("SQ {number:#x}: {reason}"));
-                if let Some(queue) = self.queues.sends.get_mut(&number) {
-                    queue.state = State::Error;
-                }
+                return self.fail_send(memory, number, (&request, Syndrome::LocalOperation));
             }
-            if request.wants_completion() || outcome.is_err() {
-                self.post_completion(memory, cq, (number, user_index), &request, outcome.is_ok());
-            }
-            if outcome.is_err() {
-                return;
+            if request.wants_completion() {
+                self.post_completion(memory, cq, (number, user_index), &request, None);
             }
         }
     }
@@ -305,17 +301,12 @@ impl Hca {
         cq: u32,
         (sq, user_index): (u32, u32),
         request: &Request,
-        ok: bool,
+        error: Option<Syndrome>,
     ) {
         const REQUEST_DONE: u8 = 0x0;
         const REQUEST_FAILED: u8 = 0xd;
-        const LOCAL_OPERATION_ERROR: u8 = 0x02;
-        let mut bytes = [0; COMPLETION];
-        bytes[32..36].copy_from_slice(&user_index.to_be_bytes());
-        bytes[55] = if ok { 0 } else { LOCAL_OPERATION_ERROR };
-        bytes[56..60].copy_from_slice(&(u32::from(request.opcode) << 24 | sq).to_be_bytes());
-        bytes[60..62].copy_from_slice(&request.index.to_be_bytes());
-        self.complete(memory, cq, if ok { REQUEST_DONE } else { REQUEST_FAILED }, bytes);
+        let bytes = completion((request.opcode, sq), user_index, request.index, error);
+        self.complete(memory, cq, if error.is_none() { REQUEST_DONE } else { REQUEST_FAILED }, bytes);
     }
 
     /// Writes a completion, of which the last byte is filled in here.
@@ -347,4 +338,19 @@ impl Hca {
             self.complain(fault.to_string());
         }
     }
+}
+
+/// A completion of a request or of buffers, by opcode, queue, the driver's number of that, and index; but for its last byte.
+pub(crate) fn completion(
+    (opcode, queue): (u8, u32),
+    user_index: u32,
+    index: u16,
+    error: Option<Syndrome>,
+) -> [u8; COMPLETION] {
+    let mut bytes = [0; COMPLETION];
+    bytes[32..36].copy_from_slice(&user_index.to_be_bytes());
+    bytes[55] = error.map_or(0, |syndrome| syndrome as u8);
+    bytes[56..60].copy_from_slice(&(u32::from(opcode) << 24 | queue & 0xff_ffff).to_be_bytes());
+    bytes[60..62].copy_from_slice(&index.to_be_bytes());
+    bytes
 }

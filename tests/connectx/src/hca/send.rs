@@ -18,19 +18,22 @@ const NOP: u8 = 0x00;
 const SEND: u8 = 0x0a;
 const ACCESS_ASO: u8 = 0x2d;
 
+/// When a request gives a completion (PRM, "CE" of the control segment): otherwise with any error.
+const COMPLETES_FIRST_ERROR: u8 = 1;
+const ALWAYS_COMPLETES: u8 = 2;
+
 /// A request: control segment, and what follows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) index: u16,
     pub(crate) opcode: u8,
-    completes: bool,
+    mode: u8,
     bytes: Vec<u8>,
 }
 
 impl Request {
     /// Reads the request at `index`.
     pub(crate) fn read(memory: &dyn Memory, ring: &Ring, index: u16) -> Result<Self, String> {
-        const ALWAYS_COMPLETES: u8 = 0x08;
         let mut bytes = read_block(memory, ring, index)?;
         let segments = usize::from(bytes[7] & 0x3f);
         let length = segments.max(1) * SEGMENT;
@@ -40,7 +43,7 @@ impl Request {
             bytes.extend_from_slice(&read_block(memory, ring, at)?);
         }
         bytes.truncate(length);
-        Ok(Self { index, opcode: bytes[3], completes: bytes[11] & ALWAYS_COMPLETES != 0, bytes })
+        Ok(Self { index, opcode: bytes[3], mode: bytes[11] >> 2 & 3, bytes })
     }
 
     pub(crate) fn blocks(&self) -> u16 {
@@ -48,7 +51,12 @@ impl Request {
     }
 
     pub(crate) fn wants_completion(&self) -> bool {
-        self.completes
+        self.mode & ALWAYS_COMPLETES != 0
+    }
+
+    /// Whether it gives no completion as flushed behind another one.
+    pub(crate) fn completes_first_error_only(&self) -> bool {
+        self.mode == COMPLETES_FIRST_ERROR
     }
 
     pub(crate) fn bytes(&self, at: usize, length: usize) -> Option<&[u8]> {
@@ -160,7 +168,7 @@ mod tests {
         bytes.extend_from_slice(&length.to_be_bytes());
         bytes.extend_from_slice(&u32::try_from(key << 8).unwrap().to_be_bytes());
         bytes.extend_from_slice(&DATA.to_be_bytes());
-        Request { index: 0, opcode: SEND, completes: true, bytes }
+        Request { index: 0, opcode: SEND, mode: ALWAYS_COMPLETES, bytes }
     }
 
     fn device() -> (Hca, Flat, u64) {

@@ -231,6 +231,7 @@ impl Wanted {
                 (f::CQN, send_cq),
                 (f::TIS_LST_SZ, 1),
                 (f::TIS_NUM_0, interface),
+                (f::FLUSH_IN_ERROR_EN, 1),
                 (f::WQ_TYPE, CYCLIC),
                 (f::PD, self.pd),
                 (f::UAR_PAGE, self.uar.into()),
@@ -249,6 +250,7 @@ impl Wanted {
         let fields = [
             // Tags stay in the frame.
             (f::VSD, 1),
+            (f::FLUSH_IN_ERROR_EN, 1),
             (f::USER_INDEX, self.user_index.into()),
             (f::CQN, receive_cq),
             (f::WQ_TYPE, CYCLIC),

@@ -210,6 +210,76 @@ fn a_queue_that_wants_to_be_told_of_errors_only_hears_of_a_frame_that_is_not_und
     assert_eq!(plugged.device().left(), Vec::<String>::new());
 }
 
+/// Of `enum ibv_wc_status`.
+const TOO_LONG: u32 = 1;
+const FLUSHED: u32 = 5;
+
+#[test]
+fn what_a_queue_pair_has_not_come_to_when_it_fails_is_flushed() {
+    play(BLUEFIELD_2, |plugged, context| {
+        let mut memory = vec![0; BUFFER as usize];
+        let protection = context.protection_domain().unwrap();
+        let region = protection.register(&mut memory).unwrap();
+        let queues = [0, 1].map(|_| context.completion_queue(15).unwrap());
+        let [sends, receives] = &queues;
+        let pair = protection.queue_pair((sends, 8), (receives, 8)).unwrap();
+        pair.start().unwrap();
+        (0..3).for_each(|number| pair.receive(number, &region, 0, BUFFER).unwrap());
+        // Carried out only when the pair has failed.
+        plugged.device().hold();
+        (10..12).for_each(|number| pair.send(number, Frame::Registered(&region, 0, 60)).unwrap());
+        pair.become_state(State::Error).unwrap();
+        plugged.device().release();
+        pair.receive(3, &region, 0, BUFFER).unwrap();
+        pair.send(12, Frame::Registered(&region, 0, 60)).unwrap();
+        for (queue, requests) in [(receives, 0..4), (sends, 10..13)] {
+            for request in requests {
+                let told = completion(queue);
+                assert_eq!((told.request, told.status), (request, FLUSHED));
+            }
+            assert_eq!(queue.poll().unwrap(), None);
+        }
+        assert_eq!(sent(plugged), []);
+        // From the beginning it sends again.
+        pair.become_state(State::Reset).unwrap();
+        pair.start().unwrap();
+        pair.send(13, Frame::Registered(&region, 0, 60)).unwrap();
+        assert_eq!((completion(sends).status, plugged.device().with(|hca| hca.complaints().len())), (0, 0));
+    });
+}
+
+#[test]
+fn a_frame_that_is_longer_than_its_buffer_ends_receiving() {
+    let plugged = device(BLUEFIELD_2);
+    let context = open(&plugged);
+    {
+        play_told!(plugged, context, channel, queues, pair, region, {
+            let [sends, receives] = &queues;
+            // Behind six that are large enough.
+            pair.receive(6, &region, 0, 20).unwrap();
+            pair.receive(7, &region, 0, BUFFER).unwrap();
+            for request in 0..6 {
+                walk(&plugged, Port::Wire, &frame(2));
+                assert_eq!(completion(receives).request, request);
+            }
+            receives.request(true).unwrap();
+            walk(&plugged, Port::Wire, &frame(2));
+            assert!(channel.tells_within(SOON).unwrap());
+            assert!(receives.is(channel.wait().unwrap()));
+            for wanted in [(6, TOO_LONG), (7, FLUSHED)] {
+                let told = completion(receives);
+                assert_eq!((told.request, told.status), wanted);
+            }
+            pair.send(8, Frame::Registered(&region, 0, 60)).unwrap();
+            assert_eq!(completion(sends).status, 0, "sending goes on");
+        });
+    }
+    drop(context);
+    let complaints = plugged.device().with(|hca| hca.complaints().to_vec());
+    assert!(complaints.len() == 1 && complaints[0].contains("has buffers of 20"), "{complaints:?}");
+    assert_eq!(plugged.device().left(), Vec::<String>::new());
+}
+
 #[test]
 fn a_queue_pair_receives_and_sends_as_its_state_says() {
     play(BLUEFIELD_2, |plugged, context| {
@@ -240,6 +310,7 @@ fn a_queue_pair_receives_and_sends_as_its_state_says() {
         assert_eq!(sent(plugged), [(Port::Wire, frame(3))]);
         assert!(comes());
         pair.become_state(State::Error).unwrap();
+        (2..4).for_each(|request| assert_eq!(completion(receives).request, request, "flushed"));
         assert!(!comes());
         pair.become_state(State::Reset).unwrap();
         assert!(!comes());
