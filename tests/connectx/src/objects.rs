@@ -95,6 +95,8 @@ impl fmt::Display for Name {
 #[derive(Debug, Default)]
 pub struct Objects {
     live: BTreeMap<Name, Object>,
+    /// What general objects use, which have numbers of their own: by type and number.
+    general: BTreeMap<(u16, u32), Vec<Name>>,
     next: BTreeMap<Kind, u32>,
 }
 
@@ -155,6 +157,30 @@ impl Objects {
         let former = self.live.get_mut(&name).map(|object| std::mem::replace(&mut object.uses, uses));
         self.release(&former.unwrap_or_default());
         Ok(())
+    }
+
+    /// Has an object use another one instead of that of its kind that it uses, if any.
+    ///
+    /// # Errors
+    /// If it or the other one does not exist; then nothing has changed.
+    pub fn exchange(&mut self, kind: Kind, id: u32, other: Name) -> Result<(), Failure> {
+        let name = self.check(kind, id)?;
+        let mut uses = self.live.get(&name).map(|object| object.uses.clone()).unwrap_or_default();
+        uses.retain(|used| used.kind != other.kind);
+        uses.push(other);
+        self.change(kind, id, uses)
+    }
+
+    /// A general object has come that uses another one, which exists: that cannot go before it does.
+    pub fn hold_by_general(&mut self, general: (u16, u32), other: Name) {
+        self.hold(&[other]);
+        self.general.entry(general).or_default().push(other);
+    }
+
+    /// A general object has gone.
+    pub fn release_by_general(&mut self, general: (u16, u32)) {
+        let uses = self.general.remove(&general).unwrap_or_default();
+        self.release(&uses);
     }
 
     /// The object's name, if it exists.

@@ -75,6 +75,11 @@ pub(crate) fn create(hca: &mut Hca, input: &Input<'_>) -> Answer {
     let ranges = matches!(kind, Type::Argument | Type::MeterObjects | Type::FirstHits | Type::ConnectionTracking);
     require(log == 0 || ranges, Status::BadParameter, 0x040b, "objects of this type do not come in ranges")?;
     let refused = |reason| Failure::new(Status::BadParameter, 0x0409, reason);
+    let mut protection = None;
+    let mut access = |hca: &Hca, domain| {
+        protection = Some(hca.objects.check(Kind::Pd, domain)?);
+        Ok::<_, Failure>(domain)
+    };
     let id = match kind {
         Type::SteeringMemory => {
             let body = Input::new(&l::steering_memory::LAYOUT, input.tail())?;
@@ -83,13 +88,12 @@ pub(crate) fn create(hca: &mut Hca, input: &Input<'_>) -> Answer {
         }
         Type::Argument => {
             let body = Input::new(&l::modify_header_argument::LAYOUT, input.tail())?;
-            hca.objects.check(Kind::Pd, body.get_u32(l::modify_header_argument::ACCESS_PD))?;
+            access(hca, body.get_u32(l::modify_header_argument::ACCESS_PD))?;
             hca.steering.arguments.allocate(log).map_err(refused)?
         }
         Type::MeterObjects => {
             let body = Input::new(&l::meter_object::LAYOUT, input.tail())?;
-            let domain = body.get_u32(l::meter_object::ACCESS_PD);
-            hca.objects.check(Kind::Pd, domain)?;
+            let domain = access(hca, body.get_u32(l::meter_object::ACCESS_PD))?;
             let mut meters = [0; aso::OBJECT];
             for (part, word) in meters.chunks_exact_mut(8).zip(METERS) {
                 part.copy_from_slice(&body.get(word).to_be_bytes());
@@ -98,8 +102,7 @@ pub(crate) fn create(hca: &mut Hca, input: &Input<'_>) -> Answer {
         }
         Type::FirstHits => {
             let body = Input::new(&l::first_hits::LAYOUT, input.tail())?;
-            let domain = body.get_u32(l::first_hits::ACCESS_PD);
-            hca.objects.check(Kind::Pd, domain)?;
+            let domain = access(hca, body.get_u32(l::first_hits::ACCESS_PD))?;
             hca.steering.hits.allocate(domain, log).map_err(refused)?
         }
         Type::ConnectionTracking => {
@@ -138,6 +141,9 @@ pub(crate) fn create(hca: &mut Hca, input: &Input<'_>) -> Answer {
         Type::Sampler => hca.steering.create_sampler(uid, &sampling(input)?).map_err(of_steering)?,
         Type::Meter => hca.steering.create_meter(uid, &metering(input)?).map_err(of_steering)?,
     };
+    if let Some(protection) = protection {
+        hca.objects.hold_by_general((kind as u16, id), protection);
+    }
     Ok(Output::new(&l::general_object_out::LAYOUT).set(l::general_object_out::ID, id))
 }
 
@@ -216,6 +222,7 @@ pub(crate) fn destroy(hca: &mut Hca, input: &Input<'_>) -> Answer {
         Type::Sampler => hca.steering.destroy_sampler(uid, id).map_err(of_steering)?,
         Type::Meter => hca.steering.destroy_meter(uid, id).map_err(of_steering)?,
     }
+    hca.objects.release_by_general((kind as u16, id));
     Ok(Output::empty())
 }
 
@@ -375,10 +382,31 @@ mod tests {
             let nobodys = vec![0; tail.len()];
             assert_eq!(status(&range(&mut hca, kind, 0, &nobodys)), Status::BadResource as u8);
             for id in [first, second] {
+                assert_eq!(freed_domain(&mut hca, pd), Status::ResourceBusy as u8);
                 assert_eq!(status(&command(&mut hca, 0xa03, kind, id, &[])), 0);
                 assert_eq!(status(&command(&mut hca, 0xa03, kind, id, &[])), Status::BadResource as u8);
             }
         }
+        assert_eq!(freed_domain(&mut hca, pd), 0);
+    }
+
+    fn freed_domain(hca: &mut Hca, pd: u64) -> u8 {
+        status(&run(hca, 0x801, 0, &l::object::LAYOUT, &[(l::object::ID, pd)], &[]))
+    }
+
+    #[test]
+    fn the_domain_of_meters_in_objects_stays_until_they_are_gone() {
+        use l::meter_object as m;
+        let mut hca = device(BLUEFIELD_2);
+        let pd = made(&mut hca, 0x800, &l::plain::LAYOUT, &[], &[]);
+        let range = [(l::general_object::LOG_OBJ_RANGE, 6)];
+        let tail = body(&m::LAYOUT, &[(m::ACCESS_PD, pd)]);
+        let made = run(&mut hca, 0xa00, Type::MeterObjects as u16, &l::general_object::LAYOUT, &range, &tail);
+        let meters = id(&made);
+        assert_ne!(status(&command(&mut hca, 0xa03, Type::MeterObjects, meters + 1, &[])), 0);
+        assert_eq!(freed_domain(&mut hca, pd), Status::ResourceBusy as u8);
+        assert_eq!(status(&command(&mut hca, 0xa03, Type::MeterObjects, meters, &[])), 0);
+        assert_eq!(freed_domain(&mut hca, pd), 0);
     }
 
     #[test]

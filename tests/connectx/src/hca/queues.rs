@@ -234,7 +234,7 @@ pub(crate) fn create_sq(hca: &mut Hca, input: &Input<'_>) -> Answer {
     if input.is_set(f::HAIRPIN) {
         let number = input.get(f::TIS_LST_SZ);
         require(number == 1, Status::BadParameter, 0x0514, "a hairpin queue has one transport interface")?;
-        let uses = vec![Name { kind: Kind::Tis, id: input.get_u32(f::TIS_NUM_0) }];
+        let uses = used(input, &[(Kind::Tis, f::TIS_NUM_0), (Kind::Pd, f::PD)]);
         return hairpin::create(hca, input, Kind::Sq, &hairpin::SEND, uses);
     }
     no_hairpin(input, [f::HAIRPIN_WQ_BUFFER_TYPE, f::LOG_HAIRPIN_NUM_PACKETS, f::LOG_HAIRPIN_DATA_SZ])?;
@@ -302,10 +302,7 @@ pub(crate) fn create_rq(hca: &mut Hca, input: &Input<'_>) -> Answer {
     const CYCLIC: u64 = 1;
     const IN_LINE: u64 = 0;
     if input.is_set(f::HAIRPIN) {
-        let mut uses = vec![];
-        if input.is_set(f::COUNTER_SET_ID) {
-            uses.push(Name { kind: Kind::QCounter, id: input.get_u32(f::COUNTER_SET_ID) });
-        }
+        let uses = used(input, &[(Kind::Pd, f::PD), (Kind::QCounter, f::COUNTER_SET_ID)]);
         return hairpin::create(hca, input, Kind::Rq, &hairpin::RECEIVE, uses);
     }
     no_hairpin(input, [f::HAIRPIN_DATA_BUFFER_TYPE, f::LOG_HAIRPIN_NUM_PACKETS, f::LOG_HAIRPIN_DATA_SZ])?;
@@ -319,12 +316,7 @@ pub(crate) fn create_rq(hca: &mut Hca, input: &Input<'_>) -> Answer {
     )?;
     let mut uses = vec![Name { kind: Kind::Cq, id: input.get_u32(f::CQN) }];
     // A queue that never gets a buffer, for dropping, belongs to no domain.
-    if input.is_set(f::PD) {
-        uses.push(Name { kind: Kind::Pd, id: input.get_u32(f::PD) });
-    }
-    if input.is_set(f::COUNTER_SET_ID) {
-        uses.push(Name { kind: Kind::QCounter, id: input.get_u32(f::COUNTER_SET_ID) });
-    }
+    uses.extend(used(input, &[(Kind::Pd, f::PD), (Kind::QCounter, f::COUNTER_SET_ID)]));
     let size = (input.get_u32(f::LOG_WQ_STRIDE), input.get_u32(f::LOG_WQ_SZ));
     let Place { ring, doorbell_record, umems } = Place::new(hca, input, &place::RECEIVES, size)?;
     uses.extend(umems);
@@ -361,16 +353,19 @@ pub(crate) fn modify_rq(hca: &mut Hca, input: &Input<'_>) -> Answer {
     }
     require(peer == (0, 0), Status::BadParameter, 0x0517, "the queue is no hairpin")?;
     let queue = existing(&mut hca.queues.receives, Kind::Rq, id)?;
-    queue.state = queue.state.step(input.get(f::RQ_STATE), input.get(f::STATE))?;
+    let state = queue.state.step(input.get(f::RQ_STATE), input.get(f::STATE))?;
+    if select & COUNTER_SET != 0 {
+        let counter = input.get_u32(f::COUNTER_SET_ID);
+        hca.objects.exchange(Kind::Rq, id, Name { kind: Kind::QCounter, id: counter })?;
+        queue.counter = counter;
+    }
+    queue.state = state;
     if queue.state == State::Reset {
         queue.consumer = 0;
         queue.flushing = queue.flushing.restarted();
     }
     if select & VLAN_STRIP != 0 {
         queue.strips_vlan = !input.is_set(f::VSD);
-    }
-    if select & COUNTER_SET != 0 {
-        queue.counter = input.get_u32(f::COUNTER_SET_ID);
     }
     Ok(Output::empty())
 }
@@ -381,6 +376,12 @@ pub(crate) fn destroy_rq(hca: &mut Hca, input: &Input<'_>) -> Answer {
     hca.queues.hairpins.forget(Kind::Rq, id);
     hca.queues.receives.remove(&id);
     Ok(Output::empty())
+}
+
+/// What a command names in fields that may be left empty.
+fn used(input: &Input<'_>, fields: &[(Kind, Field)]) -> Vec<Name> {
+    let set = fields.iter().filter(|(_, field)| input.is_set(*field));
+    set.map(|(kind, field)| Name { kind: *kind, id: input.get_u32(*field) }).collect()
 }
 
 /// Refuses what is for hairpin queues only.

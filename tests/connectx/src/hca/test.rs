@@ -418,3 +418,34 @@ fn a_queue_with_too_few_pages_is_refused() {
     let answer = run(&mut hca, 0x301, 0, &e::LAYOUT, &fields, &EQ_PAGE.to_be_bytes());
     assert_eq!(status(&answer), BAD_INPUT_LENGTH);
 }
+
+#[test]
+fn a_counter_that_a_queue_is_given_later_stays_until_the_queue_has_another_one() {
+    use l::{create_cq as c, create_rq as r, modify_rq as m};
+    const COUNTER_SET: u64 = 1 << 3;
+    let mut hca = initialized(BLUEFIELD_2);
+    let uar = made(&mut hca, 0x802, &l::plain::LAYOUT, &[], &[]);
+    let eq = made(&mut hca, 0x301, &l::create_eq::LAYOUT, &[(l::create_eq::UAR_PAGE, uar)], &pages(1));
+    let cq = made(&mut hca, 0x400, &c::LAYOUT, &[(c::UAR_PAGE, uar), (c::C_EQN, eq)], &pages(1));
+    let rq = made(&mut hca, 0x908, &r::LAYOUT, &[(r::CQN, cq), (r::WQ_TYPE, 1), (r::LOG_WQ_STRIDE, 4)], &pages(1));
+    let counters = [0, 1].map(|_| made(&mut hca, 0x771, &l::plain::LAYOUT, &[], &[]));
+    let give = |hca: &mut Hca, from, counter| {
+        let fields = [
+            (m::RQN, rq),
+            (m::MODIFY_BITMASK, COUNTER_SET),
+            (m::RQ_STATE, from),
+            (m::STATE, 1),
+            (m::COUNTER_SET_ID, counter),
+        ];
+        status(&run(hca, 0x909, 0, &m::LAYOUT, &fields, &[]))
+    };
+    let free = |hca: &mut Hca, counter| {
+        let fields = [(l::small_object::ID, counter)];
+        status(&run(hca, 0x772, 0, &l::small_object::LAYOUT, &fields, &[]))
+    };
+    assert_eq!(give(&mut hca, 0, counters[1] + 1), BAD_RESOURCE, "nobody's");
+    assert_eq!(give(&mut hca, 0, counters[0]), OK, "it is still in reset");
+    assert_eq!(free(&mut hca, counters[0]), RESOURCE_BUSY);
+    assert_eq!(give(&mut hca, 1, counters[1]), OK);
+    assert_eq!((free(&mut hca, counters[0]), free(&mut hca, counters[1])), (OK, RESOURCE_BUSY));
+}

@@ -102,7 +102,9 @@ pub(super) fn create_flow(state: &mut State, context: ContextId, request: &Reque
     const DEFAULT_MISS: u64 = 1;
     const DROP: u64 = 2;
     may_steer(state)?;
-    let matcher = match state.object(context, request.value(0x1004)?)? {
+    let matcher = request.value_u32(0x1004)?;
+    let mut used = vec![matcher];
+    let matcher = match state.object(context, matcher.into())? {
         Object::Matcher(matcher) => matcher.clone(),
         other => return Err(Refused::new(Errno::EINVAL, format!("{other} is no matcher"))),
     };
@@ -117,6 +119,7 @@ pub(super) fn create_flow(state: &mut State, context: ContextId, request: &Reque
         let tir = tir.filter(|_| matcher.place.table_type == 0 && !request.has(0x1003));
         actions |= action::FORWARD;
         list.extend(destination(to::TIR, tir.ok_or_else(missing)?));
+        used.push(request.value_u32(0x1002)?);
     }
     if request.has(0x1003) {
         let element = match state.object(context, request.value(0x1003)?)? {
@@ -151,6 +154,7 @@ pub(super) fn create_flow(state: &mut State, context: ContextId, request: &Reque
     }
     let (mut reformat, mut rewrite) = (0, 0);
     for handle in request.list(0x1005)? {
+        used.push(handle);
         match state.object(context, handle.into())? {
             Object::FlowAction(FlowAction { undo: UNDO_REFORMAT, id }) => {
                 actions |= action::REFORMAT;
@@ -180,7 +184,8 @@ pub(super) fn create_flow(state: &mut State, context: ContextId, request: &Reque
         (set_entry::MODIFY_HEADER_ID, rewrite),
     ];
     send(&mut state.hca, &Command::new(0x936, &set_entry::LAYOUT, &fields).put(VALUE, &value).followed_by(&list))?;
-    let handle = state.keep(context, Object::Flow(Flow { table_type: matcher.place.table_type, table, index }))?;
+    let flow = Flow { table_type: matcher.place.table_type, table, index };
+    let handle = state.keep_using(context, Object::Flow(flow), used)?;
     request.answer(0x1000, handle)
 }
 

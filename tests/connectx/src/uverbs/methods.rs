@@ -447,7 +447,8 @@ fn register_device_memory(state: &mut State, context: ContextId, request: &Reque
     const STEERING: u64 = 4;
     let (offset, length) = (request.value(1)?, request.value(2)?);
     let pd = state.pd(context, request.value(3)?)?;
-    let (start, size) = match state.object(context, request.value(5)?)? {
+    let memory = request.value_u32(5)?;
+    let (start, size) = match state.object(context, memory.into())? {
         Object::Dm { address, length, .. } => (*address, *length),
         other => return Err(Refused::new(Errno::EINVAL, format!("{other} is no device memory"))),
     };
@@ -455,7 +456,7 @@ fn register_device_memory(state: &mut State, context: ContextId, request: &Reque
         return Err(Refused::new(Errno::EINVAL, format!("{length:#x} bytes at {offset:#x} of {size:#x}")));
     }
     let id = state.key(pd, (start + offset, length), request.value(4)?, STEERING, &[])?;
-    let handle = state.keep(context, Object::Mr(id))?;
+    let handle = state.keep_using(context, Object::Mr(id), vec![memory])?;
     request.answer(0, handle)?;
     request.output(6, &low(id << 8))?;
     request.output(7, &low(id << 8))

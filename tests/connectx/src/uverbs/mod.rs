@@ -87,6 +87,8 @@ struct Context {
     /// The user context of the device, once the program has said who it is; 0 if it does not go past the driver.
     uid: u16,
     objects: BTreeMap<u32, Object>,
+    /// Which objects an object uses: the kernel keeps them until it is gone.
+    uses: BTreeMap<u32, Vec<u32>>,
     next_handle: u32,
     /// Where events go that come on their own.
     events: Vec<Outlet>,
@@ -274,6 +276,15 @@ impl State {
         Ok(context.next_handle.into())
     }
 
+    /// The same of one that uses others, by their handles.
+    fn keep_using(&mut self, id: ContextId, object: Object, used: Vec<u32>) -> Result<u64, Refused> {
+        let handle = self.keep(id, object)?;
+        let context = self.context(id)?;
+        let user = context.next_handle;
+        context.uses.insert(user, used);
+        Ok(handle)
+    }
+
     fn object(&mut self, id: ContextId, handle: u64) -> Result<&Object, Refused> {
         let missing = || Refused::new(Errno::ENOENT, format!("there is no object {handle}"));
         let handle = u32::try_from(handle).map_err(|_| missing())?;
@@ -283,10 +294,14 @@ impl State {
     /// Destroys an object and forgets it, unless the device refuses.
     fn destroy(&mut self, id: ContextId, handle: u64) -> Result<(), Refused> {
         let object = self.object(id, handle)?.clone();
-        self.undo(&object)?;
-        if let Ok(handle) = u32::try_from(handle) {
-            self.context(id)?.objects.remove(&handle);
+        let number = u32::try_from(handle).unwrap_or_default();
+        if self.context(id)?.uses.values().flatten().any(|used| *used == number) {
+            return Err(Refused::new(Errno::EBUSY, format!("{object} is in use")));
         }
+        self.undo(&object)?;
+        let context = self.context(id)?;
+        context.objects.remove(&number);
+        context.uses.remove(&number);
         Ok(())
     }
 
