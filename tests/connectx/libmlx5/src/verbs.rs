@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 mod pairs;
+mod work_queues;
 
 use std::ffi::CStr;
 use std::io;
@@ -15,6 +16,7 @@ use rdma_sys as sys;
 
 use crate::{done, made};
 pub use pairs::{Channel, Completion, Frame, QueuePair, State, Told};
+pub use work_queues::{WorkQueue, WorkState, WorkTable};
 
 /// Names of all devices.
 ///
@@ -144,6 +146,26 @@ impl Context {
         made(unsafe { sys::ibv_create_cq(self.raw(), entries, null_mut(), null_mut(), 0) })
             .map(|raw| CompletionQueue { raw, of: PhantomData })
     }
+}
+
+/// Calls that libibverbs has as inline functions only: they are in what is around a context. (`rdma-sys` has such functions, too, but
+/// looks for 32 bits of ones in front of a context where libibverbs puts 64.)
+///
+/// # Safety
+/// The context is open.
+pub(crate) unsafe fn calls<'a>(context: *mut sys::ibv_context) -> io::Result<&'a sys::verbs_context> {
+    // SAFETY: the context is open.
+    if unsafe { (*context).abi_compat } as usize != usize::MAX {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    let around = std::mem::offset_of!(sys::verbs_context, context);
+    // SAFETY: a context that says so lies in such a structure.
+    Ok(unsafe { &*context.byte_sub(around).cast::<sys::verbs_context>() })
+}
+
+/// What is missing where a library has no such call.
+pub(crate) fn unsupported() -> io::Error {
+    io::ErrorKind::Unsupported.into()
 }
 
 impl Drop for Context {

@@ -91,6 +91,7 @@ pub(crate) const COMMANDS: &[Command] = commands![
     0x908 CREATE_RQ create_rq Initialized queues::create_rq,
     0x909 MODIFY_RQ modify_rq Initialized queues::modify_rq,
     0x90a DESTROY_RQ object Initialized queues::destroy_rq,
+    0x90b QUERY_RQ object Initialized queues::query_rq,
     0x912 CREATE_TIS create_tis Initialized resources::create_tis,
     0x914 DESTROY_TIS object Initialized resources::destroy_tis,
     0x916 CREATE_RQT create_rqt Initialized resources::create_rqt,

@@ -30,15 +30,18 @@ impl Hash {
         const DESTINATION_ADDRESS: u32 = 1 << 1;
         const SOURCE_PORT: u32 = 1 << 2;
         const DESTINATION_PORT: u32 = 1 << 3;
+        /// Otherwise of TCP, and of IPv4.
+        const OF_UDP: u32 = 1 << 30;
+        const OF_V6: u32 = 1 << 31;
         let (layer, selected) = match &headers.inner {
             Some(inner) if self.inner & 0x3fff_ffff != 0 => (inner, self.inner),
             _ => (&headers.outer, self.outer),
         };
-        let ip = layer.ip.as_ref()?;
+        let version = if selected & OF_V6 != 0 { 6 } else { 4 };
+        let ip = layer.ip.as_ref().filter(|ip| ip.version == version)?;
         let ports = match layer.transport {
-            Some(Transport::Tcp { source, destination, .. } | Transport::Udp { source, destination, .. }) => {
-                Some((source, destination))
-            }
+            Some(Transport::Tcp { source, destination, .. }) if selected & OF_UDP == 0 => Some((source, destination)),
+            Some(Transport::Udp { source, destination, .. }) if selected & OF_UDP != 0 => Some((source, destination)),
             _ => None,
         };
         let (mut source, mut destination) = (ip.source, ip.destination);

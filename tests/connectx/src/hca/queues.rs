@@ -378,6 +378,15 @@ pub(crate) fn destroy_rq(hca: &mut Hca, input: &Input<'_>) -> Answer {
     Ok(Output::empty())
 }
 
+pub(crate) fn query_rq(hca: &mut Hca, input: &Input<'_>) -> Answer {
+    use l::query_rq_out as out;
+    let queue = existing(&mut hca.queues.receives, Kind::Rq, input.get_u32(l::object::ID))?;
+    Ok(Output::new(&out::LAYOUT)
+        .set(out::VSD, u32::from(!queue.strips_vlan))
+        .set(out::STATE, queue.state.value())
+        .set(out::CQN, queue.cq))
+}
+
 /// What a command names in fields that may be left empty.
 fn used(input: &Input<'_>, fields: &[(Kind, Field)]) -> Vec<Name> {
     let set = fields.iter().filter(|(_, field)| input.is_set(*field));

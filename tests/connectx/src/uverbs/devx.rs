@@ -157,6 +157,7 @@ const CHANGES: &[(u16, Field)] = &[
 const QUERIES: &[(u16, Field)] = &[
     (0x773, Field::new("COUNTER_SET_ID", 0x1c, 7, 0)),
     (0x907, object::ID),
+    (0x90b, object::ID),
     (0x932, TABLE_ID),
     (0x935, GROUP_ID),
     (0x937, FLOW_INDEX),

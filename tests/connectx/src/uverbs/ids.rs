@@ -12,6 +12,8 @@ pub(super) mod object {
     pub(in crate::uverbs) const QP: u16 = 4;
     pub(in crate::uverbs) const MR: u16 = 7;
     pub(in crate::uverbs) const FLOW: u16 = 9;
+    pub(in crate::uverbs) const RWQ_IND_TBL: u16 = 11;
+    pub(in crate::uverbs) const WQ: u16 = 12;
     pub(in crate::uverbs) const FLOW_ACTION: u16 = 13;
     pub(in crate::uverbs) const DM: u16 = 14;
     pub(in crate::uverbs) const ASYNC_EVENT: u16 = 16;
@@ -32,5 +34,8 @@ pub(super) mod write {
     pub(in crate::uverbs) const ALLOC_PD: u32 = 3;
     pub(in crate::uverbs) const REG_MR: u32 = 9;
     pub(in crate::uverbs) const CREATE_COMP_CHANNEL: u32 = 17;
+    pub(in crate::uverbs) const QUERY_QP: u32 = 25;
     pub(in crate::uverbs) const MODIFY_QP: u32 = 26;
+    pub(in crate::uverbs) const MODIFY_WQ: u32 = EXTENDED | 53;
+    pub(in crate::uverbs) const CREATE_RWQ_IND_TBL: u32 = EXTENDED | 55;
 }

@@ -12,7 +12,8 @@ use super::outlet::Outlet;
 use super::qp::QueuePair;
 use super::request::{Native, NativeOut, Refused, Request};
 use super::roots::{self, Anchor};
-use super::{ContextId, State, completions, devx, flow, qp};
+use super::work_queues::WorkQueue;
+use super::{ContextId, State, completions, devx, flow, qp, work_queues};
 use crate::command::layouts as l;
 use crate::hca::Hca;
 use crate::hca::function::vhca_id;
@@ -63,8 +64,11 @@ const METHODS: &[Method] = methods![
     PD 0x1000 PD_QUERY [0x1000, 0x1001] query_pd,
     CQ 0x0 CQ_CREATE [0, 1, 2, 3, 4, 5, 6, UHW_IN, UHW_OUT] completions::create_cq,
     CQ 0x1 CQ_DESTROY [0, 1] completions::destroy_cq,
-    QP 0x0 QP_CREATE [0, 2, 4, 5, 7, 8, 9, 10, 12, 13, 14, UHW_IN, UHW_OUT] qp::create,
+    QP 0x0 QP_CREATE [0, 2, 4, 5, 6, 7, 8, 9, 10, 12, 13, 14, UHW_IN, UHW_OUT] qp::create,
     QP 0x1 QP_DESTROY [0, 1] destroy_qp,
+    WQ 0x0 WQ_CREATE [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, UHW_IN, UHW_OUT] work_queues::create,
+    WQ 0x1 WQ_DESTROY [0, 1] work_queues::destroy,
+    RWQ_IND_TBL 0x0 RWQ_IND_TBL_DESTROY [0] destroy,
     MR 0x0 DM_MR_REG [0, 1, 2, 3, 4, 5, 6, 7] register_device_memory,
     MR 0x1 MR_DESTROY [0] destroy,
     DM 0x0 DM_ALLOC [0, 1, 2, 0x1000, 0x1001, 0x1002] allocate_device_memory,
@@ -109,6 +113,12 @@ pub(super) enum Object {
     },
     Cq(u64),
     QueuePair(QueuePair),
+    WorkQueue(WorkQueue),
+    /// A table of 2^`log` receive queues.
+    QueueTable {
+        id: u64,
+        log: u32,
+    },
     Uar(u64),
     Umem(u64),
     Devx(DevxObject),
@@ -126,6 +136,8 @@ impl fmt::Display for Object {
             Self::Dm { id, length, .. } => write!(out, "DM {id:#x} of {length:#x} bytes"),
             Self::Cq(id) => write!(out, "CQ {id:#x}"),
             Self::QueuePair(pair) => write!(out, "{pair}"),
+            Self::WorkQueue(queue) => write!(out, "WQ {:#x}", queue.id),
+            Self::QueueTable { id, .. } => write!(out, "table {id:#x} of WQs"),
             Self::Uar(id) => write!(out, "UAR {id:#x}"),
             Self::Umem(id) => write!(out, "umem {id:#x}"),
             Self::Devx(object) => write!(out, "{object}"),
@@ -147,6 +159,8 @@ impl State {
             Object::Mr(id) => send(hca, &numbered(0x202, *id)).map(|_| ()),
             Object::Cq(id) => send(hca, &numbered(0x401, *id)).map(|_| ()),
             Object::QueuePair(pair) => pair.destroy(hca),
+            Object::WorkQueue(queue) => send(hca, &numbered(0x90a, queue.id)).map(|_| ()),
+            Object::QueueTable { id, .. } => send(hca, &numbered(0x918, *id)).map(|_| ()),
             Object::Uar(id) => send(hca, &numbered(0x803, *id)).map(|_| ()),
             Object::Umem(id) => send(hca, &numbered(0xa0a, *id)).map(|_| ()),
             Object::Dm { id, .. } => {
@@ -189,7 +203,10 @@ fn invoke_write(state: &mut State, context: ContextId, request: &Request<'_>) ->
         write::QUERY_DEVICE | QUERY_DEVICE_EXTENDED => query_device(state, request),
         write::ALLOC_PD => alloc_pd(state, context, request),
         write::REG_MR => register_memory(state, context, request),
+        write::QUERY_QP => qp::query(state, context, request),
         write::MODIFY_QP => qp::modify(state, context, request),
+        write::MODIFY_WQ => work_queues::modify(state, context, request),
+        write::CREATE_RWQ_IND_TBL => work_queues::create_table(state, context, request),
         write::CREATE_COMP_CHANNEL => completions::create_channel(state, context, request),
         command => Err(Refused::new(Errno::EOPNOTSUPP, format!("command {command:#x} is not modelled"))),
     }
@@ -365,6 +382,13 @@ impl State {
         match self.object(context, handle)? {
             Object::Pd(id) => Ok(*id),
             other => Err(Refused::new(Errno::EINVAL, format!("{other} is no PD"))),
+        }
+    }
+
+    pub(super) fn completion_queue(&mut self, context: ContextId, handle: u64) -> Result<u64, Refused> {
+        match self.object(context, handle)? {
+            Object::Cq(id) => Ok(*id),
+            other => Err(Refused::new(Errno::EINVAL, format!("{other} is no queue of completions"))),
         }
     }
 

@@ -18,6 +18,7 @@ mod qp;
 mod request;
 mod roots;
 pub mod sysfs;
+mod work_queues;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -11,7 +11,7 @@ use super::ids::{UHW_IN, UHW_OUT};
 use super::kernel::{Command, made, pages, send};
 use super::methods::{Object, pin};
 use super::request::{Native, NativeOut, Refused, Request};
-use super::{ContextId, State};
+use super::{ContextId, State, work_queues};
 use crate::command::layouts as l;
 use crate::hca::Hca;
 use crate::layout::Field;
@@ -24,6 +24,8 @@ pub(super) struct QueuePair {
     send: Option<u64>,
     receive: Option<u64>,
     tir: Option<u64>,
+    signals_all: bool,
+    room: u32,
     state: QueuePairState,
     receives: QueueState,
     sends: QueueState,
@@ -31,7 +33,7 @@ pub(super) struct QueuePair {
 
 /// Of one of its queues, by the PRM's numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum QueueState {
+pub(super) enum QueueState {
     #[default]
     Reset = 0,
     Ready = 1,
@@ -39,6 +41,15 @@ enum QueueState {
 }
 
 impl QueueState {
+    fn new(number: u64) -> Result<Self, Refused> {
+        match number {
+            0 => Ok(Self::Reset),
+            1 => Ok(Self::Ready),
+            3 => Ok(Self::Error),
+            other => Err(Refused::new(Errno::EINVAL, format!("there is no state {other} of a queue"))),
+        }
+    }
+
     /// One that was never ready does not fail.
     fn after_error(self) -> Self {
         if self == Self::Reset { Self::Reset } else { Self::Error }
@@ -53,6 +64,8 @@ enum QueuePairState {
     Initialized,
     ReadyToReceive,
     ReadyToSend,
+    /// Sending has failed, and receiving has not.
+    SendError,
     Error,
 }
 
@@ -63,9 +76,23 @@ impl QueuePairState {
             1 => Self::Initialized,
             2 => Self::ReadyToReceive,
             3 => Self::ReadyToSend,
+            5 => Self::SendError,
             6 => Self::Error,
             other => return Err(Refused::new(Errno::EOPNOTSUPP, format!("state {other} of a QP is not modelled"))),
         })
+    }
+}
+
+impl QueuePairState {
+    fn number(self) -> u8 {
+        match self {
+            Self::Reset => 0,
+            Self::Initialized => 1,
+            Self::ReadyToReceive => 2,
+            Self::ReadyToSend => 3,
+            Self::SendError => 5,
+            Self::Error => 6,
+        }
     }
 }
 
@@ -90,6 +117,32 @@ impl QueuePair {
     /// The TIR that leads to its receive queue.
     pub(super) fn tir(&self) -> Option<u64> {
         self.tir
+    }
+
+    /// Makes a TIR with these fields, and a transport domain for it.
+    pub(super) fn receive_by_hash(
+        &mut self,
+        hca: &mut Hca,
+        mut fields: Vec<(Field, u64)>,
+    ) -> Result<Option<u64>, Refused> {
+        let domain = made(hca, &Command::new(CREATE_TRANSPORT_DOMAIN, &l::plain::LAYOUT, &[]))?;
+        self.domain = Some(domain);
+        fields.push((l::create_tir::TRANSPORT_DOMAIN, domain));
+        self.receive_by(hca, &fields)
+    }
+
+    /// Makes a TIR; where in steering memory entries lead to it.
+    fn receive_by(&mut self, hca: &mut Hca, fields: &[(Field, u64)]) -> Result<Option<u64>, Refused> {
+        let answer = send(hca, &Command::new(CREATE_TIR, &l::create_tir::LAYOUT, fields))?;
+        let field = |field: Field| field.read(&answer).unwrap_or_default();
+        self.tir = Some(field(l::object_out::ID));
+        let address = field(l::create_tir_out::ICM_ADDRESS_39_32) << 32 | field(l::create_tir_out::ICM_ADDRESS_31_0);
+        Ok((address != 0).then_some(address))
+    }
+
+    /// Whether it only spreads frames over queues that are not its own.
+    fn hashes(&self) -> bool {
+        self.tir.is_some() && self.receive.is_none()
     }
 
     pub(super) fn destroy(&self, hca: &mut Hca) -> Result<(), Refused> {
@@ -151,6 +204,7 @@ pub(super) fn create(state: &mut State, context: ContextId, request: &Request<'_
     const PD: u16 = 2;
     const SEND_COMPLETIONS: u16 = 4;
     const RECEIVE_COMPLETIONS: u16 = 5;
+    const TABLE: u16 = 6;
     const ROOM: u16 = 8;
     const KIND: u16 = 9;
     const FLAGS: u16 = 10;
@@ -169,18 +223,22 @@ pub(super) fn create(state: &mut State, context: ContextId, request: &Request<'_
         return Err(Refused::new(Errno::EOPNOTSUPP, format!("flags {flags:#x} of a QP are not modelled")));
     }
     let pd = state.pd(context, request.value(PD)?)?;
-    let wanted = Wanted::read(&request.input(UHW_IN)?, pd)?;
-    let cqs = [SEND_COMPLETIONS, RECEIVE_COMPLETIONS].map(|attribute| match request.value(attribute) {
-        Ok(handle) => match state.object(context, handle)? {
-            Object::Cq(id) => Ok(*id),
-            other => Err(Refused::new(Errno::EINVAL, format!("{other} is no queue of completions"))),
-        },
-        Err(refused) => Err(refused),
-    });
-    let [send_cq, receive_cq] = cqs;
-    pin(request, wanted.record, 8)?;
-    let mut pair = QueuePair::default();
-    let made = wanted.make(&mut state.hca, request, &mut pair, (send_cq?, receive_cq?));
+    let mut pair = QueuePair { signals_all: flags & SIGNAL_ALL != 0, ..QueuePair::default() };
+    let mut used = Vec::new();
+    let made = if request.has(TABLE) {
+        if request.has(SEND_COMPLETIONS) {
+            return Err(Refused::new(Errno::EINVAL, "a QP over a table of WQs sends nothing"));
+        }
+        used.push(request.value_u32(TABLE)?);
+        work_queues::create_hashing(state, context, request, &mut pair, request.value(TABLE)?)
+    } else {
+        let wanted = Wanted::read(&request.input(UHW_IN)?, pd)?;
+        let [send_cq, receive_cq] = [SEND_COMPLETIONS, RECEIVE_COMPLETIONS]
+            .map(|attribute| state.completion_queue(context, request.value(attribute)?));
+        pin(request, wanted.record, 8)?;
+        pair.room = wanted.receives_number;
+        wanted.make(&mut state.hca, request, &mut pair, (send_cq?, receive_cq?))
+    };
     let address = match made {
         Ok(address) => address,
         Err(refused) => {
@@ -194,7 +252,7 @@ pub(super) fn create(state: &mut State, context: ContextId, request: &Request<'_
     // Which of them there are: TIR, TIS, receive queue, send queue, the TIR's address.
     let there = [pair.tir, pair.interface, pair.receive, pair.send, address];
     let there = (0..).zip(there).fold(0, |there, (bit, part)| there | u32::from(part.is_some()) << bit);
-    let handle = state.keep(context, Object::QueuePair(pair))?;
+    let handle = state.keep_using(context, Object::QueuePair(pair), used)?;
     request.answer(HANDLE, handle)?;
     request.output(ROOM_ANSWER, &request.input(ROOM)?)?;
     request.output(NUMBER, &number.to_le_bytes())?;
@@ -262,25 +320,20 @@ impl Wanted {
         let command = place.of(request, CREATE_RQ, &l::create_rq::LAYOUT, &fields, [f::PAGE_OFFSET, f::LOG_WQ_SZ])?;
         let receive = made(hca, &command)?;
         pair.receive = Some(receive);
-        let fields = [(l::create_tir::INLINE_RQN, receive), (l::create_tir::TRANSPORT_DOMAIN, domain)];
-        let answer = send(hca, &Command::new(CREATE_TIR, &l::create_tir::LAYOUT, &fields))?;
-        let field = |field: Field| field.read(&answer).unwrap_or_default();
-        pair.tir = Some(field(l::object_out::ID));
-        let address = field(l::create_tir_out::ICM_ADDRESS_39_32) << 32 | field(l::create_tir_out::ICM_ADDRESS_31_0);
-        Ok((address != 0).then_some(address))
+        pair.receive_by(hca, &[(l::create_tir::INLINE_RQN, receive), (l::create_tir::TRANSPORT_DOMAIN, domain)])
     }
 }
 
 /// A queue in a program's memory.
-struct Place {
-    start: u64,
-    entries: u32,
-    log_stride: u32,
+pub(super) struct Place {
+    pub(super) start: u64,
+    pub(super) entries: u32,
+    pub(super) log_stride: u32,
 }
 
 impl Place {
     /// The command that makes it, with the fields for its offset in its first page and for its size.
-    fn of(
+    pub(super) fn of(
         &self,
         request: &Request<'_>,
         opcode: u16,
@@ -304,6 +357,48 @@ impl Place {
     }
 }
 
+/// Asks both queues for their states, from which the pair's follows (`query_raw_packet_qp_state`).
+pub(super) fn query(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
+    let given = request.input(0)?;
+    let handle = Native(&given).u32(8).ok_or_else(|| Refused::new(Errno::EINVAL, "QUERY_QP ends too early"))?;
+    let State { contexts, hca, .. } = state;
+    let object = contexts.get_mut(&context).and_then(|context| context.objects.get_mut(&handle));
+    let Some(Object::QueuePair(pair)) = object else {
+        return Err(Refused::new(Errno::EINVAL, format!("object {handle} is no QP")));
+    };
+    if pair.hashes() {
+        return Err(Refused::new(Errno::ENOSYS, "a QP over a table of WQs has no state"));
+    }
+    let mut ask = |opcode, id: Option<u64>, field: Field| {
+        let Some(id) = id else { return Ok(None) };
+        let answer = send(hca, &Command::new(opcode, &l::object::LAYOUT, &[(l::object::ID, id)]))?;
+        QueueState::new(field.read(&answer).unwrap_or_default()).map(Some)
+    };
+    let receives = ask(0x90b, pair.receive, l::query_rq_out::STATE)?;
+    let sends = ask(0x907, pair.send, l::query_sq_out::STATE)?;
+    use QueueState::{Error, Ready, Reset};
+    pair.state = match (receives, sends) {
+        (Some(Reset), Some(Reset) | None) => QueuePairState::Reset,
+        (Some(Ready), Some(Error)) => QueuePairState::SendError,
+        (Some(Error), Some(Error) | None) => QueuePairState::Error,
+        (Some(Reset), Some(Ready | Error)) | (None, None) => {
+            return Err(Refused::new(Errno::EINVAL, "a QP whose queues do not belong together"));
+        }
+        _ => pair.state,
+    };
+    pair.receives = receives.unwrap_or(pair.receives);
+    pair.sends = sends.unwrap_or(pair.sends);
+    let state = pair.state.number();
+    // `struct ib_uverbs_query_qp_resp`: room to receive, both states, the port, and what signals.
+    let answer = NativeOut::new(128)
+        .u32(68, pair.room)
+        .u8(108, state)
+        .u8(109, state)
+        .u8(116, 1)
+        .u8(122, u8::from(pair.signals_all));
+    request.output(1, answer.bytes())
+}
+
 /// Moves a pair from one state to another, and its queues with it: that for receiving is ready from the second state on (a program tells
 /// of buffers in it only when the pair is ready to receive), that for sending in the last.
 pub(super) fn modify(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
@@ -324,7 +419,10 @@ pub(super) fn modify(state: &mut State, context: ContextId, request: &Request<'_
     let Some(Object::QueuePair(pair)) = object else {
         return Err(Refused::new(Errno::EINVAL, format!("object {handle} is no QP")));
     };
-    use QueuePairState::{Error, Initialized, ReadyToReceive, ReadyToSend, Reset};
+    if pair.hashes() {
+        return Err(Refused::new(Errno::ENOSYS, "a QP over a table of WQs has no state"));
+    }
+    use QueuePairState::{Error, Initialized, ReadyToReceive, ReadyToSend, Reset, SendError};
     let (from, to) = (pair.state, QueuePairState::new(to)?);
     let is_there = mask & CURRENT_STATE == 0 || QueuePairState::new(current)? == from;
     let has_port = from != Reset || to != Initialized || mask & PORT != 0 && port > 0;
@@ -338,11 +436,11 @@ pub(super) fn modify(state: &mut State, context: ContextId, request: &Request<'_
     let receives = match to {
         Reset => QueueState::Reset,
         Error => pair.receives.after_error(),
-        Initialized | ReadyToReceive | ReadyToSend => QueueState::Ready,
+        Initialized | ReadyToReceive | ReadyToSend | SendError => QueueState::Ready,
     };
     let sends = match to {
         Reset | Initialized | ReadyToReceive => QueueState::Reset,
-        Error => pair.sends.after_error(),
+        Error | SendError => pair.sends.after_error(),
         ReadyToSend => QueueState::Ready,
     };
     if let Some(id) = pair.receive.filter(|_| receives != pair.receives) {

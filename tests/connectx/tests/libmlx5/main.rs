@@ -26,3 +26,4 @@ mod samples;
 mod tracking;
 mod tuning;
 mod tunnels;
+mod work_queues;

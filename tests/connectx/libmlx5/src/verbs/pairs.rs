@@ -152,6 +152,8 @@ pub enum State {
     ReadyToReceive = sys::ibv_qp_state::IBV_QPS_RTR,
     /// And go out.
     ReadyToSend = sys::ibv_qp_state::IBV_QPS_RTS,
+    /// None go out any more.
+    SendError = sys::ibv_qp_state::IBV_QPS_SQE,
     /// None any more.
     Error = sys::ibv_qp_state::IBV_QPS_ERR,
 }
@@ -196,6 +198,10 @@ impl ProtectionDomain<'_> {
 }
 
 impl QueuePair<'_> {
+    pub(super) fn of_raw(raw: NonNull<sys::ibv_qp>) -> Self {
+        Self { raw, of: PhantomData }
+    }
+
     pub(crate) fn raw(&self) -> *mut sys::ibv_qp {
         self.raw.as_ptr()
     }
@@ -223,6 +229,24 @@ impl QueuePair<'_> {
         attributes.port_num = 1;
         // SAFETY: the pair exists, and the attributes are those that the mask names.
         done(unsafe { sys::ibv_modify_qp(self.raw(), &raw mut *attributes, mask.cast_signed()) })
+    }
+
+    /// Asks for its state, by its number, and for how many requests to receive there is room.
+    ///
+    /// # Errors
+    /// As `ibv_query_qp` fails.
+    pub fn query(&self) -> io::Result<(u32, u32)> {
+        let mut attributes = MaybeUninit::<sys::ibv_qp_attr>::zeroed();
+        let mut initial = MaybeUninit::<sys::ibv_qp_init_attr>::zeroed();
+        let mask = sys::ibv_qp_attr_mask::IBV_QP_STATE | sys::ibv_qp_attr_mask::IBV_QP_CAP;
+        // SAFETY: there is room for both answers, and the pair exists.
+        let code = unsafe {
+            sys::ibv_query_qp(self.raw(), attributes.as_mut_ptr(), mask.0.cast_signed(), initial.as_mut_ptr())
+        };
+        done(code)?;
+        // SAFETY: zeroes are a value of every field, and then it was filled in.
+        let attributes = unsafe { attributes.assume_init() };
+        Ok((attributes.qp_state, attributes.cap.max_recv_wr))
     }
 
     /// Makes it ready to receive and to send.
@@ -284,7 +308,7 @@ pub enum Frame<'a> {
 }
 
 impl MemoryRegion<'_> {
-    fn piece(&self, at: usize, length: u32) -> sys::ibv_sge {
+    pub(super) fn piece(&self, at: usize, length: u32) -> sys::ibv_sge {
         // SAFETY: it is registered.
         let region = unsafe { self.raw.as_ref() };
         sys::ibv_sge { addr: region.addr as u64 + at as u64, length, lkey: region.lkey }
