@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)]
 
+mod flows;
 mod pairs;
 mod work_queues;
 
@@ -15,6 +16,7 @@ use std::sync::atomic::AtomicU32;
 use rdma_sys as sys;
 
 use crate::{done, made};
+pub use flows::{Counters, Flow, FlowKind, Spec, Wanted};
 pub use pairs::{Channel, Completion, Frame, QueuePair, State, Told};
 pub use work_queues::{WorkQueue, WorkState, WorkTable};
 

@@ -7,7 +7,7 @@ use super::kernel::{Command, made, send};
 use super::methods::Object;
 use super::request::{Refused, Request};
 use super::roots::{
-    self, MASK, MATCH, Place, VALUE, action, create_group, destination, named, set_entry, table_type, to,
+    self, LAST_PRIORITY, MASK, MATCH, Place, VALUE, action, create_group, destination, named, set_entry, table_type, to,
 };
 use super::{ContextId, State};
 use crate::hca::Hca;
@@ -42,6 +42,37 @@ pub(super) struct FlowAction {
     id: u64,
 }
 
+/// What an entry does: the bits of its actions, and what they need.
+#[derive(Debug, Default)]
+pub(super) struct Entry {
+    tag: u64,
+    pub(super) actions: u64,
+    /// Destinations, and then counters.
+    pub(super) list: Vec<u8>,
+    pub(super) counters: u64,
+    reformat: u64,
+    rewrite: u64,
+}
+
+impl Entry {
+    /// One that gives packets a tag, and does nothing else yet.
+    pub(super) fn tagged(tag: u64) -> Self {
+        Self { tag, ..Self::default() }
+    }
+
+    /// One more action, if there is none of its kind yet.
+    pub(super) fn also(&mut self, flow_action: &FlowAction) -> bool {
+        let (bit, place) = match flow_action.undo {
+            UNDO_REFORMAT => (action::REFORMAT, &mut self.reformat),
+            _ => (action::MODIFY_HEADER, &mut self.rewrite),
+        };
+        let is_new = self.actions & bit == 0;
+        self.actions |= bit;
+        *place = flow_action.id;
+        is_new
+    }
+}
+
 const UNDO_MODIFY_HEADER: u16 = 0x941;
 const UNDO_REFORMAT: u16 = 0x93e;
 
@@ -70,15 +101,30 @@ pub(super) fn create_matcher(state: &mut State, context: ContextId, request: &Re
     let [.., criteria] = request.value_or(0x1003, 0).to_be_bytes();
     let mut mask = request.input(0x1001)?;
     mask.resize(MATCH, 0);
+    if priority > LAST_PRIORITY {
+        return Err(Refused::new(Errno::ENOMEM, format!("priority {priority} is behind the last, {LAST_PRIORITY}")));
+    }
+    let matcher = make_matcher(state, (table_type, priority), criteria.into(), &mask)?;
+    let handle = state.keep(context, Object::Matcher(matcher))?;
+    request.answer(0x1000, handle)
+}
+
+/// A group of entries that look at the same bits, in a table of the kernel's.
+pub(super) fn make_matcher(
+    state: &mut State,
+    (table_type, priority): (u8, u16),
+    criteria: u64,
+    mask: &[u8],
+) -> Result<Matcher, Refused> {
     let place = roots::place(state, table_type, priority)?;
     let fields = [
         (create_group::TABLE_TYPE, table_type.into()),
         (create_group::TABLE_ID, place.table),
         (create_group::START, place.first),
         (create_group::END, place.last()),
-        (create_group::CRITERIA, criteria.into()),
+        (create_group::CRITERIA, criteria),
     ];
-    let command = Command::new(0x933, &create_group::LAYOUT, &fields).put(MASK, &mask);
+    let command = Command::new(0x933, &create_group::LAYOUT, &fields).put(MASK, mask);
     let group = match made(&mut state.hca, &command) {
         Ok(group) => group,
         Err(refused) => {
@@ -86,8 +132,7 @@ pub(super) fn create_matcher(state: &mut State, context: ContextId, request: &Re
             return Err(refused);
         }
     };
-    let handle = state.keep(context, Object::Matcher(Matcher { place, group }))?;
-    request.answer(0x1000, handle)
+    Ok(Matcher { place, group })
 }
 
 pub(super) fn destroy_matcher(state: &mut State, matcher: &Matcher) -> Result<(), Refused> {
@@ -108,8 +153,7 @@ pub(super) fn create_flow(state: &mut State, context: ContextId, request: &Reque
         Object::Matcher(matcher) => matcher.clone(),
         other => return Err(Refused::new(Errno::EINVAL, format!("{other} is no matcher"))),
     };
-    let mut actions = 0;
-    let mut list = Vec::new();
+    let mut entry = Entry::tagged(request.value_or(0x1006, 0));
     if request.has(0x1002) {
         let tir = match state.object(context, request.value(0x1002)?)? {
             Object::QueuePair(pair) => pair.tir(),
@@ -117,8 +161,8 @@ pub(super) fn create_flow(state: &mut State, context: ContextId, request: &Reque
         };
         let missing = || Refused::new(Errno::EINVAL, "the QP receives nothing, or there is none");
         let tir = tir.filter(|_| matcher.place.table_type == 0 && !request.has(0x1003));
-        actions |= action::FORWARD;
-        list.extend(destination(to::TIR, tir.ok_or_else(missing)?));
+        entry.actions |= action::FORWARD;
+        entry.list.extend(destination(to::TIR, tir.ok_or_else(missing)?));
         used.push(request.value_u32(0x1002)?);
     }
     if request.has(0x1003) {
@@ -130,13 +174,13 @@ pub(super) fn create_flow(state: &mut State, context: ContextId, request: &Reque
             },
             other => return Err(Refused::new(Errno::EINVAL, format!("{other} is no place to send packets"))),
         };
-        actions |= action::FORWARD;
-        list.extend(element);
+        entry.actions |= action::FORWARD;
+        entry.list.extend(element);
     }
     match request.value_or(0x1009, 0) {
         0 => {}
-        DROP => actions |= action::DROP,
-        DEFAULT_MISS if matcher.place.table_type != 0 => actions |= action::ALLOW,
+        DROP => entry.actions |= action::DROP,
+        DEFAULT_MISS if matcher.place.table_type != 0 => entry.actions |= action::ALLOW,
         flags => return Err(Refused::new(Errno::EOPNOTSUPP, format!("flow flags {flags:#x} are not modelled"))),
     }
     let counters = request.list(0x1007)?;
@@ -149,44 +193,44 @@ pub(super) fn create_flow(state: &mut State, context: ContextId, request: &Reque
         };
         let missing = || Refused::new(Errno::EINVAL, format!("object {handle} has no flow counter {offset}"));
         let id = id.ok_or_else(missing)?;
-        actions |= action::COUNT;
-        list.extend(destination(0, id));
+        entry.actions |= action::COUNT;
+        entry.counters += 1;
+        entry.list.extend(destination(0, id));
     }
-    let (mut reformat, mut rewrite) = (0, 0);
     for handle in request.list(0x1005)? {
         used.push(handle);
         match state.object(context, handle.into())? {
-            Object::FlowAction(FlowAction { undo: UNDO_REFORMAT, id }) => {
-                actions |= action::REFORMAT;
-                reformat = *id;
-            }
-            Object::FlowAction(FlowAction { id, .. }) => {
-                actions |= action::MODIFY_HEADER;
-                rewrite = *id;
-            }
+            Object::FlowAction(action) if entry.also(action) => {}
+            Object::FlowAction(_) => return Err(Refused::new(Errno::EINVAL, "two actions of a kind")),
             other => return Err(Refused::new(Errno::EINVAL, format!("{other} is no flow action"))),
         }
     }
-    let table = matcher.place.table;
     let mut value = request.input(0x1001)?;
     value.resize(MATCH, 0);
+    let flow = insert(state, &matcher, &value, &entry)?;
+    let handle = state.keep_using(context, Object::Flow(flow), used)?;
+    request.answer(0x1000, handle)
+}
+
+/// An entry of a matcher's.
+pub(super) fn insert(state: &mut State, matcher: &Matcher, value: &[u8], entry: &Entry) -> Result<Flow, Refused> {
+    let Place { table_type, table, .. } = matcher.place;
     let index = free_index(state, &matcher.place)?;
     let fields = [
-        (set_entry::TABLE_TYPE, matcher.place.table_type.into()),
+        (set_entry::TABLE_TYPE, table_type.into()),
         (set_entry::TABLE_ID, table),
         (set_entry::FLOW_INDEX, index),
         (set_entry::GROUP_ID, matcher.group),
-        (set_entry::TAG, request.value_or(0x1006, 0)),
-        (set_entry::ACTION, actions),
-        (set_entry::DESTINATIONS, u64::from(actions & action::FORWARD != 0)),
-        (set_entry::COUNTERS, counters.len() as u64),
-        (set_entry::REFORMAT_ID, reformat),
-        (set_entry::MODIFY_HEADER_ID, rewrite),
+        (set_entry::TAG, entry.tag),
+        (set_entry::ACTION, entry.actions),
+        (set_entry::DESTINATIONS, u64::from(entry.actions & action::FORWARD != 0)),
+        (set_entry::COUNTERS, entry.counters),
+        (set_entry::REFORMAT_ID, entry.reformat),
+        (set_entry::MODIFY_HEADER_ID, entry.rewrite),
     ];
-    send(&mut state.hca, &Command::new(0x936, &set_entry::LAYOUT, &fields).put(VALUE, &value).followed_by(&list))?;
-    let flow = Flow { table_type: matcher.place.table_type, table, index };
-    let handle = state.keep_using(context, Object::Flow(flow), used)?;
-    request.answer(0x1000, handle)
+    let command = Command::new(0x936, &set_entry::LAYOUT, &fields).put(VALUE, value).followed_by(&entry.list);
+    send(&mut state.hca, &command)?;
+    Ok(Flow { table_type, table, index })
 }
 
 fn free_index(state: &State, place: &Place) -> Result<u64, Refused> {

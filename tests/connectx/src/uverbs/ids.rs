@@ -16,6 +16,7 @@ pub(super) mod object {
     pub(in crate::uverbs) const WQ: u16 = 12;
     pub(in crate::uverbs) const FLOW_ACTION: u16 = 13;
     pub(in crate::uverbs) const DM: u16 = 14;
+    pub(in crate::uverbs) const COUNTERS: u16 = 15;
     pub(in crate::uverbs) const ASYNC_EVENT: u16 = 16;
     pub(in crate::uverbs) const DEVX: u16 = 0x1000;
     pub(in crate::uverbs) const DEVX_OBJ: u16 = 0x1001;
@@ -36,6 +37,7 @@ pub(super) mod write {
     pub(in crate::uverbs) const CREATE_COMP_CHANNEL: u32 = 17;
     pub(in crate::uverbs) const QUERY_QP: u32 = 25;
     pub(in crate::uverbs) const MODIFY_QP: u32 = 26;
+    pub(in crate::uverbs) const CREATE_FLOW: u32 = EXTENDED | 50;
     pub(in crate::uverbs) const MODIFY_WQ: u32 = EXTENDED | 53;
     pub(in crate::uverbs) const CREATE_RWQ_IND_TBL: u32 = EXTENDED | 55;
 }

@@ -12,8 +12,9 @@ use super::outlet::Outlet;
 use super::qp::QueuePair;
 use super::request::{Native, NativeOut, Refused, Request};
 use super::roots::{self, Anchor};
+use super::verbs_flow::{Counters, VerbsFlow};
 use super::work_queues::WorkQueue;
-use super::{ContextId, State, completions, devx, flow, qp, work_queues};
+use super::{ContextId, State, completions, devx, flow, qp, verbs_flow, work_queues};
 use crate::command::layouts as l;
 use crate::hca::Hca;
 use crate::hca::function::vhca_id;
@@ -93,7 +94,10 @@ const METHODS: &[Method] = methods![
     FLOW 0x1000 CREATE_FLOW
         [0x1000, 0x1001, 0x1002, 0x1003, 0x1004, 0x1005, 0x1006, 0x1007, 0x1008, 0x1009] flow::create_flow,
     FLOW 0x1001 DESTROY_FLOW [0x1000] destroy_of_driver,
-    FLOW 0x0 FLOW_DESTROY [0] destroy,
+    FLOW 0x0 FLOW_DESTROY [0] verbs_flow::destroy_flow,
+    COUNTERS 0x0 COUNTERS_CREATE [0] verbs_flow::create_counters,
+    COUNTERS 0x1 COUNTERS_DESTROY [0] destroy,
+    COUNTERS 0x2 COUNTERS_READ [0, 1, 2] verbs_flow::read_counters,
     FLOW_ACTION 0x1000 CREATE_MODIFY_HEADER [0x1000, 0x1001, 0x1002] flow::create_modify_header,
     FLOW_ACTION 0x1001 CREATE_PACKET_REFORMAT [0x1000, 0x1001, 0x1002, 0x1003] flow::create_packet_reformat,
     FLOW_ACTION 0x1 FLOW_ACTION_DESTROY [0] destroy,
@@ -126,6 +130,8 @@ pub(super) enum Object {
     Anchor(Anchor),
     Flow(Flow),
     FlowAction(FlowAction),
+    VerbsFlow(VerbsFlow),
+    Counters(Counters),
 }
 
 impl fmt::Display for Object {
@@ -144,6 +150,8 @@ impl fmt::Display for Object {
             Self::Matcher(_) => out.write_str("flow matcher"),
             Self::Anchor(_) => out.write_str("steering anchor"),
             Self::Flow(_) => out.write_str("flow"),
+            Self::VerbsFlow(_) => out.write_str("flow of verbs"),
+            Self::Counters(_) => out.write_str("counters"),
             Self::FlowAction(_) => out.write_str("flow action"),
         }
     }
@@ -175,6 +183,8 @@ impl State {
             Object::Matcher(matcher) => flow::destroy_matcher(self, matcher),
             Object::Anchor(anchor) => roots::destroy_anchor(self, *anchor),
             Object::Flow(flow) => flow::destroy_flow(self, flow),
+            Object::VerbsFlow(flow) => verbs_flow::destroy(self, flow),
+            Object::Counters(counters) => counters.destroy(hca),
             Object::FlowAction(action) => action.destroy(hca),
         }
     }
@@ -205,6 +215,7 @@ fn invoke_write(state: &mut State, context: ContextId, request: &Request<'_>) ->
         write::REG_MR => register_memory(state, context, request),
         write::QUERY_QP => qp::query(state, context, request),
         write::MODIFY_QP => qp::modify(state, context, request),
+        write::CREATE_FLOW => verbs_flow::create(state, context, request),
         write::MODIFY_WQ => work_queues::modify(state, context, request),
         write::CREATE_RWQ_IND_TBL => work_queues::create_table(state, context, request),
         write::CREATE_COMP_CHANNEL => completions::create_channel(state, context, request),

@@ -17,7 +17,9 @@ mod outlet;
 mod qp;
 mod request;
 mod roots;
+mod specs;
 pub mod sysfs;
+mod verbs_flow;
 mod work_queues;
 
 use std::collections::BTreeMap;
@@ -37,6 +39,7 @@ use methods::Object;
 use outlet::Outlet;
 use request::{Refused, Request};
 use roots::RootTables;
+use verbs_flow::Groups;
 
 /// Why a request is refused by which libibverbs only finds out what the kernel understands. It is no mistake, and not kept.
 const PROBE: &str = "no room for an answer";
@@ -77,6 +80,8 @@ struct State {
     next_context: u32,
     /// Tables of the kernel's that flows of programs go to.
     roots: RootTables,
+    /// Flows of verbs in them.
+    flows: Groups,
     /// Who hears of completions, by queue.
     listeners: BTreeMap<u32, Listener>,
     refusals: Vec<String>,
@@ -113,6 +118,7 @@ impl Device {
             contexts: BTreeMap::new(),
             next_context: 1,
             roots: RootTables::default(),
+            flows: Groups::new(),
             listeners: BTreeMap::new(),
             refusals: Vec::new(),
             left_behind: Vec::new(),

@@ -132,6 +132,11 @@ impl<'a> Request<'a> {
         self.fetch(attribute)
     }
 
+    /// How long data are, or how much room there is for an answer.
+    pub(super) fn length(&self, id: u16) -> Result<usize, Refused> {
+        self.attribute(id).map(|attribute| attribute.length.into())
+    }
+
     /// Handles of several objects, or numbers.
     pub(super) fn list(&self, id: u16) -> Result<Vec<u32>, Refused> {
         if !self.has(id) {

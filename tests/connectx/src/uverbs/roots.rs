@@ -68,12 +68,16 @@ const LOG_SIZE: u64 = 16;
 const MATCHER: u64 = 256;
 
 /// The last priority that programs may use (`MLX5_IB_FLOW_LAST_PRIO`).
-const LAST_PRIORITY: u16 = 15;
+pub(super) const LAST_PRIORITY: u16 = 15;
+/// Behind them come flows of verbs that are for multicast, and those for all that nobody takes.
+pub(super) const MULTICAST: u16 = LAST_PRIORITY + 1;
+/// See [`MULTICAST`].
+pub(super) const LEFTOVERS: u16 = MULTICAST + 1;
 
 /// Levels: of anchors, of the tables by priority from there on, and of what is behind them.
 const ANCHORS: u64 = 1;
 const PRIORITIES: u64 = 2;
-const SLOW_PATH: u64 = PRIORITIES + LAST_PRIORITY as u64 + 1;
+const SLOW_PATH: u64 = PRIORITIES + LEFTOVERS as u64 + 1;
 
 /// The switch's type of table.
 const FDB: u8 = 4;
@@ -169,6 +173,9 @@ pub(super) fn create_anchor(state: &mut State, context: ContextId, request: &Req
     let table_type = table_type(request.value(0x1001)?)?;
     let [.., high, low] = request.value(0x1002)?.to_be_bytes();
     let priority = u16::from_be_bytes([high, low]);
+    if priority > LAST_PRIORITY {
+        return Err(Refused::new(Errno::ENOMEM, format!("priority {priority} is behind the last, {LAST_PRIORITY}")));
+    }
     let anchor = match anchor(state, table_type, priority) {
         Ok(anchor) => anchor,
         Err(refused) => {
@@ -287,9 +294,6 @@ pub(super) fn sweep(state: &mut State) -> Result<(), Refused> {
 
 /// The table of this type and priority, made if it is not there.
 fn table(state: &mut State, table_type: u8, priority: u16) -> Result<&mut RootTable, Refused> {
-    if priority > LAST_PRIORITY {
-        return Err(Refused::new(Errno::ENOMEM, format!("priority {priority} is behind the last, {LAST_PRIORITY}")));
-    }
     let key = (table_type, priority);
     let id = match state.roots.tables.get(&key) {
         Some(table) => table.id,

@@ -26,4 +26,5 @@ mod samples;
 mod tracking;
 mod tuning;
 mod tunnels;
+mod verbs_flows;
 mod work_queues;
