@@ -1,8 +1,9 @@
 //! Requests that access ASO objects: a control segment names the object and its type, an ASO segment says which of its 64 bytes are
 //! written, under which conditions, and where they go as they were before, and the bytes follow.
 //!
-//! Of objects there are meters here, which are not read, first hits, and connection tracking; of conditions those that always or
-//! never hold, which is how drivers only read; of masks a bit for each byte.
+//! Of objects there are meters here, first hits, and connection tracking; of conditions those that always or never hold, which is how
+//! drivers only read; of masks a bit for each byte. What is read of a meter is what was written, as commands tell it, too: of tokens
+//! and times no driver says what hardware puts there.
 
 use super::Hca;
 use super::keys::Use;
@@ -47,9 +48,6 @@ impl Hca {
         }
         let address = double(segment::ADDRESS)?;
         let is_read = address & READS != 0;
-        if is_read && kind == FLOW_METER {
-            return Err("reading an ASO object of meters is not modelled".to_owned());
-        }
         let [mode, operands, _, combination] = word(segment::MODES)?.to_be_bytes();
         if mode != BYTE_BY_BYTE << 6 {
             return Err(format!("data_mask_mode {mode:#04x} is not modelled"));
@@ -70,20 +68,22 @@ impl Hca {
         let queue = self.queues.sends.get(&sq).ok_or_else(|| format!("there is no SQ {sq:#x}"))?;
         let domain = queue.domain;
         self.count_down()?;
-        if kind == FLOW_METER {
-            return self.steering.write_meter_object(domain, number, mask, data);
-        }
-        let before = if kind == CONNECTION_TRACKING {
-            let before = self.steering.connections.read(domain, number)?;
-            if writes {
-                self.steering.connections.write(domain, number, mask, data)?;
+        let before = match kind {
+            FLOW_METER => {
+                let kernel = 0;
+                let (_, before) = self.steering.query_meter_object(kernel, number).map_err(|failure| failure.reason)?;
+                before
             }
-            before
-        } else {
-            let before = self.steering.hits.bytes(number)?;
-            self.steering.hits.write(domain, number, mask, data)?;
-            before
+            CONNECTION_TRACKING => self.steering.connections.read(domain, number)?,
+            _ => self.steering.hits.bytes(number)?,
         };
+        if writes {
+            match kind {
+                FLOW_METER => self.steering.write_meter_object(domain, number, mask, data)?,
+                CONNECTION_TRACKING => self.steering.connections.write(domain, number, mask, data)?,
+                _ => self.steering.hits.write(domain, number, mask, data)?,
+            }
+        }
         if is_read {
             let to = (word(segment::KEY)?, address & !READS);
             self.write_by_key(memory, to, Use::LocalWrite, &before)?;
@@ -190,12 +190,11 @@ mod tests {
 
     #[test]
     fn a_request_for_what_is_not_modelled_fails() {
-        let wrong: [(usize, u8, &str); 10] = [
+        let wrong: [(usize, u8, &str); 9] = [
             (0, 5, "ASO objects of type 5"),
             (0, 4, "no ASO object 0x0 of first hits"),
             (7, 4, "ends within its segments"),
             (13, 1, "does not exist"),
-            (23, 1, "reading an ASO object of meters"),
             (28, 0, "data_mask_mode 0x00"),
             (29, 0x12, "condition operands 0x12"),
             (31, 0x41, "data offset and combination 0x41"),
@@ -210,6 +209,34 @@ mod tests {
             assert!(opcode == 0xd && said.contains(why), "{why}: {opcode:#x} {said}");
             assert_eq!(rig.hca.steering().written_meters(), 0);
         }
+    }
+
+    #[test]
+    fn a_request_reads_a_meter_as_it_was_before_it_is_written() {
+        const SEEN: u64 = 0x4800;
+        let mut rig = rig();
+        let domain = rig.hca.queues.sends.values().next().unwrap().domain;
+        let key = [(l::create_mkey::PD, domain.into()), (l::create_mkey::LENGTH64, 1), (l::create_mkey::LW, 1)];
+        let key = made(&mut rig.hca, 0x200, &l::create_mkey::LAYOUT, &key, &[]);
+        let mut request = rig.request();
+        rig.memory.write(SEEN, &[0xaa; OBJECT]).unwrap();
+        request[16..24].copy_from_slice(&(SEEN | 1).to_be_bytes());
+        request[24..28].copy_from_slice(&u32::try_from(key << 8).unwrap().to_be_bytes());
+        let seen = |rig: &Rig| {
+            let mut seen = [0; OBJECT];
+            rig.memory.read(SEEN, &mut seen).unwrap();
+            seen
+        };
+        assert_eq!(rig.post(&request), (0, String::new()));
+        assert_eq!(seen(&rig), [0; OBJECT], "nobody had written it");
+        // Nothing of it is named, so that it is read alone.
+        let written: [u8; OBJECT] = request[DATA..].try_into().unwrap();
+        request[56..].fill(0);
+        rig.memory.write(RECORD + 4, &0_u32.to_be_bytes()).unwrap();
+        rig.hca.queues.sends.values_mut().for_each(|queue| queue.consumer = 0);
+        assert_eq!(rig.post(&request), (0, String::new()));
+        assert_eq!(seen(&rig), written);
+        assert_eq!(rig.hca.steering().written_meters(), 1);
     }
 
     #[test]

@@ -122,7 +122,9 @@ pub(crate) fn create_mkey(hca: &mut Hca, input: &Input<'_>) -> Answer {
     const STEERING: u64 = 4;
     let mode = input.get(f::ACCESS_MODE_4_2) << 2 | input.get(f::ACCESS_MODE_1_0);
     let (start, length) = (input.get(f::START_ADDR), input.get(f::LEN));
-    require(!input.is_set(f::MKEY_UMEM_VALID), Status::BadParameter, 0x0702, "keys over a umem are not modelled")?;
+    let in_umem = input.is_set(f::MKEY_UMEM_VALID);
+    require(!in_umem || mode == PAGES, Status::BadParameter, 0x0702, "only a key over pages can be over a umem")?;
+    let mut uses = vec![Name { kind: Kind::Pd, id: input.get_u32(f::PD) }];
     let backing = match mode {
         PHYSICAL => Backing::Physical,
         PAGES => {
@@ -133,7 +135,13 @@ pub(crate) fn create_mkey(hca: &mut Hca, input: &Input<'_>) -> Answer {
                 0x0703,
                 format!("pages of 2^{log_page}"),
             )?;
-            let pages: Vec<u64> = input.quadwords().iter().map(|page| page & !PAGE_RIGHTS).collect();
+            let pages = if in_umem {
+                let umem = Name { kind: Kind::Umem, id: input.get_u32(f::MKEY_UMEM_ID) };
+                uses.push(umem);
+                umem_pages(hca, input, umem, log_page)?
+            } else {
+                input.quadwords().iter().map(|page| page & !PAGE_RIGHTS).collect()
+            };
             let offset = start & ((1 << log_page) - 1);
             let needed = (offset + length).div_ceil(1 << log_page);
             let reason = format!("{} pages where {needed} are needed", pages.len());
@@ -160,9 +168,20 @@ pub(crate) fn create_mkey(hca: &mut Hca, input: &Input<'_>) -> Answer {
         },
         backing,
     };
-    let id = hca.objects.create(Kind::Mkey, vec![Name { kind: Kind::Pd, id: input.get_u32(f::PD) }])?;
+    let id = hca.objects.create(Kind::Mkey, uses)?;
     hca.queues.keys.insert(id, key);
     Ok(Output::new(&l::object_out::LAYOUT).set(l::object_out::ID, id))
+}
+
+/// The pages of a umem that a key is over, all of them.
+fn umem_pages(hca: &Hca, input: &Input<'_>, umem: Name, log_page: u32) -> Result<Vec<u64>, Failure> {
+    let missing = || Failure::new(Status::BadResource, 0x070b, format!("there is no {umem}"));
+    let pages = hca.queues.umems.get(&umem.id).ok_or_else(missing)?;
+    let reason = format!("pages of 2^{log_page} in a umem of 2^{}", pages.log_page);
+    require(pages.log_page == log_page, Status::BadParameter, 0x070c, reason)?;
+    let whole = input.get(l::create_mkey::MKEY_UMEM_OFFSET) == 0;
+    require(whole, Status::BadParameter, 0x070d, "a key that begins within a umem is not modelled")?;
+    Ok(pages.list())
 }
 
 /// The pieces of a key over keys. Those behind its end, to which lists are filled up, are of no length.
@@ -319,5 +338,62 @@ impl Hca {
         let inside = at.filter(|at| at.checked_add(length as u64).is_some_and(|end| end <= found.length));
         let at = inside.ok_or_else(|| format!("{length} bytes at {address:#x} are not under key {key:#x}"))?;
         Ok((found, at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hca::test::{initialized, made, run, status};
+    use crate::layout::Field;
+    use crate::memory::test::Flat;
+    use crate::profile::BLUEFIELD_2;
+
+    #[test]
+    fn a_key_over_a_umem_leads_to_its_pages_and_keeps_it() {
+        use l::create_mkey as f;
+        const START: u64 = 0x7_0040;
+        let mut hca = initialized(BLUEFIELD_2);
+        let memory = Flat::new(0x10000);
+        let pd = made(&mut hca, 0x800, &l::plain::LAYOUT, &[], &[]);
+        let umem = [(l::create_umem::PAGE_OFFSET, 0x40), (l::create_umem::NUM_OF_MTT, 2)];
+        let list = [0x3000_u64, 0x9000].map(u64::to_be_bytes).concat();
+        let umem = made(&mut hca, 0xa08, &l::create_umem::LAYOUT, &umem, &list);
+        let fields = |changes: &[(Field, u64)]| {
+            let mut fields = vec![
+                (f::MKEY_UMEM_VALID, 1),
+                (f::MKEY_UMEM_ID, umem),
+                (f::ACCESS_MODE_1_0, 1),
+                (f::LOG_PAGE_SIZE, 12),
+                (f::PD, pd),
+                (f::LW, 1),
+                (f::START_ADDR, START),
+                (f::LEN, 0x1fc0),
+            ];
+            fields.extend_from_slice(changes);
+            fields
+        };
+        for wrong in [
+            (f::MKEY_UMEM_ID, umem + 1),
+            (f::MKEY_UMEM_OFFSET, 0x1000),
+            (f::LOG_PAGE_SIZE, 13),
+            (f::ACCESS_MODE_1_0, 0),
+            (f::LEN, 0x1fc1),
+        ] {
+            assert_ne!(status(&run(&mut hca, 0x200, 0, &f::LAYOUT, &fields(&[wrong]), &[])), 0, "{}", wrong.0.name());
+        }
+        let key = made(&mut hca, 0x200, &f::LAYOUT, &fields(&[]), &[]);
+        let lkey = u32::try_from(key << 8).unwrap();
+        hca.write_by_key(&memory, (lkey, START + 0xfbf), Use::LocalWrite, &[1, 2]).unwrap();
+        let byte = |address| {
+            let mut byte = [0];
+            memory.read(address, &mut byte).unwrap();
+            byte[0]
+        };
+        assert_eq!((byte(0x3fff), byte(0x9000)), (1, 2));
+        let mut destroy =
+            |opcode, id| status(&run(&mut hca, opcode, 0, &l::object::LAYOUT, &[(l::object::ID, id)], &[]));
+        assert_eq!(destroy(0xa0a, umem), Status::ResourceBusy as u8);
+        assert_eq!((destroy(0x202, key), destroy(0xa0a, umem)), (0, 0));
     }
 }

@@ -2,7 +2,7 @@
 
 use sluice_connectx::profile::BLUEFIELD_2;
 use sluice_connectx::steering::Port;
-use sluice_libmlx5::dv::{Action, Answers, Domain, Kind, Match, Object};
+use sluice_libmlx5::dv::{Action, Answers, Domain, Kind, Match, Object, Umem};
 use sluice_libmlx5::verbs::Context;
 
 use crate::rig::{
@@ -78,6 +78,45 @@ impl<'a> KeyOver<'a> {
         let (key, number) = object(context, CREATE_MKEY, &words, LIST + list * 16);
         Self { _key: key, _protection: protection, key: number << 8 }
     }
+}
+
+#[test]
+fn a_key_over_a_umem_leads_to_its_memory() {
+    const CREATE_MKEY: u16 = 0x200;
+    const ALLOC_PD: u16 = 0x800;
+    const LOCAL_WRITE_AND_READ: u32 = 3 << 10;
+    const OVER_PAGES: u32 = 1 << 8;
+    const LOG_PAGE: u32 = 12;
+    play(BLUEFIELD_2, |plugged, context| {
+        let (block, first) = block(context);
+        let (domain, end) = (Domain::create(context, Kind::Fdb).unwrap(), Action::drop_packets().unwrap());
+        let root = domain.table(0).unwrap();
+        let all = root.matcher(0, &Match::default()).unwrap();
+        let count = Action::count(&block, 511).unwrap();
+        let rule = all.rule(&Match::default(), &[&count, &end]).unwrap();
+        walk(plugged, Port::Wire, &datagram([10, 0, 0, 1]));
+        let mut memory = vec![0xaa; ALL];
+        let start = memory.as_ptr() as u64;
+        {
+            let umem = Umem::register(context, &mut memory).unwrap();
+            let (_protection, domain) = object(context, ALLOC_PD, &[], 16);
+            let [high, low] = [start >> 32, start & 0xffff_ffff].map(|half| u32::try_from(half).unwrap());
+            let words = [
+                (0x10, LOCAL_WRITE_AND_READ | OVER_PAGES),
+                (0x14, 0xff_ffff << 8),
+                (0x1c, domain),
+                (0x20, high),
+                (0x24, low),
+                (0x2c, u32::try_from(ALL).unwrap()),
+                (0x48, LOG_PAGE),
+                (0x64, umem.number()),
+            ];
+            let (_key, number) = object(context, CREATE_MKEY, &words, 0x110);
+            block.query(&query(first, BLOCK, false, Some((number << 8, start))), SHORT).unwrap();
+        }
+        assert_eq!(moved(&memory), [(511, 1, datagram([10, 0, 0, 1]).len() as u64)]);
+        drop(rule);
+    });
 }
 
 #[test]
