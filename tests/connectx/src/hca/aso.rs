@@ -77,12 +77,12 @@ impl Hca {
             CONNECTION_TRACKING => self.steering.connections.read(domain, number)?,
             _ => self.steering.hits.bytes(number)?,
         };
-        if writes {
-            match kind {
-                FLOW_METER => self.steering.write_meter_object(domain, number, mask, data)?,
-                CONNECTION_TRACKING => self.steering.connections.write(domain, number, mask, data)?,
-                _ => self.steering.hits.write(domain, number, mask, data)?,
-            }
+        // With no byte named nothing is written, but whether the queue may is looked at all the same.
+        match kind {
+            FLOW_METER => self.steering.write_meter_object(domain, number, mask, data)?,
+            CONNECTION_TRACKING if writes => self.steering.connections.write(domain, number, mask, data)?,
+            CONNECTION_TRACKING => {}
+            _ => self.steering.hits.write(domain, number, mask, data)?,
         }
         if is_read {
             let to = (word(segment::KEY)?, address & !READS);

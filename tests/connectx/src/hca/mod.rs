@@ -7,6 +7,7 @@ pub(crate) mod general;
 pub(crate) mod hairpin;
 pub(crate) mod hash;
 pub(crate) mod keys;
+pub(crate) mod offload;
 pub(crate) mod pairs;
 pub(crate) mod place;
 pub(crate) mod queues;

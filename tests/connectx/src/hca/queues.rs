@@ -79,6 +79,8 @@ pub(crate) struct SendQueue {
     pub(crate) state: State,
     /// What becomes of what is posted where it has failed.
     pub(crate) flushing: Flushing,
+    /// A request may have several frames.
+    pub(crate) several: bool,
 }
 
 #[derive(Debug)]
@@ -259,7 +261,18 @@ pub(crate) fn create_sq(hca: &mut Hca, input: &Input<'_>) -> Answer {
     let id = hca.objects.create(Kind::Sq, uses)?;
     let user_index = input.get_u32(f::USER_INDEX);
     let flushing = Flushing::new(input.is_set(f::FLUSH_IN_ERROR_EN));
-    let queue = SendQueue { ring, cq, domain, user_index, doorbell_record, consumer: 0, state: State::Reset, flushing };
+    let several = input.is_set(f::ALLOW_MULTI_PKT_SEND_WQE);
+    let queue = SendQueue {
+        ring,
+        cq,
+        domain,
+        user_index,
+        doorbell_record,
+        consumer: 0,
+        state: State::Reset,
+        flushing,
+        several,
+    };
     hca.queues.sends.insert(id, queue);
     Ok(Output::new(&l::object_out::LAYOUT).set(l::object_out::ID, id))
 }

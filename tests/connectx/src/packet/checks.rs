@@ -87,7 +87,7 @@ fn transport_is_right(frame: &[u8], ip: &Ip, layer: &Layer) -> bool {
     without || sum(&covered) == 0xffff
 }
 
-fn addresses(ip: &Ip) -> Vec<u8> {
+pub(crate) fn addresses(ip: &Ip) -> Vec<u8> {
     [ip.source, ip.destination].into_iter().flat_map(|address| octets(ip.version, address)).collect()
 }
 

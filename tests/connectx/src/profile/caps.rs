@@ -44,7 +44,7 @@ layouts! {
     /// Page 1: what Ethernet queues can do.
     ethernet 0x1000 {
         CSUM_CAP 0x0 [31], VLAN_CAP 0x0 [30], WQE_VLAN_INSERT 0x0 [24], SELF_LB_EN_MODIFIABLE 0x0 [23],
-        MAX_LSO_CAP 0x0 [20:16], WQE_INLINE_MODE 0x0 [13:12], RSS_IND_TBL_CAP 0x0 [11:8],
+        MAX_LSO_CAP 0x0 [20:16], MULTI_PKT_SEND_WQE 0x0 [15:14], WQE_INLINE_MODE 0x0 [13:12], RSS_IND_TBL_CAP 0x0 [11:8], ENHANCED_MULTI_PKT_SEND_WQE 0x0 [5],
         TUNNEL_STATELESS_VXLAN 0x0 [0],
     }
     /// Page 7: flow tables of a function.

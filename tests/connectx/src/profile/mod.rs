@@ -442,7 +442,9 @@ const ETHERNET: &[(Field, u64)] = &[
     (ethernet::VLAN_CAP, 1),
     (ethernet::WQE_VLAN_INSERT, 1),
     (ethernet::SELF_LB_EN_MODIFIABLE, 1),
-    (ethernet::MAX_LSO_CAP, 18),
+    (ethernet::MAX_LSO_CAP, LOG_LARGEST_SEGMENT),
+    (ethernet::MULTI_PKT_SEND_WQE, 1),
+    (ethernet::ENHANCED_MULTI_PKT_SEND_WQE, 1),
     (ethernet::WQE_INLINE_MODE, 2),
     (ethernet::RSS_IND_TBL_CAP, 11),
     (ethernet::TUNNEL_STATELESS_VXLAN, 1),
@@ -493,6 +495,9 @@ const TABLE: &[(Field, u64)] = &[
 
 /// Levels of tables in the switch; of them the kernel uses some 200.
 pub(crate) const MAX_LEVELS: u64 = 255;
+
+/// Of a segment that the device cuts into frames (LSO), as a power of two.
+pub(crate) const LOG_LARGEST_SEGMENT: u64 = 18;
 
 /// Of the switch's own tables, besides [`TABLE`].
 const FDB: &[(Field, u64)] = &[

@@ -18,7 +18,7 @@ use super::{ContextId, State, completions, devx, flow, qp, verbs_flow, work_queu
 use crate::command::layouts as l;
 use crate::hca::Hca;
 use crate::hca::function::vhca_id;
-use crate::profile::{Profile, VPORT_ECPF, VPORT_UPLINK};
+use crate::profile::{LOG_LARGEST_SEGMENT, Profile, VPORT_ECPF, VPORT_UPLINK};
 use crate::steering::address::{Side, Terminal};
 use crate::steering::icm::{Kind as Memory, LOG_GRANULARITY, OBJECT_TYPE};
 
@@ -228,6 +228,14 @@ fn query_device(state: &mut State, request: &Request<'_>) -> Result<(), Refused>
     const DRIVER_LENGTH: u32 = 96;
     const MELLANOX: u32 = 0x15b3;
     const RAW_PACKET: u32 = 1 << 8;
+    const RAW_IP_CSUM: u32 = 1 << 26;
+    const STRIPS_TAG: u32 = 1 << 0;
+    const IP_CSUM: u32 = 1 << 2;
+    /// Fields of hashes: addresses and ports of both kinds, and inner ones.
+    const HASHED: u64 = 1 << 31 | 0xff;
+    const TOEPLITZ: u8 = 1;
+    /// Several frames in one request, of the newer kind, too.
+    const SEVERAL_FRAMES: u32 = 1 << 1 | 1 << 2;
     let profile = state.hca.profile();
     let (major, minor, subminor) = profile.firmware;
     let firmware = u64::from(major) << 32 | u64::from(minor) << 16 | u64::from(subminor);
@@ -249,10 +257,18 @@ fn query_device(state: &mut State, request: &Request<'_>) -> Result<(), Refused>
         answer = answer.u32(at, limit);
     }
     // Tables of receive queues: for raw packets, how many, and how large each.
+    // Checksums of raw packets, also in the longer list; tags and sums in completions.
+    answer = answer.u32(60, RAW_IP_CSUM).u64(224, RAW_IP_CSUM.into()).u32(252, STRIPS_TAG | IP_CSUM);
     answer = answer.u32(232, RAW_PACKET).u32(236, 1 << 10).u32(240, 1 << 11).u32(248, 1 << 18);
     answer = answer.u16(168, 1).u8(171, ports).u32(180, LENGTH);
     request.output(1, answer.bytes())?;
-    let driver = NativeOut::new(DRIVER_LENGTH as usize).u32(4, DRIVER_LENGTH);
+    let driver = NativeOut::new(DRIVER_LENGTH as usize)
+        .u32(4, DRIVER_LENGTH)
+        .u32(8, 1 << LOG_LARGEST_SEGMENT)
+        .u32(12, RAW_PACKET)
+        .u64(16, HASHED)
+        .u8(24, TOEPLITZ)
+        .u32(56, SEVERAL_FRAMES);
     request.output(UHW_OUT, driver.bytes())
 }
 

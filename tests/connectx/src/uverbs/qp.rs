@@ -290,6 +290,7 @@ impl Wanted {
                 (f::TIS_LST_SZ, 1),
                 (f::TIS_NUM_0, interface),
                 (f::FLUSH_IN_ERROR_EN, 1),
+                (f::ALLOW_MULTI_PKT_SEND_WQE, 1),
                 (f::WQ_TYPE, CYCLIC),
                 (f::PD, self.pd),
                 (f::UAR_PAGE, self.uar.into()),

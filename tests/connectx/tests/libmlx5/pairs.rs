@@ -9,6 +9,7 @@ use sluice_connectx_uverbs::{Plugged, plug};
 use sluice_libmlx5::dv::{Action, Domain, Kind, Match};
 use sluice_libmlx5::verbs::{Completion, CompletionQueue, Frame, State};
 
+use crate::frames::checksum;
 use crate::rig::field as f;
 use crate::rig::{FORMATS, counters, datagram, device, exactly, open, play, read_counter, value, walk};
 
@@ -101,6 +102,34 @@ fn a_queue_pair_receives_what_flows_and_rules_lead_to_it_and_sends_out_of_the_wi
             assert_eq!(buffers[2], [0; BUFFER as usize]);
         });
     }
+}
+
+#[test]
+fn checksums_that_a_program_leaves_to_the_device_are_right_on_the_wire() {
+    play(BLUEFIELD_2, |plugged, context| {
+        plugged.device().open_slow_path().unwrap();
+        let right = frame(2);
+        let mut wrong = right.clone();
+        // Of IPv4, and of UDP.
+        (wrong[24], wrong[40], wrong[41]) = (wrong[24] ^ 1, 0, 0);
+        let mut memory = wrong.clone();
+        let protection = context.protection_domain().unwrap();
+        let region = protection.register(&mut memory).unwrap();
+        let told = context.completion_queue(15).unwrap();
+        let pair = protection.queue_pair((&told, 8), (&told, 1)).unwrap();
+        pair.start().unwrap();
+        let length = u32::try_from(wrong.len()).unwrap();
+        pair.send(0, Frame::Registered(&region, 0, length)).unwrap();
+        pair.send_with_checksums(1, Frame::Registered(&region, 0, length)).unwrap();
+        pair.send_with_checksums(2, Frame::Inline(&wrong)).unwrap();
+        (0..3).for_each(|request| assert_eq!(completion(&told).request, request));
+        let filled = &mut right.clone();
+        let covered = [&right[26..34], &[0, 17], &right[38..40], &right[34..40], &[0, 0], &right[42..]].concat();
+        let udp = checksum(&covered);
+        filled[40..42].copy_from_slice(&udp.to_be_bytes());
+        let wire = |frame: &[u8]| (Port::Wire, frame.to_vec());
+        assert_eq!(sent(plugged), [wire(&wrong), wire(filled), wire(filled)]);
+    });
 }
 
 /// Plays with a queue pair to which all frames from the wire come, its two queues of completions on a channel, and buffers in it.

@@ -276,6 +276,18 @@ impl QueuePair<'_> {
     /// # Errors
     /// As `ibv_post_send` fails.
     pub fn send(&self, request: u64, frame: Frame<'_>) -> io::Result<()> {
+        self.post(request, frame, 0)
+    }
+
+    /// The same of one with checksums of IPv4 and of what that carries that the device fills in.
+    ///
+    /// # Errors
+    /// As `ibv_post_send` fails.
+    pub fn send_with_checksums(&self, request: u64, frame: Frame<'_>) -> io::Result<()> {
+        self.post(request, frame, sys::ibv_send_flags::IBV_SEND_IP_CSUM.0)
+    }
+
+    fn post(&self, request: u64, frame: Frame<'_>, more: u32) -> io::Result<()> {
         let (mut piece, flags) = match frame {
             Frame::Registered(region, at, bytes) => (region.piece(at, bytes), 0),
             Frame::Inline(bytes) => {
@@ -291,7 +303,7 @@ impl QueuePair<'_> {
         wanted.sg_list = &raw mut piece;
         wanted.num_sge = 1;
         wanted.opcode = sys::ibv_wr_opcode::IBV_WR_SEND;
-        wanted.send_flags = flags;
+        wanted.send_flags = flags | more;
         let mut bad = null_mut();
         // SAFETY: the pair exists; the request is copied with what is in it, and other memory is registered.
         done(unsafe { sys::ibv_post_send(self.raw(), &raw mut *wanted, &raw mut bad) })
