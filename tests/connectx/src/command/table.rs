@@ -61,6 +61,8 @@ pub(crate) const COMMANDS: &[Command] = commands![
     0x502 RST2INIT_QP rst2init_qp Initialized pairs::rst2init_qp,
     0x503 INIT2RTR_QP init2rtr_qp Initialized pairs::init2rtr_qp,
     0x504 RTR2RTS_QP rtr2rts_qp Initialized pairs::rtr2rts_qp,
+    0x507 TO_ERR_QP object Initialized pairs::fail_qp,
+    0x50a TO_RST_QP object Initialized pairs::reset_qp,
     0x740 QUERY_ESW_FUNCTIONS plain Initialized vport::query_esw_functions,
     0x750 QUERY_VPORT_STATE vport Initialized vport::query_vport_state,
     0x751 MODIFY_VPORT_STATE modify_vport_state Initialized vport::modify_vport_state,

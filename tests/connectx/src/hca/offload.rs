@@ -168,6 +168,41 @@ mod tests {
         assert_eq!(frame[40..42], [0xff, 0xff]);
     }
 
+    /// A frame in a VXLAN tunnel, in which it begins at 50.
+    fn tunnelled(inner: &[u8]) -> Vec<u8> {
+        let vxlan = [&[8, 0, 0, 0, 0, 0, 77, 0], inner].concat();
+        ethernet(0x0800, &ipv4([172, 16, 0, 1], [172, 16, 0, 2], 17, &udp(5000, 4789, &vxlan)))
+    }
+
+    #[test]
+    fn checksums_in_a_tunnel_are_filled_in_and_then_that_of_the_tunnel() {
+        const INSIDE: usize = 50;
+        let right = tunnelled(&tcp_frame());
+        let (inner_ip, inner_tcp) = (INSIDE + 24, INSIDE + 50);
+        let mut frame = without(&right, &[24, inner_ip, inner_tcp]);
+        fill_in(&mut frame, IP | INNER_TRANSPORT);
+        assert_eq!(frame, without(&right, &[inner_ip]));
+        fill_in(&mut frame, CHECKSUMS);
+        assert_eq!(frame[INSIDE..], right[INSIDE..]);
+        let ip = Headers::parse(&frame, &TunnelPorts::default()).outer.ip.unwrap();
+        let length = u32::try_from(frame.len() - 34).unwrap().to_be_bytes();
+        let covered = [&addresses(&ip)[..], &[0, 17], &length, &frame[34..]].concat();
+        assert_eq!((edit::checksum(&covered), frame[40..42] == [0, 0]), (0, false));
+    }
+
+    #[test]
+    fn a_large_segment_in_a_tunnel_has_right_lengths_in_every_header() {
+        let whole = tunnelled(&tcp_frame());
+        let frames = segments(&whole[..104], &[7; 15], 10).unwrap();
+        let lengths = |frame: &Vec<u8>| {
+            let word = |at: usize| usize::from(u16::from_be_bytes([frame[at], frame[at + 1]]));
+            // Of both IP packets, and of the datagram between them.
+            [word(16), word(38), word(66)].map(|length| frame.len() - length)
+        };
+        assert_eq!(frames.iter().map(Vec::len).collect::<Vec<_>>(), [114, 109]);
+        assert_eq!(frames.iter().map(lengths).collect::<Vec<_>>(), [[14, 34, 64]; 2]);
+    }
+
     #[test]
     fn a_large_segment_comes_in_frames_with_lengths_numbers_and_flags() {
         let frame = tcp_frame();

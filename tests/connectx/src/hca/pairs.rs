@@ -98,6 +98,28 @@ pub(crate) fn rtr2rts_qp(hca: &mut Hca, input: &Input<'_>) -> Answer {
     step(hca, input.get_u32(l::rtr2rts_qp::QPN), State::ReadyToReceive, State::ReadyToSend)
 }
 
+/// Whatever state it is in; what is posted comes back.
+pub(crate) fn fail_qp(hca: &mut Hca, input: &Input<'_>) -> Answer {
+    end(hca, input.get_u32(l::object::ID), State::Error)
+}
+
+/// Whatever state it is in; what is posted is forgotten.
+pub(crate) fn reset_qp(hca: &mut Hca, input: &Input<'_>) -> Answer {
+    end(hca, input.get_u32(l::object::ID), State::Reset)
+}
+
+fn end(hca: &mut Hca, number: u32, to: State) -> Answer {
+    hca.objects.check(Kind::Qp, number)?;
+    if let Some(pair) = hca.queues.pairs.get_mut(&number) {
+        require(to == State::Reset || pair.state != State::Reset, Status::BadResourceState, 0x0809, "it is in reset")?;
+        pair.state = to;
+        if to == State::Reset {
+            pair.consumer = 0;
+        }
+    }
+    Ok(Output::empty())
+}
+
 fn step(hca: &mut Hca, number: u32, from: State, to: State) -> Answer {
     hca.objects.check(Kind::Qp, number)?;
     if let Some(pair) = hca.queues.pairs.get_mut(&number) {
@@ -443,6 +465,25 @@ mod tests {
         }
         assert_eq!([0, 1, 2].map(|number| rig.completion(number)), [DONE, FAILED, FAILED]);
         assert_eq!(rig.hca.complaints(), [format!("QP {:#x}: a write that was to fail", rig.qp)]);
+    }
+
+    #[test]
+    fn a_pair_that_a_command_fails_gives_back_what_is_posted_and_begins_anew_after_a_reset() {
+        const FLUSHED: u8 = 5;
+        let mut rig = rig();
+        let end = |rig: &mut Rig, opcode| {
+            let fields = [(l::object::ID, rig.qp)];
+            status(&run(&mut rig.hca, opcode, 0, &l::object::LAYOUT, &fields, &[]))
+        };
+        rig.post(WRITE, rig.steering_key, 0);
+        assert_eq!(end(&mut rig, 0x507), 0);
+        rig.post(WRITE, rig.steering_key, 0);
+        let mut syndrome = [0];
+        rig.memory.read(COMPLETIONS + 64 + 55, &mut syndrome).unwrap();
+        assert_eq!((rig.completion(0), rig.completion(1), syndrome), (DONE, FAILED, [FLUSHED]));
+        assert_eq!(end(&mut rig, 0x50a), 0);
+        assert_eq!(end(&mut rig, 0x507), Status::BadResourceState as u8);
+        assert_eq!(rig.hca.run_queue_pairs(&rig.memory, 16), 0, "nothing is carried out in reset");
     }
 
     #[test]

@@ -145,6 +145,8 @@ const CHANGES: &[(u16, Field)] = &[
     (0x502, object::ID),
     (0x503, object::ID),
     (0x504, object::ID),
+    (0x507, object::ID),
+    (0x50a, object::ID),
     (0x901, object::ID),
     (0x905, object::ID),
     (0x909, object::ID),

@@ -14,12 +14,9 @@ use super::request::{Native, NativeOut, Refused, Request};
 use super::roots::{self, Anchor};
 use super::verbs_flow::{Counters, VerbsFlow};
 use super::work_queues::WorkQueue;
-use super::{ContextId, State, completions, devx, flow, qp, verbs_flow, work_queues};
+use super::{ContextId, State, completions, device, devx, flow, qp, verbs_flow, work_queues};
 use crate::command::layouts as l;
 use crate::hca::Hca;
-use crate::hca::function::vhca_id;
-use crate::profile::{LOG_LARGEST_SEGMENT, Profile, VPORT_ECPF, VPORT_UPLINK};
-use crate::steering::address::{Side, Terminal};
 use crate::steering::icm::{Kind as Memory, LOG_GRANULARITY, OBJECT_TYPE};
 
 /// A method: what carries it out, and which attributes it looks at.
@@ -56,11 +53,11 @@ macro_rules! methods {
 
 const METHODS: &[Method] = methods![
     DEVICE 0x0 INVOKE_WRITE [0, 1, 2, UHW_IN, UHW_OUT] invoke_write,
-    DEVICE 0x2 QUERY_PORT [0, 1] query_port,
-    DEVICE 0x3 GET_CONTEXT [0, 1, UHW_IN, UHW_OUT] get_context,
-    DEVICE 0x5 QUERY_GID_TABLE [0, 1, 2, 3] query_gid_table,
-    DEVICE 0x6 QUERY_GID_ENTRY [0, 1, 2, 3] query_gid_entry,
-    DEVICE 0x1000 MLX5_QUERY_PORT [0x1000, 0x1001] query_vport,
+    DEVICE 0x2 QUERY_PORT [0, 1] device::query_port,
+    DEVICE 0x3 GET_CONTEXT [0, 1, UHW_IN, UHW_OUT] device::get_context,
+    DEVICE 0x5 QUERY_GID_TABLE [0, 1, 2, 3] device::query_gid_table,
+    DEVICE 0x6 QUERY_GID_ENTRY [0, 1, 2, 3] device::query_gid_entry,
+    DEVICE 0x1000 MLX5_QUERY_PORT [0x1000, 0x1001] device::query_vport,
     PD 0x0 PD_DESTROY [0] destroy,
     PD 0x1000 PD_QUERY [0x1000, 0x1001] query_pd,
     CQ 0x0 CQ_CREATE [0, 1, 2, 3, 4, 5, 6, UHW_IN, UHW_OUT] completions::create_cq,
@@ -210,7 +207,7 @@ fn invoke_write(state: &mut State, context: ContextId, request: &Request<'_>) ->
         // libibverbs finds out by it whether such commands may come in requests.
         write::QUERY_DEVICE if !request.has(1) => Err(Refused::new(Errno::ENOSPC, super::PROBE)),
         // The older one's answer is what the other's begins with.
-        write::QUERY_DEVICE | QUERY_DEVICE_EXTENDED => query_device(state, request),
+        write::QUERY_DEVICE | QUERY_DEVICE_EXTENDED => device::query(state, request),
         write::ALLOC_PD => alloc_pd(state, context, request),
         write::REG_MR => register_memory(state, context, request),
         write::QUERY_QP => qp::query(state, context, request),
@@ -221,165 +218,6 @@ fn invoke_write(state: &mut State, context: ContextId, request: &Request<'_>) ->
         write::CREATE_COMP_CHANNEL => completions::create_channel(state, context, request),
         command => Err(Refused::new(Errno::EOPNOTSUPP, format!("command {command:#x} is not modelled"))),
     }
-}
-
-fn query_device(state: &mut State, request: &Request<'_>) -> Result<(), Refused> {
-    const LENGTH: u32 = 304;
-    const DRIVER_LENGTH: u32 = 96;
-    const MELLANOX: u32 = 0x15b3;
-    const RAW_PACKET: u32 = 1 << 8;
-    const RAW_IP_CSUM: u32 = 1 << 26;
-    const STRIPS_TAG: u32 = 1 << 0;
-    const IP_CSUM: u32 = 1 << 2;
-    /// Fields of hashes: addresses and ports of both kinds, and inner ones.
-    const HASHED: u64 = 1 << 31 | 0xff;
-    const TOEPLITZ: u8 = 1;
-    /// Several frames in one request, of the newer kind, too.
-    const SEVERAL_FRAMES: u32 = 1 << 1 | 1 << 2;
-    let profile = state.hca.profile();
-    let (major, minor, subminor) = profile.firmware;
-    let firmware = u64::from(major) << 32 | u64::from(minor) << 16 | u64::from(subminor);
-    let guid = node_guid();
-    let ports = u8::try_from(ports(profile).len()).unwrap_or(u8::MAX);
-    let mut answer = NativeOut::new(LENGTH as usize)
-        .u64(0, firmware)
-        .put(8, guid.to_be_bytes())
-        .put(16, guid.to_be_bytes())
-        // max_mr_size and page_size_cap.
-        .u64(24, u64::MAX)
-        .u64(32, !0xfff)
-        .u32(40, MELLANOX)
-        .u32(44, profile.device_id.into());
-    // From max_qp on, by byte offset: what programs divide by or check against.
-    let limits =
-        [(52, 1 << 18), (56, 1 << 15), (64, 30), (68, 30), (72, 1 << 20), (76, 1 << 22), (80, 1 << 20), (84, 1 << 20)];
-    for (at, limit) in limits {
-        answer = answer.u32(at, limit);
-    }
-    // Tables of receive queues: for raw packets, how many, and how large each.
-    // Checksums of raw packets, also in the longer list; tags and sums in completions.
-    answer = answer.u32(60, RAW_IP_CSUM).u64(224, RAW_IP_CSUM.into()).u32(252, STRIPS_TAG | IP_CSUM);
-    answer = answer.u32(232, RAW_PACKET).u32(236, 1 << 10).u32(240, 1 << 11).u32(248, 1 << 18);
-    answer = answer.u16(168, 1).u8(171, ports).u32(180, LENGTH);
-    request.output(1, answer.bytes())?;
-    let driver = NativeOut::new(DRIVER_LENGTH as usize)
-        .u32(4, DRIVER_LENGTH)
-        .u32(8, 1 << LOG_LARGEST_SEGMENT)
-        .u32(12, RAW_PACKET)
-        .u64(16, HASHED)
-        .u8(24, TOEPLITZ)
-        .u32(56, SEVERAL_FRAMES);
-    request.output(UHW_OUT, driver.bytes())
-}
-
-/// GUID of the node, as vports have it.
-pub(super) fn node_guid() -> u64 {
-    0x0200_0000_0100_0000
-}
-
-/// Vports by IB port, from 1 on: the wire, and then representors.
-pub(super) fn ports(profile: &Profile) -> Vec<u16> {
-    let mut vports = profile.vports();
-    vports.retain(|vport| *vport != VPORT_UPLINK && *vport != VPORT_ECPF);
-    if !profile.embedded_cpu {
-        // A host's function is the wire's owner, and not its own representor.
-        vports.retain(|vport| *vport != 0);
-    }
-    vports.insert(0, VPORT_UPLINK);
-    vports
-}
-
-fn query_port(state: &mut State, _: ContextId, request: &Request<'_>) -> Result<(), Refused> {
-    const ACTIVE: u8 = 4;
-    const MTU_1024: u8 = 3;
-    const MTU_4096: u8 = 5;
-    const LINK_UP: u8 = 5;
-    const ETHERNET: u8 = 2;
-    const WIDTH_4X: u8 = 2;
-    const EDR: u8 = 32;
-    let number = request.value(0)?;
-    let known = usize::try_from(number).is_ok_and(|number| (1..=ports(state.hca.profile()).len()).contains(&number));
-    if !known {
-        return Err(Refused::new(Errno::EINVAL, format!("there is no port {number}")));
-    }
-    let answer = NativeOut::new(48)
-        .u32(4, 1 << 30)
-        .u8(26, ACTIVE)
-        .u8(27, MTU_4096)
-        .u8(28, MTU_1024)
-        .u8(34, WIDTH_4X)
-        .u8(35, EDR)
-        .u8(36, LINK_UP)
-        .u8(37, ETHERNET);
-    request.output(1, answer.bytes())
-}
-
-/// There are no addresses, since nobody has configured a network.
-fn query_gid_table(_: &mut State, _: ContextId, request: &Request<'_>) -> Result<(), Refused> {
-    request.output(2, &[])?;
-    request.output(3, &0_u64.to_le_bytes())
-}
-
-fn query_gid_entry(_: &mut State, _: ContextId, _: &Request<'_>) -> Result<(), Refused> {
-    Err(Refused::new(Errno::ENODATA, "there are no addresses"))
-}
-
-fn query_vport(state: &mut State, _: ContextId, request: &Request<'_>) -> Result<(), Refused> {
-    /// Vport, its vhca_id, both addresses, and the switch's owner; register C0 is not used here.
-    const ALL_BUT_REGISTER: u64 = 0x2f;
-    let number = request.value(0x1000)?;
-    let ports = ports(state.hca.profile());
-    let place = usize::try_from(number).unwrap_or(0).checked_sub(1);
-    let missing = || Refused::new(Errno::EOPNOTSUPP, format!("there is no port {number}"));
-    let vport = place.and_then(|place| ports.get(place)).copied().ok_or_else(missing)?;
-    if !state.hca.profile().eswitch_manager {
-        return Err(Refused::new(Errno::EOPNOTSUPP, "the function does not manage the switch"));
-    }
-    let owner = vhca_id(state.hca.profile().own_vport());
-    let terminal = Terminal::Vport(vport);
-    let answer = NativeOut::new(40)
-        .u64(0, ALL_BUT_REGISTER)
-        .u16(8, vport)
-        .u16(10, if vport == VPORT_UPLINK { owner } else { vhca_id(vport) })
-        .u16(12, owner)
-        .u64(16, terminal.address(Side::Receive))
-        .u64(24, terminal.address(Side::Transmit));
-    request.output(0x1001, answer.bytes())
-}
-
-fn get_context(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
-    const DEVX: u32 = 1;
-    const COMPLETION_VECTORS: u32 = 2;
-    const LENGTH: u32 = 72;
-    const LOG_DOORBELL_PAGE: u32 = 12;
-    let given = request.input(UHW_IN)?;
-    let flags = Native(&given).u32(8).unwrap_or_default();
-    if flags & DEVX != 0 && state.context(context)?.uid == 0 {
-        let made = made(&mut state.hca, &Command::new(0xa04, &l::create_user_context::LAYOUT, &[]))?;
-        state.context(context)?.uid = u16::try_from(made).unwrap_or_default();
-    }
-    request.output(0, &COMPLETION_VECTORS.to_le_bytes())?;
-    request.output(1, &0_u64.to_le_bytes())?;
-    let answer = NativeOut::new(LENGTH as usize)
-        .u32(0, 1 << 18)
-        .u32(4, 512)
-        // Pages of doorbells come one by one, so that there are none to begin with.
-        .u32(8, 0)
-        .u32(12, 64)
-        .u16(16, 1024)
-        .u16(18, 512)
-        .u32(20, 1 << 15)
-        .u32(24, 1 << 15)
-        .u32(28, 1 << 15)
-        .u16(32, u16::try_from(ports(state.hca.profile()).len()).unwrap_or(1))
-        .u32(40, LENGTH)
-        // Version of completions; queries of the device may carry the driver's part; inline is not needed.
-        .u8(44, 1)
-        .u8(45, 1)
-        .u8(46, 1)
-        .u32(56, LOG_DOORBELL_PAGE)
-        .u32(60, 1);
-    request.output(UHW_OUT, answer.bytes())
 }
 
 pub(super) fn destroy_user_context(hca: &mut Hca, uid: u16) -> Result<(), Refused> {

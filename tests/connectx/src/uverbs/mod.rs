@@ -7,6 +7,7 @@
 //! An object, method or attribute that is not modelled is refused, and kept for [`Device::refusals`].
 
 mod completions;
+mod device;
 mod devx;
 mod engine;
 mod flow;

@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use super::methods::{node_guid, ports as ports_of};
+use super::device::{node_guid, ports as ports_of};
 use crate::profile::{Profile, VPORT_UPLINK};
 
 /// Version of the kernel's interface, and of the driver's part of it.

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use nix::errno::Errno;
 
+use super::device::ports;
 use super::flow::{self, Entry, Matcher, may_steer};
 use super::ids::UHW_IN;
 use super::kernel::{Command, send};
-use super::methods::{Object, ports};
+use super::methods::Object;
 use super::request::{Native, NativeOut, Refused, Request};
 use super::roots::{LAST_PRIORITY, LEFTOVERS, MATCH, MULTICAST, action, destination, to};
 use super::specs::Specs;
