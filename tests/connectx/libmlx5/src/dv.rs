@@ -134,6 +134,13 @@ unsafe extern "C" {
         output: *mut c_void,
         output_bytes: usize,
     ) -> c_int;
+    fn mlx5dv_devx_obj_modify(
+        object: *mut RawObject,
+        input: *const c_void,
+        input_bytes: usize,
+        output: *mut c_void,
+        output_bytes: usize,
+    ) -> c_int;
     fn mlx5dv_devx_obj_destroy(object: *mut RawObject) -> c_int;
 }
 
@@ -464,6 +471,24 @@ impl<'a> Object<'a> {
             )
         })?;
         Ok(output)
+    }
+
+    /// A command that changes it.
+    ///
+    /// # Errors
+    /// As `mlx5dv_devx_obj_modify` fails.
+    pub fn modify(&self, input: &[u8]) -> io::Result<()> {
+        let mut output = [0; 16];
+        // SAFETY: input and output are as long as is said, and the object exists.
+        done(unsafe {
+            mlx5dv_devx_obj_modify(
+                self.raw.as_ptr(),
+                input.as_ptr().cast(),
+                input.len(),
+                output.as_mut_ptr().cast(),
+                output.len(),
+            )
+        })
     }
 }
 

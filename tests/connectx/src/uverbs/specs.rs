@@ -269,11 +269,20 @@ fn is_multicast(kind: u32, (value, mask): Filter<'_>) -> bool {
 
 /// Types that Ethernet headers say, and IP headers that follow them, outer and inner.
 #[derive(Debug, Default)]
-struct Ethertypes([(Option<(u16, u16)>, Option<u32>); 2]);
+struct Ethertypes([Seen; 2]);
+
+/// Of one of the packet's layers.
+#[derive(Debug, Default)]
+struct Seen {
+    /// Mask and value of the Ethernet type.
+    ethertype: Option<(u16, u16)>,
+    /// The spec of the IP header.
+    ip: Option<u32>,
+}
 
 impl Ethertypes {
     fn see(&mut self, kind: u32, (value, mask): Filter<'_>) {
-        let (ethertype, ip) = &mut self.0[usize::from(kind & kind::INNER != 0)];
+        let Seen { ethertype, ip } = &mut self.0[usize::from(kind & kind::INNER != 0)];
         let number = |half: &[u8]| half.get(12..14).map_or(0, |bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
         match kind & !kind::INNER {
             kind::ETHERNET if number(mask) != 0 => *ethertype = Some((number(mask), number(value))),
@@ -284,8 +293,8 @@ impl Ethertypes {
 
     fn check(&self) -> Result<(), Refused> {
         const MPLS: [u16; 2] = [0x8847, 0x8848];
-        for pair in self.0 {
-            let (Some((mask, ethertype)), Some(ip)) = pair else { continue };
+        for seen in &self.0 {
+            let Seen { ethertype: Some((mask, ethertype)), ip: Some(ip) } = *seen else { continue };
             let agrees = (ethertype, ip) == (0x0800, kind::V4) || (ethertype, ip) == (0x86dd, kind::V6);
             if mask != u16::MAX || !(agrees || MPLS.contains(&ethertype)) {
                 return Err(invalid(format!("a header {ip:#x} behind Ethernet type {ethertype:#x}/{mask:#x}")));

@@ -23,7 +23,9 @@ layouts! {
 }
 
 /// Entries of flows, by those that look at the same bits: table type, priority and mask.
-pub(super) type Groups = BTreeMap<(u8, u16, [u8; MATCH]), Group>;
+pub(super) type Groups = BTreeMap<Key, Group>;
+
+type Key = (u8, u16, [u8; MATCH]);
 
 /// Flows of one mask.
 #[derive(Debug)]
@@ -35,8 +37,16 @@ pub(super) struct Group {
 /// A flow: its entries, and the counters that it has.
 #[derive(Debug, Clone)]
 pub(super) struct VerbsFlow {
-    entries: Vec<(flow::Flow, (u8, u16, [u8; MATCH]), [u8; MATCH])>,
+    entries: Vec<Placed>,
     counters: Option<u32>,
+}
+
+/// An entry, and what it is in its group.
+#[derive(Debug, Clone)]
+struct Placed {
+    entry: flow::Flow,
+    group: Key,
+    value: [u8; MATCH],
 }
 
 /// Counters of a program.
@@ -168,7 +178,7 @@ fn insert(
     };
     match outcome {
         Ok(made) => {
-            flow.entries.push((made, key, specs.value));
+            flow.entries.push(Placed { entry: made, group: key, value: specs.value });
             if let Some(group) = state.flows.get_mut(&key) {
                 group.values.push(specs.value);
             }
@@ -182,7 +192,7 @@ fn insert(
 }
 
 /// Takes a group away in which no flow is any more.
-fn leave(state: &mut State, key: &(u8, u16, [u8; MATCH])) -> Result<(), Refused> {
+fn leave(state: &mut State, key: &Key) -> Result<(), Refused> {
     if state.flows.get(key).is_some_and(|group| group.values.is_empty())
         && let Some(group) = state.flows.remove(key)
     {
@@ -193,7 +203,7 @@ fn leave(state: &mut State, key: &(u8, u16, [u8; MATCH])) -> Result<(), Refused>
 
 /// Destroys a flow's entries.
 pub(super) fn destroy(state: &mut State, flow: &VerbsFlow) -> Result<(), Refused> {
-    for (entry, key, value) in &flow.entries {
+    for Placed { entry, group: key, value } in &flow.entries {
         flow::destroy_flow(state, entry)?;
         if let Some(group) = state.flows.get_mut(key) {
             group.values.retain(|other| other != value);

@@ -8,7 +8,10 @@ use sluice_libmlx5::dv::{Action, Domain, Kind, Match};
 use sluice_libmlx5::verbs::{CompletionQueue, Frame, QueuePair, State, WorkQueue, WorkState};
 
 use crate::frames::{ethernet, ipv4, segment};
-use crate::rig::{FORMATS, device, open, play, walk};
+use crate::rig::{FORMATS, device, object, open, play, walk};
+
+/// Source, destination, and hashes over both with ports, and without.
+type Connection = ([u8; 4], u16, [u8; 4], u16, u32, u32);
 
 /// Key, connections and hashes of Microsoft's "Verifying the RSS Hash Calculation": over addresses and ports, and over addresses.
 const KEY: [u8; 40] = [
@@ -16,7 +19,7 @@ const KEY: [u8; 40] = [
     0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c, 0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac,
     0x01, 0xfa,
 ];
-const CONNECTIONS: [([u8; 4], u16, [u8; 4], u16, u32, u32); 5] = [
+const CONNECTIONS: [Connection; 5] = [
     ([66, 9, 149, 187], 2794, [161, 142, 100, 80], 1766, 0x51cc_c178, 0x323e_8fc2),
     ([199, 92, 111, 2], 14230, [65, 69, 140, 83], 4739, 0xc626_b0ea, 0xd718_262a),
     ([24, 19, 198, 95], 12898, [12, 22, 207, 184], 38024, 0x5c2b_394a, 0xd2d0_a5de),
@@ -34,7 +37,7 @@ const BUFFER: u32 = 256;
 const FLUSHED: u32 = 5;
 
 fn frames() -> Vec<Vec<u8>> {
-    let frame = |(source, from, destination, to, ..): ([u8; 4], u16, [u8; 4], u16, u32, u32)| {
+    let frame = |(source, from, destination, to, ..): Connection| {
         ethernet(0x0800, &ipv4(source, destination, 6, &segment(from, to, 0x10)))
     };
     CONNECTIONS.into_iter().map(frame).collect()
@@ -87,6 +90,54 @@ fn a_hash_picks_the_queue_from_a_table_and_another_table_another_one() {
             assert!(back.inspect(|told| assert_eq!(told.status, FLUSHED)).count() > 0);
         });
     }
+}
+
+#[test]
+fn the_same_hash_leads_elsewhere_when_its_table_changes() {
+    const CREATE_RQT: u16 = 0x916;
+    const MODIFY_RQT: u16 = 0x917;
+    const CREATE_TIR: u16 = 0x900;
+    const LIST: usize = 0x110;
+    play(BLUEFIELD_2, |plugged, context| {
+        plugged.device().open_slow_path().unwrap();
+        let mut memory = vec![0; BUFFER as usize];
+        let protection = context.protection_domain().unwrap();
+        let region = protection.register(&mut memory).unwrap();
+        let told = [0; 4].map(|_| context.completion_queue(63).unwrap());
+        let queues: Vec<WorkQueue<'_>> = told.iter().map(|told| protection.work_queue(told, 16).unwrap()).collect();
+        for queue in &queues {
+            queue.become_state(WorkState::Ready).unwrap();
+            (0..16).for_each(|number| queue.receive(number, &region, 0, BUFFER).unwrap());
+        }
+        let list = |order: [usize; 4]| (LIST..).step_by(4).zip(order.map(|queue| queues[queue].number()));
+        let words: Vec<_> = [(0x34, 4), (0x38, 4)].into_iter().chain(list([0, 1, 2, 3])).collect();
+        let (table, rqtn) = object(context, CREATE_RQT, &words, LIST + 16);
+        let (_domain, transport) = object(context, 0x816, &[], 16);
+        let key = (0x48..).step_by(4).zip(KEY.as_chunks().0.iter().map(|word| u32::from_be_bytes(*word)));
+        let hash = [(0x24, 1 << 28), (0x40, rqtn), (0x44, 2 << 28 | transport), (0x70, 0xf)];
+        let words: Vec<_> = hash.into_iter().chain(key).collect();
+        let (tir, _) = object(context, CREATE_TIR, &words, LIST);
+        let domain = Domain::create(context, Kind::NicReceive).unwrap();
+        let root = domain.table(0).unwrap();
+        let (all, to) = (Match::default(), Action::to_tir(&tir).unwrap());
+        let every = root.matcher(0, &all).unwrap();
+        let _rule = every.rule(&all, &[&to]).unwrap();
+        let play = |order: [usize; 4]| {
+            for (frame, (.., ports, _)) in frames().iter().zip(CONNECTIONS) {
+                walk(plugged, Port::Wire, frame);
+                assert_eq!(taken(&told), Some(order[ports as usize % 4]), "{order:?}");
+            }
+        };
+        play([0, 1, 2, 3]);
+        let mut input = vec![0; LIST + 16];
+        input[..2].copy_from_slice(&MODIFY_RQT.to_be_bytes());
+        let words = [(0x8, rqtn), (0x14, 1), (0x38, 4)];
+        for (at, word) in words.into_iter().chain(list([3, 0, 1, 2])) {
+            input[at..at + 4].copy_from_slice(&word.to_be_bytes());
+        }
+        table.modify(&input).unwrap();
+        play([3, 0, 1, 2]);
+    });
 }
 
 /// Numbers of errors.

@@ -95,6 +95,13 @@ impl ProtectionDomain<'_> {
 }
 
 impl WorkQueue<'_> {
+    /// Its number, by which commands name it.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        // SAFETY: the queue exists.
+        unsafe { self.raw.as_ref() }.wq_num
+    }
+
     /// Changes its state.
     ///
     /// # Errors
