@@ -6,6 +6,7 @@
 //! and times no driver says what hardware puts there.
 
 use super::Hca;
+use super::flush::Failed;
 use super::keys::Use;
 use super::send::Request;
 use crate::memory::Memory;
@@ -33,7 +34,7 @@ const DATA: usize = 64;
 
 impl Hca {
     /// Reads an object and writes into it, for a queue of the object's protection domain.
-    pub(super) fn access_aso(&mut self, memory: &dyn Memory, sq: u32, request: &Request) -> Result<(), String> {
+    pub(super) fn access_aso(&mut self, memory: &dyn Memory, sq: u32, request: &Request) -> Result<(), Failed> {
         const READS: u64 = 1;
         const BYTE_BY_BYTE: u8 = 1;
         const ALWAYS_FALSE: u8 = 0;
@@ -44,13 +45,13 @@ impl Hca {
         let double = |at| Ok::<_, String>(u64::from(word(at)?) << 32 | u64::from(word(at + 4)?));
         let kind = word(0)? >> 24;
         if ![CONNECTION_TRACKING, FLOW_METER, FIRST_HITS].contains(&kind) {
-            return Err(format!("accesses to ASO objects of type {kind} are not modelled"));
+            return Err(format!("accesses to ASO objects of type {kind} are not modelled").into());
         }
         let address = double(segment::ADDRESS)?;
         let is_read = address & READS != 0;
         let [mode, operands, _, combination] = word(segment::MODES)?.to_be_bytes();
         if mode != BYTE_BY_BYTE << 6 {
-            return Err(format!("data_mask_mode {mode:#04x} is not modelled"));
+            return Err(format!("data_mask_mode {mode:#04x} is not modelled").into());
         }
         // Both hold, or neither does, so that it makes no difference whether one or both have to.
         let writes = match (operands >> 4, operands & 0xf) {
@@ -59,7 +60,7 @@ impl Hca {
             _ => return Err(format!("condition operands {operands:#04x} are not modelled")),
         };
         if combination & 0x3f != 0 || combination >> 6 > LAST_COMBINATION {
-            return Err(format!("data offset and combination {combination:#04x} are not modelled"));
+            return Err(format!("data offset and combination {combination:#04x} are not modelled").into());
         }
         let mask = if writes { double(segment::MASK)? } else { 0 };
         let data: &[u8; OBJECT] =

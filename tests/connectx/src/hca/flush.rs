@@ -18,6 +18,27 @@ pub(crate) enum Syndrome {
     LocalProtection = 0x04,
     /// The queue failed before it came to it.
     Flushed = 0x05,
+    /// Memory of the other side is not under the key that was given.
+    RemoteAccess = 0x13,
+}
+
+/// Why a request failed, for its completion and in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failed {
+    pub(crate) syndrome: Syndrome,
+    pub(crate) reason: String,
+}
+
+impl From<String> for Failed {
+    fn from(reason: String) -> Self {
+        Self { syndrome: Syndrome::LocalOperation, reason }
+    }
+}
+
+impl From<&str> for Failed {
+    fn from(reason: &str) -> Self {
+        reason.to_owned().into()
+    }
 }
 
 /// What a failed queue does with what is posted to it.

@@ -1,6 +1,7 @@
 //! Memory that programs register: keys over it, and ranges of it that queues lie in.
 
 use super::Hca;
+use super::flush::{Failed, Syndrome};
 use super::function::require;
 use crate::command::layouts as l;
 use crate::command::{Answer, Failure, Input, Output, Status};
@@ -69,6 +70,17 @@ pub(crate) enum Use {
     /// The other side of a connection reads.
     RemoteRead,
     RemoteWrite,
+}
+
+impl Use {
+    /// What becomes of a request that cannot use a key so.
+    fn failed(self, reason: String) -> Failed {
+        let syndrome = match self {
+            Self::LocalRead | Self::LocalWrite => Syndrome::LocalProtection,
+            Self::RemoteRead | Self::RemoteWrite => Syndrome::RemoteAccess,
+        };
+        Failed { syndrome, reason }
+    }
 }
 
 const LOG_PAGE: u32 = 12;
@@ -239,12 +251,12 @@ impl Hca {
         at: (u32, u64),
         to: Use,
         bytes: &mut [u8],
-    ) -> Result<(), String> {
+    ) -> Result<(), Failed> {
         let mut rest = bytes;
-        for (place, length) in self.places(at, rest.len(), to)? {
+        for (place, length) in self.places(at, rest.len(), to).map_err(|reason| to.failed(reason))? {
             let (piece, after) = rest.split_at_mut(length);
             match place {
-                Place::Memory(address) => memory.read(address, piece).map_err(|fault| fault.to_string())?,
+                Place::Memory(address) => memory.read(address, piece).map_err(|fault| to.failed(fault.to_string()))?,
                 Place::Steering(address) => self.steering.icm.read(address, piece),
             }
             rest = after;
@@ -259,12 +271,12 @@ impl Hca {
         at: (u32, u64),
         to: Use,
         bytes: &[u8],
-    ) -> Result<(), String> {
+    ) -> Result<(), Failed> {
         let mut rest = bytes;
-        for (place, length) in self.places(at, rest.len(), to)? {
+        for (place, length) in self.places(at, rest.len(), to).map_err(|reason| to.failed(reason))? {
             let (piece, after) = rest.split_at(length);
             match place {
-                Place::Memory(address) => memory.write(address, piece).map_err(|fault| fault.to_string())?,
+                Place::Memory(address) => memory.write(address, piece).map_err(|fault| to.failed(fault.to_string()))?,
                 Place::Steering(address) => self.steering.icm.write(address, piece),
             }
             rest = after;

@@ -304,7 +304,8 @@ impl Hca {
             .map_err(|failure| (failure.status, failure.syndrome, failure.reason))?;
         if let Some(Dump { key, address, .. }) = dump {
             let counters = output.split_off(command::layouts::output::LAYOUT.length);
-            self.write_by_key(memory, (key, address), Use::LocalWrite, &counters).map_err(bad_key)?;
+            self.write_by_key(memory, (key, address), Use::LocalWrite, &counters)
+                .map_err(|failed| bad_key(failed.reason))?;
         }
         Ok(output)
     }

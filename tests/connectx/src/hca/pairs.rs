@@ -4,7 +4,7 @@
 //! are not modelled.
 
 use super::Hca;
-use super::flush::Syndrome;
+use super::flush::{Failed, Syndrome};
 use super::function::require;
 use super::keys::Use;
 use super::queues::CompletionQueue;
@@ -231,16 +231,16 @@ impl Hca {
             return true;
         }
         let outcome = self.carry_out_remotely(memory, &request);
-        if let Err(reason) = &outcome {
-            self.fail(number, State::Error, reason);
+        if let Err(failed) = &outcome {
+            self.fail(number, State::Error, &failed.reason);
         }
         if request.wants_completion() || outcome.is_err() {
-            self.post_completion(memory, cq, (number, 0), &request, outcome.err().map(|_| Syndrome::LocalOperation));
+            self.post_completion(memory, cq, (number, 0), &request, outcome.err().map(|failed| failed.syndrome));
         }
         true
     }
 
-    fn carry_out_remotely(&mut self, memory: &dyn Memory, request: &Request) -> Result<(), String> {
+    fn carry_out_remotely(&mut self, memory: &dyn Memory, request: &Request) -> Result<(), Failed> {
         const NOP: u8 = 0x00;
         const RDMA_WRITE: u8 = 0x08;
         const RDMA_READ: u8 = 0x10;
@@ -251,7 +251,7 @@ impl Hca {
             return Ok(());
         }
         if request.opcode == FLOW_TABLE_ACCESS {
-            return self.write_argument(request);
+            return Ok(self.write_argument(request)?);
         }
         let short = || "a request ends within its segments".to_owned();
         let word = |at| request.word(at).ok_or_else(short);
@@ -277,7 +277,7 @@ impl Hca {
                     self.read_by_key(memory, (remote_key, remote), Use::RemoteRead, &mut bytes)?;
                     self.write_by_key(memory, local, Use::LocalWrite, &bytes)?;
                 }
-                (opcode, _) => return Err(format!("requests of opcode {opcode:#x} are not modelled")),
+                (opcode, _) => return Err(format!("requests of opcode {opcode:#x} are not modelled").into()),
             }
             remote += size as u64;
             at += if local.is_some() { 16 } else { (4 + size).next_multiple_of(16) };
@@ -494,7 +494,9 @@ mod tests {
             let mut rig = rig();
             let key = if key == 0 { rig.steering_key } else { key };
             rig.post(WRITE, key, remote);
-            assert_eq!(rig.completion(0), FAILED);
+            let mut syndrome = [0];
+            rig.memory.read(COMPLETIONS + 55, &mut syndrome).unwrap();
+            assert_eq!((rig.completion(0), syndrome), (FAILED, [Syndrome::RemoteAccess as u8]));
             assert!(rig.hca.complaints()[0].contains(why), "{:?}", rig.hca.complaints());
         }
     }

@@ -4,7 +4,7 @@
 //! under their keys, takes the queue into error. A frame is lost, and counted, where there is no buffer, and lost in silence where the queue is not ready.
 
 use super::Hca;
-use super::flush::Syndrome;
+use super::flush::{Failed, Syndrome};
 use super::hash::Hash;
 use super::keys::Use;
 use super::queues::State;
@@ -91,9 +91,9 @@ impl Hca {
             self.fail_receive(memory, number, (index, Syndrome::LocalLength));
             return Err(format!("{} bytes, and RQ {number:#x} has buffers of {room}", frame.len()));
         }
-        if let Err(reason) = self.scatter(memory, &buffers, &frame) {
-            self.fail_receive(memory, number, (index, Syndrome::LocalProtection));
-            return Err(reason);
+        if let Err(failed) = self.scatter(memory, &buffers, &frame) {
+            self.fail_receive(memory, number, (index, failed.syndrome));
+            return Err(failed.reason);
         }
         let tci = vlan.map(|vlan| vlan.tci);
         let completion = completion(received, &frame, Place { queue: number, user_index, index }, tci, hash);
@@ -102,7 +102,7 @@ impl Hca {
         Ok(())
     }
 
-    fn scatter(&mut self, memory: &dyn Memory, buffers: &[Buffer], frame: &[u8]) -> Result<(), String> {
+    fn scatter(&mut self, memory: &dyn Memory, buffers: &[Buffer], frame: &[u8]) -> Result<(), Failed> {
         let mut rest = frame;
         for buffer in buffers {
             let (part, left) = rest.split_at(rest.len().min(buffer.length));

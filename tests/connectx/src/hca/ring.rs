@@ -1,7 +1,7 @@
 //! Rings in the driver's memory: events and completions that the device writes, work that it reads, doorbells between them.
 
 use super::Hca;
-use super::flush::{Flushing, Syndrome};
+use super::flush::{Failed, Flushing, Syndrome};
 use super::function::require;
 use super::queues::State;
 use super::send::Request;
@@ -284,9 +284,9 @@ impl Hca {
             };
             queue.consumer = at.wrapping_add(request.blocks());
             let (cq, user_index) = (queue.cq, queue.user_index);
-            if let Err(reason) = self.carry_out(memory, number, &request) {
+            if let Err(Failed { syndrome, reason }) = self.carry_out(memory, number, &request) {
                 self.complain(format!("SQ {number:#x}: {reason}"));
-                return self.fail_send(memory, number, (&request, Syndrome::LocalOperation));
+                return self.fail_send(memory, number, (&request, syndrome));
             }
             if request.wants_completion() {
                 self.post_completion(memory, cq, (number, user_index), &request, None);

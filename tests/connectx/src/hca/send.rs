@@ -4,6 +4,7 @@
 //! ([`super::aso`]). Requests on keys, the software parser, and the older kind of several frames are not modelled and fail.
 
 use super::Hca;
+use super::flush::Failed;
 use super::keys::Use;
 use super::offload::{self, CHECKSUMS};
 use super::ring::Ring;
@@ -129,11 +130,11 @@ impl Ethernet {
 
 impl Hca {
     /// Carries a request out. What it sends goes through the flow tables, as from the driver's own vport.
-    pub(crate) fn carry_out(&mut self, memory: &dyn Memory, sq: u32, request: &Request) -> Result<(), String> {
+    pub(crate) fn carry_out(&mut self, memory: &dyn Memory, sq: u32, request: &Request) -> Result<(), Failed> {
         match request.opcode {
             NOP => Ok(()),
             SEND_SEVERAL if self.queues.sends.get(&sq).is_some_and(|queue| !queue.several) => {
-                Err("several frames in a request, which the queue's context does not allow".to_owned())
+                Err("several frames in a request, which the queue's context does not allow".into())
             }
             SEND | SEND_LARGE | SEND_SEVERAL => {
                 let (metadata, frames) = self.gather(memory, request)?;
@@ -146,29 +147,29 @@ impl Hca {
                 Ok(())
             }
             ACCESS_ASO => self.access_aso(memory, sq, request),
-            other => Err(format!("requests of opcode {other:#x} are not modelled")),
+            other => Err(format!("requests of opcode {other:#x} are not modelled").into()),
         }
     }
 
     /// The frames of a request, complete.
-    fn gather(&self, memory: &dyn Memory, request: &Request) -> Result<(u32, Vec<Vec<u8>>), String> {
+    fn gather(&self, memory: &dyn Memory, request: &Request) -> Result<(u32, Vec<Vec<u8>>), Failed> {
         const SOFTWARE_PARSER: u32 = 0x00ff_0000;
         let ethernet = Ethernet::parse(request).ok_or("a request ends within its Ethernet segment")?;
         let by_software =
             request.word(16) != Some(0) || request.word(20).is_some_and(|word| word & SOFTWARE_PARSER != 0);
         if by_software || request.modifier() != 0 {
-            return Err("the software parser, and modifiers of sends, are not modelled".to_owned());
+            return Err("the software parser, and modifiers of sends, are not modelled".into());
         }
         let pieces = self.pieces(memory, request, ethernet.data)?;
         let frames = match request.opcode {
             SEND_LARGE => {
                 if ethernet.vlan.is_some() {
-                    return Err("a tag for frames of a large segment is not modelled".to_owned());
+                    return Err("a tag for frames of a large segment is not modelled".into());
                 }
                 offload::segments(&ethernet.headers, &pieces.concat(), ethernet.most.into())?
             }
             SEND_SEVERAL if !ethernet.headers.is_empty() => {
-                return Err("headers for several frames are not modelled".to_owned());
+                return Err("headers for several frames are not modelled".into());
             }
             SEND_SEVERAL => pieces,
             _ => vec![[ethernet.headers.as_slice(), &pieces.concat()].concat()],
@@ -178,7 +179,7 @@ impl Hca {
     }
 
     /// The pieces of data that begin at a place, each with something in it.
-    fn pieces(&self, memory: &dyn Memory, request: &Request, mut at: usize) -> Result<Vec<Vec<u8>>, String> {
+    fn pieces(&self, memory: &dyn Memory, request: &Request, mut at: usize) -> Result<Vec<Vec<u8>>, Failed> {
         const INLINE: u32 = 1 << 31;
         let mut pieces = Vec::new();
         while let (Some(length), Some(key)) = (request.word(at), request.word(at + 4)) {
@@ -204,7 +205,7 @@ impl Hca {
 mod tests {
     use super::*;
     use crate::command::layouts as l;
-    use crate::hca::flush::Flushing;
+    use crate::hca::flush::{Flushing, Syndrome};
     use crate::hca::queues::{SendQueue, State};
     use crate::hca::test::{initialized, made};
     use crate::memory::test::Flat;
@@ -337,7 +338,8 @@ mod tests {
     fn data_under_a_key_that_does_not_exist_is_refused() {
         let (mut hca, memory, key) = device();
         let request = request(0, &[0, 0], key + 1, 60);
-        let reason = hca.carry_out(&memory, 1, &request).unwrap_err();
+        let Failed { syndrome, reason } = hca.carry_out(&memory, 1, &request).unwrap_err();
+        assert_eq!(syndrome, Syndrome::LocalProtection);
         assert_eq!(reason, format!("there is no key {:#x}", (key + 1) << 8));
     }
 }
