@@ -43,20 +43,19 @@ pub(super) struct FlowAction {
 }
 
 /// What an entry does: the bits of its actions, and what they need.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(super) struct Entry {
-    tag: u64,
+    pub(super) tag: Option<u64>,
     pub(super) actions: u64,
-    /// Destinations, and then counters.
-    pub(super) list: Vec<u8>,
-    pub(super) counters: u64,
+    pub(super) destinations: Vec<[u8; 8]>,
+    pub(super) counters: Vec<[u8; 8]>,
     reformat: u64,
     rewrite: u64,
 }
 
 impl Entry {
-    /// One that gives packets a tag, and does nothing else yet.
-    pub(super) fn tagged(tag: u64) -> Self {
+    /// One that gives packets a tag, if any, and does nothing else yet.
+    pub(super) fn tagged(tag: Option<u64>) -> Self {
         Self { tag, ..Self::default() }
     }
 
@@ -70,6 +69,21 @@ impl Entry {
         self.actions |= bit;
         *place = flow_action.id;
         is_new
+    }
+
+    /// One for what another flow does with the same packets, too, if that can be (`check_conflicting_ftes`).
+    pub(super) fn with(mut self, other: &Self) -> Option<Self> {
+        let differs = (self.actions ^ other.actions) & (action::DROP | action::REFORMAT | action::MODIFY_HEADER) != 0;
+        let is_other_tag = other.tag.is_some() && other.tag.unwrap_or(0) != self.tag.unwrap_or(0);
+        if differs || is_other_tag {
+            return None;
+        }
+        self.actions |= other.actions;
+        for (own, others) in [(&mut self.destinations, &other.destinations), (&mut self.counters, &other.counters)] {
+            let new: Vec<_> = others.iter().filter(|element| !own.contains(element)).copied().collect();
+            own.extend(new);
+        }
+        Some(self)
     }
 }
 
@@ -153,7 +167,7 @@ pub(super) fn create_flow(state: &mut State, context: ContextId, request: &Reque
         Object::Matcher(matcher) => matcher.clone(),
         other => return Err(Refused::new(Errno::EINVAL, format!("{other} is no matcher"))),
     };
-    let mut entry = Entry::tagged(request.value_or(0x1006, 0));
+    let mut entry = Entry::tagged(request.has(0x1006).then(|| request.value_or(0x1006, 0)));
     if request.has(0x1002) {
         let tir = match state.object(context, request.value(0x1002)?)? {
             Object::QueuePair(pair) => pair.tir(),
@@ -162,7 +176,7 @@ pub(super) fn create_flow(state: &mut State, context: ContextId, request: &Reque
         let missing = || Refused::new(Errno::EINVAL, "the QP receives nothing, or there is none");
         let tir = tir.filter(|_| matcher.place.table_type == 0 && !request.has(0x1003));
         entry.actions |= action::FORWARD;
-        entry.list.extend(destination(to::TIR, tir.ok_or_else(missing)?));
+        entry.destinations.push(destination(to::TIR, tir.ok_or_else(missing)?));
         used.push(request.value_u32(0x1002)?);
     }
     if request.has(0x1003) {
@@ -175,7 +189,7 @@ pub(super) fn create_flow(state: &mut State, context: ContextId, request: &Reque
             other => return Err(Refused::new(Errno::EINVAL, format!("{other} is no place to send packets"))),
         };
         entry.actions |= action::FORWARD;
-        entry.list.extend(element);
+        entry.destinations.push(element);
     }
     match request.value_or(0x1009, 0) {
         0 => {}
@@ -194,8 +208,7 @@ pub(super) fn create_flow(state: &mut State, context: ContextId, request: &Reque
         let missing = || Refused::new(Errno::EINVAL, format!("object {handle} has no flow counter {offset}"));
         let id = id.ok_or_else(missing)?;
         entry.actions |= action::COUNT;
-        entry.counters += 1;
-        entry.list.extend(destination(0, id));
+        entry.counters.push(destination(0, id));
     }
     for handle in request.list(0x1005)? {
         used.push(handle);
@@ -216,21 +229,43 @@ pub(super) fn create_flow(state: &mut State, context: ContextId, request: &Reque
 pub(super) fn insert(state: &mut State, matcher: &Matcher, value: &[u8], entry: &Entry) -> Result<Flow, Refused> {
     let Place { table_type, table, .. } = matcher.place;
     let index = free_index(state, &matcher.place)?;
+    let command = set_command(matcher, index, value, entry);
+    send(&mut state.hca, &command)?;
+    Ok(Flow { table_type, table, index })
+}
+
+/// Has an entry do something else with the same packets.
+pub(super) fn change(
+    state: &mut State,
+    matcher: &Matcher,
+    flow: &Flow,
+    value: &[u8],
+    entry: &Entry,
+) -> Result<(), Refused> {
+    const MODIFY: u16 = 1;
+    let command = set_command(matcher, flow.index, value, entry).modifier(MODIFY);
+    send(&mut state.hca, &command).map(|_| ())
+}
+
+fn set_command(matcher: &Matcher, index: u64, value: &[u8], entry: &Entry) -> Command {
+    /// Of an entry that is there: actions, destinations and counters.
+    const CHANGES: u64 = 0xd;
+    let Place { table_type, table, .. } = matcher.place;
     let fields = [
         (set_entry::TABLE_TYPE, table_type.into()),
         (set_entry::TABLE_ID, table),
+        (set_entry::MODIFY_ENABLE, CHANGES),
         (set_entry::FLOW_INDEX, index),
         (set_entry::GROUP_ID, matcher.group),
-        (set_entry::TAG, entry.tag),
+        (set_entry::TAG, entry.tag.unwrap_or(0)),
         (set_entry::ACTION, entry.actions),
-        (set_entry::DESTINATIONS, u64::from(entry.actions & action::FORWARD != 0)),
-        (set_entry::COUNTERS, entry.counters),
+        (set_entry::DESTINATIONS, entry.destinations.len() as u64),
+        (set_entry::COUNTERS, entry.counters.len() as u64),
         (set_entry::REFORMAT_ID, entry.reformat),
         (set_entry::MODIFY_HEADER_ID, entry.rewrite),
     ];
-    let command = Command::new(0x936, &set_entry::LAYOUT, &fields).put(VALUE, value).followed_by(&entry.list);
-    send(&mut state.hca, &command)?;
-    Ok(Flow { table_type, table, index })
+    let list: Vec<u8> = entry.destinations.iter().chain(&entry.counters).flatten().copied().collect();
+    Command::new(0x936, &set_entry::LAYOUT, &fields).put(VALUE, value).followed_by(&list)
 }
 
 fn free_index(state: &State, place: &Place) -> Result<u64, Refused> {

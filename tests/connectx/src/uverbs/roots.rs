@@ -33,7 +33,7 @@ layouts! {
     }
     /// Followed by lists of destinations and counters.
     set_entry 0x340 {
-        TABLE_TYPE 0x10 [31:24], TABLE_ID 0x14 [23:0], FLOW_INDEX 0x20 [31:0], GROUP_ID 0x44 [31:0], TAG 0x48 [23:0],
+        TABLE_TYPE 0x10 [31:24], TABLE_ID 0x14 [23:0], MODIFY_ENABLE 0x18 [7:0], FLOW_INDEX 0x20 [31:0], GROUP_ID 0x44 [31:0], TAG 0x48 [23:0],
         ACTION 0x4c [15:0], DESTINATIONS 0x50 [23:0], COUNTERS 0x54 [23:0], REFORMAT_ID 0x58 [31:0],
         MODIFY_HEADER_ID 0x5c [31:0],
     }

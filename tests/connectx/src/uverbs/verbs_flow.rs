@@ -31,7 +31,26 @@ type Key = (u8, u16, [u8; MATCH]);
 #[derive(Debug)]
 pub(super) struct Group {
     matcher: Matcher,
-    values: Vec<[u8; MATCH]>,
+    shared: BTreeMap<[u8; MATCH], Shared>,
+}
+
+/// An entry of the device's, and what each flow for its packets does: by a number, the first one with the tag.
+#[derive(Debug)]
+struct Shared {
+    made: flow::Flow,
+    next: u32,
+    parts: BTreeMap<u32, Entry>,
+    tag: Option<u64>,
+}
+
+impl Shared {
+    /// What all of them do. None if they do not agree.
+    fn whole(&self) -> Option<Entry> {
+        let mut parts = self.parts.values();
+        let mut first = parts.next()?.clone();
+        first.tag = self.tag;
+        parts.try_fold(first, Entry::with)
+    }
 }
 
 /// A flow: its entries, and the counters that it has.
@@ -41,12 +60,12 @@ pub(super) struct VerbsFlow {
     counters: Option<u32>,
 }
 
-/// An entry, and what it is in its group.
+/// A flow's part of an entry.
 #[derive(Debug, Clone)]
 struct Placed {
-    entry: flow::Flow,
     group: Key,
     value: [u8; MATCH],
+    part: u32,
 }
 
 /// Counters of a program.
@@ -115,7 +134,7 @@ pub(super) fn create(state: &mut State, context: ContextId, request: &Request<'_
     let mut used = vec![pair];
     used.extend(&specs.actions);
     used.extend(specs.counters);
-    let mut entry = Entry::tagged(u64::from(specs.tag.unwrap_or(0)));
+    let mut entry = Entry::tagged(specs.tag.map(u64::from));
     if specs.drops {
         entry.actions |= action::DROP;
     } else if is_egress {
@@ -123,7 +142,7 @@ pub(super) fn create(state: &mut State, context: ContextId, request: &Request<'_
     } else {
         let tir = tir.ok_or_else(|| Refused::new(Errno::EINVAL, "a QP that receives nothing"))?;
         entry.actions |= action::FORWARD;
-        entry.list.extend(destination(to::TIR, tir));
+        entry.destinations.push(destination(to::TIR, tir));
     }
     for handle in &specs.actions {
         let Object::FlowAction(flow_action) = state.object(context, (*handle).into())? else {
@@ -134,9 +153,8 @@ pub(super) fn create(state: &mut State, context: ContextId, request: &Request<'_
         }
     }
     if let Some(handle) = specs.counters.filter(|_| !is_default) {
-        entry.counters = 1;
         entry.actions |= action::COUNT;
-        entry.list.extend(destination(0, bind_counters(state, context, request, handle)?));
+        entry.counters.push(destination(0, bind_counters(state, context, request, handle)?));
     }
     let matches = match kind {
         ALL_DEFAULT => vec![Specs::of_groups(true), Specs::of_groups(false)],
@@ -166,34 +184,61 @@ fn insert(
     let key = (table_type, rank, specs.mask);
     if !state.flows.contains_key(&key) {
         let matcher = flow::make_matcher(state, (table_type, rank), specs.criteria(), &specs.mask)?;
-        state.flows.insert(key, Group { matcher, values: Vec::new() });
+        state.flows.insert(key, Group { matcher, shared: BTreeMap::new() });
     }
-    let group = &state.flows[&key];
-    let matcher = group.matcher.clone();
-    // The kernel adds another destination to an entry, or finds that the two do not agree.
-    let outcome = if group.values.contains(&specs.value) {
-        Err(Refused::new(Errno::EOPNOTSUPP, "two flows for the same packets are not modelled"))
-    } else {
-        flow::insert(state, &matcher, &specs.value, entry)
-    };
-    match outcome {
-        Ok(made) => {
-            flow.entries.push(Placed { entry: made, group: key, value: specs.value });
-            if let Some(group) = state.flows.get_mut(&key) {
-                group.values.push(specs.value);
-            }
-            Ok(())
-        }
+    let part = match add(state, &key, specs.value, entry) {
+        Ok(part) => part,
         Err(refused) => {
             leave(state, &key)?;
-            Err(refused)
+            return Err(refused);
         }
+    };
+    flow.entries.push(Placed { group: key, value: specs.value, part });
+    Ok(())
+}
+
+/// A part of an entry: of a new one, or of one that there is for the same packets (`mlx5_add_flow_rules`). Its number.
+fn add(state: &mut State, key: &Key, value: [u8; MATCH], entry: &Entry) -> Result<u32, Refused> {
+    let missing = || Refused::new(Errno::EINVAL, "there is no such group");
+    let matcher = state.flows.get(key).ok_or_else(missing)?.matcher.clone();
+    if !state.flows.get(key).is_some_and(|group| group.shared.contains_key(&value)) {
+        let made = flow::insert(state, &matcher, &value, entry)?;
+        let shared = Shared { made, next: 1, parts: BTreeMap::from([(0, entry.clone())]), tag: entry.tag };
+        state.flows.get_mut(key).ok_or_else(missing)?.shared.insert(value, shared);
+        return Ok(0);
     }
+    let group = state.flows.get_mut(key).ok_or_else(missing)?;
+    let shared = group.shared.get_mut(&value).ok_or_else(missing)?;
+    let whole = shared.whole().and_then(|whole| whole.with(entry));
+    let whole = whole.ok_or_else(|| Refused::new(Errno::EEXIST, "another flow does something else with them"))?;
+    let made = shared.made.clone();
+    flow::change(state, &matcher, &made, &value, &whole)?;
+    let group = state.flows.get_mut(key).ok_or_else(missing)?;
+    let shared = group.shared.get_mut(&value).ok_or_else(missing)?;
+    let part = shared.next;
+    shared.next += 1;
+    shared.parts.insert(part, entry.clone());
+    Ok(part)
+}
+
+/// Takes a part of an entry back, and the entry with the last one.
+fn take_back(state: &mut State, Placed { group: key, value, part }: &Placed) -> Result<(), Refused> {
+    let Some(group) = state.flows.get_mut(key) else { return Ok(()) };
+    let matcher = group.matcher.clone();
+    let Some(shared) = group.shared.get_mut(value) else { return Ok(()) };
+    shared.parts.remove(part);
+    let (made, whole) = (shared.made.clone(), shared.whole());
+    if let Some(whole) = whole {
+        return flow::change(state, &matcher, &made, value, &whole);
+    }
+    group.shared.remove(value);
+    flow::destroy_flow(state, &made)?;
+    leave(state, key)
 }
 
 /// Takes a group away in which no flow is any more.
 fn leave(state: &mut State, key: &Key) -> Result<(), Refused> {
-    if state.flows.get(key).is_some_and(|group| group.values.is_empty())
+    if state.flows.get(key).is_some_and(|group| group.shared.is_empty())
         && let Some(group) = state.flows.remove(key)
     {
         flow::destroy_matcher(state, &group.matcher)?;
@@ -203,14 +248,7 @@ fn leave(state: &mut State, key: &Key) -> Result<(), Refused> {
 
 /// Destroys a flow's entries.
 pub(super) fn destroy(state: &mut State, flow: &VerbsFlow) -> Result<(), Refused> {
-    for Placed { entry, group: key, value } in &flow.entries {
-        flow::destroy_flow(state, entry)?;
-        if let Some(group) = state.flows.get_mut(key) {
-            group.values.retain(|other| other != value);
-        }
-        leave(state, key)?;
-    }
-    Ok(())
+    flow.entries.iter().try_for_each(|placed| take_back(state, placed))
 }
 
 /// Destroys a flow; counters that no other one has forget what was wanted of them.

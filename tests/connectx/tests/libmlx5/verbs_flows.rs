@@ -28,11 +28,13 @@ fn to(destination: [u8; 4], mask: u8) -> Spec {
 
 /// Plays with a pair that is ready, and what tells of frames that it has received.
 fn play_pair(profile: Profile, story: impl FnOnce(&Plugged, &Context, &QueuePair<'_>, &CompletionQueue<'_>)) {
-    play(profile, |plugged, context| with_pair(plugged, context, |pair, told| story(plugged, context, pair, told)));
+    play(profile, |plugged, context| {
+        plugged.device().open_slow_path().unwrap();
+        with_pair(context, |pair, told| story(plugged, context, pair, told));
+    });
 }
 
-fn with_pair(plugged: &Plugged, context: &Context, story: impl FnOnce(&QueuePair<'_>, &CompletionQueue<'_>)) {
-    plugged.device().open_slow_path().unwrap();
+fn with_pair(context: &Context, story: impl FnOnce(&QueuePair<'_>, &CompletionQueue<'_>)) {
     let mut memory = vec![0; BUFFER as usize];
     let protection = context.protection_domain().unwrap();
     let region = protection.register(&mut memory).unwrap();
@@ -169,7 +171,8 @@ fn default_flows_take_what_nobody_takes() {
 fn what_mlx5_ib_refuses_is_refused_with_its_error_and_leaves_nothing() {
     let plugged = device(BLUEFIELD_2);
     let context = open(&plugged);
-    with_pair(&plugged, &context, |pair, told| {
+    plugged.device().open_slow_path().unwrap();
+    with_pair(&context, |pair, told| {
         let counters = context.counters().unwrap();
         let one = to([10, 0, 0, 2], 0xff);
         let life = Spec::header(Spec::V4, &[0; 12], &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
@@ -211,4 +214,43 @@ fn a_flow_for_multicast_only_is_behind_all_others() {
         let _last = pair.flow(FlowKind::Normal, (15, 0), &[&one, &second]).unwrap();
         assert_eq!(comes(plugged, told, &frame), Some(2));
     });
+}
+
+#[test]
+fn flows_of_two_pairs_for_the_same_packets_give_them_to_both_unless_they_do_not_agree() {
+    const EEXIST: i32 = 17;
+    let plugged = device(BLUEFIELD_2);
+    let context = open(&plugged);
+    plugged.device().open_slow_path().unwrap();
+    with_pair(&context, |one, told| {
+        with_pair(&context, |other, other_told| {
+            let frame = v4([10, 0, 0, 2]);
+            let (these, tag, drops) = (to([10, 0, 0, 2], 0xff), Spec::tag(5), Spec::drop_packets());
+            let comes = || {
+                let one = comes(&plugged, told, &frame);
+                (one, other_told.poll().unwrap().map(|completion| completion.pair_or_tag))
+            };
+            let first = one.flow(FlowKind::Normal, (0, 0), &[&these, &tag]).unwrap();
+            assert_eq!(comes(), (Some(5), None));
+            let second = other.flow(FlowKind::Normal, (0, 0), &[&these]).unwrap();
+            assert_eq!(comes(), (Some(5), Some(5)));
+            for wrong in [vec![&these, &drops], vec![&these, &drops, &tag]] {
+                let refused = other.flow(FlowKind::Normal, (0, 0), &wrong).unwrap_err();
+                assert_eq!(refused.raw_os_error(), Some(EEXIST));
+            }
+            let other_tag = Spec::tag(6);
+            assert!(other.flow(FlowKind::Normal, (0, 0), &[&these, &other_tag]).is_err());
+            let again = one.flow(FlowKind::Normal, (0, 0), &[&these]).unwrap();
+            assert_eq!(comes(), (Some(5), Some(5)), "each has it once");
+            assert_eq!(told.poll().unwrap(), None);
+            drop(first);
+            assert_eq!(comes(), (Some(5), Some(5)), "the entry keeps its tag");
+            drop(again);
+            assert_eq!(comes(), (None, Some(5)));
+            drop(second);
+            assert_eq!(comes(), (None, None));
+        });
+    });
+    drop(context);
+    assert_eq!(plugged.device().left(), Vec::<String>::new());
 }
