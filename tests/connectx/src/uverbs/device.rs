@@ -13,7 +13,7 @@ use crate::steering::address::{Side, Terminal};
 
 pub(super) fn query(state: &mut State, request: &Request<'_>) -> Result<(), Refused> {
     const LENGTH: u32 = 304;
-    const DRIVER_LENGTH: u32 = 96;
+    const DRIVER_LENGTH: u32 = 100;
     const MELLANOX: u32 = 0x15b3;
     const RAW_PACKET: u32 = 1 << 8;
     const RAW_IP_CSUM: u32 = 1 << 26;
@@ -22,6 +22,8 @@ pub(super) fn query(state: &mut State, request: &Request<'_>) -> Result<(), Refu
     /// Fields of hashes: addresses and ports of both kinds, and inner ones.
     const HASHED: u64 = 1 << 31 | 0xff;
     const TOEPLITZ: u8 = 1;
+    /// Kinds of tunnels of which the device knows what is inside.
+    const TUNNEL_VXLAN: u32 = 1 << 0;
     /// Several frames in one request, of the newer kind, too.
     const SEVERAL_FRAMES: u32 = 1 << 1 | 1 << 2;
     let profile = state.hca.profile();
@@ -56,7 +58,8 @@ pub(super) fn query(state: &mut State, request: &Request<'_>) -> Result<(), Refu
         .u32(12, RAW_PACKET)
         .u64(16, HASHED)
         .u8(24, TOEPLITZ)
-        .u32(56, SEVERAL_FRAMES);
+        .u32(56, SEVERAL_FRAMES)
+        .u32(96, TUNNEL_VXLAN);
     request.output(UHW_OUT, driver.bytes())
 }
 

@@ -57,6 +57,22 @@ fn sent_on(mut frame: Vec<u8>) -> Vec<u8> {
     frame
 }
 
+/// The frames that a large segment is cut into.
+fn cut(whole: &[u8], most: usize) -> Vec<Vec<u8>> {
+    let last = whole[54..].len().div_ceil(most) - 1;
+    let frames = whole[54..].chunks(most).enumerate().map(|(number, data)| {
+        let mut frame = [&whole[..54], data].concat();
+        frame[16..18].copy_from_slice(&u16::try_from(40 + data.len()).unwrap().to_be_bytes());
+        frame[19] += u8::try_from(number).unwrap();
+        let sequence = 0xffff_ff00_u32.wrapping_add(u32::try_from(number * most).unwrap());
+        frame[38..42].copy_from_slice(&sequence.to_be_bytes());
+        // The last one pushes, and is the end.
+        frame[47] = if number == last { 0x19 } else { 0x10 };
+        right(frame)
+    });
+    frames.collect()
+}
+
 fn start(profile: &str, devargs: &str, settings: &[&str]) -> Testpmd {
     let mut testpmd = Testpmd::launch(profile, &[], &["-a", &format!("0000:03:00.0,{devargs}")], &[]);
     testpmd.command("port stop 0");
@@ -91,15 +107,8 @@ fn a_large_segment_leaves_in_frames_of_the_size_that_testpmd_wants() {
     let testpmd = start("bluefield-2", "txq_mpw_en=0", &settings);
     let whole = segment(1400);
     testpmd.send(WIRE, &wrong(whole.clone()));
-    for (number, data) in whole[54..].chunks(MOST).enumerate() {
-        let mut frame = [&whole[..54], data].concat();
-        frame[16..18].copy_from_slice(&u16::try_from(40 + data.len()).unwrap().to_be_bytes());
-        frame[19] += u8::try_from(number).unwrap();
-        let sequence = 0xffff_ff00_u32.wrapping_add(u32::try_from(number * MOST).unwrap());
-        frame[38..42].copy_from_slice(&sequence.to_be_bytes());
-        // The last one pushes, and is the end.
-        frame[47] = if number == 2 { 0x19 } else { 0x10 };
-        assert_eq!(testpmd.receive(WIRE), sent_on(right(frame)), "frame {number}");
+    for (number, frame) in cut(&whole, MOST).into_iter().enumerate() {
+        assert_eq!(testpmd.receive(WIRE), sent_on(frame), "frame {number}");
     }
     // One that fits goes as it is.
     testpmd.send(WIRE, &wrong(segment(MOST)));
@@ -121,4 +130,40 @@ fn frames_leave_in_their_order_with_several_in_a_request() {
         }
         testpmd.quit();
     }
+}
+
+/// The frame in a VXLAN tunnel, without a checksum of the datagram.
+fn tunnelled(inner: &[u8]) -> Vec<u8> {
+    let mut frame = datagram(0);
+    frame.extend([8, 0, 0, 0, 0, 0, 77, 0]);
+    frame.extend(inner);
+    frame[36..38].copy_from_slice(&4789_u16.to_be_bytes());
+    let length = frame.len();
+    for (at, from) in [(16, 14), (38, 34)] {
+        frame[at..at + 2].copy_from_slice(&u16::try_from(length - from).unwrap().to_be_bytes());
+    }
+    let ip = checksum(&frame[14..34]);
+    frame[24..26].copy_from_slice(&ip.to_be_bytes());
+    frame
+}
+
+#[test]
+fn what_is_in_a_tunnel_gets_its_checksums_and_is_cut_too() {
+    const MOST: usize = 600;
+    let settings =
+        [&CHECKSUMS[..], &["csum set outer-ip hw 0", "csum parse-tunnel on 0", "tunnel_tso set 600 0"]].concat();
+    let testpmd = start("bluefield-2", "txq_mpw_en=0", &settings);
+    let inner = segment(1000);
+    let mut frame = tunnelled(&wrong(inner.clone()));
+    frame[25] ^= 0x55;
+    testpmd.send(WIRE, &frame);
+    for (number, piece) in cut(&inner, MOST).iter().enumerate() {
+        let mut wanted = tunnelled(piece);
+        wanted[19] += u8::try_from(number).unwrap();
+        wanted[24..26].fill(0);
+        let ip = checksum(&wanted[14..34]);
+        wanted[24..26].copy_from_slice(&ip.to_be_bytes());
+        assert_eq!(testpmd.receive(WIRE), sent_on(wanted), "frame {number}");
+    }
+    testpmd.quit();
 }
