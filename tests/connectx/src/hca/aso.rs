@@ -57,7 +57,7 @@ impl Hca {
         let writes = match (operands >> 4, operands & 0xf) {
             (ALWAYS_TRUE, ALWAYS_TRUE) => true,
             (ALWAYS_FALSE, ALWAYS_FALSE) => false,
-            _ => return Err(format!("condition operands {operands:#04x} are not modelled")),
+            _ => return Err(format!("condition operands {operands:#04x} are not modelled").into()),
         };
         if combination & 0x3f != 0 || combination >> 6 > LAST_COMBINATION {
             return Err(format!("data offset and combination {combination:#04x} are not modelled").into());

@@ -97,7 +97,7 @@ impl<'a> Queue<'a> {
         ready[..2].copy_from_slice(&0x905_u16.to_be_bytes());
         ready[8..12].copy_from_slice(&sqn.to_be_bytes());
         ready[0x21] = 1 << 4;
-        send.modify(&ready, 16).unwrap();
+        send.modify(&ready).unwrap();
         let region = protection.share(&pages.0).unwrap();
         Self { pages, posted: 0, region, _made: [send, completion], _memory: (umem, uar) }
     }
