@@ -8,7 +8,7 @@ mod sending;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixDatagram;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -36,7 +36,7 @@ struct Testpmd {
     /// All that it has said.
     log: String,
     folder: PathBuf,
-    /// Where packets come out: the wire, the host's physical function, and two virtual ones.
+    /// Where packets come out: the wire, and two virtual functions.
     ends: BTreeMap<&'static str, UnixDatagram>,
 }
 
@@ -60,12 +60,7 @@ impl Testpmd {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("connectx-testpmd-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        let end = |port| {
-            let end = UnixDatagram::bind(folder.join(format!("{port}.out"))).unwrap();
-            end.set_read_timeout(Some(PATIENCE)).unwrap();
-            (port, end)
-        };
-        let ends = [WIRE, "vport-0", "vport-1", "vport-2"].map(end).into();
+        let ends = [WIRE, "vport-1", "vport-2"].map(|port| (port, listen(&folder, port))).into();
         // Its threads may run wherever this process may.
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let processors = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim();
@@ -158,6 +153,11 @@ impl Testpmd {
         }
     }
 
+    /// Takes what comes out of another port from now on. If nobody reads it, the device waits.
+    fn listen(&mut self, port: &'static str) {
+        self.ends.insert(port, listen(&self.folder, port));
+    }
+
     fn send(&self, port: &str, frame: &[u8]) {
         self.ends[WIRE].send_to(frame, self.folder.join(port)).unwrap();
     }
@@ -212,6 +212,13 @@ impl Drop for Testpmd {
         let _ = self.child.wait();
         let _ = std::fs::remove_dir_all(&self.folder);
     }
+}
+
+/// Where packets of a port come out.
+fn listen(folder: &Path, port: &str) -> UnixDatagram {
+    let end = UnixDatagram::bind(folder.join(format!("{port}.out"))).unwrap();
+    end.set_read_timeout(Some(PATIENCE)).unwrap();
+    end
 }
 
 fn number_after(text: &str, name: &str) -> u64 {
