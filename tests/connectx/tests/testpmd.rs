@@ -6,7 +6,7 @@
 mod sending;
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -84,17 +84,20 @@ impl Testpmd {
             .spawn()
             .unwrap();
         let (sender, output) = channel();
-        let streams: [Box<dyn Read + Send>; 2] =
-            [Box::new(child.stdout.take().unwrap()), Box::new(child.stderr.take().unwrap())];
-        for mut stream in streams {
-            let sender = sender.clone();
-            std::thread::spawn(move || {
-                let mut bytes = [0; 4096];
-                while let Ok(length @ 1..) = stream.read(&mut bytes) {
-                    let _ = sender.send(String::from_utf8_lossy(&bytes[..length]).into_owned());
-                }
-            });
-        }
+        let (mut said, errors) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+        let sender_of_errors = sender.clone();
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(length @ 1..) = said.read(&mut bytes) {
+                let _ = sender.send(String::from_utf8_lossy(&bytes[..length]).into_owned());
+            }
+        });
+        // Line by line, so that nothing of the above comes into the middle of one.
+        std::thread::spawn(move || {
+            for line in BufReader::new(errors).split(b'\n').map_while(Result::ok) {
+                let _ = sender_of_errors.send(String::from_utf8_lossy(&line).into_owned() + "\n");
+            }
+        });
         let commands = child.stdin.take().unwrap();
         let mut testpmd = Self { child, commands, output, said: String::new(), log: String::new(), folder, ends };
         testpmd.wait_for_prompt();
