@@ -64,13 +64,13 @@ fn commands_that_are_not_for_programs_or_not_modelled_are_refused_and_told() {
     input[..2].copy_from_slice(&0x904_u16.to_be_bytes());
     assert!(Object::create(&context, &input, 16).is_err());
     input[..2].copy_from_slice(&0xa00_u16.to_be_bytes());
-    input[7] = 0x31;
+    input[7] = 0x2c;
     assert!(Object::create(&context, &input, 16).is_err());
     let refusals = plugged.device().refusals();
     let told = |words: &str| assert!(refusals.iter().any(|refusal| refusal.contains(words)), "{refusals:#?}");
     told("DEVX_OTHER refused with EINVAL: DESTROY_MKEY is not for programs");
     told("CREATE_SQ refused with status 0x50");
-    told("general objects of type 0x31 are not modelled");
+    told("general objects of type 0x2c are not modelled");
     drop(context);
     assert_eq!(plugged.device().left(), Vec::<String>::new());
 }
