@@ -85,7 +85,7 @@ fn toeplitz(key: &[u8; 40], input: &[u8]) -> u32 {
 mod tests {
     use super::*;
     use crate::packet::TunnelPorts;
-    use crate::packet::sample::tcp_frame;
+    use crate::packet::sample::{ethernet, ipv4, tcp_frame, udp};
 
     /// Key and sums of Microsoft's "Verifying the RSS Hash Calculation".
     const KEY: [u8; 40] = [
@@ -114,5 +114,25 @@ mod tests {
         let of = |frame: &[u8]| hash.of(&Headers::parse(frame, &TunnelPorts::default()));
         assert!(of(&there).is_some());
         assert_eq!(of(&there), of(&back));
+    }
+
+    #[test]
+    fn a_hash_is_over_headers_of_its_kinds_only() {
+        let udp = ethernet(0x0800, &ipv4([10, 0, 0, 1], [10, 0, 0, 2], 17, &udp(1, 2, &[7; 9])));
+        let hash_of = |frame: &[u8], outer: u32| {
+            let hash = Hash { function: HashFunction::Toeplitz(KEY), symmetric: false, outer, inner: 0 };
+            hash.of(&Headers::parse(frame, &TunnelPorts::default()))
+        };
+        const ADDRESSES: u32 = 0x3;
+        const PORTS: u32 = 0xc;
+        const UDP: u32 = 1 << 30;
+        const V6: u32 = 1 << 31;
+        for (frame, own, other) in [(tcp_frame(), 0, UDP), (udp, UDP, 0)] {
+            let without = hash_of(&frame, ADDRESSES | own);
+            assert!(without.is_some());
+            assert_ne!(hash_of(&frame, ADDRESSES | PORTS | own), without);
+            assert_eq!(hash_of(&frame, ADDRESSES | PORTS | other), without, "ports of another kind");
+            assert_eq!(hash_of(&frame, ADDRESSES | own | V6), None);
+        }
     }
 }

@@ -195,6 +195,12 @@ fn what_mlx5_ib_refuses_is_refused_with_its_error_and_leaves_nothing() {
             assert_eq!(refused.raw_os_error(), Some(errno), "{kind:?} {priority} {flags:#x} {specs:?}");
         }
         assert_eq!(comes(&plugged, told, &v4([10, 0, 0, 2])), None);
+        let counters = context.counters().unwrap();
+        counters.want(Wanted::Bytes, 2).unwrap();
+        let count = Spec::count(&counters);
+        let _flow = pair.flow(FlowKind::Normal, (0, 0), &[&one, &count]).unwrap();
+        assert_eq!(counters.read(3).unwrap(), [0; 3]);
+        assert_eq!(counters.read(2).unwrap_err().raw_os_error(), Some(EINVAL), "too little room");
     });
     drop(context);
     assert_eq!(plugged.device().left(), Vec::<String>::new());
