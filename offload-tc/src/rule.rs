@@ -189,10 +189,10 @@ pub(crate) fn agent_of_eight(octets: &[u8]) -> Option<AgentId> {
 
 /// "slce"
 const MAGIC: [u8; 4] = *b"slce";
-/// Of a note that stands behind one with the UFID.
-const WITH_UFID: u8 = 1;
+/// Of a note that stands behind one with the UFID. Those without a digest were 1 and 2.
+const WITH_UFID: u8 = 3;
 /// Of a note that stands alone.
-const ALONE: u8 = 2;
+const ALONE: u8 = 4;
 
 /// How actions get room for the notes, of which each has one place: that of an action that rules share has a note already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -453,6 +453,9 @@ mod tests {
         assert_eq!(Label::read([&first, &[]]), None);
         assert_eq!(Label::read([&first[..15], &second]), None);
         assert_eq!(Label::read([&first, &[&b"slcf"[..], &second[4..]].concat()]), None);
-        assert_eq!(Label::read([&first, &[&b"slce\x03"[..], &second[5..]].concat()]), None);
+        for before_or_after in [WITH_UFID - 2, ALONE + 1] {
+            let other = [&second[..4], &[before_or_after], &second[5..]].concat();
+            assert_eq!(Label::read([&first, &other]), None);
+        }
     }
 }
