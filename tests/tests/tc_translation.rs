@@ -13,6 +13,7 @@ use sluice_flow::meter::MeterId;
 use sluice_flow::port::{PortNumber, TunnelProtocol};
 use sluice_flow::priority::Priority;
 use sluice_flow::ufid::Seed;
+use sluice_offload_tc::digest;
 use sluice_offload_tc::rule::{AgentId, Label, Room, Rule, Spelling};
 use sluice_offload_tc::surroundings::{Device, DeviceKind, Features, Surroundings, TunnelFlags};
 use sluice_offload_tc::templates::{Sought, Templates};
@@ -93,9 +94,10 @@ fn flow(full: &Match, actions: &ActionList, priority: u8) -> Flow {
     Flow::new(None, matching, Arc::clone(actions), priority, Expiry::default(), &Seed([7; 16]))
 }
 
-/// A rule through its bytes.
+/// A rule through its bytes, signed as the backend does.
 fn sent(rule: &Rule) -> Filter {
-    let Rule { hook, chain, protocol, flower, .. } = rule.clone();
+    let Rule { hook, chain, protocol, mut flower, .. } = rule.clone();
+    digest::sign(&mut flower);
     let filter = Filter { id: FilterId { hook, chain, priority: 77, protocol, handle: 5 }, flower };
     let mut buffer = vec![];
     filter.emit(&mut buffer, 0, 1).unwrap();

@@ -7,6 +7,7 @@ use sluice_flow::port::PortNumber;
 use sluice_flow::text::LineReader;
 use sluice_flow::ufid::Seed;
 use sluice_flow::{Flow, Refusal};
+use sluice_offload_tc::digest;
 use sluice_offload_tc::install::{Request, flags};
 use sluice_offload_tc::rule::AgentId;
 use sluice_offload_tc::surroundings::{Device, DeviceKind, Features, Surroundings};
@@ -120,6 +121,7 @@ impl<'a> Maker<'a> {
         }
         let mut rule = translate::rule(flow, AGENT, &self.ports)?;
         rule.flower.flags = flags(OffloadPolicy::SkipHardware);
+        digest::sign(&mut rule.flower);
         let filter = Filter { id: name(rule.hook, rule.chain, rule.protocol), flower: rule.flower };
         if let Sought::Wanted(vacancy) = sought {
             self.templates.learn(vacancy, flow, &filter, &self.ports);
