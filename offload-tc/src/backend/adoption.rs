@@ -20,6 +20,9 @@ use crate::wire::filter::{Filter, FilterId, Hook};
 /// More rules than this are not looked at one by one.
 const MOST_LOOKED_FOR: usize = 256;
 
+/// Whose a rule is until it is claimed.
+pub(super) const NOBODY: FlowId = FlowId { slot: u32::MAX, incarnation: u32::MAX };
+
 impl Core {
     /// Takes over what an earlier run left. A rule that is not what its flow would be given now is read in full, and so are those
     /// of a flow that has two; one without its guard, or with another one, is taken out, so that its flow gets both anew.
@@ -88,8 +91,7 @@ impl Core {
     fn adopt_one(&self, found: &Found, said: Said, claims: &mut dyn Claims) -> Option<Flow> {
         let Found { rule, guard } = found;
         let place = Place::of(&rule.id());
-        let nobody = FlowId { slot: u32::MAX, incarnation: u32::MAX };
-        let handle = self.books.adopt(&rule.id(), Record::new(nobody, Generation::NONE, place))?;
+        let handle = self.books.adopt(&rule.id(), Record::new(NOBODY, Generation::NONE, place))?;
         if !self.adopt_priority(place) {
             self.books.forget(handle);
             return None;

@@ -1,15 +1,15 @@
 //! What an earlier run left, as far as its notes tell: enough to take over what has not changed.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use sluice_flow::backend::{Claims, InstalledRule};
 use sluice_flow::chain::ChainId;
 use sluice_flow::counters::{Reading, Sampled};
 use sluice_flow::flow::Flow;
-use sluice_flow::id::{FlowId, Generation};
+use sluice_flow::id::Generation;
 use sluice_flow::refusal::Refusal;
 
+use super::adoption::NOBODY;
 use super::books::{Counted, Place, Record};
 use super::chains::owner_of_end;
 use super::core::Core;
@@ -102,8 +102,13 @@ impl Survey {
         let mut translator = Translator::new(core);
         let mut taken = TakenOver::default();
         for rule in &self.rules {
-            if translator.take_over(rule, claims, &mut taken).is_continue() {
-                taken.doubtful.push(rule.id);
+            match translator.take_over(rule, claims) {
+                Some((flow, reading)) => {
+                    taken.adopted += 1;
+                    taken.jumps.extend(flow.jumps().into_iter().map(|chain| (rule.id.hook, chain)));
+                    taken.readings.push(reading);
+                }
+                None => taken.doubtful.push(rule.id),
             }
         }
         taken.jumps.sort_unstable();
@@ -123,30 +128,24 @@ impl<'a> Translator<'a> {
         Self { core, ports: core.ports.load_full(), templates: Templates::new(), message: Vec::new() }
     }
 
-    /// Breaks off with the rule taken over.
-    fn take_over(&mut self, rule: &Noted, claims: &mut dyn Claims, taken: &mut TakenOver) -> ControlFlow<()> {
+    /// Has the flow of a rule take it over, if it is what that would be given now. Gives the flow, and what was counted.
+    fn take_over(&mut self, rule: &Noted, claims: &mut dyn Claims) -> Option<(Flow, Reading)> {
         let place = Place::of(&rule.id);
-        let wanted = rule.label.ufid.and_then(|ufid| claims.wanted(ufid));
-        let Some(flow) = wanted.filter(|flow| self.expected(flow) == Some((place, rule.label))) else {
-            return ControlFlow::Continue(());
-        };
+        let flow = claims.wanted(rule.label.ufid?)?;
+        if self.expected(&flow)? != (place, rule.label) {
+            return None;
+        }
         let books = &self.core.books;
-        let nobody = FlowId { slot: u32::MAX, incarnation: u32::MAX };
-        let Some(handle) = books.adopt(&rule.id, Record::new(nobody, Generation::NONE, place)) else {
-            return ControlFlow::Continue(());
-        };
-        let jumps = flow.jumps();
+        let handle = books.adopt(&rule.id, Record::new(NOBODY, Generation::NONE, place))?;
         let installed = InstalledRule { handle, flow, is_named: true, rules: 1, placement: placement_of(rule.flags) };
-        let Some((flow, generation)) = claims.claim(&installed) else {
+        let Some((owner, generation)) = claims.claim(&installed) else {
             books.forget(handle);
-            return ControlFlow::Continue(());
+            return None;
         };
-        books.give(handle, flow, generation);
+        books.give(handle, owner, generation);
         books.settle(handle, place, Counted::default(), None);
-        taken.adopted += 1;
-        taken.jumps.extend(jumps.into_iter().map(|chain| (rule.id.hook, chain)));
-        taken.readings.push(Reading { flow, installed_as: generation, counters: total(rule.counted) });
-        ControlFlow::Break(())
+        let reading = Reading { flow: owner, installed_as: generation, counters: total(rule.counted) };
+        Some((installed.flow, reading))
     }
 
     /// Where the rule of a flow would be now, and its notes; `None` if it is two, or of a protocol whose priority is not always
