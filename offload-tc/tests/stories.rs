@@ -3,6 +3,7 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
 use sluice_flow::action::ActionList;
+use sluice_flow::field::Field;
 use sluice_flow::flow::{Expiry, Flow};
 use sluice_flow::key::{MaskedKey, Match};
 use sluice_flow::meter::MeterId;
@@ -397,4 +398,17 @@ fn one_in_so_many_packets_is_read_back_as_it_was_written() {
     }
     assert!(refusal(EXACT, IPV4, &sample("33.0")).contains("one in a whole number of packets"));
     assert!(refusal(EXACT, IPV4, &sample("0.0")).contains("one in a whole number of packets"));
+}
+
+#[test]
+fn a_flow_that_does_not_say_its_chain_is_read_without_one() {
+    let said = parse("in_port(1),eth_type(0x0806)", "drop").0;
+    let mut unsaid = said;
+    unsaid.set(Field::RecircId, 0, 0);
+    for matching in [said, unsaid] {
+        let (key, drop) = (MaskedKey::new(&matching), [].into());
+        let flow = Flow::new(None, key, drop, Priority::default(), Expiry::default(), &Seed([0; 16]));
+        let rule = translate::rule(&flow, AGENT, &EXACT).unwrap();
+        assert_eq!((rule.chain, read(EXACT, &rule).1.0), (0, matching));
+    }
 }
