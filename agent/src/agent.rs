@@ -386,7 +386,7 @@ impl Agent {
                 recv(stop) -> _ => return Ok(()),
                 recv(retry) -> _ => self.queue.retry(|_| true),
                 recv(events) -> event => match event {
-                    Ok(DeviceEvent::Changed) => self.queue.retry(|_| true),
+                    Ok(DeviceEvent::Changed { .. }) => self.queue.retry(|_| true),
                     Ok(DeviceEvent::RuleLost(rule)) => self.queue.lost(rule),
                     Ok(DeviceEvent::Reset { .. }) => self.resync()?,
                     Ok(DeviceEvent::Failed(reason)) => return Err(reason),

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 
+use crate::cause::Cause;
 use crate::chain::ChainId;
 use crate::connection::{Connection, ZoneLimits};
 use crate::counters::{Counters, Reading, Sampled};
@@ -595,8 +596,11 @@ pub struct LostRule {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeviceEvent {
-    /// Rules that were refused may be taken now: a port came, room was made, a module was loaded.
-    Changed,
+    /// Rules that were refused for a cause may be taken now.
+    Changed {
+        /// What has changed.
+        cause: Cause,
+    },
     /// A rule is gone.
     RuleLost(LostRule),
     /// The device is in an unknown state: everything must be compared and put in again.

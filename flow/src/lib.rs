@@ -7,6 +7,7 @@
 
 pub mod action;
 pub mod backend;
+pub mod cause;
 pub mod chain;
 pub mod connection;
 pub mod consume;
@@ -32,6 +33,7 @@ pub mod ufid;
 
 pub use action::{Action, ActionKind, ActionList, FieldSet};
 pub use backend::Backend;
+pub use cause::Cause;
 pub use chain::ChainId;
 pub use counters::Counters;
 pub use event::{EndReason, Event, EventSink, Wish};

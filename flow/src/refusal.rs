@@ -3,11 +3,14 @@
 use std::borrow::Cow;
 
 use crate::action::ActionKind;
+use crate::cause::Cause;
 use crate::field::Field;
+use crate::port::PortNumber;
 
 /// A reason for "no".
 ///
-/// It stands in the dump, in `explain`, in the log, and is counted under [`Refusal::label`], a closed set.
+/// It stands in the dump, in `explain`, in the log, and is counted under [`Refusal::label`], a closed set. What could change it
+/// is its [`cause`](Refusal::cause).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -66,17 +69,32 @@ pub enum Refusal {
     Port {
         /// The port's number or name.
         port: String,
+        /// Its number, if that is known.
+        number: Option<PortNumber>,
         /// What about it.
         reason: Cow<'static, str>,
+    },
+    /// A refusal that says by itself nothing of what could change it.
+    #[error("{refusal}")]
+    Until {
+        /// What could.
+        cause: Cause,
+        /// The refusal, which is none of these.
+        refusal: Box<Self>,
     },
 }
 
 impl Refusal {
+    /// There is no port of this number.
+    pub fn no_port(number: PortNumber) -> Self {
+        Self::Port { port: number.to_string(), number: Some(number), reason: "there is no such port".into() }
+    }
+
     /// All labels, for metrics that show a reason even before it occurred.
     pub const LABELS: &[&str] = &["action", "busy", "combination", "device", "field", "kernel", "limit", "port"];
 
     /// The word under which the refusal is counted.
-    pub const fn label(&self) -> &'static str {
+    pub fn label(&self) -> &'static str {
         match self {
             Self::Action { .. } => "action",
             Self::Busy { .. } => "busy",
@@ -86,6 +104,7 @@ impl Refusal {
             Self::Kernel { .. } => "kernel",
             Self::Limit { .. } => "limit",
             Self::Port { .. } => "port",
+            Self::Until { refusal, .. } => refusal.label(),
         }
     }
 }

@@ -10,6 +10,7 @@ use sluice_flow::backend::{
     LastCounters, LookupCounters, LostRule, MeterCounters, MirrorCounters, MissPolicy, OpenConfig, Operation, Outcome,
     PortCounters, Room, Verdict,
 };
+use sluice_flow::cause::Cause;
 use sluice_flow::chain::ChainId;
 use sluice_flow::connection::{Connection, ZoneLimits};
 use sluice_flow::counters::{Reading, Sampled};
@@ -89,7 +90,7 @@ impl Backend for SoftNic {
 
     fn attach_port(&self, port: &Port) -> Result<(), Refusal> {
         self.0.ports.attach(port)?;
-        self.0.changed();
+        self.0.changed(Cause::Port(Some(port.number)));
         Ok(())
     }
 
@@ -112,7 +113,7 @@ impl Backend for SoftNic {
 
     fn set_meter(&self, meter: &Meter) -> Result<(), Refusal> {
         if self.0.meters.set(meter, self.0.clock.now())? {
-            self.0.changed();
+            self.0.changed(Cause::Meter);
         }
         Ok(())
     }
@@ -139,7 +140,7 @@ impl Backend for SoftNic {
 
     fn set_timeout_policy(&self, policy: &TimeoutPolicy) -> Result<(), Refusal> {
         if self.0.policies.set(policy)? {
-            self.0.changed();
+            self.0.changed(Cause::TimeoutPolicy);
         }
         Ok(())
     }

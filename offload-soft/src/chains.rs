@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use sluice_flow::action::ActionKind;
+use sluice_flow::cause::Cause;
 use sluice_flow::chain::ChainId;
 use sluice_flow::refusal::Refusal;
 
@@ -72,9 +73,9 @@ impl Chains {
 
     /// A chain that may be jumped to.
     pub(crate) fn target(&self, id: ChainId) -> Result<Arc<Chain>, Refusal> {
-        self.get(id).filter(|chain| chain.open.load(Ordering::SeqCst)).ok_or_else(|| Refusal::Action {
-            action: ActionKind::Recirc,
-            reason: format!("chain {id} is not open").into(),
+        self.get(id).filter(|chain| chain.open.load(Ordering::SeqCst)).ok_or_else(|| {
+            let reason = format!("chain {id} is not open").into();
+            Refusal::Action { action: ActionKind::Recirc, reason }.until(Cause::Chain)
         })
     }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use parking_lot::{Mutex, RwLock};
 use sluice_flow::action::ActionKind;
 use sluice_flow::backend::MeterCounters;
+use sluice_flow::cause::Cause;
 use sluice_flow::meter::{Meter, MeterBand, MeterId, MeterUnit};
 use sluice_flow::refusal::Refusal;
 use sluice_flow::time::Timestamp;
@@ -103,7 +104,8 @@ impl Meters {
 }
 
 fn unknown(id: MeterId) -> Refusal {
-    Refusal::Action { action: ActionKind::Meter, reason: format!("there is no meter {id}").into() }
+    let reason = format!("there is no meter {id}").into();
+    Refusal::Action { action: ActionKind::Meter, reason }.until(Cause::Meter)
 }
 
 impl MeterState {

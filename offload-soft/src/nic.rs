@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicUsize;
 
 use crossbeam_channel::{Receiver, Sender};
 use sluice_flow::backend::{DeviceEvent, Handle, OpenConfig, Placement, Verdict};
+use sluice_flow::cause::Cause;
 use sluice_flow::counters::Counters;
 use sluice_flow::flow::Flow;
 use sluice_flow::port::PortNumber;
@@ -26,7 +27,7 @@ use crate::quiescence::{Pin, Quiescence};
 use crate::rules::{self, Rule, Rules};
 use crate::translate::{self, Approvals, MIN_FRAME, Programs, Question};
 
-/// Events that wait to be read. All of them say "look again", so that one too many is none lost.
+/// Events that wait to be read.
 const EVENTS: usize = 64;
 
 pub(crate) struct Nic {
@@ -80,10 +81,19 @@ impl Nic {
         }
     }
 
-    /// Tells that what was refused may be taken now.
-    pub(crate) fn changed(&self) {
-        // A full channel holds the same word already.
-        let _ = self.event_sender.try_send(DeviceEvent::Changed);
+    /// Tells that what was refused for a cause may be taken now.
+    pub(crate) fn changed(&self, cause: Cause) {
+        if self.event_sender.try_send(DeviceEvent::Changed { cause }).is_err() {
+            // Nobody listens: what was told, of whichever port, becomes one event of each kind.
+            let told: Vec<_> = self.events.try_iter().chain([DeviceEvent::Changed { cause }]).collect();
+            for (kind, _) in Cause::ALL {
+                let is_told =
+                    |event: &DeviceEvent| matches!(event, DeviceEvent::Changed { cause } if kind.concerns(*cause));
+                if told.iter().any(is_told) {
+                    let _ = self.event_sender.try_send(DeviceEvent::Changed { cause: kind });
+                }
+            }
+        }
     }
 
     /// A dry run of [`Nic::install`]; the rule in words.
@@ -106,7 +116,7 @@ impl Nic {
         let rule = self.make_rule(hint, approvals, flow, &question)?;
         let index = self.rules.take(hint, id, generation, rule).map_err(|rule| {
             self.discard(&rule);
-            Refusal::Limit { what: "rules".into(), limit: rules::CAPACITY.into() }
+            Refusal::Limit { what: "rules".into(), limit: rules::CAPACITY.into() }.until(Cause::Room)
         })?;
         let gone = || Refusal::Device { reason: "a slot is gone".into() };
         let slot = self.rules.slot(index).ok_or_else(gone)?;
@@ -330,10 +340,10 @@ impl Nic {
 
 /// The port that frames come in at.
 fn entrance(ports: &PortTable, port: PortNumber) -> Result<&PortState, Refusal> {
-    let refuse = |reason: &'static str| Refusal::Port { port: port.to_string(), reason: reason.into() };
-    let state = ports.get(port).ok_or_else(|| refuse("there is no such port"))?;
+    let state = ports.get(port).ok_or_else(|| Refusal::no_port(port))?;
     if state.tunnel().is_some() {
-        return Err(refuse("frames come to a tunnel port through its underlay"));
+        let reason = "frames come to a tunnel port through its underlay".into();
+        return Err(Refusal::Port { port: port.to_string(), number: Some(port), reason });
     }
     Ok(state)
 }

@@ -135,7 +135,7 @@ impl Ports {
         let _changing = self.changing.lock();
         let mut table = PortTable::clone(&self.map.load());
         let Some(state) = table.ports.remove(&number) else {
-            return Err(Refusal::Port { port: number.to_string(), reason: "there is no such port".into() });
+            return Err(Refusal::no_port(number));
         };
         if let Some((tunnel, entrance)) = state.tunnel().and_then(|tunnel| Some((tunnel, Entrance::of(tunnel)?))) {
             table.tunnels.remove(&(tunnel.underlay, entrance));
@@ -146,7 +146,7 @@ impl Ports {
 }
 
 fn refuse(port: &Port, reason: &'static str) -> Refusal {
-    Refusal::Port { port: port.name.clone(), reason: reason.into() }
+    Refusal::Port { port: port.name.clone(), number: Some(port.number), reason: reason.into() }
 }
 
 impl PortState {

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use sluice_flow::cause::Cause;
 use sluice_flow::priority::Priority;
 use sluice_flow::refusal::Refusal;
 
@@ -137,8 +138,9 @@ impl Priorities {
         }
         let next = Some(self.top()).filter(|place| *place < BAND);
         let place = self.free.pop().or_else(|| next.inspect(|place| self.used = place + 1));
-        let place = place
-            .ok_or_else(|| Refusal::Limit { what: "Ethernet types in rules at a time".into(), limit: BAND.into() })?;
+        let place = place.ok_or_else(|| {
+            Refusal::Limit { what: "Ethernet types in rules at a time".into(), limit: BAND.into() }.until(Cause::Room)
+        })?;
         self.places.insert(protocol, (place, 1));
         Ok(place)
     }

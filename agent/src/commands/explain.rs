@@ -59,7 +59,9 @@ fn verdict(agent: &Agent, ports: &PortMap, line: &str) -> Result<(), String> {
     let parsed =
         text::parse_line(line, &names).map_err(|error| format!("not understood: expected {}", error.expected))?;
     if let Some(port) = names.unknown.take().into_iter().next() {
-        return Err(Refusal::Port { port, reason: "the agent has no port of this name".into() }.to_string());
+        return Err(
+            Refusal::Port { port, number: None, reason: "the agent has no port of this name".into() }.to_string()
+        );
     }
     let flow = flows::from_line(agent, &parsed)?;
     agent.backend.explain(&flow).map(|_| ()).map_err(|refusal| refusal.to_string())

@@ -9,6 +9,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use parking_lot::RwLock;
 use sluice_flow::action::ActionKind;
+use sluice_flow::cause::Cause;
 use sluice_flow::refusal::Refusal;
 use sluice_flow::timeout::{TimeoutKey, TimeoutPolicy};
 
@@ -82,7 +83,7 @@ impl Policy {
 }
 
 fn unknown(name: &str) -> Refusal {
-    refusal(format!("timeout={name}: there is no such timeout policy"))
+    refusal(format!("timeout={name}: there is no such timeout policy")).until(Cause::TimeoutPolicy)
 }
 
 fn refusal(reason: String) -> Refusal {

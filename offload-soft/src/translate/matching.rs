@@ -56,7 +56,7 @@ pub(super) fn entrance(flow: &Flow, ports: &PortTable) -> Result<(), Refusal> {
     let number = PortNumber(number);
     match ports.get(number) {
         Some(_) => Ok(()),
-        None => Err(Refusal::Port { port: number.to_string(), reason: "there is no such port".into() }),
+        None => Err(Refusal::no_port(number)),
     }
 }
 

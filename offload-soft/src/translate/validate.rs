@@ -3,6 +3,7 @@
 //! only OVS's userspace has it.
 
 use sluice_flow::action::{Action, ActionKind, EthernetAddresses, FieldSet, MplsEntry, NshHeader, TunnelPush, VlanTag};
+use sluice_flow::cause::Cause;
 use sluice_flow::chain::ChainId;
 use sluice_flow::field::{Attribute, Field};
 use sluice_flow::flow::Flow;
@@ -120,29 +121,30 @@ impl Checker<'_> {
     }
 
     fn output(&self, number: PortNumber, shape: &Shape) -> Result<(), Refusal> {
-        let refuse = |reason: String| Err(Refusal::Port { port: number.to_string(), reason: reason.into() });
-        let Some(port) = self.ports.get(number) else {
-            return refuse("there is no such port".into());
-        };
+        let port = self.ports.get(number).ok_or_else(|| Refusal::no_port(number))?;
         let Some(tunnel) = port.tunnel() else {
             return Ok(());
         };
         if self.ports.get(tunnel.underlay).is_none() {
-            return refuse(format!("its underlay, port {}, is not there", tunnel.underlay));
+            let reason = format!("its underlay, port {}, is not there", tunnel.underlay).into();
+            let port = number.to_string();
+            return Err(Refusal::Port { port, number: Some(tunnel.underlay), reason });
         }
-        match &shape.tunnel {
+        let fits = match &shape.tunnel {
             Some(encapsulation) => encapsulation.fits(tunnel.protocol),
             // A packet brings the outer header along from another chain.
             None if self.chain != ChainId::ROOT => Ok(()),
             None => combination(format!("output to tunnel port {number} without set(tunnel) before it")),
-        }
+        };
+        fits.map_err(|refusal| refusal.until(Cause::Port(Some(number))))
     }
 
     fn tunnel_port(&self, number: PortNumber, action: ActionKind) -> Result<(), Refusal> {
         match self.ports.get(number) {
-            None => Err(Refusal::Port { port: number.to_string(), reason: "there is no such port".into() }),
+            None => Err(Refusal::no_port(number)),
             Some(port) if port.tunnel().is_none() => {
-                Err(Refusal::Action { action, reason: format!("port {number} is no tunnel port").into() })
+                let reason = format!("port {number} is no tunnel port").into();
+                Err(Refusal::Action { action, reason }.until(Cause::Port(Some(number))))
             }
             Some(_) => Ok(()),
         }
@@ -155,7 +157,8 @@ impl Checker<'_> {
         let out_port = self.ports.get(push.out_port);
         if out_port.is_none_or(|port| port.tunnel().is_some()) {
             let port = push.out_port.to_string();
-            return Err(Refusal::Port { port, reason: "tnl_push cannot send packets there".into() });
+            let reason = "tnl_push cannot send packets there".into();
+            return Err(Refusal::Port { port, number: Some(push.out_port), reason });
         }
         *shape = Shape { is_ethernet: Some(true), has_tag: false, eth_type: None, labels: 0, tunnel: None };
         Ok(())

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use sluice_flow::action::{Action, Commit, Conntrack, Nat, NatSide, PortPick, Translation};
 use sluice_flow::backend::{Backend as _, DeviceEvent, Verdict};
+use sluice_flow::cause::Cause;
 use sluice_flow::chain::ChainId;
 use sluice_flow::field::Field;
 use sluice_flow::key::Match;
@@ -308,11 +309,13 @@ fn a_rule_follows_the_timeout_policy_that_it_names_and_holds_it() {
     let mut device = device();
     let short = Conntrack { timeout: Some("short".into()), ..commit() };
     let rule = || flow(from(1), vec![ct(short.clone()), output(2)]);
-    device.add(rule()).unwrap_err();
+    let refusal = device.add(rule()).unwrap_err();
+    assert_eq!(refusal.cause(), Some(Cause::TimeoutPolicy));
     let mut policy = TimeoutPolicy::new("short");
     policy.set(TimeoutKey::UdpSingle, 5);
     device.nic.set_timeout_policy(&policy).unwrap();
-    assert_eq!(device.nic.events().try_recv(), Ok(DeviceEvent::Changed), "what was refused may be tried again");
+    let changed = DeviceEvent::Changed { cause: Cause::TimeoutPolicy };
+    assert_eq!(device.nic.events().try_recv(), Ok(changed), "what was refused may be tried again");
     let handle = device.add(rule()).unwrap();
     device.add(flow(from(2), vec![ct(Conntrack::default()), recirc(2)])).unwrap();
     device.add(flow(state(2, ESTABLISHED, ESTABLISHED), vec![output(1)])).unwrap();

@@ -6,6 +6,7 @@ use std::time::Duration;
 use sluice_flow::backend::{
     Backend, DeviceEvent, Handle, Injector, LastCounters, MissPolicy, Operation, Outcome, Placement, PortCounters, Room,
 };
+use sluice_flow::cause::Cause;
 use sluice_flow::chain::ChainId;
 use sluice_flow::counters::Counters;
 use sluice_flow::field::Field;
@@ -235,14 +236,20 @@ fn what_was_refused_may_be_taken_after_an_event() {
     let events = device.nic.events();
     while events.try_recv().is_ok() {}
     device.nic.attach_port(&port(9, PortKind::Internal)).unwrap();
-    assert_eq!(events.try_recv(), Ok(DeviceEvent::Changed));
+    let changed = |cause| Ok(DeviceEvent::Changed { cause });
+    let port_came = |number| changed(Cause::Port(Some(PortNumber(number))));
+    assert_eq!(events.try_recv(), port_came(9));
     device.nic.set_meter(&Meter::simple(MeterId(1), MeterUnit::Kilobits, 1, 0)).unwrap();
-    assert_eq!(events.try_recv(), Ok(DeviceEvent::Changed));
+    assert_eq!(events.try_recv(), changed(Cause::Meter));
     assert!(events.try_recv().is_err());
+    device.nic.set_meter(&Meter::simple(MeterId(2), MeterUnit::Kilobits, 1, 0)).unwrap();
     for number in 100..300 {
         device.nic.attach_port(&port(number, PortKind::Physical)).unwrap();
     }
     assert!(events.len() <= 64, "nobody reads, and nothing grows");
+    let told: Vec<_> = events.try_iter().collect();
+    let any = |cause| told.contains(&DeviceEvent::Changed { cause });
+    assert!(any(Cause::Port(None)) && any(Cause::Meter), "and nothing is forgotten: {told:?}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::num::NonZeroU16;
 
 use sluice_flow::backend::{OffloadPolicy, PortCounters};
+use sluice_flow::cause::Cause;
 use sluice_flow::port::{self, Port, PortKind, PortNumber, TunnelProtocol};
 use sluice_flow::refusal::Refusal;
 
@@ -51,8 +52,7 @@ impl Core {
         let mut links = self.links.lock();
         self.take_news(&mut links)?;
         let before = self.ports.load_full();
-        let no_port = || Refusal::Port { port: number.to_string(), reason: "there is no such port".into() };
-        let attached = before.get(number).ok_or_else(no_port)?;
+        let attached = before.get(number).ok_or_else(|| Refusal::no_port(number))?;
         // From here on no worker puts rules in there that did not begin before.
         self.ports.store(before.without(number).into());
         let Some(present) = &attached.device else { return Ok(()) };
@@ -109,7 +109,7 @@ impl Core {
             }
         }
         self.restore_mirrors(None);
-        self.events.changed();
+        self.events.changed(Cause::Port(Some(number)));
         Ok(())
     }
 
@@ -162,7 +162,7 @@ impl Core {
             let hook = mended.device.hook();
             self.ports.store(ports.with(Attached { device: Some(mended), ..attached.clone() }).into());
             self.restore_mirrors(Some(hook));
-            self.events.changed();
+            self.events.changed(Cause::Port(Some(attached.port.number)));
         }
         self.events.reset(self.clock.now());
     }
@@ -245,5 +245,5 @@ fn bring_in(control: &mut Control, links: &Links, known: &Known, port: &Port) ->
 }
 
 fn refuse(port: &Port, reason: impl Into<std::borrow::Cow<'static, str>>) -> Refusal {
-    Refusal::Port { port: port.name.clone(), reason: reason.into() }
+    Refusal::Port { port: port.name.clone(), number: Some(port.number), reason: reason.into() }
 }

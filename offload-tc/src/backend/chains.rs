@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use parking_lot::Mutex;
 use sluice_flow::action::ActionKind;
 use sluice_flow::backend::OffloadPolicy;
+use sluice_flow::cause::Cause;
 use sluice_flow::chain::ChainId;
 use sluice_flow::refusal::Refusal;
 
@@ -54,7 +55,7 @@ impl Chains {
             Some(chain) => Ok(chain.ends.contains(&hook)),
             None => {
                 let reason = format!("chain {chain} is not open").into();
-                Err(Refusal::Action { action: ActionKind::Recirc, reason })
+                Err(Refusal::Action { action: ActionKind::Recirc, reason }.until(Cause::Chain))
             }
         }
     }

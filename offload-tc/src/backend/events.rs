@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use sluice_flow::backend::{DeviceEvent, LostRule};
+use sluice_flow::cause::Cause;
 use sluice_flow::time::Timestamp;
 
 /// So many are kept for an agent that does not listen; more are told as one: that everything must be compared.
@@ -31,10 +32,11 @@ impl Events {
         self.receiver.clone()
     }
 
-    /// Refused rules may be taken now.
-    pub(super) fn changed(&self) {
-        // With many untold ones this one is among them, or a reset follows.
-        let _ = self.sender.try_send(DeviceEvent::Changed);
+    /// What was refused for a cause may be taken now.
+    pub(super) fn changed(&self, cause: Cause) {
+        if let Err(TrySendError::Full(_)) = self.sender.try_send(DeviceEvent::Changed { cause }) {
+            self.is_reset_owed.store(true, Ordering::SeqCst);
+        }
     }
 
     /// A rule is gone.

@@ -25,8 +25,9 @@ pub(super) fn refine(refusal: Refusal, hook: Hook, ports: &PortTable) -> Refusal
             Refusal::Busy { reason: message.clone().into() }
         }
         Refusal::Kernel { message, .. } if is(&refusal, Errno::NODEV) => {
-            let port = ports.name_at(hook).unwrap_or("of the rule").into();
-            Refusal::Port { port, reason: message.clone().into() }
+            let found = ports.port_at(hook);
+            let port = found.map_or("of the rule", |port| &port.name).to_owned();
+            Refusal::Port { port, number: found.map(|port| port.number), reason: message.clone().into() }
         }
         Refusal::Kernel { errno, message } if is(&refusal, Errno::NOSPC) => {
             Refusal::Kernel { errno: *errno, message: format!("the device is full: {message}") }

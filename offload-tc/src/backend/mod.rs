@@ -32,6 +32,7 @@ use sluice_flow::backend::{
     InstalledRule, LastCounters, LostRule, MeterCounters, MirrorCounters, MirrorFault, MissPolicy, OpenConfig,
     PortCounters,
 };
+use sluice_flow::cause::Cause;
 use sluice_flow::chain::ChainId;
 use sluice_flow::flow::Flow;
 use sluice_flow::meter::{Meter, MeterId};
@@ -102,7 +103,7 @@ impl Backend for Classifier {
 
     fn set_meter(&self, meter: &Meter) -> Result<(), Refusal> {
         self.core.meters.set(meter)?;
-        self.core.events.changed();
+        self.core.events.changed(Cause::Meter);
         Ok(())
     }
 

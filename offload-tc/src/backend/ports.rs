@@ -92,9 +92,12 @@ impl PortTable {
 
     /// The name of the port whose rules are at a hook.
     pub(super) fn name_at(&self, hook: Hook) -> Option<&str> {
-        self.present()
-            .find(|(_, present)| present.device.hook() == hook)
-            .map(|(attached, _)| attached.port.name.as_str())
+        self.port_at(hook).map(|port| port.name.as_str())
+    }
+
+    /// The port whose rules are at a hook.
+    pub(super) fn port_at(&self, hook: Hook) -> Option<&Port> {
+        self.present().find(|(_, present)| present.device.hook() == hook).map(|(attached, _)| &attached.port)
     }
 }
 

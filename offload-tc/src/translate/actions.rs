@@ -3,13 +3,14 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use sluice_flow::action::{Action as FlowAction, ActionKind, ActionList, FieldSet};
+use sluice_flow::cause::Cause;
 use sluice_flow::field::{Attribute, Field};
 use sluice_flow::refusal::Refusal;
 
 use super::fields::{CHECKSUM, DONT_FRAGMENT, TUNNEL_KEY, ethernet, protocol};
 use super::matching::{Shape, refuse};
 use super::options::{self, Source, Taken};
-use super::{conntrack, no_port, places};
+use super::{conntrack, places};
 use crate::rule::Spelling;
 use crate::surroundings::{DeviceKind, Surroundings};
 use crate::wire::action::{
@@ -60,10 +61,11 @@ impl Translator<'_> {
         let kind = action.kind();
         match action {
             FlowAction::Output(port) => {
-                let device = self.surroundings.device(*port).ok_or_else(|| no_port(port.to_string()))?;
+                let device = self.surroundings.device(*port).ok_or_else(|| Refusal::no_port(*port))?;
                 let is_tunnel = matches!(device.kind, DeviceKind::Tunnel(_));
                 if is_tunnel && !self.is_encapsulated {
-                    return Err(refuse_action(kind, "no set(tunnel(…)) says which outer header"));
+                    let refusal = refuse_action(kind, "no set(tunnel(…)) says which outer header");
+                    return Err(refusal.until(Cause::Port(Some(*port))));
                 }
                 self.release_tunnel(behind)?;
                 let is_internal = device.kind == DeviceKind::Internal;
@@ -133,7 +135,8 @@ impl Translator<'_> {
             FlowAction::ConntrackClear => self.pipe(Operation::Conntrack(Box::new(conntrack::clear()))),
             FlowAction::Meter(meter) => {
                 let index = self.surroundings.police(*meter);
-                let index = index.ok_or_else(|| refuse_action(kind, "there is no such meter"))?;
+                let no_meter = || refuse_action(kind, "there is no such meter").until(Cause::Meter);
+                let index = index.ok_or_else(no_meter)?;
                 let police = Police::reference(Control::Pipe);
                 let shared = Action::new(Operation::Police(Box::new(police)), Control::Shot);
                 self.list.push(Action { index, ..shared });

@@ -2,11 +2,13 @@
 
 mod beyond_ovs;
 
+use sluice_flow::cause::Cause;
 use sluice_flow::consume::Remainder;
 use sluice_flow::field::{
     Attribute, FIELDS, FRAGMENT_FIRST, FRAGMENT_LATER, FRAGMENT_NO, Field, MPLS_ENTRIES, MPLS_PRESENT, Requirement,
 };
 use sluice_flow::key::Match;
+use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
 
 use super::fields::{
@@ -397,6 +399,11 @@ impl Consumer<'_> {
         Ok(())
     }
 
+    /// A refusal because of what is behind the port now.
+    fn by_port(&self, refusal: Refusal) -> Refusal {
+        refusal.until(Cause::Port(exact(self.full, Field::InPort).map(PortNumber)))
+    }
+
     fn tunnel(&mut self, device: Device) -> Result<(), Refusal> {
         let is_tunnel = matches!(device.kind, DeviceKind::Tunnel(_));
         self.shape.has_tunnel = is_tunnel;
@@ -405,7 +412,8 @@ impl Consumer<'_> {
         }
         if let Some(present) = self.exact::<u8>(Field::TunnelPresent)? {
             if (present == 1) != is_tunnel {
-                return Err(refuse(Field::TunnelPresent, "packets have an outer header if the port is a tunnel"));
+                let reason = "packets have an outer header if the port is a tunnel";
+                return Err(self.by_port(refuse(Field::TunnelPresent, reason)));
             }
             self.spelling.add(Spelling::TUNNEL);
         }
@@ -413,7 +421,7 @@ impl Consumer<'_> {
             let field = Attribute::Tunnel.fields().find(|spec| self.rest.take(spec.field).is_some());
             return match field {
                 None => Ok(()),
-                Some(spec) => Err(refuse(spec.field, "packets at this port have no outer header")),
+                Some(spec) => Err(self.by_port(refuse(spec.field, "packets at this port have no outer header"))),
             };
         }
         let id = self.exact::<u64>(Field::TunnelId)?;

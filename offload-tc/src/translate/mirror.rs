@@ -10,7 +10,6 @@ use sluice_flow::priority::Priority;
 use sluice_flow::refusal::Refusal;
 
 use super::matching::{self, exact, refuse};
-use super::no_port;
 use crate::rule::{MirrorNote, Rule};
 use crate::surroundings::{DeviceKind, Surroundings};
 use crate::wire::action::{Action, Control, MAX_ACTIONS, Mirred, Operation};
@@ -31,14 +30,14 @@ pub fn mirror(mirror: &Mirror, surroundings: &dyn Surroundings) -> Result<Rule, 
     let Mirror { matching: full, copies, note } = mirror;
     let number: Option<u32> = exact(full, Field::InPort);
     let number = number.ok_or_else(|| refuse(Field::InPort, "a rule is of one port"))?;
-    let device = surroundings.device(PortNumber(number)).ok_or_else(|| no_port(number.to_string()))?;
+    let device = surroundings.device(PortNumber(number)).ok_or_else(|| Refusal::no_port(PortNumber(number)))?;
     let matched = matching::translate(full, device, surroundings)?;
     if matched.chain != ChainId::ROOT.0 {
         return Err(refuse(Field::RecircId, "a mirror comes before the first chain"));
     }
     let mut flower = matched.flower;
     for port in copies {
-        let to = surroundings.device(*port).ok_or_else(|| no_port(port.to_string()))?;
+        let to = surroundings.device(*port).ok_or_else(|| Refusal::no_port(*port))?;
         let (to, interface) = match to.kind {
             // For whom the packet is stays as it is: what is behind this stage shall not see a difference.
             DeviceKind::Internal => (Mirred::IngressMirror, to.interface),

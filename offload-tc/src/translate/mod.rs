@@ -83,7 +83,7 @@ fn labelled(
     let number: Option<u32> = matching::exact(full, Field::InPort);
     let number = number.ok_or_else(|| matching::refuse(Field::InPort, "a rule is of one port"))?;
     let device = surroundings.device(PortNumber(number));
-    let device = device.ok_or_else(|| no_port(number.to_string()))?;
+    let device = device.ok_or_else(|| Refusal::no_port(PortNumber(number)))?;
     let mut matched = matching::translate(full, device, surroundings)?;
     if is_guarded {
         matched.shape.least_ttl = 2;
@@ -107,10 +107,6 @@ fn labelled(
     }
     let (chain, protocol) = (matched.chain, matched.protocol);
     Ok(Rule { hook: device.hook(), chain, priority: label.priority, protocol, flower, caveats })
-}
-
-fn no_port(port: String) -> Refusal {
-    Refusal::Port { port, reason: "there is no such port".into() }
 }
 
 /// Whether outer headers shall say not to fragment, and cannot, and that is well. The note on a rule has one bit for all of

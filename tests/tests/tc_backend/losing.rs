@@ -1,6 +1,8 @@
 //! Rules that others take away.
 
 use sluice_flow::backend::{DeviceEvent, LostRule};
+use sluice_flow::cause::Cause;
+use sluice_flow::port::PortNumber;
 
 use crate::device::{Device, TO_A, TO_B};
 use crate::network::{Network, eventually};
@@ -72,7 +74,8 @@ fn a_device_that_goes_and_comes_back_gets_its_rules_again(network: &Network) {
     assert_eq!(device.counted().keys().collect::<Vec<_>>(), [&kept.id]);
     device.events();
     network.plug(1);
-    eventually("it is told that there is something new", || device.events().contains(&DeviceEvent::Changed));
+    let changed = DeviceEvent::Changed { cause: Cause::Port(Some(PortNumber(1))) };
+    eventually("it is told that there is something new", || device.events().contains(&changed));
     let again = device.install(TO_B, "2").unwrap();
     assert_eq!(network.send(0, 4).len(), 4);
     assert_eq!(device.counted()[&again.id].0, 4);

@@ -1,6 +1,7 @@
 //! Rules that the kernel does not take.
 
 use sluice_flow::backend::{DeviceEvent, OffloadPolicy};
+use sluice_flow::cause::Cause;
 use sluice_flow::meter::{Meter, MeterBand, MeterId, MeterUnit};
 use sluice_flow::refusal::Refusal;
 
@@ -53,10 +54,12 @@ fn a_meter_that_is_not_there_is_refused_and_one_that_is_counts(network: &Network
     let mut device = Device::open();
     let refusal = device.install(TO_B, "meter(3),2").unwrap_err();
     assert!(refusal.to_string().contains("meter"), "{refusal}");
+    assert_eq!(refusal.cause(), Some(Cause::Meter));
     let bands = vec![MeterBand { rate: 1000, burst: 1000 }];
     let meter = Meter { id: MeterId(3), unit: MeterUnit::Kilobits, bands };
     device.backend.set_meter(&meter).unwrap();
-    assert!(device.events().contains(&DeviceEvent::Changed), "what was refused may be taken now");
+    let changed = DeviceEvent::Changed { cause: Cause::Meter };
+    assert!(device.events().contains(&changed), "what was refused may be taken now");
     let rule = device.install(TO_B, "meter(3),2").unwrap();
     assert_eq!(network.send(0, 4).len(), 4);
     assert_eq!(device.backend.meter_counters(meter.id).unwrap().packets, 4);
