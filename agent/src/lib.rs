@@ -22,5 +22,6 @@ pub mod run_dir;
 pub mod seed;
 pub mod unixctl;
 
+mod parts;
 #[cfg(test)]
 mod scratch;

@@ -171,7 +171,7 @@ fn a_file_that_cannot_be_read_is_1_and_what_went_before_is_said() {
     let file = agent.file("binary", bytes);
     let broken = agent.run(&["add-flows", &file]);
     assert!(broken.stdout.starts_with("27595 flows accepted: "), "{}", broken.stdout);
-    let reason = "line 30001 is no UTF-8 text (byte 0 of it); nothing was sent from line 27596 on";
+    let reason = "line 30001 is no UTF-8 text (byte 0 of it); lines from 27596 on are not taken";
     assert_eq!((broken.stderr, broken.code), (format!("sluice: {file}: {reason}\n"), Some(1)));
 }
 

@@ -2,11 +2,15 @@
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
+use std::fs::Permissions;
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use sluice_tests::daemon::{CONFIG, Daemon};
+use sluice_tests::daemon::{CONFIG, Daemon, run};
 
 /// Asks for `dpctl/add-flow` of a key, as the bytes on the socket.
 fn add_request(key: &str) -> Vec<u8> {
@@ -106,4 +110,34 @@ fn more_flows_than_the_limit_are_refused_by_name_of_the_limit() {
     assert_eq!(ran.code, Some(2));
     assert_eq!(daemon.metric("sluice_flow_refusals_total{reason=\"limit\"}"), Some(1.0));
     assert!(ran.err.contains("refused, limit: as many flows as there may be (at most 3)"), "{}", ran.err);
+}
+
+#[test]
+fn a_file_is_read_with_the_rights_of_who_names_it() {
+    let daemon = Daemon::start(&format!("control_mode = \"0666\"\n{CONFIG}"));
+    let folder = daemon.folder().canonicalize().unwrap();
+    let secret = folder.join("secret");
+    std::fs::write(&secret, "root:$6$salt$hash:19000:0:99999:7:::\n").unwrap();
+    std::fs::set_permissions(&secret, Permissions::from_mode(0o600)).unwrap();
+    for command in ["dpctl/add-flows", "dpctl/mod-flows", "dpctl/del-flows"] {
+        let refused = |path: &Path, reason: &str| {
+            let ran = daemon.appctl(&[command, path.to_str().unwrap()]);
+            assert_eq!(ran.code, Some(2));
+            assert!(ran.err.contains(reason) && !ran.err.contains("salt"), "{}", ran.err);
+        };
+        // Its owner learns which line is wrong, and no more.
+        refused(&secret, "sluiced: line 1: at byte 0: ");
+        refused(Path::new("/dev/zero"), "it is not a regular file");
+        refused(&folder.join("run/sluiced.ctl"), "it is not a regular file");
+    }
+    is_untouched(&daemon);
+    let group_member = |file: &Path| {
+        let mut appctl = Command::new("setpriv");
+        appctl.args(["--reuid=65534", "--regid=0", "--clear-groups", "ovs-appctl", "-t"]).arg(daemon.socket());
+        run(appctl.args(["dpctl/add-flows"]).arg(file))
+    };
+    let denied = group_member(&secret);
+    assert!(denied.err.contains("secret: uid 65534 may not read it (\"sluice add-flows\""), "{}", denied.err);
+    std::fs::set_permissions(&secret, Permissions::from_mode(0o640)).unwrap();
+    assert!(group_member(&secret).err.contains("line 1: at byte 0: "));
 }

@@ -6,9 +6,10 @@ use std::path::Path;
 
 use super::connection::Connection;
 use super::error::CliError;
-use super::parts::{Part, Parts};
+use super::parts::Parts;
 use super::{Outcome, terminal};
 use crate::answers::{BulkAnswer, LineError};
+use crate::parts::Part;
 
 const METHOD: &str = "sluice/add-flows";
 

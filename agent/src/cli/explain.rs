@@ -7,8 +7,9 @@ use std::path::Path;
 
 use super::connection::Connection;
 use super::error::CliError;
-use super::parts::{Part, Parts};
+use super::parts::Parts;
 use super::terminal;
+use crate::parts::Part;
 
 const METHOD: &str = "sluice/explain-lines";
 

@@ -7,10 +7,13 @@ use sluice_flow::{Expiry, Priority};
 use super::Failure;
 use crate::agent::Agent;
 use crate::config::parse_duration;
+use crate::unixctl::Peer;
 
 /// The arguments of a command, options taken out.
 #[derive(Debug, Default)]
 pub(super) struct Arguments {
+    /// Who asks, if it is a client.
+    pub(super) peer: Option<Peer>,
     /// What is not an option, in order.
     pub(super) rest: Vec<String>,
     /// `-m`.

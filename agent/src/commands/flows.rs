@@ -1,20 +1,24 @@
 //! Adding, changing and deleting flows.
 
-use std::fs;
+use std::borrow::Cow;
+use std::io::{BufReader, Read};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use memchr::{memchr, memchr2};
+use sluice_flow::port::PortMap;
 use sluice_flow::table::{FlowView, TableError};
 use sluice_flow::text::{self, FlowLine, LineReader, ParseError};
 use sluice_flow::{ActionList, EndReason, Expiry, Flow, FlowId, MaskedKey, Match, Refusal};
 
 use super::arguments::Arguments;
-use super::{Failure, PROGRAM, dump};
+use super::{Failure, PROGRAM, dump, file};
 use crate::agent::{ANSWER_TIME, Agent};
 use crate::answers::{BulkAnswer, LineError};
 use crate::audit;
 use crate::offload::{Batch, Series, Tally};
+use crate::parts::{Part, Parts};
 use crate::unixctl::Output;
 
 /// Errors of single lines that a reply carries; more are only counted.
@@ -35,18 +39,21 @@ pub(super) fn modify(agent: &Agent, arguments: &Arguments, out: &mut dyn Output)
 
 /// `dpctl/add-flows`
 pub(super) fn add_file(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
-    file(agent, arguments, out, Verb::Add)
+    from_file(agent, arguments, out, Verb::Add)
 }
 
 /// `dpctl/mod-flows`
 pub(super) fn modify_file(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
-    file(agent, arguments, out, if arguments.may_create { Verb::AddOrModify } else { Verb::Modify })
+    from_file(agent, arguments, out, if arguments.may_create { Verb::AddOrModify } else { Verb::Modify })
 }
 
 /// `sluice/add-flows`: the text itself instead of a file's name, and an object that says what became of it.
 pub(super) fn add_text(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     let [text] = arguments.rest.as_slice() else { return Err(Failure::new("one text is needed")) };
-    let answer = bulk(agent, arguments, text, Verb::Add)?;
+    let ports = agent.ports();
+    let mut bulk = Bulk::new(agent, arguments, &ports, LineFailure::with_place_shown);
+    bulk.take(text, 0, Verb::Add);
+    let answer = bulk.finish()?;
     Ok(writeln!(out, "{}", serde_json::to_string(&answer).map_err(Failure::new)?)?)
 }
 
@@ -75,7 +82,7 @@ pub(super) fn delete(agent: &Agent, arguments: &Arguments, out: &mut dyn Output)
 pub(super) fn delete_file(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     match arguments.after_datapath(agent, 1)? {
         [] => flush(agent, arguments, out),
-        _ => file(agent, arguments, out, Verb::Delete),
+        _ => from_file(agent, arguments, out, Verb::Delete),
     }
 }
 
@@ -228,15 +235,35 @@ fn request(
     result
 }
 
-fn file(agent: &Agent, arguments: &Arguments, out: &mut dyn Output, verb: Verb) -> Result<(), Failure> {
+/// Takes the lines of a file that the agent reads for its client. What is in the file is not repeated, wherever it comes from.
+fn from_file(agent: &Agent, arguments: &Arguments, out: &mut dyn Output, verb: Verb) -> Result<(), Failure> {
     let [path] = arguments.after_datapath(agent, 1)? else { return Err(Failure::new("one file is needed")) };
-    let text = fs::read_to_string(path).map_err(|error| Failure::new(format_args!("{path}: {error}")))?;
-    let answer = bulk(agent, arguments, &text, verb)?;
+    let peer = arguments.peer.ok_or_else(|| Failure::new("a file is read for a client only"))?;
+    let failed = |error: &dyn std::fmt::Display| {
+        Failure::new(format_args!("{path}: {error} (\"sluice add-flows\" reads a file with the rights of its caller)"))
+    };
+    let file = file::open(Path::new(path), peer).map_err(|error| failed(&error))?;
+    let mut parts = Parts::over(Box::new(BufReader::new(file.take(file::SIZE_LIMIT))));
+    let ports = agent.ports();
+    let mut bulk = Bulk::new(agent, arguments, &ports, LineFailure::without_content);
+    let mut unread = None;
+    while out.is_wanted() {
+        match parts.next() {
+            Ok(Some(Part { text, lines_before })) => bulk.take(&text, lines_before, verb),
+            Ok(None) => break,
+            Err(error) => {
+                unread = Some(format!("{PROGRAM}: {path}: {error}"));
+                break;
+            }
+        }
+    }
+    let answer = bulk.finish()?;
     let mut failures: Vec<_> =
         answer.errors.iter().map(|error| format!("{PROGRAM}: line {}: {}", error.line, error.text)).collect();
     if answer.in_error > failures.len() {
         failures.push(format!("{PROGRAM}: {} more lines in error", answer.in_error - failures.len()));
     }
+    failures.extend(unread);
     failures.extend(answer.refusals.iter().map(|refusal| format!("{PROGRAM}: refused: {refusal}")));
     if answer.unanswered > 0 {
         failures.push(format!("{PROGRAM}: {} flows without an answer yet", answer.unanswered));
@@ -244,57 +271,86 @@ fn file(agent: &Agent, arguments: &Arguments, out: &mut dyn Output, verb: Verb) 
     if failures.is_empty() { Ok(out.write_str("")?) } else { Err(Failure(failures.join("\n"))) }
 }
 
-/// Does what each line says, in order; a line that is wrong does not stop the rest. `verb` is for lines that have none.
-fn bulk(agent: &Agent, arguments: &Arguments, text: &str, verb: Verb) -> Result<BulkAnswer, Failure> {
-    let batch = Arc::new(Batch::default());
-    let mut answer = BulkAnswer::default();
-    // For one wait without any room: a device that stalls is not waited for again at each line.
-    let mut patience = ANSWER_TIME;
-    let ports = agent.ports();
-    let mut reader = LineReader::new(&*ports);
-    let mut series = agent.queue.series(batch.clone());
-    for (number, line) in flow_lines(text) {
-        let (verb, line) = split_verb(line, verb);
-        let result = loop {
-            match request_line(agent, arguments, &mut reader, line, verb, (&batch, &mut series)) {
-                // Whoever gives many flows at once waits for room instead of hearing "busy" for what it filled up itself.
-                Err(LineFailure::Request(TableError::Refused(Refusal::Busy { .. }))) if !patience.is_zero() => {
-                    series.hand_over();
-                    std::thread::sleep(ROOM_POLL);
-                    patience = patience.saturating_sub(ROOM_POLL);
+/// Does what each of many lines says, in order; a line that is wrong does not stop the rest.
+struct Bulk<'a> {
+    agent: &'a Agent,
+    arguments: &'a Arguments,
+    /// What the caller is told of a line that was not taken on.
+    describe: Describe,
+    batch: Arc<Batch>,
+    series: Series<'a>,
+    reader: LineReader<'a>,
+    answer: BulkAnswer,
+    /// For one wait without any room: a device that stalls is not waited for again at each line.
+    patience: Duration,
+}
+
+/// What to say of a line that was not taken on.
+type Describe = fn(&LineFailure, line: &str) -> String;
+
+impl<'a> Bulk<'a> {
+    fn new(agent: &'a Agent, arguments: &'a Arguments, ports: &'a PortMap, describe: Describe) -> Self {
+        let batch = Arc::new(Batch::default());
+        let (series, reader) = (agent.queue.series(batch.clone()), LineReader::new(ports));
+        let (answer, patience) = (BulkAnswer::default(), ANSWER_TIME);
+        Self { agent, arguments, describe, batch, series, reader, answer, patience }
+    }
+
+    /// Takes the lines of a text that comes after `lines_before` others. `verb` is for lines that have none.
+    fn take(&mut self, text: &str, lines_before: usize, verb: Verb) {
+        for (number, line) in flow_lines(text) {
+            let (verb, line) = split_verb(line, verb);
+            match self.request(line, verb) {
+                Ok(_) => {
+                    self.answer.accepted += 1;
+                    self.patience = ANSWER_TIME;
                 }
-                other => break other,
-            }
-        };
-        match result {
-            Ok(_) => {
-                answer.accepted += 1;
-                patience = ANSWER_TIME;
-            }
-            Err(failure) => {
-                answer.in_error += 1;
-                if answer.errors.len() < ERRORS_SHOWN {
-                    answer.errors.push(LineError { line: number, text: failure.text(line) });
-                }
-                if let LineFailure::Request(error) = failure {
-                    count(agent, &error);
+                Err(failure) => {
+                    self.answer.in_error += 1;
+                    if self.answer.errors.len() < ERRORS_SHOWN {
+                        let text = (self.describe)(&failure, line);
+                        self.answer.errors.push(LineError { line: lines_before + number, text });
+                    }
+                    if let LineFailure::Request(error) = failure {
+                        count(self.agent, &error);
+                    }
                 }
             }
         }
     }
-    drop(series);
-    agent.wait_for_journal().map_err(Failure::new)?;
-    let tally = if arguments.no_wait { batch.wait(Duration::ZERO) } else { batch.wait(ANSWER_TIME) };
-    let named = |id| agent.table.view(id).map(|view| format!("ufid:{}: ", view.flow.ufid)).unwrap_or_default();
-    answer.refusals = tally.refusals.iter().map(|(id, refusal)| format!("{}{refusal}", named(*id))).collect();
-    Ok(BulkAnswer {
-        offloaded: tally.installed,
-        refused: tally.refused,
-        deleted: tally.deleted,
-        superseded: tally.superseded,
-        unanswered: tally.outstanding,
-        ..answer
-    })
+
+    /// Whoever gives many flows at once waits for room instead of hearing "busy" for what it filled up itself.
+    fn request(&mut self, line: &str, verb: Verb) -> Result<FlowId, LineFailure> {
+        loop {
+            let to = (&self.batch, &mut self.series);
+            match request_line(self.agent, self.arguments, &mut self.reader, line, verb, to) {
+                Err(LineFailure::Request(TableError::Refused(Refusal::Busy { .. }))) if !self.patience.is_zero() => {
+                    self.series.hand_over();
+                    std::thread::sleep(ROOM_POLL);
+                    self.patience = self.patience.saturating_sub(ROOM_POLL);
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Waits for the outcomes, unless the caller does not.
+    fn finish(self) -> Result<BulkAnswer, Failure> {
+        let Self { agent, arguments, batch, series, answer, .. } = self;
+        drop(series);
+        agent.wait_for_journal().map_err(Failure::new)?;
+        let tally = if arguments.no_wait { batch.wait(Duration::ZERO) } else { batch.wait(ANSWER_TIME) };
+        let named = |id| agent.table.view(id).map(|view| format!("ufid:{}: ", view.flow.ufid)).unwrap_or_default();
+        Ok(BulkAnswer {
+            refusals: tally.refusals.iter().map(|(id, refusal)| format!("{}{refusal}", named(*id))).collect(),
+            offloaded: tally.installed,
+            refused: tally.refused,
+            deleted: tally.deleted,
+            superseded: tally.superseded,
+            unanswered: tally.outstanding,
+            ..answer
+        })
+    }
 }
 
 /// Why a line was not taken on.
@@ -305,10 +361,22 @@ enum LineFailure {
 }
 
 impl LineFailure {
-    /// What its caller sees of it.
-    fn text(&self, line: &str) -> String {
+    /// For a caller who gave the line.
+    fn with_place_shown(&self, line: &str) -> String {
         match self {
             Self::Text(error) => format!("\n{}", error.caret(line)),
+            Self::Match(reason) => (*reason).to_owned(),
+            Self::Request(error) => error.to_string(),
+        }
+    }
+
+    /// Without anything of the line. What is expected at a place is told unless it may name what was found there.
+    fn without_content(&self, _: &str) -> String {
+        match self {
+            Self::Text(ParseError { offset, expected: Cow::Owned(_) }) => {
+                format!("at byte {offset}: not part of a flow")
+            }
+            Self::Text(error) => error.to_string(),
             Self::Match(reason) => (*reason).to_owned(),
             Self::Request(error) => error.to_string(),
         }

@@ -10,6 +10,7 @@ mod conntrack;
 mod datapath;
 mod dump;
 mod explain;
+mod file;
 mod filter;
 mod flows;
 mod json;
@@ -46,6 +47,7 @@ pub fn register(registry: &mut Registry, agent: &Arc<Agent>) {
         let agent = agent.clone();
         let run = move |request: &Request<'_>, out: &mut dyn Output| {
             Arguments::parse(request.args, options)
+                .map(|arguments| Arguments { peer: Some(request.peer), ..arguments })
                 .and_then(|arguments| action(&agent, &arguments, out))
                 .map_err(|f| f.0)
         };

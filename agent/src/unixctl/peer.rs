@@ -24,6 +24,14 @@ impl Peer {
         Self { uid: geteuid().as_raw(), gid: getegid().as_raw(), pid: rustix::process::getpid().as_raw_nonzero().get() }
     }
 
+    /// Its groups. The kernel vouches for the primary one alone; the others are in the status of the process.
+    pub fn groups(&self) -> Vec<u32> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or_default();
+        let further = line.split_whitespace().filter_map(|group| group.parse().ok());
+        std::iter::once(self.gid).chain(further).collect()
+    }
+
     /// The process that connected the socket.
     pub(super) fn of(socket: impl AsFd) -> io::Result<Self> {
         let credentials = socket_peercred(socket)?;
@@ -52,9 +60,7 @@ impl Admission {
 
     /// Lets the peer in or says why not.
     pub(super) fn check(self, peer: Peer) -> Result<(), String> {
-        let known = peer.uid == 0 || peer.uid == self.uid || peer.gid == self.gid;
-        // The kernel vouches for the primary group alone; the others are in the peer's status.
-        if known || further_groups(peer.pid).contains(&self.gid) {
+        if peer.uid == 0 || peer.uid == self.uid || peer.gid == self.gid || peer.groups().contains(&self.gid) {
             return Ok(());
         }
         Err(format!(
@@ -104,12 +110,6 @@ fn group_name(gid: u32) -> String {
     let file = fs::read_to_string(GROUPS).unwrap_or_default();
     let name = groups(&file).find_map(|(name, id)| (id == gid).then(|| name.to_owned()));
     name.unwrap_or_else(|| gid.to_string())
-}
-
-fn further_groups(pid: i32) -> Vec<u32> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or_default();
-    line.split_whitespace().filter_map(|group| group.parse().ok()).collect()
 }
 
 #[cfg(test)]
