@@ -1,6 +1,7 @@
 //! The install path of one worker: many requests to a message, answers told apart by their sequence numbers, and the
 //! kernel's own words for what it refuses.
 
+use rustix::io::Errno;
 use sluice_flow::backend::OffloadPolicy;
 use sluice_flow::refusal::Refusal;
 
@@ -122,7 +123,7 @@ impl Installer {
         let mut results = vec![None];
         self.exchange(sequence, &mut results).map_err(|error| device(&error))?;
         match results.pop().flatten() {
-            Some(Err(Refusal::Kernel { errno, .. })) if errno == rustix::io::Errno::EXIST.raw_os_error() => Ok(()),
+            Some(Err(Refusal::Kernel { errno, .. })) if errno == Errno::EXIST.raw_os_error() => Ok(()),
             Some(Err(refusal)) => Err(refusal),
             _ => Ok(()),
         }
@@ -260,13 +261,23 @@ impl Installer {
                         found = Some(view.parse()?);
                     }
                 }
-                Answer::Acknowledgement(answer) if answer.sequence == sequence => return Ok(Next::Enough),
+                Answer::Acknowledgement(answer) if answer.sequence == sequence => match answer.errno {
+                    0 => return Ok(Next::Enough),
+                    errno if is_absence(errno) => return Ok(Next::Enough),
+                    errno => return Err(std::io::Error::from_raw_os_error(errno).into()),
+                },
                 _ => {}
             }
             Ok(Next::More)
         })?;
         Ok(found)
     }
+}
+
+/// Whether an error says that there is no filter of that name, or no place where it could be. Without the queueing discipline the
+/// kernel says that the request is invalid.
+pub(crate) fn is_absence(errno: i32) -> bool {
+    [Errno::NOENT, Errno::NODEV, Errno::INVAL].iter().any(|absence| absence.raw_os_error() == errno)
 }
 
 /// Whether a filter has the notes that another was sent with. Actions that rules share have some of their own.

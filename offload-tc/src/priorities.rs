@@ -3,7 +3,7 @@
 //! All rules of a tc priority are of one protocol, and of any masks. Flows of one priority do not overlap, so that the order of
 //! protocols within a band does not matter. Common protocols have fixed places; others get one while there are rules.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use sluice_flow::cause::Cause;
 use sluice_flow::priority::Priority;
@@ -30,14 +30,14 @@ const IN_FRONT: [u16; 4] = [0x0800, 0x86dd, 0x8100, 0x88a8];
 #[expect(clippy::cast_possible_truncation, reason = "there are few")]
 const FIRST_OF_OTHERS: u16 = (IN_FRONT.len() + FIXED.len()) as u16;
 
-/// Which protocols have a place.
+/// Which protocols have a place. Of those without a fixed one each has the same in every run and in every agent, unless another
+/// protocol has that: rules of one match then meet at one priority, where the kernel lets only one of them in.
 #[derive(Debug, Default)]
 pub struct Priorities {
     /// Place and number of rules of each protocol that has none by itself.
     places: HashMap<u16, (u16, usize)>,
-    free: Vec<u16>,
-    /// Past the last place that a protocol ever had.
-    used: u16,
+    /// The places in [`Self::places`].
+    taken: HashSet<u16>,
 }
 
 /// A priority is not one that rules of a protocol are given here.
@@ -71,13 +71,9 @@ impl Priorities {
             (None, Some((known, users))) if *known == place => *users += 1,
             (None, Some(_)) => return Err(NotOurs),
             (None, None) => {
-                if place < FIRST_OF_OTHERS || self.places.values().any(|(taken, _)| *taken == place) {
+                if place < FIRST_OF_OTHERS || !self.taken.insert(place) {
                     return Err(NotOurs);
                 }
-                // Those that are passed over are free.
-                self.free.retain(|free| *free != place);
-                self.free.extend(self.top()..place);
-                self.used = self.used.max(place + 1);
                 self.places.insert(protocol, (place, 1));
             }
         }
@@ -121,7 +117,7 @@ impl Priorities {
         let Some((place, users)) = self.places.get_mut(&protocol) else { return };
         *users -= 1;
         if *users == 0 {
-            self.free.push(*place);
+            self.taken.remove(place);
             self.places.remove(&protocol);
         }
     }
@@ -132,22 +128,17 @@ impl Priorities {
     }
 
     fn place(&mut self, protocol: u16) -> Result<u16, Refusal> {
+        const PLACES: u16 = BAND - FIRST_OF_OTHERS;
         if let Some((place, users)) = self.places.get_mut(&protocol) {
             *users += 1;
             return Ok(*place);
         }
-        let next = Some(self.top()).filter(|place| *place < BAND);
-        let place = self.free.pop().or_else(|| next.inspect(|place| self.used = place + 1));
-        let place = place.ok_or_else(|| {
+        let mut candidates = (0..PLACES).map(|step| FIRST_OF_OTHERS + (protocol % PLACES + step) % PLACES);
+        let place = candidates.find(|place| self.taken.insert(*place)).ok_or_else(|| {
             Refusal::Limit { what: "Ethernet types in rules at a time".into(), limit: BAND.into() }.until(Cause::Room)
         })?;
         self.places.insert(protocol, (place, 1));
         Ok(place)
-    }
-
-    /// The first place that no protocol ever had.
-    fn top(&self) -> u16 {
-        self.used.max(FIRST_OF_OTHERS)
     }
 }
 
@@ -214,6 +205,19 @@ mod tests {
         assert_eq!((priorities.adopt(ipv4, 0x0800), priorities.adopt(ipv4, 0x86dd)), (Ok(()), Err(NotOurs)));
         assert_eq!(Priorities::fixed(priority(0), 0x0800), Some(ipv4));
         assert_eq!(Priorities::fixed(priority(0), 0x9000), None);
+    }
+
+    #[test]
+    fn a_protocol_has_the_same_place_whatever_came_before_unless_that_is_taken() {
+        let places = BAND - FIRST_OF_OTHERS;
+        let in_order = |protocols: [u16; 3]| {
+            let mut priorities = Priorities::default();
+            protocols.map(|protocol| (protocol, priorities.acquire(priority(0), protocol).unwrap()))
+        };
+        let [a, b, c] = in_order([0x9000, 0x9001, 0x88b5]);
+        assert_eq!(in_order([0x88b5, 0x9001, 0x9000]), [c, b, a]);
+        let [a, other, _] = in_order([0x9000, 0x9000 + places, 0x88b5]);
+        assert_eq!(other.1, a.1 + 1, "of two with one place the second has the next");
     }
 
     #[test]

@@ -58,6 +58,8 @@ impl Core {
             }
         }
         self.books.all_are_adopted();
+        // Once our own have their places.
+        survey.others.iter().for_each(|(priority, protocol)| self.note_priority(*priority, *protocol));
         orphans.extend(guards.into_iter().map(|guard| guard.id()));
         adoption.orphans = orphans.len();
         orphans.extend(self.chains.take_unused(|hook, chain| jumps.contains(&(hook, chain))));

@@ -115,6 +115,14 @@ impl Core {
         self.priorities.lock().adopt(place.priority, place.protocol).is_ok()
     }
 
+    /// A rule of somebody else is there at a place, which rules of other protocols cannot have as long as this agent runs.
+    pub(super) fn note_priority(&self, priority: u16, protocol: u16) {
+        if Priorities::fixed(Priority::default(), protocol).is_none() {
+            // One that is at no place of ours is in nobody's way.
+            let _ = self.priorities.lock().adopt(priority, protocol);
+        }
+    }
+
     /// A rule is gone.
     pub(super) fn release_priority(&self, protocol: u16) {
         if Priorities::fixed(Priority::default(), protocol).is_none() {

@@ -4,12 +4,12 @@ use rustix::io::Errno;
 use sluice_flow::refusal::Refusal;
 
 use super::ports::PortTable;
+use crate::install;
 use crate::wire::filter::Hook;
 
 /// Whether there is no rule of that name, or no place where it could be.
 pub(super) fn is_absence(refusal: &Refusal) -> bool {
-    // Without the queueing discipline the kernel says that the request is invalid.
-    [Errno::NOENT, Errno::NODEV, Errno::INVAL].iter().any(|errno| is(refusal, *errno))
+    matches!(refusal, Refusal::Kernel { errno, .. } if install::is_absence(*errno))
 }
 
 /// Whether there is one already.

@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, HashSet};
 
 use parking_lot::Mutex;
 use sluice_flow::backend::{MirrorCounters, MirrorFault, OffloadPolicy};
-use sluice_flow::key::Match;
 use sluice_flow::mirror::Mirror;
 use sluice_flow::refusal::Refusal;
 
@@ -17,10 +16,9 @@ use super::failure;
 use super::ports::PortTable;
 use super::queue::{counted, placement_of, total};
 use super::removal::deleted;
-use crate::digest::Digest;
 use crate::install::{self, Done, Installer, Request, Told};
 use crate::priorities::Priorities;
-use crate::rule::{AgentId, Label, MirrorNote};
+use crate::rule::{AgentId, MirrorNote};
 use crate::socket::SocketError;
 use crate::translate;
 use crate::wire::action::{Control, Cookie, Operation};
@@ -269,7 +267,8 @@ impl Kernel {
         let Some(id) = there.filter(|id| is_same_place(*id, wanted.id)) else { return Ok(Found::Missing) };
         let found = self.installer.find(id).map_err(socket_refusal)?;
         let Some(found) = found.filter(|found| note(found) == note(wanted)) else { return Ok(Found::Missing) };
-        let is_same_match = matching(&found, ports).is_some_and(|shown| Some(shown) == matching(wanted, ports));
+        let is_same_match =
+            translate::matching(&found, ports).is_some_and(|shown| Some(shown) == translate::matching(wanted, ports));
         Ok(match (is_same_match, work(&found) == work(wanted)) {
             (true, true) => Found::AsWanted,
             (true, false) => Found::OtherActions,
@@ -312,14 +311,6 @@ fn is_same_place(one: FilterId, other: FilterId) -> bool {
 /// The note on a rule, if it is a mirror's.
 fn note(filter: &Filter) -> Option<MirrorNote> {
     MirrorNote::read(filter.flower.actions.first()?.cookie.as_ref().map(Cookie::octets)?)
-}
-
-/// What a rule matches, however it is written; `None` if that cannot be said.
-fn matching(filter: &Filter, ports: &PortTable) -> Option<Match> {
-    let bare = Filter { id: filter.id, flower: Flower { actions: Vec::new(), ..filter.flower.clone() } };
-    let (priority, spelling) = Default::default();
-    let label = Label { ufid: None, agent: AgentId(0), priority, spelling, digest: Digest::default() };
-    Some(translate::flow(&bare, &label, ports).ok()?.0)
 }
 
 /// What a rule does, and who is to take it.

@@ -11,6 +11,7 @@ mod chains;
 mod core;
 mod dumps;
 mod events;
+mod exclusive;
 mod failure;
 mod listing;
 mod mirrors;

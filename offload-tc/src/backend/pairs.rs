@@ -7,6 +7,7 @@ use sluice_flow::flow::Flow;
 use sluice_flow::refusal::Refusal;
 
 use super::books::{Counted, Entry, Place, filter_id};
+use super::exclusive::is_same_match;
 use super::failure;
 use super::ports::PortTable;
 use super::queue::{NAMES_TRIED, Queue, Result, Wanted, counted, pass_in, placement, total};
@@ -255,6 +256,11 @@ impl Queue {
     /// Puts a rule in the place of another one, which may be missing.
     fn replace(&mut self, mut rule: Filter, old: Option<&Filter>, flow: &Flow) -> Result<Replaced> {
         let name = rule.id;
+        if old.is_some_and(|old| !is_same_match(old, &rule.flower, &self.core.ports.load())) {
+            let result = self.one(Request::Delete(name));
+            let by_old = deleted(&mut self.installer, name, result)?;
+            return Ok(Replaced { done: self.add(rule)?, by_old: Some(by_old.unwrap_or_default()) });
+        }
         let has_room = rule.flower.actions.len() < MAX_ACTIONS;
         let pass = old.filter(|_| has_room && self.core.policy == OffloadPolicy::SkipHardware);
         if let Some(pass) = pass.and_then(|old| pass_in(old, flow)) {

@@ -12,6 +12,7 @@ use sluice_flow::refusal::Refusal;
 
 use super::books::{Counted, Entry, Place, Record, State, Turn, filter_id};
 use super::core::{Core, socket_refusal};
+use super::exclusive::is_same_match;
 use super::pairs::Pair;
 use super::ports::PortTable;
 use super::{chains, failure, removal};
@@ -157,8 +158,13 @@ impl Queue {
         if wanted.guard.is_some() || entry.guard_id().is_some() {
             return Ok(Step::Over(self.modify_pair(&entry, wanted, flow, ports)).into());
         }
+        let there = self.look_for_pass(filter_id(place, handle));
+        if there.as_ref().is_some_and(|there| !is_same_match(there, &wanted.flower, ports)) {
+            return Ok(Step::Over(self.put_in_again(&entry, wanted, ports)).into());
+        }
         let mut filter = wanted.rule(handle);
-        let pass = self.pass_of(filter.id, flow).filter(|_| filter.flower.actions.len() < MAX_ACTIONS);
+        let pass = there.and_then(|there| pass_in(&there, flow));
+        let pass = pass.filter(|_| filter.flower.actions.len() < MAX_ACTIONS);
         let step = match pass {
             Some(pass) => {
                 Label::go_on_counting(&mut filter.flower.actions, pass);
@@ -174,12 +180,12 @@ impl Queue {
         Ok(step.into())
     }
 
-    /// The number of the pass in front of a flow's rule, if rules have one.
-    fn pass_of(&mut self, id: FilterId, flow: &Flow) -> Option<u32> {
+    /// The rule of a name, where rules may have a pass in front.
+    fn look_for_pass(&mut self, id: FilterId) -> Option<Filter> {
         if self.core.policy != OffloadPolicy::SkipHardware {
             return None;
         }
-        pass_in(&self.installer.find(id).ok()??, flow)
+        self.installer.find(id).ok()?
     }
 
     fn plan_remove(&mut self, handle: Handle) -> Result<Plan> {
@@ -334,20 +340,6 @@ impl Queue {
         Outcome::InPlace { handle, placement: placement(self.core.policy, done.told.as_ref()) }
     }
 
-    /// What became of a rule that was to be put in; `None` if its name is somebody else's.
-    pub(super) fn resolve(&mut self, filter: &Filter, result: Result<Done>) -> Result<Option<Done>> {
-        match result {
-            Err(refusal) if failure::is_duplicate(&refusal) => match self.installer.find(filter.id) {
-                // The name is ours alone, so that the rule is one that was left behind, or was put in twice.
-                Ok(Some(found)) if self.is_ours(&found) => self.one(Request::Replace(filter.clone())).map(Some),
-                Ok(Some(_)) => Ok(None),
-                Ok(None) => Err(failure::duplicate()),
-                Err(_) => Err(refusal),
-            },
-            other => other.map(Some),
-        }
-    }
-
     fn finish_replace(
         &mut self,
         entry: &Entry,
@@ -380,10 +372,6 @@ impl Queue {
         };
         self.core.forget(entry.handle, entry.record.place);
         Ok(Outcome::Removed { last })
-    }
-
-    fn is_ours(&self, found: &Filter) -> bool {
-        label(found).is_some_and(|label| label.agent == self.core.agent)
     }
 }
 

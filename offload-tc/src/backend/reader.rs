@@ -16,7 +16,7 @@ use super::core::{Core, socket_refusal};
 use super::queue::total;
 use super::survey::FirstReadings;
 use crate::dump::{Detail, Lister, Listing};
-use crate::install::Installer;
+use crate::install::{self, Installer};
 use crate::rule::{AgentId, Label};
 use crate::socket::SocketError;
 use crate::wire::filter::{FilterView, Hook};
@@ -164,7 +164,6 @@ fn hand_over(core: &Core, batch: &mut Vec<Reading>, earliest: Timestamp, visit: 
 
 /// Whether there is no place where rules could be.
 pub(super) fn is_absence(error: &SocketError) -> bool {
-    use rustix::io::Errno;
     let SocketError::Io(error) = error else { return false };
-    [Errno::NODEV, Errno::INVAL, Errno::NOENT].iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+    error.raw_os_error().is_some_and(install::is_absence)
 }

@@ -1,5 +1,6 @@
 //! What an earlier run left, as far as its notes tell: enough to take over what has not changed.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use sluice_flow::backend::{Claims, InstalledRule};
@@ -30,6 +31,8 @@ pub(super) struct Survey {
     pub(super) rules: Vec<Noted>,
     /// Rules of mirrors that are no more.
     pub(super) orphans: Vec<FilterId>,
+    /// Priorities and protocols of rules of others.
+    pub(super) others: BTreeSet<(u16, u16)>,
     sampled: Sampled,
 }
 
@@ -72,7 +75,7 @@ impl Survey {
     pub(super) fn of(core: &Core, hooks: &[Hook]) -> Result<Self, Refusal> {
         let wanted = core.mirrors.rules();
         let earliest = core.clock.now().before(max_lag(core.policy));
-        let (mut rules, mut orphans) = (Vec::new(), Vec::new());
+        let (mut rules, mut orphans, mut others) = (Vec::new(), Vec::new(), BTreeSet::new());
         for hook in hooks {
             core.list(*hook, Detail::Terse, &mut |view| {
                 let Ok(rule) = RuleView::new(view) else { return };
@@ -85,6 +88,8 @@ impl Survey {
                     core.chains.add_end(*hook, ChainId(rule.id.chain));
                 } else if core.mirrors.is_ours(note) && !wanted.contains(&rule.id) {
                     orphans.push(rule.id);
+                } else {
+                    others.insert((rule.id.priority, rule.id.protocol));
                 }
             })?;
         }
@@ -94,7 +99,7 @@ impl Survey {
         rules.dedup_by_key(|rule| rule.id);
         orphans.sort_unstable();
         orphans.dedup();
-        Ok(Self { rules, orphans, sampled: Sampled { earliest, latest: core.clock.now() } })
+        Ok(Self { rules, orphans, others, sampled: Sampled { earliest, latest: core.clock.now() } })
     }
 
     /// Has flows take over the rules that are, by their notes, what they would be given now.

@@ -142,3 +142,8 @@ pub fn flow(
     let actions = read::actions(&actions, &full, label.spelling, surroundings)?;
     Ok((full, actions))
 }
+
+/// What a rule matches, however it is written and whoever wrote it; `None` if that cannot be said.
+pub fn matching(filter: &Filter, surroundings: &dyn Surroundings) -> Option<Match> {
+    read::matching(filter.id, &filter.flower, Spelling::default(), surroundings).ok()
+}

@@ -9,6 +9,7 @@
 mod adoption;
 mod chains;
 mod device;
+mod exclusive;
 mod guards;
 mod installing;
 mod losing;
@@ -60,6 +61,7 @@ fn inside() -> ExitCode {
         guards::STORIES,
         mirrors::STORIES,
         adoption::STORIES,
+        exclusive::STORIES,
         losing::STORIES,
         ports::STORIES,
         refusing::STORIES,

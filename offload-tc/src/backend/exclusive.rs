@@ -1,0 +1,86 @@
+//! One match has one rule.
+//!
+//! The kernel refuses a second rule of one match at a priority (`fl_ht_insert_unique` in `net/sched/cls_flower.c`), but only if it is
+//! added. A rule that replaces another one of its handle may have the match of a third one: the kernel does not look, and shows
+//! both from then on, of which either may take the packets. So a rule replaces only what has its match already; anything else under
+//! its name is taken out first, and the rule is added.
+
+use sluice_flow::backend::Outcome;
+
+use super::books::Entry;
+use super::failure;
+use super::ports::PortTable;
+use super::queue::{Queue, Result, Wanted, label, placement};
+use super::removal;
+use crate::install::{Done, Request};
+use crate::translate;
+use crate::wire::filter::Filter;
+use crate::wire::flower::Flower;
+
+impl Queue {
+    /// What became of a rule that was to be added; `None` if its name is somebody else's.
+    pub(super) fn resolve(&mut self, filter: &Filter, result: Result<Done>) -> Result<Option<Done>> {
+        match result {
+            Err(refusal) if failure::is_duplicate(&refusal) => match self.installer.find(filter.id) {
+                // No flow has it, for the name is this one's.
+                Ok(Some(found)) if self.is_ours(&found) => self.supersede(&found, filter).map(Some),
+                Ok(Some(_)) => Ok(None),
+                Ok(None) => Err(failure::duplicate()),
+                Err(_) => Err(refusal),
+            },
+            other => other.map(Some),
+        }
+    }
+
+    /// Puts a rule in the place of one of ours that was left behind under its name.
+    fn supersede(&mut self, left: &Filter, filter: &Filter) -> Result<Done> {
+        let ports = self.core.ports.load_full();
+        if is_same_match(left, &filter.flower, &ports) {
+            return self.one(Request::Replace(filter.clone()));
+        }
+        let result = self.one(Request::Delete(left.id));
+        removal::deleted(&mut self.installer, left.id, result)?;
+        self.add(filter.clone())
+    }
+
+    /// Puts the rule of a flow in that needs no guard, where somebody has put one of another match in its place.
+    pub(super) fn put_in_again(&mut self, entry: &Entry, wanted: Wanted, ports: &PortTable) -> Result<Outcome> {
+        let (handle, place) = (entry.handle, entry.record.place);
+        let counted = removal::take_out(&mut self.installer, &[entry]).pop().transpose();
+        let added = counted.and_then(|counted| Ok((counted.flatten(), self.add(wanted.rule(handle))?)));
+        match added {
+            Ok((counted, done)) => {
+                self.core.books.settle(handle, place, counted.unwrap_or(entry.record.carried()), None);
+                Ok(Outcome::InPlace { handle, placement: placement(self.core.policy, done.told.as_ref()) })
+            }
+            Err(refusal) => {
+                self.settle_as_before(entry);
+                Err(failure::refine(refusal, place.hook, ports))
+            }
+        }
+    }
+
+    /// Puts a rule in where there is none of its name.
+    pub(super) fn add(&mut self, filter: Filter) -> Result<Done> {
+        match self.one(Request::Add(filter)) {
+            Err(refusal) if failure::is_duplicate(&refusal) => Err(failure::duplicate()),
+            other => other,
+        }
+    }
+
+    fn is_ours(&self, found: &Filter) -> bool {
+        label(found).is_some_and(|label| label.agent == self.core.agent)
+    }
+}
+
+/// Whether a rule that is there matches what another one of its name would.
+pub(super) fn is_same_match(there: &Filter, wanted: &Flower, ports: &PortTable) -> bool {
+    let Flower { keys, options, labels, cfm, .. } = &there.flower;
+    if (keys, options, labels, cfm) == (&wanted.keys, &wanted.options, &wanted.labels, &wanted.cfm) {
+        return true;
+    }
+    // The kernel may show a match otherwise than it was written.
+    let shown = translate::matching(there, ports);
+    let wanted = Filter { id: there.id, flower: Flower { actions: Vec::new(), ..wanted.clone() } };
+    shown.is_some() && shown == translate::matching(&wanted, ports)
+}
