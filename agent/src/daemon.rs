@@ -20,7 +20,7 @@ use crate::config::{Config, OnExit, parse_metrics};
 use crate::http::{HttpOptions, HttpServer, METRICS_CONTENT_TYPE, StatusCode, TEXT_CONTENT_TYPE};
 use crate::journal::{Journal, JournalOptions, Opened};
 use crate::lifecycle::Lifecycle;
-use crate::lock::DeviceLock;
+use crate::lock::Locks;
 use crate::logging::Logging;
 use crate::metrics::Metrics;
 use crate::run_dir::RunDir;
@@ -116,8 +116,10 @@ impl Daemon {
         let run_dir = RunDir::claim(&config.run_dir)?;
         let device = backends::name_on_machine(&config.backend, &config.device)
             .map_err(|error| format!("cannot tell which network namespace this is: {error}"))?;
-        let _lock = DeviceLock::acquire(&config.lock_dir, &device, &config.run_dir)?;
+        let locks = Locks::open(&config.lock_dir)?;
+        let _device_lock = locks.device(&device, &config.run_dir)?;
         let seed = seed::load_or_make(&config.state_dir())?;
+        let _owner_lock = locks.owner(seed.owner())?;
         let opened = open_journal(&config, &clock)?;
         let runtime = Runtime::new()?;
         let journal = opened.as_ref().map(|opened| opened.journal.clone());

@@ -16,6 +16,7 @@ pub mod lock;
 pub mod logging;
 pub mod metrics;
 pub mod offload;
+pub mod own_folder;
 pub mod rebalancing;
 pub mod revalidation;
 pub mod run_dir;

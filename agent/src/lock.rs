@@ -1,20 +1,37 @@
-//! One device, one owner: a lock that outlives no process and names its holder.
+//! The locks that all agents of a machine share: one device has one agent, and the rules of an owner have one that lives.
+//!
+//! A lock is on a file that only the agents' user can open, in a folder that only that user can write. It ends with the process
+//! that holds it, however that ends.
 
 use std::fmt::Write as _;
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process;
+use std::thread;
+use std::time::Duration;
 
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use sluice_flow::backend::Owner;
+
+use crate::own_folder::{FolderError, OwnFolder};
+
+/// The folder of the locks.
+#[derive(Debug)]
+pub struct Locks(OwnFolder);
 
 /// The right to use a device, until it is dropped or the process ends, however it ends.
 #[derive(Debug)]
 pub struct DeviceLock {
     // The file stays when the lock goes: who removes a lock file can remove the lock of the next one.
     file: File,
+}
+
+/// Tells others that an agent of this owner lives, until it is dropped or the process ends, however it ends.
+#[derive(Debug)]
+pub struct OwnerLock {
+    _file: File,
 }
 
 /// Why a device cannot be used.
@@ -30,11 +47,12 @@ pub enum LockError {
         /// The lock.
         path: PathBuf,
     },
+    /// The folder of the locks, or a file there, is not for the agent alone.
+    #[error("lock_dir: {0}")]
+    Folder(#[from] FolderError),
     /// The lock cannot be taken.
-    #[error("cannot lock device {device} by {}: {source}", path.display())]
+    #[error("cannot lock {}: {source}", path.display())]
     Failed {
-        /// The device.
-        device: String,
         /// The lock.
         path: PathBuf,
         /// Why not.
@@ -42,22 +60,52 @@ pub enum LockError {
     },
 }
 
-impl DeviceLock {
+impl Locks {
+    /// Opens the folder of the locks, made if need be.
+    pub fn open(lock_dir: &Path) -> Result<Self, LockError> {
+        Ok(Self(OwnFolder::claim(lock_dir, 0o700)?))
+    }
+
     /// Takes the lock of `device`, and writes down that the agent of `run_dir` has it.
-    pub fn acquire(lock_dir: &Path, device: &str, run_dir: &Path) -> Result<Self, LockError> {
-        let path = lock_dir.join(format!("sluice-{}.lock", file_name(device)));
-        let failed = |source| LockError::Failed { device: device.to_owned(), path: path.clone(), source };
-        fs::create_dir_all(lock_dir).map_err(failed)?;
-        let mut file = open(&path).map_err(failed)?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => {
-                return Err(LockError::Held { device: device.to_owned(), holder: holder(&mut file), path });
-            }
-            Err(error) => return Err(failed(error.into())),
+    pub fn device(&self, device: &str, run_dir: &Path) -> Result<DeviceLock, LockError> {
+        let name = format!("device-{}.lock", file_name(device));
+        let mut file = self.0.lock_file(&name)?;
+        if !try_lock(&file, FlockOperation::NonBlockingLockExclusive).map_err(self.failed(&name))? {
+            let path = self.0.path().join(name);
+            return Err(LockError::Held { device: device.to_owned(), holder: holder(&mut file), path });
         }
-        write_holder(&mut file, run_dir).map_err(failed)?;
-        Ok(Self { file })
+        write_holder(&mut file, run_dir).map_err(self.failed(&name))?;
+        Ok(DeviceLock { file })
+    }
+
+    /// Has [`Locks::is_alive`] say that an agent of `owner` lives.
+    pub fn owner(&self, owner: Owner) -> Result<OwnerLock, LockError> {
+        /// How long somebody who asks whether the owner lives may hold the lock. It is a matter of microseconds.
+        const PATIENCE: Duration = Duration::from_secs(1);
+        const LOOK: Duration = Duration::from_millis(10);
+        let name = owner_lock(owner);
+        let file = self.0.lock_file(&name)?;
+        for _ in 0..PATIENCE.as_millis() / LOOK.as_millis() {
+            if try_lock(&file, FlockOperation::NonBlockingLockShared).map_err(self.failed(&name))? {
+                return Ok(OwnerLock { _file: file });
+            }
+            thread::sleep(LOOK);
+        }
+        Err(self.failed(&name)(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// Whether an agent of `owner` lives that uses this folder.
+    pub fn is_alive(&self, owner: Owner) -> Result<bool, LockError> {
+        let name = owner_lock(owner);
+        let file = self.0.lock_file(&name)?;
+        // Agents share the lock, so that nobody has it alone while one lives. It goes with the file.
+        let is_free = try_lock(&file, FlockOperation::NonBlockingLockExclusive).map_err(self.failed(&name))?;
+        Ok(!is_free)
+    }
+
+    fn failed(&self, name: &str) -> impl FnOnce(io::Error) -> LockError {
+        let path = self.0.path().join(name);
+        move |source| LockError::Failed { path, source }
     }
 }
 
@@ -68,21 +116,17 @@ impl Drop for DeviceLock {
     }
 }
 
-/// Opens the lock file, made if need be.
-///
-/// The folder may be writable for everybody, as /run/lock is. Links are not followed there, and an existing file is opened without
-/// the wish to make it, which the kernel refuses for a file of somebody else (fs.protected_regular).
-fn open(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).mode(0o644).custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
-    match options.open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        result => return result,
+/// Locks a file, or gives false if somebody else has it locked.
+pub fn try_lock(file: &File, operation: FlockOperation) -> io::Result<bool> {
+    match flock(file, operation) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        Err(error) => Err(error.into()),
     }
-    match options.clone().create_new(true).open(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => options.open(path),
-        result => result,
-    }
+}
+
+fn owner_lock(owner: Owner) -> String {
+    format!("owner-{:016x}.lock", owner.0)
 }
 
 fn write_holder(file: &mut File, run_dir: &Path) -> io::Result<()> {
@@ -92,12 +136,24 @@ fn write_holder(file: &mut File, run_dir: &Path) -> io::Result<()> {
 }
 
 fn holder(file: &mut File) -> String {
-    let mut text = String::new();
+    let mut text = Vec::new();
     // Who has just taken the lock may not have written yet.
-    match file.take(4096).read_to_string(&mut text) {
-        Ok(_) if !text.trim().is_empty() => text.trim().to_owned(),
+    let read = file.take(4096).read_to_end(&mut text);
+    match printable(String::from_utf8_lossy(&text).trim()) {
+        text if read.is_ok() && !text.is_empty() => text,
         _ => "another process".to_owned(),
     }
+}
+
+/// A text from a file, in characters that do nothing to a terminal.
+fn printable(text: &str) -> String {
+    text.chars().fold(String::new(), |mut printable, character| {
+        match character {
+            ' '..='~' => printable.push(character),
+            _ => printable.extend(character.escape_default()),
+        }
+        printable
+    })
 }
 
 /// A device's name as part of a file name, a different one for each device.
@@ -116,14 +172,16 @@ fn file_name(device: &str) -> String {
 mod tests {
     use super::*;
     use crate::scratch::Scratch;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn the_second_owner_hears_of_the_first() {
         let scratch = Scratch::new();
-        let run_dir = Path::new("/run/first");
-        let lock = DeviceLock::acquire(scratch.path(), "0000:03:00.0", run_dir).unwrap();
-        let error = DeviceLock::acquire(scratch.path(), "0000:03:00.0", Path::new("/run/second")).unwrap_err();
-        let path = scratch.path().join("sluice-0000:03:00.0.lock");
+        let locks = Locks::open(scratch.path()).unwrap();
+        let lock = locks.device("0000:03:00.0", Path::new("/run/first")).unwrap();
+        let error = locks.device("0000:03:00.0", Path::new("/run/second")).unwrap_err();
+        let path = scratch.path().join("device-0000:03:00.0.lock");
         assert_eq!(
             error.to_string(),
             format!(
@@ -133,25 +191,53 @@ mod tests {
             )
         );
         drop(lock);
-        DeviceLock::acquire(scratch.path(), "0000:03:00.0", Path::new("/run/second")).unwrap();
+        locks.device("0000:03:00.0", Path::new("/run/second")).unwrap();
     }
 
     #[test]
     fn devices_do_not_share_a_lock_whatever_their_names() {
         let scratch = Scratch::new();
+        let locks = Locks::open(scratch.path()).unwrap();
         let names = ["a", "a/b", "a%2fb", "a b", ".."];
-        let locks: Vec<_> =
-            names.iter().map(|name| DeviceLock::acquire(scratch.path(), name, Path::new("/r")).unwrap()).collect();
-        assert_eq!(locks.len(), fs::read_dir(scratch.path()).unwrap().count());
+        let held: Vec<_> = names.iter().map(|name| locks.device(name, Path::new("/r")).unwrap()).collect();
+        assert_eq!(held.len(), fs::read_dir(scratch.path()).unwrap().count());
     }
 
     #[test]
-    fn a_link_in_place_of_the_lock_is_not_followed() {
+    fn what_a_holder_says_does_nothing_to_a_terminal() {
         let scratch = Scratch::new();
-        let victim = scratch.path().join("victim");
-        fs::write(&victim, "precious").unwrap();
-        std::os::unix::fs::symlink(&victim, scratch.path().join("sluice-d.lock")).unwrap();
-        DeviceLock::acquire(scratch.path(), "d", Path::new("/r")).unwrap_err();
-        assert_eq!(fs::read_to_string(victim).unwrap(), "precious");
+        let locks = Locks::open(scratch.path()).unwrap();
+        let _held = locks.device("d", Path::new("/r")).unwrap();
+        fs::write(scratch.path().join("device-d.lock"), "\u{1b}[2Jpid\r\n 1\u{202e}").unwrap();
+        let error = locks.device("d", Path::new("/r")).unwrap_err().to_string();
+        assert!(error.contains(r"in use by \u{1b}[2Jpid\r\n 1\u{202e}, which"), "{error}");
+    }
+
+    #[test]
+    fn nobody_else_can_hold_a_lock() {
+        let scratch = Scratch::new();
+        let lock_dir = scratch.path().join("locks");
+        Locks::open(&lock_dir).unwrap().device("d", Path::new("/r")).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&lock_dir), mode(&lock_dir.join("device-d.lock"))), (0o700, 0o600));
+        // As /run/lock is, where anybody can make the file before the agent does.
+        fs::set_permissions(&lock_dir, Permissions::from_mode(0o1777)).unwrap();
+        let error = Locks::open(&lock_dir).unwrap_err().to_string();
+        assert!(error.starts_with("lock_dir: other users can write "), "{error}");
+    }
+
+    #[test]
+    fn an_owner_lives_as_long_as_one_of_its_agents() {
+        let scratch = Scratch::new();
+        let locks = Locks::open(scratch.path()).unwrap();
+        let owner = Owner(0x1234);
+        assert!(!locks.is_alive(owner).unwrap());
+        let (first, second) = (locks.owner(owner).unwrap(), locks.owner(owner).unwrap());
+        assert!(locks.is_alive(owner).unwrap() && !locks.is_alive(Owner(1)).unwrap());
+        drop(first);
+        assert!(locks.is_alive(owner).unwrap());
+        drop(second);
+        assert!(!locks.is_alive(owner).unwrap());
+        locks.owner(owner).expect("asking has left no lock behind");
     }
 }

@@ -1,33 +1,40 @@
 //! The run folder: `sluiced.ctl`, the control socket, and `sluiced.pid`.
 
-use std::fs::{self, DirBuilder, File, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt, chown};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process;
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Mode};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use tracing::warn;
 
+use crate::lock::try_lock;
+use crate::own_folder::{FolderError, OwnFolder};
+
 /// The control socket of the agent with this run folder.
 pub fn control_socket(run_dir: &Path) -> PathBuf {
-    run_dir.join("sluiced.ctl")
+    run_dir.join(SOCKET)
 }
 
 /// The pidfile of the agent with this run folder.
 pub fn pidfile(run_dir: &Path) -> PathBuf {
-    run_dir.join("sluiced.pid")
+    run_dir.join(PIDFILE)
 }
+
+const SOCKET: &str = "sluiced.ctl";
+const PIDFILE: &str = "sluiced.pid";
+const LOCK: &str = "sluiced.lock";
 
 /// A run folder that is this process's own, until it is dropped. Pidfile and socket go then.
 #[derive(Debug)]
 pub struct RunDir {
-    path: PathBuf,
-    // A lock on the folder itself: it needs no file, and what is found inside is stale once it is held.
+    folder: OwnFolder,
+    // What is found in the folder is stale once this is held. The file stays: who removes it can remove the lock of the next agent.
     _lock: File,
 }
 
@@ -35,13 +42,16 @@ pub struct RunDir {
 #[derive(Debug, thiserror::Error)]
 pub enum RunDirError {
     /// Another agent uses it.
-    #[error("another sluiced runs in {}{}", path.display(), pid.as_ref().map(|pid| format!(", pid {pid}")).unwrap_or_default())]
+    #[error("another sluiced runs in {}{}", path.display(), pid.map(|pid| format!(", pid {pid}")).unwrap_or_default())]
     InUse {
         /// The folder.
         path: PathBuf,
         /// The other's process id, if it says.
-        pid: Option<String>,
+        pid: Option<u32>,
     },
+    /// The folder, or a file in it, is not for the agent alone.
+    #[error("run_dir: {0}")]
+    Folder(#[from] FolderError),
     /// Somebody listens on the control socket.
     #[error("another program listens on {}", .0.display())]
     SocketInUse(PathBuf),
@@ -63,34 +73,26 @@ pub enum RunDirError {
 impl RunDir {
     /// Makes the folder if need be, takes it for this process, and writes the pidfile.
     pub fn claim(path: &Path) -> Result<Self, RunDirError> {
-        let mut builder = DirBuilder::new();
-        builder.recursive(true).mode(0o755).create(path).map_err(failed("make the run folder", path))?;
-        let lock = File::open(path).map_err(failed("open the run folder", path))?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => {
-                let pid = fs::read_to_string(pidfile(path)).ok().map(|text| text.trim().to_owned());
-                return Err(RunDirError::InUse { path: path.to_owned(), pid: pid.filter(|pid| !pid.is_empty()) });
-            }
-            Err(error) => return Err(failed("lock the run folder", path)(error.into())),
+        let folder = OwnFolder::claim(path, 0o755)?;
+        let lock = folder.lock_file(LOCK)?;
+        if !try_lock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(failed("lock", &path.join(LOCK)))? {
+            let pid = folder.read(PIDFILE).ok().and_then(|text| text.trim().parse().ok());
+            return Err(RunDirError::InUse { path: path.to_owned(), pid });
         }
-        let claimed = Self { path: path.to_owned(), _lock: lock };
-        let pidfile = pidfile(path);
-        let new = pidfile.with_extension("pid.new");
-        // Readers see the old file or the new one, never half of it.
-        fs::write(&new, format!("{}\n", process::id())).map_err(failed("write", &new))?;
-        fs::rename(&new, &pidfile).map_err(failed("write", &pidfile))?;
+        let claimed = Self { folder, _lock: lock };
+        let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
+        claimed.folder.replace(PIDFILE, format!("{}\n", process::id()).as_bytes(), mode)?;
         Ok(claimed)
     }
 
     /// The folder.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.folder.path()
     }
 
     /// Makes the control socket, with this mode and, if given, group. One that an agent left behind goes.
     pub fn bind_control(&self, mode: u32, group: Option<u32>) -> Result<UnixListener, RunDirError> {
-        let path = control_socket(&self.path);
+        let path = control_socket(self.path());
         self.clear_stale(&path)?;
         let listener = UnixListener::bind(&path).map_err(failed("make the control socket", &path))?;
         if group.is_some() {
@@ -116,12 +118,9 @@ impl RunDir {
 
 impl Drop for RunDir {
     fn drop(&mut self) {
-        for path in [control_socket(&self.path), pidfile(&self.path)] {
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    warn!(%error, "cannot remove {}", path.display());
-                }
-                _ => {}
+        for name in [SOCKET, PIDFILE] {
+            if let Err(error) = self.folder.remove(name) {
+                warn!("{error}");
             }
         }
     }
@@ -159,7 +158,8 @@ mod tests {
         assert_eq!(fs::metadata(control_socket(&path)).unwrap().permissions().mode() & 0o777, 0o600);
         UnixStream::connect(control_socket(&path)).unwrap();
         drop(run_dir);
-        assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
+        let left: Vec<_> = fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, [LOCK], "the lock stays, for another agent may have it by now");
     }
 
     #[test]
@@ -168,6 +168,31 @@ mod tests {
         let _first = RunDir::claim(scratch.path()).unwrap();
         let error = RunDir::claim(scratch.path()).unwrap_err().to_string();
         assert_eq!(error, format!("another sluiced runs in {}, pid {}", scratch.path().display(), process::id()));
+    }
+
+    #[test]
+    fn another_user_can_neither_lock_the_folder_nor_write_into_the_error() {
+        let scratch = Scratch::new();
+        fs::write(pidfile(scratch.path()), "\u{1b}[2J4711\n").unwrap();
+        // Whoever can read a folder can lock it.
+        let folder = File::open(scratch.path()).unwrap();
+        assert!(try_lock(&folder, FlockOperation::NonBlockingLockExclusive).unwrap());
+        let _first = RunDir::claim(scratch.path()).unwrap();
+        assert_eq!(fs::metadata(scratch.path().join(LOCK)).unwrap().permissions().mode() & 0o777, 0o600);
+        fs::write(pidfile(scratch.path()), "\u{1b}[2J4711\n").unwrap();
+        let error = RunDir::claim(scratch.path()).unwrap_err().to_string();
+        assert_eq!(error, format!("another sluiced runs in {}", scratch.path().display()));
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_the_pidfile_is_not_followed() {
+        let scratch = Scratch::new();
+        let victim = scratch.path().join("victim");
+        fs::write(&victim, "precious").unwrap();
+        std::os::unix::fs::symlink(&victim, scratch.path().join("sluiced.pid.new")).unwrap();
+        let _run_dir = RunDir::claim(scratch.path()).unwrap();
+        assert_eq!(fs::read_to_string(victim).unwrap(), "precious");
+        assert_eq!(fs::read_to_string(pidfile(scratch.path())).unwrap(), format!("{}\n", process::id()));
     }
 
     #[test]

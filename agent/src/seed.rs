@@ -1,58 +1,45 @@
 //! The seed of UFIDs, kept in the state folder so that a flow has the same UFID after a restart.
 
-use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::Mode;
 use rustix::rand::{GetRandomFlags, getrandom};
 use sluice_flow::ufid::Seed;
+
+use crate::own_folder::{FolderError, OwnFolder};
 
 /// Why there is no seed.
 #[derive(Debug, thiserror::Error)]
 pub enum SeedError {
-    /// The system says no.
-    #[error("cannot {doing} {}: {source}", path.display())]
-    Failed {
-        /// What was tried.
-        doing: &'static str,
-        /// With which file.
-        path: PathBuf,
-        /// Why it failed.
-        source: io::Error,
-    },
+    /// The folder is not for the agent alone, or the system says no.
+    #[error("state_dir: {0}")]
+    Folder(#[from] FolderError),
+    /// The system gives no random bytes.
+    #[error("cannot draw random bytes for the seed of UFIDs: {0}")]
+    Random(io::Error),
     /// The file is not 32 hexadecimal digits.
     #[error("{} holds no seed; if it is removed, flows get new UFIDs", .0.display())]
     NotASeed(PathBuf),
 }
 
+const NAME: &str = "ufid-seed";
+
 /// The seed in a state folder; made at random, with the folder, if there is none.
 pub fn load_or_make(state_dir: &Path) -> Result<Seed, SeedError> {
-    let path = state_dir.join("ufid-seed");
-    match fs::read_to_string(&path) {
-        Ok(text) => parse(text.trim()).ok_or(SeedError::NotASeed(path)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => make(state_dir, &path),
-        Err(source) => Err(SeedError::Failed { doing: "read", path, source }),
+    let folder = OwnFolder::claim(state_dir, 0o755)?;
+    match folder.read(NAME) {
+        Ok(text) => parse(text.trim()).ok_or_else(|| SeedError::NotASeed(state_dir.join(NAME))),
+        Err(FolderError::Failed { source, .. }) if source.kind() == io::ErrorKind::NotFound => make(&folder),
+        Err(error) => Err(error.into()),
     }
 }
 
-fn make(state_dir: &Path, path: &Path) -> Result<Seed, SeedError> {
-    let failed = |doing, path: &Path| {
-        let path = path.to_owned();
-        move |source| SeedError::Failed { doing, path, source }
-    };
+fn make(folder: &OwnFolder) -> Result<Seed, SeedError> {
     let mut seed = [0; 16];
-    getrandom(&mut seed, GetRandomFlags::empty())
-        .map_err(|error| failed("draw random bytes for", path)(error.into()))?;
-    fs::create_dir_all(state_dir).map_err(failed("make", state_dir))?;
-    // A reader sees the whole file or none.
-    let new = path.with_extension("new");
-    let mut options = fs::OpenOptions::new();
-    let mut file =
-        options.write(true).create(true).truncate(true).mode(0o600).open(&new).map_err(failed("write", &new))?;
+    getrandom(&mut seed, GetRandomFlags::empty()).map_err(|error| SeedError::Random(error.into()))?;
     let digits: String = seed.iter().map(|byte| format!("{byte:02x}")).collect();
-    writeln!(file, "{digits}").and_then(|()| file.sync_all()).map_err(failed("write", &new))?;
-    fs::rename(&new, path).map_err(failed("write", path))?;
+    folder.replace(NAME, format!("{digits}\n").as_bytes(), Mode::RUSR | Mode::WUSR)?;
     Ok(Seed(seed))
 }
 
@@ -64,14 +51,29 @@ fn parse(text: &str) -> Option<Seed> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scratch::Scratch;
+    use std::fs;
 
     #[test]
     fn the_seed_stays_and_a_broken_one_is_not_replaced() {
-        let folder = std::env::temp_dir().join(format!("sluice-seed-{}", std::process::id()));
-        let first = load_or_make(&folder).unwrap();
-        assert_eq!(load_or_make(&folder).unwrap().0, first.0);
-        fs::write(folder.join("ufid-seed"), "not a seed").unwrap();
-        assert!(matches!(load_or_make(&folder), Err(SeedError::NotASeed(_))));
-        fs::remove_dir_all(folder).unwrap();
+        let scratch = Scratch::new();
+        let first = load_or_make(scratch.path()).unwrap();
+        assert_eq!(load_or_make(scratch.path()).unwrap().0, first.0);
+        fs::write(scratch.path().join(NAME), "not a seed").unwrap();
+        assert!(matches!(load_or_make(scratch.path()), Err(SeedError::NotASeed(_))));
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_the_seed_is_not_followed() {
+        let scratch = Scratch::new();
+        let victim = scratch.path().join("victim");
+        fs::write(&victim, "precious").unwrap();
+        let link = |name: &str| std::os::unix::fs::symlink(&victim, scratch.path().join(name)).unwrap();
+        link("ufid-seed.new");
+        load_or_make(scratch.path()).unwrap();
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+        fs::remove_file(scratch.path().join(NAME)).unwrap();
+        link(NAME);
+        assert!(matches!(load_or_make(scratch.path()), Err(SeedError::Folder(_))));
     }
 }

@@ -70,6 +70,25 @@ fn one_device_has_one_agent() {
 }
 
 #[test]
+fn a_folder_that_others_can_write_is_refused_by_the_name_of_its_key() {
+    let folder = new_folder();
+    let open = folder.join("open");
+    fs::create_dir_all(&open).unwrap();
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o1777)).unwrap();
+    for key in ["run_dir", "lock_dir", "state_dir"] {
+        let place = |name: &str| if name == key { open.clone() } else { folder.join(name) };
+        let keys = ["run_dir", "lock_dir", "state_dir"].map(|name| format!("{name} = \"{}\"\n", place(name).display()));
+        let file = folder.join("sluiced.toml");
+        fs::write(&file, format!("{}metrics = \"none\"\n", keys.concat())).unwrap();
+        let ran = run(Command::new(binary("sluiced")).arg("--config").arg(&file));
+        let reason = format!("sluiced: {key}: other users can write {} (mode 1777); name a folder", open.display());
+        assert!(ran.code == Some(1) && ran.err.contains(&reason), "{}", ran.err);
+    }
+    assert_eq!(fs::read_dir(&open).unwrap().count(), 0, "nothing was made there");
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
 fn a_flow_has_the_same_ufid_after_a_restart() {
     let folder = new_folder();
     let ufid = || {

@@ -57,7 +57,8 @@ pub struct Config {
     /// nothing. 0 for every time, before an answer is given. Default `"1s"`.
     #[serde(deserialize_with = "forms::duration_or_zero")]
     pub sync_interval: Duration,
-    /// Where the lock of a device is. All agents of a machine must agree on it. Default `"/run/lock"`.
+    /// The folder of the locks, which only the agents' user can write. All agents of a machine must agree on it. Default
+    /// `"/run/sluice-locks"`.
     #[serde(deserialize_with = "forms::absolute_path")]
     pub lock_dir: PathBuf,
     /// Address and port of the metrics, or `"none"`. Default `"[::1]:9319"`.
@@ -139,7 +140,7 @@ impl Default for Config {
             state_dir: None,
             persist: true,
             sync_interval: Duration::from_secs(1),
-            lock_dir: PathBuf::from("/run/lock"),
+            lock_dir: PathBuf::from("/run/sluice-locks"),
             metrics: Some(SocketAddr::from((Ipv6Addr::LOCALHOST, 9319))),
             workers: 2,
             dirty_limit: 65_536,

@@ -1,15 +1,16 @@
 //! The folder of the log: numbered files, of which the one with the highest number is written.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
+use rustix::fs::FlockOperation;
 
 use super::JournalError;
 use super::record::{Contents, header};
+use crate::lock::try_lock;
+use crate::own_folder::OwnFolder;
 
 /// The folder, locked against other agents until it is dropped or the process ends, however it ends.
 pub(super) struct Folder {
@@ -21,13 +22,12 @@ pub(super) struct Folder {
 impl Folder {
     /// Makes the folder if need be, and takes it for this process.
     pub(super) fn claim(path: &Path) -> Result<Self, JournalError> {
-        let mut builder = DirBuilder::new();
-        builder.recursive(true).mode(0o700).create(path).map_err(failed("make", path))?;
-        let handle = File::open(path).map_err(failed("open", path))?;
-        match flock(&handle, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Self { path: path.to_owned(), handle }),
-            Err(Errno::WOULDBLOCK) => Err(JournalError::InUse(path.to_owned())),
-            Err(error) => Err(failed("lock", path)(error.into())),
+        // Nobody else can open it, and so nobody else can lock it.
+        let handle = File::from(OwnFolder::claim_private(path)?.into_handle());
+        match try_lock(&handle, FlockOperation::NonBlockingLockExclusive) {
+            Ok(true) => Ok(Self { path: path.to_owned(), handle }),
+            Ok(false) => Err(JournalError::InUse(path.to_owned())),
+            Err(error) => Err(failed("lock", path)(error)),
         }
     }
 

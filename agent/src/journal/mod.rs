@@ -43,6 +43,7 @@ pub use self::writer::Writer;
 
 use crate::agent::Agent;
 use crate::lifecycle::{Lifecycle, Stop};
+use crate::own_folder::FolderError;
 
 use self::folder::Folder;
 use self::load::Log;
@@ -94,6 +95,9 @@ pub struct Opened {
 /// Why there is no log.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
+    /// The folder is not for the agent alone.
+    #[error("state_dir: {0}")]
+    Folder(#[from] FolderError),
     /// Another agent writes it.
     #[error("another sluiced keeps its flows in {}", .0.display())]
     InUse(PathBuf),
