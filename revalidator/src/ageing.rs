@@ -6,6 +6,7 @@ use sluice_flow::table::AgeView;
 use sluice_flow::{EndReason, Expiry, FlowTable, Timestamp};
 
 use crate::deadline::Earliest;
+use crate::gaps::Gaps;
 use crate::{Config, Round};
 
 /// What becomes of a flow.
@@ -30,18 +31,18 @@ struct Timeouts {
 pub(crate) struct Ageing<'a> {
     config: &'a Config,
     table: &'a FlowTable,
+    gaps: &'a Gaps,
     now: Timestamp,
     /// By class.
     timeouts: Vec<Timeouts>,
-    may_idle: bool,
     earliest: Earliest,
 }
 
 impl<'a> Ageing<'a> {
-    pub(crate) fn new(config: &'a Config, table: &'a FlowTable, now: Timestamp, round: &Round) -> Self {
+    pub(crate) fn new(config: &'a Config, table: &'a FlowTable, gaps: &'a Gaps, now: Timestamp, round: &Round) -> Self {
         let timeouts = table.expiries().iter().map(|expiry| Timeouts::new(expiry, config)).collect();
         let earliest = Earliest::after(round.began, round.lag);
-        Self { config, table, now, timeouts, may_idle: !round.after_gap, earliest }
+        Self { config, table, gaps, now, timeouts, earliest }
     }
 
     pub(crate) fn judge(&mut self, view: &AgeView) -> Verdict {
@@ -60,10 +61,11 @@ impl<'a> Ageing<'a> {
             self.earliest.hard(due);
         }
         if let Some(idle) = timeouts.idle {
-            if self.may_idle && view.idle().is_some_and(|span| span >= idle) {
+            let due = self.gaps.due(view.grown, idle);
+            if view.idle().is_some() && view.read >= due {
                 return Verdict::Over(EndReason::Idle);
             }
-            self.earliest.idle(view, idle);
+            self.earliest.idle(view, due);
         }
         Verdict::Stays
     }

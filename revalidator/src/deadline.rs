@@ -49,9 +49,9 @@ impl Earliest {
         self.note(due);
     }
 
-    /// A flow stays that goes once readings show that it is idle for so long.
-    pub(crate) fn idle(&mut self, view: &AgeView, idle: Duration) {
-        let due = view.grown.after(idle).after(self.lag);
+    /// A flow stays that goes once a reading of this time, or later, shows no growth.
+    pub(crate) fn idle(&mut self, view: &AgeView, due: Timestamp) {
+        let due = due.after(self.lag);
         if due > self.began {
             self.note(due);
         } else if (1..AgeView::ENOUGH).contains(&view.fresh) && view.read.after(self.lag) >= self.began {

@@ -10,8 +10,8 @@
 //!   A poll that fails ages nothing.
 //! - Between two polls of the usual interval one is set at the [deadline](mod@deadline) of the flow that may go next, as
 //!   long as such polls take little of the time.
-//! - After a gap in which nobody polled nothing is called idle yet: the traffic may have been suspended with the agent, and
-//!   gets one period to show itself.
+//! - A [gap](mod@gaps) in which nobody polled is no time in which a flow was idle: the traffic may have been suspended with the
+//!   agent, and has a second at least to show itself, or the timeout of the flow if that is shorter.
 //! - A flow that is not in the device has no counters and does not idle; it goes by its hard timeout or by deletion.
 //! - Above the flow limit the least used of the flows that may be evicted go, and only as many as are too many.
 //! - A poll that takes long lengthens the period. It never evicts.
@@ -20,6 +20,7 @@
 
 mod ageing;
 pub mod deadline;
+mod gaps;
 pub mod rebalance;
 
 use std::time::Duration;
@@ -29,11 +30,7 @@ use sluice_flow::table::AgeView;
 use sluice_flow::{Clock, EndReason, FlowId, FlowTable, Refusal, Timestamp};
 
 use self::ageing::{Ageing, Verdict};
-
-/// A time without a whole poll is a gap if it is so many periods long,
-const GAP_PERIODS: u32 = 4;
-/// and at least so long.
-const SHORTEST_GAP: Duration = Duration::from_secs(2);
+use self::gaps::Gaps;
 
 /// What is configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,10 +47,7 @@ pub struct Config {
 pub struct Revalidator {
     config: Config,
     reader: Box<dyn CounterReader>,
-    /// When the last whole poll began, and the period that was to follow.
-    polled: Option<(Timestamp, Duration)>,
-    /// Nothing was called idle in the last whole round, because of a gap. The next one does not wait again.
-    waited: bool,
+    gaps: Gaps,
 }
 
 /// What a round did.
@@ -87,7 +81,7 @@ pub struct Round {
     pub hard: usize,
     /// Flows sent away because there were too many.
     pub evicted: usize,
-    /// Nobody had polled for so long that nothing was called idle.
+    /// A gap ended with it: nobody had polled for longer than was meant, or the poll hung.
     pub after_gap: bool,
     /// Why the poll was not complete.
     pub failure: Option<Refusal>,
@@ -96,7 +90,7 @@ pub struct Round {
 impl Revalidator {
     /// A revalidator that takes its counters from `reader`.
     pub fn new(config: Config, reader: Box<dyn CounterReader>) -> Self {
-        Self { config, reader, polled: None, waited: false }
+        Self { config, reader, gaps: Gaps::default() }
     }
 
     /// Changes the configuration from the next round on.
@@ -108,18 +102,16 @@ impl Revalidator {
     pub fn round(&mut self, table: &FlowTable, clock: &dyn Clock, end: &mut dyn FnMut(FlowId, EndReason)) -> Round {
         let began = clock.now();
         let mut round = Round { began, flow_limit: table.census().flow_limit(), ..Round::default() };
-        let is_gap = |(last, period): (Timestamp, Duration)| began.since(last) > SHORTEST_GAP.max(period * GAP_PERIODS);
-        round.after_gap = !self.waited && self.polled.is_some_and(is_gap);
+        let was_late = self.gaps.begin(began);
         self.poll(table, clock, &mut round);
+        let has_hung = self.gaps.polled(began, clock.now());
+        round.after_gap = was_late || has_hung;
         let mut candidates = self.age(table, clock.now(), &mut round, end);
         evict(&mut candidates, &mut round, end);
         round.duration = clock.now().since(began);
         // Polling takes at most half of the time.
         round.period = self.config.poll_interval.max(round.duration * 2);
-        if round.failure.is_none() {
-            self.polled = Some((began, round.period));
-            self.waited = round.after_gap;
-        }
+        self.gaps.end(&round);
         round
     }
 
@@ -143,7 +135,7 @@ impl Revalidator {
         round: &mut Round,
         end: &mut dyn FnMut(FlowId, EndReason),
     ) -> Vec<Candidate> {
-        let mut ageing = Ageing::new(&self.config, table, now, round);
+        let mut ageing = Ageing::new(&self.config, table, &self.gaps, now, round);
         let mut candidates = Vec::new();
         let may_evict = table.census().live() > round.flow_limit;
         table.visit_ages(|view| {

@@ -332,7 +332,7 @@ fn a_flow_that_the_device_does_not_read_neither_goes_nor_keeps_the_poll_busy() {
 }
 
 #[test]
-fn after_a_gap_silent_flows_have_one_period_to_show_themselves() {
+fn after_a_gap_silent_flows_have_what_is_left_of_their_timeouts() {
     let mut bench = Bench::new(CONFIG, 100);
     let resumed = bench.install(1, Expiry::default());
     bench.install(2, Expiry::default());
@@ -342,12 +342,48 @@ fn after_a_gap_silent_flows_have_one_period_to_show_themselves() {
     let (round, ends) = bench.round();
     assert!(round.after_gap);
     assert_eq!(ends, [], "no storm");
-    bench.hit(resumed, 1);
     bench.device.clock.advance(round.period);
+    assert_eq!(bench.run(7.0), []);
+    bench.hit(resumed, 1);
+    let went = bench.run(2.0);
+    assert_eq!(went.len(), 1, "the one that stayed silent");
+    assert_ne!(went[0].0, resumed);
+}
+
+#[test]
+fn a_flow_that_is_new_after_a_gap_takes_no_chance_from_those_that_were_there() {
+    // 400 flows in use, a stop of seven seconds, and one flow that was added just before.
+    let mut bench = Bench::new(Config { idle_timeout: Some(Duration::from_secs(6)), ..CONFIG }, 1_000);
+    let used: Vec<_> = (0..400).map(|port| bench.install(port, Expiry::default())).collect();
+    bench.run(3.0);
+    used.iter().for_each(|id| bench.hit(*id, 1));
+    bench.run(1.0);
+    bench.install(1_000, Expiry::default());
+    bench.device.clock.advance(Duration::from_secs(7));
+    let resumes = bench.device.clock.now().after(Duration::from_millis(200));
+    while bench.device.clock.now() < resumes {
+        let (round, ends) = bench.round();
+        assert_eq!(ends, []);
+        bench.device.clock.advance(round.wait().max(Duration::from_millis(5)));
+    }
+    used.iter().for_each(|id| bench.hit(*id, 1));
+    assert_eq!(bench.run(4.0), []);
+}
+
+#[test]
+fn a_stop_in_the_midst_of_a_poll_is_a_gap_too() {
+    let mut bench = Bench::new(Config { idle_timeout: Some(Duration::from_secs(6)), ..CONFIG }, 100);
+    let used = bench.install(1, Expiry::default());
+    bench.run(2.0);
+    *bench.device.poll_takes.lock() = Duration::from_secs(7);
     let (round, ends) = bench.round();
-    assert!(!round.after_gap);
-    assert_eq!(ends.len(), 1, "the one that stayed silent");
-    assert_ne!(ends[0].0, resumed);
+    assert!(round.after_gap);
+    assert_eq!(ends, []);
+    *bench.device.poll_takes.lock() = Duration::ZERO;
+    bench.device.clock.advance(Duration::from_millis(200));
+    assert_eq!(bench.round().1, []);
+    bench.hit(used, 1);
+    assert_eq!(bench.run(5.0), []);
 }
 
 #[test]
@@ -355,7 +391,8 @@ fn gap_after_gap_keeps_nobody_for_ever() {
     let mut bench = Bench::new(CONFIG, 100);
     bench.install(1, Expiry::default());
     let mut went = Vec::new();
-    for _ in 0..6 {
+    // Of each time between two gaps it has half a second.
+    for _ in 0..22 {
         bench.device.clock.advance(Duration::from_secs(60));
         went.extend(bench.round().1);
     }

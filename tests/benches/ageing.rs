@@ -29,6 +29,7 @@ fn main() {
         read_takes: Duration::from_nanos(250),
         jitter: Duration::from_millis(5),
         fails_one_in: None,
+        stops: None,
         seed: 1,
     };
     let few = Scenario { flows: 4_000, lifetimes: 500_000, idle_timeout: SECOND * 2, tells_use: true, ..many };

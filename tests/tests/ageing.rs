@@ -20,6 +20,7 @@ fn scenario() -> Scenario {
         read_takes: Duration::from_nanos(200),
         jitter: Duration::from_millis(5),
         fails_one_in: None,
+        stops: None,
         seed: 1,
     }
 }
@@ -85,6 +86,7 @@ proptest! {
             read_takes: Duration::from_micros(read_microseconds),
             jitter: Duration::from_millis(jitter),
             fails_one_in,
+            stops: None,
             seed,
         };
         let outcome = run(&scenario);
@@ -97,5 +99,31 @@ proptest! {
             let bound = outcome.longest_period * 2 + lags + round + Duration::from_millis(1);
             prop_assert!(outcome.latest() <= bound, "{:?} > {:?}", outcome.latest(), bound);
         }
+    }
+
+    #[test]
+    fn no_flow_goes_early_by_what_the_agent_and_the_traffic_stood_still_together(
+        seed: u64,
+        timeout in 1_000_u64..20_000,
+        poll in 200_u64..1_000,
+        lag in 0_u64..1_000,
+        tells_use: bool,
+        one_in in 12_u64..60,
+        // A shorter one may be taken for lateness.
+        stop in 2_100_u64..60_000,
+    ) {
+        let scenario = Scenario {
+            flows: 40,
+            lifetimes: 200,
+            idle_timeout: Duration::from_millis(timeout),
+            poll_interval: Duration::from_millis(poll),
+            lag: Lag::Known(Duration::from_millis(lag)),
+            tells_use,
+            jitter: Duration::ZERO,
+            stops: Some((one_in, Duration::from_millis(stop))),
+            seed,
+            ..scenario()
+        };
+        prop_assert_eq!(run(&scenario).early, 0);
     }
 }

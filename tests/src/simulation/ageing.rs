@@ -56,6 +56,8 @@ pub struct Scenario {
     pub jitter: Duration,
     /// One poll of so many fails.
     pub fails_one_in: Option<u64>,
+    /// After one poll of so many the agent stops for so long, and all traffic with it.
+    pub stops: Option<(u64, Duration)>,
     /// What falls at random is the same for the same seed.
     pub seed: u64,
 }
@@ -133,11 +135,14 @@ pub fn run(scenario: &Scenario) -> Outcome {
     let mut outcome = Outcome::default();
     let mut random = Random::new(scenario.seed ^ 0x5eed);
     let mut last_began = clock.now();
+    let mut is_next_late = false;
     while outcome.expired < scenario.lifetimes {
         let mut ends = Vec::new();
         let round = revalidator.round(&table, &*clock, &mut |id, reason| ends.push((id, reason)));
         outcome.rounds += 1;
-        outcome.longest_period = outcome.longest_period.max(round.began.since(last_began));
+        if !is_next_late {
+            outcome.longest_period = outcome.longest_period.max(round.began.since(last_began));
+        }
         last_began = round.began;
         for (id, reason) in ends {
             assert_eq!(reason, EndReason::Idle, "nothing else ends flows here");
@@ -145,7 +150,18 @@ pub fn run(scenario: &Scenario) -> Outcome {
         }
         let spent = clock.now().since(round.began);
         let jitter = Duration::from_nanos(random.below(nanoseconds(scenario.jitter) + 1));
-        clock.advance(round.wait().saturating_sub(spent).max(SHORTEST_PAUSE) + jitter);
+        let pause = round.wait().saturating_sub(spent).max(SHORTEST_PAUSE);
+        let stop = scenario.stops.filter(|(cases, _)| random.one_in(*cases));
+        is_next_late = stop.is_some();
+        if let Some((_, span)) = stop {
+            // In the midst of the pause.
+            let before = Duration::from_nanos(random.below(nanoseconds(pause)));
+            clock.advance(before);
+            device.lock().stop(span);
+            clock.advance(span + (pause - before));
+        } else {
+            clock.advance(pause + jitter);
+        }
     }
     outcome.took = clock.now().since(Timestamp::default());
     outcome
@@ -159,6 +175,7 @@ struct Device {
     rules: Vec<Option<Rule>>,
     /// By slot of the table, the rule's place.
     places: Vec<usize>,
+    stops: Stops,
     random: Random,
 }
 
@@ -168,7 +185,29 @@ struct Rule {
     traffic: Traffic,
 }
 
-/// The packets of a flow up to a time.
+/// Times in which nothing comes.
+#[derive(Default)]
+struct Stops(Vec<Stop>);
+
+struct Stop {
+    from: Timestamp,
+    span: Duration,
+}
+
+impl Stops {
+    /// The time of the traffic at a time of the clock.
+    fn traffic_at(&self, time: Timestamp) -> Timestamp {
+        let stood_still = self.0.iter().map(|stop| time.since(stop.from).min(stop.span));
+        time.before(stood_still.sum())
+    }
+
+    /// The time of the clock at a time of the traffic.
+    fn clock_at(&self, time: Timestamp) -> Timestamp {
+        self.0.iter().fold(time, |time, stop| if time > stop.from { time.after(stop.span) } else { time })
+    }
+}
+
+/// The packets of a flow up to a time, on a clock that stands still while everything does.
 #[derive(Clone, Copy)]
 struct Traffic {
     random: Random,
@@ -222,8 +261,14 @@ impl Device {
             actions: [sluice_flow::Action::Output(PortNumber(2))].into(),
             rules: (0..scenario.flows).map(|_| None).collect(),
             places: Vec::new(),
+            stops: Stops::default(),
             random: Random::new(scenario.seed),
         }
+    }
+
+    /// Nothing comes for so long.
+    fn stop(&mut self, span: Duration) {
+        self.stops.0.push(Stop { from: self.clock.now(), span });
     }
 
     /// Puts a new flow in at a place, and installs its rule.
@@ -239,7 +284,8 @@ impl Device {
         do_at_once(table, flow, now);
         let timeout = own.unwrap_or(self.scenario.idle_timeout);
         self.random.draw();
-        self.rules[place] = Some(Rule { flow, timeout, traffic: Traffic::new(self.random, timeout, now) });
+        let traffic = Traffic::new(self.random, timeout, self.stops.traffic_at(now));
+        self.rules[place] = Some(Rule { flow, timeout, traffic });
         let slot = flow.slot as usize;
         if self.places.len() <= slot {
             self.places.resize(slot + 1, usize::MAX);
@@ -253,8 +299,13 @@ impl Device {
         let place = self.places[id.slot as usize];
         let mut rule = self.rules[place].take().expect("a flow ends once");
         assert_eq!(rule.flow, id, "of this life");
-        rule.traffic.play(now);
-        outcome.note(now.since(rule.traffic.last), rule.timeout);
+        let traffic_now = self.stops.traffic_at(now);
+        rule.traffic.play(traffic_now);
+        // Of each stop but the first in a silence, what was planned to pass without a look counts as such.
+        let last = self.stops.clock_at(rule.traffic.last);
+        let stops = self.stops.0.iter().filter(|stop| stop.from.after(stop.span) > last).count();
+        let planned = self.scenario.poll_interval * u32::try_from(stops.saturating_sub(1)).expect("few");
+        outcome.note(traffic_now.since(rule.traffic.last) + planned, rule.timeout);
         table.delete(id, EndReason::Idle, now, None).expect("it is there");
         do_at_once(table, id, now);
         self.replace(table, place);
@@ -265,7 +316,7 @@ struct Reader(Arc<Mutex<Device>>);
 
 impl CounterReader for Reader {
     fn read(&mut self, visit: &mut dyn FnMut(&[Reading], Sampled)) -> Result<(), Refusal> {
-        let Device { scenario, clock, rules, random, .. } = &mut *self.0.lock();
+        let Device { scenario, clock, rules, random, stops, .. } = &mut *self.0.lock();
         let mut batch = Vec::with_capacity(BATCH);
         let fails = scenario.fails_one_in.is_some_and(|cases| random.one_in(cases));
         let fails_at = if fails { random.below(rules.len() as u64) } else { u64::MAX };
@@ -281,9 +332,10 @@ impl CounterReader for Reader {
             };
             for rule in rules.iter_mut().flatten() {
                 let span = nanoseconds(sampled.latest.since(sampled.earliest));
-                rule.traffic.play(sampled.earliest.after(Duration::from_nanos(random.below(span + 1))));
+                let shown = sampled.earliest.after(Duration::from_nanos(random.below(span + 1)));
+                rule.traffic.play(stops.traffic_at(shown));
                 let packets = rule.traffic.packets;
-                let used = Some(rule.traffic.last).filter(|_| scenario.tells_use && packets > 0);
+                let used = (scenario.tells_use && packets > 0).then(|| stops.clock_at(rule.traffic.last));
                 let counters = Counters { packets, bytes: packets * 64, used, ..Counters::default() };
                 batch.push(Reading { flow: rule.flow, installed_as: Generation(1), counters });
             }
