@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use crossbeam_channel::{Receiver, after, never, select};
+use crossbeam_channel::{Receiver, at, never, select};
 use parking_lot::Mutex;
 use sluice_flow::backend::{DeviceEvent, OpenConfig};
 use sluice_flow::meter::{Meter, MeterId};
@@ -26,6 +26,7 @@ use crate::journal::{Journal, NotWritten};
 use crate::lifecycle::Lifecycle;
 use crate::offload::{Adopted, Batch, OffloadQueue, Tally, Worker};
 use crate::rebalancing::Rebalancing;
+use crate::retrying::RetrySchedule;
 use crate::revalidation::{Revalidation, RevalidatorThread};
 
 /// How long the device may take to give an answer before a caller who waits hears that there is none yet.
@@ -373,22 +374,26 @@ impl Agent {
         (difference, errors)
     }
 
-    /// Takes what happens to the device until `stop` says so: refused flows are tried again when it changes and every
-    /// retry interval, lost rules are put in again. Gives the reason if the device died.
+    /// Takes what happens to the device until `stop` says so: refused flows are tried again when what they wait for has changed,
+    /// all that wait for something every retry interval, and lost rules are put in again. Gives the reason if the device died.
     pub fn watch_device(&self, stop: &Receiver<Infallible>) -> Result<(), String> {
         let events = self.backend.events();
+        let mut schedule = RetrySchedule::new(Instant::now());
         loop {
-            let retry = match self.config().retry_interval {
-                Some(interval) => after(interval),
-                None => never(),
-            };
+            let interval = self.config().retry_interval;
+            if let Some(causes) = schedule.take_due(Instant::now(), interval) {
+                self.queue.retry(causes);
+            }
             select! {
                 recv(stop) -> _ => return Ok(()),
-                recv(retry) -> _ => self.queue.retry(|_| true),
+                recv(schedule.next(interval).map_or_else(never, at)) -> _ => {}
                 recv(events) -> event => match event {
-                    Ok(DeviceEvent::Changed { .. }) => self.queue.retry(|_| true),
+                    Ok(DeviceEvent::Changed { cause }) => schedule.note(cause),
                     Ok(DeviceEvent::RuleLost(rule)) => self.queue.lost(rule),
-                    Ok(DeviceEvent::Reset { .. }) => self.resync()?,
+                    Ok(DeviceEvent::Reset { .. }) => {
+                        self.resync()?;
+                        schedule.note_all();
+                    }
                     Ok(DeviceEvent::Failed(reason)) => return Err(reason),
                     Ok(_) => {}
                     Err(_) => return Err("the backend has ended".into()),

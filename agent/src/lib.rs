@@ -18,6 +18,7 @@ pub mod metrics;
 pub mod offload;
 pub mod own_folder;
 pub mod rebalancing;
+mod retrying;
 pub mod revalidation;
 pub mod run_dir;
 pub mod seed;

@@ -8,7 +8,7 @@ use std::thread;
 
 use sluice_flow::backend::{Handle, Outcome, Placement};
 use sluice_flow::table::queue::{LookQueue, Pushed, Reader};
-use sluice_flow::table::{Accepted, Limits, Look};
+use sluice_flow::table::{Accepted, Lane, Limits, Look};
 use sluice_flow::ufid::Seed;
 use sluice_flow::{
     Action, ActionList, EndReason, Event, EventSink, Expiry, Field, Flow, FlowId, FlowState, FlowTable, MaskedKey,
@@ -77,6 +77,21 @@ fn removals_go_first_and_changes_still_have_their_turn() {
     let taken: Vec<_> = std::iter::from_fn(|| table.take(&mut reader)).collect();
     let (c, r) = (|n: usize| changes[n].flow, |n: usize| old[n].flow);
     assert_eq!(taken, [r(0), r(1), r(2), c(0), r(3), r(4), r(5), c(1), r(6), c(2), c(3)]);
+}
+
+#[test]
+fn what_is_tried_again_goes_after_what_is_new_and_still_has_its_turn() {
+    let table = table();
+    let (queue, mut reader) = LookQueue::new();
+    let tried: Vec<_> = (0..3).map(|port| Accepted { lane: Lane::Retry, ..add(&table, port) }).collect();
+    let new: Vec<_> = (10..27).map(|port| add(&table, port)).collect();
+    for accepted in tried.iter().chain(&new) {
+        assert_eq!(table.hand_over(*accepted, &queue), Pushed::Queued);
+    }
+    let taken: Vec<_> = std::iter::from_fn(|| table.take(&mut reader)).collect();
+    let (first, rest) = new.split_at(LookQueue::CHANGES_IN_A_ROW as usize);
+    let expected: Vec<_> = first.iter().chain(&tried[..1]).chain(rest).chain(&tried[1..]).map(|one| one.flow).collect();
+    assert_eq!(taken, expected);
 }
 
 #[test]

@@ -193,7 +193,7 @@ fn a_worker_that_is_woken_by_something_else_is_still_woken_by_the_next_flow() {
             let (slots, queue, bell) = (slots.clone(), queue.clone(), bell.clone());
             thread::spawn(move || {
                 hand_over(&queue, &*slots, 0, Lane::Removal, &bell);
-                hand_over(&queue, &*slots, 1, Lane::Change, &bell);
+                hand_over(&queue, &*slots, 1, Lane::Retry, &bell);
             })
         };
         let mut taken = [take_or_sleep(&mut reader, &*slots, &bell), take_or_sleep(&mut reader, &*slots, &bell)];

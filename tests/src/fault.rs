@@ -1,6 +1,7 @@
 //! A device with faults: the NIC in software behind an install path that stalls, dawdles, refuses or answers out of order.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -25,8 +26,10 @@ pub struct Plan {
     pub reorders: bool,
     /// Each change takes so long.
     pub delay: Duration,
-    /// Every so-many-th installation or modification is refused.
+    /// Every so-many-th installation or modification is refused,
     pub refuses_every: Option<usize>,
+    /// with this, or with a failure of the device.
+    pub refusal: Option<Refusal>,
 }
 
 /// See the [module](self).
@@ -40,6 +43,8 @@ pub struct FaultyDevice {
 pub struct Faults {
     plan: Mutex<Plan>,
     changed: Condvar,
+    refused: AtomicUsize,
+    told: Mutex<Vec<Sender<DeviceEvent>>>,
 }
 
 impl Faults {
@@ -47,6 +52,16 @@ impl Faults {
     pub fn set(&self, plan: Plan) {
         *self.plan.lock() = plan;
         self.changed.notify_all();
+    }
+
+    /// Installations and modifications that were refused.
+    pub fn refused(&self) -> usize {
+        self.refused.load(Ordering::SeqCst)
+    }
+
+    /// Has the device tell of something.
+    pub fn tell(&self, event: &DeviceEvent) {
+        self.told.lock().retain(|listener| listener.send(event.clone()).is_ok());
     }
 
     fn wait_while(&self, bad: impl Fn(&Plan) -> bool) -> Plan {
@@ -110,7 +125,9 @@ fn play_device(
             let refuses = plan.refuses_every.is_some_and(|every| count % every == 0);
             let mut done = Vec::new();
             if refuses && !matches!(change.operation, Operation::Remove(_)) {
-                let result = Err(Refusal::Device { reason: "as the test demands".into() });
+                faults.refused.fetch_add(1, Ordering::SeqCst);
+                let usual = || Refusal::Device { reason: "as the test demands".into() };
+                let result = Err(plan.refusal.unwrap_or_else(usual));
                 done.push(Completion { flow: change.flow, generation: change.generation, result });
             } else {
                 inner.submit(&mut vec![change], &mut done);
@@ -222,8 +239,13 @@ impl Backend for FaultyDevice {
         self.inner.resync()
     }
 
+    /// Those of the device, and those that the test has it tell.
     fn events(&self) -> Receiver<DeviceEvent> {
-        self.inner.events()
+        let (own, events) = unbounded();
+        self.faults.told.lock().push(own.clone());
+        let inner = self.inner.events();
+        std::thread::spawn(move || inner.iter().try_for_each(|event| own.send(event)));
+        events
     }
 
     fn injector(&self) -> Option<&dyn Injector> {

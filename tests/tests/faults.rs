@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use sluice_agent::config::Config;
 use sluice_agent::offload::Batch;
+use sluice_flow::backend::DeviceEvent;
 use sluice_flow::time::MonotonicClock;
-use sluice_flow::{Action, EndReason, Event, FlowState, PortNumber, Ufid};
+use sluice_flow::{Action, Cause, EndReason, Event, Field, FlowState, PortNumber, Refusal, Ufid};
 use sluice_tests::fault::{Faults, FaultyDevice, Plan};
 use sluice_tests::frames;
 use sluice_tests::world::{World, eventually, quick_config, soft_nic};
@@ -100,9 +101,44 @@ fn refused_flows_say_why_and_are_taken_when_the_device_can() {
     eventually("it stays listed", || world.agent.table.view(id).expect("the flow").state == FlowState::Refused);
 
     faults.set(Plan::default());
-    world.agent.queue.retry(|_| true);
+    world.agent.queue.retry([Cause::Time]);
+    eventually("it is taken", || world.agent.table.view(id).expect("the flow").state == FlowState::Offloaded);
+}
+
+#[test]
+fn what_is_tried_again_waits_for_its_cause_and_leaves_room_for_what_is_new() {
+    let (world, faults) = faulty(Config { dirty_limit: 100, retry_interval: None, ..quick_config() });
+    let (queue, census) = (&world.agent.queue, world.agent.table.census());
+    let add = |port| queue.add(world.udp_flow(port, "2"), None);
+    let refuse = |refusal| faults.set(Plan { refuses_every: Some(1), refusal: Some(refusal), ..Plan::default() });
+    refuse(Refusal::Field { field: Field::CtState, reason: "never".into() });
+    for port in 0..90 {
+        add(port).expect("accepted");
+    }
     world.settle();
-    assert_eq!(world.agent.table.view(id).expect("the flow").state, FlowState::Offloaded);
+    for thousands in 1..4 {
+        refuse(Refusal::no_port(PortNumber(7)));
+        for port in 0..90 {
+            add(thousands * 1_000 + port).expect("accepted");
+        }
+        world.settle();
+    }
+    eventually("all are refused", || census.in_state(FlowState::Refused) == 360);
+
+    faults.set(Plan { stalled: true, ..Plan::default() });
+    let came = |port| DeviceEvent::Changed { cause: Cause::Port(Some(PortNumber(port))) };
+    (0..1_000).for_each(|_| faults.tell(&came(8)));
+    faults.tell(&came(7));
+    eventually("some are tried again", || census.retries() > 0);
+    for port in 0..100 {
+        add(4_000 + port).expect("retries take no room from what is new");
+    }
+    assert!(add(4_100).expect_err("one too many").to_string().starts_with("busy: 100 flows wait"));
+    assert_eq!(faults.refused(), 360, "what waits for something else was not tried");
+
+    faults.set(Plan::default());
+    eventually("all that waited are taken", || census.in_state(FlowState::Offloaded) == 370);
+    assert_eq!((census.in_state(FlowState::Refused), census.unsettled(), census.retries()), (90, 0, 0));
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod adoption;
 mod batch;
 mod chains;
 mod inbox;
+mod retries;
 mod series;
 mod worker;
 
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use sluice_flow::backend::{LostRule, Placement};
 use sluice_flow::table::{Accepted, TableError, Waiter};
-use sluice_flow::{Backend, ChainId, Clock, EndReason, Flow, FlowId, FlowTable, Refusal, Timestamp};
+use sluice_flow::{Backend, Cause, ChainId, Clock, EndReason, Flow, FlowId, FlowTable, Refusal, Timestamp};
 
 pub use self::adoption::Adopted;
 pub use self::batch::{Batch, Tally};
@@ -28,6 +29,7 @@ pub use self::worker::{LATENCY_BUCKETS, Worker, WorkerReport};
 
 use self::chains::Chains;
 use self::inbox::Inboxes;
+use self::retries::Retries;
 use self::worker::WorkerStatistics;
 
 /// Removals that are under way at once when all flows go.
@@ -41,6 +43,7 @@ pub struct OffloadQueue {
     clock: Arc<dyn Clock>,
     chains: Arc<Chains>,
     inboxes: Arc<Inboxes>,
+    retries: Arc<Retries>,
     statistics: Vec<Arc<WorkerStatistics>>,
 }
 
@@ -57,14 +60,16 @@ impl OffloadQueue {
         let chains = Arc::new(Chains::new(backend.clone(), chain_depth));
         let (inboxes, own) = Inboxes::new(&table, workers);
         let inboxes = Arc::new(inboxes);
+        let retries = Arc::new(Retries::new(table.clone(), clock.clone(), inboxes.clone()));
         let worker = |inbox| {
             let install = backend.install_queue()?;
             let batch = backend.capabilities().batch.max(1);
-            Ok(Worker::new(table.clone(), clock.clone(), chains.clone(), inboxes.clone(), inbox, install, batch))
+            let (chains, inboxes, retries) = (chains.clone(), inboxes.clone(), retries.clone());
+            Ok(Worker::new(table.clone(), clock.clone(), chains, inboxes, retries, inbox, install, batch))
         };
         let workers = own.into_iter().map(worker).collect::<Result<Vec<_>, _>>()?;
         let statistics = workers.iter().map(Worker::statistics).collect();
-        Ok((Self { table, clock, chains, inboxes, statistics }, workers))
+        Ok((Self { table, clock, chains, inboxes, retries, statistics }, workers))
     }
 
     /// Takes a new flow on.
@@ -174,11 +179,9 @@ impl OffloadQueue {
         }
     }
 
-    /// Has refused flows tried again whose refusal the change of the device matters to.
-    pub fn retry(&self, matters: impl Fn(&Refusal) -> bool) {
-        self.table.retry(matters, self.clock.now(), &mut |accepted| {
-            self.hand_over(accepted);
-        });
+    /// Has refused flows tried again that wait for one of these causes, behind everything that is new.
+    pub fn retry(&self, causes: impl IntoIterator<Item = Cause>) {
+        self.retries.begin(causes);
     }
 
     /// Has a rule put in again that the device lost.

@@ -13,6 +13,7 @@ use sluice_flow::{Clock, Flow, FlowId, FlowTable, Refusal, Timestamp};
 
 use super::chains::Chains;
 use super::inbox::{Inbox, Inboxes};
+use super::retries::Retries;
 use crate::journal::Journal;
 
 /// How long a batch of changes waits for the log of flows at most.
@@ -25,6 +26,7 @@ pub struct Worker {
     chains: Arc<Chains>,
     /// Of all workers, for flows that this one sets free.
     inboxes: Arc<Inboxes>,
+    retries: Arc<Retries>,
     inbox: Inbox,
     install: Box<dyn InstallQueue>,
     journal: Option<Arc<Journal>>,
@@ -41,11 +43,13 @@ pub struct Worker {
 }
 
 impl Worker {
+    #[expect(clippy::too_many_arguments, reason = "the parts that it is put together from, once")]
     pub(super) fn new(
         table: Arc<FlowTable>,
         clock: Arc<dyn Clock>,
         chains: Arc<Chains>,
         inboxes: Arc<Inboxes>,
+        retries: Arc<Retries>,
         inbox: Inbox,
         install: Box<dyn InstallQueue>,
         batch: usize,
@@ -56,6 +60,7 @@ impl Worker {
             clock,
             chains,
             inboxes,
+            retries,
             inbox,
             install,
             journal,
@@ -109,6 +114,7 @@ impl Worker {
                     self.look(id, &mut batch);
                 }
             }
+            self.retries.go_on();
             is_stopping = stop.try_recv() == Err(TryRecvError::Disconnected);
         }
     }

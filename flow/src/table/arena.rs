@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use super::cell::Cell;
 use super::record::{Packed, RecordGuard};
-use super::sync::{AtomicU32, Mutex, MutexGuard, Ordering};
+use super::sync::{AtomicU8, AtomicU32, Mutex, MutexGuard, Ordering};
 use crate::id::FlowId;
 
 /// Slots in a chunk.
@@ -27,9 +27,13 @@ struct Chunk {
     incarnations: [AtomicU32; CHUNK],
     /// Of the workers' queues; dense, for callers and workers touch nothing else of a flow to hand it over.
     links: [AtomicU32; CHUNK],
+    /// The kinds of causes that refused flows of the chunk wait for; perhaps some more. Set under the lock of the record.
+    awaited: AtomicU8,
 }
 
 impl Arena {
+    /// Slots at the most.
+    pub(super) const CAPACITY: usize = CHUNK * CHUNKS;
     /// A cell and its lock.
     pub(super) const CELL_BYTES: usize = size_of::<Mutex<Cell>>();
 
@@ -50,6 +54,7 @@ impl Arena {
                 records: std::array::from_fn(|_| Mutex::default()),
                 incarnations: std::array::from_fn(|_| AtomicU32::new(0)),
                 links: std::array::from_fn(|_| AtomicU32::new(0)),
+                awaited: AtomicU8::new(0),
             })
         });
         let first = index * CHUNK_U32;
@@ -114,6 +119,28 @@ impl Arena {
     pub(super) fn links(&self) -> impl Iterator<Item = (u32, &AtomicU32)> {
         let links = self.chunks.iter().map_while(OnceLock::get).flat_map(|chunk| &chunk.links);
         (0..).zip(links)
+    }
+
+    /// The flow of a slot waits for a cause of this kind. Called under the lock of its record.
+    pub(super) fn await_kind(&self, slot: u32, kind: u8) {
+        if let Some((chunk, _)) = self.place(slot) {
+            chunk.awaited.fetch_or(kind, Ordering::Relaxed);
+        }
+    }
+
+    /// The next slots, from this one on, among which some may wait for causes of these kinds. If they are a whole chunk, what
+    /// is known of that is forgotten: who looks at them says again what still waits.
+    pub(super) fn next_awaiting(&self, from: u32, kinds: u8) -> Option<std::ops::Range<u32>> {
+        for first in (from - from % CHUNK_U32..self.slots().end).step_by(CHUNK) {
+            let Some((chunk, _)) = self.place(first) else { continue };
+            if chunk.awaited.load(Ordering::Relaxed) & kinds != 0 {
+                if from <= first {
+                    chunk.awaited.fetch_and(!kinds, Ordering::Relaxed);
+                }
+                return Some(first.max(from)..first + CHUNK_U32);
+            }
+        }
+        None
     }
 
     /// All slots that were ever given out.

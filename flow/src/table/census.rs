@@ -15,6 +15,8 @@ pub struct Census {
     live: CachePadded<AtomicUsize>,
     /// Changed by both.
     unsettled: CachePadded<AtomicUsize>,
+    /// Changed by workers, and by who changes a flow that is being tried again.
+    retries: CachePadded<AtomicUsize>,
     /// Flows by how far they have come; of those that are pending, which is what a new flow is, as many as `live` has besides.
     standings: CachePadded<[AtomicUsize; Placement::ALL.len() + 2]>,
     flow_limit: AtomicUsize,
@@ -57,6 +59,12 @@ impl Census {
     /// Flows with an accepted change that has no outcome yet.
     pub fn unsettled(&self) -> usize {
         self.unsettled.load(Ordering::Relaxed)
+    }
+
+    /// Refused flows that are being tried again. None of them is [unsettled](Self::unsettled): nobody waits for them, and they
+    /// take no room from what is newly wanted.
+    pub fn retries(&self) -> usize {
+        self.retries.load(Ordering::Relaxed)
     }
 
     /// How many flows there may be.
@@ -104,6 +112,14 @@ impl Census {
 
     pub(super) fn settle(&self) {
         self.unsettled.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn begin_retry(&self) {
+        self.retries.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn end_retry(&self) {
+        self.retries.fetch_sub(1, Ordering::Relaxed);
     }
 
     pub(super) fn enter(&self, standing: Standing) {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::backend::{Handle, Operation, Placement};
+use crate::cause::Cause;
 use crate::event::EndReason;
 use crate::flow::Flow;
 use crate::id::{FlowId, Generation};
@@ -33,7 +34,7 @@ pub(super) struct Life {
     pub(super) lost: Option<Handle>,
     /// The device would not let the rule go: nothing is tried again until the device changes.
     pub(super) stuck: bool,
-    /// What is wanted was not changed, only tried again: the same refusal is no news.
+    /// What is wanted was not changed, and is being tried again: the same refusal is no news. The census counts it.
     pub(super) is_retried: bool,
     /// Somebody's accepted request has no outcome yet.
     pub(super) unsettled: bool,
@@ -100,7 +101,7 @@ impl Life {
     /// Whether there is nothing to know but that this rule, which is in the device, is what is wanted.
     pub(super) fn is_settled(&self, rule: &Installed) -> bool {
         let is_as_wanted = rule.generation == self.generation && rule.flow.is_clone_of(&self.flow);
-        let is_busy = self.in_flight || self.unsettled || self.stuck;
+        let is_busy = self.in_flight || self.unsettled || self.is_retried || self.stuck;
         is_as_wanted
             && !is_busy
             && self.end.is_none()
@@ -128,7 +129,22 @@ impl Life {
 
     /// The lane in which it waits for its worker.
     pub(super) fn lane(&self) -> Lane {
-        if self.end.is_some() { Lane::Removal } else { Lane::Change }
+        match self.end {
+            Some(_) => Lane::Removal,
+            None if self.is_retried && !self.unsettled => Lane::Retry,
+            None => Lane::Change,
+        }
+    }
+
+    /// What the flow waits for before it is worth another try; `None` if it is not refused, or for good.
+    pub(super) fn awaited(&self) -> Option<Cause> {
+        let (_, refusal) = self.refusal.as_ref()?;
+        match self.stuck {
+            // Whatever the device said, a rule that is to go must go in the end.
+            true => Some(refusal.cause().unwrap_or(Cause::Time)),
+            false if self.state() == FlowState::Refused => refusal.cause(),
+            false => None,
+        }
     }
 
     /// Whether the device has refused what is wanted now.

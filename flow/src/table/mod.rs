@@ -21,6 +21,7 @@ mod life;
 mod queries;
 pub mod queue;
 mod record;
+mod retry;
 mod state;
 mod sync;
 
@@ -221,7 +222,7 @@ impl FlowTable {
             self.census.settle();
             self.census.dismiss_flow();
             return Err(
-                Refusal::Limit { what: "no slot is left in the table".into(), limit: u64::from(u32::MAX) }.into()
+                Refusal::Limit { what: "no slot is left in the table".into(), limit: Arena::CAPACITY as u64 }.into()
             );
         };
 
@@ -400,6 +401,9 @@ impl FlowTable {
                 let _ = self.forget(LostRule { flow: change.flow, handle }, life, now);
             }
             self.restate(life);
+            if let Some(cause) = life.awaited() {
+                self.arena.await_kind(change.flow.slot, cause.kind());
+            }
             latency
         })
     }
@@ -439,38 +443,10 @@ impl FlowTable {
         })?
     }
 
-    /// Has every refused flow whose refusal `matters` tried again, and every removal that was refused; hands those to
-    /// look at to `enqueue`.
-    pub fn retry(&self, matters: impl Fn(&Refusal) -> bool, now: Timestamp, enqueue: &mut dyn FnMut(Accepted)) {
-        for slot in self.arena.slots() {
-            let accepted = self.arena.slot(slot).and_then(|(id, mut record)| {
-                // Nothing that is settled was refused.
-                record.refusal().filter(|refusal| matters(refusal))?;
-                record.change(|life| {
-                    let waits = life.state() == FlowState::Refused || life.stuck;
-                    if !waits || life.in_flight {
-                        return None;
-                    }
-                    life.stuck = false;
-                    if !life.unsettled {
-                        self.census.force_change();
-                        life.unsettled = true;
-                    }
-                    let accepted = self.changed(id, life, now, None);
-                    life.is_retried = true;
-                    Some(accepted)
-                })?
-            });
-            if let Some(accepted) = accepted {
-                enqueue(accepted);
-            }
-        }
-    }
-
     /// After a change to what is wanted: counts it and has it looked at.
     fn changed(&self, id: FlowId, life: &mut Life, now: Timestamp, waiter: Option<Arc<dyn Waiter>>) -> Accepted {
         life.asked = now;
-        life.is_retried = false;
+        self.end_retry(life);
         life.generation = life.generation.next();
         if let Some(older) = std::mem::replace(&mut life.waiter, waiter) {
             older.settled(id, &Settlement::Superseded);
@@ -497,6 +473,7 @@ impl FlowTable {
 
     /// Tells who waits that there is an outcome.
     fn settle(&self, id: FlowId, life: &mut Life, end: Option<Counters>) {
+        self.end_retry(life);
         if !std::mem::take(&mut life.unsettled) {
             return;
         }

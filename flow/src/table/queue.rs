@@ -13,14 +13,15 @@
 //!    the list cannot be reached; the reader takes the queue for empty until the link is there.
 //! 3. **Take.** The reader follows the links from its head. A slot leaves when there is one behind it; behind the last one
 //!    the reader appends the list's stub, a node of its own, first.
-//! 4. **Sleep.** A reader that finds both lists empty exchanges their tails from "stub" to "stub, and the reader sleeps". A
+//! 4. **Sleep.** A reader that finds all lists empty exchanges their tails from "stub" to "stub, and the reader sleeps". A
 //!    caller learns from its own swap of the tail that it must wake the reader. One exchange decides who was first, so that
 //!    no wake-up is lost and none is sent to a reader that is awake; no fence and no further flag is needed.
 //!
 //! A slot belongs to one queue for good (the owner picks it by slot), for a slot may be in a queue while its life ends and
 //! the next begins: the look then concerns the next, which harms nobody.
 //!
-//! Slots go into one of two [lanes](Lane), so that removals need not wait behind everything that was added before.
+//! Slots go into one of three [lanes](Lane), so that removals need not wait behind everything that was added before, and what
+//! is only tried again does not stand in front of what is new.
 
 use std::sync::Arc;
 
@@ -48,8 +49,10 @@ const FIRST_SLOT: u32 = 4;
 pub enum Lane {
     /// A flow that is no longer wanted. Removals go before changes, but not without end.
     Removal,
-    /// Everything else.
+    /// Everything that is newly wanted.
     Change,
+    /// A flow that is tried again although nothing else is wanted of it. Retries go after changes, but not without end.
+    Retry,
 }
 
 /// What became of a slot that was handed over.
@@ -68,6 +71,7 @@ pub enum Pushed {
 pub struct LookQueue {
     removals: List,
     changes: List,
+    retries: List,
 }
 
 /// The end of a queue that its worker has for itself.
@@ -75,8 +79,11 @@ pub struct Reader {
     queue: Arc<LookQueue>,
     removals: Head,
     changes: Head,
+    retries: Head,
     /// Removals taken since the last change.
     in_a_row: u32,
+    /// Changes taken since retries last had their turn.
+    changes_in_a_row: u32,
 }
 
 /// On cache lines of its own, as every caller writes its tail.
@@ -92,11 +99,14 @@ struct Head(u32);
 impl LookQueue {
     /// Removals that are taken before a change has its turn.
     pub const REMOVALS_IN_A_ROW: u32 = 3;
+    /// Changes that are taken before a retry has its turn.
+    pub const CHANGES_IN_A_ROW: u32 = 15;
 
     /// An empty queue.
     pub fn new() -> (Arc<Self>, Reader) {
-        let queue = Arc::new(Self { removals: List::new(), changes: List::new() });
-        let reader = Reader { queue: queue.clone(), removals: Head(STUB), changes: Head(STUB), in_a_row: 0 };
+        let queue = Arc::new(Self { removals: List::new(), changes: List::new(), retries: List::new() });
+        let [removals, changes, retries] = [const { Head(STUB) }; 3];
+        let reader = Reader { queue: queue.clone(), removals, changes, retries, in_a_row: 0, changes_in_a_row: 0 };
         (queue, reader)
     }
 
@@ -111,13 +121,15 @@ impl LookQueue {
         let list = match lane {
             Lane::Removal => &self.removals,
             Lane::Change => &self.changes,
+            Lane::Retry => &self.retries,
         };
         if list.append(links, FIRST_SLOT + slot) { Pushed::ReaderSleeps } else { Pushed::Queued }
     }
 
     /// Whether there is nothing in it; by the time of the answer there may be.
     pub fn is_empty(&self) -> bool {
-        [&self.removals, &self.changes].iter().all(|list| matches!(list.tail.load(Ordering::Relaxed), STUB | ASLEEP))
+        let lists = [&self.removals, &self.changes, &self.retries];
+        lists.iter().all(|list| matches!(list.tail.load(Ordering::Relaxed), STUB | ASLEEP))
     }
 }
 
@@ -131,7 +143,16 @@ impl Reader {
             return Some(slot);
         }
         self.in_a_row = 0;
-        self.changes.take(&self.queue.changes, links).or_else(|| self.removals.take(&self.queue.removals, links))
+        if self.changes_in_a_row < LookQueue::CHANGES_IN_A_ROW
+            && let Some(slot) = self.changes.take(&self.queue.changes, links)
+        {
+            self.changes_in_a_row += 1;
+            return Some(slot);
+        }
+        self.changes_in_a_row = 0;
+        let retry = self.retries.take(&self.queue.retries, links);
+        let change = retry.or_else(|| self.changes.take(&self.queue.changes, links));
+        change.or_else(|| self.removals.take(&self.queue.removals, links))
     }
 
     /// Asks to be woken by who hands the next slot over. False if there is one already, or is being handed over: then
@@ -144,6 +165,11 @@ impl Reader {
             self.queue.removals.wake_up();
             return false;
         }
+        if !self.retries.fall_asleep(&self.queue.retries) {
+            self.queue.removals.wake_up();
+            self.queue.changes.wake_up();
+            return false;
+        }
         true
     }
 
@@ -151,6 +177,7 @@ impl Reader {
     pub fn wake_up(&mut self) {
         self.queue.removals.wake_up();
         self.queue.changes.wake_up();
+        self.queue.retries.wake_up();
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::life::{Installed, Life};
 use super::sync::{Mutex, MutexGuard};
 use crate::backend::{Handle, Placement};
+use crate::cause::Cause;
 use crate::flow::Flow;
 use crate::id::Generation;
 use crate::refusal::Refusal;
@@ -171,6 +172,15 @@ impl Record {
         match self {
             Self::Free | Self::Fresh(_) | Self::Settled(_) => None,
             Self::Unsettled(life) => life.refusal.as_ref().map(|(_, refusal)| refusal),
+        }
+    }
+
+    /// What the flow waits for if it was refused, and not for good.
+    pub(super) fn awaited(&self) -> Option<Cause> {
+        match self {
+            // Nothing that is settled was refused.
+            Self::Free | Self::Fresh(_) | Self::Settled(_) => None,
+            Self::Unsettled(life) => life.awaited(),
         }
     }
 

@@ -5,14 +5,14 @@
 #[cfg(not(feature = "model"))]
 pub(super) use parking_lot::{Mutex, MutexGuard};
 #[cfg(not(feature = "model"))]
-pub(super) use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+pub(super) use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
 #[cfg(feature = "model")]
 pub(super) use self::model::Mutex;
 #[cfg(feature = "model")]
 pub(super) use shuttle::sync::MutexGuard;
 #[cfg(feature = "model")]
-pub(super) use shuttle::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+pub(super) use shuttle::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
 #[cfg(feature = "model")]
 mod model {

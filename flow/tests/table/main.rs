@@ -3,6 +3,7 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
 mod adoption;
+mod retry;
 
 use std::sync::Arc;
 
@@ -12,8 +13,8 @@ use sluice_flow::counters::{Counters, Reading, Sampled};
 use sluice_flow::table::{Accepted, Applied, Lane, Limits, Look, Settlement, TableError, Waiter};
 use sluice_flow::ufid::Seed;
 use sluice_flow::{
-    Action, ActionList, EndReason, Event, EventSink, Expiry, Field, Flow, FlowId, FlowState, FlowTable, MaskedKey,
-    Match, PortNumber, Priority, Refusal, Timestamp, Ufid, Wish,
+    Action, ActionList, Cause, EndReason, Event, EventSink, Expiry, Field, Flow, FlowId, FlowState, FlowTable,
+    MaskedKey, Match, PortNumber, Priority, Refusal, Timestamp, Ufid, Wish,
 };
 
 const SEED: Seed = Seed([1; 16]);
@@ -90,6 +91,13 @@ fn install(table: &FlowTable, accepted: Accepted, handle: u64) {
     let change = change(table, accepted.flow);
     table.complete(&change, in_place(handle), NOW);
     assert!(matches!(look(table, accepted.flow), Look::Nothing));
+}
+
+/// Flows that are tried again for these causes.
+fn retry(table: &FlowTable, causes: &[Cause]) -> Vec<FlowId> {
+    let mut again = Vec::new();
+    assert_eq!(table.retry(causes, 0, usize::MAX, NOW, &mut |accepted| again.push(accepted.flow)), None);
+    again
 }
 
 #[test]
@@ -229,10 +237,10 @@ fn a_refused_add_stays_listed_and_is_tried_again() {
     assert!(matches!(look(&table, accepted.flow), Look::Nothing));
     assert_eq!(table.census().in_state(FlowState::Refused), 1);
     let mut again = Vec::new();
-    table.retry(|refusal| refusal.label() == "port", NOW, &mut |accepted| again.push(accepted));
-    assert!(again.is_empty(), "only what the change of the device matters to");
-    table.retry(|_| true, NOW, &mut |accepted| again.push(accepted));
-    assert_eq!(again.len(), 1);
+    table.retry(&[Cause::Port(None)], 0, 10, NOW, &mut |accepted| again.push(accepted));
+    assert!(again.is_empty(), "only what waits for the cause");
+    table.retry(&[Cause::Time], 0, 10, NOW, &mut |accepted| again.push(accepted));
+    assert_eq!(again, [Accepted { flow: accepted.flow, lane: Lane::Retry }]);
     let again = change(&table, accepted.flow);
     assert!(matches!(again.operation, Operation::Install(_)));
     table.complete(&again, Err(no()), NOW);
@@ -292,7 +300,7 @@ fn a_removal_that_fails_is_not_repeated_until_the_device_changes() {
     assert!(matches!(look(&table, accepted.flow), Look::Nothing));
     assert_eq!(table.view(accepted.flow).unwrap().state, FlowState::Deleting);
     assert_eq!(*waiter.0.lock(), [Settlement::Refused(Arc::new(no()))]);
-    table.retry(|_| true, NOW, &mut |_| ());
+    assert_eq!(retry(&table, &[Cause::Time]), [accepted.flow]);
     let removal = change(&table, accepted.flow);
     table.complete(&removal, Ok(Outcome::Removed { last: None }), NOW);
     assert!(matches!(look(&table, accepted.flow), Look::Retired { .. }));

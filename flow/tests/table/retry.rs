@@ -1,0 +1,87 @@
+//! Refused flows: which are tried again, how many at a time, and in whose way.
+
+use super::*;
+
+fn refused(table: &FlowTable, port: u32, refusal: Refusal) -> FlowId {
+    let accepted = table.add(flow(None, port, 2), NOW, None).unwrap();
+    refuse(table, accepted.flow, refusal);
+    accepted.flow
+}
+
+fn refuse(table: &FlowTable, id: FlowId, refusal: Refusal) {
+    table.complete(&change(table, id), Err(refusal), NOW);
+    assert!(matches!(look(table, id), Look::Nothing));
+}
+
+fn never() -> Refusal {
+    Refusal::Field { field: Field::CtState, reason: "no".into() }
+}
+
+fn port(number: u32) -> Cause {
+    Cause::Port(Some(PortNumber(number)))
+}
+
+#[test]
+fn only_flows_that_wait_for_the_cause_are_tried_again() {
+    let (table, _) = table(1_000, 1_000);
+    let absent = |number| Refusal::no_port(PortNumber(number));
+    let first = refused(&table, 1, absent(7));
+    // In another chunk of the table.
+    for port in 1_000..1_300 {
+        refused(&table, port, never());
+    }
+    let second = refused(&table, 2, absent(8));
+    let full = refused(&table, 3, Refusal::Limit { what: "rules".into(), limit: 1 }.until(Cause::Room));
+    assert!(retry(&table, &[Cause::Meter, port(9)]).is_empty());
+    assert_eq!(retry(&table, &[port(7)]), [first]);
+    refuse(&table, first, absent(8));
+    assert!(retry(&table, &[port(7)]).is_empty());
+    let mut both = retry(&table, &[port(8)]);
+    both.sort_unstable();
+    assert_eq!(both, [first, second], "what one cause passed over still waits for another");
+    assert_eq!(retry(&table, &[Cause::Room, Cause::Time]), [full]);
+    assert!(retry(&table, &Cause::ALL.map(|(cause, _)| cause)).is_empty(), "what can never change is left alone");
+    assert_eq!(table.census().in_state(FlowState::Refused), 300);
+}
+
+#[test]
+fn flows_that_are_tried_again_take_no_room_from_new_ones() {
+    let (table, _) = table(100, 2);
+    let refused: Vec<_> = (0..20).map(|port| refused(&table, port, no())).collect();
+    assert_eq!(table.census().unsettled(), 0);
+    let mut tried = Vec::new();
+    let mut next = table.retry(&[Cause::Time], 0, 8, NOW, &mut |accepted| tried.push(accepted.flow));
+    assert_eq!((tried.len(), table.census().retries(), table.census().unsettled()), (8, 8, 0));
+    let new = table.add(flow(None, 100, 2), NOW, None).unwrap();
+    install(&table, new, 100);
+    while let Some(from) = next {
+        let before = tried.len();
+        for id in tried.drain(..before / 2 + 1) {
+            refuse(&table, id, no());
+        }
+        next = table.retry(&[Cause::Time], from, 8, NOW, &mut |accepted| tried.push(accepted.flow));
+        assert!(table.census().retries() <= 8);
+    }
+    tried.drain(..).for_each(|id| install(&table, Accepted { flow: id, lane: Lane::Retry }, id.slot.into()));
+    assert_eq!(table.census().retries(), 0);
+    let offloaded = refused.iter().filter(|id| table.view(**id).unwrap().is_settled()).count();
+    assert_eq!(offloaded + table.census().in_state(FlowState::Refused), 20, "each was tried once, and none twice");
+    assert!(offloaded > 0);
+}
+
+#[test]
+fn a_flow_that_is_changed_while_it_is_tried_again_is_new_work() {
+    let (table, journal) = table(10, 10);
+    let id = refused(&table, 1, no());
+    assert_eq!(retry(&table, &[Cause::Time]), [id]);
+    let changed = table.modify(id, flow(None, 1, 3), false, NOW, None).unwrap();
+    assert_eq!((changed.lane, table.census().retries(), table.census().unsettled()), (Lane::Change, 0, 1));
+    refuse(&table, id, no());
+    let refusals = journal.0.lock().iter().filter(|event| event.starts_with("refused")).count();
+    assert_eq!(refusals, 2, "the same refusal of something else is news");
+    assert_eq!(retry(&table, &[Cause::Time]), [id]);
+    let removal = table.delete(id, EndReason::Deleted, NOW, None).unwrap();
+    assert_eq!((removal.lane, table.census().retries()), (Lane::Removal, 0));
+    assert!(matches!(look(&table, id), Look::Retired { .. }));
+    assert_eq!((table.census().retries(), table.census().unsettled()), (0, 0));
+}
