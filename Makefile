@@ -1,20 +1,39 @@
 # What others rely on: `make demo`, `make test`, `make bench`. Each brings what it needs on a fresh Debian machine.
 
-.PHONY: build demo test bench lab kernels clean
+.PHONY: build demo test test-connectx test-all test-setup test-pages bench lab clean
 
+# `sluiced` and `sluice`, in target/release.
 build:
 	scripts/setup build
-	cargo build --release --workspace --bins
+	cargo build --release -p sluice-agent --bins
 
-# On the NIC in software; with BACKEND=tc on the kernel's flower classifier, in a virtual machine.
+# Shows them on the NIC in software; with BACKEND=tc on the kernel's flower classifier, in a virtual machine.
 demo:
 	scripts/setup demo
 	[ "$(BACKEND)" != tc ] || scripts/setup lab
-	cargo build --workspace --bins
+	cargo build --release -p sluice-agent --bins
 	BACKEND=$(BACKEND) scripts/demo
 
+# What Sluice promises.
 test:
 	scripts/test
+
+# The emulated ConnectX itself: what drivers and programs of others find there.
+test-connectx:
+	scripts/test connectx
+
+# Both, and every scenario on both kernels and on the device, of which the others play a part; and test-pages.
+test-all: test-pages
+	scripts/test all
+
+# `make demo` and what `make test` installs, in a new root of Debian.
+test-setup:
+	scripts/test-setup
+
+# The daemon's allocator, built for arm64, on pages of 4, 16 and 64 KiB.
+test-pages:
+	scripts/setup pages
+	tests/pages/run
 
 bench:
 	scripts/setup bench
@@ -29,12 +48,6 @@ ifeq ($(DEVICE),connectx)
 else
 	tests/lab/run --shell
 endif
-
-# All of the tc backend's scenarios on the newer kernel too, of which `make test` plays a part there.
-kernels:
-	scripts/setup test
-	cargo test -p sluice-tests --test tc
-	LAB_KERNEL=$$(tests/lab/kernel) cargo test -p sluice-tests --test tc --test tc_links
 
 clean:
 	cargo clean
