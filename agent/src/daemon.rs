@@ -77,6 +77,11 @@ pub fn run() -> ExitCode {
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
+/// The command that says whether flows are taken and revalidated, as `/readyz` does: [`READY`], or why not.
+pub(crate) const READY_COMMAND: &str = "sluice/ready";
+/// What it says then.
+pub(crate) const READY: &str = "ready";
+
 impl Options {
     fn load(&self) -> Result<Config, Error> {
         let backend = self.backend.as_deref();
@@ -141,8 +146,9 @@ impl Daemon {
             }
         })?;
         let (ask, asked) = mpsc::unbounded_channel();
-        daemon.serve_http(&mut lifecycle)?;
-        daemon.serve_control(&mut lifecycle, &run_dir, ask)?;
+        let metrics = Arc::new(Metrics::new(daemon.agent.clone())?);
+        daemon.serve_http(&mut lifecycle, metrics.clone())?;
+        daemon.serve_control(&mut lifecycle, &run_dir, metrics, ask)?;
         let capabilities = daemon.agent.backend.capabilities();
         tracing::info!(
             "running on {}; a packet without a flow is {}, in a later chain {}",
@@ -161,9 +167,8 @@ impl Daemon {
         if report.is_clean() { Ok(()) } else { Err(report.to_string().into()) }
     }
 
-    fn serve_http(&self, lifecycle: &mut Lifecycle) -> Result<(), Error> {
+    fn serve_http(&self, lifecycle: &mut Lifecycle, metrics: Arc<Metrics>) -> Result<(), Error> {
         let Some(address) = self.agent.config().metrics else { return Ok(()) };
-        let metrics = Arc::new(Metrics::new(self.agent.clone())?);
         let ready = metrics.clone();
         let server = HttpServer::bind(address, HttpOptions::default())
             .map_err(|error| format!("cannot serve metrics at {address}: {error}"))?
@@ -173,7 +178,7 @@ impl Daemon {
             })
             .page("/healthz", || (StatusCode::OK, TEXT_CONTENT_TYPE, "ok\n".to_owned()))
             .page("/readyz", move || match ready.readiness() {
-                Ok(()) => (StatusCode::OK, TEXT_CONTENT_TYPE, "ready\n".to_owned()),
+                Ok(()) => (StatusCode::OK, TEXT_CONTENT_TYPE, format!("{READY}\n")),
                 Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, TEXT_CONTENT_TYPE, format!("{reason}\n")),
             });
         tracing::info!("metrics at http://{}/metrics", server.address()?);
@@ -188,6 +193,7 @@ impl Daemon {
         &self,
         lifecycle: &mut Lifecycle,
         run_dir: &RunDir,
+        metrics: Arc<Metrics>,
         ask: mpsc::UnboundedSender<Request>,
     ) -> Result<(), Error> {
         let config = self.agent.config();
@@ -206,6 +212,16 @@ impl Daemon {
                     [word, ..] => return Err(format!("Unrecognized option {word}")),
                 }
                 exit.send(Request::Exit).map_err(|_| "the agent is stopping already".to_owned())
+            }),
+        });
+        registry.register(Command {
+            name: READY_COMMAND,
+            usage: "",
+            min_args: 0,
+            max_args: 0,
+            run: Box::new(move |_, out| {
+                let answer = metrics.readiness().err();
+                writeln!(out, "{}", answer.as_deref().unwrap_or(READY)).map_err(|_| "the client is gone".to_owned())
             }),
         });
         registry.register(Command {

@@ -6,6 +6,8 @@ mod cli_support;
 
 use std::fmt::Write;
 use std::io::{BufRead, BufReader, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -46,6 +48,32 @@ fn without_an_agent_it_says_where_it_looked() {
     let dead = agent.run(&["show"]);
     let expected = format!("sluice: no agent at {} (Connection refused); is sluiced running?\n", socket.display());
     assert_eq!(dead, run("", &expected, 1));
+}
+
+#[test]
+fn wait_returns_once_the_agent_is_ready_and_says_after_its_time_why_it_is_not() {
+    let agent = FakeAgent::new();
+    let socket = agent.folder().join("sluiced.ctl");
+    let none = agent.run(&["wait", "--timeout", "100ms"]);
+    let expected =
+        format!("sluice: no agent at {} (No such file or directory); is sluiced running?\n", socket.display());
+    assert_eq!(none, run("", &expected, 1));
+
+    let questions = Arc::new(AtomicU32::new(0));
+    let asked = questions.clone();
+    let agent = agent.answers("sluice/ready", move |_, out| {
+        let is_third = asked.fetch_add(1, Ordering::Relaxed) >= 2;
+        let answer = if is_third { "ready\n" } else { "the revalidator is paused\n" };
+        out.write_str(answer).map_err(|error| error.to_string())
+    });
+    let waiting = agent.spawn(&["wait"]);
+    let agent = agent.start();
+    assert_eq!(finish(waiting), run("", "", 0));
+    assert_eq!(questions.load(Ordering::Relaxed), 3);
+
+    questions.store(0, Ordering::Relaxed);
+    let late = agent.run(&["wait", "--timeout", "1ms"]);
+    assert_eq!(late, run("", "sluice: not ready after 1ms: the revalidator is paused\n", 2));
 }
 
 #[test]

@@ -9,3 +9,18 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 fn main() -> std::process::ExitCode {
     sluice_agent::daemon::run()
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
+mod tests {
+    /// `make test-pages` shows it at work; this fails at once where somebody takes the setting away.
+    #[test]
+    fn on_arm_the_allocator_is_built_for_pages_of_64_kib() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../.cargo/config.toml");
+        let config: toml::Table = std::fs::read_to_string(path).unwrap().parse().unwrap();
+        for target in ["AARCH64_UNKNOWN_LINUX_GNU", "AARCH64_UNKNOWN_LINUX_MUSL"] {
+            let variable = format!("{target}_JEMALLOC_SYS_WITH_LG_PAGE");
+            assert_eq!(config["env"][&variable].as_str(), Some("16"), "{variable}");
+        }
+    }
+}

@@ -130,6 +130,12 @@ pub(super) enum Command {
     /// List the timeout policies
     ShowCtTimeouts,
 
+    /// Wait until the agent answers and is ready, as after a start in the background
+    Wait {
+        /// How long at most
+        #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
+        timeout: Duration,
+    },
     /// Apply the changed configuration file without losing a flow
     Reload,
     /// Let the frames of a capture into a port of the software NIC
@@ -437,7 +443,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Ports and meters", &["add-port", "del-port", "add-meter", "del-meter", "show-meters"]),
     ("Mirrors", &["add-mirror", "del-mirror", "show-mirrors"]),
     ("Connections", &["add-ct-timeout", "del-ct-timeout", "show-ct-timeouts"]),
-    ("Run", &["reload", "replay"]),
+    ("Run", &["wait", "reload", "replay"]),
 ];
 
 const END_OF_HELP: &str = "\

@@ -30,7 +30,12 @@ impl Connection {
 
     /// Runs a command with a short answer.
     pub(super) fn text(&mut self, method: &str, params: &[&str]) -> Result<String, CliError> {
-        self.client.set_timeout(Some(SILENCE)).map_err(ClientError::Transport)?;
+        self.text_within(SILENCE, method, params)
+    }
+
+    /// Runs a command with a short answer, of which each piece may take so long.
+    pub(super) fn text_within(&mut self, limit: Duration, method: &str, params: &[&str]) -> Result<String, CliError> {
+        self.client.set_timeout(Some(limit)).map_err(ClientError::Transport)?;
         Ok(self.client.call_text(method, params)?)
     }
 

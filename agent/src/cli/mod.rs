@@ -18,6 +18,7 @@ mod statistics;
 mod terminal;
 mod top;
 mod trace;
+mod wait;
 
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
@@ -91,6 +92,7 @@ fn execute(cli: &Cli, out: &mut dyn Write) -> Result<Outcome, CliError> {
         Command::AddCtTimeout(command) => plain("sluice/add-ct-timeout", &command.params())?,
         Command::DelCtTimeout { name } => plain("sluice/del-ct-timeout", std::slice::from_ref(name))?,
         Command::ShowCtTimeouts => plain("sluice/show-ct-timeouts", &[])?,
+        Command::Wait { timeout } => wait::run(&cli.run_dir(), *timeout)?,
         Command::Reload => plain("sluice/reload", &[])?,
         Command::GetFlow(command) => {
             let method = if command.json { "sluice/get-flow" } else { "dpctl/get-flow" };
