@@ -204,7 +204,8 @@ fn what_has_ended_by_itself_or_by_a_flush_does_not_come_back() {
     add(&["--hard-timeout", "3s", &key(3), "2"]);
     add(&["--permanent", &key(4), "2"]);
     let accepted = Instant::now();
-    let ended = |daemon: &Daemon, reason: &str| daemon.metric(&format!("sluice_flows_ended_total{{reason=\"{reason}\"}}"));
+    let ended =
+        |daemon: &Daemon, reason: &str| daemon.metric(&format!("sluice_flows_ended_total{{reason=\"{reason}\"}}"));
     eventually("two flows are gone", || ended(&daemon, "idle") == Some(1.0) && ended(&daemon, "hard") >= Some(1.0));
     // On a machine that stands still for seconds the third may be among them.
     let hard = ended(&daemon, "hard").unwrap();
