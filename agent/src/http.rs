@@ -1,4 +1,8 @@
 //! Metrics and health over HTTP: a few pages that are read and never written.
+//!
+//! Anybody who reaches the address may connect, so that no client may hold what another needs. A connection waits for its client
+//! or is being answered. One that waits has a time limit, and gives its place to a new one when there is no other; each page has
+//! places of its own for those who are being answered.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -7,6 +11,7 @@ use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http_body_util::Full;
@@ -17,9 +22,9 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
-use tokio::task::{JoinSet, spawn_blocking};
-use tokio::time::{sleep, timeout};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::{AbortHandle, JoinSet, spawn_blocking};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
 pub use hyper::StatusCode;
@@ -36,26 +41,32 @@ pub type Page = Box<dyn Fn() -> (StatusCode, &'static str, String) + Send + Sync
 /// How much a server takes on.
 #[derive(Clone, Debug)]
 pub struct HttpOptions {
-    /// How many clients may be connected.
+    /// How many clients may be connected. A further one takes the place of that which has let the server wait longest.
     pub connection_limit: usize,
-    /// How long a client may take to send a request; also how long it may do nothing between two.
-    pub header_timeout: Duration,
+    /// How many clients may be answered at a time with the same page.
+    pub page_limit: usize,
+    /// How long a client may take to read an answer and send its next request, or to send the first one.
+    pub client_timeout: Duration,
     /// How many bytes a request may have, at least 8192.
     pub header_size: usize,
-    /// After how long a connection ends even if it is used. A client that reads nothing holds it so long.
+    /// After how long a connection ends even if it is used.
     pub lifetime: Duration,
-    /// How long requests may take to end once the server is told to stop.
+    /// How long pages may take to be made once the server is told to stop.
     pub stop_deadline: Duration,
+    /// How long a client may take to read its answer then.
+    pub stop_timeout: Duration,
 }
 
 impl Default for HttpOptions {
     fn default() -> Self {
         Self {
             connection_limit: 32,
-            header_timeout: Duration::from_secs(10),
+            page_limit: 4,
+            client_timeout: Duration::from_secs(10),
             header_size: 16 << 10,
             lifetime: Duration::from_secs(300),
             stop_deadline: Duration::from_secs(3),
+            stop_timeout: Duration::from_millis(200),
         }
     }
 }
@@ -93,20 +104,25 @@ impl HttpServer {
     /// Serves until `stop` comes, then lets requests end, up to the deadline.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let Self { listener, pages, options } = self;
-        let pages: Arc<[(&'static str, Page)]> = pages.into();
+        let limited = |(path, page)| Limited { path, page, places: Arc::new(Semaphore::new(options.page_limit)) };
+        let pages: Arc<[Limited]> = pages.into_iter().map(limited).collect();
         let (stopping, stop_of_connections) = watch::channel(false);
         let mut connections = JoinSet::new();
+        let mut clients = Clients { limit: options.connection_limit, connected: Vec::new() };
         let mut stop = pin!(stop);
         loop {
             tokio::select! {
                 () = &mut stop => break,
                 Some(_) = connections.join_next(), if !connections.is_empty() => {}
                 accepted = listener.accept() => match accepted {
-                    Ok((_, peer)) if connections.len() >= options.connection_limit => {
+                    Ok((_, peer)) if !clients.make_room() => {
                         warn!(%peer, limit = options.connection_limit, "too many HTTP connections, closing the newest");
                     }
                     Ok((stream, _)) => {
-                        connections.spawn(serve(stream, Arc::clone(&pages), options.clone(), stop_of_connections.clone()));
+                        let waiting = Arc::new(Waiting::new());
+                        let stop = stop_of_connections.clone();
+                        let served = serve(stream, Arc::clone(&pages), options.clone(), Arc::clone(&waiting), stop);
+                        clients.connected.push((waiting, connections.spawn(served)));
                     }
                     Err(error) => {
                         warn!(%error, "cannot accept an HTTP connection");
@@ -124,17 +140,95 @@ impl HttpServer {
     }
 }
 
+/// A page, and places for those who are being answered with it.
+struct Limited {
+    path: &'static str,
+    page: Page,
+    places: Arc<Semaphore>,
+}
+
+/// Who is connected.
+struct Clients {
+    limit: usize,
+    connected: Vec<(Arc<Waiting>, AbortHandle)>,
+}
+
+impl Clients {
+    /// Makes room for one more client, for which the one goes that has let the server wait longest. False if all are being answered.
+    fn make_room(&mut self) -> bool {
+        self.connected.retain(|(_, connection)| !connection.is_finished());
+        if self.connected.len() < self.limit {
+            return true;
+        }
+        let waiting =
+            self.connected.iter().enumerate().filter_map(|(index, (waiting, _))| Some((waiting.since()?, index)));
+        let Some((_, longest)) = waiting.min() else { return false };
+        let (_, connection) = self.connected.swap_remove(longest);
+        connection.abort();
+        true
+    }
+}
+
+/// Since when a connection waits for its client: to send a request, or to read an answer.
+struct Waiting {
+    connected: Instant,
+    /// Milliseconds from then, plus one; 0 while the client waits for an answer.
+    since: AtomicU64,
+}
+
+impl Waiting {
+    fn new() -> Self {
+        Self { connected: Instant::now(), since: AtomicU64::new(1) }
+    }
+
+    fn ends(&self) {
+        self.since.store(0, Ordering::Relaxed);
+    }
+
+    fn begins(&self) {
+        let elapsed = u64::try_from(self.connected.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
+        self.since.store(elapsed + 1, Ordering::Relaxed);
+    }
+
+    fn since(&self) -> Option<Instant> {
+        let elapsed = self.since.load(Ordering::Relaxed).checked_sub(1)?;
+        Some(self.connected + Duration::from_millis(elapsed))
+    }
+
+    /// Ends when the client has let the server wait for so long.
+    async fn lasts(&self, limit: Duration) {
+        loop {
+            let now = Instant::now();
+            let end = self.since().unwrap_or(now) + limit;
+            if end <= now {
+                return;
+            }
+            sleep_until(end).await;
+        }
+    }
+}
+
 async fn serve(
     stream: TcpStream,
-    pages: Arc<[(&'static str, Page)]>,
+    pages: Arc<[Limited]>,
     options: HttpOptions,
+    waiting: Arc<Waiting>,
     mut stopping: watch::Receiver<bool>,
 ) {
-    let service = service_fn(move |request| answer(request, Arc::clone(&pages)));
+    let waits = Arc::clone(&waiting);
+    let service = service_fn(move |request| {
+        let (pages, waits) = (Arc::clone(&pages), Arc::clone(&waits));
+        async move {
+            waits.ends();
+            let response = answer(request, pages).await;
+            waits.begins();
+            response
+        }
+    });
     let mut connection = pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(options.header_timeout)
+            .header_read_timeout(options.client_timeout)
             .max_buf_size(options.header_size.max(8192))
             .serve_connection(TokioIo::new(stream), service)
     );
@@ -143,11 +237,15 @@ async fn serve(
         // What it yields is locked, and not to be held while the connection ends.
         () = async { drop(stopping.wait_for(|stopping| *stopping).await) } => {
             connection.as_mut().graceful_shutdown();
-            connection.await
+            tokio::select! {
+                result = connection => result,
+                () = waiting.lasts(options.stop_timeout) => Ok(()),
+            }
         }
+        () = waiting.lasts(options.client_timeout) => Ok(()),
         () = sleep(options.lifetime) => {
             connection.as_mut().graceful_shutdown();
-            timeout(options.header_timeout, connection).await.unwrap_or(Ok(()))
+            timeout(options.client_timeout, connection).await.unwrap_or(Ok(()))
         }
     };
     if let Err(error) = result {
@@ -155,12 +253,9 @@ async fn serve(
     }
 }
 
-async fn answer(
-    request: Request<Incoming>,
-    pages: Arc<[(&'static str, Page)]>,
-) -> Result<Response<Full<Bytes>>, Infallible> {
-    let Some(index) = pages.iter().position(|(path, _)| *path == request.uri().path()) else {
-        let known: Vec<_> = pages.iter().map(|(path, _)| *path).collect();
+async fn answer(request: Request<Incoming>, pages: Arc<[Limited]>) -> Result<Response<Full<Bytes>>, Infallible> {
+    let Some(index) = pages.iter().position(|page| page.path == request.uri().path()) else {
+        let known: Vec<_> = pages.iter().map(|page| page.path).collect();
         let text = format!("not found, there is {}\n", known.join(", "));
         return Ok(response(StatusCode::NOT_FOUND, TEXT_CONTENT_TYPE, text));
     };
@@ -169,7 +264,16 @@ async fn answer(
         refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return Ok(refusal);
     }
-    let page = spawn_blocking(move || catch_unwind(AssertUnwindSafe(|| pages[index].1())).ok()).await;
+    // It goes with the thread that makes the page, not with the client, who may be gone before.
+    let Ok(place) = Arc::clone(&pages[index].places).try_acquire_owned() else {
+        let text = "busy: as many requests for this page are being answered as may be\n".to_owned();
+        return Ok(response(StatusCode::SERVICE_UNAVAILABLE, TEXT_CONTENT_TYPE, text));
+    };
+    let page = spawn_blocking(move || {
+        let _place = place;
+        catch_unwind(AssertUnwindSafe(|| (pages[index].page)())).ok()
+    })
+    .await;
     Ok(match page {
         Ok(Some((status, content_type, body))) => response(status, content_type, body),
         _ => {
@@ -191,6 +295,7 @@ fn response(status: StatusCode, content_type: &'static str, body: String) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crossbeam_channel::{Sender, bounded};
     use std::net::Ipv4Addr;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::sync::oneshot;
@@ -198,16 +303,24 @@ mod tests {
 
     struct Running {
         address: SocketAddr,
+        /// A page hangs until this is dropped.
+        _hangs: Sender<()>,
         stop: oneshot::Sender<()>,
         task: JoinHandle<()>,
     }
 
     fn start(options: HttpOptions) -> Running {
+        let (hangs, hanging) = bounded(0);
         let server = HttpServer::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), options)
             .unwrap()
             .page("/metrics", || (StatusCode::OK, METRICS_CONTENT_TYPE, "sluice_up 1\n".to_owned()))
             .page("/readyz", || (StatusCode::SERVICE_UNAVAILABLE, TEXT_CONTENT_TYPE, "not yet\n".to_owned()))
             .page("/broken", || panic!("on purpose"))
+            .page("/large", || (StatusCode::OK, TEXT_CONTENT_TYPE, "x".repeat(32 << 20)))
+            .page("/hanging", move || {
+                hanging.recv().unwrap_err();
+                (StatusCode::OK, TEXT_CONTENT_TYPE, String::new())
+            })
             .page("/slow", || {
                 std::thread::sleep(Duration::from_millis(300));
                 (StatusCode::OK, TEXT_CONTENT_TYPE, "at last\n".to_owned())
@@ -215,7 +328,7 @@ mod tests {
         let address = server.address().unwrap();
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(server.run(async { stopped.await.unwrap_or_default() }));
-        Running { address, stop, task }
+        Running { address, _hangs: hangs, stop, task }
     }
 
     async fn ask(address: SocketAddr, request: &str) -> String {
@@ -265,7 +378,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_client_that_is_slow_or_sends_too_much_is_cut_off() {
-        let server = start(HttpOptions { header_timeout: Duration::from_millis(100), ..HttpOptions::default() });
+        let server = start(HttpOptions { client_timeout: Duration::from_millis(100), ..HttpOptions::default() });
         assert_eq!(ask(server.address, "GET /metr").await, "");
         let huge = format!("GET /metrics HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(20_000));
         let reply = ask(server.address, &huge).await;
@@ -273,17 +386,53 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_client_too_many_is_closed_and_the_others_are_served() {
-        let server = start(HttpOptions { connection_limit: 1, ..HttpOptions::default() });
-        let mut first = TcpStream::connect(server.address).await.unwrap();
-        first.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
-        let mut reply = [0; 12];
-        first.read_exact(&mut reply).await.unwrap();
-        assert_eq!(ask(server.address, "").await, "");
-        first.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
-        let mut rest = String::new();
-        first.read_to_string(&mut rest).await.unwrap();
-        assert!(rest.contains("HTTP/1.1 200 OK"), "{rest}");
+    async fn a_new_client_takes_the_place_of_the_one_that_is_waited_for_longest() {
+        let server = start(HttpOptions { connection_limit: 2, ..HttpOptions::default() });
+        let address = server.address;
+        // One says nothing, one reads nothing.
+        let mut silent = TcpStream::connect(address).await.unwrap();
+        let mut deaf = TcpStream::connect(address).await.unwrap();
+        deaf.write_all(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        deaf.read_exact(&mut [0; 12]).await.unwrap();
+        assert!(get(address, "/metrics").await.starts_with("HTTP/1.1 200 "));
+        assert_eq!(silent.read(&mut [0; 1]).await.unwrap_or_default(), 0, "it was closed");
+        // Who is answered keeps its place.
+        let slow = [(); 2].map(|()| tokio::spawn(async move { get(address, "/slow").await }));
+        for answer in slow {
+            assert!(answer.await.unwrap().ends_with("at last\n"));
+        }
+        deaf.read_to_end(&mut Vec::new()).await.unwrap_or_default();
+    }
+
+    #[tokio::test]
+    async fn pages_that_hang_hold_up_no_other_page() {
+        let server = start(HttpOptions { page_limit: 2, ..HttpOptions::default() });
+        let address = server.address;
+        let mut hanging = Vec::new();
+        for _ in 0..2 {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(b"GET /hanging HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+            hanging.push(stream);
+        }
+        while !get(address, "/hanging").await.starts_with("HTTP/1.1 503 ") {}
+        // The places stay with the page also when its clients are gone.
+        drop(hanging);
+        assert!(get(address, "/hanging").await.ends_with("as may be\n"));
+        assert!(get(address, "/metrics").await.starts_with("HTTP/1.1 200 "));
+    }
+
+    #[tokio::test]
+    async fn clients_that_do_not_read_hold_up_no_stop() {
+        let server = start(HttpOptions { stop_deadline: Duration::from_secs(60), ..HttpOptions::default() });
+        let mut deaf = Vec::new();
+        for _ in 0..4 {
+            let mut stream = TcpStream::connect(server.address).await.unwrap();
+            stream.write_all(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+            stream.read_exact(&mut [0; 12]).await.unwrap();
+            deaf.push(stream);
+        }
+        server.stop.send(()).unwrap();
+        timeout(Duration::from_secs(20), server.task).await.expect("it ends long before its deadline").unwrap();
     }
 
     #[tokio::test]

@@ -58,9 +58,14 @@ impl Admission {
         Self { uid: geteuid().as_raw(), gid: group.unwrap_or_else(|| getegid().as_raw()) }
     }
 
+    /// Whether the peer is root or the daemon's own user, for whom places are kept.
+    pub(super) const fn is_reserved_for(self, peer: Peer) -> bool {
+        peer.uid == 0 || peer.uid == self.uid
+    }
+
     /// Lets the peer in or says why not.
     pub(super) fn check(self, peer: Peer) -> Result<(), String> {
-        if peer.uid == 0 || peer.uid == self.uid || peer.gid == self.gid || peer.groups().contains(&self.gid) {
+        if self.is_reserved_for(peer) || peer.gid == self.gid || peer.groups().contains(&self.gid) {
             return Ok(());
         }
         Err(format!(

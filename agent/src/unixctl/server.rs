@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tracing::{debug, info, warn};
@@ -33,8 +33,12 @@ pub struct ServerOptions {
     /// How long a client may read nothing of a reply that waits for it. Long enough for a person who looks at a page of a dump: a
     /// reply that waits holds no lock, and no more than a few pieces.
     pub stall_limit: Duration,
+    /// How long a client may do nothing between two requests, or before its first one.
+    pub idle_limit: Duration,
     /// How many clients may be connected.
     pub connection_limit: usize,
+    /// How many more of root and the agent's user may be, whatever others do.
+    pub reserved: usize,
     /// How many bytes of a reply are sent at once. Five times as much is held for each connection.
     pub piece_size: usize,
     /// How long running commands may take to end once the server is told to stop.
@@ -50,7 +54,9 @@ impl Default for ServerOptions {
             nesting_limit: 1000,
             silence_limit: Duration::from_secs(10),
             stall_limit: Duration::from_secs(300),
-            connection_limit: 64,
+            idle_limit: Duration::from_secs(600),
+            connection_limit: 48,
+            reserved: 16,
             piece_size: 64 << 10,
             stop_deadline: Duration::from_secs(5),
             admission: Admission::new(None),
@@ -95,6 +101,7 @@ impl Server {
     /// Serves until `stop` comes, then lets running commands end, up to the deadline.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let Self { listener, shared } = self;
+        let places = Places::new(&shared.options);
         let (phase, watched_phase) = watch::channel(Phase::Serving);
         let mut connections = JoinSet::new();
         tokio::pin!(stop);
@@ -103,9 +110,10 @@ impl Server {
                 () = &mut stop => break,
                 Some(_) = connections.join_next(), if !connections.is_empty() => {}
                 accepted = listener.accept() => match accepted {
-                    Ok((stream, _)) if connections.len() >= shared.options.connection_limit => turn_away(&stream, &shared),
                     Ok((stream, _)) => {
-                        connections.spawn(Connection::serve(stream, Arc::clone(&shared), watched_phase.clone()));
+                        if let Some(guest) = places.seat(&stream, &shared) {
+                            connections.spawn(Connection::serve(stream, guest, Arc::clone(&shared), watched_phase.clone()));
+                        }
                     }
                     Err(error) => {
                         // Out of file descriptors, most likely: the client waits in the queue of the socket meanwhile.
@@ -128,12 +136,62 @@ impl Server {
     }
 }
 
-/// Closes a connection that is one too many, with the reason if the socket takes it at once.
-fn turn_away(stream: &UnixStream, shared: &Shared) {
-    let limit = shared.options.connection_limit;
-    warn!(limit, "too many control connections, closing the newest");
-    if let Err(error) = stream.try_write(&failure("null", &format!("busy: {limit} control connections are open"))) {
-        debug!(%error, "cannot tell the client that there are too many");
+/// The places for clients. Whoever may ask nothing has none of them, and root and the agent's user have some for themselves.
+struct Places {
+    common: Arc<Semaphore>,
+    reserved: Arc<Semaphore>,
+    /// For clients that are told in a reply to their request that they may ask nothing.
+    barred: Arc<Semaphore>,
+}
+
+/// A client that has a place until this is dropped.
+struct Guest {
+    peer: Peer,
+    /// Why it may ask nothing.
+    barred: Option<String>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Places {
+    fn new(options: &ServerOptions) -> Self {
+        let places = |count| Arc::new(Semaphore::new(count));
+        let (common, reserved) = (places(options.connection_limit), places(options.reserved));
+        Self { common, reserved, barred: places(BARRED_CONNECTIONS) }
+    }
+
+    /// Gives a client a place; or closes its connection, with the reason if the socket takes it at once.
+    fn seat(&self, stream: &UnixStream, shared: &Shared) -> Option<Guest> {
+        let peer = match Peer::of(stream) {
+            Ok(peer) => peer,
+            Err(error) => {
+                warn!(%error, "cannot tell who connected to the control socket");
+                return None;
+            }
+        };
+        let admission = shared.options.admission;
+        let barred = admission.check(peer).err();
+        if let Some(reason) = &barred {
+            warn!(uid = peer.uid, gid = peer.gid, pid = peer.pid, "control connection refused: {reason}");
+        }
+        let place = self.place(barred.is_some(), admission.is_reserved_for(peer));
+        if place.is_none() {
+            let limit = shared.options.connection_limit;
+            warn!(uid = peer.uid, pid = peer.pid, "too many control connections, closing the newest");
+            let reason = barred.clone().unwrap_or_else(|| format!("busy: {limit} control connections are open"));
+            if let Err(error) = stream.try_write(&failure("null", &reason)) {
+                debug!(%error, "cannot tell the client that there are too many");
+            }
+        }
+        Some(Guest { peer, barred, _place: place? })
+    }
+
+    fn place(&self, is_barred: bool, has_reserve: bool) -> Option<OwnedSemaphorePermit> {
+        let free = |places: &Arc<Semaphore>| Arc::clone(places).try_acquire_owned().ok();
+        match (is_barred, has_reserve) {
+            (true, _) => free(&self.barred),
+            (false, true) => free(&self.common).or_else(|| free(&self.reserved)),
+            (false, false) => free(&self.common),
+        }
     }
 }
 
@@ -142,9 +200,7 @@ struct Connection {
     shared: Arc<Shared>,
     phase: watch::Receiver<Phase>,
     splitter: Splitter,
-    peer: Peer,
-    /// Why the peer may ask nothing.
-    barred: Option<String>,
+    guest: Guest,
 }
 
 /// What comes from a client.
@@ -156,8 +212,14 @@ enum Incoming {
     Bad(String),
 }
 
-/// A client that may ask nothing gets to send this much, so that it can be told so in a reply to its request.
+/// Clients that may ask nothing and are there at a time.
+const BARRED_CONNECTIONS: usize = 4;
+
+/// How much such a client may send, so that it can be told so in a reply to its request.
 const BARRED_REQUEST_LIMIT: usize = 64 << 10;
+
+/// How long it may take to.
+const BARRED_TIME: Duration = Duration::from_secs(1);
 
 /// How often it is looked whether a client that waits for a command is still there.
 const PRESENCE_INTERVAL: Duration = Duration::from_millis(250);
@@ -170,24 +232,15 @@ const READ_AHEAD: usize = 2 << 20;
 const PIECES_WAITING: usize = 2;
 
 impl Connection {
-    async fn serve(stream: UnixStream, shared: Arc<Shared>, phase: watch::Receiver<Phase>) {
-        let peer = match Peer::of(&stream) {
-            Ok(peer) => peer,
-            Err(error) => {
-                warn!(%error, "cannot tell who connected to the control socket");
-                return;
-            }
-        };
-        let barred = shared.options.admission.check(peer).err();
-        if let Some(reason) = &barred {
-            warn!(uid = peer.uid, gid = peer.gid, pid = peer.pid, "control connection refused: {reason}");
-        }
-        let limit = if barred.is_some() { BARRED_REQUEST_LIMIT } else { shared.options.request_limit };
+    async fn serve(stream: UnixStream, guest: Guest, shared: Arc<Shared>, phase: watch::Receiver<Phase>) {
+        let is_barred = guest.barred.is_some();
+        let limit = if is_barred { BARRED_REQUEST_LIMIT } else { shared.options.request_limit };
         let splitter = Splitter::new(limit.min(shared.options.request_limit), shared.options.nesting_limit);
         let mut phase_of_serving = phase.clone();
-        let mut connection = Self { stream, shared, phase, splitter, peer, barred };
+        let mut connection = Self { stream, shared, phase, splitter, guest };
         tokio::select! {
             () = connection.answer_all() => {}
+            () = sleep(BARRED_TIME), if is_barred => {}
             _ = phase_of_serving.wait_for(|phase| *phase == Phase::Cut) => {}
         }
     }
@@ -197,7 +250,7 @@ impl Connection {
             let after = match self.next_request().await {
                 Ok(Incoming::Request(value)) => self.answer(value).await,
                 Ok(Incoming::Bad(reason)) => {
-                    debug!(pid = self.peer.pid, "bad control request: {reason}");
+                    debug!(pid = self.guest.peer.pid, "bad control request: {reason}");
                     self.stream.write_all(&failure("null", &reason)).await.map(|()| After::Close)
                 }
                 Ok(Incoming::End) => return,
@@ -207,7 +260,7 @@ impl Connection {
                 Ok(After::Continue) => {}
                 Ok(After::Close) => return,
                 Err(error) => {
-                    debug!(%error, pid = self.peer.pid, "control connection lost");
+                    debug!(%error, pid = self.guest.peer.pid, "control connection lost");
                     return;
                 }
             }
@@ -225,9 +278,8 @@ impl Connection {
                 Ok(None) => {}
                 Err(error) => return Ok(Incoming::Bad(error.to_string())),
             }
-            // A client without rights does not get to wait for free either.
-            let hurried = self.splitter.is_partial() || self.barred.is_some();
-            let silence_limit = self.shared.options.silence_limit;
+            let is_partial = self.splitter.is_partial();
+            let ServerOptions { silence_limit, idle_limit, .. } = self.shared.options;
             piece.clear();
             piece.reserve(self.shared.options.piece_size);
             tokio::select! {
@@ -237,9 +289,10 @@ impl Connection {
                     _ => self.splitter.push(&piece),
                 },
                 _ = self.phase.changed() => {}
-                () = sleep(silence_limit), if hurried => {
+                () = sleep(silence_limit), if is_partial => {
                     return Ok(Incoming::Bad(format!("no more of the request for {silence_limit:?}")));
                 }
+                () = sleep(idle_limit), if !is_partial => return Ok(Incoming::End),
             }
         }
     }
@@ -248,7 +301,7 @@ impl Connection {
     async fn answer(&mut self, value: Value) -> io::Result<After> {
         let (sender, mut pieces) = mpsc::channel(PIECES_WAITING);
         let shared = Arc::clone(&self.shared);
-        let (peer, barred) = (self.peer, self.barred.clone());
+        let (peer, barred) = (self.guest.peer, self.guest.barred.clone());
         let command = spawn_blocking(move || run(&shared, peer, barred, &value, sender));
         let mut presence = interval(PRESENCE_INTERVAL);
         presence.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -284,7 +337,10 @@ impl Connection {
             match timeout(self.shared.options.stall_limit, self.stream.write(rest)).await {
                 Ok(sent) => rest = &rest[sent?..],
                 Err(_) => {
-                    warn!(pid = self.peer.pid, "a control client reads nothing of its reply, closing its connection");
+                    warn!(
+                        pid = self.guest.peer.pid,
+                        "a control client reads nothing of its reply, closing its connection"
+                    );
                     return Err(io::ErrorKind::TimedOut.into());
                 }
             }
@@ -332,4 +388,26 @@ fn run(shared: &Shared, peer: Peer, barred: Option<String>, value: &Value, piece
         warn!(command = call.method, "a control command panicked");
         Err(format!("\"{}\" command failed inside the agent (it panicked)", call.method))
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neither_strangers_nor_members_keep_root_out() {
+        let options = ServerOptions { connection_limit: 2, reserved: 1, ..ServerOptions::default() };
+        let places = Places::new(&options);
+        let all = |is_barred, has_reserve| -> Vec<_> {
+            std::iter::from_fn(|| places.place(is_barred, has_reserve)).collect()
+        };
+        let strangers = all(true, false);
+        assert_eq!(strangers.len(), BARRED_CONNECTIONS);
+        let members = all(false, false);
+        assert_eq!(members.len(), 2, "strangers have taken none of theirs");
+        let root = all(false, true);
+        assert_eq!(root.len(), 1, "one was kept");
+        drop(members);
+        assert_eq!(all(false, true).len(), 2, "it shares the others");
+    }
 }

@@ -278,8 +278,18 @@ fn half_a_request_and_silence_is_closed_while_others_are_served() {
 }
 
 #[test]
+fn a_client_that_asks_nothing_gives_its_place_back() {
+    let idle_limit = Duration::from_millis(100);
+    let bench = Bench::new(ServerOptions { idle_limit, connection_limit: 1, reserved: 0, ..ServerOptions::default() });
+    let mut silent = bench.connect();
+    silent.write_all(b"{\"id\":1,\"method\":\"echo\",\"params\":[\"a\"]}").unwrap();
+    assert_eq!(read_all(silent), "{\"id\":1,\"result\":\"a\\n\",\"error\":null}", "its answer, and then the end");
+    assert_eq!(bench.client().call_text("echo", &["b"]).unwrap(), "b\n");
+}
+
+#[test]
 fn one_client_too_many_is_told_so() {
-    let bench = Bench::new(ServerOptions { connection_limit: 2, ..ServerOptions::default() });
+    let bench = Bench::new(ServerOptions { connection_limit: 2, reserved: 0, ..ServerOptions::default() });
     let mut first = bench.client();
     first.call_text("version", &[]).unwrap();
     let mut second = bench.client();
