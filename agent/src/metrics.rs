@@ -56,8 +56,13 @@ impl Metrics {
         if since > STALE_ROUND.max(published.last.period * 4) {
             return Err(format!("the last revalidation began {} s ago", since.as_secs()));
         }
-        if let Some(failure) = self.agent.journal.as_ref().and_then(|journal| journal.report().failure) {
-            return Err(format!("flows are taken on, but do not survive a restart: {failure}"));
+        if let Some(report) = self.agent.journal.as_ref().map(|journal| journal.report()) {
+            if let Some(failure) = report.failure {
+                return Err(format!("flows are taken on, but do not survive a restart: {failure}"));
+            }
+            if let Some(damage) = report.damage {
+                return Err(damage.to_string());
+            }
         }
         Ok(())
     }
@@ -222,14 +227,25 @@ impl AgentCollector {
         let report = journal.report();
         let restored = &report.restored;
         let failing = f64::from(u8::from(report.failure.is_some()));
+        let damage = &restored.damage;
         for (name, help, value) in [
             ("sluice_journal_failing", "Whether flows would not survive a restart: the log has why.", failing),
             ("sluice_journal_records", "Records in the log of flows, dead ones included.", precise(report.records)),
             ("sluice_journal_restored_flows", "Flows of earlier runs taken on at the start.", precise(restored.flows)),
             (
                 "sluice_journal_lost_flows",
-                "Flows of earlier runs not taken on at the start.",
-                precise(restored.turned_away),
+                "Flows of earlier runs that were lost at the start, by damage or because they were not taken on.",
+                precise(restored.turned_away + damage.lost_flows),
+            ),
+            (
+                "sluice_journal_lost_changes",
+                "Changes lost by damage of which nothing is known.",
+                precise(damage.lost_changes),
+            ),
+            (
+                "sluice_journal_doubtful_flows",
+                "Flows taken on at the start that lost changes may have deleted or changed.",
+                precise(damage.doubtful_flows),
             ),
             ("sluice_journal_load_seconds", "Time to read them at the start.", restored.load.as_secs_f64()),
         ] {

@@ -86,7 +86,7 @@ fn stages(lines: &str, count: usize) -> [Duration; STAGES.len()] {
             queue.add(flow, Some(batch.clone())).expect("there is room");
         }
     });
-    let (record, log) = cpu_timed(|| bytes::write(&accepted).expect("a log"));
+    let (record, log) = cpu_timed(|| bytes::write(1, &accepted).expect("a log"));
     assert!(log.len() > count * 50, "every flow is in the log");
 
     let worker = workers.pop().expect("one worker");

@@ -58,6 +58,16 @@ impl Daemon {
 
     /// The same in a folder that stays.
     pub fn start_in(folder: &Path, config: &str, owns_folder: bool) -> Self {
+        Self::start_until(folder, config, owns_folder, |daemon| daemon.http("/readyz").0 == 200)
+    }
+
+    /// The same of one that will not be ready; waits until it has finished its first round of revalidation.
+    pub fn start_unready_in(folder: &Path, config: &str) -> Self {
+        let is_up = |daemon: &Self| daemon.metric("sluice_revalidator_rounds_total").is_some_and(|rounds| rounds > 0.0);
+        Self::start_until(folder, config, false, is_up)
+    }
+
+    fn start_until(folder: &Path, config: &str, owns_folder: bool, is_up: impl Fn(&Self) -> bool) -> Self {
         let name = folder.file_name().expect("a name").to_string_lossy().into_owned();
         let places = |port: u16| {
             format!(
@@ -80,7 +90,7 @@ impl Daemon {
             eventually("the agent is ready or has ended", || {
                 ended = daemon.process.try_wait().expect("its status");
                 // A killed agent leaves its socket behind, to which nobody listens.
-                ended.is_some() || UnixStream::connect(daemon.socket()).is_ok() && daemon.http("/readyz").0 == 200
+                ended.is_some() || UnixStream::connect(daemon.socket()).is_ok() && is_up(&daemon)
             });
             match ended {
                 None => return daemon,

@@ -28,6 +28,11 @@ impl House {
     fn start(&self, config: &str) -> Daemon {
         Daemon::start_in(&self.0, &format!("{config}\n{CONFIG}"), false)
     }
+
+    /// Without waiting until it is ready.
+    fn start_unready(&self, config: &str) -> Daemon {
+        Daemon::start_unready_in(&self.0, &format!("{config}\n{CONFIG}"))
+    }
 }
 
 impl Drop for House {
@@ -54,6 +59,12 @@ fn listed(daemon: &Daemon) -> Vec<String> {
     let mut lines: Vec<_> = ran.out.lines().map(without_use).collect();
     lines.sort();
     lines
+}
+
+/// The same once every flow has an outcome.
+fn listed_at_rest(daemon: &Daemon) -> Vec<String> {
+    eventually("every flow has an outcome", || daemon.metric("sluice_flows_unsettled") == Some(0.0));
+    listed(daemon)
 }
 
 fn key(port: usize) -> String {
@@ -183,8 +194,7 @@ fn a_flow_comes_back_as_it_was_also_if_it_was_refused() {
     kill(daemon);
 
     let daemon = house.start("");
-    eventually("every flow has an outcome", || daemon.metric("sluice_flows_unsettled") == Some(0.0));
-    assert_eq!(listed(&daemon), before);
+    assert_eq!(listed_at_rest(&daemon), before);
     let log = daemon.log();
     assert!(log.contains("7 flows of earlier runs are wanted again, read in 0."), "{log}");
     assert!(log.contains("no agent was there for at most"), "{log}");
@@ -231,7 +241,7 @@ fn a_log_that_the_agent_does_not_know_keeps_it_from_starting_unless_told_to_star
     kill(daemon);
     let file = house.0.join("state/flows/1.log");
     let whole = fs::read(&file).unwrap();
-    let mut newer = whole.clone();
+    let mut newer = whole[..16].to_vec();
     newer[12] = 77;
     fs::write(&file, &newer).unwrap();
 
@@ -239,8 +249,10 @@ fn a_log_that_the_agent_does_not_know_keeps_it_from_starting_unless_told_to_star
         Command::new(sluice_tests::daemon::binary("sluiced")).arg("--config").arg(house.0.join("sluiced.toml")),
     );
     assert_eq!(ran.code, Some(1));
-    let expected =
-        format!("{}, at octet 0: it is of version 77, this agent reads version 1; nothing is changed", file.display());
+    let expected = format!(
+        "{}, at byte 0: it is of version 77, this agent reads versions 1 and 2; nothing is changed",
+        file.display()
+    );
     assert!(ran.err.contains(&expected), "{}", ran.err);
     let daemon = house.start("persist = false");
     assert!(listed(&daemon).is_empty());
@@ -251,6 +263,62 @@ fn a_log_that_the_agent_does_not_know_keeps_it_from_starting_unless_told_to_star
 
     fs::write(&file, whole).unwrap();
     assert_eq!(listed(&house.start("sync_interval = 0")).len(), 1);
+}
+
+#[test]
+fn a_damaged_log_brings_no_deleted_flow_back_and_is_told_of_until_it_was_seen_to() {
+    const FLOWS: usize = 260;
+    let house = House::new();
+    let daemon = house.start("");
+    let add: Vec<_> = (1..=FLOWS).map(|port| ((port, Some(2)), "add")).collect();
+    let delete: Vec<_> = (1..=FLOWS).step_by(7).map(|port| ((port, None), "delete")).collect();
+    assert!(ask(&daemon, &add) && ask(&daemon, &delete));
+    let before = listed(&daemon);
+    assert_eq!(before.len(), FLOWS - delete.len());
+    // Nobody waits for the last index: it is written a tenth of a second later.
+    let file = house.0.join("state/flows/1.log");
+    let length = || fs::metadata(&file).unwrap().len();
+    let written = length();
+    eventually("the log is at rest", || length() > written);
+    kill(daemon);
+    let whole = fs::read(&file).unwrap();
+
+    // Bits of records, of indexes and of the header, all over the file.
+    for step in 0..8 {
+        let at = step * (whole.len() - 1) / 7;
+        let mut damaged = whole.clone();
+        damaged[at] ^= 1 << (step % 8);
+        for entry in fs::read_dir(house.0.join("state/flows")).unwrap() {
+            fs::remove_file(entry.unwrap().path()).unwrap();
+        }
+        fs::write(&file, &damaged).unwrap();
+        let daemon = house.start_unready("");
+        let found = listed_at_rest(&daemon);
+        assert!(found.iter().all(|line| before.contains(line)), "byte {at}: a flow is back that was deleted");
+        let lost = daemon.metric("sluice_journal_lost_flows").unwrap();
+        #[expect(clippy::cast_precision_loss, reason = "a few hundred")]
+        let missing = (before.len() - found.len()) as f64;
+        assert_eq!(lost, missing, "byte {at}");
+        let aside = house.0.join("state/flows/1.log.damaged");
+        assert_eq!(fs::read(&aside).unwrap(), damaged, "byte {at}");
+        let changes = daemon.metric("sluice_journal_lost_changes").unwrap();
+        if lost + changes > 0.0 {
+            let (status, body) = daemon.http("/readyz");
+            assert!(status == 503 && body.contains("the log of flows was damaged"), "byte {at}: {body}");
+            let shown = daemon.sluice(&["show"]).out;
+            assert!(shown.contains("DAMAGED: the log of flows was damaged: "), "{shown}");
+            let report = house.0.join("state/flows/damage-2.txt");
+            assert!(shown.replace("\n            ", " ").contains(&report.display().to_string()), "{shown}");
+            fs::remove_file(report).unwrap();
+            eventually("it is seen to", || daemon.http("/readyz").0 == 200);
+        }
+        eventually("the log is whole again", || !fs::read(&file).is_ok_and(|bytes| bytes == damaged));
+        kill(daemon);
+        let daemon = house.start("");
+        assert_eq!(listed_at_rest(&daemon), found, "byte {at}");
+        assert_eq!(daemon.metric("sluice_journal_lost_flows"), Some(0.0));
+        kill(daemon);
+    }
 }
 
 #[test]

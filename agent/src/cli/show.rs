@@ -97,6 +97,7 @@ fn write(statistics: &Value, datapath: &Datapath, width: Option<u16>, out: &mut 
     writeln!(out, "  counters  read every {period}{paused}, up to {lag} behind the device")?;
 
     writeln!(out, "  hardware  {}", hardware(statistics))?;
+    writeln!(out, "  log       {}", log_of_flows(statistics))?;
 
     if datapath.ports.is_empty() {
         return writeln!(out, "  ports     none");
@@ -123,6 +124,21 @@ fn hardware(statistics: &Value) -> String {
             let share = share.map_or(String::new(), |share| format!(", carries {:.1} % of the packets", share * 100.0));
             let [up, down] = ["last_up", "last_down"].map(|name| statistics::text(value(name)));
             format!("full, {waiting} rules in software{share}; last rebalanced {up} up, {down} down")
+        }
+    }
+}
+
+/// Whether flows survive the agent, and what is to be done if not.
+fn log_of_flows(statistics: &Value) -> String {
+    let value = |name: &str| statistics.pointer(&format!("/journal/{name}")).unwrap_or(&Value::Null);
+    match (statistics.get("journal"), value("failure").as_str(), value("damage").as_str()) {
+        (None, ..) => statistics::text(&Value::Null),
+        (Some(Value::Null), ..) => "flows are not kept".to_owned(),
+        (_, None, None) => format!("flows are kept, {} records", statistics::text(value("records"))),
+        (_, Some(failure), None) => format!("FLOWS DO NOT SURVIVE A RESTART: {failure}"),
+        (_, None, Some(damage)) => format!("DAMAGED: {damage}"),
+        (_, Some(failure), Some(damage)) => {
+            format!("FLOWS DO NOT SURVIVE A RESTART: {failure}\n            DAMAGED: {damage}")
         }
     }
 }
@@ -154,6 +170,16 @@ mod tests {
             text(json!({"off": null, "waiting": 7, "hardware_share": 0.956, "last_up": 2, "last_down": 1})),
             "full, 7 rules in software, carries 95.6 % of the packets; last rebalanced 2 up, 1 down"
         );
+    }
+
+    #[test]
+    fn a_log_that_fails_or_was_damaged_is_said_to() {
+        let text = |journal: Value| log_of_flows(&json!({ "journal": journal }));
+        assert_eq!(text(Value::Null), "flows are not kept");
+        assert_eq!(text(json!({"records": 7, "failure": null, "damage": null})), "flows are kept, 7 records");
+        let text = text(json!({"failure": "no space", "damage": "3 flows are lost"}));
+        assert_eq!(text, "FLOWS DO NOT SURVIVE A RESTART: no space\n            DAMAGED: 3 flows are lost");
+        assert_eq!(log_of_flows(&json!({})), "-");
     }
 
     #[test]

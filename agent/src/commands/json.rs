@@ -108,6 +108,19 @@ pub(super) fn statistics(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> 
             "hardware_share": rebalancing.last.hardware_share(),
         },
         "workers": workers,
+        "journal": agent.journal.as_ref().map(|journal| {
+            let report = journal.report();
+            json!({
+                "records": report.records,
+                "written": report.written,
+                "failure": report.failure,
+                "damage": report.damage.map(|damage| damage.to_string()),
+                "restored_flows": report.restored.flows,
+                "lost_flows": report.restored.turned_away + report.restored.damage.lost_flows,
+                "lost_changes": report.restored.damage.lost_changes,
+                "doubtful_flows": report.restored.damage.doubtful_flows,
+            })
+        }),
     });
     Ok(writeln!(out, "{statistics}")?)
 }

@@ -6,20 +6,20 @@ use std::time::{Duration, SystemTime};
 use sluice_flow::Flow;
 use sluice_flow::ufid::Seed;
 
+use super::frame::{Contents, Header};
 use super::load::Log;
-use super::record::{ActionTexts, Contents, Encoder, header};
+use super::record::{ActionTexts, Encoder};
 use super::{JournalError, NotWritable};
 
-/// The flows that are wanted after some files, each with the time of its acceptance, in the order of their acceptance.
-/// The names are for errors; a torn end of a file is left out.
+/// The flows that are wanted after some files with these numbers, each with the time of its acceptance, in the order of their
+/// acceptance. What is damaged is left out.
 pub fn read(
-    files: impl IntoIterator<Item = (PathBuf, Vec<u8>)>,
+    files: impl IntoIterator<Item = (u64, Vec<u8>)>,
     seed: &Seed,
 ) -> Result<Vec<(Flow, SystemTime)>, JournalError> {
     let mut log = Log::default();
-    for (name, bytes) in files {
-        log.read_file(name, bytes)?;
-    }
+    let named = |(number, bytes)| (number, PathBuf::from(format!("{number}.log")), bytes);
+    log.read_files(files.into_iter().map(named).collect())?;
     let mut flows = Vec::new();
     log.visit(0..log.len(), &mut ActionTexts::default(), seed, &mut |flow, accepted| {
         flows.push((flow, SystemTime::UNIX_EPOCH + Duration::from_nanos(accepted.0)));
@@ -27,13 +27,15 @@ pub fn read(
     Ok(flows)
 }
 
-/// A file that says that these flows are wanted, and no others.
-pub fn write<'a>(flows: impl IntoIterator<Item = &'a (Flow, SystemTime)>) -> Result<Vec<u8>, NotWritable> {
-    let mut bytes = header(Contents::Everything).to_vec();
-    let mut encoder = Encoder::default();
+/// A file with this number that says that these flows are wanted, and no others.
+pub fn write<'a>(number: u64, flows: impl IntoIterator<Item = &'a (Flow, SystemTime)>) -> Result<Vec<u8>, NotWritable> {
+    let header = Header { contents: Contents::Everything, number, first: 0 };
+    let mut bytes = header.to_bytes().to_vec();
+    let mut encoder = Encoder::of(header, None);
     for (flow, accepted) in flows {
         encoder.wanted(&mut bytes, flow, (*accepted).into())?;
     }
+    encoder.end(&mut bytes);
     Ok(bytes)
 }
 
@@ -58,11 +60,9 @@ mod tests {
     #[test]
     fn a_file_that_holds_everything_makes_those_before_it_say_nothing() {
         let (old, new) = (vec![flow(1, "2")], vec![flow(2, "3"), flow(3, "drop")]);
-        let [first, second] = [&old, &new].map(|flows| write(flows).unwrap());
-        let name = |number: u8| PathBuf::from(format!("{number}.log"));
-        assert_eq!(read([(name(1), first.clone())], &SEED).unwrap(), old);
-        assert_eq!(read([(name(1), first.clone()), (name(2), second.clone())], &SEED).unwrap(), new);
-        let torn = second[..second.len() - 1].to_vec();
-        assert_eq!(read([(name(1), first), (name(2), torn)], &SEED).unwrap(), new[..1]);
+        let (first, second) = (write(1, &old).unwrap(), write(2, &new).unwrap());
+        assert_eq!(read([(1, first.clone())], &SEED).unwrap(), old);
+        assert_eq!(read([(1, first.clone()), (2, second.clone())], &SEED).unwrap(), new);
+        assert_eq!(read([(2, first), (1, second)], &SEED).unwrap(), new, "a file is the one that it says it is");
     }
 }

@@ -13,6 +13,7 @@ use crossbeam_channel::{Receiver, TryRecvError, select};
 use sluice_flow::{FlowState, FlowTable, Timestamp};
 
 use super::folder::failed;
+use super::frame::{Contents, Header};
 use super::record::Encoder;
 use super::{Journal, JournalError, LogFile};
 
@@ -26,7 +27,7 @@ const HEAL: Duration = Duration::from_secs(5);
 const DEAD_ALLOWED: u64 = 10_000;
 /// Files that may be there: one more comes with each start.
 const FILES_ALLOWED: usize = 8;
-/// Octets that are written in one go.
+/// Bytes that are written in one go.
 const CHUNK: usize = 1 << 20;
 
 /// Keeps the log on the disk and small. See the [module](super).
@@ -63,6 +64,7 @@ impl Keeper {
             }
             self.sync_if_due();
             self.touch_if_due();
+            self.journal.look_at_damage();
             if self.is_compaction_due(table) {
                 let dead = || matches!(stop.try_recv(), Err(TryRecvError::Disconnected));
                 match self.compact(table, &dead) {
@@ -107,7 +109,10 @@ impl Keeper {
         }
         let live = table.census().live() as u64;
         let dead = self.journal.counts.records.load(Ordering::Relaxed).saturating_sub(live);
-        self.journal.failure.lock().is_some() || dead > live.max(DEAD_ALLOWED) || self.older_files >= FILES_ALLOWED
+        self.journal.failure.lock().is_some()
+            || self.journal.is_damaged.load(Ordering::Relaxed)
+            || dead > live.max(DEAD_ALLOWED)
+            || self.older_files >= FILES_ALLOWED
     }
 
     /// Writes what is wanted to a file of its own, which then replaces those before the active one. Whatever happens on the
@@ -118,18 +123,20 @@ impl Keeper {
         stops: &dyn Fn() -> bool,
     ) -> Result<Result<(), Stopped>, JournalError> {
         let began = self.journal.options.clock.now();
-        let is_active = |number| {
+        let first_of = |number| {
             let active = self.journal.active.lock();
-            active.number == number && active.file.is_some()
+            active.file.as_ref().filter(|_| active.number == number).map(|file| file.header.first)
         };
-        let finished = match self.begun {
+        let begun = self.begun.and_then(|finished| Some((finished, first_of(finished + 1)?)));
+        let (finished, first) = match begun {
             // What is missing in older files is in the table, and the new file is whole so far.
-            Some(finished) if is_active(finished + 1) => finished,
-            _ => self.rotate()?,
+            Some(begun) => begun,
+            None => self.rotate()?,
         };
         self.begun = Some(finished);
         let (path, file) = self.journal.folder.begin_replacement(finished)?;
-        let written = self.write_everything(table, &path, &file, stops);
+        let header = Header { contents: Contents::Everything, number: finished, first };
+        let written = self.write_everything(table, header, (&path, &file), stops);
         if !matches!(written, Ok(Ok(_))) {
             // It takes room that may be what is missing. If it stays, the next start removes it.
             fs::remove_file(&path).unwrap_or_default();
@@ -138,6 +145,7 @@ impl Keeper {
         self.journal.folder.finish_replacement(&path, finished)?;
         self.begun = None;
         self.older_files = 1;
+        self.journal.is_damaged.store(false, Ordering::Relaxed);
         let before = self.count_anew(records);
         let after = self.journal.counts.records.load(Ordering::Relaxed);
         self.journal.counts.compactions.fetch_add(1, Ordering::Relaxed);
@@ -159,15 +167,17 @@ impl Keeper {
         self.journal.counts.records.swap(records + file.records, Ordering::Relaxed)
     }
 
-    /// Has changes go to a new file from now on; gives the number of the last one before.
-    pub(super) fn rotate(&mut self) -> Result<u64, JournalError> {
+    /// Has changes go to a new file from now on. Gives the number of the last one before, and that of the first record of the new
+    /// one.
+    pub(super) fn rotate(&mut self) -> Result<(u64, u64), JournalError> {
         // Only this thread changes the number.
         let finished = self.journal.active.lock().number;
-        let next = LogFile::begin(&self.journal.folder, finished + 1)?;
+        let made = LogFile::make(&self.journal.folder, finished + 1)?;
         let mut active = self.journal.active.lock();
-        let old = active.file.replace(next);
-        active.number = finished + 1;
+        let old = active.go_on_in(made)?;
+        let (first, _) = active.rest();
         drop(active);
+        self.journal.is_unsynced.store(true, Ordering::Release);
         self.older_files += 1;
         // What is in the old file stays what it is until it is replaced, also if the machine dies.
         if let Some(old) = old
@@ -177,19 +187,21 @@ impl Keeper {
             self.journal.fail(&mut self.journal.active.lock(), &error);
             return Err(error);
         }
-        Ok(finished)
+        Ok((finished, first))
     }
 
-    /// Writes what is wanted and syncs it. Gives the number of records, unless `stops` says that it is in vain.
+    /// Writes what is wanted to a file with this header and syncs it. Gives the number of records, unless `stops` says that it is in
+    /// vain.
     pub(super) fn write_everything(
         &mut self,
         table: &FlowTable,
-        path: &Path,
-        file: &File,
+        header: Header,
+        (path, file): (&Path, &File),
         stops: &dyn Fn() -> bool,
     ) -> Result<Result<u64, Stopped>, JournalError> {
-        let mut encoder = Encoder::default();
+        let mut encoder = Encoder::of(header, None);
         let mut buffer = Vec::with_capacity(CHUNK + CHUNK / 4);
+        buffer.extend_from_slice(&header.to_bytes());
         let mut records = 0;
         let mut result = Ok(());
         let write = |buffer: &mut Vec<u8>| {
@@ -214,6 +226,7 @@ impl Keeper {
             }
             ControlFlow::Continue(())
         });
+        encoder.end(&mut buffer);
         let synced = result.and_then(|()| write(&mut buffer)).and_then(|()| file.sync_data());
         synced.map_err(failed("write", path))?;
         Ok(if stops() { Err(Stopped) } else { Ok(records) })

@@ -1,14 +1,13 @@
 //! The folder of the log: numbered files, of which the one with the highest number is written.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
 
 use super::JournalError;
-use super::record::{Contents, header};
 use crate::lock::try_lock;
 use crate::own_folder::OwnFolder;
 
@@ -57,19 +56,64 @@ impl Folder {
         self.path.join(format!("{number}.{FINISHED}"))
     }
 
-    /// Begins a file of changes.
+    /// Makes a file of changes, which is empty yet.
     pub(super) fn begin(&self, number: u64) -> Result<File, JournalError> {
         let path = self.file(number);
-        let file = create(&path, Contents::Changes).map_err(failed("write", &path))?;
-        self.sync()?;
+        let file = create(&path).map_err(failed("write", &path))?;
+        if let Err(error) = self.sync() {
+            fs::remove_file(&path).unwrap_or_default();
+            return Err(error);
+        }
         Ok(file)
     }
 
-    /// Begins a file that is to take the place of a finished one.
+    /// Makes a file that is to take the place of a finished one.
     pub(super) fn begin_replacement(&self, number: u64) -> Result<(PathBuf, File), JournalError> {
         let path = self.path.join(format!("{number}.{UNFINISHED}"));
-        let file = create(&path, Contents::Everything).map_err(failed("write", &path))?;
+        let file = create(&path).map_err(failed("write", &path))?;
         Ok((path, file))
+    }
+
+    /// Gives a damaged file one more name, under which it stays when the log is compacted. Gives that name.
+    pub(super) fn keep_aside(&self, path: &Path) -> Result<PathBuf, JournalError> {
+        let own = fs::metadata(path).map_err(failed("read", path))?.ino();
+        for count in 1_u64.. {
+            let count = if count == 1 { String::new() } else { format!(".{count}") };
+            let mut name = path.as_os_str().to_owned();
+            name.push(format!(".{DAMAGED}{count}"));
+            let aside = PathBuf::from(name);
+            match fs::metadata(&aside) {
+                Ok(found) if found.ino() == own => return Ok(aside),
+                Ok(_) => continue,
+                Err(_) => {}
+            }
+            // Not every file system has second names.
+            fs::hard_link(path, &aside)
+                .or_else(|_| fs::copy(path, &aside).map(drop))
+                .map_err(failed("write", &aside))?;
+            self.sync()?;
+            return Ok(aside);
+        }
+        Ok(path.to_owned())
+    }
+
+    /// The reports of damage that are there.
+    pub(super) fn reports(&self) -> Result<Vec<PathBuf>, JournalError> {
+        let mut reports = Vec::new();
+        for entry in fs::read_dir(&self.path).map_err(failed("list", &self.path))? {
+            let path = entry.map_err(failed("list", &self.path))?.path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            if name.starts_with(REPORT) && name.ends_with(REPORT_END) {
+                reports.push(path);
+            }
+        }
+        reports.sort();
+        Ok(reports)
+    }
+
+    /// The path of the report of the damage that was found when a file was begun.
+    pub(super) fn report(&self, number: u64) -> PathBuf {
+        self.path.join(format!("{REPORT}{number}{REPORT_END}"))
     }
 
     /// Puts a replacement, which is on the disk, in its place; files before it go then.
@@ -92,12 +136,12 @@ impl Folder {
 
 const FINISHED: &str = "log";
 const UNFINISHED: &str = "new";
+const DAMAGED: &str = "damaged";
+const REPORT: &str = "damage-";
+const REPORT_END: &str = ".txt";
 
-fn create(path: &Path, contents: Contents) -> io::Result<File> {
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    file.write_all(&header(contents))?;
-    file.sync_data()?;
-    Ok(file)
+pub(super) fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
 }
 
 /// An error of the system, told with the file.

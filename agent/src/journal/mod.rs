@@ -5,10 +5,17 @@
 //! writes them in one go; who must know that its request is safe from the agent's death [waits](Journal::wait) for that.
 //! The [keeper](Keeper) syncs the disk at an interval, which bounds what the death of the whole machine takes, and compacts.
 //!
-//! The log is a folder of numbered files, each to be read by itself, in order. A new one is begun at each start and by each
+//! The log is a folder of numbered files, read in order. A new one is begun at each start and by each
 //! compaction, so that nothing is ever written behind a torn end. A compaction writes what the table wants by then to a
 //! file aside and renames it over the last finished one; it says of itself that it holds everything, so that older files
 //! may go or stay. What is accepted meanwhile is in the new file, and reading a change twice does no harm.
+//!
+//! Records are numbered and each file says where it continues, so that a reader notices what is [missing](loss), be it a
+//! record or a file. It goes on behind the damage, and an index that follows every few records tells what the missing ones were:
+//! a deletion is done all the same, and a flow whose last change is lost is not wanted any more, for what it did before is not
+//! what it was to do. Where nothing tells, the flows that were wanted before are wanted again and are listed as in doubt. A
+//! damaged file is kept aside, and the agent is not ready until somebody has [seen to it](DamageReport).
+//! What a crash leaves of the last file, a tail that is short or zero, is no damage.
 //!
 //! Embedded stores were measured on records of this size (1,000,000 in batches of 1,000, keyed by UFID, without syncs). To write
 //! them took redb 4.4 about 70 times and fjall 3.1 about 20 times as long as appending them; to read them all, redb a third as
@@ -19,14 +26,17 @@
 
 pub mod bytes;
 mod compact;
+mod damage;
 mod folder;
+mod frame;
 mod load;
+mod loss;
 mod record;
 mod restore;
 mod writer;
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,17 +47,19 @@ use parking_lot::{Condvar, Mutex};
 use sluice_flow::{Clock, Flow, Timestamp, Wish};
 
 pub use self::compact::Keeper;
+pub use self::damage::DamageReport;
 pub use self::record::{NotWritable, RecordError};
-pub use self::restore::{Restored, Saved};
+pub use self::restore::{Damage, Restored, Saved};
 pub use self::writer::Writer;
 
 use crate::agent::Agent;
 use crate::lifecycle::{Lifecycle, Stop};
 use crate::own_folder::FolderError;
 
-use self::folder::Folder;
+use self::folder::{Folder, failed};
+use self::frame::{Contents, Header};
 use self::load::Log;
-use self::record::Encoder;
+use self::record::{Encoder, OpenIndex};
 
 /// The wall clock: it goes on while no agent runs.
 pub type WallClock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
@@ -76,6 +88,10 @@ pub struct Journal {
     is_unsynced: AtomicBool,
     /// Why the log is not whole. Apart from the file, so that it can be told while a disk hangs.
     failure: Mutex<Option<String>>,
+    /// What earlier damage has cost, until somebody has seen to it.
+    damage: Mutex<Option<DamageReport>>,
+    /// The files are damaged, and have yet to be compacted.
+    is_damaged: AtomicBool,
     counts: Counts,
     restored: Mutex<Restored>,
 }
@@ -111,8 +127,11 @@ pub enum JournalError {
         /// Why it failed.
         source: io::Error,
     },
+    /// The name of a file leaves no number for the next one.
+    #[error("{}: no file can follow one with this number; move it away if it is no part of the log", .0.display())]
+    NoNumber(PathBuf),
     /// A file holds something that this agent cannot read. It is left as it is.
-    #[error("{}, at octet {at}: {reason}; nothing is changed, and `persist = false` starts without it", path.display())]
+    #[error("{}, at byte {at}: {reason}; nothing is changed, and `persist = false` starts without it", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -145,6 +164,8 @@ pub struct JournalReport {
     pub unkept: u64,
     /// Why the log is not whole; `None` if it is.
     pub failure: Option<String>,
+    /// What damage to the files has cost, until its report is removed.
+    pub damage: Option<DamageReport>,
     /// What was there at the start.
     pub restored: Restored,
 }
@@ -167,11 +188,14 @@ struct Active {
     number: u64,
     /// `None` after an error: nothing is ever written behind a record that may be half there.
     file: Option<LogFile>,
+    /// Without a file: the number of the next record, and what no index covers of those before.
+    rest: (u64, OpenIndex),
 }
 
 struct LogFile {
     path: PathBuf,
     file: Arc<File>,
+    header: Header,
     encoder: Encoder,
     records: u64,
 }
@@ -218,9 +242,21 @@ impl Journal {
         let folder = Folder::claim(path)?;
         let numbers = folder.files()?;
         let log = Log::read(&folder, &numbers)?;
-        let number = numbers.last().map_or(1, |last| last + 1);
+        let last = numbers.last().copied().unwrap_or(0);
+        let number = last.checked_add(1).ok_or_else(|| JournalError::NoNumber(folder.file(last)))?;
+        let loss = log.loss();
+        if let Some(loss) = &loss {
+            folder.keep_damaged_aside(loss);
+        }
+        if last > 0 {
+            // What the next file continues is on the disk before it.
+            let path = folder.file(last);
+            File::open(&path).and_then(|file| file.sync_data()).map_err(failed("sync", &path))?;
+        }
         // A disk without room keeps no agent from starting, either.
-        let (file, failure) = match LogFile::begin(&folder, number) {
+        let rest = log.rest();
+        let begun = LogFile::make(&folder, number).and_then(|made| LogFile::begin(made, rest.clone()));
+        let (file, failure) = match begun {
             Ok(file) => (Some(file), None),
             Err(error) => {
                 tracing::error!("flows do not survive a restart from now on: {error}");
@@ -237,9 +273,11 @@ impl Journal {
             wake,
             progress: Mutex::default(),
             written: Condvar::new(),
-            active: Mutex::new(Active { number, file }),
-            is_unsynced: AtomicBool::new(false),
+            active: Mutex::new(Active { number, file, rest }),
+            is_unsynced: AtomicBool::new(true),
             failure: Mutex::new(failure),
+            damage: Mutex::default(),
+            is_damaged: AtomicBool::new(loss.is_some()),
             counts,
             restored: Mutex::default(),
         });
@@ -290,6 +328,7 @@ impl Journal {
             compactions: count(&self.counts.compactions),
             unkept: count(&self.counts.unkept),
             failure: self.failure.lock().clone(),
+            damage: self.damage.lock().clone(),
             restored: self.restored.lock().clone(),
         }
     }
@@ -309,23 +348,71 @@ impl Journal {
         };
         match file.sync_data() {
             Ok(()) => drop(self.counts.syncs.fetch_add(1, Ordering::Relaxed)),
-            Err(error) => self.fail(&mut self.active.lock(), &folder::failed("sync", &path)(error)),
+            Err(error) => self.fail(&mut self.active.lock(), &failed("sync", &path)(error)),
         }
     }
 
     /// The log is not whole from now on, until a compaction has written everything.
     fn fail(&self, active: &mut Active, error: &JournalError) {
-        active.file = None;
+        active.close();
         if self.failure.lock().replace(error.to_string()).is_none() {
             tracing::error!("flows do not survive a restart from now on: {error}");
         }
     }
 }
 
+impl Active {
+    /// Nothing more is written to the file.
+    fn close(&mut self) {
+        self.rest = self.rest();
+        self.file = None;
+    }
+
+    /// So many changes are not written: a reader finds that their numbers are missing.
+    fn leave_out(&mut self, records: u64) {
+        match &mut self.file {
+            Some(file) => file.encoder.leave_out(records),
+            None => {
+                let next = self.rest.0 + records;
+                self.rest = (next, OpenIndex::from(next));
+            }
+        }
+    }
+
+    /// The number of the next record, and what no index covers of those before.
+    fn rest(&self) -> (u64, OpenIndex) {
+        self.file.as_ref().map_or_else(|| self.rest.clone(), |file| file.encoder.rest())
+    }
+
+    /// Has changes go to another file from now on; gives the one before. If that fails nothing is changed.
+    fn go_on_in(&mut self, made: MadeFile) -> Result<Option<LogFile>, JournalError> {
+        let next = LogFile::begin(made, self.rest())?;
+        self.number = next.header.number;
+        Ok(self.file.replace(next))
+    }
+}
+
+/// A file that is empty yet.
+struct MadeFile {
+    number: u64,
+    path: PathBuf,
+    file: File,
+}
+
 impl LogFile {
-    fn begin(folder: &Folder, number: u64) -> Result<Self, JournalError> {
-        let file = Arc::new(folder.begin(number)?);
-        Ok(Self { path: folder.file(number), file, encoder: Encoder::default(), records: 0 })
+    fn make(folder: &Folder, number: u64) -> Result<MadeFile, JournalError> {
+        Ok(MadeFile { number, path: folder.file(number), file: folder.begin(number)? })
+    }
+
+    /// Begins a file of changes whose first record follows what `rest` says.
+    fn begin(made: MadeFile, (first, tail): (u64, OpenIndex)) -> Result<Self, JournalError> {
+        let MadeFile { number, path, mut file } = made;
+        let header = Header { contents: Contents::Changes, number, first };
+        if let Err(error) = file.write_all(&header.to_bytes()) {
+            std::fs::remove_file(&path).unwrap_or_default();
+            return Err(failed("write", &path)(error));
+        }
+        Ok(Self { path, file: Arc::new(file), header, encoder: Encoder::of(header, Some(tail)), records: 0 })
     }
 }
 

@@ -1,12 +1,14 @@
-//! Records: the bytes of a log of flows, all numbers little-endian.
-//!
-//! A file is a header (12 octets of magic, 2 of version, 2 of [`Contents`]) and frames: length, CRC32C of the body, body. The first octet
-//! of a body is its kind; a kind that is not known is refused, so that a new kind of record is a new version of one.
+//! Records: the bodies of the [frames](super::frame) of a log of flows. The first byte of a body is its kind; a kind that is not
+//! known is refused, so that a new kind of record is a new version of the file.
 //!
 //! A match is written by the *names* of its fields, not as words of a key: the words are laid out by the field table,
-//! which changes, and fields of different headers share them. The names and masks are written once, as a shape, and a
-//! flow is the number of its shape and the values. Actions are OVS text, whose grammar is read by every version and
-//! written by one place, [`ActionTexts`].
+//! which changes, and fields of different headers share them. Names and masks are written as a shape of their own, and a
+//! flow is the number of its shape and the values. A shape is written again when it is used for the second time, and now and then
+//! after that, for many flows depend on it. Actions are OVS text, whose grammar is read by every version and written by one
+//! place, [`ActionTexts`].
+//!
+//! An index follows every 64 records at most and says of each what it is and of which flow: so it is known what a damaged
+//! record was about.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,15 +20,8 @@ use sluice_flow::text::{Style, is_met, parse_actions, write_actions};
 use sluice_flow::ufid::Seed;
 use sluice_flow::{ActionList, Expiry, Field, Flow, Key, MaskedKey, Match, Priority, Ufid};
 
-/// Octets before the first frame.
-pub(super) const HEADER: usize = 16;
-/// Octets before the body of a frame.
-pub(super) const FRAME_HEADER: usize = 8;
+use super::frame::{FrameWriter, Header, LONGEST, VERSION, WrongHeader};
 
-const MAGIC: [u8; 12] = *b"sluice-flows";
-const VERSION: u16 = 1;
-/// No record is longer: what claims to be is none.
-const LONGEST: usize = 1 << 24;
 /// Action lists whose text is kept at hand.
 const TEXTS_KEPT: usize = 4_096;
 /// Masks whose shapes are found by where the mask is.
@@ -35,15 +30,13 @@ const NEAR_KEPT: usize = 4_096;
 const KIND_SHAPE: u8 = 1;
 const KIND_WANTED: u8 = 2;
 const KIND_UNWANTED: u8 = 3;
+const KIND_INDEX: u8 = 4;
+const KIND_END: u8 = 5;
 
-/// What a file of the log holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Contents {
-    /// What has changed since the files before.
-    Changes,
-    /// All that was wanted at some time: files before it say nothing any more.
-    Everything,
-}
+/// Records that an index covers at most.
+const INDEXED: usize = 64;
+/// After how many uses a shape is written again.
+const USES_OF_A_SHAPE: u32 = 1_024;
 
 /// Why a record cannot be read although its checksum is right, or a file is no log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -52,7 +45,7 @@ pub enum RecordError {
     #[error("it is no log of flows")]
     NotALog,
     /// The file was written in another form.
-    #[error("it is of version {0}, this agent reads version {VERSION}")]
+    #[error("it is of version {0}, this agent reads versions 1 and {VERSION}")]
     UnknownVersion(u16),
     /// What the file holds is said in another form.
     #[error("its contents are of kind {0}, which this agent does not know")]
@@ -80,6 +73,16 @@ pub enum RecordError {
         /// Why not.
         reason: String,
     },
+}
+
+impl From<WrongHeader> for RecordError {
+    fn from(wrong: WrongHeader) -> Self {
+        match wrong {
+            WrongHeader::NotALog => Self::NotALog,
+            WrongHeader::Version(version) => Self::UnknownVersion(version),
+            WrongHeader::Contents(contents) => Self::UnknownContents(contents),
+        }
+    }
 }
 
 /// A flow that cannot be written so that it would be read back as it is.
@@ -114,83 +117,6 @@ impl WallTime {
     }
 }
 
-/// The header of a file.
-pub(super) fn header(contents: Contents) -> [u8; HEADER] {
-    let mut bytes = [0; HEADER];
-    bytes[..12].copy_from_slice(&MAGIC);
-    bytes[12..14].copy_from_slice(&VERSION.to_le_bytes());
-    bytes[14..].copy_from_slice(&u16::from(contents == Contents::Everything).to_le_bytes());
-    bytes
-}
-
-/// What a file holds, by its header; `None` if it ends within it.
-pub(super) fn read_header(bytes: &[u8]) -> Result<Option<Contents>, RecordError> {
-    if bytes.len() < HEADER {
-        let is_begun = header(Contents::Changes).starts_with(bytes) || header(Contents::Everything).starts_with(bytes);
-        return if is_begun { Ok(None) } else { Err(RecordError::NotALog) };
-    }
-    let mut fields = Fields(bytes);
-    if fields.take(MAGIC.len())? != MAGIC {
-        return Err(RecordError::NotALog);
-    }
-    match (fields.u16()?, fields.u16()?) {
-        (VERSION, 0) => Ok(Some(Contents::Changes)),
-        (VERSION, 1) => Ok(Some(Contents::Everything)),
-        (VERSION, other) => Err(RecordError::UnknownContents(other)),
-        (other, _) => Err(RecordError::UnknownVersion(other)),
-    }
-}
-
-/// The bodies of the frames of a file, up to the first that is not whole.
-pub(super) struct Frames<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
-
-/// Where a file stops to be readable, and why.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Torn {
-    pub(super) at: usize,
-    pub(super) reason: &'static str,
-}
-
-impl<'a> Frames<'a> {
-    /// The frames from a place in a file on.
-    pub(super) fn at(file: &'a [u8], at: usize) -> Self {
-        Self { bytes: file, at }
-    }
-
-    /// The next body with the place of its frame in the file; `None` at the end.
-    pub(super) fn next(&mut self) -> Result<Option<(usize, &'a [u8])>, Torn> {
-        let at = self.at;
-        if at >= self.bytes.len() {
-            return Ok(None);
-        }
-        let torn = |reason| Torn { at, reason };
-        let mut fields = Fields(&self.bytes[at..]);
-        let short = |_| torn("the file ends within a record");
-        let length = fields.u32().map_err(short)? as usize;
-        let checksum = fields.u32().map_err(short)?;
-        if length == 0 || length > LONGEST {
-            return Err(torn("a record has an impossible length"));
-        }
-        let body = fields.take(length).map_err(short)?;
-        if crc32c::crc32c(body) != checksum {
-            return Err(torn("a record has a wrong checksum"));
-        }
-        self.at = at + FRAME_HEADER + length;
-        Ok(Some((at, body)))
-    }
-}
-
-/// The body of a frame that was found whole before.
-pub(super) fn body_at(file: &[u8], at: usize) -> Result<&[u8], RecordError> {
-    let mut fields = Fields(file.get(at..).ok_or(RecordError::Short)?);
-    let length = fields.u32()? as usize;
-    fields.u32()?;
-    fields.take(length)
-}
-
 /// The UFID in the body of a record of a flow that is wanted.
 pub(super) fn wanted_ufid(body: &[u8]) -> Option<Ufid> {
     let mut fields = Fields(body);
@@ -204,13 +130,17 @@ pub(super) enum Record<'a> {
     Shape(u32, Shape),
     Wanted(Wanted<'a>),
     Unwanted(Ufid),
+    /// What the records before it are.
+    Index(Index<'a>),
+    /// Nothing more was written to the file; and what the last records are.
+    End(Index<'a>),
 }
 
 /// The fields of a match and their masks.
 #[derive(Debug)]
 pub(super) struct Shape {
     mask: Arc<Mask>,
-    /// With the octets that a value has in the file.
+    /// With the bytes that a value has in the file.
     fields: Vec<(Field, u128, usize)>,
 }
 
@@ -232,6 +162,8 @@ impl<'a> Record<'a> {
             KIND_SHAPE => Ok(Self::Shape(fields.u32()?, Shape::read(fields)?)),
             KIND_WANTED => Ok(Self::Wanted(Wanted::read(fields)?)),
             KIND_UNWANTED => Ok(Self::Unwanted(Ufid(fields.u128()?))),
+            KIND_INDEX => Ok(Self::Index(Index { first: fields.u64()?, entries: fields.0 })),
+            KIND_END => Ok(Self::End(Index { first: fields.u64()?, entries: fields.0 })),
             other => Err(RecordError::UnknownKind(other)),
         }
     }
@@ -244,16 +176,16 @@ impl Shape {
         while !from.0.is_empty() {
             let length = from.u8()?.into();
             let name = String::from_utf8_lossy(from.take(length)?).into_owned();
-            let octets = from.u8()?.into();
+            let bytes = from.u8()?.into();
             let mask = from.u128()?;
-            if !(1..=16).contains(&octets) {
+            if !(1..=16).contains(&bytes) {
                 return Err(RecordError::Wrong("size of a field"));
             }
             let spec = FIELDS.iter().find(|spec| spec.field.to_string() == name);
             match spec.map(|spec| spec.field).filter(|field| mask & !field.full_mask() == 0) {
                 Some(field) => {
                     full.set(field, mask);
-                    fields.push((field, mask, octets));
+                    fields.push((field, mask, bytes));
                 }
                 None => return Err(RecordError::UnknownField(name)),
             }
@@ -281,8 +213,8 @@ impl<'a> Wanted<'a> {
     pub(super) fn flow(&self, shape: &Shape, texts: &mut ActionTexts, seed: &Seed) -> Result<Flow, RecordError> {
         let mut from = Fields(self.values_and_actions);
         let mut key = Key::ZERO;
-        for (field, mask, octets) in &shape.fields {
-            let value = from.number(*octets)?;
+        for (field, mask, bytes) in &shape.fields {
+            let value = from.number(*bytes)?;
             if value & !mask != 0 {
                 return Err(RecordError::Wrong("value of a field"));
             }
@@ -296,9 +228,77 @@ impl<'a> Wanted<'a> {
 
 const NO_TIMEOUT: u64 = u64::MAX;
 
+/// What some records are, and of which flows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Index<'a> {
+    first: u64,
+    entries: &'a [u8],
+}
+
+/// What an index says of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Indexed {
+    Wanted(Ufid),
+    Unwanted(Ufid),
+    /// It says nothing of any flow by itself.
+    Other,
+}
+
+impl Index<'_> {
+    /// The records that it covers, by their numbers.
+    pub(super) fn records(&self) -> impl Iterator<Item = (u64, Indexed)> {
+        let mut entries = Fields(self.entries);
+        (self.first..).map_while(move |number| {
+            let indexed = match entries.u8().ok()? {
+                KIND_WANTED => Indexed::Wanted(Ufid(entries.u128().ok()?)),
+                KIND_UNWANTED => Indexed::Unwanted(Ufid(entries.u128().ok()?)),
+                _ => Indexed::Other,
+            };
+            Some((number, indexed))
+        })
+    }
+}
+
+/// An index that is not written yet.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OpenIndex {
+    first: u64,
+    entries: Vec<u8>,
+    records: usize,
+    /// Records that are no index themselves.
+    news: usize,
+}
+
+impl OpenIndex {
+    /// Of the records from this number on.
+    pub(super) fn from(first: u64) -> Self {
+        Self { first, ..Self::default() }
+    }
+
+    pub(super) fn add(&mut self, record: &Record<'_>) {
+        match record {
+            Record::Shape(..) => self.push(KIND_SHAPE, None),
+            Record::Wanted(wanted) => self.push(KIND_WANTED, Some(wanted.ufid)),
+            Record::Unwanted(ufid) => self.push(KIND_UNWANTED, Some(*ufid)),
+            Record::Index(_) => self.push(KIND_INDEX, None),
+            Record::End(_) => self.push(KIND_END, None),
+        }
+    }
+
+    fn push(&mut self, kind: u8, ufid: Option<Ufid>) {
+        self.entries.push(kind);
+        if let Some(ufid) = ufid {
+            self.entries.extend_from_slice(&ufid.0.to_le_bytes());
+        }
+        self.records += 1;
+        self.news += usize::from(!matches!(kind, KIND_INDEX | KIND_END));
+    }
+}
+
 /// Writes records of one file.
-#[derive(Default)]
 pub(super) struct Encoder {
+    frames: FrameWriter,
+    index: OpenIndex,
     shapes: WrittenShapes,
     texts: ActionTexts,
 }
@@ -306,15 +306,18 @@ pub(super) struct Encoder {
 /// The shapes that are in the file.
 #[derive(Default)]
 struct WrittenShapes {
-    shapes: HashMap<ShapeKey, Arc<WrittenShape>>,
+    /// By their numbers.
+    written: Vec<WrittenShape>,
+    numbers: HashMap<ShapeKey, usize>,
     /// The same by where the mask is, which flows share; with the mask, so that no other can be in its place.
-    near: HashMap<NearKey, (Arc<Mask>, Arc<WrittenShape>), foldhash::fast::RandomState>,
+    near: HashMap<NearKey, (Arc<Mask>, usize), foldhash::fast::RandomState>,
 }
 
-/// A shape that is in the file: its number, and the fields with the octets of each.
+/// A shape that is in the file: the fields with their masks and the bytes of each, and how many flows have it.
 struct WrittenShape {
     number: u32,
-    fields: Vec<(Field, usize)>,
+    fields: Vec<(Field, u128, usize)>,
+    uses: u32,
 }
 
 /// The place of a mask, and what says which headers there are.
@@ -329,15 +332,31 @@ struct ShapeKey {
 }
 
 impl Encoder {
+    /// Of the file with this header. `tail` is what no index covers of the records before.
+    pub(super) fn of(header: Header, tail: Option<OpenIndex>) -> Self {
+        let frames = FrameWriter::of(header);
+        let index = tail.unwrap_or_else(|| OpenIndex::from(frames.next()));
+        Self { frames, index, shapes: WrittenShapes::default(), texts: ActionTexts::default() }
+    }
+
+    /// The number of the next record, and what no index covers of those before.
+    pub(super) fn rest(&self) -> (u64, OpenIndex) {
+        (self.frames.next(), self.index.clone())
+    }
+
     /// Appends the record of a flow, and of its shape if that is new. Nothing is appended if it cannot be written.
     pub(super) fn wanted(&mut self, out: &mut Vec<u8>, flow: &Flow, accepted: WallTime) -> Result<(), NotWritable> {
         let not_writable = |reason| NotWritable { ufid: flow.ufid, reason };
-        let actions =
-            self.texts.write(&flow.actions).ok_or(not_writable("its actions are not read as they are written"))?;
+        let Self { frames, index, shapes, texts } = self;
+        let actions = texts.write(&flow.actions).ok_or(not_writable("its actions are not read as they are written"))?;
         let matching = flow.matching();
         let key = matching.key();
-        let shape = self.shapes.of(out, &matching, &key).map_err(not_writable)?;
-        frame(out, |body| {
+        let shape = shapes.of(&matching, &key).map_err(not_writable)?;
+        if shape.is_written_now() {
+            frames.frame(out, |body| shape.write(body));
+            index.push(KIND_SHAPE, None);
+        }
+        frames.frame(out, |body| {
             body.push(KIND_WANTED);
             body.extend_from_slice(&flow.ufid.0.to_le_bytes());
             body.extend_from_slice(&accepted.0.to_le_bytes());
@@ -348,49 +367,114 @@ impl Encoder {
                 body.extend_from_slice(&nanos.unwrap_or(NO_TIMEOUT).to_le_bytes());
             }
             body.extend_from_slice(&shape.number.to_le_bytes());
-            for (field, octets) in &shape.fields {
-                write_value(body, &key, *field, *octets);
+            for (field, _, bytes) in &shape.fields {
+                write_value(body, &key, *field, *bytes);
             }
             body.extend_from_slice(actions.as_bytes());
         });
+        index.push(KIND_WANTED, Some(flow.ufid));
+        self.index_if_due(out);
         Ok(())
     }
 
     /// Appends the record of a flow's end.
-    pub(super) fn unwanted(out: &mut Vec<u8>, ufid: Ufid) {
-        frame(out, |body| {
+    pub(super) fn unwanted(&mut self, out: &mut Vec<u8>, ufid: Ufid) {
+        self.frames.frame(out, |body| {
             body.push(KIND_UNWANTED);
             body.extend_from_slice(&ufid.0.to_le_bytes());
         });
+        self.index.push(KIND_UNWANTED, Some(ufid));
+        self.index_if_due(out);
+    }
+
+    /// Leaves out so many records, which a reader finds missing.
+    pub(super) fn leave_out(&mut self, records: u64) {
+        self.frames.leave_out(records);
+        self.index = OpenIndex::from(self.frames.next());
+    }
+
+    /// Appends an index of the records that none covers, if there are any but the last index.
+    pub(super) fn index(&mut self, out: &mut Vec<u8>) {
+        if self.index.news == 0 {
+            return;
+        }
+        self.put_index(out, KIND_INDEX);
+    }
+
+    /// Appends the last record of the file.
+    pub(super) fn end(&mut self, out: &mut Vec<u8>) {
+        self.index(out);
+        self.put_index(out, KIND_END);
+    }
+
+    fn put_index(&mut self, out: &mut Vec<u8>, kind: u8) {
+        let index = std::mem::take(&mut self.index);
+        let number = self.frames.frame(out, |body| {
+            body.push(kind);
+            body.extend_from_slice(&index.first.to_le_bytes());
+            body.extend_from_slice(&index.entries);
+        });
+        self.index = OpenIndex::from(number);
+        self.index.push(kind, None);
+    }
+
+    fn index_if_due(&mut self, out: &mut Vec<u8>) {
+        if self.index.records >= INDEXED {
+            self.index(out);
+        }
     }
 }
 
 impl WrittenShapes {
-    /// The shape of a match with this key. Its record is appended if it is new.
-    fn of(&mut self, out: &mut Vec<u8>, matching: &MaskedKey, key: &Key) -> Result<Arc<WrittenShape>, &'static str> {
+    /// The shape of a match with this key, for one more flow.
+    fn of(&mut self, matching: &MaskedKey, key: &Key) -> Result<&mut WrittenShape, &'static str> {
         let (mask, eth_type, protocol) = (matching.mask(), key.get(Field::EthType), key.get(Field::Ipv4Proto));
         let near = (Arc::as_ptr(mask).addr(), eth_type, protocol);
-        if let Some((_, shape)) = self.near.get(&near) {
-            return Ok(shape.clone());
-        }
-        let full = ShapeKey { mask: mask.clone(), eth_type, protocol };
-        let shape = match self.shapes.get(&full) {
-            Some(known) => known.clone(),
+        let number = match self.near.get(&near) {
+            Some((_, number)) => *number,
             None => {
-                let number = u32::try_from(self.shapes.len()).map_err(|_| "there are too many shapes")?;
-                let fields = fields_of(&matching.expand()).ok_or("it matches bits of no field")?;
-                write_shape(out, number, &fields);
-                let fields = fields.into_iter().map(|(field, _)| (field, octets(field))).collect();
-                let written = Arc::new(WrittenShape { number, fields });
-                self.shapes.insert(full, written.clone());
-                written
+                let number = self.number_of(ShapeKey { mask: mask.clone(), eth_type, protocol }, matching)?;
+                if self.near.len() >= NEAR_KEPT {
+                    self.near.clear();
+                }
+                self.near.insert(near, (mask.clone(), number));
+                number
             }
         };
-        if self.near.len() >= NEAR_KEPT {
-            self.near.clear();
-        }
-        self.near.insert(near, (mask.clone(), shape.clone()));
+        let shape = &mut self.written[number];
+        shape.uses = shape.uses.wrapping_add(1);
         Ok(shape)
+    }
+
+    fn number_of(&mut self, key: ShapeKey, matching: &MaskedKey) -> Result<usize, &'static str> {
+        if let Some(known) = self.numbers.get(&key) {
+            return Ok(*known);
+        }
+        let number = u32::try_from(self.written.len()).map_err(|_| "there are too many shapes")?;
+        let fields = fields_of(&matching.expand()).ok_or("it matches bits of no field")?;
+        let fields = fields.into_iter().map(|(field, mask)| (field, mask, bytes_of(field))).collect();
+        self.written.push(WrittenShape { number, fields, uses: 0 });
+        self.numbers.insert(key, self.written.len() - 1);
+        Ok(self.written.len() - 1)
+    }
+}
+
+impl WrittenShape {
+    /// Whether the shape goes before the flow that uses it now.
+    const fn is_written_now(&self) -> bool {
+        self.uses <= 2 || self.uses.is_multiple_of(USES_OF_A_SHAPE)
+    }
+
+    fn write(&self, body: &mut Vec<u8>) {
+        body.push(KIND_SHAPE);
+        body.extend_from_slice(&self.number.to_le_bytes());
+        for (field, mask, bytes) in &self.fields {
+            let name = field.to_string();
+            body.push(u8::try_from(name.len()).unwrap_or(u8::MAX));
+            body.extend_from_slice(name.as_bytes());
+            body.push(u8::try_from(*bytes).unwrap_or(u8::MAX));
+            body.extend_from_slice(&mask.to_le_bytes());
+        }
     }
 }
 
@@ -411,46 +495,22 @@ fn fields_of(full: &Match) -> Option<Vec<(Field, u128)>> {
     (left == Key::ZERO).then_some(fields)
 }
 
-fn write_shape(out: &mut Vec<u8>, number: u32, fields: &[(Field, u128)]) {
-    frame(out, |body| {
-        body.push(KIND_SHAPE);
-        body.extend_from_slice(&number.to_le_bytes());
-        for (field, mask) in fields {
-            let name = field.to_string();
-            body.push(u8::try_from(name.len()).unwrap_or(u8::MAX));
-            body.extend_from_slice(name.as_bytes());
-            body.push(u8::try_from(octets(*field)).unwrap_or(u8::MAX));
-            body.extend_from_slice(&mask.to_le_bytes());
-        }
-    });
-}
-
-/// Appends the lowest octets of a field.
-fn write_value(out: &mut Vec<u8>, key: &Key, field: Field, octets: usize) {
+/// Appends the lowest bytes of a field.
+fn write_value(out: &mut Vec<u8>, key: &Key, field: Field, bytes: usize) {
     let spec = field.spec();
-    let end = out.len() + octets;
+    let end = out.len() + bytes;
     if spec.width == 128 {
         out.extend_from_slice(&key.get(field).to_le_bytes());
     } else {
         let value = key.words[spec.word] >> spec.shift & u64::MAX >> (64 - spec.width);
-        // As many octets each time, for that is quicker than to copy so many.
+        // As many bytes each time, for that is quicker than to copy so many.
         out.extend_from_slice(&value.to_le_bytes());
     }
     out.truncate(end);
 }
 
-fn octets(field: Field) -> usize {
+fn bytes_of(field: Field) -> usize {
     field.spec().width.div_ceil(8) as usize
-}
-
-fn frame(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
-    let at = out.len();
-    out.extend_from_slice(&[0; FRAME_HEADER]);
-    write(out);
-    let body = &out[at + FRAME_HEADER..];
-    let (length, checksum) = (u32::try_from(body.len()).unwrap_or(u32::MAX), crc32c::crc32c(body));
-    out[at..at + 4].copy_from_slice(&length.to_le_bytes());
-    out[at + 4..at + FRAME_HEADER].copy_from_slice(&checksum.to_le_bytes());
 }
 
 /// Actions as text, both ways. Few lists serve many flows, so that some are kept at hand.
@@ -502,10 +562,10 @@ impl<'a> Fields<'a> {
         Ok(taken)
     }
 
-    fn number(&mut self, octets: usize) -> Result<u128, RecordError> {
-        let mut bytes = [0; 16];
-        bytes[..octets].copy_from_slice(self.take(octets)?);
-        Ok(u128::from_le_bytes(bytes))
+    fn number(&mut self, bytes: usize) -> Result<u128, RecordError> {
+        let mut number = [0; 16];
+        number[..bytes].copy_from_slice(self.take(bytes)?);
+        Ok(u128::from_le_bytes(number))
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], RecordError> {
@@ -514,10 +574,6 @@ impl<'a> Fields<'a> {
 
     fn u8(&mut self) -> Result<u8, RecordError> {
         self.array().map(u8::from_le_bytes)
-    }
-
-    fn u16(&mut self) -> Result<u16, RecordError> {
-        self.array().map(u16::from_le_bytes)
     }
 
     fn u32(&mut self) -> Result<u32, RecordError> {

@@ -34,11 +34,24 @@ pub struct Restored {
     pub flows: u64,
     /// Flows that are not, because the agent would not take them on any more. Each is named in the log.
     pub turned_away: u64,
+    /// What damage to the log has cost.
+    pub damage: Damage,
     /// How long it took to read them and to take them on.
     pub load: Duration,
     /// How long no agent was there at most, by the wall clock: since something last happened to the log, which is ten seconds
     /// before the end of an agent that was at rest. `None` at the first start.
     pub away: Option<Duration>,
+}
+
+/// What damage to the log has cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Damage {
+    /// Flows that were wanted, and of which it is not known what they were to do: they are gone.
+    pub lost_flows: u64,
+    /// Changes of which nothing is known: so many flows at most were accepted, changed or deleted by them.
+    pub lost_changes: u64,
+    /// Flows that are wanted again and that such a change may have deleted or changed.
+    pub doubtful_flows: u64,
 }
 
 /// What a thread has done.
@@ -71,6 +84,7 @@ impl Saved {
             }
             taken.is_ok()
         };
+        let damage = self.journal.tell_damage(&self.log, seed);
         let mut parts = self.take_parts(seed, &take)?;
         let mut of_chains = std::mem::take(&mut parts.of_chains);
         of_chains.sort_by_key(|(place, ..)| *place);
@@ -82,6 +96,7 @@ impl Saved {
         let restored = Restored {
             flows: parts.flows,
             turned_away: parts.turned_away,
+            damage,
             load: self.journal.options.clock.now().since(self.began),
             away: self.log.summary.away((self.journal.options.wall)()),
         };
@@ -139,8 +154,8 @@ impl Saved {
     }
 
     fn tell(&self, restored: &Restored) {
-        for (path, at, octets, reason) in &self.log.summary.torn {
-            tracing::warn!("{}: {reason}; the last {octets} octets, from {at} on, are left out", path.display());
+        for (path, at, bytes, reason) in &self.log.summary.torn {
+            tracing::warn!("{}: {reason}; the last {bytes} bytes, from {at} on, are left out", path.display());
         }
         match restored.away {
             Some(away) => tracing::info!(

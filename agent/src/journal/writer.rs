@@ -15,7 +15,7 @@ use super::{Active, Journal, Note};
 /// How long a change may lie that nobody waits for: the end of a flow that has aged, above all.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Octets that are written in one go.
+/// Bytes that are written in one go.
 const CHUNK: usize = 1 << 20;
 
 /// Writes what is noted. See the [module](super).
@@ -34,18 +34,22 @@ impl Writer {
     /// Writes until `stop` is disconnected, and then what is left.
     pub fn run(mut self, stop: &Receiver<Infallible>) {
         loop {
-            let is_last = select! {
-                recv(self.wake) -> _ => false,
-                recv(stop) -> _ => true,
-                default(TICK) => false,
+            let (is_last, is_idle) = select! {
+                recv(self.wake) -> _ => (false, false),
+                recv(stop) -> _ => (true, false),
+                default(TICK) => (false, true),
             };
             let asked = self.journal.progress.lock().asked;
             // What is noted later is of later requests.
             let mut left = self.notes.len();
+            if left == 0 && is_idle {
+                self.write_last(Encoder::index);
+            }
             while left > 0 {
                 self.write_chunk(&mut left);
             }
             if is_last {
+                self.write_last(Encoder::end);
                 self.journal.sync();
             }
             self.journal.progress.lock().done = asked;
@@ -53,6 +57,18 @@ impl Writer {
             if is_last {
                 return;
             }
+        }
+    }
+
+    /// Writes what follows the last record for now.
+    fn write_last(&mut self, append: impl FnOnce(&mut Encoder, &mut Vec<u8>)) {
+        let mut active = self.journal.active.lock();
+        self.buffer.clear();
+        if let Some(file) = &mut active.file {
+            append(&mut file.encoder, &mut self.buffer);
+        }
+        if !self.buffer.is_empty() {
+            self.journal.write(&mut active, &self.buffer, 0);
         }
     }
 
@@ -76,10 +92,10 @@ impl Writer {
                         tracing::error!("{error}");
                         journal.counts.unkept.fetch_add(1, Ordering::Relaxed);
                         // What the log says of it is no longer true in any case.
-                        Encoder::unwanted(&mut self.buffer, flow.ufid);
+                        file.encoder.unwanted(&mut self.buffer, flow.ufid);
                     }
                 }
-                Note::Unwanted(flow) => Encoder::unwanted(&mut self.buffer, flow.ufid),
+                Note::Unwanted(flow) => file.encoder.unwanted(&mut self.buffer, flow.ufid),
             }
         }
         journal.write(&mut active, &self.buffer, count);
@@ -90,6 +106,7 @@ impl Journal {
     fn write(&self, active: &mut Active, records: &[u8], count: u64) {
         let Some(log) = &mut active.file else {
             self.counts.unkept.fetch_add(count, Ordering::Relaxed);
+            active.leave_out(count);
             return;
         };
         let result = (&*log.file).write_all(records).map_err(failed("write", &log.path)).and_then(|()| {

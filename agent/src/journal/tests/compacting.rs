@@ -4,6 +4,7 @@ use std::time::Duration;
 use std::{fs, io};
 
 use super::super::folder::failed;
+use super::super::frame::{Contents, Header};
 use super::*;
 use crate::scratch::Scratch;
 
@@ -65,11 +66,12 @@ fn an_end_at_any_step_of_a_compaction_loses_nothing_and_brings_nothing_back() {
         moments.push((step, files, wanted.clone()));
     };
     moment(&kept, "before");
-    let finished = kept.keeper.rotate().unwrap();
+    let (finished, first) = kept.keeper.rotate().unwrap();
     moment(&kept, "the new file is begun");
     let (path, file) = kept.journal.folder.begin_replacement(finished).unwrap();
     moment(&kept, "the replacement is begun");
-    let records = kept.keeper.write_everything(&kept.table, &path, &file, &|| false).unwrap();
+    let header = Header { contents: Contents::Everything, number: finished, first };
+    let records = kept.keeper.write_everything(&kept.table, header, (&path, &file), &|| false).unwrap();
     assert!(records.is_ok());
     moment(&kept, "the replacement is written");
     let half = fs::read(&path).unwrap();

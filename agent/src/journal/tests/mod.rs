@@ -1,6 +1,7 @@
 //! The log from inside: what is read back after each way in which it may end.
 
 mod compacting;
+mod damage;
 mod reading;
 
 use std::collections::BTreeMap;

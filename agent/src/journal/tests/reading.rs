@@ -7,8 +7,9 @@ use proptest::prelude::*;
 use sluice_flow::field::FIELDS;
 use sluice_flow::{ActionList, ChainId, Match};
 
+use super::super::frame::{Contents, FRAME_HEADER, FrameWriter, HEADER, Header};
 use super::super::load::children_first;
-use super::super::record::{Contents, Encoder, FRAME_HEADER, HEADER, WallTime, header};
+use super::super::record::{Encoder, WallTime};
 use super::super::{RecordError, compact};
 use super::*;
 use crate::scratch::Scratch;
@@ -23,6 +24,8 @@ const KEYS: [&str; 8] = [
     "in_port(1),eth_type(0x86dd),ipv6(proto=58,frag=no),icmpv6(type=135),nd(target=fe80::1,sll=02:00:00:00:00:01)",
     "ufid:01234567-89ab-4def-8123-456789abcdef, in_port(7)",
 ];
+/// Of the first file of a log.
+const HEADER_OF_1: Header = Header { contents: Contents::Changes, number: 1, first: 0 };
 const ACTIONS: [&str; 6] =
     ["drop", "2", "set(ipv4(src=10.0.0.9)),3", "push_vlan(vid=5,pcp=0),4", "recirc(0x6)", "meter(1),2"];
 
@@ -99,122 +102,59 @@ proptest! {
 fn round_trip(matching: MaskedKey<'_>) -> MaskedKey<'static> {
     let scratch = Scratch::new();
     let flow = Flow::new(None, matching, ActionList::default(), Priority::default(), Expiry::default(), &SEED);
-    let mut bytes = header(Contents::Changes).to_vec();
-    Encoder::default().wanted(&mut bytes, &flow, WallTime(1)).unwrap();
+    let mut bytes = HEADER_OF_1.to_bytes().to_vec();
+    Encoder::of(HEADER_OF_1, None).wanted(&mut bytes, &flow, WallTime(1)).unwrap();
     fs::write(scratch.path().join("1.log"), bytes).unwrap();
     let (found, _) = read(scratch.path()).unwrap();
     let flow = found.into_values().next().unwrap();
     MaskedKey::new(&flow.matching().expand())
 }
 
-/// Some history of some flows: the file after it, and what was wanted at each length of the file on the way.
-fn history(scratch: &Scratch) -> (Vec<u8>, Vec<(usize, Flows)>) {
-    let file = scratch.path().join("1.log");
-    let kept = Kept::start(scratch.path());
-    let mut wanted = Flows::new();
-    let mut states = vec![(HEADER, wanted.clone())];
-    for (index, key) in KEYS.iter().enumerate() {
-        let first = flow(key, "2");
-        kept.add(&first);
-        wanted.insert(first.ufid, first.clone());
-        states.push((fs::metadata(&file).unwrap().len().try_into().unwrap(), wanted.clone()));
-        if index % 3 == 0 {
-            let changed = first.with_actions(flow(key, "3,4").actions.clone());
-            kept.modify(&changed);
-            wanted.insert(changed.ufid, changed);
-        }
-        states.push((fs::metadata(&file).unwrap().len().try_into().unwrap(), wanted.clone()));
-        if index % 2 == 0 {
-            let reasons = [EndReason::Deleted, EndReason::Flushed, EndReason::Idle, EndReason::Limit];
-            kept.delete(&first, reasons[index / 2]);
-            wanted.remove(&first.ufid);
-        }
-        states.push((fs::metadata(&file).unwrap().len().try_into().unwrap(), wanted.clone()));
-    }
-    (fs::read(file).unwrap(), states)
-}
-
-/// What was wanted when the file was so long, or a bit shorter.
-fn state_at(states: &[(usize, Flows)], length: usize) -> &Flows {
-    let mut before = states.iter().filter(|(end, _)| *end <= length);
-    before.next_back().map_or(&states[0].1, |(_, state)| state)
-}
-
-#[test]
-fn a_file_that_is_cut_anywhere_says_what_was_wanted_up_to_there() {
-    let scratch = Scratch::new();
-    let (whole, states) = history(&scratch);
-    let cut = Scratch::new();
-    for length in 0..=whole.len() {
-        fs::write(cut.path().join("1.log"), &whole[..length]).unwrap();
-        let (found, log) = read(cut.path()).unwrap();
-        assert_eq!(&found, state_at(&states, length), "cut at {length}");
-        // A shape is a record of its own, after which nothing is torn although no flow has come yet.
-        let is_at_an_end = states.iter().any(|(end, _)| *end == length);
-        assert!(!is_at_an_end || log.summary.torn.is_empty(), "cut at {length}: {:?}", log.summary.torn);
-        for (_, at, octets, _) in log.summary.torn {
-            assert_eq!(at + octets, length, "all behind the tear is said to be left out");
-        }
-    }
-}
-
-#[test]
-fn a_wrong_octet_anywhere_ends_the_file_there() {
-    let scratch = Scratch::new();
-    let (whole, states) = history(&scratch);
-    let broken = Scratch::new();
-    let path = broken.path().join("1.log");
-    for at in HEADER..whole.len() {
-        let mut bytes = whole.clone();
-        bytes[at] ^= 0x20;
-        fs::write(&path, &bytes).unwrap();
-        let (found, log) = read(broken.path()).unwrap();
-        assert_eq!(&found, state_at(&states, at), "wrong at {at}");
-        assert_eq!(log.summary.torn.len(), 1, "wrong at {at}");
-        assert_eq!(fs::read(&path).unwrap(), bytes, "the file is left as it is");
-    }
-}
-
 #[test]
 fn nothing_is_written_behind_a_torn_end() {
     let scratch = Scratch::new();
-    drop(history(&scratch));
+    let early: Vec<_> = (1..=9).map(|port| udp(port, "2")).collect();
+    {
+        let kept = Kept::start(scratch.path());
+        early.iter().for_each(|flow| kept.add(flow));
+    }
     let first = scratch.path().join("1.log");
     let whole = fs::read(&first).unwrap();
     fs::write(&first, &whole[..whole.len() - 1]).unwrap();
-    let (before, _) = read(scratch.path()).unwrap();
     let late = udp(9999, "2");
     Kept::start(scratch.path()).add(&late);
     assert_eq!(fs::read(&first).unwrap().len(), whole.len() - 1);
-    let mut wanted = before;
-    wanted.insert(late.ufid, late);
-    assert_eq!(read(scratch.path()).unwrap().0, wanted);
+    let (found, log) = read(scratch.path()).unwrap();
+    assert_eq!(found, flows(early.iter().chain([&late])));
+    assert_eq!((log.loss(), log.summary.torn.len()), (None, 1), "the second file knows where the first has ended");
 }
 
 #[test]
 fn what_this_agent_does_not_know_is_refused_by_file_and_place_and_nothing_is_changed() {
+    const NUMBER: Header = Header { contents: Contents::Changes, number: 5, first: 0 };
     let frame = |body: &[u8]| {
-        let mut bytes = header(Contents::Changes).to_vec();
-        bytes.extend_from_slice(&u32::try_from(body.len()).unwrap().to_le_bytes());
-        bytes.extend_from_slice(&crc32c::crc32c(body).to_le_bytes());
-        bytes.extend_from_slice(body);
+        let mut bytes = NUMBER.to_bytes().to_vec();
+        FrameWriter::of(NUMBER).frame(&mut bytes, |out| out.extend_from_slice(body));
         bytes
     };
-    let mut newer = header(Contents::Changes);
-    newer[12] = 2;
-    let mut other = header(Contents::Changes);
-    other[14] = 9;
+    let with_header = |at: usize, value: u8| {
+        let mut bytes = NUMBER.to_bytes();
+        bytes[at] = value;
+        let checksum = crc32c::crc32c(&bytes[..32]);
+        bytes[32..].copy_from_slice(&checksum.to_le_bytes());
+        bytes.to_vec()
+    };
     let mut shape = vec![1, 0, 0, 0, 0, 7];
     shape.extend_from_slice(b"nothing");
     shape.push(4);
     shape.extend_from_slice(&[0xff; 16]);
     let mut wanted = Vec::new();
-    Encoder::default().wanted(&mut wanted, &udp(1, "2"), WallTime(1)).unwrap();
-    let length = u32::from_le_bytes(wanted[..4].try_into().unwrap()) as usize;
+    Encoder::of(NUMBER, None).wanted(&mut wanted, &udp(1, "2"), WallTime(1)).unwrap();
+    let length = u32::from_le_bytes(wanted[4..8].try_into().unwrap()) as usize;
     let second = wanted[FRAME_HEADER + length + FRAME_HEADER..].to_vec();
     let cases = [
-        (newer.to_vec(), 0, RecordError::UnknownVersion(2)),
-        (other.to_vec(), 0, RecordError::UnknownContents(9)),
+        (with_header(12, 3), 0, RecordError::UnknownVersion(3)),
+        (with_header(14, 9), 0, RecordError::UnknownContents(9)),
         (b"[[port]]\nnumber = 1\n".to_vec(), 0, RecordError::NotALog),
         (b"x".to_vec(), 0, RecordError::NotALog),
         (frame(&[200, 1, 2]), HEADER, RecordError::UnknownKind(200)),
@@ -230,7 +170,7 @@ fn what_this_agent_does_not_know_is_refused_by_file_and_place_and_nothing_is_cha
         let text = error.to_string();
         let JournalError::Unreadable { at, reason, .. } = error else { panic!("{text}") };
         assert_eq!((at, &reason), (place, &expected));
-        assert!(text.contains("/5.log, at octet"), "{text}");
+        assert!(text.contains("/5.log, at byte"), "{text}");
         assert_eq!(fs::read(&path).unwrap(), bytes);
         assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 1);
     }
