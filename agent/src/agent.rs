@@ -24,6 +24,7 @@ use crate::config::{Config, Difference};
 use crate::events::Events;
 use crate::journal::{Journal, NotWritten};
 use crate::lifecycle::Lifecycle;
+use crate::liveness::Progress;
 use crate::offload::{Adopted, Batch, OffloadQueue, Tally, Worker};
 use crate::rebalancing::Rebalancing;
 use crate::retrying::RetrySchedule;
@@ -376,14 +377,16 @@ impl Agent {
 
     /// Takes what happens to the device until `stop` says so: refused flows are tried again when what they wait for has changed,
     /// all that wait for something every retry interval, and lost rules are put in again. Gives the reason if the device died.
-    pub fn watch_device(&self, stop: &Receiver<Infallible>) -> Result<(), String> {
+    pub fn watch_device(&self, stop: &Receiver<Infallible>, progress: &Progress) -> Result<(), String> {
         let events = self.backend.events();
         let mut schedule = RetrySchedule::new(Instant::now());
         loop {
+            progress.works();
             let interval = self.config().retry_interval;
             if let Some(causes) = schedule.take_due(Instant::now(), interval) {
                 self.queue.retry(causes);
             }
+            progress.rests();
             select! {
                 recv(stop) -> _ => return Ok(()),
                 recv(schedule.next(interval).map_or_else(never, at)) -> _ => {}
@@ -391,6 +394,7 @@ impl Agent {
                     Ok(DeviceEvent::Changed { cause }) => schedule.note(cause),
                     Ok(DeviceEvent::RuleLost(rule)) => self.queue.lost(rule),
                     Ok(DeviceEvent::Reset { .. }) => {
+                        progress.works();
                         self.resync()?;
                         schedule.note_all();
                     }
@@ -425,7 +429,7 @@ impl Parts {
         agent.adopt().map_err(io::Error::other)?;
         for (index, worker) in self.workers.into_iter().enumerate() {
             lifecycle.thread(&format!("offload-{index}"), Self::STOP_DEADLINE, move |stop| {
-                worker.run(stop.channel());
+                worker.run(stop.channel(), stop.progress());
                 Ok(())
             })?;
         }
@@ -437,11 +441,13 @@ impl Parts {
             Ok(())
         })?;
         lifecycle.thread("revalidator", Self::STOP_DEADLINE, move |stop| {
-            self.revalidator.run(stop.channel());
+            self.revalidator.run(stop.channel(), stop.progress());
             Ok(())
         })?;
         let watched = agent.clone();
-        lifecycle.thread("device-watch", Self::STOP_DEADLINE, move |stop| watched.watch_device(stop.channel()))
+        lifecycle.thread("device-watch", Self::STOP_DEADLINE, move |stop| {
+            watched.watch_device(stop.channel(), stop.progress())
+        })
     }
 }
 

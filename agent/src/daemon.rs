@@ -14,12 +14,14 @@ use sluice_flow::time::MonotonicClock;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
 
 use crate::agent::Agent;
 use crate::config::{Config, OnExit, parse_metrics};
 use crate::http::{HttpOptions, HttpServer, METRICS_CONTENT_TYPE, StatusCode, TEXT_CONTENT_TYPE};
 use crate::journal::{Journal, JournalOptions, Opened};
 use crate::lifecycle::Lifecycle;
+use crate::liveness::Hang;
 use crate::lock::Locks;
 use crate::logging::Logging;
 use crate::metrics::Metrics;
@@ -29,6 +31,9 @@ use crate::{backends, commands, seed};
 
 /// What the clock shows at the start: flows of earlier runs were accepted before it. No timeout is longer.
 const CLOCK_START: Timestamp = Timestamp(10 * 366 * 86_400 * 1_000_000_000);
+
+/// How often it is looked whether the parts get on.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// How long a server may take to stop, running requests included.
 const SERVER_DEADLINE: Duration = Duration::from_secs(6);
@@ -170,13 +175,17 @@ impl Daemon {
     fn serve_http(&self, lifecycle: &mut Lifecycle, metrics: Arc<Metrics>) -> Result<(), Error> {
         let Some(address) = self.agent.config().metrics else { return Ok(()) };
         let ready = metrics.clone();
+        let (liveness, clock) = (lifecycle.liveness(), self.agent.clock.clone());
         let server = HttpServer::bind(address, HttpOptions::default())
             .map_err(|error| format!("cannot serve metrics at {address}: {error}"))?
             .page("/metrics", move || match metrics.text() {
                 Ok(text) => (StatusCode::OK, METRICS_CONTENT_TYPE, text),
                 Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, TEXT_CONTENT_TYPE, format!("{error}\n")),
             })
-            .page("/healthz", || (StatusCode::OK, TEXT_CONTENT_TYPE, "ok\n".to_owned()))
+            .page("/healthz", move || match liveness.look(clock.now()) {
+                Ok(()) => (StatusCode::OK, TEXT_CONTENT_TYPE, "ok\n".to_owned()),
+                Err(hang) => (StatusCode::SERVICE_UNAVAILABLE, TEXT_CONTENT_TYPE, format!("{hang}\n")),
+            })
             .page("/readyz", move || match ready.readiness() {
                 Ok(()) => (StatusCode::OK, TEXT_CONTENT_TYPE, format!("{READY}\n")),
                 Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, TEXT_CONTENT_TYPE, format!("{reason}\n")),
@@ -278,14 +287,26 @@ impl Daemon {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut hang_up = signal(SignalKind::hangup())?;
-        let watchdog = sd_notify::watchdog_enabled().unwrap_or(Duration::from_secs(3600)) / 2;
-        let mut alive = tokio::time::interval(watchdog);
+        let liveness = lifecycle.liveness();
+        let mut hanging = Vec::new();
+        let mut look = tokio::time::interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let asked_by = loop {
             tokio::select! {
                 _ = terminate.recv() => break "SIGTERM",
                 _ = interrupt.recv() => break "SIGINT",
                 _ = hang_up.recv() => drop(self.reload()),
-                _ = alive.tick() => notify(&[NotifyState::Watchdog]),
+                _ = look.tick() => {
+                    let hang = liveness.look(self.agent.clock.now()).err();
+                    let parts = hang.iter().flat_map(Hang::parts).map(str::to_owned).collect();
+                    match hang {
+                        // The watchdog of systemd, if there is one, ends an agent of which a part hangs for good.
+                        None => notify(&[NotifyState::Watchdog]),
+                        Some(hang) if parts != hanging => tracing::error!("{hang}"),
+                        Some(_) => {}
+                    }
+                    hanging = parts;
+                }
                 request = asked.recv() => match request {
                     Some(Request::Reload(reply)) => reply(self.reload()),
                     Some(Request::Exit) | None => break "request",

@@ -12,6 +12,7 @@ pub mod events;
 pub mod http;
 pub mod journal;
 pub mod lifecycle;
+pub mod liveness;
 pub mod lock;
 pub mod logging;
 pub mod metrics;

@@ -16,11 +16,14 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
-/// The word to stop, as a part receives it.
+use crate::liveness::{Liveness, Progress};
+
+/// The word to stop, as a part receives it, and how it tells that it gets on until then.
 #[derive(Clone, Debug)]
 pub struct Stop {
     requested: watch::Receiver<bool>,
     channel: Receiver<Infallible>,
+    progress: Progress,
 }
 
 impl Stop {
@@ -34,11 +37,17 @@ impl Stop {
     pub fn channel(&self) -> &Receiver<Infallible> {
         &self.channel
     }
+
+    /// Where a part that has a thread of its own tells of its work. One that never does is taken to have none.
+    pub const fn progress(&self) -> &Progress {
+        &self.progress
+    }
 }
 
 /// The running parts of the agent.
 pub struct Lifecycle {
     runtime: Handle,
+    liveness: Liveness,
     parts: Vec<Part>,
     ended: mpsc::UnboundedReceiver<(usize, Result<(), String>)>,
     tell_end: mpsc::UnboundedSender<(usize, Result<(), String>)>,
@@ -98,7 +107,12 @@ impl Lifecycle {
     /// Nothing runs yet. Tasks will run on `runtime`.
     pub fn new(runtime: Handle) -> Self {
         let (tell_end, ended) = mpsc::unbounded_channel();
-        Self { runtime, parts: Vec::new(), ended, tell_end }
+        Self { runtime, liveness: Liveness::default(), parts: Vec::new(), ended, tell_end }
+    }
+
+    /// Whether the parts with threads get on with their work.
+    pub fn liveness(&self) -> Liveness {
+        self.liveness.clone()
     }
 
     /// Starts a part that has a thread of its own. `deadline` is how long it may take to stop.
@@ -106,7 +120,7 @@ impl Lifecycle {
     where
         F: FnOnce(Stop) -> Result<(), String> + Send + 'static,
     {
-        let (stopper, stop) = stop_pair();
+        let (stopper, stop) = stop_pair(self.liveness.part(name));
         let (index, tell_end) = (self.parts.len(), self.tell_end.clone());
         thread::Builder::new().name(name.to_owned()).spawn(move || {
             let result = catch_unwind(AssertUnwindSafe(|| run(stop)));
@@ -124,7 +138,7 @@ impl Lifecycle {
         F: FnOnce(Stop) -> R,
         R: Future<Output = Result<(), String>> + Send + 'static,
     {
-        let (stopper, stop) = stop_pair();
+        let (stopper, stop) = stop_pair(Progress::default());
         let (index, tell_end) = (self.parts.len(), self.tell_end.clone());
         let task = self.runtime.spawn(run(stop));
         let abort = task.abort_handle();
@@ -203,10 +217,10 @@ impl Lifecycle {
     }
 }
 
-fn stop_pair() -> (Stopper, Stop) {
+fn stop_pair(progress: Progress) -> (Stopper, Stop) {
     let (requested, watched) = watch::channel(false);
     let (sender, receiver) = crossbeam_channel::bounded(0);
-    (Stopper { requested, _channel: sender }, Stop { requested: watched, channel: receiver })
+    (Stopper { requested, _channel: sender }, Stop { requested: watched, channel: receiver, progress })
 }
 
 fn panicked(panic: &(dyn Any + Send)) -> String {

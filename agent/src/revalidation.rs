@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use sluice_flow::{Clock, EndReason, FlowId, FlowTable};
 use sluice_revalidator::{Config, Revalidator, Round};
 
+use crate::liveness::Progress;
 use crate::offload::OffloadQueue;
 use crate::rebalancing::{Rebalancing, Report};
 
@@ -123,7 +124,7 @@ pub struct RevalidatorThread {
 
 impl RevalidatorThread {
     /// Runs rounds until `stop` is disconnected.
-    pub fn run(mut self, stop: &Receiver<Infallible>) {
+    pub fn run(mut self, stop: &Receiver<Infallible>, progress: &Progress) {
         let mut paused = false;
         let mut waiting: Vec<Sender<()>> = Vec::new();
         let mut pause = Duration::ZERO;
@@ -156,7 +157,9 @@ impl RevalidatorThread {
                     pause = SHORTEST_PAUSE;
                 }
                 None => {
+                    progress.works();
                     pause = self.round();
+                    progress.rests();
                     for done in waiting.drain(..) {
                         // Who waited may be gone.
                         let _ = done.send(());

@@ -15,6 +15,7 @@ use serde_json::json;
 use sluice_agent::config::Config;
 use sluice_agent::events::Events;
 use sluice_agent::journal::{Journal, JournalOptions, Opened};
+use sluice_agent::liveness::Progress;
 use sluice_flow::table::Limits;
 use sluice_flow::time::MonotonicClock;
 use sluice_flow::{Clock, Flow, FlowTable};
@@ -226,7 +227,7 @@ fn accept(flows: &[Flow], opened: Option<Opened>) -> Duration {
     };
     let table = table(Some(journal.clone()));
     let (stop, stopped) = crossbeam_channel::bounded(0);
-    let writing = std::thread::spawn(move || writer.run(&stopped));
+    let writing = std::thread::spawn(move || writer.run(&stopped, &Progress::default()));
     let took = accept_in(flows, &table, &clock, &|| journal.wait(Duration::from_secs(60)).expect("written"));
     drop(stop);
     writing.join().expect("the writer ends");

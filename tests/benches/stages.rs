@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::json;
 use sluice_agent::journal::bytes;
+use sluice_agent::liveness::Progress;
 use sluice_agent::offload::{Batch, OffloadQueue};
 use sluice_flow::port::{Port, PortKind, PortNumber};
 use sluice_flow::table::{FlowState, Limits};
@@ -92,7 +93,7 @@ fn stages(lines: &str, count: usize) -> [Duration; STAGES.len()] {
     let worker = workers.pop().expect("one worker");
     let (stop, stopped) = crossbeam_channel::bounded(0);
     let (installation, ()) = std::thread::scope(|scope| {
-        let installing = scope.spawn(move || cpu_timed(|| worker.run(&stopped)));
+        let installing = scope.spawn(move || cpu_timed(|| worker.run(&stopped, &Progress::default())));
         let tally = batch.wait(Duration::from_secs(60));
         assert_eq!((tally.installed, tally.outstanding), (count, 0), "every flow is installed");
         drop(stop);

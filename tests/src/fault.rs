@@ -8,10 +8,12 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::{Condvar, Mutex};
 use sluice_flow::backend::{
     Capabilities, Change, Completion, CounterReader, DeviceEvent, Injector, InstallQueue, InstalledRule,
-    LookupCounters, LostRule, MeterCounters, Operation, PortCounters,
+    LookupCounters, LostRule, MeterCounters, MirrorCounters, Operation, PortCounters,
 };
 use sluice_flow::connection::{Connection, ZoneLimits};
+use sluice_flow::counters::{Reading, Sampled};
 use sluice_flow::meter::{Meter, MeterId};
+use sluice_flow::mirror::Mirror;
 use sluice_flow::timeout::TimeoutPolicy;
 use sluice_flow::{Backend, ChainId, Flow, Port, PortNumber, Refusal};
 
@@ -22,6 +24,8 @@ pub struct Plan {
     pub stalled: bool,
     /// Handing changes over blocks until this ends.
     pub blocked: bool,
+    /// The device answers no question about what it has counted, and takes no port, meter or mirror, until this ends.
+    pub hangs: bool,
     /// Whatever waits is done in an arbitrary order.
     pub reorders: bool,
     /// Each change takes so long.
@@ -64,6 +68,10 @@ impl Faults {
         self.told.lock().retain(|listener| listener.send(event.clone()).is_ok());
     }
 
+    fn wait_while_it_hangs(&self) {
+        self.wait_while(|plan| plan.hangs);
+    }
+
     fn wait_while(&self, bad: impl Fn(&Plan) -> bool) -> Plan {
         let mut plan = self.plan.lock();
         self.changed.wait_while(&mut plan, |plan| bad(plan));
@@ -76,6 +84,19 @@ impl FaultyDevice {
     pub fn new(inner: Arc<dyn Backend>) -> (Arc<Self>, Arc<Faults>) {
         let faults = Arc::new(Faults::default());
         (Arc::new(Self { inner, faults: faults.clone() }), faults)
+    }
+}
+
+/// Reads the counters of a device that may hang.
+struct FaultyReader {
+    inner: Box<dyn CounterReader>,
+    faults: Arc<Faults>,
+}
+
+impl CounterReader for FaultyReader {
+    fn read(&mut self, visit: &mut dyn FnMut(&[Reading], Sampled)) -> Result<(), Refusal> {
+        self.faults.wait_while_it_hangs();
+        self.inner.read(visit)
     }
 }
 
@@ -160,6 +181,7 @@ impl Backend for FaultyDevice {
     }
 
     fn attach_port(&self, port: &Port) -> Result<(), Refusal> {
+        self.faults.wait_while_it_hangs();
         self.inner.attach_port(port)
     }
 
@@ -168,14 +190,17 @@ impl Backend for FaultyDevice {
     }
 
     fn port_counters(&self, port: PortNumber) -> Option<PortCounters> {
+        self.faults.wait_while_it_hangs();
         self.inner.port_counters(port)
     }
 
     fn lookup_counters(&self) -> Option<LookupCounters> {
+        self.faults.wait_while_it_hangs();
         self.inner.lookup_counters()
     }
 
     fn set_meter(&self, meter: &Meter) -> Result<(), Refusal> {
+        self.faults.wait_while_it_hangs();
         self.inner.set_meter(meter)
     }
 
@@ -212,7 +237,22 @@ impl Backend for FaultyDevice {
     }
 
     fn meter_counters(&self, meter: MeterId) -> Option<MeterCounters> {
+        self.faults.wait_while_it_hangs();
         self.inner.meter_counters(meter)
+    }
+
+    fn set_mirror(&self, mirror: &Mirror) -> Result<(), Refusal> {
+        self.faults.wait_while_it_hangs();
+        self.inner.set_mirror(mirror)
+    }
+
+    fn remove_mirror(&self, name: &str) -> Result<(), Refusal> {
+        self.inner.remove_mirror(name)
+    }
+
+    fn mirror_counters(&self, name: &str) -> Option<MirrorCounters> {
+        self.faults.wait_while_it_hangs();
+        self.inner.mirror_counters(name)
     }
 
     fn open_chain(&self, chain: ChainId) -> Result<(), Refusal> {
@@ -224,7 +264,7 @@ impl Backend for FaultyDevice {
     }
 
     fn counter_reader(&self) -> Result<Box<dyn CounterReader>, Refusal> {
-        self.inner.counter_reader()
+        Ok(Box::new(FaultyReader { inner: self.inner.counter_reader()?, faults: self.faults.clone() }))
     }
 
     fn installed(&self, visit: &mut dyn FnMut(InstalledRule)) -> Result<(), Refusal> {

@@ -8,6 +8,7 @@ use sluice_agent::agent::Agent;
 use sluice_agent::config::Config;
 use sluice_agent::journal::{Journal, JournalOptions, Opened};
 use sluice_agent::lifecycle::Lifecycle;
+use sluice_agent::liveness::Liveness;
 use sluice_flow::backend::{InstalledRule, OpenConfig, Verdict};
 use sluice_flow::port::PortKind;
 use sluice_flow::time::MonotonicClock;
@@ -71,6 +72,11 @@ impl World {
         }
         parts.run(&agent, &mut lifecycle, |_| ()).expect("threads start");
         Self { agent, lifecycle: Some(lifecycle), runtime }
+    }
+
+    /// Whether its parts get on with their work.
+    pub fn liveness(&self) -> Liveness {
+        self.lifecycle.as_ref().expect("it runs").liveness()
     }
 
     /// A flow from its text.

@@ -10,7 +10,7 @@ use sluice_agent::config::Config;
 use sluice_agent::offload::Batch;
 use sluice_flow::backend::DeviceEvent;
 use sluice_flow::time::MonotonicClock;
-use sluice_flow::{Action, Cause, EndReason, Event, Field, FlowState, PortNumber, Refusal, Ufid};
+use sluice_flow::{Action, Cause, EndReason, Event, Field, FlowState, PortNumber, Refusal, Timestamp, Ufid};
 use sluice_tests::fault::{Faults, FaultyDevice, Plan};
 use sluice_tests::frames;
 use sluice_tests::world::{World, eventually, quick_config, soft_nic};
@@ -252,4 +252,35 @@ fn a_flush_takes_chains_out_in_the_order_of_the_jumps() {
     }
     let gone: Vec<_> = watch.events.try_iter().map(|event| event.flow().chain().0).collect();
     assert_eq!(gone, [0, 3, 2, 1]);
+}
+
+#[test]
+fn a_part_that_hangs_in_the_device_is_named() {
+    let (world, faults) = faulty(quick_config());
+    let liveness = world.liveness();
+    let mut second = 0;
+    // Each look is a second after the one before.
+    let mut look = || {
+        second += 1;
+        liveness.look(Timestamp(second * 1_000_000_000))
+    };
+    eventually("all parts get on", || look().is_ok());
+
+    for (number, plan, part) in [
+        (1, Plan { hangs: true, ..Plan::default() }, "revalidator"),
+        (2, Plan { blocked: true, ..Plan::default() }, "offload-"),
+        (3, Plan { stalled: true, ..Plan::default() }, "offload-"),
+    ] {
+        faults.set(plan.clone());
+        world.agent.queue.add(world.udp_flow(number, "2"), None).unwrap();
+        let mut hang = String::new();
+        eventually("the part is named", || {
+            hang = look().err().map(|hang| hang.to_string()).unwrap_or_default();
+            hang.starts_with(part)
+        });
+        assert!(hang.contains(" has made no progress for 3") && !hang.contains(';'), "{plan:?}: {hang}");
+        faults.set(Plan::default());
+        world.settle();
+        eventually("all parts get on again", || look().is_ok());
+    }
 }

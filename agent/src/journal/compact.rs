@@ -16,6 +16,7 @@ use super::folder::failed;
 use super::frame::{Contents, Header};
 use super::record::Encoder;
 use super::{Journal, JournalError, LogFile};
+use crate::liveness::Progress;
 
 /// How often it is looked at whether there is something to do, at least.
 const LOOK: Duration = Duration::from_secs(1);
@@ -41,6 +42,7 @@ pub struct Keeper {
     touched: Timestamp,
     /// When a compaction last failed.
     failed: Option<Timestamp>,
+    progress: Progress,
 }
 
 /// A compaction was given up because the agent stops. It does no harm.
@@ -50,18 +52,22 @@ pub(super) struct Stopped;
 impl Keeper {
     pub(super) fn new(journal: Arc<Journal>, older_files: usize) -> Self {
         let now = journal.options.clock.now();
-        Self { journal, older_files, begun: None, synced: now, touched: now, failed: None }
+        let progress = Progress::default();
+        Self { journal, older_files, begun: None, synced: now, touched: now, failed: None, progress }
     }
 
     /// Works until `stop` is disconnected.
-    pub fn run(mut self, table: &FlowTable, stop: &Receiver<Infallible>) {
+    pub fn run(mut self, table: &FlowTable, stop: &Receiver<Infallible>, progress: &Progress) {
+        self.progress = progress.clone();
         let interval = self.journal.options.sync_interval;
         let period = if interval.is_zero() { LOOK } else { interval.min(LOOK) };
         loop {
+            progress.rests();
             select! {
                 recv(stop) -> _ => return,
                 default(period) => {}
             }
+            progress.works();
             self.sync_if_due();
             self.touch_if_due();
             self.journal.look_at_damage();
@@ -219,6 +225,7 @@ impl Keeper {
             }
             if buffer.len() >= CHUNK {
                 result = write(&mut buffer);
+                self.progress.works();
                 self.sync_if_due();
                 if result.is_err() || stops() {
                     return ControlFlow::Break(());

@@ -222,13 +222,13 @@ impl Opened {
         saved.restore(agent.table.seed(), |flow, accepted| agent.queue.restore(flow, accepted).map(|_| ()))?;
         let failed = |source| JournalError::Failed { doing: "start a thread for", path: journal.folder.path(), source };
         let writes = move |stop: Stop| {
-            writer.run(stop.channel());
+            writer.run(stop.channel(), stop.progress());
             Ok(())
         };
         lifecycle.thread("journal", Self::STOP_DEADLINE, writes).map_err(failed)?;
         let table = agent.table.clone();
         let keeps = move |stop: Stop| {
-            keeper.run(&table, stop.channel());
+            keeper.run(&table, stop.channel(), stop.progress());
             Ok(())
         };
         lifecycle.thread("journal-keeper", Self::STOP_DEADLINE, keeps).map_err(failed)

@@ -11,6 +11,7 @@ use crossbeam_channel::{Receiver, select};
 use super::folder::failed;
 use super::record::Encoder;
 use super::{Active, Journal, Note};
+use crate::liveness::Progress;
 
 /// How long a change may lie that nobody waits for: the end of a flow that has aged, above all.
 const TICK: Duration = Duration::from_millis(100);
@@ -32,13 +33,15 @@ impl Writer {
     }
 
     /// Writes until `stop` is disconnected, and then what is left.
-    pub fn run(mut self, stop: &Receiver<Infallible>) {
+    pub fn run(mut self, stop: &Receiver<Infallible>, progress: &Progress) {
         loop {
+            progress.rests();
             let (is_last, is_idle) = select! {
                 recv(self.wake) -> _ => (false, false),
                 recv(stop) -> _ => (true, false),
                 default(TICK) => (false, true),
             };
+            progress.works();
             let asked = self.journal.progress.lock().asked;
             // What is noted later is of later requests.
             let mut left = self.notes.len();
@@ -47,6 +50,7 @@ impl Writer {
             }
             while left > 0 {
                 self.write_chunk(&mut left);
+                progress.works();
             }
             if is_last {
                 self.write_last(Encoder::end);

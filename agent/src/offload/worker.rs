@@ -15,6 +15,7 @@ use super::chains::Chains;
 use super::inbox::{Inbox, Inboxes};
 use super::retries::Retries;
 use crate::journal::Journal;
+use crate::liveness::Progress;
 
 /// How long a batch of changes waits for the log of flows at most.
 const LOG_PATIENCE: Duration = Duration::from_millis(100);
@@ -84,17 +85,22 @@ impl Worker {
     }
 
     /// Works until `stop` is disconnected and nothing is in flight. What is in the queue then stays undone.
-    pub fn run(mut self, stop: &Receiver<Infallible>) {
+    pub fn run(mut self, stop: &Receiver<Infallible>, progress: &Progress) {
         let mut later = self.install.later().cloned().unwrap_or_else(never);
         let mut batch = Vec::with_capacity(self.batch);
         let mut done = Vec::with_capacity(self.batch);
         let mut is_stopping = false;
         while !(is_stopping && self.in_flight.is_empty()) {
+            progress.works();
             if !is_stopping {
                 self.gather(&mut batch);
             }
             done.extend(later.try_iter());
             if batch.is_empty() && done.is_empty() && self.finished.is_empty() {
+                // As long as the device owes an answer there is work.
+                if self.in_flight.is_empty() {
+                    progress.rests();
+                }
                 done.extend(if is_stopping || self.spare() == 0 {
                     self.drain(&mut later)
                 } else {
@@ -102,6 +108,7 @@ impl Worker {
                 });
             }
             while !(batch.is_empty() && done.is_empty() && self.finished.is_empty()) {
+                progress.works();
                 self.submit(&mut batch, &mut done);
                 // Once for all: a batch takes no time beside the work of a device.
                 let now = self.clock.now();

@@ -23,6 +23,7 @@ use super::load::Log;
 use super::record::ActionTexts;
 use super::{Journal, JournalError, JournalOptions, Keeper, Opened, Restored};
 use crate::events::Events;
+use crate::liveness::Progress;
 
 const SEED: Seed = Seed([3; 16]);
 const LIMITS: Limits = Limits { flows: 10_000, unsettled: 10_000 };
@@ -53,7 +54,7 @@ impl Kept {
         let table = Arc::new(FlowTable::new(SEED, LIMITS, Arc::new(Events::kept_in(Some(journal.clone())))));
         let restored = saved.restore(&SEED, |flow, accepted| table.restore(flow, accepted, START).map(|_| ()))?;
         let (stop, stopped) = bounded(0);
-        let writer = std::thread::spawn(move || writer.run(&stopped));
+        let writer = std::thread::spawn(move || writer.run(&stopped, &Progress::default()));
         Ok(Self { journal, table, keeper, restored, stop: Some(stop), writer: Some(writer) })
     }
 

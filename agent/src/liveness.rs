@@ -1,0 +1,152 @@
+//! Whether the parts of the agent get on with their work.
+//!
+//! A part that has a thread of its own says when it begins a piece of work and when it has none. That is a number that changes, and
+//! is odd as long as there is work: a plain store for the part, without a clock. Whoever watches looks every second or so whether the
+//! numbers change. A part that has work and whose number stands still for too long hangs: in the device, on the disk, or for a lock.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use sluice_flow::Timestamp;
+
+/// How long a piece of work may take. A device answers within seconds, and so does a disk.
+pub const DEADLINE: Duration = Duration::from_secs(30);
+
+/// The time between two looks that counts at most: when the whole agent stood still, its parts could not go on either.
+const LONGEST_LOOK: Duration = Duration::from_secs(2);
+
+/// How a part tells that it gets on with its work. Only the part itself may use it.
+#[derive(Clone, Debug, Default)]
+pub struct Progress(Arc<AtomicU64>);
+
+impl Progress {
+    /// A piece of work begins, and what was done before is done.
+    #[inline]
+    pub fn works(&self) {
+        let count = self.0.load(Ordering::Relaxed);
+        self.0.store((count | 1).wrapping_add(2), Ordering::Relaxed);
+    }
+
+    /// There is no work.
+    #[inline]
+    pub fn rests(&self) {
+        let count = self.0.load(Ordering::Relaxed);
+        self.0.store(count.wrapping_add(1) & !1, Ordering::Relaxed);
+    }
+}
+
+/// Watches the progress of parts.
+#[derive(Clone, Debug, Default)]
+pub struct Liveness(Arc<Mutex<Watch>>);
+
+#[derive(Debug, Default)]
+struct Watch {
+    parts: Vec<Part>,
+    looked: Option<Timestamp>,
+}
+
+#[derive(Debug)]
+struct Part {
+    name: String,
+    progress: Progress,
+    /// Its number at the last look.
+    seen: u64,
+    /// How long it has stood still, with work to do.
+    still: Duration,
+}
+
+/// Parts that hang, each with how long it has done so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hang(Vec<(String, Duration)>);
+
+impl Liveness {
+    /// Watches one more part.
+    pub fn part(&self, name: &str) -> Progress {
+        let progress = Progress::default();
+        let part = Part { name: name.to_owned(), progress: progress.clone(), seen: 0, still: Duration::ZERO };
+        self.0.lock().parts.push(part);
+        progress
+    }
+
+    /// Looks whether a part hangs. To be called every second or so.
+    pub fn look(&self, now: Timestamp) -> Result<(), Hang> {
+        let mut watch = self.0.lock();
+        let elapsed = watch.looked.map_or(Duration::ZERO, |looked| now.since(looked)).min(LONGEST_LOOK);
+        watch.looked = Some(now);
+        for part in &mut watch.parts {
+            let count = part.progress.0.load(Ordering::Relaxed);
+            let stands_still = count % 2 == 1 && count == part.seen;
+            part.still = if stands_still { part.still + elapsed } else { Duration::ZERO };
+            part.seen = count;
+        }
+        let hanging = watch.parts.iter().filter(|part| part.still >= DEADLINE);
+        let hang = Hang(hanging.map(|part| (part.name.clone(), part.still)).collect());
+        if hang.0.is_empty() { Ok(()) } else { Err(hang) }
+    }
+}
+
+impl Hang {
+    /// The names of the parts.
+    pub fn parts(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| name.as_str())
+    }
+}
+
+impl fmt::Display for Hang {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (name, still)) in self.0.iter().enumerate() {
+            let separator = if index > 0 { "; " } else { "" };
+            write!(out, "{separator}{name} has made no progress for {} s", still.as_secs())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks every second, from one time to another; what the last look says.
+    fn look(liveness: &Liveness, seconds: std::ops::RangeInclusive<u64>) -> Result<(), String> {
+        seconds
+            .fold(Ok(()), |_, second| liveness.look(Timestamp(second * 1_000_000_000)).map_err(|hang| hang.to_string()))
+    }
+
+    #[test]
+    fn a_part_that_stands_still_with_work_to_do_is_named() {
+        let liveness = Liveness::default();
+        let (busy, resting, fresh) =
+            (liveness.part("offload-0"), liveness.part("journal"), liveness.part("revalidator"));
+        busy.works();
+        resting.works();
+        resting.rests();
+        assert_eq!(look(&liveness, 0..=29), Ok(()));
+        assert_eq!(look(&liveness, 30..=30), Err("offload-0 has made no progress for 30 s".to_owned()));
+        fresh.works();
+        assert_eq!(
+            look(&liveness, 31..=70).unwrap_err(),
+            "offload-0 has made no progress for 70 s; revalidator has made no progress for 39 s"
+        );
+        busy.works();
+        fresh.rests();
+        assert_eq!(look(&liveness, 71..=100), Ok(()));
+        assert!(look(&liveness, 101..=102).is_err(), "the next piece of work takes too long");
+        busy.rests();
+        busy.rests();
+        assert_eq!(look(&liveness, 103..=200), Ok(()));
+    }
+
+    #[test]
+    fn a_machine_that_slept_blames_nobody() {
+        let liveness = Liveness::default();
+        let part = liveness.part("offload-0");
+        part.works();
+        assert_eq!(look(&liveness, 0..=5), Ok(()));
+        // Ten minutes without a look: the part has had no time either.
+        assert_eq!(look(&liveness, 605..=620), Ok(()));
+        assert!(look(&liveness, 621..=640).is_err());
+    }
+}
