@@ -393,6 +393,7 @@ impl Agent {
                 recv(events) -> event => match event {
                     Ok(DeviceEvent::Changed { cause }) => schedule.note(cause),
                     Ok(DeviceEvent::RuleLost(rule)) => self.queue.lost(rule),
+                    Ok(DeviceEvent::PortChanged(port)) => self.queue.redo_port(port),
                     Ok(DeviceEvent::Reset { .. }) => {
                         progress.works();
                         self.resync()?;

@@ -603,6 +603,9 @@ pub enum DeviceEvent {
     },
     /// A rule is gone.
     RuleLost(LostRule),
+    /// The device behind a port has gone or has come, and may be another one of the same name. Rules that name the port, as
+    /// where packets come from or where they go, must be made anew.
+    PortChanged(PortNumber),
     /// The device is in an unknown state: everything must be compared and put in again.
     Reset {
         /// When.

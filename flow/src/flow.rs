@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use triomphe::ThinArc;
 
-use crate::action::{ActionList, jumps};
+use crate::action::{ActionList, jumps, names_port};
 use crate::chain::ChainId;
 use crate::field::Field;
 use crate::key::{Mask, MaskedKey};
+use crate::port::PortNumber;
 use crate::priority::Priority;
 use crate::ufid::{Identity, Seed, Ufid};
 
@@ -132,6 +133,12 @@ impl Flow {
     pub fn chain(&self) -> ChainId {
         #[expect(clippy::cast_possible_truncation, reason = "the field has 32 bits")]
         ChainId(self.matching().get(Field::RecircId).0 as u32)
+    }
+
+    /// Whether the flow names a port: as the one that packets come in at, or in its actions.
+    pub fn names_port(&self, port: PortNumber) -> bool {
+        let (in_port, mask) = self.matching().get(Field::InPort);
+        mask != 0 && in_port == u128::from(port.0) || names_port(&self.actions, port)
     }
 
     /// The chains that the flow sends packets to.

@@ -44,6 +44,10 @@ impl Device {
 pub trait Surroundings {
     /// The device of a port.
     fn device(&self, port: PortNumber) -> Option<Device>;
+    /// The name of a port whose device is gone; `None` if its device is there, or if there is no such port.
+    fn absent(&self, _port: PortNumber) -> Option<&str> {
+        None
+    }
     /// The port of a device.
     fn port(&self, interface: u32) -> Option<(PortNumber, Device)>;
     /// The number that the kernel has a meter under; `None` if there is no such meter.

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use sluice_flow::backend::{LostRule, Placement};
 use sluice_flow::table::{Accepted, TableError, Waiter};
-use sluice_flow::{Backend, Cause, ChainId, Clock, EndReason, Flow, FlowId, FlowTable, Refusal, Timestamp};
+use sluice_flow::{Backend, Cause, ChainId, Clock, EndReason, Flow, FlowId, FlowTable, PortNumber, Refusal, Timestamp};
 
 pub use self::adoption::Adopted;
 pub use self::batch::{Batch, Tally};
@@ -196,6 +196,13 @@ impl OffloadQueue {
         if let Some(accepted) = self.table.redo(id, self.clock.now()) {
             self.hand_over(accepted);
         }
+    }
+
+    /// Has the rules of all flows made anew, in place, that name a port behind which there is another device now, or none.
+    pub fn redo_port(&self, port: PortNumber) {
+        self.table.redo_where(|flow| flow.names_port(port), self.clock.now(), &mut |accepted| {
+            self.hand_over(accepted);
+        });
     }
 
     /// What each worker has done and has before it.

@@ -245,6 +245,19 @@ pub fn visit(actions: &[Action], see: &mut dyn FnMut(&Action)) {
     }
 }
 
+/// Whether a list of actions names a port, at any depth.
+pub fn names_port(actions: &[Action], port: PortNumber) -> bool {
+    let mut is_named = false;
+    visit(actions, &mut |action| {
+        is_named |= match action {
+            Action::Output(named) | Action::TunnelPop(named) => *named == port,
+            Action::TunnelPush(push) => push.tunnel_port == port || push.out_port == port,
+            _ => false,
+        };
+    });
+    is_named
+}
+
 /// The chains that a list of actions jumps to, from any depth.
 pub fn jumps(actions: &[Action]) -> Vec<ChainId> {
     let mut found = Vec::new();

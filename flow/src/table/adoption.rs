@@ -2,7 +2,7 @@
 //! than the table says.
 
 use super::FlowTable;
-use super::life::Installed;
+use super::life::{Installed, Life};
 use crate::backend::InstalledRule;
 use crate::event::Event;
 use crate::flow::Flow;
@@ -68,12 +68,34 @@ impl FlowTable {
     pub fn redo(&self, id: FlowId, now: Timestamp) -> Option<Accepted> {
         self.with_life(id, |life| {
             life.installed.as_ref().filter(|_| life.end.is_none())?;
-            if !life.unsettled {
-                self.census.force_change();
-                life.unsettled = true;
-            }
-            let waiter = life.waiter.take();
-            Some(self.changed(id, life, now, waiter))
+            Some(self.made_anew(id, life, now))
         })?
+    }
+
+    /// Has the rules of all flows that are concerned made anew, in place. A rule that is on its way into the device is among
+    /// them, because it may have been translated before whatever has changed. Hands the flows to look at to `enqueue`.
+    pub fn redo_where(&self, is_concerned: impl Fn(&Flow) -> bool, now: Timestamp, enqueue: &mut dyn FnMut(Accepted)) {
+        for slot in self.arena.slots() {
+            let accepted = self.arena.slot(slot).and_then(|(id, mut record)| {
+                record.flow().filter(|flow| is_concerned(flow))?;
+                record.change(|life| {
+                    let may_have_rule = life.installed.is_some() || life.in_flight;
+                    (may_have_rule && life.end.is_none()).then(|| self.made_anew(id, life, now))
+                })?
+            });
+            if let Some(accepted) = accepted {
+                enqueue(accepted);
+            }
+        }
+    }
+
+    fn made_anew(&self, id: FlowId, life: &mut Life, now: Timestamp) -> Accepted {
+        if !life.unsettled {
+            self.census.force_change();
+            life.unsettled = true;
+        }
+        // Who waits for the outcome waits for that of what is made now.
+        let waiter = life.waiter.take();
+        self.changed(id, life, now, waiter)
     }
 }

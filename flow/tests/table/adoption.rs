@@ -120,3 +120,33 @@ fn a_rule_that_is_redone_is_modified_though_nothing_else_is_wanted() {
     assert!(matches!(look(&table, again.flow), Look::Nothing));
     assert_eq!(table.census().unsettled(), 0);
 }
+
+#[test]
+fn rules_that_name_a_port_are_made_anew_and_those_on_their_way_in_as_well() {
+    let (table, _) = table(10, 10);
+    let add = |port, to| table.add(flow(None, port, to), NOW, None).unwrap();
+    let [by_output, by_input, other, waiting, under_way] =
+        [(1, 2), (2, 3), (3, 4), (4, 2), (5, 2)].map(|(port, to)| add(port, to));
+    for (accepted, handle) in [(by_output, 1), (by_input, 2), (other, 3)] {
+        install(&table, accepted, handle);
+    }
+    let old = change(&table, under_way.flow);
+    let mut again = Vec::new();
+    table.redo_where(|flow| flow.names_port(PortNumber(2)), NOW, &mut |accepted| again.push(accepted.flow));
+    assert_eq!(
+        again,
+        [by_output, by_input, under_way].map(|accepted| accepted.flow),
+        "nobody has looked at the other yet"
+    );
+    assert!(matches!(look(&table, under_way.flow), Look::Nothing), "the device is to answer first");
+    table.complete(&old, in_place(5), NOW);
+    assert!(!table.view(under_way.flow).unwrap().is_settled(), "it may name what is gone");
+    for (accepted, handle) in [(by_output, 1), (by_input, 2), (under_way, 5)] {
+        let change = change(&table, accepted.flow);
+        assert!(matches!(change.operation, Operation::Modify(Handle(old), _) if old == handle), "{change:?}");
+        table.complete(&change, in_place(handle), NOW);
+        assert!(matches!(look(&table, accepted.flow), Look::Nothing));
+    }
+    install(&table, waiting, 4);
+    assert_eq!(table.census().unsettled(), 0);
+}

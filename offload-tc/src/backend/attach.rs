@@ -32,7 +32,9 @@ impl Core {
         let mut control = self.control.lock();
         let is_made = match &port.kind {
             PortKind::Tunnel(tunnel) => {
-                let is_made = self.ensure_tunnel(&mut control, port, tunnel)?;
+                let is_made = Self::find_tunnel(port, tunnel, |wanted| {
+                    links::ensure_tunnel(&mut control, wanted, &self.mark()).map(|(_, ownership)| ownership)
+                })?;
                 drop(control);
                 self.take_news(&mut links)?;
                 control = self.control.lock();
@@ -109,6 +111,7 @@ impl Core {
             }
         }
         self.restore_mirrors(None);
+        self.events.port_changed(number);
         self.events.changed(Cause::Port(Some(number)));
         Ok(())
     }
@@ -118,10 +121,19 @@ impl Core {
         let ports = self.ports.load_full();
         let is_missed = |attached: &&Attached| attached.device.is_none() && attached.port.name == known.device.name;
         let Some(attached) = ports.iter().find(is_missed) else { return };
-        let brought = bring_in(&mut self.control.lock(), links, known, &attached.port);
+        let port = &attached.port;
+        let mut control = self.control.lock();
+        let is_made = match &port.kind {
+            // Who took it away may be about to make it: nothing is made here.
+            PortKind::Tunnel(tunnel) => {
+                Self::find_tunnel(port, tunnel, |wanted| links::recognize_tunnel(&known.device, wanted, &self.mark()))
+            }
+            _ => Ok(false),
+        };
+        let brought = is_made.and_then(|is_made| Ok((is_made, bring_in(&mut control, links, known, port)?)));
+        drop(control);
         // If it cannot be, its flows stay refused, and the next event of the device is another chance.
-        if let Ok(present) = brought {
-            let is_made = false;
+        if let Ok((is_made, present)) = brought {
             let _ = self.put(Attached { device: Some(present), is_made, ..attached.clone() });
         }
     }
@@ -134,6 +146,8 @@ impl Core {
         };
         self.chains.forget(present.device.hook());
         self.ports.store(ports.with(Attached { device: None, ..attached.clone() }).into());
+        // A rule that sends to the device is there still, and drops from now on (`mirred_device_event` of act_mirred).
+        self.events.port_changed(attached.port.number);
         self.events.reset(self.clock.now());
     }
 
@@ -183,8 +197,12 @@ impl Core {
         installer.submit(&ends);
     }
 
-    /// Sees that there is the device of a tunnel port. Whether it is one that was made here.
-    fn ensure_tunnel(&self, control: &mut Control, port: &Port, tunnel: &port::Tunnel) -> Result<bool, Refusal> {
+    /// Has the device of a tunnel port found, in one of the forms that serve. Says whether it is one that was made here.
+    fn find_tunnel(
+        port: &Port,
+        tunnel: &port::Tunnel,
+        mut find: impl FnMut(&WantedTunnel) -> Result<Ownership, TunnelError>,
+    ) -> Result<bool, Refusal> {
         let udp_port = || {
             let number = tunnel.udp_port.or(tunnel.protocol.default_udp_port());
             number.and_then(NonZeroU16::new).ok_or_else(|| refuse(port, "there is no UDP port 0"))
@@ -198,8 +216,8 @@ impl Core {
         };
         loop {
             let wanted = WantedTunnel { name: port.name.clone(), protocol };
-            match links::ensure_tunnel(control, &wanted, &self.mark()) {
-                Ok((_, ownership)) => return Ok(ownership == Ownership::Made),
+            match find(&wanted) {
+                Ok(ownership) => return Ok(ownership == Ownership::Made),
                 // One that somebody made without the group serves flows that do not say one.
                 Err(TunnelError::Different { mismatch: Mismatch::GroupPolicy { found: false }, .. })
                     if matches!(protocol, WantedProtocol::Vxlan { group_policy: true, .. }) =>

@@ -1,10 +1,13 @@
 //! What the agent is told of the device.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use parking_lot::Mutex;
 use sluice_flow::backend::{DeviceEvent, LostRule};
 use sluice_flow::cause::Cause;
+use sluice_flow::port::PortNumber;
 use sluice_flow::time::Timestamp;
 
 /// So many are kept for an agent that does not listen; more are told as one: that everything must be compared.
@@ -18,12 +21,15 @@ pub(super) struct Events {
     is_reset_owed: AtomicBool,
     /// That everything must be compared is told and not yet done.
     is_reset_told: AtomicBool,
+    /// Ports of which it could not be told that they changed.
+    ports_owed: Mutex<BTreeSet<PortNumber>>,
 }
 
 impl Default for Events {
     fn default() -> Self {
         let (sender, receiver) = bounded(KEPT);
-        Self { sender, receiver, is_reset_owed: AtomicBool::new(false), is_reset_told: AtomicBool::new(false) }
+        let (is_reset_owed, is_reset_told, ports_owed) = Default::default();
+        Self { sender, receiver, is_reset_owed, is_reset_told, ports_owed }
     }
 }
 
@@ -36,6 +42,13 @@ impl Events {
     pub(super) fn changed(&self, cause: Cause) {
         if let Err(TrySendError::Full(_)) = self.sender.try_send(DeviceEvent::Changed { cause }) {
             self.is_reset_owed.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// The device behind a port has gone or has come. Called after workers find it so.
+    pub(super) fn port_changed(&self, port: PortNumber) {
+        if self.sender.try_send(DeviceEvent::PortChanged(port)).is_err() {
+            self.ports_owed.lock().insert(port);
         }
     }
 
@@ -65,6 +78,8 @@ impl Events {
         if self.is_reset_owed.swap(false, Ordering::SeqCst) {
             self.reset(at);
         }
+        let ports_owed = std::mem::take(&mut *self.ports_owed.lock());
+        ports_owed.into_iter().for_each(|port| self.port_changed(port));
     }
 
     /// Everything is being compared: what happens from now on is news.
@@ -100,5 +115,17 @@ mod tests {
         events.resynchronising();
         events.reset(at);
         assert_eq!(receiver.try_iter().count(), 1);
+    }
+
+    #[test]
+    fn a_port_that_changed_while_the_agent_did_not_listen_is_told_later_once() {
+        let events = Events::default();
+        (0..KEPT).for_each(|_| events.changed(Cause::Room));
+        (0..3).for_each(|_| events.port_changed(PortNumber(7)));
+        events.catch_up(Timestamp(5));
+        let receiver = events.receiver();
+        assert_eq!(receiver.try_iter().count(), KEPT, "there was no room yet");
+        events.catch_up(Timestamp(6));
+        assert_eq!(receiver.try_iter().collect::<Vec<_>>(), [DeviceEvent::PortChanged(PortNumber(7))]);
     }
 }

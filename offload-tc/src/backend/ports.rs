@@ -85,6 +85,14 @@ impl PortTable {
         self.iter().filter_map(|attached| Some((attached, attached.device.as_ref()?)))
     }
 
+    /// The ports whose devices had nothing that filters hang on when they were attached. Such a device was not a port when an
+    /// earlier run ended, or was made anew or was in another namespace since: the kernel takes qdiscs away then, too
+    /// (`dev_shutdown`), and rules that send to it have lost it.
+    pub(super) fn bare(&self) -> Vec<PortNumber> {
+        let is_made = |present: &Present| present.qdiscs.iter().any(|(.., ownership)| *ownership == Ownership::Made);
+        self.present().filter(|(_, present)| is_made(present)).map(|(attached, _)| attached.port.number).collect()
+    }
+
     /// Where rules of these ports are.
     pub(super) fn hooks(&self) -> Vec<Hook> {
         self.present().map(|(_, present)| present.device.hook()).collect()
@@ -104,6 +112,10 @@ impl PortTable {
 impl Surroundings for PortTable {
     fn device(&self, port: PortNumber) -> Option<Device> {
         Some(self.get(port)?.device.as_ref()?.device)
+    }
+
+    fn absent(&self, port: PortNumber) -> Option<&str> {
+        self.get(port).filter(|attached| attached.device.is_none()).map(|attached| attached.port.name.as_str())
     }
 
     fn port(&self, interface: u32) -> Option<(PortNumber, Device)> {

@@ -8,6 +8,7 @@ use sluice_flow::chain::ChainId;
 use sluice_flow::counters::{Reading, Sampled};
 use sluice_flow::flow::Flow;
 use sluice_flow::id::Generation;
+use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
 
 use super::adoption::NOBODY;
@@ -60,6 +61,8 @@ pub(super) struct TakenOver {
 struct Translator<'a> {
     core: &'a Core,
     ports: Arc<PortTable>,
+    /// Ports that rules may name that forward nothing any more: what they are notes do not tell.
+    bare: Vec<PortNumber>,
     templates: Templates,
     message: Vec<u8>,
 }
@@ -130,13 +133,17 @@ impl Survey {
 
 impl<'a> Translator<'a> {
     fn new(core: &'a Core) -> Self {
-        Self { core, ports: core.ports.load_full(), templates: Templates::new(), message: Vec::new() }
+        let ports = core.ports.load_full();
+        Self { core, bare: ports.bare(), ports, templates: Templates::new(), message: Vec::new() }
     }
 
     /// Has the flow of a rule take it over, if it is what that would be given now. Gives the flow, and what was counted.
     fn take_over(&mut self, rule: &Noted, claims: &mut dyn Claims) -> Option<(Flow, Reading)> {
         let place = Place::of(&rule.id);
         let flow = claims.wanted(rule.label.ufid?)?;
+        if self.bare.iter().any(|port| flow.names_port(*port)) {
+            return None;
+        }
         if self.expected(&flow)? != (place, rule.label) {
             return None;
         }

@@ -163,14 +163,7 @@ pub fn ensure_tunnel(
     wanted.check_name()?;
     let name = &wanted.name;
     if let Some(found) = named(control, name)? {
-        let Role::Tunnel(there) = &found.role else {
-            let driver = found.driver().unwrap_or("device without a driver's name").into();
-            return Err(TunnelError::Taken { name: name.clone(), driver });
-        };
-        if let Some(mismatch) = there.mismatch(&wanted.protocol.tunnel()) {
-            return Err(TunnelError::Different { name: name.clone(), mismatch });
-        }
-        let ownership = if found.alias.as_deref() == Some(mark) { Ownership::Made } else { Ownership::Adopted };
+        let ownership = recognize_tunnel(&found, wanted, mark)?;
         if found.state == State::Off {
             set_up(control, found.ifindex, None)?;
         }
@@ -193,6 +186,19 @@ pub fn ensure_tunnel(
         return Err(error.into());
     }
     Ok((look_again(control, name)?, Ownership::Made))
+}
+
+/// Whether a device is the tunnel device that is wanted. Says whose it is.
+pub fn recognize_tunnel(found: &Device, wanted: &WantedTunnel, mark: &str) -> Result<Ownership, TunnelError> {
+    let name = &wanted.name;
+    let Role::Tunnel(there) = &found.role else {
+        let driver = found.driver().unwrap_or("device without a driver's name").into();
+        return Err(TunnelError::Taken { name: name.clone(), driver });
+    };
+    if let Some(mismatch) = there.mismatch(&wanted.protocol.tunnel()) {
+        return Err(TunnelError::Different { name: name.clone(), mismatch });
+    }
+    Ok(if found.alias.as_deref() == Some(mark) { Ownership::Made } else { Ownership::Adopted })
 }
 
 /// Removes a tunnel device that carries the mark of those that were made here.

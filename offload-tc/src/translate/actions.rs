@@ -10,7 +10,7 @@ use sluice_flow::refusal::Refusal;
 use super::fields::{CHECKSUM, DONT_FRAGMENT, TUNNEL_KEY, ethernet, protocol};
 use super::matching::{Shape, refuse};
 use super::options::{self, Source, Taken};
-use super::{conntrack, places};
+use super::{conntrack, device_of, places};
 use crate::rule::Spelling;
 use crate::surroundings::{DeviceKind, Surroundings};
 use crate::wire::action::{
@@ -61,7 +61,7 @@ impl Translator<'_> {
         let kind = action.kind();
         match action {
             FlowAction::Output(port) => {
-                let device = self.surroundings.device(*port).ok_or_else(|| Refusal::no_port(*port))?;
+                let device = device_of(*port, self.surroundings)?;
                 let is_tunnel = matches!(device.kind, DeviceKind::Tunnel(_));
                 if is_tunnel && !self.is_encapsulated {
                     let refusal = refuse_action(kind, "no set(tunnel(…)) says which outer header");

@@ -9,6 +9,7 @@ use sluice_flow::port::PortNumber;
 use sluice_flow::priority::Priority;
 use sluice_flow::refusal::Refusal;
 
+use super::device_of;
 use super::matching::{self, exact, refuse};
 use crate::rule::{MirrorNote, Rule};
 use crate::surroundings::{DeviceKind, Surroundings};
@@ -30,14 +31,14 @@ pub fn mirror(mirror: &Mirror, surroundings: &dyn Surroundings) -> Result<Rule, 
     let Mirror { matching: full, copies, note } = mirror;
     let number: Option<u32> = exact(full, Field::InPort);
     let number = number.ok_or_else(|| refuse(Field::InPort, "a rule is of one port"))?;
-    let device = surroundings.device(PortNumber(number)).ok_or_else(|| Refusal::no_port(PortNumber(number)))?;
+    let device = device_of(PortNumber(number), surroundings)?;
     let matched = matching::translate(full, device, surroundings)?;
     if matched.chain != ChainId::ROOT.0 {
         return Err(refuse(Field::RecircId, "a mirror comes before the first chain"));
     }
     let mut flower = matched.flower;
     for port in copies {
-        let to = surroundings.device(*port).ok_or_else(|| Refusal::no_port(*port))?;
+        let to = device_of(*port, surroundings)?;
         let (to, interface) = match to.kind {
             // For whom the packet is stays as it is: what is behind this stage shall not see a difference.
             DeviceKind::Internal => (Mirred::IngressMirror, to.interface),

@@ -23,7 +23,7 @@ use sluice_flow::refusal::Refusal;
 
 use self::fields::DONT_FRAGMENT;
 use crate::rule::{AgentId, Caveat, Label, Rule, Spelling};
-use crate::surroundings::{Surroundings, TunnelFlags};
+use crate::surroundings::{Device, Surroundings, TunnelFlags};
 use crate::wire::action::MAX_ACTIONS;
 use crate::wire::filter::Filter;
 
@@ -82,8 +82,7 @@ fn labelled(
 ) -> Result<Rule, Refusal> {
     let number: Option<u32> = matching::exact(full, Field::InPort);
     let number = number.ok_or_else(|| matching::refuse(Field::InPort, "a rule is of one port"))?;
-    let device = surroundings.device(PortNumber(number));
-    let device = device.ok_or_else(|| Refusal::no_port(PortNumber(number)))?;
+    let device = device_of(PortNumber(number), surroundings)?;
     let mut matched = matching::translate(full, device, surroundings)?;
     if is_guarded {
         matched.shape.least_ttl = 2;
@@ -107,6 +106,16 @@ fn labelled(
     }
     let (chain, protocol) = (matched.chain, matched.protocol);
     Ok(Rule { hook: device.hook(), chain, priority: label.priority, protocol, flower, caveats })
+}
+
+/// The device of a port that a flow names.
+fn device_of(port: PortNumber, surroundings: &dyn Surroundings) -> Result<Device, Refusal> {
+    surroundings.device(port).ok_or_else(|| match surroundings.absent(port) {
+        Some(name) => {
+            Refusal::Port { port: name.to_owned(), number: Some(port), reason: "its device is not there".into() }
+        }
+        None => Refusal::no_port(port),
+    })
 }
 
 /// Whether outer headers shall say not to fragment, and cannot, and that is well. The note on a rule has one bit for all of

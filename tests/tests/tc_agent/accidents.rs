@@ -1,5 +1,6 @@
 //! What others do to the rules, and to the devices that they are on.
 
+use serde_json::Value;
 use sluice_tests::daemon::Daemon;
 
 use crate::stream::{self, PORT};
@@ -111,4 +112,98 @@ pub(crate) fn rules_come_back_with_their_link() {
     assert_eq!(line.lines().count(), 10, "{line}");
     switch.plug("client");
     mended(&switch, &daemon);
+}
+
+/// Waits until the one flow says that its port is not there, and has no rule.
+fn refused_for_its_port(switch: &Switch, daemon: &Daemon, port: &str) {
+    eventually("the flow is refused", || daemon.metric("sluice_flows{state=\"refused\"}") == Some(1.0));
+    let listed: Value = serde_json::from_str(&sluice(daemon, &["dump-flows", "--json"])).unwrap();
+    let refusal = &listed[0]["refusal"];
+    assert_eq!(refusal["label"], "port", "{listed}");
+    assert_eq!(refusal["reason"], format!("port {port}: its device is not there"));
+    assert_eq!(switch.filters("client").len(), 0, "a rule that drops what it is to forward is worse than none");
+}
+
+fn forwards_again(daemon: &Daemon) {
+    eventually("the rule is back", || daemon.metric("sluice_flows{state=\"partial\"}") == Some(1.0));
+    assert_eq!(stream::send(20), 20);
+    assert_eq!(sluice(daemon, &["audit"]), "1 rules, all as wanted\n");
+}
+
+/// To another namespace.
+fn move_away() {
+    run("ip link set server netns client");
+}
+
+/// From there, under the number that it had.
+fn move_back() {
+    run("ip -n client link set server netns nic");
+    run("ip link set server up");
+}
+
+/// The number of the server's port.
+fn ifindex() -> String {
+    run("ip -o link show dev server").split(':').next().unwrap().to_owned()
+}
+
+pub(crate) fn a_rule_forwards_again_when_the_device_that_it_sends_to_is_back() {
+    const KEYS: &str = "policy = \"skip_hw\"\nidle_timeout = \"none\"";
+    let switch = Switch::new();
+    let mut daemon = switch.start(KEYS);
+    sluice(&daemon, &["add-flow", &key(SERVER, PORT), "server"]);
+    assert_eq!(stream::send(20), 20);
+    // It is made anew.
+    run("ip link del server");
+    refused_for_its_port(&switch, &daemon, "server");
+    switch.plug("server");
+    forwards_again(&daemon);
+    // It goes to another namespace and comes back.
+    let number = ifindex();
+    move_away();
+    refused_for_its_port(&switch, &daemon, "server");
+    move_back();
+    assert_eq!(ifindex(), number);
+    forwards_again(&daemon);
+    // The same while nobody watches: what the rule says of itself is the same, and it drops.
+    daemon.signal("KILL");
+    daemon.wait();
+    move_away();
+    move_back();
+    assert_eq!(ifindex(), number);
+    assert!(run("tc filter show dev client ingress").contains("to device *"), "the rule has lost the device");
+    assert_eq!(stream::send(3), 0);
+    daemon = switch.start(KEYS);
+    forwards_again(&daemon);
+    daemon.signal("KILL");
+    daemon.wait();
+    run("ip link del server");
+    switch.plug("server");
+    daemon = switch.start(KEYS);
+    forwards_again(&daemon);
+}
+
+pub(crate) fn a_rule_forwards_again_when_its_tunnel_device_is_back() {
+    const TUNNEL: &str = "[[port]]\nnumber = 3\nname = \"vx0\"\nkind = \"vxlan\"\nunderlay = 2\n";
+    let switch = Switch::new();
+    // The server is behind a tunnel over its link.
+    run("ip addr add 10.1.0.1/24 dev server");
+    run("ip -n server addr flush dev eth0");
+    run("ip -n server addr add 10.1.0.2/24 dev eth0");
+    run("ip -n server link add vx type vxlan id 5 remote 10.1.0.1 dstport 4789 dev eth0");
+    run("ip -n server link set vx address 02:00:00:00:00:02 up");
+    run("ip -n server addr add 192.168.7.2/24 dev vx");
+    let daemon = switch.start_with("policy = \"skip_hw\"\nidle_timeout = \"none\"", TUNNEL);
+    let header = "set(tunnel(tun_id=0x5,src=10.1.0.1,dst=10.1.0.2,ttl=64,tp_dst=4789,flags(key)))";
+    sluice(&daemon, &["add-flow", &key(SERVER, PORT), &format!("{header},vx0")]);
+    assert_eq!(stream::send(20), 20);
+    run("ip link del vx0");
+    refused_for_its_port(&switch, &daemon, "vx0");
+    // One that serves a single tunnel is not the one that was there.
+    run("ip link add vx0 type vxlan id 7 dstport 4790 dev server");
+    run("ip link set vx0 up");
+    refused_for_its_port(&switch, &daemon, "vx0");
+    run("ip link del vx0");
+    run("ip link add vx0 type vxlan external dstport 4789");
+    run("ip link set vx0 up");
+    forwards_again(&daemon);
 }

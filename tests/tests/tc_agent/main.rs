@@ -55,6 +55,12 @@ const STORIES: &[Story] = &[
         accidents::rules_come_back_after_somebody_takes_the_qdisc_away();
     }),
     ("rules_come_back_with_their_link", |_| accidents::rules_come_back_with_their_link()),
+    ("a_rule_forwards_again_when_the_device_that_it_sends_to_is_back", |_| {
+        accidents::a_rule_forwards_again_when_the_device_that_it_sends_to_is_back();
+    }),
+    ("a_rule_forwards_again_when_its_tunnel_device_is_back", |_| {
+        accidents::a_rule_forwards_again_when_its_tunnel_device_is_back();
+    }),
     ("what_hardware_does_not_take_is_refused_in_the_words_of_the_kernel", |_| {
         refusals::what_hardware_does_not_take_is_refused_in_the_words_of_the_kernel();
     }),
