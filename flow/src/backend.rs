@@ -105,6 +105,15 @@ impl TunnelFlags {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Owner(pub u64);
 
+impl Owner {
+    /// As much of it as there is room for in a device's notes. It is random, so that two agents of a machine that share it need not
+    /// be feared.
+    #[expect(clippy::cast_possible_truncation, reason = "half of it")]
+    pub const fn mark(self) -> u32 {
+        self.0 as u32
+    }
+}
+
 /// A device that carries flows.
 pub trait Backend: Send + Sync {
     /// What it can do; constant while it is open.
@@ -230,6 +239,18 @@ pub trait Backend: Send + Sync {
     /// Shows rules of others that lie where ours do, in the device's own words. They are never touched.
     fn foreign(&self, _visit: &mut dyn FnMut(String)) -> Result<(), Refusal> {
         Ok(())
+    }
+
+    /// What other owners have in the device or have left there, where the device tells: rules that bear the mark of an agent like this
+    /// one, and another's number.
+    fn holdings(&self) -> Result<Vec<Holding>, Refusal> {
+        Ok(Vec::new())
+    }
+
+    /// Takes out what the owner of a [holding](Self::holdings) has there, but for what a newer build has written. Says how much that
+    /// was. The caller knows that no agent of the owner lives.
+    fn remove_holding(&self, _mark: u32) -> Result<usize, Refusal> {
+        Err(Refusal::Device { reason: "this backend has no rules but those of its own agent".into() })
     }
 
     /// Takes out one of the [`Backend::installed`] rules that is no flow's: one of ours that nobody wants, or a second one of
@@ -427,10 +448,43 @@ pub struct InstalledRule {
     pub rules: usize,
     /// Where it is; of several, only where all are.
     pub placement: Placement,
+    /// Whether the backend would write it so today. One that an earlier build has written in another form, or another owner, works as
+    /// it is and is to be written anew, in place.
+    pub is_current: bool,
+}
+
+/// What another owner has in a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Holding {
+    /// [As much of its number](Owner::mark) as notes have room for.
+    pub mark: u32,
+    /// Rules of flows.
+    pub rules: usize,
+    /// Rules at the ends of chains.
+    pub chain_ends: usize,
+    /// Rules of mirrors.
+    pub mirrors: usize,
+    /// Meters.
+    pub meters: usize,
+    /// What a newer build has written, which this one does not touch.
+    pub of_newer: usize,
+    /// The latest format of the notes on that.
+    pub newer_format: Option<u8>,
 }
 
 /// Who has claims to the rules that an earlier run left.
 pub trait Claims {
+    /// Is told what another owner has there, before any rule is shown. Says whether its rules are to be [inherited](Self::inherit).
+    fn inherits(&mut self, _holding: &Holding) -> bool {
+        false
+    }
+
+    /// Is shown a rule of such an owner as it is read back, and says whose it is from now on, as [`Self::claim`] does. One that nobody
+    /// takes stays where it is.
+    fn inherit(&mut self, _rule: &InstalledRule) -> Option<(FlowId, Generation)> {
+        None
+    }
+
     /// The flow that is wanted under a UFID. A backend that knows by it what a rule says need not read that.
     fn wanted(&self, ufid: Ufid) -> Option<Flow>;
 

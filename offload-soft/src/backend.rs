@@ -211,7 +211,14 @@ impl Backend for SoftNic {
             };
             // Still the same rule after its flow was read.
             if self.0.rules.find(handle).is_some() {
-                visit(InstalledRule { handle, flow, is_named: true, rules: 1, placement: slot.placement() });
+                visit(InstalledRule {
+                    handle,
+                    flow,
+                    is_named: true,
+                    rules: 1,
+                    placement: slot.placement(),
+                    is_current: true,
+                });
             }
         }
         Ok(())

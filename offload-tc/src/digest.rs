@@ -39,6 +39,7 @@ pub fn sign(flower: &mut Flower) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::marks::Format;
     use crate::rule::{AgentId, Room, Spelling};
     use crate::wire::action::{Action, Control, Operation};
     use crate::wire::key::{Key, KeyMatch};
@@ -49,7 +50,8 @@ mod tests {
         flower.keys = vec![KeyMatch { key: Key::Ipv4Dst, value: 7, mask: 0xff }];
         change(&mut flower);
         let (priority, digest) = Default::default();
-        let label = Label { ufid: None, agent: AgentId(1), priority, spelling: Spelling::default(), digest };
+        let (format, spelling) = (Format::CURRENT, Spelling::default());
+        let label = Label { ufid: None, agent: AgentId(1), format, priority, spelling, digest };
         label.put(&mut flower.actions, Room::Made);
         sign(&mut flower);
         flower

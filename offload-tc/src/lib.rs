@@ -25,6 +25,7 @@ pub mod digest;
 pub mod dump;
 pub mod install;
 pub mod links;
+pub mod marks;
 pub mod meters;
 pub mod priorities;
 pub mod probe;

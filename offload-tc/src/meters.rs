@@ -16,12 +16,13 @@ use sluice_flow::meter::{Meter, MeterBand, MeterId, MeterUnit};
 use sluice_flow::refusal::Refusal;
 
 use crate::install::result;
-use crate::rule::{AgentId, eight_octets_of};
+use crate::marks::{self, Mark};
+use crate::rule::AgentId;
 use crate::socket::{Next, Socket, SocketError};
 use crate::wire::action::{Action, Control, Operation, Police, flag as placement};
 use crate::wire::message::{Answer, flag};
 use crate::wire::shared::{self, ActionView, DELETE_ACTION, GET_ACTION};
-use crate::wire::statistics::{SHARED, Statistics};
+use crate::wire::statistics::Statistics;
 
 /// The first number that is ours. Those of OVS end at 0x1fff_ffff (`METER_POLICE_IDS_MAX` in `lib/tc.h`), and the kernel's
 /// own choice begins at 1.
@@ -35,8 +36,6 @@ const POLICE: &str = "police";
 const TICKS: u128 = 1_000_000_000 / 64;
 /// A burst of more than a hundred years, with which the kernel still computes without overflow.
 const LONGEST: u64 = 1 << 56;
-/// For a first version.
-const MAGIC: [u8; 4] = SHARED;
 
 /// The meters of an agent. Changes are made one at a time; who asks for a number waits for none of them.
 pub struct Meters {
@@ -118,16 +117,11 @@ impl Meters {
         let mut kernel = self.kernel.lock();
         self.make_sure(&mut kernel).map_err(|error| device(&error))?;
         let index = self.index_of(meter).ok_or_else(|| refuse(format!("there is no meter {meter}")))?;
-        let done = kernel
-            .ask(|buffer, sequence| shared::emit_name(buffer, DELETE_ACTION, POLICE, index, flag::ACK, sequence))?;
-        match done {
-            Err(Refusal::Kernel { errno, .. }) if errno == Errno::PERM.raw_os_error() => return Ok(Removal::IsUsed),
-            // Somebody else was quicker.
-            Err(Refusal::Kernel { errno, .. }) if errno == Errno::NOENT.raw_os_error() => {}
-            other => other?,
+        let removal = kernel.delete(index)?;
+        if matches!(removal, Removal::Done) {
+            self.numbers.write().remove(meter);
         }
-        self.numbers.write().remove(meter);
-        Ok(Removal::Done)
+        Ok(removal)
     }
 
     /// What a meter counted; `None` if there is no such meter, in the kernel either.
@@ -163,6 +157,46 @@ impl Meters {
             numbers.of_meters.iter().filter(|(_, object)| object.is_left).map(|(meter, _)| *meter).collect();
         left.sort_unstable();
         left
+    }
+
+    /// The marks on the meters of other agents, and of this one's that a newer build has made.
+    pub(crate) fn of_others(&self) -> Result<Vec<Mark>, SocketError> {
+        let mut marks = Vec::new();
+        self.kernel.lock().query(|buffer, sequence| shared::emit_dump(buffer, POLICE, sequence), &mut |view| {
+            let mark = Mark::of_meter(view.cookie);
+            marks.extend(mark.filter(|mark| mark.agent != self.agent || mark.format.is_later()));
+            Ok(())
+        })?;
+        Ok(marks)
+    }
+
+    /// Removes the meters of another agent, but for those that rules use. Says how many there were.
+    pub(crate) fn remove_of(&self, agent: AgentId) -> Result<usize, Refusal> {
+        let start = Instant::now();
+        loop {
+            let mut indexes = Vec::new();
+            let mut kernel = self.kernel.lock();
+            kernel
+                .query(|buffer, sequence| shared::emit_dump(buffer, POLICE, sequence), &mut |view| {
+                    if read(agent, view.cookie).is_some() {
+                        indexes.push(view.parse()?.index);
+                    }
+                    Ok(())
+                })
+                .map_err(|error| device(&error))?;
+            let (mut count, mut is_used) = (0, false);
+            for index in indexes {
+                match kernel.delete(index)? {
+                    Removal::Done => count += 1,
+                    Removal::IsUsed => is_used = true,
+                }
+            }
+            drop(kernel);
+            if !is_used || start.elapsed() >= LET_GO {
+                return Ok(count);
+            }
+            std::thread::sleep(LET_GO / 50);
+        }
     }
 
     /// Makes an object under the first number that nobody has.
@@ -231,6 +265,18 @@ impl Numbers {
 }
 
 impl Kernel {
+    /// Deletes an object, unless rules use it.
+    fn delete(&mut self, index: u32) -> Result<Removal, Refusal> {
+        let done =
+            self.ask(|buffer, sequence| shared::emit_name(buffer, DELETE_ACTION, POLICE, index, flag::ACK, sequence))?;
+        match done {
+            Err(Refusal::Kernel { errno, .. }) if errno == Errno::PERM.raw_os_error() => Ok(Removal::IsUsed),
+            // Somebody else was quicker.
+            Err(Refusal::Kernel { errno, .. }) if errno == Errno::NOENT.raw_os_error() => Ok(Removal::Done),
+            other => other.map(|()| Removal::Done),
+        }
+    }
+
     /// Asks for something to be done, and says what became of it.
     fn ask(
         &mut self,
@@ -341,9 +387,9 @@ fn counters(found: &Statistics) -> MeterCounters {
 /// The note on an object.
 fn note(agent: AgentId, meter: MeterId) -> [u8; 16] {
     let mut note = [0; 16];
-    note[..4].copy_from_slice(&MAGIC);
+    note[..4].copy_from_slice(&marks::METER);
     note[4..8].copy_from_slice(&meter.0.to_be_bytes());
-    note[8..].copy_from_slice(&eight_octets_of(agent));
+    note[8..].copy_from_slice(&marks::write_agent(agent));
     note
 }
 
@@ -351,7 +397,7 @@ fn note(agent: AgentId, meter: MeterId) -> [u8; 16] {
 fn read(agent: AgentId, note: &[u8]) -> Option<MeterId> {
     let (head, rest) = note.split_first_chunk::<8>()?;
     let [a, b, c, d, meter @ ..] = *head;
-    let is_ours = [a, b, c, d] == MAGIC && rest == eight_octets_of(agent);
+    let is_ours = [a, b, c, d] == marks::METER && marks::known_agent(rest) == Some(agent);
     is_ours.then(|| MeterId(u32::from_be_bytes(meter)))
 }
 

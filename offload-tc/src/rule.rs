@@ -7,6 +7,7 @@ use sluice_flow::priority::Priority;
 use sluice_flow::ufid::Ufid;
 
 use crate::digest::Digest;
+use crate::marks::{self, Format};
 use crate::wire::action::{Action, Control, Operation};
 use crate::wire::filter::Hook;
 use crate::wire::flower::Flower;
@@ -61,6 +62,8 @@ pub struct Label {
     pub ufid: Option<Ufid>,
     /// The agent that put the rule in.
     pub agent: AgentId,
+    /// The format that the notes were read in; they are written in the present one.
+    pub format: Format,
     /// The flow's priority.
     pub priority: Priority,
     /// How the flow was written where a rule says the same in one way only.
@@ -75,9 +78,8 @@ pub struct AgentId(pub u32);
 
 impl From<Owner> for AgentId {
     /// Notes have room for half of the number, which is random: that two agents of a machine share it need not be feared.
-    #[expect(clippy::cast_possible_truncation, reason = "half of it")]
     fn from(owner: Owner) -> Self {
-        Self(owner.0 as u32)
+        Self(owner.mark())
     }
 }
 
@@ -158,41 +160,22 @@ pub struct MirrorNote {
 }
 
 impl MirrorNote {
-    /// "slci", for a first version.
-    const MAGIC: [u8; 4] = *b"slci";
-
-    /// Reads the note; `None` if it is not of a mirror.
+    /// Reads the note; `None` if it is not of a mirror, or of a format that this build does not read.
     pub fn read(note: &[u8]) -> Option<Self> {
         let (magic, rest) = note.split_first_chunk::<4>()?;
         let (number, agent) = rest.split_first_chunk::<4>()?;
-        (*magic == Self::MAGIC).then_some(Self { agent: agent_of_eight(agent)?, number: u32::from_be_bytes(*number) })
+        (*magic == marks::MIRROR)
+            .then_some(Self { agent: marks::known_agent(agent)?, number: u32::from_be_bytes(*number) })
     }
 
     pub(crate) fn octets(self) -> [u8; 16] {
         let mut note = [0; 16];
-        note[..4].copy_from_slice(&Self::MAGIC);
+        note[..4].copy_from_slice(&marks::MIRROR);
         note[4..8].copy_from_slice(&self.number.to_be_bytes());
-        note[8..].copy_from_slice(&eight_octets_of(self.agent));
+        note[8..].copy_from_slice(&marks::write_agent(self.agent));
         note
     }
 }
-
-/// The octets of an agent in notes that have room for eight.
-pub(crate) fn eight_octets_of(agent: AgentId) -> [u8; 8] {
-    u64::from(agent.0).to_be_bytes()
-}
-
-/// The agent that those octets are of, if there is one.
-pub(crate) fn agent_of_eight(octets: &[u8]) -> Option<AgentId> {
-    u32::try_from(u64::from_be_bytes(octets.try_into().ok()?)).ok().map(AgentId)
-}
-
-/// "slce"
-const MAGIC: [u8; 4] = *b"slce";
-/// Of a note that stands behind one with the UFID. Those without a digest were 1 and 2.
-const WITH_UFID: u8 = 3;
-/// Of a note that stands alone.
-const ALONE: u8 = 4;
 
 /// How actions get room for the notes, of which each has one place: that of an action that rules share has a note already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -226,9 +209,9 @@ impl Label {
             *target += passes;
         }
         let notes = match (self.ufid, rooms(actions)) {
-            (Some(ufid), [true, true]) => [Some({ ufid.0 }.to_be_bytes()), Some(self.note(WITH_UFID))],
-            (_, [true, _]) => [Some(self.note(ALONE)), None],
-            (_, [false, _]) => [None, Some(self.note(ALONE))],
+            (Some(ufid), [true, true]) => [Some({ ufid.0 }.to_be_bytes()), Some(self.note(true))],
+            (_, [true, _]) => [Some(self.note(false)), None],
+            (_, [false, _]) => [None, Some(self.note(false))],
         };
         for (action, note) in actions.iter_mut().zip(notes) {
             action.cookie = note.map(Into::into);
@@ -276,35 +259,37 @@ impl Label {
         let both = || {
             Some(Self {
                 ufid: Some(Ufid(u128::from_be_bytes(first.try_into().ok()?))),
-                ..Self::read_note(second, WITH_UFID)?
+                ..Self::read_note(second, true)?
             })
         };
-        both().or_else(|| Self::read_note(first, ALONE)).or_else(|| Self::read_note(second, ALONE))
+        both().or_else(|| Self::read_note(first, false)).or_else(|| Self::read_note(second, false))
     }
 
-    fn read_note(note: &[u8], wanted: u8) -> Option<Self> {
+    fn read_note(note: &[u8], is_behind_ufid: bool) -> Option<Self> {
+        let (format, is_behind, agent) = marks::split_rule_note(note)?;
         let (head, rest) = note.split_first_chunk::<8>()?;
-        let (agent, digest) = rest.split_first_chunk::<4>()?;
-        let [a, b, c, d, version, priority, high, low] = *head;
-        // The upper half of the octet is the upper part of the spelling.
+        let [.., priority, high, low] = *head;
+        // The upper half of the byte is the upper part of the spelling.
         let (spelling, priority) = (priority >> 4, priority & 0xf);
-        if [a, b, c, d] != MAGIC || version != wanted {
+        if is_behind != is_behind_ufid || !format.is_known() {
             return None;
         }
         Some(Self {
             ufid: None,
-            agent: AgentId(u32::from_be_bytes(*agent)),
+            agent,
+            format,
             priority: Priority::new(priority)?,
             spelling: Spelling(u32::from_be_bytes([0, spelling, high, low])),
-            digest: Digest(digest.try_into().ok()?),
+            digest: Digest(rest.get(4..)?.try_into().ok()?),
         })
     }
 
-    fn note(&self, version: u8) -> [u8; 16] {
+    fn note(&self, is_behind_ufid: bool) -> [u8; 16] {
         let [_, upper, high, low] = self.spelling.0.to_be_bytes();
-        let [a, b, c, d] = MAGIC;
+        let [a, b, c, d] = marks::RULE;
+        let place = marks::place_of_rule(is_behind_ufid);
         let mut note = [0; 16];
-        note[..8].copy_from_slice(&[a, b, c, d, version, upper << 4 | self.priority.get(), high, low]);
+        note[..8].copy_from_slice(&[a, b, c, d, place, upper << 4 | self.priority.get(), high, low]);
         note[8..12].copy_from_slice(&self.agent.0.to_be_bytes());
         note[Self::DIGEST].copy_from_slice(&self.digest.0);
         note
@@ -347,7 +332,8 @@ mod tests {
 
     fn label() -> Label {
         let (priority, spelling) = (Priority::new(15).unwrap(), Spelling(0x9_0102));
-        Label { ufid: Some(Ufid(7 << 100)), agent: AgentId(9 << 20), priority, spelling, digest: Digest([1, 2, 3, 4]) }
+        let (ufid, format, digest) = (Some(Ufid(7 << 100)), Format::CURRENT, Digest([1, 2, 3, 4]));
+        Label { ufid, agent: AgentId(9 << 20), format, priority, spelling, digest }
     }
 
     fn read(actions: &[Action]) -> Option<Label> {
@@ -447,13 +433,13 @@ mod tests {
 
     #[test]
     fn notes_of_others_are_nobody_of_ours() {
-        let (first, second) = ([7; 16], label().note(WITH_UFID));
+        let (first, second) = ([7; 16], label().note(true));
         assert!(Label::read([&first, &second]).is_some());
         assert_eq!(Label::read([&second, &first]), None);
         assert_eq!(Label::read([&first, &[]]), None);
         assert_eq!(Label::read([&first[..15], &second]), None);
         assert_eq!(Label::read([&first, &[&b"slcf"[..], &second[4..]].concat()]), None);
-        for before_or_after in [WITH_UFID - 2, ALONE + 1] {
+        for before_or_after in [0x21, 0x22, 0x25, 0x33] {
             let other = [&second[..4], &[before_or_after], &second[5..]].concat();
             assert_eq!(Label::read([&first, &other]), None);
         }

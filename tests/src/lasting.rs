@@ -113,7 +113,14 @@ impl Memory {
         } else {
             flow.clone()
         };
-        InstalledRule { handle, flow, is_named: !self.is_nameless, rules: 1, placement: Placement::Both }
+        InstalledRule {
+            handle,
+            flow,
+            is_named: !self.is_nameless,
+            rules: 1,
+            placement: Placement::Both,
+            is_current: true,
+        }
     }
 
     fn note(&mut self, verb: &str, flow: &Flow) {

@@ -16,7 +16,7 @@ impl FlowTable {
     /// the generation that readings of the rule are to carry; `None` if no flow wants it: there is none, or it has another
     /// match, or a rule already.
     ///
-    /// If the rule does what is wanted, the flow is settled by it. Otherwise what is wanted is newer than what is installed, and
+    /// If the rule does what is wanted, and is written as it would be today, the flow is settled by it. Otherwise what is wanted is newer than what is installed, and
     /// a worker, to which the flow was handed over when it was [restored](FlowTable::restore), modifies the rule in place.
     /// Nothing that the rule counted before says when it was last used, so that the flow ages as a new one.
     pub fn adopt(&self, rule: &InstalledRule, now: Timestamp) -> Option<(FlowId, Generation)> {
@@ -27,7 +27,7 @@ impl FlowTable {
                 return None;
             }
             let installed_as = life.generation;
-            let is_as_wanted = life.flow.actions == rule.flow.actions;
+            let is_as_wanted = rule.is_current && life.flow.actions == rule.flow.actions;
             let flow = if is_as_wanted {
                 life.flow.clone()
             } else {

@@ -6,7 +6,7 @@ use super::*;
 
 /// A rule in the device, which counts from here on.
 fn found(flow: Flow) -> InstalledRule {
-    InstalledRule { handle: Handle(9), flow, is_named: true, rules: 1, placement: Placement::Both }
+    InstalledRule { handle: Handle(9), flow, is_named: true, rules: 1, placement: Placement::Both, is_current: true }
 }
 
 fn restored(table: &FlowTable, flow: &Flow) -> FlowId {

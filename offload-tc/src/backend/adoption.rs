@@ -2,12 +2,14 @@
 
 use std::collections::HashSet;
 
-use sluice_flow::backend::{Adoption, Claims, InstalledRule};
+use sluice_flow::backend::{Adoption, Claims, Holding, InstalledRule};
+use sluice_flow::chain::ChainId;
 use sluice_flow::flow::Flow;
 use sluice_flow::id::{FlowId, Generation};
 use sluice_flow::refusal::Refusal;
 
 use super::books::{Counted, Place, Record};
+use super::chains;
 use super::core::{Core, socket_refusal};
 use super::failure;
 use super::listing::{Fit, Found, placement_with};
@@ -28,7 +30,10 @@ impl Core {
     /// of a flow that has two; one without its guard, or with another one, is taken out, so that its flow gets both anew.
     pub(super) fn adopt(&self, claims: &mut dyn Claims) -> Result<Adoption, Refusal> {
         let hooks = self.hooks_everywhere()?;
-        let survey = Survey::of(self, &hooks)?;
+        let mut survey = Survey::of(self, &hooks)?;
+        self.add_meters(&mut survey.strangers)?;
+        let is_inherited = |holding: &Holding| claims.inherits(holding);
+        let inherited: Vec<_> = survey.strangers.holdings().into_iter().filter(is_inherited).collect();
         let taken = survey.take_over(self, claims);
         let rules = self.doubtful_rules(&hooks, &taken.doubtful)?;
         let mut adoption = Adoption { adopted: taken.adopted, orphans: 0 };
@@ -43,7 +48,9 @@ impl Core {
             }
             let id = found.rule.id();
             let adopted = match fit {
-                Fit::Whole | Fit::Spare => found.rule.said.take().and_then(|said| self.adopt_one(&found, said, claims)),
+                Fit::Whole | Fit::Spare => {
+                    found.rule.said.take().and_then(|said| self.adopt_one(&found, said, &mut |rule| claims.claim(rule)))
+                }
                 Fit::Bare | Fit::Odd => None,
             };
             match adopted {
@@ -57,12 +64,20 @@ impl Core {
                 }
             }
         }
+        for holding in inherited {
+            let flows = self.inherit(&hooks, &survey, holding.mark, claims)?;
+            adoption.adopted += flows.len();
+            jumps.extend(
+                flows.into_iter().flat_map(|(hook, flow)| flow.jumps().into_iter().map(move |chain| (hook, chain))),
+            );
+        }
         self.books.all_are_adopted();
         // Once our own have their places.
         survey.others.iter().for_each(|(priority, protocol)| self.note_priority(*priority, *protocol));
         orphans.extend(guards.into_iter().map(|guard| guard.id()));
         adoption.orphans = orphans.len();
         orphans.extend(self.chains.take_unused(|hook, chain| jumps.contains(&(hook, chain))));
+        self.renew_ends(&survey.old_ends)?;
         let requests: Vec<_> = orphans.into_iter().map(Request::Delete).collect();
         for result in self.installer.lock().submit(&requests) {
             if let Err(refusal) = result
@@ -78,6 +93,40 @@ impl Core {
         Ok(adoption)
     }
 
+    /// Has flows take over the rules of another owner, each with all that it is or not at all. Gives these flows. What nobody takes stays
+    /// with its owner.
+    fn inherit(
+        &self,
+        hooks: &[Hook],
+        survey: &Survey,
+        mark: u32,
+        claims: &mut dyn Claims,
+    ) -> Result<Vec<(Hook, Flow)>, Refusal> {
+        let names: HashSet<_> = survey.strangers.rules_of(mark).collect();
+        let rules = self.rules_of_agents(hooks, &|id, agent| agent.0 == mark && names.contains(id))?;
+        let mut flows = Vec::new();
+        for mut found in Found::pairs(rules).0 {
+            let hook = found.rule.id().hook;
+            let is_whole = self.fit(&found) == Fit::Whole;
+            let said = found.rule.said.take().filter(|_| is_whole);
+            let flow = said.and_then(|said| self.adopt_one(&found, said, &mut |rule| claims.inherit(rule)));
+            flows.extend(flow.map(|flow| (hook, flow)));
+        }
+        let ends: Vec<_> = survey.strangers.ends_of(mark).collect();
+        ends.iter().for_each(|id| self.chains.add_end(id.hook, ChainId(id.chain)));
+        self.renew_ends(&ends)?;
+        Ok(flows)
+    }
+
+    /// Gives ends of chains that are kept the notes of this agent, as they are written today.
+    fn renew_ends(&self, ends: &[FilterId]) -> Result<(), Refusal> {
+        let kept = ends.iter().filter(|id| self.chains.ends_at(id));
+        let end = |id: &FilterId| Request::Replace(chains::end(id.hook, ChainId(id.chain), self.agent, self.policy));
+        let requests: Vec<_> = kept.map(end).collect();
+        let results = self.installer.lock().submit(&requests);
+        results.into_iter().try_for_each(|result| result.map(drop))
+    }
+
     /// Rules of these names, in order, in full: one by one, if there are few.
     fn doubtful_rules(&self, hooks: &[Hook], names: &[FilterId]) -> Result<Vec<Taken>, Refusal> {
         if names.len() > MOST_LOOKED_FOR {
@@ -90,7 +139,12 @@ impl Core {
         Ok(found.into_iter().filter(is_ours).map(|filter| Taken::new(self, filter)).collect())
     }
 
-    fn adopt_one(&self, found: &Found, said: Said, claims: &mut dyn Claims) -> Option<Flow> {
+    fn adopt_one(
+        &self,
+        found: &Found,
+        said: Said,
+        claim: &mut dyn FnMut(&InstalledRule) -> Option<(FlowId, Generation)>,
+    ) -> Option<Flow> {
         let Found { rule, guard } = found;
         let place = Place::of(&rule.id());
         let handle = self.books.adopt(&rule.id(), Record::new(NOBODY, Generation::NONE, place))?;
@@ -100,8 +154,9 @@ impl Core {
         }
         let Said { flow, is_named, .. } = said;
         let (placement, rules) = (placement_with(rule, guard.as_ref()), 1 + usize::from(guard.is_some()));
-        let installed = InstalledRule { handle, flow, is_named, rules, placement };
-        match claims.claim(&installed) {
+        let is_current = self.has_written(rule, guard.as_ref());
+        let installed = InstalledRule { handle, flow, is_named, rules, placement, is_current };
+        match claim(&installed) {
             Some((flow, generation)) => {
                 self.books.give(handle, flow, generation);
                 let by_guard = guard.as_ref().map(|_| Counted::default());

@@ -10,7 +10,8 @@ use sluice_flow::chain::ChainId;
 use sluice_flow::refusal::Refusal;
 
 use crate::install;
-use crate::rule::{AgentId, agent_of_eight, eight_octets_of};
+use crate::marks;
+use crate::rule::AgentId;
 use crate::wire::action::{Action, Control, Cookie, Operation};
 use crate::wire::filter::{ANY_PROTOCOL, Filter, FilterId, Hook};
 use crate::wire::flower::Flower;
@@ -20,7 +21,6 @@ use crate::wire::flower::Flower;
 pub(super) const MAX_DEPTH: usize = 17;
 /// After all of ours.
 const LAST_PRIORITY: u16 = 65_100;
-const MAGIC: [u8; 8] = *b"slcemiss";
 const SHARDS: usize = 16;
 
 /// The chains that are open, in several parts so that nobody waits for a chain that is not theirs.
@@ -68,6 +68,13 @@ impl Chains {
     /// What was at a hook is gone.
     pub(super) fn forget(&self, hook: Hook) {
         self.take_at(hook);
+    }
+
+    /// Whether a rule is what a chain has for its end.
+    pub(super) fn ends_at(&self, id: &FilterId) -> bool {
+        let chain = ChainId(id.chain);
+        *id == end_id(id.hook, id.chain)
+            && self.shard(chain).lock().get(&chain).is_some_and(|chain| chain.ends.contains(&id.hook))
     }
 
     /// A rule is gone, which may be the end of a chain.
@@ -125,8 +132,8 @@ pub(super) fn end(hook: Hook, chain: ChainId, agent: AgentId, policy: OffloadPol
 /// Whose end of a chain a rule is, by the note on its first action; `None` if it is none.
 pub(super) fn owner_of_end(note: &[u8]) -> Option<AgentId> {
     let (magic, agent) = note.split_first_chunk::<8>()?;
-    (*magic == MAGIC).then_some(())?;
-    agent_of_eight(agent)
+    (*magic == marks::CHAIN_END).then_some(())?;
+    marks::known_agent(agent)
 }
 
 const fn end_id(hook: Hook, chain: u32) -> FilterId {
@@ -135,8 +142,8 @@ const fn end_id(hook: Hook, chain: u32) -> FilterId {
 
 fn mark(agent: AgentId) -> [u8; 16] {
     let mut mark = [0; 16];
-    mark[..8].copy_from_slice(&MAGIC);
-    mark[8..].copy_from_slice(&eight_octets_of(agent));
+    mark[..8].copy_from_slice(&marks::CHAIN_END);
+    mark[8..].copy_from_slice(&marks::write_agent(agent));
     mark
 }
 

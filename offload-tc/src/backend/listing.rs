@@ -20,7 +20,8 @@ use super::taken_apart::{Collector, Taken};
 use super::{failure, words};
 use crate::dump::{Detail, Lister, Listing};
 use crate::install::Request;
-use crate::rule::{Label, MirrorNote, Spelling};
+use crate::marks::{Format, Mark};
+use crate::rule::{AgentId, Label, Spelling};
 use crate::translate;
 use crate::wire::filter::{Filter, FilterId, FilterView, Hook};
 use crate::wire::statistics::RuleView;
@@ -145,6 +146,12 @@ impl Core {
         }
     }
 
+    /// Whether this agent has written the rules of a flow, and would give them such notes today.
+    pub(super) fn has_written(&self, rule: &Taken, guard: Option<&Taken>) -> bool {
+        let is_ours = |label: Label| label.agent == self.agent && label.format == Format::CURRENT;
+        std::iter::once(rule).chain(guard).all(|rule| label(&rule.filter).is_some_and(is_ours))
+    }
+
     /// Reads a rule of ours back.
     pub(super) fn read(&self, filter: &Filter) -> Option<ReadBack> {
         let label = label(filter)?;
@@ -160,14 +167,11 @@ impl Core {
             // Other kinds of classifiers are in no terse listing.
             self.list(hook, Detail::Full, &mut |view| {
                 let rule = RuleView::new(view).ok().filter(|_| view.is_flower());
-                let agent = rule.as_ref().and_then(|rule| match Label::read(rule.cookies) {
-                    Some(label) => Some(label.agent),
-                    None => owner_of_end(rule.cookies[0])
-                        .or_else(|| MirrorNote::read(rule.cookies[0]).map(|note| note.agent)),
-                });
+                let mark = rule.as_ref().and_then(|rule| Mark::of_rule(rule.cookies));
+                let is_ours = mark.is_some_and(|mark| mark.agent == self.agent && mark.format.is_known());
                 // A filter of handle 0 is the mark that a priority exists.
-                if agent != Some(self.agent) && view.id.handle != 0 {
-                    found.push(words::foreign(view, ports.name_at(hook), agent));
+                if !is_ours && view.id.handle != 0 {
+                    found.push(words::foreign(view, ports.name_at(hook), mark));
                 }
             })?;
             found.into_iter().for_each(&mut *visit);
@@ -272,12 +276,21 @@ impl Core {
         hooks: &[Hook],
         is_wanted: &dyn Fn(&FilterId) -> bool,
     ) -> Result<Vec<Taken>, Refusal> {
+        self.rules_of_agents(hooks, &|id, agent| agent == self.agent && is_wanted(id))
+    }
+
+    /// Rules of flows with those names, of those agents, in full.
+    pub(super) fn rules_of_agents(
+        &self,
+        hooks: &[Hook],
+        is_wanted: &dyn Fn(&FilterId, AgentId) -> bool,
+    ) -> Result<Vec<Taken>, Refusal> {
         std::thread::scope(|scope| {
             let mut collector = Collector::new(scope, self);
             for hook in hooks {
                 self.list(*hook, Detail::Full, &mut |view| {
-                    let is_ours = |rule: RuleView<'_>| is_ours(self.agent, &rule);
-                    if is_wanted(&view.id) && RuleView::new(view).is_ok_and(is_ours) {
+                    let label = RuleView::new(view).ok().and_then(|rule| Label::read(rule.cookies));
+                    if label.is_some_and(|label| is_wanted(&view.id, label.agent)) {
                         collector.take(view);
                     }
                 })?;
@@ -316,7 +329,8 @@ impl Core {
         };
         let flow = rule.said.as_ref().map_or_else(unknown, |said| said.flow.clone());
         let rules = 1 + usize::from(guard.is_some());
-        InstalledRule { handle, flow, is_named: ufid.is_some(), rules, placement }
+        let is_current = self.has_written(rule, guard);
+        InstalledRule { handle, flow, is_named: ufid.is_some(), rules, placement, is_current }
     }
 }
 
@@ -326,7 +340,7 @@ pub(super) fn placement_with(rule: &Taken, guard: Option<&Taken>) -> Placement {
     guard.map_or(of(rule), |guard| of_both(of(guard), of(rule)))
 }
 
-fn has_notes_of_guard(cookies: [&[u8]; 2]) -> bool {
+pub(super) fn has_notes_of_guard(cookies: [&[u8]; 2]) -> bool {
     Label::read(cookies).is_some_and(|label| label.spelling.has(Spelling::GUARD))
 }
 
@@ -340,7 +354,8 @@ pub(super) fn flow_of(label: &Label, matching: &Match, actions: ActionList) -> F
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rule::{AgentId, Room};
+    use crate::marks::Format;
+    use crate::rule::Room;
     use crate::wire::action::{Action, Control, Operation};
     use crate::wire::flower::Flower;
 
@@ -349,7 +364,8 @@ mod tests {
         let filter = |priority, handle, spelling| {
             let mut actions = vec![Action::new(Operation::Generic, Control::Shot)];
             let (ufid, priority_of_flow, digest) = Default::default();
-            let label = Label { ufid, agent: AgentId(1), priority: priority_of_flow, spelling, digest };
+            let (agent, format) = (AgentId(1), Format::CURRENT);
+            let label = Label { ufid, agent, format, priority: priority_of_flow, spelling, digest };
             label.put(&mut actions, Room::Found);
             let id = FilterId { hook: Hook::Ingress { interface: 3 }, chain: 0, priority, protocol: 0x0800, handle };
             let filter = Filter { id, flower: Flower { actions, ..Flower::default() } };

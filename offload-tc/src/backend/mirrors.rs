@@ -56,7 +56,7 @@ struct Known {
 /// Whether there is a rule as it is wanted.
 enum Found {
     AsWanted,
-    /// It matches the same and does something else.
+    /// It matches the same and does something else, or has notes of an earlier format.
     OtherActions,
     OtherMatch,
     Missing,
@@ -313,10 +313,12 @@ fn note(filter: &Filter) -> Option<MirrorNote> {
     MirrorNote::read(filter.flower.actions.first()?.cookie.as_ref().map(Cookie::octets)?)
 }
 
-/// What a rule does, and who is to take it.
-fn work(filter: &Filter) -> (Vec<(&Operation, Control)>, u32) {
-    let actions = filter.flower.actions.iter().map(|action| (&action.operation, action.control)).collect();
-    (actions, filter.flower.flags & (flag::SKIP_HW | flag::SKIP_SW))
+/// What a rule does, who is to take it, and its notes as they are written.
+fn work(filter: &Filter) -> (Vec<(&Operation, Control)>, u32, Option<Cookie>) {
+    let actions = &filter.flower.actions;
+    let notes = actions.first().and_then(|action| action.cookie);
+    let actions = actions.iter().map(|action| (&action.operation, action.control)).collect();
+    (actions, filter.flower.flags & (flag::SKIP_HW | flag::SKIP_SW), notes)
 }
 
 /// A number made of a name: FNV-1a of 32 bits.

@@ -20,6 +20,7 @@ mod ports;
 mod queue;
 mod reader;
 mod removal;
+mod strangers;
 mod survey;
 mod taken_apart;
 mod watch;
@@ -29,7 +30,7 @@ use std::sync::Arc;
 
 use crossbeam_channel::Receiver;
 use sluice_flow::backend::{
-    Adoption, Backend, Capabilities, Claims, CountedApart, CounterReader, DeviceEvent, Handle, InstallQueue,
+    Adoption, Backend, Capabilities, Claims, CountedApart, CounterReader, DeviceEvent, Handle, Holding, InstallQueue,
     InstalledRule, LastCounters, LostRule, MeterCounters, MirrorCounters, MirrorFault, MissPolicy, OpenConfig,
     PortCounters,
 };
@@ -163,6 +164,14 @@ impl Backend for Classifier {
 
     fn foreign(&self, visit: &mut dyn FnMut(String)) -> Result<(), Refusal> {
         self.core.foreign(visit)
+    }
+
+    fn holdings(&self) -> Result<Vec<Holding>, Refusal> {
+        self.core.holdings()
+    }
+
+    fn remove_holding(&self, mark: u32) -> Result<usize, Refusal> {
+        self.core.remove_holding(mark)
     }
 
     fn remove_stray(&self, handle: Handle) -> Result<(), Refusal> {

@@ -18,7 +18,9 @@ use super::core::Core;
 use super::ports::PortTable;
 use super::queue::{label, placement_of, total};
 use super::reader::{counted_of, is_ours, max_lag};
+use super::strangers::Strangers;
 use crate::dump::Detail;
+use crate::marks::{Format, Mark};
 use crate::priorities::Priorities;
 use crate::rule::Label;
 use crate::templates::{Sought, Templates};
@@ -32,6 +34,10 @@ pub(super) struct Survey {
     pub(super) rules: Vec<Noted>,
     /// Rules of mirrors that are no more.
     pub(super) orphans: Vec<FilterId>,
+    /// Ends of chains with notes that are not written any more.
+    pub(super) old_ends: Vec<FilterId>,
+    /// What other agents have there.
+    pub(super) strangers: Strangers,
     /// Priorities and protocols of rules of others.
     pub(super) others: BTreeSet<(u16, u16)>,
     sampled: Sampled,
@@ -78,7 +84,8 @@ impl Survey {
     pub(super) fn of(core: &Core, hooks: &[Hook]) -> Result<Self, Refusal> {
         let wanted = core.mirrors.rules();
         let earliest = core.clock.now().before(max_lag(core.policy));
-        let (mut rules, mut orphans, mut others) = (Vec::new(), Vec::new(), BTreeSet::new());
+        let (mut rules, mut orphans, mut old_ends) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut strangers, mut others) = (Strangers::default(), BTreeSet::new());
         for hook in hooks {
             core.list(*hook, Detail::Terse, &mut |view| {
                 let Ok(rule) = RuleView::new(view) else { return };
@@ -89,10 +96,14 @@ impl Survey {
                     rules.extend(label.map(|label| Noted { id, label, flags, counted: counted_of(&rule) }));
                 } else if owner_of_end(note) == Some(core.agent) {
                     core.chains.add_end(*hook, ChainId(rule.id.chain));
-                } else if core.mirrors.is_ours(note) && !wanted.contains(&rule.id) {
-                    orphans.push(rule.id);
+                    old_ends.extend(
+                        Mark::of_rule(rule.cookies).filter(|mark| mark.format != Format::CURRENT).map(|_| rule.id),
+                    );
+                } else if core.mirrors.is_ours(note) {
+                    orphans.extend((!wanted.contains(&rule.id)).then_some(rule.id));
                 } else {
                     others.insert((rule.id.priority, rule.id.protocol));
+                    strangers.see(&rule);
                 }
             })?;
         }
@@ -102,7 +113,14 @@ impl Survey {
         rules.dedup_by_key(|rule| rule.id);
         orphans.sort_unstable();
         orphans.dedup();
-        Ok(Self { rules, orphans, others, sampled: Sampled { earliest, latest: core.clock.now() } })
+        Ok(Self {
+            rules,
+            orphans,
+            old_ends,
+            strangers,
+            others,
+            sampled: Sampled { earliest, latest: core.clock.now() },
+        })
     }
 
     /// Has flows take over the rules that are, by their notes, what they would be given now.
@@ -149,7 +167,14 @@ impl<'a> Translator<'a> {
         }
         let books = &self.core.books;
         let handle = books.adopt(&rule.id, Record::new(NOBODY, Generation::NONE, place))?;
-        let installed = InstalledRule { handle, flow, is_named: true, rules: 1, placement: placement_of(rule.flags) };
+        let installed = InstalledRule {
+            handle,
+            flow,
+            is_named: true,
+            rules: 1,
+            placement: placement_of(rule.flags),
+            is_current: true,
+        };
         let Some((owner, generation)) = claims.claim(&installed) else {
             books.forget(handle);
             return None;

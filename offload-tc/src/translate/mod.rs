@@ -22,6 +22,7 @@ use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
 
 use self::fields::DONT_FRAGMENT;
+use crate::marks::Format;
 use crate::rule::{AgentId, Caveat, Label, Rule, Spelling};
 use crate::surroundings::{Device, Surroundings, TunnelFlags};
 use crate::wire::action::MAX_ACTIONS;
@@ -69,7 +70,7 @@ pub fn rule(flow: &Flow, agent: AgentId, surroundings: &dyn Surroundings) -> Res
 /// The notes of a flow's rule, but for how it is written.
 fn label_of(flow: &Flow, agent: AgentId) -> Label {
     let (spelling, digest) = Default::default();
-    Label { ufid: Some(flow.ufid), agent, priority: flow.priority, spelling, digest }
+    Label { ufid: Some(flow.ufid), agent, format: Format::CURRENT, priority: flow.priority, spelling, digest }
 }
 
 /// The rule of a match and actions. With a guard, no packet has a time to live below 2.

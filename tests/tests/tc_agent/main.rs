@@ -15,6 +15,7 @@ mod refusals;
 mod simulated;
 mod stream;
 mod switch;
+mod upgrade;
 
 use std::process::{Command, ExitCode};
 use std::time::Instant;
@@ -67,6 +68,9 @@ const STORIES: &[Story] = &[
     ("what_is_lost_unheard_is_found_and_put_back", |_| disturbances::what_is_lost_unheard_is_found_and_put_back()),
     ("flows_stay_while_rules_around_them_come_and_go", |_| {
         disturbances::flows_stay_while_rules_around_them_come_and_go();
+    }),
+    ("rules_of_an_earlier_format_are_taken_over_without_a_gap_and_those_of_a_later_one_left", |_| {
+        upgrade::rules_of_an_earlier_format_are_taken_over_without_a_gap_and_those_of_a_later_one_left();
     }),
     ("a_kill_in_the_middle_of_installations_loses_nothing", kill::a_kill_in_the_middle_of_installations_loses_nothing),
 ];

@@ -9,6 +9,7 @@ use std::fmt::Write;
 use sluice_flow::backend::OffloadPolicy;
 
 use super::ports::PortTable;
+use crate::marks::Mark;
 use crate::rule::{AgentId, Rule};
 use crate::surroundings::Surroundings;
 use crate::wire::filter::{FilterId, FilterView, Hook};
@@ -38,13 +39,16 @@ pub(super) fn rule(rule: &Rule, priority: u16, policy: OffloadPolicy, ports: &Po
 }
 
 /// A filter of somebody else: where it is and of what kind.
-pub(super) fn foreign(view: &FilterView<'_>, port: Option<&str>, agent: Option<AgentId>) -> String {
+pub(super) fn foreign(view: &FilterView<'_>, port: Option<&str>, mark: Option<Mark>) -> String {
     let mut text = format!("{} {}", place("", &view.id, port), view.kind);
     if view.id.handle != 0 {
         let _ = write!(text, " handle {:#x}", view.id.handle);
     }
-    if let Some(AgentId(agent)) = agent {
-        let _ = write!(text, " (of another agent, {agent:08x})");
+    if let Some(Mark { agent: AgentId(agent), format, .. }) = mark {
+        let _ = match format.is_later() {
+            true => write!(text, " (of agent {agent:08x}, written by a newer sluice: notes of format {})", format.0),
+            false => write!(text, " (of another agent, {agent:08x})"),
+        };
     }
     text
 }

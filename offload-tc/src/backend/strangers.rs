@@ -1,0 +1,187 @@
+//! What other agents have put into the kernel, or have left there: it bears our mark and their number.
+//!
+//! An agent whose state is lost is another one to itself: what it had put in goes on working, and no agent knows it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sluice_flow::backend::Holding;
+use sluice_flow::cause::Cause;
+use sluice_flow::chain::ChainId;
+use sluice_flow::refusal::Refusal;
+
+use super::chains;
+use super::core::{Core, socket_refusal};
+use super::failure;
+use super::listing::has_notes_of_guard;
+use crate::dump::Detail;
+use crate::install::Request;
+use crate::marks::{Format, Mark, Marked};
+use crate::rule::AgentId;
+use crate::wire::filter::FilterId;
+use crate::wire::statistics::RuleView;
+
+/// How often what is taken out is looked for.
+const TRIES: usize = 8;
+
+/// What others have there, by agent.
+#[derive(Default)]
+pub(super) struct Strangers(BTreeMap<u32, Belongings>);
+
+/// What an agent has there.
+#[derive(Default)]
+struct Belongings {
+    rules: BTreeSet<FilterId>,
+    guards: BTreeSet<FilterId>,
+    ends: BTreeSet<FilterId>,
+    mirrors: BTreeSet<FilterId>,
+    meters: usize,
+    /// How much of it has notes of a format that this build does not know, and the last of these.
+    later: BTreeSet<FilterId>,
+    later_meters: usize,
+    format: Option<Format>,
+}
+
+impl Strangers {
+    /// Takes a rule in, unless nobody of ours has made it.
+    pub(super) fn see(&mut self, rule: &RuleView<'_>) {
+        let Some(Mark { on, format, agent }) = Mark::of_rule(rule.cookies) else { return };
+        let belongings = self.0.entry(agent.0).or_default();
+        if format.is_later() {
+            belongings.format = belongings.format.max(Some(format));
+            belongings.later.insert(rule.id);
+            return;
+        }
+        let names = match on {
+            Marked::Rule if has_notes_of_guard(rule.cookies) => &mut belongings.guards,
+            Marked::Rule => &mut belongings.rules,
+            Marked::ChainEnd => &mut belongings.ends,
+            Marked::Mirror | Marked::Meter => &mut belongings.mirrors,
+        };
+        names.insert(rule.id);
+    }
+
+    /// Takes a meter in.
+    fn see_meter(&mut self, mark: Mark) {
+        let belongings = self.0.entry(mark.agent.0).or_default();
+        if mark.format.is_later() {
+            belongings.format = belongings.format.max(Some(mark.format));
+            belongings.later_meters += 1;
+        } else {
+            belongings.meters += 1;
+        }
+    }
+
+    /// What each agent has.
+    pub(super) fn holdings(&self) -> Vec<Holding> {
+        let holding = |(mark, belongings): (&u32, &Belongings)| Holding {
+            mark: *mark,
+            rules: belongings.rules.len() + belongings.guards.len(),
+            chain_ends: belongings.ends.len(),
+            mirrors: belongings.mirrors.len(),
+            meters: belongings.meters,
+            of_newer: belongings.later.len() + belongings.later_meters,
+            newer_format: belongings.format.map(|format| format.0),
+        };
+        self.0.iter().map(holding).collect()
+    }
+
+    /// The rules of flows that an agent has, guards among them.
+    pub(super) fn rules_of(&self, mark: u32) -> impl Iterator<Item = FilterId> {
+        let belongings = self.0.get(&mark);
+        belongings.into_iter().flat_map(|found| found.rules.iter().chain(&found.guards).copied())
+    }
+
+    /// The ends of chains that an agent has.
+    pub(super) fn ends_of(&self, mark: u32) -> impl Iterator<Item = FilterId> {
+        self.0.get(&mark).into_iter().flat_map(|found| found.ends.iter().copied())
+    }
+
+    /// All rules of an agent that this build knows, those that others guard before their guards.
+    fn names_of(&self, mark: u32) -> Vec<FilterId> {
+        let Some(Belongings { rules, guards, ends, mirrors, .. }) = self.0.get(&mark) else { return Vec::new() };
+        rules.iter().chain(guards).chain(ends).chain(mirrors).copied().collect()
+    }
+}
+
+impl Core {
+    /// What other agents have, wherever filters can hang.
+    pub(super) fn holdings(&self) -> Result<Vec<Holding>, Refusal> {
+        let mut strangers = self.strangers()?;
+        self.add_meters(&mut strangers)?;
+        Ok(strangers.holdings())
+    }
+
+    /// Adds the meters of other agents to what was seen of these.
+    pub(super) fn add_meters(&self, strangers: &mut Strangers) -> Result<(), Refusal> {
+        let marks = self.meters.of_others().map_err(socket_refusal)?;
+        marks.into_iter().for_each(|mark| strangers.see_meter(mark));
+        Ok(())
+    }
+
+    /// Takes out what another agent has, but for what has notes of a later format. Says how many rules and meters there were. The
+    /// caller knows that the agent does not live.
+    pub(super) fn remove_holding(&self, mark: u32) -> Result<usize, Refusal> {
+        let agent = AgentId(mark);
+        if agent == self.agent {
+            return Err(Refusal::Device { reason: "these are this agent's own".into() });
+        }
+        let mut count = 0;
+        let mut is_over = false;
+        for _ in 0..TRIES {
+            let names = self.strangers()?.names_of(mark);
+            if names.is_empty() {
+                is_over = true;
+                break;
+            }
+            count += self.take_out_of_others(&names)?;
+        }
+        if !is_over {
+            return Err(Refusal::Busy { reason: "new rules came while they were taken out: their agent lives".into() });
+        }
+        count += self.meters.remove_of(agent)?;
+        // Flows may have waited for them to go.
+        self.events.changed(Cause::Time);
+        Ok(count)
+    }
+
+    fn strangers(&self) -> Result<Strangers, Refusal> {
+        let mut strangers = Strangers::default();
+        for hook in self.hooks_everywhere()? {
+            self.list(hook, Detail::Terse, &mut |view| {
+                let Ok(rule) = RuleView::new(view) else { return };
+                let mark = Mark::of_rule(rule.cookies);
+                if mark.is_some_and(|mark| mark.agent != self.agent || mark.format.is_later()) {
+                    strangers.see(&rule);
+                }
+            })?;
+        }
+        Ok(strangers)
+    }
+
+    fn take_out_of_others(&self, names: &[FilterId]) -> Result<usize, Refusal> {
+        let mut installer = self.installer.lock();
+        let requests: Vec<_> = names.iter().copied().map(Request::Delete).collect();
+        let results = installer.submit(&requests);
+        // A chain of ours may have ended in what was theirs.
+        let gone = names.iter().zip(&results).filter(|(_, result)| result.is_ok()).map(|(id, _)| *id);
+        let own_ends = gone.filter(|id| self.chains.ends_at(id));
+        let ends: Vec<_> =
+            own_ends.map(|id| Request::Add(chains::end(id.hook, ChainId(id.chain), self.agent, self.policy))).collect();
+        for result in installer.submit(&ends) {
+            if let Err(refusal) = result
+                && !failure::is_duplicate(&refusal)
+            {
+                return Err(refusal);
+            }
+        }
+        let mut count = 0;
+        for result in results {
+            match result {
+                Ok(_) => count += 1,
+                Err(refusal) if failure::is_absence(&refusal) => {}
+                Err(refusal) => return Err(refusal),
+            }
+        }
+        Ok(count)
+    }
+}
