@@ -1,5 +1,6 @@
 //! How fast a file of flows is taken on and installed: by `sluiced` with the software NIC and with its log of flows, as by default, and
-//! by ovs-vswitchd with its dummy datapath, with hardware offload on and off.
+//! by ovs-vswitchd with its dummy datapath, with hardware offload on and off: by the one of Debian's release, and by the newest that
+//! Debian has.
 //!
 //! The same file in turns in one run, once through the control socket (`dpctl/add-flows FILE`, which either daemon reads)
 //! and once as a user does it (`sluice add-flows`, `ovs-appctl dpctl/add-flows`). Ours is done when every flow is installed
@@ -21,7 +22,7 @@ use sluice_agent::unixctl::Client;
 use sluice_flow::text::{self, LineReader, Style};
 use sluice_tests::bench::{self, median, timed};
 use sluice_tests::daemon::{Daemon, new_folder};
-use sluice_tests::vswitchd::Vswitchd;
+use sluice_tests::vswitchd::{Release, Vswitchd};
 use sluice_tests::world::SEED;
 
 /// Lines of the file that counts.
@@ -35,15 +36,17 @@ const PATIENCE_WITH_PEERS: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// With and without hardware offload: how many times as fast ours is to be through the socket and through the command line.
-const PEERS: [Peer; 2] = [
-    Peer { name: "hw-offload on", setting: "other_config:hw-offload=true", to_reach: [10.0, 8.0] },
-    Peer { name: "hw-offload off", setting: "other_config:hw-offload=false", to_reach: [4.0, 3.0] },
+const PEERS: [Peer; 4] = [
+    Peer { release: Release::System, offload: true, to_reach: [10.0, 8.0] },
+    Peer { release: Release::System, offload: false, to_reach: [4.0, 3.0] },
+    Peer { release: Release::Newest, offload: true, to_reach: [10.0, 8.0] },
+    Peer { release: Release::Newest, offload: false, to_reach: [4.0, 3.0] },
 ];
 const WAYS: [Way; 2] = [Way::Socket, Way::CommandLine];
 
 struct Peer {
-    name: &'static str,
-    setting: &'static str,
+    release: Release,
+    offload: bool,
     to_reach: [f64; 2],
 }
 
@@ -101,7 +104,7 @@ struct Found {
 fn compare(file: &Path, lines: usize, compared: &[Peer], rows: &mut Vec<Value>) -> Found {
     let rounds = if lines > LINES { 1 } else { ROUNDS };
     let ours = Daemon::start(&config());
-    let peers: Vec<_> = compared.iter().map(|peer| Vswitchd::start_with(&[peer.setting])).collect();
+    let peers: Vec<_> = compared.iter().map(Peer::start).collect();
     let mut samples = WAYS.map(|_| (Vec::new(), vec![Vec::new(); peers.len()]));
     for _ in 0..rounds {
         for (way, (of_ours, of_peers)) in WAYS.into_iter().zip(&mut samples) {
@@ -121,12 +124,13 @@ fn compare(file: &Path, lines: usize, compared: &[Peer], rows: &mut Vec<Value>) 
     for ((way, index), (of_ours, of_peers)) in WAYS.iter().zip(0..).zip(&samples) {
         let our_middle = middle(of_ours);
         found.rates.push((format!("{}, ours", way.name()), per_second(lines, our_middle.wall)));
-        println!("{:<55} {:>9.0}", found.rates[found.rates.len() - 1].0, per_second(lines, our_middle.wall));
-        for (peer, of_peer) in compared.iter().zip(of_peers) {
-            let name = format!("add-flows through the {}, {}", way.name(), peer.name);
+        println!("{:<70} {:>9.0}", found.rates[found.rates.len() - 1].0, per_second(lines, our_middle.wall));
+        for ((peer, of_peer), vswitchd) in compared.iter().zip(of_peers).zip(&peers) {
+            let who = format!("OVS {} with hw-offload {}", vswitchd.version(), if peer.offload { "on" } else { "off" });
+            let name = format!("add-flows through the {}, {who}", way.name());
             let peer_middle = middle(of_peer);
             found.slowest = found.slowest.max(peer_middle.wall);
-            found.rates.push((format!("{}, peer with {}", way.name(), peer.name), per_second(lines, peer_middle.wall)));
+            found.rates.push((format!("{}, {who}", way.name()), per_second(lines, peer_middle.wall)));
             // Pair by pair, for what disturbs one disturbs the other.
             let ratios: Vec<_> = of_ours
                 .iter()
@@ -136,7 +140,7 @@ fn compare(file: &Path, lines: usize, compared: &[Peer], rows: &mut Vec<Value>) 
             let [our_rate, peer_rate] = [our_middle, peer_middle].map(|sample| per_second(lines, sample.wall));
             let [our_processor, peer_processor] = [our_middle, peer_middle].map(processor);
             println!(
-                "{name:<55} {our_rate:>9.0} {peer_rate:>9.0} {:>5.1} times (to reach: {}); {our_processor:>5.0} ns and {peer_processor:>5.0} ns",
+                "{name:<70} {our_rate:>9.0} {peer_rate:>9.0} {:>5.1} times (to reach: {}); {our_processor:>5.0} ns and {peer_processor:>5.0} ns",
                 median(&ratios),
                 peer.to_reach[index],
             );
@@ -270,6 +274,12 @@ fn processor_time(process: u32) -> Duration {
 
 fn per_second(lines: usize, wall: Duration) -> f64 {
     lines as f64 / wall.as_secs_f64()
+}
+
+impl Peer {
+    fn start(&self) -> Vswitchd {
+        Vswitchd::start_of(self.release, &[&format!("other_config:hw-offload={}", self.offload)])
+    }
 }
 
 impl Way {

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use sluice_agent::cli::capture::Capture;
@@ -26,8 +26,30 @@ const MTU: u32 = 9000;
 /// Bytes of a capture in front of its first frame.
 const CAPTURE_HEADER: u64 = 24;
 
+/// Which Open vSwitch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Release {
+    /// The one that the system has installed.
+    System,
+    /// The newest that Debian has, which `tests/lab/openvswitch` brings.
+    Newest,
+}
+
+impl Release {
+    /// Where its programs are, if not on the path.
+    fn programs(self) -> Option<PathBuf> {
+        (self == Self::Newest).then(|| {
+            let brought = run(&mut Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/lab/openvswitch")));
+            assert_eq!(brought.code, Some(0), "{}", brought.err);
+            PathBuf::from(brought.out.trim_end())
+        })
+    }
+}
+
 /// `ovs-vswitchd` with a bridge of dummy ports, in a folder of its own.
 pub struct Vswitchd {
+    /// Where the programs are, if not on the path.
+    programs: Option<PathBuf>,
     folder: PathBuf,
     processes: Vec<Child>,
 }
@@ -41,11 +63,17 @@ impl Vswitchd {
 
     /// The same with some settings, such as `other_config:vlan-limit=2`.
     pub fn start_with(settings: &[&str]) -> Self {
+        Self::start_of(Release::System, settings)
+    }
+
+    /// The same of a certain Open vSwitch.
+    pub fn start_of(release: Release, settings: &[&str]) -> Self {
         let folder = new_folder();
         std::fs::create_dir_all(&folder).expect("the folder is made");
-        let mut vswitchd = Self { folder, processes: Vec::new() };
-        let schema = "/usr/share/openvswitch/vswitch.ovsschema";
-        vswitchd.tool("ovsdb-tool", &["create", &vswitchd.path("conf.db"), schema]);
+        let mut vswitchd = Self { programs: release.programs(), folder, processes: Vec::new() };
+        let schemas = vswitchd.programs.as_deref().unwrap_or(Path::new("/usr/share/openvswitch"));
+        let schema = schemas.join("vswitch.ovsschema").display().to_string();
+        vswitchd.tool("ovsdb-tool", &["create", &vswitchd.path("conf.db"), &schema]);
         vswitchd.spawn(
             "ovsdb-server",
             &[&vswitchd.path("conf.db"), &format!("--remote=punix:{}", vswitchd.path("db.sock"))],
@@ -92,6 +120,13 @@ impl Vswitchd {
         PortNumber(number.and_then(|digits| digits.parse().ok()).unwrap_or_else(|| panic!("{line}")))
     }
 
+    /// Its version, such as "3.1.0".
+    pub fn version(&self) -> String {
+        let said = self.appctl(&["version"]).out;
+        // "ovs-vswitchd (Open vSwitch) 3.1.0"
+        said.lines().next().and_then(|line| line.rsplit(' ').next()).expect("a version").to_owned()
+    }
+
     /// Memory that the daemon holds, in bytes.
     pub fn memory(&self) -> usize {
         crate::daemon::memory(self.pid())
@@ -120,7 +155,10 @@ impl Vswitchd {
     }
 
     fn command(&self, program: &str) -> Command {
-        let mut command = Command::new(program);
+        let mut command = match &self.programs {
+            Some(folder) => Command::new(folder.join(program)),
+            None => Command::new(program),
+        };
         command.env("OVS_RUNDIR", &self.folder).env("OVS_LOGDIR", &self.folder).env("OVS_DBDIR", &self.folder);
         command
     }
