@@ -21,6 +21,7 @@ use sluice_revalidator::Revalidator;
 
 use crate::backends;
 use crate::config::{Config, Difference};
+use crate::device_counters::{DeviceCounters, Published};
 use crate::events::Events;
 use crate::journal::{Journal, NotWritten};
 use crate::lifecycle::Lifecycle;
@@ -51,11 +52,13 @@ pub struct Agent {
     pub journal: Option<Arc<Journal>>,
     config: ArcSwap<Config>,
     ports: ArcSwap<PortMap>,
-    meters: Mutex<BTreeMap<MeterId, Meter>>,
-    mirrors: Mutex<BTreeMap<String, Mirror>>,
-    timeout_policies: Mutex<BTreeMap<Box<str>, TimeoutPolicy>>,
+    meters: ArcSwap<BTreeMap<MeterId, Meter>>,
+    mirrors: ArcSwap<BTreeMap<String, Mirror>>,
+    timeout_policies: ArcSwap<BTreeMap<Box<str>, TimeoutPolicy>>,
+    counted: Published,
     adopted: OnceLock<Adopted>,
-    /// Changes of ports, meters and configuration follow each other.
+    /// Changes of ports, meters, mirrors and timeout policies follow each other. Held while the device makes one; nobody who reads
+    /// takes it.
     changing: Mutex<()>,
 }
 
@@ -160,9 +163,10 @@ impl Agent {
                 ..config.clone()
             }),
             ports: ArcSwap::default(),
-            meters: Mutex::default(),
-            mirrors: Mutex::default(),
-            timeout_policies: Mutex::default(),
+            meters: ArcSwap::default(),
+            mirrors: ArcSwap::default(),
+            timeout_policies: ArcSwap::default(),
+            counted: Published::default(),
             adopted: OnceLock::new(),
             changing: Mutex::default(),
         });
@@ -194,17 +198,37 @@ impl Agent {
 
     /// The meters, by number.
     pub fn meters(&self) -> Vec<Meter> {
-        self.meters.lock().values().cloned().collect()
+        self.meters.load().values().cloned().collect()
     }
 
     /// The mirrors, by name.
     pub fn mirrors(&self) -> Vec<Mirror> {
-        self.mirrors.lock().values().cloned().collect()
+        self.mirrors.load().values().cloned().collect()
     }
 
     /// The timeout policies, by name.
     pub fn timeout_policies(&self) -> Vec<TimeoutPolicy> {
-        self.timeout_policies.lock().values().cloned().collect()
+        self.timeout_policies.load().values().cloned().collect()
+    }
+
+    /// What the device has counted beside flows, as of the last poll.
+    pub fn device_counters(&self) -> Arc<DeviceCounters> {
+        self.counted.counters()
+    }
+
+    /// Asks the device what it has counted, and publishes it. The poll does so, and who has made an object, so that the next who
+    /// asks does not hear that nothing is known of it.
+    pub fn count_device(&self) {
+        self.counted.renew(|| {
+            let ports = self.ports();
+            let (meters, mirrors) = (self.meters().into_iter(), self.mirrors().into_iter());
+            DeviceCounters::read(
+                &*self.backend,
+                ports.iter().map(|port| port.number),
+                meters.map(|meter| meter.id),
+                mirrors.map(|mirror| mirror.name),
+            )
+        });
     }
 
     /// What was in the device at the start; `None` before that is known.
@@ -257,38 +281,45 @@ impl Agent {
 
     /// Makes a meter or changes its rate.
     pub fn set_meter(&self, meter: Meter) -> Result<(), AgentError> {
-        let mut meters = self.meters.lock();
+        let _one_at_a_time = self.changing.lock();
+        let mut meters = BTreeMap::clone(&self.meters.load());
         self.backend
             .set_meter(&meter)
             .map_err(|refusal| AgentError::Device { what: format!("meter {}", meter.id), refusal })?;
         meters.insert(meter.id, meter);
+        self.meters.store(Arc::new(meters));
         Ok(())
     }
 
     /// Removes a meter.
     pub fn remove_meter(&self, id: MeterId) -> Result<(), AgentError> {
-        let mut meters = self.meters.lock();
+        let _one_at_a_time = self.changing.lock();
+        let mut meters = BTreeMap::clone(&self.meters.load());
         if !meters.contains_key(&id) {
             return Err(AgentError::Conflict(format!("there is no meter {id}")));
         }
         self.backend.remove_meter(id).map_err(|refusal| AgentError::Device { what: format!("meter {id}"), refusal })?;
         meters.remove(&id);
+        self.meters.store(Arc::new(meters));
         Ok(())
     }
 
     /// Makes a mirror or changes it.
     pub fn set_mirror(&self, mirror: Mirror) -> Result<(), AgentError> {
-        let mut mirrors = self.mirrors.lock();
+        let _one_at_a_time = self.changing.lock();
+        let mut mirrors = BTreeMap::clone(&self.mirrors.load());
         self.backend
             .set_mirror(&mirror)
             .map_err(|refusal| AgentError::Device { what: format!("mirror {}", mirror.name), refusal })?;
         mirrors.insert(mirror.name.clone(), mirror);
+        self.mirrors.store(Arc::new(mirrors));
         Ok(())
     }
 
     /// Removes a mirror.
     pub fn remove_mirror(&self, name: &str) -> Result<(), AgentError> {
-        let mut mirrors = self.mirrors.lock();
+        let _one_at_a_time = self.changing.lock();
+        let mut mirrors = BTreeMap::clone(&self.mirrors.load());
         if !mirrors.contains_key(name) {
             return Err(AgentError::Conflict(format!("there is no mirror {name}")));
         }
@@ -296,22 +327,26 @@ impl Agent {
             .remove_mirror(name)
             .map_err(|refusal| AgentError::Device { what: format!("mirror {name}"), refusal })?;
         mirrors.remove(name);
+        self.mirrors.store(Arc::new(mirrors));
         Ok(())
     }
 
     /// Makes a timeout policy or changes it.
     pub fn set_timeout_policy(&self, policy: TimeoutPolicy) -> Result<(), AgentError> {
-        let mut policies = self.timeout_policies.lock();
+        let _one_at_a_time = self.changing.lock();
+        let mut policies = BTreeMap::clone(&self.timeout_policies.load());
         self.backend
             .set_timeout_policy(&policy)
             .map_err(|refusal| AgentError::Device { what: format!("timeout policy {}", policy.name), refusal })?;
         policies.insert(policy.name.clone(), policy);
+        self.timeout_policies.store(Arc::new(policies));
         Ok(())
     }
 
     /// Removes a timeout policy.
     pub fn remove_timeout_policy(&self, name: &str) -> Result<(), AgentError> {
-        let mut policies = self.timeout_policies.lock();
+        let _one_at_a_time = self.changing.lock();
+        let mut policies = BTreeMap::clone(&self.timeout_policies.load());
         if !policies.contains_key(name) {
             return Err(AgentError::Conflict(format!("there is no timeout policy {name}")));
         }
@@ -319,6 +354,7 @@ impl Agent {
             .remove_timeout_policy(name)
             .map_err(|refusal| AgentError::Device { what: format!("timeout policy {name}"), refusal })?;
         policies.remove(name);
+        self.timeout_policies.store(Arc::new(policies));
         Ok(())
     }
 
@@ -372,6 +408,7 @@ impl Agent {
             attempt(self.set_timeout_policy(policy.clone()));
         }
         self.config.store(Arc::new(merged));
+        self.count_device();
         (difference, errors)
     }
 
@@ -441,8 +478,9 @@ impl Parts {
             before_workers_stop(&last);
             Ok(())
         })?;
+        let counting = agent.clone();
         lifecycle.thread("revalidator", Self::STOP_DEADLINE, move |stop| {
-            self.revalidator.run(stop.channel(), stop.progress());
+            self.revalidator.run(stop.channel(), stop.progress(), || counting.count_device());
             Ok(())
         })?;
         let watched = agent.clone();

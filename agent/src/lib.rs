@@ -8,6 +8,7 @@ pub mod cli;
 pub mod commands;
 pub mod config;
 pub mod daemon;
+pub mod device_counters;
 pub mod events;
 pub mod http;
 pub mod journal;

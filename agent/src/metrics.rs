@@ -16,6 +16,7 @@ use sluice_flow::backend::{MirrorCounters, Placement};
 use sluice_flow::{EndReason, FlowState, Refusal};
 
 use crate::agent::Agent;
+use crate::device_counters::DeviceCounters;
 use crate::offload::{LATENCY_BUCKETS, WorkerReport};
 use crate::rebalancing::State;
 
@@ -267,7 +268,8 @@ impl AgentCollector {
     }
 
     fn device(&self, families: &mut Families) {
-        if let Some(lookups) = self.agent.backend.lookup_counters() {
+        let device = self.agent.device_counters();
+        if let Some(lookups) = device.lookups {
             let results =
                 [([("result", "hit")], precise(lookups.hits)), ([("result", "miss")], precise(lookups.misses))];
             families.counter("sluice_lookups_total", "Lookups in chain 0.", &borrowed(&results));
@@ -276,13 +278,11 @@ impl AgentCollector {
             let help = "Packets that a rule took and that were then lost.";
             families.counter("sluice_packets_lost_total", help, &[(&[], precise(lookups.lost))]);
         }
-        self.mirrors(families);
+        self.mirrors(&device, families);
         // What the device does not count is absent, not zero.
         let ports = self.agent.ports();
-        let counted: Vec<_> = ports
-            .iter()
-            .filter_map(|port| Some((port.name.as_str(), self.agent.backend.port_counters(port.number)?)))
-            .collect();
+        let counted: Vec<_> =
+            ports.iter().filter_map(|port| Some((port.name.as_str(), device.port(port.number)?))).collect();
         let (mut packets, mut bytes) = (Vec::new(), Vec::new());
         for (name, port) in &counted {
             packets.push(([("port", *name), ("direction", "rx")], precise(port.rx_packets)));
@@ -296,12 +296,10 @@ impl AgentCollector {
 }
 
 impl AgentCollector {
-    fn mirrors(&self, families: &mut Families) {
+    fn mirrors(&self, device: &DeviceCounters, families: &mut Families) {
         let mirrors = self.agent.mirrors();
-        let counted: Vec<_> = mirrors
-            .iter()
-            .filter_map(|mirror| Some((mirror.name.as_str(), self.agent.backend.mirror_counters(&mirror.name)?)))
-            .collect();
+        let counted: Vec<_> =
+            mirrors.iter().filter_map(|mirror| Some((mirror.name.as_str(), device.mirror(&mirror.name)?))).collect();
         let each = |value: fn(&MirrorCounters) -> u64| {
             counted.iter().map(|(name, found)| ([("mirror", *name)], precise(value(found)))).collect::<Vec<_>>()
         };

@@ -123,8 +123,8 @@ pub struct RevalidatorThread {
 }
 
 impl RevalidatorThread {
-    /// Runs rounds until `stop` is disconnected.
-    pub fn run(mut self, stop: &Receiver<Infallible>, progress: &Progress) {
+    /// Runs rounds until `stop` is disconnected, and `before_round` before each.
+    pub fn run(mut self, stop: &Receiver<Infallible>, progress: &Progress, before_round: impl Fn()) {
         let mut paused = false;
         let mut waiting: Vec<Sender<()>> = Vec::new();
         let mut pause = Duration::ZERO;
@@ -157,6 +157,8 @@ impl RevalidatorThread {
                     pause = SHORTEST_PAUSE;
                 }
                 None => {
+                    progress.works();
+                    before_round();
                     progress.works();
                     pause = self.round();
                     progress.rests();

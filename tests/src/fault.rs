@@ -46,6 +46,8 @@ pub struct FaultyDevice {
 #[derive(Default)]
 pub struct Faults {
     plan: Mutex<Plan>,
+    /// Calls that wait for an answer.
+    hanging: AtomicUsize,
     changed: Condvar,
     refused: AtomicUsize,
     told: Mutex<Vec<Sender<DeviceEvent>>>,
@@ -68,8 +70,15 @@ impl Faults {
         self.told.lock().retain(|listener| listener.send(event.clone()).is_ok());
     }
 
+    /// How many calls wait for an answer of a device that hangs.
+    pub fn hanging(&self) -> usize {
+        self.hanging.load(Ordering::SeqCst)
+    }
+
     fn wait_while_it_hangs(&self) {
+        self.hanging.fetch_add(1, Ordering::SeqCst);
         self.wait_while(|plan| plan.hangs);
+        self.hanging.fetch_sub(1, Ordering::SeqCst);
     }
 
     fn wait_while(&self, bad: impl Fn(&Plan) -> bool) -> Plan {

@@ -6,9 +6,15 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sluice_agent::commands;
 use sluice_agent::config::Config;
+use sluice_agent::metrics::Metrics;
 use sluice_agent::offload::Batch;
+use sluice_agent::unixctl::{Peer, Registry, Request};
 use sluice_flow::backend::DeviceEvent;
+use sluice_flow::meter::{Meter, MeterBand, MeterId, MeterUnit};
+use sluice_flow::mirror::Mirror;
+use sluice_flow::text;
 use sluice_flow::time::MonotonicClock;
 use sluice_flow::{Action, Cause, EndReason, Event, Field, FlowState, PortNumber, Refusal, Timestamp, Ufid};
 use sluice_tests::fault::{Faults, FaultyDevice, Plan};
@@ -283,4 +289,55 @@ fn a_part_that_hangs_in_the_device_is_named() {
         world.settle();
         eventually("all parts get on again", || look().is_ok());
     }
+}
+
+#[test]
+fn a_device_that_hangs_hides_nothing_that_was_read_before() {
+    let (world, faults) = faulty(quick_config());
+    let meter = |rate| Meter { id: MeterId(1), unit: MeterUnit::Packets, bands: vec![MeterBand { rate, burst: 9 }] };
+    let key = text::parse_key("in_port(1)", &*world.agent.ports()).unwrap();
+    world.agent.set_mirror(Mirror::new("all", key.matching, vec![PortNumber(4)]).unwrap()).unwrap();
+    world.agent.set_meter(meter(7)).unwrap();
+    world.agent.queue.add(world.udp_flow(1, "2"), None).unwrap();
+    world.settle();
+    world.inject(1, &frames::udp(1));
+    assert!(world.agent.revalidation.wait(&|| false));
+
+    let mut registry = Registry::new("test");
+    commands::register(&mut registry, &world.agent);
+    let metrics = Metrics::new(world.agent.clone()).unwrap();
+    faults.set(Plan { hangs: true, ..Plan::default() });
+    let changing = world.agent.clone();
+    let change = std::thread::spawn(move || changing.set_meter(meter(8)));
+    eventually("poll and change hang", || faults.hanging() >= 2);
+
+    // On a thread of its own, so that one that hangs fails the test.
+    let (said, heard) = crossbeam_channel::unbounded();
+    std::thread::spawn(move || {
+        said.send(metrics.text().unwrap()).unwrap();
+        for (name, args) in [
+            ("dpctl/show", &["-s"][..]),
+            ("sluice/show-meters", &[]),
+            ("sluice/show-mirrors", &[]),
+            ("sluice/stats", &[]),
+        ] {
+            let args: Vec<_> = args.iter().map(|arg| (*arg).to_owned()).collect();
+            let mut text = String::new();
+            registry.run(name, &Request { args: &args, peer: Peer::own() }, &mut text).unwrap();
+            said.send(text).unwrap();
+        }
+    });
+    for part in [
+        "sluice_mirror_packets_total{mirror=\"all\"} 1\n",
+        "RX packets:1 ",
+        "meter:1, unit:pps, packets:0, ",
+        "mirror:all, key:recirc_id(0),in_port(p1),eth(), ports:p4, packets:1, ",
+        "\"datapath\":",
+    ] {
+        let text = heard.recv_timeout(Duration::from_secs(20)).unwrap_or_else(|_| panic!("no answer with {part}"));
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+    assert!(!change.is_finished());
+    faults.set(Plan::default());
+    change.join().unwrap().unwrap();
 }

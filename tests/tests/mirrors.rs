@@ -46,6 +46,8 @@ fn mirrors_are_configured_added_shown_counted_traced_and_removed_without_a_word_
     works(&["add-mirror", "all", "in_port(1)", "tap,server"]);
     assert_eq!(inject(&udp(53)), "frames:1 hit:1 missed:0 sent:4\n", "the flow's, one copy, and two");
     assert_eq!(inject(&udp(80)), "frames:1 hit:1 missed:0 sent:3\n");
+    let poll = || assert_eq!(daemon.appctl(&["revalidator/wait"]).code, Some(0));
+    poll();
     let shown = works(&["show-mirrors"]);
     let lines: Vec<_> = shown.lines().collect();
     assert_eq!(lines.len(), 2, "{shown}");
@@ -66,10 +68,12 @@ fn mirrors_are_configured_added_shown_counted_traced_and_removed_without_a_word_
     assert!(at("mirror dns copies it\n") < at("mirror all copies it\n"), "in the order in which they were set");
     assert!(at("mirror all copies it\n") < at("sent: 60 bytes out of port 3 (tap)").max(at("chain 0:")));
     assert!(at("mirror all copies it\n") < at("chain 0:"), "before the lookup\n{traced}");
+    poll();
     assert_eq!(daemon.metric("sluice_mirror_packets_total{mirror=\"all\"}"), Some(2.0), "a trace is not counted");
 
     works(&["add-mirror", "all", "in_port(server)", "tap"]);
     assert_eq!(inject(&udp(80)), "frames:1 hit:1 missed:0 sent:1\n", "it is of another port now");
+    poll();
     assert_eq!(daemon.metric("sluice_mirror_packets_total{mirror=\"all\"}"), Some(2.0), "what it counted goes on");
     works(&["del-mirror", "all"]);
     assert_eq!(works(&["show-mirrors"]).lines().count(), 1);

@@ -17,7 +17,8 @@ pub(super) fn list(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> Result
 pub(super) fn show(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     arguments.after_datapath(agent, 0)?;
     writeln!(out, "{}:", agent.datapath())?;
-    match agent.backend.lookup_counters() {
+    let device = agent.device_counters();
+    match device.lookups {
         Some(lookups) => {
             writeln!(out, "  lookups: hit:{} missed:{} lost:{}", lookups.hits, lookups.misses, lookups.lost)?;
         }
@@ -35,7 +36,7 @@ pub(super) fn show(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -
         writeln!(out, "  port {}: {} ({}{details})", port.number, port.name, port.kind.name())?;
         if arguments.statistics {
             let known = |count: Option<u64>| count.map_or("?".to_owned(), |count| count.to_string());
-            let counters = agent.backend.port_counters(port.number);
+            let counters = device.port(port.number);
             let [rx_packets, rx_bytes, tx_packets, tx_bytes] = [
                 counters.map(|c| c.rx_packets),
                 counters.map(|c| c.rx_bytes),

@@ -22,7 +22,9 @@ pub(super) fn add(agent: &Agent, arguments: &Arguments, _: &mut dyn Output) -> R
     let parsed = text::parse_key(key, &*names).map_err(|error| flows::wrong_text("flow key", key, &error))?;
     let copies = copies.split(',').map(|text| ports::port(agent, text)).collect::<Result<_, _>>()?;
     let mirror = Mirror::new(name.as_str(), parsed.matching, copies).map_err(Failure::new)?;
-    Ok(agent.set_mirror(mirror)?)
+    agent.set_mirror(mirror)?;
+    agent.count_device();
+    Ok(())
 }
 
 /// `sluice/del-mirror`
@@ -32,7 +34,7 @@ pub(super) fn delete(agent: &Agent, arguments: &Arguments, _: &mut dyn Output) -
 
 /// `sluice/show-mirrors`
 pub(super) fn show(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
-    let names = agent.ports();
+    let (names, device) = (agent.ports(), agent.device_counters());
     for Mirror { name, matching, copies } in agent.mirrors() {
         let copies: Vec<_> = copies.iter().map(|port| port_text(*port, &names)).collect();
         let mut key = String::new();
@@ -40,7 +42,7 @@ pub(super) fn show(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> Result
         // Writing to a string does not fail.
         let _ = text::write_key(&mut key, &MaskedKey::new(&matching), &style);
         write!(out, "mirror:{name}, key:{key}, ports:{}", copies.join(","))?;
-        match agent.backend.mirror_counters(&name) {
+        match device.mirror(&name) {
             Some(MirrorCounters { packets, bytes, placement }) => {
                 writeln!(out, ", packets:{packets}, bytes:{bytes}, in:{placement}")?;
             }

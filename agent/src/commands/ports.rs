@@ -38,7 +38,9 @@ pub(super) fn add_port(agent: &Agent, arguments: &Arguments, _: &mut dyn Output)
         },
     };
     let number = PortNumber(parsed(number, "port number")?);
-    Ok(agent.add_port(Port { number, name: name.clone(), kind })?)
+    agent.add_port(Port { number, name: name.clone(), kind })?;
+    agent.count_device();
+    Ok(())
 }
 
 /// `sluice/del-port`
@@ -62,7 +64,9 @@ pub(super) fn add_meter(agent: &Agent, arguments: &Arguments, _: &mut dyn Output
         Ok(MeterBand { rate: parsed(rate, "rate")?, burst: parsed(burst, "burst")? })
     };
     let bands = bands.iter().map(band).collect::<Result<_, Failure>>()?;
-    Ok(agent.set_meter(Meter { id: MeterId(parsed(id, "meter")?), unit, bands })?)
+    agent.set_meter(Meter { id: MeterId(parsed(id, "meter")?), unit, bands })?;
+    agent.count_device();
+    Ok(())
 }
 
 /// `sluice/del-meter`
@@ -73,10 +77,11 @@ pub(super) fn delete_meter(agent: &Agent, arguments: &Arguments, _: &mut dyn Out
 
 /// `sluice/show-meters`
 pub(super) fn show_meters(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    let device = agent.device_counters();
     for Meter { id, unit, bands } in agent.meters() {
-        let counters = agent.backend.meter_counters(id);
+        let counters = device.meter(id);
         write!(out, "meter:{id}, unit:{}", unit.per_second())?;
-        if let Some(counters) = &counters {
+        if let Some(counters) = counters {
             let MeterCounters { packets, bytes, dropped_packets, .. } = counters;
             write!(out, ", packets:{packets}, bytes:{bytes}, dropped:{dropped_packets}")?;
         }
@@ -85,7 +90,7 @@ pub(super) fn show_meters(agent: &Agent, _: &Arguments, out: &mut dyn Output) ->
             // As OVS does, a band without a burst lets a second's worth pass at once.
             let burst = if *burst == 0 { rate } else { burst };
             write!(out, "  band:{index}, rate:{rate}, burst:{burst}")?;
-            if let Some(dropped) = counters.as_ref().and_then(|counters| counters.bands.get(index)) {
+            if let Some(dropped) = counters.and_then(|counters| counters.bands.get(index)) {
                 write!(out, ", dropped:{dropped}")?;
             }
             writeln!(out)?;

@@ -10,6 +10,7 @@ use std::thread::yield_now;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use parking_lot::Mutex;
 use sluice_flow::FlowId;
 use sluice_flow::table::queue::{LookQueue, Pushed, Reader};
 use sluice_flow::table::{Accepted, FlowTable};
@@ -18,6 +19,14 @@ use sluice_flow::table::{Accepted, FlowTable};
 pub(super) struct Inboxes {
     table: Arc<FlowTable>,
     slits: Box<[Slit]>,
+    counted: Mutex<Counted>,
+}
+
+/// How many flows each worker had yet to look at, a moment ago.
+#[derive(Default)]
+struct Counted {
+    at: Option<Instant>,
+    queued: Vec<usize>,
 }
 
 /// Where flows for one worker are put in.
@@ -35,6 +44,8 @@ pub(super) struct Inbox {
 }
 
 impl Inboxes {
+    const COUNT_INTERVAL: Duration = Duration::from_secs(1);
+
     /// Queues for so many workers.
     pub(super) fn new(table: &Arc<FlowTable>, workers: usize) -> (Self, Vec<Inbox>) {
         let (slits, inboxes): (Vec<_>, Vec<_>) = (0..workers.max(1))
@@ -45,7 +56,7 @@ impl Inboxes {
                 (Slit { queue, bell: ring }, inbox)
             })
             .unzip();
-        (Self { table: table.clone(), slits: slits.into() }, inboxes)
+        (Self { table: table.clone(), slits: slits.into(), counted: Mutex::default() }, inboxes)
     }
 
     /// Has the worker that a flow's slot picks look at it.
@@ -58,13 +69,19 @@ impl Inboxes {
         }
     }
 
-    /// How many flows each worker has yet to look at. Walks the table unless all queues are empty.
+    /// How many flows each worker has yet to look at. The table is walked for it at most once a second, however many ask, and
+    /// not at all if all queues are empty.
     pub(super) fn queued(&self) -> Vec<usize> {
-        let mut counts = vec![0; self.slits.len()];
-        if !self.slits.iter().all(|slit| slit.queue.is_empty()) {
-            self.table.visit_queued(&mut |slot| counts[self.worker_of(slot)] += 1);
+        if self.slits.iter().all(|slit| slit.queue.is_empty()) {
+            return vec![0; self.slits.len()];
         }
-        counts
+        let mut counted = self.counted.lock();
+        if counted.at.is_none_or(|at| at.elapsed() >= Self::COUNT_INTERVAL) {
+            counted.queued = vec![0; self.slits.len()];
+            self.table.visit_queued(&mut |slot| counted.queued[self.worker_of(slot)] += 1);
+            counted.at = Some(Instant::now());
+        }
+        counted.queued.clone()
     }
 
     /// A slot has one worker for good, so that it is never in two queues. Lives of one identity in different slots wait for
