@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use crossbeam_channel::{Receiver, at, never, select};
 use parking_lot::Mutex;
-use sluice_flow::backend::{DeviceEvent, OpenConfig};
+use sluice_flow::backend::{DeviceEvent, Holding, OpenConfig};
 use sluice_flow::meter::{Meter, MeterId};
 use sluice_flow::mirror::Mirror;
 use sluice_flow::port::PortMap;
@@ -27,6 +27,7 @@ use crate::journal::{Journal, NotWritten};
 use crate::lifecycle::Lifecycle;
 use crate::liveness::Progress;
 use crate::offload::{Adopted, Batch, OffloadQueue, Tally, Worker};
+use crate::orphans::Found;
 use crate::rebalancing::Rebalancing;
 use crate::retrying::RetrySchedule;
 use crate::revalidation::{Revalidation, RevalidatorThread};
@@ -57,6 +58,8 @@ pub struct Agent {
     timeout_policies: ArcSwap<BTreeMap<Box<str>, TimeoutPolicy>>,
     counted: Published,
     adopted: OnceLock<Adopted>,
+    /// What other owners had in the device when it was last looked.
+    others: Mutex<Vec<Found>>,
     /// Changes of ports, meters, mirrors and timeout policies follow each other. Held while the device makes one; nobody who reads
     /// takes it.
     changing: Mutex<()>,
@@ -168,6 +171,7 @@ impl Agent {
             timeout_policies: ArcSwap::default(),
             counted: Published::default(),
             adopted: OnceLock::new(),
+            others: Mutex::default(),
             changing: Mutex::default(),
         });
         for port in &config.ports {
@@ -239,12 +243,49 @@ impl Agent {
     /// Takes over what an earlier run left in the device.
     fn adopt(&self) -> Result<(), AgentError> {
         let failed = |refusal| AgentError::Device { what: "taking over the rules of an earlier run".into(), refusal };
-        let found = self.queue.adopt(&*self.backend).map_err(failed)?;
+        let config = self.config();
+        let mut others = Vec::new();
+        let mut is_inherited = |holding: &Holding| match Found::of(*holding, &config) {
+            Ok(found) => {
+                others.push(found);
+                config.adopt_orphans && found.is_orphan()
+            }
+            Err(error) => {
+                tracing::error!(
+                    "of what owner {:08x} has in the device it is not known whose it is: {error}",
+                    holding.mark
+                );
+                false
+            }
+        };
+        let found = self.queue.adopt(&*self.backend, &mut is_inherited).map_err(failed)?;
         let Adopted { adopted, orphans, outstanding, .. } = found;
+        self.remember_others(&others);
+        for other in others.iter().filter(|other| other.is_orphan()) {
+            match config.adopt_orphans {
+                true => tracing::info!("orphans taken over as far as they can be read: {other}"),
+                false => tracing::warn!(
+                    "orphans: {other}. They go on forwarding, and flows of the same match are refused (errno 17). `sluice flush \
+                     --orphans` lists and removes them; started with --adopt-orphans the agent takes them over"
+                ),
+            }
+        }
+        for other in others.iter().filter(|other| other.holding.of_newer > 0) {
+            tracing::warn!("left as it is: {other}");
+        }
         tracing::info!("{adopted} rules adopted, {orphans} taken out, {outstanding} flows to be put in");
         // The parts of an agent run once.
         self.adopted.get_or_init(|| found);
         Ok(())
+    }
+
+    /// What other owners had in the device when it was last looked: at the start, and whenever orphans are asked for.
+    pub fn others(&self) -> Vec<Found> {
+        self.others.lock().clone()
+    }
+
+    pub(crate) fn remember_others(&self, found: &[Found]) {
+        *self.others.lock() = found.to_vec();
     }
 
     /// The datapath's name as OVS writes it: type and name.

@@ -55,6 +55,9 @@ pub struct Options {
     /// Address and port of the metrics, or none; wins over the file
     #[arg(long, value_name = "ADDR")]
     metrics: Option<String>,
+    /// Takes over the rules of owners of which no agent runs, as those of an agent whose state was lost; as adopt_orphans = true
+    #[arg(long)]
+    adopt_orphans: bool,
     /// Says whether the configuration is right, and ends
     #[arg(long)]
     check: bool,
@@ -95,6 +98,7 @@ impl Options {
             Some(path) => Config::load(path, backend)?,
             None => Config::for_backend(backend),
         };
+        config.adopt_orphans |= self.adopt_orphans;
         if let Some(run_dir) = &self.run_dir {
             config.run_dir = std::path::absolute(run_dir)?;
         }

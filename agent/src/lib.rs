@@ -18,6 +18,7 @@ pub mod lock;
 pub mod logging;
 pub mod metrics;
 pub mod offload;
+pub mod orphans;
 pub mod own_folder;
 pub mod rebalancing;
 mod retrying;

@@ -126,7 +126,8 @@ pub fn try_lock(file: &File, operation: FlockOperation) -> io::Result<bool> {
 }
 
 fn owner_lock(owner: Owner) -> String {
-    format!("owner-{:016x}.lock", owner.0)
+    // Rules in a device say no more of it.
+    format!("owner-{:08x}.lock", owner.mark())
 }
 
 fn write_holder(file: &mut File, run_dir: &Path) -> io::Result<()> {

@@ -78,8 +78,8 @@ pub(super) enum Command {
         #[arg(value_name = "FILE")]
         file: Option<PathBuf>,
     },
-    /// Delete all flows
-    Flush,
+    /// Delete all flows, or what other agents left
+    Flush(Flush),
 
     /// Add a port
     AddPort(AddPort),
@@ -142,6 +142,30 @@ pub(super) enum Command {
     Replay(Replay),
     /// Walk a packet through the installed flows and tell each step, without letting it in
     Trace(Trace),
+}
+
+/// `flush`
+#[derive(Debug, Args)]
+pub(super) struct Flush {
+    /// Leave the flows alone; list by owner what other owners have in the device, and remove it only if --owner or --yes is given.
+    /// What a running agent has, or a newer sluice has written, is never removed. To take the rules over instead, start
+    /// `sluiced --adopt-orphans`
+    #[arg(long)]
+    pub(super) orphans: bool,
+    /// Remove what this owner left
+    #[arg(long, value_name = "ID", requires = "orphans")]
+    owner: Vec<String>,
+    /// Remove what all owners left of which no agent is running
+    #[arg(long, requires = "orphans", conflicts_with = "owner")]
+    yes: bool,
+}
+
+impl Flush {
+    /// The parameters of `sluice/flush-orphans`.
+    pub(super) fn params(&self) -> Vec<String> {
+        let owners = self.owner.iter().map(|owner| format!("--owner={owner}"));
+        owners.chain(self.yes.then(|| "--yes".to_owned())).collect()
+    }
 }
 
 #[derive(Debug, Args)]

@@ -99,6 +99,14 @@ fn write(statistics: &Value, datapath: &Datapath, width: Option<u16>, out: &mut 
     writeln!(out, "  hardware  {}", hardware(statistics))?;
     writeln!(out, "  log       {}", log_of_flows(statistics))?;
 
+    for orphan in statistics.pointer("/orphans").and_then(Value::as_array).into_iter().flatten() {
+        writeln!(out, "  ORPHANS   {}", statistics::text(orphan))?;
+        writeln!(
+            out,
+            "            `sluice flush --orphans` lists and removes them; `sluiced --adopt-orphans` takes them over"
+        )?;
+    }
+
     if datapath.ports.is_empty() {
         return writeln!(out, "  ports     none");
     }

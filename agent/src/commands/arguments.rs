@@ -30,6 +30,10 @@ pub(super) struct Arguments {
     pub(super) keep_old_rule: bool,
     /// `--fix`.
     pub(super) fix: bool,
+    /// `--yes`.
+    pub(super) yes: bool,
+    /// `--owner=ID`, each time.
+    pub(super) owners: Vec<u32>,
     /// `--priority=N`.
     pub(super) priority: Option<Priority>,
     /// `--idle-timeout=`, `--hard-timeout=`, `--permanent`.
@@ -61,6 +65,13 @@ impl Arguments {
                 ("--no-wait", None) => parsed.no_wait = true,
                 ("--keep-old-rule", None) => parsed.keep_old_rule = true,
                 ("--fix", None) => parsed.fix = true,
+                ("--yes", None) => parsed.yes = true,
+                ("--owner", Some(value)) => {
+                    let owner = u32::from_str_radix(value, 16);
+                    let owner =
+                        owner.map_err(|_| Failure::new(format_args!("{arg}: an owner is a hexadecimal number")))?;
+                    parsed.owners.push(owner);
+                }
                 ("--permanent", None) => parsed.expiry.get_or_insert_default().permanent = true,
                 ("--priority", Some(value)) => parsed.priority = Some(priority(value)?),
                 ("--idle-timeout", Some(value)) => {

@@ -108,6 +108,7 @@ pub(super) fn statistics(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> 
             "hardware_share": rebalancing.last.hardware_share(),
         },
         "workers": workers,
+        "orphans": agent.others().iter().filter(|found| found.is_orphan()).map(ToString::to_string).collect::<Vec<_>>(),
         "journal": agent.journal.as_ref().map(|journal| {
             let report = journal.report();
             json!({

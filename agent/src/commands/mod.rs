@@ -16,6 +16,7 @@ mod flows;
 mod json;
 mod mirrors;
 mod object;
+mod orphans;
 mod packets;
 mod ports;
 mod revalidator;
@@ -118,6 +119,7 @@ const COMMANDS: &[Row] = &[
     row("sluice/explain", "[--priority=N] ufid | flow actions", 1, 3, &["--priority"], explain::one),
     row("sluice/explain-lines", "text", 1, 1, &[], explain::lines),
     row("sluice/flush", "", 0, 0, &[], flows::flush),
+    row("sluice/flush-orphans", "[--yes | --owner=ID...]", 0, 64, &["--yes", "--owner"], orphans::flush),
     row("sluice/get-flow", "ufid", 1, 1, &[], dump::one_json),
     row("sluice/inject", "port frame..", 2, 4097, &[], packets::inject),
     row("sluice/show-ct-timeouts", "", 0, 0, &[], timeouts::show),

@@ -97,6 +97,9 @@ pub struct Config {
     /// How many chains a packet may pass one after the other, from 1 to 256, as far as the device can. Default 16.
     #[serde(deserialize_with = "forms::chain_depth")]
     pub chain_depth: usize,
+    /// Whether the agent takes over, at its start, the rules of owners of which no agent runs, as it does if its own state was lost.
+    /// They become flows as they are read back. Default `false`: they are left, and said.
+    pub adopt_orphans: bool,
     /// What becomes of the flows in the device when the agent exits: `"leave"` (default) or `"flush"`.
     pub on_exit: OnExit,
     /// The mode of the control socket, in octal. Whatever it is, others than root, the agent's own user and members of
@@ -152,6 +155,7 @@ impl Default for Config {
             poll_interval: Duration::from_millis(500),
             retry_interval: Some(Duration::from_secs(30)),
             chain_depth: 16,
+            adopt_orphans: false,
             on_exit: OnExit::Leave,
             control_mode: 0o660,
             control_group: None,

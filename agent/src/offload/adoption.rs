@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluice_flow::backend::{Adoption, Claims, InstalledRule};
+use sluice_flow::backend::{Adoption, Claims, Holding, InstalledRule};
 use sluice_flow::{Backend, Flow, FlowId, Generation, Refusal, Timestamp, Ufid};
 
 use super::OffloadQueue;
@@ -23,9 +23,10 @@ pub struct Adopted {
 impl OffloadQueue {
     /// Has the flows of the table take over the rules that an earlier run left in the device. The chains that these rules jump
     /// to are open on return.
-    pub fn adopt(&self, backend: &dyn Backend) -> Result<Adopted, Refusal> {
+    /// Those of other owners are taken over, too, where `inherits` says so: their rules become flows as they are read back.
+    pub fn adopt(&self, backend: &dyn Backend, inherits: &mut dyn FnMut(&Holding) -> bool) -> Result<Adopted, Refusal> {
         let began = self.clock.now();
-        let mut heirs = Heirs { queue: self, began, of_chains: Vec::new() };
+        let mut heirs = Heirs { queue: self, began, inherits, of_chains: Vec::new() };
         let Adoption { adopted, orphans } = backend.adopt(&mut heirs)?;
         for (id, rule) in heirs.of_chains {
             match self.chains.open(id, &rule) {
@@ -52,11 +53,28 @@ impl OffloadQueue {
 struct Heirs<'a> {
     queue: &'a OffloadQueue,
     began: Timestamp,
+    inherits: &'a mut dyn FnMut(&Holding) -> bool,
     /// Rules in chains, or that jump to some.
     of_chains: Vec<(FlowId, Flow)>,
 }
 
 impl Claims for Heirs<'_> {
+    fn inherits(&mut self, holding: &Holding) -> bool {
+        (self.inherits)(holding)
+    }
+
+    fn inherit(&mut self, rule: &InstalledRule) -> Option<(FlowId, Generation)> {
+        // A flow may be wanted under another UFID than that which the owner gave it.
+        let nameless = InstalledRule { is_named: false, ..rule.clone() };
+        if self.queue.table.find_rule(&nameless).is_none()
+            && let Err(error) = self.queue.add(rule.flow.clone(), None)
+        {
+            tracing::warn!("a rule of another owner, ufid:{}, is not taken over: {error}", rule.flow.ufid);
+            return None;
+        }
+        self.claim(&nameless)
+    }
+
     fn wanted(&self, ufid: Ufid) -> Option<Flow> {
         self.queue.table.wanted(ufid)
     }

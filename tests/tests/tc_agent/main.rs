@@ -11,6 +11,7 @@ mod accidents;
 mod disturbances;
 mod kill;
 mod life;
+mod ownership;
 mod refusals;
 mod simulated;
 mod stream;
@@ -71,6 +72,9 @@ const STORIES: &[Story] = &[
     }),
     ("rules_of_an_earlier_format_are_taken_over_without_a_gap_and_those_of_a_later_one_left", |_| {
         upgrade::rules_of_an_earlier_format_are_taken_over_without_a_gap_and_those_of_a_later_one_left();
+    }),
+    ("rules_of_a_lost_state_are_said_and_taken_over_or_removed_as_asked_for", |_| {
+        ownership::rules_of_a_lost_state_are_said_and_taken_over_or_removed_as_asked_for();
     }),
     ("a_kill_in_the_middle_of_installations_loses_nothing", kill::a_kill_in_the_middle_of_installations_loses_nothing),
 ];
