@@ -12,18 +12,21 @@ use crate::backends;
 
 /// Reads a span of time: `"500ms"`, `"10s"`, `"5m"`, `"1h"`.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    parse_seconds(text).and_then(in_range)
+}
+
+fn parse_seconds(text: &str) -> Result<f64, String> {
     let wrong = || format!("expected a time such as \"500ms\", \"10s\" or \"5m\", not \"{text}\"");
     let digits = text.find(|char: char| !char.is_ascii_digit() && char != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let number: f64 = number.parse().map_err(|_| wrong())?;
-    let seconds = match unit {
-        "ms" => number / 1000.0,
-        "s" => number,
-        "m" => number * 60.0,
-        "h" => number * 3600.0,
-        _ => return Err(wrong()),
-    };
-    in_range(seconds)
+    match unit {
+        "ms" => Ok(number / 1000.0),
+        "s" => Ok(number),
+        "m" => Ok(number * 60.0),
+        "h" => Ok(number * 3600.0),
+        _ => Err(wrong()),
+    }
 }
 
 /// Writes a span of time as [`parse_duration`] reads it.
@@ -100,11 +103,14 @@ pub(super) fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D
 
 pub(super) fn duration_or_zero<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     match TextOrNumber::deserialize(from)? {
-        TextOrNumber::Number(0.0) => return Ok(Duration::ZERO),
-        TextOrNumber::Text(text) => parse_duration(&text),
+        TextOrNumber::Number(0.0) => Ok(Duration::ZERO),
+        TextOrNumber::Text(text) if text == "0" => Ok(Duration::ZERO),
+        TextOrNumber::Text(text) => {
+            parse_seconds(&text).and_then(|seconds| if seconds == 0.0 { Ok(Duration::ZERO) } else { in_range(seconds) })
+        }
         TextOrNumber::Number(seconds) => in_range(seconds),
     }
-    .map_err(|message| Error::custom(format!("{message} (0 means every time)")))
+    .map_err(|message| Error::custom(format!("{message} (0 means every batch)")))
 }
 
 pub(super) fn optional_duration<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {

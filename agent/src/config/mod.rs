@@ -53,8 +53,8 @@ pub struct Config {
     pub state_dir: Option<PathBuf>,
     /// Whether flows survive the agent: what is accepted is kept in `state_dir` and wanted again at the next start. Default true.
     pub persist: bool,
-    /// How often what is kept is put on the disk, which bounds what a power cut takes; the death of the agent alone takes
-    /// nothing. 0 for every time, before an answer is given. Default `"1s"`.
+    /// How often the log of flows is synced to the disk, which bounds what a power cut takes; the death of the agent alone takes
+    /// nothing. 0 syncs every batch before it is answered. Default `"1s"`.
     #[serde(deserialize_with = "forms::duration_or_zero")]
     pub sync_interval: Duration,
     /// The folder of the locks, which only the agents' user can write. All agents of a machine must agree on it. Default

@@ -164,6 +164,16 @@ fn times_are_text_or_seconds() {
 }
 
 #[test]
+fn a_sync_interval_of_zero_is_taken_in_every_form() {
+    for zero in ["0", "0.0", "\"0\"", "\"0s\"", "\"0ms\""] {
+        assert_eq!(parse(&format!("sync_interval = {zero}")).sync_interval, Duration::ZERO, "{zero}");
+    }
+    assert_eq!(parse("sync_interval = \"20ms\"").sync_interval, Duration::from_millis(20));
+    let text = error("sync_interval = \"-1s\"");
+    assert!(text.contains("expected a time such as") && text.contains("(0 means every batch)"), "{text}");
+}
+
+#[test]
 fn a_time_is_written_as_it_is_read() {
     for text in ["500ms", "1s", "10s", "90s", "5m", "36h"] {
         assert_eq!(format_duration(parse_duration(text).unwrap()), text);
