@@ -1,6 +1,5 @@
 //! The agent: table, queue, revalidator and device put together, with what the control socket asks of them.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -12,7 +11,7 @@ use parking_lot::Mutex;
 use sluice_flow::backend::{DeviceEvent, Holding, OpenConfig};
 use sluice_flow::meter::{Meter, MeterId};
 use sluice_flow::mirror::Mirror;
-use sluice_flow::port::PortMap;
+use sluice_flow::port::{GonePort, PortMap};
 use sluice_flow::table::Limits;
 use sluice_flow::timeout::TimeoutPolicy;
 use sluice_flow::ufid::Seed;
@@ -26,6 +25,7 @@ use crate::events::Events;
 use crate::journal::{Journal, NotWritten};
 use crate::lifecycle::Lifecycle;
 use crate::liveness::Progress;
+use crate::objects::{self, Absence, Kept, Object, ObjectError, ObjectId, Objects, Origin, Saved, Step};
 use crate::offload::{Adopted, Batch, OffloadQueue, Tally, Worker};
 use crate::orphans::Found;
 use crate::rebalancing::Rebalancing;
@@ -52,17 +52,25 @@ pub struct Agent {
     /// Where what is wanted is kept, if it is.
     pub journal: Option<Arc<Journal>>,
     config: ArcSwap<Config>,
-    ports: ArcSwap<PortMap>,
-    meters: ArcSwap<BTreeMap<MeterId, Meter>>,
-    mirrors: ArcSwap<BTreeMap<String, Mirror>>,
-    timeout_policies: ArcSwap<BTreeMap<Box<str>, TimeoutPolicy>>,
+    objects: ArcSwap<Objects>,
+    kept: Option<Kept>,
+    /// Ports of the last run that are not there, until the flows of that run are told.
+    gone_ports: Mutex<Vec<GonePort>>,
     counted: Published,
     adopted: OnceLock<Adopted>,
     /// What other owners had in the device when it was last looked.
     others: Mutex<Vec<Found>>,
-    /// Changes of ports, meters, mirrors and timeout policies follow each other. Held while the device makes one; nobody who reads
-    /// takes it.
+    /// Changes of objects and configuration follow each other. Held while the device makes one; nobody who reads takes it.
     changing: Mutex<()>,
+}
+
+/// What outlives an agent, as far as it is kept.
+#[derive(Default)]
+pub struct Keeping {
+    /// Flows.
+    pub journal: Option<Arc<Journal>>,
+    /// Ports, meters, mirrors and timeout policies, with those that the last run left.
+    pub objects: Option<(Kept, Saved)>,
 }
 
 /// What runs on threads of its own.
@@ -84,9 +92,12 @@ pub enum AgentError {
         /// Its reason.
         refusal: Refusal,
     },
-    /// Something with this number or name is there, or is not there.
-    #[error("{0}")]
-    Conflict(String),
+    /// A port, meter, mirror or timeout policy cannot be as it is wanted.
+    #[error(transparent)]
+    Object(#[from] ObjectError),
+    /// The change is in force.
+    #[error("the change is in force, but does not survive a restart: {0}")]
+    NotKept(String),
 }
 
 impl Agent {
@@ -95,7 +106,7 @@ impl Agent {
         config: Config,
         seed: Seed,
         clock: Arc<dyn Clock>,
-        journal: Option<Arc<Journal>>,
+        keeping: Keeping,
     ) -> Result<(Arc<Self>, Parts), AgentError> {
         let open = OpenConfig {
             owner: seed.owner(),
@@ -105,7 +116,7 @@ impl Agent {
         };
         let backend = backends::open(&config.backend, &open)
             .map_err(|refusal| AgentError::Device { what: format!("opening {}", config.device), refusal })?;
-        Self::kept_in(journal, backend, config, seed, clock)
+        Self::kept_in(keeping, backend, config, seed, clock)
     }
 
     /// The same on a device that is open already, without a log.
@@ -115,17 +126,18 @@ impl Agent {
         seed: Seed,
         clock: Arc<dyn Clock>,
     ) -> Result<(Arc<Self>, Parts), AgentError> {
-        Self::kept_in(None, backend, config, seed, clock)
+        Self::kept_in(Keeping::default(), backend, config, seed, clock)
     }
 
     /// The same on a device that is open already.
     pub fn kept_in(
-        journal: Option<Arc<Journal>>,
+        keeping: Keeping,
         backend: Arc<dyn Backend>,
         config: Config,
         seed: Seed,
         clock: Arc<dyn Clock>,
     ) -> Result<(Arc<Self>, Parts), AgentError> {
+        let Keeping { journal, objects: kept } = keeping;
         let device = |what: String| move |refusal| AgentError::Device { what, refusal };
         if let Some(rules) = config.hardware_rules {
             backend.limit_hardware(rules).map_err(device("hardware_rules".into()))?;
@@ -150,6 +162,17 @@ impl Agent {
             queue.clone(),
             clock.clone(),
         );
+        let steps = objects::difference(&Objects::default(), &config.objects())?;
+        let objects = objects::make(&*backend, &Objects::default(), steps, Absence::Tolerated)?;
+        let (kept, saved) = kept.unzip();
+        let (objects, gone_ports) = objects::restore(&*backend, objects, saved.unwrap_or_default());
+        for absent in objects.ports().iter().filter(|port| backend.is_absent(port.number)) {
+            tracing::warn!(
+                "the device of port {} ({}) is not there: its flows wait for it",
+                absent.number,
+                absent.name
+            );
+        }
         let agent = Arc::new(Self {
             clock,
             table,
@@ -158,35 +181,15 @@ impl Agent {
             revalidation,
             events,
             journal,
-            config: ArcSwap::from_pointee(Config {
-                ports: Vec::new(),
-                meters: Vec::new(),
-                mirrors: Vec::new(),
-                ct_timeouts: Vec::new(),
-                ..config.clone()
-            }),
-            ports: ArcSwap::default(),
-            meters: ArcSwap::default(),
-            mirrors: ArcSwap::default(),
-            timeout_policies: ArcSwap::default(),
+            config: ArcSwap::from_pointee(config),
+            objects: ArcSwap::from_pointee(objects),
+            kept,
+            gone_ports: Mutex::new(gone_ports),
             counted: Published::default(),
             adopted: OnceLock::new(),
             others: Mutex::default(),
             changing: Mutex::default(),
         });
-        for port in &config.ports {
-            agent.add_port(port.clone())?;
-        }
-        for meter in &config.meters {
-            agent.set_meter(meter.clone())?;
-        }
-        for mirror in &config.mirrors {
-            agent.set_mirror(mirror.clone())?;
-        }
-        for policy in &config.ct_timeouts {
-            agent.set_timeout_policy(policy.clone())?;
-        }
-        agent.config.store(Arc::new(config));
         Ok((agent, Parts { workers, revalidator }))
     }
 
@@ -195,24 +198,14 @@ impl Agent {
         self.config.load_full()
     }
 
+    /// The ports, meters, mirrors and timeout policies in force.
+    pub fn objects(&self) -> Arc<Objects> {
+        self.objects.load_full()
+    }
+
     /// The ports.
     pub fn ports(&self) -> Arc<PortMap> {
-        self.ports.load_full()
-    }
-
-    /// The meters, by number.
-    pub fn meters(&self) -> Vec<Meter> {
-        self.meters.load().values().cloned().collect()
-    }
-
-    /// The mirrors, by name.
-    pub fn mirrors(&self) -> Vec<Mirror> {
-        self.mirrors.load().values().cloned().collect()
-    }
-
-    /// The timeout policies, by name.
-    pub fn timeout_policies(&self) -> Vec<TimeoutPolicy> {
-        self.timeout_policies.load().values().cloned().collect()
+        self.objects.load().ports().clone()
     }
 
     /// What the device has counted beside flows, as of the last poll.
@@ -224,13 +217,12 @@ impl Agent {
     /// asks does not hear that nothing is known of it.
     pub fn count_device(&self) {
         self.counted.renew(|| {
-            let ports = self.ports();
-            let (meters, mirrors) = (self.meters().into_iter(), self.mirrors().into_iter());
+            let objects = self.objects();
             DeviceCounters::read(
                 &*self.backend,
-                ports.iter().map(|port| port.number),
-                meters.map(|meter| meter.id),
-                mirrors.map(|mirror| mirror.name),
+                objects.ports().iter().map(|port| port.number),
+                objects.meters().map(|meter| meter.id),
+                objects.mirrors().map(|mirror| mirror.name.clone()),
             )
         });
     }
@@ -293,110 +285,126 @@ impl Agent {
         format!("{}@{}", self.backend.capabilities().name, self.config().device)
     }
 
-    /// Adds a port and attaches it.
+    /// Adds a port and attaches it. Flows that were accepted for it before it went are looked at again.
     pub fn add_port(&self, port: Port) -> Result<(), AgentError> {
-        let _one_at_a_time = self.changing.lock();
-        let mut ports = PortMap::clone(&self.ports.load());
-        let name = port.name.clone();
-        ports.insert(port.clone()).map_err(|taken| {
-            AgentError::Conflict(format!("port {name}: number {} is {} already", taken.number, taken.name))
-        })?;
-        self.backend
-            .attach_port(&port)
-            .map_err(|refusal| AgentError::Device { what: format!("port {name}"), refusal })?;
-        self.ports.store(Arc::new(ports));
-        Ok(())
+        let taken = |objects: &Objects| {
+            let mut ports = PortMap::clone(objects.ports());
+            let taken = ports.insert(port.clone()).err()?;
+            let reason = format!("port {}: number {} is {} already", port.name, taken.number, taken.name);
+            Some(ObjectError { object: ObjectId::Port(port.number), reason })
+        };
+        self.change(Absence::Refused, |objects| match taken(objects) {
+            Some(error) => Err(error),
+            None => Ok(vec![Step::Put(Object::Port(port.clone()), Origin::RunTime)]),
+        })
     }
 
-    /// Detaches a port and takes it out.
+    /// Detaches a port and takes it out. The flows that name it are refused until it is back.
     pub fn remove_port(&self, number: PortNumber) -> Result<(), AgentError> {
-        let _one_at_a_time = self.changing.lock();
-        let mut ports = PortMap::clone(&self.ports.load());
-        let port = ports.remove(number).ok_or_else(|| AgentError::Conflict(format!("there is no port {number}")))?;
-        self.backend
-            .detach_port(number)
-            .map_err(|refusal| AgentError::Device { what: format!("port {}", port.name), refusal })?;
-        self.ports.store(Arc::new(ports));
-        Ok(())
+        self.remove(ObjectId::Port(number))
     }
 
     /// Makes a meter or changes its rate.
     pub fn set_meter(&self, meter: Meter) -> Result<(), AgentError> {
-        let _one_at_a_time = self.changing.lock();
-        let mut meters = BTreeMap::clone(&self.meters.load());
-        self.backend
-            .set_meter(&meter)
-            .map_err(|refusal| AgentError::Device { what: format!("meter {}", meter.id), refusal })?;
-        meters.insert(meter.id, meter);
-        self.meters.store(Arc::new(meters));
-        Ok(())
+        self.put(Object::Meter(meter))
     }
 
     /// Removes a meter.
     pub fn remove_meter(&self, id: MeterId) -> Result<(), AgentError> {
-        let _one_at_a_time = self.changing.lock();
-        let mut meters = BTreeMap::clone(&self.meters.load());
-        if !meters.contains_key(&id) {
-            return Err(AgentError::Conflict(format!("there is no meter {id}")));
-        }
-        self.backend.remove_meter(id).map_err(|refusal| AgentError::Device { what: format!("meter {id}"), refusal })?;
-        meters.remove(&id);
-        self.meters.store(Arc::new(meters));
-        Ok(())
+        self.remove(ObjectId::Meter(id))
     }
 
     /// Makes a mirror or changes it.
     pub fn set_mirror(&self, mirror: Mirror) -> Result<(), AgentError> {
-        let _one_at_a_time = self.changing.lock();
-        let mut mirrors = BTreeMap::clone(&self.mirrors.load());
-        self.backend
-            .set_mirror(&mirror)
-            .map_err(|refusal| AgentError::Device { what: format!("mirror {}", mirror.name), refusal })?;
-        mirrors.insert(mirror.name.clone(), mirror);
-        self.mirrors.store(Arc::new(mirrors));
-        Ok(())
+        self.put(Object::Mirror(mirror.into()))
     }
 
     /// Removes a mirror.
     pub fn remove_mirror(&self, name: &str) -> Result<(), AgentError> {
-        let _one_at_a_time = self.changing.lock();
-        let mut mirrors = BTreeMap::clone(&self.mirrors.load());
-        if !mirrors.contains_key(name) {
-            return Err(AgentError::Conflict(format!("there is no mirror {name}")));
-        }
-        self.backend
-            .remove_mirror(name)
-            .map_err(|refusal| AgentError::Device { what: format!("mirror {name}"), refusal })?;
-        mirrors.remove(name);
-        self.mirrors.store(Arc::new(mirrors));
-        Ok(())
+        self.remove(ObjectId::Mirror(name.to_owned()))
     }
 
     /// Makes a timeout policy or changes it.
     pub fn set_timeout_policy(&self, policy: TimeoutPolicy) -> Result<(), AgentError> {
-        let _one_at_a_time = self.changing.lock();
-        let mut policies = BTreeMap::clone(&self.timeout_policies.load());
-        self.backend
-            .set_timeout_policy(&policy)
-            .map_err(|refusal| AgentError::Device { what: format!("timeout policy {}", policy.name), refusal })?;
-        policies.insert(policy.name.clone(), policy);
-        self.timeout_policies.store(Arc::new(policies));
-        Ok(())
+        self.put(Object::TimeoutPolicy(policy))
     }
 
     /// Removes a timeout policy.
     pub fn remove_timeout_policy(&self, name: &str) -> Result<(), AgentError> {
+        self.remove(ObjectId::TimeoutPolicy(name.into()))
+    }
+
+    fn put(&self, object: Object) -> Result<(), AgentError> {
+        self.change(Absence::Refused, |_| Ok(vec![Step::Put(object.clone(), Origin::RunTime)]))
+    }
+
+    fn remove(&self, id: ObjectId) -> Result<(), AgentError> {
+        self.change(Absence::Refused, |objects| match objects.get(&id) {
+            Some(_) => Ok(vec![Step::Remove(id.clone())]),
+            None => Err(ObjectError { reason: format!("there is no {id}"), object: id.clone() }),
+        })
+    }
+
+    /// Changes the objects in force, all as planned or nothing.
+    fn change(
+        &self,
+        absence: Absence,
+        plan: impl FnOnce(&Objects) -> Result<Vec<Step>, ObjectError>,
+    ) -> Result<(), AgentError> {
         let _one_at_a_time = self.changing.lock();
-        let mut policies = BTreeMap::clone(&self.timeout_policies.load());
-        if !policies.contains_key(name) {
-            return Err(AgentError::Conflict(format!("there is no timeout policy {name}")));
+        let before = self.objects();
+        let steps = plan(&before)?;
+        self.make(&before, steps, absence)
+    }
+
+    /// Whoever calls it holds the lock on changes.
+    fn make(&self, before: &Objects, steps: Vec<Step>, absence: Absence) -> Result<(), AgentError> {
+        let after = Arc::new(objects::make(&*self.backend, before, steps, absence)?);
+        self.objects.store(after.clone());
+        self.settle_ports(before.ports(), after.ports());
+        self.keep()
+    }
+
+    /// Has the objects in force, and what became of flows by them, survive the agent.
+    fn keep(&self) -> Result<(), AgentError> {
+        let Some(kept) = &self.kept else { return Ok(()) };
+        // First the flows that wait for a port that is gone: until the file is replaced, the port is there for the next run.
+        self.wait_for_journal().map_err(|error| AgentError::NotKept(error.to_string()))?;
+        kept.save(&self.objects()).map_err(|error| AgentError::NotKept(error.to_string()))
+    }
+
+    /// Binds the flows of the last run to its ports, which may be others by now. Before anything is adopted.
+    fn bind_restored_flows(&self) {
+        for gone in std::mem::take(&mut *self.gone_ports.lock()) {
+            let flows = self.queue.withhold(&gone);
+            if flows > 0 {
+                tracing::warn!(
+                    "port {} ({}) of the last run is gone, {flows} flows wait for it",
+                    gone.number,
+                    gone.name
+                );
+            }
         }
-        self.backend
-            .remove_timeout_policy(name)
-            .map_err(|refusal| AgentError::Device { what: format!("timeout policy {name}"), refusal })?;
-        policies.remove(name);
-        self.timeout_policies.store(Arc::new(policies));
-        Ok(())
+        for port in self.ports().iter() {
+            self.queue.release(&GonePort { number: port.number, name: port.name.clone() });
+        }
+        if let Err(error) = self.keep() {
+            tracing::error!("{error}");
+        }
+    }
+
+    /// Flows are bound to the ports that they were accepted for: those of ports that are gone go out of the device, and those
+    /// of ports that are back are looked at again.
+    fn settle_ports(&self, before: &PortMap, after: &PortMap) {
+        let of = |port: &Port| GonePort { number: port.number, name: port.name.clone() };
+        let is_in = |ports: &PortMap, port: &Port| ports.get(port.number).is_some_and(|other| other.name == port.name);
+        for gone in before.iter().filter(|port| !is_in(after, port)) {
+            let flows = self.queue.withhold(&of(gone));
+            tracing::info!("port {} ({}) is gone, {flows} flows wait for it", gone.number, gone.name);
+        }
+        for back in after.iter().filter(|port| !is_in(before, port)) {
+            self.queue.release(&of(back));
+        }
     }
 
     /// Waits until all that this caller has had accepted is written to the log, if there is one. Who answers a request calls it
@@ -412,45 +420,25 @@ impl Agent {
         batch.wait(ANSWER_TIME)
     }
 
-    /// Takes over what of a new configuration can be taken over while running. No flow is touched; a port, meter, mirror or
-    /// timeout policy that is refused is left as it was and named.
-    pub fn reload(&self, new: &Config) -> (Difference, Vec<AgentError>) {
-        let old = self.config();
-        let (merged, difference) = old.take_over(new);
+    /// Takes over what of a new configuration can be taken over while running, and says what that is. If a port, meter, mirror or
+    /// timeout policy is refused, nothing is changed. What came at run time stays.
+    pub fn reload(&self, new: &Config) -> Result<Difference, AgentError> {
+        let _one_at_a_time = self.changing.lock();
+        let (merged, mut difference) = self.config().take_over(new);
+        let in_force = self.objects();
+        let steps = objects::difference(&in_force, &new.objects())?;
+        difference.add_objects(&steps);
+        match self.make(&in_force, steps, Absence::Tolerated) {
+            // What is in the file is there for the next run, too.
+            Err(error @ AgentError::NotKept(_)) => tracing::error!("{error}"),
+            result => result?,
+        }
         self.table.census().set_flow_limit(merged.flow_limit);
         self.table.census().set_unsettled_limit(merged.dirty_limit);
         self.revalidation.configure(ageing(&merged), merged.rebalance_interval);
-        let mut errors = Vec::new();
-        let is_kept = |mirror: &Mirror| merged.mirrors.iter().any(|kept| kept.name == mirror.name);
-        let mut attempt = |result: Result<(), AgentError>| errors.extend(result.err());
-        for gone in old.mirrors.iter().filter(|mirror| !is_kept(mirror)) {
-            attempt(self.remove_mirror(&gone.name));
-        }
-        for gone in old.ports.iter().filter(|port| !merged.ports.contains(port)) {
-            attempt(self.remove_port(gone.number));
-        }
-        for port in merged.ports.iter().filter(|port| !old.ports.contains(port)) {
-            attempt(self.add_port(port.clone()));
-        }
-        for gone in old.meters.iter().filter(|meter| merged.meters.iter().all(|kept| kept.id != meter.id)) {
-            attempt(self.remove_meter(gone.id));
-        }
-        for meter in merged.meters.iter().filter(|meter| !old.meters.contains(meter)) {
-            attempt(self.set_meter(meter.clone()));
-        }
-        for mirror in merged.mirrors.iter().filter(|mirror| !old.mirrors.contains(mirror)) {
-            attempt(self.set_mirror(mirror.clone()));
-        }
-        let is_kept = |policy: &TimeoutPolicy| merged.ct_timeouts.iter().any(|kept| kept.name == policy.name);
-        for gone in old.ct_timeouts.iter().filter(|policy| !is_kept(policy)) {
-            attempt(self.remove_timeout_policy(&gone.name));
-        }
-        for policy in merged.ct_timeouts.iter().filter(|policy| !old.ct_timeouts.contains(policy)) {
-            attempt(self.set_timeout_policy(policy.clone()));
-        }
         self.config.store(Arc::new(merged));
         self.count_device();
-        (difference, errors)
+        Ok(difference)
     }
 
     /// Takes what happens to the device until `stop` says so: refused flows are tried again when what they wait for has changed,
@@ -505,6 +493,7 @@ impl Parts {
         lifecycle: &mut Lifecycle,
         before_workers_stop: impl FnOnce(&Agent) + Send + 'static,
     ) -> io::Result<()> {
+        agent.bind_restored_flows();
         agent.adopt().map_err(io::Error::other)?;
         for (index, worker) in self.workers.into_iter().enumerate() {
             lifecycle.thread(&format!("offload-{index}"), Self::STOP_DEADLINE, move |stop| {

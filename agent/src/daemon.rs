@@ -1,5 +1,7 @@
 //! `sluiced`: from the command line to an orderly end.
 
+use std::ffi::OsString;
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -9,15 +11,15 @@ use std::time::{Duration, SystemTime};
 use clap::Parser;
 use rustix::process::Signal;
 use sd_notify::NotifyState;
-use sluice_flow::Timestamp;
 use sluice_flow::time::MonotonicClock;
+use sluice_flow::{Clock, Timestamp};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
-use crate::agent::Agent;
-use crate::config::{Config, OnExit, parse_metrics};
+use crate::agent::{Agent, Keeping};
+use crate::config::{Config, Loaded, OnExit, Places, parse_metrics};
 use crate::http::{HttpOptions, HttpServer, METRICS_CONTENT_TYPE, StatusCode, TEXT_CONTENT_TYPE};
 use crate::journal::{Journal, JournalOptions, Opened};
 use crate::lifecycle::Lifecycle;
@@ -25,6 +27,8 @@ use crate::liveness::Hang;
 use crate::lock::Locks;
 use crate::logging::Logging;
 use crate::metrics::Metrics;
+use crate::objects::Kept;
+use crate::reload::{Reloader, Reloads, Reply, located};
 use crate::run_dir::RunDir;
 use crate::unixctl::{Admission, Command, Registry, Server, ServerOptions, group_id};
 use crate::{backends, commands, seed};
@@ -73,7 +77,13 @@ pub fn run() -> ExitCode {
             return if error.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
         }
     };
-    let result = options.load().and_then(|config| if options.check { Ok(()) } else { Daemon::run(options, config) });
+    let result = options.load().map_err(Error::from).and_then(|loaded| {
+        if options.check {
+            RunDir::check(&loaded.config.run_dir).map_err(Error::from)
+        } else {
+            Daemon::run(options, loaded)
+        }
+    });
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -91,32 +101,43 @@ pub(crate) const READY_COMMAND: &str = "sluice/ready";
 pub(crate) const READY: &str = "ready";
 
 impl Options {
-    fn load(&self) -> Result<Config, Error> {
+    /// The configuration, with all found right that can be told without the device.
+    fn load(&self) -> Result<Loaded, String> {
         let backend = self.backend.as_deref();
         backend.map_or(Ok(()), backends::check)?;
-        let mut config = match &self.config {
-            Some(path) => Config::load(path, backend)?,
-            None => Config::for_backend(backend),
+        let mut loaded = match &self.config {
+            Some(path) => Config::load(path, backend).map_err(|error| error.to_string())?,
+            None => Loaded { config: Config::for_backend(backend), ..Loaded::default() },
         };
+        let Loaded { config, places } = &mut loaded;
         config.adopt_orphans |= self.adopt_orphans;
         if let Some(run_dir) = &self.run_dir {
-            config.run_dir = std::path::absolute(run_dir)?;
+            config.run_dir = std::path::absolute(run_dir).map_err(|error| error.to_string())?;
         }
         if let Some(metrics) = &self.metrics {
             config.metrics = parse_metrics(metrics)?;
         }
-        Ok(config)
+        take_state_directory(config, std::env::var_os("STATE_DIRECTORY"));
+        if let Some(Err(error)) = config.control_group.as_deref().map(group_id) {
+            return Err(places.of_control_group(error.to_string()).to_string());
+        }
+        Ok(loaded)
     }
+}
+
+/// The folder that systemd made for the unit (systemd.exec(5), `StateDirectory=`) is that of the state, if the file names none.
+fn take_state_directory(config: &mut Config, given: Option<OsString>) {
+    let given = given.map(PathBuf::from).filter(|path| path.is_absolute());
+    config.state_dir = config.state_dir.take().or(given);
 }
 
 /// What the control socket and signals ask of the daemon itself.
 enum Request {
     Exit,
-    Reload(Box<dyn FnOnce(Result<String, String>) + Send>),
+    Reload(Reply),
 }
 
 struct Daemon {
-    options: Options,
     agent: Arc<Agent>,
     logging: Arc<Logging>,
     /// Whether flows are removed at the end, whatever the configuration says.
@@ -124,23 +145,31 @@ struct Daemon {
 }
 
 impl Daemon {
-    fn run(options: Options, config: Config) -> Result<(), Error> {
+    /// Whatever may be refused without the device is done first, and the device is touched last: a start that is refused
+    /// leaves everything as it was.
+    fn run(options: Options, loaded: Loaded) -> Result<(), Error> {
+        let Loaded { config, places } = loaded;
         let clock = Arc::new(MonotonicClock::showing(CLOCK_START));
         let logging = Arc::new(Logging::start(&config.log, config.log_rate, clock.clone())?);
-        let run_dir = RunDir::claim(&config.run_dir)?;
+        let runtime = Runtime::new()?;
+        let _entered = runtime.enter();
+        let mut run_dir = RunDir::claim(&config.run_dir)?;
         let device = backends::name_on_machine(&config.backend, &config.device)
             .map_err(|error| format!("cannot tell which network namespace this is: {error}"))?;
         let locks = Locks::open(&config.lock_dir)?;
         let _device_lock = locks.device(&device, &config.run_dir)?;
+        let group = config.control_group.as_deref().map(group_id).transpose()?;
+        // Who connects from now on is answered once all parts run.
+        let listener = run_dir.bind_control(config.control_mode, group)?;
+        let http = bind_http(&config, &places)?;
         let seed = seed::load_or_make(&config.state_dir())?;
         let _owner_lock = locks.owner(seed.owner())?;
         let opened = open_journal(&config, &clock)?;
-        let runtime = Runtime::new()?;
-        let journal = opened.as_ref().map(|opened| opened.journal.clone());
-        let (agent, parts) = Agent::open(config, seed, clock, journal)?;
-        let daemon = Self { options, agent, logging, cleanup: Arc::default() };
+        let objects = config.persist.then(|| Kept::open(&config.state_dir())).transpose()?;
+        let keeping = Keeping { journal: opened.as_ref().map(|opened| opened.journal.clone()), objects };
+        let (agent, parts) = Agent::open(config, seed, clock, keeping).map_err(|error| located(&places, error))?;
+        let daemon = Self { agent, logging, cleanup: Arc::default() };
 
-        let _entered = runtime.enter();
         // A limit on the size of files is an error of the write that goes beyond it, not the death of the agent.
         let _too_large = signal(SignalKind::from_raw(Signal::XFSZ.as_raw()))?;
         let mut lifecycle = Lifecycle::new(runtime.handle().clone());
@@ -156,8 +185,10 @@ impl Daemon {
         })?;
         let (ask, asked) = mpsc::unbounded_channel();
         let metrics = Arc::new(Metrics::new(daemon.agent.clone())?);
-        daemon.serve_http(&mut lifecycle, metrics.clone())?;
-        daemon.serve_control(&mut lifecycle, &run_dir, metrics, ask)?;
+        if let Some(http) = http {
+            daemon.serve_http(&mut lifecycle, http, metrics.clone())?;
+        }
+        daemon.serve_control(&mut lifecycle, (listener, group), metrics, ask)?;
         let capabilities = daemon.agent.backend.capabilities();
         tracing::info!(
             "running on {}; a packet without a flow is {}, in a later chain {}",
@@ -166,7 +197,10 @@ impl Daemon {
             capabilities.chain_miss.describe()
         );
         notify(&[NotifyState::Ready]);
-        let reason = runtime.block_on(daemon.until_the_end(&mut lifecycle, asked));
+        let load = Box::new(move || options.load());
+        let reloader = Reloader { load, agent: daemon.agent.clone(), logging: daemon.logging.clone() };
+        let reason =
+            runtime.block_on(until_the_end(&mut lifecycle, asked, Reloads::new(reloader), daemon.agent.clock.clone()));
         notify(&[NotifyState::Stopping]);
         let report = runtime.block_on(lifecycle.stop());
         tracing::info!("{report}");
@@ -176,12 +210,10 @@ impl Daemon {
         if report.is_clean() { Ok(()) } else { Err(report.to_string().into()) }
     }
 
-    fn serve_http(&self, lifecycle: &mut Lifecycle, metrics: Arc<Metrics>) -> Result<(), Error> {
-        let Some(address) = self.agent.config().metrics else { return Ok(()) };
+    fn serve_http(&self, lifecycle: &mut Lifecycle, server: HttpServer, metrics: Arc<Metrics>) -> Result<(), Error> {
         let ready = metrics.clone();
         let (liveness, clock) = (lifecycle.liveness(), self.agent.clock.clone());
-        let server = HttpServer::bind(address, HttpOptions::default())
-            .map_err(|error| format!("cannot serve metrics at {address}: {error}"))?
+        let server = server
             .page("/metrics", move || match metrics.text() {
                 Ok(text) => (StatusCode::OK, METRICS_CONTENT_TYPE, text),
                 Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, TEXT_CONTENT_TYPE, format!("{error}\n")),
@@ -205,11 +237,10 @@ impl Daemon {
     fn serve_control(
         &self,
         lifecycle: &mut Lifecycle,
-        run_dir: &RunDir,
+        (listener, group): (UnixListener, Option<u32>),
         metrics: Arc<Metrics>,
         ask: mpsc::UnboundedSender<Request>,
     ) -> Result<(), Error> {
-        let config = self.agent.config();
         let mut registry = Registry::new(concat!("sluiced (Sluice) ", env!("CARGO_PKG_VERSION")));
         commands::register(&mut registry, &self.agent);
         let (cleanup, exit) = (self.cleanup.clone(), ask.clone());
@@ -271,8 +302,6 @@ impl Daemon {
                 logging.set_level(levels).map_err(|error| error.to_string())
             }),
         });
-        let group = config.control_group.as_deref().map(group_id).transpose()?;
-        let listener = run_dir.bind_control(config.control_mode, group)?;
         let options = ServerOptions { admission: Admission::new(group), ..ServerOptions::default() };
         let server = Server::new(listener, Arc::new(registry), options)?;
         lifecycle.task("control", SERVER_DEADLINE, |stop| async move {
@@ -281,69 +310,58 @@ impl Daemon {
         });
         Ok(())
     }
+}
 
-    /// Serves signals and requests until one of them, or the death of a part, ends the agent.
-    async fn until_the_end(
-        &self,
-        lifecycle: &mut Lifecycle,
-        mut asked: mpsc::UnboundedReceiver<Request>,
-    ) -> Result<(), Error> {
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut hang_up = signal(SignalKind::hangup())?;
-        let liveness = lifecycle.liveness();
-        let mut hanging = Vec::new();
-        let mut look = tokio::time::interval(LOOK);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let asked_by = loop {
-            tokio::select! {
-                _ = terminate.recv() => break "SIGTERM",
-                _ = interrupt.recv() => break "SIGINT",
-                _ = hang_up.recv() => drop(self.reload()),
-                _ = look.tick() => {
-                    let hang = liveness.look(self.agent.clock.now()).err();
-                    let parts = hang.iter().flat_map(Hang::parts).map(str::to_owned).collect();
-                    match hang {
-                        // The watchdog of systemd, if there is one, ends an agent of which a part hangs for good.
-                        None => notify(&[NotifyState::Watchdog]),
-                        Some(hang) if parts != hanging => tracing::error!("{hang}"),
-                        Some(_) => {}
-                    }
-                    hanging = parts;
+/// Serves signals and requests until one of them, or the death of a part, ends the agent.
+async fn until_the_end(
+    lifecycle: &mut Lifecycle,
+    mut asked: mpsc::UnboundedReceiver<Request>,
+    mut reloads: Reloads,
+    clock: Arc<dyn Clock>,
+) -> Result<(), Error> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hang_up = signal(SignalKind::hangup())?;
+    let liveness = lifecycle.liveness();
+    let mut hanging = Vec::new();
+    let mut look = tokio::time::interval(LOOK);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let asked_by = loop {
+        tokio::select! {
+            _ = terminate.recv() => break "SIGTERM",
+            _ = interrupt.recv() => break "SIGINT",
+            _ = hang_up.recv() => reloads.ask(None),
+            () = reloads.finished() => {}
+            _ = look.tick() => {
+                let hang = liveness.look(clock.now()).err();
+                let parts = hang.iter().flat_map(Hang::parts).map(str::to_owned).collect();
+                match hang {
+                    // The watchdog of systemd, if there is one, ends an agent of which a part hangs for good.
+                    None => notify(&[NotifyState::Watchdog]),
+                    Some(hang) if parts != hanging => tracing::error!("{hang}"),
+                    Some(_) => {}
                 }
-                request = asked.recv() => match request {
-                    Some(Request::Reload(reply)) => reply(self.reload()),
-                    Some(Request::Exit) | None => break "request",
-                },
-                death = lifecycle.watch() => {
-                    tracing::error!("stopping: {death}");
-                    return Err(death.into());
-                }
+                hanging = parts;
             }
-        };
-        tracing::info!("stopping on {asked_by}");
-        Ok(())
-    }
-
-    /// Takes over a changed file. Nothing changes if it is wrong.
-    fn reload(&self) -> Result<String, String> {
-        let result = self.options.load().map_err(|error| error.to_string()).and_then(|config| {
-            let (difference, errors) = self.agent.reload(&config);
-            let config = self.agent.config();
-            let logging = self.logging.reload(&config.log, config.log_rate).err().map(|error| error.to_string());
-            let errors: Vec<_> = errors.iter().map(ToString::to_string).chain(logging).collect();
-            if errors.is_empty() {
-                Ok(format!("{difference}\n"))
-            } else {
-                Err(format!("{difference}; {}", errors.join("; ")))
+            request = asked.recv() => match request {
+                Some(Request::Reload(reply)) => reloads.ask(Some(reply)),
+                Some(Request::Exit) | None => break "request",
+            },
+            death = lifecycle.watch() => {
+                tracing::error!("stopping: {death}");
+                return Err(death.into());
             }
-        });
-        match &result {
-            Ok(text) => tracing::info!("reloaded, {}", text.trim_end()),
-            Err(error) => tracing::error!("reload: {error}"),
         }
-        result
-    }
+    };
+    tracing::info!("stopping on {asked_by}");
+    Ok(())
+}
+
+/// The server of the metrics, before it has pages, if the configuration wants one.
+fn bind_http(config: &Config, places: &Places) -> Result<Option<HttpServer>, Error> {
+    let Some(address) = config.metrics else { return Ok(None) };
+    let failed = |error| places.of_metrics(format!("cannot serve metrics at {address}: {error}"));
+    Ok(Some(HttpServer::bind(address, HttpOptions::default()).map_err(failed)?))
 }
 
 /// The log of flows, unless the configuration wants none.
@@ -377,9 +395,10 @@ fn vlog_levels(spec: &str) -> &str {
 /// Leaves nothing of ours in the device, and asks it whether that is so.
 fn flush(agent: &Agent) {
     let tally = agent.flush();
-    for mirror in agent.mirrors() {
-        if let Err(error) = agent.remove_mirror(&mirror.name) {
-            tracing::error!("{error}");
+    for mirror in agent.objects().mirrors() {
+        // Out of the device only: one that came at run time is there again at the next start.
+        if let Err(refusal) = agent.backend.remove_mirror(&mirror.name) {
+            tracing::error!("mirror {}: {refusal}", mirror.name);
         }
     }
     let rest = agent.backend.flush().and_then(|removed| {
@@ -407,5 +426,22 @@ fn flush(agent: &Agent) {
 fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         tracing::debug!("systemd was not told: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_is_in_the_folder_of_the_unit_unless_the_file_names_one() {
+        let state_dir = |file: Option<&str>, given: Option<&str>| {
+            let mut config = Config { state_dir: file.map(PathBuf::from), ..Config::default() };
+            take_state_directory(&mut config, given.map(OsString::from));
+            config.state_dir().display().to_string()
+        };
+        assert_eq!(state_dir(None, None), "/run/sluice/state");
+        assert_eq!(state_dir(None, Some("/var/lib/sluice")), "/var/lib/sluice");
+        assert_eq!(state_dir(Some("/srv/state"), Some("/var/lib/sluice")), "/srv/state");
     }
 }

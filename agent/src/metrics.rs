@@ -281,8 +281,7 @@ impl AgentCollector {
         self.mirrors(&device, families);
         // What the device does not count is absent, not zero.
         let ports = self.agent.ports();
-        let counted: Vec<_> =
-            ports.iter().filter_map(|port| Some((port.name.as_str(), device.port(port.number)?))).collect();
+        let counted: Vec<_> = ports.iter().filter_map(|port| Some((&*port.name, device.port(port.number)?))).collect();
         let (mut packets, mut bytes) = (Vec::new(), Vec::new());
         for (name, port) in &counted {
             packets.push(([("port", *name), ("direction", "rx")], precise(port.rx_packets)));
@@ -297,9 +296,9 @@ impl AgentCollector {
 
 impl AgentCollector {
     fn mirrors(&self, device: &DeviceCounters, families: &mut Families) {
-        let mirrors = self.agent.mirrors();
+        let objects = self.agent.objects();
         let counted: Vec<_> =
-            mirrors.iter().filter_map(|mirror| Some((mirror.name.as_str(), device.mirror(&mirror.name)?))).collect();
+            objects.mirrors().filter_map(|mirror| Some((mirror.name.as_str(), device.mirror(&mirror.name)?))).collect();
         let each = |value: fn(&MirrorCounters) -> u64| {
             counted.iter().map(|(name, found)| ([("mirror", *name)], precise(value(found)))).collect::<Vec<_>>()
         };

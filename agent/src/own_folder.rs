@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, fchmod, fstat, open, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, fchmod, fstat, fsync, open, openat, renameat, unlinkat};
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
 
@@ -102,7 +102,7 @@ impl OwnFolder {
         Ok(text)
     }
 
-    /// Makes a file, or replaces it. A reader sees the old contents or the new, never a part.
+    /// Makes a file, or replaces it: on return it is on the disk. A reader sees the old contents or the new, never a part.
     pub fn replace(&self, name: &str, contents: &[u8], mode: Mode) -> Result<(), FolderError> {
         let new = format!("{name}.new");
         let path = self.path.join(&new);
@@ -111,7 +111,8 @@ impl OwnFolder {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut file = File::from(openat(&self.handle, &new, flags, mode).map_err(failed_call("write", &path))?);
         file.write_all(contents).and_then(|()| file.sync_all()).map_err(failed("write", &path))?;
-        renameat(&self.handle, &new, &self.handle, name).map_err(failed_call("write", &self.path.join(name)))
+        let renamed = renameat(&self.handle, &new, &self.handle, name);
+        renamed.and_then(|()| fsync(&self.handle)).map_err(failed_call("write", &self.path.join(name)))
     }
 
     /// Removes a file or link, if it is there.

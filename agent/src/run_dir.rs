@@ -3,7 +3,7 @@
 use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt, chown};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process;
@@ -34,6 +34,8 @@ const LOCK: &str = "sluiced.lock";
 #[derive(Debug)]
 pub struct RunDir {
     folder: OwnFolder,
+    /// The control socket that this process made, by device and inode: whatever else is in its place is not removed.
+    control: Option<(u64, u64)>,
     // What is found in the folder is stale once this is held. The file stays: who removes it can remove the lock of the next agent.
     _lock: File,
 }
@@ -79,7 +81,7 @@ impl RunDir {
             let pid = folder.read(PIDFILE).ok().and_then(|text| text.trim().parse().ok());
             return Err(RunDirError::InUse { path: path.to_owned(), pid });
         }
-        let claimed = Self { folder, _lock: lock };
+        let claimed = Self { folder, control: None, _lock: lock };
         let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
         claimed.folder.replace(PIDFILE, format!("{}\n", process::id()).as_bytes(), mode)?;
         Ok(claimed)
@@ -90,11 +92,23 @@ impl RunDir {
         self.folder.path()
     }
 
+    /// Whether there is nothing in the way of a control socket that is to be found while it is not made.
+    pub fn check(path: &Path) -> Result<(), RunDirError> {
+        let path = control_socket(path);
+        SocketAddrUnix::new(&path).map_err(|error| failed("make the control socket", &path)(error.into()))?;
+        match fs::symlink_metadata(&path) {
+            Ok(found) if !found.file_type().is_socket() => Err(RunDirError::NotASocket(path)),
+            _ => Ok(()),
+        }
+    }
+
     /// Makes the control socket, with this mode and, if given, group. One that an agent left behind goes.
-    pub fn bind_control(&self, mode: u32, group: Option<u32>) -> Result<UnixListener, RunDirError> {
+    pub fn bind_control(&mut self, mode: u32, group: Option<u32>) -> Result<UnixListener, RunDirError> {
         let path = control_socket(self.path());
         self.clear_stale(&path)?;
         let listener = UnixListener::bind(&path).map_err(failed("make the control socket", &path))?;
+        let made = fs::symlink_metadata(&path).map_err(failed("look at", &path))?;
+        self.control = Some((made.dev(), made.ino()));
         if group.is_some() {
             chown(&path, None, group).map_err(failed("give to its group", &path))?;
         }
@@ -118,7 +132,9 @@ impl RunDir {
 
 impl Drop for RunDir {
     fn drop(&mut self) {
-        for name in [SOCKET, PIDFILE] {
+        let found = fs::symlink_metadata(control_socket(self.path()));
+        let is_ours = found.is_ok_and(|found| self.control == Some((found.dev(), found.ino())));
+        for name in is_ours.then_some(SOCKET).into_iter().chain([PIDFILE]) {
             if let Err(error) = self.folder.remove(name) {
                 warn!("{error}");
             }
@@ -152,7 +168,7 @@ mod tests {
     fn pidfile_and_socket_come_and_go_with_the_claim() {
         let scratch = Scratch::new();
         let path = scratch.path().join("deep/run");
-        let run_dir = RunDir::claim(&path).unwrap();
+        let mut run_dir = RunDir::claim(&path).unwrap();
         assert_eq!(fs::read_to_string(pidfile(&path)).unwrap(), format!("{}\n", process::id()));
         let _listener = run_dir.bind_control(0o600, None).unwrap();
         assert_eq!(fs::metadata(control_socket(&path)).unwrap().permissions().mode() & 0o777, 0o600);
@@ -199,7 +215,7 @@ mod tests {
     fn a_socket_that_was_left_behind_is_replaced() {
         let scratch = Scratch::new();
         drop(UnixListener::bind(control_socket(scratch.path())).unwrap());
-        let run_dir = RunDir::claim(scratch.path()).unwrap();
+        let mut run_dir = RunDir::claim(scratch.path()).unwrap();
         let _listener = run_dir.bind_control(0o660, None).unwrap();
         UnixStream::connect(control_socket(scratch.path())).unwrap();
     }
@@ -207,21 +223,26 @@ mod tests {
     #[test]
     fn a_socket_in_use_and_a_file_in_its_place_are_left_alone() {
         let scratch = Scratch::new();
-        let run_dir = RunDir::claim(scratch.path()).unwrap();
+        let mut run_dir = RunDir::claim(scratch.path()).unwrap();
         let path = control_socket(scratch.path());
         let other = UnixListener::bind(&path).unwrap();
         assert!(matches!(run_dir.bind_control(0o660, None), Err(RunDirError::SocketInUse(_))));
+        drop(run_dir);
+        UnixStream::connect(&path).expect("a start that is refused leaves the socket of the other one");
         drop(other);
+        let mut run_dir = RunDir::claim(scratch.path()).unwrap();
         fs::remove_file(&path).unwrap();
         fs::write(&path, "a file").unwrap();
         assert!(matches!(run_dir.bind_control(0o660, None), Err(RunDirError::NotASocket(_))));
+        assert!(matches!(RunDir::check(scratch.path()), Err(RunDirError::NotASocket(_))));
+        drop(run_dir);
         assert_eq!(fs::read_to_string(&path).unwrap(), "a file");
     }
 
     #[test]
     fn a_path_too_long_for_a_socket_is_an_error_that_says_so() {
         let scratch = Scratch::new();
-        let run_dir = RunDir::claim(&scratch.path().join("x".repeat(120))).unwrap();
+        let mut run_dir = RunDir::claim(&scratch.path().join("x".repeat(120))).unwrap();
         let error = run_dir.bind_control(0o660, None).unwrap_err().to_string();
         assert!(error.starts_with("cannot make the control socket"), "{error}");
     }

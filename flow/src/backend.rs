@@ -126,6 +126,16 @@ pub trait Backend: Send + Sync {
     /// Makes a port usable.
     fn attach_port(&self, port: &Port) -> Result<(), Refusal>;
 
+    /// The same, and a device that is not there is no refusal: the port is usable once it is.
+    fn expect_port(&self, port: &Port) -> Result<(), Refusal> {
+        self.attach_port(port)
+    }
+
+    /// Whether a port waits for its device.
+    fn is_absent(&self, _port: PortNumber) -> bool {
+        false
+    }
+
     /// Takes a port away. Rules that name it stay until their flows go, and do not see traffic.
     fn detach_port(&self, port: PortNumber) -> Result<(), Refusal>;
 

@@ -76,6 +76,7 @@ impl Refusal {
             Self::Busy { .. } | Self::Device { .. } => Some(Cause::Time),
             Self::Kernel { errno, .. } => Some(of_errno(*errno)),
             Self::Port { number, .. } => Some(Cause::Port(*number)),
+            Self::PortGone { number, .. } => Some(Cause::Port(Some(*number))),
             Self::Until { cause, .. } => Some(*cause),
         }
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::backend::Placement;
 use crate::counters::Counters;
 use crate::flow::Flow;
+use crate::port::GonePort;
 use crate::refusal::Refusal;
 
 /// Something that happened to one flow.
@@ -170,6 +171,8 @@ pub trait EventSink: Send + Sync {
 pub enum Wish<'a> {
     /// This flow is wanted from now on, as it is here.
     Wanted(&'a Flow),
+    /// This flow is wanted, and withheld until these ports are back. A later [`Wish::Wanted`] ends that.
+    Withheld(&'a Flow, &'a [GonePort]),
     /// This flow is wanted no longer.
     Unwanted(&'a Flow),
 }

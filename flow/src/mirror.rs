@@ -5,6 +5,7 @@
 
 use crate::field::Field;
 use crate::key::Match;
+use crate::name;
 use crate::port::PortNumber;
 
 /// A mirror.
@@ -27,7 +28,7 @@ impl Mirror {
     /// A mirror, or why there cannot be such a one on any device.
     pub fn new(name: impl Into<String>, matching: Match, copies: Vec<PortNumber>) -> Result<Self, String> {
         let name = name.into();
-        Self::check_name(&name)?;
+        name::check("the name of a mirror", &name, Self::MAX_NAME).map_err(|error| error.to_string())?;
         if matching.mask.get(Field::InPort) != Field::InPort.full_mask() {
             return Err("a mirror is of one port: its key needs in_port".to_owned());
         }
@@ -46,16 +47,6 @@ impl Mirror {
     /// The port whose packets are copied.
     pub fn port(&self) -> PortNumber {
         PortNumber(u32::try_from(self.matching.key.get(Field::InPort)).unwrap_or_default())
-    }
-
-    fn check_name(name: &str) -> Result<(), String> {
-        if name.is_empty() || name.len() > Self::MAX_NAME {
-            return Err(format!("the name of a mirror has 1 to {} octets", Self::MAX_NAME));
-        }
-        if name.contains(|char: char| char.is_whitespace() || char.is_control() || "(),=\"".contains(char)) {
-            return Err("the name of a mirror is one word without brackets, commas, quotes and equal signs".to_owned());
-        }
-        Ok(())
     }
 }
 

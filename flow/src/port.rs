@@ -2,6 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Deref;
+use std::str::FromStr;
+
+use crate::name::{self, NameError};
+use crate::text::is_number;
 
 /// The number of a datapath port, as in `in_port(N)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -10,6 +15,41 @@ pub struct PortNumber(pub u32);
 impl fmt::Display for PortNumber {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(out)
+    }
+}
+
+/// The name of a port: one word that can stand in a flow and is not taken for a number.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PortName(Box<str>);
+
+impl PortName {
+    /// The length of a name, in bytes, at most.
+    pub const LIMIT: usize = 64;
+}
+
+impl FromStr for PortName {
+    type Err = NameError;
+
+    fn from_str(name: &str) -> Result<Self, NameError> {
+        name::check("a port's name", name, Self::LIMIT)?;
+        if is_number(name) {
+            return Err(NameError::Number { what: "port", name: name.to_owned() });
+        }
+        Ok(Self(name.into()))
+    }
+}
+
+impl Deref for PortName {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for PortName {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self)
     }
 }
 
@@ -99,7 +139,7 @@ pub struct Port {
     /// Its number in the datapath.
     pub number: PortNumber,
     /// Its name: a netdev's or a representor's, any word for the software NIC.
-    pub name: String,
+    pub name: PortName,
     /// What it is.
     pub kind: PortKind,
 }
@@ -160,10 +200,54 @@ impl PortMap {
 
 impl PortNames for PortMap {
     fn number(&self, name: &str) -> Option<PortNumber> {
-        self.ports.values().find(|port| port.name == name).map(|port| port.number)
+        self.ports.values().find(|port| *port.name == *name).map(|port| port.number)
     }
 
     fn name(&self, number: PortNumber) -> Option<&str> {
-        self.ports.get(&number).map(|port| port.name.as_str())
+        self.ports.get(&number).map(|port| &*port.name)
+    }
+}
+
+/// A port that is gone, as the flows that were accepted for it know it: another port of its number is another port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GonePort {
+    /// The number that it had.
+    pub number: PortNumber,
+    /// The name that it had.
+    pub name: PortName,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_can_stand_in_every_text() {
+        for name in ["p0", "pf0vf0", "eth0.100", "veth-1@if2", "größe", "10g0", "-"] {
+            assert_eq!(&**name.parse::<PortName>().as_ref().unwrap(), name);
+        }
+        let long = "x".repeat(65);
+        let wrong = [
+            "",
+            "a b",
+            "a\nb",
+            "\u{1b}[31mp0",
+            "a,b",
+            "a(b",
+            "a)b",
+            "a\"b",
+            "a/b",
+            "a=b",
+            "a#b",
+            "p\u{202e}0",
+            "p\u{200b}0",
+            "7",
+            "0x1f",
+            &long,
+        ];
+        for name in wrong {
+            let text = name.parse::<PortName>().unwrap_err().to_string();
+            assert!(!text.contains(char::is_control), "{text:?}");
+        }
     }
 }

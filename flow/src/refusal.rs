@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::action::ActionKind;
 use crate::cause::Cause;
 use crate::field::Field;
-use crate::port::PortNumber;
+use crate::port::{PortName, PortNumber};
 
 /// A reason for "no".
 ///
@@ -64,6 +64,14 @@ pub enum Refusal {
         /// How much there may be.
         limit: u64,
     },
+    /// A port that the flow was accepted for is gone. Another port of its number is another port.
+    #[error("port {number}: {name}, for which the flow was accepted, is gone")]
+    PortGone {
+        /// The number that the flow names.
+        number: PortNumber,
+        /// The name that the port had.
+        name: PortName,
+    },
     /// A port that the flow names cannot be used.
     #[error("port {port}: {reason}")]
     Port {
@@ -103,7 +111,7 @@ impl Refusal {
             Self::Field { .. } => "field",
             Self::Kernel { .. } => "kernel",
             Self::Limit { .. } => "limit",
-            Self::Port { .. } => "port",
+            Self::Port { .. } | Self::PortGone { .. } => "port",
             Self::Until { refusal, .. } => refusal.label(),
         }
     }

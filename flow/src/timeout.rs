@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::name::{self, NameError};
+
 /// A timeout policy (table `CT_Timeout_Policy` of OVS's database).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimeoutPolicy {
@@ -20,14 +22,8 @@ impl TimeoutPolicy {
     }
 
     /// Whether a flow can refer to a policy of this name; if not, why.
-    pub fn check_name(name: &str) -> Result<(), String> {
-        if name.is_empty() || name.len() > Self::MAX_NAME {
-            return Err(format!("the name of a timeout policy has 1 to {} octets", Self::MAX_NAME));
-        }
-        if name.contains(|char: char| char.is_whitespace() || char.is_control() || "(),=".contains(char)) {
-            return Err("the name of a timeout policy is one word without brackets, commas and equal signs".to_owned());
-        }
-        Ok(())
+    pub fn check_name(name: &str) -> Result<(), NameError> {
+        name::check("the name of a timeout policy", name, Self::MAX_NAME)
     }
 
     /// Sets a timeout, in seconds.

@@ -319,7 +319,9 @@ fn lists_nest_and_are_as_long_as_in_ovs() {
 fn ports_within_actions_have_names() {
     let mut ports = PortMap::default();
     for (number, name) in [(1, "p1"), (2, "vxlan_sys_4789")] {
-        ports.insert(Port { number: PortNumber(number), name: name.into(), kind: PortKind::Physical }).unwrap();
+        ports
+            .insert(Port { number: PortNumber(number), name: name.parse().expect("a name"), kind: PortKind::Physical })
+            .unwrap();
     }
     let named = "tnl_pop(vxlan_sys_4789),clone(p1),userspace(pid=0,ipfix(output_port=p1),tunnel_out_port=vxlan_sys_4789),\
                  tnl_push(tnl_port(vxlan_sys_4789),header(size=1,type=4,bytes(00)),out_port(p1))";

@@ -32,7 +32,9 @@ const LINES: [&str; 14] = [
 fn ports() -> PortMap {
     let mut ports = PortMap::default();
     for (number, name) in [(1, "p1"), (2, "p2")] {
-        ports.insert(Port { number: PortNumber(number), name: name.into(), kind: PortKind::Physical }).unwrap();
+        ports
+            .insert(Port { number: PortNumber(number), name: name.parse().expect("a name"), kind: PortKind::Physical })
+            .unwrap();
     }
     ports
 }

@@ -159,13 +159,15 @@ fn actions_are_written_as_ovs_does() {
 #[test]
 fn a_name_is_written_only_if_it_is_read_back() {
     let mut ports = PortMap::default();
-    for (number, name) in [(1, "p1"), (2, "drop"), (3, "33"), (4, "a,b"), (5, "10g0"), (6, "")] {
-        ports.insert(Port { number: PortNumber(number), name: name.into(), kind: PortKind::Physical }).unwrap();
+    for (number, name) in [(1, "p1"), (2, "drop"), (3, "10g0")] {
+        ports
+            .insert(Port { number: PortNumber(number), name: name.parse().expect("a name"), kind: PortKind::Physical })
+            .unwrap();
     }
     let style = Style { more: false, names: Some(&ports) };
     let mut out = String::new();
-    write_actions(&mut out, &parse_actions("1,2,3,4,5,6,7", &()).unwrap(), &style).unwrap();
-    assert_eq!(out, "p1,2,3,4,10g0,6,7");
+    write_actions(&mut out, &parse_actions("1,2,3,4", &()).unwrap(), &style).unwrap();
+    assert_eq!(out, "p1,2,10g0,4");
     assert_eq!(key_as("in_port(1)", &style), "recirc_id(0),in_port(p1),eth()");
 }
 

@@ -146,7 +146,7 @@ impl Ports {
 }
 
 fn refuse(port: &Port, reason: &'static str) -> Refusal {
-    Refusal::Port { port: port.name.clone(), number: Some(port.number), reason: reason.into() }
+    Refusal::Port { port: port.name.to_string(), number: Some(port.number), reason: reason.into() }
 }
 
 impl PortState {

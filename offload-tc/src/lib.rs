@@ -36,5 +36,5 @@ pub mod templates;
 pub mod translate;
 pub mod wire;
 
-pub use backend::open;
+pub use backend::{check_port, open};
 pub use socket::SocketError;

@@ -373,6 +373,11 @@ fn police(meter: &Meter) -> Result<Police, Refusal> {
     })
 }
 
+/// Whether tc can have such a meter.
+pub fn check(meter: &Meter) -> Result<(), Refusal> {
+    police(meter).map(|_| ())
+}
+
 /// What a policer counted, as that of a meter.
 fn counters(found: &Statistics) -> MeterCounters {
     MeterCounters {

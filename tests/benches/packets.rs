@@ -127,7 +127,11 @@ impl Ours {
     fn with(flows: &[Flow], traffic: Traffic) -> Self {
         let nic = SoftNic::new(&OpenConfig::new("soft", Arc::new(MonotonicClock::new())));
         for number in [IN_PORT, OUT_PORT] {
-            let port = Port { number: PortNumber(number), name: format!("p{number}"), kind: PortKind::Physical };
+            let port = Port {
+                number: PortNumber(number),
+                name: format!("p{number}").parse().expect("a name"),
+                kind: PortKind::Physical,
+            };
             nic.attach_port(&port).expect("a port");
         }
         let mut queue = nic.install_queue().expect("a queue");

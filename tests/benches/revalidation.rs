@@ -107,7 +107,11 @@ impl Ours {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::new());
         let nic = soft_nic(clock.clone());
         for number in 1..=5 {
-            let port = Port { number: PortNumber(number), name: format!("p{number}"), kind: PortKind::Physical };
+            let port = Port {
+                number: PortNumber(number),
+                name: format!("p{number}").parse().expect("a name"),
+                kind: PortKind::Physical,
+            };
             nic.attach_port(&port).expect("a port");
         }
         let table = FlowTable::new(SEED, Limits { flows, unsettled: flows }, Arc::new(()));

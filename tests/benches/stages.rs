@@ -73,7 +73,11 @@ fn stages(lines: &str, count: usize) -> [Duration; STAGES.len()] {
     let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::new());
     let nic = soft_nic(clock.clone());
     for number in 1..=5 {
-        let port = Port { number: PortNumber(number), name: format!("p{number}"), kind: PortKind::Physical };
+        let port = Port {
+            number: PortNumber(number),
+            name: format!("p{number}").parse().expect("a name"),
+            kind: PortKind::Physical,
+        };
         nic.attach_port(&port).expect("a port");
     }
     let limits = Limits { flows: count, unsettled: count };

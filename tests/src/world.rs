@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sluice_agent::agent::Agent;
+use sluice_agent::agent::{Agent, Keeping};
 use sluice_agent::config::Config;
 use sluice_agent::journal::{Journal, JournalOptions, Opened};
 use sluice_agent::lifecycle::Lifecycle;
@@ -61,11 +61,16 @@ impl World {
     }
 
     fn start(backend: Arc<dyn Backend>, mut config: Config, clock: Arc<dyn Clock>, opened: Option<Opened>) -> Self {
-        config.ports =
-            (1..=4).map(|n| Port { number: PortNumber(n), name: format!("p{n}"), kind: PortKind::Physical }).collect();
+        config.ports = (1..=4)
+            .map(|n| Port {
+                number: PortNumber(n),
+                name: format!("p{n}").parse().expect("a name"),
+                kind: PortKind::Physical,
+            })
+            .collect();
         let runtime = Runtime::new().expect("a runtime");
-        let journal = opened.as_ref().map(|opened| opened.journal.clone());
-        let (agent, parts) = Agent::kept_in(journal, backend, config, SEED, clock).expect("the agent starts");
+        let keeping = Keeping { journal: opened.as_ref().map(|opened| opened.journal.clone()), objects: None };
+        let (agent, parts) = Agent::kept_in(keeping, backend, config, SEED, clock).expect("the agent starts");
         let mut lifecycle = Lifecycle::new(runtime.handle().clone());
         if let Some(opened) = opened {
             opened.run(&agent, &mut lifecycle).expect("the flows come back");

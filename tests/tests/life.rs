@@ -50,6 +50,157 @@ fn a_reload_takes_over_what_it_can_and_loses_no_flow() {
 }
 
 #[test]
+fn a_reload_compares_the_file_with_what_is_in_force_and_is_all_or_nothing() {
+    let daemon = Daemon::start(CONFIG);
+    let config = daemon.config();
+    let reload = |more: &str| {
+        fs::write(daemon.folder().join("sluiced.toml"), format!("{config}{more}")).unwrap();
+        daemon.appctl(&["sluice/reload"])
+    };
+    let shows = |text: &str| daemon.appctl(&["dpctl/show"]).out.contains(text);
+    let works = |args: &[&str]| assert_eq!(daemon.sluice(args).err, "", "{args:?}");
+    let port = |number: u32, name: &str| format!("[[port]]\nnumber = {number}\nname = \"{name}\"\n");
+
+    // A port of the file clashes with one of the run time: nothing is taken over, not even what is right.
+    works(&["add-port", "9", "late"]);
+    let before = daemon.appctl(&["dpctl/show"]).out;
+    for _ in 0..2 {
+        let refused = reload(&format!("[[meter]]\nid = 5\npps = 10\n{}{}", port(9, "nine"), port(10, "ten")));
+        assert_eq!(refused.code, Some(2), "{}", refused.out);
+        let reason = "port nine: number 9 is late already, which was added at run time";
+        let line = refused.err.contains("sluiced.toml:") && refused.err.contains("| name = \"nine\"");
+        assert!(refused.err.contains(reason) && line, "{}", refused.err);
+        assert_eq!(daemon.appctl(&["dpctl/show"]).out, before);
+        assert_eq!(daemon.sluice(&["show-meters"]).out, "");
+    }
+    // Once the clash is gone, the same file is taken up.
+    works(&["del-port", "late"]);
+    assert_eq!(reload(&port(9, "nine")).out, "changed: port\n");
+    assert!(shows("port 9: nine"));
+    assert_eq!(reload(&port(9, "nine")).out, "nothing changed\n");
+    // A port that the file no longer names goes; one that came at run time under its number stays.
+    assert_eq!(reload("").out, "changed: port\n");
+    works(&["add-port", "9", "late"]);
+    assert_eq!(reload("").out, "nothing changed\n");
+    assert!(shows("port 9: late"));
+
+    // The device refuses the last of two changes, and the first is taken back.
+    works(&["add-meter", "7", "--pps", "5"]);
+    works(&["add-port", "21", "other", "--kind", "gre", "--underlay", "uplink"]);
+    let changes = |kind: &str| {
+        let meter = "[[meter]]\nid = 7\npps = 9\n";
+        format!("{meter}{}kind = \"{kind}\"\nunderlay = \"uplink\"\n", port(20, "t"))
+    };
+    let rate = || daemon.sluice(&["show-meters"]).out;
+    let refused = reload(&changes("gre"));
+    assert_eq!(refused.code, Some(2));
+    assert!(refused.err.contains("port t: another tunnel of its kind"), "{}", refused.err);
+    assert!(refused.err.contains("| name = \"t\""), "{}", refused.err);
+    assert!(rate().contains("rate:5,"), "{}", rate());
+    assert_eq!(reload(&changes("geneve")).out, "changed: meter, port\n");
+    assert!(rate().contains("rate:9,"), "{}", rate());
+}
+
+#[test]
+fn a_configuration_that_cannot_be_read_holds_nothing_up() {
+    let mut daemon = Daemon::start(CONFIG);
+    let file = daemon.folder().join("sluiced.toml");
+    fs::remove_file(&file).unwrap();
+    assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
+    let refused = daemon.appctl(&["sluice/reload"]);
+    assert_eq!(refused.code, Some(2));
+    assert!(refused.err.contains("it is not a regular file"), "{}", refused.err);
+    daemon.signal("HUP");
+    daemon.signal("TERM");
+    assert!(daemon.wait().success());
+}
+
+#[test]
+fn a_start_that_is_refused_changes_nothing() {
+    let folder = new_folder();
+    let run_dir = folder.join("run");
+    fs::create_dir_all(&run_dir).unwrap();
+    let (file, socket) = (folder.join("sluiced.toml"), run_dir.join("sluiced.ctl"));
+    let name = folder.file_name().unwrap().to_str().unwrap();
+    let write = |more: &str| {
+        let places = format!(
+            "run_dir = \"{0}/run\"\nlock_dir = \"{0}\"\nstate_dir = \"{0}/state\"\ndevice = \"{name}\"\n",
+            folder.display()
+        );
+        fs::write(&file, places + more).unwrap();
+    };
+    let start = |options: &[&str]| {
+        let ran = run(Command::new(binary("sluiced")).args(options).arg("--config").arg(&file));
+        assert_eq!(ran.code, Some(1), "{}", ran.out);
+        ran.err
+    };
+
+    write("metrics = \"none\"\n");
+    fs::write(&socket, "precious").unwrap();
+    assert!(start(&["--check"]).contains("is there and is no socket"));
+    assert!(start(&[]).contains("is there and is no socket"));
+    assert_eq!(fs::read_to_string(&socket).unwrap(), "precious");
+    fs::remove_file(&socket).unwrap();
+    let other = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    assert!(start(&[]).contains("another program listens on"));
+    std::os::unix::net::UnixStream::connect(&socket).expect("the other program's socket is left alone");
+    drop(other);
+    fs::remove_file(&socket).unwrap();
+
+    write("metrics = \"none\"\ncontrol_group = \"no-such-group\"\n");
+    for options in [&["--check"][..], &[]] {
+        let error = start(options);
+        assert!(error.contains("sluiced.toml:6:17") && error.contains("no-such-group"), "{error}");
+    }
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    write(&format!("metrics = \"{}\"\n", taken.local_addr().unwrap()));
+    let error = start(&[]);
+    assert!(error.contains("cannot serve metrics at") && error.contains("sluiced.toml:5:11"), "{error}");
+    assert!(!folder.join("state").exists(), "nothing was taken on before");
+    assert!(!socket.exists() && !run_dir.join("sluiced.pid").exists());
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_flow_of_a_port_that_is_gone_is_refused_and_never_given_to_another_port() {
+    let daemon = Daemon::start(CONFIG);
+    let works = |args: &[&str]| assert_eq!(daemon.sluice(args).err, "", "{args:?}");
+    let flow = || daemon.sluice(&["dump-flows", "-m"]).out;
+    works(&["add-port", "77", "old"]);
+    works(&["add-flow", KEY, "77"]);
+    assert!(flow().contains("offloaded:yes"), "{}", flow());
+
+    works(&["del-port", "old"]);
+    let gone = "refused[port 77; old, for which the flow was accepted, is gone]";
+    eventually("the flow is refused", || flow().contains(gone));
+    assert!(!flow().contains("offloaded:yes"), "{}", flow());
+    assert_eq!(daemon.metric("sluice_flow_refusals_total{reason=\"port\"}"), Some(1.0));
+    let audit = daemon.sluice(&["audit"]).out;
+    assert!(audit.contains("port 77 (old) is gone: 1 flows accepted for it are not in the device"), "{audit}");
+
+    // Another port of the number gets none of its traffic; the port itself, back again, does.
+    works(&["add-port", "77", "new"]);
+    assert!(flow().contains(gone), "{}", flow());
+    works(&["del-port", "new"]);
+    works(&["add-port", "77", "old"]);
+    eventually("the flow is back", || flow().contains("offloaded:yes"));
+    // To modify it is to accept it for the port that has the number now.
+    works(&["del-port", "old"]);
+    works(&["add-port", "77", "new"]);
+    eventually("the flow is refused again", || flow().contains(gone));
+    works(&["mod-flow", KEY, "77"]);
+    assert!(flow().contains("offloaded:yes") && flow().contains("actions:new"), "{}", flow());
+
+    for name in ["", "a\nb", "\u{1b}[31mred", "a,b", "7", "two words", "p\u{202e}0"] {
+        let ran = daemon.appctl(&["sluice/add-port", "78", name]);
+        assert_eq!(ran.code, Some(2), "{name:?}");
+        assert!(!ran.err.contains('\u{1b}'), "{}", ran.err);
+    }
+    let refused = daemon.sluice(&["del-port", "uplink"]);
+    assert!(refused.err.contains("port 3 is the underlay of port vxlan_sys_4789"), "{}", refused.err);
+}
+
+#[test]
 fn one_device_has_one_agent() {
     let daemon = Daemon::start(CONFIG);
     let name = daemon.folder().file_name().unwrap().to_str().unwrap();

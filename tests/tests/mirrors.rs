@@ -106,7 +106,11 @@ fn a_reload_changes_mirrors_and_no_flow() {
 fn nic() -> SoftNic {
     let nic = SoftNic::new(&OpenConfig::new("test", Arc::new(MonotonicClock::new())));
     for number in 1..4 {
-        let port = Port { number: PortNumber(number), name: format!("p{number}"), kind: PortKind::Physical };
+        let port = Port {
+            number: PortNumber(number),
+            name: format!("p{number}").parse().expect("a name"),
+            kind: PortKind::Physical,
+        };
         nic.attach_port(&port).unwrap();
     }
     nic
@@ -148,7 +152,12 @@ fn a_mirror_that_the_device_cannot_have_is_refused_with_the_reason() {
     assert_eq!(label(&mirror("a", "in_port(1)", &[9])), "port");
     assert_eq!(label(&mirror("a", "in_port(9)", &[1])), "port");
     let tunnel = Tunnel { protocol: TunnelProtocol::Gre, udp_port: None, underlay: PortNumber(2) };
-    nic.attach_port(&Port { number: PortNumber(4), name: "gre0".into(), kind: PortKind::Tunnel(tunnel) }).unwrap();
+    nic.attach_port(&Port {
+        number: PortNumber(4),
+        name: "gre0".parse().expect("a name"),
+        kind: PortKind::Tunnel(tunnel),
+    })
+    .unwrap();
     assert_eq!(label(&mirror("a", "in_port(1)", &[3, 4])), "combination");
     assert!(nic.mirror_counters("a").is_none());
 }

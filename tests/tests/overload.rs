@@ -83,7 +83,7 @@ fn slow_world() -> (World, Arc<Faults>) {
     let config = Config { dirty_limit: LIMIT.try_into().unwrap(), workers: 1, ..quick_config() };
     let world = World::on(device, config, clock);
     // Some of the flows go there.
-    let port = Port { number: PortNumber(5), name: "p5".into(), kind: PortKind::Physical };
+    let port = Port { number: PortNumber(5), name: "p5".parse().expect("a name"), kind: PortKind::Physical };
     world.agent.add_port(port).expect("a port");
     (world, faults)
 }

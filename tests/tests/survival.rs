@@ -349,3 +349,53 @@ fn a_full_disk_stops_no_flow_is_said_loudly_and_heals() {
     kill(daemon);
     assert_eq!(listed(&house.start("")).len(), FLOWS);
 }
+
+#[test]
+fn what_was_added_at_run_time_survives_and_flows_stay_with_their_ports() {
+    let house = House::new();
+    let works = |daemon: &Daemon, args: &[&str]| assert_eq!(daemon.sluice(args).err, "", "{args:?}");
+    let daemon = house.start("");
+    works(&daemon, &["add-port", "9", "late"]);
+    works(&daemon, &["add-port", "5", "vx", "--kind", "vxlan", "--udp-port", "4790", "--underlay", "late"]);
+    works(&daemon, &["add-port", "8", "short-lived"]);
+    works(&daemon, &["add-meter", "7", "--pps", "1000", "--burst", "30"]);
+    works(&daemon, &["add-mirror", "m", "in_port(9)", "1"]);
+    works(&daemon, &["add-ct-timeout", "quick", "udp_single=3"]);
+    works(&daemon, &["add-flow", &key(1), "meter(7),late"]);
+    works(&daemon, &["del-port", "8"]);
+    let dumped = |daemon: &Daemon| daemon.appctl(&["dpctl/dump-flows", "-m"]).out;
+    let shown = |daemon: &Daemon| {
+        let parts = ["show-meters", "show-mirrors", "show-ct-timeouts"].map(|command| daemon.sluice(&[command]).out);
+        (daemon.appctl(&["dpctl/show"]).out, parts, listed(daemon))
+    };
+    let before = shown(&daemon);
+    assert!(before.0.contains("port 9: late") && dumped(&daemon).contains("offloaded:yes"), "{before:?}");
+    kill(daemon);
+
+    let daemon = house.start("");
+    eventually("the flow is in the device", || dumped(&daemon).contains("offloaded:yes"));
+    assert_eq!(shown(&daemon), before);
+    // What is deleted stays deleted.
+    works(&daemon, &["del-mirror", "m"]);
+    works(&daemon, &["del-port", "vx"]);
+    kill(daemon);
+
+    // The file gives the number to another port: the file wins, and the flow does not go to that port.
+    let file = "[[port]]\nnumber = 9\nname = \"other\"\n";
+    let daemon = Daemon::start_in(&house.0, &format!("{CONFIG}{file}"), false);
+    assert!(daemon.log().contains("port 9 is as the configuration file says"), "{}", daemon.log());
+    let show = daemon.appctl(&["dpctl/show"]).out;
+    assert!(
+        show.contains("port 9: other") && !show.contains("vx ") && daemon.sluice(&["show-mirrors"]).out.is_empty(),
+        "{show}"
+    );
+    let gone = "refused[port 9; late, for which the flow was accepted, is gone]";
+    assert!(dumped(&daemon).contains(gone), "{}", dumped(&daemon));
+    kill(daemon);
+
+    // Nor after one more restart; and the port itself, back again, gets it.
+    let daemon = house.start("");
+    assert!(dumped(&daemon).contains(gone), "{}", dumped(&daemon));
+    works(&daemon, &["add-port", "9", "late"]);
+    eventually("the flow is in the device", || dumped(&daemon).contains("offloaded:yes"));
+}

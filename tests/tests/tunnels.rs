@@ -139,7 +139,8 @@ const FAMILIES: [Family; 2] = [
 fn nic() -> Arc<dyn Backend> {
     let nic = soft_nic(Arc::new(ManualClock::default()));
     let attach = |number, kind| {
-        nic.attach_port(&Port { number: PortNumber(number), name: format!("p{number}"), kind }).expect("a port")
+        nic.attach_port(&Port { number: PortNumber(number), name: format!("p{number}").parse().expect("a name"), kind })
+            .expect("a port")
     };
     (1..=3).for_each(|number| attach(number, PortKind::Physical));
     let tunnels = (VXLAN..).zip(TunnelProtocol::ALL).map(|(number, protocol)| (number, protocol, 1));

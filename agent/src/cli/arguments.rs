@@ -81,9 +81,15 @@ pub(super) enum Command {
     /// Delete all flows, or what other agents left
     Flush(Flush),
 
-    /// Add a port
+    /// Add a port, which survives a restart
+    ///
+    /// Flows that were accepted for this port, by number and name, before it was removed are put in again.
     AddPort(AddPort),
-    /// Remove a port
+    /// Remove a port; the flows that name it are refused until it is back
+    ///
+    /// A flow is accepted for a port, not for its number: a port of another name that is given the number gets nothing of its
+    /// traffic. mod-flow accepts a flow anew, for the ports that have its numbers then. A port of the configuration file is
+    /// back at the next start or reload.
     DelPort {
         /// Its number or name
         #[arg(value_name = "PORT")]
@@ -358,7 +364,7 @@ impl DelFlow {
 pub(super) struct AddPort {
     #[arg(value_name = "NUMBER")]
     number: u32,
-    /// The netdev for tc, the representor for dv, any word for soft
+    /// The netdev for tc, the representor for dv, any word for soft; 1 to 64 bytes without blanks and any of (),"/=#
     #[arg(value_name = "NAME")]
     name: String,
     /// physical, representor, internal, vxlan, geneve, gre, erspan, gtpu or mirror

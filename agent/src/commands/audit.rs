@@ -2,6 +2,7 @@
 
 use sluice_flow::Refusal;
 use sluice_flow::backend::MirrorFault;
+use sluice_flow::port::GonePort;
 
 use super::arguments::Arguments;
 use super::{Failure, dump};
@@ -31,6 +32,9 @@ pub(super) fn audit(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) 
     push(&mut lines, &found.differences, |difference| described(agent, difference));
     push(&mut lines, &found.mirrors, mirror);
     push(&mut lines, &found.foreign, |rule| format!("foreign: {rule}"));
+    push(&mut lines, &agent.table.withheld(), |(GonePort { number, name }, flows)| {
+        format!("refused: port {number} ({name}) is gone: {flows} flows accepted for it are not in the device")
+    });
     if !found.is_clean() {
         return Err(Failure(lines.join("\n")));
     }

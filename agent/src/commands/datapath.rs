@@ -26,14 +26,17 @@ pub(super) fn show(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -
     }
     writeln!(out, "  flows: {}", agent.table.census().live())?;
     for port in agent.ports().iter() {
-        let details = match &port.kind {
-            PortKind::Tunnel(Tunnel { udp_port: Some(udp_port), underlay, .. }) => {
-                format!(": udp_port={udp_port}, underlay={underlay}")
-            }
-            PortKind::Tunnel(tunnel) => format!(": underlay={}", tunnel.underlay),
-            _ => String::new(),
-        };
-        writeln!(out, "  port {}: {} ({}{details})", port.number, port.name, port.kind.name())?;
+        let mut details = Vec::new();
+        if let PortKind::Tunnel(Tunnel { udp_port, underlay, .. }) = &port.kind {
+            details.extend(udp_port.map(|udp_port| format!("udp_port={udp_port}")));
+            details.push(format!("underlay={underlay}"));
+        }
+        if agent.backend.is_absent(port.number) {
+            details.push("absent".to_owned());
+        }
+        let colon = if details.is_empty() { "" } else { ": " };
+        let (kind, details) = (port.kind.name(), details.join(", "));
+        writeln!(out, "  port {}: {} ({kind}{colon}{details})", port.number, port.name)?;
         if arguments.statistics {
             let known = |count: Option<u64>| count.map_or("?".to_owned(), |count| count.to_string());
             let counters = device.port(port.number);

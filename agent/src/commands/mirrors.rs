@@ -8,21 +8,15 @@ use sluice_flow::port::{PortMap, PortNames};
 use sluice_flow::text::{self, Style};
 use sluice_flow::{MaskedKey, PortNumber};
 
+use super::Failure;
 use super::arguments::Arguments;
-use super::{Failure, flows, ports};
 use crate::agent::Agent;
+use crate::objects::words;
 use crate::unixctl::Output;
 
 /// `sluice/add-mirror`: `NAME KEY PORT[,PORT]...`
 pub(super) fn add(agent: &Agent, arguments: &Arguments, _: &mut dyn Output) -> Result<(), Failure> {
-    let [name, key, copies] = arguments.rest.as_slice() else {
-        return Err(Failure::new("a name, a key and ports are needed"));
-    };
-    let names = agent.ports();
-    let parsed = text::parse_key(key, &*names).map_err(|error| flows::wrong_text("flow key", key, &error))?;
-    let copies = copies.split(',').map(|text| ports::port(agent, text)).collect::<Result<_, _>>()?;
-    let mirror = Mirror::new(name.as_str(), parsed.matching, copies).map_err(Failure::new)?;
-    agent.set_mirror(mirror)?;
+    agent.set_mirror(words::mirror(&arguments.rest, &agent.ports()).map_err(Failure::new)?)?;
     agent.count_device();
     Ok(())
 }
@@ -35,14 +29,14 @@ pub(super) fn delete(agent: &Agent, arguments: &Arguments, _: &mut dyn Output) -
 /// `sluice/show-mirrors`
 pub(super) fn show(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     let (names, device) = (agent.ports(), agent.device_counters());
-    for Mirror { name, matching, copies } in agent.mirrors() {
+    for Mirror { name, matching, copies } in agent.objects().mirrors() {
         let copies: Vec<_> = copies.iter().map(|port| port_text(*port, &names)).collect();
         let mut key = String::new();
         let style = Style { more: false, names: Some(&*names) };
         // Writing to a string does not fail.
-        let _ = text::write_key(&mut key, &MaskedKey::new(&matching), &style);
+        let _ = text::write_key(&mut key, &MaskedKey::new(matching), &style);
         write!(out, "mirror:{name}, key:{key}, ports:{}", copies.join(","))?;
-        match device.mirror(&name) {
+        match device.mirror(name) {
             Some(MirrorCounters { packets, bytes, placement }) => {
                 writeln!(out, ", packets:{packets}, bytes:{bytes}, in:{placement}")?;
             }

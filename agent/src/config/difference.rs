@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::Config;
+use crate::objects::Step;
 
 /// The keys in which two configurations differ.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,6 +21,16 @@ impl Difference {
     }
 }
 
+impl Difference {
+    /// Names the kinds of objects that change.
+    pub fn add_objects(&mut self, steps: &[Step]) {
+        let mut keys: Vec<_> = steps.iter().map(|step| step.object().key()).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        self.applicable.extend(keys);
+    }
+}
+
 impl fmt::Display for Difference {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
@@ -34,13 +45,13 @@ impl fmt::Display for Difference {
 }
 
 impl Config {
-    /// Names the keys in which `new` differs from this one.
+    /// Names the keys in which `new` differs from this one, objects aside.
     pub fn difference(&self, new: &Self) -> Difference {
         self.take_over(new).1
     }
 
     /// The configuration that an agent which runs under this one has after a reload of `new`: what can change while it
-    /// runs is taken from `new`, the rest stays. The difference says which is which.
+    /// runs is taken from `new`, the rest stays. The difference says which is which, objects aside.
     pub fn take_over(&self, new: &Self) -> (Self, Difference) {
         // Every key is named, so that a new one does not compile before it is decided on.
         let Self {
@@ -70,10 +81,11 @@ impl Config {
             control_group,
             log_rate,
             log,
-            ports,
-            meters,
-            mirrors,
-            ct_timeouts,
+            // Compared with what is in force, and not with the file before.
+            ports: _,
+            meters: _,
+            mirrors: _,
+            ct_timeouts: _,
         } = new;
         let applicable = [
             ("dirty_limit", self.dirty_limit != *dirty_limit),
@@ -86,10 +98,6 @@ impl Config {
             ("on_exit", self.on_exit != *on_exit),
             ("log_rate", self.log_rate != *log_rate),
             ("log.level", self.log.level != log.level),
-            ("port", self.ports != *ports),
-            ("meter", self.meters != *meters),
-            ("mirror", self.mirrors != *mirrors),
-            ("ct_timeout", self.ct_timeouts != *ct_timeouts),
         ];
         let needs_restart = [
             ("backend", self.backend != *backend),

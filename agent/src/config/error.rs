@@ -16,6 +16,9 @@ pub enum ConfigError {
         /// Why not.
         source: io::Error,
     },
+    /// Something is wrong that is not in the file.
+    #[error("{0}")]
+    Unplaced(String),
     /// Something in it is wrong.
     #[error("{}:{}:{}: {_1}\n{_0}", .0.file, .0.line, .0.column)]
     Wrong(Place, String),

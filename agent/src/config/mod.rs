@@ -3,11 +3,12 @@
 
 mod difference;
 mod error;
+mod file;
 mod forms;
 mod tables;
 
-use std::fs;
 use std::net::{Ipv6Addr, SocketAddr};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -20,9 +21,11 @@ use sluice_flow::port::Port;
 use sluice_flow::timeout::TimeoutPolicy;
 
 use crate::backends;
+use crate::objects::Object;
 
 pub use difference::Difference;
 pub use error::{ConfigError, Place};
+pub use file::{Loaded, Places, read_bounded};
 pub use forms::{format_duration, format_metrics, parse_duration, parse_level, parse_metrics};
 
 /// What the agent is told to do.
@@ -48,10 +51,12 @@ pub struct Config {
     /// Where the control socket `sluiced.ctl` and the pidfile `sluiced.pid` are. Default `"/run/sluice"`.
     #[serde(deserialize_with = "forms::absolute_path")]
     pub run_dir: PathBuf,
-    /// Where what outlives the agent is kept. Default `state` under `run_dir`; see [`Config::state_dir`].
+    /// Where what outlives the agent is kept. Default: the folder that systemd gives to the unit, or `state` under `run_dir` where
+    /// there is none; see [`Config::state_dir`].
     #[serde(deserialize_with = "forms::some_absolute_path")]
     pub state_dir: Option<PathBuf>,
-    /// Whether flows survive the agent: what is accepted is kept in `state_dir` and wanted again at the next start. Default true.
+    /// Whether flows survive the agent: what is accepted is kept in `state_dir` and wanted again at the next start. The same is true
+    /// of ports, meters, mirrors and timeout policies that came at run time. Default true.
     pub persist: bool,
     /// How often the log of flows is synced to the disk, which bounds what a power cut takes; the death of the agent alone takes
     /// nothing. 0 syncs every batch before it is answered. Default `"1s"`.
@@ -216,15 +221,19 @@ impl Config {
         Self { backend: backend.to_owned(), device: backends::default_device(backend).to_owned(), ..config }
     }
 
-    /// Reads a file. A backend that is given wins over the one in it.
-    pub fn load(path: &Path, backend: Option<&str>) -> Result<Self, ConfigError> {
-        let read = |source| ConfigError::Read { file: path.to_owned(), source };
-        let text = fs::read_to_string(path).map_err(read)?;
-        Self::parse(&text, &path.display().to_string(), backend)
+    /// Reads a regular file of 4 MiB at most. A backend that is given wins over the one in it.
+    pub fn load(path: &Path, backend: Option<&str>) -> Result<Loaded, ConfigError> {
+        let failed = |source| ConfigError::Read { file: path.to_owned(), source };
+        let text = read_bounded(path).map_err(failed)?;
+        Self::parse_with_places(&text, &path.display().to_string(), backend)
     }
 
     /// Reads the text of a file; errors speak of `file_name`. A backend that is given wins over the one in it.
     pub fn parse(text: &str, file_name: &str, backend: Option<&str>) -> Result<Self, ConfigError> {
+        Self::parse_with_places(text, file_name, backend).map(|loaded| loaded.config)
+    }
+
+    fn parse_with_places(text: &str, file_name: &str, backend: Option<&str>) -> Result<Loaded, ConfigError> {
         let wrong = |error: toml::de::Error| {
             let message = error::in_our_words(error.message());
             ConfigError::Wrong(Place::new(text, file_name, error.span().unwrap_or_default()), message)
@@ -238,6 +247,8 @@ impl Config {
         if !tables.names_device() {
             backends::default_device(&config.backend).clone_into(&mut config.device);
         }
+        let place = |span: Option<Range<usize>>| span.map(|span| Place::new(text, file_name, span));
+        let (control_group, metrics) = (place(tables.control_group()), place(tables.metrics()));
         let checked = tables
             .check(&config.backend)
             .map_err(|fault| ConfigError::Wrong(Place::new(text, file_name, fault.span), fault.message))?;
@@ -245,7 +256,21 @@ impl Config {
         config.meters = checked.meters;
         config.mirrors = checked.mirrors;
         config.ct_timeouts = checked.ct_timeouts;
-        Ok(config)
+        let placed = |(id, span)| (id, Place::new(text, file_name, span));
+        let places = Places { objects: checked.spans.into_iter().map(placed).collect(), control_group, metrics };
+        match backends::check_objects(&config.backend, &config.objects()) {
+            Ok(()) => Ok(Loaded { config, places }),
+            Err(error) => Err(places.of_object(&error.object, error.reason)),
+        }
+    }
+
+    /// The ports, meters, timeout policies and mirrors.
+    pub fn objects(&self) -> Vec<Object> {
+        let ports = self.ports.iter().cloned().map(Object::Port);
+        let meters = self.meters.iter().cloned().map(Object::Meter);
+        let policies = self.ct_timeouts.iter().cloned().map(Object::TimeoutPolicy);
+        let mirrors = self.mirrors.iter().map(|mirror| Object::Mirror(Box::new(mirror.clone())));
+        ports.chain(meters).chain(policies).chain(mirrors).collect()
     }
 
     /// Where what outlives the agent is kept.

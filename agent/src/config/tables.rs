@@ -5,14 +5,16 @@ use std::ops::Range;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny};
+use sluice_flow::NameError;
 use sluice_flow::meter::{Meter, MeterBand, MeterId, MeterUnit};
 use sluice_flow::mirror::Mirror;
-use sluice_flow::port::{Port, PortKind, PortMap, PortNames, PortNumber, Tunnel, TunnelProtocol};
+use sluice_flow::port::{Port, PortKind, PortMap, PortName, PortNames, PortNumber, Tunnel, TunnelProtocol};
 use sluice_flow::text;
 use sluice_flow::timeout::{TimeoutKey, TimeoutPolicy};
 use toml::Spanned;
 
 use crate::backends;
+use crate::objects::ObjectId;
 
 /// The part of the file that is looked at here.
 #[derive(Deserialize)]
@@ -23,6 +25,12 @@ pub(super) struct Tables {
     policy: Option<Spanned<IgnoredAny>>,
     #[serde(default)]
     tunnel_flags: Option<Spanned<IgnoredAny>>,
+    #[serde(default)]
+    hardware_rules: Option<Spanned<IgnoredAny>>,
+    #[serde(default)]
+    control_group: Option<Spanned<IgnoredAny>>,
+    #[serde(default)]
+    metrics: Option<Spanned<IgnoredAny>>,
     #[serde(default)]
     port: Vec<PortTable>,
     #[serde(default)]
@@ -39,6 +47,8 @@ pub(super) struct Checked {
     pub(super) meters: Vec<Meter>,
     pub(super) mirrors: Vec<Mirror>,
     pub(super) ct_timeouts: Vec<TimeoutPolicy>,
+    /// Where each of them is.
+    pub(super) spans: Vec<(ObjectId, Range<usize>)>,
 }
 
 /// What is wrong, and where in the text.
@@ -170,14 +180,40 @@ impl Tables {
         self.device.is_some()
     }
 
+    /// Where the group of the control socket is named.
+    pub(super) fn control_group(&self) -> Option<Range<usize>> {
+        self.control_group.as_ref().map(Spanned::span)
+    }
+
+    /// Where the address of the metrics is.
+    pub(super) fn metrics(&self) -> Option<Range<usize>> {
+        self.metrics.as_ref().map(Spanned::span)
+    }
+
+    fn spans(&self) -> Vec<(ObjectId, Range<usize>)> {
+        let ports = self.port.iter().map(|port| (ObjectId::Port(PortNumber(*port.number.get_ref())), port.name.span()));
+        let meters = self.meter.iter().map(|meter| (ObjectId::Meter(MeterId(*meter.id.get_ref())), meter.id.span()));
+        let mirrors =
+            self.mirror.iter().map(|mirror| (ObjectId::Mirror(mirror.name.get_ref().clone()), mirror.name.span()));
+        let policies = self
+            .ct_timeout
+            .iter()
+            .map(|policy| (ObjectId::TimeoutPolicy(policy.name.get_ref().as_str().into()), policy.name.span()));
+        ports.chain(meters).chain(mirrors).chain(policies).collect()
+    }
+
     /// The ports, meters, mirrors and timeout policies, if all that depends on each other or on the backend is right.
     pub(super) fn check(self, backend: &str) -> Result<Checked, Fault> {
-        if let Some(policy) = self.policy.filter(|_| !backends::has_policy(backend)) {
-            return Err(fault(&policy, format!("backend \"{backend}\" leaves no choice of who takes rules")));
+        if let Some(policy) = self.policy.as_ref().filter(|_| !backends::has_policy(backend)) {
+            return Err(fault(policy, format!("backend \"{backend}\" leaves no choice of who takes rules")));
         }
-        if let Some(flags) = self.tunnel_flags.filter(|_| !backends::has_tunnel_flags(backend)) {
-            return Err(fault(&flags, format!("backend \"{backend}\" knows all flags of outer headers")));
+        if let Some(flags) = self.tunnel_flags.as_ref().filter(|_| !backends::has_tunnel_flags(backend)) {
+            return Err(fault(flags, format!("backend \"{backend}\" knows all flags of outer headers")));
         }
+        if let Some(rules) = self.hardware_rules.as_ref().filter(|_| !backends::has_hardware_limit(backend)) {
+            return Err(fault(rules, format!("how many rules fit is up to the device of backend \"{backend}\"")));
+        }
+        let spans = self.spans();
         for (index, port) in self.port.iter().enumerate() {
             port.check_against(&self.port[..index])?;
         }
@@ -206,7 +242,7 @@ impl Tables {
             }
         }
         let ct_timeouts = self.ct_timeout.iter().map(CtTimeoutTable::policy).collect::<Result<_, _>>()?;
-        Ok(Checked { ports, meters, mirrors, ct_timeouts })
+        Ok(Checked { ports, meters, mirrors, ct_timeouts, spans })
     }
 }
 
@@ -219,15 +255,11 @@ impl PortTable {
         if let Some(other) = earlier.iter().find(|other| other.name.get_ref() == name) {
             return Err(fault(&self.name, format!("\"{name}\" is port {} already", other.number.get_ref())));
         }
-        if name.is_empty()
-            || name.contains(|char: char| char.is_whitespace() || char.is_control() || "(),\"".contains(char))
-        {
-            return Err(fault(&self.name, "a port's name is one word without brackets, commas and quotes".to_owned()));
-        }
-        if name.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(fault(&self.name, format!("the name \"{name}\" would be taken for a port's number")));
-        }
-        Ok(())
+        self.port_name().map(|_| ())
+    }
+
+    fn port_name(&self) -> Result<PortName, Fault> {
+        self.name.get_ref().parse().map_err(|error: NameError| fault(&self.name, error.to_string()))
     }
 
     fn port(&self, all: &[Self]) -> Result<Port, Fault> {
@@ -238,7 +270,7 @@ impl PortTable {
             Kind::Mirror => self.without_tunnel(PortKind::Mirror)?,
             Kind::Tunnel(protocol) => self.tunnel(protocol, all)?,
         };
-        Ok(Port { number: PortNumber(*self.number.get_ref()), name: self.name.get_ref().clone(), kind })
+        Ok(Port { number: PortNumber(*self.number.get_ref()), name: self.port_name()?, kind })
     }
 
     fn kind(&self) -> Kind {
@@ -365,7 +397,7 @@ impl MirrorTable {
 impl CtTimeoutTable {
     fn policy(&self) -> Result<TimeoutPolicy, Fault> {
         let name = self.name.get_ref();
-        TimeoutPolicy::check_name(name).map_err(|message| fault(&self.name, message))?;
+        TimeoutPolicy::check_name(name).map_err(|error| fault(&self.name, error.to_string()))?;
         let mut policy = TimeoutPolicy::new(name.as_str());
         for (key, seconds) in [
             (TimeoutKey::TcpSynSent, self.tcp_syn_sent),

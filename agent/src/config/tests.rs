@@ -39,7 +39,10 @@ fn the_sample_file_knows_every_key_also_those_without_a_default() {
     let is_key = |line: &&str| !line.starts_with("# ") && *line != "#";
     let whole: String =
         SAMPLE.lines().filter(is_key).map(|line| format!("{}\n", line.trim_start_matches('#'))).collect();
-    let config = Config::parse(&whole, "test.toml", Some("tc")).unwrap_or_else(|error| panic!("{error}"));
+    // Two keys are for tc only, and others for the software NIC only.
+    let is_of_tc = |line: &&str| line.starts_with("policy =") || line.starts_with("tunnel_flags =");
+    let of_soft: String = whole.lines().filter(|line| !is_of_tc(line)).map(|line| format!("{line}\n")).collect();
+    let config = parse(&of_soft);
     assert!(!config.ports.is_empty() && !config.meters.is_empty() && !config.mirrors.is_empty());
     let has = |key: &str| {
         whole.lines().any(|line| {
@@ -59,6 +62,42 @@ fn the_sample_file_knows_every_key_also_those_without_a_default() {
     for key in keys.concat() {
         assert!(has(&key), "deploy/sluiced.toml does not mention `{key}`");
     }
+}
+
+#[test]
+fn what_the_device_could_never_take_is_shown_without_it() {
+    let tc = |text: &str| Config::parse(text, "test.toml", Some("tc")).unwrap_err().to_string();
+    let port = |number: u32, name: &str| format!("[[port]]\nnumber = {number}\nname = \"{name}\"\n");
+    let tunnel = |number, name, kind| format!("{}kind = \"{kind}\"\nunderlay = 1\n", port(number, name));
+    let two_of_a_kind = port(1, "p") + &tunnel(2, "g", "gre") + &tunnel(3, "h", "gre");
+    for (found, expected) in [
+        (tc(&port(1, "name-of-17-bytes-")), ":3:8: port name-of-17-bytes-: a network device cannot have this name"),
+        (tc(&port(1, "eth0:1")), ":3:8: port eth0:1: a network device cannot have this name"),
+        (
+            tc(&(port(1, "p") + &tunnel(2, "g", "gtpu"))),
+            ":6:8: port g: the kernel has no device for all tunnels of GTP-U",
+        ),
+        (tc("[[meter]]\nid = 3\npps = 1\nbands = [{ rate = 1 }]"), ":2:6: meter 3: "),
+        (tc("[[ct_timeout]]\nname = \"a\""), ":2:8: timeout policy a: "),
+        (tc("hardware_rules = 7"), ":1:18: how many rules fit is up to the device of backend \"tc\""),
+        (error(&two_of_a_kind), ":11:8: port h: another tunnel of its kind is on this underlay"),
+    ] {
+        assert!(found.starts_with(&format!("test.toml{expected}")), "{found}");
+    }
+}
+
+#[test]
+fn only_a_regular_file_of_a_bounded_size_is_read() {
+    let scratch = crate::scratch::Scratch::new();
+    let load = |path: &Path| Config::load(path, None).map(|_| ()).map_err(|error| error.to_string());
+    let pipe = scratch.path().join("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    for path in [&pipe, Path::new("/dev/zero"), scratch.path()] {
+        assert_eq!(load(path).unwrap_err(), format!("cannot read {}: it is not a regular file", path.display()));
+    }
+    let large = scratch.path().join("large");
+    std::fs::File::create(&large).unwrap().set_len((4 << 20) + 1).unwrap();
+    assert_eq!(load(&large).unwrap_err(), format!("cannot read {}: it is larger than 4 MiB", large.display()));
 }
 
 #[test]
@@ -343,11 +382,11 @@ fn a_reload_takes_what_it_can_and_names_the_rest() {
         "rebalance_interval = \"none\"\nhardware_rules = 9\nidle_timeout = \"1m\"\nworkers = 4\nlog.level = \"debug\"\nlog.format = \"json\"\n[[port]]\nnumber = 1\nname = \"p0\"",
     );
     let (next, difference) = old.take_over(&new);
-    assert_eq!(difference.applicable, ["rebalance_interval", "idle_timeout", "log.level", "port"]);
+    assert_eq!(difference.applicable, ["rebalance_interval", "idle_timeout", "log.level"]);
     assert_eq!(difference.needs_restart, ["workers", "hardware_rules", "log.format"]);
     assert_eq!(
         difference.to_string(),
-        "changed: rebalance_interval, idle_timeout, log.level, port; needs a restart: workers, hardware_rules, log.format"
+        "changed: rebalance_interval, idle_timeout, log.level; needs a restart: workers, hardware_rules, log.format"
     );
     assert_eq!((next.hardware_rules, next.rebalance_interval), (None, None));
     assert_eq!((next.workers, next.log.format), (old.workers, old.log.format));

@@ -33,7 +33,7 @@ pub fn write<'a>(number: u64, flows: impl IntoIterator<Item = &'a (Flow, SystemT
     let mut bytes = header.to_bytes().to_vec();
     let mut encoder = Encoder::of(header, None);
     for (flow, accepted) in flows {
-        encoder.wanted(&mut bytes, flow, (*accepted).into())?;
+        encoder.wanted(&mut bytes, flow, (*accepted).into(), &[])?;
     }
     encoder.end(&mut bytes);
     Ok(bytes)

@@ -221,7 +221,7 @@ impl Keeper {
                 let (now, wall) = self.journal.now();
                 let accepted = wall.before(now.since(view.accepted));
                 // One that cannot be written was told of when it was accepted.
-                records += u64::from(encoder.wanted(&mut buffer, &view.flow, accepted).is_ok());
+                records += u64::from(encoder.wanted(&mut buffer, &view.flow, accepted, &view.gone_ports).is_ok());
             }
             if buffer.len() >= CHUNK {
                 result = write(&mut buffer);

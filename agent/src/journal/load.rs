@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use foldhash::fast::RandomState;
 use hashbrown::{HashTable, hash_table};
+use sluice_flow::port::GonePort;
 use sluice_flow::ufid::Seed;
 use sluice_flow::{ChainId, Flow, Ufid};
 
@@ -28,6 +29,8 @@ pub(super) struct Log {
     /// One whose records are damaged is `None`.
     shapes: Vec<Option<Shape>>,
     wanted: Wanted,
+    /// Flows that wait for ports that are gone: few, and mostly none.
+    pub(super) withheld: HashMap<Ufid, Vec<GonePort>>,
     position: Position,
     /// What no index covers of the records before the position.
     tail: OpenIndex,
@@ -214,12 +217,13 @@ impl Log {
         self.files.push(file);
         self.summary.bytes += self.files[index].bytes.len() as u64;
         let first = self.first_of(index, beginning);
-        let Self { files, shapes: all_shapes, wanted, position, tail, losses, summary } = self;
+        let Self { files, shapes: all_shapes, wanted, withheld, position, tail, losses, summary } = self;
         let LogFile { path, bytes, .. } = &files[index];
         let wrong = |at, reason| JournalError::Unreadable { path: path.clone(), at, reason };
         let is_everything = beginning.contents() == Some(Contents::Everything);
         if is_everything {
             wanted.clear();
+            withheld.clear();
             losses.clear();
             summary.records = 0;
         }
@@ -266,10 +270,16 @@ impl Log {
                     let entry = Entry { at, file: index, shape, accepted: record.accepted };
                     wanted.put(record.ufid, entry, files);
                     losses.is_wanted(record.ufid);
+                    if !record.gone_ports.is_empty() {
+                        withheld.insert(record.ufid, record.gone_ports);
+                    } else if !withheld.is_empty() {
+                        withheld.remove(&record.ufid);
+                    }
                 }
                 Record::Unwanted(ufid) => {
                     wanted.end(ufid, files);
                     losses.has_ended(ufid);
+                    withheld.remove(&ufid);
                 }
                 Record::Index(records) => {
                     *tail = OpenIndex::from(number);

@@ -44,6 +44,7 @@ use std::time::{Duration, SystemTime};
 
 use crossbeam_channel::{Sender, TrySendError, bounded, unbounded};
 use parking_lot::{Condvar, Mutex};
+use sluice_flow::port::GonePort;
 use sluice_flow::{Clock, Flow, Timestamp, Wish};
 
 pub use self::compact::Keeper;
@@ -173,6 +174,8 @@ pub struct JournalReport {
 /// A change to what is wanted, on its way to the file.
 enum Note {
     Wanted(Flow),
+    /// Wanted, and withheld until these ports are back.
+    Withheld(Box<(Flow, Box<[GonePort]>)>),
     Unwanted(Flow),
 }
 
@@ -219,7 +222,11 @@ impl Opened {
     /// before the agent's own parts run.
     pub fn run(self, agent: &Agent, lifecycle: &mut Lifecycle) -> Result<(), JournalError> {
         let Self { saved, writer, keeper, journal } = self;
+        let withheld = saved.withheld();
         saved.restore(agent.table.seed(), |flow, accepted| agent.queue.restore(flow, accepted).map(|_| ()))?;
+        for (ufid, ports) in withheld {
+            agent.table.withhold_one(ufid, ports, agent.clock.now());
+        }
         let failed = |source| JournalError::Failed { doing: "start a thread for", path: journal.folder.path(), source };
         let writes = move |stop: Stop| {
             writer.run(stop.channel(), stop.progress());
@@ -293,6 +300,7 @@ impl Journal {
     pub fn note(&self, wish: Wish<'_>) {
         let note = match wish {
             Wish::Wanted(flow) => Note::Wanted(flow.clone()),
+            Wish::Withheld(flow, ports) => Note::Withheld(Box::new((flow.clone(), ports.into()))),
             Wish::Unwanted(flow) => Note::Unwanted(flow.clone()),
         };
         // A writer that is gone has taken the agent down with it.

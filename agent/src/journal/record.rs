@@ -16,9 +16,10 @@ use std::time::{Duration, SystemTime};
 
 use sluice_flow::field::FIELDS;
 use sluice_flow::key::Mask;
+use sluice_flow::port::GonePort;
 use sluice_flow::text::{Style, is_met, parse_actions, write_actions};
 use sluice_flow::ufid::Seed;
-use sluice_flow::{ActionList, Expiry, Field, Flow, Key, MaskedKey, Match, Priority, Ufid};
+use sluice_flow::{ActionList, Expiry, Field, Flow, Key, MaskedKey, Match, PortNumber, Priority, Ufid};
 
 use super::frame::{FrameWriter, Header, LONGEST, VERSION, WrongHeader};
 
@@ -150,6 +151,8 @@ pub(super) struct Wanted<'a> {
     pub(super) ufid: Ufid,
     pub(super) accepted: WallTime,
     pub(super) shape: u32,
+    /// The ports that are gone for which it is withheld.
+    pub(super) gone_ports: Vec<GonePort>,
     priority: Priority,
     expiry: Expiry,
     values_and_actions: &'a [u8],
@@ -199,14 +202,16 @@ impl<'a> Wanted<'a> {
         let ufid = Ufid(from.u128()?);
         let accepted = WallTime(from.u64()?);
         let priority = Priority::new(from.u8()?).ok_or(RecordError::Wrong("priority"))?;
-        let permanent = match from.u8()? {
-            0 => false,
-            1 => true,
-            _ => return Err(RecordError::Wrong("expiry")),
-        };
+        let flags = from.u8()?;
+        if flags & !(PERMANENT | WITHHELD) != 0 {
+            return Err(RecordError::Wrong("expiry"));
+        }
+        let permanent = flags & PERMANENT != 0;
         let mut timeout = || from.u64().map(|nanos| (nanos != NO_TIMEOUT).then(|| Duration::from_nanos(nanos)));
         let expiry = Expiry { idle: timeout()?, hard: timeout()?, permanent };
-        Ok(Self { ufid, accepted, priority, expiry, shape: from.u32()?, values_and_actions: from.0 })
+        let shape = from.u32()?;
+        let gone_ports = if flags & WITHHELD == 0 { Vec::new() } else { read_ports(&mut from)? };
+        Ok(Self { ufid, accepted, priority, expiry, shape, gone_ports, values_and_actions: from.0 })
     }
 
     /// The flow, of a shape that was written before it.
@@ -227,6 +232,31 @@ impl<'a> Wanted<'a> {
 }
 
 const NO_TIMEOUT: u64 = u64::MAX;
+const PERMANENT: u8 = 1;
+/// The flow waits for ports that are gone, which are listed.
+const WITHHELD: u8 = 2;
+
+fn read_ports(from: &mut Fields<'_>) -> Result<Vec<GonePort>, RecordError> {
+    let count = from.u8()?;
+    let mut port = || {
+        let number = PortNumber(from.u32()?);
+        let length = from.u8()?.into();
+        let name = std::str::from_utf8(from.take(length)?).ok().and_then(|name| name.parse().ok());
+        Ok(GonePort { number, name: name.ok_or(RecordError::Wrong("name of a port"))? })
+    };
+    (0..count).map(|_| port()).collect()
+}
+
+/// At most 255 of them: names have no more bytes than that, and a flow that names more ports waits for the first ones.
+fn write_ports(out: &mut Vec<u8>, ports: &[GonePort]) {
+    let count = u8::try_from(ports.len()).unwrap_or(u8::MAX);
+    out.push(count);
+    for GonePort { number, name } in &ports[..count.into()] {
+        out.extend_from_slice(&number.0.to_le_bytes());
+        out.push(u8::try_from(name.len()).unwrap_or(u8::MAX));
+        out.extend_from_slice(name.as_bytes());
+    }
+}
 
 /// What some records are, and of which flows.
 #[derive(Clone, Copy, Debug)]
@@ -345,7 +375,13 @@ impl Encoder {
     }
 
     /// Appends the record of a flow, and of its shape if that is new. Nothing is appended if it cannot be written.
-    pub(super) fn wanted(&mut self, out: &mut Vec<u8>, flow: &Flow, accepted: WallTime) -> Result<(), NotWritable> {
+    pub(super) fn wanted(
+        &mut self,
+        out: &mut Vec<u8>,
+        flow: &Flow,
+        accepted: WallTime,
+        gone_ports: &[GonePort],
+    ) -> Result<(), NotWritable> {
         let not_writable = |reason| NotWritable { ufid: flow.ufid, reason };
         let Self { frames, index, shapes, texts } = self;
         let actions = texts.write(&flow.actions).ok_or(not_writable("its actions are not read as they are written"))?;
@@ -361,12 +397,16 @@ impl Encoder {
             body.extend_from_slice(&flow.ufid.0.to_le_bytes());
             body.extend_from_slice(&accepted.0.to_le_bytes());
             body.push(flow.priority.get());
-            body.push(flow.expiry.permanent.into());
+            let withheld = if gone_ports.is_empty() { 0 } else { WITHHELD };
+            body.push((u8::from(flow.expiry.permanent) * PERMANENT) | withheld);
             for timeout in [flow.expiry.idle, flow.expiry.hard] {
                 let nanos = timeout.map(|span| u64::try_from(span.as_nanos()).unwrap_or(NO_TIMEOUT - 1));
                 body.extend_from_slice(&nanos.unwrap_or(NO_TIMEOUT).to_le_bytes());
             }
             body.extend_from_slice(&shape.number.to_le_bytes());
+            if !gone_ports.is_empty() {
+                write_ports(body, gone_ports);
+            }
             for (field, _, bytes) in &shape.fields {
                 write_value(body, &key, *field, *bytes);
             }

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use sluice_flow::port::GonePort;
 use sluice_flow::table::TableError;
 use sluice_flow::ufid::Seed;
-use sluice_flow::{ChainId, Flow, Timestamp};
+use sluice_flow::{ChainId, Flow, Timestamp, Ufid};
 
 use super::load::{Log, children_first};
 use super::record::{ActionTexts, WallTime};
@@ -66,6 +67,11 @@ struct Part {
 impl Saved {
     pub(super) fn new(log: Log, journal: Arc<Journal>, began: Timestamp) -> Self {
         Self { log, journal, began }
+    }
+
+    /// The ports that are gone for which flows were withheld when the last run ended.
+    pub fn withheld(&self) -> Vec<(Ufid, Vec<GonePort>)> {
+        self.log.withheld.iter().map(|(ufid, ports)| (*ufid, ports.clone())).collect()
     }
 
     /// Has `take` take every flow on again, with the time of its acceptance on the table's clock: those of chains last and by one

@@ -90,16 +90,19 @@ impl Writer {
             *left -= 1;
             count += 1;
             let Some(file) = &mut active.file else { continue };
-            match note {
-                Note::Wanted(flow) => {
-                    if let Err(error) = file.encoder.wanted(&mut self.buffer, &flow, now) {
-                        tracing::error!("{error}");
-                        journal.counts.unkept.fetch_add(1, Ordering::Relaxed);
-                        // What the log says of it is no longer true in any case.
-                        file.encoder.unwanted(&mut self.buffer, flow.ufid);
-                    }
+            let (flow, gone_ports) = match &note {
+                Note::Wanted(flow) => (flow, &[][..]),
+                Note::Withheld(withheld) => (&withheld.0, &*withheld.1),
+                Note::Unwanted(flow) => {
+                    file.encoder.unwanted(&mut self.buffer, flow.ufid);
+                    continue;
                 }
-                Note::Unwanted(flow) => file.encoder.unwanted(&mut self.buffer, flow.ufid),
+            };
+            if let Err(error) = file.encoder.wanted(&mut self.buffer, flow, now, gone_ports) {
+                tracing::error!("{error}");
+                journal.counts.unkept.fetch_add(1, Ordering::Relaxed);
+                // What the log says of it is no longer true in any case.
+                file.encoder.unwanted(&mut self.buffer, flow.ufid);
             }
         }
         journal.write(&mut active, &self.buffer, count);

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sluice_flow::backend::{LostRule, Placement};
+use sluice_flow::port::GonePort;
 use sluice_flow::table::{Accepted, TableError, Waiter};
 use sluice_flow::{Backend, Cause, ChainId, Clock, EndReason, Flow, FlowId, FlowTable, PortNumber, Refusal, Timestamp};
 
@@ -182,6 +183,17 @@ impl OffloadQueue {
     /// Has refused flows tried again that wait for one of these causes, behind everything that is new.
     pub fn retry(&self, causes: impl IntoIterator<Item = Cause>) {
         self.retries.begin(causes);
+    }
+
+    /// A port is gone, and the flows that were accepted for it are refused until it [is back](Self::release); see
+    /// [`FlowTable::withhold`]. Says how many there are.
+    pub fn withhold(&self, port: &GonePort) -> usize {
+        self.table.withhold(port, self.clock.now(), &mut |accepted| _ = self.hand_over(accepted))
+    }
+
+    /// A port is back. Says how many flows waited for it.
+    pub fn release(&self, port: &GonePort) -> usize {
+        self.table.release(port, self.clock.now(), &mut |accepted| _ = self.hand_over(accepted))
     }
 
     /// Has a rule put in again that the device lost.

@@ -7,8 +7,10 @@ use crate::cause::Cause;
 use crate::event::EndReason;
 use crate::flow::Flow;
 use crate::id::{FlowId, Generation};
+use crate::port::GonePort;
 use crate::refusal::Refusal;
 use crate::table::state::Standing;
+use crate::table::withheld::Withheld;
 use crate::table::{FlowState, Lane, Waiter};
 use crate::time::Timestamp;
 
@@ -26,6 +28,8 @@ pub(super) struct Life {
     pub(super) place: Option<Placement>,
     /// The last refusal and the generation that was refused.
     pub(super) refusal: Option<(Generation, Arc<Refusal>)>,
+    /// Ports that the flow was accepted for are gone; `None` while it may be in the device.
+    pub(super) withheld: Option<Box<Withheld>>,
     /// Leave the old rule in place if this modification is refused.
     pub(super) keep_old_rule: bool,
     /// A change is with the backend.
@@ -83,6 +87,7 @@ impl Life {
             installed: None,
             place: None,
             refusal: None,
+            withheld: None,
             keep_old_rule: false,
             in_flight: false,
             lost: None,
@@ -107,6 +112,7 @@ impl Life {
             && self.end.is_none()
             && self.place.is_none()
             && self.refusal.is_none()
+            && self.withheld.is_none()
             && self.waiter.is_none()
             && self.predecessor.is_none()
             && self.successor.is_none()
@@ -121,7 +127,9 @@ impl Life {
             return Standing::Deleting;
         }
         match &self.installed {
-            Some(rule) if rule.generation == self.generation => Standing::Placed(rule.placement),
+            Some(rule) if rule.generation == self.generation && self.withheld.is_none() => {
+                Standing::Placed(rule.placement)
+            }
             None if self.is_refused() => Standing::Refused,
             _ => Standing::Pending,
         }
@@ -142,14 +150,26 @@ impl Life {
         match self.stuck {
             // Whatever the device said, a rule that is to go must go in the end.
             true => Some(refusal.cause().unwrap_or(Cause::Time)),
-            false if self.state() == FlowState::Refused => refusal.cause(),
+            // One that is withheld waits for its port by name, and for no event of the device.
+            false if self.state() == FlowState::Refused && self.withheld.is_none() => refusal.cause(),
             false => None,
         }
     }
 
-    /// Whether the device has refused what is wanted now.
+    /// Whether what is wanted now is refused: by the device, or because a port is gone.
     pub(super) fn is_refused(&self) -> bool {
-        matches!(&self.refusal, Some((generation, _)) if *generation == self.generation)
+        self.withheld.is_some() || matches!(&self.refusal, Some((generation, _)) if *generation == self.generation)
+    }
+
+    /// Why the flow is not in the device, or why the device last refused it.
+    pub(super) fn reason(&self) -> Option<&Arc<Refusal>> {
+        let by_device = || self.refusal.as_ref().map(|(_, refusal)| refusal);
+        self.withheld.as_ref().map(|withheld| &withheld.refusal).or_else(by_device)
+    }
+
+    /// The ports that the flow was accepted for and that are gone.
+    pub(super) fn gone_ports(&self) -> &[GonePort] {
+        self.withheld.as_ref().map_or(&[], |withheld| &withheld.ports)
     }
 
     /// The difference between wanted and installed, as the next thing to do.
@@ -162,6 +182,7 @@ impl Life {
             (Some(_), Some(rule)) => Step::Change(Operation::Remove(rule.handle)),
             (None, None) if self.is_refused() => Step::Rest,
             (None, None) => Step::Change(Operation::Install(self.flow.clone())),
+            (None, Some(rule)) if self.withheld.is_some() => Step::Change(Operation::Remove(rule.handle)),
             (None, Some(rule)) if rule.generation == self.generation => match self.place {
                 Some(place) if place != rule.placement => Step::Change(Operation::Move(rule.handle, place)),
                 _ => Step::Rest,

@@ -24,6 +24,7 @@ mod record;
 mod retry;
 mod state;
 mod sync;
+mod withheld;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -276,6 +277,8 @@ impl FlowTable {
             self.events.event(&Event::Accepted(flow.clone()));
             self.events.wish(Wish::Wanted(&flow));
             life.flow = flow;
+            // It is accepted for the ports that have their numbers now.
+            life.withheld = None;
             life.keep_old_rule = keep_old_rule;
             self.classify(id, life);
             Ok(self.changed(id, life, now, waiter))
@@ -479,9 +482,9 @@ impl FlowTable {
         }
         self.census.settle();
         let Some(waiter) = life.waiter.take() else { return };
-        let outcome = match (end, &life.refusal, &life.installed) {
+        let outcome = match (end, life.reason(), &life.installed) {
             (Some(counters), _, _) => Settlement::Deleted(counters),
-            (None, Some((_, refusal)), _) if life.is_refused() || life.stuck => Settlement::Refused(refusal.clone()),
+            (None, Some(refusal), _) if life.is_refused() || life.stuck => Settlement::Refused(refusal.clone()),
             (None, _, Some(rule)) => Settlement::Installed(rule.placement),
             (None, _, None) => Settlement::Superseded,
         };

@@ -9,6 +9,7 @@ use crate::backend::{Handle, Placement};
 use crate::counters::Counters;
 use crate::flow::Flow;
 use crate::id::{FlowId, Generation};
+use crate::port::GonePort;
 use crate::refusal::Refusal;
 use crate::table::FlowState;
 use crate::time::Timestamp;
@@ -31,6 +32,8 @@ pub struct FlowView {
     pub placement: Option<Placement>,
     /// The last refusal, if what is wanted or was last tried was refused.
     pub refusal: Option<Arc<Refusal>>,
+    /// The ports that it was accepted for and that are gone, for which it is withheld.
+    pub gone_ports: Vec<GonePort>,
     /// All that it has counted.
     pub counters: Counters,
     /// When it was accepted.
@@ -72,6 +75,7 @@ impl FlowTable {
             handle: record.handle(),
             placement: record.placement(),
             refusal: record.refusal().cloned(),
+            gone_ports: record.gone_ports().to_vec(),
             counters: self.arena.cell(id)?.total(),
             accepted: record.accepted(),
         })

@@ -10,6 +10,7 @@ use crate::backend::{Handle, Placement};
 use crate::cause::Cause;
 use crate::flow::Flow;
 use crate::id::Generation;
+use crate::port::GonePort;
 use crate::refusal::Refusal;
 use crate::table::FlowState;
 use crate::table::state::Standing;
@@ -167,11 +168,19 @@ impl Record {
         }
     }
 
-    /// The last refusal.
+    /// Why the flow is refused, or the last refusal.
     pub(super) fn refusal(&self) -> Option<&Arc<Refusal>> {
         match self {
             Self::Free | Self::Fresh(_) | Self::Settled(_) => None,
-            Self::Unsettled(life) => life.refusal.as_ref().map(|(_, refusal)| refusal),
+            Self::Unsettled(life) => life.reason(),
+        }
+    }
+
+    /// The ports that the flow was accepted for and that are gone.
+    pub(super) fn gone_ports(&self) -> &[GonePort] {
+        match self {
+            Self::Free | Self::Fresh(_) | Self::Settled(_) => &[],
+            Self::Unsettled(life) => life.gone_ports(),
         }
     }
 

@@ -228,7 +228,7 @@ pub(super) fn ends_word(character: char) -> bool {
 }
 
 /// Whether a word is meant as a number.
-pub(super) fn is_number(word: &str) -> bool {
+pub(crate) fn is_number(word: &str) -> bool {
     let (digits, radix) = match word.strip_prefix("0x").or_else(|| word.strip_prefix("0X")) {
         Some(digits) => (digits, 16),
         None => (word, 10),

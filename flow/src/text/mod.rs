@@ -49,6 +49,7 @@ use crate::port::PortNames;
 use crate::priority::Priority;
 use crate::ufid::Ufid;
 
+pub(crate) use cursor::is_number;
 pub use error::ParseError;
 pub use read_actions::parse_actions;
 pub use read_key::parse_key;

@@ -4,6 +4,7 @@
 
 mod adoption;
 mod retry;
+mod withheld;
 
 use std::sync::Arc;
 
@@ -41,6 +42,7 @@ impl EventSink for Wishes {
     fn wish(&self, wish: Wish<'_>) {
         let (word, flow) = match wish {
             Wish::Wanted(flow) => ("wanted", flow),
+            Wish::Withheld(flow, _) => ("withheld", flow),
             Wish::Unwanted(flow) => ("unwanted", flow),
         };
         self.0.lock().push(format!("{word} {:?}", flow.actions));
@@ -81,6 +83,10 @@ fn change(table: &FlowTable, id: FlowId) -> Change {
 
 fn in_place(handle: u64) -> Result<Outcome, Refusal> {
     Ok(Outcome::InPlace { handle: Handle(handle), placement: Placement::Hardware })
+}
+
+fn complete(table: &FlowTable, change: &Change, result: Option<Result<Outcome, Refusal>>) {
+    table.complete(change, result.unwrap_or(Ok(Outcome::Removed { last: None })), NOW);
 }
 
 fn no() -> Refusal {

@@ -30,7 +30,7 @@ pub(crate) struct Policy {
 impl Policies {
     /// Makes a policy, or changes it. True if it is new.
     pub(crate) fn set(&self, policy: &TimeoutPolicy) -> Result<bool, Refusal> {
-        TimeoutPolicy::check_name(&policy.name).map_err(refusal)?;
+        TimeoutPolicy::check_name(&policy.name).map_err(|error| refusal(error.to_string()))?;
         let timeouts = timeouts(policy);
         let mut policies = self.0.write();
         if let Some(old) = policies.get(policy.name.as_ref()) {

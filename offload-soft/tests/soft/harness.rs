@@ -102,7 +102,7 @@ impl Device {
 }
 
 pub(crate) fn port(number: u32, kind: PortKind) -> Port {
-    Port { number: PortNumber(number), name: format!("p{number}"), kind }
+    Port { number: PortNumber(number), name: format!("p{number}").parse().expect("a name"), kind }
 }
 
 pub(crate) fn flow(matching: impl FnOnce(&mut Match), actions: Vec<Action>) -> Flow {

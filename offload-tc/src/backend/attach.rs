@@ -22,8 +22,8 @@ use crate::surroundings::{Device, DeviceKind};
 use crate::wire::filter::Hook;
 
 impl Core {
-    /// Makes a port usable.
-    pub(super) fn attach(&self, port: &Port) -> Result<(), Refusal> {
+    /// Makes a port usable. One without a device is refused, or waits for it if that is tolerated.
+    pub(super) fn attach(&self, port: &Port, tolerates_absence: bool) -> Result<(), Refusal> {
         let mut links = self.links.lock();
         self.take_news(&mut links)?;
         if self.ports.load().get(port.number).is_some() {
@@ -42,7 +42,15 @@ impl Core {
             }
             _ => false,
         };
-        let known = links.links().named(&port.name).ok_or_else(|| refuse(port, "there is no such device"))?;
+        let Some(known) = links.links().named(&port.name) else {
+            if !tolerates_absence {
+                return Err(refuse(port, "there is no such device"));
+            }
+            // News of devices are taken under the lock that is held, so that its coming is not missed.
+            let attached = Attached { port: port.clone(), device: None, is_made };
+            self.ports.store(self.ports.load().with(attached).into());
+            return Ok(());
+        };
         let present = bring_in(&mut control, links.links(), known, port)?;
         drop(control);
         self.put(Attached { port: port.clone(), device: Some(present), is_made })
@@ -119,7 +127,7 @@ impl Core {
     /// A device of a port's name has come, or come back.
     pub(super) fn bring_back(&self, links: &Links, known: &Known) {
         let ports = self.ports.load_full();
-        let is_missed = |attached: &&Attached| attached.device.is_none() && attached.port.name == known.device.name;
+        let is_missed = |attached: &&Attached| attached.device.is_none() && *attached.port.name == *known.device.name;
         let Some(attached) = ports.iter().find(is_missed) else { return };
         let port = &attached.port;
         let mut control = self.control.lock();
@@ -212,10 +220,10 @@ impl Core {
             TunnelProtocol::Geneve => WantedProtocol::Geneve { udp_port: udp_port()? },
             TunnelProtocol::Gre => WantedProtocol::Gretap,
             TunnelProtocol::Erspan => WantedProtocol::Erspan,
-            TunnelProtocol::Gtpu => return Err(refuse(port, "the kernel has no device for all tunnels of GTP-U")),
+            TunnelProtocol::Gtpu => return Err(refuse(port, NO_GTPU)),
         };
         loop {
-            let wanted = WantedTunnel { name: port.name.clone(), protocol };
+            let wanted = WantedTunnel { name: port.name.to_string(), protocol };
             match find(&wanted) {
                 Ok(ownership) => return Ok(ownership == Ownership::Made),
                 // One that somebody made without the group serves flows that do not say one.
@@ -233,6 +241,19 @@ impl Core {
     /// What is left at devices that were made here.
     fn mark(&self) -> String {
         format!("sluice {:016x}", self.agent.0)
+    }
+}
+
+const NO_GTPU: &str = "the kernel has no device for all tunnels of GTP-U";
+
+/// Whether the kernel can have the device of such a port.
+pub fn check_port(port: &Port) -> Result<(), Refusal> {
+    if !links::is_device_name(&port.name) {
+        return Err(refuse(port, "a network device cannot have this name: it has 15 bytes at most, without a colon"));
+    }
+    match &port.kind {
+        PortKind::Tunnel(tunnel) if tunnel.protocol == TunnelProtocol::Gtpu => Err(refuse(port, NO_GTPU)),
+        _ => Ok(()),
     }
 }
 
@@ -263,5 +284,5 @@ fn bring_in(control: &mut Control, links: &Links, known: &Known, port: &Port) ->
 }
 
 fn refuse(port: &Port, reason: impl Into<std::borrow::Cow<'static, str>>) -> Refusal {
-    Refusal::Port { port: port.name.clone(), number: Some(port.number), reason: reason.into() }
+    Refusal::Port { port: port.name.to_string(), number: Some(port.number), reason: reason.into() }
 }

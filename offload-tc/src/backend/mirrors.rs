@@ -73,7 +73,7 @@ impl Mirrors {
         self.kernel.lock().installer.port()
     }
 
-    /// Makes a mirror, or changes it.
+    /// Makes a mirror, or changes it. One of a port without a device, or with copies to one, is put in once that is there.
     pub(super) fn set(&self, mirror: &Mirror, ports: &PortTable) -> Result<()> {
         let mut kernel = self.kernel.lock();
         let before = kernel.mirrors.get(&mirror.name).cloned();
@@ -81,6 +81,13 @@ impl Mirrors {
         let new = || Known { mirror: mirror.clone(), number: kernel.number(&mirror.name), rule: None, carried };
         let mut known = before.clone().unwrap_or_else(new);
         known.mirror = mirror.clone();
+        if mirror.copies.iter().chain([&mirror.port()]).any(|port| ports.is_absent(*port)) {
+            if let Some(old) = known.rule.take() {
+                known.carried = known.carried.plus(kernel.delete(old)?.unwrap_or_default());
+            }
+            kernel.mirrors.insert(mirror.name.clone(), known);
+            return Ok(());
+        }
         let done = self.put(&mut kernel, &mut known, ports);
         if let (Err(_), Some(before)) = (&done, before) {
             known.mirror = before.mirror;

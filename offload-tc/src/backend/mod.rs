@@ -42,6 +42,7 @@ use sluice_flow::mirror::Mirror;
 use sluice_flow::port::{Port, PortNumber};
 use sluice_flow::refusal::Refusal;
 
+pub use self::attach::check_port;
 use self::core::Core;
 use self::queue::Queue;
 use self::reader::Reader;
@@ -92,7 +93,15 @@ impl Backend for Classifier {
     }
 
     fn attach_port(&self, port: &Port) -> Result<(), Refusal> {
-        self.core.attach(port)
+        self.core.attach(port, false)
+    }
+
+    fn expect_port(&self, port: &Port) -> Result<(), Refusal> {
+        self.core.attach(port, true)
+    }
+
+    fn is_absent(&self, port: PortNumber) -> bool {
+        self.core.ports.load().is_absent(port)
     }
 
     fn detach_port(&self, port: PortNumber) -> Result<(), Refusal> {

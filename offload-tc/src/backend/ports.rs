@@ -76,6 +76,11 @@ impl PortTable {
         self.ports.get(&port)
     }
 
+    /// Whether there is such a port, and its device is gone.
+    pub(super) fn is_absent(&self, port: PortNumber) -> bool {
+        self.get(port).is_some_and(|attached| attached.device.is_none())
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = &Attached> {
         self.ports.values()
     }
@@ -100,7 +105,7 @@ impl PortTable {
 
     /// The name of the port whose rules are at a hook.
     pub(super) fn name_at(&self, hook: Hook) -> Option<&str> {
-        self.port_at(hook).map(|port| port.name.as_str())
+        self.port_at(hook).map(|port| &*port.name)
     }
 
     /// The port whose rules are at a hook.
@@ -115,7 +120,7 @@ impl Surroundings for PortTable {
     }
 
     fn absent(&self, port: PortNumber) -> Option<&str> {
-        self.get(port).filter(|attached| attached.device.is_none()).map(|attached| attached.port.name.as_str())
+        self.get(port).filter(|attached| attached.device.is_none()).map(|attached| &*attached.port.name)
     }
 
     fn port(&self, interface: u32) -> Option<(PortNumber, Device)> {

@@ -41,4 +41,6 @@ pub use port_name::{Function, FunctionPart, PortName};
 pub use statistics::{Statistics, statistics};
 pub use table::{Known, Links};
 pub use tunnel::{Mismatch, Tunnel, TunnelKind};
-pub use tunnel_device::{TunnelError, WantedProtocol, WantedTunnel, ensure_tunnel, recognize_tunnel, remove_tunnel};
+pub use tunnel_device::{
+    TunnelError, WantedProtocol, WantedTunnel, ensure_tunnel, is_device_name, recognize_tunnel, remove_tunnel,
+};

@@ -104,14 +104,16 @@ impl WantedTunnel {
         request
     }
 
-    /// `dev_valid_name` in the kernel.
     fn check_name(&self) -> Result<(), TunnelError> {
         let name = &self.name;
-        let is_odd = |octet: u8| octet == b'/' || octet == b':' || octet == 0 || octet.is_ascii_whitespace();
-        let is_right =
-            (1..16).contains(&name.len()) && ![".", ".."].contains(&name.as_str()) && !name.bytes().any(is_odd);
-        if is_right { Ok(()) } else { Err(TunnelError::BadName { name: name.clone() }) }
+        if is_device_name(name) { Ok(()) } else { Err(TunnelError::BadName { name: name.clone() }) }
     }
+}
+
+/// Whether a network device can have this name (`dev_valid_name` in the kernel).
+pub fn is_device_name(name: &str) -> bool {
+    let is_odd = |octet: u8| octet == b'/' || octet == b':' || octet == 0 || octet.is_ascii_whitespace();
+    (1..16).contains(&name.len()) && ![".", ".."].contains(&name) && !name.bytes().any(is_odd)
 }
 
 impl WantedProtocol {

@@ -39,7 +39,7 @@ impl Device {
             (number, PortKind::Tunnel(Tunnel { protocol, udp_port, underlay: UNDERLAY }))
         });
         for (number, kind) in wires.chain(tunnels) {
-            let port = Port { number: PortNumber(number), name: format!("p{number}"), kind };
+            let port = Port { number: PortNumber(number), name: format!("p{number}").parse().expect("a name"), kind };
             nic.attach_port(&port).expect("a free port");
         }
         for (id, unit, rate) in [(1, MeterUnit::Packets, 10), (2, MeterUnit::Kilobits, 100)] {

@@ -80,7 +80,11 @@ pub fn collect(profile: &Arc<Profile>, count: u64) -> (Vec<Vec<GeneratedFlow>>, 
 
 /// The ports of every scenario.
 pub fn ports() -> Vec<Port> {
-    let port = |number| Port { number: PortNumber(number), name: format!("p{number}"), kind: PortKind::Physical };
+    let port = |number| Port {
+        number: PortNumber(number),
+        name: format!("p{number}").parse().expect("a name"),
+        kind: PortKind::Physical,
+    };
     (1..=4).map(port).collect()
 }
 

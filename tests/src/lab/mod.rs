@@ -51,7 +51,11 @@ pub const PEER_IPV6: [u8; 16] = [0xfd, 0x31, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 
 /// The ports that every scenario finds.
 pub fn ports() -> Vec<Port> {
-    let port = |number: u32, kind| Port { number: PortNumber(number), name: format!("lab{number}"), kind };
+    let port = |number: u32, kind| Port {
+        number: PortNumber(number),
+        name: format!("lab{number}").parse().expect("a name"),
+        kind,
+    };
     let tunnel = |protocol, udp_port| PortKind::Tunnel(Tunnel { protocol, udp_port, underlay: PortNumber(UNDERLAY) });
     let wires = WIRES.chain([UNDERLAY]).map(|number| port(number, PortKind::Physical));
     let tunnels = [

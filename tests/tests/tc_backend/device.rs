@@ -152,7 +152,7 @@ impl Device {
 }
 
 pub(crate) fn port(number: u32) -> Port {
-    Port { number: PortNumber(number), name: format!("p{number}"), kind: PortKind::Physical }
+    Port { number: PortNumber(number), name: format!("p{number}").parse().expect("a name"), kind: PortKind::Physical }
 }
 
 const SEED: Seed = Seed([7; 16]);

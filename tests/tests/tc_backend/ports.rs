@@ -1,7 +1,11 @@
 //! Ports of all kinds, and what is made for them.
 
+use sluice_flow::Cause;
 use sluice_flow::backend::{DeviceEvent, OffloadPolicy};
+use sluice_flow::mirror::Mirror;
 use sluice_flow::port::{Port, PortKind, PortNumber, Tunnel, TunnelProtocol};
+
+use sluice_flow::text::parse_key;
 
 use crate::device::{Device, OWNER, Rule, TO_A, TO_B, port};
 use crate::network::Network;
@@ -10,6 +14,7 @@ use crate::stories;
 stories![
     a_port_that_goes_takes_its_qdisc_with_it_only_if_that_was_made_for_it,
     a_port_without_a_device_is_refused,
+    a_port_that_is_expected_works_once_its_device_is_there,
     a_port_counts_what_comes_and_goes,
     rules_of_a_port_that_went_see_no_traffic_and_keep_their_counters,
     tunnel_devices_are_made_and_removed_with_their_ports,
@@ -53,6 +58,37 @@ fn a_port_without_a_device_is_refused(_: &Network) {
     let device = Device::bare(OffloadPolicy::SkipHardware, OWNER);
     let refusal = device.backend.attach_port(&port(9)).unwrap_err();
     assert_eq!(refusal.to_string(), "port p9: there is no such device");
+    device.backend.detach_port(PortNumber(9)).unwrap_err();
+}
+
+fn a_port_that_is_expected_works_once_its_device_is_there(network: &Network) {
+    let mut device = Device::open();
+    device.backend.detach_port(PortNumber(2)).unwrap();
+    network.run("ip link set p2 down");
+    network.run("ip link set p2 name away2");
+    let mirror = |copy| {
+        let key = parse_key("in_port(1)", &()).unwrap();
+        Mirror::new("m", key.matching, vec![PortNumber(copy)]).unwrap()
+    };
+    device.backend.expect_port(&port(2)).unwrap();
+    assert!(device.backend.is_absent(PortNumber(2)) && !device.backend.is_absent(PortNumber(1)));
+    device.backend.set_mirror(&mirror(2)).unwrap();
+    assert_eq!(device.backend.mirror_counters("m"), None, "not in the device");
+    let refusal = device.install(TO_B, "2").unwrap_err();
+    assert_eq!(refusal.cause(), Some(Cause::Port(Some(PortNumber(2)))), "{refusal}");
+
+    device.events();
+    network.run("ip link set away2 name p2");
+    network.run("ip link set p2 up");
+    let came = DeviceEvent::Changed { cause: Cause::Port(Some(PortNumber(2))) };
+    while !device.events().contains(&came) {
+        std::thread::yield_now();
+    }
+    assert!(!device.backend.is_absent(PortNumber(2)));
+    assert!(device.backend.mirror_counters("m").is_some());
+    device.backend.remove_mirror("m").unwrap();
+    device.install(TO_B, "2").unwrap();
+    assert_eq!(network.send(0, 3).len(), 3);
 }
 
 fn rules_of_a_port_that_went_see_no_traffic_and_keep_their_counters(network: &Network) {
@@ -78,7 +114,7 @@ fn rules_of_a_port_that_went_see_no_traffic_and_keep_their_counters(network: &Ne
 fn tunnel(number: u32, name: &str, protocol: TunnelProtocol) -> Port {
     let udp_port = protocol.default_udp_port();
     let kind = PortKind::Tunnel(Tunnel { protocol, udp_port, underlay: PortNumber(1) });
-    Port { number: PortNumber(number), name: name.into(), kind }
+    Port { number: PortNumber(number), name: name.parse().expect("a name"), kind }
 }
 
 fn tunnel_devices_are_made_and_removed_with_their_ports(network: &Network) {
@@ -122,7 +158,7 @@ fn an_internal_port_sends_and_receives(network: &Network) {
     network.run("ip link set br0 address 02:00:00:00:00:01 up");
     let mut device = Device::bare(OffloadPolicy::SkipHardware, OWNER);
     device.attach(2);
-    let internal = Port { number: PortNumber(1), name: "br0".into(), kind: PortKind::Internal };
+    let internal = Port { number: PortNumber(1), name: "br0".parse().expect("a name"), kind: PortKind::Internal };
     device.backend.attach_port(&internal).unwrap();
     let there = device.install(TO_B, "2").unwrap();
     network.run("ip address add 10.0.0.1/24 dev br0");
@@ -145,7 +181,7 @@ fn members_of_a_bond_share_their_rules(network: &Network) {
     network.run("ip link set bond7 up");
     let mut device = Device::bare(OffloadPolicy::SkipHardware, OWNER);
     device.attach(2);
-    let bond = Port { number: PortNumber(1), name: "bond7".into(), kind: PortKind::Physical };
+    let bond = Port { number: PortNumber(1), name: "bond7".parse().expect("a name"), kind: PortKind::Physical };
     device.backend.attach_port(&bond).unwrap();
     let rule = device.install(TO_B, "2").unwrap();
     assert_eq!(network.send(0, 3).len(), 3);

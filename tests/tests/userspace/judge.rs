@@ -63,7 +63,11 @@ impl Judge {
     pub(crate) fn new() -> Self {
         let vswitchd = Vswitchd::start();
         let wires = Wires::new(&vswitchd);
-        let wire = |number| Port { number: PortNumber(number), name: format!("p{number}"), kind: PortKind::Physical };
+        let wire = |number| Port {
+            number: PortNumber(number),
+            name: format!("p{number}").parse().expect("a name"),
+            kind: PortKind::Physical,
+        };
         // OVS has no underlay: it pops where a flow says so. Out of the last of ours nothing ever comes.
         let ports = (1..=PORTS).chain([UNDERLAY]).map(wire).collect();
         Self { vswitchd, wires, ports }
@@ -84,7 +88,7 @@ impl Judge {
         let number = self.vswitchd.add_tunnel(protocol.name());
         let udp_port = protocol.default_udp_port();
         let kind = PortKind::Tunnel(Tunnel { protocol, udp_port, underlay: PortNumber(UNDERLAY) });
-        self.ports.push(Port { number, name: protocol.name().into(), kind });
+        self.ports.push(Port { number, name: protocol.name().parse().expect("a name"), kind });
         number
     }
 

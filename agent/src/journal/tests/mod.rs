@@ -52,7 +52,9 @@ impl Kept {
         let options = JournalOptions { sync_interval: Duration::from_secs(1), clock, wall: Arc::new(move || wall) };
         let Opened { journal, saved, writer, keeper } = Journal::open(folder, options)?;
         let table = Arc::new(FlowTable::new(SEED, LIMITS, Arc::new(Events::kept_in(Some(journal.clone())))));
+        let withheld = saved.withheld();
         let restored = saved.restore(&SEED, |flow, accepted| table.restore(flow, accepted, START).map(|_| ()))?;
+        withheld.into_iter().for_each(|(ufid, ports)| table.withhold_one(ufid, ports, START));
         let (stop, stopped) = bounded(0);
         let writer = std::thread::spawn(move || writer.run(&stopped, &Progress::default()));
         Ok(Self { journal, table, keeper, restored, stop: Some(stop), writer: Some(writer) })

@@ -5,7 +5,8 @@ use std::fs;
 
 use proptest::prelude::*;
 use sluice_flow::field::FIELDS;
-use sluice_flow::{ActionList, ChainId, Match};
+use sluice_flow::port::GonePort;
+use sluice_flow::{ActionList, ChainId, Match, PortNumber};
 
 use super::super::frame::{Contents, FRAME_HEADER, FrameWriter, HEADER, Header};
 use super::super::load::children_first;
@@ -103,7 +104,7 @@ fn round_trip(matching: MaskedKey<'_>) -> MaskedKey<'static> {
     let scratch = Scratch::new();
     let flow = Flow::new(None, matching, ActionList::default(), Priority::default(), Expiry::default(), &SEED);
     let mut bytes = HEADER_OF_1.to_bytes().to_vec();
-    Encoder::of(HEADER_OF_1, None).wanted(&mut bytes, &flow, WallTime(1)).unwrap();
+    Encoder::of(HEADER_OF_1, None).wanted(&mut bytes, &flow, WallTime(1), &[]).unwrap();
     fs::write(scratch.path().join("1.log"), bytes).unwrap();
     let (found, _) = read(scratch.path()).unwrap();
     let flow = found.into_values().next().unwrap();
@@ -149,7 +150,7 @@ fn what_this_agent_does_not_know_is_refused_by_file_and_place_and_nothing_is_cha
     shape.push(4);
     shape.extend_from_slice(&[0xff; 16]);
     let mut wanted = Vec::new();
-    Encoder::of(NUMBER, None).wanted(&mut wanted, &udp(1, "2"), WallTime(1)).unwrap();
+    Encoder::of(NUMBER, None).wanted(&mut wanted, &udp(1, "2"), WallTime(1), &[]).unwrap();
     let length = u32::from_le_bytes(wanted[4..8].try_into().unwrap()) as usize;
     let second = wanted[FRAME_HEADER + length + FRAME_HEADER..].to_vec();
     let cases = [
@@ -241,4 +242,32 @@ fn chains_come_before_those_that_jump_to_them() {
     let mut cycle = vec![(later(1, "recirc(2)"), ()), (later(2, "recirc(1)"), ())];
     children_first(&mut cycle);
     assert_eq!(cycle.len(), 2);
+}
+
+#[test]
+fn a_flow_that_waits_for_a_port_waits_for_it_after_a_restart() {
+    let gone = |number, name: &str| GonePort { number: PortNumber(number), name: name.parse().unwrap() };
+    let scratch = Scratch::new();
+    let (waits, is_back, is_changed, has_ended) = (udp(1, "2"), udp(2, "3"), udp(3, "2"), udp(4, "2"));
+    let mut kept = Kept::start(scratch.path());
+    for flow in [&waits, &is_back, &is_changed, &has_ended] {
+        kept.add(flow);
+    }
+    kept.table.withhold(&gone(2, "two"), START, &mut |_| ());
+    kept.table.withhold(&gone(3, "three"), START, &mut |_| ());
+    kept.table.release(&gone(3, "three"), START, &mut |_| ());
+    kept.modify(&is_changed.with_actions(udp(0, "2").actions.clone()));
+    kept.delete(&has_ended, EndReason::Deleted);
+    for is_compacted in [false, true] {
+        if is_compacted {
+            kept.keeper.compact(&kept.table, &|| false).unwrap().unwrap();
+        }
+        drop(kept);
+        let (found, log) = read(scratch.path()).unwrap();
+        assert_eq!(found.len(), 3);
+        let withheld: Vec<_> = log.withheld.into_iter().collect();
+        assert_eq!(withheld, [(waits.ufid, vec![gone(2, "two")])], "compacted: {is_compacted}");
+        kept = Kept::start(scratch.path());
+        assert_eq!(kept.table.withheld(), [(gone(2, "two"), 1)]);
+    }
 }

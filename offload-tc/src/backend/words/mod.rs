@@ -26,7 +26,7 @@ pub(super) fn rule(rule: &Rule, priority: u16, policy: OffloadPolicy, ports: &Po
         OffloadPolicy::SkipHardware => text.push_str(" skip_hw"),
     }
     let device = |interface: u32| {
-        let name = ports.port(interface).and_then(|(number, _)| Some(ports.get(number)?.port.name.as_str()));
+        let name = ports.port(interface).and_then(|(number, _)| Some(&*ports.get(number)?.port.name));
         name.map_or_else(|| format!("if{interface}"), ToOwned::to_owned)
     };
     for action in &rule.flower.actions {
@@ -120,7 +120,7 @@ mod tests {
         ports.into_iter().fold(PortTable::default(), |table, (number, name, kind, device)| {
             let device = Device { interface: number + 10, kind: device };
             let present = Present { device, generation: links::Generation(1), qdiscs: vec![] };
-            let port = Port { number: PortNumber(number), name: name.into(), kind };
+            let port = Port { number: PortNumber(number), name: name.parse().expect("a name"), kind };
             table.with(Attached { port, device: Some(present), is_made: false })
         })
     }

@@ -1,0 +1,129 @@
+//! Flows whose ports are gone: kept out of the device until the ports are back, or until somebody accepts them anew.
+//!
+//! A flow names ports by their numbers, and a number may pass to another port. A flow that was accepted for the first one
+//! must not take packets from the second, or send packets to it: so it is bound to the port, not to the number.
+
+use std::sync::Arc;
+
+use super::FlowTable;
+use super::life::Life;
+use crate::event::{Event, Wish};
+use crate::id::FlowId;
+use crate::port::GonePort;
+use crate::refusal::Refusal;
+use crate::table::Accepted;
+use crate::time::Timestamp;
+use crate::ufid::Ufid;
+
+/// What a flow that is withheld waits for: at least one port.
+#[derive(Clone, Debug)]
+pub(super) struct Withheld {
+    pub(super) ports: Vec<GonePort>,
+    /// Of the first of them.
+    pub(super) refusal: Arc<Refusal>,
+}
+
+impl Withheld {
+    fn new(ports: Vec<GonePort>) -> Option<Self> {
+        let GonePort { number, name } = ports.first()?.clone();
+        Some(Self { ports, refusal: Arc::new(Refusal::PortGone { number, name }) })
+    }
+}
+
+impl FlowTable {
+    /// A port is gone: every flow that names its number is refused, and its rule goes out of the device, until the port
+    /// [is back](FlowTable::release) or the flow is [modified](FlowTable::modify), which accepts it for whatever port has the
+    /// number then. Hands those to look at to `enqueue`, and says how many there are.
+    pub fn withhold(&self, port: &GonePort, now: Timestamp, enqueue: &mut dyn FnMut(Accepted)) -> usize {
+        self.visit_wanted(
+            &mut |id, life| {
+                let is_known = life.gone_ports().iter().any(|gone| gone.number == port.number);
+                if is_known || !life.flow.names_port(port.number) {
+                    return None;
+                }
+                let mut ports = life.gone_ports().to_vec();
+                ports.push(port.clone());
+                Some(self.rebind(id, life, ports, now))
+            },
+            port,
+            enqueue,
+        )
+    }
+
+    /// A port is back, with the number and the name that it had.
+    pub fn release(&self, port: &GonePort, now: Timestamp, enqueue: &mut dyn FnMut(Accepted)) -> usize {
+        self.visit_wanted(
+            &mut |id, life| {
+                let ports: Vec<_> = life.gone_ports().iter().filter(|gone| *gone != port).cloned().collect();
+                (ports.len() < life.gone_ports().len()).then(|| self.rebind(id, life, ports, now))
+            },
+            port,
+            enqueue,
+        )
+    }
+
+    /// Withholds a flow that an earlier run withheld. Before any worker runs.
+    pub fn withhold_one(&self, ufid: Ufid, ports: Vec<GonePort>, now: Timestamp) {
+        if let Some(id) = self.find(ufid) {
+            self.with_life(id, |life| self.rebind(id, life, ports, now));
+        }
+    }
+
+    /// The ports that withheld flows wait for, with how many flows wait for each.
+    pub fn withheld(&self) -> Vec<(GonePort, usize)> {
+        let mut counts: Vec<(GonePort, usize)> = Vec::new();
+        self.visit(&mut |view| {
+            for port in view.gone_ports {
+                match counts.iter_mut().find(|(known, _)| *known == port) {
+                    Some((_, count)) => *count += 1,
+                    None => counts.push((port, 1)),
+                }
+            }
+            std::ops::ControlFlow::Continue(())
+        });
+        counts.sort_by_key(|(port, _)| port.number);
+        counts
+    }
+
+    fn visit_wanted(
+        &self,
+        change: &mut dyn FnMut(FlowId, &mut Life) -> Option<Accepted>,
+        port: &GonePort,
+        enqueue: &mut dyn FnMut(Accepted),
+    ) -> usize {
+        let mut count = 0;
+        for slot in self.arena.slots() {
+            let accepted = self.arena.slot(slot).and_then(|(id, mut record)| {
+                // Looked at first: to change a record takes memory.
+                record.flow().filter(|flow| record.is_wanted() && flow.names_port(port.number))?;
+                record.change(|life| change(id, life))?
+            });
+            if let Some(accepted) = accepted {
+                count += 1;
+                enqueue(accepted);
+            }
+        }
+        count
+    }
+
+    fn rebind(&self, id: FlowId, life: &mut Life, ports: Vec<GonePort>, now: Timestamp) -> Accepted {
+        let is_news = life.withheld.is_none();
+        life.withheld = Withheld::new(ports).map(Box::new);
+        match &life.withheld {
+            Some(withheld) => {
+                self.events.wish(Wish::Withheld(&life.flow, &withheld.ports));
+                if is_news {
+                    let (flow, refusal) = (life.flow.clone(), withheld.refusal.clone());
+                    self.events.event(&Event::Refused { flow, refusal });
+                }
+            }
+            None => self.events.wish(Wish::Wanted(&life.flow)),
+        }
+        if !life.unsettled {
+            self.census.force_change();
+            life.unsettled = true;
+        }
+        let waiter = life.waiter.take();
+        self.changed(id, life, now, waiter)
+    }
+}

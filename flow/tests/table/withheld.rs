@@ -1,0 +1,105 @@
+//! Flows whose ports are gone.
+
+use sluice_flow::port::GonePort;
+use sluice_flow::table::{Accepted, Look};
+use sluice_flow::{Cause, FlowState, FlowTable, PortNumber, Refusal, Timestamp};
+
+use super::{change, complete, flow, in_place, install, look, table};
+
+fn gone(number: u32, name: &str) -> GonePort {
+    GonePort { number: PortNumber(number), name: name.parse().unwrap() }
+}
+
+fn collect(walk: impl FnOnce(&mut dyn FnMut(Accepted)) -> usize) -> Vec<Accepted> {
+    let mut all = Vec::new();
+    let count = walk(&mut |accepted| all.push(accepted));
+    assert_eq!(count, all.len());
+    all
+}
+
+fn withhold(table: &FlowTable, port: &GonePort) -> Vec<Accepted> {
+    collect(|enqueue| table.withhold(port, Timestamp(5), enqueue))
+}
+
+fn release(table: &FlowTable, port: &GonePort) -> Vec<Accepted> {
+    collect(|enqueue| table.release(port, Timestamp(6), enqueue))
+}
+
+#[test]
+fn a_flow_whose_port_is_gone_is_refused_until_that_port_is_back() {
+    let (table, _) = table(10, 10);
+    let to_two = table.add(flow(None, 1, 2), Timestamp(1), None).unwrap();
+    let elsewhere = table.add(flow(None, 3, 4), Timestamp(1), None).unwrap();
+    install(&table, to_two, 7);
+    install(&table, elsewhere, 8);
+
+    let old = gone(2, "old");
+    assert_eq!(withhold(&table, &old).iter().map(|accepted| accepted.flow).collect::<Vec<_>>(), [to_two.flow]);
+    let removal = change(&table, to_two.flow);
+    complete(&table, &removal, None);
+    assert!(matches!(look(&table, to_two.flow), Look::Nothing));
+    let view = table.view(to_two.flow).unwrap();
+    assert_eq!((view.state, view.handle), (FlowState::Refused, None));
+    assert_eq!(view.refusal.unwrap().to_string(), "port 2: old, for which the flow was accepted, is gone");
+    assert_eq!(table.withheld(), [(old.clone(), 1)]);
+    assert_eq!(table.census().unsettled(), 0);
+    assert_eq!(table.view(elsewhere.flow).unwrap().state, FlowState::Offloaded);
+
+    // Another port of the number is another port, and whatever else happens is no reason to ask the device.
+    assert!(release(&table, &gone(2, "new")).is_empty());
+    assert!(withhold(&table, &gone(2, "new")).is_empty(), "it is bound to the first one");
+    let port = Cause::Port(Some(PortNumber(2)));
+    assert_eq!(table.retry(&[port], 0, 10, Timestamp(6), &mut |_| panic!("tried again")), None);
+    assert!(matches!(look(&table, to_two.flow), Look::Nothing));
+
+    assert_eq!(release(&table, &old).len(), 1);
+    complete(&table, &change(&table, to_two.flow), Some(in_place(9)));
+    assert!(matches!(look(&table, to_two.flow), Look::Nothing));
+    let view = table.view(to_two.flow).unwrap();
+    assert_eq!((view.state, view.refusal), (FlowState::Offloaded, None));
+    assert!(table.withheld().is_empty());
+}
+
+#[test]
+fn a_flow_that_is_modified_is_accepted_for_the_port_that_has_the_number_now() {
+    let (table, _) = table(10, 10);
+    let accepted = table.add(flow(None, 1, 2), Timestamp(1), None).unwrap();
+    install(&table, accepted, 7);
+    withhold(&table, &gone(1, "old"));
+    complete(&table, &change(&table, accepted.flow), None);
+    assert!(matches!(look(&table, accepted.flow), Look::Nothing));
+
+    table.modify(accepted.flow, flow(None, 1, 3), false, Timestamp(7), None).unwrap();
+    complete(&table, &change(&table, accepted.flow), Some(in_place(8)));
+    assert!(matches!(look(&table, accepted.flow), Look::Nothing));
+    assert_eq!(table.view(accepted.flow).unwrap().state, FlowState::Offloaded);
+    assert!(release(&table, &gone(1, "old")).is_empty());
+}
+
+#[test]
+fn a_flow_waits_for_all_of_its_ports() {
+    let (table, _) = table(10, 10);
+    let accepted = table.add(flow(None, 1, 2), Timestamp(1), None).unwrap();
+    withhold(&table, &gone(1, "a"));
+    withhold(&table, &gone(2, "b"));
+    assert!(matches!(look(&table, accepted.flow), Look::Nothing), "it never was in the device");
+    assert_eq!(table.withheld(), [(gone(1, "a"), 1), (gone(2, "b"), 1)]);
+    release(&table, &gone(1, "a"));
+    assert!(matches!(look(&table, accepted.flow), Look::Nothing));
+    let expected = Refusal::PortGone { number: PortNumber(2), name: "b".parse().unwrap() };
+    assert_eq!(*table.view(accepted.flow).unwrap().refusal.unwrap(), expected);
+    release(&table, &gone(2, "b"));
+    assert!(matches!(look(&table, accepted.flow), Look::Change(_)));
+}
+
+#[test]
+fn a_rule_that_the_device_takes_while_its_port_goes_is_taken_out_again() {
+    let (table, _) = table(10, 10);
+    let accepted = table.add(flow(None, 1, 2), Timestamp(1), None).unwrap();
+    let late = change(&table, accepted.flow);
+    withhold(&table, &gone(2, "old"));
+    complete(&table, &late, Some(in_place(7)));
+    assert_eq!(table.view(accepted.flow).unwrap().state, FlowState::Pending, "never said to be offloaded");
+    complete(&table, &change(&table, accepted.flow), None);
+    assert_eq!(table.view(accepted.flow).unwrap().state, FlowState::Refused);
+}
