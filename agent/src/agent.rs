@@ -142,9 +142,10 @@ impl Agent {
         if let Some(rules) = config.hardware_rules {
             backend.limit_hardware(rules).map_err(device("hardware_rules".into()))?;
         }
-        let events = Arc::new(Events::kept_in(journal.clone()));
+        let events = Arc::new(Events::default());
         let limits = Limits { flows: config.flow_limit, unsettled: config.dirty_limit };
-        let table = Arc::new(FlowTable::new(seed, limits, events.clone()));
+        let unwritten = journal.as_ref().map(|journal| journal.unwritten());
+        let table = Arc::new(FlowTable::new(seed, limits, events.clone()).kept_by(unwritten));
         let (queue, mut workers) =
             OffloadQueue::new(table.clone(), &backend, clock.clone(), config.workers, config.chain_depth)
                 .map_err(device("opening the install queues".into()))?;

@@ -7,9 +7,7 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use crossbeam_utils::CachePadded;
 use parking_lot::RwLock;
 use sluice_flow::backend::Placement;
-use sluice_flow::{EndReason, Event, EventSink, Refusal, Wish};
-
-use crate::journal::Journal;
+use sluice_flow::{EndReason, Event, EventSink, Refusal};
 
 /// Events that a slow watcher may lag behind before it loses some.
 const WATCH_BACKLOG: usize = 4_096;
@@ -17,7 +15,6 @@ const WATCH_BACKLOG: usize = 4_096;
 /// Hears every event of the table and passes it on.
 #[derive(Default)]
 pub struct Events {
-    journal: Option<Arc<Journal>>,
     counts: EventCounts,
     watchers: RwLock<Vec<Watcher>>,
     next_watcher: AtomicU64,
@@ -67,11 +64,6 @@ pub struct Watch {
 }
 
 impl Events {
-    /// Has a log keep what is wanted.
-    pub fn kept_in(journal: Option<Arc<Journal>>) -> Self {
-        Self { journal, ..Self::default() }
-    }
-
     /// The counts so far.
     pub fn counts(&self) -> &EventCounts {
         &self.counts
@@ -144,12 +136,6 @@ impl EventSink for Events {
         }
         tracing::debug!(target: "sluice::event", "{event}");
         self.tell_watchers(event);
-    }
-
-    fn wish(&self, wish: Wish<'_>) {
-        if let Some(journal) = &self.journal {
-            journal.note(wish);
-        }
     }
 }
 

@@ -248,6 +248,21 @@ impl AgentCollector {
                 "Flows taken on at the start that lost changes may have deleted or changed.",
                 precise(damage.doubtful_flows),
             ),
+            (
+                "sluice_journal_write_lag_seconds",
+                "How long the oldest change that is not written has waited at most.",
+                report.lag.write.as_secs_f64(),
+            ),
+            (
+                "sluice_journal_sync_lag_seconds",
+                "How long ago the oldest record that is not on the disk was written at most.",
+                report.lag.sync.as_secs_f64(),
+            ),
+            (
+                "sluice_journal_kept_slots",
+                "Slots of the table that are kept for ends of flows that are not written.",
+                amount(report.lag.kept_slots),
+            ),
             ("sluice_journal_load_seconds", "Time to read them at the start.", restored.load.as_secs_f64()),
         ] {
             families.gauge(name, help, &[(&[], value)]);

@@ -8,6 +8,7 @@ use crate::counters::Counters;
 use crate::flow::Flow;
 use crate::port::GonePort;
 use crate::refusal::Refusal;
+use crate::ufid::Ufid;
 
 /// Something that happened to one flow.
 #[derive(Clone, Debug)]
@@ -161,20 +162,17 @@ impl EndReason {
 pub trait EventSink: Send + Sync {
     /// Something happened.
     fn event(&self, event: &Event);
-
-    /// What is wanted has changed, by a request that is taken on or because a refused modification is given up.
-    fn wish(&self, _wish: Wish<'_>) {}
 }
 
-/// A change to what is wanted: all that must be remembered to want the same again.
+/// What is wanted of a flow: all that must be remembered to want the same again.
 #[derive(Clone, Copy, Debug)]
 pub enum Wish<'a> {
-    /// This flow is wanted from now on, as it is here.
+    /// This flow is wanted, as it is here.
     Wanted(&'a Flow),
     /// This flow is wanted, and withheld until these ports are back. A later [`Wish::Wanted`] ends that.
     Withheld(&'a Flow, &'a [GonePort]),
-    /// This flow is wanted no longer.
-    Unwanted(&'a Flow),
+    /// The flow with this UFID is wanted no longer.
+    Unwanted(Ufid),
 }
 
 /// Nobody listens.

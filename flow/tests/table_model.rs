@@ -4,6 +4,7 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use shuttle::sync::atomic::{AtomicUsize, Ordering};
@@ -12,11 +13,11 @@ use shuttle::thread;
 use sluice_flow::backend::{Change, Handle, LostRule, Operation, Outcome, Placement};
 use sluice_flow::counters::{Counters, Reading, Sampled};
 use sluice_flow::table::queue::{LookQueue, Reader};
-use sluice_flow::table::{Accepted, Limits, Look, Settlement, TableError, Waiter};
+use sluice_flow::table::{Accepted, Limits, Look, Settlement, TableError, Unwritten, UnwrittenReader, Waiter};
 use sluice_flow::ufid::Seed;
 use sluice_flow::{
     Action, ActionList, EndReason, Event, EventSink, Expiry, Field, Flow, FlowId, FlowState, FlowTable, Generation,
-    MaskedKey, Match, PortNumber, Priority, Timestamp, Ufid,
+    MaskedKey, Match, PortNumber, Priority, Timestamp, Ufid, Wish,
 };
 
 const ORDERS: usize = 5_000;
@@ -29,6 +30,7 @@ struct World {
     queue: Arc<LookQueue>,
     device: Mutex<Device>,
     story: Arc<Story>,
+    log: Mutex<Log>,
     /// Callers that have not ended.
     callers: AtomicUsize,
     /// Wakes the worker.
@@ -77,6 +79,40 @@ struct Rule {
     packets: u64,
 }
 
+/// What a log says is wanted.
+struct Log {
+    unwritten: Arc<Unwritten>,
+    reader: UnwrittenReader,
+    wanted: BTreeMap<Ufid, Flow>,
+    /// What was given up when everything was last written anew.
+    made_up_for: usize,
+}
+
+impl Log {
+    /// Writes what is in the queue.
+    fn write(&mut self, table: &FlowTable) {
+        let Self { reader, wanted, .. } = self;
+        let mut mark = reader.mark();
+        while table.write_next(reader, &mut mark, |wish| match wish {
+            Wish::Wanted(flow) | Wish::Withheld(flow, _) => drop(wanted.insert(flow.ufid, flow.clone())),
+            Wish::Unwanted(ufid) => drop(wanted.remove(&ufid)),
+        }) {}
+    }
+
+    /// Writes everything anew, after what is in the queue.
+    fn make_up(&mut self, table: &FlowTable) {
+        self.made_up_for = self.unwritten.given_up();
+        self.write(table);
+        self.wanted.clear();
+        table.visit(&mut |view| {
+            if view.state != FlowState::Deleting {
+                self.wanted.insert(view.flow.ufid, view.flow);
+            }
+            ControlFlow::Continue(())
+        });
+    }
+}
+
 /// What the table said of each UFID.
 #[derive(Default)]
 struct Story(std::sync::Mutex<Told>);
@@ -103,18 +139,37 @@ impl EventSink for Story {
 }
 
 impl World {
-    fn new(callers: usize) -> (Arc<Self>, Reader) {
+    fn new(callers: usize, most_kept: usize) -> (Arc<Self>, Reader) {
         let story = Arc::<Story>::default();
+        let (unwritten, log_reader) = Unwritten::new(most_kept, || ());
         let table = FlowTable::new(SEED, Limits { flows: 100, unsettled: 100 }, story.clone());
+        let table = table.kept_by(Some(unwritten.clone()));
+        let log = Log { unwritten, reader: log_reader, wanted: BTreeMap::new(), made_up_for: 0 };
         let (queue, reader) = LookQueue::new();
         let (device, callers) = (Mutex::default(), AtomicUsize::new(callers));
         let (work, rule) = Default::default();
-        (Arc::new(Self { table, queue, device, story, callers, work, rule }), reader)
+        (Arc::new(Self { table, queue, device, story, log: Mutex::new(log), callers, work, rule }), reader)
     }
 
     fn hand_over(&self, accepted: Accepted) {
         let _ = self.table.hand_over(accepted, &self.queue);
         self.work.ring();
+    }
+
+    /// Looks whether the log says what is wanted in the end.
+    fn check_log(&self) {
+        let mut log = self.log.lock().unwrap();
+        log.write(&self.table);
+        if log.unwritten.given_up() != log.made_up_for {
+            return;
+        }
+        let mut wanted = BTreeMap::new();
+        self.table.visit(&mut |view| {
+            wanted.insert(view.flow.ufid, view.flow);
+            ControlFlow::Continue(())
+        });
+        assert_eq!(log.wanted, wanted, "the log says what is wanted");
+        assert_eq!(log.unwritten.kept(), 0, "no slot is kept for what is written");
     }
 
     /// Does something that is accepted, and waits for its outcome.
@@ -245,8 +300,17 @@ fn flow(port: u32, output: u32) -> Flow {
 
 /// Runs the callers beside the worker, each a number of times in another order, and looks at what is left in the end.
 fn explore(callers: &'static [fn(&World)], check: fn(&World)) {
+    explore_with_log(callers, 100, |world| world.log.lock().unwrap().write(&world.table), check);
+}
+
+/// The same, with a log that keeps at most so many slots, and does this beside them.
+fn explore_with_log(callers: &'static [fn(&World)], most_kept: usize, log: fn(&World), check: fn(&World)) {
     let model = move || {
-        let (world, reader) = World::new(callers.len());
+        let (world, reader) = World::new(callers.len(), most_kept);
+        let logging = {
+            let world = world.clone();
+            thread::spawn(move || (0..2).for_each(|_| log(&world)))
+        };
         let threads: Vec<_> = callers
             .iter()
             .map(|caller| {
@@ -259,7 +323,8 @@ fn explore(callers: &'static [fn(&World)], check: fn(&World)) {
             })
             .collect();
         world.work(reader);
-        threads.into_iter().for_each(|thread| thread.join().expect("a caller ends"));
+        threads.into_iter().chain([logging]).for_each(|thread| thread.join().expect("a caller ends"));
+        world.check_log();
         let census = world.table.census();
         assert_eq!(census.unsettled(), 0, "every accepted change has an outcome");
         assert_eq!(census.in_state(FlowState::Pending) + census.in_state(FlowState::Deleting), 0);
@@ -364,4 +429,17 @@ fn a_reading_of_a_rule_that_was_lost_is_not_counted_for_the_one_in_its_place() {
         // What the lost rule counted since it was last read is gone with it.
         assert!(world.counted() <= world.device.lock().unwrap().packets);
     });
+}
+
+#[test]
+fn a_log_that_gave_ends_up_is_whole_once_everything_is_written_after_what_was_in_its_queue() {
+    fn caller(world: &World) {
+        for output in 1..=2 {
+            let _ = world.add(flow(1, output));
+            let _ = world.add(flow(2, output));
+            world.delete(flow(1, 1).ufid);
+        }
+    }
+    let make_up = |world: &World| world.log.lock().unwrap().make_up(&world.table);
+    explore_with_log(&[caller, caller], 0, make_up, |_| {});
 }

@@ -225,9 +225,10 @@ fn accept(flows: &[Flow], opened: Option<Opened>) -> Duration {
         let table = table(None);
         return accept_in(flows, &table, &clock, &|| ());
     };
-    let table = table(Some(journal.clone()));
+    let table = Arc::new(table(Some(&journal)));
     let (stop, stopped) = crossbeam_channel::bounded(0);
-    let writing = std::thread::spawn(move || writer.run(&stopped, &Progress::default()));
+    let kept = table.clone();
+    let writing = std::thread::spawn(move || writer.run(&kept, &stopped, &Progress::default()));
     let took = accept_in(flows, &table, &clock, &|| journal.wait(Duration::from_secs(60)).expect("written"));
     drop(stop);
     writing.join().expect("the writer ends");
@@ -247,9 +248,9 @@ fn accept_in(flows: &[Flow], table: &FlowTable, clock: &MonotonicClock, answer: 
     began.elapsed()
 }
 
-fn table(journal: Option<Arc<Journal>>) -> FlowTable {
+fn table(journal: Option<&Arc<Journal>>) -> FlowTable {
     let limits = Limits { flows: FLOWS, unsettled: FLOWS };
-    FlowTable::new(SEED, limits, Arc::new(Events::kept_in(journal)))
+    FlowTable::new(SEED, limits, Arc::new(Events::default())).kept_by(journal.map(|journal| journal.unwritten()))
 }
 
 fn open(folder: &Path) -> Opened {

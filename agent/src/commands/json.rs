@@ -115,6 +115,8 @@ pub(super) fn statistics(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> 
                 "records": report.records,
                 "written": report.written,
                 "failure": report.failure,
+                "write_lag_seconds": report.lag.write.as_secs_f64(),
+                "sync_lag_seconds": report.lag.sync.as_secs_f64(),
                 "damage": report.damage.map(|damage| damage.to_string()),
                 "restored_flows": report.restored.flows,
                 "lost_flows": report.restored.turned_away + report.restored.damage.lost_flows,

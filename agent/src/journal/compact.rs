@@ -36,8 +36,9 @@ pub struct Keeper {
     journal: Arc<Journal>,
     /// How many files there are before the active one.
     older_files: usize,
-    /// The last of those, if a compaction that did not come to its end has begun the file after it.
-    begun: Option<u64>,
+    /// The last of those, if a compaction that did not come to its end has begun the file after it, and what of the table's
+    /// changes that were given up was written before.
+    begun: Option<(u64, usize)>,
     synced: Timestamp,
     touched: Timestamp,
     /// When a compaction last failed.
@@ -87,7 +88,7 @@ impl Keeper {
 
     fn sync_if_due(&mut self) {
         let (now, interval) = (self.journal.options.clock.now(), self.journal.options.sync_interval);
-        if !interval.is_zero() && now.since(self.synced) >= interval {
+        if now.since(self.synced) >= interval {
             self.synced = now;
             self.journal.sync();
         }
@@ -115,7 +116,13 @@ impl Keeper {
         }
         let live = table.census().live() as u64;
         let dead = self.journal.counts.records.load(Ordering::Relaxed).saturating_sub(live);
-        self.journal.failure.lock().is_some()
+        let given_up = self.journal.lag().given_up > 0;
+        if given_up && self.journal.pace.passed() != self.journal.unwritten.given_up() {
+            // What is in the queue has yet to be written, for it is not in order.
+            return false;
+        }
+        given_up
+            || self.journal.failure.lock().is_some()
             || self.journal.is_damaged.load(Ordering::Relaxed)
             || dead > live.max(DEAD_ALLOWED)
             || self.older_files >= FILES_ALLOWED
@@ -133,13 +140,17 @@ impl Keeper {
             let active = self.journal.active.lock();
             active.file.as_ref().filter(|_| active.number == number).map(|file| file.header.first)
         };
-        let begun = self.begun.and_then(|finished| Some((finished, first_of(finished + 1)?)));
-        let (finished, first) = match begun {
+        let begun = self.begun.and_then(|(finished, passed)| Some((finished, passed, first_of(finished + 1)?)));
+        let (finished, passed, first) = match begun {
             // What is missing in older files is in the table, and the new file is whole so far.
             Some(begun) => begun,
-            None => self.rotate()?,
+            None => {
+                let passed = self.journal.pace.passed();
+                let (finished, first) = self.rotate()?;
+                (finished, passed, first)
+            }
         };
-        self.begun = Some(finished);
+        self.begun = Some((finished, passed));
         let (path, file) = self.journal.folder.begin_replacement(finished)?;
         let header = Header { contents: Contents::Everything, number: finished, first };
         let written = self.write_everything(table, header, (&path, &file), stops);
@@ -150,6 +161,7 @@ impl Keeper {
         let Ok(records) = written? else { return Ok(Err(Stopped)) };
         self.journal.folder.finish_replacement(&path, finished)?;
         self.begun = None;
+        self.journal.pace.have_made_up_for(passed);
         self.older_files = 1;
         self.journal.is_damaged.store(false, Ordering::Relaxed);
         let before = self.count_anew(records);

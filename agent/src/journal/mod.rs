@@ -1,8 +1,9 @@
 //! A table that survives: what is wanted, in a log in the state folder, read back at the next start.
 //!
-//! The table tells of every change to what is wanted under the flow's lock ([`Wish`]); that puts a pointer into a channel,
-//! without a system call and without a lock that flows share. The [writer](Writer) takes what is there, makes records of it and
-//! writes them in one go; who must know that its request is safe from the agent's death [waits](Journal::wait) for that.
+//! A change to what is wanted puts the slot of its flow into a [queue](Unwritten), without a system call and without a lock that
+//! flows share. The [writer](Writer) takes the slots in turn, makes records of what is wanted by then and writes them in one go;
+//! who must know that its request is safe from the agent's death [waits](Journal::wait) for that. A disk that hangs makes the log
+//! fall [behind](Lag), which is told; the queue cannot outgrow the table.
 //! The [keeper](Keeper) syncs the disk at an interval, which bounds what the death of the whole machine takes, and compacts.
 //!
 //! The log is a folder of numbered files, read in order. A new one is begun at each start and by each
@@ -29,6 +30,7 @@ mod compact;
 mod damage;
 mod folder;
 mod frame;
+mod lag;
 mod load;
 mod loss;
 mod record;
@@ -42,13 +44,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use crossbeam_channel::{Sender, TrySendError, bounded, unbounded};
+use crossbeam_channel::{Sender, TrySendError, bounded};
 use parking_lot::{Condvar, Mutex};
-use sluice_flow::port::GonePort;
-use sluice_flow::{Clock, Flow, Timestamp, Wish};
+use sluice_flow::table::Unwritten;
+use sluice_flow::{Clock, Timestamp};
 
 pub use self::compact::Keeper;
 pub use self::damage::DamageReport;
+pub use self::lag::Lag;
 pub use self::record::{NotWritable, RecordError};
 pub use self::restore::{Damage, Restored, Saved};
 pub use self::writer::Writer;
@@ -59,8 +62,13 @@ use crate::own_folder::FolderError;
 
 use self::folder::{Folder, failed};
 use self::frame::{Contents, Header};
+use self::lag::Pace;
 use self::load::Log;
 use self::record::{Encoder, OpenIndex};
+
+/// Slots of the table that are kept for the ends of flows that are not written, at most: 25 MB. A disk that hangs for long costs
+/// that; the log is written anew when it answers again.
+const MOST_KEPT: usize = 1 << 18;
 
 /// The wall clock: it goes on while no agent runs.
 pub type WallClock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
@@ -80,9 +88,11 @@ pub struct JournalOptions {
 pub struct Journal {
     folder: Folder,
     options: JournalOptions,
-    notes: Sender<Note>,
+    /// What the table has to tell.
+    unwritten: Arc<Unwritten>,
     wake: Sender<()>,
-    progress: Mutex<Progress>,
+    requests: Mutex<Requests>,
+    pace: Pace,
     written: Condvar,
     active: Mutex<Active>,
     /// Something was written that is not synced.
@@ -163,25 +173,19 @@ pub struct JournalReport {
     pub compactions: u64,
     /// Records that could not be written. A compaction makes up for them.
     pub unkept: u64,
-    /// Why the log is not whole; `None` if it is.
+    /// Why the log is not whole, or too far behind; `None` if it is well.
     pub failure: Option<String>,
+    /// How far it is behind.
+    pub lag: Lag,
     /// What damage to the files has cost, until its report is removed.
     pub damage: Option<DamageReport>,
     /// What was there at the start.
     pub restored: Restored,
 }
 
-/// A change to what is wanted, on its way to the file.
-enum Note {
-    Wanted(Flow),
-    /// Wanted, and withheld until these ports are back.
-    Withheld(Box<(Flow, Box<[GonePort]>)>),
-    Unwanted(Flow),
-}
-
 /// Requests to hear when everything so far is written, and how many are answered.
 #[derive(Default)]
-struct Progress {
+struct Requests {
     asked: u64,
     done: u64,
 }
@@ -228,8 +232,9 @@ impl Opened {
             agent.table.withhold_one(ufid, ports, agent.clock.now());
         }
         let failed = |source| JournalError::Failed { doing: "start a thread for", path: journal.folder.path(), source };
+        let table = agent.table.clone();
         let writes = move |stop: Stop| {
-            writer.run(stop.channel(), stop.progress());
+            writer.run(&table, stop.channel(), stop.progress());
             Ok(())
         };
         lifecycle.thread("journal", Self::STOP_DEADLINE, writes).map_err(failed)?;
@@ -245,6 +250,11 @@ impl Opened {
 impl Journal {
     /// Opens the log in a folder, made if need be. A log that cannot be read is left as it is.
     pub fn open(path: &Path, options: JournalOptions) -> Result<Opened, JournalError> {
+        Self::open_keeping(path, options, MOST_KEPT)
+    }
+
+    /// The same, with at most so many slots that are kept for the ends of flows.
+    fn open_keeping(path: &Path, options: JournalOptions, most_kept: usize) -> Result<Opened, JournalError> {
         let began = options.clock.now();
         let folder = Folder::claim(path)?;
         let numbers = folder.files()?;
@@ -271,14 +281,20 @@ impl Journal {
             }
         };
         let counts = Counts { records: log.summary.records.into(), ..Counts::default() };
-        let (notes, noted) = unbounded();
         let (wake, woken) = bounded(1);
+        let call = wake.clone();
+        // A bell that is full has been rung. A writer that is gone has taken the agent down with it.
+        let (unwritten, reader) = Unwritten::new(most_kept, move || {
+            let _ = call.try_send(());
+        });
+        let pace = Pace::new(options.clock.now());
         let journal = Arc::new(Self {
             folder,
             options,
-            notes,
+            unwritten,
             wake,
-            progress: Mutex::default(),
+            requests: Mutex::default(),
+            pace,
             written: Condvar::new(),
             active: Mutex::new(Active { number, file, rest }),
             is_unsynced: AtomicBool::new(true),
@@ -291,43 +307,41 @@ impl Journal {
         Ok(Opened {
             keeper: Keeper::new(journal.clone(), log.summary.files),
             saved: Saved::new(log, journal.clone(), began),
-            writer: Writer::new(journal.clone(), noted, woken),
+            writer: Writer::new(journal.clone(), reader, woken),
             journal,
         })
     }
 
-    /// Takes a change on. Called under the flow's lock, so that the log has changes in the order in which they were made.
-    pub fn note(&self, wish: Wish<'_>) {
-        let note = match wish {
-            Wish::Wanted(flow) => Note::Wanted(flow.clone()),
-            Wish::Withheld(flow, ports) => Note::Withheld(Box::new((flow.clone(), ports.into()))),
-            Wish::Unwanted(flow) => Note::Unwanted(flow.clone()),
-        };
-        // A writer that is gone has taken the agent down with it.
-        let _ = self.notes.send(note);
+    /// Where the table that is kept puts what has changed.
+    pub fn unwritten(&self) -> Arc<Unwritten> {
+        self.unwritten.clone()
     }
 
-    /// Waits until all that was noted before is written, which it then is even if the agent is killed; or until it is clear
-    /// that it cannot be written, which the [report](Journal::report) says.
+    /// Waits until all that was changed before is written, which it then is even if the agent is killed; or until it is clear
+    /// that it cannot be written, which the [report](Journal::report) says. Does not wait for a log that is late already.
     pub fn wait(&self, at_most: Duration) -> Result<(), NotWritten> {
+        if let Some(lag) = self.is_late() {
+            return Err(NotWritten(lag));
+        }
         let ticket = {
-            let mut progress = self.progress.lock();
-            progress.asked += 1;
-            progress.asked
+            let mut requests = self.requests.lock();
+            requests.asked += 1;
+            requests.asked
         };
         match self.wake.try_send(()) {
             // Full: somebody has just asked the same, and the writer has yet to hear of it.
             Ok(()) | Err(TrySendError::Full(())) => {}
             Err(TrySendError::Disconnected(())) => return Err(NotWritten(Duration::ZERO)),
         }
-        let mut progress = self.progress.lock();
-        let waited = self.written.wait_while_for(&mut progress, |progress| progress.done < ticket, at_most);
+        let mut requests = self.requests.lock();
+        let waited = self.written.wait_while_for(&mut requests, |requests| requests.done < ticket, at_most);
         if waited.timed_out() { Err(NotWritten(at_most)) } else { Ok(()) }
     }
 
     /// How the log does.
     pub fn report(&self) -> JournalReport {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let lag = self.lag();
         JournalReport {
             records: count(&self.counts.records),
             written: count(&self.counts.written),
@@ -335,10 +349,23 @@ impl Journal {
             syncs: count(&self.counts.syncs),
             compactions: count(&self.counts.compactions),
             unkept: count(&self.counts.unkept),
-            failure: self.failure.lock().clone(),
+            failure: self.failure(&lag),
+            lag,
             damage: self.damage.lock().clone(),
             restored: self.restored.lock().clone(),
         }
+    }
+
+    /// Why flows do not survive, or may not, as it is now.
+    fn failure(&self, lag: &Lag) -> Option<String> {
+        let failure = self.failure.lock().clone();
+        failure.or_else(|| lag.complaint(self.options.sync_interval).map(|complaint| complaint.to_string())).or_else(
+            || {
+                let ends = lag.given_up;
+                (ends > 0)
+                    .then(|| format!("{ends} ends of flows could not wait for the disk; everything is written anew"))
+            },
+        )
     }
 
     fn now(&self) -> (Timestamp, record::WallTime) {
@@ -347,17 +374,18 @@ impl Journal {
 
     /// Puts what was written so far on the disk, if it is not there already.
     fn sync(&self) {
-        if !self.is_unsynced.swap(false, Ordering::AcqRel) {
-            return;
+        let began = self.options.clock.now();
+        self.pace.begin_syncing();
+        if self.is_unsynced.swap(false, Ordering::AcqRel) {
+            // Not locked while it is synced, so that the writer goes on.
+            let file = self.active.lock().file.as_ref().map(|log| (log.path.clone(), log.file.clone()));
+            match file.map(|(path, file)| file.sync_data().map_err(failed("sync", &path))) {
+                None => {}
+                Some(Ok(())) => drop(self.counts.syncs.fetch_add(1, Ordering::Relaxed)),
+                Some(Err(error)) => self.fail(&mut self.active.lock(), &error),
+            }
         }
-        let Some((path, file)) = self.active.lock().file.as_ref().map(|log| (log.path.clone(), log.file.clone()))
-        else {
-            return;
-        };
-        match file.sync_data() {
-            Ok(()) => drop(self.counts.syncs.fetch_add(1, Ordering::Relaxed)),
-            Err(error) => self.fail(&mut self.active.lock(), &failed("sync", &path)(error)),
-        }
+        self.pace.have_synced(began);
     }
 
     /// The log is not whole from now on, until a compaction has written everything.
@@ -376,15 +404,10 @@ impl Active {
         self.file = None;
     }
 
-    /// So many changes are not written: a reader finds that their numbers are missing.
+    /// So many changes are not written, for there is no file: a reader finds that their numbers are missing.
     fn leave_out(&mut self, records: u64) {
-        match &mut self.file {
-            Some(file) => file.encoder.leave_out(records),
-            None => {
-                let next = self.rest.0 + records;
-                self.rest = (next, OpenIndex::from(next));
-            }
-        }
+        let next = self.rest.0 + records;
+        self.rest = (next, OpenIndex::from(next));
     }
 
     /// The number of the next record, and what no index covers of those before.

@@ -427,10 +427,12 @@ impl Encoder {
         self.index_if_due(out);
     }
 
-    /// Leaves out so many records, which a reader finds missing.
-    pub(super) fn leave_out(&mut self, records: u64) {
+    /// Leaves out so many records, and appends one behind which a reader finds them missing.
+    pub(super) fn leave_out(&mut self, out: &mut Vec<u8>, records: u64) {
+        self.index(out);
         self.frames.leave_out(records);
         self.index = OpenIndex::from(self.frames.next());
+        self.put_index(out, KIND_INDEX);
     }
 
     /// Appends an index of the records that none covers, if there are any but the last index.

@@ -7,10 +7,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, select};
+use sluice_flow::table::{Mark, UnwrittenReader};
+use sluice_flow::{FlowTable, Wish};
 
 use super::folder::failed;
 use super::record::Encoder;
-use super::{Active, Journal, Note};
+use super::{Active, Journal};
 use crate::liveness::Progress;
 
 /// How long a change may lie that nobody waits for: the end of a flow that has aged, above all.
@@ -19,21 +21,23 @@ const TICK: Duration = Duration::from_millis(100);
 /// Bytes that are written in one go.
 const CHUNK: usize = 1 << 20;
 
-/// Writes what is noted. See the [module](super).
+/// Writes what the table has to tell. See the [module](super).
 pub struct Writer {
     journal: Arc<Journal>,
-    notes: Receiver<Note>,
+    reader: UnwrittenReader,
     wake: Receiver<()>,
     buffer: Vec<u8>,
+    /// Ends that the table gave up, as far as the log tells of them.
+    given_up: usize,
 }
 
 impl Writer {
-    pub(super) fn new(journal: Arc<Journal>, notes: Receiver<Note>, wake: Receiver<()>) -> Self {
-        Self { journal, notes, wake, buffer: Vec::with_capacity(CHUNK) }
+    pub(super) fn new(journal: Arc<Journal>, reader: UnwrittenReader, wake: Receiver<()>) -> Self {
+        Self { journal, reader, wake, buffer: Vec::with_capacity(CHUNK), given_up: 0 }
     }
 
     /// Writes until `stop` is disconnected, and then what is left.
-    pub fn run(mut self, stop: &Receiver<Infallible>, progress: &Progress) {
+    pub fn run(mut self, table: &FlowTable, stop: &Receiver<Infallible>, progress: &Progress) {
         loop {
             progress.rests();
             let (is_last, is_idle) = select! {
@@ -42,25 +46,41 @@ impl Writer {
                 default(TICK) => (false, true),
             };
             progress.works();
-            let asked = self.journal.progress.lock().asked;
-            // What is noted later is of later requests.
-            let mut left = self.notes.len();
-            if left == 0 && is_idle {
+            let asked = self.journal.requests.lock().asked;
+            let (began, given_up) = (self.journal.options.clock.now(), self.journal.unwritten.given_up());
+            self.journal.pace.begin_writing();
+            // What is changed later is of later requests.
+            let mut mark = self.reader.mark();
+            if mark.is_reached() && is_idle {
                 self.write_last(Encoder::index);
             }
-            while left > 0 {
-                self.write_chunk(&mut left);
+            while !mark.is_reached() {
+                self.write_chunk(table, &mut mark);
                 progress.works();
             }
+            self.leave_out(given_up);
             if is_last {
                 self.write_last(Encoder::end);
                 self.journal.sync();
             }
-            self.journal.progress.lock().done = asked;
+            self.journal.pace.have_written(began, given_up);
+            self.journal.requests.lock().done = asked;
             self.journal.written.notify_all();
             if is_last {
                 return;
             }
+        }
+    }
+
+    /// Has a reader of the log find that the ends of some flows are missing.
+    fn leave_out(&mut self, given_up: usize) {
+        let ends = given_up - std::mem::replace(&mut self.given_up, given_up);
+        if ends > 0 {
+            tracing::error!(
+                "{ends} ends of flows could not wait for the disk of the log of flows: should the agent die before everything is \
+                 written anew, these flows are wanted again"
+            );
+            self.write_last(|encoder, out| encoder.leave_out(out, ends as u64));
         }
     }
 
@@ -76,36 +96,35 @@ impl Writer {
         }
     }
 
-    fn write_chunk(&mut self, left: &mut usize) {
-        let journal = &*self.journal;
+    /// Writes what has changed before a mark, up to so much as is written in one go.
+    fn write_chunk(&mut self, table: &FlowTable, mark: &mut Mark) {
+        let Self { journal, reader, buffer, .. } = self;
         let (_, now) = journal.now();
         let mut active = journal.active.lock();
         let mut count = 0;
-        self.buffer.clear();
-        while *left > 0 && self.buffer.len() < CHUNK {
-            let Ok(note) = self.notes.try_recv() else {
-                *left = 0;
-                break;
-            };
-            *left -= 1;
-            count += 1;
-            let Some(file) = &mut active.file else { continue };
-            let (flow, gone_ports) = match &note {
-                Note::Wanted(flow) => (flow, &[][..]),
-                Note::Withheld(withheld) => (&withheld.0, &*withheld.1),
-                Note::Unwanted(flow) => {
-                    file.encoder.unwanted(&mut self.buffer, flow.ufid);
-                    continue;
+        buffer.clear();
+        while buffer.len() < CHUNK {
+            let file = &mut active.file;
+            let is_there = table.write_next(reader, mark, |wish| {
+                count += 1;
+                let Some(file) = file else { return };
+                let (flow, gone_ports) = match wish {
+                    Wish::Wanted(flow) => (flow, &[][..]),
+                    Wish::Withheld(flow, gone_ports) => (flow, gone_ports),
+                    Wish::Unwanted(ufid) => return file.encoder.unwanted(buffer, ufid),
+                };
+                if let Err(error) = file.encoder.wanted(buffer, flow, now, gone_ports) {
+                    tracing::error!("{error}");
+                    journal.counts.unkept.fetch_add(1, Ordering::Relaxed);
+                    // What the log says of it is no longer true in any case.
+                    file.encoder.unwanted(buffer, flow.ufid);
                 }
-            };
-            if let Err(error) = file.encoder.wanted(&mut self.buffer, flow, now, gone_ports) {
-                tracing::error!("{error}");
-                journal.counts.unkept.fetch_add(1, Ordering::Relaxed);
-                // What the log says of it is no longer true in any case.
-                file.encoder.unwanted(&mut self.buffer, flow.ufid);
+            });
+            if !is_there {
+                break;
             }
         }
-        journal.write(&mut active, &self.buffer, count);
+        journal.write(&mut active, buffer, count);
     }
 }
 

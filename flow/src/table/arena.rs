@@ -27,6 +27,8 @@ struct Chunk {
     incarnations: [AtomicU32; CHUNK],
     /// Of the workers' queues; dense, for callers and workers touch nothing else of a flow to hand it over.
     links: [AtomicU32; CHUNK],
+    /// Of the queue of the log.
+    log_links: [AtomicU32; CHUNK],
     /// The kinds of causes that refused flows of the chunk wait for; perhaps some more. Set under the lock of the record.
     awaited: AtomicU8,
 }
@@ -54,6 +56,7 @@ impl Arena {
                 records: std::array::from_fn(|_| Mutex::default()),
                 incarnations: std::array::from_fn(|_| AtomicU32::new(0)),
                 links: std::array::from_fn(|_| AtomicU32::new(0)),
+                log_links: std::array::from_fn(|_| AtomicU32::new(0)),
                 awaited: AtomicU8::new(0),
             })
         });
@@ -115,6 +118,13 @@ impl Arena {
         Some(&chunk.links[place])
     }
 
+    /// The link by which it lies in the queue of the log.
+    #[inline]
+    pub(super) fn log_link_of(&self, slot: u32) -> Option<&AtomicU32> {
+        let (chunk, place) = self.place(slot)?;
+        Some(&chunk.log_links[place])
+    }
+
     /// The links of all slots that were ever given out.
     pub(super) fn links(&self) -> impl Iterator<Item = (u32, &AtomicU32)> {
         let links = self.chunks.iter().map_while(OnceLock::get).flat_map(|chunk| &chunk.links);
@@ -164,6 +174,6 @@ mod tests {
     #[test]
     fn a_slot_takes_little_memory() {
         let octets = size_of::<Chunk>() / CHUNK;
-        assert!(octets <= 33 + 48 + 4 + 4, "{octets} octets");
+        assert!(octets <= 33 + 48 + 4 + 4 + 4, "{octets} octets");
     }
 }

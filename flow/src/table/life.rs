@@ -22,6 +22,8 @@ pub(super) struct Life {
     pub(super) generation: Generation,
     /// Why the flow is no longer wanted; `None` while it is.
     pub(super) end: Option<EndReason>,
+    /// The log has yet to write the end.
+    pub(super) is_end_unwritten: bool,
     /// The rule in the device, if there is one.
     pub(super) installed: Option<Installed>,
     /// Where the rule shall be moved, if it is not there.
@@ -84,6 +86,7 @@ impl Life {
             flow,
             generation: Generation::NONE,
             end: None,
+            is_end_unwritten: false,
             installed: None,
             place: None,
             refusal: None,

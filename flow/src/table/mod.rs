@@ -24,6 +24,7 @@ mod record;
 mod retry;
 mod state;
 mod sync;
+mod unwritten;
 mod withheld;
 
 use std::sync::Arc;
@@ -36,6 +37,7 @@ pub use self::expiries::ExpiryClass;
 pub use self::queries::FlowView;
 pub use self::queue::Lane;
 pub use self::state::FlowState;
+pub use self::unwritten::{Mark, Unwritten, UnwrittenReader};
 pub use crate::id::{FlowId, Generation};
 
 use self::arena::Arena;
@@ -47,7 +49,7 @@ use self::record::{Fresh, Record};
 use crate::action::{Action, ActionList};
 use crate::backend::{Change, LostRule, Operation, Outcome, Placement};
 use crate::counters::Counters;
-use crate::event::{EndReason, Event, EventSink, Wish};
+use crate::event::{EndReason, Event, EventSink};
 use crate::flow::{Flow, Terms};
 use crate::intern::Interner;
 use crate::key::Mask;
@@ -70,6 +72,8 @@ pub struct FlowTable {
     expiries: Expiries,
     terms: Interner<Terms>,
     events: Arc<dyn EventSink>,
+    /// What a log has yet to write, if there is one.
+    unwritten: Option<Arc<Unwritten>>,
 }
 
 /// How much a table may hold.
@@ -159,6 +163,7 @@ impl FlowTable {
             expiries: Expiries::new(),
             terms: Interner::new(),
             events,
+            unwritten: None,
         }
     }
 
@@ -230,7 +235,7 @@ impl FlowTable {
         let Some((id, mut record)) = self.arena.slot(slot) else { return Err(TableError::NotFound) };
         if !is_restored {
             self.events.event(&Event::Accepted(flow.clone()));
-            self.events.wish(Wish::Wanted(&flow));
+            self.has_begun(id);
         }
         let class = self.expiries.class(&flow.expiry);
         // Before anybody can end the life, which the cell must hear of.
@@ -275,7 +280,7 @@ impl FlowTable {
                 life.unsettled = true;
             }
             self.events.event(&Event::Accepted(flow.clone()));
-            self.events.wish(Wish::Wanted(&flow));
+            self.has_changed(id);
             life.flow = flow;
             // It is accepted for the ports that have their numbers now.
             life.withheld = None;
@@ -304,7 +309,7 @@ impl FlowTable {
             }
             life.end = Some(reason);
             self.classify(id, life);
-            self.events.wish(Wish::Unwanted(&life.flow));
+            life.is_end_unwritten = self.has_changed(id);
             match reason {
                 EndReason::Idle | EndReason::Hard => {
                     self.events.event(&Event::Aged { flow: life.flow.clone(), reason });
@@ -470,7 +475,7 @@ impl FlowTable {
         }
         if life.refuse(change.generation, refusal) {
             self.classify(change.flow, life);
-            self.events.wish(Wish::Wanted(&life.flow));
+            self.has_changed(change.flow);
         }
     }
 
@@ -505,12 +510,16 @@ impl FlowTable {
         self.census.dismiss_flow();
         self.settle(id, &mut life, Some(counters));
         self.arena.next_incarnation(id.slot);
+        *record = self.after_life(flow.ufid, life.is_end_unwritten);
+        let is_free = matches!(*record, Record::Free);
         drop(record);
 
         by_ufid.remove(id.slot);
         by_identity.remove(id.slot);
         let successor = life.successor.filter(|next| self.with_life(*next, |next| next.predecessor = None).is_some());
-        self.free.give_back(flow.ufid, id.slot);
+        if is_free {
+            self.free.give_back(flow.ufid, id.slot);
+        }
         successor
     }
 

@@ -38,7 +38,7 @@ const IDLE: u32 = 0;
 /// A link: in a queue, and nothing is behind it, or nothing yet.
 const LAST: u32 = 1;
 /// A link or a tail: the list's stub.
-const STUB: u32 = 2;
+pub(super) const STUB: u32 = 2;
 /// A tail: the list's stub, and the reader sleeps.
 const ASLEEP: u32 = 3;
 /// A link or a tail: slot 0; the others follow.
@@ -88,13 +88,13 @@ pub struct Reader {
 
 /// On cache lines of its own, as every caller writes its tail.
 #[repr(align(128))]
-struct List {
+pub(super) struct List {
     tail: AtomicU32,
     stub: AtomicU32,
 }
 
 /// The node that is taken next, or the stub before it.
-struct Head(u32);
+pub(super) struct Head(u32);
 
 impl LookQueue {
     /// Removals that are taken before a change has its turn.
@@ -105,7 +105,7 @@ impl LookQueue {
     /// An empty queue.
     pub fn new() -> (Arc<Self>, Reader) {
         let queue = Arc::new(Self { removals: List::new(), changes: List::new(), retries: List::new() });
-        let [removals, changes, retries] = [const { Head(STUB) }; 3];
+        let [removals, changes, retries] = std::array::from_fn(|_| Head::new());
         let reader = Reader { queue: queue.clone(), removals, changes, retries, in_a_row: 0, changes_in_a_row: 0 };
         (queue, reader)
     }
@@ -114,22 +114,17 @@ impl LookQueue {
     /// takes.
     #[inline]
     pub fn push(&self, links: &impl Links, slot: u32, lane: Lane) -> Pushed {
-        let Some(link) = links.link(slot) else { return Pushed::AlreadyThere };
-        if link.compare_exchange(IDLE, LAST, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-            return Pushed::AlreadyThere;
-        }
         let list = match lane {
             Lane::Removal => &self.removals,
             Lane::Change => &self.changes,
             Lane::Retry => &self.retries,
         };
-        if list.append(links, FIRST_SLOT + slot) { Pushed::ReaderSleeps } else { Pushed::Queued }
+        list.push(links, slot)
     }
 
     /// Whether there is nothing in it; by the time of the answer there may be.
     pub fn is_empty(&self) -> bool {
-        let lists = [&self.removals, &self.changes, &self.retries];
-        lists.iter().all(|list| matches!(list.tail.load(Ordering::Relaxed), STUB | ASLEEP))
+        self.removals.is_empty() && self.changes.is_empty() && self.retries.is_empty()
     }
 }
 
@@ -182,8 +177,27 @@ impl Reader {
 }
 
 impl List {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { tail: AtomicU32::new(STUB), stub: AtomicU32::new(LAST) }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        matches!(self.tail.load(Ordering::Acquire), STUB | ASLEEP)
+    }
+
+    /// The node behind which the next one will come.
+    pub(super) fn last(&self) -> u32 {
+        self.tail.load(Ordering::Acquire)
+    }
+
+    /// Puts a slot in, unless it is there already.
+    #[inline]
+    pub(super) fn push(&self, links: &impl Links, slot: u32) -> Pushed {
+        let Some(link) = links.link(slot) else { return Pushed::AlreadyThere };
+        if link.compare_exchange(IDLE, LAST, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            return Pushed::AlreadyThere;
+        }
+        if self.append(links, node_of(slot)) { Pushed::ReaderSleeps } else { Pushed::Queued }
     }
 
     /// Puts a node, whose link says that it is the last, behind all others. Says whether the reader sleeps.
@@ -211,8 +225,21 @@ impl List {
     }
 }
 
+/// The node of a slot.
+pub(super) const fn node_of(slot: u32) -> u32 {
+    FIRST_SLOT + slot
+}
+
 impl Head {
-    fn take(&mut self, list: &List, links: &impl Links) -> Option<u32> {
+    pub(super) fn new() -> Self {
+        Self(STUB)
+    }
+
+    pub(super) fn is_at_stub(&self) -> bool {
+        self.0 == STUB
+    }
+
+    pub(super) fn take(&mut self, list: &List, links: &impl Links) -> Option<u32> {
         let mut next = list.link(links, self.0)?.load(Ordering::Acquire);
         if self.0 == STUB {
             if next == LAST {

@@ -8,6 +8,7 @@ use super::life::{Installed, Life};
 use super::sync::{Mutex, MutexGuard};
 use crate::backend::{Handle, Placement};
 use crate::cause::Cause;
+use crate::event::Wish;
 use crate::flow::Flow;
 use crate::id::Generation;
 use crate::port::GonePort;
@@ -15,6 +16,7 @@ use crate::refusal::Refusal;
 use crate::table::FlowState;
 use crate::table::state::Standing;
 use crate::time::Timestamp;
+use crate::ufid::Ufid;
 
 /// A slot's current life, if it has one. Lies under the lock of the slot.
 #[derive(Default)]
@@ -28,6 +30,8 @@ pub(super) enum Record {
     Settled(Settled),
     /// Something is to be done, is being done, was refused or is waited for.
     Unsettled(Box<Life>),
+    /// The life of the flow with this UFID is over, and the log has yet to write that.
+    Over([u8; 16]),
 }
 
 /// A record as it lies in its slot: one octet larger with its lock, and not a word.
@@ -91,6 +95,10 @@ impl Record {
     pub(super) fn change<R>(&mut self, change: impl FnOnce(&mut Life) -> R) -> Option<R> {
         let mut life = match std::mem::take(self) {
             Self::Free => return None,
+            Self::Over(ufid) => {
+                *self = Self::Over(ufid);
+                return None;
+            }
             Self::Fresh(fresh) => Box::new(fresh.into_life()),
             Self::Settled(settled) => Box::new(settled.into_life()),
             Self::Unsettled(life) => life,
@@ -98,6 +106,29 @@ impl Record {
         let result = change(&mut life);
         *self = Settled::of(life);
         Some(result)
+    }
+
+    /// Takes the name of a life out that is over.
+    pub(super) fn take_over(&mut self) -> Option<Ufid> {
+        let Self::Over(ufid) = *self else { return None };
+        *self = Self::Free;
+        Some(Ufid(u128::from_ne_bytes(ufid)))
+    }
+
+    /// Has what is wanted written down.
+    pub(super) fn write(&mut self, write: impl FnOnce(Wish<'_>)) {
+        match self {
+            Self::Unsettled(life) if life.end.is_some() => {
+                if std::mem::take(&mut life.is_end_unwritten) {
+                    write(Wish::Unwanted(life.flow.ufid));
+                }
+            }
+            other => match (other.flow(), other.gone_ports()) {
+                (None, _) => {}
+                (Some(flow), []) => write(Wish::Wanted(flow)),
+                (Some(flow), gone_ports) => write(Wish::Withheld(flow, gone_ports)),
+            },
+        }
     }
 
     /// Takes a life out that is on its way out.
@@ -114,7 +145,7 @@ impl Record {
     /// The flow as it is wanted.
     pub(super) fn flow(&self) -> Option<&Flow> {
         match self {
-            Self::Free => None,
+            Self::Free | Self::Over(_) => None,
             Self::Fresh(fresh) => Some(&fresh.flow),
             Self::Settled(settled) => Some(&settled.flow),
             Self::Unsettled(life) => Some(&life.flow),
@@ -124,7 +155,7 @@ impl Record {
     /// Whether there is a flow that is not on its way out.
     pub(super) fn is_wanted(&self) -> bool {
         match self {
-            Self::Free => false,
+            Self::Free | Self::Over(_) => false,
             Self::Fresh(_) | Self::Settled(_) => true,
             Self::Unsettled(life) => life.end.is_none(),
         }
@@ -133,7 +164,7 @@ impl Record {
     /// How far the flow has come; meaningless without one.
     pub(super) fn state(&self) -> FlowState {
         match self {
-            Self::Free => FlowState::Deleting,
+            Self::Free | Self::Over(_) => FlowState::Deleting,
             Self::Fresh(_) => FlowState::Pending,
             Self::Settled(settled) => Standing::Placed(settled.placement).state(),
             Self::Unsettled(life) => life.state(),
@@ -143,7 +174,7 @@ impl Record {
     /// Where the rule is, if there is one.
     pub(super) fn placement(&self) -> Option<Placement> {
         match self {
-            Self::Free | Self::Fresh(_) => None,
+            Self::Free | Self::Over(_) | Self::Fresh(_) => None,
             Self::Settled(settled) => Some(settled.placement),
             Self::Unsettled(life) => life.installed.as_ref().map(|rule| rule.placement),
         }
@@ -152,7 +183,7 @@ impl Record {
     /// The device's name for the rule, if there is one.
     pub(super) fn handle(&self) -> Option<Handle> {
         match self {
-            Self::Free | Self::Fresh(_) => None,
+            Self::Free | Self::Over(_) | Self::Fresh(_) => None,
             Self::Settled(settled) => Some(settled.handle),
             Self::Unsettled(life) => life.installed.as_ref().map(|rule| rule.handle),
         }
@@ -161,7 +192,7 @@ impl Record {
     /// What is wanted, by the count of its changes.
     pub(super) fn generation(&self) -> Generation {
         match self {
-            Self::Free => Generation::NONE,
+            Self::Free | Self::Over(_) => Generation::NONE,
             Self::Fresh(_) => Fresh::GENERATION,
             Self::Settled(settled) => settled.generation,
             Self::Unsettled(life) => life.generation,
@@ -171,7 +202,7 @@ impl Record {
     /// Why the flow is refused, or the last refusal.
     pub(super) fn refusal(&self) -> Option<&Arc<Refusal>> {
         match self {
-            Self::Free | Self::Fresh(_) | Self::Settled(_) => None,
+            Self::Free | Self::Over(_) | Self::Fresh(_) | Self::Settled(_) => None,
             Self::Unsettled(life) => life.reason(),
         }
     }
@@ -179,7 +210,7 @@ impl Record {
     /// The ports that the flow was accepted for and that are gone.
     pub(super) fn gone_ports(&self) -> &[GonePort] {
         match self {
-            Self::Free | Self::Fresh(_) | Self::Settled(_) => &[],
+            Self::Free | Self::Over(_) | Self::Fresh(_) | Self::Settled(_) => &[],
             Self::Unsettled(life) => life.gone_ports(),
         }
     }
@@ -188,7 +219,7 @@ impl Record {
     pub(super) fn awaited(&self) -> Option<Cause> {
         match self {
             // Nothing that is settled was refused.
-            Self::Free | Self::Fresh(_) | Self::Settled(_) => None,
+            Self::Free | Self::Over(_) | Self::Fresh(_) | Self::Settled(_) => None,
             Self::Unsettled(life) => life.awaited(),
         }
     }
@@ -196,7 +227,7 @@ impl Record {
     /// When the flow was accepted; meaningless without one.
     pub(super) fn accepted(&self) -> Timestamp {
         match self {
-            Self::Free => Timestamp::default(),
+            Self::Free | Self::Over(_) => Timestamp::default(),
             Self::Fresh(fresh) => fresh.accepted,
             Self::Settled(settled) => settled.accepted,
             Self::Unsettled(life) => life.accepted,

@@ -6,6 +6,8 @@
 pub(super) use parking_lot::{Mutex, MutexGuard};
 #[cfg(not(feature = "model"))]
 pub(super) use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
+#[cfg(not(feature = "model"))]
+pub(super) use std::thread::yield_now;
 
 #[cfg(feature = "model")]
 pub(super) use self::model::Mutex;
@@ -13,6 +15,8 @@ pub(super) use self::model::Mutex;
 pub(super) use shuttle::sync::MutexGuard;
 #[cfg(feature = "model")]
 pub(super) use shuttle::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
+#[cfg(feature = "model")]
+pub(super) use shuttle::thread::yield_now;
 
 #[cfg(feature = "model")]
 mod model {

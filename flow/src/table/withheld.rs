@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::FlowTable;
 use super::life::Life;
-use crate::event::{Event, Wish};
+use crate::event::Event;
 use crate::id::FlowId;
 use crate::port::GonePort;
 use crate::refusal::Refusal;
@@ -109,16 +109,11 @@ impl FlowTable {
     fn rebind(&self, id: FlowId, life: &mut Life, ports: Vec<GonePort>, now: Timestamp) -> Accepted {
         let is_news = life.withheld.is_none();
         life.withheld = Withheld::new(ports).map(Box::new);
-        match &life.withheld {
-            Some(withheld) => {
-                self.events.wish(Wish::Withheld(&life.flow, &withheld.ports));
-                if is_news {
-                    let (flow, refusal) = (life.flow.clone(), withheld.refusal.clone());
-                    self.events.event(&Event::Refused { flow, refusal });
-                }
-            }
-            None => self.events.wish(Wish::Wanted(&life.flow)),
+        if let Some(withheld) = life.withheld.as_ref().filter(|_| is_news) {
+            let (flow, refusal) = (life.flow.clone(), withheld.refusal.clone());
+            self.events.event(&Event::Refused { flow, refusal });
         }
+        self.has_changed(id);
         if !life.unsettled {
             self.census.force_change();
             life.unsettled = true;

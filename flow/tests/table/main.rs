@@ -11,7 +11,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use sluice_flow::backend::{Change, Handle, LostRule, Operation, Outcome, Placement};
 use sluice_flow::counters::{Counters, Reading, Sampled};
-use sluice_flow::table::{Accepted, Applied, Lane, Limits, Look, Settlement, TableError, Waiter};
+use sluice_flow::table::{
+    Accepted, Applied, Lane, Limits, Look, Settlement, TableError, Unwritten, UnwrittenReader, Waiter,
+};
 use sluice_flow::ufid::Seed;
 use sluice_flow::{
     Action, ActionList, Cause, EndReason, Event, EventSink, Expiry, Field, Flow, FlowId, FlowState, FlowTable,
@@ -32,20 +34,31 @@ impl EventSink for Journal {
     }
 }
 
-/// What is wanted of which output port, as a log would hear of it.
-#[derive(Default)]
-struct Wishes(Mutex<Vec<String>>);
+/// A log of what is wanted of which output port.
+struct Log {
+    reader: UnwrittenReader,
+    unwritten: Arc<Unwritten>,
+}
 
-impl EventSink for Wishes {
-    fn event(&self, _event: &Event) {}
+impl Log {
+    /// Keeps a table, with at most so many slots for ends of lives.
+    fn of(flows: usize, most_kept: usize) -> (FlowTable, Self) {
+        let (unwritten, reader) = Unwritten::new(most_kept, || ());
+        let table = FlowTable::new(SEED, Limits { flows, unsettled: flows }, Arc::new(()));
+        (table.kept_by(Some(unwritten.clone())), Self { reader, unwritten })
+    }
 
-    fn wish(&self, wish: Wish<'_>) {
-        let (word, flow) = match wish {
-            Wish::Wanted(flow) => ("wanted", flow),
-            Wish::Withheld(flow, _) => ("withheld", flow),
-            Wish::Unwanted(flow) => ("unwanted", flow),
-        };
-        self.0.lock().push(format!("{word} {:?}", flow.actions));
+    /// What it has to write now.
+    fn write(&mut self, table: &FlowTable) -> Vec<String> {
+        let (mut written, mut mark) = (Vec::new(), self.reader.mark());
+        while table.write_next(&mut self.reader, &mut mark, |wish| {
+            written.push(match wish {
+                Wish::Wanted(flow) => format!("wanted {:?}", flow.actions),
+                Wish::Withheld(flow, _) => format!("withheld {:?}", flow.actions),
+                Wish::Unwanted(_) => "unwanted".to_owned(),
+            });
+        }) {}
+        written
     }
 }
 
@@ -419,34 +432,70 @@ fn equal_masks_and_actions_are_kept_once_and_given_back() {
 }
 
 #[test]
-fn every_change_to_what_is_wanted_is_told_in_order() {
-    let wishes = Arc::new(Wishes::default());
-    let table = FlowTable::new(SEED, Limits { flows: 10, unsettled: 10 }, wishes.clone());
-    let wanted = |word: &str, output: u32| format!("{word} {:?}", [Action::Output(PortNumber(output))]);
+fn a_log_has_every_change_to_what_is_wanted_in_order() {
+    let (table, mut log) = Log::of(10, 10);
+    let wanted = |output: u32| format!("wanted {:?}", [Action::Output(PortNumber(output))]);
     let accepted = table.add(flow(None, 1, 2), NOW, None).unwrap();
+    assert_eq!(log.write(&table), [wanted(2)]);
     install(&table, accepted, 7);
     table.modify(accepted.flow, flow(None, 1, 3), true, NOW, None).unwrap();
+    assert_eq!(log.write(&table), [wanted(3)]);
     table.complete(&change(&table, accepted.flow), Err(no()), NOW);
+    assert_eq!(log.write(&table), [wanted(2)], "a modification that is given up for the old rule is told, too");
     table.delete(accepted.flow, EndReason::Idle, NOW, None).unwrap();
     table.add(flow(None, 1, 4), NOW, None).unwrap();
+    assert_eq!(log.write(&table), ["unwanted".to_owned(), wanted(4)]);
+    assert!(log.write(&table).is_empty() && log.unwritten.is_empty());
+}
+
+#[test]
+fn a_log_that_falls_behind_does_not_outgrow_the_table() {
+    const KEPT: usize = 512;
+    let (table, mut log) = Log::of(10, KEPT);
+    let slots = |table: &FlowTable| {
+        let mut slots = 0;
+        let last = table.add(flow(None, 1, 2), NOW, None).unwrap();
+        slots += last.flow.slot;
+        end(table, last);
+        slots
+    };
+    fn end(table: &FlowTable, accepted: Accepted) {
+        table.delete(accepted.flow, EndReason::Deleted, NOW, None).unwrap();
+        assert!(matches!(look(table, accepted.flow), Look::Retired { .. }));
+    }
+    for change in 0..100 {
+        let accepted = table.add(flow(None, 1, change), NOW, None).unwrap();
+        table.modify(accepted.flow, flow(None, 1, change + 1), false, NOW, None).unwrap();
+        end(&table, accepted);
+    }
     assert_eq!(
-        *wishes.0.lock(),
-        [wanted("wanted", 2), wanted("wanted", 3), wanted("wanted", 2), wanted("unwanted", 2), wanted("wanted", 4)],
-        "a modification that is given up for the old rule is told, too"
+        (log.unwritten.kept(), log.unwritten.given_up()),
+        (100, 0),
+        "a life is one record, whatever happened in it"
     );
+    assert_eq!(log.write(&table), vec!["unwanted"; 100]);
+    assert_eq!(log.unwritten.kept(), 0);
+    let most = (0..10_000).map(|_| slots(&table)).max().unwrap();
+    assert!((most as usize) < 10 * KEPT, "slot {most} is used");
+    assert!(log.unwritten.kept() == KEPT && log.unwritten.given_up() >= 10_000 - KEPT);
+    log.write(&table);
+    let before = log.unwritten.given_up();
+    for _ in 0..KEPT {
+        slots(&table);
+    }
+    assert_eq!(log.unwritten.given_up(), before, "slots are free again");
 }
 
 #[test]
 fn a_flow_of_an_earlier_run_is_taken_on_past_the_limits_and_as_old_as_it_is() {
-    let wishes = Arc::new(Wishes::default());
-    let table = FlowTable::new(SEED, Limits { flows: 1, unsettled: 1 }, wishes.clone());
+    let (table, mut log) = Log::of(1, 1);
     let first = table.restore(flow(Some(5), 1, 2), Timestamp(10), NOW).unwrap();
     table.restore(flow(None, 2, 2), Timestamp(20), NOW).unwrap();
     assert_eq!((table.census().live(), table.census().unsettled()), (2, 2));
     assert_eq!(table.view(first.flow).unwrap().accepted, Timestamp(10));
     assert_eq!(table.restore(flow(Some(6), 1, 2), NOW, NOW).unwrap_err(), TableError::Exists(Ufid(5)));
     assert!(matches!(table.add(flow(None, 3, 2), NOW, None), Err(TableError::Refused(Refusal::Limit { .. }))));
-    assert!(wishes.0.lock().is_empty(), "nothing new is wanted");
+    assert!(log.write(&table).is_empty(), "nothing new is wanted");
     install(&table, first, 7);
 }
 
