@@ -263,6 +263,7 @@ impl AgentCollector {
                 "Slots of the table that are kept for ends of flows that are not written.",
                 amount(report.lag.kept_slots),
             ),
+            ("sluice_journal_reserved_bytes", "Room reserved to write the log anew.", precise(report.reserved)),
             ("sluice_journal_load_seconds", "Time to read them at the start.", restored.load.as_secs_f64()),
         ] {
             families.gauge(name, help, &[(&[], value)]);

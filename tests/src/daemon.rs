@@ -58,16 +58,26 @@ impl Daemon {
 
     /// The same in a folder that stays.
     pub fn start_in(folder: &Path, config: &str, owns_folder: bool) -> Self {
-        Self::start_until(folder, config, owns_folder, |daemon| daemon.http("/readyz").0 == 200)
+        Self::start_until((&[], folder), config, owns_folder, |daemon| daemon.http("/readyz").0 == 200)
     }
 
     /// The same of one that will not be ready; waits until it has finished its first round of revalidation.
     pub fn start_unready_in(folder: &Path, config: &str) -> Self {
         let is_up = |daemon: &Self| daemon.metric("sluice_revalidator_rounds_total").is_some_and(|rounds| rounds > 0.0);
-        Self::start_until(folder, config, false, is_up)
+        Self::start_until((&[], folder), config, false, is_up)
     }
 
-    fn start_until(folder: &Path, config: &str, owns_folder: bool, is_up: impl Fn(&Self) -> bool) -> Self {
+    /// Starts one by a program that runs it, in a folder that stays, and waits until it is ready.
+    pub fn start_by(program: &[String], folder: &Path, config: &str) -> Self {
+        Self::start_until((program, folder), config, false, |daemon| daemon.http("/readyz").0 == 200)
+    }
+
+    fn start_until(
+        (program, folder): (&[String], &Path),
+        config: &str,
+        owns_folder: bool,
+        is_up: impl Fn(&Self) -> bool,
+    ) -> Self {
         let name = folder.file_name().expect("a name").to_string_lossy().into_owned();
         let places = |port: u16| {
             format!(
@@ -79,7 +89,15 @@ impl Daemon {
         loop {
             std::fs::write(folder.join("sluiced.toml"), places(free_port()) + config).expect("the file is written");
             let log = std::fs::File::create(folder.join("log")).expect("a log");
-            let process = Command::new(binary("sluiced"))
+            let mut command = match program {
+                [] => Command::new(binary("sluiced")),
+                [first, rest @ ..] => {
+                    let mut command = Command::new(first);
+                    command.args(rest).arg(binary("sluiced"));
+                    command
+                }
+            };
+            let process = command
                 .arg("--config")
                 .arg(folder.join("sluiced.toml"))
                 .stderr(log)

@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::Shutdown;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -398,4 +399,78 @@ fn what_was_added_at_run_time_survives_and_flows_stay_with_their_ports() {
     assert!(dumped(&daemon).contains(gone), "{}", dumped(&daemon));
     works(&daemon, &["add-port", "9", "late"]);
     eventually("the flow is in the device", || dumped(&daemon).contains("offloaded:yes"));
+}
+
+/// A small disk in a mount namespace of its own, at a folder, as long as this is there.
+struct SmallDisk {
+    holder: Child,
+    is_root: bool,
+}
+
+impl SmallDisk {
+    fn at(folder: &std::path::Path, size: &str) -> Self {
+        fs::create_dir_all(folder).unwrap();
+        let is_root = fs::metadata("/proc/self").unwrap().uid() == 0;
+        let mut command = Command::new("unshare");
+        if !is_root {
+            command.args(["--user", "--map-root-user"]);
+        }
+        let mount = "mount -t tmpfs -o mode=700,size=$2 none \"$1\" && echo mounted && exec cat";
+        command.args(["--mount", "sh", "-c", mount, "sh"]).arg(folder).arg(size);
+        let mut holder = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("unshare runs");
+        let mut word = [0; 8];
+        holder.stdout.as_mut().unwrap().read_exact(&mut word).expect("the disk is mounted");
+        Self { holder, is_root }
+    }
+
+    /// What runs a program that sees it.
+    fn runner(&self) -> Vec<String> {
+        let namespaces = format!("/proc/{}/ns", self.holder.id());
+        let mut words = vec!["nsenter".to_owned(), format!("--mount={namespaces}/mnt")];
+        if !self.is_root {
+            words.extend([format!("--user={namespaces}/user"), "--preserve-credentials".to_owned()]);
+        }
+        words
+    }
+
+    /// A folder as those see it who see the disk.
+    fn seen(&self, folder: &std::path::Path) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root{}", self.holder.id(), folder.display()))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
+    }
+}
+
+#[test]
+fn a_disk_that_the_log_has_filled_up_heals_once_the_flows_are_few_enough() {
+    const FLOWS: usize = 24_000;
+    const LEFT: usize = 8_000;
+    let house = House::new();
+    let state = house.0.join("state");
+    let disk = SmallDisk::at(&state, "2m");
+    let start = || Daemon::start_by(&disk.runner(), &house.0, CONFIG);
+    let daemon = start();
+    let ask_all = |ports: std::ops::RangeInclusive<usize>, output: Option<u32>, verb: &'static str| {
+        let wishes: Vec<_> = ports.map(|port| ((port, output), verb)).collect();
+        wishes.chunks(4_000).for_each(|wishes| assert!(ask(&daemon, wishes)));
+    };
+    ask_all(1..=FLOWS, Some(2), "add");
+    eventually("the disk is full", || daemon.metric("sluice_journal_failing") == Some(1.0));
+    eventually("what is to be done is shown", || {
+        let shown = daemon.sluice(&["show"]).out;
+        shown.contains("FLOWS DO NOT SURVIVE A RESTART") && shown.contains("it is written anew by itself once")
+    });
+    ask_all(LEFT + 1..=FLOWS, None, "delete");
+    eventually("it heals by itself", || daemon.http("/readyz").0 == 200);
+    for entry in fs::read_dir(disk.seen(&state.join("flows"))).unwrap() {
+        let entry = entry.unwrap();
+        assert!(entry.metadata().unwrap().len() > 0, "{:?} is empty", entry.path());
+    }
+    kill(daemon);
+    assert_eq!(start().metric("sluice_journal_restored_flows"), Some(8_000.0));
 }

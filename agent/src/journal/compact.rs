@@ -1,8 +1,8 @@
 //! The thread that syncs the disk, notes that the agent is alive, and compacts.
 
 use std::convert::Infallible;
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs::File;
+use std::io::{Seek, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub struct Keeper {
     begun: Option<(u64, usize)>,
     synced: Timestamp,
     touched: Timestamp,
-    /// When a compaction last failed.
+    /// When a compaction last failed, or was to heal the log.
     failed: Option<Timestamp>,
     progress: Progress,
 }
@@ -73,17 +73,36 @@ impl Keeper {
             self.touch_if_due();
             self.journal.look_at_damage();
             if self.is_compaction_due(table) {
+                if self.journal.failure.lock().is_some() {
+                    // On a disk that is nearly full it may fail again soon.
+                    self.failed = Some(self.journal.options.clock.now());
+                }
                 let dead = || matches!(stop.try_recv(), Err(TryRecvError::Disconnected));
                 match self.compact(table, &dead) {
                     Ok(Ok(())) => {}
                     Ok(Err(Stopped)) => return,
                     Err(error) => {
                         self.failed = Some(self.journal.options.clock.now());
+                        *self.journal.remedy.lock() = Some(error.to_string());
                         tracing::error!("the log of flows cannot be compacted: {error}");
                     }
                 }
             }
         }
+    }
+
+    /// Fails if the log cannot be written anew so that room stays for the next time: a disk that is half taken by what was written
+    /// last could not heal.
+    fn check_room(&self, flows: usize) -> Result<(), JournalError> {
+        let (once, reserved) = {
+            let reserve = self.journal.reserve.lock();
+            (reserve.need(flows), reserve.bytes())
+        };
+        let (need, room) = (once * 2, self.journal.folder.room()? + reserved);
+        if room < need {
+            return Err(JournalError::NoRoom { folder: self.journal.folder.path(), need, room });
+        }
+        Ok(())
     }
 
     fn sync_if_due(&mut self) {
@@ -136,6 +155,9 @@ impl Keeper {
         stops: &dyn Fn() -> bool,
     ) -> Result<Result<(), Stopped>, JournalError> {
         let began = self.journal.options.clock.now();
+        if self.journal.failure.lock().is_some() {
+            self.check_room(table.census().live())?;
+        }
         let first_of = |number| {
             let active = self.journal.active.lock();
             active.file.as_ref().filter(|_| active.number == number).map(|file| file.header.first)
@@ -151,14 +173,20 @@ impl Keeper {
             }
         };
         self.begun = Some((finished, passed));
-        let (path, file) = self.journal.folder.begin_replacement(finished)?;
+        let path = self.journal.folder.replacement(finished);
+        let lent = self.journal.reserve.lock().lend(&path);
+        let file = lent.map_err(failed("write", &path)).inspect_err(|_| self.journal.reserve.lock().take_back(&path))?;
         let header = Header { contents: Contents::Everything, number: finished, first };
         let written = self.write_everything(table, header, (&path, &file), stops);
         if !matches!(written, Ok(Ok(_))) {
-            // It takes room that may be what is missing. If it stays, the next start removes it.
-            fs::remove_file(&path).unwrap_or_default();
+            self.journal.reserve.lock().take_back(&path);
         }
-        let Ok(records) = written? else { return Ok(Err(Stopped)) };
+        let Ok((records, bytes)) = written? else { return Ok(Err(Stopped)) };
+        {
+            let mut reserve = self.journal.reserve.lock();
+            reserve.spend();
+            reserve.learn(bytes, records);
+        }
         self.journal.folder.finish_replacement(&path, finished)?;
         self.begun = None;
         self.journal.pace.have_made_up_for(passed);
@@ -180,6 +208,7 @@ impl Keeper {
             return self.journal.counts.records.swap(records, Ordering::Relaxed);
         };
         if let Some(failure) = self.journal.failure.lock().take() {
+            *self.journal.remedy.lock() = None;
             tracing::warn!("flows survive a restart again; before: {failure}");
         }
         self.journal.counts.records.swap(records + file.records, Ordering::Relaxed)
@@ -190,9 +219,16 @@ impl Keeper {
     pub(super) fn rotate(&mut self) -> Result<(u64, u64), JournalError> {
         // Only this thread changes the number.
         let finished = self.journal.active.lock().number;
-        let made = LogFile::make(&self.journal.folder, finished + 1)?;
-        let mut active = self.journal.active.lock();
-        let old = active.go_on_in(made)?;
+        let begin = || {
+            let made = LogFile::make(&self.journal.folder, finished + 1)?;
+            self.journal.active.lock().go_on_in(made)
+        };
+        let old = match begin() {
+            // A file that is empty yet needs a little room, too.
+            Err(_) if self.journal.reserve.lock().give_way() => begin()?,
+            begun => begun?,
+        };
+        let active = self.journal.active.lock();
         let (first, _) = active.rest();
         drop(active);
         self.journal.is_unsynced.store(true, Ordering::Release);
@@ -208,15 +244,15 @@ impl Keeper {
         Ok((finished, first))
     }
 
-    /// Writes what is wanted to a file with this header and syncs it. Gives the number of records, unless `stops` says that it is in
-    /// vain.
+    /// Writes what is wanted to a file with this header and syncs it. Gives the numbers of records and of bytes, unless `stops`
+    /// says that it is in vain.
     pub(super) fn write_everything(
         &mut self,
         table: &FlowTable,
         header: Header,
         (path, file): (&Path, &File),
         stops: &dyn Fn() -> bool,
-    ) -> Result<Result<u64, Stopped>, JournalError> {
+    ) -> Result<Result<(u64, u64), Stopped>, JournalError> {
         let mut encoder = Encoder::of(header, None);
         let mut buffer = Vec::with_capacity(CHUNK + CHUNK / 4);
         buffer.extend_from_slice(&header.to_bytes());
@@ -246,8 +282,15 @@ impl Keeper {
             ControlFlow::Continue(())
         });
         encoder.end(&mut buffer);
-        let synced = result.and_then(|()| write(&mut buffer)).and_then(|()| file.sync_data());
-        synced.map_err(failed("write", path))?;
-        Ok(if stops() { Err(Stopped) } else { Ok(records) })
+        let bytes = result.and_then(|()| write(&mut buffer)).and_then(|()| {
+            let mut file = file;
+            let bytes = file.stream_position()?;
+            // What was reserved and is not needed.
+            file.set_len(bytes)?;
+            file.sync_data()?;
+            Ok(bytes)
+        });
+        let bytes = bytes.map_err(failed("write", path))?;
+        Ok(if stops() { Err(Stopped) } else { Ok((records, bytes)) })
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, statvfs};
 
 use super::JournalError;
 use crate::lock::try_lock;
@@ -67,11 +67,20 @@ impl Folder {
         Ok(file)
     }
 
-    /// Makes a file that is to take the place of a finished one.
-    pub(super) fn begin_replacement(&self, number: u64) -> Result<(PathBuf, File), JournalError> {
-        let path = self.path.join(format!("{number}.{UNFINISHED}"));
-        let file = create(&path).map_err(failed("write", &path))?;
-        Ok((path, file))
+    /// How much its files would have room for if they were written anew, in bytes.
+    pub(super) fn room(&self) -> Result<u64, JournalError> {
+        let disk = statvfs(&self.path).map_err(|error| failed("look at", &self.path)(error.into()))?;
+        let mut room = disk.f_bavail * disk.f_frsize;
+        for number in self.files()? {
+            let path = self.file(number);
+            room += fs::metadata(&path).map_err(failed("look at", &path))?.len();
+        }
+        Ok(room)
+    }
+
+    /// The path of a file that is to take the place of a finished one.
+    pub(super) fn replacement(&self, number: u64) -> PathBuf {
+        self.path.join(format!("{number}.{UNFINISHED}"))
     }
 
     /// Gives a damaged file one more name, under which it stays when the log is compacted. Gives that name.
@@ -142,6 +151,11 @@ const REPORT_END: &str = ".txt";
 
 pub(super) fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
+}
+
+/// Opens a file to write over what is in it.
+pub(super) fn overwrite(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)
 }
 
 /// An error of the system, told with the file.

@@ -23,7 +23,8 @@
 //! long and fjall five times as long as reading the log into a map. The table is the index, so that a log is enough.
 //!
 //! If the disk takes no more, flows are taken on all the same and the agent says loudly that they will not survive: in
-//! the log, in `/readyz` and in a metric. Traffic goes first, and once there is room again the table is written anew.
+//! the log, in `/readyz` and in a metric. Traffic goes first, and once there is room again the table is written anew. Room for
+//! that is [reserved](reserve), so that the log alone never fills a disk beyond healing.
 
 pub mod bytes;
 mod compact;
@@ -34,6 +35,7 @@ mod lag;
 mod load;
 mod loss;
 mod record;
+mod reserve;
 mod restore;
 mod writer;
 
@@ -65,10 +67,11 @@ use self::frame::{Contents, Header};
 use self::lag::Pace;
 use self::load::Log;
 use self::record::{Encoder, OpenIndex};
+use self::reserve::Reserve;
 
 /// Slots of the table that are kept for the ends of flows that are not written, at most: 25 MB. A disk that hangs for long costs
 /// that; the log is written anew when it answers again.
-const MOST_KEPT: usize = 1 << 18;
+const MOST_KEPT: usize = 1 << 17;
 
 /// The wall clock: it goes on while no agent runs.
 pub type WallClock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
@@ -95,6 +98,10 @@ pub struct Journal {
     pace: Pace,
     written: Condvar,
     active: Mutex<Active>,
+    /// Room for one compaction.
+    reserve: Mutex<Reserve>,
+    /// What is to be done about the failure.
+    remedy: Mutex<Option<String>>,
     /// Something was written that is not synced.
     is_unsynced: AtomicBool,
     /// Why the log is not whole. Apart from the file, so that it can be told while a disk hangs.
@@ -141,6 +148,16 @@ pub enum JournalError {
     /// The name of a file leaves no number for the next one.
     #[error("{}: no file can follow one with this number; move it away if it is no part of the log", .0.display())]
     NoNumber(PathBuf),
+    /// The disk is too full for the log to be written anew.
+    #[error("it is written anew by itself once {} has room for {need} bytes, what the log takes there now included: it has {room}", folder.display())]
+    NoRoom {
+        /// The folder of the log.
+        folder: PathBuf,
+        /// What is needed, in bytes.
+        need: u64,
+        /// What there is.
+        room: u64,
+    },
     /// A file holds something that this agent cannot read. It is left as it is.
     #[error("{}, at byte {at}: {reason}; nothing is changed, and `persist = false` starts without it", path.display())]
     Unreadable {
@@ -169,6 +186,8 @@ pub struct JournalReport {
     pub octets: u64,
     /// Times that the disk was synced.
     pub syncs: u64,
+    /// Bytes that are reserved for the next compaction.
+    pub reserved: u64,
     /// Compactions.
     pub compactions: u64,
     /// Records that could not be written. A compaction makes up for them.
@@ -272,6 +291,7 @@ impl Journal {
         }
         // A disk without room keeps no agent from starting, either.
         let rest = log.rest();
+        let reserve = Reserve::of(&folder.path());
         let begun = LogFile::make(&folder, number).and_then(|made| LogFile::begin(made, rest.clone()));
         let (file, failure) = match begun {
             Ok(file) => (Some(file), None),
@@ -297,6 +317,8 @@ impl Journal {
             pace,
             written: Condvar::new(),
             active: Mutex::new(Active { number, file, rest }),
+            reserve: Mutex::new(reserve),
+            remedy: Mutex::default(),
             is_unsynced: AtomicBool::new(true),
             failure: Mutex::new(failure),
             damage: Mutex::default(),
@@ -347,6 +369,7 @@ impl Journal {
             written: count(&self.counts.written),
             octets: count(&self.counts.octets),
             syncs: count(&self.counts.syncs),
+            reserved: self.reserve.try_lock().map_or(0, |reserve| reserve.bytes()),
             compactions: count(&self.counts.compactions),
             unkept: count(&self.counts.unkept),
             failure: self.failure(&lag),
@@ -358,7 +381,11 @@ impl Journal {
 
     /// Why flows do not survive, or may not, as it is now.
     fn failure(&self, lag: &Lag) -> Option<String> {
-        let failure = self.failure.lock().clone();
+        let (failure, remedy) = (self.failure.lock().clone(), self.remedy.lock().clone());
+        let failure = failure.map(|failure| match remedy {
+            Some(remedy) => format!("{failure}; {remedy}"),
+            None => failure,
+        });
         failure.or_else(|| lag.complaint(self.options.sync_interval).map(|complaint| complaint.to_string())).or_else(
             || {
                 let ends = lag.given_up;

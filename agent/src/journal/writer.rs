@@ -124,6 +124,12 @@ impl Writer {
                 break;
             }
         }
+        // What is not written here may be written anew: there must be room for that.
+        if active.file.is_some()
+            && let Err(error) = journal.reserve.lock().ensure(table.census().live())
+        {
+            journal.fail(&mut active, &error);
+        }
         journal.write(&mut active, buffer, count);
     }
 }
