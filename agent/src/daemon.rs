@@ -25,6 +25,7 @@ use crate::journal::{Journal, JournalOptions, Opened};
 use crate::lifecycle::Lifecycle;
 use crate::liveness::Hang;
 use crate::lock::Locks;
+use crate::log_writer::LogWriter;
 use crate::logging::Logging;
 use crate::metrics::Metrics;
 use crate::objects::Kept;
@@ -140,6 +141,7 @@ enum Request {
 struct Daemon {
     agent: Arc<Agent>,
     logging: Arc<Logging>,
+    log: LogWriter,
     /// Whether flows are removed at the end, whatever the configuration says.
     cleanup: Arc<AtomicBool>,
 }
@@ -150,7 +152,8 @@ impl Daemon {
     fn run(options: Options, loaded: Loaded) -> Result<(), Error> {
         let Loaded { config, places } = loaded;
         let clock = Arc::new(MonotonicClock::showing(CLOCK_START));
-        let logging = Arc::new(Logging::start(&config.log, config.log_rate, clock.clone())?);
+        let (log, _last_lines) = LogWriter::start(std::io::stderr())?;
+        let logging = Arc::new(Logging::start(&config.log, config.log_rate, clock.clone(), log.clone())?);
         let runtime = Runtime::new()?;
         let _entered = runtime.enter();
         let mut run_dir = RunDir::claim(&config.run_dir)?;
@@ -168,7 +171,7 @@ impl Daemon {
         let objects = config.persist.then(|| Kept::open(&config.state_dir())).transpose()?;
         let keeping = Keeping { journal: opened.as_ref().map(|opened| opened.journal.clone()), objects };
         let (agent, parts) = Agent::open(config, seed, clock, keeping).map_err(|error| located(&places, error))?;
-        let daemon = Self { agent, logging, cleanup: Arc::default() };
+        let daemon = Self { agent, logging, log, cleanup: Arc::default() };
 
         // A limit on the size of files is an error of the write that goes beyond it, not the death of the agent.
         let _too_large = signal(SignalKind::from_raw(Signal::XFSZ.as_raw()))?;
@@ -184,7 +187,7 @@ impl Daemon {
             }
         })?;
         let (ask, asked) = mpsc::unbounded_channel();
-        let metrics = Arc::new(Metrics::new(daemon.agent.clone())?);
+        let metrics = Arc::new(Metrics::new(daemon.agent.clone())?.with_log(daemon.log.clone())?);
         if let Some(http) = http {
             daemon.serve_http(&mut lifecycle, http, metrics.clone())?;
         }

@@ -15,6 +15,7 @@ pub mod journal;
 pub mod lifecycle;
 pub mod liveness;
 pub mod lock;
+pub mod log_writer;
 pub mod logging;
 pub mod metrics;
 pub mod objects;

@@ -22,6 +22,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, reload};
 
 use crate::config::{LogConfig, LogFormat, parse_level};
+use crate::log_writer::LogWriter;
 
 /// The running log.
 pub struct Logging {
@@ -48,11 +49,11 @@ pub enum LogError {
 }
 
 impl Logging {
-    /// Starts logging for the whole process, once. At most `rate` messages a minute from one place in the code; 0 is no limit.
-    pub fn start(config: &LogConfig, rate: u32, clock: Arc<dyn Clock>) -> Result<Self, LogError> {
+    /// Starts logging for the whole process, once, to what becomes standard error. At most `rate` messages a minute from one place in the code; 0 is no limit.
+    pub fn start(config: &LogConfig, rate: u32, clock: Arc<dyn Clock>, writer: LogWriter) -> Result<Self, LogError> {
         let colours = io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let environment = env::var(RUST_LOG).ok().filter(|levels| !levels.is_empty());
-        let (subscriber, logging) = assemble(config, rate, clock, environment, colours, io::stderr)?;
+        let (subscriber, logging) = assemble(config, rate, clock, environment, colours, writer)?;
         subscriber.try_init().map_err(|error| LogError::SetUp(error.to_string()))?;
         Ok(logging)
     }

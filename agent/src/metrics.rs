@@ -17,6 +17,7 @@ use sluice_flow::{EndReason, FlowState, Refusal};
 
 use crate::agent::Agent;
 use crate::device_counters::DeviceCounters;
+use crate::log_writer::LogWriter;
 use crate::offload::{LATENCY_BUCKETS, WorkerReport};
 use crate::rebalancing::State;
 
@@ -35,6 +36,12 @@ impl Metrics {
         let registry = Registry::new();
         registry.register(Box::new(AgentCollector { agent: agent.clone() }))?;
         Ok(Self { registry, agent })
+    }
+
+    /// The same with what is known of the log on standard error.
+    pub fn with_log(self, log: LogWriter) -> Result<Self, prometheus::Error> {
+        self.registry.register(Box::new(LogCollector(log)))?;
+        Ok(self)
     }
 
     /// The text of a scrape, in exposition format 0.0.4.
@@ -66,6 +73,21 @@ impl Metrics {
             }
         }
         Ok(())
+    }
+}
+
+struct LogCollector(LogWriter);
+
+impl Collector for LogCollector {
+    fn desc(&self) -> Vec<&Desc> {
+        Vec::new()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let mut families = Families::default();
+        let dropped = precise(self.0.dropped());
+        families.counter("sluice_log_lines_dropped_total", "Log lines that nobody read in time.", &[(&[], dropped)]);
+        families.0
     }
 }
 

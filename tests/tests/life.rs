@@ -313,7 +313,9 @@ fn the_log_level_is_changed_while_it_runs_in_the_words_of_ovs_or_ours() {
         assert_eq!(daemon.appctl(&["vlog/list"]).out, format!("{level}\n"));
     }
     daemon.appctl(&["dpctl/add-flow", KEY, "2"]);
-    assert!(daemon.log().contains("accepted ufid:") && daemon.log().contains("installed ufid:"), "{}", daemon.log());
+    eventually("both are logged", || {
+        daemon.log().contains("accepted ufid:") && daemon.log().contains("installed ufid:")
+    });
     let wrong = daemon.appctl(&["vlog/set", "lots"]);
     assert_eq!(wrong.code, Some(2));
     assert!(wrong.err.contains("unknown log level \"lots\""), "{}", wrong.err);

@@ -196,9 +196,11 @@ fn a_flow_comes_back_as_it_was_also_if_it_was_refused() {
 
     let daemon = house.start("");
     assert_eq!(listed_at_rest(&daemon), before);
-    let log = daemon.log();
-    assert!(log.contains("7 flows of earlier runs are wanted again, read in 0."), "{log}");
-    assert!(log.contains("no agent was there for at most"), "{log}");
+    eventually("it is logged", || {
+        let log = daemon.log();
+        log.contains("7 flows of earlier runs are wanted again, read in 0.")
+            && log.contains("no agent was there for at most")
+    });
     assert_eq!(daemon.metric("sluice_journal_restored_flows"), Some(7.0));
     assert_eq!(daemon.metric("sluice_journal_lost_flows"), Some(0.0));
     assert!(daemon.metric("sluice_journal_away_seconds").unwrap() < 60.0);
@@ -257,7 +259,7 @@ fn a_log_that_the_agent_does_not_know_keeps_it_from_starting_unless_told_to_star
     assert!(ran.err.contains(&expected), "{}", ran.err);
     let daemon = house.start("persist = false");
     assert!(listed(&daemon).is_empty());
-    assert!(daemon.log().contains("is left alone: flows are not kept"), "{}", daemon.log());
+    eventually("it is logged", || daemon.log().contains("is left alone: flows are not kept"));
     assert_eq!(daemon.metric("sluice_journal_records"), None);
     drop(daemon);
     assert_eq!(fs::read(&file).unwrap(), newer);
@@ -342,7 +344,7 @@ fn a_full_disk_stops_no_flow_is_said_loudly_and_heals() {
     let (status, body) = daemon.http("/readyz");
     assert_eq!(status, 503);
     assert!(body.contains("do not survive a restart: cannot write") && body.contains("File too large"), "{body}");
-    assert!(daemon.log().contains("flows do not survive a restart from now on: cannot write"), "{}", daemon.log());
+    eventually("it is logged", || daemon.log().contains("flows do not survive a restart from now on: cannot write"));
 
     limit("unlimited:");
     eventually("everything is written anew", || daemon.http("/readyz").0 == 200);

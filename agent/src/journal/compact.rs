@@ -175,7 +175,8 @@ impl Keeper {
         self.begun = Some((finished, passed));
         let path = self.journal.folder.replacement(finished);
         let lent = self.journal.reserve.lock().lend(&path);
-        let file = lent.map_err(failed("write", &path)).inspect_err(|_| self.journal.reserve.lock().take_back(&path))?;
+        let file =
+            lent.map_err(failed("write", &path)).inspect_err(|_| self.journal.reserve.lock().take_back(&path))?;
         let header = Header { contents: Contents::Everything, number: finished, first };
         let written = self.write_everything(table, header, (&path, &file), stops);
         if !matches!(written, Ok(Ok(_))) {

@@ -76,7 +76,10 @@ impl Reserve {
         match reserved {
             Some(Ok(bytes)) => self.bytes = bytes,
             Some(Err(Errno::OPNOTSUPP | Errno::NOSYS)) => {
-                tracing::warn!("{}: the file system reserves no room; a full disk may keep the log from healing", self.path.display());
+                tracing::warn!(
+                    "{}: the file system reserves no room; a full disk may keep the log from healing",
+                    self.path.display()
+                );
                 self.is_impossible = true;
             }
             Some(Err(error)) => {
