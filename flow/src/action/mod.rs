@@ -139,6 +139,11 @@ impl FieldSet {
     pub fn get(&self, field: Field) -> Option<(u128, u128)> {
         self.fields.iter().find(|(f, _, _)| *f == field).map(|(_, value, mask)| (*value, *mask))
     }
+
+    /// Whether every bit of every field of the attribute is set, as in OVS's `set()` without masks.
+    pub fn is_whole(&self) -> bool {
+        self.attribute.fields().all(|spec| self.get(spec.field).is_some_and(|(_, mask)| mask == spec.field.full_mask()))
+    }
 }
 
 macro_rules! action_kinds {

@@ -542,7 +542,8 @@ pub(crate) fn neighbour_options(message: &[u8]) -> impl Iterator<Item = (Neighbo
     })
 }
 
-fn fragment(any: bool, later: bool) -> u8 {
+/// How `frag` of IP calls a packet that is any fragment, and one without the transport header.
+pub(crate) fn fragment(any: bool, later: bool) -> u8 {
     match (any, later) {
         (_, true) => FRAGMENT_LATER,
         (true, false) => FRAGMENT_FIRST,

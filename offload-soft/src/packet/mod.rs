@@ -9,6 +9,7 @@ pub mod extract;
 pub mod headers;
 pub mod tunnel;
 
+pub(crate) use extract::fragment;
 pub use extract::{Layout, Metadata, Network, Parsed, Transport, extract, parse, parse_into};
 pub use tunnel::{TunnelAddresses, TunnelMetadata, TunnelOptions};
 

@@ -120,7 +120,9 @@ const HEADERS: &[Field] = &[
     Field::CvlanCfi,
     Field::NshNextProto,
     Field::Ipv4Proto,
+    Field::Ipv4Frag,
     Field::Ipv6Proto,
+    Field::Ipv6Frag,
 ];
 
 /// The words of a key in which decisive bits are.

@@ -17,6 +17,8 @@ use crate::ports::PortTable;
 pub(super) struct Guarantees {
     pub(super) eth_type: Option<u16>,
     pub(super) protocol: Option<u8>,
+    /// Which fragment, as `frag` of IP has it.
+    pub(super) fragment: Option<u8>,
     /// VLAN tags.
     pub(super) tags: usize,
     /// A neighbour solicitation or advertisement, if it is ICMPv6.
@@ -88,10 +90,12 @@ pub(super) fn consume(full: &Match) -> Result<Guarantees, Refusal> {
         Some(eth_type::IPV4) => {
             take(&mut rest, Attribute::Ipv4);
             guarantees.protocol = exact(full, Field::Ipv4Proto);
+            guarantees.fragment = exact(full, Field::Ipv4Frag);
         }
         Some(eth_type::IPV6) => {
             take(&mut rest, Attribute::Ipv6);
             guarantees.protocol = exact(full, Field::Ipv6Proto);
+            guarantees.fragment = exact(full, Field::Ipv6Frag);
         }
         Some(eth_type::ARP | eth_type::RARP) => take(&mut rest, Attribute::Arp),
         Some(eth_type::PPPOE) => take(&mut rest, Attribute::Pppoe),

@@ -38,6 +38,10 @@ pub(super) fn actions(
         has_tag: guarantees.tags > 0,
         eth_type: guarantees.eth_type,
         labels: guarantees.labels,
+        protocol: guarantees.protocol,
+        fragment: guarantees.fragment,
+        is_neighbour: guarantees.is_neighbour,
+        is_outer: false,
         tunnel: None,
     };
     checker.list(&flow.actions, shape, 0)
@@ -61,6 +65,14 @@ struct Shape {
     eth_type: Option<u16>,
     /// MPLS label stack entries that are known, modulo 2^32 as in the kernel.
     labels: u32,
+    /// The protocol of IP, if `eth_type` says that it is IP.
+    protocol: Option<u8>,
+    /// Which fragment it is, likewise.
+    fragment: Option<u8>,
+    /// Whether it is a neighbour solicitation or advertisement, if it is ICMPv6.
+    is_neighbour: bool,
+    /// Whether the headers are those that `tnl_push` has put on, and not those of the match.
+    is_outer: bool,
     tunnel: Option<Encapsulation>,
 }
 
@@ -81,9 +93,7 @@ impl Checker<'_> {
     fn action(&self, action: &Action, shape: &mut Shape) -> Result<(), Refusal> {
         match action {
             Action::AddMpls(entry) => shape.add_mpls(*entry),
-            Action::Conntrack(action) => {
-                conntrack::check(action, shape.eth_type, self.guarantees.protocol, self.policies)
-            }
+            Action::Conntrack(action) => conntrack::check(action, shape.eth_type, shape.protocol, self.policies),
             Action::Meter(id) => self.meters.get(*id).map(drop),
             Action::Output(port) => self.output(*port, shape),
             Action::PopEth => shape.pop_eth(),
@@ -150,17 +160,27 @@ impl Checker<'_> {
         }
     }
 
-    /// What is behind is done to the outer packet, of which the match says nothing.
+    /// What is behind is done to the outer packet, of which the headers that are pushed say all that is known.
     fn tunnel_push(&self, push: &TunnelPush, shape: &mut Shape) -> Result<(), Refusal> {
         self.tunnel_port(push.tunnel_port, ActionKind::TnlPush)?;
-        Push::new(push)?;
+        let outer = Push::new(push)?.outer();
         let out_port = self.ports.get(push.out_port);
         if out_port.is_none_or(|port| port.tunnel().is_some()) {
             let port = push.out_port.to_string();
             let reason = "tnl_push cannot send packets there".into();
             return Err(Refusal::Port { port, number: Some(push.out_port), reason });
         }
-        *shape = Shape { is_ethernet: Some(true), has_tag: false, eth_type: None, labels: 0, tunnel: None };
+        *shape = Shape {
+            is_ethernet: Some(true),
+            has_tag: false,
+            eth_type: outer.map(|outer| outer.eth_type),
+            labels: 0,
+            protocol: outer.map(|outer| outer.protocol),
+            fragment: outer.map(|outer| outer.fragment),
+            is_neighbour: false,
+            is_outer: true,
+            tunnel: None,
+        };
         Ok(())
     }
 
@@ -205,39 +225,52 @@ impl Checker<'_> {
                 return Err(Refusal::Action { action: ActionKind::Set, reason: reason.into() });
             }
         };
-        if let Some((field, _, _)) = set.fields.iter().find(|(field, _, _)| !settable.contains(field)) {
-            return Err(Refusal::Field { field: *field, reason: "it cannot be set".into() });
+        for (field, value, _) in set.fields.iter().filter(|(field, ..)| !settable.contains(field)) {
+            // A set of a whole header names these, too: to leave them as they are, as in the kernel (`validate_set`).
+            let known = match field {
+                Field::Ipv4Proto | Field::Ipv6Proto => shape.protocol,
+                Field::Ipv4Frag | Field::Ipv6Frag => shape.fragment,
+                _ => None,
+            };
+            let reason = match (set.is_whole(), known.map(u128::from)) {
+                (true, Some(known)) if known == *value => continue,
+                (true, Some(_)) => "it cannot be set to another value than the packet has",
+                (true, None) => "it cannot be set, and the match does not say that packets have this value",
+                (false, _) => "it cannot be set",
+            };
+            return Err(Refusal::Field { field: *field, reason: reason.into() });
         }
-        self.is_there(set.attribute, shape)
+        is_there(set.attribute, shape)
     }
+}
 
-    /// Whether the match guarantees the header that is to be rewritten.
-    fn is_there(&self, attribute: Attribute, shape: &Shape) -> Result<(), Refusal> {
-        let guarantees = self.guarantees;
-        let is = |ethernet_type| shape.eth_type == Some(ethernet_type);
-        let transport = |protocol| (is(eth_type::IPV4) || is(eth_type::IPV6)) && guarantees.protocol == Some(protocol);
-        let is_icmpv6 = is(eth_type::IPV6) && guarantees.protocol == Some(ip_proto::ICMPV6);
-        let (is_there, wanted) = match attribute {
-            Attribute::Ethernet => (shape.is_ethernet != Some(false), "packet_type(ns=0,id=0)"),
-            Attribute::Mpls => (shape.eth_type.is_some_and(is_mpls), "eth_type(0x8847) or eth_type(0x8848)"),
-            Attribute::Nsh => (is(eth_type::NSH), "eth_type(0x894f)"),
-            Attribute::Ipv4 => (is(eth_type::IPV4), "eth_type(0x0800)"),
-            Attribute::Ipv6 => (is(eth_type::IPV6), "eth_type(0x86dd)"),
-            Attribute::Arp => (is(eth_type::ARP) || is(eth_type::RARP), "eth_type(0x0806) or eth_type(0x8035)"),
-            Attribute::Tcp => (transport(ip_proto::TCP), "IP with proto=6"),
-            Attribute::Udp => (transport(ip_proto::UDP), "IP with proto=17"),
-            Attribute::Sctp => (transport(ip_proto::SCTP), "IP with proto=132"),
-            Attribute::Icmp => (is(eth_type::IPV4) && transport(ip_proto::ICMP), "IPv4 with proto=1"),
-            Attribute::Icmpv6 => (is_icmpv6, "IPv6 with proto=58"),
-            Attribute::Nd | Attribute::NdExt => {
-                (is_icmpv6 && guarantees.is_neighbour, "icmpv6(type=135,code=0) or icmpv6(type=136,code=0)")
-            }
-            _ => return Ok(()),
-        };
-        if !is_there {
-            return combination(format!("set({}) without a match on {wanted}", attribute.name()));
+/// Whether the packet has the header for certain that is to be rewritten.
+fn is_there(attribute: Attribute, shape: &Shape) -> Result<(), Refusal> {
+    let is = |ethernet_type| shape.eth_type == Some(ethernet_type);
+    let transport = |protocol| (is(eth_type::IPV4) || is(eth_type::IPV6)) && shape.protocol == Some(protocol);
+    let is_icmpv6 = is(eth_type::IPV6) && shape.protocol == Some(ip_proto::ICMPV6);
+    let (is_there, wanted) = match attribute {
+        Attribute::Ethernet => (shape.is_ethernet != Some(false), "packet_type(ns=0,id=0)"),
+        Attribute::Mpls => (shape.eth_type.is_some_and(is_mpls), "eth_type(0x8847) or eth_type(0x8848)"),
+        Attribute::Nsh => (is(eth_type::NSH), "eth_type(0x894f)"),
+        Attribute::Ipv4 => (is(eth_type::IPV4), "eth_type(0x0800)"),
+        Attribute::Ipv6 => (is(eth_type::IPV6), "eth_type(0x86dd)"),
+        Attribute::Arp => (is(eth_type::ARP) || is(eth_type::RARP), "eth_type(0x0806) or eth_type(0x8035)"),
+        Attribute::Tcp => (transport(ip_proto::TCP), "IP with proto=6"),
+        Attribute::Udp => (transport(ip_proto::UDP), "IP with proto=17"),
+        Attribute::Sctp => (transport(ip_proto::SCTP), "IP with proto=132"),
+        Attribute::Icmp => (is(eth_type::IPV4) && transport(ip_proto::ICMP), "IPv4 with proto=1"),
+        Attribute::Icmpv6 => (is_icmpv6, "IPv6 with proto=58"),
+        Attribute::Nd | Attribute::NdExt => {
+            (is_icmpv6 && shape.is_neighbour, "icmpv6(type=135,code=0) or icmpv6(type=136,code=0)")
         }
-        Ok(())
+        _ => return Ok(()),
+    };
+    let set = format_args!("set({})", attribute.name());
+    match (is_there, shape.is_outer) {
+        (true, _) => Ok(()),
+        (false, false) => combination(format!("{set} without a match on {wanted}")),
+        (false, true) => combination(format!("{set} behind tnl_push, whose headers are not {wanted}")),
     }
 }
 

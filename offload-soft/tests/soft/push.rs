@@ -8,7 +8,7 @@ use sluice_flow::key::Match;
 use sluice_flow::port::PortNumber;
 
 use crate::frames::{DST_V6, Ip4, SRC_V6, fill, tcp, udp, verify};
-use crate::harness::{Device, flow, output};
+use crate::harness::{Device, flow, output, set};
 use crate::outer::{long, read, sum, word};
 
 const ETHERNET: [u8; 12] = [0xaa, 0, 0, 0, 0, 1, 0xaa, 0, 0, 0, 0, 2];
@@ -149,13 +149,6 @@ fn what_is_behind_a_push_is_done_to_the_outer_packet() {
     assert_eq!(sent.iter().map(|(port, _)| port.0).collect::<Vec<_>>(), [4, 1], "an output follows, so none is added");
     assert_eq!(sent[0].1, inner());
     assert_eq!(read(&sent[1].1).tunnel[8..], inner());
-    let set = crate::harness::set(&[(Field::Ipv4Ttl, 9)]);
-    let ip = |full: &mut Match| {
-        from(4)(full);
-        full.set_exact(Field::EthType, 0x0800);
-    };
-    let refusal = device.add(flow(ip, vec![push(10, 4, &header), set, output(1)])).unwrap_err();
-    assert_eq!(refusal.label(), "combination", "the match is about the inner packet");
 }
 
 #[test]
@@ -205,6 +198,40 @@ fn pops_end_even_if_every_packet_is_popped_again() {
     let verdict = device.inject(4, &fill(frame));
     assert!(verdict.hits.len() > 1);
     assert_eq!(device.nic.drops().lookups.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn sets_behind_a_push_are_of_the_headers_that_it_puts_on() {
+    let mut device = Device::with_tunnels();
+    let vxlan = over_udp(4789, false, &[8, 0, 0, 0, 0, 0, 7, 0]);
+    let whole = |fields: &[(Field, u128)]| {
+        let value = |field: Field| fields.iter().find(|(other, _)| *other == field).map_or(0, |(_, value)| *value);
+        let attribute = fields[0].0.spec().attribute;
+        set(&attribute.fields().map(|spec| (spec.field, value(spec.field))).collect::<Vec<_>>())
+    };
+    let in_v4 = whole(&[(Field::Ipv4Src, 0x0a02_0001), (Field::Ipv4Ttl, 9), (Field::Ipv4Proto, 17)]);
+    let in_v6 = whole(&[(Field::Ipv6Src, 0xfd << 120), (Field::Ipv6Hlimit, 9), (Field::Ipv6Proto, 17)]);
+    // What comes in is TCP in IPv4, of which the match says nothing.
+    for (header, change) in [(v4(17, &vxlan), in_v4), (v6(17, &vxlan), in_v6)] {
+        let actions = vec![push(10, 4, &header), change, set(&[(Field::UdpSrc, 4000)]), output(3)];
+        let handle = device.add(flow(from(2), actions)).unwrap();
+        let sent = device.inject(2, &inner()).sent.remove(0).1;
+        device.remove(handle);
+        verify(&sent);
+        assert_eq!((read(&sent).ttl, word(&sent, sent.len() - inner().len() - 16)), (9, 4000));
+    }
+    let mut refused = |header: &[u8], kind, action| {
+        let actions = vec![push(10, kind, header), action, output(3)];
+        device.add(flow(from(2), actions)).unwrap_err().to_string()
+    };
+    assert_eq!(
+        refused(&v4(17, &vxlan), 4, set(&[(Field::TcpSrc, 1)])),
+        "combination: set(tcp) behind tnl_push, whose headers are not IP with proto=6"
+    );
+    assert_eq!(
+        refused(&v4(17, &vxlan), 4, set(&[(Field::Ipv6Src, 1)])),
+        "combination: set(ipv6) behind tnl_push, whose headers are not eth_type(0x86dd)"
+    );
 }
 
 #[test]

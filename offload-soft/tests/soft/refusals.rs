@@ -284,6 +284,56 @@ fn fields_that_cannot_be_set_are_refused() {
 }
 
 #[test]
+fn a_set_of_a_whole_header_leaves_what_cannot_be_set_as_the_match_says_it_is() {
+    let whole = |changed: &[(Field, u128)]| {
+        let value = |field: Field| changed.iter().find(|(other, _)| *other == field).map_or(0, |(_, value)| *value);
+        let attribute = changed[0].0.spec().attribute;
+        set(&attribute.fields().map(|spec| (spec.field, value(spec.field))).collect::<Vec<_>>())
+    };
+    let ipv4 = |protocol, fragment| whole(&[(Field::Ipv4Proto, protocol), (Field::Ipv4Frag, fragment)]);
+    let ipv6 = |protocol, fragment| whole(&[(Field::Ipv6Proto, protocol), (Field::Ipv6Frag, fragment)]);
+    let of = |is_v6: bool, action| {
+        let first_fragment = |full: &mut Match| {
+            if is_v6 {
+                v6(17)(full)
+            } else {
+                v4(17)(full)
+            }
+            full.set_exact(Field::Ipv4Frag, 1);
+        };
+        Device::with_tunnels().nic.explain(&flow(first_fragment, vec![action, output(2)])).map(drop)
+    };
+    assert_eq!(of(false, ipv4(17, 1)), Ok(()));
+    assert_eq!(of(true, ipv6(17, 1)), Ok(()));
+    let other = |attribute: &str, field: &str| {
+        format!("field {attribute}.{field}: it cannot be set to another value than the packet has")
+    };
+    assert_eq!(of(false, ipv4(6, 1)).unwrap_err().to_string(), other("ipv4", "proto"));
+    assert_eq!(of(false, ipv4(17, 0)).unwrap_err().to_string(), other("ipv4", "frag"));
+    assert_eq!(of(true, ipv6(17, 2)).unwrap_err().to_string(), other("ipv6", "frag"));
+    let unknown = "field ipv4.frag: it cannot be set, and the match does not say that packets have this value";
+    assert_eq!(refusal(v4(17), vec![ipv4(17, 0), output(2)]), unknown);
+}
+
+#[test]
+fn an_approval_is_for_one_kind_of_fragment() {
+    let mut device = Device::with_tunnels();
+    let whole = Attribute::Ipv4.fields().map(|spec| (spec.field, u128::from(spec.field == Field::Ipv4Proto) * 17));
+    let whole = set(&whole.collect::<Vec<_>>());
+    let add = |device: &mut Device, port: u128, fragment: u128| {
+        let matching = move |full: &mut Match| {
+            v4(17)(full);
+            full.set_exact(Field::Ipv4Frag, fragment);
+            full.set_exact(Field::InPort, port);
+        };
+        device.add(flow(matching, vec![whole.clone(), output(2)])).map(drop)
+    };
+    assert_eq!(add(&mut device, 1, 0), Ok(()));
+    assert!(add(&mut device, 1, 1).is_err(), "frag=no cannot be set for a first fragment");
+    assert_eq!(add(&mut device, 2, 0), Ok(()));
+}
+
+#[test]
 fn an_outer_header_must_be_whole() {
     let out = |fields: &[(Field, u128)]| refusal(anything, vec![tunnel(fields), output(10)]);
     let dst = (Field::TunnelIpv4Dst, 1);

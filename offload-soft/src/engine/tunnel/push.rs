@@ -2,14 +2,15 @@
 //! `lib/netdev-native-tnl.c` of OVS put them on.
 
 use sluice_flow::action::{ActionKind, TunnelPush};
+use sluice_flow::field::FRAGMENT_NO;
 use sluice_flow::port::{PortNumber, TunnelProtocol};
 use sluice_flow::refusal::Refusal;
 use sluice_flow::time::Timestamp;
 
 use super::fill::{PerPacket, fill, places};
 use super::{Payload, UDP, gtpu, segments};
-use crate::packet::headers::{Erspan, Erspan2, Geneve, Gre, Gtpu, Vxlan};
-use crate::packet::{eth_type, ip_proto};
+use crate::packet::headers::{Erspan, Erspan2, Ethernet, Geneve, Gre, Gtpu, Ipv4, Vxlan};
+use crate::packet::{eth_type, fragment, ip_proto};
 use crate::ports::PortState;
 
 /// Octets of outer headers at most (`TNL_PUSH_HEADER_SIZE` in `lib/odp-util.h`).
@@ -23,6 +24,16 @@ pub(crate) struct Push {
     pub(crate) out_port: PortNumber,
     kind: Kind,
     header: Box<[u8]>,
+}
+
+/// What outer headers say of the packet that they make.
+#[derive(Clone, Copy)]
+pub(crate) struct Outer {
+    pub(crate) eth_type: u16,
+    /// The protocol of IP, as `proto` has it.
+    pub(crate) protocol: u8,
+    /// Which fragment it is, as `frag` has it.
+    pub(crate) fragment: u8,
 }
 
 /// What the headers are of.
@@ -49,6 +60,18 @@ impl Push {
             return refuse("the headers are not of their type, or not whole");
         }
         Ok(Self { tunnel_port, out_port, kind, header })
+    }
+
+    /// What the headers say; `None` where that depends on the packet.
+    pub(crate) fn outer(&self) -> Option<Outer> {
+        // Behind a routing header stands what is inside.
+        let Kind::Tunnel(_) = self.kind else { return None };
+        let (eth_type, _, protocol) = places(&self.header)?;
+        let fragment = match Ipv4::new(self.header.get(Ethernet::<&[u8]>::LENGTH..)?) {
+            Some(ip) if eth_type == eth_type::IPV4 => fragment(ip.is_fragment(), ip.is_later_fragment()),
+            _ => FRAGMENT_NO,
+        };
+        Some(Outer { eth_type, protocol, fragment })
     }
 
     /// The packet with the headers on it; `None` if it would be longer than IP can carry, or if they cannot carry it.
