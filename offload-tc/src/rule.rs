@@ -120,6 +120,9 @@ impl Spelling {
     /// The number of tags is said by itself, and not that there is none or no inner one. The bit is that of rules for an
     /// Ethernet type, and of these only one without looks at the number for any other reason.
     pub const NUMBER_OF_TAGS: Self = Self::FRAGMENT_PROTOCOL;
+    /// Sets of all that can be rewritten of an IP header name its protocol and `frag`, too, which stay as they are. The bit is
+    /// that of later fragments, whose addresses are not rewritten.
+    pub const WHOLE_SET: Self = Self::FRAGMENT_PROTOCOL;
 
     /// Bits of the direction of ERSPAN that no header has are said, too.
     pub const WHOLE_DIRECTION: Self = Self(1 << 12);

@@ -186,6 +186,31 @@ fn a_time_to_live_that_the_flow_sets_counts_and_not_the_one_that_it_matches() {
 }
 
 #[test]
+fn a_set_of_a_whole_header_names_what_stays_as_it_is() {
+    let key = "in_port(1),eth(),eth_type(0x0800),ipv4(proto=17,frag=no)";
+    let set = "set(ipv4(src=10.0.0.9,dst=10.0.0.2,proto=17,tos=0,ttl=9,frag=no)),2";
+    let ipv6 = "in_port(1),eth(),eth_type(0x86dd),ipv6(proto=6,frag=no)";
+    let in_v6 = "set(ipv6(src=fd00::9,dst=fd00::2,label=0,proto=6,tclass=0,hlimit=9,frag=no)),2";
+    for (key, actions) in [(key, set), (ipv6, in_v6)] {
+        let found = rule(EXACT, key, actions).unwrap();
+        assert_eq!(read(EXACT, &found).1, parse(key, actions));
+    }
+    let bare = "set(ipv4(src=10.0.0.9,dst=10.0.0.2,tos=0,ttl=9)),2";
+    assert_eq!(
+        read(EXACT, &rule(EXACT, key, bare).unwrap()).1,
+        parse(key, bare),
+        "without them it is read without them"
+    );
+
+    let other = refusal(EXACT, key, &set.replace("proto=17", "proto=6"));
+    let words = "tc cannot rewrite it, and the match does not say that it has this value";
+    assert_eq!(other, format!("field ipv4.proto: {words}"));
+    assert_eq!(refusal(EXACT, key, &set.replace("frag=no", "frag=first")), format!("field ipv4.frag: {words}"));
+    let both = format!("{},{bare}", set.trim_end_matches(",2"));
+    assert!(refusal(EXACT, key, &both).contains("one names proto and frag and the other does not"));
+}
+
+#[test]
 fn a_guard_in_front_takes_what_dec_ttl_would_wrap() {
     let flow = flow(IPV4, "3,dec_ttl(le_1()),2");
     let words = translate::rule(&flow, AGENT, &EXACT).unwrap_err().to_string();

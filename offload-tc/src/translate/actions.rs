@@ -1,10 +1,11 @@
 //! The actions of a flow as actions of tc.
 
+use std::borrow::Cow;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use sluice_flow::action::{Action as FlowAction, ActionKind, ActionList, FieldSet};
 use sluice_flow::cause::Cause;
-use sluice_flow::field::{Attribute, Field};
+use sluice_flow::field::{Attribute, FRAGMENT_NO, Field};
 use sluice_flow::refusal::Refusal;
 
 use super::fields::{CHECKSUM, DONT_FRAGMENT, TUNNEL_KEY, ethernet, protocol};
@@ -188,7 +189,8 @@ impl Translator<'_> {
                         self.shape.least_ttl = low(value & mask);
                     }
                 }
-                let words = places::words(set).map_err(|field| refuse(field, "tc cannot rewrite it"))?;
+                let set = self.without_what_stays(set)?;
+                let words = places::words(&set).map_err(|field| refuse(field, "tc cannot rewrite it"))?;
                 self.pipe(Operation::Edit(words));
                 if checksums != 0 {
                     self.pipe(Operation::Checksum(checksums));
@@ -196,6 +198,25 @@ impl Translator<'_> {
             }
         }
         Ok(())
+    }
+
+    /// A set without the fields of a whole header that the packet has already (`validate_set` in the kernel's openvswitch).
+    fn without_what_stays<'s>(&self, set: &'s FieldSet) -> Result<Cow<'s, FieldSet>, Refusal> {
+        if !places::names_what_stays(set) {
+            return Ok(Cow::Borrowed(set));
+        }
+        for (field, value, _) in &set.fields {
+            let known = match field {
+                Field::Ipv4Proto | Field::Ipv6Proto => self.shape.protocol,
+                Field::Ipv4Frag | Field::Ipv6Frag => self.shape.is_whole.then_some(FRAGMENT_NO),
+                _ => continue,
+            };
+            if known.map(u128::from) != Some(*value) {
+                return Err(refuse(*field, "tc cannot rewrite it, and the match does not say that it has this value"));
+            }
+        }
+        let fields = set.fields.iter().filter(|(field, ..)| !places::STAY.contains(field)).copied().collect();
+        Ok(Cow::Owned(FieldSet { attribute: set.attribute, fields }))
     }
 
     /// What has to be mended behind a rewriting, if it is possible in this place at all.

@@ -95,6 +95,9 @@ fn labelled(
         spelling.add(Spelling::DF_LEFT_OUT);
         caveats.push(Caveat::NotSet { flag: "df" });
     }
+    if names_what_stays(actions)? {
+        spelling.add(Spelling::WHOLE_SET);
+    }
     visit(actions, &mut |action| {
         if matches!(action, Action::Conntrack(track) if track.helper.is_some()) {
             caveats.push(Caveat::RelatedIsForgotten);
@@ -136,6 +139,24 @@ fn leaves_out_df(actions: &ActionList, surroundings: &dyn Surroundings) -> Resul
     if with && without {
         let reason = "of two outer headers one says not to fragment, which this kernel's tc cannot say (Linux 6.3 can)";
         return Err(matching::refuse(Field::TunnelFlags, reason));
+    }
+    Ok(with)
+}
+
+/// Whether the sets of all that can be rewritten of an IP header name its protocol and `frag`, too. The note on a rule has one bit
+/// for all of them.
+fn names_what_stays(actions: &ActionList) -> Result<bool, Refusal> {
+    let (mut with, mut without) = (false, false);
+    visit(actions, &mut |action| {
+        if let Action::Set(set) = action {
+            with |= places::names_what_stays(set);
+            without |= places::is_all_that_changes(set);
+        }
+    });
+    if with && without {
+        let reason = "of two sets of all fields of an IP header, one names proto and frag and the other does not, which the note \
+                      on a rule of tc cannot tell apart";
+        return Err(Refusal::Combination { reason: reason.into() });
     }
     Ok(with)
 }

@@ -36,6 +36,21 @@ const PLACES: &[(Field, Header, u32)] = &[
     (Field::IcmpCode, Header::Tcp, 8),
 ];
 
+/// The fields of an IP header that cannot be rewritten, and that a set of the whole header names nevertheless.
+pub(super) const STAY: [Field; 4] = [Field::Ipv4Proto, Field::Ipv4Frag, Field::Ipv6Proto, Field::Ipv6Frag];
+
+/// Whether a set is of a whole IP header.
+pub(super) fn names_what_stays(set: &FieldSet) -> bool {
+    matches!(set.attribute, Attribute::Ipv4 | Attribute::Ipv6) && set.is_whole()
+}
+
+/// Whether a set is of all of an IP header but what stays as it is.
+pub(super) fn is_all_that_changes(set: &FieldSet) -> bool {
+    let is_set = |field: Field| set.get(field).is_some_and(|(_, mask)| mask == field.full_mask());
+    matches!(set.attribute, Attribute::Ipv4 | Attribute::Ipv6)
+        && set.attribute.fields().all(|spec| is_set(spec.field) != STAY.contains(&spec.field))
+}
+
 /// The words that a set rewrites, or the field that has no place.
 pub(super) fn words(set: &FieldSet) -> Result<Vec<EditKey>, Field> {
     let mut words: BTreeMap<u32, (u32, u32)> = BTreeMap::new();

@@ -84,7 +84,8 @@ pub(super) fn matching(
         };
         full.set_exact(Field::Ipv4Frag, fragment.into());
     }
-    if spelling.has(Spelling::FRAGMENT_PROTOCOL) && eth_type == Some(ethernet::IPV6) {
+    let is_later = full.is_exactly(Field::Ipv6Frag, FRAGMENT_LATER.into());
+    if spelling.has(Spelling::FRAGMENT_PROTOCOL) && eth_type == Some(ethernet::IPV6) && is_later {
         full.set_exact(Field::Ipv6Proto, protocol::IPV6_FRAGMENT.into());
     }
     if let Some(state) = take(Key::CtState) {
@@ -249,13 +250,19 @@ pub(super) fn actions(
         Some(ethernet::IPV4 | ethernet::IPV6) => exact(full, Field::Ipv4Proto),
         _ => None,
     };
-    Reader { all: actions, at: 0, protocol, spelling, surroundings }.list(actions.len())
+    let stays = spelling.has(Spelling::WHOLE_SET).then(|| {
+        let value = |field: Field| (field, full.key.get(field), field.full_mask());
+        places::STAY.map(value)
+    });
+    Reader { all: actions, at: 0, protocol, stays, spelling, surroundings }.list(actions.len())
 }
 
 struct Reader<'a> {
     all: &'a [Action],
     at: usize,
     protocol: Option<u8>,
+    /// What sets of all of an IP header name besides what they rewrite.
+    stays: Option<[(Field, u128, u128); 4]>,
     spelling: Spelling,
     surroundings: &'a dyn Surroundings,
 }
@@ -379,7 +386,14 @@ impl Reader<'_> {
             (Header::Tcp, Some(protocol::ICMP)) => Attribute::Icmp,
             (Header::Tcp, _) => Attribute::Tcp,
         };
-        places::set(attribute, words).map(FlowAction::Set).ok_or(odd)
+        let read = places::set(attribute, words).ok_or(odd)?;
+        let Some(stays) = self.stays.filter(|_| places::is_all_that_changes(&read)) else {
+            return Ok(FlowAction::Set(read));
+        };
+        let stays = stays.into_iter().filter(|(field, ..)| field.spec().attribute == attribute);
+        let mut fields: Vec<_> = read.fields.iter().copied().chain(stays).collect();
+        fields.sort_unstable_by_key(|(field, ..)| *field);
+        Ok(set(attribute, fields))
     }
 
     fn port(&self, interface: u32) -> Result<PortNumber, Unreadable> {
