@@ -2,8 +2,9 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use sluice_flow::field::{Attribute, FRAGMENT_FIRST, FRAGMENT_LATER, FRAGMENT_NO};
 use sluice_flow::port::PortNames;
-use sluice_flow::{Field, MaskedKey, Match};
+use sluice_flow::{Field, MaskedKey, Match, text};
 
 /// A match of which only the bits that a flow does not wildcard are held against it (`lib/dpctl.c`, dump-flows).
 pub(super) struct Filter(Match);
@@ -12,7 +13,7 @@ impl Filter {
     /// Reads an OpenFlow match: `FIELD=VALUE[/MASK]` and protocol words, separated by commas or blanks.
     pub(super) fn parse(text: &str, names: &dyn PortNames) -> Result<Self, String> {
         let mut wanted = Match::default();
-        for part in text.split([',', ' ', '\t']).filter(|part| !part.is_empty()) {
+        for part in parts(text) {
             match part.split_once('=') {
                 Some((name, value)) => set(&mut wanted, name, value, names)?,
                 None => protocol(&mut wanted, part)?,
@@ -29,6 +30,20 @@ impl Filter {
     }
 }
 
+/// The parts of a text between commas and blanks that are not in parentheses.
+fn parts(text: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0_usize;
+    let parts = text.split(move |character| {
+        match character {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        depth == 0 && matches!(character, ',' | ' ' | '\t')
+    });
+    parts.filter(|part| !part.is_empty())
+}
+
 /// Protocol words: Ethernet type, and IP protocol where there is one.
 const PROTOCOLS: &[(&str, u16, Option<u8>)] = &[
     ("arp", 0x0806, None),
@@ -36,6 +51,8 @@ const PROTOCOLS: &[(&str, u16, Option<u8>)] = &[
     ("icmp6", 0x86dd, Some(58)),
     ("ip", 0x0800, None),
     ("ipv6", 0x86dd, None),
+    ("mpls", 0x8847, None),
+    ("mplsm", 0x8848, None),
     ("rarp", 0x8035, None),
     ("sctp", 0x0800, Some(132)),
     ("sctp6", 0x86dd, Some(132)),
@@ -52,11 +69,13 @@ const NAMES: &[(&str, Field)] = &[
     ("arp_spa", Field::ArpSip),
     ("arp_tha", Field::ArpTha),
     ("arp_tpa", Field::ArpTip),
+    ("ct_label", Field::CtLabel),
     ("ct_mark", Field::CtMark),
     ("ct_zone", Field::CtZone),
     ("dl_dst", Field::EthDst),
     ("dl_src", Field::EthSrc),
     ("dl_type", Field::EthType),
+    ("dp_hash", Field::DpHash),
     ("eth_dst", Field::EthDst),
     ("eth_src", Field::EthSrc),
     ("eth_type", Field::EthType),
@@ -69,7 +88,12 @@ const NAMES: &[(&str, Field)] = &[
     ("ip_proto", Field::Ipv4Proto),
     ("ip_src", Field::Ipv4Src),
     ("ipv6_dst", Field::Ipv6Dst),
+    ("ipv6_label", Field::Ipv6Label),
     ("ipv6_src", Field::Ipv6Src),
+    ("mpls_bos", Field::MplsBos),
+    ("mpls_label", Field::MplsLabel),
+    ("mpls_tc", Field::MplsTc),
+    ("mpls_ttl", Field::MplsTtl),
     ("nd_target", Field::NdTarget),
     ("nw_dst", Field::Ipv4Dst),
     ("nw_proto", Field::Ipv4Proto),
@@ -87,9 +111,29 @@ const NAMES: &[(&str, Field)] = &[
     ("tun_ipv6_dst", Field::TunnelIpv6Dst),
     ("tun_ipv6_src", Field::TunnelIpv6Src),
     ("tun_src", Field::TunnelIpv4Src),
+    ("tun_tos", Field::TunnelTos),
+    ("tun_ttl", Field::TunnelTtl),
     ("udp_dst", Field::UdpDst),
     ("udp_src", Field::UdpSrc),
 ];
+
+/// Names of ports of OpenFlow that are reserved (`OFPP_*` in OVS's `openflow-common.h`). No port of a datapath has their numbers, so
+/// that they select nothing, as in OVS.
+const RESERVED_PORTS: &[(&str, u128)] = &[
+    ("UNSET", 0xfff7),
+    ("IN_PORT", 0xfff8),
+    ("TABLE", 0xfff9),
+    ("NORMAL", 0xfffa),
+    ("FLOOD", 0xfffb),
+    ("ALL", 0xfffc),
+    ("CONTROLLER", 0xfffd),
+    ("LOCAL", 0xfffe),
+    ("ANY", 0xffff),
+    ("NONE", 0xffff),
+];
+
+/// Kinds of fragments. `yes` and `not_later` are two kinds each, which a filter cannot select, as in OVS.
+const FRAGMENTS: &[(&str, u8)] = &[("no", FRAGMENT_NO), ("first", FRAGMENT_FIRST), ("later", FRAGMENT_LATER)];
 
 fn protocol(wanted: &mut Match, word: &str) -> Result<(), String> {
     let (_, eth_type, proto) =
@@ -102,16 +146,52 @@ fn protocol(wanted: &mut Match, word: &str) -> Result<(), String> {
 }
 
 fn set(wanted: &mut Match, name: &str, text: &str, names: &dyn PortNames) -> Result<(), String> {
-    if name == "dl_vlan" || name == "vlan_vid" {
-        let vid = number(text).filter(|vid| *vid <= 0xfff).ok_or_else(|| format!("{text}: not a VLAN"))?;
-        wanted.set_exact(Field::VlanPresent, 1);
-        wanted.set_exact(Field::VlanVid, vid);
-        return Ok(());
+    let wrong = || format!("{text}: not a valid value for {name}");
+    match name {
+        // `OFP_VLAN_NONE`: packets without a tag.
+        "dl_vlan" if number(text) == Some(0xffff) => wanted.set_exact(Field::VlanPresent, 0),
+        "dl_vlan" | "vlan_vid" => {
+            let vid = number(text).filter(|vid| *vid <= Field::VlanVid.full_mask());
+            wanted.set_exact(Field::VlanPresent, 1);
+            wanted.set_exact(Field::VlanVid, vid.ok_or_else(|| format!("{text}: not a VLAN"))?);
+        }
+        "dl_vlan_pcp" | "vlan_pcp" => {
+            let pcp = number(text).filter(|pcp| *pcp <= Field::VlanPcp.full_mask());
+            wanted.set_exact(Field::VlanPresent, 1);
+            wanted.set_exact(Field::VlanPcp, pcp.ok_or_else(wrong)?);
+        }
+        "nw_frag" | "ip_frag" => {
+            needs(wanted, name, &[Attribute::Ipv4, Attribute::Ipv6])?;
+            let fragment = FRAGMENTS.iter().find(|(known, _)| *known == text);
+            let (_, fragment) =
+                fragment.ok_or_else(|| format!("{text}: not a kind of fragment, expected no, first or later"))?;
+            wanted.set_exact(Field::Ipv4Frag, u128::from(*fragment));
+        }
+        "packet_type" => {
+            let pair =
+                text.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')).and_then(|pair| pair.split_once(','));
+            let (namespace, kind) =
+                pair.ok_or_else(|| format!("{text}: not a packet type, expected (NAMESPACE,TYPE)"))?;
+            for (field, text) in [(Field::PacketTypeNs, namespace), (Field::PacketTypeId, kind)] {
+                let part = number(text.trim()).filter(|part| *part <= field.full_mask());
+                wanted.set_exact(field, part.ok_or_else(wrong)?);
+            }
+        }
+        _ => return set_field(wanted, name, text, names),
     }
+    Ok(())
+}
+
+fn set_field(wanted: &mut Match, name: &str, text: &str, names: &dyn PortNames) -> Result<(), String> {
     let (_, field) = NAMES.iter().find(|(known, _)| *known == name).ok_or_else(|| format!("unknown field {name}"))?;
+    if field.spec().attribute == Attribute::Mpls {
+        needs(wanted, name, &[Attribute::Mpls])?;
+    }
     let (value, mask) = text.split_once('/').map_or((text, None), |(value, mask)| (value, Some(mask)));
     let read = |text: &str| match field {
-        Field::InPort => number(text).or_else(|| names.number(text).map(|port| u128::from(port.0))),
+        Field::InPort => number(text).or_else(|| names.number(text).map(|port| u128::from(port.0))).or_else(|| {
+            RESERVED_PORTS.iter().find(|(reserved, _)| reserved.eq_ignore_ascii_case(text)).map(|(_, number)| *number)
+        }),
         _ => number(text).or_else(|| address(text)),
     };
     let fits = |number: &u128| *number <= field.full_mask();
@@ -128,12 +208,19 @@ fn set(wanted: &mut Match, name: &str, text: &str, names: &dyn PortNames) -> Res
     Ok(())
 }
 
+/// Headers share places in a key, so that the filter must say first which one is meant; so it must in OVS.
+fn needs(wanted: &Match, name: &str, attributes: &[Attribute]) -> Result<(), String> {
+    let is_met = attributes.iter().any(|attribute| text::is_met(attribute.spec().requires, wanted));
+    if is_met { Ok(()) } else { Err(format!("prerequisites not met for setting {name}")) }
+}
+
 fn prefix_mask(prefix: u32, width: u32) -> u128 {
     let all = if width == 128 { u128::MAX } else { (1 << width) - 1 };
     all & !all.checked_shr(prefix).unwrap_or(0)
 }
 
-fn number(text: &str) -> Option<u128> {
+/// A decimal number, or a hexadecimal one after `0x`.
+pub(super) fn number(text: &str) -> Option<u128> {
     match text.strip_prefix("0x") {
         Some(digits) => u128::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),
@@ -159,6 +246,10 @@ fn address(text: &str) -> Option<u128> {
 mod tests {
     use super::*;
 
+    fn of(text: &str) -> MaskedKey<'static> {
+        MaskedKey::new(&text::parse_key(text, &()).unwrap().matching)
+    }
+
     fn flow() -> MaskedKey<'static> {
         let mut matching = Match::default();
         matching.set_exact(Field::InPort, 1);
@@ -182,11 +273,49 @@ mod tests {
     }
 
     #[test]
+    fn fragments_tags_labels_packet_types_and_reserved_ports_select_as_in_ovs() {
+        let later = of("in_port(1),eth(),eth_type(0x0800),ipv4(frag=later)");
+        let tagged = of("in_port(1),eth(),eth_type(0x8100),vlan(vid=5,pcp=3),encap(eth_type(0x0800),ipv4(frag=no))");
+        let labelled = of("in_port(1),eth(),eth_type(0x8847),mpls(label=5,tc=1,ttl=2,bos=1)");
+        let other = of("recirc_id(1),in_port(1),packet_type(ns=1,id=0x800),eth_type(0x0800),ipv4(frag=no)");
+        // As ovs-vswitchd 3.1 with its dummy datapath selects the first three.
+        for (text, expected) in [
+            ("in_port=ANY", [false; 4]),
+            ("in_port=any", [false; 4]),
+            ("in_port=LOCAL", [false; 4]),
+            ("ip,nw_frag=later", [true, false, false, false]),
+            ("ip,nw_frag=no", [false, true, false, true]),
+            ("ip,ip_frag=first", [false; 4]),
+            ("dl_vlan=0xffff", [true, false, true, true]),
+            ("dl_vlan=65535", [true, false, true, true]),
+            ("dl_vlan=5", [false, true, false, false]),
+            ("dl_vlan_pcp=3", [false, true, false, false]),
+            ("dl_vlan_pcp=2", [false; 4]),
+            ("mpls", [false, false, true, false]),
+            ("mplsm", [false; 4]),
+            ("mpls,mpls_label=5,mpls_bos=1,mpls_tc=1", [false, false, true, false]),
+            ("mpls,mpls_label=6", [false; 4]),
+            ("packet_type=(0,0)", [true, true, true, false]),
+            ("packet_type=(1,0x800),in_port=1", [true, true, true, true]),
+        ] {
+            let filter = Filter::parse(text, &()).unwrap();
+            let found = [&later, &tagged, &labelled, &other].map(|flow| filter.agrees_with(flow));
+            assert_eq!(found, expected, "{text}");
+        }
+    }
+
+    #[test]
     fn wrong_filters_name_what_is_wrong() {
         let error = |text: &str| Filter::parse(text, &()).err().unwrap_or_default();
         assert_eq!(error("bogus"), "unknown field bogus");
         assert_eq!(error("nw_dst=x"), "x: not a valid value for nw_dst");
         assert_eq!(error("tp_dst=70000"), "70000: not a valid value for tp_dst");
         assert_eq!(error("dl_vlan=5000"), "5000: not a VLAN");
+        assert_eq!(error("dl_vlan_pcp=8"), "8: not a valid value for dl_vlan_pcp");
+        assert_eq!(error("nw_frag=no"), "prerequisites not met for setting nw_frag");
+        assert_eq!(error("mpls_label=5"), "prerequisites not met for setting mpls_label");
+        assert_eq!(error("ip,nw_frag=yes"), "yes: not a kind of fragment, expected no, first or later");
+        assert_eq!(error("packet_type=1"), "1: not a packet type, expected (NAMESPACE,TYPE)");
+        assert_eq!(error("packet_type=(0,0x10000)"), "(0,0x10000): not a valid value for packet_type");
     }
 }
