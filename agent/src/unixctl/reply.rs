@@ -90,7 +90,8 @@ impl Output for Reply {
 
 /// A whole reply that tells of a failure.
 pub(super) fn failure(id: &str, text: &str) -> Vec<u8> {
-    let mut reply = format!("{{\"id\":{id},\"error\":\"").into_bytes();
+    // JSON-RPC 1.0 wants both members; clients that are strict about it refuse a reply without one.
+    let mut reply = format!("{{\"id\":{id},\"result\":null,\"error\":\"").into_bytes();
     escape(text, &mut reply);
     if !text.is_empty() && !text.ends_with('\n') {
         escape("\n", &mut reply);
@@ -143,7 +144,7 @@ mod tests {
         let (mut reply, receiver) = reply(100);
         reply.write_str("never seen").unwrap();
         assert_eq!(reply.finish(Err("no\tluck".to_owned())), After::Continue);
-        assert_eq!(received(receiver), r#"{"id":7,"error":"no\tluck\n"}"#);
+        assert_eq!(received(receiver), r#"{"id":7,"result":null,"error":"no\tluck\n"}"#);
     }
 
     #[test]

@@ -228,7 +228,7 @@ fn requests_in_one_write_are_answered_in_order_with_their_ids() {
     );
     assert_eq!(
         reply,
-        "{\"id\":5,\"result\":\"slept\\n\",\"error\":null}{\"id\":\"abc\",\"error\":\"no such flow\\n\"}\
+        "{\"id\":5,\"result\":\"slept\\n\",\"error\":null}{\"id\":\"abc\",\"result\":null,\"error\":\"no such flow\\n\"}\
          {\"id\":{\"x\":[1]},\"result\":\"\",\"error\":null}"
     );
 }
@@ -253,8 +253,8 @@ fn what_is_no_request_is_told_why_and_closed() {
     }
     assert_eq!(
         bench.raw(b"{\"id\":1,\"method\":\"echo\",\"params\":[1]}{\"id\":2,\"method\":\"echo\",\"params\":[1,2]}"),
-        "{\"id\":1,\"error\":\"\\\"echo\\\" command has non-string argument\\n\"}\
-         {\"id\":2,\"error\":\"\\\"echo\\\" command takes at most 1 arguments\\n\"}"
+        "{\"id\":1,\"result\":null,\"error\":\"\\\"echo\\\" command has non-string argument\\n\"}\
+         {\"id\":2,\"result\":null,\"error\":\"\\\"echo\\\" command takes at most 1 arguments\\n\"}"
     );
 }
 
@@ -272,7 +272,7 @@ fn half_a_request_and_silence_is_closed_while_others_are_served() {
     silent.write_all(b"{\"id\":1,").unwrap();
     let mut idle = bench.client();
     assert_eq!(bench.client().call_text("echo", &["a"]).unwrap(), "a\n");
-    assert_eq!(read_all(silent), "{\"id\":null,\"error\":\"no more of the request for 100ms\\n\"}");
+    assert_eq!(read_all(silent), "{\"id\":null,\"result\":null,\"error\":\"no more of the request for 100ms\\n\"}");
     // Between requests a client may take its time.
     assert_eq!(idle.call_text("echo", &["b"]).unwrap(), "b\n");
 }
