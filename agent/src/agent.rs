@@ -20,6 +20,7 @@ use sluice_revalidator::Revalidator;
 
 use crate::backends;
 use crate::config::{Config, Difference};
+use crate::coverage::Coverage;
 use crate::device_counters::{DeviceCounters, Published};
 use crate::events::Events;
 use crate::journal::{Journal, NotWritten};
@@ -49,6 +50,8 @@ pub struct Agent {
     pub revalidation: Revalidation,
     /// What happened.
     pub events: Arc<Events>,
+    /// How fast it happened.
+    pub coverage: Coverage,
     /// Where what is wanted is kept, if it is.
     pub journal: Option<Arc<Journal>>,
     config: ArcSwap<Config>,
@@ -181,6 +184,7 @@ impl Agent {
             backend,
             revalidation,
             events,
+            coverage: Coverage::default(),
             journal,
             config: ArcSwap::from_pointee(config),
             objects: ArcSwap::from_pointee(objects),

@@ -16,7 +16,7 @@ use sluice_flow::{Clock, Timestamp};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::agent::{Agent, Keeping};
 use crate::config::{Config, Loaded, OnExit, Places, parse_metrics};
@@ -32,7 +32,7 @@ use crate::objects::Kept;
 use crate::reload::{Reloader, Reloads, Reply, located};
 use crate::run_dir::RunDir;
 use crate::unixctl::{Admission, Command, Registry, Server, ServerOptions, group_id};
-use crate::{backends, commands, seed};
+use crate::{backends, commands, coverage, seed};
 
 /// What the clock shows at the start: flows of earlier runs were accepted before it. No timeout is longer.
 const CLOCK_START: Timestamp = Timestamp(10 * 366 * 86_400 * 1_000_000_000);
@@ -186,6 +186,7 @@ impl Daemon {
                 flush(agent);
             }
         })?;
+        daemon.note_coverage(&mut lifecycle);
         let (ask, asked) = mpsc::unbounded_channel();
         let metrics = Arc::new(Metrics::new(daemon.agent.clone())?.with_log(daemon.log.clone())?);
         if let Some(http) = http {
@@ -211,6 +212,23 @@ impl Daemon {
         runtime.shutdown_background();
         reason?;
         if report.is_clean() { Ok(()) } else { Err(report.to_string().into()) }
+    }
+
+    /// Notes now and then how often what has happened.
+    fn note_coverage(&self, lifecycle: &mut Lifecycle) {
+        let agent = self.agent.clone();
+        lifecycle.task("coverage", SERVER_DEADLINE, |stop| async move {
+            let mut times = interval_at(Instant::now() + coverage::INTERVAL, coverage::INTERVAL);
+            times.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            let stopped = stop.requested();
+            tokio::pin!(stopped);
+            loop {
+                tokio::select! {
+                    () = &mut stopped => return Ok(()),
+                    _ = times.tick() => agent.coverage.note(&agent),
+                }
+            }
+        });
     }
 
     fn serve_http(&self, lifecycle: &mut Lifecycle, server: HttpServer, metrics: Arc<Metrics>) -> Result<(), Error> {

@@ -7,6 +7,7 @@ pub mod backends;
 pub mod cli;
 pub mod commands;
 pub mod config;
+pub mod coverage;
 pub mod daemon;
 pub mod device_counters;
 pub mod events;

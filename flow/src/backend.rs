@@ -12,7 +12,7 @@ use crossbeam_channel::Receiver;
 
 use crate::cause::Cause;
 use crate::chain::ChainId;
-use crate::connection::{Connection, ZoneLimits};
+use crate::connection::{Connection, Selection, ZoneLimits};
 use crate::counters::{Counters, Reading, Sampled};
 use crate::flow::Flow;
 use crate::id::{FlowId, Generation};
@@ -191,8 +191,23 @@ pub trait Backend: Send + Sync {
     /// Lists the connections that the device tracks, of a zone or all; none where it tracks none.
     fn connections(&self, _zone: Option<u16>, _visit: &mut dyn FnMut(Connection)) {}
 
-    /// Forgets the connections of a zone, or all. Says how many there were.
-    fn flush_connections(&self, _zone: Option<u16>) -> Result<usize, Refusal> {
+    /// Forgets the connections that are meant. Returns how many there were.
+    fn flush_connections(&self, _of: &Selection) -> Result<usize, Refusal> {
+        Err(Refusal::Device { reason: "this backend tracks no connections".into() })
+    }
+
+    /// How many connections there are in each bucket of the table, expired ones that nobody has looked at since included.
+    fn connection_buckets(&self) -> Result<Vec<usize>, Refusal> {
+        Err(Refusal::Device { reason: "this backend tracks no connections".into() })
+    }
+
+    /// How many connections there may be.
+    fn connection_limit(&self) -> Result<u32, Refusal> {
+        Err(Refusal::Device { reason: "this backend tracks no connections".into() })
+    }
+
+    /// Limits how many connections there may be. What there is stays.
+    fn set_connection_limit(&self, _limit: u32) -> Result<(), Refusal> {
         Err(Refusal::Device { reason: "this backend tracks no connections".into() })
     }
 
@@ -310,6 +325,9 @@ pub trait CounterReader: Send {
 
 /// A NIC in software, seen from the wire.
 pub trait Injector: Send + Sync {
+    /// Whether a frame (without FCS) can come in at a port at all.
+    fn check(&self, port: PortNumber, frame: &[u8]) -> Result<(), Refusal>;
+
     /// Lets a frame (without FCS) in at a port, and says what became of it.
     fn inject(&self, port: PortNumber, frame: &[u8]) -> Result<Verdict, Refusal>;
 

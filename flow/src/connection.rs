@@ -45,6 +45,61 @@ pub struct Connection {
     pub parent: Option<Direction>,
 }
 
+/// Which connections are meant: all, until something is asked for (`struct ofp_ct_match` of OVS, and a zone).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// Of this zone.
+    pub zone: Option<u16>,
+    /// With these bits of the mark: value and mask.
+    pub mark: (u32, u32),
+    /// With these bits of the label: value and mask.
+    pub label: (u128, u128),
+    /// Whose addresses are of IPv6, or of IPv4.
+    pub is_ipv6: Option<bool>,
+    /// Of this protocol of IP.
+    pub protocol: Option<u8>,
+    /// With this original direction.
+    pub original: DirectionSelection,
+    /// With this direction of answers.
+    pub reply: DirectionSelection,
+}
+
+/// Which directions of connections are meant: all, until something is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DirectionSelection {
+    /// From this address.
+    pub source: Option<IpAddr>,
+    /// To this address.
+    pub destination: Option<IpAddr>,
+    /// From this port; of ICMP, with this identifier.
+    pub source_port: Option<u16>,
+    /// To this port: value and mask. Of ICMP, with this type (upper octet) and code.
+    pub destination_port: (u16, u16),
+}
+
+impl Selection {
+    /// Whether a connection is meant.
+    pub fn has(&self, connection: &Connection) -> bool {
+        let Connection { zone, original, reply, mark, label, .. } = connection;
+        self.zone.is_none_or(|wanted| wanted == *zone)
+            && (mark ^ self.mark.0) & self.mark.1 == 0
+            && (label ^ self.label.0) & self.label.1 == 0
+            && self.is_ipv6.is_none_or(|wanted| wanted == original.source.is_ipv6())
+            && self.protocol.is_none_or(|wanted| wanted == original.protocol)
+            && self.original.has(original)
+            && self.reply.has(reply)
+    }
+}
+
+impl DirectionSelection {
+    fn has(&self, direction: &Direction) -> bool {
+        self.source.is_none_or(|wanted| wanted == direction.source)
+            && self.destination.is_none_or(|wanted| wanted == direction.destination)
+            && self.source_port.is_none_or(|wanted| wanted == direction.source_port)
+            && (direction.destination_port ^ self.destination_port.0) & self.destination_port.1 == 0
+    }
+}
+
 /// How many connections zones may have. A limit of 0 is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ZoneLimits {

@@ -12,7 +12,7 @@ use sluice_flow::backend::{
 };
 use sluice_flow::cause::Cause;
 use sluice_flow::chain::ChainId;
-use sluice_flow::connection::{Connection, ZoneLimits};
+use sluice_flow::connection::{Connection, Selection, ZoneLimits};
 use sluice_flow::counters::{Reading, Sampled};
 use sluice_flow::flow::Flow;
 use sluice_flow::meter::{Meter, MeterId};
@@ -153,8 +153,21 @@ impl Backend for SoftNic {
         self.0.conntrack.list(zone, self.0.clock.now(), visit);
     }
 
-    fn flush_connections(&self, zone: Option<u16>) -> Result<usize, Refusal> {
-        Ok(self.0.conntrack.flush(zone))
+    fn flush_connections(&self, of: &Selection) -> Result<usize, Refusal> {
+        Ok(self.0.conntrack.flush(of, self.0.clock.now()))
+    }
+
+    fn connection_buckets(&self) -> Result<Vec<usize>, Refusal> {
+        Ok(self.0.conntrack.buckets())
+    }
+
+    fn connection_limit(&self) -> Result<u32, Refusal> {
+        Ok(self.0.conntrack.limit())
+    }
+
+    fn set_connection_limit(&self, limit: u32) -> Result<(), Refusal> {
+        self.0.conntrack.set_limit(limit);
+        Ok(())
     }
 
     fn set_zone_limit(&self, zone: Option<u16>, limit: u32) -> Result<(), Refusal> {
@@ -251,6 +264,10 @@ impl Backend for SoftNic {
 }
 
 impl Injector for SoftNic {
+    fn check(&self, port: PortNumber, frame: &[u8]) -> Result<(), Refusal> {
+        self.0.check_frame(port, frame)
+    }
+
     fn inject(&self, port: PortNumber, frame: &[u8]) -> Result<Verdict, Refusal> {
         self.0.inject(port, frame)
     }

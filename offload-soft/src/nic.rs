@@ -265,6 +265,12 @@ impl Nic {
         self.pass(port, frame, &self.conntrack, None)
     }
 
+    /// Whether a frame can come in at a port at all.
+    pub(crate) fn check_frame(&self, port: PortNumber, frame: &[u8]) -> Result<(), Refusal> {
+        entrance(&self.ports.table(), port)?;
+        check_length(frame)
+    }
+
     /// Lets a frame through, with these connections. With a recorder nothing of the device is changed or counted.
     pub(crate) fn pass(
         &self,

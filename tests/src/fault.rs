@@ -10,7 +10,7 @@ use sluice_flow::backend::{
     Capabilities, Change, Completion, CounterReader, DeviceEvent, Injector, InstallQueue, InstalledRule,
     LookupCounters, LostRule, MeterCounters, MirrorCounters, Operation, PortCounters,
 };
-use sluice_flow::connection::{Connection, ZoneLimits};
+use sluice_flow::connection::{Connection, Selection, ZoneLimits};
 use sluice_flow::counters::{Reading, Sampled};
 use sluice_flow::meter::{Meter, MeterId};
 use sluice_flow::mirror::Mirror;
@@ -229,8 +229,20 @@ impl Backend for FaultyDevice {
         self.inner.connections(zone, visit);
     }
 
-    fn flush_connections(&self, zone: Option<u16>) -> Result<usize, Refusal> {
-        self.inner.flush_connections(zone)
+    fn flush_connections(&self, of: &Selection) -> Result<usize, Refusal> {
+        self.inner.flush_connections(of)
+    }
+
+    fn connection_buckets(&self) -> Result<Vec<usize>, Refusal> {
+        self.inner.connection_buckets()
+    }
+
+    fn connection_limit(&self) -> Result<u32, Refusal> {
+        self.inner.connection_limit()
+    }
+
+    fn set_connection_limit(&self, limit: u32) -> Result<(), Refusal> {
+        self.inner.set_connection_limit(limit)
     }
 
     fn set_zone_limit(&self, zone: Option<u16>, limit: u32) -> Result<(), Refusal> {

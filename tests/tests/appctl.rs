@@ -5,6 +5,7 @@
 use std::fs;
 
 use sluice_tests::daemon::{CONFIG, Daemon};
+use sluice_tests::vswitchd::Vswitchd;
 
 const KEY: &str = "in_port(client),eth_type(0x0800),ipv4(dst=10.0.0.0/255.0.0.0,frag=no)";
 
@@ -145,6 +146,49 @@ fn show_and_statistics_have_the_layout_of_ovs() {
     assert!(offload.contains("     Total                 Enqueued offloads:      0\n"), "{offload}");
     assert!(offload.contains("     Total                 Inserted offloads:      1\n"), "{offload}");
     assert!(offload.contains("     [  1]   Cumulative Average latency (us):"), "{offload}");
+}
+
+#[test]
+fn coverage_memory_and_commands_are_shown_as_by_ovs_vswitchd() {
+    let daemon = Daemon::start(CONFIG);
+    daemon.appctl(&["dpctl/add-flow", KEY, "2"]);
+    daemon.appctl(&["dpctl/add-flow", "in_port(1),eth_type(0x86dd)", "lb_output(1)"]);
+    let coverage = daemon.appctl(&["coverage/show"]).out;
+    let lines: Vec<_> = coverage.lines().collect();
+    let head = "Event coverage, avg rate over last: 5 seconds, last minute, last hour,  hash=";
+    assert!(lines[0].starts_with(head) && lines[0].ends_with(':'), "{coverage}");
+    let total = |name: &str| {
+        let line = lines.iter().find(|line| line.split_whitespace().next() == Some(name));
+        line.and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+    };
+    assert_eq!([total("flow_accepted"), total("flow_installed")], [Some(2), Some(1)], "{coverage}");
+    assert_eq!([total("flow_refused_action"), total("flow_refused_port")], [Some(1), None], "{coverage}");
+    assert!(lines[lines.len() - 1].ends_with(" events never hit"), "{coverage}");
+    // The layout is that of a real one, whose events are others.
+    let vswitchd = Vswitchd::start();
+    let layout = |text: &str| {
+        let line = text.lines().nth(1).unwrap_or_default().to_owned();
+        let words: Vec<_> = line
+            .split_whitespace()
+            .skip(1)
+            .map(|word| word.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').to_owned())
+            .collect();
+        (line.find("/sec"), line.find("total:"), words)
+    };
+    assert_eq!(layout(&coverage), layout(&vswitchd.appctl(&["coverage/show"]).out));
+
+    let memory = daemon.appctl(&["memory/show"]).out;
+    assert!(memory.starts_with("action lists:2 connections:0 flows:2 masks:2 meters:0 mirrors:0 ports:4 resident kB:"));
+    assert!(memory.ends_with(" unsettled flows:0\n"), "{memory}");
+
+    let theirs = vswitchd.appctl(&["dpctl/list-commands"]).out;
+    let commands = daemon.appctl(&["dpctl/list-commands"]).out;
+    assert_eq!(commands, daemon.appctl(&["dpctl/help"]).out);
+    for both in ["dpctl/ct-bkts", "dpctl/ct-get-nconns", "dpctl/ct-set-maxconns", "dpctl/ct-get-maxconns"] {
+        let line = |text: &str| text.lines().find(|line| line.contains(both)).map(str::to_owned);
+        assert_eq!(line(&commands), line(&theirs), "{both}");
+    }
+    assert!(commands.lines().skip(1).all(|line| line.starts_with("  dpctl/")), "{commands}");
 }
 
 #[test]

@@ -5,6 +5,7 @@
 use std::fs;
 
 use sluice_tests::daemon::{CONFIG, Daemon};
+use sluice_tests::vswitchd::Vswitchd;
 use sluice_tests::world::eventually;
 
 const CLIENT: [u8; 4] = [10, 0, 0, 1];
@@ -70,7 +71,7 @@ fn tracking() -> Daemon {
 }
 
 fn inject(daemon: &Daemon, port: &str, frame: &str) {
-    assert_eq!(daemon.appctl(&["sluice/inject", port, frame]).out, "frames:1 hit:1 missed:0 sent:1\n");
+    assert_eq!(daemon.appctl(&["sluice/inject", port, frame]).out, "frames:1 hit:1 missed:0 missed_later:0 sent:1\n");
 }
 
 fn lines(daemon: &Daemon, args: &[&str]) -> Vec<String> {
@@ -103,14 +104,60 @@ fn connections_are_listed_counted_and_flushed() {
     assert_eq!(daemon.appctl(&["dpctl/ct-stats-show", "-m"]).out, total);
     assert_eq!(daemon.appctl(&["dpctl/ct-stats-show", "zone=7"]).out, "Connections Stats:\n    Total: 1\n  UDP: 1\n");
 
-    assert_eq!(lines(&daemon, &["dpctl/flush-conntrack", "zone=7"]), [""; 0]);
+    for unlike in ["ct_nw_src=10.0.0.2", "ct_nw_src=10.0.0.1,ct_nw_proto=6"] {
+        assert_eq!(lines(&daemon, &["dpctl/flush-conntrack", "zone=7", unlike]), [""; 0], "{unlike}");
+        assert_eq!(lines(&daemon, &["dpctl/dump-conntrack"]), [icmp, ftp, dns], "{unlike}");
+    }
+    let like = "ct_nw_src=10.0.0.1,ct_nw_proto=17,ct_tp_dst=53";
+    assert_eq!(lines(&daemon, &["dpctl/flush-conntrack", device.trim(), "zone=7", "mark=5/5", like]), [""; 0]);
     assert_eq!(lines(&daemon, &["dpctl/dump-conntrack"]), [icmp, ftp]);
     assert_eq!(lines(&daemon, &["dpctl/flush-conntrack"]), [""; 0]);
     assert_eq!(lines(&daemon, &["dpctl/dump-conntrack"]), [""; 0]);
-    for command in ["dpctl/dump-conntrack", "dpctl/flush-conntrack", "dpctl/ct-stats-show"] {
+    let failure = |args: &[&str]| daemon.appctl(args).err.lines().next().unwrap_or_default().to_owned();
+    let nowhere = "sluiced: opening datapath soft@elsewhere (No such device)";
+    assert_eq!(failure(&["dpctl/flush-conntrack", "soft@elsewhere", "zone=7"]), nowhere);
+    assert_eq!(failure(&["dpctl/flush-conntrack", "zone=x"]), "sluiced: failed to parse zone (Invalid argument)");
+    for command in ["dpctl/dump-conntrack", "dpctl/ct-stats-show"] {
         let ran = daemon.appctl(&[command, "zone=many"]);
         assert_eq!((ran.code, ran.err.contains("expected zone=N")), (Some(2), true), "{command}: {}", ran.err);
     }
+}
+
+#[test]
+fn the_size_of_the_table_is_told_and_changed_as_by_ovs_vswitchd() {
+    let daemon = tracking();
+    let vswitchd = Vswitchd::start();
+    let ours = |args: &[&str]| daemon.appctl(args);
+    let theirs = |args: &[&str]| {
+        let ran = vswitchd.appctl(args);
+        (ran.out, ran.err.lines().next().unwrap_or_default().replace("ovs-vswitchd: ", "sluiced: "))
+    };
+    let both = |args: &[&str]| {
+        let ran = ours(args);
+        let found = (ran.out, ran.err.lines().next().unwrap_or_default().to_owned());
+        assert_eq!(found, theirs(args), "{args:?}");
+        found.0
+    };
+    assert_eq!(both(&["dpctl/ct-get-nconns"]), "0\n");
+    both(&["dpctl/ct-set-maxconns", "many"]);
+    assert_eq!(both(&["dpctl/ct-set-maxconns", "1"]), "setting maxconns successful\n");
+    assert_eq!(both(&["dpctl/ct-get-maxconns"]), "1\n");
+    // How many buckets there are is each one's own affair.
+    let empty = theirs(&["dpctl/ct-bkts"]).0.replace("Total Buckets: 1\n", "Total Buckets: 64\n");
+    assert_eq!(ours(&["dpctl/ct-bkts"]).out, empty);
+
+    inject(&daemon, "client", &udp((CLIENT, 1000), (SERVER, 53)));
+    inject(&daemon, "client", &udp((CLIENT, 1001), (SERVER, 53)));
+    assert_eq!(ours(&["dpctl/ct-get-nconns"]).out, "1\n", "the second one takes the place of the first");
+    let buckets = ours(&["dpctl/ct-bkts"]).out;
+    assert!(buckets.starts_with("Total Buckets: 64\nCurrent Connections: 1\n\n+-----------+-"), "{buckets}");
+    let row = |line: &&str| line.contains("|") && line.contains("..");
+    let rows: Vec<_> = buckets.lines().filter(row).collect();
+    assert_eq!((rows.len(), &rows[0][..14]), (8, "   0..  7   | "), "{buckets}");
+    let counts: Vec<_> = rows.iter().flat_map(|row| row[14..].split_whitespace()).collect();
+    assert_eq!((counts.len(), counts.iter().filter(|count| **count == "1").count()), (64, 1), "{buckets}");
+    let more = ours(&["dpctl/ct-bkts", "gt=1"]).out;
+    assert_eq!(more.matches("    1").count(), 0, "{more}");
 }
 
 #[test]
@@ -160,7 +207,7 @@ fn a_zone_has_no_more_connections_than_it_may_have() {
     assert_eq!(lines(&daemon, &["dpctl/ct-set-limits", device.trim(), "default=5", "zone=7,limit=1"]), [""; 0]);
     inject(&daemon, "client", &udp((CLIENT, 1000), (SERVER, 53)));
     let second = daemon.appctl(&["sluice/inject", "client", &udp((CLIENT, 1001), (SERVER, 53))]).out;
-    assert_eq!(second, "frames:1 hit:1 missed:0 sent:0\n", "it is dropped");
+    assert_eq!(second, "frames:1 hit:1 missed:0 missed_later:0 sent:0\n", "it is dropped");
     inject(&daemon, "client", &echo(CLIENT, SERVER));
     assert_eq!(get(&[]), "default limit=5\nzone=7,limit=1,count=1\n");
     assert_eq!(get(&[device.trim(), "zone=0,7"]), "default limit=5\nzone=0,limit=5,count=1\nzone=7,limit=1,count=1\n");

@@ -1,12 +1,12 @@
-//! Tracked connections: `dpctl/dump-conntrack`, `dpctl/flush-conntrack` and `dpctl/ct-stats-show`, with the text of
-//! `lib/ct-dpif.c` and `lib/dpctl.c` of OVS.
+//! Tracked connections: `dpctl/dump-conntrack`, `dpctl/flush-conntrack` and `dpctl/ct-…`, with the text of `lib/ct-dpif.c` and
+//! `lib/dpctl.c` of OVS.
 
 use std::fmt;
 
 use sluice_flow::connection::{Connection, Direction, STATUS, State, TCP_FLAGS, TcpState};
 
-use super::Failure;
 use super::arguments::Arguments;
+use super::{Failure, connection_selection};
 use crate::agent::Agent;
 use crate::unixctl::Output;
 
@@ -30,10 +30,78 @@ pub(super) fn dump(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -
 
 /// `dpctl/flush-conntrack`
 pub(super) fn flush(agent: &Agent, arguments: &Arguments, _: &mut dyn Output) -> Result<(), Failure> {
-    let zone = zone(agent, arguments)?;
-    match agent.backend.flush_connections(zone) {
+    let selection = match arguments.after_datapath(agent, 5)? {
+        [unknown, ..] if !unknown.is_empty() && !unknown.contains('=') => {
+            return Err(Failure::os(format_args!("opening datapath {unknown}"), "No such device"));
+        }
+        rest => connection_selection::parse(rest).map_err(|reason| Failure::os(reason, "Invalid argument"))?,
+    };
+    match agent.backend.flush_connections(&selection) {
         Ok(_) => Ok(()),
         Err(refusal) => Err(Failure::new(format_args!("failed to flush conntrack: {refusal}"))),
+    }
+}
+
+/// `dpctl/ct-get-nconns`
+pub(super) fn count(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    nothing_more(arguments.after_datapath(agent, 0)?)?;
+    let buckets = agent.backend.connection_buckets();
+    let buckets = buckets.map_err(|refusal| Failure::new(format_args!("nconns could not be retrieved: {refusal}")))?;
+    Ok(writeln!(out, "{}", buckets.iter().sum::<usize>())?)
+}
+
+/// `dpctl/ct-get-maxconns`
+pub(super) fn limit(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    nothing_more(arguments.after_datapath(agent, 0)?)?;
+    let limit = agent.backend.connection_limit();
+    let limit = limit.map_err(|refusal| Failure::new(format_args!("maxconns could not be retrieved: {refusal}")))?;
+    Ok(writeln!(out, "{limit}")?)
+}
+
+/// `dpctl/ct-set-maxconns`
+pub(super) fn set_limit(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    let malformed = || Failure::os("maxconns missing or malformed", "Invalid argument");
+    let [limit] = arguments.after_datapath(agent, 1)? else { return Err(malformed()) };
+    let limit = limit.parse().map_err(|_| malformed())?;
+    let set = agent.backend.set_connection_limit(limit);
+    set.map_err(|refusal| Failure::new(format_args!("ct set maxconns failed: {refusal}")))?;
+    Ok(writeln!(out, "setting maxconns successful")?)
+}
+
+/// `dpctl/ct-bkts [gt=N]`: connections by bucket; of those with at most N, only that there are some.
+pub(super) fn buckets(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    const IN_A_ROW: usize = 8;
+    let more_than: usize = match arguments.after_datapath(agent, 1)? {
+        [] => 0,
+        [text, rest @ ..] => {
+            nothing_more(rest)?;
+            let number = text.strip_prefix("gt=").and_then(|number| number.parse::<u16>().ok());
+            let wrong = || Failure::os(format_args!("{text}: expected gt=N"), "Invalid argument");
+            number.ok_or_else(wrong)?.into()
+        }
+    };
+    let buckets = agent.backend.connection_buckets();
+    let buckets = buckets.map_err(|refusal| Failure::new(format_args!("starting conntrack dump: {refusal}")))?;
+    let total: usize = buckets.iter().sum();
+    writeln!(out, "Total Buckets: {}\nCurrent Connections: {total}\n", buckets.len())?;
+    if buckets.is_empty() || total == 0 {
+        return Ok(());
+    }
+    let rule = "+-----------+-----------------------------------------+";
+    write!(out, "{rule}\n|  Buckets  |         Connections per Buckets         |\n{rule}")?;
+    for (first, row) in (0..).step_by(IN_A_ROW).zip(buckets.chunks(IN_A_ROW)) {
+        write!(out, "\n {first:3}..{:3}   | ", first + IN_A_ROW - 1)?;
+        for count in row {
+            if *count > more_than { write!(out, "{count:5}")? } else { write!(out, "{:>5}", ".")? }
+        }
+    }
+    Ok(write!(out, "\n\n")?)
+}
+
+fn nothing_more(rest: &[String]) -> Result<(), Failure> {
+    match rest {
+        [] => Ok(()),
+        [extra, ..] => Err(Failure::os(format_args!("{extra}: expected nothing more"), "Invalid argument")),
     }
 }
 
@@ -79,7 +147,7 @@ fn zone(agent: &Agent, arguments: &Arguments) -> Result<Option<u16>, Failure> {
             Some(Ok(zone)) => Ok(Some(zone)),
             _ => Err(Failure::os(format_args!("{text}: expected zone=N"), "Invalid argument")),
         },
-        [_, extra, ..] => Err(Failure::os(format_args!("{extra}: expected nothing more"), "Invalid argument")),
+        [_, rest @ ..] => nothing_more(rest).map(|()| None),
     }
 }
 

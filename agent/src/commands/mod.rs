@@ -6,6 +6,7 @@
 
 mod arguments;
 mod audit;
+mod connection_selection;
 mod conntrack;
 mod datapath;
 mod dump;
@@ -19,6 +20,7 @@ mod object;
 mod orphans;
 mod packets;
 mod ports;
+mod process;
 mod revalidator;
 mod timeouts;
 mod trace;
@@ -83,24 +85,34 @@ const BULK: &[&str] = &["--no-wait"];
 /// How many flows are changed at once.
 const BULK_MODIFY: &[&str] = &["--no-wait", "--may-create", "--keep-old-rule", "--clear"];
 
+const FLUSH_CONNTRACK: &str = "[dp] [zone=N] [mark=X[/M]] [labels=Y[/N]] [ct-orig-tuple [ct-reply-tuple]]";
+
 const COMMANDS: &[Row] = &[
+    row("coverage/show", "", 0, 0, &[], process::coverage),
     row("dpctl/add-flow", "[OPTIONS] [dp] flow actions", 2, 9, ADD, flows::add),
     row("dpctl/add-flows", "[OPTIONS] [dp] file", 1, 4, BULK, flows::add_file),
+    row("dpctl/ct-bkts", "[dp] [gt=N]", 0, 2, &[], conntrack::buckets),
     row("dpctl/ct-del-limits", "[dp] [default] [zone=N1[,N2]...]", 1, 3, &[], zone_limits::delete),
     row("dpctl/ct-get-limits", "[dp] [zone=N1[,N2]...]", 0, 2, &[], zone_limits::get),
+    row("dpctl/ct-get-maxconns", "[dp]", 0, 1, &[], conntrack::limit),
+    row("dpctl/ct-get-nconns", "[dp]", 0, 1, &[], conntrack::count),
     row("dpctl/ct-set-limits", "[dp] [default=L] [zone=N,limit=L]...", 1, usize::MAX, &[], zone_limits::set),
+    row("dpctl/ct-set-maxconns", "[dp] maxconns", 1, 2, &[], conntrack::set_limit),
     row("dpctl/ct-stats-show", "[-m] [dp] [zone=N]", 0, 3, &["-m", "--more"], conntrack::statistics),
     row("dpctl/del-flow", "[OPTIONS] [dp] flow", 1, 5, DELETE, flows::delete),
     row("dpctl/del-flows", "[OPTIONS] [dp] [file]", 0, 4, BULK, flows::delete_file),
     row("dpctl/dump-conntrack", "[-m] [-s] [dp] [zone=N]", 0, 4, LIST, conntrack::dump),
     row("dpctl/dump-dps", "", 0, 0, &[], datapath::list),
     row("dpctl/dump-flows", "[-m] [--names] [dp] [filter=..] [type=..]", 0, 6, SHOW, dump::text),
-    row("dpctl/flush-conntrack", "[dp] [zone=N]", 0, 2, &[], conntrack::flush),
+    row("dpctl/flush-conntrack", FLUSH_CONNTRACK, 0, 6, &[], conntrack::flush),
     row("dpctl/get-flow", "[-m] [--names] [dp] ufid", 1, 4, SHOW, dump::one),
+    row("dpctl/help", "", 0, usize::MAX, &[], process::list_commands),
+    row("dpctl/list-commands", "", 0, usize::MAX, &[], process::list_commands),
     row("dpctl/mod-flow", "[OPTIONS] [dp] flow actions", 2, 12, MODIFY, flows::modify),
     row("dpctl/mod-flows", "[OPTIONS] [dp] file", 1, 5, BULK_MODIFY, flows::modify_file),
     row("dpctl/offload-stats-show", "[dp]", 0, 1, &[], datapath::offload_statistics),
     row("dpctl/show", "[-s] [dp]", 0, 2, &["-s", "--statistics"], datapath::show),
+    row("memory/show", "", 0, 0, &[], process::memory),
     row("revalidator/pause", "", 0, 0, &[], revalidator::pause),
     row("revalidator/purge", "", 0, 0, &[], revalidator::purge),
     row("revalidator/resume", "", 0, 0, &[], revalidator::resume),

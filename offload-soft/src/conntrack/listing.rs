@@ -35,9 +35,25 @@ impl Conntrack {
         }
     }
 
-    /// Forgets the connections of a zone, or all; says how many there were.
-    pub(crate) fn flush(&self, zone: Option<u16>) -> usize {
-        self.in_zone(zone).filter(|connection| self.table.remove(connection)).count()
+    /// Forgets the connections that are meant; returns how many there were.
+    pub(crate) fn flush(&self, of: &connection::Selection, now: Timestamp) -> usize {
+        let is_meant = |connection: &Arc<Connection>| of.has(&self.describe(connection, now));
+        self.in_zone(of.zone).filter(|connection| is_meant(connection) && self.table.remove(connection)).count()
+    }
+
+    /// How many connections there are in each bucket.
+    pub(crate) fn buckets(&self) -> Vec<usize> {
+        self.table.buckets()
+    }
+
+    /// How many connections there may be.
+    pub(crate) fn limit(&self) -> u32 {
+        self.table.limit()
+    }
+
+    /// Changes how many connections there may be.
+    pub(crate) fn set_limit(&self, limit: u32) {
+        self.table.set_limit(limit);
     }
 
     fn in_zone(&self, zone: Option<u16>) -> impl Iterator<Item = Arc<Connection>> + '_ {
@@ -111,9 +127,14 @@ mod tests {
         }
         let count = |zone| listed(&world, zone).len();
         assert_eq!([count(None), count(Some(1)), count(Some(2)), count(Some(3))], [3, 1, 2, 0]);
-        assert_eq!(world.conntrack.flush(Some(2)), 2);
+        let flush = |of: connection::Selection| world.conntrack.flush(&of, world.clock.now());
+        let of_zone = |zone| connection::Selection { zone: Some(zone), ..Default::default() };
+        let from = connection::DirectionSelection { source_port: Some(1000), ..Default::default() };
+        assert_eq!(flush(connection::Selection { original: from, ..of_zone(2) }), 1);
+        assert_eq!([count(Some(1)), count(Some(2))], [1, 1]);
+        assert_eq!(flush(of_zone(2)), 1);
         assert_eq!(count(None), 1);
-        assert_eq!(world.conntrack.flush(None), 1);
+        assert_eq!(flush(connection::Selection::default()), 1);
         assert!(world.conntrack.is_empty());
     }
 }

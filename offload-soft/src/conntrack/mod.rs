@@ -73,7 +73,7 @@ pub(crate) use zones::Zones;
 
 /// Connections that there can be at most, give or take the packets under way (`nf_conntrack_max` of a machine with more
 /// than 4 GiB).
-pub const LIMIT: usize = 262_144;
+pub const LIMIT: u32 = 262_144;
 
 /// All connections of a device, and the fragments that wait.
 pub struct Conntrack {
@@ -125,7 +125,7 @@ impl Conntrack {
         Self::with_limit(LIMIT)
     }
 
-    fn with_limit(limit: usize) -> Self {
+    fn with_limit(limit: u32) -> Self {
         Self {
             table: Table::new(limit),
             expectations: Expectations::default(),

@@ -203,20 +203,20 @@ pub(crate) struct Table {
     sources: Box<[Mutex<Sources>]>,
     hasher: RandomState,
     length: AtomicUsize,
-    limit: usize,
+    limit: AtomicU32,
     next_sweep: AtomicUsize,
     evicted: AtomicU64,
     zones: Zones,
 }
 
 impl Table {
-    pub(crate) fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: u32) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             sources: (0..SHARDS).map(|_| Mutex::default()).collect(),
             hasher: RandomState::default(),
             length: AtomicUsize::new(0),
-            limit,
+            limit: AtomicU32::new(limit),
             next_sweep: AtomicUsize::new(0),
             evicted: AtomicU64::new(0),
             zones: Zones::new(),
@@ -230,7 +230,7 @@ impl Table {
 
     /// A table with copies of all connections, which goes its own way.
     pub(crate) fn fork(&self, now: Timestamp) -> Self {
-        let fork = Self::new(self.limit);
+        let fork = Self::new(self.limit());
         for connection in self.connections() {
             // A clash can only be with one that took its place meanwhile, which is copied as well.
             let _ = fork.insert(&Arc::new(connection.fork()), now);
@@ -251,6 +251,22 @@ impl Table {
     /// Connections in the table, those included that expired and were not looked at since.
     pub(crate) fn len(&self) -> usize {
         self.length.load(Ordering::SeqCst)
+    }
+
+    /// Connections that there may be.
+    pub(crate) fn limit(&self) -> u32 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Changes how many connections there may be. What there is stays.
+    pub(crate) fn set_limit(&self, limit: u32) {
+        self.limit.store(limit, Ordering::Relaxed);
+    }
+
+    /// Connections by the shard of their original direction, those included that expired and were not looked at since.
+    pub(crate) fn buckets(&self) -> Vec<usize> {
+        let is_original = |(_, direction): &&(Arc<Connection>, Direction)| *direction == Direction::Original;
+        self.shards.iter().map(|shard| shard.lock().slots.values().filter(is_original).count()).collect()
     }
 
     /// Connections that had to go for others.
@@ -285,7 +301,7 @@ impl Table {
     /// Makes room for one more; false if there is none (`early_drop` in nf_conntrack_core.c, with another measure of
     /// how far it looks).
     pub(crate) fn make_room(&self, zone: u16, tuple: &Tuple, now: Timestamp) -> bool {
-        if self.len() < self.limit {
+        if self.len() < self.limit() as usize {
             return true;
         }
         let start = self.shard_of(&(zone, *tuple));

@@ -123,6 +123,7 @@ mod tests {
     use super::*;
     use crate::conntrack::Stop;
     use crate::conntrack::stories::{World, commit, in_zone, look, udp};
+    use sluice_flow::connection::Selection;
     use sluice_flow::time::Clock as _;
 
     /// A packet of a connection of its own for each port.
@@ -152,7 +153,8 @@ mod tests {
         let world = World::new();
         world.conntrack.zones().set_limit(Some(7), 1);
         send(&world, 7, 1).unwrap();
-        assert_eq!(world.conntrack.flush(Some(7)), 1);
+        let of_zone = Selection { zone: Some(7), ..Selection::default() };
+        assert_eq!(world.conntrack.flush(&of_zone, world.clock.now()), 1);
         send(&world, 7, 2).unwrap();
         assert_eq!(send(&world, 7, 3), Err(Stop::Dropped));
         world.wait(31);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use sluice_flow::action::jumps;
 use sluice_flow::backend::{Backend, Change, Injector, OpenConfig, Operation, Verdict};
 use sluice_flow::chain::ChainId;
+use sluice_flow::connection::Selection;
 use sluice_flow::meter::{Meter, MeterId, MeterUnit};
 use sluice_flow::port::{Port, PortKind, PortNumber, Tunnel, TunnelProtocol};
 use sluice_flow::text::{parse_actions, parse_key};
@@ -74,7 +75,7 @@ impl Device {
     /// Forgets connections and lets fragments and meters be late, so that an input does the same each time.
     pub(crate) fn forget(&self) {
         self.clock.advance(Duration::from_secs(120));
-        self.nic.flush_connections(None).expect("connections can be flushed");
+        self.nic.flush_connections(&Selection::default()).expect("connections can be flushed");
     }
 
     /// Lets a frame in, and what then leaves by the wire under the tunnels lets in there, as if a peer had sent it.

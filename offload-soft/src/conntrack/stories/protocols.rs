@@ -1,6 +1,8 @@
 //! What is peculiar to a protocol: which packets are valid, and how long a connection is remembered.
 
 use sluice_flow::action::Conntrack as Action;
+use sluice_flow::connection::Selection;
+use sluice_flow::time::Clock as _;
 
 use super::{CLIENT, SERVER, World, commit, echo, in_zone, ip, look, tcp, udp, unreachable};
 use crate::conntrack::state::bit::{ESTABLISHED, INVALID, NEW, RELATED, REPLY, TRACKED};
@@ -152,7 +154,7 @@ fn dccp_is_followed_from_its_request_to_its_refusal() {
     let mut wrong = there(3);
     wrong[30] ^= 1;
     assert_eq!(world.state(&look(), &wrong), INVALID | TRACKED, "a wrong checksum");
-    world.conntrack.flush(None);
+    world.conntrack.flush(&Selection::default(), world.clock.now());
     world.send(&commit(), &there(0)).unwrap();
     world.send(&look(), &here(7)).unwrap();
     assert!(world.conntrack.is_empty(), "refused");

@@ -1,0 +1,50 @@
+//! The process as a whole: `coverage/show` and `memory/show` in the layout of OVS (`lib/coverage.c`, `lib/memory.c`), and
+//! `dpctl/list-commands`.
+
+use std::fs;
+
+use super::arguments::Arguments;
+use super::{COMMANDS, Failure};
+use crate::agent::Agent;
+use crate::unixctl::Output;
+
+/// `coverage/show`: how often what happened, and how fast lately.
+pub(super) fn coverage(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    Ok(agent.coverage.write(agent, out)?)
+}
+
+/// `memory/show`: of what there is how much, by name.
+pub(super) fn memory(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    let census = agent.table.census();
+    let (masks, action_lists) = agent.table.shared_parts();
+    let connections = agent.backend.connection_buckets().ok().map(|buckets| buckets.iter().sum::<usize>());
+    let counts = [
+        ("action lists", Some(action_lists)),
+        ("connections", connections),
+        ("flows", Some(census.live())),
+        ("masks", Some(masks)),
+        ("meters", Some(agent.meters().len())),
+        ("mirrors", Some(agent.mirrors().len())),
+        ("ports", Some(agent.ports().iter().count())),
+        ("resident kB", resident_kilobytes()),
+        ("unsettled flows", Some(census.unsettled())),
+    ];
+    let known = counts.iter().filter_map(|(name, count)| Some(format!("{name}:{}", (*count)?)));
+    Ok(writeln!(out, "{}", known.collect::<Vec<_>>().join(" "))?)
+}
+
+/// `dpctl/list-commands`, and `dpctl/help`, which only `ovs-dpctl` has.
+pub(super) fn list_commands(_: &Agent, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    writeln!(out, "The available commands are:")?;
+    for row in COMMANDS.iter().filter(|row| row.name.starts_with("dpctl/")) {
+        writeln!(out, "  {:<29} {}", row.name, row.usage)?;
+    }
+    Ok(())
+}
+
+/// What of the process is in memory, if the system tells (`proc_pid_status(5)`).
+fn resident_kilobytes() -> Option<usize> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
