@@ -22,7 +22,8 @@ fn agent() -> FakeAgent {
             }
             let missed = frames.iter().filter(|frame| frame.starts_with("ff")).count();
             let hit = frames.len() - missed;
-            writeln!(out, "frames:{} hit:{hit} missed:{missed} sent:{hit}", frames.len()).map_err(|e| e.to_string())
+            writeln!(out, "frames:{} hit:{hit} missed:{missed} missed_later:0 sent:{hit}", frames.len())
+                .map_err(|e| e.to_string())
         })
         .start()
 }
@@ -53,7 +54,7 @@ fn every_frame_goes_in_in_order_and_the_counts_add_up() {
     frames.push((0, vec![1; 13]));
     let file = agent.file("capture", capture(&frames));
     let run = agent.run(&["replay", &file, "--in-port", "client", "--speed", "flat"]);
-    assert!(run.stdout.starts_with("frames:601 hit:600 missed:1 sent:600 packets/s:"), "{}", run.stdout);
+    assert!(run.stdout.starts_with("frames:601 hit:600 missed:1 missed_later:0 sent:600 packets/s:"), "{}", run.stdout);
     assert!(
         run.stdout.ends_with("\n1 frames were left out, being shorter than an Ethernet header\n"),
         "{}",
@@ -105,7 +106,7 @@ fn a_capture_that_ends_early_is_replayed_up_to_there() {
     bytes.pop();
     let file = agent.file("capture", bytes);
     let run = agent.run(&["replay", &file, "--in-port", "1"]);
-    assert!(run.stdout.starts_with("frames:2 hit:2 missed:0 sent:2 "), "{}", run.stdout);
+    assert!(run.stdout.starts_with("frames:2 hit:2 missed:0 missed_later:0 sent:2 "), "{}", run.stdout);
     assert_eq!(
         (run.stderr, run.code),
         (format!("sluice: {file}: the file ends within the record that begins at byte 176\n"), Some(1))

@@ -1,6 +1,6 @@
 //! What is matched by a flow that is made for one packet.
 
-use crate::field::{ATTRIBUTES, Attribute, FRAGMENT_LATER, Field, Requirement};
+use crate::field::{ATTRIBUTES, Attribute, FRAGMENT_LATER, Field, MPLS_ENTRIES, MPLS_PRESENT, Requirement};
 use crate::key::{Key, Match};
 use crate::text::is_met;
 
@@ -12,7 +12,7 @@ impl Match {
         // Of the tags there is more to say than how many they are.
         for row in ATTRIBUTES.iter().filter(|row| row.attribute != Attribute::NumOfVlans) {
             let is_there = is_met(row.requires, &full) && has(key, row.attribute);
-            for spec in row.attribute.fields() {
+            for spec in row.attribute.fields().filter(|spec| !is_of_absent_label(key, spec.field)) {
                 let value = key.get(spec.field);
                 if is_there || row.requires == Requirement::Nothing && value != 0 {
                     exact.set_exact(spec.field, value);
@@ -22,6 +22,12 @@ impl Match {
         exact.set_exact(Field::VlanPresent, key.get(Field::VlanPresent));
         exact
     }
+}
+
+/// Whether a field is of an entry of the label stack that the packet does not have.
+fn is_of_absent_label(key: &Key, field: Field) -> bool {
+    let mut entries = MPLS_PRESENT.iter().zip(&MPLS_ENTRIES);
+    entries.any(|(present, entry)| key.get(*present) == 0 && (field == *present || entry.contains(&field)))
 }
 
 /// Whether a packet that may have a header has it.
@@ -83,6 +89,25 @@ mod tests {
         assert_eq!(text(&key), format!("recirc_id(0),{rest}"));
         key.set(Field::SkbMark, 3);
         assert_eq!(text(&key), format!("recirc_id(0),{}", rest.replace("in_port(1),", "in_port(1),skb_mark(0x3),")));
+    }
+
+    #[test]
+    fn a_label_stack_ends_at_its_bottom() {
+        let mut key = Key::ZERO;
+        key.set(Field::EthType, 0x8847);
+        assert!(text(&key).ends_with(",eth_type(0x8847)"), "a stack without a bottom has no entry: {}", text(&key));
+        for (present, [label, _, ttl, bottom], depth) in
+            [(MPLS_PRESENT[0], MPLS_ENTRIES[0], 1u32), (MPLS_PRESENT[1], MPLS_ENTRIES[1], 2)]
+        {
+            key.set(present, 1);
+            key.set(label, (depth * 100).into());
+            key.set(ttl, 64);
+            key.set(bottom, (depth == 2).into());
+            let first = format!("mpls(label=100,tc=0,ttl=64,bos={}", u8::from(false));
+            let expected =
+                if depth == 1 { format!("{first})") } else { format!("{first},label=200,tc=0,ttl=64,bos=1)") };
+            assert!(text(&key).ends_with(&expected), "{}", text(&key));
+        }
     }
 
     #[test]

@@ -77,6 +77,7 @@ fn a_capture_is_replayed_and_counted_to_the_packet() {
         words.unwrap().parse().unwrap()
     };
     assert_eq!(number("hit:") + number("missed:"), 147);
+    assert_eq!(number("missed_later:"), 0);
     let packets = || {
         let json: Value = serde_json::from_str(&daemon.sluice(&["dump-flows", "--json"]).out).unwrap();
         json[0]["packets"].as_u64().unwrap()

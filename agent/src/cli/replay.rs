@@ -20,8 +20,8 @@ const BATCH_FRAMES: usize = 256;
 /// Bytes of one request, as the hexadecimal digits that they are sent as.
 const BATCH_BYTES: usize = 256 << 10;
 
-/// An Ethernet header. What is shorter is no frame, and the agent would refuse all that come after it in the request.
-const SHORTEST_FRAME: usize = 14;
+/// An Ethernet header. What is shorter is no frame, and the agent would refuse the whole request.
+pub(super) const SHORTEST_FRAME: usize = 14;
 
 /// `replay`
 pub(super) fn run(
@@ -70,6 +70,7 @@ struct Replayer<'a> {
     frames: u64,
     hit: u64,
     missed: u64,
+    missed_later: u64,
     sent: u64,
     cut: u64,
     too_short: u64,
@@ -88,6 +89,7 @@ impl<'a> Replayer<'a> {
             frames: 0,
             hit: 0,
             missed: 0,
+            missed_later: 0,
             sent: 0,
             cut: 0,
             too_short: 0,
@@ -132,10 +134,11 @@ impl<'a> Replayer<'a> {
             error => error,
         })?;
         let counts = counts(&answer).ok_or_else(|| CliError::answer(METHOD, answer.trim_end()))?;
-        let [frames, hit, missed, sent] = counts;
+        let [frames, hit, missed, missed_later, sent] = counts;
         self.frames += frames;
         self.hit += hit;
         self.missed += missed;
+        self.missed_later += missed_later;
         self.sent += sent;
         self.batch.clear();
         self.batch_bytes = 0;
@@ -146,8 +149,11 @@ impl<'a> Replayer<'a> {
         let seconds = self.began.elapsed().as_secs_f64();
         #[expect(clippy::cast_precision_loss, reason = "a rate for people to read")]
         let rate = if seconds > 0.0 { self.frames as f64 / seconds } else { 0.0 };
-        let Self { frames, hit, missed, sent, .. } = self;
-        writeln!(out, "frames:{frames} hit:{hit} missed:{missed} sent:{sent} packets/s:{rate:.0}")?;
+        let Self { frames, hit, missed, missed_later, sent, .. } = self;
+        writeln!(
+            out,
+            "frames:{frames} hit:{hit} missed:{missed} missed_later:{missed_later} sent:{sent} packets/s:{rate:.0}"
+        )?;
         if self.cut > 0 {
             writeln!(out, "{} frames are without their ends in the capture, and were replayed so", self.cut)?;
         }
@@ -188,11 +194,12 @@ pub(super) fn hexadecimal(bytes: &[u8]) -> String {
     digits.map(|digit| char::from(DIGITS[usize::from(digit)])).collect()
 }
 
-/// The numbers of `frames:F hit:H missed:M sent:S`.
-fn counts(answer: &str) -> Option<[u64; 4]> {
+/// The numbers of `frames:F hit:H missed:M missed_later:L sent:S`: of the frames that came in, those that a flow of chain 0 took, those that
+/// none took, of the former those that no flow took in a later chain, and the frames that went out.
+fn counts(answer: &str) -> Option<[u64; 5]> {
     let mut words = answer.split_whitespace();
-    let mut counts = [0; 4];
-    for (count, name) in counts.iter_mut().zip(["frames:", "hit:", "missed:", "sent:"]) {
+    let mut counts = [0; 5];
+    for (count, name) in counts.iter_mut().zip(["frames:", "hit:", "missed:", "missed_later:", "sent:"]) {
         *count = words.next()?.strip_prefix(name)?.parse().ok()?;
     }
     Some(counts)

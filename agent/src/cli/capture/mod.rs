@@ -113,21 +113,18 @@ impl<R: Read> Capture<R> {
 }
 
 fn next_record<R: Read>(source: &mut Source<R>, parser: &PcapParser) -> Result<Option<Frame>, CaptureError> {
-    let position = source.position;
     let record = source.record(|bytes| {
         let (rest, record) = parser.next_raw_packet(bytes)?;
         Ok((rest, (record.ts_sec, record.ts_frac, record.orig_len, record.data.into_owned())))
     })?;
     let Some((seconds, fraction, original_length, data)) = record else { return Ok(None) };
-    let nanoseconds = match parser.header().ts_resolution {
-        TsResolution::MicroSecond => fraction.checked_mul(1_000),
-        TsResolution::NanoSecond => Some(fraction),
+    // Some writers put a second and more behind the point; readers such as tcpdump and Wireshark add it.
+    let fraction = match parser.header().ts_resolution {
+        TsResolution::MicroSecond => Duration::from_micros(fraction.into()),
+        TsResolution::NanoSecond => Duration::from_nanos(fraction.into()),
     };
-    let nanoseconds = nanoseconds.filter(|&nanoseconds| nanoseconds < 1_000_000_000).ok_or_else(|| {
-        CaptureError::Corrupt { position, reason: "its time has a second or more behind the point".to_owned() }
-    })?;
     let is_cut = data.len() < original_length as usize;
-    Ok(Some(Frame { time: Some(Duration::new(seconds.into(), nanoseconds)), data, is_cut }))
+    Ok(Some(Frame { time: Some(Duration::from_secs(seconds.into()) + fraction), data, is_cut }))
 }
 
 fn next_block<R: Read>(source: &mut Source<R>, parser: &mut PcapNgParser) -> Result<Option<Frame>, CaptureError> {
