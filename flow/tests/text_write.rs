@@ -12,7 +12,7 @@ use sluice_flow::key::MaskedKey;
 use sluice_flow::port::{Port, PortKind, PortMap, PortNumber};
 use sluice_flow::text::{
     DumpLine, Extra, LineWriter, Offloaded, Statistics, Style, bracketed, parse_actions, parse_key, parse_line,
-    write_actions, write_field_value, write_key, write_line,
+    sentence_of, write_actions, write_field_value, write_key, write_line,
 };
 use sluice_flow::ufid::Ufid;
 use sluice_flow::{Expiry, Priority};
@@ -201,11 +201,15 @@ fn a_line_has_the_form_of_dump_flows() {
         extra: &extra,
     };
     let mut out = String::new();
-    write_line(&mut out, &line, &Style::default()).unwrap();
+    write_line(&mut out, &DumpLine { extra: "", ..line }, &Style::default()).unwrap();
     assert_eq!(
         out,
         "recirc_id(0),in_port(1),eth(),eth_type(0x0800), packets:2, bytes:128, used:0.710s, flags:SFP., actions:2"
     );
+    out.clear();
+    write_line(&mut out, &DumpLine { extra: "priority[3]", ..line }, &Style::default()).unwrap();
+    assert!(out.ends_with(", actions:2, dp-extra-info:priority[3]"), "{out}");
+    assert_eq!(parse_line(&out, &()).unwrap().extra.priority.get(), 3);
     out.clear();
     write_line(&mut out, &line, &Style { more: true, names: None }).unwrap();
     assert!(out.starts_with("ufid:01234567-89ab-4def-8123-456789abcdef, recirc_id(0),"), "{out}");
@@ -219,12 +223,15 @@ fn a_line_has_the_form_of_dump_flows() {
 #[test]
 fn a_sentence_in_brackets_ends_where_it_is_said_to_end() {
     for (sentence, expected) in [
-        ("kernel: no (errno 22)", "refused[kernel; no [errno 22]]"),
-        ("odd :] x, priority[9] y", "refused[odd ;> x, priority[9] y]"),
-        ("odd :( x, permanent", "refused[odd ;[ x, permanent]]"),
+        ("kernel: no (errno 22)", "refused[kernel: no [errno 22]]"),
+        ("match ttl=64/64, 100 %", "refused[match ttl%3d64/64, 100 %25]"),
+        ("fd00::1 is (not (there))", "refused[fd00%3a%3a1 is [not [there]]]"),
+        ("odd :] x, priority[9] y", "refused[odd %3a%5d x, priority%5b9%5d y]"),
+        ("odd :( x, permanent\n\u{85}", "refused[odd %3a%28 x, permanent%0a%c2%85]"),
     ] {
         let text = bracketed("refused", sentence);
         assert_eq!(text, expected);
+        assert_eq!(sentence_of("refused", &text).as_deref(), Some(sentence));
         let line = format!("in_port(1), actions:1, dp-extra-info:{text},priority[3]");
         let extra = parse_line(&line, &()).unwrap().extra;
         assert_eq!((extra.priority.get(), extra.other), (3, Some(text)));
@@ -251,6 +258,20 @@ fn a_value_alone_has_the_form_that_it_has_in_a_key() {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_sentence_in_brackets_is_read_back(sentence in "[a-z()\\[\\]:=%, \n\u{85}é]{0,40}") {
+        let text = bracketed("refused", &sentence);
+        prop_assert_eq!(sentence_of("refused", &text), Some(sentence));
+        let line = format!("in_port(1), actions:1, dp-extra-info:{text},priority[3]");
+        let extra = parse_line(&line, &()).unwrap().extra;
+        prop_assert_eq!((extra.priority.get(), extra.other), (3, Some(text)));
+    }
+
+    #[test]
+    fn whatever_is_in_brackets_is_read_without_a_panic(text in "[a-f0-9%\\[\\]é]{0,40}") {
+        sentence_of("a", &text);
+    }
 
     /// What is remembered of the first flow of a mask must not show in the next one.
     #[test]

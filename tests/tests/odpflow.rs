@@ -5,10 +5,26 @@
 use std::fs;
 use std::process::Command;
 
+use sluice_flow::PortNumber;
+use sluice_flow::port::PortNames;
+use sluice_flow::text::{parse_line, sentence_of};
 use sluice_tests::daemon::{Daemon, repository, run};
 
 /// The demo's agent, which has the ports of the demo's rules.
 const CONFIG: &str = include_str!("../demo/sluiced.toml");
+
+/// Any word is a port.
+struct AnyPort;
+
+impl PortNames for AnyPort {
+    fn number(&self, _: &str) -> Option<PortNumber> {
+        Some(PortNumber(1))
+    }
+
+    fn name(&self, _: PortNumber) -> Option<&str> {
+        None
+    }
+}
 
 /// Says of each line of a dump what ODPFlow makes of it.
 const READER: &str = r#"
@@ -32,6 +48,13 @@ fn every_line_of_a_dump_is_understood() {
         "in_port(1),eth_type(0x0800),ipv4(tos=0x4/0xfc)",
         "trunc(100),2,meter(1)",
     ]);
+    // What is refused for reasons that have an equals sign in them.
+    let untimed = daemon.appctl(&["dpctl/add-flow", "in_port(1),eth_type(0x0800)", "ct(commit,timeout=short),2"]).err;
+    let reason = untimed.lines().next().unwrap().strip_prefix("sluiced: updating flow table: refused, ").unwrap();
+    let dump = daemon.appctl(&["dpctl/dump-flows", "-m", "type=non-offloaded"]).out;
+    let line = dump.lines().find(|line| line.contains("timeout%3dshort")).unwrap_or_else(|| panic!("{dump}"));
+    let extra = parse_line(line, &AnyPort).unwrap().extra.other.unwrap();
+    assert_eq!(sentence_of("refused", &extra).as_deref(), Some(reason), "{extra}");
     let python = repository("target/venv/bin/python");
     for options in [&["-m"][..], &["-m", "--no-names"], &["--names"], &[]] {
         let dump = daemon.appctl(&[&["dpctl/dump-flows"], options].concat()).out;

@@ -54,6 +54,14 @@ pub(super) fn one_json(agent: &Agent, arguments: &Arguments, out: &mut dyn Outpu
     Ok(out.write_str(&String::from_utf8_lossy(&object))?)
 }
 
+/// The same as a value.
+pub(super) fn object(agent: &Agent, view: &FlowView) -> serde_json::Result<serde_json::Value> {
+    let mut object = Vec::new();
+    let apart = Some(counted_apart(agent, view));
+    ObjectWriter::new(&agent.ports()).push(view, agent.clock.now(), apart, &mut object);
+    serde_json::from_slice(&object)
+}
+
 /// What hardware and software counted of a flow, each by itself; `None` where the device does not tell, or no longer.
 pub(super) fn counted_apart(agent: &Agent, view: &FlowView) -> Option<CountedApart> {
     agent.backend.counted_apart(view.handle?).ok()?
@@ -64,7 +72,9 @@ fn wanted(agent: &Agent, arguments: &Arguments) -> Result<FlowView, Failure> {
     let name = ufid.strip_prefix("ufid:").unwrap_or(ufid);
     let ufid = name.parse().map_err(|error| Failure::new(format_args!("{name}: {error}")))?;
     let view = agent.table.find(ufid).and_then(|id| agent.table.view(id));
-    view.ok_or_else(|| Failure::os("getting flow", "No such file or directory"))
+    view.ok_or_else(|| {
+        Failure::os(format_args!("getting flow: there is no flow ufid:{ufid}"), "No such file or directory")
+    })
 }
 
 /// Key, statistics and actions of a flow on one line.
@@ -76,7 +86,11 @@ pub(super) fn write_flow(agent: &Agent, view: &FlowView, style: &Style<'_>, out:
 
 fn push_flow(agent: &Agent, view: &FlowView, style: &Style<'_>, writer: &mut LineWriter<'_>, page: &mut Vec<u8>) {
     let described;
-    let extra = if !style.more || is_ordinary(view) {
+    let extra = if !style.more && view.flow.priority != Priority::default() {
+        // Without it the line would be read back as another flow.
+        described = Extra { priority: view.flow.priority, ..Extra::default() }.to_string();
+        &described
+    } else if !style.more || is_ordinary(view) {
         ""
     } else {
         described = extra(view).to_string();
@@ -240,7 +254,7 @@ fn flow_type(word: &str) -> Result<FlowType, Failure> {
         "offloaded" => FlowType::Offloaded,
         "non-offloaded" => FlowType::NotOffloaded,
         "partially-offloaded" => FlowType::PartlyOffloaded,
-        "ovs" | "tc" | "dpdk" | "soft" | "dv" => FlowType::Layer(word.to_owned()),
+        "ovs" | "tc" | "dpdk" | "soft" => FlowType::Layer(word.to_owned()),
         _ => return Err(Failure::os(format_args!("Failed to parse type ({word})"), "Invalid argument")),
     })
 }

@@ -57,7 +57,7 @@ pub use read_line::{LineReader, parse_line};
 pub use requirement::is_met;
 pub use write_actions::{write_action, write_actions};
 pub use write_key::write_key;
-pub use write_line::{LineWriter, bracketed, write_line};
+pub use write_line::{LineWriter, bracketed, sentence_of, write_line};
 pub use write_value::write_field_value;
 
 /// How deep parentheses may nest, as in OVS.
@@ -150,6 +150,6 @@ pub struct DumpLine<'a> {
     pub layer: &'a str,
     /// What it does.
     pub actions: &'a ActionList,
-    /// The text of `dp-extra-info`, see [`Extra`]; written with [`Style::more`], unless it is empty.
+    /// The text of `dp-extra-info`, see [`Extra`]; written unless it is empty.
     pub extra: &'a str,
 }

@@ -66,7 +66,7 @@ impl<'a> LineWriter<'a> {
         }
         out.extend_from_slice(b", actions:");
         self.push_actions(out, line.actions);
-        if more && !line.extra.is_empty() {
+        if !line.extra.is_empty() {
             out.extend_from_slice(b", ");
             out.extend_from_slice(EXTRA_LABEL.as_bytes());
             push_plain(out, line.extra);
@@ -171,29 +171,64 @@ impl fmt::Display for Extra {
     }
 }
 
-/// A word and a sentence for [`Extra::other`], as `word[sentence]`; what OVS's Python library would stumble over is
-/// replaced by something that looks like it. Brackets are balanced, so that the sentence ends where it is said to end.
+/// A word and a sentence for [`Extra::other`], as `word[sentence]`, from which [`sentence_of`] reads the same sentence back.
+///
+/// OVS's Python library takes what is behind an equals sign, a parenthesis or a colon for a value of a key that it does not know, and
+/// gives up. So parentheses are written as brackets, and all else that it would stumble over as in a URL: `ttl%3d64` for `ttl=64`.
 pub fn bracketed(word: &str, sentence: &str) -> String {
+    let pairs = pairs(sentence);
     let mut text = format!("{word}[");
-    let mut open = 1usize;
-    for character in sentence.chars() {
+    let mut characters = sentence.char_indices().peekable();
+    while let Some((place, character)) = characters.next() {
         match character {
-            '(' | '[' => {
-                open += 1;
-                text.push('[');
-            }
-            ')' | ']' if open == 1 => text.push('>'),
-            ')' | ']' => {
-                open -= 1;
-                text.push(']');
-            }
-            ':' => text.push(';'),
-            '=' => text.push('~'),
+            '(' if pairs.contains(&place) => text.push('['),
+            ')' if pairs.contains(&place) => text.push(']'),
+            ':' if characters.peek().is_some_and(|(_, next)| *next == ' ') => text.push(':'),
+            '(' | ')' | '[' | ']' | ':' | '=' | '%' => push_encoded(&mut text, character),
+            control if control.is_control() => push_encoded(&mut text, control),
             other => text.push(other),
         }
     }
-    text.extend(std::iter::repeat_n(']', open));
+    text.push(']');
     text
+}
+
+/// The sentence of a [`bracketed`] text behind this word.
+pub fn sentence_of(word: &str, text: &str) -> Option<String> {
+    let inside = text.strip_prefix(word)?.strip_prefix('[')?.strip_suffix(']')?;
+    let mut octets = Vec::with_capacity(inside.len());
+    let mut rest = inside.as_bytes();
+    while let Some((first, behind)) = rest.split_first() {
+        rest = behind;
+        octets.push(match first {
+            b'[' => b'(',
+            b']' => b')',
+            b'%' => {
+                let (digits, behind) = behind.split_at_checked(2)?;
+                rest = behind;
+                u8::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()?
+            }
+            other => *other,
+        });
+    }
+    String::from_utf8(octets).ok()
+}
+
+/// The places of parentheses that have a partner.
+fn pairs(sentence: &str) -> Vec<usize> {
+    let (mut open, mut pairs) = (Vec::new(), Vec::new());
+    for (place, character) in sentence.char_indices() {
+        match character {
+            '(' => open.push(place),
+            ')' => pairs.extend(open.pop().into_iter().flat_map(|partner| [partner, place])),
+            _ => {}
+        }
+    }
+    pairs
+}
+
+fn push_encoded(text: &mut String, character: char) {
+    character.encode_utf8(&mut [0; 4]).bytes().for_each(|octet| text.push_str(&format!("%{octet:02x}")));
 }
 
 /// A flow is one line, whatever a kernel or a device says.
