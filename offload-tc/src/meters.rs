@@ -124,8 +124,9 @@ impl Meters {
         Ok(removal)
     }
 
-    /// What a meter counted; `None` if there is no such meter, in the kernel either.
-    pub fn counters(&self, meter: MeterId) -> Result<Option<MeterCounters>, SocketError> {
+    /// What a meter counted; `None` if there is no such meter, in the kernel either. Of each packet that software metered, its hook left
+    /// `link_header` octets out.
+    pub fn counters(&self, meter: MeterId, link_header: u64) -> Result<Option<MeterCounters>, SocketError> {
         let mut kernel = self.kernel.lock();
         let Some(index) = self.index_of(meter) else { return Ok(None) };
         let mut found = None;
@@ -136,7 +137,7 @@ impl Meters {
                 Ok(())
             },
         )?;
-        Ok(found.map(|found| counters(&found)))
+        Ok(found.map(|found| counters(&found, link_header)))
     }
 
     /// The number that the kernel has a meter under.
@@ -378,11 +379,12 @@ pub fn check(meter: &Meter) -> Result<(), Refusal> {
     police(meter).map(|_| ())
 }
 
-/// What a policer counted, as that of a meter.
-fn counters(found: &Statistics) -> MeterCounters {
+/// What a policer counted, as that of a meter, whose bytes are counted as those of flows.
+fn counters(found: &Statistics, link_header: u64) -> MeterCounters {
+    let left_out = found.software().packets.saturating_mul(link_header);
     MeterCounters {
         packets: found.total.packets,
-        bytes: found.total.bytes,
+        bytes: found.total.bytes.saturating_add(left_out),
         dropped_packets: found.drops.into(),
         dropped_bytes: None,
         bands: vec![found.drops.into()],

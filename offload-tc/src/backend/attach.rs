@@ -20,6 +20,7 @@ use crate::links::{
 use crate::probe;
 use crate::surroundings::{Device, DeviceKind};
 use crate::wire::filter::Hook;
+use crate::wire::statistics::ETHERNET_HEADER;
 
 impl Core {
     /// Makes a port usable. One without a device is refused, or waits for it if that is tolerated.
@@ -81,6 +82,15 @@ impl Core {
             }
         }
         Ok(())
+    }
+
+    /// Octets of the link header that tc does not see of a packet: those of Ethernet, but at the hook of internal ports. A meter does not
+    /// tell which packets came where; where there are both kinds of ports, most are taken to come from the others.
+    pub(super) fn link_header(&self) -> u64 {
+        let ports = self.ports.load();
+        let mut hooks = ports.present().map(|(_, present)| present.device.hook()).peekable();
+        let is_all_at_egress = hooks.peek().is_some() && hooks.all(|hook| matches!(hook, Hook::Egress { .. }));
+        if is_all_at_egress { 0 } else { ETHERNET_HEADER }
     }
 
     /// What the kernel counts at a port's device.

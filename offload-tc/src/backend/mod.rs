@@ -123,7 +123,7 @@ impl Backend for Classifier {
     }
 
     fn meter_counters(&self, meter: MeterId) -> Option<MeterCounters> {
-        self.core.meters.counters(meter).ok().flatten()
+        self.core.meters.counters(meter, self.core.link_header()).ok().flatten()
     }
 
     fn set_mirror(&self, mirror: &Mirror) -> Result<(), Refusal> {

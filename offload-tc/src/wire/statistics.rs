@@ -146,6 +146,9 @@ impl<'a> RuleView<'a> {
     }
 }
 
+/// Octets of an Ethernet header (`ETH_HLEN`).
+pub(crate) const ETHERNET_HEADER: u64 = 14;
+
 impl Count {
     /// What software counted, with what its hook leaves out of each packet. At ingress the Ethernet header is taken off
     /// before tc sees the packet, and everywhere the outermost tag, which a rule of the first chain says is there. In a
@@ -155,7 +158,7 @@ impl Count {
     pub const fn with_headers(self, id: &FilterId) -> Self {
         let ethernet = match id.hook {
             Hook::Egress { .. } => 0,
-            Hook::Ingress { .. } | Hook::Block { .. } => 14,
+            Hook::Ingress { .. } | Hook::Block { .. } => ETHERNET_HEADER,
         };
         let tag = match (id.chain, id.protocol) {
             (0, 0x8100 | 0x88a8) => 4,

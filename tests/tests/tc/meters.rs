@@ -83,7 +83,8 @@ fn limits(classifier: &mut Classifier) -> Result<(), String> {
     let filter = metered(classifier, 1, 2)?;
     add(classifier, &filter)?;
     let out = passed(classifier, 1, 8, 114);
-    let counted = classifier.devices.meters.counters(METER).map_err(|error| error.to_string())?.ok_or("no counters")?;
+    let counted =
+        classifier.devices.meters.counters(METER, 0).map_err(|error| error.to_string())?.ok_or("no counters")?;
     ensure(out == 3, || format!("{out} passed"))?;
     ensure(counted.packets == 8 && counted.dropped_packets == 5, || format!("{counted:?}, and {out} passed"))?;
     ensure(counted.bands == [5] && counted.dropped_bytes.is_none(), || format!("{counted:?}"))?;
@@ -109,7 +110,8 @@ fn changed(classifier: &mut Classifier) -> Result<(), String> {
     let fast = Meter::simple(METER, MeterUnit::Kilobits, 1_000_000, 0);
     classifier.devices.meters.set(&fast).map_err(|refusal| refusal.to_string())?;
     let out = passed(classifier, 1, 4, 60);
-    let counted = classifier.devices.meters.counters(METER).map_err(|error| error.to_string())?.ok_or("no counters")?;
+    let counted =
+        classifier.devices.meters.counters(METER, 0).map_err(|error| error.to_string())?.ok_or("no counters")?;
     ensure(out == 4, || format!("{out} passed at the new rate"))?;
     ensure(counted.packets == 8 && counted.dropped_packets > 0, || format!("{counted:?}"))?;
     ensure(classifier.devices.meters.index_of(METER) == index, || "it has another number".into())
@@ -137,7 +139,8 @@ fn shared(classifier: &mut Classifier) -> Result<(), String> {
         counts.push((rule.id.handle, rule.software.packets));
     });
     counts.sort_unstable();
-    let meter = classifier.devices.meters.counters(METER).map_err(|error| error.to_string())?.ok_or("no counters")?;
+    let meter =
+        classifier.devices.meters.counters(METER, 0).map_err(|error| error.to_string())?.ok_or("no counters")?;
     ensure(counts == [(1, 5), (2, 2)], || format!("{counts:?}"))?;
     ensure(meter.packets == 7, || format!("{meter:?}"))
 }
@@ -166,7 +169,7 @@ fn restarted(classifier: &mut Classifier) -> Result<(), String> {
     ensure(again.left() == [METER, OTHER], || format!("left: {:?}", again.left()))?;
     again.set(&slow(2)).map_err(|refusal| refusal.to_string())?;
     ensure(again.left() == [OTHER], || format!("left: {:?}", again.left()))?;
-    let counted = again.counters(METER).map_err(|error| error.to_string())?.ok_or("no counters")?;
+    let counted = again.counters(METER, 0).map_err(|error| error.to_string())?.ok_or("no counters")?;
     ensure(counted.packets == 4, || format!("{counted:?}"))?;
     let shown = classifier.installer.find(filter.id).map_err(|error| error.to_string())?.ok_or("no rule")?;
     let uses =
@@ -184,7 +187,7 @@ fn others(classifier: &mut Classifier) -> Result<(), String> {
     let indexes = [classifier.devices.meters.index_of(METER), other.index_of(METER)];
     ensure(indexes[0] != indexes[1], || format!("{indexes:?}"))?;
     other.remove(METER).map_err(|refusal| refusal.to_string())?;
-    let counted = classifier.devices.meters.counters(METER).map_err(|error| error.to_string())?;
+    let counted = classifier.devices.meters.counters(METER, 0).map_err(|error| error.to_string())?;
     ensure(counted.is_some(), || "ours is gone".into())
 }
 

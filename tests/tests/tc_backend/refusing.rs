@@ -62,7 +62,9 @@ fn a_meter_that_is_not_there_is_refused_and_one_that_is_counts(network: &Network
     assert!(device.events().contains(&changed), "what was refused may be taken now");
     let rule = device.install(TO_B, "meter(3),2").unwrap();
     assert_eq!(network.send(0, 4).len(), 4);
-    assert_eq!(device.backend.meter_counters(meter.id).unwrap().packets, 4);
+    let metered = device.backend.meter_counters(meter.id).unwrap();
+    assert_eq!(metered.packets, 4);
+    assert_eq!((metered.packets, metered.bytes), device.counted()[&rule.id], "counted as the flow");
     assert_eq!(device.installed().pop().unwrap().flow.actions, crate::device::flow(TO_B, "meter(3),2").actions);
     assert_eq!(device.backend.remove_meter(meter.id).unwrap_err().label(), "action", "a rule uses it");
     device.remove(rule).unwrap();
