@@ -480,7 +480,10 @@ impl Agent {
 
     fn resync(&self) -> Result<(), String> {
         let lost = self.backend.resync().map_err(|refusal| refusal.to_string())?;
-        tracing::warn!("the device was reset and lost {} rules, which are put in again", lost.len());
+        match lost.len() {
+            0 => tracing::info!("the device was reset, and all rules are there"),
+            count => tracing::warn!("the device was reset and lost {count} rules, which are put in again"),
+        }
         lost.into_iter().for_each(|rule| self.queue.lost(rule));
         Ok(())
     }

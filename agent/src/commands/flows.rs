@@ -10,7 +10,7 @@ use memchr::{memchr, memchr2};
 use sluice_flow::port::PortMap;
 use sluice_flow::table::{FlowView, TableError};
 use sluice_flow::text::{self, FlowLine, LineReader, ParseError};
-use sluice_flow::{ActionList, EndReason, Expiry, Flow, FlowId, MaskedKey, Match, Refusal};
+use sluice_flow::{ActionList, EndReason, Expiry, Flow, FlowId, MaskedKey, Match, Priority, Refusal};
 
 use super::arguments::Arguments;
 use super::{Failure, PROGRAM, dump, file};
@@ -104,32 +104,52 @@ pub(super) fn flush(agent: &Agent, _: &Arguments, _: &mut dyn Output) -> Result<
 
 /// The flow that a UFID, with or without `ufid:`, or a key at the given priority names.
 pub(super) fn find(agent: &Agent, name: &str, arguments: &Arguments, attempt: &str) -> Result<FlowId, Failure> {
-    let not_found = || Failure::os(attempt, "No such file or directory");
     if !name.contains('(') {
         let text = name.strip_prefix("ufid:").unwrap_or(name).trim();
         let ufid = text.parse().map_err(|error| Failure::new(format_args!("{attempt}: {text}: {error}")))?;
-        return agent.table.find(ufid).ok_or_else(not_found);
+        return agent.table.find(ufid).ok_or_else(|| no_flow(attempt));
     }
     let parsed = text::parse_key(name, &*agent.ports()).map_err(|error| wrong_text("flow key", name, &error))?;
     if let Some(ufid) = parsed.ufid {
-        return agent.table.find(ufid).ok_or_else(not_found);
+        return agent.table.find(ufid).ok_or_else(|| no_flow(attempt));
     }
-    let matching = MaskedKey::new(&parsed.matching);
-    let (priority, expiry) = (arguments.priority.unwrap_or_default(), Expiry::default());
-    let flow = Flow::new(None, matching, ActionList::default(), priority, expiry, agent.table.seed());
-    agent.table.find_same(&flow).ok_or_else(not_found)
+    let at = |priority| {
+        let (matching, actions) = (MaskedKey::new(&parsed.matching), ActionList::default());
+        let flow = Flow::new(None, matching, actions, priority, Expiry::default(), agent.table.seed());
+        agent.table.find_same(&flow)
+    };
+    let wanted = arguments.priority.unwrap_or_default();
+    at(wanted).ok_or_else(|| {
+        let others = (0..=Priority::MAX).filter_map(Priority::new).filter(|priority| at(*priority).is_some());
+        let others: Vec<_> = others.map(|priority| priority.to_string()).collect();
+        let Failure(mut text) = no_flow(attempt);
+        if !others.is_empty() {
+            let hint = format_args!("with priority {wanted}, but with priority {}", others.join(", "));
+            text.push_str(&format!("\nThere is none {hint}; --priority=N says which is meant."));
+        }
+        Failure(text)
+    })
+}
+
+/// That there is no such flow; OVS says no more than the text of the error number.
+fn no_flow(attempt: &str) -> Failure {
+    Failure::os(format_args!("{attempt}: there is no such flow"), "No such file or directory")
 }
 
 /// A flow that there is, by its name.
 pub(super) fn named(agent: &Agent, name: &str, arguments: &Arguments) -> Result<FlowView, Failure> {
     let id = find(agent, name, arguments, "getting flow")?;
-    agent.table.view(id).ok_or_else(|| Failure::os("getting flow", "No such file or directory"))
+    agent.table.view(id).ok_or_else(|| no_flow("getting flow"))
 }
 
 /// The flow that a key and actions describe.
 pub(super) fn describe(agent: &Agent, key: &str, actions: &str, arguments: &Arguments) -> Result<Flow, Failure> {
     let ports = agent.ports();
     let parsed = text::parse_key(key, &*ports).map_err(|error| wrong_text("flow key", key, &error))?;
+    if actions.trim().is_empty() {
+        // Most likely a variable of a shell that is not set, which must not become a flow that drops.
+        return Err(Failure::os("parsing actions: they are empty; use \"drop\" to drop packets", "Invalid argument"));
+    }
     let actions = text::parse_actions(actions, &*ports).map_err(|error| wrong_text("actions", actions, &error))?;
     check_in_port(&parsed.matching).map_err(|reason| Failure::new(format_args!("parsing flow key: {reason}")))?;
     Ok(Flow::new(
@@ -179,7 +199,7 @@ fn check_in_port(matching: &Match) -> Result<(), &'static str> {
 
 /// What is to be done with a flow that is given in full.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Verb {
+pub(super) enum Verb {
     Add,
     Modify,
     AddOrModify,
@@ -194,7 +214,7 @@ fn put(agent: &Agent, arguments: &Arguments, out: &mut dyn Output, verb: Verb) -
     let batch = Arc::new(Batch::default());
     let id = request(agent, flow, arguments, verb, &batch)
         .inspect_err(|error| count(agent, error))
-        .map_err(|error| failure("updating flow table", &error))?;
+        .map_err(|error| with_hint(agent, failure("updating flow table", &error), &error))?;
     agent.wait_for_journal().map_err(Failure::new)?;
     if arguments.no_wait {
         return Ok(());
@@ -366,7 +386,7 @@ impl LineFailure {
         match self {
             Self::Text(error) => format!("\n{}", error.caret(line)),
             Self::Match(reason) => (*reason).to_owned(),
-            Self::Request(error) => error.to_string(),
+            Self::Request(error) => request_text(error),
         }
     }
 
@@ -378,8 +398,15 @@ impl LineFailure {
             }
             Self::Text(error) => error.to_string(),
             Self::Match(reason) => (*reason).to_owned(),
-            Self::Request(error) => error.to_string(),
+            Self::Request(error) => request_text(error),
         }
+    }
+}
+
+fn request_text(error: &TableError) -> String {
+    match error {
+        TableError::Exists(_) => format!("{error}; \"modify\" in front of the line changes its actions"),
+        other => other.to_string(),
     }
 }
 
@@ -406,7 +433,7 @@ fn request_line(
     request(agent, flow, arguments, verb, batch).map_err(LineFailure::Request)
 }
 
-fn split_verb(line: &str, default: Verb) -> (Verb, &str) {
+pub(super) fn split_verb(line: &str, default: Verb) -> (Verb, &str) {
     let verbs = [("add", Verb::Add), ("modify", Verb::Modify), ("delete", Verb::Delete)];
     verbs
         .into_iter()
@@ -444,10 +471,25 @@ fn failure(attempt: &str, error: &TableError) -> Failure {
         TableError::Exists(ufid) => {
             Failure::os(format_args!("{attempt}: ufid:{ufid} has this match or UFID"), "File exists")
         }
-        TableError::NotFound => Failure::os(attempt, "No such file or directory"),
+        TableError::NotFound => no_flow(attempt),
         TableError::OtherMatch(_) => Failure::os(format_args!("{attempt}: {error}"), "Invalid argument"),
         TableError::Refused(refusal) => Failure::new(format_args!("{attempt}: refused, {refusal}")),
     }
+}
+
+/// A failure with what its caller can do about it.
+fn with_hint(agent: &Agent, Failure(text): Failure, error: &TableError) -> Failure {
+    let hint = match error {
+        TableError::Exists(ufid) => {
+            let view = agent.table.find(*ufid).and_then(|id| agent.table.view(id));
+            let refusal = view.and_then(|view| view.refusal);
+            let kept = refusal.map(|refusal| format!("The flow is kept, refused: {refusal}\n"));
+            format!("{}Use mod-flow to change its actions.", kept.unwrap_or_default())
+        }
+        TableError::NotFound => "Use add-flow, or mod-flow with --may-create, to add it.".to_owned(),
+        TableError::OtherMatch(_) | TableError::Refused(_) => return Failure(text),
+    };
+    Failure(format!("{text}\n{hint}"))
 }
 
 pub(super) fn wrong_text(what: &str, text: &str, error: &ParseError) -> Failure {

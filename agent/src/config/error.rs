@@ -70,6 +70,7 @@ impl fmt::Display for Place {
 /// Serde's messages speak of fields and variants; who writes the file knows keys and values.
 pub(super) fn in_our_words(message: &str) -> String {
     message
+        .replace("invalid type: map, expected a sequence", "a list of tables has double brackets, as in [[port]]")
         .replace("unknown field", "unknown key")
         .replace("missing field", "missing key")
         .replace("duplicate field", "duplicate key")
