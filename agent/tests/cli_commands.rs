@@ -131,6 +131,8 @@ fn ports_meters_and_the_rest_reach_their_commands() {
         (&["del-flows"], &["sluice/flush"]),
         (&["reload"], &["sluice/reload"]),
         (&["show-meters"], &["sluice/show-meters"]),
+        (&["show-meters", "--json"], &["sluice/show-meters", "--json"]),
+        (&["explain", "--json", "ufid:1"], &["sluice/explain", "--json", "ufid:1"]),
         (&["trace", "0123abcd", "--in-port=vf0"], &["sluice/trace", "vf0", "0123abcd"]),
     ] {
         assert_eq!(agent.run(line), run("done\n", "", 0), "{line:?}");
@@ -296,6 +298,18 @@ fn what_is_watched_is_printed_when_it_happens() {
 }
 
 #[test]
+fn an_agent_that_works_on_a_request_is_waited_for() {
+    let agent = FakeAgent::new()
+        .answers("sluice/flush", |_, _| {
+            // Beyond the time after which the command line asks for a sign of life.
+            thread::sleep(Duration::from_millis(2_500));
+            Ok(())
+        })
+        .start();
+    assert_eq!(agent.run(&["--timeout", "4s", "flush"]), run("", "", 0));
+}
+
+#[test]
 fn an_answer_that_breaks_off_is_no_success() {
     let agent = FakeAgent::new()
         .answers("dpctl/dump-flows", |_, out| {
@@ -310,7 +324,7 @@ fn an_answer_that_breaks_off_is_no_success() {
 #[test]
 fn show_and_stats_are_for_people_and_stats_also_for_programs() {
     const STATISTICS: &str = r#"{"datapath":"soft@demo","version":"0.1.0",
-        "backend":{"name":"soft","miss":"counted and dropped","chain_miss":"counted and dropped","max_lag_seconds":0.0,"max_chain_depth":16},
+        "backend":{"name":"soft","miss":"counted and dropped","chain_miss":"counted and dropped","max_lag_seconds":0.0,"max_chain_depth":8,"device_chain_depth":8,"configured_chain_depth":16},
         "flows":{"live":3,"limit":200000,"states":{"pending":0,"offloaded":2,"refused":1}},
         "revalidator":{"paused":false,"period_seconds":0.5,"idle_timeout_seconds":10.0,"hard_timeout_seconds":null}}
 "#;
@@ -331,7 +345,7 @@ soft@demo, sluiced 0.1.0
             in a later chain: counted and dropped
   lookups   hit 3, missed 1, lost 0
   flows     3: offloaded 2, refused 1
-  limits    200000 flows, chains 16 deep
+  limits    200000 flows, chains 8 deep (the device 8, chain_depth 16)
   timeouts  idle 10 s, hard none, unless a flow has its own
   counters  read every 0.5 s, up to 0 s behind the device
 ";

@@ -154,6 +154,13 @@ impl Daemon {
         run(Command::new(binary("sluice")).arg("--run-dir").arg(self.run_dir()).args(args))
     }
 
+    /// Runs `sluice` on it, and does not wait for its end.
+    pub fn spawn_sluice(&self, args: &[&str]) -> Child {
+        let mut sluice = Command::new(binary("sluice"));
+        sluice.arg("--run-dir").arg(self.run_dir()).args(args);
+        sluice.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("sluice is built")
+    }
+
     /// Runs the stock `ovs-appctl` on it.
     pub fn appctl(&self, args: &[&str]) -> Ran {
         run(Command::new("ovs-appctl").arg("-t").arg(self.socket()).args(args))

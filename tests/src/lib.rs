@@ -8,6 +8,7 @@
 
 pub mod bench;
 pub mod daemon;
+pub mod documented;
 pub mod dpcls;
 pub mod fault;
 pub mod frames;

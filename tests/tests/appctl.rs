@@ -42,7 +42,8 @@ fn get_flow_and_the_ufid_prefix_name_a_flow() {
     assert_eq!(daemon.appctl(&["dpctl/del-flow", ufid]).code, Some(0));
     let gone = daemon.appctl(&["dpctl/get-flow", ufid]);
     assert_eq!(gone.code, Some(2));
-    assert!(gone.err.starts_with("sluiced: getting flow (No such file or directory)\n"), "{}", gone.err);
+    assert!(gone.err.contains("(No such file or directory)\n"), "{}", gone.err);
+    assert!(gone.err.starts_with("sluiced: getting flow: there is no flow ufid:"), "{}", gone.err);
 }
 
 #[test]
@@ -63,7 +64,9 @@ fn refusals_and_mistakes_exit_with_two_and_the_reason() {
     fails(&["dpctl/add-flow", "eth_type(0x0800)", "2"], "sluiced: parsing flow key: in_port() is missing");
     fails(&["dpctl/add-flow", KEY, "2,bad"], "sluiced: parsing actions (Invalid argument)\n");
     fails(&["dpctl/add-flow", KEY, "99"], "sluiced: updating flow table: ");
-    fails(&["dpctl/del-flow", "in_port(server)"], "sluiced: deleting flow (No such file or directory)");
+    let none = "sluiced: deleting flow: there is no such flow (No such file or directory)";
+    fails(&["dpctl/del-flow", "in_port(server)"], none);
+    fails(&["dpctl/dump-flows", "type=dv"], "sluiced: Failed to parse type (dv) (Invalid argument)");
     fails(&["dpctl/dump-flows", "type=bogus"], "sluiced: Failed to parse type (bogus) (Invalid argument)");
     fails(&["dpctl/dump-flows", "filter=bogus"], "sluiced: Failed to parse filter (bogus: unknown field bogus)");
     fails(&["dpctl/show", "--bogus"], "Unrecognized option --bogus");
@@ -164,19 +167,13 @@ fn coverage_memory_and_commands_are_shown_as_by_ovs_vswitchd() {
     assert_eq!([total("flow_accepted"), total("flow_installed")], [Some(2), Some(1)], "{coverage}");
     assert_eq!([total("flow_refused_action"), total("flow_refused_port")], [Some(1), None], "{coverage}");
     assert!(lines[lines.len() - 1].ends_with(" events never hit"), "{coverage}");
-    // The layout is that of a real one, whose events are others.
-    let vswitchd = Vswitchd::start();
-    let layout = |text: &str| {
-        let line = text.lines().nth(1).unwrap_or_default().to_owned();
-        let words: Vec<_> = line
-            .split_whitespace()
-            .skip(1)
-            .map(|word| word.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').to_owned())
-            .collect();
-        (line.find("/sec"), line.find("total:"), words)
-    };
-    assert_eq!(layout(&coverage), layout(&vswitchd.appctl(&["coverage/show"]).out));
+    // A line of ovs-vswitchd 3.1, whose events are others.
+    let theirs = "cmap_expand                0.0/sec     0.000/sec        0.0000/sec   total: 46";
+    let layout =
+        |line: &str| [line.find("0.0/sec"), line.find("0.000/sec"), line.find("0.0000/sec"), line.find("total: ")];
+    assert_eq!(layout(lines[1]), layout(theirs), "{coverage}");
 
+    let vswitchd = Vswitchd::start();
     let memory = daemon.appctl(&["memory/show"]).out;
     assert!(memory.starts_with("action lists:2 connections:0 flows:2 masks:2 meters:0 mirrors:0 ports:4 resident kB:"));
     assert!(memory.ends_with(" unsettled flows:0\n"), "{memory}");

@@ -4,11 +4,13 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
 use sluice_agent::commands;
 use sluice_agent::unixctl::{Peer, Registry, Request};
 use sluice_flow::backend::{Change, InstallQueue, Operation};
 use sluice_flow::time::MonotonicClock;
 use sluice_flow::{Flow, FlowId, Generation, Refusal};
+use sluice_tests::documented::compare;
 use sluice_tests::lasting::LastingDevice;
 use sluice_tests::world::{World, quick_config};
 
@@ -132,6 +134,38 @@ fn mirrors_that_the_device_has_lost_or_changed_are_differences_and_are_mended() 
     let left = audit(&world, &["--fix"]).expect_err("they are still not there");
     assert!(left.starts_with("changed: mirror spy not mended: device: no more today\n"), "{left}");
     assert_eq!(left.lines().count(), 4, "{left}");
+}
+
+#[test]
+fn as_an_object_an_audit_has_the_documented_keys() {
+    let (device, world, flows) = three_flows();
+    let object = |args: &[&str]| -> Value {
+        serde_json::from_str(&audit(&world, args).expect("an object is an answer, whatever it says")).expect("JSON")
+    };
+    device.with(|memory| {
+        let first = memory.handle(flows[0].ufid);
+        memory.rules.remove(&first);
+        memory.foreign.push("p1 pref 7 u32".into());
+        memory.mirror_faults = [("tap".to_owned(), false)].into();
+    });
+    let found = object(&["--json"]);
+    assert_eq!((&found["clean"], &found["rules"]), (&false.into(), &2.into()), "{found}");
+    let kinds: Vec<_> =
+        [0, 1].map(|index| [&found["differences"][index]["kind"], &found["differences"][index]["mirror"]]).into();
+    assert_eq!(kinds, [[&Value::from("missing"), &Value::Null], [&"missing".into(), &"tap".into()]], "{found}");
+    let mended = object(&["--json", "--fix"]);
+    assert_eq!(
+        (&mended["clean"], &mended["rules"], &mended["mended"][0]["refusal"]),
+        (&true.into(), &3.into(), &Value::Null)
+    );
+    device.with(|memory| {
+        let first = memory.handle(flows[0].ufid);
+        memory.rules.remove(&first);
+        memory.refusal = Some(Refusal::Device { reason: "no more today".into() });
+    });
+    let refused = object(&["--json", "--fix"]);
+    assert_eq!(refused["mended"][0]["refusal"]["label"], "device", "{refused}");
+    compare("audit", &[found, mended, refused], &[]);
 }
 
 #[test]

@@ -45,7 +45,7 @@ fn a_flow_is_shown_as_text_as_json_and_explained() {
     let reason = "the members of the bond are known to ovs-vswitchd alone";
     assert_eq!(would, format!("would be refused: action lb_output: {reason}\n"));
     let unknown = daemon.sluice(&["explain", "01234567-89ab-4def-8123-456789abcdef"]);
-    assert_eq!(unknown.err, "sluiced: getting flow (No such file or directory)\n");
+    assert_eq!(unknown.err, "sluiced: getting flow: there is no such flow (No such file or directory)\n");
 }
 
 #[test]
@@ -83,9 +83,107 @@ fn a_capture_is_replayed_and_counted_to_the_packet() {
         json[0]["packets"].as_u64().unwrap()
     };
     eventually("the counters are polled", || packets() == number("hit:"));
+    // A flow that sends all of them to a chain in which nothing is: they are no misses, as in the metrics.
+    daemon.sluice(&["mod-flow", "in_port(client),eth_type(0x0800)", "recirc(7)"]);
+    let before = [hits(&daemon), misses(&daemon)];
+    let ran = daemon.sluice(&["replay", capture.to_str().unwrap(), "--in-port", "client", "--speed", "flat"]);
+    let number = |name: &str| -> u64 {
+        let words = ran.out.split_whitespace().find_map(|word| word.strip_prefix(name));
+        words.unwrap().parse().unwrap()
+    };
+    assert_eq!(number("hit:") + number("missed:"), 147, "{}", ran.out);
+    assert_eq!(number("missed_later:"), number("hit:"), "{}", ran.out);
+    let counted = [hits(&daemon) - before[0], misses(&daemon) - before[1]];
+    assert_eq!(counted, [number("hit:"), number("missed:")], "{}", ran.out);
     let missing = daemon.sluice(&["replay", capture.to_str().unwrap(), "--in-port", "nobody"]);
     assert_eq!(missing.code, Some(2));
     assert!(missing.err.contains("there is no port nobody"), "{}", missing.err);
+}
+
+fn lookups(daemon: &Daemon, result: &str) -> u64 {
+    let shown: Value = serde_json::from_str(&daemon.sluice(&["show", "--json"]).out).unwrap();
+    shown["lookups"][result].as_u64().unwrap()
+}
+
+fn hits(daemon: &Daemon) -> u64 {
+    lookups(daemon, "hits")
+}
+
+fn misses(daemon: &Daemon) -> u64 {
+    lookups(daemon, "misses")
+}
+
+#[test]
+fn a_flow_that_is_there_already_or_under_another_priority_is_named() {
+    let daemon = Daemon::start(CONFIG);
+    daemon.sluice(&["add-flow", KEY, "lb_output(1)"]);
+    let exists = daemon.sluice(&["add-flow", KEY, "server"]);
+    assert_eq!(exists.code, Some(2));
+    assert!(
+        exists.err.contains(" has this match or UFID (File exists)\nThe flow is kept, refused: action lb_output: ")
+    );
+    assert!(exists.err.ends_with("\nUse mod-flow to change its actions.\n"), "{}", exists.err);
+    assert_eq!(daemon.sluice(&["mod-flow", KEY, "server"]).err, "");
+    assert_eq!(daemon.sluice(&["del-flow", KEY]).err, "");
+
+    daemon.sluice(&["add-flow", "--priority", "3", KEY, "server"]);
+    let dump = daemon.sluice(&["dump-flows"]).out;
+    assert!(dump.ends_with(", dp-extra-info:priority[3]\n"), "{dump}");
+    let other = daemon.sluice(&["del-flow", KEY]);
+    let said = "sluiced: deleting flow: there is no such flow (No such file or directory)\n\
+                There is none with priority 0, but with priority 3; --priority=N says which is meant.\n";
+    assert_eq!((other.err.as_str(), other.code), (said, Some(2)));
+    let file = daemon.folder().join("short");
+    std::fs::write(&file, dump).unwrap();
+    assert_eq!(daemon.sluice(&["del-flows", file.to_str().unwrap()]).err, "", "the short dump says which flow it is");
+    assert_eq!(daemon.sluice(&["dump-flows"]).out, "");
+}
+
+#[test]
+fn empty_actions_are_no_drop() {
+    let daemon = Daemon::start(CONFIG);
+    for actions in ["", " "] {
+        let ran = daemon.sluice(&["add-flow", KEY, actions]);
+        let said = "sluiced: parsing actions: they are empty; use \"drop\" to drop packets (Invalid argument)\n";
+        assert_eq!((ran.err.as_str(), ran.code), (said, Some(2)));
+        assert_eq!(daemon.sluice(&["explain", KEY, actions]).code, Some(2));
+    }
+    assert_eq!(daemon.sluice(&["dump-flows"]).out, "");
+    assert_eq!(daemon.sluice(&["add-flow", KEY, "drop"]).err, "");
+}
+
+#[test]
+fn a_file_is_explained_line_by_line_and_fails_if_a_line_is_no_flow_or_none_would_be_taken() {
+    let daemon = Daemon::start(CONFIG);
+    let explain = |text: &str| {
+        let file = daemon.folder().join("flows");
+        std::fs::write(&file, text).unwrap();
+        let ran = daemon.sluice(&["explain", "--file", file.to_str().unwrap()]);
+        assert_eq!(ran.err, "");
+        (ran.out, ran.code)
+    };
+    let (refused, taken) = (format!("{KEY} lb_output(1)\n"), format!("{KEY} server\n"));
+    let (out, code) = explain(&format!("add {taken}modify {refused}delete {KEY}\n{taken}"));
+    assert!(out.starts_with("line 2: action lb_output: ") && out.contains("3 flows: 2 would be taken, 1 not"), "{out}");
+    assert_eq!(code, Some(0));
+    let (out, code) = explain(&format!("{taken}nonsense\n"));
+    assert!(out.starts_with("line 2: not understood: ") && out.contains("2 flows: 1 would be taken, 1 not"), "{out}");
+    assert_eq!(code, Some(2));
+    assert_eq!(explain(&refused).1, Some(2), "none would be taken");
+    assert_eq!(explain(&format!("# nothing\ndelete {KEY}\n")).1, Some(0));
+}
+
+#[test]
+fn an_agent_that_is_stopped_is_given_up_in_time() {
+    let daemon = Daemon::start(CONFIG);
+    daemon.signal("STOP");
+    for command in [&["show"][..], &["dump-flows"], &["watch"], &["add-flow", KEY, "server"]] {
+        let ran = daemon.sluice(&[&["--timeout", "400ms"], command].concat());
+        let said = "sluice: no sign of life of the agent for 400ms; is it stopped? (--timeout says how long to wait)\n";
+        assert_eq!((ran.err.as_str(), ran.code), (said, Some(1)), "{command:?}");
+    }
+    daemon.signal("CONT");
+    assert_eq!(daemon.sluice(&["flush"]).err, "");
 }
 
 #[test]

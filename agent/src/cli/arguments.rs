@@ -3,6 +3,7 @@
 use std::env;
 use std::fmt::Write;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand};
@@ -20,6 +21,9 @@ pub(super) struct Cli {
     /// Where the control socket is [default: $SLUICE_RUN_DIR, or /run/sluice]
     #[arg(long, global = true, value_name = "DIR", display_order = 900)]
     run_dir: Option<PathBuf>,
+    /// How long the agent may show no sign of life, or none; a command that it works on takes as long as it takes
+    #[arg(long, global = true, value_name = "TIME", default_value = "30s", display_order = 901)]
+    pub(super) timeout: Patience,
     #[command(subcommand)]
     pub(super) command: Command,
 }
@@ -31,10 +35,26 @@ impl Cli {
     }
 }
 
+/// How long to wait for an agent; `None` is for ever.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience(pub(super) Option<Duration>);
+
+impl FromStr for Patience {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" { Ok(Self(None)) } else { parse_duration(text).map(|limit| Self(Some(limit))) }
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     /// Show the datapath: backend, ports, flows by state, limits
-    Show,
+    Show {
+        /// As one JSON object
+        #[arg(long)]
+        json: bool,
+    },
     /// List the flows, as `ovs-appctl dpctl/dump-flows` does
     DumpFlows(DumpFlows),
     /// Show one flow
@@ -48,7 +68,11 @@ pub(super) enum Command {
         json: bool,
     },
     /// Print what happens to flows as it happens, until Ctrl-C
-    Watch,
+    Watch {
+        /// As a JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
     /// Show the busiest flows, over and over, until Ctrl-C
     Top(Top),
     /// Compare what the table says is in the device with what the device says
@@ -57,6 +81,9 @@ pub(super) enum Command {
         /// others are listed and never touched
         #[arg(long)]
         fix: bool,
+        /// As one JSON object
+        #[arg(long)]
+        json: bool,
     },
 
     /// Add a flow and wait until the device has it
@@ -104,7 +131,11 @@ pub(super) enum Command {
         id: u32,
     },
     /// List the meters
-    ShowMeters,
+    ShowMeters {
+        /// As a JSON array
+        #[arg(long)]
+        json: bool,
+    },
     /// Add a mirror, or change it: packets are copied before any flow sees them
     AddMirror {
         /// Its name
@@ -136,12 +167,8 @@ pub(super) enum Command {
     /// List the timeout policies
     ShowCtTimeouts,
 
-    /// Wait until the agent answers and is ready, as after a start in the background
-    Wait {
-        /// How long at most
-        #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
-        timeout: Duration,
-    },
+    /// Wait until the agent is ready, as after a start in the background, at most for --timeout
+    Wait,
     /// Apply the changed configuration file without losing a flow
     Reload,
     /// Let the frames of a capture into a port of the software NIC
@@ -189,7 +216,7 @@ pub(super) struct DumpFlows {
     /// As a table that fits the terminal
     #[arg(long, conflicts_with_all = ["more", "names"])]
     pub(super) table: bool,
-    /// type=offloaded, non-offloaded, partially-offloaded, tc, dv, soft or all, and filter=MATCH
+    /// type=offloaded, non-offloaded, partially-offloaded, tc, soft or all, and filter=MATCH
     #[arg(value_name = "type=..|filter=..")]
     selection: Vec<String>,
 }
@@ -246,17 +273,22 @@ pub(super) struct Explain {
     /// The actions that go with a key
     #[arg(value_name = "ACTIONS")]
     actions: Option<String>,
-    /// A whole dump of OVS instead, "-" is standard input: which flows would not be taken, and why
+    /// A whole dump of OVS instead, or a file for add-flows, "-" is standard input: which flows would not be taken, and why.
+    /// Exits 2 if a line is not understood or no flow would be taken
     #[arg(long, value_name = "FILE", conflicts_with_all = ["flow", "actions", "priority"])]
     pub(super) file: Option<PathBuf>,
     /// The priority of the flow, 0 to 15, higher wins
     #[arg(long, value_name = "N", value_parser = priority)]
     priority: Option<String>,
+    /// As one JSON object
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 impl Explain {
     pub(super) fn params(&self) -> Vec<String> {
-        let option = self.priority.iter().map(|value| format!("--priority={value}"));
+        let option = self.json.then(|| "--json".to_owned()).into_iter();
+        let option = option.chain(self.priority.iter().map(|value| format!("--priority={value}")));
         option.chain(self.flow.clone()).chain(self.actions.clone()).collect()
     }
 }
@@ -364,7 +396,7 @@ impl DelFlow {
 pub(super) struct AddPort {
     #[arg(value_name = "NUMBER")]
     number: u32,
-    /// The netdev for tc, the representor for dv, any word for soft; 1 to 64 bytes without blanks and any of (),"/=#
+    /// The network device for tc, any word for soft; 1 to 64 bytes without blanks and any of (),"/=#
     #[arg(value_name = "NAME")]
     name: String,
     /// physical, representor, internal, vxlan, geneve, gre, erspan, gtpu or mirror
@@ -485,7 +517,7 @@ Examples:
   sluice replay capture.pcap --in-port 1 --speed 10x
 
 Exit codes: 0 done; 1 wrong usage, no agent, or a file that cannot be read; 2 the agent refused.
-'sluice COMMAND --help' explains a command.
+'sluice COMMAND --help' explains a command. docs/json.md has the keys of --json, which stay.
 ";
 
 /// The parser, with the commands in groups.

@@ -1,17 +1,17 @@
 //! The way to the agent.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+
 use super::error::CliError;
 use crate::run_dir::control_socket;
 use crate::unixctl::{Asked, Client, ClientError};
-
-/// How long the agent may be silent over a request with a short answer: well beyond what it waits for a device itself.
-const SILENCE: Duration = Duration::from_secs(120);
 
 /// A connection to the agent of a run folder.
 pub(super) struct Connection {
@@ -21,21 +21,31 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn open(run_dir: &Path) -> Result<Self, CliError> {
+    /// Connects. An agent that shows no sign of life for so long is given up; one that works on a request is not, however long that
+    /// takes.
+    pub(super) fn open(run_dir: &Path, limit: Option<Duration>) -> Result<Self, CliError> {
         let socket = control_socket(run_dir);
-        let opened = UnixStream::connect(&socket).and_then(|stream| Ok((stream.try_clone()?, stream)));
-        let (line, stream) = opened.map_err(|source| CliError::NoAgent { socket, source })?;
-        Ok(Self { client: Client::over(stream), line })
+        let opened = connect(&socket, limit).and_then(|stream| Ok((stream.try_clone()?, stream)));
+        let (line, stream) = opened.map_err(|source| CliError::NoAgent { socket: socket.clone(), source })?;
+        let mut client = Client::over(stream);
+        if let Some(limit) = limit {
+            // Half of the time for the answer, half for a sign of life.
+            let half = limit / 2;
+            let patience = client.set_patience(half, move || {
+                let dead = || {
+                    format!(
+                        "no sign of life of the agent for {limit:?}; is it stopped? (--timeout says how long to wait)"
+                    )
+                };
+                is_alive(&socket, half).then_some(()).ok_or_else(|| io::Error::new(io::ErrorKind::TimedOut, dead()))
+            });
+            patience.map_err(ClientError::Transport)?;
+        }
+        Ok(Self { client, line })
     }
 
     /// Runs a command with a short answer.
     pub(super) fn text(&mut self, method: &str, params: &[&str]) -> Result<String, CliError> {
-        self.text_within(SILENCE, method, params)
-    }
-
-    /// Runs a command with a short answer, of which each piece may take so long.
-    pub(super) fn text_within(&mut self, limit: Duration, method: &str, params: &[&str]) -> Result<String, CliError> {
-        self.client.set_timeout(Some(limit)).map_err(ClientError::Transport)?;
         Ok(self.client.call_text(method, params)?)
     }
 
@@ -47,7 +57,6 @@ impl Connection {
     /// Reads the answer to a command.
     pub(super) fn answer(&mut self, asked: Asked) -> Result<String, CliError> {
         let mut answer = String::new();
-        self.client.set_timeout(Some(SILENCE)).map_err(ClientError::Transport)?;
         self.client.answer(asked, &mut |text| answer.push_str(text))?;
         Ok(answer)
     }
@@ -62,8 +71,6 @@ impl Connection {
     ) -> Result<(), CliError> {
         let mut failure = None;
         let Self { client, line } = self;
-        // A watch may be silent for as long as nothing happens.
-        client.set_timeout(None).map_err(ClientError::Transport)?;
         let result = client.call(method, params, &mut |text| {
             if failure.is_none()
                 && let Err(error) = on_text(text)
@@ -109,4 +116,22 @@ impl Connection {
     pub(super) fn print(&mut self, method: &str, params: &[&str], out: &mut dyn Write) -> Result<(), CliError> {
         self.stream(method, params, &mut |text| out.write_all(text.as_bytes()).map_err(CliError::Output))
     }
+}
+
+/// Connects to a socket. That, too, may take long: until somebody takes the connection there is room for a few of them only.
+fn connect(socket: &Path, limit: Option<Duration>) -> io::Result<UnixStream> {
+    let stream = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    set_socket_timeout(&stream, Timeout::Send, limit)?;
+    rustix::net::connect(&stream, &SocketAddrUnix::new(socket)?)?;
+    Ok(stream.into())
+}
+
+/// Whether the agent answers a request that takes it no time. That it refuses one is an answer, too.
+fn is_alive(socket: &Path, limit: Duration) -> bool {
+    let answer = connect(socket, Some(limit)).map_err(ClientError::Transport).and_then(|stream| {
+        let mut client = Client::over(stream);
+        client.set_timeout(Some(limit)).map_err(ClientError::Transport)?;
+        client.call_text("version", &[])
+    });
+    matches!(answer, Ok(_) | Err(ClientError::Refused(_)))
 }

@@ -8,7 +8,7 @@ use crate::unixctl::ClientError;
 /// Why a command was not done. What it prints is the whole text for standard error.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CliError {
-    #[error("sluice: no agent at {} ({}){}", socket.display(), reason(.source), hint(.source))]
+    #[error("sluice: {}", unreachable(socket, .source))]
     NoAgent { socket: PathBuf, source: io::Error },
     /// In the agent's words.
     #[error("{0}")]
@@ -57,9 +57,39 @@ pub(super) fn reason(error: &io::Error) -> String {
     }
 }
 
-fn hint(error: &io::Error) -> &'static str {
+/// Why the control socket cannot be connected to.
+fn unreachable(socket: &Path, error: &io::Error) -> String {
+    let (socket, reason) = (socket.display(), reason(error));
     match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => "; is sluiced running?",
-        _ => "",
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            format!("no agent at {socket} ({reason}); is sluiced running?")
+        }
+        io::ErrorKind::PermissionDenied => {
+            format!("no access to {socket} ({reason}): root, the agent's user and the socket's group may use it")
+        }
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            format!(
+                "the agent at {socket} takes no connection in time; is it stopped? (--timeout says how long to wait)"
+            )
+        }
+        _ => format!("cannot connect to {socket} ({reason})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_that_may_not_be_used_is_not_said_to_be_none() {
+        let said = |kind: io::ErrorKind| {
+            CliError::NoAgent { socket: PathBuf::from("/run/x.ctl"), source: kind.into() }.to_string()
+        };
+        assert_eq!(
+            said(io::ErrorKind::NotFound),
+            "sluice: no agent at /run/x.ctl (entity not found); is sluiced running?"
+        );
+        let denied = said(io::ErrorKind::PermissionDenied);
+        assert!(denied.starts_with("sluice: no access to /run/x.ctl (permission denied): root, "), "{denied}");
     }
 }

@@ -5,20 +5,26 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
+use serde_json::{Value, json};
+
 use super::connection::Connection;
 use super::error::CliError;
 use super::parts::Parts;
-use super::terminal;
+use super::{Outcome, terminal};
 use crate::parts::Part;
 
 const METHOD: &str = "sluice/explain-lines";
+
+/// How the agent begins what it says of a line that is no flow.
+const NOT_UNDERSTOOD: &str = "not understood: ";
 
 /// `explain --file FILE`
 pub(super) fn file(
     connect: impl FnOnce() -> Result<Connection, CliError>,
     file: &Path,
+    json: bool,
     out: &mut dyn Write,
-) -> Result<(), CliError> {
+) -> Result<Outcome, CliError> {
     let mut parts = Parts::open(file)?;
     let mut connection = connect()?;
     let progress = terminal::progress(parts.length());
@@ -33,14 +39,19 @@ pub(super) fn file(
             if is_judged {
                 return Ok(());
             }
-            let moved = with_line_moved(line, lines_before);
-            let moved = moved.ok_or_else(|| CliError::answer(METHOD, line))?;
-            progress.suspend(|| writeln!(out, "{moved}")).map_err(CliError::Output)
+            let (line, reason) = of_line(line, lines_before).ok_or_else(|| CliError::answer(METHOD, line))?;
+            if json {
+                summary.lines.push(json!({ "line": line, "reason": reason }));
+                return Ok(());
+            }
+            progress.suspend(|| writeln!(out, "line {line}: {reason}")).map_err(CliError::Output)
         })?;
         progress.inc(text.len() as u64);
     }
     progress.finish_and_clear();
-    summary.print(out).map_err(CliError::Output)
+    let outcome = summary.outcome();
+    if json { summary.print_object(out) } else { summary.print(out) }.map_err(CliError::Output)?;
+    Ok(outcome)
 }
 
 /// The summaries of all parts in one.
@@ -49,6 +60,8 @@ struct Summary {
     flows: u64,
     taken: u64,
     reasons: BTreeMap<String, u64>,
+    /// What is said of lines, for one object at the end.
+    lines: Vec<Value>,
 }
 
 impl Summary {
@@ -73,16 +86,35 @@ impl Summary {
         Ok(())
     }
 
+    /// A file is explained if all of its lines are understood and some flow would be taken, if there is any.
+    fn outcome(&self) -> Outcome {
+        let is_understood = !self.reasons.keys().any(|reason| reason.starts_with(NOT_UNDERSTOOD));
+        if is_understood && (self.taken > 0 || self.flows == 0) { Outcome::Done } else { Outcome::Refused }
+    }
+
     fn print(self, out: &mut dyn Write) -> std::io::Result<()> {
-        let Self { flows, taken, reasons } = self;
+        let (flows, taken) = (self.flows, self.taken);
         writeln!(out, "{flows} flows: {taken} would be taken, {} not", flows.saturating_sub(taken))?;
-        let mut reasons: Vec<_> = reasons.into_iter().collect();
+        self.most_frequent().into_iter().try_for_each(|(reason, count)| writeln!(out, "{count:>8}  {reason}"))
+    }
+
+    /// With the keys of `docs/json.md`.
+    fn print_object(mut self, out: &mut dyn Write) -> std::io::Result<()> {
+        let (flows, taken, lines) = (self.flows, self.taken, std::mem::take(&mut self.lines));
+        let reason = |(reason, flows): (String, u64)| json!({ "reason": reason, "flows": flows });
+        let reasons: Value = self.most_frequent().into_iter().map(reason).collect();
+        writeln!(out, "{}", json!({ "flows": flows, "taken": taken, "reasons": reasons, "lines": lines }))
+    }
+
+    fn most_frequent(self) -> Vec<(String, u64)> {
+        let mut reasons: Vec<_> = self.reasons.into_iter().collect();
         reasons.sort_by_key(|(_, count)| Reverse(*count));
-        reasons.into_iter().try_for_each(|(reason, count)| writeln!(out, "{count:>8}  {reason}"))
+        reasons
     }
 }
 
-fn with_line_moved(line: &str, lines_before: usize) -> Option<String> {
-    let (number, text) = line.strip_prefix("line ")?.split_once(": ")?;
-    Some(format!("line {}: {text}", number.parse::<usize>().ok()?.saturating_add(lines_before)))
+/// The number in the file, and what is said, of a line such as `line 3: port 9: no such port`.
+fn of_line(line: &str, lines_before: usize) -> Option<(usize, &str)> {
+    let (number, reason) = line.strip_prefix("line ")?.split_once(": ")?;
+    Some((number.parse::<usize>().ok()?.saturating_add(lines_before), reason))
 }

@@ -24,6 +24,7 @@ use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 use clap::FromArgMatches;
+use serde_json::Value;
 
 use self::arguments::{Cli, Command, command};
 use self::connection::Connection;
@@ -69,7 +70,7 @@ enum Outcome {
 }
 
 fn execute(cli: &Cli, out: &mut dyn Write) -> Result<Outcome, CliError> {
-    let connect = || Connection::open(&cli.run_dir());
+    let connect = || Connection::open(&cli.run_dir(), cli.timeout.0);
     let mut plain = |method: &str, params: &[String]| {
         let params: Vec<_> = params.iter().map(String::as_str).collect();
         connect()?.print(method, &params, &mut *out)
@@ -84,7 +85,8 @@ fn execute(cli: &Cli, out: &mut dyn Write) -> Result<Outcome, CliError> {
         Command::DelPort { port } => plain("sluice/del-port", std::slice::from_ref(port))?,
         Command::AddMeter(command) => plain("sluice/add-meter", &command.params())?,
         Command::DelMeter { id } => plain("sluice/del-meter", &[id.to_string()])?,
-        Command::ShowMeters => plain("sluice/show-meters", &[])?,
+        Command::ShowMeters { json: false } => plain("sluice/show-meters", &[])?,
+        Command::ShowMeters { json: true } => plain("sluice/show-meters", &["--json".to_owned()])?,
         Command::AddMirror { name, key, ports } => {
             plain("sluice/add-mirror", &[name.clone(), key.clone(), ports.clone()])?;
         }
@@ -93,7 +95,7 @@ fn execute(cli: &Cli, out: &mut dyn Write) -> Result<Outcome, CliError> {
         Command::AddCtTimeout(command) => plain("sluice/add-ct-timeout", &command.params())?,
         Command::DelCtTimeout { name } => plain("sluice/del-ct-timeout", std::slice::from_ref(name))?,
         Command::ShowCtTimeouts => plain("sluice/show-ct-timeouts", &[])?,
-        Command::Wait { timeout } => wait::run(&cli.run_dir(), *timeout)?,
+        Command::Wait => wait::run(&cli.run_dir(), cli.timeout.0)?,
         Command::Reload => plain("sluice/reload", &[])?,
         Command::GetFlow(command) => {
             let method = if command.json { "sluice/get-flow" } else { "dpctl/get-flow" };
@@ -101,14 +103,18 @@ fn execute(cli: &Cli, out: &mut dyn Write) -> Result<Outcome, CliError> {
         }
         Command::Stats { json: true } => plain("sluice/stats", &[])?,
         Command::Stats { json: false } => statistics::print(&mut connect()?, out)?,
-        Command::Show => show::print(&mut connect()?, out)?,
-        Command::Watch => watch(&mut connect()?, out)?,
+        Command::Show { json: true } => plain("sluice/show", &[])?,
+        Command::Show { json: false } => show::print(&mut connect()?, out)?,
+        Command::Watch { json } => watch(&mut connect()?, *json, out)?,
         Command::Top(command) => top::run(&mut connect()?, command, out)?,
-        Command::Audit { fix: false } => plain("sluice/audit", &[])?,
-        Command::Audit { fix: true } => plain("sluice/audit", &["--fix".to_owned()])?,
+        Command::Audit { fix, json } => {
+            let options = [(*fix, "--fix"), (*json, "--json")].into_iter().filter(|(given, _)| *given);
+            let options: Vec<_> = options.map(|(_, option)| option).collect();
+            return audit(&mut connect()?, &options, *json, out);
+        }
         Command::DumpFlows(command) => dump::print(&mut connect()?, command, out)?,
         Command::Explain(command) => match &command.file {
-            Some(file) => explain::file(connect, file, out)?,
+            Some(file) => return explain::file(connect, file, command.json, out),
             None => plain("sluice/explain", &command.params())?,
         },
         Command::AddFlows { file } => return bulk::add(connect, file, out),
@@ -119,9 +125,23 @@ fn execute(cli: &Cli, out: &mut dyn Write) -> Result<Outcome, CliError> {
     Ok(Outcome::Done)
 }
 
+/// What is not as wanted is a failure. An object says by itself whether it is so.
+fn audit(connection: &mut Connection, options: &[&str], json: bool, out: &mut dyn Write) -> Result<Outcome, CliError> {
+    const METHOD: &str = "sluice/audit";
+    if !json {
+        connection.print(METHOD, options, out)?;
+        return Ok(Outcome::Done);
+    }
+    let answer = connection.text(METHOD, options)?;
+    out.write_all(answer.as_bytes()).map_err(CliError::Output)?;
+    let object: Value = serde_json::from_str(&answer).map_err(|_| CliError::answer(METHOD, &answer))?;
+    Ok(if object["clean"] == Value::Bool(true) { Outcome::Done } else { Outcome::Refused })
+}
+
 /// Whoever watches wants each event now.
-fn watch(connection: &mut Connection, out: &mut dyn Write) -> Result<(), CliError> {
-    connection.stream("sluice/watch", &[], &mut |text| {
+fn watch(connection: &mut Connection, json: bool, out: &mut dyn Write) -> Result<(), CliError> {
+    let params: &[&str] = if json { &["--json"] } else { &[] };
+    connection.stream("sluice/watch", params, &mut |text| {
         out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(CliError::Output)
     })
 }

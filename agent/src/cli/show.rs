@@ -89,7 +89,8 @@ fn write(statistics: &Value, datapath: &Datapath, width: Option<u16>, out: &mut 
     let states = if states.is_empty() { String::new() } else { format!(": {}", states.join(", ")) };
     writeln!(out, "  flows     {}{states}", value("/flows/live"))?;
     let (flows, depth) = (value("/flows/limit"), value("/backend/max_chain_depth"));
-    writeln!(out, "  limits    {flows} flows, chains {depth} deep")?;
+    let (device, configured) = (value("/backend/device_chain_depth"), value("/backend/configured_chain_depth"));
+    writeln!(out, "  limits    {flows} flows, chains {depth} deep (the device {device}, chain_depth {configured})")?;
     let (idle, hard) = (seconds("/revalidator/idle_timeout_seconds"), seconds("/revalidator/hard_timeout_seconds"));
     writeln!(out, "  timeouts  idle {idle}, hard {hard}, unless a flow has its own")?;
     let (period, lag) = (seconds("/revalidator/period_seconds"), seconds("/backend/max_lag_seconds"));

@@ -34,6 +34,8 @@ pub(super) struct Arguments {
     pub(super) yes: bool,
     /// `--owner=ID`, each time.
     pub(super) owners: Vec<u32>,
+    /// `--json`.
+    pub(super) json: bool,
     /// `--priority=N`.
     pub(super) priority: Option<Priority>,
     /// `--idle-timeout=`, `--hard-timeout=`, `--permanent`.
@@ -72,6 +74,7 @@ impl Arguments {
                         owner.map_err(|_| Failure::new(format_args!("{arg}: an owner is a hexadecimal number")))?;
                     parsed.owners.push(owner);
                 }
+                ("--json", None) => parsed.json = true,
                 ("--permanent", None) => parsed.expiry.get_or_insert_default().permanent = true,
                 ("--priority", Some(value)) => parsed.priority = Some(priority(value)?),
                 ("--idle-timeout", Some(value)) => {

@@ -1,10 +1,12 @@
 //! `sluice/audit`: what the table says is in the device against what the device says.
 
+use serde_json::{Value, json};
 use sluice_flow::Refusal;
 use sluice_flow::backend::MirrorFault;
 use sluice_flow::port::GonePort;
 
 use super::arguments::Arguments;
+use super::explain::of_refusal;
 use super::{Failure, dump};
 use crate::agent::Agent;
 use crate::audit::{Audit, Difference, Kind, Mending};
@@ -13,7 +15,8 @@ use crate::unixctl::Output;
 /// Differences that are told one by one; of more, only how many there are.
 const SHOWN: usize = 1_000;
 
-/// `sluice/audit [--fix]`. Succeeds if there is no difference, or none any more; otherwise it fails with a line for each.
+/// `sluice/audit [--fix] [--json]`. With `--json` it answers with an object, in which `clean` says whether there is a difference;
+/// otherwise it succeeds if there is no difference, or none any more; otherwise it fails with a line for each.
 /// Rules of others are told and are no difference.
 pub(super) fn audit(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     let failed = |doing: &str| {
@@ -21,14 +24,18 @@ pub(super) fn audit(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) 
         move |refusal: Refusal| Failure::new(format_args!("{what}: {refusal}"))
     };
     let mut found = Audit::of(agent).map_err(failed("listing"))?;
-    let mut lines = Vec::new();
+    let (mut mirrors, mut mendings) = (Vec::new(), Vec::new());
     if arguments.fix && !found.is_clean() {
-        let mirrors = agent.backend.check_mirrors(true).map_err(failed("mending"))?;
-        push(&mut lines, &mirrors, mirror);
-        let mendings = found.mend(agent).map_err(failed("mending"))?;
-        push(&mut lines, &mendings, |mending| mended(agent, mending));
+        mirrors = agent.backend.check_mirrors(true).map_err(failed("mending"))?;
+        mendings = found.mend(agent).map_err(failed("mending"))?;
         found = Audit::of(agent).map_err(failed("listing"))?;
     }
+    if arguments.json {
+        return Ok(writeln!(out, "{}", object(agent, &found, &mirrors, &mendings))?);
+    }
+    let mut lines = Vec::new();
+    push(&mut lines, &mirrors, mirror);
+    push(&mut lines, &mendings, |mending| mended(agent, mending));
     push(&mut lines, &found.differences, |difference| described(agent, difference));
     push(&mut lines, &found.mirrors, mirror);
     push(&mut lines, &found.foreign, |rule| format!("foreign: {rule}"));
@@ -40,6 +47,38 @@ pub(super) fn audit(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) 
     }
     lines.push(format!("{} rules, all as wanted", found.rules));
     lines.iter().try_for_each(|line| writeln!(out, "{line}")).map_err(Failure::from)
+}
+
+/// What was found and mended, with the keys of `docs/json.md`.
+fn object(agent: &Agent, found: &Audit, mirrors: &[MirrorFault], mendings: &[Mending]) -> Value {
+    let of_difference = |difference: &Difference| {
+        json!({
+            "kind": difference.kind.name(),
+            "ufid": difference.ufid.to_string(),
+            "mirror": null,
+            "key": (difference.kind == Kind::Missing).then(|| key(agent, difference)),
+        })
+    };
+    let of_mirror = |fault: &MirrorFault| {
+        let kind = if fault.is_there { Kind::Changed } else { Kind::Missing };
+        json!({ "kind": kind.name(), "ufid": null, "mirror": fault.name, "key": null })
+    };
+    let with_outcome = |mut object: Value, refusal: Option<&Refusal>| {
+        object["refusal"] = refusal.map_or(Value::Null, of_refusal);
+        object
+    };
+    let of_mending = |mending: &Mending| with_outcome(of_difference(&mending.of), mending.result.as_ref().err());
+    let of_mended_mirror = |fault: &MirrorFault| {
+        let refusal = fault.mended.as_ref().and_then(|mended| mended.as_ref().err());
+        with_outcome(of_mirror(fault), refusal)
+    };
+    json!({
+        "clean": found.is_clean(),
+        "rules": found.rules,
+        "differences": found.differences.iter().map(of_difference).chain(found.mirrors.iter().map(of_mirror)).collect::<Value>(),
+        "mended": mendings.iter().map(of_mending).chain(mirrors.iter().map(of_mended_mirror)).collect::<Value>(),
+        "foreign": found.foreign,
+    })
 }
 
 fn push<T>(lines: &mut Vec<String>, all: &[T], line: impl Fn(&T) -> String) {

@@ -4,40 +4,71 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use sluice_flow::port::{PortMap, PortNames};
 use sluice_flow::table::FlowView;
-use sluice_flow::{FlowState, PortNumber, Refusal, text};
+use sluice_flow::{Flow, FlowState, PortNumber, Refusal, text};
 
 use super::arguments::Arguments;
+use super::flows::Verb;
 use super::{Failure, dump, flows};
 use crate::agent::Agent;
 use crate::unixctl::Output;
 
-/// `sluice/explain UFID` or `sluice/explain KEY ACTIONS`
+/// `sluice/explain [--json] UFID` or `sluice/explain [--json] KEY ACTIONS`
 pub(super) fn one(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     match arguments.rest.as_slice() {
-        [name] => installed(agent, &flows::named(agent, name, arguments)?, out),
+        [name] => installed(agent, &flows::named(agent, name, arguments)?, arguments, out),
         [key, actions] => {
             let flow = flows::describe(agent, key, actions, arguments)?;
             match agent.table.find_same(&flow).and_then(|id| agent.table.view(id)) {
-                Some(view) if view.flow.actions == flow.actions => installed(agent, &view, out),
-                _ => match agent.backend.explain(&flow) {
-                    Ok(how) => Ok(writeln!(out, "would be taken: {}", how.replace('\n', "\n                "))?),
-                    Err(refusal) => Ok(writeln!(out, "would be refused: {refusal}")?),
-                },
+                Some(view) if view.flow.actions == flow.actions => installed(agent, &view, arguments, out),
+                _ => would_be(agent, &flow, arguments, out),
             }
         }
         _ => Err(Failure::new("a UFID, or a flow and actions, are needed")),
     }
 }
 
-/// `sluice/explain-lines TEXT`: a whole dump of OVS, a verdict for each flow that would not be taken, and a summary.
+/// What would become of a flow that is not there.
+fn would_be(agent: &Agent, flow: &Flow, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    let verdict = agent.backend.explain(flow);
+    if arguments.json {
+        return Ok(writeln!(out, "{}", explained(verdict, Value::Null, Value::Null))?);
+    }
+    match verdict {
+        Ok(how) => Ok(writeln!(out, "would be taken: {}", how.replace('\n', "\n                "))?),
+        Err(refusal) => Ok(writeln!(out, "would be refused: {refusal}")?),
+    }
+}
+
+/// The keys of `explain --json`, as in `docs/json.md`.
+fn explained(verdict: Result<String, Refusal>, flow: Value, expiry: Value) -> Value {
+    let (taken, how, refusal) = match verdict {
+        Ok(how) => (true, Some(how), None),
+        Err(refusal) => (false, None, Some(of_refusal(&refusal))),
+    };
+    json!({ "taken": taken, "how": how, "refusal": refusal, "flow": flow, "expiry": expiry })
+}
+
+/// A refusal as in every JSON form.
+pub(super) fn of_refusal(refusal: &Refusal) -> Value {
+    json!({ "label": refusal.label(), "reason": refusal.to_string() })
+}
+
+/// `sluice/explain-lines TEXT`: a whole dump of OVS or a file as `add-flows` takes it, a verdict for each flow that would not be taken,
+/// and a summary. Lines that delete are passed over.
 pub(super) fn lines(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     let [text] = arguments.rest.as_slice() else { return Err(Failure::new("one text is needed")) };
     let ports = agent.ports();
     let (mut total, mut taken) = (0, 0);
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
     for (number, line) in flows::flow_lines(text) {
+        let (verb, line) = flows::split_verb(line, Verb::Add);
+        if verb == Verb::Delete {
+            // It asks nothing of the device that could be refused.
+            continue;
+        }
         total += 1;
         match verdict(agent, &ports, line) {
             Ok(()) => taken += 1,
@@ -63,7 +94,7 @@ fn verdict(agent: &Agent, ports: &PortMap, line: &str) -> Result<(), String> {
             Refusal::Port { port, number: None, reason: "the agent has no port of this name".into() }.to_string()
         );
     }
-    let flow = flows::from_line(agent, &parsed)?;
+    let flow = flows::from_line(agent, &parsed).map_err(|reason| format!("not understood: {reason}"))?;
     agent.backend.explain(&flow).map(|_| ()).map_err(|refusal| refusal.to_string())
 }
 
@@ -86,7 +117,19 @@ impl PortNames for AnyName<'_> {
     }
 }
 
-fn installed(agent: &Agent, view: &FlowView, out: &mut dyn Output) -> Result<(), Failure> {
+fn installed(agent: &Agent, view: &FlowView, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    if arguments.json {
+        let flow = dump::object(agent, view).map_err(Failure::new)?;
+        let expiry = Expires::of(agent, view);
+        let seconds = |span: Option<Duration>| span.map(|span| span.as_secs_f64());
+        let expiry = json!({
+            "permanent": expiry.permanent,
+            "idle_seconds": seconds(expiry.idle),
+            "hard_seconds": seconds(expiry.hard),
+            "age_seconds": expiry.age.as_secs_f64(),
+        });
+        return Ok(writeln!(out, "{}", explained(agent.backend.explain(&view.flow), flow, expiry))?);
+    }
     let ports = agent.ports();
     let counters = dump::statistics(view, agent.clock.now());
     writeln!(out, "ufid:{}", view.flow.ufid)?;
@@ -116,19 +159,39 @@ fn installed(agent: &Agent, view: &FlowView, out: &mut dyn Output) -> Result<(),
     Ok(writeln!(out, "  expiry    {}", expiry(agent, view))?)
 }
 
-/// When the flow goes by itself, and which part of the configuration says so.
+/// When a flow goes by itself.
+struct Expires {
+    permanent: bool,
+    /// `None` is never.
+    idle: Option<Duration>,
+    hard: Option<Duration>,
+    age: Duration,
+}
+
+impl Expires {
+    fn of(agent: &Agent, view: &FlowView) -> Self {
+        let (own, config) = (view.flow.expiry, agent.config());
+        let unless_permanent = |span: Option<Duration>| span.filter(|_| !own.permanent);
+        Self {
+            permanent: own.permanent,
+            idle: unless_permanent(own.idle.or(config.idle_timeout)),
+            hard: unless_permanent(own.hard.or(config.hard_timeout)),
+            age: agent.clock.now().since(view.accepted),
+        }
+    }
+}
+
+/// The same in words, with which part of the configuration says so.
 fn expiry(agent: &Agent, view: &FlowView) -> String {
-    let expiry = view.flow.expiry;
-    if expiry.permanent {
+    let Expires { permanent, idle, hard, age } = Expires::of(agent, view);
+    if permanent {
         return "never (permanent)".into();
     }
-    let config = agent.config();
-    let span = |own: Option<Duration>, default: Option<Duration>| match (own, default) {
-        (Some(own), _) => format!("{} s", own.as_secs_f64()),
-        (None, Some(default)) => format!("{} s (default)", default.as_secs_f64()),
-        (None, None) => "never".into(),
+    let span = |own: Option<Duration>, span: Option<Duration>| match (own, span) {
+        (_, None) => "never".into(),
+        (Some(_), Some(span)) => format!("{} s", span.as_secs_f64()),
+        (None, Some(span)) => format!("{} s (default)", span.as_secs_f64()),
     };
-    let age = agent.clock.now().since(view.accepted).as_secs_f64();
-    let idle = span(expiry.idle, config.idle_timeout);
-    format!("idle {idle}, hard {}, {age:.1} s old", span(expiry.hard, config.hard_timeout))
+    let own = view.flow.expiry;
+    format!("idle {}, hard {}, {:.1} s old", span(own.idle, idle), span(own.hard, hard), age.as_secs_f64())
 }

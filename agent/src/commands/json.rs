@@ -1,11 +1,10 @@
-//! `sluice/stats` and `sluice/watch`: for programs, and for the CLI to make tables of.
+//! `sluice/stats` and `sluice/show`: for programs, and for the CLI to make tables of. Keys are documented in `docs/json.md`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use crossbeam_channel::RecvTimeoutError;
 use serde_json::{Map, Value, json};
-use sluice_flow::backend::Placement;
+use sluice_flow::backend::{Placement, PortCounters};
+use sluice_flow::port::{Port, PortKind};
 use sluice_flow::{EndReason, FlowState, Refusal};
 
 use super::Failure;
@@ -17,6 +16,44 @@ use crate::unixctl::Output;
 
 /// `sluice/stats`: one object with everything that is counted.
 pub(super) fn statistics(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    Ok(writeln!(out, "{}", counted(agent))?)
+}
+
+/// `sluice/show`: the same with lookups and ports.
+pub(super) fn show(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    let mut shown = counted(agent);
+    shown["lookups"] = agent.backend.lookup_counters().map_or(Value::Null, |lookups| {
+        json!({
+            "hits": lookups.hits,
+            "misses": lookups.misses,
+            "chain_misses": lookups.chain_misses,
+            "lost": lookups.lost,
+        })
+    });
+    let device = agent.device_counters();
+    shown["ports"] = agent.ports().iter().map(|port| of_port(port, device.port(port.number))).collect();
+    Ok(writeln!(out, "{shown}")?)
+}
+
+fn of_port(port: &Port, counters: Option<PortCounters>) -> Value {
+    let tunnel = match &port.kind {
+        PortKind::Tunnel(tunnel) => Some(tunnel),
+        _ => None,
+    };
+    json!({
+        "number": port.number.0,
+        "name": &*port.name,
+        "kind": port.kind.name(),
+        "udp_port": tunnel.and_then(|tunnel| tunnel.udp_port),
+        "underlay": tunnel.map(|tunnel| tunnel.underlay.0),
+        "rx_packets": counters.map(|counters| counters.rx_packets),
+        "rx_bytes": counters.map(|counters| counters.rx_bytes),
+        "tx_packets": counters.map(|counters| counters.tx_packets),
+        "tx_bytes": counters.map(|counters| counters.tx_bytes),
+    })
+}
+
+fn counted(agent: &Agent) -> Value {
     let capabilities = agent.backend.capabilities();
     let census = agent.table.census();
     let counts = agent.events.counts();
@@ -50,7 +87,7 @@ pub(super) fn statistics(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> 
         _ => None,
     };
     let (masks, action_lists) = agent.table.shared_parts();
-    let statistics = json!({
+    json!({
         "datapath": agent.datapath(),
         "version": env!("CARGO_PKG_VERSION"),
         "backend": {
@@ -61,6 +98,8 @@ pub(super) fn statistics(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> 
             "max_lag_seconds": capabilities.max_lag.as_secs_f64(),
             "modifies_in_place": capabilities.modifies_in_place,
             "max_chain_depth": capabilities.max_chain_depth.min(agent.config().chain_depth),
+            "device_chain_depth": capabilities.max_chain_depth,
+            "configured_chain_depth": agent.config().chain_depth,
         },
         "flows": {
             "live": census.live(),
@@ -124,27 +163,5 @@ pub(super) fn statistics(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> 
                 "doubtful_flows": report.restored.damage.doubtful_flows,
             })
         }),
-    });
-    Ok(writeln!(out, "{statistics}")?)
-}
-
-/// `sluice/watch`: events as they happen, a line each, until the client goes.
-pub(super) fn watch(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
-    let watch = agent.events.watch();
-    out.flush()?;
-    loop {
-        match watch.events.recv_timeout(Duration::from_millis(200)) {
-            Ok(event) => {
-                let lost = watch.lost.swap(0, Ordering::Relaxed);
-                if lost > 0 {
-                    writeln!(out, "{lost} events were lost, for they were not read fast enough")?;
-                }
-                writeln!(out, "{event}")?;
-                watch.events.try_iter().try_for_each(|event| writeln!(out, "{event}"))?;
-                out.flush()?;
-            }
-            Err(RecvTimeoutError::Timeout) if out.is_wanted() => {}
-            Err(_) => return Ok(()),
-        }
-    }
+    })
 }

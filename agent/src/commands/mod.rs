@@ -24,6 +24,7 @@ mod process;
 mod revalidator;
 mod timeouts;
 mod trace;
+mod watch;
 mod zone_limits;
 
 use std::fmt;
@@ -80,6 +81,10 @@ const MODIFY: &[&str] = &[
 ];
 /// How a flow is found and deleted.
 const DELETE: &[&str] = &["-s", "--statistics", "--no-wait", "--priority"];
+/// For programs instead of people.
+const JSON: &[&str] = &["--json"];
+/// How a flow is explained.
+const EXPLAIN: &[&str] = &["--json", "--priority"];
 /// How many flows are taken on at once.
 const BULK: &[&str] = &["--no-wait"];
 /// How many flows are changed at once.
@@ -122,24 +127,25 @@ const COMMANDS: &[Row] = &[
     row("sluice/add-meter", "id kbps|pps rate[:burst]...", 3, 10, &[], ports::add_meter),
     row("sluice/add-mirror", "name key port[,port]...", 3, 3, &[], mirrors::add),
     row("sluice/add-port", "number name [kind] [udp-port] [underlay]", 2, 5, &[], ports::add_port),
-    row("sluice/audit", "[--fix]", 0, 1, &["--fix"], audit::audit),
+    row("sluice/audit", "[--fix] [--json]", 0, 2, &["--fix", "--json"], audit::audit),
     row("sluice/del-ct-timeout", "name", 1, 1, &[], timeouts::delete),
     row("sluice/del-meter", "id", 1, 1, &[], ports::delete_meter),
     row("sluice/del-mirror", "name", 1, 1, &[], mirrors::delete),
     row("sluice/del-port", "port", 1, 1, &[], ports::delete_port),
     row("sluice/dump-flows", "[-m] [filter=..] [type=..]", 0, 5, &["-m", "--more"], dump::json),
-    row("sluice/explain", "[--priority=N] ufid | flow actions", 1, 3, &["--priority"], explain::one),
+    row("sluice/explain", "[--json] [--priority=N] ufid | flow actions", 1, 4, EXPLAIN, explain::one),
     row("sluice/explain-lines", "text", 1, 1, &[], explain::lines),
     row("sluice/flush", "", 0, 0, &[], flows::flush),
     row("sluice/flush-orphans", "[--yes | --owner=ID...]", 0, 64, &["--yes", "--owner"], orphans::flush),
     row("sluice/get-flow", "ufid", 1, 1, &[], dump::one_json),
     row("sluice/inject", "port frame..", 2, 4097, &[], packets::inject),
+    row("sluice/show", "", 0, 0, &[], json::show),
     row("sluice/show-ct-timeouts", "", 0, 0, &[], timeouts::show),
-    row("sluice/show-meters", "", 0, 0, &[], ports::show_meters),
+    row("sluice/show-meters", "[--json]", 0, 1, JSON, ports::show_meters),
     row("sluice/show-mirrors", "", 0, 0, &[], mirrors::show),
     row("sluice/stats", "", 0, 0, &[], json::statistics),
     row("sluice/trace", "port frame..", 2, 257, &[], trace::trace),
-    row("sluice/watch", "", 0, 0, &[], json::watch),
+    row("sluice/watch", "[--json]", 0, 1, JSON, watch::watch),
     row("upcall/show", "", 0, 0, &[], revalidator::show),
 ];
 

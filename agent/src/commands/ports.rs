@@ -1,5 +1,6 @@
 //! Ports and meters at run time.
 
+use serde_json::{Value, json};
 use sluice_flow::PortNumber;
 use sluice_flow::backend::MeterCounters;
 use sluice_flow::meter::{Meter, MeterBand};
@@ -36,10 +37,15 @@ pub(super) fn delete_meter(agent: &Agent, arguments: &Arguments, _: &mut dyn Out
     Ok(agent.remove_meter(id)?)
 }
 
-/// `sluice/show-meters`
-pub(super) fn show_meters(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+/// `sluice/show-meters [--json]`
+pub(super) fn show_meters(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     let device = agent.device_counters();
-    for Meter { id, unit, bands } in agent.objects().meters() {
+    let objects = agent.objects();
+    if arguments.json {
+        let meters: Value = objects.meters().map(|meter| of_meter(meter, device.meter(meter.id))).collect();
+        return Ok(writeln!(out, "{meters}")?);
+    }
+    for Meter { id, unit, bands } in objects.meters() {
         let counters = device.meter(*id);
         write!(out, "meter:{id}, unit:{}", unit.per_second())?;
         if let Some(counters) = counters {
@@ -48,8 +54,7 @@ pub(super) fn show_meters(agent: &Agent, _: &Arguments, out: &mut dyn Output) ->
         }
         writeln!(out)?;
         for (index, MeterBand { rate, burst }) in bands.iter().enumerate() {
-            // As OVS does, a band without a burst lets a second's worth pass at once.
-            let burst = if *burst == 0 { rate } else { burst };
+            let burst = burst_in_force(*rate, *burst);
             write!(out, "  band:{index}, rate:{rate}, burst:{burst}")?;
             if let Some(dropped) = counters.and_then(|counters| counters.bands.get(index)) {
                 write!(out, ", dropped:{dropped}")?;
@@ -58,6 +63,28 @@ pub(super) fn show_meters(agent: &Agent, _: &Arguments, out: &mut dyn Output) ->
         }
     }
     Ok(())
+}
+
+/// A meter with the keys of `docs/json.md`. What the device does not count is null.
+fn of_meter(Meter { id, unit, bands }: &Meter, counters: Option<&MeterCounters>) -> Value {
+    let band = |(index, MeterBand { rate, burst }): (usize, &MeterBand)| {
+        let dropped = counters.and_then(|counters| counters.bands.get(index));
+        json!({ "rate": rate, "burst": burst_in_force(*rate, *burst), "dropped_packets": dropped })
+    };
+    json!({
+        "id": id.0,
+        "unit": unit.per_second(),
+        "packets": counters.map(|counters| counters.packets),
+        "bytes": counters.map(|counters| counters.bytes),
+        "dropped_packets": counters.map(|counters| counters.dropped_packets),
+        "dropped_bytes": counters.and_then(|counters| counters.dropped_bytes),
+        "bands": bands.iter().enumerate().map(band).collect::<Value>(),
+    })
+}
+
+/// As OVS does, a band without a burst lets a second's worth pass at once.
+const fn burst_in_force(rate: u64, burst: u64) -> u64 {
+    if burst == 0 { rate } else { burst }
 }
 
 /// The port that a number or a name means.

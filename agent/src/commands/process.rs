@@ -18,13 +18,14 @@ pub(super) fn memory(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> Resu
     let census = agent.table.census();
     let (masks, action_lists) = agent.table.shared_parts();
     let connections = agent.backend.connection_buckets().ok().map(|buckets| buckets.iter().sum::<usize>());
+    let objects = agent.objects();
     let counts = [
         ("action lists", Some(action_lists)),
         ("connections", connections),
         ("flows", Some(census.live())),
         ("masks", Some(masks)),
-        ("meters", Some(agent.meters().len())),
-        ("mirrors", Some(agent.mirrors().len())),
+        ("meters", Some(objects.meters().count())),
+        ("mirrors", Some(objects.mirrors().count())),
         ("ports", Some(agent.ports().iter().count())),
         ("resident kB", resident_kilobytes()),
         ("unsettled flows", Some(census.unsettled())),

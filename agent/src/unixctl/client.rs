@@ -1,5 +1,6 @@
 //! The asking end of the control socket, for the command line.
 
+use std::fmt;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -8,10 +9,22 @@ use std::time::Duration;
 use super::escape::{clean_octets, escape};
 
 /// A connection to the control socket of an agent, or of any Open vSwitch daemon. Calls block.
-#[derive(Debug)]
 pub struct Client {
     replies: BufReader<UnixStream>,
     next_id: u64,
+    on_silence: Option<OnSilence>,
+}
+
+/// Asked whether to go on waiting; an error ends the call.
+type OnSilence = Box<dyn FnMut() -> io::Result<()> + Send>;
+
+impl fmt::Debug for Client {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Client")
+            .field("replies", &self.replies)
+            .field("next_id", &self.next_id)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Why a call did not succeed.
@@ -41,12 +54,24 @@ impl Client {
 
     /// A client over a socket that is connected.
     pub fn over(stream: UnixStream) -> Self {
-        Self { replies: BufReader::with_capacity(BUFFER, stream), next_id: 0 }
+        Self { replies: BufReader::with_capacity(BUFFER, stream), next_id: 0, on_silence: None }
     }
 
     /// How long to wait for each piece of a reply; forever if not set.
     pub fn set_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
         self.replies.get_ref().set_read_timeout(limit)
+    }
+
+    /// How long to wait for each piece of a reply, and for room to send, before `on_silence` is asked whether to go on.
+    pub fn set_patience(
+        &mut self,
+        limit: Duration,
+        on_silence: impl FnMut() -> io::Result<()> + Send + 'static,
+    ) -> io::Result<()> {
+        self.set_timeout(Some(limit))?;
+        self.replies.get_ref().set_write_timeout(Some(limit))?;
+        self.on_silence = Some(Box::new(on_silence));
+        Ok(())
     }
 
     /// Runs a command, and hands its answer on piece by piece as it arrives.
@@ -62,8 +87,29 @@ impl Client {
     pub fn ask(&mut self, method: &str, params: &[&str]) -> Asked {
         let id = self.next_id;
         self.next_id += 1;
-        let sent = self.replies.get_mut().write_all(&request(id, method, params));
+        let sent = self.send(&request(id, method, params));
         Asked { id, sent }
+    }
+
+    fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match self.replies.get_mut().write(bytes) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(length) => bytes = &bytes[length..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.was_silent()?,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The agent neither answers nor takes what is sent.
+    fn was_silent(&mut self) -> io::Result<()> {
+        match &mut self.on_silence {
+            Some(on_silence) => on_silence(),
+            None => Err(io::Error::new(io::ErrorKind::TimedOut, "the agent does not answer")),
+        }
     }
 
     /// Reads the answer to a request, in the order in which they were sent, and hands it on piece by piece as it arrives.
@@ -236,9 +282,7 @@ impl Client {
         loop {
             match self.replies.fill_buf() {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Err(io::Error::new(io::ErrorKind::TimedOut, "the agent does not answer"));
-                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.was_silent()?,
                 Err(error) => return Err(error),
                 Ok([]) => {
                     return Err(io::Error::new(

@@ -1,0 +1,75 @@
+//! `sluice/watch`: events as they happen, until the client goes.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crossbeam_channel::RecvTimeoutError;
+use serde_json::{Value, json};
+use sluice_flow::{Event, text};
+
+use super::Failure;
+use super::arguments::Arguments;
+use super::explain::of_refusal;
+use crate::agent::Agent;
+use crate::unixctl::Output;
+
+/// `sluice/watch [--json]`: an event a line, or an object a line with the keys of `docs/json.md`.
+pub(super) fn watch(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    let watch = agent.events.watch();
+    let tell = |event: &Event, out: &mut dyn Output| {
+        if arguments.json { writeln!(out, "{}", object(agent, event)) } else { writeln!(out, "{event}") }
+    };
+    out.flush()?;
+    loop {
+        match watch.events.recv_timeout(Duration::from_millis(200)) {
+            Ok(event) => {
+                match watch.lost.swap(0, Ordering::Relaxed) {
+                    0 => {}
+                    lost if arguments.json => writeln!(out, "{}", json!({ "event": "lost", "events": lost }))?,
+                    lost => writeln!(out, "{lost} events were lost, for they were not read fast enough")?,
+                }
+                tell(&event, out)?;
+                watch.events.try_iter().try_for_each(|event| tell(&event, out))?;
+                out.flush()?;
+            }
+            Err(RecvTimeoutError::Timeout) if out.is_wanted() => {}
+            Err(_) => return Ok(()),
+        }
+    }
+}
+
+fn object(agent: &Agent, event: &Event) -> Value {
+    let ports = agent.ports();
+    let style = text::Style { more: false, names: Some(&*ports) };
+    let flow = event.flow();
+    let (mut key, mut actions) = (String::new(), String::new());
+    // Writing to a string does not fail.
+    let _ = text::write_key(&mut key, &flow.matching(), &style);
+    let _ = text::write_actions(&mut actions, &flow.actions, &style);
+    let (mut placement, mut refusal, mut reason, mut counters) = (None, None, None, None);
+    match event {
+        Event::Installed { placement: place, .. }
+        | Event::Adopted { placement: place, .. }
+        | Event::Modified { placement: place, .. }
+        | Event::Moved { placement: place, .. } => placement = Some(place.to_string()),
+        Event::Refused { refusal: why, .. } => refusal = Some(of_refusal(why)),
+        Event::Aged { reason: why, .. } | Event::Evicted { reason: why, .. } => reason = Some(why.name()),
+        Event::Deleted { reason: why, counters: counted, .. } => {
+            reason = Some(why.name());
+            counters = Some(*counted);
+        }
+        _ => {}
+    }
+    json!({
+        "event": event.name(),
+        "ufid": flow.ufid.to_string(),
+        "key": key,
+        "actions": actions,
+        "priority": flow.priority.get(),
+        "placement": placement,
+        "refusal": refusal,
+        "reason": reason,
+        "packets": counters.map(|counters| counters.packets),
+        "bytes": counters.map(|counters| counters.bytes),
+    })
+}
