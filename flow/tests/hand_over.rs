@@ -41,7 +41,7 @@ fn add(table: &FlowTable, port: u32) -> Accepted {
 
 /// Does all that a flow needs, on a device that takes everything.
 fn work(table: &FlowTable, id: FlowId) {
-    while let Look::Change(change) = table.look(id, |_, _| true) {
+    while let Look::Change(change) = table.look(id) {
         let outcome = Outcome::InPlace { handle: Handle(id.slot.into()), placement: Placement::Hardware };
         table.complete(&change, Ok(outcome), NOW);
     }

@@ -3,7 +3,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -13,15 +13,19 @@ use shuttle::thread;
 use sluice_flow::backend::{Change, Handle, LostRule, Operation, Outcome, Placement};
 use sluice_flow::counters::{Counters, Reading, Sampled};
 use sluice_flow::table::queue::{LookQueue, Reader};
-use sluice_flow::table::{Accepted, Limits, Look, Settlement, TableError, Unwritten, UnwrittenReader, Waiter};
+use sluice_flow::table::{
+    Accepted, Completed, Freed, Limits, Look, Settlement, TableError, Unwritten, UnwrittenReader, Waiter,
+};
 use sluice_flow::ufid::Seed;
 use sluice_flow::{
-    Action, ActionList, EndReason, Event, EventSink, Expiry, Field, Flow, FlowId, FlowState, FlowTable, Generation,
-    MaskedKey, Match, PortNumber, Priority, Timestamp, Ufid, Wish,
+    Action, ActionList, ChainId, EndReason, Event, EventSink, Expiry, Field, Flow, FlowId, FlowState, FlowTable,
+    Generation, MaskedKey, Match, PortNumber, Priority, Refusal, Timestamp, Ufid, Wish,
 };
 
 const ORDERS: usize = 5_000;
 const SEED: Seed = Seed([1; 16]);
+/// What the device refuses.
+const REFUSED: Action = Action::Output(PortNumber(9));
 const NOW: Timestamp = Timestamp(1_000);
 
 /// A table, its one worker's queue, and a device that has at most one rule for a match.
@@ -70,6 +74,7 @@ struct Device {
     /// Packets that came to any rule.
     packets: u64,
     rules: BTreeMap<Handle, Rule>,
+    open: BTreeSet<ChainId>,
 }
 
 struct Rule {
@@ -187,6 +192,12 @@ impl World {
         Ok(accepted.flow)
     }
 
+    fn modify(&self, flow: Flow) -> Option<FlowId> {
+        let accepted = self.table.modify(self.table.find(flow.ufid)?, flow, false, NOW, None).ok()?;
+        self.hand_over(accepted);
+        Some(accepted.flow)
+    }
+
     fn delete(&self, ufid: Ufid) -> Option<FlowId> {
         let id = self.table.find(ufid)?;
         let accepted = self.table.delete(id, EndReason::Deleted, NOW, None).ok()?;
@@ -226,7 +237,8 @@ impl World {
             if let Some(id) = self.table.take(&mut reader) {
                 done.extend(self.look(id));
             } else if let Some((change, outcome)) = done.pop() {
-                self.table.complete(&change, Ok(outcome), NOW);
+                let Completed { freed, .. } = self.table.complete(&change, outcome, NOW);
+                self.set_free(freed);
                 done.extend(self.look(change.flow));
             } else if is_last_look {
                 break;
@@ -236,15 +248,32 @@ impl World {
         }
     }
 
-    fn look(&self, id: FlowId) -> Option<(Change, Outcome)> {
-        match self.table.look(id, |_, _| true) {
+    fn set_free(&self, freed: Freed) {
+        freed.flows.into_iter().filter_map(|id| self.table.look_again(id)).for_each(|next| self.hand_over(next));
+        for chain in freed.chains.into_iter().filter(|chain| !self.table.is_chain_held(*chain)) {
+            let mut device = self.device.lock().unwrap();
+            assert!(!device.rules.values().any(|rule| rule.flow.jumps().contains(&chain)), "a rule jumps there");
+            device.open.remove(&chain);
+        }
+    }
+
+    fn look(&self, id: FlowId) -> Option<(Change, Result<Outcome, Refusal>)> {
+        match self.table.look(id) {
             Look::Nothing | Look::Held => None,
-            Look::Retired { successor, .. } => {
+            Look::Retired { successor, freed, .. } => {
+                self.set_free(freed);
                 successor.into_iter().filter_map(|id| self.table.look_again(id)).for_each(|next| self.hand_over(next));
                 None
             }
             Look::Change(change) => {
-                let outcome = self.device.lock().unwrap().make(&change);
+                let mut device = self.device.lock().unwrap();
+                if let Operation::Install(flow) | Operation::Modify(_, flow) = &change.operation {
+                    let jumps = flow.jumps();
+                    assert!(jumps.iter().all(|chain| self.table.is_chain_held(*chain)), "nobody closes it");
+                    device.open.extend(jumps);
+                }
+                let outcome = device.make(&change);
+                drop(device);
                 self.rule.ring();
                 Some((change, outcome))
             }
@@ -264,8 +293,13 @@ impl Device {
         self.rules.values_mut().map(count).collect()
     }
 
-    fn make(&mut self, change: &Change) -> Outcome {
-        match &change.operation {
+    fn make(&mut self, change: &Change) -> Result<Outcome, Refusal> {
+        if let Operation::Install(flow) | Operation::Modify(_, flow) = &change.operation
+            && flow.actions.contains(&REFUSED)
+        {
+            return Err(Refusal::Device { reason: "no".into() });
+        }
+        Ok(match &change.operation {
             Operation::Install(flow) => {
                 assert!(!self.rules.values().any(|rule| rule.flow.is_same(flow)), "two rules for a match");
                 let handle = Handle(self.next_handle);
@@ -287,8 +321,20 @@ impl Device {
                     self.rules.remove(handle).map(|rule| Counters { packets: rule.packets, ..Counters::default() });
                 Outcome::Removed { last }
             }
-        }
+        })
     }
+}
+
+/// A flow of a chain, of which there is one.
+fn of_chain(chain: u32, action: Action) -> Flow {
+    let mut matching = Match::default();
+    matching.set_exact(Field::RecircId, u128::from(chain));
+    let actions = ActionList::from([action]);
+    Flow::new(None, MaskedKey::new(&matching), actions, Priority::default(), Expiry::default(), &SEED)
+}
+
+const fn jump(chain: u32) -> Action {
+    Action::Recirc(ChainId(chain))
 }
 
 fn flow(port: u32, output: u32) -> Flow {
@@ -330,7 +376,7 @@ fn explore_with_log(callers: &'static [fn(&World)], most_kept: usize, log: fn(&W
         assert_eq!(census.in_state(FlowState::Pending) + census.in_state(FlowState::Deleting), 0);
         assert_eq!(
             census.live(),
-            world.device.lock().unwrap().rules.len(),
+            world.device.lock().unwrap().rules.len() + census.in_state(FlowState::Refused),
             "every flow has its rule, no rule is left over"
         );
         check(&world);
@@ -442,4 +488,52 @@ fn a_log_that_gave_ends_up_is_whole_once_everything_is_written_after_what_was_in
     }
     let make_up = |world: &World| world.log.lock().unwrap().make_up(&world.table);
     explore_with_log(&[caller, caller], 0, make_up, |_| {});
+}
+
+#[test]
+fn flows_of_two_chains_wait_for_each_other_and_for_nobody_who_is_gone() {
+    fn parent(world: &World) {
+        let _ = world.add(of_chain(1, Action::Output(PortNumber(1))));
+        let _ = world.add(of_chain(0, jump(1)));
+        world.modify(of_chain(0, jump(2)));
+        world.delete(of_chain(0, jump(1)).ufid);
+        let _ = world.add(of_chain(0, jump(1)));
+    }
+    fn children(world: &World) {
+        let child = of_chain(1, jump(2));
+        let _ = world.add(of_chain(2, REFUSED));
+        world.delete(child.ufid);
+        let _ = world.add(child.clone());
+        // It would close a cycle while the other one is there, if only on its way out.
+        world.modify(of_chain(2, jump(1)));
+        world.delete(child.ufid);
+        world.delete(of_chain(2, jump(1)).ufid);
+    }
+    explore(&[parent, children], |world| {
+        let held = [1, 2].map(|chain| world.table.is_chain_held(ChainId(chain)));
+        let level = [1, 2].map(|chain| world.table.chain_level(ChainId(chain)));
+        assert_eq!((held, level), ([true, false], [1, 0]), "as only what is there jumps");
+        assert_eq!(world.device.lock().unwrap().open, BTreeSet::from([ChainId(1)]));
+    });
+}
+
+#[test]
+fn a_child_that_is_deleted_after_its_parent_goes_after_it() {
+    fn both(world: &World) {
+        for _ in 0..2 {
+            let _ = world.add(of_chain(1, Action::Output(PortNumber(1))));
+            let _ = world.add(of_chain(0, jump(1)));
+            world.delete(of_chain(0, jump(1)).ufid);
+            world.delete(of_chain(1, jump(2)).ufid);
+        }
+    }
+    fn modify(world: &World) {
+        world.modify(of_chain(0, Action::Output(PortNumber(1))));
+        world.modify(of_chain(0, REFUSED));
+    }
+    explore(&[both, modify], |world| {
+        assert_eq!(world.table.census().live(), 0);
+        assert!(world.device.lock().unwrap().open.is_empty());
+        assert_eq!(world.table.chain_level(ChainId(1)), 0);
+    });
 }

@@ -72,10 +72,10 @@ impl Bench {
     /// A flow that is in the device.
     fn install(&self, port: u32, expiry: Expiry) -> FlowId {
         let id = self.accept(port, expiry);
-        let Look::Change(change) = self.table.look(id, |_, _| true) else { panic!("nothing to install") };
+        let Look::Change(change) = self.table.look(id) else { panic!("nothing to install") };
         let outcome = Outcome::InPlace { handle: Handle(port.into()), placement: Placement::Hardware };
         self.table.complete(&change, Ok(outcome), self.device.clock.now());
-        self.table.look(id, |_, _| true);
+        self.table.look(id);
         let counters = Counters::default();
         self.device.readings.lock().push(Reading { flow: id, installed_as: Generation(1), counters });
         id

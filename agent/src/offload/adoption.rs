@@ -29,23 +29,14 @@ impl OffloadQueue {
         let mut heirs = Heirs { queue: self, began, inherits, of_chains: Vec::new() };
         let Adoption { adopted, orphans } = backend.adopt(&mut heirs)?;
         for (id, rule) in heirs.of_chains {
-            match self.chains.open(id, &rule) {
-                Ok(()) if self.is_settled(id) => drop(self.chains.settled(id, Some(&rule))),
-                // Its worker changes the rule, and says then that it has.
-                Ok(()) => {}
-                Err(refusal) => {
-                    let ufid = self.table.view(id).map_or(rule.ufid, |view| view.flow.ufid);
-                    tracing::warn!("a chain that ufid:{ufid} jumps to was not opened: {refusal}");
-                    self.redo(id);
-                }
+            if let Err(refusal) = self.doors.open(&rule) {
+                let ufid = self.table.view(id).map_or(rule.ufid, |view| view.flow.ufid);
+                tracing::warn!("a chain that ufid:{ufid} jumps to was not opened: {refusal}");
+                self.redo(id);
             }
         }
         let outstanding = self.table.census().unsettled();
         Ok(Adopted { adopted, orphans, outstanding, duration: self.clock.now().since(began) })
-    }
-
-    fn is_settled(&self, id: FlowId) -> bool {
-        self.table.view(id).is_some_and(|view| view.is_settled())
     }
 }
 
@@ -54,7 +45,7 @@ struct Heirs<'a> {
     queue: &'a OffloadQueue,
     began: Timestamp,
     inherits: &'a mut dyn FnMut(&Holding) -> bool,
-    /// Rules in chains, or that jump to some.
+    /// Rules that jump to chains.
     of_chains: Vec<(FlowId, Flow)>,
 }
 
@@ -81,7 +72,7 @@ impl Claims for Heirs<'_> {
 
     fn claim(&mut self, rule: &InstalledRule) -> Option<(FlowId, Generation)> {
         let (id, generation) = self.queue.table.adopt(rule, self.began)?;
-        if self.queue.chains.concern(id) {
+        if !rule.flow.jumps().is_empty() {
             self.of_chains.push((id, rule.flow.clone()));
         }
         Some((id, generation))

@@ -7,7 +7,7 @@
 
 mod adoption;
 mod batch;
-mod chains;
+mod doors;
 mod inbox;
 mod retries;
 mod series;
@@ -28,7 +28,7 @@ pub use self::batch::{Batch, Tally};
 pub use self::series::Series;
 pub use self::worker::{LATENCY_BUCKETS, Worker, WorkerReport};
 
-use self::chains::Chains;
+use self::doors::Doors;
 use self::inbox::Inboxes;
 use self::retries::Retries;
 use self::worker::WorkerStatistics;
@@ -42,7 +42,7 @@ const STALL: Duration = Duration::from_millis(50);
 pub struct OffloadQueue {
     table: Arc<FlowTable>,
     clock: Arc<dyn Clock>,
-    chains: Arc<Chains>,
+    doors: Arc<Doors>,
     inboxes: Arc<Inboxes>,
     retries: Arc<Retries>,
     statistics: Vec<Arc<WorkerStatistics>>,
@@ -58,19 +58,20 @@ impl OffloadQueue {
         workers: usize,
         chain_depth: usize,
     ) -> Result<(Self, Vec<Worker>), Refusal> {
-        let chains = Arc::new(Chains::new(backend.clone(), chain_depth));
+        table.limit_chain_depth(backend.capabilities().max_chain_depth.min(chain_depth));
+        let doors = Arc::new(Doors::new(backend.clone(), table.clone()));
         let (inboxes, own) = Inboxes::new(&table, workers);
         let inboxes = Arc::new(inboxes);
         let retries = Arc::new(Retries::new(table.clone(), clock.clone(), inboxes.clone()));
         let worker = |inbox| {
             let install = backend.install_queue()?;
             let batch = backend.capabilities().batch.max(1);
-            let (chains, inboxes, retries) = (chains.clone(), inboxes.clone(), retries.clone());
-            Ok(Worker::new(table.clone(), clock.clone(), chains, inboxes, retries, inbox, install, batch))
+            let (doors, inboxes, retries) = (doors.clone(), inboxes.clone(), retries.clone());
+            Ok(Worker::new(table.clone(), clock.clone(), doors, inboxes, retries, inbox, install, batch))
         };
         let workers = own.into_iter().map(worker).collect::<Result<Vec<_>, _>>()?;
         let statistics = workers.iter().map(Worker::statistics).collect();
-        Ok((Self { table, clock, chains, inboxes, retries, statistics }, workers))
+        Ok((Self { table, clock, doors, inboxes, retries, statistics }, workers))
     }
 
     /// Takes a new flow on.
@@ -84,31 +85,13 @@ impl OffloadQueue {
     }
 
     fn accept(&self, flow: Flow, now: Timestamp, waiter: Option<Arc<dyn Waiter>>) -> Result<Accepted, TableError> {
-        self.admit(flow, |flow| self.table.add(flow, now, waiter))
+        self.table.add(flow, now, waiter)
     }
 
     /// Takes a flow on again that was accepted in an earlier run; see [`FlowTable::restore`].
     pub fn restore(&self, flow: Flow, accepted: Timestamp) -> Result<FlowId, TableError> {
-        let accepted = self.admit(flow, |flow| self.table.restore(flow, accepted, self.clock.now()))?;
+        let accepted = self.table.restore(flow, accepted, self.clock.now())?;
         Ok(self.hand_over(accepted))
-    }
-
-    fn admit(
-        &self,
-        flow: Flow,
-        take: impl FnOnce(Flow) -> Result<Accepted, TableError>,
-    ) -> Result<Accepted, TableError> {
-        let announced = self.chains.announce(&flow)?;
-        match take(flow) {
-            Ok(accepted) => {
-                self.chains.arrive(announced, accepted.flow);
-                Ok(accepted)
-            }
-            Err(error) => {
-                self.chains.withdraw(announced);
-                Err(error)
-            }
-        }
     }
 
     /// Takes new actions of a flow on; see [`FlowTable::modify`].
@@ -118,32 +101,16 @@ impl OffloadQueue {
         keep_old_rule: bool,
         waiter: Option<Arc<dyn Waiter>>,
     ) -> Result<FlowId, TableError> {
-        let announced = self.chains.announce(&flow)?;
         // A key alone names the flow that has this match, whatever UFID it was given.
         let was_named = || flow.ufid != self.table.seed().names(&flow.matching(), flow.priority).1;
         let by_match = || self.table.find_same(&flow).filter(|_| !was_named());
-        let Some(id) = self.table.find(flow.ufid).or_else(by_match) else {
-            self.chains.withdraw(announced);
-            return Err(TableError::NotFound);
-        };
-        // The identity of a life never changes, so that this stays true.
-        if let Some(other) = self.table.view(id).filter(|view| !view.flow.is_same(&flow)) {
-            self.chains.withdraw(announced);
-            return Err(TableError::OtherMatch(other.flow.ufid));
-        }
-        self.chains.adjust(announced, id);
-        let result = self.table.modify(id, flow, keep_old_rule, self.clock.now(), waiter);
-        if result.is_err() && self.table.view(id).is_none() {
-            for accepted in self.chains.gone(id).into_iter().filter_map(|id| self.table.look_again(id)) {
-                self.hand_over(accepted);
-            }
-        }
-        result.map(|accepted| self.hand_over(accepted))
+        let id = self.table.find(flow.ufid).or_else(by_match).ok_or(TableError::NotFound)?;
+        let accepted = self.table.modify(id, flow, keep_old_rule, self.clock.now(), waiter)?;
+        Ok(self.hand_over(accepted))
     }
 
     /// Takes the end of a flow on.
     pub fn delete(&self, id: FlowId, reason: EndReason, waiter: Option<Arc<dyn Waiter>>) -> Result<FlowId, TableError> {
-        self.chains.depart(id);
         self.table.delete(id, reason, self.clock.now(), waiter).map(|accepted| self.hand_over(accepted))
     }
 
@@ -168,8 +135,9 @@ impl OffloadQueue {
             }
             ControlFlow::Continue(())
         });
-        let mut chains: Vec<_> = later.into_iter().map(|(chain, flows)| (self.chains.depth(chain), flows)).collect();
-        chains.sort_by_key(|(depth, _)| *depth);
+        let mut chains: Vec<_> =
+            later.into_iter().map(|(chain, flows)| (self.table.chain_level(chain), flows)).collect();
+        chains.sort_by_key(|(level, _)| *level);
         chains.into_iter().flat_map(|(_, flows)| flows).for_each(&mut delete);
     }
 

@@ -8,10 +8,10 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvError, TryRecvError, never, select};
 use parking_lot::Mutex;
 use sluice_flow::backend::{Change, Completion, InstallQueue, Operation, Outcome};
-use sluice_flow::table::Look;
-use sluice_flow::{Clock, Flow, FlowId, FlowTable, Refusal, Timestamp};
+use sluice_flow::table::{Completed, Freed, Look};
+use sluice_flow::{Clock, FlowId, FlowTable, Refusal, Timestamp};
 
-use super::chains::Chains;
+use super::doors::Doors;
 use super::inbox::{Inbox, Inboxes};
 use super::retries::Retries;
 use crate::journal::Journal;
@@ -24,7 +24,7 @@ const LOG_PATIENCE: Duration = Duration::from_millis(100);
 pub struct Worker {
     table: Arc<FlowTable>,
     clock: Arc<dyn Clock>,
-    chains: Arc<Chains>,
+    doors: Arc<Doors>,
     /// Of all workers, for flows that this one sets free.
     inboxes: Arc<Inboxes>,
     retries: Arc<Retries>,
@@ -48,7 +48,7 @@ impl Worker {
     pub(super) fn new(
         table: Arc<FlowTable>,
         clock: Arc<dyn Clock>,
-        chains: Arc<Chains>,
+        doors: Arc<Doors>,
         inboxes: Arc<Inboxes>,
         retries: Arc<Retries>,
         inbox: Inbox,
@@ -59,7 +59,7 @@ impl Worker {
         Self {
             table,
             clock,
-            chains,
+            doors,
             inboxes,
             retries,
             inbox,
@@ -188,22 +188,19 @@ impl Worker {
     }
 
     fn look(&mut self, id: FlowId, batch: &mut Vec<Change>) {
-        let gate = |operation: &Operation, flow: &Flow| self.chains.may_begin(id, operation, flow);
-        match self.table.look(id, gate) {
+        match self.table.look(id) {
             Look::Nothing | Look::Held => {}
             Look::Change(change) => self.begin(change, batch),
-            Look::Retired { successor, .. } => {
-                self.set_free(self.chains.gone(id));
-                if let Some(successor) = successor {
-                    self.set_free(vec![successor]);
-                }
+            Look::Retired { successor, freed, .. } => {
+                self.set_free(&freed);
+                self.look_again(successor);
             }
         }
     }
 
     fn begin(&mut self, change: Change, batch: &mut Vec<Change>) {
         let opened = match &change.operation {
-            Operation::Install(flow) | Operation::Modify(_, flow) => self.chains.open(change.flow, flow),
+            Operation::Install(flow) | Operation::Modify(_, flow) => self.doors.open(flow),
             Operation::Move(..) | Operation::Remove(_) => Ok(()),
         };
         match opened {
@@ -232,26 +229,23 @@ impl Worker {
 
     fn finish(&mut self, change: &Change, result: Result<Outcome, Refusal>, now: Timestamp) {
         let in_place = matches!(result, Ok(Outcome::InPlace { .. }));
-        let latency = self.table.complete(change, result, now);
+        let Completed { latency, freed } = self.table.complete(change, result, now);
         // A move is nobody's wish.
         let is_wish = in_place && !matches!(change.operation, Operation::Move(..));
         if let (true, Some(latency)) = (is_wish, latency) {
             self.report.add(latency);
         }
-        let free = match &change.operation {
-            Operation::Install(flow) | Operation::Modify(_, flow) if in_place => {
-                self.chains.settled(change.flow, Some(flow))
-            }
-            // The old rule is still there and holds its chains open until it goes.
-            Operation::Modify(..) | Operation::Move(..) => Vec::new(),
-            Operation::Install(_) | Operation::Remove(_) => self.chains.settled(change.flow, None),
-        };
-        self.set_free(free);
+        self.set_free(&freed);
         self.finished.push(change.flow);
     }
 
-    /// Has flows looked at that waited for something that has happened.
-    fn set_free(&self, ids: Vec<FlowId>) {
+    /// Has flows looked at that waited at chains for something that has happened, and closes chains that nobody needs.
+    fn set_free(&self, freed: &Freed) {
+        self.look_again(freed.flows.iter().copied());
+        self.doors.close(&freed.chains);
+    }
+
+    fn look_again(&self, ids: impl IntoIterator<Item = FlowId>) {
         for accepted in ids.into_iter().filter_map(|id| self.table.look_again(id)) {
             self.inboxes.hand_over(accepted);
         }

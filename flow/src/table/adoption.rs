@@ -35,6 +35,7 @@ impl FlowTable {
                 self.share_parts(life.flow.with_actions(rule.flow.actions.clone()))
             };
             let InstalledRule { handle, placement, .. } = *rule;
+            self.chains.adopt(id, &mut life.member, &flow, is_as_wanted);
             self.with_cell(id, |cell| cell.begin(installed_as, now));
             self.events.event(&Event::Adopted { flow: flow.clone(), placement });
             life.installed = Some(Installed { flow, generation: installed_as, handle, placement });

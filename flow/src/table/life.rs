@@ -9,6 +9,7 @@ use crate::flow::Flow;
 use crate::id::{FlowId, Generation};
 use crate::port::GonePort;
 use crate::refusal::Refusal;
+use crate::table::chains::Member;
 use crate::table::state::Standing;
 use crate::table::withheld::Withheld;
 use crate::table::{FlowState, Lane, Waiter};
@@ -50,6 +51,8 @@ pub(super) struct Life {
     pub(super) predecessor: Option<FlowId>,
     /// The life that waits for this one.
     pub(super) successor: Option<FlowId>,
+    /// What it is to chains, if it concerns any.
+    pub(super) member: Option<Box<Member>>,
     /// When it was accepted.
     pub(super) accepted: Timestamp,
     /// When what is wanted was last changed.
@@ -100,6 +103,7 @@ impl Life {
             waiter: None,
             predecessor: None,
             successor: None,
+            member: None,
             accepted,
             asked,
             counted_as,
@@ -119,6 +123,7 @@ impl Life {
             && self.waiter.is_none()
             && self.predecessor.is_none()
             && self.successor.is_none()
+            && self.member.as_ref().is_none_or(|member| member.is_settled())
     }
 
     pub(super) fn state(&self) -> FlowState {

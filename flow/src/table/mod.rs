@@ -5,14 +5,15 @@
 //! change to the backend and [completes](FlowTable::complete) it. Superseded work vanishes by itself: the worker sees
 //! only the newest wish. A UFID that is deleted and added again is a new life, which waits for the end of the old one.
 //!
-//! Locks, in order: a shard of the UFID index, a shard of the identity index, a slot's record, its counters. None is
-//! shared by all flows.
+//! Locks, in order: a shard of the UFID index, a shard of the identity index, a slot's record, its counters or a shard of
+//! [chains](mod@chains). None is shared by all flows.
 
 mod adoption;
 mod ageing;
 mod arena;
 mod cell;
 mod census;
+mod chains;
 mod expiries;
 mod free;
 mod hand_over;
@@ -33,6 +34,7 @@ use std::time::Duration;
 pub use self::ageing::{AgeView, Taken};
 pub use self::cell::Applied;
 pub use self::census::Census;
+pub use self::chains::Freed;
 pub use self::expiries::ExpiryClass;
 pub use self::queries::FlowView;
 pub use self::queue::Lane;
@@ -41,6 +43,7 @@ pub use self::unwritten::{Mark, Unwritten, UnwrittenReader};
 pub use crate::id::{FlowId, Generation};
 
 use self::arena::Arena;
+use self::chains::{Chains, Member};
 use self::expiries::Expiries;
 use self::free::FreeSlots;
 use self::index::{Index, Shard};
@@ -48,6 +51,7 @@ use self::life::{Installed, Life, Step};
 use self::record::{Fresh, Record};
 use crate::action::{Action, ActionList};
 use crate::backend::{Change, LostRule, Operation, Outcome, Placement};
+use crate::chain::ChainId;
 use crate::counters::Counters;
 use crate::event::{EndReason, Event, EventSink};
 use crate::flow::{Flow, Terms};
@@ -67,6 +71,7 @@ pub struct FlowTable {
     /// All flows; those whose UFID follows from their identity are found by it, too.
     by_identity: Index,
     census: Census,
+    chains: Chains,
     masks: Interner<Mask>,
     action_lists: Interner<[Action]>,
     expiries: Expiries,
@@ -143,9 +148,20 @@ pub enum Look {
         flow: Flow,
         /// Who waited.
         successor: Option<FlowId>,
+        /// What waited at chains.
+        freed: Freed,
     },
-    /// The gate was closed: the caller puts the id into the queue again when it opens.
+    /// It waits for flows of other chains, one of which [frees](Freed) it.
     Held,
+}
+
+/// What the end of a change came to.
+#[derive(Debug, Default)]
+pub struct Completed {
+    /// The time from the wish to its outcome; `None` if the flow is gone.
+    pub latency: Option<Duration>,
+    /// What waited for it at chains.
+    pub freed: Freed,
 }
 
 impl FlowTable {
@@ -158,6 +174,7 @@ impl FlowTable {
             by_ufid: Index::new(),
             by_identity: Index::new(),
             census: Census::new(limits.flows, limits.unsettled),
+            chains: Chains::new(),
             masks: Interner::new(),
             action_lists: Interner::new(),
             expiries: Expiries::new(),
@@ -175,6 +192,21 @@ impl FlowTable {
     /// The counts of flows.
     pub fn census(&self) -> &Census {
         &self.census
+    }
+
+    /// Has packets pass so many chains one after the other at the most. Before there are flows.
+    pub fn limit_chain_depth(&self, depth: usize) {
+        self.chains.set_depth(depth);
+    }
+
+    /// How many chains a packet passes, at the most, before it comes to this one.
+    pub fn chain_level(&self, chain: ChainId) -> usize {
+        self.chains.level(chain)
+    }
+
+    /// Whether a rule jumps to a chain, or is about to, so that it must stay open.
+    pub fn is_chain_held(&self, chain: ChainId) -> bool {
+        self.chains.is_held(chain)
     }
 
     /// Takes a new flow on.
@@ -224,12 +256,19 @@ impl FlowTable {
                 return Err(refusal.into());
             }
         }
-        let Some(slot) = self.free.take(ufid, &self.arena) else {
+        let turn_away = |refusal: Refusal| {
             self.census.settle();
             self.census.dismiss_flow();
-            return Err(
-                Refusal::Limit { what: "no slot is left in the table".into(), limit: Arena::CAPACITY as u64 }.into()
-            );
+            Err(refusal.into())
+        };
+        let member = match self.chains.offer(&flow) {
+            Ok(member) => member,
+            Err(refusal) => return turn_away(refusal),
+        };
+        let Some(slot) = self.free.take(ufid, &self.arena) else {
+            member.into_iter().for_each(|member| self.chains.withdraw(member));
+            let what = "no slot is left in the table".into();
+            return turn_away(Refusal::Limit { what, limit: Arena::CAPACITY as u64 });
         };
 
         let Some((id, mut record)) = self.arena.slot(slot) else { return Err(TableError::NotFound) };
@@ -241,9 +280,14 @@ impl FlowTable {
         // Before anybody can end the life, which the cell must hear of.
         self.with_cell(id, |cell| *cell = cell::Cell::new(class, now));
         let fresh = Fresh { flow, accepted, asked: now };
-        *record = match (waiter, predecessor) {
-            (None, None) => Record::Fresh(fresh),
-            (waiter, predecessor) => Record::Unsettled(Box::new(Life { waiter, predecessor, ..fresh.into_life() })),
+        if let Some(member) = &member {
+            self.chains.arrive(id, member);
+        }
+        *record = match (waiter, predecessor, member) {
+            (None, None, None) => Record::Fresh(fresh),
+            (waiter, predecessor, member) => {
+                Record::Unsettled(Box::new(Life { waiter, predecessor, member, ..fresh.into_life() }))
+            }
         };
         drop(record);
         if let Some(predecessor) = predecessor {
@@ -277,8 +321,14 @@ impl FlowTable {
             }
             if !life.unsettled {
                 self.census.admit_change()?;
-                life.unsettled = true;
             }
+            if let Err(refusal) = self.chains.wish(id, &mut life.member, &flow) {
+                if !life.unsettled {
+                    self.census.settle();
+                }
+                return Err(refusal.into());
+            }
+            life.unsettled = true;
             self.events.event(&Event::Accepted(flow.clone()));
             self.has_changed(id);
             life.flow = flow;
@@ -308,6 +358,9 @@ impl FlowTable {
                 life.unsettled = true;
             }
             life.end = Some(reason);
+            if let Some(member) = &mut life.member {
+                self.chains.depart(id, member);
+            }
             self.classify(id, life);
             life.is_end_unwritten = self.has_changed(id);
             match reason {
@@ -322,9 +375,9 @@ impl FlowTable {
         .unwrap_or(Err(TableError::NotFound))
     }
 
-    /// What a worker has to do about a flow. `gate` is asked before a change begins, with the flow as the device has it
-    /// (for a removal) or shall have it, and may hold it back; it must not call the table.
-    pub fn look(&self, id: FlowId, gate: impl FnOnce(&Operation, &Flow) -> bool) -> Look {
+    /// What a worker has to do about a flow. The chains that a rule jumps to which is to be put in or changed must be open before
+    /// the device hears of it; they are [held](FlowTable::is_chain_held) from now on.
+    pub fn look(&self, id: FlowId) -> Look {
         let step = self.with_life(id, |life| {
             if life.in_flight || life.predecessor.is_some() {
                 return Ok(Look::Nothing);
@@ -337,11 +390,7 @@ impl FlowTable {
                 }
                 Step::Retire => Err(life.flow.clone()),
                 Step::Change(operation) => {
-                    let concerned = match (&operation, &life.installed) {
-                        (Operation::Remove(_), Some(rule)) => &rule.flow,
-                        _ => &life.flow,
-                    };
-                    if !gate(&operation, concerned) {
+                    if life.member.as_mut().is_some_and(|member| !self.may_begin(id, member, &operation)) {
                         return Ok(Look::Held);
                     }
                     life.in_flight = true;
@@ -352,15 +401,19 @@ impl FlowTable {
         match step {
             None => Look::Nothing,
             Some(Ok(look)) => look,
-            Some(Err(flow)) => Look::Retired { successor: self.retire(id, &flow), flow },
+            Some(Err(flow)) => {
+                let (successor, freed) = self.retire(id, &flow);
+                Look::Retired { flow, successor, freed }
+            }
         }
     }
 
     /// Takes the outcome of a change. The id must be looked at again at once: what is wanted may have changed since, and
-    /// the end of a removal is the end of the life. Gives the time from the wish to its outcome.
-    pub fn complete(&self, change: &Change, result: Result<Outcome, Refusal>, now: Timestamp) -> Option<Duration> {
-        self.with_life(change.flow, |life| {
-            let latency = now.since(life.asked);
+    /// the end of a removal is the end of the life.
+    pub fn complete(&self, change: &Change, result: Result<Outcome, Refusal>, now: Timestamp) -> Completed {
+        let completed = self.with_life(change.flow, |life| {
+            let latency = Some(now.since(life.asked));
+            let mut freed = Freed::default();
             life.in_flight = false;
             match (&change.operation, result) {
                 (Operation::Install(flow), Ok(Outcome::InPlace { handle, placement })) => {
@@ -412,8 +465,24 @@ impl FlowTable {
             if let Some(cause) = life.awaited() {
                 self.arena.await_kind(change.flow.slot, cause.kind());
             }
-            latency
-        })
+            if let Some(member) = &mut life.member
+                && !matches!(change.operation, Operation::Move(..))
+            {
+                let rule = life.installed.as_ref().map(|rule| &rule.flow);
+                let wanted = life.end.is_none().then_some(&life.flow);
+                self.chains.settle(change.flow, member, rule, wanted, &mut freed);
+            }
+            Completed { latency, freed }
+        });
+        completed.unwrap_or_default()
+    }
+
+    fn may_begin(&self, id: FlowId, member: &mut Member, operation: &Operation) -> bool {
+        match operation {
+            Operation::Install(_) | Operation::Modify(..) => self.chains.may_enter(id, member),
+            Operation::Remove(_) => self.chains.may_leave(id, member),
+            Operation::Move(..) => true,
+        }
     }
 
     /// Takes a rule off the books that the device has lost by itself. If the flow is still wanted it must be looked at.
@@ -496,12 +565,13 @@ impl FlowTable {
         waiter.settled(id, &outcome);
     }
 
-    /// Ends a life. Gives the life that waited for it and may begin now.
-    fn retire(&self, id: FlowId, flow: &Flow) -> Option<FlowId> {
+    /// Ends a life. Gives the life that waited for it and may begin now, and what waited at chains.
+    fn retire(&self, id: FlowId, flow: &Flow) -> (Option<FlowId>, Freed) {
+        let mut freed = Freed::default();
         let mut by_ufid = self.by_ufid.lock(flow.ufid);
         let mut by_identity = self.by_identity.lock(flow.identity(&self.seed));
-        let mut record = self.arena.record(id)?;
-        let mut life = record.take_ended()?;
+        let Some(mut record) = self.arena.record(id) else { return (None, freed) };
+        let Some(mut life) = record.take_ended() else { return (None, freed) };
         let counters = self.arena.cell(id).map(|mut cell| cell.total()).unwrap_or_default();
         let reason = life.end.unwrap_or(EndReason::Deleted);
         self.events.event(&Event::Deleted { flow: life.flow.clone(), reason, counters });
@@ -509,6 +579,9 @@ impl FlowTable {
         self.census.leave(life.counted_as);
         self.census.dismiss_flow();
         self.settle(id, &mut life, Some(counters));
+        if let Some(member) = life.member.take() {
+            self.chains.leave(id, member, &mut freed);
+        }
         self.arena.next_incarnation(id.slot);
         *record = self.after_life(flow.ufid, life.is_end_unwritten);
         let is_free = matches!(*record, Record::Free);
@@ -520,7 +593,7 @@ impl FlowTable {
         if is_free {
             self.free.give_back(flow.ufid, id.slot);
         }
-        successor
+        (successor, freed)
     }
 
     /// Counts the flow under how far it has come now.

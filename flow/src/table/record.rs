@@ -14,6 +14,7 @@ use crate::id::Generation;
 use crate::port::GonePort;
 use crate::refusal::Refusal;
 use crate::table::FlowState;
+use crate::table::chains::Member;
 use crate::table::state::Standing;
 use crate::time::Timestamp;
 use crate::ufid::Ufid;
@@ -24,7 +25,8 @@ pub(super) enum Record {
     /// No life.
     #[default]
     Free,
-    /// What every flow begins as of whose outcome nobody waits to hear: its worker is yet to look at it. A million may wait so.
+    /// What every flow begins as that concerns no chain and of whose outcome nobody waits to hear: its worker is yet to look at
+    /// it. A million may wait so.
     Fresh(Fresh),
     /// What almost all flows are almost always: kept in the slot itself, in as little as there is to know.
     Settled(Settled),
@@ -262,6 +264,7 @@ impl Settled {
     fn into_life(self) -> Life {
         let Self { flow, accepted, handle, generation, placement } = self;
         let installed = Some(Installed { flow: flow.clone(), generation, handle, placement });
-        Life { generation, installed, ..Life::new(flow, accepted, accepted, Standing::Placed(placement)) }
+        let member = Member::of_settled(&flow);
+        Life { generation, installed, member, ..Life::new(flow, accepted, accepted, Standing::Placed(placement)) }
     }
 }

@@ -5,7 +5,7 @@
 #[cfg(not(feature = "model"))]
 pub(super) use parking_lot::{Mutex, MutexGuard};
 #[cfg(not(feature = "model"))]
-pub(super) use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
+pub(super) use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 #[cfg(not(feature = "model"))]
 pub(super) use std::thread::yield_now;
 
@@ -14,7 +14,7 @@ pub(super) use self::model::Mutex;
 #[cfg(feature = "model")]
 pub(super) use shuttle::sync::MutexGuard;
 #[cfg(feature = "model")]
-pub(super) use shuttle::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
+pub(super) use shuttle::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 #[cfg(feature = "model")]
 pub(super) use shuttle::thread::yield_now;
 

@@ -5,7 +5,7 @@ use sluice_flow::backend::InstalledRule;
 use super::*;
 
 /// A rule in the device, which counts from here on.
-fn found(flow: Flow) -> InstalledRule {
+pub(crate) fn found(flow: Flow) -> InstalledRule {
     InstalledRule { handle: Handle(9), flow, is_named: true, rules: 1, placement: Placement::Both, is_current: true }
 }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
 mod adoption;
+mod chains;
 mod retry;
 mod withheld;
 
@@ -84,7 +85,7 @@ fn flow(ufid: Option<u128>, port: u32, output: u32) -> Flow {
 }
 
 fn look(table: &FlowTable, id: FlowId) -> Look {
-    table.look(id, |_, _| true)
+    table.look(id)
 }
 
 fn change(table: &FlowTable, id: FlowId) -> Change {
@@ -323,15 +324,6 @@ fn a_removal_that_fails_is_not_repeated_until_the_device_changes() {
     let removal = change(&table, accepted.flow);
     table.complete(&removal, Ok(Outcome::Removed { last: None }), NOW);
     assert!(matches!(look(&table, accepted.flow), Look::Retired { .. }));
-}
-
-#[test]
-fn a_closed_gate_holds_a_change_back() {
-    let (table, _) = table(10, 10);
-    let accepted = table.add(flow(None, 1, 2), NOW, None).unwrap();
-    assert!(matches!(table.look(accepted.flow, |_, _| false), Look::Held));
-    assert_eq!(table.look_again(accepted.flow), Some(accepted));
-    assert!(matches!(look(&table, accepted.flow), Look::Change(_)));
 }
 
 #[test]

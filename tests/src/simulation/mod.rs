@@ -26,7 +26,7 @@ pub(crate) fn obey(change: &Change) -> Completion {
 
 /// The change that a worker would begin now.
 pub(crate) fn begin(table: &FlowTable, id: FlowId) -> Option<Change> {
-    match table.look(id, |_, _| true) {
+    match table.look(id) {
         Look::Change(change) => Some(change),
         Look::Nothing | Look::Held | Look::Retired { .. } => None,
     }

@@ -334,7 +334,7 @@ impl World {
             let Some((change, _)) = self.workers[worker].under_way.take_if(|(_, at)| *at <= now) else { continue };
             let completion = obey(&change);
             let installs = matches!(completion.result, Ok(sluice_flow::backend::Outcome::InPlace { .. }));
-            let latency = self.table.complete(&change, completion.result, now).expect("the flow is there");
+            let latency = self.table.complete(&change, completion.result, now).latency.expect("the flow is there");
             let latency = u64::try_from(latency.as_nanos()).expect("less than centuries");
             let _ = begin(&self.table, change.flow);
             if installs {
