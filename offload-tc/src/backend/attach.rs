@@ -209,6 +209,7 @@ impl Core {
         for (entry, result) in leaving.iter().zip(take_out(&mut installer, &entries)) {
             let counted = result.ok().flatten().unwrap_or(entry.record.carried());
             self.books.park(entry.handle, counted);
+            self.departed(entry.handle);
         }
         // Chains end elsewhere still.
         let ends: Vec<_> = self.chains.take_at(hook).into_iter().map(Request::Delete).collect();

@@ -281,6 +281,11 @@ impl Books {
         self.with(handle, turn).flatten()
     }
 
+    /// Whether somebody is taking a rule out.
+    pub(super) fn is_leaving(&self, handle: Handle) -> bool {
+        self.with(handle, |slot| slot.state == State::Leaving).unwrap_or(false)
+    }
+
     /// Whose rule it is.
     pub(super) fn give(&self, handle: Handle, flow: FlowId, installed_as: Generation) {
         self.with(handle, |slot| {

@@ -13,6 +13,7 @@ use sluice_flow::time::Clock;
 
 use super::books::{Books, Entry, Place, State};
 use super::chains::Chains;
+use super::departures::Departures;
 use super::events::Events;
 use super::listing::Strays;
 use super::mirrors::Mirrors;
@@ -56,6 +57,7 @@ pub(super) struct Core {
     pub(super) first_readings: Mutex<Option<FirstReadings>>,
     /// Rules that are off the books and that nobody could be told of.
     untold: Mutex<Vec<LostRule>>,
+    pub(super) departures: Departures,
 }
 
 impl Core {
@@ -85,6 +87,7 @@ impl Core {
             sockets: Mutex::default(),
             first_readings: Mutex::default(),
             untold: Mutex::default(),
+            departures: Departures::default(),
         };
         for socket in [core.installer.lock().port(), core.mirrors.socket()] {
             core.add_socket(None, socket)?;
@@ -145,6 +148,7 @@ impl Core {
             // What cannot be taken out lies where the flow's next rules find it, or an audit.
             let _ = removal::take_out(&mut self.installer.lock(), &[&entry]);
             self.books.forget(entry.handle);
+            self.departed(entry.handle);
         } else if !self.books.forget_if(entry.handle, |state| state == State::Installed) {
             return None;
         }

@@ -9,6 +9,7 @@ mod attach;
 mod books;
 mod chains;
 mod core;
+mod departures;
 mod dumps;
 mod events;
 mod exclusive;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
+use crossbeam_channel::{Receiver, Sender, unbounded};
 use sluice_flow::backend::{Change, Completion, Handle, InstallQueue, OffloadPolicy, Operation, Outcome, Placement};
 use sluice_flow::chain::ChainId;
 use sluice_flow::counters::Counters;
@@ -27,9 +27,8 @@ use crate::wire::flower::{Flower, flag};
 
 /// Names of rules in the kernel that are tried, if others have them.
 pub(super) const NAMES_TRIED: usize = 8;
-/// A rule that is being taken out with its port is waited for so many times.
-const LOOKS: usize = 1000;
-const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
+/// Looks at a rule that is to be taken out, between which others take it from one state to the next: there are no more states.
+const LOOKS: usize = 4;
 
 pub(super) type Result<T, E = Refusal> = std::result::Result<T, E>;
 
@@ -48,6 +47,8 @@ pub(super) struct Queue {
     requests: Vec<Request>,
     /// What is to be done for flows of two rules.
     pub(super) pairs: Vec<(Change, Pair)>,
+    /// Where changes are completed that others bring to an end.
+    later: (Sender<Completion>, Receiver<Completion>),
 }
 
 /// What a flow comes to in the kernel.
@@ -76,6 +77,8 @@ enum Step {
 enum Plan {
     One(Step),
     Two(Pair),
+    /// Somebody else is taking the rule out, and completes the change.
+    Later,
 }
 
 impl From<Step> for Plan {
@@ -92,7 +95,8 @@ impl Queue {
         core.add_socket(None, socket)?;
         let (templates, templates_of) = (Templates::new(), core.ports.load_full());
         let (steps, requests, pairs) = Default::default();
-        Ok(Self { core, turn, installer, socket, templates, templates_of, steps, requests, pairs })
+        let later = unbounded();
+        Ok(Self { core, turn, installer, socket, templates, templates_of, steps, requests, pairs, later })
     }
 
     fn plan(&mut self, change: &Change, ports: &PortTable) -> Plan {
@@ -100,7 +104,7 @@ impl Queue {
             Operation::Install(flow) => self.plan_install(change, flow, ports),
             Operation::Modify(handle, flow) => self.plan_modify(*handle, flow, ports),
             Operation::Move(..) => Err(Refusal::Device { reason: "who takes a rule is up to the kernel".into() }),
-            Operation::Remove(handle) => self.plan_remove(*handle),
+            Operation::Remove(handle) => return self.plan_remove(change, *handle),
         };
         planned.unwrap_or_else(|refusal| Step::Over(Err(refusal)).into())
     }
@@ -188,26 +192,29 @@ impl Queue {
         self.installer.find(id).ok()?
     }
 
-    fn plan_remove(&mut self, handle: Handle) -> Result<Plan> {
+    fn plan_remove(&mut self, change: &Change, handle: Handle) -> Plan {
+        let gone = |last| Step::Over(Ok(Outcome::Removed { last })).into();
         for _ in 0..LOOKS {
             if let Some(entry) = self.core.books.turn(handle, &[State::Installed], State::Leaving) {
                 if entry.guard_id().is_some() {
-                    return Ok(Plan::Two(Pair::Remove(entry)));
+                    return Plan::Two(Pair::Remove(entry));
                 }
                 self.requests.push(Request::Delete(entry.id()));
-                return Ok(Step::Remove(entry).into());
+                return Step::Remove(entry).into();
             }
             if let Some(entry) = self.core.books.turn(handle, &[State::Parked], State::Leaving) {
                 self.core.forget(handle, entry.record.place);
-                return Ok(Step::Over(Ok(Outcome::Removed { last: Some(total(entry.record.carried())) })).into());
+                return gone(Some(total(entry.record.carried())));
             }
             if self.core.books.find(handle).is_none() {
                 // Lost, flushed, or removed before: it is gone, and so are its counters.
-                return Ok(Step::Over(Ok(Outcome::Removed { last: None })).into());
+                return gone(None);
             }
-            std::thread::sleep(BETWEEN_LOOKS);
+            if self.core.completes_later(handle, change, &self.later.0) {
+                return Plan::Later;
+            }
         }
-        Err(Refusal::Busy { reason: "the rule is being taken out with its port".into() })
+        Step::Over(Err(Refusal::Busy { reason: "the rule is being changed".into() })).into()
     }
 
     /// The rules of a flow, after the chains that it jumps to have their ends.
@@ -387,6 +394,7 @@ impl InstallQueue for Queue {
             match self.plan(&change, &ports) {
                 Plan::One(step) => steps.push((change, step)),
                 Plan::Two(pair) => self.pairs.push((change, pair)),
+                Plan::Later => {}
             }
         }
         let mut requests = std::mem::take(&mut self.requests);
@@ -405,6 +413,10 @@ impl InstallQueue for Queue {
             let _ = self.core.add_socket(Some(self.socket), socket);
             self.socket = socket;
         }
+    }
+
+    fn later(&self) -> Option<&Receiver<Completion>> {
+        Some(&self.later.1)
     }
 }
 

@@ -1,0 +1,104 @@
+//! Removals of rules that somebody else is taking out: with their port, or because the kernel lost a part of them. Who takes them
+//! out says when that is over, and the worker goes on with other rules meanwhile.
+
+use std::collections::HashMap;
+
+use crossbeam_channel::Sender;
+use parking_lot::Mutex;
+use sluice_flow::backend::{Change, Completion, Handle, Outcome};
+use sluice_flow::id::{FlowId, Generation};
+
+use super::books::State;
+use super::core::Core;
+use super::queue::total;
+
+/// Removals that wait, by the rules that are on their way out.
+#[derive(Default)]
+pub(super) struct Departures(Mutex<HashMap<Handle, Waiting>>);
+
+/// A removal that waits.
+pub(super) struct Waiting {
+    flow: FlowId,
+    generation: Generation,
+    later: Sender<Completion>,
+}
+
+impl Departures {
+    /// Has a removal be completed once the rule is out, if it is on its way out still. Says whether it is.
+    fn wait(&self, handle: Handle, change: &Change, later: &Sender<Completion>, is_leaving: impl Fn() -> bool) -> bool {
+        let mut waiting = self.0.lock();
+        // Whoever takes it out looks here afterwards.
+        let is_leaving = is_leaving();
+        if is_leaving {
+            let Change { flow, generation, .. } = *change;
+            waiting.insert(handle, Waiting { flow, generation, later: later.clone() });
+        }
+        is_leaving
+    }
+
+    fn take(&self, handle: Handle) -> Option<Waiting> {
+        self.0.lock().remove(&handle)
+    }
+}
+
+impl Core {
+    /// Has a removal be completed later if somebody else is taking the rule out. Says whether it will be.
+    pub(super) fn completes_later(&self, handle: Handle, change: &Change, later: &Sender<Completion>) -> bool {
+        self.departures.wait(handle, change, later, || self.books.is_leaving(handle))
+    }
+
+    /// A rule is out of the kernel, and parked or off the books.
+    pub(super) fn departed(&self, handle: Handle) {
+        let Some(Waiting { flow, generation, later }) = self.departures.take(handle) else { return };
+        let parked = self.books.turn(handle, &[State::Parked], State::Leaving);
+        let last = parked.map(|entry| {
+            self.forget(handle, entry.record.place);
+            total(entry.record.carried())
+        });
+        // A worker that is gone has taken the agent down with it.
+        let _ = later.send(Completion { flow, generation, result: Ok(Outcome::Removed { last }) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crossbeam_channel::unbounded;
+    use sluice_flow::backend::Operation;
+
+    use super::*;
+
+    #[test]
+    fn a_removal_waits_for_a_rule_that_is_on_its_way_out_and_for_no_other() {
+        let (departures, (later, _)) = (Departures::default(), unbounded());
+        let handle = Handle(7);
+        let flow = FlowId { slot: 1, incarnation: 2 };
+        let change = Change { flow, generation: Generation(3), operation: Operation::Remove(handle) };
+        assert!(!departures.wait(handle, &change, &later, || false), "it was out before");
+        assert!(departures.take(handle).is_none());
+        assert!(departures.wait(handle, &change, &later, || true));
+        let waiting = departures.take(handle).unwrap();
+        assert_eq!((waiting.flow, waiting.generation), (flow, Generation(3)));
+        assert!(departures.take(handle).is_none(), "it is completed once");
+    }
+
+    #[test]
+    fn whoever_is_first_the_removal_is_completed() {
+        // The rule leaves its state before who took it out looks for somebody who waits.
+        for _ in 0..200 {
+            let departures = Departures::default();
+            let is_leaving = std::sync::atomic::AtomicBool::new(true);
+            let (later, _) = unbounded();
+            let operation = Operation::Remove(Handle(7));
+            let change = Change { flow: FlowId { slot: 1, incarnation: 2 }, generation: Generation(3), operation };
+            let (waits, was_told) = std::thread::scope(|scope| {
+                let out = scope.spawn(|| {
+                    is_leaving.store(false, std::sync::atomic::Ordering::SeqCst);
+                    departures.take(Handle(7)).is_some()
+                });
+                let look = || is_leaving.load(std::sync::atomic::Ordering::SeqCst);
+                (departures.wait(Handle(7), &change, &later, look), out.join().unwrap())
+            });
+            assert_eq!(waits, was_told, "it waits if, and only if, it is told");
+        }
+    }
+}
