@@ -1,7 +1,7 @@
 //! What the table says is in the device against what the device says, and how to mend it.
 //!
 //! Table and device cannot be read at one moment: a difference is what two looks, one after the other, both find, and
-//! flows on their way in or out are what they are.
+//! flows on their way in or out are given a moment to get there.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -9,10 +9,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use sluice_flow::backend::{Handle, InstalledRule, LostRule, MirrorFault};
+use sluice_flow::table::FlowView;
 use sluice_flow::{FlowId, FlowState, Generation, Refusal, Ufid};
 
 use crate::agent::{ANSWER_TIME, Agent};
 
+/// How long a look waits for flows that are on their way in or out.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// How often it is looked whether a worker has mended a flow.
 const MEND_POLL: Duration = Duration::from_millis(5);
 
@@ -23,6 +26,8 @@ pub struct Audit {
     pub rules: usize,
     /// What differs, in order.
     pub differences: Vec<Difference>,
+    /// Flows for which the device has yet to do what is wanted.
+    pub waiting: HashSet<(FlowId, Generation)>,
     /// Mirrors that are not in the device as they were set.
     pub mirrors: Vec<MirrorFault>,
     /// Rules of others where ours lie, in the device's own words. They are nobody's fault.
@@ -79,10 +84,13 @@ impl Audit {
     /// Looks twice.
     pub fn of(agent: &Agent) -> Result<Self, Refusal> {
         let mut audit = Self::look(agent)?;
-        if !audit.differences.is_empty() {
-            let again: HashSet<_> = Self::look(agent)?.differences.into_iter().collect();
+        audit.wait(agent, PATIENCE);
+        if !(audit.differences.is_empty() && audit.waiting.is_empty()) {
+            let Self { differences, waiting, .. } = Self::look(agent)?;
+            let again: HashSet<_> = differences.into_iter().collect();
             audit.differences.retain(|difference| again.contains(difference));
             audit.differences.sort_unstable();
+            audit.waiting.retain(|flow| waiting.contains(flow));
         }
         audit.mirrors = agent.backend.check_mirrors(false)?;
         agent.backend.foreign(&mut |rule| audit.foreign.push(rule))?;
@@ -100,6 +108,9 @@ impl Audit {
             let kind = match rule {
                 _ if !view.is_settled() => {
                     unsettled.insert(view.id);
+                    if view.state != FlowState::Refused {
+                        audit.waiting.insert((view.id, view.generation));
+                    }
                     None
                 }
                 None => Some(Kind::Missing),
@@ -127,9 +138,22 @@ impl Audit {
         Ok(audit)
     }
 
+    /// Waits until the device has done what was wanted of the flows that wait for it, at most so long.
+    fn wait(&self, agent: &Agent, at_most: Duration) {
+        let deadline = Instant::now() + at_most;
+        for (flow, generation) in &self.waiting {
+            let waits = |view: FlowView| {
+                view.generation == *generation && matches!(view.state, FlowState::Pending | FlowState::Deleting)
+            };
+            while agent.table.view(*flow).is_some_and(waits) && Instant::now() < deadline {
+                thread::sleep(MEND_POLL);
+            }
+        }
+    }
+
     /// Whether all is as wanted.
-    pub const fn is_clean(&self) -> bool {
-        self.differences.is_empty() && self.mirrors.is_empty()
+    pub fn is_clean(&self) -> bool {
+        self.differences.is_empty() && self.waiting.is_empty() && self.mirrors.is_empty()
     }
 
     /// Makes the device what the table says, and waits for it.
@@ -151,6 +175,7 @@ impl Audit {
             }
         }
         let deadline = Instant::now() + ANSWER_TIME;
+        self.wait(agent, ANSWER_TIME);
         mendings.extend(of_kind(&[Kind::Missing, Kind::Changed]).filter_map(|found| {
             let (flow, _) = found.flow?;
             Some(Mending { of: *found, result: outcome(agent, flow, deadline) })

@@ -11,8 +11,9 @@ use sluice_flow::backend::{Change, InstallQueue, Operation};
 use sluice_flow::time::MonotonicClock;
 use sluice_flow::{Flow, FlowId, Generation, Refusal};
 use sluice_tests::documented::compare;
+use sluice_tests::fault::{FaultyDevice, Plan};
 use sluice_tests::lasting::LastingDevice;
-use sluice_tests::world::{World, quick_config};
+use sluice_tests::world::{World, quick_config, soft_nic};
 
 /// Runs the command as a client does.
 fn audit(world: &World, args: &[&str]) -> Result<String, String> {
@@ -209,4 +210,18 @@ fn flows_that_come_and_go_are_no_differences() {
             looks += 1;
         }
     });
+}
+
+#[test]
+fn flows_that_wait_for_the_device_are_not_as_wanted_yet() {
+    let clock = Arc::new(MonotonicClock::new());
+    let (device, faults) = FaultyDevice::new(soft_nic(clock.clone()));
+    let world = World::on(device, quick_config(), clock);
+    faults.set(Plan { stalled: true, ..Plan::default() });
+    for port in [1, 2] {
+        world.agent.queue.add(world.udp_flow(port, "2"), None).expect("accepted");
+    }
+    assert_eq!(audit(&world, &[]), Err("pending: 2 flows wait for the device".into()));
+    faults.set(Plan::default());
+    assert_eq!(audit(&world, &["--fix"]), Ok("2 rules, all as wanted\n".into()), "it waits for them");
 }

@@ -38,6 +38,9 @@ pub(super) fn audit(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) 
     push(&mut lines, &mendings, |mending| mended(agent, mending));
     push(&mut lines, &found.differences, |difference| described(agent, difference));
     push(&mut lines, &found.mirrors, mirror);
+    if !found.waiting.is_empty() {
+        lines.push(format!("pending: {} flows wait for the device", found.waiting.len()));
+    }
     push(&mut lines, &found.foreign, |rule| format!("foreign: {rule}"));
     push(&mut lines, &agent.table.withheld(), |(GonePort { number, name }, flows)| {
         format!("refused: port {number} ({name}) is gone: {flows} flows accepted for it are not in the device")
