@@ -149,6 +149,9 @@ fn show_and_statistics_have_the_layout_of_ovs() {
     assert!(offload.contains("     Total                 Enqueued offloads:      0\n"), "{offload}");
     assert!(offload.contains("     Total                 Inserted offloads:      1\n"), "{offload}");
     assert!(offload.contains("     [  1]   Cumulative Average latency (us):"), "{offload}");
+    assert_eq!(daemon.appctl(&["dpctl/del-flow", KEY]).code, Some(0));
+    let offload = daemon.appctl(&["dpctl/offload-stats-show"]).out;
+    assert!(offload.contains("     Total                 Inserted offloads:      0\n"), "what is there now: {offload}");
 }
 
 #[test]

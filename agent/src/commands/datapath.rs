@@ -59,17 +59,17 @@ pub(super) fn show(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -
 /// `dpctl/offload-stats-show`
 pub(super) fn offload_statistics(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     arguments.after_datapath(agent, 0)?;
-    let reports = agent.queue.reports();
+    let (reports, rules) = (agent.queue.reports(), agent.queue.rules());
     writeln!(out, "HW Offload stats:")?;
-    rows(out, "Total", &reports)?;
-    for (index, report) in reports.iter().enumerate() {
-        rows(out, &format!("[{index:3}]"), std::slice::from_ref(report))?;
+    rows(out, "Total", &reports, rules.iter().sum())?;
+    for (index, (report, rules)) in reports.iter().zip(rules).enumerate() {
+        rows(out, &format!("[{index:3}]"), std::slice::from_ref(report), rules)?;
     }
     Ok(())
 }
 
-/// The six rows of OVS for some workers together; latencies in microseconds.
-fn rows(out: &mut dyn Output, who: &str, reports: &[WorkerReport]) -> std::fmt::Result {
+/// The six rows of OVS for some workers together, whose flows have so many rules now; latencies in microseconds.
+fn rows(out: &mut dyn Output, who: &str, reports: &[WorkerReport], rules: usize) -> std::fmt::Result {
     let enqueued: usize = reports.iter().map(|report| report.queued + report.in_flight).sum();
     let installed: u64 = reports.iter().map(|report| report.installed).sum();
     #[expect(clippy::cast_precision_loss, reason = "averages for people to read")]
@@ -80,7 +80,7 @@ fn rows(out: &mut dyn Output, who: &str, reports: &[WorkerReport]) -> std::fmt::
     let exponential = reports.iter().map(|report| report.latency_average).sum::<f64>() / workers;
     let exponential_variance = reports.iter().map(|report| report.latency_variance).sum::<f64>() / workers;
     writeln!(out, "  {who:>8}  {:>32}: {enqueued:>6}", "Enqueued offloads")?;
-    writeln!(out, "  {who:>8}  {:>32}: {installed:>6}", "Inserted offloads")?;
+    writeln!(out, "  {who:>8}  {:>32}: {rules:>6}", "Inserted offloads")?;
     for (name, seconds) in [
         ("Cumulative Average latency (us)", average),
         ("Cumulative Latency stddev (us)", variance.max(0.0).sqrt()),

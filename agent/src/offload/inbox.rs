@@ -84,6 +84,13 @@ impl Inboxes {
         counted.queued.clone()
     }
 
+    /// How many flows of each worker have a rule. Walks the table.
+    pub(super) fn with_rules(&self) -> Vec<usize> {
+        let mut counts = vec![0; self.slits.len()];
+        self.table.visit_rules(&mut |slot| counts[self.worker_of(slot)] += 1);
+        counts
+    }
+
     /// A slot has one worker for good, so that it is never in two queues. Lives of one identity in different slots wait for
     /// each other in the table.
     #[inline]

@@ -86,6 +86,15 @@ impl FlowTable {
         self.arena.record(id)?.placement()
     }
 
+    /// Shows the slot of every flow that has a rule.
+    pub fn visit_rules(&self, visit: &mut dyn FnMut(u32)) {
+        for slot in self.arena.slots() {
+            if self.with_record(slot, |_, record| record.placement().is_some()) == Some(true) {
+                visit(slot);
+            }
+        }
+    }
+
     /// Shows every flow, in no order, until `visit` breaks. No lock is held meanwhile, and each flow is shown at one
     /// moment of its own.
     pub fn visit(&self, visit: &mut dyn FnMut(FlowView) -> ControlFlow<()>) {
