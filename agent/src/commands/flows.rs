@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::io::{BufReader, Read};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use memchr::{memchr, memchr2};
 use sluice_flow::port::PortMap;
@@ -23,9 +23,6 @@ use crate::unixctl::Output;
 
 /// Errors of single lines that a reply carries; more are only counted.
 const ERRORS_SHOWN: usize = 20;
-
-/// How often a bulk request asks again whether the table has room for more unsettled flows.
-const ROOM_POLL: Duration = Duration::from_millis(1);
 
 /// `dpctl/add-flow`
 pub(super) fn add(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
@@ -346,8 +343,9 @@ impl<'a> Bulk<'a> {
             match request_line(self.agent, self.arguments, &mut self.reader, line, verb, to) {
                 Err(LineFailure::Request(TableError::Refused(Refusal::Busy { .. }))) if !self.patience.is_zero() => {
                     self.series.hand_over();
-                    std::thread::sleep(ROOM_POLL);
-                    self.patience = self.patience.saturating_sub(ROOM_POLL);
+                    let began = Instant::now();
+                    self.agent.queue.wait_for_room(self.patience);
+                    self.patience = self.patience.saturating_sub(began.elapsed());
                 }
                 other => return other,
             }

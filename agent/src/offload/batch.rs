@@ -22,7 +22,9 @@ pub struct Batch {
     deleted: AtomicUsize,
     superseded: AtomicUsize,
     words: Mutex<Words>,
-    all_settled: Condvar,
+    /// Who waits is woken once no more than so many are outstanding; none, unless somebody waits for some.
+    awaited: AtomicUsize,
+    few_enough: Condvar,
 }
 
 /// What is more than a count.
@@ -69,11 +71,34 @@ impl Batch {
 
     /// So many requests were not made, or not taken on, after all.
     pub(super) fn expect_less(&self, requests: usize) {
-        if requests > 0 && self.outstanding.fetch_sub(requests, Ordering::AcqRel) == requests {
+        // As one with the look of who waits for some: either this finds how many it waits for, or it finds this done.
+        let before = self.outstanding.fetch_sub(requests, Ordering::SeqCst);
+        let comes_down_to = |left| before > left && before - requests <= left;
+        if comes_down_to(0) || comes_down_to(self.awaited.load(Ordering::SeqCst)) {
             // Under the lock, so that it does not fall between the look and the sleep of who waits.
             let _words = self.words.lock();
-            self.all_settled.notify_all();
+            self.few_enough.notify_all();
         }
+    }
+
+    /// Waits until at most so many requests are without an outcome, as long as there is one in each span of `stall`. Says
+    /// whether it came to that. For one who waits at a time.
+    pub(super) fn wait_until_at_most(&self, left: usize, stall: Duration) -> bool {
+        let mut words = self.words.lock();
+        self.awaited.store(left, Ordering::SeqCst);
+        let is_waiting = |_: &mut Words| self.outstanding.load(Ordering::SeqCst) > left;
+        let mut before = self.outstanding();
+        let mut is_done = true;
+        while self.few_enough.wait_while_for(&mut words, is_waiting, stall).timed_out() {
+            let now = self.outstanding();
+            if now >= before {
+                is_done = now <= left;
+                break;
+            }
+            before = now;
+        }
+        self.awaited.store(0, Ordering::SeqCst);
+        is_done
     }
 
     /// Requests without an outcome.
@@ -87,7 +112,7 @@ impl Batch {
         // What was counted before the last was taken off is seen once that is.
         let is_waiting = |_: &mut Words| self.outstanding() > 0;
         let mut left = self.outstanding();
-        while self.all_settled.wait_while_for(&mut words, is_waiting, at_most).timed_out() {
+        while self.few_enough.wait_while_for(&mut words, is_waiting, at_most).timed_out() {
             // Who has a million outcomes to wait for is being answered as long as they come.
             let before = std::mem::replace(&mut left, self.outstanding());
             if at_most.is_zero() || left >= before {
@@ -183,6 +208,21 @@ mod tests {
             let tally = batch.wait(Duration::from_secs(2));
             assert_eq!((tally.installed, tally.outstanding), (5, 1), "the last never comes");
         });
+    }
+
+    #[test]
+    fn who_waits_for_some_is_woken_by_the_one_that_makes_them_few_enough_and_not_kept_by_a_stall() {
+        for _ in 0..200 {
+            let batch = Batch::default();
+            (0..100).for_each(|_| batch.expect_one());
+            std::thread::scope(|scope| {
+                scope.spawn(|| (0..70).for_each(|slot| batch.settled(flow(slot), &Settlement::Superseded)));
+                assert!(batch.wait_until_at_most(40, Duration::from_secs(30)));
+                assert!(batch.outstanding() <= 40);
+            });
+            assert!(!batch.wait_until_at_most(20, Duration::from_millis(1)), "the device stalls");
+            assert_eq!(batch.outstanding(), 30);
+        }
     }
 
     #[test]

@@ -10,13 +10,14 @@ mod batch;
 mod doors;
 mod inbox;
 mod retries;
+mod room;
 mod series;
 mod worker;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sluice_flow::backend::{LostRule, Placement};
 use sluice_flow::port::GonePort;
@@ -31,6 +32,7 @@ pub use self::worker::{LATENCY_BUCKETS, Worker, WorkerReport};
 use self::doors::Doors;
 use self::inbox::Inboxes;
 use self::retries::Retries;
+use self::room::Room;
 use self::worker::WorkerStatistics;
 
 /// Removals that are under way at once when all flows go.
@@ -45,6 +47,7 @@ pub struct OffloadQueue {
     doors: Arc<Doors>,
     inboxes: Arc<Inboxes>,
     retries: Arc<Retries>,
+    room: Arc<Room>,
     statistics: Vec<Arc<WorkerStatistics>>,
 }
 
@@ -63,15 +66,17 @@ impl OffloadQueue {
         let (inboxes, own) = Inboxes::new(&table, workers);
         let inboxes = Arc::new(inboxes);
         let retries = Arc::new(Retries::new(table.clone(), clock.clone(), inboxes.clone()));
+        let room = Arc::new(Room::new(table.clone()));
         let worker = |inbox| {
             let install = backend.install_queue()?;
             let batch = backend.capabilities().batch.max(1);
-            let (doors, inboxes, retries) = (doors.clone(), inboxes.clone(), retries.clone());
-            Ok(Worker::new(table.clone(), clock.clone(), doors, inboxes, retries, inbox, install, batch))
+            let (doors, inboxes) = (doors.clone(), inboxes.clone());
+            let (retries, room) = (retries.clone(), room.clone());
+            Ok(Worker::new(table.clone(), clock.clone(), doors, inboxes, retries, room, inbox, install, batch))
         };
         let workers = own.into_iter().map(worker).collect::<Result<Vec<_>, _>>()?;
         let statistics = workers.iter().map(Worker::statistics).collect();
-        Ok((Self { table, clock, doors, inboxes, retries, statistics }, workers))
+        Ok((Self { table, clock, doors, inboxes, retries, room, statistics }, workers))
     }
 
     /// Takes a new flow on.
@@ -121,7 +126,7 @@ impl OffloadQueue {
         let mut keeps_up = true;
         let mut delete = |id| {
             if keeps_up && batch.outstanding() >= REMOVALS_UNDER_WAY {
-                keeps_up = has_caught_up(batch);
+                keeps_up = batch.wait_until_at_most(REMOVALS_UNDER_WAY / 2, STALL);
             }
             batch.expect_one();
             if self.delete(id, reason, Some(batch.clone())).is_err() {
@@ -191,26 +196,20 @@ impl OffloadQueue {
         self.statistics.iter().zip(queued).map(|(worker, queued)| worker.report(queued)).collect()
     }
 
+    /// How many flows of each worker have a rule now. Walks the table.
+    pub fn rules(&self) -> Vec<usize> {
+        self.inboxes.with_rules()
+    }
+
+    /// Waits until the table may have room for another unsettled flow, at most so long.
+    pub fn wait_for_room(&self, at_most: Duration) {
+        self.room.wait(at_most);
+    }
+
     /// Has a flow looked at that was changed in the table. This is all that a caller pays beside the change itself.
     #[inline]
     pub fn hand_over(&self, accepted: Accepted) -> FlowId {
         self.inboxes.hand_over(accepted);
         accepted.flow
     }
-}
-
-/// Waits until half of the removals are done; false if the device stalls.
-fn has_caught_up(batch: &Batch) -> bool {
-    let (mut before, mut since) = (batch.outstanding(), Instant::now());
-    while before > REMOVALS_UNDER_WAY / 2 {
-        std::thread::sleep(Duration::from_millis(1));
-        let left = batch.outstanding();
-        if left < before {
-            since = Instant::now();
-        } else if since.elapsed() >= STALL {
-            return false;
-        }
-        before = left;
-    }
-    true
 }

@@ -14,6 +14,7 @@ use sluice_flow::{Clock, FlowId, FlowTable, Refusal, Timestamp};
 use super::doors::Doors;
 use super::inbox::{Inbox, Inboxes};
 use super::retries::Retries;
+use super::room::Room;
 use crate::journal::Journal;
 use crate::liveness::Progress;
 
@@ -28,6 +29,7 @@ pub struct Worker {
     /// Of all workers, for flows that this one sets free.
     inboxes: Arc<Inboxes>,
     retries: Arc<Retries>,
+    room: Arc<Room>,
     inbox: Inbox,
     install: Box<dyn InstallQueue>,
     journal: Option<Arc<Journal>>,
@@ -51,6 +53,7 @@ impl Worker {
         doors: Arc<Doors>,
         inboxes: Arc<Inboxes>,
         retries: Arc<Retries>,
+        room: Arc<Room>,
         inbox: Inbox,
         install: Box<dyn InstallQueue>,
         batch: usize,
@@ -62,6 +65,7 @@ impl Worker {
             doors,
             inboxes,
             retries,
+            room,
             inbox,
             install,
             journal,
@@ -122,6 +126,7 @@ impl Worker {
                 }
             }
             self.retries.go_on();
+            self.room.tell();
             is_stopping = stop.try_recv() == Err(TryRecvError::Disconnected);
         }
     }

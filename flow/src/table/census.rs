@@ -61,6 +61,11 @@ impl Census {
         self.unsettled.load(Ordering::Relaxed)
     }
 
+    /// Whether one more flow may be unsettled; by the time of the answer it may be otherwise.
+    pub fn has_room(&self) -> bool {
+        self.unsettled() < self.unsettled_limit.load(Ordering::Relaxed)
+    }
+
     /// Refused flows that are being tried again. None of them is [unsettled](Self::unsettled): nobody waits for them, and they
     /// take no room from what is newly wanted.
     pub fn retries(&self) -> usize {
