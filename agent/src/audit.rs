@@ -86,7 +86,8 @@ impl Audit {
         let mut audit = Self::look(agent)?;
         audit.wait(agent, PATIENCE);
         if !(audit.differences.is_empty() && audit.waiting.is_empty()) {
-            let Self { differences, waiting, .. } = Self::look(agent)?;
+            let Self { rules, differences, waiting, .. } = Self::look(agent)?;
+            audit.rules = rules;
             let again: HashSet<_> = differences.into_iter().collect();
             audit.differences.retain(|difference| again.contains(difference));
             audit.differences.sort_unstable();

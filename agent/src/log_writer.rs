@@ -136,7 +136,7 @@ mod tests {
             writeln!(Whole(&mut writer), "line {number} {}", "x".repeat(80)).unwrap();
         }
         let dropped = writer.dropped();
-        assert!(dropped > LINES / 2, "{dropped} lines are dropped");
+        assert!(dropped > LINES / 4, "{dropped} lines are dropped");
         let reading = thread::spawn(move || {
             let (mut there, mut missing) = (0, 0);
             for line in BufReader::new(read).lines().map(Result::unwrap) {

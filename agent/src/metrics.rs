@@ -5,6 +5,7 @@
 //! collector turns those counts into metric families. Units are seconds and bytes, label sets are closed, and no series
 //! is kept per flow.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -40,7 +41,7 @@ impl Metrics {
 
     /// The same with what is known of the log on standard error.
     pub fn with_log(self, log: LogWriter) -> Result<Self, prometheus::Error> {
-        self.registry.register(Box::new(LogCollector(log)))?;
+        self.registry.register(Box::new(LogCollector::new(log)?))?;
         Ok(self)
     }
 
@@ -76,17 +77,27 @@ impl Metrics {
     }
 }
 
-struct LogCollector(LogWriter);
+struct LogCollector {
+    log: LogWriter,
+    dropped: Desc,
+}
+
+impl LogCollector {
+    fn new(log: LogWriter) -> Result<Self, prometheus::Error> {
+        let (name, help) = ("sluice_log_lines_dropped_total", "Log lines that nobody read in time.");
+        Ok(Self { log, dropped: Desc::new(name.into(), help.into(), Vec::new(), HashMap::new())? })
+    }
+}
 
 impl Collector for LogCollector {
     fn desc(&self) -> Vec<&Desc> {
-        Vec::new()
+        vec![&self.dropped]
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
         let mut families = Families::default();
-        let dropped = precise(self.0.dropped());
-        families.counter("sluice_log_lines_dropped_total", "Log lines that nobody read in time.", &[(&[], dropped)]);
+        let Desc { fq_name, help, .. } = &self.dropped;
+        families.counter(fq_name, help, &[(&[], precise(self.log.dropped()))]);
         families.0
     }
 }

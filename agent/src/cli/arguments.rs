@@ -167,7 +167,7 @@ pub(super) enum Command {
     /// List the timeout policies
     ShowCtTimeouts,
 
-    /// Wait until the agent is ready, as after a start in the background, at most for --timeout
+    /// Wait until the agent is ready, as after a start in the background
     Wait,
     /// Apply the changed configuration file without losing a flow
     Reload,

@@ -67,6 +67,7 @@ impl History {
     fn files(&self) -> BTreeMap<u64, Vec<u8>> {
         let entries = fs::read_dir(self.scratch.path()).unwrap().map(|entry| entry.unwrap().path());
         entries
+            .filter(|path| path.extension().is_some_and(|extension| extension == "log"))
             .map(|path| (path.file_stem().unwrap().to_str().unwrap().parse().unwrap(), fs::read(path).unwrap()))
             .collect()
     }
