@@ -13,7 +13,7 @@ use sluice_flow::refusal::Refusal;
 use super::books::State;
 use super::core::{Core, device_refusal, link_refusal};
 use super::reader::tell_lost;
-use crate::links::{self, Attachment, Event, FilterLoss, Monitor};
+use crate::links::{self, Attachment, Event, Monitor, TouchedFilters};
 use crate::priorities::Priorities;
 use crate::wire::filter::{FilterId, Hook};
 
@@ -125,13 +125,13 @@ impl Core {
     }
 
     /// Somebody took filters away. One of ours is looked for, and where it may be many, all are compared.
-    fn look_for(&self, loss: &FilterLoss) {
+    fn look_for(&self, loss: &TouchedFilters) {
         let hook = match loss.attachment {
             Attachment::Ingress(ifindex) => Hook::Ingress { interface: ifindex.0 },
             Attachment::Egress(ifindex) => Hook::Egress { interface: ifindex.0 },
             Attachment::Block(block) => Hook::Block { number: block.0 },
         };
-        let FilterLoss { chain, priority, protocol, handle, .. } = *loss;
+        let TouchedFilters { chain, priority, protocol, handle, .. } = *loss;
         if priority == 0 || Priorities::is_of_mirror(priority) {
             self.restore_mirrors(Some(hook));
             self.mirrors_in_doubt.store(true, Ordering::Relaxed);

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::device::{Ifindex, NamespaceId, State, SwitchId};
-use super::filter_loss::FilterLoss;
 use super::ingress::IngressQdisc;
+use super::touched_filters::TouchedFilters;
 
 /// A device, by its name and its life.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -117,7 +117,7 @@ pub enum Event {
         by: Option<u32>,
     },
     /// Somebody took filters away.
-    FiltersGone(FilterLoss),
+    FiltersGone(TouchedFilters),
     /// Notifications were lost. Devices and queueing disciplines were read anew, and the events before this one say what
     /// the difference was; which filters went meanwhile, only a look at them can tell.
     Resynchronised,

@@ -7,8 +7,8 @@ use rustix::io::Errno;
 use super::control::Control;
 use super::device::Ifindex;
 use super::error::LinkError;
-use super::filter_loss::Attachment;
 use super::message::{self, TcHeader, TcView};
+use super::touched_filters::Attachment;
 use crate::wire::attribute::{Malformed, Writer};
 use crate::wire::message::flag;
 

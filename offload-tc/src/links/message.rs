@@ -5,8 +5,8 @@ use netlink_packet_route::AddressFamily;
 use netlink_packet_route::link::{LinkAttribute, LinkExtentMask, LinkHeader, LinkMessage};
 
 use super::device::{Device, Ifindex, NamespaceId};
-use super::filter_loss::FilterLoss;
 use super::ingress::IngressQdisc;
+use super::touched_filters::TouchedFilters;
 use crate::wire::attribute::{Attributes, Malformed, Writer};
 use crate::wire::message::{Header, Message};
 
@@ -43,7 +43,7 @@ pub(super) enum Notice {
     /// A device has none for filters any more. Last the socket that asked for it.
     QdiscGone(Ifindex, u32),
     /// Filters went.
-    Filter(FilterLoss),
+    Filter(TouchedFilters),
 }
 
 /// Where a device went.
@@ -67,7 +67,7 @@ impl Notice {
                 let found = IngressQdisc::read(&TcView::new(message.payload)?)?;
                 Ok(found.map(|(ifindex, _)| Self::QdiscGone(ifindex, port)))
             }
-            kind::DELETE_FILTER => Ok(FilterLoss::read(&TcView::new(message.payload)?, port)?.map(Self::Filter)),
+            kind::DELETE_FILTER => Ok(TouchedFilters::read(&TcView::new(message.payload)?, port)?.map(Self::Filter)),
             _ => Ok(None),
         }
     }

@@ -12,7 +12,6 @@ mod device;
 mod devlink;
 mod error;
 mod event;
-mod filter_loss;
 mod ingress;
 mod lag;
 mod message;
@@ -23,6 +22,7 @@ mod statistics;
 mod table;
 #[cfg(test)]
 mod tests;
+mod touched_filters;
 mod tunnel;
 mod tunnel_device;
 
@@ -31,7 +31,6 @@ pub use device::{Device, Ifindex, LagDriver, Lower, NamespaceId, ParentDevice, R
 pub use devlink::{DevlinkPort, Flavour};
 pub use error::{KernelReason, LinkError};
 pub use event::{Event, Generation, Port};
-pub use filter_loss::{Attachment, FilterLoss};
 pub use ingress::{
     Block, IngressError, IngressKind, IngressQdisc, NotRemoved, Ownership, ensure_ingress, remove_ingress,
 };
@@ -40,6 +39,7 @@ pub use monitor::{Monitor, MonitorOptions};
 pub use port_name::{Function, FunctionPart, PortName};
 pub use statistics::{Statistics, statistics};
 pub use table::{Known, Links};
+pub use touched_filters::{Attachment, TouchedFilters};
 pub use tunnel::{Mismatch, Tunnel, TunnelKind};
 pub use tunnel_device::{
     TunnelError, WantedProtocol, WantedTunnel, ensure_tunnel, is_device_name, recognize_tunnel, remove_tunnel,

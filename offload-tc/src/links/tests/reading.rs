@@ -2,10 +2,10 @@
 
 use super::super::device::{Device, Ifindex, NamespaceId, ParentDevice, Role, State};
 use super::super::devlink::{self, DevlinkPort, Flavour};
-use super::super::filter_loss::{Attachment, FilterLoss};
 use super::super::ingress::{Block, IngressQdisc};
 use super::super::message::{Destination, Notice};
 use super::super::port_name::{Function, FunctionPart};
+use super::super::touched_filters::{Attachment, TouchedFilters};
 use super::super::tunnel::{Tunnel, TunnelKind};
 use super::{golden, read, read_golden, written};
 use crate::wire::attribute::Malformed;
@@ -72,7 +72,7 @@ fn queueing_disciplines_for_filters_tell_their_blocks() {
 #[test]
 fn filters_that_were_flushed_tell_where_they_were() {
     let attachment = Attachment::Ingress(Ifindex(2));
-    let loss = FilterLoss { attachment, chain: 3, priority: 5, protocol: 0x0800, handle: None, by: 77 };
+    let loss = TouchedFilters { attachment, chain: 3, priority: 5, protocol: 0x0800, handle: None, by: 77 };
     assert_eq!(read_golden("filter-flushed"), Notice::Filter(loss));
 }
 

@@ -1,4 +1,4 @@
-//! Filters that the kernel says are gone (`RTM_DELTFILTER`).
+//! Filters that the kernel says somebody has touched: put in or replaced (`RTM_NEWTFILTER`), or taken away (`RTM_DELTFILTER`).
 
 use std::fmt;
 
@@ -7,9 +7,9 @@ use super::ingress::Block;
 use super::message::TcView;
 use crate::wire::attribute::Malformed;
 
-/// Filters went.
+/// Filters that somebody has touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FilterLoss {
+pub struct TouchedFilters {
     /// Where they were.
     pub attachment: Attachment,
     /// In which chain.
@@ -73,7 +73,7 @@ impl fmt::Display for Attachment {
     }
 }
 
-impl FilterLoss {
+impl TouchedFilters {
     /// `None` if they were for queueing and not for packets that pass.
     pub(super) fn read(view: &TcView<'_>, by: u32) -> Result<Option<Self>, Malformed> {
         let header = view.header;
