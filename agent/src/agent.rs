@@ -23,6 +23,7 @@ use crate::config::{Config, Difference};
 use crate::coverage::Coverage;
 use crate::device_counters::{DeviceCounters, Published};
 use crate::events::Events;
+use crate::inspection::Inspection;
 use crate::journal::{Journal, NotWritten};
 use crate::lifecycle::Lifecycle;
 use crate::liveness::Progress;
@@ -162,6 +163,7 @@ impl Agent {
             ageing,
             Revalidator::new(ageing, reader),
             Rebalancing::new(backend.clone(), config.rebalance_interval),
+            Inspection::new(backend.clone(), table.clone(), queue.clone()),
             table.clone(),
             queue.clone(),
             clock.clone(),

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sluice_flow::backend::{Handle, InstalledRule, LostRule, MirrorFault};
+use sluice_flow::backend::{Handle, InstalledRule, LostRule, MeterFault, MirrorFault};
 use sluice_flow::table::FlowView;
 use sluice_flow::{FlowId, FlowState, Generation, Refusal, Ufid};
 
@@ -30,6 +30,8 @@ pub struct Audit {
     pub waiting: HashSet<(FlowId, Generation)>,
     /// Mirrors that are not in the device as they were set.
     pub mirrors: Vec<MirrorFault>,
+    /// Meters that are not in the device as they were set.
+    pub meters: Vec<MeterFault>,
     /// Rules of others where ours lie, in the device's own words. They are nobody's fault.
     pub foreign: Vec<String>,
 }
@@ -60,6 +62,13 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// How the rule of a settled flow differs from what is wanted; `None` if it does not.
+    pub fn of(view: &FlowView, rule: Option<&InstalledRule>) -> Option<Self> {
+        let Some(rule) = rule else { return Some(Self::Missing) };
+        let is_as_wanted = rule.is_current && rule.flow.actions == view.flow.actions && rule.flow.is_same(&view.flow);
+        (!is_as_wanted).then_some(Self::Changed)
+    }
+
     /// The word for it.
     pub const fn name(self) -> &'static str {
         match self {
@@ -94,6 +103,7 @@ impl Audit {
             audit.waiting.retain(|flow| waiting.contains(flow));
         }
         audit.mirrors = agent.backend.check_mirrors(false)?;
+        audit.meters = agent.backend.check_meters(false)?;
         agent.backend.foreign(&mut |rule| audit.foreign.push(rule))?;
         Ok(audit)
     }
@@ -106,19 +116,14 @@ impl Audit {
         let mut unsettled = HashSet::new();
         agent.table.visit(&mut |view| {
             let rule = view.handle.and_then(|handle| rules.remove(&handle));
-            let kind = match rule {
-                _ if !view.is_settled() => {
-                    unsettled.insert(view.id);
-                    if view.state != FlowState::Refused {
-                        audit.waiting.insert((view.id, view.generation));
-                    }
-                    None
+            let kind = if view.is_settled() {
+                Kind::of(&view, rule.as_ref())
+            } else {
+                unsettled.insert(view.id);
+                if view.state != FlowState::Refused {
+                    audit.waiting.insert((view.id, view.generation));
                 }
-                None => Some(Kind::Missing),
-                Some(InstalledRule { flow, .. }) if flow.actions != view.flow.actions || !flow.is_same(&view.flow) => {
-                    Some(Kind::Changed)
-                }
-                Some(_) => None,
+                None
             };
             if let (Some(kind), Some(handle)) = (kind, view.handle) {
                 let flow = Some((view.id, view.generation));
@@ -154,7 +159,7 @@ impl Audit {
 
     /// Whether all is as wanted.
     pub fn is_clean(&self) -> bool {
-        self.differences.is_empty() && self.waiting.is_empty() && self.mirrors.is_empty()
+        self.differences.is_empty() && self.waiting.is_empty() && self.mirrors.is_empty() && self.meters.is_empty()
     }
 
     /// Makes the device what the table says, and waits for it.

@@ -12,6 +12,7 @@ pub mod daemon;
 pub mod device_counters;
 pub mod events;
 pub mod http;
+pub mod inspection;
 pub mod journal;
 pub mod lifecycle;
 pub mod liveness;

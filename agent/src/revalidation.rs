@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use sluice_flow::{Clock, EndReason, FlowId, FlowTable};
 use sluice_revalidator::{Config, Revalidator, Round};
 
+use crate::inspection::Inspection;
 use crate::liveness::Progress;
 use crate::offload::OffloadQueue;
 use crate::rebalancing::{Rebalancing, Report};
@@ -60,6 +61,7 @@ impl Revalidation {
         config: Config,
         revalidator: Revalidator,
         rebalancing: Rebalancing,
+        inspection: Inspection,
         table: Arc<FlowTable>,
         queue: Arc<OffloadQueue>,
         clock: Arc<dyn Clock>,
@@ -67,7 +69,8 @@ impl Revalidation {
         let (requests, inbox) = unbounded();
         let published = Arc::new(Mutex::new(Published { config: Some(config), ..Published::default() }));
         let shared = published.clone();
-        let thread = RevalidatorThread { inbox, published: shared, revalidator, rebalancing, table, queue, clock };
+        let thread =
+            RevalidatorThread { inbox, published: shared, revalidator, rebalancing, inspection, table, queue, clock };
         (Self { requests, published }, thread)
     }
 
@@ -117,6 +120,7 @@ pub struct RevalidatorThread {
     published: Arc<Mutex<Published>>,
     revalidator: Revalidator,
     rebalancing: Rebalancing,
+    inspection: Inspection,
     table: Arc<FlowTable>,
     queue: Arc<OffloadQueue>,
     clock: Arc<dyn Clock>,
@@ -188,6 +192,10 @@ impl RevalidatorThread {
         }
         if round.failure.is_none() {
             self.rebalancing.round(&self.table, &self.queue, || self.clock.now());
+        }
+        match self.inspection.round(self.clock.now()) {
+            Ok(_) => {}
+            Err(refusal) => tracing::warn!("rules could not be read back: {refusal}"),
         }
         let spent = self.clock.now().since(round.began);
         let pause = round.wait().saturating_sub(spent).max(SHORTEST_PAUSE);

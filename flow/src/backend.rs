@@ -172,6 +172,12 @@ pub trait Backend: Send + Sync {
         None
     }
 
+    /// Compares meters with what the device has, and names those that are missing or something else. Puts them right if that is
+    /// wanted.
+    fn check_meters(&self, _mends: bool) -> Result<Vec<MeterFault>, Refusal> {
+        Ok(Vec::new())
+    }
+
     /// Compares mirrors with what the device has, and names those that are missing or something else. Puts them right if that
     /// is wanted.
     fn check_mirrors(&self, _mends: bool) -> Result<Vec<MirrorFault>, Refusal> {
@@ -259,6 +265,18 @@ pub trait Backend: Send + Sync {
     /// attached and before anything is installed. Chains that claimed rules jump to are opened right after it.
     fn adopt(&self, _claims: &mut dyn Claims) -> Result<Adoption, Refusal> {
         Ok(Adoption::default())
+    }
+
+    /// Rules that may be something else than what was put in, and are to be [read back](Self::read_back) before this is asked
+    /// again: a bounded number, whatever is installed.
+    fn doubtful(&self) -> Doubtful {
+        Doubtful::default()
+    }
+
+    /// Reads rules back that flows have, in full, and shows each with the flow that it is for. One that the device does not have is
+    /// not shown.
+    fn read_back(&self, _rules: &[Handle], _visit: &mut dyn FnMut(FlowId, InstalledRule)) -> Result<(), Refusal> {
+        Ok(())
     }
 
     /// Shows rules of others that lie where ours do, in the device's own words. They are never touched.
@@ -476,8 +494,9 @@ pub struct InstalledRule {
     pub rules: usize,
     /// Where it is; of several, only where all are.
     pub placement: Placement,
-    /// Whether the backend would write it so today. One that an earlier build has written in another form, or another owner, works as
-    /// it is and is to be written anew, in place.
+    /// Whether the backend would write it so today: for the same ones to take it, and with what the configuration lets a rule leave
+    /// out. One that an earlier build has written in another form, or another owner, works as it is and is to be written anew, in
+    /// place.
     pub is_current: bool,
 }
 
@@ -498,6 +517,15 @@ pub struct Holding {
     pub of_newer: usize,
     /// The latest format of the notes on that.
     pub newer_format: Option<u8>,
+}
+
+/// Rules that may be something else than what was put in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Doubtful {
+    /// Those that somebody else was heard to touch since this was last asked.
+    pub told: Vec<Handle>,
+    /// Some of all others, each of which has its turn in time.
+    pub in_turn: Vec<Handle>,
 }
 
 /// Who has claims to the rules that an earlier run left.
@@ -653,6 +681,24 @@ pub struct MirrorCounters {
     pub placement: Placement,
 }
 
+/// A meter that is not in the device as it was set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MeterFault {
+    /// Which.
+    pub meter: MeterId,
+    /// Whether the device has something in its place.
+    pub is_there: bool,
+    /// What came of putting it right; `None` if that was not wanted.
+    pub mended: Option<Result<(), Refusal>>,
+}
+
+impl MeterFault {
+    /// Whether it was put right, as far as that was wanted.
+    pub fn is_mended(&self) -> bool {
+        !matches!(self.mended, Some(Err(_)))
+    }
+}
+
 /// A mirror that is not in the device as it was set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MirrorFault {
@@ -662,6 +708,13 @@ pub struct MirrorFault {
     pub is_there: bool,
     /// What came of putting it right; `None` if that was not wanted.
     pub mended: Option<Result<(), Refusal>>,
+}
+
+impl MirrorFault {
+    /// Whether it was put right, as far as that was wanted.
+    pub fn is_mended(&self) -> bool {
+        !matches!(self.mended, Some(Err(_)))
+    }
 }
 
 /// A rule that went by itself. Told by its handle, too, since it may have been put in only just now, or be another one by now:

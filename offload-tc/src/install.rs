@@ -246,6 +246,34 @@ impl Installer {
         }
     }
 
+    /// Shows the filters of flower that there are of some names.
+    pub fn read_all(&mut self, names: &[FilterId], see: &mut dyn FnMut(&FilterView<'_>)) -> Result<(), SocketError> {
+        for names in names.chunks(BATCH) {
+            let first = self.socket.sequences(u32::try_from(names.len()).unwrap_or(u32::MAX));
+            let mut last = first;
+            self.buffer.clear();
+            for (sequence, name) in (first..).zip(names) {
+                filter::emit_name(&mut self.buffer, GET_FILTER, *name, flag::ACK, sequence)?;
+                last = sequence;
+            }
+            self.socket.send(&self.buffer)?;
+            self.socket.receive(|answer, _| {
+                match answer {
+                    Answer::Content(message) if (first..=last).contains(&message.header.sequence) => {
+                        let view = FilterView::new(message.payload)?;
+                        if view.is_flower() {
+                            see(&view);
+                        }
+                    }
+                    Answer::Acknowledgement(answer) if answer.sequence == last => return Ok(Next::Enough),
+                    _ => {}
+                }
+                Ok(Next::More)
+            })?;
+        }
+        Ok(())
+    }
+
     /// The filter of a name, if there is one.
     pub fn find(&mut self, id: FilterId) -> Result<Option<Filter>, SocketError> {
         let sequence = self.socket.sequences(1);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
 use sluice_flow::action::ActionKind;
-use sluice_flow::backend::{MeterCounters, OffloadPolicy};
+use sluice_flow::backend::{MeterCounters, MeterFault, OffloadPolicy};
 use sluice_flow::meter::{Meter, MeterBand, MeterId, MeterUnit};
 use sluice_flow::refusal::Refusal;
 
@@ -51,6 +51,8 @@ struct Kernel {
     buffer: Vec<u8>,
     /// An answer was lost, so that an object may be there, or gone, without our knowledge.
     is_unsure: bool,
+    /// Numbers of objects in whose place a meter has another one.
+    superseded: Vec<u32>,
 }
 
 #[derive(Default)]
@@ -62,8 +64,12 @@ struct Numbers {
 #[derive(Clone, Copy)]
 struct Object {
     index: u32,
+    /// What it was set to in this run.
+    set: Option<Police>,
     /// It was made by an earlier run, and not asked for in this one yet.
     is_left: bool,
+    /// It is for rules of the policy that there is now.
+    is_of_policy: bool,
 }
 
 /// What came of the wish that an object be gone.
@@ -76,7 +82,7 @@ impl Meters {
     /// Opens a socket, and looks for what an earlier run of this agent has left. Rules and meters must be for the same, so
     /// that the policy is that of the rules.
     pub fn open(agent: AgentId, policy: OffloadPolicy) -> Result<Self, SocketError> {
-        let kernel = Kernel { socket: Socket::open()?, buffer: Vec::new(), is_unsure: true };
+        let kernel = Kernel { socket: Socket::open()?, buffer: Vec::new(), is_unsure: true, superseded: Vec::new() };
         let meters = Self { agent, policy, kernel: Mutex::new(kernel), numbers: RwLock::default() };
         meters.make_sure(&mut meters.kernel.lock())?;
         Ok(meters)
@@ -90,14 +96,65 @@ impl Meters {
         self.make_sure(&mut kernel).map_err(|error| device(&error))?;
         let known = self.numbers.read().of_meters.get(&meter.id).copied();
         let index = match known {
-            Some(object) => {
+            Some(object) if object.is_of_policy => {
                 self.put(&mut kernel, meter.id, object.index, &police, flag::REPLACE)?;
                 object.index
             }
-            None => self.make(&mut kernel, meter.id, &police)?,
+            // A rule shares only an object that is for the same as it (`tcf_action_init`), and none can be changed in that.
+            other => {
+                let index = self.make(&mut kernel, meter.id, &police)?;
+                kernel.superseded.extend(other.map(|object| object.index));
+                index
+            }
         };
-        self.numbers.write().insert(meter.id, Object { index, is_left: false });
+        self.numbers.write().insert(meter.id, Object { index, set: Some(police), is_left: false, is_of_policy: true });
         Ok(())
+    }
+
+    /// The socket by which meters are made and changed.
+    pub(crate) fn socket(&self) -> u32 {
+        self.kernel.lock().socket.port()
+    }
+
+    /// Compares meters with what there is in the kernel, and puts them right if that is wanted: others can change the rate of a
+    /// policer, and remove one that no rule uses.
+    pub fn check(&self, mends: bool) -> Result<Vec<MeterFault>, Refusal> {
+        let mut kernel = self.kernel.lock();
+        self.make_sure(&mut kernel).map_err(|error| device(&error))?;
+        let mut wanted: Vec<_> = {
+            let numbers = self.numbers.read();
+            let set = numbers.of_meters.iter().filter_map(|(meter, object)| Some((*meter, object.index, object.set?)));
+            set.collect()
+        };
+        wanted.sort_unstable_by_key(|(meter, ..)| *meter);
+        self.remove_superseded(&mut kernel);
+        let mut faults = Vec::new();
+        for (meter, index, police) in wanted {
+            let found = kernel.look(index).map_err(|error| device(&error))?;
+            if found.as_ref().is_some_and(|(found, _)| is_as_set(found, &police)) {
+                continue;
+            }
+            let mut put = || match &found {
+                Some((_, note)) if is_of_another(self.agent, note) => {
+                    Err(refuse(format!("the policer of meter {meter}, {index}, is another agent's")))
+                }
+                Some(_) => self.put(&mut kernel, meter, index, &police, flag::REPLACE),
+                None => self.put(&mut kernel, meter, index, &police, 0),
+            };
+            let mended = if mends { Some(put()) } else { None };
+            faults.push(MeterFault { meter, is_there: found.is_some(), mended });
+        }
+        Ok(faults)
+    }
+
+    /// Takes objects out that others have taken the place of, as soon as no rule uses them.
+    fn remove_superseded(&self, kernel: &mut Kernel) {
+        for index in std::mem::take(&mut kernel.superseded) {
+            match kernel.delete(index) {
+                Ok(Removal::Done) => drop(self.numbers.write().meters.remove(&index)),
+                Ok(Removal::IsUsed) | Err(_) => kernel.superseded.push(index),
+            }
+        }
     }
 
     /// Removes a meter that no rule uses, and gives its number back. The kernel lets go of the actions of a rule that was
@@ -222,12 +279,17 @@ impl Meters {
             is_counted_once: false,
             ..Action::new(Operation::Police(Box::new(*police)), Control::Shot)
         };
-        let placement = match self.policy {
+        let placement = self.placement();
+        kernel.ask(|buffer, sequence| shared::emit(buffer, &object, placement, flag::ACK | flags, sequence))?
+    }
+
+    /// For whom objects are.
+    const fn placement(&self) -> u32 {
+        match self.policy {
             OffloadPolicy::Any => 0,
             OffloadPolicy::SkipSoftware => placement::SKIP_SW,
             OffloadPolicy::SkipHardware => placement::SKIP_HW,
-        };
-        kernel.ask(|buffer, sequence| shared::emit(buffer, &object, placement, flag::ACK | flags, sequence))?
+        }
     }
 
     /// Looks at all objects if need be.
@@ -238,14 +300,32 @@ impl Meters {
         let mut found = Numbers::default();
         kernel.query(|buffer, sequence| shared::emit_dump(buffer, POLICE, sequence), &mut |view| {
             if let Some(meter) = read(self.agent, view.cookie) {
-                found.insert(meter, Object { index: view.parse()?.index, is_left: true });
+                let is_of_policy = view.placement == self.placement();
+                let object = Object { index: view.parse()?.index, set: None, is_left: true, is_of_policy };
+                if is_of_policy || !found.of_meters.contains_key(&meter) {
+                    found.insert(meter, object);
+                } else {
+                    found.meters.insert(object.index, meter);
+                }
             }
             Ok(())
         })?;
         let mut numbers = self.numbers.write();
         for (meter, object) in &mut found.of_meters {
-            object.is_left = numbers.of_meters.get(meter).is_none_or(|known| known.is_left);
+            let known = numbers.of_meters.get(meter);
+            object.is_left = known.is_none_or(|known| known.is_left);
+            object.set = known.and_then(|known| known.set);
         }
+        // One that somebody has removed is wanted all the same.
+        for (meter, known) in numbers.of_meters.iter().filter(|(_, known)| known.set.is_some()) {
+            if !found.of_meters.contains_key(meter) {
+                found.insert(*meter, *known);
+            }
+        }
+        let is_superseded = |(index, meter): &(&u32, &MeterId)| {
+            found.of_meters.get(*meter).is_some_and(|object| object.index != **index)
+        };
+        kernel.superseded = found.meters.iter().filter(is_superseded).map(|(index, _)| *index).collect();
         *numbers = found;
         kernel.is_unsure = false;
         Ok(())
@@ -298,6 +378,19 @@ impl Kernel {
         });
         self.keep(heard).map_err(|error| device(&error))?;
         Ok(outcome)
+    }
+
+    /// The object under a number, and the note on it.
+    fn look(&mut self, index: u32) -> Result<Option<(Action, Vec<u8>)>, SocketError> {
+        let mut found = None;
+        self.query(
+            |buffer, sequence| shared::emit_name(buffer, GET_ACTION, POLICE, index, flag::ACK, sequence),
+            &mut |view| {
+                found = Some((view.parse()?, view.cookie.to_vec()));
+                Ok(())
+            },
+        )?;
+        Ok(found)
     }
 
     /// Asks for objects, and shows them.
@@ -379,6 +472,13 @@ pub fn check(meter: &Meter) -> Result<(), Refusal> {
     police(meter).map(|_| ())
 }
 
+/// Whether an object is what a meter was set to.
+fn is_as_set(found: &Action, set: &Police) -> bool {
+    // The kernel shows so that a length is unlimited.
+    let shown = Police { mtu: 0, ..*set };
+    found.control == Control::Shot && found.operation == Operation::Police(Box::new(shown))
+}
+
 /// What a policer counted, as that of a meter, whose bytes are counted as those of flows.
 fn counters(found: &Statistics, link_header: u64) -> MeterCounters {
     let left_out = found.software().packets.saturating_mul(link_header);
@@ -406,6 +506,11 @@ fn read(agent: AgentId, note: &[u8]) -> Option<MeterId> {
     let [a, b, c, d, meter @ ..] = *head;
     let is_ours = [a, b, c, d] == marks::METER && marks::known_agent(rest) == Some(agent);
     is_ours.then(|| MeterId(u32::from_be_bytes(meter)))
+}
+
+/// Whether a note says that an object is another agent's.
+fn is_of_another(agent: AgentId, note: &[u8]) -> bool {
+    Mark::of_meter(note).is_some_and(|mark| mark.agent != agent || mark.format.is_later())
 }
 
 fn limit(what: &'static str, limit: u64) -> Refusal {

@@ -12,13 +12,16 @@ use sluice_flow::refusal::Refusal;
 use crate::wire::filter::ANY_PROTOCOL;
 
 /// Places of a band. Sixteen bands leave some priorities above and below to others.
-const BAND: u16 = 4000;
+pub(crate) const BAND: u16 = 4000;
 /// The first priority that is ours. OVS polices at 1, and firewalls of others come first, too.
 const FIRST: u16 = 1000;
 /// The first priority of mirrors, behind which there are as many as there can be at a hook.
-const FIRST_OF_MIRRORS: u16 = FIRST - MIRRORS;
+pub(crate) const FIRST_OF_MIRRORS: u16 = FIRST - MIRRORS;
 /// As many mirrors as there can be at a hook.
-const MIRRORS: u16 = 100;
+pub(crate) const MIRRORS: u16 = 100;
+/// Of so many places of each band it is heard at once that somebody else puts a filter in: those of the common protocols, and
+/// those that other protocols are given first.
+pub(crate) const HEARD: u16 = 64;
 /// IPv4, IPv6, both kinds of tag, ARP, RARP, both kinds of MPLS, and anything.
 const FIXED: [u16; 9] = [0x0800, 0x86dd, 0x8100, 0x88a8, 0x0806, 0x8035, 0x8847, 0x8848, ANY_PROTOCOL];
 

@@ -7,7 +7,7 @@ use sluice_flow::priority::Priority;
 use sluice_flow::ufid::Ufid;
 
 use crate::digest::Digest;
-use crate::marks::{self, Format};
+use crate::marks::{self, Format, Mark, Marked};
 use crate::wire::action::{Action, Control, Operation};
 use crate::wire::filter::Hook;
 use crate::wire::flower::Flower;
@@ -142,6 +142,11 @@ impl Spelling {
     /// The rule is the one in front of another of the same flow, which keeps `dec_ttl` from wrapping.
     pub const GUARD: Self = Self(1 << 19);
 
+    /// Whether the rule leaves out something that its flow says.
+    pub(crate) const fn leaves_out(self) -> bool {
+        self.0 & (Self::DF_MATCHED.0 | Self::CHECKSUM_MATCHED.0 | Self::DF_LEFT_OUT.0) != 0
+    }
+
     /// Whether all bits of another are set.
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -266,6 +271,15 @@ impl Label {
             })
         };
         both().or_else(|| Self::read_note(first, false)).or_else(|| Self::read_note(second, false))
+    }
+
+    /// Whether some of an agent's notes are left on a rule, though not enough to [read](Self::read) them: one of them is gone, or is
+    /// of another making. What has the length of a UFID may be one.
+    pub fn has_left_traces(agent: AgentId, notes: [&[u8]; 2]) -> bool {
+        match (Mark::of_rule(notes), notes) {
+            (Some(mark), _) => mark.on == Marked::Rule && mark.agent == agent && mark.format.is_known(),
+            (None, [first, second]) => first.len() == size_of::<Ufid>() && second.is_empty(),
+        }
     }
 
     fn read_note(note: &[u8], is_behind_ufid: bool) -> Option<Self> {

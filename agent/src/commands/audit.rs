@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use sluice_flow::Refusal;
-use sluice_flow::backend::MirrorFault;
+use sluice_flow::backend::{MeterFault, MirrorFault};
 use sluice_flow::port::GonePort;
 
 use super::arguments::Arguments;
@@ -15,28 +15,48 @@ use crate::unixctl::Output;
 /// Differences that are told one by one; of more, only how many there are.
 const SHOWN: usize = 1_000;
 
+/// What an audit has mended, or failed to.
+#[derive(Default)]
+struct Mended {
+    rules: Vec<Mending>,
+    meters: Vec<MeterFault>,
+    mirrors: Vec<MirrorFault>,
+}
+
+impl Mended {
+    /// Whether nothing resisted.
+    fn is_complete(&self) -> bool {
+        self.rules.iter().all(|mending| mending.result.is_ok())
+            && self.meters.iter().all(MeterFault::is_mended)
+            && self.mirrors.iter().all(MirrorFault::is_mended)
+    }
+}
+
 /// `sluice/audit [--fix] [--json]`. With `--json` it answers with an object, in which `clean` says whether there is a difference;
-/// otherwise it succeeds if there is no difference, or none any more; otherwise it fails with a line for each.
-/// Rules of others are told and are no difference.
+/// otherwise it succeeds if there is no difference, or none any more because all were mended; otherwise it fails with a line for
+/// each. Rules of others are told and are no difference.
 pub(super) fn audit(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     let failed = |doing: &str| {
         let what = format!("{doing} the rules of {}", agent.datapath());
         move |refusal: Refusal| Failure::new(format_args!("{what}: {refusal}"))
     };
     let mut found = Audit::of(agent).map_err(failed("listing"))?;
-    let (mut mirrors, mut mendings) = (Vec::new(), Vec::new());
+    let mut mended = Mended::default();
     if arguments.fix && !found.is_clean() {
-        mirrors = agent.backend.check_mirrors(true).map_err(failed("mending"))?;
-        mendings = found.mend(agent).map_err(failed("mending"))?;
+        mended.meters = agent.backend.check_meters(true).map_err(failed("mending"))?;
+        mended.mirrors = agent.backend.check_mirrors(true).map_err(failed("mending"))?;
+        mended.rules = found.mend(agent).map_err(failed("mending"))?;
         found = Audit::of(agent).map_err(failed("listing"))?;
     }
     if arguments.json {
-        return Ok(writeln!(out, "{}", object(agent, &found, &mirrors, &mendings))?);
+        return Ok(writeln!(out, "{}", object(agent, &found, &mended))?);
     }
     let mut lines = Vec::new();
-    push(&mut lines, &mirrors, mirror);
-    push(&mut lines, &mendings, |mending| mended(agent, mending));
+    push(&mut lines, &mended.meters, meter);
+    push(&mut lines, &mended.mirrors, mirror);
+    push(&mut lines, &mended.rules, |mending| rule(agent, mending));
     push(&mut lines, &found.differences, |difference| described(agent, difference));
+    push(&mut lines, &found.meters, meter);
     push(&mut lines, &found.mirrors, mirror);
     if !found.waiting.is_empty() {
         lines.push(format!("pending: {} flows wait for the device", found.waiting.len()));
@@ -45,7 +65,7 @@ pub(super) fn audit(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) 
     push(&mut lines, &agent.table.withheld(), |(GonePort { number, name }, flows)| {
         format!("refused: port {number} ({name}) is gone: {flows} flows accepted for it are not in the device")
     });
-    if !found.is_clean() {
+    if !found.is_clean() || !mended.is_complete() {
         return Err(Failure(lines.join("\n")));
     }
     lines.push(format!("{} rules, all as wanted", found.rules));
@@ -53,33 +73,40 @@ pub(super) fn audit(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) 
 }
 
 /// What was found and mended, with the keys of `docs/json.md`.
-fn object(agent: &Agent, found: &Audit, mirrors: &[MirrorFault], mendings: &[Mending]) -> Value {
+fn object(agent: &Agent, found: &Audit, mended: &Mended) -> Value {
     let of_difference = |difference: &Difference| {
         json!({
             "kind": difference.kind.name(),
             "ufid": difference.ufid.to_string(),
+            "meter": null,
             "mirror": null,
             "key": (difference.kind == Kind::Missing).then(|| key(agent, difference)),
         })
     };
-    let of_mirror = |fault: &MirrorFault| {
-        let kind = if fault.is_there { Kind::Changed } else { Kind::Missing };
-        json!({ "kind": kind.name(), "ufid": null, "mirror": fault.name, "key": null })
+    let of_object = |is_there: bool, meter: Option<u32>, mirror: Option<&str>| {
+        let kind = if is_there { Kind::Changed } else { Kind::Missing };
+        json!({ "kind": kind.name(), "ufid": null, "meter": meter, "mirror": mirror, "key": null })
     };
+    let of_meter = |fault: &MeterFault| of_object(fault.is_there, Some(fault.meter.0), None);
+    let of_mirror = |fault: &MirrorFault| of_object(fault.is_there, None, Some(&fault.name));
     let with_outcome = |mut object: Value, refusal: Option<&Refusal>| {
         object["refusal"] = refusal.map_or(Value::Null, of_refusal);
         object
     };
+        let differences = found.differences.iter().map(of_difference);
+    let differences = differences.chain(found.meters.iter().map(of_meter)).chain(found.mirrors.iter().map(of_mirror));
     let of_mending = |mending: &Mending| with_outcome(of_difference(&mending.of), mending.result.as_ref().err());
-    let of_mended_mirror = |fault: &MirrorFault| {
-        let refusal = fault.mended.as_ref().and_then(|mended| mended.as_ref().err());
-        with_outcome(of_mirror(fault), refusal)
-    };
+    let mendings = mended.rules
+        .iter()
+        .map(of_mending)
+        .chain(mended.meters.iter().map(|fault| with_outcome(of_meter(fault), fault.mended.as_ref().and_then(|mended| mended.as_ref().err()))))
+        .chain(mended.mirrors.iter().map(|fault| with_outcome(of_mirror(fault), fault.mended.as_ref().and_then(|mended| mended.as_ref().err()))));
     json!({
         "clean": found.is_clean(),
         "rules": found.rules,
-        "differences": found.differences.iter().map(of_difference).chain(found.mirrors.iter().map(of_mirror)).collect::<Value>(),
-        "mended": mendings.iter().map(of_mending).chain(mirrors.iter().map(of_mended_mirror)).collect::<Value>(),
+        "pending": found.waiting.len(),
+        "differences": differences.collect::<Value>(),
+        "mended": mendings.collect::<Value>(),
         "foreign": found.foreign,
     })
 }
@@ -93,7 +120,16 @@ fn push<T>(lines: &mut Vec<String>, all: &[T], line: impl Fn(&T) -> String) {
 
 fn mirror(fault: &MirrorFault) -> String {
     let MirrorFault { name, is_there, mended } = fault;
-    let kind = if *is_there { Kind::Changed } else { Kind::Missing };
+    faulty(&format!("mirror {name}"), *is_there, mended.as_ref())
+}
+
+fn meter(fault: &MeterFault) -> String {
+    let MeterFault { meter, is_there, mended } = fault;
+    faulty(&format!("meter {meter}"), *is_there, mended.as_ref())
+}
+
+fn faulty(name: &str, is_there: bool, mended: Option<&Result<(), Refusal>>) -> String {
+    let kind = if is_there { Kind::Changed } else { Kind::Missing };
     let what = match (mended, is_there) {
         (None, true) => "is something else in the device".to_owned(),
         (None, false) => "is not in the device".to_owned(),
@@ -101,7 +137,7 @@ fn mirror(fault: &MirrorFault) -> String {
         (Some(Ok(())), false) => "put in again".to_owned(),
         (Some(Err(refusal)), _) => format!("not mended: {refusal}"),
     };
-    format!("{}: mirror {name} {what}", kind.name())
+    format!("{}: {name} {what}", kind.name())
 }
 
 fn described(agent: &Agent, difference: &Difference) -> String {
@@ -115,7 +151,7 @@ fn described(agent: &Agent, difference: &Difference) -> String {
     format!("{}: ufid:{ufid} {what}", kind.name())
 }
 
-fn mended(agent: &Agent, mending: &Mending) -> String {
+fn rule(agent: &Agent, mending: &Mending) -> String {
     let Difference { kind, ufid, .. } = &mending.of;
     let what = match (kind, &mending.result) {
         (Kind::Missing, Ok(())) => format!("put in again: {}", key(agent, &mending.of)),

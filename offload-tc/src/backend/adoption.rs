@@ -154,7 +154,7 @@ impl Core {
         }
         let Said { flow, is_named, .. } = said;
         let (placement, rules) = (placement_with(rule, guard.as_ref()), 1 + usize::from(guard.is_some()));
-        let is_current = self.has_written(rule, guard.as_ref());
+        let is_current = self.is_current(rule, guard.as_ref());
         let installed = InstalledRule { handle, flow, is_named, rules, placement, is_current };
         match claim(&installed) {
             Some((flow, generation)) => {

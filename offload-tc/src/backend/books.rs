@@ -11,6 +11,7 @@
 //! [in front](Priorities::in_front_of).
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use parking_lot::Mutex;
 use sluice_flow::backend::{Handle, LostRule};
@@ -392,6 +393,23 @@ impl Books {
             }
         }
         found
+    }
+
+    /// Places for rules that there are, in all parts.
+    pub(super) fn places(&self) -> u32 {
+        let longest = self.shards.iter().map(|shard| shard.lock().slots.len()).max().unwrap_or_default();
+        narrow(longest * SHARDS)
+    }
+
+    /// The rules of some places that are there.
+    pub(super) fn installed_at(&self, places: Range<u32>) -> Vec<Handle> {
+        let rule = |at| {
+            let (shard, local) = split(at);
+            let shard = self.shards[shard].lock();
+            let slot = shard.slots.get(local).filter(|slot| slot.state == State::Installed)?;
+            Some(handle(slot.life, at))
+        };
+        places.filter_map(rule).collect()
     }
 
     fn with<T>(&self, handle: Handle, act: impl FnOnce(&mut Slot) -> T) -> Option<T> {

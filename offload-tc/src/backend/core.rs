@@ -14,6 +14,7 @@ use sluice_flow::time::Clock;
 use super::books::{Books, Entry, Place, State};
 use super::chains::Chains;
 use super::departures::Departures;
+use super::doubts::Doubts;
 use super::events::Events;
 use super::listing::Strays;
 use super::mirrors::Mirrors;
@@ -40,6 +41,11 @@ pub(super) struct Core {
     pub(super) ports: ArcSwap<PortTable>,
     pub(super) meters: Arc<Meters>,
     pub(super) mirrors: Mirrors,
+    pub(super) doubts: Doubts,
+    /// Reads rules back, and does nothing else, so that nobody waits for it.
+    pub(super) inspector: Mutex<Installer>,
+    /// They may be something else than was set.
+    pub(super) meters_in_doubt: AtomicBool,
     /// They are to be looked at once more: the kernel tells of filters a moment before it takes them out.
     pub(super) mirrors_in_doubt: AtomicBool,
     pub(super) events: Events,
@@ -76,6 +82,9 @@ impl Core {
             ports: ArcSwap::from_pointee(PortTable::new(Arc::clone(&meters), config.policy, config.tunnel_flags)),
             meters,
             mirrors: Mirrors::open(agent, config.policy).map_err(socket_refusal)?,
+            doubts: Doubts::default(),
+            inspector: Mutex::new(Installer::open(config.policy).map_err(socket_refusal)?),
+            meters_in_doubt: AtomicBool::new(false),
             mirrors_in_doubt: AtomicBool::new(false),
             events: Events::default(),
             queues: AtomicUsize::new(0),
@@ -89,7 +98,7 @@ impl Core {
             untold: Mutex::default(),
             departures: Departures::default(),
         };
-        for socket in [core.installer.lock().port(), core.mirrors.socket()] {
+        for socket in [core.installer.lock().port(), core.mirrors.socket(), core.meters.socket()] {
             core.add_socket(None, socket)?;
         }
         Ok(core)

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use sluice_flow::action::ActionList;
-use sluice_flow::backend::{CountedApart, Handle, InstalledRule, Placement};
+use sluice_flow::backend::{CountedApart, Handle, InstalledRule, OffloadPolicy, Placement};
 use sluice_flow::counters::Counters;
 use sluice_flow::flow::{Expiry, Flow};
+use sluice_flow::id::FlowId;
 use sluice_flow::key::{MaskedKey, Match};
 use sluice_flow::refusal::Refusal;
 use sluice_flow::ufid::Seed;
@@ -14,16 +15,18 @@ use super::books::{Counted, Place, State};
 use super::chains::owner_of_end;
 use super::core::{Core, device_refusal, socket_refusal};
 use super::pairs::of_both;
-use super::queue::{counted, label, placement_of};
+use super::queue::{counted, label, label_of, placement_of};
 use super::reader::{is_absence, is_ours};
 use super::taken_apart::{Collector, Taken};
 use super::{failure, words};
 use crate::dump::{Detail, Lister, Listing};
-use crate::install::Request;
+use crate::install::{self, Request};
 use crate::marks::{Format, Mark};
 use crate::rule::{AgentId, Label, Spelling};
 use crate::translate;
+use crate::wire::action::Cookie;
 use crate::wire::filter::{Filter, FilterId, FilterView, Hook};
+use crate::wire::flower::flag;
 use crate::wire::statistics::RuleView;
 
 /// How often a listing that changed while it was read is read again, and how often what is taken out is looked for.
@@ -103,26 +106,72 @@ impl Core {
     pub(super) fn installed(&self, visit: &mut dyn FnMut(InstalledRule)) -> Result<(), Refusal> {
         let (pairs, alone) = Found::pairs(self.own_rules(&self.ports.load().hooks(), &|_| true)?);
         for found in pairs {
-            let known = match self.books.named(&found.rule.id()) {
-                Some((_, State::Vacant | State::Arriving | State::Leaving)) => continue,
-                known => known.map(|(entry, _)| entry),
-            };
-            let stray = || self.strays.lock().handle(found.rule.id());
-            let (is_known, handle) = known.map_or_else(|| (false, stray()), |entry| (true, entry.handle));
-            match self.fit(&found) {
-                Fit::Bare if is_known => {}
-                Fit::Odd => visit(self.as_installed(found.guard.as_ref().unwrap_or(&found.rule), None, handle)),
-                Fit::Whole | Fit::Bare => visit(self.as_installed(&found.rule, found.guard.as_ref(), handle)),
-                Fit::Spare => {
-                    visit(self.as_installed(&found.rule, None, handle));
-                    self.show_alone(found.guard.as_ref(), visit);
-                }
-            }
+            self.show(&found, &mut |_, rule| visit(rule));
         }
         for guard in &alone {
             self.show_alone(Some(guard), visit);
         }
         Ok(())
+    }
+
+    /// Shows rules of the books as the kernel has them.
+    pub(super) fn read_back(
+        &self,
+        rules: &[Handle],
+        visit: &mut dyn FnMut(FlowId, InstalledRule),
+    ) -> Result<(), Refusal> {
+        let entries: Vec<_> = rules.iter().filter_map(|handle| self.books.find(*handle)).collect();
+        let names: Vec<_> = entries.iter().flat_map(|entry| entry.guard_id().into_iter().chain([entry.id()])).collect();
+        let mut found = Vec::new();
+        let mut take = |view: &FilterView<'_>| {
+            if RuleView::new(view).is_ok_and(|rule| is_ours(self.agent, &rule)) || self.is_damaged(view) {
+                found.push(Taken::apart(self, view.id, view.octets_of_options()));
+            }
+        };
+        self.inspector.lock().read_all(&names, &mut take).map_err(socket_refusal)?;
+        let (pairs, _) = Found::pairs(found);
+        for found in pairs {
+            self.show(&found, &mut |flow, rule| {
+                if let Some(flow) = flow {
+                    visit(flow, rule);
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether a rule is one of ours by its name, and somebody has left some of the notes on it, but not all.
+    fn is_damaged(&self, view: &FilterView<'_>) -> bool {
+        let Ok(rule) = RuleView::new(view) else { return false };
+        Label::read(rule.cookies).is_none()
+            && Label::has_left_traces(self.agent, rule.cookies)
+            && self.books.named(&rule.id).is_some()
+    }
+
+    /// Whether some of our notes are on a rule.
+    pub(super) fn has_traces_of_ours(&self, found: &Filter) -> bool {
+        let note = |at: usize| found.flower.actions.get(at)?.cookie.as_ref().map(Cookie::octets);
+        let notes = [0, 1].map(|at| note(at).unwrap_or_default());
+        Label::read(notes).is_some_and(|label| label.agent == self.agent) || Label::has_left_traces(self.agent, notes)
+    }
+
+    /// Shows the rules of a flow, and the flow if the books know it.
+    fn show(&self, found: &Found, visit: &mut dyn FnMut(Option<FlowId>, InstalledRule)) {
+        let known = match self.books.named(&found.rule.id()) {
+            Some((_, State::Vacant | State::Arriving | State::Leaving)) => return,
+            known => known.map(|(entry, _)| entry),
+        };
+        let flow = known.as_ref().map(|entry| entry.record.flow);
+        let handle = known.map_or_else(|| self.strays.lock().handle(found.rule.id()), |entry| entry.handle);
+        match self.fit(found) {
+            Fit::Bare if flow.is_some() => {}
+            Fit::Odd => visit(flow, self.as_installed(found.guard.as_ref().unwrap_or(&found.rule), None, handle)),
+            Fit::Whole | Fit::Bare => visit(flow, self.as_installed(&found.rule, found.guard.as_ref(), handle)),
+            Fit::Spare => {
+                visit(flow, self.as_installed(&found.rule, None, handle));
+                self.show_alone(found.guard.as_ref(), &mut |rule| visit(None, rule));
+            }
+        }
     }
 
     /// Shows a guard that guards nothing, unless it is on its way.
@@ -290,7 +339,8 @@ impl Core {
             for hook in hooks {
                 self.list(*hook, Detail::Full, &mut |view| {
                     let label = RuleView::new(view).ok().and_then(|rule| Label::read(rule.cookies));
-                    if label.is_some_and(|label| is_wanted(&view.id, label.agent)) {
+                    let agent = label.map(|label| label.agent).or_else(|| self.is_damaged(view).then_some(self.agent));
+                    if agent.is_some_and(|agent| is_wanted(&view.id, agent)) {
                         collector.take(view);
                     }
                 })?;
@@ -329,8 +379,32 @@ impl Core {
         };
         let flow = rule.said.as_ref().map_or_else(unknown, |said| said.flow.clone());
         let rules = 1 + usize::from(guard.is_some());
-        let is_current = self.has_written(rule, guard);
+        let is_current = self.is_current(rule, guard);
         InstalledRule { handle, flow, is_named: ufid.is_some(), rules, placement, is_current }
+    }
+
+    /// Whether a rule would be put in like this now: by the form of its notes, the policy, and flags of outer headers that it leaves
+    /// out.
+    pub(super) fn is_current(&self, rule: &Taken, guard: Option<&Taken>) -> bool {
+        const FOR_WHOM: u32 = flag::SKIP_HW | flag::SKIP_SW;
+        let is_for_same = |rule: &Taken| (rule.filter.flower.flags ^ install::flags(self.policy)) & FOR_WHOM == 0;
+        // Where hardware has not taken the guard, the rule is kept in software.
+        let follows_guard = |guard: &Taken| {
+            let is_in_software = rule.filter.flower.flags & FOR_WHOM == flag::SKIP_HW;
+            is_for_same(guard) && self.policy == OffloadPolicy::Any && is_in_software
+        };
+        let is_for_same = guard.is_none_or(is_for_same) && is_for_same(rule) || guard.is_some_and(follows_guard);
+        self.has_written(rule, guard) && is_for_same && self.leaves_out_the_same(rule)
+    }
+
+    /// Whether a rule leaves out of its flow what it would leave out now.
+    fn leaves_out_the_same(&self, rule: &Taken) -> bool {
+        let Some((label, said)) = label(&rule.filter).zip(rule.said.as_ref()) else { return true };
+        if !label.spelling.leaves_out() {
+            return true;
+        }
+        let now = translate::rules(&said.flow, self.agent, &**self.ports.load());
+        now.ok().and_then(|now| label_of(&now.rule.flower)).is_some_and(|now| now.spelling == label.spelling)
     }
 }
 

@@ -304,6 +304,11 @@ impl Kernel {
 }
 
 impl Core {
+    /// Puts meters right that somebody has changed. What cannot be is found again by the next audit.
+    pub(super) fn restore_meters(&self) {
+        let _ = self.meters.check(true);
+    }
+
     /// Puts mirrors right that somebody has taken out, at a hook or anywhere. What cannot be is found again by the next audit.
     pub(super) fn restore_mirrors(&self, hook: Option<Hook>) {
         let _ = self.mirrors.check(hook, &self.ports.load(), true);

@@ -10,6 +10,7 @@ mod books;
 mod chains;
 mod core;
 mod departures;
+mod doubts;
 mod dumps;
 mod events;
 mod exclusive;
@@ -28,16 +29,18 @@ mod watch;
 mod words;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crossbeam_channel::Receiver;
 use sluice_flow::backend::{
-    Adoption, Backend, Capabilities, Claims, CountedApart, CounterReader, DeviceEvent, Handle, Holding, InstallQueue,
-    InstalledRule, LastCounters, LostRule, MeterCounters, MirrorCounters, MirrorFault, MissPolicy, OpenConfig,
-    PortCounters,
+    Adoption, Backend, Capabilities, Claims, CountedApart, CounterReader, DeviceEvent, Doubtful, Handle, Holding,
+    InstallQueue, InstalledRule, LastCounters, LostRule, MeterCounters, MeterFault, MirrorCounters, MirrorFault,
+    MissPolicy, OpenConfig, PortCounters,
 };
 use sluice_flow::cause::Cause;
 use sluice_flow::chain::ChainId;
 use sluice_flow::flow::Flow;
+use sluice_flow::id::FlowId;
 use sluice_flow::meter::{Meter, MeterId};
 use sluice_flow::mirror::Mirror;
 use sluice_flow::port::{Port, PortNumber};
@@ -127,6 +130,10 @@ impl Backend for Classifier {
         self.core.meters.counters(meter, self.core.link_header()).ok().flatten()
     }
 
+    fn check_meters(&self, mends: bool) -> Result<Vec<MeterFault>, Refusal> {
+        self.core.meters.check(mends)
+    }
+
     fn set_mirror(&self, mirror: &Mirror) -> Result<(), Refusal> {
         self.core.mirrors.set(mirror, &self.core.ports.load())
     }
@@ -170,6 +177,18 @@ impl Backend for Classifier {
 
     fn adopt(&self, claims: &mut dyn Claims) -> Result<Adoption, Refusal> {
         self.core.adopt(claims)
+    }
+
+    fn doubtful(&self) -> Doubtful {
+        let (doubtful, is_round_over) = self.core.doubts.take(&self.core.books);
+        if is_round_over {
+            self.core.meters_in_doubt.store(true, Ordering::Relaxed);
+        }
+        doubtful
+    }
+
+    fn read_back(&self, rules: &[Handle], visit: &mut dyn FnMut(FlowId, InstalledRule)) -> Result<(), Refusal> {
+        self.core.read_back(rules, visit)
     }
 
     fn foreign(&self, visit: &mut dyn FnMut(String)) -> Result<(), Refusal> {

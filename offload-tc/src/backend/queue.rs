@@ -440,7 +440,12 @@ pub(super) fn pass_in(there: &Filter, flow: &Flow) -> Option<u32> {
 
 /// The notes on a rule.
 pub(super) fn label(filter: &Filter) -> Option<Label> {
-    let note = |at: usize| filter.flower.actions.get(at)?.cookie.as_ref().map(Cookie::octets);
+    label_of(&filter.flower)
+}
+
+/// The same of one that has no name yet.
+pub(super) fn label_of(flower: &Flower) -> Option<Label> {
+    let note = |at: usize| flower.actions.get(at)?.cookie.as_ref().map(Cookie::octets);
     Label::read([0, 1].map(|at| note(at).unwrap_or_default()))
 }
 

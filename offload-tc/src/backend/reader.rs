@@ -98,8 +98,17 @@ impl Reader {
     /// Those rules that the kernel does not find by name either, or the guards of which it does not find: a listing passes
     /// rules over where others come and go.
     fn gone(&mut self, unseen: Vec<Entry>) -> Vec<Entry> {
-        let mut is_gone = |id| matches!(self.finder.find(id), Ok(None));
-        unseen.into_iter().filter(|entry| is_gone(entry.id()) || entry.guard_id().is_some_and(&mut is_gone)).collect()
+        let mut is_gone = |entry: &Entry| {
+            let mut find = |id| self.finder.find(id);
+            match (find(entry.id()), entry.guard_id()) {
+                (Ok(None), _) => true,
+                // Somebody else's has its name.
+                (Ok(Some(found)), None) => !self.core.has_traces_of_ours(&found),
+                (_, Some(guard)) => matches!(find(guard), Ok(None)),
+                (Err(_), None) => false,
+            }
+        };
+        unseen.into_iter().filter(&mut is_gone).collect()
     }
 }
 

@@ -173,6 +173,7 @@ impl<'a> Translator<'a> {
             is_named: true,
             rules: 1,
             placement: placement_of(rule.flags),
+            // The digest is of all that it was asked to be.
             is_current: true,
         };
         let Some((owner, generation)) = claims.claim(&installed) else {

@@ -54,7 +54,7 @@ impl Taken {
     }
 
     /// Takes the options of a rule apart.
-    fn apart(core: &Core, id: FilterId, options: &[u8]) -> Self {
+    pub(super) fn apart(core: &Core, id: FilterId, options: &[u8]) -> Self {
         let view = FilterView::of_flower(id, options);
         // What cannot be taken apart was not made like this: a name without contents is all that is known.
         let filter = view.parse().unwrap_or_else(|_| Filter { id, flower: bare(&view) });

@@ -84,6 +84,9 @@ fn watch(core: &Core, bell: &OwnedFd) -> Result<(), String> {
         } else if look_at_mirrors.take_if(|due| Instant::now() >= *due).is_some() {
             core.restore_mirrors(None);
         }
+        if core.meters_in_doubt.swap(false, Ordering::Relaxed) {
+            core.restore_meters();
+        }
         core.events.catch_up(core.clock.now());
     }
 }
@@ -119,18 +122,39 @@ impl Core {
                 }
             }
             Event::FiltersGone(loss) => self.look_for(&loss),
-            Event::Resynchronised => self.events.reset(self.clock.now()),
+            Event::FilterPut(filter) => self.doubt(&filter),
+            // Which rules use an action the kernel does not tell.
+            Event::ActionsTouched { .. } => self.doubt_all(),
+            Event::Resynchronised => {
+                self.doubt_all();
+                self.events.reset(self.clock.now());
+            }
             _ => {}
         }
     }
 
+    /// Somebody put a filter in, which may be in the place of one of ours.
+    fn doubt(&self, filter: &TouchedFilters) {
+        let TouchedFilters { chain, priority, protocol, handle, .. } = *filter;
+        let hook = hook_of(filter);
+        if Priorities::is_of_mirror(priority) {
+            self.restore_mirrors(Some(hook));
+        }
+        let name = handle.map(|handle| FilterId { hook, chain, priority, protocol, handle });
+        if let Some((entry, _)) = name.and_then(|name| self.books.named(&name)) {
+            self.doubts.about(entry.handle);
+        }
+    }
+
+    /// Rules and meters of ours may be something else than what was put in.
+    fn doubt_all(&self) {
+        self.doubts.about_all(&self.books);
+        self.meters_in_doubt.store(true, Ordering::Relaxed);
+    }
+
     /// Somebody took filters away. One of ours is looked for, and where it may be many, all are compared.
     fn look_for(&self, loss: &TouchedFilters) {
-        let hook = match loss.attachment {
-            Attachment::Ingress(ifindex) => Hook::Ingress { interface: ifindex.0 },
-            Attachment::Egress(ifindex) => Hook::Egress { interface: ifindex.0 },
-            Attachment::Block(block) => Hook::Block { number: block.0 },
-        };
+        let hook = hook_of(loss);
         let TouchedFilters { chain, priority, protocol, handle, .. } = *loss;
         if priority == 0 || Priorities::is_of_mirror(priority) {
             self.restore_mirrors(Some(hook));
@@ -152,5 +176,13 @@ impl Core {
                 tell_lost(self, &entry);
             }
         }
+    }
+}
+
+const fn hook_of(filters: &TouchedFilters) -> Hook {
+    match filters.attachment {
+        Attachment::Ingress(ifindex) => Hook::Ingress { interface: ifindex.0 },
+        Attachment::Egress(ifindex) => Hook::Egress { interface: ifindex.0 },
+        Attachment::Block(block) => Hook::Block { number: block.0 },
     }
 }

@@ -116,6 +116,13 @@ pub enum Event {
         /// Who did it, if that is known.
         by: Option<u32>,
     },
+    /// Somebody put a filter in or replaced one, at a priority that rules of ours have.
+    FilterPut(TouchedFilters),
+    /// Somebody put actions in, changed them or took them away, by themselves and not with a filter.
+    ActionsTouched {
+        /// The socket that asked for it.
+        by: u32,
+    },
     /// Somebody took filters away.
     FiltersGone(TouchedFilters),
     /// Notifications were lost. Devices and queueing disciplines were read anew, and the events before this one say what

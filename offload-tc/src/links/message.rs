@@ -18,7 +18,10 @@ pub(super) mod kind {
     pub(in crate::links) const SET_LINK: u16 = 19;
     pub(in crate::links) const NEW_QDISC: u16 = 36;
     pub(in crate::links) const DELETE_QDISC: u16 = 37;
+    pub(in crate::links) const NEW_FILTER: u16 = 44;
     pub(in crate::links) const DELETE_FILTER: u16 = 45;
+    pub(in crate::links) const NEW_ACTION: u16 = 48;
+    pub(in crate::links) const DELETE_ACTION: u16 = 49;
 }
 
 /// `IFLA_WIRELESS`
@@ -42,8 +45,12 @@ pub(super) enum Notice {
     Qdisc(Ifindex, IngressQdisc, u32),
     /// A device has none for filters any more. Last the socket that asked for it.
     QdiscGone(Ifindex, u32),
+    /// A filter was put in or replaced.
+    FilterPut(TouchedFilters),
     /// Filters went.
-    Filter(TouchedFilters),
+    FiltersGone(TouchedFilters),
+    /// Actions were put in, changed or taken away by themselves, and not with a filter. The socket that asked for it.
+    Actions(u32),
 }
 
 /// Where a device went.
@@ -67,7 +74,11 @@ impl Notice {
                 let found = IngressQdisc::read(&TcView::new(message.payload)?)?;
                 Ok(found.map(|(ifindex, _)| Self::QdiscGone(ifindex, port)))
             }
-            kind::DELETE_FILTER => Ok(TouchedFilters::read(&TcView::new(message.payload)?, port)?.map(Self::Filter)),
+            kind::NEW_FILTER | kind::DELETE_FILTER => {
+                let found = TouchedFilters::read(&TcView::new(message.payload)?, port)?;
+                Ok(found.map(if kind == kind::NEW_FILTER { Self::FilterPut } else { Self::FiltersGone }))
+            }
+            kind::NEW_ACTION | kind::DELETE_ACTION => Ok(Some(Self::Actions(port))),
             _ => Ok(None),
         }
     }

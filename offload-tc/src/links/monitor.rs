@@ -92,8 +92,8 @@ impl Monitor {
         &self.links
     }
 
-    /// Has filters that these sockets remove (see [`Control::port`]) go without an event. There is room for 2,000 of them; the
-    /// filters of others have events, which name the socket.
+    /// Has filters and actions that these sockets put in, change or remove (see [`Control::port`]) go without an event. There is
+    /// room for 2,000 of them; what others do has events, which name the socket.
     pub fn disregard(&mut self, ports: &[u32]) -> Result<(), LinkError> {
         let most = ports.len().min(socket_filter::MOST_PORTS);
         let program = socket_filter::program(&ports[..most]);

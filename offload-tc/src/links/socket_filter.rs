@@ -3,6 +3,7 @@
 use socket2::SockFilter;
 
 use super::message::kind;
+use crate::priorities::{BAND, FIRST_OF_MIRRORS, HEARD, MIRRORS};
 
 /// The kernel's own limit is 4,096 instructions (`BPF_MAXINSNS`).
 pub(super) const MOST_PORTS: usize = 2000;
@@ -10,23 +11,42 @@ pub(super) const MOST_PORTS: usize = 2000;
 /// Where in `struct nlmsghdr` kind and port are.
 const KIND: u32 = 4;
 const PORT: u32 = 12;
+/// Where in the message about a filter the octets of its priority are, the upper one first: in `tcm_info` of `struct tcmsg`.
+const PRIORITY: [u32; 2] = if cfg!(target_endian = "big") { [32, 33] } else { [35, 34] };
 
 const LOAD_HALF: u16 = 0x28;
 const LOAD_WORD: u16 = 0x20;
+const LOAD_OCTET: u16 = 0x30;
+const COPY: u16 = 0x07;
+const ADD_COPY: u16 = 0x0c;
+const SUBTRACT: u16 = 0x14;
+const SHIFT_LEFT: u16 = 0x64;
+const REMAINDER: u16 = 0x94;
 const JUMP_IF_EQUAL: u16 = 0x15;
+const JUMP_IF_NOT_BELOW: u16 = 0x35;
 const RETURN: u16 = 0x06;
 const NOTHING: u32 = 0;
 const ALL: u32 = u32::MAX;
 
-/// Lets in what is about links and queueing disciplines, and filters that went. Every filter that is installed is told of
-/// as well, and would drown the rest; so would those that sockets of ours, `own`, remove.
+/// Lets in what is about links and queueing disciplines; and of filters that went, of actions, and of filters that were put in
+/// at [priorities of ours](at_our_priorities), what sockets of ours, `own`, have not done themselves. Every filter that is
+/// installed is told of, and would drown the rest.
 pub(super) fn program(own: &[u32]) -> Vec<SockFilter> {
-    let mut program = vec![load(LOAD_HALF, KIND)];
+    let mut program = vec![instruction(LOAD_HALF, KIND)];
     for wanted in [kind::NEW_LINK, kind::DELETE_LINK, kind::NEW_QDISC, kind::DELETE_QDISC] {
         program.extend(return_if(half(wanted), ALL));
     }
-    program.extend([SockFilter::new(JUMP_IF_EQUAL, 1, 0, half(kind::DELETE_FILTER)), give_back(NOTHING)]);
-    program.push(load(LOAD_WORD, PORT));
+    // Of a filter that was put in, the priority is looked at before who did it.
+    let past_priorities = LENGTH_OF_PRIORITIES;
+    program.extend([
+        SockFilter::new(JUMP_IF_EQUAL, past_priorities + 4, 0, half(kind::DELETE_FILTER)),
+        SockFilter::new(JUMP_IF_EQUAL, past_priorities + 3, 0, half(kind::NEW_ACTION)),
+        SockFilter::new(JUMP_IF_EQUAL, past_priorities + 2, 0, half(kind::DELETE_ACTION)),
+        SockFilter::new(JUMP_IF_EQUAL, 1, 0, half(kind::NEW_FILTER)),
+        give_back(NOTHING),
+    ]);
+    program.extend(priorities_of_ours());
+    program.push(instruction(LOAD_WORD, PORT));
     for port in own {
         program.extend(return_if(port.to_be(), NOTHING));
     }
@@ -34,12 +54,38 @@ pub(super) fn program(own: &[u32]) -> Vec<SockFilter> {
     program
 }
 
-const fn load(instruction: u16, offset: u32) -> SockFilter {
-    SockFilter::new(instruction, 0, 0, offset)
+/// Instructions of [`priorities_of_ours`].
+const LENGTH_OF_PRIORITIES: u8 = 12;
+
+/// Goes on behind itself with a filter at a priority that rules of flows or of mirrors have, and gives back nothing of another.
+/// Of the places in a band those of the common protocols and some more are looked at ([`HEARD`]), so that filters at
+/// most other priorities do not fill the socket.
+fn priorities_of_ours() -> [SockFilter; LENGTH_OF_PRIORITIES as usize] {
+    let [upper, lower] = PRIORITY;
+    let [first, mirrors, band, heard] = [FIRST_OF_MIRRORS, MIRRORS, BAND, HEARD].map(u32::from);
+    [
+        instruction(LOAD_OCTET, upper),
+        instruction(SHIFT_LEFT, 8),
+        instruction(COPY, 0),
+        instruction(LOAD_OCTET, lower),
+        instruction(ADD_COPY, 0),
+        // What is in front of the first wraps.
+        instruction(SUBTRACT, first),
+        SockFilter::new(JUMP_IF_NOT_BELOW, 4, 0, 1 << 16),
+        SockFilter::new(JUMP_IF_NOT_BELOW, 0, 4, mirrors),
+        instruction(SUBTRACT, mirrors),
+        instruction(REMAINDER, band),
+        SockFilter::new(JUMP_IF_NOT_BELOW, 0, 1, heard),
+        give_back(NOTHING),
+    ]
+}
+
+const fn instruction(code: u16, operand: u32) -> SockFilter {
+    SockFilter::new(code, 0, 0, operand)
 }
 
 const fn give_back(octets: u32) -> SockFilter {
-    SockFilter::new(RETURN, 0, 0, octets)
+    instruction(RETURN, octets)
 }
 
 const fn return_if(value: u32, octets: u32) -> [SockFilter; 2] {

@@ -70,7 +70,9 @@ impl Links {
             Notice::LinkGone(ifindex, destination) => self.remove(ifindex, destination, events),
             Notice::Qdisc(ifindex, qdisc, by) => self.put_qdisc(ifindex, Some(qdisc), Some(by), events),
             Notice::QdiscGone(ifindex, by) => self.put_qdisc(ifindex, None, Some(by), events),
-            Notice::Filter(loss) => events.push(Event::FiltersGone(loss)),
+            Notice::FilterPut(filter) => events.push(Event::FilterPut(filter)),
+            Notice::FiltersGone(filters) => events.push(Event::FiltersGone(filters)),
+            Notice::Actions(by) => events.push(Event::ActionsTouched { by }),
         }
     }
 

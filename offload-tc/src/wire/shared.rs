@@ -1,7 +1,7 @@
 //! Actions that stand by themselves, for rules to share: `struct tcamsg` with its attributes (`include/uapi/linux/rtnetlink.h`),
 //! and the requests that make, change, remove and list them (`tc_ctl_action` in `net/sched/act_api.c`).
 
-use super::action::{Action, COUNTED};
+use super::action::{Action, COUNTED, flag};
 use super::attribute::{Attribute, Attributes, Malformed, TooLong, Writer};
 use super::message::{self, Header};
 
@@ -16,6 +16,8 @@ const ACTIONS: u16 = 1;
 const FLAGS: u16 = 2;
 const KIND: u16 = 1;
 const INDEX: u16 = 3;
+/// `TCA_ACT_FLAGS`
+const PLACEMENT: u16 = 7;
 /// `TCA_ACT_FLAG_LARGE_DUMP_ON`: as many to a message as there is room for.
 const LARGE_DUMP: u32 = 1;
 /// Octets of `struct tcamsg`.
@@ -76,6 +78,8 @@ pub struct ActionView<'a> {
     nest: Attribute<'a>,
     /// The note on it; empty if there is none.
     pub cookie: &'a [u8],
+    /// Bits of [`action::flag`](super::action::flag).
+    pub placement: u32,
 }
 
 impl<'a> ActionView<'a> {
@@ -100,11 +104,15 @@ impl<'a> ActionView<'a> {
 
     fn new(nest: Attribute<'a>) -> Result<Self, Malformed> {
         let [.., cookie] = COUNTED;
-        let mut found = Self { nest, cookie: &[] };
+        let mut found = Self { nest, cookie: &[], placement: 0 };
         for attribute in nest.nested("action") {
             let attribute = attribute?;
             if attribute.kind == cookie {
                 found.cookie = attribute.payload;
+            } else if attribute.kind == PLACEMENT {
+                // `struct nla_bitfield32`: the bits, and which of them are meant.
+                let bits = attribute.payload.first_chunk().map_or(0, |bits| u32::from_ne_bytes(*bits));
+                found.placement = bits & (flag::SKIP_HW | flag::SKIP_SW);
             }
         }
         Ok(found)
@@ -113,7 +121,7 @@ impl<'a> ActionView<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::action::{Control, Operation, Police, flag};
+    use super::super::action::{Control, Operation, Police};
     use super::super::message::Messages;
     use super::*;
 
@@ -137,7 +145,7 @@ mod tests {
         assert_eq!((message.header.kind, message.header.flags), (NEW_ACTION, 0x101));
         let views: Vec<_> = ActionView::all(message.payload).map(Result::unwrap).collect();
         let [view] = views[..] else { panic!("{views:?}") };
-        assert_eq!(view.cookie, [7; 16]);
+        assert_eq!((view.cookie, view.placement), (&[7; 16][..], flag::SKIP_HW));
         let action = view.parse().unwrap();
         assert_eq!((action.index, action.control), (0x2000_0001, Control::Shot));
         assert_eq!(action.operation, Operation::Police(Box::new(POLICE)));

@@ -94,6 +94,62 @@ pub(crate) fn rules_that_somebody_changes_are_found_and_mended() {
     assert_eq!(stream::send(20), 20);
 }
 
+/// The cookies of the actions at the client's port, in order.
+fn cookies() -> Vec<String> {
+    let shown = run("tc filter show dev client ingress");
+    let words: Vec<_> = shown.split_whitespace().map(str::to_owned).collect();
+    words.windows(2).filter(|pair| pair[0] == "cookie").map(|pair| pair[1].clone()).collect()
+}
+
+/// The word behind another one.
+fn behind(text: &str, word: &str) -> String {
+    let mut words = text.split_whitespace().skip_while(|found| *found != word);
+    words.nth(1).unwrap_or_else(|| panic!("no {word}: {text}")).to_owned()
+}
+
+pub(crate) fn what_somebody_changes_in_rules_and_meters_is_changed_back_without_an_audit() {
+    const METER: &str = "[[meter]]\nid = 1\nkbps = 1000000\nburst = 1000000\n";
+    let switch = Switch::new();
+    let daemon = switch.start_with("policy = \"skip_hw\"\nidle_timeout = \"none\"", METER);
+    sluice(&daemon, &["add-flow", &key(SERVER, PORT), "meter(1),server"]);
+    sluice(&daemon, &["add-flow", &key("192.168.7.9", PORT), "server"]);
+    assert_eq!(stream::send(20), 20);
+    let filters = run("tc filter show dev client ingress");
+    let (in_front, _) = filters.split_once(&format!("dst_ip {SERVER}")).unwrap();
+    let name = in_front.lines().rfind(|line| line.contains(" handle ")).unwrap();
+    let name =
+        format!("dev client ingress protocol ip pref {} handle {}", behind(name, "pref"), behind(name, "handle"));
+    let matching = format!("flower skip_hw ip_proto udp dst_ip {SERVER} dst_port {PORT} ip_flags nofrag");
+    let notes = cookies();
+    assert_eq!(notes.len(), 5, "those of two rules and of a meter: {filters}");
+    let is_as_before = || cookies() == notes && stream::send(20) == 20;
+    assert!(filters.find(SERVER) < filters.find("192.168.7.9"), "the rule of the stream comes first: {filters}");
+    // With both of its notes it does something else.
+    let [first, second] = [&notes[0], &notes[1]];
+    run(&format!("tc filter replace {name} {matching} action gact pipe cookie {first} action drop cookie {second}"));
+    eventually("it forwards again", is_as_before);
+    // Without one of them nobody would know it again.
+    run(&format!("tc filter replace {name} {matching} action gact pipe cookie {first} action drop"));
+    eventually("it has its notes again", is_as_before);
+    run(&format!("tc filter replace {name} {matching} action gact pipe action drop cookie {second}"));
+    eventually("it has its notes again", is_as_before);
+    // An action alone is changed, and the kernel does not tell whose it is.
+    let actions = run("tc actions list action mirred");
+    let index = behind(&actions, "index");
+    run(&format!("tc actions change action mirred egress redirect dev client index {index}"));
+    eventually("it sends where it did", || {
+        !run("tc filter show dev client ingress").contains("to device client") && is_as_before()
+    });
+    // A meter is another one.
+    let police = || run("tc actions list action police");
+    let before = behind(&police(), "rate");
+    let index = u32::from_str_radix(behind(&police(), "police").trim_start_matches("0x"), 16).unwrap();
+    run(&format!("tc actions change action police index {index} rate 8kbit burst 100 conform-exceed drop/pipe"));
+    eventually("its rate is as it was set", || behind(&police(), "rate") == before);
+    eventually("all are as wanted", || daemon.sluice(&["audit"]).out == "2 rules, all as wanted\n");
+    assert!(is_as_before());
+}
+
 pub(crate) fn rules_come_back_after_somebody_takes_the_qdisc_away() {
     let switch = Switch::new();
     let daemon = ten_flows(&switch);

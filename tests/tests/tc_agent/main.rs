@@ -47,6 +47,9 @@ const STORIES: &[Story] = &[
     ("rules_that_somebody_changes_are_found_and_mended", |_| {
         accidents::rules_that_somebody_changes_are_found_and_mended();
     }),
+    ("what_somebody_changes_in_rules_and_meters_is_changed_back_without_an_audit", |_| {
+        accidents::what_somebody_changes_in_rules_and_meters_is_changed_back_without_an_audit();
+    }),
     ("a_flow_of_two_rules_is_mended_whichever_of_them_somebody_deletes", |_| {
         accidents::a_flow_of_two_rules_is_mended_whichever_of_them_somebody_deletes();
     }),

@@ -73,7 +73,7 @@ fn queueing_disciplines_for_filters_tell_their_blocks() {
 fn filters_that_were_flushed_tell_where_they_were() {
     let attachment = Attachment::Ingress(Ifindex(2));
     let loss = TouchedFilters { attachment, chain: 3, priority: 5, protocol: 0x0800, handle: None, by: 77 };
-    assert_eq!(read_golden("filter-flushed"), Notice::Filter(loss));
+    assert_eq!(read_golden("filter-flushed"), Notice::FiltersGone(loss));
 }
 
 #[test]
