@@ -16,6 +16,7 @@ use crate::connection::{Connection, Selection, ZoneLimits};
 use crate::counters::{Counters, Reading, Sampled};
 use crate::flow::Flow;
 use crate::id::{FlowId, Generation};
+use crate::key::Match;
 use crate::meter::{Meter, MeterId};
 use crate::mirror::Mirror;
 use crate::port::{Port, PortNumber};
@@ -79,8 +80,11 @@ impl OffloadPolicy {
 /// 6.11, and `df` in `set(tunnel(…))` before Linux 6.3. OVS writes them into each of its tunnel flows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TunnelFlags {
-    /// The flow is refused.
+    /// Those of a match are passed over as long as no other flow differs only in them; where one does, both are refused. Those
+    /// that are to be set are passed over.
     #[default]
+    Auto,
+    /// The flow is refused.
     Exact,
     /// They are passed over, as OVS's own tc offload does, and the rule says so.
     AsOvs,
@@ -88,7 +92,7 @@ pub enum TunnelFlags {
 
 impl TunnelFlags {
     /// All, with their names in the configuration.
-    pub const ALL: [(Self, &str); 2] = [(Self::Exact, "exact"), (Self::AsOvs, "as_ovs")];
+    pub const ALL: [(Self, &str); 3] = [(Self::Auto, "auto"), (Self::Exact, "exact"), (Self::AsOvs, "as_ovs")];
 
     /// The one with this name in the configuration.
     pub fn named(name: &str) -> Option<Self> {
@@ -122,6 +126,12 @@ pub trait Backend: Send + Sync {
     /// A dry run: whether the flow would be taken now, and what rule would come of it, in the device's own words; of a flow that
     /// needs more than one, a line for each.
     fn explain(&self, flow: &Flow) -> Result<String, Refusal>;
+
+    /// What the device looks at instead of the match of a flow, if that may be less; `None` if it is the match. Asked for every
+    /// flow that is taken on, so that it must be quick.
+    fn looks_at(&self, _flow: &Flow) -> Option<LooksAt> {
+        None
+    }
 
     /// Makes a port usable.
     fn attach_port(&self, port: &Port) -> Result<(), Refusal>;
@@ -517,6 +527,15 @@ pub struct Holding {
     pub of_newer: usize,
     /// The latest format of the notes on that.
     pub newer_format: Option<u8>,
+}
+
+/// What a device looks at where it cannot look at all that a flow matches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LooksAt {
+    /// The match of the flow without what is left out.
+    pub matching: Match,
+    /// Whether flows for which it is the same are to be held apart: none of them is to have a rule.
+    pub holds_apart: bool,
 }
 
 /// Rules that may be something else than what was put in.

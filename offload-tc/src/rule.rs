@@ -33,7 +33,9 @@ pub struct Rule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Caveat {
     /// The rule matches packets of either kind.
-    #[error("tunnel flag {flag} is not matched, as in OVS: this kernel does not know it (tunnel_flags = \"as_ovs\")")]
+    #[error(
+        "the rule is wider than its flow: tunnel flag {flag} is not matched, as in OVS, for this kernel does not know it"
+    )]
     NotMatched {
         /// The flag.
         flag: &'static str,
@@ -47,7 +49,7 @@ pub enum Caveat {
     #[error("the bytes that software counts are without the outermost tag, which no vlan() tells of")]
     TagIsNotCounted,
     /// Packets go out without it.
-    #[error("tunnel flag {flag} is not set, as in OVS: this kernel does not know it (tunnel_flags = \"as_ovs\")")]
+    #[error("tunnel flag {flag} is not set, as in OVS, for this kernel does not know it")]
     NotSet {
         /// The flag.
         flag: &'static str,
@@ -274,11 +276,12 @@ impl Label {
     }
 
     /// Whether some of an agent's notes are left on a rule, though not enough to [read](Self::read) them: one of them is gone, or is
-    /// of another making. What has the length of a UFID may be one.
+    /// of another making. What has the length of a UFID may be one, whatever is behind it: tc gives an action without a cookie that
+    /// of the one in front.
     pub fn has_left_traces(agent: AgentId, notes: [&[u8]; 2]) -> bool {
-        match (Mark::of_rule(notes), notes) {
-            (Some(mark), _) => mark.on == Marked::Rule && mark.agent == agent && mark.format.is_known(),
-            (None, [first, second]) => first.len() == size_of::<Ufid>() && second.is_empty(),
+        match Mark::of_rule(notes) {
+            Some(mark) => mark.on == Marked::Rule && mark.agent == agent && mark.format.is_known(),
+            None => notes[0].len() == size_of::<Ufid>(),
         }
     }
 
@@ -365,6 +368,20 @@ mod tests {
     fn meter() -> Action {
         let police = Police { conform: Control::Pipe, rate: None, burst: 0, mtu: 100, packets: None };
         Action { index: 5, ..Action::new(Operation::Police(Box::new(police)), Control::Jump(2)) }
+    }
+
+    #[test]
+    fn traces_are_left_by_one_of_two_notes_and_by_none_of_another_agent() {
+        let mut actions = vec![drop()];
+        label().put(&mut actions, Room::Made);
+        let [first, second] = [0, 1].map(|at| actions[at].cookie.as_ref().unwrap().octets());
+        let has_left = |agent, notes| Label::has_left_traces(AgentId(agent), notes);
+        for notes in [[first, &[]], [first, first], [&[], second], [&second[..4], second]] {
+            assert_eq!((Label::read(notes), has_left(9 << 20, notes)), (None, true), "{notes:?}");
+        }
+        assert!(
+            !has_left(5, [&[], second]) && !has_left(9 << 20, [&[], &[]]) && !has_left(9 << 20, [&first[1..], &[]])
+        );
     }
 
     #[test]

@@ -4,10 +4,11 @@ use std::fmt;
 use std::ops::ControlFlow;
 
 use sluice_flow::backend::CountedApart;
+use sluice_flow::field::TUNNEL_FLAGS;
 use sluice_flow::port::PortMap;
 use sluice_flow::table::FlowView;
 use sluice_flow::text::{self, DumpLine, Extra, LineWriter, Offloaded, Statistics, Style};
-use sluice_flow::{Expiry, FlowState, Priority, Timestamp};
+use sluice_flow::{Expiry, Field, FlowState, Priority, Timestamp};
 
 use super::Failure;
 use super::arguments::Arguments;
@@ -86,14 +87,15 @@ pub(super) fn write_flow(agent: &Agent, view: &FlowView, style: &Style<'_>, out:
 
 fn push_flow(agent: &Agent, view: &FlowView, style: &Style<'_>, writer: &mut LineWriter<'_>, page: &mut Vec<u8>) {
     let described;
+    let left_out = if style.more { left_out(agent, view) } else { None };
     let extra = if !style.more && view.flow.priority != Priority::default() {
         // Without it the line would be read back as another flow.
         described = Extra { priority: view.flow.priority, ..Extra::default() }.to_string();
         &described
-    } else if !style.more || is_ordinary(view) {
+    } else if !style.more || is_ordinary(view) && left_out.is_none() {
         ""
     } else {
-        described = extra(view).to_string();
+        described = extra(view, left_out).to_string();
         &described
     };
     let line = DumpLine {
@@ -156,11 +158,20 @@ fn offloaded(view: &FlowView) -> Option<Offloaded> {
     }
 }
 
-fn extra(view: &FlowView) -> Extra {
+/// Flags of the outer header that the flow matches and its rule does not, which takes more packets for that.
+fn left_out(agent: &Agent, view: &FlowView) -> Option<String> {
+    let looks_at = agent.backend.looks_at(&view.flow)?.matching;
+    let bits = view.flow.matching().get(Field::TunnelFlags).1 & !looks_at.mask.get(Field::TunnelFlags);
+    let names = TUNNEL_FLAGS.iter().filter(|(_, bit)| bits & u128::from(*bit) != 0).map(|(name, _)| *name);
+    let names: Vec<_> = names.collect();
+    (view.placement.is_some() && !names.is_empty()).then(|| text::bracketed("wider", &names.join(" ")))
+}
+
+fn extra(view: &FlowView, left_out: Option<String>) -> Extra {
     let other = match (view.state, &view.refusal) {
         (FlowState::Refused, Some(refusal)) => Some(text::bracketed("refused", &refusal.to_string())),
         (FlowState::Pending | FlowState::Deleting, _) => Some(view.state.name().to_owned()),
-        _ => None,
+        _ => left_out,
     };
     Extra { priority: view.flow.priority, expiry: view.flow.expiry, other }
 }

@@ -32,7 +32,7 @@ pub(super) fn one(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) ->
 
 /// What would become of a flow that is not there.
 fn would_be(agent: &Agent, flow: &Flow, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
-    let verdict = agent.backend.explain(flow);
+    let verdict = dry_run(agent, flow);
     if arguments.json {
         return Ok(writeln!(out, "{}", explained(verdict, Value::Null, Value::Null))?);
     }
@@ -95,7 +95,12 @@ fn verdict(agent: &Agent, ports: &PortMap, line: &str) -> Result<(), String> {
         );
     }
     let flow = flows::from_line(agent, &parsed).map_err(|reason| format!("not understood: {reason}"))?;
-    agent.backend.explain(&flow).map(|_| ()).map_err(|refusal| refusal.to_string())
+    dry_run(agent, &flow).map(|_| ()).map_err(|refusal| refusal.to_string())
+}
+
+/// What rule would come of a flow now, or why none.
+fn dry_run(agent: &Agent, flow: &Flow) -> Result<String, Refusal> {
+    agent.queue.held_apart(flow).map_or_else(|| agent.backend.explain(flow), Err)
 }
 
 /// Takes any word for a port, and remembers those that are none: a dump of another machine shall be judged, not rejected.
@@ -141,7 +146,7 @@ fn installed(agent: &Agent, view: &FlowView, arguments: &Arguments, out: &mut dy
     if let Some(refusal) = &view.refusal {
         writeln!(out, "  refused   {refusal}")?;
     }
-    match (view.state, agent.backend.explain(&view.flow)) {
+    match (view.state, dry_run(agent, &view.flow)) {
         (FlowState::Refused, Ok(how)) => {
             writeln!(out, "  device    would take it now: {}", how.replace('\n', "\n            "))?;
         }

@@ -44,8 +44,9 @@ pub struct Config {
     #[serde(deserialize_with = "forms::policy")]
     pub policy: OffloadPolicy,
     /// With `"tc"`, what becomes of the flags `df` and `csum` of outer headers where the kernel can neither match nor set them
-    /// (before Linux 6.11 and 6.3): `"exact"` to refuse the flow (default), or `"as_ovs"` to pass them over as OVS does, which
-    /// `sluice explain` then says of the flow.
+    /// (before Linux 6.11 and 6.3): `"auto"` to pass them over as OVS does, unless another flow differs only in them, for then both
+    /// are refused (default); `"as_ovs"` to pass them over always; or `"exact"` to refuse the flow. `sluice explain` and
+    /// `dump-flows -m` say which flags a rule does not match.
     #[serde(deserialize_with = "forms::tunnel_flags")]
     pub tunnel_flags: TunnelFlags,
     /// Where the control socket `sluiced.ctl` and the pidfile `sluiced.pid` are. Default `"/run/sluice"`.

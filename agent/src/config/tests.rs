@@ -117,7 +117,7 @@ fn a_policy_is_for_backends_that_leave_the_choice() {
 #[test]
 fn flags_of_outer_headers_are_for_backends_that_may_not_know_them() {
     let tc = |flags| parse(&format!("backend = \"tc\"\n{flags}")).tunnel_flags;
-    assert_eq!(tc(""), TunnelFlags::Exact);
+    assert_eq!(tc(""), TunnelFlags::Auto);
     assert_eq!(tc("tunnel_flags = \"exact\""), TunnelFlags::Exact);
     assert_eq!(tc("tunnel_flags = \"as_ovs\""), TunnelFlags::AsOvs);
     assert_eq!(
@@ -126,10 +126,10 @@ fn flags_of_outer_headers_are_for_backends_that_may_not_know_them() {
     );
     assert!(
         error("backend = \"tc\"\ntunnel_flags = \"loose\"")
-            .contains("test.toml:2:16: no tunnel_flags \"loose\", only \"exact\", \"as_ovs\"")
+            .contains("test.toml:2:16: no tunnel_flags \"loose\", only \"auto\", \"exact\", \"as_ovs\"")
     );
     let (next, difference) = parse("backend = \"tc\"").take_over(&parse("backend = \"tc\"\ntunnel_flags = \"as_ovs\""));
-    assert_eq!((next.tunnel_flags, difference.needs_restart), (TunnelFlags::Exact, vec!["tunnel_flags"]));
+    assert_eq!((next.tunnel_flags, difference.needs_restart), (TunnelFlags::Auto, vec!["tunnel_flags"]));
 }
 
 #[test]

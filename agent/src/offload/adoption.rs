@@ -71,6 +71,9 @@ impl Claims for Heirs<'_> {
     }
 
     fn claim(&mut self, rule: &InstalledRule) -> Option<(FlowId, Generation)> {
+        if self.queue.alike.refusal(&rule.flow).is_some() {
+            return None;
+        }
         let (id, generation) = self.queue.table.adopt(rule, self.began)?;
         if !rule.flow.jumps().is_empty() {
             self.of_chains.push((id, rule.flow.clone()));

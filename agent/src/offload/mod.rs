@@ -6,6 +6,7 @@
 //! table. How many flows may wait for the device is bounded by the table's limit on unsettled flows.
 
 mod adoption;
+mod alike;
 mod batch;
 mod doors;
 mod inbox;
@@ -29,6 +30,7 @@ pub use self::batch::{Batch, Tally};
 pub use self::series::Series;
 pub use self::worker::{LATENCY_BUCKETS, Worker, WorkerReport};
 
+use self::alike::Alike;
 use self::doors::Doors;
 use self::inbox::Inboxes;
 use self::retries::Retries;
@@ -44,6 +46,7 @@ const STALL: Duration = Duration::from_millis(50);
 pub struct OffloadQueue {
     table: Arc<FlowTable>,
     clock: Arc<dyn Clock>,
+    alike: Arc<Alike>,
     doors: Arc<Doors>,
     inboxes: Arc<Inboxes>,
     retries: Arc<Retries>,
@@ -63,6 +66,7 @@ impl OffloadQueue {
     ) -> Result<(Self, Vec<Worker>), Refusal> {
         table.limit_chain_depth(backend.capabilities().max_chain_depth.min(chain_depth));
         let doors = Arc::new(Doors::new(backend.clone(), table.clone()));
+        let alike = Arc::new(Alike::new(backend.clone(), table.clone()));
         let (inboxes, own) = Inboxes::new(&table, workers);
         let inboxes = Arc::new(inboxes);
         let retries = Arc::new(Retries::new(table.clone(), clock.clone(), inboxes.clone()));
@@ -70,13 +74,13 @@ impl OffloadQueue {
         let worker = |inbox| {
             let install = backend.install_queue()?;
             let batch = backend.capabilities().batch.max(1);
-            let (doors, inboxes) = (doors.clone(), inboxes.clone());
+            let (alike, doors, inboxes) = (alike.clone(), doors.clone(), inboxes.clone());
             let (retries, room) = (retries.clone(), room.clone());
-            Ok(Worker::new(table.clone(), clock.clone(), doors, inboxes, retries, room, inbox, install, batch))
+            Ok(Worker::new(table.clone(), clock.clone(), alike, doors, inboxes, retries, room, inbox, install, batch))
         };
         let workers = own.into_iter().map(worker).collect::<Result<Vec<_>, _>>()?;
         let statistics = workers.iter().map(Worker::statistics).collect();
-        Ok((Self { table, clock, doors, inboxes, retries, room, statistics }, workers))
+        Ok((Self { table, clock, alike, doors, inboxes, retries, room, statistics }, workers))
     }
 
     /// Takes a new flow on.
@@ -90,13 +94,29 @@ impl OffloadQueue {
     }
 
     fn accept(&self, flow: Flow, now: Timestamp, waiter: Option<Arc<dyn Waiter>>) -> Result<Accepted, TableError> {
-        self.table.add(flow, now, waiter)
+        self.admit(flow, |flow| self.table.add(flow, now, waiter))
     }
 
     /// Takes a flow on again that was accepted in an earlier run; see [`FlowTable::restore`].
     pub fn restore(&self, flow: Flow, accepted: Timestamp) -> Result<FlowId, TableError> {
-        let accepted = self.table.restore(flow, accepted, self.clock.now())?;
+        let accepted = self.admit(flow, |flow| self.table.restore(flow, accepted, self.clock.now()))?;
         Ok(self.hand_over(accepted))
+    }
+
+    /// Notes a flow that the table takes on where the device does not tell it apart from others.
+    fn admit(
+        &self,
+        flow: Flow,
+        take: impl FnOnce(Flow) -> Result<Accepted, TableError>,
+    ) -> Result<Accepted, TableError> {
+        let Some(name) = self.alike.name(&flow) else { return take(flow) };
+        let accepted = take(flow)?;
+        let others = self.alike.arrive(name, accepted.flow);
+        if !others.is_empty() {
+            // Somebody who modified it meanwhile may have had it looked at before it was noted.
+            others.into_iter().chain([accepted.flow]).for_each(|flow| self.redo(flow));
+        }
+        Ok(accepted)
     }
 
     /// Takes new actions of a flow on; see [`FlowTable::modify`].
@@ -181,6 +201,11 @@ impl OffloadQueue {
         if let Some(accepted) = self.table.redo(id, self.clock.now()) {
             self.hand_over(accepted);
         }
+    }
+
+    /// Why a flow would have no rule beside those that there are, if the device cannot tell it from one of them.
+    pub fn held_apart(&self, flow: &Flow) -> Option<Refusal> {
+        self.alike.refusal(flow)
     }
 
     /// Has the rules of all flows made anew, in place, that name a port behind which there is another device now, or none.

@@ -11,6 +11,7 @@ use sluice_flow::backend::{Change, Completion, InstallQueue, Operation, Outcome}
 use sluice_flow::table::{Completed, Freed, Look};
 use sluice_flow::{Clock, FlowId, FlowTable, Refusal, Timestamp};
 
+use super::alike::Alike;
 use super::doors::Doors;
 use super::inbox::{Inbox, Inboxes};
 use super::retries::Retries;
@@ -25,6 +26,7 @@ const LOG_PATIENCE: Duration = Duration::from_millis(100);
 pub struct Worker {
     table: Arc<FlowTable>,
     clock: Arc<dyn Clock>,
+    alike: Arc<Alike>,
     doors: Arc<Doors>,
     /// Of all workers, for flows that this one sets free.
     inboxes: Arc<Inboxes>,
@@ -50,6 +52,7 @@ impl Worker {
     pub(super) fn new(
         table: Arc<FlowTable>,
         clock: Arc<dyn Clock>,
+        alike: Arc<Alike>,
         doors: Arc<Doors>,
         inboxes: Arc<Inboxes>,
         retries: Arc<Retries>,
@@ -62,6 +65,7 @@ impl Worker {
         Self {
             table,
             clock,
+            alike,
             doors,
             inboxes,
             retries,
@@ -196,8 +200,13 @@ impl Worker {
         match self.table.look(id) {
             Look::Nothing | Look::Held => {}
             Look::Change(change) => self.begin(change, batch),
-            Look::Retired { successor, freed, .. } => {
+            Look::Retired { flow, successor, freed } => {
                 self.set_free(&freed);
+                for other in self.alike.gone(&flow, id) {
+                    if let Some(accepted) = self.table.redo(other, self.clock.now()) {
+                        self.inboxes.hand_over(accepted);
+                    }
+                }
                 self.look_again(successor);
             }
         }
@@ -205,7 +214,10 @@ impl Worker {
 
     fn begin(&mut self, change: Change, batch: &mut Vec<Change>) {
         let opened = match &change.operation {
-            Operation::Install(flow) | Operation::Modify(_, flow) => self.doors.open(flow),
+            Operation::Install(flow) | Operation::Modify(_, flow) => match self.alike.refusal(flow) {
+                Some(refusal) => Err(refusal),
+                None => self.doors.open(flow),
+            },
             Operation::Move(..) | Operation::Remove(_) => Ok(()),
         };
         match opened {

@@ -64,12 +64,13 @@ impl FlowTable {
         self.wanted_in(self.slot_of_same(&shard, &rule.flow)?)
     }
 
-    /// Has the rule of a flow made anew, in place, because the device has something else than was put there. The flow must be
-    /// looked at; `None` if it has no rule or is on its way out.
+    /// Has the rule of a flow made anew, in place, because the device has something else than was put there, or because it is to be
+    /// judged anew; one that was refused is tried again. The flow must be looked at; `None` if nobody has looked at it yet, or if it
+    /// is on its way out.
     pub fn redo(&self, id: FlowId, now: Timestamp) -> Option<Accepted> {
         self.with_life(id, |life| {
-            life.installed.as_ref().filter(|_| life.end.is_none())?;
-            Some(self.made_anew(id, life, now))
+            let was_looked_at = life.installed.is_some() || life.in_flight || life.is_refused();
+            (was_looked_at && life.end.is_none()).then(|| self.made_anew(id, life, now))
         })?
     }
 

@@ -56,7 +56,9 @@ impl Doubts {
         inner.next = end;
         inner.in_haste = inner.in_haste.saturating_sub(end - first);
         let is_round_over = end == places;
-        (Doubtful { told: told.into_iter().collect(), in_turn: books.installed_at(first..end) }, is_round_over)
+        let mut in_turn = books.installed_at(first..end);
+        in_turn.retain(|rule| !told.contains(rule));
+        (Doubtful { told: told.into_iter().collect(), in_turn }, is_round_over)
     }
 }
 

@@ -34,11 +34,12 @@ use std::sync::atomic::Ordering;
 use crossbeam_channel::Receiver;
 use sluice_flow::backend::{
     Adoption, Backend, Capabilities, Claims, CountedApart, CounterReader, DeviceEvent, Doubtful, Handle, Holding,
-    InstallQueue, InstalledRule, LastCounters, LostRule, MeterCounters, MeterFault, MirrorCounters, MirrorFault,
-    MissPolicy, OpenConfig, PortCounters,
+    InstallQueue, InstalledRule, LastCounters, LooksAt, LostRule, MeterCounters, MeterFault, MirrorCounters,
+    MirrorFault, MissPolicy, OpenConfig, PortCounters,
 };
 use sluice_flow::cause::Cause;
 use sluice_flow::chain::ChainId;
+use sluice_flow::field::Field;
 use sluice_flow::flow::Flow;
 use sluice_flow::id::FlowId;
 use sluice_flow::meter::{Meter, MeterId};
@@ -94,6 +95,12 @@ impl Backend for Classifier {
         let priority = self.core.acquire_priority(rule.priority, rule.protocol)?;
         self.core.release_priority(rule.protocol);
         Ok(text + &words::rule(&rule, priority, self.core.policy, &ports))
+    }
+
+    fn looks_at(&self, flow: &Flow) -> Option<LooksAt> {
+        let is_looked_at = |field| flow.matching().get(field).1 != 0;
+        let has_outer_header = is_looked_at(Field::TunnelFlags) || is_looked_at(Field::TunnelPresent);
+        if has_outer_header { self.core.ports.load().looks_at(flow) } else { None }
     }
 
     fn attach_port(&self, port: &Port) -> Result<(), Refusal> {

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use sluice_flow::backend::OffloadPolicy;
+use sluice_flow::backend::{LooksAt, OffloadPolicy};
+use sluice_flow::flow::Flow;
 use sluice_flow::meter::MeterId;
 use sluice_flow::port::{Port, PortNumber};
 
@@ -11,6 +12,7 @@ use crate::links::{self, Ifindex, IngressQdisc, Ownership};
 use crate::meters::Meters;
 use crate::rule::Room;
 use crate::surroundings::{Device, DeviceKind, Features, Surroundings, TunnelFlags};
+use crate::translate;
 use crate::wire::filter::Hook;
 
 /// All ports as they are at a moment. A change makes another one.
@@ -96,6 +98,15 @@ impl PortTable {
     pub(super) fn bare(&self) -> Vec<PortNumber> {
         let is_made = |present: &Present| present.qdiscs.iter().any(|(.., ownership)| *ownership == Ownership::Made);
         self.present().filter(|(_, present)| is_made(present)).map(|(attached, _)| attached.port.number).collect()
+    }
+
+    /// What rules look at instead of the match of a flow of packets with an outer header, if that may be less.
+    pub(super) fn looks_at(&self, flow: &Flow) -> Option<LooksAt> {
+        let may_be_less = self.tunnel_flags != TunnelFlags::Exact && !self.features().tunnel_flags;
+        may_be_less.then(|| LooksAt {
+            matching: translate::without_unknown_flags(&flow.matching().expand()),
+            holds_apart: self.tunnel_flags == TunnelFlags::Auto,
+        })
     }
 
     /// Where rules of these ports are.

@@ -350,7 +350,7 @@ impl Translator<'_> {
             return Err(refuse(Field::TunnelFlags, "tc sets no OAM flag"));
         }
         if flags & DONT_FRAGMENT != 0 && !no_fragment_is_known && !self.spelling.has(Spelling::DF_LEFT_OUT) {
-            let reason = "this kernel's tc cannot say not to fragment (Linux 6.3 can); with tunnel_flags = \"as_ovs\", it is \
+            let reason = "this kernel's tc cannot say not to fragment (Linux 6.3 can); with tunnel_flags = \"auto\" or \"as_ovs\", it is \
                           not said, as in OVS";
             return Err(refuse(Field::TunnelFlags, reason));
         }

@@ -446,7 +446,7 @@ impl Consumer<'_> {
             self.spelling.add(Spelling::TUNNEL_KEY);
             mask &= !key;
         }
-        if !self.features.tunnel_flags && self.unknown_flags == TunnelFlags::AsOvs {
+        if !self.features.tunnel_flags && self.unknown_flags != TunnelFlags::Exact {
             for (flag, bit, matched, is_set) in PASSED_OVER {
                 let bit = u128::from(*bit);
                 if mask & bit != 0 {
@@ -462,7 +462,7 @@ impl Consumer<'_> {
         }
         if !self.features.tunnel_flags {
             let reason = "this kernel does not match flags of the outer header (Linux 6.11 does); with tunnel_flags = \
-                          \"as_ovs\", df and csum are passed over, as OVS does";
+                          \"auto\" or \"as_ovs\", df and csum are passed over, as OVS does";
             return Err(refuse(Field::TunnelFlags, reason));
         }
         let mut found = KeyMatch { key: Key::EncFlags, value: 0, mask: 0 };

@@ -21,7 +21,7 @@ use sluice_flow::key::Match;
 use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
 
-use self::fields::DONT_FRAGMENT;
+use self::fields::{DONT_FRAGMENT, PASSED_OVER};
 use crate::marks::Format;
 use crate::rule::{AgentId, Caveat, Label, Rule, Spelling};
 use crate::surroundings::{Device, Surroundings, TunnelFlags};
@@ -120,6 +120,15 @@ fn device_of(port: PortNumber, surroundings: &dyn Surroundings) -> Result<Device
         }
         None => Refusal::no_port(port),
     })
+}
+
+/// A match without the flags of the outer header that are passed over where the kernel does not know them.
+pub(crate) fn without_unknown_flags(full: &Match) -> Match {
+    let passed_over = PASSED_OVER.iter().fold(0, |bits, (_, bit, ..)| bits | u128::from(*bit));
+    let (value, mask) = (full.key.get(Field::TunnelFlags), full.mask.get(Field::TunnelFlags));
+    let mut left = *full;
+    left.set(Field::TunnelFlags, value & !passed_over, mask & !passed_over);
+    left
 }
 
 /// Whether outer headers shall say not to fragment, and cannot, and that is well. The note on a rule has one bit for all of

@@ -8,6 +8,7 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
 mod accidents;
+mod configured;
 mod disturbances;
 mod kill;
 mod life;
@@ -60,6 +61,12 @@ const STORIES: &[Story] = &[
         accidents::rules_come_back_after_somebody_takes_the_qdisc_away();
     }),
     ("rules_come_back_with_their_link", |_| accidents::rules_come_back_with_their_link()),
+    ("another_policy_is_that_of_rules_that_are_there_as_well", |_| {
+        configured::another_policy_is_that_of_rules_that_are_there_as_well();
+    }),
+    ("tunnel_flows_that_the_kernel_cannot_tell_apart_are_held_apart", |_| {
+        configured::tunnel_flows_that_the_kernel_cannot_tell_apart_are_held_apart();
+    }),
     ("a_rule_forwards_again_when_the_device_that_it_sends_to_is_back", |_| {
         accidents::a_rule_forwards_again_when_the_device_that_it_sends_to_is_back();
     }),
