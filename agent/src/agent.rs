@@ -116,6 +116,7 @@ impl Agent {
             owner: seed.owner(),
             policy: config.policy,
             tunnel_flags: config.tunnel_flags,
+            state_dir: Some(config.state_dir()),
             ..OpenConfig::new(&*config.device, clock.clone())
         };
         let backend = backends::open(&config.backend, &open)

@@ -441,6 +441,10 @@ fn flush(agent: &Agent) {
         }
         Err(refusal) => tracing::error!("{} flows removed, but not all: {refusal}", tally.deleted),
     }
+    match agent.backend.release() {
+        Ok(left) => left.iter().for_each(|what| tracing::warn!("left in the device: {what}")),
+        Err(refusal) => tracing::error!("what was made for ports and meters is left in the device: {refusal}"),
+    }
 }
 
 /// Tells systemd, if it is there to be told.

@@ -5,6 +5,7 @@
 //! install path is shared but what the device shares.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,13 +39,15 @@ pub struct OpenConfig {
     pub tunnel_flags: TunnelFlags,
     /// Whose rules they are, where the device keeps them beyond the life of the agent.
     pub owner: Owner,
+    /// Where a backend may keep what it has to know in its next run; `None` where nothing is kept.
+    pub state_dir: Option<PathBuf>,
 }
 
 impl OpenConfig {
     /// A device with the default policies, for an owner whose rules nobody will look for.
     pub fn new(device: impl Into<String>, clock: Arc<dyn Clock>) -> Self {
-        let (policy, tunnel_flags, owner) = Default::default();
-        Self { device: device.into(), clock, policy, tunnel_flags, owner }
+        let (policy, tunnel_flags, owner, state_dir) = Default::default();
+        Self { device: device.into(), clock, policy, tunnel_flags, owner, state_dir }
     }
 }
 
@@ -319,6 +322,12 @@ pub trait Backend: Send + Sync {
 
     /// Removes every rule of ours from the device, known or not. Says how many there were.
     fn flush(&self) -> Result<usize, Refusal>;
+
+    /// Gives the device back, once it has no rule of ours: removes what was made for ports and meters, in this run or an earlier one,
+    /// detaches the ports, and leaves what others use. Says what of ours is left, and why. The last that is asked of a backend.
+    fn release(&self) -> Result<Vec<String>, Refusal> {
+        Ok(Vec::new())
+    }
 
     /// Compares what the backend believes with what the device has, and names the rules that are gone.
     fn resync(&self) -> Result<Vec<LostRule>, Refusal>;

@@ -217,6 +217,13 @@ impl Meters {
         left
     }
 
+    /// All meters, in order.
+    pub(crate) fn all(&self) -> Vec<MeterId> {
+        let mut all: Vec<_> = self.numbers.read().of_meters.keys().copied().collect();
+        all.sort_unstable();
+        all
+    }
+
     /// The marks on the meters of other agents, and of this one's that a newer build has made.
     pub(crate) fn of_others(&self) -> Result<Vec<Mark>, SocketError> {
         let mut marks = Vec::new();

@@ -14,8 +14,8 @@ use super::reader::tell_lost;
 use super::removal::take_out;
 use crate::install::{Installer, Request};
 use crate::links::{
-    self, Block, Control, IngressQdisc, Known, Links, Mismatch, Ownership, Role, TunnelError, WantedProtocol,
-    WantedTunnel,
+    self, Block, Control, Ifindex, IngressQdisc, Known, Links, Mismatch, NotRemoved, Ownership, Role, TunnelError,
+    WantedProtocol, WantedTunnel,
 };
 use crate::probe;
 use crate::surroundings::{Device, DeviceKind};
@@ -52,7 +52,7 @@ impl Core {
             self.ports.store(self.ports.load().with(attached).into());
             return Ok(());
         };
-        let present = bring_in(&mut control, links.links(), known, port)?;
+        let present = self.bring_in(&mut control, links.links(), known, port)?;
         drop(control);
         self.put(Attached { port: port.clone(), device: Some(present), is_made })
     }
@@ -71,9 +71,9 @@ impl Core {
         self.park(hook);
         self.mirrors.park(hook);
         let mut control = self.control.lock();
-        for (ifindex, qdisc, ownership) in present.qdiscs.iter().rev() {
+        for (ifindex, qdisc, _) in present.qdiscs.iter().rev() {
             // What is not ours, or is in use by somebody, stays.
-            let _ = links::remove_ingress(&mut control, *ifindex, *qdisc, *ownership).map_err(link_refusal)?;
+            let _ = self.remove_qdisc(&mut control, *ifindex, *qdisc)?;
         }
         if attached.is_made {
             match links::remove_tunnel(&mut control, &attached.port.name, &self.mark()) {
@@ -91,6 +91,57 @@ impl Core {
         let mut hooks = ports.present().map(|(_, present)| present.device.hook()).peekable();
         let is_all_at_egress = hooks.peek().is_some() && hooks.all(|hook| matches!(hook, Hook::Egress { .. }));
         if is_all_at_egress { 0 } else { ETHERNET_HEADER }
+    }
+
+    /// Gives everything back that was made here, once there is no rule of ours. Says what is left, and why.
+    pub(super) fn release(&self) -> Result<Vec<String>, Refusal> {
+        let mut left = Vec::new();
+        let numbers: Vec<_> = self.ports.load().iter().map(|attached| attached.port.number).collect();
+        for number in numbers {
+            left.extend(self.detach(number).err().map(|refusal| refusal.to_string()));
+        }
+        for meter in self.meters.all() {
+            left.extend(self.meters.remove(meter).err().map(|refusal| refusal.to_string()));
+        }
+        let links = self.links.lock();
+        let mut control = self.control.lock();
+        for ifindex in self.made.devices() {
+            let found = links::find_ingress(&mut control, ifindex).map_err(link_refusal)?;
+            let removed = match found.filter(|found| self.made.has(ifindex, *found)) {
+                Some(qdisc) => self.remove_qdisc(&mut control, ifindex, qdisc)?,
+                None => Ok(()),
+            };
+            if let Err(NotRemoved::InUse(attachment)) = removed {
+                let name = links.links().at(ifindex).map_or("", |known| &known.device.name);
+                left.push(format!("the queueing discipline of {name}: there are filters of others at {attachment}"));
+            }
+        }
+        Ok(left)
+    }
+
+    /// Removes a queueing discipline that was made here, in this run or an earlier one, unless it is in use.
+    fn remove_qdisc(
+        &self,
+        control: &mut Control,
+        ifindex: Ifindex,
+        qdisc: IngressQdisc,
+    ) -> Result<Result<(), NotRemoved>, Refusal> {
+        let ownership = if self.made.has(ifindex, qdisc) { Ownership::Made } else { Ownership::Adopted };
+        let removed = links::remove_ingress(control, ifindex, qdisc, ownership).map_err(link_refusal)?;
+        match removed {
+            Ok(()) | Err(NotRemoved::Gone | NotRemoved::Replaced(_)) => self.made.strike_off(ifindex),
+            Err(NotRemoved::InUse(_) | NotRemoved::Adopted) => {}
+        }
+        Ok(removed)
+    }
+
+    /// Sees that filters can hang on a device, and notes what is made for that.
+    fn bring_in(&self, control: &mut Control, links: &Links, known: &Known, port: &Port) -> Result<Present, Refusal> {
+        let present = bring_in(control, links, known, port)?;
+        for (ifindex, qdisc, _) in present.qdiscs.iter().filter(|(.., ownership)| *ownership == Ownership::Made) {
+            self.made.add(*ifindex, *qdisc);
+        }
+        Ok(present)
     }
 
     /// What the kernel counts at a port's device.
@@ -148,7 +199,7 @@ impl Core {
             }
             _ => Ok(false),
         };
-        let brought = is_made.and_then(|is_made| Ok((is_made, bring_in(&mut control, links, known, port)?)));
+        let brought = is_made.and_then(|is_made| Ok((is_made, self.bring_in(&mut control, links, known, port)?)));
         drop(control);
         // If it cannot be, its flows stay refused, and the next event of the device is another chance.
         if let Ok((is_made, present)) = brought {
@@ -182,7 +233,7 @@ impl Core {
         let Some((attached, present)) = ports.present().find(|(_, present)| has(present)) else { return };
         self.chains.forget(present.device.hook());
         let Some(known) = links.at(links::Ifindex(present.device.interface)) else { return };
-        let brought = bring_in(&mut self.control.lock(), links, known, &attached.port);
+        let brought = self.bring_in(&mut self.control.lock(), links, known, &attached.port);
         if let Ok(mut mended) = brought {
             let affected = links.iter().find(|known| known.generation == generation);
             for (ifindex, qdisc, ownership) in &mut mended.qdiscs {

@@ -17,6 +17,7 @@ use super::departures::Departures;
 use super::doubts::Doubts;
 use super::events::Events;
 use super::listing::Strays;
+use super::made::Made;
 use super::mirrors::Mirrors;
 use super::ports::PortTable;
 use super::removal;
@@ -53,6 +54,7 @@ pub(super) struct Core {
     /// Taken before `control`, by whoever attaches or detaches a port and by the watch.
     pub(super) links: Mutex<Monitor>,
     pub(super) control: Mutex<links::Control>,
+    pub(super) made: Made,
     pub(super) strays: Mutex<Strays>,
     /// For the little that is not asked for by a worker.
     pub(super) installer: Mutex<Installer>,
@@ -90,6 +92,7 @@ impl Core {
             queues: AtomicUsize::new(0),
             links: Mutex::new(links),
             control: Mutex::new(control),
+            made: Made::open(config.state_dir.as_deref()).map_err(device_refusal)?,
             strays: Mutex::default(),
             installer: Mutex::new(installer),
             priorities: Mutex::default(),

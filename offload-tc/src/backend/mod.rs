@@ -16,6 +16,7 @@ mod events;
 mod exclusive;
 mod failure;
 mod listing;
+mod made;
 mod mirrors;
 mod pairs;
 mod ports;
@@ -220,6 +221,10 @@ impl Backend for Classifier {
 
     fn flush(&self) -> Result<usize, Refusal> {
         self.core.flush()
+    }
+
+    fn release(&self) -> Result<Vec<String>, Refusal> {
+        self.core.release()
     }
 
     fn resync(&self) -> Result<Vec<LostRule>, Refusal> {

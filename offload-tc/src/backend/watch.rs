@@ -114,6 +114,7 @@ impl Core {
             }
             Event::Gone(port) | Event::Moved { port, .. } => self.take_out(port.generation),
             Event::QdiscRemoved { port, by, .. } | Event::QdiscReplaced { port, by, .. } if by != Some(own) => {
+                self.made.strike_off(port.ifindex);
                 self.mend(links, port.generation);
             }
             Event::MasterChanged { to: Some(master), .. } => {

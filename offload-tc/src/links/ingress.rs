@@ -188,7 +188,7 @@ pub fn ensure_ingress(
 ) -> Result<(IngressQdisc, Ownership), IngressError> {
     let mut is_second = false;
     loop {
-        match at(control, ifindex)? {
+        match find_ingress(control, ifindex)? {
             Some(found) if found.serves(&wanted) => return Ok((found, Ownership::Adopted)),
             Some(found) => return Err(IngressError::Taken { ifindex, found, wanted }),
             None => {}
@@ -217,7 +217,7 @@ pub fn remove_ingress(
     if ownership == Ownership::Adopted {
         return Ok(Err(NotRemoved::Adopted));
     }
-    match at(control, ifindex)? {
+    match find_ingress(control, ifindex)? {
         Some(found) if found == qdisc => {}
         Some(found) => return Ok(Err(NotRemoved::Replaced(found))),
         None => return Ok(Err(NotRemoved::Gone)),
@@ -237,7 +237,7 @@ pub fn remove_ingress(
         Ok(()) => Ok(Ok(())),
         Err(error) if error.is(Errno::NOENT) || error.is(Errno::NODEV) => {
             // Between look and removal it went.
-            if at(control, ifindex)?.is_none() { Ok(Err(NotRemoved::Gone)) } else { Err(error) }
+            if find_ingress(control, ifindex)?.is_none() { Ok(Err(NotRemoved::Gone)) } else { Err(error) }
         }
         Err(error) => Err(error),
     }
@@ -256,7 +256,8 @@ pub(super) fn all(control: &mut Control) -> Result<Vec<(Ifindex, IngressQdisc)>,
     )
 }
 
-fn at(control: &mut Control, ifindex: Ifindex) -> Result<Option<IngressQdisc>, LinkError> {
+/// What filters hang on at a device, if it has something.
+pub fn find_ingress(control: &mut Control, ifindex: Ifindex) -> Result<Option<IngressQdisc>, LinkError> {
     Ok(all(control)?.into_iter().find(|(at, _)| *at == ifindex).map(|(_, qdisc)| qdisc))
 }
 

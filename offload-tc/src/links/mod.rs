@@ -32,7 +32,7 @@ pub use devlink::{DevlinkPort, Flavour};
 pub use error::{KernelReason, LinkError};
 pub use event::{Event, Generation, Port};
 pub use ingress::{
-    Block, IngressError, IngressKind, IngressQdisc, NotRemoved, Ownership, ensure_ingress, remove_ingress,
+    Block, IngressError, IngressKind, IngressQdisc, NotRemoved, Ownership, ensure_ingress, find_ingress, remove_ingress,
 };
 pub use lag::{LagError, ensure_lag};
 pub use monitor::{Monitor, MonitorOptions};

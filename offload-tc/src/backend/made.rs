@@ -1,0 +1,127 @@
+//! Which queueing disciplines this agent made, over its restarts.
+//!
+//! The kernel keeps no note on a queueing discipline, so a file in the state folder lists those that agents with this state made. A
+//! device is named by its number, which is not given again as long as its network namespace lasts, and the namespace by its own
+//! number and that of the boot. While an agent runs it hears of what others remove or replace, and strikes it off. What others do
+//! while none runs is not heard of: an empty queueing discipline that somebody puts in the place of one of these is taken for it.
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use parking_lot::Mutex;
+
+use crate::links::{Ifindex, IngressQdisc};
+
+const FILE: &str = "tc-qdiscs";
+
+/// The list.
+pub(super) struct Made {
+    /// `None` where nothing is kept.
+    file: Option<PathBuf>,
+    /// Boot and network namespace.
+    place: String,
+    /// What each device has, in words.
+    qdiscs: Mutex<BTreeMap<u32, String>>,
+}
+
+impl Made {
+    /// Reads the list that is kept in a folder, but for what is of another boot or network namespace.
+    pub(super) fn open(folder: Option<&Path>) -> io::Result<Self> {
+        let place = match folder {
+            Some(_) => place()?,
+            None => String::new(),
+        };
+        let file = folder.map(|folder| folder.join(FILE));
+        let text = match file.as_ref().map(fs::read_to_string) {
+            Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Some(Ok(text)) => text,
+            _ => String::new(),
+        };
+        let read = |line: &str| {
+            let (number, qdisc) = line.strip_prefix(&*place)?.strip_prefix(' ')?.split_once(' ')?;
+            Some((number.parse().ok()?, qdisc.to_owned()))
+        };
+        Ok(Self { qdiscs: Mutex::new(text.lines().filter_map(read).collect()), file, place })
+    }
+
+    /// It was made for a device.
+    pub(super) fn add(&self, device: Ifindex, qdisc: IngressQdisc) {
+        self.change(|qdiscs| qdiscs.insert(device.0, qdisc.to_string()) != Some(qdisc.to_string()));
+    }
+
+    /// It is gone, or is another's.
+    pub(super) fn strike_off(&self, device: Ifindex) {
+        self.change(|qdiscs| qdiscs.remove(&device.0).is_some());
+    }
+
+    /// Whether it was made here.
+    pub(super) fn has(&self, device: Ifindex, qdisc: IngressQdisc) -> bool {
+        self.qdiscs.lock().get(&device.0).is_some_and(|made| *made == qdisc.to_string())
+    }
+
+    /// The devices for which one was made.
+    pub(super) fn devices(&self) -> Vec<Ifindex> {
+        self.qdiscs.lock().keys().copied().map(Ifindex).collect()
+    }
+
+    /// Writes the list where a change changes anything. If it cannot be written, the next agent leaves what this one made.
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<u32, String>) -> bool) {
+        let mut qdiscs = self.qdiscs.lock();
+        if change(&mut qdiscs)
+            && let Some(file) = &self.file
+        {
+            let lines = qdiscs.iter().map(|(device, qdisc)| format!("{} {device} {qdisc}\n", self.place));
+            let _ = write(file, &lines.collect::<String>());
+        }
+    }
+}
+
+/// Puts a file in the place of another one, so that a reader sees one of them as a whole.
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    let new = path.with_extension("new");
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    file.write_all(text.as_bytes())?;
+    fs::rename(new, path)
+}
+
+/// The boot, and the network namespace that the thread is in.
+fn place() -> io::Result<String> {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    let namespace = fs::metadata("/proc/thread-self/ns/net")?.ino();
+    Ok(format!("{} {namespace}", boot.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::links::Block;
+
+    #[test]
+    fn the_next_agent_knows_what_this_one_made_and_what_it_is() {
+        let folder = std::env::temp_dir().join(format!("sluice-made-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let shared = IngressQdisc::INGRESS.with_ingress_block(Block(7));
+        let made = Made::open(Some(&folder)).unwrap();
+        [(3, IngressQdisc::CLSACT), (5, IngressQdisc::INGRESS), (7, shared)]
+            .map(|(at, qdisc)| made.add(Ifindex(at), qdisc));
+        made.strike_off(Ifindex(5));
+        let next = Made::open(Some(&folder)).unwrap();
+        assert_eq!(next.devices(), [Ifindex(3), Ifindex(7)]);
+        assert!(next.has(Ifindex(3), IngressQdisc::CLSACT) && next.has(Ifindex(7), shared));
+        assert!(!next.has(Ifindex(3), IngressQdisc::INGRESS) && !next.has(Ifindex(7), IngressQdisc::INGRESS));
+        // After a boot the devices are others.
+        let file = folder.join(FILE);
+        let lines = fs::read_to_string(&file).unwrap();
+        fs::write(&file, lines.replace('-', "+")).unwrap();
+        assert_eq!(Made::open(Some(&folder)).unwrap().devices(), []);
+        assert!(Made::open(None).unwrap().devices().is_empty());
+        fs::remove_dir_all(folder).unwrap();
+    }
+}
