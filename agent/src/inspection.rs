@@ -2,6 +2,7 @@
 //! wanted, and made anew where they differ.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,8 +38,8 @@ impl Inspection {
         self.redone.retain(|_, at| now.since(*at) < PATIENCE);
         let mut wrong = self.wrong(&told)?;
         for (flow, handle) in self.wrong(&in_turn)? {
-            if !self.redone.contains_key(&flow) {
-                self.redone.insert(flow, now);
+            if let Entry::Vacant(vacant) = self.redone.entry(flow) {
+                vacant.insert(now);
                 wrong.push((flow, handle));
             }
         }

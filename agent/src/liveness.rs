@@ -109,10 +109,13 @@ impl fmt::Display for Hang {
 mod tests {
     use super::*;
 
-    /// Looks every second, from one time to another; what the last look says.
+    /// Looks every second, from one time to another. Gives what the last look says.
     fn look(liveness: &Liveness, seconds: std::ops::RangeInclusive<u64>) -> Result<(), String> {
-        seconds
-            .fold(Ok(()), |_, second| liveness.look(Timestamp(second * 1_000_000_000)).map_err(|hang| hang.to_string()))
+        let mut last = Ok(());
+        for second in seconds {
+            last = liveness.look(Timestamp(second * 1_000_000_000));
+        }
+        last.map_err(|hang| hang.to_string())
     }
 
     #[test]

@@ -15,7 +15,7 @@ fn ports() -> PortMap {
     let mut ports = PortMap::default();
     for (number, name) in [(1, "p1"), (2, "p2"), (3, "enp3s0f0np0"), (4, "10g0"), (5, "vxlan_sys_4789")] {
         ports
-            .insert(Port { number: PortNumber(number), name: name.parse().expect("a name"), kind: PortKind::Physical })
+            .insert(Port { number: PortNumber(number), name: name.parse().unwrap(), kind: PortKind::Physical })
             .unwrap();
     }
     ports

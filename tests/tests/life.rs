@@ -171,7 +171,7 @@ fn a_flow_of_a_port_that_is_gone_is_refused_and_never_given_to_another_port() {
     assert!(flow().contains("offloaded:yes"), "{}", flow());
 
     works(&["del-port", "old"]);
-    let gone = "refused[port 77; old, for which the flow was accepted, is gone]";
+    let gone = "refused[port 77: old, for which the flow was accepted, is gone]";
     eventually("the flow is refused", || flow().contains(gone));
     assert!(!flow().contains("offloaded:yes"), "{}", flow());
     assert_eq!(daemon.metric("sluice_flow_refusals_total{reason=\"port\"}"), Some(1.0));

@@ -392,7 +392,7 @@ fn what_was_added_at_run_time_survives_and_flows_stay_with_their_ports() {
         show.contains("port 9: other") && !show.contains("vx ") && daemon.sluice(&["show-mirrors"]).out.is_empty(),
         "{show}"
     );
-    let gone = "refused[port 9; late, for which the flow was accepted, is gone]";
+    let gone = "refused[port 9: late, for which the flow was accepted, is gone]";
     assert!(dumped(&daemon).contains(gone), "{}", dumped(&daemon));
     kill(daemon);
 

@@ -93,14 +93,20 @@ fn object(agent: &Agent, found: &Audit, mended: &Mended) -> Value {
         object["refusal"] = refusal.map_or(Value::Null, of_refusal);
         object
     };
-        let differences = found.differences.iter().map(of_difference);
+    let differences = found.differences.iter().map(of_difference);
     let differences = differences.chain(found.meters.iter().map(of_meter)).chain(found.mirrors.iter().map(of_mirror));
     let of_mending = |mending: &Mending| with_outcome(of_difference(&mending.of), mending.result.as_ref().err());
-    let mendings = mended.rules
-        .iter()
-        .map(of_mending)
-        .chain(mended.meters.iter().map(|fault| with_outcome(of_meter(fault), fault.mended.as_ref().and_then(|mended| mended.as_ref().err()))))
-        .chain(mended.mirrors.iter().map(|fault| with_outcome(of_mirror(fault), fault.mended.as_ref().and_then(|mended| mended.as_ref().err()))));
+    let mendings =
+        mended
+            .rules
+            .iter()
+            .map(of_mending)
+            .chain(mended.meters.iter().map(|fault| {
+                with_outcome(of_meter(fault), fault.mended.as_ref().and_then(|mended| mended.as_ref().err()))
+            }))
+            .chain(mended.mirrors.iter().map(|fault| {
+                with_outcome(of_mirror(fault), fault.mended.as_ref().and_then(|mended| mended.as_ref().err()))
+            }));
     json!({
         "clean": found.is_clean(),
         "rules": found.rules,

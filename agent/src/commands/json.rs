@@ -22,7 +22,8 @@ pub(super) fn statistics(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> 
 /// `sluice/show`: the same with lookups and ports.
 pub(super) fn show(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     let mut shown = counted(agent);
-    shown["lookups"] = agent.backend.lookup_counters().map_or(Value::Null, |lookups| {
+    let device = agent.device_counters();
+    shown["lookups"] = device.lookups.map_or(Value::Null, |lookups| {
         json!({
             "hits": lookups.hits,
             "misses": lookups.misses,
@@ -30,7 +31,6 @@ pub(super) fn show(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> Result
             "lost": lookups.lost,
         })
     });
-    let device = agent.device_counters();
     shown["ports"] = agent.ports().iter().map(|port| of_port(port, device.port(port.number))).collect();
     Ok(writeln!(out, "{shown}")?)
 }

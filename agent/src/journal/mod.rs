@@ -11,7 +11,7 @@
 //! file aside and renames it over the last finished one; it says of itself that it holds everything, so that older files
 //! may go or stay. What is accepted meanwhile is in the new file, and reading a change twice does no harm.
 //!
-//! Records are numbered and each file says where it continues, so that a reader notices what is [missing](loss), be it a
+//! Records are numbered and each file says where it continues, so that a reader notices what is missing, be it a
 //! record or a file. It goes on behind the damage, and an index that follows every few records tells what the missing ones were:
 //! a deletion is done all the same, and a flow whose last change is lost is not wanted any more, for what it did before is not
 //! what it was to do. Where nothing tells, the flows that were wanted before are wanted again and are listed as in doubt. A
@@ -24,7 +24,7 @@
 //!
 //! If the disk takes no more, flows are taken on all the same and the agent says loudly that they will not survive: in
 //! the log, in `/readyz` and in a metric. Traffic goes first, and once there is room again the table is written anew. Room for
-//! that is [reserved](reserve), so that the log alone never fills a disk beyond healing.
+//! that is reserved, so that the log alone never fills a disk beyond healing.
 
 pub mod bytes;
 mod compact;

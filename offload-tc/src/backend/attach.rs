@@ -148,7 +148,7 @@ impl Core {
     pub(super) fn port_counters(&self, number: PortNumber) -> Option<PortCounters> {
         let ports = self.ports.load();
         let present = ports.get(number)?.device.as_ref()?;
-        let ifindex = links::Ifindex(present.device.interface);
+        let ifindex = Ifindex(present.device.interface);
         let counted = links::statistics(&mut self.control.lock(), ifindex).ok()??;
         let links::Statistics { rx_packets, rx_bytes, tx_packets, tx_bytes } = counted;
         Some(if present.is_turned_round() {
@@ -232,7 +232,7 @@ impl Core {
         };
         let Some((attached, present)) = ports.present().find(|(_, present)| has(present)) else { return };
         self.chains.forget(present.device.hook());
-        let Some(known) = links.at(links::Ifindex(present.device.interface)) else { return };
+        let Some(known) = links.at(Ifindex(present.device.interface)) else { return };
         let brought = self.bring_in(&mut self.control.lock(), links, known, &attached.port);
         if let Ok(mut mended) = brought {
             let affected = links.iter().find(|known| known.generation == generation);

@@ -109,8 +109,9 @@ mod tests {
         fs::create_dir_all(&folder).unwrap();
         let shared = IngressQdisc::INGRESS.with_ingress_block(Block(7));
         let made = Made::open(Some(&folder)).unwrap();
-        [(3, IngressQdisc::CLSACT), (5, IngressQdisc::INGRESS), (7, shared)]
-            .map(|(at, qdisc)| made.add(Ifindex(at), qdisc));
+        for (device, qdisc) in [(3, IngressQdisc::CLSACT), (5, IngressQdisc::INGRESS), (7, shared)] {
+            made.add(Ifindex(device), qdisc);
+        }
         made.strike_off(Ifindex(5));
         let next = Made::open(Some(&folder)).unwrap();
         assert_eq!(next.devices(), [Ifindex(3), Ifindex(7)]);

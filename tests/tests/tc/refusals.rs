@@ -59,7 +59,7 @@ fn words(result: Result<(), Refusal>, wanted: i32, part: &str) -> Result<String,
 /// Our own words, if a limit is what is in the way.
 fn limit(result: Result<(), Refusal>) -> Result<String, String> {
     match result {
-        Err(refusal @ Refusal::Limit { .. }) => Ok(refusal.to_string()),
+        Err(refusal) if refusal.label() == "limit" => Ok(refusal.to_string()),
         other => Err(format!("{other:?} instead of a limit")),
     }
 }

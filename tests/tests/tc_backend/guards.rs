@@ -1,6 +1,8 @@
 //! Flows that decrement a time to live: two rules, of which the one in front takes the packets whose time is up.
 
+use std::io::Write;
 use std::net::Ipv4Addr;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use sluice_flow::backend::{Adoption, DeviceEvent, InstalledRule, LostRule, OffloadPolicy, Placement};
@@ -99,15 +101,28 @@ fn a_flow_of_two_rules_is_explained_as_both_in_the_words_of_tc(network: &Network
     network.run("tc filter del dev p1 ingress");
 }
 
-/// A meter that is known, and that the kernel has lost.
-fn lost_meter(network: &Network, device: &Device) {
+/// A meter in the place of whose policer somebody has put one that is not for `skip_hw` alone, so that the kernel refuses the rules of
+/// ours that use it. The backend puts back what is gone, but cannot change for whom a policer is.
+fn refused_meter(network: &Network, device: &Device) {
     device.backend.set_meter(&Meter::simple(MeterId(3), MeterUnit::Kilobits, 1_000_000, 0)).unwrap();
-    network.run("tc actions flush action police");
+    let listed = || network.run("tc actions list action police");
+    let shown = listed();
+    let mut words = shown.split_whitespace().skip_while(|word| !word.contains("police"));
+    let index = u32::from_str_radix(words.nth(1).unwrap().trim_start_matches("0x"), 16).unwrap();
+    let other = format!("actions add action police rate 1mbit burst 10k drop index {index}");
+    let commands = format!("actions flush action police\n{other}\n");
+    eventually("the other policer is there before the backend has put its own back", || {
+        let mut batch = Command::new("tc").args(["-force", "-batch", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+        batch.stdin.take().unwrap().write_all(commands.as_bytes()).unwrap();
+        batch.wait().unwrap();
+        let shown = listed();
+        shown.contains("police") && !shown.contains("skip_hw")
+    });
 }
 
 fn where_the_kernel_refuses_one_of_two_rules_none_is_left(network: &Network) {
     let mut device = Device::open();
-    lost_meter(network, &device);
+    refused_meter(network, &device);
     for actions in ["meter(3),dec_ttl(le_1(drop)),2", "dec_ttl(le_1(drop)),meter(3),2"] {
         let refusal = device.install(TO_B, actions).unwrap_err();
         assert_eq!(refusal.label(), "kernel", "{actions}: {refusal}");
@@ -187,7 +202,7 @@ fn no_packet_wraps_and_none_is_lost_or_counted_twice_while_two_rules_are_modifie
 
 fn a_modification_that_is_refused_leaves_two_rules_as_they_were(network: &Network) {
     let mut device = Device::open();
-    lost_meter(network, &device);
+    refused_meter(network, &device);
     let arriving = network.capture(1);
     let mut sent = 0;
     for before in [ROUTE, "2"] {
