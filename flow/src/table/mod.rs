@@ -8,6 +8,7 @@
 //! Locks, in order: a shard of the UFID index, a shard of the identity index, a slot's record, its counters or a shard of
 //! [chains](mod@chains). None is shared by all flows.
 
+mod admission;
 mod adoption;
 mod ageing;
 mod arena;
@@ -46,10 +47,10 @@ use self::arena::Arena;
 use self::chains::{Chains, Member};
 use self::expiries::Expiries;
 use self::free::FreeSlots;
-use self::index::{Index, Shard};
+use self::index::Index;
 use self::life::{Installed, Life, Step};
-use self::record::{Fresh, Record};
-use crate::action::{Action, ActionList};
+use self::record::Record;
+use crate::action::Action;
 use crate::backend::{Change, LostRule, Operation, Outcome, Placement};
 use crate::chain::ChainId;
 use crate::counters::Counters;
@@ -59,7 +60,7 @@ use crate::intern::Interner;
 use crate::key::Mask;
 use crate::refusal::Refusal;
 use crate::time::Timestamp;
-use crate::ufid::{Identity, Seed, Ufid};
+use crate::ufid::{Seed, Ufid};
 
 /// All flows. See the [module](self).
 pub struct FlowTable {
@@ -207,97 +208,6 @@ impl FlowTable {
     /// Whether a rule jumps to a chain, or is about to, so that it must stay open.
     pub fn is_chain_held(&self, chain: ChainId) -> bool {
         self.chains.is_held(chain)
-    }
-
-    /// Takes a new flow on.
-    pub fn add(&self, flow: Flow, now: Timestamp, waiter: Option<Arc<dyn Waiter>>) -> Result<Accepted, TableError> {
-        self.insert(flow, now, now, waiter, false)
-    }
-
-    /// Takes a flow on again that was accepted in an earlier run: whatever the limits are by now, and without telling
-    /// anybody, for nothing new is wanted.
-    pub fn restore(&self, flow: Flow, accepted: Timestamp, now: Timestamp) -> Result<Accepted, TableError> {
-        self.insert(flow, accepted, now, None, true)
-    }
-
-    fn insert(
-        &self,
-        flow: Flow,
-        accepted: Timestamp,
-        now: Timestamp,
-        waiter: Option<Arc<dyn Waiter>>,
-        is_restored: bool,
-    ) -> Result<Accepted, TableError> {
-        let (ufid, identity) = (flow.ufid, flow.identity(&self.seed));
-        let flow = self.share_parts(flow);
-        let has_given_ufid = flow.has_given_ufid();
-        // Held until the flow can be found, so that no other one is given its name meanwhile.
-        let mut by_ufid = self.by_ufid.lock(ufid);
-        let namesake = self.slot_of_ufid(&by_ufid, ufid);
-        let is_taken = namesake.is_some_and(|slot| self.wanted_in(slot).is_some());
-        // One with a UFID of its own meets another one with the same as one with the same identity.
-        let is_yielded = || self.named_in(&self.by_identity.lock(Identity::of_own(ufid)), ufid).is_some();
-        if is_taken || has_given_ufid && is_yielded() {
-            return Err(TableError::Exists(ufid));
-        }
-        let mut by_identity = self.by_identity.lock(identity);
-        let same = self.slot_of_same(&by_identity, &flow);
-        if let Some(id) = same.and_then(|slot| self.wanted_in(slot)) {
-            return Err(TableError::Exists(self.ufid(id).unwrap_or(ufid)));
-        }
-        let predecessor = same.and_then(|slot| self.with_record(slot, |id, _| id));
-        if is_restored {
-            self.census.force_flow();
-            self.census.force_change();
-        } else {
-            self.census.admit_flow()?;
-            if let Err(refusal) = self.census.admit_change() {
-                self.census.dismiss_flow();
-                return Err(refusal.into());
-            }
-        }
-        let turn_away = |refusal: Refusal| {
-            self.census.settle();
-            self.census.dismiss_flow();
-            Err(refusal.into())
-        };
-        let member = match self.chains.offer(&flow) {
-            Ok(member) => member,
-            Err(refusal) => return turn_away(refusal),
-        };
-        let Some(slot) = self.free.take(ufid, &self.arena) else {
-            member.into_iter().for_each(|member| self.chains.withdraw(member));
-            let what = "no slot is left in the table".into();
-            return turn_away(Refusal::Limit { what, limit: Arena::CAPACITY as u64 });
-        };
-
-        let Some((id, mut record)) = self.arena.slot(slot) else { return Err(TableError::NotFound) };
-        if !is_restored {
-            self.events.event(&Event::Accepted(flow.clone()));
-            self.has_begun(id);
-        }
-        let class = self.expiries.class(&flow.expiry);
-        // Before anybody can end the life, which the cell must hear of.
-        self.with_cell(id, |cell| *cell = cell::Cell::new(class, now));
-        let fresh = Fresh { flow, accepted, asked: now };
-        if let Some(member) = &member {
-            self.chains.arrive(id, member);
-        }
-        *record = match (waiter, predecessor, member) {
-            (None, None, None) => Record::Fresh(fresh),
-            (waiter, predecessor, member) => {
-                Record::Unsettled(Box::new(Life { waiter, predecessor, member, ..fresh.into_life() }))
-            }
-        };
-        drop(record);
-        if let Some(predecessor) = predecessor {
-            self.with_life(predecessor, |life| life.successor = Some(id));
-        }
-        by_identity.put(same, slot);
-        if has_given_ufid {
-            by_ufid.put(namesake, slot);
-        }
-        Ok(Accepted { flow: id, lane: Lane::Change })
     }
 
     /// Takes new actions and expiry for a flow on. With `keep_old_rule` the old rule stays if the device refuses the new.
@@ -610,33 +520,6 @@ impl FlowTable {
     fn classify(&self, id: FlowId, life: &Life) {
         let class = if life.end.is_some() { ExpiryClass::NONE } else { self.expiries.class(&life.flow.expiry) };
         self.with_cell(id, |cell| cell.set_class(class));
-    }
-
-    /// Keeps one copy of equal terms, and of equal masks and of equal action lists in different terms.
-    fn share_parts(&self, flow: Flow) -> Flow {
-        flow.with_shared(|terms| {
-            let make = || {
-                let share_mask = |mask: &Arc<Mask>| self.masks.share(mask.clone());
-                let share_actions = |actions: &ActionList| self.action_lists.share(actions.clone());
-                Arc::new(terms.with_parts(share_mask, share_actions))
-            };
-            self.terms.share_or_make(terms, make)
-        })
-    }
-
-    fn slot_of_ufid(&self, shard: &Shard<'_>, ufid: Ufid) -> Option<u32> {
-        let is_it = |_, record: &Record| record.flow().is_some_and(|flow| flow.ufid == ufid);
-        shard.find(|slot| self.with_record(slot, is_it).unwrap_or(false))
-    }
-
-    fn slot_of_same(&self, shard: &Shard<'_>, wanted: &Flow) -> Option<u32> {
-        let is_it = |_, record: &Record| record.flow().is_some_and(|flow| flow.is_same(wanted));
-        shard.find(|slot| self.with_record(slot, is_it).unwrap_or(false))
-    }
-
-    /// The life that has this UFID in a shard, unless it is on its way out.
-    fn named_in(&self, shard: &Shard<'_>, ufid: Ufid) -> Option<FlowId> {
-        self.wanted_in(self.slot_of_ufid(shard, ufid)?)
     }
 
     /// The life in a slot, unless it is on its way out.

@@ -10,6 +10,8 @@
 //! An index follows every 64 records at most and says of each what it is and of which flow: so it is known what a damaged
 //! record was about.
 
+mod index;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -21,6 +23,7 @@ use sluice_flow::text::{Style, is_met, parse_actions, write_actions};
 use sluice_flow::ufid::Seed;
 use sluice_flow::{ActionList, Expiry, Field, Flow, Key, MaskedKey, Match, PortNumber, Priority, Ufid};
 
+pub(super) use self::index::{Index, Indexed, OpenIndex};
 use super::frame::{FrameWriter, Header, LONGEST, VERSION, WrongHeader};
 
 /// Action lists whose text is kept at hand.
@@ -255,73 +258,6 @@ fn write_ports(out: &mut Vec<u8>, ports: &[GonePort]) {
         out.extend_from_slice(&number.0.to_le_bytes());
         out.push(u8::try_from(name.len()).unwrap_or(u8::MAX));
         out.extend_from_slice(name.as_bytes());
-    }
-}
-
-/// What some records are, and of which flows.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Index<'a> {
-    first: u64,
-    entries: &'a [u8],
-}
-
-/// What an index says of a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Indexed {
-    Wanted(Ufid),
-    Unwanted(Ufid),
-    /// It says nothing of any flow by itself.
-    Other,
-}
-
-impl Index<'_> {
-    /// The records that it covers, by their numbers.
-    pub(super) fn records(&self) -> impl Iterator<Item = (u64, Indexed)> {
-        let mut entries = Fields(self.entries);
-        (self.first..).map_while(move |number| {
-            let indexed = match entries.u8().ok()? {
-                KIND_WANTED => Indexed::Wanted(Ufid(entries.u128().ok()?)),
-                KIND_UNWANTED => Indexed::Unwanted(Ufid(entries.u128().ok()?)),
-                _ => Indexed::Other,
-            };
-            Some((number, indexed))
-        })
-    }
-}
-
-/// An index that is not written yet.
-#[derive(Clone, Debug, Default)]
-pub(super) struct OpenIndex {
-    first: u64,
-    entries: Vec<u8>,
-    records: usize,
-    /// Records that are no index themselves.
-    news: usize,
-}
-
-impl OpenIndex {
-    /// Of the records from this number on.
-    pub(super) fn from(first: u64) -> Self {
-        Self { first, ..Self::default() }
-    }
-
-    pub(super) fn add(&mut self, record: &Record<'_>) {
-        match record {
-            Record::Shape(..) => self.push(KIND_SHAPE, None),
-            Record::Wanted(wanted) => self.push(KIND_WANTED, Some(wanted.ufid)),
-            Record::Unwanted(ufid) => self.push(KIND_UNWANTED, Some(*ufid)),
-            Record::Index(_) => self.push(KIND_INDEX, None),
-            Record::End(_) => self.push(KIND_END, None),
-        }
-    }
-
-    fn push(&mut self, kind: u8, ufid: Option<Ufid>) {
-        self.entries.push(kind);
-        if let Some(ufid) = ufid {
-            self.entries.extend_from_slice(&ufid.0.to_le_bytes());
-        }
-        self.records += 1;
-        self.news += usize::from(!matches!(kind, KIND_INDEX | KIND_END));
     }
 }
 
