@@ -373,6 +373,11 @@ impl Agent {
         self.keep()
     }
 
+    /// Whether objects of an earlier run were lost by damage, and what to do. Looks at the disk.
+    pub fn damage_of_objects(&self) -> Option<String> {
+        self.kept.as_ref().and_then(Kept::damage)
+    }
+
     /// Has the objects in force, and what became of flows by them, survive the agent.
     fn keep(&self) -> Result<(), AgentError> {
         let Some(kept) = &self.kept else { return Ok(()) };

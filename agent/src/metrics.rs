@@ -73,7 +73,7 @@ impl Metrics {
                 return Err(damage.to_string());
             }
         }
-        Ok(())
+        self.agent.damage_of_objects().map_or(Ok(()), Err)
     }
 }
 

@@ -75,14 +75,15 @@ fn mirrors_are_configured_added_shown_counted_traced_and_removed_without_a_word_
     assert_eq!(inject(&udp(80)), "frames:1 hit:1 missed:0 missed_later:0 sent:1\n", "it is of another port now");
     poll();
     assert_eq!(daemon.metric("sluice_mirror_packets_total{mirror=\"all\"}"), Some(2.0), "what it counted goes on");
-    works(&["del-mirror", "all"]);
-    assert_eq!(works(&["show-mirrors"]).lines().count(), 1);
-    assert_eq!(works(&["audit"]), "1 rules, all as wanted\n", "a mirror is no rule of a flow");
     let fails = |args: &[&str], reason: &str| {
         let ran = daemon.sluice(args);
         assert_eq!(ran.code, Some(2), "{args:?}");
         assert!(ran.err.contains(reason), "{args:?}: {}", ran.err);
     };
+    fails(&["del-port", "server"], "port 2 is used by mirror all: delete that first");
+    works(&["del-mirror", "all"]);
+    assert_eq!(works(&["show-mirrors"]).lines().count(), 1);
+    assert_eq!(works(&["audit"]), "1 rules, all as wanted\n", "a mirror is no rule of a flow");
     fails(&["del-mirror", "all"], "there is no mirror all");
     fails(&["add-mirror", "x", "eth_type(0x0800)", "tap"], "a mirror is of one port");
     fails(&["add-mirror", "x", "recirc_id(0x5),in_port(1)", "tap"], "a mirror comes before the first chain");

@@ -401,6 +401,18 @@ fn what_was_added_at_run_time_survives_and_flows_stay_with_their_ports() {
     assert!(dumped(&daemon).contains(gone), "{}", dumped(&daemon));
     works(&daemon, &["add-port", "9", "late"]);
     eventually("the flow is in the device", || dumped(&daemon).contains("offloaded:yes"));
+    kill(daemon);
+
+    // What damage takes is told until somebody has seen to it.
+    let objects = house.0.join("state/objects");
+    fs::write(&objects, fs::read_to_string(&objects).unwrap().replace("meter 7", "meter 8")).unwrap();
+    let daemon = house.start_unready("");
+    let (status, body) = daemon.http("/readyz");
+    assert!(status == 503 && body.contains("set at run time are lost") && body.contains("remove that file"), "{body}");
+    assert!(daemon.sluice(&["show"]).out.contains("DAMAGED   ports, meters, mirrors or timeout policies"));
+    assert!(dumped(&daemon).contains("there is no meter 7"), "{}", dumped(&daemon));
+    fs::remove_file(objects.with_extension("damaged")).unwrap();
+    eventually("it is ready", || daemon.http("/readyz").0 == 200);
 }
 
 /// A small disk in a mount namespace of its own, at a folder, as long as this is there.

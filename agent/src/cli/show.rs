@@ -100,6 +100,9 @@ fn write(statistics: &Value, datapath: &Datapath, width: Option<u16>, out: &mut 
     writeln!(out, "  hardware  {}", hardware(statistics))?;
     writeln!(out, "  log       {}", log_of_flows(statistics))?;
 
+    if let Some(damage) = statistics.pointer("/damage_of_objects").and_then(Value::as_str) {
+        writeln!(out, "  DAMAGED   {damage}")?;
+    }
     for orphan in statistics.pointer("/orphans").and_then(Value::as_array).into_iter().flatten() {
         writeln!(out, "  ORPHANS   {}", statistics::text(orphan))?;
         writeln!(

@@ -148,6 +148,7 @@ fn counted(agent: &Agent) -> Value {
         },
         "workers": workers,
         "orphans": agent.others().iter().filter(|found| found.is_orphan()).map(ToString::to_string).collect::<Vec<_>>(),
+        "damage_of_objects": agent.damage_of_objects(),
         "journal": agent.journal.as_ref().map(|journal| {
             let report = journal.report();
             json!({

@@ -69,7 +69,31 @@ pub fn difference(in_force: &Objects, file: &[Object]) -> Result<Vec<Step>, Obje
     for step in &steps {
         step.note(&mut after);
     }
-    after.check_ports().map(|()| steps)
+    check(in_force, &steps, &after).map(|()| steps)
+}
+
+/// Whether what is in force after some steps fits together.
+fn check(before: &Objects, steps: &[Step], after: &Objects) -> Result<(), ObjectError> {
+    after.check_ports()?;
+    for step in steps {
+        let Step::Remove(id @ ObjectId::Port(number)) = step else { continue };
+        let (was, is) = (before.ports().get(*number), after.ports().get(*number));
+        if is.map(|port| &port.name) == was.map(|port| &port.name) {
+            continue;
+        }
+        // A mirror names ports by number, and is not to copy to another port from one moment to the next. One of the file is as
+        // the file says, of whatever port that has the number there.
+        let is_meant = |held: &Held| held.origin == Origin::File && is.is_some();
+        let names_it = |held: &&Held| {
+            let Object::Mirror(mirror) = &held.object else { return false };
+            (mirror.port() == *number || mirror.copies.contains(number)) && !is_meant(held)
+        };
+        if let Some(mirror) = after.iter().find(names_it) {
+            let reason = format!("port {number} is used by {}: delete that first", mirror.object.id());
+            return Err(ObjectError { object: id.clone(), reason });
+        }
+    }
+    Ok(())
 }
 
 /// Makes changes, and gives what is in force then. If one is refused, those before it are taken back.
@@ -83,7 +107,7 @@ pub fn make(
     for step in &steps {
         step.note(&mut after);
     }
-    after.check_ports()?;
+    check(in_force, &steps, &after)?;
     let mut made = Vec::new();
     for step in &steps {
         let object = step.object();

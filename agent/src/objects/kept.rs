@@ -25,6 +25,8 @@ const NAME: &str = "objects";
 /// The file.
 pub struct Kept {
     folder: OwnFolder,
+    /// Where a damaged file is put.
+    aside: PathBuf,
 }
 
 /// What the last run left.
@@ -65,12 +67,23 @@ impl Kept {
             }
             Err(source) => return Err(KeptError::Read { path, source }),
         };
+        let aside = path.with_extension("damaged");
         if let Some(damage) = &mut saved.damage {
-            let aside = path.with_extension("damaged");
             fs::rename(&path, &aside).map_err(|source| KeptError::Read { path: path.clone(), source })?;
             *damage = format!("{}: {damage}; it is kept as {}", path.display(), aside.display());
         }
-        Ok((Self { folder }, saved))
+        Ok((Self { folder, aside }, saved))
+    }
+
+    /// Whether a file of this run or an earlier one was damaged, and what to do, until somebody has done it.
+    pub fn damage(&self) -> Option<String> {
+        self.aside.exists().then(|| {
+            format!(
+                "ports, meters, mirrors or timeout policies that were set at run time are lost: {} is what was left of them; once what \
+                 is missing is set again, remove that file",
+                self.aside.display()
+            )
+        })
     }
 
     /// Replaces the file: on return it is on the disk.
@@ -224,9 +237,16 @@ mod tests {
         let path = scratch.path().join("objects");
         let damaged = fs::read_to_string(&path).unwrap().replace("port 9 up", "port 8 up");
         fs::write(&path, &damaged).unwrap();
-        let (_, saved) = Kept::open(scratch.path()).unwrap();
+        assert_eq!(kept.damage(), None);
+        let (kept, saved) = Kept::open(scratch.path()).unwrap();
         assert!(saved.damage.unwrap().contains("2 of 4 objects are lost; it is kept as"));
         assert_eq!(saved.objects.len(), 2);
-        assert_eq!(fs::read_to_string(scratch.path().join("objects.damaged")).unwrap(), damaged);
+        let aside = scratch.path().join("objects.damaged");
+        assert_eq!(fs::read_to_string(&aside).unwrap(), damaged);
+        kept.save(&objects()).unwrap();
+        let (kept, saved) = Kept::open(scratch.path()).unwrap();
+        assert!(saved.damage.is_none() && kept.damage().is_some(), "said until somebody has seen to it");
+        fs::remove_file(aside).unwrap();
+        assert_eq!(kept.damage(), None);
     }
 }
