@@ -462,11 +462,11 @@ impl Drop for SmallDisk {
 
 #[test]
 fn a_disk_that_the_log_has_filled_up_heals_once_the_flows_are_few_enough() {
-    const FLOWS: usize = 24_000;
-    const LEFT: usize = 8_000;
+    const FLOWS: usize = 60_000;
+    const LEFT: usize = 20_000;
     let house = House::new();
     let state = house.0.join("state");
-    let disk = SmallDisk::at(&state, "2m");
+    let disk = SmallDisk::at(&state, "4m");
     let start = || Daemon::start_by(&disk.runner(), &house.0, CONFIG);
     let daemon = start();
     let ask_all = |ports: std::ops::RangeInclusive<usize>, output: Option<u32>, verb: &'static str| {
@@ -486,5 +486,5 @@ fn a_disk_that_the_log_has_filled_up_heals_once_the_flows_are_few_enough() {
         assert!(entry.metadata().unwrap().len() > 0, "{:?} is empty", entry.path());
     }
     kill(daemon);
-    assert_eq!(start().metric("sluice_journal_restored_flows"), Some(8_000.0));
+    assert_eq!(start().metric("sluice_journal_restored_flows"), Some(LEFT as f64));
 }

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::fs::File;
-use std::io::{Seek, Write};
+use std::io::{self, Seek, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use sluice_flow::{FlowState, FlowTable, Timestamp};
 use super::folder::failed;
 use super::frame::{Contents, Header};
 use super::record::Encoder;
+use super::reserve::Reserve;
 use super::{Journal, JournalError, LogFile};
 use crate::liveness::Progress;
 
@@ -93,12 +94,22 @@ impl Keeper {
 
     /// Fails if the log cannot be written anew so that room stays for the next time: a disk that is half taken by what was written
     /// last could not heal.
-    fn check_room(&self, flows: usize) -> Result<(), JournalError> {
-        let (once, reserved) = {
-            let reserve = self.journal.reserve.lock();
-            (reserve.need(flows), reserve.bytes())
+    fn check_room(&mut self, table: &FlowTable, stops: &dyn Fn() -> bool) -> Result<(), JournalError> {
+        // What a flow takes is guessed until the log was written anew once, and on a small disk a good guess is not good enough.
+        let mut bytes = 0;
+        let header = Header { contents: Contents::Everything, number: 0, first: 0 };
+        let count = &mut |chunk: &[u8]| {
+            bytes += chunk.len() as u64;
+            Ok(())
         };
-        let (need, room) = (once * 2, self.journal.folder.room()? + reserved);
+        let counted = self.encode_everything(table, header, count, stops);
+        let records = counted.map_err(failed("measure", &self.journal.folder.path()))?;
+        let reserved = {
+            let mut reserve = self.journal.reserve.lock();
+            reserve.learn(bytes, records);
+            reserve.bytes()
+        };
+        let (need, room) = ((bytes + Reserve::PIECE) * 2, self.journal.folder.room()? + reserved);
         if room < need {
             return Err(JournalError::NoRoom { folder: self.journal.folder.path(), need, room });
         }
@@ -156,7 +167,7 @@ impl Keeper {
     ) -> Result<Result<(), Stopped>, JournalError> {
         let began = self.journal.options.clock.now();
         if self.journal.failure.lock().is_some() {
-            self.check_room(table.census().live())?;
+            self.check_room(table, stops)?;
         }
         let first_of = |number| {
             let active = self.journal.active.lock();
@@ -254,17 +265,32 @@ impl Keeper {
         (path, file): (&Path, &File),
         stops: &dyn Fn() -> bool,
     ) -> Result<Result<(u64, u64), Stopped>, JournalError> {
+        let mut out = file;
+        let written = self.encode_everything(table, header, &mut |chunk| out.write_all(chunk), stops);
+        let written = written.and_then(|records| {
+            let bytes = out.stream_position()?;
+            // What was reserved and is not needed.
+            file.set_len(bytes)?;
+            file.sync_data()?;
+            Ok((records, bytes))
+        });
+        let written = written.map_err(failed("write", path))?;
+        Ok(if stops() { Err(Stopped) } else { Ok(written) })
+    }
+
+    /// Encodes what is wanted, a chunk at a time, until `stops` says that it is in vain. Gives the number of records.
+    fn encode_everything(
+        &mut self,
+        table: &FlowTable,
+        header: Header,
+        write: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+        stops: &dyn Fn() -> bool,
+    ) -> io::Result<u64> {
         let mut encoder = Encoder::of(header, None);
         let mut buffer = Vec::with_capacity(CHUNK + CHUNK / 4);
         buffer.extend_from_slice(&header.to_bytes());
         let mut records = 0;
         let mut result = Ok(());
-        let write = |buffer: &mut Vec<u8>| {
-            let mut file = file;
-            let result = file.write_all(buffer);
-            buffer.clear();
-            result
-        };
         table.visit(&mut |view| {
             if view.state != FlowState::Deleting {
                 let (now, wall) = self.journal.now();
@@ -273,7 +299,8 @@ impl Keeper {
                 records += u64::from(encoder.wanted(&mut buffer, &view.flow, accepted, &view.gone_ports).is_ok());
             }
             if buffer.len() >= CHUNK {
-                result = write(&mut buffer);
+                result = write(&buffer);
+                buffer.clear();
                 self.progress.works();
                 self.sync_if_due();
                 if result.is_err() || stops() {
@@ -283,15 +310,6 @@ impl Keeper {
             ControlFlow::Continue(())
         });
         encoder.end(&mut buffer);
-        let bytes = result.and_then(|()| write(&mut buffer)).and_then(|()| {
-            let mut file = file;
-            let bytes = file.stream_position()?;
-            // What was reserved and is not needed.
-            file.set_len(bytes)?;
-            file.sync_data()?;
-            Ok(bytes)
-        });
-        let bytes = bytes.map_err(failed("write", path))?;
-        Ok(if stops() { Err(Stopped) } else { Ok((records, bytes)) })
+        result.and_then(|()| write(&buffer)).map(|()| records)
     }
 }

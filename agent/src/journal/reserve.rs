@@ -19,9 +19,6 @@ use super::folder::{failed, overwrite};
 const TYPICAL_FLOW: u64 = 110;
 /// Flows from which on it is known.
 const LEARNT_FROM: u64 = 1_000;
-/// Bytes for the begin of another file, and as much as the file system has besides.
-const PIECE: u64 = 64 << 10;
-
 /// The file.
 pub(super) struct Reserve {
     path: PathBuf,
@@ -33,6 +30,9 @@ pub(super) struct Reserve {
 }
 
 impl Reserve {
+    /// Bytes for the begin of another file, and as much as the file system has besides.
+    pub(super) const PIECE: u64 = 64 << 10;
+
     /// That of a folder, as an earlier run has left it.
     pub(super) fn of(folder: &Path) -> Self {
         let path = folder.join("reserve");
@@ -47,7 +47,7 @@ impl Reserve {
 
     /// How much the log of so many flows takes when it is written anew.
     pub(super) const fn need(&self, flows: usize) -> u64 {
-        flows as u64 * self.bytes_per_flow + PIECE
+        flows as u64 * self.bytes_per_flow + Self::PIECE
     }
 
     /// So many bytes were written for so many flows.
@@ -60,7 +60,7 @@ impl Reserve {
 
     /// Reserves what so many flows need, and a little more, so that this is seldom done.
     pub(super) fn ensure(&mut self, flows: usize) -> Result<(), JournalError> {
-        let need = self.need(flows) + PIECE;
+        let need = self.need(flows) + Self::PIECE;
         if need <= self.bytes || self.is_lent || self.is_impossible {
             return Ok(());
         }
@@ -94,7 +94,7 @@ impl Reserve {
 
     /// Gives a piece back to the file system, for a file that must be begun.
     pub(super) fn give_way(&mut self) -> bool {
-        let Some(left) = self.bytes.checked_sub(PIECE).filter(|_| !self.is_lent) else { return false };
+        let Some(left) = self.bytes.checked_sub(Self::PIECE).filter(|_| !self.is_lent) else { return false };
         let shrunk = OpenOptions::new().write(true).open(&self.path).and_then(|file| file.set_len(left));
         if shrunk.is_ok() {
             self.bytes = left;
