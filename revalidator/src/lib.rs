@@ -10,7 +10,7 @@
 //!   A poll that fails ages nothing.
 //! - Between two polls of the usual interval one is set at the [deadline](mod@deadline) of the flow that may go next, as
 //!   long as such polls take little of the time.
-//! - A [gap](mod@gaps) in which nobody polled is no time in which a flow was idle: the traffic may have been suspended with the
+//! - A gap in which nobody polled is no time in which a flow was idle: the traffic may have been suspended with the
 //!   agent, and has a second at least to show itself, or the timeout of the flow if that is shorter.
 //! - A flow that is not in the device has no counters and does not idle; it goes by its hard timeout or by deletion.
 //! - Above the flow limit the least used of the flows that may be evicted go, and only as many as are too many.

@@ -29,7 +29,7 @@ pub struct InstalledRule {
 /// What another owner has in a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holding {
-    /// [As much of its number](Owner::mark) as notes have room for.
+    /// [As much of its number](super::Owner::mark) as notes have room for.
     pub mark: u32,
     /// Rules of flows.
     pub rules: usize,
