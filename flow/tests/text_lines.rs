@@ -59,7 +59,7 @@ fn what_came_before_a_line_makes_no_difference() {
 fn the_same_actions_are_one_list_and_others_are_not() {
     let mut reader = LineReader::new(&());
     let mut actions = |text: &str| reader.read(&format!("in_port(1) {text}")).unwrap().actions.clone();
-    let (first, other, again) = (actions("2,3"), actions("2,4"), actions("2,3"));
+    let (first, again, other) = (actions("2,3"), actions("2,3"), actions("2,4"));
     assert!(Arc::ptr_eq(&first, &again));
     assert_ne!(first, other);
     // Far more than are kept: each is still what its text says.

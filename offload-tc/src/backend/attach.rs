@@ -180,7 +180,6 @@ impl Core {
             }
         }
         self.restore_mirrors(None);
-        self.events.port_changed(number);
         self.events.changed(Cause::Port(Some(number)));
         Ok(())
     }
@@ -202,8 +201,12 @@ impl Core {
         let brought = is_made.and_then(|is_made| Ok((is_made, self.bring_in(&mut control, links, known, port)?)));
         drop(control);
         // If it cannot be, its flows stay refused, and the next event of the device is another chance.
-        if let Ok((is_made, present)) = brought {
-            let _ = self.put(Attached { device: Some(present), is_made, ..attached.clone() });
+        if let Ok((is_made, present)) = brought
+            && self.put(Attached { device: Some(present), is_made, ..attached.clone() }).is_ok()
+        {
+            // Rules that name it are of the device that went. Those that are there when a port is attached are compared as they are
+            // adopted, and are not touched if they are right.
+            self.events.port_changed(attached.port.number);
         }
     }
 
