@@ -17,6 +17,7 @@ use super::queue::label;
 use super::survey::Survey;
 use super::taken_apart::{Said, Taken};
 use crate::install::Request;
+use crate::rule::AgentId;
 use crate::wire::filter::{Filter, FilterId, Hook};
 
 /// More rules than this are not looked at one by one.
@@ -104,6 +105,7 @@ impl Core {
     ) -> Result<Vec<(Hook, Flow)>, Refusal> {
         let names: HashSet<_> = survey.strangers.rules_of(mark).collect();
         let rules = self.rules_of_agents(hooks, &|id, agent| agent.0 == mark && names.contains(id))?;
+        self.predecessors.add(AgentId(mark));
         let mut flows = Vec::new();
         for mut found in Found::pairs(rules).0 {
             let hook = found.rule.id().hook;

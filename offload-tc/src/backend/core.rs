@@ -16,6 +16,7 @@ use super::chains::Chains;
 use super::departures::Departures;
 use super::doubts::Doubts;
 use super::events::Events;
+use super::inheritance::Predecessors;
 use super::listing::Strays;
 use super::made::Made;
 use super::mirrors::Mirrors;
@@ -37,6 +38,7 @@ pub(super) struct Core {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) policy: OffloadPolicy,
     pub(super) agent: AgentId,
+    pub(super) predecessors: Predecessors,
     pub(super) books: Books,
     pub(super) chains: Chains,
     pub(super) ports: ArcSwap<PortTable>,
@@ -79,6 +81,7 @@ impl Core {
             clock: Arc::clone(&config.clock),
             policy: config.policy,
             agent,
+            predecessors: Predecessors::default(),
             books: Books::new(),
             chains: Chains::default(),
             ports: ArcSwap::from_pointee(PortTable::new(Arc::clone(&meters), config.policy, config.tunnel_flags)),

@@ -16,7 +16,7 @@ use super::chains::owner_of_end;
 use super::core::{Core, device_refusal, socket_refusal};
 use super::pairs::of_both;
 use super::queue::{counted, label, label_of, placement_of};
-use super::reader::{is_absence, is_ours};
+use super::reader::is_absence;
 use super::taken_apart::{Collector, Taken};
 use super::{failure, words};
 use crate::dump::{Detail, Lister, Listing};
@@ -104,7 +104,8 @@ impl Core {
     /// Shows the rules of ours at the ports. A rule without its guard is none, and of a guard that is another one's that is
     /// shown.
     pub(super) fn installed(&self, visit: &mut dyn FnMut(InstalledRule)) -> Result<(), Refusal> {
-        let (pairs, alone) = Found::pairs(self.own_rules(&self.ports.load().hooks(), &|_| true)?);
+        let (pairs, alone) =
+            Found::pairs(self.rules_of_agents(&self.ports.load().hooks(), &|id, owner| self.owns(owner, id))?);
         for found in pairs {
             self.show(&found, &mut |_, rule| visit(rule));
         }
@@ -124,7 +125,8 @@ impl Core {
         let names: Vec<_> = entries.iter().flat_map(|entry| entry.guard_id().into_iter().chain([entry.id()])).collect();
         let mut found = Vec::new();
         let mut take = |view: &FilterView<'_>| {
-            if RuleView::new(view).is_ok_and(|rule| is_ours(self.agent, &rule)) || self.is_damaged(view) {
+            let label = RuleView::new(view).ok().and_then(|rule| Label::read(rule.cookies));
+            if label.is_some_and(|label| self.owns(label.agent, &view.id)) || self.is_damaged(view) {
                 found.push(Taken::apart(self, view.id, view.octets_of_options()));
             }
         };
@@ -152,7 +154,8 @@ impl Core {
     pub(super) fn has_traces_of_ours(&self, found: &Filter) -> bool {
         let note = |at: usize| found.flower.actions.get(at)?.cookie.as_ref().map(Cookie::octets);
         let notes = [0, 1].map(|at| note(at).unwrap_or_default());
-        Label::read(notes).is_some_and(|label| label.agent == self.agent) || Label::has_left_traces(self.agent, notes)
+        Label::read(notes).is_some_and(|label| self.owns(label.agent, &found.id))
+            || Label::has_left_traces(self.agent, notes)
     }
 
     /// Shows the rules of a flow, and the flow if the books know it.
@@ -217,7 +220,7 @@ impl Core {
             self.list(hook, Detail::Full, &mut |view| {
                 let rule = RuleView::new(view).ok().filter(|_| view.is_flower());
                 let mark = rule.as_ref().and_then(|rule| Mark::of_rule(rule.cookies));
-                let is_ours = mark.is_some_and(|mark| mark.agent == self.agent && mark.format.is_known());
+                let is_ours = mark.is_some_and(|mark| self.owns(mark.agent, &view.id) && mark.format.is_known());
                 // A filter of handle 0 is the mark that a priority exists.
                 if !is_ours && view.id.handle != 0 {
                     found.push(words::foreign(view, ports.name_at(hook), mark));
@@ -288,7 +291,9 @@ impl Core {
                 self.list(hook, Detail::Terse, &mut |view| {
                     let Ok(rule) = RuleView::new(view) else { return };
                     let is_end = owner_of_end(rule.cookies[0]) == Some(self.agent);
-                    if is_end || is_ours(self.agent, &rule) || self.mirrors.is_ours(rule.cookies[0]) {
+                    let label = Label::read(rule.cookies);
+                    let is_rule = label.is_some_and(|label| self.owns(label.agent, &rule.id));
+                    if is_end || is_rule || self.mirrors.is_ours(rule.cookies[0]) {
                         ends += usize::from(is_end);
                         found.push((rule.id, has_notes_of_guard(rule.cookies)));
                     }

@@ -15,6 +15,7 @@ mod dumps;
 mod events;
 mod exclusive;
 mod failure;
+mod inheritance;
 mod listing;
 mod made;
 mod mirrors;

@@ -17,7 +17,7 @@ use super::queue::total;
 use super::survey::FirstReadings;
 use crate::dump::{Detail, Lister, Listing};
 use crate::install::{self, Installer};
-use crate::rule::{AgentId, Label};
+use crate::rule::Label;
 use crate::socket::SocketError;
 use crate::wire::filter::{FilterView, Hook};
 use crate::wire::statistics::RuleView;
@@ -144,7 +144,7 @@ pub(super) fn tell_lost(core: &Core, entry: &Entry) {
 /// kernel shows before the rule that it guards.
 fn reading(core: &Core, view: &FilterView<'_>, dump: u64) -> Result<Option<Reading>, SocketError> {
     let rule = RuleView::new(view)?;
-    if !is_ours(core.agent, &rule) {
+    if !Label::read(rule.cookies).is_some_and(|label| core.may_own(label.agent)) {
         return Ok(None);
     }
     let reading = |seen: Seen| {
@@ -157,11 +157,6 @@ fn reading(core: &Core, view: &FilterView<'_>, dump: u64) -> Result<Option<Readi
 /// What a rule has counted by itself.
 pub(super) fn counted_of(rule: &RuleView<'_>) -> Counted {
     Counted { software: rule.software.with_headers(&rule.id), hardware: rule.hardware }
-}
-
-/// Whether a rule has the notes of an agent.
-pub(super) fn is_ours(agent: AgentId, rule: &RuleView<'_>) -> bool {
-    Label::read(rule.cookies).is_some_and(|label| label.agent == agent)
 }
 
 fn hand_over(core: &Core, batch: &mut Vec<Reading>, earliest: Timestamp, visit: &mut dyn FnMut(&[Reading], Sampled)) {

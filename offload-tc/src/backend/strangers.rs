@@ -150,7 +150,7 @@ impl Core {
             self.list(hook, Detail::Terse, &mut |view| {
                 let Ok(rule) = RuleView::new(view) else { return };
                 let mark = Mark::of_rule(rule.cookies);
-                if mark.is_some_and(|mark| mark.agent != self.agent || mark.format.is_later()) {
+                if mark.is_some_and(|mark| !self.owns(mark.agent, &rule.id) || mark.format.is_later()) {
                     strangers.see(&rule);
                 }
             })?;

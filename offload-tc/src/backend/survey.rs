@@ -17,7 +17,7 @@ use super::chains::owner_of_end;
 use super::core::Core;
 use super::ports::PortTable;
 use super::queue::{label, placement_of, total};
-use super::reader::{counted_of, is_ours, max_lag};
+use super::reader::{counted_of, max_lag};
 use super::strangers::Strangers;
 use crate::dump::Detail;
 use crate::marks::{Format, Mark};
@@ -90,10 +90,9 @@ impl Survey {
             core.list(*hook, Detail::Terse, &mut |view| {
                 let Ok(rule) = RuleView::new(view) else { return };
                 let note = rule.cookies[0];
-                if is_ours(core.agent, &rule) {
-                    let label = Label::read(rule.cookies);
+                if let Some(label) = Label::read(rule.cookies).filter(|label| label.agent == core.agent) {
                     let RuleView { id, flags, .. } = rule;
-                    rules.extend(label.map(|label| Noted { id, label, flags, counted: counted_of(&rule) }));
+                    rules.push(Noted { id, label, flags, counted: counted_of(&rule) });
                 } else if owner_of_end(note) == Some(core.agent) {
                     core.chains.add_end(*hook, ChainId(rule.id.chain));
                     old_ends.extend(

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use sluice_flow::ChainId;
-use sluice_flow::backend::{Adoption, Claims, InstalledRule, OffloadPolicy, Owner, Placement};
+use sluice_flow::backend::{Adoption, Claims, Holding, InstalledRule, OffloadPolicy, Owner, Placement};
 use sluice_flow::flow::Flow;
 use sluice_flow::id::{FlowId, Generation};
 use sluice_flow::meter::{Meter, MeterId, MeterUnit};
@@ -22,6 +22,7 @@ stories![
     rules_that_are_as_wanted_are_taken_over_by_their_notes_with_what_they_counted,
     a_rule_that_is_not_as_wanted_any_more_is_shown_as_it_is,
     rules_of_another_agent_and_of_tc_are_named_and_left,
+    rules_that_another_agent_left_are_owned_before_they_are_written_anew,
     a_rule_of_ours_that_no_flow_has_is_listed_and_can_be_taken_out,
 ];
 
@@ -245,6 +246,53 @@ fn rules_of_another_agent_and_of_tc_are_named_and_left(network: &Network) {
     assert_eq!(device.backend.flush(), Ok(rules.len()));
     assert_eq!(device.foreign(), foreign);
     assert_eq!(network.send(1, 2).len(), 2, "the other agent's rule works");
+}
+
+fn rules_that_another_agent_left_are_owned_before_they_are_written_anew(network: &Network) {
+    struct Heir;
+    impl Claims for Heir {
+        fn inherits(&mut self, holding: &Holding) -> bool {
+            holding.mark == LOST.mark()
+        }
+        fn inherit(&mut self, rule: &InstalledRule) -> Option<(FlowId, Generation)> {
+            rule.flow.is_same(&flow(TO_B, "2")).then(|| claim(rule))
+        }
+        fn wanted(&self, _: Ufid) -> Option<Flow> {
+            None
+        }
+        fn claim(&mut self, rule: &InstalledRule) -> Option<(FlowId, Generation)> {
+            panic!("{rule:?} is none of ours")
+        }
+    }
+    const LOST: Owner = Owner(0xdead);
+
+    let mut lost = Device::bare(OffloadPolicy::SkipHardware, LOST);
+    lost.attach(1);
+    lost.attach(2);
+    lost.install(TO_B, "2").unwrap();
+    lost.install(TO_A, "1").unwrap();
+    drop(lost);
+    let mut device = Device::open();
+    assert_eq!(device.backend.adopt(&mut Heir), Ok(Adoption { adopted: 1, orphans: 0 }));
+    device.events();
+
+    // No worker has got to it, and it is listed, counts and is missed by nobody.
+    assert_eq!(network.send(0, 3).len(), 3);
+    assert_eq!(device.counted()[&NEW], (3, 3 * FRAME));
+    assert_eq!((device.events(), device.backend.resync()), (vec![], Ok(vec![])));
+    let listed = device.installed();
+    assert_eq!((listed.len(), id_of(&listed[0]), listed[0].is_current), (1, NEW, false));
+    let mut read = Vec::new();
+    device.backend.read_back(&[listed[0].handle], &mut |id, rule| read.push((id, rule.handle))).unwrap();
+    assert_eq!(read, [(NEW, listed[0].handle)]);
+    // What it did not take is the other's as before, and goes alone.
+    let foreign = device.foreign();
+    assert!(foreign.len() == 1 && foreign[0].contains("(of another agent, 0000dead)"), "{foreign:#?}");
+    assert_eq!(device.backend.remove_holding(LOST.mark()), Ok(1));
+    assert_eq!((device.installed().len(), device.foreign().len()), (1, 0));
+    let rule = Rule { id: NEW, handle: listed[0].handle, placement: listed[0].placement };
+    device.modify(rule, TO_B, "2").unwrap();
+    assert_eq!(device.backend.flush(), Ok(1));
 }
 
 fn a_rule_of_ours_that_no_flow_has_is_listed_and_can_be_taken_out(_: &Network) {
