@@ -22,10 +22,10 @@ use sluice_flow::refusal::Refusal;
 use sluice_flow::timeout::TimeoutPolicy;
 use sluice_flow::trace::Tracer;
 
-use crate::chains::MAX_DEPTH;
 use crate::conntrack::Conntrack;
 use crate::engine::random::Random;
 use crate::engine::{Burst, Drops, Observer};
+use crate::jumps::MAX_DEPTH;
 use crate::nic::{Nic, Removal};
 use crate::trace::Shadow;
 use crate::translate::Approvals;

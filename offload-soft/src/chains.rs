@@ -11,9 +11,7 @@ use sluice_flow::chain::ChainId;
 use sluice_flow::refusal::Refusal;
 
 use crate::classifier::Classifier;
-
-/// Chains that a packet may pass one after the other, the first included.
-pub(crate) const MAX_DEPTH: usize = 8;
+use crate::jumps::Jumps;
 
 /// One chain.
 pub(crate) struct Chain {
@@ -138,89 +136,9 @@ impl Chains {
     }
 }
 
-/// The jumps of installed rules: how many there are from each chain to each other.
-#[derive(Default)]
-struct Jumps {
-    forward: HashMap<ChainId, HashMap<ChainId, usize>>,
-    backward: HashMap<ChainId, HashMap<ChainId, usize>>,
-}
-
-impl Jumps {
-    fn add(&mut self, from: ChainId, to: ChainId) -> Result<(), Refusal> {
-        let known = self.forward.get(&from).and_then(|targets| targets.get(&to)).is_some();
-        if !known {
-            // Depths on both sides before the new jump: a cycle shows as a way from the target back here.
-            let ahead = depth(&self.forward, to, Some(from));
-            let (Some(ahead), Some(behind)) = (ahead, depth(&self.backward, from, None)) else {
-                let reason = format!("recirc({to}) from chain {from} would close a circle");
-                return Err(Refusal::Combination { reason: reason.into() });
-            };
-            if ahead + behind > MAX_DEPTH {
-                return Err(Refusal::Limit { what: "chains one after the other".into(), limit: MAX_DEPTH as u64 });
-            }
-        }
-        *self.forward.entry(from).or_default().entry(to).or_default() += 1;
-        *self.backward.entry(to).or_default().entry(from).or_default() += 1;
-        Ok(())
-    }
-
-    fn remove(&mut self, from: ChainId, to: ChainId) {
-        let less = |edges: &mut HashMap<ChainId, HashMap<ChainId, usize>>, from, to| {
-            if let Some(targets) = edges.get_mut(&from) {
-                if let Some(count) = targets.get_mut(&to) {
-                    *count -= 1;
-                }
-                targets.retain(|_, count| *count > 0);
-                if targets.is_empty() {
-                    edges.remove(&from);
-                }
-            }
-        };
-        less(&mut self.forward, from, to);
-        less(&mut self.backward, to, from);
-    }
-}
-
-/// The most chains on a way from `start`, itself included; `None` if a way leads to `forbidden`.
-fn depth(
-    edges: &HashMap<ChainId, HashMap<ChainId, usize>>,
-    start: ChainId,
-    forbidden: Option<ChainId>,
-) -> Option<usize> {
-    // The graph has no circle and no way longer than MAX_DEPTH, so level by level is quick and ends.
-    let mut level = vec![start];
-    let mut count = 0;
-    while !level.is_empty() {
-        if level.iter().any(|chain| Some(*chain) == forbidden) {
-            return None;
-        }
-        count += 1;
-        level = level.iter().filter_map(|chain| edges.get(chain)).flat_map(HashMap::keys).copied().collect();
-        level.sort_unstable();
-        level.dedup();
-    }
-    Some(count)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn circles_and_too_long_ways_are_refused() {
-        let chains = Chains::new();
-        let way: Vec<_> = (0..8).map(ChainId).collect();
-        for pair in way.windows(2) {
-            chains.add_jumps(pair[0], &pair[1..]).unwrap();
-        }
-        assert_eq!(chains.add_jumps(ChainId(7), &[ChainId(9)]).unwrap_err().label(), "limit");
-        assert_eq!(chains.add_jumps(ChainId(5), &[ChainId(2)]).unwrap_err().label(), "combination");
-        assert_eq!(chains.add_jumps(ChainId(5), &[ChainId(5)]).unwrap_err().label(), "combination");
-        chains.add_jumps(ChainId(1), &[ChainId(7)]).unwrap();
-        chains.remove_jumps(ChainId(3), &[ChainId(4)]);
-        chains.add_jumps(ChainId(7), &[ChainId(9)]).unwrap();
-        assert_eq!(chains.add_jumps(ChainId(3), &[ChainId(4)]).unwrap_err().label(), "limit");
-    }
 
     #[test]
     fn a_refused_list_of_jumps_leaves_no_trace() {

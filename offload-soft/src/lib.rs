@@ -23,6 +23,7 @@ pub mod classifier;
 pub mod conntrack;
 mod engine;
 mod hardware;
+mod jumps;
 mod meters;
 mod mirrors;
 mod nic;

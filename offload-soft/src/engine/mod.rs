@@ -24,8 +24,9 @@ use sluice_flow::port::PortNumber;
 use sluice_flow::time::Timestamp;
 use sluice_flow::trace::TraceEvent;
 
-use crate::chains::{Chain, MAX_DEPTH};
+use crate::chains::Chain;
 use crate::conntrack::{self, Conntrack};
+use crate::jumps::MAX_DEPTH;
 use crate::mirrors::MirrorState;
 use crate::packet::{Metadata, parse};
 use crate::ports::{PortState, PortTable};
