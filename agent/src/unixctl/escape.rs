@@ -1,6 +1,6 @@
 //! Text within JSON strings.
 
-/// Bytes that are looked at together.
+/// Octets that are looked at together.
 const STRIDE: usize = 16;
 
 /// Writes `text` as it stands within a JSON string.
@@ -15,7 +15,7 @@ pub(crate) fn escape(text: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// How many bytes at the beginning stand for themselves. Nearly all do, so that they are looked at many at a time.
+/// How many octets at the beginning stand for themselves. Nearly all do, so that they are looked at many at a time.
 pub(super) fn clean_octets(text: &[u8]) -> usize {
     let (strides, rest) = text.as_chunks::<STRIDE>();
     let is_clean = |stride: &&[u8; STRIDE]| stride.iter().fold(true, |clean, byte| clean & !is_special(*byte));
