@@ -48,22 +48,22 @@ const SERVER_DEADLINE: Duration = Duration::from_secs(6);
 #[derive(Debug, Parser)]
 #[command(name = "sluiced", version)]
 pub struct Options {
-    /// The configuration file; without one every key has its default
+    /// Read this configuration file; without one every key has its default
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The kind of device, soft or tc; wins over the file
+    /// Use this kind of device, soft or tc; wins over the file
     #[arg(long, value_name = "KIND")]
     backend: Option<String>,
-    /// Where control socket and pidfile are; wins over the file
+    /// Put the control socket and the pidfile here; wins over the file
     #[arg(long, value_name = "DIR")]
     run_dir: Option<PathBuf>,
-    /// Address and port of the metrics, or none; wins over the file
+    /// Serve metrics at this address and port, or not at all with "none"; wins over the file
     #[arg(long, value_name = "ADDR")]
     metrics: Option<String>,
-    /// Takes over the rules of owners of which no agent runs, as those of an agent whose state was lost; as adopt_orphans = true
+    /// Adopt the rules of owners whose agent does not run, such as one whose state was lost; as adopt_orphans = true
     #[arg(long)]
     adopt_orphans: bool,
-    /// Says whether the configuration is right, and ends
+    /// Check the configuration and exit
     #[arg(long)]
     check: bool,
 }

@@ -1,4 +1,48 @@
 //! The agent: where the parts meet.
+//!
+//! # Example
+//!
+//! An agent on the NIC in software, without sockets and without anything that outlives it.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! use sluice_agent::agent::{Agent, Keeping};
+//! use sluice_agent::config::Config;
+//! use sluice_agent::lifecycle::Lifecycle;
+//! use sluice_agent::offload::Batch;
+//! use sluice_flow::text::{parse_actions, parse_key};
+//! use sluice_flow::time::MonotonicClock;
+//! use sluice_flow::ufid::Seed;
+//! use sluice_flow::{Expiry, Flow, MaskedKey, Port, PortKind, PortNumber, Priority};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let runtime = tokio::runtime::Runtime::new()?;
+//! let (seed, clock) = (Seed([7; 16]), Arc::new(MonotonicClock::new()));
+//! let (agent, parts) = Agent::open(Config::default(), seed, clock, Keeping::default())?;
+//! let mut lifecycle = Lifecycle::new(runtime.handle().clone());
+//! parts.run(&agent, &mut lifecycle, |_| {})?;
+//!
+//! for (number, name) in [(1, "client"), (2, "server")] {
+//!     agent.add_port(Port { number: PortNumber(number), name: name.parse()?, kind: PortKind::Physical })?;
+//! }
+//! let ports = agent.ports();
+//! let matching = parse_key("in_port(client),eth_type(0x0800)", &*ports)?.matching;
+//! let actions = parse_actions("server", &*ports)?;
+//! let flow = Flow::new(None, MaskedKey::new(&matching), actions, Priority::default(), Expiry::default(), &seed);
+//!
+//! // Handing the flow over waits for nobody; the batch does.
+//! let batch = Arc::new(Batch::default());
+//! batch.expect_one();
+//! agent.queue.add(flow, Some(batch.clone()))?;
+//! let tally = batch.wait(Duration::from_secs(10));
+//! assert_eq!((tally.installed, tally.refused), (1, 0));
+//!
+//! assert!(runtime.block_on(lifecycle.stop()).is_clean());
+//! # Ok(())
+//! # }
+//! ```
 
 pub mod agent;
 pub mod answers;

@@ -14,7 +14,7 @@ pub struct Direction {
     pub protocol: u8,
     /// Source port; of ICMP, the identifier; 0 for a protocol without ports.
     pub source_port: u16,
-    /// Destination port; of ICMP, the type (upper octet) and the code; 0 for a protocol without ports.
+    /// Destination port; of ICMP, the type (upper byte) and the code; 0 for a protocol without ports.
     pub destination_port: u16,
 }
 
@@ -73,7 +73,7 @@ pub struct DirectionSelection {
     pub destination: Option<IpAddr>,
     /// From this port; of ICMP, with this identifier.
     pub source_port: Option<u16>,
-    /// To this port: value and mask. Of ICMP, with this type (upper octet) and code.
+    /// To this port: value and mask. Of ICMP, with this type (upper byte) and code.
     pub destination_port: (u16, u16),
 }
 

@@ -133,7 +133,7 @@ pub const FRAGMENT_LATER: u8 = 2;
 pub const KEY_WORDS: usize = 75;
 /// Label stack entries of MPLS that a key has room for, as in OVS (`FLOW_MAX_MPLS_LABELS`, `MPLS_LABEL_DEPTH`).
 pub const MPLS_DEPTH: usize = 3;
-/// Octets of Geneve options that a key has room for: more than the 252 that a header can have.
+/// Bytes of Geneve options that a key has room for: more than the 252 that a header can have.
 pub const GENEVE_OPTIONS: usize = 256;
 
 const ETH_P_IP: u16 = 0x0800;
@@ -380,7 +380,7 @@ pub const MPLS_ENTRIES: [[Field; 4]; MPLS_DEPTH] = [
 /// presence, too, as in the kernel (`num_labels_mask`).
 pub const MPLS_PRESENT: [Field; MPLS_DEPTH] = [Field::MplsPresent, Field::Mpls2Present, Field::Mpls3Present];
 
-/// The fields that hold the options of a Geneve header, 16 octets each, as they stand on the wire: the first octet is
+/// The fields that hold the options of a Geneve header, 16 bytes each, as they stand on the wire: the first byte is
 /// the highest.
 pub const GENEVE_CHUNKS: [Field; GENEVE_OPTIONS / 16] = [
     Field::GeneveOptions0,

@@ -21,7 +21,7 @@ use crate::ufid::{Identity, Seed, Ufid};
 #[derive(Clone)]
 pub struct Flow(ThinArc<Head, u8>);
 
-/// A flow, but for the octets of its key; [derefs](Deref) to its terms.
+/// A flow, but for the bytes of its key; [derefs](Deref) to its terms.
 pub struct Head {
     /// The name of the flow.
     pub ufid: Ufid,

@@ -99,7 +99,7 @@ pub struct Mask {
     /// Which words of the full key it touches.
     map: u128,
     words: Box<[MaskWord]>,
-    /// Octets that are stored of a key.
+    /// Bytes that are stored of a key.
     octets: usize,
     /// What the names of all of its flows begin with.
     prefix: OnceLock<NamePrefix>,
@@ -109,7 +109,7 @@ pub struct Mask {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct MaskWord {
     mask: u64,
-    /// Octets that are stored of the words before it.
+    /// Bytes that are stored of the words before it.
     at: usize,
 }
 
@@ -148,12 +148,12 @@ impl Mask {
         self.words.is_empty()
     }
 
-    /// How many octets of a key it touches.
+    /// How many bytes of a key it touches.
     pub fn octets(&self) -> usize {
         self.octets
     }
 
-    /// Writes what it touches of a full key, run by run; what it leaves behind the last octet says nothing.
+    /// Writes what it touches of a full key, run by run; what it leaves behind the last byte says nothing.
     fn compress(&self, key: &Key, octets: &mut [u8]) {
         let mut at = 0;
         for (index, word) in self.words() {
@@ -166,7 +166,7 @@ impl Mask {
         }
     }
 
-    /// Where in the [octets](MaskedKey::octets) of a key that octet of a word of the full key is, counted from the word's
+    /// Where in the [octets](MaskedKey::octets) of a key that byte of a word of the full key is, counted from the word's
     /// lowest; `None` if the mask does not touch it.
     pub fn place(&self, word: usize, octet: u32) -> Option<usize> {
         let found = self.word(word)?;
@@ -212,14 +212,14 @@ impl fmt::Debug for Mask {
     }
 }
 
-/// A match as it is stored: a shared mask, and of the key just the octets that it touches. By itself, or as a flow has it.
+/// A match as it is stored: a shared mask, and of the key just the bytes that it touches. By itself, or as a flow has it.
 #[derive(Clone)]
 pub struct MaskedKey<'a> {
     mask: Cow<'a, Arc<Mask>>,
     octets: Octets<'a>,
 }
 
-/// Word by word, the lowest octet first.
+/// Word by word, the lowest byte first.
 #[derive(Clone)]
 enum Octets<'a> {
     OfFlow(&'a [u8]),
@@ -228,9 +228,9 @@ enum Octets<'a> {
     Many(Box<[u8]>),
 }
 
-/// As many octets as hardly any match has more of.
+/// As many bytes as hardly any match has more of.
 const FEW: usize = 63;
-/// Room behind the last octet, so that runs are written as whole words.
+/// Room behind the last byte, so that runs are written as whole words.
 const BEYOND: usize = 8;
 
 impl<'a> MaskedKey<'a> {
@@ -267,7 +267,7 @@ impl<'a> MaskedKey<'a> {
         &self.mask
     }
 
-    /// The octets of the key that the mask touches, word by word, the lowest first; see [`Mask::place`].
+    /// The bytes of the key that the mask touches, word by word, the lowest first; see [`Mask::place`].
     pub fn octets(&self) -> &[u8] {
         match &self.octets {
             Octets::OfFlow(octets) => octets,
@@ -373,14 +373,14 @@ impl Iterator for WordIndexes {
     }
 }
 
-/// Octets in a row of which a mask touches each.
+/// Bytes in a row of which a mask touches each.
 struct Run {
     /// The bits below them.
     shift: u32,
     octets: usize,
 }
 
-/// All bits of a word but the highest of each octet.
+/// All bits of a word but the highest of each byte.
 const LOW_BITS: u64 = 0x7f7f_7f7f_7f7f_7f7f;
 
 /// The runs of a word of a mask, lowest first.
@@ -395,7 +395,7 @@ impl Iterator for Runs {
         }
         let shift = self.0.trailing_zeros() & !7;
         let above = self.0 >> shift;
-        // The top bit of each octet that has any bit set.
+        // The top bit of each byte that has any bit set.
         let touched = (((above & LOW_BITS) + LOW_BITS) | above) & !LOW_BITS;
         let octets = (!touched & !LOW_BITS).trailing_zeros() as usize / 8;
         self.0 = if octets == 8 { 0 } else { above >> (8 * octets) << (8 * octets) << shift };

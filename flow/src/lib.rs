@@ -4,6 +4,50 @@
 //! ([`action`]), how both are written ([`text`]), how it is named ([`ufid`]), why a device said no
 //! ([`refusal`]), where flows live ([`table`]) and what a device must offer to carry them ([`backend`]).
 //! There is no I/O here and no thread.
+//!
+//! # Example
+//!
+//! A flow, from its text through the table into a device and back to text. Who calls stands for a worker here.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use sluice_flow::backend::{Handle, Operation, Outcome, Placement};
+//! use sluice_flow::table::{Limits, Look};
+//! use sluice_flow::text::{Style, parse_line, write_key};
+//! use sluice_flow::ufid::Seed;
+//! use sluice_flow::{Expiry, Field, Flow, FlowState, FlowTable, MaskedKey, Priority, Timestamp};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // What a caller wants: a match and actions in the grammar of `ovs-appctl dpctl/dump-flows`.
+//! let line = parse_line("in_port(1),eth_type(0x0800),ipv4(dst=10.0.0.0/255.0.0.0), actions:2", &())?;
+//! assert_eq!(line.matching.mask.get(Field::Ipv4Dst), 0xff00_0000);
+//! let seed = Seed([7; 16]);
+//! let matching = MaskedKey::new(&line.matching);
+//! let flow = Flow::new(line.ufid, matching, line.actions, Priority::default(), Expiry::default(), &seed);
+//!
+//! // The table accepts it. Nothing is in the device yet.
+//! let table = FlowTable::new(seed, Limits { flows: 10, unsettled: 10 }, Arc::new(()));
+//! let accepted = table.add(flow.clone(), Timestamp(1), None)?;
+//! assert_eq!(table.view(accepted.flow).map(|view| view.state), Some(FlowState::Pending));
+//! assert!(table.add(flow, Timestamp(2), None).is_err(), "it exists");
+//!
+//! // A worker looks, hands the change to the backend, and takes the completion in.
+//! let Look::Change(change) = table.look(accepted.flow) else { return Err("there is nothing to do".into()) };
+//! assert!(matches!(change.operation, Operation::Install(_)));
+//! let done = Outcome::InPlace { handle: Handle(1), placement: Placement::Hardware };
+//! table.complete(&change, Ok(done), Timestamp(3));
+//! assert!(matches!(table.look(accepted.flow), Look::Nothing), "the device has what is wanted");
+//!
+//! // What a dump shows.
+//! let view = table.view(accepted.flow).ok_or("the flow is gone")?;
+//! assert_eq!((view.state, view.placement), (FlowState::Offloaded, Some(Placement::Hardware)));
+//! let mut text = String::new();
+//! write_key(&mut text, &view.flow.matching(), &Style::default())?;
+//! assert_eq!(text, "recirc_id(0),in_port(1),eth(),eth_type(0x0800),ipv4(dst=10.0.0.0/255.0.0.0)");
+//! # Ok(())
+//! # }
+//! ```
 
 pub mod action;
 pub mod backend;

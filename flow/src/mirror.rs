@@ -20,7 +20,7 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    /// As many octets as a name has at most.
+    /// As many bytes as a name has at most.
     pub const MAX_NAME: usize = 31;
     /// As many ports as copies go to at most.
     pub const MAX_COPIES: usize = 30;

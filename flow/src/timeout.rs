@@ -13,7 +13,7 @@ pub struct TimeoutPolicy {
 }
 
 impl TimeoutPolicy {
-    /// As many octets as a name has at most (`CTNL_TIMEOUT_NAME_MAX` without the end).
+    /// As many bytes as a name has at most (`CTNL_TIMEOUT_NAME_MAX` without the end).
     pub const MAX_NAME: usize = 31;
 
     /// A policy that leaves every timeout as it usually is.

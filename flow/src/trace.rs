@@ -88,6 +88,6 @@ pub struct ActionEffect {
     pub action: Action,
     /// The packet's key before and behind it.
     pub keys: [Key; 2],
-    /// The packet's octets before and behind it.
+    /// The packet's bytes before and behind it.
     pub lengths: [usize; 2],
 }

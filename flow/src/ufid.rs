@@ -18,7 +18,7 @@ use crate::priority::Priority;
 pub struct Ufid(pub u128);
 
 impl Ufid {
-    /// Octets of its text.
+    /// Bytes of its text.
     pub const TEXT_LENGTH: usize = 36;
 }
 

@@ -153,7 +153,7 @@ fn outer_headers_without_words_are_written_as_bytes() {
         assert_eq!(one(&text), action, "{text}");
         text
     };
-    // A length, a wrong checksum, an octet more, an octet less, nothing, a type that nobody knows.
+    // A length, a wrong checksum, a byte more, a byte less, nothing, a type that nobody knows.
     for place in [16, 25] {
         let mut push = said.as_ref().clone();
         push.header[place] ^= 1;

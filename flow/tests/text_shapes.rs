@@ -30,7 +30,7 @@ const FRAMES: &[[&str; 3]] = &[
 enum Edit {
     /// A digit becomes another one, or a letter.
     Digit(Index, u8),
-    /// A word, a value or nothing stands in the place of some octets.
+    /// A word, a value or nothing stands in the place of some bytes.
     Replace(Index, usize, &'static str),
     /// Every digit moves on by so much.
     Shift(u8),

@@ -106,7 +106,7 @@ impl MirrorState {
         self.matched.matches(key)
     }
 
-    /// A packet of so many octets was copied.
+    /// A packet of so many bytes was copied.
     pub(crate) fn count(&self, bytes: usize) {
         self.counts.packets.fetch_add(1, Ordering::Relaxed);
         self.counts.bytes.fetch_add(bytes as u64, Ordering::Relaxed);

@@ -19,6 +19,67 @@
 //! - Of a connection that a helper told of, packets are `+rel` until it is answered and `+est` afterwards; OVS says `+new+rel` or
 //!   `+rel`, and then `+est+rel`. A match on two of them is refused, since nothing would ever meet it.
 //! - Of the length of all Geneve options, only those bits are compared that are set in the wanted one.
+//!
+//! # Example
+//!
+//! What flower is asked for a VLAN tag, without a kernel.
+//!
+//! ```
+//! use sluice_flow::meter::MeterId;
+//! use sluice_flow::text::{parse_actions, parse_key};
+//! use sluice_flow::ufid::Seed;
+//! use sluice_flow::{Expiry, Flow, MaskedKey, PortNumber, Priority};
+//! use sluice_offload_tc::rule::AgentId;
+//! use sluice_offload_tc::surroundings::{Device, DeviceKind, Features, Surroundings};
+//! use sluice_offload_tc::translate;
+//! use sluice_offload_tc::wire::key::Key;
+//!
+//! /// The device of port N has the index 100 + N.
+//! struct Ports;
+//!
+//! impl Surroundings for Ports {
+//!     fn device(&self, port: PortNumber) -> Option<Device> {
+//!         Some(Device { interface: 100 + port.0, kind: DeviceKind::Wire })
+//!     }
+//!
+//!     fn port(&self, interface: u32) -> Option<(PortNumber, Device)> {
+//!         let port = PortNumber(interface.checked_sub(100)?);
+//!         Some((port, self.device(port)?))
+//!     }
+//!
+//!     fn police(&self, _meter: MeterId) -> Option<u32> {
+//!         None
+//!     }
+//!
+//!     fn meter(&self, _police: u32) -> Option<MeterId> {
+//!         None
+//!     }
+//!
+//!     fn features(&self) -> Features {
+//!         Features::default()
+//!     }
+//! }
+//!
+//! fn flow(key: &str, actions: &str) -> Result<Flow, Box<dyn std::error::Error>> {
+//!     let (matching, actions) = (parse_key(key, &())?.matching, parse_actions(actions, &())?);
+//!     let matching = MaskedKey::new(&matching);
+//!     Ok(Flow::new(None, matching, actions, Priority::default(), Expiry::default(), &Seed([7; 16])))
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let tagged = "in_port(1),eth(),eth_type(0x8100),vlan(vid=7,pcp=0),encap(eth_type(0x0800),ipv4(frag=no))";
+//! let rule = translate::rule(&flow(tagged, "pop_vlan,2")?, AgentId(1), &Ports)?;
+//! assert_eq!(rule.flower.get(Key::VlanId), Some((7, 0xfff)));
+//! assert_eq!(Key::VlanId.spec().value, 23, "TCA_FLOWER_KEY_VLAN_ID");
+//!
+//! // What flower cannot do is refused by name.
+//! let refusal = translate::rule(&flow("in_port(1),eth_type(0x0806)", "lb_output(1)")?, AgentId(1), &Ports);
+//! let refusal = refusal.unwrap_err();
+//! assert_eq!(refusal.label(), "action");
+//! assert!(refusal.to_string().starts_with("action lb_output: "));
+//! # Ok(())
+//! # }
+//! ```
 
 mod backend;
 pub mod digest;

@@ -17,6 +17,68 @@
 //! - A poll that takes long lengthens the period. It never evicts.
 //!
 //! [`rebalance`] decides who is carried by hardware when that is full.
+//!
+//! # Example
+//!
+//! A flow without a packet goes after its idle timeout. Time and counters are made up.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! use sluice_flow::backend::{CounterReader, Handle, Outcome, Placement};
+//! use sluice_flow::counters::{Counters, Reading, Sampled};
+//! use sluice_flow::table::{Limits, Look};
+//! use sluice_flow::text::parse_line;
+//! use sluice_flow::time::ManualClock;
+//! use sluice_flow::ufid::Seed;
+//! use sluice_flow::{Clock, EndReason, Expiry, Flow, FlowTable, Generation, MaskedKey, Priority, Refusal};
+//! use sluice_revalidator::{Config, Revalidator};
+//!
+//! /// A device that has counted nothing for one rule.
+//! struct Device {
+//!     clock: Arc<ManualClock>,
+//!     reading: Reading,
+//! }
+//!
+//! impl CounterReader for Device {
+//!     fn read(&mut self, visit: &mut dyn FnMut(&[Reading], Sampled)) -> Result<(), Refusal> {
+//!         let now = self.clock.now();
+//!         visit(&[self.reading], Sampled { earliest: now, latest: now });
+//!         Ok(())
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let clock = Arc::new(ManualClock::default());
+//! let seed = Seed([7; 16]);
+//! let table = FlowTable::new(seed, Limits { flows: 10, unsettled: 10 }, Arc::new(()));
+//! let line = parse_line("in_port(1),eth_type(0x0806), actions:2", &())?;
+//! let matching = MaskedKey::new(&line.matching);
+//! let flow = Flow::new(None, matching, line.actions, Priority::default(), Expiry::default(), &seed);
+//! let id = table.add(flow, clock.now(), None)?.flow;
+//! let Look::Change(change) = table.look(id) else { return Err("there is nothing to do".into()) };
+//! let done = Outcome::InPlace { handle: Handle(1), placement: Placement::Hardware };
+//! table.complete(&change, Ok(done), clock.now());
+//! table.look(id);
+//!
+//! let config = Config {
+//!     idle_timeout: Some(Duration::from_secs(10)),
+//!     hard_timeout: None,
+//!     poll_interval: Duration::from_millis(500),
+//! };
+//! let reading = Reading { flow: id, installed_as: Generation(1), counters: Counters::default() };
+//! let mut revalidator = Revalidator::new(config, Box::new(Device { clock: clock.clone(), reading }));
+//! let mut ends = Vec::new();
+//! while ends.is_empty() {
+//!     clock.advance(Duration::from_millis(500));
+//!     revalidator.round(&table, &*clock, &mut |flow, reason| ends.push((flow, reason)));
+//! }
+//! assert_eq!(ends, [(id, EndReason::Idle)]);
+//! assert!(clock.now().0 >= 10_000_000_000, "never early");
+//! # Ok(())
+//! # }
+//! ```
 
 mod ageing;
 pub mod deadline;

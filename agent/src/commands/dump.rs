@@ -249,7 +249,7 @@ impl Selection {
     }
 }
 
-/// Octets of flows that are written at once.
+/// Bytes of flows that are written at once.
 const PAGE: usize = 32 << 10;
 
 /// Writes a page, and takes an empty one.

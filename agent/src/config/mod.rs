@@ -32,90 +32,89 @@ pub use forms::{format_duration, format_metrics, parse_duration, parse_level, pa
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Which kind of device carries the flows, one of those that are built in ([`crate::backends`]): `"soft"`, the NIC in
-    /// software (default), or `"tc"`, the flower classifier of the kernel with the NICs behind it.
+    /// The kind of device that carries the flows, one of those that are built in ([`crate::backends`]): `"soft"`, the NIC in
+    /// software (default), or `"tc"`, the kernel's flower classifier with the NICs behind it.
     #[serde(deserialize_with = "forms::backend")]
     pub backend: String,
-    /// The device, in the backend's own naming: for `"soft"` and `"tc"` any word, under which tools see the datapath. With
+    /// The device, as the backend names it. For `"soft"` and `"tc"` it is any word; tools show the datapath under that name. With
     /// `"tc"` the devices are the ports. Default `"soft0"` or `"tc0"`.
     pub device: String,
-    /// With `"tc"`, who is to take rules: `"none"` for hardware if it can and the kernel (default), `"skip_sw"` for hardware only,
-    /// so that what it cannot take is refused, or `"skip_hw"` for the kernel only.
+    /// With `"tc"`, where rules go: `"none"` installs a rule in the kernel, and in hardware if hardware takes it (default);
+    /// `"skip_sw"` installs it in hardware only, and refuses it otherwise; `"skip_hw"` installs it in the kernel only.
     #[serde(deserialize_with = "forms::policy")]
     pub policy: OffloadPolicy,
-    /// With `"tc"`, what becomes of the flags `df` and `csum` of outer headers where the kernel can neither match nor set them
-    /// (before Linux 6.11 and 6.3): `"auto"` to pass them over as OVS does, unless another flow differs only in them, for then both
-    /// are refused (default); `"as_ovs"` to pass them over always; or `"exact"` to refuse the flow. `sluice explain` and
-    /// `dump-flows -m` say which flags a rule does not match.
+    /// With `"tc"`, how the flags `df` and `csum` of outer headers are treated if the kernel can neither match nor set them
+    /// (before Linux 6.11 and 6.3): `"auto"` ignores them as OVS does, unless another flow differs only in them; then both flows are
+    /// refused (default). `"as_ovs"` always ignores them. `"exact"` refuses the flow. `sluice explain` and `dump-flows -m` say which
+    /// flags a rule does not match.
     #[serde(deserialize_with = "forms::tunnel_flags")]
     pub tunnel_flags: TunnelFlags,
     /// Where the control socket `sluiced.ctl` and the pidfile `sluiced.pid` are. Default `"/run/sluice"`.
     #[serde(deserialize_with = "forms::absolute_path")]
     pub run_dir: PathBuf,
-    /// Where what outlives the agent is kept. Default: the folder that systemd gives to the unit, or `state` under `run_dir` where
+    /// Where the agent keeps what outlives it. Default: the folder that systemd gives to the unit, or `state` under `run_dir` if
     /// there is none; see [`Config::state_dir`].
     #[serde(deserialize_with = "forms::some_absolute_path")]
     pub state_dir: Option<PathBuf>,
-    /// Whether flows survive the agent: what is accepted is kept in `state_dir` and wanted again at the next start. The same is true
-    /// of ports, meters, mirrors and timeout policies that came at run time. Default true.
+    /// Whether flows survive the agent: accepted flows are kept in `state_dir` and are wanted again at the next start. The same holds
+    /// for ports, meters, mirrors and timeout policies that came at run time. Default true.
     pub persist: bool,
-    /// How often the log of flows is synced to the disk, which bounds what a power cut takes; the death of the agent alone takes
-    /// nothing. 0 syncs every batch before it is answered. Default `"1s"`.
+    /// How often the log of flows is synced to the disk. A power cut loses at most the changes of this interval; the death of the agent
+    /// alone loses nothing. 0 syncs every batch before it is answered. Default `"1s"`.
     #[serde(deserialize_with = "forms::duration_or_zero")]
     pub sync_interval: Duration,
-    /// The folder of the locks, which only the agents' user can write. All agents of a machine must agree on it. Default
+    /// The folder of the locks, which only the agents' user can write. All agents of a machine must name the same folder. Default
     /// `"/run/sluice-locks"`.
     #[serde(deserialize_with = "forms::absolute_path")]
     pub lock_dir: PathBuf,
     /// Address and port of the metrics, or `"none"`. Default `"[::1]:9319"`.
     #[serde(deserialize_with = "forms::metrics")]
     pub metrics: Option<SocketAddr>,
-    /// How many threads install flows, from 1 to 64. Default 2.
+    /// How many threads install flows, 1 to 64. Default 2.
     #[serde(deserialize_with = "forms::workers")]
     pub workers: usize,
-    /// How many flows may wait for the device before new ones are refused as busy. Default 65536.
+    /// At most this many flows wait for the device; further ones are refused as busy. Default 65536.
     #[serde(deserialize_with = "forms::positive")]
     pub dirty_limit: usize,
-    /// How many flows there may be. Above it the least used go, permanent ones aside. Default 200000.
+    /// At most this many flows are kept. Above the limit the least used ones are evicted, except permanent ones. Default 200000.
     #[serde(deserialize_with = "forms::positive")]
     pub flow_limit: usize,
-    /// How many rules the NIC in software takes into what counts as its hardware; further ones are in its software, which
-    /// forwards and counts them just the same. Other backends have a limit of their own. Default: all.
+    /// At most this many rules are kept in what counts as hardware in the NIC in software. Further rules are in its software, which
+    /// forwards and counts them all the same. Other backends have a limit of their own. Default: no limit.
     #[serde(deserialize_with = "forms::some_positive")]
     pub hardware_rules: Option<usize>,
     /// How often, while hardware is full, its room is given to the flows with the most packets a second, or `"none"` for never.
-    /// Takes place with backends that count the rules in software, too. Default `"3s"`.
+    /// Needs a backend that also counts the rules in software. Default `"3s"`.
     #[serde(deserialize_with = "forms::optional_duration")]
     pub rebalance_interval: Option<Duration>,
-    /// After how long without a packet a flow is removed, or `"none"` for never. Default `"10s"`.
+    /// A flow is removed after this time without a packet, or `"none"` for never. Default `"10s"`.
     #[serde(deserialize_with = "forms::optional_duration")]
     pub idle_timeout: Option<Duration>,
-    /// After how long a flow is removed whether used or not, or `"none"` for never. Default `"none"`.
+    /// A flow is removed this long after its acceptance, used or not, or `"none"` for never. Default `"none"`.
     #[serde(deserialize_with = "forms::optional_duration")]
     pub hard_timeout: Option<Duration>,
     /// How often counters are read. Default `"500ms"`.
     #[serde(deserialize_with = "forms::duration")]
     pub poll_interval: Duration,
-    /// How long after a flow was refused it is tried again, even if the device has not changed; `"none"` for never.
-    /// Default `"30s"`.
+    /// How often refused flows are tried again even if the device has reported no change, or `"none"` for never. Default `"30s"`.
     #[serde(deserialize_with = "forms::optional_duration")]
     pub retry_interval: Option<Duration>,
-    /// How many chains a packet may pass one after the other, from 1 to 256, as far as the device can. Default 16.
+    /// A packet passes at most this many chains, 1 to 256, or as many as the device can if that is fewer. Default 16.
     #[serde(deserialize_with = "forms::chain_depth")]
     pub chain_depth: usize,
-    /// Whether the agent takes over, at its start, the rules of owners of which no agent runs, as it does if its own state was lost.
-    /// They become flows as they are read back. Default `false`: they are left, and said.
+    /// Whether the agent adopts, at its start, the rules of owners whose agent does not run, such as its own if its state was lost. They
+    /// become flows as they are read back. Default `false`: the rules stay and are listed.
     pub adopt_orphans: bool,
-    /// What becomes of the flows in the device when the agent exits: `"leave"` (default) or `"flush"`.
+    /// What the agent does with the flows in the device when it exits: `"leave"` them (default) or `"flush"` them.
     pub on_exit: OnExit,
-    /// The mode of the control socket, in octal. Whatever it is, others than root, the agent's own user and members of
-    /// the group are refused. Default `"0660"`.
+    /// The mode of the control socket, in octal. Whatever the mode, only root, the agent's own user and members of the group are
+    /// served. Default `"0660"`.
     #[serde(deserialize_with = "forms::mode")]
     pub control_mode: u32,
     /// The group that may use the control socket, by name or number. Default: the agent's own.
     #[serde(deserialize_with = "forms::group")]
     pub control_group: Option<String>,
-    /// How many messages a minute one place in the code may log; the rest is counted. 0 for no limit. Default 60.
+    /// At most this many messages a minute are logged from one place in the code; the rest is counted. 0 for no limit. Default 60.
     pub log_rate: u32,
     /// `[log]`: the log.
     pub log: LogConfig,

@@ -134,7 +134,7 @@ impl Keeper {
         let touched = file.map_or(Ok(()), |file| file.set_modified((self.journal.options.wall)()));
         if let Err(error) = touched {
             tracing::warn!(
-                "the log of flows cannot be touched, so that the next start does not know how long it was away: {error}"
+                "cannot set the time of the log of flows, so the next start does not know how long no agent ran: {error}"
             );
         }
     }

@@ -54,7 +54,7 @@ impl Folder {
         let mut last: Option<&Path> = None;
         for damage in &loss.damages {
             tracing::error!(
-                "{}, at byte {}: {}; {} bytes are no records, {} records are missing",
+                "{}, at byte {}: {}; {} bytes are not records, {} records are missing",
                 damage.path.display(),
                 damage.at,
                 damage.reason,
@@ -101,7 +101,7 @@ impl Journal {
         // Not while it cannot be known, as on a disk that fails.
         if matches!(report.try_exists(), Ok(false)) {
             *self.damage.lock() = None;
-            tracing::info!("{} is gone: the damage has been seen to", report.display());
+            tracing::info!("{} was moved away: the damage is dealt with", report.display());
         }
     }
 }

@@ -182,7 +182,7 @@ pub struct JournalReport {
     pub records: u64,
     /// Records written by this run, compactions aside.
     pub written: u64,
-    /// Octets written by this run, compactions aside.
+    /// Bytes written by this run, compactions aside.
     pub octets: u64,
     /// Times that the disk was synced.
     pub syncs: u64,

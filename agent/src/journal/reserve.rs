@@ -77,7 +77,7 @@ impl Reserve {
             Some(Ok(bytes)) => self.bytes = bytes,
             Some(Err(Errno::OPNOTSUPP | Errno::NOSYS)) => {
                 tracing::warn!(
-                    "{}: the file system reserves no room; a full disk may keep the log from healing",
+                    "{}: the file system cannot reserve room; on a full disk the log may not be written anew",
                     self.path.display()
                 );
                 self.is_impossible = true;

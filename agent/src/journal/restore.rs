@@ -86,7 +86,7 @@ impl Saved {
             let ufid = flow.ufid;
             let taken = take(flow, now.before(wall.since(accepted)));
             if let Err(error) = &taken {
-                tracing::error!("flow ufid:{ufid} of an earlier run is not taken on again: {error}");
+                tracing::error!("flow ufid:{ufid} of an earlier run is not accepted again: {error}");
             }
             taken.is_ok()
         };
@@ -161,7 +161,7 @@ impl Saved {
 
     fn tell(&self, restored: &Restored) {
         for (path, at, bytes, reason) in &self.log.summary.torn {
-            tracing::warn!("{}: {reason}; the last {bytes} bytes, from {at} on, are left out", path.display());
+            tracing::warn!("{}: {reason}; the last {bytes} bytes, from byte {at} on, are ignored", path.display());
         }
         match restored.away {
             Some(away) => tracing::info!(

@@ -100,8 +100,8 @@ impl Inboxes {
 }
 
 impl Inbox {
-    /// How long a worker looks before it sleeps, so that a flow that comes soon after another finds it awake. In time and not
-    /// in looks: on a slow machine these take so long that others want for the processor.
+    /// How long a worker looks before it sleeps, so that a flow that comes soon after another finds it awake. A time, not a number
+    /// of looks: on a slow machine a look takes longer, and other threads need the processor.
     const PATIENCE: Duration = Duration::from_micros(10);
 
     /// The next flow to look at, if there is one.

@@ -61,7 +61,7 @@ pub struct NshHeader {
 pub enum NshMetadata {
     /// Type 1: four contexts.
     Contexts([u32; 4]),
-    /// Type 2: TLVs, whole words of 4 octets, at most 244 in all. OVS prints them without zeros in front; they are put
+    /// Type 2: TLVs, whole words of 4 bytes, at most 244 in all. OVS prints them without zeros in front; they are put
     /// back when that is read.
     Tlvs(Box<[u8]>),
 }

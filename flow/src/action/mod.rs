@@ -37,7 +37,7 @@ pub enum Action {
     AddMpls(MplsEntry),
     /// Does one of two things, by the length of the packet.
     CheckPacketLength {
-        /// Octets, from the Ethernet header on.
+        /// Bytes, from the Ethernet header on.
         length: u16,
         /// What is done to a longer one.
         greater: ActionList,
@@ -80,7 +80,7 @@ pub enum Action {
     Psample {
         /// The group.
         group: u32,
-        /// A note, at most 16 octets; none if it is empty. OVS prints it without zeros in front, which are lost when that
+        /// A note, at most 16 bytes; none if it is empty. OVS prints it without zeros in front, which are lost when that
         /// is read.
         cookie: Box<[u8]>,
     },

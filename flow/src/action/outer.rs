@@ -112,14 +112,14 @@ pub enum OuterTunnel {
         critical: bool,
         /// The network identifier, 24 bits.
         vni: u32,
-        /// The options, at most 252 octets with their headers.
+        /// The options, at most 252 bytes with their headers.
         options: Vec<GeneveOption>,
     },
     /// 3GPP TS 29.281.
     Gtpu {
         /// The UDP header.
         udp: OuterUdp,
-        /// The first octet.
+        /// The first byte.
         flags: u8,
         /// The message type.
         message_type: u8,
@@ -166,12 +166,12 @@ pub struct GeneveOption {
     pub class: u16,
     /// The type, with the critical bit.
     pub kind: u8,
-    /// The value: whole words of 4 octets, at most 31.
+    /// The value: whole words of 4 bytes, at most 31.
     pub data: Vec<u8>,
 }
 
 impl GeneveOption {
-    /// Octets with its header.
+    /// Bytes with its header.
     pub fn length(&self) -> usize {
         4 + self.data.len()
     }

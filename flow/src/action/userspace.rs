@@ -39,7 +39,7 @@ pub enum UserData {
     },
     /// `controller(…)`.
     Controller(ToController),
-    /// `userdata(hex)`: anything else. OVS puts zeros behind fewer than 8 octets. It takes 48 octets for one of the other
+    /// `userdata(hex)`: anything else. OVS puts zeros behind fewer than 8 bytes. It takes 48 bytes for one of the other
     /// notes if they begin like that; here they stay what they were written as.
     Bytes(Box<[u8]>),
 }

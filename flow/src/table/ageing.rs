@@ -1,6 +1,6 @@
 //! What the revalidator asks of the table: to take counters in, and to show what ageing must know of each flow.
 //!
-//! Both touch the counter cells only, 48 octets a flow, and neither waits for a flow that is being changed.
+//! Both touch the counter cells only, 48 bytes a flow, and neither waits for a flow that is being changed.
 
 use std::time::Duration;
 

@@ -7,7 +7,7 @@ use crate::time::Timestamp;
 
 /// What is known of a flow's counters, over all rules that it ever had.
 ///
-/// Packed, so that with its lock it takes 48 octets.
+/// Packed, so that with its lock it takes 48 bytes.
 #[derive(Default)]
 #[repr(Rust, packed)]
 pub(super) struct Cell {

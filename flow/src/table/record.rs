@@ -36,7 +36,7 @@ pub(super) enum Record {
     Over([u8; 16]),
 }
 
-/// A record as it lies in its slot: one octet larger with its lock, and not a word.
+/// A record as it lies in its slot: one byte larger with its lock, and not a word.
 #[derive(Default)]
 #[repr(Rust, packed)]
 pub(super) struct Packed(Record);

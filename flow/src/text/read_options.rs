@@ -11,7 +11,7 @@ use super::tunnel_options::{
 };
 use crate::field::Field;
 
-/// As many octets of data as the length of a Geneve option can say (RFC 8926, section 3.5).
+/// As many bytes of data as the length of a Geneve option can say (RFC 8926, section 3.5).
 const GENEVE_DATA_LIMIT: usize = 124;
 
 type Take<'a> = &'a mut dyn FnMut(Found) -> Result<(), ParseError>;
@@ -114,7 +114,7 @@ fn read_geneve(cursor: &mut Cursor<'_>, take: Take<'_>) -> Result<(), ParseError
 /// Geneve options, as far as they are read.
 struct Geneve {
     octets: GeneveOctets,
-    /// Octets read.
+    /// Bytes read.
     length: usize,
     /// Where the first option is whose length does not matter, so that the places of those behind it are not known.
     without_length: Option<usize>,
@@ -173,7 +173,7 @@ impl Geneve {
         Ok(())
     }
 
-    /// Reads the length of the data, which the header is in front of. Its mask is all or nothing: which octets are
+    /// Reads the length of the data, which the header is in front of. Its mask is all or nothing: which bytes are
     /// matched depends on it.
     fn read_length(&mut self, cursor: &mut Cursor<'_>) -> Result<(), ParseError> {
         let start = cursor.offset();
@@ -200,7 +200,7 @@ impl Geneve {
         Ok(())
     }
 
-    /// Reads a number of so many octets, with or without a mask.
+    /// Reads a number of so many bytes, with or without a mask.
     fn read_octets(&mut self, cursor: &mut Cursor<'_>, place: Range<usize>) -> Result<(), ParseError> {
         let masks = &mut self.octets.masks[place.clone()];
         read_long_number(cursor, &mut self.octets.values[place])?;
@@ -219,7 +219,7 @@ fn octet(cursor: &mut Cursor<'_>) -> Result<u8, ParseError> {
     cursor.number(u8::MAX.into()).map(|value| u8::try_from(value).unwrap_or(u8::MAX))
 }
 
-/// Reads a number of any length into as many octets, the last one lowest.
+/// Reads a number of any length into as many bytes, the last one lowest.
 fn read_long_number(cursor: &mut Cursor<'_>, octets: &mut [u8]) -> Result<(), ParseError> {
     let start = cursor.offset();
     let room = octets.len();

@@ -1,12 +1,12 @@
 //! Keys that differ from earlier ones in values alone: most lines of a file do.
 //!
 //! A key that was read in full leaves its *shape* here: its text, with a hole in place of each value that nothing else
-//! depends on. A later text that is the same, octet by octet, outside of the holes is read by it: the grammar would go the
+//! depends on. A later text that is the same, byte by byte, outside of the holes is read by it: the grammar would go the
 //! same way, find the same fields and the same mask, and nothing but these values would differ. Every other text is for the
 //! grammar to read, and so is every error. The value of an Ethernet type or of an IP protocol decides what else may be
 //! there, so that it is never a hole, and neither are names, flags, masks and options.
 //!
-//! Shapes lie in a tree whose edges are the octets between two holes, so that texts with a common beginning are compared
+//! Shapes lie in a tree whose edges are the bytes between two holes, so that texts with a common beginning are compared
 //! with it once. The tree is bounded, and who shows it texts that never come again stops being asked.
 
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::ufid::Ufid;
 const NODES: usize = 1024;
 /// Ways on from one node: each is tried in turn.
 const WAYS: usize = 16;
-/// Octets of a key; longer ones are not worth the memory.
+/// Bytes of a key; longer ones are not worth the memory.
 const LONGEST: usize = 2048;
 /// Shapes that are learned in a row without one being met again; from then on one in so many is.
 const UNREWARDED: u32 = 64;
@@ -63,7 +63,7 @@ pub(super) struct Example<'a> {
     pub(super) written: u128,
 }
 
-/// Some octets, and what comes after them.
+/// Some bytes, and what comes after them.
 struct Node {
     literal: Box<[u8]>,
     then: Then,
@@ -366,7 +366,7 @@ fn decimal(text: &[u8]) -> Option<(u64, usize)> {
     (length > 0).then_some((value, length))
 }
 
-/// An Ethernet address of two digits an octet.
+/// An Ethernet address of two digits a byte.
 fn mac(text: &[u8]) -> Option<(u128, usize)> {
     const LENGTH: usize = 17;
     let text: &[u8; LENGTH] = text.first_chunk()?;

@@ -2,11 +2,11 @@
 
 use crate::field::{Field, GENEVE_CHUNKS, GENEVE_OPTIONS};
 
-/// As many octets of options as the length of a Geneve header can say (RFC 8926, section 3.4).
+/// As many bytes of options as the length of a Geneve header can say (RFC 8926, section 3.4).
 pub(super) const GENEVE_LIMIT: usize = 252;
-/// Octets in front of the data of a Geneve option: class, type, and three reserved bits with the length of the data.
+/// Bytes in front of the data of a Geneve option: class, type, and three reserved bits with the length of the data.
 pub(super) const GENEVE_HEADER: usize = 4;
-/// The bits of the header's last octet that say the length of the data, in units of four octets.
+/// The bits of the header's last byte that say the length of the data, in units of four bytes.
 pub(super) const GENEVE_LENGTH_BITS: u8 = 0x1f;
 
 /// One kind of options.
@@ -16,7 +16,7 @@ pub(super) struct TunnelOptions {
     pub(super) name: &'static str,
     /// Says that the header has them.
     pub(super) present: Field,
-    /// What they say, in print order. What is in those of Geneve is octets, see [`GeneveOctets`].
+    /// What they say, in print order. What is in those of Geneve is bytes, see [`GeneveOctets`].
     pub(super) fields: &'static [Field],
 }
 
@@ -53,7 +53,7 @@ pub(super) struct GeneveOctets {
 impl GeneveOctets {
     pub(super) const WILD: Self = Self { values: [0; GENEVE_OPTIONS], masks: [0; GENEVE_OPTIONS] };
 
-    /// The octets of the fields that hold them.
+    /// The bytes of the fields that hold them.
     pub(super) fn from_fields(get: &dyn Fn(Field) -> (u128, u128)) -> Self {
         let mut octets = Self::WILD;
         let (values, _) = octets.values.as_chunks_mut();
@@ -66,7 +66,7 @@ impl GeneveOctets {
         octets
     }
 
-    /// The fields that hold the octets, as (field, value, mask).
+    /// The fields that hold the bytes, as (field, value, mask).
     pub(super) fn fields(&self) -> impl Iterator<Item = (Field, u128, u128)> {
         let (values, _) = self.values.as_chunks();
         let (masks, _) = self.masks.as_chunks();

@@ -138,7 +138,7 @@ impl Pieces for Direct<'_, '_> {
     }
 }
 
-/// Octets to which only text is added.
+/// Bytes to which only text is added.
 struct Utf8<'a>(&'a mut Vec<u8>);
 
 impl fmt::Write for Utf8<'_> {

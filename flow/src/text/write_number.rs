@@ -3,7 +3,7 @@
 
 use std::net::Ipv6Addr;
 
-/// The two digits of each octet.
+/// The two digits of each byte.
 const OCTETS: [[u8; 2]; 256] = {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut octets = [[0; 2]; 256];

@@ -75,7 +75,7 @@ pub(crate) fn adjust(segment: &mut [u8], own: &Adjustment, other: &Adjustment) -
     Some(())
 }
 
-/// Puts a number in and keeps the checksum right. A number may stand at an odd place, where its octets count crosswise.
+/// Puts a number in and keeps the checksum right. A number may stand at an odd place, where its bytes count crosswise.
 fn write(segment: &mut [u8], at: usize, number: u32) -> Option<()> {
     let new = number.to_be_bytes();
     let old: [u8; 4] = segment.get(at..at + 4)?.try_into().ok()?;

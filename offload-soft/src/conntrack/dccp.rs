@@ -24,7 +24,7 @@ mod kind {
     pub(super) const SYNC_ACK: u8 = 9;
 }
 
-/// Octets of the header up to the first number.
+/// Bytes of the header up to the first number.
 const HEADER: usize = 12;
 
 /// A packet as connection tracking reads it.
@@ -33,7 +33,7 @@ pub(crate) struct Packet {
     kind: u8,
     sequence: u64,
     acknowledged: u64,
-    /// Octets that the checksum covers.
+    /// Bytes that the checksum covers.
     pub(crate) covered: usize,
 }
 
@@ -46,7 +46,7 @@ impl Packet {
         if !(HEADER..=bytes.len()).contains(&length) || kind > kind::SYNC_ACK {
             return None;
         }
-        // Fours of octets behind the header, plus one; all with zero (9.2).
+        // Fours of bytes behind the header, plus one; all with zero (9.2).
         let covered = match usize::from(header[5] & 0xf) {
             0 => bytes.len(),
             coverage => (coverage - 1) * 4,

@@ -119,7 +119,7 @@ fn mark_v6(
     Some(())
 }
 
-/// The octets of an IPv6 packet that are in every fragment: up to hop-by-hop options and routing headers, and
+/// The bytes of an IPv6 packet that are in every fragment: up to hop-by-hop options and routing headers, and
 /// destination options before a routing header (`ip6_find_1stfragopt`).
 fn unfragmentable(packet: &[u8]) -> Option<usize> {
     let mut end = Ipv6::<&[u8]>::LENGTH;

@@ -113,7 +113,7 @@ type Read = Option<(usize, IpAddr, u16)>;
 /// Six numbers and their end, which may be anything if it is not given (`try_rfc959`).
 fn read_numbers(text: &[u8], own: IpAddr, end: Option<u8>) -> Read {
     let ([a, b, c, d, high, low], length) = numbers(text, b',', end)?;
-    // In IPv6, Linux writes the number over the first four octets of an address that then is not the own one.
+    // In IPv6, Linux writes the number over the first four bytes of an address that then is not the own one.
     let address = match own {
         IpAddr::V4(_) => IpAddr::V4(address_v4([a, b, c, d])),
         IpAddr::V6(own) => {

@@ -2,7 +2,7 @@
 
 use crate::packet::ip_proto;
 
-/// Octets of an ICMP header, behind which an error has the packet that it is about.
+/// Bytes of an ICMP header, behind which an error has the packet that it is about.
 pub(crate) const HEADER: usize = 8;
 
 /// What a message is to connection tracking.

@@ -1,7 +1,7 @@
 //! Address translation: into what a new connection is translated, so that its answers can be told from all others.
 //!
 //! The choice is that of `get_unique_tuple` in `net/netfilter/nf_nat_core.c`. The address is the very one that Linux
-//! chooses (on a machine with the least significant octet first); the port where a clash is avoided is not, since
+//! chooses (on a machine with the least significant byte first); the port where a clash is avoided is not, since
 //! Linux draws it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -223,7 +223,7 @@ fn words(address: IpAddr) -> [u32; 4] {
     }
 }
 
-/// The number that the octets of a word are on a machine with the least significant octet first.
+/// The number that the bytes of a word are on a machine with the least significant byte first.
 fn raw(word: u32) -> u32 {
     word.swap_bytes()
 }
@@ -360,7 +360,7 @@ mod tests {
 
     #[test]
     fn the_hash_is_that_of_linux() {
-        // `hashlittle` of lookup3.c over the same sixteen octets.
+        // `hashlittle` of lookup3.c over the same sixteen bytes.
         assert_eq!(jhash2([1, 2, 3, 4], 0), 0x6649_1246);
     }
 

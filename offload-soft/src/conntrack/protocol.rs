@@ -224,7 +224,7 @@ fn is_well_formed(transport: &[u8], located: &Located) -> bool {
     }
 }
 
-/// Whether the checksum of a packet is right for that many of its octets.
+/// Whether the checksum of a packet is right for that many of its bytes.
 pub(crate) fn is_summed(transport: &[u8], located: &Located, covered: usize) -> bool {
     use std::net::IpAddr::{V4, V6};
     let sum = match (located.source, located.destination) {

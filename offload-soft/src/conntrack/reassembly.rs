@@ -22,21 +22,21 @@ use super::timeouts;
 use super::tuple::Family;
 
 const SHARDS: usize = 16;
-/// Octets that may wait, as far as they are counted (`IPFRAG_HIGH_THRESH`): beyond it, fragments are dropped.
+/// Bytes that may wait, as far as they are counted (`IPFRAG_HIGH_THRESH`): beyond it, fragments are dropped.
 const MEMORY: usize = 4 << 20;
-/// What a waiting fragment costs besides its octets.
+/// What a waiting fragment costs besides its bytes.
 const OVERHEAD: usize = 256;
 const IPV4_MORE_FRAGMENTS: u16 = 0x2000;
 const IPV4_OFFSET: u16 = 0x1fff;
-/// Octets of an IPv6 fragment header.
+/// Bytes of an IPv6 fragment header.
 const FRAGMENT_HEADER: usize = Ipv6Extension::<&[u8]>::LENGTH;
 
 /// How a packet came in pieces, so that it leaves alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pieces {
-    /// Octets of the largest piece, from the IP header on (`mru`).
+    /// Bytes of the largest piece, from the IP header on (`mru`).
     pub(crate) largest: usize,
-    /// Octets of payload of each piece, in order.
+    /// Bytes of payload of each piece, in order.
     pub(crate) lengths: Arc<[usize]>,
     /// What all pieces have in common.
     pub(crate) identification: u32,
@@ -68,7 +68,7 @@ struct Key {
 /// A fragment in its place.
 struct Fragment<'a> {
     key: Key,
-    /// Octets of the frame before the payload of the fragment.
+    /// Bytes of the frame before the payload of the fragment.
     headers: usize,
     payload: &'a [u8],
     offset: usize,
@@ -250,7 +250,7 @@ fn read_v6(zone: u16, frame: &[u8], network: usize) -> Option<Fragment<'_>> {
     })
 }
 
-/// Where in an IPv6 packet the octet is that announces the fragment header, and where the header is.
+/// Where in an IPv6 packet the byte is that announces the fragment header, and where the header is.
 pub(crate) fn fragment_header(packet: &[u8]) -> Option<(usize, usize)> {
     const NEXT_HEADER: usize = 6;
     let (mut announced_at, mut at) = (NEXT_HEADER, Ipv6::<&[u8]>::LENGTH);

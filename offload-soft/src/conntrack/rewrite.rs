@@ -143,7 +143,7 @@ fn transport(bytes: &mut [u8], protocol: u8, target: &Tuple, side: NatSide, [old
     Some(())
 }
 
-/// Writes a port; the octets of the old one come back.
+/// Writes a port; the bytes of the old one come back.
 fn set_port(bytes: &mut [u8], at: usize, port: u16) -> Option<[u8; 2]> {
     let place = bytes.get_mut(at..at + 2)?;
     let old = [place[0], place[1]];

@@ -115,7 +115,7 @@ struct Chunk<'a> {
 impl Chunk<'_> {
     /// The tag that an INIT or an INIT-ACK hands out.
     fn initiate_tag(&self) -> Option<u32> {
-        /// Octets of the fixed part (3.3.2).
+        /// Bytes of the fixed part (3.3.2).
         const FIXED: usize = 16;
         (self.value.len() >= FIXED).then(|| u32::read(self.value, 0))
     }

@@ -16,13 +16,13 @@ use super::tracker::Verdict;
 /// What is known of one end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Side {
-    /// Behind the last octet that it sent.
+    /// Behind the last byte that it sent.
     end: u32,
-    /// Behind the last octet that it may send.
+    /// Behind the last byte that it may send.
     max_end: u32,
     /// The largest window that it offered, scaled; 0 while nothing is known.
     max_window: u32,
-    /// The highest octet that it acknowledged.
+    /// The highest byte that it acknowledged.
     max_ack: Option<u32>,
     scale: u8,
     scales: bool,

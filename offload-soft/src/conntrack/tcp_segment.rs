@@ -29,7 +29,7 @@ pub(crate) struct Segment<'a> {
     pub(crate) ack: u32,
     pub(crate) window: u16,
     flags: u16,
-    /// Behind the last octet in sequence; SYN and FIN count as one each.
+    /// Behind the last byte in sequence; SYN and FIN count as one each.
     pub(crate) end: u32,
     pub(crate) options: &'a [u8],
 }
@@ -107,7 +107,7 @@ impl<'a> Segment<'a> {
         announced
     }
 
-    /// The highest octet that is acknowledged, selectively or not.
+    /// The highest byte that is acknowledged, selectively or not.
     pub(crate) fn highest_sack(&self) -> u32 {
         let blocks = self.options().find(|(kind, data)| *kind == 5 && !data.is_empty() && data.len() % 8 == 0);
         let Some((_, blocks)) = blocks else {

@@ -12,7 +12,7 @@ pub(crate) const DCCP: u8 = 33;
 pub(crate) const GRE: u8 = 47;
 pub(crate) const UDP_LITE: u8 = 136;
 
-/// Octets of a GRE header that address translation wants, whatever its flags say.
+/// Bytes of a GRE header that address translation wants, whatever its flags say.
 pub(crate) const GRE_HEADER: usize = 8;
 
 /// One direction of a connection (`struct nf_conntrack_tuple`).
@@ -26,7 +26,7 @@ pub struct Tuple {
     pub protocol: u8,
     /// Source port; of ICMP, the identifier; 0 for a protocol without ports and for GRE.
     pub source_port: u16,
-    /// Destination port; of ICMP, the type (upper octet) and the code; of GRE, the call if it is PPTP's; 0 for a protocol
+    /// Destination port; of ICMP, the type (upper byte) and the code; of GRE, the call if it is PPTP's; 0 for a protocol
     /// without ports.
     pub destination_port: u16,
 }
@@ -143,7 +143,7 @@ fn call(header: &[u8]) -> Option<u16> {
     (u16::read(header, 2) == PPP).then(|| u16::read(header, CALL))
 }
 
-/// The version of a GRE header, if its first four octets are there.
+/// The version of a GRE header, if its first four bytes are there.
 pub(crate) fn gre_version(header: &[u8]) -> Option<u8> {
     let [_, flags, _, _, ..] = header else { return None };
     Some(flags & 7)

@@ -223,7 +223,7 @@ impl Traversal<'_> {
         }
     }
 
-    /// A rule took the packet, of so many octets.
+    /// A rule took the packet, of so many bytes.
     fn hit(&mut self, slot: &Slot, key: &Key, length: usize) {
         if self.is_counted() {
             let tcp_flags = u16::try_from(key.get(Field::TcpFlags)).unwrap_or_default();

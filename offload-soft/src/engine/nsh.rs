@@ -10,7 +10,7 @@ use crate::packet::eth_type;
 use crate::packet::headers::{Nsh, NshContexts};
 
 const BASE: usize = Nsh::<&[u8]>::LENGTH;
-/// Octets of TLVs at most (`NSH_CTX_HDRS_MAX_LEN` in include/net/nsh.h).
+/// Bytes of TLVs at most (`NSH_CTX_HDRS_MAX_LEN` in include/net/nsh.h).
 const MAX_TLVS: usize = 248;
 
 /// The numbers of next protocols, with the Ethernet types that they stand for (`tun_p_to_eth_p` in

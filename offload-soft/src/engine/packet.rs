@@ -14,9 +14,9 @@ use crate::packet::headers::{Ethernet, Ipv4, VlanTagged, Wire};
 use crate::packet::{Layout, Metadata, Network, Transport, eth_type, ip_proto, is_vlan, mac_from_bits};
 use crate::translate::{Encapsulation, MIN_FRAME};
 
-/// Octets of the two Ethernet addresses, behind which tags stand.
+/// Bytes of the two Ethernet addresses, behind which tags stand.
 const ADDRESSES: usize = 12;
-/// Octets of a VLAN tag.
+/// Bytes of a VLAN tag.
 const TAG: usize = 4;
 
 /// One packet and what is known of it.
@@ -27,7 +27,7 @@ pub(crate) struct Packet {
     pub(crate) metadata: Metadata,
     /// Where the headers are, kept up as headers come and go.
     pub(crate) layout: Layout,
-    /// Octets to be left off by the next output.
+    /// Bytes to be left off by the next output.
     pub(crate) cut: usize,
     /// The outer header for outputs to tunnel ports.
     pub(crate) encapsulation: Option<Arc<Encapsulation>>,
@@ -83,17 +83,17 @@ impl Packet {
         if self.layout.tags > 1 { eth_type::VLAN } else { self.layout.ethernet_type }
     }
 
-    /// Octets, without the outermost tag (`skb->len`).
+    /// Bytes, without the outermost tag (`skb->len`).
     pub(super) fn length(&self) -> usize {
         if self.has_tag() { self.bytes.len() - TAG } else { self.bytes.len() }
     }
 
-    /// Octets with all tags, also with one that is kept aside, as rules count them (`ovs_flow_stats_update`).
+    /// Bytes with all tags, also with one that is kept aside, as rules count them (`ovs_flow_stats_update`).
     pub(super) fn counted_length(&self) -> usize {
         self.bytes.len() + if self.metadata.tag.is_some() { TAG } else { 0 }
     }
 
-    /// Octets that are left when the next output cuts the packet (`do_output`).
+    /// Bytes that are left when the next output cuts the packet (`do_output`).
     pub(super) fn cut_length(&self) -> usize {
         if self.cut == 0 {
             return self.bytes.len();

@@ -58,7 +58,7 @@ pub fn replace_udp(checksum: u16, old: &[u8], new: &[u8]) -> u16 {
     }
 }
 
-/// CRC32c of the parts one after the other, as a number whose octets stand least significant first on the wire.
+/// CRC32c of the parts one after the other, as a number whose bytes stand least significant first on the wire.
 pub fn crc32c(parts: &[&[u8]]) -> u32 {
     let mut crc = u32::MAX;
     for octet in parts.iter().copied().flatten() {
@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(Sum::default().bytes(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]).finish(), !0xddf2);
         // RFC 1624, section 4: 0x5555 becomes 0x3285 under checksum 0xdd2f.
         assert_eq!(replace(0xdd2f, &[0x55, 0x55], &[0x32, 0x85]), 0x0000);
-        // RFC 3720, appendix B.4: 32 octets of zeroes, of ones, and "123456789" from the catalogue of CRCs.
+        // RFC 3720, appendix B.4: 32 bytes of zeroes, of ones, and "123456789" from the catalogue of CRCs.
         assert_eq!(crc32c(&[&[0; 32]]).to_le_bytes(), [0xaa, 0x36, 0x91, 0x8a]);
         assert_eq!(crc32c(&[&[0xff; 32]]).to_le_bytes(), [0x43, 0xab, 0xa8, 0x62]);
         assert_eq!(crc32c(&[b"1234", b"56789"]), 0xe306_9283);

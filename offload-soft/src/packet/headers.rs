@@ -1,10 +1,10 @@
-//! The headers, field by field. Every offset is in octets from the start of its header.
+//! The headers, field by field. Every offset is in bytes from the start of its header.
 
 use super::Mac;
 
-/// A value as it stands on the wire, most significant octet first.
+/// A value as it stands on the wire, most significant byte first.
 pub trait Wire: Sized {
-    /// Octets on the wire.
+    /// Bytes on the wire.
     const SIZE: usize;
     /// Reads the value at `at`, which the caller knows to be inside.
     fn read(bytes: &[u8], at: usize) -> Self;
@@ -66,7 +66,7 @@ macro_rules! view {
         pub struct $view<T>(T);
 
         impl<T: AsRef<[u8]>> $view<T> {
-            /// Octets of the fixed part.
+            /// Bytes of the fixed part.
             pub const LENGTH: usize = $length;
 
             /// A view over bytes that begin with the header; `None` if they end before its fixed part does.
@@ -122,9 +122,9 @@ view! {
     dsap, set_dsap: u8, at 0;
     /// Source service access point, 0xaa for SNAP.
     ssap, set_ssap: u8, at 1;
-    /// Upper two octets of the organisation code.
+    /// Upper two bytes of the organisation code.
     organisation_high, set_organisation_high: u16, at 3;
-    /// Lowest octet of the organisation code.
+    /// Lowest byte of the organisation code.
     organisation_low, set_organisation_low: u8, at 5;
     /// Ethernet type.
     ethernet_type, set_ethernet_type: u16, at 6;
@@ -137,9 +137,9 @@ view! {
     hardware_type, set_hardware_type: u16, at 0;
     /// Protocol type, 0x0800 for IPv4.
     protocol_type, set_protocol_type: u16, at 2;
-    /// Octets of a hardware address.
+    /// Bytes of a hardware address.
     hardware_length, set_hardware_length: u8, at 4;
-    /// Octets of a protocol address.
+    /// Bytes of a protocol address.
     protocol_length, set_protocol_length: u8, at 5;
     /// Operation: 1 asks, 2 replies.
     operation, set_operation: u16, at 6;
@@ -166,15 +166,15 @@ impl<T: AsRef<[u8]>> Arp<T> {
 view! {
     /// An IPv4 header (RFC 791).
     Ipv4, 20 octets;
-    /// Version (4 bits) and length of the header in units of four octets (4 bits).
+    /// Version (4 bits) and length of the header in units of four bytes (4 bits).
     version_and_length, set_version_and_length: u8, at 0;
     /// Type of service: DSCP (6 bits) and ECN (2 bits).
     tos, set_tos: u8, at 1;
-    /// Octets of header and payload.
+    /// Bytes of header and payload.
     total_length, set_total_length: u16, at 2;
     /// Identification, for reassembly.
     identification, set_identification: u16, at 4;
-    /// Flags (3 bits) and offset of the fragment in units of eight octets (13 bits).
+    /// Flags (3 bits) and offset of the fragment in units of eight bytes (13 bits).
     flags_and_offset, set_flags_and_offset: u16, at 6;
     /// Time to live.
     ttl, set_ttl: u8, at 8;
@@ -194,7 +194,7 @@ const IPV4_MORE_FRAGMENTS: u16 = 0x2000;
 const IPV4_OFFSET: u16 = 0x1fff;
 
 impl<T: AsRef<[u8]>> Ipv4<T> {
-    /// Octets of the header with its options.
+    /// Bytes of the header with its options.
     pub fn header_length(&self) -> usize {
         usize::from(self.version_and_length() & 0x0f) * 4
     }
@@ -215,7 +215,7 @@ view! {
     Ipv6, 40 octets;
     /// Version (4 bits), traffic class (8 bits), flow label (20 bits).
     version_class_label, set_version_class_label: u32, at 0;
-    /// Octets behind this header.
+    /// Bytes behind this header.
     payload_length, set_payload_length: u16, at 4;
     /// Protocol of what follows.
     next_header, set_next_header: u8, at 6;
@@ -260,7 +260,7 @@ view! {
     next_header, set_next_header: u8, at 0;
     /// Length, in the unit of the header in question.
     length, set_length: u8, at 1;
-    /// Offset of the fragment in units of eight octets (13 bits), reserved (2 bits), more fragments (1 bit).
+    /// Offset of the fragment in units of eight bytes (13 bits), reserved (2 bits), more fragments (1 bit).
     fragment_offset, set_fragment_offset: u16, at 2;
     /// Stations that a source route still has to visit.
     segments_left, set_segments_left: u8, at 3;
@@ -273,14 +273,14 @@ view! {
     source, set_source: u16, at 0;
     /// Destination port.
     destination, set_destination: u16, at 2;
-    /// Length of the header in units of four octets (4 bits), flags (12 bits).
+    /// Length of the header in units of four bytes (4 bits), flags (12 bits).
     length_and_flags, set_length_and_flags: u16, at 12;
     /// Checksum over pseudo header, header and payload.
     checksum, set_checksum: u16, at 16;
 }
 
 impl<T: AsRef<[u8]>> Tcp<T> {
-    /// Octets of the header with its options.
+    /// Bytes of the header with its options.
     pub fn header_length(&self) -> usize {
         usize::from(self.length_and_flags() >> 12) * 4
     }
@@ -298,7 +298,7 @@ view! {
     source, set_source: u16, at 0;
     /// Destination port.
     destination, set_destination: u16, at 2;
-    /// Octets of header and payload.
+    /// Bytes of header and payload.
     length, set_length: u16, at 4;
     /// Checksum over pseudo header, header and payload; zero where the sender made none.
     checksum, set_checksum: u16, at 6;
@@ -311,7 +311,7 @@ view! {
     source, set_source: u16, at 0;
     /// Destination port.
     destination, set_destination: u16, at 2;
-    /// CRC32c of the packet, in the octet order in which it stands there.
+    /// CRC32c of the packet, in the byte order in which it stands there.
     checksum, set_checksum: u32, at 8;
 }
 
@@ -340,7 +340,7 @@ view! {
     NeighbourOption, 8 octets;
     /// Type: 1 source link-layer address, 2 target link-layer address.
     kind, set_kind: u8, at 0;
-    /// Length in units of eight octets.
+    /// Length in units of eight bytes.
     length, set_length: u8, at 1;
     /// The address, where the type and the length say that there is one.
     mac, set_mac: Mac, at 2;
@@ -380,7 +380,7 @@ impl<T: AsRef<[u8]>> LabelStackEntry<T> {
 view! {
     /// The base and the service path header of a network service header (RFC 8300).
     Nsh, 8 octets;
-    /// Version (2 bits), flags (2 bits), time to live (6 bits), length in units of four octets (6 bits).
+    /// Version (2 bits), flags (2 bits), time to live (6 bits), length in units of four bytes (6 bits).
     version_to_length, set_version_to_length: u16, at 0;
     /// Type of the metadata.
     metadata_type, set_metadata_type: u8, at 2;
@@ -407,7 +407,7 @@ impl<T: AsRef<[u8]>> Nsh<T> {
         (self.version_to_length() >> 6) as u8 & 0x3f
     }
 
-    /// Octets of the header with its metadata.
+    /// Bytes of the header with its metadata.
     pub fn header_length(&self) -> usize {
         usize::from(self.version_to_length() & 0x3f) * 4
     }
@@ -424,7 +424,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Nsh<T> {
         self.set_version_to_length(self.version_to_length() & 0xf03f | u16::from(value & 0x3f) << 6);
     }
 
-    /// Writes the length in units of four octets, the lowest 6 bits of `value`.
+    /// Writes the length in units of four bytes, the lowest 6 bits of `value`.
     #[expect(clippy::cast_possible_truncation, reason = "six bits remain")]
     pub fn set_length(&mut self, value: usize) {
         self.set_version_to_length(self.version_to_length() & 0xffc0 | (value & 0x3f) as u16);
@@ -460,7 +460,7 @@ view! {
     code, set_code: u8, at 1;
     /// Session.
     session, set_session: u16, at 2;
-    /// Octets behind this field.
+    /// Bytes behind this field.
     length, set_length: u16, at 4;
     /// Protocol of what PPP carries.
     protocol, set_protocol: u16, at 6;
@@ -468,7 +468,7 @@ view! {
 
 impl<T: AsRef<[u8]>> Pppoe<T> {
     /// Whether it is of a session, and the protocol one that PPP can have: its last bit is set, and that of its first
-    /// octet is not. One of a single octet is none, as for Linux since it gave up reading them.
+    /// byte is not. One of a single byte is none, as for Linux since it gave up reading them.
     pub fn is_valid(&self) -> bool {
         self.version_and_type() == 0x11 && self.code() == 0 && self.protocol() & 0x0101 == 0x0001
     }

@@ -94,7 +94,7 @@ pub mod ip_proto {
     pub const SCTP: u8 = 132;
 }
 
-/// The bits of an Ethernet address as the flow key holds them, the first octet highest.
+/// The bits of an Ethernet address as the flow key holds them, the first byte highest.
 pub fn mac_to_bits(mac: Mac) -> u64 {
     mac.iter().fold(0, |bits, octet| bits << 8 | u64::from(*octet))
 }

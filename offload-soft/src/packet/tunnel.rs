@@ -74,7 +74,7 @@ pub enum TunnelOptions {
     },
     /// GTP-U.
     Gtpu {
-        /// The first octet.
+        /// The first byte.
         flags: u8,
         /// The message type.
         message_type: u8,
@@ -89,14 +89,14 @@ pub struct GeneveOptions {
 }
 
 impl GeneveOptions {
-    /// The options that these octets are; `None` if they are more than a header can have.
+    /// The options that these bytes are; `None` if they are more than a header can have.
     pub fn new(octets: &[u8]) -> Option<Self> {
         let mut options = Self { octets: [0; GENEVE_OPTIONS], length: u8::try_from(octets.len()).ok()? };
         options.octets[..octets.len()].copy_from_slice(octets);
         Some(options)
     }
 
-    /// The octets.
+    /// The bytes.
     pub fn octets(&self) -> &[u8] {
         &self.octets[..usize::from(self.length)]
     }

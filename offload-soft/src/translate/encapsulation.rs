@@ -19,11 +19,11 @@ pub(crate) mod tunnel_flag {
 const DEFAULT_TTL: u8 = 64;
 /// The flags of a group policy that VXLAN carries: do not learn, and policy applied (`struct vxlanhdr_gbp`).
 pub(crate) const POLICY_FLAGS: u8 = 0x48;
-/// Octets of Geneve options that the length in the header can say (RFC 8926, section 3.4).
+/// Bytes of Geneve options that the length in the header can say (RFC 8926, section 3.4).
 const GENEVE_LIMIT: usize = 252;
 /// The bit in the type of a Geneve option that says that it must be understood.
 const GENEVE_CRITICAL_TYPE: u8 = 0x80;
-/// Octets of a Geneve option before its data.
+/// Bytes of a Geneve option before its data.
 const GENEVE_OPTION: usize = 4;
 
 /// An outer header to be put on.
@@ -75,7 +75,7 @@ impl Encapsulation {
             if field.spec().attribute != Attribute::Tunnel {
                 return field_refusal(*field, "it is not of the outer header");
             }
-            // Octets of options and flags that are not set are zero.
+            // Bytes of options and flags that are not set are zero.
             let may_be_partial = *field == Field::TunnelFlags || GENEVE_CHUNKS.contains(field);
             if *field == Field::TunnelTpSrc && *value != 0 {
                 return field_refusal(*field, "it is chosen by the hash of the inner flow");

@@ -29,7 +29,7 @@ pub(crate) use encapsulation::{Encapsulation, EncapsulationOptions, POLICY_FLAGS
 pub(crate) use program::{List, Program, Step, link};
 pub(crate) use programs::Programs;
 
-/// Octets of an Ethernet header: nothing is cut shorter than that (`ETH_HLEN`).
+/// Bytes of an Ethernet header: nothing is cut shorter than that (`ETH_HLEN`).
 pub(crate) const MIN_FRAME: usize = 14;
 
 /// What the classifier matches of a flow: everything but the chain.

@@ -21,7 +21,7 @@ use crate::ports::PortTable;
 
 /// Lists within lists that are taken at most (`OVS_COPY_ACTIONS_MAX_DEPTH`).
 const MAX_DEPTH: usize = 16;
-/// Octets of a note of `psample` at most (`OVS_PSAMPLE_COOKIE_MAX_SIZE`).
+/// Bytes of a note of `psample` at most (`OVS_PSAMPLE_COOKIE_MAX_SIZE`).
 const MAX_COOKIE: usize = 16;
 
 /// Whether the device can do what a flow asks for.

@@ -17,7 +17,7 @@ fn vlan(vid: u16, pcp: u8) -> Action {
     Action::PushVlan(VlanTag { tpid: 0x8100, vid, pcp, cfi: true })
 }
 
-/// The only octets that differ are in these ranges.
+/// The only bytes that differ are in these ranges.
 fn differs_only(before: &[u8], after: &[u8], ranges: &[std::ops::Range<usize>]) {
     assert_eq!(before.len(), after.len());
     for (at, (old, new)) in before.iter().zip(after).enumerate() {
@@ -267,7 +267,7 @@ fn sctp_ports_are_set_under_a_mask_and_in_fragments_as_if_they_were_whole() {
     verify(&sent);
     assert_eq!(sent[34..38], [0x12, 0xff, 0x59, 0x78]);
     // In a fragment the kernel computes over what it has, and carries through by how much that is wrong before, so that
-    // the way back leads to the same octets.
+    // the way back leads to the same bytes.
     let first = fill(eth(0x0800, &Ip4 { fragment: 0x2000, ..Ip4::default() }.packet(132, &sctp(1, 2, b"chunks.."))));
     let there = Device::rewrite(v4(132), vec![set(&[(Field::SctpDst, 9)])], &first);
     differs_only(&first, &there, &[36..38, 42..46]);
@@ -277,7 +277,7 @@ fn sctp_ports_are_set_under_a_mask_and_in_fragments_as_if_they_were_whole() {
 
 #[test]
 fn an_ipv4_header_of_a_wrong_length_is_rewritten_as_the_kernel_does() {
-    // It takes the transport header to be where the network header is: the checksum of TCP, 16 octets behind, is then
+    // It takes the transport header to be where the network header is: the checksum of TCP, 16 bytes behind, is then
     // the upper half of the destination address.
     let mut frame = Ip4::default().frame(6, &tcp(1, 2, 0x10, b"x"));
     frame[14] = 0x44;

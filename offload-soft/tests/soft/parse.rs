@@ -265,7 +265,7 @@ fn icmp_of_the_other_family_is_not_read() {
 fn ipv6_extension_headers_are_walked() {
     let udp = udp(5, 6, b"x");
     let ports = [(Field::UdpSrc, 5), (Field::UdpDst, 6)];
-    // Hop-by-hop of 8, routing of 24, destination options of 8, authentication of 16 octets.
+    // Hop-by-hop of 8, routing of 24, destination options of 8, authentication of 16 bytes.
     let mut chain = vec![43, 0, 0, 0, 0, 0, 0, 0];
     chain.extend([60, 2]);
     chain.extend([0; 22]);

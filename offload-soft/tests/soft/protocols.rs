@@ -178,7 +178,7 @@ fn erspan_version_2_has_time_direction_and_hardware() {
         let outer = set_tunnel(addresses, &[&[(Field::TunnelId, 5)][..], &erspan2(1, 0x2a)].concat());
         let tunnel = read(&sent(&mut device, ERSPAN, outer, &inner())).tunnel;
         assert_eq!(tunnel[..4], [0x10, 0, 0x22, 0xeb]);
-        // The mirrored frame of 59 octets is a short one.
+        // The mirrored frame of 59 bytes is a short one.
         assert_eq!(inner().len(), 59);
         assert_eq!(tunnel[8..12], [0x20, 0, 0xa0 | 1 << 3, 5]);
         assert_eq!(long(&tunnel, 12), 2500, "units of 100 microseconds");

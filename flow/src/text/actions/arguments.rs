@@ -133,7 +133,7 @@ where
     T::try_from(cursor.number(limit.into())?).map_err(|_| error_at(start, "a smaller number"))
 }
 
-/// Takes hexadecimal digits, two for an octet; where the number of digits is odd, the first octet has one.
+/// Takes hexadecimal digits, two for a byte; where the number of digits is odd, the first byte has one.
 pub(super) fn octets(cursor: &mut Cursor<'_>) -> Vec<u8> {
     let digits = cursor.take_while(|byte| byte.is_ascii_hexdigit());
     let value = |digit: &u8| char::from(*digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
@@ -141,7 +141,7 @@ pub(super) fn octets(cursor: &mut Cursor<'_>) -> Vec<u8> {
     digits.as_bytes().rchunks(2).rev().map(octet).collect()
 }
 
-/// Octets in hexadecimal digits.
+/// Bytes in hexadecimal digits.
 pub(super) struct HexOctets<'a>(pub(super) &'a [u8]);
 
 impl fmt::Display for HexOctets<'_> {

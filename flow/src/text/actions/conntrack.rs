@@ -10,9 +10,9 @@ use crate::text::cursor::{Cursor, error_at};
 use crate::text::read_value::address;
 use crate::text::write_value::Hex;
 
-/// Octets of the name of a helper, as in OVS (`NF_CT_HELPER_NAME_LEN` less the terminator).
+/// Bytes of the name of a helper, as in OVS (`NF_CT_HELPER_NAME_LEN` less the terminator).
 const HELPER_NAME: usize = 15;
-/// Octets of the name of a timeout policy, as in OVS (`CTNL_TIMEOUT_NAME_MAX` less the terminator).
+/// Bytes of the name of a timeout policy, as in OVS (`CTNL_TIMEOUT_NAME_MAX` less the terminator).
 const TIMEOUT_NAME: usize = 31;
 
 /// Reads the arguments of `ct`, which may have none.

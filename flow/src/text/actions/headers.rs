@@ -14,9 +14,9 @@ const ETH_P_MPLS_UC: u16 = 0x8847;
 const ETH_P_MPLS_MC: u16 = 0x8848;
 /// The next protocol of an NSH header that is not told: Ethernet (RFC 8300, 2.2).
 const NSH_ETHERNET: u8 = 3;
-/// Octets of metadata that an NSH header has room for, as in OVS (`NSH_CTX_HDRS_MAX_LEN`).
+/// Bytes of metadata that an NSH header has room for, as in OVS (`NSH_CTX_HDRS_MAX_LEN`).
 const NSH_METADATA: usize = 244;
-/// The metadata of an NSH header is counted in words of so many octets.
+/// The metadata of an NSH header is counted in words of so many bytes.
 const NSH_WORD: usize = 4;
 
 /// Reads the arguments of `push_vlan`.

@@ -14,11 +14,11 @@ use crate::text::read_value::{address, read_port};
 use crate::text::write_value::{Hex, write_mac, write_port};
 use crate::text::{ParseError, Style};
 
-/// Octets of outer headers, as in OVS (`TNL_PUSH_HEADER_SIZE`).
+/// Bytes of outer headers, as in OVS (`TNL_PUSH_HEADER_SIZE`).
 const HEADER: usize = 512;
-/// Octets of Geneve options in one header: the length has 6 bits and counts words (RFC 8926, 3.4).
+/// Bytes of Geneve options in one header: the length has 6 bits and counts words (RFC 8926, 3.4).
 const GENEVE_OPTIONS: usize = 252;
-/// Octets of the value of a Geneve option: the length has 5 bits and counts words (RFC 8926, 3.5).
+/// Bytes of the value of a Geneve option: the length has 5 bits and counts words (RFC 8926, 3.5).
 const GENEVE_OPTION: u8 = 124;
 /// Segments of a segment routing header, as in OVS (`SRV6_MAX_SEGS`).
 const SEGMENTS: usize = 6;

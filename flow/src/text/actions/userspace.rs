@@ -12,11 +12,11 @@ use crate::text::read_value::read_port;
 use crate::text::write_value::{Hex, write_port};
 use crate::text::{ParseError, Style};
 
-/// Octets that the attributes of a `userspace` action may come to: those of a netlink attribute without its header
+/// Bytes that the attributes of a `userspace` action may come to: those of a netlink attribute without its header
 /// (`nl_attr_oversized` in `lib/netlink.c` of OVS).
 const ATTRIBUTES_LIMIT: usize = 0xffff - ATTRIBUTE_HEADER;
 const ATTRIBUTE_HEADER: usize = 4;
-/// Octets of the cookie of `psample`, as in OVS (`OVS_PSAMPLE_COOKIE_MAX_SIZE`).
+/// Bytes of the cookie of `psample`, as in OVS (`OVS_PSAMPLE_COOKIE_MAX_SIZE`).
 const COOKIE: usize = 16;
 
 /// Reads the arguments of `userspace`.
@@ -66,7 +66,7 @@ pub(in crate::text) fn read_userspace(cursor: &mut Cursor<'_>, names: &dyn PortN
     Ok(userspace)
 }
 
-/// Octets of the attributes in a netlink message.
+/// Bytes of the attributes in a netlink message.
 fn attributes_size(userspace: &Userspace) -> usize {
     let number = ATTRIBUTE_HEADER + 4;
     let data = match &userspace.data {
@@ -187,7 +187,7 @@ pub(in crate::text) fn read_psample(cursor: &mut Cursor<'_>) -> Result<Action, P
     Ok(Action::Psample { group, cookie })
 }
 
-/// Reads a cookie. OVS prints it without zeros in front, and `0` if there is nothing else; an octet may be half, a zero in
+/// Reads a cookie. OVS prints it without zeros in front, and `0` if there is nothing else; a byte may be half, a zero in
 /// front of it may be lost.
 fn read_cookie(cursor: &mut Cursor<'_>) -> Result<Box<[u8]>, ParseError> {
     let start = cursor.offset();

@@ -174,7 +174,7 @@ fn an_expected_connection_takes_the_place_of_one_that_is_there() {
 #[test]
 fn an_announcement_is_translated_with_its_connection_and_all_later_numbers_are_shifted() {
     let control = Control::translated();
-    // 198,51,100,100 is longer than 10,0,0,1 by six octets.
+    // 198,51,100,100 is longer than 10,0,0,1 by six bytes.
     let said = control.client(ACK, [1016, 5013], "PORT 10,0,0,1,19,137\r\n");
     assert_eq!(read(ip(&said)), ([1016, 5013], "PORT 198,51,100,100,19,137\r\n".into()));
     assert_eq!(ip(&said).len(), 20 + 20 + 28);
@@ -210,7 +210,7 @@ fn a_server_behind_another_address_announces_that_one() {
     here(ACK, [5000, 1000], "220 Hi\r\n");
     let said = here(ACK, [5008, 1000], "227 Passive (10,1,0,7,78,32)\r\n");
     assert_eq!(read(ip(&said)), ([5008, 1000], "227 Passive (192,0,2,9,78,32)\r\n".into()));
-    // One octet more: what is acknowledged is shifted back.
+    // One byte more: what is acknowledged is shifted back.
     assert_eq!(read(ip(&there(ACK, [1000, 5039], "LIST\r\n"))).0, [1000, 5038]);
     let take = Action { nat: nat().nat, ..commit() };
     let data = world.send(&take, &segment([(CLIENT, 40_001), (SERVER, 20_000)], SYN, [1, 0], "")).unwrap();

@@ -7,7 +7,7 @@ use crate::packet::headers::{GRE_CHECKSUM, GRE_KEY, GRE_ROUTING, GRE_VERSION, Gr
 use crate::packet::{TunnelOptions, eth_type};
 use crate::translate::{Encapsulation, tunnel_flag};
 
-/// Octets of the longest header.
+/// Bytes of the longest header.
 const LONGEST: usize = 16;
 
 pub(super) fn write(frame: &mut Vec<u8>, payload: Payload<'_>, encapsulation: &Encapsulation) -> Option<()> {

@@ -39,7 +39,7 @@ pub(super) fn write(frame: &mut Vec<u8>, payload: Payload<'_>, encapsulation: &E
     Some(())
 }
 
-/// Octets of the header with what its flags add, without extension headers.
+/// Bytes of the header with what its flags add, without extension headers.
 pub(super) fn header_length(flags: u8) -> usize {
     if flags & OPTIONAL == 0 { LENGTH } else { LENGTH + OPTIONAL_LENGTH }
 }
@@ -68,7 +68,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<TunnelHeader> {
 }
 
 /// Where the payload of a packet begins, behind extension headers (TS 29.281, section 5.2.1): each has its length in units
-/// of four octets in front and the type of the next at its end.
+/// of four bytes in front and the type of the next at its end.
 fn payload_start(bytes: &[u8], flags: u8) -> Option<usize> {
     let mut at = header_length(flags);
     if flags & EXTENSION == 0 {

@@ -13,7 +13,7 @@ use crate::packet::headers::{Erspan, Erspan2, Ethernet, Geneve, Gre, Gtpu, Ipv4,
 use crate::packet::{eth_type, fragment, ip_proto};
 use crate::ports::PortState;
 
-/// Octets of outer headers at most (`TNL_PUSH_HEADER_SIZE` in `lib/odp-util.h`).
+/// Bytes of outer headers at most (`TNL_PUSH_HEADER_SIZE` in `lib/odp-util.h`).
 const LONGEST: usize = 512;
 
 /// Outer headers to be put on.

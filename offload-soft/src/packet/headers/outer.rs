@@ -13,14 +13,14 @@ view! {
 
 /// The flag of VXLAN that says that there is a network identifier; the only one that RFC 7348 has.
 pub const VXLAN_VNI: u32 = 0x0800_0000;
-/// The flag of VXLAN that says that there is a group policy: flags in the octet behind it, then the group
+/// The flag of VXLAN that says that there is a group policy: flags in the byte behind it, then the group
 /// (draft-smith-vxlan-group-policy).
 pub const VXLAN_GBP: u32 = 0x8000_0000;
 
 view! {
     /// A Geneve header (RFC 8926).
     Geneve, 8 octets;
-    /// Version (2 bits) and length of the options in units of four octets (6 bits).
+    /// Version (2 bits) and length of the options in units of four bytes (6 bits).
     version_and_length, set_version_and_length: u8, at 0;
     /// Control packet (1 bit), critical options (1 bit), reserved (6 bits).
     flags, set_flags: u8, at 1;
@@ -41,7 +41,7 @@ impl<T: AsRef<[u8]>> Geneve<T> {
         self.version_and_length() >> 6
     }
 
-    /// Octets of the header with its options.
+    /// Bytes of the header with its options.
     pub fn header_length(&self) -> usize {
         Self::LENGTH + usize::from(self.version_and_length() & 0x3f) * 4
     }
@@ -73,7 +73,7 @@ impl<T: AsRef<[u8]>> Gre<T> {
         (self.flags() & flag != 0).then(|| Self::LENGTH + 4 * self.before(flag))
     }
 
-    /// Octets of the header with what its flags add.
+    /// Bytes of the header with what its flags add.
     pub fn header_length(&self) -> usize {
         Self::LENGTH + 4 * self.before(0)
     }
@@ -127,7 +127,7 @@ view! {
     flags, set_flags: u8, at 0;
     /// Message type.
     message_type, set_message_type: u8, at 1;
-    /// Octets behind this header.
+    /// Bytes behind this header.
     length, set_length: u16, at 2;
     /// Tunnel endpoint.
     endpoint, set_endpoint: u32, at 4;
