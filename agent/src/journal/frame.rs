@@ -265,6 +265,8 @@ pub(super) struct Damage {
     /// The numbers of the records that are missing, as far as they are known.
     pub(super) missing: std::ops::Range<u64>,
     pub(super) reason: &'static str,
+    /// So many more may be missing at most, where nothing that follows tells their numbers.
+    pub(super) more: u64,
 }
 
 /// The frames of a file.
@@ -332,12 +334,23 @@ impl<'a> Frames<'a> {
             return Found::Torn(self.skip(end, none_known, wrong.reason));
         }
         let one_at_least = self.expected + 1;
-        Found::Damage(self.skip(end, one_at_least, wrong.reason))
+        let more = self.most_after_one(at, &wrong);
+        Found::Damage(Damage { more, ..self.skip(end, one_at_least, wrong.reason) })
+    }
+
+    /// How many records there may have been at most, beside one, from `at` to the end of the file.
+    fn most_after_one(&self, at: usize, wrong: &NoFrame) -> u64 {
+        let tail = &self.file[at..];
+        let is_one = wrong.length.is_some_and(|length| tail.len() == self.form.header() + length);
+        if is_one || self.form.is_whole_but_for_length(tail) {
+            return 0;
+        }
+        (tail.len() / (self.form.header() + 1)).saturating_sub(1) as u64
     }
 
     /// Goes on at `next`, with the record of this number.
     fn skip(&mut self, next: usize, number: u64, reason: &'static str) -> Damage {
-        let damage = Damage { at: self.at, bytes: next - self.at, missing: self.expected..number, reason };
+        let damage = Damage { at: self.at, bytes: next - self.at, missing: self.expected..number, more: 0, reason };
         self.at = next;
         self.expected = number;
         damage

@@ -324,6 +324,7 @@ impl Log {
         match beginning {
             _ if beginning.contents() == Some(Contents::Everything) => EVERYTHING,
             Beginning::Known(header) => {
+                self.losses.end_is_known();
                 match expected {
                     Some(expected) if expected < header.first => {
                         let missing = expected..header.first;

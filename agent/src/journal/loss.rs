@@ -24,6 +24,8 @@ pub(super) struct Losses {
     lost: HashSet<Ufid>,
     /// Flows that have ended behind a gap of which something is unknown.
     ended: HashSet<Ufid>,
+    /// Records that may be missing at the end of what was read, beside those of a gap there.
+    open_end: u64,
 }
 
 /// Records that are missing at a place, and of which no index has told yet.
@@ -67,7 +69,8 @@ impl Losses {
 
     /// Notes damage between the frames of a file.
     pub(super) fn add(&mut self, path: &Path, place: Place, damage: Damage) {
-        let Damage { at, bytes, missing, reason } = damage;
+        let Damage { at, bytes, missing, more, reason } = damage;
+        self.open_end = more;
         self.found(path, at, bytes, missing.end - missing.start, reason);
         self.open(place, missing);
     }
@@ -76,6 +79,11 @@ impl Losses {
     pub(super) fn gap(&mut self, path: &Path, place: Place, missing: Range<u64>, reason: &'static str) {
         self.found(path, place.at, 0, missing.end - missing.start, reason);
         self.open(place, missing);
+    }
+
+    /// The next file tells the number of its first record, so that it is known how many are missing before it.
+    pub(super) fn end_is_known(&mut self) {
+        self.open_end = 0;
     }
 
     fn open(&mut self, place: Place, missing: Range<u64>) {
@@ -143,7 +151,7 @@ impl Losses {
         let mut flows: Vec<_> = self.lost.iter().copied().collect();
         flows.sort_unstable();
         let unknown = self.gaps.iter().flat_map(|gap| &gap.unknown);
-        let changes = unknown.map(|range| range.end - range.start).sum();
+        let changes = unknown.map(|range| range.end - range.start).sum::<u64>() + self.open_end;
         let damages = self.damages.clone();
         (!damages.is_empty()).then_some(Loss { damages, flows, changes, doubtful })
     }
