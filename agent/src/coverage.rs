@@ -3,13 +3,12 @@
 //! The events are those that are counted anyway; nothing is counted here. A task notes the totals at fixed times.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sluice_flow::{EndReason, Refusal};
 
 use crate::agent::Agent;
+use crate::measures::Reading;
 
 /// How often totals are noted (`COVERAGE_RUN_INTERVAL` in `lib/coverage.h`).
 pub const INTERVAL: Duration = Duration::from_secs(5);
@@ -22,7 +21,7 @@ const HOUR: usize = 60;
 #[derive(Debug, Default)]
 pub struct Coverage(Mutex<Notes>);
 
-/// The totals of the events at earlier times, in the order of [`totals`]. Before the start all were zero.
+/// The totals of the events at earlier times, in the order of [`Reading::coverage`]. Before the start all were zero.
 #[derive(Debug, Default)]
 struct Notes {
     /// Of the last minute, the newest first.
@@ -35,13 +34,13 @@ struct Notes {
 impl Coverage {
     /// Notes the totals. Called every [`INTERVAL`].
     pub fn note(&self, agent: &Agent) {
-        let totals = totals(agent).into_iter().map(|(_, total)| total).collect();
+        let totals = Reading::take(agent, None).coverage().into_iter().map(|(_, total)| total).collect();
         self.0.lock().add(totals);
     }
 
     /// Writes what `coverage/show` prints.
     pub(crate) fn write(&self, agent: &Agent, out: &mut (impl fmt::Write + ?Sized)) -> fmt::Result {
-        let totals = totals(agent);
+        let totals = Reading::take(agent, None).coverage();
         let notes = self.0.lock();
         let seconds = INTERVAL.as_secs();
         let hash = fingerprint(&totals);
@@ -80,30 +79,6 @@ impl Notes {
         let minute = INTERVAL * 12;
         [grown(&self.latest, 1, INTERVAL), grown(&self.latest, MINUTE, minute), grown(&self.minutes, HOUR, minute * 60)]
     }
-}
-
-/// The events that are counted, by name.
-fn totals(agent: &Agent) -> Vec<(String, u64)> {
-    let counts = agent.events.counts();
-    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    let published = agent.revalidation.published();
-    let mut totals = vec![
-        ("flow_accepted".to_owned(), count(&counts.accepted)),
-        ("flow_installed".to_owned(), count(&counts.installed)),
-        ("flow_adopted".to_owned(), count(&counts.adopted)),
-        ("flow_modified".to_owned(), count(&counts.modified)),
-        ("flow_moved_up".to_owned(), count(&counts.moved_up)),
-        ("flow_moved_down".to_owned(), count(&counts.moved_down)),
-        ("event_unwatched".to_owned(), count(&counts.unwatched)),
-        ("revalidation_round".to_owned(), published.rounds),
-        ("revalidation_failed".to_owned(), published.failures),
-        ("counter_backwards".to_owned(), published.backwards),
-    ];
-    let refused = Refusal::LABELS.iter().zip(&counts.refused);
-    totals.extend(refused.map(|(label, counter)| (format!("flow_refused_{label}"), count(counter))));
-    let ended = EndReason::ALL.iter().zip(&counts.ended);
-    totals.extend(ended.map(|(reason, counter)| (format!("flow_ended_{}", reason.name()), count(counter))));
-    totals
 }
 
 /// A number that is the same for as long as the same events have happened (FNV-1a over their names).

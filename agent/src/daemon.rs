@@ -188,7 +188,7 @@ impl Daemon {
         })?;
         daemon.note_coverage(&mut lifecycle);
         let (ask, asked) = mpsc::unbounded_channel();
-        let metrics = Arc::new(Metrics::new(daemon.agent.clone())?.with_log(daemon.log.clone())?);
+        let metrics = Arc::new(Metrics::new(daemon.agent.clone(), Some(daemon.log.clone()))?);
         if let Some(http) = http {
             daemon.serve_http(&mut lifecycle, http, metrics.clone())?;
         }

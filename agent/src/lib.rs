@@ -63,6 +63,7 @@ pub mod liveness;
 pub mod lock;
 pub mod log_writer;
 pub mod logging;
+mod measures;
 pub mod metrics;
 pub mod objects;
 pub mod offload;

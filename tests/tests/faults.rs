@@ -305,7 +305,7 @@ fn a_device_that_hangs_hides_nothing_that_was_read_before() {
 
     let mut registry = Registry::new("test");
     commands::register(&mut registry, &world.agent);
-    let metrics = Metrics::new(world.agent.clone()).unwrap();
+    let metrics = Metrics::new(world.agent.clone(), None).unwrap();
     faults.set(Plan { hangs: true, ..Plan::default() });
     let changing = world.agent.clone();
     let change = std::thread::spawn(move || changing.set_meter(meter(8)));

@@ -200,7 +200,7 @@ fn flows_that_change_and_go_while_they_are_moved_leave_no_place_behind() {
 fn where_rebalancing_cannot_be_or_is_not_wanted_that_is_said() {
     let off = |world: &World| {
         eventually("a round", || world.agent.revalidation.published().rounds > 0);
-        let metrics = Metrics::new(world.agent.clone()).unwrap().text().unwrap();
+        let metrics = Metrics::new(world.agent.clone(), None).unwrap().text().unwrap();
         let state = world.agent.revalidation.published().rebalancing.state;
         let (label, why) = state.off().unwrap();
         assert!(metrics.contains(&format!("sluice_rebalance_off{{reason=\"{label}\"}} 1")), "{metrics}");
@@ -213,7 +213,7 @@ fn where_rebalancing_cannot_be_or_is_not_wanted_that_is_said() {
     assert_eq!(off(&world), "rebalance_interval is \"none\"");
     let world = World::soft(quick_config());
     eventually("a round", || world.agent.revalidation.published().rounds > 0);
-    let metrics = Metrics::new(world.agent.clone()).unwrap().text().unwrap();
+    let metrics = Metrics::new(world.agent.clone(), None).unwrap().text().unwrap();
     assert!(metrics.contains("sluice_rebalance_off{reason=\"backend\"} 0"), "{metrics}");
     assert!(metrics.contains("sluice_rebalance_waiting_rules 0"), "{metrics}");
 }
