@@ -21,7 +21,7 @@ const HOUR: usize = 60;
 #[derive(Debug, Default)]
 pub struct Coverage(Mutex<Notes>);
 
-/// The totals of the events at earlier times, in the order of [`Reading::coverage`]. Before the start all were zero.
+/// The totals of the events at earlier times, in the order of `Reading::coverage`. Before the start all were zero.
 #[derive(Debug, Default)]
 struct Notes {
     /// Of the last minute, the newest first.

@@ -1,4 +1,4 @@
-//! The metrics: the rows of [`MEASURES`] as Prometheus has them, read at the moment of a scrape.
+//! The metrics: the rows of `MEASURES` as Prometheus has them, read at the moment of a scrape.
 //!
 //! The `prometheus` crate gives the types, the text form and the process collector. Its own counters are not used on
 //! the flow path, for the table and the queue count already, without a shared atomic per event and label look-up; a
