@@ -1,7 +1,6 @@
 //! The agent: where the parts meet.
 
 pub mod agent;
-pub mod answers;
 pub mod audit;
 pub mod backends;
 pub mod cli;
@@ -32,6 +31,5 @@ pub mod run_dir;
 pub mod seed;
 pub mod unixctl;
 
-mod parts;
 #[cfg(test)]
 mod scratch;

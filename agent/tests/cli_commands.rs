@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use sluice_agent::answers::{BulkAnswer, LineError};
+use sluice_control::answers::{BulkAnswer, LineError};
 
 use self::cli_support::{FakeAgent, Run, finish, sluice};
 

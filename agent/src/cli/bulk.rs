@@ -4,12 +4,13 @@ use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::path::Path;
 
+use sluice_control::answers::{BulkAnswer, LineError};
+use sluice_control::parts::Part;
+
 use super::connection::Connection;
 use super::error::CliError;
 use super::parts::Parts;
 use super::{Outcome, terminal};
-use crate::answers::{BulkAnswer, LineError};
-use crate::parts::Part;
 
 const METHOD: &str = "sluice/add-flows";
 

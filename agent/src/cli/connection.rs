@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+use sluice_control::{Asked, Client, ClientError};
 
 use super::error::CliError;
 use crate::run_dir::control_socket;
-use crate::unixctl::{Asked, Client, ClientError};
 
 /// A connection to the agent of a run folder.
 pub(super) struct Connection {

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::unixctl::ClientError;
+use sluice_control::ClientError;
 
 /// Why a command was not done. What it prints is the whole text for standard error.
 #[derive(Debug, thiserror::Error)]

@@ -6,12 +6,12 @@ use std::io::Write;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use sluice_control::parts::Part;
 
 use super::connection::Connection;
 use super::error::CliError;
 use super::parts::Parts;
 use super::{Outcome, terminal};
-use crate::parts::Part;
 
 const METHOD: &str = "sluice/explain-lines";
 

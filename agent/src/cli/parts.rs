@@ -4,8 +4,9 @@ use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
+use sluice_control::parts::{self, Part, PartsError};
+
 use super::error::CliError;
-use crate::parts::{self, Part, PartsError};
 
 /// Reads a file part by part. A part is what the agent has to hold, and how often there is progress to show.
 pub(super) struct Parts {
@@ -34,7 +35,7 @@ impl Parts {
 
     /// The next part, none at the end.
     pub(super) fn next(&mut self) -> Result<Option<Part>, CliError> {
-        self.parts.next().map_err(|error| match error {
+        self.parts.next_part().map_err(|error| match error {
             PartsError::Read(error) => CliError::file(&self.path, &error),
             PartsError::Line { .. } => CliError::File { path: self.path.clone(), reason: error.to_string() },
         })

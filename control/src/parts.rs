@@ -12,22 +12,22 @@ const LINE: usize = 1 << 20;
 
 /// Whole lines of a text.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Part {
+pub struct Part {
     /// The lines.
-    pub(crate) text: String,
+    pub text: String,
     /// How many lines are before them.
-    pub(crate) lines_before: usize,
+    pub lines_before: usize,
 }
 
 /// Reads a text part by part.
-pub(crate) struct Parts {
+pub struct Parts {
     reader: Box<dyn BufRead>,
     lines: usize,
 }
 
 /// Why there is no further part.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum PartsError {
+pub enum PartsError {
     /// The system says no.
     #[error(transparent)]
     Read(#[from] io::Error),
@@ -45,12 +45,12 @@ pub(crate) enum PartsError {
 
 impl Parts {
     /// Reads what `reader` gives.
-    pub(crate) fn over(reader: Box<dyn BufRead>) -> Self {
+    pub fn over(reader: Box<dyn BufRead>) -> Self {
         Self { reader, lines: 0 }
     }
 
     /// The next part, none at the end.
-    pub(crate) fn next(&mut self) -> Result<Option<Part>, PartsError> {
+    pub fn next_part(&mut self) -> Result<Option<Part>, PartsError> {
         let lines_before = self.lines;
         let mut bytes = Vec::with_capacity(PART + PART / 16);
         self.reader.by_ref().take(PART as u64).read_to_end(&mut bytes)?;
@@ -107,21 +107,21 @@ mod tests {
         let text = "some flow of forty or so characters, x\n".repeat(60_000) + "the last one";
         let mut parts = parts(text.as_bytes());
         let (mut joined, mut count) = (String::new(), 0);
-        while let Some(part) = parts.next().unwrap() {
+        while let Some(part) = parts.next_part().unwrap() {
             assert_eq!(part.lines_before, joined.lines().count());
             assert!(part.text.len() < PART + 100);
             joined.push_str(&part.text);
             count += 1;
         }
         assert_eq!((joined == text, count), (true, 3));
-        assert_eq!(parts.next().unwrap(), None);
+        assert_eq!(parts.next_part().unwrap(), None);
     }
 
     #[test]
     fn what_is_no_text_is_refused_with_its_line() {
-        let error = parts(b"a\nb\xff\n").next().unwrap_err().to_string();
+        let error = parts(b"a\nb\xff\n").next_part().unwrap_err().to_string();
         assert_eq!(error, "line 2 is no UTF-8 text (byte 1 of it); lines from 1 on are not taken");
-        let error = parts(&vec![b'x'; LINE + 5]).next().unwrap_err().to_string();
+        let error = parts(&vec![b'x'; LINE + 5]).next_part().unwrap_err().to_string();
         assert_eq!(error, "line 1 is longer than 1048576 bytes; lines from 1 on are not taken");
     }
 }

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use super::escape::{clean_octets, escape};
+use crate::escape::{clean_octets, escape};
 
 /// A connection to the control socket of an agent, or of any Open vSwitch daemon. Calls block.
 pub struct Client {

@@ -4,7 +4,7 @@
 const STRIDE: usize = 16;
 
 /// Writes `text` as it stands within a JSON string.
-pub(crate) fn escape(text: &str, out: &mut Vec<u8>) {
+pub fn escape(text: &str, out: &mut Vec<u8>) {
     let mut rest = text.as_bytes();
     loop {
         let clean = clean_octets(rest);
@@ -16,7 +16,7 @@ pub(crate) fn escape(text: &str, out: &mut Vec<u8>) {
 }
 
 /// How many octets at the beginning stand for themselves. Nearly all do, so that they are looked at many at a time.
-pub(super) fn clean_octets(text: &[u8]) -> usize {
+pub(crate) fn clean_octets(text: &[u8]) -> usize {
     let (strides, rest) = text.as_chunks::<STRIDE>();
     let is_clean = |stride: &&[u8; STRIDE]| stride.iter().fold(true, |clean, byte| clean & !is_special(*byte));
     let clean = strides.iter().take_while(is_clean).count();
