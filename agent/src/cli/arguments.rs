@@ -7,9 +7,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand};
+use sluice_control::duration::parse_duration;
 
 use super::speed::Speed;
-use crate::config::parse_duration;
 
 const DEFAULT_RUN_DIR: &str = "/run/sluice";
 const RUN_DIR_VARIABLE: &str = "SLUICE_RUN_DIR";

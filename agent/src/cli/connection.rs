@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
-use sluice_control::{Asked, Client, ClientError};
+use sluice_control::{Asked, Client, ClientError, control_socket};
 
 use super::error::CliError;
-use crate::run_dir::control_socket;
 
 /// A connection to the agent of a run folder.
 pub(super) struct Connection {

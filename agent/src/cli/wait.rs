@@ -8,9 +8,10 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use sluice_control::{READY, READY_COMMAND};
+
 use super::connection::Connection;
 use super::error::CliError;
-use crate::daemon::{READY, READY_COMMAND};
 
 /// Between two looks: no event tells of a socket that another process is going to bind.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
