@@ -3,7 +3,6 @@
 pub mod agent;
 pub mod audit;
 pub mod backends;
-pub mod cli;
 pub mod commands;
 pub mod config;
 pub mod coverage;

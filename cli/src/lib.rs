@@ -26,9 +26,9 @@ use std::process::ExitCode;
 use clap::FromArgMatches;
 use serde_json::Value;
 
-use self::arguments::{Cli, Command, command};
-use self::connection::Connection;
-use self::error::CliError;
+use crate::arguments::{Cli, Command, command};
+use crate::connection::Connection;
+use crate::error::CliError;
 
 /// Wrong usage, no agent, or a local file that cannot be read.
 const FAILED: u8 = 1;

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use sluice_flow::Ufid;
 
-use super::arguments::Top;
-use super::connection::Connection;
-use super::error::CliError;
-use super::terminal;
+use crate::arguments::Top;
+use crate::connection::Connection;
+use crate::error::CliError;
+use crate::terminal;
 
 const METHOD: &str = "sluice/dump-flows";
 
@@ -20,7 +20,7 @@ const METHOD: &str = "sluice/dump-flows";
 const CLEAR: &str = "\x1b[2J\x1b[H";
 
 /// `top`: shows rates once for each `count`, or until Ctrl-C.
-pub(super) fn run(connection: &mut Connection, command: &Top, out: &mut dyn Write) -> Result<(), CliError> {
+pub(crate) fn run(connection: &mut Connection, command: &Top, out: &mut dyn Write) -> Result<(), CliError> {
     let (mut before, _) = look(connection, None, 0)?;
     let mut left = command.count;
     while left != Some(0) {

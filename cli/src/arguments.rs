@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand};
 use sluice_control::duration::parse_duration;
 
-use super::speed::Speed;
+use crate::speed::Speed;
 
 const DEFAULT_RUN_DIR: &str = "/run/sluice";
 const RUN_DIR_VARIABLE: &str = "SLUICE_RUN_DIR";
@@ -17,19 +17,19 @@ const RUN_DIR_VARIABLE: &str = "SLUICE_RUN_DIR";
 /// Shows and changes the flows that a running sluiced keeps in the NIC
 #[derive(Debug, Parser)]
 #[command(name = "sluice", version, disable_help_subcommand = true, arg_required_else_help = true)]
-pub(super) struct Cli {
+pub(crate) struct Cli {
     /// Where the control socket is [default: $SLUICE_RUN_DIR, or /run/sluice]
     #[arg(long, global = true, value_name = "DIR", display_order = 900)]
     run_dir: Option<PathBuf>,
     /// How long the agent may show no sign of life, or none; a command that it works on takes as long as it takes
     #[arg(long, global = true, value_name = "TIME", default_value = "30s", display_order = 901)]
-    pub(super) timeout: Patience,
+    pub(crate) timeout: Patience,
     #[command(subcommand)]
-    pub(super) command: Command,
+    pub(crate) command: Command,
 }
 
 impl Cli {
-    pub(super) fn run_dir(&self) -> PathBuf {
+    pub(crate) fn run_dir(&self) -> PathBuf {
         let from_environment = || env::var_os(RUN_DIR_VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
         self.run_dir.clone().or_else(from_environment).unwrap_or_else(|| DEFAULT_RUN_DIR.into())
     }
@@ -37,7 +37,7 @@ impl Cli {
 
 /// How long to wait for an agent; `None` is for ever.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience(pub(super) Option<Duration>);
+pub(crate) struct Patience(pub(crate) Option<Duration>);
 
 impl FromStr for Patience {
     type Err = String;
@@ -48,7 +48,7 @@ impl FromStr for Patience {
 }
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Command {
+pub(crate) enum Command {
     /// Show the datapath: backend, ports, flows by state, limits
     Show {
         /// As one JSON object
@@ -179,12 +179,12 @@ pub(super) enum Command {
 
 /// `flush`
 #[derive(Debug, Args)]
-pub(super) struct Flush {
+pub(crate) struct Flush {
     /// Leave the flows alone; list by owner what other owners have in the device, and remove it only if --owner or --yes is given.
     /// What a running agent has, or a newer sluice has written, is never removed. To take the rules over instead, start
     /// `sluiced --adopt-orphans`
     #[arg(long)]
-    pub(super) orphans: bool,
+    pub(crate) orphans: bool,
     /// Remove what this owner left
     #[arg(long, value_name = "ID", requires = "orphans")]
     owner: Vec<String>,
@@ -195,14 +195,14 @@ pub(super) struct Flush {
 
 impl Flush {
     /// The parameters of `sluice/flush-orphans`.
-    pub(super) fn params(&self) -> Vec<String> {
+    pub(crate) fn params(&self) -> Vec<String> {
         let owners = self.owner.iter().map(|owner| format!("--owner={owner}"));
         owners.chain(self.yes.then(|| "--yes".to_owned())).collect()
     }
 }
 
 #[derive(Debug, Args)]
-pub(super) struct DumpFlows {
+pub(crate) struct DumpFlows {
     /// Everything: UFID, fields that are not matched, offload state, refusal; with --json, what hardware and software counted
     /// apart, which is asked of the device flow by flow
     #[arg(short, long)]
@@ -212,17 +212,17 @@ pub(super) struct DumpFlows {
     names: bool,
     /// As a JSON array
     #[arg(long, conflicts_with_all = ["names", "table"])]
-    pub(super) json: bool,
+    pub(crate) json: bool,
     /// As a table that fits the terminal
     #[arg(long, conflicts_with_all = ["more", "names"])]
-    pub(super) table: bool,
+    pub(crate) table: bool,
     /// type=offloaded, non-offloaded, partially-offloaded, tc, soft or all, and filter=MATCH
     #[arg(value_name = "type=..|filter=..")]
     selection: Vec<String>,
 }
 
 impl DumpFlows {
-    pub(super) fn params(&self) -> Vec<&str> {
+    pub(crate) fn params(&self) -> Vec<&str> {
         let options = [(self.more, "-m"), (self.names, "--names")];
         let options = options.into_iter().filter_map(|(given, option)| given.then_some(option));
         options.chain(self.selection.iter().map(String::as_str)).collect()
@@ -230,20 +230,20 @@ impl DumpFlows {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Top {
+pub(crate) struct Top {
     /// How many flows
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
-    pub(super) rows: usize,
+    pub(crate) rows: usize,
     /// Over how long rates are taken
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
-    pub(super) interval: Duration,
+    pub(crate) interval: Duration,
     /// How many times; without it until Ctrl-C
     #[arg(long, value_name = "N")]
-    pub(super) count: Option<u64>,
+    pub(crate) count: Option<u64>,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct GetFlow {
+pub(crate) struct GetFlow {
     /// Everything, as with dump-flows
     #[arg(short, long)]
     more: bool,
@@ -252,13 +252,13 @@ pub(super) struct GetFlow {
     names: bool,
     /// As a JSON object, with what hardware and software counted apart
     #[arg(long, conflicts_with_all = ["more", "names"])]
-    pub(super) json: bool,
+    pub(crate) json: bool,
     #[arg(value_name = "UFID")]
     ufid: String,
 }
 
 impl GetFlow {
-    pub(super) fn params(&self) -> Vec<&str> {
+    pub(crate) fn params(&self) -> Vec<&str> {
         let options = [(self.more, "-m"), (self.names, "--names")];
         let options = options.into_iter().filter_map(|(given, option)| given.then_some(option));
         options.chain([self.ufid.as_str()]).collect()
@@ -266,7 +266,7 @@ impl GetFlow {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Explain {
+pub(crate) struct Explain {
     /// A flow that is there, or the key of one that might be
     #[arg(value_name = "UFID|KEY", required_unless_present = "file")]
     flow: Option<String>,
@@ -276,17 +276,17 @@ pub(super) struct Explain {
     /// A whole dump of OVS instead, or a file for add-flows, "-" is standard input: which flows would not be taken, and why.
     /// Exits 2 if a line is not understood or no flow would be taken
     #[arg(long, value_name = "FILE", conflicts_with_all = ["flow", "actions", "priority"])]
-    pub(super) file: Option<PathBuf>,
+    pub(crate) file: Option<PathBuf>,
     /// The priority of the flow, 0 to 15, higher wins
     #[arg(long, value_name = "N", value_parser = priority)]
     priority: Option<String>,
     /// As one JSON object
     #[arg(long)]
-    pub(super) json: bool,
+    pub(crate) json: bool,
 }
 
 impl Explain {
-    pub(super) fn params(&self) -> Vec<String> {
+    pub(crate) fn params(&self) -> Vec<String> {
         let option = self.json.then(|| "--json".to_owned()).into_iter();
         let option = option.chain(self.priority.iter().map(|value| format!("--priority={value}")));
         option.chain(self.flow.clone()).chain(self.actions.clone()).collect()
@@ -294,19 +294,19 @@ impl Explain {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct AddFlow {
+pub(crate) struct AddFlow {
     #[command(flatten)]
     flow: FlowAndActions,
 }
 
 impl AddFlow {
-    pub(super) fn params(&self) -> Vec<String> {
+    pub(crate) fn params(&self) -> Vec<String> {
         self.flow.params()
     }
 }
 
 #[derive(Debug, Args)]
-pub(super) struct ModFlow {
+pub(crate) struct ModFlow {
     #[command(flatten)]
     flow: FlowAndActions,
     /// Add the flow if it is not there
@@ -318,7 +318,7 @@ pub(super) struct ModFlow {
 }
 
 impl ModFlow {
-    pub(super) fn params(&self) -> Vec<String> {
+    pub(crate) fn params(&self) -> Vec<String> {
         let options = [(self.may_create, "--may-create"), (self.keep_old_rule, "--keep-old-rule")];
         let options = options.into_iter().filter(|(given, _)| *given).map(|(_, option)| option.to_owned());
         options.chain(self.flow.params()).collect()
@@ -367,7 +367,7 @@ impl FlowAndActions {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct DelFlow {
+pub(crate) struct DelFlow {
     /// The flow's key, or its UFID
     #[arg(value_name = "KEY|UFID")]
     flow: String,
@@ -383,7 +383,7 @@ pub(super) struct DelFlow {
 }
 
 impl DelFlow {
-    pub(super) fn params(&self) -> Vec<String> {
+    pub(crate) fn params(&self) -> Vec<String> {
         let mut params: Vec<_> = self.priority.iter().map(|value| format!("--priority={value}")).collect();
         let flags = [(self.statistics, "-s"), (self.no_wait, "--no-wait")];
         params.extend(flags.into_iter().filter(|(given, _)| *given).map(|(_, option)| option.to_owned()));
@@ -393,7 +393,7 @@ impl DelFlow {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct AddPort {
+pub(crate) struct AddPort {
     #[arg(value_name = "NUMBER")]
     number: u32,
     /// The network device for tc, any word for soft; 1 to 64 bytes without blanks and any of (),"/=#
@@ -411,7 +411,7 @@ pub(super) struct AddPort {
 }
 
 impl AddPort {
-    pub(super) fn params(&self) -> Vec<String> {
+    pub(crate) fn params(&self) -> Vec<String> {
         let tunnel = [self.udp_port.map(|port| port.to_string()), self.underlay.clone()];
         let fixed = [self.number.to_string(), self.name.clone(), self.kind.clone()];
         fixed.into_iter().chain(tunnel.into_iter().flatten()).collect()
@@ -420,7 +420,7 @@ impl AddPort {
 
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("rate").required(true)))]
-pub(super) struct AddMeter {
+pub(crate) struct AddMeter {
     #[arg(value_name = "ID")]
     id: u32,
     /// Kilobits in a second
@@ -438,7 +438,7 @@ pub(super) struct AddMeter {
 }
 
 impl AddMeter {
-    pub(super) fn params(&self) -> Vec<String> {
+    pub(crate) fn params(&self) -> Vec<String> {
         let (unit, rate) = self.kbps.map_or(("pps", self.pps.unwrap_or_default()), |rate| ("kbps", rate));
         let first = self.burst.map_or_else(|| rate.to_string(), |burst| format!("{rate}:{burst}"));
         [self.id.to_string(), unit.to_owned(), first].into_iter().chain(self.bands.iter().cloned()).collect()
@@ -446,7 +446,7 @@ impl AddMeter {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct AddCtTimeout {
+pub(crate) struct AddCtTimeout {
     /// As in ct(timeout=NAME)
     #[arg(value_name = "NAME")]
     name: String,
@@ -456,35 +456,35 @@ pub(super) struct AddCtTimeout {
 }
 
 impl AddCtTimeout {
-    pub(super) fn params(&self) -> Vec<String> {
+    pub(crate) fn params(&self) -> Vec<String> {
         std::iter::once(&self.name).chain(&self.timeouts).cloned().collect()
     }
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Replay {
+pub(crate) struct Replay {
     /// A capture, pcap or pcapng
     #[arg(value_name = "PCAP")]
-    pub(super) file: PathBuf,
+    pub(crate) file: PathBuf,
     /// The port at which the frames come in, by number or name
     #[arg(long, value_name = "PORT")]
-    pub(super) in_port: String,
+    pub(crate) in_port: String,
     /// "own" is the capture's own pace, "flat" is flat out, "10x" is ten times as fast
     #[arg(long, value_name = "SPEED", default_value = "own")]
-    pub(super) speed: Speed,
+    pub(crate) speed: Speed,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Trace {
+pub(crate) struct Trace {
     /// A frame without FCS, in hexadecimal, or a capture, pcap or pcapng
     #[arg(value_name = "PACKET|PCAP")]
-    pub(super) packet: String,
+    pub(crate) packet: String,
     /// The port at which it comes in, by number or name
     #[arg(long, value_name = "PORT")]
-    pub(super) in_port: String,
+    pub(crate) in_port: String,
     /// How many frames of a capture
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..=256))]
-    pub(super) count: u16,
+    pub(crate) count: u16,
 }
 
 fn priority(text: &str) -> Result<String, String> {
@@ -521,7 +521,7 @@ Exit codes: 0 done; 1 wrong usage, no agent, or a file that cannot be read; 2 th
 ";
 
 /// The parser, with the commands in groups.
-pub(super) fn command() -> clap::Command {
+pub(crate) fn command() -> clap::Command {
     let command = Cli::command();
     let mut template = String::from("{about}\n\nUsage: {usage}\n");
     for (title, names) in GROUPS {

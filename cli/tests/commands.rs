@@ -2,7 +2,7 @@
 
 // Clippy takes only what is marked so for part of a test.
 #[cfg(test)]
-mod cli_support;
+mod support;
 
 use std::fmt::Write;
 use std::io::{BufRead, BufReader, Read};
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use sluice_control::answers::{BulkAnswer, LineError};
 
-use self::cli_support::{FakeAgent, Run, finish, sluice};
+use self::support::{FakeAgent, Run, finish, sluice};
 
 fn run(stdout: &str, stderr: &str, code: i32) -> Run {
     Run { stdout: stdout.to_owned(), stderr: stderr.to_owned(), code: Some(code) }

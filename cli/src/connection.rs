@@ -10,10 +10,10 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use sluice_control::{Asked, Client, ClientError, control_socket};
 
-use super::error::CliError;
+use crate::error::CliError;
 
 /// A connection to the agent of a run folder.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     client: Client,
     /// A second handle on the socket, to hang up in the middle of an answer.
     line: UnixStream,
@@ -22,7 +22,7 @@ pub(super) struct Connection {
 impl Connection {
     /// Connects. An agent that shows no sign of life for so long is given up; one that works on a request is not, however long that
     /// takes.
-    pub(super) fn open(run_dir: &Path, limit: Option<Duration>) -> Result<Self, CliError> {
+    pub(crate) fn open(run_dir: &Path, limit: Option<Duration>) -> Result<Self, CliError> {
         let socket = control_socket(run_dir);
         let opened = connect(&socket, limit).and_then(|stream| Ok((stream.try_clone()?, stream)));
         let (line, stream) = opened.map_err(|source| CliError::NoAgent { socket: socket.clone(), source })?;
@@ -44,17 +44,17 @@ impl Connection {
     }
 
     /// Runs a command with a short answer.
-    pub(super) fn text(&mut self, method: &str, params: &[&str]) -> Result<String, CliError> {
+    pub(crate) fn text(&mut self, method: &str, params: &[&str]) -> Result<String, CliError> {
         Ok(self.client.call_text(method, params)?)
     }
 
     /// Sends a command with a short answer, which is read later: in the order in which commands were sent.
-    pub(super) fn ask(&mut self, method: &str, params: &[&str]) -> Asked {
+    pub(crate) fn ask(&mut self, method: &str, params: &[&str]) -> Asked {
         self.client.ask(method, params)
     }
 
     /// Reads the answer to a command.
-    pub(super) fn answer(&mut self, asked: Asked) -> Result<String, CliError> {
+    pub(crate) fn answer(&mut self, asked: Asked) -> Result<String, CliError> {
         let mut answer = String::new();
         self.client.answer(asked, &mut |text| answer.push_str(text))?;
         Ok(answer)
@@ -62,7 +62,7 @@ impl Connection {
 
     /// Runs a command and takes its answer piece by piece. The first error of `on_text` ends it: a dump of a million
     /// flows, or a watch, shall not go on after its reader is gone.
-    pub(super) fn stream(
+    pub(crate) fn stream(
         &mut self,
         method: &str,
         params: &[&str],
@@ -86,7 +86,7 @@ impl Connection {
     }
 
     /// Runs a command and takes its answer line by line, without the ends of the lines.
-    pub(super) fn lines(
+    pub(crate) fn lines(
         &mut self,
         method: &str,
         params: &[&str],
@@ -112,7 +112,7 @@ impl Connection {
     }
 
     /// Runs a command and writes its answer as it comes.
-    pub(super) fn print(&mut self, method: &str, params: &[&str], out: &mut dyn Write) -> Result<(), CliError> {
+    pub(crate) fn print(&mut self, method: &str, params: &[&str], out: &mut dyn Write) -> Result<(), CliError> {
         self.stream(method, params, &mut |text| out.write_all(text.as_bytes()).map_err(CliError::Output))
     }
 }

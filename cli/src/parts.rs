@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use sluice_control::parts::{self, Part, PartsError};
 
-use super::error::CliError;
+use crate::error::CliError;
 
 /// Reads a file part by part. A part is what the agent has to hold, and how often there is progress to show.
-pub(super) struct Parts {
+pub(crate) struct Parts {
     parts: parts::Parts,
     path: PathBuf,
     length: Option<u64>,
@@ -17,7 +17,7 @@ pub(super) struct Parts {
 
 impl Parts {
     /// Opens a file; `-` is standard input.
-    pub(super) fn open(path: &Path) -> Result<Self, CliError> {
+    pub(crate) fn open(path: &Path) -> Result<Self, CliError> {
         if path.as_os_str() == "-" {
             let parts = parts::Parts::over(Box::new(io::stdin().lock()));
             return Ok(Self { parts, path: PathBuf::from("standard input"), length: None });
@@ -29,12 +29,12 @@ impl Parts {
     }
 
     /// How many bytes there are in all, if that is known.
-    pub(super) fn length(&self) -> Option<u64> {
+    pub(crate) fn length(&self) -> Option<u64> {
         self.length
     }
 
     /// The next part, none at the end.
-    pub(super) fn next(&mut self) -> Result<Option<Part>, CliError> {
+    pub(crate) fn next(&mut self) -> Result<Option<Part>, CliError> {
         self.parts.next_part().map_err(|error| match error {
             PartsError::Read(error) => CliError::file(&self.path, &error),
             PartsError::Line { .. } => CliError::File { path: self.path.clone(), reason: error.to_string() },

@@ -4,12 +4,12 @@ use std::io::{self, Write};
 
 use serde_json::Value;
 
-use super::connection::Connection;
-use super::error::CliError;
-use super::{statistics, terminal};
+use crate::connection::Connection;
+use crate::error::CliError;
+use crate::{statistics, terminal};
 
 /// `show`
-pub(super) fn print(connection: &mut Connection, out: &mut dyn Write) -> Result<(), CliError> {
+pub(crate) fn print(connection: &mut Connection, out: &mut dyn Write) -> Result<(), CliError> {
     let statistics = statistics::get(connection)?;
     let datapath = Datapath::parse(&connection.text("dpctl/show", &["-s"])?);
     write(&statistics, &datapath, terminal::width(), out).map_err(CliError::Output)

@@ -1,5 +1,5 @@
 //! `sluice`, the command line.
 
 fn main() -> std::process::ExitCode {
-    sluice_agent::cli::run()
+    sluice_cli::run()
 }

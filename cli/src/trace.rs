@@ -4,14 +4,14 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
-use super::arguments::Trace;
-use super::capture::{Capture, CaptureError};
-use super::connection::Connection;
-use super::error::{CliError, reason};
-use super::replay::{SHORTEST_FRAME, hexadecimal};
+use crate::arguments::Trace;
+use crate::capture::{Capture, CaptureError};
+use crate::connection::Connection;
+use crate::error::{CliError, reason};
+use crate::replay::{SHORTEST_FRAME, hexadecimal};
 
 /// `trace`
-pub(super) fn run(
+pub(crate) fn run(
     connect: impl FnOnce() -> Result<Connection, CliError>,
     command: &Trace,
     out: &mut dyn Write,

@@ -3,11 +3,11 @@
 #[expect(dead_code, reason = "what the tests of the other commands need")]
 // Clippy takes only what is marked so for part of a test.
 #[cfg(test)]
-mod cli_support;
+mod support;
 
 use std::time::{Duration, Instant};
 
-use self::cli_support::FakeAgent;
+use self::support::FakeAgent;
 
 /// An agent that lets every frame in: all hit, but those that begin with 0xff miss, and 0xee is refused.
 fn agent() -> FakeAgent {

@@ -4,27 +4,27 @@ use std::io::Write;
 
 use serde_json::{Map, Value};
 
-use super::connection::Connection;
-use super::error::CliError;
-use super::terminal;
+use crate::connection::Connection;
+use crate::error::CliError;
+use crate::terminal;
 
 const METHOD: &str = "sluice/stats";
 
 /// Everything that the agent counts.
-pub(super) fn get(connection: &mut Connection) -> Result<Value, CliError> {
+pub(crate) fn get(connection: &mut Connection) -> Result<Value, CliError> {
     let answer = connection.text(METHOD, &[])?;
     serde_json::from_str(&answer).map_err(|_| CliError::answer(METHOD, &answer))
 }
 
 /// `stats`
-pub(super) fn print(connection: &mut Connection, out: &mut dyn Write) -> Result<(), CliError> {
+pub(crate) fn print(connection: &mut Connection, out: &mut dyn Write) -> Result<(), CliError> {
     let statistics = get(connection)?;
     let members = statistics.as_object().ok_or_else(|| CliError::answer(METHOD, &statistics.to_string()))?;
     out.write_all(tables(members, terminal::width()).as_bytes()).map_err(CliError::Output)
 }
 
 /// A value as people read it.
-pub(super) fn text(value: &Value) -> String {
+pub(crate) fn text(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
         Value::Bool(true) => "yes".to_owned(),

@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 
 use sluice_control::{READY, READY_COMMAND};
 
-use super::connection::Connection;
-use super::error::CliError;
+use crate::connection::Connection;
+use crate::error::CliError;
 
 /// Between two looks: no event tells of a socket that another process is going to bind.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 
 /// Returns once the agent is ready. Fails with the last reason after `limit`, if there is one, and at once where waiting does not
 /// help.
-pub(super) fn run(run_dir: &Path, limit: Option<Duration>) -> Result<(), CliError> {
+pub(crate) fn run(run_dir: &Path, limit: Option<Duration>) -> Result<(), CliError> {
     let began = Instant::now();
     loop {
         // A time limit of zero would be none.

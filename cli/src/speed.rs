@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 /// How fast a capture is replayed.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Speed {
+pub(crate) enum Speed {
     /// So many times as fast as it was captured.
     Times(f64),
     /// Without a pause.

@@ -8,10 +8,10 @@ use std::path::Path;
 use serde_json::{Value, json};
 use sluice_control::parts::Part;
 
-use super::connection::Connection;
-use super::error::CliError;
-use super::parts::Parts;
-use super::{Outcome, terminal};
+use crate::connection::Connection;
+use crate::error::CliError;
+use crate::parts::Parts;
+use crate::{Outcome, terminal};
 
 const METHOD: &str = "sluice/explain-lines";
 
@@ -19,7 +19,7 @@ const METHOD: &str = "sluice/explain-lines";
 const NOT_UNDERSTOOD: &str = "not understood: ";
 
 /// `explain --file FILE`
-pub(super) fn file(
+pub(crate) fn file(
     connect: impl FnOnce() -> Result<Connection, CliError>,
     file: &Path,
     json: bool,

@@ -5,13 +5,13 @@ use std::io::Write;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::Outcome;
-use super::arguments::Replay;
-use super::capture::{Capture, CaptureError, Frame};
-use super::connection::Connection;
-use super::error::{CliError, reason};
-use super::speed::Speed;
-use super::terminal;
+use crate::Outcome;
+use crate::arguments::Replay;
+use crate::capture::{Capture, CaptureError, Frame};
+use crate::connection::Connection;
+use crate::error::{CliError, reason};
+use crate::speed::Speed;
+use crate::terminal;
 
 const METHOD: &str = "sluice/inject";
 
@@ -21,10 +21,10 @@ const BATCH_FRAMES: usize = 256;
 const BATCH_BYTES: usize = 256 << 10;
 
 /// An Ethernet header. What is shorter is no frame, and the agent would refuse the whole request.
-pub(super) const SHORTEST_FRAME: usize = 14;
+pub(crate) const SHORTEST_FRAME: usize = 14;
 
 /// `replay`
-pub(super) fn run(
+pub(crate) fn run(
     connect: impl FnOnce() -> Result<Connection, CliError>,
     command: &Replay,
     out: &mut dyn Write,
@@ -188,7 +188,7 @@ impl Pace {
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
 /// The digits of some bytes.
-pub(super) fn hexadecimal(bytes: &[u8]) -> String {
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
     digits.map(|digit| char::from(DIGITS[usize::from(digit)])).collect()

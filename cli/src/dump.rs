@@ -5,10 +5,10 @@ use std::io::Write;
 use comfy_table::Table;
 use serde::Deserialize;
 
-use super::arguments::DumpFlows;
-use super::connection::Connection;
-use super::error::CliError;
-use super::terminal;
+use crate::arguments::DumpFlows;
+use crate::connection::Connection;
+use crate::error::CliError;
+use crate::terminal;
 
 const METHOD: &str = "sluice/dump-flows";
 
@@ -16,7 +16,7 @@ const METHOD: &str = "sluice/dump-flows";
 const ROWS: usize = 5_000;
 
 /// `dump-flows`
-pub(super) fn print(connection: &mut Connection, command: &DumpFlows, out: &mut dyn Write) -> Result<(), CliError> {
+pub(crate) fn print(connection: &mut Connection, command: &DumpFlows, out: &mut dyn Write) -> Result<(), CliError> {
     let params = command.params();
     if command.json {
         array(connection, &params, out)

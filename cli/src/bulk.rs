@@ -7,10 +7,10 @@ use std::path::Path;
 use sluice_control::answers::{BulkAnswer, LineError};
 use sluice_control::parts::Part;
 
-use super::connection::Connection;
-use super::error::CliError;
-use super::parts::Parts;
-use super::{Outcome, terminal};
+use crate::connection::Connection;
+use crate::error::CliError;
+use crate::parts::Parts;
+use crate::{Outcome, terminal};
 
 const METHOD: &str = "sluice/add-flows";
 
@@ -21,7 +21,7 @@ const SENT_AHEAD: usize = 1;
 const COMPLAINTS_SHOWN: usize = 20;
 
 /// `add-flows FILE`
-pub(super) fn add(
+pub(crate) fn add(
     connect: impl FnOnce() -> Result<Connection, CliError>,
     file: &Path,
     out: &mut dyn Write,
@@ -30,7 +30,7 @@ pub(super) fn add(
 }
 
 /// `del-flows FILE`. The agent could read the file, too, but not standard input, and not what only the caller may read.
-pub(super) fn delete(
+pub(crate) fn delete(
     connect: impl FnOnce() -> Result<Connection, CliError>,
     file: &Path,
     out: &mut dyn Write,

@@ -7,7 +7,7 @@ use sluice_control::ClientError;
 
 /// Why a command was not done. What it prints is the whole text for standard error.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum CliError {
+pub(crate) enum CliError {
     #[error("sluice: {}", unreachable(socket, .source))]
     NoAgent { socket: PathBuf, source: io::Error },
     /// In the agent's words.
@@ -25,16 +25,16 @@ pub(super) enum CliError {
 }
 
 impl CliError {
-    pub(super) fn file(path: &Path, error: &io::Error) -> Self {
+    pub(crate) fn file(path: &Path, error: &io::Error) -> Self {
         Self::File { path: path.to_owned(), reason: reason(error) }
     }
 
-    pub(super) fn answer(method: &'static str, answer: &str) -> Self {
+    pub(crate) fn answer(method: &'static str, answer: &str) -> Self {
         Self::Answer { method, answer: answer.chars().take(200).collect() }
     }
 
     /// Whether nobody reads the output any more, as with `| head`, which is no failure.
-    pub(super) fn is_broken_pipe(&self) -> bool {
+    pub(crate) fn is_broken_pipe(&self) -> bool {
         matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
 }
@@ -49,7 +49,7 @@ impl From<ClientError> for CliError {
 }
 
 /// What the system says, without the number that Rust puts behind it.
-pub(super) fn reason(error: &io::Error) -> String {
+pub(crate) fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     match text.rsplit_once(" (os error ") {
         Some((words, _)) => words.to_owned(),

@@ -7,7 +7,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// The width of the terminal that standard output is, none if it is something else.
-pub(super) fn width() -> Option<u16> {
+pub(crate) fn width() -> Option<u16> {
     let output = io::stdout();
     if !output.is_terminal() {
         return None;
@@ -17,7 +17,7 @@ pub(super) fn width() -> Option<u16> {
 
 /// An empty table, in which numbers are to go into the columns of `numeric`. Without a width no cell is broken, so that
 /// each row is one line for the next program.
-pub(super) fn table(width: Option<u16>, header: &[&str], numeric: &[usize]) -> Table {
+pub(crate) fn table(width: Option<u16>, header: &[&str], numeric: &[usize]) -> Table {
     let mut table = Table::new();
     table.load_style(if width.is_some() { presets::UTF8_HORIZONTAL_ONLY } else { presets::NOTHING });
     table.set_header(header.iter().copied().map(str::to_owned).collect::<Vec<_>>());
@@ -34,7 +34,7 @@ pub(super) fn table(width: Option<u16>, header: &[&str], numeric: &[usize]) -> T
 }
 
 /// Progress through `length` bytes, or just movement if that is not known. Shown on a terminal only.
-pub(super) fn progress(length: Option<u64>) -> ProgressBar {
+pub(crate) fn progress(length: Option<u64>) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::stderr_with_hz(10));
     let template = match length {
         Some(_) => "{bar:40} {percent:>3}% {bytes}/{total_bytes} {msg} (ready in {eta})",
