@@ -1,7 +1,17 @@
 //! `sluice`, the command line: one command over the control socket of a running agent.
 //!
 //! Flow text goes to the agent as it was typed, and what the agent says is printed as it came; what is done here is what
-//! the control socket leaves to its clients: files in parts, streams, tables, captures.
+//! the control socket leaves to its clients: files in parts, streams, tables, captures. Nothing of the daemon is needed for
+//! that but the [control crate](sluice_control).
+//!
+//! [`run`] is the whole program. [`capture`] reads captures, for `replay` and `trace`:
+//!
+//! ```
+//! use sluice_cli::capture::{Capture, CaptureError};
+//!
+//! let picture = Capture::open(&b"GIF89a"[..]);
+//! assert!(matches!(picture, Err(CaptureError::Format(_))));
+//! ```
 
 mod arguments;
 mod bulk;
