@@ -72,7 +72,8 @@ pub(super) struct Core {
 
 impl Core {
     pub(super) fn open(config: &OpenConfig) -> Result<Self, Refusal> {
-        let links = Monitor::open(MonitorOptions::default()).map_err(link_refusal)?;
+        let options = MonitorOptions { heard: Priorities::heard(), ..MonitorOptions::default() };
+        let links = Monitor::open(options).map_err(link_refusal)?;
         let control = links::Control::open().map_err(link_refusal)?;
         let installer = Installer::open(config.policy).map_err(socket_refusal)?;
         let agent = config.owner.into();

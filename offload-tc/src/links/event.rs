@@ -116,7 +116,7 @@ pub enum Event {
         /// Who did it, if that is known.
         by: Option<u32>,
     },
-    /// Somebody put a filter in or replaced one, at a priority that rules of ours have.
+    /// Somebody put a filter in or replaced one, at a priority that is heard ([`MonitorOptions`](super::MonitorOptions)).
     FilterPut(TouchedFilters),
     /// Somebody put actions in, changed them or took them away, by themselves and not with a filter.
     ActionsTouched {

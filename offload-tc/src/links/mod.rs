@@ -37,6 +37,7 @@ pub use ingress::{
 pub use lag::{LagError, ensure_lag};
 pub use monitor::{Monitor, MonitorOptions};
 pub use port_name::{Function, FunctionPart, PortName};
+pub use socket_filter::HeardPriorities;
 pub use statistics::{Statistics, statistics};
 pub use table::{Known, Links};
 pub use touched_filters::{Attachment, TouchedFilters};

@@ -14,6 +14,7 @@ use super::devlink::Devlink;
 use super::error::LinkError;
 use super::event::Event;
 use super::message::{self, Notice, kind};
+use super::socket_filter::HeardPriorities;
 use super::table::{Links, Snapshot};
 use super::{ingress, socket_filter};
 use crate::wire::message::Messages;
@@ -23,11 +24,13 @@ use crate::wire::message::Messages;
 pub struct MonitorOptions {
     /// How many octets of notifications the kernel keeps (`SO_RCVBUF`; it doubles the number).
     pub receive_buffer: usize,
+    /// Of which filters that are put in there are events. If `None`, of none.
+    pub heard: Option<HeardPriorities>,
 }
 
 impl Default for MonitorOptions {
     fn default() -> Self {
-        Self { receive_buffer: 1 << 20 }
+        Self { receive_buffer: 1 << 20, heard: None }
     }
 }
 
@@ -37,6 +40,7 @@ pub struct Monitor {
     control: Control,
     devlink: Devlink,
     links: Links,
+    heard: Option<HeardPriorities>,
     /// Events that were not given out yet.
     pending: Vec<Event>,
     /// More than the socket can hold.
@@ -71,6 +75,7 @@ impl Monitor {
             control: Control::open()?,
             devlink: Devlink::open()?,
             links: Links::default(),
+            heard: options.heard,
             pending: vec![],
             most_kept: 1 + 2 * options.receive_buffer.max(LEAST_BUFFER) / LEAST_COST,
             is_behind: false,
@@ -96,7 +101,7 @@ impl Monitor {
     /// room for 2,000 of them; what others do has events, which name the socket.
     pub fn disregard(&mut self, ports: &[u32]) -> Result<(), LinkError> {
         let most = ports.len().min(socket_filter::MOST_PORTS);
-        let program = socket_filter::program(&ports[..most]);
+        let program = socket_filter::program(self.heard, &ports[..most]);
         let attached = SockRef::from(&self.notifications).attach_filter(&program);
         attached.map_err(|source| LinkError::Socket { step: "attach a filter", source })
     }

@@ -1,9 +1,24 @@
 //! What a socket for notifications lets in: a classic BPF program that the kernel runs over each.
 
+use std::num::NonZeroU16;
+
 use socket2::SockFilter;
 
 use super::message::kind;
-use crate::priorities::{BAND, FIRST_OF_MIRRORS, HEARD, MIRRORS};
+
+/// The priorities at which a [`Monitor`](super::Monitor) hears of filters that are put in. It cannot hear of all: every filter that
+/// is installed is told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeardPriorities {
+    /// The first one.
+    pub first: u16,
+    /// From the first on, all of so many are heard.
+    pub lead: u16,
+    /// What is behind them is in bands of so many.
+    pub band: NonZeroU16,
+    /// In each band, the first so many are heard.
+    pub of_each_band: u16,
+}
 
 /// The kernel's own limit is 4,096 instructions (`BPF_MAXINSNS`).
 pub(super) const MOST_PORTS: usize = 2000;
@@ -29,15 +44,16 @@ const NOTHING: u32 = 0;
 const ALL: u32 = u32::MAX;
 
 /// Lets in what is about links and queueing disciplines; and of filters that went, of actions, and of filters that were put in
-/// at [priorities of ours](at_our_priorities), what sockets of ours, `own`, have not done themselves. Every filter that is
-/// installed is told of, and would drown the rest.
-pub(super) fn program(own: &[u32]) -> Vec<SockFilter> {
+/// at priorities that are heard, what sockets of ours, `own`, have not done themselves. Every filter that is installed is told
+/// of, and would drown the rest.
+pub(super) fn program(heard: Option<HeardPriorities>, own: &[u32]) -> Vec<SockFilter> {
     let mut program = vec![instruction(LOAD_HALF, KIND)];
     for wanted in [kind::NEW_LINK, kind::DELETE_LINK, kind::NEW_QDISC, kind::DELETE_QDISC] {
         program.extend(return_if(half(wanted), ALL));
     }
     // Of a filter that was put in, the priority is looked at before who did it.
-    let past_priorities = LENGTH_OF_PRIORITIES;
+    let priorities = heard.map_or_else(|| vec![give_back(NOTHING)], |heard| Vec::from(only_heard(heard)));
+    let past_priorities = if heard.is_some() { LENGTH_OF_ONLY_HEARD } else { 1 };
     program.extend([
         SockFilter::new(JUMP_IF_EQUAL, past_priorities + 4, 0, half(kind::DELETE_FILTER)),
         SockFilter::new(JUMP_IF_EQUAL, past_priorities + 3, 0, half(kind::NEW_ACTION)),
@@ -45,7 +61,7 @@ pub(super) fn program(own: &[u32]) -> Vec<SockFilter> {
         SockFilter::new(JUMP_IF_EQUAL, 1, 0, half(kind::NEW_FILTER)),
         give_back(NOTHING),
     ]);
-    program.extend(priorities_of_ours());
+    program.extend(priorities);
     program.push(instruction(LOAD_WORD, PORT));
     for port in own {
         program.extend(return_if(port.to_be(), NOTHING));
@@ -54,15 +70,14 @@ pub(super) fn program(own: &[u32]) -> Vec<SockFilter> {
     program
 }
 
-/// Instructions of [`priorities_of_ours`].
-const LENGTH_OF_PRIORITIES: u8 = 12;
+/// Instructions of [`only_heard`].
+const LENGTH_OF_ONLY_HEARD: u8 = 12;
 
-/// Goes on behind itself with a filter at a priority that rules of flows or of mirrors have, and gives back nothing of another.
-/// Of the places in a band those of the common protocols and some more are looked at ([`HEARD`]), so that filters at
-/// most other priorities do not fill the socket.
-fn priorities_of_ours() -> [SockFilter; LENGTH_OF_PRIORITIES as usize] {
+/// Goes on behind itself with a filter at a priority that is heard, and gives back nothing of another.
+fn only_heard(priorities: HeardPriorities) -> [SockFilter; LENGTH_OF_ONLY_HEARD as usize] {
+    let HeardPriorities { first, lead, band, of_each_band } = priorities;
     let [upper, lower] = PRIORITY;
-    let [first, mirrors, band, heard] = [FIRST_OF_MIRRORS, MIRRORS, BAND, HEARD].map(u32::from);
+    let [first, lead, band, of_each_band] = [first, lead, band.get(), of_each_band].map(u32::from);
     [
         instruction(LOAD_OCTET, upper),
         instruction(SHIFT_LEFT, 8),
@@ -72,10 +87,10 @@ fn priorities_of_ours() -> [SockFilter; LENGTH_OF_PRIORITIES as usize] {
         // What is in front of the first wraps.
         instruction(SUBTRACT, first),
         SockFilter::new(JUMP_IF_NOT_BELOW, 4, 0, 1 << 16),
-        SockFilter::new(JUMP_IF_NOT_BELOW, 0, 4, mirrors),
-        instruction(SUBTRACT, mirrors),
+        SockFilter::new(JUMP_IF_NOT_BELOW, 0, 4, lead),
+        instruction(SUBTRACT, lead),
         instruction(REMAINDER, band),
-        SockFilter::new(JUMP_IF_NOT_BELOW, 0, 1, heard),
+        SockFilter::new(JUMP_IF_NOT_BELOW, 0, 1, of_each_band),
         give_back(NOTHING),
     ]
 }
