@@ -9,8 +9,8 @@ use std::num::NonZeroU16;
 use sluice_flow::cause::Cause;
 use sluice_flow::priority::Priority;
 use sluice_flow::refusal::Refusal;
+use sluice_netdev::HeardPriorities;
 
-use crate::links::HeardPriorities;
 use crate::wire::filter::ANY_PROTOCOL;
 
 /// Places of a band. Sixteen bands leave some priorities above and below to others.

@@ -10,6 +10,7 @@ use sluice_flow::flow::Flow;
 use sluice_flow::priority::Priority;
 use sluice_flow::refusal::Refusal;
 use sluice_flow::time::Clock;
+use sluice_netdev::{self as links, LinkError, Monitor, MonitorOptions};
 
 use super::books::{Books, Entry, Place, State};
 use super::chains::Chains;
@@ -25,7 +26,6 @@ use super::removal;
 use super::survey::FirstReadings;
 use crate::digest;
 use crate::install::{self, Installer};
-use crate::links::{self, LinkError, Monitor, MonitorOptions};
 use crate::meters::Meters;
 use crate::priorities::Priorities;
 use crate::rule::AgentId;

@@ -1,8 +1,9 @@
 //! Filters: `struct tcmsg` with its attributes, and the requests that make, remove and list them.
 
-use super::attribute::{Attributes, Fields, Malformed, TooLong, Writer};
+use sluice_netdev::netlink::attribute::{Attributes, Fields, Malformed, TooLong, Writer};
+use sluice_netdev::netlink::message::{self, Header};
+
 use super::flower::Flower;
-use super::message::{self, Header};
 
 /// A filter is there, or shall be (`RTM_NEWTFILTER`).
 pub const NEW_FILTER: u16 = 44;

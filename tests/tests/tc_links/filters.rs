@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use sluice_offload_tc::links::{
+use sluice_netdev::{
     Attachment, Block, Event, HeardPriorities, IngressQdisc, Monitor, MonitorOptions, ensure_ingress, remove_ingress,
 };
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sluice_offload_tc::links::{Event, IngressQdisc, Monitor, MonitorOptions, State};
+use sluice_netdev::{Event, IngressQdisc, Monitor, MonitorOptions, State};
 
 use crate::space::{Space, events, known};
 use crate::stories;

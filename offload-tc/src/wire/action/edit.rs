@@ -1,6 +1,7 @@
 //! Rewriting of bits (`act_pedit` in its extended form, `include/uapi/linux/tc_act/tc_pedit.h`).
 
-use super::super::attribute::{Attribute, Attributes, Fields, Malformed, Writer};
+use sluice_netdev::netlink::attribute::{Attribute, Attributes, Fields, Malformed, Writer};
+
 use super::{Common, Operation, without_parameters};
 
 const PARAMETERS: u16 = 4;

@@ -1,7 +1,8 @@
 //! Headers that come and go: VLAN tags and Ethernet headers (`act_vlan`), label stack entries (`act_mpls`); and what has to
 //! be mended when they change (`act_csum`).
 
-use super::super::attribute::{Attributes, Fields, Malformed, Writer};
+use sluice_netdev::netlink::attribute::{Attributes, Fields, Malformed, Writer};
+
 use super::{Common, Operation, without_parameters};
 
 /// Bits of `act_csum` (`TCA_CSUM_UPDATE_FLAG_*`).

@@ -1,6 +1,7 @@
 //! Rates and lengths (`act_police`, `struct tc_police` in `include/uapi/linux/pkt_cls.h`).
 
-use super::super::attribute::{Attributes, Fields, Malformed, Writer};
+use sluice_netdev::netlink::attribute::{Attributes, Fields, Malformed, Writer};
+
 use super::{Common, Control, Operation, without_parameters};
 
 const PARAMETERS: u16 = 1;

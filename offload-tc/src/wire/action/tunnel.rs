@@ -2,7 +2,8 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use super::super::attribute::{Attributes, Fields, Malformed, Writer};
+use sluice_netdev::netlink::attribute::{Attributes, Fields, Malformed, Writer};
+
 use super::super::options::Options;
 use super::{Common, Operation, without_parameters};
 

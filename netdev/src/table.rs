@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::device::{Device, Ifindex, Role, SwitchId};
-use super::devlink::DevlinkPort;
-use super::event::{Event, Generation, Port};
-use super::ingress::IngressQdisc;
-use super::message::{Destination, Notice};
+use crate::device::{Device, Ifindex, Role, SwitchId};
+use crate::devlink::DevlinkPort;
+use crate::event::{Event, Generation, Port};
+use crate::ingress::IngressQdisc;
+use crate::message::{Destination, Notice};
 
 /// All devices of a namespace.
 #[derive(Debug, Default)]
@@ -29,11 +29,11 @@ pub struct Known {
 
 /// All that can be read at once.
 #[derive(Debug, Default)]
-pub(super) struct Snapshot {
-    pub(super) devices: Vec<Device>,
-    pub(super) unreadable: Vec<(Ifindex, String)>,
-    pub(super) qdiscs: Vec<(Ifindex, IngressQdisc)>,
-    pub(super) devlink: Vec<(Ifindex, DevlinkPort)>,
+pub(crate) struct Snapshot {
+    pub(crate) devices: Vec<Device>,
+    pub(crate) unreadable: Vec<(Ifindex, String)>,
+    pub(crate) qdiscs: Vec<(Ifindex, IngressQdisc)>,
+    pub(crate) devlink: Vec<(Ifindex, DevlinkPort)>,
 }
 
 impl Links {
@@ -63,7 +63,7 @@ impl Links {
     }
 
     /// Takes a notification in.
-    pub(super) fn apply(&mut self, notice: Notice, events: &mut Vec<Event>) {
+    pub(crate) fn apply(&mut self, notice: Notice, events: &mut Vec<Event>) {
         match notice {
             Notice::Link(device) => self.put(*device, events),
             Notice::Unreadable(ifindex, reason) => events.push(Event::Unreadable { ifindex, reason }),
@@ -77,7 +77,7 @@ impl Links {
     }
 
     /// Makes what is known equal to what was read, and says what that changed.
-    pub(super) fn become_equal(&mut self, snapshot: Snapshot, events: &mut Vec<Event>) {
+    pub(crate) fn become_equal(&mut self, snapshot: Snapshot, events: &mut Vec<Event>) {
         let Snapshot { devices, unreadable, qdiscs, devlink } = snapshot;
         let there: BTreeSet<_> =
             devices.iter().map(|device| device.ifindex).chain(unreadable.iter().map(|(ifindex, _)| *ifindex)).collect();
@@ -98,7 +98,7 @@ impl Links {
     }
 
     /// Takes in what devlink says of all ports.
-    pub(super) fn put_devlink(&mut self, ports: Vec<(Ifindex, DevlinkPort)>, events: &mut Vec<Event>) {
+    pub(crate) fn put_devlink(&mut self, ports: Vec<(Ifindex, DevlinkPort)>, events: &mut Vec<Event>) {
         let mut ports: BTreeMap<_, _> = ports.into_iter().collect();
         for known in self.devices.values_mut() {
             let before = known.device.role.clone();

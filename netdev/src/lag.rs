@@ -1,9 +1,9 @@
 //! Several devices as one: their filters are in one block, so that a packet meets them on whichever it comes.
 
-use super::control::Control;
-use super::device::Ifindex;
-use super::ingress::{IngressError, IngressQdisc, Ownership, ensure_ingress, remove_ingress};
-use super::table::Links;
+use crate::control::Control;
+use crate::device::Ifindex;
+use crate::ingress::{IngressError, IngressQdisc, Ownership, ensure_ingress, remove_ingress};
+use crate::table::Links;
 
 /// A device of a bond or team cannot have the block of the others.
 #[derive(Debug, thiserror::Error)]

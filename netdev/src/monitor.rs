@@ -9,15 +9,15 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 use socket2::SockRef;
 
-use super::control::{Control, ROOM, receive, wait};
-use super::devlink::Devlink;
-use super::error::LinkError;
-use super::event::Event;
-use super::message::{self, Notice, kind};
-use super::socket_filter::HeardPriorities;
-use super::table::{Links, Snapshot};
-use super::{ingress, socket_filter};
-use crate::wire::message::Messages;
+use crate::control::{Control, ROOM, receive, wait};
+use crate::devlink::Devlink;
+use crate::error::LinkError;
+use crate::event::Event;
+use crate::message::{self, Notice, kind};
+use crate::netlink::message::Messages;
+use crate::socket_filter::HeardPriorities;
+use crate::table::{Links, Snapshot};
+use crate::{ingress, socket_filter};
 
 /// How a [`Monitor`] listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

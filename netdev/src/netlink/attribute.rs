@@ -173,35 +173,41 @@ impl<'a> Attribute<'a> {
 }
 
 /// Fields of a C structure, one after the other.
-pub(super) struct Fields<'a> {
+pub struct Fields<'a> {
     rest: &'a [u8],
     place: &'static str,
 }
 
 impl<'a> Fields<'a> {
-    pub(super) const fn new(bytes: &'a [u8], place: &'static str) -> Self {
+    /// Reads the fields of `bytes`; `place` is for messages.
+    pub const fn new(bytes: &'a [u8], place: &'static str) -> Self {
         Self { rest: bytes, place }
     }
 
-    pub(super) fn octets<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+    /// The next field, of a known length.
+    pub fn octets<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let (taken, rest) = self.rest.split_first_chunk().ok_or(Malformed::Truncated { place: self.place })?;
         self.rest = rest;
         Ok(*taken)
     }
 
-    pub(super) fn u16(&mut self) -> Result<u16, Malformed> {
+    /// A number in the order of the machine.
+    pub fn u16(&mut self) -> Result<u16, Malformed> {
         Ok(u16::from_ne_bytes(self.octets()?))
     }
 
-    pub(super) fn u32(&mut self) -> Result<u32, Malformed> {
+    /// A number in the order of the machine.
+    pub fn u32(&mut self) -> Result<u32, Malformed> {
         Ok(u32::from_ne_bytes(self.octets()?))
     }
 
-    pub(super) fn i32(&mut self) -> Result<i32, Malformed> {
+    /// A number in the order of the machine.
+    pub fn i32(&mut self) -> Result<i32, Malformed> {
         Ok(i32::from_ne_bytes(self.octets()?))
     }
 
-    pub(super) fn u64(&mut self) -> Result<u64, Malformed> {
+    /// A number in the order of the machine.
+    pub fn u64(&mut self) -> Result<u64, Malformed> {
         Ok(u64::from_ne_bytes(self.octets()?))
     }
 }

@@ -4,13 +4,13 @@ use std::fmt;
 
 use rustix::io::Errno;
 
-use super::control::Control;
-use super::device::Ifindex;
-use super::error::LinkError;
-use super::message::{self, TcHeader, TcView};
-use super::touched_filters::Attachment;
-use crate::wire::attribute::{Malformed, Writer};
-use crate::wire::message::flag;
+use crate::control::Control;
+use crate::device::Ifindex;
+use crate::error::LinkError;
+use crate::message::{self, TcHeader, TcView};
+use crate::netlink::attribute::{Malformed, Writer};
+use crate::netlink::message::flag;
+use crate::touched_filters::Attachment;
 
 /// What filters hang on at a device, and with whom it shares them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -123,7 +123,7 @@ impl IngressQdisc {
     }
 
     /// Writes what is behind the header of a message about it.
-    pub(super) fn emit(&self, ifindex: Ifindex, writer: &mut Writer<'_>) {
+    pub(crate) fn emit(&self, ifindex: Ifindex, writer: &mut Writer<'_>) {
         self.emit_name(ifindex, writer);
         for (attribute, block) in [(INGRESS_BLOCK, self.ingress_block), (EGRESS_BLOCK, self.egress_block)] {
             if let Some(Block(number)) = block {
@@ -139,7 +139,7 @@ impl IngressQdisc {
     }
 
     /// Reads one with its device; `None` if it is a queueing discipline that no filters for packets hang on.
-    pub(super) fn read(view: &TcView<'_>) -> Result<Option<(Ifindex, Self)>, Malformed> {
+    pub(crate) fn read(view: &TcView<'_>) -> Result<Option<(Ifindex, Self)>, Malformed> {
         if view.header.parent != PARENT {
             return Ok(None);
         }
@@ -205,8 +205,8 @@ pub fn ensure_ingress(
 }
 
 /// Removes a queueing discipline that was made here, if it is still that one and nothing hangs on it. One that somebody put
-/// in its place and that looks the same can only be told from it by the events of a [`Monitor`](super::Monitor): after
-/// [`QdiscRemoved`](super::Event::QdiscRemoved) it is no longer [`Ownership::Made`]. A filter that somebody adds between the
+/// in its place and that looks the same can only be told from it by the events of a [`Monitor`](crate::Monitor): after
+/// [`QdiscRemoved`](crate::Event::QdiscRemoved) it is no longer [`Ownership::Made`]. A filter that somebody adds between the
 /// last look and the removal goes with it: the kernel has no removal on condition.
 pub fn remove_ingress(
     control: &mut Control,
@@ -244,7 +244,7 @@ pub fn remove_ingress(
 }
 
 /// The queueing disciplines of this kind of all devices.
-pub(super) fn all(control: &mut Control) -> Result<Vec<(Ifindex, IngressQdisc)>, LinkError> {
+pub(crate) fn all(control: &mut Control) -> Result<Vec<(Ifindex, IngressQdisc)>, LinkError> {
     control.dump(
         "list queueing disciplines",
         GET,

@@ -4,11 +4,11 @@ use netlink_packet_core::Parseable;
 use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 use rustix::io::Errno;
 
-use super::control::Control;
-use super::device::Ifindex;
-use super::error::LinkError;
-use super::message::{self, kind};
-use crate::wire::attribute::{Malformed, Writer};
+use crate::control::Control;
+use crate::device::Ifindex;
+use crate::error::LinkError;
+use crate::message::{self, kind};
+use crate::netlink::attribute::{Malformed, Writer};
 
 /// Packets and bytes at a device. Bytes are with Ethernet headers as far as the driver has it so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,9 +4,9 @@ use std::num::NonZeroU16;
 
 use socket2::SockFilter;
 
-use super::message::kind;
+use crate::message::kind;
 
-/// The priorities at which a [`Monitor`](super::Monitor) hears of filters that are put in. It cannot hear of all: every filter that
+/// The priorities at which a [`Monitor`](crate::Monitor) hears of filters that are put in. It cannot hear of all: every filter that
 /// is installed is told of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeardPriorities {
@@ -21,7 +21,7 @@ pub struct HeardPriorities {
 }
 
 /// The kernel's own limit is 4,096 instructions (`BPF_MAXINSNS`).
-pub(super) const MOST_PORTS: usize = 2000;
+pub(crate) const MOST_PORTS: usize = 2000;
 
 /// Where in `struct nlmsghdr` kind and port are.
 const KIND: u32 = 4;
@@ -46,7 +46,7 @@ const ALL: u32 = u32::MAX;
 /// Lets in what is about links and queueing disciplines; and of filters that went, of actions, and of filters that were put in
 /// at priorities that are heard, what sockets of ours, `own`, have not done themselves. Every filter that is installed is told
 /// of, and would drown the rest.
-pub(super) fn program(heard: Option<HeardPriorities>, own: &[u32]) -> Vec<SockFilter> {
+pub(crate) fn program(heard: Option<HeardPriorities>, own: &[u32]) -> Vec<SockFilter> {
     let mut program = vec![instruction(LOAD_HALF, KIND)];
     for wanted in [kind::NEW_LINK, kind::DELETE_LINK, kind::NEW_QDISC, kind::DELETE_QDISC] {
         program.extend(return_if(half(wanted), ALL));

@@ -6,12 +6,12 @@ use netlink_sys::protocols::NETLINK_GENERIC;
 use netlink_sys::{Socket, SocketAddr};
 use rustix::io::Errno;
 
-use super::control::{Control, ROOM, receive};
-use super::device::Ifindex;
-use super::error::LinkError;
-use super::port_name::{Function, FunctionPart};
-use crate::wire::attribute::{Attributes, Malformed};
-use crate::wire::message::{Message, Messages};
+use crate::control::{Control, ROOM, receive};
+use crate::device::Ifindex;
+use crate::error::LinkError;
+use crate::netlink::attribute::{Attributes, Malformed};
+use crate::netlink::message::{Message, Messages};
+use crate::port_name::{Function, FunctionPart};
 
 /// A port of a switch, as its driver registered it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -60,22 +60,22 @@ const GENERIC_HEADER: usize = 4;
 
 /// `DEVLINK_ATTR_*`
 mod attribute {
-    pub(super) const BUS_NAME: u16 = 1;
-    pub(super) const DEVICE_NAME: u16 = 2;
-    pub(super) const PORT_INDEX: u16 = 3;
-    pub(super) const IFINDEX: u16 = 6;
-    pub(super) const FLAVOUR: u16 = 77;
-    pub(super) const PORT_NUMBER: u16 = 78;
-    pub(super) const PART_NUMBER: u16 = 79;
-    pub(super) const PHYSICAL_FUNCTION: u16 = 127;
-    pub(super) const VIRTUAL_FUNCTION: u16 = 128;
-    pub(super) const IS_EXTERNAL: u16 = 149;
-    pub(super) const CONTROLLER: u16 = 150;
-    pub(super) const SUBFUNCTION: u16 = 164;
+    pub(crate) const BUS_NAME: u16 = 1;
+    pub(crate) const DEVICE_NAME: u16 = 2;
+    pub(crate) const PORT_INDEX: u16 = 3;
+    pub(crate) const IFINDEX: u16 = 6;
+    pub(crate) const FLAVOUR: u16 = 77;
+    pub(crate) const PORT_NUMBER: u16 = 78;
+    pub(crate) const PART_NUMBER: u16 = 79;
+    pub(crate) const PHYSICAL_FUNCTION: u16 = 127;
+    pub(crate) const VIRTUAL_FUNCTION: u16 = 128;
+    pub(crate) const IS_EXTERNAL: u16 = 149;
+    pub(crate) const CONTROLLER: u16 = 150;
+    pub(crate) const SUBFUNCTION: u16 = 164;
 }
 
 /// A view of all ports, and an ear for what happens to them: a driver may register a port after its network device.
-pub(super) struct Devlink {
+pub(crate) struct Devlink {
     control: Control,
     /// None if the kernel knows no devlink.
     family: Option<Family>,
@@ -90,7 +90,7 @@ struct Family {
 }
 
 impl Devlink {
-    pub(super) fn open() -> Result<Self, LinkError> {
+    pub(crate) fn open() -> Result<Self, LinkError> {
         let failed = |step| move |source| LinkError::Socket { step, source };
         let mut control = Control::generic()?;
         let family = family(&mut control)?;
@@ -103,7 +103,7 @@ impl Devlink {
     }
 
     /// The ports of all switches that have a network device.
-    pub(super) fn ports(&mut self) -> Result<Vec<(Ifindex, DevlinkPort)>, LinkError> {
+    pub(crate) fn ports(&mut self) -> Result<Vec<(Ifindex, DevlinkPort)>, LinkError> {
         let Some(Family { number, .. }) = self.family else { return Ok(vec![]) };
         self.control.dump(
             "list devlink ports",
@@ -117,7 +117,7 @@ impl Devlink {
     }
 
     /// Whether something happened to a port since the last question, or may have.
-    pub(super) fn has_news(&mut self) -> Result<bool, LinkError> {
+    pub(crate) fn has_news(&mut self) -> Result<bool, LinkError> {
         let mut has_news = false;
         loop {
             match receive(&self.notifications, &mut self.buffer) {
@@ -200,7 +200,7 @@ fn attributes<'a>(message: &Message<'a>) -> Result<Attributes<'a>, Malformed> {
 }
 
 /// A port and its network device, if it has one.
-pub(super) fn read(payload: &[u8]) -> Result<Option<(Ifindex, DevlinkPort)>, Malformed> {
+pub(crate) fn read(payload: &[u8]) -> Result<Option<(Ifindex, DevlinkPort)>, Malformed> {
     let place = "devlink port";
     let bytes = payload.get(GENERIC_HEADER..).ok_or(Malformed::Truncated { place })?;
     let [mut bus, mut device] = [None, None];

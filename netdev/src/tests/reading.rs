@@ -1,14 +1,14 @@
 //! What the messages of the kernel say.
 
-use super::super::device::{Device, Ifindex, NamespaceId, ParentDevice, Role, State};
-use super::super::devlink::{self, DevlinkPort, Flavour};
-use super::super::ingress::{Block, IngressQdisc};
-use super::super::message::{Destination, Notice};
-use super::super::port_name::{Function, FunctionPart};
-use super::super::touched_filters::{Attachment, TouchedFilters};
-use super::super::tunnel::{Tunnel, TunnelKind};
 use super::{golden, read, read_golden, written};
-use crate::wire::attribute::Malformed;
+use crate::device::{Device, Ifindex, NamespaceId, ParentDevice, Role, State};
+use crate::devlink::{self, DevlinkPort, Flavour};
+use crate::ingress::{Block, IngressQdisc};
+use crate::message::{Destination, Notice};
+use crate::netlink::attribute::Malformed;
+use crate::port_name::{Function, FunctionPart};
+use crate::touched_filters::{Attachment, TouchedFilters};
+use crate::tunnel::{Tunnel, TunnelKind};
 
 fn device(name: &str) -> Device {
     match read_golden(name) {

@@ -7,14 +7,14 @@ use netlink_packet_route::link::{
 };
 use rustix::io::Errno;
 
-use super::control::Control;
-use super::device::{Device, Ifindex, Role, State};
-use super::error::LinkError;
-use super::ingress::Ownership;
-use super::message::{self, Notice, kind};
-use super::tunnel::{Mismatch, Tunnel, TunnelKind};
-use crate::wire::attribute::Writer;
-use crate::wire::message::flag;
+use crate::control::Control;
+use crate::device::{Device, Ifindex, Role, State};
+use crate::error::LinkError;
+use crate::ingress::Ownership;
+use crate::message::{self, Notice, kind};
+use crate::netlink::attribute::Writer;
+use crate::netlink::message::flag;
+use crate::tunnel::{Mismatch, Tunnel, TunnelKind};
 
 /// A tunnel device that shall be there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,7 +94,7 @@ pub enum TunnelError {
 
 impl WantedTunnel {
     /// What asks the kernel for it.
-    pub(super) fn request(&self) -> LinkMessage {
+    pub(crate) fn request(&self) -> LinkMessage {
         let (kind, data) = self.protocol.info();
         let mut request = LinkMessage::default();
         request.attributes = vec![

@@ -10,16 +10,16 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
-use super::error::{KernelReason, LinkError};
-use crate::wire::attribute::{Malformed, Writer};
-use crate::wire::message::{Acknowledgement, Answer, Header, Message, Messages, flag, write};
+use crate::error::{KernelReason, LinkError};
+use crate::netlink::attribute::{Malformed, Writer};
+use crate::netlink::message::{Acknowledgement, Answer, Header, Message, Messages, flag, write};
 
 /// The kernel answers within milliseconds, but may have to load a module first.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often a list that changed while it was read is read again.
 const TRIES: u32 = 16;
 /// More than the kernel puts into one datagram of a list (`NLMSG_GOODSIZE`, 32 KiB at most).
-pub(super) const ROOM: usize = 1 << 16;
+pub(crate) const ROOM: usize = 1 << 16;
 
 /// A socket for requests about links, in the network namespace of the thread that opened it.
 pub struct Control {
@@ -36,7 +36,7 @@ impl Control {
     }
 
     /// Opens a socket of generic netlink.
-    pub(super) fn generic() -> Result<Self, LinkError> {
+    pub(crate) fn generic() -> Result<Self, LinkError> {
         Self::to(NETLINK_GENERIC)
     }
 
@@ -57,7 +57,7 @@ impl Control {
     }
 
     /// Has something done. What the kernel tells besides is given to `each`.
-    pub(super) fn request(
+    pub(crate) fn request(
         &mut self,
         request: &'static str,
         kind: u16,
@@ -84,7 +84,7 @@ impl Control {
 
     /// Has a list read, as it was at one moment: one that changed meanwhile (`NLM_F_DUMP_INTR`) is read again from the
     /// start. `each` puts an entry where it belongs.
-    pub(super) fn dump<T: Default>(
+    pub(crate) fn dump<T: Default>(
         &mut self,
         request: &'static str,
         kind: u16,
@@ -177,7 +177,7 @@ fn malformed(request: &'static str) -> impl Fn(Malformed) -> LinkError {
 }
 
 /// The length of the next datagram if there is one; it is put at the start of the buffer, which grows if need be.
-pub(super) fn receive(socket: &impl AsFd, buffer: &mut Vec<u8>) -> io::Result<Option<usize>> {
+pub(crate) fn receive(socket: &impl AsFd, buffer: &mut Vec<u8>) -> io::Result<Option<usize>> {
     loop {
         // With room for nothing the kernel tells the length and keeps the datagram.
         let peeked = recv(socket, &mut [0u8; 0][..], RecvFlags::PEEK | RecvFlags::TRUNC | RecvFlags::DONTWAIT);
@@ -197,7 +197,7 @@ pub(super) fn receive(socket: &impl AsFd, buffer: &mut Vec<u8>) -> io::Result<Op
 }
 
 /// Waits until one of the sockets has something to receive, or the time is over.
-pub(super) fn wait(sockets: &[BorrowedFd<'_>], longest: Duration) -> Result<(), Errno> {
+pub(crate) fn wait(sockets: &[BorrowedFd<'_>], longest: Duration) -> Result<(), Errno> {
     let longest = Timespec::try_from(longest).map_err(|_| Errno::INVAL)?;
     let mut sockets: Vec<_> = sockets.iter().map(|socket| PollFd::from_borrowed_fd(*socket, PollFlags::IN)).collect();
     match poll(&mut sockets, Some(&longest)) {

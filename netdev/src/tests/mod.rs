@@ -4,9 +4,9 @@ mod following;
 mod reading;
 mod writing;
 
-use super::message::Notice;
-use crate::wire::attribute::{Malformed, Writer};
-use crate::wire::message::{Header, Message};
+use crate::message::Notice;
+use crate::netlink::attribute::{Malformed, Writer};
+use crate::netlink::message::{Header, Message};
 
 /// The kind and the octets of a message that the kernel sent.
 fn golden(name: &str) -> (u16, Vec<u8>) {

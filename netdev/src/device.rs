@@ -6,9 +6,9 @@ use netlink_packet_route::link::{
     InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, LinkPhysId,
 };
 
-use super::devlink::{DevlinkPort, Flavour};
-use super::port_name::{Function, PortName};
-use super::tunnel::{Tunnel, TunnelKind};
+use crate::devlink::{DevlinkPort, Flavour};
+use crate::port_name::{Function, PortName};
+use crate::tunnel::{Tunnel, TunnelKind};
 
 /// A network device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,10 +129,10 @@ pub enum LagDriver {
 /// The name of a device is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the device has no name")]
-pub(super) struct Nameless;
+pub(crate) struct Nameless;
 
 impl Device {
-    pub(super) fn new(message: &LinkMessage) -> Result<Self, Nameless> {
+    pub(crate) fn new(message: &LinkMessage) -> Result<Self, Nameless> {
         let flags = message.header.flags;
         let mut found = Self {
             ifindex: Ifindex(message.header.index),
@@ -194,7 +194,7 @@ impl Device {
     }
 
     /// What devlink says is truer than the driver's name for the port, which old drivers lack.
-    pub(super) fn set_devlink(&mut self, port: Option<DevlinkPort>) {
+    pub(crate) fn set_devlink(&mut self, port: Option<DevlinkPort>) {
         match port.as_ref().map(|port| &port.flavour) {
             Some(Flavour::Physical { .. }) => self.role = Role::Physical,
             Some(Flavour::Function(function)) => self.role = Role::Representor(*function),

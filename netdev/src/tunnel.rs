@@ -59,7 +59,7 @@ impl TunnelKind {
         }
     }
 
-    pub(super) const fn of(kind: &InfoKind) -> Option<Self> {
+    pub(crate) const fn of(kind: &InfoKind) -> Option<Self> {
         Some(match kind {
             InfoKind::Vxlan => Self::Vxlan,
             InfoKind::Geneve => Self::Geneve,
@@ -76,7 +76,7 @@ impl TunnelKind {
 }
 
 impl Tunnel {
-    pub(super) fn new(kind: TunnelKind, data: Option<&InfoData>) -> Self {
+    pub(crate) fn new(kind: TunnelKind, data: Option<&InfoData>) -> Self {
         let mut tunnel = Self { kind, collects_metadata: false, udp_port: None, group_policy: false };
         match data {
             Some(InfoData::Vxlan(options)) => {

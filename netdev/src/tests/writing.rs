@@ -2,11 +2,11 @@
 
 use std::num::NonZeroU16;
 
-use super::super::device::Ifindex;
-use super::super::ingress::{Block, IngressQdisc};
-use super::super::message;
-use super::super::tunnel_device::{WantedProtocol, WantedTunnel};
 use super::written;
+use crate::device::Ifindex;
+use crate::ingress::{Block, IngressQdisc};
+use crate::message;
+use crate::tunnel_device::{WantedProtocol, WantedTunnel};
 
 #[test]
 fn a_queueing_discipline_is_written_with_its_blocks() {

@@ -1,14 +1,14 @@
 //! What becomes of what is known, message by message. The same is shown with a real kernel in `tests/tests/tc_links`, apart
 //! from what no device of the lab does.
 
-use super::super::device::{Device, Ifindex, Role, SwitchId};
-use super::super::devlink::{DevlinkPort, Flavour};
-use super::super::event::Event;
-use super::super::ingress::{Block, IngressQdisc};
-use super::super::message::Notice;
-use super::super::port_name::{Function, FunctionPart};
-use super::super::table::{Links, Snapshot};
 use super::{golden, read, read_golden};
+use crate::device::{Device, Ifindex, Role, SwitchId};
+use crate::devlink::{DevlinkPort, Flavour};
+use crate::event::Event;
+use crate::ingress::{Block, IngressQdisc};
+use crate::message::Notice;
+use crate::port_name::{Function, FunctionPart};
+use crate::table::{Links, Snapshot};
 
 fn apply(links: &mut Links, notice: Notice) -> Vec<Event> {
     let mut events = vec![];

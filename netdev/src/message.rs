@@ -4,24 +4,24 @@ use netlink_packet_core::{Emitable, Parseable};
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::link::{LinkAttribute, LinkExtentMask, LinkHeader, LinkMessage};
 
-use super::device::{Device, Ifindex, NamespaceId};
-use super::ingress::IngressQdisc;
-use super::touched_filters::TouchedFilters;
-use crate::wire::attribute::{Attributes, Malformed, Writer};
-use crate::wire::message::{Header, Message};
+use crate::device::{Device, Ifindex, NamespaceId};
+use crate::ingress::IngressQdisc;
+use crate::netlink::attribute::{Attributes, Malformed, Writer};
+use crate::netlink::message::{Header, Message};
+use crate::touched_filters::TouchedFilters;
 
 /// `RTM_*`
-pub(super) mod kind {
-    pub(in crate::links) const NEW_LINK: u16 = 16;
-    pub(in crate::links) const DELETE_LINK: u16 = 17;
-    pub(in crate::links) const GET_LINK: u16 = 18;
-    pub(in crate::links) const SET_LINK: u16 = 19;
-    pub(in crate::links) const NEW_QDISC: u16 = 36;
-    pub(in crate::links) const DELETE_QDISC: u16 = 37;
-    pub(in crate::links) const NEW_FILTER: u16 = 44;
-    pub(in crate::links) const DELETE_FILTER: u16 = 45;
-    pub(in crate::links) const NEW_ACTION: u16 = 48;
-    pub(in crate::links) const DELETE_ACTION: u16 = 49;
+pub(crate) mod kind {
+    pub(crate) const NEW_LINK: u16 = 16;
+    pub(crate) const DELETE_LINK: u16 = 17;
+    pub(crate) const GET_LINK: u16 = 18;
+    pub(crate) const SET_LINK: u16 = 19;
+    pub(crate) const NEW_QDISC: u16 = 36;
+    pub(crate) const DELETE_QDISC: u16 = 37;
+    pub(crate) const NEW_FILTER: u16 = 44;
+    pub(crate) const DELETE_FILTER: u16 = 45;
+    pub(crate) const NEW_ACTION: u16 = 48;
+    pub(crate) const DELETE_ACTION: u16 = 49;
 }
 
 /// `IFLA_WIRELESS`
@@ -34,7 +34,7 @@ const TERSE: u32 = 1;
 
 /// What a message of the kernel tells of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Notice {
+pub(crate) enum Notice {
     /// A device is there, and so it is now.
     Link(Box<Device>),
     /// A device is there, of which no sense could be made.
@@ -55,14 +55,14 @@ pub(super) enum Notice {
 
 /// Where a device went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Destination {
-    pub(super) namespace: Option<NamespaceId>,
-    pub(super) ifindex: Option<Ifindex>,
+pub(crate) struct Destination {
+    pub(crate) namespace: Option<NamespaceId>,
+    pub(crate) ifindex: Option<Ifindex>,
 }
 
 impl Notice {
     /// Reads a message; `None` if it is about something else.
-    pub(super) fn read(message: &Message<'_>) -> Result<Option<Self>, Malformed> {
+    pub(crate) fn read(message: &Message<'_>) -> Result<Option<Self>, Malformed> {
         let Header { kind, port, .. } = message.header;
         match kind {
             kind::NEW_LINK | kind::DELETE_LINK => read_link(message),
@@ -126,14 +126,14 @@ fn destination(link: &LinkMessage) -> Option<Destination> {
 }
 
 /// What a request for devices says: which one, or with an empty name all of them, and that counters are not wanted.
-pub(super) fn emit_get_link(name: Option<&str>, writer: &mut Writer<'_>) {
+pub(crate) fn emit_get_link(name: Option<&str>, writer: &mut Writer<'_>) {
     let mut message = LinkMessage::default();
     message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
     message.attributes.extend(name.map(|name| LinkAttribute::IfName(name.into())));
     emit_link(&message, writer);
 }
 
-pub(super) fn emit_link(message: &LinkMessage, writer: &mut Writer<'_>) {
+pub(crate) fn emit_link(message: &LinkMessage, writer: &mut Writer<'_>) {
     let mut bytes = vec![0; message.buffer_len()];
     message.emit(&mut bytes);
     writer.raw(&bytes);
@@ -141,21 +141,21 @@ pub(super) fn emit_link(message: &LinkMessage, writer: &mut Writer<'_>) {
 
 /// `struct tcmsg`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct TcHeader {
+pub(crate) struct TcHeader {
     /// The device, or -1 for a block.
-    pub(super) ifindex: u32,
+    pub(crate) ifindex: u32,
     /// The number of what the message is about.
-    pub(super) handle: u32,
+    pub(crate) handle: u32,
     /// What it hangs on, or the number of the block.
-    pub(super) parent: u32,
+    pub(crate) parent: u32,
     /// Of a filter, priority and protocol.
-    pub(super) info: u32,
+    pub(crate) info: u32,
 }
 
 impl TcHeader {
     const LENGTH: usize = 20;
 
-    pub(super) fn emit(&self, writer: &mut Writer<'_>) {
+    pub(crate) fn emit(&self, writer: &mut Writer<'_>) {
         let family_and_holes = [0; 4];
         writer.raw(&family_and_holes);
         for word in [self.ifindex, self.handle, self.parent, self.info] {
@@ -164,21 +164,21 @@ impl TcHeader {
     }
 
     /// The protocol is in the order of networks.
-    pub(super) const fn priority_and_protocol(&self) -> [u16; 2] {
+    pub(crate) const fn priority_and_protocol(&self) -> [u16; 2] {
         let [a, b, c, d] = self.info.to_be_bytes();
         [u16::from_be_bytes([a, b]), u16::from_be(u16::from_be_bytes([c, d]))]
     }
 }
 
 /// A message about traffic control.
-pub(super) struct TcView<'a> {
-    pub(super) header: TcHeader,
+pub(crate) struct TcView<'a> {
+    pub(crate) header: TcHeader,
     attributes: &'a [u8],
 }
 
 impl<'a> TcView<'a> {
     /// Reads what is behind the header of a message.
-    pub(super) fn new(payload: &'a [u8]) -> Result<Self, Malformed> {
+    pub(crate) fn new(payload: &'a [u8]) -> Result<Self, Malformed> {
         let cut = Malformed::Truncated { place: PLACE };
         let (fixed, attributes) = payload.split_first_chunk::<{ TcHeader::LENGTH }>().ok_or(cut)?;
         let [_, _, _, _, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = *fixed;
@@ -191,13 +191,13 @@ impl<'a> TcView<'a> {
         Ok(Self { header, attributes })
     }
 
-    pub(super) const fn attributes(&self) -> Attributes<'a> {
+    pub(crate) const fn attributes(&self) -> Attributes<'a> {
         Attributes::new(self.attributes, PLACE)
     }
 }
 
 /// Asks for lists without what filters match and do.
-pub(super) fn ask_for_terse(writer: &mut Writer<'_>) {
+pub(crate) fn ask_for_terse(writer: &mut Writer<'_>) {
     let [value, selector] = [TERSE.to_ne_bytes(), TERSE.to_ne_bytes()];
     writer.put(DUMP_FLAGS, &[value, selector].concat());
 }

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use super::device::Ifindex;
-use super::ingress::Block;
-use super::message::TcView;
-use crate::wire::attribute::Malformed;
+use crate::device::Ifindex;
+use crate::ingress::Block;
+use crate::message::TcView;
+use crate::netlink::attribute::Malformed;
 
 /// Filters that somebody has touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,7 +20,7 @@ pub struct TouchedFilters {
     pub protocol: u16,
     /// Which one of the priority; `None` if it is all of them.
     pub handle: Option<u32>,
-    /// The socket that asked for it ([`Control::port`](super::Control::port)); 0 is the kernel.
+    /// The socket that asked for it ([`Control::port`](crate::Control::port)); 0 is the kernel.
     pub by: u32,
 }
 
@@ -45,7 +45,7 @@ const AT_EGRESS: u32 = 0xffff_fff3;
 const AT_QDISC: u32 = 0xffff_0000;
 
 impl Attachment {
-    pub(super) const fn index_and_parent(self) -> (u32, u32) {
+    pub(crate) const fn index_and_parent(self) -> (u32, u32) {
         match self {
             Self::Ingress(Ifindex(index)) => (index, AT_INGRESS),
             Self::Egress(Ifindex(index)) => (index, AT_EGRESS),
@@ -75,7 +75,7 @@ impl fmt::Display for Attachment {
 
 impl TouchedFilters {
     /// `None` if they were for queueing and not for packets that pass.
-    pub(super) fn read(view: &TcView<'_>, by: u32) -> Result<Option<Self>, Malformed> {
+    pub(crate) fn read(view: &TcView<'_>, by: u32) -> Result<Option<Self>, Malformed> {
         let header = view.header;
         let Some(attachment) = Attachment::new(header.ifindex, header.parent) else { return Ok(None) };
         let mut chain = 0;

@@ -3,7 +3,7 @@
 //!
 //! A [`Monitor`] reads everything once, and then follows the kernel's notifications. What it knows is in its [`Links`];
 //! what changes comes as [`Event`]s. Messages about links are taken apart by `netlink-packet-route`; what that lacks
-//! (blocks of queueing disciplines, filters that went, devlink) is read here through [`wire`](crate::wire). Its asynchronous
+//! (blocks of queueing disciplines, filters that went, devlink) is read here through [`netlink`]. Its asynchronous
 //! companion `rtnetlink` is not used: it drops what it cannot decode, leaves requests waiting after an overrun, does not tell
 //! of interrupted dumps and loses the kernel's reasons.
 
@@ -16,6 +16,7 @@ mod ingress;
 mod lag;
 mod message;
 mod monitor;
+pub mod netlink;
 mod port_name;
 mod socket_filter;
 mod statistics;

@@ -72,7 +72,7 @@ pub fn write(buffer: &mut Vec<u8>, header: Header, body: impl FnOnce(&mut Writer
 }
 
 /// Gives a message other flags and another sequence number. What is no message stays as it is.
-pub(crate) fn readdress(message: &mut [u8], flags: u16, sequence: u32) {
+pub fn readdress(message: &mut [u8], flags: u16, sequence: u32) {
     if let Some((header, _)) = message.split_first_chunk_mut::<HEADER>() {
         header[6..8].copy_from_slice(&flags.to_ne_bytes());
         header[8..12].copy_from_slice(&sequence.to_ne_bytes());

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use super::device::{Ifindex, NamespaceId, State, SwitchId};
-use super::ingress::IngressQdisc;
-use super::touched_filters::TouchedFilters;
+use crate::device::{Ifindex, NamespaceId, State, SwitchId};
+use crate::ingress::IngressQdisc;
+use crate::touched_filters::TouchedFilters;
 
 /// A device, by its name and its life.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -93,7 +93,7 @@ pub enum Event {
         port: Port,
         /// On what.
         qdisc: IngressQdisc,
-        /// Who did it, see [`Control::port`](super::Control::port).
+        /// Who did it, see [`Control::port`](crate::Control::port).
         by: Option<u32>,
     },
     /// What filters hang on is another one; those of the old one are gone.
@@ -116,7 +116,7 @@ pub enum Event {
         /// Who did it, if that is known.
         by: Option<u32>,
     },
-    /// Somebody put a filter in or replaced one, at a priority that is heard ([`MonitorOptions`](super::MonitorOptions)).
+    /// Somebody put a filter in or replaced one, at a priority that is heard ([`MonitorOptions`](crate::MonitorOptions)).
     FilterPut(TouchedFilters),
     /// Somebody put actions in, changed them or took them away, by themselves and not with a filter.
     ActionsTouched {

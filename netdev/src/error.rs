@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use crate::wire::attribute::{Malformed, TooLong};
-use crate::wire::message::Acknowledgement;
+use crate::netlink::attribute::{Malformed, TooLong};
+use crate::netlink::message::Acknowledgement;
 
 /// A request about links could not be made, or was not done.
 #[derive(Debug, thiserror::Error)]
@@ -71,7 +71,7 @@ impl LinkError {
         }
     }
 
-    pub(super) fn is(&self, errno: Errno) -> bool {
+    pub(crate) fn is(&self, errno: Errno) -> bool {
         self.reason().is_some_and(|reason| reason.errno == errno)
     }
 }
@@ -88,7 +88,7 @@ pub struct KernelReason {
 }
 
 impl KernelReason {
-    pub(super) fn new(acknowledgement: &Acknowledgement<'_>) -> Self {
+    pub(crate) fn new(acknowledgement: &Acknowledgement<'_>) -> Self {
         // What is no error number would be a panic in rustix.
         let is_number = (1..4096).contains(&acknowledgement.errno);
         Self {
