@@ -1,4 +1,4 @@
-//! A socket for requests: one at a time, each waited for.
+//! The socket for requests. A request waits for its answer before the next is sent.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,9 +14,9 @@ use crate::error::{KernelReason, LinkError};
 use crate::netlink::attribute::{Malformed, Writer};
 use crate::netlink::message::{Acknowledgement, Answer, Header, Message, Messages, flag, write};
 
-/// The kernel answers within milliseconds, but may have to load a module first.
+/// How long an answer may take. The kernel answers within milliseconds, but may have to load a module first.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often a list that changed while it was read is read again.
+/// At most so many times a list is read that changes while it is read.
 const TRIES: u32 = 16;
 /// More than the kernel puts into one datagram of a list (`NLMSG_GOODSIZE`, 32 KiB at most).
 pub(crate) const ROOM: usize = 1 << 16;
@@ -56,7 +56,7 @@ impl Control {
         self.port
     }
 
-    /// Has something done. What the kernel tells besides is given to `each`.
+    /// Sends a request and waits until the kernel has acknowledged it. Messages that come before the acknowledgement go to `each`.
     pub(crate) fn request(
         &mut self,
         request: &'static str,
@@ -82,8 +82,8 @@ impl Control {
         }
     }
 
-    /// Has a list read, as it was at one moment: one that changed meanwhile (`NLM_F_DUMP_INTR`) is read again from the
-    /// start. `each` puts an entry where it belongs.
+    /// Reads a list as it was at one moment: one that changed meanwhile (`NLM_F_DUMP_INTR`) is read again from the start. `each`
+    /// adds an entry.
     pub(crate) fn dump<T: Default>(
         &mut self,
         request: &'static str,
@@ -101,7 +101,7 @@ impl Control {
         Err(LinkError::Unsteady { request, times: TRIES })
     }
 
-    /// Whether the list was whole.
+    /// Returns whether the list was whole.
     fn read_list(
         &mut self,
         request: &'static str,
@@ -145,7 +145,7 @@ impl Control {
         sent.map(drop).map_err(|source| LinkError::Socket { step: request, source })
     }
 
-    /// The length of the next datagram, which is at the start of the buffer.
+    /// Waits for the next datagram, puts it at the start of the buffer, and returns its length.
     fn receive(&mut self, request: &'static str, deadline: Instant) -> Result<usize, LinkError> {
         let failed = |errno: Errno| LinkError::Socket { step: request, source: errno.into() };
         loop {
@@ -163,7 +163,7 @@ impl Control {
     }
 }
 
-/// The answers in a datagram that are for a request.
+/// The answers in a datagram to the request with this sequence number.
 fn answers(datagram: &[u8], sequence: u32) -> impl Iterator<Item = Result<(Header, Answer<'_>), Malformed>> {
     Messages::new(datagram).filter_map(move |message| match message {
         Ok(message) if message.header.sequence != sequence => None,
@@ -176,7 +176,7 @@ fn malformed(request: &'static str) -> impl Fn(Malformed) -> LinkError {
     move |source| LinkError::Malformed { request, source }
 }
 
-/// The length of the next datagram if there is one; it is put at the start of the buffer, which grows if need be.
+/// Puts the next datagram, if there is one, at the start of the buffer, which grows if need be. Returns its length.
 pub(crate) fn receive(socket: &impl AsFd, buffer: &mut Vec<u8>) -> io::Result<Option<usize>> {
     loop {
         // With room for nothing the kernel tells the length and keeps the datagram.
@@ -196,7 +196,7 @@ pub(crate) fn receive(socket: &impl AsFd, buffer: &mut Vec<u8>) -> io::Result<Op
     }
 }
 
-/// Waits until one of the sockets has something to receive, or the time is over.
+/// Waits until one of the sockets is readable, at most for `longest`.
 pub(crate) fn wait(sockets: &[BorrowedFd<'_>], longest: Duration) -> Result<(), Errno> {
     let longest = Timespec::try_from(longest).map_err(|_| Errno::INVAL)?;
     let mut sockets: Vec<_> = sockets.iter().map(|socket| PollFd::from_borrowed_fd(*socket, PollFlags::IN)).collect();

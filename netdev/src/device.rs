@@ -79,7 +79,7 @@ pub struct SwitchId(pub Box<[u8]>);
 
 impl fmt::Display for SwitchId {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|octet| write!(out, "{octet:02x}"))
+        self.0.iter().try_for_each(|byte| write!(out, "{byte:02x}"))
     }
 }
 
@@ -161,9 +161,9 @@ impl Device {
         for attribute in &message.attributes {
             match attribute {
                 LinkAttribute::IfName(name) => found.name.clone_from(name),
-                LinkAttribute::PhysSwitchId(id) => found.switch = octets(id).map(SwitchId),
+                LinkAttribute::PhysSwitchId(id) => found.switch = bytes(id).map(SwitchId),
                 LinkAttribute::PhysPortName(name) => found.port_name = Some(name.as_str().into()),
-                LinkAttribute::PhysPortId(id) => found.port_id = octets(id),
+                LinkAttribute::PhysPortId(id) => found.port_id = bytes(id),
                 LinkAttribute::Link(ifindex) => lower = Some(Ifindex(*ifindex)),
                 LinkAttribute::LinkNetNsId(id) => namespace = u32::try_from(*id).ok().map(NamespaceId),
                 LinkAttribute::Controller(ifindex) => found.master = Some(Ifindex(*ifindex)),
@@ -223,6 +223,6 @@ impl Device {
     }
 }
 
-fn octets(id: &LinkPhysId) -> Option<Box<[u8]>> {
+fn bytes(id: &LinkPhysId) -> Option<Box<[u8]>> {
     id.id.get(..id.len).map(Into::into)
 }

@@ -55,7 +55,7 @@ const GET_PORT: u8 = 5;
 const NEW_PORT: u8 = 7;
 const DELETE_PORT: u8 = 8;
 const VERSION: u8 = 1;
-/// Octets of `struct genlmsghdr`.
+/// Bytes of `struct genlmsghdr`.
 const GENERIC_HEADER: usize = 4;
 
 /// `DEVLINK_ATTR_*`

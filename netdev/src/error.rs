@@ -1,4 +1,4 @@
-//! What can go wrong between here and the kernel.
+//! Why a request to the kernel failed.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,32 +8,32 @@ use rustix::io::Errno;
 use crate::netlink::attribute::{Malformed, TooLong};
 use crate::netlink::message::Acknowledgement;
 
-/// A request about links could not be made, or was not done.
+/// Why a request to the kernel about devices failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
     /// The socket failed.
     #[error("netlink: {step}: {source}")]
     Socket {
-        /// At what.
+        /// In which step.
         step: &'static str,
-        /// How.
+        /// Why.
         source: std::io::Error,
     },
-    /// The kernel did not want to.
+    /// The kernel refused.
     #[error("{request}: {reason}")]
     Refused {
         /// What was asked.
         request: &'static str,
-        /// Its words.
+        /// Why.
         reason: KernelReason,
     },
-    /// The kernel said nothing.
+    /// The kernel did not answer.
     #[error("{request}: no answer within {after:?}")]
     Unanswered {
         /// What was asked.
         request: &'static str,
-        /// How long was waited.
+        /// Within this time.
         after: Duration,
     },
     /// A list changed each time that it was read.
@@ -41,7 +41,7 @@ pub enum LinkError {
     Unsteady {
         /// What was asked.
         request: &'static str,
-        /// How often.
+        /// So many times.
         times: u32,
     },
     /// The answer makes no sense.
@@ -63,7 +63,7 @@ pub enum LinkError {
 }
 
 impl LinkError {
-    /// The kernel's reason, if it is the kernel that did not want to.
+    /// The kernel's reason, if the kernel refused.
     pub const fn reason(&self) -> Option<&KernelReason> {
         match self {
             Self::Refused { reason, .. } => Some(reason),
@@ -76,14 +76,14 @@ impl LinkError {
     }
 }
 
-/// Why the kernel did not want to: its error number, and its words where it has some (`NLMSGERR_ATTR_MSG`).
+/// Why the kernel refused: the error number, and the text of the extended acknowledgement if there is one (`NLMSGERR_ATTR_MSG`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelReason {
     /// The number of the error.
     pub errno: Errno,
-    /// The words of the extended acknowledgement.
+    /// The text of the extended acknowledgement.
     pub words: Option<Box<str>>,
-    /// Where in the request the attribute is that is at fault, in octets from its start.
+    /// Where in the request the attribute is that is at fault, in bytes from its start.
     pub offset: Option<u32>,
 }
 

@@ -1,4 +1,4 @@
-//! The queueing disciplines that filters hang on: `ingress` and `clsact`. A device has at most one of them.
+//! The queueing disciplines that hold filters: `ingress` and `clsact`. A device has at most one of them.
 
 use std::fmt;
 
@@ -12,43 +12,43 @@ use crate::netlink::attribute::{Malformed, Writer};
 use crate::netlink::message::flag;
 use crate::touched_filters::Attachment;
 
-/// What filters hang on at a device, and with whom it shares them.
+/// The queueing discipline that holds the filters of a device, and the blocks by which it shares them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IngressQdisc {
-    /// Which of both.
+    /// `ingress` or `clsact`.
     pub kind: IngressKind,
-    /// The block that is run over what is received, if it is one that can be shared.
+    /// The block of filters for received packets, if it can be shared.
     pub ingress_block: Option<Block>,
-    /// The block that is run over what is sent, if it is one that can be shared.
+    /// The block of filters for sent packets, if it can be shared.
     pub egress_block: Option<Block>,
 }
 
-/// Which queueing discipline filters hang on.
+/// The kinds of queueing disciplines that hold filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IngressKind {
-    /// Filters for what is received only.
+    /// Filters for received packets only.
     Ingress,
-    /// Filters for what is received and for what is sent.
+    /// Filters for received and for sent packets.
     Clsact,
 }
 
-/// The number of a list of filters that several devices may share; not 0.
+/// The number of a block: a list of filters that several devices may share. Not 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Block(pub u32);
 
-/// Whose something is.
+/// Who made something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ownership {
-    /// It was made here, and may be removed here.
+    /// We did, and may remove it.
     Made,
-    /// It was there.
+    /// Somebody else did; it was there already.
     Adopted,
 }
 
-/// A queueing discipline is not as it is wanted.
+/// Why a device does not have the queueing discipline that is wanted.
 #[derive(Debug, thiserror::Error)]
 pub enum IngressError {
-    /// There is another one, that is not ours to remove.
+    /// It has another one, which is not ours to remove.
     #[error("device {ifindex} has {found} where {wanted} is wanted")]
     Taken {
         /// The device.
@@ -58,18 +58,18 @@ pub enum IngressError {
         /// What it should have.
         wanted: IngressQdisc,
     },
-    /// The kernel did not want to, or could not be asked.
+    /// The kernel refused, or could not be asked.
     #[error(transparent)]
     Link(#[from] LinkError),
 }
 
-/// Why a queueing discipline was left.
+/// Why a queueing discipline was not removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotRemoved {
     /// Somebody else made it.
     #[error("it was not made here")]
     Adopted,
-    /// Filters hang on it.
+    /// It holds filters.
     #[error("there are filters at {0}")]
     InUse(Attachment),
     /// Somebody put another one in its place.
@@ -93,22 +93,22 @@ const HANDLE: u32 = 0xffff_0000;
 const PARENT: u32 = 0xffff_fff1;
 
 impl IngressQdisc {
-    /// Filters for what is received and sent, shared with nobody.
+    /// Filters for received and sent packets, shared with no other device.
     pub const CLSACT: Self = Self { kind: IngressKind::Clsact, ingress_block: None, egress_block: None };
-    /// Filters for what is received, shared with nobody.
+    /// Filters for received packets, shared with no other device.
     pub const INGRESS: Self = Self { kind: IngressKind::Ingress, ingress_block: None, egress_block: None };
 
-    /// The same with a list of filters for what is received that other devices have, too.
+    /// The same, with a block of filters for received packets that other devices share.
     pub const fn with_ingress_block(self, block: Block) -> Self {
         Self { ingress_block: Some(block), ..self }
     }
 
-    /// The same with a list of filters for what is sent that other devices have, too.
+    /// The same, with a block of filters for sent packets that other devices share.
     pub const fn with_egress_block(self, block: Block) -> Self {
         Self { egress_block: Some(block), ..self }
     }
 
-    /// Whether it does for what is wanted: one that has a side more does, if blocks are the same.
+    /// Returns whether it can be used where `wanted` is wanted: a `clsact` can where an `ingress` is, if the blocks are the same.
     pub fn serves(&self, wanted: &Self) -> bool {
         (self.kind == wanted.kind || self.kind == IngressKind::Clsact)
             && self.ingress_block == wanted.ingress_block
@@ -180,7 +180,8 @@ impl fmt::Display for IngressQdisc {
     }
 }
 
-/// Sees that a device has a queueing discipline that serves, and says which it has now and whose it is.
+/// Makes sure that a device has a queueing discipline that [serves](IngressQdisc::serves). Returns the one that it has, and who
+/// made it.
 pub fn ensure_ingress(
     control: &mut Control,
     ifindex: Ifindex,
@@ -204,7 +205,7 @@ pub fn ensure_ingress(
     }
 }
 
-/// Removes a queueing discipline that was made here, if it is still that one and nothing hangs on it. One that somebody put
+/// Removes a queueing discipline that we made, if it is still there and holds no filters. One that somebody put
 /// in its place and that looks the same can only be told from it by the events of a [`Monitor`](crate::Monitor): after
 /// [`QdiscRemoved`](crate::Event::QdiscRemoved) it is no longer [`Ownership::Made`]. A filter that somebody adds between the
 /// last look and the removal goes with it: the kernel has no removal on condition.
@@ -243,7 +244,7 @@ pub fn remove_ingress(
     }
 }
 
-/// The queueing disciplines of this kind of all devices.
+/// Reads the queueing disciplines that hold filters, of all devices.
 pub(crate) fn all(control: &mut Control) -> Result<Vec<(Ifindex, IngressQdisc)>, LinkError> {
     control.dump(
         "list queueing disciplines",
@@ -256,18 +257,18 @@ pub(crate) fn all(control: &mut Control) -> Result<Vec<(Ifindex, IngressQdisc)>,
     )
 }
 
-/// What filters hang on at a device, if it has something.
+/// Reads the queueing discipline that holds the filters of a device, if it has one.
 pub fn find_ingress(control: &mut Control, ifindex: Ifindex) -> Result<Option<IngressQdisc>, LinkError> {
     Ok(all(control)?.into_iter().find(|(at, _)| *at == ifindex).map(|(_, qdisc)| qdisc))
 }
 
-/// How many devices have a block on one of their sides.
+/// Counts the devices that have a block on one of their sides.
 fn sharers(control: &mut Control, attachment: Attachment) -> Result<usize, LinkError> {
     let has = |(ifindex, qdisc): &(Ifindex, IngressQdisc)| qdisc.attachments(*ifindex).any(|at| at == attachment);
     Ok(all(control)?.iter().filter(|entry| has(entry)).count())
 }
 
-/// Whether there are filters, of whatever kind.
+/// Returns whether there are filters, of whatever kind.
 fn has_filters(control: &mut Control, attachment: Attachment) -> Result<bool, LinkError> {
     let (ifindex, parent) = attachment.index_and_parent();
     control.dump(

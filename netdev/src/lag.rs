@@ -1,11 +1,11 @@
-//! Several devices as one: their filters are in one block, so that a packet meets them on whichever it comes.
+//! Bonds and teams: the members share one block of filters, so that a packet meets the same filters on whichever it arrives.
 
 use crate::control::Control;
 use crate::device::Ifindex;
 use crate::ingress::{IngressError, IngressQdisc, Ownership, ensure_ingress, remove_ingress};
-use crate::table::Links;
+use crate::links::Links;
 
-/// A device of a bond or team cannot have the block of the others.
+/// A bond, team or member cannot have the block of the others.
 #[derive(Debug, thiserror::Error)]
 #[error("member {member}: {source}")]
 pub struct LagError {
@@ -15,9 +15,9 @@ pub struct LagError {
     pub source: IngressError,
 }
 
-/// Sees that a bond or team and all of its members have a queueing discipline that serves, which names the block that they
-/// share, and says which each has and whose it is. If one cannot have it, those that were made are removed again. Members
-/// may come later: it is right to ask again.
+/// Makes sure that a bond or team and all of its members have a queueing discipline that serves, with the block that they
+/// share. Returns which each has and whose it is. If one cannot have it, those that were made are removed again. Call it again
+/// when members are added.
 pub fn ensure_lag(
     control: &mut Control,
     links: &Links,

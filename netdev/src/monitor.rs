@@ -1,4 +1,4 @@
-//! Follows the kernel's notifications about links and traffic control.
+//! The monitor: reads all devices once, and then follows the kernel's notifications about links and traffic control.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -13,18 +13,18 @@ use crate::control::{Control, ROOM, receive, wait};
 use crate::devlink::Devlink;
 use crate::error::LinkError;
 use crate::event::Event;
+use crate::links::{Links, Snapshot};
 use crate::message::{self, Notice, kind};
 use crate::netlink::message::Messages;
 use crate::socket_filter::HeardPriorities;
-use crate::table::{Links, Snapshot};
 use crate::{ingress, socket_filter};
 
-/// How a [`Monitor`] listens.
+/// The options of a [`Monitor`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MonitorOptions {
-    /// How many octets of notifications the kernel keeps (`SO_RCVBUF`; it doubles the number).
+    /// How many bytes of notifications the kernel keeps for the monitor (`SO_RCVBUF`; it doubles the number).
     pub receive_buffer: usize,
-    /// Of which filters that are put in there are events. If `None`, of none.
+    /// At which priorities a filter that is put in causes an event; at none if `None`.
     pub heard: Option<HeardPriorities>,
 }
 
@@ -34,16 +34,16 @@ impl Default for MonitorOptions {
     }
 }
 
-/// Knows the devices of a network namespace: that of the thread that opened it.
+/// Knows the devices of the network namespace of the thread that opened it, and tells what happens to them.
 pub struct Monitor {
     notifications: Socket,
     control: Control,
     devlink: Devlink,
     links: Links,
     heard: Option<HeardPriorities>,
-    /// Events that were not given out yet.
+    /// Events that [`Monitor::poll`] has not returned yet.
     pending: Vec<Event>,
-    /// More than the socket can hold.
+    /// More notifications than the socket can hold.
     most_kept: usize,
     /// Notifications were lost, so that all must be read anew.
     is_behind: bool,
@@ -54,14 +54,14 @@ pub struct Monitor {
 
 const LINKS: u32 = 1;
 const TRAFFIC_CONTROL: u32 = 4;
-/// Octets of a receive buffer at least, whatever is asked for; and of one that a notification costs (`SKB_TRUESIZE`).
+/// Bytes of a receive buffer at least, whatever is asked for; and of one that a notification costs (`SKB_TRUESIZE`).
 const LEAST_BUFFER: usize = 4096;
 const LEAST_COST: usize = 256;
 /// After so many notifications what they said is given out, even if there are more.
 const MOST_AT_ONCE: usize = 4096;
 
 impl Monitor {
-    /// Starts to listen, and reads what is there.
+    /// Starts to listen, and reads all devices.
     pub fn open(options: MonitorOptions) -> Result<Self, LinkError> {
         let failed = |step| move |source| LinkError::Socket { step, source };
         let mut socket = Socket::new(NETLINK_ROUTE).map_err(failed("open"))?;
@@ -92,13 +92,13 @@ impl Monitor {
         Ok(monitor)
     }
 
-    /// What is there.
+    /// The devices, as of the last [`poll`](Self::poll).
     pub const fn links(&self) -> &Links {
         &self.links
     }
 
-    /// Has filters and actions that these sockets put in, change or remove (see [`Control::port`]) go without an event. There is
-    /// room for 2,000 of them; what others do has events, which name the socket.
+    /// Suppresses events about filters and actions that these sockets (see [`Control::port`]) put in, change or remove. At most
+    /// 2,000 sockets are taken; events about what others do name the socket.
     pub fn disregard(&mut self, ports: &[u32]) -> Result<(), LinkError> {
         let most = ports.len().min(socket_filter::MOST_PORTS);
         let program = socket_filter::program(self.heard, &ports[..most]);
@@ -106,8 +106,8 @@ impl Monitor {
         attached.map_err(|source| LinkError::Socket { step: "attach a filter", source })
     }
 
-    /// What happened since the last call. If it is nothing, waits for something, but no longer than `longest`; it may
-    /// come back with nothing before. After an error, what had been heard before it comes with the next call.
+    /// Returns what happened since the last call. If nothing did, waits for something, at most for `longest`; may return nothing
+    /// before. After an error, the next call returns what was heard before it.
     pub fn poll(&mut self, longest: Duration) -> Result<Vec<Event>, LinkError> {
         self.listen()?;
         if self.pending.is_empty() && !self.is_behind && !longest.is_zero() {
@@ -126,12 +126,12 @@ impl Monitor {
         Ok(std::mem::take(&mut self.pending))
     }
 
-    /// One of them is readable when there is something to [`poll`](Self::poll).
+    /// The sockets of which one is readable when there is something to [`poll`](Self::poll).
     pub fn sockets(&self) -> [BorrowedFd<'_>; 2] {
         [self.notifications.as_fd(), self.devlink.as_fd()]
     }
 
-    /// Takes in what the sockets have.
+    /// Reads what the sockets have.
     fn listen(&mut self) -> Result<(), LinkError> {
         let mut left = MOST_AT_ONCE;
         while left > 0 {
@@ -168,7 +168,7 @@ impl Monitor {
         }
     }
 
-    /// Reads all anew. What is heard later is newer than that, or says it again.
+    /// Reads everything again. What is heard later is newer than that, or repeats it.
     fn catch_up(&mut self) -> Result<(), LinkError> {
         let snapshot = self.read()?;
         self.is_behind = false;

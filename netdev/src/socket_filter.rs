@@ -26,12 +26,12 @@ pub(crate) const MOST_PORTS: usize = 2000;
 /// Where in `struct nlmsghdr` kind and port are.
 const KIND: u32 = 4;
 const PORT: u32 = 12;
-/// Where in the message about a filter the octets of its priority are, the upper one first: in `tcm_info` of `struct tcmsg`.
+/// Where in the message about a filter the bytes of its priority are, the upper one first: in `tcm_info` of `struct tcmsg`.
 const PRIORITY: [u32; 2] = if cfg!(target_endian = "big") { [32, 33] } else { [35, 34] };
 
 const LOAD_HALF: u16 = 0x28;
 const LOAD_WORD: u16 = 0x20;
-const LOAD_OCTET: u16 = 0x30;
+const LOAD_BYTE: u16 = 0x30;
 const COPY: u16 = 0x07;
 const ADD_COPY: u16 = 0x0c;
 const SUBTRACT: u16 = 0x14;
@@ -79,10 +79,10 @@ fn only_heard(priorities: HeardPriorities) -> [SockFilter; LENGTH_OF_ONLY_HEARD 
     let [upper, lower] = PRIORITY;
     let [first, lead, band, of_each_band] = [first, lead, band.get(), of_each_band].map(u32::from);
     [
-        instruction(LOAD_OCTET, upper),
+        instruction(LOAD_BYTE, upper),
         instruction(SHIFT_LEFT, 8),
         instruction(COPY, 0),
-        instruction(LOAD_OCTET, lower),
+        instruction(LOAD_BYTE, lower),
         instruction(ADD_COPY, 0),
         // What is in front of the first wraps.
         instruction(SUBTRACT, first),
@@ -99,12 +99,12 @@ const fn instruction(code: u16, operand: u32) -> SockFilter {
     SockFilter::new(code, 0, 0, operand)
 }
 
-const fn give_back(octets: u32) -> SockFilter {
-    instruction(RETURN, octets)
+const fn give_back(bytes: u32) -> SockFilter {
+    instruction(RETURN, bytes)
 }
 
-const fn return_if(value: u32, octets: u32) -> [SockFilter; 2] {
-    [SockFilter::new(JUMP_IF_EQUAL, 0, 1, value), give_back(octets)]
+const fn return_if(value: u32, bytes: u32) -> [SockFilter; 2] {
+    [SockFilter::new(JUMP_IF_EQUAL, 0, 1, value), give_back(bytes)]
 }
 
 /// As the program loads it: in the order of networks.

@@ -1,4 +1,4 @@
-//! Tunnel devices in collect-metadata mode: one for all tunnels of a kind, each packet says where to.
+//! Making and removing tunnel devices in collect-metadata mode: one device for all tunnels of a kind, each packet says where to.
 
 use std::num::NonZeroU16;
 
@@ -16,16 +16,16 @@ use crate::netlink::attribute::Writer;
 use crate::netlink::message::flag;
 use crate::tunnel::{Mismatch, Tunnel, TunnelKind};
 
-/// A tunnel device that shall be there.
+/// A tunnel device that is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WantedTunnel {
-    /// Its name, of 15 octets at most.
+    /// Its name, at most 15 bytes.
     pub name: String,
-    /// What it speaks.
+    /// The protocol of the tunnel.
     pub protocol: WantedProtocol,
 }
 
-/// What a device may speak that carries Ethernet and collects metadata: the kernel has no such device for GTP-U.
+/// The protocols for which the kernel has a device that carries Ethernet and collects metadata. For GTP-U it has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WantedProtocol {
     /// Virtual eXtensible LAN (RFC 7348).
@@ -50,16 +50,16 @@ pub enum WantedProtocol {
     Ip6Erspan,
 }
 
-/// A tunnel device is not as it is wanted.
+/// Why a tunnel device is not as it is wanted.
 #[derive(Debug, thiserror::Error)]
 pub enum TunnelError {
-    /// The name is none that a device may have.
+    /// No device may have this name.
     #[error("{name:?} is no name of a device")]
     BadName {
         /// The name.
         name: String,
     },
-    /// The name is that of something else.
+    /// Another kind of device has the name.
     #[error("{name} is there and is no tunnel device, but a {driver}")]
     Taken {
         /// The name.
@@ -67,7 +67,7 @@ pub enum TunnelError {
         /// The driver of what there is.
         driver: String,
     },
-    /// There is a tunnel device of the name, but not this one.
+    /// A tunnel device of the name is there, but differs.
     #[error("{name} is there, but {mismatch}")]
     Different {
         /// The name.
@@ -87,13 +87,13 @@ pub enum TunnelError {
         /// The name.
         name: String,
     },
-    /// The kernel did not want to, or could not be asked.
+    /// The kernel refused, or could not be asked.
     #[error(transparent)]
     Link(#[from] LinkError),
 }
 
 impl WantedTunnel {
-    /// What asks the kernel for it.
+    /// The request that makes it.
     pub(crate) fn request(&self) -> LinkMessage {
         let (kind, data) = self.protocol.info();
         let mut request = LinkMessage::default();
@@ -110,9 +110,9 @@ impl WantedTunnel {
     }
 }
 
-/// Whether a network device can have this name (`dev_valid_name` in the kernel).
+/// Returns whether a network device can have this name (`dev_valid_name` in the kernel).
 pub fn is_device_name(name: &str) -> bool {
-    let is_odd = |octet: u8| octet == b'/' || octet == b':' || octet == 0 || octet.is_ascii_whitespace();
+    let is_odd = |byte: u8| byte == b'/' || byte == b':' || byte == 0 || byte.is_ascii_whitespace();
     (1..16).contains(&name.len()) && ![".", ".."].contains(&name) && !name.bytes().any(is_odd)
 }
 
@@ -155,8 +155,8 @@ impl WantedProtocol {
     }
 }
 
-/// Sees that there is such a device and that it is up, and says whose it is. One that is made here carries `mark` as its
-/// alias (`IFLA_IFALIAS`), by which it is known again after a restart.
+/// Makes sure that the device is there and up. Returns it, and who made it. One that is made here carries `mark` as its alias
+/// (`IFLA_IFALIAS`), by which it is recognized after a restart.
 pub fn ensure_tunnel(
     control: &mut Control,
     wanted: &WantedTunnel,
@@ -190,7 +190,7 @@ pub fn ensure_tunnel(
     Ok((look_again(control, name)?, Ownership::Made))
 }
 
-/// Whether a device is the tunnel device that is wanted. Says whose it is.
+/// Returns who made a device, if it is the tunnel device that is wanted.
 pub fn recognize_tunnel(found: &Device, wanted: &WantedTunnel, mark: &str) -> Result<Ownership, TunnelError> {
     let name = &wanted.name;
     let Role::Tunnel(there) = &found.role else {
@@ -203,7 +203,7 @@ pub fn recognize_tunnel(found: &Device, wanted: &WantedTunnel, mark: &str) -> Re
     Ok(if found.alias.as_deref() == Some(mark) { Ownership::Made } else { Ownership::Adopted })
 }
 
-/// Removes a tunnel device that carries the mark of those that were made here.
+/// Removes a tunnel device that carries `mark`. Fails if it is gone, or if somebody else made it.
 pub fn remove_tunnel(control: &mut Control, name: &str, mark: &str) -> Result<(), TunnelError> {
     let gone = || TunnelError::Gone { name: name.into() };
     let found = named(control, name)?.ok_or_else(gone)?;

@@ -8,7 +8,7 @@ const NESTED: u16 = 1 << 15;
 const BIG_ENDIAN: u16 = 1 << 14;
 const HEADER: usize = 4;
 
-/// What is wrong with bytes that were read.
+/// Why bytes that were read make no sense.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// They end too early.
@@ -18,7 +18,7 @@ pub enum Malformed {
         place: &'static str,
     },
     /// An attribute is longer or shorter than its type.
-    #[error("{place}: attribute {kind} has {length} octets")]
+    #[error("{place}: attribute {kind} has {length} bytes")]
     Length {
         /// In which nest.
         place: &'static str,
@@ -57,7 +57,7 @@ pub enum Malformed {
 
 /// Something does not fit into a message: lengths have 16 bits (CVE-2026-64531 is what comes of not looking).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("attribute {kind} would be longer than 65,535 octets")]
+#[error("attribute {kind} would be longer than 65,535 bytes")]
 pub struct TooLong {
     /// The attribute.
     pub kind: u16,
@@ -72,6 +72,7 @@ pub struct Attributes<'a> {
 
 impl<'a> Attributes<'a> {
     /// Reads attributes; `place` is for messages.
+    #[inline]
     pub const fn new(bytes: &'a [u8], place: &'static str) -> Self {
         Self { rest: bytes, place }
     }
@@ -80,6 +81,7 @@ impl<'a> Attributes<'a> {
 impl<'a> Iterator for Attributes<'a> {
     type Item = Result<Attribute<'a>, Malformed>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         if self.rest.is_empty() {
             return None;
@@ -111,47 +113,56 @@ pub struct Attribute<'a> {
 
 impl<'a> Attribute<'a> {
     /// What is in it, of a known length.
-    pub fn octets<const N: usize>(&self) -> Result<[u8; N], Malformed> {
+    #[inline]
+    pub fn bytes<const N: usize>(&self) -> Result<[u8; N], Malformed> {
         self.payload.try_into().map_err(|_| self.length())
     }
 
-    /// An octet.
+    /// A byte.
+    #[inline]
     pub fn u8(&self) -> Result<u8, Malformed> {
-        Ok(u8::from_ne_bytes(self.octets()?))
+        Ok(u8::from_ne_bytes(self.bytes()?))
     }
 
     /// A number in the order of the machine.
+    #[inline]
     pub fn u16(&self) -> Result<u16, Malformed> {
-        Ok(u16::from_ne_bytes(self.octets()?))
+        Ok(u16::from_ne_bytes(self.bytes()?))
     }
 
     /// A number in the order of the machine.
+    #[inline]
     pub fn u32(&self) -> Result<u32, Malformed> {
-        Ok(u32::from_ne_bytes(self.octets()?))
+        Ok(u32::from_ne_bytes(self.bytes()?))
     }
 
     /// A number in the order of the machine.
+    #[inline]
     pub fn u64(&self) -> Result<u64, Malformed> {
-        Ok(u64::from_ne_bytes(self.octets()?))
+        Ok(u64::from_ne_bytes(self.bytes()?))
     }
 
     /// A number in the order of networks.
+    #[inline]
     pub fn be16(&self) -> Result<u16, Malformed> {
-        Ok(u16::from_be_bytes(self.octets()?))
+        Ok(u16::from_be_bytes(self.bytes()?))
     }
 
     /// A number in the order of networks.
+    #[inline]
     pub fn be32(&self) -> Result<u32, Malformed> {
-        Ok(u32::from_be_bytes(self.octets()?))
+        Ok(u32::from_be_bytes(self.bytes()?))
     }
 
     /// A text up to the zero that ends it.
+    #[inline]
     pub fn text(&self) -> Result<&'a str, Malformed> {
-        let text = self.payload.split(|octet| *octet == 0).next().unwrap_or_default();
+        let text = self.payload.split(|byte| *byte == 0).next().unwrap_or_default();
         std::str::from_utf8(text).map_err(|_| self.value("no text"))
     }
 
     /// What is in it, as attributes.
+    #[inline]
     pub const fn nested(&self, place: &'static str) -> Attributes<'a> {
         Attributes::new(self.payload, place)
     }
@@ -172,7 +183,7 @@ impl<'a> Attribute<'a> {
     }
 }
 
-/// Fields of a C structure, one after the other.
+/// The fields of a C structure, one after the other.
 pub struct Fields<'a> {
     rest: &'a [u8],
     place: &'static str,
@@ -180,35 +191,41 @@ pub struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     /// Reads the fields of `bytes`; `place` is for messages.
+    #[inline]
     pub const fn new(bytes: &'a [u8], place: &'static str) -> Self {
         Self { rest: bytes, place }
     }
 
     /// The next field, of a known length.
-    pub fn octets<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+    #[inline]
+    pub fn bytes<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let (taken, rest) = self.rest.split_first_chunk().ok_or(Malformed::Truncated { place: self.place })?;
         self.rest = rest;
         Ok(*taken)
     }
 
     /// A number in the order of the machine.
+    #[inline]
     pub fn u16(&mut self) -> Result<u16, Malformed> {
-        Ok(u16::from_ne_bytes(self.octets()?))
+        Ok(u16::from_ne_bytes(self.bytes()?))
     }
 
     /// A number in the order of the machine.
+    #[inline]
     pub fn u32(&mut self) -> Result<u32, Malformed> {
-        Ok(u32::from_ne_bytes(self.octets()?))
+        Ok(u32::from_ne_bytes(self.bytes()?))
     }
 
     /// A number in the order of the machine.
+    #[inline]
     pub fn i32(&mut self) -> Result<i32, Malformed> {
-        Ok(i32::from_ne_bytes(self.octets()?))
+        Ok(i32::from_ne_bytes(self.bytes()?))
     }
 
     /// A number in the order of the machine.
+    #[inline]
     pub fn u64(&mut self) -> Result<u64, Malformed> {
-        Ok(u64::from_ne_bytes(self.octets()?))
+        Ok(u64::from_ne_bytes(self.bytes()?))
     }
 }
 
@@ -220,11 +237,13 @@ pub struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     /// Writes at the end of `buffer`.
+    #[inline]
     pub const fn new(buffer: &'a mut Vec<u8>) -> Self {
         Self { buffer, too_long: None }
     }
 
     /// Fails if something was too long; what was written is not to be used then.
+    #[inline]
     pub const fn finish(self) -> Result<(), TooLong> {
         match self.too_long {
             None => Ok(()),
@@ -233,11 +252,13 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes bytes that are no attribute, such as the fixed part of a message.
+    #[inline]
     pub fn raw(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
     /// Writes an attribute.
+    #[inline]
     pub fn put(&mut self, kind: u16, payload: &[u8]) {
         let [a, b] = self.checked_length(kind, HEADER + payload.len()).to_ne_bytes();
         let [c, d] = kind.to_ne_bytes();
@@ -247,6 +268,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes a text with the zero that ends it.
+    #[inline]
     pub fn put_text(&mut self, kind: u16, text: &str) {
         self.fill(kind, |writer| {
             writer.raw(text.as_bytes());
@@ -255,11 +277,13 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes an attribute that holds attributes.
+    #[inline]
     pub fn nest(&mut self, kind: u16, body: impl FnOnce(&mut Self)) {
         self.fill(kind | NESTED, body);
     }
 
     /// Writes an attribute of which the body writes the bytes.
+    #[inline]
     pub fn fill(&mut self, kind: u16, body: impl FnOnce(&mut Self)) {
         let start = self.buffer.len();
         let [c, d] = kind.to_ne_bytes();
@@ -270,11 +294,13 @@ impl<'a> Writer<'a> {
         self.pad();
     }
 
+    #[inline]
     fn pad(&mut self) {
         let length = self.buffer.len().next_multiple_of(4);
         self.buffer.resize(length, 0);
     }
 
+    #[inline]
     fn checked_length(&mut self, kind: u16, length: usize) -> u16 {
         u16::try_from(length).unwrap_or_else(|_| {
             self.too_long.get_or_insert(TooLong { kind });
@@ -296,7 +322,7 @@ mod tests {
         writer.finish().unwrap();
         assert_eq!(buffer.len(), 8 + 4 + 12);
         let found: Vec<_> = Attributes::new(&buffer, "test").map(Result::unwrap).collect();
-        assert_eq!(found[0].octets(), Ok([1, 2, 3]));
+        assert_eq!(found[0].bytes(), Ok([1, 2, 3]));
         let inner = found[1].nested("inner").next().unwrap().unwrap();
         assert_eq!((found[1].kind, inner.text()), (8, Ok("flower")));
     }

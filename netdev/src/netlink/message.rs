@@ -2,7 +2,7 @@
 
 use super::attribute::{Attributes, Fields, Malformed, TooLong, Writer};
 
-/// Octets of `struct nlmsghdr`.
+/// Bytes of `struct nlmsghdr`.
 pub const HEADER: usize = 16;
 
 /// Bits of [`Header::flags`] (`NLM_F_*`). Some mean different things in requests, dumps and answers.
@@ -72,6 +72,7 @@ pub fn write(buffer: &mut Vec<u8>, header: Header, body: impl FnOnce(&mut Writer
 }
 
 /// Gives a message other flags and another sequence number. What is no message stays as it is.
+#[inline]
 pub fn readdress(message: &mut [u8], flags: u16, sequence: u32) {
     if let Some((header, _)) = message.split_first_chunk_mut::<HEADER>() {
         header[6..8].copy_from_slice(&flags.to_ne_bytes());
@@ -87,6 +88,7 @@ pub struct Messages<'a> {
 
 impl<'a> Messages<'a> {
     /// Reads a datagram.
+    #[inline]
     pub const fn new(datagram: &'a [u8]) -> Self {
         Self { rest: datagram }
     }
@@ -95,6 +97,7 @@ impl<'a> Messages<'a> {
 impl<'a> Iterator for Messages<'a> {
     type Item = Result<Message<'a>, Malformed>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         if self.rest.is_empty() {
             return None;
@@ -108,6 +111,7 @@ impl<'a> Iterator for Messages<'a> {
 }
 
 impl<'a> Messages<'a> {
+    #[inline]
     fn read(&mut self) -> Result<Message<'a>, Malformed> {
         let place = "message";
         let mut fields = Fields::new(self.rest, place);
@@ -164,6 +168,7 @@ const MISSING_KIND: u16 = 5;
 
 impl<'a> Message<'a> {
     /// What it says.
+    #[inline]
     pub fn answer(&self) -> Result<Answer<'a>, Malformed> {
         Ok(match self.header.kind {
             ERROR => Answer::Acknowledgement(self.acknowledgement()?),

@@ -6,9 +6,9 @@ use crate::device::{Device, Ifindex, Role, SwitchId};
 use crate::devlink::{DevlinkPort, Flavour};
 use crate::event::Event;
 use crate::ingress::{Block, IngressQdisc};
+use crate::links::{Links, Snapshot};
 use crate::message::Notice;
 use crate::port_name::{Function, FunctionPart};
-use crate::table::{Links, Snapshot};
 
 fn apply(links: &mut Links, notice: Notice) -> Vec<Event> {
     let mut events = vec![];

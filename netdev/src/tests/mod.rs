@@ -8,13 +8,13 @@ use crate::message::Notice;
 use crate::netlink::attribute::{Malformed, Writer};
 use crate::netlink::message::{Header, Message};
 
-/// The kind and the octets of a message that the kernel sent.
+/// The kind and the bytes of a message that the kernel sent.
 fn golden(name: &str) -> (u16, Vec<u8>) {
     let lines = include_str!("golden.txt").lines();
     let line = lines.map(|line| line.split(' ').collect::<Vec<_>>()).find(|words| words[0] == name);
     let line = line.unwrap_or_else(|| panic!("no {name}"));
-    let octets = (0..line[2].len()).step_by(2).map(|at| u8::from_str_radix(&line[2][at..at + 2], 16).unwrap());
-    (line[1].parse().unwrap(), octets.collect())
+    let bytes = (0..line[2].len()).step_by(2).map(|at| u8::from_str_radix(&line[2][at..at + 2], 16).unwrap());
+    (line[1].parse().unwrap(), bytes.collect())
 }
 
 fn read(kind: u16, payload: &[u8]) -> Result<Option<Notice>, Malformed> {
@@ -27,11 +27,11 @@ fn read_golden(name: &str) -> Notice {
     read(kind, &payload).unwrap().unwrap_or_else(|| panic!("{name} tells nothing"))
 }
 
-/// Octets that a writer wrote.
+/// Bytes that a writer wrote.
 fn written(body: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
-    let mut octets = vec![];
-    let mut writer = Writer::new(&mut octets);
+    let mut bytes = vec![];
+    let mut writer = Writer::new(&mut bytes);
     body(&mut writer);
     writer.finish().unwrap();
-    octets
+    bytes
 }

@@ -139,7 +139,7 @@ fn a_device_of_which_no_sense_can_be_made_is_told_by_its_number() {
     let (kind, link) = golden("link-veth");
     let is_unreadable = |payload: &[u8]| matches!(read(kind, payload), Ok(Some(Notice::Unreadable(Ifindex(3), _))));
     assert!(is_unreadable(&link[..16]), "without a name");
-    // IFLA_MTU of one octet.
+    // IFLA_MTU of one byte.
     assert!(is_unreadable(&[&link[..], &[5, 0, 4, 0, 1, 0, 0, 0]].concat()));
     // One that goes is gone all the same.
     let gone = read(17, &[&link[..], &[5, 0, 4, 0, 1, 0, 0, 0]].concat());

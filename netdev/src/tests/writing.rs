@@ -1,4 +1,4 @@
-//! What is written, octet by octet. What the kernel makes of it is shown in `tests/tests/tc_links`.
+//! What is written, byte by byte. What the kernel makes of it is shown in `tests/tests/tc_links`.
 
 use std::num::NonZeroU16;
 
@@ -44,7 +44,7 @@ fn a_tunnel_device_is_written_with_port_and_mode() {
 
 fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     let length = u16::try_from(4 + value.len()).unwrap();
-    let mut octets = [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat();
-    octets.resize(octets.len().next_multiple_of(4), 0);
-    octets
+    let mut bytes = [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat();
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
 }

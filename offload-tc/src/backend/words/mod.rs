@@ -102,7 +102,6 @@ mod tests {
     use sluice_flow::priority::Priority;
     use sluice_flow::text;
     use sluice_flow::ufid::Seed;
-
     use sluice_netdev as links;
 
     use super::super::ports::{Attached, Present};

@@ -103,8 +103,8 @@ impl Vlan {
                 VLAN_ID => id = attribute.u16()?,
                 VLAN_PROTOCOL => protocol = attribute.be16()?,
                 VLAN_PRIORITY => priority = Some(attribute.u8()?),
-                ETHERNET_DESTINATION => destination = attribute.octets()?,
-                ETHERNET_SOURCE => source = attribute.octets()?,
+                ETHERNET_DESTINATION => destination = attribute.bytes()?,
+                ETHERNET_SOURCE => source = attribute.bytes()?,
                 1 | 5 => {}
                 _ => return Err(attribute.unknown()),
             }

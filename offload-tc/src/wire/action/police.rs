@@ -95,7 +95,7 @@ impl Police {
                     if found.mtu == ANY_LENGTH {
                         found.mtu = 0;
                     }
-                    let _shape: [u8; 8] = fields.octets()?;
+                    let _shape: [u8; 8] = fields.bytes()?;
                     let rate = fields.u32()?;
                     found.rate = found.rate.or((rate != 0).then_some(rate.into()));
                     common = Some(Common { index, control });

@@ -1,4 +1,4 @@
-//! The devices that are known, and how they came to be as they are.
+//! The table of devices. A notification changes it, and each change yields an event.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -16,14 +16,14 @@ pub struct Links {
     last: Generation,
 }
 
-/// A device, its life, and what filters may hang on.
+/// A device, its generation, and the queueing discipline that holds its filters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
     /// The device.
     pub device: Device,
-    /// Its life.
+    /// Its generation.
     pub generation: Generation,
-    /// What filters may hang on.
+    /// The queueing discipline that holds its filters, if it has one.
     pub qdisc: Option<IngressQdisc>,
 }
 
@@ -37,17 +37,17 @@ pub(crate) struct Snapshot {
 }
 
 impl Links {
-    /// All, by their numbers.
+    /// All devices, in the order of their numbers.
     pub fn iter(&self) -> impl Iterator<Item = &Known> {
         self.devices.values()
     }
 
-    /// The device of a number.
+    /// The device with this number.
     pub fn at(&self, ifindex: Ifindex) -> Option<&Known> {
         self.devices.get(&ifindex)
     }
 
-    /// The device of a name.
+    /// The device with this name.
     pub fn named(&self, name: &str) -> Option<&Known> {
         self.at(*self.names.get(name)?)
     }
@@ -62,7 +62,7 @@ impl Links {
         self.iter().filter(move |known| known.device.switch.as_ref() == Some(switch))
     }
 
-    /// Takes a notification in.
+    /// Applies a notification.
     pub(crate) fn apply(&mut self, notice: Notice, events: &mut Vec<Event>) {
         match notice {
             Notice::Link(device) => self.put(*device, events),
@@ -76,7 +76,7 @@ impl Links {
         }
     }
 
-    /// Makes what is known equal to what was read, and says what that changed.
+    /// Makes the table equal to what was read, and adds an event for each difference.
     pub(crate) fn become_equal(&mut self, snapshot: Snapshot, events: &mut Vec<Event>) {
         let Snapshot { devices, unreadable, qdiscs, devlink } = snapshot;
         let there: BTreeSet<_> =
@@ -97,7 +97,7 @@ impl Links {
         self.put_devlink(devlink, events);
     }
 
-    /// Takes in what devlink says of all ports.
+    /// Applies what devlink says about all ports.
     pub(crate) fn put_devlink(&mut self, ports: Vec<(Ifindex, DevlinkPort)>, events: &mut Vec<Event>) {
         let mut ports: BTreeMap<_, _> = ports.into_iter().collect();
         for known in self.devices.values_mut() {
@@ -179,7 +179,7 @@ impl Known {
         Port { ifindex: *ifindex, name: name.clone(), generation: self.generation }
     }
 
-    /// Whether it stands for something else than itself: a function of a NIC.
+    /// Returns whether it is a representor of a function of a NIC.
     pub const fn is_representor(&self) -> bool {
         matches!(self.device.role, Role::Representor(_))
     }
