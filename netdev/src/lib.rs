@@ -27,8 +27,8 @@
 //!
 //! **Netlink.** [`netlink`] reads and writes messages and attributes, also for other crates that speak netlink. Messages about
 //! links are read by `netlink-packet-route`; what that lacks (blocks of queueing disciplines, filters that went, devlink) is
-//! read here. Its asynchronous companion `rtnetlink` is not used: it drops what it cannot decode, leaves requests waiting after
-//! an overrun, does not tell of interrupted dumps and loses the kernel's reasons.
+//! read here. Its asynchronous companion `rtnetlink` makes, changes and removes devices. It reads none and follows none: it drops
+//! what it cannot decode, leaves requests waiting after an overrun, and does not tell of interrupted dumps.
 //!
 //! ```
 //! use std::time::Duration;
@@ -51,6 +51,7 @@
 //! }
 //! ```
 
+mod changes;
 mod control;
 mod device;
 mod devlink;

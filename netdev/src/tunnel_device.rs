@@ -7,14 +7,17 @@ use netlink_packet_route::link::{
 };
 use rustix::io::Errno;
 
+use crate::changes;
 use crate::control::Control;
 use crate::device::{Device, Ifindex, Role, State};
 use crate::error::LinkError;
 use crate::ingress::Ownership;
 use crate::message::{self, Notice, kind};
 use crate::netlink::attribute::Writer;
-use crate::netlink::message::flag;
 use crate::tunnel::{Mismatch, Tunnel, TunnelKind};
+
+/// What is asked of the kernel to remove a device.
+const REMOVE: &str = "remove tunnel device";
 
 /// A tunnel device that is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -167,24 +170,16 @@ pub fn ensure_tunnel(
     if let Some(found) = named(control, name)? {
         let ownership = recognize_tunnel(&found, wanted, mark)?;
         if found.state == State::Off {
-            set_up(control, found.ifindex, None)?;
+            set_up(found.ifindex, None)?;
         }
         return Ok((look_again(control, name)?, ownership));
     }
-    let request = wanted.request();
-    let flags = flag::CREATE | flag::EXCLUSIVE;
-    control.request(
-        "add tunnel device",
-        kind::NEW_LINK,
-        flags,
-        |writer| message::emit_link(&request, writer),
-        |_| Ok(()),
-    )?;
+    changes::add("add tunnel device", wanted.request())?;
     let made = look_again(control, name)?;
     // The kernel takes no alias when it makes a device.
-    if let Err(error) = set_up(control, made.ifindex, Some(mark)) {
+    if let Err(error) = set_up(made.ifindex, Some(mark)) {
         // Without the mark nobody would know it again.
-        delete(control, made.ifindex)?;
+        changes::remove(REMOVE, made.ifindex)?;
         return Err(error.into());
     }
     Ok((look_again(control, name)?, Ownership::Made))
@@ -210,7 +205,7 @@ pub fn remove_tunnel(control: &mut Control, name: &str, mark: &str) -> Result<()
     if !matches!(found.role, Role::Tunnel(_)) || found.alias.as_deref() != Some(mark) {
         return Err(TunnelError::Foreign { name: name.into() });
     }
-    match delete(control, found.ifindex) {
+    match changes::remove(REMOVE, found.ifindex) {
         Err(error) if error.is(Errno::NODEV) => Err(gone()),
         result => Ok(result?),
     }
@@ -236,24 +231,11 @@ fn named(control: &mut Control, name: &str) -> Result<Option<Device>, LinkError>
     }
 }
 
-fn set_up(control: &mut Control, ifindex: Ifindex, alias: Option<&str>) -> Result<(), LinkError> {
+fn set_up(ifindex: Ifindex, alias: Option<&str>) -> Result<(), LinkError> {
     let mut request = LinkMessage::default();
     request.header.index = ifindex.0;
     request.header.flags = LinkFlags::Up;
     request.header.change_mask = LinkFlags::Up;
     request.attributes.extend(alias.map(|alias| LinkAttribute::IfAlias(alias.into())));
-    control.request(
-        "set up tunnel device",
-        kind::SET_LINK,
-        0,
-        |writer| message::emit_link(&request, writer),
-        |_| Ok(()),
-    )
-}
-
-fn delete(control: &mut Control, ifindex: Ifindex) -> Result<(), LinkError> {
-    let mut request = LinkMessage::default();
-    request.header.index = ifindex.0;
-    let body = |writer: &mut Writer<'_>| message::emit_link(&request, writer);
-    control.request("remove tunnel device", kind::DELETE_LINK, 0, body, |_| Ok(()))
+    changes::set("set up tunnel device", request)
 }

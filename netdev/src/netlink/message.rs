@@ -184,14 +184,22 @@ impl<'a> Message<'a> {
         let mut fields = Fields::new(self.payload, place);
         let errno = fields.i32()?.saturating_neg();
         let request = fields.u32()? as usize;
-        let mut found = Acknowledgement { errno, sequence: self.header.sequence, ..Acknowledgement::default() };
+        let sequence = self.header.sequence;
         if self.header.flags & flag::ACK_ATTRIBUTES == 0 {
-            return Ok(found);
+            return Ok(Acknowledgement { errno, sequence, ..Acknowledgement::default() });
         }
         let capped = self.header.flags & flag::CAPPED != 0;
         let echoed = if capped { HEADER } else { request.next_multiple_of(4) };
         let attributes = self.payload.get(4 + echoed..).ok_or(Malformed::Truncated { place })?;
-        for attribute in Attributes::new(attributes, place) {
+        Ok(Acknowledgement { sequence, ..Acknowledgement::with_attributes(errno, attributes)? })
+    }
+}
+
+impl<'a> Acknowledgement<'a> {
+    /// Reads the attributes of an acknowledgement with this error number, positive. Fails if they make no sense.
+    pub fn with_attributes(errno: i32, attributes: &'a [u8]) -> Result<Self, Malformed> {
+        let mut found = Self { errno, ..Self::default() };
+        for attribute in Attributes::new(attributes, "acknowledgement") {
             let attribute = attribute?;
             match attribute.kind {
                 TEXT => found.text = Some(attribute.text()?),
