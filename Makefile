@@ -5,13 +5,13 @@
 # `sluiced` and `sluice`, in target/release.
 build:
 	scripts/setup build
-	cargo build --release -p sluice-agent --bins
+	cargo build --release -p sluice-agent -p sluice-cli --bins
 
 # Shows them on the NIC in software; with BACKEND=tc on the kernel's flower classifier, in a virtual machine.
 demo:
 	scripts/setup demo
 	[ "$(BACKEND)" != tc ] || scripts/setup lab
-	cargo build --release -p sluice-agent --bins
+	cargo build --release -p sluice-agent -p sluice-cli --bins
 	BACKEND=$(BACKEND) scripts/demo
 
 # What Sluice promises.

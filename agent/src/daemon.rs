@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 use clap::Parser;
 use rustix::process::Signal;
 use sd_notify::NotifyState;
+use sluice_control::{READY, READY_COMMAND};
 use sluice_flow::time::MonotonicClock;
 use sluice_flow::{Clock, Timestamp};
 use tokio::runtime::Runtime;
@@ -95,11 +96,6 @@ pub fn run() -> ExitCode {
 }
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
-
-/// The command that says whether flows are taken and revalidated, as `/readyz` does: [`READY`], or why not.
-pub(crate) const READY_COMMAND: &str = "sluice/ready";
-/// What it says then.
-pub(crate) const READY: &str = "ready";
 
 impl Options {
     /// The configuration, with all found right that can be told without the device.

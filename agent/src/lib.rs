@@ -45,10 +45,8 @@
 //! ```
 
 pub mod agent;
-pub mod answers;
 pub mod audit;
 pub mod backends;
-pub mod cli;
 pub mod commands;
 pub mod config;
 pub mod coverage;
@@ -77,6 +75,5 @@ pub mod run_dir;
 pub mod seed;
 pub mod unixctl;
 
-mod parts;
 #[cfg(test)]
 mod scratch;

@@ -11,22 +11,17 @@ use std::process;
 use rustix::fs::{FlockOperation, Mode};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use sluice_control::{CONTROL_SOCKET, control_socket};
 use tracing::warn;
 
 use crate::lock::try_lock;
 use crate::own_folder::{FolderError, OwnFolder};
-
-/// The control socket of the agent with this run folder.
-pub fn control_socket(run_dir: &Path) -> PathBuf {
-    run_dir.join(SOCKET)
-}
 
 /// The pidfile of the agent with this run folder.
 pub fn pidfile(run_dir: &Path) -> PathBuf {
     run_dir.join(PIDFILE)
 }
 
-const SOCKET: &str = "sluiced.ctl";
 const PIDFILE: &str = "sluiced.pid";
 const LOCK: &str = "sluiced.lock";
 
@@ -134,7 +129,7 @@ impl Drop for RunDir {
     fn drop(&mut self) {
         let found = fs::symlink_metadata(control_socket(self.path()));
         let is_ours = found.is_ok_and(|found| self.control == Some((found.dev(), found.ino())));
-        for name in is_ours.then_some(SOCKET).into_iter().chain([PIDFILE]) {
+        for name in is_ours.then_some(CONTROL_SOCKET).into_iter().chain([PIDFILE]) {
             if let Err(error) = self.folder.remove(name) {
                 warn!("{error}");
             }

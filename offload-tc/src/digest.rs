@@ -8,9 +8,9 @@
 use std::hash::BuildHasher;
 
 use foldhash::quality::FixedState;
+use sluice_netdev::netlink::attribute::Writer;
 
 use crate::rule::Label;
-use crate::wire::attribute::Writer;
 use crate::wire::flower::Flower;
 
 /// See the [module](self). Another build of ours may reckon otherwise: then rules are read in full.

@@ -1,8 +1,9 @@
 //! Listing of rules, in full or just their counters, read in place.
 
+use sluice_netdev::netlink::message::Answer;
+
 use crate::socket::{Next, Socket, SocketError};
 use crate::wire::filter::{self, FilterView, Hook};
-use crate::wire::message::Answer;
 
 /// What of rules is listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

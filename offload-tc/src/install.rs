@@ -4,14 +4,14 @@
 use rustix::io::Errno;
 use sluice_flow::backend::OffloadPolicy;
 use sluice_flow::refusal::Refusal;
+use sluice_netdev::netlink::attribute::TooLong;
+use sluice_netdev::netlink::message::{Acknowledgement, Answer, flag};
 
 use crate::socket::{Next, Socket, SocketError};
 use crate::templates::Instance;
 use crate::wire::action::Action;
-use crate::wire::attribute::TooLong;
 use crate::wire::filter::{self, DELETE_FILTER, Filter, FilterId, FilterView, GET_FILTER, NEW_QDISC};
 use crate::wire::flower;
-use crate::wire::message::{Acknowledgement, Answer, flag};
 use crate::wire::statistics::{Count, RuleView};
 
 /// As many requests as are sent at once: most of what there is to be had (a batch of 64 takes the kernel some 200 us), and

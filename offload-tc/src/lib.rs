@@ -1,10 +1,10 @@
 //! Flows in the kernel's flower classifier, over netlink.
 //!
 //! [`translate`] makes a rule of a flow, or says why there is none, and reads a rule back; [`templates`] make those that differ from
-//! earlier ones in values alone; [`install`] puts rules into the
-//! kernel, many at a time, and brings back the kernel's own words; [`dump`] lists them with their counters. What goes over
-//! the socket is in [`wire`]. [`links`] knows the network devices and what happens to them. [`probe`] finds out what the running kernel can match, and
-//! [`meters`] keeps the policers that flows share.
+//! earlier ones in values alone; [`install`] puts rules into the kernel, many at a time, and brings back the kernel's own words;
+//! [`dump`] lists them with their counters. What goes over the socket is in [`wire`]. The network devices and what happens to them
+//! are in [`sluice_netdev`]. [`probe`] finds out what the running kernel can match, and [`meters`] keeps the policers that flows
+//! share.
 //!
 //! [`open`] puts them together behind the [`Backend`](sluice_flow::Backend) trait, with the mirrors in front of all flows.
 //!
@@ -85,7 +85,6 @@ mod backend;
 pub mod digest;
 pub mod dump;
 pub mod install;
-pub mod links;
 pub mod marks;
 pub mod meters;
 pub mod priorities;

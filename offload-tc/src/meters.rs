@@ -14,13 +14,14 @@ use sluice_flow::action::ActionKind;
 use sluice_flow::backend::{MeterCounters, MeterFault, OffloadPolicy};
 use sluice_flow::meter::{Meter, MeterBand, MeterId, MeterUnit};
 use sluice_flow::refusal::Refusal;
+use sluice_netdev::netlink::attribute::TooLong;
+use sluice_netdev::netlink::message::{Answer, flag};
 
 use crate::install::result;
 use crate::marks::{self, Mark};
 use crate::rule::AgentId;
 use crate::socket::{Next, Socket, SocketError};
 use crate::wire::action::{Action, Control, Operation, Police, flag as placement};
-use crate::wire::message::{Answer, flag};
 use crate::wire::shared::{self, ActionView, DELETE_ACTION, GET_ACTION};
 use crate::wire::statistics::Statistics;
 
@@ -368,7 +369,7 @@ impl Kernel {
     /// Asks for something to be done, and says what became of it.
     fn ask(
         &mut self,
-        write: impl FnOnce(&mut Vec<u8>, u32) -> Result<(), crate::wire::attribute::TooLong>,
+        write: impl FnOnce(&mut Vec<u8>, u32) -> Result<(), TooLong>,
     ) -> Result<Result<(), Refusal>, Refusal> {
         let sequence = self.socket.sequences(1);
         self.buffer.clear();
@@ -403,7 +404,7 @@ impl Kernel {
     /// Asks for objects, and shows them.
     fn query(
         &mut self,
-        write: impl FnOnce(&mut Vec<u8>, u32) -> Result<(), crate::wire::attribute::TooLong>,
+        write: impl FnOnce(&mut Vec<u8>, u32) -> Result<(), TooLong>,
         see: &mut dyn FnMut(&ActionView<'_>) -> Result<(), SocketError>,
     ) -> Result<(), SocketError> {
         let sequence = self.socket.sequences(1);

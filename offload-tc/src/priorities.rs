@@ -4,24 +4,26 @@
 //! protocols within a band does not matter. Common protocols have fixed places; others get one while there are rules.
 
 use std::collections::{HashMap, HashSet};
+use std::num::NonZeroU16;
 
 use sluice_flow::cause::Cause;
 use sluice_flow::priority::Priority;
 use sluice_flow::refusal::Refusal;
+use sluice_netdev::HeardPriorities;
 
 use crate::wire::filter::ANY_PROTOCOL;
 
 /// Places of a band. Sixteen bands leave some priorities above and below to others.
-pub(crate) const BAND: u16 = 4000;
+const BAND: u16 = 4000;
 /// The first priority that is ours. OVS polices at 1, and firewalls of others come first, too.
 const FIRST: u16 = 1000;
 /// The first priority of mirrors, behind which there are as many as there can be at a hook.
-pub(crate) const FIRST_OF_MIRRORS: u16 = FIRST - MIRRORS;
+const FIRST_OF_MIRRORS: u16 = FIRST - MIRRORS;
 /// As many mirrors as there can be at a hook.
-pub(crate) const MIRRORS: u16 = 100;
+const MIRRORS: u16 = 100;
 /// Of so many places of each band it is heard at once that somebody else puts a filter in: those of the common protocols, and
 /// those that other protocols are given first.
-pub(crate) const HEARD: u16 = 64;
+const HEARD: u16 = 64;
 /// IPv4, IPv6, both kinds of tag, ARP, RARP, both kinds of MPLS, and anything.
 const FIXED: [u16; 9] = [0x0800, 0x86dd, 0x8100, 0x88a8, 0x0806, 0x8035, 0x8847, 0x8848, ANY_PROTOCOL];
 
@@ -49,6 +51,13 @@ pub struct Priorities {
 pub struct NotOurs;
 
 impl Priorities {
+    /// Those at which the agent hears at once that somebody else puts a filter in: all of mirrors, and of each band the first
+    /// [`HEARD`].
+    pub(crate) fn heard() -> Option<HeardPriorities> {
+        let band = NonZeroU16::new(BAND)?;
+        Some(HeardPriorities { first: FIRST_OF_MIRRORS, lead: MIRRORS, band, of_each_band: HEARD })
+    }
+
     /// The priority for one more rule.
     pub fn acquire(&mut self, priority: Priority, protocol: u16) -> Result<u16, Refusal> {
         let place = match fixed(protocol) {

@@ -8,9 +8,8 @@ use netlink_sys::protocols::NETLINK_ROUTE;
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-
-use crate::wire::attribute::{Malformed, TooLong};
-use crate::wire::message::{Answer, Messages, flag};
+use sluice_netdev::netlink::attribute::{Malformed, TooLong};
+use sluice_netdev::netlink::message::{Answer, Messages, flag};
 
 /// As large as the kernel makes the datagrams of a dump (`netlink_dump`), and more.
 const RECEIVE_BUFFER: usize = 1 << 16;

@@ -23,15 +23,15 @@ use sluice_flow::key::{Mask, MaskedKey, Match};
 use sluice_flow::meter::MeterId;
 use sluice_flow::priority::Priority;
 use sluice_flow::text::is_met;
+use sluice_netdev::netlink::attribute::Malformed;
+use sluice_netdev::netlink::message::HEADER;
 
 use crate::digest::Digest;
 use crate::rule::Label;
 use crate::surroundings::Surroundings;
 use crate::translate::plain;
-use crate::wire::attribute::Malformed;
 use crate::wire::filter::{self, Filter, FilterId, FilterView, Hook};
 use crate::wire::key::{Key, Order};
-use crate::wire::message::HEADER;
 use crate::wire::statistics::RuleView;
 
 /// Templates that are kept at most.

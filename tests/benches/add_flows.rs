@@ -18,7 +18,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use sluice_agent::unixctl::Client;
+use sluice_control::Client;
 use sluice_flow::text::{self, LineReader, Style};
 use sluice_tests::bench::{self, median, timed};
 use sluice_tests::daemon::{Daemon, new_folder};

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use sluice_agent::unixctl::Client;
+use sluice_control::Client;
 use sluice_tests::bench::{self, timed};
 use sluice_tests::daemon::{Daemon, new_folder};
 use sluice_tests::vswitchd::Vswitchd;

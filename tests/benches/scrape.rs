@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sluice_agent::unixctl::Client;
+use sluice_control::Client;
 use sluice_tests::bench::{self, five_tuple_lines, quantile, timed};
 use sluice_tests::daemon::Daemon;
 use sluice_tests::world::{SEED, eventually};

@@ -7,7 +7,7 @@
 
 use std::path::Path;
 
-use sluice_agent::unixctl::Client;
+use sluice_control::Client;
 use sluice_flow::text;
 use sluice_flow::text::Style;
 

@@ -8,7 +8,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use sluice_agent::unixctl::Client;
+use sluice_control::Client;
 
 use crate::daemon::{run, time_of_threads};
 use crate::scenario::hex;

@@ -6,8 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use sluice_agent::cli::capture::Capture;
-use sluice_agent::unixctl::Client;
+use sluice_cli::capture::Capture;
+use sluice_control::Client;
 use sluice_flow::PortNumber;
 
 use crate::daemon::{Ran, new_folder, run};

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use serde_json::Value;
-use sluice_agent::unixctl::Client;
+use sluice_control::Client;
 use sluice_flow::text::{Style, write_actions};
 use sluice_flow::{EndReason, Ufid};
 use sluice_tests::daemon::{CONFIG, Daemon};

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use sluice_agent::unixctl::Client;
+use sluice_control::Client;
 use sluice_tests::daemon::{CONFIG, Daemon};
 
 /// A dump of so many flows has some ten million octets.

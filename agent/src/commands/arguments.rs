@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use sluice_control::duration::parse_duration;
 use sluice_flow::{Expiry, Priority};
 
 use super::Failure;
 use crate::agent::Agent;
-use crate::config::parse_duration;
 use crate::unixctl::Peer;
 
 /// The arguments of a command, options taken out.

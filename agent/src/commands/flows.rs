@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use memchr::{memchr, memchr2};
+use sluice_control::answers::{BulkAnswer, LineError};
+use sluice_control::parts::{Part, Parts};
 use sluice_flow::port::PortMap;
 use sluice_flow::table::{FlowView, TableError};
 use sluice_flow::text::{self, FlowLine, LineReader, ParseError};
@@ -15,10 +17,8 @@ use sluice_flow::{ActionList, EndReason, Expiry, Flow, FlowId, MaskedKey, Match,
 use super::arguments::Arguments;
 use super::{Failure, PROGRAM, dump, file};
 use crate::agent::{ANSWER_TIME, Agent};
-use crate::answers::{BulkAnswer, LineError};
 use crate::audit;
 use crate::offload::{Batch, Series, Tally};
-use crate::parts::{Part, Parts};
 use crate::unixctl::Output;
 
 /// Errors of single lines that a reply carries; more are only counted.
@@ -265,7 +265,7 @@ fn from_file(agent: &Agent, arguments: &Arguments, out: &mut dyn Output, verb: V
     let mut bulk = Bulk::new(agent, arguments, &ports, LineFailure::without_content);
     let mut unread = None;
     while out.is_wanted() {
-        match parts.next() {
+        match parts.next_part() {
             Ok(Some(Part { text, lines_before })) => bulk.take(&text, lines_before, verb),
             Ok(None) => break,
             Err(error) => {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use sluice_control::escape;
 use sluice_flow::backend::CountedApart;
 use sluice_flow::port::PortMap;
 use sluice_flow::table::FlowView;
@@ -9,7 +10,6 @@ use sluice_flow::text::{LineWriter, Statistics, Style};
 use sluice_flow::{Counters, Timestamp};
 
 use super::dump::statistics;
-use crate::unixctl::escape;
 
 /// Writes flows as objects, an object a line, members in alphabetical order. Written by hand: a tree of values for each flow, as
 /// `serde_json` has it, would take most of the time of a dump.

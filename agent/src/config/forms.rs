@@ -6,39 +6,10 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
+use sluice_control::duration::{from_seconds, parse_duration, parse_seconds};
 use sluice_flow::backend::{OffloadPolicy, TunnelFlags};
 
 use crate::backends;
-
-/// Reads a span of time: `"500ms"`, `"10s"`, `"5m"`, `"1h"`.
-pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    parse_seconds(text).and_then(in_range)
-}
-
-fn parse_seconds(text: &str) -> Result<f64, String> {
-    let wrong = || format!("expected a time such as \"500ms\", \"10s\" or \"5m\", not \"{text}\"");
-    let digits = text.find(|char: char| !char.is_ascii_digit() && char != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let number: f64 = number.parse().map_err(|_| wrong())?;
-    match unit {
-        "ms" => Ok(number / 1000.0),
-        "s" => Ok(number),
-        "m" => Ok(number * 60.0),
-        "h" => Ok(number * 3600.0),
-        _ => Err(wrong()),
-    }
-}
-
-/// Writes a span of time as [`parse_duration`] reads it.
-pub fn format_duration(span: Duration) -> String {
-    match (span.as_secs(), span.subsec_nanos()) {
-        (seconds, 0) if seconds > 0 && seconds.is_multiple_of(3600) => format!("{}h", seconds / 3600),
-        (seconds, 0) if seconds > 0 && seconds.is_multiple_of(60) => format!("{}m", seconds / 60),
-        (seconds, 0) => format!("{seconds}s"),
-        (_, nanos) if nanos.is_multiple_of(1_000_000) => format!("{}ms", span.as_millis()),
-        _ => format!("{}s", span.as_secs_f64()),
-    }
-}
 
 /// Reads the address of the metrics, or `none`.
 pub fn parse_metrics(text: &str) -> Result<Option<SocketAddr>, String> {
@@ -72,19 +43,6 @@ pub fn parse_level(text: &str) -> Result<String, String> {
 
 const NONE: &str = "none";
 
-/// The longest time that is taken: beyond it somebody counts in other units.
-const LONGEST: f64 = 366.0 * 86_400.0;
-
-fn in_range(seconds: f64) -> Result<Duration, String> {
-    if seconds > LONGEST {
-        return Err("a time is a year at most".to_owned());
-    }
-    match Duration::try_from_secs_f64(seconds) {
-        Ok(span) if !span.is_zero() => Ok(span),
-        _ => Err("a time is more than zero".to_owned()),
-    }
-}
-
 /// Text or a number, which a time may be.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "expected a time such as \"500ms\", \"10s\" or \"5m\", or a number of seconds")]
@@ -96,7 +54,7 @@ enum TextOrNumber {
 pub(super) fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     match TextOrNumber::deserialize(from)? {
         TextOrNumber::Text(text) => parse_duration(&text),
-        TextOrNumber::Number(seconds) => in_range(seconds),
+        TextOrNumber::Number(seconds) => from_seconds(seconds),
     }
     .map_err(Error::custom)
 }
@@ -105,10 +63,9 @@ pub(super) fn duration_or_zero<'de, D: Deserializer<'de>>(from: D) -> Result<Dur
     match TextOrNumber::deserialize(from)? {
         TextOrNumber::Number(0.0) => Ok(Duration::ZERO),
         TextOrNumber::Text(text) if text == "0" => Ok(Duration::ZERO),
-        TextOrNumber::Text(text) => {
-            parse_seconds(&text).and_then(|seconds| if seconds == 0.0 { Ok(Duration::ZERO) } else { in_range(seconds) })
-        }
-        TextOrNumber::Number(seconds) => in_range(seconds),
+        TextOrNumber::Text(text) => parse_seconds(&text)
+            .and_then(|seconds| if seconds == 0.0 { Ok(Duration::ZERO) } else { from_seconds(seconds) }),
+        TextOrNumber::Number(seconds) => from_seconds(seconds),
     }
     .map_err(|message| Error::custom(format!("{message} (0 means every batch)")))
 }
@@ -117,7 +74,7 @@ pub(super) fn optional_duration<'de, D: Deserializer<'de>>(from: D) -> Result<Op
     match TextOrNumber::deserialize(from)? {
         TextOrNumber::Text(text) if text == NONE => return Ok(None),
         TextOrNumber::Text(text) => parse_duration(&text),
-        TextOrNumber::Number(seconds) => in_range(seconds),
+        TextOrNumber::Number(seconds) => from_seconds(seconds),
     }
     .map(Some)
     .map_err(|message| Error::custom(format!("{message} (\"none\" means never)")))

@@ -26,7 +26,7 @@ use crate::objects::Object;
 pub use difference::Difference;
 pub use error::{ConfigError, Place};
 pub use file::{Loaded, Places, read_bounded};
-pub use forms::{format_duration, format_metrics, parse_duration, parse_level, parse_metrics};
+pub use forms::{format_metrics, parse_level, parse_metrics};
 
 /// What the agent is told to do.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

@@ -219,13 +219,6 @@ fn a_sync_interval_of_zero_is_taken_in_every_form() {
 }
 
 #[test]
-fn a_time_is_written_as_it_is_read() {
-    for text in ["500ms", "1s", "10s", "90s", "5m", "36h"] {
-        assert_eq!(format_duration(parse_duration(text).unwrap()), text);
-    }
-}
-
-#[test]
 fn ports_are_read_with_their_kinds() {
     let config = parse(
         r#"

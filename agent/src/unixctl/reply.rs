@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use sluice_control::escape;
 use tokio::sync::mpsc;
 
 use super::command::Output;
-use super::escape::escape;
 
 /// Turns what a command writes into the pieces of a JSON-RPC reply, and waits while the client is slow.
 pub(super) struct Reply {

@@ -6,6 +6,10 @@ use sluice_flow::backend::{OffloadPolicy, PortCounters};
 use sluice_flow::cause::Cause;
 use sluice_flow::port::{self, Port, PortKind, PortNumber, TunnelProtocol};
 use sluice_flow::refusal::Refusal;
+use sluice_netdev::{
+    self as links, Block, Control, Ifindex, IngressQdisc, Known, Links, Mismatch, NotRemoved, Ownership, Role,
+    TunnelError, WantedProtocol, WantedTunnel,
+};
 
 use super::books::{Entry, State};
 use super::core::{Core, device_refusal, link_refusal, socket_refusal};
@@ -13,10 +17,6 @@ use super::ports::{Attached, PortTable, Present};
 use super::reader::tell_lost;
 use super::removal::take_out;
 use crate::install::{Installer, Request};
-use crate::links::{
-    self, Block, Control, Ifindex, IngressQdisc, Known, Links, Mismatch, NotRemoved, Ownership, Role, TunnelError,
-    WantedProtocol, WantedTunnel,
-};
 use crate::probe;
 use crate::surroundings::{Device, DeviceKind};
 use crate::wire::filter::Hook;

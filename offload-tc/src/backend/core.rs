@@ -10,6 +10,7 @@ use sluice_flow::flow::Flow;
 use sluice_flow::priority::Priority;
 use sluice_flow::refusal::Refusal;
 use sluice_flow::time::Clock;
+use sluice_netdev::{self as links, LinkError, Monitor, MonitorOptions};
 
 use super::books::{Books, Entry, Place, State};
 use super::chains::Chains;
@@ -25,7 +26,6 @@ use super::removal;
 use super::survey::FirstReadings;
 use crate::digest;
 use crate::install::{self, Installer};
-use crate::links::{self, LinkError, Monitor, MonitorOptions};
 use crate::meters::Meters;
 use crate::priorities::Priorities;
 use crate::rule::AgentId;
@@ -72,7 +72,8 @@ pub(super) struct Core {
 
 impl Core {
     pub(super) fn open(config: &OpenConfig) -> Result<Self, Refusal> {
-        let links = Monitor::open(MonitorOptions::default()).map_err(link_refusal)?;
+        let options = MonitorOptions { heard: Priorities::heard(), ..MonitorOptions::default() };
+        let links = Monitor::open(options).map_err(link_refusal)?;
         let control = links::Control::open().map_err(link_refusal)?;
         let installer = Installer::open(config.policy).map_err(socket_refusal)?;
         let agent = config.owner.into();

@@ -12,8 +12,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
-
-use crate::links::{Ifindex, IngressQdisc};
+use sluice_netdev::{Ifindex, IngressQdisc};
 
 const FILE: &str = "tc-qdiscs";
 
@@ -101,7 +100,7 @@ fn place() -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::links::Block;
+    use sluice_netdev::Block;
 
     #[test]
     fn the_next_agent_knows_what_this_one_made_and_what_it_is() {

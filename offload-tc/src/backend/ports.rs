@@ -7,8 +7,8 @@ use sluice_flow::backend::{LooksAt, OffloadPolicy};
 use sluice_flow::flow::Flow;
 use sluice_flow::meter::MeterId;
 use sluice_flow::port::{Port, PortNumber};
+use sluice_netdev::{self as links, Ifindex, IngressQdisc, Ownership};
 
-use crate::links::{self, Ifindex, IngressQdisc, Ownership};
 use crate::meters::Meters;
 use crate::rule::Room;
 use crate::surroundings::{Device, DeviceKind, Features, Surroundings, TunnelFlags};

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use sluice_flow::refusal::Refusal;
+use sluice_netdev::{self as links, Attachment, Event, Monitor, TouchedFilters};
 
 use super::books::State;
 use super::core::{Core, device_refusal, link_refusal};
 use super::reader::tell_lost;
-use crate::links::{self, Attachment, Event, Monitor, TouchedFilters};
 use crate::priorities::Priorities;
 use crate::wire::filter::{FilterId, Hook};
 

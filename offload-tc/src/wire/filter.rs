@@ -1,8 +1,9 @@
 //! Filters: `struct tcmsg` with its attributes, and the requests that make, remove and list them.
 
-use super::attribute::{Attributes, Fields, Malformed, TooLong, Writer};
+use sluice_netdev::netlink::attribute::{Attributes, Fields, Malformed, TooLong, Writer};
+use sluice_netdev::netlink::message::{self, Header};
+
 use super::flower::Flower;
-use super::message::{self, Header};
 
 /// A filter is there, or shall be (`RTM_NEWTFILTER`).
 pub const NEW_FILTER: u16 = 44;
@@ -192,7 +193,7 @@ impl<'a> FilterView<'a> {
     pub fn new(payload: &'a [u8]) -> Result<Self, Malformed> {
         let place = "filter";
         let mut fields = Fields::new(payload, place);
-        let _family_and_holes: [u8; 4] = fields.octets()?;
+        let _family_and_holes: [u8; 4] = fields.bytes()?;
         let (interface, handle, parent) = (fields.u32()?, fields.u32()?, fields.u32()?);
         let [low, high] = [fields.u16()?, fields.u16()?];
         let (priority, protocol) = if cfg!(target_endian = "big") { (low, high) } else { (high, low.swap_bytes()) };

@@ -1,7 +1,8 @@
 //! The options of the flower classifier.
 
+use sluice_netdev::netlink::attribute::{Attributes, Malformed, Writer};
+
 use super::action::{Action, emit_list, parse_list};
-use super::attribute::{Attributes, Malformed, Writer};
 use super::key::{Key, KeyMatch};
 use super::labels::{self, LabelMatch};
 use super::options::Options;

@@ -3,7 +3,7 @@
 //! Source: `enum` of `TCA_FLOWER_*` in `include/uapi/linux/pkt_cls.h` up to Linux 6.11, and for the order of octets
 //! `fl_set_key` in `net/sched/cls_flower.c`.
 
-use super::attribute::{Attribute, Malformed, Writer};
+use sluice_netdev::netlink::attribute::{Attribute, Malformed, Writer};
 
 /// In which order the octets of a number stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

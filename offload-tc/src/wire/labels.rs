@@ -1,6 +1,6 @@
 //! Entries of an MPLS label stack (`TCA_FLOWER_KEY_MPLS_OPTS`).
 
-use super::attribute::{Attribute, Malformed, Writer};
+use sluice_netdev::netlink::attribute::{Attribute, Malformed, Writer};
 
 const ENTRY: u16 = 1;
 const DEPTH: u16 = 1;

@@ -5,12 +5,10 @@
 //! each message; on the install path every rule is written here, straight into the one buffer that is sent.
 
 pub mod action;
-pub mod attribute;
 pub mod filter;
 pub mod flower;
 pub mod key;
 pub mod labels;
-pub mod message;
 pub mod options;
 pub mod shared;
 pub mod statistics;

@@ -1,7 +1,7 @@
 //! Options of tunnel headers, which flower matches (`TCA_FLOWER_KEY_ENC_OPTS`) and `tunnel_key` sets
 //! (`TCA_TUNNEL_KEY_ENC_OPTS`): their attributes have the same numbers.
 
-use super::attribute::{Attribute, Attributes, Malformed, Writer};
+use sluice_netdev::netlink::attribute::{Attribute, Attributes, Malformed, Writer};
 
 const GENEVE: u16 = 1;
 const VXLAN: u16 = 2;

@@ -1,9 +1,10 @@
 //! Actions that stand by themselves, for rules to share: `struct tcamsg` with its attributes (`include/uapi/linux/rtnetlink.h`),
 //! and the requests that make, change, remove and list them (`tc_ctl_action` in `net/sched/act_api.c`).
 
+use sluice_netdev::netlink::attribute::{Attribute, Attributes, Malformed, TooLong, Writer};
+use sluice_netdev::netlink::message::{self, Header};
+
 use super::action::{Action, COUNTED, flag};
-use super::attribute::{Attribute, Attributes, Malformed, TooLong, Writer};
-use super::message::{self, Header};
 
 /// An action is there, or shall be (`RTM_NEWACTION`).
 pub const NEW_ACTION: u16 = 48;
@@ -122,8 +123,8 @@ impl<'a> ActionView<'a> {
 #[cfg(test)]
 mod tests {
     use super::super::action::{Control, Operation, Police};
-    use super::super::message::Messages;
     use super::*;
+    use sluice_netdev::netlink::message::Messages;
 
     const POLICE: Police = Police { conform: Control::Pipe, rate: Some(1000), burst: 7, mtu: 1500, packets: None };
 

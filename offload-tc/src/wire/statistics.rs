@@ -1,8 +1,9 @@
 //! What was counted (`TCA_STATS_*` in `include/uapi/linux/gen_stats.h`), and the counters of a rule read without taking the
 //! rule apart.
 
+use sluice_netdev::netlink::attribute::{Attributes, Fields, Malformed};
+
 use super::action::COUNTED;
-use super::attribute::{Attributes, Fields, Malformed};
 use super::filter::{FilterId, FilterView, Hook};
 
 const BASIC: u16 = 1;
@@ -182,8 +183,8 @@ impl Count {
 
 #[cfg(test)]
 mod tests {
-    use super::super::attribute::Writer;
     use super::*;
+    use sluice_netdev::netlink::attribute::Writer;
 
     #[test]
     fn packets_beyond_32_bits_are_those_of_the_attribute_before() {

@@ -2,11 +2,11 @@
 //! (`Documentation/netlink/specs/tc.yaml`).
 
 use netlink_bindings::tc::{FlowerAttrs as A, OpNewtfilterDo, OptionsMsg};
+use sluice_netdev::netlink::message::HEADER;
 use sluice_offload_tc::wire::action::{Action, Conntrack, Control, Family, Helper, Operation, conntrack_bit};
 use sluice_offload_tc::wire::filter::{Filter, FilterId, Hook};
 use sluice_offload_tc::wire::flower::Flower;
 use sluice_offload_tc::wire::key::{KEYS, Key, KeyMatch};
-use sluice_offload_tc::wire::message::HEADER;
 
 #[test]
 fn every_key_means_to_others_what_it_means_to_us() {

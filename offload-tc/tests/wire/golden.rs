@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use sluice_netdev::netlink::attribute::Attributes;
+use sluice_netdev::netlink::message::Messages;
 use sluice_offload_tc::wire::action::Operation;
-use sluice_offload_tc::wire::attribute::Attributes;
 use sluice_offload_tc::wire::filter::{Filter, FilterView};
 use sluice_offload_tc::wire::flower::OptionsMatch;
 use sluice_offload_tc::wire::key::Key;
-use sluice_offload_tc::wire::message::Messages;
 use sluice_offload_tc::wire::options::{Erspan, Options};
 use sluice_offload_tc::wire::statistics::RuleView;
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use sluice_agent::unixctl::Client;
+use sluice_control::Client;
 use sluice_offload_tc::wire::filter::Hook;
 use sluice_tests::bench::timed;
 use sluice_tests::daemon::{Daemon, new_folder, time_of_threads};

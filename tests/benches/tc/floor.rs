@@ -8,9 +8,9 @@ use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with, sockopt,
 };
+use sluice_netdev::netlink::message::{Answer, Messages, flag};
 use sluice_offload_tc::install::{BATCH, Request};
 use sluice_offload_tc::wire::filter::{Hook, emit_dump};
-use sluice_offload_tc::wire::message::{Answer, Messages, flag};
 
 /// A socket and room for what it receives.
 pub(crate) struct Floor {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use sluice_agent::unixctl::Client;
+use sluice_control::Client;
 use sluice_flow::PortNumber;
 use sluice_flow::action::{Action, ActionList};
 use sluice_flow::field::Field;

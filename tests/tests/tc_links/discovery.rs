@@ -1,6 +1,6 @@
 //! What each device is for.
 
-use sluice_offload_tc::links::{LagDriver, Role, State, Tunnel, TunnelKind};
+use sluice_netdev::{LagDriver, Role, State, Tunnel, TunnelKind};
 
 use crate::space::{Space, ifindex, known};
 use crate::stories;

@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use sluice_offload_tc::links::{
-    Attachment, Block, Event, IngressQdisc, Monitor, MonitorOptions, ensure_ingress, remove_ingress,
+use sluice_netdev::{
+    Attachment, Block, Event, HeardPriorities, IngressQdisc, Monitor, MonitorOptions, ensure_ingress, remove_ingress,
 };
 
 use crate::space::{Space, events, ifindex, known};
@@ -20,10 +20,17 @@ stories![
     filters_of_egress_and_of_a_block_are_told_apart,
     filters_that_a_socket_of_ours_removes_are_no_event,
     filters_that_are_installed_do_not_drown_what_matters,
+    filters_that_are_put_in_are_heard_of_at_the_priorities_that_were_asked_for,
 ];
 
 /// IPv4.
 const IP: u16 = 0x0800;
+
+/// From 900 on, all of 100; behind them, of each 4,000 the first 64.
+fn heard() -> Option<HeardPriorities> {
+    let band = 4000.try_into().unwrap();
+    Some(HeardPriorities { first: 900, lead: 100, band, of_each_band: 64 })
+}
 
 fn a_qdisc_that_somebody_adds_and_removes_is_noticed(space: &Space) {
     space.run("ip link add dummy0 type dummy");
@@ -155,7 +162,7 @@ fn filters_that_are_installed_do_not_drown_what_matters(space: &Space) {
     space.run("ip link add dummy0 type dummy");
     space.run("tc qdisc add dev dummy0 clsact");
     // Room for a few notifications only.
-    let mut monitor = Monitor::open(MonitorOptions { receive_buffer: 4096 }).unwrap();
+    let mut monitor = Monitor::open(MonitorOptions { receive_buffer: 4096, heard: heard() }).unwrap();
     let file = format!("/tmp/{}.batch", space.name());
     let line = |number: u32| {
         let [_, _, high, low] = number.to_be_bytes();
@@ -166,6 +173,23 @@ fn filters_that_are_installed_do_not_drown_what_matters(space: &Space) {
     space.run("ip link set dummy0 name renamed");
     let events = events(&mut monitor);
     assert!(matches!(&events[..], [Event::Renamed { .. }]), "{events:#?}");
+}
+
+fn filters_that_are_put_in_are_heard_of_at_the_priorities_that_were_asked_for(space: &Space) {
+    space.run("ip link add dummy0 type dummy");
+    space.run("tc qdisc add dev dummy0 clsact");
+    let mut deaf = space.monitor();
+    let mut monitor = Monitor::open(MonitorOptions { heard: heard(), ..MonitorOptions::default() }).unwrap();
+    for priority in [5, 899, 900, 999, 1000, 1063, 1064, 4999, 5000, 5063, 5064] {
+        space.run(&format!("tc filter add dev dummy0 ingress protocol ip prio {priority} flower action drop"));
+    }
+    let put = |event| match event {
+        Event::FilterPut(put) => put.priority,
+        event => panic!("{event:#?}"),
+    };
+    let heard: Vec<_> = events(&mut monitor).into_iter().map(put).collect();
+    assert_eq!(heard, [900, 999, 1000, 1063, 5000, 5063]);
+    assert_eq!(events(&mut deaf), [], "a monitor that was not asked to hears of none");
 }
 
 /// Attachment, chain, priority, protocol and handle of what went.

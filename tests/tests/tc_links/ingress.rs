@@ -1,6 +1,6 @@
 //! Queueing disciplines that filters hang on.
 
-use sluice_offload_tc::links::{
+use sluice_netdev::{
     Attachment, Block, Control, Ifindex, IngressError, IngressQdisc, NotRemoved, Ownership, ensure_ingress,
     remove_ingress,
 };

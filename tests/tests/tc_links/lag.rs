@@ -1,6 +1,6 @@
 //! Bonds whose members share their filters.
 
-use sluice_offload_tc::links::{Block, Control, IngressError, IngressQdisc, LagError, Monitor, Ownership, ensure_lag};
+use sluice_netdev::{Block, Control, IngressError, IngressQdisc, LagError, Monitor, Ownership, ensure_lag};
 
 use crate::space::{Space, events, ifindex};
 use crate::stories;

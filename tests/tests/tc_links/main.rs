@@ -1,4 +1,4 @@
-//! The network devices of a real kernel, as `sluice_offload_tc::links` sees, follows and makes them.
+//! The network devices of a real kernel, as `sluice_netdev` sees, follows and makes them.
 //!
 //! It needs to be root in a kernel with all drivers, so the test runs itself again in the virtual machine of
 //! `tests/lab/run`, each story in a network namespace of its own. Arguments that are no options pick the stories whose names

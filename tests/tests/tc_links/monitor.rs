@@ -1,6 +1,6 @@
 //! What happens to devices.
 
-use sluice_offload_tc::links::{Event, Role, State, TunnelKind};
+use sluice_netdev::{Event, Role, State, TunnelKind};
 
 use crate::space::{Space, events, events_until, ifindex, known};
 use crate::stories;

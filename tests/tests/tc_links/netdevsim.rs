@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluice_offload_tc::links::{Event, Flavour, Function, FunctionPart, Monitor, Role};
+use sluice_netdev::{Event, Flavour, Function, FunctionPart, Monitor, Role};
 use sluice_tests::lab::netdevsim::Nic;
 
 use crate::space::{Space, events, known};

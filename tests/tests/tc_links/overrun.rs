@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sluice_offload_tc::links::{Event, IngressQdisc, Monitor, MonitorOptions, State};
+use sluice_netdev::{Event, IngressQdisc, Monitor, MonitorOptions, State};
 
 use crate::space::{Space, events, known};
 use crate::stories;
@@ -24,7 +24,7 @@ fn overrun(space: &Space) {
 
 fn listen(space: &Space) -> Monitor {
     space.run("ip link add noise type dummy");
-    Monitor::open(MonitorOptions { receive_buffer: 4096 }).unwrap()
+    Monitor::open(MonitorOptions { receive_buffer: 4096, ..MonitorOptions::default() }).unwrap()
 }
 
 fn after_an_overrun_the_difference_is_told_and_nothing_is_missing(space: &Space) {

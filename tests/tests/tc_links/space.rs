@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use sluice_offload_tc::links::{Control, Event, Ifindex, Known, Monitor, MonitorOptions, NamespaceId};
+use sluice_netdev::{Control, Event, Ifindex, Known, Monitor, MonitorOptions, NamespaceId};
 
 /// The namespace that this thread is in. It goes with this.
 pub(crate) struct Space {

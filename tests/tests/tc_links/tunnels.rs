@@ -1,6 +1,6 @@
 //! Tunnel devices that are made here, and those that are there.
 
-use sluice_offload_tc::links::{
+use sluice_netdev::{
     Control, Mismatch, Ownership, Role, State, TunnelError, TunnelKind, WantedProtocol, WantedTunnel, ensure_tunnel,
     remove_tunnel,
 };

@@ -102,10 +102,10 @@ mod tests {
     use sluice_flow::priority::Priority;
     use sluice_flow::text;
     use sluice_flow::ufid::Seed;
+    use sluice_netdev as links;
 
     use super::super::ports::{Attached, Present};
     use super::*;
-    use crate::links;
     use crate::surroundings::{Device, DeviceKind};
     use crate::translate;
 

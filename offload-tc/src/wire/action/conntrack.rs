@@ -2,7 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::super::attribute::{Attributes, Fields, Malformed, Writer};
+use sluice_netdev::netlink::attribute::{Attributes, Fields, Malformed, Writer};
+
 use super::{Common, Operation, without_parameters};
 
 /// Bits of [`Conntrack::bits`] (`TCA_CT_ACT_*`).
@@ -135,12 +136,12 @@ impl Conntrack {
                 ZONE => found.zone = attribute.u16()?,
                 MARK => found.mark = Some((attribute.u32()?, 0)),
                 MARK_MASK => mark_mask = attribute.u32()?,
-                LABELS => found.label = Some((u128::from_ne_bytes(attribute.octets()?), 0)),
-                LABELS_MASK => label_mask = u128::from_ne_bytes(attribute.octets()?),
-                IPV4_FIRST => first = Some(Ipv4Addr::from(attribute.octets::<4>()?).into()),
-                IPV4_LAST => last = Some(Ipv4Addr::from(attribute.octets::<4>()?).into()),
-                IPV6_FIRST => first = Some(Ipv6Addr::from(attribute.octets::<16>()?).into()),
-                IPV6_LAST => last = Some(Ipv6Addr::from(attribute.octets::<16>()?).into()),
+                LABELS => found.label = Some((u128::from_ne_bytes(attribute.bytes()?), 0)),
+                LABELS_MASK => label_mask = u128::from_ne_bytes(attribute.bytes()?),
+                IPV4_FIRST => first = Some(Ipv4Addr::from(attribute.bytes::<4>()?).into()),
+                IPV4_LAST => last = Some(Ipv4Addr::from(attribute.bytes::<4>()?).into()),
+                IPV6_FIRST => first = Some(Ipv6Addr::from(attribute.bytes::<16>()?).into()),
+                IPV6_LAST => last = Some(Ipv6Addr::from(attribute.bytes::<16>()?).into()),
                 PORT_FIRST => ports[0] = Some(attribute.be16()?),
                 PORT_LAST => ports[1] = Some(attribute.be16()?),
                 HELPER_NAME => helper.name = attribute.text()?.into(),

@@ -1,6 +1,7 @@
 //! Rewriting of bits (`act_pedit` in its extended form, `include/uapi/linux/tc_act/tc_pedit.h`).
 
-use super::super::attribute::{Attribute, Attributes, Fields, Malformed, Writer};
+use sluice_netdev::netlink::attribute::{Attribute, Attributes, Fields, Malformed, Writer};
+
 use super::{Common, Operation, without_parameters};
 
 const PARAMETERS: u16 = 4;
@@ -93,14 +94,14 @@ pub(super) fn parse(options: Attributes<'_>) -> Result<(Operation, Common), Malf
     let parameters = parameters.ok_or(without_parameters("pedit", PARAMETERS))?;
     let mut fields = Fields::new(parameters.payload, "pedit");
     let common = Common::read(&mut fields)?;
-    let [count, _flags, _, _] = fields.octets()?;
+    let [count, _flags, _, _] = fields.bytes()?;
     if usize::from(count) != kinds.len() {
         return Err(parameters.value("not as many words as kinds of them"));
     }
     let mut keys = Vec::with_capacity(kinds.len());
     for (header, command) in kinds {
-        let mask = !u32::from_be_bytes(fields.octets()?);
-        let value = u32::from_be_bytes(fields.octets()?);
+        let mask = !u32::from_be_bytes(fields.bytes()?);
+        let value = u32::from_be_bytes(fields.bytes()?);
         let (offset, at, offset_mask, shift) = (fields.u32()?, fields.u32()?, fields.u32()?, fields.u32()?);
         if (at, offset_mask, shift) != (0, 0, 0) {
             return Err(parameters.value("an offset that the packet tells"));

@@ -1,7 +1,8 @@
 //! Headers that come and go: VLAN tags and Ethernet headers (`act_vlan`), label stack entries (`act_mpls`); and what has to
 //! be mended when they change (`act_csum`).
 
-use super::super::attribute::{Attributes, Fields, Malformed, Writer};
+use sluice_netdev::netlink::attribute::{Attributes, Fields, Malformed, Writer};
+
 use super::{Common, Operation, without_parameters};
 
 /// Bits of `act_csum` (`TCA_CSUM_UPDATE_FLAG_*`).
@@ -102,8 +103,8 @@ impl Vlan {
                 VLAN_ID => id = attribute.u16()?,
                 VLAN_PROTOCOL => protocol = attribute.be16()?,
                 VLAN_PRIORITY => priority = Some(attribute.u8()?),
-                ETHERNET_DESTINATION => destination = attribute.octets()?,
-                ETHERNET_SOURCE => source = attribute.octets()?,
+                ETHERNET_DESTINATION => destination = attribute.bytes()?,
+                ETHERNET_SOURCE => source = attribute.bytes()?,
                 1 | 5 => {}
                 _ => return Err(attribute.unknown()),
             }

@@ -7,7 +7,8 @@ mod header;
 mod police;
 mod tunnel;
 
-use super::attribute::{Attribute, Attributes, Fields, Malformed, Writer};
+use sluice_netdev::netlink::attribute::{Attribute, Attributes, Fields, Malformed, Writer};
+
 use super::statistics::Statistics;
 
 pub use conntrack::{Conntrack, Family, Helper, Translation, bit as conntrack_bit};

@@ -1,6 +1,7 @@
 //! Rates and lengths (`act_police`, `struct tc_police` in `include/uapi/linux/pkt_cls.h`).
 
-use super::super::attribute::{Attributes, Fields, Malformed, Writer};
+use sluice_netdev::netlink::attribute::{Attributes, Fields, Malformed, Writer};
+
 use super::{Common, Control, Operation, without_parameters};
 
 const PARAMETERS: u16 = 1;
@@ -94,7 +95,7 @@ impl Police {
                     if found.mtu == ANY_LENGTH {
                         found.mtu = 0;
                     }
-                    let _shape: [u8; 8] = fields.octets()?;
+                    let _shape: [u8; 8] = fields.bytes()?;
                     let rate = fields.u32()?;
                     found.rate = found.rate.or((rate != 0).then_some(rate.into()));
                     common = Some(Common { index, control });

@@ -2,7 +2,8 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use super::super::attribute::{Attributes, Fields, Malformed, Writer};
+use sluice_netdev::netlink::attribute::{Attributes, Fields, Malformed, Writer};
+
 use super::super::options::Options;
 use super::{Common, Operation, without_parameters};
 
@@ -88,10 +89,10 @@ pub(super) fn parse(options: Attributes<'_>) -> Result<(Operation, Common), Malf
                 let mut fields = Fields::new(attribute.payload, "tunnel_key");
                 parameters = Some((Common::read(&mut fields)?, fields.i32()?, attribute));
             }
-            IPV4_SOURCE => ipv4[0] = Some(Ipv4Addr::from(attribute.octets::<4>()?)),
-            IPV4_DESTINATION => ipv4[1] = Some(Ipv4Addr::from(attribute.octets::<4>()?)),
-            IPV6_SOURCE => ipv6[0] = Some(Ipv6Addr::from(attribute.octets::<16>()?)),
-            IPV6_DESTINATION => ipv6[1] = Some(Ipv6Addr::from(attribute.octets::<16>()?)),
+            IPV4_SOURCE => ipv4[0] = Some(Ipv4Addr::from(attribute.bytes::<4>()?)),
+            IPV4_DESTINATION => ipv4[1] = Some(Ipv4Addr::from(attribute.bytes::<4>()?)),
+            IPV6_SOURCE => ipv6[0] = Some(Ipv6Addr::from(attribute.bytes::<16>()?)),
+            IPV6_DESTINATION => ipv6[1] = Some(Ipv6Addr::from(attribute.bytes::<16>()?)),
             KEY_ID => header.key = Some(attribute.be32()?),
             PORT => header.port = Some(attribute.be16()?),
             NO_CHECKSUM => header.no_checksum = attribute.u8()? != 0,

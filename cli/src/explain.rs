@@ -1,0 +1,120 @@
+//! `explain --file`: a whole dump of OVS, judged in parts, with one summary.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use sluice_control::parts::Part;
+
+use crate::connection::Connection;
+use crate::error::CliError;
+use crate::parts::Parts;
+use crate::{Outcome, terminal};
+
+const METHOD: &str = "sluice/explain-lines";
+
+/// How the agent begins what it says of a line that is no flow.
+const NOT_UNDERSTOOD: &str = "not understood: ";
+
+/// `explain --file FILE`
+pub(crate) fn file(
+    connect: impl FnOnce() -> Result<Connection, CliError>,
+    file: &Path,
+    json: bool,
+    out: &mut dyn Write,
+) -> Result<Outcome, CliError> {
+    let mut parts = Parts::open(file)?;
+    let mut connection = connect()?;
+    let progress = terminal::progress(parts.length());
+    let mut summary = Summary::default();
+    while let Some(Part { text, lines_before }) = parts.next()? {
+        let mut is_judged = false;
+        connection.lines(METHOD, &[&text], &mut |line| {
+            if is_judged {
+                return summary.add_reason(line);
+            }
+            is_judged = summary.add_total(line);
+            if is_judged {
+                return Ok(());
+            }
+            let (line, reason) = of_line(line, lines_before).ok_or_else(|| CliError::answer(METHOD, line))?;
+            if json {
+                summary.lines.push(json!({ "line": line, "reason": reason }));
+                return Ok(());
+            }
+            progress.suspend(|| writeln!(out, "line {line}: {reason}")).map_err(CliError::Output)
+        })?;
+        progress.inc(text.len() as u64);
+    }
+    progress.finish_and_clear();
+    let outcome = summary.outcome();
+    if json { summary.print_object(out) } else { summary.print(out) }.map_err(CliError::Output)?;
+    Ok(outcome)
+}
+
+/// The summaries of all parts in one.
+#[derive(Debug, Default)]
+struct Summary {
+    flows: u64,
+    taken: u64,
+    reasons: BTreeMap<String, u64>,
+    /// What is said of lines, for one object at the end.
+    lines: Vec<Value>,
+}
+
+impl Summary {
+    /// Takes a line such as `9 flows: 7 would be taken, 2 not`. Says whether it is one.
+    fn add_total(&mut self, line: &str) -> bool {
+        let numbers = line.split_once(" flows: ").and_then(|(flows, rest)| {
+            let (taken, _) = rest.split_once(" would be taken, ")?;
+            Some((flows.parse::<u64>().ok()?, taken.parse::<u64>().ok()?))
+        });
+        let Some((flows, taken)) = numbers else { return false };
+        self.flows += flows;
+        self.taken += taken;
+        true
+    }
+
+    /// Takes a line such as `       2  port 9: no such port`.
+    fn add_reason(&mut self, line: &str) -> Result<(), CliError> {
+        let parsed =
+            line.trim_start().split_once("  ").and_then(|(count, reason)| Some((count.parse::<u64>().ok()?, reason)));
+        let (count, reason) = parsed.ok_or_else(|| CliError::answer(METHOD, line))?;
+        *self.reasons.entry(reason.to_owned()).or_default() += count;
+        Ok(())
+    }
+
+    /// A file is explained if all of its lines are understood and some flow would be taken, if there is any.
+    fn outcome(&self) -> Outcome {
+        let is_understood = !self.reasons.keys().any(|reason| reason.starts_with(NOT_UNDERSTOOD));
+        if is_understood && (self.taken > 0 || self.flows == 0) { Outcome::Done } else { Outcome::Refused }
+    }
+
+    fn print(self, out: &mut dyn Write) -> std::io::Result<()> {
+        let (flows, taken) = (self.flows, self.taken);
+        writeln!(out, "{flows} flows: {taken} would be taken, {} not", flows.saturating_sub(taken))?;
+        self.most_frequent().into_iter().try_for_each(|(reason, count)| writeln!(out, "{count:>8}  {reason}"))
+    }
+
+    /// With the keys of `docs/json.md`.
+    fn print_object(mut self, out: &mut dyn Write) -> std::io::Result<()> {
+        let (flows, taken, lines) = (self.flows, self.taken, std::mem::take(&mut self.lines));
+        let reason = |(reason, flows): (String, u64)| json!({ "reason": reason, "flows": flows });
+        let reasons: Value = self.most_frequent().into_iter().map(reason).collect();
+        writeln!(out, "{}", json!({ "flows": flows, "taken": taken, "reasons": reasons, "lines": lines }))
+    }
+
+    fn most_frequent(self) -> Vec<(String, u64)> {
+        let mut reasons: Vec<_> = self.reasons.into_iter().collect();
+        reasons.sort_by_key(|(_, count)| Reverse(*count));
+        reasons
+    }
+}
+
+/// The number in the file, and what is said, of a line such as `line 3: port 9: no such port`.
+fn of_line(line: &str, lines_before: usize) -> Option<(usize, &str)> {
+    let (number, reason) = line.strip_prefix("line ")?.split_once(": ")?;
+    Some((number.parse::<usize>().ok()?.saturating_add(lines_before), reason))
+}

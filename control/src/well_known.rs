@@ -1,0 +1,17 @@
+//! Names that both ends must agree on.
+
+use std::path::{Path, PathBuf};
+
+/// The name of the control socket in the run folder.
+pub const CONTROL_SOCKET: &str = "sluiced.ctl";
+
+/// The command that says whether flows are accepted and revalidated, as `/readyz` does: [`READY`], or why not.
+pub const READY_COMMAND: &str = "sluice/ready";
+
+/// The answer to [`READY_COMMAND`] of an agent that is ready.
+pub const READY: &str = "ready";
+
+/// Returns the path of the control socket of the agent with this run folder.
+pub fn control_socket(run_dir: &Path) -> PathBuf {
+    run_dir.join(CONTROL_SOCKET)
+}

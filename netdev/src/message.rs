@@ -1,0 +1,202 @@
+//! Messages of rtnetlink about links and traffic control, and what they notify of.
+
+use netlink_packet_core::{Emitable, Parseable};
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::link::{LinkAttribute, LinkExtentMask, LinkHeader, LinkMessage};
+
+use crate::device::{Device, Ifindex, NamespaceId};
+use crate::ingress::IngressQdisc;
+use crate::netlink::attribute::{Attributes, Malformed, Writer};
+use crate::netlink::message::{Header, Message};
+use crate::touched_filters::TouchedFilters;
+
+/// `RTM_*`
+pub(crate) mod kind {
+    pub(crate) const NEW_LINK: u16 = 16;
+    pub(crate) const DELETE_LINK: u16 = 17;
+    pub(crate) const GET_LINK: u16 = 18;
+    pub(crate) const NEW_QDISC: u16 = 36;
+    pub(crate) const DELETE_QDISC: u16 = 37;
+    pub(crate) const NEW_FILTER: u16 = 44;
+    pub(crate) const DELETE_FILTER: u16 = 45;
+    pub(crate) const NEW_ACTION: u16 = 48;
+    pub(crate) const DELETE_ACTION: u16 = 49;
+}
+
+/// `IFLA_WIRELESS`
+const WIRELESS: u16 = 11;
+
+const PLACE: &str = "traffic control";
+const DUMP_FLAGS: u16 = 15;
+/// `TCA_DUMP_FLAGS_TERSE`
+const TERSE: u32 = 1;
+
+/// What a message of the kernel tells of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Notice {
+    /// A device is there, and so it is now.
+    Link(Box<Device>),
+    /// A device is there, of which no sense could be made.
+    Unreadable(Ifindex, String),
+    /// A device is gone.
+    LinkGone(Ifindex, Option<Destination>),
+    /// A device has this queueing discipline for filters now. Last the socket that asked for it.
+    Qdisc(Ifindex, IngressQdisc, u32),
+    /// A device has none for filters any more. Last the socket that asked for it.
+    QdiscGone(Ifindex, u32),
+    /// A filter was put in or replaced.
+    FilterPut(TouchedFilters),
+    /// Filters went.
+    FiltersGone(TouchedFilters),
+    /// Actions were put in, changed or taken away by themselves, and not with a filter. The socket that asked for it.
+    Actions(u32),
+}
+
+/// Where a device went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Destination {
+    pub(crate) namespace: Option<NamespaceId>,
+    pub(crate) ifindex: Option<Ifindex>,
+}
+
+impl Notice {
+    /// Reads a message; `None` if it is about something else.
+    pub(crate) fn read(message: &Message<'_>) -> Result<Option<Self>, Malformed> {
+        let Header { kind, port, .. } = message.header;
+        match kind {
+            kind::NEW_LINK | kind::DELETE_LINK => read_link(message),
+            kind::NEW_QDISC => {
+                let found = IngressQdisc::read(&TcView::new(message.payload)?)?;
+                Ok(found.map(|(ifindex, qdisc)| Self::Qdisc(ifindex, qdisc, port)))
+            }
+            kind::DELETE_QDISC => {
+                let found = IngressQdisc::read(&TcView::new(message.payload)?)?;
+                Ok(found.map(|(ifindex, _)| Self::QdiscGone(ifindex, port)))
+            }
+            kind::NEW_FILTER | kind::DELETE_FILTER => {
+                let found = TouchedFilters::read(&TcView::new(message.payload)?, port)?;
+                Ok(found.map(if kind == kind::NEW_FILTER { Self::FilterPut } else { Self::FiltersGone }))
+            }
+            kind::NEW_ACTION | kind::DELETE_ACTION => Ok(Some(Self::Actions(port))),
+            _ => Ok(None),
+        }
+    }
+}
+
+fn read_link(message: &Message<'_>) -> Result<Option<Notice>, Malformed> {
+    let place = "link";
+    let header = LinkHeader::parse(message.payload).map_err(|_| Malformed::Truncated { place })?;
+    // A bridge tells of its ports by the same messages: one that leaves it is not gone.
+    if header.interface_family != AddressFamily::Unspec {
+        return Ok(None);
+    }
+    // Drivers for wireless LAN tell of scans by a message with the name of the device and nothing else of it.
+    let attributes = Attributes::new(message.payload.get(header.buffer_len()..).unwrap_or_default(), place);
+    if attributes.flatten().any(|attribute| attribute.kind == WIRELESS) {
+        return Ok(None);
+    }
+    let ifindex = Ifindex(header.index);
+    let is_gone = message.header.kind == kind::DELETE_LINK;
+    let link = LinkMessage::parse(message.payload);
+    let notice = match link {
+        Ok(link) if is_gone => Notice::LinkGone(ifindex, destination(&link)),
+        Ok(link) => match Device::new(&link) {
+            Ok(device) => Notice::Link(Box::new(device)),
+            Err(nameless) => Notice::Unreadable(ifindex, nameless.to_string()),
+        },
+        Err(_) if is_gone => Notice::LinkGone(ifindex, None),
+        Err(error) => Notice::Unreadable(ifindex, error.to_string()),
+    };
+    Ok(Some(notice))
+}
+
+/// Where it went, if it only went to another namespace.
+fn destination(link: &LinkMessage) -> Option<Destination> {
+    let namespace = link.attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::NewNetnsId(id) => Some(*id),
+        _ => None,
+    })?;
+    let ifindex = link.attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::NewIfIndex(index) => u32::try_from(*index).ok(),
+        _ => None,
+    });
+    // `NETNSA_NSID_NOT_ASSIGNED` is -1.
+    Some(Destination { namespace: u32::try_from(namespace).ok().map(NamespaceId), ifindex: ifindex.map(Ifindex) })
+}
+
+/// What a request for devices says: which one, or with an empty name all of them, and that counters are not wanted.
+pub(crate) fn emit_get_link(name: Option<&str>, writer: &mut Writer<'_>) {
+    let mut message = LinkMessage::default();
+    message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
+    message.attributes.extend(name.map(|name| LinkAttribute::IfName(name.into())));
+    emit_link(&message, writer);
+}
+
+pub(crate) fn emit_link(message: &LinkMessage, writer: &mut Writer<'_>) {
+    let mut bytes = vec![0; message.buffer_len()];
+    message.emit(&mut bytes);
+    writer.raw(&bytes);
+}
+
+/// `struct tcmsg`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TcHeader {
+    /// The device, or -1 for a block.
+    pub(crate) ifindex: u32,
+    /// The number of what the message is about.
+    pub(crate) handle: u32,
+    /// What it hangs on, or the number of the block.
+    pub(crate) parent: u32,
+    /// Of a filter, priority and protocol.
+    pub(crate) info: u32,
+}
+
+impl TcHeader {
+    const LENGTH: usize = 20;
+
+    pub(crate) fn emit(&self, writer: &mut Writer<'_>) {
+        let family_and_holes = [0; 4];
+        writer.raw(&family_and_holes);
+        for word in [self.ifindex, self.handle, self.parent, self.info] {
+            writer.raw(&word.to_ne_bytes());
+        }
+    }
+
+    /// The protocol is in the order of networks.
+    pub(crate) const fn priority_and_protocol(&self) -> [u16; 2] {
+        let [a, b, c, d] = self.info.to_be_bytes();
+        [u16::from_be_bytes([a, b]), u16::from_be(u16::from_be_bytes([c, d]))]
+    }
+}
+
+/// A message about traffic control.
+pub(crate) struct TcView<'a> {
+    pub(crate) header: TcHeader,
+    attributes: &'a [u8],
+}
+
+impl<'a> TcView<'a> {
+    /// Reads what is behind the header of a message.
+    pub(crate) fn new(payload: &'a [u8]) -> Result<Self, Malformed> {
+        let cut = Malformed::Truncated { place: PLACE };
+        let (fixed, attributes) = payload.split_first_chunk::<{ TcHeader::LENGTH }>().ok_or(cut)?;
+        let [_, _, _, _, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = *fixed;
+        let header = TcHeader {
+            ifindex: u32::from_ne_bytes([a, b, c, d]),
+            handle: u32::from_ne_bytes([e, f, g, h]),
+            parent: u32::from_ne_bytes([i, j, k, l]),
+            info: u32::from_ne_bytes([m, n, o, p]),
+        };
+        Ok(Self { header, attributes })
+    }
+
+    pub(crate) const fn attributes(&self) -> Attributes<'a> {
+        Attributes::new(self.attributes, PLACE)
+    }
+}
+
+/// Asks for lists without what filters match and do.
+pub(crate) fn ask_for_terse(writer: &mut Writer<'_>) {
+    let [value, selector] = [TERSE.to_ne_bytes(), TERSE.to_ne_bytes()];
+    writer.put(DUMP_FLAGS, &[value, selector].concat());
+}
