@@ -22,6 +22,7 @@ mod chunks;
 pub mod classifier;
 pub mod conntrack;
 mod engine;
+mod facets;
 mod hardware;
 mod meters;
 mod mirrors;

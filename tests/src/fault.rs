@@ -7,14 +7,13 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::{Condvar, Mutex};
 use sluice_flow::backend::{
-    Capabilities, Change, Completion, CounterReader, DeviceEvent, Injector, InstallQueue, InstalledRule,
-    LookupCounters, LostRule, MeterCounters, MirrorCounters, Operation, PortCounters,
+    Adopter, Auditor, Capabilities, Capacity, Change, Completion, Connections, CountedApart, CounterReader,
+    DeviceEvent, Facet, Handle, Injector, InstallQueue, InstalledRule, LooksAt, LookupCounters, LostRule,
+    MeterCounters, MeterFault, Meters, MirrorCounters, MirrorFault, Mirrors, Operation, PortCounters,
 };
-use sluice_flow::connection::{Connection, Selection, ZoneLimits};
 use sluice_flow::counters::{Reading, Sampled};
 use sluice_flow::meter::{Meter, MeterId};
 use sluice_flow::mirror::Mirror;
-use sluice_flow::timeout::TimeoutPolicy;
 use sluice_flow::{Backend, ChainId, Flow, Port, PortNumber, Refusal};
 
 /// How the device misbehaves; changed at any time.
@@ -185,13 +184,54 @@ impl Backend for FaultyDevice {
         self.inner.capabilities()
     }
 
+    fn meters(&self) -> Option<&dyn Meters> {
+        self.inner.meters().map(|_| self as &dyn Meters)
+    }
+
+    fn mirrors(&self) -> Option<&dyn Mirrors> {
+        self.inner.mirrors().map(|_| self as &dyn Mirrors)
+    }
+
+    fn connections(&self) -> Option<&dyn Connections> {
+        self.inner.connections()
+    }
+
+    fn adoption(&self) -> Option<&dyn Adopter> {
+        self.inner.adoption()
+    }
+
+    fn audit(&self) -> Option<&dyn Auditor> {
+        self.inner.audit()
+    }
+
+    fn capacity(&self) -> Option<&dyn Capacity> {
+        self.inner.capacity()
+    }
+
+    fn injector(&self) -> Option<&dyn Injector> {
+        self.inner.injector()
+    }
+
     fn explain(&self, flow: &Flow) -> Result<String, Refusal> {
         self.inner.explain(flow)
+    }
+
+    fn looks_at(&self, flow: &Flow) -> Option<LooksAt> {
+        self.inner.looks_at(flow)
     }
 
     fn attach_port(&self, port: &Port) -> Result<(), Refusal> {
         self.faults.wait_while_it_hangs();
         self.inner.attach_port(port)
+    }
+
+    fn expect_port(&self, port: &Port) -> Result<(), Refusal> {
+        self.faults.wait_while_it_hangs();
+        self.inner.expect_port(port)
+    }
+
+    fn is_absent(&self, port: PortNumber) -> bool {
+        self.inner.is_absent(port)
     }
 
     fn detach_port(&self, port: PortNumber) -> Result<(), Refusal> {
@@ -206,74 +246,6 @@ impl Backend for FaultyDevice {
     fn lookup_counters(&self) -> Option<LookupCounters> {
         self.faults.wait_while_it_hangs();
         self.inner.lookup_counters()
-    }
-
-    fn set_meter(&self, meter: &Meter) -> Result<(), Refusal> {
-        self.faults.wait_while_it_hangs();
-        self.inner.set_meter(meter)
-    }
-
-    fn remove_meter(&self, meter: MeterId) -> Result<(), Refusal> {
-        self.inner.remove_meter(meter)
-    }
-
-    fn set_timeout_policy(&self, policy: &TimeoutPolicy) -> Result<(), Refusal> {
-        self.inner.set_timeout_policy(policy)
-    }
-
-    fn remove_timeout_policy(&self, name: &str) -> Result<(), Refusal> {
-        self.inner.remove_timeout_policy(name)
-    }
-
-    fn connections(&self, zone: Option<u16>, visit: &mut dyn FnMut(Connection)) {
-        self.inner.connections(zone, visit);
-    }
-
-    fn flush_connections(&self, of: &Selection) -> Result<usize, Refusal> {
-        self.inner.flush_connections(of)
-    }
-
-    fn connection_buckets(&self) -> Result<Vec<usize>, Refusal> {
-        self.inner.connection_buckets()
-    }
-
-    fn connection_limit(&self) -> Result<u32, Refusal> {
-        self.inner.connection_limit()
-    }
-
-    fn set_connection_limit(&self, limit: u32) -> Result<(), Refusal> {
-        self.inner.set_connection_limit(limit)
-    }
-
-    fn set_zone_limit(&self, zone: Option<u16>, limit: u32) -> Result<(), Refusal> {
-        self.inner.set_zone_limit(zone, limit)
-    }
-
-    fn remove_zone_limit(&self, zone: Option<u16>) -> Result<(), Refusal> {
-        self.inner.remove_zone_limit(zone)
-    }
-
-    fn zone_limits(&self, zones: &[u16]) -> Result<ZoneLimits, Refusal> {
-        self.inner.zone_limits(zones)
-    }
-
-    fn meter_counters(&self, meter: MeterId) -> Option<MeterCounters> {
-        self.faults.wait_while_it_hangs();
-        self.inner.meter_counters(meter)
-    }
-
-    fn set_mirror(&self, mirror: &Mirror) -> Result<(), Refusal> {
-        self.faults.wait_while_it_hangs();
-        self.inner.set_mirror(mirror)
-    }
-
-    fn remove_mirror(&self, name: &str) -> Result<(), Refusal> {
-        self.inner.remove_mirror(name)
-    }
-
-    fn mirror_counters(&self, name: &str) -> Option<MirrorCounters> {
-        self.faults.wait_while_it_hangs();
-        self.inner.mirror_counters(name)
     }
 
     fn open_chain(&self, chain: ChainId) -> Result<(), Refusal> {
@@ -292,8 +264,16 @@ impl Backend for FaultyDevice {
         self.inner.installed(visit)
     }
 
+    fn counted_apart(&self, handle: Handle) -> Result<Option<CountedApart>, Refusal> {
+        self.inner.counted_apart(handle)
+    }
+
     fn flush(&self) -> Result<usize, Refusal> {
         self.inner.flush()
+    }
+
+    fn release(&self) -> Result<Vec<String>, Refusal> {
+        self.inner.release()
     }
 
     fn resync(&self) -> Result<Vec<LostRule>, Refusal> {
@@ -308,8 +288,44 @@ impl Backend for FaultyDevice {
         std::thread::spawn(move || inner.iter().try_for_each(|event| own.send(event)));
         events
     }
+}
 
-    fn injector(&self) -> Option<&dyn Injector> {
-        self.inner.injector()
+impl Meters for FaultyDevice {
+    fn set_meter(&self, meter: &Meter) -> Result<(), Refusal> {
+        self.faults.wait_while_it_hangs();
+        Facet::Meters.require(self.inner.meters())?.set_meter(meter)
+    }
+
+    fn remove_meter(&self, meter: MeterId) -> Result<(), Refusal> {
+        Facet::Meters.require(self.inner.meters())?.remove_meter(meter)
+    }
+
+    fn meter_counters(&self, meter: MeterId) -> Option<MeterCounters> {
+        self.faults.wait_while_it_hangs();
+        self.inner.meters()?.meter_counters(meter)
+    }
+
+    fn check_meters(&self, mends: bool) -> Result<Vec<MeterFault>, Refusal> {
+        Facet::Meters.require(self.inner.meters())?.check_meters(mends)
+    }
+}
+
+impl Mirrors for FaultyDevice {
+    fn set_mirror(&self, mirror: &Mirror) -> Result<(), Refusal> {
+        self.faults.wait_while_it_hangs();
+        Facet::Mirrors.require(self.inner.mirrors())?.set_mirror(mirror)
+    }
+
+    fn remove_mirror(&self, name: &str) -> Result<(), Refusal> {
+        Facet::Mirrors.require(self.inner.mirrors())?.remove_mirror(name)
+    }
+
+    fn mirror_counters(&self, name: &str) -> Option<MirrorCounters> {
+        self.faults.wait_while_it_hangs();
+        self.inner.mirrors()?.mirror_counters(name)
+    }
+
+    fn check_mirrors(&self, mends: bool) -> Result<Vec<MirrorFault>, Refusal> {
+        Facet::Mirrors.require(self.inner.mirrors())?.check_mirrors(mends)
     }
 }

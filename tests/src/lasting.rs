@@ -9,12 +9,13 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, never};
 use parking_lot::Mutex;
 use sluice_flow::backend::{
-    Adoption, Capabilities, Change, Claims, Completion, CountedApart, CounterReader, DeviceEvent, Handle, InstallQueue,
-    InstalledRule, LastCounters, LostRule, MeterCounters, MirrorFault, MissPolicy, Operation, Outcome, Placement,
-    PortCounters,
+    Adopter, Adoption, Auditor, Capabilities, Capacity, Change, Claims, Completion, Connections, CountedApart,
+    CounterReader, DeviceEvent, Doubtful, Handle, Holding, Injector, InstallQueue, InstalledRule, LastCounters,
+    LooksAt, LookupCounters, LostRule, Meters, MirrorCounters, MirrorFault, Mirrors, MissPolicy, Operation, Outcome,
+    Placement, PortCounters,
 };
 use sluice_flow::counters::{Reading, Sampled};
-use sluice_flow::meter::{Meter, MeterId};
+use sluice_flow::mirror::Mirror;
 use sluice_flow::time::Clock;
 use sluice_flow::ufid::Seed;
 use sluice_flow::{Backend, ChainId, Counters, Flow, FlowId, Generation, Port, PortNumber, Refusal, Ufid};
@@ -210,12 +211,52 @@ impl Backend for LastingDevice {
         }
     }
 
+    fn meters(&self) -> Option<&dyn Meters> {
+        None
+    }
+
+    fn mirrors(&self) -> Option<&dyn Mirrors> {
+        Some(self)
+    }
+
+    fn connections(&self) -> Option<&dyn Connections> {
+        None
+    }
+
+    fn adoption(&self) -> Option<&dyn Adopter> {
+        Some(self)
+    }
+
+    fn audit(&self) -> Option<&dyn Auditor> {
+        Some(self)
+    }
+
+    fn capacity(&self) -> Option<&dyn Capacity> {
+        None
+    }
+
+    fn injector(&self) -> Option<&dyn Injector> {
+        None
+    }
+
     fn explain(&self, flow: &Flow) -> Result<String, Refusal> {
         Ok(format!("a rule for {}", flow.ufid))
     }
 
+    fn looks_at(&self, _flow: &Flow) -> Option<LooksAt> {
+        None
+    }
+
     fn attach_port(&self, _port: &Port) -> Result<(), Refusal> {
         Ok(())
+    }
+
+    fn expect_port(&self, _port: &Port) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn is_absent(&self, _port: PortNumber) -> bool {
+        false
     }
 
     fn detach_port(&self, _port: PortNumber) -> Result<(), Refusal> {
@@ -226,31 +267,8 @@ impl Backend for LastingDevice {
         None
     }
 
-    fn set_meter(&self, _meter: &Meter) -> Result<(), Refusal> {
-        Ok(())
-    }
-
-    fn remove_meter(&self, _meter: MeterId) -> Result<(), Refusal> {
-        Ok(())
-    }
-
-    fn meter_counters(&self, _meter: MeterId) -> Option<MeterCounters> {
+    fn lookup_counters(&self) -> Option<LookupCounters> {
         None
-    }
-
-    fn check_mirrors(&self, mends: bool) -> Result<Vec<MirrorFault>, Refusal> {
-        let mut memory = self.memory.lock();
-        let mended = mends.then(|| memory.refusal.clone().map_or(Ok(()), Err));
-        let fault = |(name, is_there): (&String, &bool)| MirrorFault {
-            name: name.clone(),
-            is_there: *is_there,
-            mended: mended.clone(),
-        };
-        let faults = memory.mirror_faults.iter().map(fault).collect();
-        if mended == Some(Ok(())) {
-            memory.mirror_faults.clear();
-        }
-        Ok(faults)
     }
 
     fn open_chain(&self, chain: ChainId) -> Result<(), Refusal> {
@@ -278,6 +296,62 @@ impl Backend for LastingDevice {
         Ok(())
     }
 
+    fn counted_apart(&self, handle: Handle) -> Result<Option<CountedApart>, Refusal> {
+        let memory = self.memory.lock();
+        let counted = |rule: &Rule| CountedApart { hardware: rule.counters, software: Counters::default() };
+        Ok(memory.rules.get(&handle).map(counted))
+    }
+
+    fn flush(&self) -> Result<usize, Refusal> {
+        let mut memory = self.memory.lock();
+        Ok(std::mem::take(&mut memory.rules).len())
+    }
+
+    fn release(&self) -> Result<Vec<String>, Refusal> {
+        Ok(Vec::new())
+    }
+
+    fn resync(&self) -> Result<Vec<LostRule>, Refusal> {
+        Ok(Vec::new())
+    }
+
+    fn events(&self) -> Receiver<DeviceEvent> {
+        // The agent takes an end of this channel for the end of the device.
+        never()
+    }
+}
+
+/// Mirrors that copy nothing.
+impl Mirrors for LastingDevice {
+    fn set_mirror(&self, _mirror: &Mirror) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn remove_mirror(&self, _name: &str) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn mirror_counters(&self, _name: &str) -> Option<MirrorCounters> {
+        None
+    }
+
+    fn check_mirrors(&self, mends: bool) -> Result<Vec<MirrorFault>, Refusal> {
+        let mut memory = self.memory.lock();
+        let mended = mends.then(|| memory.refusal.clone().map_or(Ok(()), Err));
+        let fault = |(name, is_there): (&String, &bool)| MirrorFault {
+            name: name.clone(),
+            is_there: *is_there,
+            mended: mended.clone(),
+        };
+        let faults = memory.mirror_faults.iter().map(fault).collect();
+        if mended == Some(Ok(())) {
+            memory.mirror_faults.clear();
+        }
+        Ok(faults)
+    }
+}
+
+impl Adopter for LastingDevice {
     /// The agent that asks is a new one: nothing is open or owned, whatever the last one left.
     fn adopt(&self, claims: &mut dyn Claims) -> Result<Adoption, Refusal> {
         let mut memory = self.memory.lock();
@@ -293,6 +367,31 @@ impl Backend for LastingDevice {
         Ok(Adoption { adopted, orphans: before - adopted })
     }
 
+    fn holdings(&self) -> Result<Vec<Holding>, Refusal> {
+        Ok(Vec::new())
+    }
+
+    fn remove_holding(&self, mark: u32) -> Result<usize, Refusal> {
+        Err(Refusal::Device { reason: format!("owner {mark:08x} has nothing here").into() })
+    }
+}
+
+impl Auditor for LastingDevice {
+    fn doubtful(&self) -> Doubtful {
+        Doubtful::default()
+    }
+
+    fn read_back(&self, rules: &[Handle], visit: &mut dyn FnMut(FlowId, InstalledRule)) -> Result<(), Refusal> {
+        let memory = self.memory.lock();
+        for handle in rules {
+            let rule = memory.rules.get(handle);
+            if let Some((rule, (flow, _))) = rule.and_then(|rule| Some((rule, rule.owner?))) {
+                visit(flow, memory.show(*handle, rule));
+            }
+        }
+        Ok(())
+    }
+
     fn foreign(&self, visit: &mut dyn FnMut(String)) -> Result<(), Refusal> {
         self.memory.lock().foreign.iter().cloned().for_each(visit);
         Ok(())
@@ -306,25 +405,5 @@ impl Backend for LastingDevice {
         }
         memory.rules.remove(&handle);
         Ok(())
-    }
-
-    fn counted_apart(&self, handle: Handle) -> Result<Option<CountedApart>, Refusal> {
-        let memory = self.memory.lock();
-        let counted = |rule: &Rule| CountedApart { hardware: rule.counters, software: Counters::default() };
-        Ok(memory.rules.get(&handle).map(counted))
-    }
-
-    fn flush(&self) -> Result<usize, Refusal> {
-        let mut memory = self.memory.lock();
-        Ok(std::mem::take(&mut memory.rules).len())
-    }
-
-    fn resync(&self) -> Result<Vec<LostRule>, Refusal> {
-        Ok(Vec::new())
-    }
-
-    fn events(&self) -> Receiver<DeviceEvent> {
-        // The agent takes an end of this channel for the end of the device.
-        never()
     }
 }

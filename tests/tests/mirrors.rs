@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use sluice_flow::backend::{Backend, Injector, OpenConfig};
+use sluice_flow::backend::{Backend, Injector, Mirrors, OpenConfig};
 use sluice_flow::mirror::Mirror;
 use sluice_flow::port::{Port, PortKind, PortNumber, Tunnel, TunnelProtocol};
 use sluice_flow::text;

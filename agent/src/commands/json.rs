@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Map, Value, json};
-use sluice_flow::backend::{Placement, PortCounters};
+use sluice_flow::backend::{Facet, Placement, PortCounters};
 use sluice_flow::port::{Port, PortKind};
 use sluice_flow::{EndReason, FlowState, Refusal};
 
@@ -93,6 +93,7 @@ fn counted(agent: &Agent) -> Value {
         "backend": {
             "name": capabilities.name,
             "policy": backends::has_policy(capabilities.name).then(|| agent.config().policy.name()),
+            "facets": Facet::all_of(&*agent.backend).map(Facet::name).collect::<Vec<_>>(),
             "miss": capabilities.miss.describe(),
             "chain_miss": capabilities.chain_miss.describe(),
             "max_lag_seconds": capabilities.max_lag.as_secs_f64(),

@@ -27,7 +27,8 @@ impl OffloadQueue {
     pub fn adopt(&self, backend: &dyn Backend, inherits: &mut dyn FnMut(&Holding) -> bool) -> Result<Adopted, Refusal> {
         let began = self.clock.now();
         let mut heirs = Heirs { queue: self, began, inherits, of_chains: Vec::new() };
-        let Adoption { adopted, orphans } = backend.adopt(&mut heirs)?;
+        let Adoption { adopted, orphans } =
+            backend.adoption().map_or(Ok(Adoption::default()), |adopter| adopter.adopt(&mut heirs))?;
         for (id, rule) in heirs.of_chains {
             if let Err(refusal) = self.doors.open(&rule) {
                 let ufid = self.table.view(id).map_or(rule.ufid, |view| view.flow.ufid);

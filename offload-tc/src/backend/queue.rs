@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use sluice_flow::backend::{Change, Completion, Handle, InstallQueue, OffloadPolicy, Operation, Outcome, Placement};
+use sluice_flow::backend::{
+    Change, Completion, Facet, Handle, InstallQueue, OffloadPolicy, Operation, Outcome, Placement,
+};
 use sluice_flow::chain::ChainId;
 use sluice_flow::counters::Counters;
 use sluice_flow::flow::Flow;
@@ -103,7 +105,7 @@ impl Queue {
         let planned = match &change.operation {
             Operation::Install(flow) => self.plan_install(change, flow, ports),
             Operation::Modify(handle, flow) => self.plan_modify(*handle, flow, ports),
-            Operation::Move(..) => Err(Refusal::Device { reason: "who takes a rule is up to the kernel".into() }),
+            Operation::Move(..) => Err(Refusal::Unsupported { facet: Facet::Capacity }),
             Operation::Remove(handle) => return self.plan_remove(change, *handle),
         };
         planned.unwrap_or_else(|refusal| Step::Over(Err(refusal)).into())
