@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Waker;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
@@ -287,6 +288,11 @@ impl InstallQueue for Queue {
             done.push(Completion { flow: change.flow, generation: change.generation, result });
         }
     }
+
+    /// Everything is done when [`Self::submit`] returns.
+    fn poll(&mut self, _: &mut Vec<Completion>) {}
+
+    fn set_waker(&mut self, _: Waker) {}
 }
 
 /// Walks the slots in order.

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Wake, Waker};
+use std::thread::{self, Thread};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -111,8 +113,15 @@ impl CounterReader for FaultyReader {
 /// Hands changes to a thread that plays the device.
 struct FaultyQueue {
     requests: Sender<Change>,
-    answers: Receiver<Completion>,
+    answers: Arc<Answers>,
     faults: Arc<Faults>,
+}
+
+/// What the device has done, and whom to wake then.
+#[derive(Default)]
+struct Answers {
+    done: Mutex<Vec<Completion>>,
+    waker: Mutex<Option<Waker>>,
 }
 
 impl InstallQueue for FaultyQueue {
@@ -123,17 +132,26 @@ impl InstallQueue for FaultyQueue {
         }
     }
 
-    fn later(&self) -> Option<&Receiver<Completion>> {
-        Some(&self.answers)
+    fn poll(&mut self, done: &mut Vec<Completion>) {
+        done.append(&mut self.answers.done.lock());
+    }
+
+    fn set_waker(&mut self, waker: Waker) {
+        *self.answers.waker.lock() = Some(waker);
     }
 }
 
-fn play_device(
-    mut inner: Box<dyn InstallQueue>,
-    requests: &Receiver<Change>,
-    answers: &Sender<Completion>,
-    faults: &Faults,
-) {
+/// Wakes the thread that plays the device when the one under it has done something.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn play_device(mut inner: Box<dyn InstallQueue>, requests: &Receiver<Change>, answers: &Answers, faults: &Faults) {
+    inner.set_waker(Waker::from(Arc::new(Unpark(thread::current()))));
     let mut count = 0;
     let mut random = 0x9e37_79b9_usize;
     while let Ok(first) = requests.recv() {
@@ -148,7 +166,7 @@ fn play_device(
             let next = if plan.reorders { (random >> 33) % waiting.len() } else { 0 };
             let change = waiting.remove(next);
             if !plan.delay.is_zero() {
-                std::thread::sleep(plan.delay);
+                thread::sleep(plan.delay);
             }
             count += 1;
             let refuses = plan.refuses_every.is_some_and(|every| count % every == 0);
@@ -160,11 +178,14 @@ fn play_device(
                 done.push(Completion { flow: change.flow, generation: change.generation, result });
             } else {
                 inner.submit(&mut vec![change], &mut done);
-            }
-            for completion in done {
-                if answers.send(completion).is_err() {
-                    return;
+                while done.is_empty() {
+                    thread::park();
+                    inner.poll(&mut done);
                 }
+            }
+            answers.done.lock().append(&mut done);
+            if let Some(waker) = &*answers.waker.lock() {
+                waker.wake_by_ref();
             }
         }
     }
@@ -174,9 +195,9 @@ impl Backend for FaultyDevice {
     fn install_queue(&self) -> Result<Box<dyn InstallQueue>, Refusal> {
         let inner = self.inner.install_queue()?;
         let (requests, taken) = unbounded();
-        let (answer, answers) = unbounded();
-        let faults = self.faults.clone();
-        std::thread::spawn(move || play_device(inner, &taken, &answer, &faults));
+        let answers = Arc::new(Answers::default());
+        let (answer, faults) = (answers.clone(), self.faults.clone());
+        thread::spawn(move || play_device(inner, &taken, &answer, &faults));
         Ok(Box::new(FaultyQueue { requests, answers, faults: self.faults.clone() }))
     }
 
@@ -285,7 +306,7 @@ impl Backend for FaultyDevice {
         let (own, events) = unbounded();
         self.faults.told.lock().push(own.clone());
         let inner = self.inner.events();
-        std::thread::spawn(move || inner.iter().try_for_each(|event| own.send(event)));
+        thread::spawn(move || inner.iter().try_for_each(|event| own.send(event)));
         events
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded, never};
@@ -102,6 +103,10 @@ impl InstallQueue for Queue {
             Completion { flow: change.flow, generation: change.generation, result: Ok(outcome) }
         }));
     }
+
+    fn poll(&mut self, _done: &mut Vec<Completion>) {}
+
+    fn set_waker(&mut self, _waker: Waker) {}
 }
 
 struct NoReadings;

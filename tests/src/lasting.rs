@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, never};
@@ -176,6 +177,10 @@ impl InstallQueue for Queue {
             done.push(Completion { flow: change.flow, generation: change.generation, result });
         }
     }
+
+    fn poll(&mut self, _done: &mut Vec<Completion>) {}
+
+    fn set_waker(&mut self, _waker: Waker) {}
 }
 
 struct Reader {

@@ -2,14 +2,16 @@
 //!
 //! The flows lie in the table's own [queue](sluice_flow::table::queue); only the bell is a channel, of one place and
 //! without content. Who hands a flow over rings it if, and only if, the worker sleeps; that is the one system call on the
-//! way of a flow, and only an idle agent makes it. A channel, for a worker that sleeps waits for two others as well: what a
-//! backend completes later, and the word to stop.
+//! way of a flow, and only an idle agent makes it. The worker's install queue rings the same bell when it has completions.
+//! A channel, because a worker that sleeps waits for the word to stop as well.
 
+use std::convert::Infallible;
 use std::sync::Arc;
+use std::task::{Wake, Waker};
 use std::thread::yield_now;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded, select};
 use parking_lot::Mutex;
 use sluice_flow::FlowId;
 use sluice_flow::table::queue::{LookQueue, Pushed, Reader};
@@ -32,7 +34,27 @@ struct Counted {
 /// Where flows for one worker are put in.
 struct Slit {
     queue: Arc<LookQueue>,
-    bell: Sender<()>,
+    bell: Arc<Bell>,
+}
+
+/// What wakes a worker.
+struct Bell(Sender<()>);
+
+impl Bell {
+    fn ring(&self) {
+        // A bell that is full has been rung. A worker that is gone has taken the agent down with it.
+        let _ = self.0.try_send(());
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.ring();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.ring();
+    }
 }
 
 /// A worker's own side of its queue.
@@ -41,6 +63,8 @@ pub(super) struct Inbox {
     queue: Arc<LookQueue>,
     reader: Reader,
     bell: Receiver<()>,
+    /// The other end, for the worker's install queue.
+    ringer: Arc<Bell>,
 }
 
 impl Inboxes {
@@ -52,8 +76,9 @@ impl Inboxes {
             .map(|_| {
                 let (queue, reader) = LookQueue::new();
                 let (ring, bell) = bounded(1);
-                let inbox = Inbox { table: table.clone(), queue: queue.clone(), reader, bell };
-                (Slit { queue, bell: ring }, inbox)
+                let ringer = Arc::new(Bell(ring));
+                let slit = Slit { queue: queue.clone(), bell: ringer.clone() };
+                (slit, Inbox { table: table.clone(), queue, reader, bell, ringer })
             })
             .unzip();
         (Self { table: table.clone(), slits: slits.into(), counted: Mutex::default() }, inboxes)
@@ -64,8 +89,7 @@ impl Inboxes {
     pub(super) fn hand_over(&self, accepted: Accepted) {
         let slit = &self.slits[self.worker_of(accepted.flow.slot)];
         if self.table.hand_over(accepted, &slit.queue) == Pushed::ReaderSleeps {
-            // A bell that is full has been rung. A worker that is gone has taken the agent down with it.
-            let _ = slit.bell.try_send(());
+            slit.bell.ring();
         }
     }
 
@@ -109,12 +133,39 @@ impl Inbox {
         self.table.take(&mut self.reader)
     }
 
-    /// Waits a little until `is_over` or there may be a flow. Says whether either came to pass. Gives way to whoever else
+    /// Returns what wakes the worker, for the one other that may have something for it.
+    pub(super) fn waker(&self) -> Waker {
+        Waker::from(self.ringer.clone())
+    }
+
+    /// Returns when there may be a flow or a completion, or it is time to stop.
+    pub(super) fn wait(&mut self, stop: &Receiver<Infallible>) {
+        if self.linger() {
+            return;
+        }
+        if !self.reader.fall_asleep() {
+            // Who is handing over may wait for this processor.
+            return yield_now();
+        }
+        select! {
+            recv(self.bell) -> _ => {}
+            recv(stop) -> _ => {}
+        }
+        self.reader.wake_up();
+    }
+
+    /// Returns when there may be a completion. Who hands flows over does not wake the worker meanwhile.
+    pub(super) fn wait_for_queue(&self) {
+        // The bell has another end here, so that it does not come to an end.
+        let _ = self.bell.recv();
+    }
+
+    /// Waits a little until there may be a flow or a completion. Says whether that came to pass. Gives way to whoever else
     /// wants the processor: on a busy machine that is who hands flows over, and many come of it.
-    pub(super) fn linger(&self, is_over: impl Fn() -> bool) -> bool {
+    fn linger(&self) -> bool {
         let began = Instant::now();
         loop {
-            if is_over() || !self.queue.is_empty() {
+            if !self.queue.is_empty() || self.bell.try_recv().is_ok() {
                 return true;
             }
             if began.elapsed() >= Self::PATIENCE {
@@ -122,17 +173,5 @@ impl Inbox {
             }
             yield_now();
         }
-    }
-
-    /// Runs `sleep` with the bell that ends it, unless there is a flow, or somebody is handing one over.
-    pub(super) fn sleep<R>(&mut self, sleep: impl FnOnce(&Receiver<()>) -> Option<R>) -> Option<R> {
-        if !self.reader.fall_asleep() {
-            // Who is handing over may wait for this processor.
-            yield_now();
-            return None;
-        }
-        let woken_by = sleep(&self.bell);
-        self.reader.wake_up();
-        woken_by
     }
 }
