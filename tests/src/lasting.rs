@@ -34,6 +34,8 @@ pub struct Memory {
     pub rules: BTreeMap<Handle, Rule>,
     /// Rules of others.
     pub foreign: Vec<String>,
+    /// Mirrors, and what they have copied.
+    pub mirrors: BTreeMap<String, u64>,
     /// Mirrors that the device has otherwise than they were set, and whether it has something in their place.
     pub mirror_faults: BTreeMap<String, bool>,
     /// Chains that the agent has open.
@@ -70,6 +72,24 @@ impl LastingDevice {
     /// What was done since this was last asked.
     pub fn done(&self) -> Vec<String> {
         std::mem::take(&mut self.memory.lock().done)
+    }
+
+    /// Begins another run: no rule is a flow's, and no chain is open.
+    pub fn restart(&self) {
+        self.memory.lock().restart();
+    }
+
+    /// Has packets of 100 bytes come in that the rule with this match takes, and those in the chains that it jumps to.
+    pub fn pass(&self, flow: &Flow, packets: u64) {
+        let mut memory = self.memory.lock();
+        memory.mirrors.values_mut().for_each(|copied| *copied += packets);
+        let rule = memory.rules.values().find(|rule| rule.flow.is_same(flow));
+        let chains = rule.map(|rule| rule.flow.jumps()).unwrap_or_default();
+        let hit = |rule: &&mut Rule| rule.flow.is_same(flow) || chains.contains(&rule.flow.chain());
+        for rule in memory.rules.values_mut().filter(hit) {
+            rule.counters.packets += packets;
+            rule.counters.bytes += 100 * packets;
+        }
     }
 
     /// Has packets of 100 bytes hit the rule of a flow.
@@ -125,6 +145,11 @@ impl Memory {
         }
     }
 
+    fn restart(&mut self) {
+        self.open_chains.clear();
+        self.rules.values_mut().for_each(|rule| rule.owner = None);
+    }
+
     fn note(&mut self, verb: &str, flow: &Flow) {
         self.done.push(format!("{verb} {}", flow.ufid));
     }
@@ -146,9 +171,11 @@ impl Memory {
             }
             Operation::Move(handle, placement) => Ok(Outcome::InPlace { handle: *handle, placement: *placement }),
             Operation::Remove(handle) => {
-                let rule = self.rules.remove(handle).ok_or_else(|| no_such_rule(*handle))?;
-                self.note("remove", &rule.flow);
-                Ok(Outcome::Removed { last: Some(rule.counters) })
+                let rule = self.rules.remove(handle);
+                if let Some(rule) = &rule {
+                    self.note("remove", &rule.flow);
+                }
+                Ok(Outcome::Removed { last: rule.map(|rule| rule.counters) })
             }
         }
     }
@@ -245,6 +272,7 @@ impl Backend for LastingDevice {
     }
 
     fn explain(&self, flow: &Flow) -> Result<String, Refusal> {
+        self.memory.lock().check(flow)?;
         Ok(format!("a rule for {}", flow.ufid))
     }
 
@@ -326,18 +354,21 @@ impl Backend for LastingDevice {
     }
 }
 
-/// Mirrors that copy nothing.
 impl Mirrors for LastingDevice {
-    fn set_mirror(&self, _mirror: &Mirror) -> Result<(), Refusal> {
+    fn set_mirror(&self, mirror: &Mirror) -> Result<(), Refusal> {
+        self.memory.lock().mirrors.entry(mirror.name.clone()).or_default();
         Ok(())
     }
 
-    fn remove_mirror(&self, _name: &str) -> Result<(), Refusal> {
-        Ok(())
+    fn remove_mirror(&self, name: &str) -> Result<(), Refusal> {
+        let removed = self.memory.lock().mirrors.remove(name);
+        let refusal = || Refusal::Device { reason: format!("there is no mirror {name}").into() };
+        removed.map(|_| ()).ok_or_else(refusal)
     }
 
-    fn mirror_counters(&self, _name: &str) -> Option<MirrorCounters> {
-        None
+    fn mirror_counters(&self, name: &str) -> Option<MirrorCounters> {
+        let packets = *self.memory.lock().mirrors.get(name)?;
+        Some(MirrorCounters { packets, bytes: 100 * packets, placement: Placement::Hardware })
     }
 
     fn check_mirrors(&self, mends: bool) -> Result<Vec<MirrorFault>, Refusal> {
@@ -360,7 +391,7 @@ impl Adopter for LastingDevice {
     /// The agent that asks is a new one: nothing is open or owned, whatever the last one left.
     fn adopt(&self, claims: &mut dyn Claims) -> Result<Adoption, Refusal> {
         let mut memory = self.memory.lock();
-        memory.open_chains.clear();
+        memory.restart();
         let before = memory.rules.len();
         for (handle, mut rule) in std::mem::take(&mut memory.rules) {
             rule.owner = claims.claim(&memory.show(handle, &rule));

@@ -63,7 +63,7 @@ fn a_stream_loses_nothing_while_its_rule_goes_from_one_run_to_the_next(network: 
         assert!(packets + 1 >= u64::from(sent + 10) && packets <= u64::from(sent + 10), "{packets} of {sent} and 10");
         (sent, arrived)
     });
-    assert_eq!(missing(&arrived, sent), []);
+    assert_eq!(missing(&arrived, sent), [0; 0]);
 }
 
 /// The flow to the second host is `NEW`, another one something else.

@@ -197,7 +197,7 @@ fn no_packet_wraps_and_none_is_lost_or_counted_twice_while_two_rules_are_modifie
     assert!(changes > 3, "{changes}");
     assert_eq!(back, 0, "counters never run backwards");
     let counted = device.remove(rule).unwrap().packets;
-    assert_eq!(counted, PACKETS.into(), "every packet is counted once over {changes} changes");
+    assert_eq!(counted, u64::from(PACKETS), "every packet is counted once over {changes} changes");
 }
 
 fn a_modification_that_is_refused_leaves_two_rules_as_they_were(network: &Network) {
