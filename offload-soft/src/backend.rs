@@ -8,8 +8,8 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 use sluice_flow::backend::{
     Adopter, Auditor, Backend, Capabilities, Capacity, Change, Completion, Connections, CountedApart, CounterReader,
-    DeviceEvent, Handle, Injector, InstallQueue, InstalledRule, LastCounters, LooksAt, LookupCounters, LostRule,
-    Meters, Mirrors, MissPolicy, OpenConfig, Operation, Outcome, PortCounters,
+    DeviceEvent, Handle, Injector, InstallQueue, InstalledRule, LastCounters, Listing, LooksAt, LookupCounters,
+    LostRule, Meters, Mirrors, MissPolicy, OpenConfig, Operation, Outcome, PortCounters,
 };
 use sluice_flow::cause::Cause;
 use sluice_flow::chain::ChainId;
@@ -76,6 +76,9 @@ impl Backend for SoftNic {
             modifies_in_place: true,
             max_chain_depth: MAX_DEPTH,
             batch: BATCH,
+            workers: None,
+            // What packets are looked up in is what is listed.
+            listing: Listing::Device,
         }
     }
 

@@ -9,8 +9,8 @@ use crossbeam_channel::{Receiver, Sender, bounded, never};
 use parking_lot::{Condvar, Mutex};
 use sluice_flow::backend::{
     Adopter, Auditor, Capabilities, Capacity, Change, Completion, Connections, CountedApart, CounterReader,
-    DeviceEvent, Handle, Injector, InstallQueue, InstalledRule, LastCounters, LooksAt, LookupCounters, LostRule,
-    Meters, Mirrors, MissPolicy, Operation, Outcome, Placement, PortCounters,
+    DeviceEvent, Handle, Injector, InstallQueue, InstalledRule, LastCounters, Listing, LooksAt, LookupCounters,
+    LostRule, Meters, Mirrors, MissPolicy, Operation, Outcome, Placement, PortCounters,
 };
 use sluice_flow::counters::{Reading, Sampled};
 use sluice_flow::{Backend, ChainId, Flow, Port, PortNumber, Refusal};
@@ -128,6 +128,8 @@ impl Backend for InstantDevice {
             modifies_in_place: true,
             max_chain_depth: 16,
             batch: 64,
+            workers: None,
+            listing: Listing::Books,
         }
     }
 

@@ -3,6 +3,7 @@
 //! It forwards nothing. Tests say which rules were hit, and change it behind the agent's back.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -12,8 +13,8 @@ use parking_lot::Mutex;
 use sluice_flow::backend::{
     Adopter, Adoption, Auditor, Capabilities, Capacity, Change, Claims, Completion, Connections, CountedApart,
     CounterReader, DeviceEvent, Doubtful, Handle, Holding, Injector, InstallQueue, InstalledRule, LastCounters,
-    LooksAt, LookupCounters, LostRule, Meters, MirrorCounters, MirrorFault, Mirrors, MissPolicy, Operation, Outcome,
-    Placement, PortCounters,
+    Listing, LooksAt, LookupCounters, LostRule, Meters, MirrorCounters, MirrorFault, Mirrors, MissPolicy, Operation,
+    Outcome, Placement, PortCounters,
 };
 use sluice_flow::counters::{Reading, Sampled};
 use sluice_flow::mirror::Mirror;
@@ -240,6 +241,9 @@ impl Backend for LastingDevice {
             modifies_in_place: true,
             max_chain_depth: 16,
             batch: 16,
+            // All wait for one memory.
+            workers: Some(NonZeroUsize::MIN),
+            listing: Listing::Device,
         }
     }
 

@@ -67,7 +67,8 @@ pub(super) fn audit(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) 
     if !found.is_clean() || !mended.is_complete() {
         return Err(Failure(lines.join("\n")));
     }
-    lines.push(format!("{} rules, all as wanted", found.rules));
+    let listing = agent.backend.capabilities().listing;
+    lines.push(format!("{} rules, all as wanted ({})", found.rules, listing.describe()));
     lines.iter().try_for_each(|line| writeln!(out, "{line}")).map_err(Failure::from)
 }
 
@@ -109,6 +110,7 @@ fn object(agent: &Agent, found: &Audit, mended: &Mended) -> Value {
     json!({
         "clean": found.is_clean(),
         "rules": found.rules,
+        "listing": agent.backend.capabilities().listing.name(),
         "pending": found.waiting.len(),
         "differences": differences.collect::<Value>(),
         "mended": mendings.collect::<Value>(),

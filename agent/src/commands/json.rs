@@ -98,6 +98,8 @@ fn counted(agent: &Agent) -> Value {
             "chain_miss": capabilities.chain_miss.describe(),
             "max_lag_seconds": capabilities.max_lag.as_secs_f64(),
             "modifies_in_place": capabilities.modifies_in_place,
+            "listing": capabilities.listing.name(),
+            "workers": capabilities.workers,
             "max_chain_depth": capabilities.max_chain_depth.min(agent.config().chain_depth),
             "device_chain_depth": capabilities.max_chain_depth,
             "configured_chain_depth": agent.config().chain_depth,

@@ -15,6 +15,7 @@ mod objects;
 mod queue;
 mod rules;
 
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
@@ -173,6 +174,37 @@ pub struct Capabilities {
     pub max_chain_depth: usize,
     /// How many changes are best handed over at once.
     pub batch: usize,
+    /// How many workers help at most: more would only wait for each other. `None` if that is up to the machine.
+    pub workers: Option<NonZeroUsize>,
+    /// Where [`Backend::installed`] takes its listing from.
+    pub listing: Listing,
+}
+
+/// Where a listing of rules comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listing {
+    /// The device is asked: what others have done to it shows.
+    Device,
+    /// The backend lists what it believes to have put in, because the device does not list its rules.
+    Books,
+}
+
+impl Listing {
+    /// Returns the word for it in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Device => "device",
+            Self::Books => "books",
+        }
+    }
+
+    /// Returns who lists the rules, in words.
+    pub const fn describe(self) -> &'static str {
+        match self {
+            Self::Device => "listed by the device",
+            Self::Books => "by the backend's own books, for the device lists none",
+        }
+    }
 }
 
 /// What becomes of a packet that no rule takes.

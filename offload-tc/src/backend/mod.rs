@@ -36,7 +36,7 @@ use std::sync::Arc;
 use crossbeam_channel::Receiver;
 use sluice_flow::backend::{
     Adopter, Auditor, Backend, Capabilities, Capacity, Connections, CountedApart, CounterReader, DeviceEvent, Handle,
-    Injector, InstallQueue, InstalledRule, LastCounters, LooksAt, LookupCounters, LostRule, Meters, Mirrors,
+    Injector, InstallQueue, InstalledRule, LastCounters, Listing, LooksAt, LookupCounters, LostRule, Meters, Mirrors,
     MissPolicy, OpenConfig, PortCounters,
 };
 use sluice_flow::chain::ChainId;
@@ -79,6 +79,8 @@ impl Backend for Classifier {
             modifies_in_place: true,
             max_chain_depth: chains::MAX_DEPTH,
             batch: BATCH,
+            workers: None,
+            listing: Listing::Device,
         }
     }
 
