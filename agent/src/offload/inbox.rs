@@ -20,7 +20,7 @@ use sluice_flow::table::{Accepted, FlowTable};
 /// The callers' side of all workers' queues.
 pub(super) struct Inboxes {
     table: Arc<FlowTable>,
-    slits: Box<[Slit]>,
+    inboxes: Box<[Inbox]>,
     counted: Mutex<Counted>,
 }
 
@@ -32,7 +32,7 @@ struct Counted {
 }
 
 /// Where flows for one worker are put in.
-struct Slit {
+struct Inbox {
     queue: Arc<LookQueue>,
     bell: Arc<Bell>,
 }
@@ -58,7 +58,7 @@ impl Wake for Bell {
 }
 
 /// A worker's own side of its queue.
-pub(super) struct Inbox {
+pub(super) struct InboxReader {
     table: Arc<FlowTable>,
     queue: Arc<LookQueue>,
     reader: Reader,
@@ -71,37 +71,37 @@ impl Inboxes {
     const COUNT_INTERVAL: Duration = Duration::from_secs(1);
 
     /// Queues for so many workers.
-    pub(super) fn new(table: &Arc<FlowTable>, workers: usize) -> (Self, Vec<Inbox>) {
-        let (slits, inboxes): (Vec<_>, Vec<_>) = (0..workers.max(1))
+    pub(super) fn new(table: &Arc<FlowTable>, workers: usize) -> (Self, Vec<InboxReader>) {
+        let (inboxes, readers): (Vec<_>, Vec<_>) = (0..workers.max(1))
             .map(|_| {
                 let (queue, reader) = LookQueue::new();
                 let (ring, bell) = bounded(1);
                 let ringer = Arc::new(Bell(ring));
-                let slit = Slit { queue: queue.clone(), bell: ringer.clone() };
-                (slit, Inbox { table: table.clone(), queue, reader, bell, ringer })
+                let inbox = Inbox { queue: queue.clone(), bell: ringer.clone() };
+                (inbox, InboxReader { table: table.clone(), queue, reader, bell, ringer })
             })
             .unzip();
-        (Self { table: table.clone(), slits: slits.into(), counted: Mutex::default() }, inboxes)
+        (Self { table: table.clone(), inboxes: inboxes.into(), counted: Mutex::default() }, readers)
     }
 
     /// Has the worker that a flow's slot picks look at it.
     #[inline]
     pub(super) fn hand_over(&self, accepted: Accepted) {
-        let slit = &self.slits[self.worker_of(accepted.flow.slot)];
-        if self.table.hand_over(accepted, &slit.queue) == Pushed::ReaderSleeps {
-            slit.bell.ring();
+        let inbox = &self.inboxes[self.worker_of(accepted.flow.slot)];
+        if self.table.hand_over(accepted, &inbox.queue) == Pushed::ReaderSleeps {
+            inbox.bell.ring();
         }
     }
 
     /// How many flows each worker has yet to look at. The table is walked for it at most once a second, however many ask, and
     /// not at all if all queues are empty.
     pub(super) fn queued(&self) -> Vec<usize> {
-        if self.slits.iter().all(|slit| slit.queue.is_empty()) {
-            return vec![0; self.slits.len()];
+        if self.inboxes.iter().all(|inbox| inbox.queue.is_empty()) {
+            return vec![0; self.inboxes.len()];
         }
         let mut counted = self.counted.lock();
         if counted.at.is_none_or(|at| at.elapsed() >= Self::COUNT_INTERVAL) {
-            counted.queued = vec![0; self.slits.len()];
+            counted.queued = vec![0; self.inboxes.len()];
             self.table.visit_queued(&mut |slot| counted.queued[self.worker_of(slot)] += 1);
             counted.at = Some(Instant::now());
         }
@@ -110,7 +110,7 @@ impl Inboxes {
 
     /// How many flows of each worker have a rule. Walks the table.
     pub(super) fn with_rules(&self) -> Vec<usize> {
-        let mut counts = vec![0; self.slits.len()];
+        let mut counts = vec![0; self.inboxes.len()];
         self.table.visit_rules(&mut |slot| counts[self.worker_of(slot)] += 1);
         counts
     }
@@ -119,11 +119,11 @@ impl Inboxes {
     /// each other in the table.
     #[inline]
     fn worker_of(&self, slot: u32) -> usize {
-        slot as usize % self.slits.len()
+        slot as usize % self.inboxes.len()
     }
 }
 
-impl Inbox {
+impl InboxReader {
     /// How long a worker looks before it sleeps, so that a flow that comes soon after another finds it awake. In time and not
     /// in looks: on a slow machine these take so long that others want for the processor.
     const PATIENCE: Duration = Duration::from_micros(10);

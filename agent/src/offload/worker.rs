@@ -13,7 +13,7 @@ use sluice_flow::{Clock, FlowId, FlowTable, Refusal, Timestamp};
 
 use super::alike::Alike;
 use super::doors::Doors;
-use super::inbox::{Inbox, Inboxes};
+use super::inbox::{InboxReader, Inboxes};
 use super::retries::Retries;
 use super::room::Room;
 use crate::journal::Journal;
@@ -32,7 +32,7 @@ pub struct Worker {
     inboxes: Arc<Inboxes>,
     retries: Arc<Retries>,
     room: Arc<Room>,
-    inbox: Inbox,
+    inbox: InboxReader,
     install: Box<dyn InstallQueue>,
     journal: Option<Arc<Journal>>,
     /// How many flows to look at before what they need is handed to the backend.
@@ -57,7 +57,7 @@ impl Worker {
         inboxes: Arc<Inboxes>,
         retries: Arc<Retries>,
         room: Arc<Room>,
-        inbox: Inbox,
+        inbox: InboxReader,
         install: Box<dyn InstallQueue>,
         batch: usize,
     ) -> Self {

@@ -48,15 +48,17 @@ pub struct Change {
 /// What to do to a rule.
 #[derive(Clone, Debug)]
 pub enum Operation {
-    /// Put a rule for the flow in.
+    /// Puts a rule for the flow in. Its counters begin at zero.
     Install(Flow),
-    /// Make the rule do what the flow now says (its match is the same), without a gap where the device can avoid one.
-    /// Counters go on. A refusal leaves the old rule as it was.
+    /// Makes the rule do what the flow now says, which matches the same as before; without a gap where
+    /// [the device can avoid one](super::Capabilities::modifies_in_place). Handle and counters go on.
     Modify(Handle, Flow),
-    /// Have hardware or software carry the rule from now on, without a gap. Counters go on. If there is no room for it in
-    /// hardware it stays where it was, and the answer says so.
+    /// Has hardware or software carry the rule from now on, without a gap. Handle and counters go on. If there is no room for it in
+    /// hardware the rule stays where it was, and the outcome says so. Refused as
+    /// [`Unsupported`](crate::Refusal::Unsupported) by a backend without the facet [`Capacity`](super::Capacity).
     Move(Handle, Placement),
-    /// Unlink the rule from matching, read its last counters, free it.
+    /// Unlinks the rule from matching, reads its last counters and frees it. A rule that is gone already is no refusal: it is removed,
+    /// without counters.
     Remove(Handle),
 }
 

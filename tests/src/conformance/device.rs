@@ -1,4 +1,4 @@
-//! A device with two ports, a worker and a reader.
+//! What the stories do with a device.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub const UDP: &str = "in_port(1),eth_type(0x0800),ipv4(dst=10.0.0.2,proto=17,fr
 
 const SEED: Seed = Seed([7; 16]);
 
-/// See the [module](self).
+/// A device with the ports 1 and 2, a worker and a reader of its counters.
 pub struct Device<'a> {
     subject: &'a Subject<'a>,
     opened: Opened,
