@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use crossbeam_channel::{Receiver, at, never, select};
 use parking_lot::Mutex;
-use sluice_flow::backend::{DeviceEvent, Holding, OpenConfig};
+use sluice_flow::backend::{DeviceEvent, Facet, Holding, OpenConfig};
 use sluice_flow::meter::{Meter, MeterId};
 use sluice_flow::mirror::Mirror;
 use sluice_flow::port::{GonePort, PortMap};
@@ -145,7 +145,9 @@ impl Agent {
         let Keeping { journal, objects: kept } = keeping;
         let device = |what: String| move |refusal| AgentError::Device { what, refusal };
         if let Some(rules) = config.hardware_rules {
-            backend.limit_hardware(rules).map_err(device("hardware_rules".into()))?;
+            let capacity = Facet::Capacity.require(backend.capacity());
+            let limited = capacity.and_then(|capacity| capacity.limit_hardware(rules));
+            limited.map_err(device("hardware_rules".into()))?;
         }
         let events = Arc::new(Events::default());
         let limits = Limits { flows: config.flow_limit, unsettled: config.dirty_limit };

@@ -8,9 +8,9 @@ use std::ops::ControlFlow;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sluice_flow::backend::{Handle, InstalledRule, LostRule, MeterFault, MirrorFault};
+use sluice_flow::backend::{Facet, Handle, InstalledRule, LostRule, MeterFault, MirrorFault};
 use sluice_flow::table::FlowView;
-use sluice_flow::{FlowId, FlowState, Generation, Refusal, Ufid};
+use sluice_flow::{Backend, FlowId, FlowState, Generation, Refusal, Ufid};
 
 use crate::agent::{ANSWER_TIME, Agent};
 
@@ -102,9 +102,10 @@ impl Audit {
             audit.differences.sort_unstable();
             audit.waiting.retain(|flow| waiting.contains(flow));
         }
-        audit.mirrors = agent.backend.check_mirrors(false)?;
-        audit.meters = agent.backend.check_meters(false)?;
-        agent.backend.foreign(&mut |rule| audit.foreign.push(rule))?;
+        (audit.meters, audit.mirrors) = check_objects(&*agent.backend, false)?;
+        if let Some(auditor) = agent.backend.audit() {
+            auditor.foreign(&mut |rule| audit.foreign.push(rule))?;
+        }
         Ok(audit)
     }
 
@@ -167,7 +168,10 @@ impl Audit {
         let of_kind = |kinds: &'static [Kind]| self.differences.iter().filter(|found| kinds.contains(&found.kind));
         // First what may lie where the right rule is to go.
         let mut mendings: Vec<_> = of_kind(&[Kind::Doubled, Kind::Stray])
-            .map(|found| Mending { of: *found, result: agent.backend.remove_stray(found.handle) })
+            .map(|found| {
+                let auditor = Facet::Audit.require(agent.backend.audit());
+                Mending { of: *found, result: auditor.and_then(|auditor| auditor.remove_stray(found.handle)) }
+            })
             .collect();
         if of_kind(&[Kind::Missing]).next().is_some() {
             // Whatever the backend has in its own books of them is to go, too.
@@ -188,6 +192,13 @@ impl Audit {
         }));
         Ok(mendings)
     }
+}
+
+/// Compares meters and mirrors with what the device has, as far as it has any, and puts them right if that is wanted.
+pub fn check_objects(backend: &dyn Backend, mends: bool) -> Result<(Vec<MeterFault>, Vec<MirrorFault>), Refusal> {
+    let meters = backend.meters().map_or(Ok(Vec::new()), |meters| meters.check_meters(mends))?;
+    let mirrors = backend.mirrors().map_or(Ok(Vec::new()), |mirrors| mirrors.check_mirrors(mends))?;
+    Ok((meters, mirrors))
 }
 
 /// Takes every rule of ours out of the device that no flow has.

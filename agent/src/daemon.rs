@@ -412,10 +412,12 @@ fn vlog_levels(spec: &str) -> &str {
 /// Leaves nothing of ours in the device, and asks it whether that is so.
 fn flush(agent: &Agent) {
     let tally = agent.flush();
-    for mirror in agent.objects().mirrors() {
-        // Out of the device only: one that came at run time is there again at the next start.
-        if let Err(refusal) = agent.backend.remove_mirror(&mirror.name) {
-            tracing::error!("mirror {}: {refusal}", mirror.name);
+    if let Some(mirrors) = agent.backend.mirrors() {
+        for mirror in agent.objects().mirrors() {
+            // Out of the device only: one that came at run time is there again at the next start.
+            if let Err(refusal) = mirrors.remove_mirror(&mirror.name) {
+                tracing::error!("mirror {}: {refusal}", mirror.name);
+            }
         }
     }
     let rest = agent.backend.flush().and_then(|removed| {

@@ -34,10 +34,16 @@ impl DeviceCounters {
         Self {
             lookups: backend.lookup_counters(),
             ports: ports.into_iter().filter_map(|port| Some((port, backend.port_counters(port)?))).collect(),
-            meters: meters.into_iter().filter_map(|meter| Some((meter, backend.meter_counters(meter)?))).collect(),
+            meters: meters
+                .into_iter()
+                .filter_map(|meter| Some((meter, backend.meters()?.meter_counters(meter)?)))
+                .collect(),
             mirrors: mirrors
                 .into_iter()
-                .filter_map(|mirror| backend.mirror_counters(&mirror).map(|counters| (mirror, counters)))
+                .filter_map(|mirror| {
+                    let counters = backend.mirrors()?.mirror_counters(&mirror)?;
+                    Some((mirror, counters))
+                })
                 .collect(),
         }
     }

@@ -6,7 +6,7 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice_flow::backend::{Doubtful, Handle};
+use sluice_flow::backend::{Auditor, Doubtful, Handle};
 use sluice_flow::table::FlowView;
 use sluice_flow::{Backend, FlowId, FlowTable, Refusal, Timestamp};
 
@@ -34,10 +34,11 @@ impl Inspection {
 
     /// Looks at those rules whose turn it is, and has those made anew that are not what is wanted. Says how many these are.
     pub fn round(&mut self, now: Timestamp) -> Result<usize, Refusal> {
-        let Doubtful { told, in_turn } = self.backend.doubtful();
+        let Some(auditor) = self.backend.audit() else { return Ok(0) };
+        let Doubtful { told, in_turn } = auditor.doubtful();
         self.redone.retain(|_, at| now.since(*at) < PATIENCE);
-        let mut wrong = self.wrong(&told)?;
-        for (flow, handle) in self.wrong(&in_turn)? {
+        let mut wrong = self.wrong(auditor, &told)?;
+        for (flow, handle) in self.wrong(auditor, &in_turn)? {
             if let Entry::Vacant(vacant) = self.redone.entry(flow) {
                 vacant.insert(now);
                 wrong.push((flow, handle));
@@ -54,21 +55,21 @@ impl Inspection {
 
     /// The rules that are not what is wanted. Table and device cannot be read at one moment, so that these are those that two
     /// looks show.
-    fn wrong(&self, rules: &[Handle]) -> Result<Vec<(FlowId, Handle)>, Refusal> {
-        let first = self.look(rules)?;
+    fn wrong(&self, auditor: &dyn Auditor, rules: &[Handle]) -> Result<Vec<(FlowId, Handle)>, Refusal> {
+        let first = self.look(auditor, rules)?;
         if first.is_empty() {
             return Ok(first);
         }
         let again: Vec<_> = first.iter().map(|(_, handle)| *handle).collect();
-        let mut second = self.look(&again)?;
+        let mut second = self.look(auditor, &again)?;
         second.retain(|found| first.contains(found));
         Ok(second)
     }
 
-    fn look(&self, rules: &[Handle]) -> Result<Vec<(FlowId, Handle)>, Refusal> {
+    fn look(&self, auditor: &dyn Auditor, rules: &[Handle]) -> Result<Vec<(FlowId, Handle)>, Refusal> {
         let mut wrong = Vec::new();
         if !rules.is_empty() {
-            self.backend.read_back(rules, &mut |flow, rule| {
+            auditor.read_back(rules, &mut |flow, rule| {
                 let is_its = |view: &FlowView| view.is_settled() && view.handle == Some(rule.handle);
                 let view = self.table.view(flow).filter(is_its);
                 if view.is_some_and(|view| Kind::of(&view, Some(&rule)).is_some()) {

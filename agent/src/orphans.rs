@@ -5,7 +5,7 @@
 use std::fmt::{self, Display};
 
 use sluice_flow::Refusal;
-use sluice_flow::backend::{Holding, Owner};
+use sluice_flow::backend::{Adopter, Facet, Holding, Owner};
 
 use crate::agent::Agent;
 use crate::config::Config;
@@ -67,7 +67,7 @@ impl Display for Found {
 impl Agent {
     /// Looks for what other owners have in the device.
     pub fn look_for_others(&self) -> Result<Vec<Found>, OrphanError> {
-        let holdings = self.backend.holdings()?;
+        let holdings = self.backend.adoption().map_or(Ok(Vec::new()), Adopter::holdings)?;
         let found = holdings.into_iter().map(|holding| Found::of(holding, &self.config()));
         let found: Vec<_> = found.collect::<Result<_, _>>()?;
         self.remember_others(&found);
@@ -86,7 +86,8 @@ impl Agent {
         let is_wanted = |found: &&Found| found.is_orphan() && (marks.is_empty() || marks.contains(&found.holding.mark));
         let mut removed = Vec::new();
         for Found { holding, .. } in others.iter().filter(is_wanted) {
-            removed.push((holding.mark, self.backend.remove_holding(holding.mark)?));
+            let adopter = Facet::Adoption.require(self.backend.adoption())?;
+            removed.push((holding.mark, adopter.remove_holding(holding.mark)?));
         }
         self.look_for_others()?;
         Ok(removed)

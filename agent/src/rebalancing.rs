@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice_flow::backend::{Placement, Room};
+use sluice_flow::backend::{Facet, Placement, Room};
 use sluice_flow::{Backend, FlowId, FlowTable, Timestamp};
 use sluice_revalidator::rebalance::{self, Pass, Rebalancer};
 
@@ -44,8 +44,8 @@ pub enum State {
     Unknown,
     /// The configuration says so.
     SwitchedOff,
-    /// The backend cannot, for this reason.
-    Impossible(&'static str),
+    /// The backend does not have the facet for it.
+    Impossible,
     /// So much room there is for rules, or so many wait for some.
     On(Room),
 }
@@ -86,10 +86,10 @@ impl Rebalancing {
 
     /// After a round of the revalidator whose poll was complete.
     pub fn round(&mut self, table: &FlowTable, queue: &OffloadQueue, now: impl Fn() -> Timestamp) {
-        self.report.state = match (self.backend.room(), self.interval) {
-            (Err(reason), _) => State::Impossible(reason),
-            (Ok(_), None) => State::SwitchedOff,
-            (Ok(room), Some(_)) => State::On(room),
+        self.report.state = match (self.backend.capacity(), self.interval) {
+            (None, _) => State::Impossible,
+            (Some(_), None) => State::SwitchedOff,
+            (Some(capacity), Some(_)) => State::On(capacity.room()),
         };
         let (State::On(room), Some(interval)) = (self.report.state, self.interval) else { return self.rest() };
         if room.waiting == 0 {
@@ -149,7 +149,7 @@ impl State {
         match self {
             Self::Unknown | Self::On(_) => None,
             Self::SwitchedOff => Some(("config", "rebalance_interval is \"none\"")),
-            Self::Impossible(reason) => Some(("backend", reason)),
+            Self::Impossible => Some(("backend", Facet::Capacity.missing())),
         }
     }
 }

@@ -76,6 +76,7 @@ fn write(statistics: &Value, datapath: &Datapath, width: Option<u16>, out: &mut 
     let policy = statistics.pointer("/backend/policy").and_then(Value::as_str);
     let policy = policy.map_or(String::new(), |policy| format!(", policy {policy}"));
     writeln!(out, "  backend   {}{policy}", value("/backend/name"))?;
+    writeln!(out, "  facets    {}", facets(statistics))?;
     writeln!(out, "  misses    in chain 0: {}", value("/backend/miss"))?;
     writeln!(out, "            in a later chain: {}", value("/backend/chain_miss"))?;
     if let Some(lookups) = &datapath.lookups {
@@ -122,6 +123,15 @@ fn write(statistics: &Value, datapath: &Datapath, width: Option<u16>, out: &mut 
         table.add_row([number, name, kind, rx_packets, rx_bytes, tx_packets, tx_bytes]);
     }
     writeln!(out, "{}", table.trim_fmt())
+}
+
+/// What the backend has that not every device has.
+fn facets(statistics: &Value) -> String {
+    let Some(facets) = statistics.pointer("/backend/facets").and_then(Value::as_array) else {
+        return statistics::text(&Value::Null);
+    };
+    let names: Vec<_> = facets.iter().filter_map(Value::as_str).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
 /// Who is in hardware, if not everybody is.
@@ -171,6 +181,13 @@ mod tests {
         let first = &datapath.ports[0];
         assert_eq!([&first.rx_packets, &first.tx_packets, &first.rx_bytes, &first.tx_bytes], ["5", "6", "500", "?"]);
         assert_eq!(datapath.ports[1].kind, "vxlan: udp_port=4789, underlay=1");
+    }
+
+    #[test]
+    fn the_facets_of_the_backend_are_listed() {
+        let text = |names: Value| facets(&json!({ "backend": { "facets": names } }));
+        assert_eq!(text(json!(["meters", "audit"])), "meters, audit");
+        assert_eq!((text(json!([])), facets(&Value::Null)), ("none".to_owned(), "-".to_owned()));
     }
 
     #[test]

@@ -72,7 +72,11 @@ impl Refusal {
     /// What could change the refusal; `None` if nothing can but another request.
     pub fn cause(&self) -> Option<Cause> {
         match self {
-            Self::Action { .. } | Self::Combination { .. } | Self::Field { .. } | Self::Limit { .. } => None,
+            Self::Action { .. }
+            | Self::Combination { .. }
+            | Self::Field { .. }
+            | Self::Limit { .. }
+            | Self::Unsupported { .. } => None,
             Self::Busy { .. } | Self::Device { .. } => Some(Cause::Time),
             Self::Kernel { errno, .. } => Some(of_errno(*errno)),
             Self::Port { number, .. } => Some(Cause::Port(*number)),
@@ -119,6 +123,7 @@ const fn of_errno(errno: i32) -> Cause {
 mod tests {
     use super::*;
     use crate::action::ActionKind;
+    use crate::backend::Facet;
     use crate::field::Field;
 
     #[test]
@@ -129,6 +134,7 @@ mod tests {
             (Refusal::Field { field: Field::CtState, reason: "no".into() }, None),
             (Refusal::Combination { reason: "no".into() }, None),
             (Refusal::Limit { what: "actions".into(), limit: 32 }, None),
+            (Refusal::Unsupported { facet: Facet::Capacity }, None),
             (Refusal::Limit { what: "rules".into(), limit: 32 }.until(Cause::Room), Some(Cause::Room)),
             (meter(), None),
             (meter().until(Cause::Meter), Some(Cause::Meter)),

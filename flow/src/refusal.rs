@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use crate::action::ActionKind;
+use crate::backend::Facet;
 use crate::cause::Cause;
 use crate::field::Field;
 use crate::port::{PortName, PortNumber};
@@ -82,6 +83,12 @@ pub enum Refusal {
         /// What about it.
         reason: Cow<'static, str>,
     },
+    /// The backend lacks the facet that the request needs.
+    #[error("unsupported: {}", facet.missing())]
+    Unsupported {
+        /// Which facet.
+        facet: Facet,
+    },
     /// A refusal that says by itself nothing of what could change it.
     #[error("{refusal}")]
     Until {
@@ -99,7 +106,8 @@ impl Refusal {
     }
 
     /// All labels, for metrics that show a reason even before it occurred.
-    pub const LABELS: &[&str] = &["action", "busy", "combination", "device", "field", "kernel", "limit", "port"];
+    pub const LABELS: &[&str] =
+        &["action", "busy", "combination", "device", "field", "kernel", "limit", "port", "unsupported"];
 
     /// The word under which the refusal is counted.
     pub fn label(&self) -> &'static str {
@@ -112,6 +120,7 @@ impl Refusal {
             Self::Kernel { .. } => "kernel",
             Self::Limit { .. } => "limit",
             Self::Port { .. } | Self::PortGone { .. } => "port",
+            Self::Unsupported { .. } => "unsupported",
             Self::Until { refusal, .. } => refusal.label(),
         }
     }

@@ -2,32 +2,27 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Waker;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 use sluice_flow::backend::{
-    Backend, Capabilities, Change, Completion, CounterReader, DeviceEvent, Injector, InstallQueue, InstalledRule,
-    LastCounters, LookupCounters, LostRule, MeterCounters, MirrorCounters, MissPolicy, OpenConfig, Operation, Outcome,
-    PortCounters, Room, Verdict,
+    Adopter, Auditor, Backend, Capabilities, Capacity, Change, Completion, Connections, CountedApart, CounterReader,
+    DeviceEvent, Handle, Injector, InstallQueue, InstalledRule, LastCounters, Listing, LooksAt, LookupCounters,
+    LostRule, Meters, Mirrors, MissPolicy, OpenConfig, Operation, Outcome, PortCounters,
 };
 use sluice_flow::cause::Cause;
 use sluice_flow::chain::ChainId;
-use sluice_flow::connection::{Connection, Selection, ZoneLimits};
 use sluice_flow::counters::{Reading, Sampled};
 use sluice_flow::flow::Flow;
-use sluice_flow::meter::{Meter, MeterId};
-use sluice_flow::mirror::Mirror;
 use sluice_flow::port::{Port, PortNumber};
 use sluice_flow::refusal::Refusal;
-use sluice_flow::timeout::TimeoutPolicy;
-use sluice_flow::trace::Tracer;
 
 use crate::conntrack::Conntrack;
 use crate::engine::random::Random;
 use crate::engine::{Burst, Drops, Observer};
 use crate::jumps::MAX_DEPTH;
 use crate::nic::{Nic, Removal};
-use crate::trace::Shadow;
 use crate::translate::Approvals;
 
 /// Readings handed over at once.
@@ -36,7 +31,7 @@ const READINGS: usize = 256;
 const BATCH: usize = 64;
 
 /// A NIC in software.
-pub struct SoftNic(Arc<Nic>);
+pub struct SoftNic(pub(crate) Arc<Nic>);
 
 impl SoftNic {
     /// A NIC without ports and rules.
@@ -81,17 +76,60 @@ impl Backend for SoftNic {
             modifies_in_place: true,
             max_chain_depth: MAX_DEPTH,
             batch: BATCH,
+            workers: None,
+            // What packets are looked up in is what is listed.
+            listing: Listing::Device,
         }
+    }
+
+    fn meters(&self) -> Option<&dyn Meters> {
+        Some(self)
+    }
+
+    fn mirrors(&self) -> Option<&dyn Mirrors> {
+        Some(self)
+    }
+
+    fn connections(&self) -> Option<&dyn Connections> {
+        Some(self)
+    }
+
+    fn adoption(&self) -> Option<&dyn Adopter> {
+        None
+    }
+
+    fn audit(&self) -> Option<&dyn Auditor> {
+        None
+    }
+
+    fn capacity(&self) -> Option<&dyn Capacity> {
+        Some(self)
+    }
+
+    fn injector(&self) -> Option<&dyn Injector> {
+        Some(self)
     }
 
     fn explain(&self, flow: &Flow) -> Result<String, Refusal> {
         self.0.explain(flow)
     }
 
+    fn looks_at(&self, _: &Flow) -> Option<LooksAt> {
+        None
+    }
+
     fn attach_port(&self, port: &Port) -> Result<(), Refusal> {
         self.0.ports.attach(port)?;
         self.0.changed(Cause::Port(Some(port.number)));
         Ok(())
+    }
+
+    fn expect_port(&self, port: &Port) -> Result<(), Refusal> {
+        self.attach_port(port)
+    }
+
+    fn is_absent(&self, _: PortNumber) -> bool {
+        false
     }
 
     fn detach_port(&self, port: PortNumber) -> Result<(), Refusal> {
@@ -111,79 +149,6 @@ impl Backend for SoftNic {
         })
     }
 
-    fn set_meter(&self, meter: &Meter) -> Result<(), Refusal> {
-        if self.0.meters.set(meter, self.0.clock.now())? {
-            self.0.changed(Cause::Meter);
-        }
-        Ok(())
-    }
-
-    fn remove_meter(&self, meter: MeterId) -> Result<(), Refusal> {
-        self.0.meters.remove(meter)
-    }
-
-    fn meter_counters(&self, meter: MeterId) -> Option<MeterCounters> {
-        self.0.meters.counters(meter)
-    }
-
-    fn set_mirror(&self, mirror: &Mirror) -> Result<(), Refusal> {
-        self.0.mirrors.set(mirror, &self.0.ports.table(), &self.0.meters, &self.0.policies)
-    }
-
-    fn remove_mirror(&self, name: &str) -> Result<(), Refusal> {
-        self.0.mirrors.remove(name)
-    }
-
-    fn mirror_counters(&self, name: &str) -> Option<MirrorCounters> {
-        self.0.mirrors.counters(name)
-    }
-
-    fn set_timeout_policy(&self, policy: &TimeoutPolicy) -> Result<(), Refusal> {
-        if self.0.policies.set(policy)? {
-            self.0.changed(Cause::TimeoutPolicy);
-        }
-        Ok(())
-    }
-
-    fn remove_timeout_policy(&self, name: &str) -> Result<(), Refusal> {
-        self.0.policies.remove(name)
-    }
-
-    fn connections(&self, zone: Option<u16>, visit: &mut dyn FnMut(Connection)) {
-        self.0.conntrack.list(zone, self.0.clock.now(), visit);
-    }
-
-    fn flush_connections(&self, of: &Selection) -> Result<usize, Refusal> {
-        Ok(self.0.conntrack.flush(of, self.0.clock.now()))
-    }
-
-    fn connection_buckets(&self) -> Result<Vec<usize>, Refusal> {
-        Ok(self.0.conntrack.buckets())
-    }
-
-    fn connection_limit(&self) -> Result<u32, Refusal> {
-        Ok(self.0.conntrack.limit())
-    }
-
-    fn set_connection_limit(&self, limit: u32) -> Result<(), Refusal> {
-        self.0.conntrack.set_limit(limit);
-        Ok(())
-    }
-
-    fn set_zone_limit(&self, zone: Option<u16>, limit: u32) -> Result<(), Refusal> {
-        self.0.conntrack.zones().set_limit(zone, limit);
-        Ok(())
-    }
-
-    fn remove_zone_limit(&self, zone: Option<u16>) -> Result<(), Refusal> {
-        self.0.conntrack.zones().remove_limit(zone);
-        Ok(())
-    }
-
-    fn zone_limits(&self, zones: &[u16]) -> Result<ZoneLimits, Refusal> {
-        Ok(self.0.conntrack.zones().limits(zones))
-    }
-
     fn open_chain(&self, chain: ChainId) -> Result<(), Refusal> {
         self.0.chains.open(chain);
         Ok(())
@@ -191,18 +156,6 @@ impl Backend for SoftNic {
 
     fn close_chain(&self, chain: ChainId) {
         self.0.chains.close(chain);
-    }
-
-    fn limit_hardware(&self, rules: usize) -> Result<(), Refusal> {
-        let refuse = |reason: &'static str| Refusal::Device { reason: reason.into() };
-        if self.0.rules.slots().next().is_some() {
-            return Err(refuse("the device has rules already"));
-        }
-        self.0.hardware.limit(rules).map_err(refuse)
-    }
-
-    fn room(&self) -> Result<Room, &'static str> {
-        Ok(self.0.hardware.room())
     }
 
     fn install_queue(&self) -> Result<Box<dyn InstallQueue>, Refusal> {
@@ -237,6 +190,10 @@ impl Backend for SoftNic {
         Ok(())
     }
 
+    fn counted_apart(&self, _: Handle) -> Result<Option<CountedApart>, Refusal> {
+        Ok(None)
+    }
+
     fn flush(&self) -> Result<usize, Refusal> {
         let rules = &self.0.rules;
         let handles = rules.slots().filter_map(|(index, _)| rules.handle_of(index));
@@ -249,6 +206,11 @@ impl Backend for SoftNic {
         Ok(count)
     }
 
+    fn release(&self) -> Result<Vec<String>, Refusal> {
+        // The device goes with this process.
+        Ok(Vec::new())
+    }
+
     fn resync(&self) -> Result<Vec<LostRule>, Refusal> {
         // The device is this process: nothing is lost behind its back.
         Ok(Vec::new())
@@ -256,24 +218,6 @@ impl Backend for SoftNic {
 
     fn events(&self) -> Receiver<DeviceEvent> {
         self.0.events.clone()
-    }
-
-    fn injector(&self) -> Option<&dyn Injector> {
-        Some(self)
-    }
-}
-
-impl Injector for SoftNic {
-    fn check(&self, port: PortNumber, frame: &[u8]) -> Result<(), Refusal> {
-        self.0.check_frame(port, frame)
-    }
-
-    fn inject(&self, port: PortNumber, frame: &[u8]) -> Result<Verdict, Refusal> {
-        self.0.inject(port, frame)
-    }
-
-    fn tracer(&self) -> Box<dyn Tracer + '_> {
-        Box::new(Shadow::new(&self.0))
     }
 }
 
@@ -347,6 +291,11 @@ impl InstallQueue for Queue {
             done.push(Completion { flow: change.flow, generation: change.generation, result });
         }
     }
+
+    /// Everything is done when [`Self::submit`] returns.
+    fn poll(&mut self, _: &mut Vec<Completion>) {}
+
+    fn set_waker(&mut self, _: Waker) {}
 }
 
 /// Walks the slots in order.

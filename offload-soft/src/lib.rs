@@ -61,6 +61,7 @@ mod chunks;
 pub mod classifier;
 pub mod conntrack;
 mod engine;
+mod facets;
 mod hardware;
 mod jumps;
 mod meters;

@@ -2,19 +2,20 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Wake, Waker};
+use std::thread::{self, Thread};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::{Condvar, Mutex};
 use sluice_flow::backend::{
-    Capabilities, Change, Completion, CounterReader, DeviceEvent, Injector, InstallQueue, InstalledRule,
-    LookupCounters, LostRule, MeterCounters, MirrorCounters, Operation, PortCounters,
+    Adopter, Auditor, Capabilities, Capacity, Change, Completion, Connections, CountedApart, CounterReader,
+    DeviceEvent, Facet, Handle, Injector, InstallQueue, InstalledRule, LooksAt, LookupCounters, LostRule,
+    MeterCounters, MeterFault, Meters, MirrorCounters, MirrorFault, Mirrors, Operation, PortCounters,
 };
-use sluice_flow::connection::{Connection, Selection, ZoneLimits};
 use sluice_flow::counters::{Reading, Sampled};
 use sluice_flow::meter::{Meter, MeterId};
 use sluice_flow::mirror::Mirror;
-use sluice_flow::timeout::TimeoutPolicy;
 use sluice_flow::{Backend, ChainId, Flow, Port, PortNumber, Refusal};
 
 /// How the device misbehaves; changed at any time.
@@ -112,8 +113,15 @@ impl CounterReader for FaultyReader {
 /// Hands changes to a thread that plays the device.
 struct FaultyQueue {
     requests: Sender<Change>,
-    answers: Receiver<Completion>,
+    answers: Arc<Answers>,
     faults: Arc<Faults>,
+}
+
+/// What the device has done, and whom to wake then.
+#[derive(Default)]
+struct Answers {
+    done: Mutex<Vec<Completion>>,
+    waker: Mutex<Option<Waker>>,
 }
 
 impl InstallQueue for FaultyQueue {
@@ -124,17 +132,26 @@ impl InstallQueue for FaultyQueue {
         }
     }
 
-    fn later(&self) -> Option<&Receiver<Completion>> {
-        Some(&self.answers)
+    fn poll(&mut self, done: &mut Vec<Completion>) {
+        done.append(&mut self.answers.done.lock());
+    }
+
+    fn set_waker(&mut self, waker: Waker) {
+        *self.answers.waker.lock() = Some(waker);
     }
 }
 
-fn play_device(
-    mut inner: Box<dyn InstallQueue>,
-    requests: &Receiver<Change>,
-    answers: &Sender<Completion>,
-    faults: &Faults,
-) {
+/// Wakes the thread that plays the device when the one under it has done something.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn play_device(mut inner: Box<dyn InstallQueue>, requests: &Receiver<Change>, answers: &Answers, faults: &Faults) {
+    inner.set_waker(Waker::from(Arc::new(Unpark(thread::current()))));
     let mut count = 0;
     let mut random = 0x9e37_79b9_usize;
     while let Ok(first) = requests.recv() {
@@ -149,7 +166,7 @@ fn play_device(
             let next = if plan.reorders { (random >> 33) % waiting.len() } else { 0 };
             let change = waiting.remove(next);
             if !plan.delay.is_zero() {
-                std::thread::sleep(plan.delay);
+                thread::sleep(plan.delay);
             }
             count += 1;
             let refuses = plan.refuses_every.is_some_and(|every| count % every == 0);
@@ -161,11 +178,14 @@ fn play_device(
                 done.push(Completion { flow: change.flow, generation: change.generation, result });
             } else {
                 inner.submit(&mut vec![change], &mut done);
-            }
-            for completion in done {
-                if answers.send(completion).is_err() {
-                    return;
+                while done.is_empty() {
+                    thread::park();
+                    inner.poll(&mut done);
                 }
+            }
+            answers.done.lock().append(&mut done);
+            if let Some(waker) = &*answers.waker.lock() {
+                waker.wake_by_ref();
             }
         }
     }
@@ -175,9 +195,9 @@ impl Backend for FaultyDevice {
     fn install_queue(&self) -> Result<Box<dyn InstallQueue>, Refusal> {
         let inner = self.inner.install_queue()?;
         let (requests, taken) = unbounded();
-        let (answer, answers) = unbounded();
-        let faults = self.faults.clone();
-        std::thread::spawn(move || play_device(inner, &taken, &answer, &faults));
+        let answers = Arc::new(Answers::default());
+        let (answer, faults) = (answers.clone(), self.faults.clone());
+        thread::spawn(move || play_device(inner, &taken, &answer, &faults));
         Ok(Box::new(FaultyQueue { requests, answers, faults: self.faults.clone() }))
     }
 
@@ -185,13 +205,54 @@ impl Backend for FaultyDevice {
         self.inner.capabilities()
     }
 
+    fn meters(&self) -> Option<&dyn Meters> {
+        self.inner.meters().map(|_| self as &dyn Meters)
+    }
+
+    fn mirrors(&self) -> Option<&dyn Mirrors> {
+        self.inner.mirrors().map(|_| self as &dyn Mirrors)
+    }
+
+    fn connections(&self) -> Option<&dyn Connections> {
+        self.inner.connections()
+    }
+
+    fn adoption(&self) -> Option<&dyn Adopter> {
+        self.inner.adoption()
+    }
+
+    fn audit(&self) -> Option<&dyn Auditor> {
+        self.inner.audit()
+    }
+
+    fn capacity(&self) -> Option<&dyn Capacity> {
+        self.inner.capacity()
+    }
+
+    fn injector(&self) -> Option<&dyn Injector> {
+        self.inner.injector()
+    }
+
     fn explain(&self, flow: &Flow) -> Result<String, Refusal> {
         self.inner.explain(flow)
+    }
+
+    fn looks_at(&self, flow: &Flow) -> Option<LooksAt> {
+        self.inner.looks_at(flow)
     }
 
     fn attach_port(&self, port: &Port) -> Result<(), Refusal> {
         self.faults.wait_while_it_hangs();
         self.inner.attach_port(port)
+    }
+
+    fn expect_port(&self, port: &Port) -> Result<(), Refusal> {
+        self.faults.wait_while_it_hangs();
+        self.inner.expect_port(port)
+    }
+
+    fn is_absent(&self, port: PortNumber) -> bool {
+        self.inner.is_absent(port)
     }
 
     fn detach_port(&self, port: PortNumber) -> Result<(), Refusal> {
@@ -206,74 +267,6 @@ impl Backend for FaultyDevice {
     fn lookup_counters(&self) -> Option<LookupCounters> {
         self.faults.wait_while_it_hangs();
         self.inner.lookup_counters()
-    }
-
-    fn set_meter(&self, meter: &Meter) -> Result<(), Refusal> {
-        self.faults.wait_while_it_hangs();
-        self.inner.set_meter(meter)
-    }
-
-    fn remove_meter(&self, meter: MeterId) -> Result<(), Refusal> {
-        self.inner.remove_meter(meter)
-    }
-
-    fn set_timeout_policy(&self, policy: &TimeoutPolicy) -> Result<(), Refusal> {
-        self.inner.set_timeout_policy(policy)
-    }
-
-    fn remove_timeout_policy(&self, name: &str) -> Result<(), Refusal> {
-        self.inner.remove_timeout_policy(name)
-    }
-
-    fn connections(&self, zone: Option<u16>, visit: &mut dyn FnMut(Connection)) {
-        self.inner.connections(zone, visit);
-    }
-
-    fn flush_connections(&self, of: &Selection) -> Result<usize, Refusal> {
-        self.inner.flush_connections(of)
-    }
-
-    fn connection_buckets(&self) -> Result<Vec<usize>, Refusal> {
-        self.inner.connection_buckets()
-    }
-
-    fn connection_limit(&self) -> Result<u32, Refusal> {
-        self.inner.connection_limit()
-    }
-
-    fn set_connection_limit(&self, limit: u32) -> Result<(), Refusal> {
-        self.inner.set_connection_limit(limit)
-    }
-
-    fn set_zone_limit(&self, zone: Option<u16>, limit: u32) -> Result<(), Refusal> {
-        self.inner.set_zone_limit(zone, limit)
-    }
-
-    fn remove_zone_limit(&self, zone: Option<u16>) -> Result<(), Refusal> {
-        self.inner.remove_zone_limit(zone)
-    }
-
-    fn zone_limits(&self, zones: &[u16]) -> Result<ZoneLimits, Refusal> {
-        self.inner.zone_limits(zones)
-    }
-
-    fn meter_counters(&self, meter: MeterId) -> Option<MeterCounters> {
-        self.faults.wait_while_it_hangs();
-        self.inner.meter_counters(meter)
-    }
-
-    fn set_mirror(&self, mirror: &Mirror) -> Result<(), Refusal> {
-        self.faults.wait_while_it_hangs();
-        self.inner.set_mirror(mirror)
-    }
-
-    fn remove_mirror(&self, name: &str) -> Result<(), Refusal> {
-        self.inner.remove_mirror(name)
-    }
-
-    fn mirror_counters(&self, name: &str) -> Option<MirrorCounters> {
-        self.faults.wait_while_it_hangs();
-        self.inner.mirror_counters(name)
     }
 
     fn open_chain(&self, chain: ChainId) -> Result<(), Refusal> {
@@ -292,8 +285,16 @@ impl Backend for FaultyDevice {
         self.inner.installed(visit)
     }
 
+    fn counted_apart(&self, handle: Handle) -> Result<Option<CountedApart>, Refusal> {
+        self.inner.counted_apart(handle)
+    }
+
     fn flush(&self) -> Result<usize, Refusal> {
         self.inner.flush()
+    }
+
+    fn release(&self) -> Result<Vec<String>, Refusal> {
+        self.inner.release()
     }
 
     fn resync(&self) -> Result<Vec<LostRule>, Refusal> {
@@ -305,11 +306,47 @@ impl Backend for FaultyDevice {
         let (own, events) = unbounded();
         self.faults.told.lock().push(own.clone());
         let inner = self.inner.events();
-        std::thread::spawn(move || inner.iter().try_for_each(|event| own.send(event)));
+        thread::spawn(move || inner.iter().try_for_each(|event| own.send(event)));
         events
     }
+}
 
-    fn injector(&self) -> Option<&dyn Injector> {
-        self.inner.injector()
+impl Meters for FaultyDevice {
+    fn set_meter(&self, meter: &Meter) -> Result<(), Refusal> {
+        self.faults.wait_while_it_hangs();
+        Facet::Meters.require(self.inner.meters())?.set_meter(meter)
+    }
+
+    fn remove_meter(&self, meter: MeterId) -> Result<(), Refusal> {
+        Facet::Meters.require(self.inner.meters())?.remove_meter(meter)
+    }
+
+    fn meter_counters(&self, meter: MeterId) -> Option<MeterCounters> {
+        self.faults.wait_while_it_hangs();
+        self.inner.meters()?.meter_counters(meter)
+    }
+
+    fn check_meters(&self, mends: bool) -> Result<Vec<MeterFault>, Refusal> {
+        Facet::Meters.require(self.inner.meters())?.check_meters(mends)
+    }
+}
+
+impl Mirrors for FaultyDevice {
+    fn set_mirror(&self, mirror: &Mirror) -> Result<(), Refusal> {
+        self.faults.wait_while_it_hangs();
+        Facet::Mirrors.require(self.inner.mirrors())?.set_mirror(mirror)
+    }
+
+    fn remove_mirror(&self, name: &str) -> Result<(), Refusal> {
+        Facet::Mirrors.require(self.inner.mirrors())?.remove_mirror(name)
+    }
+
+    fn mirror_counters(&self, name: &str) -> Option<MirrorCounters> {
+        self.faults.wait_while_it_hangs();
+        self.inner.mirrors()?.mirror_counters(name)
+    }
+
+    fn check_mirrors(&self, mends: bool) -> Result<Vec<MirrorFault>, Refusal> {
+        Facet::Mirrors.require(self.inner.mirrors())?.check_mirrors(mends)
     }
 }

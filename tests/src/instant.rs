@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded, never};
 use parking_lot::{Condvar, Mutex};
 use sluice_flow::backend::{
-    Capabilities, Change, Completion, CounterReader, DeviceEvent, Handle, InstallQueue, InstalledRule, LastCounters,
-    LostRule, MeterCounters, MissPolicy, Operation, Outcome, Placement, PortCounters,
+    Adopter, Auditor, Capabilities, Capacity, Change, Completion, Connections, CountedApart, CounterReader,
+    DeviceEvent, Handle, Injector, InstallQueue, InstalledRule, LastCounters, Listing, LooksAt, LookupCounters,
+    LostRule, Meters, Mirrors, MissPolicy, Operation, Outcome, Placement, PortCounters,
 };
 use sluice_flow::counters::{Reading, Sampled};
-use sluice_flow::meter::{Meter, MeterId};
 use sluice_flow::{Backend, ChainId, Flow, Port, PortNumber, Refusal};
 
 /// See the [module](self).
@@ -102,6 +103,10 @@ impl InstallQueue for Queue {
             Completion { flow: change.flow, generation: change.generation, result: Ok(outcome) }
         }));
     }
+
+    fn poll(&mut self, _done: &mut Vec<Completion>) {}
+
+    fn set_waker(&mut self, _waker: Waker) {}
 }
 
 struct NoReadings;
@@ -123,15 +128,57 @@ impl Backend for InstantDevice {
             modifies_in_place: true,
             max_chain_depth: 16,
             batch: 64,
+            workers: None,
+            listing: Listing::Books,
         }
+    }
+
+    fn meters(&self) -> Option<&dyn Meters> {
+        None
+    }
+
+    fn mirrors(&self) -> Option<&dyn Mirrors> {
+        None
+    }
+
+    fn connections(&self) -> Option<&dyn Connections> {
+        None
+    }
+
+    fn adoption(&self) -> Option<&dyn Adopter> {
+        None
+    }
+
+    fn audit(&self) -> Option<&dyn Auditor> {
+        None
+    }
+
+    fn capacity(&self) -> Option<&dyn Capacity> {
+        None
+    }
+
+    fn injector(&self) -> Option<&dyn Injector> {
+        None
     }
 
     fn explain(&self, flow: &Flow) -> Result<String, Refusal> {
         Ok(flow.ufid.to_string())
     }
 
+    fn looks_at(&self, _flow: &Flow) -> Option<LooksAt> {
+        None
+    }
+
     fn attach_port(&self, _port: &Port) -> Result<(), Refusal> {
         Ok(())
+    }
+
+    fn expect_port(&self, _port: &Port) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn is_absent(&self, _port: PortNumber) -> bool {
+        false
     }
 
     fn detach_port(&self, _port: PortNumber) -> Result<(), Refusal> {
@@ -142,15 +189,7 @@ impl Backend for InstantDevice {
         None
     }
 
-    fn set_meter(&self, _meter: &Meter) -> Result<(), Refusal> {
-        Ok(())
-    }
-
-    fn remove_meter(&self, _meter: MeterId) -> Result<(), Refusal> {
-        Ok(())
-    }
-
-    fn meter_counters(&self, _meter: MeterId) -> Option<MeterCounters> {
+    fn lookup_counters(&self) -> Option<LookupCounters> {
         None
     }
 
@@ -172,8 +211,16 @@ impl Backend for InstantDevice {
         Ok(())
     }
 
+    fn counted_apart(&self, _handle: Handle) -> Result<Option<CountedApart>, Refusal> {
+        Ok(None)
+    }
+
     fn flush(&self) -> Result<usize, Refusal> {
         Ok(self.shared.rules.swap(0, Ordering::SeqCst))
+    }
+
+    fn release(&self) -> Result<Vec<String>, Refusal> {
+        Ok(Vec::new())
     }
 
     fn resync(&self) -> Result<Vec<LostRule>, Refusal> {

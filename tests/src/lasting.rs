@@ -3,18 +3,21 @@
 //! It forwards nothing. Tests say which rules were hit, and change it behind the agent's back.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, never};
 use parking_lot::Mutex;
 use sluice_flow::backend::{
-    Adoption, Capabilities, Change, Claims, Completion, CountedApart, CounterReader, DeviceEvent, Handle, InstallQueue,
-    InstalledRule, LastCounters, LostRule, MeterCounters, MirrorFault, MissPolicy, Operation, Outcome, Placement,
-    PortCounters,
+    Adopter, Adoption, Auditor, Capabilities, Capacity, Change, Claims, Completion, Connections, CountedApart,
+    CounterReader, DeviceEvent, Doubtful, Handle, Holding, Injector, InstallQueue, InstalledRule, LastCounters,
+    Listing, LooksAt, LookupCounters, LostRule, Meters, MirrorCounters, MirrorFault, Mirrors, MissPolicy, Operation,
+    Outcome, Placement, PortCounters,
 };
 use sluice_flow::counters::{Reading, Sampled};
-use sluice_flow::meter::{Meter, MeterId};
+use sluice_flow::mirror::Mirror;
 use sluice_flow::time::Clock;
 use sluice_flow::ufid::Seed;
 use sluice_flow::{Backend, ChainId, Counters, Flow, FlowId, Generation, Port, PortNumber, Refusal, Ufid};
@@ -32,6 +35,8 @@ pub struct Memory {
     pub rules: BTreeMap<Handle, Rule>,
     /// Rules of others.
     pub foreign: Vec<String>,
+    /// Mirrors, and what they have copied.
+    pub mirrors: BTreeMap<String, u64>,
     /// Mirrors that the device has otherwise than they were set, and whether it has something in their place.
     pub mirror_faults: BTreeMap<String, bool>,
     /// Chains that the agent has open.
@@ -68,6 +73,24 @@ impl LastingDevice {
     /// What was done since this was last asked.
     pub fn done(&self) -> Vec<String> {
         std::mem::take(&mut self.memory.lock().done)
+    }
+
+    /// Begins another run: no rule is a flow's, and no chain is open.
+    pub fn restart(&self) {
+        self.memory.lock().restart();
+    }
+
+    /// Has packets of 100 bytes come in that the rule with this match takes, and those in the chains that it jumps to.
+    pub fn pass(&self, flow: &Flow, packets: u64) {
+        let mut memory = self.memory.lock();
+        memory.mirrors.values_mut().for_each(|copied| *copied += packets);
+        let rule = memory.rules.values().find(|rule| rule.flow.is_same(flow));
+        let chains = rule.map(|rule| rule.flow.jumps()).unwrap_or_default();
+        let hit = |rule: &&mut Rule| rule.flow.is_same(flow) || chains.contains(&rule.flow.chain());
+        for rule in memory.rules.values_mut().filter(hit) {
+            rule.counters.packets += packets;
+            rule.counters.bytes += 100 * packets;
+        }
     }
 
     /// Has packets of 100 bytes hit the rule of a flow.
@@ -123,6 +146,11 @@ impl Memory {
         }
     }
 
+    fn restart(&mut self) {
+        self.open_chains.clear();
+        self.rules.values_mut().for_each(|rule| rule.owner = None);
+    }
+
     fn note(&mut self, verb: &str, flow: &Flow) {
         self.done.push(format!("{verb} {}", flow.ufid));
     }
@@ -144,9 +172,11 @@ impl Memory {
             }
             Operation::Move(handle, placement) => Ok(Outcome::InPlace { handle: *handle, placement: *placement }),
             Operation::Remove(handle) => {
-                let rule = self.rules.remove(handle).ok_or_else(|| no_such_rule(*handle))?;
-                self.note("remove", &rule.flow);
-                Ok(Outcome::Removed { last: Some(rule.counters) })
+                let rule = self.rules.remove(handle);
+                if let Some(rule) = &rule {
+                    self.note("remove", &rule.flow);
+                }
+                Ok(Outcome::Removed { last: rule.map(|rule| rule.counters) })
             }
         }
     }
@@ -175,6 +205,10 @@ impl InstallQueue for Queue {
             done.push(Completion { flow: change.flow, generation: change.generation, result });
         }
     }
+
+    fn poll(&mut self, _done: &mut Vec<Completion>) {}
+
+    fn set_waker(&mut self, _waker: Waker) {}
 }
 
 struct Reader {
@@ -207,15 +241,59 @@ impl Backend for LastingDevice {
             modifies_in_place: true,
             max_chain_depth: 16,
             batch: 16,
+            // All wait for one memory.
+            workers: Some(NonZeroUsize::MIN),
+            listing: Listing::Device,
         }
     }
 
+    fn meters(&self) -> Option<&dyn Meters> {
+        None
+    }
+
+    fn mirrors(&self) -> Option<&dyn Mirrors> {
+        Some(self)
+    }
+
+    fn connections(&self) -> Option<&dyn Connections> {
+        None
+    }
+
+    fn adoption(&self) -> Option<&dyn Adopter> {
+        Some(self)
+    }
+
+    fn audit(&self) -> Option<&dyn Auditor> {
+        Some(self)
+    }
+
+    fn capacity(&self) -> Option<&dyn Capacity> {
+        None
+    }
+
+    fn injector(&self) -> Option<&dyn Injector> {
+        None
+    }
+
     fn explain(&self, flow: &Flow) -> Result<String, Refusal> {
+        self.memory.lock().check(flow)?;
         Ok(format!("a rule for {}", flow.ufid))
+    }
+
+    fn looks_at(&self, _flow: &Flow) -> Option<LooksAt> {
+        None
     }
 
     fn attach_port(&self, _port: &Port) -> Result<(), Refusal> {
         Ok(())
+    }
+
+    fn expect_port(&self, _port: &Port) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn is_absent(&self, _port: PortNumber) -> bool {
+        false
     }
 
     fn detach_port(&self, _port: PortNumber) -> Result<(), Refusal> {
@@ -226,31 +304,8 @@ impl Backend for LastingDevice {
         None
     }
 
-    fn set_meter(&self, _meter: &Meter) -> Result<(), Refusal> {
-        Ok(())
-    }
-
-    fn remove_meter(&self, _meter: MeterId) -> Result<(), Refusal> {
-        Ok(())
-    }
-
-    fn meter_counters(&self, _meter: MeterId) -> Option<MeterCounters> {
+    fn lookup_counters(&self) -> Option<LookupCounters> {
         None
-    }
-
-    fn check_mirrors(&self, mends: bool) -> Result<Vec<MirrorFault>, Refusal> {
-        let mut memory = self.memory.lock();
-        let mended = mends.then(|| memory.refusal.clone().map_or(Ok(()), Err));
-        let fault = |(name, is_there): (&String, &bool)| MirrorFault {
-            name: name.clone(),
-            is_there: *is_there,
-            mended: mended.clone(),
-        };
-        let faults = memory.mirror_faults.iter().map(fault).collect();
-        if mended == Some(Ok(())) {
-            memory.mirror_faults.clear();
-        }
-        Ok(faults)
     }
 
     fn open_chain(&self, chain: ChainId) -> Result<(), Refusal> {
@@ -278,10 +333,69 @@ impl Backend for LastingDevice {
         Ok(())
     }
 
+    fn counted_apart(&self, handle: Handle) -> Result<Option<CountedApart>, Refusal> {
+        let memory = self.memory.lock();
+        let counted = |rule: &Rule| CountedApart { hardware: rule.counters, software: Counters::default() };
+        Ok(memory.rules.get(&handle).map(counted))
+    }
+
+    fn flush(&self) -> Result<usize, Refusal> {
+        let mut memory = self.memory.lock();
+        Ok(std::mem::take(&mut memory.rules).len())
+    }
+
+    fn release(&self) -> Result<Vec<String>, Refusal> {
+        Ok(Vec::new())
+    }
+
+    fn resync(&self) -> Result<Vec<LostRule>, Refusal> {
+        Ok(Vec::new())
+    }
+
+    fn events(&self) -> Receiver<DeviceEvent> {
+        // The agent takes an end of this channel for the end of the device.
+        never()
+    }
+}
+
+impl Mirrors for LastingDevice {
+    fn set_mirror(&self, mirror: &Mirror) -> Result<(), Refusal> {
+        self.memory.lock().mirrors.entry(mirror.name.clone()).or_default();
+        Ok(())
+    }
+
+    fn remove_mirror(&self, name: &str) -> Result<(), Refusal> {
+        let removed = self.memory.lock().mirrors.remove(name);
+        let refusal = || Refusal::Device { reason: format!("there is no mirror {name}").into() };
+        removed.map(|_| ()).ok_or_else(refusal)
+    }
+
+    fn mirror_counters(&self, name: &str) -> Option<MirrorCounters> {
+        let packets = *self.memory.lock().mirrors.get(name)?;
+        Some(MirrorCounters { packets, bytes: 100 * packets, placement: Placement::Hardware })
+    }
+
+    fn check_mirrors(&self, mends: bool) -> Result<Vec<MirrorFault>, Refusal> {
+        let mut memory = self.memory.lock();
+        let mended = mends.then(|| memory.refusal.clone().map_or(Ok(()), Err));
+        let fault = |(name, is_there): (&String, &bool)| MirrorFault {
+            name: name.clone(),
+            is_there: *is_there,
+            mended: mended.clone(),
+        };
+        let faults = memory.mirror_faults.iter().map(fault).collect();
+        if mended == Some(Ok(())) {
+            memory.mirror_faults.clear();
+        }
+        Ok(faults)
+    }
+}
+
+impl Adopter for LastingDevice {
     /// The agent that asks is a new one: nothing is open or owned, whatever the last one left.
     fn adopt(&self, claims: &mut dyn Claims) -> Result<Adoption, Refusal> {
         let mut memory = self.memory.lock();
-        memory.open_chains.clear();
+        memory.restart();
         let before = memory.rules.len();
         for (handle, mut rule) in std::mem::take(&mut memory.rules) {
             rule.owner = claims.claim(&memory.show(handle, &rule));
@@ -291,6 +405,31 @@ impl Backend for LastingDevice {
         }
         let adopted = memory.rules.len();
         Ok(Adoption { adopted, orphans: before - adopted })
+    }
+
+    fn holdings(&self) -> Result<Vec<Holding>, Refusal> {
+        Ok(Vec::new())
+    }
+
+    fn remove_holding(&self, mark: u32) -> Result<usize, Refusal> {
+        Err(Refusal::Device { reason: format!("owner {mark:08x} has nothing here").into() })
+    }
+}
+
+impl Auditor for LastingDevice {
+    fn doubtful(&self) -> Doubtful {
+        Doubtful::default()
+    }
+
+    fn read_back(&self, rules: &[Handle], visit: &mut dyn FnMut(FlowId, InstalledRule)) -> Result<(), Refusal> {
+        let memory = self.memory.lock();
+        for handle in rules {
+            let rule = memory.rules.get(handle);
+            if let Some((rule, (flow, _))) = rule.and_then(|rule| Some((rule, rule.owner?))) {
+                visit(flow, memory.show(*handle, rule));
+            }
+        }
+        Ok(())
     }
 
     fn foreign(&self, visit: &mut dyn FnMut(String)) -> Result<(), Refusal> {
@@ -306,25 +445,5 @@ impl Backend for LastingDevice {
         }
         memory.rules.remove(&handle);
         Ok(())
-    }
-
-    fn counted_apart(&self, handle: Handle) -> Result<Option<CountedApart>, Refusal> {
-        let memory = self.memory.lock();
-        let counted = |rule: &Rule| CountedApart { hardware: rule.counters, software: Counters::default() };
-        Ok(memory.rules.get(&handle).map(counted))
-    }
-
-    fn flush(&self) -> Result<usize, Refusal> {
-        let mut memory = self.memory.lock();
-        Ok(std::mem::take(&mut memory.rules).len())
-    }
-
-    fn resync(&self) -> Result<Vec<LostRule>, Refusal> {
-        Ok(Vec::new())
-    }
-
-    fn events(&self) -> Receiver<DeviceEvent> {
-        // The agent takes an end of this channel for the end of the device.
-        never()
     }
 }

@@ -7,6 +7,7 @@
 #![expect(clippy::expect_used, clippy::panic, reason = "a test that cannot go on says so and ends")]
 
 pub mod bench;
+pub mod conformance;
 pub mod daemon;
 pub mod documented;
 pub mod dpcls;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sluice_flow::action::{ActionList, jumps};
-use sluice_flow::backend::{Backend, Change, Injector, OpenConfig, Operation};
+use sluice_flow::backend::{Backend, Change, Injector, Meters, OpenConfig, Operation};
 use sluice_flow::chain::ChainId;
 use sluice_flow::id::{FlowId, Generation};
 use sluice_flow::key::{MaskedKey, Match};

@@ -12,6 +12,7 @@ use sluice_flow::time::MonotonicClock;
 use sluice_flow::{Flow, FlowId, Generation, Refusal};
 use sluice_tests::documented::compare;
 use sluice_tests::fault::{FaultyDevice, Plan};
+use sluice_tests::instant::InstantDevice;
 use sluice_tests::lasting::LastingDevice;
 use sluice_tests::world::{World, quick_config, soft_nic};
 
@@ -50,7 +51,7 @@ fn rules_of_the_software_nic_that_are_missing_stray_and_changed_are_told_apart()
     let flows = [1, 2, 3].map(|port| world.udp_flow(port, "2"));
     flows.iter().for_each(|flow| drop(world.agent.queue.add(flow.clone(), None)));
     world.settle();
-    assert_eq!(audit(&world, &[]), Ok("3 rules, all as wanted\n".into()));
+    assert_eq!(audit(&world, &[]), Ok("3 rules, all as wanted (listed by the device)\n".into()));
 
     let mut queue = world.agent.backend.install_queue().expect("a queue");
     let rule = |index: usize| {
@@ -70,6 +71,15 @@ fn rules_of_the_software_nic_that_are_missing_stray_and_changed_are_told_apart()
     );
     assert_eq!(lines[1], format!("changed: ufid:{} is something else in the device", flows[1].ufid));
     assert_eq!(lines[2], format!("stray: ufid:{} is in the device and not in the table", stranger.ufid));
+}
+
+#[test]
+fn an_audit_says_whether_the_device_or_the_backend_lists_the_rules() {
+    let world = World::on(InstantDevice::new(), quick_config(), Arc::new(MonotonicClock::new()));
+    let by_books = "0 rules, all as wanted (by the backend's own books, for the device lists none)\n";
+    assert_eq!(audit(&world, &[]).as_deref(), Ok(by_books));
+    let object: Value = serde_json::from_str(&audit(&world, &["--json"]).unwrap()).unwrap();
+    assert_eq!(object["listing"], "books");
 }
 
 #[test]
@@ -103,7 +113,7 @@ fn whatever_somebody_did_to_the_rules_is_mended_and_rules_of_others_are_left_alo
     assert_eq!(said[1], format!("stray: ufid:{} taken out", world.udp_flow(9, "2").ufid));
     assert!(said[2].starts_with(&format!("missing: ufid:{} put in again: recirc_id(0)", flows[0].ufid)), "{mended}");
     assert_eq!(said[3..5], [&*format!("changed: ufid:{} changed back", flows[1].ufid), "foreign: p1 pref 7 u32"]);
-    assert_eq!(said[5..], ["3 rules, all as wanted"]);
+    assert_eq!(said[5..], ["3 rules, all as wanted (listed by the device)"]);
     let mut done = device.done();
     done.sort();
     assert_eq!(done, [format!("install {}", flows[0].ufid), format!("modify {}", flows[1].ufid)], "and nothing else");
@@ -112,7 +122,10 @@ fn whatever_somebody_did_to_the_rules_is_mended_and_rules_of_others_are_left_alo
         assert!(memory.rules.values().all(|rule| rule.flow.actions == flows[0].actions));
         assert_eq!(memory.foreign.len(), 1);
     });
-    assert_eq!(audit(&world, &[]).as_deref(), Ok("foreign: p1 pref 7 u32\n3 rules, all as wanted\n"));
+    assert_eq!(
+        audit(&world, &[]).as_deref(),
+        Ok("foreign: p1 pref 7 u32\n3 rules, all as wanted (listed by the device)\n")
+    );
 }
 
 #[test]
@@ -127,7 +140,11 @@ fn mirrors_that_the_device_has_lost_or_changed_are_differences_and_are_mended() 
         ["changed: mirror spy is something else in the device", "missing: mirror tap is not in the device"];
     assert_eq!(found.lines().collect::<Vec<_>>(), differences);
     let mended = audit(&world, &["--fix"]).expect("all is mended");
-    let said = ["changed: mirror spy changed back", "missing: mirror tap put in again", "3 rules, all as wanted"];
+    let said = [
+        "changed: mirror spy changed back",
+        "missing: mirror tap put in again",
+        "3 rules, all as wanted (listed by the device)",
+    ];
     assert_eq!(mended.lines().collect::<Vec<_>>(), said);
     assert!(device.done().is_empty(), "no flow is touched");
     device.with(lose);
@@ -203,7 +220,10 @@ fn flows_that_come_and_go_are_no_differences() {
         let mut looks = 0;
         while !storm.is_finished() || looks == 0 {
             let found = audit(&world, &["--fix"]).expect("no difference");
-            assert!(found.ends_with(" rules, all as wanted\n") && found.lines().count() == 1, "{found}");
+            assert!(
+                found.ends_with(" rules, all as wanted (listed by the device)\n") && found.lines().count() == 1,
+                "{found}"
+            );
             looks += 1;
         }
     });
@@ -220,5 +240,9 @@ fn flows_that_wait_for_the_device_are_not_as_wanted_yet() {
     }
     assert_eq!(audit(&world, &[]), Err("pending: 2 flows wait for the device".into()));
     faults.set(Plan::default());
-    assert_eq!(audit(&world, &["--fix"]), Ok("2 rules, all as wanted\n".into()), "it waits for them");
+    assert_eq!(
+        audit(&world, &["--fix"]),
+        Ok("2 rules, all as wanted (listed by the device)\n".into()),
+        "it waits for them"
+    );
 }

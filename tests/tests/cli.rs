@@ -247,7 +247,10 @@ fn an_audit_of_a_device_that_is_as_wanted_says_so() {
     daemon.sluice(&["add-flow", KEY, "server"]);
     daemon.sluice(&["add-flow", "in_port(client),eth_type(0x86dd)", "lb_output(1)"]);
     let ran = daemon.sluice(&["audit"]);
-    assert_eq!((ran.out.as_str(), ran.err.as_str(), ran.code), ("1 rules, all as wanted\n", "", Some(0)));
+    assert_eq!(
+        (ran.out.as_str(), ran.err.as_str(), ran.code),
+        ("1 rules, all as wanted (listed by the device)\n", "", Some(0))
+    );
 }
 
 #[test]

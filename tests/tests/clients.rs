@@ -63,7 +63,7 @@ fn the_same_holds_over_the_control_socket() {
     let audit = daemon.sluice(&["audit"]);
     assert_eq!(audit.code, Some(0), "{}", audit.err);
     let flows: Vec<Value> = serde_json::from_str(&daemon.sluice(&["dump-flows", "--json"]).out).unwrap();
-    assert_eq!(audit.out, format!("{} rules, all as wanted\n", flows.len()));
+    assert_eq!(audit.out, format!("{} rules, all as wanted (listed by the device)\n", flows.len()));
     check(&histories, |ufid| {
         let flow = flows.iter().find(|flow| flow["ufid"] == ufid.to_string())?;
         assert_eq!(flow["state"], "offloaded");

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use sluice_flow::backend::{Backend, Injector, OpenConfig};
+use sluice_flow::backend::{Backend, Injector, Mirrors, OpenConfig};
 use sluice_flow::mirror::Mirror;
 use sluice_flow::port::{Port, PortKind, PortNumber, Tunnel, TunnelProtocol};
 use sluice_flow::text;
@@ -83,7 +83,7 @@ fn mirrors_are_configured_added_shown_counted_traced_and_removed_without_a_word_
     fails(&["del-port", "server"], "port 2 is used by mirror all: delete that first");
     works(&["del-mirror", "all"]);
     assert_eq!(works(&["show-mirrors"]).lines().count(), 1);
-    assert_eq!(works(&["audit"]), "1 rules, all as wanted\n", "a mirror is no rule of a flow");
+    assert_eq!(works(&["audit"]), "1 rules, all as wanted (listed by the device)\n", "a mirror is no rule of a flow");
     fails(&["del-mirror", "all"], "there is no mirror all");
     fails(&["add-mirror", "x", "eth_type(0x0800)", "tap"], "a mirror is of one port");
     fails(&["add-mirror", "x", "recirc_id(0x5),in_port(1)", "tap"], "a mirror comes before the first chain");

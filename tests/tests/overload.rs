@@ -17,7 +17,17 @@ use sluice_flow::time::MonotonicClock;
 use sluice_flow::{EndReason, FlowId, Port, PortNumber, Refusal};
 use sluice_tests::bench::five_tuples;
 use sluice_tests::fault::{Faults, FaultyDevice, Plan};
+use sluice_tests::lasting::LastingDevice;
 use sluice_tests::world::{SEED, World, eventually, quick_config, soft_nic};
+
+#[test]
+fn no_more_workers_run_than_help_the_device() {
+    let clock = Arc::new(MonotonicClock::new());
+    let config = Config { workers: 4, ..quick_config() };
+    let workers = |world: &World| world.agent.queue.reports().len();
+    assert_eq!(workers(&World::on(LastingDevice::new(clock.clone()), config.clone(), clock)), 1);
+    assert_eq!(workers(&World::soft(config)), 4, "a device that says nothing takes as many as there are");
+}
 
 /// Flows that may wait for the device.
 const LIMIT: u64 = 1_000;

@@ -63,7 +63,8 @@ impl Trace {
         eventually("there was a pass", || passes() > before);
         eventually("all that was to be moved is", || {
             self.world.agent.revalidation.wait(&|| false);
-            self.world.agent.backend.room() == Ok(Room { free: 0, waiting: usize::from(FLOWS) - HARDWARE })
+            self.world.agent.backend.capacity().unwrap().room()
+                == Room { free: 0, waiting: usize::from(FLOWS) - HARDWARE }
         });
     }
 
@@ -183,7 +184,7 @@ fn flows_that_change_and_go_while_they_are_moved_leave_no_place_behind() {
     let agent = &world.agent;
     eventually("the table knows where each rule is, and no place is lost", || {
         let rules: HashMap<_, _> = world.installed().iter().map(|rule| (rule.flow.ufid, rule.placement)).collect();
-        let room = agent.backend.room().unwrap();
+        let room = agent.backend.capacity().unwrap().room();
         let in_hardware = rules.values().filter(|place| **place == Placement::Hardware).count();
         let agrees = |(ufid, place): (&_, &_)| {
             agent.table.find(*ufid).is_some_and(|id| agent.table.placement(id) == Some(*place))
@@ -193,7 +194,7 @@ fn flows_that_change_and_go_while_they_are_moved_leave_no_place_behind() {
             && rules.iter().all(agrees)
     });
     agent.flush();
-    assert_eq!(agent.backend.room(), Ok(Room { free: 10, waiting: 0 }));
+    assert_eq!(agent.backend.capacity().unwrap().room(), Room { free: 10, waiting: 0 });
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::arguments::Arguments;
 use super::explain::of_refusal;
 use super::{Failure, dump};
 use crate::agent::Agent;
-use crate::audit::{Audit, Difference, Kind, Mending};
+use crate::audit::{Audit, Difference, Kind, Mending, check_objects};
 use crate::unixctl::Output;
 
 /// Differences that are told one by one; of more, only how many there are.
@@ -43,8 +43,7 @@ pub(super) fn audit(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) 
     let mut found = Audit::of(agent).map_err(failed("listing"))?;
     let mut mended = Mended::default();
     if arguments.fix && !found.is_clean() {
-        mended.meters = agent.backend.check_meters(true).map_err(failed("mending"))?;
-        mended.mirrors = agent.backend.check_mirrors(true).map_err(failed("mending"))?;
+        (mended.meters, mended.mirrors) = check_objects(&*agent.backend, true).map_err(failed("mending"))?;
         mended.rules = found.mend(agent).map_err(failed("mending"))?;
         found = Audit::of(agent).map_err(failed("listing"))?;
     }
@@ -68,7 +67,8 @@ pub(super) fn audit(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) 
     if !found.is_clean() || !mended.is_complete() {
         return Err(Failure(lines.join("\n")));
     }
-    lines.push(format!("{} rules, all as wanted", found.rules));
+    let listing = agent.backend.capabilities().listing;
+    lines.push(format!("{} rules, all as wanted ({})", found.rules, listing.describe()));
     lines.iter().try_for_each(|line| writeln!(out, "{line}")).map_err(Failure::from)
 }
 
@@ -110,6 +110,7 @@ fn object(agent: &Agent, found: &Audit, mended: &Mended) -> Value {
     json!({
         "clean": found.is_clean(),
         "rules": found.rules,
+        "listing": agent.backend.capabilities().listing.name(),
         "pending": found.waiting.len(),
         "differences": differences.collect::<Value>(),
         "mended": mendings.collect::<Value>(),

@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use sluice_flow::Refusal;
+use sluice_flow::backend::{Connections, Facet};
 use sluice_flow::connection::{Connection, Direction, STATUS, State, TCP_FLAGS, TcpState};
 
 use super::arguments::Arguments;
@@ -20,7 +22,8 @@ const NAMES: &[(u8, &str)] = &[(ICMP, "icmp"), (ICMPV6, "icmpv6"), (6, "tcp"), (
 pub(super) fn dump(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     let zone = zone(agent, arguments)?;
     let mut done = Ok(());
-    agent.backend.connections(zone, &mut |connection| {
+    let Some(tracked) = agent.backend.connections() else { return Ok(()) };
+    tracked.visit_connections(zone, &mut |connection| {
         if done.is_ok() {
             done = write_connection(out, &connection, arguments.more, arguments.statistics);
         }
@@ -36,7 +39,7 @@ pub(super) fn flush(agent: &Agent, arguments: &Arguments, _: &mut dyn Output) ->
         }
         rest => connection_selection::parse(rest).map_err(|reason| Failure::os(reason, "Invalid argument"))?,
     };
-    match agent.backend.flush_connections(&selection) {
+    match tracked(agent).and_then(|tracked| tracked.flush_connections(&selection)) {
         Ok(_) => Ok(()),
         Err(refusal) => Err(Failure::new(format_args!("failed to flush conntrack: {refusal}"))),
     }
@@ -45,7 +48,7 @@ pub(super) fn flush(agent: &Agent, arguments: &Arguments, _: &mut dyn Output) ->
 /// `dpctl/ct-get-nconns`
 pub(super) fn count(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     nothing_more(arguments.after_datapath(agent, 0)?)?;
-    let buckets = agent.backend.connection_buckets();
+    let buckets = tracked(agent).and_then(Connections::connection_buckets);
     let buckets = buckets.map_err(|refusal| Failure::new(format_args!("nconns could not be retrieved: {refusal}")))?;
     Ok(writeln!(out, "{}", buckets.iter().sum::<usize>())?)
 }
@@ -53,7 +56,7 @@ pub(super) fn count(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) 
 /// `dpctl/ct-get-maxconns`
 pub(super) fn limit(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     nothing_more(arguments.after_datapath(agent, 0)?)?;
-    let limit = agent.backend.connection_limit();
+    let limit = tracked(agent).and_then(Connections::connection_limit);
     let limit = limit.map_err(|refusal| Failure::new(format_args!("maxconns could not be retrieved: {refusal}")))?;
     Ok(writeln!(out, "{limit}")?)
 }
@@ -63,7 +66,7 @@ pub(super) fn set_limit(agent: &Agent, arguments: &Arguments, out: &mut dyn Outp
     let malformed = || Failure::os("maxconns missing or malformed", "Invalid argument");
     let [limit] = arguments.after_datapath(agent, 1)? else { return Err(malformed()) };
     let limit = limit.parse().map_err(|_| malformed())?;
-    let set = agent.backend.set_connection_limit(limit);
+    let set = tracked(agent).and_then(|tracked| tracked.set_connection_limit(limit));
     set.map_err(|refusal| Failure::new(format_args!("ct set maxconns failed: {refusal}")))?;
     Ok(writeln!(out, "setting maxconns successful")?)
 }
@@ -80,7 +83,7 @@ pub(super) fn buckets(agent: &Agent, arguments: &Arguments, out: &mut dyn Output
             number.ok_or_else(wrong)?.into()
         }
     };
-    let buckets = agent.backend.connection_buckets();
+    let buckets = tracked(agent).and_then(Connections::connection_buckets);
     let buckets = buckets.map_err(|refusal| Failure::new(format_args!("starting conntrack dump: {refusal}")))?;
     let total: usize = buckets.iter().sum();
     writeln!(out, "Total Buckets: {}\nCurrent Connections: {total}\n", buckets.len())?;
@@ -98,6 +101,11 @@ pub(super) fn buckets(agent: &Agent, arguments: &Arguments, out: &mut dyn Output
     Ok(write!(out, "\n\n")?)
 }
 
+/// The connections that the device tracks, or that it tracks none.
+pub(super) fn tracked(agent: &Agent) -> Result<&dyn Connections, Refusal> {
+    Facet::Connections.require(agent.backend.connections())
+}
+
 fn nothing_more(rest: &[String]) -> Result<(), Failure> {
     match rest {
         [] => Ok(()),
@@ -112,12 +120,15 @@ pub(super) fn statistics(agent: &Agent, arguments: &Arguments, out: &mut dyn Out
         &[(6, "TCP"), (17, "UDP"), (136, "UDPLITE"), (132, "SCTP"), (ICMP, "ICMP"), (33, "DCCP"), (2, "IGMP")];
     let zone = zone(agent, arguments)?;
     let (mut counts, mut states) = ([0usize; 256], vec![0usize; TcpState::ALL.len()]);
-    agent.backend.connections(zone, &mut |connection| {
+    let mut count = |connection: Connection| {
         counts[usize::from(connection.original.protocol)] += 1;
         if let State::Tcp { state, .. } = connection.state {
             states[state.in_short() as usize] += 1;
         }
-    });
+    };
+    if let Some(tracked) = agent.backend.connections() {
+        tracked.visit_connections(zone, &mut count);
+    }
     writeln!(out, "Connections Stats:\n    Total: {}", counts.iter().sum::<usize>())?;
     let mut other = counts.iter().sum::<usize>() - counts[usize::from(ICMPV6)];
     for (protocol, name) in ROWS {

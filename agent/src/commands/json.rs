@@ -1,7 +1,7 @@
 //! `sluice/stats` and `sluice/show`: for programs, and for the CLI to make tables of. Keys are documented in `docs/json.md`.
 
 use serde_json::{Value, json};
-use sluice_flow::backend::PortCounters;
+use sluice_flow::backend::{Facet, PortCounters};
 use sluice_flow::port::{Port, PortKind};
 
 use super::Failure;
@@ -60,10 +60,13 @@ fn counted(agent: &Agent) -> Value {
         "backend": {
             "name": capabilities.name,
             "policy": backends::has_policy(capabilities.name).then(|| agent.config().policy.name()),
+            "facets": Facet::all_of(&*agent.backend).map(Facet::name).collect::<Vec<_>>(),
             "miss": capabilities.miss.describe(),
             "chain_miss": capabilities.chain_miss.describe(),
             "max_lag_seconds": capabilities.max_lag.as_secs_f64(),
             "modifies_in_place": capabilities.modifies_in_place,
+            "listing": capabilities.listing.name(),
+            "workers": capabilities.workers,
             "max_chain_depth": capabilities.max_chain_depth.min(agent.config().chain_depth),
             "device_chain_depth": capabilities.max_chain_depth,
             "configured_chain_depth": agent.config().chain_depth,

@@ -17,7 +17,8 @@ pub(super) fn coverage(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> Re
 pub(super) fn memory(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     let census = agent.table.census();
     let (masks, action_lists) = agent.table.shared_parts();
-    let connections = agent.backend.connection_buckets().ok().map(|buckets| buckets.iter().sum::<usize>());
+    let connections = agent.backend.connections().and_then(|tracked| tracked.connection_buckets().ok());
+    let connections = connections.map(|buckets| buckets.iter().sum::<usize>());
     let objects = agent.objects();
     let counts = [
         ("action lists", Some(action_lists)),

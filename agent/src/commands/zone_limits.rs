@@ -5,6 +5,7 @@ use sluice_flow::connection::ZoneLimits;
 
 use super::Failure;
 use super::arguments::Arguments;
+use super::conntrack::tracked;
 use crate::agent::Agent;
 use crate::unixctl::Output;
 
@@ -12,9 +13,8 @@ use crate::unixctl::Output;
 pub(super) fn set(agent: &Agent, arguments: &Arguments, _: &mut dyn Output) -> Result<(), Failure> {
     let limits = read_limits(named(agent, arguments)?).map_err(invalid)?;
     for (zone, limit) in limits {
-        agent
-            .backend
-            .set_zone_limit(zone, limit)
+        tracked(agent)
+            .and_then(|tracked| tracked.set_zone_limit(zone, limit))
             .map_err(|refusal| Failure::new(format_args!("failed to set conntrack limit: {refusal}")))?;
     }
     Ok(())
@@ -32,9 +32,8 @@ pub(super) fn delete(agent: &Agent, arguments: &Arguments, _: &mut dyn Output) -
     }
     zones.extend(read_zones(rest).map_err(invalid)?.into_iter().map(Some));
     for zone in zones {
-        agent
-            .backend
-            .remove_zone_limit(zone)
+        tracked(agent)
+            .and_then(|tracked| tracked.remove_zone_limit(zone))
             .map_err(|refusal| Failure::new(format_args!("failed to delete conntrack limit: {refusal}")))?;
     }
     Ok(())
@@ -43,7 +42,7 @@ pub(super) fn delete(agent: &Agent, arguments: &Arguments, _: &mut dyn Output) -
 /// `dpctl/ct-get-limits`
 pub(super) fn get(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     let zones = read_zones(arguments.after_datapath(agent, 1)?).map_err(invalid)?;
-    let limits = agent.backend.zone_limits(&zones);
+    let limits = tracked(agent).and_then(|tracked| tracked.zone_limits(&zones));
     let ZoneLimits { default, zones } =
         limits.map_err(|refusal| Failure::new(format_args!("failed to get conntrack limit: {refusal}")))?;
     writeln!(out, "default limit={default}")?;

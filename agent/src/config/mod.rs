@@ -70,7 +70,7 @@ pub struct Config {
     /// Address and port of the metrics, or `"none"`. Default `"[::1]:9319"`.
     #[serde(deserialize_with = "forms::metrics")]
     pub metrics: Option<SocketAddr>,
-    /// How many threads install flows, 1 to 64. Default 2.
+    /// How many threads install flows, 1 to 64; no more run than help the device. Default 2.
     #[serde(deserialize_with = "forms::workers")]
     pub workers: usize,
     /// At most this many flows wait for the device; further ones are refused as busy. Default 65536.

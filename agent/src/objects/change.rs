@@ -1,5 +1,6 @@
 //! Changes to the objects in force: worked out first, then made one after the other, and taken back if one is refused.
 
+use sluice_flow::backend::Facet;
 use sluice_flow::{Backend, Refusal};
 
 use super::{Held, Object, ObjectError, ObjectId, Objects, Origin};
@@ -165,17 +166,19 @@ fn put(backend: &dyn Backend, object: &Object, absence: Absence) -> Result<(), R
     match (object, absence) {
         (Object::Port(port), Absence::Refused) => backend.attach_port(port),
         (Object::Port(port), Absence::Tolerated) => backend.expect_port(port),
-        (Object::Meter(meter), _) => backend.set_meter(meter),
-        (Object::TimeoutPolicy(policy), _) => backend.set_timeout_policy(policy),
-        (Object::Mirror(mirror), _) => backend.set_mirror(mirror),
+        (Object::Meter(meter), _) => Facet::Meters.require(backend.meters())?.set_meter(meter),
+        (Object::TimeoutPolicy(policy), _) => {
+            Facet::Connections.require(backend.connections())?.set_timeout_policy(policy)
+        }
+        (Object::Mirror(mirror), _) => Facet::Mirrors.require(backend.mirrors())?.set_mirror(mirror),
     }
 }
 
 fn remove(backend: &dyn Backend, id: &ObjectId) -> Result<(), Refusal> {
     match id {
         ObjectId::Port(number) => backend.detach_port(*number),
-        ObjectId::Meter(id) => backend.remove_meter(*id),
-        ObjectId::TimeoutPolicy(name) => backend.remove_timeout_policy(name),
-        ObjectId::Mirror(name) => backend.remove_mirror(name),
+        ObjectId::Meter(id) => Facet::Meters.require(backend.meters())?.remove_meter(*id),
+        ObjectId::TimeoutPolicy(name) => Facet::Connections.require(backend.connections())?.remove_timeout_policy(name),
+        ObjectId::Mirror(name) => Facet::Mirrors.require(backend.mirrors())?.remove_mirror(name),
     }
 }

@@ -26,9 +26,10 @@ impl OffloadQueue {
     /// Those of other owners are taken over, too, where `inherits` says so: their rules become flows as they are read back.
     pub fn adopt(&self, backend: &dyn Backend, inherits: &mut dyn FnMut(&Holding) -> bool) -> Result<Adopted, Refusal> {
         let began = self.clock.now();
-        let mut heirs = Heirs { queue: self, began, inherits, of_chains: Vec::new() };
-        let Adoption { adopted, orphans } = backend.adopt(&mut heirs)?;
-        for (id, rule) in heirs.of_chains {
+        let mut claims = AdoptionClaims { queue: self, began, inherits, of_chains: Vec::new() };
+        let Adoption { adopted, orphans } =
+            backend.adoption().map_or(Ok(Adoption::default()), |adopter| adopter.adopt(&mut claims))?;
+        for (id, rule) in claims.of_chains {
             if let Err(refusal) = self.doors.open(&rule) {
                 let ufid = self.table.view(id).map_or(rule.ufid, |view| view.flow.ufid);
                 tracing::warn!("a chain that ufid:{ufid} jumps to was not opened: {refusal}");
@@ -40,8 +41,8 @@ impl OffloadQueue {
     }
 }
 
-/// The flows of the table, as heirs of the rules.
-struct Heirs<'a> {
+/// The flows of the table, which take the rules over.
+struct AdoptionClaims<'a> {
     queue: &'a OffloadQueue,
     began: Timestamp,
     inherits: &'a mut dyn FnMut(&Holding) -> bool,
@@ -49,7 +50,7 @@ struct Heirs<'a> {
     of_chains: Vec<(FlowId, Flow)>,
 }
 
-impl Claims for Heirs<'_> {
+impl Claims for AdoptionClaims<'_> {
     fn inherits(&mut self, holding: &Holding) -> bool {
         (self.inherits)(holding)
     }

@@ -2,14 +2,16 @@
 //!
 //! The flows lie in the table's own [queue](sluice_flow::table::queue); only the bell is a channel, of one place and
 //! without content. Who hands a flow over rings it if, and only if, the worker sleeps; that is the one system call on the
-//! way of a flow, and only an idle agent makes it. A channel, for a worker that sleeps waits for two others as well: what a
-//! backend completes later, and the word to stop.
+//! way of a flow, and only an idle agent makes it. The worker's install queue rings the same bell when it has completions.
+//! A channel, because a worker that sleeps waits for the word to stop as well.
 
+use std::convert::Infallible;
 use std::sync::Arc;
+use std::task::{Wake, Waker};
 use std::thread::yield_now;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded, select};
 use parking_lot::Mutex;
 use sluice_flow::FlowId;
 use sluice_flow::table::queue::{LookQueue, Pushed, Reader};
@@ -18,7 +20,7 @@ use sluice_flow::table::{Accepted, FlowTable};
 /// The callers' side of all workers' queues.
 pub(super) struct Inboxes {
     table: Arc<FlowTable>,
-    slits: Box<[Slit]>,
+    inboxes: Box<[Inbox]>,
     counted: Mutex<Counted>,
 }
 
@@ -30,54 +32,76 @@ struct Counted {
 }
 
 /// Where flows for one worker are put in.
-struct Slit {
+struct Inbox {
     queue: Arc<LookQueue>,
-    bell: Sender<()>,
+    bell: Arc<Bell>,
+}
+
+/// What wakes a worker.
+struct Bell(Sender<()>);
+
+impl Bell {
+    fn ring(&self) {
+        // A bell that is full has been rung. A worker that is gone has taken the agent down with it.
+        let _ = self.0.try_send(());
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.ring();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.ring();
+    }
 }
 
 /// A worker's own side of its queue.
-pub(super) struct Inbox {
+pub(super) struct InboxReader {
     table: Arc<FlowTable>,
     queue: Arc<LookQueue>,
     reader: Reader,
     bell: Receiver<()>,
+    /// The other end, for the worker's install queue.
+    ringer: Arc<Bell>,
 }
 
 impl Inboxes {
     const COUNT_INTERVAL: Duration = Duration::from_secs(1);
 
     /// Queues for so many workers.
-    pub(super) fn new(table: &Arc<FlowTable>, workers: usize) -> (Self, Vec<Inbox>) {
-        let (slits, inboxes): (Vec<_>, Vec<_>) = (0..workers.max(1))
+    pub(super) fn new(table: &Arc<FlowTable>, workers: usize) -> (Self, Vec<InboxReader>) {
+        let (inboxes, readers): (Vec<_>, Vec<_>) = (0..workers.max(1))
             .map(|_| {
                 let (queue, reader) = LookQueue::new();
                 let (ring, bell) = bounded(1);
-                let inbox = Inbox { table: table.clone(), queue: queue.clone(), reader, bell };
-                (Slit { queue, bell: ring }, inbox)
+                let ringer = Arc::new(Bell(ring));
+                let inbox = Inbox { queue: queue.clone(), bell: ringer.clone() };
+                (inbox, InboxReader { table: table.clone(), queue, reader, bell, ringer })
             })
             .unzip();
-        (Self { table: table.clone(), slits: slits.into(), counted: Mutex::default() }, inboxes)
+        (Self { table: table.clone(), inboxes: inboxes.into(), counted: Mutex::default() }, readers)
     }
 
     /// Has the worker that a flow's slot picks look at it.
     #[inline]
     pub(super) fn hand_over(&self, accepted: Accepted) {
-        let slit = &self.slits[self.worker_of(accepted.flow.slot)];
-        if self.table.hand_over(accepted, &slit.queue) == Pushed::ReaderSleeps {
-            // A bell that is full has been rung. A worker that is gone has taken the agent down with it.
-            let _ = slit.bell.try_send(());
+        let inbox = &self.inboxes[self.worker_of(accepted.flow.slot)];
+        if self.table.hand_over(accepted, &inbox.queue) == Pushed::ReaderSleeps {
+            inbox.bell.ring();
         }
     }
 
     /// How many flows each worker has yet to look at. The table is walked for it at most once a second, however many ask, and
     /// not at all if all queues are empty.
     pub(super) fn queued(&self) -> Vec<usize> {
-        if self.slits.iter().all(|slit| slit.queue.is_empty()) {
-            return vec![0; self.slits.len()];
+        if self.inboxes.iter().all(|inbox| inbox.queue.is_empty()) {
+            return vec![0; self.inboxes.len()];
         }
         let mut counted = self.counted.lock();
         if counted.at.is_none_or(|at| at.elapsed() >= Self::COUNT_INTERVAL) {
-            counted.queued = vec![0; self.slits.len()];
+            counted.queued = vec![0; self.inboxes.len()];
             self.table.visit_queued(&mut |slot| counted.queued[self.worker_of(slot)] += 1);
             counted.at = Some(Instant::now());
         }
@@ -86,7 +110,7 @@ impl Inboxes {
 
     /// How many flows of each worker have a rule. Walks the table.
     pub(super) fn with_rules(&self) -> Vec<usize> {
-        let mut counts = vec![0; self.slits.len()];
+        let mut counts = vec![0; self.inboxes.len()];
         self.table.visit_rules(&mut |slot| counts[self.worker_of(slot)] += 1);
         counts
     }
@@ -95,11 +119,11 @@ impl Inboxes {
     /// each other in the table.
     #[inline]
     fn worker_of(&self, slot: u32) -> usize {
-        slot as usize % self.slits.len()
+        slot as usize % self.inboxes.len()
     }
 }
 
-impl Inbox {
+impl InboxReader {
     /// How long a worker looks before it sleeps, so that a flow that comes soon after another finds it awake. A time, not a number
     /// of looks: on a slow machine a look takes longer, and other threads need the processor.
     const PATIENCE: Duration = Duration::from_micros(10);
@@ -109,12 +133,39 @@ impl Inbox {
         self.table.take(&mut self.reader)
     }
 
-    /// Waits a little until `is_over` or there may be a flow. Says whether either came to pass. Gives way to whoever else
+    /// Returns what wakes the worker, for the one other that may have something for it.
+    pub(super) fn waker(&self) -> Waker {
+        Waker::from(self.ringer.clone())
+    }
+
+    /// Returns when there may be a flow or a completion, or it is time to stop.
+    pub(super) fn wait(&mut self, stop: &Receiver<Infallible>) {
+        if self.linger() {
+            return;
+        }
+        if !self.reader.fall_asleep() {
+            // Who is handing over may wait for this processor.
+            return yield_now();
+        }
+        select! {
+            recv(self.bell) -> _ => {}
+            recv(stop) -> _ => {}
+        }
+        self.reader.wake_up();
+    }
+
+    /// Returns when there may be a completion. Who hands flows over does not wake the worker meanwhile.
+    pub(super) fn wait_for_queue(&self) {
+        // The bell has another end here, so that it does not come to an end.
+        let _ = self.bell.recv();
+    }
+
+    /// Waits a little until there may be a flow or a completion. Says whether that came to pass. Gives way to whoever else
     /// wants the processor: on a busy machine that is who hands flows over, and many come of it.
-    pub(super) fn linger(&self, is_over: impl Fn() -> bool) -> bool {
+    fn linger(&self) -> bool {
         let began = Instant::now();
         loop {
-            if is_over() || !self.queue.is_empty() {
+            if !self.queue.is_empty() || self.bell.try_recv().is_ok() {
                 return true;
             }
             if began.elapsed() >= Self::PATIENCE {
@@ -122,17 +173,5 @@ impl Inbox {
             }
             yield_now();
         }
-    }
-
-    /// Runs `sleep` with the bell that ends it, unless there is a flow, or somebody is handing one over.
-    pub(super) fn sleep<R>(&mut self, sleep: impl FnOnce(&Receiver<()>) -> Option<R>) -> Option<R> {
-        if !self.reader.fall_asleep() {
-            // Who is handing over may wait for this processor.
-            yield_now();
-            return None;
-        }
-        let woken_by = sleep(&self.bell);
-        self.reader.wake_up();
-        woken_by
     }
 }

@@ -55,8 +55,8 @@ pub struct OffloadQueue {
 }
 
 impl OffloadQueue {
-    /// A queue with so many workers, each with an install queue of its own, still to be [run](Worker::run). Packets may
-    /// pass `chain_depth` chains one after the other, or as many as the device allows if that is fewer.
+    /// A queue with so many workers, or as many as help the device if these are fewer, each with an install queue of its own, still
+    /// to be [run](Worker::run). Packets may pass `chain_depth` chains one after the other, or as many as the device allows if that is fewer.
     pub fn new(
         table: Arc<FlowTable>,
         backend: &Arc<dyn Backend>,
@@ -67,6 +67,7 @@ impl OffloadQueue {
         table.limit_chain_depth(backend.capabilities().max_chain_depth.min(chain_depth));
         let doors = Arc::new(Doors::new(backend.clone(), table.clone()));
         let alike = Arc::new(Alike::new(backend.clone(), table.clone()));
+        let workers = backend.capabilities().workers.map_or(workers, |most| workers.min(most.get()));
         let (inboxes, own) = Inboxes::new(&table, workers);
         let inboxes = Arc::new(inboxes);
         let retries = Arc::new(Retries::new(table.clone(), clock.clone(), inboxes.clone()));

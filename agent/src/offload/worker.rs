@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvError, TryRecvError, never, select};
+use crossbeam_channel::{Receiver, TryRecvError};
 use parking_lot::Mutex;
 use sluice_flow::backend::{Change, Completion, InstallQueue, Operation, Outcome};
 use sluice_flow::table::{Completed, Freed, Look};
@@ -13,7 +13,7 @@ use sluice_flow::{Clock, FlowId, FlowTable, Refusal, Timestamp};
 
 use super::alike::Alike;
 use super::doors::Doors;
-use super::inbox::{Inbox, Inboxes};
+use super::inbox::{InboxReader, Inboxes};
 use super::retries::Retries;
 use super::room::Room;
 use crate::journal::Journal;
@@ -32,7 +32,7 @@ pub struct Worker {
     inboxes: Arc<Inboxes>,
     retries: Arc<Retries>,
     room: Arc<Room>,
-    inbox: Inbox,
+    inbox: InboxReader,
     install: Box<dyn InstallQueue>,
     journal: Option<Arc<Journal>>,
     /// How many flows to look at before what they need is handed to the backend.
@@ -57,7 +57,7 @@ impl Worker {
         inboxes: Arc<Inboxes>,
         retries: Arc<Retries>,
         room: Arc<Room>,
-        inbox: Inbox,
+        inbox: InboxReader,
         install: Box<dyn InstallQueue>,
         batch: usize,
     ) -> Self {
@@ -94,7 +94,7 @@ impl Worker {
 
     /// Works until `stop` is disconnected and nothing is in flight. What is in the queue then stays undone.
     pub fn run(mut self, stop: &Receiver<Infallible>, progress: &Progress) {
-        let mut later = self.install.later().cloned().unwrap_or_else(never);
+        self.install.set_waker(self.inbox.waker());
         let mut batch = Vec::with_capacity(self.batch);
         let mut done = Vec::with_capacity(self.batch);
         let mut is_stopping = false;
@@ -103,17 +103,20 @@ impl Worker {
             if !is_stopping {
                 self.gather(&mut batch);
             }
-            done.extend(later.try_iter());
+            // A device that does everything at once is never asked for more.
+            if !self.in_flight.is_empty() {
+                self.install.poll(&mut done);
+            }
             if batch.is_empty() && done.is_empty() && self.finished.is_empty() {
                 // As long as the device owes an answer there is work.
                 if self.in_flight.is_empty() {
                     progress.rests();
                 }
-                done.extend(if is_stopping || self.spare() == 0 {
-                    self.drain(&mut later)
+                if is_stopping || self.spare() == 0 {
+                    self.inbox.wait_for_queue();
                 } else {
-                    self.wait(&mut later, stop)
-                });
+                    self.inbox.wait(stop);
+                }
             }
             while !(batch.is_empty() && done.is_empty() && self.finished.is_empty()) {
                 progress.works();
@@ -147,40 +150,6 @@ impl Worker {
             let Some(id) = self.inbox.take() else { break };
             self.look(id, batch);
         }
-    }
-
-    /// Returns when there may be something to do, or it is time to stop.
-    fn wait(&mut self, later: &mut Receiver<Completion>, stop: &Receiver<Infallible>) -> Option<Completion> {
-        if self.inbox.linger(|| !later.is_empty()) {
-            return None;
-        }
-        let completion = self.inbox.sleep(|bell| {
-            select! {
-                recv(bell) -> _ => None,
-                recv(stop) -> _ => None,
-                recv(later) -> completion => Some(completion),
-            }
-        });
-        self.completed_late(completion?, later)
-    }
-
-    /// Waits for one of the changes in flight.
-    fn drain(&mut self, later: &mut Receiver<Completion>) -> Option<Completion> {
-        let completion = later.recv();
-        self.completed_late(completion, later)
-    }
-
-    fn completed_late(
-        &mut self,
-        completion: Result<Completion, RecvError>,
-        later: &mut Receiver<Completion>,
-    ) -> Option<Completion> {
-        if completion.is_err() {
-            // The backend has ended, which the watch over the device hears of. Nothing will be completed any more.
-            self.in_flight.clear();
-            *later = never();
-        }
-        completion.ok()
     }
 
     fn submit(&mut self, batch: &mut Vec<Change>, done: &mut Vec<Completion>) {

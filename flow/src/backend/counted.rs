@@ -5,10 +5,13 @@ use crate::counters::{Reading, Sampled};
 use crate::meter::MeterId;
 use crate::refusal::Refusal;
 
-/// Reads the counters of all rules.
+/// Reads the counters of all rules. The revalidator owns it, and calls it from its own thread, while workers change rules.
 pub trait CounterReader: Send {
-    /// Hands every rule's reading to `visit`, in batches of the backend's choosing, each with the time that it is of. A
-    /// rule that is missing was not read, which says nothing about it. An error means that not all were read.
+    /// Hands every rule's reading to `visit`, in batches of the backend's choosing, each with the time that it is of, which is at most
+    /// [`max_lag`](super::Capabilities::max_lag) ago. A reading names the flow and the generation of the install, and counts from that
+    /// install on, over all modifications and moves; it never goes backwards. A rule that is not shown was not read, which says nothing
+    /// about it; a rule that was removed before the call is not shown. Fails if not all rules were read; what was shown holds all the
+    /// same.
     fn read(&mut self, visit: &mut dyn FnMut(&[Reading], Sampled)) -> Result<(), Refusal>;
 }
 

@@ -6,15 +6,16 @@ use crate::port::PortNumber;
 use crate::refusal::Refusal;
 use crate::trace::Tracer;
 
-/// A NIC in software, seen from the wire.
+/// A NIC in software, seen from the wire. Called from the threads of the control socket, several at a time.
 pub trait Injector: Send + Sync {
-    /// Whether a frame (without FCS) can come in at a port at all.
+    /// Fails if a frame (without FCS) cannot come in at a port at all: there is no such port, or the frame is too short.
     fn check(&self, port: PortNumber, frame: &[u8]) -> Result<(), Refusal>;
 
-    /// Lets a frame (without FCS) in at a port, and says what became of it.
+    /// Lets a frame (without FCS) in at a port, and returns what became of it once that is done and counted. Fails as
+    /// [`check`](Self::check) does.
     fn inject(&self, port: PortNumber, frame: &[u8]) -> Result<Verdict, Refusal>;
 
-    /// Walks frames through the rules and tells each step, without letting them in.
+    /// Returns what walks frames through the rules and tells each step, without letting them in: nothing is counted or sent.
     fn tracer(&self) -> Box<dyn Tracer + '_>;
 }
 

@@ -1,266 +1,158 @@
 //! What a device must offer to carry flows.
 //!
-//! A backend translates, installs, counts and lists. It knows nothing of ageing, queues, sockets or metrics. The agent
-//! calls [`Backend`] from any thread, and gives each worker an [`InstallQueue`] of its own, so that nothing on the
-//! install path is shared but what the device shares.
+//! A backend translates, installs, counts and lists. It knows nothing of ageing, queues, sockets or metrics. What every device must
+//! have is [`Backend`]; everything else is a facet, a trait of its own, which a backend hands out or not.
+//!
+//! No method of these traits has a body here: a backend says of each what it does, and a decorator that forgets one does not compile.
 
+mod adopter;
+mod capacity;
 mod config;
 mod counted;
+mod facet;
 mod injector;
+mod objects;
 mod queue;
 mod rules;
 
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 
 use crate::cause::Cause;
 use crate::chain::ChainId;
-use crate::connection::{Connection, Selection, ZoneLimits};
 use crate::flow::Flow;
 use crate::id::FlowId;
-use crate::meter::{Meter, MeterId};
-use crate::mirror::Mirror;
 use crate::port::{Port, PortNumber};
 use crate::refusal::Refusal;
 use crate::time::Timestamp;
-use crate::timeout::TimeoutPolicy;
 
+pub use self::adopter::{Adopter, Auditor};
+pub use self::capacity::{Capacity, Room};
 pub use self::config::{OffloadPolicy, OpenConfig, Owner, TunnelFlags};
 pub use self::counted::{
     CounterReader, LookupCounters, MeterCounters, MeterFault, MirrorCounters, MirrorFault, PortCounters,
 };
+pub use self::facet::Facet;
 pub use self::injector::{Injector, Sample, Verdict};
+pub use self::objects::{Connections, Meters, Mirrors};
 pub use self::queue::{Change, Completion, Handle, InstallQueue, Operation, Outcome, Placement};
 pub use self::rules::{Adoption, Claims, CountedApart, Doubtful, Holding, InstalledRule, LooksAt};
 
 /// A device that carries flows.
+///
+/// # Who owns what
+///
+/// The agent owns what is wanted: flows, ports, meters, mirrors. The backend owns what is in the device, and the [`Handle`] of each
+/// rule, which it makes at an install, knows until the removal is completed, and uses for another rule only afterwards. It keeps what it
+/// is given by value, and nothing that it is given by reference.
+///
+/// # Threads
+///
+/// The agent calls a backend from any thread, and several calls at a time, except where a method says when it is called. Each worker has
+/// an [`InstallQueue`] of its own and the revalidator a [`CounterReader`], so that nothing on the path of installs and polls is shared
+/// but what the device shares. A call may wait for the device; a call that looks at the backend's own memory only says so. A backend
+/// calls nothing of the agent's but the closures and the [`Claims`] of a call, on the thread of the call and before it returns, and the
+/// wakers of its queues.
+///
+/// # Errors
+///
+/// A [`Refusal`] says why, and its [cause](Refusal::cause) what could change that: "nothing" is an answer, too. After a refusal the device
+/// is as it was before the call, unless the method says otherwise. When the cause goes, the backend says so by
+/// [`DeviceEvent::Changed`], and the agent tries again.
 pub trait Backend: Send + Sync {
-    /// What it can do; constant while it is open.
+    /// Returns what it can do; constant while it is open. Does not ask the device.
     fn capabilities(&self) -> Capabilities;
 
-    /// A dry run: whether the flow would be taken now, and what rule would come of it, in the device's own words; of a flow that
-    /// needs more than one, a line for each.
+    /// Returns its meters, if it has any. What a facet getter returns is constant while the backend is open, and asking for it does not
+    /// ask the device.
+    fn meters(&self) -> Option<&dyn Meters>;
+
+    /// Returns its mirrors, if it has any.
+    fn mirrors(&self) -> Option<&dyn Mirrors>;
+
+    /// Returns the connections that it tracks, if it tracks any.
+    fn connections(&self) -> Option<&dyn Connections>;
+
+    /// Returns what takes over the rules of an earlier run, if rules stay in the device when the agent ends.
+    fn adoption(&self) -> Option<&dyn Adopter>;
+
+    /// Returns what finds rules that others have changed, if others can get at them.
+    fn audit(&self) -> Option<&dyn Auditor>;
+
+    /// Returns its room in hardware, if rules that find none are carried in software and counted there.
+    fn capacity(&self) -> Option<&dyn Capacity>;
+
+    /// Returns where packets can be put in by hand; only a NIC in software has that.
+    fn injector(&self) -> Option<&dyn Injector>;
+
+    /// Returns what rule would come of a flow, in the device's own words; of a flow that needs more than one, a line for each. Fails if
+    /// the flow would be refused now. A dry run: nothing changes in the device.
     fn explain(&self, flow: &Flow) -> Result<String, Refusal>;
 
-    /// What the device looks at instead of the match of a flow, if that may be less; `None` if it is the match. Asked for every
-    /// flow that is taken on, so that it must be quick.
-    fn looks_at(&self, _flow: &Flow) -> Option<LooksAt> {
-        None
-    }
+    /// Returns what the device looks at instead of the match of a flow, if that may be less; `None` if it is the match. Asked for every
+    /// flow that is taken on, by the thread that takes it on: it must be quick, and does not ask the device.
+    fn looks_at(&self, flow: &Flow) -> Option<LooksAt>;
 
-    /// Makes a port usable.
+    /// Makes a port usable. Fails if its device is not there, or is not such a port; flows that name the port are refused then. One that
+    /// was attached under the same number and has another name or kind by now must have been detached before.
     fn attach_port(&self, port: &Port) -> Result<(), Refusal>;
 
-    /// The same, and a device that is not there is no refusal: the port is usable once it is.
-    fn expect_port(&self, port: &Port) -> Result<(), Refusal> {
-        self.attach_port(port)
-    }
+    /// Does the same, and a device that is not there is no refusal: the port is usable once it is, which the backend says by
+    /// [`DeviceEvent::PortChanged`].
+    fn expect_port(&self, port: &Port) -> Result<(), Refusal>;
 
-    /// Whether a port waits for its device.
-    fn is_absent(&self, _port: PortNumber) -> bool {
-        false
-    }
+    /// Returns whether a port waits for its device. Does not ask the device.
+    fn is_absent(&self, port: PortNumber) -> bool;
 
-    /// Takes a port away. Rules that name it stay until their flows go, and do not see traffic.
+    /// Takes a port away. Rules that name it stay until their flows go, and do not see traffic. Fails if there is no such port.
     fn detach_port(&self, port: PortNumber) -> Result<(), Refusal>;
 
-    /// What the device counts at a port; `None` where it does not.
+    /// Returns what the device counts at a port; `None` if it does not, or if there is no such port.
     fn port_counters(&self, port: PortNumber) -> Option<PortCounters>;
 
-    /// What became of lookups; `None` where the device does not count them.
-    fn lookup_counters(&self) -> Option<LookupCounters> {
-        None
-    }
+    /// Returns what became of lookups; `None` if the device does not count them.
+    fn lookup_counters(&self) -> Option<LookupCounters>;
 
-    /// Makes a meter, or changes its rate.
-    fn set_meter(&self, meter: &Meter) -> Result<(), Refusal>;
-
-    /// Removes a meter. Refused while rules use it.
-    fn remove_meter(&self, meter: MeterId) -> Result<(), Refusal>;
-
-    /// What a meter counted; `None` where the device does not tell.
-    fn meter_counters(&self, meter: MeterId) -> Option<MeterCounters>;
-
-    /// Makes a mirror, or changes it; what it counted goes on. One that an earlier run of the same owner left in the device is
-    /// taken over. It copies packets before any flow sees them, and what becomes of them does not change.
-    fn set_mirror(&self, _mirror: &Mirror) -> Result<(), Refusal> {
-        Err(Refusal::Device { reason: "this backend has no mirrors".into() })
-    }
-
-    /// Removes a mirror.
-    fn remove_mirror(&self, _name: &str) -> Result<(), Refusal> {
-        Err(Refusal::Device { reason: "this backend has no mirrors".into() })
-    }
-
-    /// What a mirror copied, and where it is; `None` where the device does not have it.
-    fn mirror_counters(&self, _name: &str) -> Option<MirrorCounters> {
-        None
-    }
-
-    /// Compares meters with what the device has, and names those that are missing or something else. Puts them right if that is
-    /// wanted.
-    fn check_meters(&self, _mends: bool) -> Result<Vec<MeterFault>, Refusal> {
-        Ok(Vec::new())
-    }
-
-    /// Compares mirrors with what the device has, and names those that are missing or something else. Puts them right if that
-    /// is wanted.
-    fn check_mirrors(&self, _mends: bool) -> Result<Vec<MirrorFault>, Refusal> {
-        Ok(Vec::new())
-    }
-
-    /// Makes a timeout policy, or changes it; its connections follow it.
-    fn set_timeout_policy(&self, _policy: &TimeoutPolicy) -> Result<(), Refusal> {
-        Err(Refusal::Device { reason: "this backend has no timeout policies".into() })
-    }
-
-    /// Removes a timeout policy. Refused while rules use it.
-    fn remove_timeout_policy(&self, _name: &str) -> Result<(), Refusal> {
-        Err(Refusal::Device { reason: "this backend has no timeout policies".into() })
-    }
-
-    /// Lists the connections that the device tracks, of a zone or all; none where it tracks none.
-    fn connections(&self, _zone: Option<u16>, _visit: &mut dyn FnMut(Connection)) {}
-
-    /// Forgets the connections that are meant. Returns how many there were.
-    fn flush_connections(&self, _of: &Selection) -> Result<usize, Refusal> {
-        Err(Refusal::Device { reason: "this backend tracks no connections".into() })
-    }
-
-    /// How many connections there are in each bucket of the table, expired ones that nobody has looked at since included.
-    fn connection_buckets(&self) -> Result<Vec<usize>, Refusal> {
-        Err(Refusal::Device { reason: "this backend tracks no connections".into() })
-    }
-
-    /// How many connections there may be.
-    fn connection_limit(&self) -> Result<u32, Refusal> {
-        Err(Refusal::Device { reason: "this backend tracks no connections".into() })
-    }
-
-    /// Limits how many connections there may be. What there is stays.
-    fn set_connection_limit(&self, _limit: u32) -> Result<(), Refusal> {
-        Err(Refusal::Device { reason: "this backend tracks no connections".into() })
-    }
-
-    /// Limits how many connections a zone may have, or each zone without a limit of its own; 0 for no limit. What there is
-    /// stays.
-    fn set_zone_limit(&self, _zone: Option<u16>, _limit: u32) -> Result<(), Refusal> {
-        Err(Refusal::Device { reason: "this backend tracks no connections".into() })
-    }
-
-    /// Takes the limit of a zone away, so that the default one is in force; or the default one, so that there is none.
-    fn remove_zone_limit(&self, _zone: Option<u16>) -> Result<(), Refusal> {
-        Err(Refusal::Device { reason: "this backend tracks no connections".into() })
-    }
-
-    /// The limits of some zones, in this order; of all that have one of their own if none is named.
-    fn zone_limits(&self, _zones: &[u16]) -> Result<ZoneLimits, Refusal> {
-        Err(Refusal::Device { reason: "this backend tracks no connections".into() })
-    }
-
-    /// Makes a chain ready to be jumped to: from now on it ends, for every packet, in the miss policy.
+    /// Makes a chain ready to be jumped to: from now on it ends, for every packet, in the miss policy. Called by a worker before it hands
+    /// over the first rule that jumps there; never for a chain that is open. A rule that jumps to a chain that is not open is refused.
     fn open_chain(&self, chain: ChainId) -> Result<(), Refusal>;
 
-    /// Gives a chain back that nothing jumps to any more.
+    /// Gives a chain back that no rule jumps to any more; a rule that jumps there is refused from now on. Called by a worker, and not while
+    /// another one opens the same chain.
     fn close_chain(&self, chain: ChainId);
 
-    /// Has the device take no more rules into hardware than so many, for a backend that only plays hardware. Before anything
-    /// is installed.
-    fn limit_hardware(&self, _rules: usize) -> Result<(), Refusal> {
-        Err(Refusal::Device { reason: "how many rules fit is up to this device".into() })
-    }
-
-    /// How much room hardware has, if rules that found none are kept in software, count their packets there, and can be
-    /// [moved](Operation::Move); otherwise why they cannot take turns.
-    fn room(&self) -> Result<Room, &'static str> {
-        Err("this backend keeps no rules in software that it counts")
-    }
-
-    /// The install queue of one more worker.
+    /// Opens the install queue of one more worker. Fails if the device gives no more; the agent does not start then.
     fn install_queue(&self) -> Result<Box<dyn InstallQueue>, Refusal>;
 
-    /// A reader of all rules' counters.
+    /// Opens a reader of all rules' counters.
     fn counter_reader(&self) -> Result<Box<dyn CounterReader>, Refusal>;
 
-    /// Lists what is installed, for adoption and audit.
+    /// Lists our rules that are installed, for audit. One that is put in or taken out meanwhile may be shown or not. Fails if not all
+    /// could be listed; some may have been shown then.
     fn installed(&self, visit: &mut dyn FnMut(InstalledRule)) -> Result<(), Refusal>;
 
-    /// Takes over the rules that an earlier run of the same owner left in the device, which go on working meanwhile. One that
-    /// nobody [claims](Claims) is taken out, and so is one of ours that cannot be read back. Called once, with the ports
-    /// attached and before anything is installed. Chains that claimed rules jump to are opened right after it.
-    fn adopt(&self, _claims: &mut dyn Claims) -> Result<Adoption, Refusal> {
-        Ok(Adoption::default())
-    }
+    /// Returns what hardware and software counted of a rule, each by itself; `None` if the device does not tell.
+    fn counted_apart(&self, handle: Handle) -> Result<Option<CountedApart>, Refusal>;
 
-    /// Rules that may be something else than what was put in, and are to be [read back](Self::read_back) before this is asked
-    /// again: a bounded number, whatever is installed.
-    fn doubtful(&self) -> Doubtful {
-        Doubtful::default()
-    }
-
-    /// Reads rules back that flows have, in full, and shows each with the flow that it is for. One that the device does not have is
-    /// not shown.
-    fn read_back(&self, _rules: &[Handle], _visit: &mut dyn FnMut(FlowId, InstalledRule)) -> Result<(), Refusal> {
-        Ok(())
-    }
-
-    /// Shows rules of others that lie where ours do, in the device's own words. They are never touched.
-    fn foreign(&self, _visit: &mut dyn FnMut(String)) -> Result<(), Refusal> {
-        Ok(())
-    }
-
-    /// What other owners have in the device or have left there, where the device tells: rules that bear the mark of an agent like this
-    /// one, and another's number.
-    fn holdings(&self) -> Result<Vec<Holding>, Refusal> {
-        Ok(Vec::new())
-    }
-
-    /// Takes out what the owner of a [holding](Self::holdings) has there, but for what a newer build has written. Says how much that
-    /// was. The caller knows that no agent of the owner lives.
-    fn remove_holding(&self, _mark: u32) -> Result<usize, Refusal> {
-        Err(Refusal::Device { reason: "this backend has no rules but those of its own agent".into() })
-    }
-
-    /// Takes out one of the [`Backend::installed`] rules that is no flow's: one of ours that nobody wants, or a second one of
-    /// a flow. A rule that a flow has is removed through its worker's queue and never so.
-    fn remove_stray(&self, _handle: Handle) -> Result<(), Refusal> {
-        Err(Refusal::Device { reason: "this backend has no rules but those of flows".into() })
-    }
-
-    /// What hardware and software counted of a rule, each by itself; `None` where the device does not tell.
-    fn counted_apart(&self, _handle: Handle) -> Result<Option<CountedApart>, Refusal> {
-        Ok(None)
-    }
-
-    /// Removes every rule of ours from the device, known or not. Says how many there were.
+    /// Removes every rule of ours from the device, known or not, with those of mirrors and at the ends of chains where the device has
+    /// such rules. Returns how many rules of flows and mirrors there were. After an error some may be left. A removal of one of these
+    /// rules that comes later through a queue is completed without counters.
     fn flush(&self) -> Result<usize, Refusal>;
 
     /// Gives the device back, once it has no rule of ours: removes what was made for ports and meters, in this run or an earlier one,
-    /// detaches the ports, and leaves what others use. Says what of ours is left, and why. The last that is asked of a backend.
-    fn release(&self) -> Result<Vec<String>, Refusal> {
-        Ok(Vec::new())
-    }
+    /// detaches the ports, and leaves what others use. Returns what of ours is left, and why. The last call to a backend.
+    fn release(&self) -> Result<Vec<String>, Refusal>;
 
-    /// Compares what the backend believes with what the device has, and names the rules that are gone.
+    /// Compares what the backend believes with what the device has, and returns the rules that are gone; their handles are no one's from
+    /// then on. Called after [`DeviceEvent::Reset`].
     fn resync(&self) -> Result<Vec<LostRule>, Refusal>;
 
-    /// What happens to the device by itself.
+    /// Returns what happens to the device by itself. There is one stream of events: of several receivers each gets a part. It ends if,
+    /// and only if, the backend has ended. The backend does not wait for who listens; what it cannot keep for them it sums up as
+    /// [`DeviceEvent::Reset`].
     fn events(&self) -> Receiver<DeviceEvent>;
-
-    /// Where packets can be put in by hand; only a NIC in software has that.
-    fn injector(&self) -> Option<&dyn Injector> {
-        None
-    }
-}
-
-/// Rules and the room for them in hardware.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Room {
-    /// How many more rules fit.
-    pub free: usize,
-    /// How many are in software because they found no room.
-    pub waiting: usize,
 }
 
 /// What a backend can do.
@@ -282,6 +174,37 @@ pub struct Capabilities {
     pub max_chain_depth: usize,
     /// How many changes are best handed over at once.
     pub batch: usize,
+    /// How many workers help at most: more would only wait for each other. `None` if that is up to the machine.
+    pub workers: Option<NonZeroUsize>,
+    /// Where [`Backend::installed`] takes its listing from.
+    pub listing: Listing,
+}
+
+/// Where a listing of rules comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listing {
+    /// The device is asked: what others have done to it shows.
+    Device,
+    /// The backend lists what it believes to have put in, because the device does not list its rules.
+    Books,
+}
+
+impl Listing {
+    /// Returns the word for it in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Device => "device",
+            Self::Books => "books",
+        }
+    }
+
+    /// Returns who lists the rules, in words.
+    pub const fn describe(self) -> &'static str {
+        match self {
+            Self::Device => "listed by the device",
+            Self::Books => "by the backend's own books, for the device lists none",
+        }
+    }
 }
 
 /// What becomes of a packet that no rule takes.
@@ -315,8 +238,8 @@ pub enum LastCounters {
     Bounded,
 }
 
-/// A rule that went by itself. Told by its handle, too, since it may have been put in only just now, or be another one by now:
-/// a backend does not use a handle again while the loss of the rule that had it is still to be told.
+/// A rule that went by itself. It is named by its handle, too, because the flow may have another rule by now. A backend does not use
+/// a handle again before the loss of the rule that had it has been received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LostRule {
     /// The flow that it was for.

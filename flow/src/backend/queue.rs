@@ -1,24 +1,37 @@
 //! The install path: changes, and what comes of them.
 
 use std::fmt;
-
-use crossbeam_channel::Receiver;
+use std::task::Waker;
 
 use crate::counters::Counters;
 use crate::flow::Flow;
 use crate::id::{FlowId, Generation};
 use crate::refusal::Refusal;
 
-/// The install path of one worker. Changes to one flow are never in the queue twice at a time.
+/// The install path of one worker.
+///
+/// Its worker owns it: every call is made from the worker's thread, so that a queue needs no lock of its own and fits a device queue
+/// that only its owner may poll. The agent hands over at most one change to a flow at a time, waits for its completion before the next
+/// one, and gives all changes to a flow to the same queue; a queue may therefore make the changes that it has in any order.
+///
+/// Every change is completed exactly once, with the flow and the generation that it carried, by [`submit`](Self::submit) or by
+/// [`poll`](Self::poll). That holds for a device that has died, too: what it cannot do any more is completed with a refusal. A change
+/// that is refused leaves the device as it was: no rule after a refused install, the old rule after a refused modification.
+///
+/// A queue that is dropped with changes in flight completes none of them. The device may have made them or not.
 pub trait InstallQueue: Send {
-    /// Hands a batch over. What is done on return is pushed onto `done`; the rest comes through
-    /// [`InstallQueue::later`], in any order. Every change is completed exactly once.
+    /// Hands a batch over, and leaves `batch` empty. Pushes the completions of what is done on return onto `done`; the others come from
+    /// [`poll`](Self::poll). May wait for the device, but not for anything that another thread of the agent has to do.
     fn submit(&mut self, batch: &mut Vec<Change>, done: &mut Vec<Completion>);
 
-    /// Completions that come later; `None` if all are done when `submit` returns.
-    fn later(&self) -> Option<&Receiver<Completion>> {
-        None
-    }
+    /// Pushes the completions that have come since onto `done`, in any order, and does not wait. A queue that completes everything in
+    /// [`submit`](Self::submit) has nothing to do here. Called after every wake-up, and between batches while a change is in flight.
+    fn poll(&mut self, done: &mut Vec<Completion>);
+
+    /// Takes whom to wake once [`poll`](Self::poll) has something to push. Called once, before the first [`submit`](Self::submit).
+    /// The queue makes a completion ready first and wakes then, from any thread. A wake-up too many does no harm, one too few leaves
+    /// the worker asleep.
+    fn set_waker(&mut self, waker: Waker);
 }
 
 /// A change that the device shall make.
@@ -35,15 +48,17 @@ pub struct Change {
 /// What to do to a rule.
 #[derive(Clone, Debug)]
 pub enum Operation {
-    /// Put a rule for the flow in.
+    /// Puts a rule for the flow in. Its counters begin at zero.
     Install(Flow),
-    /// Make the rule do what the flow now says (its match is the same), without a gap where the device can avoid one.
-    /// Counters go on. A refusal leaves the old rule as it was.
+    /// Makes the rule do what the flow now says, which matches the same as before; without a gap where
+    /// [the device can avoid one](super::Capabilities::modifies_in_place). Handle and counters go on.
     Modify(Handle, Flow),
-    /// Have hardware or software carry the rule from now on, without a gap. Counters go on. If there is no room for it in
-    /// hardware it stays where it was, and the answer says so.
+    /// Has hardware or software carry the rule from now on, without a gap. Handle and counters go on. If there is no room for it in
+    /// hardware the rule stays where it was, and the outcome says so. Refused as
+    /// [`Unsupported`](crate::Refusal::Unsupported) by a backend without the facet [`Capacity`](super::Capacity).
     Move(Handle, Placement),
-    /// Unlink the rule from matching, read its last counters, free it.
+    /// Unlinks the rule from matching, reads its last counters and frees it. A rule that is gone already is no refusal: it is removed,
+    /// without counters.
     Remove(Handle),
 }
 

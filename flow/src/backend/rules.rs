@@ -63,27 +63,28 @@ pub struct Doubtful {
     pub in_turn: Vec<Handle>,
 }
 
-/// Who has claims to the rules that an earlier run left.
+/// The flows that may take over the rules of an earlier run.
 pub trait Claims {
-    /// Is told what another owner has there, before any rule is shown. Says whether its rules are to be [inherited](Self::inherit).
+    /// Is told what another owner has in the device, before any rule is shown. Returns whether its rules are to be
+    /// [inherited](Self::inherit).
     fn inherits(&mut self, _holding: &Holding) -> bool {
         false
     }
 
-    /// Is shown a rule of such an owner as it is read back, and says whose it is from now on, as [`Self::claim`] does. One that nobody
-    /// takes stays where it is.
+    /// Is shown a rule of such an owner as it is read back. Returns whose it is from now on, as [`Self::claim`] does. A rule that
+    /// nobody takes stays in the device.
     fn inherit(&mut self, _rule: &InstalledRule) -> Option<(FlowId, Generation)> {
         None
     }
 
-    /// The flow that is wanted under a UFID. A backend that knows by it what a rule says need not read that.
+    /// Returns the flow that is wanted under a UFID. A backend that knows by it what a rule says need not read that.
     fn wanted(&self, ufid: Ufid) -> Option<Flow>;
 
-    /// Is shown a rule, and says whose it is from now on: the flow, and the generation that readings are to carry.
+    /// Is shown a rule. Returns whose it is from now on: the flow, and the generation that readings are to carry.
     fn claim(&mut self, rule: &InstalledRule) -> Option<(FlowId, Generation)>;
 }
 
-/// Of one who only knows a rule when it is shown.
+/// Claims each rule when it is shown, and none by its UFID.
 impl<F: FnMut(&InstalledRule) -> Option<(FlowId, Generation)>> Claims for F {
     fn wanted(&self, _ufid: Ufid) -> Option<Flow> {
         None

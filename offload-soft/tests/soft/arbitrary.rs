@@ -6,7 +6,7 @@ use proptest::strategy::ValueTree;
 use sluice_flow::action::{
     Action, ActionList, EthernetAddresses, HashAlgorithm, MplsEntry, NshHeader, NshMetadata, VlanTag,
 };
-use sluice_flow::backend::{Backend, LookupCounters};
+use sluice_flow::backend::{Backend, LookupCounters, Meters};
 use sluice_flow::chain::ChainId;
 use sluice_flow::field::{FIELDS, Field};
 use sluice_flow::key::Match;

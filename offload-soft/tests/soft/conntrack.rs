@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use sluice_flow::action::{Action, Commit, Conntrack, Nat, NatSide, PortPick, Translation};
-use sluice_flow::backend::{Backend as _, DeviceEvent, Verdict};
+use sluice_flow::backend::{Backend as _, Connections, DeviceEvent, Verdict};
 use sluice_flow::cause::Cause;
 use sluice_flow::chain::ChainId;
 use sluice_flow::field::Field;

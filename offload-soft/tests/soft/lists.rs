@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use sluice_flow::action::{Action, HashAlgorithm, VlanTag};
-use sluice_flow::backend::{Backend, Sample, Verdict};
+use sluice_flow::backend::{Backend, Meters, Sample, Verdict};
 use sluice_flow::chain::ChainId;
 use sluice_flow::field::Field;
 use sluice_flow::key::Match;

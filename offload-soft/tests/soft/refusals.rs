@@ -4,7 +4,7 @@ use sluice_flow::action::{
     Action, ActionKind, ActionList, EthernetAddresses, FieldSet, HashAlgorithm, MplsEntry, NshHeader, NshMetadata,
     OuterHeaders, OuterNetwork, OuterTunnel, OuterUdp, TunnelPush, Userspace, VlanTag,
 };
-use sluice_flow::backend::Backend;
+use sluice_flow::backend::{Backend, Meters};
 use sluice_flow::chain::ChainId;
 use sluice_flow::field::{Attribute, Field};
 use sluice_flow::key::Match;

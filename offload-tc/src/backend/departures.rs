@@ -2,8 +2,9 @@
 //! out says when that is over, and the worker goes on with other rules meanwhile.
 
 use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+use std::task::Waker;
 
-use crossbeam_channel::Sender;
 use parking_lot::Mutex;
 use sluice_flow::backend::{Change, Completion, Handle, Outcome};
 use sluice_flow::id::{FlowId, Generation};
@@ -20,18 +21,44 @@ pub(super) struct Departures(Mutex<HashMap<Handle, Waiting>>);
 pub(super) struct Waiting {
     flow: FlowId,
     generation: Generation,
-    later: Sender<Completion>,
+    later: Arc<Later>,
+}
+
+/// Completions that a worker finds when it is woken.
+#[derive(Default)]
+pub(super) struct Later {
+    done: Mutex<Vec<Completion>>,
+    /// Set once, by the worker, before it hands anything over.
+    waker: OnceLock<Waker>,
+}
+
+impl Later {
+    pub(super) fn wake_with(&self, waker: Waker) {
+        let _ = self.waker.set(waker);
+    }
+
+    /// Moves all completions there are to the end of `done`.
+    pub(super) fn take(&self, done: &mut Vec<Completion>) {
+        done.append(&mut self.done.lock());
+    }
+
+    fn push(&self, completion: Completion) {
+        self.done.lock().push(completion);
+        if let Some(waker) = self.waker.get() {
+            waker.wake_by_ref();
+        }
+    }
 }
 
 impl Departures {
     /// Has a removal be completed once the rule is out, if it is on its way out still. Says whether it is.
-    fn wait(&self, handle: Handle, change: &Change, later: &Sender<Completion>, is_leaving: impl Fn() -> bool) -> bool {
+    fn wait(&self, handle: Handle, change: &Change, later: &Arc<Later>, is_leaving: impl Fn() -> bool) -> bool {
         let mut waiting = self.0.lock();
         // Whoever takes it out looks here afterwards.
         let is_leaving = is_leaving();
         if is_leaving {
             let Change { flow, generation, .. } = *change;
-            waiting.insert(handle, Waiting { flow, generation, later: later.clone() });
+            waiting.insert(handle, Waiting { flow, generation, later: Arc::clone(later) });
         }
         is_leaving
     }
@@ -43,7 +70,7 @@ impl Departures {
 
 impl Core {
     /// Has a removal be completed later if somebody else is taking the rule out. Says whether it will be.
-    pub(super) fn completes_later(&self, handle: Handle, change: &Change, later: &Sender<Completion>) -> bool {
+    pub(super) fn completes_later(&self, handle: Handle, change: &Change, later: &Arc<Later>) -> bool {
         self.departures.wait(handle, change, later, || self.books.is_leaving(handle))
     }
 
@@ -55,21 +82,19 @@ impl Core {
             self.forget(handle, entry.record.place);
             total(entry.record.carried())
         });
-        // A worker that is gone has taken the agent down with it.
-        let _ = later.send(Completion { flow, generation, result: Ok(Outcome::Removed { last }) });
+        later.push(Completion { flow, generation, result: Ok(Outcome::Removed { last }) });
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crossbeam_channel::unbounded;
     use sluice_flow::backend::Operation;
 
     use super::*;
 
     #[test]
     fn a_removal_waits_for_a_rule_that_is_on_its_way_out_and_for_no_other() {
-        let (departures, (later, _)) = (Departures::default(), unbounded());
+        let (departures, later) = (Departures::default(), Arc::default());
         let handle = Handle(7);
         let flow = FlowId { slot: 1, incarnation: 2 };
         let change = Change { flow, generation: Generation(3), operation: Operation::Remove(handle) };
@@ -87,7 +112,7 @@ mod tests {
         for _ in 0..200 {
             let departures = Departures::default();
             let is_leaving = std::sync::atomic::AtomicBool::new(true);
-            let (later, _) = unbounded();
+            let later = Arc::default();
             let operation = Operation::Remove(Handle(7));
             let change = Change { flow: FlowId { slot: 1, incarnation: 2 }, generation: Generation(3), operation };
             let (waits, was_told) = std::thread::scope(|scope| {

@@ -14,6 +14,7 @@ mod doubts;
 mod dumps;
 mod events;
 mod exclusive;
+mod facets;
 mod failure;
 mod inheritance;
 mod listing;
@@ -31,21 +32,16 @@ mod watch;
 mod words;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crossbeam_channel::Receiver;
 use sluice_flow::backend::{
-    Adoption, Backend, Capabilities, Claims, CountedApart, CounterReader, DeviceEvent, Doubtful, Handle, Holding,
-    InstallQueue, InstalledRule, LastCounters, LooksAt, LostRule, MeterCounters, MeterFault, MirrorCounters,
-    MirrorFault, MissPolicy, OpenConfig, PortCounters,
+    Adopter, Auditor, Backend, Capabilities, Capacity, Connections, CountedApart, CounterReader, DeviceEvent, Handle,
+    Injector, InstallQueue, InstalledRule, LastCounters, Listing, LooksAt, LookupCounters, LostRule, Meters, Mirrors,
+    MissPolicy, OpenConfig, PortCounters,
 };
-use sluice_flow::cause::Cause;
 use sluice_flow::chain::ChainId;
 use sluice_flow::field::Field;
 use sluice_flow::flow::Flow;
-use sluice_flow::id::FlowId;
-use sluice_flow::meter::{Meter, MeterId};
-use sluice_flow::mirror::Mirror;
 use sluice_flow::port::{Port, PortNumber};
 use sluice_flow::refusal::Refusal;
 
@@ -83,7 +79,39 @@ impl Backend for Classifier {
             modifies_in_place: true,
             max_chain_depth: chains::MAX_DEPTH,
             batch: BATCH,
+            workers: None,
+            listing: Listing::Device,
         }
+    }
+
+    fn meters(&self) -> Option<&dyn Meters> {
+        Some(self)
+    }
+
+    fn mirrors(&self) -> Option<&dyn Mirrors> {
+        Some(self)
+    }
+
+    fn connections(&self) -> Option<&dyn Connections> {
+        // The kernel tracks them for all that it does, and shows and limits them in its own ways.
+        None
+    }
+
+    fn adoption(&self) -> Option<&dyn Adopter> {
+        Some(self)
+    }
+
+    fn audit(&self) -> Option<&dyn Auditor> {
+        Some(self)
+    }
+
+    fn capacity(&self) -> Option<&dyn Capacity> {
+        // Who takes a rule is up to the kernel.
+        None
+    }
+
+    fn injector(&self) -> Option<&dyn Injector> {
+        None
     }
 
     fn explain(&self, flow: &Flow) -> Result<String, Refusal> {
@@ -125,38 +153,8 @@ impl Backend for Classifier {
         self.core.port_counters(port)
     }
 
-    fn set_meter(&self, meter: &Meter) -> Result<(), Refusal> {
-        self.core.meters.set(meter)?;
-        self.core.events.changed(Cause::Meter);
-        Ok(())
-    }
-
-    fn remove_meter(&self, meter: MeterId) -> Result<(), Refusal> {
-        self.core.meters.remove(meter)
-    }
-
-    fn meter_counters(&self, meter: MeterId) -> Option<MeterCounters> {
-        self.core.meters.counters(meter, self.core.link_header()).ok().flatten()
-    }
-
-    fn check_meters(&self, mends: bool) -> Result<Vec<MeterFault>, Refusal> {
-        self.core.meters.check(mends)
-    }
-
-    fn set_mirror(&self, mirror: &Mirror) -> Result<(), Refusal> {
-        self.core.mirrors.set(mirror, &self.core.ports.load())
-    }
-
-    fn remove_mirror(&self, name: &str) -> Result<(), Refusal> {
-        self.core.mirrors.remove(name)
-    }
-
-    fn mirror_counters(&self, name: &str) -> Option<MirrorCounters> {
-        self.core.mirrors.counters(name)
-    }
-
-    fn check_mirrors(&self, mends: bool) -> Result<Vec<MirrorFault>, Refusal> {
-        self.core.mirrors.check(None, &self.core.ports.load(), mends)
+    fn lookup_counters(&self) -> Option<LookupCounters> {
+        None
     }
 
     fn open_chain(&self, chain: ChainId) -> Result<(), Refusal> {
@@ -182,38 +180,6 @@ impl Backend for Classifier {
 
     fn installed(&self, visit: &mut dyn FnMut(InstalledRule)) -> Result<(), Refusal> {
         self.core.installed(visit)
-    }
-
-    fn adopt(&self, claims: &mut dyn Claims) -> Result<Adoption, Refusal> {
-        self.core.adopt(claims)
-    }
-
-    fn doubtful(&self) -> Doubtful {
-        let (doubtful, is_round_over) = self.core.doubts.take(&self.core.books);
-        if is_round_over {
-            self.core.meters_in_doubt.store(true, Ordering::Relaxed);
-        }
-        doubtful
-    }
-
-    fn read_back(&self, rules: &[Handle], visit: &mut dyn FnMut(FlowId, InstalledRule)) -> Result<(), Refusal> {
-        self.core.read_back(rules, visit)
-    }
-
-    fn foreign(&self, visit: &mut dyn FnMut(String)) -> Result<(), Refusal> {
-        self.core.foreign(visit)
-    }
-
-    fn holdings(&self) -> Result<Vec<Holding>, Refusal> {
-        self.core.holdings()
-    }
-
-    fn remove_holding(&self, mark: u32) -> Result<usize, Refusal> {
-        self.core.remove_holding(mark)
-    }
-
-    fn remove_stray(&self, handle: Handle) -> Result<(), Refusal> {
-        self.core.remove_stray(handle)
     }
 
     fn counted_apart(&self, handle: Handle) -> Result<Option<CountedApart>, Refusal> {

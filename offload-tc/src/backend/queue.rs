@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Waker;
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
-use sluice_flow::backend::{Change, Completion, Handle, InstallQueue, OffloadPolicy, Operation, Outcome, Placement};
+use sluice_flow::backend::{
+    Change, Completion, Facet, Handle, InstallQueue, OffloadPolicy, Operation, Outcome, Placement,
+};
 use sluice_flow::chain::ChainId;
 use sluice_flow::counters::Counters;
 use sluice_flow::flow::Flow;
@@ -12,6 +14,7 @@ use sluice_flow::refusal::Refusal;
 
 use super::books::{Counted, Entry, Place, Record, State, Turn, filter_id};
 use super::core::{Core, socket_refusal};
+use super::departures::Later;
 use super::exclusive::is_same_match;
 use super::pairs::Pair;
 use super::ports::PortTable;
@@ -47,8 +50,8 @@ pub(super) struct Queue {
     requests: Vec<Request>,
     /// What is to be done for flows of two rules.
     pub(super) pairs: Vec<(Change, Pair)>,
-    /// Where changes are completed that others bring to an end.
-    later: (Sender<Completion>, Receiver<Completion>),
+    /// Changes that others bring to an end.
+    later: Arc<Later>,
 }
 
 /// What a flow comes to in the kernel.
@@ -95,7 +98,7 @@ impl Queue {
         core.add_socket(None, socket)?;
         let (templates, templates_of) = (Templates::new(), core.ports.load_full());
         let (steps, requests, pairs) = Default::default();
-        let later = unbounded();
+        let later = Arc::default();
         Ok(Self { core, turn, installer, socket, templates, templates_of, steps, requests, pairs, later })
     }
 
@@ -103,7 +106,7 @@ impl Queue {
         let planned = match &change.operation {
             Operation::Install(flow) => self.plan_install(change, flow, ports),
             Operation::Modify(handle, flow) => self.plan_modify(*handle, flow, ports),
-            Operation::Move(..) => Err(Refusal::Device { reason: "who takes a rule is up to the kernel".into() }),
+            Operation::Move(..) => Err(Refusal::Unsupported { facet: Facet::Capacity }),
             Operation::Remove(handle) => return self.plan_remove(change, *handle),
         };
         planned.unwrap_or_else(|refusal| Step::Over(Err(refusal)).into())
@@ -210,7 +213,7 @@ impl Queue {
                 // Lost, flushed, or removed before: it is gone, and so are its counters.
                 return gone(None);
             }
-            if self.core.completes_later(handle, change, &self.later.0) {
+            if self.core.completes_later(handle, change, &self.later) {
                 return Plan::Later;
             }
         }
@@ -415,8 +418,12 @@ impl InstallQueue for Queue {
         }
     }
 
-    fn later(&self) -> Option<&Receiver<Completion>> {
-        Some(&self.later.1)
+    fn poll(&mut self, done: &mut Vec<Completion>) {
+        self.later.take(done);
+    }
+
+    fn set_waker(&mut self, waker: Waker) {
+        self.later.wake_with(waker);
     }
 }
 

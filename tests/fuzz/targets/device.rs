@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_flow::action::jumps;
-use sluice_flow::backend::{Backend, Change, Injector, OpenConfig, Operation, Verdict};
+use sluice_flow::backend::{Backend, Change, Connections, Injector, Meters, OpenConfig, Operation, Verdict};
 use sluice_flow::chain::ChainId;
 use sluice_flow::connection::Selection;
 use sluice_flow::meter::{Meter, MeterId, MeterUnit};

@@ -20,7 +20,9 @@ fn ten_flows(switch: &Switch) -> Daemon {
 /// Waits until every rule is there and as it should be.
 fn mended(switch: &Switch, daemon: &Daemon) {
     eventually("the rules are back", || switch.filters("client").len() == 10);
-    eventually("all are as wanted", || daemon.sluice(&["audit"]).out == "10 rules, all as wanted\n");
+    eventually("all are as wanted", || {
+        daemon.sluice(&["audit"]).out == "10 rules, all as wanted (listed by the device)\n"
+    });
     assert_eq!(stream::send(20), 20);
 }
 
@@ -33,7 +35,7 @@ pub(crate) fn a_flow_of_two_rules_is_mended_whichever_of_them_somebody_deletes()
     let switch = Switch::new();
     let daemon = switch.start("policy = \"skip_hw\"\nidle_timeout = \"none\"");
     sluice(&daemon, &["add-flow", &key(SERVER, PORT), "dec_ttl(le_1(drop)),server"]);
-    assert_eq!(sluice(&daemon, &["audit"]), "2 rules, all as wanted\n");
+    assert_eq!(sluice(&daemon, &["audit"]), "2 rules, all as wanted (listed by the device)\n");
     let explained = sluice(&daemon, &["explain", &key(SERVER, PORT), "dec_ttl(le_1(drop)),server"]);
     let rules: Vec<_> = explained.lines().filter(|line| line.contains("filter add dev client ingress")).collect();
     assert!(rules.len() == 2 && rules[0].contains("ip_ttl 0/0xfe"), "{explained}");
@@ -44,7 +46,9 @@ pub(crate) fn a_flow_of_two_rules_is_mended_whichever_of_them_somebody_deletes()
         delete(&switch, index);
         // By notification or by audit.
         eventually("what is missing is mended", || daemon.sluice(&["audit", "--fix"]).code == Some(0));
-        eventually("both rules are there", || daemon.sluice(&["audit"]).out == "2 rules, all as wanted\n");
+        eventually("both rules are there", || {
+            daemon.sluice(&["audit"]).out == "2 rules, all as wanted (listed by the device)\n"
+        });
     }
     assert_eq!(stream::send(20), 20);
     eventually("what was sent is counted", || sluice(&daemon, &["dump-flows"]).contains("packets:60, "));
@@ -71,7 +75,9 @@ pub(crate) fn a_mirror_of_the_configuration_outlives_the_agent_and_whoever_takes
     sluice(&second, &["del-mirror", "passing"]);
     assert_eq!(switch.filters("client").len(), 1);
     run("tc filter del dev client ingress");
-    eventually("the mirror is back", || second.sluice(&["audit"]).out == "0 rules, all as wanted\n");
+    eventually("the mirror is back", || {
+        second.sluice(&["audit"]).out == "0 rules, all as wanted (listed by the device)\n"
+    });
     assert_eq!(stream::send(5), 5);
     second.signal("TERM");
     second.wait();
@@ -91,7 +97,10 @@ pub(crate) fn rules_that_somebody_changes_are_found_and_mended() {
     eventually("what is missing is mended", || daemon.sluice(&["audit", "--fix"]).code == Some(0));
     let audit = sluice(&daemon, &["audit"]);
     assert_eq!(audit.lines().count(), 2, "{audit}");
-    assert!(audit.starts_with("foreign: ") && audit.ends_with("\n10 rules, all as wanted\n"), "{audit}");
+    assert!(
+        audit.starts_with("foreign: ") && audit.ends_with("\n10 rules, all as wanted (listed by the device)\n"),
+        "{audit}"
+    );
     assert_eq!(switch.filters("client").len(), 11, "the one of somebody else is left alone");
     assert_eq!(stream::send(20), 20);
 }
@@ -148,7 +157,9 @@ pub(crate) fn what_somebody_changes_in_rules_and_meters_is_changed_back_without_
     let index = u32::from_str_radix(behind(&police(), "police").trim_start_matches("0x"), 16).unwrap();
     run(&format!("tc actions change action police index {index} rate 8kbit burst 100 conform-exceed drop/pipe"));
     eventually("its rate is as it was set", || behind(&police(), "rate") == before);
-    eventually("all are as wanted", || daemon.sluice(&["audit"]).out == "2 rules, all as wanted\n");
+    eventually("all are as wanted", || {
+        daemon.sluice(&["audit"]).out == "2 rules, all as wanted (listed by the device)\n"
+    });
     assert!(is_as_before());
 }
 
@@ -185,7 +196,7 @@ fn refused_for_its_port(switch: &Switch, daemon: &Daemon, port: &str) {
 fn forwards_again(daemon: &Daemon) {
     eventually("the rule is back", || daemon.metric("sluice_flows{state=\"partial\"}") == Some(1.0));
     assert_eq!(stream::send(20), 20);
-    assert_eq!(sluice(daemon, &["audit"]), "1 rules, all as wanted\n");
+    assert_eq!(sluice(daemon, &["audit"]), "1 rules, all as wanted (listed by the device)\n");
 }
 
 /// To another namespace.

@@ -25,7 +25,7 @@ pub(crate) fn another_policy_is_that_of_rules_that_are_there_as_well() {
     let stream = Stream::start();
     let daemon = restart(&switch, daemon, "policy = \"none\"", "");
     eventually("hardware may take the rule", || shown().contains("not_in_hw") && !shown().contains("skip_hw"));
-    eventually("the agent knows", || sluice(&daemon, &["audit"]) == "1 rules, all as wanted\n");
+    eventually("the agent knows", || sluice(&daemon, &["audit"]) == "1 rules, all as wanted (listed by the device)\n");
     stream.end_without_loss();
     // A veth has no hardware, so that there is no rule any more.
     let daemon = restart(&switch, daemon, "policy = \"skip_sw\"", "");

@@ -35,7 +35,7 @@ pub(crate) fn flows_are_added_counted_and_shown() {
     assert!(explained.contains("a rule in software only"), "{explained}");
     assert!(explained.contains(&format!("by software: packets 50, bytes {}", 50 * FRAME)), "{explained}");
     assert!(sluice(&daemon, &["show"]).contains("  backend   tc, policy skip_hw\n"));
-    assert_eq!(sluice(&daemon, &["audit"]), "1 rules, all as wanted\n");
+    assert_eq!(sluice(&daemon, &["audit"]), "1 rules, all as wanted (listed by the device)\n");
     assert_eq!(daemon.metric("sluice_flows_placed{placement=\"software\"}"), Some(1.0));
 
     sluice(&daemon, &["del-flow", ufid]);

@@ -41,7 +41,9 @@ pub(crate) fn rules_of_a_lost_state_are_said_and_taken_over_or_removed_as_asked_
     // The one after that was told to take them over, and has a use for one of them already.
     let mut third = switch.start(&format!("{POLICY}\nadopt_orphans = true"));
     assert_eq!(third.metric("sluice_start_rules{fate=\"adopted\"}"), Some(3.0), "{}", third.log());
-    eventually("all is as wanted", || third.sluice(&["audit"]).out.ends_with("\n3 rules, all as wanted\n"));
+    eventually("all is as wanted", || {
+        third.sluice(&["audit"]).out.ends_with("\n3 rules, all as wanted (listed by the device)\n")
+    });
     assert_eq!(switch.filters("client"), there, "each is where it was");
     assert!(sluice(&third, &["dump-flows"]).contains("recirc_id(0x5)"));
     assert!(!sluice(&third, &["flush", "--orphans"]).contains("removed:"), "{}", third.log());

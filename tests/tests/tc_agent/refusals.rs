@@ -22,5 +22,5 @@ pub(crate) fn what_hardware_does_not_take_is_refused_in_the_words_of_the_kernel(
     let explained = sluice(&daemon, &["explain", listed[0]["ufid"].as_str().unwrap()]);
     assert!(explained.contains(&format!("  refused   {reason}\n")), "{explained}");
     assert_eq!(daemon.metric("sluice_flow_refusals_total{reason=\"kernel\"}"), Some(1.0));
-    assert_eq!(sluice(&daemon, &["audit"]), "0 rules, all as wanted\n");
+    assert_eq!(sluice(&daemon, &["audit"]), "0 rules, all as wanted (listed by the device)\n");
 }

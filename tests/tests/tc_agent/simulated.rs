@@ -35,7 +35,7 @@ pub(crate) fn a_driver_that_takes_no_rules_leaves_them_in_software() {
     assert_eq!(listed(&daemon)[0]["placement"], "software only");
     assert_eq!(daemon.metric("sluice_flows_placed{placement=\"hardware\"}"), Some(0.0));
     assert_eq!(daemon.metric("sluice_flows_placed{placement=\"software\"}"), Some(1.0));
-    assert_eq!(sluice(&daemon, &["audit"]), "1 rules, all as wanted\n");
+    assert_eq!(sluice(&daemon, &["audit"]), "1 rules, all as wanted (listed by the device)\n");
 }
 
 pub(crate) fn a_driver_that_takes_no_rules_has_them_refused_where_software_is_skipped() {
@@ -68,5 +68,5 @@ pub(crate) fn rules_come_back_with_a_nic_that_is_reloaded() {
     assert_eq!(nic.devices().split_off(1), ports, "they have their names again");
     eventually("the rule is back", || switch.filters(&ports[0]).len() == 1);
     eventually("it is known to be back", || in_place() == Some(1.0));
-    assert_eq!(sluice(&daemon, &["audit"]), "1 rules, all as wanted\n");
+    assert_eq!(sluice(&daemon, &["audit"]), "1 rules, all as wanted (listed by the device)\n");
 }

@@ -47,7 +47,7 @@ fn a_stream_loses_nothing_while_its_rule_goes_from_one_run_to_the_next(network: 
         });
         drop(first);
         let mut second = Device::open();
-        let adoption = second.backend.adopt(&mut |rule: &InstalledRule| Some(claim(rule))).unwrap();
+        let adoption = second.adoption().adopt(&mut |rule: &InstalledRule| Some(claim(rule))).unwrap();
         assert_eq!(adoption, Adoption { adopted: 2, orphans: 0 });
         let listed = second.installed();
         let handle = listed.iter().find(|rule| rule.flow.actions.len() == 1 && id_of(rule) == NEW).unwrap().handle;
@@ -63,7 +63,7 @@ fn a_stream_loses_nothing_while_its_rule_goes_from_one_run_to_the_next(network: 
         assert!(packets + 1 >= u64::from(sent + 10) && packets <= u64::from(sent + 10), "{packets} of {sent} and 10");
         (sent, arrived)
     });
-    assert_eq!(missing(&arrived, sent), []);
+    assert_eq!(missing(&arrived, sent), [0; 0]);
 }
 
 /// The flow to the second host is `NEW`, another one something else.
@@ -78,7 +78,7 @@ fn claim(rule: &InstalledRule) -> (FlowId, Generation) {
 
 fn rules_that_hardware_may_take_have_no_action_of_ours_and_are_adopted_by_what_they_match(network: &Network) {
     let mut first = Device::with_policy(OffloadPolicy::Any);
-    first.backend.set_meter(&Meter::simple(MeterId(1), MeterUnit::Kilobits, 1_000_000, 1_000_000)).unwrap();
+    first.meters().set_meter(&Meter::simple(MeterId(1), MeterUnit::Kilobits, 1_000_000, 1_000_000)).unwrap();
     let there = first.install(TO_B, "2").unwrap();
     let back = first.install(TO_A, "meter(1),1").unwrap();
     let unused = first.install("in_port(1),eth_type(0x9000)", "meter(1),2").unwrap();
@@ -100,7 +100,7 @@ fn rules_that_hardware_may_take_have_no_action_of_ours_and_are_adopted_by_what_t
 
     let mut second = Device::with_policy(OffloadPolicy::Any);
     let slots = std::cell::Cell::new(NEW.slot);
-    let adoption = second.backend.adopt(&mut |rule: &InstalledRule| {
+    let adoption = second.adoption().adopt(&mut |rule: &InstalledRule| {
         let is_new = rule.flow.is_same(&flow(TO_B, "2"));
         slots.set(slots.get() + 1);
         let slot = if is_new { NEW.slot } else { slots.get() };
@@ -124,7 +124,7 @@ fn rules_that_nobody_claims_are_taken_out(network: &Network) {
     drop(first);
     let second = Device::open();
     let mut seen = vec![];
-    let adoption = second.backend.adopt(&mut |rule: &InstalledRule| {
+    let adoption = second.adoption().adopt(&mut |rule: &InstalledRule| {
         seen.push(rule.flow.clone());
         (id_of(rule) == NEW).then(|| claim(rule))
     });
@@ -172,7 +172,7 @@ fn rules_that_are_as_wanted_are_taken_over_by_their_notes_with_what_they_counted
     let mut second = Device::open();
     let wanted = [flow(TO_B, "2"), flow(TO_A, "set(eth(src=02:00:00:00:00:09)),1")];
     let mut heirs = Heirs { wanted: wanted.to_vec(), ..Heirs::default() };
-    assert_eq!(second.backend.adopt(&mut heirs), Ok(Adoption { adopted: 2, orphans: 0 }));
+    assert_eq!(second.adoption().adopt(&mut heirs), Ok(Adoption { adopted: 2, orphans: 0 }));
     assert!(wanted.iter().all(|wanted| has(&heirs.shown, wanted)), "what was changed behind our back is not read");
     let listed: Vec<_> = second.installed().into_iter().map(|rule| rule.flow).collect();
     assert_eq!(wanted.map(|wanted| has(&listed, &wanted)), [false, true], "but an audit sees it: {listed:?}");
@@ -192,7 +192,7 @@ fn a_rule_that_is_not_as_wanted_any_more_is_shown_as_it_is(network: &Network) {
     drop(first);
     let second = Device::open();
     let mut heirs = Heirs { wanted: vec![flow(TO_B, "1"), flow(TO_A, "1")], ..Heirs::default() };
-    assert_eq!(second.backend.adopt(&mut heirs), Ok(Adoption { adopted: 2, orphans: 1 }));
+    assert_eq!(second.adoption().adopt(&mut heirs), Ok(Adoption { adopted: 2, orphans: 1 }));
     assert_eq!(heirs.shown.len(), 2);
     assert!(has(&heirs.shown, &flow(TO_B, "2")), "its old actions: {:?}", heirs.shown);
     assert_eq!(network.run("tc filter show dev p1 ingress").matches("eth_type").count(), 1, "no ARP any more");
@@ -210,7 +210,7 @@ fn chains_go_on_in_the_next_run(network: &Network) {
     let mut second = Device::open();
     let is_kept = |rule: &InstalledRule| rule.flow.jumps() != [ChainId(8)];
     let slots = std::cell::Cell::new(10);
-    let adopted = second.backend.adopt(&mut |rule: &InstalledRule| {
+    let adopted = second.adoption().adopt(&mut |rule: &InstalledRule| {
         slots.set(slots.get() + 1);
         is_kept(rule).then_some((FlowId { slot: slots.get(), incarnation: 1 }, Generation(1)))
     });
@@ -231,7 +231,7 @@ fn rules_of_another_agent_and_of_tc_are_named_and_left(network: &Network) {
     network.run("tc filter add dev p1 ingress protocol ip pref 5 flower dst_ip 192.0.2.1 action drop");
     network.run("tc filter add dev p1 ingress pref 6 matchall action continue");
     let mut device = Device::open();
-    assert_eq!(device.backend.adopt(&mut |_: &InstalledRule| panic!("none is ours")), Ok(Adoption::default()));
+    assert_eq!(device.adoption().adopt(&mut |_: &InstalledRule| panic!("none is ours")), Ok(Adoption::default()));
     let foreign = device.foreign();
     assert_eq!(foreign.len(), 3, "{foreign:#?}");
     let has = |words: &str| assert!(foreign.iter().any(|filter| filter.contains(words)), "{words}: {foreign:#?}");
@@ -273,7 +273,7 @@ fn rules_that_another_agent_left_are_owned_before_they_are_written_anew(network:
     lost.install(TO_A, "1").unwrap();
     drop(lost);
     let mut device = Device::open();
-    assert_eq!(device.backend.adopt(&mut Heir), Ok(Adoption { adopted: 1, orphans: 0 }));
+    assert_eq!(device.adoption().adopt(&mut Heir), Ok(Adoption { adopted: 1, orphans: 0 }));
     device.events();
 
     // No worker has got to it, and it is listed, counts and is missed by nobody.
@@ -283,12 +283,12 @@ fn rules_that_another_agent_left_are_owned_before_they_are_written_anew(network:
     let listed = device.installed();
     assert_eq!((listed.len(), id_of(&listed[0]), listed[0].is_current), (1, NEW, false));
     let mut read = Vec::new();
-    device.backend.read_back(&[listed[0].handle], &mut |id, rule| read.push((id, rule.handle))).unwrap();
+    device.audit().read_back(&[listed[0].handle], &mut |id, rule| read.push((id, rule.handle))).unwrap();
     assert_eq!(read, [(NEW, listed[0].handle)]);
     // What it did not take is the other's as before, and goes alone.
     let foreign = device.foreign();
     assert!(foreign.len() == 1 && foreign[0].contains("(of another agent, 0000dead)"), "{foreign:#?}");
-    assert_eq!(device.backend.remove_holding(LOST.mark()), Ok(1));
+    assert_eq!(device.adoption().remove_holding(LOST.mark()), Ok(1));
     assert_eq!((device.installed().len(), device.foreign().len()), (1, 0));
     let rule = Rule { id: NEW, handle: listed[0].handle, placement: listed[0].placement };
     device.modify(rule, TO_B, "2").unwrap();
@@ -302,10 +302,10 @@ fn a_rule_of_ours_that_no_flow_has_is_listed_and_can_be_taken_out(_: &Network) {
     let mut second = Device::open();
     let stray = second.installed().pop().unwrap();
     assert_ne!(stray.handle, rule.handle);
-    second.backend.remove_stray(stray.handle).unwrap();
+    second.audit().remove_stray(stray.handle).unwrap();
     assert!(second.installed().is_empty());
-    assert!(second.backend.remove_stray(stray.handle).is_err());
+    assert!(second.audit().remove_stray(stray.handle).is_err());
     let rule = second.install(TO_B, "2").unwrap();
-    assert_eq!(second.backend.remove_stray(rule.handle).unwrap_err().label(), "device", "it is a flow's");
+    assert_eq!(second.audit().remove_stray(rule.handle).unwrap_err().label(), "device", "it is a flow's");
     assert_eq!(second.installed().len(), 1);
 }

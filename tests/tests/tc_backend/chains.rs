@@ -23,7 +23,7 @@ fn a_jump_goes_through_and_what_the_chain_does_not_take_is_counted_at_its_end(ne
     let counted = device.counted();
     assert_eq!((counted[&jump.id].0, counted[&there.id].0), (6, 6));
     device.remove(there);
-    assert_eq!(network.send(0, 4), []);
+    assert_eq!(network.send(0, 4), [0; 0]);
     let shown = network.run("tc -s filter show dev p1 ingress chain 7");
     assert!(shown.contains("Sent 128 bytes 4 pkt"), "the end counts what missed: {shown}");
     assert_eq!(device.installed().len(), 1, "an end is nobody's flow");

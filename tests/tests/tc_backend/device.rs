@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sluice_flow::backend::{
-    Change, CounterReader, DeviceEvent, Handle, InstallQueue, InstalledRule, OffloadPolicy, OpenConfig, Operation,
-    Outcome, Owner, Placement,
+    Adopter, Auditor, Change, CounterReader, DeviceEvent, Handle, InstallQueue, InstalledRule, Meters, Mirrors,
+    OffloadPolicy, OpenConfig, Operation, Outcome, Owner, Placement,
 };
 use sluice_flow::counters::Counters;
 use sluice_flow::flow::{Expiry, Flow};
@@ -60,6 +60,22 @@ impl Device {
         let backend = sluice_offload_tc::open(&config).unwrap();
         let (queue, reader) = (backend.install_queue().unwrap(), backend.counter_reader().unwrap());
         Self { backend, queue, reader, slots: 0, generations: 0 }
+    }
+
+    pub(crate) fn meters(&self) -> &dyn Meters {
+        self.backend.meters().expect("the classifier has meters")
+    }
+
+    pub(crate) fn mirrors(&self) -> &dyn Mirrors {
+        self.backend.mirrors().expect("the classifier has mirrors")
+    }
+
+    pub(crate) fn adoption(&self) -> &dyn Adopter {
+        self.backend.adoption().expect("rules stay in the kernel")
+    }
+
+    pub(crate) fn audit(&self) -> &dyn Auditor {
+        self.backend.audit().expect("others can get at the rules")
     }
 
     pub(crate) fn attach(&mut self, number: u32) {
@@ -141,7 +157,7 @@ impl Device {
 
     pub(crate) fn foreign(&self) -> Vec<String> {
         let mut filters = vec![];
-        self.backend.foreign(&mut |filter| filters.push(filter)).unwrap();
+        self.audit().foreign(&mut |filter| filters.push(filter)).unwrap();
         filters
     }
 

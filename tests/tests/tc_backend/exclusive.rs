@@ -75,7 +75,7 @@ fn one_match_has_one_rule_whatever_was_lost_left_or_changed(network: &Network) {
                             slot += 1;
                             (dice.roll(3) > 0).then_some((FlowId { slot, incarnation: 1 }, Generation(1)))
                         };
-                        device.backend.adopt(&mut claim).unwrap();
+                        device.adoption().adopt(&mut claim).unwrap();
                     }
                 }
                 1 => meddle(network, &mut dice),

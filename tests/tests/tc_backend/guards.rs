@@ -104,7 +104,7 @@ fn a_flow_of_two_rules_is_explained_as_both_in_the_words_of_tc(network: &Network
 /// A meter in the place of whose policer somebody has put one that is not for `skip_hw` alone, so that the kernel refuses the rules of
 /// ours that use it. The backend puts back what is gone, but cannot change for whom a policer is.
 fn refused_meter(network: &Network, device: &Device) {
-    device.backend.set_meter(&Meter::simple(MeterId(3), MeterUnit::Kilobits, 1_000_000, 0)).unwrap();
+    device.meters().set_meter(&Meter::simple(MeterId(3), MeterUnit::Kilobits, 1_000_000, 0)).unwrap();
     let listed = || network.run("tc actions list action police");
     let shown = listed();
     let mut words = shown.split_whitespace().skip_while(|word| !word.contains("police"));
@@ -197,7 +197,7 @@ fn no_packet_wraps_and_none_is_lost_or_counted_twice_while_two_rules_are_modifie
     assert!(changes > 3, "{changes}");
     assert_eq!(back, 0, "counters never run backwards");
     let counted = device.remove(rule).unwrap().packets;
-    assert_eq!(counted, PACKETS.into(), "every packet is counted once over {changes} changes");
+    assert_eq!(counted, u64::from(PACKETS), "every packet is counted once over {changes} changes");
 }
 
 fn a_modification_that_is_refused_leaves_two_rules_as_they_were(network: &Network) {
@@ -263,7 +263,7 @@ fn both_rules_go_on_in_the_next_run_and_half_a_pair_does_not(network: &Network) 
     send(network, &[1, 64]);
     drop(first);
     let mut second = Device::open();
-    let adoption = second.backend.adopt(&mut |rule: &InstalledRule| {
+    let adoption = second.adoption().adopt(&mut |rule: &InstalledRule| {
         assert_eq!(rule.rules, 2);
         assert!(rule.flow.is_same(&flow(TO_B, ROUTE)) && rule.flow.actions == flow(TO_B, ROUTE).actions);
         Some((NEW, Generation(5)))
@@ -278,7 +278,8 @@ fn both_rules_go_on_in_the_next_run_and_half_a_pair_does_not(network: &Network) 
     for preference in PREFERENCES {
         delete(network, preference);
         let mut third = Device::open();
-        let adoption = third.backend.adopt(&mut |_: &InstalledRule| panic!("half a pair is no flow's"));
+        let adoption =
+            third.backend.adoption().unwrap().adopt(&mut |_: &InstalledRule| panic!("half a pair is no flow's"));
         assert_eq!(adoption, Ok(Adoption { adopted: 0, orphans: 1 }), "without {preference}");
         assert_eq!(filters(network), Vec::<String>::new());
         third.install(TO_B, ROUTE).unwrap();
@@ -295,7 +296,7 @@ fn what_is_left_of_pairs_is_listed_and_can_be_taken_out(network: &Network) {
         let strays = second.installed();
         assert_eq!((strays.len(), strays[0].rules), (1, rules), "{deleted:?}");
         assert_eq!({ strays[0].flow.ufid }, { flow(TO_B, ROUTE).ufid }, "{deleted:?}");
-        second.backend.remove_stray(strays[0].handle).unwrap();
+        second.audit().remove_stray(strays[0].handle).unwrap();
         assert_eq!((second.installed().len(), filters(network).len()), (0, 0), "{deleted:?}");
     }
 }

@@ -24,7 +24,7 @@ stories![
 
 fn a_rule_forwards_what_it_matches_counts_it_and_stops_when_it_is_removed(network: &Network) {
     let mut device = Device::open();
-    assert_eq!(network.send(0, 5), [], "nothing forwards");
+    assert_eq!(network.send(0, 5), [0; 0], "nothing forwards");
     let there = device.install(TO_B, "2").unwrap();
     let back = device.install(TO_A, "1").unwrap();
     assert_eq!(there.placement, Placement::Software);
@@ -43,7 +43,7 @@ fn a_rule_forwards_what_it_matches_counts_it_and_stops_when_it_is_removed(networ
         (22, 22 * FRAME),
         "what came after the last reading is in the last counters"
     );
-    assert_eq!(network.send(0, 2), []);
+    assert_eq!(network.send(0, 2), [0; 0]);
     assert_eq!(device.counted().keys().collect::<Vec<_>>(), [&back.id]);
     assert_eq!(device.remove(there), None, "it is gone");
 }
@@ -66,7 +66,7 @@ fn a_modified_rule_does_the_new_thing_under_the_same_name_and_counts_on(network:
     network.send(0, 10);
     let modified = device.modify(rule, TO_B, "drop").unwrap();
     assert_eq!(modified.handle, rule.handle);
-    assert_eq!(network.send(0, 4), []);
+    assert_eq!(network.send(0, 4), [0; 0]);
     assert_eq!(device.counted()[&rule.id], (14, 14 * FRAME));
     device.modify(rule, TO_B, "2").unwrap();
     network.send(0, 1);
@@ -101,12 +101,12 @@ fn a_stream_loses_nothing_while_its_rule_is_modified(network: &Network) {
         sender.join().unwrap();
         (receiver.join().unwrap(), changes, back)
     });
-    assert_eq!(missing(&arrived, PACKETS), [], "after {changes} changes");
+    assert_eq!(missing(&arrived, PACKETS), [0; 0], "after {changes} changes");
     assert_eq!(arrived.len(), PACKETS as usize, "none twice");
     assert!(changes > 3, "{changes}");
     assert_eq!(back, 0, "counters never run backwards");
     let counted = device.remove(rule).unwrap().packets;
-    assert_eq!(counted, PACKETS.into(), "every packet is counted once over {changes} changes");
+    assert_eq!(counted, u64::from(PACKETS), "every packet is counted once over {changes} changes");
 }
 
 fn many_rules_go_in_and_out_at_a_time(_: &Network) {

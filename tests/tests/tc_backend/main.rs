@@ -8,6 +8,7 @@
 
 mod adoption;
 mod chains;
+mod conforming;
 mod device;
 mod exclusive;
 mod guards;
@@ -27,6 +28,8 @@ use network::Network;
 
 /// A story by its name.
 type Story = (&'static str, fn(&Network));
+/// A story that is to be played.
+type Play = Box<dyn Fn(&Network) + Send + Sync>;
 
 /// Stories under the names of their functions.
 macro_rules! stories {
@@ -66,7 +69,8 @@ fn inside() -> ExitCode {
         ports::STORIES,
         refusing::STORIES,
     ];
-    let wanted: Vec<_> = stories.into_iter().flatten().filter(|(name, _)| is_wanted(name)).collect();
+    let own = stories.into_iter().flatten().map(|(name, story)| (*name, Box::new(*story) as Play));
+    let wanted: Vec<_> = own.chain(conforming::stories()).filter(|(name, _)| is_wanted(name)).collect();
     let (mut passed, mut failed) = (0, vec![]);
     for (name, has_passed) in play(&wanted) {
         if has_passed {
@@ -86,19 +90,20 @@ fn inside() -> ExitCode {
 }
 
 /// Plays stories, as many at a time as there are processors, and says of each whether it went well.
-fn play(stories: &[&Story]) -> Vec<(&'static str, bool)> {
+fn play(stories: &[(&'static str, Play)]) -> Vec<(&'static str, bool)> {
     let next = AtomicUsize::new(0);
     let played = Mutex::new(vec![]);
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
-                while let Some(&&(name, story)) = stories.get(next.fetch_add(1, Ordering::Relaxed)) {
+                while let Some((name, story)) = stories.get(next.fetch_add(1, Ordering::Relaxed)) {
                     // The thread alone enters the namespace, and what it complains of comes under its name.
-                    let thread = std::thread::Builder::new().name(name.into());
-                    let has_passed = thread.spawn(move || story(&Network::new())).expect("a thread").join().is_ok();
+                    let thread = std::thread::Builder::new().name((*name).to_owned());
+                    let played_alone = thread.spawn_scoped(scope, || story(&Network::new()));
+                    let has_passed = played_alone.expect("a thread").join().is_ok();
                     println!("test {name} ... {}", if has_passed { "ok" } else { "FAILED" });
-                    played.lock().unwrap().push((name, has_passed));
+                    played.lock().unwrap().push((*name, has_passed));
                 }
             });
         }

@@ -49,7 +49,7 @@ fn device() -> Device {
 }
 
 fn copied(device: &Device, name: &str) -> u64 {
-    device.backend.mirror_counters(name).expect("it is there").packets
+    device.mirrors().mirror_counters(name).expect("it is there").packets
 }
 
 fn a_copy_is_the_packet_as_it_came_and_what_becomes_of_the_packet_is_the_same_with_a_mirror(network: &Network) {
@@ -64,9 +64,9 @@ fn a_copy_is_the_packet_as_it_came_and_what_becomes_of_the_packet_is_the_same_wi
     let without = sent(1);
     assert_eq!((without.len(), copies.frames(1).len()), (1, 0));
 
-    device.backend.set_mirror(&mirror("tap", "in_port(1)", &[3])).unwrap();
-    device.backend.set_mirror(&mirror("udp", "in_port(1),eth_type(0x0800),ipv4(proto=17)", &[3])).unwrap();
-    device.backend.set_mirror(&mirror("tcp", "in_port(1),eth_type(0x0800),ipv4(proto=6)", &[3])).unwrap();
+    device.mirrors().set_mirror(&mirror("tap", "in_port(1)", &[3])).unwrap();
+    device.mirrors().set_mirror(&mirror("udp", "in_port(1),eth_type(0x0800),ipv4(proto=17)", &[3])).unwrap();
+    device.mirrors().set_mirror(&mirror("tcp", "in_port(1),eth_type(0x0800),ipv4(proto=6)", &[3])).unwrap();
     let with = sent(1);
     assert_eq!(
         with.iter().map(|frame| same_each_time(frame)).collect::<Vec<_>>(),
@@ -80,7 +80,7 @@ fn a_copy_is_the_packet_as_it_came_and_what_becomes_of_the_packet_is_the_same_wi
     assert_eq!(copies.frames(3), [with.clone(), with].concat(), "octet for octet");
     assert_eq!(device.counted()[&rule.id], (3, 3 * FRAME));
     let counters = |packets| MirrorCounters { packets, bytes: packets * FRAME, placement: Placement::Software };
-    let counted = ["tap", "udp", "tcp"].map(|name| device.backend.mirror_counters(name));
+    let counted = ["tap", "udp", "tcp"].map(|name| device.mirrors().mirror_counters(name));
     assert_eq!(counted, [2, 2, 0].map(|packets| Some(counters(packets))));
     assert_eq!(
         (device.installed().len(), device.foreign()),
@@ -91,26 +91,26 @@ fn a_copy_is_the_packet_as_it_came_and_what_becomes_of_the_packet_is_the_same_wi
     device.remove(rule).unwrap();
     assert_eq!(sent(1), Vec::<Vec<u8>>::new(), "what no flow takes goes on to be that");
     assert_eq!(copies.frames(3).len(), 2);
-    assert_eq!(device.backend.check_mirrors(false), Ok(vec![]));
+    assert_eq!(device.mirrors().check_mirrors(false), Ok(vec![]));
 }
 
 fn a_mirror_goes_on_in_the_next_run_and_one_that_nobody_sets_again_is_taken_out(network: &Network) {
     let copies = network.tap();
     let first = device();
     let tap = mirror("tap", "in_port(1)", &[3]);
-    first.backend.set_mirror(&mirror("old", "in_port(1),eth_type(0x0806)", &[3])).unwrap();
-    first.backend.set_mirror(&tap).unwrap();
+    first.mirrors().set_mirror(&mirror("old", "in_port(1),eth_type(0x0806)", &[3])).unwrap();
+    first.mirrors().set_mirror(&tap).unwrap();
     network.send(0, 3);
     assert_eq!(copies.frames(3).len(), 3);
     drop(first);
     network.send(0, 1);
     assert_eq!(copies.frames(1).len(), 1, "it does not need the agent");
     let second = device();
-    second.backend.set_mirror(&tap).unwrap();
+    second.mirrors().set_mirror(&tap).unwrap();
     assert_eq!(copied(&second, "tap"), 4, "it counts on");
     assert_eq!(filters(network).len(), 2);
     assert_eq!(
-        second.backend.adopt(&mut |_: &InstalledRule| panic!("it is no flow")),
+        second.adoption().adopt(&mut |_: &InstalledRule| panic!("it is no flow")),
         Ok(Adoption { adopted: 0, orphans: 1 })
     );
     assert_eq!(filters(network).len(), 1);
@@ -123,7 +123,7 @@ fn a_mirror_goes_on_in_the_next_run_and_one_that_nobody_sets_again_is_taken_out(
 fn a_mirror_that_somebody_takes_out_is_put_back(network: &Network) {
     let copies = network.tap();
     let mut device = device();
-    device.backend.set_mirror(&mirror("tap", "in_port(1),eth_type(0x0800)", &[3])).unwrap();
+    device.mirrors().set_mirror(&mirror("tap", "in_port(1),eth_type(0x0800)", &[3])).unwrap();
     device.install(TO_B, "2").unwrap();
     let name = filters(network).into_iter().find(|line| line.contains("pref 900 ")).expect("the mirror");
     assert!(name.contains("protocol ip "), "{name}");
@@ -134,10 +134,10 @@ fn a_mirror_that_somebody_takes_out_is_put_back(network: &Network) {
         "tc qdisc del dev p1 ingress",
     ] {
         network.run(command);
-        eventually("the mirror is back", || device.backend.mirror_counters("tap").is_some());
+        eventually("the mirror is back", || device.mirrors().mirror_counters("tap").is_some());
         network.send(0, 1);
         assert_eq!(copies.frames(1).len(), 1, "after {command}");
-        assert_eq!(device.backend.check_mirrors(false), Ok(vec![]), "after {command}");
+        assert_eq!(device.mirrors().check_mirrors(false), Ok(vec![]), "after {command}");
     }
 }
 
@@ -153,30 +153,30 @@ fn a_mirror_that_is_changed_counts_on_and_one_that_is_removed_leaves_nothing(net
     ]
     .into_iter()
     {
-        let before = device.backend.mirror_counters("tap").map_or(0, |counters| counters.packets);
-        device.backend.set_mirror(&mirror("tap", key, ports)).unwrap();
+        let before = device.mirrors().mirror_counters("tap").map_or(0, |counters| counters.packets);
+        device.mirrors().set_mirror(&mirror("tap", key, ports)).unwrap();
         assert_eq!(filters(network).len(), rules, "{key}");
         network.hosts[0].send(1, network.hosts[1].address);
         assert_eq!(copies.frames(1).len(), 1, "{key}");
         assert_eq!(arriving.frames(ports.len() - 1).len(), ports.len() - 1, "{key}");
         assert_eq!(copied(&device, "tap"), before + 1, "{key}");
     }
-    let refusal = device.backend.set_mirror(&mirror("tap", "in_port(1)", &[9])).unwrap_err();
+    let refusal = device.mirrors().set_mirror(&mirror("tap", "in_port(1)", &[9])).unwrap_err();
     assert_eq!((refusal.label(), filters(network).len(), copied(&device, "tap")), ("port", 1, 4), "it stays as it was");
-    device.backend.remove_mirror("tap").unwrap();
+    device.mirrors().remove_mirror("tap").unwrap();
     assert_eq!(filters(network), Vec::<String>::new());
-    assert!(device.backend.mirror_counters("tap").is_none());
-    assert_eq!(device.backend.remove_mirror("tap").unwrap_err().to_string(), "device: there is no mirror tap");
+    assert!(device.mirrors().mirror_counters("tap").is_none());
+    assert_eq!(device.mirrors().remove_mirror("tap").unwrap_err().to_string(), "device: there is no mirror tap");
 }
 
 fn a_mirror_goes_with_its_port_and_comes_back_with_it(network: &Network) {
     let copies = network.tap();
     let mut device = device();
-    device.backend.set_mirror(&mirror("tap", "in_port(1)", &[3])).unwrap();
+    device.mirrors().set_mirror(&mirror("tap", "in_port(1)", &[3])).unwrap();
     network.send(0, 2);
     assert_eq!(copies.frames(2).len(), 2);
     device.backend.detach_port(PortNumber(1)).unwrap();
-    assert!(device.backend.mirror_counters("tap").is_none());
+    assert!(device.mirrors().mirror_counters("tap").is_none());
     device.attach(1);
     network.send(0, 1);
     assert_eq!((copies.frames(1).len(), copied(&device, "tap")), (1, 3));
@@ -186,10 +186,10 @@ fn a_mirror_that_cannot_be_is_refused_with_the_reason(network: &Network) {
     let mut device = Device::bare(OffloadPolicy::SkipSoftware, OWNER);
     device.attach(1);
     device.attach(2);
-    let refusal = device.backend.set_mirror(&mirror("tap", "in_port(1)", &[2])).unwrap_err();
+    let refusal = device.mirrors().set_mirror(&mirror("tap", "in_port(1)", &[2])).unwrap_err();
     assert!(matches!(&refusal, Refusal::Kernel { errno: 95, .. }), "there is no hardware: {refusal}");
-    let refusal = device.backend.set_mirror(&mirror("tap", "in_port(7)", &[2])).unwrap_err();
+    let refusal = device.mirrors().set_mirror(&mirror("tap", "in_port(7)", &[2])).unwrap_err();
     assert_eq!(refusal.to_string(), "port 7: there is no such port");
-    assert!(device.backend.mirror_counters("tap").is_none());
+    assert!(device.mirrors().mirror_counters("tap").is_none());
     assert_eq!(filters(network), Vec::<String>::new());
 }

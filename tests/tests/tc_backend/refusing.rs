@@ -1,6 +1,6 @@
 //! Rules that the kernel does not take.
 
-use sluice_flow::backend::{DeviceEvent, OffloadPolicy};
+use sluice_flow::backend::{DeviceEvent, Facet, OffloadPolicy};
 use sluice_flow::cause::Cause;
 use sluice_flow::meter::{Meter, MeterBand, MeterId, MeterUnit};
 use sluice_flow::refusal::Refusal;
@@ -46,8 +46,8 @@ fn a_move_is_refused(_: &Network) {
     let mut device = Device::open();
     let rule = device.install(TO_B, "2").unwrap();
     let refusal = device.relocate(rule).unwrap_err();
-    assert_eq!(refusal.label(), "device");
-    assert!(device.backend.room().is_err());
+    assert_eq!(refusal, Refusal::Unsupported { facet: Facet::Capacity });
+    assert!(device.backend.capacity().is_none());
 }
 
 fn a_meter_that_is_not_there_is_refused_and_one_that_is_counts(network: &Network) {
@@ -57,17 +57,17 @@ fn a_meter_that_is_not_there_is_refused_and_one_that_is_counts(network: &Network
     assert_eq!(refusal.cause(), Some(Cause::Meter));
     let bands = vec![MeterBand { rate: 1000, burst: 1000 }];
     let meter = Meter { id: MeterId(3), unit: MeterUnit::Kilobits, bands };
-    device.backend.set_meter(&meter).unwrap();
+    device.meters().set_meter(&meter).unwrap();
     let changed = DeviceEvent::Changed { cause: Cause::Meter };
     assert!(device.events().contains(&changed), "what was refused may be taken now");
     let rule = device.install(TO_B, "meter(3),2").unwrap();
     assert_eq!(network.send(0, 4).len(), 4);
-    let metered = device.backend.meter_counters(meter.id).unwrap();
+    let metered = device.meters().meter_counters(meter.id).unwrap();
     assert_eq!(metered.packets, 4);
     assert_eq!((metered.packets, metered.bytes), device.counted()[&rule.id], "counted as the flow");
     assert_eq!(device.installed().pop().unwrap().flow.actions, crate::device::flow(TO_B, "meter(3),2").actions);
-    assert_eq!(device.backend.remove_meter(meter.id).unwrap_err().label(), "action", "a rule uses it");
+    assert_eq!(device.meters().remove_meter(meter.id).unwrap_err().label(), "action", "a rule uses it");
     device.remove(rule).unwrap();
-    device.backend.remove_meter(meter.id).unwrap();
-    assert_eq!(device.backend.meter_counters(meter.id), None);
+    device.meters().remove_meter(meter.id).unwrap();
+    assert_eq!(device.meters().meter_counters(meter.id), None);
 }

@@ -307,7 +307,7 @@ fn every_flow_is_in_hardware(world: &World, agent: &Agent<'_>, number: usize) {
     assert!(rules.iter().all(|rule| rule.contains("\n  skip_sw\n  in_hw in_hw_count 1\n")), "{}", rules.concat());
     assert_eq!(rules.len(), number);
     assert_eq!(world.rules(), number, "the device has other rules than the agent");
-    assert_eq!(agent.sluice("audit"), format!("{number} rules, all as wanted\n"));
+    assert_eq!(agent.sluice("audit"), format!("{number} rules, all as wanted (listed by the device)\n"));
 }
 
 /// A flow that sends packets to chain 1, and one there, after which comes the agent's own rule for what no flow wants.
@@ -320,7 +320,7 @@ fn jumps_between_chains_are_in_hardware(world: &World, agent: &Agent<'_>, before
     let flows = agent.flows();
     assert_eq!(flows.iter().filter(|flow| flow["placement"] == "hardware").count(), before + 2, "{flows:#?}");
     assert_eq!(world.rules(), before + 3, "two flows and the end of the chain");
-    assert_eq!(agent.sluice("audit"), format!("{} rules, all as wanted\n", before + 2));
+    assert_eq!(agent.sluice("audit"), format!("{} rules, all as wanted (listed by the device)\n", before + 2));
     let to = |destination| ipv4([10, 0, 0, 3], destination, 17, &datagram(1000, 53));
     let rewritten = |packet: &[u8]| [&[2, 0, 0, 0, 0, 0xb][..], &HOST, &[8, 0], packet].concat();
     for _ in 0..20 {
@@ -466,6 +466,6 @@ pub(crate) fn with_policy_none_flows_are_in_both(world: &World) {
     let arp = flows.iter().find(|flow| flow["key"].as_str().is_some_and(|key| key.contains("arp"))).expect("the flow");
     assert_eq!((&arp["placement"], &arp["state"]), (&"software only".into(), &"partial".into()), "{arp}");
     assert_eq!(world.rules(), 1);
-    assert_eq!(agent.sluice("audit"), "2 rules, all as wanted\n");
+    assert_eq!(agent.sluice("audit"), "2 rules, all as wanted (listed by the device)\n");
     agent.stop();
 }

@@ -31,7 +31,7 @@ fn both_are_back(world: &World, agent: &Agent<'_>) {
     assert_eq!(world.rules(), 2, "{}", world.hca.lock().steering().dump());
     world.pass(VF0, &query(), &[(Port::Wire, &query())]);
     world.pass(Port::Wire, &query(), &[(HOST_PF, &query())]);
-    assert_eq!(agent.sluice("audit"), "2 rules, all as wanted\n");
+    assert_eq!(agent.sluice("audit"), "2 rules, all as wanted (listed by the device)\n");
 }
 
 pub(crate) fn functions_of_the_host_come_and_go_and_their_flows_with_them(world: &World) {

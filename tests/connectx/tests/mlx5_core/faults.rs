@@ -54,7 +54,7 @@ pub(crate) fn a_health_counter_that_stops_is_noticed_and_rules_stay(world: &Worl
     world.ports.hold_health_counter(false);
     let frame = udp([10, 0, 0, 1], [10, 9, 9, 9], 1000, 53);
     world.pass(VF0, &frame, &[(Port::Wire, &frame)]);
-    assert_eq!(agent.sluice("audit"), "1 rules, all as wanted\n");
+    assert_eq!(agent.sluice("audit"), "1 rules, all as wanted (listed by the device)\n");
     agent.stop();
 }
 
@@ -76,7 +76,7 @@ udp(dst=53),actions:p0\"
     agent.sluice("add-flows /tmp/agent/flows");
     let added = at.elapsed();
     assert_eq!(world.rules(), rules);
-    assert_eq!(agent.sluice("audit"), format!("{rules} rules, all as wanted\n"));
+    assert_eq!(agent.sluice("audit"), format!("{rules} rules, all as wanted (listed by the device)\n"));
     let some = (0..rules).step_by(rules / 50);
     let sent = some.clone().count() as u64;
     for number in some {

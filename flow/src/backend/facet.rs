@@ -1,0 +1,86 @@
+//! What not every device has.
+
+use std::fmt;
+
+use super::Backend;
+use crate::refusal::Refusal;
+
+/// A part of a backend that not every device has: a trait of its own, which the [`Backend`] hands out or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Facet {
+    /// [`Meters`](super::Meters)
+    Meters,
+    /// [`Mirrors`](super::Mirrors)
+    Mirrors,
+    /// [`Connections`](super::Connections)
+    Connections,
+    /// [`Adopter`](super::Adopter)
+    Adoption,
+    /// [`Auditor`](super::Auditor)
+    Audit,
+    /// [`Capacity`](super::Capacity)
+    Capacity,
+    /// [`Injector`](super::Injector)
+    Injector,
+}
+
+impl Facet {
+    /// Every facet, in the order in which they are shown.
+    pub const ALL: [Self; 7] =
+        [Self::Meters, Self::Mirrors, Self::Connections, Self::Adoption, Self::Audit, Self::Capacity, Self::Injector];
+
+    /// Returns the word for it, as `sluice show` prints it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Meters => "meters",
+            Self::Mirrors => "mirrors",
+            Self::Connections => "connections",
+            Self::Adoption => "adoption",
+            Self::Audit => "audit",
+            Self::Capacity => "capacity",
+            Self::Injector => "injector",
+        }
+    }
+
+    /// Returns what a backend without it lacks, as a sentence.
+    pub const fn missing(self) -> &'static str {
+        match self {
+            Self::Meters => "this backend has no meters",
+            Self::Mirrors => "this backend has no mirrors",
+            Self::Connections => "this backend tracks no connections",
+            Self::Adoption => "this backend has no rules but those of its own agent",
+            Self::Audit => "this backend has no rules but those of flows",
+            Self::Capacity => "this backend keeps no rules in software that it counts",
+            Self::Injector => "this backend takes no packets from the control socket",
+        }
+    }
+
+    /// Returns whether a backend has it.
+    pub fn is_of(self, backend: &dyn Backend) -> bool {
+        match self {
+            Self::Meters => backend.meters().is_some(),
+            Self::Mirrors => backend.mirrors().is_some(),
+            Self::Connections => backend.connections().is_some(),
+            Self::Adoption => backend.adoption().is_some(),
+            Self::Audit => backend.audit().is_some(),
+            Self::Capacity => backend.capacity().is_some(),
+            Self::Injector => backend.injector().is_some(),
+        }
+    }
+
+    /// Returns the facets that a backend has.
+    pub fn all_of(backend: &dyn Backend) -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(|facet| facet.is_of(backend))
+    }
+
+    /// Unwraps what a backend hands out for this facet. Fails with [`Refusal::Unsupported`] if that is nothing.
+    pub fn require<T: ?Sized>(self, facet: Option<&T>) -> Result<&T, Refusal> {
+        facet.ok_or(Refusal::Unsupported { facet: self })
+    }
+}
+
+impl fmt::Display for Facet {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.name())
+    }
+}

@@ -1,0 +1,89 @@
+//! What the classifier has that not every device has.
+
+use std::sync::atomic::Ordering;
+
+use sluice_flow::backend::{
+    Adopter, Adoption, Auditor, Claims, Doubtful, Handle, Holding, InstalledRule, MeterCounters, MeterFault, Meters,
+    MirrorCounters, MirrorFault, Mirrors,
+};
+use sluice_flow::cause::Cause;
+use sluice_flow::id::FlowId;
+use sluice_flow::meter::{Meter, MeterId};
+use sluice_flow::mirror::Mirror;
+use sluice_flow::refusal::Refusal;
+
+use super::Classifier;
+
+impl Meters for Classifier {
+    fn set_meter(&self, meter: &Meter) -> Result<(), Refusal> {
+        self.core.meters.set(meter)?;
+        self.core.events.changed(Cause::Meter);
+        Ok(())
+    }
+
+    fn remove_meter(&self, meter: MeterId) -> Result<(), Refusal> {
+        self.core.meters.remove(meter)
+    }
+
+    fn meter_counters(&self, meter: MeterId) -> Option<MeterCounters> {
+        self.core.meters.counters(meter, self.core.link_header()).ok().flatten()
+    }
+
+    fn check_meters(&self, mends: bool) -> Result<Vec<MeterFault>, Refusal> {
+        self.core.meters.check(mends)
+    }
+}
+
+impl Mirrors for Classifier {
+    fn set_mirror(&self, mirror: &Mirror) -> Result<(), Refusal> {
+        self.core.mirrors.set(mirror, &self.core.ports.load())
+    }
+
+    fn remove_mirror(&self, name: &str) -> Result<(), Refusal> {
+        self.core.mirrors.remove(name)
+    }
+
+    fn mirror_counters(&self, name: &str) -> Option<MirrorCounters> {
+        self.core.mirrors.counters(name)
+    }
+
+    fn check_mirrors(&self, mends: bool) -> Result<Vec<MirrorFault>, Refusal> {
+        self.core.mirrors.check(None, &self.core.ports.load(), mends)
+    }
+}
+
+impl Adopter for Classifier {
+    fn adopt(&self, claims: &mut dyn Claims) -> Result<Adoption, Refusal> {
+        self.core.adopt(claims)
+    }
+
+    fn holdings(&self) -> Result<Vec<Holding>, Refusal> {
+        self.core.holdings()
+    }
+
+    fn remove_holding(&self, mark: u32) -> Result<usize, Refusal> {
+        self.core.remove_holding(mark)
+    }
+}
+
+impl Auditor for Classifier {
+    fn doubtful(&self) -> Doubtful {
+        let (doubtful, is_round_over) = self.core.doubts.take(&self.core.books);
+        if is_round_over {
+            self.core.meters_in_doubt.store(true, Ordering::Relaxed);
+        }
+        doubtful
+    }
+
+    fn read_back(&self, rules: &[Handle], visit: &mut dyn FnMut(FlowId, InstalledRule)) -> Result<(), Refusal> {
+        self.core.read_back(rules, visit)
+    }
+
+    fn foreign(&self, visit: &mut dyn FnMut(String)) -> Result<(), Refusal> {
+        self.core.foreign(visit)
+    }
+
+    fn remove_stray(&self, handle: Handle) -> Result<(), Refusal> {
+        self.core.remove_stray(handle)
+    }
+}
