@@ -9,15 +9,14 @@ use sluice_control::duration::parse_duration;
 /// `flush`
 #[derive(Debug, Args)]
 pub(crate) struct Flush {
-    /// Leave the flows alone; list by owner what other owners have in the device, and remove it only if --owner or --yes is given.
-    /// What a running agent has, or a newer sluice has written, is never removed. To take the rules over instead, start
-    /// `sluiced --adopt-orphans`
+    /// Keep the flows; list by owner what other owners have in the device, and remove it only with --owner or --yes. Never removes
+    /// what a running agent has or a newer sluice has written. To adopt the rules instead, start `sluiced --adopt-orphans`
     #[arg(long)]
     pub(crate) orphans: bool,
     /// Remove what this owner left
     #[arg(long, value_name = "ID", requires = "orphans")]
     owner: Vec<String>,
-    /// Remove what all owners left of which no agent is running
+    /// Remove what all owners left whose agent does not run
     #[arg(long, requires = "orphans", conflicts_with = "owner")]
     yes: bool,
 }
@@ -32,17 +31,17 @@ impl Flush {
 
 #[derive(Debug, Args)]
 pub(crate) struct DumpFlows {
-    /// Everything: UFID, fields that are not matched, offload state, refusal; with --json, what hardware and software counted
-    /// apart, which is asked of the device flow by flow
+    /// Print everything: UFID, fields that are not matched, offload state, refusal; with --json, also the counters of hardware
+    /// and software apart, which are read from the device flow by flow
     #[arg(short, long)]
     more: bool,
-    /// Ports by name
+    /// Print ports by name
     #[arg(long)]
     names: bool,
-    /// As a JSON array
+    /// Print a JSON array
     #[arg(long, conflicts_with_all = ["names", "table"])]
     pub(crate) json: bool,
-    /// As a table that fits the terminal
+    /// Print a table that fits the terminal
     #[arg(long, conflicts_with_all = ["more", "names"])]
     pub(crate) table: bool,
     /// type=offloaded, non-offloaded, partially-offloaded, tc, soft or all, and filter=MATCH
@@ -60,26 +59,26 @@ impl DumpFlows {
 
 #[derive(Debug, Args)]
 pub(crate) struct Top {
-    /// How many flows
+    /// Show at most this many flows
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
     pub(crate) rows: usize,
-    /// Over how long rates are taken
+    /// Measure rates over this time
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     pub(crate) interval: Duration,
-    /// How many times; without it until Ctrl-C
+    /// Show this many times; without it until Ctrl-C
     #[arg(long, value_name = "N")]
     pub(crate) count: Option<u64>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct GetFlow {
-    /// Everything, as with dump-flows
+    /// Print everything, as with dump-flows
     #[arg(short, long)]
     more: bool,
-    /// Ports by name
+    /// Print ports by name
     #[arg(long)]
     names: bool,
-    /// As a JSON object, with what hardware and software counted apart
+    /// Print a JSON object, with the counters of hardware and software apart
     #[arg(long, conflicts_with_all = ["more", "names"])]
     pub(crate) json: bool,
     #[arg(value_name = "UFID")]
@@ -96,20 +95,20 @@ impl GetFlow {
 
 #[derive(Debug, Args)]
 pub(crate) struct Explain {
-    /// A flow that is there, or the key of one that might be
+    /// An existing flow, or the key of one that might exist
     #[arg(value_name = "UFID|KEY", required_unless_present = "file")]
     flow: Option<String>,
     /// The actions that go with a key
     #[arg(value_name = "ACTIONS")]
     actions: Option<String>,
-    /// A whole dump of OVS instead, or a file for add-flows, "-" is standard input: which flows would not be taken, and why.
-    /// Exits 2 if a line is not understood or no flow would be taken
+    /// Explain a whole dump of OVS or a file for add-flows instead ("-" is standard input): which flows would not be taken, and
+    /// why. Exits 2 if a line is not understood or no flow would be taken
     #[arg(long, value_name = "FILE", conflicts_with_all = ["flow", "actions", "priority"])]
     pub(crate) file: Option<PathBuf>,
     /// The priority of the flow, 0 to 15, higher wins
     #[arg(long, value_name = "N", value_parser = priority)]
     priority: Option<String>,
-    /// As one JSON object
+    /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -138,7 +137,7 @@ impl AddFlow {
 pub(crate) struct ModFlow {
     #[command(flatten)]
     flow: FlowAndActions,
-    /// Add the flow if it is not there
+    /// Add the flow if it does not exist
     #[arg(long)]
     may_create: bool,
     /// Leave the old rule in the device if it refuses the new one
@@ -165,10 +164,10 @@ struct FlowAndActions {
     /// The priority of the flow, 0 to 15, higher wins
     #[arg(long, value_name = "N", value_parser = priority)]
     priority: Option<String>,
-    /// Delete the flow after so long without a packet, such as 500ms, 10s or 5m
+    /// Delete the flow after this time without a packet, such as 500ms, 10s or 5m
     #[arg(long, value_name = "TIME", value_parser = duration)]
     idle_timeout: Option<String>,
-    /// Delete the flow after so long
+    /// Delete the flow after this time
     #[arg(long, value_name = "TIME", value_parser = duration)]
     hard_timeout: Option<String>,
     /// Never age or evict the flow

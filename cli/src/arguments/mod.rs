@@ -21,14 +21,15 @@ pub(crate) use self::packets::{Replay, Trace};
 const DEFAULT_RUN_DIR: &str = "/run/sluice";
 const RUN_DIR_VARIABLE: &str = "SLUICE_RUN_DIR";
 
-/// Shows and changes the flows that a running sluiced keeps in the NIC
+/// Show and change the flows that a running sluiced keeps in the NIC
 #[derive(Debug, Parser)]
 #[command(name = "sluice", version, disable_help_subcommand = true, arg_required_else_help = true)]
 pub(crate) struct Cli {
     /// Where the control socket is [default: $SLUICE_RUN_DIR, or /run/sluice]
     #[arg(long, global = true, value_name = "DIR", display_order = 900)]
     run_dir: Option<PathBuf>,
-    /// How long the agent may show no sign of life, or none; a command that it works on takes as long as it takes
+    /// Give up after this time without a sign of life from the agent, or never with "none"; a command that the agent works
+    /// on may take longer
     #[arg(long, global = true, value_name = "TIME", default_value = "30s", display_order = 901)]
     pub(crate) timeout: Patience,
     #[command(subcommand)]
@@ -58,7 +59,7 @@ impl FromStr for Patience {
 pub(crate) enum Command {
     /// Show the datapath: backend, ports, flows by state, limits
     Show {
-        /// As one JSON object
+        /// Print one JSON object
         #[arg(long)]
         json: bool,
     },
@@ -70,35 +71,34 @@ pub(crate) enum Command {
     Explain(Explain),
     /// Show everything that is counted
     Stats {
-        /// As one JSON object
+        /// Print one JSON object
         #[arg(long)]
         json: bool,
     },
     /// Print what happens to flows as it happens, until Ctrl-C
     Watch {
-        /// As a JSON object a line
+        /// Print a JSON object a line
         #[arg(long)]
         json: bool,
     },
     /// Show the busiest flows, over and over, until Ctrl-C
     Top(Top),
-    /// Compare what the table says is in the device with what the device says
+    /// Compare the flow table with what is in the device
     Audit {
-        /// Put in what is missing, change back what was changed, take out what no flow wants, and compare again; rules of
-        /// others are listed and never touched
+        /// Install missing rules, restore changed ones, remove those that no flow wants, and compare again; rules of others
+        /// are listed and never touched
         #[arg(long)]
         fix: bool,
-        /// As one JSON object
+        /// Print one JSON object
         #[arg(long)]
         json: bool,
     },
 
     /// Add a flow and wait until the device has it
     AddFlow(AddFlow),
-    /// Add the flows of a file, a line each; a dump of OVS will do
+    /// Add the flows of a file, one a line; a dump of OVS works as it is
     AddFlows {
-        /// Lines as dump-flows prints them, each with "add", "modify" or "delete" in front if need be; "-" is standard
-        /// input
+        /// Lines as dump-flows prints them, with "add", "modify" or "delete" in front if needed; "-" is standard input
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
@@ -117,13 +117,13 @@ pub(crate) enum Command {
 
     /// Add a port, which survives a restart
     ///
-    /// Flows that were accepted for this port, by number and name, before it was removed are put in again.
+    /// Flows that were accepted for a port of this number and name before it was removed are installed again.
     AddPort(AddPort),
     /// Remove a port; the flows that name it are refused until it is back
     ///
-    /// A flow is accepted for a port, not for its number: a port of another name that is given the number gets nothing of its
-    /// traffic. mod-flow accepts a flow anew, for the ports that have its numbers then. A port of the configuration file is
-    /// back at the next start or reload.
+    /// A flow is accepted for a port, not for its number: if a port of another name gets the number, the flow stays refused.
+    /// mod-flow accepts a flow anew, for the ports that have its numbers then. A port of the configuration file comes back at
+    /// the next start or reload.
     DelPort {
         /// Its number or name
         #[arg(value_name = "PORT")]
@@ -139,7 +139,7 @@ pub(crate) enum Command {
     },
     /// List the meters
     ShowMeters {
-        /// As a JSON array
+        /// Print a JSON array
         #[arg(long)]
         json: bool,
     },
@@ -148,7 +148,7 @@ pub(crate) enum Command {
         /// Its name
         #[arg(value_name = "NAME")]
         name: String,
-        /// Which packets, as in the key of a flow; of one port
+        /// Which packets, written as the key of a flow; of one port
         #[arg(value_name = "KEY")]
         key: String,
         /// Where copies go, by number or name
@@ -174,13 +174,13 @@ pub(crate) enum Command {
     /// List the timeout policies
     ShowCtTimeouts,
 
-    /// Wait until the agent is ready, as after a start in the background
+    /// Wait until the agent is ready, such as after a start in the background
     Wait,
     /// Apply the changed configuration file without losing a flow
     Reload,
-    /// Let the frames of a capture into a port of the software NIC
+    /// Replay a capture into a port of the NIC in software
     Replay(Replay),
-    /// Walk a packet through the installed flows and tell each step, without letting it in
+    /// Trace a packet through the installed flows, step by step, without counting it
     Trace(Trace),
 }
 

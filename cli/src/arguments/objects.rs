@@ -6,7 +6,7 @@ use clap::{ArgGroup, Args};
 pub(crate) struct AddPort {
     #[arg(value_name = "NUMBER")]
     number: u32,
-    /// The network device for tc, any word for soft; 1 to 64 bytes without blanks and any of (),"/=#
+    /// The network device for tc, any word for soft; 1 to 64 bytes without blanks or any of (),"/=#
     #[arg(value_name = "NAME")]
     name: String,
     /// physical, representor, internal, vxlan, geneve, gre, erspan, gtpu or mirror
@@ -15,7 +15,7 @@ pub(crate) struct AddPort {
     /// The UDP port of a vxlan, geneve or gtpu tunnel
     #[arg(long, value_name = "N", requires = "underlay")]
     udp_port: Option<u16>,
-    /// The port that a tunnel's packets come and go through, by number or name
+    /// The port that the packets of a tunnel use, by number or name
     #[arg(long, value_name = "PORT")]
     underlay: Option<String>,
 }
@@ -33,16 +33,16 @@ impl AddPort {
 pub(crate) struct AddMeter {
     #[arg(value_name = "ID")]
     id: u32,
-    /// Kilobits in a second
+    /// Let this many kilobits a second pass
     #[arg(long, value_name = "N", group = "rate")]
     kbps: Option<u64>,
-    /// Packets in a second
+    /// Let this many packets a second pass
     #[arg(long, value_name = "N", group = "rate")]
     pps: Option<u64>,
-    /// What may pass at once, kilobits or packets [default: what a second lets pass]
+    /// Let this many kilobits or packets pass at once [default: those of a second]
     #[arg(long, value_name = "N")]
     burst: Option<u64>,
-    /// One more band, in the same unit; up to seven
+    /// Add a band, in the same unit; at most seven
     #[arg(long = "band", value_name = "RATE[:BURST]")]
     bands: Vec<String>,
 }
@@ -60,7 +60,7 @@ pub(crate) struct AddCtTimeout {
     /// As in ct(timeout=NAME)
     #[arg(value_name = "NAME")]
     name: String,
-    /// Timeouts in seconds, such as tcp_syn_sent=30 or udp_multiple=300; the others stay as they usually are
+    /// Timeouts in seconds, such as tcp_syn_sent=30 or udp_multiple=300; the others keep their defaults
     #[arg(value_name = "KEY=SECONDS")]
     timeouts: Vec<String>,
 }

@@ -14,7 +14,7 @@ pub(crate) struct Replay {
     /// The port at which the frames come in, by number or name
     #[arg(long, value_name = "PORT")]
     pub(crate) in_port: String,
-    /// "own" is the capture's own pace, "flat" is flat out, "10x" is ten times as fast
+    /// "own" is the pace of the capture, "flat" is as fast as possible, "10x" is ten times the pace of the capture
     #[arg(long, value_name = "SPEED", default_value = "own")]
     pub(crate) speed: Speed,
 }
@@ -24,10 +24,10 @@ pub(crate) struct Trace {
     /// A frame without FCS, in hexadecimal, or a capture, pcap or pcapng
     #[arg(value_name = "PACKET|PCAP")]
     pub(crate) packet: String,
-    /// The port at which it comes in, by number or name
+    /// The port at which the packet comes in, by number or name
     #[arg(long, value_name = "PORT")]
     pub(crate) in_port: String,
-    /// How many frames of a capture
+    /// Trace at most this many frames of a capture
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) count: u16,
 }
