@@ -20,7 +20,7 @@ use sluice_flow::counters::{Reading, Sampled};
 use sluice_flow::mirror::Mirror;
 use sluice_flow::time::Clock;
 use sluice_flow::ufid::Seed;
-use sluice_flow::{Backend, ChainId, Counters, Flow, FlowId, Generation, Port, PortNumber, Refusal, Ufid};
+use sluice_flow::{Action, Backend, ChainId, Counters, Flow, FlowId, Generation, Port, PortNumber, Refusal, Ufid};
 
 /// See the [module](self).
 pub struct LastingDevice {
@@ -35,6 +35,8 @@ pub struct Memory {
     pub rules: BTreeMap<Handle, Rule>,
     /// Rules of others.
     pub foreign: Vec<String>,
+    /// Ports that can be sent to.
+    pub ports: BTreeSet<PortNumber>,
     /// Mirrors, and what they have copied.
     pub mirrors: BTreeMap<String, u64>,
     /// Mirrors that the device has otherwise than they were set, and whether it has something in their place.
@@ -185,6 +187,13 @@ impl Memory {
         if let Some(refusal) = &self.refusal {
             return Err(refusal.clone());
         }
+        let is_gone = |action: &Action| match action {
+            Action::Output(port) if !self.ports.contains(port) => Some(*port),
+            _ => None,
+        };
+        if let Some(port) = flow.actions.iter().find_map(is_gone) {
+            return Err(Refusal::no_port(port));
+        }
         match flow.jumps().iter().find(|chain| !self.open_chains.contains(chain)) {
             Some(chain) => Err(Refusal::Device { reason: format!("chain {chain} is not open").into() }),
             None => Ok(()),
@@ -284,20 +293,22 @@ impl Backend for LastingDevice {
         None
     }
 
-    fn attach_port(&self, _port: &Port) -> Result<(), Refusal> {
+    fn attach_port(&self, port: &Port) -> Result<(), Refusal> {
+        self.memory.lock().ports.insert(port.number);
         Ok(())
     }
 
-    fn expect_port(&self, _port: &Port) -> Result<(), Refusal> {
-        Ok(())
+    fn expect_port(&self, port: &Port) -> Result<(), Refusal> {
+        self.attach_port(port)
     }
 
     fn is_absent(&self, _port: PortNumber) -> bool {
         false
     }
 
-    fn detach_port(&self, _port: PortNumber) -> Result<(), Refusal> {
-        Ok(())
+    fn detach_port(&self, port: PortNumber) -> Result<(), Refusal> {
+        let is_known = self.memory.lock().ports.remove(&port);
+        if is_known { Ok(()) } else { Err(Refusal::no_port(port)) }
     }
 
     fn port_counters(&self, _port: PortNumber) -> Option<PortCounters> {

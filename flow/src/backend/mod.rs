@@ -45,8 +45,8 @@ pub use self::rules::{Adoption, Claims, CountedApart, Doubtful, Holding, Install
 /// # Who owns what
 ///
 /// The agent owns what is wanted: flows, ports, meters, mirrors. The backend owns what is in the device, and the [`Handle`] of each
-/// rule, which it makes at an install, knows until the removal is completed, and uses for another rule only afterwards. It keeps what it
-/// is given by value, and nothing that it is given by reference.
+/// rule: it makes one at an install, knows it until the removal is completed, and uses it for another rule only afterwards. Of what it is
+/// given by reference it keeps copies.
 ///
 /// # Threads
 ///

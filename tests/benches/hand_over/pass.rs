@@ -110,8 +110,8 @@ impl Populated {
         let bait = self.world.agent.queue.add(flow, None).expect("accepted");
         self.device.wait_for_a_visitor();
         let result = work();
-        let waiting = self.world.agent.queue.reports()[0].queued;
-        assert_eq!(waiting, self.flows.len(), "every flow is in the queue");
+        // A count may be a second old.
+        eventually("every flow is in the queue", || self.world.agent.queue.reports()[0].queued == self.flows.len());
         self.device.open();
         self.drain();
         self.world.agent.queue.delete(bait, sluice_flow::EndReason::Deleted, None).expect("accepted");

@@ -44,9 +44,7 @@ impl<'a> Device<'a> {
     pub fn open(subject: &'a Subject<'a>) -> Self {
         let opened = (subject.open)();
         for number in [1, 2] {
-            let name = format!("p{number}").parse().expect("a name");
-            let port = Port { number: PortNumber(number), name, kind: PortKind::Physical };
-            opened.backend.attach_port(&port).expect("the port is there");
+            opened.backend.attach_port(&port(PortNumber(number))).expect("the port is there");
         }
         let worker = Worker::new(&*opened.backend);
         let reader = opened.backend.counter_reader().expect("a reader opens");
@@ -160,6 +158,11 @@ impl<'a> Device<'a> {
         self.backend().installed(&mut visit).expect("the rules are listed");
         rules
     }
+}
+
+/// A port, of the name that its device has everywhere.
+pub(super) fn port(number: PortNumber) -> Port {
+    Port { number, name: format!("p{number}").parse().expect("a name"), kind: PortKind::Physical }
 }
 
 /// A flow from its text.

@@ -10,6 +10,7 @@ mod device;
 pub mod events;
 pub mod facets;
 pub mod order;
+pub mod ports;
 pub mod refusing;
 pub mod shutdown;
 mod worker;
@@ -40,11 +41,15 @@ pub const STORIES: &[&[Story]] = &[
     counters::STORIES,
     refusing::STORIES,
     chains::STORIES,
+    ports::STORIES,
     adoption::STORIES,
     facets::STORIES,
     events::STORIES,
     shutdown::STORIES,
 ];
+
+/// Actions that every device refuses: there is no such port.
+pub(crate) const REFUSED: &str = "9";
 
 /// Has packets come in.
 pub type Send<'a> = dyn Fn(&dyn Backend, u32) + 'a;
@@ -55,8 +60,6 @@ pub struct Subject<'a> {
     pub open: Box<dyn Fn() -> Opened + 'a>,
     /// Has so many of the packets that [`UDP`] matches come in at port 1, and returns when the device has handled them.
     pub send: Box<Send<'a>>,
-    /// Actions that the device refuses.
-    pub refused: &'static str,
     /// The facets that it has, in order.
     pub facets: &'static [Facet],
 }

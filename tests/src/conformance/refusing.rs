@@ -3,7 +3,7 @@
 use sluice_flow::backend::{Change, Operation, Outcome};
 
 use super::device::{flow, other};
-use super::{Device, Subject, UDP, stories};
+use super::{Device, REFUSED, Subject, UDP, stories};
 
 stories![
     a_refused_install_leaves_nothing_and_may_be_tried_again,
@@ -16,7 +16,7 @@ stories![
 /// No rule, no counters, and no place that is taken.
 pub fn a_refused_install_leaves_nothing_and_may_be_tried_again(subject: &Subject<'_>) {
     let mut device = Device::open(subject);
-    let refusal = device.install(UDP, subject.refused).expect_err("it is refused");
+    let refusal = device.install(UDP, REFUSED).expect_err("it is refused");
     assert_ne!(refusal.to_string(), "");
     assert_eq!((device.installed().len(), device.read().len()), (0, 0), "after {refusal}");
     let rule = device.install(UDP, "2").expect("another form of the same flow is taken");
@@ -30,7 +30,7 @@ pub fn a_refused_modification_leaves_the_old_rule_which_counts_on(subject: &Subj
     let mut device = Device::open(subject);
     let rule = device.install(UDP, "2").expect("it is taken");
     device.send(2);
-    device.modify(rule, UDP, subject.refused).expect_err("it is refused");
+    device.modify(rule, UDP, REFUSED).expect_err("it is refused");
     let listed = device.installed();
     assert_eq!(listed.keys().copied().collect::<Vec<_>>(), [rule.handle]);
     assert_eq!(listed[&rule.handle].flow.actions, flow(UDP, "2").actions);
@@ -45,7 +45,7 @@ pub fn a_refusal_in_a_batch_is_its_own_flows_alone(subject: &Subject<'_>) {
     let mut device = Device::open(subject);
     let batch: Vec<_> = (0..20)
         .map(|number| {
-            let actions = if number % 4 == 0 { subject.refused } else { "2" };
+            let actions = if number % 4 == 0 { REFUSED } else { "2" };
             let (id, generation) = device.new_flow();
             Change { flow: id, generation, operation: Operation::Install(flow(&other(number), actions)) }
         })
@@ -76,9 +76,9 @@ pub fn a_removal_of_a_rule_that_is_gone_is_done(subject: &Subject<'_>) {
 pub fn what_is_explained_is_not_put_in(subject: &Subject<'_>) {
     let mut device = Device::open(subject);
     assert_ne!(device.backend().explain(&flow(UDP, "2")).expect("it would be taken"), "");
-    let explained = device.backend().explain(&flow(UDP, subject.refused)).expect_err("it would be refused");
+    let explained = device.backend().explain(&flow(UDP, REFUSED)).expect_err("it would be refused");
     assert!(device.installed().is_empty());
-    let refused = device.install(UDP, subject.refused).expect_err("it is refused");
+    let refused = device.install(UDP, REFUSED).expect_err("it is refused");
     assert_eq!(explained.label(), refused.label(), "{explained}; {refused}");
     device.install(UDP, "2").expect("what was explained takes no place");
 }

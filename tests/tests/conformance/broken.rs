@@ -53,6 +53,10 @@ pub(crate) enum Breach {
     ReadsTheRemoved,
     /// All would be taken.
     ExplainsEverything,
+    /// Ports that are taken away stay.
+    KeepsPorts,
+    /// A port that is expected never comes.
+    ExpectsNothing,
     /// Chains stay open.
     ClosesNoChain,
     /// There are no meters, whatever is under it.
@@ -266,7 +270,7 @@ impl Backend for Broken {
     }
 
     fn expect_port(&self, port: &Port) -> Result<(), Refusal> {
-        self.inner.expect_port(port)
+        if self.is(Breach::ExpectsNothing) { Ok(()) } else { self.inner.expect_port(port) }
     }
 
     fn is_absent(&self, port: PortNumber) -> bool {
@@ -274,7 +278,7 @@ impl Backend for Broken {
     }
 
     fn detach_port(&self, port: PortNumber) -> Result<(), Refusal> {
-        self.inner.detach_port(port)
+        if self.is(Breach::KeepsPorts) { Ok(()) } else { self.inner.detach_port(port) }
     }
 
     fn port_counters(&self, port: PortNumber) -> Option<PortCounters> {

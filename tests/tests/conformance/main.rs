@@ -36,7 +36,7 @@ fn inject(backend: &dyn Backend, packets: u32) {
 
 /// The NIC in software, as it comes or behind something.
 fn on_soft(open: impl Fn() -> Opened + Clone + Sync + 'static) -> Vec<&'static str> {
-    play(|| Subject { open: Box::new(open.clone()), send: Box::new(inject), refused: "9", facets: OF_SOFT })
+    play(|| Subject { open: Box::new(open.clone()), send: Box::new(inject), facets: OF_SOFT })
 }
 
 /// The NIC in software behind a device with faults.
@@ -75,7 +75,7 @@ fn lasting(around: impl Fn(Arc<dyn Backend>) -> Opened + 'static) -> Subject<'st
     };
     let send = move |_: &dyn Backend, packets: u32| hit.pass(&flow(UDP, "2"), packets.into());
     let facets = &[Facet::Mirrors, Facet::Adoption, Facet::Audit];
-    Subject { open: Box::new(open), send: Box::new(send), refused: "recirc(9)", facets }
+    Subject { open: Box::new(open), send: Box::new(send), facets }
 }
 
 #[test]
@@ -118,6 +118,8 @@ const NOTICED: &[(Breach, &[&str])] = &[
     (Breach::ReadsAsAnother, &["a_reading_names_the_flow_and_the_generation_that_installed_it"]),
     (Breach::ReadsTheRemoved, &["a_rule_that_was_removed_is_read_no_more_and_its_successor_begins_at_zero"]),
     (Breach::ExplainsEverything, &["what_is_explained_is_not_put_in"]),
+    (Breach::KeepsPorts, &["a_flow_of_a_port_that_is_gone_is_refused_until_the_port_is_back"]),
+    (Breach::ExpectsNothing, &["a_port_that_is_expected_and_is_there_is_as_one_that_was_attached"]),
     (Breach::ClosesNoChain, &["a_chain_that_was_closed_is_as_if_it_had_never_been_open"]),
     (
         Breach::HidesMeters,
@@ -170,7 +172,7 @@ fn every_story_fails_where_its_promise_is_broken() {
                     let backend = Arc::new(Broken::new(under.clone(), *breach));
                     Opened { backend, under: Some(under), stall: None }
                 };
-                Subject { open: Box::new(open), send: Box::new(inject), refused: "9", facets: OF_SOFT }
+                Subject { open: Box::new(open), send: Box::new(inject), facets: OF_SOFT }
             };
             if !is_noticed(story, broken) {
                 unnoticed.push((*breach, *story));
@@ -189,7 +191,7 @@ fn every_story_fails_where_its_promise_is_broken() {
     let kept = soft();
     let name = "a_device_that_keeps_nothing_begins_with_nothing";
     let open = || Box::new(|| Opened::plain(kept.clone()));
-    let keeps = || Subject { open: open(), send: Box::new(inject), refused: "9", facets: OF_SOFT };
+    let keeps = || Subject { open: open(), send: Box::new(inject), facets: OF_SOFT };
     if !is_noticed(name, keeps) {
         unnoticed.push((Breach::AdoptsNothing, name));
     }

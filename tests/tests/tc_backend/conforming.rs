@@ -27,5 +27,5 @@ fn subject(network: &Network) -> Subject<'_> {
     };
     let send = |_: &dyn Backend, packets| drop(network.send(0, packets));
     let facets = &[Facet::Meters, Facet::Mirrors, Facet::Adoption, Facet::Audit];
-    Subject { open: Box::new(open), send: Box::new(send), refused: "9", facets }
+    Subject { open: Box::new(open), send: Box::new(send), facets }
 }
