@@ -324,7 +324,7 @@ fn an_answer_that_breaks_off_is_no_success() {
 #[test]
 fn show_and_stats_are_for_people_and_stats_also_for_programs() {
     const STATISTICS: &str = r#"{"datapath":"soft@demo","version":"0.1.0",
-        "backend":{"name":"soft","miss":"counted and dropped","chain_miss":"counted and dropped","max_lag_seconds":0.0,"max_chain_depth":8,"device_chain_depth":8,"configured_chain_depth":16},
+        "backend":{"name":"soft","facets":["meters","injector"],"miss":"counted and dropped","chain_miss":"counted and dropped","max_lag_seconds":0.0,"max_chain_depth":8,"device_chain_depth":8,"configured_chain_depth":16},
         "flows":{"live":3,"limit":200000,"states":{"pending":0,"offloaded":2,"refused":1}},
         "revalidator":{"paused":false,"period_seconds":0.5,"idle_timeout_seconds":10.0,"hard_timeout_seconds":null}}
 "#;
@@ -341,6 +341,7 @@ fn show_and_stats_are_for_people_and_stats_also_for_programs() {
     let expected = "\
 soft@demo, sluiced 0.1.0
   backend   soft
+  facets    meters, injector
   misses    in chain 0: counted and dropped
             in a later chain: counted and dropped
   lookups   hit 3, missed 1, lost 0
