@@ -24,7 +24,7 @@ impl Index<'_> {
     /// The records that it covers, by their numbers.
     pub(in crate::journal) fn records(&self) -> impl Iterator<Item = (u64, Indexed)> {
         let mut entries = Fields(self.entries);
-        (self.first..).map_while(move |number| {
+        (self.first..=u64::MAX).map_while(move |number| {
             let indexed = match entries.u8().ok()? {
                 KIND_WANTED => Indexed::Wanted(Ufid(entries.u128().ok()?)),
                 KIND_UNWANTED => Indexed::Unwanted(Ufid(entries.u128().ok()?)),
@@ -68,5 +68,16 @@ impl OpenIndex {
         }
         self.records += 1;
         self.news += usize::from(!matches!(kind, KIND_INDEX | KIND_END));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_of_more_records_than_there_are_numbers_ends_with_the_last_number() {
+        let index = Index { first: u64::MAX, entries: &[KIND_SHAPE, KIND_SHAPE] };
+        assert_eq!(index.records().collect::<Vec<_>>(), [(u64::MAX, Indexed::Other)]);
     }
 }
