@@ -81,54 +81,47 @@ impl Collector for AgentCollector {
         let mut families: Vec<MetricFamily> = Vec::new();
         for Measure { metric, read, .. } in MEASURES {
             let Some(metric) = metric.filter(|metric| (metric.is_there)(&reading)) else { continue };
-            let (kind, series) = series(&metric, read, &reading);
+            let series = series(&metric, read, &reading);
             match families.iter_mut().find(|family| family.name() == metric.name) {
                 Some(family) => series.into_iter().for_each(|one| family.mut_metric().push(one)),
                 // What is not known is absent, and so is a family of nothing else.
                 None if series.is_empty() => {}
-                None => families.push(family(&metric, kind, series)),
+                None => families.push(family(&metric, series)),
             }
         }
         families
     }
 }
 
-/// The series of a row, and what they are.
-fn series(metric: &measures::Metric, read: &Read, reading: &Reading<'_>) -> (MetricType, Vec<Metric>) {
-    let kind = match metric.kind {
-        Kind::Gauge => MetricType::GAUGE,
-        Kind::Counter => MetricType::COUNTER,
-    };
+/// The series of a row.
+fn series(metric: &measures::Metric, read: &Read, reading: &Reading<'_>) -> Vec<Metric> {
     let own = metric.label.map(|(name, value)| label(name, value));
     let one = |labels: Vec<LabelPair>, number: Number| {
         let mut one = Metric::default();
         let value = number.value()?;
-        match metric.kind {
-            Kind::Gauge => {
-                let mut gauge = Gauge::default();
-                gauge.set_value(value);
-                one.set_gauge(gauge);
-            }
-            Kind::Counter => {
-                let mut counter = Counter::default();
-                counter.set_value(value);
-                one.set_counter(counter);
-            }
+        if metric.kind == Kind::Counter {
+            let mut counter = Counter::default();
+            counter.set_value(value);
+            one.set_counter(counter);
+        } else {
+            let mut gauge = Gauge::default();
+            gauge.set_value(value);
+            one.set_gauge(gauge);
         }
         one.set_label(labels);
         Some(one)
     };
     match read {
-        Read::One(read) => (kind, one(own.into_iter().collect(), read(reading)).into_iter().collect()),
+        Read::One(read) => one(own.into_iter().collect(), read(reading)).into_iter().collect(),
         Read::Each(name, read) => {
             let labels = |value: &str| [label(name, value)].into_iter().chain(own.clone()).collect();
-            (kind, read(reading).into_iter().filter_map(|(value, number)| one(labels(&value), number)).collect())
+            read(reading).into_iter().filter_map(|(value, number)| one(labels(&value), number)).collect()
         }
         Read::Words(read) => {
             let labels = read(reading).iter().map(|(name, value)| label(name, value)).collect();
-            (kind, one(labels, Number::Count(1)).into_iter().collect())
+            one(labels, Number::Count(1)).into_iter().collect()
         }
-        Read::Durations(read) => (MetricType::HISTOGRAM, vec![histogram(&read(reading))]),
+        Read::Durations(read) => vec![histogram(&read(reading))],
     }
 }
 
@@ -148,7 +141,12 @@ fn histogram(durations: &Durations) -> Metric {
     metric
 }
 
-fn family(metric: &measures::Metric, kind: MetricType, series: Vec<Metric>) -> MetricFamily {
+fn family(metric: &measures::Metric, series: Vec<Metric>) -> MetricFamily {
+    let kind = match metric.kind {
+        Kind::Gauge => MetricType::GAUGE,
+        Kind::Counter => MetricType::COUNTER,
+        Kind::Histogram => MetricType::HISTOGRAM,
+    };
     let mut family = MetricFamily::default();
     family.set_name(metric.name.to_owned());
     family.set_help(metric.help.to_owned());

@@ -47,6 +47,8 @@ pub(crate) enum Kind {
     Gauge,
     /// It only grows.
     Counter,
+    /// Durations, counted by how long they were.
+    Histogram,
 }
 
 /// How numbers are read.
@@ -275,6 +277,8 @@ mod tests {
                 assert!(series.insert((metric.name, metric.label)), "{}", metric.name);
                 assert_eq!(metric.name.ends_with("_total"), metric.kind == Kind::Counter, "{}", metric.name);
             }
+            let is_histogram = measure.metric.is_some_and(|metric| metric.kind == Kind::Histogram);
+            assert_eq!(is_histogram, matches!(measure.read, Read::Durations(_)));
             assert!(measure.stats.is_none_or(|path| paths.insert(path)), "{:?}", measure.stats);
             assert!(measure.coverage.is_none_or(|name| names.insert(name)), "{:?}", measure.coverage);
         }

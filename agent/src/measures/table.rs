@@ -96,10 +96,10 @@ pub(crate) static MEASURES: &[Measure] = &[
         "workers[].latency_average_seconds",
         Each("worker", |now| workers(now, |worker| worker.latency_average.into())),
     ),
-    gauge(
+    histogram(
         "sluice_install_duration_seconds",
         "Time from the acceptance of a change to its rule being in place.",
-        Durations(latency),
+        latency,
     ),
     // The revalidator.
     gauge("sluice_revalidator_poll_seconds", "Duration of the last poll.", One(|now| now.published.last.poll.into()))
@@ -320,6 +320,10 @@ const fn gauge(name: &'static str, help: &'static str, read: Read) -> Measure {
 
 const fn counter(name: &'static str, help: &'static str, read: Read) -> Measure {
     metric(Kind::Counter, name, help, read)
+}
+
+const fn histogram(name: &'static str, help: &'static str, read: fn(&Reading<'_>) -> super::Durations) -> Measure {
+    metric(Kind::Histogram, name, help, Durations(read))
 }
 
 const fn metric(kind: Kind, name: &'static str, help: &'static str, read: Read) -> Measure {
