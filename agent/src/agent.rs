@@ -20,19 +20,19 @@ use sluice_revalidator::Revalidator;
 
 use crate::backends;
 use crate::config::{Config, Difference};
-use crate::coverage::Coverage;
-use crate::device_counters::{DeviceCounters, Published};
-use crate::events::Events;
-use crate::inspection::Inspection;
-use crate::journal::{Journal, NotWritten};
-use crate::lifecycle::Lifecycle;
-use crate::liveness::Progress;
 use crate::objects::{self, Absence, Kept, Object, ObjectError, ObjectId, Objects, Origin, Saved, Step};
-use crate::offload::{Adopted, Batch, OffloadQueue, Tally, Worker};
-use crate::orphans::Found;
-use crate::rebalancing::Rebalancing;
-use crate::retrying::RetrySchedule;
-use crate::revalidation::{Revalidation, RevalidatorThread};
+use crate::observe::coverage::Coverage;
+use crate::observe::events::Events;
+use crate::upkeep::device_counters::{DeviceCounters, Published};
+use crate::upkeep::inspection::Inspection;
+use crate::upkeep::orphans::Found;
+use crate::upkeep::rebalancing::Rebalancing;
+use crate::upkeep::retrying::RetrySchedule;
+use crate::upkeep::revalidation::{Revalidation, RevalidatorThread};
+use sluice_host::lifecycle::Lifecycle;
+use sluice_host::liveness::Progress;
+use sluice_journal::{Journal, JournalError, NotWritten, Opened};
+use sluice_offload::{Adopted, Batch, OffloadQueue, Tally, Worker};
 
 /// How long the device may take to give an answer before a caller who waits hears that there is none yet.
 pub const ANSWER_TIME: Duration = Duration::from_secs(10);
@@ -105,7 +105,7 @@ pub enum AgentError {
 }
 
 impl Agent {
-    /// Opens the configured device and makes an agent for it, whose parts are to be run, and whose wishes a log keeps.
+    /// Opens the configured device and makes an agent for it. Its parts are still to be run; `keeping` is where its flows and objects survive it.
     pub fn open(
         config: Config,
         seed: Seed,
@@ -121,23 +121,23 @@ impl Agent {
         };
         let backend = backends::open(&config.backend, &open)
             .map_err(|refusal| AgentError::Device { what: format!("opening {}", config.device), refusal })?;
-        Self::kept_in(keeping, backend, config, seed, clock)
+        Self::with_keeping(backend, keeping, config, seed, clock)
     }
 
-    /// The same on a device that is open already, without a log.
-    pub fn on(
+    /// Makes an agent for a device that is open already. Nothing of it survives it.
+    pub fn with_backend(
         backend: Arc<dyn Backend>,
         config: Config,
         seed: Seed,
         clock: Arc<dyn Clock>,
     ) -> Result<(Arc<Self>, Parts), AgentError> {
-        Self::kept_in(Keeping::default(), backend, config, seed, clock)
+        Self::with_keeping(backend, Keeping::default(), config, seed, clock)
     }
 
-    /// The same on a device that is open already.
-    pub fn kept_in(
-        keeping: Keeping,
+    /// Makes an agent for a device that is open already.
+    pub fn with_keeping(
         backend: Arc<dyn Backend>,
+        keeping: Keeping,
         config: Config,
         seed: Seed,
         clock: Arc<dyn Clock>,
@@ -420,6 +420,13 @@ impl Agent {
         for back in after.iter().filter(|port| !is_in(before, port)) {
             self.queue.release(&of(back));
         }
+    }
+
+    /// Takes on the flows that earlier runs have left, and runs the log that this agent was made with. To be called before the agent's
+    /// parts run.
+    pub fn keep_flows(&self, opened: Opened, lifecycle: &mut Lifecycle) -> Result<(), JournalError> {
+        let take = |flow, accepted| self.queue.restore(flow, accepted).map(|_| ());
+        opened.run(&self.table, take, lifecycle)
     }
 
     /// Waits until all that this caller has had accepted is written to the log, if there is one. Who answers a request calls it

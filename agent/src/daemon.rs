@@ -21,19 +21,22 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::agent::{Agent, Keeping};
 use crate::config::{Config, Loaded, OnExit, Places, parse_metrics};
-use crate::http::{HttpOptions, HttpServer, METRICS_CONTENT_TYPE, StatusCode, TEXT_CONTENT_TYPE};
-use crate::journal::{Journal, JournalOptions, Opened};
-use crate::lifecycle::Lifecycle;
-use crate::liveness::Hang;
-use crate::lock::Locks;
-use crate::log_writer::LogWriter;
-use crate::logging::Logging;
-use crate::metrics::Metrics;
 use crate::objects::Kept;
+use crate::observe::http::{HttpOptions, HttpServer, METRICS_CONTENT_TYPE, StatusCode, TEXT_CONTENT_TYPE};
+use crate::observe::metrics::Metrics;
 use crate::reload::{Reloader, Reloads, Reply, located};
-use crate::run_dir::RunDir;
-use crate::unixctl::{Admission, Command, Registry, Server, ServerOptions, group_id};
-use crate::{backends, commands, coverage, seed};
+use sluice_host::lifecycle::Lifecycle;
+use sluice_host::liveness::Hang;
+use sluice_host::lock::Locks;
+use sluice_host::log_writer::LogWriter;
+use sluice_host::logging::Logging;
+use sluice_host::run_dir::RunDir;
+use sluice_host::seed;
+use sluice_journal::{Journal, JournalOptions, Opened};
+use sluice_unixctl::{Admission, Command, Registry, Server, ServerOptions, group_id};
+
+use crate::observe::coverage;
+use crate::{backends, commands};
 
 /// What the clock shows at the start: flows of earlier runs were accepted before it. No timeout is longer.
 const CLOCK_START: Timestamp = Timestamp(10 * 366 * 86_400 * 1_000_000_000);
@@ -174,7 +177,7 @@ impl Daemon {
         let mut lifecycle = Lifecycle::new(runtime.handle().clone());
         // Started first, to be stopped last: it hears of what the others do to the end.
         if let Some(opened) = opened {
-            opened.run(&daemon.agent, &mut lifecycle)?;
+            daemon.agent.keep_flows(opened, &mut lifecycle)?;
         }
         let cleanup = daemon.cleanup.clone();
         parts.run(&daemon.agent, &mut lifecycle, move |agent| {

@@ -10,8 +10,8 @@
 //!
 //! use sluice_agent::agent::{Agent, Keeping};
 //! use sluice_agent::config::Config;
-//! use sluice_agent::lifecycle::Lifecycle;
-//! use sluice_agent::offload::Batch;
+//! use sluice_host::lifecycle::Lifecycle;
+//! use sluice_offload::Batch;
 //! use sluice_flow::text::{parse_actions, parse_key};
 //! use sluice_flow::time::MonotonicClock;
 //! use sluice_flow::ufid::Seed;
@@ -45,35 +45,11 @@
 //! ```
 
 pub mod agent;
-pub mod audit;
 pub mod backends;
 pub mod commands;
 pub mod config;
-pub mod coverage;
 pub mod daemon;
-pub mod device_counters;
-pub mod events;
-pub mod http;
-pub mod inspection;
-pub mod journal;
-pub mod lifecycle;
-pub mod liveness;
-pub mod lock;
-pub mod log_writer;
-pub mod logging;
-mod measures;
-pub mod metrics;
 pub mod objects;
-pub mod offload;
-pub mod orphans;
-pub mod own_folder;
-pub mod rebalancing;
+pub mod observe;
 mod reload;
-mod retrying;
-pub mod revalidation;
-pub mod run_dir;
-pub mod seed;
-pub mod unixctl;
-
-#[cfg(test)]
-mod scratch;
+pub mod upkeep;

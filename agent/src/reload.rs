@@ -7,7 +7,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::agent::{Agent, AgentError};
 use crate::config::{Loaded, Places};
-use crate::logging::Logging;
+use sluice_host::logging::Logging;
 
 /// Who asked for a reload hears what came of it.
 pub(crate) type Reply = Box<dyn FnOnce(Outcome) + Send>;

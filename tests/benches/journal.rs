@@ -13,12 +13,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::json;
 use sluice_agent::config::Config;
-use sluice_agent::events::Events;
-use sluice_agent::journal::{Journal, JournalOptions, Opened};
-use sluice_agent::liveness::Progress;
+use sluice_agent::observe::events::Events;
 use sluice_flow::table::Limits;
 use sluice_flow::time::MonotonicClock;
 use sluice_flow::{Clock, Flow, FlowTable};
+use sluice_host::liveness::Progress;
+use sluice_journal::{Journal, JournalOptions, Opened};
 use sluice_tests::bench::{self, timed};
 use sluice_tests::fault::{FaultyDevice, Plan};
 use sluice_tests::world::{SEED, World, quick_config, soft_nic};
@@ -130,7 +130,7 @@ fn hand_over() -> [(u64, u64); 2] {
             let config = Config { dirty_limit: limit, flow_limit: limit, ..quick_config() };
             let world = match with_log {
                 0 => World::on(device, config, clock),
-                _ => World::kept_in(&folder.0, device, config, clock),
+                _ => World::with_journal_in(&folder.0, device, config, clock),
             };
             let flows: Vec<_> = (0..HANDED_OVER).map(|port| world.udp_flow(port, "2")).collect();
             faults.set(Plan { stalled: true, ..Plan::default() });

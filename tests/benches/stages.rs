@@ -12,14 +12,14 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde_json::json;
-use sluice_agent::journal::bytes;
-use sluice_agent::liveness::Progress;
-use sluice_agent::offload::{Batch, OffloadQueue};
 use sluice_flow::port::{Port, PortKind, PortNumber};
 use sluice_flow::table::{FlowState, Limits};
 use sluice_flow::text::{self, LineReader, Style};
 use sluice_flow::time::MonotonicClock;
 use sluice_flow::{Clock, Flow, FlowTable};
+use sluice_host::liveness::Progress;
+use sluice_journal::bytes;
+use sluice_offload::{Batch, OffloadQueue};
 use sluice_tests::bench::{self, cpu_timed, median};
 use sluice_tests::world::{SEED, soft_nic};
 

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use sluice_agent::agent::{Agent, Keeping};
 use sluice_agent::config::Config;
-use sluice_agent::journal::{Journal, JournalOptions, Opened};
-use sluice_agent::lifecycle::Lifecycle;
-use sluice_agent::liveness::Liveness;
 use sluice_flow::backend::{InstalledRule, OpenConfig, Verdict};
 use sluice_flow::port::PortKind;
 use sluice_flow::time::MonotonicClock;
 use sluice_flow::ufid::Seed;
 use sluice_flow::{Backend, Clock, Expiry, Flow, MaskedKey, Port, PortNumber, Priority, text};
+use sluice_host::lifecycle::Lifecycle;
+use sluice_host::liveness::Liveness;
+use sluice_journal::{Journal, JournalOptions, Opened};
 use tokio::runtime::Runtime;
 
 /// A running agent with the ports 1 to 4.
@@ -50,7 +50,7 @@ impl World {
     }
 
     /// An agent that keeps its flows in a folder, and takes those on that are there.
-    pub fn kept_in(folder: &Path, backend: Arc<dyn Backend>, config: Config, clock: Arc<dyn Clock>) -> Self {
+    pub fn with_journal_in(folder: &Path, backend: Arc<dyn Backend>, config: Config, clock: Arc<dyn Clock>) -> Self {
         let options = JournalOptions {
             sync_interval: config.sync_interval,
             clock: clock.clone(),
@@ -70,10 +70,10 @@ impl World {
             .collect();
         let runtime = Runtime::new().expect("a runtime");
         let keeping = Keeping { journal: opened.as_ref().map(|opened| opened.journal.clone()), objects: None };
-        let (agent, parts) = Agent::kept_in(keeping, backend, config, SEED, clock).expect("the agent starts");
+        let (agent, parts) = Agent::with_keeping(backend, keeping, config, SEED, clock).expect("the agent starts");
         let mut lifecycle = Lifecycle::new(runtime.handle().clone());
         if let Some(opened) = opened {
-            opened.run(&agent, &mut lifecycle).expect("the flows come back");
+            agent.keep_flows(opened, &mut lifecycle).expect("the flows come back");
         }
         parts.run(&agent, &mut lifecycle, |_| ()).expect("threads start");
         Self { agent, lifecycle: Some(lifecycle), runtime }

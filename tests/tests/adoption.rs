@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice_agent::audit::{Audit, Kind};
 use sluice_agent::config::Config;
+use sluice_agent::upkeep::audit::{Audit, Kind};
 use sluice_flow::time::{Clock, MonotonicClock};
 use sluice_flow::{ChainId, EndReason, Flow, FlowState};
 use sluice_tests::daemon::new_folder;
@@ -29,7 +29,7 @@ impl House {
 
     fn start(&self, config: Config) -> World {
         self.device.done();
-        World::kept_in(&self.folder, self.device.clone(), config, self.clock.clone())
+        World::with_journal_in(&self.folder, self.device.clone(), config, self.clock.clone())
     }
 }
 

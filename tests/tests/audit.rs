@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use sluice_agent::commands;
-use sluice_agent::unixctl::{Peer, Registry, Request};
 use sluice_flow::backend::{Change, InstallQueue, Operation};
 use sluice_flow::time::MonotonicClock;
 use sluice_flow::{Flow, FlowId, Generation, Refusal};
@@ -15,6 +14,7 @@ use sluice_tests::fault::{FaultyDevice, Plan};
 use sluice_tests::instant::InstantDevice;
 use sluice_tests::lasting::LastingDevice;
 use sluice_tests::world::{World, quick_config, soft_nic};
+use sluice_unixctl::{Peer, Registry, Request};
 
 /// Runs the command as a client does.
 fn audit(world: &World, args: &[&str]) -> Result<String, String> {

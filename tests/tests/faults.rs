@@ -8,18 +8,18 @@ use std::time::{Duration, Instant};
 
 use sluice_agent::commands;
 use sluice_agent::config::Config;
-use sluice_agent::metrics::Metrics;
-use sluice_agent::offload::Batch;
-use sluice_agent::unixctl::{Peer, Registry, Request};
+use sluice_agent::observe::metrics::Metrics;
 use sluice_flow::backend::DeviceEvent;
 use sluice_flow::meter::{Meter, MeterBand, MeterId, MeterUnit};
 use sluice_flow::mirror::Mirror;
 use sluice_flow::text;
 use sluice_flow::time::MonotonicClock;
 use sluice_flow::{Action, Cause, EndReason, Event, Field, FlowState, PortNumber, Refusal, Timestamp, Ufid};
+use sluice_offload::Batch;
 use sluice_tests::fault::{Faults, FaultyDevice, Plan};
 use sluice_tests::frames;
 use sluice_tests::world::{World, eventually, quick_config, soft_nic};
+use sluice_unixctl::{Peer, Registry, Request};
 
 fn faulty(config: Config) -> (World, Arc<Faults>) {
     let clock = Arc::new(MonotonicClock::new());

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use sluice_agent::offload::Batch;
 use sluice_flow::time::MonotonicClock;
 use sluice_flow::{EndReason, Event, Ufid};
+use sluice_offload::Batch;
 use sluice_tests::fault::{FaultyDevice, Plan};
 use sluice_tests::frames;
 use sluice_tests::world::{World, quick_config, soft_nic};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_agent::config::Config;
-use sluice_agent::metrics::Metrics;
+use sluice_agent::observe::metrics::Metrics;
 use sluice_flow::backend::{Placement, Room};
 use sluice_flow::time::{ManualClock, MonotonicClock};
 use sluice_flow::{EndReason, Event, Expiry, Flow, FlowId, FlowState, Priority};

@@ -7,7 +7,7 @@ use sluice_flow::{Expiry, Priority};
 
 use super::Failure;
 use crate::agent::Agent;
-use crate::unixctl::Peer;
+use sluice_unixctl::Peer;
 
 /// The arguments of a command, options taken out.
 #[derive(Debug, Default)]

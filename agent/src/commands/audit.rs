@@ -9,8 +9,8 @@ use super::arguments::Arguments;
 use super::explain::of_refusal;
 use super::{Failure, dump};
 use crate::agent::Agent;
-use crate::audit::{Audit, Difference, Kind, Mending, check_objects};
-use crate::unixctl::Output;
+use crate::upkeep::audit::{Audit, Difference, Kind, Mending, check_objects};
+use sluice_unixctl::Output;
 
 /// Differences that are told one by one; of more, only how many there are.
 const SHOWN: usize = 1_000;

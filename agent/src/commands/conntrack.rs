@@ -10,7 +10,7 @@ use sluice_flow::connection::{Connection, Direction, STATUS, State, TCP_FLAGS, T
 use super::arguments::Arguments;
 use super::{Failure, connection_selection};
 use crate::agent::Agent;
-use crate::unixctl::Output;
+use sluice_unixctl::Output;
 
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;

@@ -5,8 +5,8 @@ use sluice_flow::port::{PortKind, Tunnel};
 use super::Failure;
 use super::arguments::Arguments;
 use crate::agent::Agent;
-use crate::offload::WorkerReport;
-use crate::unixctl::Output;
+use sluice_offload::WorkerReport;
+use sluice_unixctl::Output;
 
 /// `dpctl/dump-dps`
 pub(super) fn list(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {

@@ -15,7 +15,7 @@ use super::arguments::Arguments;
 use super::filter::Filter;
 use super::object::ObjectWriter;
 use crate::agent::Agent;
-use crate::unixctl::Output;
+use sluice_unixctl::Output;
 
 /// `dpctl/dump-flows`
 pub(super) fn text(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {

@@ -13,7 +13,7 @@ use super::arguments::Arguments;
 use super::flows::Verb;
 use super::{Failure, dump, flows};
 use crate::agent::Agent;
-use crate::unixctl::Output;
+use sluice_unixctl::Output;
 
 /// `sluice/explain [--json] UFID` or `sluice/explain [--json] KEY ACTIONS`
 pub(super) fn one(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {

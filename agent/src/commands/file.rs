@@ -13,7 +13,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{FileType, Mode, OFlags, fstat, getxattr_query, open as open_path, openat};
 use rustix::io::Errno;
 
-use crate::unixctl::Peer;
+use sluice_unixctl::Peer;
 
 /// The largest file: a few million flows.
 pub(super) const SIZE_LIMIT: u64 = 1 << 30;
@@ -123,10 +123,10 @@ fn proc_path(place: &OwnedFd) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scratch::Scratch;
     use std::fs::{self, Permissions};
     use std::io::Read;
     use std::os::unix::fs::{PermissionsExt, symlink};
+    use tempfile::TempDir;
 
     /// A client that is neither root nor the owner of what this test makes, nor in its groups.
     fn stranger() -> Client {
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn what_its_client_may_read_is_read() {
-        let scratch = Scratch::new();
+        let scratch = TempDir::new().unwrap();
         let path = scratch.path().canonicalize().unwrap().join("flows");
         fs::write(&path, "in_port(1) 2\n").unwrap();
         let mut text = String::new();
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn what_is_no_regular_file_is_never_opened() {
-        let scratch = Scratch::new();
+        let scratch = TempDir::new().unwrap();
         let folder = scratch.path().canonicalize().unwrap();
         let fifo = folder.join("fifo");
         rustix::fs::mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, Mode::RUSR, 0).unwrap();
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_sparse_file_beyond_the_limit_is_refused() {
-        let scratch = Scratch::new();
+        let scratch = TempDir::new().unwrap();
         let path = scratch.path().canonicalize().unwrap().join("sparse");
         File::create(&path).unwrap().set_len(SIZE_LIMIT + 1).unwrap();
         let refusal = open(&path, Peer::own()).unwrap_err().to_string();
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn each_class_has_its_own_bits() {
-        let scratch = Scratch::new();
+        let scratch = TempDir::new().unwrap();
         let path = scratch.path().join("flows");
         fs::write(&path, "").unwrap();
         let (file, stranger) = (place(&path), stranger());

@@ -17,9 +17,9 @@ use sluice_flow::{ActionList, EndReason, Expiry, Flow, FlowId, MaskedKey, Match,
 use super::arguments::Arguments;
 use super::{Failure, PROGRAM, dump, file};
 use crate::agent::{ANSWER_TIME, Agent};
-use crate::audit;
-use crate::offload::{Batch, Series, Tally};
-use crate::unixctl::Output;
+use crate::upkeep::audit;
+use sluice_offload::{Batch, Series, Tally};
+use sluice_unixctl::Output;
 
 /// Errors of single lines that a reply carries; more are only counted.
 const ERRORS_SHOWN: usize = 20;

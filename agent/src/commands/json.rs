@@ -8,8 +8,8 @@ use super::Failure;
 use super::arguments::Arguments;
 use crate::agent::Agent;
 use crate::backends;
-use crate::measures::Reading;
-use crate::unixctl::Output;
+use crate::observe::measures::Reading;
+use sluice_unixctl::Output;
 
 /// `sluice/stats`: one object with everything that is counted.
 pub(super) fn statistics(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {

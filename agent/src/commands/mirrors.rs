@@ -12,7 +12,7 @@ use super::Failure;
 use super::arguments::Arguments;
 use crate::agent::Agent;
 use crate::objects::words;
-use crate::unixctl::Output;
+use sluice_unixctl::Output;
 
 /// `sluice/add-mirror`: `NAME KEY PORT[,PORT]...`
 pub(super) fn add(agent: &Agent, arguments: &Arguments, _: &mut dyn Output) -> Result<(), Failure> {

@@ -31,7 +31,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::agent::Agent;
-use crate::unixctl::{Command, Output, Registry, Request};
+use sluice_unixctl::{Command, Output, Registry, Request};
 
 use self::arguments::Arguments;
 

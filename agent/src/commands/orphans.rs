@@ -3,7 +3,7 @@
 use super::Failure;
 use super::arguments::Arguments;
 use crate::agent::Agent;
-use crate::unixctl::Output;
+use sluice_unixctl::Output;
 
 /// `sluice/flush-orphans [--yes | --owner=ID...]`. Lists what other owners have in the device; removes what those have left that are
 /// named, or with `--yes` all of which no agent is running.

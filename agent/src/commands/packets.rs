@@ -6,7 +6,7 @@ use sluice_flow::backend::Injector;
 use super::arguments::Arguments;
 use super::{Failure, ports};
 use crate::agent::Agent;
-use crate::unixctl::Output;
+use sluice_unixctl::Output;
 
 /// `sluice/inject PORT FRAME...`: answers what became of them.
 pub(super) fn inject(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {

@@ -9,7 +9,7 @@ use super::Failure;
 use super::arguments::Arguments;
 use crate::agent::{Agent, AgentError};
 use crate::objects::words;
-use crate::unixctl::Output;
+use sluice_unixctl::Output;
 
 /// `sluice/add-port`: `NUMBER NAME [KIND] [UDP-PORT] [UNDERLAY]`
 pub(super) fn add_port(agent: &Agent, arguments: &Arguments, _: &mut dyn Output) -> Result<(), Failure> {

@@ -6,7 +6,7 @@ use std::fs;
 use super::arguments::Arguments;
 use super::{COMMANDS, Failure};
 use crate::agent::Agent;
-use crate::unixctl::Output;
+use sluice_unixctl::Output;
 
 /// `coverage/show`: how often what happened, and how fast lately.
 pub(super) fn coverage(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {

@@ -6,7 +6,7 @@ use super::Failure;
 use super::arguments::Arguments;
 use super::flows;
 use crate::agent::Agent;
-use crate::unixctl::Output;
+use sluice_unixctl::Output;
 
 /// `upcall/show`
 pub(super) fn show(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {

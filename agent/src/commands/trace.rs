@@ -15,7 +15,7 @@ use super::arguments::Arguments;
 use super::packets::Packets;
 use super::{Failure, dump};
 use crate::agent::Agent;
-use crate::unixctl::Output;
+use sluice_unixctl::Output;
 
 /// How many of the flows that a packet misses by least are named.
 const NEAREST: usize = 3;

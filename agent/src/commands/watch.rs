@@ -11,7 +11,7 @@ use super::Failure;
 use super::arguments::Arguments;
 use super::explain::of_refusal;
 use crate::agent::Agent;
-use crate::unixctl::Output;
+use sluice_unixctl::Output;
 
 /// `sluice/watch [--json]`: an event a line, or an object a line with the keys of `docs/json.md`.
 pub(super) fn watch(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {

@@ -7,7 +7,7 @@ use super::Failure;
 use super::arguments::Arguments;
 use super::conntrack::tracked;
 use crate::agent::Agent;
-use crate::unixctl::Output;
+use sluice_unixctl::Output;
 
 /// `dpctl/ct-set-limits`: all arguments are read before any limit is set.
 pub(super) fn set(agent: &Agent, arguments: &Arguments, _: &mut dyn Output) -> Result<(), Failure> {

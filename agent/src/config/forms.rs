@@ -25,22 +25,6 @@ pub fn format_metrics(address: Option<SocketAddr>) -> String {
     address.map_or_else(|| NONE.to_owned(), |address| address.to_string())
 }
 
-/// Checks what is to be logged: levels, also by part of the program.
-///
-/// The filter library takes any word for the name of a part, so that a mistyped level would be no error there.
-pub fn parse_level(text: &str) -> Result<String, String> {
-    const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
-    let is_level = |word: &str| LEVELS.iter().any(|level| word.eq_ignore_ascii_case(level));
-    for part in text.split(',') {
-        let level = part.rsplit_once('=').map_or(part, |(_, level)| level);
-        if !is_level(level.trim()) {
-            return Err(format!("unknown log level \"{level}\", expected one of {}", LEVELS.join(", ")));
-        }
-    }
-    text.parse::<tracing_subscriber::EnvFilter>().map_err(|error| error.to_string())?;
-    Ok(text.to_owned())
-}
-
 const NONE: &str = "none";
 
 /// Text or a number, which a time may be.
@@ -104,10 +88,6 @@ pub(super) fn tunnel_flags<'de, D: Deserializer<'de>>(from: D) -> Result<TunnelF
         let known = TunnelFlags::ALL.map(|(_, known)| format!("\"{known}\"")).join(", ");
         Error::custom(format!("no tunnel_flags \"{name}\", only {known}"))
     })
-}
-
-pub(super) fn level<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    parse_level(&String::deserialize(from)?).map_err(Error::custom)
 }
 
 pub(super) fn absolute_path<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {

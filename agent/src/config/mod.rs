@@ -19,6 +19,7 @@ use sluice_flow::meter::Meter;
 use sluice_flow::mirror::Mirror;
 use sluice_flow::port::Port;
 use sluice_flow::timeout::TimeoutPolicy;
+pub use sluice_host::logging::{LogConfig, LogFormat};
 
 use crate::backends;
 use crate::objects::Object;
@@ -26,7 +27,7 @@ use crate::objects::Object;
 pub use difference::Difference;
 pub use error::{ConfigError, Place};
 pub use file::{Loaded, Places, read_bounded};
-pub use forms::{format_metrics, parse_level, parse_metrics};
+pub use forms::{format_metrics, parse_metrics};
 
 /// What the agent is told to do.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -172,35 +173,6 @@ impl Default for Config {
             ct_timeouts: Vec::new(),
         }
     }
-}
-
-/// The log, on standard error.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct LogConfig {
-    /// What is logged: `"error"`, `"warn"`, `"info"` (default), `"debug"`, `"trace"` or `"off"`, also by part of the program, as
-    /// in `"info,sluice_agent::unixctl=debug"`. The environment variable `RUST_LOG` wins over it.
-    #[serde(deserialize_with = "forms::level")]
-    pub level: String,
-    /// `"text"` (default) or `"json"`.
-    pub format: LogFormat,
-}
-
-impl Default for LogConfig {
-    fn default() -> Self {
-        Self { level: "info".to_owned(), format: LogFormat::Text }
-    }
-}
-
-/// How a log line looks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LogFormat {
-    /// For people.
-    #[default]
-    Text,
-    /// One JSON object a line.
-    Json,
 }
 
 /// What becomes of the flows in the device when the agent exits.

@@ -16,7 +16,7 @@ use sluice_flow::{Backend, Port};
 
 use super::{Absence, Held, Object, Objects, Origin, Step, make, words};
 use crate::config;
-use crate::own_folder::{FolderError, OwnFolder};
+use sluice_host::own_folder::{FolderError, OwnFolder};
 
 const HEADER: &str = "sluice-objects 1 ";
 
@@ -181,7 +181,7 @@ fn read_line(line: &str, ports: &PortMap) -> Option<Held> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scratch::Scratch;
+    use tempfile::TempDir;
 
     fn objects() -> Objects {
         let mut objects = Objects::default();
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn what_is_saved_is_read_back() {
-        let scratch = Scratch::new();
+        let scratch = TempDir::new().unwrap();
         let (kept, saved) = Kept::open(scratch.path()).unwrap();
         assert!(saved.objects.is_empty() && saved.damage.is_none());
         kept.save(&objects()).unwrap();
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_damaged_file_is_kept_aside() {
-        let scratch = Scratch::new();
+        let scratch = TempDir::new().unwrap();
         let (kept, _) = Kept::open(scratch.path()).unwrap();
         kept.save(&objects()).unwrap();
         let path = scratch.path().join("objects");

@@ -8,7 +8,7 @@ use std::process::{Child, Command as Process, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use sluice_agent::unixctl::{Command, Output, Registry, Server, ServerOptions};
+use sluice_unixctl::{Command, Output, Registry, Server, ServerOptions};
 use tokio::runtime::{Builder, Runtime};
 
 /// What the command line left behind.
@@ -44,7 +44,7 @@ impl FakeAgent {
         F: Fn(&[String], &mut dyn Output) -> Result<(), String> + Send + Sync + 'static,
     {
         let asked = Arc::clone(&self.asked);
-        let run = move |request: &sluice_agent::unixctl::Request<'_>, out: &mut dyn Output| {
+        let run = move |request: &sluice_unixctl::Request<'_>, out: &mut dyn Output| {
             let question = [&[name.to_owned()], request.args].concat();
             asked.lock().unwrap().push(question);
             answer(request.args, out)

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sluice_agent::unixctl::{FramingError, Splitter, Value};
+use sluice_unixctl::{FramingError, Splitter, Value};
 
 const LIMIT: usize = 4096;
 const DEPTH: usize = 16;

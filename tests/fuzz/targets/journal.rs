@@ -5,7 +5,7 @@
 use std::time::SystemTime;
 
 use libfuzzer_sys::fuzz_target;
-use sluice_agent::journal::{JournalError, bytes};
+use sluice_journal::{JournalError, bytes};
 use sluice_flow::Flow;
 use sluice_flow::ufid::Seed;
 

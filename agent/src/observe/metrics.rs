@@ -1,0 +1,163 @@
+//! The metrics: the rows of `MEASURES` as Prometheus has them, read at the moment of a scrape.
+//!
+//! The `prometheus` crate gives the types, the text form and the process collector. Its own counters are not used on
+//! the flow path, for the table and the queue count already, without a shared atomic per event and label look-up; a
+//! collector turns those counts into metric families. Units are seconds and bytes, label sets are closed, and no series
+//! is kept per flow.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
+use prometheus::{Encoder, Registry, TextEncoder};
+
+use crate::agent::Agent;
+use crate::observe::measures::{self, Durations, Kind, MEASURES, Measure, Number, Read, Reading};
+use sluice_host::log_writer::LogWriter;
+
+/// A revalidator that has not finished a round for so long is not ready.
+const STALE_ROUND: Duration = Duration::from_secs(60);
+
+/// Everything that is scraped.
+pub struct Metrics {
+    registry: Registry,
+    agent: Arc<Agent>,
+}
+
+impl Metrics {
+    /// The metrics of an agent and of this process, and of the log that it writes on standard error, if it does.
+    pub fn new(agent: Arc<Agent>, log: Option<LogWriter>) -> Result<Self, prometheus::Error> {
+        let registry = Registry::new();
+        registry.register(Box::new(AgentCollector { agent: agent.clone(), log }))?;
+        Ok(Self { registry, agent })
+    }
+
+    /// The text of a scrape, in exposition format 0.0.4.
+    pub fn text(&self) -> Result<String, prometheus::Error> {
+        let mut text = Vec::new();
+        TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
+        String::from_utf8(text).map_err(|error| prometheus::Error::Msg(error.to_string()))
+    }
+
+    /// Whether flows are taken and revalidated, or why not.
+    pub fn readiness(&self) -> Result<(), String> {
+        let published = self.agent.revalidation.published();
+        let since = self.agent.clock.now().since(published.last.began);
+        if published.paused {
+            return Err("the revalidator is paused".into());
+        }
+        if published.rounds == 0 {
+            return Err("the revalidator has not finished its first round".into());
+        }
+        if since > STALE_ROUND.max(published.last.period * 4) {
+            return Err(format!("the last revalidation began {} s ago", since.as_secs()));
+        }
+        if let Some(report) = self.agent.journal.as_ref().map(|journal| journal.report()) {
+            if let Some(failure) = report.failure {
+                return Err(format!("flows are taken on, but do not survive a restart: {failure}"));
+            }
+            if let Some(damage) = report.damage {
+                return Err(damage.to_string());
+            }
+        }
+        self.agent.damage_of_objects().map_or(Ok(()), Err)
+    }
+}
+
+struct AgentCollector {
+    agent: Arc<Agent>,
+    log: Option<LogWriter>,
+}
+
+impl Collector for AgentCollector {
+    /// None: the collector is unchecked, for its families depend on what the device counts.
+    fn desc(&self) -> Vec<&Desc> {
+        Vec::new()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let reading = Reading::take(&self.agent, self.log.as_ref().map(LogWriter::dropped));
+        let mut families: Vec<MetricFamily> = Vec::new();
+        for Measure { metric, read, .. } in MEASURES {
+            let Some(metric) = metric.filter(|metric| (metric.is_there)(&reading)) else { continue };
+            let series = series(&metric, read, &reading);
+            match families.iter_mut().find(|family| family.name() == metric.name) {
+                Some(family) => series.into_iter().for_each(|one| family.mut_metric().push(one)),
+                // What is not known is absent, and so is a family of nothing else.
+                None if series.is_empty() => {}
+                None => families.push(family(&metric, series)),
+            }
+        }
+        families
+    }
+}
+
+/// The series of a row.
+fn series(metric: &measures::Metric, read: &Read, reading: &Reading<'_>) -> Vec<Metric> {
+    let own = metric.label.map(|(name, value)| label(name, value));
+    let one = |labels: Vec<LabelPair>, number: Number| {
+        let mut one = Metric::default();
+        let value = number.value()?;
+        if metric.kind == Kind::Counter {
+            let mut counter = Counter::default();
+            counter.set_value(value);
+            one.set_counter(counter);
+        } else {
+            let mut gauge = Gauge::default();
+            gauge.set_value(value);
+            one.set_gauge(gauge);
+        }
+        one.set_label(labels);
+        Some(one)
+    };
+    match read {
+        Read::One(read) => one(own.into_iter().collect(), read(reading)).into_iter().collect(),
+        Read::Each(name, read) => {
+            let labels = |value: &str| [label(name, value)].into_iter().chain(own.clone()).collect();
+            read(reading).into_iter().filter_map(|(value, number)| one(labels(&value), number)).collect()
+        }
+        Read::Words(read) => {
+            let labels = read(reading).iter().map(|(name, value)| label(name, value)).collect();
+            one(labels, Number::Count(1)).into_iter().collect()
+        }
+        Read::Durations(read) => vec![histogram(&read(reading))],
+    }
+}
+
+fn histogram(durations: &Durations) -> Metric {
+    let mut histogram = Histogram::default();
+    histogram.set_sample_count(durations.count);
+    histogram.set_sample_sum(durations.sum);
+    let bucket = |(bound, count): &(f64, u64)| {
+        let mut bucket = Bucket::default();
+        bucket.set_upper_bound(*bound);
+        bucket.set_cumulative_count(*count);
+        bucket
+    };
+    histogram.set_bucket(durations.buckets.iter().map(bucket).collect());
+    let mut metric = Metric::default();
+    metric.set_histogram(histogram);
+    metric
+}
+
+fn family(metric: &measures::Metric, series: Vec<Metric>) -> MetricFamily {
+    let kind = match metric.kind {
+        Kind::Gauge => MetricType::GAUGE,
+        Kind::Counter => MetricType::COUNTER,
+        Kind::Histogram => MetricType::HISTOGRAM,
+    };
+    let mut family = MetricFamily::default();
+    family.set_name(metric.name.to_owned());
+    family.set_help(metric.help.to_owned());
+    family.set_field_type(kind);
+    family.set_metric(series);
+    family
+}
+
+fn label(name: &str, value: &str) -> LabelPair {
+    let mut label = LabelPair::default();
+    label.set_name(name.to_owned());
+    label.set_value(value.to_owned());
+    label
+}

@@ -1,0 +1,7 @@
+//! What the agent shows of itself: events, and measures with their pages and commands.
+
+pub mod coverage;
+pub mod events;
+pub mod http;
+pub(crate) mod measures;
+pub mod metrics;

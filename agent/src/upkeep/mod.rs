@@ -1,0 +1,10 @@
+//! What keeps the table and the device in step without being asked: reading counters and ageing, giving room in hardware to the busiest
+//! flows, reading rules back, trying refused flows again.
+
+pub mod audit;
+pub mod device_counters;
+pub mod inspection;
+pub mod orphans;
+pub mod rebalancing;
+pub(crate) mod retrying;
+pub mod revalidation;

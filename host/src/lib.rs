@@ -1,0 +1,31 @@
+//! What a daemon needs of its host: folders and locks that are its own, parts that are started and stopped in order and watched
+//! while they work, and a log that nobody waits for.
+//!
+//! # Example
+//!
+//! A part that runs until it is told to stop.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use sluice_host::lifecycle::Lifecycle;
+//!
+//! let runtime = tokio::runtime::Runtime::new()?;
+//! let mut lifecycle = Lifecycle::new(runtime.handle().clone());
+//! lifecycle.thread("ticker", Duration::from_secs(1), |stop| {
+//!     // Never yields anything; disconnected when it is time to stop.
+//!     stop.channel().recv().unwrap_err();
+//!     Ok(())
+//! })?;
+//! assert!(runtime.block_on(lifecycle.stop()).is_clean());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub mod lifecycle;
+pub mod liveness;
+pub mod lock;
+pub mod log_writer;
+pub mod logging;
+pub mod own_folder;
+pub mod run_dir;
+pub mod seed;

@@ -1,0 +1,315 @@
+//! The thread that syncs the disk, notes that the agent is alive, and compacts.
+
+use std::convert::Infallible;
+use std::fs::File;
+use std::io::{self, Seek, Write};
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, TryRecvError, select};
+use sluice_flow::{FlowState, FlowTable, Timestamp};
+
+use super::folder::failed;
+use super::frame::{Contents, Header};
+use super::record::Encoder;
+use super::reserve::Reserve;
+use super::{Journal, JournalError, LogFile};
+use sluice_host::liveness::Progress;
+
+/// How often it is looked at whether there is something to do, at least.
+const LOOK: Duration = Duration::from_secs(1);
+/// How often the file is touched while nothing is written, so that the next run knows when this one ended.
+pub(super) const HEARTBEAT: Duration = Duration::from_secs(10);
+/// How long after a compaction that failed the next is tried.
+const HEAL: Duration = Duration::from_secs(5);
+/// Dead records for which no compaction is made, however few live ones there are.
+const DEAD_ALLOWED: u64 = 10_000;
+/// Files that may be there: one more comes with each start.
+const FILES_ALLOWED: usize = 8;
+/// Bytes that are written in one go.
+const CHUNK: usize = 1 << 20;
+
+/// Keeps the log on the disk and small. See the [module](super).
+pub struct Keeper {
+    journal: Arc<Journal>,
+    /// How many files there are before the active one.
+    older_files: usize,
+    /// The last of those, if a compaction that did not come to its end has begun the file after it, and what of the table's
+    /// changes that were given up was written before.
+    begun: Option<(u64, usize)>,
+    synced: Timestamp,
+    touched: Timestamp,
+    /// When a compaction last failed, or was to heal the log.
+    failed: Option<Timestamp>,
+    progress: Progress,
+}
+
+/// A compaction was given up because the agent stops. It does no harm.
+#[derive(Debug)]
+pub(super) struct Stopped;
+
+impl Keeper {
+    pub(super) fn new(journal: Arc<Journal>, older_files: usize) -> Self {
+        let now = journal.options.clock.now();
+        let progress = Progress::default();
+        Self { journal, older_files, begun: None, synced: now, touched: now, failed: None, progress }
+    }
+
+    /// Works until `stop` is disconnected.
+    pub fn run(mut self, table: &FlowTable, stop: &Receiver<Infallible>, progress: &Progress) {
+        self.progress = progress.clone();
+        let interval = self.journal.options.sync_interval;
+        let period = if interval.is_zero() { LOOK } else { interval.min(LOOK) };
+        loop {
+            progress.rests();
+            select! {
+                recv(stop) -> _ => return,
+                default(period) => {}
+            }
+            progress.works();
+            self.sync_if_due();
+            self.touch_if_due();
+            self.journal.look_at_damage();
+            if self.is_compaction_due(table) {
+                if self.journal.failure.lock().is_some() {
+                    // On a disk that is nearly full it may fail again soon.
+                    self.failed = Some(self.journal.options.clock.now());
+                }
+                let dead = || matches!(stop.try_recv(), Err(TryRecvError::Disconnected));
+                match self.compact(table, &dead) {
+                    Ok(Ok(())) => {}
+                    Ok(Err(Stopped)) => return,
+                    Err(error) => {
+                        self.failed = Some(self.journal.options.clock.now());
+                        *self.journal.remedy.lock() = Some(error.to_string());
+                        tracing::error!("the log of flows cannot be compacted: {error}");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Fails if the log cannot be written anew so that room stays for the next time: a disk that is half taken by what was written
+    /// last could not heal.
+    fn check_room(&mut self, table: &FlowTable, stops: &dyn Fn() -> bool) -> Result<(), JournalError> {
+        // What a flow takes is guessed until the log was written anew once, and on a small disk a good guess is not good enough.
+        let mut bytes = 0;
+        let header = Header { contents: Contents::Everything, number: 0, first: 0 };
+        let count = &mut |chunk: &[u8]| {
+            bytes += chunk.len() as u64;
+            Ok(())
+        };
+        let counted = self.encode_everything(table, header, count, stops);
+        let records = counted.map_err(failed("measure", &self.journal.folder.path()))?;
+        let reserved = {
+            let mut reserve = self.journal.reserve.lock();
+            reserve.learn(bytes, records);
+            reserve.bytes()
+        };
+        let (need, room) = ((bytes + Reserve::PIECE) * 2, self.journal.folder.room()? + reserved);
+        if room < need {
+            return Err(JournalError::NoRoom { folder: self.journal.folder.path(), need, room });
+        }
+        Ok(())
+    }
+
+    fn sync_if_due(&mut self) {
+        let (now, interval) = (self.journal.options.clock.now(), self.journal.options.sync_interval);
+        if now.since(self.synced) >= interval {
+            self.synced = now;
+            self.journal.sync();
+        }
+    }
+
+    fn touch_if_due(&mut self) {
+        let now = self.journal.options.clock.now();
+        if now.since(self.touched) < HEARTBEAT {
+            return;
+        }
+        self.touched = now;
+        let file = self.journal.active.lock().file.as_ref().map(|log| log.file.clone());
+        let touched = file.map_or(Ok(()), |file| file.set_modified((self.journal.options.wall)()));
+        if let Err(error) = touched {
+            tracing::warn!(
+                "cannot set the time of the log of flows, so the next start does not know how long no agent ran: {error}"
+            );
+        }
+    }
+
+    fn is_compaction_due(&self, table: &FlowTable) -> bool {
+        let now = self.journal.options.clock.now();
+        if self.failed.is_some_and(|failed| now.since(failed) < HEAL) {
+            return false;
+        }
+        let live = table.census().live() as u64;
+        let dead = self.journal.counts.records.load(Ordering::Relaxed).saturating_sub(live);
+        let given_up = self.journal.lag().given_up > 0;
+        if given_up && self.journal.pace.passed() != self.journal.unwritten.given_up() {
+            // What is in the queue has yet to be written, for it is not in order.
+            return false;
+        }
+        given_up
+            || self.journal.failure.lock().is_some()
+            || self.journal.is_damaged.load(Ordering::Relaxed)
+            || dead > live.max(DEAD_ALLOWED)
+            || self.older_files >= FILES_ALLOWED
+    }
+
+    /// Writes what is wanted to a file of its own, which then replaces those before the active one. Whatever happens on the
+    /// way, the files say the same.
+    pub(super) fn compact(
+        &mut self,
+        table: &FlowTable,
+        stops: &dyn Fn() -> bool,
+    ) -> Result<Result<(), Stopped>, JournalError> {
+        let began = self.journal.options.clock.now();
+        if self.journal.failure.lock().is_some() {
+            self.check_room(table, stops)?;
+        }
+        let first_of = |number| {
+            let active = self.journal.active.lock();
+            active.file.as_ref().filter(|_| active.number == number).map(|file| file.header.first)
+        };
+        let begun = self.begun.and_then(|(finished, passed)| Some((finished, passed, first_of(finished + 1)?)));
+        let (finished, passed, first) = match begun {
+            // What is missing in older files is in the table, and the new file is whole so far.
+            Some(begun) => begun,
+            None => {
+                let passed = self.journal.pace.passed();
+                let (finished, first) = self.rotate()?;
+                (finished, passed, first)
+            }
+        };
+        self.begun = Some((finished, passed));
+        let path = self.journal.folder.replacement(finished);
+        let lent = self.journal.reserve.lock().lend(&path);
+        let file =
+            lent.map_err(failed("write", &path)).inspect_err(|_| self.journal.reserve.lock().take_back(&path))?;
+        let header = Header { contents: Contents::Everything, number: finished, first };
+        let written = self.write_everything(table, header, (&path, &file), stops);
+        if !matches!(written, Ok(Ok(_))) {
+            self.journal.reserve.lock().take_back(&path);
+        }
+        let Ok((records, bytes)) = written? else { return Ok(Err(Stopped)) };
+        {
+            let mut reserve = self.journal.reserve.lock();
+            reserve.spend();
+            reserve.learn(bytes, records);
+        }
+        self.journal.folder.finish_replacement(&path, finished)?;
+        self.begun = None;
+        self.journal.pace.have_made_up_for(passed);
+        self.older_files = 1;
+        self.journal.is_damaged.store(false, Ordering::Relaxed);
+        let before = self.count_anew(records);
+        let after = self.journal.counts.records.load(Ordering::Relaxed);
+        self.journal.counts.compactions.fetch_add(1, Ordering::Relaxed);
+        let took = self.journal.options.clock.now().since(began).as_secs_f64();
+        tracing::info!("log of flows compacted from {before} records to {after} in {took:.3} s");
+        Ok(Ok(()))
+    }
+
+    /// Everything that is wanted is in so many records and in the active file. Gives how many records there were before.
+    fn count_anew(&self, records: u64) -> u64 {
+        let active = self.journal.active.lock();
+        let Some(file) = &active.file else {
+            // It has failed meanwhile, and with it what came after.
+            return self.journal.counts.records.swap(records, Ordering::Relaxed);
+        };
+        if let Some(failure) = self.journal.failure.lock().take() {
+            *self.journal.remedy.lock() = None;
+            tracing::warn!("flows survive a restart again; before: {failure}");
+        }
+        self.journal.counts.records.swap(records + file.records, Ordering::Relaxed)
+    }
+
+    /// Has changes go to a new file from now on. Gives the number of the last one before, and that of the first record of the new
+    /// one.
+    pub(super) fn rotate(&mut self) -> Result<(u64, u64), JournalError> {
+        // Only this thread changes the number.
+        let finished = self.journal.active.lock().number;
+        let begin = || {
+            let made = LogFile::make(&self.journal.folder, finished + 1)?;
+            self.journal.active.lock().go_on_in(made)
+        };
+        let old = match begin() {
+            // A file that is empty yet needs a little room, too.
+            Err(_) if self.journal.reserve.lock().give_way() => begin()?,
+            begun => begun?,
+        };
+        let active = self.journal.active.lock();
+        let (first, _) = active.rest();
+        drop(active);
+        self.journal.is_unsynced.store(true, Ordering::Release);
+        self.older_files += 1;
+        // What is in the old file stays what it is until it is replaced, also if the machine dies.
+        if let Some(old) = old
+            && let Err(error) = old.file.sync_data()
+        {
+            let error = failed("sync", &old.path)(error);
+            self.journal.fail(&mut self.journal.active.lock(), &error);
+            return Err(error);
+        }
+        Ok((finished, first))
+    }
+
+    /// Writes what is wanted to a file with this header and syncs it. Gives the numbers of records and of bytes, unless `stops`
+    /// says that it is in vain.
+    pub(super) fn write_everything(
+        &mut self,
+        table: &FlowTable,
+        header: Header,
+        (path, file): (&Path, &File),
+        stops: &dyn Fn() -> bool,
+    ) -> Result<Result<(u64, u64), Stopped>, JournalError> {
+        let mut out = file;
+        let written = self.encode_everything(table, header, &mut |chunk| out.write_all(chunk), stops);
+        let written = written.and_then(|records| {
+            let bytes = out.stream_position()?;
+            // What was reserved and is not needed.
+            file.set_len(bytes)?;
+            file.sync_data()?;
+            Ok((records, bytes))
+        });
+        let written = written.map_err(failed("write", path))?;
+        Ok(if stops() { Err(Stopped) } else { Ok(written) })
+    }
+
+    /// Encodes what is wanted, a chunk at a time, until `stops` says that it is in vain. Gives the number of records.
+    fn encode_everything(
+        &mut self,
+        table: &FlowTable,
+        header: Header,
+        write: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+        stops: &dyn Fn() -> bool,
+    ) -> io::Result<u64> {
+        let mut encoder = Encoder::of(header, None);
+        let mut buffer = Vec::with_capacity(CHUNK + CHUNK / 4);
+        buffer.extend_from_slice(&header.to_bytes());
+        let mut records = 0;
+        let mut result = Ok(());
+        table.visit(&mut |view| {
+            if view.state != FlowState::Deleting {
+                let (now, wall) = self.journal.now();
+                let accepted = wall.before(now.since(view.accepted));
+                // One that cannot be written was told of when it was accepted.
+                records += u64::from(encoder.wanted(&mut buffer, &view.flow, accepted, &view.gone_ports).is_ok());
+            }
+            if buffer.len() >= CHUNK {
+                result = write(&buffer);
+                buffer.clear();
+                self.progress.works();
+                self.sync_if_due();
+                if result.is_err() || stops() {
+                    return ControlFlow::Break(());
+                }
+            }
+            ControlFlow::Continue(())
+        });
+        encoder.end(&mut buffer);
+        result.and_then(|()| write(&buffer)).map(|()| records)
+    }
+}

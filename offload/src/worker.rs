@@ -1,0 +1,297 @@
+//! One worker: looks at flows, hands changes to its install queue, takes the outcomes.
+
+use std::collections::{HashMap, VecDeque};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, TryRecvError};
+use parking_lot::Mutex;
+use sluice_flow::backend::{Change, Completion, InstallQueue, Operation, Outcome};
+use sluice_flow::table::{Completed, Freed, Look};
+use sluice_flow::{Clock, FlowId, FlowTable, Refusal, Timestamp};
+
+use super::alike::Alike;
+use super::doors::Doors;
+use super::inbox::{InboxReader, Inboxes};
+use super::retries::Retries;
+use super::room::Room;
+use sluice_host::liveness::Progress;
+use sluice_journal::Journal;
+
+/// How long a batch of changes waits for the log of flows at most.
+const LOG_PATIENCE: Duration = Duration::from_millis(100);
+
+/// A worker that is to run on a thread of its own.
+pub struct Worker {
+    table: Arc<FlowTable>,
+    clock: Arc<dyn Clock>,
+    alike: Arc<Alike>,
+    doors: Arc<Doors>,
+    /// Of all workers, for flows that this one sets free.
+    inboxes: Arc<Inboxes>,
+    retries: Arc<Retries>,
+    room: Arc<Room>,
+    inbox: InboxReader,
+    install: Box<dyn InstallQueue>,
+    journal: Option<Arc<Journal>>,
+    /// How many flows to look at before what they need is handed to the backend.
+    batch: usize,
+    /// Handed to the backend a moment ago, in this order: most of it is completed at once, and in this order.
+    asked: VecDeque<Change>,
+    in_flight: HashMap<FlowId, Change, foldhash::fast::RandomState>,
+    /// Flows whose change has an outcome, to be looked at again.
+    finished: Vec<FlowId>,
+    /// Copied to `statistics` once a batch.
+    report: WorkerReport,
+    statistics: Arc<WorkerStatistics>,
+}
+
+impl Worker {
+    #[expect(clippy::too_many_arguments, reason = "the parts that it is put together from, once")]
+    pub(super) fn new(
+        table: Arc<FlowTable>,
+        clock: Arc<dyn Clock>,
+        alike: Arc<Alike>,
+        doors: Arc<Doors>,
+        inboxes: Arc<Inboxes>,
+        retries: Arc<Retries>,
+        room: Arc<Room>,
+        inbox: InboxReader,
+        install: Box<dyn InstallQueue>,
+        batch: usize,
+    ) -> Self {
+        let (journal, asked, in_flight, finished, report, statistics) = Default::default();
+        Self {
+            table,
+            clock,
+            alike,
+            doors,
+            inboxes,
+            retries,
+            room,
+            inbox,
+            install,
+            journal,
+            batch,
+            asked,
+            in_flight,
+            finished,
+            report,
+            statistics,
+        }
+    }
+
+    /// Has nothing asked of the device before the log of flows has it: so the next agent finds every rule that the device keeps
+    /// there, wherever this one is killed.
+    pub fn write_ahead(&mut self, journal: Arc<Journal>) {
+        self.journal = Some(journal);
+    }
+
+    pub(super) fn statistics(&self) -> Arc<WorkerStatistics> {
+        self.statistics.clone()
+    }
+
+    /// Works until `stop` is disconnected and nothing is in flight. What is in the queue then stays undone.
+    pub fn run(mut self, stop: &Receiver<Infallible>, progress: &Progress) {
+        self.install.set_waker(self.inbox.waker());
+        let mut batch = Vec::with_capacity(self.batch);
+        let mut done = Vec::with_capacity(self.batch);
+        let mut is_stopping = false;
+        while !(is_stopping && self.in_flight.is_empty()) {
+            progress.works();
+            if !is_stopping {
+                self.gather(&mut batch);
+            }
+            // A device that does everything at once is never asked for more.
+            if !self.in_flight.is_empty() {
+                self.install.poll(&mut done);
+            }
+            if batch.is_empty() && done.is_empty() && self.finished.is_empty() {
+                // As long as the device owes an answer there is work.
+                if self.in_flight.is_empty() {
+                    progress.rests();
+                }
+                if is_stopping || self.spare() == 0 {
+                    self.inbox.wait_for_queue();
+                } else {
+                    self.inbox.wait(stop);
+                }
+            }
+            while !(batch.is_empty() && done.is_empty() && self.finished.is_empty()) {
+                progress.works();
+                self.submit(&mut batch, &mut done);
+                // Once for all: a batch takes no time beside the work of a device.
+                let now = self.clock.now();
+                done.drain(..).for_each(|completion| self.complete(completion, now));
+                self.in_flight.extend(self.asked.drain(..).map(|change| (change.flow, change)));
+                // Before the looks tell who waits: what they were told of is counted.
+                self.report.in_flight = self.in_flight.len();
+                self.statistics.set(&self.report);
+                for id in std::mem::take(&mut self.finished) {
+                    self.look(id, &mut batch);
+                }
+            }
+            self.retries.go_on();
+            self.room.tell();
+            is_stopping = stop.try_recv() == Err(TryRecvError::Disconnected);
+        }
+    }
+
+    /// How many more changes the device may have at a time. What it has can no more be overtaken: so it gets as much as keeps
+    /// it busy, one batch in hand and one to follow, and removals pass by everything that waits here.
+    fn spare(&self) -> usize {
+        (self.batch * 2).saturating_sub(self.in_flight.len())
+    }
+
+    /// Looks at a batch of flows at most, so that completions have their turn.
+    fn gather(&mut self, batch: &mut Vec<Change>) {
+        for _ in 0..self.batch.min(self.spare()) {
+            let Some(id) = self.inbox.take() else { break };
+            self.look(id, batch);
+        }
+    }
+
+    fn submit(&mut self, batch: &mut Vec<Change>, done: &mut Vec<Completion>) {
+        if batch.is_empty() {
+            return;
+        }
+        if let Some(journal) = &self.journal {
+            // Traffic goes first: a log that is late, or cannot be written, says so itself.
+            let _ = journal.wait(LOG_PATIENCE);
+        }
+        self.asked.extend(batch.iter().cloned());
+        self.install.submit(batch, done);
+        batch.clear();
+    }
+
+    fn look(&mut self, id: FlowId, batch: &mut Vec<Change>) {
+        match self.table.look(id) {
+            Look::Nothing | Look::Held => {}
+            Look::Change(change) => self.begin(change, batch),
+            Look::Retired { flow, successor, freed } => {
+                self.set_free(&freed);
+                for other in self.alike.gone(&flow, id) {
+                    if let Some(accepted) = self.table.redo(other, self.clock.now()) {
+                        self.inboxes.hand_over(accepted);
+                    }
+                }
+                self.look_again(successor);
+            }
+        }
+    }
+
+    fn begin(&mut self, change: Change, batch: &mut Vec<Change>) {
+        let opened = match &change.operation {
+            Operation::Install(flow) | Operation::Modify(_, flow) => match self.alike.refusal(flow) {
+                Some(refusal) => Err(refusal),
+                None => self.doors.open(flow),
+            },
+            Operation::Move(..) | Operation::Remove(_) => Ok(()),
+        };
+        match opened {
+            Ok(()) => batch.push(change),
+            Err(refusal) => self.finish(&change, Err(refusal), self.clock.now()),
+        }
+    }
+
+    fn complete(&mut self, completion: Completion, now: Timestamp) {
+        let is_next = |change: &mut Change| change.flow == completion.flow;
+        let change = self.asked.pop_front_if(is_next).or_else(|| {
+            // Out of order, or of an earlier batch.
+            self.in_flight.extend(self.asked.drain(..).map(|change| (change.flow, change)));
+            self.in_flight.remove(&completion.flow)
+        });
+        match change {
+            Some(change) if change.generation == completion.generation => self.finish(&change, completion.result, now),
+            Some(change) => {
+                // An answer to something else: the right one is still to come.
+                self.report.strays += 1;
+                self.in_flight.insert(change.flow, change);
+            }
+            None => self.report.strays += 1,
+        }
+    }
+
+    fn finish(&mut self, change: &Change, result: Result<Outcome, Refusal>, now: Timestamp) {
+        let in_place = matches!(result, Ok(Outcome::InPlace { .. }));
+        let Completed { latency, freed } = self.table.complete(change, result, now);
+        // A move is nobody's wish.
+        let is_wish = in_place && !matches!(change.operation, Operation::Move(..));
+        if let (true, Some(latency)) = (is_wish, latency) {
+            self.report.add(latency);
+        }
+        self.set_free(&freed);
+        self.finished.push(change.flow);
+    }
+
+    /// Has flows looked at that waited at chains for something that has happened, and closes chains that nobody needs.
+    fn set_free(&self, freed: &Freed) {
+        self.look_again(freed.flows.iter().copied());
+        self.doors.close(&freed.chains);
+    }
+
+    fn look_again(&self, ids: impl IntoIterator<Item = FlowId>) {
+        for accepted in ids.into_iter().filter_map(|id| self.table.look_again(id)) {
+            self.inboxes.hand_over(accepted);
+        }
+    }
+}
+
+/// What a worker has done, as of its last batch.
+#[derive(Default)]
+pub(super) struct WorkerStatistics(Mutex<WorkerReport>);
+
+/// What a worker has done and has before it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WorkerReport {
+    /// Flows to look at.
+    pub queued: usize,
+    /// Changes handed to the backend and not completed.
+    pub in_flight: usize,
+    /// Rules installed or modified.
+    pub installed: u64,
+    /// Completions that answered nothing that was asked.
+    pub strays: u64,
+    /// Sum of the times from wish to outcome, in seconds.
+    pub latency_sum: f64,
+    /// Sum of their squares.
+    pub latency_square_sum: f64,
+    /// Exponential average over about 100 installations, in seconds.
+    pub latency_average: f64,
+    /// Exponential average of the squared deviation from it.
+    pub latency_variance: f64,
+    /// Installations by latency: how many took at most as long as the [`LATENCY_BUCKETS`] say.
+    pub latency_buckets: [u64; LATENCY_BUCKETS.len()],
+}
+
+/// Upper bounds of the latency histogram, in seconds.
+pub const LATENCY_BUCKETS: [f64; 10] = [1e-5, 1e-4, 2.5e-4, 1e-3, 5e-3, 2e-2, 0.1, 0.5, 2.0, 10.0];
+
+impl WorkerStatistics {
+    pub(super) fn report(&self, queued: usize) -> WorkerReport {
+        WorkerReport { queued, ..*self.0.lock() }
+    }
+
+    fn set(&self, report: &WorkerReport) {
+        *self.0.lock() = *report;
+    }
+}
+
+impl WorkerReport {
+    /// Counts an installation or modification that took so long.
+    fn add(&mut self, latency: Duration) {
+        // As `mov_avg_ema` of OVS with 100 samples.
+        const WEIGHT: f64 = 2.0 / 101.0;
+        let seconds = latency.as_secs_f64();
+        self.installed += 1;
+        self.latency_sum += seconds;
+        self.latency_square_sum += seconds * seconds;
+        let deviation = seconds - self.latency_average;
+        self.latency_average += WEIGHT * deviation;
+        self.latency_variance = (1.0 - WEIGHT) * (self.latency_variance + WEIGHT * deviation * deviation);
+        for (count, bound) in self.latency_buckets.iter_mut().zip(LATENCY_BUCKETS) {
+            *count += u64::from(seconds <= bound);
+        }
+    }
+}
