@@ -5,7 +5,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
-use crate::field::{Field, KEY_WORDS};
+use crate::field::{ETH_P_IP, ETH_P_IPV6, Field, KEY_WORDS, Requirement};
 use crate::ufid::{NamePrefix, Seed};
 
 /// A full flow key: the value of every field of one packet, or of every field of a match.
@@ -84,6 +84,21 @@ impl Match {
     /// Whether the match demands exactly `value` of `field`.
     pub fn is_exactly(&self, field: Field, value: u128) -> bool {
         self.mask.get(field) == field.full_mask() && self.key.get(field) == value
+    }
+
+    /// Whether the match fulfils what an attribute requires.
+    pub fn meets(&self, requirement: Requirement) -> bool {
+        let eth_type_is = |eth_type: u16| self.is_exactly(Field::EthType, eth_type.into());
+        // The protocol of IPv4 and that of IPv6 are the same bits of the key.
+        let proto_is = |proto: u8| self.is_exactly(Field::Ipv4Proto, proto.into());
+        match requirement {
+            Requirement::Nothing => true,
+            Requirement::EthType(types) => types.iter().any(|eth_type| eth_type_is(*eth_type)),
+            Requirement::IpProto(protocols) => {
+                (eth_type_is(ETH_P_IP) || eth_type_is(ETH_P_IPV6)) && protocols.iter().any(|proto| proto_is(*proto))
+            }
+            Requirement::EthTypeAndProto(eth_type, proto) => eth_type_is(eth_type) && proto_is(proto),
+        }
     }
 
     /// Clears the bits of the key that the mask does not touch.

@@ -2,7 +2,6 @@
 
 use crate::field::{ATTRIBUTES, Attribute, FRAGMENT_LATER, Field, MPLS_ENTRIES, MPLS_PRESENT, Requirement};
 use crate::key::{Key, Match};
-use crate::text::is_met;
 
 impl Match {
     /// The match on everything that a packet has: every header in full, and of the metadata what is not zero.
@@ -11,7 +10,7 @@ impl Match {
         let mut exact = Self::default();
         // Of the tags there is more to say than how many they are.
         for row in ATTRIBUTES.iter().filter(|row| row.attribute != Attribute::NumOfVlans) {
-            let is_there = is_met(row.requires, &full) && has(key, row.attribute);
+            let is_there = full.meets(row.requires) && has(key, row.attribute);
             for spec in row.attribute.fields().filter(|spec| !is_of_absent_label(key, spec.field)) {
                 let value = key.get(spec.field);
                 if is_there || row.requires == Requirement::Nothing && value != 0 {

@@ -22,7 +22,6 @@ use sluice_flow::flow::Flow;
 use sluice_flow::key::{Mask, MaskedKey, Match};
 use sluice_flow::meter::MeterId;
 use sluice_flow::priority::Priority;
-use sluice_flow::text::is_met;
 use sluice_netdev::netlink::attribute::Malformed;
 use sluice_netdev::netlink::message::HEADER;
 
@@ -375,7 +374,7 @@ impl Instance {
 /// Whether a field of a match is what a rule says by a key.
 fn is_said(field: Field, key: Key, full: &Match, rule: &Filter) -> bool {
     let there = (full.key.get(field) & key.full_mask(), full.mask.get(field) & key.full_mask());
-    there.1 != 0 && is_met(field.spec().attribute.spec().requires, full) && rule.flower.get(key) == Some(there)
+    there.1 != 0 && full.meets(field.spec().attribute.spec().requires) && rule.flower.get(key) == Some(there)
 }
 
 /// Where in a message a part of it begins.

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use sluice_flow::field::{Attribute, FRAGMENT_FIRST, FRAGMENT_LATER, FRAGMENT_NO};
 use sluice_flow::port::PortNames;
-use sluice_flow::{Field, MaskedKey, Match, text};
+use sluice_flow::{Field, MaskedKey, Match};
 
 /// A match of which only the bits that a flow does not wildcard are held against it (`lib/dpctl.c`, dump-flows).
 pub(super) struct Filter(Match);
@@ -210,7 +210,7 @@ fn set_field(wanted: &mut Match, name: &str, text: &str, names: &dyn PortNames) 
 
 /// Headers share places in a key, so that the filter must say first which one is meant; so it must in OVS.
 fn needs(wanted: &Match, name: &str, attributes: &[Attribute]) -> Result<(), String> {
-    let is_met = attributes.iter().any(|attribute| text::is_met(attribute.spec().requires, wanted));
+    let is_met = attributes.iter().any(|attribute| wanted.meets(attribute.spec().requires));
     if is_met { Ok(()) } else { Err(format!("prerequisites not met for setting {name}")) }
 }
 
@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     fn of(text: &str) -> MaskedKey<'static> {
-        MaskedKey::new(&text::parse_key(text, &()).unwrap().matching)
+        MaskedKey::new(&sluice_flow::text::parse_key(text, &()).unwrap().matching)
     }
 
     fn flow() -> MaskedKey<'static> {

@@ -170,7 +170,7 @@ impl Writer<'_> {
 /// Whether a packet, or all that a flow matches, can have the header of a field.
 fn is_about(key: &Key, spec: &&FieldSpec) -> bool {
     let exactly = Match { key: *key, mask: Key { words: [u64::MAX; KEY_WORDS] } };
-    text::is_met(spec.attribute.spec().requires, &exactly)
+    exactly.meets(spec.attribute.spec().requires)
 }
 
 /// The fields in which a packet is not what a flow matches.

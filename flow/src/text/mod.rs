@@ -54,7 +54,6 @@ pub use error::ParseError;
 pub use read_actions::parse_actions;
 pub use read_key::parse_key;
 pub use read_line::{LineReader, parse_line};
-pub use requirement::is_met;
 pub use write_actions::{write_action, write_actions};
 pub use write_key::write_key;
 pub use write_line::{LineWriter, bracketed, sentence_of, write_line};

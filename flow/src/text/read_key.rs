@@ -2,7 +2,7 @@
 
 use super::cursor::{Cursor, Separators, error_at, quoted};
 use super::read_value::{Found, is_unknown, read_attribute, skip_unknown};
-use super::requirement::{is_met, needs};
+use super::requirement::needs;
 use super::{ParseError, ParsedKey};
 use crate::field::{ATTRIBUTES, Attribute, Field};
 use crate::key::Match;
@@ -284,7 +284,7 @@ impl KeyReader<'_> {
             if row.attribute > Attribute::EthType && seen.level != self.innermost {
                 return Err(error_at(seen.offset, format!("{}() inside of encap()", row.name)));
             }
-            if !seen.wild && !is_met(row.requires, self.matching.matching) {
+            if !seen.wild && !self.matching.matching.meets(row.requires) {
                 return Err(error_at(seen.offset, format!("other fields, too: {}", needs(row.attribute))));
             }
         }

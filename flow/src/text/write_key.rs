@@ -4,7 +4,6 @@ use std::fmt;
 
 use super::Style;
 use super::read_value::is_in_parentheses;
-use super::requirement::is_met;
 use super::tunnel_options::TUNNEL_OPTIONS;
 use super::write_layout::push_key;
 use super::write_number::{push_decimal, push_hex};
@@ -161,7 +160,7 @@ impl<P: Pieces> KeyWriter<'_, P> {
             Attribute::Ethernet if !self.more && !self.constrains(Attribute::PacketType) => {
                 self.write(attribute, false)
             }
-            _ if !is_met(attribute.spec().requires, self.full) => {}
+            _ if !self.full.meets(attribute.spec().requires) => {}
             _ if self.constrains(attribute) || self.more && self.is_implied(attribute) => {
                 // What is wild in an NSH header OVS never writes.
                 self.write(attribute, self.more && !matches!(attribute, Attribute::Tunnel | Attribute::Nsh));

@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime};
 use sluice_flow::field::FIELDS;
 use sluice_flow::key::Mask;
 use sluice_flow::port::GonePort;
-use sluice_flow::text::{Style, is_met, parse_actions, write_actions};
+use sluice_flow::text::{Style, parse_actions, write_actions};
 use sluice_flow::ufid::Seed;
 use sluice_flow::{ActionList, Expiry, Field, Flow, Key, MaskedKey, Match, PortNumber, Priority, Ufid};
 
@@ -462,7 +462,7 @@ fn fields_of(full: &Match) -> Option<Vec<(Field, u128)>> {
     let mut left = full.mask;
     let mut fields = Vec::new();
     for of_known_headers in [true, false] {
-        for spec in FIELDS.iter().filter(|spec| is_met(spec.attribute.spec().requires, full) == of_known_headers) {
+        for spec in FIELDS.iter().filter(|spec| full.meets(spec.attribute.spec().requires) == of_known_headers) {
             let mask = left.get(spec.field);
             if mask != 0 {
                 fields.push((spec.field, mask));

@@ -37,16 +37,16 @@ pub fn matching(full: &Match) -> Result<(), String> {
         let group: Vec<_> = groups.iter().filter(|group| group.contains(&row.attribute)).copied().flatten().collect();
         for spec in row.attribute.fields().filter(|spec| full.mask.get(spec.field) != 0) {
             let met = if group.is_empty() {
-                is_met(row.requires, full)
+                full.meets(row.requires)
             } else {
-                group.iter().any(|attribute| is_met(attribute.spec().requires, full))
+                group.iter().any(|attribute| full.meets(attribute.spec().requires))
             };
             ensure(met, || format!("{} without what it needs", spec.field))?;
         }
     }
     // `match_validate`: no transport header is looked at in later fragments.
     let transport = [Field::TcpSrc, Field::TcpDst, Field::IcmpType, Field::IcmpCode, Field::TcpFlags, Field::NdTarget];
-    if full.is_exactly(Field::Ipv4Frag, 2) && is_met(Requirement::EthType(&[0x0800, 0x86dd]), full) {
+    if full.is_exactly(Field::Ipv4Frag, 2) && full.meets(Requirement::EthType(&[0x0800, 0x86dd])) {
         for field in transport {
             ensure(full.mask.get(field) == 0, || format!("{field} of a later fragment"))?;
         }
@@ -93,12 +93,12 @@ fn tags(full: &Match) -> Result<(), String> {
 }
 
 fn neighbour(full: &Match) -> Result<(), String> {
-    let icmpv6 = is_met(Requirement::EthTypeAndProto(0x86dd, 58), full);
+    let icmpv6 = full.meets(Requirement::EthTypeAndProto(0x86dd, 58));
     let message = icmpv6
         && full.is_exactly(Field::Icmpv6Code, 0)
         && (full.is_exactly(Field::Icmpv6Type, 135) || full.is_exactly(Field::Icmpv6Type, 136));
     let of_message = Attribute::Nd.fields().chain(Attribute::NdExt.fields());
-    let arp = is_met(Requirement::EthType(&[0x0806, 0x8035]), full);
+    let arp = full.meets(Requirement::EthType(&[0x0806, 0x8035]));
     for spec in of_message.filter(|spec| full.mask.get(spec.field) != 0) {
         ensure(message || arp && spec.field != Field::NdTarget, || format!("{} of another message", spec.field))?;
     }
@@ -151,19 +151,6 @@ fn geneve(octets: &[u8], length: u128) -> Result<(), String> {
 fn is_whole(full: &Match, field: Field) -> bool {
     let mask = full.mask.get(field);
     mask == 0 || mask == field.full_mask()
-}
-
-fn is_met(requirement: Requirement, full: &Match) -> bool {
-    let eth_type = |wanted: u16| full.is_exactly(Field::EthType, wanted.into());
-    let proto = |wanted: u8| full.is_exactly(Field::Ipv4Proto, wanted.into());
-    match requirement {
-        Requirement::Nothing => true,
-        Requirement::EthType(wanted) => wanted.iter().any(|wanted| eth_type(*wanted)),
-        Requirement::IpProto(wanted) => {
-            (eth_type(0x0800) || eth_type(0x86dd)) && wanted.iter().any(|wanted| proto(*wanted))
-        }
-        Requirement::EthTypeAndProto(wanted_type, wanted) => eth_type(wanted_type) && proto(wanted),
-    }
 }
 
 /// What is wrong with the actions for packets of the match, if anything is.

@@ -6,7 +6,6 @@ use netlink_bindings::ovs_flow::{
 };
 use sluice_flow::field::{FIELDS, Field, FieldSpec, Form, GENEVE_CHUNKS, MPLS_ENTRIES, TUNNEL_FLAGS};
 use sluice_flow::key::Match;
-use sluice_flow::text::is_met;
 
 /// Fields and their values, or their masks.
 pub(crate) type Values = Vec<(Field, u128)>;
@@ -241,7 +240,7 @@ pub(crate) fn check(full: &Match, key: &Values, mask: &Values) -> Result<(), Str
     }
     let is_read = |field: Field| mask.iter().any(|(read, _)| *read == field);
     // Fields of headers that exclude each other share their bits.
-    let is_matched = |spec: &&FieldSpec| full.mask.get(spec.field) != 0 && is_met(spec.attribute.spec().requires, full);
+    let is_matched = |spec: &&FieldSpec| full.mask.get(spec.field) != 0 && full.meets(spec.attribute.spec().requires);
     let unread = FIELDS.iter().filter(is_matched).find(|spec| !is_shape(spec.field) && !is_read(spec.field));
     unread.map_or(Ok(()), |spec| Err(format!("{} is matched and not written", spec.field)))
 }
