@@ -3,7 +3,7 @@
 //! A backend takes each field that it translates out of a [`Remainder`]; what is left at the end is refused by name.
 //! So a field that a backend has never heard of cannot be dropped in silence.
 
-use crate::field::{FIELDS, Field};
+use crate::field::{FIELDS, Field, FieldSpec};
 use crate::key::{Key, Match};
 use crate::refusal::Refusal;
 
@@ -32,6 +32,21 @@ impl Remainder {
             None => Ok(None),
             Some((value, mask)) if mask == field.full_mask() => Ok(Some(value)),
             Some(_) => Err(Refusal::Field { field, reason: "only an exact match is possible".into() }),
+        }
+    }
+
+    /// Refuses what nobody took of the headers that the match asks for, by the name of the first such field.
+    ///
+    /// Headers that exclude each other share places in the key: only of these headers is it certain which field is left.
+    pub fn refuse_left(&self, reason: &'static str) -> Result<(), Refusal> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        let is_left =
+            |spec: &&FieldSpec| self.left.get(spec.field) != 0 && self.full.meets(spec.attribute.spec().requires);
+        match FIELDS.iter().find(is_left) {
+            None => Ok(()),
+            Some(spec) => Err(Refusal::Field { field: spec.field, reason: reason.into() }),
         }
     }
 

@@ -121,7 +121,25 @@ impl ConnectionKey {
         Self { state: bit::TRACKED | bit::INVALID, zone, ..Self::default() }
     }
 
-    /// Writes the fields of the key.
+    /// The fields of the key that tell of a connection.
+    pub(crate) const FIELDS: [Field; 14] = [
+        Field::CtState,
+        Field::CtZone,
+        Field::CtMark,
+        Field::CtLabel,
+        Field::CtTuple4Src,
+        Field::CtTuple4Dst,
+        Field::CtTuple4Proto,
+        Field::CtTuple4TpSrc,
+        Field::CtTuple4TpDst,
+        Field::CtTuple6Src,
+        Field::CtTuple6Dst,
+        Field::CtTuple6Proto,
+        Field::CtTuple6TpSrc,
+        Field::CtTuple6TpDst,
+    ];
+
+    /// Sets [them](Self::FIELDS).
     pub(crate) fn write(&self, key: &mut Key) {
         key.set(Field::CtState, self.state.into());
         key.set(Field::CtZone, self.zone.into());

@@ -170,8 +170,7 @@ impl<'a> Parser<'a> {
             self.layout.is_malformed = true;
             return;
         };
-        self.set_mac(Field::EthSrc, header.source());
-        self.set_mac(Field::EthDst, header.destination());
+        header.write(self.key);
 
         // The type stands where the last tag that was taken left it; a third tag stays as the type, as in OVS.
         let mut found = header.ethernet_type();
@@ -247,16 +246,13 @@ impl<'a> Parser<'a> {
 
     fn pppoe(&mut self, at: usize) {
         if let Some(header) = Pppoe::new(self.rest(at)).filter(Pppoe::is_valid) {
-            self.set(Field::PppoePresent, 1u8);
-            self.set(Field::PppoeSession, header.session());
-            self.set(Field::PppProtocol, header.protocol());
+            header.write(self.key);
         }
     }
 
     fn cfm(&mut self, at: usize) {
         if let Some(message) = Cfm::new(self.rest(at)) {
-            self.set(Field::CfmLevel, message.level_and_version() >> 5);
-            self.set(Field::CfmOpcode, message.opcode());
+            message.write(self.key);
         }
     }
 
@@ -284,19 +280,12 @@ impl<'a> Parser<'a> {
         let header = self.rest(at).get(..length).filter(|_| nsh.version() == 0)?;
         match nsh.metadata_type() {
             1 if length == Nsh::<&[u8]>::LENGTH + NshContexts::<&[u8]>::LENGTH => {
-                let contexts = NshContexts::new(header.get(Nsh::<&[u8]>::LENGTH..)?)?.all();
-                let fields = [Field::NshContext1, Field::NshContext2, Field::NshContext3, Field::NshContext4];
-                fields.into_iter().zip(contexts).for_each(|(field, context)| self.set(field, context));
+                NshContexts::new(header.get(Nsh::<&[u8]>::LENGTH..)?)?.write(self.key);
             }
             2 => {}
             _ => return None,
         }
-        self.set(Field::NshFlags, nsh.flags());
-        self.set(Field::NshTtl, nsh.ttl());
-        self.set(Field::NshMdType, nsh.metadata_type());
-        self.set(Field::NshNextProto, nsh.next_protocol());
-        self.set(Field::NshPathId, nsh.path_and_index() >> 8);
-        self.set(Field::NshServiceIndex, nsh.path_and_index() & 0xff);
+        nsh.write(self.key);
         Some(())
     }
 
@@ -323,10 +312,7 @@ impl<'a> Parser<'a> {
         if arp.operation() <= 0xff {
             self.set(Field::ArpOp, arp.operation());
         }
-        self.set(Field::ArpSip, arp.sender_ip());
-        self.set(Field::ArpTip, arp.target_ip());
-        self.set_mac(Field::ArpSha, arp.sender_mac());
-        self.set_mac(Field::ArpTha, arp.target_mac());
+        arp.write(self.key);
     }
 
     fn ipv4(&mut self, at: usize) {
@@ -343,12 +329,7 @@ impl<'a> Parser<'a> {
         if end >= at + header_length {
             self.layout.end = end.min(self.frame.len());
         }
-        self.set(Field::Ipv4Src, ip.source());
-        self.set(Field::Ipv4Dst, ip.destination());
-        self.set(Field::Ipv4Proto, ip.protocol());
-        self.set(Field::Ipv4Tos, ip.tos());
-        self.set(Field::Ipv4Ttl, ip.ttl());
-        self.set(Field::Ipv4Frag, fragment(ip.is_fragment(), ip.is_later_fragment()));
+        ip.write(self.key);
         if !ip.is_later_fragment() {
             let icmp = (ip_proto::ICMP, Transport::Icmp);
             self.transport(ip.protocol(), at + header_length, icmp);
@@ -365,11 +346,7 @@ impl<'a> Parser<'a> {
         if ip.payload_length() != 0 {
             self.layout.end = (payload_at + usize::from(ip.payload_length())).min(self.frame.len());
         }
-        self.set(Field::Ipv6Src, ip.source());
-        self.set(Field::Ipv6Dst, ip.destination());
-        self.set(Field::Ipv6Label, ip.flow_label());
-        self.set(Field::Ipv6Tclass, ip.traffic_class());
-        self.set(Field::Ipv6Hlimit, ip.hop_limit());
+        ip.write(self.key);
 
         let extensions = self.extensions(ip.next_header(), payload_at);
         self.layout.later_fragment = extensions.later_fragment;
@@ -430,48 +407,51 @@ impl<'a> Parser<'a> {
 
     fn transport(&mut self, protocol: u8, at: usize, (icmp_protocol, icmp): (u8, Transport)) {
         let bytes = self.rest(at);
-        let session = match protocol {
-            ip_proto::L2TPV3 => Number::new(bytes).map(|session| (Field::L2tpv3Session, session.value())),
-            ip_proto::SECURITY => Security::new(bytes).map(|header| (Field::IpsecSpi, header.index())),
-            ip_proto::AUTHENTICATION => Authentication::new(bytes).map(|header| (Field::IpsecSpi, header.index())),
-            _ => None,
-        };
-        if let Some((field, value)) = session {
-            self.set(field, value);
-            return;
-        }
         let found = match protocol {
             ip_proto::TCP => Tcp::new(bytes).map(|tcp| {
                 // With a wrong length the ports are not in the key, but the header is where the kernel rewrites it.
                 if (Tcp::<&[u8]>::LENGTH..=bytes.len()).contains(&tcp.header_length()) {
-                    self.set(Field::TcpSrc, tcp.source());
-                    self.set(Field::TcpDst, tcp.destination());
-                    self.set(Field::TcpFlags, tcp.flags());
+                    tcp.write(self.key);
                 }
                 Transport::Tcp
             }),
             ip_proto::UDP => Udp::new(bytes).map(|udp| {
-                self.set(Field::UdpSrc, udp.source());
-                self.set(Field::UdpDst, udp.destination());
+                udp.write(self.key);
                 Transport::Udp
             }),
             ip_proto::SCTP => Sctp::new(bytes).map(|sctp| {
-                self.set(Field::SctpSrc, sctp.source());
-                self.set(Field::SctpDst, sctp.destination());
+                sctp.write(self.key);
                 Transport::Sctp
             }),
             _ if protocol == icmp_protocol => Icmp::new(bytes).map(|header| {
-                // ICMP and ICMPv6 share their places in the key.
-                self.set(Field::IcmpType, header.kind());
-                self.set(Field::IcmpCode, header.code());
+                header.write(self.key);
                 if icmp == Transport::Icmpv6 && header.code() == 0 && matches!(header.kind(), 135 | 136) {
                     self.neighbour(bytes);
                 }
                 icmp
             }),
-            _ => None,
+            _ => {
+                self.session(protocol, bytes);
+                None
+            }
         };
         self.layout.transport = found.map(|transport| (transport, at));
+    }
+
+    /// What OVS does not look into.
+    fn session(&mut self, protocol: u8, bytes: &[u8]) {
+        match protocol {
+            ip_proto::L2TPV3 => {
+                if let Some(session) = Number::new(bytes) {
+                    self.set(Field::L2tpv3Session, session.value());
+                }
+            }
+            ip_proto::SECURITY => Security::new(bytes).into_iter().for_each(|header| header.write(self.key)),
+            ip_proto::AUTHENTICATION => {
+                Authentication::new(bytes).into_iter().for_each(|header| header.write(self.key));
+            }
+            _ => {}
+        }
     }
 
     /// What the kernel has of a neighbour message (`parse_icmpv6` in net/openvswitch/flow.c), and what only OVS's

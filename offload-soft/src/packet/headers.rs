@@ -444,13 +444,6 @@ view! {
     context_4, set_context_4: u32, at 12;
 }
 
-impl<T: AsRef<[u8]>> NshContexts<T> {
-    /// All of them.
-    pub fn all(&self) -> [u32; 4] {
-        [self.context_1(), self.context_2(), self.context_3(), self.context_4()]
-    }
-}
-
 view! {
     /// A PPPoE header of the session stage (RFC 2516), and the protocol of PPP behind it (RFC 1661).
     Pppoe, 8 octets;

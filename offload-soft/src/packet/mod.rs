@@ -6,11 +6,13 @@
 
 pub mod checksum;
 pub mod extract;
+mod fields;
 pub mod headers;
 pub mod tunnel;
 
 pub(crate) use extract::fragment;
 pub use extract::{Layout, Metadata, Network, Parsed, Transport, extract, parse, parse_into};
+pub(crate) use fields::is_known;
 pub use tunnel::{TunnelAddresses, TunnelMetadata, TunnelOptions};
 
 /// An Ethernet address as it stands on the wire.

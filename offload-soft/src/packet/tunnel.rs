@@ -103,6 +103,34 @@ impl GeneveOptions {
 }
 
 impl TunnelMetadata {
+    /// The fields of the key that tell of a tunnel, besides the [chunks](sluice_flow::field::GENEVE_CHUNKS) of Geneve options.
+    pub(super) const FIELDS: [Field; 24] = [
+        Field::TunnelPresent,
+        Field::TunnelId,
+        Field::TunnelIpv4Src,
+        Field::TunnelIpv4Dst,
+        Field::TunnelIpv6Src,
+        Field::TunnelIpv6Dst,
+        Field::TunnelTos,
+        Field::TunnelTtl,
+        Field::TunnelTpSrc,
+        Field::TunnelTpDst,
+        Field::TunnelFlags,
+        Field::VxlanGbpPresent,
+        Field::VxlanGbpId,
+        Field::VxlanGbpFlags,
+        Field::ErspanPresent,
+        Field::ErspanVersion,
+        Field::ErspanIndex,
+        Field::ErspanDirection,
+        Field::ErspanHardwareId,
+        Field::GtpuPresent,
+        Field::GtpuFlags,
+        Field::GtpuMessageType,
+        Field::GenevePresent,
+        Field::GeneveLength,
+    ];
+
     /// The outer destination address.
     pub fn destination(&self) -> IpAddr {
         match self.addresses {

@@ -4,16 +4,15 @@ use std::fmt::Write as _;
 
 use sluice_flow::Flow;
 use sluice_flow::consume::Remainder;
-use sluice_flow::field::{Attribute, FIELDS, Field, Form, MPLS_PRESENT};
+use sluice_flow::field::{ATTRIBUTES, Attribute, FIELDS, Field, Form, MPLS_PRESENT};
 use sluice_flow::key::{Key, Match};
 use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
 
-use crate::packet::{eth_type, ip_proto, is_mpls};
+use crate::packet::{eth_type, is_known, is_mpls};
 use crate::ports::PortTable;
 
 /// What every packet that matches has for certain.
-#[derive(Default)]
 pub(super) struct Guarantees {
     pub(super) eth_type: Option<u16>,
     pub(super) protocol: Option<u8>,
@@ -31,26 +30,6 @@ pub(super) struct Guarantees {
     pub(super) nsh_next_protocol: Option<u8>,
 }
 
-/// Attributes that can be matched in any packet, in any way.
-const ANYWHERE: &[Attribute] = &[
-    Attribute::DpHash,
-    Attribute::Tunnel,
-    Attribute::PacketType,
-    Attribute::SkbMark,
-    Attribute::SkbPriority,
-    Attribute::CtState,
-    Attribute::CtZone,
-    Attribute::CtMark,
-    Attribute::CtLabel,
-    Attribute::CtTuple4,
-    Attribute::CtTuple6,
-    Attribute::Ethernet,
-    Attribute::NumOfVlans,
-    Attribute::Vlan,
-    Attribute::Cvlan,
-    Attribute::EthType,
-];
-
 /// Whether the port is there that packets must come from.
 pub(super) fn entrance(flow: &Flow, ports: &PortTable) -> Result<(), Refusal> {
     let (number, mask) = flow.matching().get(Field::InPort);
@@ -64,66 +43,50 @@ pub(super) fn entrance(flow: &Flow, ports: &PortTable) -> Result<(), Refusal> {
 
 /// Takes the match apart, or names what the device cannot match. The values are those that [`shown`](super::approvals::shown) leaves.
 pub(super) fn consume(full: &Match) -> Result<Guarantees, Refusal> {
+    take_known(full, is_known)?;
+    Ok(Guarantees::of(full))
+}
+
+/// Takes the known fields of the headers that the match asks for, and refuses what is left.
+fn take_known(full: &Match, is_known: impl Fn(Field) -> bool) -> Result<(), Refusal> {
     let mut rest = Remainder::new(full);
     // The chain picks the classifier. A flow that does not say is in the first one, as `Flow::chain` has it.
     rest.take_exact(Field::RecircId)?;
-    take(&mut rest, Attribute::InPort);
-    ANYWHERE.iter().for_each(|attribute| take(&mut rest, *attribute));
-
-    let mut guarantees = Guarantees { eth_type: exact(full, Field::EthType), ..Guarantees::default() };
-    let has_tag = |present, cfi| full.is_exactly(present, 1) || full.is_exactly(cfi, 1);
-    guarantees.tags = if has_tag(Field::CvlanPresent, Field::CvlanCfi) {
-        2
-    } else {
-        usize::from(has_tag(Field::VlanPresent, Field::VlanCfi))
-    };
-    guarantees.is_ethernet = is_ethernet(full);
-    match guarantees.eth_type {
-        Some(ethernet_type) if is_mpls(ethernet_type) => {
-            take(&mut rest, Attribute::Mpls);
-            guarantees.labels = labels(full);
-        }
-        Some(eth_type::NSH) => {
-            take(&mut rest, Attribute::Nsh);
-            guarantees.nsh_next_protocol = exact(full, Field::NshNextProto);
-        }
-        Some(eth_type::IPV4) => {
-            take(&mut rest, Attribute::Ipv4);
-            guarantees.protocol = exact(full, Field::Ipv4Proto);
-            guarantees.fragment = exact(full, Field::Ipv4Frag);
-        }
-        Some(eth_type::IPV6) => {
-            take(&mut rest, Attribute::Ipv6);
-            guarantees.protocol = exact(full, Field::Ipv6Proto);
-            guarantees.fragment = exact(full, Field::Ipv6Frag);
-        }
-        Some(eth_type::ARP | eth_type::RARP) => take(&mut rest, Attribute::Arp),
-        Some(eth_type::PPPOE) => take(&mut rest, Attribute::Pppoe),
-        Some(eth_type::CFM) => take(&mut rest, Attribute::Cfm),
-        _ => {}
+    let attributes = ATTRIBUTES.iter().filter(|row| full.meets(row.requires)).map(|row| row.attribute);
+    for spec in attributes.flat_map(Attribute::fields).filter(|spec| is_known(spec.field)) {
+        rest.take(spec.field);
     }
-    match (guarantees.protocol, guarantees.eth_type) {
-        (Some(ip_proto::TCP), _) => {
-            take(&mut rest, Attribute::Tcp);
-            take(&mut rest, Attribute::TcpFlags);
-        }
-        (Some(ip_proto::UDP), _) => take(&mut rest, Attribute::Udp),
-        (Some(ip_proto::SCTP), _) => take(&mut rest, Attribute::Sctp),
-        (Some(ip_proto::L2TPV3), _) => take(&mut rest, Attribute::L2tpv3),
-        (Some(ip_proto::SECURITY | ip_proto::AUTHENTICATION), _) => take(&mut rest, Attribute::Ipsec),
-        (Some(ip_proto::ICMP), Some(eth_type::IPV4)) => take(&mut rest, Attribute::Icmp),
-        (Some(ip_proto::ICMPV6), Some(eth_type::IPV6)) => {
-            take(&mut rest, Attribute::Icmpv6);
-            take(&mut rest, Attribute::Nd);
-            take(&mut rest, Attribute::NdExt);
-            guarantees.is_neighbour =
-                matches!(exact(full, Field::Icmpv6Type), Some(135 | 136)) && full.is_exactly(Field::Icmpv6Code, 0);
-        }
-        _ => {}
-    }
+    rest.refuse_left("the software NIC does not match it")?;
     without_its_header(&mut rest)?;
-    rest.finish()?;
-    Ok(guarantees)
+    rest.finish()
+}
+
+impl Guarantees {
+    fn of(full: &Match) -> Self {
+        let eth_type = exact(full, Field::EthType);
+        let has_tag = |present, cfi| full.is_exactly(present, 1) || full.is_exactly(cfi, 1);
+        let tags = if has_tag(Field::CvlanPresent, Field::CvlanCfi) {
+            2
+        } else {
+            usize::from(has_tag(Field::VlanPresent, Field::VlanCfi))
+        };
+        let is_ip = matches!(eth_type, Some(eth_type::IPV4 | eth_type::IPV6));
+        // IPv4 and IPv6 have the protocol and the kind of fragment in the same places of the key.
+        let of_ip = |field| if is_ip { exact(full, field) } else { None };
+        let is_icmpv6 = full.meets(Attribute::Icmpv6.spec().requires);
+        Self {
+            eth_type,
+            protocol: of_ip(Field::Ipv4Proto),
+            fragment: of_ip(Field::Ipv4Frag),
+            tags,
+            is_neighbour: is_icmpv6
+                && matches!(exact(full, Field::Icmpv6Type), Some(135 | 136))
+                && full.is_exactly(Field::Icmpv6Code, 0),
+            is_ethernet: is_ethernet(full),
+            labels: if eth_type.is_some_and(is_mpls) { labels(full) } else { 0 },
+            nsh_next_protocol: if eth_type == Some(eth_type::NSH) { exact(full, Field::NshNextProto) } else { None },
+        }
+    }
 }
 
 /// Whether a packet begins with an Ethernet header, as far as the match says. All ports are of Ethernet, so that
@@ -163,12 +126,6 @@ fn without_its_header(rest: &mut Remainder) -> Result<(), Refusal> {
     Err(Refusal::Combination { reason: missing.into() })
 }
 
-fn take(rest: &mut Remainder, attribute: Attribute) {
-    for spec in attribute.fields() {
-        rest.take(spec.field);
-    }
-}
-
 /// The value of a field that is matched on all of its bits.
 fn exact<T: TryFrom<u128>>(matching: &Match, field: Field) -> Option<T> {
     if matching.mask.get(field) == field.full_mask() { T::try_from(matching.key.get(field)).ok() } else { None }
@@ -181,7 +138,7 @@ pub(super) fn names(matching: &Match) -> String {
     let mut left: Key = matching.mask;
     for spec in FIELDS {
         let mask = left.get(spec.field);
-        if mask == 0 || spec.form == Form::Presence || !is_of(matching, spec.attribute) {
+        if mask == 0 || spec.form == Form::Presence || !matching.meets(spec.attribute.spec().requires) {
             continue;
         }
         left.set(spec.field, 0);
@@ -208,17 +165,38 @@ pub(super) fn names(matching: &Match) -> String {
     names
 }
 
-/// Whether an attribute is one of the headers that the match is about.
-fn is_of(matching: &Match, attribute: Attribute) -> bool {
+#[cfg(test)]
+mod tests {
+    use super::*;
     use sluice_flow::field::Requirement;
-    let eth_type: Option<u16> = exact(matching, Field::EthType);
-    let protocol: Option<u8> = exact(matching, Field::Ipv4Proto);
-    match attribute.spec().requires {
-        Requirement::Nothing => true,
-        Requirement::EthType(types) => eth_type.is_some_and(|is| types.contains(&is)),
-        Requirement::IpProto(wanted) => {
-            matches!(eth_type, Some(eth_type::IPV4 | eth_type::IPV6)) && protocol.is_some_and(|is| wanted.contains(&is))
+
+    /// A match on a field of a packet that has its header.
+    fn matching(field: Field) -> Match {
+        let mut full = Match::default();
+        let (eth_type, protocol) = match field.spec().attribute.spec().requires {
+            Requirement::Nothing => (None, None),
+            Requirement::EthType(types) => (types.first().copied(), None),
+            Requirement::IpProto(protocols) => (Some(eth_type::IPV4), protocols.first().copied()),
+            Requirement::EthTypeAndProto(eth_type, protocol) => (Some(eth_type), Some(protocol)),
+        };
+        if let Some(eth_type) = eth_type {
+            full.set_exact(Field::EthType, eth_type.into());
         }
-        Requirement::EthTypeAndProto(wanted_type, wanted) => eth_type == Some(wanted_type) && protocol == Some(wanted),
+        if let Some(protocol) = protocol {
+            full.set_exact(Field::Ipv4Proto, protocol.into());
+        }
+        full.set_exact(field, full.key.get(field) | 1);
+        full
+    }
+
+    #[test]
+    fn a_field_without_a_row_is_refused_by_its_name() {
+        for spec in FIELDS.iter().filter(|spec| spec.field != Field::RecircId) {
+            let full = matching(spec.field);
+            assert_eq!(take_known(&full, |_| true), Ok(()), "{}", spec.field);
+            let refusal = take_known(&full, |field| field != spec.field).unwrap_err();
+            let reason = "the software NIC does not match it".into();
+            assert_eq!(refusal, Refusal::Field { field: spec.field, reason });
+        }
     }
 }

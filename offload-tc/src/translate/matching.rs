@@ -4,9 +4,7 @@ mod beyond_ovs;
 
 use sluice_flow::cause::Cause;
 use sluice_flow::consume::Remainder;
-use sluice_flow::field::{
-    Attribute, FIELDS, FRAGMENT_FIRST, FRAGMENT_LATER, FRAGMENT_NO, Field, MPLS_ENTRIES, MPLS_PRESENT, Requirement,
-};
+use sluice_flow::field::{Attribute, FRAGMENT_FIRST, FRAGMENT_LATER, FRAGMENT_NO, Field, MPLS_ENTRIES, MPLS_PRESENT};
 use sluice_flow::key::Match;
 use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
@@ -69,7 +67,7 @@ pub(super) fn translate(full: &Match, device: Device, surroundings: &dyn Surroun
     consumer.transport()?;
     consumer.connection()?;
     consumer.tunnel(device)?;
-    consumer.name_what_is_left()?;
+    consumer.rest.refuse_left("flower has no key for it")?;
     let Consumer { rest, mut flower, spelling, shape, caveats, .. } = consumer;
     rest.finish()?;
     flower.keys.sort_unstable_by_key(|key| key.key);
@@ -477,30 +475,6 @@ impl Consumer<'_> {
             return Err(refuse(Field::TunnelFlags, "that there is a key can be matched only with the key"));
         }
         self.flower.keys.push(found);
-        Ok(())
-    }
-
-    /// Headers share places in the key, so that what is left is given its right name here.
-    fn name_what_is_left(&mut self) -> Result<(), Refusal> {
-        if self.rest.is_empty() {
-            return Ok(());
-        }
-        for spec in FIELDS {
-            let is_there = match spec.attribute.spec().requires {
-                Requirement::Nothing => true,
-                Requirement::EthType(types) => self.shape.eth_type.is_some_and(|is| types.contains(&is)),
-                Requirement::IpProto(wanted) => {
-                    matches!(self.shape.eth_type, Some(ethernet::IPV4 | ethernet::IPV6))
-                        && self.shape.protocol.is_some_and(|is| wanted.contains(&is))
-                }
-                Requirement::EthTypeAndProto(wanted_type, wanted) => {
-                    self.shape.eth_type == Some(wanted_type) && self.shape.protocol == Some(wanted)
-                }
-            };
-            if is_there && self.rest.take(spec.field).is_some() {
-                return Err(refuse(spec.field, "flower has no key for it"));
-            }
-        }
         Ok(())
     }
 
