@@ -89,6 +89,8 @@ pub struct AttributeSpec {
     pub name: &'static str,
     /// What the rest of the match must say before this attribute may be used.
     pub requires: Requirement,
+    /// Whether some OVS datapath, the kernel's or that of user space, rewrites fields of the attribute.
+    pub is_settable: bool,
 }
 
 /// Flag names of the TCP header, as `packet_tcp_flag_to_string` of OVS spells them.
@@ -158,7 +160,7 @@ const IPPROTO_AH: u8 = 51;
 const IPPROTO_L2TP: u8 = 115;
 
 macro_rules! attributes {
-    ($($attribute:ident $name:literal $requires:expr;)*) => {
+    ($($attribute:ident $name:literal $is_settable:literal $requires:expr;)*) => {
         /// A key attribute: what stands before a pair of parentheses in a flow's text.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
@@ -168,47 +170,50 @@ macro_rules! attributes {
 
         /// All attributes in the order in which they are written, which for those of OVS is OVS's.
         pub const ATTRIBUTES: &[AttributeSpec] = &[
-            $(AttributeSpec { attribute: Attribute::$attribute, name: $name, requires: $requires },)*
+            $(AttributeSpec {
+                attribute: Attribute::$attribute, name: $name, requires: $requires, is_settable: $is_settable,
+            },)*
         ];
     };
 }
 
 attributes! {
-    RecircId    "recirc_id"     Requirement::Nothing;
-    DpHash      "dp_hash"       Requirement::Nothing;
-    SkbPriority "skb_priority"  Requirement::Nothing;
-    Tunnel      "tunnel"        Requirement::Nothing;
-    InPort      "in_port"       Requirement::Nothing;
-    SkbMark     "skb_mark"      Requirement::Nothing;
-    CtState     "ct_state"      Requirement::Nothing;
-    CtZone      "ct_zone"       Requirement::Nothing;
-    CtMark      "ct_mark"       Requirement::Nothing;
-    CtLabel     "ct_label"      Requirement::Nothing;
-    CtTuple4    "ct_tuple4"     Requirement::Nothing;
-    CtTuple6    "ct_tuple6"     Requirement::Nothing;
-    PacketType  "packet_type"   Requirement::Nothing;
-    Ethernet    "eth"           Requirement::Nothing;
-    NumOfVlans  "num_of_vlans"  Requirement::Nothing;
-    Vlan        "vlan"          Requirement::Nothing;
-    Cvlan       "cvlan"         Requirement::Nothing;
-    EthType     "eth_type"      Requirement::Nothing;
-    Mpls        "mpls"          Requirement::EthType(&[ETH_P_MPLS_UC, ETH_P_MPLS_MC]);
-    Nsh         "nsh"           Requirement::EthType(&[ETH_P_NSH]);
-    Pppoe       "pppoe"         Requirement::EthType(&[ETH_P_PPP_SES]);
-    Cfm         "cfm"           Requirement::EthType(&[ETH_P_CFM]);
-    Ipv4        "ipv4"          Requirement::EthType(&[ETH_P_IP]);
-    Ipv6        "ipv6"          Requirement::EthType(&[ETH_P_IPV6]);
-    Arp         "arp"           Requirement::EthType(&[ETH_P_ARP, ETH_P_RARP]);
-    Tcp         "tcp"           Requirement::IpProto(&[6]);
-    TcpFlags    "tcp_flags"     Requirement::IpProto(&[6]);
-    Udp         "udp"           Requirement::IpProto(&[17]);
-    Sctp        "sctp"          Requirement::IpProto(&[132]);
-    Icmp        "icmp"          Requirement::EthTypeAndProto(ETH_P_IP, 1);
-    Icmpv6      "icmpv6"        Requirement::EthTypeAndProto(ETH_P_IPV6, 58);
-    Nd          "nd"            Requirement::EthTypeAndProto(ETH_P_IPV6, 58);
-    NdExt       "nd_ext"        Requirement::EthTypeAndProto(ETH_P_IPV6, 58);
-    L2tpv3      "l2tpv3"        Requirement::IpProto(&[IPPROTO_L2TP]);
-    Ipsec       "ipsec"         Requirement::IpProto(&[IPPROTO_ESP, IPPROTO_AH]);
+    // attribute  name          settable requires
+    RecircId    "recirc_id"     false Requirement::Nothing;
+    DpHash      "dp_hash"       false Requirement::Nothing;
+    SkbPriority "skb_priority"  true  Requirement::Nothing;
+    Tunnel      "tunnel"        true  Requirement::Nothing;
+    InPort      "in_port"       false Requirement::Nothing;
+    SkbMark     "skb_mark"      true  Requirement::Nothing;
+    CtState     "ct_state"      false Requirement::Nothing;
+    CtZone      "ct_zone"       false Requirement::Nothing;
+    CtMark      "ct_mark"       false Requirement::Nothing;
+    CtLabel     "ct_label"      false Requirement::Nothing;
+    CtTuple4    "ct_tuple4"     false Requirement::Nothing;
+    CtTuple6    "ct_tuple6"     false Requirement::Nothing;
+    PacketType  "packet_type"   false Requirement::Nothing;
+    Ethernet    "eth"           true  Requirement::Nothing;
+    NumOfVlans  "num_of_vlans"  false Requirement::Nothing;
+    Vlan        "vlan"          false Requirement::Nothing;
+    Cvlan       "cvlan"         false Requirement::Nothing;
+    EthType     "eth_type"      false Requirement::Nothing;
+    Mpls        "mpls"          true  Requirement::EthType(&[ETH_P_MPLS_UC, ETH_P_MPLS_MC]);
+    Nsh         "nsh"           true  Requirement::EthType(&[ETH_P_NSH]);
+    Pppoe       "pppoe"         false Requirement::EthType(&[ETH_P_PPP_SES]);
+    Cfm         "cfm"           false Requirement::EthType(&[ETH_P_CFM]);
+    Ipv4        "ipv4"          true  Requirement::EthType(&[ETH_P_IP]);
+    Ipv6        "ipv6"          true  Requirement::EthType(&[ETH_P_IPV6]);
+    Arp         "arp"           true  Requirement::EthType(&[ETH_P_ARP, ETH_P_RARP]);
+    Tcp         "tcp"           true  Requirement::IpProto(&[6]);
+    TcpFlags    "tcp_flags"     false Requirement::IpProto(&[6]);
+    Udp         "udp"           true  Requirement::IpProto(&[17]);
+    Sctp        "sctp"          true  Requirement::IpProto(&[132]);
+    Icmp        "icmp"          true  Requirement::EthTypeAndProto(ETH_P_IP, 1);
+    Icmpv6      "icmpv6"        true  Requirement::EthTypeAndProto(ETH_P_IPV6, 58);
+    Nd          "nd"            true  Requirement::EthTypeAndProto(ETH_P_IPV6, 58);
+    NdExt       "nd_ext"        true  Requirement::EthTypeAndProto(ETH_P_IPV6, 58);
+    L2tpv3      "l2tpv3"        false Requirement::IpProto(&[IPPROTO_L2TP]);
+    Ipsec       "ipsec"         false Requirement::IpProto(&[IPPROTO_ESP, IPPROTO_AH]);
 }
 
 macro_rules! fields {

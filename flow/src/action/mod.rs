@@ -147,7 +147,7 @@ impl FieldSet {
 }
 
 macro_rules! action_kinds {
-    ($($kind:ident $name:literal;)*) => {
+    ($($kind:ident $name:literal $($action:ident)?;)*) => {
         /// The kind of an action, without its arguments: a closed set, fit for a metric label.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum ActionKind {
@@ -163,74 +163,49 @@ macro_rules! action_kinds {
                 match self { $(Self::$kind => $name,)* }
             }
         }
+
+        impl Action {
+            /// The kind of the action.
+            pub fn kind(&self) -> ActionKind {
+                match self { $($(Self::$action { .. } => ActionKind::$kind,)?)* }
+            }
+        }
     };
 }
 
 action_kinds! {
-    AddMpls      "add_mpls";
-    CheckPktLen  "check_pkt_len";
-    Clone        "clone";
-    Ct           "ct";
-    CtClear      "ct_clear";
-    DecTtl       "dec_ttl";
+    // kind      name            action; an empty list drops
+    AddMpls      "add_mpls"      AddMpls;
+    CheckPktLen  "check_pkt_len" CheckPacketLength;
+    Clone        "clone"         Clone;
+    Ct           "ct"            Conntrack;
+    CtClear      "ct_clear"      ConntrackClear;
+    DecTtl       "dec_ttl"       DecTtl;
     Drop         "drop";
-    Hash         "hash";
-    LbOutput     "lb_output";
-    Meter        "meter";
-    Output       "output";
-    PopEth       "pop_eth";
-    PopMpls      "pop_mpls";
-    PopNsh       "pop_nsh";
-    PopVlan      "pop_vlan";
-    Psample      "psample";
-    PushEth      "push_eth";
-    PushMpls     "push_mpls";
-    PushNsh      "push_nsh";
-    PushVlan     "push_vlan";
-    Recirc       "recirc";
-    Sample       "sample";
-    Set          "set";
-    SetTunnel    "set(tunnel)";
-    TnlPop       "tnl_pop";
-    TnlPush      "tnl_push";
-    Trunc        "trunc";
-    Userspace    "userspace";
+    Hash         "hash"          Hash;
+    LbOutput     "lb_output"     LbOutput;
+    Meter        "meter"         Meter;
+    Output       "output"        Output;
+    PopEth       "pop_eth"       PopEth;
+    PopMpls      "pop_mpls"      PopMpls;
+    PopNsh       "pop_nsh"       PopNsh;
+    PopVlan      "pop_vlan"      PopVlan;
+    Psample      "psample"       Psample;
+    PushEth      "push_eth"      PushEth;
+    PushMpls     "push_mpls"     PushMpls;
+    PushNsh      "push_nsh"      PushNsh;
+    PushVlan     "push_vlan"     PushVlan;
+    Recirc       "recirc"        Recirc;
+    Sample       "sample"        Sample;
+    Set          "set"           Set;
+    SetTunnel    "set(tunnel)"   SetTunnel;
+    TnlPop       "tnl_pop"       TunnelPop;
+    TnlPush      "tnl_push"      TunnelPush;
+    Trunc        "trunc"         Trunc;
+    Userspace    "userspace"     Userspace;
 }
 
 impl Action {
-    /// The kind of the action.
-    pub fn kind(&self) -> ActionKind {
-        match self {
-            Self::AddMpls { .. } => ActionKind::AddMpls,
-            Self::CheckPacketLength { .. } => ActionKind::CheckPktLen,
-            Self::Clone(_) => ActionKind::Clone,
-            Self::Conntrack(_) => ActionKind::Ct,
-            Self::ConntrackClear => ActionKind::CtClear,
-            Self::DecTtl(_) => ActionKind::DecTtl,
-            Self::Hash { .. } => ActionKind::Hash,
-            Self::LbOutput(_) => ActionKind::LbOutput,
-            Self::Meter(_) => ActionKind::Meter,
-            Self::Output(_) => ActionKind::Output,
-            Self::PopEth => ActionKind::PopEth,
-            Self::PopMpls(_) => ActionKind::PopMpls,
-            Self::PopNsh => ActionKind::PopNsh,
-            Self::PopVlan => ActionKind::PopVlan,
-            Self::Psample { .. } => ActionKind::Psample,
-            Self::PushEth(_) => ActionKind::PushEth,
-            Self::PushMpls(_) => ActionKind::PushMpls,
-            Self::PushNsh(_) => ActionKind::PushNsh,
-            Self::PushVlan(_) => ActionKind::PushVlan,
-            Self::Recirc(_) => ActionKind::Recirc,
-            Self::Sample { .. } => ActionKind::Sample,
-            Self::Set(_) => ActionKind::Set,
-            Self::SetTunnel(_) => ActionKind::SetTunnel,
-            Self::TunnelPop(_) => ActionKind::TnlPop,
-            Self::TunnelPush(_) => ActionKind::TnlPush,
-            Self::Trunc(_) => ActionKind::Trunc,
-            Self::Userspace(_) => ActionKind::Userspace,
-        }
-    }
-
     /// The lists that the action may run, in the order in which they are written.
     pub fn lists(&self) -> impl Iterator<Item = &ActionList> {
         let lists = match self {

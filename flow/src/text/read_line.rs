@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::actions::read_actions;
 use super::cursor::{Cursor, Separators, error_at};
-use super::read_actions::read_actions;
 use super::read_extra::{read_extra, read_seconds};
 use super::read_key::{no_attribute, read_key};
 use super::read_value::Found;

@@ -16,7 +16,7 @@ const HELPER_NAME: usize = 15;
 const TIMEOUT_NAME: usize = 31;
 
 /// Reads the arguments of `ct`, which may have none.
-pub(in crate::text) fn read_conntrack(cursor: &mut Cursor<'_>) -> Result<Conntrack, ParseError> {
+pub(super) fn read_conntrack(cursor: &mut Cursor<'_>) -> Result<Conntrack, ParseError> {
     if !cursor.eat("(") {
         return Ok(Conntrack::default());
     }
@@ -142,7 +142,7 @@ fn read_address(cursor: &mut Cursor<'_>) -> Result<IpAddr, ParseError> {
 }
 
 /// Writes `ct`.
-pub(in crate::text) fn write_conntrack(out: &mut dyn fmt::Write, conntrack: &Conntrack) -> fmt::Result {
+pub(super) fn write_conntrack(out: &mut dyn fmt::Write, conntrack: &Conntrack) -> fmt::Result {
     out.write_str("ct")?;
     if *conntrack == Conntrack::default() {
         return Ok(());

@@ -20,7 +20,7 @@ const NSH_METADATA: usize = 244;
 const NSH_WORD: usize = 4;
 
 /// Reads the arguments of `push_vlan`.
-pub(in crate::text) fn read_push_vlan(cursor: &mut Cursor<'_>) -> Result<VlanTag, ParseError> {
+pub(super) fn read_push_vlan(cursor: &mut Cursor<'_>) -> Result<VlanTag, ParseError> {
     cursor.expect("(")?;
     let (tpid, vid, pcp, cfi) = arguments!(cursor, "push_vlan";
         tpid: number(u16::MAX) => ETH_P_8021Q,
@@ -32,7 +32,7 @@ pub(in crate::text) fn read_push_vlan(cursor: &mut Cursor<'_>) -> Result<VlanTag
 }
 
 /// Writes `push_vlan`.
-pub(in crate::text) fn write_push_vlan(out: &mut dyn fmt::Write, tag: &VlanTag) -> fmt::Result {
+pub(super) fn write_push_vlan(out: &mut dyn fmt::Write, tag: &VlanTag) -> fmt::Result {
     out.write_str("push_vlan(")?;
     if tag.tpid != ETH_P_8021Q {
         write!(out, "tpid=0x{:04x},", tag.tpid)?;
@@ -41,7 +41,7 @@ pub(in crate::text) fn write_push_vlan(out: &mut dyn fmt::Write, tag: &VlanTag) 
 }
 
 /// Reads the arguments of `push_mpls` or `add_mpls`.
-pub(in crate::text) fn read_mpls(cursor: &mut Cursor<'_>, of: &str) -> Result<MplsEntry, ParseError> {
+pub(super) fn read_mpls(cursor: &mut Cursor<'_>, of: &str) -> Result<MplsEntry, ParseError> {
     cursor.expect("(")?;
     let (label, tc, ttl, bos, eth_type) = arguments!(cursor, of;
         label: number(0xf_ffffu32),
@@ -61,21 +61,21 @@ fn read_mpls_type(cursor: &mut Cursor<'_>) -> Result<u16, ParseError> {
     }
 }
 
-/// Writes the arguments of `push_mpls` or `add_mpls`.
-pub(in crate::text) fn write_mpls(out: &mut dyn fmt::Write, entry: &MplsEntry) -> fmt::Result {
+/// Writes `push_mpls` or `add_mpls`.
+pub(super) fn write_mpls(out: &mut dyn fmt::Write, name: &str, entry: &MplsEntry) -> fmt::Result {
     let MplsEntry { label, tc, ttl, bos, eth_type } = entry;
-    write!(out, "(label={label},tc={tc},ttl={ttl},bos={},eth_type={eth_type:#x})", u8::from(*bos))
+    write!(out, "{name}(label={label},tc={tc},ttl={ttl},bos={},eth_type={eth_type:#x})", u8::from(*bos))
 }
 
 /// Reads the argument of `pop_mpls`.
-pub(in crate::text) fn read_pop_mpls(cursor: &mut Cursor<'_>) -> Result<u16, ParseError> {
+pub(super) fn read_pop_mpls(cursor: &mut Cursor<'_>) -> Result<u16, ParseError> {
     cursor.expect("(")?;
     let (eth_type,) = arguments!(cursor, "pop_mpls"; eth_type: number(u16::MAX));
     Ok(eth_type)
 }
 
 /// Reads the arguments of `push_eth`.
-pub(in crate::text) fn read_push_eth(cursor: &mut Cursor<'_>) -> Result<EthernetAddresses, ParseError> {
+pub(super) fn read_push_eth(cursor: &mut Cursor<'_>) -> Result<EthernetAddresses, ParseError> {
     cursor.expect("(")?;
     let (source, destination) = arguments!(cursor, "push_eth"; src: value(read_mac), dst: value(read_mac));
     Ok(EthernetAddresses { source, destination })
@@ -88,7 +88,7 @@ pub(super) fn read_mac(cursor: &mut Cursor<'_>) -> Result<u64, ParseError> {
 }
 
 /// Writes `push_eth`.
-pub(in crate::text) fn write_push_eth(out: &mut dyn fmt::Write, addresses: &EthernetAddresses) -> fmt::Result {
+pub(super) fn write_push_eth(out: &mut dyn fmt::Write, addresses: &EthernetAddresses) -> fmt::Result {
     out.write_str("push_eth(src=")?;
     write_mac(out, addresses.source.into())?;
     out.write_str(",dst=")?;
@@ -97,7 +97,7 @@ pub(in crate::text) fn write_push_eth(out: &mut dyn fmt::Write, addresses: &Ethe
 }
 
 /// Reads the arguments of `push_nsh`, all of which have a default.
-pub(in crate::text) fn read_push_nsh(cursor: &mut Cursor<'_>) -> Result<NshHeader, ParseError> {
+pub(super) fn read_push_nsh(cursor: &mut Cursor<'_>) -> Result<NshHeader, ParseError> {
     cursor.expect("(")?;
     let context = || value(placed(|cursor| plain_number(cursor, u32::MAX)));
     let (flags, ttl, kind, next_protocol, path, index, c1, c2, c3, c4, tlvs) = arguments!(cursor, "push_nsh";
@@ -151,7 +151,7 @@ fn read_tlvs(cursor: &mut Cursor<'_>) -> Result<Box<[u8]>, ParseError> {
 }
 
 /// Writes `push_nsh`.
-pub(in crate::text) fn write_push_nsh(out: &mut dyn fmt::Write, header: &NshHeader) -> fmt::Result {
+pub(super) fn write_push_nsh(out: &mut dyn fmt::Write, header: &NshHeader) -> fmt::Result {
     let kind = match &header.metadata {
         NshMetadata::Contexts(_) => 1,
         NshMetadata::Tlvs(_) => 2,

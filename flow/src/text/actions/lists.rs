@@ -1,19 +1,84 @@
-//! Actions that hold lists of actions.
+//! Lists of actions, and the actions that hold lists.
 
 use std::fmt;
 
 use super::arguments::{arguments, number};
-use crate::action::{Action, ActionList};
+use super::table::{push_action, read_action};
+use crate::action::{Action, ActionKind, ActionList};
+use crate::port::PortNames;
 use crate::text::cursor::{Cursor, error_at};
-use crate::text::read_actions::ActionReader;
-use crate::text::{ParseError, Style, write_actions};
+use crate::text::write_value::Ports;
+use crate::text::{NESTING_LIMIT, ParseError, Style};
 
+/// As many actions as a netlink message of OVS has room for.
+const ACTIONS_LIMIT: usize = 8191;
 /// Decimals of a percentage that are enough to tell any two probabilities apart: 2^32 steps of 100 %.
 const MOST_DECIMALS: u32 = 8;
 
+/// Reads a list of actions; `drop` and the empty text are the empty list.
+pub fn parse_actions(text: &str, names: &dyn PortNames) -> Result<ActionList, ParseError> {
+    read_actions(&mut Cursor::new(text), names, None)
+}
+
+/// Reads actions up to the end of the text or to `end`, which it leaves.
+pub(in crate::text) fn read_actions(
+    cursor: &mut Cursor<'_>,
+    names: &dyn PortNames,
+    end: Option<&str>,
+) -> Result<ActionList, ParseError> {
+    let ends = |cursor: &Cursor<'_>| cursor.at_end() || end.is_some_and(|end| cursor.rest().starts_with(end));
+    ActionReader { names, depth: 0 }.read_list(cursor, &ends)
+}
+
+/// Reads lists of actions, and lists in them.
+pub(super) struct ActionReader<'n> {
+    pub(super) names: &'n dyn PortNames,
+    /// How many lists the one that is read is in.
+    depth: usize,
+}
+
 impl ActionReader<'_> {
+    fn read_list(
+        &mut self,
+        cursor: &mut Cursor<'_>,
+        ends: &dyn Fn(&Cursor<'_>) -> bool,
+    ) -> Result<ActionList, ParseError> {
+        let mut actions = Vec::new();
+        cursor.skip_separators();
+        while !ends(cursor) {
+            if actions.len() == ACTIONS_LIMIT {
+                return Err(cursor.error(format!("at most {ACTIONS_LIMIT} actions")));
+            }
+            let start = cursor.offset();
+            let action = read_action(self, cursor)?;
+            let separators = cursor.skip_separators();
+            if !separators.comma && !separators.blank && !ends(cursor) {
+                return Err(cursor.error("\",\" between actions"));
+            }
+            match action {
+                Some(action) => actions.push(action),
+                None if ends(cursor) => break,
+                None => return Err(error_at(start, "drop at the end: nothing behind it is done")),
+            }
+        }
+        Ok(actions.into())
+    }
+
+    /// Reads a list in parentheses.
+    pub(super) fn read_nested(&mut self, cursor: &mut Cursor<'_>) -> Result<ActionList, ParseError> {
+        if self.depth == NESTING_LIMIT {
+            return Err(cursor.error(format!("at most {NESTING_LIMIT} lists of actions within each other")));
+        }
+        cursor.expect("(")?;
+        self.depth += 1;
+        let actions = self.read_list(cursor, &|cursor| cursor.at_end() || cursor.peek() == Some(b')'))?;
+        self.depth -= 1;
+        cursor.expect(")")?;
+        Ok(actions)
+    }
+
     /// Reads the arguments of `check_pkt_len`.
-    pub(in crate::text) fn read_check_packet_length(&mut self, cursor: &mut Cursor<'_>) -> Result<Action, ParseError> {
+    pub(super) fn read_check_packet_length(&mut self, cursor: &mut Cursor<'_>) -> Result<Action, ParseError> {
         cursor.expect("(")?;
         let (length, greater, less_or_equal) = arguments!(cursor, "check_pkt_len";
             size: number(u16::MAX),
@@ -24,7 +89,7 @@ impl ActionReader<'_> {
     }
 
     /// Reads the arguments of `sample`.
-    pub(in crate::text) fn read_sample(&mut self, cursor: &mut Cursor<'_>) -> Result<Action, ParseError> {
+    pub(super) fn read_sample(&mut self, cursor: &mut Cursor<'_>) -> Result<Action, ParseError> {
         cursor.expect("(")?;
         let (probability, actions) = arguments!(cursor, "sample";
             sample: read_percentage,
@@ -34,10 +99,38 @@ impl ActionReader<'_> {
     }
 
     /// Reads the arguments of `dec_ttl`.
-    pub(in crate::text) fn read_dec_ttl(&mut self, cursor: &mut Cursor<'_>) -> Result<Action, ParseError> {
+    pub(super) fn read_dec_ttl(&mut self, cursor: &mut Cursor<'_>) -> Result<Action, ParseError> {
         cursor.expect("(")?;
         let (list,) = arguments!(cursor, "dec_ttl"; le_1: |cursor| self.read_nested(cursor));
         Ok(Action::DecTtl(list))
+    }
+}
+
+/// Writes a list of actions, `drop` if it is empty.
+pub fn write_actions(out: &mut dyn fmt::Write, actions: &[Action], style: &Style<'_>) -> fmt::Result {
+    let mut text = Vec::new();
+    push_actions(&mut text, actions, &mut Ports::new(style));
+    out.write_str(&String::from_utf8_lossy(&text))
+}
+
+/// Writes one action.
+pub fn write_action(out: &mut dyn fmt::Write, action: &Action, style: &Style<'_>) -> fmt::Result {
+    let mut text = Vec::new();
+    push_action(&mut text, action, &mut Ports::new(style))?;
+    out.write_str(&String::from_utf8_lossy(&text))
+}
+
+/// Writes a list of actions; what is appended is UTF-8.
+pub(in crate::text) fn push_actions(out: &mut Vec<u8>, actions: &[Action], ports: &mut Ports<'_>) {
+    if actions.is_empty() {
+        return out.extend_from_slice(ActionKind::Drop.name().as_bytes());
+    }
+    for (index, action) in actions.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        // A vector takes all.
+        push_action(out, action, ports).unwrap_or_default();
     }
 }
 
@@ -81,7 +174,7 @@ fn write_percentage(out: &mut dyn fmt::Write, wanted: u32) -> fmt::Result {
 }
 
 /// Writes `check_pkt_len`.
-pub(in crate::text) fn write_check_packet_length(
+pub(super) fn write_check_packet_length(
     out: &mut dyn fmt::Write,
     length: u16,
     greater: &ActionList,
@@ -96,7 +189,7 @@ pub(in crate::text) fn write_check_packet_length(
 }
 
 /// Writes `sample`.
-pub(in crate::text) fn write_sample(
+pub(super) fn write_sample(
     out: &mut dyn fmt::Write,
     probability: u32,
     actions: &ActionList,
@@ -110,7 +203,7 @@ pub(in crate::text) fn write_sample(
 }
 
 /// Writes `clone`.
-pub(in crate::text) fn write_clone(out: &mut dyn fmt::Write, actions: &ActionList, style: &Style<'_>) -> fmt::Result {
+pub(super) fn write_clone(out: &mut dyn fmt::Write, actions: &ActionList, style: &Style<'_>) -> fmt::Result {
     out.write_str("clone(")?;
     write_unless_empty(out, actions, style)?;
     out.write_char(')')
@@ -122,7 +215,7 @@ fn write_unless_empty(out: &mut dyn fmt::Write, actions: &ActionList, style: &St
 }
 
 /// Writes `dec_ttl`.
-pub(in crate::text) fn write_dec_ttl(out: &mut dyn fmt::Write, actions: &ActionList, style: &Style<'_>) -> fmt::Result {
+pub(super) fn write_dec_ttl(out: &mut dyn fmt::Write, actions: &ActionList, style: &Style<'_>) -> fmt::Result {
     out.write_str("dec_ttl(le_1(")?;
     write_actions(out, actions, style)?;
     out.write_str("))")

@@ -1,4 +1,4 @@
-//! The arguments of actions: one file for each family, which reads and writes it.
+//! Actions, read and written: [a table](table) with a row for each, and one file for the arguments of each family.
 //!
 //! What is written is what OVS prints, with two exceptions, because OVS's own parser takes only the other spelling: flags
 //! of `slow_path` are separated by `|`, not by commas, and an empty list in `clone` and `sample` is nothing at all, not
@@ -7,8 +7,13 @@
 //! as `bytes(HEX)`, which is our own. `recirc` stays hexadecimal as in OVS, although OVS itself reads decimal numbers only.
 
 mod arguments;
-pub(super) mod conntrack;
-pub(super) mod headers;
-pub(super) mod lists;
-pub(super) mod tunnel;
-pub(super) mod userspace;
+mod conntrack;
+mod headers;
+mod lists;
+mod set;
+mod table;
+mod tunnel;
+mod userspace;
+
+pub use lists::{parse_actions, write_action, write_actions};
+pub(super) use lists::{push_actions, read_actions};

@@ -26,10 +26,7 @@ const ETH_P_IP: u16 = 0x0800;
 const ETH_P_IPV6: u16 = 0x86dd;
 
 /// Reads the arguments of `tnl_push`.
-pub(in crate::text) fn read_tunnel_push(
-    cursor: &mut Cursor<'_>,
-    names: &dyn PortNames,
-) -> Result<TunnelPush, ParseError> {
+pub(super) fn read_tunnel_push(cursor: &mut Cursor<'_>, names: &dyn PortNames) -> Result<TunnelPush, ParseError> {
     cursor.expect("(")?;
     let (tunnel_port, header, out_port) = arguments!(cursor, "tnl_push";
         tnl_port: parenthesised(|cursor| read_port(cursor, names)),
@@ -271,11 +268,7 @@ fn read_srv6(cursor: &mut Cursor<'_>) -> Result<OuterTunnel, ParseError> {
 }
 
 /// Writes `tnl_push`. Headers that the grammar of OVS has no words for are written as `bytes(HEX)`, which is our own.
-pub(in crate::text) fn write_tunnel_push(
-    out: &mut dyn fmt::Write,
-    push: &TunnelPush,
-    style: &Style<'_>,
-) -> fmt::Result {
+pub(super) fn write_tunnel_push(out: &mut dyn fmt::Write, push: &TunnelPush, style: &Style<'_>) -> fmt::Result {
     out.write_str("tnl_push(tnl_port(")?;
     write_port(out, push.tunnel_port, style)?;
     write!(out, "),header(size={},type={},", push.header.len(), push.tunnel_type)?;

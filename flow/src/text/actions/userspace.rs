@@ -20,7 +20,7 @@ const ATTRIBUTE_HEADER: usize = 4;
 const COOKIE: usize = 16;
 
 /// Reads the arguments of `userspace`.
-pub(in crate::text) fn read_userspace(cursor: &mut Cursor<'_>, names: &dyn PortNames) -> Result<Userspace, ParseError> {
+pub(super) fn read_userspace(cursor: &mut Cursor<'_>, names: &dyn PortNames) -> Result<Userspace, ParseError> {
     const NAMES: &[&str] =
         &["pid", "sFlow", "slow_path", "flow_sample", "ipfix", "controller", "userdata", "actions", "tunnel_out_port"];
     cursor.expect("(")?;
@@ -178,7 +178,7 @@ fn read_bytes(cursor: &mut Cursor<'_>) -> Result<UserData, ParseError> {
 }
 
 /// Reads the arguments of `psample`.
-pub(in crate::text) fn read_psample(cursor: &mut Cursor<'_>) -> Result<Action, ParseError> {
+pub(super) fn read_psample(cursor: &mut Cursor<'_>) -> Result<Action, ParseError> {
     cursor.expect("(")?;
     let (group, cookie) = arguments!(cursor, "psample";
         group: number(u32::MAX),
@@ -201,11 +201,7 @@ fn read_cookie(cursor: &mut Cursor<'_>) -> Result<Box<[u8]>, ParseError> {
 }
 
 /// Writes `userspace`.
-pub(in crate::text) fn write_userspace(
-    out: &mut dyn fmt::Write,
-    userspace: &Userspace,
-    style: &Style<'_>,
-) -> fmt::Result {
+pub(super) fn write_userspace(out: &mut dyn fmt::Write, userspace: &Userspace, style: &Style<'_>) -> fmt::Result {
     write!(out, "userspace(pid={}", userspace.pid)?;
     if let Some(data) = &userspace.data {
         out.write_char(',')?;
@@ -281,7 +277,7 @@ fn write_reasons(out: &mut dyn fmt::Write, reasons: u32) -> fmt::Result {
 }
 
 /// Writes `psample`.
-pub(in crate::text) fn write_psample(out: &mut dyn fmt::Write, group: u32, cookie: &[u8]) -> fmt::Result {
+pub(super) fn write_psample(out: &mut dyn fmt::Write, group: u32, cookie: &[u8]) -> fmt::Result {
     write!(out, "psample(group={group}")?;
     if !cookie.is_empty() {
         write!(out, ",cookie=0x{}", HexOctets(cookie))?;
