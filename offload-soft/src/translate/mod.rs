@@ -3,6 +3,7 @@
 //! [`check`] looks at the whole flow and changes nothing, which with [`describe`] is all that `explain` needs; [`link`]
 //! then takes hold of the meters, timeout policies and chains that the flow names.
 
+mod actions;
 mod approvals;
 mod encapsulation;
 mod matching;
@@ -24,9 +25,10 @@ use crate::meters::Meters;
 use crate::packet::ETH_TYPE_NONE;
 use crate::ports::PortTable;
 
+pub(crate) use actions::link;
 pub(crate) use approvals::{Approvals, Question};
 pub(crate) use encapsulation::{Encapsulation, EncapsulationOptions, POLICY_FLAGS, tunnel_flag};
-pub(crate) use program::{List, Program, Step, link};
+pub(crate) use program::{List, Program, Step};
 pub(crate) use programs::Programs;
 
 /// Bytes of an Ethernet header: nothing is cut shorter than that (`ETH_HLEN`).
@@ -52,7 +54,7 @@ pub(crate) fn matched_key(flow: &Flow, mut key: Key) -> Key {
 pub(crate) fn check(flow: &Flow, ports: &PortTable, meters: &Meters, policies: &Policies) -> Result<(), Refusal> {
     check_entrance(flow, ports)?;
     let guarantees = matching::consume(&approvals::shown(&flow.matching().expand()))?;
-    validate::actions(flow, &guarantees, ports, meters, policies)
+    actions::check(flow, &guarantees, ports, meters, policies)
 }
 
 /// The part of [`check`] that no approval speaks of.

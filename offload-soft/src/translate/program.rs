@@ -2,17 +2,14 @@
 
 use std::sync::Arc;
 
-use sluice_flow::action::{Action, ActionList, EthernetAddresses, FieldSet, HashAlgorithm, MplsEntry, VlanTag};
-use sluice_flow::flow::Flow;
+use sluice_flow::action::{ActionList, EthernetAddresses, FieldSet, HashAlgorithm, MplsEntry, VlanTag};
 use sluice_flow::port::PortNumber;
-use sluice_flow::refusal::Refusal;
 
-use super::{Encapsulation, is_refused};
-use crate::chains::{Chain, Chains};
-use crate::conntrack::{Policies, Request};
-use crate::engine::nsh;
+use super::Encapsulation;
+use crate::chains::Chain;
+use crate::conntrack::Request;
 use crate::engine::tunnel::Push;
-use crate::meters::{MeterState, Meters};
+use crate::meters::MeterState;
 
 /// What a rule does.
 pub(crate) struct Program {
@@ -82,95 +79,6 @@ pub(crate) struct List {
     pub(crate) is_level: bool,
 }
 
-/// The program of a flow that was [checked](super::check). Its meters and timeout policies cannot go until
-/// [`Program::release`].
-pub(crate) fn link(flow: &Flow, chains: &Chains, meters: &Meters, policies: &Policies) -> Result<Program, Refusal> {
-    let chain = chains.get_or_make(flow.chain());
-    let steps = Linker { chains, meters, policies }.list(&flow.actions)?;
-    let only_outputs = steps.iter().all(|step| matches!(step, Step::Output(_)));
-    Ok(Program { chain, steps: steps.into(), actions: Arc::clone(&flow.actions), only_outputs })
-}
-
-struct Linker<'a> {
-    chains: &'a Chains,
-    meters: &'a Meters,
-    policies: &'a Policies,
-}
-
-impl Linker<'_> {
-    /// The steps of a list; none is held if one cannot be had.
-    fn list(&self, actions: &[Action]) -> Result<Vec<Step>, Refusal> {
-        let mut steps = Vec::with_capacity(actions.len());
-        for (index, action) in actions.iter().enumerate() {
-            match self.step(action, index + 1 == actions.len()) {
-                Ok(step) => steps.push(step),
-                Err(refusal) => {
-                    release(&steps);
-                    return Err(refusal);
-                }
-            }
-        }
-        Ok(steps)
-    }
-
-    fn nested(&self, actions: &ActionList, is_last: bool) -> Result<List, Refusal> {
-        let is_level = is_last || !changes_headers(actions);
-        Ok(List { steps: self.list(actions)?.into(), actions: Arc::clone(actions), is_level })
-    }
-
-    fn step(&self, action: &Action, is_last: bool) -> Result<Step, Refusal> {
-        Ok(match action {
-            Action::AddMpls(entry) => Step::PushMpls { entry: *entry, inside_ethernet: false },
-            Action::CheckPacketLength { length, greater, less_or_equal } => {
-                let greater = self.nested(greater, is_last)?;
-                let less_or_equal = match self.nested(less_or_equal, is_last) {
-                    Ok(list) => list,
-                    Err(refusal) => {
-                        release(&greater.steps);
-                        return Err(refusal);
-                    }
-                };
-                Step::CheckPacketLength { length: (*length).into(), greater, less_or_equal }
-            }
-            Action::Clone(list) => Step::Clone(self.nested(list, is_last)?),
-            Action::Conntrack(action) => Step::Conntrack(Box::new(Request::link(action, self.policies)?)),
-            Action::ConntrackClear => Step::ConntrackClear,
-            // Nothing of the list around it comes behind it (`dec_ttl_exception_handler` in actions.c).
-            Action::DecTtl(list) => Step::DecTtl(self.nested(list, true)?),
-            Action::Hash { algorithm, basis } => Step::Hash { algorithm: *algorithm, basis: *basis },
-            Action::Meter(id) => Step::Meter(self.meters.acquire(*id)?),
-            Action::Output(port) => Step::Output(*port),
-            Action::PopEth => Step::PopEth,
-            Action::PopMpls(ethernet_type) => Step::PopMpls(*ethernet_type),
-            Action::PopNsh => Step::PopNsh,
-            Action::PopVlan => Step::PopVlan,
-            Action::Psample { group, cookie } => Step::Psample { group: *group, cookie: cookie.clone() },
-            Action::PushEth(addresses) => Step::PushEth(*addresses),
-            Action::PushMpls(entry) => Step::PushMpls { entry: *entry, inside_ethernet: true },
-            Action::PushNsh(header) => Step::PushNsh(nsh::write(header)?),
-            Action::PushVlan(tag) => Step::PushVlan(*tag),
-            Action::Recirc(chain) => Step::Recirc(self.chains.target(*chain)?),
-            Action::Sample { probability, actions } => {
-                Step::Sample { probability: *probability, list: self.nested(actions, is_last)? }
-            }
-            Action::Set(set) => Step::Set(set.clone()),
-            Action::SetTunnel(set) => Step::SetTunnel(Arc::new(Encapsulation::new(set)?)),
-            Action::TunnelPop(port) => Step::TunnelPop(*port),
-            Action::TunnelPush(push) => Step::TunnelPush(Push::new(push)?),
-            Action::Trunc(bytes) => Step::Trunc(*bytes as usize),
-            other => return Err(is_refused(other)),
-        })
-    }
-}
-
-/// Whether a list does more than send the packet somewhere (`actions_may_change_flow`).
-fn changes_headers(actions: &[Action]) -> bool {
-    let only_sends = |action: &Action| {
-        matches!(action, Action::Output(_) | Action::Recirc(_) | Action::Trunc(_) | Action::Psample { .. })
-    };
-    !actions.iter().all(only_sends)
-}
-
 impl Program {
     /// Lets meters and timeout policies go.
     pub(crate) fn release(&self) {
@@ -189,7 +97,7 @@ impl Program {
 }
 
 /// Lets meters and timeout policies of a list and of all lists within go.
-fn release(steps: &[Step]) {
+pub(super) fn release(steps: &[Step]) {
     for step in steps {
         match step {
             Step::Meter(meter) => meter.release(),

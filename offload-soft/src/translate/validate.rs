@@ -2,16 +2,17 @@
 //! (`__ovs_nla_copy_actions` and `validate_set` in net/openvswitch/flow_netlink.c), and what it checks nowhere because
 //! only OVS's userspace has it.
 
-use sluice_flow::action::{Action, ActionKind, EthernetAddresses, FieldSet, MplsEntry, NshHeader, TunnelPush, VlanTag};
+use sluice_flow::action::{
+    ActionKind, Conntrack, EthernetAddresses, FieldSet, MplsEntry, NshHeader, TunnelPush, VlanTag,
+};
 use sluice_flow::cause::Cause;
 use sluice_flow::chain::ChainId;
 use sluice_flow::field::{Attribute, Field};
-use sluice_flow::flow::Flow;
 use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
 
 use super::matching::Guarantees;
-use super::{Encapsulation, MIN_FRAME, is_refused};
+use super::{Encapsulation, MIN_FRAME};
 use crate::conntrack::{self, Policies};
 use crate::engine::nsh;
 use crate::engine::tunnel::Push;
@@ -19,45 +20,21 @@ use crate::meters::Meters;
 use crate::packet::{eth_type, ip_proto, is_mpls};
 use crate::ports::PortTable;
 
-/// Lists within lists that are taken at most (`OVS_COPY_ACTIONS_MAX_DEPTH`).
-const MAX_DEPTH: usize = 16;
 /// Bytes of a note of `psample` at most (`OVS_PSAMPLE_COOKIE_MAX_SIZE`).
 const MAX_COOKIE: usize = 16;
 
-/// Whether the device can do what a flow asks for.
-pub(super) fn actions(
-    flow: &Flow,
-    guarantees: &Guarantees,
-    ports: &PortTable,
-    meters: &Meters,
-    policies: &Policies,
-) -> Result<(), Refusal> {
-    let checker = Checker { chain: flow.chain(), guarantees, ports, meters, policies };
-    let shape = Shape {
-        is_ethernet: guarantees.is_ethernet,
-        has_tag: guarantees.tags > 0,
-        eth_type: guarantees.eth_type,
-        labels: guarantees.labels,
-        protocol: guarantees.protocol,
-        fragment: guarantees.fragment,
-        is_neighbour: guarantees.is_neighbour,
-        is_outer: false,
-        tunnel: None,
-    };
-    checker.list(&flow.actions, shape, 0)
-}
-
-struct Checker<'a> {
-    chain: ChainId,
-    guarantees: &'a Guarantees,
-    ports: &'a PortTable,
-    meters: &'a Meters,
-    policies: &'a Policies,
+/// Checks actions against what the device has.
+pub(super) struct Checker<'a> {
+    pub(super) chain: ChainId,
+    pub(super) guarantees: &'a Guarantees,
+    pub(super) ports: &'a PortTable,
+    pub(super) meters: &'a Meters,
+    pub(super) policies: &'a Policies,
 }
 
 /// What the packet looks like for certain at some point of a list.
 #[derive(Clone)]
-struct Shape {
+pub(super) struct Shape {
     /// Whether it begins with an Ethernet header; `None` where the match does not say.
     is_ethernet: Option<bool>,
     has_tag: bool,
@@ -77,60 +54,7 @@ struct Shape {
 }
 
 impl Checker<'_> {
-    fn list(&self, actions: &[Action], mut shape: Shape, depth: usize) -> Result<(), Refusal> {
-        if depth > MAX_DEPTH {
-            return Err(Refusal::Limit { what: "lists of actions within lists".into(), limit: MAX_DEPTH as u64 });
-        }
-        for action in actions {
-            self.action(action, &mut shape)?;
-            for list in action.lists() {
-                self.list(list, shape.clone(), depth + 1)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn action(&self, action: &Action, shape: &mut Shape) -> Result<(), Refusal> {
-        match action {
-            Action::AddMpls(entry) => shape.add_mpls(*entry),
-            Action::Conntrack(action) => conntrack::check(action, shape.eth_type, shape.protocol, self.policies),
-            Action::Meter(id) => self.meters.get(*id).map(drop),
-            Action::Output(port) => self.output(*port, shape),
-            Action::PopEth => shape.pop_eth(),
-            Action::PopMpls(ethernet_type) => shape.pop_mpls(*ethernet_type),
-            Action::PopNsh => shape.pop_nsh(self.guarantees.nsh_next_protocol),
-            Action::PopVlan => shape.pop_vlan(),
-            Action::Psample { cookie, .. } if cookie.len() > MAX_COOKIE => {
-                refuse(ActionKind::Psample, "the cookie is longer than 16 octets")
-            }
-            Action::PushEth(addresses) => shape.push_eth(*addresses),
-            Action::PushMpls(entry) => shape.push_mpls(*entry),
-            Action::PushNsh(header) => shape.push_nsh(header),
-            Action::PushVlan(tag) => shape.push_vlan(*tag),
-            Action::Recirc(chain) => self.recirc(*chain),
-            Action::Set(set) => self.set(set, shape),
-            Action::SetTunnel(set) => {
-                shape.tunnel = Some(Encapsulation::new(set)?);
-                Ok(())
-            }
-            Action::Trunc(bytes) if (*bytes as usize) < MIN_FRAME => {
-                refuse(ActionKind::Trunc, "less than an Ethernet header")
-            }
-            Action::TunnelPop(port) => self.tunnel_port(*port, ActionKind::TnlPop),
-            Action::TunnelPush(push) => self.tunnel_push(push, shape),
-            Action::CheckPacketLength { .. }
-            | Action::Clone(_)
-            | Action::ConntrackClear
-            | Action::DecTtl(_)
-            | Action::Hash { .. }
-            | Action::Psample { .. }
-            | Action::Sample { .. }
-            | Action::Trunc(_) => Ok(()),
-            other => Err(is_refused(other)),
-        }
-    }
-
-    fn output(&self, number: PortNumber, shape: &Shape) -> Result<(), Refusal> {
+    pub(super) fn output(&self, number: PortNumber, shape: &Shape) -> Result<(), Refusal> {
         let port = self.ports.get(number).ok_or_else(|| Refusal::no_port(number))?;
         let Some(tunnel) = port.tunnel() else {
             return Ok(());
@@ -149,6 +73,10 @@ impl Checker<'_> {
         fits.map_err(|refusal| refusal.until(Cause::Port(Some(number))))
     }
 
+    pub(super) fn tunnel_pop(&self, port: PortNumber) -> Result<(), Refusal> {
+        self.tunnel_port(port, ActionKind::TnlPop)
+    }
+
     fn tunnel_port(&self, number: PortNumber, action: ActionKind) -> Result<(), Refusal> {
         match self.ports.get(number) {
             None => Err(Refusal::no_port(number)),
@@ -161,7 +89,7 @@ impl Checker<'_> {
     }
 
     /// What is behind is done to the outer packet, of which the headers that are pushed say all that is known.
-    fn tunnel_push(&self, push: &TunnelPush, shape: &mut Shape) -> Result<(), Refusal> {
+    pub(super) fn tunnel_push(&self, push: &TunnelPush, shape: &mut Shape) -> Result<(), Refusal> {
         self.tunnel_port(push.tunnel_port, ActionKind::TnlPush)?;
         let outer = Push::new(push)?.outer();
         let out_port = self.ports.get(push.out_port);
@@ -184,7 +112,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn recirc(&self, to: ChainId) -> Result<(), Refusal> {
+    pub(super) fn recirc(&self, to: ChainId) -> Result<(), Refusal> {
         let from = self.chain;
         if to == ChainId::ROOT || to == from {
             return combination(format!("recirc({to}) from chain {from} would close a circle"));
@@ -192,7 +120,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn set(&self, set: &FieldSet, shape: &Shape) -> Result<(), Refusal> {
+    pub(super) fn set(&self, set: &FieldSet, shape: &Shape) -> Result<(), Refusal> {
         let settable: &[Field] = match set.attribute {
             Attribute::SkbMark => &[Field::SkbMark],
             Attribute::SkbPriority => &[Field::SkbPriority],
@@ -275,14 +203,38 @@ fn is_there(attribute: Attribute, shape: &Shape) -> Result<(), Refusal> {
 }
 
 impl Shape {
-    fn pop_vlan(&mut self) -> Result<(), Refusal> {
+    /// What a match says of a packet.
+    pub(super) fn of(guarantees: &Guarantees) -> Self {
+        Self {
+            is_ethernet: guarantees.is_ethernet,
+            has_tag: guarantees.tags > 0,
+            eth_type: guarantees.eth_type,
+            labels: guarantees.labels,
+            protocol: guarantees.protocol,
+            fragment: guarantees.fragment,
+            is_neighbour: guarantees.is_neighbour,
+            is_outer: false,
+            tunnel: None,
+        }
+    }
+
+    pub(super) fn conntrack(&self, action: &Conntrack, policies: &Policies) -> Result<(), Refusal> {
+        conntrack::check(action, self.eth_type, self.protocol, policies)
+    }
+
+    pub(super) fn set_tunnel(&mut self, set: &FieldSet) -> Result<(), Refusal> {
+        self.tunnel = Some(Encapsulation::new(set)?);
+        Ok(())
+    }
+
+    pub(super) fn pop_vlan(&mut self) -> Result<(), Refusal> {
         self.must_be_ethernet("pop_vlan")?;
         // Of a packet without a tag nothing is taken, and a second tag is not thought of, both as in the kernel.
         self.has_tag = false;
         Ok(())
     }
 
-    fn push_vlan(&mut self, tag: VlanTag) -> Result<(), Refusal> {
+    pub(super) fn push_vlan(&mut self, tag: VlanTag) -> Result<(), Refusal> {
         self.must_be_ethernet("push_vlan")?;
         let wrong = if !matches!(tag.tpid, eth_type::VLAN | eth_type::QINQ) {
             "the tag protocol is neither 0x8100 nor 0x88a8"
@@ -297,7 +249,7 @@ impl Shape {
         refuse(ActionKind::PushVlan, wrong)
     }
 
-    fn push_eth(&mut self, addresses: EthernetAddresses) -> Result<(), Refusal> {
+    pub(super) fn push_eth(&mut self, addresses: EthernetAddresses) -> Result<(), Refusal> {
         if self.is_ethernet == Some(true) {
             return combination("push_eth on a packet that has an Ethernet header");
         }
@@ -308,7 +260,7 @@ impl Shape {
         Ok(())
     }
 
-    fn pop_eth(&mut self) -> Result<(), Refusal> {
+    pub(super) fn pop_eth(&mut self) -> Result<(), Refusal> {
         self.must_be_ethernet("pop_eth")?;
         if self.has_tag {
             return combination("pop_eth of a packet with a VLAN tag");
@@ -317,7 +269,7 @@ impl Shape {
         Ok(())
     }
 
-    fn push_mpls(&mut self, entry: MplsEntry) -> Result<(), Refusal> {
+    pub(super) fn push_mpls(&mut self, entry: MplsEntry) -> Result<(), Refusal> {
         check_entry(ActionKind::PushMpls, entry)?;
         self.no_tag(ActionKind::PushMpls)?;
         // Behind these the order of tags is known.
@@ -330,7 +282,7 @@ impl Shape {
         Ok(())
     }
 
-    fn add_mpls(&mut self, entry: MplsEntry) -> Result<(), Refusal> {
+    pub(super) fn add_mpls(&mut self, entry: MplsEntry) -> Result<(), Refusal> {
         check_entry(ActionKind::AddMpls, entry)?;
         self.labels = if self.is_ethernet == Some(false) { self.labels.wrapping_add(1) } else { 1 };
         self.is_ethernet = Some(false);
@@ -338,7 +290,7 @@ impl Shape {
         Ok(())
     }
 
-    fn pop_mpls(&mut self, ethernet_type: u16) -> Result<(), Refusal> {
+    pub(super) fn pop_mpls(&mut self, ethernet_type: u16) -> Result<(), Refusal> {
         self.no_tag(ActionKind::PopMpls)?;
         if !self.eth_type.is_some_and(is_mpls) {
             return combination("pop_mpls without a match on eth_type(0x8847) or eth_type(0x8848)");
@@ -352,7 +304,7 @@ impl Shape {
         Ok(())
     }
 
-    fn push_nsh(&mut self, header: &NshHeader) -> Result<(), Refusal> {
+    pub(super) fn push_nsh(&mut self, header: &NshHeader) -> Result<(), Refusal> {
         if self.is_ethernet == Some(false) && self.eth_type.is_none_or(|is| nsh::next_protocol(is).is_none()) {
             return combination("push_nsh on a packet of a type that NSH has no number for");
         }
@@ -362,7 +314,7 @@ impl Shape {
         Ok(())
     }
 
-    fn pop_nsh(&mut self, next_protocol: Option<u8>) -> Result<(), Refusal> {
+    pub(super) fn pop_nsh(&mut self, next_protocol: Option<u8>) -> Result<(), Refusal> {
         if self.eth_type != Some(eth_type::NSH) {
             return combination("pop_nsh without a match on eth_type(0x894f)");
         }
@@ -389,6 +341,14 @@ impl Shape {
     fn no_tag(&self, kind: ActionKind) -> Result<(), Refusal> {
         if self.has_tag { combination(format!("{} on a packet with a VLAN tag", kind.name())) } else { Ok(()) }
     }
+}
+
+pub(super) fn psample(cookie: &[u8]) -> Result<(), Refusal> {
+    if cookie.len() > MAX_COOKIE { refuse(ActionKind::Psample, "the cookie is longer than 16 octets") } else { Ok(()) }
+}
+
+pub(super) fn trunc(bytes: u32) -> Result<(), Refusal> {
+    if (bytes as usize) < MIN_FRAME { refuse(ActionKind::Trunc, "less than an Ethernet header") } else { Ok(()) }
 }
 
 fn check_entry(action: ActionKind, entry: MplsEntry) -> Result<(), Refusal> {
