@@ -2,10 +2,11 @@
 
 use std::io::Write;
 
+use clap::Args;
 use comfy_table::Table;
 use serde::Deserialize;
 
-use crate::arguments::DumpFlows;
+use crate::command::{Agent, Outcome, Run};
 use crate::connection::Connection;
 use crate::error::CliError;
 use crate::terminal;
@@ -15,15 +16,46 @@ const METHOD: &str = "sluice/dump-flows";
 /// Rows of one table. A longer dump becomes several, so that no dump is held in memory as a whole.
 const ROWS: usize = 5_000;
 
-/// `dump-flows`
-pub(crate) fn print(connection: &mut Connection, command: &DumpFlows, out: &mut dyn Write) -> Result<(), CliError> {
-    let params = command.params();
-    if command.json {
-        array(connection, &params, out)
-    } else if command.table {
-        table(connection, &params, terminal::width(), out)
-    } else {
-        connection.print("dpctl/dump-flows", &params, out)
+/// List the flows, as `ovs-appctl dpctl/dump-flows` does
+#[derive(Debug, Args)]
+pub(crate) struct DumpFlows {
+    /// Print everything: UFID, fields that are not matched, offload state, refusal; with --json, also the counters of hardware
+    /// and software apart, which are read from the device flow by flow
+    #[arg(short, long)]
+    more: bool,
+    /// Print ports by name
+    #[arg(long)]
+    names: bool,
+    /// Print a JSON array
+    #[arg(long, conflicts_with_all = ["names", "table"])]
+    json: bool,
+    /// Print a table that fits the terminal
+    #[arg(long, conflicts_with_all = ["more", "names"])]
+    table: bool,
+    /// type=offloaded, non-offloaded, partially-offloaded, tc, soft or all, and filter=MATCH
+    #[arg(value_name = "type=..|filter=..")]
+    selection: Vec<String>,
+}
+
+impl DumpFlows {
+    fn params(&self) -> Vec<&str> {
+        let options = [(self.more, "-m"), (self.names, "--names")];
+        let options = options.into_iter().filter_map(|(given, option)| given.then_some(option));
+        options.chain(self.selection.iter().map(String::as_str)).collect()
+    }
+}
+
+impl Run for DumpFlows {
+    fn run(&self, agent: &Agent, out: &mut dyn Write) -> Result<Outcome, CliError> {
+        let (mut connection, params) = (agent.connect()?, self.params());
+        if self.json {
+            array(&mut connection, &params, out)?;
+        } else if self.table {
+            table(&mut connection, &params, terminal::width(), out)?;
+        } else {
+            connection.print("dpctl/dump-flows", &params, out)?;
+        }
+        Ok(Outcome::Done)
     }
 }
 

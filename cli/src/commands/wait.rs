@@ -3,22 +3,34 @@
 //! An Open vSwitch user knows this from `ovsdb-client wait`. The daemon itself stays in the foreground, where systemd and a
 //! container want it, and never forks.
 
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use sluice_control::{READY, READY_COMMAND};
 
+use crate::command::{Agent, Outcome, Run};
 use crate::connection::Connection;
 use crate::error::CliError;
 
 /// Between two looks: no event tells of a socket that another process is going to bind.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 
+/// Wait until the agent is ready, such as after a start in the background
+#[derive(Debug, Args)]
+pub(crate) struct Wait {}
+
+impl Run for Wait {
+    fn run(&self, agent: &Agent, _: &mut dyn Write) -> Result<Outcome, CliError> {
+        wait(&agent.run_dir, agent.patience).map(|()| Outcome::Done)
+    }
+}
+
 /// Returns once the agent is ready. Fails with the last reason after `limit`, if there is one, and at once where waiting does not
 /// help.
-pub(crate) fn run(run_dir: &Path, limit: Option<Duration>) -> Result<(), CliError> {
+fn wait(run_dir: &Path, limit: Option<Duration>) -> Result<(), CliError> {
     let began = Instant::now();
     loop {
         // A time limit of zero would be none.

@@ -1,32 +1,67 @@
-//! `explain --file`: a whole dump of OVS, judged in parts, with one summary.
+//! `explain`: a flow, or a whole dump of OVS, judged in parts, with one summary.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::Args;
 use serde_json::{Value, json};
 use sluice_control::parts::Part;
 
-use crate::connection::Connection;
+use super::flows::priority;
+use crate::command::{Agent, Outcome, Run, given};
 use crate::error::CliError;
 use crate::parts::Parts;
-use crate::{Outcome, terminal};
+use crate::terminal;
 
 const METHOD: &str = "sluice/explain-lines";
 
 /// How the agent begins what it says of a line that is no flow.
 const NOT_UNDERSTOOD: &str = "not understood: ";
 
-/// `explain --file FILE`
-pub(crate) fn file(
-    connect: impl FnOnce() -> Result<Connection, CliError>,
-    file: &Path,
+/// Say why a flow is in the device, why it is not, or whether it would be
+#[derive(Debug, Args)]
+pub(crate) struct Explain {
+    /// An existing flow, or the key of one that might exist
+    #[arg(value_name = "UFID|KEY", required_unless_present = "file")]
+    flow: Option<String>,
+    /// The actions that go with a key
+    #[arg(value_name = "ACTIONS")]
+    actions: Option<String>,
+    /// Explain a whole dump of OVS or a file for add-flows instead ("-" is standard input): which flows would not be taken, and
+    /// why. Exits 2 if a line is not understood or no flow would be taken
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["flow", "actions", "priority"])]
+    file: Option<PathBuf>,
+    /// The priority of the flow, 0 to 15, higher wins
+    #[arg(long, value_name = "N", value_parser = priority)]
+    priority: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
     json: bool,
-    out: &mut dyn Write,
-) -> Result<Outcome, CliError> {
+}
+
+impl Explain {
+    fn params(&self) -> Vec<String> {
+        let option =
+            given([(self.json, "--json")]).chain(self.priority.iter().map(|value| format!("--priority={value}")));
+        option.chain(self.flow.clone()).chain(self.actions.clone()).collect()
+    }
+}
+
+impl Run for Explain {
+    fn run(&self, agent: &Agent, out: &mut dyn Write) -> Result<Outcome, CliError> {
+        match &self.file {
+            Some(file) => explain_file(agent, file, self.json, out),
+            None => agent.print("sluice/explain", &self.params(), out).map(|()| Outcome::Done),
+        }
+    }
+}
+
+/// `explain --file FILE`
+fn explain_file(agent: &Agent, file: &Path, json: bool, out: &mut dyn Write) -> Result<Outcome, CliError> {
     let mut parts = Parts::open(file)?;
-    let mut connection = connect()?;
+    let mut connection = agent.connect()?;
     let progress = terminal::progress(parts.length());
     let mut summary = Summary::default();
     while let Some(Part { text, lines_before }) = parts.next()? {

@@ -4,28 +4,39 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
-use crate::arguments::Trace;
-use crate::capture::{Capture, CaptureError};
-use crate::connection::Connection;
-use crate::error::{CliError, reason};
-use crate::replay::{SHORTEST_FRAME, hexadecimal};
+use clap::Args;
 
-/// `trace`
-pub(crate) fn run(
-    connect: impl FnOnce() -> Result<Connection, CliError>,
-    command: &Trace,
-    out: &mut dyn Write,
-) -> Result<(), CliError> {
-    let packet = &command.packet;
-    let is_packet = packet.len().is_multiple_of(2) && is_hexadecimal(packet);
-    let (frames, too_short) = if is_packet { (vec![packet.clone()], 0) } else { frames(command)? };
-    let params: Vec<_> = [command.in_port.as_str()].into_iter().chain(frames.iter().map(String::as_str)).collect();
-    connect()?.print("sluice/trace", &params, out)?;
-    if too_short > 0 {
-        let note = "were left out and are not numbered, being shorter than an Ethernet header";
-        writeln!(out, "{too_short} frames {note}").map_err(CliError::Output)?;
+use super::replay::{SHORTEST_FRAME, hexadecimal};
+use crate::capture::{Capture, CaptureError};
+use crate::command::{Agent, Outcome, Run};
+use crate::error::{CliError, reason};
+
+/// Trace a packet through the installed flows, step by step, without counting it
+#[derive(Debug, Args)]
+pub(crate) struct Trace {
+    /// A frame without FCS, in hexadecimal, or a capture, pcap or pcapng
+    #[arg(value_name = "PACKET|PCAP")]
+    packet: String,
+    /// The port at which the packet comes in, by number or name
+    #[arg(long, value_name = "PORT")]
+    in_port: String,
+    /// Trace at most this many frames of a capture
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..=256))]
+    count: u16,
+}
+
+impl Run for Trace {
+    fn run(&self, agent: &Agent, out: &mut dyn Write) -> Result<Outcome, CliError> {
+        let is_packet = self.packet.len().is_multiple_of(2) && is_hexadecimal(&self.packet);
+        let (frames, too_short) = if is_packet { (vec![self.packet.clone()], 0) } else { frames(self)? };
+        let params: Vec<_> = std::iter::once(&self.in_port).chain(&frames).cloned().collect();
+        agent.print("sluice/trace", &params, out)?;
+        if too_short > 0 {
+            let note = "were left out and are not numbered, being shorter than an Ethernet header";
+            writeln!(out, "{too_short} frames {note}").map_err(CliError::Output)?;
+        }
+        Ok(Outcome::Done)
     }
-    Ok(())
 }
 
 fn is_hexadecimal(text: &str) -> bool {

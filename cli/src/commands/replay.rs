@@ -2,15 +2,17 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::Outcome;
-use crate::arguments::Replay;
+use clap::Args;
+
+use super::speed::Speed;
 use crate::capture::{Capture, CaptureError, Frame};
+use crate::command::{Agent, Outcome, Run};
 use crate::connection::Connection;
 use crate::error::{CliError, reason};
-use crate::speed::Speed;
 use crate::terminal;
 
 const METHOD: &str = "sluice/inject";
@@ -23,41 +25,52 @@ const BATCH_BYTES: usize = 256 << 10;
 /// An Ethernet header. What is shorter is no frame, and the agent would refuse the whole request.
 pub(crate) const SHORTEST_FRAME: usize = 14;
 
-/// `replay`
-pub(crate) fn run(
-    connect: impl FnOnce() -> Result<Connection, CliError>,
-    command: &Replay,
-    out: &mut dyn Write,
-) -> Result<Outcome, CliError> {
-    let file = File::open(&command.file).and_then(|file| Ok((file.metadata()?, file)));
-    let (metadata, file) = file.map_err(|error| CliError::file(&command.file, &error))?;
-    let wrong = |error: CaptureError| CliError::File {
-        path: command.file.clone(),
-        reason: match error {
-            CaptureError::Read(error) => reason(&error),
-            error => error.to_string(),
-        },
-    };
-    let mut capture = Capture::open(file).map_err(wrong)?;
-    let mut replayer = Replayer::new(connect()?, &command.in_port, command.speed);
-    let progress = terminal::progress(metadata.is_file().then_some(metadata.len()));
-    let result = (|| {
-        while let Some(frame) = capture.next().map_err(wrong)? {
-            replayer.play(frame)?;
-            progress.set_position(capture.position());
+/// Replay a capture into a port of the NIC in software
+#[derive(Debug, Args)]
+pub(crate) struct Replay {
+    /// A capture, pcap or pcapng
+    #[arg(value_name = "PCAP")]
+    file: PathBuf,
+    /// The port at which the frames come in, by number or name
+    #[arg(long, value_name = "PORT")]
+    in_port: String,
+    /// "own" is the pace of the capture, "flat" is as fast as possible, "10x" is ten times the pace of the capture
+    #[arg(long, value_name = "SPEED", default_value = "own")]
+    speed: Speed,
+}
+
+impl Run for Replay {
+    fn run(&self, agent: &Agent, out: &mut dyn Write) -> Result<Outcome, CliError> {
+        let file = File::open(&self.file).and_then(|file| Ok((file.metadata()?, file)));
+        let (metadata, file) = file.map_err(|error| CliError::file(&self.file, &error))?;
+        let wrong = |error: CaptureError| CliError::File {
+            path: self.file.clone(),
+            reason: match error {
+                CaptureError::Read(error) => reason(&error),
+                error => error.to_string(),
+            },
+        };
+        let mut capture = Capture::open(file).map_err(wrong)?;
+        let mut replayer = Replayer::new(agent.connect()?, &self.in_port, self.speed);
+        let progress = terminal::progress(metadata.is_file().then_some(metadata.len()));
+        let result = (|| {
+            while let Some(frame) = capture.next().map_err(wrong)? {
+                replayer.play(frame)?;
+                progress.set_position(capture.position());
+            }
+            Ok(())
+        })();
+        // What was read before the place that is wrong is replayed, too.
+        let result = match result {
+            Err(CliError::File { .. }) | Ok(()) => replayer.send().and(result),
+            error => error,
+        };
+        progress.finish_and_clear();
+        if result.is_ok() || replayer.frames > 0 {
+            replayer.summary(out).map_err(CliError::Output)?;
         }
-        Ok(())
-    })();
-    // What was read before the place that is wrong is replayed, too.
-    let result = match result {
-        Err(CliError::File { .. }) | Ok(()) => replayer.send().and(result),
-        error => error,
-    };
-    progress.finish_and_clear();
-    if result.is_ok() || replayer.frames > 0 {
-        replayer.summary(out).map_err(CliError::Output)?;
+        result.map(|()| Outcome::Done)
     }
-    result.map(|()| Outcome::Done)
 }
 
 struct Replayer<'a> {

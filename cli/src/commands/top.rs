@@ -6,10 +6,12 @@ use std::io::Write;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use serde::Deserialize;
+use sluice_control::duration::parse_duration;
 use sluice_flow::Ufid;
 
-use crate::arguments::Top;
+use crate::command::{Agent, Outcome, Run};
 use crate::connection::Connection;
 use crate::error::CliError;
 use crate::terminal;
@@ -19,26 +21,42 @@ const METHOD: &str = "sluice/dump-flows";
 /// Clears the screen and goes to its upper left corner (ECMA-48).
 const CLEAR: &str = "\x1b[2J\x1b[H";
 
-/// `top`: shows rates once for each `count`, or until Ctrl-C.
-pub(crate) fn run(connection: &mut Connection, command: &Top, out: &mut dyn Write) -> Result<(), CliError> {
-    let (mut before, _) = look(connection, None, 0)?;
-    let mut left = command.count;
-    while left != Some(0) {
-        thread::sleep(command.interval);
-        let (now, busiest) = look(connection, Some(&before), command.rows)?;
-        let width = terminal::width();
-        let mut table = terminal::table(width, &["packets/s", "bytes/s", "key", "actions"], &[0, 1]);
-        for Busy { rate, key, actions } in busiest.0 {
-            let numbers = [format!("{:.0}", rate.packets), format!("{:.0}", rate.bytes)];
-            table.add_row(numbers.into_iter().chain([key, actions]).collect::<Vec<_>>());
+/// Show the busiest flows, over and over, until Ctrl-C
+#[derive(Debug, Args)]
+pub(crate) struct Top {
+    /// Show at most this many flows
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
+    rows: usize,
+    /// Measure rates over this time
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
+    interval: Duration,
+    /// Show this many times; without it until Ctrl-C
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
+}
+
+impl Run for Top {
+    fn run(&self, agent: &Agent, out: &mut dyn Write) -> Result<Outcome, CliError> {
+        let mut connection = agent.connect()?;
+        let (mut before, _) = look(&mut connection, None, 0)?;
+        let mut left = self.count;
+        while left != Some(0) {
+            thread::sleep(self.interval);
+            let (now, busiest) = look(&mut connection, Some(&before), self.rows)?;
+            let width = terminal::width();
+            let mut table = terminal::table(width, &["packets/s", "bytes/s", "key", "actions"], &[0, 1]);
+            for Busy { rate, key, actions } in busiest.0 {
+                let numbers = [format!("{:.0}", rate.packets), format!("{:.0}", rate.bytes)];
+                table.add_row(numbers.into_iter().chain([key, actions]).collect::<Vec<_>>());
+            }
+            let clear = if width.is_some() { CLEAR } else { "" };
+            let text = format!("{clear}{} flows\n{}\n", now.flows.len(), table.trim_fmt());
+            out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(CliError::Output)?;
+            before = now;
+            left = left.map(|left| left - 1);
         }
-        let clear = if width.is_some() { CLEAR } else { "" };
-        let text = format!("{clear}{} flows\n{}\n", now.flows.len(), table.trim_fmt());
-        out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(CliError::Output)?;
-        before = now;
-        left = left.map(|left| left - 1);
+        Ok(Outcome::Done)
     }
-    Ok(())
 }
 
 /// What all flows have counted at one time. Their texts are not kept, so that a million of them fit.

@@ -2,8 +2,10 @@
 
 use std::io::Write;
 
+use clap::Args;
 use serde_json::{Map, Value};
 
+use crate::command::{Agent, Outcome, Run};
 use crate::connection::Connection;
 use crate::error::CliError;
 use crate::terminal;
@@ -16,8 +18,26 @@ pub(crate) fn get(connection: &mut Connection) -> Result<Value, CliError> {
     serde_json::from_str(&answer).map_err(|_| CliError::answer(METHOD, &answer))
 }
 
-/// `stats`
-pub(crate) fn print(connection: &mut Connection, out: &mut dyn Write) -> Result<(), CliError> {
+/// Show everything that is counted
+#[derive(Debug, Args)]
+pub(crate) struct Stats {
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Run for Stats {
+    fn run(&self, agent: &Agent, out: &mut dyn Write) -> Result<Outcome, CliError> {
+        if self.json {
+            agent.print(METHOD, &[], out)?
+        } else {
+            print(&mut agent.connect()?, out)?
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+fn print(connection: &mut Connection, out: &mut dyn Write) -> Result<(), CliError> {
     let statistics = get(connection)?;
     let members = statistics.as_object().ok_or_else(|| CliError::answer(METHOD, &statistics.to_string()))?;
     out.write_all(tables(members, terminal::width()).as_bytes()).map_err(CliError::Output)

@@ -2,15 +2,17 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::Args;
 use sluice_control::answers::{BulkAnswer, LineError};
 use sluice_control::parts::Part;
 
+use crate::command::{Agent, Outcome, Run};
 use crate::connection::Connection;
 use crate::error::CliError;
 use crate::parts::Parts;
-use crate::{Outcome, terminal};
+use crate::terminal;
 
 const METHOD: &str = "sluice/add-flows";
 
@@ -20,33 +22,47 @@ const SENT_AHEAD: usize = 1;
 /// Complaints that are shown; more are only counted.
 const COMPLAINTS_SHOWN: usize = 20;
 
-/// `add-flows FILE`
-pub(crate) fn add(
-    connect: impl FnOnce() -> Result<Connection, CliError>,
-    file: &Path,
-    out: &mut dyn Write,
-) -> Result<Outcome, CliError> {
-    run(connect, file, &|text| text, &Totals::of_additions, out)
+/// Add the flows of a file, one a line; a dump of OVS works as it is
+#[derive(Debug, Args)]
+pub(crate) struct AddFlows {
+    /// Lines as dump-flows prints them, with "add", "modify" or "delete" in front if needed; "-" is standard input
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
 }
 
-/// `del-flows FILE`. The agent could read the file, too, but not standard input, and not what only the caller may read.
-pub(crate) fn delete(
-    connect: impl FnOnce() -> Result<Connection, CliError>,
-    file: &Path,
-    out: &mut dyn Write,
-) -> Result<Outcome, CliError> {
-    run(connect, file, &as_deletions, &Totals::of_deletions, out)
+impl Run for AddFlows {
+    fn run(&self, agent: &Agent, out: &mut dyn Write) -> Result<Outcome, CliError> {
+        send(agent, &self.file, &|text| text, &Totals::of_additions, out)
+    }
 }
 
-fn run(
-    connect: impl FnOnce() -> Result<Connection, CliError>,
+/// Delete the flows of a file, or all
+#[derive(Debug, Args)]
+pub(crate) struct DelFlows {
+    /// Lines as dump-flows prints them, actions may be left out; "-" is standard input
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+impl Run for DelFlows {
+    /// The agent could read the file, too, but not standard input, and not what only the caller may read.
+    fn run(&self, agent: &Agent, out: &mut dyn Write) -> Result<Outcome, CliError> {
+        match &self.file {
+            Some(file) => send(agent, file, &as_deletions, &Totals::of_deletions, out),
+            None => agent.print("sluice/flush", &[], out).map(|()| Outcome::Done),
+        }
+    }
+}
+
+fn send(
+    agent: &Agent,
     file: &Path,
     prepare: &dyn Fn(String) -> String,
     summary: &dyn Fn(&Totals) -> String,
     out: &mut dyn Write,
 ) -> Result<Outcome, CliError> {
     let mut parts = Parts::open(file)?;
-    let mut connection = connect()?;
+    let mut connection = agent.connect()?;
     let progress = terminal::progress(parts.length());
     let mut totals = Totals::default();
     let mut under_way = VecDeque::new();

@@ -2,14 +2,35 @@
 
 use std::io::{self, Write};
 
+use clap::Args;
 use serde_json::Value;
 
+use super::statistics;
+use crate::command::{Agent, Outcome, Run};
 use crate::connection::Connection;
 use crate::error::CliError;
-use crate::{statistics, terminal};
+use crate::terminal;
 
-/// `show`
-pub(crate) fn print(connection: &mut Connection, out: &mut dyn Write) -> Result<(), CliError> {
+/// Show the datapath: backend, ports, flows by state, limits
+#[derive(Debug, Args)]
+pub(crate) struct Show {
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Run for Show {
+    fn run(&self, agent: &Agent, out: &mut dyn Write) -> Result<Outcome, CliError> {
+        if self.json {
+            agent.print("sluice/show", &[], out)?
+        } else {
+            print(&mut agent.connect()?, out)?
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+fn print(connection: &mut Connection, out: &mut dyn Write) -> Result<(), CliError> {
     let statistics = statistics::get(connection)?;
     let datapath = Datapath::parse(&connection.text("dpctl/show", &["-s"])?);
     write(&statistics, &datapath, terminal::width(), out).map_err(CliError::Output)
