@@ -311,7 +311,7 @@ impl Consumer<'_> {
             }
         }
         match entries[..] {
-            [first] if first != (LabelMatch { depth: 1, ..LabelMatch::default() }) => {
+            [first] if first.depth == 1 && first != (LabelMatch { depth: 1, ..LabelMatch::default() }) => {
                 let keys = [
                     (Key::MplsLabel, first.label),
                     (Key::MplsTc, first.class.map(u32::from)),
