@@ -76,22 +76,34 @@ pub enum Event {
     },
 }
 
-impl Event {
-    /// The word for the kind of event.
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Accepted(_) => "accepted",
-            Self::Installed { .. } => "installed",
-            Self::Adopted { .. } => "adopted",
-            Self::Modified { .. } => "modified",
-            Self::Moved { .. } => "moved",
-            Self::Refused { .. } => "refused",
-            Self::Aged { .. } => "aged",
-            Self::Evicted { .. } => "evicted",
-            Self::Deleted { .. } => "deleted",
-        }
-    }
+macro_rules! event_names {
+    ($($event:ident $name:literal;)*) => {
+        impl Event {
+            /// The names of all kinds of events.
+            pub const NAMES: &[&str] = &[$($name,)*];
 
+            /// The name of its kind.
+            pub const fn name(&self) -> &'static str {
+                match self { $(Self::$event { .. } => $name,)* }
+            }
+        }
+    };
+}
+
+event_names! {
+    Accepted   "accepted";
+    Installed  "installed";
+    Adopted    "adopted";
+    Modified   "modified";
+    Moved      "moved";
+    Refused    "refused";
+    Aged       "aged";
+    Evicted    "evicted";
+    Deleted    "deleted";
+}
+
+/// What is known of an event besides its flow: the log line and the JSON of `watch` are made of these.
+impl Event {
     /// The flow that it happened to.
     pub const fn flow(&self) -> &Flow {
         match self {
@@ -106,23 +118,54 @@ impl Event {
             | Self::Deleted { flow, .. } => flow,
         }
     }
+
+    /// Where the rule is from now on.
+    pub const fn placement(&self) -> Option<Placement> {
+        match self {
+            Self::Installed { placement, .. }
+            | Self::Adopted { placement, .. }
+            | Self::Modified { placement, .. }
+            | Self::Moved { placement, .. } => Some(*placement),
+            _ => None,
+        }
+    }
+
+    /// Why the device refused the flow.
+    pub fn refusal(&self) -> Option<&Refusal> {
+        if let Self::Refused { refusal, .. } = self { Some(refusal) } else { None }
+    }
+
+    /// Why the flow goes, or has gone.
+    pub const fn reason(&self) -> Option<EndReason> {
+        match self {
+            Self::Aged { reason, .. } | Self::Evicted { reason, .. } | Self::Deleted { reason, .. } => Some(*reason),
+            _ => None,
+        }
+    }
+
+    /// All that the flow ever counted.
+    pub const fn counters(&self) -> Option<Counters> {
+        if let Self::Deleted { counters, .. } = self { Some(*counters) } else { None }
+    }
 }
 
 impl fmt::Display for Event {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{} ufid:{}", self.name(), self.flow().ufid)?;
-        match self {
-            Self::Accepted(_) => Ok(()),
-            Self::Installed { placement, .. } | Self::Adopted { placement, .. } | Self::Modified { placement, .. } => {
-                write!(out, " in {placement}")
-            }
-            Self::Moved { placement, .. } => write!(out, " to {placement}"),
-            Self::Refused { refusal, .. } => write!(out, ", {refusal}"),
-            Self::Aged { reason, .. } | Self::Evicted { reason, .. } => write!(out, ", {}", reason.name()),
-            Self::Deleted { reason, counters, .. } => {
-                write!(out, ", {}, packets:{}, bytes:{}", reason.name(), counters.packets, counters.bytes)
-            }
+        if let Some(placement) = self.placement() {
+            let preposition = if matches!(self, Self::Moved { .. }) { "to" } else { "in" };
+            write!(out, " {preposition} {placement}")?;
         }
+        if let Some(refusal) = self.refusal() {
+            write!(out, ", {refusal}")?;
+        }
+        if let Some(reason) = self.reason() {
+            write!(out, ", {}", reason.name())?;
+        }
+        if let Some(Counters { packets, bytes, .. }) = self.counters() {
+            write!(out, ", packets:{packets}, bytes:{bytes}")?;
+        }
+        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crossbeam_channel::RecvTimeoutError;
 use serde_json::{Value, json};
-use sluice_flow::{Event, text};
+use sluice_flow::{EndReason, Event, text};
 
 use super::Failure;
 use super::arguments::Arguments;
@@ -46,29 +46,16 @@ fn object(agent: &Agent, event: &Event) -> Value {
     // Writing to a string does not fail.
     let _ = text::write_key(&mut key, &flow.matching(), &style);
     let _ = text::write_actions(&mut actions, &flow.actions, &style);
-    let (mut placement, mut refusal, mut reason, mut counters) = (None, None, None, None);
-    match event {
-        Event::Installed { placement: place, .. }
-        | Event::Adopted { placement: place, .. }
-        | Event::Modified { placement: place, .. }
-        | Event::Moved { placement: place, .. } => placement = Some(place.to_string()),
-        Event::Refused { refusal: why, .. } => refusal = Some(of_refusal(why)),
-        Event::Aged { reason: why, .. } | Event::Evicted { reason: why, .. } => reason = Some(why.name()),
-        Event::Deleted { reason: why, counters: counted, .. } => {
-            reason = Some(why.name());
-            counters = Some(*counted);
-        }
-        _ => {}
-    }
+    let counters = event.counters();
     json!({
         "event": event.name(),
         "ufid": flow.ufid.to_string(),
         "key": key,
         "actions": actions,
         "priority": flow.priority.get(),
-        "placement": placement,
-        "refusal": refusal,
-        "reason": reason,
+        "placement": event.placement().map(|placement| placement.to_string()),
+        "refusal": event.refusal().map(of_refusal),
+        "reason": event.reason().map(EndReason::name),
         "packets": counters.map(|counters| counters.packets),
         "bytes": counters.map(|counters| counters.bytes),
     })

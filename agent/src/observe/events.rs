@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
-use crossbeam_utils::CachePadded;
 use parking_lot::RwLock;
-use sluice_flow::backend::Placement;
-use sluice_flow::{EndReason, Event, EventSink, Refusal};
+use sluice_flow::{Event, EventSink, Refusal};
+
+use super::event_counts::EventCounts;
 
 /// Events that a slow watcher may lag behind before it loses some.
 const WATCH_BACKLOG: usize = 4_096;
@@ -20,33 +20,6 @@ pub struct Events {
     next_watcher: AtomicU64,
     /// How many there are, so that nobody takes a lock to find that there is none.
     watching: AtomicUsize,
-}
-
-/// How often what happened.
-#[derive(Debug, Default)]
-pub struct EventCounts {
-    /// Requests taken on. Counted by callers, as the rest is by workers: apart, so that neither waits for the other.
-    pub accepted: CachePadded<AtomicU64>,
-    /// Rules put in.
-    pub installed: AtomicU64,
-    /// Rules of an earlier run taken over.
-    pub adopted: AtomicU64,
-    /// Rules changed.
-    pub modified: AtomicU64,
-    /// Rules moved from software to hardware.
-    pub moved_up: AtomicU64,
-    /// Rules moved from hardware to software.
-    pub moved_down: AtomicU64,
-    /// Refusals, by [`Refusal::LABELS`].
-    pub refused: [AtomicU64; Refusal::LABELS.len()],
-    /// Ends of flows, by [`EndReason::ALL`].
-    pub ended: [AtomicU64; EndReason::ALL.len()],
-    /// Packets of flows that have ended.
-    pub ended_packets: AtomicU64,
-    /// Bytes of flows that have ended.
-    pub ended_bytes: AtomicU64,
-    /// Events that a slow watcher did not get.
-    pub unwatched: AtomicU64,
 }
 
 struct Watcher {
@@ -69,10 +42,9 @@ impl Events {
         &self.counts
     }
 
-    /// Counts a refusal: by the device, or of a request that was not even taken on.
+    /// Counts the refusal of a request that was not even taken on.
     pub fn count_refusal(&self, refusal: &Refusal) {
-        let label = Refusal::LABELS.iter().position(|label| *label == refusal.label());
-        label.into_iter().for_each(|index| add(&self.counts.refused[index], 1));
+        self.counts.count_refusal(refusal);
     }
 
     /// All events from now on.
@@ -97,8 +69,8 @@ impl Events {
             match sender.try_send(event.clone()) {
                 Ok(()) => {}
                 Err(TrySendError::Full(_)) => {
-                    add(&self.counts.unwatched, 1);
-                    add(lost, 1);
+                    self.counts.unwatched.fetch_add(1, Ordering::Relaxed);
+                    lost.fetch_add(1, Ordering::Relaxed);
                 }
                 Err(TrySendError::Disconnected(_)) => gone.push(*id),
             }
@@ -114,31 +86,11 @@ impl Events {
 
 impl EventSink for Events {
     fn event(&self, event: &Event) {
-        let counts = &self.counts;
-        match event {
-            Event::Accepted(_) => add(&counts.accepted, 1),
-            Event::Installed { .. } => add(&counts.installed, 1),
-            Event::Adopted { .. } => add(&counts.adopted, 1),
-            Event::Modified { .. } => add(&counts.modified, 1),
-            Event::Moved { placement: Placement::Hardware | Placement::Both, .. } => add(&counts.moved_up, 1),
-            Event::Moved { .. } => add(&counts.moved_down, 1),
-            Event::Refused { refusal, .. } => {
-                self.count_refusal(refusal);
-                tracing::info!(target: "sluice::flow", "{event}");
-            }
-            Event::Deleted { reason, counters, .. } => {
-                add(&counts.ended[*reason as usize], 1);
-                add(&counts.ended_packets, counters.packets);
-                add(&counts.ended_bytes, counters.bytes);
-            }
-            Event::Evicted { .. } => tracing::info!(target: "sluice::flow", "{event}"),
-            _ => {}
+        self.counts.count(event);
+        if matches!(event, Event::Refused { .. } | Event::Evicted { .. }) {
+            tracing::info!(target: "sluice::flow", "{event}");
         }
         tracing::debug!(target: "sluice::event", "{event}");
         self.tell_watchers(event);
     }
-}
-
-fn add(counter: &AtomicU64, amount: u64) {
-    counter.fetch_add(amount, Ordering::Relaxed);
 }

@@ -79,7 +79,7 @@ impl Collector for AgentCollector {
     fn collect(&self) -> Vec<MetricFamily> {
         let reading = Reading::take(&self.agent, self.log.as_ref().map(LogWriter::dropped));
         let mut families: Vec<MetricFamily> = Vec::new();
-        for Measure { metric, read, .. } in MEASURES {
+        for Measure { metric, read, .. } in MEASURES.into_iter().flatten() {
             let Some(metric) = metric.filter(|metric| (metric.is_there)(&reading)) else { continue };
             let series = series(&metric, read, &reading);
             match families.iter_mut().find(|family| family.name() == metric.name) {
@@ -112,6 +112,7 @@ fn series(metric: &measures::Metric, read: &Read, reading: &Reading<'_>) -> Vec<
         Some(one)
     };
     match read {
+        Read::Events(read) => one(own.into_iter().collect(), reading.total(*read)).into_iter().collect(),
         Read::One(read) => one(own.into_iter().collect(), read(reading)).into_iter().collect(),
         Read::Each(name, read) => {
             let labels = |value: &str| [label(name, value)].into_iter().chain(own.clone()).collect();

@@ -1,6 +1,7 @@
 //! What the agent shows of itself: events, and measures with their pages and commands.
 
 pub mod coverage;
+pub(crate) mod event_counts;
 pub mod events;
 pub mod http;
 pub(crate) mod measures;

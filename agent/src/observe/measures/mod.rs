@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use sluice_flow::table::Census;
 
 use crate::agent::Agent;
-use crate::observe::events::EventCounts;
+use crate::observe::event_counts::EventCounts;
 use crate::upkeep::device_counters::DeviceCounters;
 use crate::upkeep::revalidation::Published;
 use sluice_journal::JournalReport;
@@ -20,6 +20,7 @@ use sluice_offload::WorkerReport;
 pub(crate) use self::table::MEASURES;
 
 /// One row.
+#[derive(Clone, Copy)]
 pub(crate) struct Measure {
     /// `None` for what is no metric.
     pub(crate) metric: Option<Metric>,
@@ -52,7 +53,10 @@ pub(crate) enum Kind {
 }
 
 /// How numbers are read.
+#[derive(Clone, Copy)]
 pub(crate) enum Read {
+    /// It is a total of events.
+    Events(fn(&EventCounts) -> u64),
     /// There is one.
     One(fn(&Reading<'_>) -> Number),
     /// There is one for each value of a label.
@@ -113,11 +117,17 @@ impl<'a> Reading<'a> {
         }
     }
 
+    /// A total of events.
+    pub(crate) fn total(&self, read: fn(&EventCounts) -> u64) -> Number {
+        read(self.counts).into()
+    }
+
     /// Adds all numbers to the object of `sluice/stats`. What is null there already stays so.
     pub(crate) fn add_to_stats(&self, stats: &mut Value) {
-        for Measure { stats: path, read, .. } in MEASURES {
+        for Measure { stats: path, read, .. } in MEASURES.into_iter().flatten() {
             let Some(path) = *path else { continue };
             match read {
+                Read::Events(read) => put(stats, path, self.total(*read).into()),
                 Read::One(read) => put(stats, path, read(self).into()),
                 Read::Each(_, read) => match path.split_once("[].") {
                     Some((list, name)) => put_in_items(stats, list, name, read(self)),
@@ -135,9 +145,10 @@ impl<'a> Reading<'a> {
     /// The totals of events that `coverage/show` tells, by name.
     pub(crate) fn coverage(&self) -> Vec<(String, u64)> {
         let mut totals = Vec::new();
-        for Measure { coverage, read, .. } in MEASURES {
+        for Measure { coverage, read, .. } in MEASURES.into_iter().flatten() {
             let Some(name) = *coverage else { continue };
             match read {
+                Read::Events(read) => totals.push((name.to_owned(), read(self.counts))),
                 Read::One(read) => totals.push((name.to_owned(), read(self).count())),
                 Read::Each(_, read) => totals
                     .extend(read(self).into_iter().map(|(value, number)| (format!("{name}_{value}"), number.count()))),
@@ -270,7 +281,7 @@ mod tests {
     fn rows_of_one_metric_agree_and_none_is_there_twice() {
         let (mut families, mut series) = (HashMap::new(), HashSet::new());
         let (mut paths, mut names) = (HashSet::new(), HashSet::new());
-        for measure in MEASURES {
+        for measure in MEASURES.into_iter().flatten() {
             if let Some(metric) = measure.metric {
                 let known = families.entry(metric.name).or_insert((metric.help, metric.kind));
                 assert_eq!(*known, (metric.help, metric.kind), "{}", metric.name);

@@ -7,12 +7,27 @@ use sluice_flow::{EndReason, FlowState, Refusal};
 
 use super::Read::{Durations, Each, One, Words};
 use super::{Kind, Measure, Metric, Number, Read, Reading};
+use crate::observe::event_counts::{EVENT_COUNTS, EventCount, EventMetric};
 use crate::upkeep::rebalancing::State;
 use sluice_journal::JournalReport;
 use sluice_offload::{LATENCY_BUCKETS, WorkerReport};
 
 /// Every number.
-pub(crate) static MEASURES: &[Measure] = &[
+pub(crate) static MEASURES: [&[Measure]; 3] = [FLOWS, &EVENTS, OTHERS];
+
+/// The totals of events: a row for each of [`EVENT_COUNTS`].
+static EVENTS: [Measure; EVENT_COUNTS.len()] = {
+    let mut rows = [of_events(&EVENT_COUNTS[0]); EVENT_COUNTS.len()];
+    let mut row = 1;
+    while row < rows.len() {
+        rows[row] = of_events(&EVENT_COUNTS[row]);
+        row += 1;
+    }
+    rows
+};
+
+/// What runs, and the flows that there are.
+static FLOWS: &[Measure] = &[
     gauge("sluice_build_info", "What runs, always 1.", Words(build)),
     // Flows.
     only_shown("flows.live", One(|now| now.census.live().into())),
@@ -40,13 +55,10 @@ pub(crate) static MEASURES: &[Measure] = &[
         One(|now| now.agent.table.shared_parts().1.into()),
     )
     .stats("flows.action_lists"),
-    // What happened to them.
-    operation("accept", |now| total(&now.counts.accepted)).stats("events.accepted").coverage("flow_accepted"),
-    operation("install", |now| total(&now.counts.installed)).stats("events.installed").coverage("flow_installed"),
-    operation("adopt", |now| total(&now.counts.adopted)).stats("events.adopted").coverage("flow_adopted"),
-    operation("modify", |now| total(&now.counts.modified)).stats("events.modified").coverage("flow_modified"),
-    rebalanced("up", |now| total(&now.counts.moved_up)).stats("events.moved_up").coverage("flow_moved_up"),
-    rebalanced("down", |now| total(&now.counts.moved_down)).stats("events.moved_down").coverage("flow_moved_down"),
+];
+
+/// All other numbers.
+static OTHERS: &[Measure] = &[
     counter("sluice_flow_refusals_total", "Refusals, by the device or at acceptance.", Each("reason", refusals))
         .stats("events.refused")
         .coverage("flow_refused"),
@@ -336,14 +348,19 @@ const fn only_shown(path: &'static str, read: Read) -> Measure {
     Measure { metric: None, stats: Some(path), coverage: None, read }
 }
 
-const fn operation(name: &'static str, read: fn(&Reading<'_>) -> Number) -> Measure {
-    counter("sluice_flow_operations_total", "What was done to flows.", One(read)).label("op", name)
-}
-
-const fn rebalanced(direction: &'static str, read: fn(&Reading<'_>) -> Number) -> Measure {
-    counter("sluice_rebalance_moves_total", "Rules moved to hardware and to software.", One(read))
-        .label("direction", direction)
-        .only_if(rebalances)
+const fn of_events(count: &EventCount) -> Measure {
+    let read = Read::Events(count.read);
+    let row = match count.metric {
+        EventMetric::Operation(name) => {
+            counter("sluice_flow_operations_total", "What was done to flows.", read).label("op", name)
+        }
+        EventMetric::Rebalancing(direction) => {
+            counter("sluice_rebalance_moves_total", "Rules moved to hardware and to software.", read)
+                .label("direction", direction)
+                .only_if(rebalances)
+        }
+    };
+    row.stats(count.stats).coverage(count.coverage)
 }
 
 const fn lookup(result: &'static str, read: fn(&Reading<'_>) -> Number) -> Measure {
