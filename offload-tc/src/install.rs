@@ -12,7 +12,8 @@ use crate::templates::Instance;
 use crate::wire::action::Action;
 use crate::wire::filter::{self, DELETE_FILTER, Filter, FilterId, FilterView, GET_FILTER, NEW_QDISC};
 use crate::wire::flower;
-use crate::wire::statistics::{Count, RuleView};
+use crate::wire::rule_view::RuleView;
+use crate::wire::statistics::Count;
 
 /// As many requests as are sent at once: most of what there is to be had (a batch of 64 takes the kernel some 200 us), and
 /// the first does not wait long for the last.
@@ -90,7 +91,7 @@ pub struct Done {
 pub struct Told {
     /// Bits of [`flower::flag`].
     pub flags: u32,
-    /// What software counted, see [`Count::with_headers`].
+    /// What software counted, see [`FilterId::with_headers`].
     pub software: Count,
     /// What hardware counted.
     pub hardware: Count,

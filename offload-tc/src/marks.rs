@@ -105,7 +105,7 @@ const NOTE: usize = 16;
 pub(crate) const RULE: [u8; 4] = *b"slce";
 pub(crate) const CHAIN_END: [u8; 8] = *b"slcemiss";
 pub(crate) const MIRROR: [u8; 4] = *b"slci";
-pub(crate) const METER: [u8; 4] = crate::wire::statistics::SHARED;
+pub(crate) const METER: [u8; 4] = crate::wire::rule_view::SHARED;
 
 /// Byte 4 of a rule's note behind one with the UFID, and of one that stands alone: the format, and which of them it is.
 pub(crate) const fn place_of_rule(is_behind_ufid: bool) -> u8 {

@@ -31,7 +31,7 @@ use crate::surroundings::Surroundings;
 use crate::translate::plain;
 use crate::wire::filter::{self, Filter, FilterId, FilterView, Hook};
 use crate::wire::key::{Key, Order};
-use crate::wire::statistics::RuleView;
+use crate::wire::rule_view::RuleView;
 
 /// Templates that are kept at most.
 const PLACES: usize = 1024;

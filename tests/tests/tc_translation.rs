@@ -21,7 +21,7 @@ use sluice_offload_tc::templates::{Sought, Templates};
 use sluice_offload_tc::translate::{self, Rules};
 use sluice_offload_tc::wire::action::Cookie;
 use sluice_offload_tc::wire::filter::{Filter, FilterId, FilterView};
-use sluice_offload_tc::wire::statistics::RuleView;
+use sluice_offload_tc::wire::rule_view::RuleView;
 use sluice_tests::generate::{Feature, Profile, collect, flower_profile};
 use sluice_tests::scenario::flow_text;
 

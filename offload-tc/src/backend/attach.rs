@@ -19,8 +19,8 @@ use super::removal::take_out;
 use crate::install::{Installer, Request};
 use crate::probe;
 use crate::surroundings::{Device, DeviceKind};
+use crate::wire::filter::ETHERNET_HEADER;
 use crate::wire::filter::Hook;
-use crate::wire::statistics::ETHERNET_HEADER;
 
 impl Core {
     /// Makes a port usable. One without a device is refused, or waits for it if that is tolerated.

@@ -27,7 +27,7 @@ use crate::translate;
 use crate::wire::action::Cookie;
 use crate::wire::filter::{Filter, FilterId, FilterView, Hook};
 use crate::wire::flower::flag;
-use crate::wire::statistics::RuleView;
+use crate::wire::rule_view::RuleView;
 
 /// How often a listing that changed while it was read is read again, and how often what is taken out is looked for.
 const TRIES: usize = 8;

@@ -478,7 +478,7 @@ pub(super) const fn placement_of(flags: u32) -> Placement {
 
 /// What a rule counted.
 pub(super) fn counted(told: &Told, id: &FilterId) -> Counted {
-    Counted { software: told.software.with_headers(id), hardware: told.hardware }
+    Counted { software: id.with_headers(told.software), hardware: told.hardware }
 }
 
 /// All that was counted, by whomever.

@@ -20,7 +20,7 @@ use crate::install::{self, Installer};
 use crate::rule::Label;
 use crate::socket::SocketError;
 use crate::wire::filter::{FilterView, Hook};
-use crate::wire::statistics::RuleView;
+use crate::wire::rule_view::RuleView;
 
 /// Readings handed over at once.
 const READINGS: usize = 256;
@@ -156,7 +156,7 @@ fn reading(core: &Core, view: &FilterView<'_>, dump: u64) -> Result<Option<Readi
 
 /// What a rule has counted by itself.
 pub(super) fn counted_of(rule: &RuleView<'_>) -> Counted {
-    Counted { software: rule.software.with_headers(&rule.id), hardware: rule.hardware }
+    Counted { software: rule.id.with_headers(rule.software), hardware: rule.hardware }
 }
 
 fn hand_over(core: &Core, batch: &mut Vec<Reading>, earliest: Timestamp, visit: &mut dyn FnMut(&[Reading], Sampled)) {

@@ -18,7 +18,7 @@ use crate::install::Request;
 use crate::marks::{Format, Mark, Marked};
 use crate::rule::AgentId;
 use crate::wire::filter::FilterId;
-use crate::wire::statistics::RuleView;
+use crate::wire::rule_view::RuleView;
 
 /// How often what is taken out is looked for.
 const TRIES: usize = 8;

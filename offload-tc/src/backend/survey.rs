@@ -26,7 +26,7 @@ use crate::rule::Label;
 use crate::templates::{Sought, Templates};
 use crate::translate::Rules;
 use crate::wire::filter::{Filter, FilterId, Hook};
-use crate::wire::statistics::RuleView;
+use crate::wire::rule_view::RuleView;
 
 /// All that there is of ours.
 pub(super) struct Survey {

@@ -15,7 +15,7 @@ use crate::rule::Spelling;
 use crate::translate;
 use crate::wire::filter::{Filter, FilterId, FilterView};
 use crate::wire::flower::Flower;
-use crate::wire::statistics::RuleView;
+use crate::wire::rule_view::RuleView;
 
 /// Octets of rules that are handed to another thread at once.
 const CHUNK: usize = 1 << 16;

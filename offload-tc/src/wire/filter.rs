@@ -4,6 +4,7 @@ use sluice_netdev::netlink::attribute::{Attributes, Fields, Malformed, TooLong, 
 use sluice_netdev::netlink::message::{self, Header};
 
 use super::flower::Flower;
+use super::statistics::Count;
 
 /// A filter is there, or shall be (`RTM_NEWTFILTER`).
 pub const NEW_FILTER: u16 = 44;
@@ -34,6 +35,8 @@ const CLSACT_HANDLE: u32 = 0xffff_0000;
 const CLSACT_PARENT: u32 = 0xffff_fff1;
 const AT_INGRESS: u32 = 0xffff_fff2;
 const AT_EGRESS: u32 = 0xffff_fff3;
+/// Bytes of an Ethernet header (`ETH_HLEN`).
+pub(crate) const ETHERNET_HEADER: u64 = 14;
 
 /// Where filters are attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -81,6 +84,23 @@ pub struct FilterId {
 }
 
 impl FilterId {
+    /// What software counted, with what its hook leaves out of each packet. At ingress the Ethernet header is taken off
+    /// before tc sees the packet, and everywhere the outermost tag, which a rule of the first chain says is there. In a
+    /// later chain nothing tells with which tag the packet came. Of a packet that stands for several (GSO, GRO) each
+    /// header but the first is missing still, and it is one packet.
+    #[must_use]
+    pub const fn with_headers(&self, counted: Count) -> Count {
+        let ethernet = match self.hook {
+            Hook::Egress { .. } => 0,
+            Hook::Ingress { .. } | Hook::Block { .. } => ETHERNET_HEADER,
+        };
+        let tag = match (self.chain, self.protocol) {
+            (0, 0x8100 | 0x88a8) => 4,
+            _ => 0,
+        };
+        Count { bytes: counted.bytes.saturating_add(counted.packets.saturating_mul(ethernet + tag)), ..counted }
+    }
+
     /// `tcm_info`
     fn information(self) -> u32 {
         u32::from(self.priority) << 16 | u32::from(self.protocol.to_be())

@@ -10,5 +10,6 @@ pub mod flower;
 pub mod key;
 pub mod labels;
 pub mod options;
+pub mod rule_view;
 pub mod shared;
 pub mod statistics;

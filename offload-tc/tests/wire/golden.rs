@@ -10,7 +10,7 @@ use sluice_offload_tc::wire::filter::{Filter, FilterView};
 use sluice_offload_tc::wire::flower::OptionsMatch;
 use sluice_offload_tc::wire::key::Key;
 use sluice_offload_tc::wire::options::{Erspan, Options};
-use sluice_offload_tc::wire::statistics::RuleView;
+use sluice_offload_tc::wire::rule_view::RuleView;
 
 /// A command's name, the request and the listing.
 pub(crate) struct Golden {

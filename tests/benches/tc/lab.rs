@@ -10,7 +10,8 @@ use sluice_offload_tc::dump::{Detail, Lister, Listing};
 use sluice_offload_tc::install::{BATCH, Installer, Request};
 use sluice_offload_tc::rule::Label;
 use sluice_offload_tc::wire::filter::Hook;
-use sluice_offload_tc::wire::statistics::{Count, RuleView};
+use sluice_offload_tc::wire::rule_view::RuleView;
+use sluice_offload_tc::wire::statistics::Count;
 use sluice_tests::bench::timed;
 use sluice_tests::lab::{OffloadingVswitchd, Wire};
 
@@ -187,7 +188,7 @@ impl Lab {
         let (mut rules, mut total) = (0, Count::default());
         let listing = lister.list(self.hook(), None, Detail::Terse, &mut |view| {
             let rule = RuleView::new(view)?;
-            let count = rule.software.with_headers(&rule.id);
+            let count = rule.id.with_headers(rule.software);
             if Label::read(rule.cookies).is_some() {
                 rules += 1;
                 total.packets += count.packets;

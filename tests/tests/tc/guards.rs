@@ -8,7 +8,7 @@ use sluice_flow::port::PortNumber;
 use sluice_offload_tc::dump::Detail;
 use sluice_offload_tc::rule::{Label, Spelling};
 use sluice_offload_tc::translate;
-use sluice_offload_tc::wire::statistics::RuleView;
+use sluice_offload_tc::wire::rule_view::RuleView;
 use sluice_tests::lab::{introduce, masked, ports};
 use sluice_tests::scenario::Scenario;
 use sluice_tests::soft::Soft;

@@ -16,7 +16,7 @@ use sluice_offload_tc::surroundings::Features;
 use sluice_offload_tc::wire::action::Operation;
 use sluice_offload_tc::wire::filter::Filter;
 use sluice_offload_tc::wire::flower;
-use sluice_offload_tc::wire::statistics::RuleView;
+use sluice_offload_tc::wire::rule_view::RuleView;
 
 use crate::classifier::{Classifier, EXISTS, run};
 use crate::flows::{at, output};

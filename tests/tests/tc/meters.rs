@@ -13,7 +13,7 @@ use sluice_offload_tc::meters::Meters;
 use sluice_offload_tc::rule::AgentId;
 use sluice_offload_tc::wire::action::Operation;
 use sluice_offload_tc::wire::filter::Filter;
-use sluice_offload_tc::wire::statistics::RuleView;
+use sluice_offload_tc::wire::rule_view::RuleView;
 
 use crate::classifier::{AGENT, Classifier, run};
 use crate::flows::{at, output};

@@ -82,7 +82,7 @@ fn noted(classifier: &mut Classifier) -> Result<(), String> {
     mirror(classifier, 7, &[3])?;
     let mut notes = vec![];
     classifier.list(sluice_offload_tc::dump::Detail::Terse, &mut |view| {
-        let rule = sluice_offload_tc::wire::statistics::RuleView::new(view).expect("a rule");
+        let rule = sluice_offload_tc::wire::rule_view::RuleView::new(view).expect("a rule");
         notes.push(MirrorNote::read(rule.cookies[0]));
     });
     ensure(notes == [Some(MirrorNote { agent: AGENT, number: 7 })], || format!("{notes:?}"))

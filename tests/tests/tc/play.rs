@@ -12,7 +12,8 @@ use sluice_flow::ufid::Seed;
 use sluice_offload_tc::dump::Detail;
 use sluice_offload_tc::rule::Label;
 use sluice_offload_tc::translate;
-use sluice_offload_tc::wire::statistics::{Count, RuleView};
+use sluice_offload_tc::wire::rule_view::RuleView;
+use sluice_offload_tc::wire::statistics::Count;
 use sluice_tests::lab::{introduce, masked, ports};
 use sluice_tests::scenario::{Scenario, flow_text, hex};
 use sluice_tests::soft::Soft;
@@ -164,7 +165,7 @@ fn counters(classifier: &mut Classifier) -> Counts {
         let rule = RuleView::new(view).expect("a rule");
         assert!(Label::read(rule.cookies).is_some(), "a terse listing tells whose rule it is");
         assert_eq!(rule.hardware, Count::default());
-        counts.insert(rule.id.handle, rule.software.with_headers(&rule.id));
+        counts.insert(rule.id.handle, rule.id.with_headers(rule.software));
     });
     counts
 }
