@@ -9,9 +9,10 @@ use sluice_flow::field::{Attribute, FRAGMENT_NO, Field};
 use sluice_flow::refusal::Refusal;
 
 use super::fields::{CHECKSUM, DONT_FRAGMENT, TUNNEL_KEY, ethernet, protocol};
-use super::matching::{Shape, refuse};
+use super::matching::Shape;
 use super::options::{self, Source, Taken};
-use super::{conntrack, device_of, places};
+use super::refuse::{device_of, refuse, refuse_action};
+use super::{conntrack, places};
 use crate::rule::Spelling;
 use crate::surroundings::{DeviceKind, Surroundings};
 use crate::wire::action::{
@@ -506,8 +507,4 @@ fn has_two_ways(rate: u32) -> bool {
 /// Value and mask of the only field of a set.
 fn whole(set: &FieldSet, field: Field) -> Result<(u128, u128), Refusal> {
     set.get(field).ok_or_else(|| refuse(field, "it is not set"))
-}
-
-pub(super) fn refuse_action(action: ActionKind, reason: &'static str) -> Refusal {
-    Refusal::Action { action, reason: reason.into() }
 }

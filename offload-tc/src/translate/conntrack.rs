@@ -3,9 +3,9 @@
 use sluice_flow::action::{ActionKind, Commit, Conntrack as FlowConntrack, Nat, NatSide, PortPick};
 use sluice_flow::refusal::Refusal;
 
-use super::actions::refuse_action;
 use super::fields::ethernet;
 use super::matching::Shape;
+use super::refuse::refuse_action;
 use crate::surroundings::Features;
 use crate::wire::action::{Conntrack, Family, Helper, Translation, conntrack_bit as bit};
 

@@ -7,9 +7,9 @@ use sluice_flow::field::{Attribute, Field};
 use sluice_flow::key::Match;
 use sluice_flow::refusal::Refusal;
 
-use super::actions::refuse_action;
 use super::fields::ethernet;
 use super::matching::exact;
+use super::refuse::refuse_action;
 
 /// The bits of a time to live of which one must be set so that it can be decremented.
 const UPPER: u128 = 0xfe;

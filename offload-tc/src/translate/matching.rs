@@ -14,6 +14,7 @@ use super::fields::{
     TUNNEL_FLAGS, TUNNEL_KEY, ethernet, of_attribute, protocol,
 };
 use super::options;
+use super::refuse::refuse;
 use crate::rule::{Caveat, Spelling};
 use crate::surroundings::{Device, DeviceKind, Features, Surroundings, TunnelFlags};
 use crate::wire::action::Control;
@@ -515,8 +516,4 @@ pub(super) const fn is_tag(eth_type: u16) -> bool {
 /// The value of a field that is matched on all of its bits.
 pub(super) fn exact<T: TryFrom<u128>>(full: &Match, field: Field) -> Option<T> {
     if full.mask.get(field) == field.full_mask() { T::try_from(full.key.get(field)).ok() } else { None }
-}
-
-pub(super) fn refuse(field: Field, reason: &'static str) -> Refusal {
-    Refusal::Field { field, reason: reason.into() }
 }

@@ -9,8 +9,8 @@ use sluice_flow::port::PortNumber;
 use sluice_flow::priority::Priority;
 use sluice_flow::refusal::Refusal;
 
-use super::device_of;
-use super::matching::{self, exact, refuse};
+use super::matching::{self, exact};
+use super::refuse::{device_of, refuse};
 use crate::rule::{MirrorNote, Rule};
 use crate::surroundings::{DeviceKind, Surroundings};
 use crate::wire::action::{Action, Control, MAX_ACTIONS, Mirred, Operation};

@@ -12,6 +12,7 @@ mod mirror;
 mod options;
 mod places;
 mod read;
+mod refuse;
 mod tunnel;
 
 use sluice_flow::action::{Action, ActionList, visit};
@@ -22,15 +23,16 @@ use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
 
 use self::fields::{DONT_FRAGMENT, PASSED_OVER};
+use self::refuse::{device_of, refuse};
 use crate::marks::Format;
 use crate::rule::{AgentId, Caveat, Label, Rule, Spelling};
-use crate::surroundings::{Device, Surroundings, TunnelFlags};
+use crate::surroundings::{Surroundings, TunnelFlags};
 use crate::wire::action::MAX_ACTIONS;
 use crate::wire::filter::Filter;
 
 pub(crate) use fields::plain;
 pub use mirror::{Mirror, mirror};
-pub use read::Unreadable;
+pub use refuse::Unreadable;
 
 /// The rules of a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,7 +84,7 @@ fn labelled(
     is_guarded: bool,
 ) -> Result<Rule, Refusal> {
     let number: Option<u32> = matching::exact(full, Field::InPort);
-    let number = number.ok_or_else(|| matching::refuse(Field::InPort, "a rule is of one port"))?;
+    let number = number.ok_or_else(|| refuse(Field::InPort, "a rule is of one port"))?;
     let device = device_of(PortNumber(number), surroundings)?;
     let mut matched = matching::translate(full, device, surroundings)?;
     if is_guarded {
@@ -112,16 +114,6 @@ fn labelled(
     Ok(Rule { hook: device.hook(), chain, priority: label.priority, protocol, flower, caveats })
 }
 
-/// The device of a port that a flow names.
-fn device_of(port: PortNumber, surroundings: &dyn Surroundings) -> Result<Device, Refusal> {
-    surroundings.device(port).ok_or_else(|| match surroundings.absent(port) {
-        Some(name) => {
-            Refusal::Port { port: name.to_owned(), number: Some(port), reason: "its device is not there".into() }
-        }
-        None => Refusal::no_port(port),
-    })
-}
-
 /// A match without the flags of the outer header that are passed over where the kernel does not know them.
 pub(crate) fn without_unknown_flags(full: &Match) -> Match {
     let passed_over = PASSED_OVER.iter().fold(0, |bits, (_, bit, ..)| bits | u128::from(*bit));
@@ -147,7 +139,7 @@ fn leaves_out_df(actions: &ActionList, surroundings: &dyn Surroundings) -> Resul
     });
     if with && without {
         let reason = "of two outer headers one says not to fragment, which this kernel's tc cannot say (Linux 6.3 can)";
-        return Err(matching::refuse(Field::TunnelFlags, reason));
+        return Err(refuse(Field::TunnelFlags, reason));
     }
     Ok(with)
 }

@@ -7,7 +7,7 @@ use sluice_flow::key::Match;
 use sluice_flow::refusal::Refusal;
 
 use super::fields::NARROW;
-use super::matching::refuse;
+use super::refuse::refuse;
 use crate::wire::flower::OptionsMatch;
 use crate::wire::options::{Erspan, GeneveOption, Options};
 

@@ -12,6 +12,7 @@ use super::fields::{
     ethernet, protocol,
 };
 use super::matching::{exact, is_tag};
+use super::refuse::Unreadable;
 use super::{conntrack, options, places};
 use crate::rule::Spelling;
 use crate::surroundings::{DeviceKind, Surroundings};
@@ -19,11 +20,6 @@ use crate::wire::action::{Action, Command, Control, EditKey, Header, Mirred, Mpl
 use crate::wire::filter::{ANY_PROTOCOL, FilterId, Hook};
 use crate::wire::flower::{Flower, OptionsMatch};
 use crate::wire::key::{Key, KeyMatch};
-
-/// The rule does what no flow of this agent asks for: it was changed by somebody, or is of a later version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Unreadable(pub &'static str);
 
 /// The match of a rule.
 pub(super) fn matching(

@@ -5,7 +5,7 @@ use sluice_flow::field::{Attribute, Field};
 
 use super::fields::{CHECKSUM, DONT_FRAGMENT, TUNNEL_KEY};
 use super::options;
-use super::read::Unreadable;
+use super::refuse::Unreadable;
 use crate::rule::Spelling;
 use crate::wire::action::Encapsulation;
 

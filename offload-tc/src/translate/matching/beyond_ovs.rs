@@ -3,9 +3,10 @@
 use sluice_flow::field::{Attribute, Field};
 use sluice_flow::refusal::Refusal;
 
-use super::{Consumer, refuse};
+use super::Consumer;
 use crate::rule::{Caveat, Spelling};
 use crate::translate::fields::protocol;
+use crate::translate::refuse::refuse;
 use crate::wire::flower::CfmMatch;
 use crate::wire::key::Key;
 

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use sluice_netdev::netlink::attribute::{Attributes, Fields, Malformed, Writer};
 
-use super::{Common, Operation, without_parameters};
+use super::common::{Common, without_parameters};
 
 /// Bits of [`Conntrack::bits`] (`TCA_CT_ACT_*`).
 pub mod bit {
@@ -123,7 +123,7 @@ impl Conntrack {
         }
     }
 
-    pub(super) fn parse(options: Attributes<'_>) -> Result<(Operation, Common), Malformed> {
+    pub(super) fn parse(options: Attributes<'_>) -> Result<(Self, Common), Malformed> {
         let (mut common, mut found) = (None, Self::default());
         let (mut first, mut last) = (None, None);
         let mut helper = Helper { name: Box::default(), family: Family::Ipv4, protocol: 0 };
@@ -163,6 +163,6 @@ impl Conntrack {
         // Of a single one the kernel takes, and shows, no last one.
         found.translation.addresses = first.map(|first| (first, last.unwrap_or(first)));
         found.translation.ports = ports[0].map(|first| (first, ports[1].unwrap_or(first)));
-        Ok((Operation::Conntrack(Box::new(found)), common.ok_or(without_parameters("ct", PARAMETERS))?))
+        Ok((found, common.ok_or(without_parameters("ct", PARAMETERS))?))
     }
 }

@@ -2,7 +2,7 @@
 
 use sluice_netdev::netlink::attribute::{Attribute, Attributes, Fields, Malformed, Writer};
 
-use super::{Common, Operation, without_parameters};
+use super::common::{Common, without_parameters};
 
 const PARAMETERS: u16 = 4;
 const KEYS: u16 = 5;
@@ -76,7 +76,7 @@ pub(super) fn emit(keys: &[EditKey], common: Common, writer: &mut Writer<'_>) {
     });
 }
 
-pub(super) fn parse(options: Attributes<'_>) -> Result<(Operation, Common), Malformed> {
+pub(super) fn parse(options: Attributes<'_>) -> Result<(Vec<EditKey>, Common), Malformed> {
     let (mut parameters, mut kinds) = (None, Vec::new());
     for attribute in options {
         let attribute = attribute?;
@@ -108,7 +108,7 @@ pub(super) fn parse(options: Attributes<'_>) -> Result<(Operation, Common), Malf
         }
         keys.push(EditKey { header, command, offset, value, mask });
     }
-    Ok((Operation::Edit(keys), common))
+    Ok((keys, common))
 }
 
 fn parse_kind(key: &Attribute<'_>) -> Result<(Header, Command), Malformed> {

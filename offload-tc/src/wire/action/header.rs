@@ -3,7 +3,7 @@
 
 use sluice_netdev::netlink::attribute::{Attributes, Fields, Malformed, Writer};
 
-use super::{Common, Operation, without_parameters};
+use super::common::{Common, without_parameters};
 
 /// Bits of `act_csum` (`TCA_CSUM_UPDATE_FLAG_*`).
 pub mod checksum {
@@ -90,7 +90,7 @@ impl Vlan {
         }
     }
 
-    pub(super) fn parse(options: Attributes<'_>) -> Result<(Operation, Common), Malformed> {
+    pub(super) fn parse(options: Attributes<'_>) -> Result<(Self, Common), Malformed> {
         let (mut parameters, mut id, mut protocol, mut priority) = (None, 0, 0, None);
         let (mut destination, mut source) = ([0; 6], [0; 6]);
         for attribute in options {
@@ -118,7 +118,7 @@ impl Vlan {
             5 => Self::PushEthernet { destination, source },
             other => return Err(attribute.value(other.to_string())),
         };
-        Ok((Operation::Vlan(found), common))
+        Ok((found, common))
     }
 }
 
@@ -190,7 +190,7 @@ impl Mpls {
         }
     }
 
-    pub(super) fn parse(options: Attributes<'_>) -> Result<(Operation, Common), Malformed> {
+    pub(super) fn parse(options: Attributes<'_>) -> Result<(Self, Common), Malformed> {
         let (mut parameters, mut entry) = (None, Entry::default());
         for attribute in options {
             let attribute = attribute?;
@@ -218,6 +218,6 @@ impl Mpls {
             5 => Self::PushOutside(entry),
             other => return Err(attribute.value(other.to_string())),
         };
-        Ok((Operation::Mpls(found), common))
+        Ok((found, common))
     }
 }

@@ -1,5 +1,6 @@
 //! Actions (`enum` of `TCA_ACT_*` and `TCA_OPTIONS` in `include/uapi/linux/pkt_cls.h`).
 
+mod common;
 mod conntrack;
 mod control;
 mod edit;
@@ -9,6 +10,7 @@ mod tunnel;
 
 use sluice_netdev::netlink::attribute::{Attribute, Attributes, Fields, Malformed, Writer};
 
+use self::common::{Common, without_parameters};
 use super::statistics::Statistics;
 
 pub use conntrack::{Conntrack, Family, Helper, Translation, bit as conntrack_bit};
@@ -245,21 +247,30 @@ impl Operation {
     }
 
     fn parse(kind: &Attribute<'_>, options: &[u8]) -> Result<(Self, Common), Malformed> {
-        match kind.text()? {
-            "csum" => parse_checksum(Attributes::new(options, "csum")),
-            "ct" => Conntrack::parse(Attributes::new(options, "ct")),
-            "gact" => parse_generic(Attributes::new(options, "gact")),
-            "mirred" => parse_mirred(Attributes::new(options, "mirred")),
-            "mpls" => Mpls::parse(Attributes::new(options, "mpls")),
-            "pedit" => edit::parse(Attributes::new(options, "pedit")),
-            "police" => Police::parse(Attributes::new(options, "police")),
-            "sample" => parse_sample(Attributes::new(options, "sample")),
-            "skbedit" => SkbEdit::parse(Attributes::new(options, "skbedit")),
-            "tunnel_key" => tunnel::parse(Attributes::new(options, "tunnel_key")),
-            "vlan" => Vlan::parse(Attributes::new(options, "vlan")),
-            name => Err(kind.value(name.to_owned())),
-        }
+        let nest = |place| Attributes::new(options, place);
+        Ok(match kind.text()? {
+            "csum" => parse_checksum(nest("csum"))?,
+            "ct" => with(Conntrack::parse(nest("ct"))?, |found| Self::Conntrack(Box::new(found))),
+            "gact" => parse_generic(nest("gact"))?,
+            "mirred" => parse_mirred(nest("mirred"))?,
+            "mpls" => with(Mpls::parse(nest("mpls"))?, Self::Mpls),
+            "pedit" => with(edit::parse(nest("pedit"))?, Self::Edit),
+            "police" => with(Police::parse(nest("police"))?, |found| Self::Police(Box::new(found))),
+            "sample" => parse_sample(nest("sample"))?,
+            "skbedit" => with(SkbEdit::parse(nest("skbedit"))?, Self::SkbEdit),
+            "tunnel_key" => with(tunnel::parse(nest("tunnel_key"))?, |header| match header {
+                Some(header) => Self::TunnelSet(Box::new(header)),
+                None => Self::TunnelRelease,
+            }),
+            "vlan" => with(Vlan::parse(nest("vlan"))?, Self::Vlan),
+            name => return Err(kind.value(name.to_owned())),
+        })
     }
+}
+
+/// The operation of a kind of action, beside what it has in common with all.
+fn with<T>((found, common): (T, Common), operation: impl FnOnce(T) -> Operation) -> (Operation, Common) {
+    (operation(found), common)
 }
 
 /// Writes actions, numbered from 1.
@@ -280,38 +291,6 @@ pub(super) fn parse_list(nest: Attributes<'_>) -> Result<Vec<Action>, Malformed>
 
 /// The numbers that a nest of an action has for kind, counters and cookie, for those who read no more of it.
 pub(super) const COUNTED: [u16; 3] = [KIND, STATISTICS, COOKIE];
-
-/// What all actions have in common (`tc_gen`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Common {
-    index: u32,
-    control: Control,
-}
-
-impl Common {
-    fn put(self, kind: u16, writer: &mut Writer<'_>, rest: impl FnOnce(&mut Writer<'_>)) {
-        writer.fill(kind, |writer| {
-            let [capabilities, references, bindings] = [0u32; 3];
-            writer.raw(&self.index.to_ne_bytes());
-            writer.raw(&capabilities.to_ne_bytes());
-            writer.raw(&self.control.number().to_ne_bytes());
-            writer.raw(&references.to_ne_bytes());
-            writer.raw(&bindings.to_ne_bytes());
-            rest(writer);
-        });
-    }
-
-    fn read(fields: &mut Fields<'_>) -> Result<Self, Malformed> {
-        let (index, _capabilities, control) = (fields.u32()?, fields.u32()?, Control::from_number(fields.i32()?));
-        let (_references, _bindings) = (fields.u32()?, fields.u32()?);
-        Ok(Self { index, control })
-    }
-}
-
-/// The complaint that the attribute with the parameters is not there.
-const fn without_parameters(place: &'static str, kind: u16) -> Malformed {
-    Malformed::Missing { place, kind }
-}
 
 fn parse_checksum(options: Attributes<'_>) -> Result<(Operation, Common), Malformed> {
     let mut found = None;
@@ -400,7 +379,7 @@ impl SkbEdit {
         }
     }
 
-    fn parse(options: Attributes<'_>) -> Result<(Operation, Common), Malformed> {
+    fn parse(options: Attributes<'_>) -> Result<(Self, Common), Malformed> {
         let (mut found, mut common, mut mask) = (Self::default(), None, u32::MAX);
         for attribute in options {
             let attribute = attribute?;
@@ -415,7 +394,7 @@ impl SkbEdit {
             }
         }
         found.mark = found.mark.map(|(mark, _)| (mark, mask));
-        Ok((Operation::SkbEdit(found), common.ok_or(without_parameters("skbedit", 2))?))
+        Ok((found, common.ok_or(without_parameters("skbedit", 2))?))
     }
 }
 

@@ -2,7 +2,8 @@
 
 use sluice_netdev::netlink::attribute::{Attributes, Fields, Malformed, Writer};
 
-use super::{Common, Control, Operation, without_parameters};
+use super::common::{Common, without_parameters};
+use super::control::Control;
 
 const PARAMETERS: u16 = 1;
 const RATE_TABLE: u16 = 2;
@@ -81,7 +82,7 @@ impl Police {
         }
     }
 
-    pub(super) fn parse(options: Attributes<'_>) -> Result<(Operation, Common), Malformed> {
+    pub(super) fn parse(options: Attributes<'_>) -> Result<(Self, Common), Malformed> {
         let mut found = Self { conform: Control::Ok, rate: None, burst: 0, mtu: 0, packets: None };
         let (mut common, mut packet_rate, mut packet_burst) = (None, None, 0);
         for attribute in options {
@@ -109,7 +110,7 @@ impl Police {
             }
         }
         found.packets = packet_rate.map(|rate| (rate, packet_burst));
-        Ok((Operation::Police(Box::new(found)), common.ok_or(without_parameters("police", PARAMETERS))?))
+        Ok((found, common.ok_or(without_parameters("police", PARAMETERS))?))
     }
 }
 

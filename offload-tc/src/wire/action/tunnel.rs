@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use sluice_netdev::netlink::attribute::{Attributes, Fields, Malformed, Writer};
 
 use super::super::options::Options;
-use super::{Common, Operation, without_parameters};
+use super::common::{Common, without_parameters};
 
 const PARAMETERS: u16 = 2;
 const IPV4_SOURCE: u16 = 3;
@@ -79,7 +79,8 @@ pub(super) fn emit(header: Option<&Encapsulation>, common: Common, writer: &mut 
     }
 }
 
-pub(super) fn parse(options: Attributes<'_>) -> Result<(Operation, Common), Malformed> {
+/// Reads the header that is set; `None` if the action takes one off.
+pub(super) fn parse(options: Attributes<'_>) -> Result<(Option<Encapsulation>, Common), Malformed> {
     let (mut parameters, mut header) = (None, Encapsulation::default());
     let (mut ipv4, mut ipv6) = ([None; 2], [None; 2]);
     for attribute in options {
@@ -109,8 +110,8 @@ pub(super) fn parse(options: Attributes<'_>) -> Result<(Operation, Common), Malf
     header.ipv4 = ipv4[1].map(|destination| (ipv4[0].unwrap_or(Ipv4Addr::UNSPECIFIED), destination));
     header.ipv6 = ipv6[1].map(|destination| (ipv6[0].unwrap_or(Ipv6Addr::UNSPECIFIED), destination));
     match action {
-        1 => Ok((Operation::TunnelSet(Box::new(header)), common)),
-        2 => Ok((Operation::TunnelRelease, common)),
+        1 => Ok((Some(header), common)),
+        2 => Ok((None, common)),
         other => Err(attribute.value(other.to_string())),
     }
 }

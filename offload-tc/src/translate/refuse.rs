@@ -1,0 +1,33 @@
+//! Why a flow has no rule, and a rule no flow.
+
+use sluice_flow::action::ActionKind;
+use sluice_flow::field::Field;
+use sluice_flow::port::PortNumber;
+use sluice_flow::refusal::Refusal;
+
+use crate::surroundings::{Device, Surroundings};
+
+/// The rule does what no flow of this agent asks for: it was changed by somebody, or is of a later version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Unreadable(pub &'static str);
+
+/// Refuses what a flow matches or sets.
+pub(super) fn refuse(field: Field, reason: &'static str) -> Refusal {
+    Refusal::Field { field, reason: reason.into() }
+}
+
+/// Refuses what a flow does.
+pub(super) fn refuse_action(action: ActionKind, reason: &'static str) -> Refusal {
+    Refusal::Action { action, reason: reason.into() }
+}
+
+/// The device of a port that a flow names, which is refused without one.
+pub(super) fn device_of(port: PortNumber, surroundings: &dyn Surroundings) -> Result<Device, Refusal> {
+    surroundings.device(port).ok_or_else(|| match surroundings.absent(port) {
+        Some(name) => {
+            Refusal::Port { port: name.to_owned(), number: Some(port), reason: "its device is not there".into() }
+        }
+        None => Refusal::no_port(port),
+    })
+}
