@@ -18,7 +18,7 @@ use super::pairs::of_both;
 use super::queue::{counted, label, label_of, placement_of};
 use super::reader::is_absence;
 use super::taken_apart::{Collector, Taken};
-use super::{failure, words};
+use super::{failure, text};
 use crate::dump::{Detail, Lister, Listing};
 use crate::install::{self, Request};
 use crate::marks::{Format, Mark};
@@ -223,7 +223,7 @@ impl Core {
                 let is_ours = mark.is_some_and(|mark| self.owns(mark.agent, &view.id) && mark.format.is_known());
                 // A filter of handle 0 is the mark that a priority exists.
                 if !is_ours && view.id.handle != 0 {
-                    found.push(words::foreign(view, ports.name_at(hook), mark));
+                    found.push(text::foreign(view, ports.name_at(hook), mark));
                 }
             })?;
             found.into_iter().for_each(&mut *visit);

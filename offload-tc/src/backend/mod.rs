@@ -28,8 +28,8 @@ mod removal;
 mod strangers;
 mod survey;
 mod taken_apart;
+mod text;
 mod watch;
-mod words;
 
 use std::sync::Arc;
 
@@ -120,11 +120,11 @@ impl Backend for Classifier {
         let mut text = String::new();
         if let Some(guard) = guard {
             let priority = Priorities::acquire_in_front(guard.priority, guard.protocol)?;
-            text = words::rule(&guard, priority, self.core.policy, &ports) + "\n";
+            text = text::rule(&guard, priority, self.core.policy, &ports) + "\n";
         }
         let priority = self.core.acquire_priority(rule.priority, rule.protocol)?;
         self.core.release_priority(rule.protocol);
-        Ok(text + &words::rule(&rule, priority, self.core.policy, &ports))
+        Ok(text + &text::rule(&rule, priority, self.core.policy, &ports))
     }
 
     fn looks_at(&self, flow: &Flow) -> Option<LooksAt> {

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use super::{hex, mac, protocol};
+use super::forms::{hex, mac, protocol};
 use crate::wire::flower::{Flower, OptionsMatch};
 use crate::wire::key::{Key, KeyMatch};
 use crate::wire::options::Options;

@@ -1,13 +1,15 @@
-//! Rules in tc's own words: what `tc` takes for the same rule, so that what is explained can be tried by hand. What `tc` has no
-//! words for to put in (a rewriting of bits that are no field of its own, options of headers) is said as it shows it.
+//! Rules in the syntax of the `tc` command, so that what is explained can be tried by hand. What the command cannot be given (an edit
+//! of bits that are no field of its own, options of headers) is written as the command shows it.
 
 mod actions;
+mod forms;
 mod keys;
 
 use std::fmt::Write;
 
 use sluice_flow::backend::OffloadPolicy;
 
+use self::forms::protocol;
 use super::ports::PortTable;
 use crate::marks::Mark;
 use crate::rule::{AgentId, Rule};
@@ -62,35 +64,6 @@ fn place(command: &str, id: &FilterId, port: Option<&str>) -> String {
         Hook::Block { number } => format!("block {number}"),
     };
     format!("filter {command}{hook} protocol {} pref {} chain {}", protocol(id.protocol), id.priority, id.chain)
-}
-
-/// An Ethernet type by its name, if it has one (`ll_proto_n2a`).
-fn protocol(number: u16) -> String {
-    match number {
-        0x0003 => "all".into(),
-        0x0800 => "ip".into(),
-        0x0806 => "arp".into(),
-        0x8035 => "rarp".into(),
-        0x86dd => "ipv6".into(),
-        0x8100 => "802.1Q".into(),
-        0x88a8 => "802.1ad".into(),
-        0x8847 => "mpls_uc".into(),
-        0x8848 => "mpls_mc".into(),
-        other => format!("{other:#06x}"),
-    }
-}
-
-/// Octets as an Ethernet address.
-fn mac(octets: &[u8]) -> String {
-    octets.iter().map(|octet| format!("{octet:02x}")).collect::<Vec<_>>().join(":")
-}
-
-/// Octets in hexadecimal.
-fn hex(octets: &[u8]) -> String {
-    octets.iter().fold(String::new(), |mut text, octet| {
-        let _ = write!(text, "{octet:02x}");
-        text
-    })
 }
 
 #[cfg(test)]

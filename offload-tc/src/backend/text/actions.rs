@@ -3,8 +3,8 @@
 use std::fmt::{Display, Write};
 use std::net::IpAddr;
 
+use super::forms::{hex, mac, protocol};
 use super::keys::{name_of, options};
-use super::{hex, mac, protocol};
 use crate::wire::action::{
     Action, Command, Conntrack, Control, Encapsulation, Entry, Header, Mirred, Mpls, Operation, Police, SkbEdit, Vlan,
     checksum, conntrack_bit,
