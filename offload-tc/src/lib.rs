@@ -29,7 +29,7 @@
 //! use sluice_flow::text::{parse_actions, parse_key};
 //! use sluice_flow::ufid::Seed;
 //! use sluice_flow::{Expiry, Flow, MaskedKey, PortNumber, Priority};
-//! use sluice_offload_tc::rule::AgentId;
+//! use sluice_offload_tc::marks::AgentId;
 //! use sluice_offload_tc::surroundings::{Device, DeviceKind, Features, Surroundings};
 //! use sluice_offload_tc::translate;
 //! use sluice_offload_tc::wire::key::Key;
@@ -85,6 +85,7 @@ mod backend;
 pub mod digest;
 pub mod dump;
 pub mod install;
+pub mod label;
 pub mod marks;
 pub mod meters;
 pub mod priorities;

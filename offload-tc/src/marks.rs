@@ -5,9 +5,9 @@
 //!
 //! | note | where | letters | format | agent |
 //! |---|---|---|---|---|
-//! | of a flow's rule ([`Label`](crate::rule::Label)) | second action, or first or second where there is no room for the UFID | `slce` | upper half of byte 4 | bytes 8 to 11 |
+//! | of a flow's rule ([`Label`](crate::label::Label)) | second action, or first or second where there is no room for the UFID | `slce` | upper half of byte 4 | bytes 8 to 11 |
 //! | of the end of a chain (`backend/chains.rs`) | first action | `slcemiss` | byte 8 | bytes 12 to 15 |
-//! | of a mirror's rule ([`MirrorNote`](crate::rule::MirrorNote)) | first action | `slci` | byte 8 | bytes 12 to 15 |
+//! | of a mirror's rule ([`MirrorNote`](crate::label::MirrorNote)) | first action | `slci` | byte 8 | bytes 12 to 15 |
 //! | of a meter ([`meters`](crate::meters)) | the shared action | `slcm` | byte 8 | bytes 12 to 15 |
 //!
 //! # Formats
@@ -25,7 +25,18 @@
 //! Who changes what notes say, or the meaning of it, counts [`Format::CURRENT`] up, keeps a reader of the format before, and records
 //! rules of that in `tests/tests/tc_agent/upgrade.rs`.
 
-use crate::rule::AgentId;
+use sluice_flow::backend::Owner;
+
+/// An agent, over its restarts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AgentId(pub u32);
+
+impl From<Owner> for AgentId {
+    /// Notes have room for half of the number, which is random: that two agents of a machine share it need not be feared.
+    fn from(owner: Owner) -> Self {
+        Self(owner.mark())
+    }
+}
 
 /// The number of a format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -154,7 +165,7 @@ pub(crate) fn known_agent(bytes: &[u8]) -> Option<AgentId> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rule::{Label, MirrorNote};
+    use crate::label::{Label, MirrorNote};
 
     /// Notes as the kernel showed them, of builds that wrote the first format.
     const FIRST: [(&str, &str, Marked); 5] = [

@@ -18,8 +18,7 @@ use sluice_netdev::netlink::attribute::TooLong;
 use sluice_netdev::netlink::message::{Answer, flag};
 
 use crate::install::result;
-use crate::marks::{self, Mark};
-use crate::rule::AgentId;
+use crate::marks::{self, AgentId, Mark};
 use crate::socket::{Next, Socket, SocketError};
 use crate::wire::action::{Action, Control, Operation, Police, flag as placement};
 use crate::wire::shared::{self, ActionView, DELETE_ACTION, GET_ACTION};

@@ -4,7 +4,7 @@ pub use sluice_flow::backend::TunnelFlags;
 use sluice_flow::meter::MeterId;
 use sluice_flow::port::{PortNumber, TunnelProtocol};
 
-use crate::rule::Room;
+use crate::label::Room;
 use crate::wire::filter::Hook;
 
 /// The network device of a port.

@@ -26,7 +26,7 @@ use sluice_netdev::netlink::attribute::Malformed;
 use sluice_netdev::netlink::message::HEADER;
 
 use crate::digest::Digest;
-use crate::rule::Label;
+use crate::label::Label;
 use crate::surroundings::Surroundings;
 use crate::translate::plain;
 use crate::wire::filter::{self, Filter, FilterId, FilterView, Hook};

@@ -7,9 +7,9 @@ use sluice_flow::meter::MeterId;
 use sluice_flow::port::PortNumber;
 use sluice_flow::text::LineReader;
 use sluice_flow::ufid::Seed;
-use sluice_offload_tc::digest;
 use sluice_offload_tc::install::Request;
-use sluice_offload_tc::rule::AgentId;
+use sluice_offload_tc::label;
+use sluice_offload_tc::marks::AgentId;
 use sluice_offload_tc::surroundings::{Device, DeviceKind, Features, Surroundings};
 use sluice_offload_tc::templates::{Sought, Templates};
 use sluice_offload_tc::translate;
@@ -91,7 +91,7 @@ impl Maker {
 
     fn translate(&self, flow: &Flow) -> Filter {
         let mut rule = translate::rule(flow, AgentId(5), &self.lab).unwrap();
-        digest::sign(&mut rule.flower);
+        label::sign(&mut rule.flower);
         let id = FilterId { hook: rule.hook, chain: rule.chain, priority: 9, protocol: rule.protocol, handle: 3 };
         Filter { id, flower: rule.flower }
     }

@@ -14,8 +14,10 @@ use sluice_flow::port::{PortNumber, TunnelProtocol};
 use sluice_flow::priority::Priority;
 use sluice_flow::ufid::Seed;
 use sluice_netdev::netlink::message::Messages;
-use sluice_offload_tc::digest;
-use sluice_offload_tc::rule::{AgentId, Label, Room, Rule, Spelling};
+use sluice_offload_tc::label;
+use sluice_offload_tc::label::{Label, Room, Spelling};
+use sluice_offload_tc::marks::AgentId;
+use sluice_offload_tc::rule::Rule;
 use sluice_offload_tc::surroundings::{Device, DeviceKind, Features, Surroundings, TunnelFlags};
 use sluice_offload_tc::templates::{Sought, Templates};
 use sluice_offload_tc::translate::{self, Rules};
@@ -97,7 +99,7 @@ fn flow(full: &Match, actions: &ActionList, priority: u8) -> Flow {
 /// A rule through its bytes, signed as the backend does.
 fn sent(rule: &Rule) -> Filter {
     let Rule { hook, chain, protocol, mut flower, .. } = rule.clone();
-    digest::sign(&mut flower);
+    label::sign(&mut flower);
     let filter = Filter { id: FilterId { hook, chain, priority: 77, protocol, handle: 5 }, flower };
     let mut buffer = vec![];
     filter.emit(&mut buffer, 0, 1).unwrap();

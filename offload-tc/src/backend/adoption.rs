@@ -17,7 +17,7 @@ use super::queue::label;
 use super::survey::Survey;
 use super::taken_apart::{Said, Taken};
 use crate::install::Request;
-use crate::rule::AgentId;
+use crate::marks::AgentId;
 use crate::wire::filter::{Filter, FilterId, Hook};
 
 /// More rules than this are not looked at one by one.

@@ -9,12 +9,11 @@ use sluice_flow::cause::Cause;
 use sluice_flow::chain::ChainId;
 use sluice_flow::refusal::Refusal;
 
-use crate::install;
-use crate::marks;
-use crate::rule::AgentId;
+use crate::marks::AgentId;
 use crate::wire::action::{Action, Control, Cookie, Operation};
 use crate::wire::filter::{ANY_PROTOCOL, Filter, FilterId, Hook};
 use crate::wire::flower::Flower;
+use crate::{install, marks};
 
 /// Chains that a packet may pass one after the other: it is dropped at the jump after the sixteenth (`max_reclassify_loop` in
 /// `net/sched/cls_api.c`).

@@ -24,11 +24,11 @@ use super::mirrors::Mirrors;
 use super::ports::PortTable;
 use super::removal;
 use super::survey::FirstReadings;
-use crate::digest;
 use crate::install::{self, Installer};
+use crate::label;
+use crate::marks::AgentId;
 use crate::meters::Meters;
 use crate::priorities::Priorities;
-use crate::rule::AgentId;
 use crate::socket::SocketError;
 use crate::translate::{self, Rules};
 use crate::wire::filter::Hook;
@@ -116,7 +116,7 @@ impl Core {
         let mut rules = translate::rules(flow, self.agent, ports)?;
         for rule in std::iter::once(&mut rules.rule).chain(&mut rules.guard) {
             rule.flower.flags |= install::flags(self.policy);
-            digest::sign(&mut rule.flower);
+            label::sign(&mut rule.flower);
         }
         Ok(rules)
     }

@@ -4,7 +4,7 @@
 use arc_swap::ArcSwap;
 
 use super::core::Core;
-use crate::rule::AgentId;
+use crate::marks::AgentId;
 use crate::wire::filter::FilterId;
 
 /// The owners that left something to this agent.

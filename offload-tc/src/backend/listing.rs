@@ -21,8 +21,8 @@ use super::taken_apart::{Collector, Taken};
 use super::{failure, text};
 use crate::dump::{Detail, Lister, Listing};
 use crate::install::{self, Request};
-use crate::marks::{Format, Mark};
-use crate::rule::{AgentId, Label, Spelling};
+use crate::label::{Label, Spelling};
+use crate::marks::{AgentId, Format, Mark};
 use crate::translate;
 use crate::wire::action::Cookie;
 use crate::wire::filter::{Filter, FilterId, FilterView, Hook};
@@ -433,8 +433,8 @@ pub(super) fn flow_of(label: &Label, matching: &Match, actions: ActionList) -> F
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::label::Room;
     use crate::marks::Format;
-    use crate::rule::Room;
     use crate::wire::action::{Action, Control, Operation};
     use crate::wire::flower::Flower;
 

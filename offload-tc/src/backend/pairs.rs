@@ -13,7 +13,7 @@ use super::ports::PortTable;
 use super::queue::{NAMES_TRIED, Queue, Result, Wanted, counted, pass_in, placement, total};
 use super::removal::{deleted, take_out};
 use crate::install::{Done, Request};
-use crate::rule::Label;
+use crate::label::Label;
 use crate::surroundings::Surroundings;
 use crate::wire::action::{Action, MAX_ACTIONS, Operation};
 use crate::wire::filter::{Filter, FilterId};

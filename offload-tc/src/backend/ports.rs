@@ -9,8 +9,8 @@ use sluice_flow::meter::MeterId;
 use sluice_flow::port::{Port, PortNumber};
 use sluice_netdev::{self as links, Ifindex, IngressQdisc, Ownership};
 
+use crate::label::Room;
 use crate::meters::Meters;
-use crate::rule::Room;
 use crate::surroundings::{Device, DeviceKind, Features, Surroundings, TunnelFlags};
 use crate::translate;
 use crate::wire::filter::Hook;

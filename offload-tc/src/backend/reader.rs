@@ -17,7 +17,7 @@ use super::queue::total;
 use super::survey::FirstReadings;
 use crate::dump::{Detail, Lister, Listing};
 use crate::install::{self, Installer};
-use crate::rule::Label;
+use crate::label::Label;
 use crate::socket::SocketError;
 use crate::wire::filter::{FilterView, Hook};
 use crate::wire::rule_view::RuleView;

@@ -15,8 +15,7 @@ use super::failure;
 use super::listing::has_notes_of_guard;
 use crate::dump::Detail;
 use crate::install::Request;
-use crate::marks::{Format, Mark, Marked};
-use crate::rule::AgentId;
+use crate::marks::{AgentId, Format, Mark, Marked};
 use crate::wire::filter::FilterId;
 use crate::wire::rule_view::RuleView;
 

@@ -11,7 +11,7 @@ use sluice_flow::key::Match;
 use super::core::Core;
 use super::listing::flow_of;
 use super::queue::label;
-use crate::rule::Spelling;
+use crate::label::Spelling;
 use crate::translate;
 use crate::wire::filter::{Filter, FilterId, FilterView};
 use crate::wire::flower::Flower;

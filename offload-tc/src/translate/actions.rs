@@ -13,7 +13,7 @@ use super::matching::Shape;
 use super::options::{self, Source, Taken};
 use super::refuse::{device_of, refuse, refuse_action};
 use super::{conntrack, places};
-use crate::rule::Spelling;
+use crate::label::Spelling;
 use crate::surroundings::{DeviceKind, Surroundings};
 use crate::wire::action::{
     Action, Command, Control, EditKey, Encapsulation, Entry, Header, Mirred, Mpls, Operation, Police, SkbEdit, Vlan,

@@ -2,7 +2,7 @@
 
 use sluice_flow::field::{Attribute, Field};
 
-use crate::rule::Spelling;
+use crate::label::Spelling;
 use crate::wire::key::Key;
 
 /// Fields that flower matches as they are, under any mask unless the key has none.

@@ -15,7 +15,8 @@ use super::fields::{
 };
 use super::options;
 use super::refuse::refuse;
-use crate::rule::{Caveat, Spelling};
+use crate::label::Spelling;
+use crate::rule::Caveat;
 use crate::surroundings::{Device, DeviceKind, Features, Surroundings, TunnelFlags};
 use crate::wire::action::Control;
 use crate::wire::filter::ANY_PROTOCOL;

@@ -11,7 +11,8 @@ use sluice_flow::refusal::Refusal;
 
 use super::matching::{self, exact};
 use super::refuse::{device_of, refuse};
-use crate::rule::{MirrorNote, Rule};
+use crate::label::MirrorNote;
+use crate::rule::Rule;
 use crate::surroundings::{DeviceKind, Surroundings};
 use crate::wire::action::{Action, Control, MAX_ACTIONS, Mirred, Operation};
 

@@ -24,8 +24,9 @@ use sluice_flow::refusal::Refusal;
 
 use self::fields::{DONT_FRAGMENT, PASSED_OVER};
 use self::refuse::{device_of, refuse};
-use crate::marks::Format;
-use crate::rule::{AgentId, Caveat, Label, Rule, Spelling};
+use crate::label::{Label, Spelling};
+use crate::marks::{AgentId, Format};
+use crate::rule::{Caveat, Rule};
 use crate::surroundings::{Surroundings, TunnelFlags};
 use crate::wire::action::MAX_ACTIONS;
 use crate::wire::filter::Filter;

@@ -14,7 +14,7 @@ use super::fields::{
 use super::matching::{exact, is_tag};
 use super::refuse::Unreadable;
 use super::{conntrack, options, places};
-use crate::rule::Spelling;
+use crate::label::Spelling;
 use crate::surroundings::{DeviceKind, Surroundings};
 use crate::wire::action::{Action, Command, Control, EditKey, Header, Mirred, Mpls, Operation, SkbEdit, Vlan};
 use crate::wire::filter::{ANY_PROTOCOL, FilterId, Hook};

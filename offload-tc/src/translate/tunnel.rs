@@ -6,7 +6,7 @@ use sluice_flow::field::{Attribute, Field};
 use super::fields::{CHECKSUM, DONT_FRAGMENT, TUNNEL_KEY};
 use super::options;
 use super::refuse::Unreadable;
-use crate::rule::Spelling;
+use crate::label::Spelling;
 use crate::wire::action::Encapsulation;
 
 /// The fields, without those that say nothing: no source, no type of service, no flag.

@@ -8,7 +8,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use sluice_flow::backend::OffloadPolicy;
 use sluice_offload_tc::dump::{Detail, Lister, Listing};
 use sluice_offload_tc::install::{BATCH, Installer, Request};
-use sluice_offload_tc::rule::Label;
+use sluice_offload_tc::label::Label;
 use sluice_offload_tc::wire::filter::Hook;
 use sluice_offload_tc::wire::rule_view::RuleView;
 use sluice_offload_tc::wire::statistics::Count;

@@ -7,9 +7,9 @@ use sluice_flow::port::PortNumber;
 use sluice_flow::text::LineReader;
 use sluice_flow::ufid::Seed;
 use sluice_flow::{Flow, Refusal};
-use sluice_offload_tc::digest;
 use sluice_offload_tc::install::{Request, flags};
-use sluice_offload_tc::rule::AgentId;
+use sluice_offload_tc::label;
+use sluice_offload_tc::marks::AgentId;
 use sluice_offload_tc::surroundings::{Device, DeviceKind, Features, Surroundings};
 use sluice_offload_tc::templates::{Sought, Templates};
 use sluice_offload_tc::translate;
@@ -121,7 +121,7 @@ impl<'a> Maker<'a> {
         }
         let mut rule = translate::rule(flow, AGENT, &self.ports)?;
         rule.flower.flags = flags(OffloadPolicy::SkipHardware);
-        digest::sign(&mut rule.flower);
+        label::sign(&mut rule.flower);
         let filter = Filter { id: name(rule.hook, rule.chain, rule.protocol), flower: rule.flower };
         if let Sought::Wanted(vacancy) = sought {
             self.templates.learn(vacancy, flow, &filter, &self.ports);

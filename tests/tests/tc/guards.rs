@@ -6,7 +6,7 @@ use sluice_flow::action::Action;
 use sluice_flow::field::Field;
 use sluice_flow::port::PortNumber;
 use sluice_offload_tc::dump::Detail;
-use sluice_offload_tc::rule::{Label, Spelling};
+use sluice_offload_tc::label::{Label, Spelling};
 use sluice_offload_tc::translate;
 use sluice_offload_tc::wire::rule_view::RuleView;
 use sluice_tests::lab::{introduce, masked, ports};

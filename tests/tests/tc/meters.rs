@@ -9,8 +9,8 @@ use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
 use sluice_offload_tc::dump::Detail;
 
+use sluice_offload_tc::marks::AgentId;
 use sluice_offload_tc::meters::Meters;
-use sluice_offload_tc::rule::AgentId;
 use sluice_offload_tc::wire::action::Operation;
 use sluice_offload_tc::wire::filter::Filter;
 use sluice_offload_tc::wire::rule_view::RuleView;

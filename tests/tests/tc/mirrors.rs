@@ -2,8 +2,8 @@
 
 use sluice_flow::action::Action;
 use sluice_flow::port::PortNumber;
+use sluice_offload_tc::label::MirrorNote;
 use sluice_offload_tc::priorities::Priorities;
-use sluice_offload_tc::rule::MirrorNote;
 use sluice_offload_tc::translate::{self, Mirror};
 use sluice_tests::lab::Sent;
 

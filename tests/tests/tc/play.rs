@@ -10,7 +10,7 @@ use sluice_flow::priority::Priority;
 use sluice_flow::refusal::Refusal;
 use sluice_flow::ufid::Seed;
 use sluice_offload_tc::dump::Detail;
-use sluice_offload_tc::rule::Label;
+use sluice_offload_tc::label::Label;
 use sluice_offload_tc::translate;
 use sluice_offload_tc::wire::rule_view::RuleView;
 use sluice_offload_tc::wire::statistics::Count;

@@ -5,7 +5,7 @@ use std::process::{Command, ExitCode};
 
 use sluice_flow::key::Match;
 use sluice_offload_tc::dump::{Detail, Lister};
-use sluice_offload_tc::rule::Label;
+use sluice_offload_tc::label::Label;
 use sluice_offload_tc::surroundings::Surroundings;
 use sluice_offload_tc::translate;
 use sluice_offload_tc::wire::filter::Filter;

@@ -7,7 +7,7 @@ use sluice_flow::field::Field;
 use sluice_flow::key::Match;
 use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
-use sluice_offload_tc::rule::Label;
+use sluice_offload_tc::label::Label;
 use sluice_offload_tc::surroundings::TunnelFlags;
 use sluice_offload_tc::translate;
 use sluice_tests::lab::{OWN_IP, OWN_MAC, PEER_IP, PEER_MAC, UNDERLAY, VXLAN};

@@ -11,8 +11,8 @@ use sluice_flow::backend::OffloadPolicy;
 
 use self::forms::protocol;
 use super::ports::PortTable;
-use crate::marks::Mark;
-use crate::rule::{AgentId, Rule};
+use crate::marks::{AgentId, Mark};
+use crate::rule::Rule;
 use crate::surroundings::Surroundings;
 use crate::wire::filter::{FilterId, FilterView, Hook};
 

@@ -4,7 +4,8 @@ use sluice_flow::field::{Attribute, Field};
 use sluice_flow::refusal::Refusal;
 
 use super::Consumer;
-use crate::rule::{Caveat, Spelling};
+use crate::label::Spelling;
+use crate::rule::Caveat;
 use crate::translate::fields::protocol;
 use crate::translate::refuse::refuse;
 use crate::wire::flower::CfmMatch;
