@@ -7,7 +7,7 @@ use sluice_flow::refusal::Refusal;
 use sluice_netdev::netlink::attribute::TooLong;
 use sluice_netdev::netlink::message::{Acknowledgement, Answer, flag};
 
-use crate::socket::{Next, Socket, SocketError};
+use crate::socket::{Next, Socket, SocketError, is_absence};
 use crate::templates::Instance;
 use crate::wire::action::Action;
 use crate::wire::filter::{self, DELETE_FILTER, Filter, FilterId, FilterView, GET_FILTER, NEW_QDISC};
@@ -301,12 +301,6 @@ impl Installer {
         })?;
         Ok(found)
     }
-}
-
-/// Whether an error says that there is no filter of that name, or no place where it could be. Without the queueing discipline the
-/// kernel says that the request is invalid.
-pub(crate) fn is_absence(errno: i32) -> bool {
-    [Errno::NOENT, Errno::NODEV, Errno::INVAL].iter().any(|absence| absence.raw_os_error() == errno)
 }
 
 /// Whether a filter has the notes that another was sent with. Actions that rules share have some of their own.

@@ -8,7 +8,7 @@ use sluice_netdev::netlink::attribute::Writer;
 
 use crate::digest::Digest;
 use crate::marks::{self, AgentId, Format, Mark, Marked};
-use crate::wire::action::{Action, Control, Operation};
+use crate::wire::action::{Action, Control, Cookie, Operation};
 use crate::wire::flower::Flower;
 
 /// The notes on the first two actions of a rule: whose it is. A note has room for 16 octets, so that the UFID fills one of
@@ -172,6 +172,22 @@ impl Label {
         }
     }
 
+    /// Reads the notes on a rule.
+    pub(crate) fn of(flower: &Flower) -> Option<Self> {
+        Self::read(Self::notes(flower))
+    }
+
+    /// The notes on a rule, whoever has written them; empty ones where there are none.
+    pub(crate) fn notes(flower: &Flower) -> [&[u8]; 2] {
+        let note = |at: usize| flower.actions.get(at)?.cookie.as_ref().map(Cookie::octets);
+        [0, 1].map(|at| note(at).unwrap_or_default())
+    }
+
+    /// The number of the pass in front of what is a flow's rule, if it is and has one.
+    pub(crate) fn pass_in(flower: &Flower, ufid: Ufid) -> Option<u32> {
+        Self::of(flower).filter(|label| label.ufid == Some(ufid))?.pass_of(&flower.actions)
+    }
+
     /// Changes the digest in notes that are there.
     pub(crate) fn set_digest(actions: &mut [Action], digest: Digest) {
         let notes = actions.iter_mut().take(2).filter_map(|action| action.cookie.as_mut());
@@ -303,7 +319,7 @@ fn jump_target(action: &mut Action) -> Option<&mut u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::action::{Cookie, Police};
+    use crate::wire::action::Police;
     use crate::wire::key::{Key, KeyMatch};
 
     fn label() -> Label {

@@ -44,6 +44,20 @@ impl From<Errno> for SocketError {
     }
 }
 
+impl SocketError {
+    /// Whether there is no place where filters could be.
+    pub(crate) fn is_absence(&self) -> bool {
+        let Self::Io(error) = self else { return false };
+        error.raw_os_error().is_some_and(is_absence)
+    }
+}
+
+/// Whether an error says that there is no filter of that name, or no place where it could be. Without the queueing discipline the
+/// kernel says that the request is invalid.
+pub(crate) fn is_absence(errno: i32) -> bool {
+    [Errno::NOENT, Errno::NODEV, Errno::INVAL].iter().any(|absence| absence.raw_os_error() == errno)
+}
+
 /// The socket.
 pub(crate) struct Socket {
     netlink: Netlink,

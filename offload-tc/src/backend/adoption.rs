@@ -8,15 +8,16 @@ use sluice_flow::flow::Flow;
 use sluice_flow::id::{FlowId, Generation};
 use sluice_flow::refusal::Refusal;
 
-use super::books::{Counted, Place, Record};
+use super::books::{Place, Record};
 use super::chains;
-use super::core::{Core, socket_refusal};
-use super::failure;
+use super::core::Core;
+use super::counted::Counted;
+use super::failure::{self, socket_refusal};
 use super::listing::{Fit, Found, placement_with};
-use super::queue::label;
 use super::survey::Survey;
 use super::taken_apart::{Said, Taken};
 use crate::install::Request;
+use crate::label::Label;
 use crate::marks::AgentId;
 use crate::wire::filter::{Filter, FilterId, Hook};
 
@@ -136,7 +137,7 @@ impl Core {
         }
         let mut installer = self.installer.lock();
         let mut find = |id: &FilterId| installer.find(*id).map_err(socket_refusal).transpose();
-        let is_ours = |filter: &Filter| label(filter).is_some_and(|label| label.agent == self.agent);
+        let is_ours = |filter: &Filter| Label::of(&filter.flower).is_some_and(|label| label.agent == self.agent);
         let found: Vec<Filter> = names.iter().filter_map(&mut find).collect::<Result<_, _>>()?;
         Ok(found.into_iter().filter(is_ours).map(|filter| Taken::new(self, filter)).collect())
     }

@@ -12,15 +12,15 @@ use sluice_netdev::{
 };
 
 use super::books::{Entry, State};
-use super::core::{Core, device_refusal, link_refusal, socket_refusal};
+use super::core::Core;
+use super::failure::{device_refusal, link_refusal, socket_refusal};
 use super::ports::{Attached, PortTable, Present};
 use super::reader::tell_lost;
 use super::removal::take_out;
 use crate::install::{Installer, Request};
 use crate::probe;
 use crate::surroundings::{Device, DeviceKind};
-use crate::wire::filter::ETHERNET_HEADER;
-use crate::wire::filter::Hook;
+use crate::wire::filter::{ETHERNET_HEADER, Hook};
 
 impl Core {
     /// Makes a port usable. One without a device is refused, or waits for it if that is tolerated.

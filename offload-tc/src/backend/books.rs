@@ -17,10 +17,10 @@ use parking_lot::Mutex;
 use sluice_flow::backend::{Handle, LostRule};
 use sluice_flow::id::{FlowId, Generation};
 
+use super::counted::Counted;
 use super::dumps::Dumps;
 use crate::priorities::Priorities;
 use crate::wire::filter::{FilterId, Hook};
-use crate::wire::statistics::Count;
 
 const SHARDS: usize = 64;
 /// Handles up to here are adopted: more rules than any machine has, and few enough that an absurd one takes no memory.
@@ -44,23 +44,6 @@ impl Place {
     /// Of the guard of a rule here, if it can have one.
     pub(super) fn in_front(self) -> Option<Self> {
         Some(Self { priority: Priorities::in_front_of(self.priority, self.protocol)?, ..self })
-    }
-}
-
-/// What was counted by whom.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counted {
-    pub(super) software: Count,
-    pub(super) hardware: Count,
-}
-
-impl Counted {
-    pub(super) const fn plus(self, other: Self) -> Self {
-        Self { software: self.software.plus(other.software), hardware: self.hardware.plus(other.hardware) }
-    }
-
-    pub(super) fn max(self, other: Self) -> Self {
-        Self { software: self.software.max(other.software), hardware: self.hardware.max(other.hardware) }
     }
 }
 
@@ -458,6 +441,7 @@ fn index(shard: usize, local: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::statistics::Count;
 
     /// Of the flows of the lowest priority.
     const PLACE: Place = Place { hook: Hook::Ingress { interface: 3 }, chain: 0, priority: 61_004, protocol: 0x0800 };

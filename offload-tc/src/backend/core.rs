@@ -10,13 +10,14 @@ use sluice_flow::flow::Flow;
 use sluice_flow::priority::Priority;
 use sluice_flow::refusal::Refusal;
 use sluice_flow::time::Clock;
-use sluice_netdev::{self as links, LinkError, Monitor, MonitorOptions};
+use sluice_netdev::{self as links, Monitor, MonitorOptions};
 
 use super::books::{Books, Entry, Place, State};
 use super::chains::Chains;
 use super::departures::Departures;
 use super::doubts::Doubts;
 use super::events::Events;
+use super::failure::{device_refusal, link_refusal, socket_refusal};
 use super::inheritance::Predecessors;
 use super::listing::Strays;
 use super::made::Made;
@@ -29,7 +30,6 @@ use crate::label;
 use crate::marks::AgentId;
 use crate::meters::Meters;
 use crate::priorities::Priorities;
-use crate::socket::SocketError;
 use crate::translate::{self, Rules};
 use crate::wire::filter::Hook;
 
@@ -216,19 +216,4 @@ impl Core {
     pub(super) fn remove_socket(&self, port: u32) {
         self.sockets.lock().retain(|socket| *socket != port);
     }
-}
-
-pub(super) fn link_refusal(error: LinkError) -> Refusal {
-    match error.reason() {
-        Some(reason) => Refusal::Kernel { errno: reason.errno.raw_os_error(), message: error.to_string() },
-        None => device_refusal(error),
-    }
-}
-
-pub(super) fn socket_refusal(error: SocketError) -> Refusal {
-    device_refusal(error)
-}
-
-pub(super) fn device_refusal(error: impl std::fmt::Display) -> Refusal {
-    Refusal::Device { reason: error.to_string().into() }
 }

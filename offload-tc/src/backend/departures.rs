@@ -11,7 +11,6 @@ use sluice_flow::id::{FlowId, Generation};
 
 use super::books::State;
 use super::core::Core;
-use super::queue::total;
 
 /// Removals that wait, by the rules that are on their way out.
 #[derive(Default)]
@@ -80,7 +79,7 @@ impl Core {
         let parked = self.books.turn(handle, &[State::Parked], State::Leaving);
         let last = parked.map(|entry| {
             self.forget(handle, entry.record.place);
-            total(entry.record.carried())
+            entry.record.carried().total()
         });
         later.push(Completion { flow, generation, result: Ok(Outcome::Removed { last }) });
     }

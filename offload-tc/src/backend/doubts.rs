@@ -66,7 +66,8 @@ impl Doubts {
 mod tests {
     use sluice_flow::id::{FlowId, Generation};
 
-    use super::super::books::{Counted, Place, Record, Turn};
+    use super::super::books::{Place, Record, Turn};
+    use super::super::counted::Counted;
     use super::*;
     use crate::wire::filter::Hook;
 

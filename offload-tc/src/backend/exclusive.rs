@@ -8,11 +8,13 @@
 use sluice_flow::backend::Outcome;
 
 use super::books::Entry;
-use super::failure;
+use super::failure::{self, Result};
+use super::placement;
 use super::ports::PortTable;
-use super::queue::{Queue, Result, Wanted, label, placement};
+use super::queue::{Queue, Wanted};
 use super::removal;
 use crate::install::{Done, Request};
+use crate::label::Label;
 use crate::translate;
 use crate::wire::filter::Filter;
 use crate::wire::flower::Flower;
@@ -51,7 +53,7 @@ impl Queue {
         match added {
             Ok((counted, done)) => {
                 self.core.books.settle(handle, place, counted.unwrap_or(entry.record.carried()), None);
-                Ok(Outcome::InPlace { handle, placement: placement(self.core.policy, done.told.as_ref()) })
+                Ok(Outcome::InPlace { handle, placement: placement::of_rule(self.core.policy, done.told.as_ref()) })
             }
             Err(refusal) => {
                 self.settle_as_before(entry);
@@ -69,7 +71,7 @@ impl Queue {
     }
 
     fn is_ours(&self, found: &Filter) -> bool {
-        label(found).is_some_and(|label| label.agent == self.core.agent)
+        Label::of(&found.flower).is_some_and(|label| label.agent == self.core.agent)
     }
 }
 

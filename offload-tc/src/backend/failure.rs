@@ -2,14 +2,17 @@
 
 use rustix::io::Errno;
 use sluice_flow::refusal::Refusal;
+use sluice_netdev::LinkError;
 
 use super::ports::PortTable;
-use crate::install;
+use crate::socket::{self, SocketError};
 use crate::wire::filter::Hook;
+
+pub(super) type Result<T, E = Refusal> = std::result::Result<T, E>;
 
 /// Whether there is no rule of that name, or no place where it could be.
 pub(super) fn is_absence(refusal: &Refusal) -> bool {
-    matches!(refusal, Refusal::Kernel { errno, .. } if install::is_absence(*errno))
+    matches!(refusal, Refusal::Kernel { errno, .. } if socket::is_absence(*errno))
 }
 
 /// Whether there is one already.
@@ -45,6 +48,23 @@ pub(super) fn duplicate() -> Refusal {
         errno: Errno::EXIST.raw_os_error(),
         message: "another rule matches the same at this priority".into(),
     }
+}
+
+/// Of something that was asked about network devices.
+pub(super) fn link_refusal(error: LinkError) -> Refusal {
+    match error.reason() {
+        Some(reason) => Refusal::Kernel { errno: reason.errno.raw_os_error(), message: error.to_string() },
+        None => device_refusal(error),
+    }
+}
+
+/// Of something that was asked about filters.
+pub(super) fn socket_refusal(error: SocketError) -> Refusal {
+    device_refusal(error)
+}
+
+pub(super) fn device_refusal(error: impl std::fmt::Display) -> Refusal {
+    Refusal::Device { reason: error.to_string().into() }
 }
 
 fn is(refusal: &Refusal, wanted: Errno) -> bool {

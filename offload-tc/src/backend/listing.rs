@@ -11,14 +11,14 @@ use sluice_flow::key::{MaskedKey, Match};
 use sluice_flow::refusal::Refusal;
 use sluice_flow::ufid::Seed;
 
-use super::books::{Counted, Place, State};
+use super::books::{Place, State};
 use super::chains::owner_of_end;
-use super::core::{Core, device_refusal, socket_refusal};
-use super::pairs::of_both;
-use super::queue::{counted, label, label_of, placement_of};
-use super::reader::is_absence;
+use super::core::Core;
+use super::counted::Counted;
+use super::failure::{self, device_refusal, socket_refusal};
+use super::placement;
 use super::taken_apart::{Collector, Taken};
-use super::{failure, text};
+use super::text;
 use crate::dump::{Detail, Lister, Listing};
 use crate::install::{self, Request};
 use crate::label::{Label, Spelling};
@@ -201,12 +201,12 @@ impl Core {
     /// Whether this agent has written the rules of a flow, and would give them such notes today.
     pub(super) fn has_written(&self, rule: &Taken, guard: Option<&Taken>) -> bool {
         let is_ours = |label: Label| label.agent == self.agent && label.format == Format::CURRENT;
-        std::iter::once(rule).chain(guard).all(|rule| label(&rule.filter).is_some_and(is_ours))
+        std::iter::once(rule).chain(guard).all(|rule| Label::of(&rule.filter.flower).is_some_and(is_ours))
     }
 
     /// Reads a rule of ours back.
     pub(super) fn read(&self, filter: &Filter) -> Option<ReadBack> {
-        let label = label(filter)?;
+        let label = Label::of(&filter.flower)?;
         let (matching, actions) = translate::flow(filter, &label, &**self.ports.load()).ok()?;
         Some((label, matching, actions))
     }
@@ -241,7 +241,7 @@ impl Core {
         let guard = Place::of(&id).in_front().map(|place| FilterId { priority: place.priority, ..id });
         let guard = guard.filter(|guard| self.books.named(guard).is_none());
         let mut installer = self.installer.lock();
-        let is_ours = |found: &Filter| label(found).is_some_and(|label| label.agent == self.agent);
+        let is_ours = |found: &Filter| Label::of(&found.flower).is_some_and(|label| label.agent == self.agent);
         for id in [Some(id), guard].into_iter().flatten() {
             let found = installer.find(id).map_err(socket_refusal)?;
             if found.as_ref().is_some_and(is_ours)
@@ -269,7 +269,7 @@ impl Core {
                 Err(refusal) => return Err(refusal),
             };
             let Some(told) = told else { return Ok(None) };
-            all = all.plus(counted(&told, id));
+            all = all.plus(Counted::told(&told, id));
         }
         let Counted { software, hardware } = all;
         let counters = |count: crate::wire::statistics::Count| Counters {
@@ -365,7 +365,7 @@ impl Core {
             match listed {
                 Ok(Listing::Whole) => return Ok(()),
                 Ok(Listing::Interrupted) => {}
-                Err(error) if is_absence(&error) => return Ok(()),
+                Err(error) if error.is_absence() => return Ok(()),
                 Err(error) => return Err(socket_refusal(error)),
             }
         }
@@ -374,7 +374,7 @@ impl Core {
 
     fn as_installed(&self, rule: &Taken, guard: Option<&Taken>, handle: Handle) -> InstalledRule {
         let placement = placement_with(rule, guard);
-        let ufid = label(&rule.filter).and_then(|label| label.ufid);
+        let ufid = Label::of(&rule.filter.flower).and_then(|label| label.ufid);
         // One that does what no flow does shows as one that does nothing, under its name.
         let unknown = || {
             let matching = Match::default();
@@ -404,19 +404,19 @@ impl Core {
 
     /// Whether a rule leaves out of its flow what it would leave out now.
     fn leaves_out_the_same(&self, rule: &Taken) -> bool {
-        let Some((label, said)) = label(&rule.filter).zip(rule.said.as_ref()) else { return true };
+        let Some((label, said)) = Label::of(&rule.filter.flower).zip(rule.said.as_ref()) else { return true };
         if !label.spelling.leaves_out() {
             return true;
         }
         let now = translate::rules(&said.flow, self.agent, &**self.ports.load());
-        now.ok().and_then(|now| label_of(&now.rule.flower)).is_some_and(|now| now.spelling == label.spelling)
+        now.ok().and_then(|now| Label::of(&now.rule.flower)).is_some_and(|now| now.spelling == label.spelling)
     }
 }
 
 /// Where the rules of a flow are.
 pub(super) fn placement_with(rule: &Taken, guard: Option<&Taken>) -> Placement {
-    let of = |rule: &Taken| placement_of(rule.filter.flower.flags);
-    guard.map_or(of(rule), |guard| of_both(of(guard), of(rule)))
+    let of = |rule: &Taken| placement::of_flags(rule.filter.flower.flags);
+    guard.map_or(of(rule), |guard| placement::of_both(of(guard), of(rule)))
 }
 
 pub(super) fn has_notes_of_guard(cookies: [&[u8]; 2]) -> bool {

@@ -10,11 +10,11 @@ use sluice_flow::backend::{MirrorCounters, MirrorFault, OffloadPolicy};
 use sluice_flow::mirror::Mirror;
 use sluice_flow::refusal::Refusal;
 
-use super::books::Counted;
-use super::core::{Core, socket_refusal};
-use super::failure;
+use super::core::Core;
+use super::counted::Counted;
+use super::failure::{self, socket_refusal};
+use super::placement;
 use super::ports::PortTable;
-use super::queue::{counted, placement_of, total};
 use super::removal::deleted;
 use crate::install::{self, Done, Installer, Request, Told};
 use crate::label::MirrorNote;
@@ -117,8 +117,8 @@ impl Mirrors {
         let Known { rule, carried, .. } = kernel.mirrors.get(name)?.clone();
         let id = rule?;
         let told = kernel.tell(id).ok()??;
-        let all = total(carried.plus(counted(&told, &id)));
-        Some(MirrorCounters { packets: all.packets, bytes: all.bytes, placement: placement_of(told.flags) })
+        let all = carried.plus(Counted::told(&told, &id)).total();
+        Some(MirrorCounters { packets: all.packets, bytes: all.bytes, placement: placement::of_flags(told.flags) })
     }
 
     /// Compares mirrors with what is in the kernel, those of a hook or all, and puts them right if that is wanted.
@@ -199,7 +199,7 @@ impl Mirrors {
                 wanted.id = id;
                 let told = kernel.tell(id)?;
                 kernel.one(Request::Replace(wanted)).map_err(refine)?;
-                let by_old = told.map(|told| counted(&told, &id)).unwrap_or_default();
+                let by_old = told.map(|told| Counted::told(&told, &id)).unwrap_or_default();
                 known.carried = known.carried.plus(by_old);
                 id
             }

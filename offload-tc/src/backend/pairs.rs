@@ -6,11 +6,13 @@ use sluice_flow::backend::{Change, Completion, Handle, OffloadPolicy, Outcome, P
 use sluice_flow::flow::Flow;
 use sluice_flow::refusal::Refusal;
 
-use super::books::{Counted, Entry, Place, filter_id};
+use super::books::{Entry, Place, filter_id};
+use super::counted::Counted;
 use super::exclusive::is_same_match;
-use super::failure;
+use super::failure::{self, Result, socket_refusal};
+use super::placement;
 use super::ports::PortTable;
-use super::queue::{NAMES_TRIED, Queue, Result, Wanted, counted, pass_in, placement, total};
+use super::queue::{NAMES_TRIED, Queue, Wanted};
 use super::removal::{deleted, take_out};
 use crate::install::{Done, Request};
 use crate::label::Label;
@@ -77,7 +79,7 @@ impl Queue {
         for (mut arrival, result) in arriving.into_iter().zip(self.installer.submit(&guards)) {
             match self.resolve(&arrival.guard, result) {
                 Ok(Some(guard)) => {
-                    arrival.guard_is_in = placement(self.core.policy, guard.told.as_ref());
+                    arrival.guard_is_in = placement::of_rule(self.core.policy, guard.told.as_ref());
                     follow(self.core.policy, arrival.guard_is_in, &mut arrival.rule.flower);
                     guarded.push(arrival);
                 }
@@ -104,7 +106,7 @@ impl Queue {
     fn arrived(&self, arrival: &Arrival, rule: &Done) -> Completion {
         let Arrival { change, handle, place, guard_is_in, .. } = arrival;
         self.core.books.settle(*handle, *place, Counted::default(), Some(Counted::default()));
-        let placement = of_both(*guard_is_in, placement(self.core.policy, rule.told.as_ref()));
+        let placement = placement::of_both(*guard_is_in, placement::of_rule(self.core.policy, rule.told.as_ref()));
         completion(change, Ok(Outcome::InPlace { handle: *handle, placement }))
     }
 
@@ -127,7 +129,7 @@ impl Queue {
             let result = match result {
                 Ok(counted) => {
                     self.core.forget(entry.handle, place);
-                    Ok(Outcome::Removed { last: counted.map(total) })
+                    Ok(Outcome::Removed { last: counted.map(Counted::total) })
                 }
                 Err(refusal) => {
                     self.settle_as_before(entry);
@@ -143,13 +145,13 @@ impl Queue {
         let policy = self.core.policy;
         let (guard, mut rule) = wanted.named(handle);
         let Some(guard) = guard else {
-            return self.one(Request::Add(rule)).map(|done| placement(policy, done.told.as_ref()));
+            return self.one(Request::Add(rule)).map(|done| placement::of_rule(policy, done.told.as_ref()));
         };
         let name = guard.id;
-        let guard_is_in = placement(policy, self.one(Request::Add(guard))?.told.as_ref());
+        let guard_is_in = placement::of_rule(policy, self.one(Request::Add(guard))?.told.as_ref());
         follow(policy, guard_is_in, &mut rule.flower);
         match self.one(Request::Add(rule)) {
-            Ok(done) => Ok(of_both(guard_is_in, placement(policy, done.told.as_ref()))),
+            Ok(done) => Ok(placement::of_both(guard_is_in, placement::of_rule(policy, done.told.as_ref()))),
             Err(refusal) => {
                 let _ = self.one(Request::Delete(name));
                 Err(refusal)
@@ -195,7 +197,7 @@ impl Queue {
                 let name = guard.id;
                 let there = self.replace(guard, old_guard.as_ref(), flow)?;
                 there.count(&mut tally.carried, &mut tally.guard, true);
-                Some((name, placement(policy, there.done.told.as_ref())))
+                Some((name, placement::of_rule(policy, there.done.told.as_ref())))
             }
             None => None,
         };
@@ -212,9 +214,9 @@ impl Queue {
             }
         };
         there.count(&mut tally.carried, &mut None, false);
-        let rule_is_in = placement(policy, there.done.told.as_ref());
+        let rule_is_in = placement::of_rule(policy, there.done.told.as_ref());
         let (None, Some(name)) = (guard_is_in, guard_name) else {
-            return Ok(guard_is_in.map_or(rule_is_in, |(_, guard_is_in)| of_both(guard_is_in, rule_is_in)));
+            return Ok(guard_is_in.map_or(rule_is_in, |(_, guard_is_in)| placement::of_both(guard_is_in, rule_is_in)));
         };
         // The new rule needs none.
         let result = self.one(Request::Delete(name));
@@ -247,7 +249,7 @@ impl Queue {
             }
             None => {
                 let told = self.one(Request::Delete(name)).ok().and_then(|done| done.told);
-                let by_guard = told.map(|told| counted(&told, &name)).unwrap_or_default();
+                let by_guard = told.map(|told| Counted::told(&told, &name)).unwrap_or_default();
                 (tally.carried, tally.guard) = (tally.carried.plus(by_guard), None);
             }
         }
@@ -263,20 +265,20 @@ impl Queue {
         }
         let has_room = rule.flower.actions.len() < MAX_ACTIONS;
         let pass = old.filter(|_| has_room && self.core.policy == OffloadPolicy::SkipHardware);
-        if let Some(pass) = pass.and_then(|old| pass_in(old, flow)) {
+        if let Some(pass) = pass.and_then(|old| Label::pass_in(&old.flower, flow.ufid)) {
             Label::go_on_counting(&mut rule.flower.actions, pass);
             return Ok(Replaced { done: self.one(Request::Replace(rule))?, by_old: None });
         }
         // One right after the other, for what the old one counts in between is lost.
         let mut results = self.installer.submit(&[Request::Read(name), Request::Replace(rule)]).into_iter();
         let told = results.next().and_then(Result::ok).and_then(|done| done.told);
-        let by_old = told.map(|told| counted(&told, &name)).unwrap_or_default();
+        let by_old = told.map(|told| Counted::told(&told, &name)).unwrap_or_default();
         let no_answer = || Err(Refusal::Device { reason: "no answer".into() });
         Ok(Replaced { done: results.next().unwrap_or_else(no_answer)?, by_old: Some(by_old) })
     }
 
     fn look(&mut self, name: FilterId) -> Result<Option<Filter>> {
-        self.installer.find(name).map_err(super::core::socket_refusal)
+        self.installer.find(name).map_err(socket_refusal)
     }
 }
 
@@ -328,16 +330,6 @@ fn follow(policy: OffloadPolicy, guard_is_in: Placement, rule: &mut Flower) {
     }
 }
 
-/// Where a flow is whose rules are in two places: in hardware only if both are.
-pub(super) const fn of_both(one: Placement, other: Placement) -> Placement {
-    match (one, other) {
-        (Placement::Unknown, _) | (_, Placement::Unknown) => Placement::Unknown,
-        (Placement::Software, _) | (_, Placement::Software) => Placement::Software,
-        (Placement::Hardware, Placement::Hardware) => Placement::Hardware,
-        (Placement::Both | Placement::Hardware, _) => Placement::Both,
-    }
-}
-
 /// A rule as the kernel shows it, to be put in once more: without the answers, and with actions of its own but for those that it
 /// shares with others.
 fn anew(shown: Filter, surroundings: &dyn Surroundings) -> Filter {
@@ -357,18 +349,6 @@ fn anew(shown: Filter, surroundings: &dyn Surroundings) -> Filter {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_flow_is_in_hardware_if_both_its_rules_are() {
-        use Placement::{Both, Hardware, Software, Unknown};
-        assert_eq!([of_both(Hardware, Hardware), of_both(Both, Both)], [Hardware, Both]);
-        for (place, word) in Placement::ALL {
-            assert_eq!(of_both(Software, place), of_both(place, Software), "{word}");
-            assert_eq!(of_both(Unknown, place), Unknown, "{word}");
-        }
-        assert_eq!([of_both(Software, Both), of_both(Hardware, Software)], [Software; 2]);
-        assert_eq!(of_both(Hardware, Both), Both);
-    }
 
     #[test]
     fn a_rule_stays_in_software_if_hardware_did_not_take_its_guard() {

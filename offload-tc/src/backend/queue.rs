@@ -4,36 +4,35 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 
-use sluice_flow::backend::{
-    Change, Completion, Facet, Handle, InstallQueue, OffloadPolicy, Operation, Outcome, Placement,
-};
+use sluice_flow::backend::{Change, Completion, Facet, Handle, InstallQueue, OffloadPolicy, Operation, Outcome};
 use sluice_flow::chain::ChainId;
-use sluice_flow::counters::Counters;
 use sluice_flow::flow::Flow;
 use sluice_flow::refusal::Refusal;
 
-use super::books::{Counted, Entry, Place, Record, State, Turn, filter_id};
-use super::core::{Core, socket_refusal};
+use super::books::{Entry, Place, Record, State, Turn, filter_id};
+use super::chains;
+use super::core::Core;
+use super::counted::Counted;
 use super::departures::Later;
 use super::exclusive::is_same_match;
+use super::failure::{self, Result, socket_refusal};
 use super::pairs::Pair;
+use super::placement;
 use super::ports::PortTable;
-use super::{chains, failure, removal};
+use super::removal;
 use crate::install::{Done, Installer, Request, Told};
 use crate::label::Label;
 use crate::priorities::Priorities;
 use crate::templates::{Sought, Template, Templates};
 use crate::translate::Rules;
-use crate::wire::action::{Cookie, MAX_ACTIONS};
+use crate::wire::action::MAX_ACTIONS;
 use crate::wire::filter::{Filter, FilterId, Hook};
-use crate::wire::flower::{Flower, flag};
+use crate::wire::flower::Flower;
 
 /// Names of rules in the kernel that are tried, if others have them.
 pub(super) const NAMES_TRIED: usize = 8;
 /// Looks at a rule that is to be taken out, between which others take it from one state to the next: there are no more states.
 const LOOKS: usize = 4;
-
-pub(super) type Result<T, E = Refusal> = std::result::Result<T, E>;
 
 /// The install path of one worker, with a socket of its own.
 pub(super) struct Queue {
@@ -170,7 +169,7 @@ impl Queue {
             return Ok(Step::Over(self.put_in_again(&entry, wanted, ports)).into());
         }
         let mut filter = wanted.rule(handle);
-        let pass = there.and_then(|there| pass_in(&there, flow));
+        let pass = there.and_then(|there| Label::pass_in(&there.flower, flow.ufid));
         let pass = pass.filter(|_| filter.flower.actions.len() < MAX_ACTIONS);
         let step = match pass {
             Some(pass) => {
@@ -207,7 +206,7 @@ impl Queue {
             }
             if let Some(entry) = self.core.books.turn(handle, &[State::Parked], State::Leaving) {
                 self.core.forget(handle, entry.record.place);
-                return gone(Some(total(entry.record.carried())));
+                return gone(Some(entry.record.carried().total()));
             }
             if self.core.books.find(handle).is_none() {
                 // Lost, flushed, or removed before: it is gone, and so are its counters.
@@ -347,7 +346,7 @@ impl Queue {
     /// A rule is there now that was not before.
     fn installed(&self, handle: Handle, place: Place, done: &Done) -> Outcome {
         self.core.books.settle(handle, place, Counted::default(), None);
-        Outcome::InPlace { handle, placement: placement(self.core.policy, done.told.as_ref()) }
+        Outcome::InPlace { handle, placement: placement::of_rule(self.core.policy, done.told.as_ref()) }
     }
 
     fn finish_replace(
@@ -360,9 +359,9 @@ impl Queue {
         let (place, before) = (entry.record.place, entry.record.carried());
         match replaced {
             Ok(done) => {
-                let by_it = told.map(|told| counted(told, &entry.id())).unwrap_or_default();
+                let by_it = told.map(|told| Counted::told(told, &entry.id())).unwrap_or_default();
                 self.core.books.settle(entry.handle, place, before.plus(by_it), None);
-                let placement = placement(self.core.policy, done.told.as_ref());
+                let placement = placement::of_rule(self.core.policy, done.told.as_ref());
                 Ok(Outcome::InPlace { handle: entry.handle, placement })
             }
             Err(refusal) => {
@@ -374,7 +373,7 @@ impl Queue {
 
     fn finish_remove(&mut self, entry: &Entry, result: Result<Done>, ports: &PortTable) -> Result<Outcome> {
         let last = match removal::deleted(&mut self.installer, entry.id(), result) {
-            Ok(by_it) => by_it.map(|by_it| total(entry.record.carried().plus(by_it))),
+            Ok(by_it) => by_it.map(|by_it| entry.record.carried().plus(by_it).total()),
             Err(refusal) => {
                 self.settle_as_before(entry);
                 return Err(failure::refine(refusal, entry.record.place.hook, ports));
@@ -437,83 +436,5 @@ impl Wanted {
     /// The rule under its name.
     pub(super) fn rule(self, handle: Handle) -> Filter {
         Filter { id: filter_id(self.place, handle), flower: self.flower }
-    }
-}
-
-/// The number of the pass in front of what is a flow's rule, if it is and has one.
-pub(super) fn pass_in(there: &Filter, flow: &Flow) -> Option<u32> {
-    label(there).filter(|label| label.ufid == Some(flow.ufid))?.pass_of(&there.flower.actions)
-}
-
-/// The notes on a rule.
-pub(super) fn label(filter: &Filter) -> Option<Label> {
-    label_of(&filter.flower)
-}
-
-/// The same of one that has no name yet.
-pub(super) fn label_of(flower: &Flower) -> Option<Label> {
-    let note = |at: usize| flower.actions.get(at)?.cookie.as_ref().map(Cookie::octets);
-    Label::read([0, 1].map(|at| note(at).unwrap_or_default()))
-}
-
-/// Where the kernel says that a rule is; where it was not asked, it has said so by taking a rule that only one may have.
-pub(super) fn placement(policy: OffloadPolicy, told: Option<&Told>) -> Placement {
-    match (told, policy) {
-        (Some(told), _) => placement_of(told.flags),
-        (None, OffloadPolicy::SkipSoftware) => Placement::Hardware,
-        (None, OffloadPolicy::SkipHardware) => Placement::Software,
-        (None, OffloadPolicy::Any) => Placement::Unknown,
-    }
-}
-
-/// The same by the flags of the rule.
-pub(super) const fn placement_of(flags: u32) -> Placement {
-    match (flags & flag::IN_HW != 0, flags & flag::NOT_IN_HW != 0, flags & flag::SKIP_SW != 0) {
-        (true, _, true) => Placement::Hardware,
-        (true, _, false) => Placement::Both,
-        (false, true, false) => Placement::Software,
-        (false, ..) => Placement::Unknown,
-    }
-}
-
-/// What a rule counted.
-pub(super) fn counted(told: &Told, id: &FilterId) -> Counted {
-    Counted { software: id.with_headers(told.software), hardware: told.hardware }
-}
-
-/// All that was counted, by whomever.
-pub(super) fn total(counted: Counted) -> Counters {
-    let all = counted.software.plus(counted.hardware);
-    Counters { packets: all.packets, bytes: all.bytes, ..Counters::default() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::wire::filter::Hook;
-    use crate::wire::statistics::Count;
-
-    #[test]
-    fn a_rule_is_where_the_kernel_says_and_not_where_it_was_wished() {
-        let told = |flags| Told { flags, software: Count::default(), hardware: Count::default() };
-        let at = |flags| placement(OffloadPolicy::Any, Some(&told(flags)));
-        assert_eq!(at(flag::IN_HW), Placement::Both);
-        assert_eq!(at(flag::IN_HW | flag::SKIP_SW), Placement::Hardware);
-        assert_eq!(at(flag::NOT_IN_HW | flag::SKIP_HW), Placement::Software);
-        assert_eq!(at(flag::NOT_IN_HW | flag::SKIP_SW), Placement::Unknown, "nobody has it");
-        assert_eq!(at(0), Placement::Unknown);
-        assert_eq!(placement(OffloadPolicy::SkipSoftware, Some(&told(flag::NOT_IN_HW))), Placement::Software);
-    }
-
-    #[test]
-    fn counters_go_on_from_what_was_carried_over() {
-        let hook = Hook::Ingress { interface: 3 };
-        let id = FilterId { hook, chain: 0, priority: 1000, protocol: 0x0800, handle: 1 };
-        let count = |packets, bytes| Count { packets, bytes };
-        let told = Told { flags: 0, software: count(2, 100), hardware: count(3, 300) };
-        let once = counted(&told, &id);
-        assert_eq!(once, Counted { software: count(2, 128), hardware: count(3, 300) });
-        let twice = once.plus(counted(&told, &id));
-        assert_eq!((total(twice).packets, total(twice).bytes), (10, 856));
     }
 }

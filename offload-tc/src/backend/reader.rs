@@ -11,12 +11,13 @@ use sluice_flow::counters::{Reading, Sampled};
 use sluice_flow::refusal::Refusal;
 use sluice_flow::time::Timestamp;
 
-use super::books::{Counted, Entry, Seen};
-use super::core::{Core, socket_refusal};
-use super::queue::total;
+use super::books::{Entry, Seen};
+use super::core::Core;
+use super::counted::Counted;
+use super::failure::socket_refusal;
 use super::survey::FirstReadings;
 use crate::dump::{Detail, Lister, Listing};
-use crate::install::{self, Installer};
+use crate::install::Installer;
 use crate::label::Label;
 use crate::socket::SocketError;
 use crate::wire::filter::{FilterView, Hook};
@@ -88,7 +89,7 @@ impl Reader {
                 Ok(Listing::Whole) => return Ok(()),
                 Ok(Listing::Interrupted) => {}
                 // Without device or queueing discipline there are no rules.
-                Err(error) if is_absence(&error) => return Ok(()),
+                Err(error) if error.is_absence() => return Ok(()),
                 Err(error) => return Err(socket_refusal(error)),
             }
         }
@@ -149,14 +150,9 @@ fn reading(core: &Core, view: &FilterView<'_>, dump: u64) -> Result<Option<Readi
     }
     let reading = |seen: Seen| {
         let Seen { flow, installed_as, counted } = seen;
-        Reading { flow, installed_as, counters: total(counted) }
+        Reading { flow, installed_as, counters: counted.total() }
     };
-    Ok(core.books.see(&rule.id, dump, counted_of(&rule)).map(reading))
-}
-
-/// What a rule has counted by itself.
-pub(super) fn counted_of(rule: &RuleView<'_>) -> Counted {
-    Counted { software: rule.id.with_headers(rule.software), hardware: rule.hardware }
+    Ok(core.books.see(&rule.id, dump, Counted::listed(&rule)).map(reading))
 }
 
 fn hand_over(core: &Core, batch: &mut Vec<Reading>, earliest: Timestamp, visit: &mut dyn FnMut(&[Reading], Sampled)) {
@@ -164,10 +160,4 @@ fn hand_over(core: &Core, batch: &mut Vec<Reading>, earliest: Timestamp, visit: 
         visit(batch, Sampled { earliest, latest: core.clock.now() });
         batch.clear();
     }
-}
-
-/// Whether there is no place where rules could be.
-pub(super) fn is_absence(error: &SocketError) -> bool {
-    let SocketError::Io(error) = error else { return false };
-    error.raw_os_error().is_some_and(install::is_absence)
 }

@@ -2,9 +2,9 @@
 
 use sluice_flow::refusal::Refusal;
 
-use super::books::{Counted, Entry};
+use super::books::Entry;
+use super::counted::Counted;
 use super::failure;
-use super::queue::counted;
 use crate::install::{Done, Installer, Request};
 use crate::wire::filter::FilterId;
 
@@ -45,7 +45,7 @@ pub(super) fn deleted(
     result: Result<Done, Refusal>,
 ) -> Result<Option<Counted>, Refusal> {
     match result {
-        Ok(done) => Ok(done.told.map(|told| counted(&told, &id))),
+        Ok(done) => Ok(done.told.map(|told| Counted::told(&told, &id))),
         // Somebody was quicker, or the device is gone.
         Err(refusal) if failure::is_absence(&refusal) && matches!(installer.find(id), Ok(None)) => Ok(None),
         Err(refusal) => Err(refusal),

@@ -10,8 +10,8 @@ use sluice_flow::chain::ChainId;
 use sluice_flow::refusal::Refusal;
 
 use super::chains;
-use super::core::{Core, socket_refusal};
-use super::failure;
+use super::core::Core;
+use super::failure::{self, socket_refusal};
 use super::listing::has_notes_of_guard;
 use crate::dump::Detail;
 use crate::install::Request;

@@ -12,12 +12,13 @@ use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
 
 use super::adoption::NOBODY;
-use super::books::{Counted, Place, Record};
+use super::books::{Place, Record};
 use super::chains::owner_of_end;
 use super::core::Core;
+use super::counted::Counted;
+use super::placement;
 use super::ports::PortTable;
-use super::queue::{label, placement_of, total};
-use super::reader::{counted_of, max_lag};
+use super::reader::max_lag;
 use super::strangers::Strangers;
 use crate::dump::Detail;
 use crate::label::Label;
@@ -92,7 +93,7 @@ impl Survey {
                 let note = rule.cookies[0];
                 if let Some(label) = Label::read(rule.cookies).filter(|label| label.agent == core.agent) {
                     let RuleView { id, flags, .. } = rule;
-                    rules.push(Noted { id, label, flags, counted: counted_of(&rule) });
+                    rules.push(Noted { id, label, flags, counted: Counted::listed(&rule) });
                 } else if owner_of_end(note) == Some(core.agent) {
                     core.chains.add_end(*hook, ChainId(rule.id.chain));
                     old_ends.extend(
@@ -171,7 +172,7 @@ impl<'a> Translator<'a> {
             flow,
             is_named: true,
             rules: 1,
-            placement: placement_of(rule.flags),
+            placement: placement::of_flags(rule.flags),
             // The digest is of all that it was asked to be.
             is_current: true,
         };
@@ -181,7 +182,7 @@ impl<'a> Translator<'a> {
         };
         books.give(handle, owner, generation);
         books.settle(handle, place, Counted::default(), None);
-        let reading = Reading { flow: owner, installed_as: generation, counters: total(rule.counted) };
+        let reading = Reading { flow: owner, installed_as: generation, counters: rule.counted.total() };
         Some((installed.flow, reading))
     }
 
@@ -202,6 +203,6 @@ impl<'a> Translator<'a> {
         if let Sought::Wanted(vacancy) = sought {
             self.templates.learn(vacancy, flow, &filter, &*self.ports);
         }
-        Some((place, label(&filter)?))
+        Some((place, Label::of(&filter.flower)?))
     }
 }

@@ -10,8 +10,7 @@ use sluice_flow::key::Match;
 
 use super::core::Core;
 use super::listing::flow_of;
-use super::queue::label;
-use crate::label::Spelling;
+use crate::label::{Label, Spelling};
 use crate::translate;
 use crate::wire::filter::{Filter, FilterId, FilterView};
 use crate::wire::flower::Flower;
@@ -50,7 +49,7 @@ impl Taken {
     }
 
     pub(super) fn is_guard(&self) -> bool {
-        label(&self.filter).is_some_and(|label| label.spelling.has(Spelling::GUARD))
+        Label::of(&self.filter.flower).is_some_and(|label| label.spelling.has(Spelling::GUARD))
     }
 
     /// Takes the options of a rule apart.

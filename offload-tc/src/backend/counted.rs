@@ -1,0 +1,59 @@
+//! What was counted, by software and by hardware.
+
+use sluice_flow::counters::Counters;
+
+use crate::install::Told;
+use crate::wire::filter::FilterId;
+use crate::wire::rule_view::RuleView;
+use crate::wire::statistics::Count;
+
+/// What was counted by whom.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counted {
+    pub(super) software: Count,
+    pub(super) hardware: Count,
+}
+
+impl Counted {
+    /// By a rule, as the kernel answers.
+    pub(super) const fn told(told: &Told, id: &FilterId) -> Self {
+        Self { software: id.with_headers(told.software), hardware: told.hardware }
+    }
+
+    /// By a rule, as it is listed.
+    pub(super) const fn listed(rule: &RuleView<'_>) -> Self {
+        Self { software: rule.id.with_headers(rule.software), hardware: rule.hardware }
+    }
+
+    /// By both together.
+    pub(super) fn total(self) -> Counters {
+        let all = self.software.plus(self.hardware);
+        Counters { packets: all.packets, bytes: all.bytes, ..Counters::default() }
+    }
+
+    pub(super) const fn plus(self, other: Self) -> Self {
+        Self { software: self.software.plus(other.software), hardware: self.hardware.plus(other.hardware) }
+    }
+
+    pub(super) fn max(self, other: Self) -> Self {
+        Self { software: self.software.max(other.software), hardware: self.hardware.max(other.hardware) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::filter::Hook;
+
+    #[test]
+    fn counters_go_on_from_what_was_carried_over() {
+        let hook = Hook::Ingress { interface: 3 };
+        let id = FilterId { hook, chain: 0, priority: 1000, protocol: 0x0800, handle: 1 };
+        let count = |packets, bytes| Count { packets, bytes };
+        let told = Told { flags: 0, software: count(2, 100), hardware: count(3, 300) };
+        let once = Counted::told(&told, &id);
+        assert_eq!(once, Counted { software: count(2, 128), hardware: count(3, 300) });
+        let twice = once.plus(Counted::told(&told, &id));
+        assert_eq!((twice.total().packets, twice.total().bytes), (10, 856));
+    }
+}
