@@ -8,11 +8,10 @@ use sluice_flow::flow::Flow;
 use sluice_flow::id::{FlowId, Generation};
 use sluice_flow::refusal::Refusal;
 
-use super::books::{Place, Record};
-use super::chains;
 use super::core::Core;
 use super::counted::Counted;
 use super::failure::{self, socket_refusal};
+use super::ledger::{Place, Record, chains};
 use super::listing::{Fit, Found, placement_with};
 use super::survey::Survey;
 use super::taken_apart::{Said, Taken};

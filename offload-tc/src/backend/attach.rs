@@ -11,9 +11,9 @@ use sluice_netdev::{
     TunnelError, WantedProtocol, WantedTunnel,
 };
 
-use super::books::{Entry, State};
 use super::core::Core;
 use super::failure::{device_refusal, link_refusal, socket_refusal};
+use super::ledger::{Entry, State};
 use super::ports::{Attached, PortTable, Present};
 use super::reader::tell_lost;
 use super::removal::take_out;

@@ -12,13 +12,13 @@ use sluice_flow::refusal::Refusal;
 use sluice_flow::time::Clock;
 use sluice_netdev::{self as links, Monitor, MonitorOptions};
 
-use super::books::{Books, Entry, Place, State};
-use super::chains::Chains;
-use super::departures::Departures;
 use super::doubts::Doubts;
 use super::events::Events;
 use super::failure::{device_refusal, link_refusal, socket_refusal};
 use super::inheritance::Predecessors;
+use super::ledger::chains::Chains;
+use super::ledger::departures::Departures;
+use super::ledger::{Books, Entry, Place, State};
 use super::listing::Strays;
 use super::made::Made;
 use super::mirrors::Mirrors;

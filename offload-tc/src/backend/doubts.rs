@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use parking_lot::Mutex;
 use sluice_flow::backend::{Doubtful, Handle};
 
-use super::books::Books;
+use super::ledger::Books;
 
 /// Rules that are named in a round because somebody was heard to touch them; the others follow in the next.
 const MOST_TOLD: usize = 4096;
@@ -66,9 +66,9 @@ impl Doubts {
 mod tests {
     use sluice_flow::id::{FlowId, Generation};
 
-    use super::super::books::{Place, Record, Turn};
-    use super::super::counted::Counted;
     use super::*;
+    use crate::backend::counted::Counted;
+    use crate::backend::ledger::{Place, Record, Turn};
     use crate::wire::filter::Hook;
 
     /// Books with so many rules that are there, and one that is on its way in.

@@ -7,8 +7,8 @@
 
 use sluice_flow::backend::Outcome;
 
-use super::books::Entry;
 use super::failure::{self, Result};
+use super::ledger::Entry;
 use super::placement;
 use super::ports::PortTable;
 use super::queue::{Queue, Wanted};

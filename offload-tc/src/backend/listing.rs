@@ -11,11 +11,11 @@ use sluice_flow::key::{MaskedKey, Match};
 use sluice_flow::refusal::Refusal;
 use sluice_flow::ufid::Seed;
 
-use super::books::{Place, State};
-use super::chains::owner_of_end;
 use super::core::Core;
 use super::counted::Counted;
 use super::failure::{self, device_refusal, socket_refusal};
+use super::ledger::chains::owner_of_end;
+use super::ledger::{Place, State};
 use super::placement;
 use super::taken_apart::{Collector, Taken};
 use super::text;

@@ -6,18 +6,15 @@
 
 mod adoption;
 mod attach;
-mod books;
-mod chains;
 mod core;
 mod counted;
-mod departures;
 mod doubts;
-mod dumps;
 mod events;
 mod exclusive;
 mod facets;
 mod failure;
 mod inheritance;
+mod ledger;
 mod listing;
 mod made;
 mod mirrors;
@@ -79,7 +76,7 @@ impl Backend for Classifier {
             // The kernel tells of a rule a moment before it unlinks it.
             last_counters: LastCounters::Bounded,
             modifies_in_place: true,
-            max_chain_depth: chains::MAX_DEPTH,
+            max_chain_depth: ledger::chains::MAX_DEPTH,
             batch: BATCH,
             workers: None,
             listing: Listing::Device,

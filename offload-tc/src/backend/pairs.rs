@@ -6,10 +6,10 @@ use sluice_flow::backend::{Change, Completion, Handle, OffloadPolicy, Outcome, P
 use sluice_flow::flow::Flow;
 use sluice_flow::refusal::Refusal;
 
-use super::books::{Entry, Place, filter_id};
 use super::counted::Counted;
 use super::exclusive::is_same_match;
 use super::failure::{self, Result, socket_refusal};
+use super::ledger::{Entry, Place, filter_id};
 use super::placement;
 use super::ports::PortTable;
 use super::queue::{NAMES_TRIED, Queue, Wanted};

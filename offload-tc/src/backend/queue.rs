@@ -9,13 +9,13 @@ use sluice_flow::chain::ChainId;
 use sluice_flow::flow::Flow;
 use sluice_flow::refusal::Refusal;
 
-use super::books::{Entry, Place, Record, State, Turn, filter_id};
-use super::chains;
 use super::core::Core;
 use super::counted::Counted;
-use super::departures::Later;
 use super::exclusive::is_same_match;
 use super::failure::{self, Result, socket_refusal};
+use super::ledger::departures::Later;
+use super::ledger::filter_id;
+use super::ledger::{Entry, Place, Record, State, Turn, chains};
 use super::pairs::Pair;
 use super::placement;
 use super::ports::PortTable;

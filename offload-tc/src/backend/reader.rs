@@ -11,10 +11,10 @@ use sluice_flow::counters::{Reading, Sampled};
 use sluice_flow::refusal::Refusal;
 use sluice_flow::time::Timestamp;
 
-use super::books::{Entry, Seen};
 use super::core::Core;
 use super::counted::Counted;
 use super::failure::socket_refusal;
+use super::ledger::{Entry, Seen};
 use super::survey::FirstReadings;
 use crate::dump::{Detail, Lister, Listing};
 use crate::install::Installer;

@@ -2,9 +2,9 @@
 
 use sluice_flow::refusal::Refusal;
 
-use super::books::Entry;
 use super::counted::Counted;
 use super::failure;
+use super::ledger::Entry;
 use crate::install::{Done, Installer, Request};
 use crate::wire::filter::FilterId;
 

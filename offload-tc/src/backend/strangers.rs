@@ -9,9 +9,9 @@ use sluice_flow::cause::Cause;
 use sluice_flow::chain::ChainId;
 use sluice_flow::refusal::Refusal;
 
-use super::chains;
 use super::core::Core;
 use super::failure::{self, socket_refusal};
+use super::ledger::chains;
 use super::listing::has_notes_of_guard;
 use crate::dump::Detail;
 use crate::install::Request;

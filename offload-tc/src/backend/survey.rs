@@ -12,10 +12,10 @@ use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
 
 use super::adoption::NOBODY;
-use super::books::{Place, Record};
-use super::chains::owner_of_end;
 use super::core::Core;
 use super::counted::Counted;
+use super::ledger::chains::owner_of_end;
+use super::ledger::{Place, Record};
 use super::placement;
 use super::ports::PortTable;
 use super::reader::max_lag;

@@ -11,9 +11,9 @@ use rustix::io::Errno;
 use sluice_flow::refusal::Refusal;
 use sluice_netdev::{self as links, Attachment, Event, Monitor, TouchedFilters};
 
-use super::books::State;
 use super::core::Core;
 use super::failure::{device_refusal, link_refusal};
+use super::ledger::State;
 use super::reader::tell_lost;
 use crate::priorities::Priorities;
 use crate::wire::filter::{FilterId, Hook};

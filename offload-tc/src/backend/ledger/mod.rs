@@ -10,6 +10,10 @@
 //! ([`Rules::guard`](crate::translate::Rules::guard)). It has the same slot and so the same handle, at the priority
 //! [in front](Priorities::in_front_of).
 
+pub(crate) mod chains;
+pub(crate) mod departures;
+pub(crate) mod dumps;
+
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -17,8 +21,8 @@ use parking_lot::Mutex;
 use sluice_flow::backend::{Handle, LostRule};
 use sluice_flow::id::{FlowId, Generation};
 
+use self::dumps::Dumps;
 use super::counted::Counted;
-use super::dumps::Dumps;
 use crate::priorities::Priorities;
 use crate::wire::filter::{FilterId, Hook};
 
@@ -28,28 +32,28 @@ const MOST: u32 = 1 << 24;
 
 /// Where a rule is; its handle follows from the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    pub(super) hook: Hook,
-    pub(super) chain: u32,
-    pub(super) priority: u16,
-    pub(super) protocol: u16,
+pub(crate) struct Place {
+    pub(crate) hook: Hook,
+    pub(crate) chain: u32,
+    pub(crate) priority: u16,
+    pub(crate) protocol: u16,
 }
 
 impl Place {
     /// Of a rule with a name.
-    pub(super) const fn of(id: &FilterId) -> Self {
+    pub(crate) const fn of(id: &FilterId) -> Self {
         Self { hook: id.hook, chain: id.chain, priority: id.priority, protocol: id.protocol }
     }
 
     /// Of the guard of a rule here, if it can have one.
-    pub(super) fn in_front(self) -> Option<Self> {
+    pub(crate) fn in_front(self) -> Option<Self> {
         Some(Self { priority: Priorities::in_front_of(self.priority, self.protocol)?, ..self })
     }
 }
 
 /// Where in its life a rule is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum State {
+pub(crate) enum State {
     /// There is none.
     #[default]
     Vacant,
@@ -67,10 +71,10 @@ pub(super) enum State {
 
 /// A rule.
 #[derive(Clone, Debug)]
-pub(super) struct Record {
-    pub(super) flow: FlowId,
-    pub(super) installed_as: Generation,
-    pub(super) place: Place,
+pub(crate) struct Record {
+    pub(crate) flow: FlowId,
+    pub(crate) installed_as: Generation,
+    pub(crate) place: Place,
     /// What the rules of the flow counted before the one that is there now.
     carried: Option<Box<Counted>>,
     guard: Option<Box<Guard>>,
@@ -90,16 +94,16 @@ struct Guard {
 }
 
 impl Record {
-    pub(super) const fn new(flow: FlowId, installed_as: Generation, place: Place) -> Self {
+    pub(crate) const fn new(flow: FlowId, installed_as: Generation, place: Place) -> Self {
         Self { flow, installed_as, place, carried: None, guard: None, settled: 0, seen: 0 }
     }
 
-    pub(super) fn carried(&self) -> Counted {
+    pub(crate) fn carried(&self) -> Counted {
         self.carried.as_deref().copied().unwrap_or_default()
     }
 
     /// What listings have shown of the guard; `None` if there is none.
-    pub(super) fn guard(&self) -> Option<Counted> {
+    pub(crate) fn guard(&self) -> Option<Counted> {
         self.guard.as_deref().map(|guard| guard.counted)
     }
 
@@ -120,45 +124,45 @@ impl Record {
 
 /// A rule in the books, under its name.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
-    pub(super) handle: Handle,
-    pub(super) record: Record,
+pub(crate) struct Entry {
+    pub(crate) handle: Handle,
+    pub(crate) record: Record,
 }
 
 impl Entry {
     /// The rule's name in the kernel.
-    pub(super) fn id(&self) -> FilterId {
+    pub(crate) fn id(&self) -> FilterId {
         filter_id(self.record.place, self.handle)
     }
 
     /// That of its guard, if it has one.
-    pub(super) fn guard_id(&self) -> Option<FilterId> {
+    pub(crate) fn guard_id(&self) -> Option<FilterId> {
         self.record.guard.as_ref()?;
         Some(filter_id(self.record.place.in_front()?, self.handle))
     }
 
     /// Whether one of its rules is at a hook, at a priority.
-    pub(super) fn is_at(&self, hook: Hook, priority: u16) -> bool {
+    pub(crate) fn is_at(&self, hook: Hook, priority: u16) -> bool {
         let priorities = [Some(self.id()), self.guard_id()].map(|id| id.map(|id| id.priority));
         self.record.place.hook == hook && priorities.contains(&Some(priority))
     }
 
-    pub(super) const fn lost(&self) -> LostRule {
+    pub(crate) const fn lost(&self) -> LostRule {
         LostRule { flow: self.record.flow, handle: self.handle }
     }
 }
 
 /// What a listing shows of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Seen {
-    pub(super) flow: FlowId,
-    pub(super) installed_as: Generation,
+pub(crate) struct Seen {
+    pub(crate) flow: FlowId,
+    pub(crate) installed_as: Generation,
     /// By all its rules.
-    pub(super) counted: Counted,
+    pub(crate) counted: Counted,
 }
 
 /// The name in the kernel of a rule.
-pub(super) fn filter_id(place: Place, handle: Handle) -> FilterId {
+pub(crate) fn filter_id(place: Place, handle: Handle) -> FilterId {
     let Place { hook, chain, priority, protocol } = place;
     FilterId { hook, chain, priority, protocol, handle: index_of(handle) + 1 }
 }
@@ -180,11 +184,11 @@ struct Shard {
 
 /// Which part of the books has its turn, for one who puts rules in.
 #[derive(Debug)]
-pub(super) struct Turn(usize);
+pub(crate) struct Turn(usize);
 
 impl Turn {
     /// For one of several, each of whom begins elsewhere.
-    pub(super) const fn new(number: usize) -> Self {
+    pub(crate) const fn new(number: usize) -> Self {
         Self(number.wrapping_mul(SHARDS / 2 + 1))
     }
 
@@ -195,18 +199,18 @@ impl Turn {
 }
 
 /// All rules.
-pub(super) struct Books {
+pub(crate) struct Books {
     shards: [Mutex<Shard>; SHARDS],
-    pub(super) dumps: Dumps,
+    pub(crate) dumps: Dumps,
 }
 
 impl Books {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { shards: std::array::from_fn(|_| Mutex::default()), dumps: Dumps::default() }
     }
 
     /// A name for a rule that is about to be put in.
-    pub(super) fn arrive(&self, turn: &mut Turn, record: Record) -> Handle {
+    pub(crate) fn arrive(&self, turn: &mut Turn, record: Record) -> Handle {
         let shard_number = turn.next();
         let mut shard = self.shards[shard_number].lock();
         let is_over = shard.free.front().is_some_and(|(_, freed)| self.dumps.are_over(*freed));
@@ -221,14 +225,14 @@ impl Books {
     }
 
     /// Another name for a rule whose name somebody else has taken, and which is not given again.
-    pub(super) fn rename(&self, turn: &mut Turn, taken: Handle) -> Option<Handle> {
+    pub(crate) fn rename(&self, turn: &mut Turn, taken: Handle) -> Option<Handle> {
         let entry = self.with(taken, |slot| slot.record.take())?;
         Some(self.arrive(turn, entry?))
     }
 
     /// Takes the rule of a name into the books, that was there before them; `None` if the name is taken or not one of ours.
     /// Names between those of such rules are given once [all are in](Self::all_are_adopted).
-    pub(super) fn adopt(&self, id: &FilterId, record: Record) -> Option<Handle> {
+    pub(crate) fn adopt(&self, id: &FilterId, record: Record) -> Option<Handle> {
         let at = id.handle.checked_sub(1).filter(|at| *at < MOST)?;
         let (shard_number, local) = split(at);
         let mut shard = self.shards[shard_number].lock();
@@ -240,7 +244,7 @@ impl Books {
     }
 
     /// All rules that were there before are in the books, before any other arrives.
-    pub(super) fn all_are_adopted(&self) {
+    pub(crate) fn all_are_adopted(&self) {
         for shard in &self.shards {
             let Shard { slots, free } = &mut *shard.lock();
             let vacant = slots.iter().enumerate().filter(|(_, slot)| slot.state == State::Vacant);
@@ -249,12 +253,12 @@ impl Books {
     }
 
     /// The rule of a handle, in whatever state but gone.
-    pub(super) fn find(&self, handle: Handle) -> Option<Entry> {
+    pub(crate) fn find(&self, handle: Handle) -> Option<Entry> {
         self.with(handle, |slot| slot.record.clone()).flatten().map(|record| Entry { handle, record })
     }
 
     /// Has a rule be in another state, if it is in one of some; gives what is known of it.
-    pub(super) fn turn(&self, handle: Handle, from: &[State], to: State) -> Option<Entry> {
+    pub(crate) fn turn(&self, handle: Handle, from: &[State], to: State) -> Option<Entry> {
         let turn = |slot: &mut Slot| {
             if !from.contains(&slot.state) {
                 return None;
@@ -266,12 +270,12 @@ impl Books {
     }
 
     /// Whether somebody is taking a rule out.
-    pub(super) fn is_leaving(&self, handle: Handle) -> bool {
+    pub(crate) fn is_leaving(&self, handle: Handle) -> bool {
         self.with(handle, |slot| slot.state == State::Leaving).unwrap_or(false)
     }
 
     /// Whose rule it is.
-    pub(super) fn give(&self, handle: Handle, flow: FlowId, installed_as: Generation) {
+    pub(crate) fn give(&self, handle: Handle, flow: FlowId, installed_as: Generation) {
         self.with(handle, |slot| {
             if let Some(record) = &mut slot.record {
                 (record.flow, record.installed_as) = (flow, installed_as);
@@ -281,7 +285,7 @@ impl Books {
 
     /// The rule is there now, at this place, and its flow has counted so much before. If there is a guard, listings have shown
     /// so much of it.
-    pub(super) fn settle(&self, handle: Handle, place: Place, carried: Counted, guard: Option<Counted>) {
+    pub(crate) fn settle(&self, handle: Handle, place: Place, carried: Counted, guard: Option<Counted>) {
         let settled = self.dumps.last();
         self.with(handle, |slot| {
             slot.state = State::Installed;
@@ -295,7 +299,7 @@ impl Books {
     }
 
     /// The rule was taken out with its port; so much its flow counted in all.
-    pub(super) fn park(&self, handle: Handle, carried: Counted) {
+    pub(crate) fn park(&self, handle: Handle, carried: Counted) {
         self.with(handle, |slot| {
             slot.state = State::Parked;
             if let Some(record) = &mut slot.record {
@@ -306,12 +310,12 @@ impl Books {
     }
 
     /// The rule is gone. Its name is not given again.
-    pub(super) fn forget(&self, handle: Handle) {
+    pub(crate) fn forget(&self, handle: Handle) {
         self.forget_if(handle, |_| true);
     }
 
     /// The same if it is in this state still.
-    pub(super) fn forget_if(&self, handle: Handle, is_so: impl FnOnce(State) -> bool) -> bool {
+    pub(crate) fn forget_if(&self, handle: Handle, is_so: impl FnOnce(State) -> bool) -> bool {
         let (shard, local) = split(index_of(handle));
         let mut guard = self.shards[shard].lock();
         let shard = &mut *guard;
@@ -326,7 +330,7 @@ impl Books {
 
     /// Takes in what a listing shows of a rule. Gives what its flow counted if the rule is there, and was as it is now before the
     /// listing began; of a guard nothing, for it is shown before the other one.
-    pub(super) fn see(&self, id: &FilterId, dump: u64, shown: Counted) -> Option<Seen> {
+    pub(crate) fn see(&self, id: &FilterId, dump: u64, shown: Counted) -> Option<Seen> {
         let (shard, local) = split(id.handle.checked_sub(1)?);
         let mut shard = self.shards[shard].lock();
         let slot = shard.slots.get_mut(local)?;
@@ -349,7 +353,7 @@ impl Books {
     }
 
     /// The rule of a name, or that which it guards, if the books have it.
-    pub(super) fn named(&self, id: &FilterId) -> Option<(Entry, State)> {
+    pub(crate) fn named(&self, id: &FilterId) -> Option<(Entry, State)> {
         let at = id.handle.checked_sub(1)?;
         let (shard, local) = split(at);
         let shard = self.shards[shard].lock();
@@ -359,12 +363,12 @@ impl Books {
     }
 
     /// Rules that were there before a listing began and that it did not show, or whose guard it did not show.
-    pub(super) fn unseen(&self, dump: u64) -> Vec<Entry> {
+    pub(crate) fn unseen(&self, dump: u64) -> Vec<Entry> {
         self.select(|state, record| state == State::Installed && record.settled < dump && !record.is_seen(dump))
     }
 
     /// Rules that are as asked for.
-    pub(super) fn select(&self, is_wanted: impl Fn(State, &Record) -> bool) -> Vec<Entry> {
+    pub(crate) fn select(&self, is_wanted: impl Fn(State, &Record) -> bool) -> Vec<Entry> {
         let mut found = Vec::new();
         for (number, shard) in self.shards.iter().enumerate() {
             let shard = shard.lock();
@@ -379,13 +383,13 @@ impl Books {
     }
 
     /// Places for rules that there are, in all parts.
-    pub(super) fn places(&self) -> u32 {
+    pub(crate) fn places(&self) -> u32 {
         let longest = self.shards.iter().map(|shard| shard.lock().slots.len()).max().unwrap_or_default();
         narrow(longest * SHARDS)
     }
 
     /// The rules of some places that are there.
-    pub(super) fn installed_at(&self, places: Range<u32>) -> Vec<Handle> {
+    pub(crate) fn installed_at(&self, places: Range<u32>) -> Vec<Handle> {
         let rule = |at| {
             let (shard, local) = split(at);
             let shard = self.shards[shard].lock();

@@ -9,15 +9,15 @@ use parking_lot::Mutex;
 use sluice_flow::backend::{Change, Completion, Handle, Outcome};
 use sluice_flow::id::{FlowId, Generation};
 
-use super::books::State;
-use super::core::Core;
+use super::State;
+use crate::backend::core::Core;
 
 /// Removals that wait, by the rules that are on their way out.
 #[derive(Default)]
-pub(super) struct Departures(Mutex<HashMap<Handle, Waiting>>);
+pub(crate) struct Departures(Mutex<HashMap<Handle, Waiting>>);
 
 /// A removal that waits.
-pub(super) struct Waiting {
+pub(crate) struct Waiting {
     flow: FlowId,
     generation: Generation,
     later: Arc<Later>,
@@ -25,19 +25,19 @@ pub(super) struct Waiting {
 
 /// Completions that a worker finds when it is woken.
 #[derive(Default)]
-pub(super) struct Later {
+pub(crate) struct Later {
     done: Mutex<Vec<Completion>>,
     /// Set once, by the worker, before it hands anything over.
     waker: OnceLock<Waker>,
 }
 
 impl Later {
-    pub(super) fn wake_with(&self, waker: Waker) {
+    pub(crate) fn wake_with(&self, waker: Waker) {
         let _ = self.waker.set(waker);
     }
 
     /// Moves all completions there are to the end of `done`.
-    pub(super) fn take(&self, done: &mut Vec<Completion>) {
+    pub(crate) fn take(&self, done: &mut Vec<Completion>) {
         done.append(&mut self.done.lock());
     }
 
@@ -69,12 +69,12 @@ impl Departures {
 
 impl Core {
     /// Has a removal be completed later if somebody else is taking the rule out. Says whether it will be.
-    pub(super) fn completes_later(&self, handle: Handle, change: &Change, later: &Arc<Later>) -> bool {
+    pub(crate) fn completes_later(&self, handle: Handle, change: &Change, later: &Arc<Later>) -> bool {
         self.departures.wait(handle, change, later, || self.books.is_leaving(handle))
     }
 
     /// A rule is out of the kernel, and parked or off the books.
-    pub(super) fn departed(&self, handle: Handle) {
+    pub(crate) fn departed(&self, handle: Handle) {
         let Some(Waiting { flow, generation, later }) = self.departures.take(handle) else { return };
         let parked = self.books.turn(handle, &[State::Parked], State::Leaving);
         let last = parked.map(|entry| {

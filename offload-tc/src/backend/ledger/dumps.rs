@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 /// Counts listings of counters. The first is 1.
-pub(super) struct Dumps {
+pub(crate) struct Dumps {
     begun: AtomicU64,
     /// The number of the oldest that is under way, or of the next one.
     oldest: AtomicU64,
@@ -14,7 +14,7 @@ pub(super) struct Dumps {
 }
 
 /// A listing that is under way.
-pub(super) struct Dump<'a> {
+pub(crate) struct Dump<'a> {
     number: u64,
     dumps: &'a Dumps,
 }
@@ -27,7 +27,7 @@ impl Default for Dumps {
 
 impl Dumps {
     /// A listing begins.
-    pub(super) fn begin(&self) -> Dump<'_> {
+    pub(crate) fn begin(&self) -> Dump<'_> {
         let mut under_way = self.under_way.lock();
         let number = self.begun.load(Ordering::SeqCst) + 1;
         under_way.insert(number);
@@ -38,19 +38,19 @@ impl Dumps {
     }
 
     /// Which listing began last. What happens now may be missing in it, and in those before.
-    pub(super) fn last(&self) -> u64 {
+    pub(crate) fn last(&self) -> u64 {
         self.begun.load(Ordering::SeqCst)
     }
 
     /// Whether all listings up to one are over.
-    pub(super) fn are_over(&self, number: u64) -> bool {
+    pub(crate) fn are_over(&self, number: u64) -> bool {
         self.oldest.load(Ordering::SeqCst) > number
     }
 }
 
 impl Dump<'_> {
     /// Its number.
-    pub(super) const fn number(&self) -> u64 {
+    pub(crate) const fn number(&self) -> u64 {
         self.number
     }
 }

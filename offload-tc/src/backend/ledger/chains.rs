@@ -17,14 +17,14 @@ use crate::{install, marks};
 
 /// Chains that a packet may pass one after the other: it is dropped at the jump after the sixteenth (`max_reclassify_loop` in
 /// `net/sched/cls_api.c`).
-pub(super) const MAX_DEPTH: usize = 17;
+pub(crate) const MAX_DEPTH: usize = 17;
 /// After all of ours.
 const LAST_PRIORITY: u16 = 65_100;
 const SHARDS: usize = 16;
 
 /// The chains that are open, in several parts so that nobody waits for a chain that is not theirs.
 #[derive(Default)]
-pub(super) struct Chains([Mutex<HashMap<ChainId, Chain>>; SHARDS]);
+pub(crate) struct Chains([Mutex<HashMap<ChainId, Chain>>; SHARDS]);
 
 #[derive(Default)]
 struct Chain {
@@ -35,18 +35,18 @@ struct Chain {
 
 impl Chains {
     /// It may be jumped to.
-    pub(super) fn open(&self, chain: ChainId) {
+    pub(crate) fn open(&self, chain: ChainId) {
         self.shard(chain).lock().entry(chain).or_default().is_open = true;
     }
 
     /// Nobody jumps to it any more. Gives the ends that can go.
-    pub(super) fn close(&self, chain: ChainId) -> Vec<FilterId> {
+    pub(crate) fn close(&self, chain: ChainId) -> Vec<FilterId> {
         let closed = self.shard(chain).lock().remove(&chain).unwrap_or_default();
         closed.ends.into_iter().map(|hook| end_id(hook, chain.0)).collect()
     }
 
     /// Whether packets of a hook may be sent to a chain: it has its end there.
-    pub(super) fn has_end(&self, hook: Hook, chain: ChainId) -> Result<bool, Refusal> {
+    pub(crate) fn has_end(&self, hook: Hook, chain: ChainId) -> Result<bool, Refusal> {
         if chain == ChainId::ROOT {
             return Ok(true);
         }
@@ -60,24 +60,24 @@ impl Chains {
     }
 
     /// A chain has its end at a hook.
-    pub(super) fn add_end(&self, hook: Hook, chain: ChainId) {
+    pub(crate) fn add_end(&self, hook: Hook, chain: ChainId) {
         self.shard(chain).lock().entry(chain).or_default().ends.insert(hook);
     }
 
     /// What was at a hook is gone.
-    pub(super) fn forget(&self, hook: Hook) {
+    pub(crate) fn forget(&self, hook: Hook) {
         self.take_at(hook);
     }
 
     /// Whether a rule is what a chain has for its end.
-    pub(super) fn ends_at(&self, id: &FilterId) -> bool {
+    pub(crate) fn ends_at(&self, id: &FilterId) -> bool {
         let chain = ChainId(id.chain);
         *id == end_id(id.hook, id.chain)
             && self.shard(chain).lock().get(&chain).is_some_and(|chain| chain.ends.contains(&id.hook))
     }
 
     /// A rule is gone, which may be the end of a chain.
-    pub(super) fn forget_end(&self, id: &FilterId) {
+    pub(crate) fn forget_end(&self, id: &FilterId) {
         if *id == end_id(id.hook, id.chain)
             && let Some(chain) = self.shard(ChainId(id.chain)).lock().get_mut(&ChainId(id.chain))
         {
@@ -86,7 +86,7 @@ impl Chains {
     }
 
     /// Chains no longer have their ends at a hook. Gives those that can go.
-    pub(super) fn take_at(&self, hook: Hook) -> Vec<FilterId> {
+    pub(crate) fn take_at(&self, hook: Hook) -> Vec<FilterId> {
         let mut taken = Vec::new();
         for shard in &self.0 {
             for (number, chain) in shard.lock().iter_mut() {
@@ -99,7 +99,7 @@ impl Chains {
     }
 
     /// Ends that are there for chains nobody jumps to: those that were adopted and never opened.
-    pub(super) fn take_unused(&self, is_used: impl Fn(Hook, ChainId) -> bool) -> Vec<FilterId> {
+    pub(crate) fn take_unused(&self, is_used: impl Fn(Hook, ChainId) -> bool) -> Vec<FilterId> {
         let mut unused = Vec::new();
         for shard in &self.0 {
             for (number, chain) in shard.lock().iter_mut().filter(|(_, chain)| !chain.is_open) {
@@ -121,7 +121,7 @@ impl Chains {
 }
 
 /// The rule at the end of a chain: packets go on as if there had been no rules.
-pub(super) fn end(hook: Hook, chain: ChainId, agent: AgentId, policy: OffloadPolicy) -> Filter {
+pub(crate) fn end(hook: Hook, chain: ChainId, agent: AgentId, policy: OffloadPolicy) -> Filter {
     let mut pass = Action::new(Operation::Generic, Control::Ok);
     pass.cookie = Some(Cookie::from(mark(agent)));
     let flower = Flower { actions: vec![pass], flags: install::flags(policy), ..Flower::default() };
@@ -129,7 +129,7 @@ pub(super) fn end(hook: Hook, chain: ChainId, agent: AgentId, policy: OffloadPol
 }
 
 /// Whose end of a chain a rule is, by the note on its first action; `None` if it is none.
-pub(super) fn owner_of_end(note: &[u8]) -> Option<AgentId> {
+pub(crate) fn owner_of_end(note: &[u8]) -> Option<AgentId> {
     let (magic, agent) = note.split_first_chunk::<8>()?;
     (*magic == marks::CHAIN_END).then_some(())?;
     marks::known_agent(agent)
