@@ -13,7 +13,7 @@ use sluice_netdev::{
 
 use super::core::Core;
 use super::failure::{device_refusal, link_refusal, socket_refusal};
-use super::ledger::{Entry, State};
+use super::ledger::record::{Entry, State};
 use super::ports::{Attached, PortTable, Present};
 use super::reader::tell_lost;
 use super::removal::take_out;

@@ -68,7 +68,8 @@ mod tests {
 
     use super::*;
     use crate::backend::counted::Counted;
-    use crate::backend::ledger::{Place, Record, Turn};
+    use crate::backend::ledger::Turn;
+    use crate::backend::ledger::record::{Place, Record};
     use crate::wire::filter::Hook;
 
     /// Books with so many rules that are there, and one that is on its way in.

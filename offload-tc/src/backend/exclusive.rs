@@ -8,7 +8,7 @@
 use sluice_flow::backend::Outcome;
 
 use super::failure::{self, Result};
-use super::ledger::Entry;
+use super::ledger::record::Entry;
 use super::placement;
 use super::ports::PortTable;
 use super::queue::{Queue, Wanted};

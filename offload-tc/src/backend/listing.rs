@@ -15,7 +15,7 @@ use super::core::Core;
 use super::counted::Counted;
 use super::failure::{self, device_refusal, socket_refusal};
 use super::ledger::chains::owner_of_end;
-use super::ledger::{Place, State};
+use super::ledger::record::{Place, State};
 use super::placement;
 use super::taken_apart::{Collector, Taken};
 use super::text;

@@ -9,7 +9,7 @@ use sluice_flow::refusal::Refusal;
 use super::counted::Counted;
 use super::exclusive::is_same_match;
 use super::failure::{self, Result, socket_refusal};
-use super::ledger::{Entry, Place, filter_id};
+use super::ledger::record::{Entry, Place, filter_id};
 use super::placement;
 use super::ports::PortTable;
 use super::queue::{NAMES_TRIED, Queue, Wanted};

@@ -14,7 +14,7 @@ use sluice_flow::time::Timestamp;
 use super::core::Core;
 use super::counted::Counted;
 use super::failure::socket_refusal;
-use super::ledger::{Entry, Seen};
+use super::ledger::record::{Entry, Seen};
 use super::survey::FirstReadings;
 use crate::dump::{Detail, Lister, Listing};
 use crate::install::Installer;

@@ -4,7 +4,7 @@ use sluice_flow::refusal::Refusal;
 
 use super::counted::Counted;
 use super::failure;
-use super::ledger::Entry;
+use super::ledger::record::Entry;
 use crate::install::{Done, Installer, Request};
 use crate::wire::filter::FilterId;
 

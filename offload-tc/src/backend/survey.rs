@@ -15,7 +15,7 @@ use super::adoption::NOBODY;
 use super::core::Core;
 use super::counted::Counted;
 use super::ledger::chains::owner_of_end;
-use super::ledger::{Place, Record};
+use super::ledger::record::{Place, Record};
 use super::placement;
 use super::ports::PortTable;
 use super::reader::max_lag;

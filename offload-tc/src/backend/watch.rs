@@ -13,7 +13,7 @@ use sluice_netdev::{self as links, Attachment, Event, Monitor, TouchedFilters};
 
 use super::core::Core;
 use super::failure::{device_refusal, link_refusal};
-use super::ledger::State;
+use super::ledger::record::State;
 use super::reader::tell_lost;
 use crate::priorities::Priorities;
 use crate::wire::filter::{FilterId, Hook};

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use sluice_flow::backend::{Change, Completion, Handle, Outcome};
 use sluice_flow::id::{FlowId, Generation};
 
-use super::State;
+use super::record::State;
 use crate::backend::core::Core;
 
 /// Removals that wait, by the rules that are on their way out.
