@@ -6,7 +6,7 @@
 //! | note | where | letters | format | agent |
 //! |---|---|---|---|---|
 //! | of a flow's rule ([`Label`](crate::label::Label)) | second action, or first or second where there is no room for the UFID | `slce` | upper half of byte 4 | bytes 8 to 11 |
-//! | of the end of a chain (`backend/chains.rs`) | first action | `slcemiss` | byte 8 | bytes 12 to 15 |
+//! | of the end of a chain (`backend/ledger/chains.rs`) | first action | `slcemiss` | byte 8 | bytes 12 to 15 |
 //! | of a mirror's rule ([`MirrorNote`](crate::label::MirrorNote)) | first action | `slci` | byte 8 | bytes 12 to 15 |
 //! | of a meter ([`meters`](crate::meters)) | the shared action | `slcm` | byte 8 | bytes 12 to 15 |
 //!

@@ -73,7 +73,7 @@ impl Core {
                 flows.into_iter().flat_map(|(hook, flow)| flow.jumps().into_iter().map(move |chain| (hook, chain))),
             );
         }
-        self.books.all_are_adopted();
+        self.ledger.all_are_adopted();
         // Once our own have their places.
         survey.others.iter().for_each(|(priority, protocol)| self.note_priority(*priority, *protocol));
         orphans.extend(guards.into_iter().map(|guard| guard.id()));
@@ -150,9 +150,9 @@ impl Core {
     ) -> Option<Flow> {
         let Found { rule, guard } = found;
         let place = Place::of(&rule.id());
-        let handle = self.books.adopt(&rule.id(), Record::new(NOBODY, Generation::NONE, place))?;
+        let handle = self.ledger.adopt(&rule.id(), Record::new(NOBODY, Generation::NONE, place))?;
         if !self.adopt_priority(place) {
-            self.books.forget(handle);
+            self.ledger.forget(handle);
             return None;
         }
         let Said { flow, is_named, .. } = said;
@@ -161,9 +161,9 @@ impl Core {
         let installed = InstalledRule { handle, flow, is_named, rules, placement, is_current };
         match claim(&installed) {
             Some((flow, generation)) => {
-                self.books.give(handle, flow, generation);
+                self.ledger.give(handle, flow, generation);
                 let by_guard = guard.as_ref().map(|_| Counted::default());
-                self.books.settle(handle, place, Counted::default(), by_guard);
+                self.ledger.settle(handle, place, Counted::default(), by_guard);
                 Some(installed.flow)
             }
             None => {

@@ -57,7 +57,7 @@ impl Core {
         self.put(Attached { port: port.clone(), device: Some(present), is_made })
     }
 
-    /// Takes a port away, and what was made for it. Its rules go out of the kernel and stay in the books until their flows
+    /// Takes a port away, and what was made for it. Its rules go out of the kernel and stay in the ledger until their flows
     /// go.
     pub(super) fn detach(&self, number: PortNumber) -> Result<(), Refusal> {
         let mut links = self.links.lock();
@@ -173,9 +173,9 @@ impl Core {
         };
         let at = self.ports.load().get(number).and_then(|attached| Some(attached.device.as_ref()?.device.interface));
         for parked in
-            self.books.select(|state, record| state == State::Parked && Some(interface(record.place.hook)) == at)
+            self.ledger.select(|state, record| state == State::Parked && Some(interface(record.place.hook)) == at)
         {
-            if let Some(entry) = self.books.turn(parked.handle, &[State::Parked], State::Installed) {
+            if let Some(entry) = self.ledger.turn(parked.handle, &[State::Parked], State::Installed) {
                 tell_lost(self, &entry);
             }
         }
@@ -256,13 +256,13 @@ impl Core {
     /// Takes the rules of a port out of the kernel.
     fn park(&self, hook: Hook) {
         let mut installer = self.installer.lock();
-        let there = self.books.select(|state, record| state == State::Installed && record.place.hook == hook);
-        let turn = |entry: Entry| self.books.turn(entry.handle, &[State::Installed], State::Leaving);
+        let there = self.ledger.select(|state, record| state == State::Installed && record.place.hook == hook);
+        let turn = |entry: Entry| self.ledger.turn(entry.handle, &[State::Installed], State::Leaving);
         let leaving: Vec<_> = there.into_iter().filter_map(turn).collect();
         let entries: Vec<_> = leaving.iter().collect();
         for (entry, result) in leaving.iter().zip(take_out(&mut installer, &entries)) {
             let counted = result.ok().flatten().unwrap_or(entry.record.carried());
-            self.books.park(entry.handle, counted);
+            self.ledger.park(entry.handle, counted);
             self.departed(entry.handle);
         }
         // Chains end elsewhere still.

@@ -16,7 +16,7 @@ use super::doubts::Doubts;
 use super::events::Events;
 use super::failure::{device_refusal, link_refusal, socket_refusal};
 use super::inheritance::Predecessors;
-use super::ledger::Books;
+use super::ledger::Ledger;
 use super::ledger::chains::Chains;
 use super::ledger::departures::Departures;
 use super::ledger::record::{Entry, Place, State};
@@ -40,7 +40,7 @@ pub(super) struct Core {
     pub(super) policy: OffloadPolicy,
     pub(super) agent: AgentId,
     pub(super) predecessors: Predecessors,
-    pub(super) books: Books,
+    pub(super) ledger: Ledger,
     pub(super) chains: Chains,
     pub(super) ports: ArcSwap<PortTable>,
     pub(super) meters: Arc<Meters>,
@@ -66,7 +66,7 @@ pub(super) struct Core {
     sockets: Mutex<Vec<u32>>,
     /// What was counted by what was taken over, for who reads counters first.
     pub(super) first_readings: Mutex<Option<FirstReadings>>,
-    /// Rules that are off the books and that nobody could be told of.
+    /// Rules that are off the ledger and that nobody could be told of.
     untold: Mutex<Vec<LostRule>>,
     pub(super) departures: Departures,
 }
@@ -84,7 +84,7 @@ impl Core {
             policy: config.policy,
             agent,
             predecessors: Predecessors::default(),
-            books: Books::new(),
+            ledger: Ledger::new(),
             chains: Chains::default(),
             ports: ArcSwap::from_pointee(PortTable::new(Arc::clone(&meters), config.policy, config.tunnel_flags)),
             meters,
@@ -150,23 +150,23 @@ impl Core {
         }
     }
 
-    /// Takes a rule off the books.
+    /// Takes a rule off the ledger.
     pub(super) fn forget(&self, handle: Handle, place: Place) {
-        self.books.forget(handle);
+        self.ledger.forget(handle);
         self.release_priority(place.protocol);
     }
 
-    /// Takes a rule off the books that the kernel has no more, or the guard of which it has no more, unless a worker has to do
+    /// Takes a rule off the ledger that the kernel has no more, or the guard of which it has no more, unless a worker has to do
     /// with it, who will notice.
     pub(super) fn lose(&self, entry: &Entry) -> Option<LostRule> {
         if entry.guard_id().is_some() {
             // What is left of two rules goes first, for then the name may be another flow's.
-            let entry = self.books.turn(entry.handle, &[State::Installed], State::Leaving)?;
+            let entry = self.ledger.turn(entry.handle, &[State::Installed], State::Leaving)?;
             // What cannot be taken out lies where the flow's next rules find it, or an audit.
             let _ = removal::take_out(&mut self.installer.lock(), &[&entry]);
-            self.books.forget(entry.handle);
+            self.ledger.forget(entry.handle);
             self.departed(entry.handle);
-        } else if !self.books.forget_if(entry.handle, |state| state == State::Installed) {
+        } else if !self.ledger.forget_if(entry.handle, |state| state == State::Installed) {
             return None;
         }
         self.release_priority(entry.record.place.protocol);

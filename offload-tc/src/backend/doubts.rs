@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use parking_lot::Mutex;
 use sluice_flow::backend::{Doubtful, Handle};
 
-use super::ledger::Books;
+use super::ledger::Ledger;
 
 /// Rules that are named in a round because somebody was heard to touch them; the others follow in the next.
 const MOST_TOLD: usize = 4096;
-/// Places in the books whose rules have their turn in a round.
+/// Places in the ledger whose rules have their turn in a round.
 const IN_TURN: u32 = 128;
 /// The same while there is reason to look at all rules soon.
 const IN_HASTE: u32 = 4096;
@@ -22,7 +22,7 @@ pub(super) struct Doubts(Mutex<Inner>);
 #[derive(Default)]
 struct Inner {
     told: BTreeSet<Handle>,
-    /// The place in the books that has its turn next.
+    /// The place in the ledger that has its turn next.
     next: u32,
     /// Places that are to be looked at in haste.
     in_haste: u32,
@@ -35,12 +35,12 @@ impl Doubts {
     }
 
     /// Somebody else may have touched any rule.
-    pub(super) fn about_all(&self, books: &Books) {
-        self.0.lock().in_haste = books.places();
+    pub(super) fn about_all(&self, ledger: &Ledger) {
+        self.0.lock().in_haste = ledger.places();
     }
 
     /// What is to be looked at in this round, and whether all rules have had their turn since the first one.
-    pub(super) fn take(&self, books: &Books) -> (Doubtful, bool) {
+    pub(super) fn take(&self, ledger: &Ledger) -> (Doubtful, bool) {
         let mut inner = self.0.lock();
         let told = match inner.told.iter().nth(MOST_TOLD).copied() {
             None => std::mem::take(&mut inner.told),
@@ -49,14 +49,14 @@ impl Doubts {
                 std::mem::replace(&mut inner.told, left)
             }
         };
-        let places = books.places();
+        let places = ledger.places();
         let at_most = if inner.in_haste > 0 { IN_HASTE } else { IN_TURN };
         let first = if inner.next < places { inner.next } else { 0 };
         let end = places.min(first.saturating_add(at_most));
         inner.next = end;
         inner.in_haste = inner.in_haste.saturating_sub(end - first);
         let is_round_over = end == places;
-        let mut in_turn = books.installed_at(first..end);
+        let mut in_turn = ledger.installed_at(first..end);
         in_turn.retain(|rule| !told.contains(rule));
         (Doubtful { told: told.into_iter().collect(), in_turn }, is_round_over)
     }
@@ -72,27 +72,27 @@ mod tests {
     use crate::backend::ledger::record::{Place, Record};
     use crate::wire::filter::Hook;
 
-    /// Books with so many rules that are there, and one that is on its way in.
-    fn books(rules: u32) -> (Books, Vec<Handle>) {
+    /// Ledger with so many rules that are there, and one that is on its way in.
+    fn ledger(rules: u32) -> (Ledger, Vec<Handle>) {
         let place = Place { hook: Hook::Ingress { interface: 3 }, chain: 0, priority: 61_004, protocol: 0x0800 };
-        let books = Books::new();
+        let ledger = Ledger::new();
         let mut turn = Turn::new(0);
         let mut arrive =
-            |slot| books.arrive(&mut turn, Record::new(FlowId { slot, incarnation: 0 }, Generation(1), place));
+            |slot| ledger.arrive(&mut turn, Record::new(FlowId { slot, incarnation: 0 }, Generation(1), place));
         let handles: Vec<_> = (0..rules).map(&mut arrive).collect();
-        handles.iter().for_each(|handle| books.settle(*handle, place, Counted::default(), None));
+        handles.iter().for_each(|handle| ledger.settle(*handle, place, Counted::default(), None));
         arrive(rules);
-        (books, handles)
+        (ledger, handles)
     }
 
     #[test]
     fn every_rule_has_its_turn_and_again_after_all_others() {
-        let (books, handles) = books(3 * IN_TURN);
+        let (ledger, handles) = ledger(3 * IN_TURN);
         let doubts = Doubts::default();
         for _ in 0..2 {
             let (mut seen, mut rounds) = (BTreeSet::new(), 0);
             loop {
-                let (Doubtful { told, in_turn }, is_over) = doubts.take(&books);
+                let (Doubtful { told, in_turn }, is_over) = doubts.take(&ledger);
                 assert!(told.is_empty() && in_turn.len() <= IN_TURN as usize);
                 seen.extend(in_turn);
                 rounds += 1;
@@ -107,23 +107,23 @@ mod tests {
 
     #[test]
     fn what_was_heard_comes_first_and_in_bounded_numbers() {
-        let (books, handles) = books(3);
+        let (ledger, handles) = ledger(3);
         let doubts = Doubts::default();
         doubts.about(handles[1]);
         doubts.about(handles[1]);
-        assert_eq!(doubts.take(&books).0.told, [handles[1]]);
-        assert_eq!(doubts.take(&books).0.told, []);
+        assert_eq!(doubts.take(&ledger).0.told, [handles[1]]);
+        assert_eq!(doubts.take(&ledger).0.told, []);
         (0..MOST_TOLD as u64 + 7).for_each(|number| doubts.about(Handle(number)));
-        assert_eq!([(); 3].map(|()| doubts.take(&books).0.told.len()), [MOST_TOLD, 7, 0]);
+        assert_eq!([(); 3].map(|()| doubts.take(&ledger).0.told.len()), [MOST_TOLD, 7, 0]);
     }
 
     #[test]
     fn in_haste_many_rules_are_looked_at_in_a_round_until_all_were() {
-        let (books, handles) = books(10 * IN_TURN);
+        let (ledger, handles) = ledger(10 * IN_TURN);
         let doubts = Doubts::default();
-        doubts.take(&books);
-        doubts.about_all(&books);
-        let [first, second, third] = [(); 3].map(|()| doubts.take(&books).0.in_turn);
+        doubts.take(&ledger);
+        doubts.about_all(&ledger);
+        let [first, second, third] = [(); 3].map(|()| doubts.take(&ledger).0.in_turn);
         let seen: BTreeSet<_> = first.iter().chain(&second).copied().collect();
         assert_eq!(seen, handles.into_iter().collect(), "wherever the turn was");
         assert!(third.len() <= IN_TURN as usize, "there is no haste any more");

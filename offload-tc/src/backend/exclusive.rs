@@ -52,7 +52,7 @@ impl Queue {
         let added = counted.and_then(|counted| Ok((counted.flatten(), self.add(wanted.rule(handle))?)));
         match added {
             Ok((counted, done)) => {
-                self.core.books.settle(handle, place, counted.unwrap_or(entry.record.carried()), None);
+                self.core.ledger.settle(handle, place, counted.unwrap_or(entry.record.carried()), None);
                 Ok(Outcome::InPlace { handle, placement: placement::of_rule(self.core.policy, done.told.as_ref()) })
             }
             Err(refusal) => {

@@ -68,7 +68,7 @@ impl Adopter for Classifier {
 
 impl Auditor for Classifier {
     fn doubtful(&self) -> Doubtful {
-        let (doubtful, is_round_over) = self.core.doubts.take(&self.core.books);
+        let (doubtful, is_round_over) = self.core.doubts.take(&self.core.ledger);
         if is_round_over {
             self.core.meters_in_doubt.store(true, Ordering::Relaxed);
         }

@@ -31,7 +31,7 @@ use crate::wire::rule_view::RuleView;
 
 /// How often a listing that changed while it was read is read again, and how often what is taken out is looked for.
 const TRIES: usize = 8;
-/// The upper half of handles of rules that are not in the books: no slot comes to so many lives.
+/// The upper half of handles of rules that are not in the ledger: no slot comes to so many lives.
 const STRAY: u64 = u64::MAX << 32;
 
 /// Rules of ours that no flow has, by the names that they were listed under.
@@ -115,13 +115,13 @@ impl Core {
         Ok(())
     }
 
-    /// Shows rules of the books as the kernel has them.
+    /// Shows rules of the ledger as the kernel has them.
     pub(super) fn read_back(
         &self,
         rules: &[Handle],
         visit: &mut dyn FnMut(FlowId, InstalledRule),
     ) -> Result<(), Refusal> {
-        let entries: Vec<_> = rules.iter().filter_map(|handle| self.books.find(*handle)).collect();
+        let entries: Vec<_> = rules.iter().filter_map(|handle| self.ledger.find(*handle)).collect();
         let names: Vec<_> = entries.iter().flat_map(|entry| entry.guard_id().into_iter().chain([entry.id()])).collect();
         let mut found = Vec::new();
         let mut take = |view: &FilterView<'_>| {
@@ -147,7 +147,7 @@ impl Core {
         let Ok(rule) = RuleView::new(view) else { return false };
         Label::read(rule.cookies).is_none()
             && Label::has_left_traces(self.agent, rule.cookies)
-            && self.books.named(&rule.id).is_some()
+            && self.ledger.named(&rule.id).is_some()
     }
 
     /// Whether some of our notes are on a rule.
@@ -158,9 +158,9 @@ impl Core {
             || Label::has_left_traces(self.agent, notes)
     }
 
-    /// Shows the rules of a flow, and the flow if the books know it.
+    /// Shows the rules of a flow, and the flow if the ledger knows it.
     fn show(&self, found: &Found, visit: &mut dyn FnMut(Option<FlowId>, InstalledRule)) {
-        let known = match self.books.named(&found.rule.id()) {
+        let known = match self.ledger.named(&found.rule.id()) {
             Some((_, State::Vacant | State::Arriving | State::Leaving)) => return,
             known => known.map(|(entry, _)| entry),
         };
@@ -179,7 +179,7 @@ impl Core {
 
     /// Shows a guard that guards nothing, unless it is on its way.
     fn show_alone(&self, guard: Option<&Taken>, visit: &mut dyn FnMut(InstalledRule)) {
-        if let Some(guard) = guard.filter(|guard| self.books.named(&guard.id()).is_none()) {
+        if let Some(guard) = guard.filter(|guard| self.ledger.named(&guard.id()).is_none()) {
             visit(self.as_installed(guard, None, self.strays.lock().handle(guard.id())));
         }
     }
@@ -235,11 +235,11 @@ impl Core {
     pub(super) fn remove_stray(&self, handle: Handle) -> Result<(), Refusal> {
         let gone = || Refusal::Device { reason: "there is no such rule that is no flow's".into() };
         let id = self.strays.lock().get(handle).ok_or_else(gone)?;
-        if self.books.named(&id).is_some() {
+        if self.ledger.named(&id).is_some() {
             return Err(Refusal::Device { reason: "the rule is a flow's".into() });
         }
         let guard = Place::of(&id).in_front().map(|place| FilterId { priority: place.priority, ..id });
-        let guard = guard.filter(|guard| self.books.named(guard).is_none());
+        let guard = guard.filter(|guard| self.ledger.named(guard).is_none());
         let mut installer = self.installer.lock();
         let is_ours = |found: &Filter| Label::of(&found.flower).is_some_and(|label| label.agent == self.agent);
         for id in [Some(id), guard].into_iter().flatten() {
@@ -257,7 +257,7 @@ impl Core {
 
     /// What hardware and software counted of a rule.
     pub(super) fn counted_apart(&self, handle: Handle) -> Result<Option<CountedApart>, Refusal> {
-        let Some(entry) = self.books.find(handle) else { return Ok(None) };
+        let Some(entry) = self.ledger.find(handle) else { return Ok(None) };
         let ids: Vec<_> = std::iter::once(entry.id()).chain(entry.guard_id()).collect();
         let requests: Vec<_> = ids.iter().copied().map(Request::Read).collect();
         let results = self.installer.lock().submit(&requests);
@@ -311,7 +311,7 @@ impl Core {
             count += done.saturating_sub(ends);
             for (id, _) in found.iter().zip(&results).filter(|(_, result)| result.is_ok()) {
                 self.chains.forget_end(id);
-                if let Some((entry, _)) = self.books.named(id) {
+                if let Some((entry, _)) = self.ledger.named(id) {
                     self.forget(entry.handle, entry.record.place);
                 }
             }

@@ -105,7 +105,7 @@ impl Queue {
 
     fn arrived(&self, arrival: &Arrival, rule: &Done) -> Completion {
         let Arrival { change, handle, place, guard_is_in, .. } = arrival;
-        self.core.books.settle(*handle, *place, Counted::default(), Some(Counted::default()));
+        self.core.ledger.settle(*handle, *place, Counted::default(), Some(Counted::default()));
         let placement = placement::of_both(*guard_is_in, placement::of_rule(self.core.policy, rule.told.as_ref()));
         completion(change, Ok(Outcome::InPlace { handle: *handle, placement }))
     }
@@ -116,7 +116,7 @@ impl Queue {
     }
 
     fn renamed(&mut self, arrival: Arrival) -> Arrival {
-        let handle = self.core.books.rename(&mut self.turn, arrival.handle).unwrap_or(arrival.handle);
+        let handle = self.core.ledger.rename(&mut self.turn, arrival.handle).unwrap_or(arrival.handle);
         let number = filter_id(arrival.place, handle).handle;
         let named = |filter: Filter| Filter { id: FilterId { handle: number, ..filter.id }, ..filter };
         Arrival { handle, guard: named(arrival.guard), rule: named(arrival.rule), ..arrival }
@@ -171,7 +171,7 @@ impl Queue {
         let place = entry.record.place;
         let mut tally = Tally { carried: entry.record.carried(), guard: entry.record.guard() };
         let changed = self.change_pair(entry, wanted, flow, ports, &mut tally);
-        self.core.books.settle(handle, place, tally.carried, tally.guard);
+        self.core.ledger.settle(handle, place, tally.carried, tally.guard);
         match changed {
             Ok(placement) => Ok(Outcome::InPlace { handle, placement }),
             Err(refusal) => Err(failure::refine(refusal, place.hook, ports)),

@@ -37,7 +37,7 @@ const LOOKS: usize = 4;
 /// The install path of one worker, with a socket of its own.
 pub(super) struct Queue {
     pub(super) core: Arc<Core>,
-    /// Keeps workers out of each other's way in the books.
+    /// Keeps workers out of each other's way in the ledger.
     pub(super) turn: Turn,
     pub(super) installer: Installer,
     /// The number of the socket as the core knows it.
@@ -113,7 +113,7 @@ impl Queue {
 
     fn plan_install(&mut self, change: &Change, flow: &Flow, ports: &PortTable) -> Result<Plan> {
         let arrive = |queue: &mut Self, place| {
-            queue.core.books.arrive(&mut queue.turn, Record::new(change.flow, change.generation, place))
+            queue.core.ledger.arrive(&mut queue.turn, Record::new(change.flow, change.generation, place))
         };
         let sought = self.templates.seek(flow, ports);
         if let Sought::Known(template) = sought {
@@ -147,14 +147,14 @@ impl Queue {
 
     fn plan_modify(&mut self, handle: Handle, flow: &Flow, ports: &PortTable) -> Result<Plan> {
         let gone = || Refusal::Device { reason: "the rule is gone".into() };
-        let known = self.core.books.find(handle).ok_or_else(gone)?;
+        let known = self.core.ledger.find(handle).ok_or_else(gone)?;
         let wanted = self.translate(flow, ports)?;
         let place = wanted.place;
         let released = |refusal| {
             self.core.release_priority(place.protocol);
             refusal
         };
-        let entry = self.core.books.turn(handle, &[State::Installed], State::Changing).ok_or_else(gone);
+        let entry = self.core.ledger.turn(handle, &[State::Installed], State::Changing).ok_or_else(gone);
         let entry = entry.map_err(released)?;
         if place != known.record.place {
             return Ok(Step::Over(self.relocate(&entry, wanted, ports)).into());
@@ -197,18 +197,18 @@ impl Queue {
     fn plan_remove(&mut self, change: &Change, handle: Handle) -> Plan {
         let gone = |last| Step::Over(Ok(Outcome::Removed { last })).into();
         for _ in 0..LOOKS {
-            if let Some(entry) = self.core.books.turn(handle, &[State::Installed], State::Leaving) {
+            if let Some(entry) = self.core.ledger.turn(handle, &[State::Installed], State::Leaving) {
                 if entry.guard_id().is_some() {
                     return Plan::Two(Pair::Remove(entry));
                 }
                 self.requests.push(Request::Delete(entry.id()));
                 return Step::Remove(entry).into();
             }
-            if let Some(entry) = self.core.books.turn(handle, &[State::Parked], State::Leaving) {
+            if let Some(entry) = self.core.ledger.turn(handle, &[State::Parked], State::Leaving) {
                 self.core.forget(handle, entry.record.place);
                 return gone(Some(entry.record.carried().total()));
             }
-            if self.core.books.find(handle).is_none() {
+            if self.core.ledger.find(handle).is_none() {
                 // Lost, flushed, or removed before: it is gone, and so are its counters.
                 return gone(None);
             }
@@ -264,7 +264,7 @@ impl Queue {
                 let old = removal::take_out(&mut self.installer, &[entry]).pop();
                 let carried = old.and_then(Result::ok).flatten().unwrap_or(entry.record.carried());
                 self.core.release_priority(entry.record.place.protocol);
-                self.core.books.settle(entry.handle, place, carried, guard);
+                self.core.ledger.settle(entry.handle, place, carried, guard);
                 Ok(Outcome::InPlace { handle: entry.handle, placement })
             }
             Err(refusal) => {
@@ -278,7 +278,7 @@ impl Queue {
     /// A rule is as it was before it was to be changed or taken out.
     pub(super) fn settle_as_before(&self, entry: &Entry) {
         let record = &entry.record;
-        self.core.books.settle(entry.handle, record.place, record.carried(), record.guard());
+        self.core.ledger.settle(entry.handle, record.place, record.carried(), record.guard());
     }
 
     fn finish(
@@ -335,7 +335,7 @@ impl Queue {
                     return Err(failure::refine(refusal, place.hook, ports));
                 }
             }
-            handle = self.core.books.rename(&mut self.turn, handle).unwrap_or(handle);
+            handle = self.core.ledger.rename(&mut self.turn, handle).unwrap_or(handle);
             filter.id = filter_id(place, handle);
             result = self.one(Request::Add(filter.clone()));
         }
@@ -345,7 +345,7 @@ impl Queue {
 
     /// A rule is there now that was not before.
     fn installed(&self, handle: Handle, place: Place, done: &Done) -> Outcome {
-        self.core.books.settle(handle, place, Counted::default(), None);
+        self.core.ledger.settle(handle, place, Counted::default(), None);
         Outcome::InPlace { handle, placement: placement::of_rule(self.core.policy, done.told.as_ref()) }
     }
 
@@ -360,7 +360,7 @@ impl Queue {
         match replaced {
             Ok(done) => {
                 let by_it = told.map(|told| Counted::told(told, &entry.id())).unwrap_or_default();
-                self.core.books.settle(entry.handle, place, before.plus(by_it), None);
+                self.core.ledger.settle(entry.handle, place, before.plus(by_it), None);
                 let placement = placement::of_rule(self.core.policy, done.told.as_ref());
                 Ok(Outcome::InPlace { handle: entry.handle, placement })
             }

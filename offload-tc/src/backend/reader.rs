@@ -56,7 +56,7 @@ impl Reader {
         Ok(Self { core, lister, finder, batch: Vec::with_capacity(READINGS) })
     }
 
-    /// Rules of the books that the kernel does not have any more, taken off the books.
+    /// Rules of the ledger that the kernel does not have any more, taken off the ledger.
     pub(super) fn compare(&mut self) -> Result<Vec<LostRule>, Refusal> {
         let unseen = self.pass(&mut |_, _| ())?;
         Ok(self.gone(unseen).iter().filter_map(|entry| self.core.lose(entry)).collect())
@@ -65,11 +65,11 @@ impl Reader {
     /// Reads all and gives the rules that were not shown.
     fn pass(&mut self, visit: &mut dyn FnMut(&[Reading], Sampled)) -> Result<Vec<Entry>, Refusal> {
         let core = Arc::clone(&self.core);
-        let dump = core.books.dumps.begin();
+        let dump = core.ledger.dumps.begin();
         for hook in core.ports.load().hooks() {
             self.read_hook(hook, dump.number(), visit)?;
         }
-        Ok(core.books.unseen(dump.number()))
+        Ok(core.ledger.unseen(dump.number()))
     }
 
     fn read_hook(&mut self, hook: Hook, dump: u64, visit: &mut dyn FnMut(&[Reading], Sampled)) -> Result<(), Refusal> {
@@ -131,7 +131,7 @@ impl CounterReader for Reader {
     }
 }
 
-/// Takes a rule off the books that is gone, and says so; if nobody listens, that everything must be compared.
+/// Takes a rule off the ledger that is gone, and says so; if nobody listens, that everything must be compared.
 pub(super) fn tell_lost(core: &Core, entry: &Entry) {
     if let Some(lost) = core.lose(entry)
         && core.events.lost(lost).is_err()
@@ -152,7 +152,7 @@ fn reading(core: &Core, view: &FilterView<'_>, dump: u64) -> Result<Option<Readi
         let Seen { flow, installed_as, counted } = seen;
         Reading { flow, installed_as, counters: counted.total() }
     };
-    Ok(core.books.see(&rule.id, dump, Counted::listed(&rule)).map(reading))
+    Ok(core.ledger.see(&rule.id, dump, Counted::listed(&rule)).map(reading))
 }
 
 fn hand_over(core: &Core, batch: &mut Vec<Reading>, earliest: Timestamp, visit: &mut dyn FnMut(&[Reading], Sampled)) {

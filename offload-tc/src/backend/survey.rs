@@ -165,8 +165,8 @@ impl<'a> Translator<'a> {
         if self.expected(&flow)? != (place, rule.label) {
             return None;
         }
-        let books = &self.core.books;
-        let handle = books.adopt(&rule.id, Record::new(NOBODY, Generation::NONE, place))?;
+        let ledger = &self.core.ledger;
+        let handle = ledger.adopt(&rule.id, Record::new(NOBODY, Generation::NONE, place))?;
         let installed = InstalledRule {
             handle,
             flow,
@@ -177,11 +177,11 @@ impl<'a> Translator<'a> {
             is_current: true,
         };
         let Some((owner, generation)) = claims.claim(&installed) else {
-            books.forget(handle);
+            ledger.forget(handle);
             return None;
         };
-        books.give(handle, owner, generation);
-        books.settle(handle, place, Counted::default(), None);
+        ledger.give(handle, owner, generation);
+        ledger.settle(handle, place, Counted::default(), None);
         let reading = Reading { flow: owner, installed_as: generation, counters: rule.counted.total() };
         Some((installed.flow, reading))
     }

@@ -143,14 +143,14 @@ impl Core {
             self.restore_mirrors(Some(hook));
         }
         let name = handle.map(|handle| FilterId { hook, chain, priority, protocol, handle });
-        if let Some((entry, _)) = name.and_then(|name| self.books.named(&name)) {
+        if let Some((entry, _)) = name.and_then(|name| self.ledger.named(&name)) {
             self.doubts.about(entry.handle);
         }
     }
 
     /// Rules and meters of ours may be something else than what was put in.
     fn doubt_all(&self) {
-        self.doubts.about_all(&self.books);
+        self.doubts.about_all(&self.ledger);
         self.meters_in_doubt.store(true, Ordering::Relaxed);
     }
 
@@ -164,7 +164,7 @@ impl Core {
         }
         let Some(handle) = handle else {
             self.chains.forget(hook);
-            let there = self.books.select(|state, record| state == State::Installed && record.place.hook == hook);
+            let there = self.ledger.select(|state, record| state == State::Installed && record.place.hook == hook);
             if there.iter().any(|entry| priority == 0 || entry.is_at(hook, priority)) {
                 self.events.reset(self.clock.now());
             }
@@ -172,7 +172,7 @@ impl Core {
         };
         let id = FilterId { hook, chain, priority, protocol, handle };
         self.chains.forget_end(&id);
-        if let Some((entry, State::Installed)) = self.books.named(&id) {
+        if let Some((entry, State::Installed)) = self.ledger.named(&id) {
             let found = self.installer.lock().find(id);
             if matches!(found, Ok(None)) {
                 tell_lost(self, &entry);

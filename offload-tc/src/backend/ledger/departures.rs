@@ -70,13 +70,13 @@ impl Departures {
 impl Core {
     /// Has a removal be completed later if somebody else is taking the rule out. Says whether it will be.
     pub(crate) fn completes_later(&self, handle: Handle, change: &Change, later: &Arc<Later>) -> bool {
-        self.departures.wait(handle, change, later, || self.books.is_leaving(handle))
+        self.departures.wait(handle, change, later, || self.ledger.is_leaving(handle))
     }
 
-    /// A rule is out of the kernel, and parked or off the books.
+    /// A rule is out of the kernel, and parked or off the ledger.
     pub(crate) fn departed(&self, handle: Handle) {
         let Some(Waiting { flow, generation, later }) = self.departures.take(handle) else { return };
-        let parked = self.books.turn(handle, &[State::Parked], State::Leaving);
+        let parked = self.ledger.turn(handle, &[State::Parked], State::Leaving);
         let last = parked.map(|entry| {
             self.forget(handle, entry.record.place);
             entry.record.carried().total()

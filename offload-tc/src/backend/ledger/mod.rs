@@ -46,7 +46,7 @@ struct Shard {
     free: VecDeque<(u32, u64)>,
 }
 
-/// Which part of the books has its turn, for one who puts rules in.
+/// Which part of the ledger has its turn, for one who puts rules in.
 #[derive(Debug)]
 pub(crate) struct Turn(usize);
 
@@ -63,12 +63,12 @@ impl Turn {
 }
 
 /// All rules.
-pub(crate) struct Books {
+pub(crate) struct Ledger {
     shards: [Mutex<Shard>; SHARDS],
     pub(crate) dumps: Dumps,
 }
 
-impl Books {
+impl Ledger {
     pub(crate) fn new() -> Self {
         Self { shards: std::array::from_fn(|_| Mutex::default()), dumps: Dumps::default() }
     }
@@ -94,7 +94,7 @@ impl Books {
         Some(self.arrive(turn, entry?))
     }
 
-    /// Takes the rule of a name into the books, that was there before them; `None` if the name is taken or not one of ours.
+    /// Takes the rule of a name into the ledger, that was there before them; `None` if the name is taken or not one of ours.
     /// Names between those of such rules are given once [all are in](Self::all_are_adopted).
     pub(crate) fn adopt(&self, id: &FilterId, record: Record) -> Option<Handle> {
         let at = id.handle.checked_sub(1).filter(|at| *at < MOST)?;
@@ -107,7 +107,7 @@ impl Books {
         (slot.state == State::Vacant).then(|| slot.occupy(record, at))
     }
 
-    /// All rules that were there before are in the books, before any other arrives.
+    /// All rules that were there before are in the ledger, before any other arrives.
     pub(crate) fn all_are_adopted(&self) {
         for shard in &self.shards {
             let Shard { slots, free } = &mut *shard.lock();
@@ -216,7 +216,7 @@ impl Books {
         None
     }
 
-    /// The rule of a name, or that which it guards, if the books have it.
+    /// The rule of a name, or that which it guards, if the ledger has it.
     pub(crate) fn named(&self, id: &FilterId) -> Option<(Entry, State)> {
         let at = id.handle.checked_sub(1)?;
         let (shard, local) = split(at);
@@ -308,8 +308,8 @@ mod tests {
     }
 
     /// A rule in a certain part.
-    fn arrive(books: &Books, part: usize, slot: u32) -> Handle {
-        books.arrive(&mut Turn(part.wrapping_sub(1)), record(slot))
+    fn arrive(ledger: &Ledger, part: usize, slot: u32) -> Handle {
+        ledger.arrive(&mut Turn(part.wrapping_sub(1)), record(slot))
     }
 
     fn count(packets: u64) -> Counted {
@@ -318,9 +318,9 @@ mod tests {
 
     #[test]
     fn a_rule_has_a_name_in_the_kernel_that_no_other_has() {
-        let books = Books::new();
+        let ledger = Ledger::new();
         let mut turns = [0, 1].map(Turn::new);
-        let mut name = |number: usize| filter_id(PLACE, books.arrive(&mut turns[number % 2], record(0))).handle;
+        let mut name = |number: usize| filter_id(PLACE, ledger.arrive(&mut turns[number % 2], record(0))).handle;
         let mut names: Vec<_> = (0..20 * SHARDS).map(&mut name).collect();
         names.sort_unstable();
         let dense: Vec<_> = (1..=narrow(20 * SHARDS)).collect();
@@ -329,102 +329,102 @@ mod tests {
 
     #[test]
     fn a_slot_is_given_again_under_another_handle_and_only_after_the_listings_that_saw_its_rule() {
-        let books = Books::new();
-        let first = arrive(&books, 0, 1);
-        books.settle(first, PLACE, Counted::default(), None);
-        let dump = books.dumps.begin();
-        books.forget(first);
-        let during = arrive(&books, 0, 2);
+        let ledger = Ledger::new();
+        let first = arrive(&ledger, 0, 1);
+        ledger.settle(first, PLACE, Counted::default(), None);
+        let dump = ledger.dumps.begin();
+        ledger.forget(first);
+        let during = arrive(&ledger, 0, 2);
         assert_ne!(index_of(during), index_of(first), "the listing may still show the old rule");
         drop(dump);
-        let after = arrive(&books, 0, 3);
+        let after = arrive(&ledger, 0, 3);
         assert_eq!(index_of(after), index_of(first));
         assert_ne!(after, first);
-        assert!(books.find(first).is_none() && books.turn(first, &[State::Arriving], State::Leaving).is_none());
+        assert!(ledger.find(first).is_none() && ledger.turn(first, &[State::Arriving], State::Leaving).is_none());
     }
 
     #[test]
     fn a_listing_counts_only_for_rules_that_were_as_they_are_before_it_began() {
-        let books = Books::new();
-        let handle = arrive(&books, 0, 1);
+        let ledger = Ledger::new();
+        let handle = arrive(&ledger, 0, 1);
         let id = filter_id(PLACE, handle);
-        let early = books.dumps.begin();
-        books.settle(handle, PLACE, Counted::default(), None);
-        assert!(books.see(&id, early.number(), count(1)).is_none());
-        assert!(books.unseen(early.number()).is_empty(), "it came after the listing began");
-        let late = books.dumps.begin();
-        assert_eq!(books.unseen(late.number()).len(), 1);
-        assert_eq!(books.see(&id, late.number(), count(1)).unwrap().flow.slot, 1);
-        assert!(books.unseen(late.number()).is_empty());
-        books.turn(handle, &[State::Installed], State::Changing).unwrap();
-        let replaced = books.see(&id, late.number(), count(1));
+        let early = ledger.dumps.begin();
+        ledger.settle(handle, PLACE, Counted::default(), None);
+        assert!(ledger.see(&id, early.number(), count(1)).is_none());
+        assert!(ledger.unseen(early.number()).is_empty(), "it came after the listing began");
+        let late = ledger.dumps.begin();
+        assert_eq!(ledger.unseen(late.number()).len(), 1);
+        assert_eq!(ledger.see(&id, late.number(), count(1)).unwrap().flow.slot, 1);
+        assert!(ledger.unseen(late.number()).is_empty());
+        ledger.turn(handle, &[State::Installed], State::Changing).unwrap();
+        let replaced = ledger.see(&id, late.number(), count(1));
         assert!(replaced.is_none(), "what is being replaced starts from zero at a moment unknown");
-        books.settle(handle, PLACE, count(5), None);
-        assert!(books.see(&id, late.number(), count(1)).is_none());
-        let later = books.dumps.begin();
-        assert_eq!(books.see(&id, later.number(), count(1)).unwrap().counted, count(6));
+        ledger.settle(handle, PLACE, count(5), None);
+        assert!(ledger.see(&id, late.number(), count(1)).is_none());
+        let later = ledger.dumps.begin();
+        assert_eq!(ledger.see(&id, later.number(), count(1)).unwrap().counted, count(6));
     }
 
     #[test]
     fn a_flow_counts_what_its_guard_does_and_never_less_than_before() {
-        let books = Books::new();
-        let handle = arrive(&books, 0, 1);
+        let ledger = Ledger::new();
+        let handle = arrive(&ledger, 0, 1);
         let [rule, guard] = [PLACE, PLACE.in_front().unwrap()].map(|place| filter_id(place, handle));
-        books.settle(handle, PLACE, count(100), Some(Counted::default()));
+        ledger.settle(handle, PLACE, count(100), Some(Counted::default()));
         let counted = |shown_by_guard: Option<u64>| {
-            let dump = books.dumps.begin();
+            let dump = ledger.dumps.begin();
             if let Some(packets) = shown_by_guard {
-                assert!(books.see(&guard, dump.number(), count(packets)).is_none(), "it is no rule of its own");
+                assert!(ledger.see(&guard, dump.number(), count(packets)).is_none(), "it is no rule of its own");
             }
-            let seen = books.see(&rule, dump.number(), count(10)).unwrap();
-            (seen.counted.software.packets, books.unseen(dump.number()).len())
+            let seen = ledger.see(&rule, dump.number(), count(10)).unwrap();
+            (seen.counted.software.packets, ledger.unseen(dump.number()).len())
         };
         assert_eq!(counted(Some(3)), (113, 0));
         assert_eq!(counted(None), (113, 1), "what listings showed is kept, and that the guard is missing is known");
         assert_eq!(counted(Some(4)), (114, 0));
         // Another guard, which counts anew.
-        books.settle(handle, PLACE, count(104), Some(Counted::default()));
+        ledger.settle(handle, PLACE, count(104), Some(Counted::default()));
         assert_eq!(counted(Some(1)), (115, 0));
-        books.settle(handle, PLACE, count(105), None);
+        ledger.settle(handle, PLACE, count(105), None);
         assert_eq!(counted(Some(9)), (115, 0), "it is nobody's any more");
     }
 
     #[test]
     fn a_guard_is_found_by_its_name_as_that_which_it_guards() {
-        let books = Books::new();
-        let handle = arrive(&books, 0, 1);
+        let ledger = Ledger::new();
+        let handle = arrive(&ledger, 0, 1);
         let guard = filter_id(PLACE.in_front().unwrap(), handle);
-        books.settle(handle, PLACE, Counted::default(), None);
-        assert!(books.named(&guard).is_none());
-        books.settle(handle, PLACE, Counted::default(), Some(Counted::default()));
-        let (entry, state) = books.named(&guard).unwrap();
+        ledger.settle(handle, PLACE, Counted::default(), None);
+        assert!(ledger.named(&guard).is_none());
+        ledger.settle(handle, PLACE, Counted::default(), Some(Counted::default()));
+        let (entry, state) = ledger.named(&guard).unwrap();
         assert_eq!((entry.handle, state, entry.guard_id()), (handle, State::Installed, Some(guard)));
         assert!(entry.is_at(PLACE.hook, guard.priority) && entry.is_at(PLACE.hook, PLACE.priority));
         assert!(!entry.is_at(PLACE.hook, guard.priority + 1));
-        books.park(handle, count(7));
-        assert!(books.named(&guard).is_none(), "it went with the port");
+        ledger.park(handle, count(7));
+        assert!(ledger.named(&guard).is_none(), "it went with the port");
     }
 
     #[test]
     fn a_rule_elsewhere_with_the_same_number_is_another_one() {
-        let books = Books::new();
-        let handle = arrive(&books, 0, 1);
-        books.settle(handle, PLACE, Counted::default(), None);
-        let dump = books.dumps.begin();
+        let ledger = Ledger::new();
+        let handle = arrive(&ledger, 0, 1);
+        ledger.settle(handle, PLACE, Counted::default(), None);
+        let dump = ledger.dumps.begin();
         let id = filter_id(Place { chain: 1, ..PLACE }, handle);
-        assert!(books.see(&id, dump.number(), count(1)).is_none() && books.named(&id).is_none());
+        assert!(ledger.see(&id, dump.number(), count(1)).is_none() && ledger.named(&id).is_none());
     }
 
     #[test]
     fn rules_of_an_earlier_run_keep_their_names_and_new_ones_get_others() {
-        let books = Books::new();
+        let ledger = Ledger::new();
         let id = FilterId { hook: PLACE.hook, chain: 0, priority: PLACE.priority, protocol: 0x0800, handle: 130 };
-        let adopted = books.adopt(&id, record(1)).unwrap();
+        let adopted = ledger.adopt(&id, record(1)).unwrap();
         assert_eq!(filter_id(PLACE, adopted), id);
-        assert!(books.adopt(&id, record(2)).is_none(), "there is one already");
-        assert!(books.adopt(&FilterId { handle: u32::MAX, ..id }, record(2)).is_none());
-        books.all_are_adopted();
-        let names: Vec<_> = (0..4).map(|_| filter_id(PLACE, arrive(&books, 1, 3)).handle).collect();
+        assert!(ledger.adopt(&id, record(2)).is_none(), "there is one already");
+        assert!(ledger.adopt(&FilterId { handle: u32::MAX, ..id }, record(2)).is_none());
+        ledger.all_are_adopted();
+        let names: Vec<_> = (0..4).map(|_| filter_id(PLACE, arrive(&ledger, 1, 3)).handle).collect();
         assert_eq!(names, [2, 66, 194, 258], "those between, and then those behind");
     }
 

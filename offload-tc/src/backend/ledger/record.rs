@@ -99,7 +99,7 @@ impl Record {
     }
 }
 
-/// A rule in the books, under its name.
+/// A rule in the ledger, under its name.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) handle: Handle,
