@@ -41,7 +41,7 @@ impl Core {
         let mut adoption = Adoption { adopted: taken.adopted, orphans: 0 };
         let mut jumps: HashSet<_> = taken.jumps.iter().copied().collect();
         let mut orphans = survey.orphans.clone();
-        *self.first_readings.lock() = survey.first_readings(taken);
+        *self.ledger.first_readings.lock() = survey.first_readings(taken);
         let (pairs, mut guards) = Found::pairs(rules);
         for mut found in pairs {
             let fit = self.fit(&found);
@@ -75,10 +75,10 @@ impl Core {
         }
         self.ledger.all_are_adopted();
         // Once our own have their places.
-        survey.others.iter().for_each(|(priority, protocol)| self.note_priority(*priority, *protocol));
+        survey.others.iter().for_each(|(priority, protocol)| self.ledger.note_priority(*priority, *protocol));
         orphans.extend(guards.into_iter().map(|guard| guard.id()));
         adoption.orphans = orphans.len();
-        orphans.extend(self.chains.take_unused(|hook, chain| jumps.contains(&(hook, chain))));
+        orphans.extend(self.ledger.chains.take_unused(|hook, chain| jumps.contains(&(hook, chain))));
         self.renew_ends(&survey.old_ends)?;
         let requests: Vec<_> = orphans.into_iter().map(Request::Delete).collect();
         for result in self.installer.lock().submit(&requests) {
@@ -106,7 +106,7 @@ impl Core {
     ) -> Result<Vec<(Hook, Flow)>, Refusal> {
         let names: HashSet<_> = survey.strangers.rules_of(mark).collect();
         let rules = self.rules_of_agents(hooks, &|id, agent| agent.0 == mark && names.contains(id))?;
-        self.predecessors.add(AgentId(mark));
+        self.ledger.add_predecessor(AgentId(mark));
         let mut flows = Vec::new();
         for mut found in Found::pairs(rules).0 {
             let hook = found.rule.id().hook;
@@ -116,14 +116,14 @@ impl Core {
             flows.extend(flow.map(|flow| (hook, flow)));
         }
         let ends: Vec<_> = survey.strangers.ends_of(mark).collect();
-        ends.iter().for_each(|id| self.chains.add_end(id.hook, ChainId(id.chain)));
+        ends.iter().for_each(|id| self.ledger.chains.add_end(id.hook, ChainId(id.chain)));
         self.renew_ends(&ends)?;
         Ok(flows)
     }
 
     /// Gives ends of chains that are kept the notes of this agent, as they are written today.
     fn renew_ends(&self, ends: &[FilterId]) -> Result<(), Refusal> {
-        let kept = ends.iter().filter(|id| self.chains.ends_at(id));
+        let kept = ends.iter().filter(|id| self.ledger.chains.ends_at(id));
         let end = |id: &FilterId| Request::Replace(chains::end(id.hook, ChainId(id.chain), self.agent, self.policy));
         let requests: Vec<_> = kept.map(end).collect();
         let results = self.installer.lock().submit(&requests);
@@ -151,8 +151,8 @@ impl Core {
         let Found { rule, guard } = found;
         let place = Place::of(&rule.id());
         let handle = self.ledger.adopt(&rule.id(), Record::new(NOBODY, Generation::NONE, place))?;
-        if !self.adopt_priority(place) {
-            self.ledger.forget(handle);
+        if !self.ledger.adopt_priority(place) {
+            self.ledger.vacate(handle);
             return None;
         }
         let Said { flow, is_named, .. } = said;
@@ -167,7 +167,7 @@ impl Core {
                 Some(installed.flow)
             }
             None => {
-                self.forget(handle, place);
+                self.ledger.forget(handle, place);
                 None
             }
         }

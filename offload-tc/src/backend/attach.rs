@@ -216,7 +216,7 @@ impl Core {
         let Some((attached, present)) = ports.present().find(|(_, present)| present.generation == generation) else {
             return;
         };
-        self.chains.forget(present.device.hook());
+        self.ledger.chains.forget(present.device.hook());
         self.ports.store(ports.with(Attached { device: None, ..attached.clone() }).into());
         // A rule that sends to the device is there still, and drops from now on (`mirred_device_event` of act_mirred).
         self.events.port_changed(attached.port.number);
@@ -234,7 +234,7 @@ impl Core {
             present.generation == generation || links.iter().any(consists_of)
         };
         let Some((attached, present)) = ports.present().find(|(_, present)| has(present)) else { return };
-        self.chains.forget(present.device.hook());
+        self.ledger.chains.forget(present.device.hook());
         let Some(known) = links.at(Ifindex(present.device.interface)) else { return };
         let brought = self.bring_in(&mut self.control.lock(), links, known, &attached.port);
         if let Ok(mut mended) = brought {
@@ -263,10 +263,10 @@ impl Core {
         for (entry, result) in leaving.iter().zip(take_out(&mut installer, &entries)) {
             let counted = result.ok().flatten().unwrap_or(entry.record.carried());
             self.ledger.park(entry.handle, counted);
-            self.departed(entry.handle);
+            self.ledger.departed(entry.handle);
         }
         // Chains end elsewhere still.
-        let ends: Vec<_> = self.chains.take_at(hook).into_iter().map(Request::Delete).collect();
+        let ends: Vec<_> = self.ledger.chains.take_at(hook).into_iter().map(Request::Delete).collect();
         installer.submit(&ends);
     }
 

@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use sluice_flow::backend::{Handle, LostRule, OffloadPolicy, OpenConfig};
+use sluice_flow::backend::{LostRule, OffloadPolicy, OpenConfig};
 use sluice_flow::flow::Flow;
-use sluice_flow::priority::Priority;
 use sluice_flow::refusal::Refusal;
 use sluice_flow::time::Clock;
 use sluice_netdev::{self as links, Monitor, MonitorOptions};
@@ -15,17 +14,12 @@ use sluice_netdev::{self as links, Monitor, MonitorOptions};
 use super::doubts::Doubts;
 use super::events::Events;
 use super::failure::{device_refusal, link_refusal, socket_refusal};
-use super::inheritance::Predecessors;
 use super::ledger::Ledger;
-use super::ledger::chains::Chains;
-use super::ledger::departures::Departures;
-use super::ledger::record::{Entry, Place, State};
-use super::listing::Strays;
+use super::ledger::record::{Entry, State};
 use super::made::Made;
 use super::mirrors::Mirrors;
 use super::ports::PortTable;
 use super::removal;
-use super::survey::FirstReadings;
 use crate::install::{self, Installer};
 use crate::label;
 use crate::marks::AgentId;
@@ -39,9 +33,7 @@ pub(super) struct Core {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) policy: OffloadPolicy,
     pub(super) agent: AgentId,
-    pub(super) predecessors: Predecessors,
     pub(super) ledger: Ledger,
-    pub(super) chains: Chains,
     pub(super) ports: ArcSwap<PortTable>,
     pub(super) meters: Arc<Meters>,
     pub(super) mirrors: Mirrors,
@@ -58,17 +50,12 @@ pub(super) struct Core {
     pub(super) links: Mutex<Monitor>,
     pub(super) control: Mutex<links::Control>,
     pub(super) made: Made,
-    pub(super) strays: Mutex<Strays>,
     /// For the little that is not asked for by a worker.
     pub(super) installer: Mutex<Installer>,
-    priorities: Mutex<Priorities>,
     /// Sockets by which rules of ours go.
     sockets: Mutex<Vec<u32>>,
-    /// What was counted by what was taken over, for who reads counters first.
-    pub(super) first_readings: Mutex<Option<FirstReadings>>,
     /// Rules that are off the ledger and that nobody could be told of.
     untold: Mutex<Vec<LostRule>>,
-    pub(super) departures: Departures,
 }
 
 impl Core {
@@ -83,9 +70,7 @@ impl Core {
             clock: Arc::clone(&config.clock),
             policy: config.policy,
             agent,
-            predecessors: Predecessors::default(),
-            ledger: Ledger::new(),
-            chains: Chains::default(),
+            ledger: Ledger::new(agent),
             ports: ArcSwap::from_pointee(PortTable::new(Arc::clone(&meters), config.policy, config.tunnel_flags)),
             meters,
             mirrors: Mirrors::open(agent, config.policy).map_err(socket_refusal)?,
@@ -98,13 +83,9 @@ impl Core {
             links: Mutex::new(links),
             control: Mutex::new(control),
             made: Made::open(config.state_dir.as_deref()).map_err(device_refusal)?,
-            strays: Mutex::default(),
             installer: Mutex::new(installer),
-            priorities: Mutex::default(),
             sockets: Mutex::default(),
-            first_readings: Mutex::default(),
             untold: Mutex::default(),
-            departures: Departures::default(),
         };
         for socket in [core.installer.lock().port(), core.mirrors.socket(), core.meters.socket()] {
             core.add_socket(None, socket)?;
@@ -122,40 +103,6 @@ impl Core {
         Ok(rules)
     }
 
-    /// The priority in the kernel of one more rule. Only for odd protocols anything is shared.
-    pub(super) fn acquire_priority(&self, priority: Priority, protocol: u16) -> Result<u16, Refusal> {
-        match Priorities::fixed(priority, protocol) {
-            Some(fixed) => Ok(fixed),
-            None => self.priorities.lock().acquire(priority, protocol),
-        }
-    }
-
-    /// A rule is there at a place. Says whether one of ours can be.
-    pub(super) fn adopt_priority(&self, place: Place) -> bool {
-        self.priorities.lock().adopt(place.priority, place.protocol).is_ok()
-    }
-
-    /// A rule of somebody else is there at a place, which rules of other protocols cannot have as long as this agent runs.
-    pub(super) fn note_priority(&self, priority: u16, protocol: u16) {
-        if Priorities::fixed(Priority::default(), protocol).is_none() {
-            // One that is at no place of ours is in nobody's way.
-            let _ = self.priorities.lock().adopt(priority, protocol);
-        }
-    }
-
-    /// A rule is gone.
-    pub(super) fn release_priority(&self, protocol: u16) {
-        if Priorities::fixed(Priority::default(), protocol).is_none() {
-            self.priorities.lock().release(protocol);
-        }
-    }
-
-    /// Takes a rule off the ledger.
-    pub(super) fn forget(&self, handle: Handle, place: Place) {
-        self.ledger.forget(handle);
-        self.release_priority(place.protocol);
-    }
-
     /// Takes a rule off the ledger that the kernel has no more, or the guard of which it has no more, unless a worker has to do
     /// with it, who will notice.
     pub(super) fn lose(&self, entry: &Entry) -> Option<LostRule> {
@@ -164,12 +111,12 @@ impl Core {
             let entry = self.ledger.turn(entry.handle, &[State::Installed], State::Leaving)?;
             // What cannot be taken out lies where the flow's next rules find it, or an audit.
             let _ = removal::take_out(&mut self.installer.lock(), &[&entry]);
-            self.ledger.forget(entry.handle);
-            self.departed(entry.handle);
+            self.ledger.vacate(entry.handle);
+            self.ledger.departed(entry.handle);
         } else if !self.ledger.forget_if(entry.handle, |state| state == State::Installed) {
             return None;
         }
-        self.release_priority(entry.record.place.protocol);
+        self.ledger.release_priority(entry.record.place.protocol);
         Some(entry.lost())
     }
 

@@ -70,12 +70,13 @@ mod tests {
     use crate::backend::counted::Counted;
     use crate::backend::ledger::Turn;
     use crate::backend::ledger::record::{Place, Record};
+    use crate::marks::AgentId;
     use crate::wire::filter::Hook;
 
     /// Ledger with so many rules that are there, and one that is on its way in.
     fn ledger(rules: u32) -> (Ledger, Vec<Handle>) {
         let place = Place { hook: Hook::Ingress { interface: 3 }, chain: 0, priority: 61_004, protocol: 0x0800 };
-        let ledger = Ledger::new();
+        let ledger = Ledger::new(AgentId(1));
         let mut turn = Turn::new(0);
         let mut arrive =
             |slot| ledger.arrive(&mut turn, Record::new(FlowId { slot, incarnation: 0 }, Generation(1), place));

@@ -31,38 +31,6 @@ use crate::wire::rule_view::RuleView;
 
 /// How often a listing that changed while it was read is read again, and how often what is taken out is looked for.
 const TRIES: usize = 8;
-/// The upper half of handles of rules that are not in the ledger: no slot comes to so many lives.
-const STRAY: u64 = u64::MAX << 32;
-
-/// Rules of ours that no flow has, by the names that they were listed under.
-#[derive(Default)]
-pub(super) struct Strays {
-    names: BTreeMap<u64, FilterId>,
-    numbers: BTreeMap<FilterId, u64>,
-    last: u64,
-}
-
-impl Strays {
-    fn handle(&mut self, id: FilterId) -> Handle {
-        let number = *self.numbers.entry(id).or_insert_with(|| {
-            self.last += 1;
-            self.last
-        });
-        self.names.insert(number, id);
-        Handle(STRAY | number)
-    }
-
-    fn get(&self, handle: Handle) -> Option<FilterId> {
-        self.names.get(&(handle.0 & !STRAY)).copied().filter(|_| handle.0 & STRAY == STRAY)
-    }
-
-    fn remove(&mut self, id: &FilterId) {
-        if let Some(number) = self.numbers.remove(id) {
-            self.names.remove(&number);
-        }
-    }
-}
-
 /// The rules of a flow as a listing shows them.
 pub(super) struct Found {
     pub(super) rule: Taken,
@@ -105,7 +73,7 @@ impl Core {
     /// shown.
     pub(super) fn installed(&self, visit: &mut dyn FnMut(InstalledRule)) -> Result<(), Refusal> {
         let (pairs, alone) =
-            Found::pairs(self.rules_of_agents(&self.ports.load().hooks(), &|id, owner| self.owns(owner, id))?);
+            Found::pairs(self.rules_of_agents(&self.ports.load().hooks(), &|id, owner| self.ledger.owns(owner, id))?);
         for found in pairs {
             self.show(&found, &mut |_, rule| visit(rule));
         }
@@ -126,7 +94,7 @@ impl Core {
         let mut found = Vec::new();
         let mut take = |view: &FilterView<'_>| {
             let label = RuleView::new(view).ok().and_then(|rule| Label::read(rule.cookies));
-            if label.is_some_and(|label| self.owns(label.agent, &view.id)) || self.is_damaged(view) {
+            if label.is_some_and(|label| self.ledger.owns(label.agent, &view.id)) || self.is_damaged(view) {
                 found.push(Taken::apart(self, view.id, view.octets_of_options()));
             }
         };
@@ -154,7 +122,7 @@ impl Core {
     pub(super) fn has_traces_of_ours(&self, found: &Filter) -> bool {
         let note = |at: usize| found.flower.actions.get(at)?.cookie.as_ref().map(Cookie::octets);
         let notes = [0, 1].map(|at| note(at).unwrap_or_default());
-        Label::read(notes).is_some_and(|label| self.owns(label.agent, &found.id))
+        Label::read(notes).is_some_and(|label| self.ledger.owns(label.agent, &found.id))
             || Label::has_left_traces(self.agent, notes)
     }
 
@@ -165,7 +133,7 @@ impl Core {
             known => known.map(|(entry, _)| entry),
         };
         let flow = known.as_ref().map(|entry| entry.record.flow);
-        let handle = known.map_or_else(|| self.strays.lock().handle(found.rule.id()), |entry| entry.handle);
+        let handle = known.map_or_else(|| self.ledger.strays.lock().handle(found.rule.id()), |entry| entry.handle);
         match self.fit(found) {
             Fit::Bare if flow.is_some() => {}
             Fit::Odd => visit(flow, self.as_installed(found.guard.as_ref().unwrap_or(&found.rule), None, handle)),
@@ -180,7 +148,7 @@ impl Core {
     /// Shows a guard that guards nothing, unless it is on its way.
     fn show_alone(&self, guard: Option<&Taken>, visit: &mut dyn FnMut(InstalledRule)) {
         if let Some(guard) = guard.filter(|guard| self.ledger.named(&guard.id()).is_none()) {
-            visit(self.as_installed(guard, None, self.strays.lock().handle(guard.id())));
+            visit(self.as_installed(guard, None, self.ledger.strays.lock().handle(guard.id())));
         }
     }
 
@@ -220,7 +188,7 @@ impl Core {
             self.list(hook, Detail::Full, &mut |view| {
                 let rule = RuleView::new(view).ok().filter(|_| view.is_flower());
                 let mark = rule.as_ref().and_then(|rule| Mark::of_rule(rule.cookies));
-                let is_ours = mark.is_some_and(|mark| self.owns(mark.agent, &view.id) && mark.format.is_known());
+                let is_ours = mark.is_some_and(|mark| self.ledger.owns(mark.agent, &view.id) && mark.format.is_known());
                 // A filter of handle 0 is the mark that a priority exists.
                 if !is_ours && view.id.handle != 0 {
                     found.push(text::foreign(view, ports.name_at(hook), mark));
@@ -234,7 +202,7 @@ impl Core {
     /// Takes out a rule of ours that no flow has.
     pub(super) fn remove_stray(&self, handle: Handle) -> Result<(), Refusal> {
         let gone = || Refusal::Device { reason: "there is no such rule that is no flow's".into() };
-        let id = self.strays.lock().get(handle).ok_or_else(gone)?;
+        let id = self.ledger.strays.lock().get(handle).ok_or_else(gone)?;
         if self.ledger.named(&id).is_some() {
             return Err(Refusal::Device { reason: "the rule is a flow's".into() });
         }
@@ -251,7 +219,7 @@ impl Core {
                 return Err(refusal);
             }
         }
-        self.strays.lock().remove(&id);
+        self.ledger.strays.lock().remove(&id);
         Ok(())
     }
 
@@ -292,7 +260,7 @@ impl Core {
                     let Ok(rule) = RuleView::new(view) else { return };
                     let is_end = owner_of_end(rule.cookies[0]) == Some(self.agent);
                     let label = Label::read(rule.cookies);
-                    let is_rule = label.is_some_and(|label| self.owns(label.agent, &rule.id));
+                    let is_rule = label.is_some_and(|label| self.ledger.owns(label.agent, &rule.id));
                     if is_end || is_rule || self.mirrors.is_ours(rule.cookies[0]) {
                         ends += usize::from(is_end);
                         found.push((rule.id, has_notes_of_guard(rule.cookies)));
@@ -310,9 +278,9 @@ impl Core {
             let done = results.iter().filter(|result| result.is_ok()).count();
             count += done.saturating_sub(ends);
             for (id, _) in found.iter().zip(&results).filter(|(_, result)| result.is_ok()) {
-                self.chains.forget_end(id);
+                self.ledger.chains.forget_end(id);
                 if let Some((entry, _)) = self.ledger.named(id) {
-                    self.forget(entry.handle, entry.record.place);
+                    self.ledger.forget(entry.handle, entry.record.place);
                 }
             }
             if let Some(Err(refusal)) = results.into_iter().find(Result::is_err)

@@ -13,7 +13,6 @@ mod events;
 mod exclusive;
 mod facets;
 mod failure;
-mod inheritance;
 mod ledger;
 mod listing;
 mod made;
@@ -121,8 +120,8 @@ impl Backend for Classifier {
             let priority = Priorities::acquire_in_front(guard.priority, guard.protocol)?;
             text = text::rule(&guard, priority, self.core.policy, &ports) + "\n";
         }
-        let priority = self.core.acquire_priority(rule.priority, rule.protocol)?;
-        self.core.release_priority(rule.protocol);
+        let priority = self.core.ledger.acquire_priority(rule.priority, rule.protocol)?;
+        self.core.ledger.release_priority(rule.protocol);
         Ok(text + &text::rule(&rule, priority, self.core.policy, &ports))
     }
 
@@ -157,12 +156,12 @@ impl Backend for Classifier {
     }
 
     fn open_chain(&self, chain: ChainId) -> Result<(), Refusal> {
-        self.core.chains.open(chain);
+        self.core.ledger.chains.open(chain);
         Ok(())
     }
 
     fn close_chain(&self, chain: ChainId) {
-        let ends: Vec<_> = self.core.chains.close(chain).into_iter().map(Request::Delete).collect();
+        let ends: Vec<_> = self.core.ledger.chains.close(chain).into_iter().map(Request::Delete).collect();
         if !ends.is_empty() {
             // One that does not go takes what missed anyway, and goes with the next start at the latest.
             self.core.installer.lock().submit(&ends);

@@ -111,7 +111,7 @@ impl Queue {
     }
 
     fn refused(&self, arrival: Arrival, refusal: Refusal, ports: &PortTable) -> Completion {
-        self.core.forget(arrival.handle, arrival.place);
+        self.core.ledger.forget(arrival.handle, arrival.place);
         completion(&arrival.change, Err(failure::refine(refusal, arrival.place.hook, ports)))
     }
 
@@ -128,7 +128,7 @@ impl Queue {
             let place = entry.record.place;
             let result = match result {
                 Ok(counted) => {
-                    self.core.forget(entry.handle, place);
+                    self.core.ledger.forget(entry.handle, place);
                     Ok(Outcome::Removed { last: counted.map(Counted::total) })
                 }
                 Err(refusal) => {

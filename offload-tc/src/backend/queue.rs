@@ -141,7 +141,7 @@ impl Queue {
     fn place_of(&mut self, template: &Template, ports: &PortTable) -> Result<Place> {
         let Template { hook, chain, priority, protocol, .. } = *template;
         self.make_ends(hook, &template.jumps, ports)?;
-        let priority = self.core.acquire_priority(priority, protocol)?;
+        let priority = self.core.ledger.acquire_priority(priority, protocol)?;
         Ok(Place { hook, chain, priority, protocol })
     }
 
@@ -151,7 +151,7 @@ impl Queue {
         let wanted = self.translate(flow, ports)?;
         let place = wanted.place;
         let released = |refusal| {
-            self.core.release_priority(place.protocol);
+            self.core.ledger.release_priority(place.protocol);
             refusal
         };
         let entry = self.core.ledger.turn(handle, &[State::Installed], State::Changing).ok_or_else(gone);
@@ -160,7 +160,7 @@ impl Queue {
             return Ok(Step::Over(self.relocate(&entry, wanted, ports)).into());
         }
         // The old rule holds the priority already.
-        self.core.release_priority(place.protocol);
+        self.core.ledger.release_priority(place.protocol);
         if wanted.guard.is_some() || entry.guard_id().is_some() {
             return Ok(Step::Over(self.modify_pair(&entry, wanted, flow, ports)).into());
         }
@@ -205,14 +205,14 @@ impl Queue {
                 return Step::Remove(entry).into();
             }
             if let Some(entry) = self.core.ledger.turn(handle, &[State::Parked], State::Leaving) {
-                self.core.forget(handle, entry.record.place);
+                self.core.ledger.forget(handle, entry.record.place);
                 return gone(Some(entry.record.carried().total()));
             }
             if self.core.ledger.find(handle).is_none() {
                 // Lost, flushed, or removed before: it is gone, and so are its counters.
                 return gone(None);
             }
-            if self.core.completes_later(handle, change, &self.later) {
+            if self.core.ledger.completes_later(handle, change, &self.later) {
                 return Plan::Later;
             }
         }
@@ -228,7 +228,7 @@ impl Queue {
             Priorities::acquire_in_front(guard.priority, guard.protocol)?;
         }
         let guard = guard.map(|guard| guard.flower);
-        let priority = self.core.acquire_priority(rule.priority, rule.protocol)?;
+        let priority = self.core.ledger.acquire_priority(rule.priority, rule.protocol)?;
         let place = Place { hook: rule.hook, chain: rule.chain, priority, protocol: rule.protocol };
         Ok(Wanted { place, flower: rule.flower, guard })
     }
@@ -236,14 +236,14 @@ impl Queue {
     /// Has chains at a hook end in something for every packet.
     fn make_ends(&mut self, hook: Hook, chains: &[ChainId], ports: &PortTable) -> Result<()> {
         for chain in chains.iter().copied() {
-            if !self.core.chains.has_end(hook, chain)? {
+            if !self.core.ledger.chains.has_end(hook, chain)? {
                 let end = chains::end(hook, chain, self.core.agent, self.core.policy);
                 match self.one(Request::Add(end)) {
                     // Another worker may have been quicker.
                     Err(refusal) if !failure::is_duplicate(&refusal) => {
                         return Err(failure::refine(refusal, hook, ports));
                     }
-                    _ => self.core.chains.add_end(hook, chain),
+                    _ => self.core.ledger.chains.add_end(hook, chain),
                 }
             }
         }
@@ -263,12 +263,12 @@ impl Queue {
             Ok(placement) => {
                 let old = removal::take_out(&mut self.installer, &[entry]).pop();
                 let carried = old.and_then(Result::ok).flatten().unwrap_or(entry.record.carried());
-                self.core.release_priority(entry.record.place.protocol);
+                self.core.ledger.release_priority(entry.record.place.protocol);
                 self.core.ledger.settle(entry.handle, place, carried, guard);
                 Ok(Outcome::InPlace { handle: entry.handle, placement })
             }
             Err(refusal) => {
-                self.core.release_priority(place.protocol);
+                self.core.ledger.release_priority(place.protocol);
                 self.settle_as_before(entry);
                 Err(failure::refine(refusal, place.hook, ports))
             }
@@ -323,7 +323,7 @@ impl Queue {
             return Ok(self.installed(handle, place, done));
         }
         let Some(mut filter) = request.and_then(Request::into_rule) else {
-            self.core.forget(handle, place);
+            self.core.ledger.forget(handle, place);
             return Err(Refusal::Device { reason: "no answer".into() });
         };
         for _ in 0..NAMES_TRIED {
@@ -331,7 +331,7 @@ impl Queue {
                 Ok(Some(done)) => return Ok(self.installed(handle, place, &done)),
                 Ok(None) => {}
                 Err(refusal) => {
-                    self.core.forget(handle, place);
+                    self.core.ledger.forget(handle, place);
                     return Err(failure::refine(refusal, place.hook, ports));
                 }
             }
@@ -339,7 +339,7 @@ impl Queue {
             filter.id = filter_id(place, handle);
             result = self.one(Request::Add(filter.clone()));
         }
-        self.core.forget(handle, place);
+        self.core.ledger.forget(handle, place);
         Err(failure::duplicate())
     }
 
@@ -379,7 +379,7 @@ impl Queue {
                 return Err(failure::refine(refusal, entry.record.place.hook, ports));
             }
         };
-        self.core.forget(entry.handle, entry.record.place);
+        self.core.ledger.forget(entry.handle, entry.record.place);
         Ok(Outcome::Removed { last })
     }
 }

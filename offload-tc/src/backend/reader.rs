@@ -14,8 +14,7 @@ use sluice_flow::time::Timestamp;
 use super::core::Core;
 use super::counted::Counted;
 use super::failure::socket_refusal;
-use super::ledger::record::{Entry, Seen};
-use super::survey::FirstReadings;
+use super::ledger::record::{Entry, FirstReadings, Seen};
 use crate::dump::{Detail, Lister, Listing};
 use crate::install::Installer;
 use crate::label::Label;
@@ -115,7 +114,7 @@ impl Reader {
 
 impl CounterReader for Reader {
     fn read(&mut self, visit: &mut dyn FnMut(&[Reading], Sampled)) -> Result<(), Refusal> {
-        if let Some(FirstReadings { readings, sampled }) = self.core.first_readings.lock().take() {
+        if let Some(FirstReadings { readings, sampled }) = self.core.ledger.first_readings.lock().take() {
             readings.chunks(READINGS).for_each(|some| visit(some, sampled));
             return Ok(());
         }
@@ -145,7 +144,7 @@ pub(super) fn tell_lost(core: &Core, entry: &Entry) {
 /// kernel shows before the rule that it guards.
 fn reading(core: &Core, view: &FilterView<'_>, dump: u64) -> Result<Option<Reading>, SocketError> {
     let rule = RuleView::new(view)?;
-    if !Label::read(rule.cookies).is_some_and(|label| core.may_own(label.agent)) {
+    if !Label::read(rule.cookies).is_some_and(|label| core.ledger.may_own(label.agent)) {
         return Ok(None);
     }
     let reading = |seen: Seen| {

@@ -149,7 +149,7 @@ impl Core {
             self.list(hook, Detail::Terse, &mut |view| {
                 let Ok(rule) = RuleView::new(view) else { return };
                 let mark = Mark::of_rule(rule.cookies);
-                if mark.is_some_and(|mark| !self.owns(mark.agent, &rule.id) || mark.format.is_later()) {
+                if mark.is_some_and(|mark| !self.ledger.owns(mark.agent, &rule.id) || mark.format.is_later()) {
                     strangers.see(&rule);
                 }
             })?;
@@ -163,7 +163,7 @@ impl Core {
         let results = installer.submit(&requests);
         // A chain of ours may have ended in what was theirs.
         let gone = names.iter().zip(&results).filter(|(_, result)| result.is_ok()).map(|(id, _)| *id);
-        let own_ends = gone.filter(|id| self.chains.ends_at(id));
+        let own_ends = gone.filter(|id| self.ledger.chains.ends_at(id));
         let ends: Vec<_> =
             own_ends.map(|id| Request::Add(chains::end(id.hook, ChainId(id.chain), self.agent, self.policy))).collect();
         for result in installer.submit(&ends) {

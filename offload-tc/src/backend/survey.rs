@@ -15,7 +15,7 @@ use super::adoption::NOBODY;
 use super::core::Core;
 use super::counted::Counted;
 use super::ledger::chains::owner_of_end;
-use super::ledger::record::{Place, Record};
+use super::ledger::record::{FirstReadings, Place, Record};
 use super::placement;
 use super::ports::PortTable;
 use super::reader::max_lag;
@@ -74,12 +74,6 @@ struct Translator<'a> {
     message: Vec<u8>,
 }
 
-/// The first readings of rules that were taken over, which need not be listed once more for them.
-pub(super) struct FirstReadings {
-    pub(super) readings: Vec<Reading>,
-    pub(super) sampled: Sampled,
-}
-
 impl Survey {
     /// Lists the hooks. Ends of chains are noted on the way.
     pub(super) fn of(core: &Core, hooks: &[Hook]) -> Result<Self, Refusal> {
@@ -95,7 +89,7 @@ impl Survey {
                     let RuleView { id, flags, .. } = rule;
                     rules.push(Noted { id, label, flags, counted: Counted::listed(&rule) });
                 } else if owner_of_end(note) == Some(core.agent) {
-                    core.chains.add_end(*hook, ChainId(rule.id.chain));
+                    core.ledger.chains.add_end(*hook, ChainId(rule.id.chain));
                     old_ends.extend(
                         Mark::of_rule(rule.cookies).filter(|mark| mark.format != Format::CURRENT).map(|_| rule.id),
                     );
@@ -177,7 +171,7 @@ impl<'a> Translator<'a> {
             is_current: true,
         };
         let Some((owner, generation)) = claims.claim(&installed) else {
-            ledger.forget(handle);
+            ledger.vacate(handle);
             return None;
         };
         ledger.give(handle, owner, generation);

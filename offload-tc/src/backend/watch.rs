@@ -163,7 +163,7 @@ impl Core {
             self.mirrors_in_doubt.store(true, Ordering::Relaxed);
         }
         let Some(handle) = handle else {
-            self.chains.forget(hook);
+            self.ledger.chains.forget(hook);
             let there = self.ledger.select(|state, record| state == State::Installed && record.place.hook == hook);
             if there.iter().any(|entry| priority == 0 || entry.is_at(hook, priority)) {
                 self.events.reset(self.clock.now());
@@ -171,7 +171,7 @@ impl Core {
             return;
         };
         let id = FilterId { hook, chain, priority, protocol, handle };
-        self.chains.forget_end(&id);
+        self.ledger.chains.forget_end(&id);
         if let Some((entry, State::Installed)) = self.ledger.named(&id) {
             let found = self.installer.lock().find(id);
             if matches!(found, Ok(None)) {

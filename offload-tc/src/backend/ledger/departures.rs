@@ -6,11 +6,8 @@ use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
 use parking_lot::Mutex;
-use sluice_flow::backend::{Change, Completion, Handle, Outcome};
+use sluice_flow::backend::{Change, Completion, Handle};
 use sluice_flow::id::{FlowId, Generation};
-
-use super::record::State;
-use crate::backend::core::Core;
 
 /// Removals that wait, by the rules that are on their way out.
 #[derive(Default)]
@@ -18,9 +15,9 @@ pub(crate) struct Departures(Mutex<HashMap<Handle, Waiting>>);
 
 /// A removal that waits.
 pub(crate) struct Waiting {
-    flow: FlowId,
-    generation: Generation,
-    later: Arc<Later>,
+    pub(crate) flow: FlowId,
+    pub(crate) generation: Generation,
+    pub(crate) later: Arc<Later>,
 }
 
 /// Completions that a worker finds when it is woken.
@@ -41,7 +38,7 @@ impl Later {
         done.append(&mut self.done.lock());
     }
 
-    fn push(&self, completion: Completion) {
+    pub(crate) fn push(&self, completion: Completion) {
         self.done.lock().push(completion);
         if let Some(waker) = self.waker.get() {
             waker.wake_by_ref();
@@ -51,7 +48,13 @@ impl Later {
 
 impl Departures {
     /// Has a removal be completed once the rule is out, if it is on its way out still. Says whether it is.
-    fn wait(&self, handle: Handle, change: &Change, later: &Arc<Later>, is_leaving: impl Fn() -> bool) -> bool {
+    pub(crate) fn wait(
+        &self,
+        handle: Handle,
+        change: &Change,
+        later: &Arc<Later>,
+        is_leaving: impl Fn() -> bool,
+    ) -> bool {
         let mut waiting = self.0.lock();
         // Whoever takes it out looks here afterwards.
         let is_leaving = is_leaving();
@@ -62,26 +65,8 @@ impl Departures {
         is_leaving
     }
 
-    fn take(&self, handle: Handle) -> Option<Waiting> {
+    pub(crate) fn take(&self, handle: Handle) -> Option<Waiting> {
         self.0.lock().remove(&handle)
-    }
-}
-
-impl Core {
-    /// Has a removal be completed later if somebody else is taking the rule out. Says whether it will be.
-    pub(crate) fn completes_later(&self, handle: Handle, change: &Change, later: &Arc<Later>) -> bool {
-        self.departures.wait(handle, change, later, || self.ledger.is_leaving(handle))
-    }
-
-    /// A rule is out of the kernel, and parked or off the ledger.
-    pub(crate) fn departed(&self, handle: Handle) {
-        let Some(Waiting { flow, generation, later }) = self.departures.take(handle) else { return };
-        let parked = self.ledger.turn(handle, &[State::Parked], State::Leaving);
-        let last = parked.map(|entry| {
-            self.forget(handle, entry.record.place);
-            entry.record.carried().total()
-        });
-        later.push(Completion { flow, generation, result: Ok(Outcome::Removed { last }) });
     }
 }
 

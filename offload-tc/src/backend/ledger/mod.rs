@@ -14,17 +14,27 @@ pub(crate) mod chains;
 pub(crate) mod departures;
 pub(crate) mod dumps;
 pub(crate) mod record;
+pub(crate) mod strays;
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use sluice_flow::backend::Handle;
+use sluice_flow::backend::{Change, Completion, Handle, Outcome};
 use sluice_flow::id::{FlowId, Generation};
+use sluice_flow::priority::Priority;
+use sluice_flow::refusal::Refusal;
 
+use self::chains::Chains;
+use self::departures::{Departures, Later, Waiting};
 use self::dumps::Dumps;
-use self::record::{Entry, Guard, Place, Record, Seen, State, handle_of, index_of, life_of};
+use self::record::{Entry, FirstReadings, Guard, Place, Record, Seen, State, handle_of, index_of, life_of};
+use self::strays::Strays;
 use super::counted::Counted;
+use crate::marks::AgentId;
+use crate::priorities::Priorities;
 use crate::wire::filter::FilterId;
 
 const SHARDS: usize = 64;
@@ -64,13 +74,33 @@ impl Turn {
 
 /// All rules.
 pub(crate) struct Ledger {
+    agent: AgentId,
+    /// Other owners whose rules flows have taken over. Each rule bears the notes of its owner until a worker has written it anew, and
+    /// is this agent's own meanwhile.
+    predecessors: ArcSwap<Vec<AgentId>>,
     shards: [Mutex<Shard>; SHARDS],
     pub(crate) dumps: Dumps,
+    pub(crate) chains: Chains,
+    priorities: Mutex<Priorities>,
+    departures: Departures,
+    pub(crate) strays: Mutex<Strays>,
+    /// What was counted by what was taken over, for who reads counters first.
+    pub(crate) first_readings: Mutex<Option<FirstReadings>>,
 }
 
 impl Ledger {
-    pub(crate) fn new() -> Self {
-        Self { shards: std::array::from_fn(|_| Mutex::default()), dumps: Dumps::default() }
+    pub(crate) fn new(agent: AgentId) -> Self {
+        Self {
+            agent,
+            predecessors: ArcSwap::default(),
+            shards: std::array::from_fn(|_| Mutex::default()),
+            dumps: Dumps::default(),
+            chains: Chains::default(),
+            priorities: Mutex::default(),
+            departures: Departures::default(),
+            strays: Mutex::default(),
+            first_readings: Mutex::default(),
+        }
     }
 
     /// A name for a rule that is about to be put in.
@@ -173,8 +203,14 @@ impl Ledger {
         });
     }
 
-    /// The rule is gone. Its name is not given again.
-    pub(crate) fn forget(&self, handle: Handle) {
+    /// The rule is gone. Its handle is not given again.
+    pub(crate) fn forget(&self, handle: Handle, place: Place) {
+        self.vacate(handle);
+        self.release_priority(place.protocol);
+    }
+
+    /// The same of one whose priority was not acquired.
+    pub(crate) fn vacate(&self, handle: Handle) {
         self.forget_if(handle, |_| true);
     }
 
@@ -263,6 +299,65 @@ impl Ledger {
         places.filter_map(rule).collect()
     }
 
+    /// An owner leaves something. Noted before the first of its rules is in the ledger.
+    pub(crate) fn add_predecessor(&self, owner: AgentId) {
+        self.predecessors.rcu(|known| known.iter().copied().chain([owner]).collect::<Vec<_>>());
+    }
+
+    /// Whether rules with the notes of this owner may be this agent's own: the slots say which are.
+    pub(crate) fn may_own(&self, owner: AgentId) -> bool {
+        owner == self.agent || self.predecessors.load().contains(&owner)
+    }
+
+    /// Whether a rule with the notes of this owner is this agent's own.
+    pub(crate) fn owns(&self, owner: AgentId, id: &FilterId) -> bool {
+        owner == self.agent || self.may_own(owner) && self.named(id).is_some()
+    }
+
+    /// The priority in the kernel of one more rule. Only for odd protocols anything is shared.
+    pub(crate) fn acquire_priority(&self, priority: Priority, protocol: u16) -> Result<u16, Refusal> {
+        match Priorities::fixed(priority, protocol) {
+            Some(fixed) => Ok(fixed),
+            None => self.priorities.lock().acquire(priority, protocol),
+        }
+    }
+
+    /// A rule is there at a place. Says whether one of ours can be.
+    pub(crate) fn adopt_priority(&self, place: Place) -> bool {
+        self.priorities.lock().adopt(place.priority, place.protocol).is_ok()
+    }
+
+    /// A rule of somebody else is there at a place, which rules of other protocols cannot have as long as this agent runs.
+    pub(crate) fn note_priority(&self, priority: u16, protocol: u16) {
+        if Priorities::fixed(Priority::default(), protocol).is_none() {
+            // One that is at no place of ours is in nobody's way.
+            let _ = self.priorities.lock().adopt(priority, protocol);
+        }
+    }
+
+    /// A rule is gone.
+    pub(crate) fn release_priority(&self, protocol: u16) {
+        if Priorities::fixed(Priority::default(), protocol).is_none() {
+            self.priorities.lock().release(protocol);
+        }
+    }
+
+    /// Has a removal be completed later if somebody else is taking the rule out. Says whether it will be.
+    pub(crate) fn completes_later(&self, handle: Handle, change: &Change, later: &Arc<Later>) -> bool {
+        self.departures.wait(handle, change, later, || self.is_leaving(handle))
+    }
+
+    /// A rule is out of the kernel, and parked or off the ledger.
+    pub(crate) fn departed(&self, handle: Handle) {
+        let Some(Waiting { flow, generation, later }) = self.departures.take(handle) else { return };
+        let parked = self.turn(handle, &[State::Parked], State::Leaving);
+        let last = parked.map(|entry| {
+            self.forget(handle, entry.record.place);
+            entry.record.carried().total()
+        });
+        later.push(Completion { flow, generation, result: Ok(Outcome::Removed { last }) });
+    }
+
     fn with<T>(&self, handle: Handle, act: impl FnOnce(&mut Slot) -> T) -> Option<T> {
         let (shard, local) = split(index_of(handle));
         let mut shard = self.shards[shard].lock();
@@ -318,7 +413,7 @@ mod tests {
 
     #[test]
     fn a_rule_has_a_name_in_the_kernel_that_no_other_has() {
-        let ledger = Ledger::new();
+        let ledger = Ledger::new(AgentId(1));
         let mut turns = [0, 1].map(Turn::new);
         let mut name = |number: usize| filter_id(PLACE, ledger.arrive(&mut turns[number % 2], record(0))).handle;
         let mut names: Vec<_> = (0..20 * SHARDS).map(&mut name).collect();
@@ -329,11 +424,11 @@ mod tests {
 
     #[test]
     fn a_slot_is_given_again_under_another_handle_and_only_after_the_listings_that_saw_its_rule() {
-        let ledger = Ledger::new();
+        let ledger = Ledger::new(AgentId(1));
         let first = arrive(&ledger, 0, 1);
         ledger.settle(first, PLACE, Counted::default(), None);
         let dump = ledger.dumps.begin();
-        ledger.forget(first);
+        ledger.vacate(first);
         let during = arrive(&ledger, 0, 2);
         assert_ne!(index_of(during), index_of(first), "the listing may still show the old rule");
         drop(dump);
@@ -345,7 +440,7 @@ mod tests {
 
     #[test]
     fn a_listing_counts_only_for_rules_that_were_as_they_are_before_it_began() {
-        let ledger = Ledger::new();
+        let ledger = Ledger::new(AgentId(1));
         let handle = arrive(&ledger, 0, 1);
         let id = filter_id(PLACE, handle);
         let early = ledger.dumps.begin();
@@ -367,7 +462,7 @@ mod tests {
 
     #[test]
     fn a_flow_counts_what_its_guard_does_and_never_less_than_before() {
-        let ledger = Ledger::new();
+        let ledger = Ledger::new(AgentId(1));
         let handle = arrive(&ledger, 0, 1);
         let [rule, guard] = [PLACE, PLACE.in_front().unwrap()].map(|place| filter_id(place, handle));
         ledger.settle(handle, PLACE, count(100), Some(Counted::default()));
@@ -391,7 +486,7 @@ mod tests {
 
     #[test]
     fn a_guard_is_found_by_its_name_as_that_which_it_guards() {
-        let ledger = Ledger::new();
+        let ledger = Ledger::new(AgentId(1));
         let handle = arrive(&ledger, 0, 1);
         let guard = filter_id(PLACE.in_front().unwrap(), handle);
         ledger.settle(handle, PLACE, Counted::default(), None);
@@ -407,7 +502,7 @@ mod tests {
 
     #[test]
     fn a_rule_elsewhere_with_the_same_number_is_another_one() {
-        let ledger = Ledger::new();
+        let ledger = Ledger::new(AgentId(1));
         let handle = arrive(&ledger, 0, 1);
         ledger.settle(handle, PLACE, Counted::default(), None);
         let dump = ledger.dumps.begin();
@@ -417,7 +512,7 @@ mod tests {
 
     #[test]
     fn rules_of_an_earlier_run_keep_their_names_and_new_ones_get_others() {
-        let ledger = Ledger::new();
+        let ledger = Ledger::new(AgentId(1));
         let id = FilterId { hook: PLACE.hook, chain: 0, priority: PLACE.priority, protocol: 0x0800, handle: 130 };
         let adopted = ledger.adopt(&id, record(1)).unwrap();
         assert_eq!(filter_id(PLACE, adopted), id);

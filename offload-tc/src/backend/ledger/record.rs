@@ -1,6 +1,7 @@
 //! What the ledger has of a rule.
 
 use sluice_flow::backend::{Handle, LostRule};
+use sluice_flow::counters::{Reading, Sampled};
 use sluice_flow::id::{FlowId, Generation};
 
 use crate::backend::counted::Counted;
@@ -136,6 +137,12 @@ pub(crate) struct Seen {
     pub(crate) installed_as: Generation,
     /// By all its rules.
     pub(crate) counted: Counted,
+}
+
+/// The first readings of rules that were taken over, which need not be listed once more for them.
+pub(crate) struct FirstReadings {
+    pub(crate) readings: Vec<Reading>,
+    pub(crate) sampled: Sampled,
 }
 
 /// The name in the kernel of a rule.
