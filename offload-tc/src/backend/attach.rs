@@ -14,7 +14,7 @@ use sluice_netdev::{
 use super::core::Core;
 use super::failure::{device_refusal, link_refusal, socket_refusal};
 use super::ledger::record::{Entry, State};
-use super::ports::{Attached, PortTable, Present};
+use super::ports::table::{Attached, PortTable, Present};
 use super::reader::tell_lost;
 use super::removal::take_out;
 use crate::install::{Installer, Request};

@@ -10,7 +10,7 @@ use sluice_flow::backend::Outcome;
 use super::failure::{self, Result};
 use super::ledger::record::Entry;
 use super::placement;
-use super::ports::PortTable;
+use super::ports::table::PortTable;
 use super::queue::{Queue, Wanted};
 use super::removal;
 use crate::install::{Done, Request};

@@ -4,7 +4,7 @@ use rustix::io::Errno;
 use sluice_flow::refusal::Refusal;
 use sluice_netdev::LinkError;
 
-use super::ports::PortTable;
+use super::ports::table::PortTable;
 use crate::socket::{self, SocketError};
 use crate::wire::filter::Hook;
 

@@ -14,7 +14,7 @@ use super::core::Core;
 use super::counted::Counted;
 use super::failure::{self, socket_refusal};
 use super::placement;
-use super::ports::PortTable;
+use super::ports::table::PortTable;
 use super::removal::deleted;
 use crate::install::{self, Done, Installer, Request, Told};
 use crate::label::MirrorNote;

@@ -15,7 +15,6 @@ mod facets;
 mod failure;
 mod ledger;
 mod listing;
-mod made;
 mod mirrors;
 mod pairs;
 mod placement;

@@ -11,7 +11,7 @@ use super::exclusive::is_same_match;
 use super::failure::{self, Result, socket_refusal};
 use super::ledger::record::{Entry, Place, filter_id};
 use super::placement;
-use super::ports::PortTable;
+use super::ports::table::PortTable;
 use super::queue::{NAMES_TRIED, Queue, Wanted};
 use super::removal::{deleted, take_out};
 use crate::install::{Done, Request};

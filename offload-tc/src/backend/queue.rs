@@ -18,7 +18,7 @@ use super::ledger::record::{Entry, Place, Record, State, filter_id};
 use super::ledger::{Turn, chains};
 use super::pairs::Pair;
 use super::placement;
-use super::ports::PortTable;
+use super::ports::table::PortTable;
 use super::removal;
 use crate::install::{Done, Installer, Request, Told};
 use crate::label::Label;

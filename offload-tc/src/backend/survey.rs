@@ -17,7 +17,7 @@ use super::counted::Counted;
 use super::ledger::chains::owner_of_end;
 use super::ledger::record::{FirstReadings, Place, Record};
 use super::placement;
-use super::ports::PortTable;
+use super::ports::table::PortTable;
 use super::reader::max_lag;
 use super::strangers::Strangers;
 use crate::dump::Detail;

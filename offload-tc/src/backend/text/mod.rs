@@ -10,7 +10,7 @@ use std::fmt::Write;
 use sluice_flow::backend::OffloadPolicy;
 
 use self::forms::protocol;
-use super::ports::PortTable;
+use super::ports::table::PortTable;
 use crate::marks::{AgentId, Mark};
 use crate::rule::Rule;
 use crate::surroundings::Surroundings;
@@ -77,8 +77,8 @@ mod tests {
     use sluice_flow::ufid::Seed;
     use sluice_netdev as links;
 
-    use super::super::ports::{Attached, Present};
     use super::*;
+    use crate::backend::ports::table::{Attached, Present};
     use crate::surroundings::{Device, DeviceKind};
     use crate::translate;
 

@@ -17,7 +17,7 @@ use sluice_netdev::{Ifindex, IngressQdisc};
 const FILE: &str = "tc-qdiscs";
 
 /// The list.
-pub(super) struct Made {
+pub(crate) struct Made {
     /// `None` where nothing is kept.
     file: Option<PathBuf>,
     /// Boot and network namespace.
@@ -28,7 +28,7 @@ pub(super) struct Made {
 
 impl Made {
     /// Reads the list that is kept in a folder, but for what is of another boot or network namespace.
-    pub(super) fn open(folder: Option<&Path>) -> io::Result<Self> {
+    pub(crate) fn open(folder: Option<&Path>) -> io::Result<Self> {
         let place = match folder {
             Some(_) => place()?,
             None => String::new(),
@@ -47,22 +47,22 @@ impl Made {
     }
 
     /// It was made for a device.
-    pub(super) fn add(&self, device: Ifindex, qdisc: IngressQdisc) {
+    pub(crate) fn add(&self, device: Ifindex, qdisc: IngressQdisc) {
         self.change(|qdiscs| qdiscs.insert(device.0, qdisc.to_string()) != Some(qdisc.to_string()));
     }
 
     /// It is gone, or is another's.
-    pub(super) fn strike_off(&self, device: Ifindex) {
+    pub(crate) fn strike_off(&self, device: Ifindex) {
         self.change(|qdiscs| qdiscs.remove(&device.0).is_some());
     }
 
     /// Whether it was made here.
-    pub(super) fn has(&self, device: Ifindex, qdisc: IngressQdisc) -> bool {
+    pub(crate) fn has(&self, device: Ifindex, qdisc: IngressQdisc) -> bool {
         self.qdiscs.lock().get(&device.0).is_some_and(|made| *made == qdisc.to_string())
     }
 
     /// The devices for which one was made.
-    pub(super) fn devices(&self) -> Vec<Ifindex> {
+    pub(crate) fn devices(&self) -> Vec<Ifindex> {
         self.qdiscs.lock().keys().copied().map(Ifindex).collect()
     }
 

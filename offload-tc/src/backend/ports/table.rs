@@ -17,11 +17,11 @@ use crate::wire::filter::Hook;
 
 /// All ports as they are at a moment. A change makes another one.
 #[derive(Clone, Default)]
-pub(super) struct PortTable {
+pub(crate) struct PortTable {
     ports: BTreeMap<PortNumber, Attached>,
     interfaces: HashMap<u32, PortNumber>,
     /// What the kernel can match; `None` until there was a device to find it out with.
-    pub(super) features: Option<Features>,
+    pub(crate) features: Option<Features>,
     meters: Option<Arc<Meters>>,
     room: Room,
     tunnel_flags: TunnelFlags,
@@ -29,26 +29,26 @@ pub(super) struct PortTable {
 
 /// A port with its device.
 #[derive(Clone, Debug)]
-pub(super) struct Attached {
-    pub(super) port: Port,
+pub(crate) struct Attached {
+    pub(crate) port: Port,
     /// The device; `None` while it is gone.
-    pub(super) device: Option<Present>,
+    pub(crate) device: Option<Present>,
     /// Whether the device was made for the port.
-    pub(super) is_made: bool,
+    pub(crate) is_made: bool,
 }
 
 /// A device that is there.
 #[derive(Clone, Debug)]
-pub(super) struct Present {
-    pub(super) device: Device,
-    pub(super) generation: links::Generation,
+pub(crate) struct Present {
+    pub(crate) device: Device,
+    pub(crate) generation: links::Generation,
     /// What filters hang on, at the device and at those that it consists of.
-    pub(super) qdiscs: Vec<(Ifindex, IngressQdisc, Ownership)>,
+    pub(crate) qdiscs: Vec<(Ifindex, IngressQdisc, Ownership)>,
 }
 
 impl PortTable {
     /// Without ports.
-    pub(super) fn new(meters: Arc<Meters>, policy: OffloadPolicy, tunnel_flags: TunnelFlags) -> Self {
+    pub(crate) fn new(meters: Arc<Meters>, policy: OffloadPolicy, tunnel_flags: TunnelFlags) -> Self {
         let room = match policy {
             OffloadPolicy::SkipHardware => Room::Made,
             OffloadPolicy::Any | OffloadPolicy::SkipSoftware => Room::Found,
@@ -57,7 +57,7 @@ impl PortTable {
     }
 
     /// The same with a port more, or as it is now.
-    pub(super) fn with(&self, attached: Attached) -> Self {
+    pub(crate) fn with(&self, attached: Attached) -> Self {
         let mut table = self.without(attached.port.number);
         if let Some(present) = &attached.device {
             table.interfaces.insert(present.device.interface, attached.port.number);
@@ -67,41 +67,41 @@ impl PortTable {
     }
 
     /// The same without a port.
-    pub(super) fn without(&self, port: PortNumber) -> Self {
+    pub(crate) fn without(&self, port: PortNumber) -> Self {
         let mut table = self.clone();
         table.ports.remove(&port);
         table.interfaces.retain(|_, number| *number != port);
         table
     }
 
-    pub(super) fn get(&self, port: PortNumber) -> Option<&Attached> {
+    pub(crate) fn get(&self, port: PortNumber) -> Option<&Attached> {
         self.ports.get(&port)
     }
 
     /// Whether there is such a port, and its device is gone.
-    pub(super) fn is_absent(&self, port: PortNumber) -> bool {
+    pub(crate) fn is_absent(&self, port: PortNumber) -> bool {
         self.get(port).is_some_and(|attached| attached.device.is_none())
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Attached> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Attached> {
         self.ports.values()
     }
 
     /// The ports whose devices are there.
-    pub(super) fn present(&self) -> impl Iterator<Item = (&Attached, &Present)> {
+    pub(crate) fn present(&self) -> impl Iterator<Item = (&Attached, &Present)> {
         self.iter().filter_map(|attached| Some((attached, attached.device.as_ref()?)))
     }
 
     /// The ports whose devices had nothing that filters hang on when they were attached. Such a device was not a port when an
     /// earlier run ended, or was made anew or was in another namespace since: the kernel takes qdiscs away then, too
     /// (`dev_shutdown`), and rules that send to it have lost it.
-    pub(super) fn bare(&self) -> Vec<PortNumber> {
+    pub(crate) fn bare(&self) -> Vec<PortNumber> {
         let is_made = |present: &Present| present.qdiscs.iter().any(|(.., ownership)| *ownership == Ownership::Made);
         self.present().filter(|(_, present)| is_made(present)).map(|(attached, _)| attached.port.number).collect()
     }
 
     /// What rules look at instead of the match of a flow of packets with an outer header, if that may be less.
-    pub(super) fn looks_at(&self, flow: &Flow) -> Option<LooksAt> {
+    pub(crate) fn looks_at(&self, flow: &Flow) -> Option<LooksAt> {
         let may_be_less = self.tunnel_flags != TunnelFlags::Exact && !self.features().tunnel_flags;
         may_be_less.then(|| LooksAt {
             matching: translate::without_unknown_flags(&flow.matching().expand()),
@@ -110,17 +110,17 @@ impl PortTable {
     }
 
     /// Where rules of these ports are.
-    pub(super) fn hooks(&self) -> Vec<Hook> {
+    pub(crate) fn hooks(&self) -> Vec<Hook> {
         self.present().map(|(_, present)| present.device.hook()).collect()
     }
 
     /// The name of the port whose rules are at a hook.
-    pub(super) fn name_at(&self, hook: Hook) -> Option<&str> {
+    pub(crate) fn name_at(&self, hook: Hook) -> Option<&str> {
         self.port_at(hook).map(|port| &*port.name)
     }
 
     /// The port whose rules are at a hook.
-    pub(super) fn port_at(&self, hook: Hook) -> Option<&Port> {
+    pub(crate) fn port_at(&self, hook: Hook) -> Option<&Port> {
         self.present().find(|(_, present)| present.device.hook() == hook).map(|(attached, _)| &attached.port)
     }
 }
@@ -162,7 +162,7 @@ impl Surroundings for PortTable {
 
 impl Present {
     /// Whether what the device receives is what it sends, as the datapath sees it.
-    pub(super) fn is_turned_round(&self) -> bool {
+    pub(crate) fn is_turned_round(&self) -> bool {
         self.device.kind == DeviceKind::Internal
     }
 }

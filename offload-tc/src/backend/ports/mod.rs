@@ -1,0 +1,4 @@
+//! Ports and the network devices behind them.
+
+pub(crate) mod made;
+pub(crate) mod table;
