@@ -81,7 +81,7 @@ impl Core {
         orphans.extend(self.ledger.chains.take_unused(|hook, chain| jumps.contains(&(hook, chain))));
         self.renew_ends(&survey.old_ends)?;
         let requests: Vec<_> = orphans.into_iter().map(Request::Delete).collect();
-        for result in self.installer.lock().submit(&requests) {
+        for result in self.sockets.installer.lock().submit(&requests) {
             if let Err(refusal) = result
                 && !failure::is_absence(&refusal)
             {
@@ -126,7 +126,7 @@ impl Core {
         let kept = ends.iter().filter(|id| self.ledger.chains.ends_at(id));
         let end = |id: &FilterId| Request::Replace(chains::end(id.hook, ChainId(id.chain), self.agent, self.policy));
         let requests: Vec<_> = kept.map(end).collect();
-        let results = self.installer.lock().submit(&requests);
+        let results = self.sockets.installer.lock().submit(&requests);
         results.into_iter().try_for_each(|result| result.map(drop))
     }
 
@@ -135,7 +135,7 @@ impl Core {
         if names.len() > MOST_LOOKED_FOR {
             return self.own_rules(hooks, &|id| names.binary_search(id).is_ok());
         }
-        let mut installer = self.installer.lock();
+        let mut installer = self.sockets.installer.lock();
         let mut find = |id: &FilterId| installer.find(*id).map_err(socket_refusal).transpose();
         let is_ours = |filter: &Filter| Label::of(&filter.flower).is_some_and(|label| label.agent == self.agent);
         let found: Vec<Filter> = names.iter().filter_map(&mut find).collect::<Result<_, _>>()?;

@@ -1,30 +1,30 @@
 //! What all parts of the backend share, and the few things that they all do.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::AtomicBool;
 
-use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use sluice_flow::backend::{LostRule, OffloadPolicy, OpenConfig};
 use sluice_flow::flow::Flow;
 use sluice_flow::refusal::Refusal;
 use sluice_flow::time::Clock;
-use sluice_netdev::{self as links, Monitor, MonitorOptions};
+use sluice_netdev::{self as links};
 
 use super::doubts::Doubts;
 use super::events::Events;
-use super::failure::{device_refusal, link_refusal, socket_refusal};
+use super::failure::{device_refusal, socket_refusal};
 use super::ledger::Ledger;
 use super::ledger::record::{Entry, State};
 use super::mirrors::Mirrors;
+use super::ports::Ports;
 use super::ports::made::Made;
 use super::ports::table::PortTable;
 use super::removal;
-use crate::install::{self, Installer};
+use super::sockets::Sockets;
+use crate::install::{self};
 use crate::label;
 use crate::marks::AgentId;
 use crate::meters::Meters;
-use crate::priorities::Priorities;
 use crate::translate::{self, Rules};
 use crate::wire::filter::Hook;
 
@@ -34,61 +34,44 @@ pub(super) struct Core {
     pub(super) policy: OffloadPolicy,
     pub(super) agent: AgentId,
     pub(super) ledger: Ledger,
-    pub(super) ports: ArcSwap<PortTable>,
+    pub(super) ports: Ports,
+    pub(super) sockets: Sockets,
     pub(super) meters: Arc<Meters>,
     pub(super) mirrors: Mirrors,
     pub(super) doubts: Doubts,
-    /// Reads rules back, and does nothing else, so that nobody waits for it.
-    pub(super) inspector: Mutex<Installer>,
     /// They may be something else than was set.
     pub(super) meters_in_doubt: AtomicBool,
     /// They are to be looked at once more: the kernel tells of filters a moment before it takes them out.
     pub(super) mirrors_in_doubt: AtomicBool,
     pub(super) events: Events,
-    pub(super) queues: AtomicUsize,
-    /// Taken before `control`, by whoever attaches or detaches a port and by the watch.
-    pub(super) links: Mutex<Monitor>,
-    pub(super) control: Mutex<links::Control>,
-    pub(super) made: Made,
-    /// For the little that is not asked for by a worker.
-    pub(super) installer: Mutex<Installer>,
-    /// Sockets by which rules of ours go.
-    sockets: Mutex<Vec<u32>>,
     /// Rules that are off the ledger and that nobody could be told of.
     untold: Mutex<Vec<LostRule>>,
 }
 
 impl Core {
     pub(super) fn open(config: &OpenConfig) -> Result<Self, Refusal> {
-        let options = MonitorOptions { heard: Priorities::heard(), ..MonitorOptions::default() };
-        let links = Monitor::open(options).map_err(link_refusal)?;
-        let control = links::Control::open().map_err(link_refusal)?;
-        let installer = Installer::open(config.policy).map_err(socket_refusal)?;
+        let sockets = Sockets::open(config.policy)?;
         let agent = config.owner.into();
         let meters = Arc::new(Meters::open(agent, config.policy).map_err(socket_refusal)?);
+        let table = PortTable::new(Arc::clone(&meters), config.policy, config.tunnel_flags);
+        let made = Made::open(config.state_dir.as_deref()).map_err(device_refusal)?;
         let core = Self {
             clock: Arc::clone(&config.clock),
             policy: config.policy,
             agent,
             ledger: Ledger::new(agent),
-            ports: ArcSwap::from_pointee(PortTable::new(Arc::clone(&meters), config.policy, config.tunnel_flags)),
+            ports: Ports::new(agent, table, made),
+            sockets,
             meters,
             mirrors: Mirrors::open(agent, config.policy).map_err(socket_refusal)?,
             doubts: Doubts::default(),
-            inspector: Mutex::new(Installer::open(config.policy).map_err(socket_refusal)?),
             meters_in_doubt: AtomicBool::new(false),
             mirrors_in_doubt: AtomicBool::new(false),
             events: Events::default(),
-            queues: AtomicUsize::new(0),
-            links: Mutex::new(links),
-            control: Mutex::new(control),
-            made: Made::open(config.state_dir.as_deref()).map_err(device_refusal)?,
-            installer: Mutex::new(installer),
-            sockets: Mutex::default(),
             untold: Mutex::default(),
         };
-        for socket in [core.installer.lock().port(), core.mirrors.socket(), core.meters.socket()] {
-            core.add_socket(None, socket)?;
+        for socket in [core.mirrors.socket(), core.meters.socket()] {
+            core.sockets.add(None, socket)?;
         }
         Ok(core)
     }
@@ -110,7 +93,7 @@ impl Core {
             // What is left of two rules goes first, for then the name may be another flow's.
             let entry = self.ledger.turn(entry.handle, &[State::Installed], State::Leaving)?;
             // What cannot be taken out lies where the flow's next rules find it, or an audit.
-            let _ = removal::take_out(&mut self.installer.lock(), &[&entry]);
+            let _ = removal::take_out(&mut self.sockets.installer.lock(), &[&entry]);
             self.ledger.vacate(entry.handle);
             self.ledger.departed(entry.handle);
         } else if !self.ledger.forget_if(entry.handle, |state| state == State::Installed) {
@@ -133,7 +116,7 @@ impl Core {
     /// Where rules may be of ours: at the ports, and wherever else filters can hang.
     pub(super) fn hooks_everywhere(&self) -> Result<Vec<Hook>, Refusal> {
         let mut hooks = self.ports.load().hooks();
-        let mut links = self.links.lock();
+        let mut links = self.sockets.monitor.lock();
         self.take_news(&mut links)?;
         for known in links.links().iter() {
             let Some(qdisc) = known.qdisc else { continue };
@@ -147,21 +130,5 @@ impl Core {
         hooks.sort_unstable();
         hooks.dedup();
         Ok(hooks)
-    }
-
-    /// Rules go by this socket from now on, and no longer by another one.
-    pub(super) fn add_socket(&self, instead_of: Option<u32>, port: u32) -> Result<(), Refusal> {
-        let ports = {
-            let mut sockets = self.sockets.lock();
-            sockets.retain(|socket| Some(*socket) != instead_of);
-            sockets.push(port);
-            sockets.clone()
-        };
-        self.links.lock().disregard(&ports).map_err(link_refusal)
-    }
-
-    /// Rules no longer go by this socket.
-    pub(super) fn remove_socket(&self, port: u32) {
-        self.sockets.lock().retain(|socket| *socket != port);
     }
 }

@@ -26,7 +26,7 @@ impl Meters for Classifier {
     }
 
     fn meter_counters(&self, meter: MeterId) -> Option<MeterCounters> {
-        self.core.meters.counters(meter, self.core.link_header()).ok().flatten()
+        self.core.meters.counters(meter, self.core.ports.link_header()).ok().flatten()
     }
 
     fn check_meters(&self, mends: bool) -> Result<Vec<MeterFault>, Refusal> {

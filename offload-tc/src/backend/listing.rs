@@ -98,7 +98,7 @@ impl Core {
                 found.push(Taken::apart(self, view.id, view.octets_of_options()));
             }
         };
-        self.inspector.lock().read_all(&names, &mut take).map_err(socket_refusal)?;
+        self.sockets.inspector.lock().read_all(&names, &mut take).map_err(socket_refusal)?;
         let (pairs, _) = Found::pairs(found);
         for found in pairs {
             self.show(&found, &mut |flow, rule| {
@@ -208,7 +208,7 @@ impl Core {
         }
         let guard = Place::of(&id).in_front().map(|place| FilterId { priority: place.priority, ..id });
         let guard = guard.filter(|guard| self.ledger.named(guard).is_none());
-        let mut installer = self.installer.lock();
+        let mut installer = self.sockets.installer.lock();
         let is_ours = |found: &Filter| Label::of(&found.flower).is_some_and(|label| label.agent == self.agent);
         for id in [Some(id), guard].into_iter().flatten() {
             let found = installer.find(id).map_err(socket_refusal)?;
@@ -228,7 +228,7 @@ impl Core {
         let Some(entry) = self.ledger.find(handle) else { return Ok(None) };
         let ids: Vec<_> = std::iter::once(entry.id()).chain(entry.guard_id()).collect();
         let requests: Vec<_> = ids.iter().copied().map(Request::Read).collect();
-        let results = self.installer.lock().submit(&requests);
+        let results = self.sockets.installer.lock().submit(&requests);
         let mut all = entry.record.carried();
         for (id, result) in ids.iter().zip(results) {
             let told = match result {
@@ -274,7 +274,7 @@ impl Core {
             found.sort_by_key(|(_, is_guard)| *is_guard);
             let found: Vec<_> = found.into_iter().map(|(id, _)| id).collect();
             let requests: Vec<_> = found.iter().copied().map(Request::Delete).collect();
-            let results = self.installer.lock().submit(&requests);
+            let results = self.sockets.installer.lock().submit(&requests);
             let done = results.iter().filter(|result| result.is_ok()).count();
             count += done.saturating_sub(ends);
             for (id, _) in found.iter().zip(&results).filter(|(_, result)| result.is_ok()) {

@@ -8,6 +8,7 @@ mod adoption;
 mod attach;
 mod core;
 mod counted;
+mod devices;
 mod doubts;
 mod events;
 mod exclusive;
@@ -22,6 +23,7 @@ mod ports;
 mod queue;
 mod reader;
 mod removal;
+mod sockets;
 mod strangers;
 mod survey;
 mod taken_apart;
@@ -42,8 +44,8 @@ use sluice_flow::flow::Flow;
 use sluice_flow::port::{Port, PortNumber};
 use sluice_flow::refusal::Refusal;
 
-pub use self::attach::check_port;
 use self::core::Core;
+pub use self::ports::devices::check_port;
 use self::queue::Queue;
 use self::reader::Reader;
 use self::watch::Watch;
@@ -147,7 +149,7 @@ impl Backend for Classifier {
     }
 
     fn port_counters(&self, port: PortNumber) -> Option<PortCounters> {
-        self.core.port_counters(port)
+        self.core.ports.counters(&mut self.core.sockets.control.lock(), port)
     }
 
     fn lookup_counters(&self) -> Option<LookupCounters> {
@@ -163,7 +165,7 @@ impl Backend for Classifier {
         let ends: Vec<_> = self.core.ledger.chains.close(chain).into_iter().map(Request::Delete).collect();
         if !ends.is_empty() {
             // One that does not go takes what missed anyway, and goes with the next start at the latest.
-            self.core.installer.lock().submit(&ends);
+            self.core.sockets.installer.lock().submit(&ends);
         }
     }
 

@@ -1,7 +1,6 @@
 //! The install path of one worker.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::Waker;
 
 use sluice_flow::backend::{Change, Completion, Facet, Handle, InstallQueue, OffloadPolicy, Operation, Outcome};
@@ -91,10 +90,10 @@ impl From<Step> for Plan {
 
 impl Queue {
     pub(super) fn open(core: Arc<Core>) -> Result<Self> {
-        let turn = Turn::new(core.queues.fetch_add(1, Ordering::Relaxed));
+        let turn = Turn::new(core.sockets.next_queue());
         let installer = Installer::open(core.policy).map_err(socket_refusal)?;
         let socket = installer.port();
-        core.add_socket(None, socket)?;
+        core.sockets.add(None, socket)?;
         let (templates, templates_of) = (Templates::new(), core.ports.load_full());
         let (steps, requests, pairs) = Default::default();
         let later = Arc::default();
@@ -412,7 +411,7 @@ impl InstallQueue for Queue {
         let socket = self.installer.port();
         if socket != self.socket {
             // Until then, what this worker removes is looked at by the watch, and found to be none of its concern.
-            let _ = self.core.add_socket(Some(self.socket), socket);
+            let _ = self.core.sockets.add(Some(self.socket), socket);
             self.socket = socket;
         }
     }
@@ -428,7 +427,7 @@ impl InstallQueue for Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        self.core.remove_socket(self.socket);
+        self.core.sockets.remove(self.socket);
     }
 }
 

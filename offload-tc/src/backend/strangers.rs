@@ -158,7 +158,7 @@ impl Core {
     }
 
     fn take_out_of_others(&self, names: &[FilterId]) -> Result<usize, Refusal> {
-        let mut installer = self.installer.lock();
+        let mut installer = self.sockets.installer.lock();
         let requests: Vec<_> = names.iter().copied().map(Request::Delete).collect();
         let results = installer.submit(&requests);
         // A chain of ours may have ended in what was theirs.

@@ -57,7 +57,7 @@ impl Drop for Watch {
 
 fn watch(core: &Core, bell: &OwnedFd) -> Result<(), String> {
     // Waited for without the lock, so that ports can come and go meanwhile.
-    let duplicated = core.links.lock().sockets().map(|socket| socket.try_clone_to_owned());
+    let duplicated = core.sockets.monitor.lock().sockets().map(|socket| socket.try_clone_to_owned());
     let sockets: Vec<_> = duplicated.into_iter().collect::<Result<_, _>>().map_err(|error| error.to_string())?;
     let mut failures = 0;
     let mut look_at_mirrors = None;
@@ -71,7 +71,7 @@ fn watch(core: &Core, bell: &OwnedFd) -> Result<(), String> {
         if waited.first().is_some_and(|bell| !bell.revents().is_empty()) {
             return Ok(());
         }
-        let taken = core.take_news(&mut core.links.lock());
+        let taken = core.take_news(&mut core.sockets.monitor.lock());
         match taken {
             Ok(()) => failures = 0,
             Err(_) if failures < PATIENCE => {
@@ -99,7 +99,7 @@ impl Core {
         if events.is_empty() {
             return Ok(());
         }
-        let own = self.control.lock().port();
+        let own = self.sockets.control.lock().port();
         for event in events {
             self.take(monitor.links(), event, own);
         }
@@ -115,7 +115,7 @@ impl Core {
             }
             Event::Gone(port) | Event::Moved { port, .. } => self.take_out(port.generation),
             Event::QdiscRemoved { port, by, .. } | Event::QdiscReplaced { port, by, .. } if by != Some(own) => {
-                self.made.strike_off(port.ifindex);
+                self.ports.made.strike_off(port.ifindex);
                 self.mend(links, port.generation);
             }
             Event::MasterChanged { to: Some(master), .. } => {
@@ -173,7 +173,7 @@ impl Core {
         let id = FilterId { hook, chain, priority, protocol, handle };
         self.ledger.chains.forget_end(&id);
         if let Some((entry, State::Installed)) = self.ledger.named(&id) {
-            let found = self.installer.lock().find(id);
+            let found = self.sockets.installer.lock().find(id);
             if matches!(found, Ok(None)) {
                 tell_lost(self, &entry);
             }

@@ -1,4 +1,127 @@
 //! Ports and the network devices behind them.
 
+pub(crate) mod devices;
 pub(crate) mod made;
 pub(crate) mod table;
+
+use std::sync::Arc;
+
+use arc_swap::{ArcSwap, Guard};
+use sluice_flow::backend::PortCounters;
+use sluice_flow::port::{Port, PortNumber, Tunnel};
+use sluice_flow::refusal::Refusal;
+use sluice_netdev::{self as links, Control, Ifindex, IngressQdisc, Known, Links, NotRemoved, Ownership, TunnelError};
+
+use self::devices::{find_tunnel, refuse};
+use self::made::Made;
+use self::table::{PortTable, Present};
+use super::failure::link_refusal;
+use crate::marks::AgentId;
+use crate::wire::filter::{ETHERNET_HEADER, Hook};
+
+/// The ports as they are, and what was made for them.
+pub(crate) struct Ports {
+    agent: AgentId,
+    table: ArcSwap<PortTable>,
+    pub(crate) made: Made,
+}
+
+impl Ports {
+    pub(crate) fn new(agent: AgentId, table: PortTable, made: Made) -> Self {
+        Self { agent, table: ArcSwap::from_pointee(table), made }
+    }
+
+    /// The ports as they are now.
+    pub(crate) fn load(&self) -> Guard<Arc<PortTable>> {
+        self.table.load()
+    }
+
+    /// The same, to be kept.
+    pub(crate) fn load_full(&self) -> Arc<PortTable> {
+        self.table.load_full()
+    }
+
+    /// From now on the ports are these.
+    pub(crate) fn store(&self, table: PortTable) {
+        self.table.store(Arc::new(table));
+    }
+
+    /// Makes the device of a tunnel port, unless there is one that serves. Says whether it is one that was made here.
+    pub(crate) fn ensure_tunnel(&self, control: &mut Control, port: &Port, tunnel: &Tunnel) -> Result<bool, Refusal> {
+        find_tunnel(port, tunnel, |wanted| {
+            links::ensure_tunnel(control, wanted, &self.mark()).map(|(_, ownership)| ownership)
+        })
+    }
+
+    /// Whether a device that serves a tunnel port was made here.
+    pub(crate) fn recognize_tunnel(&self, known: &Known, port: &Port, tunnel: &Tunnel) -> Result<bool, Refusal> {
+        find_tunnel(port, tunnel, |wanted| links::recognize_tunnel(&known.device, wanted, &self.mark()))
+    }
+
+    /// Removes the device of a tunnel port that was made here, unless it is another's by now.
+    pub(crate) fn remove_tunnel(&self, control: &mut Control, port: &Port) -> Result<(), Refusal> {
+        match links::remove_tunnel(control, &port.name, &self.mark()) {
+            Ok(()) | Err(TunnelError::Gone { .. } | TunnelError::Foreign { .. }) => Ok(()),
+            Err(error) => Err(refuse(port, error.to_string())),
+        }
+    }
+
+    /// Sees that filters can hang on a device, and notes what is made for that.
+    pub(crate) fn bring_in(
+        &self,
+        control: &mut Control,
+        links: &Links,
+        known: &Known,
+        port: &Port,
+    ) -> Result<Present, Refusal> {
+        let present = devices::bring_in(control, links, known, port)?;
+        for (ifindex, qdisc, _) in present.qdiscs.iter().filter(|(.., ownership)| *ownership == Ownership::Made) {
+            self.made.add(*ifindex, *qdisc);
+        }
+        Ok(present)
+    }
+
+    /// Removes a queueing discipline that was made here, in this run or an earlier one, unless it is in use.
+    pub(crate) fn remove_qdisc(
+        &self,
+        control: &mut Control,
+        ifindex: Ifindex,
+        qdisc: IngressQdisc,
+    ) -> Result<Result<(), NotRemoved>, Refusal> {
+        let ownership = if self.made.has(ifindex, qdisc) { Ownership::Made } else { Ownership::Adopted };
+        let removed = links::remove_ingress(control, ifindex, qdisc, ownership).map_err(link_refusal)?;
+        match removed {
+            Ok(()) | Err(NotRemoved::Gone | NotRemoved::Replaced(_)) => self.made.strike_off(ifindex),
+            Err(NotRemoved::InUse(_) | NotRemoved::Adopted) => {}
+        }
+        Ok(removed)
+    }
+
+    /// What the kernel counts at a port's device.
+    pub(crate) fn counters(&self, control: &mut Control, number: PortNumber) -> Option<PortCounters> {
+        let ports = self.load();
+        let present = ports.get(number)?.device.as_ref()?;
+        let ifindex = Ifindex(present.device.interface);
+        let counted = links::statistics(control, ifindex).ok()??;
+        let links::Statistics { rx_packets, rx_bytes, tx_packets, tx_bytes } = counted;
+        Some(if present.is_turned_round() {
+            PortCounters { rx_packets: tx_packets, rx_bytes: tx_bytes, tx_packets: rx_packets, tx_bytes: rx_bytes }
+        } else {
+            PortCounters { rx_packets, rx_bytes, tx_packets, tx_bytes }
+        })
+    }
+
+    /// Octets of the link header that tc does not see of a packet: those of Ethernet, but at the hook of internal ports. A meter does not
+    /// tell which packets came where; where there are both kinds of ports, most are taken to come from the others.
+    pub(crate) fn link_header(&self) -> u64 {
+        let ports = self.load();
+        let mut hooks = ports.present().map(|(_, present)| present.device.hook()).peekable();
+        let is_all_at_egress = hooks.peek().is_some() && hooks.all(|hook| matches!(hook, Hook::Egress { .. }));
+        if is_all_at_egress { 0 } else { ETHERNET_HEADER }
+    }
+
+    /// What is left at devices that were made here.
+    fn mark(&self) -> String {
+        format!("sluice {:016x}", self.agent.0)
+    }
+}

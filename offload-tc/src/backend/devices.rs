@@ -1,0 +1,111 @@
+//! What becomes of a port when its device comes, goes or changes.
+
+use sluice_flow::backend::OffloadPolicy;
+use sluice_flow::cause::Cause;
+use sluice_flow::port::PortKind;
+use sluice_flow::refusal::Refusal;
+use sluice_netdev::{self as links, Ifindex, Known, Links, Ownership};
+
+use super::core::Core;
+use super::failure::socket_refusal;
+use super::ledger::record::State;
+use super::ports::table::{Attached, PortTable, Present};
+use super::reader::tell_lost;
+use crate::install::Installer;
+use crate::probe;
+use crate::wire::filter::Hook;
+
+impl Core {
+    /// Has a port be there with its device, old or new.
+    pub(super) fn put(&self, attached: Attached) -> Result<(), Refusal> {
+        let mut table = PortTable::clone(&self.ports.load());
+        if let Some(present) = attached.device.as_ref().filter(|_| table.features.is_none()) {
+            let mut installer = Installer::open(OffloadPolicy::SkipHardware).map_err(socket_refusal)?;
+            table.features = Some(probe::features(&mut installer, present.device.hook())?);
+        }
+        let number = attached.port.number;
+        self.ports.store(table.with(attached));
+        // Their flows are told that they are not there, so that they are put in again.
+        let interface = |hook: Hook| match hook {
+            Hook::Ingress { interface } | Hook::Egress { interface } | Hook::Block { number: interface } => interface,
+        };
+        let at = self.ports.load().get(number).and_then(|attached| Some(attached.device.as_ref()?.device.interface));
+        for parked in
+            self.ledger.select(|state, record| state == State::Parked && Some(interface(record.place.hook)) == at)
+        {
+            if let Some(entry) = self.ledger.turn(parked.handle, &[State::Parked], State::Installed) {
+                tell_lost(self, &entry);
+            }
+        }
+        self.restore_mirrors(None);
+        self.events.changed(Cause::Port(Some(number)));
+        Ok(())
+    }
+
+    /// A device of a port's name has come, or come back.
+    pub(super) fn bring_back(&self, links: &Links, known: &Known) {
+        let ports = self.ports.load_full();
+        let is_missed = |attached: &&Attached| attached.device.is_none() && *attached.port.name == *known.device.name;
+        let Some(attached) = ports.iter().find(is_missed) else { return };
+        let port = &attached.port;
+        let mut control = self.sockets.control.lock();
+        let is_made = match &port.kind {
+            // Who took it away may be about to make it: nothing is made here.
+            PortKind::Tunnel(tunnel) => self.ports.recognize_tunnel(known, port, tunnel),
+            _ => Ok(false),
+        };
+        let brought = is_made.and_then(|is_made| Ok((is_made, self.ports.bring_in(&mut control, links, known, port)?)));
+        drop(control);
+        // If it cannot be, its flows stay refused, and the next event of the device is another chance.
+        if let Ok((is_made, present)) = brought
+            && self.put(Attached { device: Some(present), is_made, ..attached.clone() }).is_ok()
+        {
+            // Rules that name it are of the device that went. Those that are there when a port is attached are compared as they are
+            // adopted, and are not touched if they are right.
+            self.events.port_changed(attached.port.number);
+        }
+    }
+
+    /// The device of a port is gone.
+    pub(super) fn take_out(&self, generation: links::Generation) {
+        let ports = self.ports.load_full();
+        let Some((attached, present)) = ports.present().find(|(_, present)| present.generation == generation) else {
+            return;
+        };
+        self.ledger.chains.forget(present.device.hook());
+        self.ports.store(ports.with(Attached { device: None, ..attached.clone() }));
+        // A rule that sends to the device is there still, and drops from now on (`mirred_device_event` of act_mirred).
+        self.events.port_changed(attached.port.number);
+        self.events.reset(self.clock.now());
+    }
+
+    /// What filters hang on was taken away or replaced at a device, or a device has joined others.
+    pub(super) fn mend(&self, links: &Links, generation: links::Generation) {
+        let ports = self.ports.load_full();
+        let has = |present: &Present| {
+            let consists_of = |known: &Known| {
+                known.generation == generation
+                    && present.qdiscs.iter().any(|(ifindex, ..)| *ifindex == known.device.ifindex)
+            };
+            present.generation == generation || links.iter().any(consists_of)
+        };
+        let Some((attached, present)) = ports.present().find(|(_, present)| has(present)) else { return };
+        self.ledger.chains.forget(present.device.hook());
+        let Some(known) = links.at(Ifindex(present.device.interface)) else { return };
+        let brought = self.ports.bring_in(&mut self.sockets.control.lock(), links, known, &attached.port);
+        if let Ok(mut mended) = brought {
+            let affected = links.iter().find(|known| known.generation == generation);
+            for (ifindex, qdisc, ownership) in &mut mended.qdiscs {
+                let is_untouched = affected.is_none_or(|known| known.device.ifindex != *ifindex);
+                if is_untouched && present.qdiscs.contains(&(*ifindex, *qdisc, Ownership::Made)) {
+                    *ownership = Ownership::Made;
+                }
+            }
+            let hook = mended.device.hook();
+            self.ports.store(ports.with(Attached { device: Some(mended), ..attached.clone() }));
+            self.restore_mirrors(Some(hook));
+            self.events.changed(Cause::Port(Some(attached.port.number)));
+        }
+        self.events.reset(self.clock.now());
+    }
+}

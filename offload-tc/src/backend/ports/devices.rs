@@ -1,0 +1,90 @@
+//! The network device of a port: what it must be, and what filters hang on.
+
+use std::num::NonZeroU16;
+
+use sluice_flow::port::{self, Port, PortKind, TunnelProtocol};
+use sluice_flow::refusal::Refusal;
+use sluice_netdev::{
+    self as links, Block, Control, IngressQdisc, Known, Links, Mismatch, Ownership, Role, TunnelError, WantedProtocol,
+    WantedTunnel,
+};
+
+use super::table::Present;
+use crate::backend::failure::{device_refusal, link_refusal};
+use crate::surroundings::{Device, DeviceKind};
+
+const NO_GTPU: &str = "the kernel has no device for all tunnels of GTP-U";
+
+/// Whether the kernel can have the device of such a port.
+pub fn check_port(port: &Port) -> Result<(), Refusal> {
+    if !links::is_device_name(&port.name) {
+        return Err(refuse(port, "a network device cannot have this name: it has 15 bytes at most, without a colon"));
+    }
+    match &port.kind {
+        PortKind::Tunnel(tunnel) if tunnel.protocol == TunnelProtocol::Gtpu => Err(refuse(port, NO_GTPU)),
+        _ => Ok(()),
+    }
+}
+
+/// Sees that filters can hang on a device.
+pub(crate) fn bring_in(control: &mut Control, links: &Links, known: &Known, port: &Port) -> Result<Present, Refusal> {
+    let ifindex = known.device.ifindex;
+    let kind = match (&port.kind, &known.device.role) {
+        (PortKind::Internal, _) => DeviceKind::Internal,
+        (PortKind::Tunnel(tunnel), _) => DeviceKind::Tunnel(tunnel.protocol),
+        (_, Role::Lag(_)) => DeviceKind::Lag,
+        _ => DeviceKind::Wire,
+    };
+    let wanted = match kind {
+        DeviceKind::Internal => IngressQdisc::CLSACT,
+        DeviceKind::Lag => IngressQdisc::INGRESS.with_ingress_block(Block(ifindex.0)),
+        DeviceKind::Wire | DeviceKind::Tunnel(_) => IngressQdisc::INGRESS,
+    };
+    let qdiscs = if kind == DeviceKind::Lag {
+        links::ensure_lag(control, links, ifindex, wanted).map_err(device_refusal)?
+    } else {
+        let (qdisc, ownership) = links::ensure_ingress(control, ifindex, wanted).map_err(|error| match error {
+            links::IngressError::Link(error) => link_refusal(error),
+            error => refuse(port, error.to_string()),
+        })?;
+        vec![(ifindex, qdisc, ownership)]
+    };
+    Ok(Present { device: Device { interface: ifindex.0, kind }, generation: known.generation, qdiscs })
+}
+
+/// Has the device of a tunnel port found, in one of the forms that serve. Says whether it is one that was made here.
+pub(crate) fn find_tunnel(
+    port: &Port,
+    tunnel: &port::Tunnel,
+    mut find: impl FnMut(&WantedTunnel) -> Result<Ownership, TunnelError>,
+) -> Result<bool, Refusal> {
+    let udp_port = || {
+        let number = tunnel.udp_port.or(tunnel.protocol.default_udp_port());
+        number.and_then(NonZeroU16::new).ok_or_else(|| refuse(port, "there is no UDP port 0"))
+    };
+    let mut protocol = match tunnel.protocol {
+        TunnelProtocol::Vxlan => WantedProtocol::Vxlan { udp_port: udp_port()?, group_policy: true },
+        TunnelProtocol::Geneve => WantedProtocol::Geneve { udp_port: udp_port()? },
+        TunnelProtocol::Gre => WantedProtocol::Gretap,
+        TunnelProtocol::Erspan => WantedProtocol::Erspan,
+        TunnelProtocol::Gtpu => return Err(refuse(port, NO_GTPU)),
+    };
+    loop {
+        let wanted = WantedTunnel { name: port.name.to_string(), protocol };
+        match find(&wanted) {
+            Ok(ownership) => return Ok(ownership == Ownership::Made),
+            // One that somebody made without the group serves flows that do not say one.
+            Err(TunnelError::Different { mismatch: Mismatch::GroupPolicy { found: false }, .. })
+                if matches!(protocol, WantedProtocol::Vxlan { group_policy: true, .. }) =>
+            {
+                protocol = WantedProtocol::Vxlan { udp_port: udp_port()?, group_policy: false };
+            }
+            Err(TunnelError::Link(error)) => return Err(link_refusal(error)),
+            Err(error) => return Err(refuse(port, error.to_string())),
+        }
+    }
+}
+
+pub(crate) fn refuse(port: &Port, reason: impl Into<std::borrow::Cow<'static, str>>) -> Refusal {
+    Refusal::Port { port: port.name.to_string(), number: Some(port.number), reason: reason.into() }
+}
