@@ -7,7 +7,7 @@ use sluice_netdev::{self as links, NotRemoved};
 use super::core::Core;
 use super::failure::link_refusal;
 use super::ledger::record::{Entry, State};
-use super::ports::devices::refuse;
+use super::ports::device::refuse;
 use super::ports::table::Attached;
 use super::removal::take_out;
 use crate::install::Request;

@@ -2,6 +2,7 @@
 //! for not everything is heard. How many are looked at in a round is bounded, however many there are.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use sluice_flow::backend::{Doubtful, Handle};
@@ -17,10 +18,16 @@ const IN_HASTE: u32 = 4096;
 
 /// What is to be looked at.
 #[derive(Default)]
-pub(super) struct Doubts(Mutex<Inner>);
+pub(super) struct Doubts {
+    rules: Mutex<Rules>,
+    /// Meters may be something else than was set.
+    meters: AtomicBool,
+    /// Mirrors are to be looked at once more: the kernel tells of filters a moment before it takes them out.
+    mirrors: AtomicBool,
+}
 
 #[derive(Default)]
-struct Inner {
+struct Rules {
     told: BTreeSet<Handle>,
     /// The place in the ledger that has its turn next.
     next: u32,
@@ -31,30 +38,50 @@ struct Inner {
 impl Doubts {
     /// Somebody else was heard to touch a rule.
     pub(super) fn about(&self, rule: Handle) {
-        self.0.lock().told.insert(rule);
+        self.rules.lock().told.insert(rule);
     }
 
     /// Somebody else may have touched any rule.
     pub(super) fn about_all(&self, ledger: &Ledger) {
-        self.0.lock().in_haste = ledger.places();
+        self.rules.lock().in_haste = ledger.places();
+    }
+
+    /// Somebody else may have touched meters.
+    pub(super) fn about_meters(&self) {
+        self.meters.store(true, Ordering::Relaxed);
+    }
+
+    /// Somebody else may have touched mirrors.
+    pub(super) fn about_mirrors(&self) {
+        self.mirrors.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether meters were in doubt; they are no longer.
+    pub(super) fn take_meters(&self) -> bool {
+        self.meters.swap(false, Ordering::Relaxed)
+    }
+
+    /// Whether mirrors were in doubt; they are no longer.
+    pub(super) fn take_mirrors(&self) -> bool {
+        self.mirrors.swap(false, Ordering::Relaxed)
     }
 
     /// What is to be looked at in this round, and whether all rules have had their turn since the first one.
     pub(super) fn take(&self, ledger: &Ledger) -> (Doubtful, bool) {
-        let mut inner = self.0.lock();
-        let told = match inner.told.iter().nth(MOST_TOLD).copied() {
-            None => std::mem::take(&mut inner.told),
+        let mut rules = self.rules.lock();
+        let told = match rules.told.iter().nth(MOST_TOLD).copied() {
+            None => std::mem::take(&mut rules.told),
             Some(first_left) => {
-                let left = inner.told.split_off(&first_left);
-                std::mem::replace(&mut inner.told, left)
+                let left = rules.told.split_off(&first_left);
+                std::mem::replace(&mut rules.told, left)
             }
         };
         let places = ledger.places();
-        let at_most = if inner.in_haste > 0 { IN_HASTE } else { IN_TURN };
-        let first = if inner.next < places { inner.next } else { 0 };
+        let at_most = if rules.in_haste > 0 { IN_HASTE } else { IN_TURN };
+        let first = if rules.next < places { rules.next } else { 0 };
         let end = places.min(first.saturating_add(at_most));
-        inner.next = end;
-        inner.in_haste = inner.in_haste.saturating_sub(end - first);
+        rules.next = end;
+        rules.in_haste = rules.in_haste.saturating_sub(end - first);
         let is_round_over = end == places;
         let mut in_turn = ledger.installed_at(first..end);
         in_turn.retain(|rule| !told.contains(rule));

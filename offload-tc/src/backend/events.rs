@@ -23,13 +23,15 @@ pub(super) struct Events {
     is_reset_told: AtomicBool,
     /// Ports of which it could not be told that they changed.
     ports_owed: Mutex<BTreeSet<PortNumber>>,
+    /// Rules of which it could not be told that they are gone.
+    rules_owed: Mutex<Vec<LostRule>>,
 }
 
 impl Default for Events {
     fn default() -> Self {
         let (sender, receiver) = bounded(KEPT);
-        let (is_reset_owed, is_reset_told, ports_owed) = Default::default();
-        Self { sender, receiver, is_reset_owed, is_reset_told, ports_owed }
+        let (is_reset_owed, is_reset_told, ports_owed, rules_owed) = Default::default();
+        Self { sender, receiver, is_reset_owed, is_reset_told, ports_owed, rules_owed }
     }
 }
 
@@ -52,9 +54,17 @@ impl Events {
         }
     }
 
-    /// A rule is gone.
-    pub(super) fn lost(&self, rule: LostRule) -> Result<(), Untold> {
-        self.sender.try_send(DeviceEvent::RuleLost(rule)).map_err(|_| Untold)
+    /// A rule is gone. If the agent does not listen, it is told when everything is compared.
+    pub(super) fn lost(&self, rule: LostRule, at: Timestamp) {
+        if self.sender.try_send(DeviceEvent::RuleLost(rule)).is_err() {
+            self.rules_owed.lock().push(rule);
+            self.reset(at);
+        }
+    }
+
+    /// Rules that are gone, of which it could not be told.
+    pub(super) fn take_owed(&self) -> Vec<LostRule> {
+        std::mem::take(&mut self.rules_owed.lock())
     }
 
     /// Everything must be compared. Told once until that is done.
@@ -88,10 +98,6 @@ impl Events {
     }
 }
 
-/// The agent does not listen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Untold;
-
 #[cfg(test)]
 mod tests {
     use sluice_flow::backend::Handle;
@@ -104,9 +110,8 @@ mod tests {
         let events = Events::default();
         let at = Timestamp(5);
         let rule = LostRule { flow: FlowId { slot: 1, incarnation: 1 }, handle: Handle(1) };
-        let told = (0..2 * KEPT).filter(|_| events.lost(rule).is_ok()).count();
-        assert_eq!(told, KEPT);
-        events.reset(at);
+        (0..2 * KEPT).for_each(|_| events.lost(rule, at));
+        assert_eq!(events.take_owed().len(), KEPT);
         let receiver = events.receiver();
         assert_eq!(receiver.try_iter().count(), KEPT);
         events.catch_up(at);

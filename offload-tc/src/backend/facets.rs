@@ -1,7 +1,5 @@
 //! What the classifier has that not every device has.
 
-use std::sync::atomic::Ordering;
-
 use sluice_flow::backend::{
     Adopter, Adoption, Auditor, Claims, Doubtful, Handle, Holding, InstalledRule, MeterCounters, MeterFault, Meters,
     MirrorCounters, MirrorFault, Mirrors,
@@ -70,7 +68,7 @@ impl Auditor for Classifier {
     fn doubtful(&self) -> Doubtful {
         let (doubtful, is_round_over) = self.core.doubts.take(&self.core.ledger);
         if is_round_over {
-            self.core.meters_in_doubt.store(true, Ordering::Relaxed);
+            self.core.doubts.about_meters();
         }
         doubtful
     }

@@ -10,7 +10,6 @@ use sluice_flow::backend::{MirrorCounters, MirrorFault, OffloadPolicy};
 use sluice_flow::mirror::Mirror;
 use sluice_flow::refusal::Refusal;
 
-use super::core::Core;
 use super::counted::Counted;
 use super::failure::{self, socket_refusal};
 use super::placement;
@@ -301,18 +300,6 @@ impl Kernel {
     fn one(&mut self, request: Request) -> Result<Done> {
         let none = || Err(Refusal::Device { reason: "no answer".into() });
         self.installer.submit(&[request]).pop().unwrap_or_else(none)
-    }
-}
-
-impl Core {
-    /// Puts meters right that somebody has changed. What cannot be is found again by the next audit.
-    pub(super) fn restore_meters(&self) {
-        let _ = self.meters.check(true);
-    }
-
-    /// Puts mirrors right that somebody has taken out, at a hook or anywhere. What cannot be is found again by the next audit.
-    pub(super) fn restore_mirrors(&self, hook: Option<Hook>) {
-        let _ = self.mirrors.check(hook, &self.ports.load(), true);
     }
 }
 

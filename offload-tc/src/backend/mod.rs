@@ -8,7 +8,7 @@ mod adoption;
 mod attach;
 mod core;
 mod counted;
-mod devices;
+mod device_changes;
 mod doubts;
 mod events;
 mod exclusive;
@@ -16,7 +16,9 @@ mod facets;
 mod failure;
 mod ledger;
 mod listing;
+mod loss;
 mod mirrors;
+mod news;
 mod pairs;
 mod placement;
 mod ports;
@@ -45,7 +47,7 @@ use sluice_flow::port::{Port, PortNumber};
 use sluice_flow::refusal::Refusal;
 
 use self::core::Core;
-pub use self::ports::devices::check_port;
+pub use self::ports::device::check_port;
 use self::queue::Queue;
 use self::reader::Reader;
 use self::watch::Watch;
@@ -196,7 +198,7 @@ impl Backend for Classifier {
     fn resync(&self) -> Result<Vec<LostRule>, Refusal> {
         self.core.events.resynchronising();
         let mut lost = Reader::open(Arc::clone(&self.core))?.compare()?;
-        lost.extend(self.core.take_untold());
+        lost.extend(self.core.events.take_owed());
         self.core.restore_mirrors(None);
         Ok(lost)
     }

@@ -124,19 +124,9 @@ impl CounterReader for Reader {
             return Ok(());
         }
         for entry in self.gone(unseen) {
-            tell_lost(&self.core, &entry);
+            self.core.report_lost(&entry);
         }
         Ok(())
-    }
-}
-
-/// Takes a rule off the ledger that is gone, and says so; if nobody listens, that everything must be compared.
-pub(super) fn tell_lost(core: &Core, entry: &Entry) {
-    if let Some(lost) = core.lose(entry)
-        && core.events.lost(lost).is_err()
-    {
-        core.remember_lost(lost);
-        core.events.reset(core.clock.now());
     }
 }
 

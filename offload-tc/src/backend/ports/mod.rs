@@ -1,6 +1,6 @@
 //! Ports and the network devices behind them.
 
-pub(crate) mod devices;
+pub(crate) mod device;
 pub(crate) mod made;
 pub(crate) mod table;
 
@@ -12,7 +12,7 @@ use sluice_flow::port::{Port, PortNumber, Tunnel};
 use sluice_flow::refusal::Refusal;
 use sluice_netdev::{self as links, Control, Ifindex, IngressQdisc, Known, Links, NotRemoved, Ownership, TunnelError};
 
-use self::devices::{find_tunnel, refuse};
+use self::device::{find_tunnel, refuse};
 use self::made::Made;
 use self::table::{PortTable, Present};
 use super::failure::link_refusal;
@@ -74,7 +74,7 @@ impl Ports {
         known: &Known,
         port: &Port,
     ) -> Result<Present, Refusal> {
-        let present = devices::bring_in(control, links, known, port)?;
+        let present = device::bring_in(control, links, known, port)?;
         for (ifindex, qdisc, _) in present.qdiscs.iter().filter(|(.., ownership)| *ownership == Ownership::Made) {
             self.made.add(*ifindex, *qdisc);
         }

@@ -10,7 +10,6 @@ use super::core::Core;
 use super::failure::socket_refusal;
 use super::ledger::record::State;
 use super::ports::table::{Attached, PortTable, Present};
-use super::reader::tell_lost;
 use crate::install::Installer;
 use crate::probe;
 use crate::wire::filter::Hook;
@@ -34,7 +33,7 @@ impl Core {
             self.ledger.select(|state, record| state == State::Parked && Some(interface(record.place.hook)) == at)
         {
             if let Some(entry) = self.ledger.turn(parked.handle, &[State::Parked], State::Installed) {
-                tell_lost(self, &entry);
+                self.report_lost(&entry);
             }
         }
         self.restore_mirrors(None);
