@@ -183,6 +183,11 @@ impl Label {
         [0, 1].map(|at| note(at).unwrap_or_default())
     }
 
+    /// Whether notes are those of a guard.
+    pub(crate) fn is_of_guard(notes: [&[u8]; 2]) -> bool {
+        Self::read(notes).is_some_and(|label| label.spelling.has(Spelling::GUARD))
+    }
+
     /// The number of the pass in front of what is a flow's rule, if it is and has one.
     pub(crate) fn pass_in(flower: &Flower, ufid: Ufid) -> Option<u32> {
         Self::of(flower).filter(|label| label.ufid == Some(ufid))?.pass_of(&flower.actions)

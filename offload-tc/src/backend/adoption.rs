@@ -13,9 +13,8 @@ use super::counted::Counted;
 use super::failure::{self, socket_refusal};
 use super::ledger::chains;
 use super::ledger::record::{Place, Record};
-use super::listing::{Fit, Found, placement_with};
+use super::read_back::rule::{Fit, Found, Said, Taken, placement_with};
 use super::survey::Survey;
-use super::taken_apart::{Said, Taken};
 use crate::install::Request;
 use crate::label::Label;
 use crate::marks::AgentId;
@@ -44,7 +43,7 @@ impl Core {
         *self.ledger.first_readings.lock() = survey.first_readings(taken);
         let (pairs, mut guards) = Found::pairs(rules);
         for mut found in pairs {
-            let fit = self.fit(&found);
+            let fit = found.fit(&self.ports);
             if fit == Fit::Spare {
                 guards.extend(found.guard.take());
             }
@@ -110,7 +109,7 @@ impl Core {
         let mut flows = Vec::new();
         for mut found in Found::pairs(rules).0 {
             let hook = found.rule.id().hook;
-            let is_whole = self.fit(&found) == Fit::Whole;
+            let is_whole = found.fit(&self.ports) == Fit::Whole;
             let said = found.rule.said.take().filter(|_| is_whole);
             let flow = said.and_then(|said| self.adopt_one(&found, said, &mut |rule| claims.inherit(rule)));
             flows.extend(flow.map(|flow| (hook, flow)));
@@ -139,7 +138,7 @@ impl Core {
         let mut find = |id: &FilterId| installer.find(*id).map_err(socket_refusal).transpose();
         let is_ours = |filter: &Filter| Label::of(&filter.flower).is_some_and(|label| label.agent == self.agent);
         let found: Vec<Filter> = names.iter().filter_map(&mut find).collect::<Result<_, _>>()?;
-        Ok(found.into_iter().filter(is_ours).map(|filter| Taken::new(self, filter)).collect())
+        Ok(found.into_iter().filter(is_ours).map(|filter| Taken::new(&self.ports, filter)).collect())
     }
 
     fn adopt_one(

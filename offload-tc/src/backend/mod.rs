@@ -6,14 +6,17 @@
 
 mod adoption;
 mod attach;
+mod audit;
 mod core;
 mod counted;
+mod current;
 mod device_changes;
 mod doubts;
 mod events;
 mod exclusive;
 mod facets;
 mod failure;
+mod flush;
 mod ledger;
 mod listing;
 mod loss;
@@ -23,12 +26,12 @@ mod pairs;
 mod placement;
 mod ports;
 mod queue;
+mod read_back;
 mod reader;
 mod removal;
 mod sockets;
 mod strangers;
 mod survey;
-mod taken_apart;
 mod text;
 mod watch;
 

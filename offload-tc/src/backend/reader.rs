@@ -6,17 +6,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice_flow::backend::{CounterReader, LostRule, OffloadPolicy};
-use sluice_flow::counters::{Reading, Sampled};
+use sluice_flow::backend::{CountedApart, CounterReader, Handle, LostRule, OffloadPolicy};
+use sluice_flow::counters::{Counters, Reading, Sampled};
 use sluice_flow::refusal::Refusal;
 use sluice_flow::time::Timestamp;
 
 use super::core::Core;
 use super::counted::Counted;
-use super::failure::socket_refusal;
+use super::failure::{self, socket_refusal};
 use super::ledger::record::{Entry, FirstReadings, Seen};
 use crate::dump::{Detail, Lister, Listing};
-use crate::install::Installer;
+use crate::install::{Installer, Request};
 use crate::label::Label;
 use crate::socket::SocketError;
 use crate::wire::filter::{FilterView, Hook};
@@ -103,12 +103,39 @@ impl Reader {
             match (find(entry.id()), entry.guard_id()) {
                 (Ok(None), _) => true,
                 // Somebody else's has its name.
-                (Ok(Some(found)), None) => !self.core.has_traces_of_ours(&found),
+                (Ok(Some(found)), None) => !self.core.ledger.has_traces_of_ours(&found),
                 (_, Some(guard)) => matches!(find(guard), Ok(None)),
                 (Err(_), None) => false,
             }
         };
         unseen.into_iter().filter(&mut is_gone).collect()
+    }
+}
+
+impl Core {
+    /// What hardware and software counted of a rule.
+    pub(super) fn counted_apart(&self, handle: Handle) -> Result<Option<CountedApart>, Refusal> {
+        let Some(entry) = self.ledger.find(handle) else { return Ok(None) };
+        let ids: Vec<_> = std::iter::once(entry.id()).chain(entry.guard_id()).collect();
+        let requests: Vec<_> = ids.iter().copied().map(Request::Read).collect();
+        let results = self.sockets.installer.lock().submit(&requests);
+        let mut all = entry.record.carried();
+        for (id, result) in ids.iter().zip(results) {
+            let told = match result {
+                Ok(done) => done.told,
+                Err(refusal) if failure::is_absence(&refusal) => None,
+                Err(refusal) => return Err(refusal),
+            };
+            let Some(told) = told else { return Ok(None) };
+            all = all.plus(Counted::told(&told, id));
+        }
+        let Counted { software, hardware } = all;
+        let counters = |count: crate::wire::statistics::Count| Counters {
+            packets: count.packets,
+            bytes: count.bytes,
+            ..Counters::default()
+        };
+        Ok(Some(CountedApart { hardware: counters(hardware), software: counters(software) }))
     }
 }
 

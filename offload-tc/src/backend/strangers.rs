@@ -12,9 +12,10 @@ use sluice_flow::refusal::Refusal;
 use super::core::Core;
 use super::failure::{self, socket_refusal};
 use super::ledger::chains;
-use super::listing::has_notes_of_guard;
+use super::listing::list;
 use crate::dump::Detail;
 use crate::install::Request;
+use crate::label::Label;
 use crate::marks::{AgentId, Format, Mark, Marked};
 use crate::wire::filter::FilterId;
 use crate::wire::rule_view::RuleView;
@@ -51,7 +52,7 @@ impl Strangers {
             return;
         }
         let names = match on {
-            Marked::Rule if has_notes_of_guard(rule.cookies) => &mut belongings.guards,
+            Marked::Rule if Label::is_of_guard(rule.cookies) => &mut belongings.guards,
             Marked::Rule => &mut belongings.rules,
             Marked::ChainEnd => &mut belongings.ends,
             Marked::Mirror | Marked::Meter => &mut belongings.mirrors,
@@ -146,7 +147,7 @@ impl Core {
     fn strangers(&self) -> Result<Strangers, Refusal> {
         let mut strangers = Strangers::default();
         for hook in self.hooks_everywhere()? {
-            self.list(hook, Detail::Terse, &mut |view| {
+            list(hook, Detail::Terse, &mut |view| {
                 let Ok(rule) = RuleView::new(view) else { return };
                 let mark = Mark::of_rule(rule.cookies);
                 if mark.is_some_and(|mark| !self.ledger.owns(mark.agent, &rule.id) || mark.format.is_later()) {

@@ -16,6 +16,7 @@ use super::core::Core;
 use super::counted::Counted;
 use super::ledger::chains::owner_of_end;
 use super::ledger::record::{FirstReadings, Place, Record};
+use super::listing::list;
 use super::placement;
 use super::ports::table::PortTable;
 use super::reader::max_lag;
@@ -82,7 +83,7 @@ impl Survey {
         let (mut rules, mut orphans, mut old_ends) = (Vec::new(), Vec::new(), Vec::new());
         let (mut strangers, mut others) = (Strangers::default(), BTreeSet::new());
         for hook in hooks {
-            core.list(*hook, Detail::Terse, &mut |view| {
+            list(*hook, Detail::Terse, &mut |view| {
                 let Ok(rule) = RuleView::new(view) else { return };
                 let note = rule.cookies[0];
                 if let Some(label) = Label::read(rule.cookies).filter(|label| label.agent == core.agent) {

@@ -33,9 +33,11 @@ use self::dumps::Dumps;
 use self::record::{Entry, FirstReadings, Guard, Place, Record, Seen, State, handle_of, index_of, life_of};
 use self::strays::Strays;
 use super::counted::Counted;
+use crate::label::Label;
 use crate::marks::AgentId;
 use crate::priorities::Priorities;
-use crate::wire::filter::FilterId;
+use crate::wire::filter::{Filter, FilterId, FilterView};
+use crate::wire::rule_view::RuleView;
 
 const SHARDS: usize = 64;
 /// Handles up to here are adopted: more rules than any machine has, and few enough that an absurd one takes no memory.
@@ -312,6 +314,21 @@ impl Ledger {
     /// Whether a rule with the notes of this owner is this agent's own.
     pub(crate) fn owns(&self, owner: AgentId, id: &FilterId) -> bool {
         owner == self.agent || self.may_own(owner) && self.named(id).is_some()
+    }
+
+    /// Whether a rule is one of ours by its name, and somebody has left some of the notes on it, but not all.
+    pub(crate) fn is_damaged(&self, view: &FilterView<'_>) -> bool {
+        let Ok(rule) = RuleView::new(view) else { return false };
+        Label::read(rule.cookies).is_none()
+            && Label::has_left_traces(self.agent, rule.cookies)
+            && self.named(&rule.id).is_some()
+    }
+
+    /// Whether some of our notes are on a rule.
+    pub(crate) fn has_traces_of_ours(&self, found: &Filter) -> bool {
+        let notes = Label::notes(&found.flower);
+        Label::read(notes).is_some_and(|label| self.owns(label.agent, &found.id))
+            || Label::has_left_traces(self.agent, notes)
     }
 
     /// The priority in the kernel of one more rule. Only for odd protocols anything is shared.

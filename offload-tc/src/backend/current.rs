@@ -1,0 +1,42 @@
+//! Whether rules are what would be put in now.
+
+use super::core::Core;
+use super::read_back::rule::Taken;
+use crate::install::{self};
+use crate::label::Label;
+use crate::marks::Format;
+use crate::translate;
+use crate::wire::flower::flag;
+use sluice_flow::backend::OffloadPolicy;
+
+impl Core {
+    /// Whether a rule would be put in like this now: by the form of its notes, the policy, and flags of outer headers that it leaves
+    /// out.
+    pub(super) fn is_current(&self, rule: &Taken, guard: Option<&Taken>) -> bool {
+        const FOR_WHOM: u32 = flag::SKIP_HW | flag::SKIP_SW;
+        let is_for_same = |rule: &Taken| (rule.filter.flower.flags ^ install::flags(self.policy)) & FOR_WHOM == 0;
+        // Where hardware has not taken the guard, the rule is kept in software.
+        let follows_guard = |guard: &Taken| {
+            let is_in_software = rule.filter.flower.flags & FOR_WHOM == flag::SKIP_HW;
+            is_for_same(guard) && self.policy == OffloadPolicy::Any && is_in_software
+        };
+        let is_for_same = guard.is_none_or(is_for_same) && is_for_same(rule) || guard.is_some_and(follows_guard);
+        self.has_written(rule, guard) && is_for_same && self.leaves_out_the_same(rule)
+    }
+
+    /// Whether a rule leaves out of its flow what it would leave out now.
+    fn leaves_out_the_same(&self, rule: &Taken) -> bool {
+        let Some((label, said)) = Label::of(&rule.filter.flower).zip(rule.said.as_ref()) else { return true };
+        if !label.spelling.leaves_out() {
+            return true;
+        }
+        let now = translate::rules(&said.flow, self.agent, &**self.ports.load());
+        now.ok().and_then(|now| Label::of(&now.rule.flower)).is_some_and(|now| now.spelling == label.spelling)
+    }
+
+    /// Whether this agent has written the rules of a flow, and would give them such notes today.
+    fn has_written(&self, rule: &Taken, guard: Option<&Taken>) -> bool {
+        let is_ours = |label: Label| label.agent == self.agent && label.format == Format::CURRENT;
+        std::iter::once(rule).chain(guard).all(|rule| Label::of(&rule.filter.flower).is_some_and(is_ours))
+    }
+}

@@ -1,0 +1,60 @@
+//! Takes out all that is ours.
+
+use super::core::Core;
+use super::failure;
+use super::ledger::chains::owner_of_end;
+use super::listing::list;
+use crate::dump::Detail;
+use crate::install::Request;
+use crate::label::Label;
+use crate::wire::rule_view::RuleView;
+use sluice_flow::refusal::Refusal;
+
+/// How often what is taken out is looked for.
+const TRIES: usize = 8;
+
+impl Core {
+    /// Takes out every rule of ours, wherever it is, until there is none.
+    pub(super) fn flush(&self) -> Result<usize, Refusal> {
+        self.mirrors.forget();
+        let mut count = 0;
+        for _ in 0..TRIES {
+            let mut found = Vec::new();
+            let mut ends = 0;
+            for hook in self.hooks_everywhere()? {
+                list(hook, Detail::Terse, &mut |view| {
+                    let Ok(rule) = RuleView::new(view) else { return };
+                    let is_end = owner_of_end(rule.cookies[0]) == Some(self.agent);
+                    let label = Label::read(rule.cookies);
+                    let is_rule = label.is_some_and(|label| self.ledger.owns(label.agent, &rule.id));
+                    if is_end || is_rule || self.mirrors.is_ours(rule.cookies[0]) {
+                        ends += usize::from(is_end);
+                        found.push((rule.id, Label::is_of_guard(rule.cookies)));
+                    }
+                })?;
+            }
+            if found.is_empty() {
+                return Ok(count);
+            }
+            // What they guard goes before them.
+            found.sort_by_key(|(_, is_guard)| *is_guard);
+            let found: Vec<_> = found.into_iter().map(|(id, _)| id).collect();
+            let requests: Vec<_> = found.iter().copied().map(Request::Delete).collect();
+            let results = self.sockets.installer.lock().submit(&requests);
+            let done = results.iter().filter(|result| result.is_ok()).count();
+            count += done.saturating_sub(ends);
+            for (id, _) in found.iter().zip(&results).filter(|(_, result)| result.is_ok()) {
+                self.ledger.chains.forget_end(id);
+                if let Some((entry, _)) = self.ledger.named(id) {
+                    self.ledger.forget(entry.handle, entry.record.place);
+                }
+            }
+            if let Some(Err(refusal)) = results.into_iter().find(Result::is_err)
+                && !failure::is_absence(&refusal)
+            {
+                return Err(refusal);
+            }
+        }
+        Err(Refusal::Busy { reason: "new rules came while they were taken out".into() })
+    }
+}

@@ -1,0 +1,4 @@
+//! Rules of ours, read back.
+
+pub(crate) mod collector;
+pub(crate) mod rule;

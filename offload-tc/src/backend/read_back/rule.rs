@@ -1,0 +1,183 @@
+//! Rules of ours as the kernel shows them, with what they say.
+
+use crate::backend::ledger::record::Place;
+use crate::backend::placement;
+use crate::backend::ports::Ports;
+use crate::label::{Label, Spelling};
+use crate::translate;
+use crate::wire::filter::{Filter, FilterId, FilterView};
+use crate::wire::flower::Flower;
+use crate::wire::rule_view::RuleView;
+use sluice_flow::action::ActionList;
+use sluice_flow::backend::Placement;
+use sluice_flow::flow::{Expiry, Flow};
+use sluice_flow::key::{MaskedKey, Match};
+use sluice_flow::priority::Priority;
+use sluice_flow::ufid::{Seed, Ufid};
+use std::collections::BTreeMap;
+
+/// A rule of ours.
+pub(crate) struct Taken {
+    pub(crate) filter: Filter,
+    /// What it says; `None` if it cannot be read back.
+    pub(crate) said: Option<Said>,
+}
+
+/// What a rule says.
+pub(crate) struct Said {
+    pub(crate) flow: Flow,
+    /// Whether the rule says the UFID.
+    pub(crate) is_named: bool,
+    /// What a guard of the flow matches and does, if it needs one.
+    pub(crate) guard: Option<Box<(Match, ActionList)>>,
+}
+
+impl Taken {
+    pub(crate) fn new(ports: &Ports, filter: Filter) -> Self {
+        Self { said: Said::read(ports, &filter), filter }
+    }
+
+    pub(crate) const fn id(&self) -> FilterId {
+        self.filter.id
+    }
+
+    pub(crate) fn is_guard(&self) -> bool {
+        Label::of(&self.filter.flower).is_some_and(|label| label.spelling.has(Spelling::GUARD))
+    }
+
+    /// Takes the options of a rule apart.
+    pub(crate) fn apart(ports: &Ports, id: FilterId, options: &[u8]) -> Self {
+        let view = FilterView::of_flower(id, options);
+        // What cannot be taken apart was not made like this: a name without contents is all that is known.
+        let filter = view.parse().unwrap_or_else(|_| Filter { id, flower: bare(&view) });
+        Self::new(ports, filter)
+    }
+}
+
+impl Said {
+    fn read(ports: &Ports, filter: &Filter) -> Option<Self> {
+        let (label, matching, actions) = read(ports, filter)?;
+        // One of which nothing can be told cannot be read back either.
+        let guard = translate::guard(&matching, &actions).ok().flatten().map(Box::new);
+        Some(Self { flow: flow_of(&label, &matching, actions), is_named: label.ufid.is_some(), guard })
+    }
+}
+
+/// The rules of a flow as a listing shows them.
+pub(crate) struct Found {
+    pub(crate) rule: Taken,
+    pub(crate) guard: Option<Taken>,
+}
+
+/// A rule of ours read back: its notes, what it matches and does.
+pub(crate) type ReadBack = (Label, Match, ActionList);
+
+/// How the rules of a flow fit each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fit {
+    /// There is a guard if one is needed, and it is the right one.
+    Whole,
+    /// There is a guard, and none is needed.
+    Spare,
+    /// A guard is needed, and there is none.
+    Bare,
+    /// The guard is another one.
+    Odd,
+}
+
+impl Found {
+    /// Finds together what is one flow's. Gives guards by themselves whose rules are missing.
+    pub(crate) fn pairs(rules: Vec<Taken>) -> (Vec<Self>, Vec<Taken>) {
+        let (guards, rules): (Vec<_>, Vec<_>) = rules.into_iter().partition(Taken::is_guard);
+        let mut guards: BTreeMap<_, _> = guards.into_iter().map(|guard| (guard.id(), guard)).collect();
+        let pair = |rule: Taken| {
+            let id = rule.id();
+            let name = Place::of(&id).in_front().map(|place| FilterId { priority: place.priority, ..id });
+            Self { guard: name.and_then(|name| guards.remove(&name)), rule }
+        };
+        let pairs = rules.into_iter().map(pair).collect();
+        (pairs, guards.into_values().collect())
+    }
+
+    /// How the rules of a flow fit each other. One that cannot be read back is nobody's flow anyway, and needs no guard.
+    pub(crate) fn fit(&self, ports: &Ports) -> Fit {
+        let needed = self.rule.said.as_ref().and_then(|said| said.guard.as_deref());
+        match (needed, &self.guard) {
+            (None, None) => Fit::Whole,
+            (None, Some(_)) => Fit::Spare,
+            (Some(_), None) => Fit::Bare,
+            (Some(needed), Some(guard)) => match read(ports, &guard.filter) {
+                Some((_, matching, actions)) if (&matching, &actions) == (&needed.0, &needed.1) => Fit::Whole,
+                _ => Fit::Odd,
+            },
+        }
+    }
+}
+
+/// Reads a rule of ours back.
+pub(crate) fn read(ports: &Ports, filter: &Filter) -> Option<ReadBack> {
+    let label = Label::of(&filter.flower)?;
+    let (matching, actions) = translate::flow(filter, &label, &**ports.load()).ok()?;
+    Some((label, matching, actions))
+}
+
+/// Where the rules of a flow are.
+pub(crate) fn placement_with(rule: &Taken, guard: Option<&Taken>) -> Placement {
+    let of = |rule: &Taken| placement::of_flags(rule.filter.flower.flags);
+    guard.map_or(of(rule), |guard| placement::of_both(of(guard), of(rule)))
+}
+
+/// UFIDs are those of the notes. What is made of a match with this is nobody's, and stands where there is none.
+const SEED: Seed = Seed([0; 16]);
+
+pub(crate) fn flow_of(label: &Label, matching: &Match, actions: ActionList) -> Flow {
+    Flow::new(label.ufid, MaskedKey::new(matching), actions, label.priority, Expiry::default(), &SEED)
+}
+
+/// What a rule shows as that does what no flow does: a flow that does nothing, under its name.
+pub(crate) fn unknown_flow(ufid: Option<Ufid>) -> Flow {
+    let key = MaskedKey::new(&Match::default());
+    Flow::new(ufid, key, [].into(), Priority::default(), Expiry::default(), &SEED)
+}
+
+/// Of a rule that cannot be taken apart, what its notes and flags say.
+fn bare(view: &FilterView<'_>) -> Flower {
+    use crate::wire::action::{Action, Control, Cookie, Operation};
+    let Ok(rule) = RuleView::new(view) else { return Flower::default() };
+    let noted =
+        |note: &[u8]| Action { cookie: Cookie::new(note), ..Action::new(Operation::Generic, Control::Other(i32::MIN)) };
+    Flower { actions: rule.cookies.map(noted).into(), flags: rule.flags, ..Flower::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::label::Room;
+    use crate::marks::{AgentId, Format};
+    use crate::wire::action::{Action, Control, Operation};
+    use crate::wire::filter::Hook;
+
+    #[test]
+    fn a_guard_belongs_to_the_rule_of_its_number_behind_it_and_else_to_none() {
+        let filter = |priority, handle, spelling| {
+            let mut actions = vec![Action::new(Operation::Generic, Control::Shot)];
+            let (ufid, priority_of_flow, digest) = Default::default();
+            let (agent, format) = (AgentId(1), Format::CURRENT);
+            let label = Label { ufid, agent, format, priority: priority_of_flow, spelling, digest };
+            label.put(&mut actions, Room::Found);
+            let id = FilterId { hook: Hook::Ingress { interface: 3 }, chain: 0, priority, protocol: 0x0800, handle };
+            let filter = Filter { id, flower: Flower { actions, ..Flower::default() } };
+            Taken { filter, said: None }
+        };
+        let (rule, guard) =
+            (|handle| filter(61_004, handle, Spelling::default()), |handle| filter(61_000, handle, Spelling::GUARD));
+        let (pairs, alone) = Found::pairs(vec![guard(7), guard(8), rule(7), rule(9)]);
+        let numbers =
+            pairs.iter().map(|found| (found.rule.id().handle, found.guard.as_ref().map(|guard| guard.id().handle)));
+        assert_eq!(numbers.collect::<Vec<_>>(), [(7, Some(7)), (9, None)]);
+        assert_eq!(alone.iter().map(|guard| guard.id().handle).collect::<Vec<_>>(), [8]);
+        // What is in front by its priority alone is a flow's own rule.
+        let (pairs, alone) = Found::pairs(vec![filter(61_000, 7, Spelling::default()), rule(7)]);
+        assert_eq!((pairs.len(), pairs.iter().all(|found| found.guard.is_none()), alone.len()), (2, true, 0));
+    }
+}
