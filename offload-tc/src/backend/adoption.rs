@@ -12,7 +12,7 @@ use super::core::Core;
 use super::counted::Counted;
 use super::failure::{self, socket_refusal};
 use super::ledger::chains;
-use super::ledger::record::{Place, Record};
+use super::ledger::record::{NOBODY, Place, Record};
 use super::read_back::rule::{Fit, Found, Said, Taken, placement_with};
 use super::survey::Survey;
 use crate::install::Request;
@@ -22,9 +22,6 @@ use crate::wire::filter::{Filter, FilterId, Hook};
 
 /// More rules than this are not looked at one by one.
 const MOST_LOOKED_FOR: usize = 256;
-
-/// Whose a rule is until it is claimed.
-pub(super) const NOBODY: FlowId = FlowId { slot: u32::MAX, incarnation: u32::MAX };
 
 impl Core {
     /// Takes over what an earlier run left. A rule that is not what its flow would be given now is read in full, and so are those

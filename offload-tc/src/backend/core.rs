@@ -16,12 +16,11 @@ use super::ports::Ports;
 use super::ports::made::Made;
 use super::ports::table::PortTable;
 use super::sockets::Sockets;
-use crate::install::{self};
-use crate::label;
 use crate::marks::AgentId;
 use crate::meters::Meters;
 use crate::translate::{self, Rules};
 use crate::wire::filter::Hook;
+use crate::{install, label};
 
 /// See the [module](self).
 pub(super) struct Core {

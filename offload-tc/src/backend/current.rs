@@ -1,13 +1,14 @@
 //! Whether rules are what would be put in now.
 
+use sluice_flow::backend::OffloadPolicy;
+
 use super::core::Core;
 use super::read_back::rule::Taken;
-use crate::install::{self};
+use crate::install;
 use crate::label::Label;
 use crate::marks::Format;
 use crate::translate;
 use crate::wire::flower::flag;
-use sluice_flow::backend::OffloadPolicy;
 
 impl Core {
     /// Whether a rule would be put in like this now: by the form of its notes, the policy, and flags of outer headers that it leaves

@@ -1,5 +1,7 @@
 //! Takes out all that is ours.
 
+use sluice_flow::refusal::Refusal;
+
 use super::core::Core;
 use super::failure;
 use super::ledger::chains::owner_of_end;
@@ -8,7 +10,6 @@ use crate::dump::Detail;
 use crate::install::Request;
 use crate::label::Label;
 use crate::wire::rule_view::RuleView;
-use sluice_flow::refusal::Refusal;
 
 /// How often what is taken out is looked for.
 const TRIES: usize = 8;

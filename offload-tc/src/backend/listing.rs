@@ -1,5 +1,7 @@
 //! Listings of what is at hooks.
 
+use sluice_flow::refusal::Refusal;
+
 use super::core::Core;
 use super::failure::{device_refusal, socket_refusal};
 use super::read_back::collector::Collector;
@@ -9,7 +11,6 @@ use crate::label::Label;
 use crate::marks::AgentId;
 use crate::wire::filter::{FilterId, FilterView, Hook};
 use crate::wire::rule_view::RuleView;
-use sluice_flow::refusal::Refusal;
 
 /// How often a listing that changed while it was read is read again.
 const TRIES: usize = 8;

@@ -50,13 +50,14 @@ use sluice_flow::port::{Port, PortNumber};
 use sluice_flow::refusal::Refusal;
 
 use self::core::Core;
-pub use self::ports::device::check_port;
 use self::queue::Queue;
 use self::reader::Reader;
 use self::watch::Watch;
 use crate::install::{BATCH, Request};
 use crate::priorities::Priorities;
 use crate::translate::{self, Rules};
+
+pub use self::ports::device::check_port;
 
 /// Opens the classifier of the network namespace that the thread is in. The device may have any name.
 pub fn open(config: &OpenConfig) -> Result<Arc<dyn Backend>, Refusal> {

@@ -11,11 +11,10 @@ use sluice_flow::id::Generation;
 use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
 
-use super::adoption::NOBODY;
 use super::core::Core;
 use super::counted::Counted;
 use super::ledger::chains::owner_of_end;
-use super::ledger::record::{FirstReadings, Place, Record};
+use super::ledger::record::{FirstReadings, NOBODY, Place, Record};
 use super::listing::list;
 use super::placement;
 use super::ports::table::PortTable;

@@ -8,6 +8,9 @@ use crate::backend::counted::Counted;
 use crate::priorities::Priorities;
 use crate::wire::filter::{FilterId, Hook};
 
+/// Whose a rule is until it is claimed.
+pub(crate) const NOBODY: FlowId = FlowId { slot: u32::MAX, incarnation: u32::MAX };
+
 /// Where a rule is; its handle follows from the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {

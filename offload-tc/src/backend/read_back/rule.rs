@@ -1,5 +1,14 @@
 //! Rules of ours as the kernel shows them, with what they say.
 
+use std::collections::BTreeMap;
+
+use sluice_flow::action::ActionList;
+use sluice_flow::backend::Placement;
+use sluice_flow::flow::{Expiry, Flow};
+use sluice_flow::key::{MaskedKey, Match};
+use sluice_flow::priority::Priority;
+use sluice_flow::ufid::{Seed, Ufid};
+
 use crate::backend::ledger::record::Place;
 use crate::backend::placement;
 use crate::backend::ports::Ports;
@@ -8,13 +17,6 @@ use crate::translate;
 use crate::wire::filter::{Filter, FilterId, FilterView};
 use crate::wire::flower::Flower;
 use crate::wire::rule_view::RuleView;
-use sluice_flow::action::ActionList;
-use sluice_flow::backend::Placement;
-use sluice_flow::flow::{Expiry, Flow};
-use sluice_flow::key::{MaskedKey, Match};
-use sluice_flow::priority::Priority;
-use sluice_flow::ufid::{Seed, Ufid};
-use std::collections::BTreeMap;
 
 /// A rule of ours.
 pub(crate) struct Taken {
