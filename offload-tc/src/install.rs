@@ -141,6 +141,12 @@ impl Installer {
         results
     }
 
+    /// Does one request.
+    pub fn submit_one(&mut self, request: Request) -> Result<Done, Refusal> {
+        let no_answer = || Err(Refusal::Device { reason: "no answer".into() });
+        self.submit(&[request]).pop().unwrap_or_else(no_answer)
+    }
+
     /// Does as many of some requests as are sent at once, and says how many those were: one at least.
     fn batch(&mut self, requests: &[Request], results: &mut Vec<Result<Done, Refusal>>) -> usize {
         let wanted = requests.len().min(BATCH);

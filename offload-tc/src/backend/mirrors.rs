@@ -15,7 +15,7 @@ use super::failure::{self, socket_refusal};
 use super::placement;
 use super::ports::table::PortTable;
 use super::removal::deleted;
-use crate::install::{self, Done, Installer, Request, Told};
+use crate::install::{self, Installer, Request, Told};
 use crate::label::MirrorNote;
 use crate::marks::AgentId;
 use crate::priorities::Priorities;
@@ -197,7 +197,7 @@ impl Mirrors {
             (Some(id), Found::OtherActions) => {
                 wanted.id = id;
                 let told = kernel.tell(id)?;
-                kernel.one(Request::Replace(wanted)).map_err(refine)?;
+                kernel.installer.submit_one(Request::Replace(wanted)).map_err(refine)?;
                 let by_old = told.map(|told| Counted::told(&told, &id)).unwrap_or_default();
                 known.carried = known.carried.plus(by_old);
                 id
@@ -230,7 +230,7 @@ impl Kernel {
             if free != Some(rule.id) && self.is_taken(rule.id) {
                 continue;
             }
-            match self.one(Request::Add(rule.clone())) {
+            match self.installer.submit_one(Request::Add(rule.clone())) {
                 // Somebody else's. Of another protocol, the kernel says that the request is invalid.
                 Err(refusal) if failure::is_duplicate(&refusal) => {}
                 Err(refusal) if failure::is_absence(&refusal) && self.is_anybodys(rule.id) => {}
@@ -284,7 +284,7 @@ impl Kernel {
     }
 
     fn tell(&mut self, id: FilterId) -> Result<Option<Told>> {
-        match self.one(Request::Read(id)) {
+        match self.installer.submit_one(Request::Read(id)) {
             Ok(done) => Ok(done.told),
             Err(refusal) if failure::is_absence(&refusal) => Ok(None),
             Err(refusal) => Err(refusal),
@@ -293,13 +293,8 @@ impl Kernel {
 
     /// Takes a rule out; what it counted, if it was there.
     fn delete(&mut self, id: FilterId) -> Result<Option<Counted>> {
-        let result = self.one(Request::Delete(id));
+        let result = self.installer.submit_one(Request::Delete(id));
         deleted(&mut self.installer, id, result)
-    }
-
-    fn one(&mut self, request: Request) -> Result<Done> {
-        let none = || Err(Refusal::Device { reason: "no answer".into() });
-        self.installer.submit(&[request]).pop().unwrap_or_else(none)
     }
 }
 

@@ -194,6 +194,12 @@ impl Ledger {
         });
     }
 
+    /// The rule is as it was before it was to be changed or taken out.
+    pub(crate) fn settle_as_before(&self, entry: &Entry) {
+        let record = &entry.record;
+        self.settle(entry.handle, record.place, record.carried(), record.guard());
+    }
+
     /// The rule was taken out with its port; so much its flow counted in all.
     pub(crate) fn park(&self, handle: Handle, carried: Counted) {
         self.with(handle, |slot| {

@@ -5,21 +5,42 @@
 //! both from then on, of which either may take the packets. So a rule replaces only what has its match already; anything else under
 //! its name is taken out first, and the rule is added.
 
+use std::sync::Arc;
+
 use sluice_flow::backend::Outcome;
 
-use super::failure::{self, Result};
-use super::ledger::record::Entry;
-use super::placement;
-use super::ports::table::PortTable;
-use super::queue::{Queue, Wanted};
-use super::removal;
-use crate::install::{Done, Request};
+use super::wanted::Wanted;
+use crate::backend::core::Core;
+use crate::backend::failure::{self, Result, socket_refusal};
+use crate::backend::ledger::Turn;
+use crate::backend::ledger::record::Entry;
+use crate::backend::placement;
+use crate::backend::ports::table::PortTable;
+use crate::backend::removal;
+use crate::install::{Done, Installer, Request};
 use crate::label::Label;
 use crate::translate;
 use crate::wire::filter::Filter;
 use crate::wire::flower::Flower;
 
-impl Queue {
+/// Names of rules in the kernel that are tried, if others have them.
+pub(super) const NAMES_TRIED: usize = 8;
+
+/// Puts rules in and takes them out for one worker, by a socket of its own.
+pub(super) struct Writer {
+    pub(super) core: Arc<Core>,
+    /// Keeps workers out of each other's way in the ledger.
+    pub(super) turn: Turn,
+    pub(super) installer: Installer,
+}
+
+impl Writer {
+    pub(super) fn open(core: Arc<Core>) -> Result<Self> {
+        let turn = Turn::new(core.sockets.next_queue());
+        let installer = Installer::open(core.policy).map_err(socket_refusal)?;
+        Ok(Self { core, turn, installer })
+    }
+
     /// What became of a rule that was to be added; `None` if its name is somebody else's.
     pub(super) fn resolve(&mut self, filter: &Filter, result: Result<Done>) -> Result<Option<Done>> {
         match result {
@@ -38,9 +59,9 @@ impl Queue {
     fn supersede(&mut self, left: &Filter, filter: &Filter) -> Result<Done> {
         let ports = self.core.ports.load_full();
         if is_same_match(left, &filter.flower, &ports) {
-            return self.one(Request::Replace(filter.clone()));
+            return self.installer.submit_one(Request::Replace(filter.clone()));
         }
-        let result = self.one(Request::Delete(left.id));
+        let result = self.installer.submit_one(Request::Delete(left.id));
         removal::deleted(&mut self.installer, left.id, result)?;
         self.add(filter.clone())
     }
@@ -56,7 +77,7 @@ impl Queue {
                 Ok(Outcome::InPlace { handle, placement: placement::of_rule(self.core.policy, done.told.as_ref()) })
             }
             Err(refusal) => {
-                self.settle_as_before(entry);
+                self.core.ledger.settle_as_before(entry);
                 Err(failure::refine(refusal, place.hook, ports))
             }
         }
@@ -64,7 +85,7 @@ impl Queue {
 
     /// Puts a rule in where there is none of its name.
     pub(super) fn add(&mut self, filter: Filter) -> Result<Done> {
-        match self.one(Request::Add(filter)) {
+        match self.installer.submit_one(Request::Add(filter)) {
             Err(refusal) if failure::is_duplicate(&refusal) => Err(failure::duplicate()),
             other => other,
         }

@@ -6,14 +6,14 @@ use sluice_flow::backend::{Change, Completion, Handle, OffloadPolicy, Outcome, P
 use sluice_flow::flow::Flow;
 use sluice_flow::refusal::Refusal;
 
-use super::counted::Counted;
-use super::exclusive::is_same_match;
-use super::failure::{self, Result, socket_refusal};
-use super::ledger::record::{Entry, Place, filter_id};
-use super::placement;
-use super::ports::table::PortTable;
-use super::queue::{NAMES_TRIED, Queue, Wanted};
-use super::removal::{deleted, take_out};
+use super::wanted::Wanted;
+use super::writer::{NAMES_TRIED, Writer, is_same_match};
+use crate::backend::counted::Counted;
+use crate::backend::failure::{self, Result, socket_refusal};
+use crate::backend::ledger::record::{Entry, Place, filter_id};
+use crate::backend::placement;
+use crate::backend::ports::table::PortTable;
+use crate::backend::removal::{deleted, take_out};
 use crate::install::{Done, Request};
 use crate::label::Label;
 use crate::surroundings::Surroundings;
@@ -49,14 +49,11 @@ struct Tally {
     guard: Option<Counted>,
 }
 
-impl Queue {
+impl Writer {
     /// Does what is to be done for flows of two rules: as much as possible at a time.
-    pub(super) fn finish_pairs(&mut self, ports: &PortTable, done: &mut Vec<Completion>) {
-        if self.pairs.is_empty() {
-            return;
-        }
+    pub(super) fn finish_pairs(&mut self, pairs: Vec<(Change, Pair)>, ports: &PortTable, done: &mut Vec<Completion>) {
         let (mut arriving, mut leaving) = (Vec::new(), Vec::new());
-        for (change, pair) in std::mem::take(&mut self.pairs) {
+        for (change, pair) in pairs {
             match pair {
                 Pair::Install(handle, wanted) => arriving.extend(Arrival::new(change, handle, *wanted)),
                 Pair::Remove(entry) => leaving.push((change, entry)),
@@ -92,7 +89,7 @@ impl Queue {
             let there = self.resolve(&arrival.rule, result);
             if !matches!(there, Ok(Some(_))) {
                 // One that does not go is found by the next audit as what it is: a rule that no flow has.
-                let _ = self.one(Request::Delete(arrival.guard.id));
+                let _ = self.installer.submit_one(Request::Delete(arrival.guard.id));
             }
             match there {
                 Ok(Some(rule)) => done.push(self.arrived(&arrival, &rule)),
@@ -132,7 +129,7 @@ impl Queue {
                     Ok(Outcome::Removed { last: counted.map(Counted::total) })
                 }
                 Err(refusal) => {
-                    self.settle_as_before(entry);
+                    self.core.ledger.settle_as_before(entry);
                     Err(failure::refine(refusal, place.hook, ports))
                 }
             };
@@ -145,15 +142,18 @@ impl Queue {
         let policy = self.core.policy;
         let (guard, mut rule) = wanted.named(handle);
         let Some(guard) = guard else {
-            return self.one(Request::Add(rule)).map(|done| placement::of_rule(policy, done.told.as_ref()));
+            return self
+                .installer
+                .submit_one(Request::Add(rule))
+                .map(|done| placement::of_rule(policy, done.told.as_ref()));
         };
         let name = guard.id;
-        let guard_is_in = placement::of_rule(policy, self.one(Request::Add(guard))?.told.as_ref());
+        let guard_is_in = placement::of_rule(policy, self.installer.submit_one(Request::Add(guard))?.told.as_ref());
         follow(policy, guard_is_in, &mut rule.flower);
-        match self.one(Request::Add(rule)) {
+        match self.installer.submit_one(Request::Add(rule)) {
             Ok(done) => Ok(placement::of_both(guard_is_in, placement::of_rule(policy, done.told.as_ref()))),
             Err(refusal) => {
-                let _ = self.one(Request::Delete(name));
+                let _ = self.installer.submit_one(Request::Delete(name));
                 Err(refusal)
             }
         }
@@ -219,7 +219,7 @@ impl Queue {
             return Ok(guard_is_in.map_or(rule_is_in, |(_, guard_is_in)| placement::of_both(guard_is_in, rule_is_in)));
         };
         // The new rule needs none.
-        let result = self.one(Request::Delete(name));
+        let result = self.installer.submit_one(Request::Delete(name));
         match deleted(&mut self.installer, name, result) {
             Ok(by_guard) => {
                 let by_guard = by_guard.or(tally.guard.take()).unwrap_or_default();
@@ -248,7 +248,7 @@ impl Queue {
                 }
             }
             None => {
-                let told = self.one(Request::Delete(name)).ok().and_then(|done| done.told);
+                let told = self.installer.submit_one(Request::Delete(name)).ok().and_then(|done| done.told);
                 let by_guard = told.map(|told| Counted::told(&told, &name)).unwrap_or_default();
                 (tally.carried, tally.guard) = (tally.carried.plus(by_guard), None);
             }
@@ -259,7 +259,7 @@ impl Queue {
     fn replace(&mut self, mut rule: Filter, old: Option<&Filter>, flow: &Flow) -> Result<Replaced> {
         let name = rule.id;
         if old.is_some_and(|old| !is_same_match(old, &rule.flower, &self.core.ports.load())) {
-            let result = self.one(Request::Delete(name));
+            let result = self.installer.submit_one(Request::Delete(name));
             let by_old = deleted(&mut self.installer, name, result)?;
             return Ok(Replaced { done: self.add(rule)?, by_old: Some(by_old.unwrap_or_default()) });
         }
@@ -267,7 +267,7 @@ impl Queue {
         let pass = old.filter(|_| has_room && self.core.policy == OffloadPolicy::SkipHardware);
         if let Some(pass) = pass.and_then(|old| Label::pass_in(&old.flower, flow.ufid)) {
             Label::go_on_counting(&mut rule.flower.actions, pass);
-            return Ok(Replaced { done: self.one(Request::Replace(rule))?, by_old: None });
+            return Ok(Replaced { done: self.installer.submit_one(Request::Replace(rule))?, by_old: None });
         }
         // One right after the other, for what the old one counts in between is lost.
         let mut results = self.installer.submit(&[Request::Read(name), Request::Replace(rule)]).into_iter();
@@ -307,15 +307,6 @@ impl Arrival {
         let place = wanted.place;
         let (guard, rule) = wanted.named(handle);
         Some(Self { change, handle, place, guard: guard?, rule, guard_is_in: Placement::Unknown })
-    }
-}
-
-impl Wanted {
-    /// The rules under their names: the guard, if there is one, and the other.
-    fn named(mut self, handle: Handle) -> (Option<Filter>, Filter) {
-        let guard = self.guard.take().zip(self.place.in_front());
-        let guard = guard.map(|(flower, place)| Filter { id: filter_id(place, handle), flower });
-        (guard, self.rule(handle))
     }
 }
 

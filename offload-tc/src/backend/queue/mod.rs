@@ -1,5 +1,9 @@
 //! The install path of one worker.
 
+mod pairs;
+mod wanted;
+mod writer;
+
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -8,37 +12,32 @@ use sluice_flow::chain::ChainId;
 use sluice_flow::flow::Flow;
 use sluice_flow::refusal::Refusal;
 
+use self::pairs::Pair;
+use self::wanted::Wanted;
+use self::writer::{NAMES_TRIED, Writer, is_same_match};
 use super::core::Core;
 use super::counted::Counted;
-use super::exclusive::is_same_match;
-use super::failure::{self, Result, socket_refusal};
+use super::failure::{self, Result};
+use super::ledger::chains;
 use super::ledger::departures::Later;
 use super::ledger::record::{Entry, Place, Record, State, filter_id};
-use super::ledger::{Turn, chains};
-use super::pairs::Pair;
 use super::placement;
 use super::ports::table::PortTable;
 use super::removal;
-use crate::install::{Done, Installer, Request, Told};
+use crate::install::{Done, Request, Told};
 use crate::label::Label;
 use crate::priorities::Priorities;
 use crate::templates::{Sought, Template, Templates};
 use crate::translate::Rules;
 use crate::wire::action::MAX_ACTIONS;
 use crate::wire::filter::{Filter, FilterId, Hook};
-use crate::wire::flower::Flower;
 
-/// Names of rules in the kernel that are tried, if others have them.
-pub(super) const NAMES_TRIED: usize = 8;
 /// Looks at a rule that is to be taken out, between which others take it from one state to the next: there are no more states.
 const LOOKS: usize = 4;
 
 /// The install path of one worker, with a socket of its own.
 pub(super) struct Queue {
-    pub(super) core: Arc<Core>,
-    /// Keeps workers out of each other's way in the ledger.
-    pub(super) turn: Turn,
-    pub(super) installer: Installer,
+    writer: Writer,
     /// The number of the socket as the core knows it.
     socket: u32,
     /// Of rules as the ports let them be.
@@ -47,17 +46,9 @@ pub(super) struct Queue {
     steps: Vec<(Change, Step)>,
     requests: Vec<Request>,
     /// What is to be done for flows of two rules.
-    pub(super) pairs: Vec<(Change, Pair)>,
+    pairs: Vec<(Change, Pair)>,
     /// Changes that others bring to an end.
     later: Arc<Later>,
-}
-
-/// What a flow comes to in the kernel.
-pub(super) struct Wanted {
-    pub(super) place: Place,
-    pub(super) flower: Flower,
-    /// What goes in front.
-    pub(super) guard: Option<Flower>,
 }
 
 /// What a change comes down to.
@@ -90,14 +81,14 @@ impl From<Step> for Plan {
 
 impl Queue {
     pub(super) fn open(core: Arc<Core>) -> Result<Self> {
-        let turn = Turn::new(core.sockets.next_queue());
-        let installer = Installer::open(core.policy).map_err(socket_refusal)?;
-        let socket = installer.port();
+        let writer = Writer::open(core)?;
+        let core = &writer.core;
+        let socket = writer.installer.port();
         core.sockets.add(None, socket)?;
         let (templates, templates_of) = (Templates::new(), core.ports.load_full());
         let (steps, requests, pairs) = Default::default();
         let later = Arc::default();
-        Ok(Self { core, turn, installer, socket, templates, templates_of, steps, requests, pairs, later })
+        Ok(Self { writer, socket, templates, templates_of, steps, requests, pairs, later })
     }
 
     fn plan(&mut self, change: &Change, ports: &PortTable) -> Plan {
@@ -112,7 +103,7 @@ impl Queue {
 
     fn plan_install(&mut self, change: &Change, flow: &Flow, ports: &PortTable) -> Result<Plan> {
         let arrive = |queue: &mut Self, place| {
-            queue.core.ledger.arrive(&mut queue.turn, Record::new(change.flow, change.generation, place))
+            queue.writer.core.ledger.arrive(&mut queue.writer.turn, Record::new(change.flow, change.generation, place))
         };
         let sought = self.templates.seek(flow, ports);
         if let Sought::Known(template) = sought {
@@ -140,32 +131,32 @@ impl Queue {
     fn place_of(&mut self, template: &Template, ports: &PortTable) -> Result<Place> {
         let Template { hook, chain, priority, protocol, .. } = *template;
         self.make_ends(hook, &template.jumps, ports)?;
-        let priority = self.core.ledger.acquire_priority(priority, protocol)?;
+        let priority = self.writer.core.ledger.acquire_priority(priority, protocol)?;
         Ok(Place { hook, chain, priority, protocol })
     }
 
     fn plan_modify(&mut self, handle: Handle, flow: &Flow, ports: &PortTable) -> Result<Plan> {
         let gone = || Refusal::Device { reason: "the rule is gone".into() };
-        let known = self.core.ledger.find(handle).ok_or_else(gone)?;
+        let known = self.writer.core.ledger.find(handle).ok_or_else(gone)?;
         let wanted = self.translate(flow, ports)?;
         let place = wanted.place;
         let released = |refusal| {
-            self.core.ledger.release_priority(place.protocol);
+            self.writer.core.ledger.release_priority(place.protocol);
             refusal
         };
-        let entry = self.core.ledger.turn(handle, &[State::Installed], State::Changing).ok_or_else(gone);
+        let entry = self.writer.core.ledger.turn(handle, &[State::Installed], State::Changing).ok_or_else(gone);
         let entry = entry.map_err(released)?;
         if place != known.record.place {
             return Ok(Step::Over(self.relocate(&entry, wanted, ports)).into());
         }
         // The old rule holds the priority already.
-        self.core.ledger.release_priority(place.protocol);
+        self.writer.core.ledger.release_priority(place.protocol);
         if wanted.guard.is_some() || entry.guard_id().is_some() {
-            return Ok(Step::Over(self.modify_pair(&entry, wanted, flow, ports)).into());
+            return Ok(Step::Over(self.writer.modify_pair(&entry, wanted, flow, ports)).into());
         }
         let there = self.look_for_pass(filter_id(place, handle));
         if there.as_ref().is_some_and(|there| !is_same_match(there, &wanted.flower, ports)) {
-            return Ok(Step::Over(self.put_in_again(&entry, wanted, ports)).into());
+            return Ok(Step::Over(self.writer.put_in_again(&entry, wanted, ports)).into());
         }
         let mut filter = wanted.rule(handle);
         let pass = there.and_then(|there| Label::pass_in(&there.flower, flow.ufid));
@@ -187,31 +178,31 @@ impl Queue {
 
     /// The rule of a name, where rules may have a pass in front.
     fn look_for_pass(&mut self, id: FilterId) -> Option<Filter> {
-        if self.core.policy != OffloadPolicy::SkipHardware {
+        if self.writer.core.policy != OffloadPolicy::SkipHardware {
             return None;
         }
-        self.installer.find(id).ok()?
+        self.writer.installer.find(id).ok()?
     }
 
     fn plan_remove(&mut self, change: &Change, handle: Handle) -> Plan {
         let gone = |last| Step::Over(Ok(Outcome::Removed { last })).into();
         for _ in 0..LOOKS {
-            if let Some(entry) = self.core.ledger.turn(handle, &[State::Installed], State::Leaving) {
+            if let Some(entry) = self.writer.core.ledger.turn(handle, &[State::Installed], State::Leaving) {
                 if entry.guard_id().is_some() {
                     return Plan::Two(Pair::Remove(entry));
                 }
                 self.requests.push(Request::Delete(entry.id()));
                 return Step::Remove(entry).into();
             }
-            if let Some(entry) = self.core.ledger.turn(handle, &[State::Parked], State::Leaving) {
-                self.core.ledger.forget(handle, entry.record.place);
+            if let Some(entry) = self.writer.core.ledger.turn(handle, &[State::Parked], State::Leaving) {
+                self.writer.core.ledger.forget(handle, entry.record.place);
                 return gone(Some(entry.record.carried().total()));
             }
-            if self.core.ledger.find(handle).is_none() {
+            if self.writer.core.ledger.find(handle).is_none() {
                 // Lost, flushed, or removed before: it is gone, and so are its counters.
                 return gone(None);
             }
-            if self.core.ledger.completes_later(handle, change, &self.later) {
+            if self.writer.core.ledger.completes_later(handle, change, &self.later) {
                 return Plan::Later;
             }
         }
@@ -220,14 +211,14 @@ impl Queue {
 
     /// The rules of a flow, after the chains that it jumps to have their ends.
     fn translate(&mut self, flow: &Flow, ports: &PortTable) -> Result<Wanted> {
-        let Rules { rule, guard } = self.core.rules_of(flow, ports)?;
+        let Rules { rule, guard } = self.writer.core.rules_of(flow, ports)?;
         self.make_ends(rule.hook, &flow.jumps(), ports)?;
         if let Some(guard) = &guard {
             // Whether there is a place for it; which one follows from the rule's.
             Priorities::acquire_in_front(guard.priority, guard.protocol)?;
         }
         let guard = guard.map(|guard| guard.flower);
-        let priority = self.core.ledger.acquire_priority(rule.priority, rule.protocol)?;
+        let priority = self.writer.core.ledger.acquire_priority(rule.priority, rule.protocol)?;
         let place = Place { hook: rule.hook, chain: rule.chain, priority, protocol: rule.protocol };
         Ok(Wanted { place, flower: rule.flower, guard })
     }
@@ -235,49 +226,37 @@ impl Queue {
     /// Has chains at a hook end in something for every packet.
     fn make_ends(&mut self, hook: Hook, chains: &[ChainId], ports: &PortTable) -> Result<()> {
         for chain in chains.iter().copied() {
-            if !self.core.ledger.chains.has_end(hook, chain)? {
-                let end = chains::end(hook, chain, self.core.agent, self.core.policy);
-                match self.one(Request::Add(end)) {
+            if !self.writer.core.ledger.chains.has_end(hook, chain)? {
+                let end = chains::end(hook, chain, self.writer.core.agent, self.writer.core.policy);
+                match self.writer.installer.submit_one(Request::Add(end)) {
                     // Another worker may have been quicker.
                     Err(refusal) if !failure::is_duplicate(&refusal) => {
                         return Err(failure::refine(refusal, hook, ports));
                     }
-                    _ => self.core.ledger.chains.add_end(hook, chain),
+                    _ => self.writer.core.ledger.chains.add_end(hook, chain),
                 }
             }
         }
         Ok(())
     }
 
-    /// Has the kernel do one thing.
-    pub(super) fn one(&mut self, request: Request) -> Result<Done> {
-        let none = || Err(Refusal::Device { reason: "no answer".into() });
-        self.installer.submit(&[request]).pop().unwrap_or_else(none)
-    }
-
     /// Puts the rules in at a place where they were not before, and takes the old ones out then.
     fn relocate(&mut self, entry: &Entry, wanted: Wanted, ports: &PortTable) -> Result<Outcome> {
         let (place, guard) = (wanted.place, wanted.guard.is_some().then(Counted::default));
-        match self.put_in(entry.handle, wanted) {
+        match self.writer.put_in(entry.handle, wanted) {
             Ok(placement) => {
-                let old = removal::take_out(&mut self.installer, &[entry]).pop();
+                let old = removal::take_out(&mut self.writer.installer, &[entry]).pop();
                 let carried = old.and_then(Result::ok).flatten().unwrap_or(entry.record.carried());
-                self.core.ledger.release_priority(entry.record.place.protocol);
-                self.core.ledger.settle(entry.handle, place, carried, guard);
+                self.writer.core.ledger.release_priority(entry.record.place.protocol);
+                self.writer.core.ledger.settle(entry.handle, place, carried, guard);
                 Ok(Outcome::InPlace { handle: entry.handle, placement })
             }
             Err(refusal) => {
-                self.core.ledger.release_priority(place.protocol);
-                self.settle_as_before(entry);
+                self.writer.core.ledger.release_priority(place.protocol);
+                self.writer.core.ledger.settle_as_before(entry);
                 Err(failure::refine(refusal, place.hook, ports))
             }
         }
-    }
-
-    /// A rule is as it was before it was to be changed or taken out.
-    pub(super) fn settle_as_before(&self, entry: &Entry) {
-        let record = &entry.record;
-        self.core.ledger.settle(entry.handle, record.place, record.carried(), record.guard());
     }
 
     fn finish(
@@ -322,30 +301,30 @@ impl Queue {
             return Ok(self.installed(handle, place, done));
         }
         let Some(mut filter) = request.and_then(Request::into_rule) else {
-            self.core.ledger.forget(handle, place);
+            self.writer.core.ledger.forget(handle, place);
             return Err(Refusal::Device { reason: "no answer".into() });
         };
         for _ in 0..NAMES_TRIED {
-            match self.resolve(&filter, result) {
+            match self.writer.resolve(&filter, result) {
                 Ok(Some(done)) => return Ok(self.installed(handle, place, &done)),
                 Ok(None) => {}
                 Err(refusal) => {
-                    self.core.ledger.forget(handle, place);
+                    self.writer.core.ledger.forget(handle, place);
                     return Err(failure::refine(refusal, place.hook, ports));
                 }
             }
-            handle = self.core.ledger.rename(&mut self.turn, handle).unwrap_or(handle);
+            handle = self.writer.core.ledger.rename(&mut self.writer.turn, handle).unwrap_or(handle);
             filter.id = filter_id(place, handle);
-            result = self.one(Request::Add(filter.clone()));
+            result = self.writer.installer.submit_one(Request::Add(filter.clone()));
         }
-        self.core.ledger.forget(handle, place);
+        self.writer.core.ledger.forget(handle, place);
         Err(failure::duplicate())
     }
 
     /// A rule is there now that was not before.
     fn installed(&self, handle: Handle, place: Place, done: &Done) -> Outcome {
-        self.core.ledger.settle(handle, place, Counted::default(), None);
-        Outcome::InPlace { handle, placement: placement::of_rule(self.core.policy, done.told.as_ref()) }
+        self.writer.core.ledger.settle(handle, place, Counted::default(), None);
+        Outcome::InPlace { handle, placement: placement::of_rule(self.writer.core.policy, done.told.as_ref()) }
     }
 
     fn finish_replace(
@@ -359,33 +338,33 @@ impl Queue {
         match replaced {
             Ok(done) => {
                 let by_it = told.map(|told| Counted::told(told, &entry.id())).unwrap_or_default();
-                self.core.ledger.settle(entry.handle, place, before.plus(by_it), None);
-                let placement = placement::of_rule(self.core.policy, done.told.as_ref());
+                self.writer.core.ledger.settle(entry.handle, place, before.plus(by_it), None);
+                let placement = placement::of_rule(self.writer.core.policy, done.told.as_ref());
                 Ok(Outcome::InPlace { handle: entry.handle, placement })
             }
             Err(refusal) => {
-                self.settle_as_before(entry);
+                self.writer.core.ledger.settle_as_before(entry);
                 Err(failure::refine(refusal, place.hook, ports))
             }
         }
     }
 
     fn finish_remove(&mut self, entry: &Entry, result: Result<Done>, ports: &PortTable) -> Result<Outcome> {
-        let last = match removal::deleted(&mut self.installer, entry.id(), result) {
+        let last = match removal::deleted(&mut self.writer.installer, entry.id(), result) {
             Ok(by_it) => by_it.map(|by_it| entry.record.carried().plus(by_it).total()),
             Err(refusal) => {
-                self.settle_as_before(entry);
+                self.writer.core.ledger.settle_as_before(entry);
                 return Err(failure::refine(refusal, entry.record.place.hook, ports));
             }
         };
-        self.core.ledger.forget(entry.handle, entry.record.place);
+        self.writer.core.ledger.forget(entry.handle, entry.record.place);
         Ok(Outcome::Removed { last })
     }
 }
 
 impl InstallQueue for Queue {
     fn submit(&mut self, batch: &mut Vec<Change>, done: &mut Vec<Completion>) {
-        let ports = self.core.ports.load_full();
+        let ports = self.writer.core.ports.load_full();
         if !Arc::ptr_eq(&ports, &self.templates_of) {
             self.templates.clear();
             self.templates_of = Arc::clone(&ports);
@@ -399,7 +378,7 @@ impl InstallQueue for Queue {
             }
         }
         let mut requests = std::mem::take(&mut self.requests);
-        let results = self.installer.submit(&requests);
+        let results = self.writer.installer.submit(&requests);
         let mut results = requests.drain(..).zip(results);
         for (change, step) in steps.drain(..) {
             let result = self.finish(step, &mut results, &ports);
@@ -407,11 +386,14 @@ impl InstallQueue for Queue {
         }
         drop(results);
         (self.steps, self.requests) = (steps, requests);
-        self.finish_pairs(&ports, done);
-        let socket = self.installer.port();
+        if !self.pairs.is_empty() {
+            let pairs = std::mem::take(&mut self.pairs);
+            self.writer.finish_pairs(pairs, &ports, done);
+        }
+        let socket = self.writer.installer.port();
         if socket != self.socket {
             // Until then, what this worker removes is looked at by the watch, and found to be none of its concern.
-            let _ = self.core.sockets.add(Some(self.socket), socket);
+            let _ = self.writer.core.sockets.add(Some(self.socket), socket);
             self.socket = socket;
         }
     }
@@ -427,13 +409,6 @@ impl InstallQueue for Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        self.core.sockets.remove(self.socket);
-    }
-}
-
-impl Wanted {
-    /// The rule under its name.
-    pub(super) fn rule(self, handle: Handle) -> Filter {
-        Filter { id: filter_id(self.place, handle), flower: self.flower }
+        self.writer.core.sockets.remove(self.socket);
     }
 }
