@@ -2,7 +2,7 @@
 
 use sluice_flow::port::{Port, PortKind, PortNumber};
 use sluice_flow::refusal::Refusal;
-use sluice_netdev::{self as links, NotRemoved};
+use sluice_netdev::{self as netdev, NotRemoved};
 
 use super::core::Core;
 use super::failure::link_refusal;
@@ -16,8 +16,8 @@ use crate::wire::filter::Hook;
 impl Core {
     /// Makes a port usable. One without a device is refused, or waits for it if that is tolerated.
     pub(super) fn attach(&self, port: &Port, tolerates_absence: bool) -> Result<(), Refusal> {
-        let mut links = self.sockets.monitor.lock();
-        self.take_news(&mut links)?;
+        let mut monitor = self.sockets.monitor.lock();
+        self.take_news(&mut monitor)?;
         if self.ports.load().get(port.number).is_some() {
             return Err(refuse(port, "there is a port of this number already"));
         }
@@ -26,13 +26,13 @@ impl Core {
             PortKind::Tunnel(tunnel) => {
                 let is_made = self.ports.ensure_tunnel(&mut control, port, tunnel)?;
                 drop(control);
-                self.take_news(&mut links)?;
+                self.take_news(&mut monitor)?;
                 control = self.sockets.control.lock();
                 is_made
             }
             _ => false,
         };
-        let Some(known) = links.links().named(&port.name) else {
+        let Some(known) = monitor.links().named(&port.name) else {
             if !tolerates_absence {
                 return Err(refuse(port, "there is no such device"));
             }
@@ -41,7 +41,7 @@ impl Core {
             self.ports.store(self.ports.load().with(attached));
             return Ok(());
         };
-        let present = self.ports.bring_in(&mut control, links.links(), known, port)?;
+        let present = self.ports.bring_in(&mut control, monitor.links(), known, port)?;
         drop(control);
         self.put(Attached { port: port.clone(), device: Some(present), is_made })
     }
@@ -49,8 +49,8 @@ impl Core {
     /// Takes a port away, and what was made for it. Its rules go out of the kernel and stay in the ledger until their flows
     /// go.
     pub(super) fn detach(&self, number: PortNumber) -> Result<(), Refusal> {
-        let mut links = self.sockets.monitor.lock();
-        self.take_news(&mut links)?;
+        let mut monitor = self.sockets.monitor.lock();
+        self.take_news(&mut monitor)?;
         let before = self.ports.load_full();
         let attached = before.get(number).ok_or_else(|| Refusal::no_port(number))?;
         // From here on no worker puts rules in there that did not begin before.
@@ -80,16 +80,16 @@ impl Core {
         for meter in self.meters.all() {
             left.extend(self.meters.remove(meter).err().map(|refusal| refusal.to_string()));
         }
-        let links = self.sockets.monitor.lock();
+        let monitor = self.sockets.monitor.lock();
         let mut control = self.sockets.control.lock();
         for ifindex in self.ports.made.devices() {
-            let found = links::find_ingress(&mut control, ifindex).map_err(link_refusal)?;
+            let found = netdev::find_ingress(&mut control, ifindex).map_err(link_refusal)?;
             let removed = match found.filter(|found| self.ports.made.has(ifindex, *found)) {
                 Some(qdisc) => self.ports.remove_qdisc(&mut control, ifindex, qdisc)?,
                 None => Ok(()),
             };
             if let Err(NotRemoved::InUse(attachment)) = removed {
-                let name = links.links().at(ifindex).map_or("", |known| &known.device.name);
+                let name = monitor.links().at(ifindex).map_or("", |known| &known.device.name);
                 left.push(format!("the queueing discipline of {name}: there are filters of others at {attachment}"));
             }
         }

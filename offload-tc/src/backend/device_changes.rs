@@ -4,7 +4,7 @@ use sluice_flow::backend::OffloadPolicy;
 use sluice_flow::cause::Cause;
 use sluice_flow::port::PortKind;
 use sluice_flow::refusal::Refusal;
-use sluice_netdev::{self as links, Ifindex, Known, Links, Ownership};
+use sluice_netdev::{self as netdev, Ifindex, Known, Links, Ownership};
 
 use super::core::Core;
 use super::failure::socket_refusal;
@@ -66,7 +66,7 @@ impl Core {
     }
 
     /// The device of a port is gone.
-    pub(super) fn take_out(&self, generation: links::Generation) {
+    pub(super) fn take_out(&self, generation: netdev::Generation) {
         let ports = self.ports.load_full();
         let Some((attached, present)) = ports.present().find(|(_, present)| present.generation == generation) else {
             return;
@@ -79,7 +79,7 @@ impl Core {
     }
 
     /// What filters hang on was taken away or replaced at a device, or a device has joined others.
-    pub(super) fn mend(&self, links: &Links, generation: links::Generation) {
+    pub(super) fn mend(&self, links: &Links, generation: netdev::Generation) {
         let ports = self.ports.load_full();
         let has = |present: &Present| {
             let consists_of = |known: &Known| {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sluice_flow::refusal::Refusal;
-use sluice_netdev::{self as links, Attachment, Event, Monitor, TouchedFilters};
+use sluice_netdev::{self as netdev, Attachment, Event, Monitor, TouchedFilters};
 
 use super::core::Core;
 use super::failure::link_refusal;
@@ -25,7 +25,7 @@ impl Core {
         Ok(())
     }
 
-    fn take(&self, links: &links::Links, event: Event, own: u32) {
+    fn take(&self, links: &netdev::Links, event: Event, own: u32) {
         match event {
             Event::Appeared(port) | Event::Renamed { port, .. } | Event::StateChanged { port, .. } => {
                 if let Some(known) = links.at(port.ifindex) {
@@ -102,14 +102,14 @@ impl Core {
     /// Where rules may be of ours: at the ports, and wherever else filters can hang.
     pub(super) fn hooks_everywhere(&self) -> Result<Vec<Hook>, Refusal> {
         let mut hooks = self.ports.load().hooks();
-        let mut links = self.sockets.monitor.lock();
-        self.take_news(&mut links)?;
-        for known in links.links().iter() {
+        let mut monitor = self.sockets.monitor.lock();
+        self.take_news(&mut monitor)?;
+        for known in monitor.links().iter() {
             let Some(qdisc) = known.qdisc else { continue };
             let interface = known.device.ifindex.0;
-            let block = |block: links::Block| Hook::Block { number: block.0 };
+            let block = |block: netdev::Block| Hook::Block { number: block.0 };
             hooks.push(qdisc.ingress_block.map_or(Hook::Ingress { interface }, block));
-            if qdisc.kind == links::IngressKind::Clsact {
+            if qdisc.kind == netdev::IngressKind::Clsact {
                 hooks.push(qdisc.egress_block.map_or(Hook::Egress { interface }, block));
             }
         }

@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 use sluice_flow::port::{self, Port, PortKind, TunnelProtocol};
 use sluice_flow::refusal::Refusal;
 use sluice_netdev::{
-    self as links, Block, Control, IngressQdisc, Known, Links, Mismatch, Ownership, Role, TunnelError, WantedProtocol,
+    self as netdev, Block, Control, IngressQdisc, Known, Links, Mismatch, Ownership, Role, TunnelError, WantedProtocol,
     WantedTunnel,
 };
 
@@ -17,7 +17,7 @@ const NO_GTPU: &str = "the kernel has no device for all tunnels of GTP-U";
 
 /// Whether the kernel can have the device of such a port.
 pub fn check_port(port: &Port) -> Result<(), Refusal> {
-    if !links::is_device_name(&port.name) {
+    if !netdev::is_device_name(&port.name) {
         return Err(refuse(port, "a network device cannot have this name: it has 15 bytes at most, without a colon"));
     }
     match &port.kind {
@@ -41,10 +41,10 @@ pub(crate) fn bring_in(control: &mut Control, links: &Links, known: &Known, port
         DeviceKind::Wire | DeviceKind::Tunnel(_) => IngressQdisc::INGRESS,
     };
     let qdiscs = if kind == DeviceKind::Lag {
-        links::ensure_lag(control, links, ifindex, wanted).map_err(device_refusal)?
+        netdev::ensure_lag(control, links, ifindex, wanted).map_err(device_refusal)?
     } else {
-        let (qdisc, ownership) = links::ensure_ingress(control, ifindex, wanted).map_err(|error| match error {
-            links::IngressError::Link(error) => link_refusal(error),
+        let (qdisc, ownership) = netdev::ensure_ingress(control, ifindex, wanted).map_err(|error| match error {
+            netdev::IngressError::Link(error) => link_refusal(error),
             error => refuse(port, error.to_string()),
         })?;
         vec![(ifindex, qdisc, ownership)]

@@ -10,7 +10,7 @@ use arc_swap::{ArcSwap, Guard};
 use sluice_flow::backend::PortCounters;
 use sluice_flow::port::{Port, PortNumber, Tunnel};
 use sluice_flow::refusal::Refusal;
-use sluice_netdev::{self as links, Control, Ifindex, IngressQdisc, Known, Links, NotRemoved, Ownership, TunnelError};
+use sluice_netdev::{self as netdev, Control, Ifindex, IngressQdisc, Known, Links, NotRemoved, Ownership, TunnelError};
 
 use self::device::{find_tunnel, refuse};
 use self::made::Made;
@@ -49,18 +49,18 @@ impl Ports {
     /// Makes the device of a tunnel port, unless there is one that serves. Says whether it is one that was made here.
     pub(crate) fn ensure_tunnel(&self, control: &mut Control, port: &Port, tunnel: &Tunnel) -> Result<bool, Refusal> {
         find_tunnel(port, tunnel, |wanted| {
-            links::ensure_tunnel(control, wanted, &self.mark()).map(|(_, ownership)| ownership)
+            netdev::ensure_tunnel(control, wanted, &self.mark()).map(|(_, ownership)| ownership)
         })
     }
 
     /// Whether a device that serves a tunnel port was made here.
     pub(crate) fn recognize_tunnel(&self, known: &Known, port: &Port, tunnel: &Tunnel) -> Result<bool, Refusal> {
-        find_tunnel(port, tunnel, |wanted| links::recognize_tunnel(&known.device, wanted, &self.mark()))
+        find_tunnel(port, tunnel, |wanted| netdev::recognize_tunnel(&known.device, wanted, &self.mark()))
     }
 
     /// Removes the device of a tunnel port that was made here, unless it is another's by now.
     pub(crate) fn remove_tunnel(&self, control: &mut Control, port: &Port) -> Result<(), Refusal> {
-        match links::remove_tunnel(control, &port.name, &self.mark()) {
+        match netdev::remove_tunnel(control, &port.name, &self.mark()) {
             Ok(()) | Err(TunnelError::Gone { .. } | TunnelError::Foreign { .. }) => Ok(()),
             Err(error) => Err(refuse(port, error.to_string())),
         }
@@ -89,7 +89,7 @@ impl Ports {
         qdisc: IngressQdisc,
     ) -> Result<Result<(), NotRemoved>, Refusal> {
         let ownership = if self.made.has(ifindex, qdisc) { Ownership::Made } else { Ownership::Adopted };
-        let removed = links::remove_ingress(control, ifindex, qdisc, ownership).map_err(link_refusal)?;
+        let removed = netdev::remove_ingress(control, ifindex, qdisc, ownership).map_err(link_refusal)?;
         match removed {
             Ok(()) | Err(NotRemoved::Gone | NotRemoved::Replaced(_)) => self.made.strike_off(ifindex),
             Err(NotRemoved::InUse(_) | NotRemoved::Adopted) => {}
@@ -102,8 +102,8 @@ impl Ports {
         let ports = self.load();
         let present = ports.get(number)?.device.as_ref()?;
         let ifindex = Ifindex(present.device.interface);
-        let counted = links::statistics(control, ifindex).ok()??;
-        let links::Statistics { rx_packets, rx_bytes, tx_packets, tx_bytes } = counted;
+        let counted = netdev::statistics(control, ifindex).ok()??;
+        let netdev::Statistics { rx_packets, rx_bytes, tx_packets, tx_bytes } = counted;
         Some(if present.is_turned_round() {
             PortCounters { rx_packets: tx_packets, rx_bytes: tx_bytes, tx_packets: rx_packets, tx_bytes: rx_bytes }
         } else {

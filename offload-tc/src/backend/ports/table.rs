@@ -7,7 +7,7 @@ use sluice_flow::backend::{LooksAt, OffloadPolicy};
 use sluice_flow::flow::Flow;
 use sluice_flow::meter::MeterId;
 use sluice_flow::port::{Port, PortNumber};
-use sluice_netdev::{self as links, Ifindex, IngressQdisc, Ownership};
+use sluice_netdev::{self as netdev, Ifindex, IngressQdisc, Ownership};
 
 use crate::label::Room;
 use crate::meters::Meters;
@@ -41,7 +41,7 @@ pub(crate) struct Attached {
 #[derive(Clone, Debug)]
 pub(crate) struct Present {
     pub(crate) device: Device,
-    pub(crate) generation: links::Generation,
+    pub(crate) generation: netdev::Generation,
     /// What filters hang on, at the device and at those that it consists of.
     pub(crate) qdiscs: Vec<(Ifindex, IngressQdisc, Ownership)>,
 }

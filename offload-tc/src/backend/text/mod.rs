@@ -75,7 +75,7 @@ mod tests {
     use sluice_flow::priority::Priority;
     use sluice_flow::text;
     use sluice_flow::ufid::Seed;
-    use sluice_netdev as links;
+    use sluice_netdev as netdev;
 
     use super::*;
     use crate::backend::ports::table::{Attached, Present};
@@ -92,7 +92,7 @@ mod tests {
         ];
         ports.into_iter().fold(PortTable::default(), |table, (number, name, kind, device)| {
             let device = Device { interface: number + 10, kind: device };
-            let present = Present { device, generation: links::Generation(1), qdiscs: vec![] };
+            let present = Present { device, generation: netdev::Generation(1), qdiscs: vec![] };
             let port = Port { number: PortNumber(number), name: name.parse().expect("a name"), kind };
             table.with(Attached { port, device: Some(present), is_made: false })
         })
