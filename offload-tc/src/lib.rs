@@ -30,14 +30,14 @@
 //! use sluice_flow::ufid::Seed;
 //! use sluice_flow::{Expiry, Flow, MaskedKey, PortNumber, Priority};
 //! use sluice_offload_tc::marks::AgentId;
-//! use sluice_offload_tc::surroundings::{Device, DeviceKind, Features, Surroundings};
+//! use sluice_offload_tc::context::{Device, DeviceKind, Features, Context};
 //! use sluice_offload_tc::translate;
 //! use sluice_offload_tc::wire::key::Key;
 //!
 //! /// The device of port N has the index 100 + N.
 //! struct Ports;
 //!
-//! impl Surroundings for Ports {
+//! impl Context for Ports {
 //!     fn device(&self, port: PortNumber) -> Option<Device> {
 //!         Some(Device { interface: 100 + port.0, kind: DeviceKind::Wire })
 //!     }
@@ -82,6 +82,7 @@
 //! ```
 
 mod backend;
+pub mod context;
 pub mod digest;
 pub mod dump;
 pub mod install;
@@ -92,7 +93,6 @@ pub mod priorities;
 pub mod probe;
 pub mod rule;
 mod socket;
-pub mod surroundings;
 pub mod templates;
 pub mod translate;
 pub mod wire;

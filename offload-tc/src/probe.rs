@@ -8,8 +8,8 @@ use std::net::Ipv4Addr;
 
 use sluice_flow::refusal::Refusal;
 
+use crate::context::Features;
 use crate::install::{Installer, Request};
-use crate::surroundings::Features;
 use crate::wire::action::{Action, Conntrack, Control, Encapsulation, Family, Helper, Operation, conntrack_bit};
 use crate::wire::filter::{ANY_PROTOCOL, Filter, FilterId, Hook};
 use crate::wire::flower::{self, CfmMatch, Flower};

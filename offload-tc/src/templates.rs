@@ -25,9 +25,9 @@ use sluice_flow::priority::Priority;
 use sluice_netdev::netlink::attribute::Malformed;
 use sluice_netdev::netlink::message::HEADER;
 
+use crate::context::Context;
 use crate::digest::Digest;
 use crate::label::Label;
-use crate::surroundings::Surroundings;
 use crate::translate::plain;
 use crate::wire::filter::{self, Filter, FilterId, FilterView, Hook};
 use crate::wire::key::{Key, Order};
@@ -148,7 +148,7 @@ impl Templates {
     }
 
     /// Looks for the template of a flow.
-    pub fn seek(&mut self, flow: &Flow, surroundings: &dyn Surroundings) -> Sought {
+    pub fn seek(&mut self, flow: &Flow, context: &dyn Context) -> Sought {
         let matching = flow.matching();
         let Some(layout) = layout(&mut self.layouts, &self.hasher, matching.mask()) else { return Sought::Unknown };
         self.decisive.clear();
@@ -158,7 +158,7 @@ impl Templates {
         let number = place_of(sight, PLACES);
         let place = &mut self.kept[number];
         if let Some(kept) = place.content.as_ref().filter(|kept| kept.is_of(flow, &matching, &self.decisive)) {
-            let is_true = |(meter, index): &(MeterId, u32)| surroundings.police(*meter) == Some(*index);
+            let is_true = |(meter, index): &(MeterId, u32)| context.police(*meter) == Some(*index);
             return match &kept.template {
                 Some(template) if template.meters.iter().all(is_true) => Sought::Known(Arc::clone(template)),
                 Some(_) => Sought::Wanted(Vacancy { place: number }),
@@ -172,10 +172,10 @@ impl Templates {
     }
 
     /// Makes a template of the rule of the flow that was looked for last.
-    pub fn learn(&mut self, vacancy: Vacancy, flow: &Flow, rule: &Filter, surroundings: &dyn Surroundings) {
+    pub fn learn(&mut self, vacancy: Vacancy, flow: &Flow, rule: &Filter, context: &dyn Context) {
         let matching = flow.matching();
         let Some(layout) = layout(&mut self.layouts, &self.hasher, matching.mask()) else { return };
-        let template = Template::of(flow, &matching, rule, &layout.decisive, surroundings);
+        let template = Template::of(flow, &matching, rule, &layout.decisive, context);
         self.kept[vacancy.place].content = Some(Kept {
             mask: Arc::downgrade(matching.mask()),
             actions: Arc::downgrade(&flow.actions),
@@ -266,7 +266,7 @@ impl Template {
         matching: &MaskedKey<'_>,
         rule: &Filter,
         decisive: &[u8],
-        surroundings: &dyn Surroundings,
+        context: &dyn Context,
     ) -> Option<Self> {
         let mut message = Vec::new();
         rule.emit(&mut message, 0, 0).ok()?;
@@ -296,7 +296,7 @@ impl Template {
         let mut meters = Vec::new();
         visit(&flow.actions, &mut |action| {
             if let Action::Meter(meter) = action {
-                meters.extend(surroundings.police(*meter).map(|index| (*meter, index)));
+                meters.extend(context.police(*meter).map(|index| (*meter, index)));
             }
         });
         let FilterId { hook, chain, protocol, .. } = rule.id;

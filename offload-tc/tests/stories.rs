@@ -12,10 +12,10 @@ use sluice_flow::priority::Priority;
 use sluice_flow::refusal::Refusal;
 use sluice_flow::text::{parse_actions, parse_key};
 use sluice_flow::ufid::Seed;
+use sluice_offload_tc::context::{Context, Device, DeviceKind, Features, TunnelFlags};
 use sluice_offload_tc::label::{Label, MirrorNote, Room, Spelling};
 use sluice_offload_tc::marks::AgentId;
 use sluice_offload_tc::rule::{Caveat, Rule};
-use sluice_offload_tc::surroundings::{Device, DeviceKind, Features, Surroundings, TunnelFlags};
 use sluice_offload_tc::translate;
 use sluice_offload_tc::wire::action::{Action, Command, Control, Cookie, MAX_ACTIONS, Operation};
 use sluice_offload_tc::wire::filter::{Filter, FilterId};
@@ -52,7 +52,7 @@ const EXACT: Lab = Lab { features: OLD, tunnel_flags: TunnelFlags::Exact, room: 
 const HARDWARE: Lab = Lab { room: Room::Found, ..EXACT };
 const AS_OVS: Lab = Lab { tunnel_flags: TunnelFlags::AsOvs, ..EXACT };
 
-impl Surroundings for Lab {
+impl Context for Lab {
     fn device(&self, port: PortNumber) -> Option<Device> {
         let kind = if port.0 == 10 { DeviceKind::Tunnel(TunnelProtocol::Vxlan) } else { DeviceKind::Wire };
         Some(Device { interface: port.0 + 100, kind })

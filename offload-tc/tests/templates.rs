@@ -7,10 +7,10 @@ use sluice_flow::meter::MeterId;
 use sluice_flow::port::PortNumber;
 use sluice_flow::text::LineReader;
 use sluice_flow::ufid::Seed;
+use sluice_offload_tc::context::{Context, Device, DeviceKind, Features};
 use sluice_offload_tc::install::Request;
 use sluice_offload_tc::label;
 use sluice_offload_tc::marks::AgentId;
-use sluice_offload_tc::surroundings::{Device, DeviceKind, Features, Surroundings};
 use sluice_offload_tc::templates::{Sought, Templates};
 use sluice_offload_tc::translate;
 use sluice_offload_tc::wire::filter::{Filter, FilterId};
@@ -28,7 +28,7 @@ struct Lab {
     policers: u32,
 }
 
-impl Surroundings for Lab {
+impl Context for Lab {
     fn device(&self, port: PortNumber) -> Option<Device> {
         let tunnel = DeviceKind::Tunnel(sluice_flow::port::TunnelProtocol::Vxlan);
         Some(Device { interface: port.0 + 100, kind: if port.0 == 10 { tunnel } else { DeviceKind::Wire } })

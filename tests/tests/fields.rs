@@ -15,10 +15,10 @@ use sluice_flow::priority::Priority;
 use sluice_flow::refusal::Refusal;
 use sluice_flow::text::{Style, parse_key, write_key};
 use sluice_flow::ufid::Seed;
+use sluice_offload_tc::context::{Context, Device, DeviceKind, Features, TunnelFlags};
 use sluice_offload_tc::label::Room;
 use sluice_offload_tc::marks::AgentId;
 use sluice_offload_tc::rule::Rule;
-use sluice_offload_tc::surroundings::{Device, DeviceKind, Features, Surroundings, TunnelFlags};
 use sluice_offload_tc::translate;
 use sluice_tests::generate::{self, packet};
 use sluice_tests::scenario::Scenario;
@@ -96,7 +96,7 @@ fn flow(full: &Match) -> Flow {
 /// A kernel that knows all keys, and one port.
 struct NewKernel(DeviceKind);
 
-impl Surroundings for NewKernel {
+impl Context for NewKernel {
     fn device(&self, port: PortNumber) -> Option<Device> {
         Some(Device { interface: port.0, kind: self.0 })
     }

@@ -14,11 +14,11 @@ use sluice_flow::port::{PortNumber, TunnelProtocol};
 use sluice_flow::priority::Priority;
 use sluice_flow::ufid::Seed;
 use sluice_netdev::netlink::message::Messages;
+use sluice_offload_tc::context::{Context, Device, DeviceKind, Features, TunnelFlags};
 use sluice_offload_tc::label;
 use sluice_offload_tc::label::{Label, Room, Spelling};
 use sluice_offload_tc::marks::AgentId;
 use sluice_offload_tc::rule::Rule;
-use sluice_offload_tc::surroundings::{Device, DeviceKind, Features, Surroundings, TunnelFlags};
 use sluice_offload_tc::templates::{Sought, Templates};
 use sluice_offload_tc::translate::{self, Rules};
 use sluice_offload_tc::wire::action::Cookie;
@@ -42,7 +42,7 @@ struct Everything {
     room: Room,
 }
 
-impl Surroundings for Everything {
+impl Context for Everything {
     fn device(&self, port: PortNumber) -> Option<Device> {
         Some(Device { interface: INTERFACES + port.0, kind: self.kind })
     }
@@ -73,7 +73,7 @@ impl Surroundings for Everything {
 }
 
 /// A kernel that knows all, or one that knows no flag of an outer header, which are then passed over.
-fn surroundings(full: &Match, knows_flags: bool, room: Room) -> Everything {
+fn context(full: &Match, knows_flags: bool, room: Room) -> Everything {
     let has_tunnel = full.is_exactly(Field::TunnelPresent, 1);
     let kind = if has_tunnel { DeviceKind::Tunnel(TunnelProtocol::Geneve) } else { DeviceKind::Wire };
     let features = Features {
@@ -177,9 +177,9 @@ impl Census {
     fn add(&mut self, full: &Match, actions: &ActionList) {
         self.tried += 1;
         let room = if self.tried.is_multiple_of(2) { Room::Found } else { Room::Made };
-        let surroundings = surroundings(full, !self.tried.is_multiple_of(3), room);
+        let context = context(full, !self.tried.is_multiple_of(3), room);
         let flow = flow(full, actions, u8::try_from(self.tried % 16).unwrap());
-        let Rules { rule, guard } = match translate::rules(&flow, AGENT, &surroundings) {
+        let Rules { rule, guard } = match translate::rules(&flow, AGENT, &context) {
             Ok(rules) => rules,
             Err(refusal) => {
                 assert!(matches!(refusal.label(), "action" | "field" | "combination" | "limit"), "{refusal}");
@@ -189,8 +189,8 @@ impl Census {
         };
         let (filter, text) = (sent(&rule), flow_text(full, actions));
         let label = label(&filter);
-        let (read, did) = translate::flow(&filter, &label, &surroundings)
-            .unwrap_or_else(|error| panic!("{error}: {text}\n{filter:?}"));
+        let (read, did) =
+            translate::flow(&filter, &label, &context).unwrap_or_else(|error| panic!("{error}: {text}\n{filter:?}"));
         assert_eq!((flow_text(&read, &did), &read, &did), (flow_text(full, &plain(actions)), full, &plain(actions)));
         assert_eq!((label.ufid.unwrap_or(flow.ufid), rule.priority), (flow.ufid, flow.priority));
         match room {
@@ -198,15 +198,15 @@ impl Census {
             Room::Found => self.unnamed += u64::from(label.ufid.is_none()),
         }
         if guard.is_none() && self.tried.is_multiple_of(VARIED) {
-            self.vary(full, &flow, &filter, &surroundings);
+            self.vary(full, &flow, &filter, &context);
         }
         if let Some(guard) = guard {
             assert!(self::label(&sent(&guard)).spelling.has(Spelling::GUARD), "{text}");
-            assert!(translate::rule(&flow, AGENT, &surroundings).is_err(), "{text}");
+            assert!(translate::rule(&flow, AGENT, &context).is_err(), "{text}");
             self.guards += 1;
         }
         self.caveats += u64::from(!rule.caveats.is_empty());
-        self.tamper(&filter, &label, &surroundings);
+        self.tamper(&filter, &label, &context);
         self.taken += 1;
         self.fields.extend(FIELDS.iter().map(|spec| spec.field).filter(|field| full.mask.get(*field) != 0));
         visit(actions, &mut |action| {
@@ -217,7 +217,7 @@ impl Census {
 
 impl Census {
     /// Has one field after the other be another. Where a template is known then, it gives the octets that translation gives.
-    fn vary(&mut self, full: &Match, flow: &Flow, filter: &Filter, surroundings: &Everything) {
+    fn vary(&mut self, full: &Match, flow: &Flow, filter: &Filter, context: &Everything) {
         let octets = |write: &dyn Fn(&mut Vec<u8>)| {
             let mut buffer = vec![];
             write(&mut buffer);
@@ -225,8 +225,8 @@ impl Census {
         };
         let mut templates = Templates::new();
         for _ in 0..4 {
-            if let Sought::Wanted(vacancy) = templates.seek(flow, surroundings) {
-                templates.learn(vacancy, flow, filter, surroundings);
+            if let Sought::Wanted(vacancy) = templates.seek(flow, context) {
+                templates.learn(vacancy, flow, filter, context);
             }
         }
         for spec in FIELDS.iter().filter(|spec| full.mask.get(spec.field) != 0) {
@@ -238,9 +238,9 @@ impl Census {
                 let matching = MaskedKey::under(Arc::clone(flow.matching().mask()), &key);
                 let actions = Arc::clone(&flow.actions);
                 let other = Flow::new(None, matching, actions, flow.priority, flow.expiry, &Seed([7; 16]));
-                let Sought::Known(template) = templates.seek(&other, surroundings) else { continue };
+                let Sought::Known(template) = templates.seek(&other, context) else { continue };
                 let instance = template.instance(other.clone(), filter.id);
-                let rule = translate::rule(&other, AGENT, surroundings).expect("a rule, as there is a template");
+                let rule = translate::rule(&other, AGENT, context).expect("a rule, as there is a template");
                 let wanted = sent(&rule);
                 let made = octets(&|buffer| instance.emit(buffer, 5, 9));
                 let translated = octets(&|buffer| wanted.emit(buffer, 5, 9).unwrap());
@@ -253,14 +253,14 @@ impl Census {
     }
 
     /// Has another rule than that of a flow be read without a panic.
-    fn tamper(&self, filter: &Filter, label: &Label, surroundings: &Everything) {
+    fn tamper(&self, filter: &Filter, label: &Label, context: &Everything) {
         let mut buffer = vec![];
         filter.emit(&mut buffer, 0, 1).unwrap();
         let at = 20 + usize::try_from(self.tried).unwrap() * 31 % (buffer.len() - 20);
         buffer[at] ^= 1 << (self.tried % 8);
         let read = Messages::new(&buffer).next().unwrap().and_then(|message| FilterView::new(message.payload)?.parse());
         if let Ok(filter) = read {
-            let _ = translate::flow(&filter, label, surroundings);
+            let _ = translate::flow(&filter, label, context);
         }
     }
 }

@@ -13,8 +13,8 @@ use super::matching::Shape;
 use super::options::{self, Source, Taken};
 use super::refuse::{device_of, refuse, refuse_action};
 use super::{conntrack, places};
+use crate::context::{Context, DeviceKind};
 use crate::label::Spelling;
-use crate::surroundings::{DeviceKind, Surroundings};
 use crate::wire::action::{
     Action, Command, Control, EditKey, Encapsulation, Entry, Header, Mirred, Mpls, Operation, Police, SkbEdit, Vlan,
     checksum,
@@ -29,11 +29,11 @@ pub(super) const MINUS_ONE: u8 = 0xff;
 pub(super) fn translate(
     actions: &[FlowAction],
     shape: Shape,
-    surroundings: &dyn Surroundings,
+    context: &dyn Context,
     spelling: &mut Spelling,
 ) -> Result<Vec<Action>, Refusal> {
     let mut list = Vec::with_capacity(actions.len() + 1);
-    Translator { list: &mut list, shape, surroundings, spelling, is_encapsulated: false }.list(actions)?;
+    Translator { list: &mut list, shape, context, spelling, is_encapsulated: false }.list(actions)?;
     Ok(list)
 }
 
@@ -41,7 +41,7 @@ struct Translator<'a> {
     list: &'a mut Vec<Action>,
     /// What the packet is at this point.
     shape: Shape,
-    surroundings: &'a dyn Surroundings,
+    context: &'a dyn Context,
     spelling: &'a mut Spelling,
     /// Whether an outer header was said.
     is_encapsulated: bool,
@@ -63,7 +63,7 @@ impl Translator<'_> {
         let kind = action.kind();
         match action {
             FlowAction::Output(port) => {
-                let device = device_of(*port, self.surroundings)?;
+                let device = device_of(*port, self.context)?;
                 let is_tunnel = matches!(device.kind, DeviceKind::Tunnel(_));
                 if is_tunnel && !self.is_encapsulated {
                     let refusal = refuse_action(kind, "no set(tunnel(…)) says which outer header");
@@ -131,12 +131,12 @@ impl Translator<'_> {
                     // The packet is dropped: `tcf_ct_act` takes the inner tag for the header of IP.
                     return Err(refuse_action(kind, "behind two tags act_ct does not find the header"));
                 }
-                let found = conntrack::translate(action, self.shape, self.surroundings.features())?;
+                let found = conntrack::translate(action, self.shape, self.context.features())?;
                 self.pipe(Operation::Conntrack(Box::new(found)));
             }
             FlowAction::ConntrackClear => self.pipe(Operation::Conntrack(Box::new(conntrack::clear()))),
             FlowAction::Meter(meter) => {
-                let index = self.surroundings.police(*meter);
+                let index = self.context.police(*meter);
                 let no_meter = || refuse_action(kind, "there is no such meter").until(Cause::Meter);
                 let index = index.ok_or_else(no_meter)?;
                 let police = Police::reference(Control::Pipe);
@@ -312,7 +312,7 @@ impl Translator<'_> {
     }
 
     fn set_tunnel(&mut self, set: &FieldSet, behind: &[FlowAction]) -> Result<(), Refusal> {
-        let no_fragment_is_known = self.surroundings.features().no_fragment;
+        let no_fragment_is_known = self.context.features().no_fragment;
         let mut set = Taken::new(set);
         let mut take = |field| set.take(field).map(|(value, _)| value);
         let mut header = Encapsulation::default();
@@ -402,9 +402,9 @@ impl Translator<'_> {
     /// A list that is run on the packet as it is here.
     fn branch(&mut self, actions: &[FlowAction]) -> Result<(), Refusal> {
         let is_encapsulated = self.is_encapsulated;
-        let (shape, surroundings) = (self.shape, self.surroundings);
+        let (shape, context) = (self.shape, self.context);
         let spelling = &mut *self.spelling;
-        Translator { list: self.list, shape, surroundings, spelling, is_encapsulated }.list(actions)
+        Translator { list: self.list, shape, context, spelling, is_encapsulated }.list(actions)
     }
 
     fn decrement_ttl(&mut self, exception: &ActionList) -> Result<(), Refusal> {

@@ -6,7 +6,7 @@ use sluice_flow::refusal::Refusal;
 use super::fields::ethernet;
 use super::matching::Shape;
 use super::refuse::refuse_action;
-use crate::surroundings::Features;
+use crate::context::Features;
 use crate::wire::action::{Conntrack, Family, Helper, Translation, conntrack_bit as bit};
 
 pub(super) const fn clear() -> Conntrack {

@@ -15,9 +15,9 @@ use super::fields::{
 };
 use super::options;
 use super::refuse::refuse;
+use crate::context::{Context, Device, DeviceKind, Features, TunnelFlags};
 use crate::label::Spelling;
 use crate::rule::Caveat;
-use crate::surroundings::{Device, DeviceKind, Features, Surroundings, TunnelFlags};
 use crate::wire::action::Control;
 use crate::wire::filter::ANY_PROTOCOL;
 use crate::wire::flower::Flower;
@@ -49,7 +49,7 @@ pub(super) struct Shape {
     pub(super) has_tunnel: bool,
 }
 
-pub(super) fn translate(full: &Match, device: Device, surroundings: &dyn Surroundings) -> Result<Matched, Refusal> {
+pub(super) fn translate(full: &Match, device: Device, context: &dyn Context) -> Result<Matched, Refusal> {
     let mut consumer = Consumer {
         full,
         rest: Remainder::new(full),
@@ -57,8 +57,8 @@ pub(super) fn translate(full: &Match, device: Device, surroundings: &dyn Surroun
         spelling: Spelling::default(),
         shape: Shape::default(),
         caveats: vec![],
-        features: surroundings.features(),
-        unknown_flags: surroundings.tunnel_flags(),
+        features: context.features(),
+        unknown_flags: context.tunnel_flags(),
     };
     let chain = consumer.chain()?;
     consumer.rest.take_exact(Field::InPort)?;

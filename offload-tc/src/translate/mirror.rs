@@ -11,9 +11,9 @@ use sluice_flow::refusal::Refusal;
 
 use super::matching::{self, exact};
 use super::refuse::{device_of, refuse};
+use crate::context::{Context, DeviceKind};
 use crate::label::MirrorNote;
 use crate::rule::Rule;
-use crate::surroundings::{DeviceKind, Surroundings};
 use crate::wire::action::{Action, Control, MAX_ACTIONS, Mirred, Operation};
 
 /// Packets that shall be copied before any flow sees them.
@@ -28,18 +28,18 @@ pub struct Mirror {
 }
 
 /// The rule of a mirror. It goes into the first chain at its own priority; that of flows says nothing here.
-pub fn mirror(mirror: &Mirror, surroundings: &dyn Surroundings) -> Result<Rule, Refusal> {
+pub fn mirror(mirror: &Mirror, context: &dyn Context) -> Result<Rule, Refusal> {
     let Mirror { matching: full, copies, note } = mirror;
     let number: Option<u32> = exact(full, Field::InPort);
     let number = number.ok_or_else(|| refuse(Field::InPort, "a rule is of one port"))?;
-    let device = device_of(PortNumber(number), surroundings)?;
-    let matched = matching::translate(full, device, surroundings)?;
+    let device = device_of(PortNumber(number), context)?;
+    let matched = matching::translate(full, device, context)?;
     if matched.chain != ChainId::ROOT.0 {
         return Err(refuse(Field::RecircId, "a mirror comes before the first chain"));
     }
     let mut flower = matched.flower;
     for port in copies {
-        let to = device_of(*port, surroundings)?;
+        let to = device_of(*port, context)?;
         let (to, interface) = match to.kind {
             // For whom the packet is stays as it is: what is behind this stage shall not see a difference.
             DeviceKind::Internal => (Mirred::IngressMirror, to.interface),

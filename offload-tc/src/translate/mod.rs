@@ -24,10 +24,10 @@ use sluice_flow::refusal::Refusal;
 
 use self::fields::{DONT_FRAGMENT, PASSED_OVER};
 use self::refuse::{device_of, refuse};
+use crate::context::{Context, TunnelFlags};
 use crate::label::{Label, Spelling};
 use crate::marks::{AgentId, Format};
 use crate::rule::{Caveat, Rule};
-use crate::surroundings::{Surroundings, TunnelFlags};
 use crate::wire::action::MAX_ACTIONS;
 use crate::wire::filter::Filter;
 
@@ -47,15 +47,15 @@ pub struct Rules {
 }
 
 /// The rules of a flow, with the notes of an agent on them.
-pub fn rules(flow: &Flow, agent: AgentId, surroundings: &dyn Surroundings) -> Result<Rules, Refusal> {
+pub fn rules(flow: &Flow, agent: AgentId, context: &dyn Context) -> Result<Rules, Refusal> {
     let full = flow.matching().expand();
     let Some(found) = guard::guard(&full, &flow.actions)? else {
-        return Ok(Rules { rule: rule(flow, agent, surroundings)?, guard: None });
+        return Ok(Rules { rule: rule(flow, agent, context)?, guard: None });
     };
     let label = label_of(flow, agent);
-    let rule = labelled(&full, &flow.actions, label, surroundings, true)?;
+    let rule = labelled(&full, &flow.actions, label, context, true)?;
     let label = Label { spelling: Spelling::GUARD, ..label };
-    let guard = labelled(&found.matching, &found.actions, label, surroundings, false)?;
+    let guard = labelled(&found.matching, &found.actions, label, context, false)?;
     Ok(Rules { rule, guard: Some(guard) })
 }
 
@@ -65,9 +65,9 @@ pub fn guard(matching: &Match, actions: &[Action]) -> Result<Option<(Match, Acti
 }
 
 /// The rule of a flow that is one, with the notes of an agent on it; a flow that needs [another](Rules::guard) is refused.
-pub fn rule(flow: &Flow, agent: AgentId, surroundings: &dyn Surroundings) -> Result<Rule, Refusal> {
+pub fn rule(flow: &Flow, agent: AgentId, context: &dyn Context) -> Result<Rule, Refusal> {
     let full = flow.matching().expand();
-    labelled(&full, &flow.actions, label_of(flow, agent), surroundings, false)
+    labelled(&full, &flow.actions, label_of(flow, agent), context, false)
 }
 
 /// The notes of a flow's rule, but for how it is written.
@@ -81,20 +81,20 @@ fn labelled(
     full: &Match,
     actions: &ActionList,
     label: Label,
-    surroundings: &dyn Surroundings,
+    context: &dyn Context,
     is_guarded: bool,
 ) -> Result<Rule, Refusal> {
     let number: Option<u32> = matching::exact(full, Field::InPort);
     let number = number.ok_or_else(|| refuse(Field::InPort, "a rule is of one port"))?;
-    let device = device_of(PortNumber(number), surroundings)?;
-    let mut matched = matching::translate(full, device, surroundings)?;
+    let device = device_of(PortNumber(number), context)?;
+    let mut matched = matching::translate(full, device, context)?;
     if is_guarded {
         matched.shape.least_ttl = 2;
     }
     let (mut spelling, mut caveats) = (matched.spelling, matched.caveats);
     spelling.add(label.spelling);
     let mut flower = matched.flower;
-    if leaves_out_df(actions, surroundings)? {
+    if leaves_out_df(actions, context)? {
         spelling.add(Spelling::DF_LEFT_OUT);
         caveats.push(Caveat::NotSet { flag: "df" });
     }
@@ -106,8 +106,8 @@ fn labelled(
             caveats.push(Caveat::RelatedIsForgotten);
         }
     });
-    flower.actions = actions::translate(actions, matched.shape, surroundings, &mut spelling)?;
-    Label { spelling, ..label }.put(&mut flower.actions, surroundings.room());
+    flower.actions = actions::translate(actions, matched.shape, context, &mut spelling)?;
+    Label { spelling, ..label }.put(&mut flower.actions, context.room());
     if flower.actions.len() > MAX_ACTIONS {
         return Err(Refusal::Limit { what: "actions of tc in a rule".into(), limit: MAX_ACTIONS as u64 });
     }
@@ -126,8 +126,8 @@ pub(crate) fn without_unknown_flags(full: &Match) -> Match {
 
 /// Whether outer headers shall say not to fragment, and cannot, and that is well. The note on a rule has one bit for all of
 /// them.
-fn leaves_out_df(actions: &ActionList, surroundings: &dyn Surroundings) -> Result<bool, Refusal> {
-    if surroundings.features().no_fragment || surroundings.tunnel_flags() == TunnelFlags::Exact {
+fn leaves_out_df(actions: &ActionList, context: &dyn Context) -> Result<bool, Refusal> {
+    if context.features().no_fragment || context.tunnel_flags() == TunnelFlags::Exact {
         return Ok(false);
     }
     let (mut with, mut without) = (false, false);
@@ -164,19 +164,15 @@ fn names_what_stays(actions: &ActionList) -> Result<bool, Refusal> {
 }
 
 /// The flow of a rule of ours, whose notes are given: what it matches and does.
-pub fn flow(
-    filter: &Filter,
-    label: &Label,
-    surroundings: &dyn Surroundings,
-) -> Result<(Match, ActionList), Unreadable> {
-    let full = read::matching(filter.id, &filter.flower, label.spelling, surroundings)?;
+pub fn flow(filter: &Filter, label: &Label, context: &dyn Context) -> Result<(Match, ActionList), Unreadable> {
+    let full = read::matching(filter.id, &filter.flower, label.spelling, context)?;
     let mut actions = filter.flower.actions.clone();
     Label::take_off(&mut actions);
-    let actions = read::actions(&actions, &full, label.spelling, surroundings)?;
+    let actions = read::actions(&actions, &full, label.spelling, context)?;
     Ok((full, actions))
 }
 
 /// What a rule matches, however it is written and whoever wrote it; `None` if that cannot be said.
-pub fn matching(filter: &Filter, surroundings: &dyn Surroundings) -> Option<Match> {
-    read::matching(filter.id, &filter.flower, Spelling::default(), surroundings).ok()
+pub fn matching(filter: &Filter, context: &dyn Context) -> Option<Match> {
+    read::matching(filter.id, &filter.flower, Spelling::default(), context).ok()
 }

@@ -14,8 +14,8 @@ use super::fields::{
 use super::matching::{exact, is_tag};
 use super::refuse::Unreadable;
 use super::{conntrack, options, places};
+use crate::context::{Context, DeviceKind};
 use crate::label::Spelling;
-use crate::surroundings::{DeviceKind, Surroundings};
 use crate::wire::action::{Action, Command, Control, EditKey, Header, Mirred, Mpls, Operation, SkbEdit, Vlan};
 use crate::wire::filter::{ANY_PROTOCOL, FilterId, Hook};
 use crate::wire::flower::{Flower, OptionsMatch};
@@ -26,11 +26,11 @@ pub(super) fn matching(
     id: FilterId,
     flower: &Flower,
     spelling: Spelling,
-    surroundings: &dyn Surroundings,
+    context: &dyn Context,
 ) -> Result<Match, Unreadable> {
     let mut full = Match::default();
     let (Hook::Ingress { interface } | Hook::Egress { interface } | Hook::Block { number: interface }) = id.hook;
-    let (port, device) = surroundings.port(interface).ok_or(Unreadable("it is at a device that is no port"))?;
+    let (port, device) = context.port(interface).ok_or(Unreadable("it is at a device that is no port"))?;
     if device.hook() != id.hook {
         return Err(Unreadable("it is where no packet comes in at the port"));
     }
@@ -240,7 +240,7 @@ pub(super) fn actions(
     actions: &[Action],
     full: &Match,
     spelling: Spelling,
-    surroundings: &dyn Surroundings,
+    context: &dyn Context,
 ) -> Result<ActionList, Unreadable> {
     let protocol = match exact::<u16>(full, Field::EthType) {
         Some(ethernet::IPV4 | ethernet::IPV6) => exact(full, Field::Ipv4Proto),
@@ -250,7 +250,7 @@ pub(super) fn actions(
         let value = |field: Field| (field, full.key.get(field), field.full_mask());
         places::STAY.map(value)
     });
-    Reader { all: actions, at: 0, protocol, stays, spelling, surroundings }.list(actions.len())
+    Reader { all: actions, at: 0, protocol, stays, spelling, context }.list(actions.len())
 }
 
 struct Reader<'a> {
@@ -260,7 +260,7 @@ struct Reader<'a> {
     /// What sets of all of an IP header name besides what they rewrite.
     stays: Option<[(Field, u128, u128); 4]>,
     spelling: Spelling,
-    surroundings: &'a dyn Surroundings,
+    context: &'a dyn Context,
 }
 
 impl Reader<'_> {
@@ -298,7 +298,7 @@ impl Reader<'_> {
                 FlowAction::CheckPacketLength { length, greater, less_or_equal }
             }
             (Operation::Police(_), _) => {
-                let meter = self.surroundings.meter(action.index).ok_or(Unreadable("a policer that is no meter"))?;
+                let meter = self.context.meter(action.index).ok_or(Unreadable("a policer that is no meter"))?;
                 FlowAction::Meter(meter)
             }
             (_, Control::Pipe) => return self.piped(&action.operation),
@@ -393,7 +393,7 @@ impl Reader<'_> {
     }
 
     fn port(&self, interface: u32) -> Result<PortNumber, Unreadable> {
-        let (port, _) = self.surroundings.port(interface).ok_or(Unreadable("it sends to a device that is no port"))?;
+        let (port, _) = self.context.port(interface).ok_or(Unreadable("it sends to a device that is no port"))?;
         Ok(port)
     }
 }

@@ -5,7 +5,7 @@ use sluice_flow::field::Field;
 use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
 
-use crate::surroundings::{Device, Surroundings};
+use crate::context::{Context, Device};
 
 /// The rule does what no flow of this agent asks for: it was changed by somebody, or is of a later version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,8 +23,8 @@ pub(super) fn refuse_action(action: ActionKind, reason: &'static str) -> Refusal
 }
 
 /// The device of a port that a flow names, which is refused without one.
-pub(super) fn device_of(port: PortNumber, surroundings: &dyn Surroundings) -> Result<Device, Refusal> {
-    surroundings.device(port).ok_or_else(|| match surroundings.absent(port) {
+pub(super) fn device_of(port: PortNumber, context: &dyn Context) -> Result<Device, Refusal> {
+    context.device(port).ok_or_else(|| match context.absent(port) {
         Some(name) => {
             Refusal::Port { port: name.to_owned(), number: Some(port), reason: "its device is not there".into() }
         }

@@ -7,10 +7,10 @@ use sluice_flow::port::PortNumber;
 use sluice_flow::text::LineReader;
 use sluice_flow::ufid::Seed;
 use sluice_flow::{Flow, Refusal};
+use sluice_offload_tc::context::{Context, Device, DeviceKind, Features};
 use sluice_offload_tc::install::{Request, flags};
 use sluice_offload_tc::label;
 use sluice_offload_tc::marks::AgentId;
-use sluice_offload_tc::surroundings::{Device, DeviceKind, Features, Surroundings};
 use sluice_offload_tc::templates::{Sought, Templates};
 use sluice_offload_tc::translate;
 use sluice_offload_tc::wire::filter::{Filter, FilterId};
@@ -27,7 +27,7 @@ pub(crate) struct Ports {
     pub(crate) sender: u32,
 }
 
-impl Surroundings for Ports {
+impl Context for Ports {
     fn device(&self, port: PortNumber) -> Option<Device> {
         let interface = match port.0 {
             1 => self.receiver,

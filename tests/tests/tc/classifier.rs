@@ -8,6 +8,7 @@ use sluice_flow::flow::Flow;
 use sluice_flow::meter::{Meter, MeterId};
 use sluice_flow::port::{PortKind, PortNumber};
 use sluice_flow::refusal::Refusal;
+use sluice_offload_tc::context::{Context, Device, DeviceKind, Features, TunnelFlags};
 use sluice_offload_tc::dump::{Detail, Lister, Listing};
 use sluice_offload_tc::install::{Installer, Request, flags};
 use sluice_offload_tc::marks::AgentId;
@@ -15,7 +16,6 @@ use sluice_offload_tc::meters::Meters;
 use sluice_offload_tc::priorities::Priorities;
 use sluice_offload_tc::probe;
 use sluice_offload_tc::rule::Rule;
-use sluice_offload_tc::surroundings::{Device, DeviceKind, Features, Surroundings, TunnelFlags};
 use sluice_offload_tc::translate;
 use sluice_offload_tc::wire::filter::{Filter, FilterId, FilterView};
 use sluice_offload_tc::wire::flower::Flower;
@@ -181,7 +181,7 @@ impl LabDevices {
     }
 }
 
-impl Surroundings for LabDevices {
+impl Context for LabDevices {
     fn device(&self, port: PortNumber) -> Option<Device> {
         self.ports.get(&port).copied()
     }

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use sluice_flow::backend::OffloadPolicy;
 use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
+use sluice_offload_tc::context::{Context, Features};
 use sluice_offload_tc::install::{Request, flags};
-use sluice_offload_tc::surroundings::{Features, Surroundings};
 use sluice_offload_tc::wire::action::{
     Action, Command, Conntrack, Control, EditKey, Encapsulation, Entry, Header, Mirred, Mpls, Operation, Police,
     SkbEdit, Translation, Vlan, checksum, conntrack_bit,

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
+use sluice_offload_tc::context::{Device, DeviceKind};
 use sluice_offload_tc::dump::Detail;
-use sluice_offload_tc::surroundings::{Device, DeviceKind};
 use sluice_offload_tc::wire::action::{
     Action, Command, Conntrack, Control, Encapsulation, Header, Mirred, Mpls, Operation, SkbEdit, Vlan, checksum,
     conntrack_bit,

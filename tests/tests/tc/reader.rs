@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::process::{Command, ExitCode};
 
 use sluice_flow::key::Match;
+use sluice_offload_tc::context::Context;
 use sluice_offload_tc::dump::{Detail, Lister};
 use sluice_offload_tc::label::Label;
-use sluice_offload_tc::surroundings::Surroundings;
 use sluice_offload_tc::translate;
 use sluice_offload_tc::wire::filter::Filter;
 use sluice_tests::scenario::{Scenario, flow_text};
@@ -32,12 +32,12 @@ pub(crate) fn print() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn line(filter: &Filter, surroundings: &dyn Surroundings) -> String {
+fn line(filter: &Filter, context: &dyn Context) -> String {
     let note = |at: usize| filter.flower.actions.get(at).and_then(|action| action.cookie.as_ref());
     let octets = [0, 1].map(|at| note(at).map_or(&[][..], |cookie| cookie.octets()));
     let handle = filter.id.handle;
     let Some(label) = Label::read(octets) else { return format!("{handle} is not ours: {filter:?}") };
-    match translate::flow(filter, &label, surroundings) {
+    match translate::flow(filter, &label, context) {
         // The UFID is a hash over what is matched, so that the same one says that not a bit of it is another.
         Ok((matching, actions)) if Some(flow(&matching, &actions).ufid) == label.ufid => {
             format!("{handle} {} {}", flow(&matching, &actions).ufid, flow_text(&matching, &actions))

@@ -7,8 +7,8 @@ use sluice_flow::field::Field;
 use sluice_flow::key::Match;
 use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
+use sluice_offload_tc::context::TunnelFlags;
 use sluice_offload_tc::label::Label;
-use sluice_offload_tc::surroundings::TunnelFlags;
 use sluice_offload_tc::translate;
 use sluice_tests::lab::{OWN_IP, OWN_MAC, PEER_IP, PEER_MAC, UNDERLAY, VXLAN};
 

@@ -11,7 +11,7 @@ use sluice_netdev::{
 
 use super::table::Present;
 use crate::backend::failure::{device_refusal, link_refusal};
-use crate::surroundings::{Device, DeviceKind};
+use crate::context::{Device, DeviceKind};
 
 const NO_GTPU: &str = "the kernel has no device for all tunnels of GTP-U";
 

@@ -9,9 +9,9 @@ use sluice_flow::meter::MeterId;
 use sluice_flow::port::{Port, PortNumber};
 use sluice_netdev::{self as netdev, Ifindex, IngressQdisc, Ownership};
 
+use crate::context::{Context, Device, DeviceKind, Features, TunnelFlags};
 use crate::label::Room;
 use crate::meters::Meters;
-use crate::surroundings::{Device, DeviceKind, Features, Surroundings, TunnelFlags};
 use crate::translate;
 use crate::wire::filter::Hook;
 
@@ -125,7 +125,7 @@ impl PortTable {
     }
 }
 
-impl Surroundings for PortTable {
+impl Context for PortTable {
     fn device(&self, port: PortNumber) -> Option<Device> {
         Some(self.get(port)?.device.as_ref()?.device)
     }

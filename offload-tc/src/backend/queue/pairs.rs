@@ -14,9 +14,9 @@ use crate::backend::ledger::record::{Entry, Place, filter_id};
 use crate::backend::placement;
 use crate::backend::ports::table::PortTable;
 use crate::backend::removal::{deleted, take_out};
+use crate::context::Context;
 use crate::install::{Done, Request};
 use crate::label::Label;
-use crate::surroundings::Surroundings;
 use crate::wire::action::{Action, MAX_ACTIONS, Operation};
 use crate::wire::filter::{Filter, FilterId};
 use crate::wire::flower::{Flower, flag};
@@ -323,10 +323,9 @@ fn follow(policy: OffloadPolicy, guard_is_in: Placement, rule: &mut Flower) {
 
 /// A rule as the kernel shows it, to be put in once more: without the answers, and with actions of its own but for those that it
 /// shares with others.
-fn anew(shown: Filter, surroundings: &dyn Surroundings) -> Filter {
-    let is_shared = |action: &Action| {
-        matches!(action.operation, Operation::Police(_)) && surroundings.meter(action.index).is_some()
-    };
+fn anew(shown: Filter, context: &dyn Context) -> Filter {
+    let is_shared =
+        |action: &Action| matches!(action.operation, Operation::Police(_)) && context.meter(action.index).is_some();
     let action = |action: Action| match is_shared(&action) {
         true => Action { statistics: None, cookie: None, ..action },
         false => Action { statistics: None, index: 0, ..action },

@@ -11,9 +11,9 @@ use sluice_flow::backend::OffloadPolicy;
 
 use self::forms::protocol;
 use super::ports::table::PortTable;
+use crate::context::Context;
 use crate::marks::{AgentId, Mark};
 use crate::rule::Rule;
-use crate::surroundings::Surroundings;
 use crate::wire::filter::{FilterId, FilterView, Hook};
 
 /// The rule of a flow.
@@ -79,7 +79,7 @@ mod tests {
 
     use super::*;
     use crate::backend::ports::table::{Attached, Present};
-    use crate::surroundings::{Device, DeviceKind};
+    use crate::context::{Device, DeviceKind};
     use crate::translate;
 
     fn ports() -> PortTable {

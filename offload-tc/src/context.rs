@@ -41,7 +41,7 @@ impl Device {
 }
 
 /// What a flow may refer to.
-pub trait Surroundings {
+pub trait Context {
     /// The device of a port.
     fn device(&self, port: PortNumber) -> Option<Device>;
     /// The name of a port whose device is gone; `None` if its device is there, or if there is no such port.
