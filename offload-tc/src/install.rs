@@ -18,8 +18,8 @@ use crate::wire::statistics::Count;
 /// As many requests as are sent at once: most of what there is to be had (a batch of 64 takes the kernel some 200 us), and
 /// the first does not wait long for the last.
 pub const BATCH: usize = 64;
-/// As many octets as are sent at once. The kernel takes 212,992 by default (`net.core.wmem_default`).
-const BATCH_OCTETS: usize = 96 << 10;
+/// As many bytes as are sent at once. The kernel takes 212,992 by default (`net.core.wmem_default`).
+const BATCH_BYTES: usize = 96 << 10;
 
 /// Something to be done to a filter.
 #[derive(Clone, Debug)]
@@ -83,12 +83,12 @@ pub struct Done {
     pub warning: Option<String>,
     /// The rule as the kernel shows it: of what is read; of what is deleted, a moment before; of what is put in, where the
     /// kernel decides who takes it, and of the last one that is sent at a time.
-    pub told: Option<Told>,
+    pub report: Option<Report>,
 }
 
 /// What the kernel tells of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct Report {
     /// Bits of [`flower::flag`].
     pub flags: u32,
     /// What software counted, see [`FilterId::with_headers`].
@@ -107,7 +107,7 @@ pub struct Installer {
 impl Installer {
     /// Opens a socket.
     pub fn open(policy: OffloadPolicy) -> Result<Self, SocketError> {
-        Ok(Self { socket: Socket::open()?, policy, buffer: Vec::with_capacity(BATCH_OCTETS) })
+        Ok(Self { socket: Socket::open()?, policy, buffer: Vec::with_capacity(BATCH_BYTES) })
     }
 
     /// The number by which notifications name the socket. It is another one after answers were lost.
@@ -155,7 +155,7 @@ impl Installer {
         let mut outcomes: Vec<Option<Result<Done, Refusal>>> = Vec::with_capacity(wanted);
         let mut last = None;
         for (sequence, request) in (first..).zip(&requests[..wanted]) {
-            if self.buffer.len() > BATCH_OCTETS {
+            if self.buffer.len() > BATCH_BYTES {
                 break;
             }
             let start = self.buffer.len();
@@ -187,9 +187,9 @@ impl Installer {
         const FLAGS: std::ops::Range<usize> = 6..8;
         let place = start + FLAGS.start..start + FLAGS.end;
         if let Some(flags) = self.buffer.get_mut(place)
-            && let Ok(octets) = <[u8; 2]>::try_from(&*flags)
+            && let Ok(bytes) = <[u8; 2]>::try_from(&*flags)
         {
-            flags.copy_from_slice(&(u16::from_ne_bytes(octets) | wanted).to_ne_bytes());
+            flags.copy_from_slice(&(u16::from_ne_bytes(bytes) | wanted).to_ne_bytes());
         }
     }
 
@@ -216,8 +216,8 @@ impl Installer {
             let place = sequence.checked_sub(first).and_then(|place| outcomes.get_mut(place as usize));
             match (place, answer) {
                 (Some(outcome), Answer::Content(message)) => {
-                    let told = told(&FilterView::new(message.payload)?)?;
-                    *outcome = Some(Ok(Done { told, ..Done::default() }));
+                    let report = report(&FilterView::new(message.payload)?)?;
+                    *outcome = Some(Ok(Done { report, ..Done::default() }));
                 }
                 (Some(outcome), Answer::Acknowledgement(found)) => acknowledge(outcome, &found),
                 _ => {}
@@ -318,24 +318,24 @@ fn has_notes_of(found: &Filter, sent: &Filter) -> bool {
 
 /// Puts an acknowledgement to what was told before it.
 fn acknowledge(outcome: &mut Option<Result<Done, Refusal>>, found: &Acknowledgement<'_>) {
-    let told = outcome.take().and_then(Result::ok).and_then(|done| done.told);
-    *outcome = Some(result(found).map(|done| Done { told, ..done }));
+    let report = outcome.take().and_then(Result::ok).and_then(|done| done.report);
+    *outcome = Some(result(found).map(|done| Done { report, ..done }));
 }
 
 pub(crate) fn result(found: &Acknowledgement<'_>) -> Result<Done, Refusal> {
     match found.errno {
-        0 => Ok(Done { warning: found.text.map(ToOwned::to_owned), told: None }),
+        0 => Ok(Done { warning: found.text.map(ToOwned::to_owned), report: None }),
         errno => Err(Refusal::Kernel { errno, message: found.text.map_or_else(|| words_of(errno), ToOwned::to_owned) }),
     }
 }
 
 /// What is told of a filter of flower.
-fn told(view: &FilterView<'_>) -> Result<Option<Told>, SocketError> {
+fn report(view: &FilterView<'_>) -> Result<Option<Report>, SocketError> {
     if !view.is_flower() {
         return Ok(None);
     }
     let RuleView { flags, software, hardware, .. } = RuleView::new(view)?;
-    Ok(Some(Told { flags, software, hardware }))
+    Ok(Some(Report { flags, software, hardware }))
 }
 
 /// The text of an error number, for where the kernel gives no other.
@@ -349,5 +349,5 @@ fn device(error: &SocketError) -> Refusal {
 }
 
 fn too_long(error: TooLong) -> Refusal {
-    Refusal::Limit { what: format!("octets of {error}").into(), limit: u16::MAX.into() }
+    Refusal::Limit { what: format!("bytes of {error}").into(), limit: u16::MAX.into() }
 }

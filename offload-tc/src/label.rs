@@ -11,7 +11,7 @@ use crate::marks::{self, AgentId, Format, Mark, Marked};
 use crate::wire::action::{Action, Control, Cookie, Operation};
 use crate::wire::flower::Flower;
 
-/// The notes on the first two actions of a rule: whose it is. A note has room for 16 octets, so that the UFID fills one of
+/// The notes on the first two actions of a rule: whose it is. A note has room for 16 bytes, so that the UFID fills one of
 /// them, which is left out where there is no room for two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label {
@@ -122,7 +122,7 @@ impl MirrorNote {
             .then_some(Self { agent: marks::known_agent(agent)?, number: u32::from_be_bytes(*number) })
     }
 
-    pub(crate) fn octets(self) -> [u8; 16] {
+    pub(crate) fn bytes(self) -> [u8; 16] {
         let mut note = [0; 16];
         note[..4].copy_from_slice(&marks::MIRROR);
         note[4..8].copy_from_slice(&self.number.to_be_bytes());
@@ -179,7 +179,7 @@ impl Label {
 
     /// The notes on a rule, whoever has written them; empty ones where there are none.
     pub(crate) fn notes(flower: &Flower) -> [&[u8]; 2] {
-        let note = |at: usize| flower.actions.get(at)?.cookie.as_ref().map(Cookie::octets);
+        let note = |at: usize| flower.actions.get(at)?.cookie.as_ref().map(Cookie::bytes);
         [0, 1].map(|at| note(at).unwrap_or_default())
     }
 
@@ -197,10 +197,10 @@ impl Label {
     pub(crate) fn set_digest(actions: &mut [Action], digest: Digest) {
         let notes = actions.iter_mut().take(2).filter_map(|action| action.cookie.as_mut());
         if let Some(note) = notes.last()
-            && let Ok(mut octets) = <[u8; 16]>::try_from(note.octets())
+            && let Ok(mut bytes) = <[u8; 16]>::try_from(note.bytes())
         {
-            octets[Self::DIGEST].copy_from_slice(&digest.0);
-            *note = octets.into();
+            bytes[Self::DIGEST].copy_from_slice(&digest.0);
+            *note = bytes.into();
         }
     }
 
@@ -208,7 +208,7 @@ impl Label {
     pub fn pass_of(&self, actions: &[Action]) -> Option<u32> {
         let ufid = { self.ufid?.0 }.to_be_bytes();
         let first = actions.first().filter(|action| is_pass(action) && action.index != 0)?;
-        first.cookie.filter(|cookie| cookie.octets() == ufid).map(|_| first.index)
+        first.cookie.filter(|cookie| cookie.bytes() == ufid).map(|_| first.index)
     }
 
     /// Has noted actions begin with a pass that is there already, so that it goes on counting: a rule that takes the place
@@ -334,7 +334,7 @@ mod tests {
     }
 
     fn read(actions: &[Action]) -> Option<Label> {
-        let note = |at: usize| actions.get(at)?.cookie.as_ref().map(Cookie::octets);
+        let note = |at: usize| actions.get(at)?.cookie.as_ref().map(Cookie::bytes);
         Label::read([0, 1].map(|at| note(at).unwrap_or_default()))
     }
 
@@ -351,7 +351,7 @@ mod tests {
     fn traces_are_left_by_one_of_two_notes_and_by_none_of_another_agent() {
         let mut actions = vec![drop()];
         label().put(&mut actions, Room::Made);
-        let [first, second] = [0, 1].map(|at| actions[at].cookie.as_ref().unwrap().octets());
+        let [first, second] = [0, 1].map(|at| actions[at].cookie.as_ref().unwrap().bytes());
         let has_left = |agent, notes| Label::has_left_traces(AgentId(agent), notes);
         for notes in [[first, &[]], [first, first], [&[], second], [&second[..4], second]] {
             assert_eq!((Label::read(notes), has_left(9 << 20, notes)), (None, true), "{notes:?}");
@@ -470,7 +470,7 @@ mod tests {
     }
 
     fn digest(flower: &Flower) -> Digest {
-        let note = |at: usize| flower.actions[at].cookie.as_ref().map(|cookie| cookie.octets()).unwrap_or_default();
+        let note = |at: usize| flower.actions[at].cookie.as_ref().map(|cookie| cookie.bytes()).unwrap_or_default();
         Label::read([note(0), note(1)]).unwrap().digest
     }
 

@@ -182,7 +182,7 @@ impl Meters {
     }
 
     /// What a meter counted; `None` if there is no such meter, in the kernel either. Of each packet that software metered, its hook left
-    /// `link_header` octets out.
+    /// `link_header` bytes out.
     pub fn counters(&self, meter: MeterId, link_header: u64) -> Result<Option<MeterCounters>, SocketError> {
         let mut kernel = self.kernel.lock();
         let Some(index) = self.index_of(meter) else { return Ok(None) };
@@ -457,7 +457,7 @@ fn police(meter: &Meter) -> Result<Police, Refusal> {
     // Without a burst, what the rate brings in a second. A tick is not cut off, so that a burst passes as a whole.
     let burst = if burst == 0 { rate } else { burst };
     let ticks = (u128::from(burst) * TICKS).div_ceil(u128::from(rate));
-    // A length of 0 would be 2,040 octets.
+    // A length of 0 would be 2,040 bytes.
     let unlimited = Police { mtu: u32::MAX, ..Police::reference(Control::Pipe) };
     Ok(match meter.unit {
         MeterUnit::Packets => {
@@ -465,8 +465,8 @@ fn police(meter: &Meter) -> Result<Police, Refusal> {
             Police { packets: Some((rate, ticks.min(LONGEST))), ..unlimited }
         }
         MeterUnit::Kilobits => {
-            const OCTETS: u64 = 1000 / 8;
-            let rate = rate.checked_mul(OCTETS).ok_or_else(|| limit("kilobits a second", u64::MAX / OCTETS))?;
+            const BYTES: u64 = 1000 / 8;
+            let rate = rate.checked_mul(BYTES).ok_or_else(|| limit("kilobits a second", u64::MAX / BYTES))?;
             let seconds = u128::from(u32::MAX) / TICKS;
             let too_many = || limit("seconds at its rate in the burst of a meter", u64::try_from(seconds).unwrap_or(0));
             Police { rate: Some(rate), burst: u32::try_from(ticks).map_err(|_| too_many())?, ..unlimited }

@@ -3,9 +3,9 @@
 //! Where a rule is, which keys it has with which masks, and what it does follow from the mask of its flow, from the actions,
 //! the priority, and those values that decide something: port, chain, Ethernet type, protocol and the like. Of all others each
 //! goes into one key, and nothing else depends on it (`plain` in [`translate`](crate::translate) says which they are). So of flows
-//! that have the former in common one is translated, and leaves a *template* here: the octets of its message, and which of them
-//! are which octets of the flow's key. The message of the next one is a copy with its own values filled in. No number is taken
-//! apart and no list is made for it; it is, octet by octet, what translation gives, and a flow that translation refuses never
+//! that have the former in common one is translated, and leaves a *template* here: the bytes of its message, and which of them
+//! are which bytes of the flow's key. The message of the next one is a copy with its own values filled in. No number is taken
+//! apart and no list is made for it; it is, byte by byte, what translation gives, and a flow that translation refuses never
 //! finds a template.
 //!
 //! Each template has one place, picked by a hash of what it depends on, where the newest of those that share it is. One is made
@@ -41,21 +41,21 @@ const MASKS: usize = 256;
 /// The templates of one agent, for rules with the same flags. They are of the ports and the kernel that there are: when these
 /// change, all are to be [forgotten](Self::clear).
 pub struct Templates {
-    layouts: Vec<Place<Layout>>,
-    kept: Vec<Place<Kept>>,
+    layouts: Vec<Slot<Layout>>,
+    cached: Vec<Slot<Cached>>,
     hasher: RandomState,
     /// What of the key that was looked for last decides something.
     decisive: Vec<u8>,
 }
 
 /// What there is for a flow.
-pub enum Sought {
+pub enum Lookup {
     /// A template.
-    Known(Arc<Template>),
+    Hit(Arc<Template>),
     /// Nothing, and the rule of this flow would make a template.
-    Wanted(Vacancy),
+    Learn(Vacancy),
     /// Nothing.
-    Unknown,
+    Miss,
 }
 
 /// Where there may be a template of a flow.
@@ -99,7 +99,7 @@ pub struct Instance {
     id: FilterId,
 }
 
-/// An octet of a key that goes into the message.
+/// A byte of a key that goes into the message.
 #[derive(Clone, Copy, Debug)]
 struct Filling {
     from: u16,
@@ -109,19 +109,19 @@ struct Filling {
 }
 
 /// Something, and a mark of what was looked for last where it is.
-struct Place<T> {
-    sight: u64,
+struct Slot<T> {
+    last_hash: u64,
     content: Option<T>,
 }
 
-/// A mask, and which bits of its flows' octets decide something.
+/// A mask, and which bits of its flows' bytes decide something.
 struct Layout {
     mask: Weak<Mask>,
     decisive: Box<[u8]>,
 }
 
 /// What a template depends on. It keeps neither mask nor actions alive, and their addresses from being given again.
-struct Kept {
+struct Cached {
     mask: Weak<Mask>,
     actions: Weak<[Action]>,
     priority: Priority,
@@ -134,7 +134,7 @@ impl Templates {
     /// None so far.
     pub fn new() -> Self {
         let mut templates =
-            Self { layouts: Vec::new(), kept: Vec::new(), hasher: RandomState::default(), decisive: Vec::new() };
+            Self { layouts: Vec::new(), cached: Vec::new(), hasher: RandomState::default(), decisive: Vec::new() };
         templates.clear();
         templates
     }
@@ -142,32 +142,32 @@ impl Templates {
     /// Forgets all.
     pub fn clear(&mut self) {
         self.layouts.clear();
-        self.layouts.resize_with(MASKS, Place::default);
-        self.kept.clear();
-        self.kept.resize_with(PLACES, Place::default);
+        self.layouts.resize_with(MASKS, Slot::default);
+        self.cached.clear();
+        self.cached.resize_with(PLACES, Slot::default);
     }
 
     /// Looks for the template of a flow.
-    pub fn seek(&mut self, flow: &Flow, context: &dyn Context) -> Sought {
+    pub fn look_up(&mut self, flow: &Flow, context: &dyn Context) -> Lookup {
         let matching = flow.matching();
-        let Some(layout) = layout(&mut self.layouts, &self.hasher, matching.mask()) else { return Sought::Unknown };
+        let Some(layout) = layout(&mut self.layouts, &self.hasher, matching.mask()) else { return Lookup::Miss };
         self.decisive.clear();
-        self.decisive.extend(matching.octets().iter().zip(&layout.decisive).map(|(octet, bits)| octet & bits));
+        self.decisive.extend(matching.octets().iter().zip(&layout.decisive).map(|(byte, bits)| byte & bits));
         let addresses = (Arc::as_ptr(matching.mask()).addr(), Arc::as_ptr(&flow.actions).addr());
-        let sight = self.hasher.hash_one((addresses, flow.priority, &*self.decisive));
-        let number = place_of(sight, PLACES);
-        let place = &mut self.kept[number];
-        if let Some(kept) = place.content.as_ref().filter(|kept| kept.is_of(flow, &matching, &self.decisive)) {
+        let last_hash = self.hasher.hash_one((addresses, flow.priority, &*self.decisive));
+        let number = slot_of(last_hash, PLACES);
+        let place = &mut self.cached[number];
+        if let Some(cached) = place.content.as_ref().filter(|cached| cached.is_of(flow, &matching, &self.decisive)) {
             let is_true = |(meter, index): &(MeterId, u32)| context.police(*meter) == Some(*index);
-            return match &kept.template {
-                Some(template) if template.meters.iter().all(is_true) => Sought::Known(Arc::clone(template)),
-                Some(_) => Sought::Wanted(Vacancy { place: number }),
-                None => Sought::Unknown,
+            return match &cached.template {
+                Some(template) if template.meters.iter().all(is_true) => Lookup::Hit(Arc::clone(template)),
+                Some(_) => Lookup::Learn(Vacancy { place: number }),
+                None => Lookup::Miss,
             };
         }
-        match std::mem::replace(&mut place.sight, sight) == sight {
-            true => Sought::Wanted(Vacancy { place: number }),
-            false => Sought::Unknown,
+        match std::mem::replace(&mut place.last_hash, last_hash) == last_hash {
+            true => Lookup::Learn(Vacancy { place: number }),
+            false => Lookup::Miss,
         }
     }
 
@@ -176,7 +176,7 @@ impl Templates {
         let matching = flow.matching();
         let Some(layout) = layout(&mut self.layouts, &self.hasher, matching.mask()) else { return };
         let template = Template::of(flow, &matching, rule, &layout.decisive, context);
-        self.kept[vacancy.place].content = Some(Kept {
+        self.cached[vacancy.place].content = Some(Cached {
             mask: Arc::downgrade(matching.mask()),
             actions: Arc::downgrade(&flow.actions),
             priority: flow.priority,
@@ -192,19 +192,19 @@ impl Default for Templates {
     }
 }
 
-impl<T> Default for Place<T> {
+impl<T> Default for Slot<T> {
     fn default() -> Self {
-        Self { sight: 0, content: None }
+        Self { last_hash: 0, content: None }
     }
 }
 
 /// What is known of a mask that is seen again.
-fn layout<'l>(layouts: &'l mut [Place<Layout>], hasher: &RandomState, mask: &Arc<Mask>) -> Option<&'l Layout> {
-    let sight = hasher.hash_one(Arc::as_ptr(mask).addr());
-    let place = &mut layouts[place_of(sight, MASKS)];
+fn layout<'l>(layouts: &'l mut [Slot<Layout>], hasher: &RandomState, mask: &Arc<Mask>) -> Option<&'l Layout> {
+    let last_hash = hasher.hash_one(Arc::as_ptr(mask).addr());
+    let place = &mut layouts[slot_of(last_hash, MASKS)];
     let is_known = place.content.as_ref().is_some_and(|layout| std::ptr::eq(layout.mask.as_ptr(), Arc::as_ptr(mask)));
     if !is_known {
-        if std::mem::replace(&mut place.sight, sight) != sight {
+        if std::mem::replace(&mut place.last_hash, last_hash) != last_hash {
             return None;
         }
         place.content = Some(Layout { mask: Arc::downgrade(mask), decisive: decisive(mask) });
@@ -212,12 +212,12 @@ fn layout<'l>(layouts: &'l mut [Place<Layout>], hasher: &RandomState, mask: &Arc
     place.content.as_ref()
 }
 
-/// The bits of the octets of a key that decide something: all but those of plain fields, of whatever header is there.
+/// The bits of the bytes of a key that decide something: all but those of plain fields, of whatever header is there.
 fn decisive(mask: &Mask) -> Box<[u8]> {
     let mut decisive = vec![u8::MAX; mask.octets()];
     for (field, key) in plain() {
-        for octet in 0..octets_of(key) {
-            if let Some((from, bits)) = octet_of(field, octet, mask) {
+        for byte in 0..bytes_of(key) {
+            if let Some((from, bits)) = byte_of(field, byte, mask) {
                 decisive[from] &= !bits;
             }
         }
@@ -225,32 +225,32 @@ fn decisive(mask: &Mask) -> Box<[u8]> {
     decisive.into()
 }
 
-/// Where in the octets of a key one of a field is, counted from the lowest, and which of its bits are the field's. `None` if
-/// it is not looked at, or is not an octet by itself.
-fn octet_of(field: Field, octet: u32, mask: &Mask) -> Option<(usize, u8)> {
+/// Where in the bytes of a key one of a field is, counted from the lowest, and which of its bits are the field's. `None` if
+/// it is not looked at, or is not a byte by itself.
+fn byte_of(field: Field, byte: u32, mask: &Mask) -> Option<(usize, u8)> {
     let spec = field.spec();
     if !spec.shift.is_multiple_of(8) {
         return None;
     }
     // Of 128 bits, the upper half comes first.
-    let is_lower_half = spec.width == 128 && octet < 8;
+    let is_lower_half = spec.width == 128 && byte < 8;
     let word = spec.word + usize::from(is_lower_half);
-    let within = if spec.width == 128 { octet % 8 } else { octet + spec.shift / 8 };
-    let [bits, ..] = (field.full_mask() >> (8 * octet)).to_le_bytes();
+    let within = if spec.width == 128 { byte % 8 } else { byte + spec.shift / 8 };
+    let [bits, ..] = (field.full_mask() >> (8 * byte)).to_le_bytes();
     if bits == 0 { None } else { Some((mask.place(word, within)?, bits)) }
 }
 
-fn octets_of(key: Key) -> u32 {
-    u32::try_from(key.spec().octets).unwrap_or_default()
+fn bytes_of(key: Key) -> u32 {
+    u32::try_from(key.spec().bytes).unwrap_or_default()
 }
 
-fn place_of(hash: u64, places: usize) -> usize {
+fn slot_of(hash: u64, places: usize) -> usize {
     #[expect(clippy::cast_possible_truncation, reason = "any bits will do to pick a place")]
     let hash = hash as usize;
     hash % places
 }
 
-impl Kept {
+impl Cached {
     fn is_of(&self, flow: &Flow, matching: &MaskedKey<'_>, decisive: &[u8]) -> bool {
         std::ptr::eq(self.mask.as_ptr(), Arc::as_ptr(matching.mask()))
             && std::ptr::addr_eq(self.actions.as_ptr(), Arc::as_ptr(&flow.actions))
@@ -277,11 +277,11 @@ impl Template {
         for (field, key) in plain().filter(|(field, key)| is_said(*field, *key, &full, rule)) {
             let payload = option(&view, key.spec().value)?;
             let at = offset(&message, payload)?;
-            let count = octets_of(key);
+            let count = bytes_of(key);
             let is_highest_first = key.spec().order == Order::Network || cfg!(target_endian = "big");
-            for octet in 0..count {
-                let Some((from, bits)) = octet_of(field, octet, matching.mask()) else { continue };
-                let to = at + if is_highest_first { count - 1 - octet } else { octet } as usize;
+            for byte in 0..count {
+                let Some((from, bits)) = byte_of(field, byte, matching.mask()) else { continue };
+                let to = at + if is_highest_first { count - 1 - byte } else { byte } as usize;
                 found[from] |= bits;
                 fillings.push(Filling { from: u16::try_from(from).ok()?, to: u16::try_from(to).ok()?, bits });
             }
@@ -292,7 +292,7 @@ impl Template {
         let ufid = if is_named { Some(offset(&message, notes[0])?) } else { None };
         let last_note = notes.into_iter().rfind(|note| !note.is_empty())?;
         let digest = offset(&message, last_note)? + Label::DIGEST.start;
-        let options = offset(&message, view.octets_of_options())?;
+        let options = offset(&message, view.bytes_of_options())?;
         let mut meters = Vec::new();
         visit(&flow.actions, &mut |action| {
             if let Action::Meter(meter) = action {
@@ -332,9 +332,9 @@ impl Template {
         buffer.extend_from_slice(&self.message);
         let message = &mut buffer[start..];
         let matching = flow.matching();
-        let octets = matching.octets();
+        let bytes = matching.octets();
         for Filling { from, to, bits } in &self.fillings {
-            message[usize::from(*to)] = octets[usize::from(*from)] & bits;
+            message[usize::from(*to)] = bytes[usize::from(*from)] & bits;
         }
         if let Some(note) = self.ufid.and_then(|at| message[at..].first_chunk_mut()) {
             *note = { flow.ufid.0 }.to_be_bytes();

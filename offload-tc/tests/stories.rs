@@ -105,7 +105,7 @@ fn refusal(lab: Lab, key: &str, actions: &str) -> String {
 fn read(lab: Lab, rule: &Rule) -> (Label, (Match, ActionList)) {
     let id = FilterId { hook: rule.hook, chain: rule.chain, priority: 7, protocol: rule.protocol, handle: 1 };
     let filter = Filter { id, flower: rule.flower.clone() };
-    let note = |at: usize| filter.flower.actions.get(at)?.cookie.as_ref().map(Cookie::octets);
+    let note = |at: usize| filter.flower.actions.get(at)?.cookie.as_ref().map(Cookie::bytes);
     let label = Label::read([0, 1].map(|at| note(at).unwrap_or_default())).unwrap();
     (label, translate::flow(&filter, &label, &lab).unwrap())
 }
@@ -298,7 +298,7 @@ fn a_mirror_copies_and_goes_on_and_its_note_is_none_of_a_flow() {
     let rule = mirror(IPV4, &[7, 8]).unwrap();
     let kinds: Vec<_> = rule.flower.actions.iter().map(|action| (action.operation.name(), action.control)).collect();
     assert_eq!(kinds, [("mirred", Control::Pipe), ("mirred", Control::Pipe), ("gact", Control::Continue)]);
-    let notes = [0, 1].map(|at| rule.flower.actions[at].cookie.as_ref().map_or(&[][..], |cookie| cookie.octets()));
+    let notes = [0, 1].map(|at| rule.flower.actions[at].cookie.as_ref().map_or(&[][..], |cookie| cookie.bytes()));
     assert_eq!((MirrorNote::read(notes[0]), Label::read(notes)), (Some(note), None));
     assert_eq!(MirrorNote::read(&notes[0][..15]), None);
     assert!(mirror(IPV4, &[10]).unwrap_err().to_string().contains("outer header"));

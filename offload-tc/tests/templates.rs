@@ -11,7 +11,7 @@ use sluice_offload_tc::context::{Context, Device, DeviceKind, Features};
 use sluice_offload_tc::install::Request;
 use sluice_offload_tc::label;
 use sluice_offload_tc::marks::AgentId;
-use sluice_offload_tc::templates::{Sought, Templates};
+use sluice_offload_tc::templates::{Lookup, Templates};
 use sluice_offload_tc::translate;
 use sluice_offload_tc::wire::filter::{Filter, FilterId};
 
@@ -69,18 +69,18 @@ impl Maker {
         self.reader.flow(&Seed([1; 16]))
     }
 
-    /// The octets of a line's request; whether they are of a template.
+    /// The bytes of a line's request; whether they are of a template.
     fn request(&mut self, line: &str) -> (Vec<u8>, bool) {
         let flow = self.flow(line);
-        let sought = self.templates.seek(&flow, &self.lab);
+        let found = self.templates.look_up(&flow, &self.lab);
         let translated = self.translate(&flow);
-        let request = match sought {
-            Sought::Known(template) => Request::AddInstance(template.instance(flow, translated.id)),
-            Sought::Wanted(vacancy) => {
+        let request = match found {
+            Lookup::Hit(template) => Request::AddInstance(template.instance(flow, translated.id)),
+            Lookup::Learn(vacancy) => {
                 self.templates.learn(vacancy, &flow, &translated, &self.lab);
                 Request::Add(translated.clone())
             }
-            Sought::Unknown => Request::Add(translated.clone()),
+            Lookup::Miss => Request::Add(translated.clone()),
         };
         let [mut made, mut wanted] = [vec![], vec![]];
         request.emit(&mut made, 4, 7).unwrap();

@@ -19,7 +19,7 @@ use sluice_offload_tc::label;
 use sluice_offload_tc::label::{Label, Room, Spelling};
 use sluice_offload_tc::marks::AgentId;
 use sluice_offload_tc::rule::Rule;
-use sluice_offload_tc::templates::{Sought, Templates};
+use sluice_offload_tc::templates::{Lookup, Templates};
 use sluice_offload_tc::translate::{self, Rules};
 use sluice_offload_tc::wire::action::Cookie;
 use sluice_offload_tc::wire::filter::{Filter, FilterId, FilterView};
@@ -112,7 +112,7 @@ fn sent(rule: &Rule) -> Filter {
 }
 
 fn label(filter: &Filter) -> Label {
-    let note = |at: usize| filter.flower.actions.get(at)?.cookie.as_ref().map(Cookie::octets);
+    let note = |at: usize| filter.flower.actions.get(at)?.cookie.as_ref().map(Cookie::bytes);
     Label::read([0, 1].map(|at| note(at).unwrap_or_default())).expect("our notes")
 }
 
@@ -216,16 +216,16 @@ impl Census {
 }
 
 impl Census {
-    /// Has one field after the other be another. Where a template is known then, it gives the octets that translation gives.
+    /// Has one field after the other be another. Where a template is known then, it gives the bytes that translation gives.
     fn vary(&mut self, full: &Match, flow: &Flow, filter: &Filter, context: &Everything) {
-        let octets = |write: &dyn Fn(&mut Vec<u8>)| {
+        let bytes = |write: &dyn Fn(&mut Vec<u8>)| {
             let mut buffer = vec![];
             write(&mut buffer);
             buffer
         };
         let mut templates = Templates::new();
         for _ in 0..4 {
-            if let Sought::Wanted(vacancy) = templates.seek(flow, context) {
+            if let Lookup::Learn(vacancy) = templates.look_up(flow, context) {
                 templates.learn(vacancy, flow, filter, context);
             }
         }
@@ -238,12 +238,12 @@ impl Census {
                 let matching = MaskedKey::under(Arc::clone(flow.matching().mask()), &key);
                 let actions = Arc::clone(&flow.actions);
                 let other = Flow::new(None, matching, actions, flow.priority, flow.expiry, &Seed([7; 16]));
-                let Sought::Known(template) = templates.seek(&other, context) else { continue };
+                let Lookup::Hit(template) = templates.look_up(&other, context) else { continue };
                 let instance = template.instance(other.clone(), filter.id);
                 let rule = translate::rule(&other, AGENT, context).expect("a rule, as there is a template");
                 let wanted = sent(&rule);
-                let made = octets(&|buffer| instance.emit(buffer, 5, 9));
-                let translated = octets(&|buffer| wanted.emit(buffer, 5, 9).unwrap());
+                let made = bytes(&|buffer| instance.emit(buffer, 5, 9));
+                let translated = bytes(&|buffer| wanted.emit(buffer, 5, 9).unwrap());
                 assert_eq!(made, translated, "{} of {}", spec.field, flow_text(full, &flow.actions));
                 assert_eq!(instance.filter().as_ref(), Ok(&wanted));
                 self.instances += 1;

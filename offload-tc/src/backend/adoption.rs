@@ -13,7 +13,7 @@ use super::counted::Counted;
 use super::failure::{self, socket_refusal};
 use super::ledger::chains;
 use super::ledger::record::{NOBODY, Place, Record};
-use super::read_back::rule::{Fit, Found, Said, Taken, placement_with};
+use super::read_back::rule::{Content, GuardCheck, ShownFlow, ShownRule, placement_with};
 use super::survey::Survey;
 use crate::install::Request;
 use crate::label::Label;
@@ -29,27 +29,29 @@ impl Core {
     pub(super) fn adopt(&self, claims: &mut dyn Claims) -> Result<Adoption, Refusal> {
         let hooks = self.hooks_everywhere()?;
         let mut survey = Survey::of(self, &hooks)?;
-        self.add_meters(&mut survey.strangers)?;
+        self.add_meters(&mut survey.others)?;
         let is_inherited = |holding: &Holding| claims.inherits(holding);
-        let inherited: Vec<_> = survey.strangers.holdings().into_iter().filter(is_inherited).collect();
-        let taken = survey.take_over(self, claims);
-        let rules = self.doubtful_rules(&hooks, &taken.doubtful)?;
-        let mut adoption = Adoption { adopted: taken.adopted, orphans: 0 };
-        let mut jumps: HashSet<_> = taken.jumps.iter().copied().collect();
+        let inherited: Vec<_> = survey.others.holdings().into_iter().filter(is_inherited).collect();
+        let adopted = survey.adopt(self, claims);
+        let rules = self.doubtful_rules(&hooks, &adopted.doubtful)?;
+        let mut adoption = Adoption { adopted: adopted.count, orphans: 0 };
+        let mut jumps: HashSet<_> = adopted.jumps.iter().copied().collect();
         let mut orphans = survey.orphans.clone();
-        *self.ledger.first_readings.lock() = survey.first_readings(taken);
-        let (pairs, mut guards) = Found::pairs(rules);
+        *self.ledger.first_readings.lock() = survey.first_readings(adopted);
+        let (pairs, mut guards) = ShownFlow::pairs(rules);
         for mut found in pairs {
-            let fit = found.fit(&self.ports);
-            if fit == Fit::Spare {
+            let fit = found.check_guard(&self.ports);
+            if fit == GuardCheck::Unneeded {
                 guards.extend(found.guard.take());
             }
             let id = found.rule.id();
             let adopted = match fit {
-                Fit::Whole | Fit::Spare => {
-                    found.rule.said.take().and_then(|said| self.adopt_one(&found, said, &mut |rule| claims.claim(rule)))
-                }
-                Fit::Bare | Fit::Odd => None,
+                GuardCheck::Right | GuardCheck::Unneeded => found
+                    .rule
+                    .content
+                    .take()
+                    .and_then(|content| self.adopt_one(&found, content, &mut |rule| claims.claim(rule))),
+                GuardCheck::Missing | GuardCheck::Wrong => None,
             };
             match adopted {
                 Some(flow) => {
@@ -69,9 +71,9 @@ impl Core {
                 flows.into_iter().flat_map(|(hook, flow)| flow.jumps().into_iter().map(move |chain| (hook, chain))),
             );
         }
-        self.ledger.all_are_adopted();
+        self.ledger.finish_adoption();
         // Once our own have their places.
-        survey.others.iter().for_each(|(priority, protocol)| self.ledger.note_priority(*priority, *protocol));
+        survey.taken.iter().for_each(|(priority, protocol)| self.ledger.note_priority(*priority, *protocol));
         orphans.extend(guards.into_iter().map(|guard| guard.id()));
         adoption.orphans = orphans.len();
         orphans.extend(self.ledger.chains.take_unused(|hook, chain| jumps.contains(&(hook, chain))));
@@ -100,18 +102,18 @@ impl Core {
         mark: u32,
         claims: &mut dyn Claims,
     ) -> Result<Vec<(Hook, Flow)>, Refusal> {
-        let names: HashSet<_> = survey.strangers.rules_of(mark).collect();
+        let names: HashSet<_> = survey.others.rules_of(mark).collect();
         let rules = self.rules_of_agents(hooks, &|id, agent| agent.0 == mark && names.contains(id))?;
         self.ledger.add_predecessor(AgentId(mark));
         let mut flows = Vec::new();
-        for mut found in Found::pairs(rules).0 {
+        for mut found in ShownFlow::pairs(rules).0 {
             let hook = found.rule.id().hook;
-            let is_whole = found.fit(&self.ports) == Fit::Whole;
-            let said = found.rule.said.take().filter(|_| is_whole);
-            let flow = said.and_then(|said| self.adopt_one(&found, said, &mut |rule| claims.inherit(rule)));
+            let is_whole = found.check_guard(&self.ports) == GuardCheck::Right;
+            let content = found.rule.content.take().filter(|_| is_whole);
+            let flow = content.and_then(|content| self.adopt_one(&found, content, &mut |rule| claims.inherit(rule)));
             flows.extend(flow.map(|flow| (hook, flow)));
         }
-        let ends: Vec<_> = survey.strangers.ends_of(mark).collect();
+        let ends: Vec<_> = survey.others.ends_of(mark).collect();
         ends.iter().for_each(|id| self.ledger.chains.add_end(id.hook, ChainId(id.chain)));
         self.renew_ends(&ends)?;
         Ok(flows)
@@ -127,7 +129,7 @@ impl Core {
     }
 
     /// Rules of these names, in order, in full: one by one, if there are few.
-    fn doubtful_rules(&self, hooks: &[Hook], names: &[FilterId]) -> Result<Vec<Taken>, Refusal> {
+    fn doubtful_rules(&self, hooks: &[Hook], names: &[FilterId]) -> Result<Vec<ShownRule>, Refusal> {
         if names.len() > MOST_LOOKED_FOR {
             return self.own_rules(hooks, &|id| names.binary_search(id).is_ok());
         }
@@ -135,29 +137,29 @@ impl Core {
         let mut find = |id: &FilterId| installer.find(*id).map_err(socket_refusal).transpose();
         let is_ours = |filter: &Filter| Label::of(&filter.flower).is_some_and(|label| label.agent == self.agent);
         let found: Vec<Filter> = names.iter().filter_map(&mut find).collect::<Result<_, _>>()?;
-        Ok(found.into_iter().filter(is_ours).map(|filter| Taken::new(&self.ports, filter)).collect())
+        Ok(found.into_iter().filter(is_ours).map(|filter| ShownRule::new(&self.ports, filter)).collect())
     }
 
     fn adopt_one(
         &self,
-        found: &Found,
-        said: Said,
+        found: &ShownFlow,
+        content: Content,
         claim: &mut dyn FnMut(&InstalledRule) -> Option<(FlowId, Generation)>,
     ) -> Option<Flow> {
-        let Found { rule, guard } = found;
+        let ShownFlow { rule, guard } = found;
         let place = Place::of(&rule.id());
         let handle = self.ledger.adopt(&rule.id(), Record::new(NOBODY, Generation::NONE, place))?;
         if !self.ledger.adopt_priority(place) {
             self.ledger.vacate(handle);
             return None;
         }
-        let Said { flow, is_named, .. } = said;
+        let Content { flow, is_named, .. } = content;
         let (placement, rules) = (placement_with(rule, guard.as_ref()), 1 + usize::from(guard.is_some()));
         let is_current = self.is_current(rule, guard.as_ref());
         let installed = InstalledRule { handle, flow, is_named, rules, placement, is_current };
         match claim(&installed) {
             Some((flow, generation)) => {
-                self.ledger.give(handle, flow, generation);
+                self.ledger.assign(handle, flow, generation);
                 let by_guard = guard.as_ref().map(|_| Counted::default());
                 self.ledger.settle(handle, place, Counted::default(), by_guard);
                 Some(installed.flow)

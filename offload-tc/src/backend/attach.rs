@@ -17,7 +17,7 @@ impl Core {
     /// Makes a port usable. One without a device is refused, or waits for it if that is tolerated.
     pub(super) fn attach(&self, port: &Port, tolerates_absence: bool) -> Result<(), Refusal> {
         let mut monitor = self.sockets.monitor.lock();
-        self.take_news(&mut monitor)?;
+        self.poll_monitor(&mut monitor)?;
         if self.ports.load().get(port.number).is_some() {
             return Err(refuse(port, "there is a port of this number already"));
         }
@@ -26,7 +26,7 @@ impl Core {
             PortKind::Tunnel(tunnel) => {
                 let is_made = self.ports.ensure_tunnel(&mut control, port, tunnel)?;
                 drop(control);
-                self.take_news(&mut monitor)?;
+                self.poll_monitor(&mut monitor)?;
                 control = self.sockets.control.lock();
                 is_made
             }
@@ -41,16 +41,16 @@ impl Core {
             self.ports.store(self.ports.load().with(attached));
             return Ok(());
         };
-        let present = self.ports.bring_in(&mut control, monitor.links(), known, port)?;
+        let present = self.ports.prepare_device(&mut control, monitor.links(), known, port)?;
         drop(control);
-        self.put(Attached { port: port.clone(), device: Some(present), is_made })
+        self.set_port(Attached { port: port.clone(), device: Some(present), is_made })
     }
 
     /// Takes a port away, and what was made for it. Its rules go out of the kernel and stay in the ledger until their flows
     /// go.
     pub(super) fn detach(&self, number: PortNumber) -> Result<(), Refusal> {
         let mut monitor = self.sockets.monitor.lock();
-        self.take_news(&mut monitor)?;
+        self.poll_monitor(&mut monitor)?;
         let before = self.ports.load_full();
         let attached = before.get(number).ok_or_else(|| Refusal::no_port(number))?;
         // From here on no worker puts rules in there that did not begin before.
@@ -82,9 +82,9 @@ impl Core {
         }
         let monitor = self.sockets.monitor.lock();
         let mut control = self.sockets.control.lock();
-        for ifindex in self.ports.made.devices() {
+        for ifindex in self.ports.qdiscs.devices() {
             let found = netdev::find_ingress(&mut control, ifindex).map_err(link_refusal)?;
-            let removed = match found.filter(|found| self.ports.made.has(ifindex, *found)) {
+            let removed = match found.filter(|found| self.ports.qdiscs.has(ifindex, *found)) {
                 Some(qdisc) => self.ports.remove_qdisc(&mut control, ifindex, qdisc)?,
                 None => Ok(()),
             };
@@ -100,13 +100,13 @@ impl Core {
     fn park(&self, hook: Hook) {
         let mut installer = self.sockets.installer.lock();
         let there = self.ledger.select(|state, record| state == State::Installed && record.place.hook == hook);
-        let turn = |entry: Entry| self.ledger.turn(entry.handle, &[State::Installed], State::Leaving);
+        let turn = |entry: Entry| self.ledger.transition(entry.handle, &[State::Installed], State::Leaving);
         let leaving: Vec<_> = there.into_iter().filter_map(turn).collect();
         let entries: Vec<_> = leaving.iter().collect();
         for (entry, result) in leaving.iter().zip(take_out(&mut installer, &entries)) {
             let counted = result.ok().flatten().unwrap_or(entry.record.carried());
             self.ledger.park(entry.handle, counted);
-            self.ledger.departed(entry.handle);
+            self.ledger.removal_done(entry.handle);
         }
         // Chains end elsewhere still.
         let ends: Vec<_> = self.ledger.chains.take_at(hook).into_iter().map(Request::Delete).collect();

@@ -8,7 +8,7 @@ use super::core::Core;
 use super::failure::{self, socket_refusal};
 use super::ledger::record::{Place, State};
 use super::listing::list;
-use super::read_back::rule::{Fit, Found, Taken, placement_with, unknown_flow};
+use super::read_back::rule::{GuardCheck, ShownFlow, ShownRule, placement_with, unknown_flow};
 use super::text;
 use crate::dump::Detail;
 use crate::install::Request;
@@ -21,8 +21,9 @@ impl Core {
     /// Shows the rules of ours at the ports. A rule without its guard is none, and of a guard that is another one's that is
     /// shown.
     pub(super) fn installed(&self, visit: &mut dyn FnMut(InstalledRule)) -> Result<(), Refusal> {
-        let (pairs, alone) =
-            Found::pairs(self.rules_of_agents(&self.ports.load().hooks(), &|id, owner| self.ledger.owns(owner, id))?);
+        let (pairs, alone) = ShownFlow::pairs(
+            self.rules_of_agents(&self.ports.load().hooks(), &|id, owner| self.ledger.owns(owner, id))?,
+        );
         for found in pairs {
             self.show(&found, &mut |_, rule| visit(rule));
         }
@@ -44,11 +45,11 @@ impl Core {
         let mut take = |view: &FilterView<'_>| {
             let label = RuleView::new(view).ok().and_then(|rule| Label::read(rule.cookies));
             if label.is_some_and(|label| self.ledger.owns(label.agent, &view.id)) || self.ledger.is_damaged(view) {
-                found.push(Taken::apart(&self.ports, view.id, view.octets_of_options()));
+                found.push(ShownRule::parse(&self.ports, view.id, view.bytes_of_options()));
             }
         };
         self.sockets.inspector.lock().read_all(&names, &mut take).map_err(socket_refusal)?;
-        let (pairs, _) = Found::pairs(found);
+        let (pairs, _) = ShownFlow::pairs(found);
         for found in pairs {
             self.show(&found, &mut |flow, rule| {
                 if let Some(flow) = flow {
@@ -60,18 +61,22 @@ impl Core {
     }
 
     /// Shows the rules of a flow, and the flow if the ledger knows it.
-    fn show(&self, found: &Found, visit: &mut dyn FnMut(Option<FlowId>, InstalledRule)) {
-        let known = match self.ledger.named(&found.rule.id()) {
+    fn show(&self, found: &ShownFlow, visit: &mut dyn FnMut(Option<FlowId>, InstalledRule)) {
+        let known = match self.ledger.by_id(&found.rule.id()) {
             Some((_, State::Vacant | State::Arriving | State::Leaving)) => return,
             known => known.map(|(entry, _)| entry),
         };
         let flow = known.as_ref().map(|entry| entry.record.flow);
         let handle = known.map_or_else(|| self.ledger.strays.lock().handle(found.rule.id()), |entry| entry.handle);
-        match found.fit(&self.ports) {
-            Fit::Bare if flow.is_some() => {}
-            Fit::Odd => visit(flow, self.as_installed(found.guard.as_ref().unwrap_or(&found.rule), None, handle)),
-            Fit::Whole | Fit::Bare => visit(flow, self.as_installed(&found.rule, found.guard.as_ref(), handle)),
-            Fit::Spare => {
+        match found.check_guard(&self.ports) {
+            GuardCheck::Missing if flow.is_some() => {}
+            GuardCheck::Wrong => {
+                visit(flow, self.as_installed(found.guard.as_ref().unwrap_or(&found.rule), None, handle))
+            }
+            GuardCheck::Right | GuardCheck::Missing => {
+                visit(flow, self.as_installed(&found.rule, found.guard.as_ref(), handle))
+            }
+            GuardCheck::Unneeded => {
                 visit(flow, self.as_installed(&found.rule, None, handle));
                 self.show_alone(found.guard.as_ref(), &mut |rule| visit(None, rule));
             }
@@ -79,8 +84,8 @@ impl Core {
     }
 
     /// Shows a guard that guards nothing, unless it is on its way.
-    fn show_alone(&self, guard: Option<&Taken>, visit: &mut dyn FnMut(InstalledRule)) {
-        if let Some(guard) = guard.filter(|guard| self.ledger.named(&guard.id()).is_none()) {
+    fn show_alone(&self, guard: Option<&ShownRule>, visit: &mut dyn FnMut(InstalledRule)) {
+        if let Some(guard) = guard.filter(|guard| self.ledger.by_id(&guard.id()).is_none()) {
             visit(self.as_installed(guard, None, self.ledger.strays.lock().handle(guard.id())));
         }
     }
@@ -109,11 +114,11 @@ impl Core {
     pub(super) fn remove_stray(&self, handle: Handle) -> Result<(), Refusal> {
         let gone = || Refusal::Device { reason: "there is no such rule that is no flow's".into() };
         let id = self.ledger.strays.lock().get(handle).ok_or_else(gone)?;
-        if self.ledger.named(&id).is_some() {
+        if self.ledger.by_id(&id).is_some() {
             return Err(Refusal::Device { reason: "the rule is a flow's".into() });
         }
         let guard = Place::of(&id).in_front().map(|place| FilterId { priority: place.priority, ..id });
-        let guard = guard.filter(|guard| self.ledger.named(guard).is_none());
+        let guard = guard.filter(|guard| self.ledger.by_id(guard).is_none());
         let mut installer = self.sockets.installer.lock();
         let is_ours = |found: &Filter| Label::of(&found.flower).is_some_and(|label| label.agent == self.agent);
         for id in [Some(id), guard].into_iter().flatten() {
@@ -129,10 +134,10 @@ impl Core {
         Ok(())
     }
 
-    fn as_installed(&self, rule: &Taken, guard: Option<&Taken>, handle: Handle) -> InstalledRule {
+    fn as_installed(&self, rule: &ShownRule, guard: Option<&ShownRule>, handle: Handle) -> InstalledRule {
         let placement = placement_with(rule, guard);
         let ufid = Label::of(&rule.filter.flower).and_then(|label| label.ufid);
-        let flow = rule.said.as_ref().map_or_else(|| unknown_flow(ufid), |said| said.flow.clone());
+        let flow = rule.content.as_ref().map_or_else(|| unknown_flow(ufid), |content| content.flow.clone());
         let rules = 1 + usize::from(guard.is_some());
         let is_current = self.is_current(rule, guard);
         InstalledRule { handle, flow, is_named: ufid.is_some(), rules, placement, is_current }

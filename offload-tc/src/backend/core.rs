@@ -13,7 +13,7 @@ use super::failure::{device_refusal, socket_refusal};
 use super::ledger::Ledger;
 use super::mirrors::Mirrors;
 use super::ports::Ports;
-use super::ports::made::Made;
+use super::ports::qdiscs::MadeQdiscs;
 use super::ports::table::PortTable;
 use super::sockets::Sockets;
 use crate::marks::AgentId;
@@ -42,13 +42,13 @@ impl Core {
         let agent = config.owner.into();
         let meters = Arc::new(Meters::open(agent, config.policy).map_err(socket_refusal)?);
         let table = PortTable::new(Arc::clone(&meters), config.policy, config.tunnel_flags);
-        let made = Made::open(config.state_dir.as_deref()).map_err(device_refusal)?;
+        let qdiscs = MadeQdiscs::open(config.state_dir.as_deref()).map_err(device_refusal)?;
         let core = Self {
             clock: Arc::clone(&config.clock),
             policy: config.policy,
             agent,
             ledger: Ledger::new(agent),
-            ports: Ports::new(agent, table, made),
+            ports: Ports::new(agent, table, qdiscs),
             sockets,
             meters,
             mirrors: Mirrors::open(agent, config.policy).map_err(socket_refusal)?,

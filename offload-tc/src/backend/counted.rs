@@ -2,7 +2,7 @@
 
 use sluice_flow::counters::Counters;
 
-use crate::install::Told;
+use crate::install::Report;
 use crate::wire::filter::FilterId;
 use crate::wire::rule_view::RuleView;
 use crate::wire::statistics::Count;
@@ -16,8 +16,8 @@ pub(super) struct Counted {
 
 impl Counted {
     /// By a rule, as the kernel answers.
-    pub(super) const fn told(told: &Told, id: &FilterId) -> Self {
-        Self { software: id.with_headers(told.software), hardware: told.hardware }
+    pub(super) const fn reported(report: &Report, id: &FilterId) -> Self {
+        Self { software: id.with_headers(report.software), hardware: report.hardware }
     }
 
     /// By a rule, as it is listed.
@@ -50,10 +50,10 @@ mod tests {
         let hook = Hook::Ingress { interface: 3 };
         let id = FilterId { hook, chain: 0, priority: 1000, protocol: 0x0800, handle: 1 };
         let count = |packets, bytes| Count { packets, bytes };
-        let told = Told { flags: 0, software: count(2, 100), hardware: count(3, 300) };
-        let once = Counted::told(&told, &id);
+        let report = Report { flags: 0, software: count(2, 100), hardware: count(3, 300) };
+        let once = Counted::reported(&report, &id);
         assert_eq!(once, Counted { software: count(2, 128), hardware: count(3, 300) });
-        let twice = once.plus(Counted::told(&told, &id));
+        let twice = once.plus(Counted::reported(&report, &id));
         assert_eq!((twice.total().packets, twice.total().bytes), (10, 856));
     }
 }

@@ -3,7 +3,7 @@
 use sluice_flow::backend::OffloadPolicy;
 
 use super::core::Core;
-use super::read_back::rule::Taken;
+use super::read_back::rule::ShownRule;
 use crate::install;
 use crate::label::Label;
 use crate::marks::Format;
@@ -13,11 +13,11 @@ use crate::wire::flower::flag;
 impl Core {
     /// Whether a rule would be put in like this now: by the form of its notes, the policy, and flags of outer headers that it leaves
     /// out.
-    pub(super) fn is_current(&self, rule: &Taken, guard: Option<&Taken>) -> bool {
+    pub(super) fn is_current(&self, rule: &ShownRule, guard: Option<&ShownRule>) -> bool {
         const FOR_WHOM: u32 = flag::SKIP_HW | flag::SKIP_SW;
-        let is_for_same = |rule: &Taken| (rule.filter.flower.flags ^ install::flags(self.policy)) & FOR_WHOM == 0;
+        let is_for_same = |rule: &ShownRule| (rule.filter.flower.flags ^ install::flags(self.policy)) & FOR_WHOM == 0;
         // Where hardware has not taken the guard, the rule is kept in software.
-        let follows_guard = |guard: &Taken| {
+        let follows_guard = |guard: &ShownRule| {
             let is_in_software = rule.filter.flower.flags & FOR_WHOM == flag::SKIP_HW;
             is_for_same(guard) && self.policy == OffloadPolicy::Any && is_in_software
         };
@@ -26,17 +26,17 @@ impl Core {
     }
 
     /// Whether a rule leaves out of its flow what it would leave out now.
-    fn leaves_out_the_same(&self, rule: &Taken) -> bool {
-        let Some((label, said)) = Label::of(&rule.filter.flower).zip(rule.said.as_ref()) else { return true };
+    fn leaves_out_the_same(&self, rule: &ShownRule) -> bool {
+        let Some((label, content)) = Label::of(&rule.filter.flower).zip(rule.content.as_ref()) else { return true };
         if !label.spelling.leaves_out() {
             return true;
         }
-        let now = translate::rules(&said.flow, self.agent, &**self.ports.load());
+        let now = translate::rules(&content.flow, self.agent, &**self.ports.load());
         now.ok().and_then(|now| Label::of(&now.rule.flower)).is_some_and(|now| now.spelling == label.spelling)
     }
 
     /// Whether this agent has written the rules of a flow, and would give them such notes today.
-    fn has_written(&self, rule: &Taken, guard: Option<&Taken>) -> bool {
+    fn has_written(&self, rule: &ShownRule, guard: Option<&ShownRule>) -> bool {
         let is_ours = |label: Label| label.agent == self.agent && label.format == Format::CURRENT;
         std::iter::once(rule).chain(guard).all(|rule| Label::of(&rule.filter.flower).is_some_and(is_ours))
     }

@@ -16,7 +16,7 @@ use crate::wire::filter::Hook;
 
 impl Core {
     /// Has a port be there with its device, old or new.
-    pub(super) fn put(&self, attached: Attached) -> Result<(), Refusal> {
+    pub(super) fn set_port(&self, attached: Attached) -> Result<(), Refusal> {
         let mut table = PortTable::clone(&self.ports.load());
         if let Some(present) = attached.device.as_ref().filter(|_| table.features.is_none()) {
             let mut installer = Installer::open(OffloadPolicy::SkipHardware).map_err(socket_refusal)?;
@@ -32,7 +32,7 @@ impl Core {
         for parked in
             self.ledger.select(|state, record| state == State::Parked && Some(interface(record.place.hook)) == at)
         {
-            if let Some(entry) = self.ledger.turn(parked.handle, &[State::Parked], State::Installed) {
+            if let Some(entry) = self.ledger.transition(parked.handle, &[State::Parked], State::Installed) {
                 self.report_lost(&entry);
             }
         }
@@ -42,7 +42,7 @@ impl Core {
     }
 
     /// A device of a port's name has come, or come back.
-    pub(super) fn bring_back(&self, links: &Links, known: &Known) {
+    pub(super) fn device_appeared(&self, links: &Links, known: &Known) {
         let ports = self.ports.load_full();
         let is_missed = |attached: &&Attached| attached.device.is_none() && *attached.port.name == *known.device.name;
         let Some(attached) = ports.iter().find(is_missed) else { return };
@@ -53,11 +53,12 @@ impl Core {
             PortKind::Tunnel(tunnel) => self.ports.recognize_tunnel(known, port, tunnel),
             _ => Ok(false),
         };
-        let brought = is_made.and_then(|is_made| Ok((is_made, self.ports.bring_in(&mut control, links, known, port)?)));
+        let brought =
+            is_made.and_then(|is_made| Ok((is_made, self.ports.prepare_device(&mut control, links, known, port)?)));
         drop(control);
         // If it cannot be, its flows stay refused, and the next event of the device is another chance.
         if let Ok((is_made, present)) = brought
-            && self.put(Attached { device: Some(present), is_made, ..attached.clone() }).is_ok()
+            && self.set_port(Attached { device: Some(present), is_made, ..attached.clone() }).is_ok()
         {
             // Rules that name it are of the device that went. Those that are there when a port is attached are compared as they are
             // adopted, and are not touched if they are right.
@@ -66,7 +67,7 @@ impl Core {
     }
 
     /// The device of a port is gone.
-    pub(super) fn take_out(&self, generation: netdev::Generation) {
+    pub(super) fn device_gone(&self, generation: netdev::Generation) {
         let ports = self.ports.load_full();
         let Some((attached, present)) = ports.present().find(|(_, present)| present.generation == generation) else {
             return;
@@ -79,7 +80,7 @@ impl Core {
     }
 
     /// What filters hang on was taken away or replaced at a device, or a device has joined others.
-    pub(super) fn mend(&self, links: &Links, generation: netdev::Generation) {
+    pub(super) fn restore_qdiscs(&self, links: &Links, generation: netdev::Generation) {
         let ports = self.ports.load_full();
         let has = |present: &Present| {
             let consists_of = |known: &Known| {
@@ -91,7 +92,7 @@ impl Core {
         let Some((attached, present)) = ports.present().find(|(_, present)| has(present)) else { return };
         self.ledger.chains.forget(present.device.hook());
         let Some(known) = links.at(Ifindex(present.device.interface)) else { return };
-        let brought = self.ports.bring_in(&mut self.sockets.control.lock(), links, known, &attached.port);
+        let brought = self.ports.prepare_device(&mut self.sockets.control.lock(), links, known, &attached.port);
         if let Ok(mut mended) = brought {
             let affected = links.iter().find(|known| known.generation == generation);
             for (ifindex, qdisc, ownership) in &mut mended.qdiscs {

@@ -43,7 +43,7 @@ impl Doubts {
 
     /// Somebody else may have touched any rule.
     pub(super) fn about_all(&self, ledger: &Ledger) {
-        self.rules.lock().in_haste = ledger.places();
+        self.rules.lock().in_haste = ledger.slot_count();
     }
 
     /// Somebody else may have touched meters.
@@ -76,7 +76,7 @@ impl Doubts {
                 std::mem::replace(&mut rules.told, left)
             }
         };
-        let places = ledger.places();
+        let places = ledger.slot_count();
         let at_most = if rules.in_haste > 0 { IN_HASTE } else { IN_TURN };
         let first = if rules.next < places { rules.next } else { 0 };
         let end = places.min(first.saturating_add(at_most));
@@ -95,7 +95,7 @@ mod tests {
 
     use super::*;
     use crate::backend::counted::Counted;
-    use crate::backend::ledger::Turn;
+    use crate::backend::ledger::ShardCursor;
     use crate::backend::ledger::record::{Place, Record};
     use crate::marks::AgentId;
     use crate::wire::filter::Hook;
@@ -104,9 +104,9 @@ mod tests {
     fn ledger(rules: u32) -> (Ledger, Vec<Handle>) {
         let place = Place { hook: Hook::Ingress { interface: 3 }, chain: 0, priority: 61_004, protocol: 0x0800 };
         let ledger = Ledger::new(AgentId(1));
-        let mut turn = Turn::new(0);
+        let mut turn = ShardCursor::new(0);
         let mut arrive =
-            |slot| ledger.arrive(&mut turn, Record::new(FlowId { slot, incarnation: 0 }, Generation(1), place));
+            |slot| ledger.insert(&mut turn, Record::new(FlowId { slot, incarnation: 0 }, Generation(1), place));
         let handles: Vec<_> = (0..rules).map(&mut arrive).collect();
         handles.iter().for_each(|handle| ledger.settle(*handle, place, Counted::default(), None));
         arrive(rules);

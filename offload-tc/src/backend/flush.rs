@@ -46,7 +46,7 @@ impl Core {
             count += done.saturating_sub(ends);
             for (id, _) in found.iter().zip(&results).filter(|(_, result)| result.is_ok()) {
                 self.ledger.chains.forget_end(id);
-                if let Some((entry, _)) = self.ledger.named(id) {
+                if let Some((entry, _)) = self.ledger.by_id(id) {
                     self.ledger.forget(entry.handle, entry.record.place);
                 }
             }

@@ -5,7 +5,7 @@ use sluice_flow::refusal::Refusal;
 use super::core::Core;
 use super::failure::{device_refusal, socket_refusal};
 use super::read_back::collector::Collector;
-use super::read_back::rule::Taken;
+use super::read_back::rule::ShownRule;
 use crate::dump::{Detail, Lister, Listing};
 use crate::label::Label;
 use crate::marks::AgentId;
@@ -21,7 +21,7 @@ impl Core {
         &self,
         hooks: &[Hook],
         is_wanted: &dyn Fn(&FilterId) -> bool,
-    ) -> Result<Vec<Taken>, Refusal> {
+    ) -> Result<Vec<ShownRule>, Refusal> {
         self.rules_of_agents(hooks, &|id, agent| agent == self.agent && is_wanted(id))
     }
 
@@ -30,7 +30,7 @@ impl Core {
         &self,
         hooks: &[Hook],
         is_wanted: &dyn Fn(&FilterId, AgentId) -> bool,
-    ) -> Result<Vec<Taken>, Refusal> {
+    ) -> Result<Vec<ShownRule>, Refusal> {
         std::thread::scope(|scope| {
             let mut collector = Collector::new(scope, &self.ports);
             for hook in hooks {

@@ -19,11 +19,11 @@ impl Core {
     pub(super) fn lose(&self, entry: &Entry) -> Option<LostRule> {
         if entry.guard_id().is_some() {
             // What is left of two rules goes first, for then the name may be another flow's.
-            let entry = self.ledger.turn(entry.handle, &[State::Installed], State::Leaving)?;
+            let entry = self.ledger.transition(entry.handle, &[State::Installed], State::Leaving)?;
             // What cannot be taken out lies where the flow's next rules find it, or an audit.
             let _ = removal::take_out(&mut self.sockets.installer.lock(), &[&entry]);
             self.ledger.vacate(entry.handle);
-            self.ledger.departed(entry.handle);
+            self.ledger.removal_done(entry.handle);
         } else if !self.ledger.forget_if(entry.handle, |state| state == State::Installed) {
             return None;
         }

@@ -15,7 +15,7 @@ use super::failure::{self, socket_refusal};
 use super::placement;
 use super::ports::table::PortTable;
 use super::removal::deleted;
-use crate::install::{self, Installer, Request, Told};
+use crate::install::{self, Installer, Report, Request};
 use crate::label::MirrorNote;
 use crate::marks::AgentId;
 use crate::priorities::Priorities;
@@ -115,9 +115,9 @@ impl Mirrors {
         let mut kernel = self.kernel.lock();
         let Known { rule, carried, .. } = kernel.mirrors.get(name)?.clone();
         let id = rule?;
-        let told = kernel.tell(id).ok()??;
-        let all = carried.plus(Counted::told(&told, &id)).total();
-        Some(MirrorCounters { packets: all.packets, bytes: all.bytes, placement: placement::of_flags(told.flags) })
+        let report = kernel.report(id).ok()??;
+        let all = carried.plus(Counted::reported(&report, &id)).total();
+        Some(MirrorCounters { packets: all.packets, bytes: all.bytes, placement: placement::of_flags(report.flags) })
     }
 
     /// Compares mirrors with what is in the kernel, those of a hook or all, and puts them right if that is wanted.
@@ -196,9 +196,9 @@ impl Mirrors {
             (Some(id), Found::AsWanted) => id,
             (Some(id), Found::OtherActions) => {
                 wanted.id = id;
-                let told = kernel.tell(id)?;
+                let report = kernel.report(id)?;
                 kernel.installer.submit_one(Request::Replace(wanted)).map_err(refine)?;
-                let by_old = told.map(|told| Counted::told(&told, &id)).unwrap_or_default();
+                let by_old = report.map(|report| Counted::reported(&report, &id)).unwrap_or_default();
                 known.carried = known.carried.plus(by_old);
                 id
             }
@@ -283,9 +283,9 @@ impl Kernel {
         })
     }
 
-    fn tell(&mut self, id: FilterId) -> Result<Option<Told>> {
+    fn report(&mut self, id: FilterId) -> Result<Option<Report>> {
         match self.installer.submit_one(Request::Read(id)) {
-            Ok(done) => Ok(done.told),
+            Ok(done) => Ok(done.report),
             Err(refusal) if failure::is_absence(&refusal) => Ok(None),
             Err(refusal) => Err(refusal),
         }
@@ -305,7 +305,7 @@ fn is_same_place(one: FilterId, other: FilterId) -> bool {
 
 /// The note on a rule, if it is a mirror's.
 fn note(filter: &Filter) -> Option<MirrorNote> {
-    MirrorNote::read(filter.flower.actions.first()?.cookie.as_ref().map(Cookie::octets)?)
+    MirrorNote::read(filter.flower.actions.first()?.cookie.as_ref().map(Cookie::bytes)?)
 }
 
 /// What a rule does, who is to take it, and its notes as they are written.

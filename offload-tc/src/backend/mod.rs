@@ -16,11 +16,13 @@ mod events;
 mod facets;
 mod failure;
 mod flush;
+mod holdings;
 mod ledger;
 mod listing;
 mod loss;
 mod mirrors;
-mod news;
+mod monitoring;
+
 mod placement;
 mod ports;
 mod queue;
@@ -28,7 +30,7 @@ mod read_back;
 mod reader;
 mod removal;
 mod sockets;
-mod strangers;
+
 mod survey;
 mod text;
 mod watch;

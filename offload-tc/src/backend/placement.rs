@@ -2,13 +2,13 @@
 
 use sluice_flow::backend::{OffloadPolicy, Placement};
 
-use crate::install::Told;
+use crate::install::Report;
 use crate::wire::flower::flag;
 
 /// Where the kernel says that a rule is; where it was not asked, it has said so by taking a rule that only one may have.
-pub(super) fn of_rule(policy: OffloadPolicy, told: Option<&Told>) -> Placement {
-    match (told, policy) {
-        (Some(told), _) => of_flags(told.flags),
+pub(super) fn of_rule(policy: OffloadPolicy, report: Option<&Report>) -> Placement {
+    match (report, policy) {
+        (Some(report), _) => of_flags(report.flags),
         (None, OffloadPolicy::SkipSoftware) => Placement::Hardware,
         (None, OffloadPolicy::SkipHardware) => Placement::Software,
         (None, OffloadPolicy::Any) => Placement::Unknown,
@@ -42,14 +42,14 @@ mod tests {
 
     #[test]
     fn a_rule_is_where_the_kernel_says_and_not_where_it_was_wished() {
-        let told = |flags| Told { flags, software: Count::default(), hardware: Count::default() };
-        let at = |flags| of_rule(OffloadPolicy::Any, Some(&told(flags)));
+        let report = |flags| Report { flags, software: Count::default(), hardware: Count::default() };
+        let at = |flags| of_rule(OffloadPolicy::Any, Some(&report(flags)));
         assert_eq!(at(flag::IN_HW), Placement::Both);
         assert_eq!(at(flag::IN_HW | flag::SKIP_SW), Placement::Hardware);
         assert_eq!(at(flag::NOT_IN_HW | flag::SKIP_HW), Placement::Software);
         assert_eq!(at(flag::NOT_IN_HW | flag::SKIP_SW), Placement::Unknown, "nobody has it");
         assert_eq!(at(0), Placement::Unknown);
-        assert_eq!(of_rule(OffloadPolicy::SkipSoftware, Some(&told(flag::NOT_IN_HW))), Placement::Software);
+        assert_eq!(of_rule(OffloadPolicy::SkipSoftware, Some(&report(flag::NOT_IN_HW))), Placement::Software);
     }
 
     #[test]

@@ -121,13 +121,13 @@ impl Core {
         let results = self.sockets.installer.lock().submit(&requests);
         let mut all = entry.record.carried();
         for (id, result) in ids.iter().zip(results) {
-            let told = match result {
-                Ok(done) => done.told,
+            let report = match result {
+                Ok(done) => done.report,
                 Err(refusal) if failure::is_absence(&refusal) => None,
                 Err(refusal) => return Err(refusal),
             };
-            let Some(told) = told else { return Ok(None) };
-            all = all.plus(Counted::told(&told, id));
+            let Some(report) = report else { return Ok(None) };
+            all = all.plus(Counted::reported(&report, id));
         }
         let Counted { software, hardware } = all;
         let counters = |count: crate::wire::statistics::Count| Counters {
@@ -168,7 +168,7 @@ fn reading(core: &Core, view: &FilterView<'_>, dump: u64) -> Result<Option<Readi
         let Seen { flow, installed_as, counted } = seen;
         Reading { flow, installed_as, counters: counted.total() }
     };
-    Ok(core.ledger.see(&rule.id, dump, Counted::listed(&rule)).map(reading))
+    Ok(core.ledger.observe(&rule.id, dump, Counted::listed(&rule)).map(reading))
 }
 
 fn hand_over(core: &Core, batch: &mut Vec<Reading>, earliest: Timestamp, visit: &mut dyn FnMut(&[Reading], Sampled)) {

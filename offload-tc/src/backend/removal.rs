@@ -45,7 +45,7 @@ pub(super) fn deleted(
     result: Result<Done, Refusal>,
 ) -> Result<Option<Counted>, Refusal> {
     match result {
-        Ok(done) => Ok(done.told.map(|told| Counted::told(&told, &id))),
+        Ok(done) => Ok(done.report.map(|report| Counted::reported(&report, &id))),
         // Somebody was quicker, or the device is gone.
         Err(refusal) if failure::is_absence(&refusal) && matches!(installer.find(id), Ok(None)) => Ok(None),
         Err(refusal) => Err(refusal),

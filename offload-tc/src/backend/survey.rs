@@ -13,18 +13,18 @@ use sluice_flow::refusal::Refusal;
 
 use super::core::Core;
 use super::counted::Counted;
+use super::holdings::OtherOwners;
 use super::ledger::chains::owner_of_end;
 use super::ledger::record::{FirstReadings, NOBODY, Place, Record};
 use super::listing::list;
 use super::placement;
 use super::ports::table::PortTable;
 use super::reader::max_lag;
-use super::strangers::Strangers;
 use crate::dump::Detail;
 use crate::label::Label;
 use crate::marks::{Format, Mark};
 use crate::priorities::Priorities;
-use crate::templates::{Sought, Templates};
+use crate::templates::{Lookup, Templates};
 use crate::translate::Rules;
 use crate::wire::filter::{Filter, FilterId, Hook};
 use crate::wire::rule_view::RuleView;
@@ -32,20 +32,20 @@ use crate::wire::rule_view::RuleView;
 /// All that there is of ours.
 pub(super) struct Survey {
     /// Rules of flows, by their names.
-    pub(super) rules: Vec<Noted>,
+    pub(super) rules: Vec<LabelledRule>,
     /// Rules of mirrors that are no more.
     pub(super) orphans: Vec<FilterId>,
     /// Ends of chains with notes that are not written any more.
     pub(super) old_ends: Vec<FilterId>,
     /// What other agents have there.
-    pub(super) strangers: Strangers,
+    pub(super) others: OtherOwners,
     /// Priorities and protocols of rules of others.
-    pub(super) others: BTreeSet<(u16, u16)>,
+    pub(super) taken: BTreeSet<(u16, u16)>,
     sampled: Sampled,
 }
 
 /// A rule of a flow.
-pub(super) struct Noted {
+pub(super) struct LabelledRule {
     pub(super) id: FilterId,
     label: Label,
     /// Bits of [`flag`](crate::wire::flower::flag).
@@ -55,8 +55,8 @@ pub(super) struct Noted {
 
 /// What was taken over by notes.
 #[derive(Default)]
-pub(super) struct TakenOver {
-    pub(super) adopted: usize,
+pub(super) struct Adopted {
+    pub(super) count: usize,
     /// Chains that the rules jump to.
     pub(super) jumps: Vec<(Hook, ChainId)>,
     /// Rules of which the notes do not tell enough.
@@ -80,14 +80,14 @@ impl Survey {
         let wanted = core.mirrors.rules();
         let earliest = core.clock.now().before(max_lag(core.policy));
         let (mut rules, mut orphans, mut old_ends) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut strangers, mut others) = (Strangers::default(), BTreeSet::new());
+        let (mut others, mut taken) = (OtherOwners::default(), BTreeSet::new());
         for hook in hooks {
             list(*hook, Detail::Terse, &mut |view| {
                 let Ok(rule) = RuleView::new(view) else { return };
                 let note = rule.cookies[0];
                 if let Some(label) = Label::read(rule.cookies).filter(|label| label.agent == core.agent) {
                     let RuleView { id, flags, .. } = rule;
-                    rules.push(Noted { id, label, flags, counted: Counted::listed(&rule) });
+                    rules.push(LabelledRule { id, label, flags, counted: Counted::listed(&rule) });
                 } else if owner_of_end(note) == Some(core.agent) {
                     core.ledger.chains.add_end(*hook, ChainId(rule.id.chain));
                     old_ends.extend(
@@ -96,8 +96,8 @@ impl Survey {
                 } else if core.mirrors.is_ours(note) {
                     orphans.extend((!wanted.contains(&rule.id)).then_some(rule.id));
                 } else {
-                    others.insert((rule.id.priority, rule.id.protocol));
-                    strangers.see(&rule);
+                    taken.insert((rule.id.priority, rule.id.protocol));
+                    others.see(&rule);
                 }
             })?;
         }
@@ -107,38 +107,31 @@ impl Survey {
         rules.dedup_by_key(|rule| rule.id);
         orphans.sort_unstable();
         orphans.dedup();
-        Ok(Self {
-            rules,
-            orphans,
-            old_ends,
-            strangers,
-            others,
-            sampled: Sampled { earliest, latest: core.clock.now() },
-        })
+        Ok(Self { rules, orphans, old_ends, others, taken, sampled: Sampled { earliest, latest: core.clock.now() } })
     }
 
     /// Has flows take over the rules that are, by their notes, what they would be given now.
-    pub(super) fn take_over(&self, core: &Core, claims: &mut dyn Claims) -> TakenOver {
+    pub(super) fn adopt(&self, core: &Core, claims: &mut dyn Claims) -> Adopted {
         let mut translator = Translator::new(core);
-        let mut taken = TakenOver::default();
+        let mut adopted = Adopted::default();
         for rule in &self.rules {
-            match translator.take_over(rule, claims) {
+            match translator.adopt(rule, claims) {
                 Some((flow, reading)) => {
-                    taken.adopted += 1;
-                    taken.jumps.extend(flow.jumps().into_iter().map(|chain| (rule.id.hook, chain)));
-                    taken.readings.push(reading);
+                    adopted.count += 1;
+                    adopted.jumps.extend(flow.jumps().into_iter().map(|chain| (rule.id.hook, chain)));
+                    adopted.readings.push(reading);
                 }
-                None => taken.doubtful.push(rule.id),
+                None => adopted.doubtful.push(rule.id),
             }
         }
-        taken.jumps.sort_unstable();
-        taken.jumps.dedup();
-        taken
+        adopted.jumps.sort_unstable();
+        adopted.jumps.dedup();
+        adopted
     }
 
     /// What the rules had counted, unless some of them were to be looked at once more.
-    pub(super) fn first_readings(&self, taken: TakenOver) -> Option<FirstReadings> {
-        let TakenOver { doubtful, readings, .. } = taken;
+    pub(super) fn first_readings(&self, adopted: Adopted) -> Option<FirstReadings> {
+        let Adopted { doubtful, readings, .. } = adopted;
         (doubtful.is_empty() && !readings.is_empty()).then_some(FirstReadings { readings, sampled: self.sampled })
     }
 }
@@ -150,7 +143,7 @@ impl<'a> Translator<'a> {
     }
 
     /// Has the flow of a rule take it over, if it is what that would be given now. Gives the flow, and what was counted.
-    fn take_over(&mut self, rule: &Noted, claims: &mut dyn Claims) -> Option<(Flow, Reading)> {
+    fn adopt(&mut self, rule: &LabelledRule, claims: &mut dyn Claims) -> Option<(Flow, Reading)> {
         let place = Place::of(&rule.id);
         let flow = claims.wanted(rule.label.ufid?)?;
         if self.bare.iter().any(|port| flow.names_port(*port)) {
@@ -174,7 +167,7 @@ impl<'a> Translator<'a> {
             ledger.vacate(handle);
             return None;
         };
-        ledger.give(handle, owner, generation);
+        ledger.assign(handle, owner, generation);
         ledger.settle(handle, place, Counted::default(), None);
         let reading = Reading { flow: owner, installed_as: generation, counters: rule.counted.total() };
         Some((installed.flow, reading))
@@ -183,8 +176,8 @@ impl<'a> Translator<'a> {
     /// Where the rule of a flow would be now, and its notes; `None` if it is two, or of a protocol whose priority is not always
     /// the same.
     fn expected(&mut self, flow: &Flow) -> Option<(Place, Label)> {
-        let sought = self.templates.seek(flow, &*self.ports);
-        if let Sought::Known(template) = sought {
+        let found = self.templates.look_up(flow, &*self.ports);
+        if let Lookup::Hit(template) = found {
             let (hook, chain, protocol) = (template.hook, template.chain, template.protocol);
             let place = Place { hook, chain, priority: Priorities::fixed(flow.priority, protocol)?, protocol };
             return Some((place, template.label(flow, &mut self.message)));
@@ -194,7 +187,7 @@ impl<'a> Translator<'a> {
         let place = Place { hook, chain, priority: Priorities::fixed(flow.priority, protocol)?, protocol };
         let filter =
             Filter { id: FilterId { hook, chain, priority: place.priority, protocol, handle: 0 }, flower: rule.flower };
-        if let Sought::Wanted(vacancy) = sought {
+        if let Lookup::Learn(vacancy) = found {
             self.templates.learn(vacancy, flow, &filter, &*self.ports);
         }
         Some((place, Label::of(&filter.flower)?))

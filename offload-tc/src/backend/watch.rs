@@ -65,7 +65,7 @@ fn watch(core: &Core, bell: &OwnedFd) -> Result<(), String> {
         if waited.first().is_some_and(|bell| !bell.revents().is_empty()) {
             return Ok(());
         }
-        let taken = core.take_news(&mut core.sockets.monitor.lock());
+        let taken = core.poll_monitor(&mut core.sockets.monitor.lock());
         match taken {
             Ok(()) => failures = 0,
             Err(_) if failures < PATIENCE => {

@@ -297,13 +297,13 @@ impl Translator<'_> {
             if *mask != field.full_mask() {
                 return Err(refuse(*field, "tc sets all of its bits"));
             }
-            let octet = u8::try_from(*value).unwrap_or_default();
+            let byte = u8::try_from(*value).unwrap_or_default();
             match field {
                 Field::MplsLabel => entry.label = u32::try_from(*value).ok(),
-                Field::MplsTc => entry.class = Some(octet),
-                Field::MplsTtl if octet == 0 => return Err(refuse(*field, "the kernel sets no time to live of 0")),
-                Field::MplsTtl => entry.ttl = Some(octet),
-                Field::MplsBos => entry.bottom = Some(octet != 0),
+                Field::MplsTc => entry.class = Some(byte),
+                Field::MplsTtl if byte == 0 => return Err(refuse(*field, "the kernel sets no time to live of 0")),
+                Field::MplsTtl => entry.ttl = Some(byte),
+                Field::MplsBos => entry.bottom = Some(byte != 0),
                 _ => return Err(refuse(*field, "tc changes the outermost entry only")),
             }
         }
@@ -316,7 +316,7 @@ impl Translator<'_> {
         let mut set = Taken::new(set);
         let mut take = |field| set.take(field).map(|(value, _)| value);
         let mut header = Encapsulation::default();
-        let octet = |value: u128| u8::try_from(value).unwrap_or_default();
+        let byte = |value: u128| u8::try_from(value).unwrap_or_default();
         let short = |value: u128| u16::try_from(value).unwrap_or_default();
         let ipv4 = |value: u128| Ipv4Addr::from_bits(u32::try_from(value).unwrap_or_default());
         if let Some(destination) = take(Field::TunnelIpv4Dst) {
@@ -334,8 +334,8 @@ impl Translator<'_> {
             let id = u32::try_from(id).map_err(|_| refuse(Field::TunnelId, "tc has 32 bits for it"))?;
             header.key = Some(id);
         }
-        header.tos = take(Field::TunnelTos).map(octet).filter(|tos| *tos != 0);
-        header.ttl = take(Field::TunnelTtl).map(octet);
+        header.tos = take(Field::TunnelTos).map(byte).filter(|tos| *tos != 0);
+        header.ttl = take(Field::TunnelTtl).map(byte);
         if header.ttl == Some(0) {
             return Err(refuse(Field::TunnelTtl, "tc takes a time to live of 0 for none"));
         }
@@ -343,7 +343,7 @@ impl Translator<'_> {
         if header.port == Some(0) {
             return Err(refuse(Field::TunnelTpDst, "tc takes a port of 0 for none"));
         }
-        let flags = take(Field::TunnelFlags).map(octet).unwrap_or_default();
+        let flags = take(Field::TunnelFlags).map(byte).unwrap_or_default();
         if (flags & TUNNEL_KEY != 0) != header.key.is_some() {
             return Err(refuse(Field::TunnelFlags, "the flag `key` and an identifier go together"));
         }
@@ -469,7 +469,7 @@ impl Translator<'_> {
     }
 }
 
-/// The lowest octet of a number.
+/// The lowest byte of a number.
 const fn low(number: u128) -> u8 {
     number.to_be_bytes()[15]
 }

@@ -59,7 +59,7 @@ pub(super) const FIELDS: &[(Field, Key)] = &[
 /// live can wrap, or it is refused.
 const DECISIVE: &[Field] = &[Field::Ipv4Proto, Field::Ipv6Proto, Field::Ipv4Ttl, Field::Ipv6Hlimit, Field::IpsecSpi];
 
-/// Fields whose value goes into a key, and nothing else depends on it: the lower octets of it, where the key has fewer.
+/// Fields whose value goes into a key, and nothing else depends on it: the lower bytes of it, where the key has fewer.
 pub(crate) fn plain() -> impl Iterator<Item = (Field, Key)> {
     let rows = FIELDS.iter().copied().filter(|(field, _)| !DECISIVE.contains(field));
     // Of an identifier, the upper half must be zero.

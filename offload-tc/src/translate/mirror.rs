@@ -56,7 +56,7 @@ pub fn mirror(mirror: &Mirror, context: &dyn Context) -> Result<Rule, Refusal> {
         return Err(Refusal::Limit { what: "actions of tc in a rule".into(), limit: MAX_ACTIONS as u64 });
     }
     if let Some(first) = flower.actions.first_mut() {
-        first.cookie = Some(note.octets().into());
+        first.cookie = Some(note.bytes().into());
     }
     let (chain, protocol, caveats) = (matched.chain, matched.protocol, matched.caveats);
     Ok(Rule { hook: device.hook(), chain, priority: Priority::default(), protocol, flower, caveats })

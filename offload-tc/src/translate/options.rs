@@ -11,9 +11,9 @@ use super::refuse::refuse;
 use crate::wire::flower::OptionsMatch;
 use crate::wire::options::{Erspan, GeneveOption, Options};
 
-/// Octets in front of the data of a Geneve option.
+/// Bytes in front of the data of a Geneve option.
 const GENEVE_HEADER: usize = 4;
-/// The bits of the header's last octet that say the length of the data, in words.
+/// The bits of the header's last byte that say the length of the data, in words.
 const LENGTH_BITS: u8 = 0x1f;
 
 /// Something that gives fields away: a match, or a set of fields.
@@ -130,15 +130,15 @@ fn geneve(from: &mut dyn Source) -> Result<(Options, Options), Refusal> {
     while let (Some((head, rest)), Some((mask_head, mask_rest))) =
         (value.split_first_chunk::<GENEVE_HEADER>(), mask.split_first_chunk::<GENEVE_HEADER>())
     {
-        let octets = usize::from(head[3] & LENGTH_BITS) * 4;
+        let bytes = usize::from(head[3] & LENGTH_BITS) * 4;
         if mask_head[3] != LENGTH_BITS {
             return Err(refuse(Field::GeneveOptions0, "the length of each option must be said, and no reserved bit"));
         }
-        if octets == 0 {
+        if bytes == 0 {
             return Err(refuse(Field::GeneveOptions0, "tc has no options without data"));
         }
         let (Some((data, behind)), Some((mask_data, mask_behind))) =
-            (rest.split_at_checked(octets), mask_rest.split_at_checked(octets))
+            (rest.split_at_checked(bytes), mask_rest.split_at_checked(bytes))
         else {
             return Err(refuse(Field::GeneveLength, "an option ends behind the last one"));
         };
@@ -170,15 +170,15 @@ pub(super) fn fields(value: &Options, mask: &Options) -> Option<Vec<(Field, u128
             ]
         }
         (Options::Erspan(value), Options::Erspan(mask)) => {
-            let octets = |field, value: Option<u8>, mask: Option<u8>| {
+            let bytes = |field, value: Option<u8>, mask: Option<u8>| {
                 (field, value.unwrap_or_default().into(), mask.unwrap_or_default().into())
             };
             vec![
                 full(Field::ErspanPresent, 1),
                 full(Field::ErspanVersion, value.version.into()),
                 (Field::ErspanIndex, value.index.unwrap_or_default().into(), mask.index.unwrap_or_default().into()),
-                octets(Field::ErspanDirection, value.direction, mask.direction),
-                octets(Field::ErspanHardwareId, value.hardware, mask.hardware),
+                bytes(Field::ErspanDirection, value.direction, mask.direction),
+                bytes(Field::ErspanHardwareId, value.hardware, mask.hardware),
             ]
         }
         (Options::Geneve(value), Options::Geneve(mask)) if value.len() == mask.len() => geneve_fields(value, mask)?,
@@ -217,10 +217,10 @@ fn geneve_fields(value: &[GeneveOption], mask: &[GeneveOption]) -> Option<Vec<(F
     let (mut values, mut masks) = (Vec::new(), Vec::new());
     for (value, mask) in value.iter().zip(mask) {
         let words = u8::try_from(value.data.len() / 4).ok().filter(|words| *words <= LENGTH_BITS)?;
-        for (octets, option, last) in [(&mut values, value, words), (&mut masks, mask, LENGTH_BITS)] {
-            octets.extend_from_slice(&option.class.to_be_bytes());
-            octets.extend_from_slice(&[option.kind, last]);
-            octets.extend_from_slice(&option.data);
+        for (bytes, option, last) in [(&mut values, value, words), (&mut masks, mask, LENGTH_BITS)] {
+            bytes.extend_from_slice(&option.class.to_be_bytes());
+            bytes.extend_from_slice(&[option.kind, last]);
+            bytes.extend_from_slice(&option.data);
         }
     }
     let length = values.len();

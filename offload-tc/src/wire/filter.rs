@@ -25,7 +25,7 @@ const DRIVER_WARNING: u16 = 16;
 /// The value of `TCA_DUMP_FLAGS`, and the bits that are meant by it.
 const TERSE: u32 = 1;
 const FLOWER: &str = "flower";
-/// Octets of `struct tcmsg`.
+/// Bytes of `struct tcmsg`.
 const FIXED: usize = 20;
 /// `TCM_IFINDEX_MAGIC_BLOCK`
 const BLOCK: u32 = u32::MAX;
@@ -243,8 +243,8 @@ impl<'a> FilterView<'a> {
         Self { id, kind: FLOWER, options, warning: None }
     }
 
-    /// The octets of its options.
-    pub(crate) const fn octets_of_options(&self) -> &'a [u8] {
+    /// The bytes of its options.
+    pub(crate) const fn bytes_of_options(&self) -> &'a [u8] {
         self.options
     }
 

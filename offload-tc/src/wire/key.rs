@@ -1,11 +1,11 @@
 //! The keys of flower that are a number and a mask: one table for writing, reading and translation.
 //!
-//! Source: `enum` of `TCA_FLOWER_*` in `include/uapi/linux/pkt_cls.h` up to Linux 6.11, and for the order of octets
+//! Source: `enum` of `TCA_FLOWER_*` in `include/uapi/linux/pkt_cls.h` up to Linux 6.11, and for the order of bytes
 //! `fl_set_key` in `net/sched/cls_flower.c`.
 
 use sluice_netdev::netlink::attribute::{Attribute, Malformed, Writer};
 
-/// In which order the octets of a number stand.
+/// In which order the bytes of a number stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// The highest first.
@@ -25,16 +25,16 @@ pub struct KeySpec {
     pub value: u16,
     /// The attribute that holds the mask; `None` if the match is always on all bits.
     pub mask: Option<u16>,
-    /// Octets of each.
-    pub octets: usize,
+    /// Bytes of each.
+    pub bytes: usize,
     /// Their order.
     pub order: Order,
-    /// The bits that the kernel knows: all, or those of a field that is narrower than its octets.
+    /// The bits that the kernel knows: all, or those of a field that is narrower than its bytes.
     pub bits: u32,
 }
 
 macro_rules! keys {
-    ($($key:ident $name:literal $value:literal $mask:expr, $octets:literal $order:ident $bits:literal;)*) => {
+    ($($key:ident $name:literal $value:literal $mask:expr, $bytes:literal $order:ident $bits:literal;)*) => {
         /// A key of flower that is a number.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
@@ -45,7 +45,7 @@ macro_rules! keys {
         /// All of them, in the order in which they are written.
         pub const KEYS: &[KeySpec] = &[
             $(KeySpec {
-                key: Key::$key, name: $name, value: $value, mask: $mask, octets: $octets, order: Order::$order,
+                key: Key::$key, name: $name, value: $value, mask: $mask, bytes: $bytes, order: Order::$order,
                 bits: $bits,
             },)*
         ];
@@ -53,7 +53,7 @@ macro_rules! keys {
 }
 
 keys! {
-    // key        name             value mask       octets order bits
+    // key        name             value mask       bytes order bits
     EthDst        "dst_mac"        4   Some(5),    6 Network 48;
     EthSrc        "src_mac"        6   Some(7),    6 Network 48;
     NumOfVlans    "num_of_vlans"   102 None,       1 Native 8;
@@ -140,23 +140,23 @@ impl Key {
     /// Reads a number of this key.
     pub fn read(self, attribute: &Attribute<'_>) -> Result<u128, Malformed> {
         let spec = self.spec();
-        if attribute.payload.len() != spec.octets {
+        if attribute.payload.len() != spec.bytes {
             return Err(attribute.length());
         }
-        let mut octets = [0; 16];
+        let mut bytes = [0; 16];
         Ok(match spec.order {
             Order::Network => {
-                octets[16 - spec.octets..].copy_from_slice(attribute.payload);
-                u128::from_be_bytes(octets)
+                bytes[16 - spec.bytes..].copy_from_slice(attribute.payload);
+                u128::from_be_bytes(bytes)
             }
-            // Shorter ones are shifted to where the low octets are.
+            // Shorter ones are shifted to where the low bytes are.
             Order::Native if cfg!(target_endian = "big") => {
-                octets[16 - spec.octets..].copy_from_slice(attribute.payload);
-                u128::from_be_bytes(octets)
+                bytes[16 - spec.bytes..].copy_from_slice(attribute.payload);
+                u128::from_be_bytes(bytes)
             }
             Order::Native => {
-                octets[..spec.octets].copy_from_slice(attribute.payload);
-                u128::from_le_bytes(octets)
+                bytes[..spec.bytes].copy_from_slice(attribute.payload);
+                u128::from_le_bytes(bytes)
             }
         })
     }
@@ -164,9 +164,9 @@ impl Key {
     fn put(self, writer: &mut Writer<'_>, kind: u16, number: u128) {
         let spec = self.spec();
         if spec.order == Order::Network || cfg!(target_endian = "big") {
-            writer.put(kind, &number.to_be_bytes()[16 - spec.octets..]);
+            writer.put(kind, &number.to_be_bytes()[16 - spec.bytes..]);
         } else {
-            writer.put(kind, &number.to_le_bytes()[..spec.octets]);
+            writer.put(kind, &number.to_le_bytes()[..spec.bytes]);
         }
     }
 }
@@ -212,7 +212,7 @@ const ATTRIBUTES: [Option<(Key, bool)>; LIMIT] = {
         // The table is indexed by discriminant, and no attribute is named twice: a wrong row does not compile.
         assert!(spec.key as usize == row);
         assert!(found[spec.value as usize].is_none());
-        assert!(spec.bits as usize <= spec.octets * 8);
+        assert!(spec.bits as usize <= spec.bytes * 8);
         found[spec.value as usize] = Some((spec.key, false));
         if let Some(mask) = spec.mask {
             assert!(found[mask as usize].is_none());

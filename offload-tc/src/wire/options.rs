@@ -43,7 +43,7 @@ pub struct GeneveOption {
     pub class: u16,
     /// Type.
     pub kind: u8,
-    /// Data, 4 to 124 octets in whole words.
+    /// Data, 4 to 124 bytes in whole words.
     pub data: Vec<u8>,
 }
 

@@ -21,7 +21,7 @@ const INDEX: u16 = 3;
 const PLACEMENT: u16 = 7;
 /// `TCA_ACT_FLAG_LARGE_DUMP_ON`: as many to a message as there is room for.
 const LARGE_DUMP: u32 = 1;
-/// Octets of `struct tcamsg`.
+/// Bytes of `struct tcamsg`.
 const FIXED: usize = 4;
 
 /// Writes a request that an action be made, or with [`message::flag::REPLACE`] changed; `placement` is bits of
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn what_refers_to_an_action_cannot_make_one() {
-        let average_rate = |police| written(police).windows(8).any(|octets| octets == [8, 0, 4, 0, 1, 0, 0, 0]);
+        let average_rate = |police| written(police).windows(8).any(|bytes| bytes == [8, 0, 4, 0, 1, 0, 0, 0]);
         assert!(average_rate(Police::reference(Control::Pipe)), "for which the kernel wants an estimator");
         assert!(!average_rate(POLICE));
     }

@@ -13,7 +13,7 @@ fn every_key_means_to_others_what_it_means_to_us() {
     let mut otherwise = vec![];
     for spec in KEYS {
         let full = spec.key.full_mask();
-        // Each octet of its own, so that an order is seen.
+        // Each byte of its own, so that an order is seen.
         let value = 0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10 & full;
         let masks = if spec.mask.is_some() { vec![full, full & !1] } else { vec![full] };
         for mask in masks {
@@ -59,10 +59,10 @@ fn read(wanted: KeyMatch) -> (Option<u128>, Option<u128>) {
 
 fn number(attribute: A<'_>) -> (Key, bool, u128) {
     match attribute {
-        A::KeyEthDst(number) => (Key::EthDst, false, octets(number)),
-        A::KeyEthDstMask(number) => (Key::EthDst, true, octets(number)),
-        A::KeyEthSrc(number) => (Key::EthSrc, false, octets(number)),
-        A::KeyEthSrcMask(number) => (Key::EthSrc, true, octets(number)),
+        A::KeyEthDst(number) => (Key::EthDst, false, bytes(number)),
+        A::KeyEthDstMask(number) => (Key::EthDst, true, bytes(number)),
+        A::KeyEthSrc(number) => (Key::EthSrc, false, bytes(number)),
+        A::KeyEthSrcMask(number) => (Key::EthSrc, true, bytes(number)),
         A::KeyNumOfVlans(number) => (Key::NumOfVlans, false, number.into()),
         A::KeyEthType(number) => (Key::EthType, false, number.into()),
         A::KeyVlanId(number) => (Key::VlanId, false, number.into()),
@@ -82,10 +82,10 @@ fn number(attribute: A<'_>) -> (Key, bool, u128) {
         A::KeyIpv4SrcMask(number) => (Key::Ipv4Src, true, number.to_bits().into()),
         A::KeyIpv4Dst(number) => (Key::Ipv4Dst, false, number.to_bits().into()),
         A::KeyIpv4DstMask(number) => (Key::Ipv4Dst, true, number.to_bits().into()),
-        A::KeyIpv6Src(number) => (Key::Ipv6Src, false, octets(number)),
-        A::KeyIpv6SrcMask(number) => (Key::Ipv6Src, true, octets(number)),
-        A::KeyIpv6Dst(number) => (Key::Ipv6Dst, false, octets(number)),
-        A::KeyIpv6DstMask(number) => (Key::Ipv6Dst, true, octets(number)),
+        A::KeyIpv6Src(number) => (Key::Ipv6Src, false, bytes(number)),
+        A::KeyIpv6SrcMask(number) => (Key::Ipv6Src, true, bytes(number)),
+        A::KeyIpv6Dst(number) => (Key::Ipv6Dst, false, bytes(number)),
+        A::KeyIpv6DstMask(number) => (Key::Ipv6Dst, true, bytes(number)),
         A::KeyFlags(number) => (Key::Flags, false, number.into()),
         A::KeyFlagsMask(number) => (Key::Flags, true, number.into()),
         A::KeyTcpSrc(number) => (Key::TcpSrc, false, number.into()),
@@ -116,10 +116,10 @@ fn number(attribute: A<'_>) -> (Key, bool, u128) {
         A::KeyArpTipMask(number) => (Key::ArpTip, true, number.into()),
         A::KeyArpOp(number) => (Key::ArpOp, false, number.into()),
         A::KeyArpOpMask(number) => (Key::ArpOp, true, number.into()),
-        A::KeyArpSha(number) => (Key::ArpSha, false, octets(number)),
-        A::KeyArpShaMask(number) => (Key::ArpSha, true, octets(number)),
-        A::KeyArpTha(number) => (Key::ArpTha, false, octets(number)),
-        A::KeyArpThaMask(number) => (Key::ArpTha, true, octets(number)),
+        A::KeyArpSha(number) => (Key::ArpSha, false, bytes(number)),
+        A::KeyArpShaMask(number) => (Key::ArpSha, true, bytes(number)),
+        A::KeyArpTha(number) => (Key::ArpTha, false, bytes(number)),
+        A::KeyArpThaMask(number) => (Key::ArpTha, true, bytes(number)),
         A::KeyMplsTtl(number) => (Key::MplsTtl, false, number.into()),
         A::KeyMplsBos(number) => (Key::MplsBos, false, number.into()),
         A::KeyMplsTc(number) => (Key::MplsTc, false, number.into()),
@@ -146,10 +146,10 @@ fn number(attribute: A<'_>) -> (Key, bool, u128) {
         A::KeyEncIpv4SrcMask(number) => (Key::EncIpv4Src, true, number.to_bits().into()),
         A::KeyEncIpv4Dst(number) => (Key::EncIpv4Dst, false, number.to_bits().into()),
         A::KeyEncIpv4DstMask(number) => (Key::EncIpv4Dst, true, number.to_bits().into()),
-        A::KeyEncIpv6Src(number) => (Key::EncIpv6Src, false, octets(number)),
-        A::KeyEncIpv6SrcMask(number) => (Key::EncIpv6Src, true, octets(number)),
-        A::KeyEncIpv6Dst(number) => (Key::EncIpv6Dst, false, octets(number)),
-        A::KeyEncIpv6DstMask(number) => (Key::EncIpv6Dst, true, octets(number)),
+        A::KeyEncIpv6Src(number) => (Key::EncIpv6Src, false, bytes(number)),
+        A::KeyEncIpv6SrcMask(number) => (Key::EncIpv6Src, true, bytes(number)),
+        A::KeyEncIpv6Dst(number) => (Key::EncIpv6Dst, false, bytes(number)),
+        A::KeyEncIpv6DstMask(number) => (Key::EncIpv6Dst, true, bytes(number)),
         A::KeyEncKeyId(number) => (Key::EncKeyId, false, number.into()),
         A::KeyEncUdpSrcPort(number) => (Key::EncUdpSrc, false, number.into()),
         A::KeyEncUdpSrcPortMask(number) => (Key::EncUdpSrc, true, number.into()),
@@ -165,13 +165,13 @@ fn number(attribute: A<'_>) -> (Key, bool, u128) {
     }
 }
 
-fn octets(octets: &[u8]) -> u128 {
-    octets.iter().fold(0, |number, octet| number << 8 | u128::from(*octet))
+fn bytes(bytes: &[u8]) -> u128 {
+    bytes.iter().fold(0, |number, byte| number << 8 | u128::from(*byte))
 }
 
 /// A label is a number of the machine.
-fn label(octets: &[u8]) -> u128 {
-    u128::from_ne_bytes(octets.try_into().unwrap())
+fn label(bytes: &[u8]) -> u128 {
+    u128::from_ne_bytes(bytes.try_into().unwrap())
 }
 
 #[test]

@@ -118,9 +118,9 @@ fn the_kernel_shows_what_was_asked_for() {
 fn bytes_that_were_tampered_with_are_an_error_or_another_rule_and_never_a_panic() {
     let mut errors = 0;
     for golden in all() {
-        for (at, octet) in (0..golden.shown.len()).flat_map(|at| [0x00, 0x01, 0x7f, 0xff].map(|octet| (at, octet))) {
+        for (at, byte) in (0..golden.shown.len()).flat_map(|at| [0x00, 0x01, 0x7f, 0xff].map(|byte| (at, byte))) {
             let mut shown = golden.shown.clone();
-            shown[at] = octet;
+            shown[at] = byte;
             let cut = &golden.shown[..at];
             for message in Messages::new(&shown).chain(Messages::new(cut)) {
                 let read = message.and_then(|message| {
@@ -142,7 +142,7 @@ fn trim(header: &mut Erspan) {
     }
 }
 
-/// The attributes of a request by their path, each with its octets: the order within a nest is free.
+/// The attributes of a request by their path, each with its bytes: the order within a nest is free.
 fn tree(request: &[u8]) -> BTreeMap<Vec<u16>, Vec<u8>> {
     const FIXED: usize = 20;
     let message = Messages::new(request).next().unwrap().unwrap();
@@ -159,7 +159,7 @@ fn grow(found: &mut BTreeMap<Vec<u16>, Vec<u8>>, bytes: &[u8], path: &[u16], kin
         *time += 1;
         let path = [path, &[attribute.kind, *time]].concat();
         let levels: Vec<_> = path.iter().step_by(2).copied().collect();
-        let is_whole = attribute.payload.iter().all(|octet| *octet == 0xff);
+        let is_whole = attribute.payload.iter().all(|byte| *byte == 0xff);
         match levels[..] {
             // A mask that says "all bits" is as good as none.
             [2, key] if matches!(Key::of_attribute(key), Some((_, true))) && is_whole => {}

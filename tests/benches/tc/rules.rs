@@ -11,7 +11,7 @@ use sluice_offload_tc::context::{Context, Device, DeviceKind, Features};
 use sluice_offload_tc::install::{Request, flags};
 use sluice_offload_tc::label;
 use sluice_offload_tc::marks::AgentId;
-use sluice_offload_tc::templates::{Sought, Templates};
+use sluice_offload_tc::templates::{Lookup, Templates};
 use sluice_offload_tc::translate;
 use sluice_offload_tc::wire::filter::{Filter, FilterId};
 
@@ -114,8 +114,8 @@ impl<'a> Maker<'a> {
 
     pub(crate) fn request_of(&mut self, flow: &Flow, handle: u32) -> Result<Request, Refusal> {
         let name = |hook, chain, protocol| FilterId { hook, chain, priority: PRIORITY, protocol, handle };
-        let sought = self.templates.seek(flow, &self.ports);
-        if let Sought::Known(template) = sought {
+        let found = self.templates.look_up(flow, &self.ports);
+        if let Lookup::Hit(template) = found {
             let id = name(template.hook, template.chain, template.protocol);
             return Ok(Request::AddInstance(template.instance(flow.clone(), id)));
         }
@@ -123,7 +123,7 @@ impl<'a> Maker<'a> {
         rule.flower.flags = flags(OffloadPolicy::SkipHardware);
         label::sign(&mut rule.flower);
         let filter = Filter { id: name(rule.hook, rule.chain, rule.protocol), flower: rule.flower };
-        if let Sought::Wanted(vacancy) = sought {
+        if let Lookup::Learn(vacancy) = found {
             self.templates.learn(vacancy, flow, &filter, &self.ports);
         }
         Ok(Request::Add(filter))

@@ -9,7 +9,7 @@ const LIST: &[(&str, &str)] = &[
     ("key nsh: nothing more", "OVS drops what has a broken NSH header, flower does not look into it"),
     (
         "key num_of_vlans: any 1",
-        "of a rule for packets of all types nothing tells that a tag was taken off: 4 octets are missing in each",
+        "of a rule for packets of all types nothing tells that a tag was taken off: 4 bytes are missing in each",
     ),
     ("key num_of_vlans: any 2", "the same"),
     ("key num_of_vlans: any 3", "the same"),

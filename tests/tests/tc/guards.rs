@@ -75,7 +75,7 @@ fn check(classifier: &mut Classifier, scenario: &Scenario) -> Result<(), String>
     classifier.list(Detail::Full, &mut |view| read.push(view.parse().expect("a rule")));
     let note = |filter: &sluice_offload_tc::wire::filter::Filter| {
         let notes = [0, 1].map(|at| filter.flower.actions[at].cookie.expect("a note"));
-        Label::read([notes[0].octets(), notes[1].octets()]).expect("our notes")
+        Label::read([notes[0].bytes(), notes[1].bytes()]).expect("our notes")
     };
     let main = read.iter().find(|filter| !note(filter).spelling.has(Spelling::GUARD)).ok_or("no rule")?;
     let flow = translate::flow(main, &note(main), &classifier.devices).map_err(|error| error.to_string())?;

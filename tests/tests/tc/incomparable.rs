@@ -12,9 +12,9 @@ const CHECKSUM: &str =
 const ROUTED: &str = "IPv6 on a route: act_csum sums the next hop up where the last one belongs";
 const AUTHENTICATED: &str =
     "IPv6 with an authentication header: flower takes that for the protocol, OVS what is behind it";
-const SHORT: &str = "fewer than two octets behind a tag: the kernel drops it before tc looks (`skb_vlan_untag`)";
+const SHORT: &str = "fewer than two bytes behind a tag: the kernel drops it before tc looks (`skb_vlan_untag`)";
 const PPPOE: &str = "PPPoE of another version or code, or of no protocol of PPP: flower takes it for none";
-const COMPRESSED: &str = "PPPoE with a protocol of PPP of one octet: Linux read it once, and no more";
+const COMPRESSED: &str = "PPPoE with a protocol of PPP of one byte: Linux read it once, and no more";
 const OPERATION: &str = "ARP other than a request and a reply: flower does not read it";
 
 /// Why a packet cannot be compared with these flows; `None` if it can.
@@ -71,13 +71,13 @@ pub(crate) fn why(frame: &[u8], flows: &[(Match, ActionList)]) -> Option<&'stati
             _ => looks_at(&[Attribute::Arp], &[0x0806, 0x8035]).then_some(OPERATION),
         },
         0x8864 => match network {
-            // RFC 2516, 4; RFC 1661, 2: of a protocol, the first octet is even and the second odd, or the second stands alone.
+            // RFC 2516, 4; RFC 1661, 2: of a protocol, the first byte is even and the second odd, or the second stands alone.
             [0x11, 0, _, _, _, _, high, ..] if high & 1 == 1 => Some(COMPRESSED),
             [0x11, 0, _, _, _, _, _, low, ..] if low & 1 == 1 => None,
             _ => takes_any_pppoe(flows).then_some(PPPOE),
         },
         0x894f => {
-            let words = network.get(1).map_or(0, |octet| usize::from(octet & 0x3f));
+            let words = network.get(1).map_or(0, |byte| usize::from(byte & 0x3f));
             (words < 2 || network.len() < words * 4).then_some(CUT)
         }
         _ => None,
@@ -195,12 +195,12 @@ fn is_summed_up(addresses: &[u8], protocol: u8, behind: &[u8]) -> bool {
 /// Whether a transport header is not all there.
 fn is_cut(protocol: u8, behind: &[u8]) -> bool {
     let wanted = match protocol {
-        6 => behind.get(12).map_or(usize::MAX, |octet| usize::from(octet >> 4) * 4).max(20),
+        6 => behind.get(12).map_or(usize::MAX, |byte| usize::from(byte >> 4) * 4).max(20),
         17 | 1 | 58 => 8,
         132 => 12,
         _ => 0,
     };
-    let is_short = protocol == 6 && behind.get(12).is_some_and(|octet| octet >> 4 < 5);
+    let is_short = protocol == 6 && behind.get(12).is_some_and(|byte| byte >> 4 < 5);
     behind.len() < wanted || is_short
 }
 

@@ -232,7 +232,7 @@ fn with_key(spec: &KeySpec) -> Flower {
 
 /// Options of tunnel headers.
 fn further_keys() -> Vec<(&'static str, Flower)> {
-    let geneve = |class, kind, octet| Options::Geneve(vec![GeneveOption { class, kind, data: vec![octet; 4] }]);
+    let geneve = |class, kind, byte| Options::Geneve(vec![GeneveOption { class, kind, data: vec![byte; 4] }]);
     let erspan = |version, index, direction, hardware| Options::Erspan(Erspan { version, index, direction, hardware });
     let options = [
         ("geneve_opts", geneve(0x0102, 3, 4), geneve(0xffff, 0xff, 0xff)),
@@ -288,7 +288,7 @@ fn operations(classifier: &Classifier) -> Vec<(&'static str, Operation, Control)
         ("mpls dec_ttl", Operation::Mpls(Mpls::DecrementTtl), Control::Pipe),
         ("pedit set", edit(Header::Ipv4, Command::Set, 0x4000_0000), Control::Pipe),
         ("pedit add", edit(Header::Ipv4, Command::Add, 0xff00_0000), Control::Pipe),
-        ("police of octets", police(Some(1_000_000), None), Control::Shot),
+        ("police of bytes", police(Some(1_000_000), None), Control::Shot),
         ("police of packets", police(None, Some((1000, 100))), Control::Shot),
         ("sample", Operation::Sample { rate: 5, group: 7, truncate: Some(128) }, Control::Pipe),
         ("skbedit priority", skb(SkbEdit { priority: Some(5), ..SkbEdit::default() }), Control::Pipe),

@@ -72,7 +72,7 @@ pub(crate) fn compare(classifier: &mut Classifier, name: &str, report: &mut Repo
     report.shown_alike(compared);
 }
 
-/// Whether `tc` writes a key into a buffer that is too small for it, and ends there: 64 octets for an address of IPv6 and
+/// Whether `tc` writes a key into a buffer that is too small for it, and ends there: 64 bytes for an address of IPv6 and
 /// a mask that is no prefix (`flower_print_ip_addr` of iproute2 6.1).
 fn is_too_much_for_tc(matched: &KeyMatch) -> bool {
     let is_ipv6 = matches!(matched.key, Key::Ipv6Src | Key::Ipv6Dst | Key::EncIpv6Src | Key::EncIpv6Dst);
@@ -188,8 +188,8 @@ fn details(action: &Action, name_of: &dyn Fn(u32) -> String) -> Option<Value> {
         }
         Operation::Sample { rate, group, truncate } => {
             let mut shown = json!({ "rate": rate, "group": group });
-            if let Some(octets) = truncate {
-                shown["trunc_size"] = json!(octets);
+            if let Some(bytes) = truncate {
+                shown["trunc_size"] = json!(bytes);
             }
             shown
         }
@@ -329,8 +329,8 @@ fn conntrack(action: &Conntrack) -> Value {
         say("zone", json!(action.zone));
     }
     if let Some((label, mask)) = action.label {
-        // In the order of the machine's octets.
-        let digits = |number: u128| number.to_le_bytes().map(|octet| format!("{octet:02x}")).concat();
+        // In the order of the machine's bytes.
+        let digits = |number: u128| number.to_le_bytes().map(|byte| format!("{byte:02x}")).concat();
         let all = if mask == u128::MAX { digits(label) } else { format!("{}/{}", digits(label), digits(mask)) };
         say("label", json!(all));
     }
@@ -444,9 +444,9 @@ fn key_shown(name: &str, value: &Value) -> Option<(u128, u128)> {
     let text = value.as_str()?;
     match name {
         "ct_label" => {
-            let octets = |digits: &str| u128::from_str_radix(digits, 16).ok().map(u128::swap_bytes);
+            let bytes = |digits: &str| u128::from_str_radix(digits, 16).ok().map(u128::swap_bytes);
             let (value, mask) = text.split_once('/').map_or((text, None), |(value, mask)| (value, Some(mask)));
-            return Some((octets(value)?, mask.map_or(Some(u128::MAX), octets)?));
+            return Some((bytes(value)?, mask.map_or(Some(u128::MAX), bytes)?));
         }
         "eth_type" | "vlan_ethtype" | "cvlan_ethtype" => return Some((ethernet_type(value).into(), 0xffff)),
         "ct_state" => return states(text),
@@ -499,9 +499,9 @@ fn prefix(digits: &str, width: u32) -> Option<u128> {
 }
 
 fn mac(text: &str) -> Option<u128> {
-    let octets: Vec<u8> = text.split(':').map(|octet| u8::from_str_radix(octet, 16).ok()).collect::<Option<_>>()?;
-    let octets: [u8; 6] = octets.try_into().ok()?;
-    Some(octets.iter().fold(0, |number, octet| number << 8 | u128::from(*octet)))
+    let bytes: Vec<u8> = text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect::<Option<_>>()?;
+    let bytes: [u8; 6] = bytes.try_into().ok()?;
+    Some(bytes.iter().fold(0, |number, byte| number << 8 | u128::from(*byte)))
 }
 
 fn states(text: &str) -> Option<(u128, u128)> {

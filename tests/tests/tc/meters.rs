@@ -78,7 +78,7 @@ fn frames(sent: sluice_tests::lab::Sent) -> usize {
 }
 
 fn limits(classifier: &mut Classifier) -> Result<(), String> {
-    // 375 octets at once, and of each packet 100 behind its Ethernet header.
+    // 375 bytes at once, and of each packet 100 behind its Ethernet header.
     classifier.set_meters(&[Meter::simple(METER, MeterUnit::Kilobits, 1, 3)]);
     let filter = metered(classifier, 1, 2)?;
     add(classifier, &filter)?;
@@ -88,7 +88,7 @@ fn limits(classifier: &mut Classifier) -> Result<(), String> {
     ensure(out == 3, || format!("{out} passed"))?;
     ensure(counted.packets == 8 && counted.dropped_packets == 5, || format!("{counted:?}, and {out} passed"))?;
     ensure(counted.bands == [5] && counted.dropped_bytes.is_none(), || format!("{counted:?}"))?;
-    ensure(counted.bytes == 800, || format!("{} octets behind the Ethernet headers", counted.bytes))
+    ensure(counted.bytes == 800, || format!("{} bytes behind the Ethernet headers", counted.bytes))
 }
 
 fn packets(classifier: &mut Classifier) -> Result<(), String> {
@@ -122,7 +122,7 @@ fn long_packets(classifier: &mut Classifier) -> Result<(), String> {
     let filter = metered(classifier, 1, 2)?;
     add(classifier, &filter)?;
     let out = passed(classifier, 1, 3, 8000);
-    ensure(out == 3, || format!("{out} of 8,000 octets passed"))
+    ensure(out == 3, || format!("{out} of 8,000 bytes passed"))
 }
 
 fn shared(classifier: &mut Classifier) -> Result<(), String> {
@@ -222,7 +222,7 @@ fn given_back(classifier: &mut Classifier) -> Result<(), String> {
 fn shown(classifier: &mut Classifier) -> Result<(), String> {
     classifier.set_meters(&[Meter::simple(METER, MeterUnit::Kilobits, 80_000_000, 40_000_000)]);
     let shown = run("tc", &["-d", "actions", "ls", "action", "police"]);
-    // 80 Gbit/s do not fit into 32 bits of octets a second; half a second of them does not into those of tc's own text.
+    // 80 Gbit/s do not fit into 32 bits of bytes a second; half a second of them does not into those of tc's own text.
     let is_right = shown.contains("rate 80Gbit") && shown.contains("action drop/pipe") && shown.contains("skip_hw");
     ensure(is_right && shown.contains("736c636d00000007"), || shown)
 }

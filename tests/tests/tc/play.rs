@@ -177,7 +177,7 @@ fn read_back(classifier: &mut Classifier, scenario: &Scenario, report: &mut Repo
     assert_eq!(filters.len(), scenario.flows.len(), "{}: as many rules as flows", scenario.name);
     for filter in filters {
         let (matching, actions) = &scenario.flows[filter.id.handle as usize - 1];
-        let note = |at: usize| filter.flower.actions[at].cookie.as_ref().map_or(&[][..], |cookie| cookie.octets());
+        let note = |at: usize| filter.flower.actions[at].cookie.as_ref().map_or(&[][..], |cookie| cookie.bytes());
         let label = Label::read([note(0), note(1)]).expect("our notes");
         assert_eq!(label.ufid, Some(flow(matching, actions).ufid));
         let read = translate::flow(&filter, &label, &classifier.devices);

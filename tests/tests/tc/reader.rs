@@ -34,9 +34,9 @@ pub(crate) fn print() -> ExitCode {
 
 fn line(filter: &Filter, context: &dyn Context) -> String {
     let note = |at: usize| filter.flower.actions.get(at).and_then(|action| action.cookie.as_ref());
-    let octets = [0, 1].map(|at| note(at).map_or(&[][..], |cookie| cookie.octets()));
+    let bytes = [0, 1].map(|at| note(at).map_or(&[][..], |cookie| cookie.bytes()));
     let handle = filter.id.handle;
-    let Some(label) = Label::read(octets) else { return format!("{handle} is not ours: {filter:?}") };
+    let Some(label) = Label::read(bytes) else { return format!("{handle} is not ours: {filter:?}") };
     match translate::flow(filter, &label, context) {
         // The UFID is a hash over what is matched, so that the same one says that not a bit of it is another.
         Ok((matching, actions)) if Some(flow(&matching, &actions).ufid) == label.ufid => {

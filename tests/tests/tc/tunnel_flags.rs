@@ -69,7 +69,7 @@ fn check(classifier: &mut Classifier) -> Result<(), String> {
         classifier.add(&filter).map_err(|refusal| refusal.to_string())?;
         let shown = classifier.installer.find(filter.id).map_err(|error| error.to_string())?.ok_or("no rule")?;
         let notes = [0, 1].map(|at| shown.flower.actions[at].cookie.expect("a note"));
-        let label = Label::read([notes[0].octets(), notes[1].octets()]).ok_or("no note of ours")?;
+        let label = Label::read([notes[0].bytes(), notes[1].bytes()]).ok_or("no note of ours")?;
         let (read, did) = translate::flow(&shown, &label, &classifier.devices).map_err(|error| error.to_string())?;
         ensure((&read, said(&did)) == (matching, said(actions)), || format!("read back as {read:?} {did:?}"))?;
     }

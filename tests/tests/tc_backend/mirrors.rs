@@ -77,7 +77,7 @@ fn a_copy_is_the_packet_as_it_came_and_what_becomes_of_the_packet_is_the_same_wi
     assert!(copied[0] == copied[1] && copied[0][TTL] == 64 && with[0][TTL] == 9);
     device.modify(rule, TO_B, "2").unwrap();
     let with = sent(1);
-    assert_eq!(copies.frames(3), [with.clone(), with].concat(), "octet for octet");
+    assert_eq!(copies.frames(3), [with.clone(), with].concat(), "byte for byte");
     assert_eq!(device.counted()[&rule.id], (3, 3 * FRAME));
     let counters = |packets| MirrorCounters { packets, bytes: packets * FRAME, placement: Placement::Software };
     let counted = ["tap", "udp", "tcp"].map(|name| device.mirrors().mirror_counters(name));

@@ -178,7 +178,7 @@ pub(crate) fn missing(arrived: &[u32], sent: u32) -> Vec<u32> {
     (0..sent).filter(|number| !arrived.contains(number)).collect()
 }
 
-/// The octets of a frame with one of these datagrams: Ethernet, IPv4 and UDP headers and the number.
+/// The bytes of a frame with one of these datagrams: Ethernet, IPv4 and UDP headers and the number.
 pub(crate) const FRAME: u64 = 14 + 20 + 8 + 4;
 
 /// Waits until something is so, which must be soon.

@@ -181,8 +181,8 @@ mod tests {
         assert!(!Priorities::has(LAST_PRIORITY) && !Priorities::has(LAST_PRIORITY + 1));
         let filter = end(HOOK, ChainId(21), AgentId(77), OffloadPolicy::SkipHardware);
         let note = filter.flower.actions[0].cookie.unwrap();
-        assert_eq!(owner_of_end(note.octets()), Some(AgentId(77)));
-        assert_eq!(owner_of_end(&note.octets()[..15]), None);
+        assert_eq!(owner_of_end(note.bytes()), Some(AgentId(77)));
+        assert_eq!(owner_of_end(&note.bytes()[..15]), None);
         assert_eq!(owner_of_end(&[0; 16]), None);
     }
 }

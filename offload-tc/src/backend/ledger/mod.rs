@@ -11,9 +11,9 @@
 //! [in front](crate::priorities::Priorities::in_front_of).
 
 pub(crate) mod chains;
-pub(crate) mod departures;
 pub(crate) mod dumps;
 pub(crate) mod record;
+pub(crate) mod removals;
 pub(crate) mod strays;
 
 use std::collections::VecDeque;
@@ -28,9 +28,9 @@ use sluice_flow::priority::Priority;
 use sluice_flow::refusal::Refusal;
 
 use self::chains::Chains;
-use self::departures::{Departures, Later, Waiting};
 use self::dumps::Dumps;
 use self::record::{Entry, FirstReadings, Guard, Place, Record, Seen, State, handle_of, index_of, life_of};
+use self::removals::{LateCompletions, PendingRemoval, PendingRemovals};
 use self::strays::Strays;
 use super::counted::Counted;
 use crate::label::Label;
@@ -60,9 +60,9 @@ struct Shard {
 
 /// Which part of the ledger has its turn, for one who puts rules in.
 #[derive(Debug)]
-pub(crate) struct Turn(usize);
+pub(crate) struct ShardCursor(usize);
 
-impl Turn {
+impl ShardCursor {
     /// For one of several, each of whom begins elsewhere.
     pub(crate) const fn new(number: usize) -> Self {
         Self(number.wrapping_mul(SHARDS / 2 + 1))
@@ -84,7 +84,7 @@ pub(crate) struct Ledger {
     pub(crate) dumps: Dumps,
     pub(crate) chains: Chains,
     priorities: Mutex<Priorities>,
-    departures: Departures,
+    removals: PendingRemovals,
     pub(crate) strays: Mutex<Strays>,
     /// What was counted by what was taken over, for who reads counters first.
     pub(crate) first_readings: Mutex<Option<FirstReadings>>,
@@ -99,15 +99,15 @@ impl Ledger {
             dumps: Dumps::default(),
             chains: Chains::default(),
             priorities: Mutex::default(),
-            departures: Departures::default(),
+            removals: PendingRemovals::default(),
             strays: Mutex::default(),
             first_readings: Mutex::default(),
         }
     }
 
     /// A name for a rule that is about to be put in.
-    pub(crate) fn arrive(&self, turn: &mut Turn, record: Record) -> Handle {
-        let shard_number = turn.next();
+    pub(crate) fn insert(&self, cursor: &mut ShardCursor, record: Record) -> Handle {
+        let shard_number = cursor.next();
         let mut shard = self.shards[shard_number].lock();
         let is_over = shard.free.front().is_some_and(|(_, freed)| self.dumps.are_over(*freed));
         let local = match shard.free.pop_front_if(|_| is_over) {
@@ -121,9 +121,9 @@ impl Ledger {
     }
 
     /// Another name for a rule whose name somebody else has taken, and which is not given again.
-    pub(crate) fn rename(&self, turn: &mut Turn, taken: Handle) -> Option<Handle> {
+    pub(crate) fn rename(&self, cursor: &mut ShardCursor, taken: Handle) -> Option<Handle> {
         let entry = self.with(taken, |slot| slot.record.take())?;
-        Some(self.arrive(turn, entry?))
+        Some(self.insert(cursor, entry?))
     }
 
     /// Takes the rule of a name into the ledger, that was there before them; `None` if the name is taken or not one of ours.
@@ -140,7 +140,7 @@ impl Ledger {
     }
 
     /// All rules that were there before are in the ledger, before any other arrives.
-    pub(crate) fn all_are_adopted(&self) {
+    pub(crate) fn finish_adoption(&self) {
         for shard in &self.shards {
             let Shard { slots, free } = &mut *shard.lock();
             let vacant = slots.iter().enumerate().filter(|(_, slot)| slot.state == State::Vacant);
@@ -154,7 +154,7 @@ impl Ledger {
     }
 
     /// Has a rule be in another state, if it is in one of some; gives what is known of it.
-    pub(crate) fn turn(&self, handle: Handle, from: &[State], to: State) -> Option<Entry> {
+    pub(crate) fn transition(&self, handle: Handle, from: &[State], to: State) -> Option<Entry> {
         let turn = |slot: &mut Slot| {
             if !from.contains(&slot.state) {
                 return None;
@@ -171,7 +171,7 @@ impl Ledger {
     }
 
     /// Whose rule it is.
-    pub(crate) fn give(&self, handle: Handle, flow: FlowId, installed_as: Generation) {
+    pub(crate) fn assign(&self, handle: Handle, flow: FlowId, installed_as: Generation) {
         self.with(handle, |slot| {
             if let Some(record) = &mut slot.record {
                 (record.flow, record.installed_as) = (flow, installed_as);
@@ -238,7 +238,7 @@ impl Ledger {
 
     /// Takes in what a listing shows of a rule. Gives what its flow counted if the rule is there, and was as it is now before the
     /// listing began; of a guard nothing, for it is shown before the other one.
-    pub(crate) fn see(&self, id: &FilterId, dump: u64, shown: Counted) -> Option<Seen> {
+    pub(crate) fn observe(&self, id: &FilterId, dump: u64, shown: Counted) -> Option<Seen> {
         let (shard, local) = split(id.handle.checked_sub(1)?);
         let mut shard = self.shards[shard].lock();
         let slot = shard.slots.get_mut(local)?;
@@ -261,7 +261,7 @@ impl Ledger {
     }
 
     /// The rule of a name, or that which it guards, if the ledger has it.
-    pub(crate) fn named(&self, id: &FilterId) -> Option<(Entry, State)> {
+    pub(crate) fn by_id(&self, id: &FilterId) -> Option<(Entry, State)> {
         let at = id.handle.checked_sub(1)?;
         let (shard, local) = split(at);
         let shard = self.shards[shard].lock();
@@ -291,7 +291,7 @@ impl Ledger {
     }
 
     /// Places for rules that there are, in all parts.
-    pub(crate) fn places(&self) -> u32 {
+    pub(crate) fn slot_count(&self) -> u32 {
         let longest = self.shards.iter().map(|shard| shard.lock().slots.len()).max().unwrap_or_default();
         narrow(longest * SHARDS)
     }
@@ -319,7 +319,7 @@ impl Ledger {
 
     /// Whether a rule with the notes of this owner is this agent's own.
     pub(crate) fn owns(&self, owner: AgentId, id: &FilterId) -> bool {
-        owner == self.agent || self.may_own(owner) && self.named(id).is_some()
+        owner == self.agent || self.may_own(owner) && self.by_id(id).is_some()
     }
 
     /// Whether a rule is one of ours by its name, and somebody has left some of the notes on it, but not all.
@@ -327,7 +327,7 @@ impl Ledger {
         let Ok(rule) = RuleView::new(view) else { return false };
         Label::read(rule.cookies).is_none()
             && Label::has_left_traces(self.agent, rule.cookies)
-            && self.named(&rule.id).is_some()
+            && self.by_id(&rule.id).is_some()
     }
 
     /// Whether some of our notes are on a rule.
@@ -366,14 +366,14 @@ impl Ledger {
     }
 
     /// Has a removal be completed later if somebody else is taking the rule out. Says whether it will be.
-    pub(crate) fn completes_later(&self, handle: Handle, change: &Change, later: &Arc<Later>) -> bool {
-        self.departures.wait(handle, change, later, || self.is_leaving(handle))
+    pub(crate) fn defer_removal(&self, handle: Handle, change: &Change, later: &Arc<LateCompletions>) -> bool {
+        self.removals.wait(handle, change, later, || self.is_leaving(handle))
     }
 
     /// A rule is out of the kernel, and parked or off the ledger.
-    pub(crate) fn departed(&self, handle: Handle) {
-        let Some(Waiting { flow, generation, later }) = self.departures.take(handle) else { return };
-        let parked = self.turn(handle, &[State::Parked], State::Leaving);
+    pub(crate) fn removal_done(&self, handle: Handle) {
+        let Some(PendingRemoval { flow, generation, later }) = self.removals.take(handle) else { return };
+        let parked = self.transition(handle, &[State::Parked], State::Leaving);
         let last = parked.map(|entry| {
             self.forget(handle, entry.record.place);
             entry.record.carried().total()
@@ -427,7 +427,7 @@ mod tests {
 
     /// A rule in a certain part.
     fn arrive(ledger: &Ledger, part: usize, slot: u32) -> Handle {
-        ledger.arrive(&mut Turn(part.wrapping_sub(1)), record(slot))
+        ledger.insert(&mut ShardCursor(part.wrapping_sub(1)), record(slot))
     }
 
     fn count(packets: u64) -> Counted {
@@ -437,8 +437,8 @@ mod tests {
     #[test]
     fn a_rule_has_a_name_in_the_kernel_that_no_other_has() {
         let ledger = Ledger::new(AgentId(1));
-        let mut turns = [0, 1].map(Turn::new);
-        let mut name = |number: usize| filter_id(PLACE, ledger.arrive(&mut turns[number % 2], record(0))).handle;
+        let mut turns = [0, 1].map(ShardCursor::new);
+        let mut name = |number: usize| filter_id(PLACE, ledger.insert(&mut turns[number % 2], record(0))).handle;
         let mut names: Vec<_> = (0..20 * SHARDS).map(&mut name).collect();
         names.sort_unstable();
         let dense: Vec<_> = (1..=narrow(20 * SHARDS)).collect();
@@ -458,7 +458,7 @@ mod tests {
         let after = arrive(&ledger, 0, 3);
         assert_eq!(index_of(after), index_of(first));
         assert_ne!(after, first);
-        assert!(ledger.find(first).is_none() && ledger.turn(first, &[State::Arriving], State::Leaving).is_none());
+        assert!(ledger.find(first).is_none() && ledger.transition(first, &[State::Arriving], State::Leaving).is_none());
     }
 
     #[test]
@@ -468,19 +468,19 @@ mod tests {
         let id = filter_id(PLACE, handle);
         let early = ledger.dumps.begin();
         ledger.settle(handle, PLACE, Counted::default(), None);
-        assert!(ledger.see(&id, early.number(), count(1)).is_none());
+        assert!(ledger.observe(&id, early.number(), count(1)).is_none());
         assert!(ledger.unseen(early.number()).is_empty(), "it came after the listing began");
         let late = ledger.dumps.begin();
         assert_eq!(ledger.unseen(late.number()).len(), 1);
-        assert_eq!(ledger.see(&id, late.number(), count(1)).unwrap().flow.slot, 1);
+        assert_eq!(ledger.observe(&id, late.number(), count(1)).unwrap().flow.slot, 1);
         assert!(ledger.unseen(late.number()).is_empty());
-        ledger.turn(handle, &[State::Installed], State::Changing).unwrap();
-        let replaced = ledger.see(&id, late.number(), count(1));
+        ledger.transition(handle, &[State::Installed], State::Changing).unwrap();
+        let replaced = ledger.observe(&id, late.number(), count(1));
         assert!(replaced.is_none(), "what is being replaced starts from zero at a moment unknown");
         ledger.settle(handle, PLACE, count(5), None);
-        assert!(ledger.see(&id, late.number(), count(1)).is_none());
+        assert!(ledger.observe(&id, late.number(), count(1)).is_none());
         let later = ledger.dumps.begin();
-        assert_eq!(ledger.see(&id, later.number(), count(1)).unwrap().counted, count(6));
+        assert_eq!(ledger.observe(&id, later.number(), count(1)).unwrap().counted, count(6));
     }
 
     #[test]
@@ -492,9 +492,9 @@ mod tests {
         let counted = |shown_by_guard: Option<u64>| {
             let dump = ledger.dumps.begin();
             if let Some(packets) = shown_by_guard {
-                assert!(ledger.see(&guard, dump.number(), count(packets)).is_none(), "it is no rule of its own");
+                assert!(ledger.observe(&guard, dump.number(), count(packets)).is_none(), "it is no rule of its own");
             }
-            let seen = ledger.see(&rule, dump.number(), count(10)).unwrap();
+            let seen = ledger.observe(&rule, dump.number(), count(10)).unwrap();
             (seen.counted.software.packets, ledger.unseen(dump.number()).len())
         };
         assert_eq!(counted(Some(3)), (113, 0));
@@ -513,14 +513,14 @@ mod tests {
         let handle = arrive(&ledger, 0, 1);
         let guard = filter_id(PLACE.in_front().unwrap(), handle);
         ledger.settle(handle, PLACE, Counted::default(), None);
-        assert!(ledger.named(&guard).is_none());
+        assert!(ledger.by_id(&guard).is_none());
         ledger.settle(handle, PLACE, Counted::default(), Some(Counted::default()));
-        let (entry, state) = ledger.named(&guard).unwrap();
+        let (entry, state) = ledger.by_id(&guard).unwrap();
         assert_eq!((entry.handle, state, entry.guard_id()), (handle, State::Installed, Some(guard)));
         assert!(entry.is_at(PLACE.hook, guard.priority) && entry.is_at(PLACE.hook, PLACE.priority));
         assert!(!entry.is_at(PLACE.hook, guard.priority + 1));
         ledger.park(handle, count(7));
-        assert!(ledger.named(&guard).is_none(), "it went with the port");
+        assert!(ledger.by_id(&guard).is_none(), "it went with the port");
     }
 
     #[test]
@@ -530,7 +530,7 @@ mod tests {
         ledger.settle(handle, PLACE, Counted::default(), None);
         let dump = ledger.dumps.begin();
         let id = filter_id(Place { chain: 1, ..PLACE }, handle);
-        assert!(ledger.see(&id, dump.number(), count(1)).is_none() && ledger.named(&id).is_none());
+        assert!(ledger.observe(&id, dump.number(), count(1)).is_none() && ledger.by_id(&id).is_none());
     }
 
     #[test]
@@ -541,13 +541,13 @@ mod tests {
         assert_eq!(filter_id(PLACE, adopted), id);
         assert!(ledger.adopt(&id, record(2)).is_none(), "there is one already");
         assert!(ledger.adopt(&FilterId { handle: u32::MAX, ..id }, record(2)).is_none());
-        ledger.all_are_adopted();
+        ledger.finish_adoption();
         let names: Vec<_> = (0..4).map(|_| filter_id(PLACE, arrive(&ledger, 1, 3)).handle).collect();
         assert_eq!(names, [2, 66, 194, 258], "those between, and then those behind");
     }
 
     #[test]
-    fn a_rule_in_the_books_is_small() {
+    fn a_slot_of_the_ledger_is_small() {
         assert!(size_of::<Slot>() <= 80, "{}", size_of::<Slot>());
     }
 }

@@ -27,7 +27,12 @@ pub fn check_port(port: &Port) -> Result<(), Refusal> {
 }
 
 /// Sees that filters can hang on a device.
-pub(crate) fn bring_in(control: &mut Control, links: &Links, known: &Known, port: &Port) -> Result<Present, Refusal> {
+pub(crate) fn prepare_device(
+    control: &mut Control,
+    links: &Links,
+    known: &Known,
+    port: &Port,
+) -> Result<Present, Refusal> {
     let ifindex = known.device.ifindex;
     let kind = match (&port.kind, &known.device.role) {
         (PortKind::Internal, _) => DeviceKind::Internal,

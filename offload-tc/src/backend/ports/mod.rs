@@ -1,7 +1,7 @@
 //! Ports and the network devices behind them.
 
 pub(crate) mod device;
-pub(crate) mod made;
+pub(crate) mod qdiscs;
 pub(crate) mod table;
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use sluice_flow::refusal::Refusal;
 use sluice_netdev::{self as netdev, Control, Ifindex, IngressQdisc, Known, Links, NotRemoved, Ownership, TunnelError};
 
 use self::device::{find_tunnel, refuse};
-use self::made::Made;
+use self::qdiscs::MadeQdiscs;
 use self::table::{PortTable, Present};
 use super::failure::link_refusal;
 use crate::marks::AgentId;
@@ -23,12 +23,12 @@ use crate::wire::filter::{ETHERNET_HEADER, Hook};
 pub(crate) struct Ports {
     agent: AgentId,
     table: ArcSwap<PortTable>,
-    pub(crate) made: Made,
+    pub(crate) qdiscs: MadeQdiscs,
 }
 
 impl Ports {
-    pub(crate) fn new(agent: AgentId, table: PortTable, made: Made) -> Self {
-        Self { agent, table: ArcSwap::from_pointee(table), made }
+    pub(crate) fn new(agent: AgentId, table: PortTable, qdiscs: MadeQdiscs) -> Self {
+        Self { agent, table: ArcSwap::from_pointee(table), qdiscs }
     }
 
     /// The ports as they are now.
@@ -67,16 +67,16 @@ impl Ports {
     }
 
     /// Sees that filters can hang on a device, and notes what is made for that.
-    pub(crate) fn bring_in(
+    pub(crate) fn prepare_device(
         &self,
         control: &mut Control,
         links: &Links,
         known: &Known,
         port: &Port,
     ) -> Result<Present, Refusal> {
-        let present = device::bring_in(control, links, known, port)?;
+        let present = device::prepare_device(control, links, known, port)?;
         for (ifindex, qdisc, _) in present.qdiscs.iter().filter(|(.., ownership)| *ownership == Ownership::Made) {
-            self.made.add(*ifindex, *qdisc);
+            self.qdiscs.add(*ifindex, *qdisc);
         }
         Ok(present)
     }
@@ -88,10 +88,10 @@ impl Ports {
         ifindex: Ifindex,
         qdisc: IngressQdisc,
     ) -> Result<Result<(), NotRemoved>, Refusal> {
-        let ownership = if self.made.has(ifindex, qdisc) { Ownership::Made } else { Ownership::Adopted };
+        let ownership = if self.qdiscs.has(ifindex, qdisc) { Ownership::Made } else { Ownership::Adopted };
         let removed = netdev::remove_ingress(control, ifindex, qdisc, ownership).map_err(link_refusal)?;
         match removed {
-            Ok(()) | Err(NotRemoved::Gone | NotRemoved::Replaced(_)) => self.made.strike_off(ifindex),
+            Ok(()) | Err(NotRemoved::Gone | NotRemoved::Replaced(_)) => self.qdiscs.remove(ifindex),
             Err(NotRemoved::InUse(_) | NotRemoved::Adopted) => {}
         }
         Ok(removed)
@@ -111,7 +111,7 @@ impl Ports {
         })
     }
 
-    /// Octets of the link header that tc does not see of a packet: those of Ethernet, but at the hook of internal ports. A meter does not
+    /// Bytes of the link header that tc does not see of a packet: those of Ethernet, but at the hook of internal ports. A meter does not
     /// tell which packets came where; where there are both kinds of ports, most are taken to come from the others.
     pub(crate) fn link_header(&self) -> u64 {
         let ports = self.load();

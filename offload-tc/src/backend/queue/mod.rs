@@ -19,15 +19,15 @@ use super::core::Core;
 use super::counted::Counted;
 use super::failure::{self, Result};
 use super::ledger::chains;
-use super::ledger::departures::Later;
 use super::ledger::record::{Entry, Place, Record, State, filter_id};
+use super::ledger::removals::LateCompletions;
 use super::placement;
 use super::ports::table::PortTable;
 use super::removal;
-use crate::install::{Done, Request, Told};
+use crate::install::{Done, Report, Request};
 use crate::label::Label;
 use crate::priorities::Priorities;
-use crate::templates::{Sought, Template, Templates};
+use crate::templates::{Lookup, Template, Templates};
 use crate::translate::Rules;
 use crate::wire::action::MAX_ACTIONS;
 use crate::wire::filter::{Filter, FilterId, Hook};
@@ -48,7 +48,7 @@ pub(super) struct Queue {
     /// What is to be done for flows of two rules.
     pairs: Vec<(Change, Pair)>,
     /// Changes that others bring to an end.
-    later: Arc<Later>,
+    later: Arc<LateCompletions>,
 }
 
 /// What a change comes down to.
@@ -103,10 +103,14 @@ impl Queue {
 
     fn plan_install(&mut self, change: &Change, flow: &Flow, ports: &PortTable) -> Result<Plan> {
         let arrive = |queue: &mut Self, place| {
-            queue.writer.core.ledger.arrive(&mut queue.writer.turn, Record::new(change.flow, change.generation, place))
+            queue
+                .writer
+                .core
+                .ledger
+                .insert(&mut queue.writer.cursor, Record::new(change.flow, change.generation, place))
         };
-        let sought = self.templates.seek(flow, ports);
-        if let Sought::Known(template) = sought {
+        let found = self.templates.look_up(flow, ports);
+        if let Lookup::Hit(template) = found {
             let place = self.place_of(&template, ports)?;
             let handle = arrive(self, place);
             let rule = template.instance(flow.clone(), filter_id(place, handle));
@@ -120,7 +124,7 @@ impl Queue {
             return Ok(Plan::Two(Pair::Install(handle, wanted.into())));
         }
         let filter = wanted.rule(handle);
-        if let Sought::Wanted(vacancy) = sought {
+        if let Lookup::Learn(vacancy) = found {
             self.templates.learn(vacancy, flow, &filter, ports);
         }
         self.requests.push(Request::Add(filter));
@@ -144,7 +148,7 @@ impl Queue {
             self.writer.core.ledger.release_priority(place.protocol);
             refusal
         };
-        let entry = self.writer.core.ledger.turn(handle, &[State::Installed], State::Changing).ok_or_else(gone);
+        let entry = self.writer.core.ledger.transition(handle, &[State::Installed], State::Changing).ok_or_else(gone);
         let entry = entry.map_err(released)?;
         if place != known.record.place {
             return Ok(Step::Over(self.relocate(&entry, wanted, ports)).into());
@@ -187,14 +191,14 @@ impl Queue {
     fn plan_remove(&mut self, change: &Change, handle: Handle) -> Plan {
         let gone = |last| Step::Over(Ok(Outcome::Removed { last })).into();
         for _ in 0..LOOKS {
-            if let Some(entry) = self.writer.core.ledger.turn(handle, &[State::Installed], State::Leaving) {
+            if let Some(entry) = self.writer.core.ledger.transition(handle, &[State::Installed], State::Leaving) {
                 if entry.guard_id().is_some() {
                     return Plan::Two(Pair::Remove(entry));
                 }
                 self.requests.push(Request::Delete(entry.id()));
                 return Step::Remove(entry).into();
             }
-            if let Some(entry) = self.writer.core.ledger.turn(handle, &[State::Parked], State::Leaving) {
+            if let Some(entry) = self.writer.core.ledger.transition(handle, &[State::Parked], State::Leaving) {
                 self.writer.core.ledger.forget(handle, entry.record.place);
                 return gone(Some(entry.record.carried().total()));
             }
@@ -202,7 +206,7 @@ impl Queue {
                 // Lost, flushed, or removed before: it is gone, and so are its counters.
                 return gone(None);
             }
-            if self.writer.core.ledger.completes_later(handle, change, &self.later) {
+            if self.writer.core.ledger.defer_removal(handle, change, &self.later) {
                 return Plan::Later;
             }
         }
@@ -279,8 +283,8 @@ impl Queue {
             }
             Step::ReadAndReplace(entry) => {
                 let (read, replaced) = (next(), next());
-                let told = read.ok().and_then(|done| done.told);
-                self.finish_replace(&entry, told.as_ref(), replaced, ports)
+                let report = read.ok().and_then(|done| done.report);
+                self.finish_replace(&entry, report.as_ref(), replaced, ports)
             }
             Step::Remove(entry) => {
                 let result = next();
@@ -313,7 +317,7 @@ impl Queue {
                     return Err(failure::refine(refusal, place.hook, ports));
                 }
             }
-            handle = self.writer.core.ledger.rename(&mut self.writer.turn, handle).unwrap_or(handle);
+            handle = self.writer.core.ledger.rename(&mut self.writer.cursor, handle).unwrap_or(handle);
             filter.id = filter_id(place, handle);
             result = self.writer.installer.submit_one(Request::Add(filter.clone()));
         }
@@ -324,22 +328,22 @@ impl Queue {
     /// A rule is there now that was not before.
     fn installed(&self, handle: Handle, place: Place, done: &Done) -> Outcome {
         self.writer.core.ledger.settle(handle, place, Counted::default(), None);
-        Outcome::InPlace { handle, placement: placement::of_rule(self.writer.core.policy, done.told.as_ref()) }
+        Outcome::InPlace { handle, placement: placement::of_rule(self.writer.core.policy, done.report.as_ref()) }
     }
 
     fn finish_replace(
         &mut self,
         entry: &Entry,
-        told: Option<&Told>,
+        report: Option<&Report>,
         replaced: Result<Done>,
         ports: &PortTable,
     ) -> Result<Outcome> {
         let (place, before) = (entry.record.place, entry.record.carried());
         match replaced {
             Ok(done) => {
-                let by_it = told.map(|told| Counted::told(told, &entry.id())).unwrap_or_default();
+                let by_it = report.map(|report| Counted::reported(report, &entry.id())).unwrap_or_default();
                 self.writer.core.ledger.settle(entry.handle, place, before.plus(by_it), None);
-                let placement = placement::of_rule(self.writer.core.policy, done.told.as_ref());
+                let placement = placement::of_rule(self.writer.core.policy, done.report.as_ref());
                 Ok(Outcome::InPlace { handle: entry.handle, placement })
             }
             Err(refusal) => {

@@ -76,7 +76,7 @@ impl Writer {
         for (mut arrival, result) in arriving.into_iter().zip(self.installer.submit(&guards)) {
             match self.resolve(&arrival.guard, result) {
                 Ok(Some(guard)) => {
-                    arrival.guard_is_in = placement::of_rule(self.core.policy, guard.told.as_ref());
+                    arrival.guard_is_in = placement::of_rule(self.core.policy, guard.report.as_ref());
                     follow(self.core.policy, arrival.guard_is_in, &mut arrival.rule.flower);
                     guarded.push(arrival);
                 }
@@ -103,7 +103,7 @@ impl Writer {
     fn arrived(&self, arrival: &Arrival, rule: &Done) -> Completion {
         let Arrival { change, handle, place, guard_is_in, .. } = arrival;
         self.core.ledger.settle(*handle, *place, Counted::default(), Some(Counted::default()));
-        let placement = placement::of_both(*guard_is_in, placement::of_rule(self.core.policy, rule.told.as_ref()));
+        let placement = placement::of_both(*guard_is_in, placement::of_rule(self.core.policy, rule.report.as_ref()));
         completion(change, Ok(Outcome::InPlace { handle: *handle, placement }))
     }
 
@@ -113,7 +113,7 @@ impl Writer {
     }
 
     fn renamed(&mut self, arrival: Arrival) -> Arrival {
-        let handle = self.core.ledger.rename(&mut self.turn, arrival.handle).unwrap_or(arrival.handle);
+        let handle = self.core.ledger.rename(&mut self.cursor, arrival.handle).unwrap_or(arrival.handle);
         let number = filter_id(arrival.place, handle).handle;
         let named = |filter: Filter| Filter { id: FilterId { handle: number, ..filter.id }, ..filter };
         Arrival { handle, guard: named(arrival.guard), rule: named(arrival.rule), ..arrival }
@@ -145,13 +145,13 @@ impl Writer {
             return self
                 .installer
                 .submit_one(Request::Add(rule))
-                .map(|done| placement::of_rule(policy, done.told.as_ref()));
+                .map(|done| placement::of_rule(policy, done.report.as_ref()));
         };
         let name = guard.id;
-        let guard_is_in = placement::of_rule(policy, self.installer.submit_one(Request::Add(guard))?.told.as_ref());
+        let guard_is_in = placement::of_rule(policy, self.installer.submit_one(Request::Add(guard))?.report.as_ref());
         follow(policy, guard_is_in, &mut rule.flower);
         match self.installer.submit_one(Request::Add(rule)) {
-            Ok(done) => Ok(placement::of_both(guard_is_in, placement::of_rule(policy, done.told.as_ref()))),
+            Ok(done) => Ok(placement::of_both(guard_is_in, placement::of_rule(policy, done.report.as_ref()))),
             Err(refusal) => {
                 let _ = self.installer.submit_one(Request::Delete(name));
                 Err(refusal)
@@ -197,7 +197,7 @@ impl Writer {
                 let name = guard.id;
                 let there = self.replace(guard, old_guard.as_ref(), flow)?;
                 there.count(&mut tally.carried, &mut tally.guard, true);
-                Some((name, placement::of_rule(policy, there.done.told.as_ref())))
+                Some((name, placement::of_rule(policy, there.done.report.as_ref())))
             }
             None => None,
         };
@@ -214,7 +214,7 @@ impl Writer {
             }
         };
         there.count(&mut tally.carried, &mut None, false);
-        let rule_is_in = placement::of_rule(policy, there.done.told.as_ref());
+        let rule_is_in = placement::of_rule(policy, there.done.report.as_ref());
         let (None, Some(name)) = (guard_is_in, guard_name) else {
             return Ok(guard_is_in.map_or(rule_is_in, |(_, guard_is_in)| placement::of_both(guard_is_in, rule_is_in)));
         };
@@ -248,8 +248,8 @@ impl Writer {
                 }
             }
             None => {
-                let told = self.installer.submit_one(Request::Delete(name)).ok().and_then(|done| done.told);
-                let by_guard = told.map(|told| Counted::told(&told, &name)).unwrap_or_default();
+                let report = self.installer.submit_one(Request::Delete(name)).ok().and_then(|done| done.report);
+                let by_guard = report.map(|report| Counted::reported(&report, &name)).unwrap_or_default();
                 (tally.carried, tally.guard) = (tally.carried.plus(by_guard), None);
             }
         }
@@ -271,8 +271,8 @@ impl Writer {
         }
         // One right after the other, for what the old one counts in between is lost.
         let mut results = self.installer.submit(&[Request::Read(name), Request::Replace(rule)]).into_iter();
-        let told = results.next().and_then(Result::ok).and_then(|done| done.told);
-        let by_old = told.map(|told| Counted::told(&told, &name)).unwrap_or_default();
+        let report = results.next().and_then(Result::ok).and_then(|done| done.report);
+        let by_old = report.map(|report| Counted::reported(&report, &name)).unwrap_or_default();
         let no_answer = || Err(Refusal::Device { reason: "no answer".into() });
         Ok(Replaced { done: results.next().unwrap_or_else(no_answer)?, by_old: Some(by_old) })
     }

@@ -12,7 +12,7 @@ use sluice_flow::backend::Outcome;
 use super::wanted::Wanted;
 use crate::backend::core::Core;
 use crate::backend::failure::{self, Result, socket_refusal};
-use crate::backend::ledger::Turn;
+use crate::backend::ledger::ShardCursor;
 use crate::backend::ledger::record::Entry;
 use crate::backend::placement;
 use crate::backend::ports::table::PortTable;
@@ -30,15 +30,15 @@ pub(super) const NAMES_TRIED: usize = 8;
 pub(super) struct Writer {
     pub(super) core: Arc<Core>,
     /// Keeps workers out of each other's way in the ledger.
-    pub(super) turn: Turn,
+    pub(super) cursor: ShardCursor,
     pub(super) installer: Installer,
 }
 
 impl Writer {
     pub(super) fn open(core: Arc<Core>) -> Result<Self> {
-        let turn = Turn::new(core.sockets.next_queue());
+        let cursor = ShardCursor::new(core.sockets.next_queue());
         let installer = Installer::open(core.policy).map_err(socket_refusal)?;
-        Ok(Self { core, turn, installer })
+        Ok(Self { core, cursor, installer })
     }
 
     /// What became of a rule that was to be added; `None` if its name is somebody else's.
@@ -74,7 +74,7 @@ impl Writer {
         match added {
             Ok((counted, done)) => {
                 self.core.ledger.settle(handle, place, counted.unwrap_or(entry.record.carried()), None);
-                Ok(Outcome::InPlace { handle, placement: placement::of_rule(self.core.policy, done.told.as_ref()) })
+                Ok(Outcome::InPlace { handle, placement: placement::of_rule(self.core.policy, done.report.as_ref()) })
             }
             Err(refusal) => {
                 self.core.ledger.settle_as_before(entry);

@@ -5,11 +5,11 @@ use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use super::rule::Taken;
+use super::rule::ShownRule;
 use crate::backend::ports::Ports;
 use crate::wire::filter::{FilterId, FilterView};
 
-/// Octets of rules that are handed to another thread at once.
+/// Bytes of rules that are handed to another thread at once.
 const CHUNK: usize = 1 << 16;
 /// More threads than this have nothing to do: the kernel lists by one.
 const MOST_THREADS: usize = 4;
@@ -17,7 +17,7 @@ const MOST_THREADS: usize = 4;
 const WAITING: usize = 4;
 
 /// The rules of each chunk, with its number.
-type Numbered = Vec<(usize, Vec<Taken>)>;
+type Numbered = Vec<(usize, Vec<ShownRule>)>;
 
 /// Collects rules while they are listed.
 pub(crate) struct Collector<'scope, 'env> {
@@ -38,7 +38,7 @@ struct Threads<'scope> {
 #[derive(Default)]
 struct Chunk {
     number: usize,
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     /// The name of each, and where its options end.
     rules: Vec<(FilterId, usize)>,
 }
@@ -50,9 +50,9 @@ impl<'scope, 'env> Collector<'scope, 'env> {
 
     /// Takes a rule in. Of two of the same name the later counts.
     pub(crate) fn take(&mut self, view: &FilterView<'_>) {
-        self.chunk.octets.extend_from_slice(view.octets_of_options());
-        self.chunk.rules.push((view.id, self.chunk.octets.len()));
-        if self.chunk.octets.len() >= CHUNK {
+        self.chunk.bytes.extend_from_slice(view.bytes_of_options());
+        self.chunk.rules.push((view.id, self.chunk.bytes.len()));
+        if self.chunk.bytes.len() >= CHUNK {
             let number = self.chunk.number + 1;
             let chunk = std::mem::replace(&mut self.chunk, Chunk { number, ..Chunk::default() });
             self.hand_over(chunk);
@@ -60,9 +60,9 @@ impl<'scope, 'env> Collector<'scope, 'env> {
     }
 
     /// All of them, by their names.
-    pub(crate) fn finish(mut self) -> Vec<Taken> {
+    pub(crate) fn finish(mut self) -> Vec<ShownRule> {
         let last = std::mem::take(&mut self.chunk);
-        self.done.push((last.number, last.take_apart(self.ports)));
+        self.done.push((last.number, last.parse(self.ports)));
         if let Some(Threads { chunks, running }) = self.threads {
             drop(chunks);
             for thread in running {
@@ -73,7 +73,7 @@ impl<'scope, 'env> Collector<'scope, 'env> {
         let mut all: Vec<_> = self.done.into_iter().flat_map(|(_, rules)| rules).collect();
         // Later ones first, for the first of a name stays.
         all.reverse();
-        all.sort_by_key(Taken::id);
+        all.sort_by_key(ShownRule::id);
         all.dedup_by_key(|rule| rule.id());
         all
     }
@@ -87,7 +87,7 @@ impl<'scope, 'env> Collector<'scope, 'env> {
         };
         // Nobody takes it.
         if let Some(chunk) = left {
-            self.done.push((chunk.number, chunk.take_apart(self.ports)));
+            self.done.push((chunk.number, chunk.parse(self.ports)));
         }
     }
 }
@@ -99,7 +99,7 @@ impl<'scope> Threads<'scope> {
         let (chunks, inbox) = bounded::<Chunk>(wanted * WAITING);
         let start = |_| {
             let inbox: Receiver<Chunk> = inbox.clone();
-            let work = move || inbox.iter().map(|chunk| (chunk.number, chunk.take_apart(ports))).collect();
+            let work = move || inbox.iter().map(|chunk| (chunk.number, chunk.parse(ports))).collect();
             Builder::new().name("tc-listing".into()).spawn_scoped(scope, work).ok()
         };
         Self { chunks, running: (0..wanted).filter_map(start).collect() }
@@ -107,12 +107,12 @@ impl<'scope> Threads<'scope> {
 }
 
 impl Chunk {
-    fn take_apart(&self, ports: &Ports) -> Vec<Taken> {
+    fn parse(&self, ports: &Ports) -> Vec<ShownRule> {
         let mut start = 0;
         let apart = |(id, end): &(FilterId, usize)| {
-            let options = self.octets.get(start..*end).unwrap_or_default();
+            let options = self.bytes.get(start..*end).unwrap_or_default();
             start = *end;
-            Taken::apart(ports, *id, options)
+            ShownRule::parse(ports, *id, options)
         };
         self.rules.iter().map(apart).collect()
     }

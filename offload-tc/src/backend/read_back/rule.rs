@@ -19,14 +19,14 @@ use crate::wire::flower::Flower;
 use crate::wire::rule_view::RuleView;
 
 /// A rule of ours.
-pub(crate) struct Taken {
+pub(crate) struct ShownRule {
     pub(crate) filter: Filter,
     /// What it says; `None` if it cannot be read back.
-    pub(crate) said: Option<Said>,
+    pub(crate) content: Option<Content>,
 }
 
 /// What a rule says.
-pub(crate) struct Said {
+pub(crate) struct Content {
     pub(crate) flow: Flow,
     /// Whether the rule says the UFID.
     pub(crate) is_named: bool,
@@ -34,9 +34,9 @@ pub(crate) struct Said {
     pub(crate) guard: Option<Box<(Match, ActionList)>>,
 }
 
-impl Taken {
+impl ShownRule {
     pub(crate) fn new(ports: &Ports, filter: Filter) -> Self {
-        Self { said: Said::read(ports, &filter), filter }
+        Self { content: Content::read(ports, &filter), filter }
     }
 
     pub(crate) const fn id(&self) -> FilterId {
@@ -48,15 +48,15 @@ impl Taken {
     }
 
     /// Takes the options of a rule apart.
-    pub(crate) fn apart(ports: &Ports, id: FilterId, options: &[u8]) -> Self {
+    pub(crate) fn parse(ports: &Ports, id: FilterId, options: &[u8]) -> Self {
         let view = FilterView::of_flower(id, options);
         // What cannot be taken apart was not made like this: a name without contents is all that is known.
-        let filter = view.parse().unwrap_or_else(|_| Filter { id, flower: bare(&view) });
+        let filter = view.parse().unwrap_or_else(|_| Filter { id, flower: unparsed(&view) });
         Self::new(ports, filter)
     }
 }
 
-impl Said {
+impl Content {
     fn read(ports: &Ports, filter: &Filter) -> Option<Self> {
         let (label, matching, actions) = read(ports, filter)?;
         // One of which nothing can be told cannot be read back either.
@@ -66,9 +66,9 @@ impl Said {
 }
 
 /// The rules of a flow as a listing shows them.
-pub(crate) struct Found {
-    pub(crate) rule: Taken,
-    pub(crate) guard: Option<Taken>,
+pub(crate) struct ShownFlow {
+    pub(crate) rule: ShownRule,
+    pub(crate) guard: Option<ShownRule>,
 }
 
 /// A rule of ours read back: its notes, what it matches and does.
@@ -76,23 +76,23 @@ pub(crate) type ReadBack = (Label, Match, ActionList);
 
 /// How the rules of a flow fit each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fit {
+pub(crate) enum GuardCheck {
     /// There is a guard if one is needed, and it is the right one.
-    Whole,
+    Right,
     /// There is a guard, and none is needed.
-    Spare,
+    Unneeded,
     /// A guard is needed, and there is none.
-    Bare,
+    Missing,
     /// The guard is another one.
-    Odd,
+    Wrong,
 }
 
-impl Found {
+impl ShownFlow {
     /// Finds together what is one flow's. Gives guards by themselves whose rules are missing.
-    pub(crate) fn pairs(rules: Vec<Taken>) -> (Vec<Self>, Vec<Taken>) {
-        let (guards, rules): (Vec<_>, Vec<_>) = rules.into_iter().partition(Taken::is_guard);
+    pub(crate) fn pairs(rules: Vec<ShownRule>) -> (Vec<Self>, Vec<ShownRule>) {
+        let (guards, rules): (Vec<_>, Vec<_>) = rules.into_iter().partition(ShownRule::is_guard);
         let mut guards: BTreeMap<_, _> = guards.into_iter().map(|guard| (guard.id(), guard)).collect();
-        let pair = |rule: Taken| {
+        let pair = |rule: ShownRule| {
             let id = rule.id();
             let name = Place::of(&id).in_front().map(|place| FilterId { priority: place.priority, ..id });
             Self { guard: name.and_then(|name| guards.remove(&name)), rule }
@@ -102,15 +102,15 @@ impl Found {
     }
 
     /// How the rules of a flow fit each other. One that cannot be read back is nobody's flow anyway, and needs no guard.
-    pub(crate) fn fit(&self, ports: &Ports) -> Fit {
-        let needed = self.rule.said.as_ref().and_then(|said| said.guard.as_deref());
+    pub(crate) fn check_guard(&self, ports: &Ports) -> GuardCheck {
+        let needed = self.rule.content.as_ref().and_then(|content| content.guard.as_deref());
         match (needed, &self.guard) {
-            (None, None) => Fit::Whole,
-            (None, Some(_)) => Fit::Spare,
-            (Some(_), None) => Fit::Bare,
+            (None, None) => GuardCheck::Right,
+            (None, Some(_)) => GuardCheck::Unneeded,
+            (Some(_), None) => GuardCheck::Missing,
             (Some(needed), Some(guard)) => match read(ports, &guard.filter) {
-                Some((_, matching, actions)) if (&matching, &actions) == (&needed.0, &needed.1) => Fit::Whole,
-                _ => Fit::Odd,
+                Some((_, matching, actions)) if (&matching, &actions) == (&needed.0, &needed.1) => GuardCheck::Right,
+                _ => GuardCheck::Wrong,
             },
         }
     }
@@ -124,8 +124,8 @@ pub(crate) fn read(ports: &Ports, filter: &Filter) -> Option<ReadBack> {
 }
 
 /// Where the rules of a flow are.
-pub(crate) fn placement_with(rule: &Taken, guard: Option<&Taken>) -> Placement {
-    let of = |rule: &Taken| placement::of_flags(rule.filter.flower.flags);
+pub(crate) fn placement_with(rule: &ShownRule, guard: Option<&ShownRule>) -> Placement {
+    let of = |rule: &ShownRule| placement::of_flags(rule.filter.flower.flags);
     guard.map_or(of(rule), |guard| placement::of_both(of(guard), of(rule)))
 }
 
@@ -143,7 +143,7 @@ pub(crate) fn unknown_flow(ufid: Option<Ufid>) -> Flow {
 }
 
 /// Of a rule that cannot be taken apart, what its notes and flags say.
-fn bare(view: &FilterView<'_>) -> Flower {
+fn unparsed(view: &FilterView<'_>) -> Flower {
     use crate::wire::action::{Action, Control, Cookie, Operation};
     let Ok(rule) = RuleView::new(view) else { return Flower::default() };
     let noted =
@@ -169,17 +169,17 @@ mod tests {
             label.put(&mut actions, Room::Found);
             let id = FilterId { hook: Hook::Ingress { interface: 3 }, chain: 0, priority, protocol: 0x0800, handle };
             let filter = Filter { id, flower: Flower { actions, ..Flower::default() } };
-            Taken { filter, said: None }
+            ShownRule { filter, content: None }
         };
         let (rule, guard) =
             (|handle| filter(61_004, handle, Spelling::default()), |handle| filter(61_000, handle, Spelling::GUARD));
-        let (pairs, alone) = Found::pairs(vec![guard(7), guard(8), rule(7), rule(9)]);
+        let (pairs, alone) = ShownFlow::pairs(vec![guard(7), guard(8), rule(7), rule(9)]);
         let numbers =
             pairs.iter().map(|found| (found.rule.id().handle, found.guard.as_ref().map(|guard| guard.id().handle)));
         assert_eq!(numbers.collect::<Vec<_>>(), [(7, Some(7)), (9, None)]);
         assert_eq!(alone.iter().map(|guard| guard.id().handle).collect::<Vec<_>>(), [8]);
         // What is in front by its priority alone is a flow's own rule.
-        let (pairs, alone) = Found::pairs(vec![filter(61_000, 7, Spelling::default()), rule(7)]);
+        let (pairs, alone) = ShownFlow::pairs(vec![filter(61_000, 7, Spelling::default()), rule(7)]);
         assert_eq!((pairs.len(), pairs.iter().all(|found| found.guard.is_none()), alone.len()), (2, true, 0));
     }
 }

@@ -24,7 +24,7 @@ pub(super) fn write(action: &Action, device: &dyn Fn(u32) -> String, text: &mut 
         let _ = write!(text, " {}", control(action.control));
     }
     if let Some(cookie) = &action.cookie {
-        let _ = write!(text, " cookie {}", hex(cookie.octets()));
+        let _ = write!(text, " cookie {}", hex(cookie.bytes()));
     }
 }
 
@@ -123,7 +123,7 @@ fn mpls(action: &Mpls, text: &mut String) {
 }
 
 fn limits(police: &Police, text: &mut String) {
-    say(text, "rate", police.rate.map(|octets| format!("{}bit", u128::from(octets) * 8)));
+    say(text, "rate", police.rate.map(|bytes| format!("{}bit", u128::from(bytes) * 8)));
     say(text, "burst", Some(police.burst).filter(|burst| *burst != 0));
     say(text, "pkts_rate", police.packets.map(|(rate, _)| rate));
     say(text, "pkts_burst", police.packets.map(|(_, burst)| burst));

@@ -97,10 +97,10 @@ fn spelling(key: Key) -> (&'static str, Form) {
 fn number(key: &KeyMatch, form: Form) -> String {
     let KeyMatch { key, value, mask } = *key;
     let is_exact = mask == key.full_mask();
-    let octets = |number: u128| number.to_be_bytes();
+    let bytes = |number: u128| number.to_be_bytes();
     match form {
-        Form::Mac if is_exact => mac(&octets(value)[10..]),
-        Form::Mac => format!("{}/{}", mac(&octets(value)[10..]), mac(&octets(mask)[10..])),
+        Form::Mac if is_exact => mac(&bytes(value)[10..]),
+        Form::Mac => format!("{}/{}", mac(&bytes(value)[10..]), mac(&bytes(mask)[10..])),
         Form::Ipv4 => {
             let [value, mask] = [value, mask].map(|number| u32::try_from(number).unwrap_or_default());
             let mask = prefix(mask.leading_ones(), mask.count_ones(), 32, || Ipv4Addr::from_bits(mask).to_string());

@@ -32,7 +32,7 @@ pub enum Header {
 pub enum Command {
     /// Bits are set.
     Set = 0,
-    /// A number is added, modulo the bits that may change. The machine's order of octets counts.
+    /// A number is added, modulo the bits that may change. The machine's order of bytes counts.
     Add = 1,
 }
 
@@ -43,9 +43,9 @@ pub struct EditKey {
     pub header: Header,
     /// What is done.
     pub command: Command,
-    /// The offset of the word in octets, a multiple of 4.
+    /// The offset of the word in bytes, a multiple of 4.
     pub offset: u32,
-    /// The bits that are set, as they stand on the wire: the first octet is the highest.
+    /// The bits that are set, as they stand on the wire: the first byte is the highest.
     pub value: u32,
     /// The bits that change.
     pub mask: u32,

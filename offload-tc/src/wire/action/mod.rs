@@ -66,7 +66,7 @@ pub struct Action {
 /// A note on an action.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Cookie {
-    octets: [u8; Self::LIMIT],
+    bytes: [u8; Self::LIMIT],
     length: u8,
 }
 
@@ -98,7 +98,7 @@ pub enum Operation {
         rate: u32,
         /// The group.
         group: u32,
-        /// Of so many octets at most.
+        /// Of so many bytes at most.
         truncate: Option<u32>,
     },
     /// What the kernel keeps with a packet is set (`act_skbedit`).
@@ -154,7 +154,7 @@ impl Action {
         writer.nest(place, |writer| {
             writer.put_text(KIND, self.operation.name());
             if let Some(cookie) = &self.cookie {
-                writer.put(COOKIE, cookie.octets());
+                writer.put(COOKIE, cookie.bytes());
             }
             let flags = flags | if self.is_counted_once { NO_PERCPU_STATISTICS } else { 0 };
             if flags != 0 {
@@ -185,8 +185,8 @@ impl Action {
             Operation::Sample { rate, group, truncate } => {
                 common.put(2, writer, |_| ());
                 writer.put(3, &rate.to_ne_bytes());
-                if let Some(octets) = truncate {
-                    writer.put(4, &octets.to_ne_bytes());
+                if let Some(bytes) = truncate {
+                    writer.put(4, &bytes.to_ne_bytes());
                 }
                 writer.put(5, &group.to_ne_bytes());
             }
@@ -412,30 +412,30 @@ fn bits(attribute: &Attribute<'_>) -> Result<u32, Malformed> {
 }
 
 impl Cookie {
-    /// As many octets as there is room for (`TC_COOKIE_MAX_SIZE`).
+    /// As many bytes as there is room for (`TC_COOKIE_MAX_SIZE`).
     pub const LIMIT: usize = 16;
 
     /// A note; `None` if it is too long.
     pub fn new(note: &[u8]) -> Option<Self> {
-        let mut octets = [0; Self::LIMIT];
-        octets.get_mut(..note.len())?.copy_from_slice(note);
-        Some(Self { octets, length: u8::try_from(note.len()).ok()? })
+        let mut bytes = [0; Self::LIMIT];
+        bytes.get_mut(..note.len())?.copy_from_slice(note);
+        Some(Self { bytes, length: u8::try_from(note.len()).ok()? })
     }
 
     /// What it says.
-    pub fn octets(&self) -> &[u8] {
-        &self.octets[..self.length.into()]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.length.into()]
     }
 }
 
 impl From<[u8; 16]> for Cookie {
-    fn from(octets: [u8; 16]) -> Self {
-        Self { octets, length: 16 }
+    fn from(bytes: [u8; 16]) -> Self {
+        Self { bytes, length: 16 }
     }
 }
 
 impl std::fmt::Debug for Cookie {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.octets().iter().try_for_each(|octet| write!(out, "{octet:02x}"))
+        self.bytes().iter().try_for_each(|byte| write!(out, "{byte:02x}"))
     }
 }

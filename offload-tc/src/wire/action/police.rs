@@ -12,7 +12,7 @@ const RESULT: u16 = 5;
 const RATE64: u16 = 8;
 const PACKET_RATE: u16 = 10;
 const PACKET_BURST: u16 = 11;
-/// Of how many octets a cell of the table is, as a power of two; anything but 0.
+/// Of how many bytes a cell of the table is, as a power of two; anything but 0.
 const CELL_LOG: u8 = 3;
 /// What the kernel shows for a length of 0.
 const ANY_LENGTH: u32 = u32::MAX;
@@ -27,12 +27,12 @@ const ETHERNET: u8 = 1;
 pub struct Police {
     /// What is done where nothing is exceeded.
     pub conform: Control,
-    /// Octets a second, of which a packet's Ethernet header is none in software.
+    /// Bytes a second, of which a packet's Ethernet header is none in software.
     pub rate: Option<u64>,
     /// What passes at once, in ticks of 64 ns at the rate (`PSCHED_TICKS2NS`).
     pub burst: u32,
     /// The length of a packet that is not exceeded, from the Ethernet header on. 0 stands for any, but with a rate for 255
-    /// cells of the table, which are 2,040 octets: who wants any then says [`u32::MAX`].
+    /// cells of the table, which are 2,040 bytes: who wants any then says [`u32::MAX`].
     pub mtu: u32,
     /// Packets a second, and what passes at once, in ticks of 64 ns at that rate.
     pub packets: Option<(u64, u64)>,

@@ -13,7 +13,7 @@ use crate::wire::filter::{FilterId, Hook};
 
 impl Core {
     /// Takes in what has happened since the last time.
-    pub(super) fn take_news(&self, monitor: &mut Monitor) -> Result<(), Refusal> {
+    pub(super) fn poll_monitor(&self, monitor: &mut Monitor) -> Result<(), Refusal> {
         let events = monitor.poll(Duration::ZERO).map_err(link_refusal)?;
         if events.is_empty() {
             return Ok(());
@@ -29,17 +29,17 @@ impl Core {
         match event {
             Event::Appeared(port) | Event::Renamed { port, .. } | Event::StateChanged { port, .. } => {
                 if let Some(known) = links.at(port.ifindex) {
-                    self.bring_back(links, known);
+                    self.device_appeared(links, known);
                 }
             }
-            Event::Gone(port) | Event::Moved { port, .. } => self.take_out(port.generation),
+            Event::Gone(port) | Event::Moved { port, .. } => self.device_gone(port.generation),
             Event::QdiscRemoved { port, by, .. } | Event::QdiscReplaced { port, by, .. } if by != Some(own) => {
-                self.ports.made.strike_off(port.ifindex);
-                self.mend(links, port.generation);
+                self.ports.qdiscs.remove(port.ifindex);
+                self.restore_qdiscs(links, port.generation);
             }
             Event::MasterChanged { to: Some(master), .. } => {
                 if let Some(known) = links.at(master) {
-                    self.mend(links, known.generation);
+                    self.restore_qdiscs(links, known.generation);
                 }
             }
             Event::FiltersGone(loss) => self.look_for(&loss),
@@ -62,7 +62,7 @@ impl Core {
             self.restore_mirrors(Some(hook));
         }
         let name = handle.map(|handle| FilterId { hook, chain, priority, protocol, handle });
-        if let Some((entry, _)) = name.and_then(|name| self.ledger.named(&name)) {
+        if let Some((entry, _)) = name.and_then(|name| self.ledger.by_id(&name)) {
             self.doubts.about(entry.handle);
         }
     }
@@ -91,7 +91,7 @@ impl Core {
         };
         let id = FilterId { hook, chain, priority, protocol, handle };
         self.ledger.chains.forget_end(&id);
-        if let Some((entry, State::Installed)) = self.ledger.named(&id) {
+        if let Some((entry, State::Installed)) = self.ledger.by_id(&id) {
             let found = self.sockets.installer.lock().find(id);
             if matches!(found, Ok(None)) {
                 self.report_lost(&entry);
@@ -103,7 +103,7 @@ impl Core {
     pub(super) fn hooks_everywhere(&self) -> Result<Vec<Hook>, Refusal> {
         let mut hooks = self.ports.load().hooks();
         let mut monitor = self.sockets.monitor.lock();
-        self.take_news(&mut monitor)?;
+        self.poll_monitor(&mut monitor)?;
         for known in monitor.links().iter() {
             let Some(qdisc) = known.qdisc else { continue };
             let interface = known.device.ifindex.0;

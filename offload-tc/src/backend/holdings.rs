@@ -25,11 +25,11 @@ const TRIES: usize = 8;
 
 /// What others have there, by agent.
 #[derive(Default)]
-pub(super) struct Strangers(BTreeMap<u32, Belongings>);
+pub(super) struct OtherOwners(BTreeMap<u32, Held>);
 
 /// What an agent has there.
 #[derive(Default)]
-struct Belongings {
+struct Held {
     rules: BTreeSet<FilterId>,
     guards: BTreeSet<FilterId>,
     ends: BTreeSet<FilterId>,
@@ -41,54 +41,54 @@ struct Belongings {
     format: Option<Format>,
 }
 
-impl Strangers {
+impl OtherOwners {
     /// Takes a rule in, unless nobody of ours has made it.
     pub(super) fn see(&mut self, rule: &RuleView<'_>) {
         let Some(Mark { on, format, agent }) = Mark::of_rule(rule.cookies) else { return };
-        let belongings = self.0.entry(agent.0).or_default();
+        let held = self.0.entry(agent.0).or_default();
         if format.is_later() {
-            belongings.format = belongings.format.max(Some(format));
-            belongings.later.insert(rule.id);
+            held.format = held.format.max(Some(format));
+            held.later.insert(rule.id);
             return;
         }
         let names = match on {
-            Marked::Rule if Label::is_of_guard(rule.cookies) => &mut belongings.guards,
-            Marked::Rule => &mut belongings.rules,
-            Marked::ChainEnd => &mut belongings.ends,
-            Marked::Mirror | Marked::Meter => &mut belongings.mirrors,
+            Marked::Rule if Label::is_of_guard(rule.cookies) => &mut held.guards,
+            Marked::Rule => &mut held.rules,
+            Marked::ChainEnd => &mut held.ends,
+            Marked::Mirror | Marked::Meter => &mut held.mirrors,
         };
         names.insert(rule.id);
     }
 
     /// Takes a meter in.
     fn see_meter(&mut self, mark: Mark) {
-        let belongings = self.0.entry(mark.agent.0).or_default();
+        let held = self.0.entry(mark.agent.0).or_default();
         if mark.format.is_later() {
-            belongings.format = belongings.format.max(Some(mark.format));
-            belongings.later_meters += 1;
+            held.format = held.format.max(Some(mark.format));
+            held.later_meters += 1;
         } else {
-            belongings.meters += 1;
+            held.meters += 1;
         }
     }
 
     /// What each agent has.
     pub(super) fn holdings(&self) -> Vec<Holding> {
-        let holding = |(mark, belongings): (&u32, &Belongings)| Holding {
+        let holding = |(mark, held): (&u32, &Held)| Holding {
             mark: *mark,
-            rules: belongings.rules.len() + belongings.guards.len(),
-            chain_ends: belongings.ends.len(),
-            mirrors: belongings.mirrors.len(),
-            meters: belongings.meters,
-            of_newer: belongings.later.len() + belongings.later_meters,
-            newer_format: belongings.format.map(|format| format.0),
+            rules: held.rules.len() + held.guards.len(),
+            chain_ends: held.ends.len(),
+            mirrors: held.mirrors.len(),
+            meters: held.meters,
+            of_newer: held.later.len() + held.later_meters,
+            newer_format: held.format.map(|format| format.0),
         };
         self.0.iter().map(holding).collect()
     }
 
     /// The rules of flows that an agent has, guards among them.
     pub(super) fn rules_of(&self, mark: u32) -> impl Iterator<Item = FilterId> {
-        let belongings = self.0.get(&mark);
-        belongings.into_iter().flat_map(|found| found.rules.iter().chain(&found.guards).copied())
+        let held = self.0.get(&mark);
+        held.into_iter().flat_map(|found| found.rules.iter().chain(&found.guards).copied())
     }
 
     /// The ends of chains that an agent has.
@@ -98,7 +98,7 @@ impl Strangers {
 
     /// All rules of an agent that this build knows, those that others guard before their guards.
     fn names_of(&self, mark: u32) -> Vec<FilterId> {
-        let Some(Belongings { rules, guards, ends, mirrors, .. }) = self.0.get(&mark) else { return Vec::new() };
+        let Some(Held { rules, guards, ends, mirrors, .. }) = self.0.get(&mark) else { return Vec::new() };
         rules.iter().chain(guards).chain(ends).chain(mirrors).copied().collect()
     }
 }
@@ -106,15 +106,15 @@ impl Strangers {
 impl Core {
     /// What other agents have, wherever filters can hang.
     pub(super) fn holdings(&self) -> Result<Vec<Holding>, Refusal> {
-        let mut strangers = self.strangers()?;
-        self.add_meters(&mut strangers)?;
-        Ok(strangers.holdings())
+        let mut others = self.other_owners()?;
+        self.add_meters(&mut others)?;
+        Ok(others.holdings())
     }
 
     /// Adds the meters of other agents to what was seen of these.
-    pub(super) fn add_meters(&self, strangers: &mut Strangers) -> Result<(), Refusal> {
+    pub(super) fn add_meters(&self, others: &mut OtherOwners) -> Result<(), Refusal> {
         let marks = self.meters.of_others().map_err(socket_refusal)?;
-        marks.into_iter().for_each(|mark| strangers.see_meter(mark));
+        marks.into_iter().for_each(|mark| others.see_meter(mark));
         Ok(())
     }
 
@@ -128,7 +128,7 @@ impl Core {
         let mut count = 0;
         let mut is_over = false;
         for _ in 0..TRIES {
-            let names = self.strangers()?.names_of(mark);
+            let names = self.other_owners()?.names_of(mark);
             if names.is_empty() {
                 is_over = true;
                 break;
@@ -144,18 +144,18 @@ impl Core {
         Ok(count)
     }
 
-    fn strangers(&self) -> Result<Strangers, Refusal> {
-        let mut strangers = Strangers::default();
+    fn other_owners(&self) -> Result<OtherOwners, Refusal> {
+        let mut others = OtherOwners::default();
         for hook in self.hooks_everywhere()? {
             list(hook, Detail::Terse, &mut |view| {
                 let Ok(rule) = RuleView::new(view) else { return };
                 let mark = Mark::of_rule(rule.cookies);
                 if mark.is_some_and(|mark| !self.ledger.owns(mark.agent, &rule.id) || mark.format.is_later()) {
-                    strangers.see(&rule);
+                    others.see(&rule);
                 }
             })?;
         }
-        Ok(strangers)
+        Ok(others)
     }
 
     fn take_out_of_others(&self, names: &[FilterId]) -> Result<usize, Refusal> {

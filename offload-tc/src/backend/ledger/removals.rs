@@ -11,24 +11,24 @@ use sluice_flow::id::{FlowId, Generation};
 
 /// Removals that wait, by the rules that are on their way out.
 #[derive(Default)]
-pub(crate) struct Departures(Mutex<HashMap<Handle, Waiting>>);
+pub(crate) struct PendingRemovals(Mutex<HashMap<Handle, PendingRemoval>>);
 
 /// A removal that waits.
-pub(crate) struct Waiting {
+pub(crate) struct PendingRemoval {
     pub(crate) flow: FlowId,
     pub(crate) generation: Generation,
-    pub(crate) later: Arc<Later>,
+    pub(crate) later: Arc<LateCompletions>,
 }
 
 /// Completions that a worker finds when it is woken.
 #[derive(Default)]
-pub(crate) struct Later {
+pub(crate) struct LateCompletions {
     done: Mutex<Vec<Completion>>,
     /// Set once, by the worker, before it hands anything over.
     waker: OnceLock<Waker>,
 }
 
-impl Later {
+impl LateCompletions {
     pub(crate) fn wake_with(&self, waker: Waker) {
         let _ = self.waker.set(waker);
     }
@@ -46,13 +46,13 @@ impl Later {
     }
 }
 
-impl Departures {
+impl PendingRemovals {
     /// Has a removal be completed once the rule is out, if it is on its way out still. Says whether it is.
     pub(crate) fn wait(
         &self,
         handle: Handle,
         change: &Change,
-        later: &Arc<Later>,
+        later: &Arc<LateCompletions>,
         is_leaving: impl Fn() -> bool,
     ) -> bool {
         let mut waiting = self.0.lock();
@@ -60,12 +60,12 @@ impl Departures {
         let is_leaving = is_leaving();
         if is_leaving {
             let Change { flow, generation, .. } = *change;
-            waiting.insert(handle, Waiting { flow, generation, later: Arc::clone(later) });
+            waiting.insert(handle, PendingRemoval { flow, generation, later: Arc::clone(later) });
         }
         is_leaving
     }
 
-    pub(crate) fn take(&self, handle: Handle) -> Option<Waiting> {
+    pub(crate) fn take(&self, handle: Handle) -> Option<PendingRemoval> {
         self.0.lock().remove(&handle)
     }
 }
@@ -78,23 +78,23 @@ mod tests {
 
     #[test]
     fn a_removal_waits_for_a_rule_that_is_on_its_way_out_and_for_no_other() {
-        let (departures, later) = (Departures::default(), Arc::default());
+        let (removals, later) = (PendingRemovals::default(), Arc::default());
         let handle = Handle(7);
         let flow = FlowId { slot: 1, incarnation: 2 };
         let change = Change { flow, generation: Generation(3), operation: Operation::Remove(handle) };
-        assert!(!departures.wait(handle, &change, &later, || false), "it was out before");
-        assert!(departures.take(handle).is_none());
-        assert!(departures.wait(handle, &change, &later, || true));
-        let waiting = departures.take(handle).unwrap();
+        assert!(!removals.wait(handle, &change, &later, || false), "it was out before");
+        assert!(removals.take(handle).is_none());
+        assert!(removals.wait(handle, &change, &later, || true));
+        let waiting = removals.take(handle).unwrap();
         assert_eq!((waiting.flow, waiting.generation), (flow, Generation(3)));
-        assert!(departures.take(handle).is_none(), "it is completed once");
+        assert!(removals.take(handle).is_none(), "it is completed once");
     }
 
     #[test]
     fn whoever_is_first_the_removal_is_completed() {
         // The rule leaves its state before who took it out looks for somebody who waits.
         for _ in 0..200 {
-            let departures = Departures::default();
+            let removals = PendingRemovals::default();
             let is_leaving = std::sync::atomic::AtomicBool::new(true);
             let later = Arc::default();
             let operation = Operation::Remove(Handle(7));
@@ -102,10 +102,10 @@ mod tests {
             let (waits, was_told) = std::thread::scope(|scope| {
                 let out = scope.spawn(|| {
                     is_leaving.store(false, std::sync::atomic::Ordering::SeqCst);
-                    departures.take(Handle(7)).is_some()
+                    removals.take(Handle(7)).is_some()
                 });
                 let look = || is_leaving.load(std::sync::atomic::Ordering::SeqCst);
-                (departures.wait(Handle(7), &change, &later, look), out.join().unwrap())
+                (removals.wait(Handle(7), &change, &later, look), out.join().unwrap())
             });
             assert_eq!(waits, was_told, "it waits if, and only if, it is told");
         }

@@ -17,7 +17,7 @@ use sluice_netdev::{Ifindex, IngressQdisc};
 const FILE: &str = "tc-qdiscs";
 
 /// The list.
-pub(crate) struct Made {
+pub(crate) struct MadeQdiscs {
     /// `None` where nothing is kept.
     file: Option<PathBuf>,
     /// Boot and network namespace.
@@ -26,7 +26,7 @@ pub(crate) struct Made {
     qdiscs: Mutex<BTreeMap<u32, String>>,
 }
 
-impl Made {
+impl MadeQdiscs {
     /// Reads the list that is kept in a folder, but for what is of another boot or network namespace.
     pub(crate) fn open(folder: Option<&Path>) -> io::Result<Self> {
         let place = match folder {
@@ -52,7 +52,7 @@ impl Made {
     }
 
     /// It is gone, or is another's.
-    pub(crate) fn strike_off(&self, device: Ifindex) {
+    pub(crate) fn remove(&self, device: Ifindex) {
         self.change(|qdiscs| qdiscs.remove(&device.0).is_some());
     }
 
@@ -107,12 +107,12 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("sluice-made-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let shared = IngressQdisc::INGRESS.with_ingress_block(Block(7));
-        let made = Made::open(Some(&folder)).unwrap();
+        let made = MadeQdiscs::open(Some(&folder)).unwrap();
         for (device, qdisc) in [(3, IngressQdisc::CLSACT), (5, IngressQdisc::INGRESS), (7, shared)] {
             made.add(Ifindex(device), qdisc);
         }
-        made.strike_off(Ifindex(5));
-        let next = Made::open(Some(&folder)).unwrap();
+        made.remove(Ifindex(5));
+        let next = MadeQdiscs::open(Some(&folder)).unwrap();
         assert_eq!(next.devices(), [Ifindex(3), Ifindex(7)]);
         assert!(next.has(Ifindex(3), IngressQdisc::CLSACT) && next.has(Ifindex(7), shared));
         assert!(!next.has(Ifindex(3), IngressQdisc::INGRESS) && !next.has(Ifindex(7), IngressQdisc::INGRESS));
@@ -120,8 +120,8 @@ mod tests {
         let file = folder.join(FILE);
         let lines = fs::read_to_string(&file).unwrap();
         fs::write(&file, lines.replace('-', "+")).unwrap();
-        assert_eq!(Made::open(Some(&folder)).unwrap().devices(), []);
-        assert!(Made::open(None).unwrap().devices().is_empty());
+        assert_eq!(MadeQdiscs::open(Some(&folder)).unwrap().devices(), []);
+        assert!(MadeQdiscs::open(None).unwrap().devices().is_empty());
         fs::remove_dir_all(folder).unwrap();
     }
 }
