@@ -1,4 +1,4 @@
-//! What translation has to know of ports and of the running kernel.
+//! What translation must know of ports, meters and the running kernel.
 
 pub use sluice_flow::backend::TunnelFlags;
 use sluice_flow::meter::MeterId;
@@ -19,18 +19,19 @@ pub struct Device {
 /// What the device of a port is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceKind {
-    /// A wire, or the eswitch's end of a function.
+    /// A physical port or a representor.
     Wire,
-    /// A device of the host itself: what it sends comes in, and what is sent to it is received.
+    /// A device of the host itself: what it sends comes in at the port, and what is sent to the port is received by the
+    /// host.
     Internal,
     /// A tunnel in collect-metadata mode.
     Tunnel(TunnelProtocol),
-    /// Several devices as one, which share a block of the same number as the one has.
+    /// A LAG, whose members share a block with the LAG's own interface index.
     Lag,
 }
 
 impl Device {
-    /// Where packets that come in at the port are looked at: those of the host itself are on their way out of it.
+    /// The hook where packets that come in at the port are matched: egress for a device of the host, ingress for others.
     pub const fn hook(&self) -> Hook {
         match self.kind {
             DeviceKind::Internal => Hook::Egress { interface: self.interface },
@@ -44,45 +45,45 @@ impl Device {
 pub trait Context {
     /// The device of a port.
     fn device(&self, port: PortNumber) -> Option<Device>;
-    /// The name of a port whose device is gone; `None` if its device is there, or if there is no such port.
+    /// The name of a port whose device is absent; `None` if its device is present, or if there is no such port.
     fn absent(&self, _port: PortNumber) -> Option<&str> {
         None
     }
     /// The port of a device.
     fn port(&self, interface: u32) -> Option<(PortNumber, Device)>;
-    /// The number that the kernel has a meter under; `None` if there is no such meter.
+    /// The kernel's index of a meter's policer; `None` if there is no such meter.
     fn police(&self, meter: MeterId) -> Option<u32>;
-    /// The meter that the kernel has under a number.
+    /// The meter of a policer index.
     fn meter(&self, police: u32) -> Option<MeterId>;
-    /// What the kernel can match.
+    /// What the running kernel can match.
     fn features(&self) -> Features;
-    /// What is done where the kernel can neither match nor set a flag of the outer header.
+    /// What to do where the kernel can neither match nor set a flag of the outer header.
     fn tunnel_flags(&self) -> TunnelFlags {
         TunnelFlags::Exact
     }
-    /// How the notes on a rule get room.
+    /// How to make room for the notes on a rule.
     fn room(&self) -> Room {
         Room::Made
     }
 }
 
-/// What not every kernel can match.
+/// Features that not every kernel has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features {
     /// The number of VLAN tags; Linux 6.0 and later.
     pub number_of_tags: bool,
-    /// Session of PPPoE, and the protocol of PPP; Linux 6.0 and later.
+    /// PPPoE session and PPP protocol; Linux 6.0 and later.
     pub pppoe: bool,
-    /// Session of L2TPv3; Linux 6.1 and later.
+    /// L2TPv3 session; Linux 6.1 and later.
     pub l2tpv3: bool,
-    /// Level and operation code of CFM; Linux 6.5 and later.
+    /// CFM level and opcode; Linux 6.5 and later.
     pub cfm: bool,
-    /// The security parameters index of IPsec; Linux 6.6 and later.
+    /// IPsec security parameters index; Linux 6.6 and later.
     pub spi: bool,
     /// Flags of the outer header; Linux 6.11 and later.
     pub tunnel_flags: bool,
-    /// That the outer header says not to fragment; Linux 6.3 and later.
+    /// The don't-fragment flag of the outer header; Linux 6.3 and later.
     pub no_fragment: bool,
-    /// Helpers of connections; Linux 6.2 and later.
+    /// Connection tracking helpers; Linux 6.2 and later.
     pub connection_helpers: bool,
 }

@@ -1,20 +1,20 @@
-//! What a rule was asked to be, in the 32 bits that its notes have left.
+//! A digest of a rule's options, in the 32 bits that its notes have left.
 //!
-//! A terse listing tells the notes of rules and not what they match and do, and takes a third of the time of a full one. With a
-//! digest in the notes it shows all the same whether a rule is what a flow wants: the flow is translated once more, and the
-//! digests are compared. So a restart need not take apart what has not changed, and a rule that an agent was about to change when
-//! it was killed is known by its old digest. It says nothing of a rule that somebody else changes and leaves the notes on.
+//! A terse listing has the notes of rules but not their matches and actions, and takes a third of the time of a full one.
+//! The digest still shows whether a rule is what its flow wants: translate the flow again and compare. So a restart need not
+//! parse what has not changed, and a rule that an agent was about to change when it was killed is recognized by its old
+//! digest. The digest says nothing about a rule that somebody else changed without changing its notes.
 
 use std::hash::BuildHasher;
 
 use foldhash::quality::FixedState;
 
-/// See the [module](self). Another build of ours may reckon otherwise: then rules are read in full.
+/// See the [module](self). Another build may compute it differently; its rules are then read in full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Digest(pub [u8; 4]);
 
 impl Digest {
-    /// Of the options of a rule as they are written, in whose notes the digest is none yet.
+    /// The digest of a rule's options as they are written while the digest in its notes is zero.
     pub(crate) fn of(options: &[u8]) -> Self {
         let [a, b, c, d, ..] = FixedState::with_seed(0).hash_one(options).to_be_bytes();
         Self([a, b, c, d])

@@ -1,27 +1,27 @@
-//! Listing of rules, in full or just their counters, read in place.
+//! Lists rules, in full or with counters only, and reads them in place.
 
 use sluice_netdev::netlink::message::Answer;
 
 use crate::socket::{Next, Socket, SocketError};
 use crate::wire::filter::{self, FilterView, Hook};
 
-/// What of rules is listed.
+/// How much of each rule is listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// All of them.
+    /// Everything.
     Full,
-    /// Name, notes, flags and counters: of this the kernel tells three times as many in the same time.
+    /// Name, notes, flags and counters. The kernel lists three times as many of these in the same time.
     Terse,
 }
 
-/// How a listing went.
+/// How complete a listing is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Listing {
-    /// It holds all rules that were there all the while. One that is missing may have been passed over where others came and
-    /// went; tc does not tell of that (no `nl_dump_check_consistent` in net/sched).
+    /// It has all rules that were there all the time. One may be missing if others were added or removed meanwhile, which tc
+    /// does not report (no `nl_dump_check_consistent` in net/sched).
     Whole,
-    /// It was raced by a change of which the kernel tells, and wants to be repeated.
+    /// A change interfered, as the kernel reports; list again.
     Interrupted,
 }
 
@@ -37,8 +37,8 @@ impl Lister {
         Ok(Self { socket: Socket::open()?, buffer: Vec::new() })
     }
 
-    /// Shows the filters of flower at a hook, of all chains or one, in the order of the kernel. A device without hooks has
-    /// none. After an error the socket is a new one.
+    /// Shows the flower filters at a hook, of one chain or of all, in the kernel's order. A device without hooks has none.
+    /// After an error the socket is replaced.
     pub fn list(
         &mut self,
         hook: Hook,
@@ -49,7 +49,7 @@ impl Lister {
         self.list_any(hook, chain, detail, &mut |view| if view.is_flower() { see(view) } else { Ok(()) })
     }
 
-    /// The same with filters of any kind, and the marks that a priority exists, which have the handle 0.
+    /// The same for filters of any kind. A priority that exists shows as a filter with handle 0.
     pub fn list_any(
         &mut self,
         hook: Hook,
@@ -59,7 +59,7 @@ impl Lister {
     ) -> Result<Listing, SocketError> {
         let listed = self.try_to_list(hook, chain, detail, see);
         if listed.is_err() {
-            // What is left of the listing would be taken for the next one.
+            // The rest of the listing would be taken for the next one.
             self.socket = Socket::open()?;
         }
         listed

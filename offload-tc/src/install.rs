@@ -1,5 +1,5 @@
-//! The install path of one worker: many requests to a message, answers told apart by their sequence numbers, and the
-//! kernel's own words for what it refuses.
+//! The install path of one worker: many requests in a message, answers matched by sequence number, and the kernel's own text
+//! for what it refuses.
 
 use rustix::io::Errno;
 use sluice_flow::backend::OffloadPolicy;
@@ -15,29 +15,29 @@ use crate::wire::flower;
 use crate::wire::rule_view::RuleView;
 use crate::wire::statistics::Count;
 
-/// As many requests as are sent at once: most of what there is to be had (a batch of 64 takes the kernel some 200 us), and
-/// the first does not wait long for the last.
+/// Requests that are sent at once. A batch of 64 takes the kernel about 200 us: larger ones gain little and delay the first
+/// answer.
 pub const BATCH: usize = 64;
-/// As many bytes as are sent at once. The kernel takes 212,992 by default (`net.core.wmem_default`).
+/// Bytes that are sent at once. The kernel accepts 212,992 by default (`net.core.wmem_default`).
 const BATCH_BYTES: usize = 96 << 10;
 
-/// Something to be done to a filter.
+/// A request about a filter.
 #[derive(Clone, Debug)]
 pub enum Request {
-    /// Put it in; it must not be there yet.
+    /// Adds it; fails if it exists.
     Add(Filter),
-    /// The same with one that is made of a template.
+    /// Adds one that a template makes.
     AddInstance(Instance),
-    /// Put it in the place of the one of that name, so that there is always one of them.
+    /// Replaces the filter with this name in place, or adds it.
     Replace(Filter),
-    /// Tell of it.
+    /// Reads it.
     Read(FilterId),
-    /// Take it out.
+    /// Deletes it.
     Delete(FilterId),
 }
 
 impl Request {
-    /// Writes the message at the end of a buffer, with more flags than it needs to be understood.
+    /// Writes the message at the end of a buffer, with additional netlink flags.
     pub fn emit(&self, buffer: &mut Vec<u8>, flags: u16, sequence: u32) -> Result<(), TooLong> {
         match self {
             Self::Add(filter) => filter.emit(buffer, flags | flag::CREATE | flag::EXCLUSIVE, sequence),
@@ -51,7 +51,7 @@ impl Request {
         }
     }
 
-    /// The rule that shall be there then.
+    /// The rule that is installed once the request is done.
     pub(crate) fn into_rule(self) -> Option<Filter> {
         match self {
             Self::Add(filter) | Self::Replace(filter) => Some(filter),
@@ -61,8 +61,8 @@ impl Request {
     }
 }
 
-/// Bits of [`flower::flag`] that go with every rule. Where software takes what hardware refuses, the words of the driver come
-/// only if they are asked for.
+/// Bits of [`flower::flag`] that go with every rule. Under [`OffloadPolicy::Any`] the driver's message is asked for
+/// explicitly, because software takes what hardware refuses.
 pub const fn flags(policy: OffloadPolicy) -> u32 {
     match policy {
         OffloadPolicy::Any => flower::flag::VERBOSE,
@@ -71,22 +71,22 @@ pub const fn flags(policy: OffloadPolicy) -> u32 {
     }
 }
 
-/// Whether every request asks for an answer: what is done with a warning is heard of only then. Errors always come.
+/// Whether every request asks for an answer: a warning comes only with one. Errors always come.
 const fn answers_each(policy: OffloadPolicy) -> bool {
     matches!(policy, OffloadPolicy::Any)
 }
 
-/// What became of a request that was done.
+/// The outcome of a request that succeeded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Done {
-    /// What a driver had to say, where software took the rule all the same.
+    /// The driver's message where software took the rule instead.
     pub warning: Option<String>,
-    /// The rule as the kernel shows it: of what is read; of what is deleted, a moment before; of what is put in, where the
-    /// kernel decides who takes it, and of the last one that is sent at a time.
+    /// The rule as the kernel shows it: after a read; just before a deletion; after an installation under
+    /// [`OffloadPolicy::Any`]; and for the last request of a batch.
     pub report: Option<Report>,
 }
 
-/// What the kernel tells of a rule.
+/// What the kernel reports about a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
     /// Bits of [`flower::flag`].
@@ -97,7 +97,7 @@ pub struct Report {
     pub hardware: Count,
 }
 
-/// Puts rules in and takes them out.
+/// Installs and deletes rules.
 pub struct Installer {
     socket: Socket,
     policy: OffloadPolicy,
@@ -110,12 +110,12 @@ impl Installer {
         Ok(Self { socket: Socket::open()?, policy, buffer: Vec::with_capacity(BATCH_BYTES) })
     }
 
-    /// The number by which notifications name the socket. It is another one after answers were lost.
+    /// The netlink port id, by which notifications name the socket. It changes after answers were lost.
     pub const fn port(&self) -> u32 {
         self.socket.port()
     }
 
-    /// Makes sure that a device has its hooks. They stay when this is gone.
+    /// Makes sure that a device has its hooks. They stay when this is dropped.
     pub fn make_hooks(&mut self, interface: u32) -> Result<(), Refusal> {
         let sequence = self.socket.sequences(1);
         self.buffer.clear();
@@ -130,7 +130,7 @@ impl Installer {
         }
     }
 
-    /// Does requests in their order, and says what became of each.
+    /// Does requests in order and returns the outcome of each.
     pub fn submit(&mut self, requests: &[Request]) -> Vec<Result<Done, Refusal>> {
         let mut results = Vec::with_capacity(requests.len());
         let mut rest = requests;
@@ -147,7 +147,7 @@ impl Installer {
         self.submit(&[request]).pop().unwrap_or_else(no_answer)
     }
 
-    /// Does as many of some requests as are sent at once, and says how many those were: one at least.
+    /// Does as many requests as fit into one batch and returns their number, at least one.
     fn batch(&mut self, requests: &[Request], results: &mut Vec<Result<Done, Refusal>>) -> usize {
         let wanted = requests.len().min(BATCH);
         let first = self.socket.sequences(u32::try_from(wanted).unwrap_or(u32::MAX));
@@ -172,7 +172,7 @@ impl Installer {
                 self.recover(&requests[..taken], &mut outcomes, &error);
             }
         }
-        // With an answer to the last one, those that nothing was said of are done.
+        // The last request is answered, so a request without an answer of its own is done.
         results.extend(outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| Ok(Done::default()))));
         taken
     }
@@ -182,7 +182,7 @@ impl Installer {
         request.emit(&mut self.buffer, answer, sequence)
     }
 
-    /// Has the message that begins at a place in the buffer ask for an answer: the kernel's last word on a batch.
+    /// Sets flags in the message that begins at an offset in the buffer.
     fn ask_for_answer(&mut self, start: usize, wanted: u16) {
         const FLAGS: std::ops::Range<usize> = 6..8;
         let place = start + FLAGS.start..start + FLAGS.end;
@@ -198,7 +198,7 @@ impl Installer {
         self.exchange_up_to(first, last, outcomes)
     }
 
-    /// Sends what is in the buffer and takes answers until that to `last` is there.
+    /// Sends the buffer and receives answers up to the one to `last`.
     fn exchange_up_to(
         &mut self,
         first: u32,
@@ -212,7 +212,7 @@ impl Installer {
                 Answer::Content(message) => (message.header.sequence, false),
                 _ => return Ok(Next::More),
             };
-            // An answer to a batch that was given up is none to this one.
+            // An answer to an abandoned batch does not belong to this one.
             let place = sequence.checked_sub(first).and_then(|place| outcomes.get_mut(place as usize));
             match (place, answer) {
                 (Some(outcome), Answer::Content(message)) => {
@@ -226,7 +226,7 @@ impl Installer {
         })
     }
 
-    /// What became of requests whose answers were lost is looked up, one by one, on a socket without a past.
+    /// Looks up, one by one and on a new socket, the outcome of requests whose answers were lost.
     fn recover(&mut self, requests: &[Request], outcomes: &mut [Option<Result<Done, Refusal>>], error: &SocketError) {
         let reopened = Socket::open();
         let is_open = reopened.is_ok();
@@ -253,7 +253,7 @@ impl Installer {
         }
     }
 
-    /// Shows the filters of flower that there are of some names.
+    /// Shows the flower filters that exist among some names.
     pub fn read_all(&mut self, names: &[FilterId], see: &mut dyn FnMut(&FilterView<'_>)) -> Result<(), SocketError> {
         for names in names.chunks(BATCH) {
             let first = self.socket.sequences(u32::try_from(names.len()).unwrap_or(u32::MAX));
@@ -281,7 +281,7 @@ impl Installer {
         Ok(())
     }
 
-    /// The filter of a name, if there is one.
+    /// The filter with a name, if it exists.
     pub fn find(&mut self, id: FilterId) -> Result<Option<Filter>, SocketError> {
         let sequence = self.socket.sequences(1);
         self.buffer.clear();
@@ -309,14 +309,14 @@ impl Installer {
     }
 }
 
-/// Whether a filter has the notes that another was sent with. Actions that rules share have some of their own.
+/// Whether a filter has the notes that another was sent with. Actions that rules share have notes of their own.
 fn has_notes_of(found: &Filter, sent: &Filter) -> bool {
     let (found, sent) = (&found.flower.actions, &sent.flower.actions);
     let is_same = |(found, sent): (&Action, &Action)| sent.cookie.is_none() || found.cookie == sent.cookie;
     found.len() == sent.len() && found.iter().zip(sent).all(is_same)
 }
 
-/// Puts an acknowledgement to what was told before it.
+/// Adds an acknowledgement to what was reported before it.
 fn acknowledge(outcome: &mut Option<Result<Done, Refusal>>, found: &Acknowledgement<'_>) {
     let report = outcome.take().and_then(Result::ok).and_then(|done| done.report);
     *outcome = Some(result(found).map(|done| Done { report, ..done }));
@@ -329,7 +329,7 @@ pub(crate) fn result(found: &Acknowledgement<'_>) -> Result<Done, Refusal> {
     }
 }
 
-/// What is told of a filter of flower.
+/// The report about a flower filter.
 fn report(view: &FilterView<'_>) -> Result<Option<Report>, SocketError> {
     if !view.is_flower() {
         return Ok(None);
@@ -338,7 +338,7 @@ fn report(view: &FilterView<'_>) -> Result<Option<Report>, SocketError> {
     Ok(Some(Report { flags, software, hardware }))
 }
 
-/// The text of an error number, for where the kernel gives no other.
+/// The text of an error number, where the kernel sends none.
 fn words_of(errno: i32) -> String {
     let words = std::io::Error::from_raw_os_error(errno).to_string();
     words.split(" (os error").next().unwrap_or_default().to_owned()

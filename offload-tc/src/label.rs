@@ -1,4 +1,4 @@
-//! The notes by which the rules of flows and of mirrors are known again.
+//! The notes by which rules of flows and of mirrors are recognized.
 
 use std::ops::Range;
 
@@ -11,81 +11,82 @@ use crate::marks::{self, AgentId, Format, Mark, Marked};
 use crate::wire::action::{Action, Control, Cookie, Operation};
 use crate::wire::flower::Flower;
 
-/// The notes on the first two actions of a rule: whose it is. A note has room for 16 bytes, so that the UFID fills one of
-/// them, which is left out where there is no room for two.
+/// The notes on the first two actions of a rule, which say whose it is. A note has 16 bytes, so the UFID fills one of them;
+/// it is left out where there is no room for two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label {
-    /// The flow, if the rule says it.
+    /// The flow, if the notes name it.
     pub ufid: Option<Ufid>,
-    /// The agent that put the rule in.
+    /// The agent that installed the rule.
     pub agent: AgentId,
-    /// The format that the notes were read in; they are written in the present one.
+    /// The format that was read; notes are always written in the current one.
     pub format: Format,
     /// The flow's priority.
     pub priority: Priority,
-    /// How the flow was written where a rule says the same in one way only.
+    /// How the flow was written, where several flows have the same rule.
     pub spelling: Spelling,
-    /// What the rule was asked to be; see [`digest`](crate::digest).
+    /// The digest of the rule; see [`digest`](crate::digest).
     pub digest: Digest,
 }
 
-/// Bits of a flow that go without saying in a rule. A note has room for 20.
+/// Bits of a flow that its rule does not show. A note has room for 20.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spelling(pub u32);
 
 impl Spelling {
-    /// The chain is not said, which means the first.
+    /// The flow does not name its chain, which means chain 0.
     pub const NO_CHAIN: Self = Self(1 << 0);
-    /// The CFI bit of the outer tag is said, which OVS sets in every tag.
+    /// The flow matches the CFI bit of the outer tag, which OVS sets in every tag.
     pub const CFI: Self = Self(1 << 1);
-    /// The CFI bit of the inner tag is said.
+    /// The flow matches the CFI bit of the inner tag.
     pub const INNER_CFI: Self = Self(1 << 2);
-    /// That there is no inner tag is said besides that there is none.
+    /// The flow says that there is no inner tag in more than one way.
     pub const NO_INNER_TAG: Self = Self(1 << 3);
-    /// That there is an outer header, or none, is said besides what the port says.
+    /// The flow says whether there is an outer header, although its port implies that.
     pub const TUNNEL: Self = Self(1 << 4);
-    /// That the outer header has a key is said besides which.
+    /// The flow says that the outer header has a key, and which.
     pub const TUNNEL_KEY: Self = Self(1 << 5);
-    /// That the connection is tracked is not said, though another state is.
+    /// The flow matches a connection state without saying that the connection is tracked.
     pub const NOT_TRACKED: Self = Self(1 << 6);
-    /// That the packet has an Ethernet header is said.
+    /// The flow says that the packet has an Ethernet header.
     pub const NAMESPACE: Self = Self(1 << 7);
-    /// The type within that is said.
+    /// The flow names the packet type within the namespace.
     pub const PACKET_TYPE: Self = Self(1 << 8);
-    /// What is told of every packet is written as a sample of all, and of one in so many as the nearest probability, not as the
-    /// one below.
+    /// Sampling every packet is written as a sample of all, and one in N as the nearest probability rather than the one
+    /// below.
     pub const SAMPLE: Self = Self(1 << 9);
 
-    /// Bits of the flags of a group policy that the kernel never sets are said, too.
+    /// The flow matches bits of the group policy's flags that the kernel never sets.
     pub const WHOLE_POLICY: Self = Self(1 << 10);
 
-    /// The protocol of a later fragment of IPv6 is said, which is that of the fragment header.
+    /// The flow names the protocol of a later IPv6 fragment, which is that of the fragment header.
     pub const FRAGMENT_PROTOCOL: Self = Self(1 << 11);
-    /// Only the lower eight bits of the operation of ARP are said, as OVS does. The bit is that of another Ethernet type's.
+    /// The flow matches only the lower eight bits of the ARP operation, as OVS does. Shares its bit with flows of another
+    /// Ethernet type.
     pub const NARROW_OPERATION: Self = Self::FRAGMENT_PROTOCOL;
-    /// The number of tags is said by itself, and not that there is none or no inner one. The bit is that of rules for an
-    /// Ethernet type, and of these only one without looks at the number for any other reason.
+    /// The flow matches the number of tags itself, rather than the absence of an (inner) tag. Shares its bit with rules for
+    /// an Ethernet type, of which only one without that matches the number for another reason.
     pub const NUMBER_OF_TAGS: Self = Self::FRAGMENT_PROTOCOL;
-    /// Sets of all that can be rewritten of an IP header name its protocol and `frag`, too, which stay as they are. The bit is
-    /// that of later fragments, whose addresses are not rewritten.
+    /// Sets of a whole IP header name its protocol and `frag`, too, which stay as they are. Shares its bit with later
+    /// fragments, whose addresses are not rewritten.
     pub const WHOLE_SET: Self = Self::FRAGMENT_PROTOCOL;
 
-    /// Bits of the direction of ERSPAN that no header has are said, too.
+    /// The flow matches bits of the ERSPAN direction that no header has.
     pub const WHOLE_DIRECTION: Self = Self(1 << 12);
-    /// Bits of the hardware of ERSPAN that no header has are said, too.
+    /// The flow matches bits of the ERSPAN hardware id that no header has.
     pub const WHOLE_HARDWARE: Self = Self(1 << 13);
 
-    /// That the outer header says not to fragment, or does not, is a match which the rule leaves out; and which it is.
+    /// The flow matches the don't-fragment flag of the outer header, and the rule does not.
     pub const DF_MATCHED: Self = Self(1 << 14);
-    /// See [`Self::DF_MATCHED`].
+    /// The value of that match.
     pub const DF_IS_SET: Self = Self(1 << 15);
-    /// That the outer header has a checksum, or has not, is a match which the rule leaves out; and which it is.
+    /// The flow matches the checksum flag of the outer header, and the rule does not.
     pub const CHECKSUM_MATCHED: Self = Self(1 << 16);
-    /// See [`Self::CHECKSUM_MATCHED`].
+    /// The value of that match.
     pub const CHECKSUM_IS_SET: Self = Self(1 << 17);
-    /// Every outer header shall say not to fragment, and none does.
+    /// The flow sets the don't-fragment flag of outer headers, and the rule does not.
     pub const DF_LEFT_OUT: Self = Self(1 << 18);
-    /// The rule is the one in front of another of the same flow, which keeps `dec_ttl` from wrapping.
+    /// The rule is the guard in front of a flow's own, which keeps `dec_ttl` from wrapping.
     pub const GUARD: Self = Self(1 << 19);
 
     /// Whether the rule leaves out something that its flow says.
@@ -104,17 +105,17 @@ impl Spelling {
     }
 }
 
-/// The note on the first action of a mirror's rule. It is none of a flow, so that who looks for flows does not see it.
+/// The note on the first action of a mirror's rule. It is no flow's note, so a search for flows does not find it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MirrorNote {
     /// The agent that put the rule in.
     pub agent: AgentId,
-    /// Which of its mirrors.
+    /// The mirror's number.
     pub number: u32,
 }
 
 impl MirrorNote {
-    /// Reads the note; `None` if it is not of a mirror, or of a format that this build does not read.
+    /// Returns the note; `None` if it is no mirror's, or of a format that this build does not read.
     pub fn read(note: &[u8]) -> Option<Self> {
         let (magic, rest) = note.split_first_chunk::<4>()?;
         let (number, agent) = rest.split_first_chunk::<4>()?;
@@ -131,19 +132,19 @@ impl MirrorNote {
     }
 }
 
-/// How actions get room for the notes, of which each has one place: that of an action that rules share has a note already.
+/// How to make room for the notes. An action has room for one; a shared action has one already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Room {
-    /// Actions that do nothing are put in front, so that both notes have a place.
+    /// Actions that do nothing are put in front, so that there is room for both notes.
     #[default]
     Made,
-    /// The UFID is left out if it finds no place: hardware takes no rule with an action that does nothing
-    /// (`tcf_gact_offload_act_setup`). Only in front of two shared actions is there one still.
+    /// The UFID is left out if there is no room: hardware takes no rule with an action that does nothing
+    /// (`tcf_gact_offload_act_setup`). Only in front of two shared actions is such an action added.
     Found,
 }
 
 impl Label {
-    /// Where the digest stands in the last of the notes.
+    /// The bytes of the last note that hold the digest.
     pub(crate) const DIGEST: Range<usize> = 12..16;
 
     /// Puts the notes on the first two actions.
@@ -177,23 +178,23 @@ impl Label {
         Self::read(Self::notes(flower))
     }
 
-    /// The notes on a rule, whoever has written them; empty ones where there are none.
+    /// The notes on a rule, whoever wrote them; empty where there are none.
     pub(crate) fn notes(flower: &Flower) -> [&[u8]; 2] {
         let note = |at: usize| flower.actions.get(at)?.cookie.as_ref().map(Cookie::bytes);
         [0, 1].map(|at| note(at).unwrap_or_default())
     }
 
-    /// Whether notes are those of a guard.
+    /// Whether these are the notes of a guard.
     pub(crate) fn is_of_guard(notes: [&[u8]; 2]) -> bool {
         Self::read(notes).is_some_and(|label| label.spelling.has(Spelling::GUARD))
     }
 
-    /// The number of the pass in front of what is a flow's rule, if it is and has one.
+    /// The kernel's index of the pass in front of a flow's rule, if there is one.
     pub(crate) fn pass_in(flower: &Flower, ufid: Ufid) -> Option<u32> {
         Self::of(flower).filter(|label| label.ufid == Some(ufid))?.pass_of(&flower.actions)
     }
 
-    /// Changes the digest in notes that are there.
+    /// Changes the digest in existing notes.
     pub(crate) fn set_digest(actions: &mut [Action], digest: Digest) {
         let notes = actions.iter_mut().take(2).filter_map(|action| action.cookie.as_mut());
         if let Some(note) = notes.last()
@@ -204,15 +205,15 @@ impl Label {
         }
     }
 
-    /// The number that the kernel has given to the pass in front of the actions, which has counted all that came.
+    /// The kernel's index of the pass in front of the actions, which has counted all packets.
     pub fn pass_of(&self, actions: &[Action]) -> Option<u32> {
         let ufid = { self.ufid?.0 }.to_be_bytes();
         let first = actions.first().filter(|action| is_pass(action) && action.index != 0)?;
         first.cookie.filter(|cookie| cookie.bytes() == ufid).map(|_| first.index)
     }
 
-    /// Has noted actions begin with a pass that is there already, so that it goes on counting: a rule that takes the place
-    /// of another one can use its actions before that lets them go.
+    /// Makes actions begin with an existing pass, so that it goes on counting: a rule that replaces another can use its
+    /// actions before the kernel releases them.
     pub fn go_on_counting(actions: &mut Vec<Action>, pass: u32) {
         if !actions.first().is_some_and(is_pass) {
             let [first, second] = [0, 1].map(|at| actions.get_mut(at).and_then(|action| action.cookie.take()));
@@ -229,7 +230,7 @@ impl Label {
         }
     }
 
-    /// Reads the notes, empty ones where there are none; `None` if they are not ours.
+    /// Reads notes, empty ones where there are none; `None` if they are not ours.
     pub fn read([first, second]: [&[u8]; 2]) -> Option<Self> {
         let both = || {
             Some(Self {
@@ -240,9 +241,9 @@ impl Label {
         both().or_else(|| Self::read_note(first, false)).or_else(|| Self::read_note(second, false))
     }
 
-    /// Whether some of an agent's notes are left on a rule, though not enough to [read](Self::read) them: one of them is gone, or is
-    /// of another making. What has the length of a UFID may be one, whatever is behind it: tc gives an action without a cookie that
-    /// of the one in front.
+    /// Whether some of an agent's notes are left on a rule, though not enough to [read](Self::read) them: one is missing or
+    /// somebody else's. A note as long as a UFID may be one, whatever follows: tc gives an action without a cookie the
+    /// cookie of the action before it.
     pub fn has_left_traces(agent: AgentId, notes: [&[u8]; 2]) -> bool {
         match Mark::of_rule(notes) {
             Some(mark) => mark.on == Marked::Rule && mark.agent == agent && mark.format.is_known(),
@@ -280,7 +281,7 @@ impl Label {
         note
     }
 
-    /// Takes the passes off that were put in front for the notes, and the notes.
+    /// Removes the notes, and the passes that were put in front for them.
     pub fn take_off(actions: &mut Vec<Action>) {
         let mut passes: u32 = 0;
         for action in actions.iter_mut() {
@@ -296,7 +297,7 @@ impl Label {
     }
 }
 
-/// Puts the digest into the notes of a rule that is about to be asked for. One that cannot be written gets none.
+/// Puts the digest into the notes of a rule. A rule that cannot be written gets none.
 pub fn sign(flower: &mut Flower) {
     Label::set_digest(&mut flower.actions, Digest::default());
     let mut options = Vec::new();
@@ -313,7 +314,7 @@ fn is_pass(action: &Action) -> bool {
     matches!(action.operation, Operation::Generic) && action.control == Control::Pipe
 }
 
-/// Where a length that is exceeded leads to.
+/// The target of the jump that is taken if a length is exceeded.
 fn jump_target(action: &mut Action) -> Option<&mut u32> {
     match &mut action.control {
         Control::Jump(target) => Some(target),
@@ -390,7 +391,7 @@ mod tests {
             Label::take_off(&mut actions);
             assert_eq!(actions, before);
         }
-        // The kernel shows the note of what is shared.
+        // The kernel shows the note of the shared action.
         let mut actions = vec![meter(), drop()];
         label().put(&mut actions, Room::Found);
         actions[0].cookie = Some([9; 16].into());

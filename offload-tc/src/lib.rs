@@ -1,28 +1,28 @@
 //! Flows in the kernel's flower classifier, over netlink.
 //!
-//! [`translate`] makes a rule of a flow, or says why there is none, and reads a rule back; [`templates`] make those that differ from
-//! earlier ones in values alone; [`install`] puts rules into the kernel, many at a time, and brings back the kernel's own words;
-//! [`dump`] lists them with their counters. What goes over the socket is in [`wire`]. The network devices and what happens to them
-//! are in [`sluice_netdev`]. [`probe`] finds out what the running kernel can match, and [`meters`] keeps the policers that flows
-//! share.
+//! [`translate`] turns a flow into a rule, or says why there is none, and reads a rule back. [`templates`] builds rules that
+//! differ from earlier ones in values only. [`install`] sends rules to the kernel in batches and returns the kernel's own
+//! error texts. [`dump`] lists rules with their counters. [`wire`] has the message formats. Network devices and their
+//! monitor are in [`sluice_netdev`]. [`probe`] finds out what the running kernel can match, and [`meters`] keeps the
+//! policers that flows share.
 //!
-//! [`open`] puts them together behind the [`Backend`](sluice_flow::Backend) trait, with the mirrors in front of all flows.
+//! [`open`] puts them together behind the [`Backend`](sluice_flow::Backend) trait. Mirrors come in front of all flows.
 //!
-//! Where flower and the Open vSwitch datapath read the same packet differently, and no rule can help it:
-//! - A header that ends behind the packet is none in OVS; flower takes what there is.
-//! - Frames of IEEE 802.3 with SNAP, transport headers of first fragments and ARP other than requests and replies are not
-//!   looked into, and so miss a rule that would; OVS looks.
-//! - An authentication header of IPv6 is the protocol to flower; to OVS that is what comes behind it.
-//! - PPPoE of another version or code, or with no protocol of PPP inside, is nothing to flower.
-//! - After a rewriting, checksums are computed anew, so that a wrong one becomes right. Of IPv6 with a routing header that is
-//!   not used up, the one behind it becomes wrong, for the kernel sums up the next hop.
-//! - Of a connection that a helper told of, packets are `+rel` until it is answered and `+est` afterwards; OVS says `+new+rel` or
-//!   `+rel`, and then `+est+rel`. A match on two of them is refused, since nothing would ever meet it.
-//! - Of the length of all Geneve options, only those bits are compared that are set in the wanted one.
+//! Flower and the Open vSwitch datapath read some packets differently, and no rule can change that:
+//! - OVS ignores a header that ends beyond the packet; flower takes what is there.
+//! - Flower does not parse IEEE 802.3 frames with SNAP, transport headers of first fragments, and ARP other than requests
+//!   and replies, so they miss rules that would match; OVS parses them.
+//! - To flower an IPv6 authentication header is the protocol; to OVS the protocol is the one behind it.
+//! - Flower does not recognize PPPoE of another version or code, or without a PPP protocol inside.
+//! - After an edit the checksums are computed anew, so a wrong checksum becomes right. With an IPv6 routing header that
+//!   still has segments left, the transport checksum becomes wrong, because the kernel sums up the next hop.
+//! - Packets of a connection that a helper expected are `+rel` until the connection is answered and `+est` afterwards; OVS
+//!   says `+new+rel` or `+rel`, and then `+est+rel`. A match on two of them is refused, since no packet would ever match.
+//! - Of the total length of Geneve options, only the bits that are set in the wanted length are compared.
 //!
 //! # Example
 //!
-//! What flower is asked for a VLAN tag, without a kernel.
+//! A VLAN match as flower's attribute, without a kernel.
 //!
 //! ```
 //! use sluice_flow::meter::MeterId;

@@ -1,38 +1,38 @@
-//! Whose something in the kernel is, by the note on it, whatever the format of that note.
+//! Whose an object in the kernel is, by the note on it, whatever the note's format.
 //!
-//! A note is the cookie of an action, of up to 16 bytes, which the kernel keeps and shows and does not look at. Every kind begins
-//! with four letters of its own and says format and agent; what else it says is written where it is made.
+//! A note is the cookie of an action: up to 16 bytes that the kernel keeps and shows but does not interpret. Each kind
+//! begins with its own letters, and has format and agent; the rest is described where it is written.
 //!
 //! | note | where | letters | format | agent |
 //! |---|---|---|---|---|
 //! | of a flow's rule ([`Label`](crate::label::Label)) | second action, or first or second where there is no room for the UFID | `slce` | upper half of byte 4 | bytes 8 to 11 |
-//! | of the end of a chain (`backend/ledger/chains.rs`) | first action | `slcemiss` | byte 8 | bytes 12 to 15 |
+//! | of a chain end (`backend/ledger/chains.rs`) | first action | `slcemiss` | byte 8 | bytes 12 to 15 |
 //! | of a mirror's rule ([`MirrorNote`](crate::label::MirrorNote)) | first action | `slci` | byte 8 | bytes 12 to 15 |
 //! | of a meter ([`meters`](crate::meters)) | the shared action | `slcm` | byte 8 | bytes 12 to 15 |
 //!
 //! # Formats
 //!
-//! 1. The first, of builds that knew no other. Where later ones say the format there is a zero.
-//! 2. The present one. It says its number, and otherwise what the first did.
+//! 1. The first. Its builds wrote no number: where later formats have theirs there is a zero.
+//! 2. The current one. It has its number, and otherwise what the first has.
 //!
 //! # What is promised
 //!
-//! - A build reads notes of its own format and of the one before. When it starts it adopts what has either, in place and without a gap,
-//!   and gives it notes of its own format, so that nothing older is left when the next build comes.
+//! - A build reads notes of its own format and of the one before. When it starts it adopts rules with either, in place and
+//!   without a gap, and rewrites their notes in its own format, so that nothing older is left when the next build comes.
 //! - Letters, format and agent stay where they are in every format.
-//! - What has notes of a later format is never touched. It is named as what a newer Sluice has written.
+//! - Rules with notes of a later format are never touched. They are reported as written by a newer Sluice.
 //!
-//! Who changes what notes say, or the meaning of it, counts [`Format::CURRENT`] up, keeps a reader of the format before, and records
-//! rules of that in `tests/tests/tc_agent/upgrade.rs`.
+//! Whoever changes what notes contain or mean increments [`Format::CURRENT`], keeps a reader of the previous format, and
+//! records rules with it in `tests/tests/tc_agent/upgrade.rs`.
 
 use sluice_flow::backend::Owner;
 
-/// An agent, over its restarts.
+/// An agent, across restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AgentId(pub u32);
 
 impl From<Owner> for AgentId {
-    /// Notes have room for half of the number, which is random: that two agents of a machine share it need not be feared.
+    /// Notes have room for half of the random number; two agents of a machine are unlikely to share it.
     fn from(owner: Owner) -> Self {
         Self(owner.mark())
     }
@@ -43,12 +43,12 @@ impl From<Owner> for AgentId {
 pub struct Format(pub u8);
 
 impl Format {
-    /// Of the notes that this build writes.
+    /// The format that this build writes.
     pub const CURRENT: Self = Self(2);
-    /// The oldest that this build reads.
+    /// The oldest format that this build reads.
     pub const OLDEST: Self = Self(1);
 
-    /// The format of a note with this number in its place.
+    /// The format with this number in its place.
     const fn numbered(number: u8) -> Self {
         Self(if number == 0 { Self::OLDEST.0 } else { number })
     }
@@ -58,7 +58,7 @@ impl Format {
         (Self::OLDEST..=Self::CURRENT).contains(&self)
     }
 
-    /// Whether a newer build has written it.
+    /// Whether a newer build wrote it.
     pub fn is_later(self) -> bool {
         self > Self::CURRENT
     }
@@ -77,7 +77,7 @@ pub enum Marked {
     Meter,
 }
 
-/// What every note says.
+/// What every note has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
     /// What it is on.
@@ -89,7 +89,7 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Reads the notes on the first two actions of a rule, empty where there are none; `None` if they are nobody's of ours.
+    /// Reads the notes on the first two actions of a rule, empty where there are none; `None` if they are no Sluice agent's.
     pub fn of_rule([first, second]: [&[u8]; 2]) -> Option<Self> {
         let of_flow = |note: &[u8]| {
             let (format, _, agent) = split_rule_note(note)?;
@@ -104,30 +104,30 @@ impl Mark {
         of_flow(second).or_else(alone).or_else(|| of_flow(first))
     }
 
-    /// The same of a shared action.
+    /// The same for a shared action.
     pub fn of_meter(note: &[u8]) -> Option<Self> {
         let (format, agent) = read_agent(note.strip_prefix(&METER)?.last_chunk()?)?;
         (note.len() == NOTE).then_some(Self { on: Marked::Meter, format, agent })
     }
 }
 
-/// Bytes of a note.
+/// Length of a note in bytes.
 const NOTE: usize = 16;
 pub(crate) const RULE: [u8; 4] = *b"slce";
 pub(crate) const CHAIN_END: [u8; 8] = *b"slcemiss";
 pub(crate) const MIRROR: [u8; 4] = *b"slci";
 pub(crate) const METER: [u8; 4] = crate::wire::rule_view::SHARED;
 
-/// Byte 4 of a rule's note behind one with the UFID, and of one that stands alone: the format, and which of them it is.
+/// Byte 4 of a rule's note: the format, and whether the note follows one with the UFID or stands alone.
 pub(crate) const fn place_of_rule(is_behind_ufid: bool) -> u8 {
     Format::CURRENT.0 << 4 | if is_behind_ufid { BEHIND_UFID } else { ALONE }
 }
 
-/// The lower half of that byte. Those without a digest were 1 and 2, before there were formats.
+/// The lower half of that byte. Notes without a digest had 1 and 2, before there were formats.
 const BEHIND_UFID: u8 = 3;
 const ALONE: u8 = 4;
 
-/// Of the note of a rule: format, whether it is behind one with the UFID, and agent.
+/// Format, whether it follows a note with the UFID, and agent of a rule's note.
 pub(crate) fn split_rule_note(note: &[u8]) -> Option<(Format, bool, AgentId)> {
     let note: &[u8; NOTE] = note.try_into().ok()?;
     let [a, b, c, d, place, _, _, _, agent @ ..] = *note;
@@ -148,15 +148,15 @@ pub(crate) fn write_agent(agent: AgentId) -> [u8; 8] {
     bytes
 }
 
-/// Reads them, of whatever format.
+/// Reads them, in any format.
 fn read_agent(bytes: &[u8; 8]) -> Option<(Format, AgentId)> {
     let [number, hole @ .., a, b, c, d] = *bytes;
     let format = Format::numbered(number);
-    // What later formats have there is theirs.
+    // Later formats may use these bytes.
     (hole == [0; 3] || format.is_later()).then_some((format, AgentId(u32::from_be_bytes([a, b, c, d]))))
 }
 
-/// Reads them, of a format that this build reads.
+/// Reads them, in a format that this build knows.
 pub(crate) fn known_agent(bytes: &[u8]) -> Option<AgentId> {
     let (format, agent) = read_agent(bytes.try_into().ok()?)?;
     format.is_known().then_some(agent)

@@ -1,9 +1,9 @@
 //! Meters as policers that rules share (`act_police`), one object of the network namespace each.
 //!
-//! An object carries a note that says whose meter it is, so that after a restart of the agent it is known again and keeps its
-//! number: rules that are there go on being metered. What the kernel does otherwise than OVS's own meters: in software the
-//! Ethernet header at ingress is not counted; nothing is told of dropped bytes; and a bucket of packets begins empty and fills
-//! at its rate, where one of bits begins full (`tcf_police_init` sets `tcfp_toks` alone).
+//! An object carries a note with its agent and meter, so that a restarted agent recognizes it and keeps its index: installed
+//! rules go on being metered. The kernel differs from OVS's own meters: in software the Ethernet header is not counted at
+//! ingress; dropped bytes are not reported; and a bucket of packets begins empty and fills at its rate, where one of bits
+//! begins full (`tcf_police_init` sets `tcfp_toks` only).
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -24,20 +24,20 @@ use crate::wire::action::{Action, Control, Operation, Police, flag as placement}
 use crate::wire::shared::{self, ActionView, DELETE_ACTION, GET_ACTION};
 use crate::wire::statistics::Statistics;
 
-/// The first number that is ours. Those of OVS end at 0x1fff_ffff (`METER_POLICE_IDS_MAX` in `lib/tc.h`), and the kernel's
-/// own choice begins at 1.
+/// Our first index. OVS's end at 0x1fff_ffff (`METER_POLICE_IDS_MAX` in `lib/tc.h`), and the kernel's own choice begins at
+/// 1.
 const FIRST: u32 = 0x2000_0000;
-/// The last one.
+/// Our last index.
 const LAST: u32 = 0x2fff_ffff;
-/// For how long a meter may look used by a rule that is gone.
+/// How long a rule that was deleted may still hold a meter.
 const LET_GO: Duration = Duration::from_secs(1);
 const POLICE: &str = "police";
-/// Ticks in which the kernel counts bursts in a second (`PSCHED_SHIFT`: 64 ns each).
+/// The kernel's ticks per second for bursts (`PSCHED_SHIFT`: 64 ns each).
 const TICKS: u128 = 1_000_000_000 / 64;
-/// A burst of more than a hundred years, with which the kernel still computes without overflow.
+/// The longest burst in ticks, more than a hundred years, with which the kernel still computes without overflow.
 const LONGEST: u64 = 1 << 56;
 
-/// The meters of an agent. Changes are made one at a time; who asks for a number waits for none of them.
+/// The meters of an agent. Changes are made one at a time; looking up an index waits for none of them.
 pub struct Meters {
     agent: AgentId,
     policy: OffloadPolicy,
@@ -45,13 +45,13 @@ pub struct Meters {
     numbers: RwLock<Numbers>,
 }
 
-/// The socket, and what is not known of the objects behind it.
+/// The socket, and what is not known about the objects behind it.
 struct Kernel {
     socket: Socket,
     buffer: Vec<u8>,
-    /// An answer was lost, so that an object may be there, or gone, without our knowledge.
+    /// An answer was lost, so objects may have come or gone without our knowledge.
     is_unsure: bool,
-    /// Numbers of objects in whose place a meter has another one.
+    /// Indexes of objects that another object has replaced.
     superseded: Vec<u32>,
 }
 
@@ -64,23 +64,23 @@ struct Numbers {
 #[derive(Clone, Copy)]
 struct Object {
     index: u32,
-    /// What it was set to in this run.
+    /// What this run has set it to.
     set: Option<Police>,
-    /// It was made by an earlier run, and not asked for in this one yet.
+    /// An earlier run made it, and this one has not set it yet.
     is_left: bool,
-    /// It is for rules of the policy that there is now.
+    /// It is for rules of the current policy.
     is_of_policy: bool,
 }
 
-/// What came of the wish that an object be gone.
+/// The outcome of deleting an object.
 enum Removal {
     Done,
     IsUsed,
 }
 
 impl Meters {
-    /// Opens a socket, and looks for what an earlier run of this agent has left. Rules and meters must be for the same, so
-    /// that the policy is that of the rules.
+    /// Opens a socket and looks for objects of an earlier run of this agent. Meters must have the same policy as the rules
+    /// that use them.
     pub fn open(agent: AgentId, policy: OffloadPolicy) -> Result<Self, SocketError> {
         let kernel = Kernel { socket: Socket::open()?, buffer: Vec::new(), is_unsure: true, superseded: Vec::new() };
         let meters = Self { agent, policy, kernel: Mutex::new(kernel), numbers: RwLock::default() };
@@ -88,8 +88,7 @@ impl Meters {
         Ok(meters)
     }
 
-    /// Makes a meter, or changes it: counters go on. One that is left from an earlier run is
-    /// taken over, with the rules that use it.
+    /// Makes a meter, or changes it; its counters go on. An object of an earlier run is adopted with the rules that use it.
     pub fn set(&self, meter: &Meter) -> Result<(), Refusal> {
         let police = police(meter)?;
         let mut kernel = self.kernel.lock();
@@ -100,7 +99,7 @@ impl Meters {
                 self.put(&mut kernel, meter.id, object.index, &police, flag::REPLACE)?;
                 object.index
             }
-            // A rule shares only an object that is for the same as it (`tcf_action_init`), and none can be changed in that.
+            // A rule can share only an object of its own policy (`tcf_action_init`), which cannot be changed.
             other => {
                 let index = self.make(&mut kernel, meter.id, &police)?;
                 kernel.superseded.extend(other.map(|object| object.index));
@@ -111,13 +110,13 @@ impl Meters {
         Ok(())
     }
 
-    /// The socket by which meters are made and changed.
+    /// The netlink port id of the socket through which meters are made and changed.
     pub(crate) fn socket(&self) -> u32 {
         self.kernel.lock().socket.port()
     }
 
-    /// Compares meters with what there is in the kernel, and puts them right if that is wanted: others can change the rate of a
-    /// policer, and remove one that no rule uses.
+    /// Compares meters with the kernel and, if asked, restores them: others can change the rate of a policer, and remove one
+    /// that no rule uses.
     pub fn check(&self, mends: bool) -> Result<Vec<MeterFault>, Refusal> {
         let mut kernel = self.kernel.lock();
         self.make_sure(&mut kernel).map_err(|error| device(&error))?;
@@ -147,7 +146,7 @@ impl Meters {
         Ok(faults)
     }
 
-    /// Takes objects out that others have taken the place of, as soon as no rule uses them.
+    /// Deletes replaced objects once no rule uses them.
     fn remove_superseded(&self, kernel: &mut Kernel) {
         for index in std::mem::take(&mut kernel.superseded) {
             match kernel.delete(index) {
@@ -157,8 +156,8 @@ impl Meters {
         }
     }
 
-    /// Removes a meter that no rule uses, and gives its number back. The kernel lets go of the actions of a rule that was
-    /// removed some time later (`tcf_queue_work`), so that one that looks used is tried again for a while (`LET_GO`).
+    /// Removes a meter that no rule uses and releases its index. The kernel releases the actions of a deleted rule some time
+    /// later (`tcf_queue_work`), so a meter that looks used is tried again for [`LET_GO`].
     pub fn remove(&self, meter: MeterId) -> Result<(), Refusal> {
         let start = Instant::now();
         loop {
@@ -181,8 +180,8 @@ impl Meters {
         Ok(removal)
     }
 
-    /// What a meter counted; `None` if there is no such meter, in the kernel either. Of each packet that software metered, its hook left
-    /// `link_header` bytes out.
+    /// The counters of a meter; `None` if there is no such meter, also in the kernel. The hook leaves `link_header` bytes
+    /// out of each packet that software metered.
     pub fn counters(&self, meter: MeterId, link_header: u64) -> Result<Option<MeterCounters>, SocketError> {
         let mut kernel = self.kernel.lock();
         let Some(index) = self.index_of(meter) else { return Ok(None) };
@@ -197,18 +196,18 @@ impl Meters {
         Ok(found.map(|found| counters(&found, link_header)))
     }
 
-    /// The number that the kernel has a meter under.
+    /// The kernel's index of a meter's policer.
     pub fn index_of(&self, meter: MeterId) -> Option<u32> {
         self.numbers.read().of_meters.get(&meter).map(|object| object.index)
     }
 
-    /// The meter that the kernel has under a number.
+    /// The meter of an index.
     pub fn meter_of(&self, index: u32) -> Option<MeterId> {
         self.numbers.read().meters.get(&index).copied()
     }
 
-    /// Meters that an earlier run of this agent made and that were not set in this one. They can be removed when no rule
-    /// uses them any more.
+    /// Meters that an earlier run of this agent made and that this one has not set. They can be removed once no rule uses
+    /// them.
     pub fn left(&self) -> Vec<MeterId> {
         let numbers = self.numbers.read();
         let mut left: Vec<_> =
@@ -224,7 +223,7 @@ impl Meters {
         all
     }
 
-    /// The marks on the meters of other agents, and of this one's that a newer build has made.
+    /// The marks on meters of other agents, and on this agent's that a newer build made.
     pub(crate) fn of_others(&self) -> Result<Vec<Mark>, SocketError> {
         let mut marks = Vec::new();
         self.kernel.lock().query(|buffer, sequence| shared::emit_dump(buffer, POLICE, sequence), &mut |view| {
@@ -235,7 +234,7 @@ impl Meters {
         Ok(marks)
     }
 
-    /// Removes the meters of another agent, but for those that rules use. Says how many there were.
+    /// Removes the meters of another agent that no rule uses, and returns their number.
     pub(crate) fn remove_of(&self, agent: AgentId) -> Result<usize, Refusal> {
         let start = Instant::now();
         loop {
@@ -264,14 +263,14 @@ impl Meters {
         }
     }
 
-    /// Makes an object under the first number that nobody has.
+    /// Makes an object at the first free index.
     fn make(&self, kernel: &mut Kernel, meter: MeterId, police: &Police) -> Result<u32, Refusal> {
         for index in FIRST..=LAST {
             if self.meter_of(index).is_some() {
                 continue;
             }
             match self.put(kernel, meter, index, police, 0) {
-                // Of another agent in this network namespace.
+                // Another agent of this network namespace has it.
                 Err(Refusal::Kernel { errno, .. }) if errno == Errno::EXIST.raw_os_error() => {}
                 other => return other.map(|()| index),
             }
@@ -290,7 +289,7 @@ impl Meters {
         kernel.ask(|buffer, sequence| shared::emit(buffer, &object, placement, flag::ACK | flags, sequence))?
     }
 
-    /// For whom objects are.
+    /// The flags of objects: for hardware, software or both.
     const fn placement(&self) -> u32 {
         match self.policy {
             OffloadPolicy::Any => 0,
@@ -299,7 +298,7 @@ impl Meters {
         }
     }
 
-    /// Looks at all objects if need be.
+    /// Lists all objects if something may have been missed.
     fn make_sure(&self, kernel: &mut Kernel) -> Result<(), SocketError> {
         if !kernel.is_unsure {
             return Ok(());
@@ -323,7 +322,7 @@ impl Meters {
             object.is_left = known.is_none_or(|known| known.is_left);
             object.set = known.and_then(|known| known.set);
         }
-        // One that somebody has removed is wanted all the same.
+        // A meter that somebody else removed is still wanted.
         for (meter, known) in numbers.of_meters.iter().filter(|(_, known)| known.set.is_some()) {
             if !found.of_meters.contains_key(meter) {
                 found.insert(*meter, *known);
@@ -359,13 +358,13 @@ impl Kernel {
             self.ask(|buffer, sequence| shared::emit_name(buffer, DELETE_ACTION, POLICE, index, flag::ACK, sequence))?;
         match done {
             Err(Refusal::Kernel { errno, .. }) if errno == Errno::PERM.raw_os_error() => Ok(Removal::IsUsed),
-            // Somebody else was quicker.
+            // Somebody else deleted it.
             Err(Refusal::Kernel { errno, .. }) if errno == Errno::NOENT.raw_os_error() => Ok(Removal::Done),
             other => other.map(|()| Removal::Done),
         }
     }
 
-    /// Asks for something to be done, and says what became of it.
+    /// Sends a request and returns its outcome.
     fn ask(
         &mut self,
         write: impl FnOnce(&mut Vec<u8>, u32) -> Result<(), TooLong>,
@@ -387,7 +386,7 @@ impl Kernel {
         Ok(outcome)
     }
 
-    /// The object under a number, and the note on it.
+    /// The object at an index, and the note on it.
     fn look(&mut self, index: u32) -> Result<Option<(Action, Vec<u8>)>, SocketError> {
         let mut found = None;
         self.query(
@@ -400,7 +399,7 @@ impl Kernel {
         Ok(found)
     }
 
-    /// Asks for objects, and shows them.
+    /// Shows the objects that a request asks for.
     fn query(
         &mut self,
         write: impl FnOnce(&mut Vec<u8>, u32) -> Result<(), TooLong>,
@@ -436,7 +435,7 @@ impl Kernel {
         self.keep(heard)
     }
 
-    /// After an error what comes late would be taken for an answer to something else, and what was asked for may be done.
+    /// After an error a late answer would be taken for another's, and the request may have been done.
     fn keep(&mut self, heard: Result<(), SocketError>) -> Result<(), SocketError> {
         if heard.is_err() {
             self.is_unsure = true;
@@ -454,10 +453,10 @@ fn police(meter: &Meter) -> Result<Police, Refusal> {
     if rate == 0 {
         return Err(refuse(format!("meter {} would let nothing pass: its rate is zero", meter.id)));
     }
-    // Without a burst, what the rate brings in a second. A tick is not cut off, so that a burst passes as a whole.
+    // Without a burst, what the rate lets through in a second. Ticks are rounded up, so that a burst passes as a whole.
     let burst = if burst == 0 { rate } else { burst };
     let ticks = (u128::from(burst) * TICKS).div_ceil(u128::from(rate));
-    // A length of 0 would be 2,040 bytes.
+    // A length of 0 would mean 2,040 bytes.
     let unlimited = Police { mtu: u32::MAX, ..Police::reference(Control::Pipe) };
     Ok(match meter.unit {
         MeterUnit::Packets => {
@@ -481,7 +480,7 @@ pub fn check(meter: &Meter) -> Result<(), Refusal> {
 
 /// Whether an object is what a meter was set to.
 fn is_as_set(found: &Action, set: &Police) -> bool {
-    // The kernel shows so that a length is unlimited.
+    // The kernel shows an unlimited length as 0.
     let shown = Police { mtu: 0, ..*set };
     found.control == Control::Shot && found.operation == Operation::Police(Box::new(shown))
 }

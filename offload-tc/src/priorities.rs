@@ -1,7 +1,7 @@
-//! Priorities of tc: a band for each priority of flows, and in it a place for each protocol.
+//! Priorities of tc: a band for each flow priority, and in it a place for each protocol.
 //!
-//! All rules of a tc priority are of one protocol, and of any masks. Flows of one priority do not overlap, so that the order of
-//! protocols within a band does not matter. Common protocols have fixed places; others get one while there are rules.
+//! All rules of a tc priority have one protocol, with any masks. Flows of one priority do not overlap, so the order of
+//! protocols within a band does not matter. Common protocols have fixed places; others get one while they have rules.
 
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU16;
@@ -15,44 +15,43 @@ use crate::wire::filter::ANY_PROTOCOL;
 
 /// Places of a band. Sixteen bands leave some priorities above and below to others.
 const BAND: u16 = 4000;
-/// The first priority that is ours. OVS polices at 1, and firewalls of others come first, too.
+/// Our first priority. OVS polices at 1, and other people's firewalls should come first, too.
 const FIRST: u16 = 1000;
-/// The first priority of mirrors, behind which there are as many as there can be at a hook.
+/// The first priority of mirrors, which end where flows begin.
 const FIRST_OF_MIRRORS: u16 = FIRST - MIRRORS;
-/// As many mirrors as there can be at a hook.
+/// At most this many mirrors at a hook.
 const MIRRORS: u16 = 100;
-/// Of so many places of each band it is heard at once that somebody else puts a filter in: those of the common protocols, and
-/// those that other protocols are given first.
+/// The first places of each band, at which the monitor hears at once of other people's filters: those of the common
+/// protocols, and those that other protocols are given first.
 const HEARD: u16 = 64;
-/// IPv4, IPv6, both kinds of tag, ARP, RARP, both kinds of MPLS, and anything.
+/// IPv4, IPv6, both kinds of VLAN tag, ARP, RARP, both kinds of MPLS, and any.
 const FIXED: [u16; 9] = [0x0800, 0x86dd, 0x8100, 0x88a8, 0x0806, 0x8035, 0x8847, 0x8848, ANY_PROTOCOL];
 
-/// Packets of these can have a time to live, which is looked at first where it must not wrap. Their places are in front of
-/// all others in the band.
+/// Protocols whose packets can have a TTL, and so need a guard. The guards' places come before all others of the band.
 const IN_FRONT: [u16; 4] = [0x0800, 0x86dd, 0x8100, 0x88a8];
 
-/// The first place of protocols that have none by themselves.
+/// The first place for protocols without a fixed one.
 #[expect(clippy::cast_possible_truncation, reason = "there are few")]
 const FIRST_OF_OTHERS: u16 = (IN_FRONT.len() + FIXED.len()) as u16;
 
-/// Which protocols have a place. Of those without a fixed one each has the same in every run and in every agent, unless another
-/// protocol has that: rules of one match then meet at one priority, where the kernel lets only one of them in.
+/// Which protocols have a place. A protocol without a fixed place has the same one in every run and every agent, unless
+/// another protocol occupies it: so rules with one match meet at one priority, where the kernel takes only one of them.
 #[derive(Debug, Default)]
 pub struct Priorities {
-    /// Place and number of rules of each protocol that has none by itself.
+    /// Place and number of rules of each protocol without a fixed place.
     places: HashMap<u16, (u16, usize)>,
     /// The places in [`Self::places`].
     taken: HashSet<u16>,
 }
 
-/// A priority is not one that rules of a protocol are given here.
+/// A priority at which rules of a protocol cannot be ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the priority is not one that rules of this protocol are given here")]
 pub struct NotOurs;
 
 impl Priorities {
-    /// Those at which the agent hears at once that somebody else puts a filter in: all of mirrors, and of each band the first
-    /// [`HEARD`].
+    /// The priorities at which the monitor hears at once of other people's filters: all of mirrors, and the first [`HEARD`]
+    /// of each band.
     pub(crate) fn heard() -> Option<HeardPriorities> {
         let band = NonZeroU16::new(BAND)?;
         Some(HeardPriorities { first: FIRST_OF_MIRRORS, lead: MIRRORS, band, of_each_band: HEARD })
@@ -67,12 +66,12 @@ impl Priorities {
         Ok(priority_of(priority, place))
     }
 
-    /// The priority of a rule of a protocol that has a place by itself, for which nobody need be asked.
+    /// The priority of rules of a protocol with a fixed place, which need not be acquired.
     pub fn fixed(priority: Priority, protocol: u16) -> Option<u16> {
         fixed(protocol).map(|place| priority_of(priority, place))
     }
 
-    /// Notes a rule that is there at a priority, or says that none of this protocol can be.
+    /// Counts an existing rule at a priority. Fails if rules of this protocol cannot be there.
     pub fn adopt(&mut self, priority: u16, protocol: u16) -> Result<(), NotOurs> {
         if !Self::has(priority) {
             return Err(NotOurs);
@@ -92,8 +91,7 @@ impl Priorities {
         Ok(())
     }
 
-    /// The priority for one more rule that is looked at before all others of the same priority of flows; it need not be given
-    /// back.
+    /// The priority of the guard of a flow; it need not be released.
     pub fn acquire_in_front(priority: Priority, protocol: u16) -> Result<u16, Refusal> {
         let (place, _) = places_in_front(protocol).ok_or_else(|| Refusal::Combination {
             reason: "there is no place in front of rules for packets of all Ethernet types".into(),
@@ -101,19 +99,19 @@ impl Priorities {
         Ok(band(priority) + place)
     }
 
-    /// The priority in front of that of a rule, if there is one: what [`Self::acquire_in_front`] gives for the same flow.
+    /// The priority of the guard of a rule, if it can have one: what [`Self::acquire_in_front`] gives for the same flow.
     pub fn in_front_of(priority: u16, protocol: u16) -> Option<u16> {
         let (in_front, own) = places_in_front(protocol)?;
         (Self::has(priority) && place_of(priority) == own).then(|| priority - own + in_front)
     }
 
-    /// The priority of the rule that is behind one [in front](Self::in_front_of).
+    /// The priority of the rule whose guard is at a priority.
     pub fn behind(priority: u16, protocol: u16) -> Option<u16> {
         let (in_front, own) = places_in_front(protocol)?;
         (Self::has(priority) && place_of(priority) == in_front).then(|| priority - in_front + own)
     }
 
-    /// The priority of a mirror's rule, in front of all rules of flows: each mirror of a hook has another place.
+    /// The priority of a mirror's rule, before all rules of flows. Each mirror of a hook has its own place.
     pub fn of_mirror(place: u16) -> Result<u16, Refusal> {
         let limit = || Refusal::Limit { what: "mirrors at a port".into(), limit: MIRRORS.into() };
         if place < MIRRORS { Ok(FIRST_OF_MIRRORS + place) } else { Err(limit()) }
@@ -124,7 +122,7 @@ impl Priorities {
         priority >= FIRST_OF_MIRRORS && priority < FIRST
     }
 
-    /// Gives the priority of a rule back that is gone.
+    /// Counts a rule that is gone.
     pub fn release(&mut self, protocol: u16) {
         let Some((place, users)) = self.places.get_mut(&protocol) else { return };
         *users -= 1;
@@ -163,13 +161,13 @@ fn fixed(protocol: u16) -> Option<u16> {
     u16::try_from(FIRST_FIXED + FIXED.iter().position(|fixed| *fixed == protocol)?).ok()
 }
 
-/// The place of what is looked at first of a protocol, and that of its other rules.
+/// The place of a protocol's guards, and the place of its other rules.
 fn places_in_front(protocol: u16) -> Option<(u16, u16)> {
     let place = IN_FRONT.iter().position(|in_front| *in_front == protocol)?;
     Some((u16::try_from(place).ok()?, fixed(protocol)?))
 }
 
-/// The place in its band of a priority of ours.
+/// The place within its band of one of our priorities.
 const fn place_of(priority: u16) -> u16 {
     (priority - FIRST) % BAND
 }

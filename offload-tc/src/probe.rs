@@ -1,8 +1,8 @@
-//! What the running kernel can match, found out with rules that no packet gets to: in a chain that nothing jumps to, at a
-//! priority that is none of ours.
+//! Finds out what the running kernel can match, with rules that no packet reaches: in a chain that nothing jumps to, at a
+//! priority that is not ours.
 //!
-//! A kernel passes over attributes that it does not know, and takes a rule that then matches more. So what is asked for
-//! counts as possible only if the kernel shows it again.
+//! A kernel ignores attributes that it does not know and installs a rule that matches more. So a feature counts as present
+//! only if the kernel shows it again.
 
 use std::net::Ipv4Addr;
 
@@ -17,7 +17,7 @@ use crate::wire::key::{Key, KeyMatch};
 
 /// The last chain of all.
 const CHAIN: u32 = Control::NUMBER_LIMIT;
-/// That of OVS's own probes.
+/// The priority of OVS's own probes.
 const PRIORITY: u16 = 65535;
 /// `TCA_FLOWER_KEY_FLAGS_TUNNEL_CSUM`
 const CHECKSUM: u128 = 4;
@@ -27,10 +27,10 @@ const CFM: u16 = 0x8902;
 const TCP: u8 = 6;
 const ESP: u8 = 50;
 const L2TP: u8 = 115;
-/// The link control protocol of PPP, which has no Ethernet type of its own that the kernel would show.
+/// PPP's link control protocol, which has no Ethernet type of its own that the kernel would show.
 const LINK_CONTROL: u16 = 0xc021;
 
-/// Tries it out on a device, which must have its hooks.
+/// Probes on a device, which must have its hooks.
 pub fn features(installer: &mut Installer, hook: Hook) -> Result<Features, Refusal> {
     let drop = || Action::new(Operation::Generic, Control::Shot);
     let key = |key| Flower { keys: vec![key], actions: vec![drop()], ..Flower::default() };
@@ -38,7 +38,7 @@ pub fn features(installer: &mut Installer, hook: Hook) -> Result<Features, Refus
     let header = Encapsulation { ipv4: Some((here, there)), no_fragment: true, ..Encapsulation::default() };
     let encapsulate = Action::new(Operation::TunnelSet(Box::new(header)), Control::Pipe);
     let no_fragment = Flower { actions: vec![encapsulate, drop()], ..Flower::default() };
-    // A kernel that has helpers has that of FTP.
+    // A kernel with helpers has the one of FTP.
     let helper = Helper { name: "ftp".into(), family: Family::Ipv4, protocol: TCP };
     let helped = Conntrack { bits: conntrack_bit::COMMIT, helper: Some(helper), ..Conntrack::default() };
     let track = Action::new(Operation::Conntrack(Box::new(helped)), Control::Pipe);
@@ -64,7 +64,7 @@ pub fn features(installer: &mut Installer, hook: Hook) -> Result<Features, Refus
     })
 }
 
-/// Whether the kernel takes a rule as it is. An error means that it could not be found out.
+/// Whether the kernel takes a rule as it is. An error means that this could not be found out.
 fn can(installer: &mut Installer, hook: Hook, protocol: u16, flower: Flower) -> Result<bool, Refusal> {
     let id = FilterId { hook, chain: CHAIN, priority: PRIORITY, protocol, handle: 1 };
     let filter = Filter { id, flower: Flower { flags: flower::flag::SKIP_HW, ..flower } };
@@ -84,10 +84,10 @@ fn can(installer: &mut Installer, hook: Hook, protocol: u16, flower: Flower) -> 
     }
 }
 
-/// What is asked for, without what the kernel adds or does not tell again: the Ethernet type, which is the rule's.
+/// What was asked for, without what the kernel adds or does not show again: the Ethernet type, which is the rule's protocol.
 fn shape(flower: &Flower) -> (Vec<KeyMatch>, Option<CfmMatch>, Vec<Operation>) {
     let plain = |action: &Action| match &action.operation {
-        // It shows marks and labels of which no bit is set.
+        // The kernel shows marks and labels with an empty mask.
         Operation::Conntrack(found) => {
             Operation::Conntrack(Box::new(Conntrack { mark: None, label: None, ..(**found).clone() }))
         }

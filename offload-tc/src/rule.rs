@@ -1,4 +1,4 @@
-//! A flow as a rule of flower, apart from priority and handle, which are given to it.
+//! A flow as a flower rule, without the tc priority and handle that it is given later.
 
 use sluice_flow::priority::Priority;
 
@@ -12,20 +12,20 @@ pub struct Rule {
     pub hook: Hook,
     /// The chain.
     pub chain: u32,
-    /// Which of two flows of the chain wins.
+    /// The priority of the flow within its chain.
     pub priority: Priority,
-    /// The Ethernet type of the packets that are looked at, 3 for all; of a tagged packet the outermost.
+    /// The Ethernet type of the packets that are matched, 3 for all; the outermost one for tagged packets.
     pub protocol: u16,
     /// What it matches and does.
     pub flower: Flower,
-    /// In what it does not say what the flow says, because the configuration allows it.
+    /// Where it differs from its flow because the configuration allows it.
     pub caveats: Vec<Caveat>,
 }
 
-/// Something of a flow that its rule does not say.
+/// Something of a flow that its rule does not express.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Caveat {
-    /// The rule matches packets of either kind.
+    /// The rule matches packets with and without the flag.
     #[error(
         "the rule is wider than its flow: tunnel flag {flag} is not matched, as in OVS, for this kernel does not know it"
     )]
@@ -33,15 +33,15 @@ pub enum Caveat {
         /// The flag.
         flag: &'static str,
     },
-    /// A helper of connections is asked for.
+    /// A connection tracking helper is used.
     #[error(
         "connections that the helper tells of are +rel until they are answered, and then +est alone, unlike in OVS"
     )]
     RelatedIsForgotten,
-    /// Packets have tags, and the rule is for those of all types, so that nothing tells that the outermost was taken off.
+    /// The packets have tags and the rule matches all Ethernet types, so nothing says that the outermost tag was stripped.
     #[error("the bytes that software counts are without the outermost tag, which no vlan() tells of")]
     TagIsNotCounted,
-    /// Packets go out without it.
+    /// Packets are sent without the flag.
     #[error("tunnel flag {flag} is not set, as in OVS, for this kernel does not know it")]
     NotSet {
         /// The flag.

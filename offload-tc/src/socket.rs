@@ -1,4 +1,4 @@
-//! A blocking rtnetlink socket, of one thread at a time, that never waits for ever.
+//! A blocking rtnetlink socket, for one thread at a time, with a timeout.
 
 use std::io;
 use std::time::Duration;
@@ -11,26 +11,26 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use sluice_netdev::netlink::attribute::{Malformed, TooLong};
 use sluice_netdev::netlink::message::{Answer, Messages, flag};
 
-/// As large as the kernel makes the datagrams of a dump (`netlink_dump`), and more.
+/// At least as large as the datagrams of a dump (`netlink_dump`).
 const RECEIVE_BUFFER: usize = 1 << 16;
-/// What the kernel may keep for us: the answers to a batch in which every message asks for one.
+/// The socket's receive buffer: the answers to a batch in which every message asks for one.
 const KERNEL_BUFFER: usize = 1 << 20;
-/// A device that takes this long is given up; the firmware of mlx5 may take 60 s for a command.
+/// A device that takes longer is given up; mlx5 firmware may take 60 s for a command.
 const PATIENCE: Duration = Duration::from_secs(70);
 
-/// Why the kernel could not be spoken to.
+/// Why a request could not be sent or answered.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
     /// The socket failed.
     #[error("netlink: {0}")]
     Io(#[from] io::Error),
-    /// The kernel said something odd.
+    /// The kernel sent a malformed message.
     #[error("netlink: {0}")]
     Malformed(#[from] Malformed),
-    /// What was to be said has no room in a message.
+    /// A value does not fit into a message.
     #[error("netlink: {0}")]
     TooLong(#[from] TooLong),
-    /// Answers were lost, as there was no room for them.
+    /// Answers were lost because the receive buffer was full.
     #[error("netlink: answers were lost")]
     Overrun,
 }
@@ -45,14 +45,14 @@ impl From<Errno> for SocketError {
 }
 
 impl SocketError {
-    /// Whether there is no place where filters could be.
+    /// Whether the place where filters could be does not exist.
     pub(crate) fn is_absence(&self) -> bool {
         let Self::Io(error) = self else { return false };
         error.raw_os_error().is_some_and(is_absence)
     }
 }
 
-/// Whether an error says that there is no filter of that name, or no place where it could be. Without the queueing discipline the
+/// Whether an error says that a filter, or the place where it could be, does not exist. Without the queueing discipline the
 /// kernel says that the request is invalid.
 pub(crate) fn is_absence(errno: i32) -> bool {
     [Errno::NOENT, Errno::NODEV, Errno::INVAL].iter().any(|absence| absence.raw_os_error() == errno)
@@ -66,7 +66,7 @@ pub(crate) struct Socket {
     port: u32,
 }
 
-/// Whether more answers are wanted.
+/// Whether more answers are expected.
 pub(crate) enum Next {
     More,
     Enough,
@@ -85,12 +85,12 @@ impl Socket {
         Ok(Self { netlink, received: vec![0; RECEIVE_BUFFER].into(), sequence: 0, port })
     }
 
-    /// The number by which notifications name the socket.
+    /// The netlink port id, by which notifications name the socket.
     pub(crate) const fn port(&self) -> u32 {
         self.port
     }
 
-    /// The first of so many numbers for requests, none of them 0.
+    /// Reserves `count` sequence numbers, none of them 0, and returns the first.
     pub(crate) const fn sequences(&mut self, count: u32) -> u32 {
         let first = match self.sequence.checked_add(count) {
             Some(last) if last < u32::MAX => self.sequence + 1,
@@ -110,7 +110,7 @@ impl Socket {
         if sent == messages.len() { Ok(()) } else { Err(io::Error::from(io::ErrorKind::WriteZero).into()) }
     }
 
-    /// Hands answers over until there are enough. The flags of each tell whether a dump was raced by a change.
+    /// Passes answers to `see` until there are enough. The flag says whether a change interfered with a dump.
     pub(crate) fn receive(
         &mut self,
         mut see: impl FnMut(Answer<'_>, bool) -> Result<Next, SocketError>,

@@ -1,15 +1,15 @@
-//! Rules that differ from earlier ones in values alone: most flows that an agent is given do.
+//! Rules that differ from earlier ones in values only, as most flows of an agent do.
 //!
-//! Where a rule is, which keys it has with which masks, and what it does follow from the mask of its flow, from the actions,
-//! the priority, and those values that decide something: port, chain, Ethernet type, protocol and the like. Of all others each
-//! goes into one key, and nothing else depends on it (`plain` in [`translate`](crate::translate) says which they are). So of flows
-//! that have the former in common one is translated, and leaves a *template* here: the bytes of its message, and which of them
-//! are which bytes of the flow's key. The message of the next one is a copy with its own values filled in. No number is taken
-//! apart and no list is made for it; it is, byte by byte, what translation gives, and a flow that translation refuses never
-//! finds a template.
+//! Where a rule is, its keys with their masks, and what it does follow from the flow's mask, actions and priority, and from
+//! the values that decide something: port, chain, Ethernet type, protocol and the like. Every other value goes into one key,
+//! and nothing else depends on it (`plain` in [`translate`](crate::translate) lists these fields). So of flows that share
+//! the former, one is translated and leaves a *template*: the bytes of its message, and which of them are which bytes of the
+//! flow's key. The message of the next flow is a copy with its own values filled in, byte for byte what translation gives. A
+//! flow that translation refuses never finds a template.
 //!
-//! Each template has one place, picked by a hash of what it depends on, where the newest of those that share it is. One is made
-//! when the same is seen twice in a row there, so that flows that have nothing in common cost a hash and no more.
+//! Each template has one slot, picked by a hash of what it depends on; the newest of those that share a slot stays. A
+//! template is made when the same hash is seen twice in a row in its slot, so that flows with nothing in common cost no more
+//! than a hash.
 
 use std::hash::BuildHasher;
 use std::sync::{Arc, Weak};
@@ -33,32 +33,32 @@ use crate::wire::filter::{self, Filter, FilterId, FilterView, Hook};
 use crate::wire::key::{Key, Order};
 use crate::wire::rule_view::RuleView;
 
-/// Templates that are kept at most.
+/// The number of template slots.
 const PLACES: usize = 1024;
-/// Masks of which it is kept what of a key may differ.
+/// The number of slots for masks.
 const MASKS: usize = 256;
 
-/// The templates of one agent, for rules with the same flags. They are of the ports and the kernel that there are: when these
-/// change, all are to be [forgotten](Self::clear).
+/// The templates of one agent, for rules with the same flags. They depend on the ports and the running kernel:
+/// [`clear`](Self::clear) them when these change.
 pub struct Templates {
     layouts: Vec<Slot<Layout>>,
     cached: Vec<Slot<Cached>>,
     hasher: RandomState,
-    /// What of the key that was looked for last decides something.
+    /// The deciding bytes of the key of the last lookup.
     decisive: Vec<u8>,
 }
 
-/// What there is for a flow.
+/// The result of a lookup.
 pub enum Lookup {
-    /// A template.
+    /// There is a template.
     Hit(Arc<Template>),
-    /// Nothing, and the rule of this flow would make a template.
+    /// There is none; the rule of this flow should become one.
     Learn(Vacancy),
-    /// Nothing.
+    /// There is none.
     Miss,
 }
 
-/// Where there may be a template of a flow.
+/// The slot for a template that is to be made.
 #[derive(Clone, Copy)]
 pub struct Vacancy {
     place: usize,
@@ -67,15 +67,15 @@ pub struct Vacancy {
 /// What many rules have in common.
 #[derive(Debug)]
 pub struct Template {
-    /// The request that puts one of them in, without a digest.
+    /// The request that adds one of them, without a digest.
     message: Box<[u8]>,
     fillings: Box<[Filling]>,
-    /// Where the UFID stands, if the rule says it.
+    /// The offset of the UFID, if the rule names it.
     ufid: Option<usize>,
-    /// Where the digest stands, and what it is of: all from there on.
+    /// The offset of the digest, and of the options that the digest covers.
     digest: usize,
     options: usize,
-    /// The notes, but for UFID and digest.
+    /// The notes, without UFID and digest.
     label: Label,
     /// Where they are attached.
     pub hook: Hook,
@@ -83,15 +83,15 @@ pub struct Template {
     pub chain: u32,
     /// The priority of their flows.
     pub priority: Priority,
-    /// The Ethernet type of the packets that are looked at, 3 for all.
+    /// The Ethernet type of the packets that are matched, 3 for all.
     pub protocol: u16,
-    /// The chains that they send packets to.
+    /// The chains that they jump to.
     pub jumps: Box<[ChainId]>,
-    /// Meters with their numbers in the kernel.
+    /// Meters with the kernel's index of their policers.
     meters: Box<[(MeterId, u32)]>,
 }
 
-/// A rule that is made of a template.
+/// A rule that a template makes.
 #[derive(Clone, Debug)]
 pub struct Instance {
     template: Arc<Template>,
@@ -104,34 +104,35 @@ pub struct Instance {
 struct Filling {
     from: u16,
     to: u16,
-    /// Those of its bits that are of the same field.
+    /// Those of its bits that belong to the field.
     bits: u8,
 }
 
-/// Something, and a mark of what was looked for last where it is.
+/// A slot, with the hash that was last looked up in it.
 struct Slot<T> {
     last_hash: u64,
     content: Option<T>,
 }
 
-/// A mask, and which bits of its flows' bytes decide something.
+/// A mask, and which bits of its flows' keys decide something.
 struct Layout {
     mask: Weak<Mask>,
     decisive: Box<[u8]>,
 }
 
-/// What a template depends on. It keeps neither mask nor actions alive, and their addresses from being given again.
+/// What a template depends on. Weak references keep neither mask nor actions alive, but do keep their addresses from being
+/// reused.
 struct Cached {
     mask: Weak<Mask>,
     actions: Weak<[Action]>,
     priority: Priority,
     decisive: Box<[u8]>,
-    /// `None` for flows of which none can be made.
+    /// `None` for flows of which no template can be made.
     template: Option<Arc<Template>>,
 }
 
 impl Templates {
-    /// None so far.
+    /// No templates.
     pub fn new() -> Self {
         let mut templates =
             Self { layouts: Vec::new(), cached: Vec::new(), hasher: RandomState::default(), decisive: Vec::new() };
@@ -139,7 +140,7 @@ impl Templates {
         templates
     }
 
-    /// Forgets all.
+    /// Forgets all templates.
     pub fn clear(&mut self) {
         self.layouts.clear();
         self.layouts.resize_with(MASKS, Slot::default);
@@ -147,7 +148,7 @@ impl Templates {
         self.cached.resize_with(PLACES, Slot::default);
     }
 
-    /// Looks for the template of a flow.
+    /// Looks up the template of a flow.
     pub fn look_up(&mut self, flow: &Flow, context: &dyn Context) -> Lookup {
         let matching = flow.matching();
         let Some(layout) = layout(&mut self.layouts, &self.hasher, matching.mask()) else { return Lookup::Miss };
@@ -171,7 +172,7 @@ impl Templates {
         }
     }
 
-    /// Makes a template of the rule of the flow that was looked for last.
+    /// Makes a template of the rule of the flow that was looked up last.
     pub fn learn(&mut self, vacancy: Vacancy, flow: &Flow, rule: &Filter, context: &dyn Context) {
         let matching = flow.matching();
         let Some(layout) = layout(&mut self.layouts, &self.hasher, matching.mask()) else { return };
@@ -198,7 +199,7 @@ impl<T> Default for Slot<T> {
     }
 }
 
-/// What is known of a mask that is seen again.
+/// The layout of a mask that was seen before.
 fn layout<'l>(layouts: &'l mut [Slot<Layout>], hasher: &RandomState, mask: &Arc<Mask>) -> Option<&'l Layout> {
     let last_hash = hasher.hash_one(Arc::as_ptr(mask).addr());
     let place = &mut layouts[slot_of(last_hash, MASKS)];
@@ -212,7 +213,7 @@ fn layout<'l>(layouts: &'l mut [Slot<Layout>], hasher: &RandomState, mask: &Arc<
     place.content.as_ref()
 }
 
-/// The bits of the bytes of a key that decide something: all but those of plain fields, of whatever header is there.
+/// The bits of a key's bytes that decide something: all but those of plain fields, whichever headers are present.
 fn decisive(mask: &Mask) -> Box<[u8]> {
     let mut decisive = vec![u8::MAX; mask.octets()];
     for (field, key) in plain() {
@@ -225,14 +226,14 @@ fn decisive(mask: &Mask) -> Box<[u8]> {
     decisive.into()
 }
 
-/// Where in the bytes of a key one of a field is, counted from the lowest, and which of its bits are the field's. `None` if
-/// it is not looked at, or is not a byte by itself.
+/// The place of a field's byte among the bytes of a key, counted from the lowest, and which of its bits are the field's.
+/// `None` if it is not matched, or is not a byte by itself.
 fn byte_of(field: Field, byte: u32, mask: &Mask) -> Option<(usize, u8)> {
     let spec = field.spec();
     if !spec.shift.is_multiple_of(8) {
         return None;
     }
-    // Of 128 bits, the upper half comes first.
+    // The upper half of 128 bits comes first.
     let is_lower_half = spec.width == 128 && byte < 8;
     let word = spec.word + usize::from(is_lower_half);
     let within = if spec.width == 128 { byte % 8 } else { byte + spec.shift / 8 };
@@ -260,7 +261,7 @@ impl Cached {
 }
 
 impl Template {
-    /// The template of a flow's rule; `None` if some of what does not decide anything finds no place there.
+    /// The template of a flow's rule; `None` if a value that decides nothing has no place in the message.
     fn of(
         flow: &Flow,
         matching: &MaskedKey<'_>,
@@ -319,14 +320,14 @@ impl Template {
         is_whole.then_some(template)
     }
 
-    /// The notes of such a rule. What is written for it goes into `buffer`.
+    /// The notes of a flow's rule. `buffer` is overwritten.
     pub(crate) fn label(&self, flow: &Flow, buffer: &mut Vec<u8>) -> Label {
         buffer.clear();
         let digest = self.fill(flow, buffer);
         Label { ufid: self.ufid.map(|_| flow.ufid), digest, ..self.label }
     }
 
-    /// Writes the request of a flow at the end of a buffer, under some name. Gives the digest in its notes.
+    /// Appends the request of a flow to a buffer, without its name, and returns the digest in its notes.
     fn fill(&self, flow: &Flow, buffer: &mut Vec<u8>) -> Digest {
         let start = buffer.len();
         buffer.extend_from_slice(&self.message);
@@ -344,7 +345,7 @@ impl Template {
         digest
     }
 
-    /// The rule of a flow that this template is known for, under a name: hook, chain and protocol are the template's.
+    /// The rule of a flow that found this template, under a name with the template's hook, chain and protocol.
     pub fn instance(self: Arc<Self>, flow: Flow, id: FilterId) -> Instance {
         Instance { template: self, flow, id }
     }
@@ -356,14 +357,14 @@ impl Instance {
         self.id
     }
 
-    /// Writes the request to put it in at the end of a buffer, as [`Filter::emit`] does.
+    /// Appends the request that adds it to a buffer, as [`Filter::emit`] does.
     pub fn emit(&self, buffer: &mut Vec<u8>, flags: u16, sequence: u32) {
         let start = buffer.len();
         self.template.fill(&self.flow, buffer);
         filter::rename(&mut buffer[start..], self.id, flags, sequence);
     }
 
-    /// The rule by itself.
+    /// The rule as a value.
     pub fn filter(&self) -> Result<Filter, Malformed> {
         let mut message = Vec::new();
         self.emit(&mut message, 0, 0);
@@ -371,13 +372,13 @@ impl Instance {
     }
 }
 
-/// Whether a field of a match is what a rule says by a key.
+/// Whether a rule matches a field of a flow by a key.
 fn is_said(field: Field, key: Key, full: &Match, rule: &Filter) -> bool {
     let there = (full.key.get(field) & key.full_mask(), full.mask.get(field) & key.full_mask());
     there.1 != 0 && full.meets(field.spec().attribute.spec().requires) && rule.flower.get(key) == Some(there)
 }
 
-/// Where in a message a part of it begins.
+/// The offset of a part of a message.
 fn offset(message: &[u8], part: &[u8]) -> Option<usize> {
     part.as_ptr().addr().checked_sub(message.as_ptr().addr())
 }

@@ -1,4 +1,4 @@
-//! Taking over what an earlier run left in the kernel.
+//! Adopts what an earlier run left in the kernel.
 
 use std::collections::HashSet;
 
@@ -20,12 +20,12 @@ use crate::label::Label;
 use crate::marks::AgentId;
 use crate::wire::filter::{Filter, FilterId, Hook};
 
-/// More rules than this are not looked at one by one.
+/// At most this many rules are read one by one; more are listed.
 const MOST_LOOKED_FOR: usize = 256;
 
 impl Core {
-    /// Takes over what an earlier run left. A rule that is not what its flow would be given now is read in full, and so are those
-    /// of a flow that has two; one without its guard, or with another one, is taken out, so that its flow gets both anew.
+    /// Adopts what an earlier run left. A rule is read in full if it is not what its flow would be given now, or if its flow
+    /// has two. A rule without its guard, or with a wrong one, is deleted, so that its flow gets both anew.
     pub(super) fn adopt(&self, claims: &mut dyn Claims) -> Result<Adoption, Refusal> {
         let hooks = self.hooks_everywhere()?;
         let mut survey = Survey::of(self, &hooks)?;
@@ -72,7 +72,7 @@ impl Core {
             );
         }
         self.ledger.finish_adoption();
-        // Once our own have their places.
+        // After our own rules have their places.
         survey.taken.iter().for_each(|(priority, protocol)| self.ledger.note_priority(*priority, *protocol));
         orphans.extend(guards.into_iter().map(|guard| guard.id()));
         adoption.orphans = orphans.len();
@@ -87,14 +87,14 @@ impl Core {
             }
         }
         for meter in self.meters.left() {
-            // One that an adopted rule uses stays.
+            // A meter that an adopted rule uses stays.
             let _ = self.meters.remove(meter);
         }
         Ok(adoption)
     }
 
-    /// Has flows take over the rules of another owner, each with all that it is or not at all. Gives these flows. What nobody takes stays
-    /// with its owner.
+    /// Has flows claim the rules of another owner, each flow with all its rules or not at all, and returns these flows. What
+    /// no flow claims stays with its owner.
     fn inherit(
         &self,
         hooks: &[Hook],
@@ -119,7 +119,7 @@ impl Core {
         Ok(flows)
     }
 
-    /// Gives ends of chains that are kept the notes of this agent, as they are written today.
+    /// Rewrites the notes of kept chain ends: this agent, current format.
     fn renew_ends(&self, ends: &[FilterId]) -> Result<(), Refusal> {
         let kept = ends.iter().filter(|id| self.ledger.chains.ends_at(id));
         let end = |id: &FilterId| Request::Replace(chains::end(id.hook, ChainId(id.chain), self.agent, self.policy));
@@ -128,7 +128,7 @@ impl Core {
         results.into_iter().try_for_each(|result| result.map(drop))
     }
 
-    /// Rules of these names, in order, in full: one by one, if there are few.
+    /// The rules with these names, in order and in full: one by one if they are few.
     fn doubtful_rules(&self, hooks: &[Hook], names: &[FilterId]) -> Result<Vec<ShownRule>, Refusal> {
         if names.len() > MOST_LOOKED_FOR {
             return self.own_rules(hooks, &|id| names.binary_search(id).is_ok());

@@ -1,4 +1,4 @@
-//! Ports that come and go.
+//! Attaching and detaching ports.
 
 use sluice_flow::port::{Port, PortKind, PortNumber};
 use sluice_flow::refusal::Refusal;
@@ -14,7 +14,7 @@ use crate::install::Request;
 use crate::wire::filter::Hook;
 
 impl Core {
-    /// Makes a port usable. One without a device is refused, or waits for it if that is tolerated.
+    /// Attaches a port. If its device is absent, the port is refused, or waits for the device if that is tolerated.
     pub(super) fn attach(&self, port: &Port, tolerates_absence: bool) -> Result<(), Refusal> {
         let mut monitor = self.sockets.monitor.lock();
         self.poll_monitor(&mut monitor)?;
@@ -36,7 +36,7 @@ impl Core {
             if !tolerates_absence {
                 return Err(refuse(port, "there is no such device"));
             }
-            // News of devices are taken under the lock that is held, so that its coming is not missed.
+            // The monitor is locked, so the device cannot come unnoticed.
             let attached = Attached { port: port.clone(), device: None, is_made };
             self.ports.store(self.ports.load().with(attached));
             return Ok(());
@@ -46,14 +46,14 @@ impl Core {
         self.set_port(Attached { port: port.clone(), device: Some(present), is_made })
     }
 
-    /// Takes a port away, and what was made for it. Its rules go out of the kernel and stay in the ledger until their flows
-    /// go.
+    /// Detaches a port and removes what was made for it. Its rules are deleted from the kernel and stay in the ledger until
+    /// their flows go.
     pub(super) fn detach(&self, number: PortNumber) -> Result<(), Refusal> {
         let mut monitor = self.sockets.monitor.lock();
         self.poll_monitor(&mut monitor)?;
         let before = self.ports.load_full();
         let attached = before.get(number).ok_or_else(|| Refusal::no_port(number))?;
-        // From here on no worker puts rules in there that did not begin before.
+        // From here on workers install rules there only if they began before.
         self.ports.store(before.without(number));
         let Some(present) = &attached.device else { return Ok(()) };
         let hook = present.device.hook();
@@ -61,7 +61,7 @@ impl Core {
         self.mirrors.park(hook);
         let mut control = self.sockets.control.lock();
         for (ifindex, qdisc, _) in present.qdiscs.iter().rev() {
-            // What is not ours, or is in use by somebody, stays.
+            // A queueing discipline that is not ours, or that somebody uses, stays.
             let _ = self.ports.remove_qdisc(&mut control, *ifindex, *qdisc)?;
         }
         if attached.is_made {
@@ -70,7 +70,7 @@ impl Core {
         Ok(())
     }
 
-    /// Gives everything back that was made here, once there is no rule of ours. Says what is left, and why.
+    /// Returns everything that was made here, after all rules are gone. Names what is left, and why.
     pub(super) fn release(&self) -> Result<Vec<String>, Refusal> {
         let mut left = Vec::new();
         let numbers: Vec<_> = self.ports.load().iter().map(|attached| attached.port.number).collect();
@@ -96,7 +96,7 @@ impl Core {
         Ok(left)
     }
 
-    /// Takes the rules of a port out of the kernel.
+    /// Deletes the rules of a port from the kernel.
     fn park(&self, hook: Hook) {
         let mut installer = self.sockets.installer.lock();
         let there = self.ledger.select(|state, record| state == State::Installed && record.place.hook == hook);
@@ -108,7 +108,7 @@ impl Core {
             self.ledger.park(entry.handle, counted);
             self.ledger.removal_done(entry.handle);
         }
-        // Chains end elsewhere still.
+        // The chains may still end at other hooks.
         let ends: Vec<_> = self.ledger.chains.take_at(hook).into_iter().map(Request::Delete).collect();
         installer.submit(&ends);
     }

@@ -1,4 +1,4 @@
-//! What is in the kernel, ours and others', for an audit.
+//! What is in the kernel, this agent's and others', for an audit.
 
 use sluice_flow::backend::{Handle, InstalledRule};
 use sluice_flow::id::FlowId;
@@ -18,8 +18,8 @@ use crate::wire::filter::{Filter, FilterId, FilterView};
 use crate::wire::rule_view::RuleView;
 
 impl Core {
-    /// Shows the rules of ours at the ports. A rule without its guard is none, and of a guard that is another one's that is
-    /// shown.
+    /// Shows this agent's rules at the ports. A rule without its guard counts as missing; if the guard is wrong, the guard
+    /// is shown.
     pub(super) fn installed(&self, visit: &mut dyn FnMut(InstalledRule)) -> Result<(), Refusal> {
         let (pairs, alone) = ShownFlow::pairs(
             self.rules_of_agents(&self.ports.load().hooks(), &|id, owner| self.ledger.owns(owner, id))?,
@@ -60,7 +60,7 @@ impl Core {
         Ok(())
     }
 
-    /// Shows the rules of a flow, and the flow if the ledger knows it.
+    /// Shows the rules of a flow, and the flow if the ledger has it.
     fn show(&self, found: &ShownFlow, visit: &mut dyn FnMut(Option<FlowId>, InstalledRule)) {
         let known = match self.ledger.by_id(&found.rule.id()) {
             Some((_, State::Vacant | State::Arriving | State::Leaving)) => return,
@@ -83,24 +83,24 @@ impl Core {
         }
     }
 
-    /// Shows a guard that guards nothing, unless it is on its way.
+    /// Shows a guard without a rule, unless it is being installed or deleted.
     fn show_alone(&self, guard: Option<&ShownRule>, visit: &mut dyn FnMut(InstalledRule)) {
         if let Some(guard) = guard.filter(|guard| self.ledger.by_id(&guard.id()).is_none()) {
             visit(self.as_installed(guard, None, self.ledger.strays.lock().handle(guard.id())));
         }
     }
 
-    /// Shows filters of others at the ports.
+    /// Shows other people's filters at the ports.
     pub(super) fn foreign(&self, visit: &mut dyn FnMut(String)) -> Result<(), Refusal> {
         let ports = self.ports.load();
         for hook in ports.hooks() {
             let mut found = Vec::new();
-            // Other kinds of classifiers are in no terse listing.
+            // A terse listing has flower's filters only.
             list(hook, Detail::Full, &mut |view| {
                 let rule = RuleView::new(view).ok().filter(|_| view.is_flower());
                 let mark = rule.as_ref().and_then(|rule| Mark::of_rule(rule.cookies));
                 let is_ours = mark.is_some_and(|mark| self.ledger.owns(mark.agent, &view.id) && mark.format.is_known());
-                // A filter of handle 0 is the mark that a priority exists.
+                // A priority that exists shows as a filter with handle 0.
                 if !is_ours && view.id.handle != 0 {
                     found.push(text::foreign(view, ports.name_at(hook), mark));
                 }
@@ -110,7 +110,7 @@ impl Core {
         Ok(())
     }
 
-    /// Takes out a rule of ours that no flow has.
+    /// Deletes a rule of ours that no flow has.
     pub(super) fn remove_stray(&self, handle: Handle) -> Result<(), Refusal> {
         let gone = || Refusal::Device { reason: "there is no such rule that is no flow's".into() };
         let id = self.ledger.strays.lock().get(handle).ok_or_else(gone)?;

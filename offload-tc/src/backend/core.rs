@@ -1,4 +1,4 @@
-//! What all parts of the backend share, and the few things that they all do.
+//! The parts of the backend, and the few operations that need several of them.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::translate::{self, Rules};
 use crate::wire::filter::Hook;
 use crate::{install, label};
 
-/// See the [module](self).
+/// What all threads of the backend share.
 pub(super) struct Core {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) policy: OffloadPolicy,
@@ -61,7 +61,7 @@ impl Core {
         Ok(core)
     }
 
-    /// The rules of a flow as they are asked for.
+    /// The rules of a flow, flagged for the policy and signed.
     pub(super) fn rules_of(&self, flow: &Flow, ports: &PortTable) -> Result<Rules, Refusal> {
         let mut rules = translate::rules(flow, self.agent, ports)?;
         for rule in std::iter::once(&mut rules.rule).chain(&mut rules.guard) {
@@ -71,12 +71,12 @@ impl Core {
         Ok(rules)
     }
 
-    /// Puts meters right that somebody has changed. What cannot be is found again by the next audit.
+    /// Restores meters that somebody changed. What cannot be restored is found by the next audit.
     pub(super) fn restore_meters(&self) {
         let _ = self.meters.check(true);
     }
 
-    /// Puts mirrors right that somebody has taken out, at a hook or anywhere. What cannot be is found again by the next audit.
+    /// Restores mirrors that somebody deleted, at a hook or everywhere. What cannot be restored is found by the next audit.
     pub(super) fn restore_mirrors(&self, hook: Option<Hook>) {
         let _ = self.mirrors.check(hook, &self.ports.load(), true);
     }

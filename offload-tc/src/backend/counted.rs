@@ -1,4 +1,4 @@
-//! What was counted, by software and by hardware.
+//! Counters of rules, by software and by hardware.
 
 use sluice_flow::counters::Counters;
 
@@ -7,7 +7,7 @@ use crate::wire::filter::FilterId;
 use crate::wire::rule_view::RuleView;
 use crate::wire::statistics::Count;
 
-/// What was counted by whom.
+/// Packets and bytes that software and hardware counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counted {
     pub(super) software: Count,
@@ -15,17 +15,17 @@ pub(super) struct Counted {
 }
 
 impl Counted {
-    /// By a rule, as the kernel answers.
+    /// The counters of a rule that the kernel reported.
     pub(super) const fn reported(report: &Report, id: &FilterId) -> Self {
         Self { software: id.with_headers(report.software), hardware: report.hardware }
     }
 
-    /// By a rule, as it is listed.
+    /// The counters of a rule in a listing.
     pub(super) const fn listed(rule: &RuleView<'_>) -> Self {
         Self { software: rule.id.with_headers(rule.software), hardware: rule.hardware }
     }
 
-    /// By both together.
+    /// Software and hardware together.
     pub(super) fn total(self) -> Counters {
         let all = self.software.plus(self.hardware);
         Counters { packets: all.packets, bytes: all.bytes, ..Counters::default() }

@@ -1,4 +1,4 @@
-//! Whether rules are what would be put in now.
+//! Whether installed rules are what would be installed now.
 
 use sluice_flow::backend::OffloadPolicy;
 
@@ -11,12 +11,12 @@ use crate::translate;
 use crate::wire::flower::flag;
 
 impl Core {
-    /// Whether a rule would be put in like this now: by the form of its notes, the policy, and flags of outer headers that it leaves
-    /// out.
+    /// Whether a rule would be installed like this now: the format of its notes, the policy, and the flags of outer headers
+    /// that it leaves out.
     pub(super) fn is_current(&self, rule: &ShownRule, guard: Option<&ShownRule>) -> bool {
         const FOR_WHOM: u32 = flag::SKIP_HW | flag::SKIP_SW;
         let is_for_same = |rule: &ShownRule| (rule.filter.flower.flags ^ install::flags(self.policy)) & FOR_WHOM == 0;
-        // Where hardware has not taken the guard, the rule is kept in software.
+        // If hardware refused the guard, the rule is kept in software.
         let follows_guard = |guard: &ShownRule| {
             let is_in_software = rule.filter.flower.flags & FOR_WHOM == flag::SKIP_HW;
             is_for_same(guard) && self.policy == OffloadPolicy::Any && is_in_software
@@ -35,7 +35,7 @@ impl Core {
         now.ok().and_then(|now| Label::of(&now.rule.flower)).is_some_and(|now| now.spelling == label.spelling)
     }
 
-    /// Whether this agent has written the rules of a flow, and would give them such notes today.
+    /// Whether this agent wrote the notes of these rules, in the current format.
     fn has_written(&self, rule: &ShownRule, guard: Option<&ShownRule>) -> bool {
         let is_ours = |label: Label| label.agent == self.agent && label.format == Format::CURRENT;
         std::iter::once(rule).chain(guard).all(|rule| Label::of(&rule.filter.flower).is_some_and(is_ours))

@@ -1,4 +1,4 @@
-//! What becomes of a port when its device comes, goes or changes.
+//! What happens to a port when its device comes, goes or changes.
 
 use sluice_flow::backend::OffloadPolicy;
 use sluice_flow::cause::Cause;
@@ -15,7 +15,7 @@ use crate::probe;
 use crate::wire::filter::Hook;
 
 impl Core {
-    /// Has a port be there with its device, old or new.
+    /// Enters a port with its device, and has its parked rules installed again.
     pub(super) fn set_port(&self, attached: Attached) -> Result<(), Refusal> {
         let mut table = PortTable::clone(&self.ports.load());
         if let Some(present) = attached.device.as_ref().filter(|_| table.features.is_none()) {
@@ -24,7 +24,7 @@ impl Core {
         }
         let number = attached.port.number;
         self.ports.store(table.with(attached));
-        // Their flows are told that they are not there, so that they are put in again.
+        // Their flows are told that the rules are lost, so that they are installed again.
         let interface = |hook: Hook| match hook {
             Hook::Ingress { interface } | Hook::Egress { interface } | Hook::Block { number: interface } => interface,
         };
@@ -41,7 +41,7 @@ impl Core {
         Ok(())
     }
 
-    /// A device of a port's name has come, or come back.
+    /// A device with the name of a port has come.
     pub(super) fn device_appeared(&self, links: &Links, known: &Known) {
         let ports = self.ports.load_full();
         let is_missed = |attached: &&Attached| attached.device.is_none() && *attached.port.name == *known.device.name;
@@ -49,19 +49,19 @@ impl Core {
         let port = &attached.port;
         let mut control = self.sockets.control.lock();
         let is_made = match &port.kind {
-            // Who took it away may be about to make it: nothing is made here.
+            // Whoever removed the device may be about to recreate it, so none is made here.
             PortKind::Tunnel(tunnel) => self.ports.recognize_tunnel(known, port, tunnel),
             _ => Ok(false),
         };
         let brought =
             is_made.and_then(|is_made| Ok((is_made, self.ports.prepare_device(&mut control, links, known, port)?)));
         drop(control);
-        // If it cannot be, its flows stay refused, and the next event of the device is another chance.
+        // If this fails, the port's flows stay refused until the device's next event.
         if let Ok((is_made, present)) = brought
             && self.set_port(Attached { device: Some(present), is_made, ..attached.clone() }).is_ok()
         {
-            // Rules that name it are of the device that went. Those that are there when a port is attached are compared as they are
-            // adopted, and are not touched if they are right.
+            // Rules that name the port still refer to the old device. When a port is attached, existing rules are compared
+            // during adoption instead, and those that are right are not touched.
             self.events.port_changed(attached.port.number);
         }
     }
@@ -74,12 +74,13 @@ impl Core {
         };
         self.ledger.chains.forget(present.device.hook());
         self.ports.store(ports.with(Attached { device: None, ..attached.clone() }));
-        // A rule that sends to the device is there still, and drops from now on (`mirred_device_event` of act_mirred).
+        // A rule that sends to the device is still there, and drops packets from now on (`mirred_device_event` of
+        // act_mirred).
         self.events.port_changed(attached.port.number);
         self.events.reset(self.clock.now());
     }
 
-    /// What filters hang on was taken away or replaced at a device, or a device has joined others.
+    /// A queueing discipline was removed or replaced at a device, or a device joined a LAG.
     pub(super) fn restore_qdiscs(&self, links: &Links, generation: netdev::Generation) {
         let ports = self.ports.load_full();
         let has = |present: &Present| {

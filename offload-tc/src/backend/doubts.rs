@@ -1,5 +1,5 @@
-//! Which rules may be something else than what was put in: those that somebody else was heard to touch, and all others in turn,
-//! for not everything is heard. How many are looked at in a round is bounded, however many there are.
+//! Which rules may have been changed by others: those that others were heard to touch, and all others in turn, because not
+//! every change is heard. Each round names a bounded number, however many rules there are.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,34 +9,34 @@ use sluice_flow::backend::{Doubtful, Handle};
 
 use super::ledger::Ledger;
 
-/// Rules that are named in a round because somebody was heard to touch them; the others follow in the next.
+/// At most this many touched rules are named in a round; the others follow in the next.
 const MOST_TOLD: usize = 4096;
-/// Places in the ledger whose rules have their turn in a round.
+/// Slots of the ledger whose rules have their turn in a round.
 const IN_TURN: u32 = 128;
-/// The same while there is reason to look at all rules soon.
+/// The same while all rules should be looked at soon.
 const IN_HASTE: u32 = 4096;
 
 /// What is to be looked at.
 #[derive(Default)]
 pub(super) struct Doubts {
     rules: Mutex<Rules>,
-    /// Meters may be something else than was set.
+    /// Somebody else may have changed meters.
     meters: AtomicBool,
-    /// Mirrors are to be looked at once more: the kernel tells of filters a moment before it takes them out.
+    /// Mirrors are to be checked once more: the kernel announces a deletion just before it does it.
     mirrors: AtomicBool,
 }
 
 #[derive(Default)]
 struct Rules {
     told: BTreeSet<Handle>,
-    /// The place in the ledger that has its turn next.
+    /// The slot of the ledger that has its turn next.
     next: u32,
-    /// Places that are to be looked at in haste.
+    /// The number of slots that are still to be looked at in haste.
     in_haste: u32,
 }
 
 impl Doubts {
-    /// Somebody else was heard to touch a rule.
+    /// Somebody else touched a rule.
     pub(super) fn about(&self, rule: Handle) {
         self.rules.lock().told.insert(rule);
     }
@@ -56,17 +56,17 @@ impl Doubts {
         self.mirrors.store(true, Ordering::Relaxed);
     }
 
-    /// Whether meters were in doubt; they are no longer.
+    /// Whether meters were in doubt; clears the doubt.
     pub(super) fn take_meters(&self) -> bool {
         self.meters.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether mirrors were in doubt; they are no longer.
+    /// Whether mirrors were in doubt; clears the doubt.
     pub(super) fn take_mirrors(&self) -> bool {
         self.mirrors.swap(false, Ordering::Relaxed)
     }
 
-    /// What is to be looked at in this round, and whether all rules have had their turn since the first one.
+    /// What is to be looked at in this round, and whether every rule has had its turn since the first one.
     pub(super) fn take(&self, ledger: &Ledger) -> (Doubtful, bool) {
         let mut rules = self.rules.lock();
         let told = match rules.told.iter().nth(MOST_TOLD).copied() {
@@ -100,7 +100,7 @@ mod tests {
     use crate::marks::AgentId;
     use crate::wire::filter::Hook;
 
-    /// Ledger with so many rules that are there, and one that is on its way in.
+    /// A ledger with this many installed rules, and one that is being installed.
     fn ledger(rules: u32) -> (Ledger, Vec<Handle>) {
         let place = Place { hook: Hook::Ingress { interface: 3 }, chain: 0, priority: 61_004, protocol: 0x0800 };
         let ledger = Ledger::new(AgentId(1));

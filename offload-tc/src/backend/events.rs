@@ -1,4 +1,4 @@
-//! What the agent is told of the device.
+//! What the agent is told about the device.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,20 +10,20 @@ use sluice_flow::cause::Cause;
 use sluice_flow::port::PortNumber;
 use sluice_flow::time::Timestamp;
 
-/// So many are kept for an agent that does not listen; more are told as one: that everything must be compared.
+/// At most this many events are queued for an agent that does not listen; further ones become a single reset.
 const KEPT: usize = 1024;
 
-/// The way to the agent. It never waits for it.
+/// The channel to the agent, which never blocks.
 pub(super) struct Events {
     sender: Sender<DeviceEvent>,
     receiver: Receiver<DeviceEvent>,
-    /// Something could not be told.
+    /// Something could not be sent.
     is_reset_owed: AtomicBool,
-    /// That everything must be compared is told and not yet done.
+    /// A reset was sent, and the agent has not resynchronised since.
     is_reset_told: AtomicBool,
-    /// Ports of which it could not be told that they changed.
+    /// Ports whose change could not be sent.
     ports_owed: Mutex<BTreeSet<PortNumber>>,
-    /// Rules of which it could not be told that they are gone.
+    /// Lost rules that could not be sent.
     rules_owed: Mutex<Vec<LostRule>>,
 }
 
@@ -40,21 +40,21 @@ impl Events {
         self.receiver.clone()
     }
 
-    /// What was refused for a cause may be taken now.
+    /// What was refused for a cause may succeed now.
     pub(super) fn changed(&self, cause: Cause) {
         if let Err(TrySendError::Full(_)) = self.sender.try_send(DeviceEvent::Changed { cause }) {
             self.is_reset_owed.store(true, Ordering::SeqCst);
         }
     }
 
-    /// The device behind a port has gone or has come. Called after workers find it so.
+    /// The device behind a port has gone or has come. To be called once workers see the change.
     pub(super) fn port_changed(&self, port: PortNumber) {
         if self.sender.try_send(DeviceEvent::PortChanged(port)).is_err() {
             self.ports_owed.lock().insert(port);
         }
     }
 
-    /// A rule is gone. If the agent does not listen, it is told when everything is compared.
+    /// A rule is gone. If the channel is full, the rule is reported at the next resynchronisation.
     pub(super) fn lost(&self, rule: LostRule, at: Timestamp) {
         if self.sender.try_send(DeviceEvent::RuleLost(rule)).is_err() {
             self.rules_owed.lock().push(rule);
@@ -62,12 +62,12 @@ impl Events {
         }
     }
 
-    /// Rules that are gone, of which it could not be told.
+    /// Lost rules that could not be sent.
     pub(super) fn take_owed(&self) -> Vec<LostRule> {
         std::mem::take(&mut self.rules_owed.lock())
     }
 
-    /// Everything must be compared. Told once until that is done.
+    /// Everything must be compared. Sent once until that is done.
     pub(super) fn reset(&self, at: Timestamp) {
         if self.is_reset_told.swap(true, Ordering::SeqCst) {
             return;
@@ -83,7 +83,7 @@ impl Events {
         let _ = self.sender.try_send(DeviceEvent::Failed(reason));
     }
 
-    /// Tells what could not be told before.
+    /// Sends what could not be sent before.
     pub(super) fn catch_up(&self, at: Timestamp) {
         if self.is_reset_owed.swap(false, Ordering::SeqCst) {
             self.reset(at);
@@ -92,7 +92,7 @@ impl Events {
         ports_owed.into_iter().for_each(|port| self.port_changed(port));
     }
 
-    /// Everything is being compared: what happens from now on is news.
+    /// Everything is being compared: a later reset is sent again.
     pub(super) fn resynchronising(&self) {
         self.is_reset_told.store(false, Ordering::SeqCst);
     }

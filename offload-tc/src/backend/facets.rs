@@ -1,4 +1,4 @@
-//! What the classifier has that not every device has.
+//! The facets of the classifier: what not every device has.
 
 use sluice_flow::backend::{
     Adopter, Adoption, Auditor, Claims, Doubtful, Handle, Holding, InstalledRule, MeterCounters, MeterFault, Meters,

@@ -10,17 +10,17 @@ use crate::wire::filter::Hook;
 
 pub(super) type Result<T, E = Refusal> = std::result::Result<T, E>;
 
-/// Whether there is no rule of that name, or no place where it could be.
+/// Whether the rule, or the place where it could be, does not exist.
 pub(super) fn is_absence(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::Kernel { errno, .. } if socket::is_absence(*errno))
 }
 
-/// Whether there is one already.
+/// Whether the rule exists already.
 pub(super) fn is_duplicate(refusal: &Refusal) -> bool {
     is(refusal, Errno::EXIST)
 }
 
-/// The reason as the agent should take it: what may go well later is "busy", so that it is tried again.
+/// The refusal as the agent should see it: what may succeed later is "busy", so that it is tried again.
 pub(super) fn refine(refusal: Refusal, hook: Hook, ports: &PortTable) -> Refusal {
     const BUSY: [Errno; 4] = [Errno::AGAIN, Errno::BUSY, Errno::NOMEM, Errno::NOBUFS];
     match &refusal {
@@ -50,7 +50,7 @@ pub(super) fn duplicate() -> Refusal {
     }
 }
 
-/// Of something that was asked about network devices.
+/// The refusal for an error of a request about network devices.
 pub(super) fn link_refusal(error: LinkError) -> Refusal {
     match error.reason() {
         Some(reason) => Refusal::Kernel { errno: reason.errno.raw_os_error(), message: error.to_string() },
@@ -58,7 +58,7 @@ pub(super) fn link_refusal(error: LinkError) -> Refusal {
     }
 }
 
-/// Of something that was asked about filters.
+/// The refusal for an error of a socket for filters.
 pub(super) fn socket_refusal(error: SocketError) -> Refusal {
     device_refusal(error)
 }

@@ -1,4 +1,4 @@
-//! Takes out all that is ours.
+//! Removes all rules of this agent.
 
 use sluice_flow::refusal::Refusal;
 
@@ -11,11 +11,11 @@ use crate::install::Request;
 use crate::label::Label;
 use crate::wire::rule_view::RuleView;
 
-/// How often what is taken out is looked for.
+/// How often rules are listed and deleted before giving up.
 const TRIES: usize = 8;
 
 impl Core {
-    /// Takes out every rule of ours, wherever it is, until there is none.
+    /// Deletes every rule of ours, wherever it is, until there is none. Returns the number of flows' and mirrors' rules.
     pub(super) fn flush(&self) -> Result<usize, Refusal> {
         self.mirrors.forget();
         let mut count = 0;
@@ -37,7 +37,7 @@ impl Core {
             if found.is_empty() {
                 return Ok(count);
             }
-            // What they guard goes before them.
+            // Rules are deleted before their guards.
             found.sort_by_key(|(_, is_guard)| *is_guard);
             let found: Vec<_> = found.into_iter().map(|(id, _)| id).collect();
             let requests: Vec<_> = found.iter().copied().map(Request::Delete).collect();

@@ -1,6 +1,6 @@
-//! What other agents have put into the kernel, or have left there: it bears our mark and their number.
+//! What other owners have in the kernel: it has notes of ours with another agent's number.
 //!
-//! An agent whose state is lost is another one to itself: what it had put in goes on working, and no agent knows it.
+//! An agent whose state is lost becomes another owner to itself: its old rules go on working, and no agent knows them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,14 +20,14 @@ use crate::marks::{AgentId, Format, Mark, Marked};
 use crate::wire::filter::FilterId;
 use crate::wire::rule_view::RuleView;
 
-/// How often what is taken out is looked for.
+/// How often rules are listed and deleted before giving up.
 const TRIES: usize = 8;
 
-/// What others have there, by agent.
+/// What other owners have, by agent.
 #[derive(Default)]
 pub(super) struct OtherOwners(BTreeMap<u32, Held>);
 
-/// What an agent has there.
+/// What one owner has.
 #[derive(Default)]
 struct Held {
     rules: BTreeSet<FilterId>,
@@ -35,14 +35,14 @@ struct Held {
     ends: BTreeSet<FilterId>,
     mirrors: BTreeSet<FilterId>,
     meters: usize,
-    /// How much of it has notes of a format that this build does not know, and the last of these.
+    /// What has notes of a format that this build does not know, and the latest of these formats.
     later: BTreeSet<FilterId>,
     later_meters: usize,
     format: Option<Format>,
 }
 
 impl OtherOwners {
-    /// Takes a rule in, unless nobody of ours has made it.
+    /// Adds a rule, unless it has no notes of a Sluice agent.
     pub(super) fn see(&mut self, rule: &RuleView<'_>) {
         let Some(Mark { on, format, agent }) = Mark::of_rule(rule.cookies) else { return };
         let held = self.0.entry(agent.0).or_default();
@@ -60,7 +60,7 @@ impl OtherOwners {
         names.insert(rule.id);
     }
 
-    /// Takes a meter in.
+    /// Adds a meter.
     fn see_meter(&mut self, mark: Mark) {
         let held = self.0.entry(mark.agent.0).or_default();
         if mark.format.is_later() {
@@ -71,7 +71,7 @@ impl OtherOwners {
         }
     }
 
-    /// What each agent has.
+    /// What each owner has.
     pub(super) fn holdings(&self) -> Vec<Holding> {
         let holding = |(mark, held): (&u32, &Held)| Holding {
             mark: *mark,
@@ -85,18 +85,18 @@ impl OtherOwners {
         self.0.iter().map(holding).collect()
     }
 
-    /// The rules of flows that an agent has, guards among them.
+    /// The rules of an owner's flows, including guards.
     pub(super) fn rules_of(&self, mark: u32) -> impl Iterator<Item = FilterId> {
         let held = self.0.get(&mark);
         held.into_iter().flat_map(|found| found.rules.iter().chain(&found.guards).copied())
     }
 
-    /// The ends of chains that an agent has.
+    /// The chain ends of an owner.
     pub(super) fn ends_of(&self, mark: u32) -> impl Iterator<Item = FilterId> {
         self.0.get(&mark).into_iter().flat_map(|found| found.ends.iter().copied())
     }
 
-    /// All rules of an agent that this build knows, those that others guard before their guards.
+    /// All rules of an owner that this build can read, guards behind the rules that they guard.
     fn names_of(&self, mark: u32) -> Vec<FilterId> {
         let Some(Held { rules, guards, ends, mirrors, .. }) = self.0.get(&mark) else { return Vec::new() };
         rules.iter().chain(guards).chain(ends).chain(mirrors).copied().collect()
@@ -104,22 +104,22 @@ impl OtherOwners {
 }
 
 impl Core {
-    /// What other agents have, wherever filters can hang.
+    /// What other owners have, wherever filters can be.
     pub(super) fn holdings(&self) -> Result<Vec<Holding>, Refusal> {
         let mut others = self.other_owners()?;
         self.add_meters(&mut others)?;
         Ok(others.holdings())
     }
 
-    /// Adds the meters of other agents to what was seen of these.
+    /// Adds the meters of other owners.
     pub(super) fn add_meters(&self, others: &mut OtherOwners) -> Result<(), Refusal> {
         let marks = self.meters.of_others().map_err(socket_refusal)?;
         marks.into_iter().for_each(|mark| others.see_meter(mark));
         Ok(())
     }
 
-    /// Takes out what another agent has, but for what has notes of a later format. Says how many rules and meters there were. The
-    /// caller knows that the agent does not live.
+    /// Deletes what another owner has, except for what has notes of a later format. Returns the number of rules and meters.
+    /// The caller knows that the owner's agent does not run.
     pub(super) fn remove_holding(&self, mark: u32) -> Result<usize, Refusal> {
         let agent = AgentId(mark);
         if agent == self.agent {
@@ -139,7 +139,7 @@ impl Core {
             return Err(Refusal::Busy { reason: "new rules came while they were taken out: their agent lives".into() });
         }
         count += self.meters.remove_of(agent)?;
-        // Flows may have waited for them to go.
+        // Flows may have been refused because of these rules.
         self.events.changed(Cause::Time);
         Ok(count)
     }
@@ -162,7 +162,7 @@ impl Core {
         let mut installer = self.sockets.installer.lock();
         let requests: Vec<_> = names.iter().copied().map(Request::Delete).collect();
         let results = installer.submit(&requests);
-        // A chain of ours may have ended in what was theirs.
+        // A chain of ours may have ended in a rule of theirs.
         let gone = names.iter().zip(&results).filter(|(_, result)| result.is_ok()).map(|(id, _)| *id);
         let own_ends = gone.filter(|id| self.ledger.chains.ends_at(id));
         let ends: Vec<_> =

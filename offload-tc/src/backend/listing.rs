@@ -1,4 +1,4 @@
-//! Listings of what is at hooks.
+//! Listings of hooks.
 
 use sluice_flow::refusal::Refusal;
 
@@ -12,11 +12,11 @@ use crate::marks::AgentId;
 use crate::wire::filter::{FilterId, FilterView, Hook};
 use crate::wire::rule_view::RuleView;
 
-/// How often a listing that changed while it was read is read again.
+/// How often a listing is repeated because the rules changed meanwhile.
 const TRIES: usize = 8;
 
 impl Core {
-    /// Rules of ours with those names, in full.
+    /// This agent's rules among some names, in full.
     pub(super) fn own_rules(
         &self,
         hooks: &[Hook],
@@ -25,7 +25,7 @@ impl Core {
         self.rules_of_agents(hooks, &|id, agent| agent == self.agent && is_wanted(id))
     }
 
-    /// Rules of flows with those names, of those agents, in full.
+    /// Rules of flows, of the names and agents that are wanted, in full.
     pub(super) fn rules_of_agents(
         &self,
         hooks: &[Hook],
@@ -48,7 +48,7 @@ impl Core {
     }
 }
 
-/// Lists a hook, again if it changed meanwhile; then filters may be shown twice.
+/// Lists a hook, again if it changed meanwhile; then some filters are shown twice.
 pub(super) fn list(hook: Hook, detail: Detail, see: &mut dyn FnMut(&FilterView<'_>)) -> Result<(), Refusal> {
     let mut lister = Lister::open().map_err(socket_refusal)?;
     for _ in 0..TRIES {

@@ -1,7 +1,7 @@
-//! Mirrors: a stage of rules in front of those of flows, which outlive the agent as those do.
+//! Mirrors: rules in front of all rules of flows. They outlive the agent as those do.
 //!
-//! What a mirror is in the kernel follows from its name: its note carries a number that is made of that, so that the next run
-//! finds the rule again. Of the rules of one tc priority only one takes a packet, so that each mirror of a hook has its own.
+//! The note on a mirror's rule has a number that is made of the mirror's name, so that the next run finds the rule again.
+//! Only one rule of a tc priority takes a packet, so each mirror of a hook has its own priority.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -27,10 +27,10 @@ use crate::wire::flower::{Flower, flag};
 
 type Result<T, E = Refusal> = std::result::Result<T, E>;
 
-/// The handle of every rule of a mirror: it is alone at its priority.
+/// The handle of every mirror's rule, which is alone at its priority.
 const HANDLE: u32 = 1;
 
-/// The mirrors of an agent. Changes are made one at a time; packets and flows wait for none of them.
+/// The mirrors of an agent. Changes are made one at a time; neither packets nor flows wait for them.
 pub(super) struct Mirrors {
     agent: AgentId,
     policy: OffloadPolicy,
@@ -42,21 +42,21 @@ struct Kernel {
     mirrors: BTreeMap<String, Known>,
 }
 
-/// A mirror that is wanted.
+/// A wanted mirror.
 #[derive(Clone)]
 struct Known {
     mirror: Mirror,
     number: u32,
-    /// The name of its rule, which may be gone; `None` while it has none.
+    /// The name of its rule, which may be gone; `None` if it was never installed.
     rule: Option<FilterId>,
-    /// By rules that were there before.
+    /// What its earlier rules counted.
     carried: Counted,
 }
 
-/// Whether there is a rule as it is wanted.
+/// How the installed rule compares with the wanted one.
 enum Found {
     AsWanted,
-    /// It matches the same and does something else, or has notes of an earlier format.
+    /// It has the same match and other actions, or notes of an earlier format.
     OtherActions,
     OtherMatch,
     Missing,
@@ -68,12 +68,12 @@ impl Mirrors {
         Ok(Self { agent, policy, kernel: Mutex::new(kernel) })
     }
 
-    /// The socket by which rules of mirrors go.
+    /// The netlink port id of the socket for mirrors' rules.
     pub(super) fn socket(&self) -> u32 {
         self.kernel.lock().installer.port()
     }
 
-    /// Makes a mirror, or changes it. One of a port without a device, or with copies to one, is put in once that is there.
+    /// Makes a mirror, or changes it. If the device of its port or of a copy is absent, it is installed once that comes.
     pub(super) fn set(&self, mirror: &Mirror, ports: &PortTable) -> Result<()> {
         let mut kernel = self.kernel.lock();
         let before = kernel.mirrors.get(&mirror.name).cloned();
@@ -120,14 +120,14 @@ impl Mirrors {
         Some(MirrorCounters { packets: all.packets, bytes: all.bytes, placement: placement::of_flags(report.flags) })
     }
 
-    /// Compares mirrors with what is in the kernel, those of a hook or all, and puts them right if that is wanted.
+    /// Compares mirrors with the kernel, those of one hook or all, and restores them if asked.
     pub(super) fn check(&self, hook: Option<Hook>, ports: &PortTable, mends: bool) -> Result<Vec<MirrorFault>> {
         let mut kernel = self.kernel.lock();
         let names: Vec<_> = kernel.mirrors.keys().cloned().collect();
         let mut faults = Vec::new();
         for name in names {
             let Some(mut known) = kernel.mirrors.get(&name).cloned() else { continue };
-            // Without its port there is no place for it, and none where it could be missing.
+            // Without its port a mirror has no place where it could be missing.
             let Ok(wanted) = self.wanted(&known, ports) else { continue };
             if hook.is_some_and(|hook| hook != wanted.id.hook) {
                 continue;
@@ -144,7 +144,7 @@ impl Mirrors {
         Ok(faults)
     }
 
-    /// Takes the rules of mirrors out at a hook whose port goes; the mirrors stay.
+    /// Deletes the rules of mirrors at a hook whose port goes; the mirrors stay.
     pub(super) fn park(&self, hook: Hook) {
         let mut kernel = self.kernel.lock();
         let names: Vec<_> = kernel.mirrors.keys().cloned().collect();
@@ -157,17 +157,17 @@ impl Mirrors {
         }
     }
 
-    /// The names of the rules that mirrors have.
+    /// The names of the mirrors' rules.
     pub(super) fn rules(&self) -> HashSet<FilterId> {
         self.kernel.lock().mirrors.values().filter_map(|known| known.rule).collect()
     }
 
-    /// No mirror is wanted any more.
+    /// Forgets all mirrors.
     pub(super) fn forget(&self) {
         self.kernel.lock().mirrors.clear();
     }
 
-    /// Whether a rule has the note of a mirror of this agent.
+    /// Whether a note is a mirror's of this agent.
     pub(super) fn is_ours(&self, note: &[u8]) -> bool {
         MirrorNote::read(note).is_some_and(|note| note.agent == self.agent)
     }
@@ -183,7 +183,7 @@ impl Mirrors {
         Ok(Filter { id, flower: Flower { flags, ..rule.flower } })
     }
 
-    /// Has the rule of a mirror be there as it is wanted. A refusal leaves what there was.
+    /// Installs the rule of a mirror as it is wanted. A refusal leaves the old one.
     fn put(&self, kernel: &mut Kernel, known: &mut Known, ports: &PortTable) -> Result<()> {
         let mut wanted = self.wanted(known, ports)?;
         let hook = wanted.id.hook;
@@ -202,7 +202,7 @@ impl Mirrors {
                 known.carried = known.carried.plus(by_old);
                 id
             }
-            // The kernel replaces no rule by one of another mask, so that the new one is put in beside it first.
+            // The kernel does not replace a rule by one with another mask: the new one is added beside it first.
             (_, Found::OtherMatch) => kernel.add(wanted, None).map_err(refine)?,
             (free, _) => kernel.add(wanted, free).map_err(refine)?,
         };
@@ -216,14 +216,15 @@ impl Mirrors {
 }
 
 impl Kernel {
-    /// The number of a new mirror: made of its name, and another one only if a mirror has that.
+    /// The number of a new mirror: a hash of its name, or the next free number.
     fn number(&self, name: &str) -> u32 {
         let is_free = |number: &u32| self.mirrors.values().all(|known| known.number != *number);
         let first = hash(name);
         (0..).map(|step| first.wrapping_add(step)).find(is_free).unwrap_or(first)
     }
 
-    /// Puts a rule in at the first priority of its hook that no mirror has, but for one that is free again. Says where it is.
+    /// Adds a rule at the first priority of its hook that no mirror has, except for one that is free again. Returns its
+    /// name.
     fn add(&mut self, mut rule: Filter, free: Option<FilterId>) -> Result<FilterId> {
         for place in 0.. {
             rule.id.priority = Priorities::of_mirror(place)?;
@@ -231,7 +232,7 @@ impl Kernel {
                 continue;
             }
             match self.installer.submit_one(Request::Add(rule.clone())) {
-                // Somebody else's. Of another protocol, the kernel says that the request is invalid.
+                // Somebody else's. If its protocol differs, the kernel says that the request is invalid.
                 Err(refusal) if failure::is_duplicate(&refusal) => {}
                 Err(refusal) if failure::is_absence(&refusal) && self.is_anybodys(rule.id) => {}
                 other => return other.map(|_| rule.id),
@@ -240,7 +241,7 @@ impl Kernel {
         Err(failure::duplicate())
     }
 
-    /// Whether another mirror is at a place.
+    /// Whether another mirror is at this place.
     fn is_taken(&self, id: FilterId) -> bool {
         let rules = self.mirrors.values().filter_map(|known| known.rule);
         rules.into_iter().any(|rule| (rule.hook, rule.chain, rule.priority) == (id.hook, id.chain, id.priority))
@@ -252,7 +253,7 @@ impl Kernel {
         !matches!(self.installer.find(FilterId { protocol: ANY, ..id }), Ok(None))
     }
 
-    /// The rule that an earlier run of the agent left of the mirror that has a rule like this one.
+    /// The rule that an earlier run left for this mirror.
     fn left(&mut self, wanted: &Filter) -> Option<FilterId> {
         for place in 0.. {
             let Ok(priority) = Priorities::of_mirror(place) else { break };
@@ -260,7 +261,7 @@ impl Kernel {
             if self.is_taken(id) {
                 continue;
             }
-            // What cannot be read is somebody else's.
+            // A rule that cannot be read is somebody else's.
             let found = self.installer.find(id).ok().flatten();
             if found.is_some_and(|found| note(&found) == note(wanted)) {
                 return Some(id);
@@ -269,7 +270,7 @@ impl Kernel {
         None
     }
 
-    /// Whether the rule of a mirror is there as it is wanted.
+    /// Compares the installed rule of a mirror with the wanted one.
     fn look(&mut self, there: Option<FilterId>, wanted: &Filter, ports: &PortTable) -> Result<Found> {
         let Some(id) = there.filter(|id| is_same_place(*id, wanted.id)) else { return Ok(Found::Missing) };
         let found = self.installer.find(id).map_err(socket_refusal)?;
@@ -291,7 +292,7 @@ impl Kernel {
         }
     }
 
-    /// Takes a rule out; what it counted, if it was there.
+    /// Deletes a rule; returns what it counted, if it existed.
     fn delete(&mut self, id: FilterId) -> Result<Option<Counted>> {
         let result = self.installer.submit_one(Request::Delete(id));
         deleted(&mut self.installer, id, result)
@@ -303,12 +304,12 @@ fn is_same_place(one: FilterId, other: FilterId) -> bool {
     (one.hook, one.chain, one.protocol) == (other.hook, other.chain, other.protocol)
 }
 
-/// The note on a rule, if it is a mirror's.
+/// The note on a mirror's rule.
 fn note(filter: &Filter) -> Option<MirrorNote> {
     MirrorNote::read(filter.flower.actions.first()?.cookie.as_ref().map(Cookie::bytes)?)
 }
 
-/// What a rule does, who is to take it, and its notes as they are written.
+/// Actions, placement and notes of a rule, for comparison.
 fn work(filter: &Filter) -> (Vec<(&Operation, Control)>, u32, Option<Cookie>) {
     let actions = &filter.flower.actions;
     let notes = actions.first().and_then(|action| action.cookie);
@@ -316,7 +317,7 @@ fn work(filter: &Filter) -> (Vec<(&Operation, Control)>, u32, Option<Cookie>) {
     (actions, filter.flower.flags & (flag::SKIP_HW | flag::SKIP_SW), notes)
 }
 
-/// A number made of a name: FNV-1a of 32 bits.
+/// FNV-1a of 32 bits.
 fn hash(name: &str) -> u32 {
     const OFFSET: u32 = 0x811c_9dc5;
     const PRIME: u32 = 0x0100_0193;

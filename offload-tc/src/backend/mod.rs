@@ -1,8 +1,8 @@
-//! The kernel's flower classifier as the agent sees it.
+//! The kernel's flower classifier as a [`Backend`].
 //!
-//! All is of the network namespace of the thread that [opens](open) it. The name of the device in the configuration is a
-//! word: it names the lock that keeps two agents apart, so that those who share a namespace's ports should say the same, such
-//! as `system`, or the name of the uplink where each eswitch has its agent.
+//! Everything belongs to the network namespace of the thread that [opens](open) the backend. The device in the configuration
+//! is only the name of the lock that keeps two agents apart: agents that share the ports of a namespace should use the same
+//! name, such as `system`, or the name of the uplink where each eswitch has its own agent.
 
 mod adoption;
 mod attach;
@@ -59,14 +59,14 @@ use crate::translate::{self, Rules};
 
 pub use self::ports::device::check_port;
 
-/// Opens the classifier of the network namespace that the thread is in. The device may have any name.
+/// Opens the classifier of the thread's network namespace. The device may have any name.
 pub fn open(config: &OpenConfig) -> Result<Arc<dyn Backend>, Refusal> {
     let core = Arc::new(Core::open(config)?);
     let watch = Watch::start(Arc::clone(&core))?;
     Ok(Arc::new(Classifier { core, _watch: watch }))
 }
 
-/// The classifier, with the thread that follows what happens to it.
+/// The classifier, with the thread that watches it.
 struct Classifier {
     core: Arc<Core>,
     _watch: Watch,
@@ -79,7 +79,7 @@ impl Backend for Classifier {
             miss: MissPolicy::Kernel,
             chain_miss: MissPolicy::Kernel,
             max_lag: reader::max_lag(self.core.policy),
-            // The kernel tells of a rule a moment before it unlinks it.
+            // The kernel reports a rule's counters just before it unlinks the rule.
             last_counters: LastCounters::Bounded,
             modifies_in_place: true,
             max_chain_depth: ledger::chains::MAX_DEPTH,
@@ -98,7 +98,7 @@ impl Backend for Classifier {
     }
 
     fn connections(&self) -> Option<&dyn Connections> {
-        // The kernel tracks them for all that it does, and shows and limits them in its own ways.
+        // The kernel tracks connections for everybody, and shows and limits them by its own means.
         None
     }
 
@@ -111,7 +111,7 @@ impl Backend for Classifier {
     }
 
     fn capacity(&self) -> Option<&dyn Capacity> {
-        // Who takes a rule is up to the kernel.
+        // The kernel decides who takes a rule.
         None
     }
 
@@ -170,7 +170,8 @@ impl Backend for Classifier {
     fn close_chain(&self, chain: ChainId) {
         let ends: Vec<_> = self.core.ledger.chains.close(chain).into_iter().map(Request::Delete).collect();
         if !ends.is_empty() {
-            // One that does not go takes what missed anyway, and goes with the next start at the latest.
+            // An end that cannot be deleted passes packets on, as they would without it; the next start removes it at the
+            // latest.
             self.core.sockets.installer.lock().submit(&ends);
         }
     }

@@ -1,4 +1,4 @@
-//! What happens to devices, qdiscs and filters by the doing of others.
+//! What others do to devices, queueing disciplines and filters.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::priorities::Priorities;
 use crate::wire::filter::{FilterId, Hook};
 
 impl Core {
-    /// Takes in what has happened since the last time.
+    /// Handles what has happened since the last call.
     pub(super) fn poll_monitor(&self, monitor: &mut Monitor) -> Result<(), Refusal> {
         let events = monitor.poll(Duration::ZERO).map_err(link_refusal)?;
         if events.is_empty() {
@@ -44,7 +44,7 @@ impl Core {
             }
             Event::FiltersGone(loss) => self.look_for(&loss),
             Event::FilterPut(filter) => self.doubt(&filter),
-            // Which rules use an action the kernel does not tell.
+            // The kernel does not say which rules use the action.
             Event::ActionsTouched { .. } => self.doubt_all(),
             Event::Resynchronised => {
                 self.doubt_all();
@@ -54,7 +54,7 @@ impl Core {
         }
     }
 
-    /// Somebody put a filter in, which may be in the place of one of ours.
+    /// Somebody else added a filter, perhaps in place of one of ours.
     fn doubt(&self, filter: &TouchedFilters) {
         let TouchedFilters { chain, priority, protocol, handle, .. } = *filter;
         let hook = hook_of(filter);
@@ -67,13 +67,13 @@ impl Core {
         }
     }
 
-    /// Rules and meters of ours may be something else than what was put in.
+    /// Rules and meters may have been changed.
     fn doubt_all(&self) {
         self.doubts.about_all(&self.ledger);
         self.doubts.about_meters();
     }
 
-    /// Somebody took filters away. One of ours is looked for, and where it may be many, all are compared.
+    /// Somebody else deleted filters. A single rule of ours is looked up; where it may be many, all are compared.
     fn look_for(&self, loss: &TouchedFilters) {
         let hook = hook_of(loss);
         let TouchedFilters { chain, priority, protocol, handle, .. } = *loss;
@@ -99,7 +99,7 @@ impl Core {
         }
     }
 
-    /// Where rules may be of ours: at the ports, and wherever else filters can hang.
+    /// Where rules of ours may be: at the ports, and wherever else filters can be.
     pub(super) fn hooks_everywhere(&self) -> Result<Vec<Hook>, Refusal> {
         let mut hooks = self.ports.load().hooks();
         let mut monitor = self.sockets.monitor.lock();

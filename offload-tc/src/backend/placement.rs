@@ -1,11 +1,12 @@
-//! Who has a rule: hardware, software or both.
+//! Placement: whether hardware, software or both have a rule.
 
 use sluice_flow::backend::{OffloadPolicy, Placement};
 
 use crate::install::Report;
 use crate::wire::flower::flag;
 
-/// Where the kernel says that a rule is; where it was not asked, it has said so by taking a rule that only one may have.
+/// Where the kernel says that a rule is. Where it was not asked, taking the rule was the answer, as only one side may have
+/// it.
 pub(super) fn of_rule(policy: OffloadPolicy, report: Option<&Report>) -> Placement {
     match (report, policy) {
         (Some(report), _) => of_flags(report.flags),
@@ -15,7 +16,7 @@ pub(super) fn of_rule(policy: OffloadPolicy, report: Option<&Report>) -> Placeme
     }
 }
 
-/// The same by the flags of the rule.
+/// The placement by the flags of the rule.
 pub(super) const fn of_flags(flags: u32) -> Placement {
     match (flags & flag::IN_HW != 0, flags & flag::NOT_IN_HW != 0, flags & flag::SKIP_SW != 0) {
         (true, _, true) => Placement::Hardware,
@@ -25,7 +26,7 @@ pub(super) const fn of_flags(flags: u32) -> Placement {
     }
 }
 
-/// Where a flow is whose rules are in two places: in hardware only if both are.
+/// The placement of a flow with two rules: in hardware only if both are.
 pub(super) const fn of_both(one: Placement, other: Placement) -> Placement {
     match (one, other) {
         (Placement::Unknown, _) | (_, Placement::Unknown) => Placement::Unknown,

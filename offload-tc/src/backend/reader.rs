@@ -1,7 +1,7 @@
-//! The counters of all rules, read in place out of terse listings; and what listings show to be gone.
+//! Reads the counters of all rules from terse listings, and finds out which rules are lost.
 //!
-//! A terse listing tells no time of last use, so that readings have none: growth shows use. Hardware's counters are as old
-//! as the driver's copy of them, which mlx5 renews once a second.
+//! A terse listing has no time of last use, so readings have none: growth shows use. Hardware's counters are as old as the
+//! driver's copy of them, which mlx5 renews once a second.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,11 +22,11 @@ use crate::socket::SocketError;
 use crate::wire::filter::{FilterView, Hook};
 use crate::wire::rule_view::RuleView;
 
-/// Readings handed over at once.
+/// Readings that are handed over at once.
 const READINGS: usize = 256;
-/// How often a listing that changed while it was read is read again.
+/// How often a listing is repeated because the rules changed meanwhile.
 const TRIES: usize = 8;
-/// More rules than this are not looked for one by one by who reads counters.
+/// At most this many missing rules are looked up one by one; more cause a reset.
 const MOST_LOOKED_FOR: usize = 256;
 /// How old a driver's copy of hardware's counters may be.
 const HARDWARE_LAG: Duration = Duration::from_secs(2);
@@ -43,7 +43,7 @@ pub(super) const fn max_lag(policy: OffloadPolicy) -> Duration {
 pub(super) struct Reader {
     core: Arc<Core>,
     lister: Lister,
-    /// Looks for rules that a listing did not show.
+    /// Looks up rules that a listing did not show.
     finder: Installer,
     batch: Vec<Reading>,
 }
@@ -55,13 +55,13 @@ impl Reader {
         Ok(Self { core, lister, finder, batch: Vec::with_capacity(READINGS) })
     }
 
-    /// Rules of the ledger that the kernel does not have any more, taken off the ledger.
+    /// Removes from the ledger the rules that the kernel has lost, and returns them.
     pub(super) fn compare(&mut self) -> Result<Vec<LostRule>, Refusal> {
         let unseen = self.pass(&mut |_, _| ())?;
         Ok(self.gone(unseen).iter().filter_map(|entry| self.core.lose(entry)).collect())
     }
 
-    /// Reads all and gives the rules that were not shown.
+    /// Reads all counters and returns the rules that were not shown.
     fn pass(&mut self, visit: &mut dyn FnMut(&[Reading], Sampled)) -> Result<Vec<Entry>, Refusal> {
         let core = Arc::clone(&self.core);
         let dump = core.ledger.dumps.begin();
@@ -87,7 +87,7 @@ impl Reader {
             match listed {
                 Ok(Listing::Whole) => return Ok(()),
                 Ok(Listing::Interrupted) => {}
-                // Without device or queueing discipline there are no rules.
+                // Without a device or queueing discipline there are no rules.
                 Err(error) if error.is_absence() => return Ok(()),
                 Err(error) => return Err(socket_refusal(error)),
             }
@@ -95,14 +95,14 @@ impl Reader {
         Err(Refusal::Busy { reason: "the rules changed each time that they were listed".into() })
     }
 
-    /// Those rules that the kernel does not find by name either, or the guards of which it does not find: a listing passes
-    /// rules over where others come and go.
+    /// Those rules that the kernel does not find by name either, or whose guards it does not find: a listing skips rules
+    /// while others come and go.
     fn gone(&mut self, unseen: Vec<Entry>) -> Vec<Entry> {
         let mut is_gone = |entry: &Entry| {
             let mut find = |id| self.finder.find(id);
             match (find(entry.id()), entry.guard_id()) {
                 (Ok(None), _) => true,
-                // Somebody else's has its name.
+                // Somebody else's rule has its name.
                 (Ok(Some(found)), None) => !self.core.ledger.has_traces_of_ours(&found),
                 (_, Some(guard)) => matches!(find(guard), Ok(None)),
                 (Err(_), None) => false,
@@ -157,8 +157,8 @@ impl CounterReader for Reader {
     }
 }
 
-/// The reading of the flow of one of our rules; `None` of another one, of one that is on its way, and of a guard, which the
-/// kernel shows before the rule that it guards.
+/// The reading of a flow's rule; `None` if it is not ours, is being changed, or is a guard, which the kernel shows before
+/// the rule that it guards.
 fn reading(core: &Core, view: &FilterView<'_>, dump: u64) -> Result<Option<Reading>, SocketError> {
     let rule = RuleView::new(view)?;
     if !Label::read(rule.cookies).is_some_and(|label| core.ledger.may_own(label.agent)) {

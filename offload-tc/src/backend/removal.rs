@@ -1,4 +1,4 @@
-//! Rules go out of the kernel, and what they counted comes back.
+//! Deletes rules and returns what they counted.
 
 use sluice_flow::refusal::Refusal;
 
@@ -8,8 +8,8 @@ use super::ledger::record::Entry;
 use crate::install::{Done, Installer, Request};
 use crate::wire::filter::FilterId;
 
-/// Takes rules out, and then their guards, so that no packet meets a rule without its guard. Says of each what its flow counted in
-/// all; nothing if it was gone already. One that is still there has its guard still.
+/// Deletes rules, and then their guards, so that no packet meets a rule without its guard. Returns for each what its flow
+/// counted in all, or nothing if the rule was gone already. If a rule cannot be deleted, its guard stays.
 pub(super) fn take_out(installer: &mut Installer, entries: &[&Entry]) -> Vec<Result<Option<Counted>, Refusal>> {
     let ids: Vec<_> = entries.iter().map(|entry| entry.id()).collect();
     let rules = delete(installer, &ids);
@@ -28,7 +28,7 @@ pub(super) fn take_out(installer: &mut Installer, entries: &[&Entry]) -> Vec<Res
     entries.iter().zip(rules).map(total).collect()
 }
 
-/// Takes rules out. Says of each what it counted; nothing if it was gone already.
+/// Deletes rules. Returns for each what it counted, or nothing if it was gone already.
 fn delete(installer: &mut Installer, ids: &[FilterId]) -> Vec<Result<Option<Counted>, Refusal>> {
     if ids.is_empty() {
         return Vec::new();
@@ -38,7 +38,7 @@ fn delete(installer: &mut Installer, ids: &[FilterId]) -> Vec<Result<Option<Coun
     ids.iter().zip(results).map(|(id, result)| deleted(installer, *id, result)).collect()
 }
 
-/// What became of a rule that was to be taken out: what it counted; nothing if it was gone already.
+/// The outcome of a deletion: what the rule counted, or nothing if it was gone already.
 pub(super) fn deleted(
     installer: &mut Installer,
     id: FilterId,
@@ -46,7 +46,7 @@ pub(super) fn deleted(
 ) -> Result<Option<Counted>, Refusal> {
     match result {
         Ok(done) => Ok(done.report.map(|report| Counted::reported(&report, &id))),
-        // Somebody was quicker, or the device is gone.
+        // Somebody else deleted it, or the device is gone.
         Err(refusal) if failure::is_absence(&refusal) && matches!(installer.find(id), Ok(None)) => Ok(None),
         Err(refusal) => Err(refusal),
     }

@@ -1,4 +1,4 @@
-//! The netlink sockets of the backend, and by which of them rules of ours go.
+//! The netlink sockets of the backend, and through which of them its rules go.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,17 +13,17 @@ use crate::priorities::Priorities;
 
 /// The sockets that threads share. Each worker, each reader, the mirrors and the meters have their own.
 pub(super) struct Sockets {
-    /// Tells what others do. Taken before all others, by whoever attaches or detaches a port and by the watch.
+    /// Hears what others do. Locked before all others, by whoever attaches or detaches a port and by `tc-watch`.
     pub(super) monitor: Mutex<Monitor>,
     /// Asks about devices and changes them.
     pub(super) control: Mutex<Control>,
-    /// For the little that is not asked for by a worker.
+    /// For requests that no worker makes.
     pub(super) installer: Mutex<Installer>,
-    /// Reads rules back, and does nothing else, so that nobody waits for it.
+    /// Reads rules back and does nothing else, so that nobody waits for it.
     pub(super) inspector: Mutex<Installer>,
-    /// Sockets by which rules of ours go.
+    /// The netlink port ids of sockets through which our rules go.
     ours: Mutex<Vec<u32>>,
-    /// Queues that there have been.
+    /// The number of queues opened so far.
     queues: AtomicUsize,
 }
 
@@ -49,7 +49,7 @@ impl Sockets {
         self.queues.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Rules go by this socket from now on, and no longer by another one.
+    /// Rules go through this socket from now on, and no longer through another one. The monitor disregards what they do.
     pub(super) fn add(&self, instead_of: Option<u32>, port: u32) -> Result<(), Refusal> {
         let ports = {
             let mut ours = self.ours.lock();
@@ -60,7 +60,7 @@ impl Sockets {
         self.monitor.lock().disregard(&ports).map_err(link_refusal)
     }
 
-    /// Rules no longer go by this socket.
+    /// Rules no longer go through this socket.
     pub(super) fn remove(&self, port: u32) {
         self.ours.lock().retain(|socket| *socket != port);
     }

@@ -1,4 +1,4 @@
-//! What an earlier run left, as far as its notes tell: enough to take over what has not changed.
+//! What an earlier run left, by its notes: enough to adopt what has not changed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,22 +29,22 @@ use crate::translate::Rules;
 use crate::wire::filter::{Filter, FilterId, Hook};
 use crate::wire::rule_view::RuleView;
 
-/// All that there is of ours.
+/// All rules of ours.
 pub(super) struct Survey {
-    /// Rules of flows, by their names.
+    /// Rules of flows, by name.
     pub(super) rules: Vec<LabelledRule>,
-    /// Rules of mirrors that are no more.
+    /// Rules of mirrors that no longer exist.
     pub(super) orphans: Vec<FilterId>,
-    /// Ends of chains with notes that are not written any more.
+    /// Chain ends with notes of an earlier format.
     pub(super) old_ends: Vec<FilterId>,
-    /// What other agents have there.
+    /// What other owners have.
     pub(super) others: OtherOwners,
-    /// Priorities and protocols of rules of others.
+    /// Priorities and protocols of rules that are not this agent's.
     pub(super) taken: BTreeSet<(u16, u16)>,
     sampled: Sampled,
 }
 
-/// A rule of a flow.
+/// A flow's rule as a terse listing shows it.
 pub(super) struct LabelledRule {
     pub(super) id: FilterId,
     label: Label,
@@ -53,29 +53,29 @@ pub(super) struct LabelledRule {
     counted: Counted,
 }
 
-/// What was taken over by notes.
+/// What was adopted by notes.
 #[derive(Default)]
 pub(super) struct Adopted {
     pub(super) count: usize,
     /// Chains that the rules jump to.
     pub(super) jumps: Vec<(Hook, ChainId)>,
-    /// Rules of which the notes do not tell enough.
+    /// Rules whose notes do not say enough.
     pub(super) doubtful: Vec<FilterId>,
     readings: Vec<Reading>,
 }
 
-/// Translates flows as they come, many alike.
+/// Translates flows, many of them alike.
 struct Translator<'a> {
     core: &'a Core,
     ports: Arc<PortTable>,
-    /// Ports that rules may name that forward nothing any more: what they are notes do not tell.
+    /// Ports whose rules may have stopped forwarding, which notes do not show.
     bare: Vec<PortNumber>,
     templates: Templates,
     message: Vec<u8>,
 }
 
 impl Survey {
-    /// Lists the hooks. Ends of chains are noted on the way.
+    /// Lists the hooks, and enters chain ends into the ledger.
     pub(super) fn of(core: &Core, hooks: &[Hook]) -> Result<Self, Refusal> {
         let wanted = core.mirrors.rules();
         let earliest = core.clock.now().before(max_lag(core.policy));
@@ -101,7 +101,7 @@ impl Survey {
                 }
             })?;
         }
-        // A listing that was interrupted shows some twice, and what is shown last counts.
+        // A listing that was repeated shows some rules twice; the last one counts.
         rules.reverse();
         rules.sort_by_key(|rule| rule.id);
         rules.dedup_by_key(|rule| rule.id);
@@ -110,7 +110,7 @@ impl Survey {
         Ok(Self { rules, orphans, old_ends, others, taken, sampled: Sampled { earliest, latest: core.clock.now() } })
     }
 
-    /// Has flows take over the rules that are, by their notes, what they would be given now.
+    /// Has flows claim the rules that are, by their notes, what would be installed now.
     pub(super) fn adopt(&self, core: &Core, claims: &mut dyn Claims) -> Adopted {
         let mut translator = Translator::new(core);
         let mut adopted = Adopted::default();
@@ -129,7 +129,7 @@ impl Survey {
         adopted
     }
 
-    /// What the rules had counted, unless some of them were to be looked at once more.
+    /// What the rules had counted, unless some of them must be read in full.
     pub(super) fn first_readings(&self, adopted: Adopted) -> Option<FirstReadings> {
         let Adopted { doubtful, readings, .. } = adopted;
         (doubtful.is_empty() && !readings.is_empty()).then_some(FirstReadings { readings, sampled: self.sampled })
@@ -142,7 +142,7 @@ impl<'a> Translator<'a> {
         Self { core, bare: ports.bare(), ports, templates: Templates::new(), message: Vec::new() }
     }
 
-    /// Has the flow of a rule take it over, if it is what that would be given now. Gives the flow, and what was counted.
+    /// Has the flow of a rule claim it, if the rule is what would be installed now. Returns the flow and its counters.
     fn adopt(&mut self, rule: &LabelledRule, claims: &mut dyn Claims) -> Option<(Flow, Reading)> {
         let place = Place::of(&rule.id);
         let flow = claims.wanted(rule.label.ufid?)?;
@@ -160,7 +160,7 @@ impl<'a> Translator<'a> {
             is_named: true,
             rules: 1,
             placement: placement::of_flags(rule.flags),
-            // The digest is of all that it was asked to be.
+            // The digest covers everything that the rule was asked to be.
             is_current: true,
         };
         let Some((owner, generation)) = claims.claim(&installed) else {
@@ -173,8 +173,8 @@ impl<'a> Translator<'a> {
         Some((installed.flow, reading))
     }
 
-    /// Where the rule of a flow would be now, and its notes; `None` if it is two, or of a protocol whose priority is not always
-    /// the same.
+    /// Where the rule of a flow would be now, and its notes; `None` if there are two rules, or if the priority of its
+    /// protocol is not fixed.
     fn expected(&mut self, flow: &Flow) -> Option<(Place, Label)> {
         let found = self.templates.look_up(flow, &*self.ports);
         if let Lookup::Hit(template) = found {

@@ -1,4 +1,4 @@
-//! The thread that takes news.
+//! The thread that watches what others do.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use sluice_flow::refusal::Refusal;
 use super::core::Core;
 use super::failure::device_refusal;
 
-/// At the latest after this long it is looked whether the agent is still to be told of something.
+/// At the latest after this long, events that could not be sent are tried again.
 const LONGEST: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
-/// So long after mirrors came into doubt it is looked once more whether they are there, whatever else happens meanwhile.
+/// Mirrors are checked once more this long after they came into doubt.
 const DOUBT: Duration = Duration::from_secs(1);
 
-/// So often in a row what happens may not be found out, before that is the end.
+/// The watch gives up after this many failures in a row.
 const PATIENCE: u32 = 10;
 const BETWEEN_TRIES: Duration = Duration::from_millis(500);
 
-/// The thread. It ends with this.
+/// The thread. It ends when this is dropped.
 pub(super) struct Watch {
     bell: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
@@ -50,7 +50,7 @@ impl Drop for Watch {
 }
 
 fn watch(core: &Core, bell: &OwnedFd) -> Result<(), String> {
-    // Waited for without the lock, so that ports can come and go meanwhile.
+    // Polled without the lock, so that ports can come and go meanwhile.
     let duplicated = core.sockets.monitor.lock().sockets().map(|socket| socket.try_clone_to_owned());
     let sockets: Vec<_> = duplicated.into_iter().collect::<Result<_, _>>().map_err(|error| error.to_string())?;
     let mut failures = 0;

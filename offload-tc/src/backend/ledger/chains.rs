@@ -1,4 +1,4 @@
-//! Chains that rules jump to, and the rule at the end of each that takes what no other one does.
+//! Chains that rules jump to, and their ends: the rule of each that takes what no other one takes.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,37 +15,37 @@ use crate::wire::filter::{ANY_PROTOCOL, Filter, FilterId, Hook};
 use crate::wire::flower::Flower;
 use crate::{install, marks};
 
-/// Chains that a packet may pass one after the other: it is dropped at the jump after the sixteenth (`max_reclassify_loop` in
+/// How many chains a packet can pass: the kernel drops it at the jump after the sixteenth (`max_reclassify_loop` in
 /// `net/sched/cls_api.c`).
 pub(crate) const MAX_DEPTH: usize = 17;
-/// After all of ours.
+/// Behind all priorities of flows.
 const LAST_PRIORITY: u16 = 65_100;
 const SHARDS: usize = 16;
 
-/// The chains that are open, in several parts so that nobody waits for a chain that is not theirs.
+/// The open chains, in shards so that chains do not wait for each other.
 #[derive(Default)]
 pub(crate) struct Chains([Mutex<HashMap<ChainId, Chain>>; SHARDS]);
 
 #[derive(Default)]
 struct Chain {
     is_open: bool,
-    /// Where it has its end.
+    /// The hooks where it has its end.
     ends: HashSet<Hook>,
 }
 
 impl Chains {
-    /// It may be jumped to.
+    /// Opens a chain: rules may jump to it.
     pub(crate) fn open(&self, chain: ChainId) {
         self.shard(chain).lock().entry(chain).or_default().is_open = true;
     }
 
-    /// Nobody jumps to it any more. Gives the ends that can go.
+    /// Closes a chain that no rule jumps to, and returns the ends that can be deleted.
     pub(crate) fn close(&self, chain: ChainId) -> Vec<FilterId> {
         let closed = self.shard(chain).lock().remove(&chain).unwrap_or_default();
         closed.ends.into_iter().map(|hook| end_id(hook, chain.0)).collect()
     }
 
-    /// Whether packets of a hook may be sent to a chain: it has its end there.
+    /// Whether a chain has its end at a hook, so that rules there may jump to it. Fails if the chain is not open.
     pub(crate) fn has_end(&self, hook: Hook, chain: ChainId) -> Result<bool, Refusal> {
         if chain == ChainId::ROOT {
             return Ok(true);
@@ -64,19 +64,19 @@ impl Chains {
         self.shard(chain).lock().entry(chain).or_default().ends.insert(hook);
     }
 
-    /// What was at a hook is gone.
+    /// All ends at a hook are gone.
     pub(crate) fn forget(&self, hook: Hook) {
         self.take_at(hook);
     }
 
-    /// Whether a rule is what a chain has for its end.
+    /// Whether a rule is the end of a chain.
     pub(crate) fn ends_at(&self, id: &FilterId) -> bool {
         let chain = ChainId(id.chain);
         *id == end_id(id.hook, id.chain)
             && self.shard(chain).lock().get(&chain).is_some_and(|chain| chain.ends.contains(&id.hook))
     }
 
-    /// A rule is gone, which may be the end of a chain.
+    /// A rule is gone, which may have been the end of a chain.
     pub(crate) fn forget_end(&self, id: &FilterId) {
         if *id == end_id(id.hook, id.chain)
             && let Some(chain) = self.shard(ChainId(id.chain)).lock().get_mut(&ChainId(id.chain))
@@ -85,7 +85,7 @@ impl Chains {
         }
     }
 
-    /// Chains no longer have their ends at a hook. Gives those that can go.
+    /// Forgets all ends at a hook and returns those that can be deleted.
     pub(crate) fn take_at(&self, hook: Hook) -> Vec<FilterId> {
         let mut taken = Vec::new();
         for shard in &self.0 {
@@ -98,7 +98,7 @@ impl Chains {
         taken
     }
 
-    /// Ends that are there for chains nobody jumps to: those that were adopted and never opened.
+    /// Forgets ends of chains that were adopted and never opened, and returns them.
     pub(crate) fn take_unused(&self, is_used: impl Fn(Hook, ChainId) -> bool) -> Vec<FilterId> {
         let mut unused = Vec::new();
         for shard in &self.0 {
@@ -120,7 +120,7 @@ impl Chains {
     }
 }
 
-/// The rule at the end of a chain: packets go on as if there had been no rules.
+/// The end of a chain: packets go on as if there had been no rules.
 pub(crate) fn end(hook: Hook, chain: ChainId, agent: AgentId, policy: OffloadPolicy) -> Filter {
     let mut pass = Action::new(Operation::Generic, Control::Ok);
     pass.cookie = Some(Cookie::from(mark(agent)));
@@ -128,7 +128,7 @@ pub(crate) fn end(hook: Hook, chain: ChainId, agent: AgentId, policy: OffloadPol
     Filter { id: end_id(hook, chain.0), flower }
 }
 
-/// Whose end of a chain a rule is, by the note on its first action; `None` if it is none.
+/// The owner of a chain end, by the note on its first action; `None` if it is none.
 pub(crate) fn owner_of_end(note: &[u8]) -> Option<AgentId> {
     let (magic, agent) = note.split_first_chunk::<8>()?;
     (*magic == marks::CHAIN_END).then_some(())?;

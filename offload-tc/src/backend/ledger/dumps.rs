@@ -1,19 +1,19 @@
-//! Which listings are under way: what changes while one is must not be read out of it.
+//! Listings in progress: what changes during a listing must not be read from it.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-/// Counts listings of counters. The first is 1.
+/// Numbers the listings of counters, from 1.
 pub(crate) struct Dumps {
     begun: AtomicU64,
-    /// The number of the oldest that is under way, or of the next one.
+    /// The number of the oldest listing in progress, or of the next one.
     oldest: AtomicU64,
     under_way: Mutex<BTreeSet<u64>>,
 }
 
-/// A listing that is under way.
+/// A listing in progress. It is over when this is dropped.
 pub(crate) struct Dump<'a> {
     number: u64,
     dumps: &'a Dumps,
@@ -26,23 +26,23 @@ impl Default for Dumps {
 }
 
 impl Dumps {
-    /// A listing begins.
+    /// Begins a listing.
     pub(crate) fn begin(&self) -> Dump<'_> {
         let mut under_way = self.under_way.lock();
         let number = self.begun.load(Ordering::SeqCst) + 1;
         under_way.insert(number);
-        // First, so that what is freed with the new number waits for this listing.
+        // Before the new number is visible, so that a slot freed under it waits for this listing.
         self.oldest.store(under_way.first().copied().unwrap_or(number), Ordering::SeqCst);
         self.begun.store(number, Ordering::SeqCst);
         Dump { number, dumps: self }
     }
 
-    /// Which listing began last. What happens now may be missing in it, and in those before.
+    /// The number of the last listing that began. What happens now may be missing in it and in earlier ones.
     pub(crate) fn last(&self) -> u64 {
         self.begun.load(Ordering::SeqCst)
     }
 
-    /// Whether all listings up to one are over.
+    /// Whether all listings up to a number are over.
     pub(crate) fn are_over(&self, number: u64) -> bool {
         self.oldest.load(Ordering::SeqCst) > number
     }

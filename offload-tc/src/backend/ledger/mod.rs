@@ -1,14 +1,13 @@
-//! What rules of ours there are in the kernel, and for whom.
+//! The ledger: which rules of ours are in the kernel, where, and for which flow.
 //!
-//! A rule's handle in the kernel is its slot here and one, so that a listing finds its rule without a search, and no two
-//! rules have the same name wherever they are. A slot is given again only after the listings are over that began while it
-//! had its old rule. The slots lie in many parts, each under a lock of its own that is held for a moment. Who puts rules in
-//! takes the parts in turn: so all are of one size, which bounds how long a look at all of one takes, and names are dense,
-//! for the kernel has a tree of them with 64 in a node.
+//! A rule's handle in the kernel is its slot plus one, so that a listing finds its rule without a search, and no two rules
+//! have the same handle anywhere. A slot is reused only after all listings are over that began while it had its old rule.
+//! The slots are in shards, each with a lock that is held for a moment. Workers use the shards in turn, so all are of about
+//! one size, which bounds the time of a walk through one, and handles are dense: the kernel has a tree of them with 64 in a
+//! node.
 //!
-//! A flow may need a second rule in front of its own, the guard
-//! ([`Rules::guard`](crate::translate::Rules::guard)). It has the same slot and so the same handle, at the priority
-//! [in front](crate::priorities::Priorities::in_front_of).
+//! A flow may need a second rule in front of its own, the guard ([`Rules::guard`](crate::translate::Rules::guard)). It has
+//! the same slot and so the same handle, at the priority [in front](crate::priorities::Priorities::in_front_of).
 
 pub(crate) mod chains;
 pub(crate) mod dumps;
@@ -40,12 +39,13 @@ use crate::wire::filter::{Filter, FilterId, FilterView};
 use crate::wire::rule_view::RuleView;
 
 const SHARDS: usize = 64;
-/// Handles up to here are adopted: more rules than any machine has, and few enough that an absurd one takes no memory.
+/// Handles up to here are adopted: more rules than any machine has, and few enough that an absurd handle does not take much
+/// memory.
 const MOST: u32 = 1 << 24;
 
 #[derive(Default)]
 struct Slot {
-    /// How many rules it had; the upper half of the handle.
+    /// How many rules it has had; the upper half of the handle.
     life: u32,
     state: State,
     record: Option<Record>,
@@ -54,16 +54,16 @@ struct Slot {
 #[derive(Default)]
 struct Shard {
     slots: Vec<Slot>,
-    /// Slots without a rule, and the last listing that began before they lost theirs.
+    /// Vacant slots, each with the last listing that began before it became vacant.
     free: VecDeque<(u32, u64)>,
 }
 
-/// Which part of the ledger has its turn, for one who puts rules in.
+/// The shard that a worker uses next.
 #[derive(Debug)]
 pub(crate) struct ShardCursor(usize);
 
 impl ShardCursor {
-    /// For one of several, each of whom begins elsewhere.
+    /// The cursor of one of several workers, each of which begins at another shard.
     pub(crate) const fn new(number: usize) -> Self {
         Self(number.wrapping_mul(SHARDS / 2 + 1))
     }
@@ -74,11 +74,11 @@ impl ShardCursor {
     }
 }
 
-/// All rules.
+/// All rules, with the priorities, chains and pending removals that depend on them.
 pub(crate) struct Ledger {
     agent: AgentId,
-    /// Other owners whose rules flows have taken over. Each rule bears the notes of its owner until a worker has written it anew, and
-    /// is this agent's own meanwhile.
+    /// Other owners whose rules flows have claimed. Such a rule has the notes of its owner until a worker rewrites it, and
+    /// is this agent's meanwhile.
     predecessors: ArcSwap<Vec<AgentId>>,
     shards: [Mutex<Shard>; SHARDS],
     pub(crate) dumps: Dumps,
@@ -86,7 +86,7 @@ pub(crate) struct Ledger {
     priorities: Mutex<Priorities>,
     removals: PendingRemovals,
     pub(crate) strays: Mutex<Strays>,
-    /// What was counted by what was taken over, for who reads counters first.
+    /// The counters of adopted rules, for the first reader.
     pub(crate) first_readings: Mutex<Option<FirstReadings>>,
 }
 
@@ -105,7 +105,7 @@ impl Ledger {
         }
     }
 
-    /// A name for a rule that is about to be put in.
+    /// The handle for a rule that is about to be installed.
     pub(crate) fn insert(&self, cursor: &mut ShardCursor, record: Record) -> Handle {
         let shard_number = cursor.next();
         let mut shard = self.shards[shard_number].lock();
@@ -120,14 +120,14 @@ impl Ledger {
         shard.slots[local as usize].occupy(record, index(shard_number, local))
     }
 
-    /// Another name for a rule whose name somebody else has taken, and which is not given again.
+    /// Another handle for a rule whose handle somebody else uses in the kernel. The old one is not reused.
     pub(crate) fn rename(&self, cursor: &mut ShardCursor, taken: Handle) -> Option<Handle> {
         let entry = self.with(taken, |slot| slot.record.take())?;
         Some(self.insert(cursor, entry?))
     }
 
-    /// Takes the rule of a name into the ledger, that was there before them; `None` if the name is taken or not one of ours.
-    /// Names between those of such rules are given once [all are in](Self::all_are_adopted).
+    /// Enters an existing rule under its name; `None` if the handle is taken or cannot be ours. Handles in between are used
+    /// after [`finish_adoption`](Self::finish_adoption).
     pub(crate) fn adopt(&self, id: &FilterId, record: Record) -> Option<Handle> {
         let at = id.handle.checked_sub(1).filter(|at| *at < MOST)?;
         let (shard_number, local) = split(at);
@@ -139,7 +139,7 @@ impl Ledger {
         (slot.state == State::Vacant).then(|| slot.occupy(record, at))
     }
 
-    /// All rules that were there before are in the ledger, before any other arrives.
+    /// All existing rules are entered, and no other rule is yet.
     pub(crate) fn finish_adoption(&self) {
         for shard in &self.shards {
             let Shard { slots, free } = &mut *shard.lock();
@@ -148,12 +148,12 @@ impl Ledger {
         }
     }
 
-    /// The rule of a handle, in whatever state but gone.
+    /// The rule of a handle, in any state.
     pub(crate) fn find(&self, handle: Handle) -> Option<Entry> {
         self.with(handle, |slot| slot.record.clone()).flatten().map(|record| Entry { handle, record })
     }
 
-    /// Has a rule be in another state, if it is in one of some; gives what is known of it.
+    /// Changes the state of a rule that is in one of some states, and returns the rule.
     pub(crate) fn transition(&self, handle: Handle, from: &[State], to: State) -> Option<Entry> {
         let turn = |slot: &mut Slot| {
             if !from.contains(&slot.state) {
@@ -165,12 +165,12 @@ impl Ledger {
         self.with(handle, turn).flatten()
     }
 
-    /// Whether somebody is taking a rule out.
+    /// Whether somebody is deleting a rule.
     pub(crate) fn is_leaving(&self, handle: Handle) -> bool {
         self.with(handle, |slot| slot.state == State::Leaving).unwrap_or(false)
     }
 
-    /// Whose rule it is.
+    /// Assigns a rule to a flow.
     pub(crate) fn assign(&self, handle: Handle, flow: FlowId, installed_as: Generation) {
         self.with(handle, |slot| {
             if let Some(record) = &mut slot.record {
@@ -179,8 +179,8 @@ impl Ledger {
         });
     }
 
-    /// The rule is there now, at this place, and its flow has counted so much before. If there is a guard, listings have shown
-    /// so much of it.
+    /// The rule is installed at this place; its flow's earlier rules counted `carried`. If there is a guard, listings have
+    /// shown `guard` of it.
     pub(crate) fn settle(&self, handle: Handle, place: Place, carried: Counted, guard: Option<Counted>) {
         let settled = self.dumps.last();
         self.with(handle, |slot| {
@@ -194,13 +194,13 @@ impl Ledger {
         });
     }
 
-    /// The rule is as it was before it was to be changed or taken out.
+    /// The rule is as it was before a change that failed.
     pub(crate) fn settle_as_before(&self, entry: &Entry) {
         let record = &entry.record;
         self.settle(entry.handle, record.place, record.carried(), record.guard());
     }
 
-    /// The rule was taken out with its port; so much its flow counted in all.
+    /// The rule was deleted with its port; its flow has counted `carried` in all.
     pub(crate) fn park(&self, handle: Handle, carried: Counted) {
         self.with(handle, |slot| {
             slot.state = State::Parked;
@@ -211,18 +211,18 @@ impl Ledger {
         });
     }
 
-    /// The rule is gone. Its handle is not given again.
+    /// The rule is gone. Its handle is not reused.
     pub(crate) fn forget(&self, handle: Handle, place: Place) {
         self.vacate(handle);
         self.release_priority(place.protocol);
     }
 
-    /// The same of one whose priority was not acquired.
+    /// The same for a rule whose priority was not acquired.
     pub(crate) fn vacate(&self, handle: Handle) {
         self.forget_if(handle, |_| true);
     }
 
-    /// The same if it is in this state still.
+    /// The same if the rule is in a certain state.
     pub(crate) fn forget_if(&self, handle: Handle, is_so: impl FnOnce(State) -> bool) -> bool {
         let (shard, local) = split(index_of(handle));
         let mut guard = self.shards[shard].lock();
@@ -236,8 +236,8 @@ impl Ledger {
         true
     }
 
-    /// Takes in what a listing shows of a rule. Gives what its flow counted if the rule is there, and was as it is now before the
-    /// listing began; of a guard nothing, for it is shown before the other one.
+    /// Notes that a listing shows a rule. Returns what its flow counted, if the rule is installed and has not changed since
+    /// the listing began. Returns nothing for a guard, which the kernel shows before its rule.
     pub(crate) fn observe(&self, id: &FilterId, dump: u64, shown: Counted) -> Option<Seen> {
         let (shard, local) = split(id.handle.checked_sub(1)?);
         let mut shard = self.shards[shard].lock();
@@ -260,7 +260,7 @@ impl Ledger {
         None
     }
 
-    /// The rule of a name, or that which it guards, if the ledger has it.
+    /// The rule with a name, or the rule of the guard with this name.
     pub(crate) fn by_id(&self, id: &FilterId) -> Option<(Entry, State)> {
         let at = id.handle.checked_sub(1)?;
         let (shard, local) = split(at);
@@ -270,12 +270,12 @@ impl Ledger {
         Some((Entry { handle: handle_of(slot.life, at), record }, slot.state))
     }
 
-    /// Rules that were there before a listing began and that it did not show, or whose guard it did not show.
+    /// Rules that were installed before a listing began and that it did not show, or whose guards it did not show.
     pub(crate) fn unseen(&self, dump: u64) -> Vec<Entry> {
         self.select(|state, record| state == State::Installed && record.settled < dump && !record.is_seen(dump))
     }
 
-    /// Rules that are as asked for.
+    /// The rules that a predicate selects.
     pub(crate) fn select(&self, is_wanted: impl Fn(State, &Record) -> bool) -> Vec<Entry> {
         let mut found = Vec::new();
         for (number, shard) in self.shards.iter().enumerate() {
@@ -290,13 +290,13 @@ impl Ledger {
         found
     }
 
-    /// Places for rules that there are, in all parts.
+    /// The number of slots in all shards.
     pub(crate) fn slot_count(&self) -> u32 {
         let longest = self.shards.iter().map(|shard| shard.lock().slots.len()).max().unwrap_or_default();
         narrow(longest * SHARDS)
     }
 
-    /// The rules of some places that are there.
+    /// The installed rules in some slots.
     pub(crate) fn installed_at(&self, places: Range<u32>) -> Vec<Handle> {
         let rule = |at| {
             let (shard, local) = split(at);
@@ -307,22 +307,22 @@ impl Ledger {
         places.filter_map(rule).collect()
     }
 
-    /// An owner leaves something. Noted before the first of its rules is in the ledger.
+    /// Adds an owner whose rules are about to be claimed. To be called before the first of them is entered.
     pub(crate) fn add_predecessor(&self, owner: AgentId) {
         self.predecessors.rcu(|known| known.iter().copied().chain([owner]).collect::<Vec<_>>());
     }
 
-    /// Whether rules with the notes of this owner may be this agent's own: the slots say which are.
+    /// Whether rules with the notes of this owner may be this agent's; their slots say which are.
     pub(crate) fn may_own(&self, owner: AgentId) -> bool {
         owner == self.agent || self.predecessors.load().contains(&owner)
     }
 
-    /// Whether a rule with the notes of this owner is this agent's own.
+    /// Whether a rule with the notes of this owner is this agent's.
     pub(crate) fn owns(&self, owner: AgentId, id: &FilterId) -> bool {
         owner == self.agent || self.may_own(owner) && self.by_id(id).is_some()
     }
 
-    /// Whether a rule is one of ours by its name, and somebody has left some of the notes on it, but not all.
+    /// Whether a rule has a name of ours and only some of its notes.
     pub(crate) fn is_damaged(&self, view: &FilterView<'_>) -> bool {
         let Ok(rule) = RuleView::new(view) else { return false };
         Label::read(rule.cookies).is_none()
@@ -330,14 +330,14 @@ impl Ledger {
             && self.by_id(&rule.id).is_some()
     }
 
-    /// Whether some of our notes are on a rule.
+    /// Whether a rule has all or some of our notes.
     pub(crate) fn has_traces_of_ours(&self, found: &Filter) -> bool {
         let notes = Label::notes(&found.flower);
         Label::read(notes).is_some_and(|label| self.owns(label.agent, &found.id))
             || Label::has_left_traces(self.agent, notes)
     }
 
-    /// The priority in the kernel of one more rule. Only for odd protocols anything is shared.
+    /// The tc priority for one more rule. Only rare protocols take a lock.
     pub(crate) fn acquire_priority(&self, priority: Priority, protocol: u16) -> Result<u16, Refusal> {
         match Priorities::fixed(priority, protocol) {
             Some(fixed) => Ok(fixed),
@@ -345,32 +345,32 @@ impl Ledger {
         }
     }
 
-    /// A rule is there at a place. Says whether one of ours can be.
+    /// Counts an existing rule. Returns whether it can be ours.
     pub(crate) fn adopt_priority(&self, place: Place) -> bool {
         self.priorities.lock().adopt(place.priority, place.protocol).is_ok()
     }
 
-    /// A rule of somebody else is there at a place, which rules of other protocols cannot have as long as this agent runs.
+    /// Reserves the place of somebody else's rule, which rules of other protocols cannot have while this agent runs.
     pub(crate) fn note_priority(&self, priority: u16, protocol: u16) {
         if Priorities::fixed(Priority::default(), protocol).is_none() {
-            // One that is at no place of ours is in nobody's way.
+            // A rule at no place of ours is in nobody's way.
             let _ = self.priorities.lock().adopt(priority, protocol);
         }
     }
 
-    /// A rule is gone.
+    /// Releases the priority of a rule that is gone.
     pub(crate) fn release_priority(&self, protocol: u16) {
         if Priorities::fixed(Priority::default(), protocol).is_none() {
             self.priorities.lock().release(protocol);
         }
     }
 
-    /// Has a removal be completed later if somebody else is taking the rule out. Says whether it will be.
+    /// If somebody else is deleting a rule, has its removal completed when that is done, and returns true.
     pub(crate) fn defer_removal(&self, handle: Handle, change: &Change, later: &Arc<LateCompletions>) -> bool {
         self.removals.wait(handle, change, later, || self.is_leaving(handle))
     }
 
-    /// A rule is out of the kernel, and parked or off the ledger.
+    /// A rule is deleted from the kernel, and parked or forgotten: completes its pending removal.
     pub(crate) fn removal_done(&self, handle: Handle) {
         let Some(PendingRemoval { flow, generation, later }) = self.removals.take(handle) else { return };
         let parked = self.transition(handle, &[State::Parked], State::Leaving);
@@ -418,14 +418,14 @@ mod tests {
     use crate::wire::filter::Hook;
     use crate::wire::statistics::Count;
 
-    /// Of the flows of the lowest priority.
+    /// The place of flows of the lowest priority.
     const PLACE: Place = Place { hook: Hook::Ingress { interface: 3 }, chain: 0, priority: 61_004, protocol: 0x0800 };
 
     fn record(slot: u32) -> Record {
         Record::new(FlowId { slot, incarnation: 0 }, Generation(1), PLACE)
     }
 
-    /// A rule in a certain part.
+    /// A rule in a certain shard.
     fn arrive(ledger: &Ledger, part: usize, slot: u32) -> Handle {
         ledger.insert(&mut ShardCursor(part.wrapping_sub(1)), record(slot))
     }
@@ -500,7 +500,7 @@ mod tests {
         assert_eq!(counted(Some(3)), (113, 0));
         assert_eq!(counted(None), (113, 1), "what listings showed is kept, and that the guard is missing is known");
         assert_eq!(counted(Some(4)), (114, 0));
-        // Another guard, which counts anew.
+        // Another guard, which counts from zero.
         ledger.settle(handle, PLACE, count(104), Some(Counted::default()));
         assert_eq!(counted(Some(1)), (115, 0));
         ledger.settle(handle, PLACE, count(105), None);

@@ -8,10 +8,10 @@ use crate::backend::counted::Counted;
 use crate::priorities::Priorities;
 use crate::wire::filter::{FilterId, Hook};
 
-/// Whose a rule is until it is claimed.
+/// The flow of a rule that is not claimed yet.
 pub(crate) const NOBODY: FlowId = FlowId { slot: u32::MAX, incarnation: u32::MAX };
 
-/// Where a rule is; its handle follows from the slot.
+/// Where a rule is. Its handle follows from the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) hook: Hook,
@@ -21,32 +21,32 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Of a rule with a name.
+    /// The place of the rule with a name.
     pub(crate) const fn of(id: &FilterId) -> Self {
         Self { hook: id.hook, chain: id.chain, priority: id.priority, protocol: id.protocol }
     }
 
-    /// Of the guard of a rule here, if it can have one.
+    /// The place of the guard of a rule at this place, if it can have one.
     pub(crate) fn in_front(self) -> Option<Self> {
         Some(Self { priority: Priorities::in_front_of(self.priority, self.protocol)?, ..self })
     }
 }
 
-/// Where in its life a rule is.
+/// The state of a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum State {
-    /// There is none.
+    /// There is no rule.
     #[default]
     Vacant,
-    /// A worker is putting it in.
+    /// A worker is installing it.
     Arriving,
-    /// It is there.
+    /// It is installed.
     Installed,
-    /// A worker is putting another one in its place.
+    /// A worker is replacing it.
     Changing,
-    /// Somebody is taking it out.
+    /// Somebody is deleting it.
     Leaving,
-    /// It was taken out with its port, while its flow stays.
+    /// It was deleted with its port, and its flow stays.
     Parked,
 }
 
@@ -56,21 +56,21 @@ pub(crate) struct Record {
     pub(crate) flow: FlowId,
     pub(crate) installed_as: Generation,
     pub(crate) place: Place,
-    /// What the rules of the flow counted before the one that is there now.
+    /// What earlier rules of the flow counted.
     carried: Option<Box<Counted>>,
     pub(super) guard: Option<Box<Guard>>,
-    /// The last listing that began before the rule was as it is now.
+    /// The last listing that began before the rule was installed as it is.
     pub(super) settled: u64,
-    /// The last listing that it was seen in.
+    /// The last listing that showed it.
     pub(super) seen: u64,
 }
 
-/// The guard that is there.
+/// An installed guard.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Guard {
-    /// As far as listings have shown.
+    /// What listings have shown.
     pub(super) counted: Counted,
-    /// The last listing that it was seen in.
+    /// The last listing that showed it.
     pub(super) seen: u64,
 }
 
@@ -83,7 +83,7 @@ impl Record {
         self.carried.as_deref().copied().unwrap_or_default()
     }
 
-    /// What listings have shown of the guard; `None` if there is none.
+    /// What listings have shown of the guard; `None` if there is no guard.
     pub(crate) fn guard(&self) -> Option<Counted> {
         self.guard.as_deref().map(|guard| guard.counted)
     }
@@ -92,18 +92,18 @@ impl Record {
         self.carried = (carried != Counted::default()).then(|| Box::new(carried));
     }
 
-    /// Whether a listing has shown all that there should be.
+    /// Whether a listing has shown the rule and its guard.
     pub(super) fn is_seen(&self, dump: u64) -> bool {
         self.seen == dump && self.guard.as_deref().is_none_or(|guard| guard.seen == dump)
     }
 
-    /// Whether one of its rules is at a place.
+    /// Whether the rule or its guard is at a place.
     pub(super) fn is_at(&self, place: Place) -> bool {
         self.place == place || self.guard.is_some() && self.place.in_front() == Some(place)
     }
 }
 
-/// A rule in the ledger, under its name.
+/// A rule in the ledger, with its handle.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) handle: Handle,
@@ -116,13 +116,13 @@ impl Entry {
         filter_id(self.record.place, self.handle)
     }
 
-    /// That of its guard, if it has one.
+    /// The name of its guard, if it has one.
     pub(crate) fn guard_id(&self) -> Option<FilterId> {
         self.record.guard.as_ref()?;
         Some(filter_id(self.record.place.in_front()?, self.handle))
     }
 
-    /// Whether one of its rules is at a hook, at a priority.
+    /// Whether the rule or its guard is at a hook, at a priority.
     pub(crate) fn is_at(&self, hook: Hook, priority: u16) -> bool {
         let priorities = [Some(self.id()), self.guard_id()].map(|id| id.map(|id| id.priority));
         self.record.place.hook == hook && priorities.contains(&Some(priority))
@@ -138,17 +138,17 @@ impl Entry {
 pub(crate) struct Seen {
     pub(crate) flow: FlowId,
     pub(crate) installed_as: Generation,
-    /// By all its rules.
+    /// By the rule, its guard and earlier rules.
     pub(crate) counted: Counted,
 }
 
-/// The first readings of rules that were taken over, which need not be listed once more for them.
+/// The counters of adopted rules, which so need not be listed again at once.
 pub(crate) struct FirstReadings {
     pub(crate) readings: Vec<Reading>,
     pub(crate) sampled: Sampled,
 }
 
-/// The name in the kernel of a rule.
+/// The name of a rule in the kernel.
 pub(crate) fn filter_id(place: Place, handle: Handle) -> FilterId {
     let Place { hook, chain, priority, protocol } = place;
     FilterId { hook, chain, priority, protocol, handle: index_of(handle) + 1 }

@@ -1,5 +1,5 @@
-//! Removals of rules that somebody else is taking out: with their port, or because the kernel lost a part of them. Who takes them
-//! out says when that is over, and the worker goes on with other rules meanwhile.
+//! Removals of rules that somebody else is deleting: with their port, or because the kernel lost their guard. Whoever
+//! deletes the rule completes the removal, and the worker goes on with other rules meanwhile.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -9,22 +9,22 @@ use parking_lot::Mutex;
 use sluice_flow::backend::{Change, Completion, Handle};
 use sluice_flow::id::{FlowId, Generation};
 
-/// Removals that wait, by the rules that are on their way out.
+/// Pending removals, by rule.
 #[derive(Default)]
 pub(crate) struct PendingRemovals(Mutex<HashMap<Handle, PendingRemoval>>);
 
-/// A removal that waits.
+/// A pending removal.
 pub(crate) struct PendingRemoval {
     pub(crate) flow: FlowId,
     pub(crate) generation: Generation,
     pub(crate) later: Arc<LateCompletions>,
 }
 
-/// Completions that a worker finds when it is woken.
+/// Completions for a worker, which are there when it is woken.
 #[derive(Default)]
 pub(crate) struct LateCompletions {
     done: Mutex<Vec<Completion>>,
-    /// Set once, by the worker, before it hands anything over.
+    /// Set once by the worker, before it submits anything.
     waker: OnceLock<Waker>,
 }
 
@@ -33,7 +33,7 @@ impl LateCompletions {
         let _ = self.waker.set(waker);
     }
 
-    /// Moves all completions there are to the end of `done`.
+    /// Appends all completions to `done`.
     pub(crate) fn take(&self, done: &mut Vec<Completion>) {
         done.append(&mut self.done.lock());
     }
@@ -47,7 +47,7 @@ impl LateCompletions {
 }
 
 impl PendingRemovals {
-    /// Has a removal be completed once the rule is out, if it is on its way out still. Says whether it is.
+    /// Has a removal completed later if somebody is still deleting the rule, and returns whether somebody is.
     pub(crate) fn wait(
         &self,
         handle: Handle,
@@ -56,7 +56,7 @@ impl PendingRemovals {
         is_leaving: impl Fn() -> bool,
     ) -> bool {
         let mut waiting = self.0.lock();
-        // Whoever takes it out looks here afterwards.
+        // Whoever deletes the rule looks here afterwards.
         let is_leaving = is_leaving();
         if is_leaving {
             let Change { flow, generation, .. } = *change;
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn whoever_is_first_the_removal_is_completed() {
-        // The rule leaves its state before who took it out looks for somebody who waits.
+        // The deleting thread changes the state first, and then looks for a pending removal.
         for _ in 0..200 {
             let removals = PendingRemovals::default();
             let is_leaving = std::sync::atomic::AtomicBool::new(true);

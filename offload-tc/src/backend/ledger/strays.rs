@@ -1,4 +1,4 @@
-//! Rules of this agent that no flow has, which a listing has shown.
+//! Strays: rules of this agent that no flow has, as listings have shown them.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use sluice_flow::backend::Handle;
 
 use crate::wire::filter::FilterId;
 
-/// The upper half of handles of rules that are not in the ledger: no slot comes to so many lives.
+/// The upper half of a stray's handle: no slot has that many lives.
 const STRAY: u64 = u64::MAX << 32;
 
-/// Rules of ours that no flow has, by the names that they were listed under.
+/// Strays and the names that they were listed under.
 #[derive(Default)]
 pub(crate) struct Strays {
     names: BTreeMap<u64, FilterId>,

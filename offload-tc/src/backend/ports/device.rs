@@ -1,4 +1,4 @@
-//! The network device of a port: what it must be, and what filters hang on.
+//! The network device of a port: what it must be, and the queueing discipline for its filters.
 
 use std::num::NonZeroU16;
 
@@ -15,7 +15,7 @@ use crate::context::{Device, DeviceKind};
 
 const NO_GTPU: &str = "the kernel has no device for all tunnels of GTP-U";
 
-/// Whether the kernel can have the device of such a port.
+/// Whether the kernel can have the device of a port.
 pub fn check_port(port: &Port) -> Result<(), Refusal> {
     if !netdev::is_device_name(&port.name) {
         return Err(refuse(port, "a network device cannot have this name: it has 15 bytes at most, without a colon"));
@@ -26,7 +26,7 @@ pub fn check_port(port: &Port) -> Result<(), Refusal> {
     }
 }
 
-/// Sees that filters can hang on a device.
+/// Makes sure that a device has the queueing discipline that filters need.
 pub(crate) fn prepare_device(
     control: &mut Control,
     links: &Links,
@@ -57,7 +57,7 @@ pub(crate) fn prepare_device(
     Ok(Present { device: Device { interface: ifindex.0, kind }, generation: known.generation, qdiscs })
 }
 
-/// Has the device of a tunnel port found, in one of the forms that serve. Says whether it is one that was made here.
+/// Finds or makes the device of a tunnel port, in one of the variants that serve. Returns whether it was made here.
 pub(crate) fn find_tunnel(
     port: &Port,
     tunnel: &port::Tunnel,
@@ -78,7 +78,7 @@ pub(crate) fn find_tunnel(
         let wanted = WantedTunnel { name: port.name.to_string(), protocol };
         match find(&wanted) {
             Ok(ownership) => return Ok(ownership == Ownership::Made),
-            // One that somebody made without the group serves flows that do not say one.
+            // A device without the group policy extension serves flows that do not match it.
             Err(TunnelError::Different { mismatch: Mismatch::GroupPolicy { found: false }, .. })
                 if matches!(protocol, WantedProtocol::Vxlan { group_policy: true, .. }) =>
             {

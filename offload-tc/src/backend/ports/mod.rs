@@ -19,7 +19,7 @@ use super::failure::link_refusal;
 use crate::marks::AgentId;
 use crate::wire::filter::{ETHERNET_HEADER, Hook};
 
-/// The ports as they are, and what was made for them.
+/// The ports as they are now, and what was made for them.
 pub(crate) struct Ports {
     agent: AgentId,
     table: ArcSwap<PortTable>,
@@ -31,34 +31,34 @@ impl Ports {
         Self { agent, table: ArcSwap::from_pointee(table), qdiscs }
     }
 
-    /// The ports as they are now.
+    /// The current table of ports.
     pub(crate) fn load(&self) -> Guard<Arc<PortTable>> {
         self.table.load()
     }
 
-    /// The same, to be kept.
+    /// The same for longer use.
     pub(crate) fn load_full(&self) -> Arc<PortTable> {
         self.table.load_full()
     }
 
-    /// From now on the ports are these.
+    /// Replaces the table of ports.
     pub(crate) fn store(&self, table: PortTable) {
         self.table.store(Arc::new(table));
     }
 
-    /// Makes the device of a tunnel port, unless there is one that serves. Says whether it is one that was made here.
+    /// Makes the device of a tunnel port, unless one exists that serves. Returns whether it was made here.
     pub(crate) fn ensure_tunnel(&self, control: &mut Control, port: &Port, tunnel: &Tunnel) -> Result<bool, Refusal> {
         find_tunnel(port, tunnel, |wanted| {
             netdev::ensure_tunnel(control, wanted, &self.mark()).map(|(_, ownership)| ownership)
         })
     }
 
-    /// Whether a device that serves a tunnel port was made here.
+    /// Whether the existing device of a tunnel port was made here. Fails if it does not serve.
     pub(crate) fn recognize_tunnel(&self, known: &Known, port: &Port, tunnel: &Tunnel) -> Result<bool, Refusal> {
         find_tunnel(port, tunnel, |wanted| netdev::recognize_tunnel(&known.device, wanted, &self.mark()))
     }
 
-    /// Removes the device of a tunnel port that was made here, unless it is another's by now.
+    /// Removes the device of a tunnel port, unless somebody has replaced it.
     pub(crate) fn remove_tunnel(&self, control: &mut Control, port: &Port) -> Result<(), Refusal> {
         match netdev::remove_tunnel(control, &port.name, &self.mark()) {
             Ok(()) | Err(TunnelError::Gone { .. } | TunnelError::Foreign { .. }) => Ok(()),
@@ -66,7 +66,7 @@ impl Ports {
         }
     }
 
-    /// Sees that filters can hang on a device, and notes what is made for that.
+    /// Makes sure that a device has the queueing discipline that filters need, and notes it if it was made here.
     pub(crate) fn prepare_device(
         &self,
         control: &mut Control,
@@ -111,8 +111,8 @@ impl Ports {
         })
     }
 
-    /// Bytes of the link header that tc does not see of a packet: those of Ethernet, but at the hook of internal ports. A meter does not
-    /// tell which packets came where; where there are both kinds of ports, most are taken to come from the others.
+    /// Bytes of the link header that tc does not see of a packet: those of Ethernet, except at internal ports. A meter does
+    /// not say where its packets came in; with both kinds of ports, all are taken to come from others than internal ones.
     pub(crate) fn link_header(&self) -> u64 {
         let ports = self.load();
         let mut hooks = ports.present().map(|(_, present)| present.device.hook()).peekable();
@@ -120,7 +120,7 @@ impl Ports {
         if is_all_at_egress { 0 } else { ETHERNET_HEADER }
     }
 
-    /// What is left at devices that were made here.
+    /// The alias of devices that this agent makes.
     fn mark(&self) -> String {
         format!("sluice {:016x}", self.agent.0)
     }

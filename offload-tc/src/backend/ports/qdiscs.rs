@@ -1,9 +1,10 @@
-//! Which queueing disciplines this agent made, over its restarts.
+//! The queueing disciplines that this agent made, across restarts.
 //!
-//! The kernel keeps no note on a queueing discipline, so a file in the state folder lists those that agents with this state made. A
-//! device is named by its number, which is not given again as long as its network namespace lasts, and the namespace by its own
-//! number and that of the boot. While an agent runs it hears of what others remove or replace, and strikes it off. What others do
-//! while none runs is not heard of: an empty queueing discipline that somebody puts in the place of one of these is taken for it.
+//! The kernel keeps no note on a queueing discipline, so a file in the state folder lists those that agents with this state
+//! made. Devices are named by their index, which is not reused during the life of a network namespace, and the namespace by
+//! its inode and the boot id. A running agent hears when others remove or replace one, and removes it from the list. It does
+//! not hear what happens while no agent runs: an empty queueing discipline that somebody put in the place of one of these is
+//! taken for it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -18,16 +19,16 @@ const FILE: &str = "tc-qdiscs";
 
 /// The list.
 pub(crate) struct MadeQdiscs {
-    /// `None` where nothing is kept.
+    /// `None` if the list is not kept.
     file: Option<PathBuf>,
     /// Boot and network namespace.
     place: String,
-    /// What each device has, in words.
+    /// The queueing discipline of each device, as text.
     qdiscs: Mutex<BTreeMap<u32, String>>,
 }
 
 impl MadeQdiscs {
-    /// Reads the list that is kept in a folder, but for what is of another boot or network namespace.
+    /// Reads the list in a folder, without entries of other boots or network namespaces.
     pub(crate) fn open(folder: Option<&Path>) -> io::Result<Self> {
         let place = match folder {
             Some(_) => place()?,
@@ -46,12 +47,12 @@ impl MadeQdiscs {
         Ok(Self { qdiscs: Mutex::new(text.lines().filter_map(read).collect()), file, place })
     }
 
-    /// It was made for a device.
+    /// Adds one that was made for a device.
     pub(crate) fn add(&self, device: Ifindex, qdisc: IngressQdisc) {
         self.change(|qdiscs| qdiscs.insert(device.0, qdisc.to_string()) != Some(qdisc.to_string()));
     }
 
-    /// It is gone, or is another's.
+    /// Removes one that is gone, or that somebody replaced.
     pub(crate) fn remove(&self, device: Ifindex) {
         self.change(|qdiscs| qdiscs.remove(&device.0).is_some());
     }
@@ -66,7 +67,7 @@ impl MadeQdiscs {
         self.qdiscs.lock().keys().copied().map(Ifindex).collect()
     }
 
-    /// Writes the list where a change changes anything. If it cannot be written, the next agent leaves what this one made.
+    /// Writes the list if it changes. If it cannot be written, the next agent leaves what this one made.
     fn change(&self, change: impl FnOnce(&mut BTreeMap<u32, String>) -> bool) {
         let mut qdiscs = self.qdiscs.lock();
         if change(&mut qdiscs)
@@ -78,7 +79,7 @@ impl MadeQdiscs {
     }
 }
 
-/// Puts a file in the place of another one, so that a reader sees one of them as a whole.
+/// Replaces a file, so that a reader sees the old or the new one as a whole.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let new = path.with_extension("new");
     match fs::remove_file(&new) {
@@ -90,7 +91,7 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
     fs::rename(new, path)
 }
 
-/// The boot, and the network namespace that the thread is in.
+/// The boot, and the network namespace of the thread.
 fn place() -> io::Result<String> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     let namespace = fs::metadata("/proc/thread-self/ns/net")?.ino();
@@ -116,7 +117,7 @@ mod tests {
         assert_eq!(next.devices(), [Ifindex(3), Ifindex(7)]);
         assert!(next.has(Ifindex(3), IngressQdisc::CLSACT) && next.has(Ifindex(7), shared));
         assert!(!next.has(Ifindex(3), IngressQdisc::INGRESS) && !next.has(Ifindex(7), IngressQdisc::INGRESS));
-        // After a boot the devices are others.
+        // After another boot, an index is another device.
         let file = folder.join(FILE);
         let lines = fs::read_to_string(&file).unwrap();
         fs::write(&file, lines.replace('-', "+")).unwrap();

@@ -15,12 +15,12 @@ use crate::meters::Meters;
 use crate::translate;
 use crate::wire::filter::Hook;
 
-/// All ports as they are at a moment. A change makes another one.
+/// All ports at one time. A change makes a new table.
 #[derive(Clone, Default)]
 pub(crate) struct PortTable {
     ports: BTreeMap<PortNumber, Attached>,
     interfaces: HashMap<u32, PortNumber>,
-    /// What the kernel can match; `None` until there was a device to find it out with.
+    /// What the kernel can match; `None` until a device was there to probe it.
     pub(crate) features: Option<Features>,
     meters: Option<Arc<Meters>>,
     room: Room,
@@ -31,23 +31,23 @@ pub(crate) struct PortTable {
 #[derive(Clone, Debug)]
 pub(crate) struct Attached {
     pub(crate) port: Port,
-    /// The device; `None` while it is gone.
+    /// `None` while the device is absent.
     pub(crate) device: Option<Present>,
     /// Whether the device was made for the port.
     pub(crate) is_made: bool,
 }
 
-/// A device that is there.
+/// A device that is present.
 #[derive(Clone, Debug)]
 pub(crate) struct Present {
     pub(crate) device: Device,
     pub(crate) generation: netdev::Generation,
-    /// What filters hang on, at the device and at those that it consists of.
+    /// The queueing disciplines for filters, of the device and of its LAG members.
     pub(crate) qdiscs: Vec<(Ifindex, IngressQdisc, Ownership)>,
 }
 
 impl PortTable {
-    /// Without ports.
+    /// No ports.
     pub(crate) fn new(meters: Arc<Meters>, policy: OffloadPolicy, tunnel_flags: TunnelFlags) -> Self {
         let room = match policy {
             OffloadPolicy::SkipHardware => Room::Made,
@@ -56,7 +56,7 @@ impl PortTable {
         Self { meters: Some(meters), room, tunnel_flags, ..Self::default() }
     }
 
-    /// The same with a port more, or as it is now.
+    /// This table with a port added or replaced.
     pub(crate) fn with(&self, attached: Attached) -> Self {
         let mut table = self.without(attached.port.number);
         if let Some(present) = &attached.device {
@@ -66,7 +66,7 @@ impl PortTable {
         table
     }
 
-    /// The same without a port.
+    /// This table without a port.
     pub(crate) fn without(&self, port: PortNumber) -> Self {
         let mut table = self.clone();
         table.ports.remove(&port);
@@ -78,7 +78,7 @@ impl PortTable {
         self.ports.get(&port)
     }
 
-    /// Whether there is such a port, and its device is gone.
+    /// Whether there is such a port and its device is absent.
     pub(crate) fn is_absent(&self, port: PortNumber) -> bool {
         self.get(port).is_some_and(|attached| attached.device.is_none())
     }
@@ -87,20 +87,20 @@ impl PortTable {
         self.ports.values()
     }
 
-    /// The ports whose devices are there.
+    /// The ports whose devices are present.
     pub(crate) fn present(&self) -> impl Iterator<Item = (&Attached, &Present)> {
         self.iter().filter_map(|attached| Some((attached, attached.device.as_ref()?)))
     }
 
-    /// The ports whose devices had nothing that filters hang on when they were attached. Such a device was not a port when an
-    /// earlier run ended, or was made anew or was in another namespace since: the kernel takes qdiscs away then, too
-    /// (`dev_shutdown`), and rules that send to it have lost it.
+    /// The ports whose devices had no queueing discipline for filters when they were attached. Such a device was no port
+    /// when an earlier run ended, or has been recreated or moved since: the kernel then removes queueing disciplines
+    /// (`dev_shutdown`), and rules that send to the device have lost it.
     pub(crate) fn bare(&self) -> Vec<PortNumber> {
         let is_made = |present: &Present| present.qdiscs.iter().any(|(.., ownership)| *ownership == Ownership::Made);
         self.present().filter(|(_, present)| is_made(present)).map(|(attached, _)| attached.port.number).collect()
     }
 
-    /// What rules look at instead of the match of a flow of packets with an outer header, if that may be less.
+    /// What the rule of a flow with an outer header matches, if that may be less than the flow does.
     pub(crate) fn looks_at(&self, flow: &Flow) -> Option<LooksAt> {
         let may_be_less = self.tunnel_flags != TunnelFlags::Exact && !self.features().tunnel_flags;
         may_be_less.then(|| LooksAt {
@@ -109,17 +109,17 @@ impl PortTable {
         })
     }
 
-    /// Where rules of these ports are.
+    /// The hooks of all present ports.
     pub(crate) fn hooks(&self) -> Vec<Hook> {
         self.present().map(|(_, present)| present.device.hook()).collect()
     }
 
-    /// The name of the port whose rules are at a hook.
+    /// The name of the port at a hook.
     pub(crate) fn name_at(&self, hook: Hook) -> Option<&str> {
         self.port_at(hook).map(|port| &*port.name)
     }
 
-    /// The port whose rules are at a hook.
+    /// The port at a hook.
     pub(crate) fn port_at(&self, hook: Hook) -> Option<&Port> {
         self.present().find(|(_, present)| present.device.hook() == hook).map(|(attached, _)| &attached.port)
     }
@@ -161,7 +161,7 @@ impl Context for PortTable {
 }
 
 impl Present {
-    /// Whether what the device receives is what it sends, as the datapath sees it.
+    /// Whether the device sends what comes in at the port, and receives what is sent to it.
     pub(crate) fn is_turned_round(&self) -> bool {
         self.device.kind == DeviceKind::Internal
     }

@@ -1,4 +1,4 @@
-//! The install path of one worker.
+//! The install queue of one worker.
 
 mod pairs;
 mod wanted;
@@ -32,44 +32,44 @@ use crate::translate::Rules;
 use crate::wire::action::MAX_ACTIONS;
 use crate::wire::filter::{Filter, FilterId, Hook};
 
-/// Looks at a rule that is to be taken out, between which others take it from one state to the next: there are no more states.
+/// How often a rule that is to be removed is looked at. Others may change its state in between; there are no more states.
 const LOOKS: usize = 4;
 
-/// The install path of one worker, with a socket of its own.
+/// The install queue of one worker, with its own socket.
 pub(super) struct Queue {
     writer: Writer,
-    /// The number of the socket as the core knows it.
+    /// The netlink port id that was last registered.
     socket: u32,
-    /// Of rules as the ports let them be.
+    /// Templates for the ports of `templates_of`.
     templates: Templates,
     templates_of: Arc<PortTable>,
     steps: Vec<(Change, Step)>,
     requests: Vec<Request>,
-    /// What is to be done for flows of two rules.
+    /// Changes of flows with two rules.
     pairs: Vec<(Change, Pair)>,
-    /// Changes that others bring to an end.
+    /// Removals that another thread completes.
     later: Arc<LateCompletions>,
 }
 
-/// What a change comes down to.
+/// What a change needs.
 enum Step {
-    /// It is done already, or cannot be.
+    /// Nothing: it is done, or cannot be done.
     Over(Result<Outcome>),
-    /// One request: a rule is put in.
+    /// One request: install a rule.
     Install(Handle, Place),
-    /// One: another rule is put in its place, which goes on counting.
+    /// One request: replace the rule by one that goes on counting.
     Replace(Entry),
-    /// Two: what the rule counted is read, and another one put in its place, which begins anew.
+    /// Two requests: read the rule's counters, and replace it by one that counts from zero.
     ReadAndReplace(Entry),
-    /// One: the rule is taken out.
+    /// One request: delete the rule.
     Remove(Entry),
 }
 
-/// What a change comes down to, by the number of rules that it is about.
+/// What a change needs, by the number of its rules.
 enum Plan {
     One(Step),
     Two(Pair),
-    /// Somebody else is taking the rule out, and completes the change.
+    /// Somebody else is deleting the rule, and completes the change.
     Later,
 }
 
@@ -131,7 +131,7 @@ impl Queue {
         Ok(Step::Install(handle, place).into())
     }
 
-    /// The place of one more rule of a template, after the chains that it jumps to have their ends.
+    /// The place for one more rule of a template. Makes sure that the chains it jumps to have their ends.
     fn place_of(&mut self, template: &Template, ports: &PortTable) -> Result<Place> {
         let Template { hook, chain, priority, protocol, .. } = *template;
         self.make_ends(hook, &template.jumps, ports)?;
@@ -180,7 +180,7 @@ impl Queue {
         Ok(step.into())
     }
 
-    /// The rule of a name, where rules may have a pass in front.
+    /// The installed rule with a name, where rules may have a pass in front.
     fn look_for_pass(&mut self, id: FilterId) -> Option<Filter> {
         if self.writer.core.policy != OffloadPolicy::SkipHardware {
             return None;
@@ -203,7 +203,7 @@ impl Queue {
                 return gone(Some(entry.record.carried().total()));
             }
             if self.writer.core.ledger.find(handle).is_none() {
-                // Lost, flushed, or removed before: it is gone, and so are its counters.
+                // Lost, flushed or removed before: the rule is gone, and so are its counters.
                 return gone(None);
             }
             if self.writer.core.ledger.defer_removal(handle, change, &self.later) {
@@ -213,12 +213,12 @@ impl Queue {
         Step::Over(Err(Refusal::Busy { reason: "the rule is being changed".into() })).into()
     }
 
-    /// The rules of a flow, after the chains that it jumps to have their ends.
+    /// The rules of a flow. Makes sure that the chains they jump to have their ends.
     fn translate(&mut self, flow: &Flow, ports: &PortTable) -> Result<Wanted> {
         let Rules { rule, guard } = self.writer.core.rules_of(flow, ports)?;
         self.make_ends(rule.hook, &flow.jumps(), ports)?;
         if let Some(guard) = &guard {
-            // Whether there is a place for it; which one follows from the rule's.
+            // Whether the guard has a place; its priority follows from the rule's.
             Priorities::acquire_in_front(guard.priority, guard.protocol)?;
         }
         let guard = guard.map(|guard| guard.flower);
@@ -227,7 +227,7 @@ impl Queue {
         Ok(Wanted { place, flower: rule.flower, guard })
     }
 
-    /// Has chains at a hook end in something for every packet.
+    /// Makes sure that chains have their ends at a hook.
     fn make_ends(&mut self, hook: Hook, chains: &[ChainId], ports: &PortTable) -> Result<()> {
         for chain in chains.iter().copied() {
             if !self.writer.core.ledger.chains.has_end(hook, chain)? {
@@ -244,7 +244,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Puts the rules in at a place where they were not before, and takes the old ones out then.
+    /// Installs rules at another place, and deletes the old ones afterwards.
     fn relocate(&mut self, entry: &Entry, wanted: Wanted, ports: &PortTable) -> Result<Outcome> {
         let (place, guard) = (wanted.place, wanted.guard.is_some().then(Counted::default));
         match self.writer.put_in(entry.handle, wanted) {
@@ -325,7 +325,7 @@ impl Queue {
         Err(failure::duplicate())
     }
 
-    /// A rule is there now that was not before.
+    /// A rule has been installed.
     fn installed(&self, handle: Handle, place: Place, done: &Done) -> Outcome {
         self.writer.core.ledger.settle(handle, place, Counted::default(), None);
         Outcome::InPlace { handle, placement: placement::of_rule(self.writer.core.policy, done.report.as_ref()) }
@@ -396,7 +396,7 @@ impl InstallQueue for Queue {
         }
         let socket = self.writer.installer.port();
         if socket != self.socket {
-            // Until then, what this worker removes is looked at by the watch, and found to be none of its concern.
+            // If this fails, the watch looks at what this worker deletes, and finds nothing to do.
             let _ = self.writer.core.sockets.add(Some(self.socket), socket);
             self.socket = socket;
         }

@@ -1,6 +1,6 @@
-//! Flows that are two rules: the one that takes their packets, and the guard in front of it
-//! ([`Rules::guard`](crate::translate::Rules::guard)). The guard goes in before the rule and out after it, so that no packet meets
-//! the rule without it; where one cannot be, the other is undone.
+//! Flows with two rules: the one that takes their packets, and the guard in front of it
+//! ([`Rules::guard`](crate::translate::Rules::guard)). The guard is installed before the rule and deleted after it, so that
+//! no packet meets the rule without it. If one cannot be installed, the other is undone.
 
 use sluice_flow::backend::{Change, Completion, Handle, OffloadPolicy, Outcome, Placement};
 use sluice_flow::flow::Flow;
@@ -21,36 +21,36 @@ use crate::wire::action::{Action, MAX_ACTIONS, Operation};
 use crate::wire::filter::{Filter, FilterId};
 use crate::wire::flower::{Flower, flag};
 
-/// What is to be done for a flow of two rules.
+/// What is to be done for a flow with two rules.
 pub(super) enum Pair {
-    /// Both are put in.
+    /// Install both.
     Install(Handle, Box<Wanted>),
-    /// Both are taken out.
+    /// Delete both.
     Remove(Entry),
 }
 
-/// Two rules on their way in.
+/// Two rules that are being installed.
 struct Arrival {
     change: Change,
     handle: Handle,
     place: Place,
     guard: Filter,
     rule: Filter,
-    /// Where the guard is, once it is there.
+    /// The placement of the guard, once it is installed.
     guard_is_in: Placement,
 }
 
 /// What a flow counted while its rules were changed.
 #[derive(Clone, Copy)]
 struct Tally {
-    /// By rules that are not there any more.
+    /// By rules that are gone.
     carried: Counted,
-    /// By the guard that is there, as far as listings have shown.
+    /// By the installed guard, as listings have shown.
     guard: Option<Counted>,
 }
 
 impl Writer {
-    /// Does what is to be done for flows of two rules: as much as possible at a time.
+    /// Does what is to be done for flows with two rules, as much as possible at a time.
     pub(super) fn finish_pairs(&mut self, pairs: Vec<(Change, Pair)>, ports: &PortTable, done: &mut Vec<Completion>) {
         let (mut arriving, mut leaving) = (Vec::new(), Vec::new());
         for (change, pair) in pairs {
@@ -68,7 +68,7 @@ impl Writer {
         self.remove_pairs(&leaving, ports, done);
     }
 
-    /// Puts pairs in, and gives those back, under another name, whose name was somebody else's.
+    /// Installs pairs. Returns those whose handle somebody else uses, under another handle.
     fn install_pairs(&mut self, arriving: Vec<Arrival>, ports: &PortTable, done: &mut Vec<Completion>) -> Vec<Arrival> {
         let mut again = Vec::new();
         let mut guarded = Vec::new();
@@ -88,7 +88,7 @@ impl Writer {
         for (arrival, result) in guarded.into_iter().zip(self.installer.submit(&rules)) {
             let there = self.resolve(&arrival.rule, result);
             if !matches!(there, Ok(Some(_))) {
-                // One that does not go is found by the next audit as what it is: a rule that no flow has.
+                // If it cannot be deleted, the next audit finds it as a stray.
                 let _ = self.installer.submit_one(Request::Delete(arrival.guard.id));
             }
             match there {
@@ -137,7 +137,7 @@ impl Writer {
         }
     }
 
-    /// Puts the rules of a flow in where none of them was, one or two. Says where they are.
+    /// Installs the rules of a flow, one or two, at a place without rules. Returns their placement.
     pub(super) fn put_in(&mut self, handle: Handle, wanted: Wanted) -> Result<Placement> {
         let policy = self.core.policy;
         let (guard, mut rule) = wanted.named(handle);
@@ -159,7 +159,7 @@ impl Writer {
         }
     }
 
-    /// Puts others in the place of a flow's rules, of which there are two before or afterwards.
+    /// Replaces the rules of a flow that has two before or afterwards.
     pub(super) fn modify_pair(
         &mut self,
         entry: &Entry,
@@ -191,7 +191,7 @@ impl Writer {
         let (rule_name, guard_name) = (rule.id, entry.guard_id());
         let old_rule = self.look(rule_name)?;
         let old_guard = guard_name.map(|name| self.look(name)).transpose()?.flatten();
-        // A guard fits the old rule as well, or that needs none, so that it may be there a moment earlier.
+        // The guard also fits the old rule, or the old rule needs none, so it may be installed first.
         let guard_is_in = match guard {
             Some(guard) => {
                 let name = guard.id;
@@ -218,7 +218,7 @@ impl Writer {
         let (None, Some(name)) = (guard_is_in, guard_name) else {
             return Ok(guard_is_in.map_or(rule_is_in, |(_, guard_is_in)| placement::of_both(guard_is_in, rule_is_in)));
         };
-        // The new rule needs none.
+        // The new rule needs no guard.
         let result = self.installer.submit_one(Request::Delete(name));
         match deleted(&mut self.installer, name, result) {
             Ok(by_guard) => {
@@ -238,7 +238,7 @@ impl Writer {
         }
     }
 
-    /// Puts the guard back that there was, if there was one.
+    /// Restores the old guard, if there was one.
     fn undo_guard(&mut self, name: FilterId, old: Option<Filter>, flow: &Flow, ports: &PortTable, tally: &mut Tally) {
         match old {
             Some(old) => {
@@ -255,7 +255,7 @@ impl Writer {
         }
     }
 
-    /// Puts a rule in the place of another one, which may be missing.
+    /// Replaces a rule, which may be missing.
     fn replace(&mut self, mut rule: Filter, old: Option<&Filter>, flow: &Flow) -> Result<Replaced> {
         let name = rule.id;
         if old.is_some_and(|old| !is_same_match(old, &rule.flower, &self.core.ports.load())) {
@@ -269,7 +269,7 @@ impl Writer {
             Label::go_on_counting(&mut rule.flower.actions, pass);
             return Ok(Replaced { done: self.installer.submit_one(Request::Replace(rule))?, by_old: None });
         }
-        // One right after the other, for what the old one counts in between is lost.
+        // In one batch, because what the old rule counts in between is lost.
         let mut results = self.installer.submit(&[Request::Read(name), Request::Replace(rule)]).into_iter();
         let report = results.next().and_then(Result::ok).and_then(|done| done.report);
         let by_old = report.map(|report| Counted::reported(&report, &name)).unwrap_or_default();
@@ -282,15 +282,15 @@ impl Writer {
     }
 }
 
-/// What became of a rule that was put in the place of another one.
+/// The outcome of replacing a rule.
 struct Replaced {
     done: Done,
-    /// What the old one counted; nothing if the new one goes on counting where that ended.
+    /// What the old rule counted; `None` if the new one goes on counting.
     by_old: Option<Counted>,
 }
 
 impl Replaced {
-    /// Adds what the old one counted to what is carried over. Of a guard it is known from listings, too.
+    /// Adds what the old rule counted to what is carried over. For a guard, listings may have shown more.
     fn count(&self, carried: &mut Counted, shown: &mut Option<Counted>, is_guard: bool) {
         match self.by_old {
             Some(by_old) => {
@@ -314,15 +314,15 @@ fn completion(change: &Change, result: Result<Outcome>) -> Completion {
     Completion { flow: change.flow, generation: change.generation, result }
 }
 
-/// A rule goes where its guard is: hardware that had the rule alone would let packets wrap.
+/// A rule stays in software if its guard does: hardware that had the rule alone would let the TTL wrap.
 fn follow(policy: OffloadPolicy, guard_is_in: Placement, rule: &mut Flower) {
     if policy == OffloadPolicy::Any && !guard_is_in.is_in_hardware() {
         rule.flags = flag::SKIP_HW;
     }
 }
 
-/// A rule as the kernel shows it, to be put in once more: without the answers, and with actions of its own but for those that it
-/// shares with others.
+/// An installed rule as a request to install it again: without counters, and with new actions except for those that rules
+/// share.
 fn anew(shown: Filter, context: &dyn Context) -> Filter {
     let is_shared =
         |action: &Action| matches!(action.operation, Operation::Police(_)) && context.meter(action.index).is_some();

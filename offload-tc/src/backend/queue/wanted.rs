@@ -1,4 +1,4 @@
-//! What a flow comes to in the kernel.
+//! The rules that a flow needs.
 
 use sluice_flow::backend::Handle;
 
@@ -10,17 +10,17 @@ use crate::wire::flower::Flower;
 pub(super) struct Wanted {
     pub(super) place: Place,
     pub(super) flower: Flower,
-    /// What goes in front.
+    /// The guard in front.
     pub(super) guard: Option<Flower>,
 }
 
 impl Wanted {
-    /// The rule under its name.
+    /// The rule, without the guard, under its name.
     pub(super) fn rule(self, handle: Handle) -> Filter {
         Filter { id: filter_id(self.place, handle), flower: self.flower }
     }
 
-    /// The rules under their names: the guard, if there is one, and the other.
+    /// The guard, if there is one, and the rule, under their names.
     pub(super) fn named(mut self, handle: Handle) -> (Option<Filter>, Filter) {
         let guard = self.guard.take().zip(self.place.in_front());
         let guard = guard.map(|(flower, place)| Filter { id: filter_id(place, handle), flower });

@@ -1,9 +1,9 @@
-//! One match has one rule.
+//! Writes the rules of one worker, with one rule for each match.
 //!
-//! The kernel refuses a second rule of one match at a priority (`fl_ht_insert_unique` in `net/sched/cls_flower.c`), but only if it is
-//! added. A rule that replaces another one of its handle may have the match of a third one: the kernel does not look, and shows
-//! both from then on, of which either may take the packets. So a rule replaces only what has its match already; anything else under
-//! its name is taken out first, and the rule is added.
+//! The kernel refuses a second rule with the same match at a priority (`fl_ht_insert_unique` in `net/sched/cls_flower.c`),
+//! but only when a rule is added. If a rule is replaced at its handle, the new one may have the match of a third rule: the
+//! kernel does not check, and then has both, either of which may take the packets. So a rule is replaced only by one with
+//! the same match; anything else at its handle is deleted first, and the rule is added.
 
 use std::sync::Arc;
 
@@ -23,10 +23,10 @@ use crate::translate;
 use crate::wire::filter::Filter;
 use crate::wire::flower::Flower;
 
-/// Names of rules in the kernel that are tried, if others have them.
+/// How many handles are tried if others use them.
 pub(super) const NAMES_TRIED: usize = 8;
 
-/// Puts rules in and takes them out for one worker, by a socket of its own.
+/// Installs and deletes rules for one worker, through its own socket.
 pub(super) struct Writer {
     pub(super) core: Arc<Core>,
     /// Keeps workers out of each other's way in the ledger.
@@ -41,11 +41,11 @@ impl Writer {
         Ok(Self { core, cursor, installer })
     }
 
-    /// What became of a rule that was to be added; `None` if its name is somebody else's.
+    /// The outcome of adding a rule; `None` if somebody else uses its handle.
     pub(super) fn resolve(&mut self, filter: &Filter, result: Result<Done>) -> Result<Option<Done>> {
         match result {
             Err(refusal) if failure::is_duplicate(&refusal) => match self.installer.find(filter.id) {
-                // No flow has it, for the name is this one's.
+                // No flow has it, because the ledger gave the handle to this one.
                 Ok(Some(found)) if self.is_ours(&found) => self.supersede(&found, filter).map(Some),
                 Ok(Some(_)) => Ok(None),
                 Ok(None) => Err(failure::duplicate()),
@@ -55,7 +55,7 @@ impl Writer {
         }
     }
 
-    /// Puts a rule in the place of one of ours that was left behind under its name.
+    /// Replaces a rule of ours that was left behind at this handle.
     fn supersede(&mut self, left: &Filter, filter: &Filter) -> Result<Done> {
         let ports = self.core.ports.load_full();
         if is_same_match(left, &filter.flower, &ports) {
@@ -66,7 +66,7 @@ impl Writer {
         self.add(filter.clone())
     }
 
-    /// Puts the rule of a flow in that needs no guard, where somebody has put one of another match in its place.
+    /// Installs the rule of a flow without a guard, where somebody has put a rule with another match in its place.
     pub(super) fn put_in_again(&mut self, entry: &Entry, wanted: Wanted, ports: &PortTable) -> Result<Outcome> {
         let (handle, place) = (entry.handle, entry.record.place);
         let counted = removal::take_out(&mut self.installer, &[entry]).pop().transpose();
@@ -83,7 +83,7 @@ impl Writer {
         }
     }
 
-    /// Puts a rule in where there is none of its name.
+    /// Adds a rule where its handle is free.
     pub(super) fn add(&mut self, filter: Filter) -> Result<Done> {
         match self.installer.submit_one(Request::Add(filter)) {
             Err(refusal) if failure::is_duplicate(&refusal) => Err(failure::duplicate()),
@@ -96,13 +96,13 @@ impl Writer {
     }
 }
 
-/// Whether a rule that is there matches what another one of its name would.
+/// Whether an installed rule has the match of a wanted one.
 pub(super) fn is_same_match(there: &Filter, wanted: &Flower, ports: &PortTable) -> bool {
     let Flower { keys, options, labels, cfm, .. } = &there.flower;
     if (keys, options, labels, cfm) == (&wanted.keys, &wanted.options, &wanted.labels, &wanted.cfm) {
         return true;
     }
-    // The kernel may show a match otherwise than it was written.
+    // The kernel may show a match in another form than it was written.
     let shown = translate::matching(there, ports);
     let wanted = Filter { id: there.id, flower: Flower { actions: Vec::new(), ..wanted.clone() } };
     shown.is_some() && shown == translate::matching(&wanted, ports)

@@ -1,4 +1,4 @@
-//! Rules of ours, taken apart by other threads while the kernel lists on: that takes as long as the listing, or longer.
+//! Parses rules on other threads while the kernel goes on listing; parsing takes as long as the listing, or longer.
 
 use std::panic::resume_unwind;
 use std::thread::{Builder, Scope, ScopedJoinHandle};
@@ -11,12 +11,12 @@ use crate::wire::filter::{FilterId, FilterView};
 
 /// Bytes of rules that are handed to another thread at once.
 const CHUNK: usize = 1 << 16;
-/// More threads than this have nothing to do: the kernel lists by one.
+/// More threads have nothing to do, because the kernel lists on one processor.
 const MOST_THREADS: usize = 4;
 /// Chunks that wait for each thread.
 const WAITING: usize = 4;
 
-/// The rules of each chunk, with its number.
+/// The rules of each chunk, with the chunk's number.
 type Numbered = Vec<(usize, Vec<ShownRule>)>;
 
 /// Collects rules while they are listed.
@@ -24,7 +24,7 @@ pub(crate) struct Collector<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
     ports: &'env Ports,
     chunk: Chunk,
-    /// There are some once there is a whole chunk.
+    /// Started for the first full chunk.
     threads: Option<Threads<'scope>>,
     done: Numbered,
 }
@@ -34,12 +34,12 @@ struct Threads<'scope> {
     running: Vec<ScopedJoinHandle<'scope, Numbered>>,
 }
 
-/// Rules as the kernel shows them.
+/// Rules as the kernel lists them.
 #[derive(Default)]
 struct Chunk {
     number: usize,
     bytes: Vec<u8>,
-    /// The name of each, and where its options end.
+    /// The name of each, and the end of its options.
     rules: Vec<(FilterId, usize)>,
 }
 
@@ -48,7 +48,7 @@ impl<'scope, 'env> Collector<'scope, 'env> {
         Self { scope, ports, chunk: Chunk::default(), threads: None, done: Vec::new() }
     }
 
-    /// Takes a rule in. Of two of the same name the later counts.
+    /// Adds a rule. Of two with the same name the later one counts.
     pub(crate) fn take(&mut self, view: &FilterView<'_>) {
         self.chunk.bytes.extend_from_slice(view.bytes_of_options());
         self.chunk.rules.push((view.id, self.chunk.bytes.len()));
@@ -59,7 +59,7 @@ impl<'scope, 'env> Collector<'scope, 'env> {
         }
     }
 
-    /// All of them, by their names.
+    /// All rules, in order of their names.
     pub(crate) fn finish(mut self) -> Vec<ShownRule> {
         let last = std::mem::take(&mut self.chunk);
         self.done.push((last.number, last.parse(self.ports)));
@@ -71,7 +71,7 @@ impl<'scope, 'env> Collector<'scope, 'env> {
         }
         self.done.sort_unstable_by_key(|(number, _)| *number);
         let mut all: Vec<_> = self.done.into_iter().flat_map(|(_, rules)| rules).collect();
-        // Later ones first, for the first of a name stays.
+        // Later ones first, because the first of a name stays.
         all.reverse();
         all.sort_by_key(ShownRule::id);
         all.dedup_by_key(|rule| rule.id());
@@ -85,7 +85,7 @@ impl<'scope, 'env> Collector<'scope, 'env> {
         } else {
             threads.chunks.send(chunk).err().map(|error| error.into_inner())
         };
-        // Nobody takes it.
+        // There is no thread for it.
         if let Some(chunk) = left {
             self.done.push((chunk.number, chunk.parse(self.ports)));
         }
@@ -93,7 +93,7 @@ impl<'scope, 'env> Collector<'scope, 'env> {
 }
 
 impl<'scope> Threads<'scope> {
-    /// As many as may be of use and as there can be.
+    /// Starts as many threads as are useful and possible.
     fn start<'env>(scope: &'scope Scope<'scope, 'env>, ports: &'env Ports) -> Self {
         let wanted = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);
         let (chunks, inbox) = bounded::<Chunk>(wanted * WAITING);

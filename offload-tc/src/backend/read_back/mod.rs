@@ -1,4 +1,4 @@
-//! Rules of ours, read back.
+//! Installed rules as flows.
 
 pub(crate) mod collector;
 pub(crate) mod rule;

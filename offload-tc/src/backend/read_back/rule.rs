@@ -1,4 +1,4 @@
-//! Rules of ours as the kernel shows them, with what they say.
+//! Rules of ours as the kernel shows them, and what they mean.
 
 use std::collections::BTreeMap;
 
@@ -18,19 +18,19 @@ use crate::wire::filter::{Filter, FilterId, FilterView};
 use crate::wire::flower::Flower;
 use crate::wire::rule_view::RuleView;
 
-/// A rule of ours.
+/// A rule of ours as the kernel shows it.
 pub(crate) struct ShownRule {
     pub(crate) filter: Filter,
-    /// What it says; `None` if it cannot be read back.
+    /// What it means; `None` if it is no flow's.
     pub(crate) content: Option<Content>,
 }
 
-/// What a rule says.
+/// What a rule means.
 pub(crate) struct Content {
     pub(crate) flow: Flow,
-    /// Whether the rule says the UFID.
+    /// Whether the notes name the UFID.
     pub(crate) is_named: bool,
-    /// What a guard of the flow matches and does, if it needs one.
+    /// Match and actions of the guard that the flow needs, if it needs one.
     pub(crate) guard: Option<Box<(Match, ActionList)>>,
 }
 
@@ -47,10 +47,10 @@ impl ShownRule {
         Label::of(&self.filter.flower).is_some_and(|label| label.spelling.has(Spelling::GUARD))
     }
 
-    /// Takes the options of a rule apart.
+    /// Parses the options of a rule.
     pub(crate) fn parse(ports: &Ports, id: FilterId, options: &[u8]) -> Self {
         let view = FilterView::of_flower(id, options);
-        // What cannot be taken apart was not made like this: a name without contents is all that is known.
+        // We write only rules that parse: of another one just notes and flags are known.
         let filter = view.parse().unwrap_or_else(|_| Filter { id, flower: unparsed(&view) });
         Self::new(ports, filter)
     }
@@ -59,36 +59,36 @@ impl ShownRule {
 impl Content {
     fn read(ports: &Ports, filter: &Filter) -> Option<Self> {
         let (label, matching, actions) = read(ports, filter)?;
-        // One of which nothing can be told cannot be read back either.
+        // If the guard cannot be determined, neither can the flow.
         let guard = translate::guard(&matching, &actions).ok().flatten().map(Box::new);
         Some(Self { flow: flow_of(&label, &matching, actions), is_named: label.ufid.is_some(), guard })
     }
 }
 
-/// The rules of a flow as a listing shows them.
+/// The rules of a flow as the kernel shows them.
 pub(crate) struct ShownFlow {
     pub(crate) rule: ShownRule,
     pub(crate) guard: Option<ShownRule>,
 }
 
-/// A rule of ours read back: its notes, what it matches and does.
+/// A rule's notes, match and actions.
 pub(crate) type ReadBack = (Label, Match, ActionList);
 
-/// How the rules of a flow fit each other.
+/// Whether a flow has the guard that it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GuardCheck {
-    /// There is a guard if one is needed, and it is the right one.
+    /// It has the right guard, or neither has nor needs one.
     Right,
-    /// There is a guard, and none is needed.
+    /// It has a guard and needs none.
     Unneeded,
-    /// A guard is needed, and there is none.
+    /// It needs a guard and has none.
     Missing,
-    /// The guard is another one.
+    /// It has another guard than it needs.
     Wrong,
 }
 
 impl ShownFlow {
-    /// Finds together what is one flow's. Gives guards by themselves whose rules are missing.
+    /// Puts rules and their guards together. Returns separately the guards without a rule.
     pub(crate) fn pairs(rules: Vec<ShownRule>) -> (Vec<Self>, Vec<ShownRule>) {
         let (guards, rules): (Vec<_>, Vec<_>) = rules.into_iter().partition(ShownRule::is_guard);
         let mut guards: BTreeMap<_, _> = guards.into_iter().map(|guard| (guard.id(), guard)).collect();
@@ -101,7 +101,7 @@ impl ShownFlow {
         (pairs, guards.into_values().collect())
     }
 
-    /// How the rules of a flow fit each other. One that cannot be read back is nobody's flow anyway, and needs no guard.
+    /// Checks the guard of a flow. A rule that is no flow's needs none.
     pub(crate) fn check_guard(&self, ports: &Ports) -> GuardCheck {
         let needed = self.rule.content.as_ref().and_then(|content| content.guard.as_deref());
         match (needed, &self.guard) {
@@ -123,26 +123,26 @@ pub(crate) fn read(ports: &Ports, filter: &Filter) -> Option<ReadBack> {
     Some((label, matching, actions))
 }
 
-/// Where the rules of a flow are.
+/// The placement of a flow by its rules.
 pub(crate) fn placement_with(rule: &ShownRule, guard: Option<&ShownRule>) -> Placement {
     let of = |rule: &ShownRule| placement::of_flags(rule.filter.flower.flags);
     guard.map_or(of(rule), |guard| placement::of_both(of(guard), of(rule)))
 }
 
-/// UFIDs are those of the notes. What is made of a match with this is nobody's, and stands where there is none.
+/// The UFIDs that are made with this seed are never used: those of flows come from their notes.
 const SEED: Seed = Seed([0; 16]);
 
 pub(crate) fn flow_of(label: &Label, matching: &Match, actions: ActionList) -> Flow {
     Flow::new(label.ufid, MaskedKey::new(matching), actions, label.priority, Expiry::default(), &SEED)
 }
 
-/// What a rule shows as that does what no flow does: a flow that does nothing, under its name.
+/// What stands for a rule that is no flow's: a flow with its UFID that does nothing.
 pub(crate) fn unknown_flow(ufid: Option<Ufid>) -> Flow {
     let key = MaskedKey::new(&Match::default());
     Flow::new(ufid, key, [].into(), Priority::default(), Expiry::default(), &SEED)
 }
 
-/// Of a rule that cannot be taken apart, what its notes and flags say.
+/// Notes and flags of a rule that cannot be parsed.
 fn unparsed(view: &FilterView<'_>) -> Flower {
     use crate::wire::action::{Action, Control, Cookie, Operation};
     let Ok(rule) = RuleView::new(view) else { return Flower::default() };
@@ -178,7 +178,7 @@ mod tests {
             pairs.iter().map(|found| (found.rule.id().handle, found.guard.as_ref().map(|guard| guard.id().handle)));
         assert_eq!(numbers.collect::<Vec<_>>(), [(7, Some(7)), (9, None)]);
         assert_eq!(alone.iter().map(|guard| guard.id().handle).collect::<Vec<_>>(), [8]);
-        // What is in front by its priority alone is a flow's own rule.
+        // A rule at a guard's priority without a guard's notes is a flow's own.
         let (pairs, alone) = ShownFlow::pairs(vec![filter(61_000, 7, Spelling::default()), rule(7)]);
         assert_eq!((pairs.len(), pairs.iter().all(|found| found.guard.is_none()), alone.len()), (2, true, 0));
     }
