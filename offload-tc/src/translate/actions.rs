@@ -1,4 +1,4 @@
-//! The actions of a flow as actions of tc.
+//! Translates the actions of a flow into tc actions.
 
 use std::borrow::Cow;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -22,10 +22,10 @@ use crate::wire::action::{
 
 /// `PACKET_HOST`: the packet is for this host.
 pub(super) const FOR_HOST: u16 = 0;
-/// What is added to a time to live of eight bits so that there is one less.
+/// Added to a TTL of eight bits to decrement it.
 pub(super) const MINUS_ONE: u8 = 0xff;
 
-/// The actions of tc, ending in one that nothing comes after.
+/// The tc actions of a list; the last one decides what becomes of the packet.
 pub(super) fn translate(
     actions: &[FlowAction],
     shape: Shape,
@@ -39,11 +39,11 @@ pub(super) fn translate(
 
 struct Translator<'a> {
     list: &'a mut Vec<Action>,
-    /// What the packet is at this point.
+    /// What is known about the packet at this point.
     shape: Shape,
     context: &'a dyn Context,
     spelling: &'a mut Spelling,
-    /// Whether an outer header was said.
+    /// Whether an outer header has been set.
     is_encapsulated: bool,
 }
 
@@ -128,7 +128,7 @@ impl Translator<'_> {
             }
             FlowAction::Conntrack(action) => {
                 if self.shape.tags > 1 {
-                    // The packet is dropped: `tcf_ct_act` takes the inner tag for the header of IP.
+                    // The kernel would drop the packet: `tcf_ct_act` takes the inner tag for the IP header.
                     return Err(refuse_action(kind, "behind two tags act_ct does not find the header"));
                 }
                 let found = conntrack::translate(action, self.shape, self.context.features())?;
@@ -186,7 +186,7 @@ impl Translator<'_> {
                 let checksums = self.checksums(set)?;
                 for ttl in [Field::Ipv4Ttl, Field::Ipv6Hlimit] {
                     if let Some((value, mask)) = set.get(ttl) {
-                        // The bits that are left as they are may all be 0.
+                        // With an empty mask the value may be absent.
                         self.shape.least_ttl = low(value & mask);
                     }
                 }
@@ -201,7 +201,8 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// A set without the fields of a whole header that the packet has already (`validate_set` in the kernel's openvswitch).
+    /// A set without those fields of a whole header that the packet has already (`validate_set` in the kernel's
+    /// openvswitch).
     fn without_what_stays<'s>(&self, set: &'s FieldSet) -> Result<Cow<'s, FieldSet>, Refusal> {
         if !places::names_what_stays(set) {
             return Ok(Cow::Borrowed(set));
@@ -220,7 +221,7 @@ impl Translator<'_> {
         Ok(Cow::Owned(FieldSet { attribute: set.attribute, fields }))
     }
 
-    /// What has to be mended behind a rewriting, if it is possible in this place at all.
+    /// The checksums that an edit invalidates. Fails if the edit is not possible here.
     fn checksums(&self, set: &FieldSet) -> Result<u32, Refusal> {
         let first = set.fields.first().map_or(Field::EthDst, |(field, ..)| *field);
         let is_touched = |field| set.get(field).is_some();
@@ -254,7 +255,7 @@ impl Translator<'_> {
             }
             Attribute::Tcp => transport(is_ip && proto == Some(protocol::TCP), checksum::TCP),
             Attribute::Udp => transport(is_ip && proto == Some(protocol::UDP), checksum::UDP),
-            // There may be extension headers in between, which `pedit_l4_skb_offset` passes over for TCP and UDP alone.
+            // There may be extension headers in between, which `pedit_l4_skb_offset` skips for TCP and UDP only.
             Attribute::Sctp | Attribute::Icmpv6 | Attribute::Nd | Attribute::NdExt
                 if eth_type == Some(ethernet::IPV6) =>
             {
@@ -270,7 +271,7 @@ impl Translator<'_> {
         }
     }
 
-    /// The checksum behind the IP header that covers its addresses.
+    /// The transport checksum that covers the addresses of the IP header.
     fn checksum_over_addresses(&self, field: Field) -> Result<u32, Refusal> {
         if !self.shape.is_whole {
             return Err(refuse(field, "there may be fragments, whose checksum cannot be mended"));
@@ -367,7 +368,7 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// The header through which a packet came must be forgotten before it goes out; a later chain cannot match it then.
+    /// Releases the outer header that a packet came with before it is sent; a later chain can no longer match it.
     fn release_tunnel(&mut self, behind: &[FlowAction]) -> Result<(), Refusal> {
         if self.shape.has_tunnel {
             if behind.iter().any(|action| matches!(action, FlowAction::Recirc(_))) {
@@ -436,8 +437,7 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// Has a group told of one in so many packets, and notes the [way](Spelling::SAMPLE) in which that is written, if there
-    /// are two.
+    /// Samples one in `rate` packets, and notes which [spelling](Spelling::SAMPLE) the flow uses if there are two.
     fn sample(&mut self, rate: u32, way: Option<bool>, group: u32, cookie: &[u8]) -> Result<(), Refusal> {
         if !cookie.is_empty() {
             return Err(refuse_action(ActionKind::Psample, "tc tells a sampling group no cookie"));
@@ -474,16 +474,16 @@ const fn low(number: u128) -> u8 {
     number.to_be_bytes()[15]
 }
 
-/// One in how many packets is as likely as a probability, and whether that is the [nearest](probability) or what is left of the
-/// division, if these are two. OVS has the former where it reads percents, and the latter where it samples for sFlow
+/// The rate for a probability, and whether the probability is the [nearest](probability) to one in that many or the one
+/// below, if these differ. OVS has the former where it reads percents, and the latter where it samples for sFlow
 /// (`parse_odp_sample_action`, `dpif_sflow_set_options`).
 fn rate(wanted: u32) -> Result<(u32, Option<bool>), Refusal> {
     let refused = || refuse_action(ActionKind::Sample, "tc takes one in a whole number of packets");
     let cut = u32::MAX.checked_div(wanted).ok_or_else(refused)?;
-    // Of two numbers beside each other one is the nearest.
+    // One of two adjacent numbers is the nearest.
     for (rate, is_nearest) in [cut, cut.saturating_add(1)].into_iter().flat_map(|rate| [(rate, false), (rate, true)]) {
         if probability(rate, is_nearest) == wanted {
-            // All packets, by a sample.
+            // A sample of all packets.
             let way = if wanted == u32::MAX { Some(true) } else { has_two_ways(rate).then_some(is_nearest) };
             return Ok((rate, way));
         }
@@ -491,7 +491,7 @@ fn rate(wanted: u32) -> Result<(u32, Option<bool>), Refusal> {
     Err(refused())
 }
 
-/// The probability of one in so many packets: the nearest, or that below.
+/// The probability of one in `rate` packets: the nearest, or the one below.
 pub(super) fn probability(rate: u32, is_nearest: bool) -> u32 {
     let rest = u32::MAX.checked_rem(rate).unwrap_or_default();
     let below = u32::MAX.checked_div(rate).unwrap_or_default();
@@ -499,7 +499,7 @@ pub(super) fn probability(rate: u32, is_nearest: bool) -> u32 {
     if is_nearest && rest >= rate - rest { below.saturating_add(1) } else { below }
 }
 
-/// Whether one in so many packets can be written in two ways. All packets can, as a sample and without.
+/// Whether one in `rate` packets can be written in two ways. All packets can: with a sample and without.
 fn has_two_ways(rate: u32) -> bool {
     rate == 1 || probability(rate, true) != probability(rate, false)
 }

@@ -70,7 +70,7 @@ pub(super) fn translate(action: &FlowConntrack, shape: Shape, features: Features
     Ok(found)
 }
 
-/// The action of a flow; `None` if a flow cannot say it.
+/// The flow action; `None` if no flow can express it.
 pub(super) fn read(found: &Conntrack) -> Option<FlowConntrack> {
     let commit = match found.bits & (bit::COMMIT | bit::FORCE) {
         0 => Commit::No,
@@ -96,7 +96,7 @@ pub(super) fn read(found: &Conntrack) -> Option<FlowConntrack> {
             }))
         }
     };
-    // The kernel shows a mark and a label under a mask of none where nothing is set.
+    // The kernel shows a mark and a label with an empty mask where none is set.
     let mark = found.mark.filter(|(_, mask)| *mask != 0);
     let label = found.label.filter(|(_, mask)| *mask != 0);
     let helper = found.helper.as_ref().map(|helper| helper.name.clone());

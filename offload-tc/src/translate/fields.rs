@@ -1,11 +1,11 @@
-//! Which key of flower says what a field says: one table for both directions.
+//! Which key of flower stands for which field: one table for both directions.
 
 use sluice_flow::field::{Attribute, Field};
 
 use crate::label::Spelling;
 use crate::wire::key::Key;
 
-/// Fields that flower matches as they are, under any mask unless the key has none.
+/// Fields that flower matches as they are, with any mask unless the key has none.
 pub(super) const FIELDS: &[(Field, Key)] = &[
     (Field::EthSrc, Key::EthSrc),
     (Field::EthDst, Key::EthDst),
@@ -55,14 +55,13 @@ pub(super) const FIELDS: &[(Field, Key)] = &[
     (Field::TunnelTpDst, Key::EncUdpDst),
 ];
 
-/// Rows of fields of which not only a key depends on the value: it decides what is looked for behind it, or whether a time to
-/// live can wrap, or it is refused.
+/// Fields on whose value more depends than a key: which headers follow, whether a TTL can wrap, or a refusal.
 const DECISIVE: &[Field] = &[Field::Ipv4Proto, Field::Ipv6Proto, Field::Ipv4Ttl, Field::Ipv6Hlimit, Field::IpsecSpi];
 
-/// Fields whose value goes into a key, and nothing else depends on it: the lower bytes of it, where the key has fewer.
+/// Fields whose value goes into a key, and on which nothing else depends. A key may have only the field's lower bytes.
 pub(crate) fn plain() -> impl Iterator<Item = (Field, Key)> {
     let rows = FIELDS.iter().copied().filter(|(field, _)| !DECISIVE.contains(field));
-    // Of an identifier, the upper half must be zero.
+    // The upper half of an identifier must be zero.
     rows.chain([(Field::TunnelId, Key::EncKeyId)])
 }
 
@@ -71,7 +70,7 @@ pub(super) fn of_attribute(attribute: Attribute) -> impl Iterator<Item = (Field,
     FIELDS.iter().copied().filter(move |(field, _)| field.spec().attribute == attribute)
 }
 
-/// Connection states of OVS with those of flower (`OVS_CS_F_*`, `TCA_FLOWER_KEY_CT_FLAGS_*`).
+/// Connection states of OVS and flower (`OVS_CS_F_*`, `TCA_FLOWER_KEY_CT_FLAGS_*`).
 pub(super) const STATES: &[(u8, u16)] = &[(0x01, 1), (0x02, 2), (0x04, 4), (0x20, 8), (0x10, 16), (0x08, 32)];
 /// `OVS_CS_F_NEW`
 pub(super) const NEW: u8 = 0x01;
@@ -82,19 +81,19 @@ pub(super) const RELATED: u8 = 0x04;
 /// `OVS_CS_F_TRACKED`
 pub(super) const TRACKED: u8 = 0x20;
 
-/// Flags of the outer header with those of flower (`TCA_FLOWER_KEY_FLAGS_TUNNEL_*`): checksum, not to fragment, OAM.
+/// Flags of the outer header in OVS and flower (`TCA_FLOWER_KEY_FLAGS_TUNNEL_*`): checksum, don't fragment, OAM.
 pub(super) const TUNNEL_FLAGS: &[(u8, u8)] = &[(CHECKSUM, 4), (DONT_FRAGMENT, 8), (8, 16)];
-/// Flags that OVS's own tc offload passes over where the kernel does not know them: name and bit, and how it is noted that it
-/// was matched, and as what.
+/// Flags that OVS's own tc offload ignores where the kernel does not know them: name, bit, and the bits of the spelling for
+/// match and value.
 pub(super) const PASSED_OVER: &[(&str, u8, Spelling, Spelling)] = &[
     ("df", DONT_FRAGMENT, Spelling::DF_MATCHED, Spelling::DF_IS_SET),
     ("csum", CHECKSUM, Spelling::CHECKSUM_MATCHED, Spelling::CHECKSUM_IS_SET),
 ];
-/// The outer header says not to fragment.
+/// The don't-fragment flag of the outer header.
 pub(super) const DONT_FRAGMENT: u8 = 1;
-/// The outer header has a checksum.
+/// The checksum flag of the outer header.
 pub(super) const CHECKSUM: u8 = 2;
-/// The outer header has a key.
+/// The key flag of the outer header.
 pub(super) const TUNNEL_KEY: u8 = 4;
 
 /// `TCA_FLOWER_KEY_FLAGS_IS_FRAGMENT`
@@ -102,16 +101,16 @@ pub(super) const FRAGMENT: u128 = 1;
 /// `TCA_FLOWER_KEY_FLAGS_FRAG_IS_FIRST`
 pub(super) const FIRST_FRAGMENT: u128 = 2;
 
-/// Fields of options that are wider than what a header has of them, with the bits that it has; and how it is noted that all
-/// were said.
+/// Option fields that are wider than in the header, with the bits that the header has, and the spelling of a match on all
+/// bits.
 pub(super) const NARROW: &[(Field, u8, Spelling)] = &[
-    // Not to learn, and that the policy was applied (`VXLAN_GBP_MASK`).
+    // Don't learn, and policy applied (`VXLAN_GBP_MASK`).
     (Field::VxlanGbpFlags, 0x48, Spelling::WHOLE_POLICY),
     (Field::ErspanDirection, 0x01, Spelling::WHOLE_DIRECTION),
     (Field::ErspanHardwareId, 0x3f, Spelling::WHOLE_HARDWARE),
 ];
 
-/// The bits of an operation of ARP that OVS looks at.
+/// The bits of an ARP operation that OVS reads.
 pub(super) const NARROW_OPERATION: u128 = 0xff;
 
 /// Ethernet types.
@@ -125,7 +124,7 @@ pub(super) mod ethernet {
     pub(in crate::translate) const SERVICE_TAG: u16 = 0x88a8;
     pub(in crate::translate) const PPPOE_SESSION: u16 = 0x8864;
     pub(in crate::translate) const CFM: u16 = 0x8902;
-    /// Numbers below are lengths (IEEE 802.3).
+    /// Smaller numbers are lengths (IEEE 802.3).
     pub(in crate::translate) const FIRST: u16 = 0x0600;
 }
 

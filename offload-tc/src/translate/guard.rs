@@ -1,6 +1,6 @@
-//! What keeps `dec_ttl` from wrapping: act_pedit adds to a time to live and does not look at what it was, where OVS drops a
-//! packet whose time to live is 0 or 1 (`execute_dec_ttl` in `net/openvswitch/actions.c`). So a flow whose match leaves that
-//! open becomes two rules, and the one in front takes the packets that OVS drops.
+//! Guards, which keep `dec_ttl` from wrapping: act_pedit adds to a TTL without looking at it, where OVS drops a packet whose
+//! TTL is 0 or 1 (`execute_dec_ttl` in `net/openvswitch/actions.c`). So a flow whose match allows such a TTL becomes two
+//! rules, and the one in front takes the packets that OVS drops.
 
 use sluice_flow::action::{Action, ActionKind, ActionList};
 use sluice_flow::field::{Attribute, Field};
@@ -11,16 +11,16 @@ use super::fields::ethernet;
 use super::matching::exact;
 use super::refuse::refuse_action;
 
-/// The bits of a time to live of which one must be set so that it can be decremented.
+/// The bits of a TTL of which one must be set so that it can be decremented.
 const UPPER: u128 = 0xfe;
 
-/// What the rule in front matches and does.
+/// What the guard matches and does.
 pub(super) struct Guard {
     pub(super) matching: Match,
     pub(super) actions: ActionList,
 }
 
-/// The rule in front, if a flow needs one that would do.
+/// The guard of a flow, if it needs one and one would do.
 pub(super) fn guard(full: &Match, actions: &[Action]) -> Result<Option<Guard>, Refusal> {
     let Some(at) = actions.iter().position(|action| matches!(action, Action::DecTtl(_))) else { return Ok(None) };
     let before = &actions[..at];
@@ -29,7 +29,7 @@ pub(super) fn guard(full: &Match, actions: &[Action]) -> Result<Option<Guard>, R
         Some(ethernet::IPV6) => Field::Ipv6Hlimit,
         _ => return Ok(None),
     };
-    // With these, the time to live is another one, or known.
+    // After these the TTL is another one, or known.
     let is_other = |action: &Action| match action {
         Action::PushMpls(_) | Action::PopMpls(_) => true,
         Action::Set(set) => matches!(set.attribute, Attribute::Ipv4 | Attribute::Ipv6) && set.get(ttl).is_some(),

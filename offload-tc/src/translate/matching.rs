@@ -1,4 +1,4 @@
-//! The match of a flow as keys of flower: each bit is taken, or refused by the name of its field.
+//! Translates a match into keys of flower: each bit is taken, or refused by the name of its field.
 
 mod beyond_ovs;
 
@@ -24,7 +24,7 @@ use crate::wire::flower::Flower;
 use crate::wire::key::{Key, KeyMatch};
 use crate::wire::labels::LabelMatch;
 
-/// What came of a match.
+/// The result of translating a match.
 pub(super) struct Matched {
     pub(super) chain: u32,
     pub(super) protocol: u16,
@@ -34,16 +34,16 @@ pub(super) struct Matched {
     pub(super) caveats: Vec<Caveat>,
 }
 
-/// What every packet that matches has for certain.
+/// What is certain about every packet that matches.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Shape {
     pub(super) eth_type: Option<u16>,
     pub(super) protocol: Option<u8>,
     /// It is no fragment.
     pub(super) is_whole: bool,
-    /// VLAN tags.
+    /// The number of VLAN tags.
     pub(super) tags: usize,
-    /// The time to live or the hop limit is at least this.
+    /// The lowest possible TTL or hop limit.
     pub(super) least_ttl: u8,
     /// It came through a tunnel, whose header is still known.
     pub(super) has_tunnel: bool,
@@ -111,8 +111,8 @@ impl Consumer<'_> {
         Ok(())
     }
 
-    /// Takes tags and Ethernet type, and says which packets are looked at. A rule is for packets with so many tags, and
-    /// no others, once the type behind them is matched.
+    /// Takes tags and Ethernet type, which decide the protocol of the rule. Once the type behind the tags is matched, the
+    /// rule is for packets with exactly that many tags.
     fn tags_and_type(&mut self) -> Result<u16, Refusal> {
         let eth_type = self.exact::<u16>(Field::EthType)?;
         self.shape.eth_type = eth_type;
@@ -175,8 +175,8 @@ impl Consumer<'_> {
         };
         let looks_into_pppoe = Attribute::Pppoe.fields().any(|spec| self.full.mask.get(spec.field) != 0);
         if eth_type == Some(ethernet::PPPOE_SESSION) && self.shape.tags > 0 && !looks_into_pppoe {
-            // It is kept apart from the other types (`fl_set_key_pppoe`), and shown again only as that of a rule's protocol, or
-            // by the keys of PPPoE being there.
+            // The kernel keeps it apart from the other types (`fl_set_key_pppoe`), and shows it again only as the rule's
+            // protocol or by the presence of PPPoE keys.
             return Err(refuse(Field::EthType, "behind a tag the kernel does not tell the type of PPPoE again"));
         }
         for (key, value) in keys {
@@ -241,7 +241,7 @@ impl Consumer<'_> {
 
     fn ip(&mut self, attribute: Attribute, proto: Field, frag: Field, ttl: Field) -> Result<(), Refusal> {
         self.shape.protocol = exact(self.full, proto);
-        // Bits that are not looked at may all be 0.
+        // Bits outside of the mask may be 0.
         self.shape.least_ttl = u8::try_from(self.full.key.get(ttl)).unwrap_or_default();
         if let Some(fragment) = self.exact::<u8>(frag)? {
             self.shape.is_whole = fragment == FRAGMENT_NO;
@@ -259,8 +259,8 @@ impl Consumer<'_> {
         self.all_of(attribute)
     }
 
-    /// A later fragment of IPv6 has the protocol of the fragment header in OVS (`parse_ipv6hdr`), and in flower that of the
-    /// header behind, so that no rule is for both fragments and others.
+    /// OVS takes the protocol of a later IPv6 fragment from the fragment header (`parse_ipv6hdr`), flower from the header
+    /// behind it. So no rule is for both fragments and others.
     fn protocol_of_fragments(&mut self) -> Result<(), Refusal> {
         match (exact(self.full, Field::Ipv6Frag), self.shape.protocol) {
             (Some(FRAGMENT_LATER), Some(protocol::IPV6_FRAGMENT)) => {
@@ -279,7 +279,7 @@ impl Consumer<'_> {
     fn arp(&mut self) -> Result<(), Refusal> {
         const REQUEST_AND_REPLY: [u16; 2] = [1, 2];
         let operation = if self.full.mask.get(Field::ArpOp) == NARROW_OPERATION {
-            // All that OVS and flower have of it: neither takes a greater operation for that of its lower bits
+            // That is all that OVS and flower have of it: neither takes a greater operation for its lower bits
             // (`key_extract`, `__skb_flow_dissect_arp`).
             self.spelling.add(Spelling::NARROW_OPERATION);
             self.rest.take(Field::ArpOp).and_then(|(value, mask)| u16::try_from(value & mask).ok())
@@ -342,7 +342,7 @@ impl Consumer<'_> {
             (Some(ethernet::IPV4 | ethernet::IPV6), Some(protocol::ESP)) => &[Attribute::Ipsec],
             (Some(ethernet::IPV4), Some(protocol::AH)) => &[Attribute::Ipsec],
             (Some(ethernet::IPV6), Some(protocol::AH)) if self.full.mask.get(Field::IpsecSpi) != 0 => {
-                // The other walks on, as RFC 8200 has it: to it, no packet has this protocol.
+                // Flower walks on, as RFC 8200 has it, and finds no packet with this protocol.
                 let reason = "flower takes an authentication header of IPv6 for the protocol, OVS what is behind it";
                 return Err(refuse(Field::IpsecSpi, reason));
             }
@@ -377,7 +377,7 @@ impl Consumer<'_> {
             self.spelling.add(Spelling::NOT_TRACKED);
             (value, mask) = (value | tracked, mask | tracked);
         }
-        // Where OVS adds the one state to the other, the kernel has one of them (`fl_ct_info_to_flower_map`).
+        // Where OVS sets both states, the kernel has one of them (`fl_ct_info_to_flower_map`).
         if value & u128::from(RELATED) != 0 && value & u128::from(NEW | ESTABLISHED) != 0 {
             return Err(refuse(
                 Field::CtState,
@@ -399,7 +399,7 @@ impl Consumer<'_> {
         Ok(())
     }
 
-    /// A refusal because of what is behind the port now.
+    /// A refusal that depends on the port's device.
     fn by_port(&self, refusal: Refusal) -> Refusal {
         refusal.until(Cause::Port(exact(self.full, Field::InPort).map(PortNumber)))
     }
@@ -480,7 +480,7 @@ impl Consumer<'_> {
         Ok(())
     }
 
-    /// Takes what the table says of an attribute.
+    /// Takes the fields of an attribute by the table.
     fn all_of(&mut self, attribute: Attribute) -> Result<(), Refusal> {
         for (field, key) in of_attribute(attribute) {
             let Some((value, mask)) = self.rest.take(field) else { continue };
@@ -496,14 +496,14 @@ impl Consumer<'_> {
         self.flower.keys.push(KeyMatch::exact(key, value));
     }
 
-    /// Takes a field that must be matched on all of its bits or not at all.
+    /// Takes a field that must be matched exactly or not at all.
     fn exact<T: TryFrom<u128>>(&mut self, field: Field) -> Result<Option<T>, Refusal> {
         let value = self.rest.take_exact(field)?;
         Ok(value.and_then(|value| T::try_from(value).ok()))
     }
 }
 
-/// What is said of a tag.
+/// What a match says about a tag.
 #[derive(Clone, Copy)]
 enum Tag {
     Absent,
@@ -514,7 +514,7 @@ pub(super) const fn is_tag(eth_type: u16) -> bool {
     matches!(eth_type, ethernet::TAG | ethernet::SERVICE_TAG)
 }
 
-/// The value of a field that is matched on all of its bits.
+/// The value of a field that is matched exactly.
 pub(super) fn exact<T: TryFrom<u128>>(full: &Match, field: Field) -> Option<T> {
     if full.mask.get(field) == field.full_mask() { T::try_from(full.key.get(field)).ok() } else { None }
 }

@@ -1,6 +1,6 @@
-//! Mirrors as a stage in front of all flows: a copy goes out, and the packet goes on as if nothing had matched
-//! (`TC_ACT_UNSPEC`), so that a mirror never changes a verdict. Of the rules of one tc priority only one takes a packet, so
-//! that each mirror has its own ([`Priorities::of_mirror`](crate::priorities::Priorities::of_mirror)).
+//! Mirrors in front of all flows: a copy is sent, and the packet goes on as if nothing had matched (`TC_ACT_UNSPEC`), so a
+//! mirror never changes a verdict. Only one rule of a tc priority takes a packet, so each mirror has its own
+//! ([`Priorities::of_mirror`](crate::priorities::Priorities::of_mirror)).
 
 use sluice_flow::chain::ChainId;
 use sluice_flow::field::Field;
@@ -16,18 +16,18 @@ use crate::label::MirrorNote;
 use crate::rule::Rule;
 use crate::wire::action::{Action, Control, MAX_ACTIONS, Mirred, Operation};
 
-/// Packets that shall be copied before any flow sees them.
+/// A mirror: packets that are copied before any flow sees them.
 #[derive(Clone, Debug)]
 pub struct Mirror {
-    /// What of the first chain is copied; the port is said.
+    /// The packets of chain 0 that are copied; the match names the port.
     pub matching: Match,
     /// Where copies go.
     pub copies: Vec<PortNumber>,
-    /// Whose it is, and which.
+    /// The agent, and the number of the mirror.
     pub note: MirrorNote,
 }
 
-/// The rule of a mirror. It goes into the first chain at its own priority; that of flows says nothing here.
+/// The rule of a mirror, in chain 0. Its flow priority has no meaning; mirrors have their own tc priorities.
 pub fn mirror(mirror: &Mirror, context: &dyn Context) -> Result<Rule, Refusal> {
     let Mirror { matching: full, copies, note } = mirror;
     let number: Option<u32> = exact(full, Field::InPort);
@@ -41,7 +41,7 @@ pub fn mirror(mirror: &Mirror, context: &dyn Context) -> Result<Rule, Refusal> {
     for port in copies {
         let to = device_of(*port, context)?;
         let (to, interface) = match to.kind {
-            // For whom the packet is stays as it is: what is behind this stage shall not see a difference.
+            // The packet type stays as it is, so that rules behind this one see no difference.
             DeviceKind::Internal => (Mirred::IngressMirror, to.interface),
             DeviceKind::Wire | DeviceKind::Lag => (Mirred::EgressMirror, to.interface),
             DeviceKind::Tunnel(_) => {

@@ -1,7 +1,7 @@
-//! From a flow to a rule of flower, or to the reason why there is none; and back.
+//! Translates flows into flower rules, or refuses them, and rules back into flows.
 //!
-//! Both directions go by the same tables, so that a field or a place that is wrong there is wrong both ways, and shows in
-//! what the kernel does with packets; what is only in one of them shows in [`flow`] of [`rule`] not being what it was.
+//! Both directions use the same tables. An error in a table is wrong in both, and shows in what the kernel does with
+//! packets; an error in one direction shows when the [`flow`] of a [`rule`] differs from the original.
 
 mod actions;
 mod conntrack;
@@ -38,15 +38,15 @@ pub use refuse::Unreadable;
 /// The rules of a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// What takes the flow's packets.
+    /// The rule that takes the flow's packets.
     pub rule: Rule,
-    /// What takes some of them first, so that `dec_ttl` does not wrap: it goes in front
-    /// ([`Priorities::acquire_in_front`](crate::priorities::Priorities::acquire_in_front)), in before the other and out after
-    /// it, and what both count is the flow's. Its note has [`Spelling::GUARD`].
+    /// The guard, which takes some of the packets first, so that `dec_ttl` does not wrap. It is in front of the rule
+    /// ([`Priorities::acquire_in_front`](crate::priorities::Priorities::acquire_in_front)), installed before it and deleted
+    /// after it. The flow's counters are those of both. Its notes have [`Spelling::GUARD`].
     pub guard: Option<Rule>,
 }
 
-/// The rules of a flow, with the notes of an agent on them.
+/// The rules of a flow, with the notes of an agent.
 pub fn rules(flow: &Flow, agent: AgentId, context: &dyn Context) -> Result<Rules, Refusal> {
     let full = flow.matching().expand();
     let Some(found) = guard::guard(&full, &flow.actions)? else {
@@ -64,19 +64,19 @@ pub fn guard(matching: &Match, actions: &[Action]) -> Result<Option<(Match, Acti
     Ok(guard::guard(matching, actions)?.map(|found| (found.matching, found.actions)))
 }
 
-/// The rule of a flow that is one, with the notes of an agent on it; a flow that needs [another](Rules::guard) is refused.
+/// The rule of a flow that has only one, with the notes of an agent. Refuses a flow that needs a [guard](Rules::guard).
 pub fn rule(flow: &Flow, agent: AgentId, context: &dyn Context) -> Result<Rule, Refusal> {
     let full = flow.matching().expand();
     labelled(&full, &flow.actions, label_of(flow, agent), context, false)
 }
 
-/// The notes of a flow's rule, but for how it is written.
+/// The notes of a flow's rule, except for the spelling.
 fn label_of(flow: &Flow, agent: AgentId) -> Label {
     let (spelling, digest) = Default::default();
     Label { ufid: Some(flow.ufid), agent, format: Format::CURRENT, priority: flow.priority, spelling, digest }
 }
 
-/// The rule of a match and actions. With a guard, no packet has a time to live below 2.
+/// The rule of a match and actions. With a guard in front, no packet has a TTL below 2.
 fn labelled(
     full: &Match,
     actions: &ActionList,
@@ -115,7 +115,7 @@ fn labelled(
     Ok(Rule { hook: device.hook(), chain, priority: label.priority, protocol, flower, caveats })
 }
 
-/// A match without the flags of the outer header that are passed over where the kernel does not know them.
+/// A match without the flags of the outer header that are ignored where the kernel does not know them.
 pub(crate) fn without_unknown_flags(full: &Match) -> Match {
     let passed_over = PASSED_OVER.iter().fold(0, |bits, (_, bit, ..)| bits | u128::from(*bit));
     let (value, mask) = (full.key.get(Field::TunnelFlags), full.mask.get(Field::TunnelFlags));
@@ -124,8 +124,8 @@ pub(crate) fn without_unknown_flags(full: &Match) -> Match {
     left
 }
 
-/// Whether outer headers shall say not to fragment, and cannot, and that is well. The note on a rule has one bit for all of
-/// them.
+/// Whether the actions set the don't-fragment flag where the kernel cannot, and the configuration allows that. The notes
+/// have one bit for all sets of a rule.
 fn leaves_out_df(actions: &ActionList, context: &dyn Context) -> Result<bool, Refusal> {
     if context.features().no_fragment || context.tunnel_flags() == TunnelFlags::Exact {
         return Ok(false);
@@ -145,8 +145,7 @@ fn leaves_out_df(actions: &ActionList, context: &dyn Context) -> Result<bool, Re
     Ok(with)
 }
 
-/// Whether the sets of all that can be rewritten of an IP header name its protocol and `frag`, too. The note on a rule has one bit
-/// for all of them.
+/// Whether sets of a whole IP header name its protocol and `frag`, too. The notes have one bit for all sets of a rule.
 fn names_what_stays(actions: &ActionList) -> Result<bool, Refusal> {
     let (mut with, mut without) = (false, false);
     visit(actions, &mut |action| {
@@ -163,7 +162,7 @@ fn names_what_stays(actions: &ActionList) -> Result<bool, Refusal> {
     Ok(with)
 }
 
-/// The flow of a rule of ours, whose notes are given: what it matches and does.
+/// Match and actions of the flow of a rule with these notes.
 pub fn flow(filter: &Filter, label: &Label, context: &dyn Context) -> Result<(Match, ActionList), Unreadable> {
     let full = read::matching(filter.id, &filter.flower, label.spelling, context)?;
     let mut actions = filter.flower.actions.clone();
@@ -172,7 +171,7 @@ pub fn flow(filter: &Filter, label: &Label, context: &dyn Context) -> Result<(Ma
     Ok((full, actions))
 }
 
-/// What a rule matches, however it is written and whoever wrote it; `None` if that cannot be said.
+/// The match of any rule, however it is written; `None` if no flow can express it.
 pub fn matching(filter: &Filter, context: &dyn Context) -> Option<Match> {
     read::matching(filter.id, &filter.flower, Spelling::default(), context).ok()
 }

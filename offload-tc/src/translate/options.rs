@@ -1,4 +1,4 @@
-//! Options of tunnel headers: those that are matched, and those that are set.
+//! Options of tunnel headers: matched and set.
 
 use sluice_flow::action::FieldSet;
 use sluice_flow::consume::Remainder;
@@ -13,12 +13,12 @@ use crate::wire::options::{Erspan, GeneveOption, Options};
 
 /// Bytes in front of the data of a Geneve option.
 const GENEVE_HEADER: usize = 4;
-/// The bits of the header's last byte that say the length of the data, in words.
+/// The bits of the header's last byte with the length of the data in words.
 const LENGTH_BITS: u8 = 0x1f;
 
-/// Something that gives fields away: a match, or a set of fields.
+/// A source of fields: a match, or a set of fields.
 pub(super) trait Source {
-    /// Value and mask of a field, once.
+    /// Takes value and mask of a field, once.
     fn take(&mut self, field: Field) -> Option<(u128, u128)>;
 }
 
@@ -30,14 +30,14 @@ impl Source for Remainder {
 
 /// Takes the options of a match.
 ///
-/// Of the length of all Geneve options the kernel compares only those bits that are set in the wanted one, so that in
-/// software a packet with more options behind can match, too (`fl_set_enc_opt`; OVS has the same).
+/// Of the total length of Geneve options the kernel compares only the bits that are set in the wanted length, so in software
+/// a packet with more options can match, too (`fl_set_enc_opt`; OVS has the same).
 pub(super) fn matched(rest: &mut dyn Source) -> Result<Option<OptionsMatch>, Refusal> {
     let Some((value, mask)) = taken(rest)? else { return Ok(None) };
     Ok(Some(OptionsMatch { value, mask }))
 }
 
-/// Takes the options that are set, which are whole.
+/// Takes the options that are set, which are complete.
 pub(super) fn set(set: &mut dyn Source) -> Result<Option<Options>, Refusal> {
     Ok(taken(set)?.map(|(value, _)| value))
 }
@@ -82,7 +82,7 @@ fn erspan(from: &mut dyn Source) -> Result<(Options, Options), Refusal> {
     let [hardware, hardware_mask] = narrow(from, Field::ErspanHardwareId)?;
     let (index, index_mask) = from.take(Field::ErspanIndex).unwrap_or_default();
     let [index, index_mask] = [index, index_mask].map(|number| u32::try_from(number).unwrap_or_default());
-    // The kernel takes the version of a mask for that of a header, too.
+    // The kernel takes the version in a mask for that of a header, too.
     let header = Erspan { version, ..Erspan::default() };
     let [value, mask] = match version {
         1 if direction_mask | hardware_mask != 0 => {
@@ -100,7 +100,7 @@ fn erspan(from: &mut dyn Source) -> Result<(Options, Options), Refusal> {
     Ok((Options::Erspan(value), Options::Erspan(mask)))
 }
 
-/// Value and mask of a field that is wider than what a header has of it.
+/// Value and mask of a field that is wider than in the header.
 fn narrow(from: &mut dyn Source, field: Field) -> Result<[u8; 2], Refusal> {
     let (value, mask) = from.take(field).unwrap_or_default();
     let bits = NARROW.iter().find(|(narrow, ..)| *narrow == field).map_or(u8::MAX, |(_, bits, _)| *bits);
@@ -157,7 +157,7 @@ fn option(head: &[u8; GENEVE_HEADER], data: &[u8]) -> GeneveOption {
     GeneveOption { class: u16::from_be_bytes([high, low]), kind, data: data.to_vec() }
 }
 
-/// The fields that say the same as options.
+/// The fields that match options.
 pub(super) fn fields(value: &Options, mask: &Options) -> Option<Vec<(Field, u128, u128)>> {
     let full = |field: Field, value: u128| (field, value, field.full_mask());
     Some(match (value, mask) {
@@ -251,7 +251,7 @@ impl<'a> Taken<'a> {
         Self { set, left }
     }
 
-    /// The first field that nobody took.
+    /// The first field that was not taken.
     pub(super) fn left(&self) -> Option<Field> {
         self.set.fields.iter().map(|(field, ..)| *field).find(|field| self.left.mask.get(*field) != 0)
     }

@@ -1,4 +1,4 @@
-//! Where the fields that `set(…)` rewrites are in their headers: one table for both directions.
+//! The places in their headers of fields that `set(…)` edits: one table for both directions.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use sluice_flow::field::{Attribute, Field};
 
 use crate::wire::action::{Command, EditKey, Header};
 
-/// Field, the header that it is counted from, and the bit at which it begins there. IPv4 is the only network header behind
-/// which `act_pedit` finds any transport header (`pedit_l4_skb_offset`), so that SCTP and ICMP are there as if they were TCP.
+/// Field, header, and first bit in that header. Behind IPv4, and only there, `act_pedit` finds any transport header
+/// (`pedit_l4_skb_offset`), so SCTP and ICMP are entered as if they were TCP.
 const PLACES: &[(Field, Header, u32)] = &[
     (Field::EthDst, Header::Ethernet, 0),
     (Field::EthSrc, Header::Ethernet, 48),
@@ -36,7 +36,7 @@ const PLACES: &[(Field, Header, u32)] = &[
     (Field::IcmpCode, Header::Tcp, 8),
 ];
 
-/// The fields of an IP header that cannot be rewritten, and that a set of the whole header names nevertheless.
+/// Fields of an IP header that cannot be edited, and that a set of the whole header names nevertheless.
 pub(super) const STAY: [Field; 4] = [Field::Ipv4Proto, Field::Ipv4Frag, Field::Ipv6Proto, Field::Ipv6Frag];
 
 /// Whether a set is of a whole IP header.
@@ -44,14 +44,14 @@ pub(super) fn names_what_stays(set: &FieldSet) -> bool {
     matches!(set.attribute, Attribute::Ipv4 | Attribute::Ipv6) && set.is_whole()
 }
 
-/// Whether a set is of all of an IP header but what stays as it is.
+/// Whether a set has all editable fields of an IP header.
 pub(super) fn is_all_that_changes(set: &FieldSet) -> bool {
     let is_set = |field: Field| set.get(field).is_some_and(|(_, mask)| mask == field.full_mask());
     matches!(set.attribute, Attribute::Ipv4 | Attribute::Ipv6)
         && set.attribute.fields().all(|spec| is_set(spec.field) != STAY.contains(&spec.field))
 }
 
-/// The words that a set rewrites, or the field that has no place.
+/// The words that a set edits. Fails with a field that has no place.
 pub(super) fn words(set: &FieldSet) -> Result<Vec<EditKey>, Field> {
     let mut words: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
     let mut header = Header::Network;
@@ -69,7 +69,7 @@ pub(super) fn words(set: &FieldSet) -> Result<Vec<EditKey>, Field> {
     Ok(words.map(key).collect())
 }
 
-/// The set of an attribute that rewrites some words; `None` if they are not of that attribute alone.
+/// The set that edits these words; `None` if they are not all of one attribute.
 pub(super) fn set(attribute: Attribute, words: &[EditKey]) -> Option<FieldSet> {
     let mut left: BTreeMap<u32, EditKey> = words.iter().map(|key| (key.offset / 4, *key)).collect();
     let mut fields = Vec::new();
@@ -93,12 +93,12 @@ pub(super) fn set(attribute: Attribute, words: &[EditKey]) -> Option<FieldSet> {
     (is_whole && !fields.is_empty()).then(|| FieldSet { attribute, fields: fields.into() })
 }
 
-/// The words in which a field is.
+/// The words of a field.
 fn words_of(field: Field, first: u32) -> std::ops::RangeInclusive<u32> {
     first / 32..=(first + field.spec().width - 1) / 32
 }
 
-/// The bits of a field that are in a word.
+/// The bits of a field in a word.
 fn in_word(bits: u128, field: Field, first: u32, word: u32) -> u32 {
     let (end, word_end) = (first + field.spec().width, word * 32 + 32);
     let bits = if end >= word_end { bits >> (end - word_end) } else { bits << (word_end - end) };
@@ -106,7 +106,7 @@ fn in_word(bits: u128, field: Field, first: u32, word: u32) -> u32 {
     u32::from_be_bytes([a, b, c, d])
 }
 
-/// The bits of a word that are of a field.
+/// The bits of a word that belong to a field.
 fn from_word(bits: u32, field: Field, first: u32, word: u32) -> u128 {
     let (end, word_end) = (first + field.spec().width, word * 32 + 32);
     let bits = u128::from(bits);

@@ -1,4 +1,4 @@
-//! A rule of ours as the flow that it was made from.
+//! Reads a rule of ours back as its flow.
 
 use sluice_flow::action::{Action as FlowAction, ActionList, FieldSet, MplsEntry, VlanTag};
 use sluice_flow::chain::ChainId;
@@ -137,7 +137,7 @@ pub(super) fn matching(
             }
         }
     }
-    // Of fields that share a key, those are meant whose header is there.
+    // Of fields that share a key, those whose header is present.
     let ip = if eth_type == Some(ethernet::IPV6) { Attribute::Ipv6 } else { Attribute::Ipv4 };
     for found in left {
         let of_key = FIELDS.iter().filter(|(_, key)| *key == found.key);
@@ -151,8 +151,8 @@ pub(super) fn matching(
     Ok(full)
 }
 
-/// The types of a rule that looks into PPPoE. The last one is PPPoE's, and what the kernel shows in its place is that of what
-/// PPP carries, or nothing (`fl_set_key_pppoe`, `fl_dump_key`).
+/// The Ethernet types of a PPPoE rule. The last one is PPPoE's; the kernel shows in its place the type of what PPP carries,
+/// or nothing (`fl_set_key_pppoe`, `fl_dump_key`).
 fn behind_tags_pppoe([outer, behind_outer, behind_inner]: [Option<u16>; 3]) -> [Option<u16>; 3] {
     let pppoe = Some(ethernet::PPPOE_SESSION);
     match behind_outer {
@@ -257,7 +257,7 @@ struct Reader<'a> {
     all: &'a [Action],
     at: usize,
     protocol: Option<u8>,
-    /// What sets of all of an IP header name besides what they rewrite.
+    /// Fields of an IP header that whole sets name besides what they edit.
     stays: Option<[(Field, u128, u128); 4]>,
     spelling: Spelling,
     context: &'a dyn Context,
@@ -325,7 +325,7 @@ impl Reader<'_> {
                 FlowAction::Conntrack(Box::new(read))
             }
             Operation::Edit(words) => {
-                // What is mended behind goes without saying.
+                // Checksums follow from the edits.
                 if matches!(self.all.get(self.at), Some(Action { operation: Operation::Checksum(_), .. })) {
                     self.at += 1;
                 }

@@ -7,7 +7,7 @@ use sluice_flow::refusal::Refusal;
 
 use crate::context::{Context, Device};
 
-/// The rule does what no flow of this agent asks for: it was changed by somebody, or is of a later version.
+/// The rule is no flow's of this agent: somebody changed it, or a later version wrote it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Unreadable(pub &'static str);

@@ -1,4 +1,4 @@
-//! An outer header as the fields that set it.
+//! Reads an outer header back as the fields that set it.
 
 use sluice_flow::action::FieldSet;
 use sluice_flow::field::{Attribute, Field};
@@ -9,7 +9,7 @@ use super::refuse::Unreadable;
 use crate::label::Spelling;
 use crate::wire::action::Encapsulation;
 
-/// The fields, without those that say nothing: no source, no type of service, no flag.
+/// The fields, without those at their defaults: no source, no ToS, no flag.
 pub(super) fn read(header: &Encapsulation, spelling: Spelling) -> Result<FieldSet, Unreadable> {
     let mut fields = Vec::new();
     let mut say = |field: Field, value: u128| {

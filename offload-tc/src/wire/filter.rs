@@ -1,4 +1,4 @@
-//! Filters: `struct tcmsg` with its attributes, and the requests that make, remove and list them.
+//! Filters: `struct tcmsg` with its attributes, and the requests that add, delete and list them.
 
 use sluice_netdev::netlink::attribute::{Attributes, Fields, Malformed, TooLong, Writer};
 use sluice_netdev::netlink::message::{self, Header};
@@ -6,15 +6,15 @@ use sluice_netdev::netlink::message::{self, Header};
 use super::flower::Flower;
 use super::statistics::Count;
 
-/// A filter is there, or shall be (`RTM_NEWTFILTER`).
+/// A filter exists, or is to be added (`RTM_NEWTFILTER`).
 pub const NEW_FILTER: u16 = 44;
-/// A filter is gone, or shall go.
+/// A filter is gone, or is to be deleted.
 pub const DELETE_FILTER: u16 = 45;
 /// A filter is asked for, or with [`message::flag::DUMP`] all of them.
 pub const GET_FILTER: u16 = 46;
-/// A queueing discipline shall be there (`RTM_NEWQDISC`).
+/// A queueing discipline is to be added (`RTM_NEWQDISC`).
 pub const NEW_QDISC: u16 = 36;
-/// A queueing discipline shall go.
+/// A queueing discipline is to be deleted.
 pub const DELETE_QDISC: u16 = 37;
 
 const KIND: u16 = 1;
@@ -22,14 +22,14 @@ const OPTIONS: u16 = 2;
 const CHAIN: u16 = 11;
 const DUMP_FLAGS: u16 = 15;
 const DRIVER_WARNING: u16 = 16;
-/// The value of `TCA_DUMP_FLAGS`, and the bits that are meant by it.
+/// Value and mask of `TCA_DUMP_FLAGS`.
 const TERSE: u32 = 1;
 const FLOWER: &str = "flower";
 /// Bytes of `struct tcmsg`.
 const FIXED: usize = 20;
 /// `TCM_IFINDEX_MAGIC_BLOCK`
 const BLOCK: u32 = u32::MAX;
-/// `TC_H_MAKE(TC_H_CLSACT, 0)`, under which both hooks are.
+/// `TC_H_MAKE(TC_H_CLSACT, 0)`, the parent of both hooks.
 const CLSACT_HANDLE: u32 = 0xffff_0000;
 /// `TC_H_CLSACT`, which is also `TC_H_INGRESS`.
 const CLSACT_PARENT: u32 = 0xffff_fff1;
@@ -41,17 +41,17 @@ pub(crate) const ETHERNET_HEADER: u64 = 14;
 /// Where filters are attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Hook {
-    /// To what a device receives.
+    /// What a device receives.
     Ingress {
-        /// Its index.
+        /// The device's index.
         interface: u32,
     },
-    /// To what a device sends.
+    /// What a device sends.
     Egress {
-        /// Its index.
+        /// The device's index.
         interface: u32,
     },
-    /// To a block that several devices share.
+    /// A block that several devices share.
     Block {
         /// Its number.
         number: u32,
@@ -75,19 +75,19 @@ pub struct FilterId {
     pub hook: Hook,
     /// The chain.
     pub chain: u32,
-    /// The lower wins; not 0. All filters of a priority are of one [`protocol`](Self::protocol).
+    /// The lowest is matched first; not 0. All filters of a priority have one [`protocol`](Self::protocol).
     pub priority: u16,
-    /// The Ethernet type of the packets that are looked at, 3 for all; of a tagged packet the outermost.
+    /// The Ethernet type of the packets that are matched, 3 for all; the outermost one for tagged packets.
     pub protocol: u16,
     /// The number within chain and priority; not 0.
     pub handle: u32,
 }
 
 impl FilterId {
-    /// What software counted, with what its hook leaves out of each packet. At ingress the Ethernet header is taken off
-    /// before tc sees the packet, and everywhere the outermost tag, which a rule of the first chain says is there. In a
-    /// later chain nothing tells with which tag the packet came. Of a packet that stands for several (GSO, GRO) each
-    /// header but the first is missing still, and it is one packet.
+    /// Adds to what software counted the headers that its hook leaves out of each packet. At ingress the Ethernet header is
+    /// stripped before tc sees the packet, and everywhere the outermost tag, which a rule of chain 0 matches. In a later
+    /// chain nothing says with which tag the packet came. A GSO or GRO packet still lacks the headers of all segments but
+    /// one, and counts as one packet.
     #[must_use]
     pub const fn with_headers(&self, counted: Count) -> Count {
         let ethernet = match self.hook {
@@ -120,7 +120,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Writes a request about this filter, such as [`NEW_FILTER`], at the end of a buffer.
+    /// Appends a request about this filter, such as [`NEW_FILTER`], to a buffer.
     pub fn emit(&self, buffer: &mut Vec<u8>, flags: u16, sequence: u32) -> Result<(), TooLong> {
         let header = Header { kind: NEW_FILTER, flags: message::flag::REQUEST | flags, sequence, port: 0 };
         message::write(buffer, header, |writer| {
@@ -130,8 +130,7 @@ impl Filter {
     }
 }
 
-/// Gives a request about a filter another handle and priority, and otherwise the flags and the sequence number that
-/// [`Filter::emit`] would.
+/// Changes handle, priority, flags and sequence number of a request that [`Filter::emit`] wrote.
 pub(crate) fn rename(request: &mut [u8], id: FilterId, flags: u16, sequence: u32) {
     message::readdress(request, message::flag::REQUEST | flags, sequence);
     if let Some((fixed, _)) = request.get_mut(message::HEADER..).and_then(|rest| rest.split_first_chunk_mut::<FIXED>())
@@ -141,13 +140,13 @@ pub(crate) fn rename(request: &mut [u8], id: FilterId, flags: u16, sequence: u32
     }
 }
 
-/// Writes a request that names a filter and says no more: [`DELETE_FILTER`] or [`GET_FILTER`].
+/// Writes a request with the name of a filter only: [`DELETE_FILTER`] or [`GET_FILTER`].
 pub fn emit_name(buffer: &mut Vec<u8>, kind: u16, id: FilterId, flags: u16, sequence: u32) -> Result<(), TooLong> {
     let header = Header { kind, flags: message::flag::REQUEST | flags, sequence, port: 0 };
     message::write(buffer, header, |writer| head(id, writer))
 }
 
-/// Writes a request for all filters of a hook, of all chains or one. A terse one tells flags, cookies and counters only
+/// Writes a request for all filters of a hook, of one chain or of all. A terse dump has flags, cookies and counters only
 /// (`TCA_DUMP_FLAGS_TERSE`).
 pub fn emit_dump(
     buffer: &mut Vec<u8>,
@@ -196,7 +195,7 @@ fn fixed_part(interface: u32, handle: u32, parent: u32, information: u32, writer
     }
 }
 
-/// A filter as the kernel tells of it, not yet taken apart.
+/// A filter as the kernel sends it, not parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FilterView<'a> {
     /// Its name.
@@ -204,12 +203,12 @@ pub struct FilterView<'a> {
     /// The kind of classifier.
     pub kind: &'a str,
     options: &'a [u8],
-    /// What a driver had to say, where the rule was taken all the same.
+    /// The driver's message where software took the rule instead.
     pub warning: Option<&'a str>,
 }
 
 impl<'a> FilterView<'a> {
-    /// Reads what is behind the header of a message about a filter.
+    /// Reads what follows the header of a message about a filter.
     pub fn new(payload: &'a [u8]) -> Result<Self, Malformed> {
         let place = "filter";
         let mut fields = Fields::new(payload, place);
@@ -231,14 +230,14 @@ impl<'a> FilterView<'a> {
                 OPTIONS => found.options = attribute.payload,
                 CHAIN => found.id.chain = attribute.u32()?,
                 DRIVER_WARNING => found.warning = Some(attribute.text()?),
-                // Statistics that are shown a second time, and the like.
+                // Statistics that are repeated, and the like.
                 _ => {}
             }
         }
         Ok(found)
     }
 
-    /// One of flower with these options.
+    /// A flower filter with these options.
     pub(crate) const fn of_flower(id: FilterId, options: &'a [u8]) -> Self {
         Self { id, kind: FLOWER, options, warning: None }
     }
@@ -248,7 +247,7 @@ impl<'a> FilterView<'a> {
         self.options
     }
 
-    /// Whether it is a filter of flower, and not just the mark that a priority exists.
+    /// Whether it is a flower filter, and not the placeholder of a priority.
     pub fn is_flower(&self) -> bool {
         self.kind == FLOWER && self.id.handle != 0
     }
@@ -258,7 +257,7 @@ impl<'a> FilterView<'a> {
         Attributes::new(self.options, FLOWER)
     }
 
-    /// The filter, taken apart.
+    /// Parses the filter.
     pub fn parse(&self) -> Result<Filter, Malformed> {
         Ok(Filter { id: self.id, flower: Flower::parse(self.options())? })
     }

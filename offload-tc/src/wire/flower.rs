@@ -16,7 +16,7 @@ const LABELS: u16 = 99;
 const CFM: u16 = 107;
 const CFM_LEVEL: u16 = 1;
 const CFM_OPCODE: u16 = 2;
-/// Keys of a rule.
+/// The keys of a rule.
 const USUAL: usize = 16;
 
 /// Bits of [`Flower::flags`] (`TCA_CLS_FLAGS_*`).
@@ -25,30 +25,30 @@ pub mod flag {
     pub const SKIP_HW: u32 = 1;
     /// For hardware only.
     pub const SKIP_SW: u32 = 2;
-    /// Answer: hardware has it.
+    /// Answer: hardware has the rule.
     pub const IN_HW: u32 = 4;
-    /// Answer: hardware does not have it.
+    /// Answer: hardware does not have the rule.
     pub const NOT_IN_HW: u32 = 8;
-    /// The words of drivers are wanted even where software takes the rule.
+    /// The driver's message is wanted even if software takes the rule.
     pub const VERBOSE: u32 = 16;
 }
 
-/// What a rule matches and does.
+/// Match and actions of a rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flower {
     /// Keys that are numbers, in the order of the table.
     pub keys: Vec<KeyMatch>,
     /// Options of the tunnel header.
     pub options: Option<OptionsMatch>,
-    /// Entries of the label stack, if more than the first is matched or only that there is one.
+    /// Entries of the label stack, if others than the first are matched, or only that there is one.
     pub labels: Vec<LabelMatch>,
     /// Connectivity fault management.
     pub cfm: Option<CfmMatch>,
-    /// What is done, in order.
+    /// The actions, in order.
     pub actions: Vec<Action>,
     /// Bits of [`flag`].
     pub flags: u32,
-    /// Answer: how many devices have it.
+    /// Answer: the number of devices that have it.
     pub hardware_count: Option<u32>,
 }
 
@@ -57,7 +57,7 @@ pub struct Flower {
 pub struct OptionsMatch {
     /// The values.
     pub value: Options,
-    /// The bits that count.
+    /// The bits that are compared.
     pub mask: Options,
 }
 
@@ -66,7 +66,7 @@ pub struct OptionsMatch {
 pub struct CfmMatch {
     /// Maintenance domain level.
     pub level: Option<u8>,
-    /// Operation code.
+    /// Opcode.
     pub opcode: Option<u8>,
 }
 
@@ -102,9 +102,9 @@ impl Flower {
         writer.nest(ACTIONS, |writer| emit_list(&self.actions, writer));
     }
 
-    /// Reads the options. An attribute that is unknown is an error: the rule would be taken for one that matches more.
+    /// Reads the options. An unknown attribute is an error, because the rule may match less than it seems to.
     pub fn parse(attributes: Attributes<'_>) -> Result<Self, Malformed> {
-        // Most rules have no more keys than that.
+        // Most rules have at most this many keys.
         let mut found = Self { keys: Vec::with_capacity(USUAL), ..Self::default() };
         let mut masks = Vec::with_capacity(USUAL);
         let (mut options, mut options_mask) = (None, None);

@@ -1,33 +1,33 @@
-//! The keys of flower that are a number and a mask: one table for writing, reading and translation.
+//! The keys of flower that are a number with a mask: one table for writing, reading and translation.
 //!
-//! Source: `enum` of `TCA_FLOWER_*` in `include/uapi/linux/pkt_cls.h` up to Linux 6.11, and for the order of bytes
-//! `fl_set_key` in `net/sched/cls_flower.c`.
+//! Source: `TCA_FLOWER_*` in `include/uapi/linux/pkt_cls.h` up to Linux 6.11, and for byte order `fl_set_key` in
+//! `net/sched/cls_flower.c`.
 
 use sluice_netdev::netlink::attribute::{Attribute, Malformed, Writer};
 
-/// In which order the bytes of a number stand.
+/// The byte order of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// The highest first.
+    /// Network byte order.
     Network,
-    /// As the machine has them.
+    /// The machine's byte order.
     Native,
 }
 
 /// One row of the key table.
 #[derive(Clone, Copy, Debug)]
 pub struct KeySpec {
-    /// The key that the row is about.
+    /// The key of the row.
     pub key: Key,
-    /// The name, as near to tc's as can be.
+    /// The name, as close to tc's as possible.
     pub name: &'static str,
-    /// The attribute that holds the value.
+    /// The attribute of the value.
     pub value: u16,
-    /// The attribute that holds the mask; `None` if the match is always on all bits.
+    /// The attribute of the mask; `None` if the match is always exact.
     pub mask: Option<u16>,
-    /// Bytes of each.
+    /// The length of value and mask in bytes.
     pub bytes: usize,
-    /// Their order.
+    /// Their byte order.
     pub order: Order,
     /// The bits that the kernel knows: all, or those of a field that is narrower than its bytes.
     pub bits: u32,
@@ -42,7 +42,7 @@ macro_rules! keys {
             $(#[doc = concat!("`", $name, "`")] $key,)*
         }
 
-        /// All of them, in the order in which they are written.
+        /// All keys, in the order in which they are written.
         pub const KEYS: &[KeySpec] = &[
             $(KeySpec {
                 key: Key::$key, name: $name, value: $value, mask: $mask, bytes: $bytes, order: Order::$order,
@@ -124,7 +124,7 @@ impl Key {
         &KEYS[self as usize]
     }
 
-    /// All bits that the key has.
+    /// All bits of the key.
     pub const fn full_mask(self) -> u128 {
         match self.spec().bits {
             128 => u128::MAX,
@@ -132,7 +132,7 @@ impl Key {
         }
     }
 
-    /// The key that an attribute belongs to, and whether it is the mask.
+    /// The key of an attribute, and whether the attribute is its mask.
     pub fn of_attribute(kind: u16) -> Option<(Self, bool)> {
         ATTRIBUTES.get(usize::from(kind)).copied().flatten()
     }
@@ -149,7 +149,7 @@ impl Key {
                 bytes[16 - spec.bytes..].copy_from_slice(attribute.payload);
                 u128::from_be_bytes(bytes)
             }
-            // Shorter ones are shifted to where the low bytes are.
+            // Shorter numbers are moved to the low bytes.
             Order::Native if cfg!(target_endian = "big") => {
                 bytes[16 - spec.bytes..].copy_from_slice(attribute.payload);
                 u128::from_be_bytes(bytes)
@@ -171,24 +171,24 @@ impl Key {
     }
 }
 
-/// A key with the bits that count.
+/// A match on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyMatch {
     /// The key.
     pub key: Key,
-    /// Its value, right-aligned, with no bit outside of the mask.
+    /// The value, right-aligned, without bits outside of the mask.
     pub value: u128,
-    /// The bits that count: all, where the key has no mask.
+    /// The bits that are compared: all if the key has no mask.
     pub mask: u128,
 }
 
 impl KeyMatch {
-    /// A match on all bits.
+    /// An exact match.
     pub const fn exact(key: Key, value: u128) -> Self {
         Self { key, value, mask: key.full_mask() }
     }
 
-    /// Writes value and mask. The kernel takes a mask that is missing for all bits, save that of [`Key::Flags`] and
+    /// Writes value and mask. The kernel takes a missing mask for an exact match, except for [`Key::Flags`] and
     /// [`Key::EncFlags`].
     pub(super) fn emit(&self, writer: &mut Writer<'_>) {
         let spec = self.key.spec();
@@ -201,7 +201,7 @@ impl KeyMatch {
     }
 }
 
-/// Numbers of attributes that are looked up, one more than the highest.
+/// The number of attributes that are looked up: one more than the highest.
 const LIMIT: usize = 112;
 
 const ATTRIBUTES: [Option<(Key, bool)>; LIMIT] = {
@@ -209,7 +209,7 @@ const ATTRIBUTES: [Option<(Key, bool)>; LIMIT] = {
     let mut row = 0;
     while row < KEYS.len() {
         let spec = &KEYS[row];
-        // The table is indexed by discriminant, and no attribute is named twice: a wrong row does not compile.
+        // The table is indexed by discriminant, and each attribute has one key: a wrong row does not compile.
         assert!(spec.key as usize == row);
         assert!(found[spec.value as usize].is_none());
         assert!(spec.bits as usize <= spec.bytes * 8);

@@ -9,10 +9,10 @@ const BOTTOM: u16 = 3;
 const CLASS: u16 = 4;
 const LABEL: u16 = 5;
 
-/// A match on one entry. With none of the fields it says that there is one.
+/// A match on one entry. Without fields it only says that there is an entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LabelMatch {
-    /// Which entry, from 1; the outermost is the first. Up to 7 (`FLOW_DIS_MPLS_MAX`).
+    /// The depth of the entry: 1 for the outermost, at most 7 (`FLOW_DIS_MPLS_MAX`).
     pub depth: u8,
     /// Label, 20 bits.
     pub label: Option<u32>,
@@ -20,7 +20,7 @@ pub struct LabelMatch {
     pub class: Option<u8>,
     /// Time to live.
     pub ttl: Option<u8>,
-    /// Whether it is the bottom of the stack.
+    /// The bottom-of-stack bit.
     pub bottom: Option<bool>,
 }
 

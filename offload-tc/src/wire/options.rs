@@ -18,12 +18,12 @@ const ERSPAN_HARDWARE: u16 = 4;
 const GTP_TYPE: u16 = 1;
 const GTP_FLOW: u16 = 2;
 
-/// The options of a header, or the bits of them that count.
+/// The options of a header, or a mask for them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Options {
-    /// Options of Geneve, in order.
+    /// Geneve options, in order.
     Geneve(Vec<GeneveOption>),
-    /// The group policy of VXLAN: id in the lower half, flags in the upper one (`VXLAN_GBP_*`).
+    /// The VXLAN group policy: id in the lower half, flags in the upper one (`VXLAN_GBP_*`).
     Vxlan(u32),
     /// ERSPAN.
     Erspan(Erspan),
@@ -36,7 +36,7 @@ pub enum Options {
     },
 }
 
-/// An option of Geneve, or the bits of it that count.
+/// A Geneve option, or a mask for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GeneveOption {
     /// Class.
@@ -47,21 +47,21 @@ pub struct GeneveOption {
     pub data: Vec<u8>,
 }
 
-/// The header of ERSPAN, or the bits of it that count. A version has the fields that it has.
+/// The ERSPAN header, or a mask for it. Each version has its own fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Erspan {
-    /// Version 1 or 2; in a mask, all bits.
+    /// Version 1 or 2; all bits in a mask.
     pub version: u8,
-    /// Index, of version 1.
+    /// Index, in version 1.
     pub index: Option<u32>,
-    /// Direction, of version 2.
+    /// Direction, in version 2.
     pub direction: Option<u8>,
-    /// Hardware, of version 2.
+    /// Hardware id, in version 2.
     pub hardware: Option<u8>,
 }
 
 impl Options {
-    /// Writes them into a nest.
+    /// Writes the options into a nest.
     pub fn emit(&self, kind: u16, writer: &mut Writer<'_>) {
         writer.nest(kind, |writer| match self {
             Self::Geneve(options) => options.iter().for_each(|option| option.emit(writer)),
@@ -74,7 +74,7 @@ impl Options {
         });
     }
 
-    /// Reads them out of a nest.
+    /// Reads the options of a nest.
     pub fn parse(nest: &Attribute<'_>) -> Result<Self, Malformed> {
         let mut geneve = Vec::new();
         let mut other = None;
@@ -105,8 +105,8 @@ impl GeneveOption {
         });
     }
 
-    /// Reads what is in a nest. Requests have a nest for each option, and the kernel's listings one for all of them
-    /// (`fl_dump_key_geneve_opt`), in which each begins with its class.
+    /// Reads the contents of a nest. Requests have a nest for each option; the kernel's listings have one for all
+    /// (`fl_dump_key_geneve_opt`), in which each option begins with its class.
     fn parse(nest: Attributes<'_>, found: &mut Vec<Self>) -> Result<(), Malformed> {
         let mut option: Option<Self> = None;
         for attribute in nest {

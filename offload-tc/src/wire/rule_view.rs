@@ -1,4 +1,4 @@
-//! The name, notes and counters of a rule, read without taking the rule apart.
+//! Name, notes and counters of a rule, read in place without parsing the rule.
 
 use sluice_netdev::netlink::attribute::{Attributes, Malformed};
 
@@ -9,10 +9,10 @@ use super::statistics::{Count, Statistics};
 const FLOWER_ACTIONS: u16 = 3;
 const FLOWER_FLAGS: u16 = 22;
 
-/// How the note on a policer begins that rules share.
+/// The first bytes of the note on a shared policer.
 pub(crate) const SHARED: [u8; 4] = *b"slcm";
 
-/// What a dump tells of a rule, terse or not, read in place.
+/// What a dump says about a rule, terse or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleView<'a> {
     /// The name of the rule.
@@ -21,16 +21,16 @@ pub struct RuleView<'a> {
     pub flags: u32,
     /// The notes on its first two actions.
     pub cookies: [&'a [u8]; 2],
-    /// What software and hardware counted: of each the most that an action did, for each action sees every packet until
-    /// one drops it. Policers that rules share do not count here, for they count what other rules send them, too: those
-    /// that say so in their notes, and all that are too far behind for a look at those.
+    /// What software counted: the maximum over the actions, because every action sees each packet until one drops it. Shared
+    /// policers are left out, because they also count other rules' packets: those with a note that says so, and all behind
+    /// the second action, whose notes are not read.
     pub software: Count,
-    /// See [`Self::software`].
+    /// What hardware counted, likewise.
     pub hardware: Count,
 }
 
 impl<'a> RuleView<'a> {
-    /// Reads a filter of flower.
+    /// Reads a flower filter.
     pub fn new(filter: &FilterView<'a>) -> Result<Self, Malformed> {
         let empty: &[u8] = &[];
         let mut found = Self {

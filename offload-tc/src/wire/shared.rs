@@ -1,14 +1,14 @@
-//! Actions that stand by themselves, for rules to share: `struct tcamsg` with its attributes (`include/uapi/linux/rtnetlink.h`),
-//! and the requests that make, change, remove and list them (`tc_ctl_action` in `net/sched/act_api.c`).
+//! Actions that rules share: `struct tcamsg` with its attributes (`include/uapi/linux/rtnetlink.h`), and the requests that
+//! make, change, delete and list them (`tc_ctl_action` in `net/sched/act_api.c`).
 
 use sluice_netdev::netlink::attribute::{Attribute, Attributes, Malformed, TooLong, Writer};
 use sluice_netdev::netlink::message::{self, Header};
 
 use super::action::{Action, COUNTED, flag};
 
-/// An action is there, or shall be (`RTM_NEWACTION`).
+/// An action exists, or is to be made (`RTM_NEWACTION`).
 pub const NEW_ACTION: u16 = 48;
-/// An action shall go.
+/// An action is to be deleted.
 pub const DELETE_ACTION: u16 = 49;
 /// An action is asked for, or with [`message::flag::DUMP`] all of a kind.
 pub const GET_ACTION: u16 = 50;
@@ -19,12 +19,12 @@ const KIND: u16 = 1;
 const INDEX: u16 = 3;
 /// `TCA_ACT_FLAGS`
 const PLACEMENT: u16 = 7;
-/// `TCA_ACT_FLAG_LARGE_DUMP_ON`: as many to a message as there is room for.
+/// `TCA_ACT_FLAG_LARGE_DUMP_ON`: as many actions in a message as fit.
 const LARGE_DUMP: u32 = 1;
 /// Bytes of `struct tcamsg`.
 const FIXED: usize = 4;
 
-/// Writes a request that an action be made, or with [`message::flag::REPLACE`] changed; `placement` is bits of
+/// Writes a request to make an action, or with [`message::flag::REPLACE`] to change it. `placement` is bits of
 /// [`action::flag`](super::action::flag).
 pub fn emit(buffer: &mut Vec<u8>, action: &Action, placement: u32, flags: u16, sequence: u32) -> Result<(), TooLong> {
     write(buffer, NEW_ACTION, flags, sequence, |writer| {
@@ -32,7 +32,7 @@ pub fn emit(buffer: &mut Vec<u8>, action: &Action, placement: u32, flags: u16, s
     })
 }
 
-/// Writes a request that names an action and says no more: [`DELETE_ACTION`] or [`GET_ACTION`].
+/// Writes a request with the name of an action only: [`DELETE_ACTION`] or [`GET_ACTION`].
 pub fn emit_name(
     buffer: &mut Vec<u8>,
     request: u16,
@@ -51,7 +51,7 @@ pub fn emit_name(
     })
 }
 
-/// Writes a request for all actions of a kind, those of single rules among them.
+/// Writes a request for all actions of a kind, including those of single rules.
 pub fn emit_dump(buffer: &mut Vec<u8>, kind: &str, sequence: u32) -> Result<(), TooLong> {
     write(buffer, GET_ACTION, message::flag::DUMP, sequence, |writer| {
         writer.nest(ACTIONS, |writer| writer.nest(1, |writer| writer.put_text(KIND, kind)));
@@ -73,7 +73,7 @@ fn write(
     })
 }
 
-/// An action as the kernel tells of it, not yet taken apart: it may be of a kind, or a making, that we know nothing of.
+/// An action as the kernel sends it, not parsed: its kind or options may be unknown to us.
 #[derive(Clone, Copy, Debug)]
 pub struct ActionView<'a> {
     nest: Attribute<'a>,
@@ -84,7 +84,7 @@ pub struct ActionView<'a> {
 }
 
 impl<'a> ActionView<'a> {
-    /// Reads what is behind the header of a message about actions.
+    /// Reads what follows the header of a message about actions.
     pub fn all(payload: &'a [u8]) -> impl Iterator<Item = Result<Self, Malformed>> {
         let place = "actions";
         let whole = Attributes::new(payload.get(FIXED..).unwrap_or_default(), place);
@@ -98,7 +98,7 @@ impl<'a> ActionView<'a> {
         })
     }
 
-    /// The action, taken apart.
+    /// Parses the action.
     pub fn parse(&self) -> Result<Action, Malformed> {
         Action::parse(&self.nest)
     }
@@ -111,7 +111,7 @@ impl<'a> ActionView<'a> {
             if attribute.kind == cookie {
                 found.cookie = attribute.payload;
             } else if attribute.kind == PLACEMENT {
-                // `struct nla_bitfield32`: the bits, and which of them are meant.
+                // `struct nla_bitfield32`: values, and which bits are valid.
                 let bits = attribute.payload.first_chunk().map_or(0, |bits| u32::from_ne_bytes(*bits));
                 found.placement = bits & (flag::SKIP_HW | flag::SKIP_SW);
             }

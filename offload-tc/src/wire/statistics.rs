@@ -1,4 +1,4 @@
-//! What was counted (`TCA_STATS_*` in `include/uapi/linux/gen_stats.h`).
+//! Counters (`TCA_STATS_*` in `include/uapi/linux/gen_stats.h`).
 
 use sluice_netdev::netlink::attribute::{Attributes, Fields, Malformed};
 
@@ -17,13 +17,13 @@ pub struct Count {
 }
 
 impl Count {
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self { packets: self.packets.saturating_add(other.packets), bytes: self.bytes.saturating_add(other.bytes) }
     }
 
-    /// The larger of each.
+    /// The maximum of each.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         Self { packets: self.packets.max(other.packets), bytes: self.bytes.max(other.bytes) }
@@ -50,8 +50,8 @@ impl Statistics {
         }
     }
 
-    /// Reads the nest. Where more packets were counted than 32 bits hold, [`PACKETS_64`] follows the attribute that it
-    /// corrects (`gnet_stats_copy_basic`), so that the order counts.
+    /// Reads the nest. Beyond 32 bits of packets, [`PACKETS_64`] follows the attribute that it corrects
+    /// (`gnet_stats_copy_basic`), so the order matters.
     pub(super) fn parse(nest: Attributes<'_>) -> Result<Self, Malformed> {
         let mut found = Self::default();
         let mut last = None;

@@ -1,4 +1,4 @@
-//! What a rule does, as `tc-actions(8)` has it.
+//! Actions in the syntax of `tc-actions(8)`.
 
 use std::fmt::{Display, Write};
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use crate::wire::action::{
     checksum, conntrack_bit,
 };
 
-/// The words for an action.
+/// Appends an action.
 pub(super) fn write(action: &Action, device: &dyn Fn(u32) -> String, text: &mut String) {
     let _ = write!(text, " action {}", action.operation.name());
     let shared = Some(action.index).filter(|index| *index != 0);
@@ -19,7 +19,7 @@ pub(super) fn write(action: &Action, device: &dyn Fn(u32) -> String, text: &mut 
         (Operation::Generic, _) => {}
         (operation, _) => words(operation, device, text),
     }
-    // Where it is in the nature of the action, tc knows what comes next.
+    // For these tc implies what comes next.
     if !matches!(action.operation, Operation::Mirred { .. }) && shared.is_none() {
         let _ = write!(text, " {}", control(action.control));
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// An Ethernet type by its name, if it has one (`ll_proto_n2a`).
+/// An Ethernet type by its name, if tc has one (`ll_proto_n2a`).
 pub(super) fn protocol(number: u16) -> String {
     match number {
         0x0003 => "all".into(),

@@ -1,4 +1,4 @@
-//! What a rule matches, as `tc-flower(8)` has it.
+//! Matches in the syntax of `tc-flower(8)`.
 
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -23,7 +23,7 @@ enum Form {
     Decimal,
 }
 
-/// The words for all keys.
+/// Appends all keys.
 pub(super) fn write(flower: &Flower, outer: u16, text: &mut String) {
     for key in flower.keys.iter().filter(|key| !is_said(key, outer)) {
         let (name, form) = spelling(key.key);
@@ -56,7 +56,7 @@ pub(super) fn write(flower: &Flower, outer: u16, text: &mut String) {
     }
 }
 
-/// Whether it goes without saying, as the Ethernet type that is the protocol of the rule.
+/// Whether the rule implies the key, such as the Ethernet type that is its protocol.
 fn is_said(key: &KeyMatch, outer: u16) -> bool {
     key.key == Key::EthType && key.value == u128::from(outer)
 }
@@ -141,7 +141,7 @@ fn masked(value: u128, mask: u128, is_exact: bool) -> String {
     if is_exact { value.to_string() } else { format!("{value}/{mask:#x}") }
 }
 
-/// How many bits count, or which ones.
+/// A prefix length, or the mask if it is not a prefix.
 fn prefix(leading: u32, all: u32, width: u32, mask: impl FnOnce() -> String) -> String {
     if all == width {
         String::new()
@@ -158,7 +158,7 @@ fn bits(value: u128, mask: u128, names: &[(u128, &str)], sign: impl Fn(bool) -> 
     words.join(between)
 }
 
-/// What `tc` calls options of this kind.
+/// tc's name for options of this kind.
 pub(super) const fn name_of(options: &Options) -> &'static str {
     match options {
         Options::Geneve(_) => "geneve_opts",

@@ -40,7 +40,7 @@ pub(super) fn rule(rule: &Rule, priority: u16, policy: OffloadPolicy, ports: &Po
     text
 }
 
-/// A filter of somebody else: where it is and of what kind.
+/// Somebody else's filter: its place and kind.
 pub(super) fn foreign(view: &FilterView<'_>, port: Option<&str>, mark: Option<Mark>) -> String {
     let mut text = format!("{} {}", place("", &view.id, port), view.kind);
     if view.id.handle != 0 {
@@ -55,7 +55,7 @@ pub(super) fn foreign(view: &FilterView<'_>, port: Option<&str>, mark: Option<Ma
     text
 }
 
-/// Where a filter is, behind the command.
+/// The place of a filter, behind the command.
 fn place(command: &str, id: &FilterId, port: Option<&str>) -> String {
     let device = |interface: u32| port.map_or_else(|| format!("if{interface}"), ToOwned::to_owned);
     let hook = match id.hook {
@@ -98,7 +98,7 @@ mod tests {
         })
     }
 
-    /// The words for a flow, without the cookies.
+    /// The text of a flow's rule, without the cookies.
     fn words(key: &str, actions: &str) -> String {
         let parsed = text::parse_key(key, &()).unwrap();
         let actions: ActionList = text::parse_actions(actions, &()).unwrap();

@@ -1,4 +1,4 @@
-//! What flower matches and OVS does not.
+//! Fields that flower matches and OVS does not.
 
 use sluice_flow::field::{Attribute, Field};
 use sluice_flow::refusal::Refusal;
@@ -12,8 +12,8 @@ use crate::wire::flower::CfmMatch;
 use crate::wire::key::Key;
 
 impl Consumer<'_> {
-    /// Takes the number of tags that is said, of packets that have so many at least as are matched by themselves, and where
-    /// the last one is known no others.
+    /// Takes the number of tags. Packets have at least as many as are matched one by one, and no more if the type behind the
+    /// last one is known.
     pub(super) fn said_number_of_tags(&mut self, count: u8, is_last: bool) -> Result<(), Refusal> {
         let (tags, field) = (usize::from(count), Field::NumOfVlans);
         if tags < self.shape.tags || is_last && tags > self.shape.tags {
@@ -32,7 +32,8 @@ impl Consumer<'_> {
         self.number_of_tags(field, count)
     }
 
-    /// That there is a header of PPPoE every rule for the type asks for, so that it is told only by what is matched of it.
+    /// Every rule for the PPPoE type requires a PPPoE header, so a match on its presence shows only with a match on its
+    /// fields.
     pub(super) fn pppoe(&mut self) -> Result<(), Refusal> {
         let present = self.exact::<u8>(Field::PppoePresent)?;
         let before = self.flower.keys.len();
@@ -63,7 +64,7 @@ impl Consumer<'_> {
         Ok(())
     }
 
-    /// Refuses what an old kernel would pass over, or a new one not show again.
+    /// Refuses what an old kernel would ignore, or a new one not show again.
     pub(super) fn sessions(&self) -> Result<(), Refusal> {
         let is_matched = |field: Field| self.full.mask.get(field) != 0;
         match self.shape.protocol {

@@ -4,7 +4,7 @@ use sluice_netdev::netlink::attribute::{Fields, Malformed, Writer};
 
 use super::control::Control;
 
-/// What all actions have in common (`tc_gen`).
+/// What every action has (`tc_gen`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Common {
     pub(super) index: u32,
@@ -31,7 +31,7 @@ impl Common {
     }
 }
 
-/// The complaint that the attribute with the parameters is not there.
+/// The error for missing parameters.
 pub(super) const fn without_parameters(place: &'static str, kind: u16) -> Malformed {
     Malformed::Missing { place, kind }
 }

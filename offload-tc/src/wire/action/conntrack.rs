@@ -8,13 +8,13 @@ use super::common::{Common, without_parameters};
 
 /// Bits of [`Conntrack::bits`] (`TCA_CT_ACT_*`).
 pub mod bit {
-    /// The connection is entered.
+    /// The connection is committed.
     pub const COMMIT: u16 = 1;
-    /// Whatever is entered the other way round goes first.
+    /// An existing connection of the other direction is replaced.
     pub const FORCE: u16 = 2;
-    /// What is known of the connection is forgotten; nothing else is done.
+    /// The packet's connection is forgotten, and nothing else is done.
     pub const CLEAR: u16 = 4;
-    /// Addresses are translated: as they were when the connection was entered, unless another bit says how.
+    /// Addresses are translated as when the connection was committed, unless another bit says how.
     pub const NAT: u16 = 8;
     /// The source is translated.
     pub const NAT_SOURCE: u16 = 16;
@@ -50,24 +50,24 @@ pub struct Conntrack {
     pub mark: Option<(u32, u32)>,
     /// Value and mask of the label that is set.
     pub label: Option<(u128, u128)>,
-    /// Into what is translated.
+    /// The addresses and ports to translate to.
     pub translation: Translation,
-    /// What looks into the connection for others that belong to it; Linux 6.2 and later.
+    /// The helper, which expects further connections; Linux 6.2 and later.
     pub helper: Option<Helper>,
 }
 
-/// A helper of connections, which the kernel finds by all three.
+/// A connection tracking helper, which the kernel finds by all three.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Helper {
     /// The name, such as `ftp`.
     pub name: Box<str>,
-    /// The family of addresses.
+    /// The address family.
     pub family: Family,
-    /// The protocol over IP.
+    /// The IP protocol.
     pub protocol: u8,
 }
 
-/// A family of addresses (`NFPROTO_*`).
+/// An address family (`NFPROTO_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// IPv4.
@@ -76,7 +76,7 @@ pub enum Family {
     Ipv6 = 10,
 }
 
-/// Addresses and ports to choose from, first and last.
+/// A range of addresses and of ports, each with first and last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Translation {
     /// Addresses of one family.
@@ -109,7 +109,7 @@ impl Conntrack {
                 writer.put(IPV6_FIRST, &first.octets());
                 writer.put(IPV6_LAST, &last.octets());
             }
-            // Of two families, which translation refuses.
+            // Translation refuses a range of two families.
             Some(_) | None => {}
         }
         if let Some((first, last)) = self.translation.ports {
@@ -160,7 +160,7 @@ impl Conntrack {
         found.helper = Some(helper).filter(|helper| !helper.name.is_empty());
         found.mark = found.mark.map(|(mark, _)| (mark, mark_mask));
         found.label = found.label.map(|(label, _)| (label, label_mask));
-        // Of a single one the kernel takes, and shows, no last one.
+        // For a single address the kernel takes, and shows, no last one.
         found.translation.addresses = first.map(|first| (first, last.unwrap_or(first)));
         found.translation.ports = ports[0].map(|first| (first, ports[1].unwrap_or(first)));
         Ok((found, common.ok_or(without_parameters("ct", PARAMETERS))?))

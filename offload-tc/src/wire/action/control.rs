@@ -3,31 +3,31 @@
 /// What comes after an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Control {
-    /// The packet goes on as if nothing had matched.
+    /// The packet is accepted.
     Ok,
-    /// The filters of the next priority are asked (`TC_ACT_UNSPEC`).
+    /// The filters of the next priority are matched (`TC_ACT_UNSPEC`).
     Continue,
     /// It is dropped.
     Shot,
-    /// The next action.
+    /// The next action is run.
     Pipe,
-    /// It is somebody else's now.
+    /// The action has consumed the packet.
     Stolen,
-    /// It is looked up in a chain.
+    /// The packet is matched in a chain.
     GotoChain(u32),
-    /// So many actions from the first one are left out, and those behind are run.
+    /// The actions before this one, counted from the first, are skipped.
     Jump(u32),
-    /// Any other.
+    /// Anything else.
     Other(i32),
 }
 
-/// The kind of what has a number in the lower bits (`TC_ACT_EXT_SHIFT`).
+/// Controls with a number in the lower bits (`TC_ACT_EXT_SHIFT`).
 const EXTENDED: u32 = 28;
 const JUMP: u32 = 1 << EXTENDED;
 const GOTO_CHAIN: u32 = 2 << EXTENDED;
 
 impl Control {
-    /// As high as the number of a chain or a jump can be (`TC_ACT_EXT_VAL_MASK`).
+    /// The limit of the number of a chain or a jump (`TC_ACT_EXT_VAL_MASK`).
     pub const NUMBER_LIMIT: u32 = (1 << EXTENDED) - 1;
 
     pub(super) const fn number(self) -> i32 {

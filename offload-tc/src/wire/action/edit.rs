@@ -1,4 +1,4 @@
-//! Rewriting of bits (`act_pedit` in its extended form, `include/uapi/linux/tc_act/tc_pedit.h`).
+//! Edits of headers (`act_pedit` in its extended form, `include/uapi/linux/tc_act/tc_pedit.h`).
 
 use sluice_netdev::netlink::attribute::{Attribute, Attributes, Fields, Malformed, Writer};
 
@@ -10,10 +10,10 @@ const KEY: u16 = 6;
 const KEY_HEADER: u16 = 1;
 const KEY_COMMAND: u16 = 2;
 
-/// The header that offsets count from.
+/// The header that an offset counts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Header {
-    /// Whatever is behind the Ethernet header and the tags.
+    /// Whatever follows the Ethernet header and the tags.
     Network = 0,
     /// Ethernet.
     Ethernet = 1,
@@ -27,32 +27,32 @@ pub enum Header {
     Udp = 5,
 }
 
-/// What is done to a word.
+/// How a word is edited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Bits are set.
     Set = 0,
-    /// A number is added, modulo the bits that may change. The machine's order of bytes counts.
+    /// A number is added, modulo the editable bits, in the machine's byte order.
     Add = 1,
 }
 
-/// The rewriting of one word of 32 bits.
+/// An edit of one 32-bit word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EditKey {
-    /// Where the offset counts from.
+    /// The header that the offset counts from.
     pub header: Header,
-    /// What is done.
+    /// How the word is edited.
     pub command: Command,
     /// The offset of the word in bytes, a multiple of 4.
     pub offset: u32,
-    /// The bits that are set, as they stand on the wire: the first byte is the highest.
+    /// The new value in network byte order.
     pub value: u32,
-    /// The bits that change.
+    /// The editable bits.
     pub mask: u32,
 }
 
 pub(super) fn emit(keys: &[EditKey], common: Common, writer: &mut Writer<'_>) {
-    // The largest header that translation rewrites at once has ten words; more than the count can say are cut off.
+    // Translation edits at most ten words at once; more than the count can hold are cut off.
     let count = u8::try_from(keys.len()).unwrap_or(u8::MAX);
     common.put(PARAMETERS, writer, |writer| {
         let flags = 0;

@@ -1,5 +1,5 @@
-//! Headers that come and go: VLAN tags and Ethernet headers (`act_vlan`), label stack entries (`act_mpls`); and what has to
-//! be mended when they change (`act_csum`).
+//! Adding and removing headers: VLAN tags and Ethernet headers (`act_vlan`), label stack entries (`act_mpls`); and the
+//! checksums to update then (`act_csum`).
 
 use sluice_netdev::netlink::attribute::{Attributes, Fields, Malformed, Writer};
 
@@ -7,15 +7,15 @@ use super::common::{Common, without_parameters};
 
 /// Bits of `act_csum` (`TCA_CSUM_UPDATE_FLAG_*`).
 pub mod checksum {
-    /// The header of IPv4.
+    /// The IPv4 header.
     pub const IPV4_HEADER: u32 = 1;
-    /// ICMP of either version.
+    /// ICMP and ICMPv6.
     pub const ICMP: u32 = 2;
     /// IGMP.
     pub const IGMP: u32 = 4;
     /// TCP.
     pub const TCP: u32 = 8;
-    /// UDP, where there is one.
+    /// UDP, if the packet has a checksum.
     pub const UDP: u32 = 16;
     /// UDP-Lite.
     pub const UDP_LITE: u32 = 32;
@@ -38,29 +38,29 @@ const MPLS_BOTTOM: u16 = 8;
 /// What `act_vlan` does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vlan {
-    /// The outermost tag goes.
+    /// Pops the outermost tag.
     Pop,
-    /// A tag comes.
+    /// Pushes a tag.
     Push {
-        /// Its type.
+        /// TPID.
         protocol: u16,
-        /// Its number.
+        /// VLAN id.
         id: u16,
-        /// Its priority.
+        /// PCP.
         priority: u8,
     },
-    /// The outermost tag changes.
+    /// Changes the outermost tag.
     Modify {
-        /// Its number.
+        /// VLAN id.
         id: u16,
-        /// Its type.
+        /// TPID.
         protocol: u16,
-        /// Its priority; as it is if nothing is said.
+        /// PCP; `None` leaves it as it is.
         priority: Option<u8>,
     },
-    /// The Ethernet header goes.
+    /// Pops the Ethernet header.
     PopEthernet,
-    /// An Ethernet header comes.
+    /// Pushes an Ethernet header.
     PushEthernet {
         /// Destination.
         destination: [u8; 6],
@@ -133,33 +133,33 @@ fn put_tag(protocol: u16, id: u16, priority: Option<u8>, writer: &mut Writer<'_>
 /// What `act_mpls` does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mpls {
-    /// The outermost entry goes.
+    /// Pops the outermost entry.
     Pop {
-        /// What the packet is then.
+        /// The packet's Ethernet type afterwards.
         protocol: u16,
     },
-    /// An entry comes, behind the Ethernet header.
+    /// Pushes an entry behind the Ethernet header.
     Push(Entry),
-    /// Some of the outermost entry changes. The type is not said.
+    /// Changes fields of the outermost entry, without the Ethernet type.
     Modify(Entry),
-    /// The time to live goes down by one.
+    /// Decrements the TTL.
     DecrementTtl,
-    /// An entry comes, in front of the Ethernet header.
+    /// Pushes an entry in front of the Ethernet header.
     PushOutside(Entry),
 }
 
-/// A label stack entry, or those fields of it that are said.
+/// A label stack entry; `None` for fields that are not set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// What the packet is then, 0x8847 or 0x8848.
+    /// The packet's Ethernet type afterwards, 0x8847 or 0x8848.
     pub protocol: Option<u16>,
     /// Label.
     pub label: Option<u32>,
     /// Traffic class.
     pub class: Option<u8>,
-    /// Time to live, not 0.
+    /// TTL, not 0.
     pub ttl: Option<u8>,
-    /// Whether it is the bottom of the stack; by itself if nothing is said.
+    /// The bottom-of-stack bit; `None` lets the kernel compute it.
     pub bottom: Option<bool>,
 }
 
@@ -212,7 +212,7 @@ impl Mpls {
         let found = match action {
             1 => Self::Pop { protocol: entry.protocol.unwrap_or_default() },
             2 => Self::Push(entry),
-            // The kernel shows a type that it does not set.
+            // The kernel shows an Ethernet type that it does not set.
             3 => Self::Modify(Entry { protocol: None, ..entry }),
             4 => Self::DecrementTtl,
             5 => Self::PushOutside(entry),

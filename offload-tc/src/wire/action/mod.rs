@@ -33,7 +33,7 @@ const HARDWARE_COUNT: u16 = 10;
 /// `TCA_ACT_FLAGS_NO_PERCPU_STATS`
 const NO_PERCPU_STATISTICS: u32 = 1;
 
-/// For whom an action is that stands by itself (`TCA_ACT_FLAGS_*`); a rule can share it only if it is for the same.
+/// Flags of an action that stands by itself (`TCA_ACT_FLAGS_*`). A rule can share it only if it has the same flags.
 pub mod flag {
     /// Not for hardware.
     pub const SKIP_HW: u32 = 1 << 1;
@@ -41,7 +41,7 @@ pub mod flag {
     pub const SKIP_SW: u32 = 1 << 2;
 }
 
-/// As many actions as a rule can have (`TCA_ACT_MAX_PRIO`).
+/// At most this many actions in a rule (`TCA_ACT_MAX_PRIO`).
 pub const MAX_ACTIONS: usize = 32;
 
 /// One action of a rule.
@@ -51,19 +51,20 @@ pub struct Action {
     pub operation: Operation,
     /// What comes next.
     pub control: Control,
-    /// The number of an action that several rules share; 0 for one of this rule alone. The kernel numbers all that it lists.
+    /// The index of an action that several rules share; 0 for an action of this rule. The kernel shows an index for every
+    /// action.
     pub index: u32,
-    /// A note of ours that the kernel keeps.
+    /// The note on it, which the kernel keeps.
     pub cookie: Option<Cookie>,
-    /// Whether it is counted in one place and not for each processor, which makes it smaller and quicker to put in.
+    /// Whether it has one set of counters instead of one per processor, which makes it smaller and faster to add.
     pub is_counted_once: bool,
-    /// How hardware may count it (`TCA_ACT_HW_STATS_*`); any way if nothing is said.
+    /// How hardware may count it (`TCA_ACT_HW_STATS_*`); `None` for any way.
     pub hardware_counters: Option<u8>,
-    /// Answer: what was counted.
+    /// Answer: its counters.
     pub statistics: Option<Statistics>,
 }
 
-/// A note on an action.
+/// A note on an action (`TCA_ACT_COOKIE`).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Cookie {
     bytes: [u8; Self::LIMIT],
@@ -73,52 +74,52 @@ pub struct Cookie {
 /// What an action does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Checksums are made right (`act_csum`): bits of [`checksum`].
+    /// Updates checksums (`act_csum`): bits of [`checksum`].
     Checksum(u32),
-    /// The connection is tracked (`act_ct`).
+    /// Tracks the connection (`act_ct`).
     Conntrack(Box<Conntrack>),
-    /// Bits are rewritten (`act_pedit`).
+    /// Edits headers (`act_pedit`).
     Edit(Vec<EditKey>),
-    /// Nothing but what [`Action::control`] says (`act_gact`).
+    /// Does nothing but what [`Action::control`] says (`act_gact`).
     Generic,
-    /// The packet, or a copy, goes to a device (`act_mirred`).
+    /// Sends the packet, or a copy, to a device (`act_mirred`).
     Mirred {
-        /// As what.
+        /// Redirect or mirror, to egress or ingress.
         to: Mirred,
         /// The index of the device.
         interface: u32,
     },
-    /// Label stack entries (`act_mpls`).
+    /// Changes label stack entries (`act_mpls`).
     Mpls(Mpls),
-    /// The rate or the length of packets is checked (`act_police`).
+    /// Checks the rate or the length of packets (`act_police`).
     Police(Box<Police>),
-    /// A sampling group is told (`act_sample`).
+    /// Samples packets to a sampling group (`act_sample`).
     Sample {
-        /// Of one in so many.
+        /// One in this many packets.
         rate: u32,
         /// The group.
         group: u32,
-        /// Of so many bytes at most.
+        /// At most this many bytes of each packet.
         truncate: Option<u32>,
     },
-    /// What the kernel keeps with a packet is set (`act_skbedit`).
+    /// Sets metadata of the packet (`act_skbedit`).
     SkbEdit(SkbEdit),
-    /// The outer header is forgotten (`act_tunnel_key`).
+    /// Releases the outer header (`act_tunnel_key`).
     TunnelRelease,
-    /// The outer header is said (`act_tunnel_key`).
+    /// Sets the outer header (`act_tunnel_key`).
     TunnelSet(Box<Encapsulation>),
-    /// VLAN tags and Ethernet headers (`act_vlan`).
+    /// Changes VLAN tags and Ethernet headers (`act_vlan`).
     Vlan(Vlan),
 }
 
-/// What becomes of a packet at a device (`TCA_EGRESS_REDIR` and the like).
+/// Where a packet goes at a device (`TCA_EGRESS_REDIR` and the like).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mirred {
-    /// It is sent.
+    /// The packet is sent.
     EgressRedirect = 1,
     /// A copy is sent.
     EgressMirror = 2,
-    /// It is received.
+    /// The packet is received.
     IngressRedirect = 3,
     /// A copy is received.
     IngressMirror = 4,
@@ -131,12 +132,12 @@ pub struct SkbEdit {
     pub priority: Option<u32>,
     /// Value and mask of the mark.
     pub mark: Option<(u32, u32)>,
-    /// For whom the packet is (`PACKET_HOST` is 0).
+    /// The packet type (`PACKET_HOST` is 0).
     pub packet_type: Option<u16>,
 }
 
 impl Action {
-    /// An action of one rule alone.
+    /// An action of one rule.
     pub const fn new(operation: Operation, control: Control) -> Self {
         Self {
             operation,
@@ -149,7 +150,7 @@ impl Action {
         }
     }
 
-    /// Writes it, with more bits of [`flag`] for one that stands by itself; in a rule those of the rule count.
+    /// Writes it. `flags` are bits of [`flag`] for an action that stands by itself; in a rule those of the rule count.
     pub(super) fn emit(&self, place: u16, flags: u32, writer: &mut Writer<'_>) {
         writer.nest(place, |writer| {
             writer.put_text(KIND, self.operation.name());
@@ -197,7 +198,7 @@ impl Action {
         }
     }
 
-    /// Reads an action out of its nest.
+    /// Reads the nest of an action.
     pub(super) fn parse(nest: &Attribute<'_>) -> Result<Self, Malformed> {
         const PLACE: &str = "action";
         let (mut kind, mut options) = (None, None);
@@ -229,7 +230,7 @@ impl Action {
 }
 
 impl Operation {
-    /// The name of the kind of action.
+    /// The name of the action's kind.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Checksum(_) => "csum",
@@ -268,7 +269,7 @@ impl Operation {
     }
 }
 
-/// The operation of a kind of action, beside what it has in common with all.
+/// Wraps what a kind of action has of its own, and keeps what is common.
 fn with<T>((found, common): (T, Common), operation: impl FnOnce(T) -> Operation) -> (Operation, Common) {
     (operation(found), common)
 }
@@ -278,7 +279,7 @@ pub(super) fn emit_list(actions: &[Action], writer: &mut Writer<'_>) {
     (1..).zip(actions).for_each(|(place, action)| action.emit(place, 0, writer));
 }
 
-/// Reads actions in the order of their numbers.
+/// Reads actions, in the order of their numbers.
 pub(super) fn parse_list(nest: Attributes<'_>) -> Result<Vec<Action>, Malformed> {
     let mut actions = Vec::new();
     for attribute in nest {
@@ -289,7 +290,7 @@ pub(super) fn parse_list(nest: Attributes<'_>) -> Result<Vec<Action>, Malformed>
     Ok(actions.into_iter().map(|(_, action)| action).collect())
 }
 
-/// The numbers that a nest of an action has for kind, counters and cookie, for those who read no more of it.
+/// The attributes of kind, counters and cookie, for readers of nothing else.
 pub(super) const COUNTED: [u16; 3] = [KIND, STATISTICS, COOKIE];
 
 fn parse_checksum(options: Attributes<'_>) -> Result<(Operation, Common), Malformed> {
@@ -316,7 +317,7 @@ fn parse_generic(options: Attributes<'_>) -> Result<(Operation, Common), Malform
         match attribute.kind {
             2 => found = Some((Operation::Generic, Common::read(&mut Fields::new(attribute.payload, "gact"))?)),
             1 | 4 => {}
-            // An action that is taken at random is not ours.
+            // An action with a random part is not ours.
             _ => return Err(attribute.unknown()),
         }
     }
@@ -398,7 +399,7 @@ impl SkbEdit {
     }
 }
 
-/// `struct nla_bitfield32`: values and which of them are meant.
+/// `struct nla_bitfield32`: values, and which bits are valid.
 fn put_bits(kind: u16, bits: u32, writer: &mut Writer<'_>) {
     writer.fill(kind, |writer| {
         writer.raw(&bits.to_ne_bytes());
@@ -412,7 +413,7 @@ fn bits(attribute: &Attribute<'_>) -> Result<u32, Malformed> {
 }
 
 impl Cookie {
-    /// As many bytes as there is room for (`TC_COOKIE_MAX_SIZE`).
+    /// At most this many bytes (`TC_COOKIE_MAX_SIZE`).
     pub const LIMIT: usize = 16;
 
     /// A note; `None` if it is too long.
@@ -422,7 +423,7 @@ impl Cookie {
         Some(Self { bytes, length: u8::try_from(note.len()).ok()? })
     }
 
-    /// What it says.
+    /// Its bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length.into()]
     }

@@ -12,34 +12,34 @@ const RESULT: u16 = 5;
 const RATE64: u16 = 8;
 const PACKET_RATE: u16 = 10;
 const PACKET_BURST: u16 = 11;
-/// Of how many bytes a cell of the table is, as a power of two; anything but 0.
+/// The size of a cell of the table in bytes, as a power of two; not 0.
 const CELL_LOG: u8 = 3;
 /// What the kernel shows for a length of 0.
 const ANY_LENGTH: u32 = u32::MAX;
 /// `TC_LINKLAYER_ETHERNET`
 const ETHERNET: u8 = 1;
 
-/// What `act_police` checks. What [`Action::control`](super::Action::control) says is done where it is exceeded.
+/// A policer (`act_police`). [`Action::control`](super::Action::control) says what happens to packets that exceed it.
 ///
-/// With a rate or a length it makes the object, or changes it; without, it refers to one that is there, and fails where
-/// there is none.
+/// With a rate or a length this makes the object or changes it. Without, it refers to an existing one, and fails if there is
+/// none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Police {
-    /// What is done where nothing is exceeded.
+    /// What happens to packets that conform.
     pub conform: Control,
-    /// Bytes a second, of which a packet's Ethernet header is none in software.
+    /// Bytes a second. In software the Ethernet header is not counted.
     pub rate: Option<u64>,
-    /// What passes at once, in ticks of 64 ns at the rate (`PSCHED_TICKS2NS`).
+    /// The burst, in ticks of 64 ns at the rate (`PSCHED_TICKS2NS`).
     pub burst: u32,
-    /// The length of a packet that is not exceeded, from the Ethernet header on. 0 stands for any, but with a rate for 255
-    /// cells of the table, which are 2,040 bytes: who wants any then says [`u32::MAX`].
+    /// The longest packet that conforms, including the Ethernet header. 0 means any, but with a rate 255 cells of the table,
+    /// which are 2,040 bytes; for any length use [`u32::MAX`] then.
     pub mtu: u32,
-    /// Packets a second, and what passes at once, in ticks of 64 ns at that rate.
+    /// Packets a second, and the burst in ticks of 64 ns at that rate.
     pub packets: Option<(u64, u64)>,
 }
 
 impl Police {
-    /// One that refers to an object by the number of its action.
+    /// A reference to an object by the index of its action.
     pub const fn reference(conform: Control) -> Self {
         Self { conform, rate: None, burst: 0, mtu: 0, packets: None }
     }
@@ -47,7 +47,7 @@ impl Police {
     pub(super) fn emit(&self, common: Common, writer: &mut Writer<'_>) {
         let (rate, cells) = match self.rate {
             None => (0, 0),
-            // The kernel wants the table that it no longer looks into.
+            // The kernel requires the table although it no longer reads it.
             Some(rate) => (u32::try_from(rate).unwrap_or(u32::MAX), 256usize),
         };
         writer.fill(PARAMETERS, |writer| {
@@ -72,8 +72,8 @@ impl Police {
             writer.put(RATE64, &rate.to_ne_bytes());
         }
         if *self == Self::reference(self.conform) && common.index != 0 {
-            // Whoever refers to an object that is gone would make one that lets all pass. An average rate is passed over where
-            // the object is there, and where it is not, the kernel refuses to make one for want of an estimator.
+            // A reference to an object that is gone would make one that lets everything pass. The kernel ignores an average
+            // rate if the object exists, and otherwise refuses to make one without an estimator.
             writer.put(AVERAGE_RATE, &1u32.to_ne_bytes());
         }
         if let Some((rate, burst)) = self.packets {

@@ -20,30 +20,30 @@ const TOS: u16 = 12;
 const TTL: u16 = 13;
 const NO_FRAGMENT: u16 = 14;
 
-/// An outer header. The kernel wants both addresses of one family.
+/// An outer header. The kernel requires both addresses, of one family.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Encapsulation {
-    /// Addresses, source first, over IPv4.
+    /// IPv4 addresses, source first.
     pub ipv4: Option<(Ipv4Addr, Ipv4Addr)>,
-    /// Addresses, source first, over IPv6.
+    /// IPv6 addresses, source first.
     pub ipv6: Option<(Ipv6Addr, Ipv6Addr)>,
     /// The key, such as a VNI.
     pub key: Option<u32>,
     /// The UDP destination port.
     pub port: Option<u16>,
-    /// Whether there is no UDP checksum; there is one by default.
+    /// Whether the UDP checksum is left out.
     pub no_checksum: bool,
     /// Type of service.
     pub tos: Option<u8>,
     /// Time to live.
     pub ttl: Option<u8>,
-    /// Whether the outer header says not to fragment; Linux 6.3 and later.
+    /// The don't-fragment flag; Linux 6.3 and later.
     pub no_fragment: bool,
     /// Options.
     pub options: Option<Options>,
 }
 
-/// Writes what sets a header, or what releases it.
+/// Writes an action that sets a header, or that releases it.
 pub(super) fn emit(header: Option<&Encapsulation>, common: Common, writer: &mut Writer<'_>) {
     let action = if header.is_some() { 1i32 } else { 2 };
     common.put(PARAMETERS, writer, |writer| writer.raw(&action.to_ne_bytes()));
@@ -79,7 +79,7 @@ pub(super) fn emit(header: Option<&Encapsulation>, common: Common, writer: &mut 
     }
 }
 
-/// Reads the header that is set; `None` if the action takes one off.
+/// Reads the header that is set; `None` if the action releases it.
 pub(super) fn parse(options: Attributes<'_>) -> Result<(Option<Encapsulation>, Common), Malformed> {
     let (mut parameters, mut header) = (None, Encapsulation::default());
     let (mut ipv4, mut ipv6) = ([None; 2], [None; 2]);
@@ -106,7 +106,7 @@ pub(super) fn parse(options: Attributes<'_>) -> Result<(Option<Encapsulation>, C
         }
     }
     let (common, action, attribute) = parameters.ok_or(without_parameters("tunnel_key", PARAMETERS))?;
-    // `tc` leaves a source out that is not said, and the kernel then shows zeros.
+    // `tc` leaves an unspecified source out, and the kernel then shows zeros.
     header.ipv4 = ipv4[1].map(|destination| (ipv4[0].unwrap_or(Ipv4Addr::UNSPECIFIED), destination));
     header.ipv6 = ipv6[1].map(|destination| (ipv6[0].unwrap_or(Ipv6Addr::UNSPECIFIED), destination));
     match action {
