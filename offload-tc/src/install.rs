@@ -325,7 +325,9 @@ fn acknowledge(outcome: &mut Option<Result<Done, Refusal>>, found: &Acknowledgem
 pub(crate) fn result(found: &Acknowledgement<'_>) -> Result<Done, Refusal> {
     match found.errno {
         0 => Ok(Done { warning: found.text.map(ToOwned::to_owned), report: None }),
-        errno => Err(Refusal::Kernel { errno, message: found.text.map_or_else(|| words_of(errno), ToOwned::to_owned) }),
+        errno => {
+            Err(Refusal::Kernel { errno, message: found.text.map_or_else(|| errno_text(errno), ToOwned::to_owned) })
+        }
     }
 }
 
@@ -339,7 +341,7 @@ fn report(view: &FilterView<'_>) -> Result<Option<Report>, SocketError> {
 }
 
 /// The text of an error number, where the kernel sends none.
-fn words_of(errno: i32) -> String {
+fn errno_text(errno: i32) -> String {
     let words = std::io::Error::from_raw_os_error(errno).to_string();
     words.split(" (os error").next().unwrap_or_default().to_owned()
 }

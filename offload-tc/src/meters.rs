@@ -84,7 +84,7 @@ impl Meters {
     pub fn open(agent: AgentId, policy: OffloadPolicy) -> Result<Self, SocketError> {
         let kernel = Kernel { socket: Socket::open()?, buffer: Vec::new(), is_unsure: true, superseded: Vec::new() };
         let meters = Self { agent, policy, kernel: Mutex::new(kernel), numbers: RwLock::default() };
-        meters.make_sure(&mut meters.kernel.lock())?;
+        meters.refresh(&mut meters.kernel.lock())?;
         Ok(meters)
     }
 
@@ -92,7 +92,7 @@ impl Meters {
     pub fn set(&self, meter: &Meter) -> Result<(), Refusal> {
         let police = police(meter)?;
         let mut kernel = self.kernel.lock();
-        self.make_sure(&mut kernel).map_err(|error| device(&error))?;
+        self.refresh(&mut kernel).map_err(|error| device(&error))?;
         let known = self.numbers.read().of_meters.get(&meter.id).copied();
         let index = match known {
             Some(object) if object.is_of_policy => {
@@ -119,7 +119,7 @@ impl Meters {
     /// that no rule uses.
     pub fn check(&self, mends: bool) -> Result<Vec<MeterFault>, Refusal> {
         let mut kernel = self.kernel.lock();
-        self.make_sure(&mut kernel).map_err(|error| device(&error))?;
+        self.refresh(&mut kernel).map_err(|error| device(&error))?;
         let mut wanted: Vec<_> = {
             let numbers = self.numbers.read();
             let set = numbers.of_meters.iter().filter_map(|(meter, object)| Some((*meter, object.index, object.set?)));
@@ -157,7 +157,7 @@ impl Meters {
     }
 
     /// Removes a meter that no rule uses and releases its index. The kernel releases the actions of a deleted rule some time
-    /// later (`tcf_queue_work`), so a meter that looks used is tried again for [`LET_GO`].
+    /// later (`tcf_queue_work`), so a meter that looks used is tried again for `LET_GO`.
     pub fn remove(&self, meter: MeterId) -> Result<(), Refusal> {
         let start = Instant::now();
         loop {
@@ -171,7 +171,7 @@ impl Meters {
 
     fn try_to_remove(&self, meter: MeterId) -> Result<Removal, Refusal> {
         let mut kernel = self.kernel.lock();
-        self.make_sure(&mut kernel).map_err(|error| device(&error))?;
+        self.refresh(&mut kernel).map_err(|error| device(&error))?;
         let index = self.index_of(meter).ok_or_else(|| refuse(format!("there is no meter {meter}")))?;
         let removal = kernel.delete(index)?;
         if matches!(removal, Removal::Done) {
@@ -299,7 +299,7 @@ impl Meters {
     }
 
     /// Lists all objects if something may have been missed.
-    fn make_sure(&self, kernel: &mut Kernel) -> Result<(), SocketError> {
+    fn refresh(&self, kernel: &mut Kernel) -> Result<(), SocketError> {
         if !kernel.is_unsure {
             return Ok(());
         }

@@ -46,7 +46,7 @@ pub struct Priorities {
 
 /// A priority at which rules of a protocol cannot be ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the priority is not one that rules of this protocol are given here")]
+#[error("rules of this protocol cannot have this priority")]
 pub struct NotOurs;
 
 impl Priorities {
@@ -94,7 +94,7 @@ impl Priorities {
     /// The priority of the guard of a flow; it need not be released.
     pub fn acquire_in_front(priority: Priority, protocol: u16) -> Result<u16, Refusal> {
         let (place, _) = places_in_front(protocol).ok_or_else(|| Refusal::Combination {
-            reason: "there is no place in front of rules for packets of all Ethernet types".into(),
+            reason: "a rule for all Ethernet types has no place for a guard in front of it".into(),
         })?;
         Ok(band(priority) + place)
     }

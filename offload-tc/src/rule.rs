@@ -27,22 +27,20 @@ pub struct Rule {
 pub enum Caveat {
     /// The rule matches packets with and without the flag.
     #[error(
-        "the rule is wider than its flow: tunnel flag {flag} is not matched, as in OVS, for this kernel does not know it"
+        "the rule is wider than its flow: tunnel flag {flag} is not matched, as in OVS, because this kernel does not know it"
     )]
     NotMatched {
         /// The flag.
         flag: &'static str,
     },
     /// A connection tracking helper is used.
-    #[error(
-        "connections that the helper tells of are +rel until they are answered, and then +est alone, unlike in OVS"
-    )]
+    #[error("connections that the helper expects are +rel until they are answered, and then only +est, unlike in OVS")]
     RelatedIsForgotten,
     /// The packets have tags and the rule matches all Ethernet types, so nothing says that the outermost tag was stripped.
-    #[error("the bytes that software counts are without the outermost tag, which no vlan() tells of")]
+    #[error("the bytes that software counts lack the outermost tag, because no vlan() matches it")]
     TagIsNotCounted,
     /// Packets are sent without the flag.
-    #[error("tunnel flag {flag} is not set, as in OVS, for this kernel does not know it")]
+    #[error("tunnel flag {flag} is not set, as in OVS, because this kernel does not know it")]
     NotSet {
         /// The flag.
         flag: &'static str,

@@ -149,7 +149,10 @@ fn as_ovs_still_refuses_what_ovs_refuses() {
     let oam = TUNNEL.replace("-df+csum+key", "+oam+key");
     assert!(refusal(AS_OVS, &oam, "1").contains("tunnel.flags"));
     let other = OUTER.replace("df|key", "key");
-    assert!(refusal(AS_OVS, IPV4, &format!("{OUTER},{other}")).contains("one says not to fragment"));
+    assert!(
+        refusal(AS_OVS, IPV4, &format!("{OUTER},{other}"))
+            .contains("one of two outer headers has the don't-fragment flag")
+    );
 }
 
 #[test]
@@ -182,9 +185,9 @@ fn what_act_pedit_does_not_find_behind_ipv6_is_refused_with_that_reason() {
 fn a_time_to_live_that_the_flow_sets_counts_and_not_the_one_that_it_matches() {
     let key = IPV4.replace("frag=no", "ttl=64,frag=no");
     assert!(rule(EXACT, &key, "dec_ttl(le_1()),2").is_ok());
-    assert!(refusal(EXACT, &key, "set(ipv4(ttl=1)),dec_ttl(le_1()),2").contains("does not keep it from getting 0"));
+    assert!(refusal(EXACT, &key, "set(ipv4(ttl=1)),dec_ttl(le_1()),2").contains("does not keep it from becoming 0"));
     assert!(rule(EXACT, IPV4, "set(ipv4(ttl=2)),dec_ttl(le_1()),2").is_ok());
-    assert!(refusal(EXACT, &key, "dec_ttl(le_1()),set(ipv4(ttl=1/1)),dec_ttl(le_1()),2").contains("getting 0"));
+    assert!(refusal(EXACT, &key, "dec_ttl(le_1()),set(ipv4(ttl=1/1)),dec_ttl(le_1()),2").contains("becoming 0"));
 }
 
 #[test]
@@ -205,7 +208,7 @@ fn a_set_of_a_whole_header_names_what_stays_as_it_is() {
     );
 
     let other = refusal(EXACT, key, &set.replace("proto=17", "proto=6"));
-    let words = "tc cannot rewrite it, and the match does not say that it has this value";
+    let words = "tc cannot edit it, and the match does not say that it has this value";
     assert_eq!(other, format!("field ipv4.proto: {words}"));
     assert_eq!(refusal(EXACT, key, &set.replace("frag=no", "frag=first")), format!("field ipv4.frag: {words}"));
     let both = format!("{},{bare}", set.trim_end_matches(",2"));
@@ -284,7 +287,7 @@ fn no_guard_is_made_where_none_is_needed_or_none_would_do() {
     let low = IPV4.replace("frag=no", "ttl=1,frag=no");
     assert!(rules(&low, "dec_ttl(le_1()),2").unwrap_err().to_string().contains("in every packet that matches"));
     assert!(rules(IPV4, "dec_ttl(le_1()),dec_ttl(le_1()),2").is_err(), "one guard keeps from one");
-    assert!(rules(IPV4, "dec_ttl(le_1(4)),2").unwrap_err().to_string().contains("where it would be 0"));
+    assert!(rules(IPV4, "dec_ttl(le_1(4)),2").unwrap_err().to_string().contains("whose TTL would become 0"));
     assert!(rules("in_port(1),eth()", "dec_ttl(le_1()),2").is_err());
 }
 
@@ -313,7 +316,7 @@ fn a_helper_is_taken_where_the_kernel_has_them_with_a_caveat_and_for_a_known_pro
     let key = |rest: &str| format!("recirc_id(0),in_port(1),eth(),eth_type(0x0800),ipv4({rest})");
     let track = "ct(commit,zone=7,helper=ftp),2";
     assert!(refusal(EXACT, &key("proto=6,frag=no"), track).contains("attaches no helper (Linux 6.2 does)"));
-    assert!(refusal(new, &key("frag=no"), track).contains("one protocol, which the match does not say"));
+    assert!(refusal(new, &key("frag=no"), track).contains("one protocol, which the match must name"));
     let rule = rule(new, &key("proto=6,frag=no"), track).unwrap();
     assert_eq!(rule.caveats, [Caveat::RelatedIsForgotten]);
     assert_eq!(read(new, &rule).1, parse(&key("proto=6,frag=no"), track));
@@ -384,15 +387,18 @@ fn what_ovs_does_not_have_is_read_back_behind_any_number_of_tags() {
 #[test]
 fn what_no_packet_or_no_listing_has_is_refused() {
     for (key, words) in [
-        ("num_of_vlans(1),eth_type(0x0800)", "more tags, or fewer"),
-        ("num_of_vlans(0),eth_type(0x8100),vlan(vid=5)", "more tags, or fewer"),
-        ("num_of_vlans(3),eth_type(0x8100),vlan(),encap(eth_type(0x8100),vlan(),encap(eth_type(0x0800)))", "more tags"),
+        ("num_of_vlans(1),eth_type(0x0800)", "contradicts the tags"),
+        ("num_of_vlans(0),eth_type(0x8100),vlan(vid=5)", "contradicts the tags"),
+        (
+            "num_of_vlans(3),eth_type(0x8100),vlan(),encap(eth_type(0x8100),vlan(),encap(eth_type(0x0800)))",
+            "contradicts the tags",
+        ),
         ("num_of_vlans(1/0x1)", "only an exact match"),
         ("eth_type(0x8864),pppoe(sid=5/0xff)", "only an exact match"),
-        ("eth_type(0x0800),ipv4(proto=50,frag=no),ipsec(spi=0)", "no match on zeros"),
+        ("eth_type(0x0800),ipv4(proto=50,frag=no),ipsec(spi=0)", "not show a match on zeros"),
         ("eth_type(0x0800),ipv4(proto=50,frag=first),ipsec(spi=5)", "no transport header of a fragment"),
-        ("eth_type(0x86dd),ipv6(proto=51,frag=no),ipsec(spi=5)", "an authentication header of IPv6"),
-        ("eth_type(0x8100),vlan(),encap(eth_type(0x8864))", "does not tell the type of PPPoE again"),
+        ("eth_type(0x86dd),ipv6(proto=51,frag=no),ipsec(spi=5)", "an IPv6 authentication header"),
+        ("eth_type(0x8100),vlan(),encap(eth_type(0x8864))", "does not show the Ethernet type of PPPoE again"),
     ] {
         let refusal = refusal(NEW, &format!("in_port(1),{key}"), "2");
         assert!(refusal.contains(words), "{key}: {refusal}");
@@ -421,7 +427,7 @@ fn one_in_so_many_packets_is_read_back_as_it_was_written() {
     assert_eq!(one_in(&format!("{half},{quarter},2")), [2, 4]);
     assert_eq!(one_in(&format!("psample(group=6),{half},2")), [1, 2]);
     for actions in [format!("{half},{},2", sample("25.0")), format!("psample(group=6),{},2", sample("50.0"))] {
-        assert!(refusal(EXACT, IPV4, &actions).contains("rounded in one way"), "{actions}");
+        assert!(refusal(EXACT, IPV4, &actions).contains("rounded in the same way"), "{actions}");
     }
     assert!(refusal(EXACT, IPV4, &sample("33.0")).contains("one in a whole number of packets"));
     assert!(refusal(EXACT, IPV4, &sample("0.0")).contains("one in a whole number of packets"));

@@ -75,7 +75,7 @@ fn what_the_device_could_never_take_is_shown_without_it() {
         (tc(&port(1, "eth0:1")), ":3:8: port eth0:1: a network device cannot have this name"),
         (
             tc(&(port(1, "p") + &tunnel(2, "g", "gtpu"))),
-            ":6:8: port g: the kernel has no device for all tunnels of GTP-U",
+            ":6:8: port g: the kernel has no collect-metadata device for GTP-U",
         ),
         (tc("[[meter]]\nid = 3\npps = 1\nbands = [{ rate = 1 }]"), ":2:6: meter 3: "),
         (tc("[[ct_timeout]]\nname = \"a\""), ":2:8: timeout policy a: "),

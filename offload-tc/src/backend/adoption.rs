@@ -12,7 +12,7 @@ use super::core::Core;
 use super::counted::Counted;
 use super::failure::{self, socket_refusal};
 use super::ledger::chains;
-use super::ledger::record::{NOBODY, Place, Record};
+use super::ledger::record::{Place, Record, UNCLAIMED};
 use super::read_back::rule::{Content, GuardCheck, ShownFlow, ShownRule, placement_with};
 use super::survey::Survey;
 use crate::install::Request;
@@ -148,7 +148,7 @@ impl Core {
     ) -> Option<Flow> {
         let ShownFlow { rule, guard } = found;
         let place = Place::of(&rule.id());
-        let handle = self.ledger.adopt(&rule.id(), Record::new(NOBODY, Generation::NONE, place))?;
+        let handle = self.ledger.adopt(&rule.id(), Record::new(UNCLAIMED, Generation::NONE, place))?;
         if !self.ledger.adopt_priority(place) {
             self.ledger.vacate(handle);
             return None;

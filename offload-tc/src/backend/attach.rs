@@ -19,7 +19,7 @@ impl Core {
         let mut monitor = self.sockets.monitor.lock();
         self.poll_monitor(&mut monitor)?;
         if self.ports.load().get(port.number).is_some() {
-            return Err(refuse(port, "there is a port of this number already"));
+            return Err(refuse(port, "there is already a port with this number"));
         }
         let mut control = self.sockets.control.lock();
         let is_made = match &port.kind {
@@ -90,7 +90,7 @@ impl Core {
             };
             if let Err(NotRemoved::InUse(attachment)) = removed {
                 let name = monitor.links().at(ifindex).map_or("", |known| &known.device.name);
-                left.push(format!("the queueing discipline of {name}: there are filters of others at {attachment}"));
+                left.push(format!("the queueing discipline of {name}: somebody else has filters at {attachment}"));
             }
         }
         Ok(left)

@@ -112,10 +112,10 @@ impl Core {
 
     /// Deletes a rule of ours that no flow has.
     pub(super) fn remove_stray(&self, handle: Handle) -> Result<(), Refusal> {
-        let gone = || Refusal::Device { reason: "there is no such rule that is no flow's".into() };
+        let gone = || Refusal::Device { reason: "there is no such stray rule".into() };
         let id = self.ledger.strays.lock().get(handle).ok_or_else(gone)?;
         if self.ledger.by_id(&id).is_some() {
-            return Err(Refusal::Device { reason: "the rule is a flow's".into() });
+            return Err(Refusal::Device { reason: "the rule belongs to a flow".into() });
         }
         let guard = Place::of(&id).in_front().map(|place| FilterId { priority: place.priority, ..id });
         let guard = guard.filter(|guard| self.ledger.by_id(guard).is_none());

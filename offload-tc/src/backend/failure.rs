@@ -46,7 +46,7 @@ pub(super) fn refine(refusal: Refusal, hook: Hook, ports: &PortTable) -> Refusal
 pub(super) fn duplicate() -> Refusal {
     Refusal::Kernel {
         errno: Errno::EXIST.raw_os_error(),
-        message: "another rule matches the same at this priority".into(),
+        message: "another rule has the same match at this priority".into(),
     }
 }
 

@@ -56,6 +56,6 @@ impl Core {
                 return Err(refusal);
             }
         }
-        Err(Refusal::Busy { reason: "new rules came while they were taken out".into() })
+        Err(Refusal::Busy { reason: "new rules appeared while they were deleted".into() })
     }
 }

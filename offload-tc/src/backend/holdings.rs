@@ -123,7 +123,7 @@ impl Core {
     pub(super) fn remove_holding(&self, mark: u32) -> Result<usize, Refusal> {
         let agent = AgentId(mark);
         if agent == self.agent {
-            return Err(Refusal::Device { reason: "these are this agent's own".into() });
+            return Err(Refusal::Device { reason: "these rules are this agent's own".into() });
         }
         let mut count = 0;
         let mut is_over = false;
@@ -136,7 +136,9 @@ impl Core {
             count += self.take_out_of_others(&names)?;
         }
         if !is_over {
-            return Err(Refusal::Busy { reason: "new rules came while they were taken out: their agent lives".into() });
+            return Err(Refusal::Busy {
+                reason: "new rules appeared while they were deleted: their agent is running".into(),
+            });
         }
         count += self.meters.remove_of(agent)?;
         // Flows may have been refused because of these rules.

@@ -63,5 +63,5 @@ pub(super) fn list(hook: Hook, detail: Detail, see: &mut dyn FnMut(&FilterView<'
             Err(error) => return Err(socket_refusal(error)),
         }
     }
-    Err(device_refusal("the rules changed each time that they were listed"))
+    Err(device_refusal("the rules changed during each listing"))
 }

@@ -92,7 +92,7 @@ impl Reader {
                 Err(error) => return Err(socket_refusal(error)),
             }
         }
-        Err(Refusal::Busy { reason: "the rules changed each time that they were listed".into() })
+        Err(Refusal::Busy { reason: "the rules changed during each listing".into() })
     }
 
     /// Those rules that the kernel does not find by name either, or whose guards it does not find: a listing skips rules

@@ -15,7 +15,7 @@ use super::core::Core;
 use super::counted::Counted;
 use super::holdings::OtherOwners;
 use super::ledger::chains::owner_of_end;
-use super::ledger::record::{FirstReadings, NOBODY, Place, Record};
+use super::ledger::record::{FirstReadings, Place, Record, UNCLAIMED};
 use super::listing::list;
 use super::placement;
 use super::ports::table::PortTable;
@@ -153,7 +153,7 @@ impl<'a> Translator<'a> {
             return None;
         }
         let ledger = &self.core.ledger;
-        let handle = ledger.adopt(&rule.id, Record::new(NOBODY, Generation::NONE, place))?;
+        let handle = ledger.adopt(&rule.id, Record::new(UNCLAIMED, Generation::NONE, place))?;
         let installed = InstalledRule {
             handle,
             flow,

@@ -111,7 +111,7 @@ impl Translator<'_> {
             }
             FlowAction::PushMpls(entry) => {
                 if entry.ttl == 0 {
-                    return Err(refuse_action(kind, "the kernel puts no label on with a time to live of 0"));
+                    return Err(refuse_action(kind, "the kernel pushes no label with a TTL of 0"));
                 }
                 self.shape = Shape { eth_type: Some(entry.eth_type), protocol: None, ..self.shape };
                 self.pipe(Operation::Mpls(Mpls::Push(Entry {
@@ -156,7 +156,7 @@ impl Translator<'_> {
                 self.sample(rate, is_nearest, *group, cookie)?;
             }
             FlowAction::Userspace(_) => {
-                return Err(refuse_action(kind, "there is no process behind tc that takes packets"));
+                return Err(refuse_action(kind, "tc has no process that takes packets"));
             }
             FlowAction::LbOutput(_) => {
                 return Err(refuse_action(kind, "the members of the bond are known to ovs-vswitchd alone"));
@@ -191,7 +191,7 @@ impl Translator<'_> {
                     }
                 }
                 let set = self.without_what_stays(set)?;
-                let words = places::words(&set).map_err(|field| refuse(field, "tc cannot rewrite it"))?;
+                let words = places::words(&set).map_err(|field| refuse(field, "tc cannot edit it"))?;
                 self.pipe(Operation::Edit(words));
                 if checksums != 0 {
                     self.pipe(Operation::Checksum(checksums));
@@ -214,7 +214,7 @@ impl Translator<'_> {
                 _ => continue,
             };
             if known.map(u128::from) != Some(*value) {
-                return Err(refuse(*field, "tc cannot rewrite it, and the match does not say that it has this value"));
+                return Err(refuse(*field, "tc cannot edit it, and the match does not say that it has this value"));
             }
         }
         let fields = set.fields.iter().filter(|(field, ..)| !places::STAY.contains(field)).copied().collect();
@@ -267,14 +267,14 @@ impl Translator<'_> {
             Attribute::Icmp => {
                 transport(eth_type == Some(ethernet::IPV4) && proto == Some(protocol::ICMP), checksum::ICMP)
             }
-            _ => Err(refuse(first, "tc cannot rewrite it")),
+            _ => Err(refuse(first, "tc cannot edit it")),
         }
     }
 
     /// The transport checksum that covers the addresses of the IP header.
     fn checksum_over_addresses(&self, field: Field) -> Result<u32, Refusal> {
         if !self.shape.is_whole {
-            return Err(refuse(field, "there may be fragments, whose checksum cannot be mended"));
+            return Err(refuse(field, "there may be fragments, whose checksum cannot be updated"));
         }
         match self.shape.protocol {
             Some(protocol::TCP) => Ok(checksum::TCP),
@@ -285,7 +285,7 @@ impl Translator<'_> {
                 Ok(0)
             }
             Some(_) => Err(refuse(field, "tc does not know the checksum of this protocol")),
-            None => Err(refuse(field, "the match does not say whose checksum is to be mended")),
+            None => Err(refuse(field, "the match does not say which checksum to update")),
         }
     }
 
@@ -302,7 +302,7 @@ impl Translator<'_> {
             match field {
                 Field::MplsLabel => entry.label = u32::try_from(*value).ok(),
                 Field::MplsTc => entry.class = Some(byte),
-                Field::MplsTtl if byte == 0 => return Err(refuse(*field, "the kernel sets no time to live of 0")),
+                Field::MplsTtl if byte == 0 => return Err(refuse(*field, "the kernel sets no TTL of 0")),
                 Field::MplsTtl => entry.ttl = Some(byte),
                 Field::MplsBos => entry.bottom = Some(byte != 0),
                 _ => return Err(refuse(*field, "tc changes the outermost entry only")),
@@ -338,7 +338,7 @@ impl Translator<'_> {
         header.tos = take(Field::TunnelTos).map(byte).filter(|tos| *tos != 0);
         header.ttl = take(Field::TunnelTtl).map(byte);
         if header.ttl == Some(0) {
-            return Err(refuse(Field::TunnelTtl, "tc takes a time to live of 0 for none"));
+            return Err(refuse(Field::TunnelTtl, "tc takes a TTL of 0 for none"));
         }
         header.port = take(Field::TunnelTpDst).map(short);
         if header.port == Some(0) {
@@ -352,7 +352,7 @@ impl Translator<'_> {
             return Err(refuse(Field::TunnelFlags, "tc sets no OAM flag"));
         }
         if flags & DONT_FRAGMENT != 0 && !no_fragment_is_known && !self.spelling.has(Spelling::DF_LEFT_OUT) {
-            let reason = "this kernel's tc cannot say not to fragment (Linux 6.3 can); with tunnel_flags = \"auto\" or \"as_ovs\", it is \
+            let reason = "this kernel's tc cannot set the don't-fragment flag (Linux 6.3 can); with tunnel_flags = \"auto\" or \"as_ovs\", it is \
                           not said, as in OVS";
             return Err(refuse(Field::TunnelFlags, reason));
         }
@@ -372,7 +372,7 @@ impl Translator<'_> {
     fn release_tunnel(&mut self, behind: &[FlowAction]) -> Result<(), Refusal> {
         if self.shape.has_tunnel {
             if behind.iter().any(|action| matches!(action, FlowAction::Recirc(_))) {
-                let reason = "the outer header is forgotten when a packet is sent, and the next chain may match it";
+                let reason = "the outer header is released when a packet is sent, and the next chain may match it";
                 return Err(Refusal::Combination { reason: reason.into() });
             }
             self.shape.has_tunnel = false;
@@ -411,11 +411,11 @@ impl Translator<'_> {
     fn decrement_ttl(&mut self, exception: &ActionList) -> Result<(), Refusal> {
         let kind = ActionKind::DecTtl;
         if !exception.is_empty() {
-            return Err(refuse_action(kind, "tc has nothing that is done where it would be 0"));
+            return Err(refuse_action(kind, "tc has no action for packets whose TTL would become 0"));
         }
         if self.shape.least_ttl < 2 {
             let reason =
-                "the match does not keep it from getting 0: match one of its upper seven bits, such as ttl=64/64";
+                "the match does not keep it from becoming 0: match one of its upper seven bits, such as ttl=64/64";
             return Err(refuse_action(kind, reason));
         }
         if self.shape.tags > 1 {
@@ -440,17 +440,20 @@ impl Translator<'_> {
     /// Samples one in `rate` packets, and notes which [spelling](Spelling::SAMPLE) the flow uses if there are two.
     fn sample(&mut self, rate: u32, way: Option<bool>, group: u32, cookie: &[u8]) -> Result<(), Refusal> {
         if !cookie.is_empty() {
-            return Err(refuse_action(ActionKind::Psample, "tc tells a sampling group no cookie"));
+            return Err(refuse_action(ActionKind::Psample, "tc samples without a cookie"));
         }
         let is_of_all = |action: &Action| matches!(action.operation, Operation::Sample { rate: 1, .. });
         if rate == 1 && self.list.iter().any(is_of_all) {
-            return Err(refuse_action(ActionKind::Psample, "a rule tells one group of every packet"));
+            return Err(refuse_action(ActionKind::Psample, "a rule samples every packet to one group only"));
         }
         let has_ways =
             |action: &Action| matches!(action.operation, Operation::Sample { rate, .. } if has_two_ways(rate));
         if let Some(way) = way {
             if self.list.iter().any(has_ways) && way != self.spelling.has(Spelling::SAMPLE) {
-                return Err(refuse_action(ActionKind::Sample, "the probabilities of a rule are rounded in one way"));
+                return Err(refuse_action(
+                    ActionKind::Sample,
+                    "the probabilities of a rule must be rounded in the same way",
+                ));
             }
             if way {
                 self.spelling.add(Spelling::SAMPLE);

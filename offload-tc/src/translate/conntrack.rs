@@ -37,7 +37,7 @@ pub(super) fn translate(action: &FlowConntrack, shape: Shape, features: Features
         let (family, protocol) = match (shape.eth_type, shape.protocol) {
             (Some(ethernet::IPV4), Some(protocol)) => (Family::Ipv4, protocol),
             (Some(ethernet::IPV6), Some(protocol)) => (Family::Ipv6, protocol),
-            _ => return refuse("a helper is for one protocol, which the match does not say"),
+            _ => return refuse("a helper is for one protocol, which the match must name"),
         };
         found.helper = Some(Helper { name: name.clone(), family, protocol });
     }
@@ -51,7 +51,7 @@ pub(super) fn translate(action: &FlowConntrack, shape: Shape, features: Features
         Some(Nat::Existing) => found.bits |= bit::NAT,
         Some(Nat::New(new)) => {
             if *commit == Commit::No {
-                return refuse("a translation is new on a commit only");
+                return refuse("addresses are translated anew on a commit only");
             }
             if new.persistent || new.pick != PortPick::Default {
                 return refuse("tc picks addresses and ports in its own way only");

@@ -105,7 +105,7 @@ impl Consumer<'_> {
             match self.exact::<u16>(field)? {
                 None => {}
                 Some(0) => self.spelling.add(spelling),
-                Some(_) => return Err(refuse(field, "flower looks at packets with an Ethernet header only")),
+                Some(_) => return Err(refuse(field, "flower matches only packets with an Ethernet header")),
             }
         }
         Ok(())
@@ -117,10 +117,10 @@ impl Consumer<'_> {
         let eth_type = self.exact::<u16>(Field::EthType)?;
         self.shape.eth_type = eth_type;
         if eth_type.is_some_and(|eth_type| eth_type < ethernet::FIRST) {
-            return Err(refuse(Field::EthType, "frames without an Ethernet type cannot be told apart"));
+            return Err(refuse(Field::EthType, "frames without an Ethernet type cannot be matched"));
         }
         if eth_type.is_some_and(is_tag) {
-            return Err(refuse(Field::EthType, "a tag is matched by vlan()"));
+            return Err(refuse(Field::EthType, "match a tag with vlan()"));
         }
         let outer = self.tag(Attribute::Vlan, Field::VlanPresent, Field::VlanTpid, Field::VlanCfi, Spelling::CFI)?;
         let inner =
@@ -129,9 +129,12 @@ impl Consumer<'_> {
         let keys: &[(Key, u16)] = match (outer, inner, eth_type) {
             (None, None, None) => &[],
             (None, _, Some(_)) => {
-                return Err(refuse(Field::VlanPresent, "a rule is for packets with a tag or for those without"));
+                return Err(refuse(
+                    Field::VlanPresent,
+                    "a rule is either for packets with a tag or for packets without",
+                ));
             }
-            (None, Some(_), None) => return Err(refuse(Field::CvlanPresent, "nothing is said of the outer tag")),
+            (None, Some(_), None) => return Err(refuse(Field::CvlanPresent, "the outer tag is not matched")),
             (Some(Tag::Absent), Some(Tag::Present(_)), _) => {
                 return Err(refuse(Field::CvlanPresent, "there is no outer tag"));
             }
@@ -177,7 +180,10 @@ impl Consumer<'_> {
         if eth_type == Some(ethernet::PPPOE_SESSION) && self.shape.tags > 0 && !looks_into_pppoe {
             // The kernel keeps it apart from the other types (`fl_set_key_pppoe`), and shows it again only as the rule's
             // protocol or by the presence of PPPoE keys.
-            return Err(refuse(Field::EthType, "behind a tag the kernel does not tell the type of PPPoE again"));
+            return Err(refuse(
+                Field::EthType,
+                "behind a tag the kernel does not show the Ethernet type of PPPoE again",
+            ));
         }
         for (key, value) in keys {
             self.exactly(*key, (*value).into());
@@ -307,9 +313,9 @@ impl Consumer<'_> {
             };
             match self.exact::<u8>(present)? {
                 Some(1) => entries.push(found),
-                Some(_) => return Err(refuse(present, "that there is no entry cannot be matched")),
+                Some(_) => return Err(refuse(present, "its absence cannot be matched")),
                 None if found == (LabelMatch { depth, ..LabelMatch::default() }) => {}
-                None => return Err(refuse(present, "a match on an entry is one on its presence, too")),
+                None => return Err(refuse(present, "a match on the entry must match its presence, too")),
             }
         }
         match entries[..] {
@@ -343,7 +349,7 @@ impl Consumer<'_> {
             (Some(ethernet::IPV4), Some(protocol::AH)) => &[Attribute::Ipsec],
             (Some(ethernet::IPV6), Some(protocol::AH)) if self.full.mask.get(Field::IpsecSpi) != 0 => {
                 // Flower walks on, as RFC 8200 has it, and finds no packet with this protocol.
-                let reason = "flower takes an authentication header of IPv6 for the protocol, OVS what is behind it";
+                let reason = "flower takes an IPv6 authentication header for the protocol, OVS what is behind it";
                 return Err(refuse(Field::IpsecSpi, reason));
             }
             _ => return Ok(()),
@@ -412,7 +418,7 @@ impl Consumer<'_> {
         }
         if let Some(present) = self.exact::<u8>(Field::TunnelPresent)? {
             if (present == 1) != is_tunnel {
-                let reason = "packets have an outer header if the port is a tunnel";
+                let reason = "packets at a tunnel port always have an outer header";
                 return Err(self.by_port(refuse(Field::TunnelPresent, reason)));
             }
             self.spelling.add(Spelling::TUNNEL);
@@ -474,7 +480,7 @@ impl Consumer<'_> {
             }
         }
         if mask != 0 {
-            return Err(refuse(Field::TunnelFlags, "that there is a key can be matched only with the key"));
+            return Err(refuse(Field::TunnelFlags, "the flag can be matched only together with the key"));
         }
         self.flower.keys.push(found);
         Ok(())

@@ -31,7 +31,7 @@ pub struct Mirror {
 pub fn mirror(mirror: &Mirror, context: &dyn Context) -> Result<Rule, Refusal> {
     let Mirror { matching: full, copies, note } = mirror;
     let number: Option<u32> = exact(full, Field::InPort);
-    let number = number.ok_or_else(|| refuse(Field::InPort, "a rule is of one port"))?;
+    let number = number.ok_or_else(|| refuse(Field::InPort, "a rule belongs to one port"))?;
     let device = device_of(PortNumber(number), context)?;
     let matched = matching::translate(full, device, context)?;
     if matched.chain != ChainId::ROOT.0 {

@@ -85,7 +85,7 @@ fn labelled(
     is_guarded: bool,
 ) -> Result<Rule, Refusal> {
     let number: Option<u32> = matching::exact(full, Field::InPort);
-    let number = number.ok_or_else(|| refuse(Field::InPort, "a rule is of one port"))?;
+    let number = number.ok_or_else(|| refuse(Field::InPort, "a rule belongs to one port"))?;
     let device = device_of(PortNumber(number), context)?;
     let mut matched = matching::translate(full, device, context)?;
     if is_guarded {
@@ -139,7 +139,7 @@ fn leaves_out_df(actions: &ActionList, context: &dyn Context) -> Result<bool, Re
         }
     });
     if with && without {
-        let reason = "of two outer headers one says not to fragment, which this kernel's tc cannot say (Linux 6.3 can)";
+        let reason = "only one of two outer headers has the don't-fragment flag, which this kernel's tc cannot set (Linux 6.3 can)";
         return Err(refuse(Field::TunnelFlags, reason));
     }
     Ok(with)

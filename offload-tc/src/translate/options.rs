@@ -62,7 +62,7 @@ fn is_present(from: &mut dyn Source, field: Field) -> Result<bool, Refusal> {
     match from.take(field) {
         None => Ok(false),
         Some((1, 1)) => Ok(true),
-        Some(_) => Err(refuse(field, "that there are no options cannot be matched")),
+        Some(_) => Err(refuse(field, "the absence of options cannot be matched")),
     }
 }
 
@@ -121,7 +121,7 @@ fn geneve(from: &mut dyn Source) -> Result<(Options, Options), Refusal> {
     }
     let length = match from.take(Field::GeneveLength) {
         Some((length, mask)) if mask == Field::GeneveLength.full_mask() => usize::try_from(length).unwrap_or_default(),
-        _ => return Err(refuse(Field::GeneveLength, "the length of all options must be said")),
+        _ => return Err(refuse(Field::GeneveLength, "the length of all options must be matched")),
     };
     let (Some(mut value), Some(mut mask)) = (values.get(..length), masks.get(..length)) else {
         return Err(refuse(Field::GeneveLength, "there is no room for so many"));
@@ -132,7 +132,10 @@ fn geneve(from: &mut dyn Source) -> Result<(Options, Options), Refusal> {
     {
         let bytes = usize::from(head[3] & LENGTH_BITS) * 4;
         if mask_head[3] != LENGTH_BITS {
-            return Err(refuse(Field::GeneveOptions0, "the length of each option must be said, and no reserved bit"));
+            return Err(refuse(
+                Field::GeneveOptions0,
+                "the length of each option must be matched, and no reserved bit",
+            ));
         }
         if bytes == 0 {
             return Err(refuse(Field::GeneveOptions0, "tc has no options without data"));
@@ -140,14 +143,14 @@ fn geneve(from: &mut dyn Source) -> Result<(Options, Options), Refusal> {
         let (Some((data, behind)), Some((mask_data, mask_behind))) =
             (rest.split_at_checked(bytes), mask_rest.split_at_checked(bytes))
         else {
-            return Err(refuse(Field::GeneveLength, "an option ends behind the last one"));
+            return Err(refuse(Field::GeneveLength, "the options are longer than their total length"));
         };
         found.push(option(head, data));
         found_mask.push(option(mask_head, mask_data));
         (value, mask) = (behind, mask_behind);
     }
     if found.is_empty() || !value.is_empty() {
-        return Err(refuse(Field::GeneveLength, "there are no whole options"));
+        return Err(refuse(Field::GeneveLength, "the length is not one of whole options"));
     }
     Ok((Options::Geneve(found), Options::Geneve(found_mask)))
 }

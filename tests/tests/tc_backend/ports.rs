@@ -134,7 +134,7 @@ fn tunnel_devices_are_made_and_removed_with_their_ports(network: &Network) {
         assert!(network.run(&format!("tc qdisc show dev {}", protocol.name())).contains("ingress"));
     }
     let refusal = device.backend.attach_port(&tunnel(9, "gtp0", TunnelProtocol::Gtpu)).unwrap_err();
-    assert_eq!(refusal.to_string(), "port gtp0: the kernel has no device for all tunnels of GTP-U");
+    assert_eq!(refusal.to_string(), "port gtp0: the kernel has no collect-metadata device for GTP-U");
     for number in 5..8 {
         device.backend.detach_port(PortNumber(number)).unwrap();
     }

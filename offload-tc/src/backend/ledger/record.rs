@@ -9,7 +9,7 @@ use crate::priorities::Priorities;
 use crate::wire::filter::{FilterId, Hook};
 
 /// The flow of a rule that is not claimed yet.
-pub(crate) const NOBODY: FlowId = FlowId { slot: u32::MAX, incarnation: u32::MAX };
+pub(crate) const UNCLAIMED: FlowId = FlowId { slot: u32::MAX, incarnation: u32::MAX };
 
 /// Where a rule is. Its handle follows from the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

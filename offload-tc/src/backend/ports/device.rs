@@ -13,12 +13,12 @@ use super::table::Present;
 use crate::backend::failure::{device_refusal, link_refusal};
 use crate::context::{Device, DeviceKind};
 
-const NO_GTPU: &str = "the kernel has no device for all tunnels of GTP-U";
+const NO_GTPU: &str = "the kernel has no collect-metadata device for GTP-U";
 
 /// Whether the kernel can have the device of a port.
 pub fn check_port(port: &Port) -> Result<(), Refusal> {
     if !netdev::is_device_name(&port.name) {
-        return Err(refuse(port, "a network device cannot have this name: it has 15 bytes at most, without a colon"));
+        return Err(refuse(port, "no network device can have this name: at most 15 bytes, without a colon"));
     }
     match &port.kind {
         PortKind::Tunnel(tunnel) if tunnel.protocol == TunnelProtocol::Gtpu => Err(refuse(port, NO_GTPU)),

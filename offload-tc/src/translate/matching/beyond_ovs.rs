@@ -17,10 +17,10 @@ impl Consumer<'_> {
     pub(super) fn said_number_of_tags(&mut self, count: u8, is_last: bool) -> Result<(), Refusal> {
         let (tags, field) = (usize::from(count), Field::NumOfVlans);
         if tags < self.shape.tags || is_last && tags > self.shape.tags {
-            return Err(refuse(field, "the rest of the match says that there are more tags, or fewer"));
+            return Err(refuse(field, "it contradicts the tags that are matched"));
         }
         if self.flower.get(Key::NumOfVlans).is_some() {
-            return Err(refuse(field, "it is said already by a tag that is not there"));
+            return Err(refuse(field, "the match on an absent tag says it already"));
         }
         if self.shape.eth_type.is_none() {
             self.spelling.add(Spelling::NUMBER_OF_TAGS);
@@ -45,9 +45,9 @@ impl Consumer<'_> {
             Some(1) if is_matched => {
                 Err(refuse(Field::PppoeSession, "this kernel does not match pppoe_sid and ppp_proto (Linux 6.0 does)"))
             }
-            Some(1) => Err(refuse(Field::PppoePresent, "flower tells it by the session or the protocol")),
-            Some(_) => Err(refuse(Field::PppoePresent, "that there is no header cannot be matched")),
-            None => Err(refuse(Field::PppoePresent, "a match on a header is one on its presence, too")),
+            Some(1) => Err(refuse(Field::PppoePresent, "flower matches it only by the session or the protocol")),
+            Some(_) => Err(refuse(Field::PppoePresent, "its absence cannot be matched")),
+            None => Err(refuse(Field::PppoePresent, "a match on the header must match its presence, too")),
         }
     }
 
@@ -77,7 +77,7 @@ impl Consumer<'_> {
             Some(protocol::ESP | protocol::AH)
                 if is_matched(Field::IpsecSpi) && self.full.key.get(Field::IpsecSpi) == 0 =>
             {
-                Err(refuse(Field::IpsecSpi, "the kernel shows no match on zeros again (`fl_dump_key`)"))
+                Err(refuse(Field::IpsecSpi, "the kernel does not show a match on zeros again (`fl_dump_key`)"))
             }
             _ => Ok(()),
         }
