@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use crossbeam_channel::{Receiver, at, never, select};
 use parking_lot::Mutex;
-use sluice_flow::backend::{DeviceEvent, Facet, Holding, OpenConfig};
+use sluice_flow::backend::{DeviceEvent, Holding, OpenConfig};
 use sluice_flow::meter::{Meter, MeterId};
 use sluice_flow::mirror::Mirror;
 use sluice_flow::port::{GonePort, PortMap};
@@ -18,7 +18,6 @@ use sluice_flow::ufid::Seed;
 use sluice_flow::{Backend, Clock, EndReason, FlowTable, Port, PortNumber, Refusal};
 use sluice_revalidator::Revalidator;
 
-use crate::backends;
 use crate::config::{Config, Difference};
 use crate::objects::{self, Absence, Kept, Object, ObjectError, ObjectId, Objects, Origin, Saved, Step};
 use crate::observe::coverage::Coverage;
@@ -114,12 +113,12 @@ impl Agent {
     ) -> Result<(Arc<Self>, Parts), AgentError> {
         let open = OpenConfig {
             owner: seed.owner(),
-            policy: config.policy,
-            tunnel_flags: config.tunnel_flags,
             state_dir: Some(config.state_dir()),
             ..OpenConfig::new(&*config.device, clock.clone())
         };
-        let backend = backends::open(&config.backend, &open)
+        let backend = config
+            .backend
+            .open(&open)
             .map_err(|refusal| AgentError::Device { what: format!("opening {}", config.device), refusal })?;
         Self::with_keeping(backend, keeping, config, seed, clock)
     }
@@ -144,11 +143,6 @@ impl Agent {
     ) -> Result<(Arc<Self>, Parts), AgentError> {
         let Keeping { journal, objects: kept } = keeping;
         let device = |what: String| move |refusal| AgentError::Device { what, refusal };
-        if let Some(rules) = config.hardware_rules {
-            let capacity = Facet::Capacity.require(backend.capacity());
-            let limited = capacity.and_then(|capacity| capacity.limit_hardware(rules));
-            limited.map_err(device("hardware_rules".into()))?;
-        }
         let events = Arc::new(Events::default());
         let limits = Limits { flows: config.flow_limit, unsettled: config.dirty_limit };
         let unwritten = journal.as_ref().map(|journal| journal.unwritten());
@@ -157,7 +151,7 @@ impl Agent {
             OffloadQueue::new(table.clone(), &backend, clock.clone(), config.workers, config.chain_depth)
                 .map_err(device("opening the install queues".into()))?;
         let queue = Arc::new(queue);
-        if let Some(journal) = journal.as_ref().filter(|_| backends::keeps_rules(backend.capabilities().name)) {
+        if let Some(journal) = journal.as_ref().filter(|_| backend.adoption().is_some()) {
             workers.iter_mut().for_each(|worker| worker.write_ahead(journal.clone()));
         }
         let reader = backend.counter_reader().map_err(device("opening the counter reader".into()))?;

@@ -18,6 +18,7 @@ use sluice_flow::flow::Flow;
 use sluice_flow::port::{Port, PortNumber};
 use sluice_flow::refusal::Refusal;
 
+use crate::config::Config;
 use crate::conntrack::Conntrack;
 use crate::engine::random::Random;
 use crate::engine::{Burst, Drops, Observer};
@@ -35,13 +36,18 @@ pub struct SoftNic(pub(crate) Arc<Nic>);
 
 impl SoftNic {
     /// A NIC without ports and rules.
-    pub fn new(config: &OpenConfig) -> Self {
-        Self(Arc::new(Nic::new(config, Random::new())))
+    pub fn new(open: &OpenConfig) -> Self {
+        Self::configured(open, &Config::default())
+    }
+
+    /// The same, with a configuration of its own.
+    pub fn configured(open: &OpenConfig, config: &Config) -> Self {
+        Self(Arc::new(Nic::new(open, config, Random::new())))
     }
 
     /// The same, with dice that fall alike for the same seed, for `sample`.
-    pub fn with_seed(config: &OpenConfig, seed: u64) -> Self {
-        Self(Arc::new(Nic::new(config, Random::from_seed(seed))))
+    pub fn with_seed(open: &OpenConfig, seed: u64) -> Self {
+        Self(Arc::new(Nic::new(open, &Config::default(), Random::from_seed(seed))))
     }
 
     /// Packets that no rule of a chain took; `None` for a chain that is not there.

@@ -15,6 +15,7 @@ use sluice_flow::time::Clock;
 
 use crate::chains::Chains;
 use crate::classifier::Unlinked;
+use crate::config::Config;
 use crate::conntrack::{Conntrack, Policies};
 use crate::engine::random::Random;
 use crate::engine::record::Recorder;
@@ -58,12 +59,12 @@ pub(crate) struct Removal {
 }
 
 impl Nic {
-    pub(crate) fn new(config: &OpenConfig, random: Random) -> Self {
+    pub(crate) fn new(open: &OpenConfig, config: &Config, random: Random) -> Self {
         let (event_sender, events) = crossbeam_channel::bounded(EVENTS);
         Self {
-            clock: Arc::clone(&config.clock),
+            clock: Arc::clone(&open.clock),
             rules: Rules::new(),
-            hardware: Hardware::default(),
+            hardware: Hardware::new(config.hardware_rules),
             chains: Chains::new(),
             ports: Ports::new(),
             meters: Meters::default(),

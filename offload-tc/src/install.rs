@@ -2,11 +2,11 @@
 //! kernel's own words for what it refuses.
 
 use rustix::io::Errno;
-use sluice_flow::backend::OffloadPolicy;
 use sluice_flow::refusal::Refusal;
 use sluice_netdev::netlink::attribute::TooLong;
 use sluice_netdev::netlink::message::{Acknowledgement, Answer, flag};
 
+use crate::config::OffloadPolicy;
 use crate::socket::{Next, Socket, SocketError};
 use crate::templates::Instance;
 use crate::wire::action::Action;

@@ -6,7 +6,7 @@
 //! are in [`sluice_netdev`]. [`probe`] finds out what the running kernel can match, and [`meters`] keeps the policers that flows
 //! share.
 //!
-//! [`open`] puts them together behind the [`Backend`](sluice_flow::Backend) trait, with the mirrors in front of all flows.
+//! A [`Config`] opens all of this behind the [`Backend`](sluice_flow::Backend) trait, with the mirrors in front of all flows.
 //!
 //! Where flower and the Open vSwitch datapath read the same packet differently, and no rule can help it:
 //! - A header that ends behind the packet is none in OVS; flower takes what there is.
@@ -82,6 +82,7 @@
 //! ```
 
 mod backend;
+mod config;
 pub mod digest;
 pub mod dump;
 pub mod install;
@@ -96,5 +97,5 @@ pub mod templates;
 pub mod translate;
 pub mod wire;
 
-pub use backend::{check_port, open};
+pub use config::{Config, KIND, OffloadPolicy, TunnelFlags};
 pub use socket::SocketError;

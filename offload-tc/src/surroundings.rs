@@ -1,9 +1,9 @@
 //! What translation has to know of ports and of the running kernel.
 
-pub use sluice_flow::backend::TunnelFlags;
 use sluice_flow::meter::MeterId;
 use sluice_flow::port::{PortNumber, TunnelProtocol};
 
+pub use crate::config::TunnelFlags;
 use crate::rule::Room;
 use crate::wire::filter::Hook;
 

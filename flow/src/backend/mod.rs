@@ -30,7 +30,7 @@ use crate::time::Timestamp;
 
 pub use self::adopter::{Adopter, Auditor};
 pub use self::capacity::{Capacity, Room};
-pub use self::config::{OffloadPolicy, OpenConfig, Owner, TunnelFlags};
+pub use self::config::{BackendConfig, BackendKind, Checker, OpenConfig, Owner};
 pub use self::counted::{
     CounterReader, LookupCounters, MeterCounters, MeterFault, MirrorCounters, MirrorFault, PortCounters,
 };

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_flow::backend::{
-    Backend, Capacity, DeviceEvent, Handle, Injector, LastCounters, Meters, MissPolicy, Operation, Outcome, Placement,
-    PortCounters, Room,
+    Backend, BackendConfig, Capacity, DeviceEvent, Handle, Injector, LastCounters, Meters, MissPolicy, OpenConfig,
+    Operation, Outcome, Placement, PortCounters, Room,
 };
 use sluice_flow::cause::Cause;
 use sluice_flow::chain::ChainId;
@@ -15,6 +15,7 @@ use sluice_flow::meter::{Meter, MeterId, MeterUnit};
 use sluice_flow::port::{PortKind, PortNumber};
 use sluice_flow::table::Generation;
 use sluice_flow::time::Timestamp;
+use sluice_offload_soft::Config;
 
 use crate::frames::{Ip4, eth, tcp};
 use crate::harness::{Device, flow, flow_at, is_ipv4, output, port, recirc, v4};
@@ -31,8 +32,7 @@ fn it_says_what_it_can_do() {
 #[test]
 fn open_gives_a_device_that_takes_frames() {
     let clock = Arc::new(sluice_flow::time::ManualClock::default());
-    let config = sluice_flow::backend::OpenConfig::new("any", clock);
-    let backend = sluice_offload_soft::open(&config).unwrap();
+    let backend = Config::default().open(&OpenConfig::new("any", clock)).unwrap();
     backend.attach_port(&port(1, PortKind::Physical)).unwrap();
     let verdict = backend.injector().unwrap().inject(PortNumber(1), &eth(0x88cc, &[])).unwrap();
     assert_eq!(verdict.missed, Some(ChainId::ROOT));
@@ -255,10 +255,8 @@ fn what_was_refused_may_be_taken_after_an_event() {
 
 #[test]
 fn a_device_that_is_told_so_takes_so_many_rules_into_hardware() {
-    let mut device = Device::new();
-    assert_eq!(device.nic.room(), Room { free: usize::MAX, waiting: 0 });
-    device.nic.limit_hardware(1).unwrap();
-    assert_eq!(device.nic.limit_hardware(2).unwrap_err().label(), "device");
+    assert_eq!(Device::new().nic.room(), Room { free: usize::MAX, waiting: 0 });
+    let mut device = Device::with_room(1);
     let mut install = |protocol| device.submit(Operation::Install(flow(v4(protocol), vec![output(2)]))).unwrap();
     let Outcome::InPlace { handle: first, placement: Placement::Hardware } = install(6) else {
         panic!("there is room")
@@ -290,8 +288,7 @@ fn a_device_that_is_told_so_takes_so_many_rules_into_hardware() {
 
 #[test]
 fn a_rule_in_software_forwards_and_counts_and_counts_on_when_it_is_moved() {
-    let mut device = Device::new();
-    device.nic.limit_hardware(1).unwrap();
+    let mut device = Device::with_room(1);
     let other = device.add(flow(v4(17), vec![])).unwrap();
     let handle = device.add(flow(v4(6), vec![output(2)])).unwrap();
     let frame = Ip4::default().frame(6, &tcp(1, 2, 0x002, &[]));
@@ -308,5 +305,4 @@ fn a_device_without_a_limit_has_no_software_to_move_rules_to() {
     let handle = device.add(flow(v4(6), vec![])).unwrap();
     let outcome = device.submit(Operation::Move(handle, Placement::Software));
     assert_eq!(outcome, Ok(Outcome::InPlace { handle, placement: Placement::Hardware }));
-    assert_eq!(device.nic.limit_hardware(1).unwrap_err().label(), "device", "too late");
 }

@@ -16,7 +16,7 @@ use sluice_flow::table::{FlowId, Generation};
 use sluice_flow::time::ManualClock;
 use sluice_flow::ufid::Seed;
 use sluice_flow::{Expiry, Flow, Priority};
-use sluice_offload_soft::SoftNic;
+use sluice_offload_soft::{Config, SoftNic};
 
 pub(crate) struct Device {
     pub(crate) nic: Arc<SoftNic>,
@@ -32,8 +32,17 @@ impl Device {
 
     /// Whose dice fall as the seed says.
     pub(crate) fn with_seed(seed: u64) -> Self {
+        Self::of(|open| SoftNic::with_seed(open, seed))
+    }
+
+    /// Which takes so many rules into hardware.
+    pub(crate) fn with_room(rules: usize) -> Self {
+        Self::of(|open| SoftNic::configured(open, &Config { hardware_rules: Some(rules) }))
+    }
+
+    fn of(nic: impl Fn(&OpenConfig) -> SoftNic) -> Self {
         let clock = Arc::new(ManualClock::default());
-        let nic = Arc::new(SoftNic::with_seed(&OpenConfig::new("soft", clock.clone()), seed));
+        let nic = Arc::new(nic(&OpenConfig::new("soft", clock.clone())));
         for number in 1..=4 {
             nic.attach_port(&port(number, PortKind::Physical)).unwrap();
         }

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU16;
 
-use sluice_flow::backend::{OffloadPolicy, PortCounters};
+use sluice_flow::backend::PortCounters;
 use sluice_flow::cause::Cause;
 use sluice_flow::port::{self, Port, PortKind, PortNumber, TunnelProtocol};
 use sluice_flow::refusal::Refusal;
@@ -16,6 +16,7 @@ use super::core::{Core, device_refusal, link_refusal, socket_refusal};
 use super::ports::{Attached, PortTable, Present};
 use super::reader::tell_lost;
 use super::removal::take_out;
+use crate::config::OffloadPolicy;
 use crate::install::{Installer, Request};
 use crate::probe;
 use crate::surroundings::{Device, DeviceKind};
@@ -312,7 +313,7 @@ impl Core {
 const NO_GTPU: &str = "the kernel has no device for all tunnels of GTP-U";
 
 /// Whether the kernel can have the device of such a port.
-pub fn check_port(port: &Port) -> Result<(), Refusal> {
+pub(super) fn check_port(port: &Port) -> Result<(), Refusal> {
     if !links::is_device_name(&port.name) {
         return Err(refuse(port, "a network device cannot have this name: it has 15 bytes at most, without a colon"));
     }

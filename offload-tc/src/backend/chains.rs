@@ -4,11 +4,11 @@ use std::collections::{HashMap, HashSet};
 
 use parking_lot::Mutex;
 use sluice_flow::action::ActionKind;
-use sluice_flow::backend::OffloadPolicy;
 use sluice_flow::cause::Cause;
 use sluice_flow::chain::ChainId;
 use sluice_flow::refusal::Refusal;
 
+use crate::config::OffloadPolicy;
 use crate::install;
 use crate::marks;
 use crate::rule::AgentId;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use sluice_flow::backend::{Handle, LostRule, OffloadPolicy, OpenConfig};
+use sluice_flow::backend::{Handle, LostRule, OpenConfig};
 use sluice_flow::flow::Flow;
 use sluice_flow::priority::Priority;
 use sluice_flow::refusal::Refusal;
@@ -24,6 +24,7 @@ use super::mirrors::Mirrors;
 use super::ports::PortTable;
 use super::removal;
 use super::survey::FirstReadings;
+use crate::config::{Config, OffloadPolicy};
 use crate::digest;
 use crate::install::{self, Installer};
 use crate::meters::Meters;
@@ -71,15 +72,15 @@ pub(super) struct Core {
 }
 
 impl Core {
-    pub(super) fn open(config: &OpenConfig) -> Result<Self, Refusal> {
+    pub(super) fn open(open: &OpenConfig, config: &Config) -> Result<Self, Refusal> {
         let options = MonitorOptions { heard: Priorities::heard(), ..MonitorOptions::default() };
         let links = Monitor::open(options).map_err(link_refusal)?;
         let control = links::Control::open().map_err(link_refusal)?;
         let installer = Installer::open(config.policy).map_err(socket_refusal)?;
-        let agent = config.owner.into();
+        let agent = open.owner.into();
         let meters = Arc::new(Meters::open(agent, config.policy).map_err(socket_refusal)?);
         let core = Self {
-            clock: Arc::clone(&config.clock),
+            clock: Arc::clone(&open.clock),
             policy: config.policy,
             agent,
             predecessors: Predecessors::default(),
@@ -96,7 +97,7 @@ impl Core {
             queues: AtomicUsize::new(0),
             links: Mutex::new(links),
             control: Mutex::new(control),
-            made: Made::open(config.state_dir.as_deref()).map_err(device_refusal)?,
+            made: Made::open(open.state_dir.as_deref()).map_err(device_refusal)?,
             strays: Mutex::default(),
             installer: Mutex::new(installer),
             priorities: Mutex::default(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use sluice_flow::action::ActionList;
-use sluice_flow::backend::{CountedApart, Handle, InstalledRule, OffloadPolicy, Placement};
+use sluice_flow::backend::{CountedApart, Handle, InstalledRule, Placement};
 use sluice_flow::counters::Counters;
 use sluice_flow::flow::{Expiry, Flow};
 use sluice_flow::id::FlowId;
@@ -19,6 +19,7 @@ use super::queue::{counted, label, label_of, placement_of};
 use super::reader::is_absence;
 use super::taken_apart::{Collector, Taken};
 use super::{failure, words};
+use crate::config::OffloadPolicy;
 use crate::dump::{Detail, Lister, Listing};
 use crate::install::{self, Request};
 use crate::marks::{Format, Mark};

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use parking_lot::Mutex;
-use sluice_flow::backend::{MirrorCounters, MirrorFault, OffloadPolicy};
+use sluice_flow::backend::{MirrorCounters, MirrorFault};
 use sluice_flow::mirror::Mirror;
 use sluice_flow::refusal::Refusal;
 
@@ -16,6 +16,7 @@ use super::failure;
 use super::ports::PortTable;
 use super::queue::{counted, placement_of, total};
 use super::removal::deleted;
+use crate::config::OffloadPolicy;
 use crate::install::{self, Done, Installer, Request, Told};
 use crate::priorities::Priorities;
 use crate::rule::{AgentId, MirrorNote};

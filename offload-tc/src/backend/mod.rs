@@ -1,6 +1,6 @@
 //! The kernel's flower classifier as the agent sees it.
 //!
-//! All is of the network namespace of the thread that [opens](open) it. The name of the device in the configuration is a
+//! All is of the network namespace of the thread that [opens](crate::Config) it. The name of the device in the configuration is a
 //! word: it names the lock that keeps two agents apart, so that those who share a namespace's ports should say the same, such
 //! as `system`, or the name of the uplink where each eswitch has its agent.
 
@@ -20,6 +20,7 @@ mod inheritance;
 mod listing;
 mod made;
 mod mirrors;
+mod open;
 mod pairs;
 mod ports;
 mod queue;
@@ -45,26 +46,27 @@ use sluice_flow::flow::Flow;
 use sluice_flow::port::{Port, PortNumber};
 use sluice_flow::refusal::Refusal;
 
-pub use self::attach::check_port;
 use self::core::Core;
 use self::queue::Queue;
 use self::reader::Reader;
 use self::watch::Watch;
+use crate::config::Config;
 use crate::install::{BATCH, Request};
 use crate::priorities::Priorities;
 use crate::translate::{self, Rules};
-
-/// Opens the classifier of the network namespace that the thread is in. The device may have any name.
-pub fn open(config: &OpenConfig) -> Result<Arc<dyn Backend>, Refusal> {
-    let core = Arc::new(Core::open(config)?);
-    let watch = Watch::start(Arc::clone(&core))?;
-    Ok(Arc::new(Classifier { core, _watch: watch }))
-}
 
 /// The classifier, with the thread that follows what happens to it.
 struct Classifier {
     core: Arc<Core>,
     _watch: Watch,
+}
+
+impl Classifier {
+    fn open(open: &OpenConfig, config: &Config) -> Result<Self, Refusal> {
+        let core = Arc::new(Core::open(open, config)?);
+        let watch = Watch::start(Arc::clone(&core))?;
+        Ok(Self { core, _watch: watch })
+    }
 }
 
 impl Backend for Classifier {

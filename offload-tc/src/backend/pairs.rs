@@ -2,7 +2,7 @@
 //! ([`Rules::guard`](crate::translate::Rules::guard)). The guard goes in before the rule and out after it, so that no packet meets
 //! the rule without it; where one cannot be, the other is undone.
 
-use sluice_flow::backend::{Change, Completion, Handle, OffloadPolicy, Outcome, Placement};
+use sluice_flow::backend::{Change, Completion, Handle, Outcome, Placement};
 use sluice_flow::flow::Flow;
 use sluice_flow::refusal::Refusal;
 
@@ -12,6 +12,7 @@ use super::failure;
 use super::ports::PortTable;
 use super::queue::{NAMES_TRIED, Queue, Result, Wanted, counted, pass_in, placement, total};
 use super::removal::{deleted, take_out};
+use crate::config::OffloadPolicy;
 use crate::install::{Done, Request};
 use crate::rule::Label;
 use crate::surroundings::Surroundings;

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use sluice_flow::backend::{LooksAt, OffloadPolicy};
+use sluice_flow::backend::LooksAt;
 use sluice_flow::flow::Flow;
 use sluice_flow::meter::MeterId;
 use sluice_flow::port::{Port, PortNumber};
 use sluice_netdev::{self as links, Ifindex, IngressQdisc, Ownership};
 
+use crate::config::OffloadPolicy;
 use crate::meters::Meters;
 use crate::rule::Room;
 use crate::surroundings::{Device, DeviceKind, Features, Surroundings, TunnelFlags};

@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 
-use sluice_flow::backend::{
-    Change, Completion, Facet, Handle, InstallQueue, OffloadPolicy, Operation, Outcome, Placement,
-};
+use sluice_flow::backend::{Change, Completion, Facet, Handle, InstallQueue, Operation, Outcome, Placement};
 use sluice_flow::chain::ChainId;
 use sluice_flow::counters::Counters;
 use sluice_flow::flow::Flow;
@@ -19,6 +17,7 @@ use super::exclusive::is_same_match;
 use super::pairs::Pair;
 use super::ports::PortTable;
 use super::{chains, failure, removal};
+use crate::config::OffloadPolicy;
 use crate::install::{Done, Installer, Request, Told};
 use crate::priorities::Priorities;
 use crate::rule::Label;

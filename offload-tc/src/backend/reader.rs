@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice_flow::backend::{CounterReader, LostRule, OffloadPolicy};
+use sluice_flow::backend::{CounterReader, LostRule};
 use sluice_flow::counters::{Reading, Sampled};
 use sluice_flow::refusal::Refusal;
 use sluice_flow::time::Timestamp;
@@ -15,6 +15,7 @@ use super::books::{Counted, Entry, Seen};
 use super::core::{Core, socket_refusal};
 use super::queue::total;
 use super::survey::FirstReadings;
+use crate::config::OffloadPolicy;
 use crate::dump::{Detail, Lister, Listing};
 use crate::install::{self, Installer};
 use crate::rule::Label;

@@ -42,7 +42,11 @@ pub struct Rule {
 impl<'a> Device<'a> {
     /// Opens the device of a subject and attaches its ports.
     pub fn open(subject: &'a Subject<'a>) -> Self {
-        let opened = (subject.open)();
+        Self::of(subject, (subject.open)())
+    }
+
+    /// The same of a device that is open already.
+    pub fn of(subject: &'a Subject<'a>, opened: Opened) -> Self {
         for number in [1, 2] {
             opened.backend.attach_port(&port(PortNumber(number))).expect("the port is there");
         }

@@ -460,10 +460,6 @@ impl Auditor for Broken {
 }
 
 impl Capacity for Broken {
-    fn limit_hardware(&self, rules: usize) -> Result<(), Refusal> {
-        Facet::Capacity.require(self.inner.capacity())?.limit_hardware(rules)
-    }
-
     fn room(&self) -> Room {
         let room = self.inner.capacity().map(Capacity::room).unwrap_or_default();
         if self.is(Breach::HasAlwaysRoom) { Room { free: 1, ..room } } else { room }

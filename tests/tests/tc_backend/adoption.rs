@@ -4,11 +4,12 @@ use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use sluice_flow::ChainId;
-use sluice_flow::backend::{Adoption, Claims, Holding, InstalledRule, OffloadPolicy, Owner, Placement};
+use sluice_flow::backend::{Adoption, Claims, Holding, InstalledRule, Owner, Placement};
 use sluice_flow::flow::Flow;
 use sluice_flow::id::{FlowId, Generation};
 use sluice_flow::meter::{Meter, MeterId, MeterUnit};
 use sluice_flow::ufid::Ufid;
+use sluice_offload_tc::OffloadPolicy;
 
 use crate::device::{Device, Rule, TO_A, TO_B, flow};
 use crate::network::{FRAME, Network, missing};

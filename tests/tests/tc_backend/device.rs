@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sluice_flow::backend::{
-    Adopter, Auditor, Change, CounterReader, DeviceEvent, Handle, InstallQueue, InstalledRule, Meters, Mirrors,
-    OffloadPolicy, OpenConfig, Operation, Outcome, Owner, Placement,
+    Adopter, Auditor, BackendConfig, Change, CounterReader, DeviceEvent, Handle, InstallQueue, InstalledRule, Meters,
+    Mirrors, OpenConfig, Operation, Outcome, Owner, Placement,
 };
 use sluice_flow::counters::Counters;
 use sluice_flow::flow::{Expiry, Flow};
@@ -18,6 +18,7 @@ use sluice_flow::text::LineReader;
 use sluice_flow::time::MonotonicClock;
 use sluice_flow::ufid::Seed;
 use sluice_flow::{Backend, text};
+use sluice_offload_tc::{Config, OffloadPolicy};
 
 pub(crate) const OWNER: Owner = Owner(0x5eed);
 /// What is sent to the second host, and to the first.
@@ -56,8 +57,9 @@ impl Device {
 
     /// Without ports.
     pub(crate) fn bare(policy: OffloadPolicy, owner: Owner) -> Self {
-        let config = OpenConfig { policy, owner, ..OpenConfig::new("system", Arc::new(MonotonicClock::new())) };
-        let backend = sluice_offload_tc::open(&config).unwrap();
+        let config = Config { policy, ..Config::default() };
+        let open = OpenConfig { owner, ..OpenConfig::new("system", Arc::new(MonotonicClock::new())) };
+        let backend = config.open(&open).unwrap();
         let (queue, reader) = (backend.install_queue().unwrap(), backend.counter_reader().unwrap());
         Self { backend, queue, reader, slots: 0, generations: 0 }
     }

@@ -6,9 +6,8 @@ mod keys;
 
 use std::fmt::Write;
 
-use sluice_flow::backend::OffloadPolicy;
-
 use super::ports::PortTable;
+use crate::config::OffloadPolicy;
 use crate::marks::Mark;
 use crate::rule::{AgentId, Rule};
 use crate::surroundings::Surroundings;
