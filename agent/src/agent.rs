@@ -237,7 +237,7 @@ impl Agent {
     }
 
     /// Takes over what an earlier run left in the device.
-    fn adopt(&self) -> Result<(), AgentError> {
+    fn adopt(&self, workers: &mut [Worker]) -> Result<(), AgentError> {
         let failed = |refusal| AgentError::Device { what: "taking over the rules of an earlier run".into(), refusal };
         let config = self.config();
         let mut others = Vec::new();
@@ -254,7 +254,7 @@ impl Agent {
                 false
             }
         };
-        let found = self.queue.adopt(&*self.backend, &mut is_inherited).map_err(failed)?;
+        let found = self.queue.adopt(&*self.backend, workers, &mut is_inherited).map_err(failed)?;
         let Adopted { adopted, orphans, outstanding, .. } = found;
         self.remember_others(&others);
         for other in others.iter().filter(|other| other.is_orphan()) {
@@ -507,13 +507,13 @@ impl Parts {
     /// Runs the parts, and the watch over the device, in the order in which they need each other, once the flows that there are
     /// have taken over what is in the device. `before_workers_stop` is run once nothing but the workers runs any more.
     pub fn run(
-        self,
+        mut self,
         agent: &Arc<Agent>,
         lifecycle: &mut Lifecycle,
         before_workers_stop: impl FnOnce(&Agent) + Send + 'static,
     ) -> io::Result<()> {
         agent.bind_restored_flows();
-        agent.adopt().map_err(io::Error::other)?;
+        agent.adopt(&mut self.workers).map_err(io::Error::other)?;
         for (index, worker) in self.workers.into_iter().enumerate() {
             lifecycle.thread(&format!("offload-{index}"), Self::STOP_DEADLINE, move |stop| {
                 worker.run(stop.channel(), stop.progress());

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 use sluice_flow::backend::{
-    Adopter, Auditor, Backend, Capabilities, Capacity, Change, Completion, Connections, CountedApart, CounterReader,
-    DeviceEvent, Handle, Injector, InstallQueue, InstalledRule, LastCounters, Listing, LooksAt, LookupCounters,
-    LostRule, Meters, Mirrors, MissPolicy, OpenConfig, Operation, Outcome, PortCounters,
+    Adopter, Auditor, Backend, Capabilities, Capacity, ChainChange, ChainCompletion, ChainOperation, Change,
+    Completion, Connections, CountedApart, CounterReader, DeviceEvent, Handle, Injector, InstallQueue, InstalledRule,
+    LastCounters, Listing, LooksAt, LookupCounters, LostRule, Meters, Mirrors, MissPolicy, OpenConfig, Operation,
+    Outcome, PortCounters,
 };
 use sluice_flow::cause::Cause;
 use sluice_flow::chain::ChainId;
@@ -155,15 +156,6 @@ impl Backend for SoftNic {
         })
     }
 
-    fn open_chain(&self, chain: ChainId) -> Result<(), Refusal> {
-        self.0.chains.open(chain);
-        Ok(())
-    }
-
-    fn close_chain(&self, chain: ChainId) {
-        self.0.chains.close(chain);
-    }
-
     fn install_queue(&self) -> Result<Box<dyn InstallQueue>, Refusal> {
         let number = self.0.queues.fetch_add(1, Ordering::Relaxed);
         Ok(Box::new(Queue { nic: Arc::clone(&self.0), number, approvals: Approvals::default(), removals: Vec::new() }))
@@ -300,6 +292,16 @@ impl InstallQueue for Queue {
 
     /// Everything is done when [`Self::submit`] returns.
     fn poll(&mut self, _: &mut Vec<Completion>) {}
+
+    fn submit_chain(&mut self, change: ChainChange, done: &mut Vec<ChainCompletion>) {
+        match change.operation {
+            ChainOperation::Open => self.nic.chains.open(change.chain),
+            ChainOperation::Close => self.nic.chains.close(change.chain),
+        }
+        done.push(ChainCompletion { change, result: Ok(()) });
+    }
+
+    fn poll_chains(&mut self, _: &mut Vec<ChainCompletion>) {}
 
     fn set_waker(&mut self, _: Waker) {}
 }

@@ -21,7 +21,6 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 
 use crate::cause::Cause;
-use crate::chain::ChainId;
 use crate::flow::Flow;
 use crate::id::FlowId;
 use crate::port::{Port, PortNumber};
@@ -37,7 +36,10 @@ pub use self::counted::{
 pub use self::facet::Facet;
 pub use self::injector::{Injector, Sample, Verdict};
 pub use self::objects::{Connections, Meters, Mirrors};
-pub use self::queue::{Change, Completion, Handle, InstallQueue, Operation, Outcome, Placement};
+pub use self::queue::{
+    ChainChange, ChainCompletion, ChainOperation, Change, Completion, Handle, InstallQueue, Operation, Outcome,
+    Placement,
+};
 pub use self::rules::{Adoption, Claims, CountedApart, Doubtful, Holding, InstalledRule, LooksAt};
 
 /// A device that carries flows.
@@ -114,14 +116,6 @@ pub trait Backend: Send + Sync {
 
     /// Returns what became of lookups; `None` if the device does not count them.
     fn lookup_counters(&self) -> Option<LookupCounters>;
-
-    /// Makes a chain ready to be jumped to: from now on it ends, for every packet, in the miss policy. Called by a worker before it hands
-    /// over the first rule that jumps there; never for a chain that is open. A rule that jumps to a chain that is not open is refused.
-    fn open_chain(&self, chain: ChainId) -> Result<(), Refusal>;
-
-    /// Gives a chain back that no rule jumps to any more; a rule that jumps there is refused from now on. Called by a worker, and not while
-    /// another one opens the same chain.
-    fn close_chain(&self, chain: ChainId);
 
     /// Opens the install queue of one more worker. Fails if the device gives no more; the agent does not start then.
     fn install_queue(&self) -> Result<Box<dyn InstallQueue>, Refusal>;

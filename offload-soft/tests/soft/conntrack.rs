@@ -37,9 +37,9 @@ fn commit() -> Conntrack {
 
 /// A device with chains 1 and 2.
 fn device() -> Device {
-    let device = Device::new();
-    device.nic.open_chain(ChainId(1)).unwrap();
-    device.nic.open_chain(ChainId(2)).unwrap();
+    let mut device = Device::new();
+    device.open_chain(ChainId(1));
+    device.open_chain(ChainId(2));
     device
 }
 

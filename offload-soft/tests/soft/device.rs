@@ -164,14 +164,14 @@ fn chains_are_opened_before_they_are_jumped_to() {
     let jump = || flow(is_ipv4, vec![recirc(5)]);
     assert!(device.nic.explain(&jump()).is_ok(), "a dry run does not ask for the chain");
     assert_eq!(device.add(jump()).unwrap_err().label(), "action");
-    device.nic.open_chain(ChainId(5)).unwrap();
+    device.open_chain(ChainId(5));
     let handle = device.add(jump()).unwrap();
     let verdict = device.inject(1, &Ip4::default().frame(99, &[]));
     assert_eq!((verdict.hits.len(), verdict.missed), (1, Some(ChainId(5))));
     assert_eq!(device.nic.chain_misses(ChainId(5)), Some(1));
     assert_eq!(device.nic.chain_misses(ChainId::ROOT), Some(0));
     device.remove(handle);
-    device.nic.close_chain(ChainId(5));
+    device.close_chain(ChainId(5));
     assert_eq!(device.nic.chain_misses(ChainId(5)), None);
     assert_eq!(device.add(jump()).unwrap_err().label(), "action");
 }
@@ -180,7 +180,7 @@ fn chains_are_opened_before_they_are_jumped_to() {
 fn circles_and_too_deep_chains_are_refused() {
     let mut device = Device::new();
     let jump = |from: u32, to| flow(move |full| full.set_exact(Field::RecircId, from.into()), vec![recirc(to)]);
-    (1..=9).for_each(|chain| device.nic.open_chain(ChainId(chain)).unwrap());
+    (1..=9).for_each(|chain| device.open_chain(ChainId(chain)));
     for chain in 0..7 {
         device.add(jump(chain, chain + 1)).unwrap();
     }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use sluice_flow::action::{Action, FieldSet};
 use sluice_flow::backend::{
-    Backend, Change, Completion, Handle, Injector, InstallQueue, OpenConfig, Operation, Outcome, Verdict,
+    Backend, ChainChange, ChainCompletion, ChainOperation, Change, Completion, Handle, Injector, InstallQueue,
+    OpenConfig, Operation, Outcome, Verdict,
 };
 use sluice_flow::chain::ChainId;
 use sluice_flow::counters::{Counters, Reading};
@@ -71,6 +72,20 @@ impl Device {
         assert_eq!(generation, Generation(7));
         assert_eq!(completed, flow);
         result
+    }
+
+    pub(crate) fn open_chain(&mut self, chain: ChainId) {
+        self.change_chain(chain, ChainOperation::Open);
+    }
+
+    pub(crate) fn close_chain(&mut self, chain: ChainId) {
+        self.change_chain(chain, ChainOperation::Close);
+    }
+
+    fn change_chain(&mut self, chain: ChainId, operation: ChainOperation) {
+        let (change, mut done) = (ChainChange { chain, operation }, vec![]);
+        self.queue.submit_chain(change, &mut done);
+        assert_eq!(done, [ChainCompletion { change, result: Ok(()) }]);
     }
 
     pub(crate) fn add(&mut self, flow: Flow) -> Result<Handle, Refusal> {

@@ -40,7 +40,6 @@ use sluice_flow::backend::{
     Injector, InstallQueue, InstalledRule, LastCounters, Listing, LooksAt, LookupCounters, LostRule, Meters, Mirrors,
     MissPolicy, OpenConfig, PortCounters,
 };
-use sluice_flow::chain::ChainId;
 use sluice_flow::field::Field;
 use sluice_flow::flow::Flow;
 use sluice_flow::port::{Port, PortNumber};
@@ -51,7 +50,7 @@ use self::queue::Queue;
 use self::reader::Reader;
 use self::watch::Watch;
 use crate::config::Config;
-use crate::install::{BATCH, Request};
+use crate::install::BATCH;
 use crate::priorities::Priorities;
 use crate::translate::{self, Rules};
 
@@ -157,19 +156,6 @@ impl Backend for Classifier {
 
     fn lookup_counters(&self) -> Option<LookupCounters> {
         None
-    }
-
-    fn open_chain(&self, chain: ChainId) -> Result<(), Refusal> {
-        self.core.chains.open(chain);
-        Ok(())
-    }
-
-    fn close_chain(&self, chain: ChainId) {
-        let ends: Vec<_> = self.core.chains.close(chain).into_iter().map(Request::Delete).collect();
-        if !ends.is_empty() {
-            // One that does not go takes what missed anyway, and goes with the next start at the latest.
-            self.core.installer.lock().submit(&ends);
-        }
     }
 
     fn install_queue(&self) -> Result<Box<dyn InstallQueue>, Refusal> {

@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 
-use sluice_flow::backend::{Change, Completion, Facet, Handle, InstallQueue, Operation, Outcome, Placement};
+use sluice_flow::backend::{
+    ChainChange, ChainCompletion, ChainOperation, Change, Completion, Facet, Handle, InstallQueue, Operation, Outcome,
+    Placement,
+};
 use sluice_flow::chain::ChainId;
 use sluice_flow::counters::Counters;
 use sluice_flow::flow::Flow;
@@ -420,6 +423,23 @@ impl InstallQueue for Queue {
     fn poll(&mut self, done: &mut Vec<Completion>) {
         self.later.take(done);
     }
+
+    fn submit_chain(&mut self, change: ChainChange, done: &mut Vec<ChainCompletion>) {
+        match change.operation {
+            // It gets its end where the first rule jumps to it.
+            ChainOperation::Open => self.core.chains.open(change.chain),
+            ChainOperation::Close => {
+                let ends: Vec<_> = self.core.chains.close(change.chain).into_iter().map(Request::Delete).collect();
+                if !ends.is_empty() {
+                    // One that does not go takes what missed anyway, and goes with the next start at the latest.
+                    self.installer.submit(&ends);
+                }
+            }
+        }
+        done.push(ChainCompletion { change, result: Ok(()) });
+    }
+
+    fn poll_chains(&mut self, _: &mut Vec<ChainCompletion>) {}
 
     fn set_waker(&mut self, waker: Waker) {
         self.later.wake_with(waker);

@@ -3,11 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sluice_flow::backend::{Change, CounterReader, Facet, Handle, InstalledRule, Operation, Outcome, Placement};
+use sluice_flow::backend::{
+    ChainOperation, Change, CounterReader, Facet, Handle, InstalledRule, Operation, Outcome, Placement,
+};
 use sluice_flow::counters::{Counters, Reading};
 use sluice_flow::port::PortKind;
 use sluice_flow::ufid::Seed;
-use sluice_flow::{Backend, Expiry, Flow, FlowId, Generation, MaskedKey, Port, PortNumber, Priority, Refusal, text};
+use sluice_flow::{
+    Backend, ChainId, Expiry, Flow, FlowId, Generation, MaskedKey, Port, PortNumber, Priority, Refusal, text,
+};
 
 use super::{Opened, Subject, Worker};
 
@@ -95,6 +99,16 @@ impl<'a> Device<'a> {
     pub fn next_generation(&mut self) -> Generation {
         self.generations += 1;
         Generation(self.generations)
+    }
+
+    /// Has a chain opened.
+    pub fn open_chain(&mut self, chain: ChainId) -> Result<(), Refusal> {
+        self.worker.change_chain(chain, ChainOperation::Open)
+    }
+
+    /// Has a chain closed.
+    pub fn close_chain(&mut self, chain: ChainId) -> Result<(), Refusal> {
+        self.worker.change_chain(chain, ChainOperation::Close)
     }
 
     /// Has a rule put in.

@@ -137,6 +137,9 @@ const NOTICED: &[(Breach, &[&str])] = &[
     (Breach::KeepsPorts, &["a_flow_of_a_port_that_is_gone_is_refused_until_the_port_is_back"]),
     (Breach::ExpectsNothing, &["a_port_that_is_expected_and_is_there_is_as_one_that_was_attached"]),
     (Breach::ClosesNoChain, &["a_chain_that_was_closed_is_as_if_it_had_never_been_open"]),
+    (Breach::CompletesChainsTwice, &["a_change_to_a_chain_is_completed_once_with_what_was_asked"]),
+    (Breach::OpensForOneWorker, &["a_chain_that_one_worker_has_opened_is_jumped_to_by_rules_of_another"]),
+    (Breach::ClosesChainsWithRules, &["a_chain_that_is_opened_again_has_the_rules_that_are_in_it"]),
     (
         Breach::HidesMeters,
         &["a_backend_has_the_facets_that_it_is_known_for", "a_decorator_has_every_facet_of_what_is_under_it"],

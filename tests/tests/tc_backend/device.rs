@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sluice_flow::backend::{
-    Adopter, Auditor, BackendConfig, Change, CounterReader, DeviceEvent, Handle, InstallQueue, InstalledRule, Meters,
-    Mirrors, OpenConfig, Operation, Outcome, Owner, Placement,
+    Adopter, Auditor, BackendConfig, ChainChange, ChainCompletion, ChainOperation, Change, CounterReader, DeviceEvent,
+    Handle, InstallQueue, InstalledRule, Meters, Mirrors, OpenConfig, Operation, Outcome, Owner, Placement,
 };
+use sluice_flow::chain::ChainId;
 use sluice_flow::counters::Counters;
 use sluice_flow::flow::{Expiry, Flow};
 use sluice_flow::id::{FlowId, Generation};
@@ -82,6 +83,20 @@ impl Device {
 
     pub(crate) fn attach(&mut self, number: u32) {
         self.backend.attach_port(&port(number)).unwrap();
+    }
+
+    pub(crate) fn open_chain(&mut self, chain: ChainId) {
+        self.change_chain(ChainChange { chain, operation: ChainOperation::Open });
+    }
+
+    pub(crate) fn close_chain(&mut self, chain: ChainId) {
+        self.change_chain(ChainChange { chain, operation: ChainOperation::Close });
+    }
+
+    fn change_chain(&mut self, change: ChainChange) {
+        let mut done = Vec::new();
+        self.queue.submit_chain(change, &mut done);
+        assert_eq!(done, [ChainCompletion { change, result: Ok(()) }]);
     }
 
     pub(crate) fn install(&mut self, key: &str, actions: &str) -> Result<Rule, Refusal> {
