@@ -3,12 +3,13 @@
 use std::convert::Infallible;
 use std::io;
 use std::sync::{Arc, OnceLock};
+use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use crossbeam_channel::{Receiver, at, never, select};
+use crossbeam_channel::{Receiver, Sender, TryRecvError, at, bounded, never, select};
 use parking_lot::Mutex;
-use sluice_flow::backend::{DeviceEvent, Holding, OpenConfig};
+use sluice_flow::backend::{DeviceEvent, Holding, NoEvent, OpenConfig};
 use sluice_flow::meter::{Meter, MeterId};
 use sluice_flow::mirror::Mirror;
 use sluice_flow::port::{GonePort, PortMap};
@@ -460,33 +461,38 @@ impl Agent {
     /// Takes what happens to the device until `stop` says so: refused flows are tried again when what they wait for has changed,
     /// all that wait for something every retry interval, and lost rules are put in again. Gives the reason if the device died.
     pub fn watch_device(&self, stop: &Receiver<Infallible>, progress: &Progress) -> Result<(), String> {
+        let (ring, rung) = bounded(1);
         let events = self.backend.events();
+        events.set_waker(Waker::from(Arc::new(Bell(ring))));
         let mut schedule = RetrySchedule::new(Instant::now());
-        loop {
+        while stop.try_recv() != Err(TryRecvError::Disconnected) {
             progress.works();
             let interval = self.config().retry_interval;
             if let Some(causes) = schedule.take_due(Instant::now(), interval) {
                 self.queue.retry(causes);
             }
-            progress.rests();
-            select! {
-                recv(stop) -> _ => return Ok(()),
-                recv(schedule.next(interval).map_or_else(never, at)) -> _ => {}
-                recv(events) -> event => match event {
-                    Ok(DeviceEvent::Changed { cause }) => schedule.note(cause),
-                    Ok(DeviceEvent::RuleLost(rule)) => self.queue.lost(rule),
-                    Ok(DeviceEvent::PortChanged(port)) => self.queue.redo_port(port),
-                    Ok(DeviceEvent::Reset { .. }) => {
-                        progress.works();
-                        self.resync()?;
-                        schedule.note_all();
+            match events.try_next() {
+                Ok(DeviceEvent::Changed { cause }) => schedule.note(cause),
+                Ok(DeviceEvent::RuleLost(rule)) => self.queue.lost(rule),
+                Ok(DeviceEvent::PortChanged(port)) => self.queue.redo_port(port),
+                Ok(DeviceEvent::Reset { .. }) => {
+                    self.resync()?;
+                    schedule.note_all();
+                }
+                Ok(DeviceEvent::Failed(reason)) => return Err(reason),
+                Ok(_) => {}
+                Err(NoEvent::Ended) => return Err("the backend has ended".into()),
+                Err(NoEvent::Yet) => {
+                    progress.rests();
+                    select! {
+                        recv(stop) -> _ => {}
+                        recv(schedule.next(interval).map_or_else(never, at)) -> _ => {}
+                        recv(rung) -> _ => {}
                     }
-                    Ok(DeviceEvent::Failed(reason)) => return Err(reason),
-                    Ok(_) => {}
-                    Err(_) => return Err("the backend has ended".into()),
-                },
+                }
             }
         }
+        Ok(())
     }
 
     fn resync(&self) -> Result<(), String> {
@@ -536,6 +542,16 @@ impl Parts {
         lifecycle.thread("device-watch", Self::STOP_DEADLINE, move |stop| {
             watched.watch_device(stop.channel(), stop.progress())
         })
+    }
+}
+
+/// Wakes a thread that waits for several things.
+struct Bell(Sender<()>);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        // One that is full has been rung.
+        let _ = self.0.try_send(());
     }
 }
 

@@ -5,10 +5,9 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
 
-use crossbeam_channel::Receiver;
 use sluice_flow::backend::{
     Adopter, Auditor, Backend, Capabilities, Capacity, ChainChange, ChainCompletion, ChainOperation, Change,
-    Completion, Connections, CountedApart, CounterReader, DeviceEvent, Handle, Injector, InstallQueue, InstalledRule,
+    Completion, Connections, CountedApart, CounterReader, EventStream, Handle, Injector, InstallQueue, InstalledRule,
     LastCounters, Listing, LooksAt, LookupCounters, LostRule, Meters, Mirrors, MissPolicy, OpenConfig, Operation,
     Outcome, PortCounters,
 };
@@ -214,7 +213,7 @@ impl Backend for SoftNic {
         Ok(Vec::new())
     }
 
-    fn events(&self) -> Receiver<DeviceEvent> {
+    fn events(&self) -> EventStream {
         self.0.events.clone()
     }
 }

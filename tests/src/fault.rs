@@ -10,9 +10,9 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::{Condvar, Mutex};
 use sluice_flow::backend::{
     Adopter, Auditor, Capabilities, Capacity, ChainChange, ChainCompletion, ChainOperation, Change, Completion,
-    Connections, CountedApart, CounterReader, DeviceEvent, Facet, Handle, Injector, InstallQueue, InstalledRule,
-    LooksAt, LookupCounters, LostRule, MeterCounters, MeterFault, Meters, MirrorCounters, MirrorFault, Mirrors,
-    Operation, PortCounters,
+    Connections, CountedApart, CounterReader, DeviceEvent, EventSender, EventStream, Facet, Handle, Injector,
+    InstallQueue, InstalledRule, LooksAt, LookupCounters, LostRule, MeterCounters, MeterFault, Meters, MirrorCounters,
+    MirrorFault, Mirrors, NoEvent, Operation, PortCounters,
 };
 use sluice_flow::counters::{Reading, Sampled};
 use sluice_flow::meter::{Meter, MeterId};
@@ -46,10 +46,10 @@ pub struct Plan {
 pub struct FaultyDevice {
     inner: Arc<dyn Backend>,
     faults: Arc<Faults>,
+    events: EventStream,
 }
 
 /// The switch of a device's faults.
-#[derive(Default)]
 pub struct Faults {
     plan: Mutex<Plan>,
     /// Calls that wait for an answer.
@@ -57,7 +57,7 @@ pub struct Faults {
     changed: Condvar,
     refused: AtomicUsize,
     opened: AtomicUsize,
-    told: Mutex<Vec<Sender<DeviceEvent>>>,
+    events: EventSender,
 }
 
 impl Faults {
@@ -79,7 +79,7 @@ impl Faults {
 
     /// Has the device tell of something.
     pub fn tell(&self, event: &DeviceEvent) {
-        self.told.lock().retain(|listener| listener.send(event.clone()).is_ok());
+        self.events.send(event.clone()).expect("there is room");
     }
 
     /// How many calls wait for an answer of a device that hangs.
@@ -103,8 +103,24 @@ impl Faults {
 impl FaultyDevice {
     /// Puts faults in front of a device. There are none until some are set.
     pub fn new(inner: Arc<dyn Backend>) -> (Arc<Self>, Arc<Faults>) {
-        let faults = Arc::new(Faults::default());
-        (Arc::new(Self { inner, faults: faults.clone() }), faults)
+        // There is room for whatever the device keeps.
+        let (sender, events) = EventStream::bounded(usize::MAX);
+        let (of_inner, own) = (inner.events(), sender.clone());
+        thread::spawn(move || pass_on(&of_inner, &own));
+        let (plan, hanging, changed, refused, opened) = Default::default();
+        let faults = Arc::new(Faults { plan, hanging, changed, refused, opened, events: sender });
+        (Arc::new(Self { inner, faults: faults.clone(), events }), faults)
+    }
+}
+
+/// Passes events on until there are no more.
+fn pass_on(events: &EventStream, own: &EventSender) {
+    loop {
+        match events.next_within(Duration::from_secs(1)) {
+            Ok(event) => own.send(event).expect("there is room"),
+            Err(NoEvent::Yet) => {}
+            Err(NoEvent::Ended) => return,
+        }
     }
 }
 
@@ -354,12 +370,8 @@ impl Backend for FaultyDevice {
     }
 
     /// Those of the device, and those that the test has it tell.
-    fn events(&self) -> Receiver<DeviceEvent> {
-        let (own, events) = unbounded();
-        self.faults.told.lock().push(own.clone());
-        let inner = self.inner.events();
-        thread::spawn(move || inner.iter().try_for_each(|event| own.send(event)));
-        events
+    fn events(&self) -> EventStream {
+        self.events.clone()
     }
 }
 

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, bounded, never};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::{Condvar, Mutex};
 use sluice_flow::backend::{
     Adopter, Auditor, Capabilities, Capacity, ChainChange, ChainCompletion, Change, Completion, Connections,
-    CountedApart, CounterReader, DeviceEvent, Handle, Injector, InstallQueue, InstalledRule, LastCounters, Listing,
+    CountedApart, CounterReader, EventStream, Handle, Injector, InstallQueue, InstalledRule, LastCounters, Listing,
     LooksAt, LookupCounters, LostRule, Meters, Mirrors, MissPolicy, Operation, Outcome, Placement, PortCounters,
 };
 use sluice_flow::counters::{Reading, Sampled};
@@ -227,7 +227,7 @@ impl Backend for InstantDevice {
         Ok(Vec::new())
     }
 
-    fn events(&self) -> Receiver<DeviceEvent> {
-        never()
+    fn events(&self) -> EventStream {
+        EventStream::silent()
     }
 }

@@ -8,11 +8,10 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, never};
 use parking_lot::Mutex;
 use sluice_flow::backend::{
     Adopter, Adoption, Auditor, Capabilities, Capacity, ChainChange, ChainCompletion, ChainOperation, Change, Claims,
-    Completion, Connections, CountedApart, CounterReader, DeviceEvent, Doubtful, Handle, Holding, Injector,
+    Completion, Connections, CountedApart, CounterReader, Doubtful, EventStream, Handle, Holding, Injector,
     InstallQueue, InstalledRule, LastCounters, Listing, LooksAt, LookupCounters, LostRule, Meters, MirrorCounters,
     MirrorFault, Mirrors, MissPolicy, Operation, Outcome, Placement, PortCounters,
 };
@@ -365,9 +364,8 @@ impl Backend for LastingDevice {
         Ok(Vec::new())
     }
 
-    fn events(&self) -> Receiver<DeviceEvent> {
-        // The agent takes an end of this channel for the end of the device.
-        never()
+    fn events(&self) -> EventStream {
+        EventStream::silent()
     }
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_flow::backend::{
-    Backend, BackendConfig, Capacity, DeviceEvent, Handle, Injector, LastCounters, Meters, MissPolicy, OpenConfig,
-    Operation, Outcome, Placement, PortCounters, Room,
+    Backend, BackendConfig, Capacity, DeviceEvent, Handle, Injector, LastCounters, Meters, MissPolicy, NoEvent,
+    OpenConfig, Operation, Outcome, Placement, PortCounters, Room,
 };
 use sluice_flow::cause::Cause;
 use sluice_flow::chain::ChainId;
@@ -235,20 +235,20 @@ fn ports_come_count_and_go() {
 fn what_was_refused_may_be_taken_after_an_event() {
     let device = Device::new();
     let events = device.nic.events();
-    while events.try_recv().is_ok() {}
+    events.drain();
     device.nic.attach_port(&port(9, PortKind::Internal)).unwrap();
     let changed = |cause| Ok(DeviceEvent::Changed { cause });
     let port_came = |number| changed(Cause::Port(Some(PortNumber(number))));
-    assert_eq!(events.try_recv(), port_came(9));
+    assert_eq!(events.try_next(), port_came(9));
     device.nic.set_meter(&Meter::simple(MeterId(1), MeterUnit::Kilobits, 1, 0)).unwrap();
-    assert_eq!(events.try_recv(), changed(Cause::Meter));
-    assert!(events.try_recv().is_err());
+    assert_eq!(events.try_next(), changed(Cause::Meter));
+    assert_eq!(events.try_next(), Err(NoEvent::Yet));
     device.nic.set_meter(&Meter::simple(MeterId(2), MeterUnit::Kilobits, 1, 0)).unwrap();
     for number in 100..300 {
         device.nic.attach_port(&port(number, PortKind::Physical)).unwrap();
     }
-    assert!(events.len() <= 64, "nobody reads, and nothing grows");
-    let told: Vec<_> = events.try_iter().collect();
+    let told = events.drain();
+    assert!(told.len() <= 64, "nobody reads, and nothing grows");
     let any = |cause| told.contains(&DeviceEvent::Changed { cause });
     assert!(any(Cause::Port(None)) && any(Cause::Meter), "and nothing is forgotten: {told:?}");
 }

@@ -34,9 +34,8 @@ mod words;
 
 use std::sync::Arc;
 
-use crossbeam_channel::Receiver;
 use sluice_flow::backend::{
-    Adopter, Auditor, Backend, Capabilities, Capacity, Connections, CountedApart, CounterReader, DeviceEvent, Handle,
+    Adopter, Auditor, Backend, Capabilities, Capacity, Connections, CountedApart, CounterReader, EventStream, Handle,
     Injector, InstallQueue, InstalledRule, LastCounters, Listing, LooksAt, LookupCounters, LostRule, Meters, Mirrors,
     MissPolicy, OpenConfig, PortCounters,
 };
@@ -190,7 +189,7 @@ impl Backend for Classifier {
         Ok(lost)
     }
 
-    fn events(&self) -> Receiver<DeviceEvent> {
-        self.core.events.receiver()
+    fn events(&self) -> EventStream {
+        self.core.events.stream()
     }
 }

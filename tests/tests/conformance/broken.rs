@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 
-use crossbeam_channel::{Receiver, never};
 use sluice_flow::action::ActionList;
 use sluice_flow::backend::{
     Adopter, Adoption, Auditor, Capabilities, Capacity, ChainChange, ChainCompletion, ChainOperation, Change, Claims,
-    Completion, Connections, CountedApart, CounterReader, DeviceEvent, Doubtful, Facet, Handle, Holding, Injector,
+    Completion, Connections, CountedApart, CounterReader, Doubtful, EventStream, Facet, Handle, Holding, Injector,
     InstallQueue, InstalledRule, LooksAt, LookupCounters, LostRule, MeterCounters, MeterFault, Meters, MirrorCounters,
     MirrorFault, Mirrors, Operation, Outcome, Placement, PortCounters, Room, Verdict,
 };
@@ -355,8 +354,8 @@ impl Backend for Broken {
         if self.is(Breach::LosesRules) { Ok(vec![lost]) } else { self.inner.resync() }
     }
 
-    fn events(&self) -> Receiver<DeviceEvent> {
-        if self.is(Breach::TellsNothing) { never() } else { self.inner.events() }
+    fn events(&self) -> EventStream {
+        if self.is(Breach::TellsNothing) { EventStream::silent() } else { self.inner.events() }
     }
 }
 

@@ -180,7 +180,7 @@ impl Device {
 
     /// What has been told by now.
     pub(crate) fn events(&self) -> Vec<DeviceEvent> {
-        self.backend.events().try_iter().collect()
+        self.backend.events().drain()
     }
 }
 
