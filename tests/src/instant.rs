@@ -135,7 +135,7 @@ impl Backend for InstantDevice {
             max_chain_depth: 16,
             batch: 64,
             workers: None,
-            listing: Listing::Books,
+            listing: Listing::Ledger,
         }
     }
 

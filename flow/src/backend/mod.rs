@@ -177,7 +177,7 @@ pub enum Listing {
     /// The device is asked: what others have done to it shows.
     Device,
     /// The backend lists what it believes to have put in, because the device does not list its rules.
-    Books,
+    Ledger,
 }
 
 impl Listing {
@@ -185,7 +185,7 @@ impl Listing {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Device => "device",
-            Self::Books => "books",
+            Self::Ledger => "ledger",
         }
     }
 
@@ -193,7 +193,7 @@ impl Listing {
     pub const fn describe(self) -> &'static str {
         match self {
             Self::Device => "listed by the device",
-            Self::Books => "by the backend's own books, for the device lists none",
+            Self::Ledger => "from the backend's own ledger, for the device lists none",
         }
     }
 }

@@ -247,7 +247,7 @@ fn many_flows_of_two_rules_go_in_and_out_at_a_time(network: &Network) {
     assert_eq!(device.counted().len(), left.len());
     assert_eq!(device.backend.flush(), Ok(filters_of(left.len())));
     assert_eq!((device.installed().len(), filters(network).len()), (0, 0));
-    assert!(device.install_all(&keys).iter().all(Result::is_ok), "the books are empty, too");
+    assert!(device.install_all(&keys).iter().all(Result::is_ok), "the ledger is empty, too");
 }
 
 /// The number of rules of the last flows of which each third one has one and the others two.

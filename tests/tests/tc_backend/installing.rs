@@ -133,7 +133,7 @@ fn many_rules_go_in_and_out_at_a_time(_: &Network) {
     assert_eq!(device.counted().len(), left.len());
     assert_eq!(device.backend.flush(), Ok(left.len()));
     assert_eq!((device.installed().len(), device.counted().len()), (0, 0));
-    assert!(device.install_all(&keys).iter().all(Result::is_ok), "the books are empty, too");
+    assert!(device.install_all(&keys).iter().all(Result::is_ok), "the ledger is empty, too");
 }
 
 fn a_listing_gives_the_flows_back(_: &Network) {
