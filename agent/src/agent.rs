@@ -3,12 +3,13 @@
 use std::convert::Infallible;
 use std::io;
 use std::sync::{Arc, OnceLock};
+use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use crossbeam_channel::{Receiver, at, never, select};
+use crossbeam_channel::{Receiver, Sender, TryRecvError, at, bounded, never, select};
 use parking_lot::Mutex;
-use sluice_flow::backend::{DeviceEvent, Facet, Holding, OpenConfig};
+use sluice_flow::backend::{DeviceEvent, Holding, NoEvent, OpenConfig};
 use sluice_flow::meter::{Meter, MeterId};
 use sluice_flow::mirror::Mirror;
 use sluice_flow::port::{GonePort, PortMap};
@@ -18,7 +19,6 @@ use sluice_flow::ufid::Seed;
 use sluice_flow::{Backend, Clock, EndReason, FlowTable, Port, PortNumber, Refusal};
 use sluice_revalidator::Revalidator;
 
-use crate::backends;
 use crate::config::{Config, Difference};
 use crate::objects::{self, Absence, Kept, Object, ObjectError, ObjectId, Objects, Origin, Saved, Step};
 use crate::observe::coverage::Coverage;
@@ -114,12 +114,12 @@ impl Agent {
     ) -> Result<(Arc<Self>, Parts), AgentError> {
         let open = OpenConfig {
             owner: seed.owner(),
-            policy: config.policy,
-            tunnel_flags: config.tunnel_flags,
             state_dir: Some(config.state_dir()),
             ..OpenConfig::new(&*config.device, clock.clone())
         };
-        let backend = backends::open(&config.backend, &open)
+        let backend = config
+            .backend
+            .open(&open)
             .map_err(|refusal| AgentError::Device { what: format!("opening {}", config.device), refusal })?;
         Self::with_keeping(backend, keeping, config, seed, clock)
     }
@@ -144,11 +144,6 @@ impl Agent {
     ) -> Result<(Arc<Self>, Parts), AgentError> {
         let Keeping { journal, objects: kept } = keeping;
         let device = |what: String| move |refusal| AgentError::Device { what, refusal };
-        if let Some(rules) = config.hardware_rules {
-            let capacity = Facet::Capacity.require(backend.capacity());
-            let limited = capacity.and_then(|capacity| capacity.limit_hardware(rules));
-            limited.map_err(device("hardware_rules".into()))?;
-        }
         let events = Arc::new(Events::default());
         let limits = Limits { flows: config.flow_limit, unsettled: config.dirty_limit };
         let unwritten = journal.as_ref().map(|journal| journal.unwritten());
@@ -157,7 +152,7 @@ impl Agent {
             OffloadQueue::new(table.clone(), &backend, clock.clone(), config.workers, config.chain_depth)
                 .map_err(device("opening the install queues".into()))?;
         let queue = Arc::new(queue);
-        if let Some(journal) = journal.as_ref().filter(|_| backends::keeps_rules(backend.capabilities().name)) {
+        if let Some(journal) = journal.as_ref().filter(|_| backend.adoption().is_some()) {
             workers.iter_mut().for_each(|worker| worker.write_ahead(journal.clone()));
         }
         let reader = backend.counter_reader().map_err(device("opening the counter reader".into()))?;
@@ -243,7 +238,7 @@ impl Agent {
     }
 
     /// Takes over what an earlier run left in the device.
-    fn adopt(&self) -> Result<(), AgentError> {
+    fn adopt(&self, workers: &mut [Worker]) -> Result<(), AgentError> {
         let failed = |refusal| AgentError::Device { what: "taking over the rules of an earlier run".into(), refusal };
         let config = self.config();
         let mut others = Vec::new();
@@ -260,7 +255,7 @@ impl Agent {
                 false
             }
         };
-        let found = self.queue.adopt(&*self.backend, &mut is_inherited).map_err(failed)?;
+        let found = self.queue.adopt(&*self.backend, workers, &mut is_inherited).map_err(failed)?;
         let Adopted { adopted, orphans, outstanding, .. } = found;
         self.remember_others(&others);
         for other in others.iter().filter(|other| other.is_orphan()) {
@@ -466,33 +461,38 @@ impl Agent {
     /// Takes what happens to the device until `stop` says so: refused flows are tried again when what they wait for has changed,
     /// all that wait for something every retry interval, and lost rules are put in again. Gives the reason if the device died.
     pub fn watch_device(&self, stop: &Receiver<Infallible>, progress: &Progress) -> Result<(), String> {
+        let (ring, rung) = bounded(1);
         let events = self.backend.events();
+        events.set_waker(Waker::from(Arc::new(Bell(ring))));
         let mut schedule = RetrySchedule::new(Instant::now());
-        loop {
+        while stop.try_recv() != Err(TryRecvError::Disconnected) {
             progress.works();
             let interval = self.config().retry_interval;
             if let Some(causes) = schedule.take_due(Instant::now(), interval) {
                 self.queue.retry(causes);
             }
-            progress.rests();
-            select! {
-                recv(stop) -> _ => return Ok(()),
-                recv(schedule.next(interval).map_or_else(never, at)) -> _ => {}
-                recv(events) -> event => match event {
-                    Ok(DeviceEvent::Changed { cause }) => schedule.note(cause),
-                    Ok(DeviceEvent::RuleLost(rule)) => self.queue.lost(rule),
-                    Ok(DeviceEvent::PortChanged(port)) => self.queue.redo_port(port),
-                    Ok(DeviceEvent::Reset { .. }) => {
-                        progress.works();
-                        self.resync()?;
-                        schedule.note_all();
+            match events.try_next() {
+                Ok(DeviceEvent::Changed { cause }) => schedule.note(cause),
+                Ok(DeviceEvent::RuleLost(rule)) => self.queue.lost(rule),
+                Ok(DeviceEvent::PortChanged(port)) => self.queue.redo_port(port),
+                Ok(DeviceEvent::Reset { .. }) => {
+                    self.resync()?;
+                    schedule.note_all();
+                }
+                Ok(DeviceEvent::Failed(reason)) => return Err(reason),
+                Ok(_) => {}
+                Err(NoEvent::Ended) => return Err("the backend has ended".into()),
+                Err(NoEvent::Yet) => {
+                    progress.rests();
+                    select! {
+                        recv(stop) -> _ => {}
+                        recv(schedule.next(interval).map_or_else(never, at)) -> _ => {}
+                        recv(rung) -> _ => {}
                     }
-                    Ok(DeviceEvent::Failed(reason)) => return Err(reason),
-                    Ok(_) => {}
-                    Err(_) => return Err("the backend has ended".into()),
-                },
+                }
             }
         }
+        Ok(())
     }
 
     fn resync(&self) -> Result<(), String> {
@@ -513,13 +513,13 @@ impl Parts {
     /// Runs the parts, and the watch over the device, in the order in which they need each other, once the flows that there are
     /// have taken over what is in the device. `before_workers_stop` is run once nothing but the workers runs any more.
     pub fn run(
-        self,
+        mut self,
         agent: &Arc<Agent>,
         lifecycle: &mut Lifecycle,
         before_workers_stop: impl FnOnce(&Agent) + Send + 'static,
     ) -> io::Result<()> {
         agent.bind_restored_flows();
-        agent.adopt().map_err(io::Error::other)?;
+        agent.adopt(&mut self.workers).map_err(io::Error::other)?;
         for (index, worker) in self.workers.into_iter().enumerate() {
             lifecycle.thread(&format!("offload-{index}"), Self::STOP_DEADLINE, move |stop| {
                 worker.run(stop.channel(), stop.progress());
@@ -542,6 +542,16 @@ impl Parts {
         lifecycle.thread("device-watch", Self::STOP_DEADLINE, move |stop| {
             watched.watch_device(stop.channel(), stop.progress())
         })
+    }
+}
+
+/// Wakes a thread that waits for several things.
+struct Bell(Sender<()>);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        // One that is full has been rung.
+        let _ = self.0.try_send(());
     }
 }
 

@@ -20,6 +20,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::agent::{Agent, Keeping};
+use crate::backends::Configured;
 use crate::config::{Config, Loaded, OnExit, Places, parse_metrics};
 use crate::objects::Kept;
 use crate::observe::http::{HttpOptions, HttpServer, METRICS_CONTENT_TYPE, StatusCode, TEXT_CONTENT_TYPE};
@@ -35,8 +36,8 @@ use sluice_host::seed;
 use sluice_journal::{Journal, JournalOptions, Opened};
 use sluice_unixctl::{Admission, Command, Registry, Server, ServerOptions, group_id};
 
+use crate::commands;
 use crate::observe::coverage;
-use crate::{backends, commands};
 
 /// What the clock shows at the start: flows of earlier runs were accepted before it. No timeout is longer.
 const CLOCK_START: Timestamp = Timestamp(10 * 366 * 86_400 * 1_000_000_000);
@@ -55,8 +56,7 @@ pub struct Options {
     /// Read this configuration file; without one every key has its default
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Use this kind of device, soft or tc; wins over the file
-    #[arg(long, value_name = "KIND")]
+    #[arg(long, value_name = "KIND", help = format!("Use this kind of device, {}; wins over the file", Configured::names()))]
     backend: Option<String>,
     /// Put the control socket and the pidfile here; wins over the file
     #[arg(long, value_name = "DIR")]
@@ -84,6 +84,7 @@ pub fn run() -> ExitCode {
     };
     let result = options.load().map_err(Error::from).and_then(|loaded| {
         if options.check {
+            loaded.moved.iter().for_each(|moved| eprintln!("sluiced: {moved}"));
             RunDir::check(&loaded.config.run_dir).map_err(Error::from)
         } else {
             Daemon::run(options, loaded)
@@ -103,13 +104,12 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 impl Options {
     /// The configuration, with all found right that can be told without the device.
     fn load(&self) -> Result<Loaded, String> {
-        let backend = self.backend.as_deref();
-        backend.map_or(Ok(()), backends::check)?;
+        let backend = self.backend.as_deref().map(Configured::named).transpose()?;
         let mut loaded = match &self.config {
-            Some(path) => Config::load(path, backend).map_err(|error| error.to_string())?,
-            None => Loaded { config: Config::for_backend(backend), ..Loaded::default() },
+            Some(path) => Config::load(path, backend.as_ref()).map_err(|error| error.to_string())?,
+            None => Loaded { config: Config::for_backend(backend.unwrap_or_default()), ..Loaded::default() },
         };
-        let Loaded { config, places } = &mut loaded;
+        let Loaded { config, places, .. } = &mut loaded;
         config.adopt_orphans |= self.adopt_orphans;
         if let Some(run_dir) = &self.run_dir {
             config.run_dir = std::path::absolute(run_dir).map_err(|error| error.to_string())?;
@@ -149,14 +149,17 @@ impl Daemon {
     /// Whatever may be refused without the device is done first, and the device is touched last: a start that is refused
     /// leaves everything as it was.
     fn run(options: Options, loaded: Loaded) -> Result<(), Error> {
-        let Loaded { config, places } = loaded;
+        let Loaded { config, places, moved } = loaded;
         let clock = Arc::new(MonotonicClock::showing(CLOCK_START));
         let (log, _last_lines) = LogWriter::start(std::io::stderr())?;
         let logging = Arc::new(Logging::start(&config.log, config.log_rate, clock.clone(), log.clone())?);
+        moved.iter().for_each(|moved| tracing::warn!("{moved}"));
         let runtime = Runtime::new()?;
         let _entered = runtime.enter();
         let mut run_dir = RunDir::claim(&config.run_dir)?;
-        let device = backends::name_on_machine(&config.backend, &config.device)
+        let device = config
+            .backend
+            .name_on_machine(&config.device)
             .map_err(|error| format!("cannot tell which network namespace this is: {error}"))?;
         let locks = Locks::open(&config.lock_dir)?;
         let _device_lock = locks.device(&device, &config.run_dir)?;

@@ -25,7 +25,8 @@ pub(crate) struct Reloader {
 impl Reloader {
     /// Takes over a changed file. Nothing changes if anything in it is wrong or refused.
     fn reload(&self) -> Outcome {
-        let result = (self.load)().and_then(|Loaded { config, places }| {
+        let result = (self.load)().and_then(|Loaded { config, places, moved }| {
+            moved.iter().for_each(|moved| tracing::warn!("{moved}"));
             let difference = self.agent.reload(&config).map_err(|error| located(&places, error))?;
             self.logging.reload(&config.log, config.log_rate).map_err(|error| error.to_string())?;
             Ok(format!("{difference}\n"))

@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
 
-use crossbeam_channel::Receiver;
 use sluice_flow::backend::{
-    Adopter, Auditor, Backend, Capabilities, Capacity, Change, Completion, Connections, CountedApart, CounterReader,
-    DeviceEvent, Handle, Injector, InstallQueue, InstalledRule, LastCounters, Listing, LooksAt, LookupCounters,
-    LostRule, Meters, Mirrors, MissPolicy, OpenConfig, Operation, Outcome, PortCounters,
+    Adopter, Auditor, Backend, Capabilities, Capacity, ChainChange, ChainCompletion, ChainOperation, Change,
+    Completion, Connections, CountedApart, CounterReader, EventStream, Handle, Injector, InstallQueue, InstalledRule,
+    LastCounters, Listing, LooksAt, LookupCounters, LostRule, Meters, Mirrors, MissPolicy, OpenConfig, Operation,
+    Outcome, PortCounters,
 };
 use sluice_flow::cause::Cause;
 use sluice_flow::chain::ChainId;
@@ -18,6 +18,7 @@ use sluice_flow::flow::Flow;
 use sluice_flow::port::{Port, PortNumber};
 use sluice_flow::refusal::Refusal;
 
+use crate::config::Config;
 use crate::conntrack::Conntrack;
 use crate::engine::random::Random;
 use crate::engine::{Burst, Drops, Observer};
@@ -35,13 +36,18 @@ pub struct SoftNic(pub(crate) Arc<Nic>);
 
 impl SoftNic {
     /// A NIC without ports and rules.
-    pub fn new(config: &OpenConfig) -> Self {
-        Self(Arc::new(Nic::new(config, Random::new())))
+    pub fn new(open: &OpenConfig) -> Self {
+        Self::configured(open, &Config::default())
+    }
+
+    /// The same, with a configuration of its own.
+    pub fn configured(open: &OpenConfig, config: &Config) -> Self {
+        Self(Arc::new(Nic::new(open, config, Random::new())))
     }
 
     /// The same, with dice that fall alike for the same seed, for `sample`.
-    pub fn with_seed(config: &OpenConfig, seed: u64) -> Self {
-        Self(Arc::new(Nic::new(config, Random::from_seed(seed))))
+    pub fn with_seed(open: &OpenConfig, seed: u64) -> Self {
+        Self(Arc::new(Nic::new(open, &Config::default(), Random::from_seed(seed))))
     }
 
     /// Packets that no rule of a chain took; `None` for a chain that is not there.
@@ -149,15 +155,6 @@ impl Backend for SoftNic {
         })
     }
 
-    fn open_chain(&self, chain: ChainId) -> Result<(), Refusal> {
-        self.0.chains.open(chain);
-        Ok(())
-    }
-
-    fn close_chain(&self, chain: ChainId) {
-        self.0.chains.close(chain);
-    }
-
     fn install_queue(&self) -> Result<Box<dyn InstallQueue>, Refusal> {
         let number = self.0.queues.fetch_add(1, Ordering::Relaxed);
         Ok(Box::new(Queue { nic: Arc::clone(&self.0), number, approvals: Approvals::default(), removals: Vec::new() }))
@@ -216,7 +213,7 @@ impl Backend for SoftNic {
         Ok(Vec::new())
     }
 
-    fn events(&self) -> Receiver<DeviceEvent> {
+    fn events(&self) -> EventStream {
         self.0.events.clone()
     }
 }
@@ -294,6 +291,16 @@ impl InstallQueue for Queue {
 
     /// Everything is done when [`Self::submit`] returns.
     fn poll(&mut self, _: &mut Vec<Completion>) {}
+
+    fn submit_chain(&mut self, change: ChainChange, done: &mut Vec<ChainCompletion>) {
+        match change.operation {
+            ChainOperation::Open => self.nic.chains.open(change.chain),
+            ChainOperation::Close => self.nic.chains.close(change.chain),
+        }
+        done.push(ChainCompletion { change, result: Ok(()) });
+    }
+
+    fn poll_chains(&mut self, _: &mut Vec<ChainCompletion>) {}
 
     fn set_waker(&mut self, _: Waker) {}
 }

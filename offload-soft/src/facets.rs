@@ -105,14 +105,6 @@ impl Connections for SoftNic {
 }
 
 impl Capacity for SoftNic {
-    fn limit_hardware(&self, rules: usize) -> Result<(), Refusal> {
-        let refuse = |reason: &'static str| Refusal::Device { reason: reason.into() };
-        if self.0.rules.slots().next().is_some() {
-            return Err(refuse("the device has rules already"));
-        }
-        self.0.hardware.limit(rules).map_err(refuse)
-    }
-
     fn room(&self) -> Room {
         self.0.hardware.room()
     }

@@ -3,7 +3,6 @@
 //! A NIC in software has room for every rule. To be like one that has not, it can be told how many it takes: further rules
 //! are in "software" then, which forwards and counts them just the same.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use sluice_flow::backend::{Placement, Room};
@@ -11,20 +10,19 @@ use sluice_flow::backend::{Placement, Room};
 /// The places for rules. Without a limit nothing is counted, so that installs do not meet here.
 #[derive(Default)]
 pub(crate) struct Hardware {
-    limit: OnceLock<usize>,
+    limit: Option<usize>,
     taken: AtomicUsize,
     waiting: AtomicUsize,
 }
 
 impl Hardware {
-    /// Limits the places, once.
-    pub(crate) fn limit(&self, rules: usize) -> Result<(), &'static str> {
-        self.limit.set(rules).map_err(|_| "the device has a limit already")
+    pub(crate) fn new(limit: Option<usize>) -> Self {
+        Self { limit, ..Self::default() }
     }
 
     /// Whether there is a limit.
     pub(crate) fn is_limited(&self) -> bool {
-        self.limit.get().is_some()
+        self.limit.is_some()
     }
 
     /// Where a new rule goes.
@@ -49,8 +47,8 @@ impl Hardware {
 
     /// Takes a place, unless all are taken.
     pub(crate) fn take(&self) -> bool {
-        let Some(limit) = self.limit.get() else { return true };
-        let one_more = |taken: usize| (taken < *limit).then_some(taken + 1);
+        let Some(limit) = self.limit else { return true };
+        let one_more = |taken: usize| (taken < limit).then_some(taken + 1);
         self.taken.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more).is_ok()
     }
 
@@ -72,7 +70,7 @@ impl Hardware {
 
     /// How many places are free, and how many rules found none.
     pub(crate) fn room(&self) -> Room {
-        let free = self.limit.get().map_or(usize::MAX, |limit| limit.saturating_sub(self.taken.load(Ordering::SeqCst)));
+        let free = self.limit.map_or(usize::MAX, |limit| limit.saturating_sub(self.taken.load(Ordering::SeqCst)));
         Room { free, waiting: self.waiting.load(Ordering::SeqCst) }
     }
 }

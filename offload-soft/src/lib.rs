@@ -50,15 +50,11 @@
 //! # }
 //! ```
 
-use std::sync::Arc;
-
-use sluice_flow::backend::{Backend, OpenConfig};
-use sluice_flow::refusal::Refusal;
-
 mod backend;
 mod chains;
 mod chunks;
 pub mod classifier;
+mod config;
 pub mod conntrack;
 mod engine;
 mod facets;
@@ -67,6 +63,7 @@ mod jumps;
 mod meters;
 mod mirrors;
 mod nic;
+mod open;
 pub mod packet;
 mod ports;
 pub mod quiescence;
@@ -76,9 +73,5 @@ mod trace;
 mod translate;
 
 pub use backend::{RxQueue, SoftNic};
+pub use config::{Config, KIND};
 pub use engine::Drops;
-
-/// Opens a NIC in software. Any device name is as good as another, and every call makes a new device.
-pub fn open(config: &OpenConfig) -> Result<Arc<dyn Backend>, Refusal> {
-    Ok(Arc::new(SoftNic::new(config)))
-}

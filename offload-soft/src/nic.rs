@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use crossbeam_channel::{Receiver, Sender};
-use sluice_flow::backend::{DeviceEvent, Handle, OpenConfig, Placement, Verdict};
+use sluice_flow::backend::{DeviceEvent, EventSender, EventStream, Handle, OpenConfig, Placement, Verdict};
 use sluice_flow::cause::Cause;
 use sluice_flow::counters::Counters;
 use sluice_flow::flow::Flow;
@@ -15,6 +14,7 @@ use sluice_flow::time::Clock;
 
 use crate::chains::Chains;
 use crate::classifier::Unlinked;
+use crate::config::Config;
 use crate::conntrack::{Conntrack, Policies};
 use crate::engine::random::Random;
 use crate::engine::record::Recorder;
@@ -44,11 +44,11 @@ pub(crate) struct Nic {
     random: Random,
     programs: Programs,
     pub(crate) lookup_counts: LookupCounts,
-    pub(crate) events: Receiver<DeviceEvent>,
+    pub(crate) events: EventStream,
     /// Install queues that were handed out.
     pub(crate) queues: AtomicUsize,
     quiescence: Quiescence,
-    event_sender: Sender<DeviceEvent>,
+    event_sender: EventSender,
 }
 
 /// A rule that is off the classifier, but may still be used by packets under way.
@@ -58,12 +58,12 @@ pub(crate) struct Removal {
 }
 
 impl Nic {
-    pub(crate) fn new(config: &OpenConfig, random: Random) -> Self {
-        let (event_sender, events) = crossbeam_channel::bounded(EVENTS);
+    pub(crate) fn new(open: &OpenConfig, config: &Config, random: Random) -> Self {
+        let (event_sender, events) = EventStream::bounded(EVENTS);
         Self {
-            clock: Arc::clone(&config.clock),
+            clock: Arc::clone(&open.clock),
             rules: Rules::new(),
-            hardware: Hardware::default(),
+            hardware: Hardware::new(config.hardware_rules),
             chains: Chains::new(),
             ports: Ports::new(),
             meters: Meters::default(),
@@ -83,14 +83,14 @@ impl Nic {
 
     /// Tells that what was refused for a cause may be taken now.
     pub(crate) fn changed(&self, cause: Cause) {
-        if self.event_sender.try_send(DeviceEvent::Changed { cause }).is_err() {
+        if self.event_sender.send(DeviceEvent::Changed { cause }).is_err() {
             // Nobody listens: what was told, of whichever port, becomes one event of each kind.
-            let told: Vec<_> = self.events.try_iter().chain([DeviceEvent::Changed { cause }]).collect();
+            let told: Vec<_> = self.events.drain().into_iter().chain([DeviceEvent::Changed { cause }]).collect();
             for (kind, _) in Cause::ALL {
                 let is_told =
                     |event: &DeviceEvent| matches!(event, DeviceEvent::Changed { cause } if kind.concerns(*cause));
                 if told.iter().any(is_told) {
-                    let _ = self.event_sender.try_send(DeviceEvent::Changed { cause: kind });
+                    let _ = self.event_sender.send(DeviceEvent::Changed { cause: kind });
                 }
             }
         }

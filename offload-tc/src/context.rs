@@ -1,6 +1,6 @@
 //! What translation must know of ports, meters and the running kernel.
 
-pub use sluice_flow::backend::TunnelFlags;
+pub use crate::config::TunnelFlags;
 use sluice_flow::meter::MeterId;
 use sluice_flow::port::{PortNumber, TunnelProtocol};
 

@@ -1,8 +1,8 @@
 //! The install path of one worker: many requests in a message, answers matched by sequence number, and the kernel's own text
 //! for what it refuses.
 
+use crate::config::OffloadPolicy;
 use rustix::io::Errno;
-use sluice_flow::backend::OffloadPolicy;
 use sluice_flow::refusal::Refusal;
 use sluice_netdev::netlink::attribute::TooLong;
 use sluice_netdev::netlink::message::{Acknowledgement, Answer, flag};

@@ -6,7 +6,7 @@
 //! monitor are in [`sluice_netdev`]. [`probe`] finds out what the running kernel can match, and [`meters`] keeps the
 //! policers that flows share.
 //!
-//! [`open`] puts them together behind the [`Backend`](sluice_flow::Backend) trait. Mirrors come in front of all flows.
+//! A [`Config`] opens all of this behind the [`Backend`](sluice_flow::Backend) trait. Mirrors come in front of all flows.
 //!
 //! Flower and the Open vSwitch datapath read some packets differently, and no rule can change that:
 //! - OVS ignores a header that ends beyond the packet; flower takes what is there.
@@ -82,6 +82,7 @@
 //! ```
 
 mod backend;
+mod config;
 pub mod context;
 pub mod digest;
 pub mod dump;
@@ -97,5 +98,5 @@ pub mod templates;
 pub mod translate;
 pub mod wire;
 
-pub use backend::{check_port, open};
+pub use config::{Config, KIND, OffloadPolicy, TunnelFlags};
 pub use socket::SocketError;

@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
 use sluice_flow::action::ActionKind;
-use sluice_flow::backend::{MeterCounters, MeterFault, OffloadPolicy};
+use sluice_flow::backend::{MeterCounters, MeterFault};
 use sluice_flow::meter::{Meter, MeterBand, MeterId, MeterUnit};
 use sluice_flow::refusal::Refusal;
 use sluice_netdev::netlink::attribute::TooLong;
 use sluice_netdev::netlink::message::{Answer, flag};
 
+use crate::config::OffloadPolicy;
 use crate::install::result;
 use crate::marks::{self, AgentId, Mark};
 use crate::socket::{Next, Socket, SocketError};

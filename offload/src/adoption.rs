@@ -5,7 +5,7 @@ use std::time::Duration;
 use sluice_flow::backend::{Adoption, Claims, Holding, InstalledRule};
 use sluice_flow::{Backend, Flow, FlowId, Generation, Refusal, Timestamp, Ufid};
 
-use super::OffloadQueue;
+use super::{OffloadQueue, Worker};
 
 /// What was in the device at the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,18 +22,26 @@ pub struct Adopted {
 
 impl OffloadQueue {
     /// Has the flows of the table take over the rules that an earlier run left in the device. The chains that these rules jump
-    /// to are open on return.
+    /// to are open on return; one of the workers, none of which runs yet, opens them.
     /// Those of other owners are taken over, too, where `inherits` says so: their rules become flows as they are read back.
-    pub fn adopt(&self, backend: &dyn Backend, inherits: &mut dyn FnMut(&Holding) -> bool) -> Result<Adopted, Refusal> {
+    pub fn adopt(
+        &self,
+        backend: &dyn Backend,
+        workers: &mut [Worker],
+        inherits: &mut dyn FnMut(&Holding) -> bool,
+    ) -> Result<Adopted, Refusal> {
         let began = self.clock.now();
         let mut claims = AdoptionClaims { queue: self, began, inherits, of_chains: Vec::new() };
         let Adoption { adopted, orphans } =
             backend.adoption().map_or(Ok(Adoption::default()), |adopter| adopter.adopt(&mut claims))?;
-        for (id, rule) in claims.of_chains {
-            if let Err(refusal) = self.doors.open(&rule) {
-                let ufid = self.table.view(id).map_or(rule.ufid, |view| view.flow.ufid);
-                tracing::warn!("a chain that ufid:{ufid} jumps to was not opened: {refusal}");
-                self.redo(id);
+        let of_chains = claims.of_chains;
+        if let Some(worker) = workers.first_mut() {
+            for (id, rule) in of_chains {
+                if let Err(refusal) = worker.open_chains(&rule) {
+                    let ufid = self.table.view(id).map_or(rule.ufid, |view| view.flow.ufid);
+                    tracing::warn!("a chain that ufid:{ufid} jumps to was not opened: {refusal}");
+                    self.redo(id);
+                }
             }
         }
         let outstanding = self.table.census().unsettled();

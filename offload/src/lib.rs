@@ -54,7 +54,7 @@
 mod adoption;
 mod alike;
 mod batch;
-mod doors;
+mod chains;
 mod inbox;
 mod retries;
 mod room;
@@ -77,7 +77,7 @@ pub use self::series::Series;
 pub use self::worker::{LATENCY_BUCKETS, Worker, WorkerReport};
 
 use self::alike::Alike;
-use self::doors::Doors;
+use self::chains::DeviceChains;
 use self::inbox::Inboxes;
 use self::retries::Retries;
 use self::room::Room;
@@ -93,7 +93,6 @@ pub struct OffloadQueue {
     table: Arc<FlowTable>,
     clock: Arc<dyn Clock>,
     alike: Arc<Alike>,
-    doors: Arc<Doors>,
     inboxes: Arc<Inboxes>,
     retries: Arc<Retries>,
     room: Arc<Room>,
@@ -111,7 +110,7 @@ impl OffloadQueue {
         chain_depth: usize,
     ) -> Result<(Self, Vec<Worker>), Refusal> {
         table.limit_chain_depth(backend.capabilities().max_chain_depth.min(chain_depth));
-        let doors = Arc::new(Doors::new(backend.clone(), table.clone()));
+        let chains = Arc::new(DeviceChains::new(table.clone()));
         let alike = Arc::new(Alike::new(backend.clone(), table.clone()));
         let workers = backend.capabilities().workers.map_or(workers, |most| workers.min(most.get()));
         let (inboxes, own) = Inboxes::new(&table, workers);
@@ -121,13 +120,13 @@ impl OffloadQueue {
         let worker = |inbox| {
             let install = backend.install_queue()?;
             let batch = backend.capabilities().batch.max(1);
-            let (alike, doors, inboxes) = (alike.clone(), doors.clone(), inboxes.clone());
+            let (alike, chains, inboxes) = (alike.clone(), chains.clone(), inboxes.clone());
             let (retries, room) = (retries.clone(), room.clone());
-            Ok(Worker::new(table.clone(), clock.clone(), alike, doors, inboxes, retries, room, inbox, install, batch))
+            Ok(Worker::new(table.clone(), clock.clone(), alike, chains, inboxes, retries, room, inbox, install, batch))
         };
         let workers = own.into_iter().map(worker).collect::<Result<Vec<_>, _>>()?;
         let statistics = workers.iter().map(Worker::statistics).collect();
-        Ok((Self { table, clock, alike, doors, inboxes, retries, room, statistics }, workers))
+        Ok((Self { table, clock, alike, inboxes, retries, room, statistics }, workers))
     }
 
     /// Takes a new flow on.

@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, TryRecvError};
 use parking_lot::Mutex;
-use sluice_flow::backend::{Change, Completion, InstallQueue, Operation, Outcome};
+use sluice_flow::backend::{
+    ChainChange, ChainCompletion, ChainOperation, Change, Completion, InstallQueue, Operation, Outcome,
+};
 use sluice_flow::table::{Completed, Freed, Look};
-use sluice_flow::{Clock, FlowId, FlowTable, Refusal, Timestamp};
+use sluice_flow::{ChainId, Clock, Flow, FlowId, FlowTable, Refusal, Timestamp};
 
 use super::alike::Alike;
-use super::doors::Doors;
+use super::chains::{DeviceChains, Found, Pending};
 use super::inbox::{InboxReader, Inboxes};
 use super::retries::Retries;
 use super::room::Room;
@@ -27,7 +29,7 @@ pub struct Worker {
     table: Arc<FlowTable>,
     clock: Arc<dyn Clock>,
     alike: Arc<Alike>,
-    doors: Arc<Doors>,
+    chains: Arc<DeviceChains>,
     /// Of all workers, for flows that this one sets free.
     inboxes: Arc<Inboxes>,
     retries: Arc<Retries>,
@@ -40,6 +42,12 @@ pub struct Worker {
     /// Handed to the backend a moment ago, in this order: most of it is completed at once, and in this order.
     asked: VecDeque<Change>,
     in_flight: HashMap<FlowId, Change, foldhash::fast::RandomState>,
+    /// Changes to chains that the backend has.
+    chains_in_flight: usize,
+    /// Those that are completed, and not taken note of yet.
+    chains_done: Vec<ChainCompletion>,
+    /// Changes that are held back until a change to a chain is over, whichever worker has that.
+    held_back: HashMap<FlowId, (Change, Arc<Pending>), foldhash::fast::RandomState>,
     /// Flows whose change has an outcome, to be looked at again.
     finished: Vec<FlowId>,
     /// Copied to `statistics` once a batch.
@@ -53,20 +61,22 @@ impl Worker {
         table: Arc<FlowTable>,
         clock: Arc<dyn Clock>,
         alike: Arc<Alike>,
-        doors: Arc<Doors>,
+        chains: Arc<DeviceChains>,
         inboxes: Arc<Inboxes>,
         retries: Arc<Retries>,
         room: Arc<Room>,
         inbox: InboxReader,
-        install: Box<dyn InstallQueue>,
+        mut install: Box<dyn InstallQueue>,
         batch: usize,
     ) -> Self {
+        install.set_waker(inbox.waker());
         let (journal, asked, in_flight, finished, report, statistics) = Default::default();
+        let (chains_in_flight, chains_done, held_back) = Default::default();
         Self {
             table,
             clock,
             alike,
-            doors,
+            chains,
             inboxes,
             retries,
             room,
@@ -76,6 +86,9 @@ impl Worker {
             batch,
             asked,
             in_flight,
+            chains_in_flight,
+            chains_done,
+            held_back,
             finished,
             report,
             statistics,
@@ -92,13 +105,12 @@ impl Worker {
         self.statistics.clone()
     }
 
-    /// Works until `stop` is disconnected and nothing is in flight. What is in the queue then stays undone.
+    /// Works until `stop` is disconnected and nothing is in flight. What is in the queue or held back then stays undone.
     pub fn run(mut self, stop: &Receiver<Infallible>, progress: &Progress) {
-        self.install.set_waker(self.inbox.waker());
         let mut batch = Vec::with_capacity(self.batch);
         let mut done = Vec::with_capacity(self.batch);
         let mut is_stopping = false;
-        while !(is_stopping && self.in_flight.is_empty()) {
+        while !(is_stopping && self.is_owed_nothing()) {
             progress.works();
             if !is_stopping {
                 self.gather(&mut batch);
@@ -107,9 +119,10 @@ impl Worker {
             if !self.in_flight.is_empty() {
                 self.install.poll(&mut done);
             }
-            if batch.is_empty() && done.is_empty() && self.finished.is_empty() {
+            let has_chains = self.chains_in_flight > 0 && self.poll_chains();
+            if !has_chains && batch.is_empty() && done.is_empty() && self.finished.is_empty() {
                 // As long as the device owes an answer there is work.
-                if self.in_flight.is_empty() {
+                if self.is_owed_nothing() {
                     progress.rests();
                 }
                 if is_stopping || self.spare() == 0 {
@@ -136,6 +149,24 @@ impl Worker {
             self.room.tell();
             is_stopping = stop.try_recv() == Err(TryRecvError::Disconnected);
         }
+    }
+
+    /// Opens the chains that a rule of an earlier run jumps to, and waits for that. Fails as soon as one is refused. Not for a worker that
+    /// [runs](Self::run), and for one of all workers only.
+    pub(super) fn open_chains(&mut self, rule: &Flow) -> Result<(), Refusal> {
+        for chain in rule.jumps() {
+            let Some(pending) = self.require(chain) else { continue };
+            while pending.outcome().is_none() {
+                self.inbox.wait_for_queue();
+                self.poll_chains();
+            }
+            pending.outcome().unwrap_or(Ok(()))?;
+        }
+        Ok(())
+    }
+
+    fn is_owed_nothing(&self) -> bool {
+        self.in_flight.is_empty() && self.chains_in_flight == 0
     }
 
     /// How many more changes the device may have at a time. What it has can no more be overtaken: so it gets as much as keeps
@@ -166,6 +197,9 @@ impl Worker {
     }
 
     fn look(&mut self, id: FlowId, batch: &mut Vec<Change>) {
+        if !self.held_back.is_empty() && self.is_held_back(id, batch) {
+            return;
+        }
         match self.table.look(id) {
             Look::Nothing | Look::Held => {}
             Look::Change(change) => self.begin(change, batch),
@@ -182,16 +216,68 @@ impl Worker {
     }
 
     fn begin(&mut self, change: Change, batch: &mut Vec<Change>) {
-        let opened = match &change.operation {
-            Operation::Install(flow) | Operation::Modify(_, flow) => match self.alike.refusal(flow) {
-                Some(refusal) => Err(refusal),
-                None => self.doors.open(flow),
-            },
-            Operation::Move(..) | Operation::Remove(_) => Ok(()),
-        };
-        match opened {
-            Ok(()) => batch.push(change),
-            Err(refusal) => self.finish(&change, Err(refusal), self.clock.now()),
+        if let Operation::Install(flow) | Operation::Modify(_, flow) = &change.operation {
+            if let Some(refusal) = self.alike.refusal(flow) {
+                return self.finish(&change, Err(refusal), self.clock.now());
+            }
+            for chain in flow.jumps() {
+                while let Some(pending) = self.require(chain) {
+                    match pending.wait(change.flow) {
+                        // A closing may be over, too.
+                        Some(Ok(())) => {}
+                        Some(Err(refusal)) => return self.finish(&change, Err(refusal), self.clock.now()),
+                        None => return drop(self.held_back.insert(change.flow, (change, pending))),
+                    }
+                }
+            }
+        }
+        batch.push(change);
+    }
+
+    /// Goes on with a change that was held back, if what it waited for is over. Returns whether there is such a change.
+    fn is_held_back(&mut self, id: FlowId, batch: &mut Vec<Change>) -> bool {
+        let Some((_, pending)) = self.held_back.get(&id) else { return false };
+        let Some(outcome) = pending.outcome() else { return true };
+        if let Some((change, _)) = self.held_back.remove(&id) {
+            match outcome {
+                Ok(()) => self.begin(change, batch),
+                Err(refusal) => self.finish(&change, Err(refusal), self.clock.now()),
+            }
+        }
+        true
+    }
+
+    /// Has a chain opened that a rule jumps to. Returns what to wait for, unless the chain is open.
+    fn require(&mut self, chain: ChainId) -> Option<Arc<Pending>> {
+        match self.chains.require(chain) {
+            Found::Open => None,
+            Found::Changing(pending) => Some(pending),
+            Found::Closed(pending) => {
+                self.change_chain(chain, ChainOperation::Open);
+                Some(pending)
+            }
+        }
+    }
+
+    fn change_chain(&mut self, chain: ChainId, operation: ChainOperation) {
+        self.chains_in_flight += 1;
+        self.install.submit_chain(ChainChange { chain, operation }, &mut self.chains_done);
+        self.note_chains();
+    }
+
+    /// Takes what is completed of changes to chains by now. Returns whether that is any.
+    fn poll_chains(&mut self) -> bool {
+        let before = self.chains_in_flight;
+        self.install.poll_chains(&mut self.chains_done);
+        self.note_chains();
+        self.chains_in_flight < before
+    }
+
+    /// Takes note of changes to chains that are completed, and has the flows go on that waited for them.
+    fn note_chains(&mut self) {
+        for completion in std::mem::take(&mut self.chains_done) {
+            self.chains_in_flight = self.chains_in_flight.saturating_sub(1);
+            self.look_again(self.chains.complete(completion));
         }
     }
 
@@ -226,9 +312,13 @@ impl Worker {
     }
 
     /// Has flows looked at that waited at chains for something that has happened, and closes chains that nobody needs.
-    fn set_free(&self, freed: &Freed) {
+    fn set_free(&mut self, freed: &Freed) {
         self.look_again(freed.flows.iter().copied());
-        self.doors.close(&freed.chains);
+        for chain in freed.chains.iter().copied() {
+            if self.chains.begin_closing(chain) {
+                self.change_chain(chain, ChainOperation::Close);
+            }
+        }
     }
 
     fn look_again(&self, ids: impl IntoIterator<Item = FlowId>) {

@@ -9,20 +9,23 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::{Condvar, Mutex};
 use sluice_flow::backend::{
-    Adopter, Auditor, Capabilities, Capacity, Change, Completion, Connections, CountedApart, CounterReader,
-    DeviceEvent, Facet, Handle, Injector, InstallQueue, InstalledRule, LooksAt, LookupCounters, LostRule,
-    MeterCounters, MeterFault, Meters, MirrorCounters, MirrorFault, Mirrors, Operation, PortCounters,
+    Adopter, Auditor, Capabilities, Capacity, ChainChange, ChainCompletion, ChainOperation, Change, Completion,
+    Connections, CountedApart, CounterReader, DeviceEvent, EventSender, EventStream, Facet, Handle, Injector,
+    InstallQueue, InstalledRule, LooksAt, LookupCounters, LostRule, MeterCounters, MeterFault, Meters, MirrorCounters,
+    MirrorFault, Mirrors, NoEvent, Operation, PortCounters,
 };
 use sluice_flow::counters::{Reading, Sampled};
 use sluice_flow::meter::{Meter, MeterId};
 use sluice_flow::mirror::Mirror;
-use sluice_flow::{Backend, ChainId, Flow, Port, PortNumber, Refusal};
+use sluice_flow::{Backend, Flow, Port, PortNumber, Refusal};
 
 /// How the device misbehaves; changed at any time.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// Changes are taken, and nothing is done about them until this ends.
     pub stalled: bool,
+    /// Changes to chains are taken, and nothing is done about them until this ends; others pass them by.
+    pub stalls_chains: bool,
     /// Handing changes over blocks until this ends.
     pub blocked: bool,
     /// The device answers no question about what it has counted, and takes no port, meter or mirror, until this ends.
@@ -35,23 +38,26 @@ pub struct Plan {
     pub refuses_every: Option<usize>,
     /// with this, or with a failure of the device.
     pub refusal: Option<Refusal>,
+    /// No chain is opened, for this reason.
+    pub refuses_chains: Option<Refusal>,
 }
 
 /// See the [module](self).
 pub struct FaultyDevice {
     inner: Arc<dyn Backend>,
     faults: Arc<Faults>,
+    events: EventStream,
 }
 
 /// The switch of a device's faults.
-#[derive(Default)]
 pub struct Faults {
     plan: Mutex<Plan>,
     /// Calls that wait for an answer.
     hanging: AtomicUsize,
     changed: Condvar,
     refused: AtomicUsize,
-    told: Mutex<Vec<Sender<DeviceEvent>>>,
+    opened: AtomicUsize,
+    events: EventSender,
 }
 
 impl Faults {
@@ -66,9 +72,14 @@ impl Faults {
         self.refused.load(Ordering::SeqCst)
     }
 
+    /// Openings of chains that were asked for.
+    pub fn opened(&self) -> usize {
+        self.opened.load(Ordering::SeqCst)
+    }
+
     /// Has the device tell of something.
     pub fn tell(&self, event: &DeviceEvent) {
-        self.told.lock().retain(|listener| listener.send(event.clone()).is_ok());
+        self.events.send(event.clone()).expect("there is room");
     }
 
     /// How many calls wait for an answer of a device that hangs.
@@ -92,8 +103,24 @@ impl Faults {
 impl FaultyDevice {
     /// Puts faults in front of a device. There are none until some are set.
     pub fn new(inner: Arc<dyn Backend>) -> (Arc<Self>, Arc<Faults>) {
-        let faults = Arc::new(Faults::default());
-        (Arc::new(Self { inner, faults: faults.clone() }), faults)
+        // There is room for whatever the device keeps.
+        let (sender, events) = EventStream::bounded(usize::MAX);
+        let (of_inner, own) = (inner.events(), sender.clone());
+        thread::spawn(move || pass_on(&of_inner, &own));
+        let (plan, hanging, changed, refused, opened) = Default::default();
+        let faults = Arc::new(Faults { plan, hanging, changed, refused, opened, events: sender });
+        (Arc::new(Self { inner, faults: faults.clone(), events }), faults)
+    }
+}
+
+/// Passes events on until there are no more.
+fn pass_on(events: &EventStream, own: &EventSender) {
+    loop {
+        match events.next_within(Duration::from_secs(1)) {
+            Ok(event) => own.send(event).expect("there is room"),
+            Err(NoEvent::Yet) => {}
+            Err(NoEvent::Ended) => return,
+        }
     }
 }
 
@@ -112,15 +139,22 @@ impl CounterReader for FaultyReader {
 
 /// Hands changes to a thread that plays the device.
 struct FaultyQueue {
-    requests: Sender<Change>,
+    requests: Sender<Request>,
     answers: Arc<Answers>,
     faults: Arc<Faults>,
+}
+
+/// What is asked of the device.
+enum Request {
+    Rule(Change),
+    Chain(ChainChange),
 }
 
 /// What the device has done, and whom to wake then.
 #[derive(Default)]
 struct Answers {
     done: Mutex<Vec<Completion>>,
+    chains_done: Mutex<Vec<ChainCompletion>>,
     waker: Mutex<Option<Waker>>,
 }
 
@@ -128,12 +162,22 @@ impl InstallQueue for FaultyQueue {
     fn submit(&mut self, batch: &mut Vec<Change>, _done: &mut Vec<Completion>) {
         self.faults.wait_while(|plan| plan.blocked);
         for change in batch.drain(..) {
-            self.requests.send(change).expect("the device thread lives as long as the queue");
+            self.requests.send(Request::Rule(change)).expect("the device thread lives as long as the queue");
         }
     }
 
     fn poll(&mut self, done: &mut Vec<Completion>) {
         done.append(&mut self.answers.done.lock());
+    }
+
+    fn submit_chain(&mut self, change: ChainChange, _done: &mut Vec<ChainCompletion>) {
+        self.faults.wait_while(|plan| plan.blocked);
+        self.faults.opened.fetch_add(usize::from(change.operation == ChainOperation::Open), Ordering::SeqCst);
+        self.requests.send(Request::Chain(change)).expect("the device thread lives as long as the queue");
+    }
+
+    fn poll_chains(&mut self, done: &mut Vec<ChainCompletion>) {
+        done.append(&mut self.answers.chains_done.lock());
     }
 
     fn set_waker(&mut self, waker: Waker) {
@@ -150,7 +194,10 @@ impl Wake for Unpark {
     }
 }
 
-fn play_device(mut inner: Box<dyn InstallQueue>, requests: &Receiver<Change>, answers: &Answers, faults: &Faults) {
+/// How often a device looks whether what it holds back may go on.
+const LOOK: Duration = Duration::from_millis(1);
+
+fn play_device(mut inner: Box<dyn InstallQueue>, requests: &Receiver<Request>, answers: &Answers, faults: &Faults) {
     inner.set_waker(Waker::from(Arc::new(Unpark(thread::current()))));
     let mut count = 0;
     let mut random = 0x9e37_79b9_usize;
@@ -163,32 +210,61 @@ fn play_device(mut inner: Box<dyn InstallQueue>, requests: &Receiver<Change>, an
                 break;
             }
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let next = if plan.reorders { (random >> 33) % waiting.len() } else { 0 };
-            let change = waiting.remove(next);
+            let first = if plan.reorders { (random >> 33) % waiting.len() } else { 0 };
+            let may_go = |at: &usize| !(plan.stalls_chains && matches!(waiting[*at], Request::Chain(_)));
+            let Some(next) = (first..waiting.len()).chain(0..first).find(may_go) else {
+                waiting.extend(requests.recv_timeout(LOOK));
+                continue;
+            };
+            let request = waiting.remove(next);
             if !plan.delay.is_zero() {
                 thread::sleep(plan.delay);
             }
-            count += 1;
-            let refuses = plan.refuses_every.is_some_and(|every| count % every == 0);
-            let mut done = Vec::new();
-            if refuses && !matches!(change.operation, Operation::Remove(_)) {
-                faults.refused.fetch_add(1, Ordering::SeqCst);
-                let usual = || Refusal::Device { reason: "as the test demands".into() };
-                let result = Err(plan.refusal.unwrap_or_else(usual));
-                done.push(Completion { flow: change.flow, generation: change.generation, result });
-            } else {
-                inner.submit(&mut vec![change], &mut done);
-                while done.is_empty() {
-                    thread::park();
-                    inner.poll(&mut done);
+            match request {
+                Request::Rule(change) => {
+                    count += 1;
+                    make(change, count, &plan, &mut *inner, answers, faults);
                 }
+                Request::Chain(change) => make_chain(change, &plan, &mut *inner, answers),
             }
-            answers.done.lock().append(&mut done);
             if let Some(waker) = &*answers.waker.lock() {
                 waker.wake_by_ref();
             }
         }
     }
+}
+
+fn make(change: Change, count: usize, plan: &Plan, inner: &mut dyn InstallQueue, answers: &Answers, faults: &Faults) {
+    let refuses = plan.refuses_every.is_some_and(|every| count.is_multiple_of(every));
+    let mut done = Vec::new();
+    if refuses && !matches!(change.operation, Operation::Remove(_)) {
+        faults.refused.fetch_add(1, Ordering::SeqCst);
+        let usual = || Refusal::Device { reason: "as the test demands".into() };
+        let result = Err(plan.refusal.clone().unwrap_or_else(usual));
+        done.push(Completion { flow: change.flow, generation: change.generation, result });
+    } else {
+        inner.submit(&mut vec![change], &mut done);
+        while done.is_empty() {
+            thread::park();
+            inner.poll(&mut done);
+        }
+    }
+    answers.done.lock().append(&mut done);
+}
+
+fn make_chain(change: ChainChange, plan: &Plan, inner: &mut dyn InstallQueue, answers: &Answers) {
+    let mut done = Vec::new();
+    match plan.refuses_chains.clone().filter(|_| change.operation == ChainOperation::Open) {
+        Some(refusal) => done.push(ChainCompletion { change, result: Err(refusal) }),
+        None => {
+            inner.submit_chain(change, &mut done);
+            while done.is_empty() {
+                thread::park();
+                inner.poll_chains(&mut done);
+            }
+        }
+    }
+    answers.chains_done.lock().append(&mut done);
 }
 
 impl Backend for FaultyDevice {
@@ -269,14 +345,6 @@ impl Backend for FaultyDevice {
         self.inner.lookup_counters()
     }
 
-    fn open_chain(&self, chain: ChainId) -> Result<(), Refusal> {
-        self.inner.open_chain(chain)
-    }
-
-    fn close_chain(&self, chain: ChainId) {
-        self.inner.close_chain(chain);
-    }
-
     fn counter_reader(&self) -> Result<Box<dyn CounterReader>, Refusal> {
         Ok(Box::new(FaultyReader { inner: self.inner.counter_reader()?, faults: self.faults.clone() }))
     }
@@ -302,12 +370,8 @@ impl Backend for FaultyDevice {
     }
 
     /// Those of the device, and those that the test has it tell.
-    fn events(&self) -> Receiver<DeviceEvent> {
-        let (own, events) = unbounded();
-        self.faults.told.lock().push(own.clone());
-        let inner = self.inner.events();
-        thread::spawn(move || inner.iter().try_for_each(|event| own.send(event)));
-        events
+    fn events(&self) -> EventStream {
+        self.events.clone()
     }
 }
 

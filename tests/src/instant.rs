@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, bounded, never};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::{Condvar, Mutex};
 use sluice_flow::backend::{
-    Adopter, Auditor, Capabilities, Capacity, Change, Completion, Connections, CountedApart, CounterReader,
-    DeviceEvent, Handle, Injector, InstallQueue, InstalledRule, LastCounters, Listing, LooksAt, LookupCounters,
-    LostRule, Meters, Mirrors, MissPolicy, Operation, Outcome, Placement, PortCounters,
+    Adopter, Auditor, Capabilities, Capacity, ChainChange, ChainCompletion, Change, Completion, Connections,
+    CountedApart, CounterReader, EventStream, Handle, Injector, InstallQueue, InstalledRule, LastCounters, Listing,
+    LooksAt, LookupCounters, LostRule, Meters, Mirrors, MissPolicy, Operation, Outcome, Placement, PortCounters,
 };
 use sluice_flow::counters::{Reading, Sampled};
-use sluice_flow::{Backend, ChainId, Flow, Port, PortNumber, Refusal};
+use sluice_flow::{Backend, Flow, Port, PortNumber, Refusal};
 
 /// See the [module](self).
 pub struct InstantDevice {
@@ -106,6 +106,12 @@ impl InstallQueue for Queue {
 
     fn poll(&mut self, _done: &mut Vec<Completion>) {}
 
+    fn submit_chain(&mut self, change: ChainChange, done: &mut Vec<ChainCompletion>) {
+        done.push(ChainCompletion { change, result: Ok(()) });
+    }
+
+    fn poll_chains(&mut self, _done: &mut Vec<ChainCompletion>) {}
+
     fn set_waker(&mut self, _waker: Waker) {}
 }
 
@@ -129,7 +135,7 @@ impl Backend for InstantDevice {
             max_chain_depth: 16,
             batch: 64,
             workers: None,
-            listing: Listing::Books,
+            listing: Listing::Ledger,
         }
     }
 
@@ -193,12 +199,6 @@ impl Backend for InstantDevice {
         None
     }
 
-    fn open_chain(&self, _chain: ChainId) -> Result<(), Refusal> {
-        Ok(())
-    }
-
-    fn close_chain(&self, _chain: ChainId) {}
-
     fn install_queue(&self) -> Result<Box<dyn InstallQueue>, Refusal> {
         Ok(Box::new(Queue(self.shared.clone())))
     }
@@ -227,7 +227,7 @@ impl Backend for InstantDevice {
         Ok(Vec::new())
     }
 
-    fn events(&self) -> Receiver<DeviceEvent> {
-        never()
+    fn events(&self) -> EventStream {
+        EventStream::silent()
     }
 }

@@ -8,13 +8,12 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, never};
 use parking_lot::Mutex;
 use sluice_flow::backend::{
-    Adopter, Adoption, Auditor, Capabilities, Capacity, Change, Claims, Completion, Connections, CountedApart,
-    CounterReader, DeviceEvent, Doubtful, Handle, Holding, Injector, InstallQueue, InstalledRule, LastCounters,
-    Listing, LooksAt, LookupCounters, LostRule, Meters, MirrorCounters, MirrorFault, Mirrors, MissPolicy, Operation,
-    Outcome, Placement, PortCounters,
+    Adopter, Adoption, Auditor, Capabilities, Capacity, ChainChange, ChainCompletion, ChainOperation, Change, Claims,
+    Completion, Connections, CountedApart, CounterReader, Doubtful, EventStream, Handle, Holding, Injector,
+    InstallQueue, InstalledRule, LastCounters, Listing, LooksAt, LookupCounters, LostRule, Meters, MirrorCounters,
+    MirrorFault, Mirrors, MissPolicy, Operation, Outcome, Placement, PortCounters,
 };
 use sluice_flow::counters::{Reading, Sampled};
 use sluice_flow::mirror::Mirror;
@@ -217,6 +216,17 @@ impl InstallQueue for Queue {
 
     fn poll(&mut self, _done: &mut Vec<Completion>) {}
 
+    fn submit_chain(&mut self, change: ChainChange, done: &mut Vec<ChainCompletion>) {
+        let open_chains = &mut self.0.lock().open_chains;
+        match change.operation {
+            ChainOperation::Open => open_chains.insert(change.chain),
+            ChainOperation::Close => open_chains.remove(&change.chain),
+        };
+        done.push(ChainCompletion { change, result: Ok(()) });
+    }
+
+    fn poll_chains(&mut self, _done: &mut Vec<ChainCompletion>) {}
+
     fn set_waker(&mut self, _waker: Waker) {}
 }
 
@@ -319,15 +329,6 @@ impl Backend for LastingDevice {
         None
     }
 
-    fn open_chain(&self, chain: ChainId) -> Result<(), Refusal> {
-        self.memory.lock().open_chains.insert(chain);
-        Ok(())
-    }
-
-    fn close_chain(&self, chain: ChainId) {
-        self.memory.lock().open_chains.remove(&chain);
-    }
-
     fn install_queue(&self) -> Result<Box<dyn InstallQueue>, Refusal> {
         Ok(Box::new(Queue(self.memory.clone())))
     }
@@ -363,9 +364,8 @@ impl Backend for LastingDevice {
         Ok(Vec::new())
     }
 
-    fn events(&self) -> Receiver<DeviceEvent> {
-        // The agent takes an end of this channel for the end of the device.
-        never()
+    fn events(&self) -> EventStream {
+        EventStream::silent()
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sluice_flow::action::{ActionList, jumps};
-use sluice_flow::backend::{Backend, Change, Injector, Meters, OpenConfig, Operation};
+use sluice_flow::backend::{Backend, ChainChange, ChainOperation, Change, Injector, Meters, OpenConfig, Operation};
 use sluice_flow::chain::ChainId;
 use sluice_flow::id::{FlowId, Generation};
 use sluice_flow::key::{MaskedKey, Match};
@@ -53,10 +53,11 @@ impl Soft {
 
     /// Installs flows, numbered from 1, and says what the device refuses of them.
     fn install(&self, flows: &[(Match, ActionList)]) -> Result<Vec<Option<Refusal>>, Refusal> {
-        for chain in flows.iter().flat_map(|(_, actions)| jumps(actions)).filter(|chain| *chain != ChainId::ROOT) {
-            self.nic.open_chain(chain)?;
-        }
         let mut queue = self.nic.install_queue()?;
+        for chain in flows.iter().flat_map(|(_, actions)| jumps(actions)).filter(|chain| *chain != ChainId::ROOT) {
+            // A NIC in software opens it at once.
+            queue.submit_chain(ChainChange { chain, operation: ChainOperation::Open }, &mut vec![]);
+        }
         let mut refusals = vec![];
         for (slot, (matching, actions)) in (1..).zip(flows) {
             let flow = Flow::new(

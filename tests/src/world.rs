@@ -14,6 +14,7 @@ use sluice_flow::{Backend, Clock, Expiry, Flow, MaskedKey, Port, PortNumber, Pri
 use sluice_host::lifecycle::Lifecycle;
 use sluice_host::liveness::Liveness;
 use sluice_journal::{Journal, JournalOptions, Opened};
+use sluice_offload_soft::SoftNic;
 use tokio::runtime::Runtime;
 
 /// A running agent with the ports 1 to 4.
@@ -29,7 +30,13 @@ pub const SEED: Seed = Seed([42; 16]);
 
 /// A NIC in software.
 pub fn soft_nic(clock: Arc<dyn Clock>) -> Arc<dyn Backend> {
-    sluice_offload_soft::open(&OpenConfig::new("test", clock)).expect("the NIC in software opens")
+    Arc::new(SoftNic::new(&OpenConfig::new("test", clock)))
+}
+
+/// A NIC in software that takes so many rules into what counts as hardware.
+pub fn soft_nic_with_room(hardware_rules: usize, clock: Arc<dyn Clock>) -> Arc<dyn Backend> {
+    let config = sluice_offload_soft::Config { hardware_rules: Some(hardware_rules) };
+    Arc::new(SoftNic::configured(&OpenConfig::new("test", clock), &config))
 }
 
 /// Polls every 10 ms; nothing ages by itself.

@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use sluice_flow::backend::{Backend, Change, Handle, InstallQueue, Operation, Outcome};
+use sluice_flow::backend::{Backend, ChainChange, ChainOperation, Change, Handle, InstallQueue, Operation, Outcome};
 use sluice_flow::key::Mask;
 use sluice_flow::port::PortNumber;
 use sluice_flow::table::{FlowId, Generation};
@@ -112,7 +112,8 @@ fn an_approval_does_not_outlive_the_ports_that_it_was_given_for() {
 #[test]
 fn an_approval_is_for_one_chain() {
     let mut device = Device::new();
-    device.nic.open_chain(ChainId(7)).unwrap();
+    let change = ChainChange { chain: ChainId(7), operation: ChainOperation::Open };
+    device.queue.submit_chain(change, &mut Vec::new());
     let parsed = |text| MaskedKey::new(&text::parse_key(text, &()).unwrap().matching);
     let [root, later] = ["recirc_id(0),in_port(1)", "recirc_id(0x7),in_port(1)"].map(parsed);
     let actions = text::parse_actions("push_eth(src=02:00:00:00:00:01,dst=02:00:00:00:00:02),2", &()).unwrap();

@@ -76,10 +76,10 @@ fn rules_of_the_software_nic_that_are_missing_stray_and_changed_are_told_apart()
 #[test]
 fn an_audit_says_whether_the_device_or_the_backend_lists_the_rules() {
     let world = World::on(InstantDevice::new(), quick_config(), Arc::new(MonotonicClock::new()));
-    let by_books = "0 rules, all as wanted (by the backend's own books, for the device lists none)\n";
-    assert_eq!(audit(&world, &[]).as_deref(), Ok(by_books));
+    let from_ledger = "0 rules, all as wanted (from the backend's own ledger, for the device lists none)\n";
+    assert_eq!(audit(&world, &[]).as_deref(), Ok(from_ledger));
     let object: Value = serde_json::from_str(&audit(&world, &["--json"]).unwrap()).unwrap();
-    assert_eq!(object["listing"], "books");
+    assert_eq!(object["listing"], "ledger");
 }
 
 #[test]

@@ -274,6 +274,10 @@ fn a_wrong_configuration_shows_the_line() {
     );
     fs::write(&file, "flow_limit = 5\n").unwrap();
     assert_eq!(run(Command::new(binary("sluiced")).args(["--check", "--config"]).arg(&file)).code, Some(0));
+    fs::write(&file, "flow_limit = 5\nhardware_rules = 7\n").unwrap();
+    let ran = run(Command::new(binary("sluiced")).args(["--check", "--config"]).arg(&file));
+    assert_eq!(ran.code, Some(0), "a key where it once was is right");
+    assert_eq!(ran.err, format!("sluiced: {}:2:1: `hardware_rules` belongs in [soft] now\n", file.display()));
     fs::remove_dir_all(folder).unwrap();
 }
 

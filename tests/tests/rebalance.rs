@@ -14,7 +14,7 @@ use sluice_flow::{EndReason, Event, Expiry, Flow, FlowId, FlowState, Priority};
 use sluice_tests::frames;
 use sluice_tests::instant::InstantDevice;
 use sluice_tests::simulation::random::Random;
-use sluice_tests::world::{SEED, World, eventually, quick_config, soft_nic};
+use sluice_tests::world::{SEED, World, eventually, quick_config, soft_nic_with_room};
 
 /// Flows, of which hardware takes a tenth.
 const FLOWS: u16 = 300;
@@ -40,8 +40,7 @@ impl Trace {
     /// The lightest flows come first, so that they have all of the hardware.
     fn new() -> Self {
         let clock = Arc::new(ManualClock::default());
-        let config = Config { hardware_rules: Some(HARDWARE), ..quick_config() };
-        let world = World::on(soft_nic(clock.clone()), config, clock.clone());
+        let world = World::on(soft_nic_with_room(HARDWARE, clock.clone()), quick_config(), clock.clone());
         let ids = (0..FLOWS).map(|port| world.agent.queue.add(world.udp_flow(port, "2"), None).unwrap()).collect();
         world.settle();
         let rates = (0..FLOWS).map(|port| HEAVIEST / u64::from(FLOWS - port)).collect();
@@ -135,8 +134,7 @@ fn rates_that_differ_by_noise_move_nothing() {
 #[test]
 fn permanent_flows_are_weighed_like_others() {
     let clock = Arc::new(ManualClock::default());
-    let config = Config { hardware_rules: Some(1), ..quick_config() };
-    let world = World::on(soft_nic(clock.clone()), config, clock.clone());
+    let world = World::on(soft_nic_with_room(1, clock.clone()), quick_config(), clock.clone());
     let flow = world.udp_flow(1, "2");
     let actions = flow.actions.clone();
     let expiry = Expiry { permanent: true, ..Expiry::default() };
@@ -157,9 +155,9 @@ fn permanent_flows_are_weighed_like_others() {
 
 #[test]
 fn flows_that_change_and_go_while_they_are_moved_leave_no_place_behind() {
-    let config =
-        Config { hardware_rules: Some(10), rebalance_interval: Some(Duration::from_millis(1)), ..quick_config() };
-    let world = World::soft(config);
+    let config = Config { rebalance_interval: Some(Duration::from_millis(1)), ..quick_config() };
+    let clock = Arc::new(MonotonicClock::new());
+    let world = World::on(soft_nic_with_room(10, clock.clone()), config, clock);
     let random = &mut Random::new(3);
     let add = |port: u16| world.agent.queue.add(world.udp_flow(port, "2"), None);
     for port in 0..40 {
@@ -210,7 +208,7 @@ fn where_rebalancing_cannot_be_or_is_not_wanted_that_is_said() {
     };
     let world = World::on(InstantDevice::new(), quick_config(), Arc::new(MonotonicClock::new()));
     assert_eq!(off(&world), "this backend keeps no rules in software that it counts");
-    let world = World::soft(Config { rebalance_interval: None, hardware_rules: Some(1), ..quick_config() });
+    let world = World::soft(Config { rebalance_interval: None, ..quick_config() });
     assert_eq!(off(&world), "rebalance_interval is \"none\"");
     let world = World::soft(quick_config());
     eventually("a round", || world.agent.revalidation.published().rounds > 0);

@@ -15,6 +15,7 @@ use super::arguments::Arguments;
 use super::filter::Filter;
 use super::object::ObjectWriter;
 use crate::agent::Agent;
+use crate::backends::Configured;
 use sluice_unixctl::Output;
 
 /// `dpctl/dump-flows`
@@ -265,7 +266,9 @@ fn flow_type(word: &str) -> Result<FlowType, Failure> {
         "offloaded" => FlowType::Offloaded,
         "non-offloaded" => FlowType::NotOffloaded,
         "partially-offloaded" => FlowType::PartlyOffloaded,
-        "ovs" | "tc" | "dpdk" | "soft" => FlowType::Layer(word.to_owned()),
+        // Those of OVS, and ours.
+        "ovs" | "tc" | "dpdk" => FlowType::Layer(word.to_owned()),
+        _ if Configured::named(word).is_ok() => FlowType::Layer(word.to_owned()),
         _ => return Err(Failure::os(format_args!("Failed to parse type ({word})"), "Invalid argument")),
     })
 }

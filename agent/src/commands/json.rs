@@ -7,7 +7,6 @@ use sluice_flow::port::{Port, PortKind};
 use super::Failure;
 use super::arguments::Arguments;
 use crate::agent::Agent;
-use crate::backends;
 use crate::observe::measures::Reading;
 use sluice_unixctl::Output;
 
@@ -52,25 +51,11 @@ fn of_port(port: &Port, counters: Option<PortCounters>) -> Value {
 
 /// Words are put together here; numbers come from the table of measures.
 fn counted(agent: &Agent) -> Value {
-    let capabilities = agent.backend.capabilities();
     let rebalancing = agent.revalidation.published().rebalancing;
     let mut counted = json!({
         "datapath": agent.datapath(),
         "version": env!("CARGO_PKG_VERSION"),
-        "backend": {
-            "name": capabilities.name,
-            "policy": backends::has_policy(capabilities.name).then(|| agent.config().policy.name()),
-            "facets": Facet::all_of(&*agent.backend).map(Facet::name).collect::<Vec<_>>(),
-            "miss": capabilities.miss.describe(),
-            "chain_miss": capabilities.chain_miss.describe(),
-            "max_lag_seconds": capabilities.max_lag.as_secs_f64(),
-            "modifies_in_place": capabilities.modifies_in_place,
-            "listing": capabilities.listing.name(),
-            "workers": capabilities.workers,
-            "max_chain_depth": capabilities.max_chain_depth.min(agent.config().chain_depth),
-            "device_chain_depth": capabilities.max_chain_depth,
-            "configured_chain_depth": agent.config().chain_depth,
-        },
+        "backend": backend(agent),
         "rebalancing": { "off": rebalancing.state.off().map(|(_, why)| why) },
         "orphans": agent.others().iter().filter(|found| found.is_orphan()).map(ToString::to_string).collect::<Vec<_>>(),
         "damage_of_objects": agent.damage_of_objects(),
@@ -81,4 +66,23 @@ fn counted(agent: &Agent) -> Value {
     });
     Reading::take(agent, None).add_to_stats(&mut counted);
     counted
+}
+
+/// What the backend is set to, and what it can do.
+fn backend(agent: &Agent) -> Value {
+    let (capabilities, config) = (agent.backend.capabilities(), agent.config());
+    json!({
+        "name": capabilities.name,
+        "settings": config.backend.settings(),
+        "facets": Facet::all_of(&*agent.backend).map(Facet::name).collect::<Vec<_>>(),
+        "miss": capabilities.miss.describe(),
+        "chain_miss": capabilities.chain_miss.describe(),
+        "max_lag_seconds": capabilities.max_lag.as_secs_f64(),
+        "modifies_in_place": capabilities.modifies_in_place,
+        "listing": capabilities.listing.name(),
+        "workers": capabilities.workers,
+        "max_chain_depth": capabilities.max_chain_depth.min(config.chain_depth),
+        "device_chain_depth": capabilities.max_chain_depth,
+        "configured_chain_depth": config.chain_depth,
+    })
 }

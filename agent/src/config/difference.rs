@@ -9,9 +9,9 @@ use crate::objects::Step;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Difference {
     /// Keys that a running agent can take over.
-    pub applicable: Vec<&'static str>,
+    pub applicable: Vec<String>,
     /// Keys that take effect at the next start only.
-    pub needs_restart: Vec<&'static str>,
+    pub needs_restart: Vec<String>,
 }
 
 impl Difference {
@@ -24,7 +24,7 @@ impl Difference {
 impl Difference {
     /// Names the kinds of objects that change.
     pub fn add_objects(&mut self, steps: &[Step]) {
-        let mut keys: Vec<_> = steps.iter().map(|step| step.object().key()).collect();
+        let mut keys: Vec<_> = steps.iter().map(|step| step.object().key().to_owned()).collect();
         keys.sort_unstable();
         keys.dedup();
         self.applicable.extend(keys);
@@ -57,8 +57,6 @@ impl Config {
         let Self {
             backend,
             device,
-            policy,
-            tunnel_flags,
             run_dir,
             state_dir,
             persist,
@@ -68,7 +66,6 @@ impl Config {
             workers,
             dirty_limit,
             flow_limit,
-            hardware_rules,
             rebalance_interval,
             idle_timeout,
             hard_timeout,
@@ -100,10 +97,7 @@ impl Config {
             ("log.level", self.log.level != log.level),
         ];
         let needs_restart = [
-            ("backend", self.backend != *backend),
             ("device", self.device != *device),
-            ("policy", self.policy != *policy),
-            ("tunnel_flags", self.tunnel_flags != *tunnel_flags),
             ("run_dir", self.run_dir != *run_dir),
             ("state_dir", self.state_dir() != new.state_dir() && self.state_dir != *state_dir),
             ("persist", self.persist != *persist),
@@ -111,18 +105,16 @@ impl Config {
             ("lock_dir", self.lock_dir != *lock_dir),
             ("metrics", self.metrics != *metrics),
             ("workers", self.workers != *workers),
-            ("hardware_rules", self.hardware_rules != *hardware_rules),
             ("chain_depth", self.chain_depth != *chain_depth),
             ("adopt_orphans", self.adopt_orphans != *adopt_orphans),
             ("control_mode", self.control_mode != *control_mode),
             ("control_group", self.control_group != *control_group),
             ("log.format", self.log.format != log.format),
         ];
+        let needs_restart = [self.backend.difference(backend), changed(&needs_restart)].concat();
         let mut next = new.clone();
         next.backend.clone_from(&self.backend);
         next.device.clone_from(&self.device);
-        next.policy = self.policy;
-        next.tunnel_flags = self.tunnel_flags;
         next.run_dir.clone_from(&self.run_dir);
         next.state_dir.clone_from(&self.state_dir);
         next.persist = self.persist;
@@ -130,15 +122,14 @@ impl Config {
         next.lock_dir.clone_from(&self.lock_dir);
         next.metrics = self.metrics;
         next.workers = self.workers;
-        next.hardware_rules = self.hardware_rules;
         next.chain_depth = self.chain_depth;
         next.control_mode = self.control_mode;
         next.control_group.clone_from(&self.control_group);
         next.log.format = self.log.format;
-        (next, Difference { applicable: changed(&applicable), needs_restart: changed(&needs_restart) })
+        (next, Difference { applicable: changed(&applicable), needs_restart })
     }
 }
 
-fn changed(keys: &[(&'static str, bool)]) -> Vec<&'static str> {
-    keys.iter().filter(|(_, differs)| *differs).map(|(key, _)| *key).collect()
+fn changed(keys: &[(&str, bool)]) -> Vec<String> {
+    keys.iter().filter(|(_, differs)| *differs).map(|(key, _)| (*key).to_owned()).collect()
 }

@@ -39,6 +39,36 @@ pub struct Place {
     pub width: usize,
 }
 
+/// What is wrong, and where in the text.
+pub(super) struct Fault {
+    pub(super) span: Range<usize>,
+    pub(super) message: String,
+}
+
+impl From<toml::de::Error> for Fault {
+    fn from(error: toml::de::Error) -> Self {
+        Self { span: error.span().unwrap_or_default(), message: in_our_words(error.message()) }
+    }
+}
+
+/// A key that stands where it stood before its backend had a table of its own. It is read there as well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MovedKey {
+    /// Where it stands.
+    pub place: Place,
+    /// The key.
+    pub key: &'static str,
+    /// The table that it belongs to.
+    pub table: &'static str,
+}
+
+impl fmt::Display for MovedKey {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { place: Place { file, line, column, .. }, key, table } = self;
+        write!(out, "{file}:{line}:{column}: `{key}` belongs in [{table}] now")
+    }
+}
+
 impl Place {
     pub(super) fn new(text: &str, file: &str, span: Range<usize>) -> Self {
         let start = text.floor_char_boundary(span.start);
@@ -68,7 +98,7 @@ impl fmt::Display for Place {
 }
 
 /// Serde's messages speak of fields and variants; who writes the file knows keys and values.
-pub(super) fn in_our_words(message: &str) -> String {
+fn in_our_words(message: &str) -> String {
     message
         .replace("invalid type: map, expected a sequence", "a list of tables has double brackets, as in [[port]]")
         .replace("unknown field", "unknown key")

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-use super::{Config, ConfigError, Place};
+use super::{Config, ConfigError, MovedKey, Place};
 use crate::objects::ObjectId;
 
 /// The size of a configuration file at most: some ten thousand ports fit.
@@ -21,6 +21,8 @@ pub struct Loaded {
     pub config: Config,
     /// Where it says so.
     pub places: Places,
+    /// Keys that stand where they once did.
+    pub moved: Vec<MovedKey>,
 }
 
 /// Places in a configuration file.

@@ -7,9 +7,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
 use sluice_control::duration::{from_seconds, parse_duration, parse_seconds};
-use sluice_flow::backend::{OffloadPolicy, TunnelFlags};
 
-use crate::backends;
+use crate::backends::Configured;
 
 /// Reads the address of the metrics, or `none`.
 pub fn parse_metrics(text: &str) -> Result<Option<SocketAddr>, String> {
@@ -68,26 +67,9 @@ pub(super) fn metrics<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Socke
     parse_metrics(&String::deserialize(from)?).map_err(Error::custom)
 }
 
-pub(super) fn backend<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    let name = String::deserialize(from)?;
-    backends::check(&name).map_err(Error::custom)?;
-    Ok(name)
-}
-
-pub(super) fn policy<'de, D: Deserializer<'de>>(from: D) -> Result<OffloadPolicy, D::Error> {
-    let name = String::deserialize(from)?;
-    OffloadPolicy::named(&name).ok_or_else(|| {
-        let known = OffloadPolicy::ALL.map(|(_, known)| format!("\"{known}\"")).join(", ");
-        Error::custom(format!("no policy \"{name}\", only {known}"))
-    })
-}
-
-pub(super) fn tunnel_flags<'de, D: Deserializer<'de>>(from: D) -> Result<TunnelFlags, D::Error> {
-    let name = String::deserialize(from)?;
-    TunnelFlags::named(&name).ok_or_else(|| {
-        let known = TunnelFlags::ALL.map(|(_, known)| format!("\"{known}\"")).join(", ");
-        Error::custom(format!("no tunnel_flags \"{name}\", only {known}"))
-    })
+/// The backend, without its table.
+pub(super) fn backend<'de, D: Deserializer<'de>>(from: D) -> Result<Configured, D::Error> {
+    Configured::named(&String::deserialize(from)?).map_err(Error::custom)
 }
 
 pub(super) fn absolute_path<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
@@ -127,10 +109,6 @@ pub(super) fn chain_depth<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D
 pub(super) fn positive<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
     // As many as a flow id can tell apart.
     between(from, 1, 1 << 31)
-}
-
-pub(super) fn some_positive<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> {
-    positive(from).map(Some)
 }
 
 fn between<'de, D: Deserializer<'de>>(from: D, least: usize, most: usize) -> Result<usize, D::Error> {

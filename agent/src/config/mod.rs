@@ -1,6 +1,7 @@
 //! The configuration file: TOML, one key a line, every key with a default. [`Config`] is its reference, and
 //! `deploy/sluiced.toml` says the same in a form to start from.
 
+mod backend_tables;
 mod difference;
 mod error;
 mod file;
@@ -13,19 +14,23 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny};
-use sluice_flow::backend::{OffloadPolicy, TunnelFlags};
+use serde::de::IgnoredAny;
 use sluice_flow::meter::Meter;
 use sluice_flow::mirror::Mirror;
 use sluice_flow::port::Port;
 use sluice_flow::timeout::TimeoutPolicy;
 pub use sluice_host::logging::{LogConfig, LogFormat};
+use toml::Spanned;
+use toml::de::{DeTable, Deserializer};
 
-use crate::backends;
+use self::backend_tables::{BackendTables, Moved};
+use self::error::Fault;
+use self::tables::Tables;
+use crate::backends::Configured;
 use crate::objects::Object;
 
 pub use difference::Difference;
-pub use error::{ConfigError, Place};
+pub use error::{ConfigError, MovedKey, Place};
 pub use file::{Loaded, Places, read_bounded};
 pub use forms::{format_metrics, parse_metrics};
 
@@ -33,23 +38,12 @@ pub use forms::{format_metrics, parse_metrics};
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The kind of device that carries the flows, one of those that are built in ([`crate::backends`]): `"soft"`, the NIC in
-    /// software (default), or `"tc"`, the kernel's flower classifier with the NICs behind it.
+    /// The kind of device that carries the flows, one of those that are built in ([`crate::backends`]), with its own keys. In the file
+    /// `backend` is its name, and its keys are in a table that is called the same. The default is the first one.
     #[serde(deserialize_with = "forms::backend")]
-    pub backend: String,
-    /// The device, as the backend names it. For `"soft"` and `"tc"` it is any word; tools show the datapath under that name. With
-    /// `"tc"` the devices are the ports. Default `"soft0"` or `"tc0"`.
+    pub backend: Configured,
+    /// The device, as the backend names it; tools show the datapath under that name. Default: one that the backend gives.
     pub device: String,
-    /// With `"tc"`, where rules go: `"none"` installs a rule in the kernel, and in hardware if hardware takes it (default);
-    /// `"skip_sw"` installs it in hardware only, and refuses it otherwise; `"skip_hw"` installs it in the kernel only.
-    #[serde(deserialize_with = "forms::policy")]
-    pub policy: OffloadPolicy,
-    /// With `"tc"`, how the flags `df` and `csum` of outer headers are treated if the kernel can neither match nor set them
-    /// (before Linux 6.11 and 6.3): `"auto"` ignores them as OVS does, unless another flow differs only in them; then both flows are
-    /// refused (default). `"as_ovs"` always ignores them. `"exact"` refuses the flow. `sluice explain` and `dump-flows -m` say which
-    /// flags a rule does not match.
-    #[serde(deserialize_with = "forms::tunnel_flags")]
-    pub tunnel_flags: TunnelFlags,
     /// Where the control socket `sluiced.ctl` and the pidfile `sluiced.pid` are. Default `"/run/sluice"`.
     #[serde(deserialize_with = "forms::absolute_path")]
     pub run_dir: PathBuf,
@@ -80,10 +74,6 @@ pub struct Config {
     /// At most this many flows are kept. Above the limit the least used ones are evicted, except permanent ones. Default 200000.
     #[serde(deserialize_with = "forms::positive")]
     pub flow_limit: usize,
-    /// At most this many rules are kept in what counts as hardware in the NIC in software. Further rules are in its software, which
-    /// forwards and counts them all the same. Other backends have a limit of their own. Default: no limit.
-    #[serde(deserialize_with = "forms::some_positive")]
-    pub hardware_rules: Option<usize>,
     /// How often, while hardware is full, its room is given to the flows with the most packets a second, or `"none"` for never.
     /// Needs a backend that also counts the rules in software. Default `"3s"`.
     #[serde(deserialize_with = "forms::optional_duration")]
@@ -140,11 +130,10 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
+        let backend = Configured::default();
         Self {
-            backend: "soft".to_owned(),
-            device: "soft0".to_owned(),
-            policy: OffloadPolicy::default(),
-            tunnel_flags: TunnelFlags::default(),
+            device: backend.default_device().to_owned(),
+            backend,
             run_dir: PathBuf::from("/run/sluice"),
             state_dir: None,
             persist: true,
@@ -154,7 +143,6 @@ impl Default for Config {
             workers: 2,
             dirty_limit: 65_536,
             flow_limit: 200_000,
-            hardware_rules: None,
             rebalance_interval: Some(Duration::from_secs(3)),
             idle_timeout: Some(Duration::from_secs(10)),
             hard_timeout: None,
@@ -186,54 +174,60 @@ pub enum OnExit {
 }
 
 impl Config {
-    /// The default of everything, for the default backend or another one.
-    pub fn for_backend(backend: Option<&str>) -> Self {
-        let config = Self::default();
-        let backend = backend.unwrap_or(&config.backend);
-        Self { backend: backend.to_owned(), device: backends::default_device(backend).to_owned(), ..config }
+    /// The default of everything, for a backend.
+    pub fn for_backend(backend: Configured) -> Self {
+        Self { device: backend.default_device().to_owned(), backend, ..Self::default() }
     }
 
     /// Reads a regular file of 4 MiB at most. A backend that is given wins over the one in it.
-    pub fn load(path: &Path, backend: Option<&str>) -> Result<Loaded, ConfigError> {
+    pub fn load(path: &Path, backend: Option<&Configured>) -> Result<Loaded, ConfigError> {
         let failed = |source| ConfigError::Read { file: path.to_owned(), source };
         let text = read_bounded(path).map_err(failed)?;
-        Self::parse_with_places(&text, &path.display().to_string(), backend)
+        Self::parse(&text, &path.display().to_string(), backend)
     }
 
     /// Reads the text of a file; errors speak of `file_name`. A backend that is given wins over the one in it.
-    pub fn parse(text: &str, file_name: &str, backend: Option<&str>) -> Result<Self, ConfigError> {
-        Self::parse_with_places(text, file_name, backend).map(|loaded| loaded.config)
-    }
-
-    fn parse_with_places(text: &str, file_name: &str, backend: Option<&str>) -> Result<Loaded, ConfigError> {
-        let wrong = |error: toml::de::Error| {
-            let message = error::in_our_words(error.message());
-            ConfigError::Wrong(Place::new(text, file_name, error.span().unwrap_or_default()), message)
-        };
-        let mut config: Self = toml::from_str(text).map_err(wrong)?;
-        // Ports and meters refer to each other, so that they are checked apart, with their places in the text at hand.
-        let tables: tables::Tables = toml::from_str(text).map_err(wrong)?;
-        if let Some(backend) = backend {
-            backend.clone_into(&mut config.backend);
-        }
-        if !tables.names_device() {
-            backends::default_device(&config.backend).clone_into(&mut config.device);
-        }
-        let place = |span: Option<Range<usize>>| span.map(|span| Place::new(text, file_name, span));
-        let (control_group, metrics) = (place(tables.control_group()), place(tables.metrics()));
-        let checked = tables
-            .check(&config.backend)
-            .map_err(|fault| ConfigError::Wrong(Place::new(text, file_name, fault.span), fault.message))?;
+    pub fn parse(text: &str, file_name: &str, backend: Option<&Configured>) -> Result<Loaded, ConfigError> {
+        let place = |span: Range<usize>| Place::new(text, file_name, span);
+        let wrong = |fault: Fault| ConfigError::Wrong(place(fault.span), fault.message);
+        let (mut config, tables, moved) = Self::read(text, backend).map_err(wrong)?;
+        let (control_group, metrics) = (tables.control_group().map(place), tables.metrics().map(place));
+        let checked = tables.check().map_err(wrong)?;
         config.ports = checked.ports;
         config.meters = checked.meters;
         config.mirrors = checked.mirrors;
         config.ct_timeouts = checked.ct_timeouts;
-        let placed = |(id, span)| (id, Place::new(text, file_name, span));
-        let places = Places { objects: checked.spans.into_iter().map(placed).collect(), control_group, metrics };
-        match backends::check_objects(&config.backend, &config.objects()) {
-            Ok(()) => Ok(Loaded { config, places }),
+        let objects = checked.spans.into_iter().map(|(id, span)| (id, place(span))).collect();
+        let places = Places { objects, control_group, metrics };
+        let of_moved = |moved: Moved| MovedKey { place: place(moved.span), key: moved.key, table: moved.table };
+        match config.backend.check(&config.objects()) {
+            Ok(()) => Ok(Loaded { config, places, moved: moved.into_iter().map(of_moved).collect() }),
             Err(error) => Err(places.of_object(&error.object, error.reason)),
         }
+    }
+
+    /// Reads all that stands for itself. Ports and meters refer to each other, so that they are checked apart, with their places in the
+    /// text at hand.
+    fn read(text: &str, backend: Option<&Configured>) -> Result<(Self, Tables, Vec<Moved>), Fault> {
+        let mut file = DeTable::parse(text)?;
+        let backends = BackendTables::take_from(file.get_mut())?;
+        let tables = Tables::deserialize(Deserializer::from(file.clone()))?;
+        let keys: Vec<_> = file.get_ref().keys().map(Spanned::span).collect();
+        let mut config = Self::deserialize(Deserializer::from(file)).map_err(|error| {
+            let is_unknown = error.span().is_some_and(|span| keys.contains(&span));
+            let mut fault = Fault::from(error);
+            if is_unknown {
+                // The tables of the backends were known, too.
+                fault.message.extend(Configured::all().map(|backend| format!(", `{}`", backend.name())));
+            }
+            fault
+        })?;
+        let (backend, moved) = backends.read(backend.unwrap_or(&config.backend))?;
+        if !tables.names_device() {
+            backend.default_device().clone_into(&mut config.device);
+        }
+        config.backend = backend;
+        Ok((config, tables, moved))
     }
 
     /// The ports, meters, timeout policies and mirrors.
@@ -251,7 +245,7 @@ impl Config {
     }
 }
 
-fn read_later<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<Vec<T>, D::Error> {
+fn read_later<'de, D: serde::Deserializer<'de>, T>(deserializer: D) -> Result<Vec<T>, D::Error> {
     IgnoredAny::deserialize(deserializer)?;
     Ok(Vec::new())
 }

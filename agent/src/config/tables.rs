@@ -1,5 +1,5 @@
-//! `[[port]]`, `[[meter]]`, `[[mirror]]` and `[[ct_timeout]]`, and keys that are for some backends only: what depends on something else in the
-//! file, and therefore is checked as a whole.
+//! `[[port]]`, `[[meter]]`, `[[mirror]]` and `[[ct_timeout]]`: what depends on something else in the file, and therefore is checked as a
+//! whole.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use sluice_flow::text;
 use sluice_flow::timeout::{TimeoutKey, TimeoutPolicy};
 use toml::Spanned;
 
-use crate::backends;
+use super::error::Fault;
 use crate::objects::ObjectId;
 
 /// The part of the file that is looked at here.
@@ -21,12 +21,6 @@ use crate::objects::ObjectId;
 pub(super) struct Tables {
     #[serde(default)]
     device: Option<IgnoredAny>,
-    #[serde(default)]
-    policy: Option<Spanned<IgnoredAny>>,
-    #[serde(default)]
-    tunnel_flags: Option<Spanned<IgnoredAny>>,
-    #[serde(default)]
-    hardware_rules: Option<Spanned<IgnoredAny>>,
     #[serde(default)]
     control_group: Option<Spanned<IgnoredAny>>,
     #[serde(default)]
@@ -49,12 +43,6 @@ pub(super) struct Checked {
     pub(super) ct_timeouts: Vec<TimeoutPolicy>,
     /// Where each of them is.
     pub(super) spans: Vec<(ObjectId, Range<usize>)>,
-}
-
-/// What is wrong, and where in the text.
-pub(super) struct Fault {
-    pub(super) span: Range<usize>,
-    pub(super) message: String,
 }
 
 #[derive(Deserialize)]
@@ -202,17 +190,8 @@ impl Tables {
         ports.chain(meters).chain(mirrors).chain(policies).collect()
     }
 
-    /// The ports, meters, mirrors and timeout policies, if all that depends on each other or on the backend is right.
-    pub(super) fn check(self, backend: &str) -> Result<Checked, Fault> {
-        if let Some(policy) = self.policy.as_ref().filter(|_| !backends::has_policy(backend)) {
-            return Err(fault(policy, format!("backend \"{backend}\" leaves no choice of who takes rules")));
-        }
-        if let Some(flags) = self.tunnel_flags.as_ref().filter(|_| !backends::has_tunnel_flags(backend)) {
-            return Err(fault(flags, format!("backend \"{backend}\" knows all flags of outer headers")));
-        }
-        if let Some(rules) = self.hardware_rules.as_ref().filter(|_| !backends::has_hardware_limit(backend)) {
-            return Err(fault(rules, format!("how many rules fit is up to the device of backend \"{backend}\"")));
-        }
+    /// The ports, meters, mirrors and timeout policies, if all that depends on each other is right.
+    pub(super) fn check(self) -> Result<Checked, Fault> {
         let spans = self.spans();
         for (index, port) in self.port.iter().enumerate() {
             port.check_against(&self.port[..index])?;

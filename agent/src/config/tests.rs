@@ -1,17 +1,25 @@
 use super::*;
-use sluice_flow::backend::{OffloadPolicy, TunnelFlags};
+use serde_json::json;
 use sluice_flow::meter::{MeterBand, MeterId, MeterUnit};
 use sluice_flow::port::{PortKind, PortNumber, Tunnel, TunnelProtocol};
 use sluice_flow::timeout::TimeoutKey;
 
 const SAMPLE: &str = include_str!("../../../deploy/sluiced.toml");
 
-fn parse(text: &str) -> Config {
+fn load(text: &str) -> Loaded {
     Config::parse(text, "test.toml", None).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn parse(text: &str) -> Config {
+    load(text).config
 }
 
 fn error(text: &str) -> String {
     Config::parse(text, "test.toml", None).unwrap_err().to_string()
+}
+
+fn backend(name: &str) -> Configured {
+    Configured::named(name).unwrap()
 }
 
 /// All keys that the parser knows, in its own words.
@@ -30,7 +38,7 @@ fn nothing_said_is_the_default() {
 
 #[test]
 fn the_sample_file_is_the_default() {
-    assert_eq!(Config::parse(SAMPLE, "sluiced.toml", None).unwrap(), Config::default());
+    assert_eq!(parse(SAMPLE), Config::default());
 }
 
 #[test]
@@ -39,10 +47,7 @@ fn the_sample_file_knows_every_key_also_those_without_a_default() {
     let is_key = |line: &&str| !line.starts_with("# ") && *line != "#";
     let whole: String =
         SAMPLE.lines().filter(is_key).map(|line| format!("{}\n", line.trim_start_matches('#'))).collect();
-    // Two keys are for tc only, and others for the software NIC only.
-    let is_of_tc = |line: &&str| line.starts_with("policy =") || line.starts_with("tunnel_flags =");
-    let of_soft: String = whole.lines().filter(|line| !is_of_tc(line)).map(|line| format!("{line}\n")).collect();
-    let config = parse(&of_soft);
+    let config = parse(&whole);
     assert!(!config.ports.is_empty() && !config.meters.is_empty() && !config.mirrors.is_empty());
     let has = |key: &str| {
         whole.lines().any(|line| {
@@ -51,9 +56,12 @@ fn the_sample_file_knows_every_key_also_those_without_a_default() {
                 || line == format!("[[{key}]]")
         })
     };
+    let of_backends: Vec<_> =
+        Configured::all().flat_map(|backend| known_keys(&format!("[{}]\nbogus = 1", backend.name()))).collect();
     let keys = [
         known_keys("bogus = 1"),
         known_keys("[log]\nbogus = 1"),
+        of_backends,
         known_keys("[[port]]\nnumber = 1\nname = \"a\"\nbogus = 1"),
         known_keys("[[meter]]\nid = 1\nbogus = 1"),
         known_keys("[[mirror]]\nname = \"a\"\nkey = \"\"\nports = []\nbogus = 1"),
@@ -66,7 +74,7 @@ fn the_sample_file_knows_every_key_also_those_without_a_default() {
 
 #[test]
 fn what_the_device_could_never_take_is_shown_without_it() {
-    let tc = |text: &str| Config::parse(text, "test.toml", Some("tc")).unwrap_err().to_string();
+    let tc = |text: &str| Config::parse(text, "test.toml", Some(&backend("tc"))).unwrap_err().to_string();
     let port = |number: u32, name: &str| format!("[[port]]\nnumber = {number}\nname = \"{name}\"\n");
     let tunnel = |number, name, kind| format!("{}kind = \"{kind}\"\nunderlay = 1\n", port(number, name));
     let two_of_a_kind = port(1, "p") + &tunnel(2, "g", "gre") + &tunnel(3, "h", "gre");
@@ -79,7 +87,6 @@ fn what_the_device_could_never_take_is_shown_without_it() {
         ),
         (tc("[[meter]]\nid = 3\npps = 1\nbands = [{ rate = 1 }]"), ":2:6: meter 3: "),
         (tc("[[ct_timeout]]\nname = \"a\""), ":2:8: timeout policy a: "),
-        (tc("hardware_rules = 7"), ":1:18: how many rules fit is up to the device of backend \"tc\""),
         (error(&two_of_a_kind), ":11:8: port h: another tunnel of its kind is on this underlay"),
     ] {
         assert!(found.starts_with(&format!("test.toml{expected}")), "{found}");
@@ -101,46 +108,89 @@ fn only_a_regular_file_of_a_bounded_size_is_read() {
 }
 
 #[test]
-fn a_policy_is_for_backends_that_leave_the_choice() {
-    let tc = parse("backend = \"tc\"\npolicy = \"skip_hw\"");
-    assert_eq!((tc.policy, &*tc.device), (OffloadPolicy::SkipHardware, "tc0"));
-    assert_eq!(
-        error("idle_timeout = 5\npolicy = \"skip_hw\"\n"),
-        "test.toml:2:10: backend \"soft\" leaves no choice of who takes rules\n  |\n2 | policy = \"skip_hw\"\n  |          ^^^^^^^^^"
-    );
-    assert!(
-        error("backend = \"tc\"\npolicy = \"hardware\"")
-            .contains("no policy \"hardware\", only \"none\", \"skip_sw\", \"skip_hw\"")
-    );
+fn a_backend_has_a_table_of_its_own() {
+    let tc = parse("backend = \"tc\"\n[tc]\npolicy = \"skip_hw\"\ntunnel_flags = \"as_ovs\"");
+    assert_eq!((tc.backend.name(), &*tc.device), ("tc", "tc0"));
+    assert_eq!(json!(tc.backend.settings()), json!({ "policy": "skip_hw", "tunnel_flags": "as_ovs" }));
+    assert_eq!(json!(backend("tc").settings()), json!({ "policy": "none", "tunnel_flags": "auto" }));
+    assert_eq!(json!(parse("soft.hardware_rules = 9").backend.settings()), json!({ "hardware_rules": 9 }));
+    assert_eq!(json!(backend("soft").settings()), json!({ "hardware_rules": null }));
+    for (text, expected) in [
+        (
+            "[tc]\npolicy = \"hardware\"",
+            ":2:10: unknown value `hardware`, expected one of `none`, `skip_sw`, `skip_hw`",
+        ),
+        ("[tc]\ntunnel_flags = \"loose\"", ":2:16: unknown value `loose`, expected one of `auto`, `exact`, `as_ovs`"),
+        ("[soft]\nhardware_rules = 0", ":2:18: expected a number from 1 to 2147483648, not 0"),
+        ("[soft]\npolicy = \"none\"", ":2:1: unknown key `policy`, expected `hardware_rules`"),
+        ("soft = \"none\"", ":1:8: expected a table, as in [soft]"),
+        ("[[tc]]\npolicy = \"none\"", ":1:1: expected a table, as in [tc]"),
+    ] {
+        // A table is right or wrong, whichever backend is chosen.
+        for chosen in ["soft", "tc"] {
+            let found = Config::parse(text, "test.toml", Some(&backend(chosen))).unwrap_err().to_string();
+            assert!(found.starts_with(&format!("test.toml{expected}")), "{text}: {found}");
+        }
+    }
 }
 
 #[test]
-fn flags_of_outer_headers_are_for_backends_that_may_not_know_them() {
-    let tc = |flags| parse(&format!("backend = \"tc\"\n{flags}")).tunnel_flags;
-    assert_eq!(tc(""), TunnelFlags::Auto);
-    assert_eq!(tc("tunnel_flags = \"exact\""), TunnelFlags::Exact);
-    assert_eq!(tc("tunnel_flags = \"as_ovs\""), TunnelFlags::AsOvs);
+fn a_file_may_have_the_tables_of_several_backends() {
+    let text = "[soft]\nhardware_rules = 7\n[tc]\npolicy = \"skip_sw\"";
+    let settings = |name: &str| {
+        let Loaded { config, moved, .. } = Config::parse(text, "test.toml", Some(&backend(name))).unwrap();
+        assert_eq!((config.backend.name(), moved), (name, vec![]));
+        json!(config.backend.settings())
+    };
+    assert_eq!(settings("soft"), json!({ "hardware_rules": 7 }));
+    assert_eq!(settings("tc"), json!({ "policy": "skip_sw", "tunnel_flags": "auto" }));
+}
+
+#[test]
+fn a_key_that_has_moved_into_a_table_is_read_where_it_was_and_told_of() {
+    let said = |loaded: &Loaded| loaded.moved.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let tc = load("backend = \"tc\"\npolicy = \"skip_sw\"\ntunnel_flags = \"exact\"");
+    assert_eq!(json!(tc.config.backend.settings()), json!({ "policy": "skip_sw", "tunnel_flags": "exact" }));
     assert_eq!(
-        error("tunnel_flags = \"exact\"\n"),
-        "test.toml:1:16: backend \"soft\" knows all flags of outer headers\n  |\n1 | tunnel_flags = \"exact\"\n  |                ^^^^^^^"
+        said(&tc),
+        ["test.toml:2:1: `policy` belongs in [tc] now", "test.toml:3:1: `tunnel_flags` belongs in [tc] now"]
     );
-    assert!(
-        error("backend = \"tc\"\ntunnel_flags = \"loose\"")
-            .contains("test.toml:2:16: no tunnel_flags \"loose\", only \"auto\", \"exact\", \"as_ovs\"")
+    let soft = load("hardware_rules = 5\n[tc]\npolicy = \"none\"");
+    assert_eq!(json!(soft.config.backend.settings()), json!({ "hardware_rules": 5 }));
+    assert_eq!(said(&soft), ["test.toml:1:1: `hardware_rules` belongs in [soft] now"]);
+    let both = load("backend = \"tc\"\npolicy = \"skip_sw\"\n[tc]\ntunnel_flags = \"exact\"");
+    assert_eq!(json!(both.config.backend.settings()), json!({ "policy": "skip_sw", "tunnel_flags": "exact" }));
+
+    assert_eq!(
+        error("idle_timeout = 5\npolicy = \"skip_hw\"\n"),
+        "test.toml:2:1: `policy` belongs in [tc], and is not for backend \"soft\"\n  |\n2 | policy = \"skip_hw\"\n  | ^^^^^^"
     );
-    let (next, difference) = parse("backend = \"tc\"").take_over(&parse("backend = \"tc\"\ntunnel_flags = \"as_ovs\""));
-    assert_eq!((next.tunnel_flags, difference.needs_restart), (TunnelFlags::Auto, vec!["tunnel_flags"]));
+    for (text, expected) in [
+        ("tunnel_flags = \"exact\"", ":1:1: `tunnel_flags` belongs in [tc], and is not for backend \"soft\""),
+        (
+            "hardware_rules = 7\nbackend = \"tc\"",
+            ":1:1: `hardware_rules` belongs in [soft], and is not for backend \"tc\"",
+        ),
+        ("hardware_rules = 7\n[soft]\nhardware_rules = 7", ":1:1: `hardware_rules` is in [soft], too"),
+        ("hardware_rules = 0", ":1:18: expected a number from 1 to 2147483648, not 0"),
+        ("backend = \"tc\"\npolicy = \"hardware\"", ":2:10: unknown value `hardware`"),
+        ("backend = \"tc\"\ntunnel_flags = \"loose\"", ":2:16: unknown value `loose`"),
+    ] {
+        let found = error(text);
+        assert!(found.starts_with(&format!("test.toml{expected}")), "{text}: {found}");
+    }
 }
 
 #[test]
 fn a_backend_that_is_given_wins_over_the_one_in_the_file() {
-    let given = |text, backend| Config::parse(text, "test.toml", Some(backend));
-    assert_eq!(given("policy = \"skip_sw\"", "tc").unwrap().policy, OffloadPolicy::SkipSoftware);
+    let given = |text, name| Config::parse(text, "test.toml", Some(&backend(name))).map(|loaded| loaded.config);
+    assert_eq!(given("policy = \"skip_sw\"", "tc").unwrap().backend.settings()["policy"], "skip_sw");
     assert_eq!(&*given("", "tc").unwrap().device, "tc0");
     assert_eq!(&*given("device = \"a\"", "tc").unwrap().device, "a");
     given("backend = \"tc\"\npolicy = \"skip_sw\"", "soft").unwrap_err();
-    assert_eq!(Config::for_backend(Some("tc")), given("", "tc").unwrap());
-    assert_eq!(Config::for_backend(None), Config::default());
+    given("backend = \"tc\"\n[tc]\npolicy = \"skip_sw\"", "soft").unwrap();
+    assert_eq!(Config::for_backend(backend("tc")), given("", "tc").unwrap());
+    assert_eq!(Config::for_backend(Configured::default()), Config::default());
 }
 
 #[test]
@@ -151,7 +201,10 @@ fn an_unknown_key_is_shown_in_its_line_with_what_is_known() {
         first.starts_with("test.toml:2:2: unknown key `idle_timout`, expected one of `backend`, `device`"),
         "{first}"
     );
-    assert!(first.contains("`idle_timeout`") && first.contains("`port`"), "{first}");
+    assert!(
+        first.contains("`idle_timeout`") && first.contains("`port`") && first.ends_with(", `soft`, `tc`"),
+        "{first}"
+    );
     assert_eq!(rest, "  |\n2 | \tidle_timout = \"10s\"\n  | \t^^^^^^^^^^^");
 }
 
@@ -180,7 +233,6 @@ fn a_wrong_value_is_marked() {
         ("control_mode = \"0999\"", "expected a file mode in octal such as \"0660\", not \"0999\""),
         ("log.level = \"inof\"", "unknown log level \"inof\", expected one of off, error, warn, info, debug, trace"),
         ("log.format = \"xml\"", "unknown value `xml`, expected `text` or `json`"),
-        ("hardware_rules = 0", "expected a number from 1 to 2147483648, not 0"),
         ("rebalance_interval = 0", "a time is more than zero (\"none\" means never)"),
         ("flow_limit = \"many\"", "invalid type: string \"many\""),
         ("workers = 1\nworkers = 2", "duplicate key"),
@@ -378,21 +430,26 @@ fn ports_and_meters_that_contradict_each_other_are_shown_where_they_are() {
 fn a_reload_takes_what_it_can_and_names_the_rest() {
     let old = Config::default();
     let new = parse(
-        "rebalance_interval = \"none\"\nhardware_rules = 9\nidle_timeout = \"1m\"\nworkers = 4\nlog.level = \"debug\"\nlog.format = \"json\"\n[[port]]\nnumber = 1\nname = \"p0\"",
+        "rebalance_interval = \"none\"\nsoft.hardware_rules = 9\nidle_timeout = \"1m\"\nworkers = 4\nlog.level = \"debug\"\nlog.format = \"json\"\n[[port]]\nnumber = 1\nname = \"p0\"",
     );
     let (next, difference) = old.take_over(&new);
     assert_eq!(difference.applicable, ["rebalance_interval", "idle_timeout", "log.level"]);
-    assert_eq!(difference.needs_restart, ["workers", "hardware_rules", "log.format"]);
+    assert_eq!(difference.needs_restart, ["soft.hardware_rules", "workers", "log.format"]);
     assert_eq!(
         difference.to_string(),
-        "changed: rebalance_interval, idle_timeout, log.level; needs a restart: workers, hardware_rules, log.format"
+        "changed: rebalance_interval, idle_timeout, log.level; needs a restart: soft.hardware_rules, workers, log.format"
     );
-    assert_eq!((next.hardware_rules, next.rebalance_interval), (None, None));
+    assert_eq!((&next.backend, next.rebalance_interval), (&old.backend, None));
     assert_eq!((next.workers, next.log.format), (old.workers, old.log.format));
     assert_eq!((next.idle_timeout, &next.ports), (new.idle_timeout, &new.ports));
     assert!(next.difference(&next).is_empty());
     assert_eq!(next.difference(&new).needs_restart, difference.needs_restart);
     assert!(next.difference(&new).applicable.is_empty());
+    let of_tc = |keys: &str| parse(&format!("backend = \"tc\"\n{keys}"));
+    assert_eq!(old.difference(&of_tc("tc.policy = \"skip_hw\"")).needs_restart, ["backend", "device"]);
+    let moved = of_tc("").difference(&of_tc("tc.policy = \"skip_hw\"\ntc.tunnel_flags = \"exact\""));
+    assert_eq!(moved.needs_restart, ["tc.policy", "tc.tunnel_flags"]);
+    assert!(of_tc("policy = \"skip_hw\"").difference(&of_tc("tc.policy = \"skip_hw\"")).is_empty());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Changes to the objects in force: worked out first, then made one after the other, and taken back if one is refused.
 
-use sluice_flow::backend::Facet;
+use sluice_flow::backend::{Checker, Facet};
 use sluice_flow::{Backend, Refusal};
 
 use super::{Held, Object, ObjectError, ObjectId, Objects, Origin};
@@ -70,11 +70,27 @@ pub fn difference(in_force: &Objects, file: &[Object]) -> Result<Vec<Step>, Obje
     for step in &steps {
         step.note(&mut after);
     }
-    check(in_force, &steps, &after).map(|()| steps)
+    check_fit(in_force, &steps, &after).map(|()| steps)
+}
+
+/// Checks the objects of a file as far as that can be done without the device: whether they fit together, and whether a device of this
+/// kind could take them.
+pub fn check(checker: &mut dyn Checker, file: &[Object]) -> Result<(), ObjectError> {
+    for step in difference(&Objects::default(), file)? {
+        let Step::Put(object, _) = step else { continue };
+        let result = match &object {
+            Object::Port(port) => checker.port(port),
+            Object::Meter(meter) => checker.meter(meter),
+            Object::TimeoutPolicy(policy) => checker.timeout_policy(policy),
+            Object::Mirror(mirror) => checker.mirror(mirror),
+        };
+        result.map_err(|refusal| object.error(&refusal))?;
+    }
+    Ok(())
 }
 
 /// Whether what is in force after some steps fits together.
-fn check(before: &Objects, steps: &[Step], after: &Objects) -> Result<(), ObjectError> {
+fn check_fit(before: &Objects, steps: &[Step], after: &Objects) -> Result<(), ObjectError> {
     after.check_ports()?;
     for step in steps {
         let Step::Remove(id @ ObjectId::Port(number)) = step else { continue };
@@ -108,7 +124,7 @@ pub fn make(
     for step in &steps {
         step.note(&mut after);
     }
-    check(in_force, &steps, &after)?;
+    check_fit(in_force, &steps, &after)?;
     let mut made = Vec::new();
     for step in &steps {
         let object = step.object();

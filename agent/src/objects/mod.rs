@@ -15,7 +15,7 @@ use sluice_flow::port::{PortKind, PortMap};
 use sluice_flow::timeout::TimeoutPolicy;
 use sluice_flow::{Port, PortNumber, Refusal};
 
-pub use self::change::{Absence, Step, difference, make};
+pub use self::change::{Absence, Step, check, difference, make};
 pub use self::kept::{Kept, KeptError, Saved, restore};
 
 /// Where an object came from.

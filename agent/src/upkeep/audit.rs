@@ -174,7 +174,7 @@ impl Audit {
             })
             .collect();
         if of_kind(&[Kind::Missing]).next().is_some() {
-            // Whatever the backend has in its own books of them is to go, too.
+            // Whatever the backend has in its own ledger of them is to go, too.
             agent.backend.resync()?.into_iter().for_each(|lost| agent.queue.lost(lost));
         }
         for found in of_kind(&[Kind::Missing, Kind::Changed]) {

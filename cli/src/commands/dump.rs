@@ -32,7 +32,7 @@ pub(crate) struct DumpFlows {
     /// Print a table that fits the terminal
     #[arg(long, conflicts_with_all = ["more", "names"])]
     table: bool,
-    /// type=offloaded, non-offloaded, partially-offloaded, tc, soft or all, and filter=MATCH
+    /// type=offloaded, non-offloaded, partially-offloaded, all or the name of a backend, and filter=MATCH
     #[arg(value_name = "type=..|filter=..")]
     selection: Vec<String>,
 }

@@ -11,7 +11,7 @@ use crate::command::{Request, given};
 pub(crate) struct AddPort {
     #[arg(value_name = "NUMBER")]
     number: u32,
-    /// The network device for tc, any word for soft; 1 to 64 bytes without blanks or any of (),"/=#
+    /// What the backend knows its device by, such as a network device; 1 to 64 bytes without blanks or any of (),"/=#
     #[arg(value_name = "NAME")]
     name: String,
     /// physical, representor, internal, vxlan, geneve, gre, erspan, gtpu or mirror

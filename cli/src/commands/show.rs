@@ -94,9 +94,10 @@ fn write(statistics: &Value, datapath: &Datapath, width: Option<u16>, out: &mut 
         None => "none".to_owned(),
     };
     writeln!(out, "{}, sluiced {}", value("/datapath"), value("/version"))?;
-    let policy = statistics.pointer("/backend/policy").and_then(Value::as_str);
-    let policy = policy.map_or(String::new(), |policy| format!(", policy {policy}"));
-    writeln!(out, "  backend   {}{policy}", value("/backend/name"))?;
+    let settings = statistics.pointer("/backend/settings").and_then(Value::as_object).into_iter().flatten();
+    let settings = settings.filter(|(_, value)| !value.is_null());
+    let settings: String = settings.map(|(key, value)| format!(", {key} {}", statistics::text(value))).collect();
+    writeln!(out, "  backend   {}{settings}", value("/backend/name"))?;
     writeln!(out, "  facets    {}", facets(statistics))?;
     writeln!(out, "  misses    in chain 0: {}", value("/backend/miss"))?;
     writeln!(out, "            in a later chain: {}", value("/backend/chain_miss"))?;

@@ -10,7 +10,7 @@ pub trait Adopter {
     /// `claims`, which says whose it is from now on. Removes a rule that nobody claims, and one of ours that cannot be read back.
     ///
     /// Called once, with the ports attached and before any [queue](super::InstallQueue) is used. The chains that claimed rules jump to
-    /// are opened right after it. After an error some rules may have been taken over; the agent does not start then.
+    /// are opened right after it, by one of the queues. After an error some rules may have been taken over; the agent does not start then.
     fn adopt(&self, claims: &mut dyn Claims) -> Result<Adoption, Refusal>;
 
     /// Returns what other owners have in the device or have left there: rules that bear the mark of an agent like this one, and

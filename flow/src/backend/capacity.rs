@@ -1,14 +1,8 @@
 //! The facet for the room that hardware has.
 
-use crate::refusal::Refusal;
-
 /// Room for rules in hardware, in a device that carries in software those that find none, counts their packets there, and takes
 /// [`Operation::Move`](super::Operation::Move). So rules can take turns in hardware.
 pub trait Capacity {
-    /// Limits how many rules hardware takes, for a backend that only plays hardware. Called at most once, before anything is
-    /// installed. Fails if how many fit is up to the device, if there are rules already, or if there is a limit already.
-    fn limit_hardware(&self, rules: usize) -> Result<(), Refusal>;
-
     /// Returns how much room there is now. Called once a round of the revalidator.
     fn room(&self) -> Room;
 }

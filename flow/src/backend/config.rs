@@ -1,20 +1,63 @@
-//! What a backend is opened with.
+//! What a backend is configured and opened with.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::Backend;
+use crate::meter::Meter;
+use crate::mirror::Mirror;
+use crate::port::Port;
+use crate::refusal::Refusal;
 use crate::time::Clock;
+use crate::timeout::TimeoutPolicy;
 
-/// What a backend is opened with.
+/// A kind of backend, as its crate describes it.
+#[derive(Debug)]
+pub struct BackendKind {
+    /// The name, as in [`Capabilities::name`](super::Capabilities::name). Its table of the configuration is called the same.
+    pub name: &'static str,
+    /// The device, if the configuration names none.
+    pub device: &'static str,
+    /// Whether devices in two network namespaces are two, though they have one name.
+    pub is_in_network_namespace: bool,
+    /// Keys of its table that stood at the top of the file before there was one, and are still read there.
+    pub former_keys: &'static [&'static str],
+}
+
+/// The configuration of a backend: a value of a type of its crate, read from the backend's own table.
+///
+/// Nothing of it needs the device to be there until it is [opened](Self::open).
+pub trait BackendConfig: fmt::Debug + Send + Sync {
+    /// Opens the device. Fails if it is not there, or not such a device; nothing has changed in it then.
+    fn open(&self, config: &OpenConfig) -> Result<Arc<dyn Backend>, Refusal>;
+
+    /// Returns what checks a set of objects, of which it has seen none yet.
+    fn checker(&self) -> Box<dyn Checker>;
+}
+
+/// Checks the objects of a configuration one after the other, those that others refer to first: fails for one that no device of the kind
+/// could take beside those before it. One that passes may still be refused by the device.
+pub trait Checker {
+    /// Checks a port.
+    fn port(&mut self, port: &Port) -> Result<(), Refusal>;
+
+    /// Checks a meter.
+    fn meter(&mut self, meter: &Meter) -> Result<(), Refusal>;
+
+    /// Checks a timeout policy.
+    fn timeout_policy(&mut self, policy: &TimeoutPolicy) -> Result<(), Refusal>;
+
+    /// Checks a mirror.
+    fn mirror(&mut self, mirror: &Mirror) -> Result<(), Refusal>;
+}
+
+/// What every backend is opened with, beside its own configuration.
 pub struct OpenConfig {
     /// The device, in the backend's own naming.
     pub device: String,
     /// Where the backend takes the time from.
     pub clock: Arc<dyn Clock>,
-    /// Who is to take rules, where the device leaves the choice.
-    pub policy: OffloadPolicy,
-    /// What becomes of flags of outer headers that the kernel does not know, where the device is the kernel's.
-    pub tunnel_flags: TunnelFlags,
     /// Whose rules they are, where the device keeps them beyond the life of the agent.
     pub owner: Owner,
     /// Where a backend may keep what it has to know in its next run; `None` where nothing is kept.
@@ -22,67 +65,9 @@ pub struct OpenConfig {
 }
 
 impl OpenConfig {
-    /// A device with the default policies, for an owner whose rules nobody will look for.
+    /// A device for an owner whose rules nobody will look for.
     pub fn new(device: impl Into<String>, clock: Arc<dyn Clock>) -> Self {
-        let (policy, tunnel_flags, owner, state_dir) = Default::default();
-        Self { device: device.into(), clock, policy, tunnel_flags, owner, state_dir }
-    }
-}
-
-/// Who is to take rules, as `tc-policy` of OVS has it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OffloadPolicy {
-    /// Hardware if it can, and software.
-    #[default]
-    Any,
-    /// Hardware only: what it refuses is refused.
-    SkipSoftware,
-    /// Software only.
-    SkipHardware,
-}
-
-impl OffloadPolicy {
-    /// All, with their names in the configuration.
-    pub const ALL: [(Self, &str); 3] =
-        [(Self::Any, "none"), (Self::SkipSoftware, "skip_sw"), (Self::SkipHardware, "skip_hw")];
-
-    /// The one with this name in the configuration.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find_map(|(policy, known)| (known == name).then_some(policy))
-    }
-
-    /// Its name in the configuration.
-    pub fn name(self) -> &'static str {
-        Self::ALL.into_iter().find_map(|(policy, name)| (policy == self).then_some(name)).unwrap_or_default()
-    }
-}
-
-/// What becomes of flags of an outer header that the running kernel knows nothing of: `df` and `csum` in a match before Linux
-/// 6.11, and `df` in `set(tunnel(…))` before Linux 6.3. OVS writes them into each of its tunnel flows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TunnelFlags {
-    /// Those of a match are passed over as long as no other flow differs only in them; where one does, both are refused. Those
-    /// that are to be set are passed over.
-    #[default]
-    Auto,
-    /// The flow is refused.
-    Exact,
-    /// They are passed over, as OVS's own tc offload does, and the rule says so.
-    AsOvs,
-}
-
-impl TunnelFlags {
-    /// All, with their names in the configuration.
-    pub const ALL: [(Self, &str); 3] = [(Self::Auto, "auto"), (Self::Exact, "exact"), (Self::AsOvs, "as_ovs")];
-
-    /// The one with this name in the configuration.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find_map(|(flags, known)| (known == name).then_some(flags))
-    }
-
-    /// Its name in the configuration.
-    pub fn name(self) -> &'static str {
-        Self::ALL.into_iter().find_map(|(flags, name)| (flags == self).then_some(name)).unwrap_or_default()
+        Self { device: device.into(), clock, owner: Owner::default(), state_dir: None }
     }
 }
 

@@ -9,6 +9,7 @@ mod adopter;
 mod capacity;
 mod config;
 mod counted;
+mod events;
 mod facet;
 mod injector;
 mod objects;
@@ -18,26 +19,24 @@ mod rules;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use crossbeam_channel::Receiver;
-
-use crate::cause::Cause;
-use crate::chain::ChainId;
 use crate::flow::Flow;
-use crate::id::FlowId;
 use crate::port::{Port, PortNumber};
 use crate::refusal::Refusal;
-use crate::time::Timestamp;
 
 pub use self::adopter::{Adopter, Auditor};
 pub use self::capacity::{Capacity, Room};
-pub use self::config::{OffloadPolicy, OpenConfig, Owner, TunnelFlags};
+pub use self::config::{BackendConfig, BackendKind, Checker, OpenConfig, Owner};
 pub use self::counted::{
     CounterReader, LookupCounters, MeterCounters, MeterFault, MirrorCounters, MirrorFault, PortCounters,
 };
+pub use self::events::{DeviceEvent, EventSender, EventStream, LostRule, NoEvent, NoRoom};
 pub use self::facet::Facet;
 pub use self::injector::{Injector, Sample, Verdict};
 pub use self::objects::{Connections, Meters, Mirrors};
-pub use self::queue::{Change, Completion, Handle, InstallQueue, Operation, Outcome, Placement};
+pub use self::queue::{
+    ChainChange, ChainCompletion, ChainOperation, Change, Completion, Handle, InstallQueue, Operation, Outcome,
+    Placement,
+};
 pub use self::rules::{Adoption, Claims, CountedApart, Doubtful, Holding, InstalledRule, LooksAt};
 
 /// A device that carries flows.
@@ -115,14 +114,6 @@ pub trait Backend: Send + Sync {
     /// Returns what became of lookups; `None` if the device does not count them.
     fn lookup_counters(&self) -> Option<LookupCounters>;
 
-    /// Makes a chain ready to be jumped to: from now on it ends, for every packet, in the miss policy. Called by a worker before it hands
-    /// over the first rule that jumps there; never for a chain that is open. A rule that jumps to a chain that is not open is refused.
-    fn open_chain(&self, chain: ChainId) -> Result<(), Refusal>;
-
-    /// Gives a chain back that no rule jumps to any more; a rule that jumps there is refused from now on. Called by a worker, and not while
-    /// another one opens the same chain.
-    fn close_chain(&self, chain: ChainId);
-
     /// Opens the install queue of one more worker. Fails if the device gives no more; the agent does not start then.
     fn install_queue(&self) -> Result<Box<dyn InstallQueue>, Refusal>;
 
@@ -149,10 +140,10 @@ pub trait Backend: Send + Sync {
     /// then on. Called after [`DeviceEvent::Reset`].
     fn resync(&self) -> Result<Vec<LostRule>, Refusal>;
 
-    /// Returns what happens to the device by itself. There is one stream of events: of several receivers each gets a part. It ends if,
-    /// and only if, the backend has ended. The backend does not wait for who listens; what it cannot keep for them it sums up as
-    /// [`DeviceEvent::Reset`].
-    fn events(&self) -> Receiver<DeviceEvent>;
+    /// Returns what happens to the device by itself. There is one stream: of several listeners each gets a part. It ends if, and only if,
+    /// the backend has ended. The backend does not wait for a listener; what it cannot keep for one it sums up as
+    /// [`DeviceEvent::Reset`], or as one [`DeviceEvent::Changed`] for each cause.
+    fn events(&self) -> EventStream;
 }
 
 /// What a backend can do.
@@ -186,7 +177,7 @@ pub enum Listing {
     /// The device is asked: what others have done to it shows.
     Device,
     /// The backend lists what it believes to have put in, because the device does not list its rules.
-    Books,
+    Ledger,
 }
 
 impl Listing {
@@ -194,7 +185,7 @@ impl Listing {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Device => "device",
-            Self::Books => "books",
+            Self::Ledger => "ledger",
         }
     }
 
@@ -202,7 +193,7 @@ impl Listing {
     pub const fn describe(self) -> &'static str {
         match self {
             Self::Device => "listed by the device",
-            Self::Books => "by the backend's own books, for the device lists none",
+            Self::Ledger => "from the backend's own ledger, for the device lists none",
         }
     }
 }
@@ -236,37 +227,4 @@ pub enum LastCounters {
     Exact,
     /// Packets in flight while the rule was unlinked may be missing.
     Bounded,
-}
-
-/// A rule that went by itself. It is named by its handle, too, because the flow may have another rule by now. A backend does not use
-/// a handle again before the loss of the rule that had it has been received.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LostRule {
-    /// The flow that it was for.
-    pub flow: FlowId,
-    /// The backend's name for it.
-    pub handle: Handle,
-}
-
-/// What happens to a device by itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum DeviceEvent {
-    /// Rules that were refused for a cause may be taken now.
-    Changed {
-        /// What has changed.
-        cause: Cause,
-    },
-    /// A rule is gone.
-    RuleLost(LostRule),
-    /// The device behind a port has gone or has come, and may be another one of the same name. Rules that name the port, as
-    /// where packets come from or where they go, must be made anew.
-    PortChanged(PortNumber),
-    /// The device is in an unknown state: everything must be compared and put in again.
-    Reset {
-        /// When.
-        at: Timestamp,
-    },
-    /// The device is dead, in its own words.
-    Failed(String),
 }

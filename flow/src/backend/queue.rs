@@ -1,8 +1,9 @@
-//! The install path: changes, and what comes of them.
+//! The install path: changes to rules and chains, and what comes of them.
 
 use std::fmt;
 use std::task::Waker;
 
+use crate::chain::ChainId;
 use crate::counters::Counters;
 use crate::flow::Flow;
 use crate::id::{FlowId, Generation};
@@ -15,10 +16,18 @@ use crate::refusal::Refusal;
 /// one, and gives all changes to a flow to the same queue; a queue may therefore make the changes that it has in any order.
 ///
 /// Every change is completed exactly once, with the flow and the generation that it carried, by [`submit`](Self::submit) or by
-/// [`poll`](Self::poll). That holds for a device that has died, too: what it cannot do any more is completed with a refusal. A change
+/// [`poll`](Self::poll); a change to a chain by [`submit_chain`](Self::submit_chain) or by [`poll_chains`](Self::poll_chains). That holds for a device that has died, too: what it cannot do any more is completed with a refusal. A change
 /// that is refused leaves the device as it was: no rule after a refused install, the old rule after a refused modification.
 ///
 /// A queue that is dropped with changes in flight completes none of them. The device may have made them or not.
+///
+/// # Chains
+///
+/// A chain is the device's and not the queue's: once its opening is completed, rules of every queue may jump to it, until its closing is
+/// submitted. The agent submits a rule that jumps only after the completion of each opening that it needs, and has at most one change to a
+/// chain in flight, whichever queue has it; so no queue needs to know of the others, nor to keep changes to chains and to rules in order. A
+/// chain stays open over all that happens to the device by itself: what it loses of a chain the backend puts back, at the latest with the
+/// next rule that jumps there.
 pub trait InstallQueue: Send {
     /// Hands a batch over, and leaves `batch` empty. Pushes the completions of what is done on return onto `done`; the others come from
     /// [`poll`](Self::poll). May wait for the device, but not for anything that another thread of the agent has to do.
@@ -28,7 +37,17 @@ pub trait InstallQueue: Send {
     /// [`submit`](Self::submit) has nothing to do here. Called after every wake-up, and between batches while a change is in flight.
     fn poll(&mut self, done: &mut Vec<Completion>);
 
-    /// Takes whom to wake once [`poll`](Self::poll) has something to push. Called once, before the first [`submit`](Self::submit).
+    /// Hands a change to a chain over. Pushes its completion onto `done` if it is done on return; otherwise that comes from
+    /// [`poll_chains`](Self::poll_chains). May wait as [`submit`](Self::submit) may; a device that answers later is better not waited for,
+    /// for the worker goes on with other flows meanwhile.
+    fn submit_chain(&mut self, change: ChainChange, done: &mut Vec<ChainCompletion>);
+
+    /// Pushes the completions of changes to chains that have come since onto `done`, in any order, and does not wait. Called after every
+    /// wake-up while such a change is in flight.
+    fn poll_chains(&mut self, done: &mut Vec<ChainCompletion>);
+
+    /// Takes whom to wake once [`poll`](Self::poll) or [`poll_chains`](Self::poll_chains) has something to push. Called once, before the
+    /// first [`submit`](Self::submit) and [`submit_chain`](Self::submit_chain).
     /// The queue makes a completion ready first and wakes then, from any thread. A wake-up too many does no harm, one too few leaves
     /// the worker asleep.
     fn set_waker(&mut self, waker: Waker);
@@ -88,6 +107,34 @@ pub enum Outcome {
         /// Its last counters since installation; `None` if they could not be read.
         last: Option<Counters>,
     },
+}
+
+/// A change to a chain that the device shall make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChainChange {
+    /// The chain; never the first one, which is always open.
+    pub chain: ChainId,
+    /// What to do.
+    pub operation: ChainOperation,
+}
+
+/// What to do to a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChainOperation {
+    /// Makes a closed chain ready to be jumped to: from then on it ends, for every packet, in the miss policy. A rule that jumps to a chain
+    /// that is not open is refused.
+    Open,
+    /// Gives an open chain back that no rule jumps to. What other rules are in it stay.
+    Close,
+}
+
+/// The end of a change to a chain. One that was refused is as it was: closed after an opening, open after a closing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChainCompletion {
+    /// The change.
+    pub change: ChainChange,
+    /// Whether it was made.
+    pub result: Result<(), Refusal>,
 }
 
 /// A backend's own name for a rule.

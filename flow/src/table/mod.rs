@@ -395,7 +395,7 @@ impl FlowTable {
         }
     }
 
-    /// Takes a rule off the books that the device has lost by itself. If the flow is still wanted it must be looked at.
+    /// Takes note that the device has lost a rule by itself. If the flow is still wanted it must be looked at.
     pub fn lost(&self, rule: LostRule, now: Timestamp) -> Option<Accepted> {
         self.with_life(rule.flow, |life| {
             if life.in_flight {

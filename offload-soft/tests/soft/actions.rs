@@ -2,7 +2,6 @@
 
 use proptest::prelude::*;
 use sluice_flow::action::{Action, VlanTag};
-use sluice_flow::backend::Backend;
 use sluice_flow::chain::ChainId;
 use sluice_flow::field::Field;
 use sluice_flow::key::Match;
@@ -382,7 +381,7 @@ fn arp_is_rewritten() {
 #[test]
 fn metadata_that_is_set_is_matched_in_the_next_chain() {
     let mut device = Device::new();
-    device.nic.open_chain(ChainId(5)).unwrap();
+    device.open_chain(ChainId(5));
     let actions = vec![set(&[(Field::SkbMark, 0xff)]), set(&[(Field::SkbPriority, 3)]), recirc(5)];
     device.add(flow(anything, actions)).unwrap();
     let marked = |full: &mut Match| {
@@ -397,7 +396,7 @@ fn metadata_that_is_set_is_matched_in_the_next_chain() {
 #[test]
 fn a_recirculated_packet_is_parsed_anew_and_the_rest_of_the_list_goes_on() {
     let mut device = Device::new();
-    device.nic.open_chain(ChainId(5)).unwrap();
+    device.open_chain(ChainId(5));
     device.add(flow(anything, vec![vlan(7, 0), recirc(5), output(4)])).unwrap();
     let in_vlan = |full: &mut Match| {
         full.set_exact(Field::RecircId, 5);

@@ -14,7 +14,7 @@ use crate::harness::{Device, flow, flow_at, output, port, recirc, set, v4};
 /// A device with rules that send on, send twice, drop, rewrite and jump, that send to where nothing is, and to a tunnel.
 fn device() -> Device {
     let mut device = Device::with_tunnels();
-    device.nic.open_chain(ChainId(5)).unwrap();
+    device.open_chain(ChainId(5));
     (5..=6).for_each(|number| device.nic.attach_port(&port(number, PortKind::Physical)).unwrap());
     let to = |destination: u128, actions| {
         flow(
@@ -91,7 +91,7 @@ fn a_burst_is_refused_as_a_whole() {
 #[test]
 fn rules_that_share_what_they_do_come_change_and_go_alone() {
     let mut device = Device::new();
-    device.nic.open_chain(ChainId(5)).unwrap();
+    device.open_chain(ChainId(5));
     let actions: Arc<[_]> = [output(2)].into();
     let rule = |chain: u128, port: u128| {
         let plain = flow(
@@ -116,7 +116,7 @@ fn rules_that_share_what_they_do_come_change_and_go_alone() {
     device.remove(handles[0]);
     device.remove(in_chain);
     assert_eq!([0, 1, 2].map(|port| sent(&device, port)), [vec![], vec![3], vec![2]]);
-    device.nic.close_chain(ChainId(5));
+    device.close_chain(ChainId(5));
     assert_eq!(device.nic.chain_misses(ChainId(5)), None, "what is shared keeps no chain");
     device.remove(handles[2]);
     let handle = device.add(rule(0, 2)).unwrap();

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_flow::backend::{
-    Backend, Capacity, DeviceEvent, Handle, Injector, LastCounters, Meters, MissPolicy, Operation, Outcome, Placement,
-    PortCounters, Room,
+    Backend, BackendConfig, Capacity, DeviceEvent, Handle, Injector, LastCounters, Meters, MissPolicy, NoEvent,
+    OpenConfig, Operation, Outcome, Placement, PortCounters, Room,
 };
 use sluice_flow::cause::Cause;
 use sluice_flow::chain::ChainId;
@@ -15,6 +15,7 @@ use sluice_flow::meter::{Meter, MeterId, MeterUnit};
 use sluice_flow::port::{PortKind, PortNumber};
 use sluice_flow::table::Generation;
 use sluice_flow::time::Timestamp;
+use sluice_offload_soft::Config;
 
 use crate::frames::{Ip4, eth, tcp};
 use crate::harness::{Device, flow, flow_at, is_ipv4, output, port, recirc, v4};
@@ -31,8 +32,7 @@ fn it_says_what_it_can_do() {
 #[test]
 fn open_gives_a_device_that_takes_frames() {
     let clock = Arc::new(sluice_flow::time::ManualClock::default());
-    let config = sluice_flow::backend::OpenConfig::new("any", clock);
-    let backend = sluice_offload_soft::open(&config).unwrap();
+    let backend = Config::default().open(&OpenConfig::new("any", clock)).unwrap();
     backend.attach_port(&port(1, PortKind::Physical)).unwrap();
     let verdict = backend.injector().unwrap().inject(PortNumber(1), &eth(0x88cc, &[])).unwrap();
     assert_eq!(verdict.missed, Some(ChainId::ROOT));
@@ -164,14 +164,14 @@ fn chains_are_opened_before_they_are_jumped_to() {
     let jump = || flow(is_ipv4, vec![recirc(5)]);
     assert!(device.nic.explain(&jump()).is_ok(), "a dry run does not ask for the chain");
     assert_eq!(device.add(jump()).unwrap_err().label(), "action");
-    device.nic.open_chain(ChainId(5)).unwrap();
+    device.open_chain(ChainId(5));
     let handle = device.add(jump()).unwrap();
     let verdict = device.inject(1, &Ip4::default().frame(99, &[]));
     assert_eq!((verdict.hits.len(), verdict.missed), (1, Some(ChainId(5))));
     assert_eq!(device.nic.chain_misses(ChainId(5)), Some(1));
     assert_eq!(device.nic.chain_misses(ChainId::ROOT), Some(0));
     device.remove(handle);
-    device.nic.close_chain(ChainId(5));
+    device.close_chain(ChainId(5));
     assert_eq!(device.nic.chain_misses(ChainId(5)), None);
     assert_eq!(device.add(jump()).unwrap_err().label(), "action");
 }
@@ -180,7 +180,7 @@ fn chains_are_opened_before_they_are_jumped_to() {
 fn circles_and_too_deep_chains_are_refused() {
     let mut device = Device::new();
     let jump = |from: u32, to| flow(move |full| full.set_exact(Field::RecircId, from.into()), vec![recirc(to)]);
-    (1..=9).for_each(|chain| device.nic.open_chain(ChainId(chain)).unwrap());
+    (1..=9).for_each(|chain| device.open_chain(ChainId(chain)));
     for chain in 0..7 {
         device.add(jump(chain, chain + 1)).unwrap();
     }
@@ -235,30 +235,28 @@ fn ports_come_count_and_go() {
 fn what_was_refused_may_be_taken_after_an_event() {
     let device = Device::new();
     let events = device.nic.events();
-    while events.try_recv().is_ok() {}
+    events.drain();
     device.nic.attach_port(&port(9, PortKind::Internal)).unwrap();
     let changed = |cause| Ok(DeviceEvent::Changed { cause });
     let port_came = |number| changed(Cause::Port(Some(PortNumber(number))));
-    assert_eq!(events.try_recv(), port_came(9));
+    assert_eq!(events.try_next(), port_came(9));
     device.nic.set_meter(&Meter::simple(MeterId(1), MeterUnit::Kilobits, 1, 0)).unwrap();
-    assert_eq!(events.try_recv(), changed(Cause::Meter));
-    assert!(events.try_recv().is_err());
+    assert_eq!(events.try_next(), changed(Cause::Meter));
+    assert_eq!(events.try_next(), Err(NoEvent::Yet));
     device.nic.set_meter(&Meter::simple(MeterId(2), MeterUnit::Kilobits, 1, 0)).unwrap();
     for number in 100..300 {
         device.nic.attach_port(&port(number, PortKind::Physical)).unwrap();
     }
-    assert!(events.len() <= 64, "nobody reads, and nothing grows");
-    let told: Vec<_> = events.try_iter().collect();
+    let told = events.drain();
+    assert!(told.len() <= 64, "nobody reads, and nothing grows");
     let any = |cause| told.contains(&DeviceEvent::Changed { cause });
     assert!(any(Cause::Port(None)) && any(Cause::Meter), "and nothing is forgotten: {told:?}");
 }
 
 #[test]
 fn a_device_that_is_told_so_takes_so_many_rules_into_hardware() {
-    let mut device = Device::new();
-    assert_eq!(device.nic.room(), Room { free: usize::MAX, waiting: 0 });
-    device.nic.limit_hardware(1).unwrap();
-    assert_eq!(device.nic.limit_hardware(2).unwrap_err().label(), "device");
+    assert_eq!(Device::new().nic.room(), Room { free: usize::MAX, waiting: 0 });
+    let mut device = Device::with_room(1);
     let mut install = |protocol| device.submit(Operation::Install(flow(v4(protocol), vec![output(2)]))).unwrap();
     let Outcome::InPlace { handle: first, placement: Placement::Hardware } = install(6) else {
         panic!("there is room")
@@ -290,8 +288,7 @@ fn a_device_that_is_told_so_takes_so_many_rules_into_hardware() {
 
 #[test]
 fn a_rule_in_software_forwards_and_counts_and_counts_on_when_it_is_moved() {
-    let mut device = Device::new();
-    device.nic.limit_hardware(1).unwrap();
+    let mut device = Device::with_room(1);
     let other = device.add(flow(v4(17), vec![])).unwrap();
     let handle = device.add(flow(v4(6), vec![output(2)])).unwrap();
     let frame = Ip4::default().frame(6, &tcp(1, 2, 0x002, &[]));
@@ -308,5 +305,4 @@ fn a_device_without_a_limit_has_no_software_to_move_rules_to() {
     let handle = device.add(flow(v4(6), vec![])).unwrap();
     let outcome = device.submit(Operation::Move(handle, Placement::Software));
     assert_eq!(outcome, Ok(Outcome::InPlace { handle, placement: Placement::Hardware }));
-    assert_eq!(device.nic.limit_hardware(1).unwrap_err().label(), "device", "too late");
 }

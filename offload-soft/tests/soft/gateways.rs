@@ -1,7 +1,7 @@
 //! FTP and TFTP through a device: `ct(helper=…)`, with and without address translation.
 
 use sluice_flow::action::{Action, Commit, Conntrack, Nat, NatSide, PortPick, Translation};
-use sluice_flow::backend::{Backend as _, Verdict};
+use sluice_flow::backend::Verdict;
 use sluice_flow::chain::ChainId;
 use sluice_flow::field::Field;
 use sluice_flow::key::Match;
@@ -26,7 +26,7 @@ const ACK: u16 = 0x10;
 fn router(protocol: u8, helper: &str, hides: bool) -> Device {
     let mut device = Device::new();
     for chain in [1, 2] {
-        device.nic.open_chain(ChainId(chain)).unwrap();
+        device.open_chain(ChainId(chain));
     }
     let address = std::net::Ipv4Addr::from(OUTSIDE).into();
     let translation = Translation {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use sluice_flow::action::{Action, FieldSet};
 use sluice_flow::backend::{
-    Backend, Change, Completion, Handle, Injector, InstallQueue, OpenConfig, Operation, Outcome, Verdict,
+    Backend, ChainChange, ChainCompletion, ChainOperation, Change, Completion, Handle, Injector, InstallQueue,
+    OpenConfig, Operation, Outcome, Verdict,
 };
 use sluice_flow::chain::ChainId;
 use sluice_flow::counters::{Counters, Reading};
@@ -16,7 +17,7 @@ use sluice_flow::table::{FlowId, Generation};
 use sluice_flow::time::ManualClock;
 use sluice_flow::ufid::Seed;
 use sluice_flow::{Expiry, Flow, Priority};
-use sluice_offload_soft::SoftNic;
+use sluice_offload_soft::{Config, SoftNic};
 
 pub(crate) struct Device {
     pub(crate) nic: Arc<SoftNic>,
@@ -32,8 +33,17 @@ impl Device {
 
     /// Whose dice fall as the seed says.
     pub(crate) fn with_seed(seed: u64) -> Self {
+        Self::of(|open| SoftNic::with_seed(open, seed))
+    }
+
+    /// Which takes so many rules into hardware.
+    pub(crate) fn with_room(rules: usize) -> Self {
+        Self::of(|open| SoftNic::configured(open, &Config { hardware_rules: Some(rules) }))
+    }
+
+    fn of(nic: impl Fn(&OpenConfig) -> SoftNic) -> Self {
         let clock = Arc::new(ManualClock::default());
-        let nic = Arc::new(SoftNic::with_seed(&OpenConfig::new("soft", clock.clone()), seed));
+        let nic = Arc::new(nic(&OpenConfig::new("soft", clock.clone())));
         for number in 1..=4 {
             nic.attach_port(&port(number, PortKind::Physical)).unwrap();
         }
@@ -62,6 +72,20 @@ impl Device {
         assert_eq!(generation, Generation(7));
         assert_eq!(completed, flow);
         result
+    }
+
+    pub(crate) fn open_chain(&mut self, chain: ChainId) {
+        self.change_chain(chain, ChainOperation::Open);
+    }
+
+    pub(crate) fn close_chain(&mut self, chain: ChainId) {
+        self.change_chain(chain, ChainOperation::Close);
+    }
+
+    fn change_chain(&mut self, chain: ChainId, operation: ChainOperation) {
+        let (change, mut done) = (ChainChange { chain, operation }, vec![]);
+        self.queue.submit_chain(change, &mut done);
+        assert_eq!(done, [ChainCompletion { change, result: Ok(()) }]);
     }
 
     pub(crate) fn add(&mut self, flow: Flow) -> Result<Handle, Refusal> {

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use sluice_flow::action::{Action, EthernetAddresses, MplsEntry, NshHeader, NshMetadata, VlanTag};
-use sluice_flow::backend::{Backend, Verdict};
+use sluice_flow::backend::Verdict;
 use sluice_flow::chain::ChainId;
 use sluice_flow::field::Field;
 use sluice_flow::key::Match;
@@ -53,8 +53,8 @@ fn in_chain(chain: u128, ethernet_type: u16) -> impl FnOnce(&mut Match) {
 }
 
 fn with_chains() -> Device {
-    let device = Device::new();
-    (5..8).for_each(|chain| device.nic.open_chain(ChainId(chain)).unwrap());
+    let mut device = Device::new();
+    (5..8).for_each(|chain| device.open_chain(ChainId(chain)));
     device
 }
 

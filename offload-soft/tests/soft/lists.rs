@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use sluice_flow::action::{Action, HashAlgorithm, VlanTag};
-use sluice_flow::backend::{Backend, Meters, Sample, Verdict};
+use sluice_flow::backend::{Meters, Sample, Verdict};
 use sluice_flow::chain::ChainId;
 use sluice_flow::field::Field;
 use sluice_flow::key::Match;
@@ -20,8 +20,8 @@ fn in_chain(chain: u128) -> impl FnOnce(&mut Match) {
 }
 
 fn with_chains() -> Device {
-    let device = Device::new();
-    (5..10).for_each(|chain| device.nic.open_chain(ChainId(chain)).unwrap());
+    let mut device = Device::new();
+    (5..10).for_each(|chain| device.open_chain(ChainId(chain)));
     device
 }
 
@@ -74,7 +74,7 @@ fn a_cut_goes_along_with_a_jump() {
 #[test]
 fn an_outer_header_goes_along_with_copies_and_jumps() {
     let mut device = Device::with_tunnels();
-    device.nic.open_chain(ChainId(5)).unwrap();
+    device.open_chain(ChainId(5));
     let outer = [(Field::TunnelId, 7), (Field::TunnelIpv4Dst, 0x0a00_0009)];
     let fields = outer.map(|(field, value)| (field, value, field.full_mask()));
     let outer = Action::SetTunnel(set_masked(&fields));

@@ -143,7 +143,7 @@ fn example(kind: ActionKind) -> Option<(Narrow, Action)> {
 #[test]
 fn only_what_leaves_the_device_for_a_process_is_refused_at_all() {
     let mut device = Device::with_tunnels();
-    device.nic.open_chain(ChainId(5)).unwrap();
+    device.open_chain(ChainId(5));
     device.nic.set_meter(&Meter::simple(MeterId(1), MeterUnit::Packets, 1, 1)).unwrap();
     let mut refused = vec![];
     for kind in ActionKind::ALL {

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use sluice_flow::backend::{OffloadPolicy, OpenConfig};
+use crate::config::{Config, OffloadPolicy};
+use sluice_flow::backend::OpenConfig;
 use sluice_flow::flow::Flow;
 use sluice_flow::refusal::Refusal;
 use sluice_flow::time::Clock;
@@ -37,14 +38,14 @@ pub(super) struct Core {
 }
 
 impl Core {
-    pub(super) fn open(config: &OpenConfig) -> Result<Self, Refusal> {
+    pub(super) fn open(open: &OpenConfig, config: &Config) -> Result<Self, Refusal> {
         let sockets = Sockets::open(config.policy)?;
-        let agent = config.owner.into();
+        let agent = open.owner.into();
         let meters = Arc::new(Meters::open(agent, config.policy).map_err(socket_refusal)?);
         let table = PortTable::new(Arc::clone(&meters), config.policy, config.tunnel_flags);
-        let qdiscs = MadeQdiscs::open(config.state_dir.as_deref()).map_err(device_refusal)?;
+        let qdiscs = MadeQdiscs::open(open.state_dir.as_deref()).map_err(device_refusal)?;
         let core = Self {
-            clock: Arc::clone(&config.clock),
+            clock: Arc::clone(&open.clock),
             policy: config.policy,
             agent,
             ledger: Ledger::new(agent),

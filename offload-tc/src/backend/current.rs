@@ -1,6 +1,6 @@
 //! Whether installed rules are what would be installed now.
 
-use sluice_flow::backend::OffloadPolicy;
+use crate::config::OffloadPolicy;
 
 use super::core::Core;
 use super::read_back::rule::ShownRule;

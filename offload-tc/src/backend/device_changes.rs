@@ -1,6 +1,6 @@
 //! What happens to a port when its device comes, goes or changes.
 
-use sluice_flow::backend::OffloadPolicy;
+use crate::config::OffloadPolicy;
 use sluice_flow::cause::Cause;
 use sluice_flow::port::PortKind;
 use sluice_flow::refusal::Refusal;

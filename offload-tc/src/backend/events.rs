@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use parking_lot::Mutex;
-use sluice_flow::backend::{DeviceEvent, LostRule};
+use sluice_flow::backend::{DeviceEvent, EventSender, EventStream, LostRule};
 use sluice_flow::cause::Cause;
 use sluice_flow::port::PortNumber;
 use sluice_flow::time::Timestamp;
@@ -15,8 +14,8 @@ const KEPT: usize = 1024;
 
 /// The channel to the agent, which never blocks.
 pub(super) struct Events {
-    sender: Sender<DeviceEvent>,
-    receiver: Receiver<DeviceEvent>,
+    sender: EventSender,
+    stream: EventStream,
     /// Something could not be sent.
     is_reset_owed: AtomicBool,
     /// A reset was sent, and the agent has not resynchronised since.
@@ -29,34 +28,34 @@ pub(super) struct Events {
 
 impl Default for Events {
     fn default() -> Self {
-        let (sender, receiver) = bounded(KEPT);
+        let (sender, stream) = EventStream::bounded(KEPT);
         let (is_reset_owed, is_reset_told, ports_owed, rules_owed) = Default::default();
-        Self { sender, receiver, is_reset_owed, is_reset_told, ports_owed, rules_owed }
+        Self { sender, stream, is_reset_owed, is_reset_told, ports_owed, rules_owed }
     }
 }
 
 impl Events {
-    pub(super) fn receiver(&self) -> Receiver<DeviceEvent> {
-        self.receiver.clone()
+    pub(super) fn stream(&self) -> EventStream {
+        self.stream.clone()
     }
 
     /// What was refused for a cause may succeed now.
     pub(super) fn changed(&self, cause: Cause) {
-        if let Err(TrySendError::Full(_)) = self.sender.try_send(DeviceEvent::Changed { cause }) {
+        if self.sender.send(DeviceEvent::Changed { cause }).is_err() {
             self.is_reset_owed.store(true, Ordering::SeqCst);
         }
     }
 
     /// The device behind a port has gone or has come. To be called once workers see the change.
     pub(super) fn port_changed(&self, port: PortNumber) {
-        if self.sender.try_send(DeviceEvent::PortChanged(port)).is_err() {
+        if self.sender.send(DeviceEvent::PortChanged(port)).is_err() {
             self.ports_owed.lock().insert(port);
         }
     }
 
     /// A rule is gone. If the channel is full, the rule is reported at the next resynchronisation.
     pub(super) fn lost(&self, rule: LostRule, at: Timestamp) {
-        if self.sender.try_send(DeviceEvent::RuleLost(rule)).is_err() {
+        if self.sender.send(DeviceEvent::RuleLost(rule)).is_err() {
             self.rules_owed.lock().push(rule);
             self.reset(at);
         }
@@ -72,7 +71,7 @@ impl Events {
         if self.is_reset_told.swap(true, Ordering::SeqCst) {
             return;
         }
-        if let Err(TrySendError::Full(_)) = self.sender.try_send(DeviceEvent::Reset { at }) {
+        if self.sender.send(DeviceEvent::Reset { at }).is_err() {
             self.is_reset_told.store(false, Ordering::SeqCst);
             self.is_reset_owed.store(true, Ordering::SeqCst);
         }
@@ -80,7 +79,7 @@ impl Events {
 
     /// The device is dead.
     pub(super) fn failed(&self, reason: String) {
-        let _ = self.sender.try_send(DeviceEvent::Failed(reason));
+        let _ = self.sender.send(DeviceEvent::Failed(reason));
     }
 
     /// Sends what could not be sent before.
@@ -112,14 +111,14 @@ mod tests {
         let rule = LostRule { flow: FlowId { slot: 1, incarnation: 1 }, handle: Handle(1) };
         (0..2 * KEPT).for_each(|_| events.lost(rule, at));
         assert_eq!(events.take_owed().len(), KEPT);
-        let receiver = events.receiver();
-        assert_eq!(receiver.try_iter().count(), KEPT);
+        let stream = events.stream();
+        assert_eq!(stream.drain().len(), KEPT);
         events.catch_up(at);
         events.reset(at);
-        assert_eq!(receiver.try_iter().collect::<Vec<_>>(), [DeviceEvent::Reset { at }], "once");
+        assert_eq!(stream.drain(), [DeviceEvent::Reset { at }], "once");
         events.resynchronising();
         events.reset(at);
-        assert_eq!(receiver.try_iter().count(), 1);
+        assert_eq!(stream.drain().len(), 1);
     }
 
     #[test]
@@ -128,9 +127,9 @@ mod tests {
         (0..KEPT).for_each(|_| events.changed(Cause::Room));
         (0..3).for_each(|_| events.port_changed(PortNumber(7)));
         events.catch_up(Timestamp(5));
-        let receiver = events.receiver();
-        assert_eq!(receiver.try_iter().count(), KEPT, "there was no room yet");
+        let stream = events.stream();
+        assert_eq!(stream.drain().len(), KEPT, "there was no room yet");
         events.catch_up(Timestamp(6));
-        assert_eq!(receiver.try_iter().collect::<Vec<_>>(), [DeviceEvent::PortChanged(PortNumber(7))]);
+        assert_eq!(stream.drain(), [DeviceEvent::PortChanged(PortNumber(7))]);
     }
 }

@@ -5,8 +5,9 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use crate::config::OffloadPolicy;
 use parking_lot::Mutex;
-use sluice_flow::backend::{MirrorCounters, MirrorFault, OffloadPolicy};
+use sluice_flow::backend::{MirrorCounters, MirrorFault};
 use sluice_flow::mirror::Mirror;
 use sluice_flow::refusal::Refusal;
 

@@ -1,6 +1,6 @@
 //! The kernel's flower classifier as a [`Backend`].
 //!
-//! Everything belongs to the network namespace of the thread that [opens](open) the backend. The device in the configuration
+//! Everything belongs to the network namespace of the thread that [opens](crate::Config) the backend. The device in the configuration
 //! is only the name of the lock that keeps two agents apart: agents that share the ports of a namespace should use the same
 //! name, such as `system`, or the name of the uplink where each eswitch has its own agent.
 
@@ -22,6 +22,7 @@ mod listing;
 mod loss;
 mod mirrors;
 mod monitoring;
+mod open;
 
 mod placement;
 mod ports;
@@ -37,13 +38,11 @@ mod watch;
 
 use std::sync::Arc;
 
-use crossbeam_channel::Receiver;
 use sluice_flow::backend::{
-    Adopter, Auditor, Backend, Capabilities, Capacity, Connections, CountedApart, CounterReader, DeviceEvent, Handle,
+    Adopter, Auditor, Backend, Capabilities, Capacity, Connections, CountedApart, CounterReader, EventStream, Handle,
     Injector, InstallQueue, InstalledRule, LastCounters, Listing, LooksAt, LookupCounters, LostRule, Meters, Mirrors,
     MissPolicy, OpenConfig, PortCounters,
 };
-use sluice_flow::chain::ChainId;
 use sluice_flow::field::Field;
 use sluice_flow::flow::Flow;
 use sluice_flow::port::{Port, PortNumber};
@@ -53,23 +52,23 @@ use self::core::Core;
 use self::queue::Queue;
 use self::reader::Reader;
 use self::watch::Watch;
-use crate::install::{BATCH, Request};
+use crate::config::Config;
+use crate::install::BATCH;
 use crate::priorities::Priorities;
 use crate::translate::{self, Rules};
-
-pub use self::ports::device::check_port;
-
-/// Opens the classifier of the thread's network namespace. The device may have any name.
-pub fn open(config: &OpenConfig) -> Result<Arc<dyn Backend>, Refusal> {
-    let core = Arc::new(Core::open(config)?);
-    let watch = Watch::start(Arc::clone(&core))?;
-    Ok(Arc::new(Classifier { core, _watch: watch }))
-}
 
 /// The classifier, with the thread that watches it.
 struct Classifier {
     core: Arc<Core>,
     _watch: Watch,
+}
+
+impl Classifier {
+    fn open(open: &OpenConfig, config: &Config) -> Result<Self, Refusal> {
+        let core = Arc::new(Core::open(open, config)?);
+        let watch = Watch::start(Arc::clone(&core))?;
+        Ok(Self { core, _watch: watch })
+    }
 }
 
 impl Backend for Classifier {
@@ -162,20 +161,6 @@ impl Backend for Classifier {
         None
     }
 
-    fn open_chain(&self, chain: ChainId) -> Result<(), Refusal> {
-        self.core.ledger.chains.open(chain);
-        Ok(())
-    }
-
-    fn close_chain(&self, chain: ChainId) {
-        let ends: Vec<_> = self.core.ledger.chains.close(chain).into_iter().map(Request::Delete).collect();
-        if !ends.is_empty() {
-            // An end that cannot be deleted passes packets on, as they would without it; the next start removes it at the
-            // latest.
-            self.core.sockets.installer.lock().submit(&ends);
-        }
-    }
-
     fn install_queue(&self) -> Result<Box<dyn InstallQueue>, Refusal> {
         Ok(Box::new(Queue::open(Arc::clone(&self.core))?))
     }
@@ -208,7 +193,7 @@ impl Backend for Classifier {
         Ok(lost)
     }
 
-    fn events(&self) -> Receiver<DeviceEvent> {
-        self.core.events.receiver()
+    fn events(&self) -> EventStream {
+        self.core.events.stream()
     }
 }

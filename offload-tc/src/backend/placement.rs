@@ -1,6 +1,7 @@
 //! Placement: whether hardware, software or both have a rule.
 
-use sluice_flow::backend::{OffloadPolicy, Placement};
+use crate::config::OffloadPolicy;
+use sluice_flow::backend::Placement;
 
 use crate::install::Report;
 use crate::wire::flower::flag;

@@ -6,7 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice_flow::backend::{CountedApart, CounterReader, Handle, LostRule, OffloadPolicy};
+use crate::config::OffloadPolicy;
+use sluice_flow::backend::{CountedApart, CounterReader, Handle, LostRule};
 use sluice_flow::counters::{Counters, Reading, Sampled};
 use sluice_flow::refusal::Refusal;
 use sluice_flow::time::Timestamp;

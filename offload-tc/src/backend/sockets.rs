@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::config::OffloadPolicy;
 use parking_lot::Mutex;
-use sluice_flow::backend::OffloadPolicy;
 use sluice_flow::refusal::Refusal;
 use sluice_netdev::{Control, Monitor, MonitorOptions};
 

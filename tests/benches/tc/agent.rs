@@ -53,7 +53,7 @@ impl Agent {
     }
 
     fn start_again(&mut self) {
-        let mut config = "backend = \"tc\"\npolicy = \"skip_hw\"\nidle_timeout = \"none\"\n".to_owned();
+        let mut config = "backend = \"tc\"\ntc.policy = \"skip_hw\"\nidle_timeout = \"none\"\n".to_owned();
         config += "flow_limit = 1000000\ndirty_limit = 1000000\n";
         for (number, device) in (1..).zip(DEVICES) {
             config += &format!("[[port]]\nnumber = {number}\nname = \"{device}\"\n");

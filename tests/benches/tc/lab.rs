@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
-use sluice_flow::backend::OffloadPolicy;
+use sluice_offload_tc::OffloadPolicy;
 use sluice_offload_tc::dump::{Detail, Lister, Listing};
 use sluice_offload_tc::install::{BATCH, Installer, Request};
 use sluice_offload_tc::label::Label;

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use sluice_agent::config::Config;
-use sluice_flow::backend::{OffloadPolicy, OpenConfig};
+use sluice_flow::FlowId;
+use sluice_flow::backend::{BackendConfig, OpenConfig};
 use sluice_flow::table::{Settlement, Waiter};
 use sluice_flow::time::MonotonicClock;
-use sluice_flow::{Clock, FlowId};
+use sluice_offload_tc::OffloadPolicy;
 use sluice_offload_tc::install::BATCH;
 use sluice_offload_tc::wire::filter::Hook;
 use sluice_tests::bench::{quantile, timed};
@@ -84,11 +85,8 @@ impl Pace {
 
 fn of_agent(pace: Pace, poll_interval: Duration) -> Duration {
     let clock = Arc::new(MonotonicClock::new());
-    let open = OpenConfig {
-        policy: OffloadPolicy::SkipHardware,
-        ..OpenConfig::new("system", clock.clone() as Arc<dyn Clock>)
-    };
-    let backend = sluice_offload_tc::open(&open).expect("the classifier");
+    let config = sluice_offload_tc::Config { policy: OffloadPolicy::SkipHardware, ..Default::default() };
+    let backend = config.open(&OpenConfig::new("system", clock.clone())).expect("the classifier");
     let world = World::on(backend, Config { poll_interval, workers: WORKERS, ..quick_config() }, clock);
     let text = flow_lines(pace.total(), 1, 2);
     let mut maker = Maker::new(Ports { receiver: 0, sender: 0 });

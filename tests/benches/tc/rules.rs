@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use sluice_flow::backend::OffloadPolicy;
 use sluice_flow::port::PortNumber;
 use sluice_flow::text::LineReader;
 use sluice_flow::ufid::Seed;
 use sluice_flow::{Flow, Refusal};
+use sluice_offload_tc::OffloadPolicy;
 use sluice_offload_tc::context::{Context, Device, DeviceKind, Features};
 use sluice_offload_tc::install::{Request, flags};
 use sluice_offload_tc::label;

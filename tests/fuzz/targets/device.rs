@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_flow::action::jumps;
-use sluice_flow::backend::{Backend, Change, Connections, Injector, Meters, OpenConfig, Operation, Verdict};
+use sluice_flow::backend::{
+    Backend, ChainChange, ChainOperation, Change, Connections, Injector, Meters, OpenConfig, Operation, Verdict,
+};
 use sluice_flow::chain::ChainId;
 use sluice_flow::connection::Selection;
 use sluice_flow::meter::{Meter, MeterId, MeterUnit};
@@ -60,7 +62,7 @@ impl Device {
             let parsed = parse_key(key, &()).unwrap_or_else(|error| panic!("{}", error.caret(key)));
             let actions = parse_actions(actions, &()).unwrap_or_else(|error| panic!("{}", error.caret(actions)));
             for chain in jumps(&actions).into_iter().filter(|chain| *chain != ChainId::ROOT) {
-                self.nic.open_chain(chain).expect("a chain can be opened");
+                queue.submit_chain(ChainChange { chain, operation: ChainOperation::Open }, &mut Vec::new());
             }
             let matching = MaskedKey::new(&parsed.matching);
             let flow = Flow::new(None, matching, actions, Priority::default(), Expiry::default(), &Seed([0; 16]));

@@ -3,11 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sluice_flow::backend::{Change, CounterReader, Facet, Handle, InstalledRule, Operation, Outcome, Placement};
+use sluice_flow::backend::{
+    ChainOperation, Change, CounterReader, Facet, Handle, InstalledRule, Operation, Outcome, Placement,
+};
 use sluice_flow::counters::{Counters, Reading};
 use sluice_flow::port::PortKind;
 use sluice_flow::ufid::Seed;
-use sluice_flow::{Backend, Expiry, Flow, FlowId, Generation, MaskedKey, Port, PortNumber, Priority, Refusal, text};
+use sluice_flow::{
+    Backend, ChainId, Expiry, Flow, FlowId, Generation, MaskedKey, Port, PortNumber, Priority, Refusal, text,
+};
 
 use super::{Opened, Subject, Worker};
 
@@ -42,7 +46,11 @@ pub struct Rule {
 impl<'a> Device<'a> {
     /// Opens the device of a subject and attaches its ports.
     pub fn open(subject: &'a Subject<'a>) -> Self {
-        let opened = (subject.open)();
+        Self::of(subject, (subject.open)())
+    }
+
+    /// The same of a device that is open already.
+    pub fn of(subject: &'a Subject<'a>, opened: Opened) -> Self {
         for number in [1, 2] {
             opened.backend.attach_port(&port(PortNumber(number))).expect("the port is there");
         }
@@ -91,6 +99,16 @@ impl<'a> Device<'a> {
     pub fn next_generation(&mut self) -> Generation {
         self.generations += 1;
         Generation(self.generations)
+    }
+
+    /// Has a chain opened.
+    pub fn open_chain(&mut self, chain: ChainId) -> Result<(), Refusal> {
+        self.worker.change_chain(chain, ChainOperation::Open)
+    }
+
+    /// Has a chain closed.
+    pub fn close_chain(&mut self, chain: ChainId) -> Result<(), Refusal> {
+        self.worker.change_chain(chain, ChainOperation::Close)
     }
 
     /// Has a rule put in.

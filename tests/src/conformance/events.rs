@@ -1,9 +1,9 @@
 //! What the device tells by itself.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sluice_flow::Cause;
-use sluice_flow::backend::{DeviceEvent, Facet};
+use sluice_flow::backend::{DeviceEvent, Facet, NoEvent};
 use sluice_flow::meter::{Meter, MeterId, MeterUnit};
 
 use super::{Device, Subject, UDP, stories};
@@ -12,6 +12,9 @@ stories![
     what_flows_were_refused_for_want_of_is_told_when_it_is_there,
     a_device_that_nothing_has_happened_to_has_lost_nothing,
 ];
+
+/// How long the device may take to tell of something.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// So that they are tried again.
 pub fn what_flows_were_refused_for_want_of_is_told_when_it_is_there(subject: &Subject<'_>) {
@@ -24,10 +27,9 @@ pub fn what_flows_were_refused_for_want_of_is_told_when_it_is_there(subject: &Su
     assert_eq!(refusal.cause(), Some(Cause::Meter));
     let meter = Meter::simple(MeterId(3), MeterUnit::Kilobits, 1_000_000, 1_000_000);
     device.backend().meters().expect("meters").set_meter(&meter).expect("it is made");
-    let deadline = Instant::now() + Duration::from_secs(5);
-    while events.recv_deadline(deadline).expect("the meter is told of")
-        != (DeviceEvent::Changed { cause: Cause::Meter })
-    {}
+    while events.next_within(PATIENCE).expect("the meter is told of") != (DeviceEvent::Changed { cause: Cause::Meter })
+    {
+    }
     device.install(UDP, "meter(3),2").expect("now it is taken");
 }
 
@@ -38,9 +40,8 @@ pub fn a_device_that_nothing_has_happened_to_has_lost_nothing(subject: &Subject<
     assert_eq!(device.backend().resync(), Ok(vec![]));
     let events = device.backend().events();
     // What has happened by now is told, and then no end.
-    let ended = |error| matches!(error, crossbeam_channel::TryRecvError::Disconnected);
-    let last = std::iter::from_fn(|| Some(events.try_recv())).find_map(Result::err);
-    assert!(!last.is_some_and(ended), "the backend has not ended");
+    let last = std::iter::from_fn(|| Some(events.try_next())).find_map(Result::err);
+    assert_eq!(last, Some(NoEvent::Yet), "the backend has not ended");
     device.send(1);
     assert_eq!(device.packets(rule), Some(1));
 }

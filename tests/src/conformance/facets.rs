@@ -124,19 +124,15 @@ pub fn limits_of_connections_are_what_they_were_set_to(subject: &Subject<'_>) {
     }
 }
 
-/// Where hardware is only played, so that it can be limited.
+/// Where the configuration says how much room there is.
 pub fn rules_beyond_the_limit_of_hardware_wait_for_room(subject: &Subject<'_>) {
-    let mut device = Device::open(subject);
-    let Some(capacity) = device.backend().capacity() else { return };
-    if capacity.limit_hardware(1).is_err() {
-        return;
-    }
+    let Some(open) = &subject.open_with_room else { return };
+    let mut device = Device::of(subject, open(1));
     let rules = [0, 1].map(|number| device.install(&other(number), "2").expect("it is taken"));
     assert_eq!(rules.map(|rule| rule.placement.is_in_hardware()), [true, false]);
     for backend in both(&device) {
         let capacity = backend.capacity().expect("capacity");
         assert_eq!(capacity.room(), Room { free: 0, waiting: 1 });
-        capacity.limit_hardware(2).expect_err("there are rules already");
     }
     device.remove(rules[0]);
     for backend in both(&device) {

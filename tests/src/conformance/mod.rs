@@ -58,6 +58,8 @@ pub type Send<'a> = dyn Fn(&dyn Backend, u32) + 'a;
 pub struct Subject<'a> {
     /// Opens the device as the next run of the same agent does: without ports, and with what the last run left in it.
     pub open: Box<dyn Fn() -> Opened + 'a>,
+    /// The same, so that hardware takes so many rules; only of a device that is configured for that.
+    pub open_with_room: Option<Box<dyn Fn(usize) -> Opened + 'a>>,
     /// Has so many of the packets that [`UDP`] matches come in at port 1, and returns when the device has handled them.
     pub send: Box<Send<'a>>,
     /// The facets that it has, in order.

@@ -5,8 +5,8 @@ use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use sluice_flow::Backend;
-use sluice_flow::backend::{Change, Completion, InstallQueue};
+use sluice_flow::backend::{ChainChange, ChainCompletion, ChainOperation, Change, Completion, InstallQueue};
+use sluice_flow::{Backend, ChainId, Refusal};
 
 /// A worker that sleeps until its queue wakes it.
 pub struct Worker {
@@ -14,6 +14,7 @@ pub struct Worker {
     bell: Arc<Bell>,
     in_flight: usize,
     done: Vec<Completion>,
+    chains_done: Vec<ChainCompletion>,
 }
 
 #[derive(Default)]
@@ -52,7 +53,7 @@ impl Worker {
         let mut queue = backend.install_queue().expect("a queue opens");
         let bell = Arc::new(Bell::default());
         queue.set_waker(Waker::from(bell.clone()));
-        Self { queue, bell, in_flight: 0, done: Vec::new() }
+        Self { queue, bell, in_flight: 0, done: Vec::new(), chains_done: Vec::new() }
     }
 
     /// Hands changes over, and does not wait for what becomes of them.
@@ -88,5 +89,40 @@ impl Worker {
     pub fn make(&mut self, batch: Vec<Change>) -> Vec<Completion> {
         self.submit(batch);
         self.finish()
+    }
+
+    /// Hands a change to a chain over, and does not wait for what becomes of it.
+    pub fn submit_chain(&mut self, chain: ChainId, operation: ChainOperation) {
+        self.queue.submit_chain(ChainChange { chain, operation }, &mut self.chains_done);
+    }
+
+    /// Returns what became of the change to a chain that is in flight.
+    ///
+    /// # Panics
+    ///
+    /// If there are more completions than one, or if nobody wakes the worker.
+    pub fn finish_chain(&mut self) -> ChainCompletion {
+        while self.chains_done.is_empty() {
+            assert!(self.bell.wait(), "a change to a chain is in flight, and no wake-up");
+            self.queue.poll_chains(&mut self.chains_done);
+        }
+        self.queue.poll_chains(&mut self.chains_done);
+        let done = self.chains_done.pop().expect("one");
+        assert_eq!(self.chains_done, [], "a change to a chain is completed once");
+        done
+    }
+
+    /// Returns what is completed of changes to chains by now.
+    pub fn poll_chains(&mut self) -> &[ChainCompletion] {
+        self.queue.poll_chains(&mut self.chains_done);
+        &self.chains_done
+    }
+
+    /// Hands a change to a chain over and waits for what becomes of it.
+    pub fn change_chain(&mut self, chain: ChainId, operation: ChainOperation) -> Result<(), Refusal> {
+        self.submit_chain(chain, operation);
+        let ChainCompletion { change, result } = self.finish_chain();
+        assert_eq!(change, ChainChange { chain, operation }, "an answer to what was asked");
+        result
     }
 }

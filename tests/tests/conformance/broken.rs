@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 
-use crossbeam_channel::{Receiver, never};
 use sluice_flow::action::ActionList;
 use sluice_flow::backend::{
-    Adopter, Adoption, Auditor, Capabilities, Capacity, Change, Claims, Completion, Connections, CountedApart,
-    CounterReader, DeviceEvent, Doubtful, Facet, Handle, Holding, Injector, InstallQueue, InstalledRule, LooksAt,
-    LookupCounters, LostRule, MeterCounters, MeterFault, Meters, MirrorCounters, MirrorFault, Mirrors, Operation,
-    Outcome, Placement, PortCounters, Room, Verdict,
+    Adopter, Adoption, Auditor, Capabilities, Capacity, ChainChange, ChainCompletion, ChainOperation, Change, Claims,
+    Completion, Connections, CountedApart, CounterReader, Doubtful, EventStream, Facet, Handle, Holding, Injector,
+    InstallQueue, InstalledRule, LooksAt, LookupCounters, LostRule, MeterCounters, MeterFault, Meters, MirrorCounters,
+    MirrorFault, Mirrors, Operation, Outcome, Placement, PortCounters, Room, Verdict,
 };
 use sluice_flow::connection::{Connection, Selection, ZoneLimits};
 use sluice_flow::counters::{Reading, Sampled};
@@ -59,6 +58,12 @@ pub(crate) enum Breach {
     ExpectsNothing,
     /// Chains stay open.
     ClosesNoChain,
+    /// Completions of changes to chains come twice.
+    CompletesChainsTwice,
+    /// A chain may be jumped to by rules of the queue that opened it.
+    OpensForOneWorker,
+    /// With a chain go the rules that are in it.
+    ClosesChainsWithRules,
     /// There are no meters, whatever is under it.
     HidesMeters,
     /// Meters are said to be set.
@@ -109,6 +114,8 @@ struct Queue {
     has_lost_a_worker: Arc<AtomicBool>,
     /// What is done, and not told of yet.
     kept: Vec<Completion>,
+    /// Chains that it has opened.
+    opened: Vec<ChainId>,
 }
 
 fn refused() -> Refusal {
@@ -136,8 +143,14 @@ impl Queue {
                 done.append(&mut both);
             }
             (Breach::OpensChainsItself, Operation::Install(wanted)) => {
-                wanted.jumps().iter().for_each(|chain| self.backend.open_chain(*chain).unwrap());
+                let open = |chain| ChainChange { chain, operation: ChainOperation::Open };
+                wanted.jumps().into_iter().for_each(|chain| self.inner.submit_chain(open(chain), &mut Vec::new()));
                 self.inner.submit(&mut vec![change], done);
+            }
+            (Breach::OpensForOneWorker, Operation::Install(wanted))
+                if !wanted.jumps().iter().all(|chain| self.opened.contains(chain)) =>
+            {
+                done.push(Completion { flow, generation, result: Err(refused()) });
             }
             (Breach::InstallsTheRefused, Operation::Install(wanted)) => {
                 self.inner.submit(&mut vec![change.clone()], done);
@@ -181,6 +194,27 @@ impl InstallQueue for Queue {
 
     fn poll(&mut self, done: &mut Vec<Completion>) {
         done.append(&mut self.kept);
+    }
+
+    fn submit_chain(&mut self, change: ChainChange, done: &mut Vec<ChainCompletion>) {
+        let made = ChainCompletion { change, result: Ok(()) };
+        match (self.breach, change.operation) {
+            (Breach::ClosesNoChain, ChainOperation::Close) => done.push(made),
+            (Breach::ClosesChainsWithRules, ChainOperation::Close) => {
+                self.backend.flush().unwrap();
+                self.inner.submit_chain(change, done);
+            }
+            (Breach::CompletesChainsTwice, _) => {
+                self.inner.submit_chain(change, done);
+                done.push(made);
+            }
+            _ => self.inner.submit_chain(change, done),
+        }
+        self.opened.push(change.chain);
+    }
+
+    fn poll_chains(&mut self, done: &mut Vec<ChainCompletion>) {
+        self.inner.poll_chains(done);
     }
 
     fn set_waker(&mut self, _: Waker) {}
@@ -289,20 +323,10 @@ impl Backend for Broken {
         self.inner.lookup_counters()
     }
 
-    fn open_chain(&self, chain: ChainId) -> Result<(), Refusal> {
-        self.inner.open_chain(chain)
-    }
-
-    fn close_chain(&self, chain: ChainId) {
-        if !self.is(Breach::ClosesNoChain) {
-            self.inner.close_chain(chain);
-        }
-    }
-
     fn install_queue(&self) -> Result<Box<dyn InstallQueue>, Refusal> {
         let (inner, backend, breach) = (self.inner.install_queue()?, self.inner.clone(), self.breach);
         let has_lost_a_worker = self.has_lost_a_worker.clone();
-        Ok(Box::new(Queue { inner, backend, breach, has_lost_a_worker, kept: Vec::new() }))
+        Ok(Box::new(Queue { inner, backend, breach, has_lost_a_worker, kept: Vec::new(), opened: Vec::new() }))
     }
 
     fn counter_reader(&self) -> Result<Box<dyn CounterReader>, Refusal> {
@@ -330,8 +354,8 @@ impl Backend for Broken {
         if self.is(Breach::LosesRules) { Ok(vec![lost]) } else { self.inner.resync() }
     }
 
-    fn events(&self) -> Receiver<DeviceEvent> {
-        if self.is(Breach::TellsNothing) { never() } else { self.inner.events() }
+    fn events(&self) -> EventStream {
+        if self.is(Breach::TellsNothing) { EventStream::silent() } else { self.inner.events() }
     }
 }
 
@@ -460,10 +484,6 @@ impl Auditor for Broken {
 }
 
 impl Capacity for Broken {
-    fn limit_hardware(&self, rules: usize) -> Result<(), Refusal> {
-        Facet::Capacity.require(self.inner.capacity())?.limit_hardware(rules)
-    }
-
     fn room(&self) -> Room {
         let room = self.inner.capacity().map(Capacity::room).unwrap_or_default();
         if self.is(Breach::HasAlwaysRoom) { Room { free: 1, ..room } } else { room }

@@ -16,7 +16,7 @@ use sluice_tests::conformance::{Opened, STORIES, Subject, UDP, flow, play};
 use sluice_tests::fault::{FaultyDevice, Plan};
 use sluice_tests::frames;
 use sluice_tests::lasting::LastingDevice;
-use sluice_tests::world::soft_nic;
+use sluice_tests::world::{soft_nic, soft_nic_with_room};
 
 use broken::{Breach, Broken};
 
@@ -24,6 +24,11 @@ const OF_SOFT: &[Facet] = &[Facet::Meters, Facet::Mirrors, Facet::Connections, F
 
 fn soft() -> Arc<dyn Backend> {
     soft_nic(Arc::new(MonotonicClock::new()))
+}
+
+/// The same, with so much room.
+fn soft_with_room(rules: usize) -> Arc<dyn Backend> {
+    soft_nic_with_room(rules, Arc::new(MonotonicClock::new()))
 }
 
 /// Puts packets in by hand.
@@ -35,13 +40,18 @@ fn inject(backend: &dyn Backend, packets: u32) {
 }
 
 /// The NIC in software, as it comes or behind something.
-fn on_soft(open: impl Fn() -> Opened + Clone + Sync + 'static) -> Vec<&'static str> {
-    play(|| Subject { open: Box::new(open.clone()), send: Box::new(inject), facets: OF_SOFT })
+fn around_soft(around: impl Fn(Arc<dyn Backend>) -> Opened + Clone + 'static) -> Subject<'static> {
+    let around_limited = around.clone();
+    Subject {
+        open: Box::new(move || around(soft())),
+        open_with_room: Some(Box::new(move |rules| around_limited(soft_with_room(rules)))),
+        send: Box::new(inject),
+        facets: OF_SOFT,
+    }
 }
 
-/// The NIC in software behind a device with faults.
-fn faulty(plan: &Plan) -> Opened {
-    let under = soft();
+/// A device with faults around another one.
+fn faulty(plan: &Plan, under: Arc<dyn Backend>) -> Opened {
     let (backend, faults) = FaultyDevice::new(under.clone());
     faults.set(plan.clone());
     let plan = plan.clone();
@@ -51,18 +61,24 @@ fn faulty(plan: &Plan) -> Opened {
 
 #[test]
 fn the_nic_in_software_conforms() {
-    assert_eq!(on_soft(|| Opened::plain(soft())), [""; 0]);
+    assert_eq!(play(|| around_soft(Opened::plain)), [""; 0]);
 }
 
 #[test]
 fn a_device_with_faults_conforms_as_long_as_it_has_none() {
-    assert_eq!(on_soft(|| faulty(&Plan::default())), [""; 0]);
+    assert_eq!(play(|| around_soft(|under| faulty(&Plan::default(), under))), [""; 0]);
 }
 
 #[test]
 fn a_device_that_answers_late_and_out_of_order_conforms() {
     let plan = Plan { reorders: true, delay: Duration::from_micros(100), ..Plan::default() };
-    assert_eq!(on_soft(move || faulty(&plan)), [""; 0]);
+    assert_eq!(
+        play(|| around_soft({
+            let plan = plan.clone();
+            move |under| faulty(&plan, under)
+        })),
+        [""; 0]
+    );
 }
 
 /// A device that keeps its rules, as it comes or behind something.
@@ -75,7 +91,7 @@ fn lasting(around: impl Fn(Arc<dyn Backend>) -> Opened + 'static) -> Subject<'st
     };
     let send = move |_: &dyn Backend, packets: u32| hit.pass(&flow(UDP, "2"), packets.into());
     let facets = &[Facet::Mirrors, Facet::Adoption, Facet::Audit];
-    Subject { open: Box::new(open), send: Box::new(send), facets }
+    Subject { open: Box::new(open), open_with_room: None, send: Box::new(send), facets }
 }
 
 #[test]
@@ -121,6 +137,9 @@ const NOTICED: &[(Breach, &[&str])] = &[
     (Breach::KeepsPorts, &["a_flow_of_a_port_that_is_gone_is_refused_until_the_port_is_back"]),
     (Breach::ExpectsNothing, &["a_port_that_is_expected_and_is_there_is_as_one_that_was_attached"]),
     (Breach::ClosesNoChain, &["a_chain_that_was_closed_is_as_if_it_had_never_been_open"]),
+    (Breach::CompletesChainsTwice, &["a_change_to_a_chain_is_completed_once_with_what_was_asked"]),
+    (Breach::OpensForOneWorker, &["a_chain_that_one_worker_has_opened_is_jumped_to_by_rules_of_another"]),
+    (Breach::ClosesChainsWithRules, &["a_chain_that_is_opened_again_has_the_rules_that_are_in_it"]),
     (
         Breach::HidesMeters,
         &["a_backend_has_the_facets_that_it_is_known_for", "a_decorator_has_every_facet_of_what_is_under_it"],
@@ -167,12 +186,10 @@ fn every_story_fails_where_its_promise_is_broken() {
     for (breach, stories) in NOTICED {
         for story in *stories {
             let broken = || {
-                let open = || {
-                    let under = soft();
+                around_soft(|under| {
                     let backend = Arc::new(Broken::new(under.clone(), *breach));
                     Opened { backend, under: Some(under), stall: None }
-                };
-                Subject { open: Box::new(open), send: Box::new(inject), facets: OF_SOFT }
+                })
             };
             if !is_noticed(story, broken) {
                 unnoticed.push((*breach, *story));
@@ -191,7 +208,7 @@ fn every_story_fails_where_its_promise_is_broken() {
     let kept = soft();
     let name = "a_device_that_keeps_nothing_begins_with_nothing";
     let open = || Box::new(|| Opened::plain(kept.clone()));
-    let keeps = || Subject { open: open(), send: Box::new(inject), facets: OF_SOFT };
+    let keeps = || Subject { open: open(), open_with_room: None, send: Box::new(inject), facets: OF_SOFT };
     if !is_noticed(name, keeps) {
         unnoticed.push((Breach::AdoptsNothing, name));
     }

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
-use sluice_flow::backend::OffloadPolicy;
 use sluice_flow::flow::Flow;
 use sluice_flow::meter::{Meter, MeterId};
 use sluice_flow::port::{PortKind, PortNumber};
 use sluice_flow::refusal::Refusal;
+use sluice_offload_tc::OffloadPolicy;
 use sluice_offload_tc::context::{Context, Device, DeviceKind, Features, TunnelFlags};
 use sluice_offload_tc::dump::{Detail, Lister, Listing};
 use sluice_offload_tc::install::{Installer, Request, flags};

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 use sluice_flow::action::ActionList;
-use sluice_flow::backend::OffloadPolicy;
 use sluice_flow::field::Field;
 use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
+use sluice_offload_tc::OffloadPolicy;
 use sluice_offload_tc::context::Features;
 use sluice_offload_tc::dump::Detail;
 use sluice_offload_tc::install::{Done, Installer, Request, flags};

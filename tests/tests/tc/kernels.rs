@@ -6,9 +6,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use sluice_flow::backend::OffloadPolicy;
 use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
+use sluice_offload_tc::OffloadPolicy;
 use sluice_offload_tc::context::{Context, Features};
 use sluice_offload_tc::install::{Request, flags};
 use sluice_offload_tc::wire::action::{

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use sluice_flow::action::Action;
-use sluice_flow::backend::OffloadPolicy;
 use sluice_flow::meter::{Meter, MeterBand, MeterId, MeterUnit};
 use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
+use sluice_offload_tc::OffloadPolicy;
 use sluice_offload_tc::dump::Detail;
 
 use sluice_offload_tc::marks::AgentId;

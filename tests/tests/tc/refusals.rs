@@ -3,12 +3,12 @@
 use std::process::Command;
 
 use sluice_flow::action::{Action, ActionList};
-use sluice_flow::backend::OffloadPolicy;
 use sluice_flow::chain::ChainId;
 use sluice_flow::field::Field;
 use sluice_flow::port::PortNumber;
 use sluice_flow::priority::Priority;
 use sluice_flow::refusal::Refusal;
+use sluice_offload_tc::OffloadPolicy;
 use sluice_offload_tc::install::{Installer, Request, flags};
 use sluice_offload_tc::priorities::Priorities;
 use sluice_offload_tc::wire::action::{Action as TcAction, Control, MAX_ACTIONS, Operation};

@@ -8,7 +8,7 @@ use crate::switch::{SERVER, Switch, deletion, eventually, key, run, sluice};
 
 /// An agent with the flow of the stream and nine others.
 fn ten_flows(switch: &Switch) -> Daemon {
-    let daemon = switch.start("policy = \"skip_hw\"\nidle_timeout = \"none\"");
+    let daemon = switch.start("tc.policy = \"skip_hw\"\nidle_timeout = \"none\"");
     sluice(&daemon, &["add-flow", &key(SERVER, PORT), "server"]);
     for host in 11..20 {
         sluice(&daemon, &["add-flow", &key(&format!("192.168.7.{host}"), PORT), "server"]);
@@ -33,7 +33,7 @@ fn delete(switch: &Switch, index: usize) {
 
 pub(crate) fn a_flow_of_two_rules_is_mended_whichever_of_them_somebody_deletes() {
     let switch = Switch::new();
-    let daemon = switch.start("policy = \"skip_hw\"\nidle_timeout = \"none\"");
+    let daemon = switch.start("tc.policy = \"skip_hw\"\nidle_timeout = \"none\"");
     sluice(&daemon, &["add-flow", &key(SERVER, PORT), "dec_ttl(le_1(drop)),server"]);
     assert_eq!(sluice(&daemon, &["audit"]), "2 rules, all as wanted (listed by the device)\n");
     let explained = sluice(&daemon, &["explain", &key(SERVER, PORT), "dec_ttl(le_1(drop)),server"]);
@@ -57,7 +57,7 @@ pub(crate) fn a_flow_of_two_rules_is_mended_whichever_of_them_somebody_deletes()
 }
 
 pub(crate) fn a_mirror_of_the_configuration_outlives_the_agent_and_whoever_takes_it_out() {
-    const KEYS: &str = "policy = \"skip_hw\"";
+    const KEYS: &str = "tc.policy = \"skip_hw\"";
     const MIRROR: &str =
         "[[mirror]]\nname = \"all\"\nkey = \"in_port(client),eth_type(0x0800)\"\nports = [\"server\"]\n";
     let switch = Switch::new();
@@ -82,7 +82,7 @@ pub(crate) fn a_mirror_of_the_configuration_outlives_the_agent_and_whoever_takes
     second.signal("TERM");
     second.wait();
     assert_eq!(switch.filters("client").len(), 1, "it stays");
-    let mut third = switch.start_with("policy = \"skip_hw\"\non_exit = \"flush\"", MIRROR);
+    let mut third = switch.start_with("tc.policy = \"skip_hw\"\non_exit = \"flush\"", MIRROR);
     third.signal("TERM");
     third.wait();
     assert!(switch.filters("client").is_empty(), "nothing of the agent is left");
@@ -121,7 +121,7 @@ fn behind(text: &str, word: &str) -> String {
 pub(crate) fn what_somebody_changes_in_rules_and_meters_is_changed_back_without_an_audit() {
     const METER: &str = "[[meter]]\nid = 1\nkbps = 1000000\nburst = 1000000\n";
     let switch = Switch::new();
-    let daemon = switch.start_with("policy = \"skip_hw\"\nidle_timeout = \"none\"", METER);
+    let daemon = switch.start_with("tc.policy = \"skip_hw\"\nidle_timeout = \"none\"", METER);
     sluice(&daemon, &["add-flow", &key(SERVER, PORT), "meter(1),server"]);
     sluice(&daemon, &["add-flow", &key("192.168.7.9", PORT), "server"]);
     assert_eq!(stream::send(20), 20);
@@ -216,7 +216,7 @@ fn ifindex() -> String {
 }
 
 pub(crate) fn a_rule_forwards_again_when_the_device_that_it_sends_to_is_back() {
-    const KEYS: &str = "policy = \"skip_hw\"\nidle_timeout = \"none\"";
+    const KEYS: &str = "tc.policy = \"skip_hw\"\nidle_timeout = \"none\"";
     let switch = Switch::new();
     let mut daemon = switch.start(KEYS);
     sluice(&daemon, &["add-flow", &key(SERVER, PORT), "server"]);
@@ -261,7 +261,7 @@ pub(crate) fn a_rule_forwards_again_when_its_tunnel_device_is_back() {
     run("ip -n server link add vx type vxlan id 5 remote 10.1.0.1 dstport 4789 dev eth0");
     run("ip -n server link set vx address 02:00:00:00:00:02 up");
     run("ip -n server addr add 192.168.7.2/24 dev vx");
-    let daemon = switch.start_with("policy = \"skip_hw\"\nidle_timeout = \"none\"", TUNNEL);
+    let daemon = switch.start_with("tc.policy = \"skip_hw\"\nidle_timeout = \"none\"", TUNNEL);
     let header = "set(tunnel(tun_id=0x5,src=10.1.0.1,dst=10.1.0.2,ttl=64,tp_dst=4789,flags(key)))";
     sluice(&daemon, &["add-flow", &key(SERVER, PORT), &format!("{header},vx0")]);
     assert_eq!(stream::send(20), 20);

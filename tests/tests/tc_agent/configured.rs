@@ -18,25 +18,25 @@ fn flows(daemon: &Daemon, state: &str) -> Option<f64> {
 
 pub(crate) fn another_policy_is_that_of_rules_that_are_there_as_well() {
     let switch = Switch::new();
-    let daemon = switch.start("policy = \"skip_hw\"\nidle_timeout = \"none\"");
+    let daemon = switch.start("tc.policy = \"skip_hw\"\nidle_timeout = \"none\"");
     sluice(&daemon, &["add-flow", &key(SERVER, PORT), "server"]);
     let shown = || run("tc filter show dev client ingress");
     assert!(shown().contains("skip_hw"), "{}", shown());
     let stream = Stream::start();
-    let daemon = restart(&switch, daemon, "policy = \"none\"", "");
+    let daemon = restart(&switch, daemon, "tc.policy = \"none\"", "");
     eventually("hardware may take the rule", || shown().contains("not_in_hw") && !shown().contains("skip_hw"));
     eventually("the agent knows", || sluice(&daemon, &["audit"]) == "1 rules, all as wanted (listed by the device)\n");
     stream.end_without_loss();
     // A veth has no hardware, so that there is no rule any more.
-    let daemon = restart(&switch, daemon, "policy = \"skip_sw\"", "");
+    let daemon = restart(&switch, daemon, "tc.policy = \"skip_sw\"", "");
     eventually("the rule is gone", || flows(&daemon, "refused") == Some(1.0) && switch.filters("client").is_empty());
-    let daemon = restart(&switch, daemon, "policy = \"skip_hw\"", "");
+    let daemon = restart(&switch, daemon, "tc.policy = \"skip_hw\"", "");
     eventually("the rule is back", || flows(&daemon, "partial") == Some(1.0));
     assert_eq!(stream::send(20), 20);
 }
 
 pub(crate) fn tunnel_flows_that_the_kernel_cannot_tell_apart_are_held_apart() {
-    const POLICY: &str = "policy = \"skip_hw\"";
+    const POLICY: &str = "tc.policy = \"skip_hw\"";
     const TUNNEL: &str = "[[port]]\nnumber = 3\nname = \"vx0\"\nkind = \"vxlan\"\nunderlay = 2\n";
     let switch = Switch::new();
     let daemon = switch.start_with(&format!("{POLICY}\nidle_timeout = \"none\""), TUNNEL);
@@ -72,6 +72,6 @@ pub(crate) fn tunnel_flows_that_the_kernel_cannot_tell_apart_are_held_apart() {
     assert_eq!(daemon.metric("sluice_start_rules{fate=\"adopted\"}"), Some(1.0));
     assert_eq!(switch.filters("vx0").len(), 1);
     // Where flags are to be matched, a rule that does not match them goes.
-    let daemon = restart(&switch, daemon, &format!("{POLICY}\ntunnel_flags = \"exact\""), TUNNEL);
+    let daemon = restart(&switch, daemon, &format!("{POLICY}\ntc.tunnel_flags = \"exact\""), TUNNEL);
     eventually("the rule is gone", || flows(&daemon, "refused") == Some(1.0) && switch.filters("vx0").is_empty());
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::stream::{PORT, Stream};
 use crate::switch::{SERVER, Switch, deletion, eventually, key, run, sluice};
 
-const POLICY: &str = "policy = \"skip_hw\"\nidle_timeout = \"none\"\nflow_limit = 100000\ndirty_limit = 100000";
+const POLICY: &str = "tc.policy = \"skip_hw\"\nidle_timeout = \"none\"\nflow_limit = 100000\ndirty_limit = 100000";
 /// More than the kernel keeps notifications for one that does not listen.
 const MANY: usize = 3_000;
 /// Rules that somebody else adds and deletes all the time, and flows that are added meanwhile at a time.

@@ -14,7 +14,7 @@ fn only_flow(daemon: &Daemon) -> String {
 
 pub(crate) fn flows_are_added_counted_and_shown() {
     let switch = Switch::new();
-    let daemon = switch.start("policy = \"skip_hw\"\nidle_timeout = \"none\"");
+    let daemon = switch.start("tc.policy = \"skip_hw\"\nidle_timeout = \"none\"");
     assert_eq!(stream::send(3), 0, "nothing forwards yet");
     sluice(&daemon, &["add-flow", &key(SERVER, PORT), "server"]);
     assert_eq!(switch.filters("client").len(), 1);
@@ -34,7 +34,7 @@ pub(crate) fn flows_are_added_counted_and_shown() {
     let explained = sluice(&daemon, &["explain", ufid]);
     assert!(explained.contains("a rule in software only"), "{explained}");
     assert!(explained.contains(&format!("by software: packets 50, bytes {}", 50 * FRAME)), "{explained}");
-    assert!(sluice(&daemon, &["show"]).contains("  backend   tc, policy skip_hw\n"));
+    assert!(sluice(&daemon, &["show"]).contains("  backend   tc, policy skip_hw, tunnel_flags auto\n"));
     assert_eq!(sluice(&daemon, &["audit"]), "1 rules, all as wanted (listed by the device)\n");
     assert_eq!(daemon.metric("sluice_flows_placed{placement=\"software\"}"), Some(1.0));
 
@@ -45,7 +45,7 @@ pub(crate) fn flows_are_added_counted_and_shown() {
 
 pub(crate) fn idle_flows_age_out_and_used_ones_stay() {
     let switch = Switch::new();
-    let daemon = switch.start("policy = \"skip_hw\"\nidle_timeout = \"20s\"");
+    let daemon = switch.start("tc.policy = \"skip_hw\"\nidle_timeout = \"20s\"");
     sluice(&daemon, &["add-flow", &key(SERVER, PORT), "server"]);
     sluice(&daemon, &["add-flow", &key("192.168.7.9", PORT), "server"]);
     let stream = stream::Stream::start();
@@ -59,7 +59,7 @@ pub(crate) fn idle_flows_age_out_and_used_ones_stay() {
 
 pub(crate) fn an_agent_that_cleans_up_leaves_nothing_of_its_own() {
     let switch = Switch::new();
-    let mut daemon = switch.start("policy = \"skip_hw\"\nidle_timeout = \"none\"");
+    let mut daemon = switch.start("tc.policy = \"skip_hw\"\nidle_timeout = \"none\"");
     let foreign = "tc filter add dev client ingress pref 49000 protocol ip flower dst_ip 9.9.9.9 action drop";
     run(foreign);
     for host in 1..=20 {
@@ -82,7 +82,7 @@ pub(crate) fn an_agent_that_cleans_up_leaves_nothing_of_its_own() {
 
 pub(crate) fn there_is_one_agent_in_a_namespace() {
     let switch = Switch::new();
-    let first = switch.start("policy = \"skip_hw\"");
+    let first = switch.start("tc.policy = \"skip_hw\"");
     let config = first.config();
     let folder = sluice_tests::daemon::new_folder();
     std::fs::create_dir_all(&folder).unwrap();

@@ -7,7 +7,7 @@ use crate::switch::{SERVER, Switch, key, sluice};
 
 pub(crate) fn what_hardware_does_not_take_is_refused_in_the_words_of_the_kernel() {
     let switch = Switch::new();
-    let daemon = switch.start("policy = \"skip_sw\"\nidle_timeout = \"none\"");
+    let daemon = switch.start("tc.policy = \"skip_sw\"\nidle_timeout = \"none\"");
     let flow = key(SERVER, PORT);
     let added = daemon.sluice(&["add-flow", &flow, "server"]);
     assert_eq!(added.code, Some(2), "{added:?}");

@@ -29,7 +29,7 @@ fn listed(daemon: &Daemon) -> Value {
 pub(crate) fn a_driver_that_takes_no_rules_leaves_them_in_software() {
     let switch = Switch::new();
     let (_nic, ports) = nic(20);
-    let daemon = switch.start_on(&ports, "policy = \"none\"\nidle_timeout = \"none\"", "");
+    let daemon = switch.start_on(&ports, "tc.policy = \"none\"\nidle_timeout = \"none\"", "");
     sluice(&daemon, &["add-flow", &key(), "2"]);
     // The kernel answers that all is well, and says "not_in_hw" only to who looks.
     assert_eq!(listed(&daemon)[0]["placement"], "software only");
@@ -41,7 +41,7 @@ pub(crate) fn a_driver_that_takes_no_rules_leaves_them_in_software() {
 pub(crate) fn a_driver_that_takes_no_rules_has_them_refused_where_software_is_skipped() {
     let switch = Switch::new();
     let (_nic, ports) = nic(21);
-    let daemon = switch.start_on(&ports, "policy = \"skip_sw\"\nidle_timeout = \"none\"", "");
+    let daemon = switch.start_on(&ports, "tc.policy = \"skip_sw\"\nidle_timeout = \"none\"", "");
     let added = daemon.sluice(&["add-flow", &key(), "2"]);
     assert_eq!(added.code, Some(2), "{added:?}");
     assert!(added.err.contains(WORDS), "{added:?}");
@@ -54,7 +54,7 @@ pub(crate) fn a_driver_that_takes_no_rules_has_them_refused_where_software_is_sk
 pub(crate) fn rules_come_back_with_a_nic_that_is_reloaded() {
     let switch = Switch::new();
     let (nic, ports) = nic(22);
-    let daemon = switch.start_on(&ports, "policy = \"none\"\nidle_timeout = \"none\"", "");
+    let daemon = switch.start_on(&ports, "tc.policy = \"none\"\nidle_timeout = \"none\"", "");
     sluice(&daemon, &["add-flow", &key(), "2"]);
     let in_place = || daemon.metric("sluice_flows{state=\"partial\"}");
     assert_eq!(in_place(), Some(1.0));

@@ -50,7 +50,7 @@ const FLOWS: [(&str, &str); 5] = [
 ];
 const MIRROR: &str =
     "[[mirror]]\nname = \"copies\"\nkey = \"in_port(client),eth_type(0x86dd)\"\nports = [\"server\"]\n";
-const POLICY: &str = "policy = \"skip_hw\"\nidle_timeout = \"none\"";
+const POLICY: &str = "tc.policy = \"skip_hw\"\nidle_timeout = \"none\"";
 /// Of the same agent, in a format that is none yet.
 const LATER: &str = "filter add dev client ingress protocol ip pref 61004 handle 0x500 flower dst_ip 192.168.7.77 skip_hw \
      action gact drop cookie 736c6365340000004c52095c00000000";

@@ -4,11 +4,12 @@ use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use sluice_flow::ChainId;
-use sluice_flow::backend::{Adoption, Claims, Holding, InstalledRule, OffloadPolicy, Owner, Placement};
+use sluice_flow::backend::{Adoption, Claims, Holding, InstalledRule, Owner, Placement};
 use sluice_flow::flow::Flow;
 use sluice_flow::id::{FlowId, Generation};
 use sluice_flow::meter::{Meter, MeterId, MeterUnit};
 use sluice_flow::ufid::Ufid;
+use sluice_offload_tc::OffloadPolicy;
 
 use crate::device::{Device, Rule, TO_A, TO_B, flow};
 use crate::network::{FRAME, Network, missing};
@@ -201,7 +202,7 @@ fn a_rule_that_is_not_as_wanted_any_more_is_shown_as_it_is(network: &Network) {
 fn chains_go_on_in_the_next_run(network: &Network) {
     let mut first = Device::open();
     for chain in [7, 8] {
-        first.backend.open_chain(ChainId(chain)).unwrap();
+        first.open_chain(ChainId(chain));
     }
     first.install("recirc_id(7),in_port(1),eth_type(0x0800)", "2").unwrap();
     first.install(TO_B, "recirc(7)").unwrap();
@@ -217,7 +218,7 @@ fn chains_go_on_in_the_next_run(network: &Network) {
     assert_eq!(adopted, Ok(Adoption { adopted: 2, orphans: 1 }));
     assert_eq!(network.run("tc filter show dev p2 ingress").trim(), "", "the end of a chain that nobody jumps to goes");
     assert_eq!(network.send(0, 3).len(), 3);
-    second.backend.open_chain(ChainId(7)).unwrap();
+    second.open_chain(ChainId(7));
     second.install("in_port(1),eth_type(0x0806)", "recirc(7)").unwrap();
     let ends = network.run("tc filter show dev p1 ingress chain 7");
     assert_eq!(ends.matches("gact action pass").count(), 1, "{ends}");

@@ -16,7 +16,7 @@ const CHAIN: ChainId = ChainId(7);
 
 fn a_jump_goes_through_and_what_the_chain_does_not_take_is_counted_at_its_end(network: &Network) {
     let mut device = Device::open();
-    device.backend.open_chain(CHAIN).unwrap();
+    device.open_chain(CHAIN);
     let there = device.install("recirc_id(7),in_port(1),eth_type(0x0800),ipv4(dst=10.0.0.2,ttl=64)", "2").unwrap();
     let jump = device.install(TO_B, "recirc(7)").unwrap();
     assert_eq!(network.send(0, 6), (0..6).collect::<Vec<_>>());
@@ -40,11 +40,11 @@ fn a_chain_that_is_not_open_is_not_jumped_to(_: &Network) {
 fn a_chain_that_is_closed_leaves_nothing_behind(network: &Network) {
     let mut device = Device::open();
     for _ in 0..2 {
-        device.backend.open_chain(CHAIN).unwrap();
+        device.open_chain(CHAIN);
         let jump = device.install(TO_B, "recirc(7)").unwrap();
         assert!(network.run("tc filter show dev p1 ingress chain 7").contains("gact action pass"));
         device.remove(jump);
-        device.backend.close_chain(CHAIN);
+        device.close_chain(CHAIN);
         assert_eq!(network.run("tc filter show dev p1 ingress").trim(), "");
     }
 }

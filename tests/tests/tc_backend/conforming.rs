@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use sluice_flow::Backend;
-use sluice_flow::backend::{Facet, OffloadPolicy, OpenConfig};
+use sluice_flow::backend::{BackendConfig, Facet, OpenConfig};
 use sluice_flow::time::MonotonicClock;
+use sluice_offload_tc::{Config, OffloadPolicy};
 use sluice_tests::conformance::{self, Opened, Subject};
 
 use crate::Play;
@@ -21,11 +22,11 @@ pub(crate) fn stories() -> impl Iterator<Item = (&'static str, Play)> {
 fn subject(network: &Network) -> Subject<'_> {
     let open = || {
         let clock = Arc::new(MonotonicClock::new());
-        let policy = OffloadPolicy::SkipHardware;
-        let config = OpenConfig { policy, owner: OWNER, ..OpenConfig::new("system", clock) };
-        Opened::plain(sluice_offload_tc::open(&config).unwrap())
+        let config = Config { policy: OffloadPolicy::SkipHardware, ..Config::default() };
+        let open = OpenConfig { owner: OWNER, ..OpenConfig::new("system", clock) };
+        Opened::plain(config.open(&open).unwrap())
     };
     let send = |_: &dyn Backend, packets| drop(network.send(0, packets));
     let facets = &[Facet::Meters, Facet::Mirrors, Facet::Adoption, Facet::Audit];
-    Subject { open: Box::new(open), send: Box::new(send), facets }
+    Subject { open: Box::new(open), open_with_room: None, send: Box::new(send), facets }
 }

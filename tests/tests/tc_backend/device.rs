@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sluice_flow::backend::{
-    Adopter, Auditor, Change, CounterReader, DeviceEvent, Handle, InstallQueue, InstalledRule, Meters, Mirrors,
-    OffloadPolicy, OpenConfig, Operation, Outcome, Owner, Placement,
+    Adopter, Auditor, BackendConfig, ChainChange, ChainCompletion, ChainOperation, Change, CounterReader, DeviceEvent,
+    Handle, InstallQueue, InstalledRule, Meters, Mirrors, OpenConfig, Operation, Outcome, Owner, Placement,
 };
+use sluice_flow::chain::ChainId;
 use sluice_flow::counters::Counters;
 use sluice_flow::flow::{Expiry, Flow};
 use sluice_flow::id::{FlowId, Generation};
@@ -18,6 +19,7 @@ use sluice_flow::text::LineReader;
 use sluice_flow::time::MonotonicClock;
 use sluice_flow::ufid::Seed;
 use sluice_flow::{Backend, text};
+use sluice_offload_tc::{Config, OffloadPolicy};
 
 pub(crate) const OWNER: Owner = Owner(0x5eed);
 /// What is sent to the second host, and to the first.
@@ -56,8 +58,9 @@ impl Device {
 
     /// Without ports.
     pub(crate) fn bare(policy: OffloadPolicy, owner: Owner) -> Self {
-        let config = OpenConfig { policy, owner, ..OpenConfig::new("system", Arc::new(MonotonicClock::new())) };
-        let backend = sluice_offload_tc::open(&config).unwrap();
+        let config = Config { policy, ..Config::default() };
+        let open = OpenConfig { owner, ..OpenConfig::new("system", Arc::new(MonotonicClock::new())) };
+        let backend = config.open(&open).unwrap();
         let (queue, reader) = (backend.install_queue().unwrap(), backend.counter_reader().unwrap());
         Self { backend, queue, reader, slots: 0, generations: 0 }
     }
@@ -80,6 +83,20 @@ impl Device {
 
     pub(crate) fn attach(&mut self, number: u32) {
         self.backend.attach_port(&port(number)).unwrap();
+    }
+
+    pub(crate) fn open_chain(&mut self, chain: ChainId) {
+        self.change_chain(ChainChange { chain, operation: ChainOperation::Open });
+    }
+
+    pub(crate) fn close_chain(&mut self, chain: ChainId) {
+        self.change_chain(ChainChange { chain, operation: ChainOperation::Close });
+    }
+
+    fn change_chain(&mut self, change: ChainChange) {
+        let mut done = Vec::new();
+        self.queue.submit_chain(change, &mut done);
+        assert_eq!(done, [ChainCompletion { change, result: Ok(()) }]);
     }
 
     pub(crate) fn install(&mut self, key: &str, actions: &str) -> Result<Rule, Refusal> {
@@ -163,7 +180,7 @@ impl Device {
 
     /// What has been told by now.
     pub(crate) fn events(&self) -> Vec<DeviceEvent> {
-        self.backend.events().try_iter().collect()
+        self.backend.events().drain()
     }
 }
 

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketType, socket};
-use sluice_flow::backend::{InstalledRule, OffloadPolicy, Owner};
+use sluice_flow::backend::{InstalledRule, Owner};
 use sluice_flow::id::{FlowId, Generation};
+use sluice_offload_tc::OffloadPolicy;
 use sluice_offload_tc::dump::{Detail, Lister};
 use sluice_offload_tc::install::{Installer, Request};
 use sluice_offload_tc::wire::action::{Action, Control, Operation};

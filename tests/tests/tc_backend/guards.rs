@@ -5,10 +5,11 @@ use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use sluice_flow::backend::{Adoption, DeviceEvent, InstalledRule, LostRule, OffloadPolicy, Placement};
+use sluice_flow::backend::{Adoption, DeviceEvent, InstalledRule, LostRule, Placement};
 use sluice_flow::id::{FlowId, Generation};
 use sluice_flow::meter::{Meter, MeterId, MeterUnit};
 use sluice_flow::port::PortNumber;
+use sluice_offload_tc::OffloadPolicy;
 
 use crate::device::{Device, TO_B, flow};
 use crate::network::{Capture, FRAME, Network, eventually};

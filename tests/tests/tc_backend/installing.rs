@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use sluice_flow::backend::{CountedApart, OffloadPolicy, Placement};
+use sluice_flow::backend::{CountedApart, Placement};
 use sluice_flow::counters::Counters;
 use sluice_flow::refusal::Refusal;
+use sluice_offload_tc::OffloadPolicy;
 
 use crate::device::{Device, TO_A, TO_B, flow};
 use crate::network::{FRAME, Network, missing};

@@ -1,10 +1,11 @@
 //! Mirrors in front of all flows.
 
-use sluice_flow::backend::{Adoption, InstalledRule, MirrorCounters, OffloadPolicy, Placement};
+use sluice_flow::backend::{Adoption, InstalledRule, MirrorCounters, Placement};
 use sluice_flow::mirror::Mirror;
 use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
 use sluice_flow::text;
+use sluice_offload_tc::OffloadPolicy;
 
 use crate::device::{Device, OWNER, TO_B};
 use crate::network::{FRAME, Network, eventually};

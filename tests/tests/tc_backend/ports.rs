@@ -1,9 +1,10 @@
 //! Ports of all kinds, and what is made for them.
 
 use sluice_flow::Cause;
-use sluice_flow::backend::{DeviceEvent, OffloadPolicy};
+use sluice_flow::backend::DeviceEvent;
 use sluice_flow::mirror::Mirror;
 use sluice_flow::port::{Port, PortKind, PortNumber, Tunnel, TunnelProtocol};
+use sluice_offload_tc::OffloadPolicy;
 
 use sluice_flow::text::parse_key;
 

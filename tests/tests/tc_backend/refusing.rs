@@ -1,9 +1,10 @@
 //! Rules that the kernel does not take.
 
-use sluice_flow::backend::{DeviceEvent, Facet, OffloadPolicy};
+use sluice_flow::backend::{DeviceEvent, Facet};
 use sluice_flow::cause::Cause;
 use sluice_flow::meter::{Meter, MeterBand, MeterId, MeterUnit};
 use sluice_flow::refusal::Refusal;
+use sluice_offload_tc::OffloadPolicy;
 
 use crate::device::{Device, OWNER, TO_B};
 use crate::network::Network;

@@ -2,9 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
+use crate::config::OffloadPolicy;
 use parking_lot::Mutex;
 use sluice_flow::action::ActionKind;
-use sluice_flow::backend::OffloadPolicy;
 use sluice_flow::cause::Cause;
 use sluice_flow::chain::ChainId;
 use sluice_flow::refusal::Refusal;

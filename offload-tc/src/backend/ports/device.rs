@@ -16,7 +16,7 @@ use crate::context::{Device, DeviceKind};
 const NO_GTPU: &str = "the kernel has no collect-metadata device for GTP-U";
 
 /// Whether the kernel can have the device of a port.
-pub fn check_port(port: &Port) -> Result<(), Refusal> {
+pub(crate) fn check_port(port: &Port) -> Result<(), Refusal> {
     if !netdev::is_device_name(&port.name) {
         return Err(refuse(port, "no network device can have this name: at most 15 bytes, without a colon"));
     }

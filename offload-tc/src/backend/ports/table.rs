@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use sluice_flow::backend::{LooksAt, OffloadPolicy};
+use crate::config::OffloadPolicy;
+use sluice_flow::backend::LooksAt;
 use sluice_flow::flow::Flow;
 use sluice_flow::meter::MeterId;
 use sluice_flow::port::{Port, PortNumber};

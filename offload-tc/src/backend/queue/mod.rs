@@ -7,7 +7,10 @@ mod writer;
 use std::sync::Arc;
 use std::task::Waker;
 
-use sluice_flow::backend::{Change, Completion, Facet, Handle, InstallQueue, OffloadPolicy, Operation, Outcome};
+use crate::config::OffloadPolicy;
+use sluice_flow::backend::{
+    ChainChange, ChainCompletion, ChainOperation, Change, Completion, Facet, Handle, InstallQueue, Operation, Outcome,
+};
 use sluice_flow::chain::ChainId;
 use sluice_flow::flow::Flow;
 use sluice_flow::refusal::Refusal;
@@ -405,6 +408,25 @@ impl InstallQueue for Queue {
     fn poll(&mut self, done: &mut Vec<Completion>) {
         self.later.take(done);
     }
+
+    fn submit_chain(&mut self, change: ChainChange, done: &mut Vec<ChainCompletion>) {
+        let chains = &self.writer.core.ledger.chains;
+        match change.operation {
+            // It gets its end where the first rule jumps to it.
+            ChainOperation::Open => chains.open(change.chain),
+            ChainOperation::Close => {
+                let ends: Vec<_> = chains.close(change.chain).into_iter().map(Request::Delete).collect();
+                if !ends.is_empty() {
+                    // An end that cannot be deleted passes packets on, as they would without it; the next start removes it
+                    // at the latest.
+                    self.writer.installer.submit(&ends);
+                }
+            }
+        }
+        done.push(ChainCompletion { change, result: Ok(()) });
+    }
+
+    fn poll_chains(&mut self, _: &mut Vec<ChainCompletion>) {}
 
     fn set_waker(&mut self, waker: Waker) {
         self.later.wake_with(waker);

@@ -2,7 +2,8 @@
 //! ([`Rules::guard`](crate::translate::Rules::guard)). The guard is installed before the rule and deleted after it, so that
 //! no packet meets the rule without it. If one cannot be installed, the other is undone.
 
-use sluice_flow::backend::{Change, Completion, Handle, OffloadPolicy, Outcome, Placement};
+use crate::config::OffloadPolicy;
+use sluice_flow::backend::{Change, Completion, Handle, Outcome, Placement};
 use sluice_flow::flow::Flow;
 use sluice_flow::refusal::Refusal;
 

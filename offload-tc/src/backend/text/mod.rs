@@ -7,7 +7,7 @@ mod keys;
 
 use std::fmt::Write;
 
-use sluice_flow::backend::OffloadPolicy;
+use crate::config::OffloadPolicy;
 
 use self::forms::protocol;
 use super::ports::table::PortTable;

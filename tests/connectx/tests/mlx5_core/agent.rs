@@ -33,7 +33,7 @@ impl<'a> Agent<'a> {
         let ports = (1..).zip(ports).map(|(number, name)| format!("[[port]]\nnumber = {number}\nname = \"{name}\"\n"));
         let config = format!(
             "backend = \"tc\"
-policy = \"{policy}\"
+tc.policy = \"{policy}\"
 run_dir = \"/tmp/agent/run\"
 state_dir = \"/tmp/agent/state\"
 lock_dir = \"/tmp/agent\"
