@@ -1,187 +1,333 @@
-//! Emulated ConnectX devices for the program that this is linked into, or loaded into by `LD_PRELOAD`.
+//! The device as libibverbs sees it: the kernel's uverbs interface, over the same core.
 //!
-//! Functions of libc that libibverbs and libmlx5 call are replaced (`interpose.rs`): `/dev/infiniband/uverbsN` opens as a
-//! [`Device`] of `sluice-connectx`, and everything else goes on to the kernel. A test plugs devices in by [`plug`]; a program that
-//! `connectx run` has started finds one that is made as its environment says.
+//! [`Device::ioctl`] takes the requests of a program in whose memory they lie, does what mlx5_ib would, and sends the commands that
+//! it would send. A thread carries out what the program posts to its queues, since programs wait for that without calling anybody.
+//! What gets the program's calls here is not in this crate, for it cannot do without unsafe code: see `tests/connectx/uverbs`.
 //!
-//! What is here is process-wide because functions of libc are.
+//! An object, method or attribute that is not modelled is refused, and kept for [`Device::refusals`].
 
-mod interpose;
-mod nldev;
-mod ports;
+mod completions;
+mod device;
+mod devx;
+mod engine;
+mod flow;
+mod ids;
+mod kernel;
+mod methods;
+mod outlet;
+mod process;
+mod qp;
+mod request;
+mod roots;
+mod specs;
+pub mod sysfs;
+mod verbs_flow;
+mod work_queues;
 
 use std::collections::BTreeMap;
-use std::fs::remove_dir_all;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use parking_lot::Mutex;
+
+use completions::{Channel, Listener};
+use engine::Engine;
+use kernel::Kernel;
+use methods::Object;
+use outlet::Outlet;
+use process::Process;
+use request::{Refused, Request};
+use roots::RootTables;
+use sluice_connectx::hca::Hca;
 use sluice_connectx::profile::Profile;
-use sluice_connectx::uverbs::{ContextId, Device, Privileges, sysfs};
+use sluice_connectx::steering::{Port, Walk};
+use verbs_flow::Groups;
 
-/// What `connectx run` tells the program's process: which device.
-pub const PROFILE_VARIABLE: &str = "CONNECTX_PROFILE";
-/// And, if this is set, that it has no privileges.
-pub const UNPRIVILEGED_VARIABLE: &str = "CONNECTX_UNPRIVILEGED";
+/// Why a request is refused by which libibverbs only finds out what the kernel understands. It is no mistake, and not kept.
+const PROBE: &str = "no room for an answer";
 
-/// And a folder for both ends of its packets.
-pub const PORTS_VARIABLE: &str = "CONNECTX_PORTS";
-
-static BUS: Mutex<Bus> = Mutex::new(Bus { root: None, devices: BTreeMap::new(), files: BTreeMap::new() });
-static NEXT: AtomicU32 = AtomicU32::new(0);
-
-/// Files that are devices, so that a call on any other file takes no lock. Zero is none.
-static FILES: [AtomicI32; 64] = [const { AtomicI32::new(0) }; 64];
-
-/// All devices of this process.
-struct Bus {
-    /// The folder that stands for `/sys`.
-    root: Option<PathBuf>,
-    devices: BTreeMap<u32, Device>,
-    files: BTreeMap<i32, (Device, ContextId)>,
+/// What the kernel lets a program do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Privileges {
+    /// CAP_NET_RAW: flows.
+    pub net_raw: bool,
+    /// CAP_SYS_RAWIO, which steering memory needs besides.
+    pub sys_rawio: bool,
 }
 
-/// A device that is plugged in until this goes.
+impl Privileges {
+    /// Those of root.
+    pub const ALL: Self = Self { net_raw: true, sys_rawio: true };
+    /// Those of anybody.
+    pub const NONE: Self = Self { net_raw: false, sys_rawio: false };
+}
+
+/// A device, and the programs' contexts on it. Copies are of the same device.
+#[derive(Debug, Clone)]
+pub struct Device {
+    state: Arc<Mutex<State>>,
+    engine: Arc<Engine>,
+}
+
+/// A context: an open file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ContextId(u32);
+
 #[derive(Debug)]
-pub struct Plugged {
-    number: u32,
-    device: Device,
+struct State {
+    hca: Hca,
+    kernel: Kernel,
+    privileges: Privileges,
+    contexts: BTreeMap<ContextId, Context>,
+    next_context: u32,
+    /// Tables of the kernel's that flows of programs go to.
+    roots: RootTables,
+    /// Flows of verbs in them.
+    flows: Groups,
+    /// Who hears of completions, by queue.
+    listeners: BTreeMap<u32, Listener>,
+    refusals: Vec<String>,
+    left_behind: Vec<String>,
 }
 
-impl Plugged {
-    /// As libibverbs names it.
-    #[must_use]
-    pub fn name(&self) -> String {
-        format!("mlx5_{}", self.number)
-    }
-
-    /// The device itself.
-    #[must_use]
-    pub fn device(&self) -> &Device {
-        &self.device
-    }
+#[derive(Debug, Default)]
+struct Context {
+    /// The user context of the device, once the program has said who it is; 0 if it does not go past the driver.
+    uid: u16,
+    objects: BTreeMap<u32, Object>,
+    /// Which objects an object uses: the kernel keeps them until it is gone.
+    uses: BTreeMap<u32, Vec<u32>>,
+    next_handle: u32,
+    /// Where events go that come on their own.
+    events: Vec<Outlet>,
+    /// Where answers to queries go that need not be waited for, by the program's file.
+    answers: BTreeMap<u64, Outlet>,
+    /// Where events of completions go, by the program's file.
+    channels: BTreeMap<u64, Channel>,
 }
 
-impl Drop for Plugged {
-    fn drop(&mut self) {
-        let mut bus = BUS.lock();
-        bus.devices.remove(&self.number);
-        if let Some(root) = &bus.root {
-            // It is in a folder for temporary files; what stays there harms nobody.
-            let removed = if bus.devices.is_empty() { remove_dir_all(root) } else { sysfs::remove(root, self.number) };
-            let _ = removed;
+impl Device {
+    /// A device with software steering, if the profile's generation has it, that a kernel has initialized.
+    ///
+    /// # Errors
+    /// If the profile cannot be initialized, with the reason.
+    pub fn new(profile: Profile, privileges: Privileges) -> Result<Self, String> {
+        let (kernel, hca) = Kernel::start(profile.with_software_steering()).map_err(|refused| refused.reason)?;
+        let state = Arc::new(Mutex::new(State {
+            hca,
+            kernel,
+            privileges,
+            contexts: BTreeMap::new(),
+            next_context: 1,
+            roots: RootTables::default(),
+            flows: Groups::new(),
+            listeners: BTreeMap::new(),
+            refusals: Vec::new(),
+            left_behind: Vec::new(),
+        }));
+        let engine = Engine::start(&state);
+        Ok(Self { state, engine: Arc::new(engine) })
+    }
+
+    /// Has packets that no flow of the switch takes go to the function that manages it, as the kernel does in switchdev mode.
+    /// Otherwise they are lost.
+    ///
+    /// # Errors
+    /// If the device refuses, as it does where the function manages no switch.
+    pub fn open_slow_path(&self) -> Result<(), String> {
+        roots::open_slow_path(&mut self.state.lock()).map_err(|refused| refused.reason)
+    }
+
+    /// A program opens the device.
+    #[must_use]
+    pub fn open(&self) -> ContextId {
+        let mut state = self.state.lock();
+        let id = ContextId(state.next_context);
+        state.next_context += 1;
+        state.contexts.insert(id, Context::default());
+        id
+    }
+
+    /// A program closes the device: what it has not destroyed is destroyed now, and kept for [`Device::left`].
+    pub fn close(&self, context: ContextId) {
+        self.state.lock().close(context);
+    }
+
+    /// A program's request, at `argument` in this process.
+    ///
+    /// # Errors
+    /// As the ioctl fails.
+    pub fn ioctl(&self, context: ContextId, argument: u64) -> Result<(), Errno> {
+        let mut state = self.state.lock();
+        let outcome = Request::read(&Process, argument).and_then(|request| state.request(context, &request));
+        let paused = !self.engine.is_running();
+        drop(state);
+        if !paused {
+            self.engine.wake();
+        }
+        outcome.map_err(|refused| refused.errno)
+    }
+
+    /// A packet comes in from the wire or from a vport. Everything that was posted before is carried out before it. Where the walk
+    /// ends at a receive queue, the program has it there.
+    pub fn receive(&self, from: Port, frame: &[u8]) -> Walk {
+        let mut state = self.state.lock();
+        if self.engine.is_running() {
+            state.drain();
+        }
+        let walk = state.hca.receive(from, frame);
+        state.hca.hand_over(&Process, &walk.received);
+        state.tell_completions();
+        walk
+    }
+
+    /// Uses the core: counters, faults, what it refused.
+    pub fn with<T>(&self, use_it: impl FnOnce(&mut Hca) -> T) -> T {
+        use_it(&mut self.state.lock().hca)
+    }
+
+    /// Carries out what is posted to queues, unless somebody else is at it, or it is held back. The device does so by itself; this is
+    /// for who would otherwise wait.
+    pub fn carry_out(&self) {
+        if let Some(mut state) = self.state.try_lock()
+            && self.engine.is_running()
+        {
+            state.drain();
         }
     }
-}
 
-/// Plugs a device in. Nobody may have called libibverbs in this process before the first.
-///
-/// # Errors
-/// If there is no place for its files, or the profile cannot be initialized.
-pub fn plug(profile: Profile, privileges: Privileges) -> Result<Plugged, String> {
-    interpose::keep();
-    let device = Device::new(profile, privileges)?;
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let mut bus = BUS.lock();
-    let root = match &bus.root {
-        Some(root) => root.clone(),
-        None => {
-            let root = std::env::temp_dir().join(format!("connectx-{}", std::process::id()));
-            interpose::set_sysfs(&root);
-            bus.root = Some(root.clone());
-            root
-        }
-    };
-    sysfs::add(&root, number, &profile).map_err(|error| format!("{}: {error}", root.display()))?;
-    bus.devices.insert(number, device.clone());
-    Ok(Plugged { number, device })
-}
-
-/// The device behind a path such as `/dev/infiniband/uverbs0`.
-fn device_at(path: &[u8]) -> Option<Device> {
-    let number = path.strip_prefix(b"/dev/infiniband/uverbs")?;
-    let number: u32 = std::str::from_utf8(number).ok()?.parse().ok()?;
-    let mut bus = BUS.lock();
-    if bus.devices.is_empty() && number == 0 {
-        bus.plug_from_environment();
+    /// Carries out what is posted to queues, and nothing from then on.
+    pub fn hold(&self) {
+        let mut state = self.state.lock();
+        state.drain();
+        self.engine.hold();
     }
-    bus.devices.get(&number).cloned()
+
+    /// Carries out one request of a queue, while it is held back; whether there was one.
+    pub fn step(&self) -> bool {
+        self.state.lock().carry_out(1) > 0
+    }
+
+    /// Tells every program that the device is ill for good, as its driver does that has noticed: an event that comes on its own. What
+    /// programs ask for is still carried out, since a driver goes on to take back what they have.
+    ///
+    /// # Errors
+    /// If a program has so many events that it has not read that there is no room for one more.
+    pub fn tell_fatal(&self) -> Result<(), Errno> {
+        const DEVICE_FATAL: u32 = 8;
+        // What it is about, of what kind it is, and nothing.
+        let mut event = [0; 16];
+        event[8..12].copy_from_slice(&DEVICE_FATAL.to_le_bytes());
+        let state = self.state.lock();
+        let mut events = state.contexts.values().flat_map(|context| &context.events);
+        events.try_for_each(|outlet| outlet.put(&event))
+    }
+
+    /// Carries out again what is posted.
+    pub fn release(&self) {
+        self.engine.release();
+    }
+
+    /// All that was refused: requests, and commands to the device.
+    #[must_use]
+    pub fn refusals(&self) -> Vec<String> {
+        let state = self.state.lock();
+        state.refusals.iter().cloned().chain(state.hca.refusals().iter().map(ToString::to_string)).collect()
+    }
+
+    /// What programs have made and not destroyed, also those that have closed the device. Empty where everything was cleaned up.
+    #[must_use]
+    pub fn left(&self) -> Vec<String> {
+        let state = self.state.lock();
+        let mut left = state.left_behind.clone();
+        left.extend(state.hca.left().into_iter().filter(|name| !state.kernel.own.contains(name)));
+        left
+    }
 }
 
-impl Bus {
-    /// The device that `connectx run` has promised.
-    fn plug_from_environment(&mut self) {
-        let Some(profile) = std::env::var(PROFILE_VARIABLE).ok().and_then(|name| Profile::named(&name)) else { return };
-        let unprivileged = std::env::var_os(UNPRIVILEGED_VARIABLE).is_some();
-        let privileges = if unprivileged { Privileges::NONE } else { Privileges::ALL };
-        let device = Device::new(profile, privileges);
-        let device = device.and_then(|device| {
-            if profile.eswitch_manager { device.open_slow_path().map(|()| device) } else { Ok(device) }
+impl State {
+    fn request(&mut self, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
+        let outcome = methods::find(request).and_then(|method| {
+            request.require_known(method.attributes)?;
+            (method.run)(self, context, request)
         });
-        match device {
-            Ok(device) => {
-                if let Some(folder) = std::env::var_os(PORTS_VARIABLE)
-                    && let Err(error) = ports::open(Path::new(&folder), &device)
-                {
-                    eprintln!("connectx: {}: {error}", Path::new(&folder).display());
-                }
-                self.devices.insert(0, device);
+        if let Err(Refused { errno, reason }) = &outcome
+            && reason != PROBE
+        {
+            let name = methods::name(request);
+            self.refusals.push(format!("{name} refused with {errno:?}: {reason} [{}]", request.describe()));
+        }
+        outcome
+    }
+
+    /// Carries out everything that is posted.
+    fn drain(&mut self) {
+        const AT_ONCE: usize = 1 << 16;
+        while self.carry_out(AT_ONCE) >= AT_ONCE {}
+    }
+
+    /// Carries out so much of what is posted; how much it was.
+    fn carry_out(&mut self, limit: usize) -> usize {
+        let done = self.hca.run_queues(&Process, limit);
+        self.tell_completions();
+        done
+    }
+
+    fn context(&mut self, id: ContextId) -> Result<&mut Context, Refused> {
+        self.contexts.get_mut(&id).ok_or_else(|| Refused::new(Errno::EBADF, "the context is closed"))
+    }
+
+    /// Keeps an object that a program has made: its handle.
+    fn keep(&mut self, id: ContextId, object: Object) -> Result<u64, Refused> {
+        let context = self.context(id)?;
+        context.next_handle += 1;
+        context.objects.insert(context.next_handle, object);
+        Ok(context.next_handle.into())
+    }
+
+    /// The same of one that uses others, by their handles.
+    fn keep_using(&mut self, id: ContextId, object: Object, used: Vec<u32>) -> Result<u64, Refused> {
+        let handle = self.keep(id, object)?;
+        let context = self.context(id)?;
+        let user = context.next_handle;
+        context.uses.insert(user, used);
+        Ok(handle)
+    }
+
+    fn object(&mut self, id: ContextId, handle: u64) -> Result<&Object, Refused> {
+        let missing = || Refused::new(Errno::ENOENT, format!("there is no object {handle}"));
+        let handle = u32::try_from(handle).map_err(|_| missing())?;
+        self.context(id)?.objects.get(&handle).ok_or_else(missing)
+    }
+
+    /// Destroys an object and forgets it, unless the device refuses.
+    fn destroy(&mut self, id: ContextId, handle: u64) -> Result<(), Refused> {
+        let object = self.object(id, handle)?.clone();
+        let number = u32::try_from(handle).unwrap_or_default();
+        if self.context(id)?.uses.values().flatten().any(|used| *used == number) {
+            return Err(Refused::new(Errno::EBUSY, format!("{object} is in use")));
+        }
+        self.undo(&object)?;
+        let context = self.context(id)?;
+        context.objects.remove(&number);
+        context.uses.remove(&number);
+        Ok(())
+    }
+
+    fn close(&mut self, id: ContextId) {
+        let Some(context) = self.contexts.remove(&id) else { return };
+        self.listeners.retain(|_, listener| listener.context != id);
+        // What was made last may use what was made before.
+        for object in context.objects.into_values().rev() {
+            self.left_behind.push(format!("{object} of a context that was closed"));
+            if let Err(Refused { reason, .. }) = self.undo(&object) {
+                self.left_behind.push(format!("{object}, which cannot be destroyed: {reason}"));
             }
-            Err(reason) => eprintln!("connectx: {reason}"),
+        }
+        if context.uid != 0
+            && let Err(refused) = methods::destroy_user_context(&mut self.hca, context.uid)
+        {
+            self.left_behind.push(format!("user context {}: {}", context.uid, refused.reason));
         }
     }
-}
-
-/// Notes that a file is a device; fails if too many are.
-fn opened(file: i32, device: &Device) -> Result<(), Errno> {
-    let free = FILES.iter().find(|place| place.compare_exchange(0, file, Ordering::AcqRel, Ordering::Relaxed).is_ok());
-    if free.is_none() {
-        return Err(Errno::EMFILE);
-    }
-    BUS.lock().files.insert(file, (device.clone(), device.open()));
-    Ok(())
-}
-
-/// Whether a file is a device.
-fn is_device(file: i32) -> bool {
-    file > 0 && FILES.iter().any(|place| place.load(Ordering::Acquire) == file)
-}
-
-/// A file that is a device is about to be closed.
-fn closing(file: i32) {
-    let entry = BUS.lock().files.remove(&file);
-    for place in &FILES {
-        let _ = place.compare_exchange(file, 0, Ordering::AcqRel, Ordering::Relaxed);
-    }
-    if let Some((device, context)) = entry {
-        device.close(context);
-        if std::env::var_os(PROFILE_VARIABLE).is_some() {
-            report(&device);
-        }
-    }
-}
-
-/// Carries out what is posted to devices, if nobody is at it already.
-fn carry_out() {
-    if FILES.iter().all(|place| place.load(Ordering::Relaxed) == 0) {
-        return;
-    }
-    if let Some(bus) = BUS.try_lock() {
-        bus.files.values().for_each(|(device, _)| device.carry_out());
-    }
-}
-
-/// Tells who has started a program by `connectx run` what went wrong.
-fn report(device: &Device) {
-    for line in device.refusals().iter().chain(&device.with(|hca| hca.complaints().to_vec())).chain(&device.left()) {
-        eprintln!("connectx: {line}");
-    }
-}
-
-/// A request on a file that is a device.
-fn request(file: i32, argument: u64) -> Result<(), Errno> {
-    let entry = BUS.lock().files.get(&file).cloned();
-    let (device, context) = entry.ok_or(Errno::EBADF)?;
-    device.ioctl(context, argument)
 }
