@@ -2,9 +2,10 @@
 
 use std::time::Instant;
 
-use super::health::Health;
 use sluice_connectx::layout::{Field, layouts};
 use sluice_connectx::profile::Profile;
+
+use super::health::Health;
 
 /// Bytes of the region.
 pub(crate) const SIZE: u64 = 16 << 20;

@@ -4,10 +4,9 @@ use std::fs::File;
 use std::io;
 use std::sync::atomic::Ordering;
 
+use sluice_connectx::memory::{Fault, Memory};
 use vm_memory::mmap::MmapRegion;
 use vm_memory::{Bytes, FileOffset, VolatileMemory};
-
-use sluice_connectx::memory::{Fault, Memory};
 
 /// What is mapped, by guest address. Regions do not overlap.
 #[derive(Debug, Default)]

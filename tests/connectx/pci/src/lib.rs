@@ -14,6 +14,11 @@ use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use sluice_connectx::command;
+use sluice_connectx::command::queue::{ENTRY, Entry, Undelivered};
+use sluice_connectx::hca::{Hca, Trouble};
+use sluice_connectx::profile::Profile;
+use sluice_connectx::steering::{Port, Walk};
 use vfio_bindings::bindings::vfio::{
     VFIO_IRQ_INFO_EVENTFD, VFIO_IRQ_INFO_NORESIZE, VFIO_IRQ_SET_ACTION_TRIGGER, VFIO_PCI_BAR0_REGION_INDEX,
     VFIO_PCI_CONFIG_REGION_INDEX, VFIO_PCI_MSIX_IRQ_INDEX, VFIO_PCI_NUM_IRQS, VFIO_PCI_NUM_REGIONS,
@@ -25,11 +30,6 @@ use bar::{Action, Bar};
 use config::Config;
 use guest::Guest;
 use health::Health;
-use sluice_connectx::command;
-use sluice_connectx::command::queue::{ENTRY, Entry, Undelivered};
-use sluice_connectx::hca::{Hca, Trouble};
-use sluice_connectx::profile::Profile;
-use sluice_connectx::steering::{Port, Walk};
 
 pub use health::Syndrome;
 

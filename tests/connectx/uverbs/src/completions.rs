@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use nix::errno::Errno;
+use sluice_connectx::command::layouts as l;
 
 use super::kernel::{Command, made, pages};
 use super::methods::{Object, pin};
@@ -10,7 +11,6 @@ use super::outlet::Outlet;
 use super::process::Process;
 use super::request::{Native, Refused, Request};
 use super::{ContextId, State};
-use sluice_connectx::command::layouts as l;
 
 /// A file by which a program hears of completions: of each the program's own name of the queue comes out (`struct
 /// ib_uverbs_comp_event_desc`).

@@ -1,15 +1,15 @@
 //! What a program is told of the device, of its ports and of itself.
 
 use nix::errno::Errno;
+use sluice_connectx::command::layouts as l;
+use sluice_connectx::profile::{LOG_LARGEST_SEGMENT, Profile, VPORT_ECPF, VPORT_UPLINK};
+use sluice_connectx::steering::address::{Side, Terminal};
+use sluice_connectx::steering::vhca_id;
 
 use super::ids::{UHW_IN, UHW_OUT};
 use super::kernel::{Command, made};
 use super::request::{Native, NativeOut, Refused, Request};
 use super::{ContextId, State};
-use sluice_connectx::command::layouts as l;
-use sluice_connectx::hca::vhca_id;
-use sluice_connectx::profile::{LOG_LARGEST_SEGMENT, Profile, VPORT_ECPF, VPORT_UPLINK};
-use sluice_connectx::steering::address::{Side, Terminal};
 
 pub(super) fn query(state: &mut State, request: &Request<'_>) -> Result<(), Refused> {
     const LENGTH: u32 = 304;

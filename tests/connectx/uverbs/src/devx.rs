@@ -4,12 +4,6 @@
 use std::fmt;
 
 use nix::errno::Errno;
-
-use super::methods::Object;
-use super::outlet::Outlet;
-use super::process::Process;
-use super::request::{Refused, Request};
-use super::{ContextId, State};
 use sluice_connectx::command::layouts::{
     create_cq, create_mkey, create_qp, create_rq, create_sq, general_object, general_object_out, header, object,
     object_out, output,
@@ -17,6 +11,12 @@ use sluice_connectx::command::layouts::{
 use sluice_connectx::command::{self, opcode};
 use sluice_connectx::hca::Hca;
 use sluice_connectx::layout::Field;
+
+use super::methods::Object;
+use super::outlet::Outlet;
+use super::process::Process;
+use super::request::{Refused, Request};
+use super::{ContextId, State};
 
 /// What a program has made by a command of its own.
 #[derive(Debug, Clone)]

@@ -2,6 +2,8 @@
 //! program owns.
 
 use nix::errno::Errno;
+use sluice_connectx::hca::Hca;
+use sluice_connectx::layout::layouts;
 
 use super::kernel::{Command, made, send};
 use super::methods::Object;
@@ -10,8 +12,6 @@ use super::roots::{
     self, LAST_PRIORITY, MASK, MATCH, Place, VALUE, action, create_group, destination, named, set_entry, table_type, to,
 };
 use super::{ContextId, State};
-use sluice_connectx::hca::Hca;
-use sluice_connectx::layout::layouts;
 
 layouts! {
     modify_header 0x10 { TABLE_TYPE 0xc [31:24], NUM_OF_ACTIONS 0xc [7:0] }

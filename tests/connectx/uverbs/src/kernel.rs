@@ -1,15 +1,15 @@
 //! What the kernel's driver does with the device before a program comes, and the commands that it sends for one.
 
 use nix::errno::Errno;
-
-use super::process::Process;
-use super::request::Refused;
-use super::roots;
 use sluice_connectx::command::layouts::{self as l, header, output};
 use sluice_connectx::hca::Hca;
 use sluice_connectx::layout::{Field, Layout};
 use sluice_connectx::memory::Memory;
 use sluice_connectx::profile::Profile;
+
+use super::process::Process;
+use super::request::Refused;
+use super::roots;
 
 /// Pages for the firmware, at addresses that no program has: nothing is ever read there.
 const LENT_PAGES: u64 = 68;

@@ -29,6 +29,9 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use parking_lot::Mutex;
+use sluice_connectx::hca::Hca;
+use sluice_connectx::profile::Profile;
+use sluice_connectx::steering::{Port, Walk};
 
 use completions::{Channel, Listener};
 use engine::Engine;
@@ -38,9 +41,6 @@ use outlet::Outlet;
 use process::Process;
 use request::{Refused, Request};
 use roots::RootTables;
-use sluice_connectx::hca::Hca;
-use sluice_connectx::profile::Profile;
-use sluice_connectx::steering::{Port, Walk};
 use verbs_flow::Groups;
 
 /// Why a request is refused by which libibverbs only finds out what the kernel understands. It is no mistake, and not kept.

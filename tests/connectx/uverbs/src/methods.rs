@@ -3,6 +3,9 @@
 use std::fmt;
 
 use nix::errno::Errno;
+use sluice_connectx::command::layouts as l;
+use sluice_connectx::hca::Hca;
+use sluice_connectx::steering::icm::{Kind as Memory, LOG_GRANULARITY, OBJECT_TYPE};
 
 use super::devx::DevxObject;
 use super::flow::{Flow, FlowAction, Matcher};
@@ -15,9 +18,6 @@ use super::roots::{self, Anchor};
 use super::verbs_flow::{Counters, VerbsFlow};
 use super::work_queues::WorkQueue;
 use super::{ContextId, State, completions, device, devx, flow, qp, verbs_flow, work_queues};
-use sluice_connectx::command::layouts as l;
-use sluice_connectx::hca::Hca;
-use sluice_connectx::steering::icm::{Kind as Memory, LOG_GRANULARITY, OBJECT_TYPE};
 
 /// A method: what carries it out, and which attributes it looks at.
 pub(super) struct Method {

@@ -5,6 +5,9 @@
 use std::fmt;
 
 use nix::errno::Errno;
+use sluice_connectx::command::layouts as l;
+use sluice_connectx::hca::Hca;
+use sluice_connectx::layout::Field;
 
 use super::flow::may_steer;
 use super::ids::{UHW_IN, UHW_OUT};
@@ -12,9 +15,6 @@ use super::kernel::{Command, made, pages, send};
 use super::methods::{Object, pin};
 use super::request::{Native, NativeOut, Refused, Request};
 use super::{ContextId, State, work_queues};
-use sluice_connectx::command::layouts as l;
-use sluice_connectx::hca::Hca;
-use sluice_connectx::layout::Field;
 
 /// What is made for a pair, in the order in which it is.
 #[derive(Debug, Clone, Default)]

@@ -1,7 +1,6 @@
 //! An ioctl of libibverbs: a header and attributes (`rdma/rdma_user_ioctl_cmds.h`), in memory of the program.
 
 use nix::errno::Errno;
-
 use sluice_connectx::memory::{Fault, Memory};
 
 const HEADER: usize = 24;

@@ -7,16 +7,16 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use nix::errno::Errno;
+use sluice_connectx::hca::Hca;
+use sluice_connectx::layout::{Field, layouts};
+use sluice_connectx::profile::VPORT_UPLINK;
+use sluice_connectx::steering::SHARED_UID;
 
 use super::flow::may_steer;
 use super::kernel::{Command, made, send};
 use super::methods::Object;
 use super::request::{Refused, Request};
 use super::{ContextId, State};
-use sluice_connectx::hca::Hca;
-use sluice_connectx::layout::{Field, layouts};
-use sluice_connectx::profile::VPORT_UPLINK;
-use sluice_connectx::steering::SHARED_UID;
 
 layouts! {
     create_table 0x40 {

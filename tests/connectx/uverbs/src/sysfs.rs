@@ -3,13 +3,13 @@
 //! libibverbs takes the folder's path from `SYSFS_PATH`, and DPDK that of the PCI devices from `SYSFS_PCI_DEVICES`. The device's
 //! number is that of `/dev/null`, since that is what a program gets where it opens the device's file.
 
-use std::fs;
-use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use sluice_connectx::profile::{Profile, VPORT_UPLINK};
 
 use super::device::{node_guid, ports as ports_of};
-use sluice_connectx::profile::{Profile, VPORT_UPLINK};
 
 /// Version of the kernel's interface, and of the driver's part of it.
 const ABI: &str = "6\n";

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use nix::errno::Errno;
+use sluice_connectx::hca::Hca;
+use sluice_connectx::layout::layouts;
 
 use super::device::ports;
 use super::flow::{self, Entry, Matcher, may_steer};
@@ -13,8 +15,6 @@ use super::request::{Native, NativeOut, Refused, Request};
 use super::roots::{LAST_PRIORITY, LEFTOVERS, MATCH, MULTICAST, action, destination, to};
 use super::specs::Specs;
 use super::{ContextId, State};
-use sluice_connectx::hca::Hca;
-use sluice_connectx::layout::layouts;
 
 layouts! {
     plain 0x10 { ID 0x8 [31:0] }

@@ -2,6 +2,7 @@
 //! RQ, RQT and TIR (`mlx5_ib_create_wq`, `mlx5_ib_create_rwq_ind_table`, `create_rss_raw_qp_tir`).
 
 use nix::errno::Errno;
+use sluice_connectx::command::layouts as l;
 
 use super::ids::{UHW_IN, UHW_OUT};
 use super::kernel::{Command, made, send};
@@ -9,7 +10,6 @@ use super::methods::{Object, pin};
 use super::qp::{Place, QueuePair, QueueState};
 use super::request::{Native, NativeOut, Refused, Request};
 use super::{ContextId, State};
-use sluice_connectx::command::layouts as l;
 
 /// A receive queue.
 #[derive(Debug, Clone, Copy)]

@@ -4,8 +4,9 @@ use super::{Hca, Stage};
 use crate::command::layouts as l;
 use crate::command::{Answer, Failure, Input, Output, Status};
 use crate::layout::Field;
+use crate::profile::Page;
 use crate::profile::caps::general;
-use crate::profile::{Page, VPORT_ECPF};
+use crate::steering::vhca_id;
 
 /// Pages that the device wants before it tells anything, and before it is initialized.
 const BOOT_PAGES: u32 = 4;
@@ -148,11 +149,6 @@ pub(crate) fn query_hca_cap(hca: &mut Hca, input: &Input<'_>) -> Answer {
         general::VHCA_ID.write(&mut bytes, u64::from(vhca_id(function)));
     }
     Ok(Output::with_data(&bytes))
-}
-
-/// Number of a function among all of the device: the embedded CPU's first.
-pub fn vhca_id(vport: u16) -> u16 {
-    if vport == VPORT_ECPF { 0 } else { vport + 1 }
 }
 
 pub(crate) fn set_hca_cap(hca: &mut Hca, input: &Input<'_>) -> Answer {

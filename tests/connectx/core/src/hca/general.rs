@@ -9,12 +9,13 @@ use crate::layout::{Field, Layout};
 use crate::objects::Kind;
 use crate::profile::MAX_OPTION_DATA;
 use crate::steering;
+use crate::steering::Format;
 use crate::steering::address::{Side, Terminal};
 use crate::steering::definers::{self, Refused};
 use crate::steering::icm;
 use crate::steering::meter::{Metering, PARAMETERS, aso};
 use crate::steering::sampler::Sampling;
-use crate::steering::ste::Format;
+use crate::steering::ste::large;
 use crate::steering::tracking;
 
 /// Types of general objects that are modelled, by the PRM's numbers.
@@ -129,7 +130,7 @@ pub(crate) fn create(hca: &mut Hca, input: &Input<'_>) -> Answer {
             let format = body.get_u16(d::FORMAT_ID);
             let has = format < 64 && hca.profile.match_definers >> format & 1 == 1;
             require(has, Status::BadParameter, 0x0410, format!("the device has no definers of format {format}"))?;
-            let mut mask = [0; definers::FIELDS];
+            let mut mask = [0; large::FIELDS];
             for (part, word) in mask.chunks_exact_mut(8).zip([d::MASK_0, d::MASK_1, d::MASK_2, d::MASK_3]) {
                 part.copy_from_slice(&body.get(word).to_be_bytes());
             }

@@ -6,14 +6,14 @@
 use std::collections::BTreeMap;
 
 use super::Hca;
-use super::function::{require, vhca_id};
+use super::function::require;
 use super::queues::State;
 use crate::command::layouts as l;
 use crate::command::{Answer, Failure, Input, Output, Status};
 use crate::layout::Field;
 use crate::memory::Memory;
 use crate::objects::{Kind, Name};
-use crate::steering::{Origin, Port, Received};
+use crate::steering::{Origin, Port, Received, vhca_id};
 
 /// Most that the capabilities offer: bytes of frames, and frames, as powers of two.
 pub(crate) const LOG_DATA: u64 = 16;

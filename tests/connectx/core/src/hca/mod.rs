@@ -25,12 +25,10 @@ use crate::command::{self, Failure, Input, Refusal, Status};
 use crate::memory::Memory;
 use crate::objects::Objects;
 use crate::profile::{Page, Profile, Room};
-use crate::steering::{self, Dump, Origin, Port, Steering, Telling, Walk};
+use crate::steering::{self, Dump, Origin, Port, Steering, Telling, Walk, vhca_id};
 use keys::Use;
 use queues::Queues;
 use vport::Vport;
-
-pub use function::vhca_id;
 
 /// How far the driver has come with its function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

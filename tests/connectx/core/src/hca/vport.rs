@@ -7,8 +7,8 @@ use crate::command::{Answer, Failure, Input, Output, Status};
 use crate::layout::{Field, layouts};
 use crate::memory::Memory;
 use crate::profile::VPORT_UPLINK;
-use crate::steering::Port;
 use crate::steering::address::{Side, Terminal};
+use crate::steering::{Port, vhca_id};
 
 const UP: u8 = 1;
 const DEFAULT_MTU: u16 = 1500;
@@ -136,7 +136,7 @@ pub(crate) fn query_esw_functions(hca: &mut Hca, _: &Input<'_>) -> Answer {
         .set(l::query_esw_functions_out::HOST_NUM_OF_VFS, hca.host_vfs)
         .set(l::query_esw_functions_out::HOST_TOTAL_VFS, hca.profile.host_total_vfs)
         .set(l::query_esw_functions_out::HOST_PF_VHCA_ID_VALID, true)
-        .set(l::query_esw_functions_out::HOST_PF_VHCA_ID, super::function::vhca_id(0)))
+        .set(l::query_esw_functions_out::HOST_PF_VHCA_ID, vhca_id(0)))
 }
 
 pub(crate) fn query_vport_state(hca: &mut Hca, input: &Input<'_>) -> Answer {

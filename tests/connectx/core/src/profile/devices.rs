@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::{Profile, Room};
-use crate::steering::ste::{Format, large};
+use crate::steering::Format;
+use crate::steering::ste::large;
 
 /// All profiles.
 pub const PROFILES: &[Profile] = &[

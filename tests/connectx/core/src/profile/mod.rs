@@ -8,20 +8,17 @@ use std::time::Duration;
 use crate::hca::general::Type;
 use crate::hca::hairpin;
 use crate::layout::Field;
+use crate::steering::Format;
 use crate::steering::address::{Side, Terminal};
 use crate::steering::arguments;
 use crate::steering::icm::{self, Kind};
 use crate::steering::meter::{self, aso};
 use crate::steering::sampler;
-use crate::steering::ste::{Format, Sample};
+use crate::steering::ste::Sample;
 use crate::steering::tracking;
+pub use crate::steering::{VPORT_ECPF, VPORT_UPLINK};
 use caps::{device_memory, esw, esw_flow_table, ethernet, general, general_2, nic_flow_table, qos, roce, table};
 pub use devices::*;
-
-/// Vport of the embedded CPU's function.
-pub const VPORT_ECPF: u16 = 0xfffe;
-/// Vport of the wire.
-pub const VPORT_UPLINK: u16 = 0xffff;
 
 /// A device that can be shown to a driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use super::Steering;
 use super::failure::Refusal;
 use super::layout::{self, bytes};
 
@@ -71,16 +70,16 @@ impl Dump {
 /// Bytes of a counter that is told: packets and octets.
 const COUNT: usize = 16;
 
-const WHAT: &str = "flow counter";
+pub(super) const WHAT: &str = "flow counter";
 
 /// What flow_counter_bulk counts in. The kernel asks for all bits that the capability has set, and takes the sum of the sizes.
-const BULK_UNIT: usize = 128;
+pub(super) const BULK_UNIT: usize = 128;
 
 /// Bulk queries begin at, and cover, multiples of this.
-const QUERY_ALIGNMENT: u32 = 4;
+pub(super) const QUERY_ALIGNMENT: u32 = 4;
 
 /// Counters of one query: log_max_flow_counter_bulk.
-const MOST_AT_ONCE: u32 = 1 << 15;
+pub(super) const MOST_AT_ONCE: u32 = 1 << 15;
 
 /// Ids have 24 bits.
 const IDS: u32 = 0x100_0000;
@@ -97,7 +96,7 @@ impl Counters {
         }
     }
 
-    fn allocate(&mut self, uid: u16, number: usize) -> Result<u32, Refusal> {
+    pub(super) fn allocate(&mut self, uid: u16, number: usize) -> Result<u32, Refusal> {
         let full = Refusal::Full { what: WHAT, limit: self.limit };
         if self.allocated + number > self.limit {
             return Err(full);
@@ -128,7 +127,7 @@ impl Counters {
         Ok(id)
     }
 
-    fn free(&mut self, uid: u16, id: u32) -> Result<(), Refusal> {
+    pub(super) fn free(&mut self, uid: u16, id: u32) -> Result<(), Refusal> {
         let bulk = self.bulks.get(&id).filter(|bulk| uid == 0 || bulk.uid == uid);
         let Some(bulk) = bulk else { return Err(Refusal::Unknown { what: WHAT, id }) };
         if bulk.uses > 0 {
@@ -161,7 +160,7 @@ impl Counters {
     }
 
     /// What the driver is told of a counter. Those that have never counted are told as they are: none of them can be off.
-    fn told(&self, id: u32) -> Count {
+    pub(super) fn told(&self, id: u32) -> Count {
         let count = self.read(id).unwrap_or_default();
         let change = |by: Count, change: fn(u64, u64) -> u64| Count {
             packets: change(count.packets, by.packets),
@@ -187,7 +186,7 @@ impl Counters {
         }
     }
 
-    fn clear(&mut self, id: u32) {
+    pub(super) fn clear(&mut self, id: u32) {
         if let Some((bulk, place)) = self.bulk_mut(id) {
             bulk.counts[place] = Count::default();
         }
@@ -208,63 +207,5 @@ impl Counters {
     /// Allocations, each of which has to be given back.
     pub(super) fn len(&self) -> usize {
         self.bulks.len()
-    }
-}
-
-impl Steering {
-    pub(super) fn alloc_flow_counter(&mut self, uid: u16, input: &[u8]) -> Result<Vec<u8>, Refusal> {
-        let log = layout::COUNTER_BULK_LOG.u32(input);
-        let bulk = layout::COUNTER_BULK.u8(input);
-        let number = match (log, bulk) {
-            (0, 0) => 1,
-            (0, bulk) => BULK_UNIT * usize::from(bulk),
-            (log, 0) if log < 24 => 1 << log,
-            (log, _) => {
-                return Err(Refusal::Value {
-                    what: "flow_counter_bulk_log_size",
-                    value: log,
-                    problem: "is too large, or comes together with flow_counter_bulk",
-                });
-            }
-        };
-        let id = self.counters.allocate(uid, number)?;
-        Ok(super::answer_with_id(id))
-    }
-
-    pub(super) fn dealloc_flow_counter(&mut self, uid: u16, input: &[u8]) -> Result<Vec<u8>, Refusal> {
-        self.counters.free(uid, layout::IN_ID.u32(input))?;
-        Ok(super::answer(layout::SHORT_OUTPUT))
-    }
-
-    /// Counters of a range that are not allocated read as zero, as long as one of them is: the kernel's ranges are rounded to
-    /// multiples of four. Where they are to go to memory ([`Dump`]), they are in the output all the same, for whoever has the memory.
-    pub(super) fn query_flow_counter(&mut self, uid: u16, input: &[u8]) -> Result<Vec<u8>, Refusal> {
-        super::needs(input, bytes::QUERY_COUNTER)?;
-        let first = layout::COUNTER_ID.u32(input);
-        let number = layout::COUNTER_NUMBER.u32(input);
-        if number > MOST_AT_ONCE {
-            let problem = "is more than a bulk query may ask for";
-            return Err(Refusal::Value { what: "num_of_counters", value: number, problem });
-        }
-        if number == 0 {
-            self.counters.exists(uid, first)?;
-        } else if !first.is_multiple_of(QUERY_ALIGNMENT) || !number.is_multiple_of(QUERY_ALIGNMENT) {
-            let problem = "is not aligned to 4, as a bulk query must be";
-            return Err(Refusal::Value { what: "flow counter range", value: first, problem });
-        }
-        let ids = first..first.saturating_add(number.max(1));
-        if !ids.clone().any(|id| self.counters.exists(uid, id).is_ok()) {
-            return Err(Refusal::Unknown { what: WHAT, id: first });
-        }
-        let mut output = super::answer(layout::SHORT_OUTPUT);
-        for id in ids {
-            let count = self.counters.told(id);
-            output.extend(count.packets.to_be_bytes());
-            output.extend(count.octets.to_be_bytes());
-            if layout::COUNTER_CLEAR.is_set(input) {
-                self.counters.clear(id);
-            }
-        }
-        Ok(output)
     }
 }

@@ -3,13 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use super::ste::large;
+use super::ste::large::{self, FIELDS};
 
 /// General object type.
 pub(crate) const OBJECT_TYPE: u16 = 0x18;
-
-/// Bytes of fields, and of a mask.
-pub(crate) const FIELDS: usize = 32;
 
 /// Numbers of definers. Entries have 8 bits for one, and of the numbers below some that stand for lookups of their own.
 const NUMBERS: std::ops::RangeInclusive<u8> = 0x10..=0xff;

@@ -1,6 +1,6 @@
 //! Why a steering command is refused.
 
-use super::table::TableKind;
+use super::domain::TableKind;
 
 /// A refusal as the device gives it, with the reason that real firmware keeps to itself.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

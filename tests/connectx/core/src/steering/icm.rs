@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::ste::{ENTRY, SteeringMemory};
+use super::format::{ENTRY, SteeringMemory};
 
 /// General object type of a block.
 pub const OBJECT_TYPE: u16 = 0x8;

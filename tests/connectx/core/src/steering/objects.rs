@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::SHARED_UID;
 use super::failure::Refusal;
+
+/// The user context whose tables all user contexts may lead packets to.
+pub const SHARED_UID: u16 = 0xffff;
 
 /// Objects of one kind.
 #[derive(Debug)]

@@ -1,14 +1,11 @@
 //! Packet reformat contexts: headers put in front of a packet, or taken away.
 
-use super::failure::Refusal;
-use super::layout::{self, bytes};
-use super::{Steering, answer, answer_with_id, needs};
 use crate::packet::{Headers, Payload, TunnelPorts, edit};
 
 #[derive(Debug)]
 pub(super) struct Reformat {
     pub(super) kind: ReformatKind,
-    data: Vec<u8>,
+    pub(super) data: Vec<u8>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,54 +33,6 @@ pub(super) enum Anchor {
     Mac,
     Ip,
     Transport,
-}
-
-/// Values of reformat_type.
-mod kind {
-    pub(super) const L2_TO_VXLAN: u8 = 0x0;
-    pub(super) const L2_TO_NVGRE: u8 = 0x1;
-    pub(super) const L2_TO_L2_TUNNEL: u8 = 0x2;
-    pub(super) const L3_TUNNEL_TO_L2: u8 = 0x3;
-    pub(super) const L2_TO_L3_TUNNEL: u8 = 0x4;
-    pub(super) const INSERT_HEADER: u8 = 0xf;
-    pub(super) const REMOVE_HEADER: u8 = 0x10;
-}
-
-impl Steering {
-    pub(super) fn alloc_packet_reformat_context(&mut self, uid: u16, input: &[u8]) -> Result<Vec<u8>, Refusal> {
-        needs(input, bytes::REFORMAT_DATA)?;
-        let size = usize::from(layout::REFORMAT_SIZE.u16(input));
-        let offset = layout::REFORMAT_OFFSET.u8(input);
-        let number = layout::REFORMAT_TYPE.u8(input);
-        let takes_data = number != kind::REMOVE_HEADER;
-        if takes_data && size == 0 {
-            return Err(Refusal::Value { what: "reformat_data_size", value: 0, problem: "leaves nothing to put in" });
-        }
-        let max = self.profile.max_encap_header_size;
-        if size > max {
-            return Err(Refusal::Limit { what: "reformat_data_size", value: size, limit: max });
-        }
-        let kind = match number {
-            kind::L2_TO_VXLAN | kind::L2_TO_NVGRE | kind::L2_TO_L2_TUNNEL => ReformatKind::L2ToTunnel,
-            kind::L3_TUNNEL_TO_L2 => ReformatKind::L3TunnelToL2,
-            kind::L2_TO_L3_TUNNEL => ReformatKind::L2ToL3Tunnel,
-            kind::INSERT_HEADER => ReformatKind::InsertHeader { anchor: anchor(input)?, offset },
-            kind::REMOVE_HEADER => ReformatKind::RemoveHeader { anchor: anchor(input)?, offset, size },
-            value => return Err(Refusal::NotModelled { what: "reformat_type", value: value.into() }),
-        };
-        let data = if takes_data {
-            needs(input, bytes::REFORMAT_DATA + size)?;
-            input[bytes::REFORMAT_DATA..bytes::REFORMAT_DATA + size].to_vec()
-        } else {
-            Vec::new()
-        };
-        Ok(answer_with_id(self.reformats.add(uid, Reformat { kind, data })?))
-    }
-
-    pub(super) fn dealloc_packet_reformat_context(&mut self, uid: u16, input: &[u8]) -> Result<Vec<u8>, Refusal> {
-        self.reformats.remove(uid, layout::IN_ID.u32(input))?;
-        Ok(answer(layout::SHORT_OUTPUT))
-    }
 }
 
 impl Reformat {
@@ -135,14 +84,5 @@ impl Anchor {
             Self::Ip => headers.outer.ip.map(|ip| ip.at),
             Self::Transport => headers.outer.transport.map(|transport| transport.at()),
         }
-    }
-}
-
-fn anchor(input: &[u8]) -> Result<Anchor, Refusal> {
-    match layout::REFORMAT_ANCHOR.u8(input) {
-        0x1 => Ok(Anchor::Mac),
-        0x7 => Ok(Anchor::Ip),
-        0x9 => Ok(Anchor::Transport),
-        value => Err(Refusal::NotModelled { what: "reformat anchor", value: value.into() }),
     }
 }

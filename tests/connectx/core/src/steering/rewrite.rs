@@ -1,11 +1,8 @@
 //! Modify-header contexts: lists of set, add and copy, and the fields that they work on.
 
-use super::failure::Refusal;
+use super::domain::TableKind;
 use super::key::Metadata;
-use super::layout::{self, bytes, rewrite as list};
-use super::ste::Format;
-use super::table::TableKind;
-use super::{Steering, answer, answer_with_id, needs};
+use super::layout::rewrite as list;
 use crate::packet::{Headers, Layer, Transport, TunnelKind, edit};
 
 #[derive(Debug)]
@@ -25,7 +22,7 @@ pub(super) enum Action {
 /// A field that can be rewritten.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Field {
-    id: u16,
+    pub(super) id: u16,
     pub(super) name: &'static str,
     width: u32,
     place: Place,
@@ -66,7 +63,7 @@ const fn field(id: u16, name: &'static str, width: u32, place: Place) -> Field {
 }
 
 /// Of the fields, the one that the flexible parser finds.
-const GTPU_ENDPOINT: u16 = 0x6e;
+pub(super) const GTPU_ENDPOINT: u16 = 0x6e;
 
 /// By PRM field id. Fields of the device that are not here are refused.
 static FIELDS: [Field; 60] = {
@@ -136,48 +133,6 @@ static FIELDS: [Field; 60] = {
     ]
 };
 
-impl Steering {
-    pub(super) fn alloc_modify_header_context(&mut self, uid: u16, input: &[u8]) -> Result<Vec<u8>, Refusal> {
-        needs(input, bytes::REWRITE_LIST)?;
-        let number = layout::REWRITE_TABLE_TYPE.u8(input);
-        let kind = TableKind::from_prm(number).ok_or(Refusal::Kind(number))?;
-        let number = usize::from(layout::REWRITE_ACTIONS.u8(input));
-        let limit = self.profile.max_modify_header_actions;
-        if number == 0 || number > limit {
-            return Err(Refusal::Limit { what: "num_of_actions", value: number, limit });
-        }
-        let end = bytes::REWRITE_LIST + number * list::ELEMENT;
-        needs(input, end)?;
-        let actions = input[bytes::REWRITE_LIST..end]
-            .chunks(list::ELEMENT)
-            .enumerate()
-            .map(|(number, bytes)| {
-                let action = Action::decode(bytes).and_then(|action| self.has_fields_of(action));
-                action.map_err(|problem| Refusal::Rewrite { number, problem })
-            })
-            .collect::<Result<_, _>>()?;
-        Ok(answer_with_id(self.rewrites.add(uid, Rewrite { kind, actions })?))
-    }
-
-    pub(super) fn dealloc_modify_header_context(&mut self, uid: u16, input: &[u8]) -> Result<Vec<u8>, Refusal> {
-        self.rewrites.remove(uid, layout::IN_ID.u32(input))?;
-        Ok(answer(layout::SHORT_OUTPUT))
-    }
-
-    /// An action, if the device rewrites its fields: what the flexible parser finds, only where the capabilities say so.
-    fn has_fields_of(&self, action: Action) -> Result<Action, String> {
-        let rewrites_samples = self.profile.software_owner && self.profile.steering_format != Format::Zero;
-        let (one, other) = match &action {
-            Action::Set { field, .. } | Action::Add { field, .. } => (*field, None),
-            Action::Copy { from, to, .. } => (*from, Some(*to)),
-        };
-        if !rewrites_samples && [Some(one), other].into_iter().flatten().any(|field| field.id == GTPU_ENDPOINT) {
-            return Err("what the flexible parser finds is not rewritten by this device".to_owned());
-        }
-        Ok(action)
-    }
-}
-
 /// What an action changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rewritten {
@@ -188,7 +143,7 @@ pub struct Rewritten {
 }
 
 impl Action {
-    fn decode(bytes: &[u8]) -> Result<Self, String> {
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, String> {
         // A length of 0 stands for 32.
         let length = match list::LENGTH.u32(bytes) {
             0 => 32,

@@ -2,50 +2,13 @@
 
 use std::fmt::{self, Write as _};
 
+use super::deed::Deed;
+use super::domain::Domain;
 use super::layout::flow_context;
-use super::meter::Color;
 use super::objects::Objects;
-use super::rewrite::Rewritten;
+use super::port::Port;
 use super::ste::SteStep;
-use super::table::{Domain, Entry, Miss, Table, Target, Verdict};
-use super::tracking::{Direction, Outcome};
-
-/// Where a packet enters the device's switch, or leaves it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Port {
-    /// The network: the uplink, vport 0xffff.
-    Wire,
-    /// The function behind a vport: 0 is the host's PF, 0xfffe an embedded CPU's.
-    Vport(u16),
-}
-
-/// The wire's vport number.
-const UPLINK: u16 = 0xffff;
-
-impl Port {
-    /// The port of a vport.
-    #[must_use]
-    pub fn of_vport(number: u16) -> Self {
-        if number == UPLINK { Self::Wire } else { Self::Vport(number) }
-    }
-
-    pub(super) fn vport(self) -> u16 {
-        match self {
-            Self::Wire => UPLINK,
-            Self::Vport(number) => number,
-        }
-    }
-}
-
-impl fmt::Display for Port {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Wire => out.write_str("wire"),
-            Self::Vport(0xfffe) => out.write_str("vport 0xfffe"),
-            Self::Vport(number) => write!(out, "vport {number}"),
-        }
-    }
-}
+use super::table::{Entry, Miss, Table, Verdict};
 
 /// A table as steps name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -147,79 +110,6 @@ pub enum Step {
     },
 }
 
-/// One thing that an entry did.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Deed {
-    /// Moved a counter by a packet.
-    Counted {
-        /// The counter.
-        counter: u32,
-        /// The octets that it moved by.
-        bytes: usize,
-    },
-    /// Took so many bytes of tunnel headers away.
-    Decapsulated(usize),
-    /// Took a VLAN tag away: its TCI.
-    PoppedVlan(u16),
-    /// Changed a field.
-    Rewrote(Rewritten),
-    /// Put a VLAN tag on: EtherType and TCI.
-    PushedVlan(u16, u16),
-    /// Applied a packet reformat context; the frame's length before and after.
-    Reformatted {
-        /// The context.
-        id: u32,
-        /// Length before.
-        from: usize,
-        /// Length after.
-        to: usize,
-    },
-    /// Took bytes away or put some in: the frame's length before and after.
-    Resized {
-        /// Length before.
-        from: usize,
-        /// Length after.
-        to: usize,
-    },
-    /// Marked the packet for its receiver.
-    Tagged(u32),
-    /// A line of an ASO object was hit.
-    Hit {
-        /// The object.
-        object: u32,
-        /// Which of its lines.
-        line: u16,
-        /// Whether it had been hit before.
-        was: bool,
-    },
-    /// A meter in an ASO object colored it.
-    Metered {
-        /// The object.
-        object: u32,
-        /// Which of its meters.
-        meter: usize,
-        /// The color.
-        color: Color,
-    },
-    /// An ASO object that tracks a connection looked at it.
-    Tracked {
-        /// The object.
-        object: u32,
-        /// The end that it comes from.
-        direction: Direction,
-        /// What came of it.
-        outcome: Outcome,
-    },
-    /// Sent it there.
-    Forwarded(Target),
-    /// Let it pass.
-    Allowed,
-    /// Ended it.
-    Dropped,
-    /// Could not do what it should, so the packet ends.
-    Failed(&'static str),
-}
-
 impl fmt::Display for Step {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -241,37 +131,6 @@ impl fmt::Display for Step {
             Self::Sent { to, bytes } => write!(out, "{bytes} bytes to {to}"),
             Self::Received { tir, bytes } => write!(out, "{bytes} bytes to TIR {tir:#x}"),
             Self::Dropped { why } => write!(out, "dropped: {why}"),
-        }
-    }
-}
-
-impl fmt::Display for Deed {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Counted { counter, bytes } => write!(out, "counter {counter:#x} +{bytes} bytes"),
-            Self::Decapsulated(bytes) => write!(out, "decap of {bytes} bytes"),
-            Self::PoppedVlan(tci) => write!(out, "pop VLAN {:#x}", tci),
-            Self::Rewrote(Rewritten { field, change: Some((from, to)) }) => write!(out, "{field} {from:#x}->{to:#x}"),
-            Self::Rewrote(Rewritten { field, change: None }) => write!(out, "no {field} to change"),
-            Self::PushedVlan(ethertype, tci) => write!(out, "push VLAN {ethertype:#06x} {tci:#x}"),
-            Self::Reformatted { id, from, to } => write!(out, "reformat {id:#x} from {from} to {to} bytes"),
-            Self::Resized { from, to } => write!(out, "from {from} to {to} bytes"),
-            Self::Tagged(tag) => write!(out, "tag {tag:#x}"),
-            Self::Hit { object, line, was } => {
-                write!(out, "line {line} of ASO {object:#x} {}", if *was { "was hit before" } else { "is hit first" })
-            }
-            Self::Metered { object, meter, color } => write!(out, "{color} by meter {meter} of ASO {object:#x}"),
-            Self::Tracked { object, direction, outcome } => {
-                let end = match direction {
-                    Direction::Initiator => "initiator",
-                    Direction::Responder => "responder",
-                };
-                write!(out, "{outcome} from the {end} of ASO {object:#x}")
-            }
-            Self::Forwarded(target) => write!(out, "to {target}"),
-            Self::Allowed => out.write_str("allow"),
-            Self::Dropped => out.write_str("drop"),
-            Self::Failed(why) => write!(out, "cannot: {why}"),
         }
     }
 }

@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
-use super::bucket::{Buckets, Color, Length, PARAMETERS, Parameters};
+use super::bucket::{Buckets, Length, PARAMETERS, Parameters};
 use crate::packet::Headers;
-use crate::steering::Steering;
 use crate::steering::failure::{Failure, Refusal};
+use crate::steering::meter::Color;
 
 /// Objects come in blocks of just so many, as a power of two: so says a ConnectX's own capability.
 pub(crate) const LOG_BLOCK: u64 = 6;
@@ -59,22 +59,23 @@ pub(crate) struct Metered {
     pub(crate) register: usize,
 }
 
-impl Steering {
+impl MeterObjects {
     /// Makes a block of 2^`log` objects of meters that queues of a protection domain may write: the number of the first. What is
     /// given for the two meters of an object holds for all of them; what is all zero is not written yet.
-    pub(crate) fn create_meter_objects(
+    pub(in crate::steering) fn create(
         &mut self,
         uid: u16,
         domain: u32,
         log: u64,
         given: &[u8; OBJECT],
+        now: Duration,
     ) -> Result<u32, Failure> {
         if log != LOG_BLOCK {
             let value = u32::try_from(log).unwrap_or(u32::MAX);
             let problem = "is not what log_meter_aso_granularity and log_meter_aso_max_alloc allow";
             return Err(Refusal::Value { what: "log_obj_range", value, problem }.into());
         }
-        let (first, end) = (self.meter_objects.next, self.meter_objects.next + (1 << LOG_BLOCK));
+        let (first, end) = (self.next, self.next + (1 << LOG_BLOCK));
         if end > 1 << LOG_ALL {
             return Err(Refusal::Full { what: "ASO objects of meters", limit: 1 << LOG_ALL }.into());
         }
@@ -82,23 +83,23 @@ impl Steering {
             .as_chunks::<PARAMETERS>()
             .0
             .iter()
-            .map(|written| written.iter().any(|byte| *byte != 0).then(|| Meter::new(*written, self.now)).transpose())
+            .map(|written| written.iter().any(|byte| *byte != 0).then(|| Meter::new(*written, now)).transpose())
             .collect::<Result<Vec<_>, _>>()?;
         let block = Block { uid, domain, uses: 0, meters: object.repeat(1 << LOG_BLOCK) };
-        self.meter_objects.next = end;
-        self.meter_objects.blocks.insert(first, block);
+        self.next = end;
+        self.blocks.insert(first, block);
         Ok(first)
     }
 
     /// Takes a block back, unless entries lead through its meters.
-    pub(crate) fn destroy_meter_objects(&mut self, uid: u16, first: u32) -> Result<(), Failure> {
+    pub(in crate::steering) fn destroy(&mut self, uid: u16, first: u32) -> Result<(), Failure> {
         const WHAT: &str = "block of ASO objects of meters";
-        match self.meter_objects.blocks.get(&first) {
+        match self.blocks.get(&first) {
             Some(block) if uid == 0 || block.uid == uid => {
                 if block.uses > 0 {
                     return Err(Refusal::InUse { what: WHAT, id: first, uses: block.uses }.into());
                 }
-                self.meter_objects.blocks.remove(&first);
+                self.blocks.remove(&first);
                 Ok(())
             }
             _ => Err(Refusal::Unknown { what: WHAT, id: first }.into()),
@@ -106,9 +107,9 @@ impl Steering {
     }
 
     /// An object's protection domain, and its meters as they were written last.
-    pub(crate) fn query_meter_object(&mut self, uid: u16, object: u32) -> Result<(u32, [u8; OBJECT]), Failure> {
-        self.meter_objects.check(uid, object)?;
-        let (domain, meters) = self.meter_objects.meters(object)?;
+    pub(in crate::steering) fn query(&mut self, uid: u16, object: u32) -> Result<(u32, [u8; OBJECT]), Failure> {
+        self.check(uid, object)?;
+        let (domain, meters) = self.meters(object)?;
         let mut bytes = [0; OBJECT];
         for (bytes, meter) in bytes.chunks_mut(PARAMETERS).zip(meters) {
             bytes.copy_from_slice(&meter.map_or([0; PARAMETERS], |meter| meter.written));
@@ -118,15 +119,14 @@ impl Steering {
 
     /// Writes those bytes of an object that a mask names: its highest bit the first byte. What is not written stays; a meter of
     /// which anything is written begins anew.
-    pub(crate) fn write_meter_object(
+    pub(in crate::steering) fn write(
         &mut self,
-        domain: u32,
-        object: u32,
+        (domain, object): (u32, u32),
         mask: u64,
         data: &[u8; OBJECT],
+        now: Duration,
     ) -> Result<(), String> {
-        let now = self.now;
-        let (owner, meters) = self.meter_objects.meters(object).map_err(|refusal| refusal.to_string())?;
+        let (owner, meters) = self.meters(object).map_err(|refusal| refusal.to_string())?;
         if owner != domain {
             return Err(format!("object {object:#x} is of PD {owner:#x}, and the queue of {domain:#x}"));
         }
@@ -148,20 +148,22 @@ impl Steering {
     }
 
     /// Has a meter color a packet. None if nobody has written it.
-    pub(in crate::steering) fn color(&mut self, metered: Metered, frame: &[u8], headers: &Headers) -> Option<Color> {
-        let now = self.now;
-        let meter = self.meter_objects.meter(metered.object, metered.meter)?;
+    pub(in crate::steering) fn color(
+        &mut self,
+        metered: Metered,
+        frame: &[u8],
+        headers: &Headers,
+        now: Duration,
+    ) -> Option<Color> {
+        let meter = self.meter(metered.object, metered.meter)?;
         Some(meter.buckets.color(Length::of(frame, headers), now))
     }
 
-    /// How many meters of ASO objects have been written and not freed with their blocks.
-    pub fn written_meters(&self) -> usize {
-        let meters = self.meter_objects.blocks.values().flat_map(|block| &block.meters);
-        meters.filter(|meter| meter.is_some()).count()
+    /// How many meters have been written and not freed with their blocks.
+    pub(in crate::steering) fn written(&self) -> usize {
+        self.blocks.values().flat_map(|block| &block.meters).filter(|meter| meter.is_some()).count()
     }
-}
 
-impl MeterObjects {
     /// How many blocks there are.
     pub(crate) fn len(&self) -> usize {
         self.blocks.len()

@@ -9,10 +9,9 @@ mod bucket;
 
 use std::time::Duration;
 
-use super::Steering;
-use super::failure::{Failure, Refusal};
-use super::table::{TableKind, Target};
 use crate::packet::Headers;
+use crate::steering::domain::Target;
+use crate::steering::failure::Refusal;
 pub use bucket::Color;
 pub(crate) use bucket::PARAMETERS;
 use bucket::{Buckets, Length, Parameters};
@@ -61,43 +60,27 @@ pub(super) fn check_register(number: u8) -> Result<(), Refusal> {
     Ok(())
 }
 
-impl Steering {
-    /// Makes a meter in front of a table, which stays until the meter is gone.
-    pub(crate) fn create_meter(&mut self, uid: u16, given: &Metering) -> Result<u32, Failure> {
-        let kind = TableKind::from_prm(given.table_type).ok_or(Refusal::Kind(given.table_type))?;
-        let table = self.tables.seen_by(uid, given.table)?;
-        if table.domain.kind != kind {
-            return Err(Refusal::CrossKind { table: given.table, is: table.domain.kind, from: kind }.into());
-        }
-        let register = usize::from(given.register);
+impl Meter {
+    /// With full buckets.
+    pub(super) fn new(given: &Metering, now: Duration) -> Result<Self, Refusal> {
         check_register(given.register)?;
-        let buckets = Buckets::full(Parameters::decode(&given.parameters)?, self.now);
-        let meter = Meter { active: given.active, register, table: given.table, buckets };
-        let id = self.meters.add(uid, meter)?;
-        self.tables.hold(given.table);
-        Ok(id)
+        let buckets = Buckets::full(Parameters::decode(&given.parameters)?, now);
+        Ok(Self { active: given.active, register: usize::from(given.register), table: given.table, buckets })
     }
 
-    /// Whether there is one that a user context sees.
-    pub(crate) fn check_meter(&self, uid: u16, id: u32) -> Result<(), Failure> {
-        Ok(self.meters.seen_by(uid, id).map(|_| ())?)
-    }
-
-    /// Changes what is selected of a meter. Its buckets go on with what is in them.
-    pub(crate) fn modify_meter(&mut self, uid: u16, id: u32, selected: u64, given: &Metering) -> Result<(), Failure> {
-        let parameters = Parameters::decode(&given.parameters);
-        let meter = self.meters.seen_by_mut(uid, id)?;
+    /// Changes what is selected. The buckets go on with what is in them.
+    pub(super) fn change(&mut self, selected: u64, given: &Metering) -> Result<(), Refusal> {
         if selected & !select::ALL != 0 || selected == 0 {
             let value = u32::try_from(selected).unwrap_or(u32::MAX);
-            return Err(Refusal::NotModelled { what: "modify_field_select", value }.into());
+            return Err(Refusal::NotModelled { what: "modify_field_select", value });
         }
         if selected & select::ACTIVE != 0 {
-            meter.active = given.active;
+            self.active = given.active;
         }
         if selected & !select::ACTIVE == 0 {
             return Ok(());
         }
-        let (new, kept) = (parameters?, &mut meter.buckets.parameters);
+        let (new, kept) = (Parameters::decode(&given.parameters)?, &mut self.buckets.parameters);
         let changes = [
             (select::COMMITTED_SIZE, new.committed.size, &mut kept.committed.size),
             (select::COMMITTED_RATE, new.committed.rate, &mut kept.committed.rate),
@@ -112,24 +95,14 @@ impl Steering {
         Ok(())
     }
 
-    /// Takes a meter away, and lets go of its table.
-    pub(crate) fn destroy_meter(&mut self, uid: u16, id: u32) -> Result<(), Failure> {
-        let meter = self.meters.remove(uid, id)?;
-        self.tables.release(meter.table);
-        Ok(())
+    /// The table that it is in front of.
+    pub(super) fn table(&self) -> u32 {
+        self.table
     }
 
-    /// Colors a frame: register, its color, and where the frame goes on. None if there is no such meter. One that is not active
-    /// takes every frame for green.
-    pub(super) fn meter(&mut self, id: u32, frame: &[u8], headers: &Headers) -> Option<(usize, Color, Target)> {
-        let now = self.now;
-        let meter = self.meters.seen_by_mut(0, id).ok()?;
-        let color = if meter.active { meter.buckets.color(Length::of(frame, headers), now) } else { Color::Green };
-        Some((meter.register, color, Target::Table(meter.table)))
-    }
-
-    /// Lets time go on, by which meters are filled.
-    pub fn pass_time(&mut self, time: Duration) {
-        self.now += time;
+    /// Colors a frame: register, its color, and where the frame goes on. One that is not active takes every frame for green.
+    pub(super) fn color(&mut self, frame: &[u8], headers: &Headers, now: Duration) -> (usize, Color, Target) {
+        let color = if self.active { self.buckets.color(Length::of(frame, headers), now) } else { Color::Green };
+        (self.register, color, Target::Table(self.table))
     }
 }

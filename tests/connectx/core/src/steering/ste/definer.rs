@@ -6,7 +6,7 @@ use crate::steering::bits::Bits;
 use crate::steering::key::Metadata;
 
 /// The fields of a lookup; None for one that is not modelled.
-pub(super) fn fields(lookup: u16, headers: &Headers, metadata: &Metadata, gvmi: u16) -> Option<[u8; 16]> {
+pub(in crate::steering) fn fields(lookup: u16, headers: &Headers, metadata: &Metadata, gvmi: u16) -> Option<[u8; 16]> {
     let absent = Layer::default();
     let outer = &headers.outer;
     let inner = headers.inner.as_ref().unwrap_or(&absent);

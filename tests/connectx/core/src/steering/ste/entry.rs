@@ -1,9 +1,9 @@
 //! The bytes of an entry.
 
-use super::{ENTRY, Format};
+use super::large::FIELDS;
 use crate::packet::Headers;
 use crate::steering::bits::Bits;
-use crate::steering::definers::FIELDS;
+use crate::steering::format::{ENTRY, Format};
 use crate::steering::meter::Color;
 use crate::steering::meter::aso::Metered;
 use crate::steering::tracking::{Direction, Tracked};
@@ -38,19 +38,19 @@ const MATCH: u32 = 4;
 const DO_NOT_CARE: u8 = 0x0f;
 
 /// An entry.
-pub(super) struct Entry {
-    pub(super) lookup: Lookup,
-    pub(super) counter: u32,
-    pub(super) miss: u64,
-    pub(super) next: Table,
+pub(in crate::steering) struct Entry {
+    pub(in crate::steering) lookup: Lookup,
+    pub(in crate::steering) counter: u32,
+    pub(in crate::steering) miss: u64,
+    pub(in crate::steering) next: Table,
     /// In the order in which they are done, or why they cannot be.
-    pub(super) actions: Result<Vec<Action>, String>,
-    pub(super) wanted: Wanted,
+    pub(in crate::steering) actions: Result<Vec<Action>, String>,
+    pub(in crate::steering) wanted: Wanted,
 }
 
 /// By which fields an entry matches, or a table hashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lookup {
+pub(in crate::steering) enum Lookup {
     /// 16 bytes: definer mode and index.
     Fixed(u16),
     /// 32 bytes, by the number of a match definer.
@@ -58,7 +58,7 @@ pub(super) enum Lookup {
 }
 
 /// What an entry matches.
-pub(super) enum Wanted {
+pub(in crate::steering) enum Wanted {
     /// Fields of which these bits are so.
     Masked { mask: [u8; 16], tag: [u8; 16] },
     /// Fields that are so under the definer's mask.
@@ -67,23 +67,23 @@ pub(super) enum Wanted {
 
 /// What a lookup sees of a packet.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Seen {
+pub(in crate::steering) enum Seen {
     Fixed([u8; 16]),
     Defined([u8; FIELDS]),
 }
 
 /// A hash table that a hit leads to.
-pub(super) struct Table {
-    pub(super) lookup: Lookup,
-    pub(super) base: u64,
-    pub(super) entries: u64,
-    pub(super) byte_mask: u16,
+pub(in crate::steering) struct Table {
+    pub(in crate::steering) lookup: Lookup,
+    pub(in crate::steering) base: u64,
+    pub(in crate::steering) entries: u64,
+    pub(in crate::steering) byte_mask: u16,
     /// Whether the hash is of the packet as the actions leave it.
-    pub(super) after_actions: bool,
+    pub(in crate::steering) after_actions: bool,
 }
 
 impl Entry {
-    pub(super) fn decode(bytes: &[u8; ENTRY]) -> Result<Self, String> {
+    pub(in crate::steering) fn decode(bytes: &[u8; ENTRY]) -> Result<Self, String> {
         let format = ENTRY_FORMAT.u32(bytes);
         let defined = format == MATCH;
         if !MASK_AND_MATCH.contains(&format) && !defined {
@@ -121,14 +121,14 @@ impl Entry {
     }
 
     /// Whether the outcome depends on the packet.
-    pub(super) fn wants_fields(&self) -> bool {
+    pub(in crate::steering) fn wants_fields(&self) -> bool {
         match self.wanted {
             Wanted::Masked { mask, .. } => mask != [0; 16],
             Wanted::Whole(_) => self.lookup != Lookup::Defined(DO_NOT_CARE),
         }
     }
 
-    pub(super) fn matches(&self, seen: &Seen) -> bool {
+    pub(in crate::steering) fn matches(&self, seen: &Seen) -> bool {
         match (&self.wanted, seen) {
             (Wanted::Masked { mask, tag }, Seen::Fixed(fields)) => {
                 fields.iter().zip(mask).map(|(field, mask)| field & mask).eq(*tag)
@@ -140,7 +140,7 @@ impl Entry {
 }
 
 /// So many bytes from a place on.
-pub(super) fn part<const N: usize>(bytes: &[u8; ENTRY], at: usize) -> [u8; N] {
+pub(in crate::steering) fn part<const N: usize>(bytes: &[u8; ENTRY], at: usize) -> [u8; N] {
     let mut part = [0; N];
     part.copy_from_slice(&bytes[at..at + N]);
     part
@@ -160,12 +160,12 @@ fn actions(bytes: &[u8]) -> Result<Vec<Action>, String> {
 
 impl Table {
     /// Whether the place depends on the packet.
-    pub(super) fn hashes(&self) -> bool {
+    pub(in crate::steering) fn hashes(&self) -> bool {
         self.entries > 1 && (self.byte_mask != 0 || matches!(self.lookup, Lookup::Defined(_)))
     }
 
     /// The address of the entry that fields hash to.
-    pub(super) fn place(&self, seen: &Seen) -> u64 {
+    pub(in crate::steering) fn place(&self, seen: &Seen) -> u64 {
         if !self.hashes() {
             return self.base;
         }
@@ -198,7 +198,7 @@ impl Lookup {
     }
 
     /// What it sees of a packet that nobody looks at.
-    pub(super) fn nothing(self) -> Seen {
+    pub(in crate::steering) fn nothing(self) -> Seen {
         match self {
             Self::Fixed(_) => Seen::Fixed([0; 16]),
             Self::Defined(_) => Seen::Defined([0; FIELDS]),
@@ -206,7 +206,7 @@ impl Lookup {
     }
 
     /// In one number, as libmlx5 has it.
-    pub(super) fn number(self) -> u16 {
+    pub(in crate::steering) fn number(self) -> u16 {
         match self {
             Self::Fixed(number) => number,
             Self::Defined(number) => 0x400 | u16::from(number),
@@ -216,7 +216,7 @@ impl Lookup {
 
 /// What an entry does on a hit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Action {
+pub(in crate::steering) enum Action {
     Tag(u32),
     Count(u32),
     /// One of set, add and copy.
@@ -274,7 +274,7 @@ pub(super) enum Action {
 
 /// Where offsets count from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Anchor {
+pub(in crate::steering) enum Anchor {
     Start,
     FirstVlan,
     Ip,
@@ -284,7 +284,7 @@ pub(super) enum Anchor {
 
 impl Action {
     /// One of a list in memory that is no rewrite: format 0 has none of those.
-    pub(super) fn in_list(bytes: &[u8; 8], format: Format) -> Result<Option<Self>, String> {
+    pub(in crate::steering) fn in_list(bytes: &[u8; 8], format: Format) -> Result<Option<Self>, String> {
         const REMOVE: u8 = 0x08;
         const REMOVE_UP_TO: u8 = 0x09;
         const INSERT: u8 = 0x0a;
@@ -402,7 +402,7 @@ impl Anchor {
         })
     }
 
-    pub(super) fn find(self, headers: &Headers) -> Option<usize> {
+    pub(in crate::steering) fn find(self, headers: &Headers) -> Option<usize> {
         let inner = headers.inner.as_ref();
         match self {
             Self::Start => Some(0),

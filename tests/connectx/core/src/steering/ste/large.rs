@@ -5,15 +5,18 @@ use crate::packet::checks::Checks;
 use crate::packet::layer::number;
 use crate::packet::{Fragment, Headers, Ip, Layer, Transport, TunnelKind, Vlan};
 use crate::steering::bits::Bits;
-use crate::steering::definers::FIELDS;
 use crate::steering::key::Metadata;
+use crate::steering::ste::packet::Packet;
+
+/// Bytes of fields, and of a mask.
+pub(crate) const FIELDS: usize = 32;
 
 /// Formats that are modelled, by bit: those of which libmlx5 44 makes use.
 pub(crate) const FORMATS: u64 =
     1 | 1 << 2 | 1 << 6 | 1 << 16 | 1 << 22 | 1 << 24 | 1 << 25 | 1 << 26 | 1 << 28 | 1 << 33;
 
 /// The fields of a packet in a format; None for one that is not modelled.
-pub(super) fn fields(format: u16, packet: &super::Packet) -> Option<[u8; FIELDS]> {
+pub(in crate::steering) fn fields(format: u16, packet: &Packet) -> Option<[u8; FIELDS]> {
     let view = View { frame: &packet.frame, headers: &packet.headers, metadata: &packet.metadata, gvmi: packet.gvmi };
     lay_out(format, &view).map(|fields| fields.bytes)
 }

@@ -1,8 +1,9 @@
 //! Rewriting of fields by entries and by lists in steering memory: 8 bytes each, which name a field by a dword of the parser's and
 //! the bits in it.
 
-use super::{Format, Sample};
+use super::Sample;
 use crate::steering::bits::Bits;
+use crate::steering::format::Format;
 use crate::steering::rewrite::{Action, Field, find};
 
 /// Places of fields for format 0: code of 64 bits, lowest bit, field id.
@@ -96,7 +97,7 @@ const REGISTERS_C_2: [u8; 6] = [0x94, 0x95, 0x92, 0x93, 0x90, 0x91];
 const REGISTER_FIELDS: [u16; 6] = [0x51, 0x52, 0x53, 0x54, 0x55, 0x56];
 
 /// What one of these 8 bytes may stand for, of which the packet decides: an address of IPv4 or IPv6, a port of TCP or UDP.
-pub(super) fn decode(bytes: &[u8; 8], format: Format) -> Result<Vec<Action>, String> {
+pub(in crate::steering) fn decode(bytes: &[u8; 8], format: Format) -> Result<Vec<Action>, String> {
     if bytes[0] == NOTHING {
         return Ok(vec![]);
     }

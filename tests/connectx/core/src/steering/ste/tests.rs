@@ -17,10 +17,9 @@
 
 use std::collections::HashMap;
 
-use super::{ENTRY, Format, SteWalk, SteeringMemory};
 use crate::packet::edit::checksum;
 use crate::packet::sample::{HOST, ethernet, ipv4, ipv6, tagged, tcp_frame, udp, vxlan_frame};
-use crate::steering::{Origin, Port, Profile, Steering};
+use crate::steering::{ENTRY, Format, Origin, Port, Profile, SteWalk, Steering, SteeringMemory};
 
 const FROM_WIRE: u64 = 0x10_0000_0000;
 const FROM_VPORTS: u64 = 0x10_0000_0040;

@@ -3,12 +3,12 @@
 //! The side that an entry is on is in its type, and so are the few actions that it can do; a list of rewrites makes it a type of its
 //! own. Lookups have numbers of their own, three for most: of the outer headers, of the inner, and of the outer on the receive side.
 
-use super::ENTRY;
 use super::definer::{Fields, Side, fragmented, l3_type, l4_type, ports};
 use super::entry::{Action, Anchor, Entry, Lookup, Table, Wanted, part};
 use crate::packet::layer::number;
 use crate::packet::{Fragment, Headers, Layer, Transport, TunnelKind, Vlan};
 use crate::steering::bits::Bits;
+use crate::steering::format::ENTRY;
 use crate::steering::key::Metadata;
 
 const TYPE: Bits = Bits::new(0x00, 4);
@@ -29,35 +29,35 @@ const MASK: usize = 48;
 /// Of entries on the transmit side.
 mod transmit {
     use super::Bits;
-    pub(super) const TYPE: u32 = 1;
-    pub(super) const ACTION: Bits = Bits::new(0x66, 3);
+    pub(in crate::steering) const TYPE: u32 = 1;
+    pub(in crate::steering) const ACTION: Bits = Bits::new(0x66, 3);
     /// Of an encapsulation, the length in units of 2 bytes.
-    pub(super) const LENGTH: Bits = Bits::new(0x6a, 6);
+    pub(in crate::steering) const LENGTH: Bits = Bits::new(0x6a, 6);
     /// A VLAN tag, or a packet reformat context.
-    pub(super) const DATA: Bits = Bits::new(0x80, 32);
+    pub(in crate::steering) const DATA: Bits = Bits::new(0x80, 32);
 }
 
 /// Of entries on the receive side.
 mod receive {
     use super::Bits;
-    pub(super) const TYPE: u32 = 2;
-    pub(super) const ACTION: Bits = Bits::new(0xa1, 3);
+    pub(in crate::steering) const TYPE: u32 = 2;
+    pub(in crate::steering) const ACTION: Bits = Bits::new(0xa1, 3);
     /// The flow tag, and a bit that says that there is one.
-    pub(super) const TAG: Bits = Bits::new(0x80, 32);
-    pub(super) const HAS_TAG: u32 = 1 << 31;
+    pub(in crate::steering) const TAG: Bits = Bits::new(0x80, 32);
+    pub(in crate::steering) const HAS_TAG: u32 = 1 << 31;
 }
 
 /// Of entries with a list of rewrites.
 mod rewrites {
     use super::Bits;
-    pub(super) const TYPE: u32 = 6;
-    pub(super) const ACTIONS: Bits = Bits::new(0x60, 16);
-    pub(super) const LINE: Bits = Bits::new(0x80, 32);
+    pub(in crate::steering) const TYPE: u32 = 6;
+    pub(in crate::steering) const ACTIONS: Bits = Bits::new(0x60, 16);
+    pub(in crate::steering) const LINE: Bits = Bits::new(0x80, 32);
     /// Of the decapsulation of an IP packet: whether its new Ethernet header has a tag.
-    pub(super) const DESCRIPTION: Bits = Bits::new(0xa4, 4);
+    pub(in crate::steering) const DESCRIPTION: Bits = Bits::new(0xa4, 4);
 }
 
-pub(super) fn decode(bytes: &[u8; ENTRY]) -> Result<Entry, String> {
+pub(in crate::steering) fn decode(bytes: &[u8; ENTRY]) -> Result<Entry, String> {
     if POLARITY.is_set(bytes) {
         return Err("inverted matches are not modelled".to_owned());
     }
@@ -146,7 +146,7 @@ fn rewriting(bytes: &[u8; ENTRY]) -> Result<Option<Action>, String> {
 }
 
 /// The fields of a lookup; None for one that is not modelled.
-pub(super) fn fields(lookup: u16, headers: &Headers, metadata: &Metadata, gvmi: u16) -> Option<[u8; 16]> {
+pub(in crate::steering) fn fields(lookup: u16, headers: &Headers, metadata: &Metadata, gvmi: u16) -> Option<[u8; 16]> {
     let absent = Layer::default();
     let outer = &headers.outer;
     let inner = headers.inner.as_ref().unwrap_or(&absent);

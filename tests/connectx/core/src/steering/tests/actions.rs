@@ -2,8 +2,7 @@ use super::device::*;
 use crate::packet::edit::checksum;
 use crate::packet::sample::{ethernet, ipv4, ipv6, tagged, tcp_frame, transport_checksum, udp, vxlan, vxlan_frame};
 use crate::packet::{Headers, TunnelPorts};
-use crate::steering::Port;
-use crate::steering::fields as f;
+use crate::steering::{Port, fields as f};
 
 /// What comes out at the wire of a frame that one entry works on.
 fn through(device: &mut Device, wanted: Wanted<'_>, frame: &[u8]) -> Vec<u8> {

@@ -2,11 +2,9 @@ use std::time::Duration;
 
 use super::device::*;
 use super::refusals::refused;
-use crate::steering::Port;
-use crate::steering::fields as f;
 use crate::steering::layout::flow_context as context;
 use crate::steering::meter::aso::{LOG_BLOCK, OBJECT};
-use crate::steering::status;
+use crate::steering::{Port, fields as f, status};
 
 const EXECUTE_ASO: u32 = 0x4000;
 const FLOW_METER: u32 = 2;

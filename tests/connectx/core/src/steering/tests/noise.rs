@@ -2,9 +2,8 @@
 
 use super::device::*;
 use crate::packet::sample::{tcp_frame, vxlan_frame};
-use crate::steering::Port;
-use crate::steering::fields as f;
 use crate::steering::layout::{self, bytes, opcode};
+use crate::steering::{Port, fields as f};
 
 /// SplitMix64: the same numbers at every run.
 struct Noise(u64);

@@ -1,9 +1,8 @@
 use super::device::*;
 use crate::packet::sample::tcp_frame;
 use crate::steering::bits::Bits;
-use crate::steering::fields as f;
 use crate::steering::layout::{self, bytes, flow_context as context, opcode};
-use crate::steering::{Count, Failure, Port, Profile, Steering, Telling, status};
+use crate::steering::{Count, Failure, Port, Profile, Steering, Telling, fields as f, status};
 
 /// That a command is refused with a status, for a reason that says this.
 #[track_caller]
@@ -282,7 +281,7 @@ fn rewrite_lists_are_checked_action_by_action() {
 
 #[test]
 fn what_the_flexible_parser_finds_is_rewritten_where_the_capabilities_say_so() {
-    use crate::steering::ste::Format;
+    use crate::steering::Format;
     const ENDPOINT: u32 = 0x6e;
     let lists = [vec![set(ENDPOINT, 0, 0, 1)], vec![add(ENDPOINT, 1)], vec![copy((0x51, 0), (ENDPOINT, 0), 0)]];
     let software = Profile { software_owner: true, ..Profile::default() };

@@ -1,8 +1,7 @@
 use super::device::*;
 use crate::packet::sample::{ethernet, ipv4, tcp_frame, udp};
-use crate::steering::fields as f;
 use crate::steering::layout::{self, bytes};
-use crate::steering::{Origin, Port, Step};
+use crate::steering::{Origin, Port, Step, fields as f};
 
 /// An IPv4 address as a match has it: the low 32 bits of 128.
 const DST_IPV4: crate::steering::bits::Bits = crate::steering::bits::Bits::new(0x1e0, 32);

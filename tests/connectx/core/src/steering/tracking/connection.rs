@@ -3,7 +3,7 @@
 //! What each field means is as DPDK's `rte_flow_tcp_dir_param` and `rte_flow_action_conntrack` say it, which its driver writes here
 //! one by one. The fields are those of Linux' `struct ip_ct_tcp`, under other names.
 
-use super::Direction;
+use super::outcome::Direction;
 use crate::steering::bits::Bits;
 use crate::steering::failure::Refusal;
 

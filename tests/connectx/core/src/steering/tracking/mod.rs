@@ -2,19 +2,20 @@
 //! to another table that looks at what came of it; requests of send queues (`ACCESS_ASO`) write and read objects.
 
 mod connection;
+mod outcome;
 mod segment;
 mod tcp;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
-use std::fmt;
 
-use super::Steering;
-use super::failure::{Failure, Refusal};
 use crate::packet::Headers;
+use crate::steering::failure::{Failure, Refusal};
 use connection::Connection;
 pub(crate) use connection::OBJECT;
+pub(crate) use outcome::Tracked;
+pub use outcome::{Direction, Outcome};
 use segment::Segment;
 
 /// Objects that there are, as a power of two: so many numbers an entry has room for.
@@ -23,75 +24,6 @@ pub(crate) const LOG_ALL: u64 = 24;
 pub(crate) const LOG_GRANULARITY: u64 = 6;
 /// See [`LOG_GRANULARITY`].
 pub(crate) const LOG_MAX_ALLOCATION: u64 = 20;
-
-/// The end that a packet comes from, by the PRM's numbers in entries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
-    /// The one that sent the SYN.
-    Initiator = 0,
-    /// The one that answered it.
-    Responder = 1,
-}
-
-/// What tracking says of a packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// It is of the connection.
-    Valid {
-        /// The connection has another state from now on.
-        changed: bool,
-    },
-    /// It is not of the connection, as the connection is now, which stays as it is.
-    Invalid,
-    /// The connection is not tracked: it is frozen, or nobody has written it.
-    Untracked,
-    /// It is no TCP, or its header makes no sense.
-    Bad,
-}
-
-impl Outcome {
-    /// Writes it into a register, as DPDK's driver reads it there (`MLX5_CT_SYNDROME_*`): two bits for whether it is valid, invalid or
-    /// untracked, and in the lowest bits whether the state changed and whether the packet is bad. Four bits in between are reserved;
-    /// those above stay.
-    ///
-    /// That a bad packet is invalid, too, is our reading: that driver refuses rules that want bad packets to be valid.
-    pub(crate) fn put(self, register: &mut u32) {
-        const BAD: u32 = 1 << 0;
-        const CHANGED: u32 = 1 << 1;
-        const INVALID: u32 = 1 << 6;
-        const UNTRACKED: u32 = 2 << 6;
-        let bits = match self {
-            Self::Valid { changed: false } => 0,
-            Self::Valid { changed: true } => CHANGED,
-            Self::Invalid => INVALID,
-            Self::Untracked => UNTRACKED,
-            Self::Bad => INVALID | BAD,
-        };
-        *register = *register & !0xff | bits;
-    }
-}
-
-impl fmt::Display for Outcome {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            Self::Valid { changed: false } => "valid",
-            Self::Valid { changed: true } => "valid, of another state",
-            Self::Invalid => "invalid",
-            Self::Untracked => "untracked",
-            Self::Bad => "bad",
-        })
-    }
-}
-
-/// An object as an entry names it, and where what came of it goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Tracked {
-    /// The object's number.
-    pub(crate) object: u32,
-    pub(crate) direction: Direction,
-    /// Register C.
-    pub(crate) register: usize,
-}
 
 /// All objects, in blocks by the number of their first.
 #[derive(Debug, Default)]
@@ -164,6 +96,22 @@ impl Connections {
         Ok(())
     }
 
+    /// Has an object look at a packet in a direction. Fails if there is no such object.
+    pub(super) fn track(&mut self, tracked: Tracked, frame: &[u8], headers: &Headers) -> Result<Outcome, String> {
+        let object = tracked.object;
+        self.block(object).ok_or_else(|| missing(object).to_string())?;
+        let Some(bytes) = self.written.get_mut(&object) else { return Ok(Outcome::Untracked) };
+        // What was written has been looked at then.
+        let Ok(Some(mut connection)) = Connection::decode(bytes) else { return Ok(Outcome::Untracked) };
+        if connection.frozen {
+            return Ok(Outcome::Untracked);
+        }
+        let Some(segment) = Segment::parse(frame, headers) else { return Ok(Outcome::Bad) };
+        let outcome = connection.track(tracked.direction, &segment);
+        connection.encode(bytes);
+        Ok(outcome)
+    }
+
     /// How many blocks there are.
     pub(crate) fn len(&self) -> usize {
         self.blocks.len()
@@ -177,30 +125,6 @@ impl Connections {
         let (first, block) = self.blocks.range(..=object).next_back()?;
         (object - first < block.objects).then_some(block)
     }
-}
-
-impl Steering {
-    /// Has an object look at a packet in a direction. Fails if there is no such object.
-    pub(super) fn track(&mut self, tracked: Tracked, frame: &[u8], headers: &Headers) -> Result<Outcome, String> {
-        let object = tracked.object;
-        let connections = &mut self.connections;
-        connections.block(object).ok_or_else(|| missing(object).to_string())?;
-        let Some(bytes) = connections.written.get_mut(&object) else { return Ok(Outcome::Untracked) };
-        // What was written has been looked at then.
-        let Ok(Some(mut connection)) = Connection::decode(bytes) else { return Ok(Outcome::Untracked) };
-        if connection.frozen {
-            return Ok(Outcome::Untracked);
-        }
-        let Some(segment) = Segment::parse(frame, headers) else { return Ok(Outcome::Bad) };
-        let outcome = connection.track(tracked.direction, &segment);
-        connection.encode(bytes);
-        Ok(outcome)
-    }
-}
-
-/// Whether a sequence number comes after another one (RFC 793, 3.3).
-fn is_after(number: u32, other: u32) -> bool {
-    other.wrapping_sub(number) >= 1 << 31
 }
 
 fn missing(object: u32) -> Refusal {

@@ -102,7 +102,7 @@ fn last_block(mut options: &[u8], acknowledgement: u32) -> Option<u32> {
         if *kind == BLOCKS {
             for block in option[2..].as_chunks::<8>().0 {
                 let end = u32::from_be_bytes([block[4], block[5], block[6], block[7]]);
-                if super::is_after(end, last.unwrap_or(acknowledgement)) {
+                if is_after(end, last.unwrap_or(acknowledgement)) {
                     last = Some(end);
                 }
             }
@@ -110,4 +110,9 @@ fn last_block(mut options: &[u8], acknowledgement: u32) -> Option<u32> {
         options = &options[length..];
     }
     last
+}
+
+/// Whether a sequence number comes after another one (RFC 793, 3.3).
+pub(super) fn is_after(number: u32, other: u32) -> bool {
+    other.wrapping_sub(number) >= 1 << 31
 }

@@ -14,8 +14,8 @@
 //! - Retransmissions are counted as in Linux, without consequence: DPDK's guide says of the device that the limit does not work.
 
 use super::connection::{Connection, Kind, Last, State};
-use super::segment::Segment;
-use super::{Direction, Outcome, is_after};
+use super::outcome::{Direction, Outcome};
+use super::segment::{Segment, is_after};
 
 /// What becomes of a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,6 @@
 use super::connection::State;
 use super::*;
-use crate::packet::TunnelPorts;
-use crate::packet::sample;
+use crate::packet::{TunnelPorts, sample};
 
 const DOMAIN: u32 = 7;
 const INITIATOR: u32 = 1000;
@@ -40,13 +39,13 @@ fn answered() -> [u8; OBJECT] {
 }
 
 /// A device with one object.
-struct Rig(Steering);
+struct Rig(Connections);
 
 fn rig(bytes: &[u8; OBJECT]) -> Rig {
-    let mut steering = Steering::default();
-    assert_eq!(steering.connections.create(0, DOMAIN, LOG_GRANULARITY).unwrap(), 0);
-    steering.connections.write(DOMAIN, 9, u64::MAX, bytes).unwrap();
-    Rig(steering)
+    let mut connections = Connections::default();
+    assert_eq!(connections.create(0, DOMAIN, LOG_GRANULARITY).unwrap(), 0);
+    connections.write(DOMAIN, 9, u64::MAX, bytes).unwrap();
+    Rig(connections)
 }
 
 /// A segment by its numbers, from the beginning of both ends: `sent` bytes sent before, and `got` bytes acknowledged.
@@ -101,7 +100,7 @@ impl Rig {
     }
 
     fn bytes(&self) -> [u8; OBJECT] {
-        self.0.connections.read(DOMAIN, 9).unwrap()
+        self.0.read(DOMAIN, 9).unwrap()
     }
 
     fn connection(&self) -> Connection {
@@ -169,8 +168,8 @@ fn a_segment_outside_of_one_of_the_four_bounds_is_invalid_and_changes_nothing() 
     // The same is said to be valid where windows are not looked at, and moves nothing but what was seen last.
     for (_, outside) in bounds {
         let mut rig = established();
-        rig.0.connections.written.get_mut(&9).unwrap()[0x38] |= 0x04;
-        rig.0.connections.written.get_mut(&9).unwrap()[0x3a] |= 0x04;
+        rig.0.written.get_mut(&9).unwrap()[0x38] |= 0x04;
+        rig.0.written.get_mut(&9).unwrap()[0x3a] |= 0x04;
         let before = rig.connection();
         assert_eq!(rig.track(outside), VALID);
         assert_eq!((rig.connection().initiator, rig.connection().responder), (before.initiator, before.responder));
@@ -225,7 +224,7 @@ fn blocks_that_are_acknowledged_selectively_count_if_both_ends_agreed_to_that() 
     let options = [&[1, 1, 5, 18][..], &block(40), &block(60)].concat();
     for permitted in [false, true] {
         let mut rig = established();
-        rig.0.connections.written.get_mut(&9).unwrap()[0x3e] |= u8::from(permitted) << 5;
+        rig.0.written.get_mut(&9).unwrap()[0x3e] |= u8::from(permitted) << 5;
         rig.all(&[(sent(Out, ACK, 1, 1, 59), VALID)]);
         assert_eq!(rig.frame(Back, &sent(Back, ACK, 1, 1, 0).frame(&options)), VALID);
         let expected = INITIATOR + 1000 + if permitted { 60 } else { 1 };
@@ -233,7 +232,7 @@ fn blocks_that_are_acknowledged_selectively_count_if_both_ends_agreed_to_that() 
     }
     // A block that was never sent is not one of this connection.
     let mut rig = established();
-    rig.0.connections.written.get_mut(&9).unwrap()[0x3e] |= 1 << 5;
+    rig.0.written.get_mut(&9).unwrap()[0x3e] |= 1 << 5;
     assert_eq!(rig.frame(Back, &sent(Back, ACK, 1, 1, 0).frame(&options)), Outcome::Invalid);
 }
 
@@ -253,11 +252,11 @@ fn what_is_not_tcp_or_makes_no_sense_is_bad_and_what_is_frozen_or_not_written_is
         assert_eq!(rig.frame(Out, bad), Outcome::Bad);
     }
     assert_eq!(rig.bytes(), before);
-    rig.0.connections.written.get_mut(&9).unwrap()[0x3c] |= 0x08;
+    rig.0.written.get_mut(&9).unwrap()[0x3c] |= 0x08;
     let frozen = rig.bytes();
     assert_eq!([rig.frame(Out, &good), rig.frame(Out, &datagram)], [Outcome::Untracked; 2]);
     assert_eq!(rig.bytes(), frozen);
-    rig.0.connections.write(DOMAIN, 9, u64::MAX, &[0; OBJECT]).unwrap();
+    rig.0.write(DOMAIN, 9, u64::MAX, &[0; OBJECT]).unwrap();
     assert_eq!(rig.frame(Out, &good), Outcome::Untracked);
     let headers = Headers::parse(&good, &TunnelPorts::default());
     let other = Tracked { object: 64, direction: Out, register: 1 };

@@ -2,62 +2,25 @@
 
 use std::sync::Arc;
 
-use super::address::{Side, Terminal};
-use super::icm::Icm;
-use super::key::{self, Metadata};
-use super::reformat::Reformat;
-use super::step::{Deed, Port, Step, TableName, no_table};
-use super::table::{Domain, Entry, Miss, Roots, TableKind, Target, Verdict};
-use super::{Steering, ste};
-use crate::hca::function::vhca_id;
 use crate::packet::{Headers, edit};
+use crate::steering::address::{Side, Terminal};
+use crate::steering::deed::Deed;
+use crate::steering::domain::{Domain, TableKind, Target};
+use crate::steering::icm::Icm;
+use crate::steering::key::{self, Metadata};
+use crate::steering::port::{Origin, Port, vhca_id};
+use crate::steering::reformat::Reformat;
+use crate::steering::state::Steering;
+use crate::steering::ste;
+use crate::steering::step::{Step, TableName, no_table};
+use crate::steering::table::{Entry, Miss, Roots, Verdict};
+use crate::steering::walk::report::{Received, Walk};
 
 /// Tables that a packet passes at most, which ends loops that ignore_flow_level allows.
 const MAX_TABLES: usize = 64;
 
 /// Copies that one packet may become at most; a tree of multi-destination entries grows fast.
 const MAX_COPIES: usize = 1024;
-
-/// What became of one packet.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Walk {
-    /// Frames that left the switch, in order, and where.
-    pub sent: Vec<(Port, Vec<u8>)>,
-    /// Frames that reached receive queues of the function that owns the switch.
-    pub received: Vec<Received>,
-    /// How it came to that. Each prints as one line.
-    pub steps: Vec<Step>,
-}
-
-/// A frame that reached a receive queue.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Received {
-    /// The queue's TIR.
-    pub tir: u32,
-    /// The flow tag that the last entry with one gave it, for the completion.
-    pub tag: Option<u32>,
-    /// Register B, for the completion.
-    pub metadata: u32,
-    /// The frame.
-    pub frame: Vec<u8>,
-}
-
-/// Who sent a packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Origin {
-    /// The port.
-    pub port: Port,
-    /// The send queue's number, for the manager's own packets; 0 otherwise.
-    pub sqn: u32,
-    /// What the send queue entry says for register A.
-    pub metadata: u32,
-}
-
-impl std::fmt::Display for Walk {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.steps.iter().try_for_each(|step| writeln!(out, "{step}"))
-    }
-}
 
 /// A packet on its way.
 #[derive(Debug, Clone)]
@@ -327,7 +290,7 @@ impl Walker<'_> {
             _ => (Side::Receive, roots.first),
         };
         self.walk.steps.push(Step::Entered { table, root });
-        let mut travelling = ste::Packet {
+        let mut travelling = ste::packet::Packet {
             frame: packet.frame,
             headers: packet.headers,
             metadata: packet.metadata,
@@ -337,7 +300,7 @@ impl Walker<'_> {
         let mut steps = Vec::new();
         let end = self.steering.follow(self.memory, root, &mut travelling, &mut steps);
         self.walk.steps.extend(steps.into_iter().map(Step::Entry));
-        let ste::Packet { frame, headers, metadata, tag, .. } = travelling;
+        let ste::packet::Packet { frame, headers, metadata, tag, .. } = travelling;
         let mut packet = Packet { frame, headers, metadata, tag, tables: packet.tables };
         let address = match end {
             Ok(address) => address,
@@ -372,18 +335,20 @@ impl Walker<'_> {
     }
 
     fn sample(&mut self, id: u32, packet: &Packet) -> Next {
-        let Some(targets) = self.steering.sample(id) else {
+        let Ok(sampler) = self.steering.samplers.seen_by_mut(0, id) else {
             self.drop("the sampler is gone");
             return Next::Ended;
         };
-        Next::Copies(targets.into_iter().map(|target| (packet.clone(), target)).collect())
+        Next::Copies(sampler.pass().into_iter().map(|target| (packet.clone(), target)).collect())
     }
 
     fn meter(&mut self, id: u32, packet: &mut Packet) -> Next {
-        let Some((register, color, target)) = self.steering.meter(id, &packet.frame, &packet.headers) else {
+        let now = self.steering.now;
+        let Ok(meter) = self.steering.meters.seen_by_mut(0, id) else {
             self.drop("the meter is gone");
             return Next::Ended;
         };
+        let (register, color, target) = meter.color(&packet.frame, &packet.headers, now);
         color.put(&mut packet.metadata.registers_c[register]);
         Next::Copies(vec![(packet.clone(), target)])
     }
@@ -428,7 +393,8 @@ impl Walker<'_> {
             self.reformat(id, reformat, packet, did)?;
         }
         for &metered in &entry.meters {
-            let color = self.steering.color(metered, &packet.frame, &packet.headers);
+            let now = self.steering.now;
+            let color = self.steering.meter_objects.color(metered, &packet.frame, &packet.headers, now);
             let color = color.ok_or("nobody has written the meter")?;
             color.put(&mut packet.metadata.registers_c[metered.register]);
             did.push(Deed::Metered { object: metered.object, meter: metered.meter, color });

@@ -1,12 +1,15 @@
 //! Commands on flow tables and flow groups, and on the roots.
 
-use super::address::{Side, Terminal};
-use super::failure::Refusal;
-use super::fields;
-use super::layout::{self, bytes};
-use super::ste::ENTRY;
-use super::table::{Domain, Group, Miss, Roots, Table, TableKind};
-use super::{Steering, answer, answer_with_id, needs};
+use crate::steering::address::{Side, Terminal};
+use crate::steering::domain::{Domain, TableKind};
+use crate::steering::failure::Refusal;
+use crate::steering::fields;
+use crate::steering::format::ENTRY;
+use crate::steering::layout::{self, bytes};
+use crate::steering::mailbox::{answer, answer_with_id, needs};
+use crate::steering::port::Port;
+use crate::steering::state::Steering;
+use crate::steering::table::{Group, Miss, Roots, Table};
 
 /// Values of table_miss_action.
 mod miss_action {
@@ -224,7 +227,7 @@ impl Steering {
         if kind == TableKind::Fdb {
             return Ok(Domain { kind, vport: 0 });
         }
-        self.check_port(super::Port::of_vport(vport))?;
+        self.check_port(Port::of_vport(vport))?;
         Ok(Domain { kind, vport })
     }
 

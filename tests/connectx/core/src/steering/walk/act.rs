@@ -1,10 +1,12 @@
 //! What an entry does to a packet on a hit.
 
-use super::entry::{Action, Anchor};
-use super::{ENTRY, Format, Packet, SteeringMemory, rewrite};
 use crate::packet::{Headers, edit};
-use crate::steering::Steering;
-use crate::steering::step::Deed;
+use crate::steering::deed::Deed;
+use crate::steering::format::{ENTRY, Format, SteeringMemory};
+use crate::steering::state::Steering;
+use crate::steering::ste::entry::{Action, Anchor};
+use crate::steering::ste::packet::Packet;
+use crate::steering::ste::rewrite;
 
 /// Bytes of one action in a list.
 const STRIDE: usize = 8;
@@ -38,14 +40,14 @@ impl Steering {
                 return Ok(());
             }
             Action::Meter(metered) => {
-                let color =
-                    self.color(metered, &packet.frame, &packet.headers).ok_or("nobody has written the meter")?;
+                let color = self.meter_objects.color(metered, &packet.frame, &packet.headers, self.now);
+                let color = color.ok_or("nobody has written the meter")?;
                 color.put(&mut packet.metadata.registers_c[metered.register]);
                 did.push(Deed::Metered { object: metered.object, meter: metered.meter, color });
                 return Ok(());
             }
             Action::Track(tracked) => {
-                let outcome = self.track(tracked, &packet.frame, &packet.headers)?;
+                let outcome = self.connections.track(tracked, &packet.frame, &packet.headers)?;
                 outcome.put(&mut packet.metadata.registers_c[tracked.register]);
                 did.push(Deed::Tracked { object: tracked.object, direction: tracked.direction, outcome });
                 return Ok(());

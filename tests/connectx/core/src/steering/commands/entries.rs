@@ -1,13 +1,16 @@
 //! Commands on flow table entries, and what an entry may say.
 
-use super::failure::Refusal;
-use super::fields::MATCH_BYTES;
-use super::layout::{self, bytes, flow_context as context};
-use super::meter::aso::Metered;
-use super::meter::{Color, check_register};
-use super::reformat::ReformatKind;
-use super::table::{Destination, Entry, FlowSource, Table, TableKind, Target, Verdict};
-use super::{Port, Steering, answer, needs};
+use crate::steering::domain::{TableKind, Target};
+use crate::steering::failure::Refusal;
+use crate::steering::fields::MATCH_BYTES;
+use crate::steering::layout::{self, bytes, flow_context as context};
+use crate::steering::mailbox::{answer, needs};
+use crate::steering::meter::aso::Metered;
+use crate::steering::meter::{Color, check_register};
+use crate::steering::port::Port;
+use crate::steering::reformat::ReformatKind;
+use crate::steering::state::Steering;
+use crate::steering::table::{Destination, Entry, FlowSource, Table, Verdict};
 
 /// Bits of the flow context's action field.
 mod action {
@@ -311,7 +314,7 @@ impl Entry {
                 });
             }
         };
-        let tag = |field: super::bits::Bits| {
+        let tag = |field: crate::steering::bits::Bits| {
             let [a, b, c, d] = field.u32(&bytes).to_be_bytes();
             (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]))
         };
@@ -438,7 +441,7 @@ fn modified(old: &[u8], new: &[u8], mask: u8) -> Result<Vec<u8>, Refusal> {
     }
     let mut merged = old.get(..context::MATCH_VALUE + MATCH_BYTES).unwrap_or(old).to_vec();
     merged.resize(context::LIST, 0);
-    let mut take = |field: super::bits::Bits, source: &[u8]| field.put(&mut merged, field.u32(source));
+    let mut take = |field: crate::steering::bits::Bits, source: &[u8]| field.put(&mut merged, field.u32(source));
     for field in [
         context::ACTION,
         context::PUSH_VLAN,
@@ -450,7 +453,7 @@ fn modified(old: &[u8], new: &[u8], mask: u8) -> Result<Vec<u8>, Refusal> {
         take(field, from(modify::ACTION));
     }
     for word in 0..context::ASO_ELEMENTS * context::ASO_ELEMENT / 4 {
-        take(super::bits::Bits::new(0, 32).after(context::ASO + word * 4), from(modify::ACTION));
+        take(crate::steering::bits::Bits::new(0, 32).after(context::ASO + word * 4), from(modify::ACTION));
     }
     take(context::FLOW_TAG, from(modify::FLOW_TAG));
     take(context::EXTENDED_DESTINATION, destinations);
