@@ -8,8 +8,8 @@ use sluice_connectx::command::layouts::{
     create_cq, create_mkey, create_qp, create_rq, create_sq, general_object, general_object_out, header, object,
     object_out, output,
 };
-use sluice_connectx::command::{self, opcode};
-use sluice_connectx::hca::Hca;
+use sluice_connectx::command::opcode;
+use sluice_connectx::hca::{Hca, command_name};
 use sluice_connectx::layout::Field;
 
 use super::methods::Object;
@@ -33,7 +33,7 @@ pub(super) struct DevxObject {
 
 impl fmt::Display for DevxObject {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "DevX object {:#x} of {}", self.id, command::name(self.made_by))
+        write!(out, "DevX object {:#x} of {}", self.id, command_name(self.made_by))
     }
 }
 
@@ -174,7 +174,7 @@ pub(super) fn other(state: &mut State, context: ContextId, request: &Request<'_>
     let command = command(state, context, request.input(0x1000)?)?;
     let opcode = opcode(&command);
     if !GENERAL.contains(&opcode) {
-        return Err(Refused::new(Errno::EINVAL, format!("{} is not for programs", command::name(opcode))));
+        return Err(Refused::new(Errno::EINVAL, format!("{} is not for programs", command_name(opcode))));
     }
     answer(state, request, &command, 0x1001)
 }
@@ -184,7 +184,7 @@ pub(super) fn create(state: &mut State, context: ContextId, request: &Request<'_
     let opcode = opcode(&command);
     let creation = CREATIONS.iter().find(|creation| creation.make == opcode);
     let Some(creation) = creation else {
-        return Err(Refused::new(Errno::EINVAL, format!("{} makes nothing for programs", command::name(opcode))));
+        return Err(Refused::new(Errno::EINVAL, format!("{} makes nothing for programs", command_name(opcode))));
     };
     // A program names umems, and the kernel says that it does.
     let umems: &[Field] = match opcode {
@@ -314,13 +314,13 @@ fn on_object(
     let command = command(state, context, request.input(0x1001)?)?;
     let opcode = opcode(&command);
     let Some((_, field)) = allowed.iter().find(|(allowed, _)| *allowed == opcode) else {
-        return Err(Refused::new(Errno::EINVAL, format!("{} is not for programs here", command::name(opcode))));
+        return Err(Refused::new(Errno::EINVAL, format!("{} is not for programs here", command_name(opcode))));
     };
     let named = field.read(&command).unwrap_or_default();
     match state.object(context, request.value(0x1000)?)? {
         // A block of counters is asked for from anywhere in it.
         Object::Devx(object) if object.is(named) => Ok(command),
-        other => Err(Refused::new(Errno::EINVAL, format!("{} names {named:#x}, not {other}", command::name(opcode)))),
+        other => Err(Refused::new(Errno::EINVAL, format!("{} names {named:#x}, not {other}", command_name(opcode)))),
     }
 }
 
@@ -348,7 +348,7 @@ fn answer_with(state: &mut State, request: &Request<'_>, command: &[u8], to: u16
         Some(0) => Ok(output),
         status => {
             let status = status.unwrap_or_default();
-            Err(Refused::new(Errno::EREMOTEIO, format!("{} had status {status:#x}", command::name(opcode(command)))))
+            Err(Refused::new(Errno::EREMOTEIO, format!("{} had status {status:#x}", command_name(opcode(command)))))
         }
     }
 }

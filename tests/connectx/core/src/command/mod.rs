@@ -1,13 +1,11 @@
 //! The command interface: mailboxes in, mailboxes out.
 //!
-//! The table of commands (`table.rs`) has a row for every command that is modelled: opcode, name, input and handler. Whatever is not there, sets
-//! a bit that is not modelled, or names what does not exist, is refused with a status and a syndrome, and is remembered decoded.
+//! The table of commands (`hca/table.rs`) has a row for every command that is modelled: opcode, name, input and handler. Whatever is
+//! not there, sets a bit that is not modelled, or names what does not exist, is refused with a status and a syndrome, and is
+//! remembered decoded.
 
 pub mod layouts;
 pub mod queue;
-mod table;
-pub(crate) use table::find;
-pub use table::name;
 
 use std::fmt;
 
@@ -199,4 +197,14 @@ pub fn opcode(input: &[u8]) -> u16 {
 /// The user context of an input mailbox.
 pub(crate) fn uid(input: &[u8]) -> u16 {
     header::UID.read(input).and_then(|uid| u16::try_from(uid).ok()).unwrap_or_default()
+}
+
+/// A condition that the command needs.
+pub(crate) fn require(holds: bool, status: Status, syndrome: u32, reason: impl Into<String>) -> Result<(), Failure> {
+    if holds { Ok(()) } else { Err(Failure::new(status, syndrome, reason)) }
+}
+
+/// An operation modifier that the command does not have.
+pub(crate) fn modifier(op_mod: u16) -> Failure {
+    Failure::new(Status::BadOperation, 0x0118, format!("op_mod {op_mod:#x} is not modelled"))
 }

@@ -5,10 +5,10 @@
 //! drivers only read; of masks a bit for each byte. What is read of a meter is what was written, as commands tell it, too: of tokens
 //! and times no driver says what hardware puts there.
 
-use super::Hca;
-use super::flush::Failed;
-use super::keys::Use;
-use super::send::Request;
+use super::failed::Failed;
+use super::key::Use;
+use super::request::Request;
+use super::state::Hca;
 use crate::memory::Memory;
 use crate::steering::meter::aso::OBJECT;
 

@@ -1,8 +1,7 @@
 //! Commands on the function itself: enable, pages, capabilities, initialize, and back.
 
-use super::{Hca, Stage};
-use crate::command::layouts as l;
-use crate::command::{Answer, Failure, Input, Output, Status};
+use super::state::{Hca, Stage};
+use crate::command::{Answer, Failure, Input, Output, Status, layouts as l, modifier, require};
 use crate::layout::Field;
 use crate::profile::Page;
 use crate::profile::caps::general;
@@ -203,14 +202,4 @@ pub(crate) fn query_adapter(hca: &mut Hca, _: &Input<'_>) -> Answer {
         .set(l::query_adapter_out::VSD_VENDOR_ID, MELLANOX_VENDOR)
         .set(l::query_adapter_out::PSID_0, half(&psid[..8]))
         .set(l::query_adapter_out::PSID_1, half(&psid[8..])))
-}
-
-/// A condition that the command needs.
-pub(crate) fn require(holds: bool, status: Status, syndrome: u32, reason: impl Into<String>) -> Result<(), Failure> {
-    if holds { Ok(()) } else { Err(Failure::new(status, syndrome, reason)) }
-}
-
-/// An operation modifier that the command does not have.
-pub(crate) fn modifier(op_mod: u16) -> Failure {
-    Failure::new(Status::BadOperation, 0x0118, format!("op_mod {op_mod:#x} is not modelled"))
 }

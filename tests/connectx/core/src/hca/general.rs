@@ -1,77 +1,22 @@
 //! General objects: blocks of steering memory, arguments of rewrites, samplers, meters, ASO objects of meters, of first hits and of
 //! connection tracking, options of Geneve, match definers.
 
-use super::Hca;
-use super::function::require;
-use crate::command::layouts as l;
-use crate::command::{Answer, Failure, Input, Output, Status};
+use super::state::Hca;
+use crate::command::{Answer, Failure, Input, Output, Status, layouts as l, require};
 use crate::layout::{Field, Layout};
 use crate::objects::Kind;
-use crate::profile::MAX_OPTION_DATA;
+use crate::profile::{MAX_OPTION_DATA, Type};
 use crate::steering;
-use crate::steering::Format;
 use crate::steering::address::{Side, Terminal};
-use crate::steering::definers::{self, Refused};
-use crate::steering::icm;
+use crate::steering::definers::Refused;
 use crate::steering::meter::{Metering, PARAMETERS, aso};
 use crate::steering::sampler::Sampling;
 use crate::steering::ste::large;
 use crate::steering::tracking;
 
-/// Types of general objects that are modelled, by the PRM's numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Type {
-    SteeringMemory = icm::OBJECT_TYPE as isize,
-    Meter = 0x0a,
-    GeneveOption = 0x0b,
-    MatchDefiner = definers::OBJECT_TYPE as isize,
-    Sampler = 0x20,
-    Argument = 0x23,
-    MeterObjects = 0x24,
-    FirstHits = 0x25,
-    ConnectionTracking = 0x31,
-}
-
-impl Type {
-    const ALL: [Self; 9] = [
-        Self::SteeringMemory,
-        Self::Meter,
-        Self::GeneveOption,
-        Self::MatchDefiner,
-        Self::Sampler,
-        Self::Argument,
-        Self::MeterObjects,
-        Self::FirstHits,
-        Self::ConnectionTracking,
-    ];
-
-    /// Those that a device has, a bit each, as its capabilities say it.
-    pub(crate) fn of(profile: &crate::profile::Profile) -> u64 {
-        let has = |kind: &Self| match kind {
-            Self::MeterObjects => profile.has_meter_objects(),
-            Self::Sampler => profile.has_samplers(),
-            _ if !profile.software_steering => false,
-            Self::SteeringMemory | Self::Meter | Self::GeneveOption => true,
-            Self::MatchDefiner => profile.match_definers != 0,
-            Self::Argument => profile.rewrites_by_pattern,
-            Self::FirstHits => profile.steering_format != Format::Zero,
-            Self::ConnectionTracking => profile.tracks_connections(),
-        };
-        Self::ALL.into_iter().filter(has).fold(0, |types, kind| types | 1 << kind as u32)
-    }
-
-    fn named(hca: &Hca, input: &Input<'_>) -> Result<Self, Failure> {
-        let number = input.op_mod();
-        let found = Self::ALL.into_iter().find(|kind| *kind as u16 == number);
-        let found = found.filter(|kind| Self::of(&hca.profile) >> *kind as u32 & 1 == 1);
-        let reason = || format!("general objects of type {number:#x} are not modelled, or not of this device");
-        found.ok_or_else(|| Failure::new(Status::BadParameter, 0x0408, reason()))
-    }
-}
-
 pub(crate) fn create(hca: &mut Hca, input: &Input<'_>) -> Answer {
     use l::general_object as f;
-    let kind = Type::named(hca, input)?;
+    let kind = named_type(hca, input)?;
     let (uid, log) = (input.get_u16(l::header::UID), input.get(f::LOG_OBJ_RANGE));
     let ranges = matches!(kind, Type::Argument | Type::MeterObjects | Type::FirstHits | Type::ConnectionTracking);
     require(log == 0 || ranges, Status::BadParameter, 0x040b, "objects of this type do not come in ranges")?;
@@ -150,8 +95,16 @@ pub(crate) fn create(hca: &mut Hca, input: &Input<'_>) -> Answer {
 
 /// Samplers and meters say where entries are to lead; ASO objects, what was written into them, what
 /// became of that, or which of their lines were hit.
+/// The type that a command names, of those that the device has.
+fn named_type(hca: &Hca, input: &Input<'_>) -> Result<Type, Failure> {
+    let number = input.op_mod();
+    let found = Type::ALL.into_iter().find(|kind| *kind as u16 == number && hca.profile.has(*kind));
+    let reason = || format!("general objects of type {number:#x} are not modelled, or not of this device");
+    found.ok_or_else(|| Failure::new(Status::BadParameter, 0x0408, reason()))
+}
+
 pub(crate) fn query(hca: &mut Hca, input: &Input<'_>) -> Answer {
-    let (kind, id) = (Type::named(hca, input)?, input.get_u32(l::general_object::ID));
+    let (kind, id) = (named_type(hca, input)?, input.get_u32(l::general_object::ID));
     let uid = input.get_u16(l::header::UID);
     let mut body = vec![];
     let mut put = |layout: &Layout, fields: [Field; 2], terminal: Terminal| {
@@ -200,7 +153,7 @@ pub(crate) fn query(hca: &mut Hca, input: &Input<'_>) -> Answer {
 
 /// Only meters can be changed; those in ASO objects by requests of send queues.
 pub(crate) fn modify(hca: &mut Hca, input: &Input<'_>) -> Answer {
-    let kind = Type::named(hca, input)?;
+    let kind = named_type(hca, input)?;
     require(kind == Type::Meter, Status::BadOperation, 0x040d, format!("{kind:?} cannot be changed"))?;
     let (uid, id) = (input.get_u16(l::header::UID), input.get_u32(l::general_object::ID));
     let selected = Input::new(&l::meter::LAYOUT, input.tail())?.get(l::meter::MODIFY_FIELD_SELECT);
@@ -209,7 +162,7 @@ pub(crate) fn modify(hca: &mut Hca, input: &Input<'_>) -> Answer {
 }
 
 pub(crate) fn destroy(hca: &mut Hca, input: &Input<'_>) -> Answer {
-    let (kind, id) = (Type::named(hca, input)?, input.get_u32(l::general_object::ID));
+    let (kind, id) = (named_type(hca, input)?, input.get_u32(l::general_object::ID));
     let uid = input.get_u16(l::header::UID);
     let refused = |reason| Failure::new(Status::BadResource, 0x040a, reason);
     match kind {
@@ -471,11 +424,11 @@ mod tests {
 
     #[test]
     fn a_device_refuses_types_of_objects_that_it_does_not_say_that_it_has() {
-        let has = |profile: Profile| Type::of(&profile.with_software_steering());
+        let has = |profile: Profile| profile.with_software_steering().general_objects();
         assert_eq!(has(CONNECTX_5), 1 << 0x08 | 1 << 0x0a | 1 << 0x0b | 1 << 0x20);
         assert_eq!(has(BLUEFIELD_2), has(CONNECTX_5) | 1 << 0x24 | 1 << 0x25 | 1 << 0x31);
         assert_eq!(has(CONNECTX_6_DX), has(BLUEFIELD_2) | 1 << 0x18 | 1 << 0x23);
-        assert_eq!((Type::of(&CONNECTX_5), Type::of(&CONNECTX_6_DX)), (0, 1 << 0x20 | 1 << 0x24));
+        assert_eq!((CONNECTX_5.general_objects(), CONNECTX_6_DX.general_objects()), (0, 1 << 0x20 | 1 << 0x24));
         let mut hca = device(CONNECTX_5);
         let refused =
             [Type::MatchDefiner, Type::Argument, Type::MeterObjects, Type::FirstHits, Type::ConnectionTracking];

@@ -3,40 +3,14 @@
 //! There is no queue in between: a frame leaves at once, or is lost where one of the two is not ready. What the flow tables of what is
 //! sent see of it is the frame and the send queue; no register goes along.
 
-use std::collections::BTreeMap;
-
-use super::Hca;
-use super::function::require;
-use super::queues::State;
-use crate::command::layouts as l;
-use crate::command::{Answer, Failure, Input, Output, Status};
+use super::queue::{Hairpin, State};
+use super::state::Hca;
+use crate::command::{Answer, Failure, Input, Output, Status, layouts as l, require};
 use crate::layout::Field;
 use crate::memory::Memory;
 use crate::objects::{Kind, Name};
+use crate::profile::{LOG_HAIRPIN_DATA, LOG_HAIRPIN_FRAMES, LOG_HAIRPIN_QUEUES};
 use crate::steering::{Origin, Port, Received, vhca_id};
-
-/// Most that the capabilities offer: bytes of frames, and frames, as powers of two.
-pub(crate) const LOG_DATA: u64 = 16;
-/// See [`LOG_DATA`].
-pub(crate) const LOG_FRAMES: u64 = 10;
-/// Queues each way, as a power of two.
-pub(crate) const LOG_QUEUES: u64 = 5;
-
-/// Queues of each way, by their numbers.
-#[derive(Debug, Default)]
-pub(crate) struct Hairpins {
-    receives: BTreeMap<u32, Hairpin>,
-    sends: BTreeMap<u32, Hairpin>,
-    /// How often the frame that is under way has come back.
-    turns: usize,
-}
-
-#[derive(Debug)]
-struct Hairpin {
-    state: State,
-    /// The queue of the other way that it is bound to.
-    peer: u32,
-}
 
 /// Fields of a command that makes such a queue.
 pub(crate) struct Sizes {
@@ -73,8 +47,8 @@ pub(crate) fn create(hca: &mut Hca, input: &Input<'_>, kind: Kind, sizes: &Sizes
     require(input.get(sizes.buffer) == 0, Status::BadParameter, 0x0b03, "only buffers of the device's are modelled")?;
     let (frames, data) = (input.get(sizes.frames), input.get(sizes.data));
     let reason = format!("2^{frames} frames of 2^{data} bytes");
-    require(frames <= LOG_FRAMES && data <= LOG_DATA, Status::LimitExceeded, 0x0b04, reason)?;
-    let room = hca.queues.hairpins.of(kind).len() < 1 << LOG_QUEUES;
+    require(frames <= LOG_HAIRPIN_FRAMES && data <= LOG_HAIRPIN_DATA, Status::LimitExceeded, 0x0b04, reason)?;
+    let room = hca.queues.hairpins.of(kind).len() < 1 << LOG_HAIRPIN_QUEUES;
     require(room, Status::LimitExceeded, 0x0b05, "all hairpin queues are in use")?;
     let id = hca.objects.create(kind, uses)?;
     hca.queues.hairpins.of(kind).insert(id, Hairpin { state: State::Reset, peer: 0 });
@@ -109,27 +83,6 @@ pub(crate) fn modify(
     Some(change())
 }
 
-impl Hairpins {
-    fn of(&mut self, kind: Kind) -> &mut BTreeMap<u32, Hairpin> {
-        if kind == Kind::Rq { &mut self.receives } else { &mut self.sends }
-    }
-
-    pub(crate) fn forget(&mut self, kind: Kind, id: u32) {
-        self.of(kind).remove(&id);
-    }
-
-    pub(crate) fn receives(&self, id: u32) -> bool {
-        self.receives.contains_key(&id)
-    }
-
-    /// The send queue by which frames of a receive queue leave, if both are ready and bound to each other.
-    fn way_out(&self, receive: u32) -> Option<u32> {
-        let ready = |hairpin: &&Hairpin| hairpin.state == State::Ready;
-        let peer = self.receives.get(&receive).filter(ready)?.peer;
-        self.sends.get(&peer).filter(ready).filter(|send| send.peer == receive).map(|_| peer)
-    }
-}
-
 impl Hca {
     /// Has a frame that a hairpin queue gets leave.
     pub(crate) fn turn_round(&mut self, memory: &dyn Memory, queue: u32, received: &Received) -> Result<(), String> {
@@ -152,7 +105,7 @@ impl Hca {
 mod tests {
     use super::*;
     use crate::hca::test::{initialized, made, run, status};
-    use crate::hca::vport::counters_out;
+    use crate::hca::vports::counters_out;
     use crate::memory::test::Flat;
     use crate::packet::sample::tcp_frame;
     use crate::profile::{BLUEFIELD_2, VPORT_ECPF};
@@ -240,7 +193,9 @@ mod tests {
     fn what_is_over_the_capabilities_or_in_memory_of_the_drivers_is_refused() {
         use l::create_rq as f;
         let mut hca = initialized(BLUEFIELD_2.with_software_steering());
-        for field in [(f::LOG_HAIRPIN_DATA_SZ, LOG_DATA + 1), (f::LOG_HAIRPIN_NUM_PACKETS, LOG_FRAMES + 1)] {
+        for field in
+            [(f::LOG_HAIRPIN_DATA_SZ, LOG_HAIRPIN_DATA + 1), (f::LOG_HAIRPIN_NUM_PACKETS, LOG_HAIRPIN_FRAMES + 1)]
+        {
             let answer = run(&mut hca, 0x908, 0, &f::LAYOUT, &[(f::HAIRPIN, 1), field], &[]);
             assert_eq!(status(&answer), Status::LimitExceeded as u8);
         }

@@ -1,86 +1,17 @@
 //! Memory that programs register: keys over it, and ranges of it that queues lie in.
 
-use super::Hca;
-use super::flush::{Failed, Syndrome};
-use super::function::require;
-use crate::command::layouts as l;
-use crate::command::{Answer, Failure, Input, Output, Status};
+use super::failed::Failed;
+use super::key::{Backing, Key, Pages, Part, Rights, Use};
+use super::state::Hca;
+use crate::command::{Answer, Failure, Input, Output, Status, layouts as l, require};
 use crate::memory::Memory;
 use crate::objects::{Kind, Name};
-
-/// What a memory key lets through.
-#[derive(Debug)]
-pub(crate) struct Key {
-    /// The key's lowest byte, which the driver chooses.
-    tag: u8,
-    start: u64,
-    length: u64,
-    rights: Rights,
-    backing: Backing,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Rights {
-    local_write: bool,
-    remote_read: bool,
-    remote_write: bool,
-}
-
-#[derive(Debug)]
-enum Backing {
-    /// Addresses are those of memory.
-    Physical,
-    Pages(Pages),
-    /// Steering memory from this address on.
-    Steering(u64),
-    /// Memory under other keys, one piece behind the other.
-    Keys(Vec<Part>),
-}
-
-/// A piece of memory under another key (PRM, "KLM").
-#[derive(Debug, Clone, Copy)]
-struct Part {
-    length: u64,
-    key: u32,
-    address: u64,
-}
 
 /// A piece of what a key leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Memory(u64),
     Steering(u64),
-}
-
-/// Memory in pages that need not lie side by side.
-#[derive(Debug, Clone)]
-pub(crate) struct Pages {
-    pages: Vec<u64>,
-    log_page: u32,
-    /// Where in the first page it begins.
-    offset: u64,
-}
-
-/// Who uses a key, and for what.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Use {
-    /// The queue that names it reads.
-    LocalRead,
-    LocalWrite,
-    /// The other side of a connection reads.
-    RemoteRead,
-    RemoteWrite,
-}
-
-impl Use {
-    /// What becomes of a request that cannot use a key so.
-    fn failed(self, reason: String) -> Failed {
-        let syndrome = match self {
-            Self::LocalRead | Self::LocalWrite => Syndrome::LocalProtection,
-            Self::RemoteRead | Self::RemoteWrite => Syndrome::RemoteAccess,
-        };
-        Failed { syndrome, reason }
-    }
 }
 
 const LOG_PAGE: u32 = 12;
@@ -90,41 +21,6 @@ const MOST_INDIRECTIONS: usize = 4;
 
 /// Bits of an address in a list of pages that say what may be done with the page.
 const PAGE_RIGHTS: u64 = 0xfff;
-
-impl Pages {
-    pub(crate) fn list(&self) -> Vec<u64> {
-        self.pages.clone()
-    }
-
-    pub(crate) fn log_page(&self) -> u32 {
-        self.log_page
-    }
-
-    pub(crate) fn offset(&self) -> u64 {
-        self.offset
-    }
-
-    /// Where a byte of it lies.
-    pub(crate) fn address(&self, at: u64) -> Option<u64> {
-        let at = self.offset.checked_add(at)?;
-        let page = self.pages.get(usize::try_from(at >> self.log_page).ok()?)?;
-        Some(page + (at & ((1 << self.log_page) - 1)))
-    }
-
-    /// A range of it in pieces that do not cross pages: address and length.
-    fn pieces(&self, at: u64, length: usize) -> Option<Vec<(u64, usize)>> {
-        let mut pieces = Vec::new();
-        let mut done = 0;
-        while done < length {
-            let here = at + done as u64;
-            let page = 1 << self.log_page;
-            let room = usize::try_from(page - (self.offset + here) % page).ok()?.min(length - done);
-            pieces.push((self.address(here)?, room));
-            done += room;
-        }
-        Some(pieces)
-    }
-}
 
 pub(crate) fn create_mkey(hca: &mut Hca, input: &Input<'_>) -> Answer {
     use l::create_mkey as f;

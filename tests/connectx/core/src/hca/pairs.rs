@@ -3,41 +3,16 @@
 //! Of the opcodes there are NOP, RDMA WRITE, RDMA READ, and the one that writes arguments of rewrites, in order. Connections to anybody else, receiving, and other services
 //! are not modelled.
 
-use super::Hca;
-use super::flush::{Failed, Syndrome};
-use super::function::require;
-use super::keys::Use;
-use super::queues::CompletionQueue;
+use super::failed::{Failed, Syndrome};
+use super::key::Use;
+use super::queue::{CompletionQueue, PairState, QueuePair};
+use super::request::{BLOCK, Request};
 use super::ring::Ring;
-use super::send::{BLOCK, Request};
-use crate::command::layouts as l;
-use crate::command::{Answer, Failure, Input, Output, Status};
+use super::state::Hca;
+use crate::command::{Answer, Failure, Input, Output, Status, layouts as l, require};
 use crate::memory::Memory;
 use crate::objects::{Kind, Name};
 use crate::steering::arguments::ARGUMENT;
-
-/// A queue pair's send side.
-#[derive(Debug)]
-pub(crate) struct QueuePair {
-    ring: Ring,
-    cq: u32,
-    /// Where software keeps its producer counter.
-    doorbell_record: u64,
-    consumer: u16,
-    state: State,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Reset,
-    Initialized,
-    ReadyToReceive,
-    ReadyToSend,
-    /// A request has failed.
-    Error,
-    /// Its memory is gone.
-    Lost,
-}
 
 const LOG_BLOCK: u32 = 6;
 
@@ -78,12 +53,12 @@ pub(crate) fn create_qp(hca: &mut Hca, input: &Input<'_>) -> Answer {
     let doorbell_record = record.address(0).ok_or_else(outside)?;
     let cq = input.get_u32(f::CQN_SND);
     let id = hca.objects.create(Kind::Qp, uses)?;
-    hca.queues.pairs.insert(id, QueuePair { ring, cq, doorbell_record, consumer: 0, state: State::Reset });
+    hca.queues.pairs.insert(id, QueuePair { ring, cq, doorbell_record, consumer: 0, state: PairState::Reset });
     Ok(Output::new(&l::object_out::LAYOUT).set(l::object_out::ID, id))
 }
 
 pub(crate) fn rst2init_qp(hca: &mut Hca, input: &Input<'_>) -> Answer {
-    step(hca, input.get_u32(l::rst2init_qp::QPN), State::Reset, State::Initialized)
+    step(hca, input.get_u32(l::rst2init_qp::QPN), PairState::Reset, PairState::Initialized)
 }
 
 pub(crate) fn init2rtr_qp(hca: &mut Hca, input: &Input<'_>) -> Answer {
@@ -91,36 +66,41 @@ pub(crate) fn init2rtr_qp(hca: &mut Hca, input: &Input<'_>) -> Answer {
     let (number, remote) = (input.get_u32(f::QPN), input.get_u32(f::REMOTE_QPN));
     require(number == remote, Status::BadParameter, 0x0806, "only connections with oneself are modelled")?;
     require(input.is_set(f::FL), Status::BadParameter, 0x0807, "only forced loopback is modelled")?;
-    step(hca, number, State::Initialized, State::ReadyToReceive)
+    step(hca, number, PairState::Initialized, PairState::ReadyToReceive)
 }
 
 pub(crate) fn rtr2rts_qp(hca: &mut Hca, input: &Input<'_>) -> Answer {
-    step(hca, input.get_u32(l::rtr2rts_qp::QPN), State::ReadyToReceive, State::ReadyToSend)
+    step(hca, input.get_u32(l::rtr2rts_qp::QPN), PairState::ReadyToReceive, PairState::ReadyToSend)
 }
 
 /// Whatever state it is in; what is posted comes back.
 pub(crate) fn fail_qp(hca: &mut Hca, input: &Input<'_>) -> Answer {
-    end(hca, input.get_u32(l::object::ID), State::Error)
+    end(hca, input.get_u32(l::object::ID), PairState::Error)
 }
 
 /// Whatever state it is in; what is posted is forgotten.
 pub(crate) fn reset_qp(hca: &mut Hca, input: &Input<'_>) -> Answer {
-    end(hca, input.get_u32(l::object::ID), State::Reset)
+    end(hca, input.get_u32(l::object::ID), PairState::Reset)
 }
 
-fn end(hca: &mut Hca, number: u32, to: State) -> Answer {
+fn end(hca: &mut Hca, number: u32, to: PairState) -> Answer {
     hca.objects.check(Kind::Qp, number)?;
     if let Some(pair) = hca.queues.pairs.get_mut(&number) {
-        require(to == State::Reset || pair.state != State::Reset, Status::BadResourceState, 0x0809, "it is in reset")?;
+        require(
+            to == PairState::Reset || pair.state != PairState::Reset,
+            Status::BadResourceState,
+            0x0809,
+            "it is in reset",
+        )?;
         pair.state = to;
-        if to == State::Reset {
+        if to == PairState::Reset {
             pair.consumer = 0;
         }
     }
     Ok(Output::empty())
 }
 
-fn step(hca: &mut Hca, number: u32, from: State, to: State) -> Answer {
+fn step(hca: &mut Hca, number: u32, from: PairState, to: PairState) -> Answer {
     hca.objects.check(Kind::Qp, number)?;
     if let Some(pair) = hca.queues.pairs.get_mut(&number) {
         let reason = format!("QP {number:#x} is {:?}, not {from:?}", pair.state);
@@ -158,7 +138,7 @@ impl Hca {
 
     /// Queue pairs with something to do, and up to which counter.
     fn waiting(&mut self, memory: &dyn Memory) -> Vec<(u32, u16)> {
-        let works = |pair: &QueuePair| matches!(pair.state, State::ReadyToSend | State::Error);
+        let works = |pair: &QueuePair| matches!(pair.state, PairState::ReadyToSend | PairState::Error);
         let ready = self.queues.pairs.iter().filter(|(_, pair)| works(pair));
         let (numbers, records): (Vec<u32>, Vec<u64>) =
             ready.map(|(number, pair)| (*number, pair.doorbell_record + PRODUCER)).unzip();
@@ -172,14 +152,14 @@ impl Hca {
                         waiting.push((number, producer));
                     }
                 }
-                Err(fault) => self.fail(number, State::Lost, &fault.to_string()),
+                Err(fault) => self.fail(number, PairState::Lost, &fault.to_string()),
             }
         }
         waiting
     }
 
     /// Ends a queue pair.
-    fn fail(&mut self, number: u32, state: State, reason: &str) {
+    fn fail(&mut self, number: u32, state: PairState, reason: &str) {
         self.complain(format!("QP {number:#x}: {reason}"));
         if let Some(pair) = self.queues.pairs.get_mut(&number) {
             pair.state = state;
@@ -215,11 +195,11 @@ impl Hca {
         if pair.consumer == producer {
             return false;
         }
-        let failed = pair.state == State::Error;
+        let failed = pair.state == PairState::Error;
         let request = match Request::read(memory, &pair.ring, pair.consumer) {
             Ok(request) => request,
             Err(reason) => {
-                self.fail(number, State::Lost, &reason);
+                self.fail(number, PairState::Lost, &reason);
                 return false;
             }
         };
@@ -232,7 +212,7 @@ impl Hca {
         }
         let outcome = self.carry_out_remotely(memory, &request);
         if let Err(failed) = &outcome {
-            self.fail(number, State::Error, &failed.reason);
+            self.fail(number, PairState::Error, &failed.reason);
         }
         if request.wants_completion() || outcome.is_err() {
             self.post_completion(memory, cq, (number, 0), &request, outcome.err().map(|failed| failed.syndrome));

@@ -1,12 +1,10 @@
 //! Where a queue and its doorbell record lie: in pages that the command lists, as the kernel makes queues, or in umems that it
 //! names, as programs do.
 
-use super::Hca;
-use super::function::require;
-use super::keys::Pages;
+use super::key::Pages;
 use super::ring::Ring;
-use crate::command::layouts as l;
-use crate::command::{Failure, Input, Status};
+use super::state::Hca;
+use crate::command::{Failure, Input, Status, layouts as l, require};
 use crate::layout::Field;
 use crate::objects::{Kind, Name};
 

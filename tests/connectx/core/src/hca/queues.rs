@@ -2,141 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use super::Hca;
-use super::flush::Flushing;
-use super::function::require;
-use super::hairpin::{self, Hairpins};
-use super::keys::{Key, Pages};
-use super::pairs::QueuePair;
+use super::failed::Flushing;
+use super::hairpin;
 use super::place::{self, Place};
-use super::receive::Tir;
+use super::queue::{CompletionQueue, EventQueue, ReceiveQueue, SendQueue, State};
 use super::ring::Ring;
-use crate::command::layouts as l;
-use crate::command::{Answer, Failure, Input, Output, Status};
+use super::state::Hca;
+use crate::command::{Answer, Failure, Input, Output, Status, layouts as l, require};
 use crate::layout::Field;
 use crate::objects::{Kind, Name};
-
-/// All queues, by their numbers.
-#[derive(Debug, Default)]
-pub(crate) struct Queues {
-    pub(crate) events: BTreeMap<u32, EventQueue>,
-    pub(crate) completions: BTreeMap<u32, CompletionQueue>,
-    pub(crate) sends: BTreeMap<u32, SendQueue>,
-    pub(crate) receives: BTreeMap<u32, ReceiveQueue>,
-    pub(crate) pairs: BTreeMap<u32, QueuePair>,
-    pub(crate) hairpins: Hairpins,
-    /// What memory keys stand for, by the key without its lowest byte.
-    pub(crate) keys: BTreeMap<u32, Key>,
-    pub(crate) umems: BTreeMap<u32, Pages>,
-    /// How frames are spread over receive queues, by TIR.
-    pub(crate) tirs: BTreeMap<u32, Tir>,
-    /// Receive queues, by the table that lists them.
-    pub(crate) tables: BTreeMap<u32, Vec<u32>>,
-    /// Frames for which there was no buffer, by Q counter.
-    pub(crate) out_of_buffer: BTreeMap<u32, u32>,
-    /// Interrupt vectors that are to be raised.
-    pub(crate) interrupts: Vec<u32>,
-}
-
-#[derive(Debug)]
-pub(crate) struct EventQueue {
-    pub(crate) ring: Ring,
-    /// Bit n: events of type n go here. Nothing set: completions.
-    pub(crate) mask: [u64; 4],
-    pub(crate) uar: u32,
-    pub(crate) vector: u32,
-    pub(crate) producer: u32,
-    pub(crate) consumer: u32,
-    pub(crate) armed: bool,
-}
-
-#[derive(Debug)]
-pub(crate) struct CompletionQueue {
-    pub(crate) ring: Ring,
-    pub(crate) eq: u32,
-    /// Where the driver keeps its consumer counter.
-    pub(crate) doorbell_record: u64,
-    pub(crate) producer: u32,
-    pub(crate) armed: bool,
-    /// Of requests for events that are found in the doorbell record: the last one's number.
-    pub(crate) request: Option<u32>,
-    /// An event is wanted for errors only, since nothing here is marked for one (solicited).
-    pub(crate) for_errors: bool,
-    /// Where behind the last completion with an error is.
-    pub(crate) behind_error: Option<u32>,
-}
-
-#[derive(Debug)]
-pub(crate) struct SendQueue {
-    pub(crate) ring: Ring,
-    pub(crate) cq: u32,
-    pub(crate) domain: u32,
-    /// The driver's own number of it, for completions.
-    pub(crate) user_index: u32,
-    /// Where the driver keeps its producer counter.
-    pub(crate) doorbell_record: u64,
-    pub(crate) consumer: u16,
-    pub(crate) state: State,
-    /// What becomes of what is posted where it has failed.
-    pub(crate) flushing: Flushing,
-    /// A request may have several frames.
-    pub(crate) several: bool,
-}
-
-#[derive(Debug)]
-pub(crate) struct ReceiveQueue {
-    pub(crate) ring: Ring,
-    pub(crate) cq: u32,
-    /// The driver's own number of it, for completions.
-    pub(crate) user_index: u32,
-    /// Where the driver keeps its producer counter.
-    pub(crate) doorbell_record: u64,
-    pub(crate) consumer: u16,
-    pub(crate) state: State,
-    /// What becomes of what is posted where it has failed.
-    pub(crate) flushing: Flushing,
-    /// A customer's tag goes from the frame into the completion.
-    pub(crate) strips_vlan: bool,
-    /// The Q counter for frames that find no buffer; 0 for none.
-    pub(crate) counter: u32,
-}
-
-/// Of a send or receive queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
-    Reset,
-    Ready,
-    Error,
-}
-
-impl State {
-    fn new(value: u64) -> Result<Self, Failure> {
-        match value {
-            0 => Ok(Self::Reset),
-            1 => Ok(Self::Ready),
-            3 => Ok(Self::Error),
-            other => Err(Failure::new(Status::BadParameter, 0x0501, format!("no queue state {other}"))),
-        }
-    }
-
-    fn value(self) -> u64 {
-        match self {
-            Self::Reset => 0,
-            Self::Ready => 1,
-            Self::Error => 3,
-        }
-    }
-
-    /// The step from `from` to `to`, of a queue that is in `self`.
-    pub(crate) fn step(self, from: u64, to: u64) -> Result<Self, Failure> {
-        let (from, to) = (Self::new(from)?, Self::new(to)?);
-        let here = self == from;
-        require(here, Status::BadResourceState, 0x0502, format!("the queue is {self:?}, not {from:?}"))?;
-        let forward = from == Self::Reset && to == Self::Error;
-        require(!forward, Status::BadResourceState, 0x0503, "a queue that was never ready cannot fail")?;
-        Ok(to)
-    }
-}
 
 const LOG_EVENT: u32 = 6;
 const LOG_COMPLETION: u32 = 6;

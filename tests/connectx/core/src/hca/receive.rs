@@ -3,32 +3,15 @@
 //! Queues are cyclic, with lists of buffers as the driver posts them. A frame that does not fit into its buffers, or whose buffers are not
 //! under their keys, takes the queue into error. A frame is lost, and counted, where there is no buffer, and lost in silence where the queue is not ready.
 
-use super::Hca;
-use super::flush::{Failed, Syndrome};
-use super::hash::Hash;
-use super::keys::Use;
-use super::queues::State;
+use super::failed::{Failed, Syndrome};
+use super::key::Use;
+use super::queue::{Dispatch, State};
 use super::ring::COMPLETION;
+use super::state::Hca;
 use crate::memory::{Memory, read_u32};
 use crate::packet::checks::{Checks, ip_packet, sum};
 use crate::packet::{Headers, Layer, TunnelPorts, edit};
 use crate::steering::Received;
-
-/// How frames are spread over receive queues.
-#[derive(Debug)]
-pub(crate) struct Tir {
-    pub(crate) dispatch: Dispatch,
-    pub(crate) hash: Option<Hash>,
-}
-
-/// Where a TIR leads to.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Dispatch {
-    /// A receive queue.
-    Queue(u32),
-    /// A table of them, of which the hash picks one.
-    Table(u32),
-}
 
 /// A buffer for part of a frame.
 struct Buffer {

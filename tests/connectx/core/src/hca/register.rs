@@ -1,10 +1,10 @@
 //! Registers of the port and of the device, through `ACCESS_REG`.
 
-use super::Hca;
-use super::function::{modifier, require};
-use super::vport::{ByKind, port_counters};
-use crate::command::layouts as l;
-use crate::command::{Answer, Failure, Input, Output, Status};
+use super::port::PROTOCOLS;
+use super::state::Hca;
+use super::vport::ByKind;
+use super::vports::port_counters;
+use crate::command::{Answer, Failure, Input, Output, Status, layouts as l, modifier, require};
 use crate::layout::{Field, Layout, layouts};
 
 layouts! {
@@ -43,30 +43,6 @@ layouts! {
 
 /// Largest frame payload, with what the driver adds to a device's MTU.
 const MAX_MTU: u16 = 9978;
-const DEFAULT_MTU: u16 = 1522;
-/// 25GBASE-CR, in the mask of Ethernet protocols.
-const PROTOCOLS: u32 = 1 << 27;
-
-/// The port to the wire, as its registers show it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PhysicalPort {
-    admin_up: bool,
-    mtu: u16,
-    protocols: u32,
-    pause: (bool, bool),
-}
-
-impl Default for PhysicalPort {
-    fn default() -> Self {
-        Self { admin_up: true, mtu: DEFAULT_MTU, protocols: PROTOCOLS, pause: (false, false) }
-    }
-}
-
-impl PhysicalPort {
-    pub(crate) fn is_up(&self) -> bool {
-        self.admin_up
-    }
-}
 
 struct Register {
     id: u16,

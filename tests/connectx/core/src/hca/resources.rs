@@ -1,11 +1,9 @@
 //! Objects that have no ring of their own: domains, keys, pages of doorbells, transport interfaces.
 
-use super::Hca;
-use super::function::{modifier, require};
 use super::hash::{Hash, HashFunction};
-use super::receive::{Dispatch, Tir};
-use crate::command::layouts as l;
-use crate::command::{Answer, Failure, Input, Output, Status};
+use super::queue::{Dispatch, Tir};
+use super::state::Hca;
+use crate::command::{Answer, Failure, Input, Output, Status, layouts as l, modifier, require};
 use crate::layout::layouts;
 use crate::objects::{Kind, Name};
 use crate::steering::address::{Side, Terminal};

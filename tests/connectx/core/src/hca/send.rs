@@ -3,85 +3,19 @@
 //! Of the opcodes there are NOP, SEND, the same of a large segment (LSO), several frames in one request (enhanced MPW), and ACCESS_ASO
 //! ([`super::aso`]). Requests on keys, the software parser, and the older kind of several frames are not modelled and fail.
 
-use super::Hca;
-use super::flush::Failed;
-use super::keys::Use;
+use super::failed::Failed;
+use super::key::Use;
 use super::offload::{self, CHECKSUMS};
-use super::ring::Ring;
+use super::request::{Request, SEGMENT};
+use super::state::Hca;
 use crate::memory::Memory;
 use crate::steering::{Origin, Port};
-
-/// Unit of a send queue.
-pub(crate) const BLOCK: usize = 64;
-/// Unit of a request.
-const SEGMENT: usize = 16;
 
 const NOP: u8 = 0x00;
 const SEND: u8 = 0x0a;
 const SEND_LARGE: u8 = 0x0e;
 const SEND_SEVERAL: u8 = 0x29;
 const ACCESS_ASO: u8 = 0x2d;
-
-/// When a request gives a completion (PRM, "CE" of the control segment): otherwise with any error.
-const COMPLETES_FIRST_ERROR: u8 = 1;
-const ALWAYS_COMPLETES: u8 = 2;
-
-/// A request: control segment, and what follows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Request {
-    pub(crate) index: u16,
-    pub(crate) opcode: u8,
-    mode: u8,
-    bytes: Vec<u8>,
-}
-
-impl Request {
-    /// Reads the request at `index`.
-    pub(crate) fn read(memory: &dyn Memory, ring: &Ring, index: u16) -> Result<Self, String> {
-        let mut bytes = read_block(memory, ring, index)?;
-        let segments = usize::from(bytes[7] & 0x3f);
-        let length = segments.max(1) * SEGMENT;
-        let blocks = length.div_ceil(BLOCK);
-        for block in 1..blocks {
-            let at = index.wrapping_add(u16::try_from(block).unwrap_or(u16::MAX));
-            bytes.extend_from_slice(&read_block(memory, ring, at)?);
-        }
-        bytes.truncate(length);
-        Ok(Self { index, opcode: bytes[3], mode: bytes[11] >> 2 & 3, bytes })
-    }
-
-    pub(crate) fn blocks(&self) -> u16 {
-        u16::try_from(self.bytes.len().div_ceil(BLOCK)).unwrap_or(u16::MAX)
-    }
-
-    pub(crate) fn wants_completion(&self) -> bool {
-        self.mode & ALWAYS_COMPLETES != 0
-    }
-
-    /// Whether it gives no completion as flushed behind another one.
-    pub(crate) fn completes_first_error_only(&self) -> bool {
-        self.mode == COMPLETES_FIRST_ERROR
-    }
-
-    fn modifier(&self) -> u8 {
-        self.bytes.first().copied().unwrap_or_default()
-    }
-
-    pub(crate) fn bytes(&self, at: usize, length: usize) -> Option<&[u8]> {
-        self.bytes.get(at..at.checked_add(length)?)
-    }
-
-    pub(crate) fn word(&self, at: usize) -> Option<u32> {
-        let bytes = self.bytes.get(at..at + 4)?;
-        Some(bytes.iter().fold(0, |word, byte| word << 8 | u32::from(*byte)))
-    }
-}
-
-fn read_block(memory: &dyn Memory, ring: &Ring, index: u16) -> Result<Vec<u8>, String> {
-    let mut bytes = vec![0; BLOCK];
-    memory.read(ring.address(u32::from(index)), &mut bytes).map_err(|fault| fault.to_string())?;
-    Ok(bytes)
-}
 
 /// What the Ethernet segment says, and where the data begins.
 struct Ethernet {
@@ -205,8 +139,10 @@ impl Hca {
 mod tests {
     use super::*;
     use crate::command::layouts as l;
-    use crate::hca::flush::{Flushing, Syndrome};
-    use crate::hca::queues::{SendQueue, State};
+    use crate::hca::failed::{Flushing, Syndrome};
+    use crate::hca::queue::{SendQueue, State};
+    use crate::hca::request::ALWAYS_COMPLETES;
+    use crate::hca::ring::Ring;
     use crate::hca::test::{initialized, made};
     use crate::memory::test::Flat;
     use crate::packet::sample::tcp_frame;

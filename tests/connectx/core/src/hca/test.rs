@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{CommandFault, Hca, Stage, Trouble};
+use super::state::{CommandFault, Hca, Stage, Trouble};
 use crate::command::layouts::{self as l, header, output};
 use crate::layout::{Field, Layout};
 use crate::memory::Memory;

@@ -1,20 +1,20 @@
 //! The commands that are modelled, besides those of [`crate::steering`].
 
-use super::layouts as l;
-use super::{Answer, Input};
-use crate::hca::{Hca, Stage, function, general, keys, pairs, queues, register, resources, vport};
+use super::state::{Hca, Stage};
+use super::{function, general, keys, pairs, queues, register, resources, vports};
+use crate::command::{Answer, Input, layouts as l};
 use crate::layout::Layout;
 
 /// A command: what it is called, what it takes, from when on it may come, and what carries it out.
-pub(crate) struct Command {
-    pub(crate) opcode: u16,
-    pub(crate) name: &'static str,
-    pub(crate) input: &'static Layout,
-    pub(crate) from: Stage,
-    pub(crate) run: fn(&mut Hca, &Input<'_>) -> Answer,
+pub(super) struct Command {
+    pub(super) opcode: u16,
+    pub(super) name: &'static str,
+    pub(super) input: &'static Layout,
+    pub(super) from: Stage,
+    pub(super) run: fn(&mut Hca, &Input<'_>) -> Answer,
 }
 
-pub(crate) fn find(opcode: u16) -> Option<&'static Command> {
+pub(super) fn find(opcode: u16) -> Option<&'static Command> {
     COMMANDS.iter().find(|command| command.opcode == opcode)
 }
 
@@ -35,7 +35,7 @@ macro_rules! commands {
     };
 }
 
-pub(crate) const COMMANDS: &[Command] = commands![
+pub(super) const COMMANDS: &[Command] = commands![
     0x100 QUERY_HCA_CAP query_hca_cap Enabled function::query_hca_cap,
     0x101 QUERY_ADAPTER plain Initialized function::query_adapter,
     0x102 INIT_HCA init_hca Enabled function::init_hca,
@@ -63,14 +63,14 @@ pub(crate) const COMMANDS: &[Command] = commands![
     0x504 RTR2RTS_QP rtr2rts_qp Initialized pairs::rtr2rts_qp,
     0x507 TO_ERR_QP object Initialized pairs::fail_qp,
     0x50a TO_RST_QP object Initialized pairs::reset_qp,
-    0x740 QUERY_ESW_FUNCTIONS plain Initialized vport::query_esw_functions,
-    0x750 QUERY_VPORT_STATE vport Initialized vport::query_vport_state,
-    0x751 MODIFY_VPORT_STATE modify_vport_state Initialized vport::modify_vport_state,
-    0x752 QUERY_ESW_VPORT_CONTEXT vport Initialized vport::query_esw_vport_context,
-    0x753 MODIFY_ESW_VPORT_CONTEXT modify_esw_vport_context Initialized vport::modify_esw_vport_context,
-    0x754 QUERY_NIC_VPORT_CONTEXT query_nic_vport_context Initialized vport::query_nic_vport_context,
-    0x755 MODIFY_NIC_VPORT_CONTEXT modify_nic_vport_context Initialized vport::modify_nic_vport_context,
-    0x770 QUERY_VPORT_COUNTER query_vport_counter Initialized vport::query_vport_counter,
+    0x740 QUERY_ESW_FUNCTIONS plain Initialized vports::query_esw_functions,
+    0x750 QUERY_VPORT_STATE vport Initialized vports::query_vport_state,
+    0x751 MODIFY_VPORT_STATE modify_vport_state Initialized vports::modify_vport_state,
+    0x752 QUERY_ESW_VPORT_CONTEXT vport Initialized vports::query_esw_vport_context,
+    0x753 MODIFY_ESW_VPORT_CONTEXT modify_esw_vport_context Initialized vports::modify_esw_vport_context,
+    0x754 QUERY_NIC_VPORT_CONTEXT query_nic_vport_context Initialized vports::query_nic_vport_context,
+    0x755 MODIFY_NIC_VPORT_CONTEXT modify_nic_vport_context Initialized vports::modify_nic_vport_context,
+    0x770 QUERY_VPORT_COUNTER query_vport_counter Initialized vports::query_vport_counter,
     0x771 ALLOC_Q_COUNTER plain Initialized resources::alloc_q_counter,
     0x772 DEALLOC_Q_COUNTER small_object Initialized resources::dealloc_q_counter,
     0x773 QUERY_Q_COUNTER query_q_counter Initialized resources::query_q_counter,
@@ -81,8 +81,8 @@ pub(crate) const COMMANDS: &[Command] = commands![
     0x805 ACCESS_REG access_register Enabled register::access,
     0x816 ALLOC_TRANSPORT_DOMAIN plain Initialized resources::alloc_transport_domain,
     0x817 DEALLOC_TRANSPORT_DOMAIN object Initialized resources::dealloc_transport_domain,
-    0x829 SET_L2_TABLE_ENTRY set_l2_table_entry Initialized vport::set_l2_table_entry,
-    0x82b DELETE_L2_TABLE_ENTRY l2_table_entry Initialized vport::delete_l2_table_entry,
+    0x829 SET_L2_TABLE_ENTRY set_l2_table_entry Initialized vports::set_l2_table_entry,
+    0x82b DELETE_L2_TABLE_ENTRY l2_table_entry Initialized vports::delete_l2_table_entry,
     0x900 CREATE_TIR create_tir Initialized resources::create_tir,
     0x901 MODIFY_TIR modify_tir Initialized resources::modify_tir,
     0x902 DESTROY_TIR object Initialized resources::destroy_tir,
