@@ -3,7 +3,7 @@
 //! Of two queues a symmetric hash picks the same for both directions; how hardware makes it so is not published, and here the smaller
 //! of two addresses, or ports, comes first.
 
-use crate::packet::checks::octets;
+use crate::packet::checks::address_bytes;
 use crate::packet::{Headers, Transport};
 
 /// A hash over those fields that are selected (PRM, `RX_HASH_FIELD_SELECT`).
@@ -53,7 +53,7 @@ impl Hash {
         let mut input = Vec::new();
         for (bit, address) in [(SOURCE_ADDRESS, source), (DESTINATION_ADDRESS, destination)] {
             if selected & bit != 0 {
-                input.extend(octets(ip.version, address));
+                input.extend(address_bytes(ip.version, address));
             }
         }
         for (bit, port) in [(SOURCE_PORT, source_port), (DESTINATION_PORT, destination_port)] {

@@ -199,24 +199,24 @@ fn access_ppcnt(hca: &mut Hca, data: &Data<'_>) -> Result<Vec<u8>, Failure> {
     data.port_1(ppcnt::LOCAL_PORT)?;
     let (received, transmitted) = port_counters(hca);
     let packets = |counters: ByKind| counters.iter().map(|counter| counter.0).sum::<u64>();
-    let octets = |counters: ByKind| counters.iter().map(|counter| counter.1).sum::<u64>();
+    let bytes = |counters: ByKind| counters.iter().map(|counter| counter.1).sum::<u64>();
     let ([in_unicast, in_multicast, in_broadcast], [out_unicast, out_multicast, out_broadcast]) =
         (received, transmitted);
     match data.get(ppcnt::GRP) {
         IEEE_802_3 => Ok(data.answer(&[
             (ieee_802_3::FRAMES_TRANSMITTED, packets(transmitted)),
             (ieee_802_3::FRAMES_RECEIVED, packets(received)),
-            (ieee_802_3::OCTETS_TRANSMITTED, octets(transmitted)),
-            (ieee_802_3::OCTETS_RECEIVED, octets(received)),
+            (ieee_802_3::OCTETS_TRANSMITTED, bytes(transmitted)),
+            (ieee_802_3::OCTETS_RECEIVED, bytes(received)),
             (ieee_802_3::MULTICAST_TRANSMITTED, out_multicast.0),
             (ieee_802_3::BROADCAST_TRANSMITTED, out_broadcast.0),
             (ieee_802_3::MULTICAST_RECEIVED, in_multicast.0),
             (ieee_802_3::BROADCAST_RECEIVED, in_broadcast.0),
         ])),
         RFC_2863 => Ok(data.answer(&[
-            (rfc_2863::IN_OCTETS, octets(received)),
+            (rfc_2863::IN_OCTETS, bytes(received)),
             (rfc_2863::IN_UNICAST, in_unicast.0),
-            (rfc_2863::OUT_OCTETS, octets(transmitted)),
+            (rfc_2863::OUT_OCTETS, bytes(transmitted)),
             (rfc_2863::OUT_UNICAST, out_unicast.0),
             (rfc_2863::IN_MULTICAST, in_multicast.0),
             (rfc_2863::IN_BROADCAST, in_broadcast.0),

@@ -5,7 +5,7 @@
 //! within the packet. Checksums count apart from that. These readings are ours: a UDP datagram without a checksum has a right one,
 //! and a fragment has neither a transport header nor a checksum of one that is right.
 
-use super::{Fragment, Ip, Layer, Octets, Transport, edit};
+use super::{BytesAt, Fragment, Ip, Layer, Transport, edit};
 
 /// Which headers of a layer are right.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -88,11 +88,11 @@ fn transport_is_right(frame: &[u8], ip: &Ip, layer: &Layer) -> bool {
 }
 
 pub(crate) fn addresses(ip: &Ip) -> Vec<u8> {
-    [ip.source, ip.destination].into_iter().flat_map(|address| octets(ip.version, address)).collect()
+    [ip.source, ip.destination].into_iter().flat_map(|address| address_bytes(ip.version, address)).collect()
 }
 
 /// An address as it stands in the header.
-pub(crate) fn octets(version: u8, address: u128) -> Vec<u8> {
+pub(crate) fn address_bytes(version: u8, address: u128) -> Vec<u8> {
     if version == 4 { address.to_be_bytes()[12..].to_vec() } else { address.to_be_bytes().to_vec() }
 }
 

@@ -1,6 +1,6 @@
 //! One layer of headers: Ethernet, VLAN tags, MPLS, IP and transport.
 
-use super::Octets;
+use super::BytesAt;
 
 /// EtherTypes and IP protocols that the parser acts on, by their IANA names.
 pub(crate) mod number {
@@ -174,7 +174,7 @@ impl Layer {
     /// The layer whose Ethernet header is at `at`; empty if there is none.
     pub(super) fn ethernet(frame: &[u8], at: usize) -> Self {
         let mut layer = Self::default();
-        let (Some(destination), Some(source)) = (frame.octets(at), frame.octets(at + 6)) else { return layer };
+        let (Some(destination), Some(source)) = (frame.bytes_at(at), frame.bytes_at(at + 6)) else { return layer };
         let Some(mut ethertype) = frame.u16_at(at + 12) else { return layer };
         layer.ethernet = Some(Ethernet { at, destination, source });
         let mut next = at + 14;
@@ -213,7 +213,7 @@ impl Layer {
 
 impl Ip {
     fn v4(frame: &[u8], at: usize) -> Option<Self> {
-        let header: [u8; 20] = frame.octets(at)?;
+        let header: [u8; 20] = frame.bytes_at(at)?;
         let ihl = header[0] & 0xf;
         if header[0] >> 4 != 4 || ihl < 5 {
             return None;
@@ -258,8 +258,8 @@ impl Ip {
             ttl: frame.u8_at(at + 7)?,
             protocol: frame.u8_at(at + 6)?,
             flow_label: first & 0xf_ffff,
-            source: frame.octets(at + 8).map(u128::from_be_bytes)?,
-            destination: frame.octets(at + 24).map(u128::from_be_bytes)?,
+            source: frame.bytes_at(at + 8).map(u128::from_be_bytes)?,
+            destination: frame.bytes_at(at + 24).map(u128::from_be_bytes)?,
             fragment: Fragment::No,
             payload: at + 40,
         };
@@ -273,7 +273,7 @@ impl Ip {
 
     /// Whether there was an extension header to step over.
     fn skip_extension(&mut self, frame: &[u8]) -> bool {
-        let Some([next, length, high, low]) = frame.octets(self.payload) else { return false };
+        let Some([next, length, high, low]) = frame.bytes_at(self.payload) else { return false };
         let length = match self.protocol {
             number::HOP_BY_HOP | number::ROUTING | number::DESTINATION_OPTIONS => usize::from(length) * 8 + 8,
             number::FRAGMENT => {
@@ -305,7 +305,7 @@ impl Transport {
         let at = ip.payload;
         match (ip.version, ip.protocol) {
             (_, number::TCP) => {
-                let header: [u8; 20] = frame.octets(at)?;
+                let header: [u8; 20] = frame.bytes_at(at)?;
                 Some(Self::Tcp {
                     at,
                     source: header.u16_at(0)?,
@@ -316,18 +316,18 @@ impl Transport {
                 })
             }
             (_, number::UDP) => {
-                let header: [u8; 8] = frame.octets(at)?;
+                let header: [u8; 8] = frame.bytes_at(at)?;
                 Some(Self::Udp { at, source: header.u16_at(0)?, destination: header.u16_at(2)? })
             }
             (4, number::ICMP) => {
-                let [kind, code, ..] = frame.octets::<8>(at)?;
+                let [kind, code, ..] = frame.bytes_at::<8>(at)?;
                 Some(Self::Icmp { at, kind, code, data: frame.u32_at(at + 4)? })
             }
             (6, number::ICMPV6) => {
-                let [kind, code, ..] = frame.octets::<8>(at)?;
+                let [kind, code, ..] = frame.bytes_at::<8>(at)?;
                 Some(Self::Icmpv6 { at, kind, code, data: frame.u32_at(at + 4)? })
             }
-            (_, number::ESP) => Some(Self::Esp { at, spi: frame.octets::<8>(at)?.u32_at(0)? }),
+            (_, number::ESP) => Some(Self::Esp { at, spi: frame.bytes_at::<8>(at)?.u32_at(0)? }),
             _ => None,
         }
     }

@@ -61,24 +61,24 @@ impl Headers {
 }
 
 /// Big-endian reading that ends where the frame does.
-pub(crate) trait Octets {
-    fn octets<const N: usize>(&self, at: usize) -> Option<[u8; N]>;
+pub(crate) trait BytesAt {
+    fn bytes_at<const N: usize>(&self, at: usize) -> Option<[u8; N]>;
 
     fn u8_at(&self, at: usize) -> Option<u8> {
-        self.octets(at).map(|[value]| value)
+        self.bytes_at(at).map(|[value]| value)
     }
 
     fn u16_at(&self, at: usize) -> Option<u16> {
-        self.octets(at).map(u16::from_be_bytes)
+        self.bytes_at(at).map(u16::from_be_bytes)
     }
 
     fn u32_at(&self, at: usize) -> Option<u32> {
-        self.octets(at).map(u32::from_be_bytes)
+        self.bytes_at(at).map(u32::from_be_bytes)
     }
 }
 
-impl Octets for [u8] {
-    fn octets<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
+impl BytesAt for [u8] {
+    fn bytes_at<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
         self.get(at..)?.first_chunk().copied()
     }
 }

@@ -1,7 +1,7 @@
 //! Tunnel headers: VXLAN, VXLAN-GPE, Geneve, GRE, GTP-U, MPLS in UDP or GRE, IP in IP.
 
 use super::layer::number;
-use super::{Layer, Octets, Transport, TunnelPorts};
+use super::{BytesAt, Layer, Transport, TunnelPorts};
 
 const GENEVE_PORT: u16 = 6081;
 const VXLAN_GPE_PORT: u16 = 4790;
@@ -144,7 +144,7 @@ impl Tunnel {
     fn in_udp(frame: &[u8], at: usize, port: u16, ports: &TunnelPorts) -> Option<Self> {
         match port {
             VXLAN_GPE_PORT => {
-                let [flags, _, _, next, ..] = frame.octets::<8>(at)?;
+                let [flags, _, _, next, ..] = frame.bytes_at::<8>(at)?;
                 let payload = match next {
                     1 | 2 => Some((Payload::Ip, at + 8)),
                     3 => Some((Payload::Ethernet, at + 8)),
@@ -160,7 +160,7 @@ impl Tunnel {
                 Some(Self { at, kind: TunnelKind::MplsInUdp { entry }, payload: under_mpls(frame, at), words: [0; 4] })
             }
             port if ports.vxlan.contains(&port) => {
-                let vni = frame.octets::<8>(at)?.u32_at(4)? >> 8;
+                let vni = frame.bytes_at::<8>(at)?.u32_at(4)? >> 8;
                 let payload = Some((Payload::Ethernet, at + 8));
                 Some(Self { at, kind: TunnelKind::Vxlan { vni }, payload, words: [0; 4] })
             }
@@ -169,7 +169,7 @@ impl Tunnel {
     }
 
     fn geneve(frame: &[u8], at: usize, wanted: Option<(u16, u8)>) -> Option<Self> {
-        let [first, second, ..] = frame.octets::<8>(at)?;
+        let [first, second, ..] = frame.bytes_at::<8>(at)?;
         let options = first & 0x3f;
         let protocol = frame.u16_at(at + 2)?;
         let end = at + 8 + usize::from(options) * 4;
@@ -215,7 +215,7 @@ impl Tunnel {
     fn gtpu(frame: &[u8], at: usize) -> Option<Self> {
         const OPTIONAL_WORD: u8 = 0x07;
         const EXTENSION: u8 = 0x04;
-        let [flags, message, ..] = frame.octets::<8>(at)?;
+        let [flags, message, ..] = frame.bytes_at::<8>(at)?;
         let first = frame.u32_at(at)?;
         let teid = frame.u32_at(at + 4)?;
         let mut next = at + 8;
@@ -238,7 +238,7 @@ impl Tunnel {
 /// The first word of data of an option of Geneve, by class and type; the type's highest bit says that it is critical.
 fn geneve_option(frame: &[u8], mut within: std::ops::Range<usize>, wanted: (u16, u8)) -> Option<u32> {
     while within.len() > 4 {
-        let (class, [kind, length]) = (frame.u16_at(within.start)?, frame.octets(within.start + 2)?);
+        let (class, [kind, length]) = (frame.u16_at(within.start)?, frame.bytes_at(within.start + 2)?);
         let data = within.start + 4;
         let length = usize::from(length & 0x1f) * 4;
         if (class, kind) == wanted && length > 0 {

@@ -1,17 +1,17 @@
-//! Flow counters: packets and octets, moved by packets that are walked and by nothing else.
+//! Flow counters: packets and bytes, moved by packets that are walked and by nothing else.
 
 use std::collections::BTreeMap;
 
 use super::failure::Refusal;
 use super::layout::{self, bytes};
 
-/// Packets and octets that an entry has seen.
+/// Packets and bytes that an entry has seen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Count {
     /// Packets.
     pub packets: u64,
-    /// Octets, without FCS.
-    pub octets: u64,
+    /// Bytes, without FCS.
+    pub bytes: u64,
 }
 
 /// How counters are told to the driver.
@@ -67,7 +67,7 @@ impl Dump {
     }
 }
 
-/// Bytes of a counter that is told: packets and octets.
+/// Length of a counter that is told: packets, and bytes.
 const COUNT: usize = 16;
 
 pub(super) const WHAT: &str = "flow counter";
@@ -164,7 +164,7 @@ impl Counters {
         let count = self.read(id).unwrap_or_default();
         let change = |by: Count, change: fn(u64, u64) -> u64| Count {
             packets: change(count.packets, by.packets),
-            octets: change(count.octets, by.octets),
+            bytes: change(count.bytes, by.bytes),
         };
         match self.telling {
             Telling::Standing => self.standing.get(&id).copied().unwrap_or_default(),
@@ -179,10 +179,10 @@ impl Counters {
         bulk.filter(|(_, bulk)| uid == 0 || bulk.uid == uid).map(|_| ()).ok_or(Refusal::Unknown { what: WHAT, id })
     }
 
-    pub(super) fn count(&mut self, id: u32, octets: usize) {
+    pub(super) fn count(&mut self, id: u32, bytes: usize) {
         if let Some((bulk, place)) = self.bulk_mut(id) {
             bulk.counts[place].packets += 1;
-            bulk.counts[place].octets += u64::try_from(octets).unwrap_or(u64::MAX);
+            bulk.counts[place].bytes += u64::try_from(bytes).unwrap_or(u64::MAX);
         }
     }
 

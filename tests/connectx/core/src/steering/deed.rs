@@ -14,7 +14,7 @@ pub enum Deed {
     Counted {
         /// The counter.
         counter: u32,
-        /// The octets that it moved by.
+        /// The bytes that it moved by.
         bytes: usize,
     },
     /// Took so many bytes of tunnel headers away.

@@ -62,7 +62,7 @@ pub(crate) fn counters_that_lag_or_jump_never_run_backwards(world: &World) {
     let frame = udp([10, 0, 0, 1], [10, 9, 9, 9], 1000, 53);
     let send = |packets: usize| (0..packets).for_each(|_| world.pass(VF0, &frame, &[(Port::Wire, &frame)]));
     let tell = |telling| world.hca.lock().tell_counters(telling);
-    let count = |packets: u64| Count { packets, octets: packets * UDP as u64 };
+    let count = |packets: u64| Count { packets, bytes: packets * UDP as u64 };
     let counted = |what: &str, packets: u64| {
         agent.eventually(what, |flows| {
             let flow = flow_of(flows, 53);

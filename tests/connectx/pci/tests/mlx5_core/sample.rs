@@ -6,7 +6,7 @@ use crate::agent::{Agent, flow_of, ufid};
 use crate::packet::{Packet, TCP};
 use crate::{MANAGER, VF0, VF1, World};
 
-/// Writes a line for each sample that psample tells of: device, whole length, group, one of how many, octets
+/// Writes a line for each sample that psample tells of: device, whole length, group, one of how many, bytes
 /// (`include/uapi/linux/psample.h`).
 const LISTENER: &str = r##"
 import re, socket, struct, subprocess
@@ -26,7 +26,7 @@ while True:
     print(socket.if_indextoname(number(0)), number(2), number(3), number(5), found[6].hex(), flush=True)
 "##;
 
-/// A rule's sample, of so many packets one, how many come, and how many octets are told of each.
+/// A rule's sample, of so many packets one, how many come, and how many bytes are told of each.
 const ROWS: [(&str, usize, usize, usize); 3] =
     [("rate 1 group 5", 1, 3, SHORT), ("rate 4 group 5", 4, 9, SHORT), ("rate 1 group 5 trunc 20", 1, 1, 20)];
 const FRAME: usize = 72;
@@ -63,10 +63,10 @@ impl Drop for Samples<'_> {
     }
 }
 
-/// The octets of a frame as they are told, and a line for a sample of it.
+/// The bytes of a frame as they are told, and a line for a sample of it.
 fn line(port: &str, frame: &[u8], group: u32, rate: usize, told: usize) -> String {
-    let octets: String = frame[..told].iter().map(|octet| format!("{octet:02x}")).collect();
-    format!("{port} {} {group} {rate} {octets}\n", frame.len())
+    let bytes: String = frame[..told].iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{port} {} {group} {rate} {bytes}\n", frame.len())
 }
 
 pub(crate) fn samples_are_taken_of_what_hardware_forwards(world: &World) {

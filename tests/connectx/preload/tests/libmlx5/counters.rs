@@ -37,12 +37,12 @@ fn query(first: u32, number: u16, clear: bool, memory: Option<(u32, u64)>) -> Ve
     input
 }
 
-/// Counters that are not zero, by place: packets and octets.
+/// Counters that are not zero, by place: packets and bytes.
 fn moved(bytes: &[u8]) -> Vec<(usize, u64, u64)> {
     let wide = |bytes: &[u8]| u64::from_be_bytes(bytes.try_into().unwrap());
     let counters = bytes.chunks_exact(COUNT).map(|counter| (wide(&counter[..8]), wide(&counter[8..])));
     let counters = counters.enumerate().filter(|(_, counter)| *counter != (0, 0));
-    counters.map(|(place, (packets, octets))| (place, packets, octets)).collect()
+    counters.map(|(place, (packets, bytes))| (place, packets, bytes)).collect()
 }
 
 /// A key over memory under other keys.

@@ -62,7 +62,7 @@ fn packets_go_to_several_destinations_and_only_one_copy_gets_a_tunnel() {
                 assert_eq!(sent(plugged, from, &packet), copies);
             }
             let count = read_counter(&block, id);
-            assert_eq!((count.packets, count.octets), (2, 2 * packet.len() as u64));
+            assert_eq!((count.packets, count.bytes), (2, 2 * packet.len() as u64));
         });
     }
 }

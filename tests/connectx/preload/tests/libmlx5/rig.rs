@@ -226,7 +226,7 @@ pub(crate) fn read_counter(block: &Object<'_>, id: u32) -> Count {
     input[28..].copy_from_slice(&id.to_be_bytes());
     let output = block.query(&input, 32).unwrap();
     let wide = |at: usize| u64::from_be_bytes(output[at..at + 8].try_into().unwrap());
-    Count { packets: wide(16), octets: wide(24) }
+    Count { packets: wide(16), bytes: wide(24) }
 }
 
 /// Lets a packet in, and prints its way.

@@ -31,7 +31,7 @@ fn a_rule_counts_and_forwards_what_it_matches_and_nothing_else() {
                 assert_eq!(comes_out(plugged, from, &frame), Some(Port::Wire));
                 let read = read_counter(&block, first + 5);
                 let packets = number as u64 + 1;
-                assert_eq!((read.packets, read.octets), (packets, packets * frame.len() as u64));
+                assert_eq!((read.packets, read.bytes), (packets, packets * frame.len() as u64));
                 assert_eq!(comes_out(plugged, from, &datagram([10, 0, 0, 3])), None);
                 assert_eq!(comes_out(plugged, from, &datagram([10, 0, 0, 4])), Some(manager), "the default");
             }

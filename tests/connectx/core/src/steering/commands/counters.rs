@@ -56,7 +56,7 @@ impl Steering {
         for id in ids {
             let count = self.counters.told(id);
             output.extend(count.packets.to_be_bytes());
-            output.extend(count.octets.to_be_bytes());
+            output.extend(count.bytes.to_be_bytes());
             if layout::COUNTER_CLEAR.is_set(input) {
                 self.counters.clear(id);
             }

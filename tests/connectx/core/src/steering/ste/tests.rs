@@ -116,7 +116,7 @@ fn every_rule_of_a_hash_table_is_found_on_both_sides_and_counted() {
             assert_eq!(walk(&mut device, root, &datagram(to)).end, Ok(vport(root, 2)), "10.0.0.{to}");
             packets += 1;
             let count = device.counter(COUNTER).unwrap();
-            assert_eq!((count.packets, count.octets), (packets, packets * datagram(2).len() as u64));
+            assert_eq!((count.packets, count.bytes), (packets, packets * datagram(2).len() as u64));
         }
     }
 }

@@ -199,7 +199,7 @@ impl Device {
         let number = |bytes: &[u8]| u64::from_be_bytes(bytes.try_into().unwrap());
         Ok(output[layout::SHORT_OUTPUT..]
             .chunks(16)
-            .map(|count| Count { packets: number(&count[..8]), octets: number(&count[8..]) })
+            .map(|count| Count { packets: number(&count[..8]), bytes: number(&count[8..]) })
             .collect())
     }
 

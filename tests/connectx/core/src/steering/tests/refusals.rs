@@ -64,7 +64,7 @@ fn counters_that_are_told_wrong_count_on() {
     let counters = [device.counters(0).unwrap(), device.counters(0).unwrap()];
     device.rule(table, 0, Wanted { actions: DROP | COUNT, counters: vec![counters[0]], ..Wanted::default() });
     let told = |device: &mut Device| counters.map(|id| device.query_counters(id, 0, false).unwrap()[0].packets);
-    let count = |packets| Count { packets, octets: 60 * packets };
+    let count = |packets| Count { packets, bytes: 60 * packets };
     for _ in 0..5 {
         device.receive(Port::Wire, &tcp_frame());
     }
@@ -341,7 +341,7 @@ fn a_query_that_clears_starts_the_counter_again() {
     assert_eq!(device.query_counters(counter, 0, true).unwrap()[0].packets, 1);
     device.receive(Port::Wire, &tcp_frame());
     assert_eq!(device.query_counters(counter, 0, false).unwrap()[0].packets, 1);
-    assert_eq!(device.0.counter(counter).unwrap().octets, 54);
+    assert_eq!(device.0.counter(counter).unwrap().bytes, 54);
 }
 
 #[test]

@@ -25,7 +25,7 @@ fn an_entry_sends_what_it_matches_to_its_port_and_counts_it() {
     let other = ethernet(0x0800, &ipv4([10, 0, 0, 1], [10, 0, 0, 2], 17, &udp(1000, 80, b"")));
     assert_eq!(device.receive(Port::Wire, &other).sent, []);
     let count = device.query_counters(counter, 0, false).unwrap()[0];
-    assert_eq!((count.packets, count.octets), (1, frame.len() as u64));
+    assert_eq!((count.packets, count.bytes), (1, frame.len() as u64));
 }
 
 #[test]

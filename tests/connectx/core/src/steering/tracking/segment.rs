@@ -1,7 +1,7 @@
 //! A TCP segment as tracking sees it.
 
 use super::connection::Kind;
-use crate::packet::{Headers, Octets, Transport};
+use crate::packet::{BytesAt, Headers, Transport};
 
 /// Flags of TCP.
 mod flag {
