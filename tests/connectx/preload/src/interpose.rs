@@ -15,7 +15,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use libc::{off_t, size_t};
 use nix::errno::Errno;
 
-use crate::{carry_out, closing, device_at, is_device, nldev, opened, request};
+use crate::bus::{carry_out, closing, device_at, is_device, opened, request};
+use crate::nldev;
 
 /// What a program gets for the device's own file.
 const NULL: &CStr = c"/dev/null";

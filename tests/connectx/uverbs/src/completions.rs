@@ -5,37 +5,20 @@ use std::collections::BTreeMap;
 use nix::errno::Errno;
 use sluice_connectx::command::layouts as l;
 
-use super::kernel::{Command, made, pages};
-use super::methods::{Object, pin};
+use super::command::{Command, made, pages};
+use super::objects::Object;
 use super::outlet::Outlet;
 use super::process::Process;
-use super::request::{Native, Refused, Request};
-use super::{ContextId, State};
+use super::request::{Native, Refused, Request, pin};
+use super::state::{Channel, ContextId, Listener, State};
 
-/// A file by which a program hears of completions: of each the program's own name of the queue comes out (`struct
-/// ib_uverbs_comp_event_desc`).
-#[derive(Debug)]
-pub(super) struct Channel {
-    outlet: Outlet,
-    /// How many events each queue has had here, by its name.
-    told: BTreeMap<u64, u32>,
-}
-
-/// Who hears of a queue's completions.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Listener {
-    pub(super) context: ContextId,
-    file: u64,
-    name: u64,
-}
-
-pub(super) fn create_channel(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
+pub(crate) fn create_channel(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
     let (outlet, file) = Outlet::open()?;
     state.context(context)?.channels.insert(file, Channel { outlet, told: BTreeMap::new() });
     request.output(1, &u32::try_from(file).unwrap_or_default().to_le_bytes())
 }
 
-pub(super) fn create_cq(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
+pub(crate) fn create_cq(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
     use super::ids::{UHW_IN, UHW_OUT};
     use l::create_cq as f;
     const HANDLE: u16 = 0;
@@ -90,7 +73,7 @@ pub(super) fn create_cq(state: &mut State, context: ContextId, request: &Request
 
 /// Answers with how many events the program has had of the queue, so that it can wait until it is done with all of them. Those that it
 /// has not read yet it never will.
-pub(super) fn destroy_cq(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
+pub(crate) fn destroy_cq(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
     const HANDLE: u16 = 0;
     const ANSWER: u16 = 1;
     let handle = request.value(HANDLE)?;
@@ -115,7 +98,7 @@ pub(super) fn destroy_cq(state: &mut State, context: ContextId, request: &Reques
 
 impl State {
     /// Tells programs of completions that they want to hear of.
-    pub(super) fn tell_completions(&mut self) {
+    pub(crate) fn tell_completions(&mut self) {
         for number in self.kernel.take_events(&mut self.hca) {
             let Some(Listener { context, file, name }) = self.listeners.get(&number).copied() else { continue };
             let context = self.contexts.get_mut(&context);

@@ -6,12 +6,12 @@ use sluice_connectx::profile::{LOG_LARGEST_SEGMENT, Profile, VPORT_ECPF, VPORT_U
 use sluice_connectx::steering::address::{Side, Terminal};
 use sluice_connectx::steering::vhca_id;
 
+use super::command::{Command, made};
 use super::ids::{UHW_IN, UHW_OUT};
-use super::kernel::{Command, made};
 use super::request::{Native, NativeOut, Refused, Request};
-use super::{ContextId, State};
+use super::state::{ContextId, State};
 
-pub(super) fn query(state: &mut State, request: &Request<'_>) -> Result<(), Refused> {
+pub(crate) fn query(state: &mut State, request: &Request<'_>) -> Result<(), Refused> {
     const LENGTH: u32 = 304;
     const DRIVER_LENGTH: u32 = 100;
     const MELLANOX: u32 = 0x15b3;
@@ -64,12 +64,12 @@ pub(super) fn query(state: &mut State, request: &Request<'_>) -> Result<(), Refu
 }
 
 /// GUID of the node, as vports have it.
-pub(super) fn node_guid() -> u64 {
+pub(crate) fn node_guid() -> u64 {
     0x0200_0000_0100_0000
 }
 
 /// Vports by IB port, from 1 on: the wire, and then representors.
-pub(super) fn ports(profile: &Profile) -> Vec<u16> {
+pub(crate) fn ports(profile: &Profile) -> Vec<u16> {
     let mut vports = profile.vports();
     vports.retain(|vport| *vport != VPORT_UPLINK && *vport != VPORT_ECPF);
     if !profile.embedded_cpu {
@@ -80,7 +80,7 @@ pub(super) fn ports(profile: &Profile) -> Vec<u16> {
     vports
 }
 
-pub(super) fn query_port(state: &mut State, _: ContextId, request: &Request<'_>) -> Result<(), Refused> {
+pub(crate) fn query_port(state: &mut State, _: ContextId, request: &Request<'_>) -> Result<(), Refused> {
     const ACTIVE: u8 = 4;
     const MTU_1024: u8 = 3;
     const MTU_4096: u8 = 5;
@@ -106,16 +106,16 @@ pub(super) fn query_port(state: &mut State, _: ContextId, request: &Request<'_>)
 }
 
 /// There are no addresses, since nobody has configured a network.
-pub(super) fn query_gid_table(_: &mut State, _: ContextId, request: &Request<'_>) -> Result<(), Refused> {
+pub(crate) fn query_gid_table(_: &mut State, _: ContextId, request: &Request<'_>) -> Result<(), Refused> {
     request.output(2, &[])?;
     request.output(3, &0_u64.to_le_bytes())
 }
 
-pub(super) fn query_gid_entry(_: &mut State, _: ContextId, _: &Request<'_>) -> Result<(), Refused> {
+pub(crate) fn query_gid_entry(_: &mut State, _: ContextId, _: &Request<'_>) -> Result<(), Refused> {
     Err(Refused::new(Errno::ENODATA, "there are no addresses"))
 }
 
-pub(super) fn query_vport(state: &mut State, _: ContextId, request: &Request<'_>) -> Result<(), Refused> {
+pub(crate) fn query_vport(state: &mut State, _: ContextId, request: &Request<'_>) -> Result<(), Refused> {
     /// Vport, its vhca_id, both addresses, and the switch's owner; register C0 is not used here.
     const ALL_BUT_REGISTER: u64 = 0x2f;
     let number = request.value(0x1000)?;
@@ -138,7 +138,7 @@ pub(super) fn query_vport(state: &mut State, _: ContextId, request: &Request<'_>
     request.output(0x1001, answer.bytes())
 }
 
-pub(super) fn get_context(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
+pub(crate) fn get_context(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
     const DEVX: u32 = 1;
     const COMPLETION_VECTORS: u32 = 2;
     const LENGTH: u32 = 72;

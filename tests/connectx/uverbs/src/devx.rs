@@ -1,79 +1,26 @@
 //! DevX: commands that a program writes itself. The kernel lets those through that it knows to be harmless, puts the program's user
 //! context into them, and remembers how to undo those that make something.
 
-use std::fmt;
-
 use nix::errno::Errno;
 use sluice_connectx::command::layouts::{
     create_cq, create_mkey, create_qp, create_rq, create_sq, general_object, general_object_out, header, object,
     object_out, output,
 };
 use sluice_connectx::command::opcode;
-use sluice_connectx::hca::{Hca, command_name};
+use sluice_connectx::hca::command_name;
 use sluice_connectx::layout::Field;
 
-use super::methods::Object;
+use super::objects::{CREATE_FLOW_TABLE, DevxObject, Object};
 use super::outlet::Outlet;
 use super::process::Process;
 use super::request::{Refused, Request};
-use super::{ContextId, State};
-
-/// What a program has made by a command of its own.
-#[derive(Debug, Clone)]
-pub(super) struct DevxObject {
-    made_by: u16,
-    pub(super) id: u64,
-    /// How many flow counters it is, if it is of those.
-    counters: u64,
-    /// Type of the flow table that it is, or belongs to.
-    pub(super) table_type: u8,
-    /// The command that undoes it.
-    undo: Vec<u8>,
-}
-
-impl fmt::Display for DevxObject {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "DevX object {:#x} of {}", self.id, command_name(self.made_by))
-    }
-}
-
-impl DevxObject {
-    pub(super) fn destroy(&self, hca: &mut Hca) -> Result<(), Refused> {
-        let answer = hca.execute(&Process, &self.undo);
-        match output::STATUS.read(&answer) {
-            Some(0) => Ok(()),
-            _ => Err(Refused::new(Errno::EREMOTEIO, format!("{self} cannot be destroyed"))),
-        }
-    }
-
-    /// A flow table's id and type.
-    pub(super) fn flow_table(&self) -> Option<(u64, u8)> {
-        (self.made_by == CREATE_FLOW_TABLE).then_some((self.id, self.table_type))
-    }
-
-    /// The id of a flow counter that is so far behind the first of this block.
-    pub(super) fn flow_counter(&self, offset: u32) -> Option<u64> {
-        (u64::from(offset) < self.counters).then_some(self.id + u64::from(offset))
-    }
-
-    /// Whether an id is its own, or that of a flow counter in this block.
-    fn is(&self, id: u64) -> bool {
-        (self.id..self.id + self.counters.max(1)).contains(&id)
-    }
-
-    /// A TIR's number.
-    pub(super) fn tir(&self) -> Option<u64> {
-        const CREATE_TIR: u16 = 0x900;
-        (self.made_by == CREATE_TIR).then_some(self.id)
-    }
-}
+use super::state::{ContextId, State};
 
 const CREATE_MKEY: u16 = 0x200;
 const CREATE_CQ: u16 = 0x400;
 const CREATE_QP: u16 = 0x500;
 const CREATE_SQ: u16 = 0x904;
 const CREATE_RQ: u16 = 0x908;
-const CREATE_FLOW_TABLE: u16 = 0x930;
 const ALLOC_FLOW_COUNTER: u16 = 0x939;
 
 /// A command that makes something, and the one that undoes it.
@@ -170,7 +117,7 @@ const QUERIES: &[(u16, Field)] = &[
 /// Commands on no object.
 const GENERAL: &[u16] = &[0x100, 0x101, 0x10a, 0x740, 0x750, 0x752, 0x754, 0x760, 0x770, 0xb00];
 
-pub(super) fn other(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
+pub(crate) fn other(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
     let command = command(state, context, request.input(0x1000)?)?;
     let opcode = opcode(&command);
     if !GENERAL.contains(&opcode) {
@@ -179,7 +126,7 @@ pub(super) fn other(state: &mut State, context: ContextId, request: &Request<'_>
     answer(state, request, &command, 0x1001)
 }
 
-pub(super) fn create(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
+pub(crate) fn create(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
     let mut command = command(state, context, request.input(0x1001)?)?;
     let opcode = opcode(&command);
     let creation = CREATIONS.iter().find(|creation| creation.make == opcode);
@@ -268,18 +215,18 @@ fn counters(command: &[u8]) -> u64 {
     if units > 0 { UNIT * units } else { 1 << log }
 }
 
-pub(super) fn modify(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
+pub(crate) fn modify(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
     let command = on_object(state, context, request, CHANGES)?;
     answer(state, request, &command, 0x1002)
 }
 
-pub(super) fn query(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
+pub(crate) fn query(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
     let command = on_object(state, context, request, QUERIES)?;
     answer(state, request, &command, 0x1002)
 }
 
 /// A query whose answer comes out of a file, behind a number of the program's.
-pub(super) fn query_later(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
+pub(crate) fn query_later(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
     let command = on_object(state, context, request, QUERIES)?;
     let length = usize::try_from(request.value(0x1004)?).unwrap_or(0);
     let file = request.value(0x1002)?;
@@ -293,13 +240,13 @@ pub(super) fn query_later(state: &mut State, context: ContextId, request: &Reque
     outlet.put(&answer).map_err(|errno| Refused::new(errno, format!("file {file} takes no more answers")))
 }
 
-pub(super) fn open_answers(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
+pub(crate) fn open_answers(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
     let (outlet, file) = Outlet::open()?;
     state.context(context)?.answers.insert(file, outlet);
     request.answer(0x1000, file)
 }
 
-pub(super) fn query_event_queue(state: &mut State, _: ContextId, request: &Request<'_>) -> Result<(), Refused> {
+pub(crate) fn query_event_queue(state: &mut State, _: ContextId, request: &Request<'_>) -> Result<(), Refused> {
     let number = u32::try_from(state.kernel.event_queue).unwrap_or_default();
     request.output(0x1001, &number.to_le_bytes())
 }

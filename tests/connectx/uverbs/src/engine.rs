@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::State;
+use super::state::State;
 
 /// Requests until others get at the device.
 const AT_ONCE: usize = 64;
@@ -20,14 +20,14 @@ const SHORT: Duration = Duration::from_micros(20);
 const LONG: Duration = Duration::from_micros(500);
 
 #[derive(Debug)]
-pub(super) struct Engine {
+pub(crate) struct Engine {
     running: Arc<AtomicBool>,
     thread: Option<Thread>,
 }
 
 impl Engine {
     /// Runs until the device is gone.
-    pub(super) fn start(state: &Arc<Mutex<State>>) -> Self {
+    pub(crate) fn start(state: &Arc<Mutex<State>>) -> Self {
         let running = Arc::new(AtomicBool::new(true));
         let (weak, is_running) = (Arc::downgrade(state), Arc::clone(&running));
         let builder = std::thread::Builder::new().name("connectx".to_owned());
@@ -35,21 +35,21 @@ impl Engine {
         Self { running, thread: handle.map(|handle| handle.thread().clone()) }
     }
 
-    pub(super) fn is_running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         self.running.load(Ordering::Acquire)
     }
 
-    pub(super) fn hold(&self) {
+    pub(crate) fn hold(&self) {
         self.running.store(false, Ordering::Release);
     }
 
-    pub(super) fn release(&self) {
+    pub(crate) fn release(&self) {
         self.running.store(true, Ordering::Release);
         self.wake();
     }
 
     /// Has it look soon.
-    pub(super) fn wake(&self) {
+    pub(crate) fn wake(&self) {
         if let Some(thread) = &self.thread {
             thread.unpark();
         }

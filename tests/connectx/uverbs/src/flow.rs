@@ -2,105 +2,24 @@
 //! program owns.
 
 use nix::errno::Errno;
-use sluice_connectx::hca::Hca;
 use sluice_connectx::layout::layouts;
 
-use super::kernel::{Command, made, send};
-use super::methods::Object;
+use super::command::{Command, made, send};
+use super::objects::{Entry, Flow, FlowAction, Matcher, Object, Place, UNDO_MODIFY_HEADER, UNDO_REFORMAT};
 use super::request::{Refused, Request};
-use super::roots::{
-    self, LAST_PRIORITY, MASK, MATCH, Place, VALUE, action, create_group, destination, named, set_entry, table_type, to,
+use super::roots::{self, LAST_PRIORITY};
+use super::state::{ContextId, State, may_steer};
+use super::tables::{
+    MASK, MATCH, VALUE, action, create_group, destination, named, numbered, set_entry, table_type, to,
 };
-use super::{ContextId, State};
 
 layouts! {
     modify_header 0x10 { TABLE_TYPE 0xc [31:24], NUM_OF_ACTIONS 0xc [7:0] }
     /// Followed by the rest of the header.
     reformat 0x22 { TYPE 0x1c [31:24], SIZE 0x1c [9:0] }
-    numbered 0x10 { ID 0x8 [31:0] }
 }
 
-/// A mask with a priority: a group of a table.
-#[derive(Debug, Clone)]
-pub(super) struct Matcher {
-    place: Place,
-    group: u64,
-}
-
-/// An entry.
-#[derive(Debug, Clone)]
-pub(super) struct Flow {
-    table_type: u8,
-    table: u64,
-    index: u64,
-}
-
-/// A context for entries: the opcode that takes it back, and its id.
-#[derive(Debug, Clone)]
-pub(super) struct FlowAction {
-    undo: u16,
-    id: u64,
-}
-
-/// What an entry does: the bits of its actions, and what they need.
-#[derive(Debug, Default, Clone)]
-pub(super) struct Entry {
-    pub(super) tag: Option<u64>,
-    pub(super) actions: u64,
-    pub(super) destinations: Vec<[u8; 8]>,
-    pub(super) counters: Vec<[u8; 8]>,
-    reformat: u64,
-    rewrite: u64,
-}
-
-impl Entry {
-    /// One that gives packets a tag, if any, and does nothing else yet.
-    pub(super) fn tagged(tag: Option<u64>) -> Self {
-        Self { tag, ..Self::default() }
-    }
-
-    /// One more action, if there is none of its kind yet.
-    pub(super) fn also(&mut self, flow_action: &FlowAction) -> bool {
-        let (bit, place) = match flow_action.undo {
-            UNDO_REFORMAT => (action::REFORMAT, &mut self.reformat),
-            _ => (action::MODIFY_HEADER, &mut self.rewrite),
-        };
-        let is_new = self.actions & bit == 0;
-        self.actions |= bit;
-        *place = flow_action.id;
-        is_new
-    }
-
-    /// One for what another flow does with the same packets, too, if that can be (`check_conflicting_ftes`).
-    pub(super) fn with(mut self, other: &Self) -> Option<Self> {
-        let differs = (self.actions ^ other.actions) & (action::DROP | action::REFORMAT | action::MODIFY_HEADER) != 0;
-        let is_other_tag = other.tag.is_some() && other.tag.unwrap_or(0) != self.tag.unwrap_or(0);
-        if differs || is_other_tag {
-            return None;
-        }
-        self.actions |= other.actions;
-        for (own, others) in [(&mut self.destinations, &other.destinations), (&mut self.counters, &other.counters)] {
-            let new: Vec<_> = others.iter().filter(|element| !own.contains(element)).copied().collect();
-            own.extend(new);
-        }
-        Some(self)
-    }
-}
-
-const UNDO_MODIFY_HEADER: u16 = 0x941;
-const UNDO_REFORMAT: u16 = 0x93e;
-
-impl FlowAction {
-    pub(super) fn destroy(&self, hca: &mut Hca) -> Result<(), Refused> {
-        send(hca, &Command::new(self.undo, &numbered::LAYOUT, &[(numbered::ID, self.id)])).map(|_| ())
-    }
-}
-
-pub(super) fn may_steer(state: &State) -> Result<(), Refused> {
-    if state.privileges.net_raw { Ok(()) } else { Err(Refused::new(Errno::EPERM, "flows need CAP_NET_RAW")) }
-}
-
-pub(super) fn create_matcher(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
+pub(crate) fn create_matcher(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
     const EGRESS: u64 = 1 << 2;
     const NORMAL: u8 = 0;
     may_steer(state)?;
@@ -124,7 +43,7 @@ pub(super) fn create_matcher(state: &mut State, context: ContextId, request: &Re
 }
 
 /// A group of entries that look at the same bits, in a table of the kernel's.
-pub(super) fn make_matcher(
+pub(crate) fn make_matcher(
     state: &mut State,
     (table_type, priority): (u8, u16),
     criteria: u64,
@@ -149,7 +68,7 @@ pub(super) fn make_matcher(
     Ok(Matcher { place, group })
 }
 
-pub(super) fn destroy_matcher(state: &mut State, matcher: &Matcher) -> Result<(), Refused> {
+pub(crate) fn destroy_matcher(state: &mut State, matcher: &Matcher) -> Result<(), Refused> {
     let Matcher { place, group } = *matcher;
     let fields =
         [(named::TABLE_TYPE, place.table_type.into()), (named::TABLE_ID, place.table), (named::GROUP_ID, group)];
@@ -157,7 +76,7 @@ pub(super) fn destroy_matcher(state: &mut State, matcher: &Matcher) -> Result<()
     roots::give_back(state, place)
 }
 
-pub(super) fn create_flow(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
+pub(crate) fn create_flow(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
     const DEFAULT_MISS: u64 = 1;
     const DROP: u64 = 2;
     may_steer(state)?;
@@ -226,7 +145,7 @@ pub(super) fn create_flow(state: &mut State, context: ContextId, request: &Reque
 }
 
 /// An entry of a matcher's.
-pub(super) fn insert(state: &mut State, matcher: &Matcher, value: &[u8], entry: &Entry) -> Result<Flow, Refused> {
+pub(crate) fn insert(state: &mut State, matcher: &Matcher, value: &[u8], entry: &Entry) -> Result<Flow, Refused> {
     let Place { table_type, table, .. } = matcher.place;
     let index = free_index(state, &matcher.place)?;
     let command = set_command(matcher, index, value, entry);
@@ -235,7 +154,7 @@ pub(super) fn insert(state: &mut State, matcher: &Matcher, value: &[u8], entry: 
 }
 
 /// Has an entry do something else with the same packets.
-pub(super) fn change(
+pub(crate) fn change(
     state: &mut State,
     matcher: &Matcher,
     flow: &Flow,
@@ -275,13 +194,13 @@ fn free_index(state: &State, place: &Place) -> Result<u64, Refused> {
     free.ok_or_else(|| Refused::new(Errno::ENOSPC, "no room for one more flow of this matcher"))
 }
 
-pub(super) fn destroy_flow(state: &mut State, flow: &Flow) -> Result<(), Refused> {
+pub(crate) fn destroy_flow(state: &mut State, flow: &Flow) -> Result<(), Refused> {
     let fields =
         [(named::TABLE_TYPE, flow.table_type.into()), (named::TABLE_ID, flow.table), (named::FLOW_INDEX, flow.index)];
     send(&mut state.hca, &Command::new(0x938, &named::LAYOUT, &fields)).map(|_| ())
 }
 
-pub(super) fn create_modify_header(
+pub(crate) fn create_modify_header(
     state: &mut State,
     context: ContextId,
     request: &Request<'_>,
@@ -296,7 +215,7 @@ pub(super) fn create_modify_header(
     keep_action(state, context, request, UNDO_MODIFY_HEADER, &command)
 }
 
-pub(super) fn create_packet_reformat(
+pub(crate) fn create_packet_reformat(
     state: &mut State,
     context: ContextId,
     request: &Request<'_>,

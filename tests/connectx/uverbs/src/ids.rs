@@ -2,10 +2,10 @@
 //! are the driver's own.
 
 /// Of an attribute: the driver's part of a request, and of an answer.
-pub(super) const UHW_IN: u16 = 0x1000;
-pub(super) const UHW_OUT: u16 = 0x1001;
+pub(crate) const UHW_IN: u16 = 0x1000;
+pub(crate) const UHW_OUT: u16 = 0x1001;
 
-pub(super) mod object {
+pub(crate) mod object {
     pub(crate) const DEVICE: u16 = 0;
     pub(crate) const PD: u16 = 1;
     pub(crate) const CQ: u16 = 3;
@@ -28,7 +28,7 @@ pub(super) mod object {
 }
 
 /// Commands of the older interface, which come inside a request.
-pub(super) mod write {
+pub(crate) mod write {
     /// Marks the extended ones.
     pub(crate) const EXTENDED: u32 = 1 << 31;
     pub(crate) const QUERY_DEVICE: u32 = 1;

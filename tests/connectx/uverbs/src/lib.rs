@@ -2,10 +2,11 @@
 //!
 //! [`Device::ioctl`] takes the requests of a program in whose memory they lie, does what mlx5_ib would, and sends the commands that
 //! it would send. A thread carries out what the program posts to its queues, since programs wait for that without calling anybody.
-//! What gets the program's calls here is not in this crate, for it cannot do without unsafe code: see `tests/connectx/uverbs`.
+//! What gets the program's calls here is not in this crate, for it cannot do without unsafe code: see `tests/connectx/preload`.
 //!
 //! An object, method or attribute that is not modelled is refused, and kept for [`Device::refusals`].
 
+mod command;
 mod completions;
 mod device;
 mod devx;
@@ -14,13 +15,17 @@ mod flow;
 mod ids;
 mod kernel;
 mod methods;
+mod objects;
 mod outlet;
+mod place;
 mod process;
 mod qp;
 mod request;
 mod roots;
 mod specs;
+mod state;
 pub mod sysfs;
+mod tables;
 mod verbs_flow;
 mod work_queues;
 
@@ -33,77 +38,19 @@ use sluice_connectx::hca::Hca;
 use sluice_connectx::profile::Profile;
 use sluice_connectx::steering::{Port, Walk};
 
-use completions::{Channel, Listener};
 use engine::Engine;
 use kernel::Kernel;
-use methods::Object;
-use outlet::Outlet;
+use objects::{Groups, RootTables};
 use process::Process;
-use request::{Refused, Request};
-use roots::RootTables;
-use verbs_flow::Groups;
-
-/// Why a request is refused by which libibverbs only finds out what the kernel understands. It is no mistake, and not kept.
-const PROBE: &str = "no room for an answer";
-
-/// What the kernel lets a program do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Privileges {
-    /// CAP_NET_RAW: flows.
-    pub net_raw: bool,
-    /// CAP_SYS_RAWIO, which steering memory needs besides.
-    pub sys_rawio: bool,
-}
-
-impl Privileges {
-    /// Those of root.
-    pub const ALL: Self = Self { net_raw: true, sys_rawio: true };
-    /// Those of anybody.
-    pub const NONE: Self = Self { net_raw: false, sys_rawio: false };
-}
+use request::Request;
+use state::State;
+pub use state::{ContextId, Privileges};
 
 /// A device, and the programs' contexts on it. Copies are of the same device.
 #[derive(Debug, Clone)]
 pub struct Device {
     state: Arc<Mutex<State>>,
     engine: Arc<Engine>,
-}
-
-/// A context: an open file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ContextId(u32);
-
-#[derive(Debug)]
-struct State {
-    hca: Hca,
-    kernel: Kernel,
-    privileges: Privileges,
-    contexts: BTreeMap<ContextId, Context>,
-    next_context: u32,
-    /// Tables of the kernel's that flows of programs go to.
-    roots: RootTables,
-    /// Flows of verbs in them.
-    flows: Groups,
-    /// Who hears of completions, by queue.
-    listeners: BTreeMap<u32, Listener>,
-    refusals: Vec<String>,
-    left_behind: Vec<String>,
-}
-
-#[derive(Debug, Default)]
-struct Context {
-    /// The user context of the device, once the program has said who it is; 0 if it does not go past the driver.
-    uid: u16,
-    objects: BTreeMap<u32, Object>,
-    /// Which objects an object uses: the kernel keeps them until it is gone.
-    uses: BTreeMap<u32, Vec<u32>>,
-    next_handle: u32,
-    /// Where events go that come on their own.
-    events: Vec<Outlet>,
-    /// Where answers to queries go that need not be waited for, by the program's file.
-    answers: BTreeMap<u64, Outlet>,
-    /// Where events of completions go, by the program's file.
-    channels: BTreeMap<u64, Channel>,
 }
 
 impl Device {
@@ -144,7 +91,7 @@ impl Device {
         let mut state = self.state.lock();
         let id = ContextId(state.next_context);
         state.next_context += 1;
-        state.contexts.insert(id, Context::default());
+        state.contexts.insert(id, state::Context::default());
         id
     }
 
@@ -242,92 +189,5 @@ impl Device {
         let mut left = state.left_behind.clone();
         left.extend(state.hca.left().into_iter().filter(|name| !state.kernel.own.contains(name)));
         left
-    }
-}
-
-impl State {
-    fn request(&mut self, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
-        let outcome = methods::find(request).and_then(|method| {
-            request.require_known(method.attributes)?;
-            (method.run)(self, context, request)
-        });
-        if let Err(Refused { errno, reason }) = &outcome
-            && reason != PROBE
-        {
-            let name = methods::name(request);
-            self.refusals.push(format!("{name} refused with {errno:?}: {reason} [{}]", request.describe()));
-        }
-        outcome
-    }
-
-    /// Carries out everything that is posted.
-    fn drain(&mut self) {
-        const AT_ONCE: usize = 1 << 16;
-        while self.carry_out(AT_ONCE) >= AT_ONCE {}
-    }
-
-    /// Carries out so much of what is posted; how much it was.
-    fn carry_out(&mut self, limit: usize) -> usize {
-        let done = self.hca.run_queues(&Process, limit);
-        self.tell_completions();
-        done
-    }
-
-    fn context(&mut self, id: ContextId) -> Result<&mut Context, Refused> {
-        self.contexts.get_mut(&id).ok_or_else(|| Refused::new(Errno::EBADF, "the context is closed"))
-    }
-
-    /// Keeps an object that a program has made: its handle.
-    fn keep(&mut self, id: ContextId, object: Object) -> Result<u64, Refused> {
-        let context = self.context(id)?;
-        context.next_handle += 1;
-        context.objects.insert(context.next_handle, object);
-        Ok(context.next_handle.into())
-    }
-
-    /// The same of one that uses others, by their handles.
-    fn keep_using(&mut self, id: ContextId, object: Object, used: Vec<u32>) -> Result<u64, Refused> {
-        let handle = self.keep(id, object)?;
-        let context = self.context(id)?;
-        let user = context.next_handle;
-        context.uses.insert(user, used);
-        Ok(handle)
-    }
-
-    fn object(&mut self, id: ContextId, handle: u64) -> Result<&Object, Refused> {
-        let missing = || Refused::new(Errno::ENOENT, format!("there is no object {handle}"));
-        let handle = u32::try_from(handle).map_err(|_| missing())?;
-        self.context(id)?.objects.get(&handle).ok_or_else(missing)
-    }
-
-    /// Destroys an object and forgets it, unless the device refuses.
-    fn destroy(&mut self, id: ContextId, handle: u64) -> Result<(), Refused> {
-        let object = self.object(id, handle)?.clone();
-        let number = u32::try_from(handle).unwrap_or_default();
-        if self.context(id)?.uses.values().flatten().any(|used| *used == number) {
-            return Err(Refused::new(Errno::EBUSY, format!("{object} is in use")));
-        }
-        self.undo(&object)?;
-        let context = self.context(id)?;
-        context.objects.remove(&number);
-        context.uses.remove(&number);
-        Ok(())
-    }
-
-    fn close(&mut self, id: ContextId) {
-        let Some(context) = self.contexts.remove(&id) else { return };
-        self.listeners.retain(|_, listener| listener.context != id);
-        // What was made last may use what was made before.
-        for object in context.objects.into_values().rev() {
-            self.left_behind.push(format!("{object} of a context that was closed"));
-            if let Err(Refused { reason, .. }) = self.undo(&object) {
-                self.left_behind.push(format!("{object}, which cannot be destroyed: {reason}"));
-            }
-        }
-        if context.uid != 0
-            && let Err(refused) = methods::destroy_user_context(&mut self.hca, context.uid)
-        {
-            self.left_behind.push(format!("user context {}: {}", context.uid, refused.reason));
-        }
     }
 }

@@ -1,40 +1,33 @@
 //! What a program can ask for: the table of methods, and those of libibverbs itself.
 
-use std::fmt;
-
 use nix::errno::Errno;
 use sluice_connectx::command::layouts as l;
-use sluice_connectx::hca::Hca;
 use sluice_connectx::steering::icm::{Kind as Memory, LOG_GRANULARITY, OBJECT_TYPE};
 
-use super::devx::DevxObject;
-use super::flow::{Flow, FlowAction, Matcher};
+use super::command::{Command, made, pages, send};
 use super::ids::{UHW_IN, UHW_OUT, object, write};
-use super::kernel::{Command, made, pages, send};
+use super::objects::Object;
 use super::outlet::Outlet;
-use super::qp::QueuePair;
-use super::request::{Native, NativeOut, Refused, Request};
-use super::roots::{self, Anchor};
-use super::verbs_flow::{Counters, VerbsFlow};
-use super::work_queues::WorkQueue;
-use super::{ContextId, State, completions, device, devx, flow, qp, verbs_flow, work_queues};
+use super::request::{Native, NativeOut, PROBE, Refused, Request, pin};
+use super::state::{ContextId, State};
+use super::{completions, device, devx, flow, qp, roots, verbs_flow, work_queues};
 
 /// A method: what carries it out, and which attributes it looks at.
-pub(super) struct Method {
+pub(crate) struct Method {
     object: u16,
     method: u16,
     name: &'static str,
-    pub(super) attributes: &'static [u16],
-    pub(super) run: fn(&mut State, ContextId, &Request<'_>) -> Result<(), Refused>,
+    pub(crate) attributes: &'static [u16],
+    pub(crate) run: fn(&mut State, ContextId, &Request<'_>) -> Result<(), Refused>,
 }
 
-pub(super) fn find(request: &Request<'_>) -> Result<&'static Method, Refused> {
+pub(crate) fn find(request: &Request<'_>) -> Result<&'static Method, Refused> {
     let found = METHODS.iter().find(|method| (method.object, method.method) == (request.object, request.method));
     found.ok_or_else(|| Refused::new(Errno::EPROTONOSUPPORT, "not modelled"))
 }
 
 /// A request's name for people, also of those that are not modelled.
-pub(super) fn name(request: &Request<'_>) -> String {
+pub(crate) fn name(request: &Request<'_>) -> String {
     let unknown = |_| format!("method {:#x} of object {:#x}", request.method, request.object);
     find(request).map_or_else(unknown, |method| method.name.to_owned())
 }
@@ -100,63 +93,9 @@ const METHODS: &[Method] = methods![
     FLOW_ACTION 0x1 FLOW_ACTION_DESTROY [0] destroy,
 ];
 
-/// What a program has made.
-#[derive(Debug, Clone)]
-pub(super) enum Object {
-    Pd(u64),
-    /// By its key without the lowest byte.
-    Mr(u64),
-    /// Steering memory: object id, address and length.
-    Dm {
-        id: u64,
-        address: u64,
-        length: u64,
-    },
-    Cq(u64),
-    QueuePair(QueuePair),
-    WorkQueue(WorkQueue),
-    /// A table of 2^`log` receive queues.
-    QueueTable {
-        id: u64,
-        log: u32,
-    },
-    Uar(u64),
-    Umem(u64),
-    Devx(DevxObject),
-    Matcher(Matcher),
-    Anchor(Anchor),
-    Flow(Flow),
-    FlowAction(FlowAction),
-    VerbsFlow(VerbsFlow),
-    Counters(Counters),
-}
-
-impl fmt::Display for Object {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Pd(id) => write!(out, "PD {id:#x}"),
-            Self::Mr(id) => write!(out, "MR {id:#x}"),
-            Self::Dm { id, length, .. } => write!(out, "DM {id:#x} of {length:#x} bytes"),
-            Self::Cq(id) => write!(out, "CQ {id:#x}"),
-            Self::QueuePair(pair) => write!(out, "{pair}"),
-            Self::WorkQueue(queue) => write!(out, "WQ {:#x}", queue.id),
-            Self::QueueTable { id, .. } => write!(out, "table {id:#x} of WQs"),
-            Self::Uar(id) => write!(out, "UAR {id:#x}"),
-            Self::Umem(id) => write!(out, "umem {id:#x}"),
-            Self::Devx(object) => write!(out, "{object}"),
-            Self::Matcher(_) => out.write_str("flow matcher"),
-            Self::Anchor(_) => out.write_str("steering anchor"),
-            Self::Flow(_) => out.write_str("flow"),
-            Self::VerbsFlow(_) => out.write_str("flow of verbs"),
-            Self::Counters(_) => out.write_str("counters"),
-            Self::FlowAction(_) => out.write_str("flow action"),
-        }
-    }
-}
-
 impl State {
     /// Sends the command that undoes what made an object.
-    pub(super) fn undo(&mut self, object: &Object) -> Result<(), Refused> {
+    pub(crate) fn undo(&mut self, object: &Object) -> Result<(), Refused> {
         let hca = &mut self.hca;
         let numbered = |opcode, id: u64| Command::new(opcode, &l::object::LAYOUT, &[(l::object::ID, id)]);
         match object {
@@ -205,7 +144,7 @@ fn invoke_write(state: &mut State, context: ContextId, request: &Request<'_>) ->
     const QUERY_DEVICE_EXTENDED: u32 = write::EXTENDED | write::QUERY_DEVICE;
     match request.value_u32(2)? {
         // libibverbs finds out by it whether such commands may come in requests.
-        write::QUERY_DEVICE if !request.has(1) => Err(Refused::new(Errno::ENOSPC, super::PROBE)),
+        write::QUERY_DEVICE if !request.has(1) => Err(Refused::new(Errno::ENOSPC, PROBE)),
         // The older one's answer is what the other's begins with.
         write::QUERY_DEVICE | QUERY_DEVICE_EXTENDED => device::query(state, request),
         write::ALLOC_PD => alloc_pd(state, context, request),
@@ -218,11 +157,6 @@ fn invoke_write(state: &mut State, context: ContextId, request: &Request<'_>) ->
         write::CREATE_COMP_CHANNEL => completions::create_channel(state, context, request),
         command => Err(Refused::new(Errno::EOPNOTSUPP, format!("command {command:#x} is not modelled"))),
     }
-}
-
-pub(super) fn destroy_user_context(hca: &mut Hca, uid: u16) -> Result<(), Refused> {
-    let field = [(l::destroy_user_context::ID, uid.into())];
-    send(hca, &Command::new(0xa06, &l::destroy_user_context::LAYOUT, &field)).map(|_| ())
 }
 
 fn alloc_pd(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
@@ -243,14 +177,14 @@ fn query_pd(state: &mut State, context: ContextId, request: &Request<'_>) -> Res
 }
 
 impl State {
-    pub(super) fn pd(&mut self, context: ContextId, handle: u64) -> Result<u64, Refused> {
+    pub(crate) fn pd(&mut self, context: ContextId, handle: u64) -> Result<u64, Refused> {
         match self.object(context, handle)? {
             Object::Pd(id) => Ok(*id),
             other => Err(Refused::new(Errno::EINVAL, format!("{other} is no PD"))),
         }
     }
 
-    pub(super) fn completion_queue(&mut self, context: ContextId, handle: u64) -> Result<u64, Refused> {
+    pub(crate) fn completion_queue(&mut self, context: ContextId, handle: u64) -> Result<u64, Refused> {
         match self.object(context, handle)? {
             Object::Cq(id) => Ok(*id),
             other => Err(Refused::new(Errno::EINVAL, format!("{other} is no queue of completions"))),
@@ -314,22 +248,6 @@ fn register_memory(state: &mut State, context: ContextId, request: &Request<'_>)
     let handle = state.keep(context, Object::Mr(id))?;
     let answer = NativeOut::new(12).put(0, low(handle)).put(4, low(id << 8)).put(8, low(id << 8));
     request.output(1, answer.bytes())
-}
-
-/// Whether the program has memory there, as the kernel finds out when it pins it.
-pub(super) fn pin(request: &Request<'_>, start: u64, length: u64) -> Result<(), Refused> {
-    let mut byte = [0];
-    let end = start.checked_add(length).ok_or_else(|| Refused::new(Errno::EINVAL, "memory without end"))?;
-    if length == 0 {
-        return Err(Refused::new(Errno::EINVAL, "memory without length"));
-    }
-    request.memory().read(start, &mut byte)?;
-    let mut at = (start | 0xfff) + 1;
-    while at < end {
-        request.memory().read(at, &mut byte)?;
-        at += 4096;
-    }
-    Ok(())
 }
 
 fn register_device_memory(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
@@ -405,4 +323,21 @@ fn register_umem(state: &mut State, context: ContextId, request: &Request<'_>) -
     let handle = state.keep(context, Object::Umem(id))?;
     request.answer(0x1000, handle)?;
     request.output(0x1004, &low(id))
+}
+
+impl State {
+    /// Carries a request out, or notes why not.
+    pub(crate) fn request(&mut self, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
+        let outcome = find(request).and_then(|method| {
+            request.require_known(method.attributes)?;
+            (method.run)(self, context, request)
+        });
+        if let Err(Refused { errno, reason }) = &outcome
+            && reason != PROBE
+        {
+            let name = name(request);
+            self.refusals.push(format!("{name} refused with {errno:?}: {reason} [{}]", request.describe()));
+        }
+        outcome
+    }
 }

@@ -9,7 +9,7 @@ use super::request::Refused;
 
 /// The device's end of such a file.
 #[derive(Debug)]
-pub(super) struct Outlet {
+pub(crate) struct Outlet {
     ours: OwnedFd,
     /// The program's end once more, to take back what it has not read.
     theirs: OwnedFd,
@@ -17,7 +17,7 @@ pub(super) struct Outlet {
 
 impl Outlet {
     /// A new one, and the program's file, as a request answers with it: it is the program's from now on.
-    pub(super) fn open() -> Result<(Self, u64), Refused> {
+    pub(crate) fn open() -> Result<(Self, u64), Refused> {
         let none = |errno| Refused::new(errno, "no file for a program to read");
         let pair = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC);
         let (theirs, ours) = pair.map_err(none)?;
@@ -30,12 +30,12 @@ impl Outlet {
     ///
     /// # Errors
     /// EAGAIN if so many are in it that there is no room for one more.
-    pub(super) fn put(&self, piece: &[u8]) -> Result<(), Errno> {
+    pub(crate) fn put(&self, piece: &[u8]) -> Result<(), Errno> {
         send(self.ours.as_raw_fd(), piece, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL).map(|_| ())
     }
 
     /// Takes all pieces back that the program has not read.
-    pub(super) fn take_back(&self) -> Vec<Vec<u8>> {
+    pub(crate) fn take_back(&self) -> Vec<Vec<u8>> {
         const MOST: usize = 4096;
         let next = || {
             let mut piece = vec![0; MOST];

@@ -2,162 +2,22 @@
 //!
 //! Such a pair is nothing to the device: the kernel makes a send queue, and a receive queue with a TIR that leads to it.
 
-use std::fmt;
-
 use nix::errno::Errno;
 use sluice_connectx::command::layouts as l;
 use sluice_connectx::hca::Hca;
 use sluice_connectx::layout::Field;
 
-use super::flow::may_steer;
+use super::command::{Command, made, send};
 use super::ids::{UHW_IN, UHW_OUT};
-use super::kernel::{Command, made, pages, send};
-use super::methods::{Object, pin};
-use super::request::{Native, NativeOut, Refused, Request};
-use super::{ContextId, State, work_queues};
+use super::objects::{CREATE_TRANSPORT_DOMAIN, Object, QueuePair, QueuePairState, QueueState};
+use super::place::Place;
+use super::request::{Native, NativeOut, Refused, Request, pin};
+use super::state::{ContextId, State, may_steer};
+use super::work_queues;
 
-/// What is made for a pair, in the order in which it is.
-#[derive(Debug, Clone, Default)]
-pub(super) struct QueuePair {
-    domain: Option<u64>,
-    interface: Option<u64>,
-    send: Option<u64>,
-    receive: Option<u64>,
-    tir: Option<u64>,
-    signals_all: bool,
-    room: u32,
-    state: QueuePairState,
-    receives: QueueState,
-    sends: QueueState,
-}
-
-/// Of one of its queues, by the PRM's numbers.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum QueueState {
-    #[default]
-    Reset = 0,
-    Ready = 1,
-    Error = 3,
-}
-
-impl QueueState {
-    fn new(number: u64) -> Result<Self, Refused> {
-        match number {
-            0 => Ok(Self::Reset),
-            1 => Ok(Self::Ready),
-            3 => Ok(Self::Error),
-            other => Err(Refused::new(Errno::EINVAL, format!("there is no state {other} of a queue"))),
-        }
-    }
-
-    /// One that was never ready does not fail.
-    fn after_error(self) -> Self {
-        if self == Self::Reset { Self::Reset } else { Self::Error }
-    }
-}
-
-/// `enum ib_qp_state`, as far as such pairs have it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum QueuePairState {
-    #[default]
-    Reset,
-    Initialized,
-    ReadyToReceive,
-    ReadyToSend,
-    /// Sending has failed, and receiving has not.
-    SendError,
-    Error,
-}
-
-impl QueuePairState {
-    fn new(number: u8) -> Result<Self, Refused> {
-        Ok(match number {
-            0 => Self::Reset,
-            1 => Self::Initialized,
-            2 => Self::ReadyToReceive,
-            3 => Self::ReadyToSend,
-            5 => Self::SendError,
-            6 => Self::Error,
-            other => return Err(Refused::new(Errno::EOPNOTSUPP, format!("state {other} of a QP is not modelled"))),
-        })
-    }
-}
-
-impl QueuePairState {
-    fn number(self) -> u8 {
-        match self {
-            Self::Reset => 0,
-            Self::Initialized => 1,
-            Self::ReadyToReceive => 2,
-            Self::ReadyToSend => 3,
-            Self::SendError => 5,
-            Self::Error => 6,
-        }
-    }
-}
-
-impl fmt::Display for QueuePair {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "QP {:#x}", self.number())
-    }
-}
-
-const CREATE_TRANSPORT_DOMAIN: u16 = 0x816;
 const CREATE_TIS: u16 = 0x912;
 const CREATE_SQ: u16 = 0x904;
 const CREATE_RQ: u16 = 0x908;
-const CREATE_TIR: u16 = 0x900;
-
-impl QueuePair {
-    /// As verbs number it.
-    fn number(&self) -> u64 {
-        self.send.or(self.receive).unwrap_or_default()
-    }
-
-    /// The TIR that leads to its receive queue.
-    pub(super) fn tir(&self) -> Option<u64> {
-        self.tir
-    }
-
-    /// Makes a TIR with these fields, and a transport domain for it.
-    pub(super) fn receive_by_hash(
-        &mut self,
-        hca: &mut Hca,
-        mut fields: Vec<(Field, u64)>,
-    ) -> Result<Option<u64>, Refused> {
-        let domain = made(hca, &Command::new(CREATE_TRANSPORT_DOMAIN, &l::plain::LAYOUT, &[]))?;
-        self.domain = Some(domain);
-        fields.push((l::create_tir::TRANSPORT_DOMAIN, domain));
-        self.receive_by(hca, &fields)
-    }
-
-    /// Makes a TIR; where in steering memory entries lead to it.
-    fn receive_by(&mut self, hca: &mut Hca, fields: &[(Field, u64)]) -> Result<Option<u64>, Refused> {
-        let answer = send(hca, &Command::new(CREATE_TIR, &l::create_tir::LAYOUT, fields))?;
-        let field = |field: Field| field.read(&answer).unwrap_or_default();
-        self.tir = Some(field(l::object_out::ID));
-        let address = field(l::create_tir_out::ICM_ADDRESS_39_32) << 32 | field(l::create_tir_out::ICM_ADDRESS_31_0);
-        Ok((address != 0).then_some(address))
-    }
-
-    /// Whether it only spreads frames over queues that are not its own.
-    fn hashes(&self) -> bool {
-        self.tir.is_some() && self.receive.is_none()
-    }
-
-    pub(super) fn destroy(&self, hca: &mut Hca) -> Result<(), Refused> {
-        let parts = [
-            (0x902, self.tir),
-            (0x90a, self.receive),
-            (0x906, self.send),
-            (0x914, self.interface),
-            (0x817, self.domain),
-        ];
-        parts.into_iter().filter_map(|(opcode, id)| Some((opcode, id?))).try_for_each(|(opcode, id)| {
-            send(hca, &Command::new(opcode, &l::object::LAYOUT, &[(l::object::ID, id)])).map(|_| ())
-        })
-    }
-}
 
 /// What a program says of a pair (`struct mlx5_ib_create_qp`).
 struct Wanted {
@@ -199,7 +59,7 @@ impl Wanted {
     }
 }
 
-pub(super) fn create(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
+pub(crate) fn create(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
     const HANDLE: u16 = 0;
     const PD: u16 = 2;
     const SEND_COMPLETIONS: u16 = 4;
@@ -325,41 +185,8 @@ impl Wanted {
     }
 }
 
-/// A queue in a program's memory.
-pub(super) struct Place {
-    pub(super) start: u64,
-    pub(super) entries: u32,
-    pub(super) log_stride: u32,
-}
-
-impl Place {
-    /// The command that makes it, with the fields for its offset in its first page and for its size.
-    pub(super) fn of(
-        &self,
-        request: &Request<'_>,
-        opcode: u16,
-        layout: &sluice_connectx::layout::Layout,
-        fields: &[(Field, u64)],
-        [offset_field, size_field]: [Field; 2],
-    ) -> Result<Command, Refused> {
-        if !self.entries.is_power_of_two() || self.log_stride > 12 {
-            let reason = format!("a queue of {} entries of 2^{} bytes", self.entries, self.log_stride);
-            return Err(Refused::new(Errno::EINVAL, reason));
-        }
-        let bytes = u64::from(self.entries) << self.log_stride;
-        pin(request, self.start, bytes)?;
-        let (list, offset) = pages(self.start, bytes);
-        // In units of 64 bytes, of which the field has room for 31.
-        if !offset.is_multiple_of(64) || offset / 64 > 31 {
-            return Err(Refused::new(Errno::EINVAL, format!("the queue at {:#x} is not aligned", self.start)));
-        }
-        let place = [(offset_field, offset / 64), (size_field, self.entries.ilog2().into())];
-        Ok(Command::new(opcode, layout, &[fields, &place].concat()).followed_by(&list))
-    }
-}
-
 /// Asks both queues for their states, from which the pair's follows (`query_raw_packet_qp_state`).
-pub(super) fn query(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
+pub(crate) fn query(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
     let given = request.input(0)?;
     let handle = Native(&given).u32(8).ok_or_else(|| Refused::new(Errno::EINVAL, "QUERY_QP ends too early"))?;
     let State { contexts, hca, .. } = state;
@@ -402,7 +229,7 @@ pub(super) fn query(state: &mut State, context: ContextId, request: &Request<'_>
 
 /// Moves a pair from one state to another, and its queues with it: that for receiving is ready from the second state on (a program tells
 /// of buffers in it only when the pair is ready to receive), that for sending in the last.
-pub(super) fn modify(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
+pub(crate) fn modify(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
     const STATE: u32 = 1 << 0;
     const CURRENT_STATE: u32 = 1 << 1;
     const PORT: u32 = 1 << 5;

@@ -18,13 +18,13 @@ const IN_PLACE: usize = 8;
 
 /// A request refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Refused {
-    pub(super) errno: Errno,
-    pub(super) reason: String,
+pub(crate) struct Refused {
+    pub(crate) errno: Errno,
+    pub(crate) reason: String,
 }
 
 impl Refused {
-    pub(super) fn new(errno: Errno, reason: impl Into<String>) -> Self {
+    pub(crate) fn new(errno: Errno, reason: impl Into<String>) -> Self {
         Self { errno, reason: reason.into() }
     }
 }
@@ -35,10 +35,10 @@ impl From<Fault> for Refused {
     }
 }
 
-pub(super) struct Request<'a> {
+pub(crate) struct Request<'a> {
     memory: &'a dyn Memory,
-    pub(super) object: u16,
-    pub(super) method: u16,
+    pub(crate) object: u16,
+    pub(crate) method: u16,
     attributes: Vec<Attribute>,
 }
 
@@ -54,7 +54,7 @@ struct Attribute {
 }
 
 impl<'a> Request<'a> {
-    pub(super) fn read(memory: &'a dyn Memory, at: u64) -> Result<Self, Refused> {
+    pub(crate) fn read(memory: &'a dyn Memory, at: u64) -> Result<Self, Refused> {
         let mut header = [0; HEADER];
         memory.read(at, &mut header)?;
         let field = |at| Native(&header).u16(at).unwrap_or_default();
@@ -82,7 +82,7 @@ impl<'a> Request<'a> {
     }
 
     /// Refuses attributes that must not be overlooked and that `known` does not list.
-    pub(super) fn require_known(&self, known: &[u16]) -> Result<(), Refused> {
+    pub(crate) fn require_known(&self, known: &[u16]) -> Result<(), Refused> {
         let unknown = |attribute: &&Attribute| attribute.flags & MANDATORY != 0 && !known.contains(&attribute.id);
         match self.attributes.iter().find(unknown) {
             Some(attribute) => {
@@ -93,36 +93,36 @@ impl<'a> Request<'a> {
         }
     }
 
-    pub(super) fn memory(&self) -> &'a dyn Memory {
+    pub(crate) fn memory(&self) -> &'a dyn Memory {
         self.memory
     }
 
-    pub(super) fn has(&self, id: u16) -> bool {
+    pub(crate) fn has(&self, id: u16) -> bool {
         self.find(id).is_some()
     }
 
     /// A number, an object's handle or a file descriptor.
-    pub(super) fn value(&self, id: u16) -> Result<u64, Refused> {
+    pub(crate) fn value(&self, id: u16) -> Result<u64, Refused> {
         self.attribute(id).map(|attribute| attribute.data)
     }
 
-    pub(super) fn value_u32(&self, id: u16) -> Result<u32, Refused> {
+    pub(crate) fn value_u32(&self, id: u16) -> Result<u32, Refused> {
         let [.., a, b, c, d] = self.value(id)?.to_be_bytes();
         Ok(u32::from_be_bytes([a, b, c, d]))
     }
 
     /// The same of an attribute that may be absent.
-    pub(super) fn value_or(&self, id: u16, absent: u64) -> u64 {
+    pub(crate) fn value_or(&self, id: u16, absent: u64) -> u64 {
         self.find(id).map_or(absent, |attribute| attribute.data)
     }
 
     /// Which kind the data are of.
-    pub(super) fn element(&self, id: u16) -> Result<u8, Refused> {
+    pub(crate) fn element(&self, id: u16) -> Result<u8, Refused> {
         self.attribute(id).map(|attribute| attribute.element)
     }
 
     /// Data, wherever they stand.
-    pub(super) fn input(&self, id: u16) -> Result<Vec<u8>, Refused> {
+    pub(crate) fn input(&self, id: u16) -> Result<Vec<u8>, Refused> {
         let attribute = self.attribute(id)?;
         let length = usize::from(attribute.length);
         if length <= IN_PLACE {
@@ -132,12 +132,12 @@ impl<'a> Request<'a> {
     }
 
     /// How long data are, or how much room there is for an answer.
-    pub(super) fn length(&self, id: u16) -> Result<usize, Refused> {
+    pub(crate) fn length(&self, id: u16) -> Result<usize, Refused> {
         self.attribute(id).map(|attribute| attribute.length.into())
     }
 
     /// Handles of several objects, or numbers.
-    pub(super) fn list(&self, id: u16) -> Result<Vec<u32>, Refused> {
+    pub(crate) fn list(&self, id: u16) -> Result<Vec<u32>, Refused> {
         if !self.has(id) {
             return Ok(Vec::new());
         }
@@ -146,7 +146,7 @@ impl<'a> Request<'a> {
     }
 
     /// Writes as much of an answer as there is room for, and zeroes after it; nothing if nobody asked.
-    pub(super) fn output(&self, id: u16, answer: &[u8]) -> Result<(), Refused> {
+    pub(crate) fn output(&self, id: u16, answer: &[u8]) -> Result<(), Refused> {
         let Some(attribute) = self.find(id) else { return Ok(()) };
         let mut answer = answer.to_vec();
         answer.resize(usize::from(attribute.length), 0);
@@ -156,14 +156,14 @@ impl<'a> Request<'a> {
     }
 
     /// Answers with a number in the attribute itself: a new object's handle, or a file descriptor.
-    pub(super) fn answer(&self, id: u16, value: u64) -> Result<(), Refused> {
+    pub(crate) fn answer(&self, id: u16, value: u64) -> Result<(), Refused> {
         let attribute = self.attribute(id)?;
         self.memory.write(attribute.at + 8, &value.to_le_bytes())?;
         Ok(())
     }
 
     /// Attributes in words, for a refusal.
-    pub(super) fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let words = self.attributes.iter().map(|attribute| {
             let Attribute { id, length, data, .. } = attribute;
             format!("{id:#x}={data:#x}/{length}")
@@ -187,55 +187,74 @@ impl<'a> Request<'a> {
 }
 
 /// A structure of the machine's own byte order.
-pub(super) struct Native<'a>(pub(super) &'a [u8]);
+pub(crate) struct Native<'a>(pub(crate) &'a [u8]);
 
 impl Native<'_> {
-    pub(super) fn u16(&self, at: usize) -> Option<u16> {
+    pub(crate) fn u16(&self, at: usize) -> Option<u16> {
         Some(u16::from_le_bytes(self.0.get(at..at + 2)?.try_into().ok()?))
     }
 
-    pub(super) fn u32(&self, at: usize) -> Option<u32> {
+    pub(crate) fn u32(&self, at: usize) -> Option<u32> {
         Some(u32::from_le_bytes(self.0.get(at..at + 4)?.try_into().ok()?))
     }
 
-    pub(super) fn u64(&self, at: usize) -> Option<u64> {
+    pub(crate) fn u64(&self, at: usize) -> Option<u64> {
         Some(u64::from_le_bytes(self.0.get(at..at + 8)?.try_into().ok()?))
     }
 }
 
 /// A structure of the machine's own byte order that is being made.
-pub(super) struct NativeOut(Vec<u8>);
+pub(crate) struct NativeOut(Vec<u8>);
 
 impl NativeOut {
-    pub(super) fn new(length: usize) -> Self {
+    pub(crate) fn new(length: usize) -> Self {
         Self(vec![0; length])
     }
 
     /// Puts a value of any width at a byte offset.
-    pub(super) fn put<const WIDTH: usize>(mut self, at: usize, value: [u8; WIDTH]) -> Self {
+    pub(crate) fn put<const WIDTH: usize>(mut self, at: usize, value: [u8; WIDTH]) -> Self {
         if let Some(place) = self.0.get_mut(at..at + WIDTH) {
             place.copy_from_slice(&value);
         }
         self
     }
 
-    pub(super) fn u8(self, at: usize, value: u8) -> Self {
+    pub(crate) fn u8(self, at: usize, value: u8) -> Self {
         self.put(at, [value])
     }
 
-    pub(super) fn u16(self, at: usize, value: u16) -> Self {
+    pub(crate) fn u16(self, at: usize, value: u16) -> Self {
         self.put(at, value.to_le_bytes())
     }
 
-    pub(super) fn u32(self, at: usize, value: u32) -> Self {
+    pub(crate) fn u32(self, at: usize, value: u32) -> Self {
         self.put(at, value.to_le_bytes())
     }
 
-    pub(super) fn u64(self, at: usize, value: u64) -> Self {
+    pub(crate) fn u64(self, at: usize, value: u64) -> Self {
         self.put(at, value.to_le_bytes())
     }
 
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
     }
+}
+
+/// Why a request is refused by which libibverbs only finds out what the kernel understands. It is no mistake, and not kept.
+pub(crate) const PROBE: &str = "no room for an answer";
+
+/// Whether the program has memory there, as the kernel finds out when it pins it.
+pub(crate) fn pin(request: &Request<'_>, start: u64, length: u64) -> Result<(), Refused> {
+    let mut byte = [0];
+    let end = start.checked_add(length).ok_or_else(|| Refused::new(Errno::EINVAL, "memory without end"))?;
+    if length == 0 {
+        return Err(Refused::new(Errno::EINVAL, "memory without length"));
+    }
+    request.memory().read(start, &mut byte)?;
+    let mut at = (start | 0xfff) + 1;
+    while at < end {
+        request.memory().read(at, &mut byte)?;
+        at += 4096;
+    }
+    Ok(())
 }

@@ -4,45 +4,45 @@
 use nix::errno::Errno;
 
 use super::request::{Native, Refused};
-use super::roots::MATCH;
+use super::tables::MATCH;
 
 /// Types of `enum ib_flow_spec_type`.
 mod kind {
-    pub(super) const ETHERNET: u32 = 0x20;
-    pub(super) const V4: u32 = 0x30;
-    pub(super) const V6: u32 = 0x31;
-    pub(super) const ESP: u32 = 0x34;
-    pub(super) const TCP: u32 = 0x40;
-    pub(super) const UDP: u32 = 0x41;
-    pub(super) const VXLAN: u32 = 0x50;
-    pub(super) const GRE: u32 = 0x51;
-    pub(super) const MPLS: u32 = 0x60;
-    pub(super) const INNER: u32 = 0x100;
-    pub(super) const TAG: u32 = 0x1000;
-    pub(super) const DROP: u32 = 0x1001;
-    pub(super) const HANDLE: u32 = 0x1002;
-    pub(super) const COUNT: u32 = 0x1003;
+    pub(crate) const ETHERNET: u32 = 0x20;
+    pub(crate) const V4: u32 = 0x30;
+    pub(crate) const V6: u32 = 0x31;
+    pub(crate) const ESP: u32 = 0x34;
+    pub(crate) const TCP: u32 = 0x40;
+    pub(crate) const UDP: u32 = 0x41;
+    pub(crate) const VXLAN: u32 = 0x50;
+    pub(crate) const GRE: u32 = 0x51;
+    pub(crate) const MPLS: u32 = 0x60;
+    pub(crate) const INNER: u32 = 0x100;
+    pub(crate) const TAG: u32 = 0x1000;
+    pub(crate) const DROP: u32 = 0x1001;
+    pub(crate) const HANDLE: u32 = 0x1002;
+    pub(crate) const COUNT: u32 = 0x1003;
 }
 
 /// Bytes of a match parameter: fields of a header of the outer packet, and how much further on those of the inner one are.
 mod at {
-    pub(super) const SOURCE_MAC: usize = 0;
-    pub(super) const ETHERTYPE: usize = 6;
-    pub(super) const DESTINATION_MAC: usize = 8;
-    pub(super) const TCI: usize = 14;
-    pub(super) const PROTOCOL: usize = 16;
-    pub(super) const TOS: usize = 17;
-    pub(super) const FLAGS: usize = 18;
-    pub(super) const TCP_PORTS: usize = 20;
-    pub(super) const UDP_PORTS: usize = 28;
-    pub(super) const SOURCE: usize = 32;
-    pub(super) const DESTINATION: usize = 48;
-    pub(super) const INNER: usize = 128;
-    pub(super) const GRE_PROTOCOL: usize = 78;
-    pub(super) const GRE_KEY: usize = 80;
-    pub(super) const VXLAN_VNI: usize = 84;
-    pub(super) const FLOW_LABEL: usize = 92;
-    pub(super) const INNER_FLOW_LABEL: usize = 96;
+    pub(crate) const SOURCE_MAC: usize = 0;
+    pub(crate) const ETHERTYPE: usize = 6;
+    pub(crate) const DESTINATION_MAC: usize = 8;
+    pub(crate) const TCI: usize = 14;
+    pub(crate) const PROTOCOL: usize = 16;
+    pub(crate) const TOS: usize = 17;
+    pub(crate) const FLAGS: usize = 18;
+    pub(crate) const TCP_PORTS: usize = 20;
+    pub(crate) const UDP_PORTS: usize = 28;
+    pub(crate) const SOURCE: usize = 32;
+    pub(crate) const DESTINATION: usize = 48;
+    pub(crate) const INNER: usize = 128;
+    pub(crate) const GRE_PROTOCOL: usize = 78;
+    pub(crate) const GRE_KEY: usize = 80;
+    pub(crate) const VXLAN_VNI: usize = 84;
+    pub(crate) const FLOW_LABEL: usize = 92;
+    pub(crate) const INNER_FLOW_LABEL: usize = 96;
 }
 
 /// In the byte of flags: that there is a customer's tag, and where the version of IP is.
@@ -52,17 +52,17 @@ const EVERY_VERSION: u8 = 0xf;
 
 /// What a flow matches and does.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Specs {
-    pub(super) mask: [u8; MATCH],
-    pub(super) value: [u8; MATCH],
-    pub(super) tag: Option<u32>,
-    pub(super) drops: bool,
+pub(crate) struct Specs {
+    pub(crate) mask: [u8; MATCH],
+    pub(crate) value: [u8; MATCH],
+    pub(crate) tag: Option<u32>,
+    pub(crate) drops: bool,
     /// Handles of flow actions.
-    pub(super) actions: Vec<u32>,
+    pub(crate) actions: Vec<u32>,
     /// Handle of counters.
-    pub(super) counters: Option<u32>,
+    pub(crate) counters: Option<u32>,
     /// It can only be for multicast.
-    pub(super) is_multicast: bool,
+    pub(crate) is_multicast: bool,
 }
 
 fn invalid(reason: impl Into<String>) -> Refused {
@@ -78,7 +78,7 @@ type Filter<'a> = (&'a [u8], &'a [u8]);
 
 impl Specs {
     /// Reads so many headers and actions, which must be all that there is.
-    pub(super) fn parse(mut bytes: &[u8], count: u8) -> Result<Self, Refused> {
+    pub(crate) fn parse(mut bytes: &[u8], count: u8) -> Result<Self, Refused> {
         const HEADER: usize = 8;
         let mut specs = Self::everything();
         let mut types = Ethertypes::default();
@@ -109,7 +109,7 @@ impl Specs {
     }
 
     /// What matches every packet and does nothing.
-    pub(super) fn everything() -> Self {
+    pub(crate) fn everything() -> Self {
         Self {
             mask: [0; MATCH],
             value: [0; MATCH],
@@ -122,7 +122,7 @@ impl Specs {
     }
 
     /// What matches by the bit of a destination that says whether it is of a group.
-    pub(super) fn of_groups(groups: bool) -> Self {
+    pub(crate) fn of_groups(groups: bool) -> Self {
         let mut specs = Self::everything();
         specs.mask[at::DESTINATION_MAC] = 1;
         specs.value[at::DESTINATION_MAC] = u8::from(groups);
@@ -130,7 +130,7 @@ impl Specs {
     }
 
     /// Which parts of a packet it looks at, as groups of entries say it.
-    pub(super) fn criteria(&self) -> u64 {
+    pub(crate) fn criteria(&self) -> u64 {
         const PART: usize = 64;
         // Outer headers, the first of various fields, inner headers.
         let parts = self.mask.chunks(PART).take(3).enumerate();

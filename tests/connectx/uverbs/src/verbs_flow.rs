@@ -3,84 +3,22 @@
 use std::collections::BTreeMap;
 
 use nix::errno::Errno;
-use sluice_connectx::hca::Hca;
 use sluice_connectx::layout::layouts;
 
+use super::command::{Command, send};
 use super::device::ports;
-use super::flow::{self, Entry, Matcher, may_steer};
+use super::flow;
 use super::ids::UHW_IN;
-use super::kernel::{Command, send};
-use super::methods::Object;
+use super::objects::{Counters, Entry, Group, Key, Object, Placed, Shared, VerbsFlow, Wanted};
 use super::request::{Native, NativeOut, Refused, Request};
-use super::roots::{LAST_PRIORITY, LEFTOVERS, MATCH, MULTICAST, action, destination, to};
+use super::roots::{LAST_PRIORITY, LEFTOVERS, MULTICAST};
 use super::specs::Specs;
-use super::{ContextId, State};
+use super::state::{ContextId, State, may_steer};
+use super::tables::{MATCH, action, destination, numbered, to};
 
 layouts! {
-    plain 0x10 { ID 0x8 [31:0] }
     query_counter 0x20 { ID 0x1c [31:0] }
     query_counter_out 0x20 { PACKETS 0x10 [63:0], BYTES 0x18 [63:0] }
-}
-
-/// Entries of flows, by those that look at the same bits: table type, priority and mask.
-pub(super) type Groups = BTreeMap<Key, Group>;
-
-type Key = (u8, u16, [u8; MATCH]);
-
-/// Flows of one mask.
-#[derive(Debug)]
-pub(super) struct Group {
-    matcher: Matcher,
-    shared: BTreeMap<[u8; MATCH], Shared>,
-}
-
-/// An entry of the device's, and what each flow for its packets does: by a number, the first one with the tag.
-#[derive(Debug)]
-struct Shared {
-    made: flow::Flow,
-    next: u32,
-    parts: BTreeMap<u32, Entry>,
-    tag: Option<u64>,
-}
-
-impl Shared {
-    /// What all of them do. None if they do not agree.
-    fn whole(&self) -> Option<Entry> {
-        let mut parts = self.parts.values();
-        let mut first = parts.next()?.clone();
-        first.tag = self.tag;
-        parts.try_fold(first, Entry::with)
-    }
-}
-
-/// A flow: its entries, and the counters that it has.
-#[derive(Debug, Clone)]
-pub(super) struct VerbsFlow {
-    entries: Vec<Placed>,
-    counters: Option<u32>,
-}
-
-/// A flow's part of an entry.
-#[derive(Debug, Clone)]
-struct Placed {
-    group: Key,
-    value: [u8; MATCH],
-    part: u32,
-}
-
-/// Counters of a program.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Counters {
-    /// The device's counter, from the first flow on.
-    id: Option<u64>,
-    /// What the program wants to know, and where in its answer: packets, or bytes.
-    wanted: Vec<(Wanted, usize)>,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Wanted {
-    Packets,
-    Bytes,
 }
 
 /// Types of `enum ib_flow_attr_type`, other than 0, which has matches.
@@ -92,7 +30,7 @@ const RECEIVE_TABLE: u8 = 0;
 const TRANSMIT_TABLE: u8 = 1;
 
 /// `struct ib_uverbs_create_flow`.
-pub(super) fn create(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
+pub(crate) fn create(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
     const HEADER: usize = 24;
     const DOES_NOT_TRAP: u32 = 1 << 1;
     const EGRESS: u32 = 1 << 2;
@@ -247,12 +185,12 @@ fn leave(state: &mut State, key: &Key) -> Result<(), Refused> {
 }
 
 /// Destroys a flow's entries.
-pub(super) fn destroy(state: &mut State, flow: &VerbsFlow) -> Result<(), Refused> {
+pub(crate) fn destroy(state: &mut State, flow: &VerbsFlow) -> Result<(), Refused> {
     flow.entries.iter().try_for_each(|placed| take_back(state, placed))
 }
 
 /// Destroys a flow; counters that no other one has forget what was wanted of them.
-pub(super) fn destroy_flow(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
+pub(crate) fn destroy_flow(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
     let handle = request.value(0)?;
     let counters = match state.object(context, handle)? {
         Object::VerbsFlow(flow) => flow.counters,
@@ -315,8 +253,8 @@ fn bind_counters(state: &mut State, context: ContextId, request: &Request<'_>, h
     let id = match counters.id {
         Some(id) => id,
         None => {
-            let answer = send(&mut state.hca, &Command::new(0x939, &plain::LAYOUT, &[]))?;
-            plain::ID.read(&answer).unwrap_or_default()
+            let answer = send(&mut state.hca, &Command::new(0x939, &numbered::LAYOUT, &[]))?;
+            numbered::ID.read(&answer).unwrap_or_default()
         }
     };
     let object = state.context(context)?.objects.get_mut(&handle);
@@ -327,13 +265,13 @@ fn bind_counters(state: &mut State, context: ContextId, request: &Request<'_>, h
     Ok(id)
 }
 
-pub(super) fn create_counters(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
+pub(crate) fn create_counters(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
     let handle = state.keep(context, Object::Counters(Counters::default()))?;
     request.answer(0, handle)
 }
 
 /// Tells what is wanted of counters, in numbers of 8 bytes.
-pub(super) fn read_counters(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
+pub(crate) fn read_counters(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
     const ANSWER: u16 = 1;
     const PREFERS_CACHED: u64 = 1;
     if request.value_or(2, 0) & !PREFERS_CACHED != 0 {
@@ -357,13 +295,4 @@ pub(super) fn read_counters(state: &mut State, context: ContextId, request: &Req
         }
     }
     request.output(ANSWER, &answer.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<_>>())
-}
-
-impl Counters {
-    pub(super) fn destroy(&self, hca: &mut Hca) -> Result<(), Refused> {
-        match self.id {
-            Some(id) => send(hca, &Command::new(0x93a, &plain::LAYOUT, &[(plain::ID, id)])).map(|_| ()),
-            None => Ok(()),
-        }
-    }
 }

@@ -4,24 +4,17 @@
 use nix::errno::Errno;
 use sluice_connectx::command::layouts as l;
 
+use super::command::{Command, made, send};
 use super::ids::{UHW_IN, UHW_OUT};
-use super::kernel::{Command, made, send};
-use super::methods::{Object, pin};
-use super::qp::{Place, QueuePair, QueueState};
-use super::request::{Native, NativeOut, Refused, Request};
-use super::{ContextId, State};
-
-/// A receive queue.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct WorkQueue {
-    pub(super) id: u64,
-    state: QueueState,
-}
+use super::objects::{Object, QueuePair, QueueState, WorkQueue};
+use super::place::Place;
+use super::request::{Native, NativeOut, Refused, Request, pin};
+use super::state::{ContextId, State};
 
 /// `enum ibv_wq_flags`.
 const STRIPS_TAG: u64 = 1 << 0;
 
-pub(super) fn create(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
+pub(crate) fn create(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
     use l::create_rq as f;
     const HANDLE: u16 = 0;
     const PD: u16 = 1;
@@ -78,13 +71,13 @@ pub(super) fn create(state: &mut State, context: ContextId, request: &Request<'_
 }
 
 /// Answers with how many events the program has had of the queue, of which there are none here.
-pub(super) fn destroy(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
+pub(crate) fn destroy(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
     state.destroy(context, request.value(0)?)?;
     request.output(1, &[])
 }
 
 /// `struct ib_uverbs_ex_modify_wq`.
-pub(super) fn modify(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
+pub(crate) fn modify(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
     use l::modify_rq as f;
     const STATE: u32 = 1 << 0;
     const CURRENT_STATE: u32 = 1 << 1;
@@ -132,7 +125,7 @@ fn state_of(number: u32) -> Result<QueueState, Refused> {
 }
 
 /// `struct ib_uverbs_ex_create_rwq_ind_table`: the size as a power of two, and handles.
-pub(super) fn create_table(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
+pub(crate) fn create_table(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
     use l::create_rqt as f;
     const MOST: u32 = 0xd;
     let given = request.input(0)?;
@@ -164,19 +157,19 @@ pub(super) fn create_table(state: &mut State, context: ContextId, request: &Requ
 
 /// Bits of `enum mlx5_rx_hash_fields`.
 mod fields {
-    pub(super) const SOURCE_V4: u64 = 1 << 0;
-    pub(super) const DESTINATION_V4: u64 = 1 << 1;
-    pub(super) const SOURCE_V6: u64 = 1 << 2;
-    pub(super) const DESTINATION_V6: u64 = 1 << 3;
-    pub(super) const SOURCE_TCP: u64 = 1 << 4;
-    pub(super) const DESTINATION_TCP: u64 = 1 << 5;
-    pub(super) const SOURCE_UDP: u64 = 1 << 6;
-    pub(super) const DESTINATION_UDP: u64 = 1 << 7;
-    pub(super) const INNER: u64 = 1 << 31;
+    pub(crate) const SOURCE_V4: u64 = 1 << 0;
+    pub(crate) const DESTINATION_V4: u64 = 1 << 1;
+    pub(crate) const SOURCE_V6: u64 = 1 << 2;
+    pub(crate) const DESTINATION_V6: u64 = 1 << 3;
+    pub(crate) const SOURCE_TCP: u64 = 1 << 4;
+    pub(crate) const DESTINATION_TCP: u64 = 1 << 5;
+    pub(crate) const SOURCE_UDP: u64 = 1 << 6;
+    pub(crate) const DESTINATION_UDP: u64 = 1 << 7;
+    pub(crate) const INNER: u64 = 1 << 31;
 }
 
 /// Makes a pair that only receives, by a hash; where in steering memory entries lead to it.
-pub(super) fn create_hashing(
+pub(crate) fn create_hashing(
     state: &mut State,
     context: ContextId,
     request: &Request<'_>,
