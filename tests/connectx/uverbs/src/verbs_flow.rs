@@ -1,4 +1,6 @@
 //! Flows of verbs (`ibv_create_flow`), in the kernel's tables, as `mlx5_ib_create_flow` makes them; and what counts their packets.
+//!
+//! Frozen: no test of Sluice needs them.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,7 @@
 //! Receive queues by verbs, tables of them, and queue pairs that spread frames over such a table by a hash, as mlx5_ib makes them of
 //! RQ, RQT and TIR (`mlx5_ib_create_wq`, `mlx5_ib_create_rwq_ind_table`, `create_rss_raw_qp_tir`).
+//!
+//! Frozen: no test of Sluice needs them.
 
 use nix::errno::Errno;
 use sluice_connectx::command::layouts as l;

@@ -2,6 +2,8 @@
 //!
 //! There is no queue in between: a frame leaves at once, or is lost where one of the two is not ready. What the flow tables of what is
 //! sent see of it is the frame and the send queue; no register goes along.
+//!
+//! Frozen: no test of Sluice needs them.
 
 use super::queue::{Hairpin, State};
 use super::state::Hca;

@@ -2,6 +2,8 @@
 //!
 //! Of two queues a symmetric hash picks the same for both directions; how hardware makes it so is not published, and here the smaller
 //! of two addresses, or ports, comes first.
+//!
+//! Frozen: no test of Sluice needs them.
 
 use crate::packet::checks::address_bytes;
 use crate::packet::{Headers, Transport};

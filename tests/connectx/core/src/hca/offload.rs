@@ -3,6 +3,8 @@
 //! Each frame of a large segment has the same headers, but for lengths, sequence number, and what follows from these. The identification of
 //! IPv4 counts up in every header, FIN and PSH are in the last frame only, and CWR in the first only: no driver relies on it, and it is
 //! what Linux does where hardware cannot.
+//!
+//! Large segments are frozen: no test of Sluice needs them.
 
 use crate::packet::checks::{addresses, ip_packet};
 use crate::packet::{Fragment, Headers, Layer, Transport, TunnelPorts, edit};
