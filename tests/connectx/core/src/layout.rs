@@ -121,7 +121,7 @@ macro_rules! layouts {
             #[allow(unused_imports, reason = "a structure may have no fields")]
             use $crate::layout::{Field, Layout};
             $(
-                #[doc = concat!("Bits ", stringify!([$high $(: $low)?]), " at byte ", stringify!($offset), ".")]
+                #[doc = concat!("Bits `", stringify!($high $(: $low)?), "` at byte `", stringify!($offset), "`.")]
                 pub const $field: Field = Field::place(stringify!($field), $offset, &[$high $(, $low)?]);
             )*
             /// All of it.
