@@ -105,7 +105,7 @@ impl Ports {
         bus.exchanges += 1;
     }
 
-    /// Has the host have so many virtual functions, of as many as there can be, and tells the driver, if one runs. Linux takes
+    /// Sets how many virtual functions the host has, at most as many as there can be, and tells the driver, if one runs. Linux takes
     /// note of a number that becomes none, or was it.
     pub fn set_host_vfs(&self, number: u16) {
         let mut hca = self.hca.lock();

@@ -170,11 +170,11 @@ pub(crate) unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_i
 /// Gives a socket an address, which one that stands in for the kernel's does not need.
 ///
 /// # Safety
-/// As of libc's: `address` points to so many bytes.
+/// As for libc's: `address` points to `length` bytes.
 // SAFETY: the name is libc's on purpose, and so are arguments and results.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn bind(file: c_int, address: *const libc::sockaddr, length: libc::socklen_t) -> c_int {
-    // SAFETY: the caller promises so many bytes, of which this takes the first two.
+    // SAFETY: the caller promises `length` bytes, of which this takes the first two.
     let family = (!address.is_null() && length >= 2).then(|| unsafe { (*address).sa_family });
     if family.map(c_int::from) == Some(libc::AF_NETLINK) && is_local(file) {
         return 0;

@@ -119,7 +119,7 @@ impl Testpmd {
         format!("{} {number}", &rule[..1])
     }
 
-    /// Waits until so many packets and bytes of a flow are told. The driver has all counters put into its memory once a second, and
+    /// Waits until this number of packets and bytes of a flow is told. The driver has all counters put into its memory once a second, and
     /// tells what is there.
     fn wait_for_count(&mut self, flow: &str, packets: u64, bytes: u64) {
         let end = Instant::now() + PATIENCE;
@@ -144,7 +144,7 @@ impl Testpmd {
         flows.filter_map(|line| line.split_whitespace().next()).map(|number| format!("0 {number}")).collect()
     }
 
-    /// Waits until so many packets have come to a port of the program.
+    /// Waits until this number of packets has come to a port of the program.
     fn wait_for_packets(&mut self, port: u32, packets: u64) {
         let end = Instant::now() + PATIENCE;
         loop {

@@ -134,7 +134,7 @@ impl Device {
     }
 
     /// Carries out what is posted to queues, unless somebody else is at it, or it is held back. The device does so by itself; this is
-    /// for who would otherwise wait.
+    /// for callers that would otherwise wait.
     pub fn carry_out(&self) {
         if let Some(mut state) = self.state.try_lock()
             && self.engine.is_running()
@@ -159,7 +159,7 @@ impl Device {
     /// programs ask for is still carried out, since a driver goes on to take back what they have.
     ///
     /// # Errors
-    /// If a program has so many events that it has not read that there is no room for one more.
+    /// If there is no room for one more event, since a program has not read those before.
     pub fn tell_fatal(&self) -> Result<(), Errno> {
         const DEVICE_FATAL: u32 = 8;
         // What it is about, of what kind it is, and nothing.

@@ -29,7 +29,7 @@ impl Outlet {
     /// Has a piece come out.
     ///
     /// # Errors
-    /// EAGAIN if so many are in it that there is no room for one more.
+    /// EAGAIN if there is no room for one more.
     pub(crate) fn put(&self, piece: &[u8]) -> Result<(), Errno> {
         send(self.ours.as_raw_fd(), piece, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL).map(|_| ())
     }

@@ -77,7 +77,7 @@ fn unsupported(reason: impl Into<String>) -> Refused {
 type Filter<'a> = (&'a [u8], &'a [u8]);
 
 impl Specs {
-    /// Reads so many headers and actions, which must be all that there is.
+    /// Reads `count` headers and actions, which must be all that there is.
     pub(crate) fn parse(mut bytes: &[u8], count: u8) -> Result<Self, Refused> {
         const HEADER: usize = 8;
         let mut specs = Self::everything();

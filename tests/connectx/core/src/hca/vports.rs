@@ -16,7 +16,7 @@ impl Hca {
         self.host_vfs
     }
 
-    /// Has the host have so many virtual functions, of as many as there can be, and tells the driver.
+    /// Sets how many virtual functions the host has, at most as many as there can be, and tells the driver.
     pub fn set_host_vfs(&mut self, memory: &dyn Memory, number: u16) {
         const FUNCTIONS_CHANGED: u8 = 0x0e;
         self.host_vfs = number.min(self.profile.host_total_vfs);

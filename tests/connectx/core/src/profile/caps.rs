@@ -73,7 +73,7 @@ layouts! {
         LOG_STEERING_SIZE 0x20 [7:0], LOG_PATTERN_SIZE 0x24 [7:0], HEADER_MODIFY_START 0x28 [63:0],
         PATTERN_START 0x38 [63:0],
     }
-    /// Of one kind of flow table; several of it lie in pages 7 and 8.
+    /// Capabilities of one kind of flow table; pages 7 and 8 have several.
     table 0x40 {
         FT_SUPPORT 0x0 [31], FLOW_COUNTER 0x0 [29], FLOW_MODIFY_EN 0x0 [28], MODIFY_ROOT 0x0 [27],
         IDENTIFIED_MISS_TABLE_MODE 0x0 [26], FLOW_TABLE_MODIFY 0x0 [25], REFORMAT 0x0 [24], DECAP 0x0 [23], POP_VLAN 0x0 [21],

@@ -17,7 +17,7 @@ pub enum Deed {
         /// The bytes that it moved by.
         bytes: usize,
     },
-    /// Took so many bytes of tunnel headers away.
+    /// Took this many bytes of tunnel headers away.
     Decapsulated(usize),
     /// Took a VLAN tag away: its TCI.
     PoppedVlan(u16),

@@ -93,7 +93,7 @@ impl Icm {
         Ok(self.next)
     }
 
-    /// Where a block of so many bytes, a power of two, could be handed out.
+    /// Where a block of this length, a power of two, could be handed out.
     pub(crate) fn room(&self, kind: Kind, length: u64) -> Option<u64> {
         let end = kind.start() + kind.bytes();
         let mut address = kind.start();

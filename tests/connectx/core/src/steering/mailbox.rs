@@ -11,7 +11,7 @@ pub(super) fn needs(input: &[u8], bytes: usize) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// An output of so many bytes that says success.
+/// An output of this length that says success.
 pub(super) fn answer(bytes: usize) -> Vec<u8> {
     vec![0; bytes]
 }

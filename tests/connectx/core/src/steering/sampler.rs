@@ -8,7 +8,7 @@ pub(crate) const LOG_ALL: u64 = 16;
 /// A sampler.
 #[derive(Debug)]
 pub(crate) struct Sampler {
-    /// One of so many packets is taken. The device takes them at random, on average so many; here it is each so many-th.
+    /// One of `ratio` packets is taken. The device takes them at random, that many on average; here it is each N-th.
     pub(super) ratio: u32,
     pub(super) seen: u32,
     /// Where those that are taken go.

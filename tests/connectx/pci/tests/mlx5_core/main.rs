@@ -5,9 +5,9 @@
 //! It proves that the kernel's driver accepts the device, and that packets go where was said. It says nothing of hardware.
 //!
 //! Arguments that are no options pick the stories whose names contain one of them; the first and the last are always told. With
-//! `--with-agent` only those are told in which Sluice's agent works with the device, which is the part of `make test`. With
-//! `--rules=N` the device gets so many rules (default 1,000); with `--every=N` every N-th of the tc backend's scenarios is played
-//! (default 64), and with `--generated=N` and `--seed=N` so many generated ones besides (default 8).
+//! `--with-agent` only those are told in which Sluice's agent works with the device, which is the part of `make test`. `--rules=N`
+//! says how many rules the device gets (default 1,000), `--every=N` that every N-th of the tc backend's scenarios is played (default
+//! 64), `--generated=N` how many generated ones are played besides (default 8), and `--seed=N` what they are made of.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
@@ -44,11 +44,11 @@ use sluice_connectx::profile::{BLUEFIELD_2, Profile, VPORT_ECPF};
 use sluice_connectx::steering::{Port, Walk};
 use sluice_connectx_pci::Ports;
 
-/// The device of most stories: a BlueField-2 whose driver shall not wait for long.
+/// The device of most stories: a BlueField-2 whose driver does not wait for long.
 const DEVICE: Profile =
     Profile { command_timeout: Duration::from_secs(12), health_poll: Duration::from_millis(500), ..BLUEFIELD_2 };
 
-/// The driver's own function, to which goes what no rule wants.
+/// The driver's own function, which gets what no rule takes.
 pub(crate) const MANAGER: Port = Port::Vport(VPORT_ECPF);
 pub(crate) const HOST_PF: Port = Port::Vport(0);
 pub(crate) const VF0: Port = Port::Vport(1);
@@ -63,11 +63,11 @@ pub(crate) struct World {
     pub(crate) agent: Mutex<Option<String>>,
     /// How many rules are many.
     pub(crate) many: usize,
-    /// Of the tc backend's scenarios, every so manieth is played.
+    /// Every n-th of the tc backend's scenarios is played.
     pub(crate) every: usize,
-    /// Behind them, so many generated ones are played.
+    /// How many generated scenarios are played after them.
     pub(crate) generated: u64,
-    /// What they are made of.
+    /// The seed of the generated scenarios.
     pub(crate) seed: u64,
 }
 
@@ -78,7 +78,7 @@ macro_rules! stories {
 }
 
 const FIRST: &[Story] = stories![driver::the_driver_takes_the_device_and_goes_to_switchdev];
-/// Without Sluice, whose qdiscs would be in the way.
+/// Stories without Sluice, whose qdiscs would be in the way.
 const WITHOUT_AGENT: &[Story] = stories![
     driver::packets_go_where_tc_said_and_are_counted,
     keys::every_key_is_matched_to_the_bit,
@@ -97,7 +97,7 @@ const WITHOUT_AGENT: &[Story] = stories![
     vswitchd::openvswitch_has_its_flows_in_hardware_and_packets_go_by_them,
     profiles::other_devices_do_what_they_say,
 ];
-/// Those that want the same agent beside each other.
+/// Stories with Sluice's agent; those that share one stand beside each other.
 const WITH_AGENT: &[Story] = stories![
     tunnels::flows_into_and_out_of_tunnels_are_in_hardware,
     slow_path::a_namespace_talks_to_a_host_by_flows_that_hardware_cannot_take,
@@ -176,14 +176,14 @@ fn main() -> ExitCode {
     ExitCode::from(failed)
 }
 
-/// What an option says.
+/// The number that an option gives.
 fn number<T: FromStr>(arguments: &[String], option: &str, default: T) -> T {
     let value = arguments.iter().find_map(|argument| argument.strip_prefix(option));
     value.map_or(default, |value| value.parse().unwrap_or_else(|_| panic!("{option} takes a number")))
 }
 
 impl World {
-    /// Takes a failed story's leavings away, so that the next one has a chance.
+    /// Removes what a failed story has left, so that the next one has a chance.
     fn tidy(&self) {
         *self.agent.lock() = None;
         self.guest.attempt(
@@ -199,7 +199,7 @@ impl World {
         self.ports.receive(from, frame)
     }
 
-    /// A frame comes in at a port, and goes out of others just so.
+    /// A frame comes in at a port, and leaves by others exactly as expected.
     #[track_caller]
     pub(crate) fn pass(&self, from: Port, frame: &[u8], expected: &[(Port, &[u8])]) {
         let walk = self.receive(from, frame);

@@ -26,7 +26,7 @@ const LATER: u64 = (10_240 % IP + 1_953) / IP;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// How many of so many packets go to a port; the others go nowhere.
+/// How many of `count` packets go to a port; the others go nowhere.
 #[track_caller]
 fn pass(world: &World, from: Port, packet: &Packet, count: u64, to: Port, becomes: &Packet) -> u64 {
     let (frame, wanted) = (packet.frame(), becomes.frame());

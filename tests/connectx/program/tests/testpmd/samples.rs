@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::{PATIENCE, PROFILES, Testpmd, WIRE, packet};
 
-/// Waits until something was said so many times, and no more often. What is said of packets may come after a prompt.
+/// Waits until something was said exactly N times. What is said of packets may come after a prompt.
 fn wait_for_words(testpmd: &mut Testpmd, words: &str, times: usize) {
     let end = Instant::now() + PATIENCE;
     loop {

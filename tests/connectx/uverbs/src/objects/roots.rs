@@ -66,5 +66,5 @@ impl RootTables {
     }
 }
 
-/// Entries of a table, and of those so many for each matcher.
+/// Entries of a table, as a power of two.
 pub(crate) const LOG_SIZE: u64 = 16;

@@ -401,7 +401,7 @@ fn element(context: &[u8]) -> usize {
     if context::EXTENDED_DESTINATION.is_set(context) { context::EXTENDED_ELEMENT } else { context::ELEMENT }
 }
 
-/// Where a list of so many elements ends if it begins at the lists' place.
+/// Where a list of this many elements ends if it begins at the lists' place.
 fn list_end(context: &[u8], elements: u32) -> usize {
     let elements = usize::try_from(elements).unwrap_or(usize::MAX);
     context::LIST.saturating_add(elements.saturating_mul(element(context)))

@@ -13,7 +13,7 @@ use crate::packet::Headers;
 use crate::steering::failure::{Failure, Refusal};
 use crate::steering::meter::Color;
 
-/// Objects come in blocks of just so many, as a power of two: so says a ConnectX's own capability.
+/// Objects in a block, as a power of two: a ConnectX's capability says so.
 pub(crate) const LOG_BLOCK: u64 = 6;
 /// All objects that there are, as a power of two; the same says that.
 pub(crate) const LOG_ALL: u64 = 23;
