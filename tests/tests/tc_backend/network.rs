@@ -1,17 +1,17 @@
 //! Two hosts on the two ports of a switch, each in a network namespace of its own.
 
 use std::fs::File;
-use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::{Timeout, set_socket_recv_buffer_size_force, set_socket_timeout};
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketType, recv, socket};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use sluice_tests::lab::iproute::{attempt, batch};
 
 /// The UDP port on which hosts listen.
 const LISTENING: u16 = 4000;
@@ -154,7 +154,7 @@ impl Drop for Network {
     fn drop(&mut self) {
         let lines = ["a", "b", "c", "switch"].map(|name| format!("netns del {name}{}", self.number));
         // Not every network has a tap.
-        let _ = ip(&["-force"], &lines);
+        attempt(&lines);
     }
 }
 
@@ -199,22 +199,6 @@ pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 fn enter(name: &str) {
     let file = File::open(format!("/run/netns/{name}")).unwrap();
     move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
-}
-
-/// Has one process of `ip` do several things: in a machine without KVM its start takes longest.
-fn batch(lines: &[String]) {
-    let output = ip(&[], lines).unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{lines:?}: {said}");
-}
-
-fn ip(options: &[&str], lines: &[String]) -> io::Result<Output> {
-    let mut child =
-        Command::new("ip").args(options).args(["-batch", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    if let Some(mut input) = child.stdin.take() {
-        input.write_all(lines.join("\n").as_bytes())?;
-    }
-    child.wait_with_output()
 }
 
 fn run(command: &str) -> String {
