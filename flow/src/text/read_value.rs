@@ -4,13 +4,14 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use super::ParseError;
-use super::cursor::{Cursor, digit_value, error_at, is_number, quoted};
+use super::cursor::{Cursor, digit_value, error_at, quoted};
 use super::read_options::read_options;
 use super::tunnel_options::{TUNNEL_OPTIONS, TunnelOptions};
 use crate::field::{
     Attribute, FIELDS, FRAGMENT_FIRST, FRAGMENT_LATER, FRAGMENT_NO, Field, FieldSpec, Form, MPLS_DEPTH, MPLS_ENTRIES,
     MPLS_PRESENT,
 };
+use crate::name::is_number;
 use crate::port::{PortNames, PortNumber};
 
 /// A field as it was found in a text.

@@ -1,10 +1,10 @@
 //! Tunnel options, written.
 
+use super::pieces::{Get, Pieces};
 use super::tunnel_options::{
     ERSPAN, GENEVE, GENEVE_HEADER, GENEVE_LENGTH_BITS, GENEVE_LIMIT, GeneveOctets, TunnelOptions, VXLAN,
     option_field_name,
 };
-use super::write_key::{Get, Pieces};
 use super::write_number::{push_decimal, push_hex};
 use crate::field::Field;
 

@@ -6,11 +6,12 @@ use std::fmt;
 use foldhash::fast::RandomState;
 
 use super::Style;
-use super::cursor::{ends_word, is_number};
+use super::cursor::ends_word;
 use super::words::EXTRA_LABEL;
 use super::write_number::{push_decimal, push_hex, push_ipv4, push_ipv6, push_mac, push_prefixed_hex};
 use crate::action::ActionKind;
 use crate::field::{Attribute, FRAGMENT_FIRST, FRAGMENT_LATER, FRAGMENT_NO, Field, Form};
+use crate::name::is_number;
 use crate::port::{PortNames, PortNumber};
 
 /// Writes the value of a field in the field's own form, with its mask unless that is full: `10.0.0.0/255.255.255.0`,
