@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use crate::packet::headers::Wire;
 
-use super::state::Direction;
 use super::timeouts::dccp as timeout;
 use super::tracker::Verdict;
+use super::tuple::Direction;
 
 /// What a packet is for (5.1).
 mod kind {

@@ -6,7 +6,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
-use super::state::Direction;
+use super::tuple::Direction;
 
 /// Places behind line ends that are remembered for each direction (`NUM_SEQ_TO_REMEMBER`).
 const REMEMBERED: usize = 2;

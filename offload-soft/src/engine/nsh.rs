@@ -4,8 +4,8 @@ use sluice_flow::action::{ActionKind, FieldSet, NshHeader, NshMetadata};
 use sluice_flow::field::Field;
 use sluice_flow::refusal::Refusal;
 
+use super::merge::{Missing, merge, narrow};
 use super::packet::Packet;
-use super::rewrite::{Missing, merge, narrow};
 use crate::packet::eth_type;
 use crate::packet::headers::{Nsh, NshContexts};
 

@@ -18,6 +18,9 @@ pub use tunnel::{TunnelAddresses, TunnelMetadata, TunnelOptions};
 /// An Ethernet address as it stands on the wire.
 pub type Mac = [u8; 6];
 
+/// Bytes of an Ethernet header: nothing is cut shorter than that (`ETH_HLEN`).
+pub(crate) const MIN_FRAME: usize = 14;
+
 /// The Ethernet type that `flow_extract` of OVS gives to a frame that has none (`FLOW_DL_TYPE_NONE` in `lib/flow.h`):
 /// an 802.3 frame whose payload is not SNAP-encapsulated Ethernet II.
 pub const ETH_TYPE_NONE: u16 = 0x05ff;

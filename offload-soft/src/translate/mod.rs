@@ -31,9 +31,6 @@ pub(crate) use encapsulation::{Encapsulation, EncapsulationOptions, POLICY_FLAGS
 pub(crate) use program::{List, Program, Step};
 pub(crate) use programs::Programs;
 
-/// Bytes of an Ethernet header: nothing is cut shorter than that (`ETH_HLEN`).
-pub(crate) const MIN_FRAME: usize = 14;
-
 /// What the classifier matches of a flow: everything but the chain.
 pub(crate) fn matching(flow: &Flow) -> Match {
     let mut matching = flow.matching().expand();

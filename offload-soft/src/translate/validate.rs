@@ -11,13 +11,13 @@ use sluice_flow::field::{Attribute, Field};
 use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
 
+use super::Encapsulation;
 use super::matching::Guarantees;
-use super::{Encapsulation, MIN_FRAME};
 use crate::conntrack::{self, Policies};
 use crate::engine::nsh;
 use crate::engine::tunnel::Push;
 use crate::meters::Meters;
-use crate::packet::{eth_type, ip_proto, is_mpls};
+use crate::packet::{MIN_FRAME, eth_type, ip_proto, is_mpls};
 use crate::ports::PortTable;
 
 /// Bytes of a note of `psample` at most (`OVS_PSAMPLE_COOKIE_MAX_SIZE`).

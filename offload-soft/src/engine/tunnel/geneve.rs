@@ -1,6 +1,6 @@
 //! Geneve (RFC 8926) with its options, as in `drivers/net/geneve.c`.
 
-use super::{Payload, TunnelHeader};
+use super::header::{Payload, TunnelHeader};
 use crate::packet::headers::{GENEVE_CONTROL, GENEVE_CRITICAL, Geneve};
 use crate::packet::tunnel::GeneveOptions;
 use crate::packet::{TunnelOptions, eth_type};
