@@ -152,7 +152,7 @@ impl Templates {
         let matching = flow.matching();
         let Some(layout) = layout(&mut self.layouts, &self.hasher, matching.mask()) else { return Sought::Unknown };
         self.decisive.clear();
-        self.decisive.extend(matching.octets().iter().zip(&layout.decisive).map(|(octet, bits)| octet & bits));
+        self.decisive.extend(matching.bytes().iter().zip(&layout.decisive).map(|(octet, bits)| octet & bits));
         let addresses = (Arc::as_ptr(matching.mask()).addr(), Arc::as_ptr(&flow.actions).addr());
         let sight = self.hasher.hash_one((addresses, flow.priority, &*self.decisive));
         let number = place_of(sight, PLACES);
@@ -214,7 +214,7 @@ fn layout<'l>(layouts: &'l mut [Place<Layout>], hasher: &RandomState, mask: &Arc
 
 /// The bits of the octets of a key that decide something: all but those of plain fields, of whatever header is there.
 fn decisive(mask: &Mask) -> Box<[u8]> {
-    let mut decisive = vec![u8::MAX; mask.octets()];
+    let mut decisive = vec![u8::MAX; mask.bytes()];
     for (field, key) in plain() {
         for octet in 0..octets_of(key) {
             if let Some((from, bits)) = octet_of(field, octet, mask) {
@@ -332,7 +332,7 @@ impl Template {
         buffer.extend_from_slice(&self.message);
         let message = &mut buffer[start..];
         let matching = flow.matching();
-        let octets = matching.octets();
+        let octets = matching.bytes();
         for Filling { from, to, bits } in &self.fillings {
             message[usize::from(*to)] = octets[usize::from(*from)] & bits;
         }

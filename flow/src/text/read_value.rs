@@ -174,7 +174,7 @@ pub(super) fn read_field(cursor: &mut Cursor<'_>, field: Field, names: &dyn Port
 fn read_value(cursor: &mut Cursor<'_>, field: Field, names: &dyn PortNames) -> Result<(u128, u128), ParseError> {
     let full = field.full_mask();
     match field.spec().form {
-        Form::Decimal | Form::Hex | Form::Octet | Form::PrefixedHex(_) => {
+        Form::Decimal | Form::Hex | Form::Byte | Form::PrefixedHex(_) => {
             let value = cursor.number(full)?;
             Ok((value, number_mask(cursor, full)?))
         }

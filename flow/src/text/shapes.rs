@@ -312,7 +312,7 @@ impl Token {
             return None;
         }
         match spec.form {
-            Form::Decimal | Form::Hex | Form::Octet | Form::PrefixedHex(_) | Form::Port => {
+            Form::Decimal | Form::Hex | Form::Byte | Form::PrefixedHex(_) | Form::Port => {
                 u64::try_from(field.full_mask()).ok().map(Self::Number)
             }
             Form::Mac => Some(Self::Mac),
@@ -372,10 +372,10 @@ fn mac(text: &[u8]) -> Option<(u128, usize)> {
     let text: &[u8; LENGTH] = text.first_chunk()?;
     // What is wrong is looked at once, at the end.
     let (mut value, mut digits, mut colons) = (0u64, 0, 0);
-    for octet in 0..6 {
-        let [high, low] = [3 * octet, 3 * octet + 1].map(|at| HEXADECIMAL[usize::from(text[at])]);
+    for place in 0..6 {
+        let [high, low] = [3 * place, 3 * place + 1].map(|at| HEXADECIMAL[usize::from(text[at])]);
         digits |= high | low;
-        colons |= if octet > 0 { text[3 * octet - 1] ^ b':' } else { 0 };
+        colons |= if place > 0 { text[3 * place - 1] ^ b':' } else { 0 };
         value = value << 8 | u64::from(high << 4 | low);
     }
     (digits < 16 && colons == 0).then_some((value.into(), LENGTH))
@@ -397,8 +397,8 @@ static HEXADECIMAL: [u8; 256] = {
 /// Four numbers up to 255, and dots between them.
 fn ipv4(text: &[u8]) -> Option<(u128, usize)> {
     let (mut value, mut at) = (0u32, 0);
-    for octet in 0..4 {
-        if octet > 0 {
+    for place in 0..4 {
+        if place > 0 {
             text.get(at).filter(|byte| **byte == b'.')?;
             at += 1;
         }

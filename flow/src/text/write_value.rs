@@ -53,8 +53,8 @@ pub(super) fn push_field_value(out: &mut Vec<u8>, field: Field, value: u128, mas
             push_prefixed_hex(out, value);
             push_hex_mask(out, mask, exact);
         }
-        Form::Octet if exact => push_decimal(out, narrow(value)),
-        Form::Octet => push_padded(out, value, mask, exact, 2, 2),
+        Form::Byte if exact => push_decimal(out, narrow(value)),
+        Form::Byte => push_padded(out, value, mask, exact, 2, 2),
         Form::PrefixedHex(digits) => push_padded(out, value, mask, exact, 1, digits),
         Form::Port => {
             match u32::try_from(value) {

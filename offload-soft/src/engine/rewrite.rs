@@ -184,11 +184,11 @@ fn arp(packet: &mut Packet, set: &FieldSet) -> Result<(), Missing> {
 
 /// Old and new ports as they stand one behind the other on the wire.
 fn ports(old: [u16; 2], new: [u16; 2]) -> ([u8; 4], [u8; 4]) {
-    let octets = |[source, destination]: [u16; 2]| {
+    let bytes = |[source, destination]: [u16; 2]| {
         let ([a, b], [c, d]) = (source.to_be_bytes(), destination.to_be_bytes());
         [a, b, c, d]
     };
-    (octets(old), octets(new))
+    (bytes(old), bytes(new))
 }
 
 fn tcp(packet: &mut Packet, set: &FieldSet) -> Result<(), Missing> {

@@ -86,7 +86,7 @@ pub mod ip_proto {
 
 /// The bits of an Ethernet address as the flow key holds them, the first byte highest.
 pub fn mac_to_bits(mac: Mac) -> u64 {
-    mac.iter().fold(0, |bits, octet| bits << 8 | u64::from(*octet))
+    mac.iter().fold(0, |bits, byte| bits << 8 | u64::from(*byte))
 }
 
 /// The Ethernet address of which these are the lowest 48 bits.

@@ -344,7 +344,7 @@ impl Shape {
 }
 
 pub(super) fn psample(cookie: &[u8]) -> Result<(), Refusal> {
-    if cookie.len() > MAX_COOKIE { refuse(ActionKind::Psample, "the cookie is longer than 16 octets") } else { Ok(()) }
+    if cookie.len() > MAX_COOKIE { refuse(ActionKind::Psample, "the cookie is longer than 16 bytes") } else { Ok(()) }
 }
 
 pub(super) fn trunc(bytes: u32) -> Result<(), Refusal> {

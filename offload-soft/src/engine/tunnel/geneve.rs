@@ -13,7 +13,7 @@ pub(super) fn write(frame: &mut Vec<u8>, payload: Payload<'_>, encapsulation: &E
         return None;
     }
     let (options, is_critical) = match &encapsulation.options {
-        EncapsulationOptions::Geneve { octets, is_critical } => (&octets[..], *is_critical),
+        EncapsulationOptions::Geneve { bytes, is_critical } => (&bytes[..], *is_critical),
         _ => (&[][..], false),
     };
     let is_control = encapsulation.flags & tunnel_flag::CONTROL != 0;

@@ -89,8 +89,8 @@ impl Payload<'_> {
         ];
         let is_whole = key.get(Field::Ipv4Frag) == u128::from(FRAGMENT_NO);
         let ports = [Field::TcpSrc, Field::TcpDst].into_iter().filter(|_| is_whole);
-        let octets: Vec<u8> = flow.into_iter().chain(ports).flat_map(|field| key.get(field).to_be_bytes()).collect();
-        let hash = u64::from(crc32c(&[&octets]));
+        let values: Vec<u8> = flow.into_iter().chain(ports).flat_map(|field| key.get(field).to_be_bytes()).collect();
+        let hash = u64::from(crc32c(&[&values]));
         let ports = u64::from(SOURCE_PORTS.end - SOURCE_PORTS.start);
         u16::try_from((hash * ports) >> 32).map_or(SOURCE_PORTS.start, |offset| SOURCE_PORTS.start + offset)
     }

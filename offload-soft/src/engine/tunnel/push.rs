@@ -51,7 +51,7 @@ impl Push {
         };
         let TunnelPush { tunnel_port, out_port, header, .. } = push.clone();
         if header.len() > LONGEST {
-            return refuse("the headers are longer than 512 octets");
+            return refuse("the headers are longer than 512 bytes");
         }
         let is_whole = match kind {
             Kind::Tunnel(protocol) => is_whole(&header, protocol),
