@@ -32,7 +32,6 @@ mod recent;
 mod requirement;
 mod shapes;
 mod tunnel_options;
-mod words;
 mod write_key;
 mod write_layout;
 mod write_line;

@@ -7,7 +7,7 @@
 //! there, so that it is never a hole, and neither are names, flags, masks and options.
 //!
 //! Shapes lie in a tree whose edges are the bytes between two holes, so that texts with a common beginning are compared
-//! with it once. The tree is bounded, and who shows it texts that never come again stops being asked.
+//! with it once. The tree is bounded, and where texts never recur, only a few of them are still learned.
 
 use std::sync::Arc;
 
@@ -18,14 +18,14 @@ use crate::field::{Field, Form};
 use crate::key::{Key, Mask, Match, WordIndexes};
 use crate::ufid::Ufid;
 
-/// Nodes of the tree; beyond these it is begun anew.
+/// At most this many nodes; a tree that would have more is dropped and started again.
 const NODES: usize = 1024;
-/// Ways on from one node: each is tried in turn.
+/// At most this many children of a node, each of which is tried in turn.
 const WAYS: usize = 16;
-/// Bytes of a key; longer ones are not worth the memory.
+/// At most this many bytes of a key; longer ones are not worth the memory.
 const LONGEST: usize = 2048;
-/// Shapes that are learned in a row without one being met again; from then on one in so many is.
-const UNREWARDED: u32 = 64;
+/// Shapes that are learned in a row although none is met again; after that, one in this many is learned.
+const LEARNED_IN_VAIN: u32 = 64;
 
 /// The shapes of the keys that were read lately.
 #[derive(Default)]
@@ -34,7 +34,7 @@ pub(super) struct Shapes {
     roots: Vec<usize>,
     shapes: Vec<Shape>,
     /// Shapes that were offered since one was last met again.
-    unrewarded: u32,
+    in_vain: u32,
     /// What the holes of the last text held.
     values: Vec<u128>,
     /// The shape of the last text, if it had one that was known.
@@ -119,7 +119,7 @@ impl Shapes {
         let last = self.last.take();
         self.values.clear();
         let (shape, separators) = self.walk(cursor)?;
-        self.unrewarded = 0;
+        self.in_vain = 0;
         self.last = Some(shape);
         let is_repeated = last == self.last;
         Some(Known { shape: &self.shapes[shape], values: &self.values, separators, is_repeated })
@@ -157,16 +157,16 @@ impl Shapes {
 
     /// Takes the shape of a key that had none.
     pub(super) fn learn(&mut self, example: &Example<'_>) {
-        self.unrewarded = self.unrewarded.saturating_add(1);
-        let is_rewarding = self.unrewarded <= UNREWARDED || self.unrewarded.is_multiple_of(UNREWARDED);
+        self.in_vain = self.in_vain.saturating_add(1);
+        let is_worth_it = self.in_vain <= LEARNED_IN_VAIN || self.in_vain.is_multiple_of(LEARNED_IN_VAIN);
         // What has no attribute is no key, whatever it is.
         let is_key = example.text.ends_with(')');
-        if !is_rewarding || !is_key || example.text.len() > LONGEST {
+        if !is_worth_it || !is_key || example.text.len() > LONGEST {
             return;
         }
         let holes = example.holes();
         if self.nodes.len() + holes.len() >= NODES {
-            *self = Self { unrewarded: self.unrewarded, ..Self::default() };
+            *self = Self { in_vain: self.in_vain, ..Self::default() };
         }
         let text = example.text.as_bytes();
         let (mut parent, mut at) = (None, 0);

@@ -51,9 +51,9 @@ pub(super) struct Layouts {
     words: Vec<u64>,
 }
 
-/// Masks whose layouts are remembered.
+/// At most this many masks whose layouts are remembered.
 const MASKS_KNOWN: usize = 4096;
-/// Layouts of one mask that are remembered.
+/// At most this many layouts of one mask that are remembered.
 const SHAPES_KNOWN: usize = 64;
 
 impl Layouts {

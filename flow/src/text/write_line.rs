@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::actions::push_actions;
-use super::words::{EXTRA_LABEL, TCP_FLAG_LETTERS};
+use super::line::{EXTRA_LABEL, TCP_FLAG_LETTERS};
 use super::write_layout::Layouts;
 use super::write_number::{push_decimal, push_three_digits, push_uuid};
 use super::write_value::Ports;

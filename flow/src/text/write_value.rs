@@ -7,7 +7,7 @@ use foldhash::fast::RandomState;
 
 use super::Style;
 use super::cursor::ends_word;
-use super::words::EXTRA_LABEL;
+use super::line::EXTRA_LABEL;
 use super::write_number::{push_decimal, push_hex, push_ipv4, push_ipv6, push_mac, push_prefixed_hex};
 use crate::action::ActionKind;
 use crate::field::{Attribute, FRAGMENT_FIRST, FRAGMENT_LATER, FRAGMENT_NO, Field, Form};
@@ -104,7 +104,7 @@ pub(super) struct Ports<'a> {
     texts: HashMap<PortNumber, Box<[u8]>, RandomState>,
 }
 
-/// Ports that are remembered. More than that are hardly in use, and a dump shall not grow.
+/// At most this many ports are remembered, so that a dump does not grow; hardly any switch has more.
 const PORTS_KNOWN: usize = 4096;
 
 impl<'a> Ports<'a> {

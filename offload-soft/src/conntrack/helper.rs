@@ -116,7 +116,7 @@ impl Conntrack {
             return self.expectations.expect(connection, expected(found.port), None, now).ok();
         }
         let follow = Follow { direction: direction.other(), port: found.port };
-        // The next port that nobody is expected at.
+        // The next port at which no connection is expected.
         let port = (found.port..=u16::MAX).find_map(|port| {
             match self.expectations.expect(connection, expected(port), Some(follow), now) {
                 Ok(()) => Some(Some(port)),
