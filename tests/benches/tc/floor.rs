@@ -51,7 +51,7 @@ impl Floor {
         loop {
             let (length, _) = recv(&self.socket, &mut self.received[..], RecvFlags::empty()).expect("a listing");
             const DONE: [u8; 2] = 3u16.to_ne_bytes();
-            // It is a message of its own, or the last of a datagram: four octets behind a header.
+            // It is a message of its own, or the last of a datagram: four bytes behind a header.
             let is_last = |at: usize| self.received.get(at + 4..at + 6) == Some(&DONE[..]);
             if is_last(0) || length >= 20 && is_last(length - 20) {
                 return;

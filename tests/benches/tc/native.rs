@@ -8,7 +8,7 @@ use sluice_tests::bench::cpu_timed;
 
 use crate::rules::{Maker, Ports};
 
-/// From text to a flow, from a flow to a request, and from a request to the octets of its message.
+/// From text to a flow, from a flow to a request, and from a request to the bytes of its message.
 pub(crate) const STAGES: [&str; 3] = ["text to flow", "flow to request", "request to message"];
 
 /// The time of each stage for some lines.
