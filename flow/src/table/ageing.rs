@@ -61,7 +61,7 @@ impl FlowTable {
         }
     }
 
-    /// The expiries that classes stand for, by [`ExpiryClass::index`]. Classes beyond it are newer, or not listed.
+    /// The expiries that classes stand for, by [`ExpiryClass::index`](super::ExpiryClass::index). Classes beyond it are newer, or not listed.
     pub fn expiries(&self) -> Vec<Expiry> {
         self.expiries.listed()
     }

@@ -87,7 +87,7 @@ pub struct Extra {
     pub priority: Priority,
     /// `idle_timeout[SECONDS]`, `hard_timeout[SECONDS]`, `permanent`.
     pub expiry: Expiry,
-    /// What is not ours, word for word: `miniflow_bits(4,3)` or `refused[REASON]`, see [`bracketed`].
+    /// What is not ours, word for word: `miniflow_bits(4,3)` or `refused[REASON]`, see [`bracketed`](super::bracketed).
     pub other: Option<String>,
 }
 
