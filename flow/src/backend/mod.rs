@@ -13,6 +13,7 @@ mod events;
 mod facet;
 mod injector;
 mod objects;
+mod owner;
 mod queue;
 mod rules;
 
@@ -25,7 +26,7 @@ use crate::refusal::Refusal;
 
 pub use self::adopter::{Adopter, Auditor};
 pub use self::capacity::{Capacity, Room};
-pub use self::config::{BackendConfig, BackendKind, Checker, OpenConfig, Owner};
+pub use self::config::{BackendConfig, BackendKind, Checker, OpenConfig};
 pub use self::counted::{
     CounterReader, LookupCounters, MeterCounters, MeterFault, MirrorCounters, MirrorFault, PortCounters,
 };
@@ -33,6 +34,7 @@ pub use self::events::{DeviceEvent, EventSender, EventStream, LostRule, NoEvent,
 pub use self::facet::Facet;
 pub use self::injector::Injector;
 pub use self::objects::{Connections, Meters, Mirrors};
+pub use self::owner::Owner;
 pub use self::queue::{
     ChainChange, ChainCompletion, ChainOperation, Change, Completion, Handle, InstallQueue, Operation, Outcome,
     Placement,
