@@ -43,7 +43,7 @@ bench:
 lab:
 	scripts/setup lab
 ifeq ($(DEVICE),connectx)
-	cargo build -p sluice-connectx
+	cargo build --manifest-path tests/connectx/Cargo.toml -p connectx
 	tests/lab/connectx --shell
 else
 	tests/lab/run --shell

@@ -61,7 +61,7 @@ impl Connection {
     }
 
     /// Runs a command and takes its answer piece by piece. The first error of `on_text` ends it: a dump of a million
-    /// flows, or a watch, shall not go on after its reader is gone.
+    /// flows, or a watch, does not go on after its reader is gone.
     pub(crate) fn stream(
         &mut self,
         method: &str,

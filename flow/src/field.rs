@@ -31,7 +31,7 @@ pub enum Form {
     /// Hexadecimal number as by C's `%#x`, mask the same.
     Hex,
     /// Decimal number; with a mask, both in hexadecimal of two digits (`format_uint8_masked` in `lib/odp-util.c`).
-    Octet,
+    Byte,
     /// Hexadecimal number as by C's `0x%x`, mask in so many digits at least (`format_be32_masked` and `format_be64` in
     /// `lib/odp-util.c`).
     PrefixedHex(usize),
@@ -328,12 +328,12 @@ fields! {
     Mpls3Tc           Mpls        "tc[3]"    28   9     3     Form::Decimal;
     Mpls3Ttl          Mpls        "ttl[3]"   28   0     8     Form::Decimal;
     Mpls3Bos          Mpls        "bos[3]"   28   8     1     Form::Decimal;
-    NshFlags          Nsh         "flags"    37   0     8     Form::Octet;
-    NshTtl            Nsh         "ttl"      37   8     8     Form::Octet;
-    NshMdType         Nsh         "mdtype"   37   16    8     Form::Octet;
-    NshNextProto      Nsh         "np"       37   24    8     Form::Octet;
+    NshFlags          Nsh         "flags"    37   0     8     Form::Byte;
+    NshTtl            Nsh         "ttl"      37   8     8     Form::Byte;
+    NshMdType         Nsh         "mdtype"   37   16    8     Form::Byte;
+    NshNextProto      Nsh         "np"       37   24    8     Form::Byte;
     NshPathId         Nsh         "spi"      37   32    24    Form::PrefixedHex(8);
-    NshServiceIndex   Nsh         "si"       37   56    8     Form::Octet;
+    NshServiceIndex   Nsh         "si"       37   56    8     Form::Byte;
     NshContext1       Nsh         "c1"       38   32    32    Form::PrefixedHex(8);
     NshContext2       Nsh         "c2"       38   0     32    Form::PrefixedHex(8);
     NshContext3       Nsh         "c3"       39   32    32    Form::PrefixedHex(8);

@@ -69,7 +69,7 @@ impl Flow {
         let (_, own_ufid) = seed.names(matching, priority);
         let ufid = ufid.unwrap_or(own_ufid);
         let terms = terms(ufid != own_ufid);
-        Self(ThinArc::from_header_and_slice(Head { ufid, terms }, matching.octets()))
+        Self(ThinArc::from_header_and_slice(Head { ufid, terms }, matching.bytes()))
     }
 
     /// What it matches.
@@ -221,8 +221,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flow_takes_little_memory_besides_the_octets_of_its_key() {
+    fn a_flow_takes_little_memory_besides_the_bytes_of_its_key() {
         assert_eq!(size_of::<Option<Flow>>(), 8);
-        assert!(size_of::<Head>() <= 24, "{} octets", size_of::<Head>());
+        assert!(size_of::<Head>() <= 24, "{} bytes", size_of::<Head>());
     }
 }

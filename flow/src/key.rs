@@ -115,7 +115,7 @@ pub struct Mask {
     map: u128,
     words: Box<[MaskWord]>,
     /// Bytes that are stored of a key.
-    octets: usize,
+    bytes: usize,
     /// What the names of all of its flows begin with.
     prefix: OnceLock<NamePrefix>,
 }
@@ -137,9 +137,9 @@ impl Mask {
         for (index, mask) in full.words.iter().copied().enumerate().filter(|(_, mask)| *mask != 0) {
             map |= 1u128 << index;
             words.push(MaskWord { mask, at });
-            at += Runs(mask).map(|run| run.octets).sum::<usize>();
+            at += Runs(mask).map(|run| run.bytes).sum::<usize>();
         }
-        Self { map, words: words.into(), octets: at, prefix: OnceLock::new() }
+        Self { map, words: words.into(), bytes: at, prefix: OnceLock::new() }
     }
 
     /// What the names of its flows begin with. It is made again for each seed but the first, for an agent has one only.
@@ -164,29 +164,29 @@ impl Mask {
     }
 
     /// How many bytes of a key it touches.
-    pub fn octets(&self) -> usize {
-        self.octets
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Writes what it touches of a full key, run by run; what it leaves behind the last byte says nothing.
-    fn compress(&self, key: &Key, octets: &mut [u8]) {
+    fn compress(&self, key: &Key, bytes: &mut [u8]) {
         let mut at = 0;
         for (index, word) in self.words() {
             for run in Runs(word) {
                 let value = (key.words[index] & word) >> run.shift;
                 // What lies above the run is written over by the next one.
-                octets[at..at + 8].copy_from_slice(&value.to_le_bytes());
-                at += run.octets;
+                bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+                at += run.bytes;
             }
         }
     }
 
-    /// Where in the [octets](MaskedKey::octets) of a key that byte of a word of the full key is, counted from the word's
+    /// Where in the [bytes](MaskedKey::bytes) of a key that byte of a word of the full key is, counted from the word's
     /// lowest; `None` if the mask does not touch it.
-    pub fn place(&self, word: usize, octet: u32) -> Option<usize> {
+    pub fn place(&self, word: usize, byte: u32) -> Option<usize> {
         let found = self.word(word)?;
-        let is_touched = |octet: &u32| found.mask >> (8 * octet) & 0xff != 0;
-        is_touched(&octet).then(|| found.at + (0..octet).filter(is_touched).count())
+        let is_touched = |byte: &u32| found.mask >> (8 * byte) & 0xff != 0;
+        is_touched(&byte).then(|| found.at + (0..byte).filter(is_touched).count())
     }
 
     /// What is stored of a word of the full key.
@@ -231,12 +231,12 @@ impl fmt::Debug for Mask {
 #[derive(Clone)]
 pub struct MaskedKey<'a> {
     mask: Cow<'a, Arc<Mask>>,
-    octets: Octets<'a>,
+    bytes: Bytes<'a>,
 }
 
 /// Word by word, the lowest byte first.
 #[derive(Clone)]
-enum Octets<'a> {
+enum Bytes<'a> {
     OfFlow(&'a [u8]),
     /// Of a match on its way into a flow; how many they are.
     Few([u8; FEW + BEYOND], u8),
@@ -256,25 +256,25 @@ impl<'a> MaskedKey<'a> {
 
     /// The bits of a full key that a mask touches.
     pub fn under(mask: Arc<Mask>, key: &Key) -> Self {
-        let octets = match u8::try_from(mask.octets) {
+        let bytes = match u8::try_from(mask.bytes) {
             Ok(length) if usize::from(length) <= FEW => {
                 let mut few = [0; FEW + BEYOND];
                 mask.compress(key, &mut few);
-                Octets::Few(few, length)
+                Bytes::Few(few, length)
             }
             _ => {
-                let mut many = vec![0; mask.octets + BEYOND];
+                let mut many = vec![0; mask.bytes + BEYOND];
                 mask.compress(key, &mut many);
-                many.truncate(mask.octets);
-                Octets::Many(many.into())
+                many.truncate(mask.bytes);
+                Bytes::Many(many.into())
             }
         };
-        Self { mask: Cow::Owned(mask), octets }
+        Self { mask: Cow::Owned(mask), bytes }
     }
 
     /// What a flow has of it.
-    pub(crate) fn of_flow(mask: &'a Arc<Mask>, octets: &'a [u8]) -> Self {
-        Self { mask: Cow::Borrowed(mask), octets: Octets::OfFlow(octets) }
+    pub(crate) fn of_flow(mask: &'a Arc<Mask>, bytes: &'a [u8]) -> Self {
+        Self { mask: Cow::Borrowed(mask), bytes: Bytes::OfFlow(bytes) }
     }
 
     /// The mask.
@@ -283,18 +283,18 @@ impl<'a> MaskedKey<'a> {
     }
 
     /// The bytes of the key that the mask touches, word by word, the lowest first; see [`Mask::place`].
-    pub fn octets(&self) -> &[u8] {
-        match &self.octets {
-            Octets::OfFlow(octets) => octets,
-            Octets::Few(octets, length) => &octets[..usize::from(*length)],
-            Octets::Many(octets) => octets,
+    pub fn bytes(&self) -> &[u8] {
+        match &self.bytes {
+            Bytes::OfFlow(bytes) => bytes,
+            Bytes::Few(bytes, length) => &bytes[..usize::from(*length)],
+            Bytes::Many(bytes) => bytes,
         }
     }
 
     /// The masked values, one for each word of the mask, in its order.
     pub fn values(&self) -> impl Iterator<Item = u64> + '_ {
-        let octets = self.octets();
-        self.mask.words.iter().map(|word| word.value(octets))
+        let bytes = self.bytes();
+        self.mask.words.iter().map(|word| word.value(bytes))
     }
 
     /// Value and mask of one field, right-aligned; both zero where the field is wildcarded.
@@ -302,7 +302,7 @@ impl<'a> MaskedKey<'a> {
         let spec = field.spec();
         let word = |index| {
             let word = self.mask.word(index);
-            word.map_or((0, 0), |word| (u128::from(word.value(self.octets())), u128::from(word.mask)))
+            word.map_or((0, 0), |word| (u128::from(word.value(self.bytes())), u128::from(word.mask)))
         };
         let (value, mask) = word(spec.word);
         if spec.width == 128 {
@@ -335,17 +335,17 @@ impl<'a> MaskedKey<'a> {
 
 impl MaskWord {
     /// What is stored of it.
-    fn value(self, octets: &[u8]) -> u64 {
+    fn value(self, bytes: &[u8]) -> u64 {
         let mut at = self.at;
         let mut value = 0;
         for run in Runs(self.mask) {
             // What lies behind the run is of the next one.
-            let stored = match octets[at..].first_chunk() {
+            let stored = match bytes[at..].first_chunk() {
                 Some(eight) => u64::from_le_bytes(*eight),
-                None => octets[at..].iter().rev().fold(0, |word, octet| word << 8 | u64::from(*octet)),
+                None => bytes[at..].iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
             };
-            value |= (stored & u64::MAX >> (64 - 8 * run.octets)) << run.shift;
-            at += run.octets;
+            value |= (stored & u64::MAX >> (64 - 8 * run.bytes)) << run.shift;
+            at += run.bytes;
         }
         value
     }
@@ -353,7 +353,7 @@ impl MaskWord {
 
 impl PartialEq for MaskedKey<'_> {
     fn eq(&self, other: &Self) -> bool {
-        self.octets() == other.octets() && self.mask == other.mask
+        self.bytes() == other.bytes() && self.mask == other.mask
     }
 }
 
@@ -362,7 +362,7 @@ impl Eq for MaskedKey<'_> {}
 impl Hash for MaskedKey<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.mask.hash(state);
-        self.octets().hash(state);
+        self.bytes().hash(state);
     }
 }
 
@@ -392,7 +392,7 @@ impl Iterator for WordIndexes {
 struct Run {
     /// The bits below them.
     shift: u32,
-    octets: usize,
+    bytes: usize,
 }
 
 /// All bits of a word but the highest of each byte.
@@ -412,9 +412,9 @@ impl Iterator for Runs {
         let above = self.0 >> shift;
         // The top bit of each byte that has any bit set.
         let touched = (((above & LOW_BITS) + LOW_BITS) | above) & !LOW_BITS;
-        let octets = (!touched & !LOW_BITS).trailing_zeros() as usize / 8;
-        self.0 = if octets == 8 { 0 } else { above >> (8 * octets) << (8 * octets) << shift };
-        Some(Run { shift, octets })
+        let bytes = (!touched & !LOW_BITS).trailing_zeros() as usize / 8;
+        self.0 = if bytes == 8 { 0 } else { above >> (8 * bytes) << (8 * bytes) << shift };
+        Some(Run { shift, bytes })
     }
 }
 
@@ -435,13 +435,13 @@ mod tests {
     }
 
     #[test]
-    fn only_touched_octets_are_stored() {
+    fn only_touched_bytes_are_stored() {
         let mut full = Match::default();
         full.set_exact(Field::InPort, 1);
         full.set(Field::Ipv4Dst, 0x0a00_0001, 0xffff_ff00);
         let compact = MaskedKey::new(&full);
         assert_eq!(compact.values().count(), 2);
-        assert_eq!(compact.octets().len(), 4 + 3);
+        assert_eq!(compact.bytes().len(), 4 + 3);
         assert_eq!(compact.expand(), full);
         assert_eq!(compact.get(Field::Ipv4Dst), (0x0a00_0000, 0xffff_ff00));
 
@@ -483,18 +483,18 @@ mod tests {
         for field in [Field::InPort, Field::EthType, Field::VlanPresent] {
             full.set_exact(field, 1);
         }
-        let octets = |full: &Match| MaskedKey::new(full).octets().len();
-        let without = octets(&full);
+        let bytes = |full: &Match| MaskedKey::new(full).bytes().len();
+        let without = bytes(&full);
         assert_eq!(without, 4 + 2 + 1);
         full.set_exact(Field::PppoePresent, 1);
         full.set_exact(Field::PppoeSession, 1);
-        assert_eq!(octets(&full), without + 2);
+        assert_eq!(bytes(&full), without + 2);
         full.set_exact(Field::NumOfVlans, 1);
-        assert_eq!(octets(&full), without + 2 + 1);
+        assert_eq!(bytes(&full), without + 2 + 1);
     }
 
     #[test]
-    fn a_five_tuple_with_both_macs_is_at_most_forty_octets() {
+    fn a_five_tuple_with_both_macs_is_at_most_forty_bytes() {
         let mut full = Match::default();
         for field in [
             Field::InPort,
@@ -512,6 +512,6 @@ mod tests {
         ] {
             full.set_exact(field, 1);
         }
-        assert!(MaskedKey::new(&full).octets().len() <= 40);
+        assert!(MaskedKey::new(&full).bytes().len() <= 40);
     }
 }

@@ -47,3 +47,12 @@ pub(crate) fn check(what: &'static str, name: &str, limit: usize) -> Result<(), 
     }
     Ok(())
 }
+
+/// Whether a word is meant as a number.
+pub(crate) fn is_number(word: &str) -> bool {
+    let (digits, radix) = match word.strip_prefix("0x").or_else(|| word.strip_prefix("0X")) {
+        Some(digits) => (digits, 16),
+        None => (word, 10),
+    };
+    !digits.is_empty() && digits.chars().all(|digit| digit.is_digit(radix))
+}

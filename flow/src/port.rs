@@ -5,8 +5,8 @@ use std::fmt;
 use std::ops::Deref;
 use std::str::FromStr;
 
+use crate::name::is_number;
 use crate::name::{self, NameError};
-use crate::text::is_number;
 
 /// The number of a datapath port, as in `in_port(N)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

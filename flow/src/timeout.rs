@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn a_name_stands_in_a_flow() {
         assert_eq!(TimeoutPolicy::check_name("ovs_tp_0_tcp4"), Ok(()));
-        for name in ["", "two words", "a,b", "a)", "this_name_is_longer_than_31_octets_"] {
+        for name in ["", "two words", "a,b", "a)", "this_name_is_longer_than_31_bytes_"] {
             assert!(TimeoutPolicy::check_name(name).is_err(), "{name}");
         }
     }

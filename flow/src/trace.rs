@@ -1,7 +1,6 @@
 //! The way of one packet through a NIC in software, step by step.
 
 use crate::action::Action;
-use crate::backend::Verdict;
 use crate::chain::ChainId;
 use crate::id::FlowId;
 use crate::key::Key;
@@ -90,4 +89,30 @@ pub struct ActionEffect {
     pub keys: [Key; 2],
     /// The packet's bytes before and behind it.
     pub lengths: [usize; 2],
+}
+
+/// What became of an injected frame.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// The flows that the packet hit, in order.
+    pub hits: Vec<FlowId>,
+    /// The chain in which it missed, if it did.
+    pub missed: Option<ChainId>,
+    /// What was sent, in order.
+    pub sent: Vec<(PortNumber, Vec<u8>)>,
+    /// What sampling groups were told, in order.
+    pub samples: Vec<Sample>,
+}
+
+/// A packet as a sampling group is told of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// The group.
+    pub group: u32,
+    /// The note.
+    pub cookie: Box<[u8]>,
+    /// The packet as it was then, cut if a cut was to come.
+    pub bytes: Vec<u8>,
+    /// How likely it was that the packet was sampled: [`u32::MAX`] is for certain.
+    pub rate: u32,
 }

@@ -101,7 +101,7 @@ impl Seed {
         const VARIANT: u128 = 0b11 << 62;
         let mut hasher = matching.mask().name_prefix(self).hasher;
         priority.hash(&mut hasher);
-        hasher.write(matching.octets());
+        hasher.write(matching.bytes());
         let hash = hasher.finish128().as_u128();
         let ufid = Ufid(hash & !VERSION & !VARIANT | 0x4 << 76 | 0b10 << 62);
         (Identity::of_own(ufid), ufid)

@@ -184,13 +184,13 @@ fn wrong_arguments_are_pointed_at() {
         ("psample(cookie=0x010203)", ")", "group in psample()"),
         ("psample(group=12,cookie=0x010203,group=12)", "group=12)", "each field once: group is here twice"),
         ("psample(group=abc)", "abc", "a number"),
-        ("psample(group=12,cookie=wrong)", "wrong", "0x and the hexadecimal digits of at most 16 octets"),
+        ("psample(group=12,cookie=wrong)", "wrong", "0x and the hexadecimal digits of at most 16 bytes"),
         ("psample()", ")", "group in psample()"),
         // Limits.
         (
             "psample(group=1,cookie=0x0102030405060708090a0b0c0d0e0f1011)",
             "0x01",
-            "0x and the hexadecimal digits of at most 16 octets",
+            "0x and the hexadecimal digits of at most 16 bytes",
         ),
         ("ct(zone=65536)", "65536", "a number up to 65535 (0xffff)"),
         ("ct(helper=sixteen_letters_)", "sixteen", "a name of at most 15 characters"),
@@ -212,7 +212,7 @@ fn wrong_arguments_are_pointed_at() {
         ("ct(nat(src=1.1.1.1.1))", "1.1.1.1.1", "an IP address"),
         ("userspace(actions)", ")", "pid in userspace()"),
         ("userspace(pid=1,userdata(01),slow_path(0))", "slow_path", "one note: there is another at byte 16"),
-        ("userspace(pid=1,userdata(012))", "))", "another hexadecimal digit: two make an octet"),
+        ("userspace(pid=1,userdata(012))", "))", "another hexadecimal digit: two make an byte"),
         ("userspace(pid=1,slow_path(cfm|nope))", "nope", "a reason: cfm, bfd, lacp, stp, lldp, action, match"),
         ("push_nsh(mdtype=3)", "3", "1 (contexts) or 2 (TLVs)"),
         ("push_nsh(mdtype=2,c3=0x1)", "0x1", "md2, not contexts, with mdtype=2"),
@@ -276,14 +276,14 @@ fn geneve_options_have_the_room_of_the_header() {
     };
     let full = push(&[124, 120]);
     assert_eq!(written(&read(&full)), full);
-    assert!(parse_actions(&push(&[124, 124]), &()).unwrap_err().expected.contains("at most 252 octets of options"));
+    assert!(parse_actions(&push(&[124, 124]), &()).unwrap_err().expected.contains("at most 252 bytes of options"));
     assert!(parse_actions(&push(&[128]), &()).is_err());
     assert!(parse_actions(&push(&[2]), &()).is_err());
 }
 
 #[test]
 fn userdata_fits_into_a_netlink_attribute() {
-    let text = |octets: usize, rest: &str| format!("userspace(pid=1234567,userdata({}){rest})", "aa".repeat(octets));
+    let text = |bytes: usize, rest: &str| format!("userspace(pid=1234567,userdata({}){rest})", "aa".repeat(bytes));
     for (rest, most) in [(",actions", 65512), (",tunnel_out_port=10", 65508), ("", 65516)] {
         let fits = text(most, rest);
         assert_eq!(written(&read(&fits)), fits);

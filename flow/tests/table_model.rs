@@ -121,10 +121,10 @@ impl Log {
 
 /// What the table said of each UFID.
 #[derive(Default)]
-struct Story(std::sync::Mutex<Told>);
+struct Story(std::sync::Mutex<Notified>);
 
 #[derive(Default)]
-struct Told {
+struct Notified {
     accepted: usize,
     deleted: usize,
     packets: u64,
@@ -132,12 +132,12 @@ struct Told {
 
 impl EventSink for Story {
     fn event(&self, event: &Event) {
-        let mut told = self.0.lock().unwrap();
+        let mut notified = self.0.lock().unwrap();
         match event {
-            Event::Accepted(_) => told.accepted += 1,
+            Event::Accepted(_) => notified.accepted += 1,
             Event::Deleted { counters, .. } => {
-                told.deleted += 1;
-                told.packets += counters.packets;
+                notified.deleted += 1;
+                notified.packets += counters.packets;
             }
             _ => {}
         }
@@ -310,7 +310,7 @@ impl Device {
                 Outcome::InPlace { handle, placement: Placement::Hardware }
             }
             Operation::Modify(handle, flow) => {
-                // A rule that the device has lost meanwhile cannot be changed; it will be told so.
+                // A rule that the device has lost meanwhile cannot be changed; it will be notified so.
                 if let Some(rule) = self.rules.get_mut(handle) {
                     rule.flow = flow.clone();
                 }
@@ -393,9 +393,9 @@ fn outputs(world: &World) -> Vec<Action> {
     world.device.lock().unwrap().rules.values().flat_map(|rule| rule.flow.actions.iter().cloned()).collect()
 }
 
-fn told(world: &World) -> (usize, usize) {
-    let told = world.story.0.lock().unwrap();
-    (told.accepted, told.deleted)
+fn notified(world: &World) -> (usize, usize) {
+    let notified = world.story.0.lock().unwrap();
+    (notified.accepted, notified.deleted)
 }
 
 #[test]
@@ -408,7 +408,7 @@ fn a_flow_that_two_add_and_delete_is_one_life_after_the_other() {
         }
     }
     explore(&[caller, caller], |world| {
-        let (accepted, deleted) = told(world);
+        let (accepted, deleted) = notified(world);
         assert_eq!(accepted, deleted, "as many lives have ended as began");
         assert_eq!(world.table.census().live(), 0);
     });

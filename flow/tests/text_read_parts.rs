@@ -86,7 +86,7 @@ fn geneve_options_lie_in_the_key_as_on_the_wire() {
     let data = "f".repeat(248);
     let longest = format!("tunnel(geneve({{len=124,0x{data}}}{{len=120,0x{}}}))", &data[8..]);
     assert!(key(&longest).is_exactly(Field::GeneveLength, 252));
-    assert_eq!(key(&longest).mask.get(Field::GeneveOptions15) & ALL32, 0, "four octets are never used");
+    assert_eq!(key(&longest).mask.get(Field::GeneveOptions15) & ALL32, 0, "four bytes are never used");
 }
 
 #[test]
@@ -120,8 +120,8 @@ fn wrong_tunnel_options_are_pointed_at() {
         ("geneve({type=1,len=4,1}", 24, "\",\" or \")\""),
         ("geneve({}{type=1,len=0})", 7, "len= without a mask in each option, as one of them is matched"),
         ("geneve({type=1,len=0/0})", 19, "len= without a mask in each option, as one of them is matched"),
-        ("geneve({len=124}{len=124})", 21, "at most 252 octets of options"),
-        ("geneve({len=124}{len=120}{})", 25, "at most 252 octets of options"),
+        ("geneve({len=124}{len=124})", 21, "at most 252 bytes of options"),
+        ("geneve({len=124}{len=120}{})", 25, "at most 252 bytes of options"),
         (
             "nvgre(vsid=1)",
             0,

@@ -7,10 +7,10 @@ use rustix::io::Errno;
 use crate::control::Control;
 use crate::device::Ifindex;
 use crate::error::LinkError;
-use crate::message::{self, TcHeader, TcView};
 use crate::netlink::attribute::{Malformed, Writer};
 use crate::netlink::message::flag;
-use crate::touched_filters::Attachment;
+use crate::touched_filters::{Attachment, Block};
+use crate::traffic_control::{TcHeader, TcView, ask_for_terse};
 
 /// The queueing discipline that holds the filters of a device, and the blocks by which it shares them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,10 +31,6 @@ pub enum IngressKind {
     /// Filters for received and for sent packets.
     Clsact,
 }
-
-/// The number of a block: a list of filters that several devices may share. Not 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Block(pub u32);
 
 /// Who made something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -276,7 +272,7 @@ fn has_filters(control: &mut Control, attachment: Attachment) -> Result<bool, Li
         GET_FILTER,
         |writer| {
             TcHeader { ifindex, parent, ..TcHeader::default() }.emit(writer);
-            message::ask_for_terse(writer);
+            ask_for_terse(writer);
         },
         |found: &mut bool, _| {
             *found = true;

@@ -58,6 +58,7 @@ mod devlink;
 mod error;
 mod event;
 mod ingress;
+mod kind;
 mod lag;
 mod links;
 mod message;
@@ -69,6 +70,7 @@ mod statistics;
 #[cfg(test)]
 mod tests;
 mod touched_filters;
+mod traffic_control;
 mod tunnel;
 mod tunnel_device;
 
@@ -78,7 +80,7 @@ pub use devlink::{DevlinkPort, Flavour};
 pub use error::{KernelReason, LinkError};
 pub use event::{Event, Generation, Port};
 pub use ingress::{
-    Block, IngressError, IngressKind, IngressQdisc, NotRemoved, Ownership, ensure_ingress, find_ingress, remove_ingress,
+    IngressError, IngressKind, IngressQdisc, NotRemoved, Ownership, ensure_ingress, find_ingress, remove_ingress,
 };
 pub use lag::{LagError, ensure_lag};
 pub use links::{Known, Links};
@@ -86,7 +88,7 @@ pub use monitor::{Monitor, MonitorOptions};
 pub use port_name::{Function, FunctionPart, PortName};
 pub use socket_filter::HeardPriorities;
 pub use statistics::{Statistics, statistics};
-pub use touched_filters::{Attachment, TouchedFilters};
+pub use touched_filters::{Attachment, Block, TouchedFilters};
 pub use tunnel::{Mismatch, Tunnel, TunnelKind};
 pub use tunnel_device::{
     TunnelError, WantedProtocol, WantedTunnel, ensure_tunnel, is_device_name, recognize_tunnel, remove_tunnel,

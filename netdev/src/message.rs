@@ -6,30 +6,14 @@ use netlink_packet_route::link::{LinkAttribute, LinkExtentMask, LinkHeader, Link
 
 use crate::device::{Device, Ifindex, NamespaceId};
 use crate::ingress::IngressQdisc;
+use crate::kind;
 use crate::netlink::attribute::{Attributes, Malformed, Writer};
 use crate::netlink::message::{Header, Message};
 use crate::touched_filters::TouchedFilters;
-
-/// `RTM_*`
-pub(crate) mod kind {
-    pub(crate) const NEW_LINK: u16 = 16;
-    pub(crate) const DELETE_LINK: u16 = 17;
-    pub(crate) const GET_LINK: u16 = 18;
-    pub(crate) const NEW_QDISC: u16 = 36;
-    pub(crate) const DELETE_QDISC: u16 = 37;
-    pub(crate) const NEW_FILTER: u16 = 44;
-    pub(crate) const DELETE_FILTER: u16 = 45;
-    pub(crate) const NEW_ACTION: u16 = 48;
-    pub(crate) const DELETE_ACTION: u16 = 49;
-}
+use crate::traffic_control::TcView;
 
 /// `IFLA_WIRELESS`
 const WIRELESS: u16 = 11;
-
-const PLACE: &str = "traffic control";
-const DUMP_FLAGS: u16 = 15;
-/// `TCA_DUMP_FLAGS_TERSE`
-const TERSE: u32 = 1;
 
 /// What a message of the kernel tells of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,67 +120,4 @@ pub(crate) fn emit_link(message: &LinkMessage, writer: &mut Writer<'_>) {
     let mut bytes = vec![0; message.buffer_len()];
     message.emit(&mut bytes);
     writer.raw(&bytes);
-}
-
-/// `struct tcmsg`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct TcHeader {
-    /// The device, or -1 for a block.
-    pub(crate) ifindex: u32,
-    /// The number of what the message is about.
-    pub(crate) handle: u32,
-    /// What it hangs on, or the number of the block.
-    pub(crate) parent: u32,
-    /// Of a filter, priority and protocol.
-    pub(crate) info: u32,
-}
-
-impl TcHeader {
-    const LENGTH: usize = 20;
-
-    pub(crate) fn emit(&self, writer: &mut Writer<'_>) {
-        let family_and_holes = [0; 4];
-        writer.raw(&family_and_holes);
-        for word in [self.ifindex, self.handle, self.parent, self.info] {
-            writer.raw(&word.to_ne_bytes());
-        }
-    }
-
-    /// The protocol is in the order of networks.
-    pub(crate) const fn priority_and_protocol(&self) -> [u16; 2] {
-        let [a, b, c, d] = self.info.to_be_bytes();
-        [u16::from_be_bytes([a, b]), u16::from_be(u16::from_be_bytes([c, d]))]
-    }
-}
-
-/// A message about traffic control.
-pub(crate) struct TcView<'a> {
-    pub(crate) header: TcHeader,
-    attributes: &'a [u8],
-}
-
-impl<'a> TcView<'a> {
-    /// Reads what is behind the header of a message.
-    pub(crate) fn new(payload: &'a [u8]) -> Result<Self, Malformed> {
-        let cut = Malformed::Truncated { place: PLACE };
-        let (fixed, attributes) = payload.split_first_chunk::<{ TcHeader::LENGTH }>().ok_or(cut)?;
-        let [_, _, _, _, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = *fixed;
-        let header = TcHeader {
-            ifindex: u32::from_ne_bytes([a, b, c, d]),
-            handle: u32::from_ne_bytes([e, f, g, h]),
-            parent: u32::from_ne_bytes([i, j, k, l]),
-            info: u32::from_ne_bytes([m, n, o, p]),
-        };
-        Ok(Self { header, attributes })
-    }
-
-    pub(crate) const fn attributes(&self) -> Attributes<'a> {
-        Attributes::new(self.attributes, PLACE)
-    }
-}
-
-/// Asks for lists without what filters match and do.
-pub(crate) fn ask_for_terse(writer: &mut Writer<'_>) {
-    let [value, selector] = [TERSE.to_ne_bytes(), TERSE.to_ne_bytes()];
-    writer.put(DUMP_FLAGS, &[value, selector].concat());
 }

@@ -4,7 +4,7 @@ use std::num::NonZeroU16;
 
 use socket2::SockFilter;
 
-use crate::message::kind;
+use crate::kind;
 
 /// The priorities at which a [`Monitor`](crate::Monitor) hears of filters that are put in. It cannot hear of all: every filter that
 /// is installed is told of.

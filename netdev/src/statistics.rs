@@ -7,8 +7,8 @@ use rustix::io::Errno;
 use crate::control::Control;
 use crate::device::Ifindex;
 use crate::error::LinkError;
-use crate::message::{self, kind};
 use crate::netlink::attribute::{Malformed, Writer};
+use crate::{kind, message};
 
 /// Packets and bytes at a device. Bytes are with Ethernet headers as far as the driver has it so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

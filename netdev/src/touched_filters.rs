@@ -3,9 +3,8 @@
 use std::fmt;
 
 use crate::device::Ifindex;
-use crate::ingress::Block;
-use crate::message::TcView;
 use crate::netlink::attribute::Malformed;
+use crate::traffic_control::TcView;
 
 /// Filters that somebody has touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,6 +33,10 @@ pub enum Attachment {
     /// At a block.
     Block(Block),
 }
+
+/// The number of a block: a list of filters that several devices may share. Not 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Block(pub u32);
 
 const CHAIN: u16 = 11;
 /// `TCM_IFINDEX_MAGIC_BLOCK`

@@ -12,7 +12,8 @@ use crate::control::Control;
 use crate::device::{Device, Ifindex, Role, State};
 use crate::error::LinkError;
 use crate::ingress::Ownership;
-use crate::message::{self, Notice, kind};
+use crate::kind;
+use crate::message::{self, Notice};
 use crate::netlink::attribute::Writer;
 use crate::tunnel::{Mismatch, Tunnel, TunnelKind};
 

@@ -94,7 +94,7 @@ impl Chains {
         }
     }
 
-    /// Lets a chain go that is closed, has no rules, and that nobody holds.
+    /// Frees a chain that is closed, has no rules and is not held.
     pub(crate) fn forget_if_unused(&self, id: ChainId) {
         if id == ChainId::ROOT {
             return;

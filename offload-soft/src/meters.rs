@@ -217,7 +217,7 @@ mod tests {
     fn bits_pass_at_the_rate() {
         let meters = Meters::default();
         meters.set(&Meter::simple(MeterId(1), MeterUnit::Kilobits, 8, 0), Timestamp(0)).unwrap();
-        assert_eq!(passed(&meters, 20, 100, 0), 10, "a second's worth: 1000 octets");
+        assert_eq!(passed(&meters, 20, 100, 0), 10, "a second's worth: 1000 bytes");
         assert_eq!(passed(&meters, 20, 100, 300_000_000), 3);
     }
 

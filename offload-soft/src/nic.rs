@@ -22,10 +22,11 @@ use crate::engine::{Burst, Drops, LookupCounts, Observer, Traversal};
 use crate::hardware::Hardware;
 use crate::meters::Meters;
 use crate::mirrors::{MirrorState, Mirrors};
+use crate::packet::MIN_FRAME;
 use crate::ports::{PortState, PortTable, Ports};
 use crate::quiescence::{Pin, Quiescence};
 use crate::rules::{self, Rule, Rules};
-use crate::translate::{self, Approvals, MIN_FRAME, Programs, Question};
+use crate::translate::{self, Approvals, Programs, Question};
 
 /// Events that wait to be read.
 const EVENTS: usize = 64;

@@ -153,7 +153,7 @@ impl Templates {
         let matching = flow.matching();
         let Some(layout) = layout(&mut self.layouts, &self.hasher, matching.mask()) else { return Lookup::Miss };
         self.decisive.clear();
-        self.decisive.extend(matching.octets().iter().zip(&layout.decisive).map(|(byte, bits)| byte & bits));
+        self.decisive.extend(matching.bytes().iter().zip(&layout.decisive).map(|(byte, bits)| byte & bits));
         let addresses = (Arc::as_ptr(matching.mask()).addr(), Arc::as_ptr(&flow.actions).addr());
         let last_hash = self.hasher.hash_one((addresses, flow.priority, &*self.decisive));
         let number = slot_of(last_hash, PLACES);
@@ -215,7 +215,7 @@ fn layout<'l>(layouts: &'l mut [Slot<Layout>], hasher: &RandomState, mask: &Arc<
 
 /// The bits of a key's bytes that decide something: all but those of plain fields, whichever headers are present.
 fn decisive(mask: &Mask) -> Box<[u8]> {
-    let mut decisive = vec![u8::MAX; mask.octets()];
+    let mut decisive = vec![u8::MAX; mask.bytes()];
     for (field, key) in plain() {
         for byte in 0..bytes_of(key) {
             if let Some((from, bits)) = byte_of(field, byte, mask) {
@@ -333,7 +333,7 @@ impl Template {
         buffer.extend_from_slice(&self.message);
         let message = &mut buffer[start..];
         let matching = flow.matching();
-        let bytes = matching.octets();
+        let bytes = matching.bytes();
         for Filling { from, to, bits } in &self.fillings {
             message[usize::from(*to)] = bytes[usize::from(*from)] & bits;
         }

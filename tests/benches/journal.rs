@@ -1,6 +1,6 @@
 //! What the log of flows costs: handing a flow over, accepting many, reading them back.
 //!
-//! Side by side in one run: rounds with and without the log alternate. Floors are a bare write of the same octets in as many
+//! Side by side in one run: rounds with and without the log alternate. Floors are a bare write of the same bytes in as many
 //! pieces, and a bare read of them. Writes `target/bench/journal.json`.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
@@ -69,15 +69,15 @@ fn main() {
     println!("{FLOWS} flows of 10 masks, accepted and answered in requests of {REQUEST}, median of 3:");
     println!("{:<46} {:>8.0} ns a flow", "without a log", nanos(bare_table));
     println!("{:<46} {:>8.0} ns a flow", "with a log", nanos(kept));
-    println!("{:<46} {:>8.0} ns a flow", "floor: a bare write of the same octets", nanos(written));
+    println!("{:<46} {:>8.0} ns a flow", "floor: a bare write of the same bytes", nanos(written));
     println!("{:<46} {:>8.3} s", "read back into a table", seconds(load));
     println!("{:<46} {:>8.3} s", "floor: a bare read of the file", seconds(read));
     println!(
-        "with / without: {:.2}, log / bare write: {:.1}, load / bare read: {:.0}; {} octets a flow",
+        "with / without: {:.2}, log / bare write: {:.1}, load / bare read: {:.0}; {} bytes a flow",
         seconds(kept) / seconds(bare_table),
         (seconds(kept) - seconds(bare_table)) / seconds(written),
         seconds(load) / seconds(read),
-        rounds[0].octets / FLOWS as u64,
+        rounds[0].bytes / FLOWS as u64,
     );
     bench::write(
         "journal",
@@ -101,7 +101,7 @@ fn main() {
                 "flows": FLOWS,
                 "load": seconds(load),
                 "bare_read": seconds(read),
-                "octets": rounds[0].octets,
+                "bytes": rounds[0].bytes,
             },
             "rows": [
                 {
@@ -159,10 +159,10 @@ struct Million {
     floor: Duration,
     load: Duration,
     read: Duration,
-    octets: u64,
+    bytes: u64,
 }
 
-/// Accepts all flows without and with a log, writes the same octets, and reads them back.
+/// Accepts all flows without and with a log, writes the same bytes, and reads them back.
 fn million(flows: &[Flow]) -> Million {
     let folder = Folder::new();
     let without = accept(flows, None);
@@ -178,7 +178,7 @@ fn million(flows: &[Flow]) -> Million {
     let floor = began.elapsed();
 
     let (read, load) = read_back(&folder.0, flows);
-    Million { without, with, floor, load, read, octets: bytes.len() as u64 }
+    Million { without, with, floor, load, read, bytes: bytes.len() as u64 }
 }
 
 /// The time that a bare read of the log takes, and that it takes to have all flows in a table again.

@@ -42,7 +42,7 @@ fn main() {
     let (ours, churn) = ours(&files, false);
     let peer = ovs(&files);
 
-    println!("{:<34} {:>10} {:>10} {:>12}", "octets of resident memory a flow", "flows", "", "whole");
+    println!("{:<34} {:>10} {:>10} {:>12}", "bytes of resident memory a flow", "flows", "", "whole");
     for (name, steps) in [("sluiced, with its log", &kept), ("sluiced, without", &ours), ("ovs-vswitchd", &peer)] {
         for step in &steps[1..] {
             println!("{name:<34} {:>10} {:>10.0} {:>12}", step.flows, step.a_flow(&steps[0]), step.memory);
@@ -59,17 +59,17 @@ fn main() {
         );
     }
     let [ours_last, kept_last, peer_last] = [&ours, &kept, &peer].map(|steps| steps[STEPS.len()].a_flow(&steps[0]));
-    println!("ours / ovs-vswitchd: {:.2}; to reach: {TO_REACH} octets", kept_last / peer_last);
+    println!("ours / ovs-vswitchd: {:.2}; to reach: {TO_REACH} bytes", kept_last / peer_last);
     let growth = |steps: &[Step]| -> Vec<Value> {
         let value =
-            |step: &Step| json!({ "flows": step.flows, "value": step.a_flow(&steps[0]), "unit": "octets a flow" });
+            |step: &Step| json!({ "flows": step.flows, "value": step.a_flow(&steps[0]), "unit": "bytes a flow" });
         steps[1..].iter().map(value).collect()
     };
     bench::write(
         "memory",
         &json!({
             "name": "memory per flow, whole process, 1,000,000 5-tuple flows of 10 masks",
-            "unit": "octets a flow",
+            "unit": "bytes a flow",
             "ours": kept_last,
             "peer": peer_last,
             "ratio": kept_last / peer_last,
@@ -149,7 +149,7 @@ fn ours(files: &Files, has_log: bool) -> (Vec<Step>, Vec<Step>) {
             daemon.sluice(&["flush"]);
             step(0)
         });
-        println!("all flows deleted within {:.1} s: {} octets are held", deleted.0.as_secs_f64(), deleted.1.memory);
+        println!("all flows deleted within {:.1} s: {} bytes are held", deleted.0.as_secs_f64(), deleted.1.memory);
         files.1.iter().for_each(|file| add(file));
         churn.push(step(STEPS[STEPS.len() - 1]));
     }

@@ -2,7 +2,7 @@
 //!
 //! The device is the NIC in software behind an install path that takes a fixed time for each change. What it takes is measured
 //! first; then adds are offered at five times that, paced by the clock, and flows are deleted at a quarter of it, the oldest
-//! first. Told are the memory of this process, what was taken on and what was told "busy", and how long each accepted
+//! first. It reports the memory of this process, what was taken on and what was told "busy", and how long each accepted
 //! change took from the wish to its outcome. `--seconds N` makes it shorter. Writes `target/bench/overload.json`.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]

@@ -101,7 +101,7 @@ fn survives_alone(action: &Action) -> bool {
             Some(UserData::SlowPath(reasons)) => {
                 reasons & !SLOW_PATH_REASONS.iter().fold(0, |named, (_, bit)| named | bit) == 0
             }
-            // It fills up to 8 octets, and looks for its own notes in 48.
+            // It fills up to 8 bytes, and looks for its own notes in 48.
             Some(UserData::Bytes(bytes)) => bytes.len() >= 8 && bytes.len() != 48,
             Some(_) => true,
         },

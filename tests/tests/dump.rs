@@ -12,7 +12,7 @@ use std::time::Duration;
 use sluice_control::Client;
 use sluice_tests::daemon::{CONFIG, Daemon};
 
-/// A dump of so many flows has some ten million octets.
+/// A dump of so many flows has some ten million bytes.
 const MANY: u32 = 50_000;
 
 /// Flows from `first` on, each under a UFID that tells its number.

@@ -154,9 +154,9 @@ fn tunnel(key: &Key) -> TunnelMetadata {
             message_type: narrow(key.get(Field::GtpuMessageType)),
         }
     } else if is(Field::GenevePresent) {
-        let octets: Vec<u8> = GENEVE_CHUNKS.iter().flat_map(|chunk| key.get(*chunk).to_be_bytes()).collect();
+        let bytes: Vec<u8> = GENEVE_CHUNKS.iter().flat_map(|chunk| key.get(*chunk).to_be_bytes()).collect();
         let length: usize = narrow(key.get(Field::GeneveLength));
-        TunnelOptions::Geneve(GeneveOptions::new(&octets[..length]).unwrap())
+        TunnelOptions::Geneve(GeneveOptions::new(&bytes[..length]).unwrap())
     } else {
         TunnelOptions::None
     };

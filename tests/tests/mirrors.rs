@@ -133,7 +133,7 @@ fn packets_that_no_flow_takes_are_copied_alone_and_in_bursts_and_miss_still() {
         assert_eq!(verdict.missed, Some(sluice_flow::ChainId::ROOT));
         alone.extend(verdict.sent);
     }
-    assert_eq!(alone, [(PortNumber(3), udp(53)), (PortNumber(3), udp(53))], "octet for octet");
+    assert_eq!(alone, [(PortNumber(3), udp(53)), (PortNumber(3), udp(53))], "byte for byte");
     let mut together = vec![];
     let burst: Vec<_> = frames.iter().map(Vec::as_slice).collect();
     nic.rx_queue(PortNumber(1)).receive(&burst, |port, frame| together.push((port, frame.to_vec()))).unwrap();

@@ -291,13 +291,13 @@ impl OuterTunnel {
             Self::Geneve { udp, oam, critical, vni, options } => {
                 udp.push(bytes);
                 let words = options.iter().map(GeneveOption::length).sum::<usize>() / 4;
-                bytes.push(low_octet(words) & 0x3f);
+                bytes.push(low_byte(words) & 0x3f);
                 bytes.push(u8::from(*oam) << 7 | u8::from(*critical) << 6);
                 bytes.extend_from_slice(&ETH_P_TEB.to_be_bytes());
                 bytes.extend_from_slice(&(vni << 8).to_be_bytes());
                 for option in options {
                     bytes.extend_from_slice(&option.class.to_be_bytes());
-                    bytes.extend_from_slice(&[option.kind, low_octet(option.data.len() / 4) & 0x1f]);
+                    bytes.extend_from_slice(&[option.kind, low_byte(option.data.len() / 4) & 0x1f]);
                     bytes.extend_from_slice(&option.data);
                 }
             }
@@ -327,9 +327,9 @@ impl OuterTunnel {
                 bytes.extend_from_slice(&[hardware_id >> 4 & 3, hardware_id << 4 | u8::from(*direction) << 3]);
             }
             Self::Srv6(segments) => {
-                let last = low_octet(segments.len().saturating_sub(1));
+                let last = low_byte(segments.len().saturating_sub(1));
                 let next_header = 0;
-                bytes.extend_from_slice(&[next_header, low_octet(2 * segments.len()), SEGMENT_ROUTING, last]);
+                bytes.extend_from_slice(&[next_header, low_byte(2 * segments.len()), SEGMENT_ROUTING, last]);
                 bytes.extend_from_slice(&[last, 0, 0, 0]);
                 segments.iter().rev().for_each(|segment| bytes.extend_from_slice(&segment.octets()));
             }
@@ -414,7 +414,7 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     Some(*taken)
 }
 
-fn low_octet(number: usize) -> u8 {
+fn low_byte(number: usize) -> u8 {
     number.to_le_bytes()[0]
 }
 

@@ -7,7 +7,7 @@ use crate::refusal::Refusal;
 /// Rules that outlive the agent: those of its earlier runs are taken over, those of other agents are named.
 pub trait Adopter {
     /// Takes over the rules that an earlier run of the same owner left in the device, which go on working meanwhile. Each is shown to
-    /// `claims`, which says whose it is from now on. Removes a rule that nobody claims, and one of ours that cannot be read back.
+    /// `claims`, which says which flow it belongs to from now on. Removes a rule that no flow claims, and one of ours that cannot be read back.
     ///
     /// Called once, with the ports attached and before any [queue](super::InstallQueue) is used. The chains that claimed rules jump to
     /// are opened right after it, by one of the queues. After an error some rules may have been taken over; the agent does not start then.
@@ -37,7 +37,7 @@ pub trait Auditor {
     /// Shows rules of others that lie where ours do, in the device's own words. They are never touched.
     fn foreign(&self, visit: &mut dyn FnMut(String)) -> Result<(), Refusal>;
 
-    /// Removes one of the [installed](super::Backend::installed) rules that no flow has: one of ours that nobody wants, or a second
+    /// Removes one of the [installed](super::Backend::installed) rules that no flow has: one of ours that no flow wants, or a second
     /// one of a flow. Fails if a flow has the rule, which is removed through its worker's queue and never so, or if there is none.
     fn remove_stray(&self, handle: Handle) -> Result<(), Refusal>;
 }

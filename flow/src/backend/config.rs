@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::Backend;
+use super::owner::Owner;
 use crate::meter::Meter;
 use crate::mirror::Mirror;
 use crate::port::Port;
@@ -68,18 +69,5 @@ impl OpenConfig {
     /// A device for an owner whose rules nobody will look for.
     pub fn new(device: impl Into<String>, clock: Arc<dyn Clock>) -> Self {
         Self { device: device.into(), clock, owner: Owner::default(), state_dir: None }
-    }
-}
-
-/// An agent, the same over its restarts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Owner(pub u64);
-
-impl Owner {
-    /// As much of it as there is room for in a device's notes. It is random, so that two agents of a machine that share it need not
-    /// be feared.
-    #[expect(clippy::cast_possible_truncation, reason = "half of it")]
-    pub const fn mark(self) -> u32 {
-        self.0 as u32
     }
 }

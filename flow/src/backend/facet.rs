@@ -2,10 +2,9 @@
 
 use std::fmt;
 
-use super::Backend;
 use crate::refusal::Refusal;
 
-/// A part of a backend that not every device has: a trait of its own, which the [`Backend`] hands out or not.
+/// A part of a backend that not every device has: a trait of its own, which the [`Backend`](super::Backend) hands out or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Facet {
     /// [`Meters`](super::Meters)
@@ -53,24 +52,6 @@ impl Facet {
             Self::Capacity => "this backend keeps no rules in software that it counts",
             Self::Injector => "this backend takes no packets from the control socket",
         }
-    }
-
-    /// Returns whether a backend has it.
-    pub fn is_of(self, backend: &dyn Backend) -> bool {
-        match self {
-            Self::Meters => backend.meters().is_some(),
-            Self::Mirrors => backend.mirrors().is_some(),
-            Self::Connections => backend.connections().is_some(),
-            Self::Adoption => backend.adoption().is_some(),
-            Self::Audit => backend.audit().is_some(),
-            Self::Capacity => backend.capacity().is_some(),
-            Self::Injector => backend.injector().is_some(),
-        }
-    }
-
-    /// Returns the facets that a backend has.
-    pub fn all_of(backend: &dyn Backend) -> impl Iterator<Item = Self> {
-        Self::ALL.into_iter().filter(|facet| facet.is_of(backend))
     }
 
     /// Unwraps what a backend hands out for this facet. Fails with [`Refusal::Unsupported`] if that is nothing.

@@ -13,6 +13,7 @@ mod events;
 mod facet;
 mod injector;
 mod objects;
+mod owner;
 mod queue;
 mod rules;
 
@@ -25,19 +26,21 @@ use crate::refusal::Refusal;
 
 pub use self::adopter::{Adopter, Auditor};
 pub use self::capacity::{Capacity, Room};
-pub use self::config::{BackendConfig, BackendKind, Checker, OpenConfig, Owner};
+pub use self::config::{BackendConfig, BackendKind, Checker, OpenConfig};
 pub use self::counted::{
     CounterReader, LookupCounters, MeterCounters, MeterFault, MirrorCounters, MirrorFault, PortCounters,
 };
 pub use self::events::{DeviceEvent, EventSender, EventStream, LostRule, NoEvent, NoRoom};
 pub use self::facet::Facet;
-pub use self::injector::{Injector, Sample, Verdict};
+pub use self::injector::Injector;
 pub use self::objects::{Connections, Meters, Mirrors};
+pub use self::owner::Owner;
 pub use self::queue::{
     ChainChange, ChainCompletion, ChainOperation, Change, Completion, Handle, InstallQueue, Operation, Outcome,
     Placement,
 };
 pub use self::rules::{Adoption, Claims, CountedApart, Doubtful, Holding, InstalledRule, LooksAt};
+pub use crate::trace::{Sample, Verdict};
 
 /// A device that carries flows.
 ///
@@ -227,4 +230,24 @@ pub enum LastCounters {
     Exact,
     /// Packets in flight while the rule was unlinked may be missing.
     Bounded,
+}
+
+impl Facet {
+    /// Returns whether a backend has it.
+    pub fn is_of(self, backend: &dyn Backend) -> bool {
+        match self {
+            Self::Meters => backend.meters().is_some(),
+            Self::Mirrors => backend.mirrors().is_some(),
+            Self::Connections => backend.connections().is_some(),
+            Self::Adoption => backend.adoption().is_some(),
+            Self::Audit => backend.audit().is_some(),
+            Self::Capacity => backend.capacity().is_some(),
+            Self::Injector => backend.injector().is_some(),
+        }
+    }
+
+    /// Returns the facets that a backend has.
+    pub fn all_of(backend: &dyn Backend) -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(|facet| facet.is_of(backend))
+    }
 }

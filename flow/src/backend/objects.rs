@@ -65,7 +65,7 @@ pub trait Connections {
     /// Forgets the connections that are selected. Returns how many there were.
     fn flush_connections(&self, of: &Selection) -> Result<usize, Refusal>;
 
-    /// Returns how many connections there are in each bucket of the table, expired ones that nobody has looked at since included.
+    /// Returns how many connections there are in each bucket of the table, including expired ones that have not been removed yet.
     fn connection_buckets(&self) -> Result<Vec<usize>, Refusal>;
 
     /// Returns how many connections there may be.

@@ -2,43 +2,14 @@
 //!
 //! Both touch the counter cells only, 48 bytes a flow, and neither waits for a flow that is being changed.
 
-use std::time::Duration;
-
+use super::FlowTable;
 use super::arena::Arena;
-use super::cell::Applied;
+use super::cell::{AgeView, Applied};
 use super::sync::Ordering;
-use super::{ExpiryClass, FlowTable};
 use crate::counters::{Reading, Sampled};
 use crate::flow::Expiry;
 use crate::id::FlowId;
 use crate::time::Timestamp;
-
-/// What ageing must know of a flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AgeView {
-    /// Its life.
-    pub id: FlowId,
-    /// Which expiry it has.
-    pub class: ExpiryClass,
-    /// Readings of its rule that are newer than its last change, at most [`AgeView::ENOUGH`]; 0 without a rule.
-    pub fresh: u8,
-    /// The latest time of a packet that readings show, as far as they tell, or of its last change.
-    pub grown: Timestamp,
-    /// Up to when the last reading holds every packet. A poll that fails adds nothing to it.
-    pub read: Timestamp,
-    /// Packets that it has counted.
-    pub packets: u64,
-}
-
-impl AgeView {
-    /// Fresh readings without which no flow may be called idle.
-    pub const ENOUGH: u8 = 2;
-
-    /// For how long readings have shown no growth, up to the last one; `None` before there are enough fresh readings.
-    pub fn idle(&self) -> Option<Duration> {
-        (self.fresh >= Self::ENOUGH).then(|| self.read.since(self.grown))
-    }
-}
 
 /// What readings did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,7 +61,7 @@ impl FlowTable {
         }
     }
 
-    /// The expiries that classes stand for, by [`ExpiryClass::index`]. Classes beyond it are newer, or not listed.
+    /// The expiries that classes stand for, by [`ExpiryClass::index`](super::ExpiryClass::index). Classes beyond it are newer, or not listed.
     pub fn expiries(&self) -> Vec<Expiry> {
         self.expiries.listed()
     }

@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_slot_takes_little_memory() {
-        let octets = size_of::<Chunk>() / CHUNK;
-        assert!(octets <= 33 + 48 + 4 + 4 + 4, "{octets} octets");
+        let bytes = size_of::<Chunk>() / CHUNK;
+        assert!(bytes <= 33 + 48 + 4 + 4 + 4, "{bytes} bytes");
     }
 }

@@ -1,6 +1,8 @@
 //! The counter state of one flow, kept in arrays by slot, apart from the records, so that a poll walks little memory.
 
-use super::{AgeView, ExpiryClass};
+use std::time::Duration;
+
+use super::ExpiryClass;
 use crate::counters::{Counters, Reading, Sampled};
 use crate::id::{FlowId, Generation};
 use crate::time::Timestamp;
@@ -205,6 +207,33 @@ impl Cell {
             read: self.read,
             packets: self.total().packets,
         })
+    }
+}
+
+/// What ageing must know of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AgeView {
+    /// Its life.
+    pub id: FlowId,
+    /// Which expiry it has.
+    pub class: ExpiryClass,
+    /// Readings of its rule that are newer than its last change, at most [`AgeView::ENOUGH`]; 0 without a rule.
+    pub fresh: u8,
+    /// The latest time of a packet that readings show, as far as they tell, or of its last change.
+    pub grown: Timestamp,
+    /// Up to when the last reading holds every packet. A poll that fails adds nothing to it.
+    pub read: Timestamp,
+    /// Packets that it has counted.
+    pub packets: u64,
+}
+
+impl AgeView {
+    /// Fresh readings without which no flow may be called idle.
+    pub const ENOUGH: u8 = 2;
+
+    /// For how long readings have shown no growth, up to the last one; `None` before there are enough fresh readings.
+    pub fn idle(&self) -> Option<Duration> {
+        (self.fresh >= Self::ENOUGH).then(|| self.read.since(self.grown))
     }
 }
 

@@ -236,9 +236,9 @@ mod tests {
     }
 
     #[test]
-    fn a_name_takes_few_octets_at_any_number_and_gives_them_back() {
+    fn a_name_takes_few_bytes_at_any_number_and_gives_them_back() {
         let index = Index::new();
-        let octets =
+        let bytes =
             || index.shards.iter().map(|shard| shard.lock().places.capacity() * size_of::<Entry>()).sum::<usize>();
         // Names that count up in their upper half, of which a hash that is merely fast makes crowds.
         let name = |number: u32| u128::from(number) << 64;
@@ -246,10 +246,10 @@ mod tests {
             index.lock(name(number)).put(None, number);
             if number >= 50_000 && number % 10_000 == 0 {
                 // Six an entry, and at the worst all shards have just grown: seven ninths full, and their ends are free.
-                assert!(octets() < number as usize * 9, "{} octets for {number}", octets());
+                assert!(bytes() < number as usize * 9, "{} bytes for {number}", bytes());
             }
         }
         (0..200_000u32).for_each(|number| index.lock(name(number)).remove(number));
-        assert!(octets() <= SHARDS * (Entries::FEWEST + 2 * Entries::END) * size_of::<Entry>());
+        assert!(bytes() <= SHARDS * (Entries::FEWEST + 2 * Entries::END) * size_of::<Entry>());
     }
 }

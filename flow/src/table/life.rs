@@ -10,9 +10,10 @@ use crate::id::{FlowId, Generation};
 use crate::port::GonePort;
 use crate::refusal::Refusal;
 use crate::table::chains::Member;
+use crate::table::queue::Lane;
+use crate::table::request::Waiter;
+use crate::table::state::FlowState;
 use crate::table::state::Standing;
-use crate::table::withheld::Withheld;
-use crate::table::{FlowState, Lane, Waiter};
 use crate::time::Timestamp;
 
 /// A flow from its acceptance to its end. Lies under the lock of its slot.
@@ -211,5 +212,20 @@ impl Life {
             return true;
         }
         false
+    }
+}
+
+/// What a flow that is withheld waits for: at least one port.
+#[derive(Clone, Debug)]
+pub(super) struct Withheld {
+    pub(super) ports: Vec<GonePort>,
+    /// Of the first of them.
+    pub(super) refusal: Arc<Refusal>,
+}
+
+impl Withheld {
+    pub(super) fn new(ports: Vec<GonePort>) -> Option<Self> {
+        let GonePort { number, name } = ports.first()?.clone();
+        Some(Self { ports, refusal: Arc::new(Refusal::PortGone { number, name }) })
     }
 }

@@ -1,4 +1,4 @@
-//! What a slot holds: nothing, a flow that nobody has looked at yet or that is in the device as wanted, or a life in which
+//! What a slot holds: nothing, a flow that no worker has looked at yet or that is in the device as wanted, or a life in which
 //! more has happened.
 
 use std::ops::{Deref, DerefMut};

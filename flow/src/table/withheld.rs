@@ -3,32 +3,14 @@
 //! A flow names ports by their numbers, and a number may pass to another port. A flow that was accepted for the first one
 //! must not take packets from the second, or send packets to it: so it is bound to the port, not to the number.
 
-use std::sync::Arc;
-
 use super::FlowTable;
-use super::life::Life;
+use super::life::{Life, Withheld};
 use crate::event::Event;
 use crate::id::FlowId;
 use crate::port::GonePort;
-use crate::refusal::Refusal;
 use crate::table::Accepted;
 use crate::time::Timestamp;
 use crate::ufid::Ufid;
-
-/// What a flow that is withheld waits for: at least one port.
-#[derive(Clone, Debug)]
-pub(super) struct Withheld {
-    pub(super) ports: Vec<GonePort>,
-    /// Of the first of them.
-    pub(super) refusal: Arc<Refusal>,
-}
-
-impl Withheld {
-    fn new(ports: Vec<GonePort>) -> Option<Self> {
-        let GonePort { number, name } = ports.first()?.clone();
-        Some(Self { ports, refusal: Arc::new(Refusal::PortGone { number, name }) })
-    }
-}
 
 impl FlowTable {
     /// A port is gone: every flow that names its number is refused, and its rule goes out of the device, until the port

@@ -2,7 +2,10 @@
 
 use std::borrow::Cow;
 
-use super::{NESTING_LIMIT, ParseError};
+use super::ParseError;
+
+/// How deep parentheses may nest, as in OVS.
+pub(super) const NESTING_LIMIT: usize = 32;
 
 /// A text and how far it is read. Never moves into the middle of a character.
 #[derive(Clone)]
@@ -225,15 +228,6 @@ pub(super) fn error_at(offset: usize, expected: impl Into<Cow<'static, str>>) ->
 /// Whether a character cannot be part of a word.
 pub(super) fn ends_word(character: char) -> bool {
     matches!(character, ',' | ' ' | '(' | ')' | '/') || character.is_ascii_control()
-}
-
-/// Whether a word is meant as a number.
-pub(crate) fn is_number(word: &str) -> bool {
-    let (digits, radix) = match word.strip_prefix("0x").or_else(|| word.strip_prefix("0X")) {
-        Some(digits) => (digits, 16),
-        None => (word, 10),
-    };
-    !digits.is_empty() && digits.chars().all(|digit| digit.is_digit(radix))
 }
 
 /// A word in quotes for a message: short, and without anything that a terminal would act upon.

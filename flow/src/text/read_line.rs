@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use super::actions::read_actions;
 use super::cursor::{Cursor, Separators, error_at};
+use super::line::{EXTRA_LABEL, TCP_FLAG_LETTERS};
 use super::read_extra::{read_extra, read_seconds};
 use super::read_key::{no_attribute, read_key};
 use super::read_value::Found;
 use super::recent::{RecentActions, RecentMasks, RecentTerms};
 use super::shapes::{Example, Shapes};
-use super::words::{EXTRA_LABEL, TCP_FLAG_LETTERS};
 use super::{FlowLine, Offloaded, ParseError};
 use crate::action::ActionKind;
 use crate::flow::Flow;

@@ -6,7 +6,7 @@ use super::ParseError;
 use super::cursor::{Cursor, error_at};
 use super::read_value::{Found, read_field, read_items};
 use super::tunnel_options::{
-    ERSPAN, GENEVE, GENEVE_HEADER, GENEVE_LENGTH_BITS, GENEVE_LIMIT, GeneveOctets, TunnelOptions, VXLAN,
+    ERSPAN, GENEVE, GENEVE_HEADER, GENEVE_LENGTH_BITS, GENEVE_LIMIT, GeneveBytes, TunnelOptions, VXLAN,
     option_field_name,
 };
 use crate::field::Field;
@@ -86,7 +86,7 @@ fn read_erspan(cursor: &mut Cursor<'_>, take: Take<'_>) -> Result<(), ParseError
 fn read_geneve(cursor: &mut Cursor<'_>, take: Take<'_>) -> Result<(), ParseError> {
     let start = cursor.offset();
     let mut options =
-        Geneve { octets: GeneveOctets::WILD, length: 0, without_length: None, is_wild: true, is_whole: true };
+        Geneve { bytes: GeneveBytes::WILD, length: 0, without_length: None, is_wild: true, is_whole: true };
     loop {
         cursor.skip_separators();
         if cursor.eat(")") {
@@ -105,7 +105,7 @@ fn read_geneve(cursor: &mut Cursor<'_>, take: Take<'_>) -> Result<(), ParseError
     }
     take(present)?;
     take(Found::whole(Field::GeneveLength, options.length as u128, start))?;
-    for (field, value, mask) in options.octets.fields().filter(|(.., mask)| *mask != 0) {
+    for (field, value, mask) in options.bytes.fields().filter(|(.., mask)| *mask != 0) {
         take(Found { field, value, mask, offset: start, is_whole: options.is_whole })?;
     }
     Ok(())
@@ -113,7 +113,7 @@ fn read_geneve(cursor: &mut Cursor<'_>, take: Take<'_>) -> Result<(), ParseError
 
 /// Geneve options, as far as they are read.
 struct Geneve {
-    octets: GeneveOctets,
+    bytes: GeneveBytes,
     /// Bytes read.
     length: usize,
     /// Where the first option is whose length does not matter, so that the places of those behind it are not known.
@@ -134,7 +134,7 @@ impl Geneve {
         let header = self.length;
         let data = header + GENEVE_HEADER;
         if data > GENEVE_LIMIT {
-            return Err(error_at(start, format!("at most {GENEVE_LIMIT} octets of options")));
+            return Err(error_at(start, format!("at most {GENEVE_LIMIT} bytes of options")));
         }
         let [mut class, mut kind, mut length, mut content] = [false; 4];
         self.length = data;
@@ -145,16 +145,16 @@ impl Geneve {
             }
             let place = cursor.offset();
             let again = if cursor.eat("class=") {
-                self.read_octets(cursor, header..header + 2)?;
+                self.read_bytes(cursor, header..header + 2)?;
                 std::mem::replace(&mut class, true)
             } else if cursor.eat("type=") {
-                self.read_octets(cursor, header + 2..header + 3)?;
+                self.read_bytes(cursor, header + 2..header + 3)?;
                 std::mem::replace(&mut kind, true)
             } else if cursor.eat("len=") {
                 self.read_length(cursor)?;
                 std::mem::replace(&mut length, true)
             } else if length && !content && cursor.peek().is_some_and(|byte| byte.is_ascii_digit()) {
-                self.read_octets(cursor, data..self.length)?;
+                self.read_bytes(cursor, data..self.length)?;
                 std::mem::replace(&mut content, true)
             } else {
                 return Err(error_at(place, "class=, type=, len= and then data, or \"}\""));
@@ -177,22 +177,22 @@ impl Geneve {
     /// matched depends on it.
     fn read_length(&mut self, cursor: &mut Cursor<'_>) -> Result<(), ParseError> {
         let start = cursor.offset();
-        let length = usize::from(octet(cursor)?);
+        let length = usize::from(byte(cursor)?);
         if length > GENEVE_DATA_LIMIT || !length.is_multiple_of(4) {
             return Err(error_at(start, format!("a multiple of 4 up to {GENEVE_DATA_LIMIT}")));
         }
         if self.length + length > GENEVE_LIMIT {
-            return Err(error_at(start, format!("at most {GENEVE_LIMIT} octets of options")));
+            return Err(error_at(start, format!("at most {GENEVE_LIMIT} bytes of options")));
         }
         let place = cursor.offset();
-        let mask = if cursor.eat("/") { octet(cursor)? } else { GENEVE_LENGTH_BITS };
+        let mask = if cursor.eat("/") { byte(cursor)? } else { GENEVE_LENGTH_BITS };
         match mask {
             0 => {
                 self.without_length.get_or_insert(start);
             }
             GENEVE_LENGTH_BITS | u8::MAX => {
-                self.octets.values[self.length - 1] = u8::try_from(length / 4).unwrap_or(u8::MAX);
-                self.octets.masks[self.length - 1] = GENEVE_LENGTH_BITS;
+                self.bytes.values[self.length - 1] = u8::try_from(length / 4).unwrap_or(u8::MAX);
+                self.bytes.masks[self.length - 1] = GENEVE_LENGTH_BITS;
             }
             _ => return Err(error_at(place, "no mask: the length of an option must be exact")),
         }
@@ -201,9 +201,9 @@ impl Geneve {
     }
 
     /// Reads a number of so many bytes, with or without a mask.
-    fn read_octets(&mut self, cursor: &mut Cursor<'_>, place: Range<usize>) -> Result<(), ParseError> {
-        let masks = &mut self.octets.masks[place.clone()];
-        read_long_number(cursor, &mut self.octets.values[place])?;
+    fn read_bytes(&mut self, cursor: &mut Cursor<'_>, place: Range<usize>) -> Result<(), ParseError> {
+        let masks = &mut self.bytes.masks[place.clone()];
+        read_long_number(cursor, &mut self.bytes.values[place])?;
         if cursor.eat("/") {
             read_long_number(cursor, masks)?;
         } else {
@@ -215,21 +215,21 @@ impl Geneve {
     }
 }
 
-fn octet(cursor: &mut Cursor<'_>) -> Result<u8, ParseError> {
+fn byte(cursor: &mut Cursor<'_>) -> Result<u8, ParseError> {
     cursor.number(u8::MAX.into()).map(|value| u8::try_from(value).unwrap_or(u8::MAX))
 }
 
 /// Reads a number of any length into as many bytes, the last one lowest.
-fn read_long_number(cursor: &mut Cursor<'_>, octets: &mut [u8]) -> Result<(), ParseError> {
+fn read_long_number(cursor: &mut Cursor<'_>, number: &mut [u8]) -> Result<(), ParseError> {
     let start = cursor.offset();
-    let room = octets.len();
+    let room = number.len();
     let too_long = || error_at(start, format!("a number of at most {} bits", 8 * room));
-    octets.fill(0);
+    number.fill(0);
     if !cursor.eat("0x") {
         let value = cursor.number(u64::MAX.into())?.to_be_bytes();
-        let used = value.iter().skip_while(|octet| **octet == 0).count();
+        let used = value.iter().skip_while(|byte| **byte == 0).count();
         let unused = room.checked_sub(used).ok_or_else(too_long)?;
-        octets[unused..].copy_from_slice(&value[value.len() - used..]);
+        number[unused..].copy_from_slice(&value[value.len() - used..]);
         return Ok(());
     }
     let digits = cursor.take_while(|byte| byte.is_ascii_hexdigit());
@@ -242,7 +242,7 @@ fn read_long_number(cursor: &mut Cursor<'_>, octets: &mut [u8]) -> Result<(), Pa
     }
     for (index, digit) in digits.chars().rev().enumerate() {
         let place = room - 1 - index / 2;
-        octets[place] |=
+        number[place] |=
             digit.to_digit(16).and_then(|digit| u8::try_from(digit).ok()).unwrap_or(0) << (4 * (index % 2));
     }
     Ok(())

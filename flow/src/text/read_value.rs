@@ -4,13 +4,14 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use super::ParseError;
-use super::cursor::{Cursor, digit_value, error_at, is_number, quoted};
+use super::cursor::{Cursor, digit_value, error_at, quoted};
 use super::read_options::read_options;
 use super::tunnel_options::{TUNNEL_OPTIONS, TunnelOptions};
 use crate::field::{
     Attribute, FIELDS, FRAGMENT_FIRST, FRAGMENT_LATER, FRAGMENT_NO, Field, FieldSpec, Form, MPLS_DEPTH, MPLS_ENTRIES,
     MPLS_PRESENT,
 };
+use crate::name::is_number;
 use crate::port::{PortNames, PortNumber};
 
 /// A field as it was found in a text.
@@ -173,7 +174,7 @@ pub(super) fn read_field(cursor: &mut Cursor<'_>, field: Field, names: &dyn Port
 fn read_value(cursor: &mut Cursor<'_>, field: Field, names: &dyn PortNames) -> Result<(u128, u128), ParseError> {
     let full = field.full_mask();
     match field.spec().form {
-        Form::Decimal | Form::Hex | Form::Octet | Form::PrefixedHex(_) => {
+        Form::Decimal | Form::Hex | Form::Byte | Form::PrefixedHex(_) => {
             let value = cursor.number(full)?;
             Ok((value, number_mask(cursor, full)?))
         }

@@ -7,7 +7,7 @@
 //! there, so that it is never a hole, and neither are names, flags, masks and options.
 //!
 //! Shapes lie in a tree whose edges are the bytes between two holes, so that texts with a common beginning are compared
-//! with it once. The tree is bounded, and who shows it texts that never come again stops being asked.
+//! with it once. The tree is bounded, and where texts never recur, only a few of them are still learned.
 
 use std::sync::Arc;
 
@@ -18,14 +18,14 @@ use crate::field::{Field, Form};
 use crate::key::{Key, Mask, Match, WordIndexes};
 use crate::ufid::Ufid;
 
-/// Nodes of the tree; beyond these it is begun anew.
+/// At most this many nodes; a tree that would have more is dropped and started again.
 const NODES: usize = 1024;
-/// Ways on from one node: each is tried in turn.
+/// At most this many children of a node, each of which is tried in turn.
 const WAYS: usize = 16;
-/// Bytes of a key; longer ones are not worth the memory.
+/// At most this many bytes of a key; longer ones are not worth the memory.
 const LONGEST: usize = 2048;
-/// Shapes that are learned in a row without one being met again; from then on one in so many is.
-const UNREWARDED: u32 = 64;
+/// Shapes that are learned in a row although none is met again; after that, one in this many is learned.
+const LEARNED_IN_VAIN: u32 = 64;
 
 /// The shapes of the keys that were read lately.
 #[derive(Default)]
@@ -34,7 +34,7 @@ pub(super) struct Shapes {
     roots: Vec<usize>,
     shapes: Vec<Shape>,
     /// Shapes that were offered since one was last met again.
-    unrewarded: u32,
+    in_vain: u32,
     /// What the holes of the last text held.
     values: Vec<u128>,
     /// The shape of the last text, if it had one that was known.
@@ -119,7 +119,7 @@ impl Shapes {
         let last = self.last.take();
         self.values.clear();
         let (shape, separators) = self.walk(cursor)?;
-        self.unrewarded = 0;
+        self.in_vain = 0;
         self.last = Some(shape);
         let is_repeated = last == self.last;
         Some(Known { shape: &self.shapes[shape], values: &self.values, separators, is_repeated })
@@ -157,16 +157,16 @@ impl Shapes {
 
     /// Takes the shape of a key that had none.
     pub(super) fn learn(&mut self, example: &Example<'_>) {
-        self.unrewarded = self.unrewarded.saturating_add(1);
-        let is_rewarding = self.unrewarded <= UNREWARDED || self.unrewarded.is_multiple_of(UNREWARDED);
+        self.in_vain = self.in_vain.saturating_add(1);
+        let is_worth_it = self.in_vain <= LEARNED_IN_VAIN || self.in_vain.is_multiple_of(LEARNED_IN_VAIN);
         // What has no attribute is no key, whatever it is.
         let is_key = example.text.ends_with(')');
-        if !is_rewarding || !is_key || example.text.len() > LONGEST {
+        if !is_worth_it || !is_key || example.text.len() > LONGEST {
             return;
         }
         let holes = example.holes();
         if self.nodes.len() + holes.len() >= NODES {
-            *self = Self { unrewarded: self.unrewarded, ..Self::default() };
+            *self = Self { in_vain: self.in_vain, ..Self::default() };
         }
         let text = example.text.as_bytes();
         let (mut parent, mut at) = (None, 0);
@@ -312,7 +312,7 @@ impl Token {
             return None;
         }
         match spec.form {
-            Form::Decimal | Form::Hex | Form::Octet | Form::PrefixedHex(_) | Form::Port => {
+            Form::Decimal | Form::Hex | Form::Byte | Form::PrefixedHex(_) | Form::Port => {
                 u64::try_from(field.full_mask()).ok().map(Self::Number)
             }
             Form::Mac => Some(Self::Mac),
@@ -372,10 +372,10 @@ fn mac(text: &[u8]) -> Option<(u128, usize)> {
     let text: &[u8; LENGTH] = text.first_chunk()?;
     // What is wrong is looked at once, at the end.
     let (mut value, mut digits, mut colons) = (0u64, 0, 0);
-    for octet in 0..6 {
-        let [high, low] = [3 * octet, 3 * octet + 1].map(|at| HEXADECIMAL[usize::from(text[at])]);
+    for place in 0..6 {
+        let [high, low] = [3 * place, 3 * place + 1].map(|at| HEXADECIMAL[usize::from(text[at])]);
         digits |= high | low;
-        colons |= if octet > 0 { text[3 * octet - 1] ^ b':' } else { 0 };
+        colons |= if place > 0 { text[3 * place - 1] ^ b':' } else { 0 };
         value = value << 8 | u64::from(high << 4 | low);
     }
     (digits < 16 && colons == 0).then_some((value.into(), LENGTH))
@@ -397,8 +397,8 @@ static HEXADECIMAL: [u8; 256] = {
 /// Four numbers up to 255, and dots between them.
 fn ipv4(text: &[u8]) -> Option<(u128, usize)> {
     let (mut value, mut at) = (0u32, 0);
-    for octet in 0..4 {
-        if octet > 0 {
+    for place in 0..4 {
+        if place > 0 {
             text.get(at).filter(|byte| **byte == b'.')?;
             at += 1;
         }

@@ -16,7 +16,7 @@ pub(super) struct TunnelOptions {
     pub(super) name: &'static str,
     /// Says that the header has them.
     pub(super) present: Field,
-    /// What they say, in print order. What is in those of Geneve is bytes, see [`GeneveOctets`].
+    /// What they say, in print order. What is in those of Geneve is bytes, see [`GeneveBytes`].
     pub(super) fields: &'static [Field],
 }
 
@@ -45,25 +45,25 @@ pub(super) fn option_field_name(field: Field) -> &'static str {
 }
 
 /// Geneve options as they stand on the wire, with their masks.
-pub(super) struct GeneveOctets {
+pub(super) struct GeneveBytes {
     pub(super) values: [u8; GENEVE_OPTIONS],
     pub(super) masks: [u8; GENEVE_OPTIONS],
 }
 
-impl GeneveOctets {
+impl GeneveBytes {
     pub(super) const WILD: Self = Self { values: [0; GENEVE_OPTIONS], masks: [0; GENEVE_OPTIONS] };
 
     /// The bytes of the fields that hold them.
     pub(super) fn from_fields(get: &dyn Fn(Field) -> (u128, u128)) -> Self {
-        let mut octets = Self::WILD;
-        let (values, _) = octets.values.as_chunks_mut();
-        let (masks, _) = octets.masks.as_chunks_mut();
+        let mut bytes = Self::WILD;
+        let (values, _) = bytes.values.as_chunks_mut();
+        let (masks, _) = bytes.masks.as_chunks_mut();
         for (field, (value, mask)) in GENEVE_CHUNKS.iter().zip(values.iter_mut().zip(masks)) {
             let (field_value, field_mask) = get(*field);
             *value = field_value.to_be_bytes();
             *mask = field_mask.to_be_bytes();
         }
-        octets
+        bytes
     }
 
     /// The fields that hold the bytes, as (field, value, mask).

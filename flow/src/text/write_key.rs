@@ -1,47 +1,18 @@
 //! Keys, written: first what they look like, which is the same for all keys of one mask and the same headers, then the values.
 
-use std::fmt;
-
 use super::Style;
+use super::pieces::{Get, Pieces};
 use super::read_value::is_in_parentheses;
 use super::tunnel_options::TUNNEL_OPTIONS;
-use super::write_layout::push_key;
-use super::write_number::{push_decimal, push_hex};
 use super::write_options::{is_mentioned, write_options};
-use super::write_value::Ports;
 use crate::field::{
     ATTRIBUTES, Attribute, FRAGMENT_LATER, Field, FieldSpec, Form, MPLS_ENTRIES, MPLS_PRESENT, Requirement,
 };
-use crate::key::{MaskedKey, Match};
+use crate::key::Match;
 
 /// Types of ICMPv6 (RFC 4861, 4.3 and 4.4).
 const ND_NEIGHBOR_SOLICIT: u128 = 135;
 const ND_NEIGHBOR_ADVERT: u128 = 136;
-
-/// Value and mask of a field.
-pub(super) type Get<'a> = &'a dyn Fn(Field) -> (u128, u128);
-
-/// Takes a key, or a part of it, piece by piece.
-pub(super) trait Pieces {
-    /// Words and punctuation.
-    fn text(&mut self, text: &str);
-    /// A field's value.
-    fn value(&mut self, field: Field);
-    /// The values of the first `entries` of a label stack.
-    fn stack(&mut self, entries: usize, is_exact: bool);
-    /// Geneve options with all that is in them.
-    fn geneve(&mut self);
-}
-
-/// Writes a key in the order of OVS.
-///
-/// What is wildcarded is left out, or with [`Style::more`] written as `X/0` where the rest of the match implies that the
-/// header is there.
-pub fn write_key(out: &mut dyn fmt::Write, matching: &MaskedKey<'_>, style: &Style<'_>) -> fmt::Result {
-    let mut text = Vec::new();
-    push_key(&mut text, matching, &mut Ports::new(style));
-    out.write_str(&String::from_utf8_lossy(&text))
-}
 
 /// Says what a key looks like.
 ///
@@ -111,27 +82,6 @@ fn describe_stack(out: &mut impl Pieces, get: Get<'_>) {
     out.text("mpls(");
     out.stack(entries, is_exact);
     out.text(")");
-}
-
-/// OVS writes a stack without masks, or each field of each entry with its mask, some of them without `0x`
-/// (`format_mpls` in `lib/odp-util.c`).
-pub(super) fn push_stack(out: &mut Vec<u8>, entries: usize, is_exact: bool, get: Get<'_>) {
-    for (index, entry) in MPLS_ENTRIES.iter().take(entries).enumerate() {
-        let names = ["label=", ",tc=", ",ttl=", ",bos="];
-        for (place, (name, field)) in names.into_iter().zip(entry).enumerate() {
-            if index > 0 && place == 0 {
-                out.push(b',');
-            }
-            out.extend_from_slice(name.as_bytes());
-            let (value, mask) = get(*field);
-            push_decimal(out, u64::try_from(value).unwrap_or_default());
-            if !is_exact {
-                let is_prefixed = matches!(place, 0 | 2);
-                out.extend_from_slice(if is_prefixed { b"/0x" } else { b"/" });
-                push_hex(out, mask, 1);
-            }
-        }
-    }
 }
 
 /// The CFI bit is 1 where a tag is matched and the bit not written; see the reader.

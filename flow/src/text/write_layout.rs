@@ -1,11 +1,14 @@
 //! What keys of one mask look like, found out once: the text between the values, and where the values lie.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 
-use super::write_key::{Pieces, describe_key, push_stack};
+use super::Style;
+use super::pieces::{Pieces, push_stack};
+use super::write_key::describe_key;
 use super::write_options::push_geneve;
 use super::write_value::{Ports, push_field_value};
 use crate::field::Field;
@@ -48,9 +51,9 @@ pub(super) struct Layouts {
     words: Vec<u64>,
 }
 
-/// Masks whose layouts are remembered.
+/// At most this many masks whose layouts are remembered.
 const MASKS_KNOWN: usize = 4096;
-/// Layouts of one mask that are remembered.
+/// At most this many layouts of one mask that are remembered.
 const SHAPES_KNOWN: usize = 64;
 
 impl Layouts {
@@ -65,6 +68,16 @@ impl Layouts {
         let layouts = self.masks.entry(address).or_insert_with(|| OfMask::new(matching.mask()));
         layouts.push(out, matching, &self.words, ports);
     }
+}
+
+/// Writes a key in the order of OVS.
+///
+/// What is wildcarded is left out, or with [`Style::more`] written as `X/0` where the rest of the match implies that the
+/// header is there.
+pub fn write_key(out: &mut dyn fmt::Write, matching: &MaskedKey<'_>, style: &Style<'_>) -> fmt::Result {
+    let mut text = Vec::new();
+    push_key(&mut text, matching, &mut Ports::new(style));
+    out.write_str(&String::from_utf8_lossy(&text))
 }
 
 /// Writes one key.

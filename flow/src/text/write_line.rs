@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::actions::push_actions;
-use super::words::{EXTRA_LABEL, TCP_FLAG_LETTERS};
+use super::line::{EXTRA_LABEL, TCP_FLAG_LETTERS};
 use super::write_layout::Layouts;
 use super::write_number::{push_decimal, push_three_digits, push_uuid};
 use super::write_value::Ports;
@@ -196,11 +196,11 @@ pub fn bracketed(word: &str, sentence: &str) -> String {
 /// The sentence of a [`bracketed`] text behind this word.
 pub fn sentence_of(word: &str, text: &str) -> Option<String> {
     let inside = text.strip_prefix(word)?.strip_prefix('[')?.strip_suffix(']')?;
-    let mut octets = Vec::with_capacity(inside.len());
+    let mut bytes = Vec::with_capacity(inside.len());
     let mut rest = inside.as_bytes();
     while let Some((first, behind)) = rest.split_first() {
         rest = behind;
-        octets.push(match first {
+        bytes.push(match first {
             b'[' => b'(',
             b']' => b')',
             b'%' => {
@@ -211,7 +211,7 @@ pub fn sentence_of(word: &str, text: &str) -> Option<String> {
             other => *other,
         });
     }
-    String::from_utf8(octets).ok()
+    String::from_utf8(bytes).ok()
 }
 
 /// The places of parentheses that have a partner.
@@ -228,7 +228,7 @@ fn pairs(sentence: &str) -> Vec<usize> {
 }
 
 fn push_encoded(text: &mut String, character: char) {
-    character.encode_utf8(&mut [0; 4]).bytes().for_each(|octet| text.push_str(&format!("%{octet:02x}")));
+    character.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| text.push_str(&format!("%{byte:02x}")));
 }
 
 /// A flow is one line, whatever a kernel or a device says.

@@ -6,13 +6,13 @@ use std::net::Ipv6Addr;
 /// The two digits of each byte.
 const OCTETS: [[u8; 2]; 256] = {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut octets = [[0; 2]; 256];
-    let mut octet = 0;
-    while octet < 256 {
-        octets[octet] = [DIGITS[octet >> 4], DIGITS[octet & 15]];
-        octet += 1;
+    let mut bytes = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        bytes[byte] = [DIGITS[byte >> 4], DIGITS[byte & 15]];
+        byte += 1;
     }
-    octets
+    bytes
 };
 
 /// The two digits of each number below 100.
@@ -54,8 +54,8 @@ pub(super) fn push_three_digits(out: &mut Vec<u8>, value: u32) {
 /// Writes a hexadecimal number of so many digits at least, at most 32.
 pub(super) fn push_hex(out: &mut Vec<u8>, value: u128, least: usize) {
     let mut digits = [0; 32];
-    for (pair, octet) in digits.as_chunks_mut::<2>().0.iter_mut().zip(value.to_be_bytes()) {
-        *pair = OCTETS[usize::from(octet)];
+    for (pair, byte) in digits.as_chunks_mut::<2>().0.iter_mut().zip(value.to_be_bytes()) {
+        *pair = OCTETS[usize::from(byte)];
     }
     let needed = (u128::BITS - value.leading_zeros()).div_ceil(4) as usize;
     out.extend_from_slice(&digits[digits.len() - needed.max(least).min(digits.len())..]);
@@ -75,11 +75,11 @@ pub(super) fn push_prefixed_hex(out: &mut Vec<u8>, value: u128) {
 pub(super) fn push_uuid(out: &mut Vec<u8>, id: u128) {
     let mut text = [b'-'; 36];
     let mut place = 0;
-    for (index, octet) in id.to_be_bytes().into_iter().enumerate() {
+    for (index, byte) in id.to_be_bytes().into_iter().enumerate() {
         if matches!(index, 4 | 6 | 8 | 10) {
             place += 1;
         }
-        text[place..place + 2].copy_from_slice(&OCTETS[usize::from(octet)]);
+        text[place..place + 2].copy_from_slice(&OCTETS[usize::from(byte)]);
         place += 2;
     }
     out.extend_from_slice(&text);
@@ -88,9 +88,9 @@ pub(super) fn push_uuid(out: &mut Vec<u8>, id: u128) {
 /// Writes an Ethernet address, which is the lower 48 bits of a number.
 pub(super) fn push_mac(out: &mut Vec<u8>, address: u128) {
     let mut text = [b':'; 17];
-    let octets = address.to_be_bytes();
-    for (place, octet) in text.chunks_mut(3).zip(&octets[10..]) {
-        place[..2].copy_from_slice(&OCTETS[usize::from(*octet)]);
+    let bytes = address.to_be_bytes();
+    for (place, byte) in text.chunks_mut(3).zip(&bytes[10..]) {
+        place[..2].copy_from_slice(&OCTETS[usize::from(*byte)]);
     }
     out.extend_from_slice(&text);
 }
@@ -99,13 +99,13 @@ pub(super) fn push_mac(out: &mut Vec<u8>, address: u128) {
 pub(super) fn push_ipv4(out: &mut Vec<u8>, address: u32) {
     let mut text = [0; 16];
     let mut length = 0;
-    for octet in address.to_be_bytes() {
-        if octet >= 100 {
-            text[length] = b'0' + octet / 100;
+    for byte in address.to_be_bytes() {
+        if byte >= 100 {
+            text[length] = b'0' + byte / 100;
             length += 1;
         }
-        let [tens, ones] = PAIRS[usize::from(octet % 100)];
-        if octet >= 10 {
+        let [tens, ones] = PAIRS[usize::from(byte % 100)];
+        if byte >= 10 {
             text[length] = tens;
             length += 1;
         }
@@ -196,8 +196,8 @@ mod tests {
             let mapped = 0xffff_0000_0000 | u128::from(half);
             prop_assert_eq!(pushed(|out| push_ipv6(out, mapped)), Ipv6Addr::from_bits(mapped).to_string());
             prop_assert_eq!(pushed(|out| push_uuid(out, number)), crate::Ufid(number).to_string());
-            let octets = &number.to_be_bytes()[10..];
-            let mac = octets.iter().map(|octet| format!("{octet:02x}")).collect::<Vec<_>>().join(":");
+            let bytes = &number.to_be_bytes()[10..];
+            let mac = bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":");
             prop_assert_eq!(pushed(|out| push_mac(out, number)), mac);
         }
     }

@@ -1,10 +1,10 @@
 //! Tunnel options, written.
 
+use super::pieces::{Get, Pieces};
 use super::tunnel_options::{
-    ERSPAN, GENEVE, GENEVE_HEADER, GENEVE_LENGTH_BITS, GENEVE_LIMIT, GeneveOctets, TunnelOptions, VXLAN,
+    ERSPAN, GENEVE, GENEVE_HEADER, GENEVE_LENGTH_BITS, GENEVE_LIMIT, GeneveBytes, TunnelOptions, VXLAN,
     option_field_name,
 };
-use super::write_key::{Get, Pieces};
 use super::write_number::{push_decimal, push_hex};
 use crate::field::Field;
 
@@ -45,9 +45,9 @@ pub(super) fn push_geneve(out: &mut Vec<u8>, get: Get<'_>) {
         // So OVS writes options of which nothing is matched.
         return out.extend_from_slice(b"geneve({})");
     }
-    let octets = GeneveOctets::from_fields(get);
+    let bytes = GeneveBytes::from_fields(get);
     let length = usize::try_from(length).unwrap_or(GENEVE_LIMIT).min(GENEVE_LIMIT);
-    let (mut values, mut masks) = (&octets.values[..length], &octets.masks[..length]);
+    let (mut values, mut masks) = (&bytes.values[..length], &bytes.masks[..length]);
     out.extend_from_slice(b"geneve(");
     while let (Some((header, value)), Some((header_mask, mask))) =
         (values.split_at_checked(GENEVE_HEADER), masks.split_at_checked(GENEVE_HEADER))
@@ -57,7 +57,7 @@ pub(super) fn push_geneve(out: &mut Vec<u8>, get: Get<'_>) {
         out.push(b'{');
         for (name, place) in [("class=", 0..2), ("type=", 2..3)] {
             let mask = &header_mask[place.clone()];
-            if mask.iter().any(|octet| *octet != 0) {
+            if mask.iter().any(|byte| *byte != 0) {
                 out.extend_from_slice(name.as_bytes());
                 push_long_number(out, &header[place], mask);
                 out.push(b',');
@@ -78,19 +78,19 @@ pub(super) fn push_geneve(out: &mut Vec<u8>, get: Get<'_>) {
 
 /// Writes a number of any length, and its mask unless that is full.
 fn push_long_number(out: &mut Vec<u8>, value: &[u8], mask: &[u8]) {
-    push_octets(out, value);
-    if mask.iter().any(|octet| *octet != u8::MAX) {
+    push_bytes(out, value);
+    if mask.iter().any(|byte| *byte != u8::MAX) {
         out.push(b'/');
-        push_octets(out, mask);
+        push_bytes(out, mask);
     }
 }
 
-fn push_octets(out: &mut Vec<u8>, octets: &[u8]) {
-    let zeros = octets.iter().take_while(|octet| **octet == 0).count();
-    let Some((first, rest)) = octets[zeros..].split_first() else {
+fn push_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+    let Some((first, rest)) = bytes[zeros..].split_first() else {
         return out.push(b'0');
     };
     out.extend_from_slice(b"0x");
     push_hex(out, u128::from(*first), 1);
-    rest.iter().for_each(|octet| push_hex(out, u128::from(*octet), 2));
+    rest.iter().for_each(|byte| push_hex(out, u128::from(*byte), 2));
 }

@@ -6,11 +6,12 @@ use std::fmt;
 use foldhash::fast::RandomState;
 
 use super::Style;
-use super::cursor::{ends_word, is_number};
-use super::words::EXTRA_LABEL;
+use super::cursor::ends_word;
+use super::line::EXTRA_LABEL;
 use super::write_number::{push_decimal, push_hex, push_ipv4, push_ipv6, push_mac, push_prefixed_hex};
 use crate::action::ActionKind;
 use crate::field::{Attribute, FRAGMENT_FIRST, FRAGMENT_LATER, FRAGMENT_NO, Field, Form};
+use crate::name::is_number;
 use crate::port::{PortNames, PortNumber};
 
 /// Writes the value of a field in the field's own form, with its mask unless that is full: `10.0.0.0/255.255.255.0`,
@@ -52,8 +53,8 @@ pub(super) fn push_field_value(out: &mut Vec<u8>, field: Field, value: u128, mas
             push_prefixed_hex(out, value);
             push_hex_mask(out, mask, exact);
         }
-        Form::Octet if exact => push_decimal(out, narrow(value)),
-        Form::Octet => push_padded(out, value, mask, exact, 2, 2),
+        Form::Byte if exact => push_decimal(out, narrow(value)),
+        Form::Byte => push_padded(out, value, mask, exact, 2, 2),
         Form::PrefixedHex(digits) => push_padded(out, value, mask, exact, 1, digits),
         Form::Port => {
             match u32::try_from(value) {
@@ -103,7 +104,7 @@ pub(super) struct Ports<'a> {
     texts: HashMap<PortNumber, Box<[u8]>, RandomState>,
 }
 
-/// Ports that are remembered. More than that are hardly in use, and a dump shall not grow.
+/// At most this many ports are remembered, so that a dump does not grow; hardly any switch has more.
 const PORTS_KNOWN: usize = 4096;
 
 impl<'a> Ports<'a> {

@@ -179,12 +179,12 @@ fn any_geneve(whole: bool) -> impl Strategy<Value = Vec<Row>> {
     let one = (0..=31u8, any_mask.clone(), any::<bool>(), vec((any::<u8>(), any_mask), 3 + 124));
     vec(one, 0..5).prop_map(|options| {
         let (mut values, mut masks) = (Vec::new(), Vec::new());
-        for (length, common_mask, is_uniform, octets) in options {
-            let octets = &octets[..3 + usize::from(length) * 4];
-            if values.len() + 1 + octets.len() > 252 {
+        for (length, common_mask, is_uniform, bytes) in options {
+            let bytes = &bytes[..3 + usize::from(length) * 4];
+            if values.len() + 1 + bytes.len() > 252 {
                 continue;
             }
-            for (index, (value, mask)) in octets.iter().enumerate() {
+            for (index, (value, mask)) in bytes.iter().enumerate() {
                 let mask = if is_uniform { common_mask } else { *mask };
                 values.push(value & mask);
                 masks.push(mask);
@@ -197,7 +197,7 @@ fn any_geneve(whole: bool) -> impl Strategy<Value = Vec<Row>> {
         let mut rows = vec![(Field::GenevePresent, 1, 1), (Field::GeneveLength, values.len() as u128, 0xff)];
         values.resize(256, 0);
         masks.resize(256, 0);
-        let number = |octets: &[u8]| u128::from_be_bytes(octets.try_into().unwrap());
+        let number = |bytes: &[u8]| u128::from_be_bytes(bytes.try_into().unwrap());
         for (field, (value, mask)) in GENEVE_CHUNKS.iter().zip(values.chunks(16).zip(masks.chunks(16))) {
             rows.push((*field, number(value), number(mask)));
         }

@@ -5,10 +5,11 @@ use super::{golden, read, read_golden};
 use crate::device::{Device, Ifindex, Role, SwitchId};
 use crate::devlink::{DevlinkPort, Flavour};
 use crate::event::Event;
-use crate::ingress::{Block, IngressQdisc};
+use crate::ingress::IngressQdisc;
 use crate::links::{Links, Snapshot};
 use crate::message::Notice;
 use crate::port_name::{Function, FunctionPart};
+use crate::touched_filters::Block;
 
 fn apply(links: &mut Links, notice: Notice) -> Vec<Event> {
     let mut events = vec![];

@@ -3,11 +3,11 @@
 use super::{golden, read, read_golden, written};
 use crate::device::{Device, Ifindex, NamespaceId, ParentDevice, Role, State};
 use crate::devlink::{self, DevlinkPort, Flavour};
-use crate::ingress::{Block, IngressQdisc};
+use crate::ingress::IngressQdisc;
 use crate::message::{Destination, Notice};
 use crate::netlink::attribute::Malformed;
 use crate::port_name::{Function, FunctionPart};
-use crate::touched_filters::{Attachment, TouchedFilters};
+use crate::touched_filters::{Attachment, Block, TouchedFilters};
 use crate::tunnel::{Tunnel, TunnelKind};
 
 fn device(name: &str) -> Device {

@@ -4,8 +4,9 @@ use std::num::NonZeroU16;
 
 use super::written;
 use crate::device::Ifindex;
-use crate::ingress::{Block, IngressQdisc};
+use crate::ingress::IngressQdisc;
 use crate::message;
+use crate::touched_filters::Block;
 use crate::tunnel_device::{WantedProtocol, WantedTunnel};
 
 #[test]

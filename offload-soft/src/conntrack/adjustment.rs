@@ -84,7 +84,7 @@ fn write(segment: &mut [u8], at: usize, number: u32) -> Option<()> {
     let sum = if at.is_multiple_of(2) {
         replace(tcp.checksum(), &old, &new)
     } else {
-        let aligned = |octets: [u8; 4]| [0, octets[0], octets[1], octets[2], octets[3], 0];
+        let aligned = |bytes: [u8; 4]| [0, bytes[0], bytes[1], bytes[2], bytes[3], 0];
         replace(tcp.checksum(), &aligned(old), &aligned(new))
     };
     tcp.set_checksum(sum);

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use crate::packet::headers::Wire;
 
-use super::state::Direction;
 use super::timeouts::dccp as timeout;
 use super::tracker::Verdict;
+use super::tuple::Direction;
 
 /// What a packet is for (5.1).
 mod kind {
@@ -316,10 +316,10 @@ mod tests {
         let mut good = vec![0; 16];
         good[4] = 4;
         assert_eq!(Packet::read(&good).unwrap().covered, 16);
-        for (at, octet) in [(4, 2), (4, 5), (5, 6), (8, 10 << 1), (8, kind::ACK << 1), (8, 1)] {
+        for (at, byte) in [(4, 2), (4, 5), (5, 6), (8, 10 << 1), (8, kind::ACK << 1), (8, 1)] {
             let mut bad = good.clone();
-            bad[at] = octet;
-            assert!(Packet::read(&bad).is_none(), "octet {at}");
+            bad[at] = byte;
+            assert!(Packet::read(&bad).is_none(), "byte {at}");
         }
         assert!(Packet::read(&good[..11]).is_none());
     }

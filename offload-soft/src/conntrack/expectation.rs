@@ -13,8 +13,8 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use sluice_flow::time::Timestamp;
 
-use super::state::Direction;
 use super::table::{Connection, status};
+use super::tuple::Direction;
 use super::tuple::Tuple;
 
 /// Expectations that there can be at most (`nf_ct_expect_max` of a machine with more than 4 GiB).

@@ -6,7 +6,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
-use super::state::Direction;
+use super::tuple::Direction;
 
 /// Places behind line ends that are remembered for each direction (`NUM_SEQ_TO_REMEMBER`).
 const REMEMBERED: usize = 2;
@@ -84,7 +84,7 @@ pub(crate) fn find(direction: Direction, text: &[u8], own: IpAddr) -> Found {
         }
         let mut start = word.len();
         if let Some(skip) = skip {
-            let Some(distance) = text[start..].iter().position(|octet| *octet == skip) else {
+            let Some(distance) = text[start..].iter().position(|byte| *byte == skip) else {
                 return Found::Part;
             };
             start += distance + 1;
@@ -117,9 +117,9 @@ fn read_numbers(text: &[u8], own: IpAddr, end: Option<u8>) -> Read {
     let address = match own {
         IpAddr::V4(_) => IpAddr::V4(address_v4([a, b, c, d])),
         IpAddr::V6(own) => {
-            let mut octets = own.octets();
-            octets[..4].copy_from_slice(&address_v4([a, b, c, d]).octets());
-            IpAddr::V6(octets.into())
+            let mut bytes = own.octets();
+            bytes[..4].copy_from_slice(&address_v4([a, b, c, d]).octets());
+            IpAddr::V6(bytes.into())
         }
     };
     Some((length, address, wrap(high << 8 | low)))
@@ -140,7 +140,7 @@ fn read_extended(text: &[u8], own: IpAddr) -> Read {
             (address_v4(parts).into(), length)
         }
         IpAddr::V6(_) => {
-            let length = rest.iter().position(|octet| octet == delimiter)?;
+            let length = rest.iter().position(|byte| byte == delimiter)?;
             let address: Ipv6Addr = std::str::from_utf8(&rest[..length]).ok()?.parse().ok()?;
             (address.into(), length)
         }
@@ -162,16 +162,16 @@ fn read_port_only(text: &[u8], own: IpAddr) -> Read {
     Some((end, own, port))
 }
 
-fn is_delimiter(octet: u8) -> bool {
-    octet.is_ascii_graphic() && !octet.is_ascii_digit()
+fn is_delimiter(byte: u8) -> bool {
+    byte.is_ascii_graphic() && !byte.is_ascii_digit()
 }
 
 /// A port up to a delimiter, and where the delimiter ends (`get_port`).
 fn read_port(text: &[u8], start: usize, delimiter: u8) -> Option<(usize, u16)> {
-    let length = text.get(start..)?.iter().position(|octet| *octet == delimiter)?;
+    let length = text.get(start..)?.iter().position(|byte| *byte == delimiter)?;
     let mut port = 0u16;
-    for octet in &text[start..start + length] {
-        port = port.wrapping_mul(10).wrapping_add(digit(*octet)?);
+    for byte in &text[start..start + length] {
+        port = port.wrapping_mul(10).wrapping_add(digit(*byte)?);
     }
     (port != 0).then_some((start + length + 1, port))
 }
@@ -180,15 +180,15 @@ fn read_port(text: &[u8], start: usize, delimiter: u8) -> Option<(usize, u16)> {
 fn numbers<const COUNT: usize>(text: &[u8], separator: u8, end: Option<u8>) -> Option<([u32; COUNT], usize)> {
     let mut numbers = [0u32; COUNT];
     let mut index = 0;
-    for (at, octet) in text.iter().enumerate() {
-        if let Some(digit) = digit(*octet) {
+    for (at, byte) in text.iter().enumerate() {
+        if let Some(digit) = digit(*byte) {
             numbers[index] = numbers[index].wrapping_mul(10).wrapping_add(digit.into());
-        } else if *octet == separator {
+        } else if *byte == separator {
             index += 1;
             if index == COUNT {
                 return None;
             }
-        } else if index == COUNT - 1 && end.is_none_or(|end| end == *octet) {
+        } else if index == COUNT - 1 && end.is_none_or(|end| end == *byte) {
             return Some((numbers, at));
         } else {
             return None;
@@ -197,8 +197,8 @@ fn numbers<const COUNT: usize>(text: &[u8], separator: u8, end: Option<u8>) -> O
     None
 }
 
-fn digit(octet: u8) -> Option<u16> {
-    octet.is_ascii_digit().then(|| u16::from(octet - b'0'))
+fn digit(byte: u8) -> Option<u16> {
+    byte.is_ascii_digit().then(|| u16::from(byte - b'0'))
 }
 
 fn address_v4([a, b, c, d]: [u32; 4]) -> Ipv4Addr {
@@ -214,14 +214,14 @@ fn wrap(number: u32) -> u16 {
 pub(crate) fn write(form: Form, address: IpAddr, port: u16) -> String {
     match (form, address) {
         (Form::Numbers, address) => {
-            let octets = match address {
+            let bytes = match address {
                 IpAddr::V4(address) => address.octets(),
                 IpAddr::V6(address) => {
                     let [a, b, c, d, ..] = address.octets();
                     [a, b, c, d]
                 }
             };
-            let [a, b, c, d] = octets;
+            let [a, b, c, d] = bytes;
             format!("{a},{b},{c},{d},{},{}", port >> 8, port & 0xff)
         }
         (Form::Extended, IpAddr::V4(address)) => format!("|1|{address}|{port}|"),

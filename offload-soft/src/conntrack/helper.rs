@@ -14,65 +14,13 @@ use crate::packet::ip_proto;
 
 use super::adjustment::adjust;
 use super::expectation::{Expected, Follow, Refused};
-use super::ftp::{self, Announcement, Found, Lines};
-use super::state::{Direction, Membership, Relation};
+use super::ftp::{self, Announcement, Found};
+use super::gateway::{Helper, Kind};
+use super::membership::{Membership, Relation};
 use super::table::{Connection, status};
+use super::tuple::Direction;
 use super::tuple::{Family, locate};
 use super::{Conntrack, Ip, tftp};
-
-/// The gateways that there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Ftp,
-    Tftp,
-}
-
-impl Kind {
-    const ALL: [Self; 2] = [Self::Ftp, Self::Tftp];
-
-    /// The gateway of this name.
-    pub(crate) fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
-    }
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Ftp => "ftp",
-            Self::Tftp => "tftp",
-        }
-    }
-
-    /// The protocol of IP that it reads.
-    pub(crate) fn protocol(self) -> u8 {
-        match self {
-            Self::Ftp => ip_proto::TCP,
-            Self::Tftp => ip_proto::UDP,
-        }
-    }
-}
-
-/// The gateway of a connection, with what it remembers.
-#[derive(Clone, Debug)]
-pub(crate) enum Helper {
-    Ftp(Lines),
-    Tftp,
-}
-
-impl Helper {
-    pub(crate) fn new(kind: Kind) -> Self {
-        match kind {
-            Kind::Ftp => Self::Ftp(Lines::default()),
-            Kind::Tftp => Self::Tftp,
-        }
-    }
-
-    pub(crate) fn kind(&self) -> Kind {
-        match self {
-            Self::Ftp(_) => Kind::Ftp,
-            Self::Tftp => Kind::Tftp,
-        }
-    }
-}
 
 impl Conntrack {
     /// Lets the gateway of a connection see a packet; `None` if it must go no further.
@@ -168,7 +116,7 @@ impl Conntrack {
             return self.expectations.expect(connection, expected(found.port), None, now).ok();
         }
         let follow = Follow { direction: direction.other(), port: found.port };
-        // The next port that nobody is expected at.
+        // The next port at which no connection is expected.
         let port = (found.port..=u16::MAX).find_map(|port| {
             match self.expectations.expect(connection, expected(port), Some(follow), now) {
                 Ok(()) => Some(Some(port)),

@@ -7,7 +7,7 @@ use sluice_flow::connection;
 use sluice_flow::time::Timestamp;
 
 use super::Conntrack;
-use super::helper::Helper;
+use super::gateway::Helper;
 use super::protocol::Protocol;
 use super::table::{Connection, status};
 use super::tuple::Tuple;

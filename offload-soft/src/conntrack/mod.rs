@@ -18,9 +18,11 @@ mod fragmentation;
 #[cfg(test)]
 mod frames;
 mod ftp;
+mod gateway;
 mod helper;
 mod icmp;
 mod listing;
+mod membership;
 mod nat;
 mod policies;
 mod protocol;
@@ -38,6 +40,7 @@ mod tcp_segment;
 mod tcp_state;
 mod tftp;
 mod timeouts;
+mod tracked;
 mod tracker;
 mod translation;
 mod tuple;
@@ -56,18 +59,21 @@ use crate::packet::headers::{Ipv4, Ipv6};
 use crate::packet::{Network, ip_proto, parse};
 
 use expectation::Expectations;
-use helper::Helper;
+use gateway::Helper;
 use icmp::Role;
+use membership::{Membership, Relation};
 use protocol::{Protocol, Verdict};
-use reassembly::{Outcome, Pieces, Reassembly};
-use state::{Direction, Membership, Relation, bit};
+use reassembly::{Outcome, Reassembly};
+use state::bit;
 use table::{Clash, Connection, Table, status};
+use tuple::Direction;
 use tuple::{Family, GRE, Located, UDP_LITE, locate};
 
 pub(crate) use policies::Policies;
 pub(crate) use refusals::check;
 pub(crate) use request::Request;
 pub use state::ConnectionKey;
+pub(crate) use tracked::Tracked;
 pub use tuple::Tuple;
 pub(crate) use zones::Zones;
 
@@ -108,16 +114,6 @@ pub(crate) enum Stop {
     /// It is a fragment that waits for the others.
     Waits,
     Dropped,
-}
-
-/// What a packet remembers of having been tracked, besides what a lookup sees.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Tracked {
-    member: Option<(Arc<Connection>, Membership)>,
-    /// What the packet was when it was tracked: with other addresses it is another connection's (`set_ip_addr` in
-    /// actions.c, which clears the connection).
-    tuple: Option<Tuple>,
-    pieces: Option<Pieces>,
 }
 
 impl Conntrack {

@@ -216,8 +216,8 @@ fn words(address: IpAddr) -> [u32; 4] {
     match address {
         IpAddr::V4(address) => [address.to_bits(), 0, 0, 0],
         IpAddr::V6(address) => {
-            let octets = address.octets();
-            let (words, _) = octets.as_chunks::<4>();
+            let bytes = address.octets();
+            let (words, _) = bytes.as_chunks::<4>();
             std::array::from_fn(|index| u32::from_be_bytes(words[index]))
         }
     }

@@ -11,13 +11,14 @@ use crate::packet::ip_proto;
 
 use super::dccp::{self, Dccp};
 use super::icmp;
+use super::membership::Membership;
 use super::sctp::{Chunks, Sctp};
-use super::state::{Direction, Membership};
 use super::table::{Connection, status};
 use super::tcp::{Circumstances, Tcp};
 use super::tcp_segment::Segment;
 use super::timeouts::{self, Timeouts};
 use super::tracker;
+use super::tuple::Direction;
 use super::tuple::{DCCP, GRE, Located, UDP_LITE};
 
 /// What is remembered of a connection besides its tuples.

@@ -8,7 +8,7 @@ use sluice_flow::refusal::Refusal;
 
 use crate::packet::eth_type;
 
-use super::helper::Kind;
+use super::gateway::Kind;
 use super::policies::Policies;
 
 /// Whether the device can do a `ct` action to packets of this Ethernet type and this protocol of IP, as far as a match

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sluice_flow::action::{Commit, Conntrack as Action, Nat};
 use sluice_flow::refusal::Refusal;
 
-use super::helper::Kind;
+use super::gateway::Kind;
 use super::policies::{Policies, Policy};
 
 /// What is to be done to a packet.

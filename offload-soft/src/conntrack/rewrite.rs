@@ -27,7 +27,7 @@ pub(crate) fn translate(packet: &mut [u8], family: Family, target: &Tuple, side:
         (_, None) => address,
     };
     if let Some(located) = &located {
-        let bytes = [octets(old), octets(address)];
+        let bytes = [address_bytes(old), address_bytes(address)];
         transport(packet.get_mut(located.transport..)?, located.protocol, target, side, bytes)?;
     }
     match address {
@@ -52,27 +52,33 @@ pub(crate) fn translate(packet: &mut [u8], family: Family, target: &Tuple, side:
 }
 
 /// An address with its length.
-struct Octets([u8; 16], usize);
+struct AddressBytes([u8; 16], usize);
 
-impl Octets {
+impl AddressBytes {
     fn get(&self) -> &[u8] {
         &self.0[..self.1]
     }
 }
 
-fn octets(address: IpAddr) -> Octets {
-    let mut octets = Octets([0; 16], 0);
+fn address_bytes(address: IpAddr) -> AddressBytes {
+    let mut bytes = AddressBytes([0; 16], 0);
     match address {
         IpAddr::V4(address) => {
-            octets.0[..4].copy_from_slice(&address.octets());
-            octets.1 = 4;
+            bytes.0[..4].copy_from_slice(&address.octets());
+            bytes.1 = 4;
         }
-        IpAddr::V6(address) => octets = Octets(address.octets(), 16),
+        IpAddr::V6(address) => bytes = AddressBytes(address.octets(), 16),
     }
-    octets
+    bytes
 }
 
-fn transport(bytes: &mut [u8], protocol: u8, target: &Tuple, side: NatSide, [old, new]: [Octets; 2]) -> Option<()> {
+fn transport(
+    bytes: &mut [u8],
+    protocol: u8,
+    target: &Tuple,
+    side: NatSide,
+    [old, new]: [AddressBytes; 2],
+) -> Option<()> {
     // The outer header of an ICMP error has another protocol than its connection.
     let has_ports = protocol == target.protocol;
     let (at, port) = match side {
@@ -205,11 +211,11 @@ mod tests {
         for side in [NatSide::Source, NatSide::Destination] {
             translate(&mut translated, family, &original, side).unwrap();
         }
-        assert_eq!(translated, packet, "the way back restores every octet");
+        assert_eq!(translated, packet, "the way back restores every byte");
     }
 
     #[test]
-    fn translation_keeps_checksums_right_and_the_way_back_restores_every_octet() {
+    fn translation_keeps_checksums_right_and_the_way_back_restores_every_byte() {
         let udp = frames::udp(1000, 53, b"question");
         let tcp = frames::tcp(1000, 80, 0x02, 7, 0, 500, b"");
         let sctp = frames::sctp(1000, 80, 0, &[1, 0, 0, 20, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
@@ -238,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn gre_is_translated_if_eight_octets_of_it_are_there() {
+    fn gre_is_translated_if_eight_bytes_of_it_are_there() {
         let target = tuple(GRE, "198.51.100.7:0", "192.0.2.9:0");
         let translated = |header: &[u8], side| {
             let mut packet = frames::v4("10.0.0.1", "10.0.0.2", GRE, header);
@@ -275,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_with_eight_octets_of_tcp_is_translated_as_far_as_it_goes() {
+    fn an_error_with_eight_bytes_of_tcp_is_translated_as_far_as_it_goes() {
         let tcp = frames::tcp(40001, 80, 0x02, 7, 0, 500, b"");
         let inner = frames::v4("198.51.100.7", "192.0.2.9", 6, &tcp[..8]);
         let error = [&[11, 0, 0, 0, 0, 0, 0, 0][..], &inner].concat();

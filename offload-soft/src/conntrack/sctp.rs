@@ -8,9 +8,9 @@ use sluice_flow::connection;
 
 use crate::packet::headers::{Sctp as Header, Wire};
 
-use super::state::Direction;
 use super::timeouts::sctp as timeout;
 use super::tracker::Verdict;
+use super::tuple::Direction;
 
 mod chunk {
     pub(super) const DATA: u8 = 0;

@@ -5,8 +5,9 @@ use std::net::IpAddr;
 use sluice_flow::field::Field;
 use sluice_flow::key::Key;
 
+use super::membership::{Membership, Relation};
 use super::table::Connection;
-use super::tuple::Tuple;
+use super::tuple::{Direction, Tuple};
 
 /// The bits of [`sluice_flow::field::CT_STATES`].
 pub(crate) mod bit {
@@ -19,37 +20,6 @@ pub(crate) mod bit {
     pub(crate) const SOURCE_NAT: u8 = 0x40;
     pub(crate) const DESTINATION_NAT: u8 = 0x80;
     pub(crate) const NAT: u8 = SOURCE_NAT | DESTINATION_NAT;
-}
-
-/// The direction of a packet within its connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
-    Original,
-    Reply,
-}
-
-impl Direction {
-    pub(crate) fn other(self) -> Self {
-        match self {
-            Self::Original => Self::Reply,
-            Self::Reply => Self::Original,
-        }
-    }
-}
-
-/// What a packet is to its connection (`enum ip_conntrack_info`, without the direction).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Relation {
-    New,
-    Established,
-    Related,
-}
-
-/// How a packet belongs to a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Membership {
-    pub(crate) relation: Relation,
-    pub(crate) direction: Direction,
 }
 
 impl Membership {

@@ -17,11 +17,11 @@ use parking_lot::{Mutex, MutexGuard};
 use sluice_flow::time::Timestamp;
 
 use super::adjustment::Adjustment;
-use super::helper::Helper;
+use super::gateway::Helper;
 use super::policies::Policy;
 use super::protocol::Protocol;
-use super::state::Direction;
 use super::timeouts::Timeouts;
+use super::tuple::Direction;
 use super::tuple::Tuple;
 use super::zones::Zones;
 

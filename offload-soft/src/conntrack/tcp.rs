@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use sluice_flow::connection::{self, TcpState};
 
-use super::state::Direction;
 use super::tcp_segment::{Kind, Segment};
 use super::tcp_state::{State, Transition, transition};
 use super::timeouts;
 use super::tracker::Verdict;
+use super::tuple::Direction;
 
 /// What is known of one end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

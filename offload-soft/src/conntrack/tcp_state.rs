@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::state::Direction;
 use super::tcp_segment::Kind;
 use super::timeouts::Tcp as Timeouts;
+use super::tuple::Direction;
 
 /// The state of a connection (`enum tcp_conntrack`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -9,9 +9,11 @@ use crate::engine::Packet;
 use crate::packet::ip_proto;
 
 use super::expectation::Follow;
+use super::membership::{Membership, Relation};
 use super::nat::{self, Range, Surroundings};
-use super::state::{Direction, Membership, Relation, bit};
+use super::state::bit;
 use super::table::{Connection, status};
+use super::tuple::Direction;
 use super::tuple::{Family, locate};
 use super::{Conntrack, Ip, Request, Stop, rewrite};
 

@@ -15,6 +15,22 @@ pub(crate) const UDP_LITE: u8 = 136;
 /// Bytes of a GRE header that address translation wants, whatever its flags say.
 pub(crate) const GRE_HEADER: usize = 8;
 
+/// The direction of a packet within its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Original,
+    Reply,
+}
+
+impl Direction {
+    pub(crate) fn other(self) -> Self {
+        match self {
+            Self::Original => Self::Reply,
+            Self::Reply => Self::Original,
+        }
+    }
+}
+
 /// One direction of a connection (`struct nf_conntrack_tuple`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tuple {

@@ -30,7 +30,7 @@ impl Burst {
 }
 
 impl Traversal<'_> {
-    /// Takes a burst of frames that come in at a port over which no tunnel runs, and that nobody writes down.
+    /// Takes a burst of frames that come in at a port over which no tunnel runs, and that is not recorded.
     pub(crate) fn enter_burst(&mut self, port: &PortState, frames: &[&[u8]], burst: &mut Burst) {
         let number = port.port.number;
         let metadata = Metadata::default();

@@ -3,6 +3,7 @@
 mod burst;
 mod drops;
 mod hash;
+mod merge;
 mod mpls;
 mod neighbour;
 pub(crate) mod nsh;
@@ -32,9 +33,9 @@ use crate::packet::{Metadata, parse};
 use crate::ports::{PortState, PortTable};
 use crate::quiescence::Pin;
 use crate::rules::{Count, Rules, Slot};
+use merge::Missing;
 use random::Random;
 use record::Recorder;
-use rewrite::Missing;
 use run::Deferred;
 use tunnel::{Decapsulated, Payload, Push};
 

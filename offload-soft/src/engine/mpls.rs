@@ -4,11 +4,11 @@
 use sluice_flow::action::{FieldSet, MplsEntry};
 use sluice_flow::field::MPLS_ENTRIES;
 
+use super::merge::{Missing, merge, narrow};
 use super::packet::Packet;
-use super::rewrite::{Missing, merge, narrow};
+use crate::packet::MIN_FRAME;
 use crate::packet::headers::{LabelStackEntry, Wire};
 use crate::packet::{eth_type, is_mpls};
-use crate::translate::MIN_FRAME;
 
 const ENTRY: usize = LabelStackEntry::<&[u8]>::LENGTH;
 

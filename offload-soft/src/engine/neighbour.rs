@@ -5,7 +5,7 @@ use sluice_flow::action::FieldSet;
 use sluice_flow::field::Field;
 
 use super::Packet;
-use super::rewrite::{Missing, merge, narrow};
+use super::merge::{Missing, merge, narrow};
 use crate::packet::checksum::{pseudo_header, replace};
 use crate::packet::extract::neighbour_options;
 use crate::packet::headers::{Icmp, Ipv6, Neighbour, NeighbourOption};

@@ -4,8 +4,8 @@ use sluice_flow::action::{ActionKind, FieldSet, NshHeader, NshMetadata};
 use sluice_flow::field::Field;
 use sluice_flow::refusal::Refusal;
 
+use super::merge::{Missing, merge, narrow};
 use super::packet::Packet;
-use super::rewrite::{Missing, merge, narrow};
 use crate::packet::eth_type;
 use crate::packet::headers::{Nsh, NshContexts};
 
@@ -37,7 +37,7 @@ pub(crate) fn write(header: &NshHeader) -> Result<Box<[u8]>, Refusal> {
     let (kind, metadata) = match &header.metadata {
         NshMetadata::Contexts(contexts) => (1, contexts.iter().flat_map(|context| context.to_be_bytes()).collect()),
         NshMetadata::Tlvs(tlvs) if tlvs.is_empty() || tlvs.len() > MAX_TLVS || tlvs.len() % 4 != 0 => {
-            return refuse("metadata of type 2 is 4 to 248 octets long, in units of four");
+            return refuse("metadata of type 2 is 4 to 248 bytes long, in units of four");
         }
         NshMetadata::Tlvs(tlvs) => (2, tlvs.to_vec()),
     };

@@ -6,14 +6,11 @@
 use sluice_flow::action::FieldSet;
 use sluice_flow::field::{Attribute, Field};
 
+use super::merge::{Missing, merge, narrow};
 use super::{Packet, mpls, neighbour, nsh};
 use crate::packet::checksum::{crc32c, replace, replace_udp};
 use crate::packet::headers::{Arp, Ethernet, Icmp, Ipv4, Ipv6, Sctp, Tcp, Udp};
 use crate::packet::{Network, Transport, eth_type, ip_proto, mac_from_bits, mac_to_bits};
-
-/// The packet does not have the header that an action is about, or no place for it: it is cut off or malformed.
-#[derive(Debug)]
-pub(crate) struct Missing;
 
 /// Rewrites the fields of one header.
 pub(crate) fn apply(packet: &mut Packet, set: &FieldSet) -> Result<(), Missing> {
@@ -39,17 +36,6 @@ pub(crate) fn apply(packet: &mut Packet, set: &FieldSet) -> Result<(), Missing> 
         _ => return Err(Missing),
     }
     Ok(())
-}
-
-/// A field's old value with the bits that are to be set.
-pub(super) fn merge(set: &FieldSet, field: Field, old: impl Into<u128>) -> u128 {
-    let old = old.into();
-    set.get(field).map_or(old, |(value, mask)| old & !mask | value & mask)
-}
-
-/// The lowest bits of a merged value, which has no others.
-pub(super) fn narrow<T: TryFrom<u128> + Default>(value: u128) -> T {
-    T::try_from(value).unwrap_or_default()
 }
 
 fn ethernet(packet: &mut Packet, set: &FieldSet) -> Result<(), Missing> {
@@ -198,11 +184,11 @@ fn arp(packet: &mut Packet, set: &FieldSet) -> Result<(), Missing> {
 
 /// Old and new ports as they stand one behind the other on the wire.
 fn ports(old: [u16; 2], new: [u16; 2]) -> ([u8; 4], [u8; 4]) {
-    let octets = |[source, destination]: [u16; 2]| {
+    let bytes = |[source, destination]: [u16; 2]| {
         let ([a, b], [c, d]) = (source.to_be_bytes(), destination.to_be_bytes());
         [a, b, c, d]
     };
-    (octets(old), octets(new))
+    (bytes(old), bytes(new))
 }
 
 fn tcp(packet: &mut Packet, set: &FieldSet) -> Result<(), Missing> {

@@ -6,8 +6,8 @@ use sluice_flow::action::Action;
 use sluice_flow::backend::Sample;
 use sluice_flow::port::PortNumber;
 
-use super::rewrite::{self, Missing};
-use super::{Loss, Packet, Traversal, hash, mpls, nsh};
+use super::merge::Missing;
+use super::{Loss, Packet, Traversal, hash, mpls, nsh, rewrite};
 use crate::chains::Chain;
 use crate::conntrack::{self, Stop};
 use crate::packet::{Metadata, parse};

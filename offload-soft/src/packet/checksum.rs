@@ -11,8 +11,8 @@ impl Sum {
         for word in words {
             self.0 += u64::from(u16::from_be_bytes(*word));
         }
-        if let [octet] = last {
-            self.0 += u64::from(*octet) << 8;
+        if let [byte] = last {
+            self.0 += u64::from(*byte) << 8;
         }
         self
     }
@@ -61,8 +61,8 @@ pub fn replace_udp(checksum: u16, old: &[u8], new: &[u8]) -> u16 {
 /// CRC32c of the parts one after the other, as a number whose bytes stand least significant first on the wire.
 pub fn crc32c(parts: &[&[u8]]) -> u32 {
     let mut crc = u32::MAX;
-    for octet in parts.iter().copied().flatten() {
-        crc = crc >> 8 ^ CRC32C_TABLE[usize::from(crc.to_le_bytes()[0] ^ octet)];
+    for byte in parts.iter().copied().flatten() {
+        crc = crc >> 8 ^ CRC32C_TABLE[usize::from(crc.to_le_bytes()[0] ^ byte)];
     }
     !crc
 }
@@ -71,17 +71,17 @@ const CRC32C_TABLE: [u32; 256] = {
     // The polynomial of Castagnoli, bits reversed.
     const POLYNOMIAL: u32 = 0x82f6_3b78;
     let mut table = [0; 256];
-    let mut octet = 0;
-    while octet < 256 {
+    let mut byte = 0;
+    while byte < 256 {
         #[expect(clippy::cast_possible_truncation, reason = "below 256")]
-        let mut crc = octet as u32;
+        let mut crc = byte as u32;
         let mut bit = 0;
         while bit < 8 {
             crc = if crc & 1 == 1 { crc >> 1 ^ POLYNOMIAL } else { crc >> 1 };
             bit += 1;
         }
-        table[octet] = crc;
-        octet += 1;
+        table[byte] = crc;
+        byte += 1;
     }
     table
 };

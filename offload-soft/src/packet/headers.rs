@@ -19,9 +19,9 @@ macro_rules! wire_integers {
 
             #[inline]
             fn read(bytes: &[u8], at: usize) -> Self {
-                let mut octets = [0; Self::SIZE];
-                octets.copy_from_slice(&bytes[at..at + Self::SIZE]);
-                Self::from_be_bytes(octets)
+                let mut value = [0; Self::SIZE];
+                value.copy_from_slice(&bytes[at..at + Self::SIZE]);
+                Self::from_be_bytes(value)
             }
 
             #[inline]
@@ -58,7 +58,7 @@ const fn is_inside(at: usize, size: usize, length: usize) -> bool {
 macro_rules! view {
     (
         $(#[$doc:meta])*
-        $view:ident, $length:literal octets;
+        $view:ident, $length:literal bytes;
         $($(#[$field_doc:meta])* $field:ident, $set_field:ident: $type:ty, at $at:literal;)*
     ) => {
         $(#[$doc])*
@@ -95,7 +95,7 @@ macro_rules! view {
 
 view! {
     /// An Ethernet header (IEEE 802.3).
-    Ethernet, 14 octets;
+    Ethernet, 14 bytes;
     /// Destination address.
     destination, set_destination: Mac, at 0;
     /// Source address.
@@ -106,7 +106,7 @@ view! {
 
 view! {
     /// A VLAN tag and the Ethernet type behind it (IEEE 802.1Q), starting with the tag protocol.
-    VlanTagged, 6 octets;
+    VlanTagged, 6 bytes;
     /// Tag protocol.
     tpid, set_tpid: u16, at 0;
     /// Priority (3 bits), drop eligibility or CFI (1 bit), VLAN number (12 bits).
@@ -117,7 +117,7 @@ view! {
 
 view! {
     /// An LLC header with a SNAP header behind it (IEEE 802.2, RFC 1042).
-    LlcSnap, 8 octets;
+    LlcSnap, 8 bytes;
     /// Destination service access point, 0xaa for SNAP.
     dsap, set_dsap: u8, at 0;
     /// Source service access point, 0xaa for SNAP.
@@ -132,7 +132,7 @@ view! {
 
 view! {
     /// An ARP packet for Ethernet and IPv4 (RFC 826).
-    Arp, 28 octets;
+    Arp, 28 bytes;
     /// Hardware type, 1 for Ethernet.
     hardware_type, set_hardware_type: u16, at 0;
     /// Protocol type, 0x0800 for IPv4.
@@ -165,7 +165,7 @@ impl<T: AsRef<[u8]>> Arp<T> {
 
 view! {
     /// An IPv4 header (RFC 791).
-    Ipv4, 20 octets;
+    Ipv4, 20 bytes;
     /// Version (4 bits) and length of the header in units of four bytes (4 bits).
     version_and_length, set_version_and_length: u8, at 0;
     /// Type of service: DSCP (6 bits) and ECN (2 bits).
@@ -212,7 +212,7 @@ impl<T: AsRef<[u8]>> Ipv4<T> {
 
 view! {
     /// An IPv6 header (RFC 8200).
-    Ipv6, 40 octets;
+    Ipv6, 40 bytes;
     /// Version (4 bits), traffic class (8 bits), flow label (20 bits).
     version_class_label, set_version_class_label: u32, at 0;
     /// Bytes behind this header.
@@ -255,7 +255,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv6<T> {
 view! {
     /// What all IPv6 extension headers have in common (RFC 8200), with the segments left of a routing header and the
     /// offset of a fragment header.
-    Ipv6Extension, 8 octets;
+    Ipv6Extension, 8 bytes;
     /// Protocol of what follows.
     next_header, set_next_header: u8, at 0;
     /// Length, in the unit of the header in question.
@@ -268,7 +268,7 @@ view! {
 
 view! {
     /// A TCP header (RFC 9293).
-    Tcp, 20 octets;
+    Tcp, 20 bytes;
     /// Source port.
     source, set_source: u16, at 0;
     /// Destination port.
@@ -293,7 +293,7 @@ impl<T: AsRef<[u8]>> Tcp<T> {
 
 view! {
     /// A UDP header (RFC 768).
-    Udp, 8 octets;
+    Udp, 8 bytes;
     /// Source port.
     source, set_source: u16, at 0;
     /// Destination port.
@@ -306,7 +306,7 @@ view! {
 
 view! {
     /// The common header of an SCTP packet (RFC 9260).
-    Sctp, 12 octets;
+    Sctp, 12 bytes;
     /// Source port.
     source, set_source: u16, at 0;
     /// Destination port.
@@ -317,7 +317,7 @@ view! {
 
 view! {
     /// An ICMP or ICMPv6 header (RFC 792, RFC 4443).
-    Icmp, 8 octets;
+    Icmp, 8 bytes;
     /// Type.
     kind, set_kind: u8, at 0;
     /// Code.
@@ -328,7 +328,7 @@ view! {
 
 view! {
     /// A neighbour solicitation or advertisement (RFC 4861), ICMPv6 header included.
-    Neighbour, 24 octets;
+    Neighbour, 24 bytes;
     /// Flags (3 bits) and reserved bits.
     reserved, set_reserved: u32, at 4;
     /// The address that is asked for or told.
@@ -337,7 +337,7 @@ view! {
 
 view! {
     /// An option of neighbour discovery (RFC 4861) that holds an Ethernet address.
-    NeighbourOption, 8 octets;
+    NeighbourOption, 8 bytes;
     /// Type: 1 source link-layer address, 2 target link-layer address.
     kind, set_kind: u8, at 0;
     /// Length in units of eight bytes.
@@ -348,7 +348,7 @@ view! {
 
 view! {
     /// An entry of an MPLS label stack (RFC 3032).
-    LabelStackEntry, 4 octets;
+    LabelStackEntry, 4 bytes;
     /// Label (20 bits), traffic class (3 bits), bottom of stack (1 bit), time to live (8 bits).
     word, set_word: u32, at 0;
 }
@@ -379,7 +379,7 @@ impl<T: AsRef<[u8]>> LabelStackEntry<T> {
 
 view! {
     /// The base and the service path header of a network service header (RFC 8300).
-    Nsh, 8 octets;
+    Nsh, 8 bytes;
     /// Version (2 bits), flags (2 bits), time to live (6 bits), length in units of four bytes (6 bits).
     version_to_length, set_version_to_length: u16, at 0;
     /// Type of the metadata.
@@ -433,7 +433,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Nsh<T> {
 
 view! {
     /// The metadata of type 1 behind a network service header (RFC 8300).
-    NshContexts, 16 octets;
+    NshContexts, 16 bytes;
     /// The first context.
     context_1, set_context_1: u32, at 0;
     /// The second context.
@@ -446,7 +446,7 @@ view! {
 
 view! {
     /// A PPPoE header of the session stage (RFC 2516), and the protocol of PPP behind it (RFC 1661).
-    Pppoe, 8 octets;
+    Pppoe, 8 bytes;
     /// Version (4 bits) and type (4 bits), each 1.
     version_and_type, set_version_and_type: u8, at 0;
     /// Code, 0 in the session stage.
@@ -469,7 +469,7 @@ impl<T: AsRef<[u8]>> Pppoe<T> {
 
 view! {
     /// What every CFM message begins with (IEEE 802.1Q, 21.4).
-    Cfm, 2 octets;
+    Cfm, 2 bytes;
     /// Maintenance domain level (3 bits) and version (5 bits).
     level_and_version, set_level_and_version: u8, at 0;
     /// What message it is.
@@ -478,7 +478,7 @@ view! {
 
 view! {
     /// An encapsulating security payload (RFC 4303), up to what is encrypted.
-    Security, 8 octets;
+    Security, 8 bytes;
     /// Security parameters index.
     index, set_index: u32, at 0;
     /// Sequence number.
@@ -487,7 +487,7 @@ view! {
 
 view! {
     /// An authentication header (RFC 4302) without the integrity check value.
-    Authentication, 12 octets;
+    Authentication, 12 bytes;
     /// Protocol of what follows.
     next_header, set_next_header: u8, at 0;
     /// Security parameters index.

@@ -84,21 +84,21 @@ pub enum TunnelOptions {
 /// Options of a Geneve header, as they stand on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GeneveOptions {
-    octets: [u8; GENEVE_OPTIONS],
+    bytes: [u8; GENEVE_OPTIONS],
     length: u8,
 }
 
 impl GeneveOptions {
     /// The options that these bytes are; `None` if they are more than a header can have.
-    pub fn new(octets: &[u8]) -> Option<Self> {
-        let mut options = Self { octets: [0; GENEVE_OPTIONS], length: u8::try_from(octets.len()).ok()? };
-        options.octets[..octets.len()].copy_from_slice(octets);
+    pub fn new(bytes: &[u8]) -> Option<Self> {
+        let mut options = Self { bytes: [0; GENEVE_OPTIONS], length: u8::try_from(bytes.len()).ok()? };
+        options.bytes[..bytes.len()].copy_from_slice(bytes);
         Some(options)
     }
 
     /// The bytes.
-    pub fn octets(&self) -> &[u8] {
-        &self.octets[..usize::from(self.length)]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
     }
 }
 
@@ -174,8 +174,8 @@ impl TunnelOptions {
             Self::Geneve(options) => {
                 key.set(Field::GenevePresent, 1);
                 key.set(Field::GeneveLength, options.length.into());
-                let (chunks, _) = options.octets.as_chunks::<16>();
-                let used = options.octets().len().div_ceil(16);
+                let (chunks, _) = options.bytes.as_chunks::<16>();
+                let used = options.bytes().len().div_ceil(16);
                 for (field, chunk) in GENEVE_CHUNKS.iter().zip(chunks).take(used) {
                     key.set(*field, u128::from_be_bytes(*chunk));
                 }

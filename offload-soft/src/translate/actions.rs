@@ -6,10 +6,10 @@ use sluice_flow::action::{Action, ActionList};
 use sluice_flow::flow::Flow;
 use sluice_flow::refusal::Refusal;
 
+use super::Encapsulation;
 use super::matching::Guarantees;
 use super::program::{List, Program, Step, release};
 use super::validate::{Checker, Shape, psample, trunc};
-use super::{Encapsulation, is_refused};
 use crate::chains::Chains;
 use crate::conntrack::{Policies, Request};
 use crate::engine::nsh;
@@ -183,4 +183,14 @@ fn changes_headers(actions: &[Action]) -> bool {
         matches!(action, Action::Output(_) | Action::Recirc(_) | Action::Trunc(_) | Action::Psample { .. })
     };
     !actions.iter().all(only_sends)
+}
+
+/// What the device refuses by design: the packet would go to a process, or by a table that is not in the datapath.
+fn is_refused(action: &Action) -> Refusal {
+    let reason = match action {
+        Action::Userspace(_) => "there is no process behind the software NIC that takes packets",
+        Action::LbOutput(_) => "the members of the bond are known to ovs-vswitchd alone",
+        _ => "the software NIC cannot do it",
+    };
+    Refusal::Action { action: action.kind(), reason: reason.into() }
 }

@@ -52,7 +52,7 @@ pub(crate) enum EncapsulationOptions {
     },
     Geneve {
         /// Whole options.
-        octets: Box<[u8]>,
+        bytes: Box<[u8]>,
         /// Whether some option must be understood.
         is_critical: bool,
     },
@@ -100,13 +100,13 @@ impl Encapsulation {
             id,
             source,
             destination,
-            tos: octet(value(Field::TunnelTos)),
-            ttl: match octet(value(Field::TunnelTtl)) {
+            tos: byte(value(Field::TunnelTos)),
+            ttl: match byte(value(Field::TunnelTtl)) {
                 0 => DEFAULT_TTL,
                 ttl => ttl,
             },
             udp_port: u16::try_from(value(Field::TunnelTpDst)).ok().filter(|port| *port != 0),
-            flags: octet(value(Field::TunnelFlags)),
+            flags: byte(value(Field::TunnelFlags)),
             options: EncapsulationOptions::new(set)?,
         })
     }
@@ -169,7 +169,7 @@ impl EncapsulationOptions {
         match has {
             [false, false, false, false] => Ok(Self::None),
             [true, false, false, false] => {
-                let flags = octet(value(Field::VxlanGbpFlags));
+                let flags = byte(value(Field::VxlanGbpFlags));
                 if flags & !POLICY_FLAGS != 0 {
                     return field_refusal(Field::VxlanGbpFlags, "there are only 0x8 (applied) and 0x40 (do not learn)");
                 }
@@ -178,8 +178,8 @@ impl EncapsulationOptions {
             [false, true, false, false] => Self::geneve(set),
             [false, false, true, false] => Self::erspan(set),
             [false, false, false, true] => Ok(Self::Gtpu {
-                flags: octet(value(Field::GtpuFlags)),
-                message_type: octet(value(Field::GtpuMessageType)),
+                flags: byte(value(Field::GtpuFlags)),
+                message_type: byte(value(Field::GtpuMessageType)),
             }),
             _ => refuse("there are options of more than one kind of tunnel"),
         }
@@ -188,17 +188,17 @@ impl EncapsulationOptions {
     /// Options must be whole, as in the kernel (`validate_geneve_opts` in `net/openvswitch/flow_netlink.c`).
     fn geneve(set: &FieldSet) -> Result<Self, Refusal> {
         let value = |field| set.get(field).map_or(0, |(value, _)| value);
-        let mut octets: Vec<u8> = GENEVE_CHUNKS.iter().flat_map(|chunk| value(*chunk).to_be_bytes()).collect();
-        let length = usize::from(octet(value(Field::GeneveLength)));
+        let mut bytes: Vec<u8> = GENEVE_CHUNKS.iter().flat_map(|chunk| value(*chunk).to_be_bytes()).collect();
+        let length = usize::from(byte(value(Field::GeneveLength)));
         if length > GENEVE_LIMIT || !length.is_multiple_of(4) {
             return field_refusal(Field::GeneveLength, "it is a multiple of 4 and at most 252");
         }
-        if octets[length..].iter().any(|octet| *octet != 0) {
+        if bytes[length..].iter().any(|byte| *byte != 0) {
             return field_refusal(Field::GeneveLength, "there are options behind their end");
         }
-        octets.truncate(length);
+        bytes.truncate(length);
         let mut is_critical = false;
-        let mut rest = octets.as_slice();
+        let mut rest = bytes.as_slice();
         while let [_, _, kind, words, ..] = rest {
             is_critical |= kind & GENEVE_CRITICAL_TYPE != 0;
             let Some(next) = rest.get(GENEVE_OPTION + usize::from(words & 0x1f) * 4..) else {
@@ -206,7 +206,7 @@ impl EncapsulationOptions {
             };
             rest = next;
         }
-        Ok(Self::Geneve { octets: octets.into(), is_critical })
+        Ok(Self::Geneve { bytes: bytes.into(), is_critical })
     }
 
     fn erspan(set: &FieldSet) -> Result<Self, Refusal> {
@@ -221,7 +221,7 @@ impl EncapsulationOptions {
             2 => {
                 lacks(Field::ErspanIndex, "ERSPAN version 2 does not have it")?;
                 let (direction, hardware_id) =
-                    (octet(value(Field::ErspanDirection)), octet(value(Field::ErspanHardwareId)));
+                    (byte(value(Field::ErspanDirection)), byte(value(Field::ErspanHardwareId)));
                 if direction > 1 {
                     return field_refusal(Field::ErspanDirection, "it is 0 or 1");
                 }
@@ -235,7 +235,7 @@ impl EncapsulationOptions {
     }
 }
 
-fn octet(value: u128) -> u8 {
+fn byte(value: u128) -> u8 {
     u8::try_from(value).unwrap_or(u8::MAX)
 }
 

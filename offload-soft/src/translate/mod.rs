@@ -13,7 +13,6 @@ mod validate;
 
 use std::fmt::Write as _;
 
-use sluice_flow::action::Action;
 use sluice_flow::chain::ChainId;
 use sluice_flow::field::Field;
 use sluice_flow::flow::Flow;
@@ -30,9 +29,6 @@ pub(crate) use approvals::{Approvals, Question};
 pub(crate) use encapsulation::{Encapsulation, EncapsulationOptions, POLICY_FLAGS, tunnel_flag};
 pub(crate) use program::{List, Program, Step};
 pub(crate) use programs::Programs;
-
-/// Bytes of an Ethernet header: nothing is cut shorter than that (`ETH_HLEN`).
-pub(crate) const MIN_FRAME: usize = 14;
 
 /// What the classifier matches of a flow: everything but the chain.
 pub(crate) fn matching(flow: &Flow) -> Match {
@@ -60,16 +56,6 @@ pub(crate) fn check(flow: &Flow, ports: &PortTable, meters: &Meters, policies: &
 /// The part of [`check`] that no approval speaks of.
 pub(crate) fn check_entrance(flow: &Flow, ports: &PortTable) -> Result<(), Refusal> {
     matching::entrance(flow, ports)
-}
-
-/// What the device refuses by design: the packet would go to a process, or by a table that is not in the datapath.
-fn is_refused(action: &Action) -> Refusal {
-    let reason = match action {
-        Action::Userspace(_) => "there is no process behind the software NIC that takes packets",
-        Action::LbOutput(_) => "the members of the bond are known to ovs-vswitchd alone",
-        _ => "the software NIC cannot do it",
-    };
-    Refusal::Action { action: action.kind(), reason: reason.into() }
 }
 
 /// The fields that a flow matches, besides the chain.

@@ -11,13 +11,13 @@ use sluice_flow::field::{Attribute, Field};
 use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
 
+use super::Encapsulation;
 use super::matching::Guarantees;
-use super::{Encapsulation, MIN_FRAME};
 use crate::conntrack::{self, Policies};
 use crate::engine::nsh;
 use crate::engine::tunnel::Push;
 use crate::meters::Meters;
-use crate::packet::{eth_type, ip_proto, is_mpls};
+use crate::packet::{MIN_FRAME, eth_type, ip_proto, is_mpls};
 use crate::ports::PortTable;
 
 /// Bytes of a note of `psample` at most (`OVS_PSAMPLE_COOKIE_MAX_SIZE`).
@@ -344,7 +344,7 @@ impl Shape {
 }
 
 pub(super) fn psample(cookie: &[u8]) -> Result<(), Refusal> {
-    if cookie.len() > MAX_COOKIE { refuse(ActionKind::Psample, "the cookie is longer than 16 octets") } else { Ok(()) }
+    if cookie.len() > MAX_COOKIE { refuse(ActionKind::Psample, "the cookie is longer than 16 bytes") } else { Ok(()) }
 }
 
 pub(super) fn trunc(bytes: u32) -> Result<(), Refusal> {

@@ -20,7 +20,7 @@ fn vlan(vid: u16, pcp: u8) -> Action {
 fn differs_only(before: &[u8], after: &[u8], ranges: &[std::ops::Range<usize>]) {
     assert_eq!(before.len(), after.len());
     for (at, (old, new)) in before.iter().zip(after).enumerate() {
-        assert!(old == new || ranges.iter().any(|range| range.contains(&at)), "octet {at} changed");
+        assert!(old == new || ranges.iter().any(|range| range.contains(&at)), "byte {at} changed");
     }
 }
 
@@ -453,8 +453,8 @@ proptest! {
         let (ethernet_type, protocol, field) = heads[kind];
         frame[12..14].copy_from_slice(&ethernet_type.to_be_bytes());
         for (at, value) in [(14, 0x45), (if ethernet_type == 0x0800 { 23 } else { 20 }, protocol), (20, 0)] {
-            if let (true, Some(octet)) = (ethernet_type == 0x0800 || at == 20, frame.get_mut(at)) {
-                *octet = value;
+            if let (true, Some(byte)) = (ethernet_type == 0x0800 || at == 20, frame.get_mut(at)) {
+                *byte = value;
             }
         }
         if let (Field::NdTll, Some(kind)) = (field, frame.get_mut(54..56)) {

@@ -111,7 +111,7 @@ fn matching(chain: u32) -> impl Strategy<Value = Match> {
     })
 }
 
-/// A frame of some shape, with some octets changed and cut off anywhere behind its Ethernet header.
+/// A frame of some shape, with some bytes changed and cut off anywhere behind its Ethernet header.
 fn frames() -> impl Strategy<Value = Vec<u8>> {
     let solicitation = icmp(135, 0, &[&[0; 4][..], &SRC_V6.to_be_bytes(), &[1, 1, 2, 0, 0, 0, 0, 9]].concat());
     let inner = Ip4::default().frame(17, &udp(5, 6, b"payload"));

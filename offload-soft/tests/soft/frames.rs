@@ -191,7 +191,7 @@ fn internet(parts: &[&[u8]]) -> u16 {
 /// CRC32c, bit by bit.
 fn castagnoli(bytes: &[u8]) -> u32 {
     let mut crc = u32::MAX;
-    for bit in bytes.iter().flat_map(|octet| (0..8).map(move |bit| octet >> bit & 1)) {
+    for bit in bytes.iter().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1)) {
         let feedback = crc & 1 ^ u32::from(bit);
         crc = crc >> 1 ^ (0x82f6_3b78 * feedback);
     }

@@ -189,7 +189,7 @@ fn tftp_passes_a_router_that_hides_the_client() {
         let datagram = udp(source.1, destination.1, text);
         Ip4 { source: source.0, destination: destination.0, ..Ip4::default() }.frame(17, &datagram)
     };
-    let request = b"\x00\x01file\x00octet\x00";
+    let request = b"\x00\x01file\x00byte\x00";
     let there = sent(device.inject(1, &datagram([(CLIENT, 3000), (SERVER, 69)], request)), 2);
     assert_eq!(there, datagram([(OUTSIDE, 3000), (SERVER, 69)], request));
     let block = b"\x00\x03\x00\x01content";

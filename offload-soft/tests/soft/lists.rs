@@ -120,8 +120,8 @@ fn the_length_decides_which_list_runs() {
         less_or_equal: [tag(2), output(3)].into(),
     };
     device.add(flow(anything, vec![check, output(4)])).unwrap();
-    for (octets, to) in [(85, 3), (86, 3), (87, 2)] {
-        let frame = eth(0x88cc, &vec![9; octets]);
+    for (bytes, to) in [(85, 3), (86, 3), (87, 2)] {
+        let frame = eth(0x88cc, &vec![9; bytes]);
         let sent = device.inject(1, &frame).sent;
         assert_eq!(
             sent,

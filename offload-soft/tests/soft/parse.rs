@@ -126,9 +126,9 @@ fn a_session_of_pppoe_is_known_if_version_type_code_and_protocol_are_right() {
     let session = [(Field::PppoePresent, 1), (Field::PppoeSession, 0x1234), (Field::PppProtocol, 0xc021)];
     expect(&eth(0x8864, &header), &with(only_type.to_vec(), &session));
     expect(&eth(0x8864, &header)[..21], &only_type);
-    for (octet, wrong) in [(0, 0x21), (0, 0x12), (1, 9), (6, 0xc1), (7, 0x20)] {
+    for (byte, wrong) in [(0, 0x21), (0, 0x12), (1, 9), (6, 0xc1), (7, 0x20)] {
         let mut other = header;
-        other[octet] = wrong;
+        other[byte] = wrong;
         expect(&eth(0x8864, &other), &only_type);
     }
 }
@@ -178,7 +178,7 @@ fn a_tag_of_zero_is_a_tag_and_a_cut_one_is_a_type() {
 }
 
 #[test]
-fn arp_has_addresses_and_the_lower_octet_of_the_operation() {
+fn arp_has_addresses_and_the_lower_byte_of_the_operation() {
     let addresses = [
         (Field::EthType, 0x0806),
         (Field::ArpSip, 0x0a00_0001),
@@ -443,9 +443,9 @@ fn what_no_key_can_be_made_of_is_malformed() {
         let metadata = Metadata { layer3, ..Metadata::default() };
         parse(frame, PORT, &metadata).layout.is_malformed
     };
-    let nsh = |length: u8, kind: u8, version: u8, octets: usize| {
+    let nsh = |length: u8, kind: u8, version: u8, bytes: usize| {
         let head = [version << 6, 0x40 | length, kind, 1, 0, 0, 0, 0];
-        head.into_iter().chain([0; 64]).take(octets).collect::<Vec<_>>()
+        head.into_iter().chain([0; 64]).take(bytes).collect::<Vec<_>>()
     };
     assert!(!malformed(&nsh(6, 1, 0, 24), Some(0x894f)));
     assert!(malformed(&nsh(6, 1, 1, 24), Some(0x894f)), "another version");
@@ -477,8 +477,8 @@ proptest! {
         ];
         let mut frame = frames[pick].clone();
         for (at, value) in [(at, value), (more, other)] {
-            if let Some(octet) = frame.get_mut(at) {
-                *octet = value;
+            if let Some(byte) = frame.get_mut(at) {
+                *byte = value;
             }
         }
         frame.truncate(length);

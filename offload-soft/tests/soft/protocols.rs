@@ -44,9 +44,9 @@ fn options() -> Vec<u8> {
     [&[0x01, 0x02, 0x80, 1, 0xde, 0xad, 0xbe, 0xef][..], &[0xff, 0xff, 3, 0], &[0, 9, 0x7f, 3], &[7; 12]].concat()
 }
 
-fn geneve(octets: &[u8]) -> Vec<(Field, u128)> {
-    let mut fields = vec![(Field::GenevePresent, 1), (Field::GeneveLength, octets.len() as u128)];
-    for (field, chunk) in GENEVE_CHUNKS.iter().zip(octets.chunks(16)) {
+fn geneve(bytes: &[u8]) -> Vec<(Field, u128)> {
+    let mut fields = vec![(Field::GenevePresent, 1), (Field::GeneveLength, bytes.len() as u128)];
+    for (field, chunk) in GENEVE_CHUNKS.iter().zip(bytes.chunks(16)) {
         let mut whole = [0; 16];
         whole[..chunk.len()].copy_from_slice(chunk);
         fields.push((*field, u128::from_be_bytes(whole)));

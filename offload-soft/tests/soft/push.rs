@@ -132,10 +132,10 @@ fn a_segment_routing_header_that_is_not_whole_is_refused() {
     assert!(!is_taken(&v6(43, &[&whole[..], &[0; 8]].concat())), "something behind it");
     assert!(!is_taken(&v6(17, &whole)), "another protocol");
     assert!(!is_taken(&v4(43, &whole)), "over IPv4");
-    for (at, octet) in [(1, 3), (2, 3), (3, 2), (4, 0), (4, 255)] {
+    for (at, byte) in [(1, 3), (2, 3), (3, 2), (4, 0), (4, 255)] {
         let mut broken = whole.clone();
-        broken[at] = octet;
-        assert!(!is_taken(&v6(43, &broken)), "{octet} at {at}");
+        broken[at] = byte;
+        assert!(!is_taken(&v6(43, &broken)), "{byte} at {at}");
     }
     assert!(is_taken(&v6(43, &whole)));
 }
@@ -246,7 +246,7 @@ fn headers_that_are_not_whole_are_refused() {
     assert_eq!(refused(push(10, 4, &[])), not_whole);
     assert_eq!(refused(push(10, 112, &header)), not_whole);
     assert_eq!(refused(push(10, 111, &header)), "action tnl_push: headers of this type cannot be filled in");
-    assert_eq!(refused(push(10, 4, &[0; 513])), "action tnl_push: the headers are longer than 512 octets");
+    assert_eq!(refused(push(10, 4, &[0; 513])), "action tnl_push: the headers are longer than 512 bytes");
     assert_eq!(refused(push(2, 4, &header)), "action tnl_push: port 2 is no tunnel port");
     assert_eq!(refused(push(77, 4, &header)), "port 77: there is no such port");
     assert_eq!(refused(Action::TunnelPop(PortNumber(2))), "action tnl_pop: port 2 is no tunnel port");

@@ -230,7 +230,7 @@ fn headers_are_put_on_and_taken_off_as_the_kernel_allows() {
     assert!(refusal(anything, vec![Action::PushNsh(Box::new(tlvs))]).starts_with("action push_nsh: metadata"));
     assert_eq!(
         refusal(anything, vec![Action::Psample { group: 1, cookie: Box::from([0; 17]) }]),
-        "action psample: the cookie is longer than 16 octets"
+        "action psample: the cookie is longer than 16 bytes"
     );
 }
 

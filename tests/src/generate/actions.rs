@@ -165,7 +165,7 @@ fn one(
         ActionKind::Psample => {
             let with_cookie = draw.chance(60) && maker.allows(Feature::Form(Form::Cookie));
             let length = if with_cookie { 1 + draw.below(16) } else { 0 };
-            Action::Psample { group: draw.bits32(), cookie: draw.octets(length).into() }
+            Action::Psample { group: draw.bits32(), cookie: draw.bytes(length).into() }
         }
         ActionKind::Recirc if surroundings.chains.is_empty() => return None,
         ActionKind::Recirc => Action::Recirc(draw.pick(surroundings.chains)),

@@ -14,7 +14,7 @@ use sluice_flow::port::{Port, PortNumber};
 use super::Maker;
 use super::draw::Draw;
 use super::feature::{Feature, Form};
-use super::matching::{geneve_octets, geneve_options};
+use super::matching::{geneve_bytes, geneve_options};
 
 pub(super) fn conntrack(maker: &mut Maker<'_>, version6: bool, draw: &mut Draw<'_>) -> Conntrack {
     let mut allows = |form| maker.allows(Feature::Form(form));
@@ -138,14 +138,14 @@ pub(super) fn tunnel(maker: &mut Maker<'_>, draw: &mut Draw<'_>) -> FieldSet {
             exactly(Field::GtpuMessageType, draw.bits(8));
         }
         8.. if allows(Field::GenevePresent) => {
-            let (octets, masks): (Vec<_>, Vec<_>) = geneve_options(draw, maker).iter().flat_map(geneve_octets).unzip();
+            let (bytes, masks): (Vec<_>, Vec<_>) = geneve_options(draw, maker).iter().flat_map(geneve_bytes).unzip();
             exactly(Field::GenevePresent, 1);
-            exactly(Field::GeneveLength, octets.len() as u128);
-            let bits = |octets: &[u8]| {
-                octets.iter().enumerate().fold(0, |bits, (at, octet)| bits | u128::from(*octet) << (120 - 8 * at))
+            exactly(Field::GeneveLength, bytes.len() as u128);
+            let bits = |bytes: &[u8]| {
+                bytes.iter().enumerate().fold(0, |bits, (at, byte)| bits | u128::from(*byte) << (120 - 8 * at))
             };
-            for ((chunk, octets), masks) in GENEVE_CHUNKS.iter().zip(octets.chunks(16)).zip(masks.chunks(16)) {
-                fields.push((*chunk, bits(octets), bits(masks)));
+            for ((chunk, bytes), masks) in GENEVE_CHUNKS.iter().zip(bytes.chunks(16)).zip(masks.chunks(16)) {
+                fields.push((*chunk, bits(bytes), bits(masks)));
             }
         }
         _ => {}
@@ -168,11 +168,11 @@ pub(super) fn nsh(maker: &mut Maker<'_>, next_protocol: u8, draw: &mut Draw<'_>)
         metadata: if tlvs {
             let long = draw.chance(40) && maker.allows(Feature::Form(Form::NshLongTlvs));
             let words = draw.pick(if long { &[51usize, 60, 61] } else { &[1, 2, 50] });
-            let mut octets = draw.octets(4 * words);
-            if octets[..4] == [0; 4] && !maker.allows(Feature::Form(Form::NshZeroTlvs)) {
-                octets[0] = 1;
+            let mut bytes = draw.bytes(4 * words);
+            if bytes[..4] == [0; 4] && !maker.allows(Feature::Form(Form::NshZeroTlvs)) {
+                bytes[0] = 1;
             }
-            NshMetadata::Tlvs(octets.into())
+            NshMetadata::Tlvs(bytes.into())
         } else {
             NshMetadata::Contexts([(); 4].map(|()| draw.bits32()))
         },
@@ -229,11 +229,11 @@ pub(super) fn userspace(maker: &mut Maker<'_>, draw: &mut Draw<'_>, ports: &[Por
             controller_id: draw.bits16(),
             max_len: draw.bits16(),
         })),
-        // As many octets as no note of OVS has (`union user_action_cookie` and the eight of old ones).
+        // As many bytes as no note of OVS has (`union user_action_cookie` and the eight of old ones).
         _ => {
             let few = draw.chance(40) && maker.allows(Feature::Form(Form::ToProcessFewBytes));
             let length = draw.pick(if few { &[1, 2, 7] } else { &[8, 9, 31] });
-            Some(UserData::Bytes(draw.octets(length).into()))
+            Some(UserData::Bytes(draw.bytes(length).into()))
         }
     };
     if !maker.allows(Feature::Form(note(data.as_ref()))) {
@@ -283,7 +283,7 @@ pub(super) fn tunnel_push(
     };
     let mut header = headers.bytes();
     if let (Form::PushBytes, Some(last)) = (form, header.last_mut()) {
-        // The octet behind the network identifier, which is reserved.
+        // The byte behind the network identifier, which is reserved.
         *last = draw.bits8().max(1);
     }
     let (tunnel_port, out_port) = (port(draw), port(draw));

@@ -133,19 +133,19 @@ fn tunnel(full: &Match) -> Result<(), String> {
     of("erspan", Field::ErspanPresent)?;
     of("gtpu", Field::GtpuPresent)?;
     of("geneve", Field::GenevePresent)?;
-    let octets: Vec<u8> = GENEVE_CHUNKS.iter().flat_map(|chunk| full.key.get(*chunk).to_be_bytes()).collect();
-    geneve(&octets, full.key.get(Field::GeneveLength))
+    let bytes: Vec<u8> = GENEVE_CHUNKS.iter().flat_map(|chunk| full.key.get(*chunk).to_be_bytes()).collect();
+    geneve(&bytes, full.key.get(Field::GeneveLength))
 }
 
-fn geneve(octets: &[u8], length: u128) -> Result<(), String> {
+fn geneve(bytes: &[u8], length: u128) -> Result<(), String> {
     let length = usize::try_from(length).map_err(|error| error.to_string())?;
-    ensure(length <= 252, || format!("{length} octets of options"))?;
+    ensure(length <= 252, || format!("{length} bytes of options"))?;
     let mut at = 0;
     while at < length {
-        at += 4 + 4 * usize::from(octets[at + 3] & 0x1f);
+        at += 4 + 4 * usize::from(bytes[at + 3] & 0x1f);
     }
     ensure(at == length, || "an option ends behind the options".into())?;
-    ensure(octets[length..].iter().all(|octet| *octet == 0), || "octets behind the options".into())
+    ensure(bytes[length..].iter().all(|byte| *byte == 0), || "bytes behind the options".into())
 }
 
 fn is_whole(full: &Match, field: Field) -> bool {
@@ -283,8 +283,8 @@ impl Packet {
                 let version4 = get(Field::TunnelIpv4Dst) != 0;
                 ensure(version4 != (get(Field::TunnelIpv6Dst) != 0), || "no destination of one IP version".into())?;
                 ensure(set.get(Field::TunnelTtl).is_some(), || "no time to live".into())?;
-                let octets: Vec<u8> = GENEVE_CHUNKS.iter().flat_map(|chunk| get(*chunk).to_be_bytes()).collect();
-                geneve(&octets, get(Field::GeneveLength))?;
+                let bytes: Vec<u8> = GENEVE_CHUNKS.iter().flat_map(|chunk| get(*chunk).to_be_bytes()).collect();
+                geneve(&bytes, get(Field::GeneveLength))?;
                 ordered(set)?;
             }
             Action::Conntrack(ct) => {

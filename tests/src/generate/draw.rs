@@ -89,12 +89,12 @@ impl<'a> Draw<'a> {
         u32::try_from(self.bits(32)).unwrap_or_default()
     }
 
-    /// Octets, all of one kind: zeros, ones or a pattern.
-    pub(super) fn octets(&mut self, count: usize) -> Vec<u8> {
+    /// Bytes, all of one kind: zeros, ones or a pattern.
+    pub(super) fn bytes(&mut self, count: usize) -> Vec<u8> {
         match self.below(4) {
             0 => vec![0; count],
             1 => vec![0xff; count],
-            _ => Fill(self.number().into()).octets(count),
+            _ => Fill(self.number().into()).bytes(count),
         }
     }
 }
@@ -112,7 +112,7 @@ impl Fill {
         u128::from(self.0) | u128::from(scramble(!self.0)) << 64
     }
 
-    pub(super) fn octets(mut self, count: usize) -> Vec<u8> {
+    pub(super) fn bytes(mut self, count: usize) -> Vec<u8> {
         (0..count).map(|_| self.next().to_le_bytes()[5]).collect()
     }
 }

@@ -112,7 +112,7 @@ forms! {
     Erspan2              "ERSPAN version 2";
     GeneveEmptyOption    "a Geneve option without data";
     GeneveSeveral        "several Geneve options";
-    GeneveFull           "252 octets of Geneve options";
+    GeneveFull           "252 bytes of Geneve options";
     CtCommit             "ct(commit)";
     CtForceCommit        "ct(force_commit)";
     CtZone               "ct(zone=)";
@@ -137,7 +137,7 @@ forms! {
     Cookie               "psample(cookie=)";
     NshContexts          "push_nsh of type 1";
     NshTlvs              "push_nsh of type 2";
-    NshLongTlvs          "push_nsh of type 2 with more than 200 octets";
+    NshLongTlvs          "push_nsh of type 2 with more than 200 bytes";
     NshZeroTlvs          "push_nsh of type 2 with zeros in front";
     PushServiceTag       "push_vlan(tpid=0x88a8)";
     PushTagWithoutCfi    "push_vlan(cfi=0)";
@@ -161,7 +161,7 @@ forms! {
     ToProcessIpfix       "userspace(ipfix())";
     ToProcessController  "userspace(controller())";
     ToProcessBytes       "userspace(userdata())";
-    ToProcessFewBytes    "userspace(userdata()) of fewer than 8 octets";
+    ToProcessFewBytes    "userspace(userdata()) of fewer than 8 bytes";
     ToProcessActions     "userspace(actions)";
     ToProcessTunnel      "userspace(tunnel_out_port=)";
 }

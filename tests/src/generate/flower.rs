@@ -56,10 +56,10 @@ impl FlowerFlows {
     }
 
     fn runner(&self) -> TestRunner {
-        let mut octets = [0; 32];
-        octets[..8].copy_from_slice(&self.seed.to_le_bytes());
-        octets[8..16].copy_from_slice(&self.drawn.to_le_bytes());
-        TestRunner::new_with_rng(Config::default(), TestRng::from_seed(RngAlgorithm::ChaCha, &octets))
+        let mut bytes = [0; 32];
+        bytes[..8].copy_from_slice(&self.seed.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.drawn.to_le_bytes());
+        TestRunner::new_with_rng(Config::default(), TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
     }
 }
 

@@ -8,15 +8,15 @@ use sluice_flow::key::Key;
 pub struct Extras {
     /// What follows the last header.
     pub payload: Vec<u8>,
-    /// Words of four octets of options of the IPv4 header, at most 10.
+    /// Words of four bytes of options of the IPv4 header, at most 10.
     pub ipv4_options: usize,
     /// Whether IPv6 has hop-by-hop and destination options, and an authentication header.
     pub ipv6_extensions: bool,
-    /// Words of four octets of options of the TCP header, at most 10.
+    /// Words of four bytes of options of the TCP header, at most 10.
     pub tcp_options: usize,
     /// A wrong checksum in the header of the network or of the transport.
     pub wrong_checksum: Option<WrongChecksum>,
-    /// Octets of padding behind the packet.
+    /// Bytes of padding behind the packet.
     pub padding: usize,
 }
 
@@ -35,18 +35,18 @@ pub fn build(key: &Key, extras: &Extras) -> Vec<u8> {
     let get = |field| Number(key.get(field));
     let mut frame = Vec::new();
     if key.get(Field::PacketTypeNs) != 1 {
-        frame.extend(get(Field::EthDst).octets::<6>());
-        frame.extend(get(Field::EthSrc).octets::<6>());
+        frame.extend(get(Field::EthDst).bytes::<6>());
+        frame.extend(get(Field::EthSrc).bytes::<6>());
         let levels = [
             (Field::VlanPresent, Field::VlanTpid, Field::VlanPcp, Field::VlanCfi, Field::VlanVid),
             (Field::CvlanPresent, Field::CvlanTpid, Field::CvlanPcp, Field::CvlanCfi, Field::CvlanVid),
         ];
         for (_, tpid, pcp, cfi, vid) in levels.into_iter().take_while(|(present, ..)| key.get(*present) == 1) {
             let control = key.get(pcp) << 13 | key.get(cfi) << 12 | key.get(vid);
-            frame.extend(get(tpid).octets::<2>());
-            frame.extend(Number(control).octets::<2>());
+            frame.extend(get(tpid).bytes::<2>());
+            frame.extend(Number(control).bytes::<2>());
         }
-        frame.extend(get(Field::EthType).octets::<2>());
+        frame.extend(get(Field::EthType).bytes::<2>());
     }
     let writer = Writer { key, extras };
     match key.get(Field::EthType) {
@@ -63,14 +63,14 @@ pub fn build(key: &Key, extras: &Extras) -> Vec<u8> {
     frame
 }
 
-/// A number that goes out most significant octet first.
+/// A number that goes out most significant byte first.
 struct Number(u128);
 
 impl Number {
-    fn octets<const N: usize>(&self) -> [u8; N] {
-        let mut octets = [0; N];
-        octets.copy_from_slice(&self.0.to_be_bytes()[16 - N..]);
-        octets
+    fn bytes<const N: usize>(&self) -> [u8; N] {
+        let mut bytes = [0; N];
+        bytes.copy_from_slice(&self.0.to_be_bytes()[16 - N..]);
+        bytes
     }
 }
 
@@ -80,18 +80,18 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    fn octets<const N: usize>(&self, field: Field) -> [u8; N] {
-        Number(self.key.get(field)).octets()
+    fn bytes<const N: usize>(&self, field: Field) -> [u8; N] {
+        Number(self.key.get(field)).bytes()
     }
 
     /// RFC 826.
     fn arp(&self) -> Vec<u8> {
         let mut message = vec![0, 1, 8, 0, 6, 4];
-        message.extend(self.octets::<2>(Field::ArpOp));
-        message.extend(self.octets::<6>(Field::ArpSha));
-        message.extend(self.octets::<4>(Field::ArpSip));
-        message.extend(self.octets::<6>(Field::ArpTha));
-        message.extend(self.octets::<4>(Field::ArpTip));
+        message.extend(self.bytes::<2>(Field::ArpOp));
+        message.extend(self.bytes::<6>(Field::ArpSha));
+        message.extend(self.bytes::<4>(Field::ArpSip));
+        message.extend(self.bytes::<6>(Field::ArpTha));
+        message.extend(self.bytes::<4>(Field::ArpTip));
         message
     }
 
@@ -100,7 +100,7 @@ impl Writer<'_> {
         let mut stack = Vec::new();
         for [label, class, ttl, bottom] in MPLS_ENTRIES {
             let [label, class, ttl, bottom] = [label, class, ttl, bottom].map(|field| self.key.get(field));
-            stack.extend(Number(label << 12 | class << 9 | bottom << 8 | ttl).octets::<4>());
+            stack.extend(Number(label << 12 | class << 9 | bottom << 8 | ttl).bytes::<4>());
             if bottom == 1 {
                 stack.extend(&self.extras.payload);
                 return stack;
@@ -117,12 +117,12 @@ impl Writer<'_> {
             [Field::NshMdType, Field::NshNextProto, Field::NshServiceIndex].map(|f| self.key.get(f));
         let words: u128 = if kind == 1 { 6 } else { 2 };
         let first = self.key.get(Field::NshFlags) << 12 | self.key.get(Field::NshTtl) << 6 | words;
-        let mut header = Number(first).octets::<2>().to_vec();
-        header.extend(Number(kind << 8 | next).octets::<2>());
-        header.extend(Number(self.key.get(Field::NshPathId) << 8 | index).octets::<4>());
+        let mut header = Number(first).bytes::<2>().to_vec();
+        header.extend(Number(kind << 8 | next).bytes::<2>());
+        header.extend(Number(self.key.get(Field::NshPathId) << 8 | index).bytes::<4>());
         if kind == 1 {
             for field in [Field::NshContext1, Field::NshContext2, Field::NshContext3, Field::NshContext4] {
-                header.extend(self.octets::<4>(field));
+                header.extend(self.bytes::<4>(field));
             }
         }
         header.extend(&self.extras.payload);
@@ -132,9 +132,9 @@ impl Writer<'_> {
     /// RFC 2516, 4, and the protocol of RFC 1661, 2.
     fn pppoe(&self) -> Vec<u8> {
         let mut header = vec![0x11, 0];
-        header.extend(self.octets::<2>(Field::PppoeSession));
-        header.extend(Number(2 + self.extras.payload.len() as u128).octets::<2>());
-        header.extend(self.octets::<2>(Field::PppProtocol));
+        header.extend(self.bytes::<2>(Field::PppoeSession));
+        header.extend(Number(2 + self.extras.payload.len() as u128).bytes::<2>());
+        header.extend(self.bytes::<2>(Field::PppProtocol));
         header.extend(&self.extras.payload);
         header
     }
@@ -142,7 +142,7 @@ impl Writer<'_> {
     /// IEEE 802.1Q, 21.4: level and version, operation code, flags, and where the first TLV is, which ends the message.
     fn cfm(&self) -> Vec<u8> {
         let level = self.key.get(Field::CfmLevel) << 5;
-        let mut message = [Number(level).octets::<1>(), self.octets::<1>(Field::CfmOpcode)].concat();
+        let mut message = [Number(level).bytes::<1>(), self.bytes::<1>(Field::CfmOpcode)].concat();
         message.extend([0, 0, 0]);
         message.extend(&self.extras.payload);
         message
@@ -150,7 +150,7 @@ impl Writer<'_> {
 
     /// RFC 791, 3.1.
     fn ipv4(&self) -> Vec<u8> {
-        let [source, destination] = [Field::Ipv4Src, Field::Ipv4Dst].map(|field| self.octets::<4>(field));
+        let [source, destination] = [Field::Ipv4Src, Field::Ipv4Dst].map(|field| self.bytes::<4>(field));
         let proto = self.key.get(Field::Ipv4Proto);
         let pseudo: Vec<u8> = [&source[..], &destination].concat();
         let payload = self.transport(proto, 1, &pseudo);
@@ -161,14 +161,14 @@ impl Writer<'_> {
             _ => [0x40, 0],
         };
         let mut header = vec![0x40 | low(words)];
-        header.extend(self.octets::<1>(Field::Ipv4Tos));
-        header.extend(Number((4 * words + payload.len()) as u128).octets::<2>());
+        header.extend(self.bytes::<1>(Field::Ipv4Tos));
+        header.extend(Number((4 * words + payload.len()) as u128).bytes::<2>());
         header.extend([0x12, 0x34, fragment_high, fragment_low]);
-        header.extend(self.octets::<1>(Field::Ipv4Ttl));
-        header.extend(Number(proto).octets::<1>());
+        header.extend(self.bytes::<1>(Field::Ipv4Ttl));
+        header.extend(Number(proto).bytes::<1>());
         header.extend([0, 0]);
         header.extend(pseudo);
-        // Options of one octet that do nothing (RFC 791, type 1).
+        // Options of one byte that do nothing (RFC 791, type 1).
         header.resize(4 * words, 1);
         let checksum = ones_complement(&[&header]) ^ self.wrong(WrongChecksum::Network);
         header[10..12].copy_from_slice(&checksum.to_be_bytes());
@@ -178,14 +178,14 @@ impl Writer<'_> {
 
     /// RFC 8200, 3 and 4.
     fn ipv6(&self) -> Vec<u8> {
-        let [source, destination] = [Field::Ipv6Src, Field::Ipv6Dst].map(|field| self.octets::<16>(field));
+        let [source, destination] = [Field::Ipv6Src, Field::Ipv6Dst].map(|field| self.bytes::<16>(field));
         let proto = self.key.get(Field::Ipv6Proto);
         let pseudo = [source, destination].concat();
         let upper = self.transport(proto, 58, &pseudo);
         let fragment = self.key.get(Field::Ipv6Frag);
         // What is behind the fragment header of a later fragment is in no key.
         let later = fragment == u128::from(FRAGMENT_LATER);
-        let mut next = if later { [17] } else { Number(proto).octets::<1>() };
+        let mut next = if later { [17] } else { Number(proto).bytes::<1>() };
         // Built from the back: each header names the one behind it. A header that is itself an extension stays what it is.
         let mut extensions: Vec<u8> = Vec::new();
         let mut put = |number: u8, body: [u8; 7], rest: &[u8]| {
@@ -206,10 +206,10 @@ impl Writer<'_> {
             put(0, [0, 1, 4, 0, 0, 0, 0], &[]);
         }
         let first = 6 << 28 | self.key.get(Field::Ipv6Tclass) << 20 | self.key.get(Field::Ipv6Label);
-        let mut packet = Number(first).octets::<4>().to_vec();
-        packet.extend(Number((extensions.len() + upper.len()) as u128).octets::<2>());
+        let mut packet = Number(first).bytes::<4>().to_vec();
+        packet.extend(Number((extensions.len() + upper.len()) as u128).bytes::<2>());
         packet.extend(next);
-        packet.extend(self.octets::<1>(Field::Ipv6Hlimit));
+        packet.extend(self.bytes::<1>(Field::Ipv6Hlimit));
         packet.extend(pseudo);
         packet.extend(extensions);
         packet.extend(upper);
@@ -237,9 +237,9 @@ impl Writer<'_> {
     /// RFC 9293, 3.1.
     fn tcp(&self, pseudo: &[u8]) -> Vec<u8> {
         let words = 5 + self.extras.tcp_options;
-        let mut segment = [self.octets::<2>(Field::TcpSrc), self.octets::<2>(Field::TcpDst)].concat();
+        let mut segment = [self.bytes::<2>(Field::TcpSrc), self.bytes::<2>(Field::TcpDst)].concat();
         segment.extend([0, 0, 0, 1, 0, 0, 0, 2]);
-        segment.extend(Number((words as u128) << 12 | self.key.get(Field::TcpFlags)).octets::<2>());
+        segment.extend(Number((words as u128) << 12 | self.key.get(Field::TcpFlags)).bytes::<2>());
         segment.extend([0x10, 0, 0, 0, 0, 0]);
         segment.resize(4 * words, 1);
         segment.extend(&self.extras.payload);
@@ -248,8 +248,8 @@ impl Writer<'_> {
 
     /// RFC 768.
     fn udp(&self, pseudo: &[u8]) -> Vec<u8> {
-        let mut datagram = [self.octets::<2>(Field::UdpSrc), self.octets::<2>(Field::UdpDst)].concat();
-        datagram.extend(Number(8 + self.extras.payload.len() as u128).octets::<2>());
+        let mut datagram = [self.bytes::<2>(Field::UdpSrc), self.bytes::<2>(Field::UdpDst)].concat();
+        datagram.extend(Number(8 + self.extras.payload.len() as u128).bytes::<2>());
         datagram.extend([0, 0]);
         datagram.extend(&self.extras.payload);
         self.sum(datagram, 6, 17, Some(pseudo))
@@ -257,38 +257,38 @@ impl Writer<'_> {
 
     /// RFC 9260, 3: a common header and a DATA chunk.
     fn sctp(&self) -> Vec<u8> {
-        let mut packet = [self.octets::<2>(Field::SctpSrc), self.octets::<2>(Field::SctpDst)].concat();
+        let mut packet = [self.bytes::<2>(Field::SctpSrc), self.bytes::<2>(Field::SctpDst)].concat();
         packet.extend([0, 0, 0, 9, 0, 0, 0, 0]);
         packet.extend([0, 3]);
-        packet.extend(Number(16 + self.extras.payload.len() as u128).octets::<2>());
+        packet.extend(Number(16 + self.extras.payload.len() as u128).bytes::<2>());
         packet.extend([0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
         packet.extend(&self.extras.payload);
         packet.resize(packet.len().next_multiple_of(4), 0);
         let checksum = crc32c(&packet) ^ u32::from(self.wrong(WrongChecksum::Transport));
-        // The register of a CRC goes out least significant octet first (RFC 9260, appendix A).
+        // The register of a CRC goes out least significant byte first (RFC 9260, appendix A).
         packet[8..12].copy_from_slice(&checksum.to_le_bytes());
         packet
     }
 
     /// RFC 3931, 4.1.1.1, RFC 4303, 2, and RFC 4302, 2: the number of a session between what the header has besides.
     fn session(&self, number: Field, before: &[u8], behind: &[u8]) -> Vec<u8> {
-        [before, &self.octets::<4>(number), behind, &self.extras.payload].concat()
+        [before, &self.bytes::<4>(number), behind, &self.extras.payload].concat()
     }
 
     /// RFC 792 and RFC 4443; neighbour messages as RFC 4861, 4.3 and 4.4 have them.
     fn icmp(&self, version6: bool, pseudo: &[u8]) -> Vec<u8> {
         let kind = self.key.get(Field::IcmpType);
-        let mut message = [self.octets::<1>(Field::IcmpType), self.octets::<1>(Field::IcmpCode)].concat();
+        let mut message = [self.bytes::<1>(Field::IcmpType), self.bytes::<1>(Field::IcmpCode)].concat();
         message.extend([0, 0]);
         if version6 && matches!(kind, 135 | 136) && self.key.get(Field::Icmpv6Code) == 0 {
-            message.extend(self.octets::<4>(Field::NdReserved));
-            message.extend(self.octets::<16>(Field::NdTarget));
+            message.extend(self.bytes::<4>(Field::NdReserved));
+            message.extend(self.bytes::<16>(Field::NdTarget));
             let mut options = [(1, Field::NdSll), (2, Field::NdTll)];
             options.sort_by_key(|(number, _)| u128::from(*number) != self.key.get(Field::NdOptionsType));
             for (number, address) in options {
                 if self.key.get(address) != 0 {
                     message.extend([number, 1]);
-                    message.extend(self.octets::<6>(address));
+                    message.extend(self.bytes::<6>(address));
                 }
             }
         } else {
@@ -300,7 +300,7 @@ impl Writer<'_> {
 
     /// Puts the checksum of RFC 1071 at its place, over the pseudo header where there is one.
     fn sum(&self, mut message: Vec<u8>, at: usize, proto: u8, pseudo: Option<&[u8]>) -> Vec<u8> {
-        let mut behind = Number(message.len() as u128).octets::<4>().to_vec();
+        let mut behind = Number(message.len() as u128).bytes::<4>().to_vec();
         behind.extend([0, 0, 0, proto]);
         let parts: &[&[u8]] = match pseudo {
             Some(pseudo) => &[pseudo, &behind, &message],
@@ -324,7 +324,7 @@ fn low(number: usize) -> u8 {
     number.to_le_bytes()[0]
 }
 
-/// RFC 1071. Every part but the last has an even number of octets.
+/// RFC 1071. Every part but the last has an even number of bytes.
 pub fn ones_complement(parts: &[&[u8]]) -> u16 {
     let mut sum: u64 = 0;
     for part in parts {
@@ -339,11 +339,11 @@ pub fn ones_complement(parts: &[&[u8]]) -> u16 {
 }
 
 /// The CRC of SCTP (RFC 9260, appendix A), bit by bit.
-pub fn crc32c(octets: &[u8]) -> u32 {
+pub fn crc32c(bytes: &[u8]) -> u32 {
     const REFLECTED: u32 = 0x82f6_3b78;
     let mut crc = u32::MAX;
-    for octet in octets {
-        crc ^= u32::from(*octet);
+    for byte in bytes {
+        crc ^= u32::from(*byte);
         for _ in 0..8 {
             crc = if crc & 1 == 1 { crc >> 1 ^ REFLECTED } else { crc >> 1 };
         }

@@ -16,7 +16,7 @@ use super::Maker;
 use super::draw::Draw;
 use super::feature::{Feature, Form};
 
-/// Octets of options that a Geneve header has room for (RFC 8926, 3.4: six bits of length in units of four).
+/// Bytes of options that a Geneve header has room for (RFC 8926, 3.4: six bits of length in units of four).
 const GENEVE_ROOM: usize = 252;
 
 /// Types that OVS has no fields for: at the lower end, IPX, loopback, PPPoE, MACsec, TRILL's neighbour, the upper end and CFM.
@@ -365,9 +365,9 @@ impl Builder<'_, '_> {
         let masked = self.maker.allows(Feature::Form(Form::MaskedField));
         for option in options {
             let kind = if masked { self.draw.below(4) } else { 0 };
-            for (index, (octet, mask)) in geneve_octets(&option).enumerate() {
+            for (index, (byte, mask)) in geneve_bytes(&option).enumerate() {
                 let of_data = [0xff, 0xff, if index == 4 { 0x80 } else { 0 }, 0xf0][kind];
-                write(&mut self.full, octet, if index < 4 { mask } else { of_data });
+                write(&mut self.full, byte, if index < 4 { mask } else { of_data });
             }
         }
         let length = u8::try_from(at).unwrap_or_default();
@@ -392,7 +392,7 @@ impl Builder<'_, '_> {
             _ if must_be_exact => field.full_mask(),
             // Nobody asks for some bits of a count.
             Field::NumOfVlans => field.full_mask(),
-            // The datapath's key keeps one octet of the operation.
+            // The datapath's key keeps one byte of the operation.
             Field::ArpOp if matches!(mask & 0xff, 0 | 0xff) => field.full_mask(),
             Field::ArpOp => mask & 0xff,
             _ => mask,
@@ -401,7 +401,7 @@ impl Builder<'_, '_> {
         let value = match field {
             Field::InPort => draw.pick(ports).number.0.into(),
             Field::Ipv6Proto | Field::Ipv4Proto => draw.bits(8),
-            // `arp_op` of the kernel is an octet, the operation of the NSH header has two bits of flags and six of ttl.
+            // `arp_op` of the kernel is an byte, the operation of the NSH header has two bits of flags and six of ttl.
             Field::ArpOp => draw.bits(8),
             Field::NshFlags => draw.bits(2),
             Field::NshTtl => draw.bits(6),
@@ -438,16 +438,16 @@ const fn is_context(field: Field) -> bool {
     matches!(field, Field::NshContext1 | Field::NshContext2 | Field::NshContext3 | Field::NshContext4)
 }
 
-/// An option on the wire (RFC 8926, 3.5), each octet with the bits that the text tells of: those in front of the length
+/// An option on the wire (RFC 8926, 3.5), each byte with the bits that the text tells of: those in front of the length
 /// are reserved.
-pub(super) fn geneve_octets(option: &GeneveOption) -> impl Iterator<Item = (u8, u8)> {
+pub(super) fn geneve_bytes(option: &GeneveOption) -> impl Iterator<Item = (u8, u8)> {
     let [high, low] = option.class.to_be_bytes();
     let length = u8::try_from(option.data.len() / 4).unwrap_or_default();
     let header = [(high, 0xff), (low, 0xff), (option.kind, 0xff), (length, 0x1f)];
-    header.into_iter().chain(option.data.iter().map(|octet| (*octet, 0xff)))
+    header.into_iter().chain(option.data.iter().map(|byte| (*byte, 0xff)))
 }
 
-/// Some options that have room in a header together: one, several, or as many octets as there can be.
+/// Some options that have room in a header together: one, several, or as many bytes as there can be.
 pub(super) fn geneve_options(draw: &mut Draw<'_>, maker: &mut Maker<'_>) -> Vec<GeneveOption> {
     let lengths: &[usize] = match draw.below(10) {
         4 | 5 if maker.allows(Feature::Form(Form::GeneveSeveral)) => &[4, 8, 16],
@@ -455,7 +455,7 @@ pub(super) fn geneve_options(draw: &mut Draw<'_>, maker: &mut Maker<'_>) -> Vec<
         7.. if maker.allows(Feature::Form(Form::GeneveFull)) => &[124, GENEVE_ROOM - 128 - 4],
         _ => &[4],
     };
-    let option = |length: &usize| GeneveOption { class: draw.bits16(), kind: draw.bits8(), data: draw.octets(*length) };
+    let option = |length: &usize| GeneveOption { class: draw.bits16(), kind: draw.bits8(), data: draw.bytes(*length) };
     lengths.iter().map(option).collect()
 }
 

@@ -323,6 +323,6 @@ fn extras(number: u64) -> Extras {
             _ => None,
         },
         padding: [0, 0, 18, 46][below(4)],
-        payload: fill.octets(length),
+        payload: fill.bytes(length),
     }
 }

@@ -33,14 +33,14 @@ impl Shape {
     /// What is certain of the packets of a match.
     pub(super) fn of(full: &Match) -> Self {
         let exact = |field: Field| (full.mask.get(field) == field.full_mask()).then(|| full.key.get(field));
-        let octet = |field| exact(field).and_then(|value| u8::try_from(value).ok());
+        let byte = |field| exact(field).and_then(|value| u8::try_from(value).ok());
         let is = |field, value| exact(field) == Some(value);
         let eth_type = exact(Field::EthType).and_then(|value| u16::try_from(value).ok());
         let tags = if is(Field::CvlanPresent, 1) { 2 } else { usize::from(is(Field::VlanPresent, 1)) };
         let untagged = [Field::VlanPresent, Field::CvlanPresent].get(tags).is_some_and(|present| is(*present, 0));
         let ip = matches!(eth_type, Some(0x0800 | 0x86dd));
-        let first = matches!(octet(Field::Ipv4Frag), Some(FRAGMENT_NO | FRAGMENT_FIRST));
-        let transport = if ip && first { octet(Field::Ipv4Proto) } else { None };
+        let first = matches!(byte(Field::Ipv4Frag), Some(FRAGMENT_NO | FRAGMENT_FIRST));
+        let transport = if ip && first { byte(Field::Ipv4Proto) } else { None };
         let neighbour = transport == Some(58)
             && (is(Field::Icmpv6Type, 135) || is(Field::Icmpv6Type, 136))
             && is(Field::Icmpv6Code, 0);
@@ -57,7 +57,7 @@ impl Shape {
             transport,
             neighbour,
             contexts: nsh && is(Field::NshMdType, 1),
-            nsh_next: if nsh { octet(Field::NshNextProto) } else { None },
+            nsh_next: if nsh { byte(Field::NshNextProto) } else { None },
         }
     }
 

@@ -119,7 +119,7 @@ impl Kernel {
 fn open_underlay() {
     let device = name(UNDERLAY);
     let dotted = |address: [u8; 4]| Ipv4Addr::from(address).to_string();
-    let colons = |mac: [u8; 6]| mac.map(|octet| format!("{octet:02x}")).join(":");
+    let colons = |mac: [u8; 6]| mac.map(|byte| format!("{byte:02x}")).join(":");
     let conf = |setting: &str| format!("net.ipv6.conf.{device}.{setting}");
     for setting in ["disable_ipv6=0", "accept_ra=0", "accept_dad=0", "router_solicitations=0", "addr_gen_mode=1"] {
         run("sysctl", &["--quiet", "--write", &conf(setting)]);

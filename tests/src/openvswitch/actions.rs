@@ -231,8 +231,8 @@ fn to_userspace(userspace: &Userspace) -> Result<Attributes, Unsayable> {
         Some(UserData::Bytes(bytes)) => {
             out.put(USERSPACE_USERDATA, bytes);
         }
-        // To the module it is all octets; what they mean is between the process and itself.
-        Some(_) => return Err(Unsayable::new("userspace() with a note that is more than octets")),
+        // To the module it is all bytes; what they mean is between the process and itself.
+        Some(_) => return Err(Unsayable::new("userspace() with a note that is more than bytes")),
     }
     if let Some(port) = userspace.tunnel_port {
         out.put_u32(USERSPACE_EGRESS_TUN_PORT, port.0);

@@ -40,7 +40,7 @@ pub(super) struct Header {
     pub(super) number: u16,
     members: &'static [(Field, usize)],
     order: Order,
-    /// Octets that C puts behind the last member.
+    /// Bytes that C puts behind the last member.
     padding: usize,
 }
 

@@ -237,10 +237,10 @@ fn nsh(side: Side, full: &Match) -> Attributes {
 
 /// `struct ovs_nsh_key_base` and `struct ovs_nsh_key_md1`.
 pub(super) fn nsh_parts(values: &Key) -> ([u8; 8], [u8; 16]) {
-    let octet = |field| u8::try_from(values.get(field)).expect("eight bits");
+    let byte = |field| u8::try_from(values.get(field)).expect("eight bits");
     let word = |field| u32::try_from(values.get(field)).expect("32 bits");
     let [a, b, c, d] = (word(Field::NshPathId) << 8 | word(Field::NshServiceIndex)).to_be_bytes();
-    let [flags, ttl, kind, next] = [Field::NshFlags, Field::NshTtl, Field::NshMdType, Field::NshNextProto].map(octet);
+    let [flags, ttl, kind, next] = [Field::NshFlags, Field::NshTtl, Field::NshMdType, Field::NshNextProto].map(byte);
     let contexts = [Field::NshContext1, Field::NshContext2, Field::NshContext3, Field::NshContext4];
     let contexts = contexts.iter().fold(0, |all, context| all << 32 | values.get(*context));
     ([flags, ttl, kind, next, a, b, c, d], contexts.to_be_bytes())

@@ -58,15 +58,15 @@ pub(super) fn encode(side: Side, full: &Match) -> Attributes {
     } else {
         [(Field::TunnelIpv4Src, IPV4_SRC, 4), (Field::TunnelIpv4Dst, IPV4_DST, 4)]
     };
-    for (field, number, octets) in addresses {
+    for (field, number, bytes) in addresses {
         let is_any = side == Side::Key && matches!(number, IPV4_DST | IPV6_DST) && !is_matched(field);
-        out.put(number, &if is_any { vec![0xff; octets] } else { low(values, field, octets) });
+        out.put(number, &if is_any { vec![0xff; bytes] } else { low(values, field, bytes) });
     }
-    for (field, number, octets) in
+    for (field, number, bytes) in
         [(Field::TunnelTos, TOS, 1), (Field::TunnelTpSrc, TP_SRC, 2), (Field::TunnelTpDst, TP_DST, 2)]
     {
         if is_matched(field) {
-            out.put(number, &low(values, field, octets));
+            out.put(number, &low(values, field, bytes));
         }
     }
     out.put(TTL, &low(values, Field::TunnelTtl, 1));
@@ -93,9 +93,9 @@ pub(super) fn encode(side: Side, full: &Match) -> Attributes {
     out
 }
 
-/// The lowest octets of a field.
-fn low(values: &Key, field: Field, octets: usize) -> Vec<u8> {
-    values.get(field).to_be_bytes()[16 - octets..].to_vec()
+/// The lowest bytes of a field.
+fn low(values: &Key, field: Field, bytes: usize) -> Vec<u8> {
+    values.get(field).to_be_bytes()[16 - bytes..].to_vec()
 }
 
 fn flag(values: &Key, name: &str) -> bool {

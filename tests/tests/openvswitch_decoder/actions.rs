@@ -24,8 +24,8 @@ pub(crate) fn list(attributes: IterableActionAttrs<'_>) -> Vec<Action> {
     let mut rest = attributes.get_buf();
     let mut actions = Vec::new();
     for attribute in attributes {
-        let (octets, behind) = take(rest);
-        actions.push(one(attribute.unwrap_or_else(|error| panic!("{error:?}")), octets));
+        let (bytes, behind) = take(rest);
+        actions.push(one(attribute.unwrap_or_else(|error| panic!("{error:?}")), bytes));
         rest = behind;
     }
     actions
@@ -41,8 +41,8 @@ fn shared(attributes: IterableActionAttrs<'_>) -> ActionList {
     list(attributes).into()
 }
 
-/// An action; its octets are for what the description has not, or not right.
-fn one(attribute: ActionAttrs<'_>, octets: &[u8]) -> Action {
+/// An action; its bytes are for what the description has not, or not right.
+fn one(attribute: ActionAttrs<'_>, bytes: &[u8]) -> Action {
     match attribute {
         ActionAttrs::Output(port) => Action::Output(PortNumber(port)),
         ActionAttrs::Userspace(parts) => Action::Userspace(Box::new(userspace(parts))),
@@ -70,14 +70,14 @@ fn one(attribute: ActionAttrs<'_>, octets: &[u8]) -> Action {
             Action::Hash { algorithm, basis: hash.hash_basis }
         }
         ActionAttrs::PushMpls(push) => {
-            assert_eq!(octets.len(), 8);
-            assert_eq!(push.mpls_lse().to_be_bytes(), octets[..4]);
-            Action::PushMpls(mpls(octets))
+            assert_eq!(bytes.len(), 8);
+            assert_eq!(push.mpls_lse().to_be_bytes(), bytes[..4]);
+            Action::PushMpls(mpls(bytes))
         }
         ActionAttrs::AddMpls(add) => {
-            assert_eq!(octets[6..], [0, 0], "in front of all");
-            assert_eq!(add.mpls_lse().to_be_bytes(), octets[..4]);
-            Action::AddMpls(mpls(octets))
+            assert_eq!(bytes[6..], [0, 0], "in front of all");
+            assert_eq!(add.mpls_lse().to_be_bytes(), bytes[..4]);
+            Action::AddMpls(mpls(bytes))
         }
         ActionAttrs::PopMpls(eth_type) => Action::PopMpls(eth_type),
         ActionAttrs::Ct(parts) => Action::Conntrack(Box::new(track(parts))),
@@ -89,7 +89,7 @@ fn one(attribute: ActionAttrs<'_>, octets: &[u8]) -> Action {
         ActionAttrs::PopEth(()) => Action::PopEth,
         ActionAttrs::CtClear(()) => Action::ConntrackClear,
         // The description leaves out that there is an `OVS_KEY_ATTR_NSH` around the parts.
-        ActionAttrs::PushNsh(_) => match KeyAttrs::new(octets).get_nsh() {
+        ActionAttrs::PushNsh(_) => match KeyAttrs::new(bytes).get_nsh() {
             Ok(parts) => Action::PushNsh(Box::new(nsh(parts))),
             Err(error) => panic!("{error:?}"),
         },
@@ -117,15 +117,15 @@ fn one(attribute: ActionAttrs<'_>, octets: &[u8]) -> Action {
 }
 
 /// A label stack entry and an Ethernet type of 16 bits.
-fn mpls(octets: &[u8]) -> MplsEntry {
-    let values = key::label_stack_entry(&octets[..4], MPLS_ENTRIES[0]);
+fn mpls(bytes: &[u8]) -> MplsEntry {
+    let values = key::label_stack_entry(&bytes[..4], MPLS_ENTRIES[0]);
     let [label, tc, bos, ttl] = [0, 1, 2, 3].map(|at| values[at].1);
     MplsEntry {
         label: label.try_into().unwrap(),
         tc: tc.try_into().unwrap(),
         ttl: ttl.try_into().unwrap(),
         bos: bos == 1,
-        eth_type: u16::from_be_bytes([octets[4], octets[5]]),
+        eth_type: u16::from_be_bytes([bytes[4], bytes[5]]),
     }
 }
 
@@ -222,13 +222,13 @@ fn nsh(parts: IterableOvsNshKeyAttrs<'_>) -> NshHeader {
     let (mut base, mut metadata) = (None, None);
     for part in parts {
         match part.unwrap() {
-            OvsNshKeyAttrs::Base(octets) => base = Some(<[u8; 8]>::try_from(octets).unwrap()),
-            OvsNshKeyAttrs::Md1(octets) => {
-                let word = |at: usize| u32::from_be_bytes(octets[4 * at..4 * at + 4].try_into().unwrap());
-                assert_eq!(octets.len(), 16);
+            OvsNshKeyAttrs::Base(bytes) => base = Some(<[u8; 8]>::try_from(bytes).unwrap()),
+            OvsNshKeyAttrs::Md1(bytes) => {
+                let word = |at: usize| u32::from_be_bytes(bytes[4 * at..4 * at + 4].try_into().unwrap());
+                assert_eq!(bytes.len(), 16);
                 metadata = Some((1, NshMetadata::Contexts([0, 1, 2, 3].map(word))));
             }
-            OvsNshKeyAttrs::Md2(octets) => metadata = Some((2, NshMetadata::Tlvs(octets.into()))),
+            OvsNshKeyAttrs::Md2(bytes) => metadata = Some((2, NshMetadata::Tlvs(bytes.into()))),
         }
     }
     let [flags, ttl, kind, next_protocol, a, b, c, index] = base.unwrap();
@@ -242,7 +242,7 @@ fn userspace(parts: IterableUserspaceAttrs<'_>) -> Userspace {
     for part in parts {
         match part.unwrap() {
             UserspaceAttrs::Pid(pid) => read.pid = pid,
-            UserspaceAttrs::Userdata(octets) => read.data = Some(UserData::Bytes(octets.into())),
+            UserspaceAttrs::Userdata(bytes) => read.data = Some(UserData::Bytes(bytes.into())),
             UserspaceAttrs::EgressTunPort(port) => read.tunnel_port = Some(PortNumber(port)),
             UserspaceAttrs::Actions(()) => read.actions = true,
         }
@@ -258,12 +258,12 @@ fn track(parts: IterableCtAttrs<'_>) -> Conntrack {
             CtAttrs::Commit(()) => read.commit = Commit::Yes,
             CtAttrs::ForceCommit(()) => read.commit = Commit::Force,
             CtAttrs::Zone(zone) => read.zone = zone,
-            CtAttrs::Mark(octets) => {
-                let [value, mask] = [0, 4].map(|at| u32::from_ne_bytes(octets[at..at + 4].try_into().unwrap()));
+            CtAttrs::Mark(bytes) => {
+                let [value, mask] = [0, 4].map(|at| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap()));
                 read.mark = Some((value, mask));
             }
-            CtAttrs::Labels(octets) => {
-                let [value, mask] = [0, 16].map(|at| u128::from_ne_bytes(octets[at..at + 16].try_into().unwrap()));
+            CtAttrs::Labels(bytes) => {
+                let [value, mask] = [0, 16].map(|at| u128::from_ne_bytes(bytes[at..at + 16].try_into().unwrap()));
                 read.label = Some((value, mask));
             }
             CtAttrs::Helper(name) => read.helper = word(name),
@@ -278,16 +278,16 @@ fn track(parts: IterableCtAttrs<'_>) -> Conntrack {
 fn nat(parts: IterableNatAttrs<'_>) -> Nat {
     let (mut side, mut addresses, mut ports) = (None, [None, None], [None, None]);
     let (mut persistent, mut pick) = (false, PortPick::Default);
-    let address = |octets: &[u8]| match *octets {
+    let address = |bytes: &[u8]| match *bytes {
         [a, b, c, d] => Some(IpAddr::from([a, b, c, d])),
-        _ => Some(IpAddr::from(<[u8; 16]>::try_from(octets).unwrap())),
+        _ => Some(IpAddr::from(<[u8; 16]>::try_from(bytes).unwrap())),
     };
     for part in parts {
         match part.unwrap() {
             NatAttrs::Src(()) => side = Some(NatSide::Source),
             NatAttrs::Dst(()) => side = Some(NatSide::Destination),
-            NatAttrs::IpMin(octets) => addresses[0] = address(octets),
-            NatAttrs::IpMax(octets) => addresses[1] = address(octets),
+            NatAttrs::IpMin(bytes) => addresses[0] = address(bytes),
+            NatAttrs::IpMax(bytes) => addresses[1] = address(bytes),
             NatAttrs::ProtoMin(port) => ports[0] = Some(port),
             NatAttrs::ProtoMax(port) => ports[1] = Some(port),
             NatAttrs::Persistent(()) => persistent = true,

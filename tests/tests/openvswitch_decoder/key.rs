@@ -58,7 +58,7 @@ pub(crate) fn header(attribute: KeyAttrs<'_>, out: &mut Values) {
         KeyAttrs::CtState(value) => out.push((CtState, value.into())),
         KeyAttrs::CtZone(value) => out.push((CtZone, value.into())),
         KeyAttrs::CtMark(value) => out.push((CtMark, value.into())),
-        KeyAttrs::CtLabels(octets) => out.push((CtLabel, u128::from_le_bytes(octets.try_into().unwrap()))),
+        KeyAttrs::CtLabels(bytes) => out.push((CtLabel, u128::from_le_bytes(bytes.try_into().unwrap()))),
         KeyAttrs::CtOrigTupleIpv4(tuple) => out.extend([
             (CtTuple4Src, tuple.ipv4_src().into()),
             (CtTuple4Dst, tuple.ipv4_dst().into()),
@@ -66,11 +66,11 @@ pub(crate) fn header(attribute: KeyAttrs<'_>, out: &mut Values) {
             (CtTuple4TpDst, tuple.dst_port().into()),
             (CtTuple4Proto, tuple.ipv4_proto.into()),
         ]),
-        KeyAttrs::CtOrigTupleIpv6(octets) => {
-            assert_eq!(octets.len(), 40);
+        KeyAttrs::CtOrigTupleIpv6(bytes) => {
+            assert_eq!(bytes.len(), 40);
             let places = [(CtTuple6Src, 0, 16), (CtTuple6Dst, 16, 16), (CtTuple6TpSrc, 32, 2), (CtTuple6TpDst, 34, 2)];
-            out.extend(places.map(|(field, at, length)| (field, number(&octets[at..at + length]))));
-            out.push((CtTuple6Proto, octets[36].into()));
+            out.extend(places.map(|(field, at, length)| (field, number(&bytes[at..at + length]))));
+            out.push((CtTuple6Proto, bytes[36].into()));
         }
         KeyAttrs::Tunnel(outer) => tunnel(outer, out),
         KeyAttrs::Ethernet(header) => {
@@ -126,15 +126,15 @@ pub(crate) fn header(attribute: KeyAttrs<'_>, out: &mut Values) {
 fn nsh(parts: IterableOvsNshKeyAttrs<'_>, out: &mut Values) {
     for part in parts {
         match part.unwrap() {
-            OvsNshKeyAttrs::Base(octets) => {
+            OvsNshKeyAttrs::Base(bytes) => {
                 let base = [Field::NshFlags, Field::NshTtl, Field::NshMdType, Field::NshNextProto];
-                out.extend(base.into_iter().zip(octets).map(|(field, octet)| (field, (*octet).into())));
-                let path = number(&octets[4..8]);
+                out.extend(base.into_iter().zip(bytes).map(|(field, byte)| (field, (*byte).into())));
+                let path = number(&bytes[4..8]);
                 out.extend([(Field::NshPathId, path >> 8), (Field::NshServiceIndex, path & 0xff)]);
             }
-            OvsNshKeyAttrs::Md1(octets) => {
+            OvsNshKeyAttrs::Md1(bytes) => {
                 let contexts = [Field::NshContext1, Field::NshContext2, Field::NshContext3, Field::NshContext4];
-                out.extend(contexts.into_iter().zip(octets.chunks(4)).map(|(field, word)| (field, number(word))));
+                out.extend(contexts.into_iter().zip(bytes.chunks(4)).map(|(field, word)| (field, number(word))));
             }
             OvsNshKeyAttrs::Md2(_) => panic!("a key has none"),
         }
@@ -151,8 +151,8 @@ pub(crate) fn tunnel(outer: IterableTunnelKeyAttrs<'_>, out: &mut Values) {
             TunnelKeyAttrs::Id(id) => out.push((TunnelId, id.into())),
             TunnelKeyAttrs::Ipv4Src(address) => out.push((TunnelIpv4Src, address.into())),
             TunnelKeyAttrs::Ipv4Dst(address) => out.push((TunnelIpv4Dst, address.into())),
-            TunnelKeyAttrs::Ipv6Src(octets) => out.push((TunnelIpv6Src, number(octets))),
-            TunnelKeyAttrs::Ipv6Dst(octets) => out.push((TunnelIpv6Dst, number(octets))),
+            TunnelKeyAttrs::Ipv6Src(bytes) => out.push((TunnelIpv6Src, number(bytes))),
+            TunnelKeyAttrs::Ipv6Dst(bytes) => out.push((TunnelIpv6Dst, number(bytes))),
             TunnelKeyAttrs::Tos(tos) => out.push((TunnelTos, tos.into())),
             TunnelKeyAttrs::Ttl(ttl) => out.push((TunnelTtl, ttl.into())),
             TunnelKeyAttrs::TpSrc(port) => out.push((TunnelTpSrc, port.into())),
@@ -160,9 +160,9 @@ pub(crate) fn tunnel(outer: IterableTunnelKeyAttrs<'_>, out: &mut Values) {
             TunnelKeyAttrs::DontFragment(()) => flags |= flag("df"),
             TunnelKeyAttrs::Csum(()) => flags |= flag("csum"),
             TunnelKeyAttrs::Oam(()) => flags |= flag("oam"),
-            TunnelKeyAttrs::GeneveOpts(octets) => {
-                out.push((GeneveLength, octets.len() as u128));
-                let mut options = octets.to_vec();
+            TunnelKeyAttrs::GeneveOpts(bytes) => {
+                out.push((GeneveLength, bytes.len() as u128));
+                let mut options = bytes.to_vec();
                 options.resize(GENEVE_CHUNKS.len() * 16, 0);
                 out.extend(
                     GENEVE_CHUNKS.into_iter().zip(options.chunks(16)).map(|(field, part)| (field, number(part))),
@@ -173,7 +173,7 @@ pub(crate) fn tunnel(outer: IterableTunnelKeyAttrs<'_>, out: &mut Values) {
                     out.extend([(VxlanGbpId, (policy & 0xffff).into()), (VxlanGbpFlags, (policy >> 16).into())]);
                 }
             }
-            TunnelKeyAttrs::ErspanOpts(octets) => erspan(octets, out),
+            TunnelKeyAttrs::ErspanOpts(bytes) => erspan(bytes, out),
             _ => panic!("nobody writes such an attribute"),
         }
     }
@@ -181,12 +181,12 @@ pub(crate) fn tunnel(outer: IterableTunnelKeyAttrs<'_>, out: &mut Values) {
 }
 
 /// `struct erspan_metadata`; in a mask, nothing says which of the two versions it is for.
-fn erspan(octets: &[u8], out: &mut Values) {
-    let version = u32::from_ne_bytes(*octets.first_chunk().unwrap());
+fn erspan(bytes: &[u8], out: &mut Values) {
+    let version = u32::from_ne_bytes(*bytes.first_chunk().unwrap());
     out.push((Field::ErspanVersion, version.into()));
-    out.push((Field::ErspanIndex, number(&octets[4..8])));
-    if octets.len() >= 12 {
-        let [high, low] = [octets[10], octets[11]];
+    out.push((Field::ErspanIndex, number(&bytes[4..8])));
+    if bytes.len() >= 12 {
+        let [high, low] = [bytes[10], bytes[11]];
         out.push((Field::ErspanHardwareId, ((high & 3) << 4 | low >> 4).into()));
         out.push((Field::ErspanDirection, (low >> 3 & 1).into()));
     }
@@ -199,8 +199,8 @@ pub(crate) fn label_stack_entry(entry: &[u8], [label, tc, ttl, bos]: [Field; 4])
 }
 
 /// A number in network order.
-pub(crate) fn number(octets: &[u8]) -> u128 {
-    octets.iter().fold(0, |number, octet| number << 8 | u128::from(*octet))
+pub(crate) fn number(bytes: &[u8]) -> u128 {
+    bytes.iter().fold(0, |number, byte| number << 8 | u128::from(*byte))
 }
 
 /// What an attribute carries, by its number.

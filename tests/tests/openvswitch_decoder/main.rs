@@ -3,7 +3,7 @@
 //!
 //! What that description gets wrong or leaves open is read here from `include/uapi/linux/openvswitch.h` instead: it has no
 //! more than one label stack entry in a key, no masks in `OVS_ACTION_ATTR_SET_MASKED`, the Ethernet type of
-//! `ovs_action_push_mpls` and `ovs_action_add_mpls` in 32 bits where there are 16, and only octets for what is a structure
+//! `ovs_action_push_mpls` and `ovs_action_add_mpls` in 32 bits where there are 16, and only bytes for what is a structure
 //! in `OVS_KEY_ATTR_CT_ORIG_TUPLE_IPV6`, NSH, ERSPAN, marks and labels.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]

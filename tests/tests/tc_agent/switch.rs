@@ -8,6 +8,7 @@ use std::process::Command;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use sluice_tests::daemon::{Daemon, new_folder};
+use sluice_tests::lab::iproute::{attempt, batch, batch_in};
 pub(crate) use sluice_tests::world::eventually;
 
 /// The namespaces, which go with this, and the folder of the agents that run one after the other.
@@ -18,17 +19,18 @@ pub(crate) struct Switch {
 pub(crate) const CLIENT: &str = "192.168.7.1";
 pub(crate) const SERVER: &str = "192.168.7.2";
 
+/// The agent's, and those behind the ports.
+const NAMESPACES: [&str; 3] = ["nic", "client", "server"];
+
 /// What every agent here is told, besides its policy.
 const CONFIG: &str = "backend = \"tc\"\npoll_interval = \"100ms\"";
 
 impl Switch {
     /// Makes it, and enters the agent's namespace.
     pub(crate) fn new() -> Self {
-        for namespace in ["nic", "client", "server"] {
-            run(&format!("ip netns add {namespace}"));
-            run(&format!("ip -n {namespace} link set lo up"));
-        }
+        batch(&NAMESPACES.map(|name| format!("netns add {name}")));
         enter("nic");
+        batch(&["link set lo up".to_owned()]);
         let switch = Self { folder: new_folder() };
         switch.plug("client");
         switch.plug("server");
@@ -38,11 +40,16 @@ impl Switch {
     /// Makes a port and what is behind it. Neighbours are known, so that there are no packets but those of the stories.
     pub(crate) fn plug(&self, name: &str) {
         let (own, other) = if name == "client" { (1, 2) } else { (2, 1) };
-        run(&format!("ip link add {name} type veth peer name eth0 netns {name}"));
-        run(&format!("ip link set {name} up"));
-        run(&format!("ip -n {name} link set eth0 address 02:00:00:00:00:0{own} up"));
-        run(&format!("ip -n {name} addr add 192.168.7.{own}/24 dev eth0"));
-        run(&format!("ip -n {name} neigh add 192.168.7.{other} lladdr 02:00:00:00:00:0{other} dev eth0"));
+        batch(&[format!("link add {name} type veth peer name eth0 netns {name}"), format!("link set {name} up")]);
+        batch_in(
+            name,
+            &[
+                "link set lo up".to_owned(),
+                format!("link set eth0 address 02:00:00:00:00:0{own} up"),
+                format!("addr add 192.168.7.{own}/24 dev eth0"),
+                format!("neigh add 192.168.7.{other} lladdr 02:00:00:00:00:0{other} dev eth0"),
+            ],
+        );
     }
 
     /// Starts an agent with keys of the configuration on top, such as the policy.
@@ -89,9 +96,7 @@ name = \"{name}\"
 
 impl Drop for Switch {
     fn drop(&mut self) {
-        for namespace in ["nic", "client", "server"] {
-            let _ = Command::new("ip").args(["netns", "del", namespace]).output();
-        }
+        attempt(&NAMESPACES.map(|name| format!("netns del {name}")));
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::net::sockopt::{Timeout, set_socket_recv_buffer_size_force, set_socket_timeout};
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketType, recv, socket};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use sluice_tests::lab::iproute::{attempt, batch};
 
 /// The UDP port on which hosts listen.
 const LISTENING: u16 = 4000;
@@ -44,33 +45,23 @@ pub(crate) fn load_modules() {
 impl Network {
     pub(crate) fn new() -> Self {
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-        for name in ["a", "b", "switch"] {
-            run(&format!("ip netns add {name}{number}"));
-        }
-        enter(&format!("switch{number}"));
-        let hosts = [("a", 1u8), ("b", 2)].map(|(name, last)| {
-            let other = 3 - last;
-            run(&format!("ip link add p{last} type veth peer name {DEVICE} netns {name}{number}"));
-            run(&format!("ip link set p{last} up"));
-            let inside = format!("{name}{number}");
-            for command in [
-                "sysctl -qw net.ipv6.conf.all.disable_ipv6=1".to_owned(),
-                format!("ip link set {DEVICE} address 02:00:00:00:00:0{last} up"),
-                format!("ip address add 10.0.0.{last}/24 dev {DEVICE}"),
-                format!("ip neigh add 10.0.0.{other} lladdr 02:00:00:00:00:0{other} dev {DEVICE} nud permanent"),
-            ] {
-                run(&format!("ip netns exec {inside} {command}"));
-            }
+        let [a, b, switch] = ["a", "b", "switch"].map(|name| format!("{name}{number}"));
+        batch(&[format!("netns add {a}"), format!("netns add {b}"), format!("netns add {switch}")]);
+        enter(&switch);
+        disable_ipv6();
+        batch(&[port(1, &a), port(2, &b)].concat());
+        let hosts = [(a, 1), (b, 2)].map(|(inside, last)| {
             enter(&inside);
+            disable_ipv6();
+            batch(&settle(last));
             let address = Ipv4Addr::new(10, 0, 0, last);
             let socket = UdpSocket::bind((address, LISTENING)).unwrap();
             socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
             // A receiver that gets no time for a while loses nothing by it.
             set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER).unwrap();
-            enter(&format!("switch{number}"));
             Host { address, socket }
         });
-        run("sysctl -qw net.ipv6.conf.all.disable_ipv6=1");
+        enter(&switch);
         Self { number, hosts }
     }
 
@@ -81,16 +72,10 @@ impl Network {
     /// Plugs a host into the switch anew, by another device of the same name.
     pub(crate) fn plug(&self, last: u8) {
         let inside = format!("{}{}", if last == 1 { "a" } else { "b" }, self.number);
-        let other = 3 - last;
-        run(&format!("ip link add p{last} type veth peer name {DEVICE} netns {inside}"));
-        run(&format!("ip link set p{last} up"));
-        for command in [
-            format!("ip link set {DEVICE} address 02:00:00:00:00:0{last} up"),
-            format!("ip address add 10.0.0.{last}/24 dev {DEVICE}"),
-            format!("ip neigh add 10.0.0.{other} lladdr 02:00:00:00:00:0{other} dev {DEVICE} nud permanent"),
-        ] {
-            run(&format!("ip netns exec {inside} {command}"));
-        }
+        batch(&port(last, &inside));
+        enter(&inside);
+        batch(&settle(last));
+        enter(&format!("switch{}", self.number));
     }
 
     /// The frames with IPv4 that a host receives from now on.
@@ -101,11 +86,11 @@ impl Network {
     /// Makes a third port, `p3`, and gives the frames that leave through it.
     pub(crate) fn tap(&self) -> Capture {
         let inside = format!("c{}", self.number);
-        run(&format!("ip netns add {inside}"));
-        run(&format!("ip link add p3 type veth peer name {DEVICE} netns {inside}"));
-        run("ip link set p3 up");
-        run(&format!("ip netns exec {inside} sysctl -qw net.ipv6.conf.all.disable_ipv6=1"));
-        run(&format!("ip netns exec {inside} ip link set {DEVICE} up"));
+        batch(&[vec![format!("netns add {inside}")], port(3, &inside)].concat());
+        enter(&inside);
+        disable_ipv6();
+        batch(&[format!("link set {DEVICE} up")]);
+        enter(&format!("switch{}", self.number));
         self.capture_in("c")
     }
 
@@ -167,10 +152,30 @@ impl Host {
 
 impl Drop for Network {
     fn drop(&mut self) {
-        for name in ["a", "b", "c", "switch"] {
-            let _ = Command::new("ip").args(["netns", "del", &format!("{name}{}", self.number)]).output();
-        }
+        let lines = ["a", "b", "c", "switch"].map(|name| format!("netns del {name}{}", self.number));
+        // Not every network has a tap.
+        attempt(&lines);
     }
+}
+
+/// Lines of `ip` that make a port of the switch, whose other end is a host's device.
+fn port(last: u8, inside: &str) -> Vec<String> {
+    vec![format!("link add p{last} type veth peer name {DEVICE} netns {inside}"), format!("link set p{last} up")]
+}
+
+/// Lines of `ip` that give a host its addresses, and that of the other one.
+fn settle(last: u8) -> Vec<String> {
+    let other = 3 - last;
+    vec![
+        format!("link set {DEVICE} address 02:00:00:00:00:0{last} up"),
+        format!("address add 10.0.0.{last}/24 dev {DEVICE}"),
+        format!("neigh add 10.0.0.{other} lladdr 02:00:00:00:00:0{other} dev {DEVICE} nud permanent"),
+    ]
+}
+
+/// In the namespace that the thread is in.
+fn disable_ipv6() {
+    std::fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1").unwrap();
 }
 
 /// Which of so many numbers did not arrive.

@@ -84,7 +84,7 @@ fn without_what_ovs_cannot_say(profile: Profile) -> Profile {
         .without("set(nd_ext())", "OVS 3.1 writes it without its mask", [Feature::Set(Attribute::NdExt)])
         .without("fine probabilities", "it prints tenths of a percent", forms(&[Form::SampleFine]))
         .without("userspace() without a note", "it reads one of 48 zeros", forms(&[Form::ToProcess]))
-        .without("short userdata()", "it fills up to 8 octets", forms(&[Form::ToProcessFewBytes]))
+        .without("short userdata()", "it fills up to 8 bytes", forms(&[Form::ToProcessFewBytes]))
         .without("long TLVs of NSH", "it takes no text that is longer", forms(&[Form::NshLongTlvs]))
         .without("TLVs of NSH with zeros in front", "it prints no zeros in front", forms(&[Form::NshZeroTlvs]))
         .without("ERSPAN headers", "the reader looks for the letters \"hx\"", forms(&[Form::PushErspan]))

@@ -30,10 +30,10 @@ fn both_ways(name: &str, eth_type: &str, first: &str, commit: &str) -> Scenario 
     for (from, to) in [(1, 2), (2, 1)] {
         let enter = key(&format!("in_port({from}),eth_type({eth_type})"));
         scenario = scenario.flow(enter, actions(&format!("ct({first}),recirc(1)")));
-        for (state, octet) in STATES {
+        for (state, byte) in STATES {
             let then = if state.starts_with("+new") { format!("ct({commit}),") } else { String::new() };
             let told = format!("recirc_id(0x1),in_port({from}),ct_state({state}),eth_type({eth_type})");
-            let list = format!("{then}set(eth(src=02:00:00:00:00:{octet})),{to}");
+            let list = format!("{then}set(eth(src=02:00:00:00:00:{byte})),{to}");
             scenario = scenario.flow(key(&told), actions(&list));
         }
     }

@@ -148,8 +148,8 @@ fn udp_frame() -> Vec<u8> {
     Ipv4::default().frame(17, &udp(1000, 2000, b"an example"))
 }
 
-fn cut(mut frame: Vec<u8>, octets: usize) -> Vec<u8> {
-    frame.truncate(frame.len() - octets);
+fn cut(mut frame: Vec<u8>, bytes: usize) -> Vec<u8> {
+    frame.truncate(frame.len() - bytes);
     frame
 }
 

@@ -118,7 +118,7 @@ type Known = (&'static str, fn(&Refused) -> bool);
 
 /// Flows that OVS does not take, and why that is known.
 const REFUSED: &[Known] = &[
-    ("OVS 3.1 reads no md2 of more than 216 octets", |refused| {
+    ("OVS 3.1 reads no md2 of more than 216 bytes", |refused| {
         let digits = |rest: &str| rest.bytes().take_while(u8::is_ascii_hexdigit).count();
         refused.flow.split("md2=0x").skip(1).any(|rest| digits(rest) > 2 * 216) && is(refused, "parsing actions")
     }),

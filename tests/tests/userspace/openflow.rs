@@ -69,8 +69,8 @@ fn what_open_flow_rules_make_is_done_as_in_ovs() {
 fn a_meter_lets_its_burst_through_as_in_ovs() {
     // The rate is so small that nothing comes to the burst while the test runs.
     let frame = Ipv4::default().frame(17, &udp(1000, 2000, &[7; 208]));
-    let octets = frame.len();
-    assert_eq!(octets, 250, "4 of them are 8 kilobits");
+    let bytes = frame.len();
+    assert_eq!(bytes, 250, "4 of them are 8 kilobits");
     for (unit, words, burst, passes) in [(MeterUnit::Packets, "pktps", 4, 4), (MeterUnit::Kilobits, "kbps", 8, 4)] {
         let mut judge = Judge::new();
         judge.add_meter(&format!("meter=1,{words},burst,bands=type=drop,rate=1,burst_size={burst}"));

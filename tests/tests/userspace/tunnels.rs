@@ -115,7 +115,7 @@ fn networks(tunnel: &OuterTunnel) -> [(OuterNetwork, Option<&'static str>); 3] {
 
 fn push(tunnel_port: PortNumber, network: OuterNetwork, tunnel: OuterTunnel) -> Action {
     let [destination, source] =
-        [&OUTER[..6], &OUTER[6..]].map(|mac| mac.iter().fold(0, |mac, octet| mac << 8 | u64::from(*octet)));
+        [&OUTER[..6], &OUTER[6..]].map(|mac| mac.iter().fold(0, |mac, byte| mac << 8 | u64::from(*byte)));
     let outer = OuterHeaders { destination, source, network, tunnel };
     let (tunnel_type, header) = (outer.tunnel_type(), outer.bytes().into());
     Action::TunnelPush(Box::new(TunnelPush { tunnel_port, out_port: PortNumber(2), tunnel_type, header }))

@@ -134,18 +134,18 @@ where
 }
 
 /// Takes hexadecimal digits, two for a byte; where the number of digits is odd, the first byte has one.
-pub(super) fn octets(cursor: &mut Cursor<'_>) -> Vec<u8> {
+pub(super) fn hex_bytes(cursor: &mut Cursor<'_>) -> Vec<u8> {
     let digits = cursor.take_while(|byte| byte.is_ascii_hexdigit());
     let value = |digit: &u8| char::from(*digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-    let octet = |digits: &[u8]| digits.iter().filter_map(value).fold(0, |octet, digit| octet << 4 | digit);
-    digits.as_bytes().rchunks(2).rev().map(octet).collect()
+    let byte = |digits: &[u8]| digits.iter().filter_map(value).fold(0, |byte, digit| byte << 4 | digit);
+    digits.as_bytes().rchunks(2).rev().map(byte).collect()
 }
 
 /// Bytes in hexadecimal digits.
-pub(super) struct HexOctets<'a>(pub(super) &'a [u8]);
+pub(super) struct HexBytes<'a>(pub(super) &'a [u8]);
 
-impl fmt::Display for HexOctets<'_> {
+impl fmt::Display for HexBytes<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|octet| write!(out, "{octet:02x}"))
+        self.0.iter().try_for_each(|byte| write!(out, "{byte:02x}"))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::arguments::{HexOctets, arguments, number, octets, placed, plain_number, value};
+use super::arguments::{HexBytes, arguments, hex_bytes, number, placed, plain_number, value};
 use crate::action::{EthernetAddresses, MplsEntry, NshHeader, NshMetadata, VlanTag};
 use crate::text::ParseError;
 use crate::text::cursor::{Cursor, error_at};
@@ -136,7 +136,7 @@ fn read_metadata_type(cursor: &mut Cursor<'_>) -> Result<u8, ParseError> {
 fn read_tlvs(cursor: &mut Cursor<'_>) -> Result<Box<[u8]>, ParseError> {
     let start = cursor.offset();
     let prefixed = cursor.eat("0x");
-    let mut tlvs = octets(cursor);
+    let mut tlvs = hex_bytes(cursor);
     if !prefixed && cursor.since(start) != "0" {
         return Err(error_at(start, "hexadecimal digits after 0x"));
     }
@@ -145,7 +145,7 @@ fn read_tlvs(cursor: &mut Cursor<'_>) -> Result<Box<[u8]>, ParseError> {
     }
     tlvs.splice(0..0, std::iter::repeat_n(0, tlvs.len().next_multiple_of(NSH_WORD) - tlvs.len()));
     if tlvs.len() > NSH_METADATA {
-        return Err(error_at(start, format!("at most {NSH_METADATA} octets")));
+        return Err(error_at(start, format!("at most {NSH_METADATA} bytes")));
     }
     Ok(tlvs.into())
 }
@@ -162,6 +162,6 @@ pub(super) fn write_push_nsh(out: &mut dyn fmt::Write, header: &NshHeader) -> fm
         NshMetadata::Contexts([c1, c2, c3, c4]) => write!(out, ",c1={c1:#x},c2={c2:#x},c3={c3:#x},c4={c4:#x})"),
         // OVS prints "md2=0", which it does not read, and takes TLVs that are not there for none, too.
         NshMetadata::Tlvs(tlvs) if tlvs.is_empty() => out.write_char(')'),
-        NshMetadata::Tlvs(tlvs) => write!(out, ",md2=0x{})", HexOctets(tlvs)),
+        NshMetadata::Tlvs(tlvs) => write!(out, ",md2=0x{})", HexBytes(tlvs)),
     }
 }

@@ -6,9 +6,9 @@ use super::arguments::{arguments, number};
 use super::table::{push_action, read_action};
 use crate::action::{Action, ActionKind, ActionList};
 use crate::port::PortNames;
-use crate::text::cursor::{Cursor, error_at};
+use crate::text::cursor::{Cursor, NESTING_LIMIT, error_at};
 use crate::text::write_value::Ports;
-use crate::text::{NESTING_LIMIT, ParseError, Style};
+use crate::text::{ParseError, Style};
 
 /// As many actions as a netlink message of OVS has room for.
 const ACTIONS_LIMIT: usize = 8191;

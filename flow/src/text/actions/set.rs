@@ -5,9 +5,10 @@ use crate::field::{Attribute, Field, MPLS_PRESENT};
 use crate::port::PortNames;
 use crate::text::ParseError;
 use crate::text::cursor::{Cursor, error_at, quoted};
+use crate::text::pieces::{Pieces, push_stack};
 use crate::text::read_key::attribute_of;
 use crate::text::read_value::read_attribute;
-use crate::text::write_key::{Pieces, describe_attribute, push_stack};
+use crate::text::write_key::describe_attribute;
 use crate::text::write_options::push_geneve;
 use crate::text::write_value::{Ports, push_field_value};
 

@@ -15,8 +15,9 @@ use super::userspace::{read_psample, read_userspace, write_psample, write_usersp
 use crate::action::{Action, ActionKind, HashAlgorithm};
 use crate::chain::ChainId;
 use crate::meter::MeterId;
+use crate::name::is_number;
 use crate::text::ParseError;
-use crate::text::cursor::{Cursor, error_at, is_number, quoted};
+use crate::text::cursor::{Cursor, error_at, quoted};
 use crate::text::read_value::{number32, read_port};
 use crate::text::write_number::push_prefixed_hex;
 use crate::text::write_value::{Ports, write_port};

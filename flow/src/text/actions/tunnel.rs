@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use super::arguments::{HexOctets, arguments, flag, number, octets, parenthesised, plain_number, value};
+use super::arguments::{HexBytes, arguments, flag, hex_bytes, number, parenthesised, plain_number, value};
 use super::headers::read_mac;
 use crate::action::{
     GRE_CHECKSUM, GRE_KEY, GRE_SEQUENCE, GeneveOption, OuterHeaders, OuterNetwork, OuterTunnel, OuterUdp, TunnelPush,
@@ -47,7 +47,7 @@ fn read_header(cursor: &mut Cursor<'_>) -> Result<(u32, Box<[u8]>), ParseError> 
     let tunnel_type = plain_number(cursor, u32::MAX)?;
     cursor.expect(",")?;
     let header = if cursor.eat("bytes(") {
-        let header = octets(cursor);
+        let header = hex_bytes(cursor);
         cursor.expect(")")?;
         header
     } else {
@@ -176,7 +176,7 @@ fn read_options(cursor: &mut Cursor<'_>) -> Result<Vec<GeneveOption>, ParseError
         options.push(read_option(cursor)?);
         cursor.expect("}")?;
         if options.iter().map(GeneveOption::length).sum::<usize>() > GENEVE_OPTIONS {
-            return Err(error_at(start, format!("at most {GENEVE_OPTIONS} octets of options")));
+            return Err(error_at(start, format!("at most {GENEVE_OPTIONS} bytes of options")));
         }
     }
     Ok(options)
@@ -191,20 +191,20 @@ fn read_option(cursor: &mut Cursor<'_>) -> Result<GeneveOption, ParseError> {
     let start = cursor.offset();
     let length = plain_number(cursor, GENEVE_OPTION)?;
     if length % 4 != 0 {
-        return Err(error_at(start, "a multiple of 4 octets"));
+        return Err(error_at(start, "a multiple of 4 bytes"));
     }
     let mut data = Vec::new();
     if cursor.eat(",") {
         let start = cursor.offset();
         if cursor.eat("0x") {
-            data = octets(cursor);
+            data = hex_bytes(cursor);
         } else {
             cursor.expect("0")?;
         }
         // OVS leaves zeros in front out, and reads a number.
-        data.drain(..data.iter().take_while(|octet| **octet == 0).count());
+        data.drain(..data.iter().take_while(|byte| **byte == 0).count());
         if data.len() > usize::from(length) {
-            return Err(error_at(start, format!("a value of at most {length} octets")));
+            return Err(error_at(start, format!("a value of at most {length} bytes")));
         }
     }
     data.splice(0..0, std::iter::repeat_n(0, usize::from(length) - data.len()));
@@ -274,7 +274,7 @@ pub(super) fn write_tunnel_push(out: &mut dyn fmt::Write, push: &TunnelPush, sty
     write!(out, "),header(size={},type={},", push.header.len(), push.tunnel_type)?;
     match OuterHeaders::read(push.tunnel_type, &push.header) {
         Some(headers) => write_layers(out, &headers)?,
-        None => write!(out, "bytes({})", HexOctets(&push.header))?,
+        None => write!(out, "bytes({})", HexBytes(&push.header))?,
     }
     out.write_str("),out_port(")?;
     write_port(out, push.out_port, style)?;
@@ -357,11 +357,11 @@ fn write_udp(out: &mut dyn fmt::Write, udp: &OuterUdp) -> fmt::Result {
 fn write_option(out: &mut dyn fmt::Write, option: &GeneveOption) -> fmt::Result {
     let GeneveOption { class, kind, data } = option;
     write!(out, "{{class={},type={},len={}", Hex((*class).into()), Hex((*kind).into()), data.len())?;
-    let zeros = data.iter().take_while(|octet| **octet == 0).count();
+    let zeros = data.iter().take_while(|byte| **byte == 0).count();
     match &data[zeros..] {
         [] if data.is_empty() => {}
         [] => out.write_str(",0")?,
-        [first, others @ ..] => write!(out, ",{first:#x}{}", HexOctets(others))?,
+        [first, others @ ..] => write!(out, ",{first:#x}{}", HexBytes(others))?,
     }
     out.write_char('}')
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::arguments::{
-    HexOctets, arguments, flag, number, octets, parenthesised, placed_flag, plain_number, read_arguments, value,
+    HexBytes, arguments, flag, hex_bytes, number, parenthesised, placed_flag, plain_number, read_arguments, value,
 };
 use crate::action::{Action, FlowSample, SLOW_PATH_REASONS, SampleDirection, ToController, UserData, Userspace};
 use crate::port::PortNames;
@@ -60,7 +60,7 @@ pub(super) fn read_userspace(cursor: &mut Cursor<'_>, names: &dyn PortNames) -> 
     if excess > 0 {
         return Err(error_at(
             data_start,
-            format!("userdata shorter by {excess} octets, which is what netlink can carry"),
+            format!("userdata shorter by {excess} bytes, which is what netlink can carry"),
         ));
     }
     Ok(userspace)
@@ -170,9 +170,9 @@ fn read_controller(cursor: &mut Cursor<'_>) -> Result<UserData, ParseError> {
 
 fn read_bytes(cursor: &mut Cursor<'_>) -> Result<UserData, ParseError> {
     let start = cursor.offset();
-    let bytes = octets(cursor);
+    let bytes = hex_bytes(cursor);
     if cursor.since(start).len() % 2 == 1 {
-        return Err(cursor.error("another hexadecimal digit: two make an octet"));
+        return Err(cursor.error("another hexadecimal digit: two make an byte"));
     }
     Ok(UserData::Bytes(bytes.into()))
 }
@@ -192,10 +192,10 @@ pub(super) fn read_psample(cursor: &mut Cursor<'_>) -> Result<Action, ParseError
 fn read_cookie(cursor: &mut Cursor<'_>) -> Result<Box<[u8]>, ParseError> {
     let start = cursor.offset();
     let prefixed = cursor.eat("0x");
-    let cookie = octets(cursor);
+    let cookie = hex_bytes(cursor);
     let zero = !prefixed && cursor.since(start) == "0";
     if cookie.is_empty() || cookie.len() > COOKIE || !prefixed && !zero {
-        return Err(error_at(start, format!("0x and the hexadecimal digits of at most {COOKIE} octets")));
+        return Err(error_at(start, format!("0x and the hexadecimal digits of at most {COOKIE} bytes")));
     }
     Ok(cookie.into())
 }
@@ -259,7 +259,7 @@ fn write_data(out: &mut dyn fmt::Write, data: &UserData, style: &Style<'_>) -> f
             write!(out, ",recirc_id={recirc_id},rule_cookie={}", Hex((*rule_cookie).into()))?;
             write!(out, ",controller_id={controller_id},max_len={max_len}")
         }
-        UserData::Bytes(bytes) => write!(out, "userdata({}", HexOctets(bytes)),
+        UserData::Bytes(bytes) => write!(out, "userdata({}", HexBytes(bytes)),
     }?;
     out.write_char(')')
 }
@@ -280,7 +280,7 @@ fn write_reasons(out: &mut dyn fmt::Write, reasons: u32) -> fmt::Result {
 pub(super) fn write_psample(out: &mut dyn fmt::Write, group: u32, cookie: &[u8]) -> fmt::Result {
     write!(out, "psample(group={group}")?;
     if !cookie.is_empty() {
-        write!(out, ",cookie=0x{}", HexOctets(cookie))?;
+        write!(out, ",cookie=0x{}", HexBytes(cookie))?;
     }
     out.write_char(')')
 }

@@ -77,8 +77,8 @@ proptest::proptest! {
             frames::v6("fd00::1", "fd00::2", protocol, &body)
         };
         for (at, value) in flips {
-            if let Some(octet) = packet.get_mut(at).filter(|_| at > 0) {
-                *octet = value;
+            if let Some(byte) = packet.get_mut(at).filter(|_| at > 0) {
+                *byte = value;
             }
         }
         packet.truncate(length.max(1));

@@ -263,7 +263,7 @@ fn a_gateway_can_come_later() {
 }
 
 fn request(source: &str) -> Vec<u8> {
-    let datagram = frames::udp(3000, 69, b"\x00\x01file\x00octet\x00");
+    let datagram = frames::udp(3000, 69, b"\x00\x01file\x00byte\x00");
     frames::summed(Family::V4, frames::v4(source, SERVER, 17, &datagram))
 }
 

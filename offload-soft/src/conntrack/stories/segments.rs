@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use crate::conntrack::frames;
-use crate::conntrack::state::Direction::{self, Original, Reply};
 use crate::conntrack::tcp::{Circumstances, Tcp};
 use crate::conntrack::tcp_segment::Segment;
 use crate::conntrack::timeouts::{self, Timeouts};
 use crate::conntrack::tracker::Verdict;
+use crate::conntrack::tuple::Direction::{self, Original, Reply};
 
 const TIMEOUTS: timeouts::Tcp = Timeouts::DEFAULT.tcp;
 

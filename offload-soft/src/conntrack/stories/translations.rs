@@ -7,7 +7,7 @@ use crate::conntrack::state::bit::{DESTINATION_NAT, ESTABLISHED, NEW, RELATED, R
 use crate::conntrack::*;
 
 #[test]
-fn source_translation_works_both_ways_and_restores_every_octet() {
+fn source_translation_works_both_ways_and_restores_every_byte() {
     let world = World::new();
     let action = commit_nat(NatSide::Source, "198.51.100.1", None);
     let question = udp(CLIENT, 1000, SERVER, 53);

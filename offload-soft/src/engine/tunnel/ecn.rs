@@ -3,7 +3,7 @@
 use sluice_flow::field::Field;
 use sluice_flow::port::PortNumber;
 
-use super::Payload;
+use super::header::Payload;
 use crate::packet::checksum::replace;
 use crate::packet::headers::{Ipv4, Ipv6};
 use crate::packet::{Metadata, Network, parse};

@@ -3,10 +3,12 @@
 use sluice_flow::field::Field;
 use sluice_flow::port::PortNumber;
 
-use super::{Payload, TunnelHeader, gre};
+use super::gre;
+use super::header::{Payload, TunnelHeader};
+use crate::packet::MIN_FRAME;
 use crate::packet::headers::{Erspan, Erspan2, Ethernet, GRE_CHECKSUM, GRE_SEQUENCE, Gre, VlanTagged};
 use crate::packet::{Metadata, Network, TunnelOptions, eth_type, parse};
-use crate::translate::{Encapsulation, EncapsulationOptions, MIN_FRAME, tunnel_flag};
+use crate::translate::{Encapsulation, EncapsulationOptions, tunnel_flag};
 
 /// GRE with a sequence number.
 const GRE: usize = 8;

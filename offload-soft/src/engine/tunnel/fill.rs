@@ -5,7 +5,7 @@
 use sluice_flow::port::TunnelProtocol;
 use sluice_flow::time::Timestamp;
 
-use super::{Payload, UDP};
+use super::header::{Payload, UDP};
 use crate::packet::checksum::{Sum, pseudo_header};
 use crate::packet::headers::{
     Checksum, Erspan, Ethernet, GRE_CHECKSUM, GRE_SEQUENCE, Gre, Gtpu, GtpuOptional, Ipv4, Ipv6, Number, Udp,

@@ -1,6 +1,6 @@
 //! Geneve (RFC 8926) with its options, as in `drivers/net/geneve.c`.
 
-use super::{Payload, TunnelHeader};
+use super::header::{Payload, TunnelHeader};
 use crate::packet::headers::{GENEVE_CONTROL, GENEVE_CRITICAL, Geneve};
 use crate::packet::tunnel::GeneveOptions;
 use crate::packet::{TunnelOptions, eth_type};
@@ -13,7 +13,7 @@ pub(super) fn write(frame: &mut Vec<u8>, payload: Payload<'_>, encapsulation: &E
         return None;
     }
     let (options, is_critical) = match &encapsulation.options {
-        EncapsulationOptions::Geneve { octets, is_critical } => (&octets[..], *is_critical),
+        EncapsulationOptions::Geneve { bytes, is_critical } => (&bytes[..], *is_critical),
         _ => (&[][..], false),
     };
     let is_control = encapsulation.flags & tunnel_flag::CONTROL != 0;

@@ -1,6 +1,6 @@
 //! GTP-U (3GPP TS 29.281), as in `lib/netdev-native-tnl.c` of OVS; extension headers are stepped over.
 
-use super::{Payload, TunnelHeader};
+use super::header::{Payload, TunnelHeader};
 use crate::packet::headers::{Gtpu, GtpuOptional};
 use crate::packet::{TunnelOptions, eth_type};
 use crate::translate::{Encapsulation, EncapsulationOptions};

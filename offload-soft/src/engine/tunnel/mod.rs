@@ -16,6 +16,7 @@ mod fill;
 mod geneve;
 mod gre;
 mod gtpu;
+mod header;
 mod outer;
 mod push;
 mod segments;
@@ -27,28 +28,20 @@ use sluice_flow::field::{FRAGMENT_NO, Field};
 use sluice_flow::port::{PortNumber, Tunnel, TunnelProtocol};
 use sluice_flow::time::Timestamp;
 
-use crate::packet::checksum::{Sum, crc32c};
+use crate::packet::checksum::crc32c;
 use crate::packet::headers::{Gre, Udp};
-use crate::packet::{Metadata, Parsed, Transport, TunnelMetadata, TunnelOptions, eth_type, ip_proto, parse};
+use crate::packet::{MIN_FRAME, Metadata, Parsed, Transport, TunnelMetadata, TunnelOptions, eth_type, ip_proto, parse};
 use crate::ports::{Entrance, PortState};
-use crate::translate::{Encapsulation, MIN_FRAME, tunnel_flag};
+use crate::translate::{Encapsulation, tunnel_flag};
 use fill::PerPacket;
+use header::UDP;
 
+pub(crate) use header::Payload;
 pub(crate) use outer::{sender, sender_mac};
 pub(crate) use push::Push;
 
-const UDP: usize = Udp::<&[u8]>::LENGTH;
-
 /// The UDP source ports that carry the entropy of the inner flow.
 const SOURCE_PORTS: Range<u16> = 32768..61000;
-
-/// What is put into a tunnel.
-#[derive(Clone, Copy)]
-pub(crate) struct Payload<'a> {
-    pub(crate) bytes: &'a [u8],
-    /// Its Ethernet type, if it has no Ethernet header.
-    pub(crate) layer3: Option<u16>,
-}
 
 /// The frame with an outer header on it; `None` if the tunnel cannot carry it, or if it would be longer than IP can
 /// carry.
@@ -96,8 +89,8 @@ impl Payload<'_> {
         ];
         let is_whole = key.get(Field::Ipv4Frag) == u128::from(FRAGMENT_NO);
         let ports = [Field::TcpSrc, Field::TcpDst].into_iter().filter(|_| is_whole);
-        let octets: Vec<u8> = flow.into_iter().chain(ports).flat_map(|field| key.get(field).to_be_bytes()).collect();
-        let hash = u64::from(crc32c(&[&octets]));
+        let values: Vec<u8> = flow.into_iter().chain(ports).flat_map(|field| key.get(field).to_be_bytes()).collect();
+        let hash = u64::from(crc32c(&[&values]));
         let ports = u64::from(SOURCE_PORTS.end - SOURCE_PORTS.start);
         u16::try_from((hash * ports) >> 32).map_or(SOURCE_PORTS.start, |offset| SOURCE_PORTS.start + offset)
     }
@@ -136,17 +129,6 @@ pub(crate) fn entrance(frame: &[u8], parsed: &Parsed) -> Option<Entrance> {
     };
     let gre = Gre::new(frame.get(at..parsed.layout.end)?).filter(gre::is_version_0)?;
     Some(if matches!(gre.protocol(), eth_type::ERSPAN | eth_type::ERSPAN2) { Entrance::Erspan } else { Entrance::Gre })
-}
-
-/// What a tunnel header says, and where its payload is.
-struct TunnelHeader {
-    id: u64,
-    flags: u8,
-    options: TunnelOptions,
-    /// Where the payload is, from the start of the tunnel header on.
-    payload: Range<usize>,
-    /// The Ethernet type of the payload, if it has no Ethernet header.
-    layer3: Option<u16>,
 }
 
 /// Takes the outer header off a frame that comes out of a tunnel.
@@ -212,9 +194,4 @@ fn take_off(
         options: tunnel.options,
     };
     Some(Decapsulated::Inner { range, layer3: tunnel.layer3, metadata })
-}
-
-/// The Internet checksum over all of the bytes is right.
-fn is_checksum_right(bytes: &[u8]) -> bool {
-    Sum::default().bytes(bytes).finish() == 0
 }

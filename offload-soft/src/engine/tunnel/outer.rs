@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use sluice_flow::field::Field;
 use sluice_flow::port::{Tunnel, TunnelProtocol};
 
-use super::{UDP, is_checksum_right};
+use super::header::{UDP, is_checksum_right};
 use crate::packet::checksum::{Sum, pseudo_header};
 use crate::packet::headers::{Ethernet, IPV4_DONT_FRAGMENT, Ipv4, Ipv6, Ipv6Extension, Udp};
 use crate::packet::{Mac, Network, Parsed, TunnelAddresses, eth_type, ip_proto};

@@ -8,7 +8,8 @@ use sluice_flow::refusal::Refusal;
 use sluice_flow::time::Timestamp;
 
 use super::fill::{PerPacket, fill, places};
-use super::{Payload, UDP, gtpu, segments};
+use super::header::{Payload, UDP};
+use super::{gtpu, segments};
 use crate::packet::headers::{Erspan, Erspan2, Ethernet, Geneve, Gre, Gtpu, Ipv4, Vxlan};
 use crate::packet::{eth_type, fragment, ip_proto};
 use crate::ports::PortState;
@@ -50,7 +51,7 @@ impl Push {
         };
         let TunnelPush { tunnel_port, out_port, header, .. } = push.clone();
         if header.len() > LONGEST {
-            return refuse("the headers are longer than 512 octets");
+            return refuse("the headers are longer than 512 bytes");
         }
         let is_whole = match kind {
             Kind::Tunnel(protocol) => is_whole(&header, protocol),

@@ -1,7 +1,7 @@
 //! Segment routing over IPv6 (RFC 8754), which `tnl_push` puts on; OVS knows it from version 3.2 on.
 
-use super::Payload;
 use super::fill::{IPV6, places};
+use super::header::Payload;
 use crate::packet::headers::{Ethernet, Ipv6};
 use crate::packet::{eth_type, ip_proto};
 

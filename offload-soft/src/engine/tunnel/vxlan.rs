@@ -1,6 +1,6 @@
 //! VXLAN (RFC 7348) with the group policy extension, as in `drivers/net/vxlan/vxlan_core.c`.
 
-use super::{Payload, TunnelHeader};
+use super::header::{Payload, TunnelHeader};
 use crate::packet::TunnelOptions;
 use crate::packet::headers::{VXLAN_GBP, VXLAN_VNI, Vxlan};
 use crate::translate::{Encapsulation, EncapsulationOptions, POLICY_FLAGS, tunnel_flag};

@@ -4,7 +4,7 @@ use super::{Wire, is_inside};
 
 view! {
     /// A VXLAN header (RFC 7348).
-    Vxlan, 8 octets;
+    Vxlan, 8 bytes;
     /// Flags (8 bits) and reserved bits.
     flags, set_flags: u32, at 0;
     /// Network identifier (24 bits) and reserved bits.
@@ -19,7 +19,7 @@ pub const VXLAN_GBP: u32 = 0x8000_0000;
 
 view! {
     /// A Geneve header (RFC 8926).
-    Geneve, 8 octets;
+    Geneve, 8 bytes;
     /// Version (2 bits) and length of the options in units of four bytes (6 bits).
     version_and_length, set_version_and_length: u8, at 0;
     /// Control packet (1 bit), critical options (1 bit), reserved (6 bits).
@@ -49,7 +49,7 @@ impl<T: AsRef<[u8]>> Geneve<T> {
 
 view! {
     /// A GRE header (RFC 2784) without what its flags add.
-    Gre, 4 octets;
+    Gre, 4 bytes;
     /// Flags (13 bits) and version (3 bits).
     flags, set_flags: u16, at 0;
     /// Ethernet type of the payload.
@@ -87,21 +87,21 @@ impl<T: AsRef<[u8]>> Gre<T> {
 
 view! {
     /// A number of 32 bits: the key or the sequence number of GRE, the session of L2TPv3 (RFC 3931, 4.1.1).
-    Number, 4 octets;
+    Number, 4 bytes;
     /// The number.
     value, set_value: u32, at 0;
 }
 
 view! {
     /// A checksum of 16 bits, and reserved bits.
-    Checksum, 4 octets;
+    Checksum, 4 bytes;
     /// The checksum.
     value, set_value: u16, at 0;
 }
 
 view! {
     /// What both versions of ERSPAN begin with (`struct erspan_base_hdr` in `include/net/erspan.h`).
-    Erspan, 8 octets;
+    Erspan, 8 bytes;
     /// Version (4 bits) and VLAN of the mirrored frame (12 bits).
     version_and_vlan, set_version_and_vlan: u16, at 0;
     /// Class of service (3 bits), encapsulation or state of the frame (2 bits), truncated (1 bit), session (10 bits).
@@ -112,7 +112,7 @@ view! {
 
 view! {
     /// ERSPAN version 2 (`struct erspan_md2`), what both versions begin with included.
-    Erspan2, 12 octets;
+    Erspan2, 12 bytes;
     /// Security group tag.
     group, set_group: u16, at 8;
     /// Ethernet frame inside (1 bit), frame type (5 bits), hardware (6 bits), direction (1 bit), granularity of the time
@@ -122,7 +122,7 @@ view! {
 
 view! {
     /// A GTP-U header (3GPP TS 29.281, section 5.1).
-    Gtpu, 8 octets;
+    Gtpu, 8 bytes;
     /// Version (3 bits), protocol type (1 bit), reserved (1 bit), extension, sequence number, N-PDU number.
     flags, set_flags: u8, at 0;
     /// Message type.
@@ -135,7 +135,7 @@ view! {
 
 view! {
     /// What a GTP-U header goes on with if any of the last three flags is set.
-    GtpuOptional, 4 octets;
+    GtpuOptional, 4 bytes;
     /// Sequence number.
     sequence, set_sequence: u16, at 0;
     /// Type of the next extension header; 0 for none.

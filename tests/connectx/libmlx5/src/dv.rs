@@ -276,7 +276,7 @@ impl<'a> Domain<'a> {
         let dumped = done(unsafe { mlx5dv_dump_dr_domain(file.as_ptr(), self.raw.as_ptr()) });
         // SAFETY: it is open, and not used after this.
         unsafe { libc::fclose(file.as_ptr()) };
-        // SAFETY: closing has made it so many bytes of text, which nobody else has.
+        // SAFETY: closing has filled this many bytes with text, and nobody else has them.
         let copy = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), bytes) }.to_vec();
         // SAFETY: it comes from malloc, and is not used after this.
         unsafe { libc::free(text.cast()) };
@@ -397,7 +397,7 @@ impl<'a> Action<'a> {
         Self::new(unsafe { mlx5dv_dr_action_create_pop_vlan() })
     }
 
-    /// Marks packets for who receives them.
+    /// Marks packets for the program that receives them.
     ///
     /// # Errors
     /// If there is no memory.

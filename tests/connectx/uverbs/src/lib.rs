@@ -1,187 +1,193 @@
-//! Emulated ConnectX devices for the program that this is linked into, or loaded into by `LD_PRELOAD`.
+//! The device as libibverbs sees it: the kernel's uverbs interface, over the same core.
 //!
-//! Functions of libc that libibverbs and libmlx5 call are replaced (`interpose.rs`): `/dev/infiniband/uverbsN` opens as a
-//! [`Device`] of `sluice-connectx`, and everything else goes on to the kernel. A test plugs devices in by [`plug`]; a program that
-//! `connectx run` has started finds one that is made as its environment says.
+//! [`Device::ioctl`] takes the requests of a program in whose memory they lie, does what mlx5_ib would, and sends the commands that
+//! it would send. A thread carries out what the program posts to its queues, since programs wait for that without calling anybody.
+//! What gets the program's calls here is not in this crate, for it cannot do without unsafe code: see `tests/connectx/preload`.
 //!
-//! What is here is process-wide because functions of libc are.
+//! An object, method or attribute that is not modelled is refused, and kept for [`Device::refusals`].
 
-mod interpose;
-mod nldev;
-mod ports;
+mod command;
+mod completions;
+mod device;
+mod devx;
+mod engine;
+mod flow;
+mod ids;
+mod kernel;
+mod methods;
+mod objects;
+mod outlet;
+mod place;
+mod process;
+mod qp;
+mod request;
+mod roots;
+mod specs;
+mod state;
+pub mod sysfs;
+mod tables;
+mod verbs_flow;
+mod work_queues;
 
 use std::collections::BTreeMap;
-use std::fs::remove_dir_all;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use parking_lot::Mutex;
+use sluice_connectx::hca::Hca;
 use sluice_connectx::profile::Profile;
-use sluice_connectx::uverbs::{ContextId, Device, Privileges, sysfs};
+use sluice_connectx::steering::{Port, Walk};
 
-/// What `connectx run` tells the program's process: which device.
-pub const PROFILE_VARIABLE: &str = "CONNECTX_PROFILE";
-/// And, if this is set, that it has no privileges.
-pub const UNPRIVILEGED_VARIABLE: &str = "CONNECTX_UNPRIVILEGED";
+use engine::Engine;
+use kernel::Kernel;
+use objects::{Groups, RootTables};
+use process::Process;
+use request::Request;
+use state::State;
+pub use state::{ContextId, Privileges};
 
-/// And a folder for both ends of its packets.
-pub const PORTS_VARIABLE: &str = "CONNECTX_PORTS";
-
-static BUS: Mutex<Bus> = Mutex::new(Bus { root: None, devices: BTreeMap::new(), files: BTreeMap::new() });
-static NEXT: AtomicU32 = AtomicU32::new(0);
-
-/// Files that are devices, so that a call on any other file takes no lock. Zero is none.
-static FILES: [AtomicI32; 64] = [const { AtomicI32::new(0) }; 64];
-
-/// All devices of this process.
-struct Bus {
-    /// The folder that stands for `/sys`.
-    root: Option<PathBuf>,
-    devices: BTreeMap<u32, Device>,
-    files: BTreeMap<i32, (Device, ContextId)>,
+/// A device, and the programs' contexts on it. Copies are of the same device.
+#[derive(Debug, Clone)]
+pub struct Device {
+    state: Arc<Mutex<State>>,
+    engine: Arc<Engine>,
 }
 
-/// A device that is plugged in until this goes.
-#[derive(Debug)]
-pub struct Plugged {
-    number: u32,
-    device: Device,
-}
+impl Device {
+    /// A device with software steering, if the profile's generation has it, that a kernel has initialized.
+    ///
+    /// # Errors
+    /// If the profile cannot be initialized, with the reason.
+    pub fn new(profile: Profile, privileges: Privileges) -> Result<Self, String> {
+        let (kernel, hca) = Kernel::start(profile.with_software_steering()).map_err(|refused| refused.reason)?;
+        let state = Arc::new(Mutex::new(State {
+            hca,
+            kernel,
+            privileges,
+            contexts: BTreeMap::new(),
+            next_context: 1,
+            roots: RootTables::default(),
+            flows: Groups::new(),
+            listeners: BTreeMap::new(),
+            refusals: Vec::new(),
+            left_behind: Vec::new(),
+        }));
+        let engine = Engine::start(&state);
+        Ok(Self { state, engine: Arc::new(engine) })
+    }
 
-impl Plugged {
-    /// As libibverbs names it.
+    /// Has packets that no flow of the switch takes go to the function that manages it, as the kernel does in switchdev mode.
+    /// Otherwise they are lost.
+    ///
+    /// # Errors
+    /// If the device refuses, as it does where the function manages no switch.
+    pub fn open_slow_path(&self) -> Result<(), String> {
+        roots::open_slow_path(&mut self.state.lock()).map_err(|refused| refused.reason)
+    }
+
+    /// A program opens the device.
     #[must_use]
-    pub fn name(&self) -> String {
-        format!("mlx5_{}", self.number)
+    pub fn open(&self) -> ContextId {
+        let mut state = self.state.lock();
+        let id = ContextId(state.next_context);
+        state.next_context += 1;
+        state.contexts.insert(id, state::Context::default());
+        id
     }
 
-    /// The device itself.
+    /// A program closes the device: what it has not destroyed is destroyed now, and kept for [`Device::left`].
+    pub fn close(&self, context: ContextId) {
+        self.state.lock().close(context);
+    }
+
+    /// A program's request, at `argument` in this process.
+    ///
+    /// # Errors
+    /// As the ioctl fails.
+    pub fn ioctl(&self, context: ContextId, argument: u64) -> Result<(), Errno> {
+        let mut state = self.state.lock();
+        let outcome = Request::read(&Process, argument).and_then(|request| state.request(context, &request));
+        let paused = !self.engine.is_running();
+        drop(state);
+        if !paused {
+            self.engine.wake();
+        }
+        outcome.map_err(|refused| refused.errno)
+    }
+
+    /// A packet comes in from the wire or from a vport. Everything that was posted before is carried out before it. Where the walk
+    /// ends at a receive queue, the program has it there.
+    pub fn receive(&self, from: Port, frame: &[u8]) -> Walk {
+        let mut state = self.state.lock();
+        if self.engine.is_running() {
+            state.drain();
+        }
+        let walk = state.hca.receive(from, frame);
+        state.hca.hand_over(&Process, &walk.received);
+        state.tell_completions();
+        walk
+    }
+
+    /// Uses the core: counters, faults, what it refused.
+    pub fn with<T>(&self, use_it: impl FnOnce(&mut Hca) -> T) -> T {
+        use_it(&mut self.state.lock().hca)
+    }
+
+    /// Carries out what is posted to queues, unless somebody else is at it, or it is held back. The device does so by itself; this is
+    /// for callers that would otherwise wait.
+    pub fn carry_out(&self) {
+        if let Some(mut state) = self.state.try_lock()
+            && self.engine.is_running()
+        {
+            state.drain();
+        }
+    }
+
+    /// Carries out what is posted to queues, and nothing from then on.
+    pub fn hold(&self) {
+        let mut state = self.state.lock();
+        state.drain();
+        self.engine.hold();
+    }
+
+    /// Carries out one request of a queue, while it is held back; whether there was one.
+    pub fn step(&self) -> bool {
+        self.state.lock().carry_out(1) > 0
+    }
+
+    /// Tells every program that the device is ill for good, as its driver does that has noticed: an event that comes on its own. What
+    /// programs ask for is still carried out, since a driver goes on to take back what they have.
+    ///
+    /// # Errors
+    /// If there is no room for one more event, since a program has not read those before.
+    pub fn tell_fatal(&self) -> Result<(), Errno> {
+        const DEVICE_FATAL: u32 = 8;
+        // What it is about, of what kind it is, and nothing.
+        let mut event = [0; 16];
+        event[8..12].copy_from_slice(&DEVICE_FATAL.to_le_bytes());
+        let state = self.state.lock();
+        let mut events = state.contexts.values().flat_map(|context| &context.events);
+        events.try_for_each(|outlet| outlet.put(&event))
+    }
+
+    /// Carries out again what is posted.
+    pub fn release(&self) {
+        self.engine.release();
+    }
+
+    /// All that was refused: requests, and commands to the device.
     #[must_use]
-    pub fn device(&self) -> &Device {
-        &self.device
+    pub fn refusals(&self) -> Vec<String> {
+        let state = self.state.lock();
+        state.refusals.iter().cloned().chain(state.hca.refusals().iter().map(ToString::to_string)).collect()
     }
-}
 
-impl Drop for Plugged {
-    fn drop(&mut self) {
-        let mut bus = BUS.lock();
-        bus.devices.remove(&self.number);
-        if let Some(root) = &bus.root {
-            // It is in a folder for temporary files; what stays there harms nobody.
-            let removed = if bus.devices.is_empty() { remove_dir_all(root) } else { sysfs::remove(root, self.number) };
-            let _ = removed;
-        }
+    /// What programs have made and not destroyed, also those that have closed the device. Empty where everything was cleaned up.
+    #[must_use]
+    pub fn left(&self) -> Vec<String> {
+        let state = self.state.lock();
+        let mut left = state.left_behind.clone();
+        left.extend(state.hca.left().into_iter().filter(|name| !state.kernel.own.contains(name)));
+        left
     }
-}
-
-/// Plugs a device in. Nobody may have called libibverbs in this process before the first.
-///
-/// # Errors
-/// If there is no place for its files, or the profile cannot be initialized.
-pub fn plug(profile: Profile, privileges: Privileges) -> Result<Plugged, String> {
-    interpose::keep();
-    let device = Device::new(profile, privileges)?;
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let mut bus = BUS.lock();
-    let root = match &bus.root {
-        Some(root) => root.clone(),
-        None => {
-            let root = std::env::temp_dir().join(format!("connectx-{}", std::process::id()));
-            interpose::set_sysfs(&root);
-            bus.root = Some(root.clone());
-            root
-        }
-    };
-    sysfs::add(&root, number, &profile).map_err(|error| format!("{}: {error}", root.display()))?;
-    bus.devices.insert(number, device.clone());
-    Ok(Plugged { number, device })
-}
-
-/// The device behind a path such as `/dev/infiniband/uverbs0`.
-fn device_at(path: &[u8]) -> Option<Device> {
-    let number = path.strip_prefix(b"/dev/infiniband/uverbs")?;
-    let number: u32 = std::str::from_utf8(number).ok()?.parse().ok()?;
-    let mut bus = BUS.lock();
-    if bus.devices.is_empty() && number == 0 {
-        bus.plug_from_environment();
-    }
-    bus.devices.get(&number).cloned()
-}
-
-impl Bus {
-    /// The device that `connectx run` has promised.
-    fn plug_from_environment(&mut self) {
-        let Some(profile) = std::env::var(PROFILE_VARIABLE).ok().and_then(|name| Profile::named(&name)) else { return };
-        let unprivileged = std::env::var_os(UNPRIVILEGED_VARIABLE).is_some();
-        let privileges = if unprivileged { Privileges::NONE } else { Privileges::ALL };
-        let device = Device::new(profile, privileges);
-        let device = device.and_then(|device| {
-            if profile.eswitch_manager { device.open_slow_path().map(|()| device) } else { Ok(device) }
-        });
-        match device {
-            Ok(device) => {
-                if let Some(folder) = std::env::var_os(PORTS_VARIABLE)
-                    && let Err(error) = ports::open(Path::new(&folder), &device)
-                {
-                    eprintln!("connectx: {}: {error}", Path::new(&folder).display());
-                }
-                self.devices.insert(0, device);
-            }
-            Err(reason) => eprintln!("connectx: {reason}"),
-        }
-    }
-}
-
-/// Notes that a file is a device; fails if too many are.
-fn opened(file: i32, device: &Device) -> Result<(), Errno> {
-    let free = FILES.iter().find(|place| place.compare_exchange(0, file, Ordering::AcqRel, Ordering::Relaxed).is_ok());
-    if free.is_none() {
-        return Err(Errno::EMFILE);
-    }
-    BUS.lock().files.insert(file, (device.clone(), device.open()));
-    Ok(())
-}
-
-/// Whether a file is a device.
-fn is_device(file: i32) -> bool {
-    file > 0 && FILES.iter().any(|place| place.load(Ordering::Acquire) == file)
-}
-
-/// A file that is a device is about to be closed.
-fn closing(file: i32) {
-    let entry = BUS.lock().files.remove(&file);
-    for place in &FILES {
-        let _ = place.compare_exchange(file, 0, Ordering::AcqRel, Ordering::Relaxed);
-    }
-    if let Some((device, context)) = entry {
-        device.close(context);
-        if std::env::var_os(PROFILE_VARIABLE).is_some() {
-            report(&device);
-        }
-    }
-}
-
-/// Carries out what is posted to devices, if nobody is at it already.
-fn carry_out() {
-    if FILES.iter().all(|place| place.load(Ordering::Relaxed) == 0) {
-        return;
-    }
-    if let Some(bus) = BUS.try_lock() {
-        bus.files.values().for_each(|(device, _)| device.carry_out());
-    }
-}
-
-/// Tells who has started a program by `connectx run` what went wrong.
-fn report(device: &Device) {
-    for line in device.refusals().iter().chain(&device.with(|hca| hca.complaints().to_vec())).chain(&device.left()) {
-        eprintln!("connectx: {line}");
-    }
-}
-
-/// A request on a file that is a device.
-fn request(file: i32, argument: u64) -> Result<(), Errno> {
-    let entry = BUS.lock().files.get(&file).cloned();
-    let (device, context) = entry.ok_or(Errno::EBADF)?;
-    device.ioctl(context, argument)
 }

@@ -49,7 +49,7 @@ impl Domain<'_> {
 pub struct Layout {
     /// Whether it grows with its rules.
     pub resizable: bool,
-    /// Room for so many rules from the start, as a power of two.
+    /// Room for rules from the start: how many, as a power of two.
     pub log_rules: Option<u32>,
 }
 

@@ -182,13 +182,13 @@ impl Counters<'_> {
         })
     }
 
-    /// Reads so many numbers.
+    /// Reads the first numbers, as many as are asked for.
     ///
     /// # Errors
     /// As `ibv_read_counters` fails.
     pub fn read(&self, count: u32) -> io::Result<Vec<u64>> {
         let mut numbers = vec![0; count as usize];
-        // SAFETY: the counters exist, and there is room for so many numbers.
+        // SAFETY: the counters exist, and there is room for all numbers.
         done(unsafe {
             let read = calls(self.raw.as_ref().context)?.read_counters.ok_or_else(unsupported)?;
             read(self.raw.as_ptr(), numbers.as_mut_ptr(), count, 0)

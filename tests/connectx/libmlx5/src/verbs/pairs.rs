@@ -61,7 +61,7 @@ impl Channel<'_> {
         Ok(Told(queue))
     }
 
-    /// Whether it tells of a queue within so many milliseconds.
+    /// Whether it tells of a queue within this time, in milliseconds.
     ///
     /// # Errors
     /// As `poll` fails.
@@ -166,7 +166,7 @@ pub struct QueuePair<'a> {
 }
 
 impl ProtectionDomain<'_> {
-    /// A queue pair with room for so many requests each way, of which queues tell when they are done.
+    /// A queue pair with room for `sends` and `receives` requests, whose completions are told by `sent` and `received`.
     ///
     /// # Errors
     /// As `ibv_create_qp` fails.
@@ -259,7 +259,7 @@ impl QueuePair<'_> {
             .try_for_each(|state| self.become_state(state))
     }
 
-    /// Has a frame be received into memory, from a place on, of so many bytes.
+    /// Has a frame be received into memory, from a place on, of at most this length.
     ///
     /// # Errors
     /// As `ibv_post_recv` fails.
@@ -313,7 +313,7 @@ impl QueuePair<'_> {
 /// Where a frame is that is to be sent.
 #[derive(Debug, Clone, Copy)]
 pub enum Frame<'a> {
-    /// In memory, from a place on, of so many bytes.
+    /// In memory, from a place on, of this length.
     Registered(&'a MemoryRegion<'a>, usize, u32),
     /// Here.
     Inline(&'a [u8]),

@@ -31,7 +31,7 @@ pub enum WorkState {
 }
 
 impl ProtectionDomain<'_> {
-    /// A receive queue with room for so many requests, of which a queue tells when they are done.
+    /// A receive queue with room for `requests`, whose completions are told by `done`.
     ///
     /// # Errors
     /// As `ibv_create_wq` fails.
@@ -121,7 +121,7 @@ impl WorkQueue<'_> {
         done(code)
     }
 
-    /// Has a frame be received into memory, from a place on, of so many bytes.
+    /// Has a frame be received into memory, from a place on, of at most this length.
     ///
     /// # Errors
     /// As `ibv_post_wq_recv` fails.
@@ -160,7 +160,7 @@ pub struct WorkTable<'a> {
 }
 
 impl Context {
-    /// A table of so many queues as there are, a power of two.
+    /// A table of all queues that are given, a power of two.
     ///
     /// # Errors
     /// As `ibv_create_rwq_ind_table` fails.
@@ -171,7 +171,7 @@ impl Context {
             ind_tbl: list.as_mut_ptr(),
             comp_mask: 0,
         };
-        // SAFETY: the list has so many queues, which live as long as the table.
+        // SAFETY: the list has as many queues as are said, and they live as long as the table.
         let raw = unsafe {
             calls(self.raw())?.create_rwq_ind_table.ok_or_else(unsupported)?(self.raw(), &raw mut attributes)
         };

@@ -1,0 +1,11 @@
+//! Kinds of messages of rtnetlink (`RTM_*` in `include/uapi/linux/rtnetlink.h`).
+
+pub(crate) const NEW_LINK: u16 = 16;
+pub(crate) const DELETE_LINK: u16 = 17;
+pub(crate) const GET_LINK: u16 = 18;
+pub(crate) const NEW_QDISC: u16 = 36;
+pub(crate) const DELETE_QDISC: u16 = 37;
+pub(crate) const NEW_FILTER: u16 = 44;
+pub(crate) const DELETE_FILTER: u16 = 45;
+pub(crate) const NEW_ACTION: u16 = 48;
+pub(crate) const DELETE_ACTION: u16 = 49;

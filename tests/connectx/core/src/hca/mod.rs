@@ -1,0 +1,36 @@
+//! The device without its bus: what the commands change, and what packets and doorbells do.
+
+mod aso;
+mod doorbells;
+mod execute;
+mod failed;
+mod flush;
+mod function;
+mod general;
+mod hairpin;
+mod hash;
+mod key;
+mod keys;
+mod offload;
+mod pairs;
+mod place;
+mod port;
+mod queue;
+mod queues;
+mod receive;
+mod register;
+mod request;
+mod resources;
+mod ring;
+mod send;
+mod state;
+mod table;
+mod vport;
+mod vports;
+mod walk;
+
+pub use state::{CommandFault, Hca, Stage, Trouble};
+pub use table::name as command_name;
+
+#[cfg(test)]
+pub(crate) mod test;

@@ -1,0 +1,63 @@
+//! All that a program can have made.
+
+use std::fmt;
+
+use super::devx::DevxObject;
+use super::flow::{Flow, FlowAction, Matcher};
+use super::queues::{QueuePair, WorkQueue};
+use super::roots::Anchor;
+use super::verbs_flow::{Counters, VerbsFlow};
+
+/// What a program has made.
+#[derive(Debug, Clone)]
+pub(crate) enum Object {
+    Pd(u64),
+    /// By its key without the lowest byte.
+    Mr(u64),
+    /// Steering memory: object id, address and length.
+    Dm {
+        id: u64,
+        address: u64,
+        length: u64,
+    },
+    Cq(u64),
+    QueuePair(QueuePair),
+    WorkQueue(WorkQueue),
+    /// A table of 2^`log` receive queues.
+    QueueTable {
+        id: u64,
+        log: u32,
+    },
+    Uar(u64),
+    Umem(u64),
+    Devx(DevxObject),
+    Matcher(Matcher),
+    Anchor(Anchor),
+    Flow(Flow),
+    FlowAction(FlowAction),
+    VerbsFlow(VerbsFlow),
+    Counters(Counters),
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pd(id) => write!(out, "PD {id:#x}"),
+            Self::Mr(id) => write!(out, "MR {id:#x}"),
+            Self::Dm { id, length, .. } => write!(out, "DM {id:#x} of {length:#x} bytes"),
+            Self::Cq(id) => write!(out, "CQ {id:#x}"),
+            Self::QueuePair(pair) => write!(out, "{pair}"),
+            Self::WorkQueue(queue) => write!(out, "WQ {:#x}", queue.id),
+            Self::QueueTable { id, .. } => write!(out, "table {id:#x} of WQs"),
+            Self::Uar(id) => write!(out, "UAR {id:#x}"),
+            Self::Umem(id) => write!(out, "umem {id:#x}"),
+            Self::Devx(object) => write!(out, "{object}"),
+            Self::Matcher(_) => out.write_str("flow matcher"),
+            Self::Anchor(_) => out.write_str("steering anchor"),
+            Self::Flow(_) => out.write_str("flow"),
+            Self::VerbsFlow(_) => out.write_str("flow of verbs"),
+            Self::Counters(_) => out.write_str("counters"),
+            Self::FlowAction(_) => out.write_str("flow action"),
+        }
+    }
+}
