@@ -292,16 +292,7 @@ impl Agent {
 
     /// Adds a port and attaches it. Flows that were accepted for it before it went are looked at again.
     pub fn add_port(&self, port: Port) -> Result<(), AgentError> {
-        let taken = |objects: &Objects| {
-            let mut ports = PortMap::clone(objects.ports());
-            let taken = ports.insert(port.clone()).err()?;
-            let reason = format!("port {}: number {} is {} already", port.name, taken.number, taken.name);
-            Some(ObjectError { object: ObjectId::Port(port.number), reason })
-        };
-        self.change(Absence::Refused, |objects| match taken(objects) {
-            Some(error) => Err(error),
-            None => Ok(vec![Step::Put(Object::Port(port.clone()), Origin::RunTime)]),
-        })
+        self.put(port)
     }
 
     /// Detaches a port and takes it out. The flows that name it are refused until it is back.
@@ -339,11 +330,25 @@ impl Agent {
         self.remove(ObjectId::TimeoutPolicy(name.into()))
     }
 
-    fn put(&self, object: Object) -> Result<(), AgentError> {
-        self.change(Absence::Refused, |_| Ok(vec![Step::Put(object.clone(), Origin::RunTime)]))
+    /// Makes an object at run time, or changes it. A port is only ever added: flows that were accepted for it before it went are
+    /// looked at again.
+    pub fn put(&self, object: impl Into<Object>) -> Result<(), AgentError> {
+        let object = object.into();
+        let taken = |objects: &Objects| {
+            let Object::Port(port) = &object else { return None };
+            let mut ports = PortMap::clone(objects.ports());
+            let taken = ports.insert(port.clone()).err()?;
+            let reason = format!("port {}: number {} is {} already", port.name, taken.number, taken.name);
+            Some(ObjectError { object: ObjectId::Port(port.number), reason })
+        };
+        self.change(Absence::Refused, |objects| match taken(objects) {
+            Some(error) => Err(error),
+            None => Ok(vec![Step::Put(object.clone(), Origin::RunTime)]),
+        })
     }
 
-    fn remove(&self, id: ObjectId) -> Result<(), AgentError> {
+    /// Removes an object. The flows that name a port are refused until it is back.
+    pub fn remove(&self, id: ObjectId) -> Result<(), AgentError> {
         self.change(Absence::Refused, |objects| match objects.get(&id) {
             Some(_) => Ok(vec![Step::Remove(id.clone())]),
             None => Err(ObjectError { reason: format!("there is no {id}"), object: id.clone() }),

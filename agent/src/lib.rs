@@ -10,8 +10,8 @@
 //!
 //! use sluice_agent::agent::{Agent, Keeping};
 //! use sluice_agent::config::Config;
+//! use sluice_agent::service::{AddFlow, Outcome, Service};
 //! use sluice_host::lifecycle::Lifecycle;
-//! use sluice_offload::Batch;
 //! use sluice_flow::text::{parse_actions, parse_key};
 //! use sluice_flow::time::MonotonicClock;
 //! use sluice_flow::ufid::Seed;
@@ -24,20 +24,19 @@
 //! let mut lifecycle = Lifecycle::new(runtime.handle().clone());
 //! parts.run(&agent, &mut lifecycle, |_| {})?;
 //!
+//! let service = Service::new(agent);
 //! for (number, name) in [(1, "client"), (2, "server")] {
-//!     agent.add_port(Port { number: PortNumber(number), name: name.parse()?, kind: PortKind::Physical })?;
+//!     let port = Port { number: PortNumber(number), name: name.parse()?, kind: PortKind::Physical };
+//!     let _receipt = service.put(port)?.receipt();
 //! }
-//! let ports = agent.ports();
+//! let ports = service.view().ports();
 //! let matching = parse_key("in_port(client),eth_type(0x0800)", &*ports)?.matching;
 //! let actions = parse_actions("server", &*ports)?;
 //! let flow = Flow::new(None, MaskedKey::new(&matching), actions, Priority::default(), Expiry::default(), &seed);
 //!
-//! // Handing the flow over waits for nobody; the batch does.
-//! let batch = Arc::new(Batch::default());
-//! batch.expect_one();
-//! agent.queue.add(flow, Some(batch.clone()))?;
-//! let tally = batch.wait(Duration::from_secs(10));
-//! assert_eq!((tally.installed, tally.refused), (1, 0));
+//! // Handing the flow over waits for nobody; what is accepted is waited for, first for the journal, then for the device.
+//! let change = service.add(AddFlow { flow })?.durable()?;
+//! assert!(matches!(change.outcome(Duration::from_secs(10))?, Outcome::Installed));
 //!
 //! assert!(runtime.block_on(lifecycle.stop()).is_clean());
 //! # Ok(())
@@ -52,4 +51,5 @@ pub mod daemon;
 pub mod objects;
 pub mod observe;
 mod reload;
+pub mod service;
 pub mod upkeep;

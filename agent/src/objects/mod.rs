@@ -81,6 +81,30 @@ impl Object {
     }
 }
 
+impl From<Port> for Object {
+    fn from(port: Port) -> Self {
+        Self::Port(port)
+    }
+}
+
+impl From<Meter> for Object {
+    fn from(meter: Meter) -> Self {
+        Self::Meter(meter)
+    }
+}
+
+impl From<TimeoutPolicy> for Object {
+    fn from(policy: TimeoutPolicy) -> Self {
+        Self::TimeoutPolicy(policy)
+    }
+}
+
+impl From<Mirror> for Object {
+    fn from(mirror: Mirror) -> Self {
+        Self::Mirror(mirror.into())
+    }
+}
+
 impl ObjectId {
     /// The key of such objects in the configuration file.
     pub const fn key(&self) -> &'static str {
