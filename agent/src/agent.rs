@@ -10,13 +10,10 @@ use arc_swap::ArcSwap;
 use crossbeam_channel::{Receiver, Sender, TryRecvError, at, bounded, never, select};
 use parking_lot::Mutex;
 use sluice_flow::backend::{DeviceEvent, Holding, NoEvent, OpenConfig};
-use sluice_flow::meter::{Meter, MeterId};
-use sluice_flow::mirror::Mirror;
 use sluice_flow::port::{GonePort, PortMap};
 use sluice_flow::table::Limits;
-use sluice_flow::timeout::TimeoutPolicy;
 use sluice_flow::ufid::Seed;
-use sluice_flow::{Backend, Clock, EndReason, FlowTable, Port, PortNumber, Refusal};
+use sluice_flow::{Backend, Clock, EndReason, FlowTable, Port, Refusal};
 use sluice_revalidator::Revalidator;
 
 use crate::config::{Config, Difference};
@@ -288,46 +285,6 @@ impl Agent {
     /// The datapath's name as OVS writes it: type and name.
     pub fn datapath(&self) -> String {
         format!("{}@{}", self.backend.capabilities().name, self.config().device)
-    }
-
-    /// Adds a port and attaches it. Flows that were accepted for it before it went are looked at again.
-    pub fn add_port(&self, port: Port) -> Result<(), AgentError> {
-        self.put(port)
-    }
-
-    /// Detaches a port and takes it out. The flows that name it are refused until it is back.
-    pub fn remove_port(&self, number: PortNumber) -> Result<(), AgentError> {
-        self.remove(ObjectId::Port(number))
-    }
-
-    /// Makes a meter or changes its rate.
-    pub fn set_meter(&self, meter: Meter) -> Result<(), AgentError> {
-        self.put(Object::Meter(meter))
-    }
-
-    /// Removes a meter.
-    pub fn remove_meter(&self, id: MeterId) -> Result<(), AgentError> {
-        self.remove(ObjectId::Meter(id))
-    }
-
-    /// Makes a mirror or changes it.
-    pub fn set_mirror(&self, mirror: Mirror) -> Result<(), AgentError> {
-        self.put(Object::Mirror(mirror.into()))
-    }
-
-    /// Removes a mirror.
-    pub fn remove_mirror(&self, name: &str) -> Result<(), AgentError> {
-        self.remove(ObjectId::Mirror(name.to_owned()))
-    }
-
-    /// Makes a timeout policy or changes it.
-    pub fn set_timeout_policy(&self, policy: TimeoutPolicy) -> Result<(), AgentError> {
-        self.put(Object::TimeoutPolicy(policy))
-    }
-
-    /// Removes a timeout policy.
-    pub fn remove_timeout_policy(&self, name: &str) -> Result<(), AgentError> {
-        self.remove(ObjectId::TimeoutPolicy(name.into()))
     }
 
     /// Makes an object at run time, or changes it. A port is only ever added: flows that were accepted for it before it went are

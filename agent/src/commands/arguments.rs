@@ -5,8 +5,8 @@ use std::time::Duration;
 use sluice_control::duration::parse_duration;
 use sluice_flow::{Expiry, Priority};
 
-use super::Failure;
-use crate::agent::Agent;
+use super::failure::Failure;
+use crate::service::AgentView;
 use sluice_unixctl::Peer;
 
 /// The arguments of a command, options taken out.
@@ -93,7 +93,7 @@ impl Arguments {
     }
 
     /// What is left after an optional datapath name in front, which must be ours. `most` arguments can follow it.
-    pub(super) fn after_datapath(&self, agent: &Agent, most: usize) -> Result<&[String], Failure> {
+    pub(super) fn after_datapath(&self, agent: &AgentView, most: usize) -> Result<&[String], Failure> {
         let is_name = |arg: &String| *arg == agent.datapath() || *arg == agent.config().device;
         match self.rest.split_first() {
             Some((first, rest)) if is_name(first) => Ok(rest),

@@ -7,53 +7,28 @@ use sluice_flow::port::GonePort;
 
 use super::arguments::Arguments;
 use super::explain::of_refusal;
-use super::{Failure, dump};
-use crate::agent::Agent;
-use crate::upkeep::audit::{Audit, Difference, Kind, Mending, check_objects};
+use super::failure::Failure;
+use super::flow_text::key_text;
+use crate::service::{AgentView, Audited};
+use crate::upkeep::audit::{Difference, Kind, Mending};
 use sluice_unixctl::Output;
 
 /// Differences that are told one by one; of more, only how many there are.
 const SHOWN: usize = 1_000;
 
-/// What an audit has mended, or failed to.
-#[derive(Default)]
-struct Mended {
-    rules: Vec<Mending>,
-    meters: Vec<MeterFault>,
-    mirrors: Vec<MirrorFault>,
-}
-
-impl Mended {
-    /// Whether nothing resisted.
-    fn is_complete(&self) -> bool {
-        self.rules.iter().all(|mending| mending.result.is_ok())
-            && self.meters.iter().all(MeterFault::is_mended)
-            && self.mirrors.iter().all(MirrorFault::is_mended)
-    }
-}
-
 /// `sluice/audit [--fix] [--json]`. With `--json` it answers with an object, in which `clean` says whether there is a difference;
 /// otherwise it succeeds if there is no difference, or none any more because all were mended; otherwise it fails with a line for
 /// each. Rules of others are told and are no difference.
-pub(super) fn audit(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
-    let failed = |doing: &str| {
-        let what = format!("{doing} the rules of {}", agent.datapath());
-        move |refusal: Refusal| Failure::new(format_args!("{what}: {refusal}"))
-    };
-    let mut found = Audit::of(agent).map_err(failed("listing"))?;
-    let mut mended = Mended::default();
-    if arguments.fix && !found.is_clean() {
-        (mended.meters, mended.mirrors) = check_objects(&*agent.backend, true).map_err(failed("mending"))?;
-        mended.rules = found.mend(agent).map_err(failed("mending"))?;
-        found = Audit::of(agent).map_err(failed("listing"))?;
-    }
+pub(super) fn audit(agent: &AgentView, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    let audited = agent.audit(arguments.fix).map_err(Failure::new)?;
     if arguments.json {
-        return Ok(writeln!(out, "{}", object(agent, &found, &mended))?);
+        return Ok(writeln!(out, "{}", object(agent, &audited))?);
     }
+    let Audited { found, rules, meters, mirrors } = &audited;
     let mut lines = Vec::new();
-    push(&mut lines, &mended.meters, meter);
-    push(&mut lines, &mended.mirrors, mirror);
-    push(&mut lines, &mended.rules, |mending| rule(agent, mending));
+    push(&mut lines, meters, meter);
+    push(&mut lines, mirrors, mirror);
+    push(&mut lines, rules, |mending| rule(agent, mending));
     push(&mut lines, &found.differences, |difference| described(agent, difference));
     push(&mut lines, &found.meters, meter);
     push(&mut lines, &found.mirrors, mirror);
@@ -61,19 +36,20 @@ pub(super) fn audit(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) 
         lines.push(format!("pending: {} flows wait for the device", found.waiting.len()));
     }
     push(&mut lines, &found.foreign, |rule| format!("foreign: {rule}"));
-    push(&mut lines, &agent.table.withheld(), |(GonePort { number, name }, flows)| {
+    push(&mut lines, &agent.withheld(), |(GonePort { number, name }, flows)| {
         format!("refused: port {number} ({name}) is gone: {flows} flows accepted for it are not in the device")
     });
-    if !found.is_clean() || !mended.is_complete() {
+    if !audited.is_clean() {
         return Err(Failure(lines.join("\n")));
     }
-    let listing = agent.backend.capabilities().listing;
+    let listing = agent.capabilities().listing;
     lines.push(format!("{} rules, all as wanted ({})", found.rules, listing.describe()));
     lines.iter().try_for_each(|line| writeln!(out, "{line}")).map_err(Failure::from)
 }
 
 /// What was found and mended, with the keys of `docs/json.md`.
-fn object(agent: &Agent, found: &Audit, mended: &Mended) -> Value {
+fn object(agent: &AgentView, audited: &Audited) -> Value {
+    let Audited { found, rules, meters, mirrors } = audited;
     let of_difference = |difference: &Difference| {
         json!({
             "kind": difference.kind.name(),
@@ -97,20 +73,19 @@ fn object(agent: &Agent, found: &Audit, mended: &Mended) -> Value {
     let differences = differences.chain(found.meters.iter().map(of_meter)).chain(found.mirrors.iter().map(of_mirror));
     let of_mending = |mending: &Mending| with_outcome(of_difference(&mending.of), mending.result.as_ref().err());
     let mendings =
-        mended
-            .rules
+        rules
             .iter()
             .map(of_mending)
-            .chain(mended.meters.iter().map(|fault| {
+            .chain(meters.iter().map(|fault| {
                 with_outcome(of_meter(fault), fault.mended.as_ref().and_then(|mended| mended.as_ref().err()))
             }))
-            .chain(mended.mirrors.iter().map(|fault| {
+            .chain(mirrors.iter().map(|fault| {
                 with_outcome(of_mirror(fault), fault.mended.as_ref().and_then(|mended| mended.as_ref().err()))
             }));
     json!({
         "clean": found.is_clean(),
         "rules": found.rules,
-        "listing": agent.backend.capabilities().listing.name(),
+        "listing": agent.capabilities().listing.name(),
         "pending": found.waiting.len(),
         "differences": differences.collect::<Value>(),
         "mended": mendings.collect::<Value>(),
@@ -147,7 +122,7 @@ fn faulty(name: &str, is_there: bool, mended: Option<&Result<(), Refusal>>) -> S
     format!("{}: {name} {what}", kind.name())
 }
 
-fn described(agent: &Agent, difference: &Difference) -> String {
+fn described(agent: &AgentView, difference: &Difference) -> String {
     let Difference { kind, ufid, .. } = difference;
     let what = match kind {
         Kind::Missing => return format!("missing: ufid:{ufid} is not in the device: {}", key(agent, difference)),
@@ -158,7 +133,7 @@ fn described(agent: &Agent, difference: &Difference) -> String {
     format!("{}: ufid:{ufid} {what}", kind.name())
 }
 
-fn rule(agent: &Agent, mending: &Mending) -> String {
+fn rule(agent: &AgentView, mending: &Mending) -> String {
     let Difference { kind, ufid, .. } = &mending.of;
     let what = match (kind, &mending.result) {
         (Kind::Missing, Ok(())) => format!("put in again: {}", key(agent, &mending.of)),
@@ -169,7 +144,6 @@ fn rule(agent: &Agent, mending: &Mending) -> String {
     format!("{}: ufid:{ufid} {what}", kind.name())
 }
 
-fn key(agent: &Agent, difference: &Difference) -> String {
-    let view = agent.table.find(difference.ufid).and_then(|id| agent.table.view(id));
-    view.map(|view| dump::key_text(&view, &agent.ports())).unwrap_or_default()
+fn key(agent: &AgentView, difference: &Difference) -> String {
+    agent.named(difference.ufid).map(|view| key_text(&view, &agent.ports())).unwrap_or_default()
 }

@@ -3,13 +3,13 @@
 
 use std::fmt;
 
-use sluice_flow::Refusal;
-use sluice_flow::backend::{Connections, Facet};
+use sluice_flow::backend::Connections;
 use sluice_flow::connection::{Connection, Direction, STATUS, State, TCP_FLAGS, TcpState};
 
 use super::arguments::Arguments;
-use super::{Failure, connection_selection};
-use crate::agent::Agent;
+use super::connection_selection;
+use super::failure::Failure;
+use crate::service::AgentView;
 use sluice_unixctl::Output;
 
 const ICMP: u8 = 1;
@@ -19,10 +19,10 @@ const ICMPV6: u8 = 58;
 const NAMES: &[(u8, &str)] = &[(ICMP, "icmp"), (ICMPV6, "icmpv6"), (6, "tcp"), (17, "udp"), (132, "sctp")];
 
 /// `dpctl/dump-conntrack`
-pub(super) fn dump(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+pub(super) fn dump(agent: &AgentView, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     let zone = zone(agent, arguments)?;
     let mut done = Ok(());
-    let Some(tracked) = agent.backend.connections() else { return Ok(()) };
+    let Ok(tracked) = agent.connections() else { return Ok(()) };
     tracked.visit_connections(zone, &mut |connection| {
         if done.is_ok() {
             done = write_connection(out, &connection, arguments.more, arguments.statistics);
@@ -32,47 +32,47 @@ pub(super) fn dump(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -
 }
 
 /// `dpctl/flush-conntrack`
-pub(super) fn flush(agent: &Agent, arguments: &Arguments, _: &mut dyn Output) -> Result<(), Failure> {
+pub(super) fn flush(agent: &AgentView, arguments: &Arguments, _: &mut dyn Output) -> Result<(), Failure> {
     let selection = match arguments.after_datapath(agent, 5)? {
         [unknown, ..] if !unknown.is_empty() && !unknown.contains('=') => {
             return Err(Failure::os(format_args!("opening datapath {unknown}"), "No such device"));
         }
         rest => connection_selection::parse(rest).map_err(|reason| Failure::os(reason, "Invalid argument"))?,
     };
-    match tracked(agent).and_then(|tracked| tracked.flush_connections(&selection)) {
+    match agent.connections().and_then(|tracked| tracked.flush_connections(&selection)) {
         Ok(_) => Ok(()),
         Err(refusal) => Err(Failure::new(format_args!("failed to flush conntrack: {refusal}"))),
     }
 }
 
 /// `dpctl/ct-get-nconns`
-pub(super) fn count(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+pub(super) fn count(agent: &AgentView, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     nothing_more(arguments.after_datapath(agent, 0)?)?;
-    let buckets = tracked(agent).and_then(Connections::connection_buckets);
+    let buckets = agent.connections().and_then(Connections::connection_buckets);
     let buckets = buckets.map_err(|refusal| Failure::new(format_args!("nconns could not be retrieved: {refusal}")))?;
     Ok(writeln!(out, "{}", buckets.iter().sum::<usize>())?)
 }
 
 /// `dpctl/ct-get-maxconns`
-pub(super) fn limit(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+pub(super) fn limit(agent: &AgentView, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     nothing_more(arguments.after_datapath(agent, 0)?)?;
-    let limit = tracked(agent).and_then(Connections::connection_limit);
+    let limit = agent.connections().and_then(Connections::connection_limit);
     let limit = limit.map_err(|refusal| Failure::new(format_args!("maxconns could not be retrieved: {refusal}")))?;
     Ok(writeln!(out, "{limit}")?)
 }
 
 /// `dpctl/ct-set-maxconns`
-pub(super) fn set_limit(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+pub(super) fn set_limit(agent: &AgentView, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     let malformed = || Failure::os("maxconns missing or malformed", "Invalid argument");
     let [limit] = arguments.after_datapath(agent, 1)? else { return Err(malformed()) };
     let limit = limit.parse().map_err(|_| malformed())?;
-    let set = tracked(agent).and_then(|tracked| tracked.set_connection_limit(limit));
+    let set = agent.connections().and_then(|tracked| tracked.set_connection_limit(limit));
     set.map_err(|refusal| Failure::new(format_args!("ct set maxconns failed: {refusal}")))?;
     Ok(writeln!(out, "setting maxconns successful")?)
 }
 
 /// `dpctl/ct-bkts [gt=N]`: connections by bucket; of those with at most N, only that there are some.
-pub(super) fn buckets(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+pub(super) fn buckets(agent: &AgentView, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     const IN_A_ROW: usize = 8;
     let more_than: usize = match arguments.after_datapath(agent, 1)? {
         [] => 0,
@@ -83,7 +83,7 @@ pub(super) fn buckets(agent: &Agent, arguments: &Arguments, out: &mut dyn Output
             number.ok_or_else(wrong)?.into()
         }
     };
-    let buckets = tracked(agent).and_then(Connections::connection_buckets);
+    let buckets = agent.connections().and_then(Connections::connection_buckets);
     let buckets = buckets.map_err(|refusal| Failure::new(format_args!("starting conntrack dump: {refusal}")))?;
     let total: usize = buckets.iter().sum();
     writeln!(out, "Total Buckets: {}\nCurrent Connections: {total}\n", buckets.len())?;
@@ -101,11 +101,6 @@ pub(super) fn buckets(agent: &Agent, arguments: &Arguments, out: &mut dyn Output
     Ok(write!(out, "\n\n")?)
 }
 
-/// The connections that the device tracks, or that it tracks none.
-pub(super) fn tracked(agent: &Agent) -> Result<&dyn Connections, Refusal> {
-    Facet::Connections.require(agent.backend.connections())
-}
-
 fn nothing_more(rest: &[String]) -> Result<(), Failure> {
     match rest {
         [] => Ok(()),
@@ -114,7 +109,7 @@ fn nothing_more(rest: &[String]) -> Result<(), Failure> {
 }
 
 /// `dpctl/ct-stats-show`
-pub(super) fn statistics(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+pub(super) fn statistics(agent: &AgentView, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     /// The rows of OVS, which has none for ICMPv6.
     const ROWS: &[(u8, &str)] =
         &[(6, "TCP"), (17, "UDP"), (136, "UDPLITE"), (132, "SCTP"), (ICMP, "ICMP"), (33, "DCCP"), (2, "IGMP")];
@@ -126,7 +121,7 @@ pub(super) fn statistics(agent: &Agent, arguments: &Arguments, out: &mut dyn Out
             states[state.in_short() as usize] += 1;
         }
     };
-    if let Some(tracked) = agent.backend.connections() {
+    if let Ok(tracked) = agent.connections() {
         tracked.visit_connections(zone, &mut count);
     }
     writeln!(out, "Connections Stats:\n    Total: {}", counts.iter().sum::<usize>())?;
@@ -151,7 +146,7 @@ pub(super) fn statistics(agent: &Agent, arguments: &Arguments, out: &mut dyn Out
 }
 
 /// The zone that is meant, if one is.
-fn zone(agent: &Agent, arguments: &Arguments) -> Result<Option<u16>, Failure> {
+fn zone(agent: &AgentView, arguments: &Arguments) -> Result<Option<u16>, Failure> {
     match arguments.after_datapath(agent, 1)? {
         [] => Ok(None),
         [text] => match text.strip_prefix("zone=").map(str::parse) {

@@ -2,19 +2,19 @@
 
 use sluice_flow::port::{PortKind, Tunnel};
 
-use super::Failure;
 use super::arguments::Arguments;
-use crate::agent::Agent;
+use super::failure::Failure;
+use crate::service::AgentView;
 use sluice_offload::WorkerReport;
 use sluice_unixctl::Output;
 
 /// `dpctl/dump-dps`
-pub(super) fn list(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+pub(super) fn list(agent: &AgentView, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     Ok(writeln!(out, "{}", agent.datapath())?)
 }
 
 /// `dpctl/show`. What the device does not count is shown as `?`, as OVS does.
-pub(super) fn show(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+pub(super) fn show(agent: &AgentView, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     arguments.after_datapath(agent, 0)?;
     writeln!(out, "{}:", agent.datapath())?;
     let device = agent.device_counters();
@@ -24,14 +24,14 @@ pub(super) fn show(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -
         }
         None => writeln!(out, "  lookups: hit:? missed:? lost:?")?,
     }
-    writeln!(out, "  flows: {}", agent.table.census().live())?;
+    writeln!(out, "  flows: {}", agent.census().live())?;
     for port in agent.ports().iter() {
         let mut details = Vec::new();
         if let PortKind::Tunnel(Tunnel { udp_port, underlay, .. }) = &port.kind {
             details.extend(udp_port.map(|udp_port| format!("udp_port={udp_port}")));
             details.push(format!("underlay={underlay}"));
         }
-        if agent.backend.is_absent(port.number) {
+        if agent.is_absent(port.number) {
             details.push("absent".to_owned());
         }
         let colon = if details.is_empty() { "" } else { ": " };
@@ -57,9 +57,13 @@ pub(super) fn show(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -
 }
 
 /// `dpctl/offload-stats-show`
-pub(super) fn offload_statistics(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+pub(super) fn offload_statistics(
+    agent: &AgentView,
+    arguments: &Arguments,
+    out: &mut dyn Output,
+) -> Result<(), Failure> {
     arguments.after_datapath(agent, 0)?;
-    let (reports, rules) = (agent.queue.reports(), agent.queue.rules());
+    let (reports, rules): (Vec<_>, Vec<_>) = agent.workers().into_iter().unzip();
     writeln!(out, "HW Offload stats:")?;
     rows(out, "Total", &reports, rules.iter().sum())?;
     for (index, (report, rules)) in reports.iter().zip(rules).enumerate() {

@@ -7,38 +7,33 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sluice_flow::port::{PortMap, PortNames};
 use sluice_flow::table::FlowView;
-use sluice_flow::{Flow, FlowState, PortNumber, Refusal, text};
+use sluice_flow::{Flow, FlowState, MaskedKey, PortNumber, Refusal, text};
 
 use super::arguments::Arguments;
-use super::flows::Verb;
-use super::{Failure, dump, flows};
-use crate::agent::Agent;
+use super::bulk::Verb;
+use super::failure::Failure;
+use super::flow_text::{actions_text, key_text, statistics};
+use super::{bulk, dump, flows};
+use crate::service::{AgentView, Error, Expires, Explain, Explanation, KnownFlow};
 use sluice_unixctl::Output;
 
 /// `sluice/explain [--json] UFID` or `sluice/explain [--json] KEY ACTIONS`
-pub(super) fn one(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
-    match arguments.rest.as_slice() {
-        [name] => installed(agent, &flows::named(agent, name, arguments)?, arguments, out),
-        [key, actions] => {
-            let flow = flows::describe(agent, key, actions, arguments)?;
-            match agent.table.find_same(&flow).and_then(|id| agent.table.view(id)) {
-                Some(view) if view.flow.actions == flow.actions => installed(agent, &view, arguments, out),
-                _ => would_be(agent, &flow, arguments, out),
-            }
-        }
-        _ => Err(Failure::new("a UFID, or a flow and actions, are needed")),
-    }
-}
-
-/// What would become of a flow that is not there.
-fn would_be(agent: &Agent, flow: &Flow, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
-    let verdict = dry_run(agent, flow);
-    if arguments.json {
-        return Ok(writeln!(out, "{}", explained(verdict, Value::Null, Value::Null))?);
-    }
-    match verdict {
-        Ok(how) => Ok(writeln!(out, "would be taken: {}", how.replace('\n', "\n                "))?),
-        Err(refusal) => Ok(writeln!(out, "would be refused: {refusal}")?),
+pub(super) fn one(agent: &AgentView, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    let wanted = match arguments.rest.as_slice() {
+        [name] => Explain::Known(flows::flow_name(&agent.ports(), name, arguments, "getting flow")?),
+        [key, actions] => Explain::Candidate(flows::describe(agent, key, actions, arguments)?),
+        _ => return Err(Failure::new("a UFID, or a flow and actions, are needed")),
+    };
+    let Explanation { known, verdict } =
+        agent.explain(&wanted).map_err(|error| Failure::of_request("getting flow", &error))?;
+    match known {
+        Some(known) if arguments.json => write_object(agent, &known, verdict, out),
+        Some(known) => write_known(agent, &known, verdict, out),
+        None if arguments.json => Ok(writeln!(out, "{}", explained(verdict, Value::Null, Value::Null))?),
+        None => match verdict {
+            Ok(how) => Ok(writeln!(out, "would be taken: {}", how.replace('\n', "\n                "))?),
+            Err(refusal) => Ok(writeln!(out, "would be refused: {refusal}")?),
+        },
     }
 }
 
@@ -58,13 +53,13 @@ pub(super) fn of_refusal(refusal: &Refusal) -> Value {
 
 /// `sluice/explain-lines TEXT`: a whole dump of OVS or a file as `add-flows` takes it, a verdict for each flow that would not be taken,
 /// and a summary. Lines that delete are passed over.
-pub(super) fn lines(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+pub(super) fn lines(agent: &AgentView, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     let [text] = arguments.rest.as_slice() else { return Err(Failure::new("one text is needed")) };
     let ports = agent.ports();
     let (mut total, mut taken) = (0, 0);
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
-    for (number, line) in flows::flow_lines(text) {
-        let (verb, line) = flows::split_verb(line, Verb::Add);
+    for (number, line) in bulk::flow_lines(text) {
+        let (verb, line) = bulk::split_verb(line, Verb::Add);
         if verb == Verb::Delete {
             // It asks nothing of the device that could be refused.
             continue;
@@ -84,7 +79,7 @@ pub(super) fn lines(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) 
     Ok(reasons.into_iter().try_for_each(|(reason, count)| writeln!(out, "{count:>8}  {reason}"))?)
 }
 
-fn verdict(agent: &Agent, ports: &PortMap, line: &str) -> Result<(), String> {
+fn verdict(agent: &AgentView, ports: &PortMap, line: &str) -> Result<(), String> {
     let names = AnyName { ports, unknown: RefCell::default() };
     // Without the offset, so that the same mistake is one reason in the summary.
     let parsed =
@@ -94,13 +89,13 @@ fn verdict(agent: &Agent, ports: &PortMap, line: &str) -> Result<(), String> {
             Refusal::Port { port, number: None, reason: "the agent has no port of this name".into() }.to_string()
         );
     }
-    let flow = flows::from_line(agent, &parsed).map_err(|reason| format!("not understood: {reason}"))?;
-    dry_run(agent, &flow).map(|_| ()).map_err(|refusal| refusal.to_string())
-}
-
-/// What rule would come of a flow now, or why none.
-fn dry_run(agent: &Agent, flow: &Flow) -> Result<String, Refusal> {
-    agent.queue.held_apart(flow).map_or_else(|| agent.backend.explain(flow), Err)
+    let text::FlowLine { ufid, matching, actions, extra, .. } = parsed;
+    let flow = Flow::new(ufid, MaskedKey::new(&matching), actions, extra.priority, extra.expiry, agent.seed());
+    match agent.dry_run(&flow) {
+        Ok(_) => Ok(()),
+        Err(error @ Error::InPortMissing) => Err(format!("not understood: {error}")),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// Takes any word for a port, and remembers those that are none: a dump of another machine shall be judged, not rejected.
@@ -122,31 +117,43 @@ impl PortNames for AnyName<'_> {
     }
 }
 
-fn installed(agent: &Agent, view: &FlowView, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
-    if arguments.json {
-        let flow = dump::object(agent, view).map_err(Failure::new)?;
-        let expiry = Expires::of(agent, view);
-        let seconds = |span: Option<Duration>| span.map(|span| span.as_secs_f64());
-        let expiry = json!({
-            "permanent": expiry.permanent,
-            "idle_seconds": seconds(expiry.idle),
-            "hard_seconds": seconds(expiry.hard),
-            "age_seconds": expiry.age.as_secs_f64(),
-        });
-        return Ok(writeln!(out, "{}", explained(agent.backend.explain(&view.flow), flow, expiry))?);
-    }
+fn write_object(
+    agent: &AgentView,
+    known: &KnownFlow,
+    verdict: Result<String, Refusal>,
+    out: &mut dyn Output,
+) -> Result<(), Failure> {
+    let KnownFlow { view, expires, apart } = known;
+    let flow = dump::object(agent, view, *apart).map_err(Failure::new)?;
+    let seconds = |span: Option<Duration>| span.map(|span| span.as_secs_f64());
+    let expiry = json!({
+        "permanent": expires.permanent,
+        "idle_seconds": seconds(expires.idle),
+        "hard_seconds": seconds(expires.hard),
+        "age_seconds": expires.age.as_secs_f64(),
+    });
+    Ok(writeln!(out, "{}", explained(verdict, flow, expiry))?)
+}
+
+fn write_known(
+    agent: &AgentView,
+    known: &KnownFlow,
+    verdict: Result<String, Refusal>,
+    out: &mut dyn Output,
+) -> Result<(), Failure> {
+    let KnownFlow { view, expires, apart } = known;
     let ports = agent.ports();
-    let counters = dump::statistics(view, agent.clock.now());
+    let counters = statistics(view, agent.now());
     writeln!(out, "ufid:{}", view.flow.ufid)?;
-    writeln!(out, "  match     {}", dump::key_text(view, &ports))?;
-    writeln!(out, "  actions   {}", dump::actions_text(view, &ports))?;
+    writeln!(out, "  match     {}", key_text(view, &ports))?;
+    writeln!(out, "  actions   {}", actions_text(view, &ports))?;
     writeln!(out, "  chain     {}, priority {}", view.flow.chain(), view.flow.priority)?;
     let place = view.placement.map_or("no rule in the device".to_owned(), |place| format!("a rule in {place}"));
     writeln!(out, "  state     {}, {place}", view.state)?;
     if let Some(refusal) = &view.refusal {
         writeln!(out, "  refused   {refusal}")?;
     }
-    match (view.state, dry_run(agent, &view.flow)) {
+    match (view.state, verdict) {
         (FlowState::Refused, Ok(how)) => {
             writeln!(out, "  device    would take it now: {}", how.replace('\n', "\n            "))?;
         }
@@ -156,39 +163,17 @@ fn installed(agent: &Agent, view: &FlowView, arguments: &Arguments, out: &mut dy
     }
     let used = counters.used.map_or("never".to_owned(), |ago| format!("{:.3} s ago", ago.as_secs_f64()));
     writeln!(out, "  counters  packets {}, bytes {}, used {used}", counters.packets, counters.bytes)?;
-    if let Some(apart) = dump::counted_apart(agent, view) {
+    if let Some(apart) = apart {
         for (who, counters) in [("hardware", apart.hardware), ("software", apart.software)] {
             writeln!(out, "            by {who}: packets {}, bytes {}", counters.packets, counters.bytes)?;
         }
     }
-    Ok(writeln!(out, "  expiry    {}", expiry(agent, view))?)
+    Ok(writeln!(out, "  expiry    {}", expiry_text(view, expires))?)
 }
 
-/// When a flow goes by itself.
-struct Expires {
-    permanent: bool,
-    /// `None` is never.
-    idle: Option<Duration>,
-    hard: Option<Duration>,
-    age: Duration,
-}
-
-impl Expires {
-    fn of(agent: &Agent, view: &FlowView) -> Self {
-        let (own, config) = (view.flow.expiry, agent.config());
-        let unless_permanent = |span: Option<Duration>| span.filter(|_| !own.permanent);
-        Self {
-            permanent: own.permanent,
-            idle: unless_permanent(own.idle.or(config.idle_timeout)),
-            hard: unless_permanent(own.hard.or(config.hard_timeout)),
-            age: agent.clock.now().since(view.accepted),
-        }
-    }
-}
-
-/// The same in words, with which part of the configuration says so.
-fn expiry(agent: &Agent, view: &FlowView) -> String {
-    let Expires { permanent, idle, hard, age } = Expires::of(agent, view);
+/// When a flow goes by itself, with which part of the configuration says so.
+fn expiry_text(view: &FlowView, expires: &Expires) -> String {
+    let Expires { permanent, idle, hard, age } = *expires;
     if permanent {
         return "never (permanent)".into();
     }

@@ -4,30 +4,18 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use sluice_flow::field::{Attribute, FRAGMENT_FIRST, FRAGMENT_LATER, FRAGMENT_NO};
 use sluice_flow::port::PortNames;
-use sluice_flow::{Field, MaskedKey, Match};
+use sluice_flow::{Field, Match};
 
-/// A match of which only the bits that a flow does not wildcard are held against it (`lib/dpctl.c`, dump-flows).
-pub(super) struct Filter(Match);
-
-impl Filter {
-    /// Reads an OpenFlow match: `FIELD=VALUE[/MASK]` and protocol words, separated by commas or blanks.
-    pub(super) fn parse(text: &str, names: &dyn PortNames) -> Result<Self, String> {
-        let mut wanted = Match::default();
-        for part in parts(text) {
-            match part.split_once('=') {
-                Some((name, value)) => set(&mut wanted, name, value, names)?,
-                None => protocol(&mut wanted, part)?,
-            }
+/// Reads an OpenFlow match: `FIELD=VALUE[/MASK]` and protocol words, separated by commas or blanks.
+pub(super) fn parse(text: &str, names: &dyn PortNames) -> Result<Match, String> {
+    let mut wanted = Match::default();
+    for part in parts(text) {
+        match part.split_once('=') {
+            Some((name, value)) => set(&mut wanted, name, value, names)?,
+            None => protocol(&mut wanted, part)?,
         }
-        Ok(Self(wanted))
     }
-
-    /// Whether a flow could concern a packet that the filter describes.
-    pub(super) fn agrees_with(&self, matching: &MaskedKey<'_>) -> bool {
-        let Match { key, mask } = &self.0;
-        let mut stored = matching.mask().words().zip(matching.values());
-        stored.all(|((word, flow_mask), value)| (value ^ key.words[word]) & flow_mask & mask.words[word] == 0)
-    }
+    Ok(wanted)
 }
 
 /// The parts of a text between commas and blanks that are not in parentheses.
@@ -245,6 +233,8 @@ fn address(text: &str) -> Option<u128> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::service::could_concern;
+    use sluice_flow::MaskedKey;
 
     fn of(text: &str) -> MaskedKey<'static> {
         MaskedKey::new(&sluice_flow::text::parse_key(text, &()).unwrap().matching)
@@ -261,7 +251,7 @@ mod tests {
 
     #[test]
     fn only_bits_that_the_flow_looks_at_count() {
-        let agrees = |text: &str| Filter::parse(text, &()).map(|filter| filter.agrees_with(&flow()));
+        let agrees = |text: &str| parse(text, &()).map(|filter| could_concern(&filter, &flow()));
         assert_eq!(agrees("in_port=1"), Ok(true));
         assert_eq!(agrees("in_port=2"), Ok(false));
         assert_eq!(agrees("tcp,nw_dst=10.1.2.3"), Ok(true));
@@ -298,15 +288,15 @@ mod tests {
             ("packet_type=(0,0)", [true, true, true, false]),
             ("packet_type=(1,0x800),in_port=1", [true, true, true, true]),
         ] {
-            let filter = Filter::parse(text, &()).unwrap();
-            let found = [&later, &tagged, &labelled, &other].map(|flow| filter.agrees_with(flow));
+            let filter = parse(text, &()).unwrap();
+            let found = [&later, &tagged, &labelled, &other].map(|flow| could_concern(&filter, flow));
             assert_eq!(found, expected, "{text}");
         }
     }
 
     #[test]
     fn wrong_filters_name_what_is_wrong() {
-        let error = |text: &str| Filter::parse(text, &()).err().unwrap_or_default();
+        let error = |text: &str| parse(text, &()).err().unwrap_or_default();
         assert_eq!(error("bogus"), "unknown field bogus");
         assert_eq!(error("nw_dst=x"), "x: not a valid value for nw_dst");
         assert_eq!(error("tp_dst=70000"), "70000: not a valid value for tp_dst");

@@ -4,19 +4,18 @@ use serde_json::{Value, json};
 use sluice_flow::backend::{Facet, PortCounters};
 use sluice_flow::port::{Port, PortKind};
 
-use super::Failure;
 use super::arguments::Arguments;
-use crate::agent::Agent;
-use crate::observe::measures::Reading;
+use super::failure::Failure;
+use crate::service::AgentView;
 use sluice_unixctl::Output;
 
 /// `sluice/stats`: one object with everything that is counted.
-pub(super) fn statistics(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+pub(super) fn statistics(agent: &AgentView, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     Ok(writeln!(out, "{}", counted(agent))?)
 }
 
 /// `sluice/show`: the same with lookups and ports.
-pub(super) fn show(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+pub(super) fn show(agent: &AgentView, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     let mut shown = counted(agent);
     let device = agent.device_counters();
     shown["lookups"] = device.lookups.map_or(Value::Null, |lookups| {
@@ -50,8 +49,8 @@ fn of_port(port: &Port, counters: Option<PortCounters>) -> Value {
 }
 
 /// Words are put together here; numbers come from the table of measures.
-fn counted(agent: &Agent) -> Value {
-    let rebalancing = agent.revalidation.published().rebalancing;
+fn counted(agent: &AgentView) -> Value {
+    let rebalancing = agent.revalidation().published().rebalancing;
     let mut counted = json!({
         "datapath": agent.datapath(),
         "version": env!("CARGO_PKG_VERSION"),
@@ -59,22 +58,21 @@ fn counted(agent: &Agent) -> Value {
         "rebalancing": { "off": rebalancing.state.off().map(|(_, why)| why) },
         "orphans": agent.others().iter().filter(|found| found.is_orphan()).map(ToString::to_string).collect::<Vec<_>>(),
         "damage_of_objects": agent.damage_of_objects(),
-        "journal": agent.journal.as_ref().map(|journal| {
-            let report = journal.report();
-            json!({ "failure": report.failure, "damage": report.damage.map(|damage| damage.to_string()) })
+        "journal": agent.journal().map(|journal| {
+            json!({ "failure": journal.failure, "damage": journal.damage.map(|damage| damage.to_string()) })
         }),
     });
-    Reading::take(agent, None).add_to_stats(&mut counted);
+    agent.reading().add_to_stats(&mut counted);
     counted
 }
 
 /// What the backend is set to, and what it can do.
-fn backend(agent: &Agent) -> Value {
-    let (capabilities, config) = (agent.backend.capabilities(), agent.config());
+fn backend(agent: &AgentView) -> Value {
+    let (capabilities, config) = (agent.capabilities(), agent.config());
     json!({
         "name": capabilities.name,
         "settings": config.backend.settings(),
-        "facets": Facet::all_of(&*agent.backend).map(Facet::name).collect::<Vec<_>>(),
+        "facets": agent.facets().map(Facet::name).collect::<Vec<_>>(),
         "miss": capabilities.miss.describe(),
         "chain_miss": capabilities.chain_miss.describe(),
         "max_lag_seconds": capabilities.max_lag.as_secs_f64(),

@@ -8,26 +8,26 @@ use sluice_flow::port::{PortMap, PortNames};
 use sluice_flow::text::{self, Style};
 use sluice_flow::{MaskedKey, PortNumber};
 
-use super::Failure;
 use super::arguments::Arguments;
-use crate::agent::Agent;
-use crate::objects::words;
+use super::failure::Failure;
+use super::ports;
+use crate::objects::{ObjectId, words};
+use crate::service::{AgentView, Receipt, Service};
 use sluice_unixctl::Output;
 
 /// `sluice/add-mirror`: `NAME KEY PORT[,PORT]...`
-pub(super) fn add(agent: &Agent, arguments: &Arguments, _: &mut dyn Output) -> Result<(), Failure> {
-    agent.set_mirror(words::mirror(&arguments.rest, &agent.ports()).map_err(Failure::new)?)?;
-    agent.count_device();
-    Ok(())
+pub(super) fn add(service: &Service, arguments: &Arguments, _: &mut dyn Output) -> Result<Receipt, Failure> {
+    let mirror = words::mirror(&arguments.rest, &service.view().ports());
+    ports::put(service, mirror)
 }
 
 /// `sluice/del-mirror`
-pub(super) fn delete(agent: &Agent, arguments: &Arguments, _: &mut dyn Output) -> Result<(), Failure> {
-    Ok(agent.remove_mirror(arguments.rest.first().map_or("", String::as_str))?)
+pub(super) fn delete(service: &Service, arguments: &Arguments, _: &mut dyn Output) -> Result<Receipt, Failure> {
+    ports::remove(service, ObjectId::Mirror(arguments.rest.first().cloned().unwrap_or_default()))
 }
 
 /// `sluice/show-mirrors`
-pub(super) fn show(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+pub(super) fn show(agent: &AgentView, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     let (names, device) = (agent.ports(), agent.device_counters());
     for Mirror { name, matching, copies } in agent.objects().mirrors() {
         let copies: Vec<_> = copies.iter().map(|port| port_text(*port, &names)).collect();

@@ -4,19 +4,25 @@
 //! Layout and wording follow `lib/dpctl.c` and `ofproto-dpif-upcall.c` of OVS, so that the stock `ovs-appctl` and the
 //! scripts around it work as they are.
 
+//!
+//! Each is a codec: it makes a request of the [`service`](crate::service) from its arguments, and writes what that returns.
+
 mod arguments;
 mod audit;
+mod bulk;
 mod connection_selection;
 mod conntrack;
 mod datapath;
 mod dump;
 mod explain;
+mod failure;
 mod file;
 mod filter;
+mod flow_json;
+mod flow_text;
 mod flows;
 mod json;
 mod mirrors;
-mod object;
 mod orphans;
 mod packets;
 mod ports;
@@ -27,32 +33,37 @@ mod trace;
 mod watch;
 mod zone_limits;
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::agent::Agent;
+use crate::service::{AgentView, Receipt, Service};
 use sluice_unixctl::{Command, Output, Registry, Request};
 
+use self::Action::{Durable, Transient};
 use self::arguments::Arguments;
+use self::failure::Failure;
 
-/// The name under which error texts speak of the agent, as OVS puts its program's name before them.
-const PROGRAM: &str = "sluiced";
-
-/// What a command does with the agent.
-type Action = fn(&Agent, &Arguments, &mut dyn Output) -> Result<(), Failure>;
-
-/// Why a command failed; the whole text that the client sees.
-#[derive(Debug)]
-struct Failure(String);
+/// What a command does.
+#[derive(Clone, Copy)]
+enum Action {
+    /// It answers, and changes nothing that a restart would have to know of.
+    Transient(fn(&AgentView, &Arguments, &mut dyn Output) -> Result<(), Failure>),
+    /// It changes what is wanted, and can only succeed once that is durable.
+    Durable(fn(&Service, &Arguments, &mut dyn Output) -> Result<Receipt, Failure>),
+}
 
 /// Registers every command that needs only the agent. `exit` and `sluice/reload` belong to the daemon.
 pub fn register(registry: &mut Registry, agent: &Arc<Agent>) {
+    let service = Arc::new(Service::new(agent.clone()));
     for Row { name, usage, arguments: (min_args, max_args), options, action } in COMMANDS {
-        let agent = agent.clone();
+        let service = service.clone();
         let run = move |request: &Request<'_>, out: &mut dyn Output| {
             Arguments::parse(request.args, options)
                 .map(|arguments| Arguments { peer: Some(request.peer), ..arguments })
-                .and_then(|arguments| action(&agent, &arguments, out))
+                .and_then(|arguments| match action {
+                    Transient(act) => act(service.view(), &arguments, out),
+                    Durable(act) => act(&service, &arguments, out).map(|_: Receipt| ()),
+                })
                 .map_err(|f| f.0)
         };
         registry.register(Command { name, usage, min_args: *min_args, max_args: *max_args, run: Box::new(run) });
@@ -93,61 +104,70 @@ const BULK_MODIFY: &[&str] = &["--no-wait", "--may-create", "--keep-old-rule", "
 const FLUSH_CONNTRACK: &str = "[dp] [zone=N] [mark=X[/M]] [labels=Y[/N]] [ct-orig-tuple [ct-reply-tuple]]";
 
 const COMMANDS: &[Row] = &[
-    row("coverage/show", "", 0, 0, &[], process::coverage),
-    row("dpctl/add-flow", "[OPTIONS] [dp] flow actions", 2, 9, ADD, flows::add),
-    row("dpctl/add-flows", "[OPTIONS] [dp] file", 1, 4, BULK, flows::add_file),
-    row("dpctl/ct-bkts", "[dp] [gt=N]", 0, 2, &[], conntrack::buckets),
-    row("dpctl/ct-del-limits", "[dp] [default] [zone=N1[,N2]...]", 1, 3, &[], zone_limits::delete),
-    row("dpctl/ct-get-limits", "[dp] [zone=N1[,N2]...]", 0, 2, &[], zone_limits::get),
-    row("dpctl/ct-get-maxconns", "[dp]", 0, 1, &[], conntrack::limit),
-    row("dpctl/ct-get-nconns", "[dp]", 0, 1, &[], conntrack::count),
-    row("dpctl/ct-set-limits", "[dp] [default=L] [zone=N,limit=L]...", 1, usize::MAX, &[], zone_limits::set),
-    row("dpctl/ct-set-maxconns", "[dp] maxconns", 1, 2, &[], conntrack::set_limit),
-    row("dpctl/ct-stats-show", "[-m] [dp] [zone=N]", 0, 3, &["-m", "--more"], conntrack::statistics),
-    row("dpctl/del-flow", "[OPTIONS] [dp] flow", 1, 5, DELETE, flows::delete),
-    row("dpctl/del-flows", "[OPTIONS] [dp] [file]", 0, 4, BULK, flows::delete_file),
-    row("dpctl/dump-conntrack", "[-m] [-s] [dp] [zone=N]", 0, 4, LIST, conntrack::dump),
-    row("dpctl/dump-dps", "", 0, 0, &[], datapath::list),
-    row("dpctl/dump-flows", "[-m] [--names] [dp] [filter=..] [type=..]", 0, 6, SHOW, dump::text),
-    row("dpctl/flush-conntrack", FLUSH_CONNTRACK, 0, 6, &[], conntrack::flush),
-    row("dpctl/get-flow", "[-m] [--names] [dp] ufid", 1, 4, SHOW, dump::one),
-    row("dpctl/help", "", 0, usize::MAX, &[], process::list_commands),
-    row("dpctl/list-commands", "", 0, usize::MAX, &[], process::list_commands),
-    row("dpctl/mod-flow", "[OPTIONS] [dp] flow actions", 2, 12, MODIFY, flows::modify),
-    row("dpctl/mod-flows", "[OPTIONS] [dp] file", 1, 5, BULK_MODIFY, flows::modify_file),
-    row("dpctl/offload-stats-show", "[dp]", 0, 1, &[], datapath::offload_statistics),
-    row("dpctl/show", "[-s] [dp]", 0, 2, &["-s", "--statistics"], datapath::show),
-    row("memory/show", "", 0, 0, &[], process::memory),
-    row("revalidator/pause", "", 0, 0, &[], revalidator::pause),
-    row("revalidator/purge", "", 0, 0, &[], revalidator::purge),
-    row("revalidator/resume", "", 0, 0, &[], revalidator::resume),
-    row("revalidator/wait", "", 0, 0, &[], revalidator::wait),
-    row("sluice/add-flows", "[OPTIONS] text", 1, 4, BULK, flows::add_text),
-    row("sluice/add-ct-timeout", "name [key=seconds]...", 1, 17, &[], timeouts::add),
-    row("sluice/add-meter", "id kbps|pps rate[:burst]...", 3, 10, &[], ports::add_meter),
-    row("sluice/add-mirror", "name key port[,port]...", 3, 3, &[], mirrors::add),
-    row("sluice/add-port", "number name [kind] [udp-port] [underlay]", 2, 5, &[], ports::add_port),
-    row("sluice/audit", "[--fix] [--json]", 0, 2, &["--fix", "--json"], audit::audit),
-    row("sluice/del-ct-timeout", "name", 1, 1, &[], timeouts::delete),
-    row("sluice/del-meter", "id", 1, 1, &[], ports::delete_meter),
-    row("sluice/del-mirror", "name", 1, 1, &[], mirrors::delete),
-    row("sluice/del-port", "port", 1, 1, &[], ports::delete_port),
-    row("sluice/dump-flows", "[-m] [filter=..] [type=..]", 0, 5, &["-m", "--more"], dump::json),
-    row("sluice/explain", "[--json] [--priority=N] ufid | flow actions", 1, 4, EXPLAIN, explain::one),
-    row("sluice/explain-lines", "text", 1, 1, &[], explain::lines),
-    row("sluice/flush", "", 0, 0, &[], flows::flush),
-    row("sluice/flush-orphans", "[--yes | --owner=ID...]", 0, 64, &["--yes", "--owner"], orphans::flush),
-    row("sluice/get-flow", "ufid", 1, 1, &[], dump::one_json),
-    row("sluice/inject", "port frame..", 2, 4097, &[], packets::inject),
-    row("sluice/show", "", 0, 0, &[], json::show),
-    row("sluice/show-ct-timeouts", "", 0, 0, &[], timeouts::show),
-    row("sluice/show-meters", "[--json]", 0, 1, JSON, ports::show_meters),
-    row("sluice/show-mirrors", "", 0, 0, &[], mirrors::show),
-    row("sluice/stats", "", 0, 0, &[], json::statistics),
-    row("sluice/trace", "port frame..", 2, 257, &[], trace::trace),
-    row("sluice/watch", "[--json]", 0, 1, JSON, watch::watch),
-    row("upcall/show", "", 0, 0, &[], revalidator::show),
+    row("coverage/show", "", 0, 0, &[], Transient(process::coverage)),
+    row("dpctl/add-flow", "[OPTIONS] [dp] flow actions", 2, 9, ADD, Durable(flows::add)),
+    row("dpctl/add-flows", "[OPTIONS] [dp] file", 1, 4, BULK, Durable(bulk::add_file)),
+    row("dpctl/ct-bkts", "[dp] [gt=N]", 0, 2, &[], Transient(conntrack::buckets)),
+    row("dpctl/ct-del-limits", "[dp] [default] [zone=N1[,N2]...]", 1, 3, &[], Transient(zone_limits::delete)),
+    row("dpctl/ct-get-limits", "[dp] [zone=N1[,N2]...]", 0, 2, &[], Transient(zone_limits::get)),
+    row("dpctl/ct-get-maxconns", "[dp]", 0, 1, &[], Transient(conntrack::limit)),
+    row("dpctl/ct-get-nconns", "[dp]", 0, 1, &[], Transient(conntrack::count)),
+    row("dpctl/ct-set-limits", "[dp] [default=L] [zone=N,limit=L]...", 1, usize::MAX, &[], Transient(zone_limits::set)),
+    row("dpctl/ct-set-maxconns", "[dp] maxconns", 1, 2, &[], Transient(conntrack::set_limit)),
+    row("dpctl/ct-stats-show", "[-m] [dp] [zone=N]", 0, 3, &["-m", "--more"], Transient(conntrack::statistics)),
+    row("dpctl/del-flow", "[OPTIONS] [dp] flow", 1, 5, DELETE, Durable(flows::delete)),
+    row("dpctl/del-flows", "[OPTIONS] [dp] [file]", 0, 4, BULK, Durable(bulk::delete_file)),
+    row("dpctl/dump-conntrack", "[-m] [-s] [dp] [zone=N]", 0, 4, LIST, Transient(conntrack::dump)),
+    row("dpctl/dump-dps", "", 0, 0, &[], Transient(datapath::list)),
+    row("dpctl/dump-flows", "[-m] [--names] [dp] [filter=..] [type=..]", 0, 6, SHOW, Transient(dump::text)),
+    row("dpctl/flush-conntrack", FLUSH_CONNTRACK, 0, 6, &[], Transient(conntrack::flush)),
+    row("dpctl/get-flow", "[-m] [--names] [dp] ufid", 1, 4, SHOW, Transient(dump::one)),
+    row("dpctl/help", "", 0, usize::MAX, &[], Transient(list_commands)),
+    row("dpctl/list-commands", "", 0, usize::MAX, &[], Transient(list_commands)),
+    row("dpctl/mod-flow", "[OPTIONS] [dp] flow actions", 2, 12, MODIFY, Durable(flows::modify)),
+    row("dpctl/mod-flows", "[OPTIONS] [dp] file", 1, 5, BULK_MODIFY, Durable(bulk::modify_file)),
+    row("dpctl/offload-stats-show", "[dp]", 0, 1, &[], Transient(datapath::offload_statistics)),
+    row("dpctl/show", "[-s] [dp]", 0, 2, &["-s", "--statistics"], Transient(datapath::show)),
+    row("memory/show", "", 0, 0, &[], Transient(process::memory)),
+    row("revalidator/pause", "", 0, 0, &[], Transient(revalidator::pause)),
+    row("revalidator/purge", "", 0, 0, &[], Durable(flows::flush)),
+    row("revalidator/resume", "", 0, 0, &[], Transient(revalidator::resume)),
+    row("revalidator/wait", "", 0, 0, &[], Transient(revalidator::wait)),
+    row("sluice/add-flows", "[OPTIONS] text", 1, 4, BULK, Durable(bulk::add_text)),
+    row("sluice/add-ct-timeout", "name [key=seconds]...", 1, 17, &[], Durable(timeouts::add)),
+    row("sluice/add-meter", "id kbps|pps rate[:burst]...", 3, 10, &[], Durable(ports::add_meter)),
+    row("sluice/add-mirror", "name key port[,port]...", 3, 3, &[], Durable(mirrors::add)),
+    row("sluice/add-port", "number name [kind] [udp-port] [underlay]", 2, 5, &[], Durable(ports::add_port)),
+    row("sluice/audit", "[--fix] [--json]", 0, 2, &["--fix", "--json"], Transient(audit::audit)),
+    row("sluice/del-ct-timeout", "name", 1, 1, &[], Durable(timeouts::delete)),
+    row("sluice/del-meter", "id", 1, 1, &[], Durable(ports::delete_meter)),
+    row("sluice/del-mirror", "name", 1, 1, &[], Durable(mirrors::delete)),
+    row("sluice/del-port", "port", 1, 1, &[], Durable(ports::delete_port)),
+    row("sluice/dump-flows", "[-m] [filter=..] [type=..]", 0, 5, &["-m", "--more"], Transient(dump::json)),
+    row("sluice/explain", "[--json] [--priority=N] ufid | flow actions", 1, 4, EXPLAIN, Transient(explain::one)),
+    row("sluice/explain-lines", "text", 1, 1, &[], Transient(explain::lines)),
+    row("sluice/flush", "", 0, 0, &[], Durable(flows::flush)),
+    row("sluice/flush-orphans", "[--yes | --owner=ID...]", 0, 64, &["--yes", "--owner"], Transient(orphans::flush)),
+    row("sluice/get-flow", "ufid", 1, 1, &[], Transient(dump::one_json)),
+    row("sluice/inject", "port frame..", 2, 4097, &[], Transient(packets::inject)),
+    row("sluice/show", "", 0, 0, &[], Transient(json::show)),
+    row("sluice/show-ct-timeouts", "", 0, 0, &[], Transient(timeouts::show)),
+    row("sluice/show-meters", "[--json]", 0, 1, JSON, Transient(ports::show_meters)),
+    row("sluice/show-mirrors", "", 0, 0, &[], Transient(mirrors::show)),
+    row("sluice/stats", "", 0, 0, &[], Transient(json::statistics)),
+    row("sluice/trace", "port frame..", 2, 257, &[], Transient(trace::trace)),
+    row("sluice/watch", "[--json]", 0, 1, JSON, Transient(watch::watch)),
+    row("upcall/show", "", 0, 0, &[], Transient(revalidator::show)),
 ];
+
+/// `dpctl/list-commands`, and `dpctl/help`, which only `ovs-dpctl` has.
+fn list_commands(_: &AgentView, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    writeln!(out, "The available commands are:")?;
+    for row in COMMANDS.iter().filter(|row| row.name.starts_with("dpctl/")) {
+        writeln!(out, "  {:<29} {}", row.name, row.usage)?;
+    }
+    Ok(())
+}
 
 /// One command.
 struct Row {
@@ -168,23 +188,4 @@ const fn row(
     action: Action,
 ) -> Row {
     Row { name, usage, arguments: (least, most), options, action }
-}
-
-impl Failure {
-    /// A failure in OVS's form: program, what was attempted, and the text of an error number.
-    fn os(attempt: impl fmt::Display, error: &str) -> Self {
-        Self(format!("{PROGRAM}: {attempt} ({error})"))
-    }
-
-    /// A failure in words.
-    fn new(text: impl fmt::Display) -> Self {
-        Self(format!("{PROGRAM}: {text}"))
-    }
-}
-
-/// The client is gone; nobody will read this.
-impl From<fmt::Error> for Failure {
-    fn from(_: fmt::Error) -> Self {
-        Self("the client is gone".into())
-    }
 }

@@ -1,13 +1,13 @@
 //! `sluice/flush-orphans`: what agents that live no more have left in the device.
 
-use super::Failure;
 use super::arguments::Arguments;
-use crate::agent::Agent;
+use super::failure::Failure;
+use crate::service::AgentView;
 use sluice_unixctl::Output;
 
 /// `sluice/flush-orphans [--yes | --owner=ID...]`. Lists what other owners have in the device; removes what those have left that are
 /// named, or with `--yes` all of which no agent is running.
-pub(super) fn flush(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+pub(super) fn flush(agent: &AgentView, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     let failed = |error| Failure::new(format_args!("orphans: {error}"));
     if arguments.yes || !arguments.owners.is_empty() {
         let removed = agent.remove_orphans(&arguments.owners).map_err(failed)?;

@@ -4,12 +4,13 @@ use sluice_flow::PortNumber;
 use sluice_flow::backend::Injector;
 
 use super::arguments::Arguments;
-use super::{Failure, ports};
-use crate::agent::Agent;
+use super::failure::Failure;
+use super::ports;
+use crate::service::AgentView;
 use sluice_unixctl::Output;
 
 /// `sluice/inject PORT FRAME...`: answers what became of them.
-pub(super) fn inject(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+pub(super) fn inject(agent: &AgentView, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     let Packets { injector, port, frames } = Packets::parse(agent, arguments)?;
     let (mut hit, mut missed, mut missed_later, mut sent) = (0, 0, 0, 0);
     for (index, frame) in frames.iter().enumerate() {
@@ -39,10 +40,10 @@ pub(super) struct Packets<'a> {
 
 impl<'a> Packets<'a> {
     /// Reads and checks all of them before the first is used, so that a mistake changes nothing and is told before any output.
-    pub(super) fn parse(agent: &'a Agent, arguments: &Arguments) -> Result<Self, Failure> {
+    pub(super) fn parse(agent: &'a AgentView, arguments: &Arguments) -> Result<Self, Failure> {
         let [name, frames @ ..] = arguments.rest.as_slice() else { return Err(Failure::new("a port is needed")) };
         let port = ports::port(agent, name)?;
-        let injector = agent.backend.injector().ok_or_else(|| {
+        let injector = agent.injector().ok_or_else(|| {
             Failure::new(format_args!("packets can be put into a NIC in software only, not into {}", agent.datapath()))
         })?;
         let bytes = |(index, frame): (usize, &String)| {

@@ -5,40 +5,47 @@ use sluice_flow::PortNumber;
 use sluice_flow::backend::MeterCounters;
 use sluice_flow::meter::{Meter, MeterBand};
 
-use super::Failure;
 use super::arguments::Arguments;
-use crate::agent::{Agent, AgentError};
-use crate::objects::words;
+use super::failure::Failure;
+use crate::objects::{Object, ObjectId, words};
+use crate::service::{AgentView, Receipt, Service};
 use sluice_unixctl::Output;
 
 /// `sluice/add-port`: `NUMBER NAME [KIND] [UDP-PORT] [UNDERLAY]`
-pub(super) fn add_port(agent: &Agent, arguments: &Arguments, _: &mut dyn Output) -> Result<(), Failure> {
-    agent.add_port(words::port(&arguments.rest, &agent.ports()).map_err(Failure::new)?)?;
-    agent.count_device();
-    Ok(())
+pub(super) fn add_port(service: &Service, arguments: &Arguments, _: &mut dyn Output) -> Result<Receipt, Failure> {
+    put(service, words::port(&arguments.rest, &service.view().ports()))
 }
 
 /// `sluice/del-port`
-pub(super) fn delete_port(agent: &Agent, arguments: &Arguments, _: &mut dyn Output) -> Result<(), Failure> {
-    let number = port(agent, arguments.rest.first().map_or("", String::as_str))?;
-    Ok(agent.remove_port(number)?)
+pub(super) fn delete_port(service: &Service, arguments: &Arguments, _: &mut dyn Output) -> Result<Receipt, Failure> {
+    let number = port(service.view(), arguments.rest.first().map_or("", String::as_str))?;
+    remove(service, ObjectId::Port(number))
 }
 
 /// `sluice/add-meter`: `ID kbps|pps RATE[:BURST]...`, a rate for each band
-pub(super) fn add_meter(agent: &Agent, arguments: &Arguments, _: &mut dyn Output) -> Result<(), Failure> {
-    agent.set_meter(words::meter(&arguments.rest).map_err(Failure::new)?)?;
-    agent.count_device();
-    Ok(())
+pub(super) fn add_meter(service: &Service, arguments: &Arguments, _: &mut dyn Output) -> Result<Receipt, Failure> {
+    put(service, words::meter(&arguments.rest))
 }
 
 /// `sluice/del-meter`
-pub(super) fn delete_meter(agent: &Agent, arguments: &Arguments, _: &mut dyn Output) -> Result<(), Failure> {
+pub(super) fn delete_meter(service: &Service, arguments: &Arguments, _: &mut dyn Output) -> Result<Receipt, Failure> {
     let id = words::meter_id(arguments.rest.first().map_or("", String::as_str)).map_err(Failure::new)?;
-    Ok(agent.remove_meter(id)?)
+    remove(service, ObjectId::Meter(id))
+}
+
+/// Makes or changes the object that the arguments describe.
+pub(super) fn put(service: &Service, object: Result<impl Into<Object>, String>) -> Result<Receipt, Failure> {
+    let object = object.map_err(Failure::new)?;
+    Ok(service.put(object).map_err(Failure::new)?.receipt())
+}
+
+/// Removes an object.
+pub(super) fn remove(service: &Service, id: ObjectId) -> Result<Receipt, Failure> {
+    Ok(service.remove(id).map_err(Failure::new)?.receipt())
 }
 
 /// `sluice/show-meters [--json]`
-pub(super) fn show_meters(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+pub(super) fn show_meters(agent: &AgentView, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     let device = agent.device_counters();
     let objects = agent.objects();
     if arguments.json {
@@ -88,12 +95,6 @@ const fn burst_in_force(rate: u64, burst: u64) -> u64 {
 }
 
 /// The port that a number or a name means.
-pub(super) fn port(agent: &Agent, text: &str) -> Result<PortNumber, Failure> {
+pub(super) fn port(agent: &AgentView, text: &str) -> Result<PortNumber, Failure> {
     words::port_number(text, &agent.ports()).map_err(Failure::new)
-}
-
-impl From<AgentError> for Failure {
-    fn from(error: AgentError) -> Self {
-        Self::new(error)
-    }
 }

@@ -1,23 +1,24 @@
-//! The process as a whole: `coverage/show` and `memory/show` in the layout of OVS (`lib/coverage.c`, `lib/memory.c`), and
-//! `dpctl/list-commands`.
+//! The process as a whole: `coverage/show` and `memory/show` in the layout of OVS (`lib/coverage.c`, `lib/memory.c`).
 
 use std::fs;
 
+use sluice_flow::backend::Connections;
+
 use super::arguments::Arguments;
-use super::{COMMANDS, Failure};
-use crate::agent::Agent;
+use super::failure::Failure;
+use crate::service::AgentView;
 use sluice_unixctl::Output;
 
 /// `coverage/show`: how often what happened, and how fast lately.
-pub(super) fn coverage(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
-    Ok(agent.coverage.write(agent, out)?)
+pub(super) fn coverage(agent: &AgentView, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    Ok(agent.write_coverage(out)?)
 }
 
 /// `memory/show`: of what there is how much, by name.
-pub(super) fn memory(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
-    let census = agent.table.census();
-    let (masks, action_lists) = agent.table.shared_parts();
-    let connections = agent.backend.connections().and_then(|tracked| tracked.connection_buckets().ok());
+pub(super) fn memory(agent: &AgentView, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    let census = agent.census();
+    let (masks, action_lists) = agent.shared_parts();
+    let connections = agent.connections().and_then(Connections::connection_buckets).ok();
     let connections = connections.map(|buckets| buckets.iter().sum::<usize>());
     let objects = agent.objects();
     let counts = [
@@ -33,15 +34,6 @@ pub(super) fn memory(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> Resu
     ];
     let known = counts.iter().filter_map(|(name, count)| Some(format!("{name}:{}", (*count)?)));
     Ok(writeln!(out, "{}", known.collect::<Vec<_>>().join(" "))?)
-}
-
-/// `dpctl/list-commands`, and `dpctl/help`, which only `ovs-dpctl` has.
-pub(super) fn list_commands(_: &Agent, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
-    writeln!(out, "The available commands are:")?;
-    for row in COMMANDS.iter().filter(|row| row.name.starts_with("dpctl/")) {
-        writeln!(out, "  {:<29} {}", row.name, row.usage)?;
-    }
-    Ok(())
 }
 
 /// What of the process is in memory, if the system tells (`proc_pid_status(5)`).

@@ -2,16 +2,15 @@
 
 use sluice_flow::FlowState;
 
-use super::Failure;
 use super::arguments::Arguments;
-use super::flows;
-use crate::agent::Agent;
+use super::failure::Failure;
+use crate::service::AgentView;
 use sluice_unixctl::Output;
 
 /// `upcall/show`
-pub(super) fn show(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
-    let published = agent.revalidation.published();
-    let census = agent.table.census();
+pub(super) fn show(agent: &AgentView, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    let published = agent.revalidation().published();
+    let census = agent.census();
     writeln!(out, "{}:", agent.datapath())?;
     writeln!(
         out,
@@ -32,9 +31,9 @@ pub(super) fn show(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> Result
 }
 
 /// `revalidator/wait`
-pub(super) fn wait(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+pub(super) fn wait(agent: &AgentView, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     let out: &dyn Output = out;
-    if agent.revalidation.wait(&|| !out.is_wanted()) {
+    if agent.revalidation().wait(&|| !out.is_wanted()) {
         Ok(())
     } else {
         Err(Failure::new("the revalidator has stopped"))
@@ -42,18 +41,13 @@ pub(super) fn wait(agent: &Agent, _: &Arguments, out: &mut dyn Output) -> Result
 }
 
 /// `revalidator/pause`
-pub(super) fn pause(agent: &Agent, _: &Arguments, _: &mut dyn Output) -> Result<(), Failure> {
-    agent.revalidation.pause();
+pub(super) fn pause(agent: &AgentView, _: &Arguments, _: &mut dyn Output) -> Result<(), Failure> {
+    agent.revalidation().pause();
     Ok(())
 }
 
 /// `revalidator/resume`
-pub(super) fn resume(agent: &Agent, _: &Arguments, _: &mut dyn Output) -> Result<(), Failure> {
-    agent.revalidation.resume();
+pub(super) fn resume(agent: &AgentView, _: &Arguments, _: &mut dyn Output) -> Result<(), Failure> {
+    agent.revalidation().resume();
     Ok(())
-}
-
-/// `revalidator/purge`: every flow goes, as in OVS.
-pub(super) fn purge(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
-    flows::flush(agent, arguments, out)
 }

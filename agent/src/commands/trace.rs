@@ -12,9 +12,10 @@ use sluice_flow::trace::{ActionEffect, Lookup, Step, Trace, TraceEvent};
 use sluice_flow::{FlowId, PortNumber};
 
 use super::arguments::Arguments;
+use super::failure::Failure;
+use super::flow_text;
 use super::packets::Packets;
-use super::{Failure, dump};
-use crate::agent::Agent;
+use crate::service::AgentView;
 use sluice_unixctl::Output;
 
 /// How many of the flows that a packet misses by least are named.
@@ -23,7 +24,7 @@ const NEAREST: usize = 3;
 const COMPARED: usize = 100_000;
 
 /// `sluice/trace PORT FRAME...`
-pub(super) fn trace(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+pub(super) fn trace(agent: &AgentView, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     let Packets { injector, port, frames } = Packets::parse(agent, arguments)?;
     let names = agent.ports();
     let mut tracer = injector.tracer();
@@ -40,7 +41,7 @@ pub(super) fn trace(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) 
 }
 
 struct Writer<'a> {
-    agent: &'a Agent,
+    agent: &'a AgentView,
     ports: &'a PortMap,
     out: &'a mut dyn Output,
 }
@@ -54,7 +55,7 @@ impl Writer<'_> {
         write!(self.out, "  result: {} hit, {} sent", verdict.hits.len(), verdict.sent.len())?;
         match verdict.missed {
             Some(chain) => {
-                let policy = self.agent.backend.capabilities();
+                let policy = self.agent.capabilities();
                 let policy = if chain.0 == 0 { policy.miss } else { policy.chain_miss };
                 writeln!(self.out, ", missed in chain {chain}: {}", policy.describe())
             }
@@ -102,10 +103,10 @@ impl Writer<'_> {
     }
 
     fn hit(&mut self, id: FlowId, indent: &str) -> fmt::Result {
-        let Some(view) = self.agent.table.view(id) else {
+        let Some(view) = self.agent.flow(id) else {
             return writeln!(self.out, "{indent}  hit: a flow that has gone since");
         };
-        let (key, actions) = (dump::key_text(&view, self.ports), dump::actions_text(&view, self.ports));
+        let (key, actions) = (flow_text::key_text(&view, self.ports), flow_text::actions_text(&view, self.ports));
         writeln!(self.out, "{indent}  hit: ufid:{}, {key}, actions:{actions}", view.flow.ufid)
     }
 
@@ -114,7 +115,7 @@ impl Writer<'_> {
         writeln!(self.out, "{indent}  miss")?;
         let mut nearest: Vec<(Vec<String>, FlowView)> = Vec::new();
         let mut compared = 0;
-        self.agent.table.visit(&mut |view| {
+        self.agent.visit(&mut |view| {
             if compared == COMPARED {
                 return ControlFlow::Break(());
             }

@@ -7,15 +7,15 @@ use crossbeam_channel::RecvTimeoutError;
 use serde_json::{Value, json};
 use sluice_flow::{EndReason, Event, text};
 
-use super::Failure;
 use super::arguments::Arguments;
 use super::explain::of_refusal;
-use crate::agent::Agent;
+use super::failure::Failure;
+use crate::service::AgentView;
 use sluice_unixctl::Output;
 
 /// `sluice/watch [--json]`: an event a line, or an object a line with the keys of `docs/json.md`.
-pub(super) fn watch(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
-    let watch = agent.events.watch();
+pub(super) fn watch(agent: &AgentView, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+    let watch = agent.watch();
     let tell = |event: &Event, out: &mut dyn Output| {
         if arguments.json { writeln!(out, "{}", object(agent, event)) } else { writeln!(out, "{event}") }
     };
@@ -38,7 +38,7 @@ pub(super) fn watch(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) 
     }
 }
 
-fn object(agent: &Agent, event: &Event) -> Value {
+fn object(agent: &AgentView, event: &Event) -> Value {
     let ports = agent.ports();
     let style = text::Style { more: false, names: Some(&*ports) };
     let flow = event.flow();

@@ -3,17 +3,17 @@
 
 use sluice_flow::connection::ZoneLimits;
 
-use super::Failure;
 use super::arguments::Arguments;
-use super::conntrack::tracked;
-use crate::agent::Agent;
+use super::failure::Failure;
+use crate::service::AgentView;
 use sluice_unixctl::Output;
 
 /// `dpctl/ct-set-limits`: all arguments are read before any limit is set.
-pub(super) fn set(agent: &Agent, arguments: &Arguments, _: &mut dyn Output) -> Result<(), Failure> {
+pub(super) fn set(agent: &AgentView, arguments: &Arguments, _: &mut dyn Output) -> Result<(), Failure> {
     let limits = read_limits(named(agent, arguments)?).map_err(invalid)?;
     for (zone, limit) in limits {
-        tracked(agent)
+        agent
+            .connections()
             .and_then(|tracked| tracked.set_zone_limit(zone, limit))
             .map_err(|refusal| Failure::new(format_args!("failed to set conntrack limit: {refusal}")))?;
     }
@@ -21,7 +21,7 @@ pub(super) fn set(agent: &Agent, arguments: &Arguments, _: &mut dyn Output) -> R
 }
 
 /// `dpctl/ct-del-limits`
-pub(super) fn delete(agent: &Agent, arguments: &Arguments, _: &mut dyn Output) -> Result<(), Failure> {
+pub(super) fn delete(agent: &AgentView, arguments: &Arguments, _: &mut dyn Output) -> Result<(), Failure> {
     let mut rest = named(agent, arguments)?;
     let mut zones = Vec::new();
     if let [first, others @ ..] = rest
@@ -32,7 +32,8 @@ pub(super) fn delete(agent: &Agent, arguments: &Arguments, _: &mut dyn Output) -
     }
     zones.extend(read_zones(rest).map_err(invalid)?.into_iter().map(Some));
     for zone in zones {
-        tracked(agent)
+        agent
+            .connections()
             .and_then(|tracked| tracked.remove_zone_limit(zone))
             .map_err(|refusal| Failure::new(format_args!("failed to delete conntrack limit: {refusal}")))?;
     }
@@ -40,9 +41,9 @@ pub(super) fn delete(agent: &Agent, arguments: &Arguments, _: &mut dyn Output) -
 }
 
 /// `dpctl/ct-get-limits`
-pub(super) fn get(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
+pub(super) fn get(agent: &AgentView, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     let zones = read_zones(arguments.after_datapath(agent, 1)?).map_err(invalid)?;
-    let limits = tracked(agent).and_then(|tracked| tracked.zone_limits(&zones));
+    let limits = agent.connections().and_then(|tracked| tracked.zone_limits(&zones));
     let ZoneLimits { default, zones } =
         limits.map_err(|refusal| Failure::new(format_args!("failed to get conntrack limit: {refusal}")))?;
     writeln!(out, "default limit={default}")?;
@@ -53,7 +54,7 @@ pub(super) fn get(agent: &Agent, arguments: &Arguments, out: &mut dyn Output) ->
 }
 
 /// What is named behind the datapath, which must be something.
-fn named<'a>(agent: &Agent, arguments: &'a Arguments) -> Result<&'a [String], Failure> {
+fn named<'a>(agent: &AgentView, arguments: &'a Arguments) -> Result<&'a [String], Failure> {
     let rest = arguments.after_datapath(agent, usize::MAX)?;
     if rest.is_empty() { Err(invalid("too few arguments".into())) } else { Ok(rest) }
 }

@@ -9,7 +9,7 @@ use sluice_flow::table::FlowView;
 use sluice_flow::text::{LineWriter, Statistics, Style};
 use sluice_flow::{Counters, Timestamp};
 
-use super::dump::statistics;
+use super::flow_text::statistics;
 
 /// Writes flows as objects, an object a line, members in alphabetical order. Written by hand: a tree of values for each flow, as
 /// `serde_json` has it, would take most of the time of a dump.
