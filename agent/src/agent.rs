@@ -10,14 +10,14 @@ use arc_swap::ArcSwap;
 use crossbeam_channel::{Receiver, Sender, TryRecvError, at, bounded, never, select};
 use parking_lot::Mutex;
 use sluice_flow::backend::{DeviceEvent, Holding, NoEvent, OpenConfig};
-use sluice_flow::port::{GonePort, PortMap};
+use sluice_flow::port::PortMap;
 use sluice_flow::table::Limits;
 use sluice_flow::ufid::Seed;
-use sluice_flow::{Backend, Clock, EndReason, FlowTable, Port, Refusal};
+use sluice_flow::{Backend, Clock, EndReason, FlowTable, Refusal};
 use sluice_revalidator::Revalidator;
 
 use crate::config::{Config, Difference};
-use crate::objects::{self, Absence, Kept, Object, ObjectError, ObjectId, Objects, Origin, Saved, Step};
+use crate::objects::{ObjectError, ObjectStore, Objects, ObjectsFile, Saved};
 use crate::observe::coverage::Coverage;
 use crate::observe::events::Events;
 use crate::upkeep::device_counters::{DeviceCounters, Published};
@@ -28,7 +28,7 @@ use crate::upkeep::retrying::RetrySchedule;
 use crate::upkeep::revalidation::{Revalidation, RevalidatorThread};
 use sluice_host::lifecycle::Lifecycle;
 use sluice_host::liveness::Progress;
-use sluice_journal::{Journal, JournalError, NotWritten, Opened};
+use sluice_journal::{Journal, JournalError, Opened};
 use sluice_offload::{Adopted, Batch, OffloadQueue, Tally, Worker};
 
 /// How long the device may take to give an answer before a caller who waits hears that there is none yet.
@@ -52,17 +52,15 @@ pub struct Agent {
     pub coverage: Coverage,
     /// Where what is wanted is kept, if it is.
     pub journal: Option<Arc<Journal>>,
+    /// Ports, meters, mirrors and timeout policies.
+    pub object_store: ObjectStore,
     config: ArcSwap<Config>,
-    objects: ArcSwap<Objects>,
-    kept: Option<Kept>,
-    /// Ports of the last run that are not there, until the flows of that run are told.
-    gone_ports: Mutex<Vec<GonePort>>,
     counted: Published,
     adopted: OnceLock<Adopted>,
     /// What other owners had in the device when it was last looked.
     others: Mutex<Vec<Found>>,
-    /// Changes of objects and configuration follow each other. Held while the device makes one; nobody who reads takes it.
-    changing: Mutex<()>,
+    /// Changes of the configuration follow each other; nobody who reads it takes this.
+    reloading: Mutex<()>,
 }
 
 /// What outlives an agent, as far as it is kept.
@@ -71,7 +69,7 @@ pub struct Keeping {
     /// Flows.
     pub journal: Option<Arc<Journal>>,
     /// Ports, meters, mirrors and timeout policies, with those that the last run left.
-    pub objects: Option<(Kept, Saved)>,
+    pub objects: Option<(ObjectsFile, Saved)>,
 }
 
 /// What runs on threads of its own.
@@ -96,9 +94,6 @@ pub enum AgentError {
     /// A port, meter, mirror or timeout policy cannot be as it is wanted.
     #[error(transparent)]
     Object(#[from] ObjectError),
-    /// The change is in force.
-    #[error("the change is in force, but does not survive a restart: {0}")]
-    NotKept(String),
 }
 
 impl Agent {
@@ -163,17 +158,7 @@ impl Agent {
             queue.clone(),
             clock.clone(),
         );
-        let steps = objects::difference(&Objects::default(), &config.objects())?;
-        let objects = objects::make(&*backend, &Objects::default(), steps, Absence::Tolerated)?;
-        let (kept, saved) = kept.unzip();
-        let (objects, gone_ports) = objects::restore(&*backend, objects, saved.unwrap_or_default());
-        for absent in objects.ports().iter().filter(|port| backend.is_absent(port.number)) {
-            tracing::warn!(
-                "the device of port {} ({}) is not there: its flows wait for it",
-                absent.number,
-                absent.name
-            );
-        }
+        let object_store = ObjectStore::open(backend.clone(), queue.clone(), journal.clone(), &config.objects(), kept)?;
         let agent = Arc::new(Self {
             clock,
             table,
@@ -184,13 +169,11 @@ impl Agent {
             coverage: Coverage::default(),
             journal,
             config: ArcSwap::from_pointee(config),
-            objects: ArcSwap::from_pointee(objects),
-            kept,
-            gone_ports: Mutex::new(gone_ports),
+            object_store,
             counted: Published::default(),
             adopted: OnceLock::new(),
             others: Mutex::default(),
-            changing: Mutex::default(),
+            reloading: Mutex::default(),
         });
         Ok((agent, Parts { workers, revalidator }))
     }
@@ -202,12 +185,12 @@ impl Agent {
 
     /// The ports, meters, mirrors and timeout policies in force.
     pub fn objects(&self) -> Arc<Objects> {
-        self.objects.load_full()
+        self.object_store.in_force()
     }
 
     /// The ports.
     pub fn ports(&self) -> Arc<PortMap> {
-        self.objects.load().ports().clone()
+        self.object_store.ports()
     }
 
     /// What the device has counted beside flows, as of the last poll.
@@ -287,109 +270,11 @@ impl Agent {
         format!("{}@{}", self.backend.capabilities().name, self.config().device)
     }
 
-    /// Makes an object at run time, or changes it. A port is only ever added: flows that were accepted for it before it went are
-    /// looked at again.
-    pub fn put(&self, object: impl Into<Object>) -> Result<(), AgentError> {
-        let object = object.into();
-        let taken = |objects: &Objects| {
-            let Object::Port(port) = &object else { return None };
-            let mut ports = PortMap::clone(objects.ports());
-            let taken = ports.insert(port.clone()).err()?;
-            let reason = format!("port {}: number {} is {} already", port.name, taken.number, taken.name);
-            Some(ObjectError { object: ObjectId::Port(port.number), reason })
-        };
-        self.change(Absence::Refused, |objects| match taken(objects) {
-            Some(error) => Err(error),
-            None => Ok(vec![Step::Put(object.clone(), Origin::RunTime)]),
-        })
-    }
-
-    /// Removes an object. The flows that name a port are refused until it is back.
-    pub fn remove(&self, id: ObjectId) -> Result<(), AgentError> {
-        self.change(Absence::Refused, |objects| match objects.get(&id) {
-            Some(_) => Ok(vec![Step::Remove(id.clone())]),
-            None => Err(ObjectError { reason: format!("there is no {id}"), object: id.clone() }),
-        })
-    }
-
-    /// Changes the objects in force, all as planned or nothing.
-    fn change(
-        &self,
-        absence: Absence,
-        plan: impl FnOnce(&Objects) -> Result<Vec<Step>, ObjectError>,
-    ) -> Result<(), AgentError> {
-        let _one_at_a_time = self.changing.lock();
-        let before = self.objects();
-        let steps = plan(&before)?;
-        self.make(&before, steps, absence)
-    }
-
-    /// Whoever calls it holds the lock on changes.
-    fn make(&self, before: &Objects, steps: Vec<Step>, absence: Absence) -> Result<(), AgentError> {
-        let after = Arc::new(objects::make(&*self.backend, before, steps, absence)?);
-        self.objects.store(after.clone());
-        self.settle_ports(before.ports(), after.ports());
-        self.keep()
-    }
-
-    /// Whether objects of an earlier run were lost by damage, and what to do. Looks at the disk.
-    pub fn damage_of_objects(&self) -> Option<String> {
-        self.kept.as_ref().and_then(Kept::damage)
-    }
-
-    /// Has the objects in force, and what became of flows by them, survive the agent.
-    fn keep(&self) -> Result<(), AgentError> {
-        let Some(kept) = &self.kept else { return Ok(()) };
-        // First the flows that wait for a port that is gone: until the file is replaced, the port is there for the next run.
-        self.wait_for_journal().map_err(|error| AgentError::NotKept(error.to_string()))?;
-        kept.save(&self.objects()).map_err(|error| AgentError::NotKept(error.to_string()))
-    }
-
-    /// Binds the flows of the last run to its ports, which may be others by now. Before anything is adopted.
-    fn bind_restored_flows(&self) {
-        for gone in std::mem::take(&mut *self.gone_ports.lock()) {
-            let flows = self.queue.withhold(&gone);
-            if flows > 0 {
-                tracing::warn!(
-                    "port {} ({}) of the last run is gone, {flows} flows wait for it",
-                    gone.number,
-                    gone.name
-                );
-            }
-        }
-        for port in self.ports().iter() {
-            self.queue.release(&GonePort { number: port.number, name: port.name.clone() });
-        }
-        if let Err(error) = self.keep() {
-            tracing::error!("{error}");
-        }
-    }
-
-    /// Flows are bound to the ports that they were accepted for: those of ports that are gone go out of the device, and those
-    /// of ports that are back are looked at again.
-    fn settle_ports(&self, before: &PortMap, after: &PortMap) {
-        let of = |port: &Port| GonePort { number: port.number, name: port.name.clone() };
-        let is_in = |ports: &PortMap, port: &Port| ports.get(port.number).is_some_and(|other| other.name == port.name);
-        for gone in before.iter().filter(|port| !is_in(after, port)) {
-            let flows = self.queue.withhold(&of(gone));
-            tracing::info!("port {} ({}) is gone, {flows} flows wait for it", gone.number, gone.name);
-        }
-        for back in after.iter().filter(|port| !is_in(before, port)) {
-            self.queue.release(&of(back));
-        }
-    }
-
     /// Takes on the flows that earlier runs have left, and runs the log that this agent was made with. To be called before the agent's
     /// parts run.
     pub fn keep_flows(&self, opened: Opened, lifecycle: &mut Lifecycle) -> Result<(), JournalError> {
         let take = |flow, accepted| self.queue.restore(flow, accepted).map(|_| ());
         opened.run(&self.table, take, lifecycle)
-    }
-
-    /// Waits until all that this caller has had accepted is written to the log, if there is one. Who answers a request calls it
-    /// first.
-    pub fn wait_for_journal(&self) -> Result<(), NotWritten> {
-        self.journal.as_ref().map_or(Ok(()), |journal| journal.wait(ANSWER_TIME))
     }
 
     /// Removes every flow and waits for it.
@@ -401,17 +286,10 @@ impl Agent {
 
     /// Takes over what of a new configuration can be taken over while running, and says what that is. If a port, meter, mirror or
     /// timeout policy is refused, nothing is changed. What came at run time stays.
-    pub fn reload(&self, new: &Config) -> Result<Difference, AgentError> {
-        let _one_at_a_time = self.changing.lock();
+    pub fn reload(&self, new: &Config) -> Result<Difference, ObjectError> {
+        let _one_at_a_time = self.reloading.lock();
         let (merged, mut difference) = self.config().take_over(new);
-        let in_force = self.objects();
-        let steps = objects::difference(&in_force, &new.objects())?;
-        difference.add_objects(&steps);
-        match self.make(&in_force, steps, Absence::Tolerated) {
-            // What is in the file is there for the next run, too.
-            Err(error @ AgentError::NotKept(_)) => tracing::error!("{error}"),
-            result => result?,
-        }
+        difference.applicable.extend(self.object_store.reload(&new.objects())?.into_iter().map(str::to_owned));
         self.table.census().set_flow_limit(merged.flow_limit);
         self.table.census().set_unsettled_limit(merged.dirty_limit);
         self.revalidation.configure(ageing(&merged), merged.rebalance_interval);
@@ -480,7 +358,7 @@ impl Parts {
         lifecycle: &mut Lifecycle,
         before_workers_stop: impl FnOnce(&Agent) + Send + 'static,
     ) -> io::Result<()> {
-        agent.bind_restored_flows();
+        agent.object_store.bind_restored_flows();
         agent.adopt(&mut self.workers).map_err(io::Error::other)?;
         for (index, worker) in self.workers.into_iter().enumerate() {
             lifecycle.thread(&format!("offload-{index}"), Self::STOP_DEADLINE, move |stop| {

@@ -13,7 +13,7 @@ use sluice_flow::{Backend, Refusal};
 use toml::Spanned;
 use toml::de::{DeValue, ValueDeserializer};
 
-use crate::objects::{self, Object, ObjectError};
+use crate::objects::{self, ObjectError, Objects};
 
 const BACKENDS: &[Row] = &[
     Row::new::<sluice_offload_soft::Config>(&sluice_offload_soft::KIND),
@@ -114,7 +114,7 @@ impl Configured {
     }
 
     /// Checks objects as far as that can be done without the device.
-    pub fn check(&self, objects: &[Object]) -> Result<(), ObjectError> {
+    pub fn check(&self, objects: &Objects) -> Result<(), ObjectError> {
         objects::check(&mut *self.config.checker(), objects)
     }
 

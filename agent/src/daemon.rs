@@ -22,7 +22,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use crate::agent::{Agent, Keeping};
 use crate::backends::Configured;
 use crate::config::{Config, Loaded, OnExit, Places, parse_metrics};
-use crate::objects::Kept;
+use crate::objects::ObjectsFile;
 use crate::observe::http::{HttpOptions, HttpServer, METRICS_CONTENT_TYPE, StatusCode, TEXT_CONTENT_TYPE};
 use crate::observe::metrics::Metrics;
 use crate::reload::{Reloader, Reloads, Reply, located};
@@ -170,7 +170,7 @@ impl Daemon {
         let seed = seed::load_or_make(&config.state_dir())?;
         let _owner_lock = locks.owner(seed.owner())?;
         let opened = open_journal(&config, &clock)?;
-        let objects = config.persist.then(|| Kept::open(&config.state_dir())).transpose()?;
+        let objects = config.persist.then(|| ObjectsFile::open(&config.state_dir())).transpose()?;
         let keeping = Keeping { journal: opened.as_ref().map(|opened| opened.journal.clone()), objects };
         let (agent, parts) = Agent::open(config, seed, clock, keeping).map_err(|error| located(&places, error))?;
         let daemon = Self { agent, logging, log, cleanup: Arc::default() };

@@ -27,7 +27,7 @@ impl Reloader {
     fn reload(&self) -> Outcome {
         let result = (self.load)().and_then(|Loaded { config, places, moved }| {
             moved.iter().for_each(|moved| tracing::warn!("{moved}"));
-            let difference = self.agent.reload(&config).map_err(|error| located(&places, error))?;
+            let difference = self.agent.reload(&config).map_err(|error| located(&places, error.into()))?;
             self.logging.reload(&config.log, config.log_rate).map_err(|error| error.to_string())?;
             Ok(format!("{difference}\n"))
         });

@@ -141,7 +141,7 @@ fn hand_over() -> [(u64, u64); 2] {
             }
             faults.set(Plan::default());
             world.settle();
-            world.agent.wait_for_journal().expect("written");
+            world.wait_for_journal();
             let kept = world.agent.journal.as_ref().map(|journal| journal.report().written);
             assert_eq!(kept, (with_log == 1).then_some(u64::from(HANDED_OVER)), "every flow is in the log afterwards");
         }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sluice_agent::agent::{Agent, Keeping};
+use sluice_agent::agent::{ANSWER_TIME, Agent, Keeping};
 use sluice_agent::config::Config;
 use sluice_flow::backend::{InstalledRule, OpenConfig, Verdict};
 use sluice_flow::port::PortKind;
@@ -116,6 +116,11 @@ impl World {
         let mut rules = Vec::new();
         self.agent.backend.installed(&mut |rule| rules.push(rule)).expect("the device lists its rules");
         rules
+    }
+
+    /// Waits until the log has all that was accepted, if there is one.
+    pub fn wait_for_journal(&self) {
+        self.agent.journal.iter().for_each(|journal| journal.wait(ANSWER_TIME).expect("it is written"));
     }
 
     /// Waits until every accepted change has an outcome.

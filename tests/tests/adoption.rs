@@ -44,7 +44,7 @@ fn add(world: &World, flows: &[Flow]) {
         world.agent.queue.add(flow.clone(), None).expect("it is taken on");
     }
     world.settle();
-    world.agent.wait_for_journal().expect("it is written");
+    world.wait_for_journal();
 }
 
 /// Packets that a flow is said to have counted.

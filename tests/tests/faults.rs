@@ -296,8 +296,8 @@ fn a_device_that_hangs_hides_nothing_that_was_read_before() {
     let (world, faults) = faulty(quick_config());
     let meter = |rate| Meter { id: MeterId(1), unit: MeterUnit::Packets, bands: vec![MeterBand { rate, burst: 9 }] };
     let key = text::parse_key("in_port(1)", &*world.agent.ports()).unwrap();
-    world.agent.put(Mirror::new("all", key.matching, vec![PortNumber(4)]).unwrap()).unwrap();
-    world.agent.put(meter(7)).unwrap();
+    world.agent.object_store.put(Mirror::new("all", key.matching, vec![PortNumber(4)]).unwrap()).unwrap();
+    world.agent.object_store.put(meter(7)).unwrap();
     world.agent.queue.add(world.udp_flow(1, "2"), None).unwrap();
     world.settle();
     world.inject(1, &frames::udp(1));
@@ -308,7 +308,7 @@ fn a_device_that_hangs_hides_nothing_that_was_read_before() {
     let metrics = Metrics::new(world.agent.clone(), None).unwrap();
     faults.set(Plan { hangs: true, ..Plan::default() });
     let changing = world.agent.clone();
-    let change = std::thread::spawn(move || changing.put(meter(8)));
+    let change = std::thread::spawn(move || changing.object_store.put(meter(8)));
     eventually("poll and change hang", || faults.hanging() >= 2);
 
     // On a thread of its own, so that one that hangs fails the test.

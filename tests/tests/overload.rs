@@ -94,7 +94,7 @@ fn slow_world() -> (World, Arc<Faults>) {
     let world = World::on(device, config, clock);
     // Some of the flows go there.
     let port = Port { number: PortNumber(5), name: "p5".parse().expect("a name"), kind: PortKind::Physical };
-    world.agent.put(port).expect("a port");
+    world.agent.object_store.put(port).expect("a port");
     (world, faults)
 }
 

@@ -11,19 +11,17 @@ use sluice_flow::{MaskedKey, PortNumber};
 use super::arguments::Arguments;
 use super::failure::Failure;
 use super::ports;
-use crate::objects::{ObjectId, words};
 use crate::service::{AgentView, Receipt, Service};
 use sluice_unixctl::Output;
 
 /// `sluice/add-mirror`: `NAME KEY PORT[,PORT]...`
 pub(super) fn add(service: &Service, arguments: &Arguments, _: &mut dyn Output) -> Result<Receipt, Failure> {
-    let mirror = words::mirror(&arguments.rest, &service.view().ports());
-    ports::put(service, mirror)
+    ports::put::<Mirror>(service, arguments)
 }
 
 /// `sluice/del-mirror`
 pub(super) fn delete(service: &Service, arguments: &Arguments, _: &mut dyn Output) -> Result<Receipt, Failure> {
-    ports::remove(service, ObjectId::Mirror(arguments.rest.first().cloned().unwrap_or_default()))
+    ports::remove::<Mirror>(service, &arguments.rest.first().cloned().unwrap_or_default())
 }
 
 /// `sluice/show-mirrors`

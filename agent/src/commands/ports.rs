@@ -1,47 +1,47 @@
 //! Ports and meters at run time.
 
 use serde_json::{Value, json};
-use sluice_flow::PortNumber;
 use sluice_flow::backend::MeterCounters;
 use sluice_flow::meter::{Meter, MeterBand};
+use sluice_flow::{Port, PortNumber};
 
 use super::arguments::Arguments;
 use super::failure::Failure;
-use crate::objects::{Object, ObjectId, words};
+use crate::objects::{ObjectKind, meter_id, port_number};
 use crate::service::{AgentView, Receipt, Service};
 use sluice_unixctl::Output;
 
 /// `sluice/add-port`: `NUMBER NAME [KIND] [UDP-PORT] [UNDERLAY]`
 pub(super) fn add_port(service: &Service, arguments: &Arguments, _: &mut dyn Output) -> Result<Receipt, Failure> {
-    put(service, words::port(&arguments.rest, &service.view().ports()))
+    put::<Port>(service, arguments)
 }
 
 /// `sluice/del-port`
 pub(super) fn delete_port(service: &Service, arguments: &Arguments, _: &mut dyn Output) -> Result<Receipt, Failure> {
     let number = port(service.view(), arguments.rest.first().map_or("", String::as_str))?;
-    remove(service, ObjectId::Port(number))
+    remove::<Port>(service, &number)
 }
 
 /// `sluice/add-meter`: `ID kbps|pps RATE[:BURST]...`, a rate for each band
 pub(super) fn add_meter(service: &Service, arguments: &Arguments, _: &mut dyn Output) -> Result<Receipt, Failure> {
-    put(service, words::meter(&arguments.rest))
+    put::<Meter>(service, arguments)
 }
 
 /// `sluice/del-meter`
 pub(super) fn delete_meter(service: &Service, arguments: &Arguments, _: &mut dyn Output) -> Result<Receipt, Failure> {
-    let id = words::meter_id(arguments.rest.first().map_or("", String::as_str)).map_err(Failure::new)?;
-    remove(service, ObjectId::Meter(id))
+    let id = meter_id(arguments.rest.first().map_or("", String::as_str)).map_err(Failure::new)?;
+    remove::<Meter>(service, &id)
 }
 
 /// Makes or changes the object that the arguments describe.
-pub(super) fn put(service: &Service, object: Result<impl Into<Object>, String>) -> Result<Receipt, Failure> {
-    let object = object.map_err(Failure::new)?;
+pub(super) fn put<T: ObjectKind>(service: &Service, arguments: &Arguments) -> Result<Receipt, Failure> {
+    let object = T::read(&arguments.rest, &service.view().ports()).map_err(Failure::new)?;
     Ok(service.put(object).map_err(Failure::new)?.receipt())
 }
 
 /// Removes an object.
-pub(super) fn remove(service: &Service, id: ObjectId) -> Result<Receipt, Failure> {
-    Ok(service.remove(id).map_err(Failure::new)?.receipt())
+pub(super) fn remove<T: ObjectKind>(service: &Service, id: &T::Id) -> Result<Receipt, Failure> {
+    Ok(service.remove::<T>(id).map_err(Failure::new)?.receipt())
 }
 
 /// `sluice/show-meters [--json]`
@@ -96,5 +96,5 @@ const fn burst_in_force(rate: u64, burst: u64) -> u64 {
 
 /// The port that a number or a name means.
 pub(super) fn port(agent: &AgentView, text: &str) -> Result<PortNumber, Failure> {
-    words::port_number(text, &agent.ports()).map_err(Failure::new)
+    port_number(text, &agent.ports()).map_err(Failure::new)
 }

@@ -1,20 +1,22 @@
 //! Timeout policies of connections at run time.
 
+use sluice_flow::timeout::TimeoutPolicy;
+
 use super::arguments::Arguments;
 use super::failure::Failure;
 use super::ports;
-use crate::objects::{ObjectId, words};
 use crate::service::{AgentView, Receipt, Service};
 use sluice_unixctl::Output;
 
 /// `sluice/add-ct-timeout`: `NAME KEY=SECONDS...`
 pub(super) fn add(service: &Service, arguments: &Arguments, _: &mut dyn Output) -> Result<Receipt, Failure> {
-    ports::put(service, words::timeout_policy(&arguments.rest))
+    ports::put::<TimeoutPolicy>(service, arguments)
 }
 
 /// `sluice/del-ct-timeout`
 pub(super) fn delete(service: &Service, arguments: &Arguments, _: &mut dyn Output) -> Result<Receipt, Failure> {
-    ports::remove(service, ObjectId::TimeoutPolicy(arguments.rest.first().map_or("", String::as_str).into()))
+    let name = arguments.rest.first().map_or("", String::as_str);
+    ports::remove::<TimeoutPolicy>(service, &name.into())
 }
 
 /// `sluice/show-ct-timeouts`

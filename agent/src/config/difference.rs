@@ -3,7 +3,6 @@
 use std::fmt;
 
 use super::Config;
-use crate::objects::Step;
 
 /// The keys in which two configurations differ.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,16 +17,6 @@ impl Difference {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.applicable.is_empty() && self.needs_restart.is_empty()
-    }
-}
-
-impl Difference {
-    /// Names the kinds of objects that change.
-    pub fn add_objects(&mut self, steps: &[Step]) {
-        let mut keys: Vec<_> = steps.iter().map(|step| step.object().key().to_owned()).collect();
-        keys.sort_unstable();
-        keys.dedup();
-        self.applicable.extend(keys);
     }
 }
 

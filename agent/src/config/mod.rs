@@ -27,7 +27,7 @@ use self::backend_tables::{BackendTables, Moved};
 use self::error::Fault;
 use self::tables::Tables;
 use crate::backends::Configured;
-use crate::objects::Object;
+use crate::objects::Objects;
 
 pub use difference::Difference;
 pub use error::{ConfigError, MovedKey, Place};
@@ -231,12 +231,13 @@ impl Config {
     }
 
     /// The ports, meters, timeout policies and mirrors.
-    pub fn objects(&self) -> Vec<Object> {
-        let ports = self.ports.iter().cloned().map(Object::Port);
-        let meters = self.meters.iter().cloned().map(Object::Meter);
-        let policies = self.ct_timeouts.iter().cloned().map(Object::TimeoutPolicy);
-        let mirrors = self.mirrors.iter().map(|mirror| Object::Mirror(Box::new(mirror.clone())));
-        ports.chain(meters).chain(policies).chain(mirrors).collect()
+    pub fn objects(&self) -> Objects {
+        let mut objects = Objects::default();
+        self.ports.iter().cloned().for_each(|port| objects.configure(port));
+        self.meters.iter().cloned().for_each(|meter| objects.configure(meter));
+        self.ct_timeouts.iter().cloned().for_each(|policy| objects.configure(policy));
+        self.mirrors.iter().cloned().for_each(|mirror| objects.configure(mirror));
+        objects
     }
 
     /// Where what outlives the agent is kept.

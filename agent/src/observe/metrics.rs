@@ -61,7 +61,7 @@ impl Metrics {
                 return Err(damage.to_string());
             }
         }
-        self.agent.damage_of_objects().map_or(Ok(()), Err)
+        self.agent.object_store.damage().map_or(Ok(()), Err)
     }
 }
 

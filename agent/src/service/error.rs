@@ -6,7 +6,7 @@ use std::time::Duration;
 use sluice_flow::table::TableError;
 use sluice_flow::{Priority, Refusal, Ufid};
 
-use crate::agent::AgentError;
+use crate::objects::ChangeError;
 use sluice_journal::NotWritten;
 
 /// Why a request was not accepted, is not durable, or did not end as wanted. Display is the plain reason, without what was
@@ -63,7 +63,7 @@ pub enum Error {
     },
     /// A port, meter, mirror or timeout policy cannot be as wanted, or is and does not survive a restart.
     #[error(transparent)]
-    Object(#[from] AgentError),
+    Object(#[from] ChangeError),
 }
 
 impl From<TableError> for Error {

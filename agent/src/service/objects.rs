@@ -1,19 +1,20 @@
 //! Requests about ports, meters, mirrors and timeout policies.
 
 use super::{Durable, Error, Service};
-use crate::objects::{Object, ObjectId};
+use crate::objects::ObjectKind;
 
 impl Service {
-    /// Makes an object at run time or, unless it is a port, changes it.
-    pub fn put(&self, object: impl Into<Object>) -> Result<Durable<'_, ()>, Error> {
-        self.agent().put(object)?;
+    /// Makes an object at run time, or changes it in place. A port is only ever added; flows that were accepted for it before it went
+    /// are looked at again.
+    pub fn put<T: ObjectKind>(&self, object: T) -> Result<Durable<'_, ()>, Error> {
+        self.agent().object_store.put(object)?;
         self.agent().count_device();
         Ok(Durable::at_once(self.agent(), ()))
     }
 
-    /// Removes an object.
-    pub fn remove(&self, id: ObjectId) -> Result<Durable<'_, ()>, Error> {
-        self.agent().remove(id)?;
+    /// Removes an object. The flows that name a port are refused until it is back.
+    pub fn remove<T: ObjectKind>(&self, id: &T::Id) -> Result<Durable<'_, ()>, Error> {
+        self.agent().object_store.remove::<T>(id)?;
         Ok(Durable::at_once(self.agent(), ()))
     }
 }

@@ -84,7 +84,7 @@ impl AgentView {
 
     /// Whether objects of an earlier run were lost by damage, and what to do. Looks at the disk.
     pub fn damage_of_objects(&self) -> Option<String> {
-        self.agent.damage_of_objects()
+        self.agent.object_store.damage()
     }
 
     /// Finds a flow.

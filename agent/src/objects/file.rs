@@ -1,0 +1,274 @@
+//! Objects that survive a restart: a file in the state folder, which each change replaces as a whole before it is answered.
+//!
+//! A file of its own, and not records in the log of flows: objects are few, so that writing all of them anew costs little, and
+//! there is nothing to compact. Each line has its own checksum and the first line their number, so that damage is told, and costs
+//! no more than the lines that it hits. What came from the configuration file is not kept, but for what its ports are called:
+//! flows are bound to ports, and the next run may give their numbers to others.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Mode;
+use sluice_flow::Port;
+use sluice_flow::port::PortMap;
+use sluice_host::own_folder::{FolderError, OwnFolder};
+
+use super::kind::for_each_kind;
+use super::{Entry, ObjectKind, Objects, Origin};
+use crate::config;
+
+const HEADER: &str = "sluice-objects 1 ";
+
+const NAME: &str = "objects";
+
+/// The file.
+pub struct ObjectsFile {
+    folder: OwnFolder,
+    /// Where a damaged file is put.
+    aside: PathBuf,
+}
+
+/// What the last run left.
+#[derive(Debug, Default)]
+pub struct Saved {
+    /// The objects that were in force; of the configuration file's, the ports alone.
+    pub objects: Objects,
+    /// Why some are missing; `None` if all are there.
+    pub damage: Option<String>,
+}
+
+/// Why objects do not survive.
+#[derive(Debug, thiserror::Error)]
+pub enum ObjectsFileError {
+    /// The folder is not for the agent alone, or the system says no.
+    #[error("state_dir: {0}")]
+    Folder(#[from] FolderError),
+    /// The file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+impl ObjectsFile {
+    /// Reads the file of a state folder, if there is one. A damaged one is put aside, and what of it is whole is taken.
+    pub fn open(state_dir: &Path) -> Result<(Self, Saved), ObjectsFileError> {
+        let folder = OwnFolder::claim(state_dir, 0o755)?;
+        let path = state_dir.join(NAME);
+        let mut saved = match config::read_bounded(&path) {
+            Ok(text) => read(&text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Saved::default(),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                Saved { damage: Some("it is no text".to_owned()), ..Saved::default() }
+            }
+            Err(source) => return Err(ObjectsFileError::Read { path, source }),
+        };
+        let aside = path.with_extension("damaged");
+        if let Some(damage) = &mut saved.damage {
+            fs::rename(&path, &aside).map_err(|source| ObjectsFileError::Read { path: path.clone(), source })?;
+            *damage = format!("{}: {damage}; it is kept as {}", path.display(), aside.display());
+        }
+        Ok((Self { folder, aside }, saved))
+    }
+
+    /// Whether a file of this run or an earlier one was damaged, and what to do, until somebody has done it.
+    pub fn damage(&self) -> Option<String> {
+        self.aside.exists().then(|| {
+            format!(
+                "ports, meters, mirrors or timeout policies that were set at run time are lost: {} is what was left of them; once what \
+                 is missing is set again, remove that file",
+                self.aside.display()
+            )
+        })
+    }
+
+    /// Replaces the file: on return it is on the disk.
+    pub fn save(&self, objects: &Objects) -> Result<(), ObjectsFileError> {
+        Ok(self.folder.replace(NAME, write(objects).as_bytes(), Mode::RUSR | Mode::WUSR)?)
+    }
+}
+
+fn write(objects: &Objects) -> String {
+    let mut lines = Vec::new();
+    for_each_kind!(Kind => {
+        let is_kept = |entry: &&Entry<Kind>| entry.origin == Origin::RunTime || Kind::KEY == Port::KEY;
+        lines.extend(objects.of::<Kind>().iter().filter(is_kept).map(line));
+    });
+    let mut text = format!("{HEADER}{}\n", lines.len());
+    for line in lines {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{:08x} {line}", crc32c::crc32c(line.as_bytes()));
+    }
+    text
+}
+
+fn line<T: ObjectKind>(Entry { object, origin }: &Entry<T>) -> String {
+    let origin = if *origin == Origin::File { "file" } else { "run-time" };
+    format!("{origin} {} {}", T::KEY, object.write())
+}
+
+fn read(text: &str) -> Saved {
+    let mut lines = text.lines();
+    let Some(count) = lines.next().and_then(|first| first.strip_prefix(HEADER)?.parse::<usize>().ok()) else {
+        return Saved { damage: Some("it does not begin as a file of objects".to_owned()), ..Saved::default() };
+    };
+    let (mut objects, mut ports, mut found) = (Objects::default(), PortMap::default(), 0);
+    // A tunnel may stand before its underlay, which has to be known: it is read in the second round.
+    let mut left: Vec<_> = lines.collect();
+    for _ in 0..2 {
+        left.retain(|line| {
+            let is_read = read_line(line, &mut objects, &mut ports).is_some();
+            found += usize::from(is_read);
+            !is_read
+        });
+    }
+    let lost = count.saturating_sub(found).max(left.len());
+    let damage = (lost > 0).then(|| format!("it is damaged, and {lost} of {count} objects are lost"));
+    Saved { objects, damage }
+}
+
+fn read_line(line: &str, objects: &mut Objects, ports: &mut PortMap) -> Option<()> {
+    let (checksum, line) = line.split_once(' ')?;
+    if u32::from_str_radix(checksum, 16).ok()? != crc32c::crc32c(line.as_bytes()) {
+        return None;
+    }
+    let mut words = line.split(' ');
+    let origin = match words.next()? {
+        "file" => Origin::File,
+        "run-time" => Origin::RunTime,
+        _ => return None,
+    };
+    let key = words.next()?;
+    let words: Vec<_> = words.map(str::to_owned).collect();
+    for_each_kind!(Kind => {
+        if key == Kind::KEY {
+            let object = Kind::read(&words, ports).ok()?;
+            if let Some(port) = object.as_port() {
+                // Of two with one name the second one is turned away when it is to be in force.
+                let _ = ports.insert(port.clone());
+            }
+            Kind::registry_mut(objects).put(object, origin);
+            return Some(());
+        }
+    });
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_flow::mirror::Mirror;
+    use tempfile::TempDir;
+
+    fn objects() -> Objects {
+        let (mut objects, mut ports) = (Objects::default(), PortMap::default());
+        for line in [
+            "file port 3 low physical",
+            "run-time port 9 up physical",
+            "run-time port 5 vx vxlan 4789 9",
+            "run-time meter 1 pps 5:0",
+            "file meter 2 pps 5:0",
+        ] {
+            read_line(&checked(line), &mut objects, &mut ports).unwrap();
+        }
+        objects
+    }
+
+    fn checked(line: &str) -> String {
+        format!("{:08x} {line}", crc32c::crc32c(line.as_bytes()))
+    }
+
+    fn lines(objects: &Objects) -> Vec<String> {
+        let mut lines = Vec::new();
+        for_each_kind!(Kind => { lines.extend(objects.of::<Kind>().iter().map(line)); });
+        lines
+    }
+
+    #[test]
+    fn every_object_is_read_as_it_is_written() {
+        let all = [
+            "run-time port 1 p0 physical",
+            "run-time port 2 vf0 representor",
+            "run-time port 3 br0 internal",
+            "run-time port 4 vx0 vxlan 4789 1",
+            "run-time port 5 gre0 gre 1",
+            "run-time port 6 tap mirror",
+            "run-time meter 1 kbps 1000:0 5:7",
+            "run-time meter 4294967295 pps 1:2",
+            "run-time ct_timeout empty",
+            "run-time ct_timeout short tcp_syn_sent=5 udp_single=7",
+        ];
+        let (mut objects, mut ports) = (Objects::default(), PortMap::default());
+        for line in all {
+            read_line(&checked(line), &mut objects, &mut ports).unwrap();
+        }
+        assert_eq!(lines(&objects), all);
+        let words = ["m", "in_port(p0),eth_type(0x0800),ipv4(proto=6,frag=no),tcp(dst=80)", "tap,2"].map(str::to_owned);
+        let mirror = Mirror::read(&words, &ports).unwrap();
+        let written: Vec<_> = mirror.write().split(' ').map(str::to_owned).collect();
+        assert_eq!(Mirror::read(&written, &PortMap::default()).unwrap_err(), "there is no port 6");
+        assert_eq!(Mirror::read(&written, &ports).unwrap(), mirror);
+    }
+
+    #[test]
+    fn what_is_saved_is_read_back() {
+        let scratch = TempDir::new().unwrap();
+        let (file, saved) = ObjectsFile::open(scratch.path()).unwrap();
+        assert!(lines(&saved.objects).is_empty() && saved.damage.is_none());
+        file.save(&objects()).unwrap();
+        file.save(&objects()).unwrap();
+        let saved = ObjectsFile::open(scratch.path()).unwrap().1;
+        // Without the meter of the configuration file. The tunnel stands before its underlay in the file.
+        let expected = [
+            "file port 3 low physical",
+            "run-time port 5 vx vxlan 4789 9",
+            "run-time port 9 up physical",
+            "run-time meter 1 pps 5:0",
+        ];
+        assert_eq!((lines(&saved.objects), saved.damage), (expected.map(str::to_owned).to_vec(), None));
+    }
+
+    #[test]
+    fn every_flipped_bit_is_told_and_costs_no_more_than_its_line() {
+        let text = write(&objects());
+        let whole = lines(&read(&text).objects);
+        for bit in 0..text.len() * 8 {
+            let mut bytes = text.clone().into_bytes();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let Ok(damaged) = String::from_utf8(bytes) else { continue };
+            let saved = read(&damaged);
+            let left = lines(&saved.objects);
+            // A greater number of objects, or one in other words of the same meaning, is all that is no loss.
+            let is_header = bit / 8 < HEADER.len() + 2;
+            assert!(saved.damage.is_some() || left == whole, "bit {bit}: {damaged}");
+            assert!(is_header || left.len() + 3 >= whole.len(), "bit {bit}: {damaged}");
+            assert!(left.iter().all(|line| whole.contains(line)), "bit {bit}: {damaged}");
+        }
+    }
+
+    #[test]
+    fn a_damaged_file_is_kept_aside() {
+        let scratch = TempDir::new().unwrap();
+        let (file, _) = ObjectsFile::open(scratch.path()).unwrap();
+        file.save(&objects()).unwrap();
+        let path = scratch.path().join("objects");
+        let damaged = fs::read_to_string(&path).unwrap().replace("port 9 up", "port 8 up");
+        fs::write(&path, &damaged).unwrap();
+        assert_eq!(file.damage(), None);
+        let (file, saved) = ObjectsFile::open(scratch.path()).unwrap();
+        assert!(saved.damage.unwrap().contains("2 of 4 objects are lost; it is kept as"));
+        assert_eq!(lines(&saved.objects).len(), 2);
+        let aside = scratch.path().join("objects.damaged");
+        assert_eq!(fs::read_to_string(&aside).unwrap(), damaged);
+        file.save(&objects()).unwrap();
+        let (file, saved) = ObjectsFile::open(scratch.path()).unwrap();
+        assert!(saved.damage.is_none() && file.damage().is_some(), "said until somebody has seen to it");
+        fs::remove_file(aside).unwrap();
+        assert_eq!(file.damage(), None);
+    }
+}

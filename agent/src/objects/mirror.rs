@@ -1,0 +1,63 @@
+//! Mirrors as objects.
+
+use sluice_flow::backend::{Checker, Facet};
+use sluice_flow::mirror::Mirror;
+use sluice_flow::port::PortMap;
+use sluice_flow::text::{self, Style};
+use sluice_flow::{Backend, MaskedKey, Refusal};
+
+use super::{Absence, ObjectId, ObjectKind, Objects, Registry, port_number};
+
+impl ObjectKind for Mirror {
+    type Id = String;
+
+    const KEY: &'static str = "mirror";
+
+    fn id(&self) -> String {
+        self.name.clone()
+    }
+
+    fn check(&self, checker: &mut dyn Checker) -> Result<(), Refusal> {
+        checker.mirror(self)
+    }
+
+    fn make(&self, backend: &dyn Backend, _: Absence) -> Result<(), Refusal> {
+        Facet::Mirrors.require(backend.mirrors())?.set_mirror(self)
+    }
+
+    fn unmake(name: &String, backend: &dyn Backend) -> Result<(), Refusal> {
+        Facet::Mirrors.require(backend.mirrors())?.remove_mirror(name)
+    }
+
+    /// `NAME KEY PORT[,PORT]...`.
+    fn read(words: &[String], ports: &PortMap) -> Result<Self, String> {
+        let [name, key, copies] = words else { return Err("a name, a key and ports are needed".into()) };
+        let wrong = |error: text::ParseError| format!("parsing flow key (Invalid argument)\n{}", error.caret(key));
+        let matching = text::parse_key(key, ports).map_err(wrong)?.matching;
+        let copies = copies.split(',').map(|text| port_number(text, ports)).collect::<Result<_, _>>()?;
+        Self::new(name.as_str(), matching, copies)
+    }
+
+    fn write(&self) -> String {
+        let Self { name, matching, copies } = self;
+        let mut key = String::new();
+        // Writing to a string does not fail.
+        let _ = text::write_key(&mut key, &MaskedKey::new(matching), &Style::default());
+        let copies: Vec<_> = copies.iter().map(ToString::to_string).collect();
+        format!("{name} {key} {}", copies.join(","))
+    }
+
+    fn registry(objects: &Objects) -> &Registry<Self> {
+        &objects.mirrors
+    }
+
+    fn registry_mut(objects: &mut Objects) -> &mut Registry<Self> {
+        &mut objects.mirrors
+    }
+}
+
+impl From<String> for ObjectId {
+    fn from(name: String) -> Self {
+        Self::Mirror(name)
+    }
+}
