@@ -14,8 +14,13 @@ use sluice_flow::port::PortMap;
 use sluice_flow::table::Limits;
 use sluice_flow::ufid::Seed;
 use sluice_flow::{Backend, Clock, EndReason, FlowTable, Refusal};
+use sluice_host::lifecycle::Lifecycle;
+use sluice_host::liveness::Progress;
+use sluice_journal::{Journal, JournalError, Opened};
+use sluice_offload::{Adopted, Batch, OffloadQueue, Tally, Worker};
 use sluice_revalidator::Revalidator;
 
+use crate::ANSWER_TIME;
 use crate::config::{Config, Difference};
 use crate::objects::{ObjectError, ObjectStore, Objects, ObjectsFile, Saved};
 use crate::observe::coverage::Coverage;
@@ -26,13 +31,6 @@ use crate::upkeep::orphans::Found;
 use crate::upkeep::rebalancing::Rebalancing;
 use crate::upkeep::retrying::RetrySchedule;
 use crate::upkeep::revalidation::{Revalidation, RevalidatorThread};
-use sluice_host::lifecycle::Lifecycle;
-use sluice_host::liveness::Progress;
-use sluice_journal::{Journal, JournalError, Opened};
-use sluice_offload::{Adopted, Batch, OffloadQueue, Tally, Worker};
-
-/// How long the device may take to give an answer before a caller who waits hears that there is none yet.
-pub const ANSWER_TIME: Duration = Duration::from_secs(10);
 
 /// A running agent, without its sockets.
 pub struct Agent {

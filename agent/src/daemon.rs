@@ -24,6 +24,7 @@ use crate::backends::Configured;
 use crate::config::{Config, Loaded, OnExit, Places, parse_metrics};
 use crate::objects::ObjectsFile;
 use crate::observe::http::{HttpOptions, HttpServer, METRICS_CONTENT_TYPE, StatusCode, TEXT_CONTENT_TYPE};
+use crate::observe::measures::Reading;
 use crate::observe::metrics::Metrics;
 use crate::reload::{Reloader, Reloads, Reply, located};
 use sluice_host::lifecycle::Lifecycle;
@@ -227,7 +228,7 @@ impl Daemon {
             loop {
                 tokio::select! {
                     () = &mut stopped => return Ok(()),
-                    _ = times.tick() => agent.coverage.note(&agent),
+                    _ = times.tick() => agent.coverage.note(&Reading::take(&agent, None).coverage()),
                 }
             }
         });

@@ -21,6 +21,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod bounded;
 pub mod lifecycle;
 pub mod liveness;
 pub mod lock;

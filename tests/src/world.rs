@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sluice_agent::agent::{ANSWER_TIME, Agent, Keeping};
+use sluice_agent::ANSWER_TIME;
+use sluice_agent::agent::{Agent, Keeping};
 use sluice_agent::config::Config;
 use sluice_flow::backend::{InstalledRule, OpenConfig, Verdict};
 use sluice_flow::port::PortKind;

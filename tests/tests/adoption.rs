@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_agent::config::Config;
-use sluice_agent::upkeep::audit::{Audit, Kind};
+use sluice_agent::upkeep::audit::Audit;
+use sluice_agent::upkeep::difference::Kind;
 use sluice_flow::time::{Clock, MonotonicClock};
 use sluice_flow::{ChainId, EndReason, Flow, FlowState};
 use sluice_tests::daemon::new_folder;

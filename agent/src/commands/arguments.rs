@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use sluice_control::duration::parse_duration;
 use sluice_flow::{Expiry, Priority};
+use sluice_unixctl::Peer;
 
 use super::failure::Failure;
 use crate::service::AgentView;
-use sluice_unixctl::Peer;
 
 /// The arguments of a command, options taken out.
 #[derive(Debug, Default)]

@@ -4,14 +4,15 @@ use serde_json::{Value, json};
 use sluice_flow::Refusal;
 use sluice_flow::backend::{MeterFault, MirrorFault};
 use sluice_flow::port::GonePort;
+use sluice_unixctl::Output;
 
 use super::arguments::Arguments;
 use super::explain::of_refusal;
 use super::failure::Failure;
 use super::flow_text::key_text;
 use crate::service::{AgentView, Audited};
-use crate::upkeep::audit::{Difference, Kind, Mending};
-use sluice_unixctl::Output;
+use crate::upkeep::audit::{Difference, Mending};
+use crate::upkeep::difference::Kind;
 
 /// Differences that are told one by one; of more, only how many there are.
 const SHOWN: usize = 1_000;

@@ -11,13 +11,13 @@ use sluice_control::answers::{BulkAnswer, LineError};
 use sluice_control::parts::{Part, Parts};
 use sluice_flow::port::PortMap;
 use sluice_flow::text::{LineReader, ParseError};
+use sluice_unixctl::Output;
 
 use super::arguments::Arguments;
 use super::failure::{Failure, PROGRAM};
 use super::{file, flows};
-use crate::agent::ANSWER_TIME;
+use crate::ANSWER_TIME;
 use crate::service::{AddFlow, DeleteFlow, Error, FlowBatch, FlowName, FlowRequest, ModifyFlow, Receipt, Service};
-use sluice_unixctl::Output;
 
 /// Errors of single lines that a reply carries; more are only counted.
 const ERRORS_SHOWN: usize = 20;

@@ -5,12 +5,12 @@ use std::fmt;
 
 use sluice_flow::backend::Connections;
 use sluice_flow::connection::{Connection, Direction, STATUS, State, TCP_FLAGS, TcpState};
+use sluice_unixctl::Output;
 
 use super::arguments::Arguments;
 use super::connection_selection;
 use super::failure::Failure;
 use crate::service::AgentView;
-use sluice_unixctl::Output;
 
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;

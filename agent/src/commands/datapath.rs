@@ -1,12 +1,12 @@
 //! `dpctl/show`, `dpctl/dump-dps` and `dpctl/offload-stats-show`.
 
 use sluice_flow::port::{PortKind, Tunnel};
+use sluice_offload::WorkerReport;
+use sluice_unixctl::Output;
 
 use super::arguments::Arguments;
 use super::failure::Failure;
 use crate::service::AgentView;
-use sluice_offload::WorkerReport;
-use sluice_unixctl::Output;
 
 /// `dpctl/dump-dps`
 pub(super) fn list(agent: &AgentView, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {

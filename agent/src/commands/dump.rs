@@ -8,6 +8,7 @@ use sluice_flow::field::TUNNEL_FLAGS;
 use sluice_flow::table::FlowView;
 use sluice_flow::text::{self, DumpLine, Extra, LineWriter, Offloaded, Style};
 use sluice_flow::{Expiry, Field, FlowState, Priority};
+use sluice_unixctl::Output;
 
 use super::arguments::Arguments;
 use super::failure::Failure;
@@ -16,7 +17,6 @@ use super::flow_json::ObjectWriter;
 use super::flow_text::statistics;
 use crate::backends::Configured;
 use crate::service::{AgentView, Dump, FlowKind};
-use sluice_unixctl::Output;
 
 /// `dpctl/dump-flows`
 pub(super) fn text(agent: &AgentView, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use sluice_flow::port::{PortMap, PortNames};
 use sluice_flow::table::FlowView;
 use sluice_flow::{Flow, FlowState, MaskedKey, PortNumber, Refusal, text};
+use sluice_unixctl::Output;
 
 use super::arguments::Arguments;
 use super::bulk::Verb;
@@ -15,7 +16,6 @@ use super::failure::Failure;
 use super::flow_text::{actions_text, key_text, statistics};
 use super::{bulk, dump, flows};
 use crate::service::{AgentView, Error, Expires, Explain, Explanation, KnownFlow};
-use sluice_unixctl::Output;
 
 /// `sluice/explain [--json] UFID` or `sluice/explain [--json] KEY ACTIONS`
 pub(super) fn one(agent: &AgentView, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {

@@ -12,7 +12,6 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, OFlags, fstat, getxattr_query, open as open_path, openat};
 use rustix::io::Errno;
-
 use sluice_unixctl::Peer;
 
 /// The largest file: a few million flows.

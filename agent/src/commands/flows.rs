@@ -3,15 +3,15 @@
 use sluice_flow::port::PortMap;
 use sluice_flow::text;
 use sluice_flow::{Flow, MaskedKey};
+use sluice_unixctl::Output;
 
 use super::arguments::Arguments;
 use super::failure::Failure;
 use super::flow_text::statistics_line;
-use crate::agent::ANSWER_TIME;
+use crate::ANSWER_TIME;
 use crate::service::{
     Accepted, AddFlow, AgentView, DeleteFlow, Error, FlowChange, FlowName, ModifyFlow, Outcome, Receipt, Service,
 };
-use sluice_unixctl::Output;
 
 /// `dpctl/add-flow`
 pub(super) fn add(service: &Service, arguments: &Arguments, out: &mut dyn Output) -> Result<Receipt, Failure> {

@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 use sluice_flow::backend::{Facet, PortCounters};
 use sluice_flow::port::{Port, PortKind};
+use sluice_unixctl::Output;
 
 use super::arguments::Arguments;
 use super::failure::Failure;
 use crate::service::AgentView;
-use sluice_unixctl::Output;
 
 /// `sluice/stats`: one object with everything that is counted.
 pub(super) fn statistics(agent: &AgentView, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {

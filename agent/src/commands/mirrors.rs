@@ -7,12 +7,12 @@ use sluice_flow::mirror::Mirror;
 use sluice_flow::port::{PortMap, PortNames};
 use sluice_flow::text::{self, Style};
 use sluice_flow::{MaskedKey, PortNumber};
+use sluice_unixctl::Output;
 
 use super::arguments::Arguments;
 use super::failure::Failure;
 use super::ports;
 use crate::service::{AgentView, Receipt, Service};
-use sluice_unixctl::Output;
 
 /// `sluice/add-mirror`: `NAME KEY PORT[,PORT]...`
 pub(super) fn add(service: &Service, arguments: &Arguments, _: &mut dyn Output) -> Result<Receipt, Failure> {

@@ -1,9 +1,10 @@
 //! `sluice/flush-orphans`: what agents that live no more have left in the device.
 
+use sluice_unixctl::Output;
+
 use super::arguments::Arguments;
 use super::failure::Failure;
 use crate::service::AgentView;
-use sluice_unixctl::Output;
 
 /// `sluice/flush-orphans [--yes | --owner=ID...]`. Lists what other owners have in the device; removes what those have left that are
 /// named, or with `--yes` all of which no agent is running.

@@ -2,12 +2,12 @@
 
 use sluice_flow::PortNumber;
 use sluice_flow::backend::Injector;
+use sluice_unixctl::Output;
 
 use super::arguments::Arguments;
 use super::failure::Failure;
 use super::ports;
 use crate::service::AgentView;
-use sluice_unixctl::Output;
 
 /// `sluice/inject PORT FRAME...`: answers what became of them.
 pub(super) fn inject(agent: &AgentView, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {

@@ -4,12 +4,12 @@ use serde_json::{Value, json};
 use sluice_flow::backend::MeterCounters;
 use sluice_flow::meter::{Meter, MeterBand};
 use sluice_flow::{Port, PortNumber};
+use sluice_unixctl::Output;
 
 use super::arguments::Arguments;
 use super::failure::Failure;
 use crate::objects::{ObjectKind, meter_id, port_number};
 use crate::service::{AgentView, Receipt, Service};
-use sluice_unixctl::Output;
 
 /// `sluice/add-port`: `NUMBER NAME [KIND] [UDP-PORT] [UNDERLAY]`
 pub(super) fn add_port(service: &Service, arguments: &Arguments, _: &mut dyn Output) -> Result<Receipt, Failure> {

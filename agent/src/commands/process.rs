@@ -3,11 +3,11 @@
 use std::fs;
 
 use sluice_flow::backend::Connections;
+use sluice_unixctl::Output;
 
 use super::arguments::Arguments;
 use super::failure::Failure;
 use crate::service::AgentView;
-use sluice_unixctl::Output;
 
 /// `coverage/show`: how often what happened, and how fast lately.
 pub(super) fn coverage(agent: &AgentView, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {

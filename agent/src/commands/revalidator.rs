@@ -1,11 +1,11 @@
 //! `upcall/show` and `revalidator/…`.
 
 use sluice_flow::FlowState;
+use sluice_unixctl::Output;
 
 use super::arguments::Arguments;
 use super::failure::Failure;
 use crate::service::AgentView;
-use sluice_unixctl::Output;
 
 /// `upcall/show`
 pub(super) fn show(agent: &AgentView, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {

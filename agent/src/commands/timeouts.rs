@@ -1,12 +1,12 @@
 //! Timeout policies of connections at run time.
 
 use sluice_flow::timeout::TimeoutPolicy;
+use sluice_unixctl::Output;
 
 use super::arguments::Arguments;
 use super::failure::Failure;
 use super::ports;
 use crate::service::{AgentView, Receipt, Service};
-use sluice_unixctl::Output;
 
 /// `sluice/add-ct-timeout`: `NAME KEY=SECONDS...`
 pub(super) fn add(service: &Service, arguments: &Arguments, _: &mut dyn Output) -> Result<Receipt, Failure> {

@@ -10,13 +10,13 @@ use sluice_flow::table::FlowView;
 use sluice_flow::text::{self, Style};
 use sluice_flow::trace::{ActionEffect, Lookup, Step, Trace, TraceEvent};
 use sluice_flow::{FlowId, PortNumber};
+use sluice_unixctl::Output;
 
 use super::arguments::Arguments;
 use super::failure::Failure;
 use super::flow_text;
 use super::packets::Packets;
 use crate::service::AgentView;
-use sluice_unixctl::Output;
 
 /// How many of the flows that a packet misses by least are named.
 const NEAREST: usize = 3;

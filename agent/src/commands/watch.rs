@@ -6,12 +6,12 @@ use std::time::Duration;
 use crossbeam_channel::RecvTimeoutError;
 use serde_json::{Value, json};
 use sluice_flow::{EndReason, Event, text};
+use sluice_unixctl::Output;
 
 use super::arguments::Arguments;
 use super::explain::of_refusal;
 use super::failure::Failure;
 use crate::service::AgentView;
-use sluice_unixctl::Output;
 
 /// `sluice/watch [--json]`: an event a line, or an object a line with the keys of `docs/json.md`.
 pub(super) fn watch(agent: &AgentView, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {

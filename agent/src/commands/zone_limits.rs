@@ -2,11 +2,11 @@
 //! the text of `lib/dpctl.c` and `lib/ct-dpif.c` of OVS. They last as long as the agent runs.
 
 use sluice_flow::connection::ZoneLimits;
+use sluice_unixctl::Output;
 
 use super::arguments::Arguments;
 use super::failure::Failure;
 use crate::service::AgentView;
-use sluice_unixctl::Output;
 
 /// `dpctl/ct-set-limits`: all arguments are read before any limit is set.
 pub(super) fn set(agent: &AgentView, arguments: &Arguments, _: &mut dyn Output) -> Result<(), Failure> {

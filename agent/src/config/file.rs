@@ -1,18 +1,9 @@
-//! Reading the file, and where in it things are.
+//! A file that was read, and where in it things are.
 
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
-use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
-
-use rustix::fs::OFlags;
 
 use super::{Config, ConfigError, MovedKey, Place};
 use crate::objects::ObjectId;
-
-/// The size of a configuration file at most: some ten thousand ports fit.
-const LIMIT: u64 = 4 << 20;
 
 /// A configuration with the places of what may be refused later.
 #[derive(Clone, Debug, Default)]
@@ -55,21 +46,4 @@ fn at(place: Option<&Place>, error: String) -> ConfigError {
         Some(place) => ConfigError::Wrong(place.clone(), error),
         None => ConfigError::Unplaced(error),
     }
-}
-
-/// The text of a file. Nothing but a regular file of a bounded size is read, so that neither a pipe nor a device without an end
-/// holds the reader up.
-pub fn read_bounded(path: &Path) -> io::Result<String> {
-    // Of a pipe, opening it would wait for a writer.
-    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
-    }
-    let mut text = String::new();
-    file.take(LIMIT + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > LIMIT {
-        return Err(io::Error::other(format!("it is larger than {} MiB", LIMIT >> 20)));
-    }
-    Ok(text)
 }

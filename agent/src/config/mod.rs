@@ -19,6 +19,7 @@ use sluice_flow::meter::Meter;
 use sluice_flow::mirror::Mirror;
 use sluice_flow::port::Port;
 use sluice_flow::timeout::TimeoutPolicy;
+use sluice_host::bounded::read_bounded;
 pub use sluice_host::logging::{LogConfig, LogFormat};
 use toml::Spanned;
 use toml::de::{DeTable, Deserializer};
@@ -31,8 +32,11 @@ use crate::objects::Objects;
 
 pub use difference::Difference;
 pub use error::{ConfigError, MovedKey, Place};
-pub use file::{Loaded, Places, read_bounded};
+pub use file::{Loaded, Places};
 pub use forms::{format_metrics, parse_metrics};
+
+/// The size of a configuration file at most: some ten thousand ports fit.
+const MOST_BYTES: u64 = 4 << 20;
 
 /// What the agent is told to do.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -182,7 +186,7 @@ impl Config {
     /// Reads a regular file of 4 MiB at most. A backend that is given wins over the one in it.
     pub fn load(path: &Path, backend: Option<&Configured>) -> Result<Loaded, ConfigError> {
         let failed = |source| ConfigError::Read { file: path.to_owned(), source };
-        let text = read_bounded(path).map_err(failed)?;
+        let text = read_bounded(path, MOST_BYTES).map_err(failed)?;
         Self::parse(&text, &path.display().to_string(), backend)
     }
 

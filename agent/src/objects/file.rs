@@ -13,15 +13,18 @@ use std::path::{Path, PathBuf};
 use rustix::fs::Mode;
 use sluice_flow::Port;
 use sluice_flow::port::PortMap;
+use sluice_host::bounded::read_bounded;
 use sluice_host::own_folder::{FolderError, OwnFolder};
 
-use super::kind::for_each_kind;
-use super::{Entry, ObjectKind, Objects, Origin};
-use crate::config;
+use super::registry::{Entry, ObjectKind, Origin};
+use super::set::{Objects, for_each_kind};
 
 const HEADER: &str = "sluice-objects 1 ";
 
 const NAME: &str = "objects";
+
+/// The size of the file at most: some ten thousand ports fit.
+const MOST_BYTES: u64 = 4 << 20;
 
 /// The file.
 pub struct ObjectsFile {
@@ -60,7 +63,7 @@ impl ObjectsFile {
     pub fn open(state_dir: &Path) -> Result<(Self, Saved), ObjectsFileError> {
         let folder = OwnFolder::claim(state_dir, 0o755)?;
         let path = state_dir.join(NAME);
-        let mut saved = match config::read_bounded(&path) {
+        let mut saved = match read_bounded(&path, MOST_BYTES) {
             Ok(text) => read(&text),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Saved::default(),
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {

@@ -5,7 +5,10 @@ use sluice_flow::meter::{Meter, MeterBand, MeterId, MeterUnit};
 use sluice_flow::port::PortMap;
 use sluice_flow::{Backend, Refusal};
 
-use super::{Absence, ObjectId, ObjectKind, Objects, Registry, parsed};
+use super::id::ObjectId;
+use super::number::parsed;
+use super::registry::{Absence, ObjectKind, Registry};
+use super::set::Objects;
 
 impl ObjectKind for Meter {
     type Id = MeterId;

@@ -6,7 +6,10 @@ use sluice_flow::port::PortMap;
 use sluice_flow::text::{self, Style};
 use sluice_flow::{Backend, MaskedKey, Refusal};
 
-use super::{Absence, ObjectId, ObjectKind, Objects, Registry, port_number};
+use super::id::ObjectId;
+use super::port::port_number;
+use super::registry::{Absence, ObjectKind, Registry};
+use super::set::Objects;
 
 impl ObjectKind for Mirror {
     type Id = String;

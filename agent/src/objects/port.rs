@@ -4,7 +4,10 @@ use sluice_flow::backend::Checker;
 use sluice_flow::port::{PortKind, PortMap, PortNames, Tunnel, TunnelProtocol};
 use sluice_flow::{Backend, NameError, Port, PortNumber, Refusal};
 
-use super::{Absence, ObjectId, ObjectKind, Objects, Registry, parsed};
+use super::id::ObjectId;
+use super::number::parsed;
+use super::registry::{Absence, ObjectKind, Registry};
+use super::set::Objects;
 
 impl ObjectKind for Port {
     type Id = PortNumber;

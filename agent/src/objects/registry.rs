@@ -1,8 +1,84 @@
-//! The objects of one kind.
+//! The objects of one kind, and what a kind has to say for itself: how its objects are named, written, and made in a device.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 
-use super::ObjectKind;
+use sluice_flow::backend::Checker;
+use sluice_flow::port::PortMap;
+use sluice_flow::{Backend, Port, Refusal};
+
+use super::id::{ObjectError, ObjectId};
+use super::set::Objects;
+
+/// A kind of object. Each kind has a [`Registry`].
+pub trait ObjectKind: Clone + Debug + PartialEq + Send + 'static {
+    /// What an object of this kind is called.
+    type Id: Clone + Debug + Ord + Into<ObjectId> + Send;
+
+    /// The key of such objects in the configuration file, and the first word of each in the state folder.
+    const KEY: &'static str;
+
+    /// What it is called.
+    fn id(&self) -> Self::Id;
+
+    /// What messages call it.
+    fn title(&self) -> String {
+        self.id().into().to_string()
+    }
+
+    /// Why it can neither be beside `other` nor change it in place; `None` if it can.
+    fn conflict(&self, _other: &Self) -> Option<String> {
+        None
+    }
+
+    /// Whether it refers to another one of its kind, which must come first.
+    fn refers_to_its_kind(&self) -> bool {
+        false
+    }
+
+    /// The port, if it is one: others name it.
+    fn as_port(&self) -> Option<&Port> {
+        None
+    }
+
+    /// Checks it as far as that can be done without the device.
+    fn check(&self, checker: &mut dyn Checker) -> Result<(), Refusal>;
+
+    /// Has it be in the device, or changes it there in place.
+    fn make(&self, backend: &dyn Backend, absence: Absence) -> Result<(), Refusal>;
+
+    /// Has it be gone from the device.
+    fn unmake(id: &Self::Id, backend: &dyn Backend) -> Result<(), Refusal>;
+
+    /// Reads the arguments of the command that adds one. `ports` are those that it may name.
+    fn read(words: &[String], ports: &PortMap) -> Result<Self, String>;
+
+    /// Writes the arguments that [`read`](Self::read) takes.
+    fn write(&self) -> String;
+
+    /// Where the objects of this kind are.
+    fn registry(objects: &Objects) -> &Registry<Self>;
+
+    /// The same, to be changed.
+    fn registry_mut(objects: &mut Objects) -> &mut Registry<Self>;
+
+    /// The device refuses it.
+    fn refused(&self, refusal: &Refusal) -> ObjectError {
+        let (subject, refusal) = (format!("{}: ", self.title()), refusal.to_string());
+        // A port's refusal names the port.
+        let reason = if refusal.starts_with(&subject) { refusal } else { subject + &refusal };
+        ObjectError { object: self.id().into(), reason }
+    }
+}
+
+/// What becomes of a port whose device is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absence {
+    /// The port is refused.
+    Refused,
+    /// The port is made, and usable once the device is there.
+    Tolerated,
+}
 
 /// Where an object came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,8 +6,9 @@ use sluice_flow::backend::Checker;
 use sluice_flow::mirror::Mirror;
 use sluice_flow::{Backend, Port, Refusal};
 
-use super::kind::for_each_kind;
-use super::{Absence, Entry, ObjectError, ObjectId, ObjectKind, Objects, Origin};
+use super::id::{ObjectError, ObjectId};
+use super::registry::{Absence, Entry, ObjectKind, Origin};
+use super::set::{Objects, for_each_kind};
 
 /// A change of one object.
 #[derive(Clone, Debug)]

@@ -9,10 +9,12 @@ use sluice_flow::{Backend, Port};
 use sluice_journal::Journal;
 use sluice_offload::OffloadQueue;
 
-use super::kind::for_each_kind;
-use super::steps::Step;
-use super::{Absence, Entry, ObjectError, ObjectKind, Objects, ObjectsFile, Origin, Saved, Steps, difference, make};
-use crate::agent::ANSWER_TIME;
+use super::file::{ObjectsFile, Saved};
+use super::id::ObjectError;
+use super::registry::{Absence, Entry, ObjectKind, Origin};
+use super::set::{Objects, for_each_kind};
+use super::steps::{Step, Steps, difference, make};
+use crate::ANSWER_TIME;
 
 /// The objects in force. Changes follow each other, and each is made as a whole or not at all; who reads waits for none.
 pub struct ObjectStore {

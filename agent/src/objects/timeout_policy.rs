@@ -5,7 +5,9 @@ use sluice_flow::port::PortMap;
 use sluice_flow::timeout::{TimeoutKey, TimeoutPolicy};
 use sluice_flow::{Backend, Refusal};
 
-use super::{Absence, ObjectId, ObjectKind, Objects, Registry};
+use super::id::ObjectId;
+use super::registry::{Absence, ObjectKind, Registry};
+use super::set::Objects;
 
 impl ObjectKind for TimeoutPolicy {
     type Id = Box<str>;

@@ -7,9 +7,6 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::agent::Agent;
-use crate::observe::measures::Reading;
-
 /// How often totals are noted (`COVERAGE_RUN_INTERVAL` in `lib/coverage.h`).
 pub const INTERVAL: Duration = Duration::from_secs(5);
 /// Notes of a minute.
@@ -32,18 +29,16 @@ struct Notes {
 }
 
 impl Coverage {
-    /// Notes the totals. Called every [`INTERVAL`].
-    pub fn note(&self, agent: &Agent) {
-        let totals = Reading::take(agent, None).coverage().into_iter().map(|(_, total)| total).collect();
-        self.0.lock().add(totals);
+    /// Notes the totals of all events. Called every [`INTERVAL`].
+    pub(crate) fn note(&self, totals: &[(String, u64)]) {
+        self.0.lock().add(totals.iter().map(|(_, total)| *total).collect());
     }
 
-    /// Writes what `coverage/show` prints.
-    pub(crate) fn write(&self, agent: &Agent, out: &mut (impl fmt::Write + ?Sized)) -> fmt::Result {
-        let totals = Reading::take(agent, None).coverage();
+    /// Writes what `coverage/show` prints, given the totals as of now.
+    pub(crate) fn write(&self, totals: &[(String, u64)], out: &mut (impl fmt::Write + ?Sized)) -> fmt::Result {
         let notes = self.0.lock();
         let seconds = INTERVAL.as_secs();
-        let hash = fingerprint(&totals);
+        let hash = fingerprint(totals);
         writeln!(
             out,
             "Event coverage, avg rate over last: {seconds} seconds, last minute, last hour,  hash={hash:08x}:"

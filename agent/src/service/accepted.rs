@@ -18,8 +18,9 @@
 
 use std::time::Duration;
 
-use super::Error;
-use crate::agent::{ANSWER_TIME, Agent};
+use super::error::Error;
+use crate::ANSWER_TIME;
+use crate::agent::Agent;
 
 /// A change that was accepted and that the journal may not have yet. It has neither outcome nor receipt: the only way on is
 /// [`durable`](Self::durable).

@@ -3,7 +3,7 @@
 use sluice_flow::Refusal;
 use sluice_flow::backend::{MeterFault, MirrorFault};
 
-use super::AgentView;
+use super::faces::AgentView;
 use crate::upkeep::audit::{Audit, Mending, check_objects};
 
 /// What an audit found, and what it has mended.

@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sluice_flow::{FlowId, Refusal, Ufid};
-
-use super::accepted::Pending;
-use super::flows::{check_in_port, count_refusal, submit};
-use super::{Accepted, AddFlow, Error, FlowRequest, Service};
-use crate::agent::{ANSWER_TIME, Agent};
 use sluice_offload::{Batch, Series};
+
+use super::accepted::{Accepted, Pending};
+use super::error::Error;
+use super::faces::Service;
+use super::flows::{AddFlow, FlowRequest, check_in_port, count_refusal, submit};
+use crate::ANSWER_TIME;
+use crate::agent::Agent;
 
 /// Takes many requests on, one after the other; one that fails does not stop the rest. What was accepted takes effect at once,
 /// and is answered together.

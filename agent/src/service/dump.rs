@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use sluice_flow::table::FlowView;
 use sluice_flow::{FlowState, MaskedKey, Match};
 
-use super::AgentView;
+use super::faces::AgentView;
 
 /// Which flows are shown.
 #[derive(Clone, Debug, Default)]

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use sluice_flow::table::TableError;
 use sluice_flow::{Priority, Refusal, Ufid};
+use sluice_journal::NotWritten;
 
 use crate::objects::ChangeError;
-use sluice_journal::NotWritten;
 
 /// Why a request was not accepted, is not durable, or did not end as wanted. Display is the plain reason, without what was
 /// attempted.

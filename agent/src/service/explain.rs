@@ -6,8 +6,9 @@ use sluice_flow::backend::CountedApart;
 use sluice_flow::table::FlowView;
 use sluice_flow::{Flow, Refusal};
 
-use super::flows::check_in_port;
-use super::{AgentView, Error, FlowName};
+use super::error::Error;
+use super::faces::AgentView;
+use super::flows::{FlowName, check_in_port};
 
 /// What is to be explained.
 #[derive(Clone, Debug)]

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use sluice_flow::table::{FlowView, TableError};
 use sluice_flow::{ActionList, EndReason, Expiry, Field, Flow, FlowId, MaskedKey, Priority, Ufid};
+use sluice_offload::{Batch, Tally};
 
-use super::accepted::Pending;
-use super::{Accepted, Error, Service};
+use super::accepted::{Accepted, Pending};
+use super::error::Error;
+use super::faces::Service;
 use crate::agent::Agent;
 use crate::upkeep::audit;
-use sluice_offload::{Batch, Tally};
 
 /// Adds a flow that does not exist.
 #[derive(Clone, Debug)]

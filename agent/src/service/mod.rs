@@ -38,15 +38,12 @@ mod batch;
 mod dump;
 mod error;
 mod explain;
+mod faces;
 mod flows;
 mod objects;
 #[cfg(test)]
 mod tests;
 mod view;
-
-use std::sync::Arc;
-
-use crate::agent::Agent;
 
 pub use self::accepted::{Accepted, Durable, Pending, Receipt};
 pub use self::audit::{AuditError, Audited};
@@ -54,26 +51,5 @@ pub use self::batch::{BatchOutcome, FlowBatch, FlowChanges};
 pub use self::dump::{Dump, FlowKind, could_concern};
 pub use self::error::Error;
 pub use self::explain::{Expires, Explain, Explanation, KnownFlow};
+pub use self::faces::{AgentView, Service};
 pub use self::flows::{AddFlow, DeleteFlow, FlowChange, FlowName, FlowRequest, Flush, ModifyFlow, Outcome};
-pub use self::view::AgentView;
-
-/// Takes requests that change what is wanted. See the [module](self).
-pub struct Service {
-    view: AgentView,
-}
-
-impl Service {
-    /// The service of an agent.
-    pub fn new(agent: Arc<Agent>) -> Self {
-        Self { view: AgentView::new(agent) }
-    }
-
-    /// What can be read of the agent.
-    pub fn view(&self) -> &AgentView {
-        &self.view
-    }
-
-    fn agent(&self) -> &Agent {
-        self.view.agent()
-    }
-}

@@ -1,6 +1,8 @@
 //! Requests about ports, meters, mirrors and timeout policies.
 
-use super::{Durable, Error, Service};
+use super::accepted::Durable;
+use super::error::Error;
+use super::faces::Service;
 use crate::objects::ObjectKind;
 
 impl Service {

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use super::*;
-use crate::agent::{Keeping, Parts};
+use crate::agent::{Agent, Keeping, Parts};
 use crate::config::Config;
 
 const SEED: Seed = Seed([7; 16]);

@@ -9,10 +9,12 @@ use sluice_flow::port::{GonePort, PortMap};
 use sluice_flow::table::{Census, FlowView};
 use sluice_flow::ufid::Seed;
 use sluice_flow::{Flow, FlowId, PortNumber, Refusal, Timestamp, Ufid};
+use sluice_journal::JournalReport;
+use sluice_offload::WorkerReport;
 
-use super::flows::find;
-use super::{Error, FlowName};
-use crate::agent::Agent;
+use super::error::Error;
+use super::faces::AgentView;
+use super::flows::{FlowName, find};
 use crate::config::Config;
 use crate::objects::Objects;
 use crate::observe::events::Watch;
@@ -20,175 +22,160 @@ use crate::observe::measures::Reading;
 use crate::upkeep::device_counters::DeviceCounters;
 use crate::upkeep::orphans::{Found, OrphanError};
 use crate::upkeep::revalidation::Revalidation;
-use sluice_journal::JournalReport;
-use sluice_offload::WorkerReport;
-
-/// The face of an agent for all that a restart need not know of.
-pub struct AgentView {
-    agent: Arc<Agent>,
-}
 
 impl AgentView {
-    pub(super) fn new(agent: Arc<Agent>) -> Self {
-        Self { agent }
-    }
-
-    pub(super) fn agent(&self) -> &Agent {
-        &self.agent
-    }
-
     /// The time by which flows are dated.
     pub fn now(&self) -> Timestamp {
-        self.agent.clock.now()
+        self.agent().clock.now()
     }
 
     /// The seed that names flows without a UFID of their own.
     pub fn seed(&self) -> &Seed {
-        self.agent.table.seed()
+        self.agent().table.seed()
     }
 
     /// The configuration in force.
     pub fn config(&self) -> Arc<Config> {
-        self.agent.config()
+        self.agent().config()
     }
 
     /// The datapath's name as OVS writes it: type and name.
     pub fn datapath(&self) -> String {
-        self.agent.datapath()
+        self.agent().datapath()
     }
 
     /// What the device can do.
     pub fn capabilities(&self) -> Capabilities {
-        self.agent.backend.capabilities()
+        self.agent().backend.capabilities()
     }
 
     /// What the device can do beside flows.
     pub fn facets(&self) -> impl Iterator<Item = Facet> {
-        Facet::all_of(&*self.agent.backend)
+        Facet::all_of(&*self.agent().backend)
     }
 
     /// The ports.
     pub fn ports(&self) -> Arc<PortMap> {
-        self.agent.ports()
+        self.agent().ports()
     }
 
     /// Whether the device of a port is not there.
     pub fn is_absent(&self, port: PortNumber) -> bool {
-        self.agent.backend.is_absent(port)
+        self.agent().backend.is_absent(port)
     }
 
     /// The ports, meters, mirrors and timeout policies in force.
     pub fn objects(&self) -> Arc<Objects> {
-        self.agent.objects()
+        self.agent().objects()
     }
 
     /// Whether objects of an earlier run were lost by damage, and what to do. Looks at the disk.
     pub fn damage_of_objects(&self) -> Option<String> {
-        self.agent.object_store.damage()
+        self.agent().object_store.damage()
     }
 
     /// Finds a flow.
     pub fn find(&self, name: &FlowName) -> Result<FlowView, Error> {
-        self.flow(find(&self.agent, name)?).ok_or(Error::NotFound)
+        self.flow(find(self.agent(), name)?).ok_or(Error::NotFound)
     }
 
     /// A flow, if it still exists.
     pub fn flow(&self, id: FlowId) -> Option<FlowView> {
-        self.agent.table.view(id)
+        self.agent().table.view(id)
     }
 
     /// The flow of a UFID.
     pub fn named(&self, ufid: Ufid) -> Option<FlowView> {
-        self.flow(self.agent.table.find(ufid)?)
+        self.flow(self.agent().table.find(ufid)?)
     }
 
     /// Shows every flow until `visit` breaks off.
     pub fn visit(&self, visit: &mut dyn FnMut(FlowView) -> ControlFlow<()>) {
-        self.agent.table.visit(visit);
+        self.agent().table.visit(visit);
     }
 
     /// What hardware and software counted of a flow, each by itself; `None` where the device does not tell, or no longer.
     pub fn counted_apart(&self, view: &FlowView) -> Option<CountedApart> {
-        self.agent.backend.counted_apart(view.handle?).ok()?
+        self.agent().backend.counted_apart(view.handle?).ok()?
     }
 
     /// What the device looks at for a flow, where that is less than the flow matches; see [`looks_at`](sluice_flow::Backend::looks_at).
     pub fn looks_at(&self, flow: &Flow) -> Option<LooksAt> {
-        self.agent.backend.looks_at(flow)
+        self.agent().backend.looks_at(flow)
     }
 
     /// How many flows are in which state.
     pub fn census(&self) -> &Census {
-        self.agent.table.census()
+        self.agent().table.census()
     }
 
     /// How many different masks and action lists flows have.
     pub fn shared_parts(&self) -> (usize, usize) {
-        self.agent.table.shared_parts()
+        self.agent().table.shared_parts()
     }
 
     /// The ports that are gone for which flows were accepted, and how many flows.
     pub fn withheld(&self) -> Vec<(GonePort, usize)> {
-        self.agent.table.withheld()
+        self.agent().table.withheld()
     }
 
     /// What each worker has done and has before it, and how many of its flows have a rule. Walks the table.
     pub fn workers(&self) -> Vec<(WorkerReport, usize)> {
-        self.agent.queue.reports().into_iter().zip(self.agent.queue.rules()).collect()
+        self.agent().queue.reports().into_iter().zip(self.agent().queue.rules()).collect()
     }
 
     /// What the device has counted beside flows, as of the last poll.
     pub fn device_counters(&self) -> Arc<DeviceCounters> {
-        self.agent.device_counters()
+        self.agent().device_counters()
     }
 
     /// Polling and ageing.
     pub fn revalidation(&self) -> &Revalidation {
-        &self.agent.revalidation
+        &self.agent().revalidation
     }
 
     /// How the journal does, if there is one.
     pub fn journal(&self) -> Option<JournalReport> {
-        self.agent.journal.as_ref().map(|journal| journal.report())
+        self.agent().journal.as_ref().map(|journal| journal.report())
     }
 
     /// All that is counted, as of now.
     pub(crate) fn reading(&self) -> Reading<'_> {
-        Reading::take(&self.agent, None)
+        Reading::take(self.agent(), None)
     }
 
     /// Writes how often what has happened, as `coverage/show` prints it.
     pub(crate) fn write_coverage(&self, out: &mut (impl fmt::Write + ?Sized)) -> fmt::Result {
-        self.agent.coverage.write(&self.agent, out)
+        self.agent().coverage.write(&self.reading().coverage(), out)
     }
 
     /// Events as they happen.
     pub fn watch(&self) -> Watch {
-        self.agent.events.watch()
+        self.agent().events.watch()
     }
 
     /// The connections that the device tracks, or that it tracks none.
     pub fn connections(&self) -> Result<&dyn Connections, Refusal> {
-        Facet::Connections.require(self.agent.backend.connections())
+        Facet::Connections.require(self.agent().backend.connections())
     }
 
     /// What takes packets by hand, if the device is a NIC in software.
     pub fn injector(&self) -> Option<&dyn Injector> {
-        self.agent.backend.injector()
+        self.agent().backend.injector()
     }
 
     /// What other owners had in the device when it was last looked.
     pub fn others(&self) -> Vec<Found> {
-        self.agent.others()
+        self.agent().others()
     }
 
     /// Looks for what other owners have in the device.
     pub fn look_for_others(&self) -> Result<Vec<Found>, OrphanError> {
-        self.agent.look_for_others()
+        self.agent().look_for_others()
     }
 
     /// Removes what owners of which no agent runs have left: those that are named, or all if none is. Returns of each how much it was.
     pub fn remove_orphans(&self, marks: &[u32]) -> Result<Vec<(u32, usize)>, OrphanError> {
-        self.agent.remove_orphans(marks)
+        self.agent().remove_orphans(marks)
     }
 }

@@ -12,7 +12,9 @@ use sluice_flow::backend::{Facet, Handle, InstalledRule, LostRule, MeterFault, M
 use sluice_flow::table::FlowView;
 use sluice_flow::{Backend, FlowId, FlowState, Generation, Refusal, Ufid};
 
-use crate::agent::{ANSWER_TIME, Agent};
+use super::difference::Kind;
+use crate::ANSWER_TIME;
+use crate::agent::Agent;
 
 /// How long a look waits for flows that are on their way in or out.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -46,38 +48,6 @@ pub struct Difference {
     handle: Handle,
     /// The flow as it was looked at, if the table has it.
     flow: Option<(FlowId, Generation)>,
-}
-
-/// How table and device can differ.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
-    /// The table says that the flow has a rule, and the device does not.
-    Missing,
-    /// The rule of the flow is not what was put in.
-    Changed,
-    /// The flow has a rule, and this is another one.
-    Doubled,
-    /// The rule is ours, and no flow wants it.
-    Stray,
-}
-
-impl Kind {
-    /// How the rule of a settled flow differs from what is wanted; `None` if it does not.
-    pub fn of(view: &FlowView, rule: Option<&InstalledRule>) -> Option<Self> {
-        let Some(rule) = rule else { return Some(Self::Missing) };
-        let is_as_wanted = rule.is_current && rule.flow.actions == view.flow.actions && rule.flow.is_same(&view.flow);
-        (!is_as_wanted).then_some(Self::Changed)
-    }
-
-    /// The word for it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Missing => "missing",
-            Self::Changed => "changed",
-            Self::Doubled => "doubled",
-            Self::Stray => "stray",
-        }
-    }
 }
 
 /// What was done about a difference.

@@ -10,7 +10,7 @@ use sluice_flow::backend::{Auditor, Doubtful, Handle};
 use sluice_flow::table::FlowView;
 use sluice_flow::{Backend, FlowId, FlowTable, Refusal, Timestamp};
 
-use crate::upkeep::audit::Kind;
+use super::difference::Kind;
 use sluice_offload::OffloadQueue;
 
 /// A rule that was made anew is not made anew in its turn again before so long: who changes it all the time is not fought in

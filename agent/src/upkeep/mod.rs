@@ -3,6 +3,7 @@
 
 pub mod audit;
 pub mod device_counters;
+pub mod difference;
 pub mod inspection;
 pub mod orphans;
 pub mod rebalancing;
