@@ -41,6 +41,7 @@ mod explain;
 mod faces;
 mod flows;
 mod objects;
+mod orphans;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -53,3 +54,4 @@ pub use self::error::Error;
 pub use self::explain::{Expires, Explain, Explanation, KnownFlow};
 pub use self::faces::{AgentView, Service};
 pub use self::flows::{AddFlow, DeleteFlow, FlowChange, FlowName, FlowRequest, Flush, ModifyFlow, Outcome};
+pub use self::orphans::OrphanError;

@@ -20,7 +20,6 @@ use crate::objects::Objects;
 use crate::observe::events::Watch;
 use crate::observe::measures::Reading;
 use crate::upkeep::device_counters::DeviceCounters;
-use crate::upkeep::orphans::{Found, OrphanError};
 use crate::upkeep::revalidation::Revalidation;
 
 impl AgentView {
@@ -162,20 +161,5 @@ impl AgentView {
     /// What takes packets by hand, if the device is a NIC in software.
     pub fn injector(&self) -> Option<&dyn Injector> {
         self.agent().backend.injector()
-    }
-
-    /// What other owners had in the device when it was last looked.
-    pub fn others(&self) -> Vec<Found> {
-        self.agent().others()
-    }
-
-    /// Looks for what other owners have in the device.
-    pub fn look_for_others(&self) -> Result<Vec<Found>, OrphanError> {
-        self.agent().look_for_others()
-    }
-
-    /// Removes what owners of which no agent runs have left: those that are named, or all if none is. Returns of each how much it was.
-    pub fn remove_orphans(&self, marks: &[u32]) -> Result<Vec<(u32, usize)>, OrphanError> {
-        self.agent().remove_orphans(marks)
     }
 }
