@@ -17,12 +17,12 @@ use sluice_flow::{Backend, Clock, EndReason, FlowTable, Refusal};
 use sluice_host::lifecycle::Lifecycle;
 use sluice_host::liveness::Progress;
 use sluice_journal::{Journal, JournalError, Opened};
+use sluice_objects::{ObjectError, ObjectStore, Objects, ObjectsFile, Saved};
 use sluice_offload::{Adopted, Batch, OffloadQueue, Tally, Worker};
 use sluice_revalidator::Revalidator;
 
 use crate::ANSWER_TIME;
 use crate::config::{Config, Difference};
-use crate::objects::{ObjectError, ObjectStore, Objects, ObjectsFile, Saved};
 use crate::observe::coverage::Coverage;
 use crate::observe::events::Events;
 use crate::upkeep::device_counters::{DeviceCounters, Published};
@@ -156,7 +156,8 @@ impl Agent {
             queue.clone(),
             clock.clone(),
         );
-        let object_store = ObjectStore::open(backend.clone(), queue.clone(), journal.clone(), &config.objects(), kept)?;
+        let object_store =
+            ObjectStore::open(backend.clone(), queue.clone(), (journal.clone(), ANSWER_TIME), &config.objects(), kept)?;
         let agent = Arc::new(Self {
             clock,
             table,

@@ -10,10 +10,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use sluice_flow::backend::{BackendConfig, BackendKind, OpenConfig};
 use sluice_flow::{Backend, Refusal};
+use sluice_objects::{ObjectError, Objects};
 use toml::Spanned;
 use toml::de::{DeValue, ValueDeserializer};
-
-use crate::objects::{self, ObjectError, Objects};
 
 const BACKENDS: &[Row] = &[
     Row::new::<sluice_offload_soft::Config>(&sluice_offload_soft::KIND),
@@ -115,7 +114,7 @@ impl Configured {
 
     /// Checks objects as far as that can be done without the device.
     pub fn check(&self, objects: &Objects) -> Result<(), ObjectError> {
-        objects::check(&mut *self.config.checker(), objects)
+        sluice_objects::check(&mut *self.config.checker(), objects)
     }
 
     /// Opens the device.

@@ -14,19 +14,6 @@ use sd_notify::NotifyState;
 use sluice_control::{READY, READY_COMMAND};
 use sluice_flow::time::MonotonicClock;
 use sluice_flow::{Clock, Timestamp};
-use tokio::runtime::Runtime;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
-use tokio::time::{Instant, MissedTickBehavior, interval_at};
-
-use crate::agent::{Agent, Keeping};
-use crate::backends::Configured;
-use crate::config::{Config, Loaded, OnExit, Places, parse_metrics};
-use crate::objects::ObjectsFile;
-use crate::observe::http::{HttpOptions, HttpServer, METRICS_CONTENT_TYPE, StatusCode, TEXT_CONTENT_TYPE};
-use crate::observe::measures::Reading;
-use crate::observe::metrics::Metrics;
-use crate::reload::{Reloader, Reloads, Reply, located};
 use sluice_host::lifecycle::Lifecycle;
 use sluice_host::liveness::Hang;
 use sluice_host::lock::Locks;
@@ -35,10 +22,22 @@ use sluice_host::logging::Logging;
 use sluice_host::run_dir::RunDir;
 use sluice_host::seed;
 use sluice_journal::{Journal, JournalOptions, Opened};
+use sluice_objects::ObjectsFile;
 use sluice_unixctl::{Admission, Command, Registry, Server, ServerOptions, group_id};
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
+use crate::agent::{Agent, Keeping};
+use crate::backends::Configured;
 use crate::commands;
+use crate::config::{Config, Loaded, OnExit, Places, parse_metrics};
 use crate::observe::coverage;
+use crate::observe::http::{HttpOptions, HttpServer, METRICS_CONTENT_TYPE, StatusCode, TEXT_CONTENT_TYPE};
+use crate::observe::measures::Reading;
+use crate::observe::metrics::Metrics;
+use crate::reload::{Reloader, Reloads, Reply, located};
 
 /// What the clock shows at the start: flows of earlier runs were accepted before it. No timeout is longer.
 const CLOCK_START: Timestamp = Timestamp(10 * 366 * 86_400 * 1_000_000_000);

@@ -50,7 +50,6 @@ pub mod backends;
 pub mod commands;
 pub mod config;
 pub mod daemon;
-pub mod objects;
 pub mod observe;
 mod reload;
 pub mod service;

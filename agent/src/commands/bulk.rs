@@ -11,11 +11,11 @@ use sluice_control::answers::{BulkAnswer, LineError};
 use sluice_control::parts::{Part, Parts};
 use sluice_flow::port::PortMap;
 use sluice_flow::text::{LineReader, ParseError};
-use sluice_unixctl::Output;
+use sluice_unixctl::{Output, client_file};
 
 use super::arguments::Arguments;
 use super::failure::{Failure, PROGRAM};
-use super::{file, flows};
+use super::flows;
 use crate::ANSWER_TIME;
 use crate::service::{AddFlow, DeleteFlow, Error, FlowBatch, FlowName, FlowRequest, ModifyFlow, Receipt, Service};
 
@@ -58,8 +58,8 @@ fn from_file(service: &Service, arguments: &Arguments, out: &mut dyn Output, ver
     let failed = |error: &dyn Display| {
         Failure::new(format_args!("{path}: {error} (\"sluice add-flows\" reads a file with the rights of its caller)"))
     };
-    let file = file::open(Path::new(path), peer).map_err(|error| failed(&error))?;
-    let mut parts = Parts::over(Box::new(BufReader::new(file.take(file::SIZE_LIMIT))));
+    let file = client_file::open(Path::new(path), peer).map_err(|error| failed(&error))?;
+    let mut parts = Parts::over(Box::new(BufReader::new(file.take(client_file::SIZE_LIMIT))));
     let ports = service.view().ports();
     let mut bulk = Bulk::new(service, arguments, &ports, LineFailure::without_content);
     let mut unread = None;

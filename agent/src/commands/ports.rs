@@ -4,11 +4,11 @@ use serde_json::{Value, json};
 use sluice_flow::backend::MeterCounters;
 use sluice_flow::meter::{Meter, MeterBand};
 use sluice_flow::{Port, PortNumber};
+use sluice_objects::{ObjectKind, meter_id, port_number};
 use sluice_unixctl::Output;
 
 use super::arguments::Arguments;
 use super::failure::Failure;
-use crate::objects::{ObjectKind, meter_id, port_number};
 use crate::service::{AgentView, Receipt, Service};
 
 /// `sluice/add-port`: `NUMBER NAME [KIND] [UDP-PORT] [UNDERLAY]`

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use sluice_objects::ObjectId;
+
 use super::{Config, ConfigError, MovedKey, Place};
-use crate::objects::ObjectId;
 
 /// A configuration with the places of what may be refused later.
 #[derive(Clone, Debug, Default)]

@@ -21,6 +21,7 @@ use sluice_flow::port::Port;
 use sluice_flow::timeout::TimeoutPolicy;
 use sluice_host::bounded::read_bounded;
 pub use sluice_host::logging::{LogConfig, LogFormat};
+use sluice_objects::Objects;
 use toml::Spanned;
 use toml::de::{DeTable, Deserializer};
 
@@ -28,7 +29,6 @@ use self::backend_tables::{BackendTables, Moved};
 use self::error::Fault;
 use self::tables::Tables;
 use crate::backends::Configured;
-use crate::objects::Objects;
 
 pub use difference::Difference;
 pub use error::{ConfigError, MovedKey, Place};

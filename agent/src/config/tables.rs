@@ -11,10 +11,10 @@ use sluice_flow::mirror::Mirror;
 use sluice_flow::port::{Port, PortKind, PortMap, PortName, PortNames, PortNumber, Tunnel, TunnelProtocol};
 use sluice_flow::text;
 use sluice_flow::timeout::{TimeoutKey, TimeoutPolicy};
+use sluice_objects::ObjectId;
 use toml::Spanned;
 
 use super::error::Fault;
-use crate::objects::ObjectId;
 
 /// The part of the file that is looked at here.
 #[derive(Deserialize)]

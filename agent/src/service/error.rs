@@ -6,8 +6,7 @@ use std::time::Duration;
 use sluice_flow::table::TableError;
 use sluice_flow::{Priority, Refusal, Ufid};
 use sluice_journal::NotWritten;
-
-use crate::objects::ChangeError;
+use sluice_objects::ChangeError;
 
 /// Why a request was not accepted, is not durable, or did not end as wanted. Display is the plain reason, without what was
 /// attempted.

@@ -1,9 +1,10 @@
 //! Requests about ports, meters, mirrors and timeout policies.
 
+use sluice_objects::ObjectKind;
+
 use super::accepted::Durable;
 use super::error::Error;
 use super::faces::Service;
-use crate::objects::ObjectKind;
 
 impl Service {
     /// Makes an object at run time, or changes it in place. A port is only ever added; flows that were accepted for it before it went

@@ -10,13 +10,13 @@ use sluice_flow::table::{Census, FlowView};
 use sluice_flow::ufid::Seed;
 use sluice_flow::{Flow, FlowId, PortNumber, Refusal, Timestamp, Ufid};
 use sluice_journal::JournalReport;
+use sluice_objects::Objects;
 use sluice_offload::WorkerReport;
 
 use super::error::Error;
 use super::faces::AgentView;
 use super::flows::{FlowName, find};
 use crate::config::Config;
-use crate::objects::Objects;
 use crate::observe::events::Watch;
 use crate::observe::measures::Reading;
 use crate::upkeep::device_counters::DeviceCounters;

@@ -1,6 +1,7 @@
 //! The objects in force, and the one way to change them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -14,13 +15,14 @@ use super::id::ObjectError;
 use super::registry::{Absence, Entry, ObjectKind, Origin};
 use super::set::{Objects, for_each_kind};
 use super::steps::{Step, Steps, difference, make};
-use crate::ANSWER_TIME;
 
 /// The objects in force. Changes follow each other, and each is made as a whole or not at all; who reads waits for none.
 pub struct ObjectStore {
     backend: Arc<dyn Backend>,
     queue: Arc<OffloadQueue>,
     journal: Option<Arc<Journal>>,
+    /// How long a change waits for the journal.
+    patience: Duration,
     /// Where they survive the agent, if they do.
     file: Option<ObjectsFile>,
     in_force: ArcSwap<Objects>,
@@ -43,11 +45,11 @@ pub enum ChangeError {
 
 impl ObjectStore {
     /// Makes the objects of the configuration file, then those that came at run time in the last run, as far as they are not in the
-    /// way of the former.
+    /// way of the former. A change waits for the journal, at most `patience`.
     pub fn open(
         backend: Arc<dyn Backend>,
         queue: Arc<OffloadQueue>,
-        journal: Option<Arc<Journal>>,
+        (journal, patience): (Option<Arc<Journal>>, Duration),
         configured: &Objects,
         kept: Option<(ObjectsFile, Saved)>,
     ) -> Result<Self, ObjectError> {
@@ -69,7 +71,7 @@ impl ObjectStore {
         let gone = saved.of::<Port>().objects().filter(|port| !is_in(objects.ports(), port)).map(as_gone);
         let gone_ports = Mutex::new(gone.collect());
         let in_force = ArcSwap::from_pointee(objects);
-        Ok(Self { backend, queue, journal, file, in_force, gone_ports, changing: Mutex::default() })
+        Ok(Self { backend, queue, journal, patience, file, in_force, gone_ports, changing: Mutex::default() })
     }
 
     /// Those in force.
@@ -142,7 +144,7 @@ impl ObjectStore {
     fn keep(&self) -> Result<(), ChangeError> {
         let Some(file) = &self.file else { return Ok(()) };
         // First the flows that wait for a port that is gone: until the file is replaced, the port is there for the next run.
-        let written = self.journal.as_ref().map_or(Ok(()), |journal| journal.wait(ANSWER_TIME));
+        let written = self.journal.as_ref().map_or(Ok(()), |journal| journal.wait(self.patience));
         written.map_err(|error| ChangeError::NotKept(error.to_string()))?;
         file.save(&self.in_force()).map_err(|error| ChangeError::NotKept(error.to_string()))
     }

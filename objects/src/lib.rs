@@ -4,6 +4,28 @@
 //! A kind of object implements [`ObjectKind`]: its name, its text, and how a device makes it. Everything else is the same for all
 //! kinds: a [`Registry`] of each, [`Steps`] that lead from what is in force to what is wanted and back, the [file](ObjectsFile) in the
 //! state folder, and the [store](ObjectStore) that makes one change at a time.
+//!
+//! # Example
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use sluice_flow::backend::OpenConfig;
+//! use sluice_flow::meter::{Meter, MeterId, MeterUnit};
+//! use sluice_flow::time::MonotonicClock;
+//! use sluice_objects::{Absence, Objects, difference, make};
+//!
+//! let device = sluice_offload_soft::SoftNic::new(&OpenConfig::new("nic0", Arc::new(MonotonicClock::new())));
+//! let mut file = Objects::default();
+//! file.configure(Meter::simple(MeterId(1), MeterUnit::Packets, 1_000, 0));
+//!
+//! let steps = difference(&Objects::default(), &file)?;
+//! let in_force = make(&device, &Objects::default(), &steps, Absence::Refused)?;
+//! assert_eq!((steps.keys(), in_force.meters().count()), (vec!["meter"], 1));
+//! // What is in force already needs no step.
+//! assert!(difference(&in_force, &file)?.keys().is_empty());
+//! # Ok::<(), sluice_objects::ObjectError>(())
+//! ```
 
 mod file;
 mod id;

@@ -12,26 +12,39 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, OFlags, fstat, getxattr_query, open as open_path, openat};
 use rustix::io::Errno;
-use sluice_unixctl::Peer;
 
-/// The largest file: a few million flows.
-pub(super) const SIZE_LIMIT: u64 = 1 << 30;
+use super::peer::Peer;
+
+/// The size of a file at most, in bytes: a few million flows.
+pub const SIZE_LIMIT: u64 = 1 << 30;
 
 /// Why a file is not read.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum FileError {
+pub enum FileError {
+    /// The path is relative.
     #[error("the path must begin with /, for the agent runs in another folder than its client")]
     Relative,
+    /// The client may not pass a folder on the way.
     #[error("uid {uid} may not search {}", folder.display())]
-    FolderDenied { uid: u32, folder: PathBuf },
+    FolderDenied {
+        /// The client.
+        uid: u32,
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// The client may not read the file.
     #[error("uid {0} may not read it")]
     Denied(u32),
+    /// A name of the path is a symbolic link.
     #[error("{} is a symbolic link, which is not followed", .0.display())]
     Link(PathBuf),
+    /// It is a folder, a device, a pipe or a socket.
     #[error("it is not a regular file")]
     NotAFile,
+    /// It is larger than [`SIZE_LIMIT`].
     #[error("it has {0} bytes, of which at most {SIZE_LIMIT} are read")]
     TooLarge(u64),
+    /// The system says no.
     #[error("{}", .0.kind())]
     System(#[from] io::Error),
 }
@@ -43,7 +56,7 @@ impl From<Errno> for FileError {
 }
 
 /// Opens a regular file that `peer` may read.
-pub(super) fn open(path: &Path, peer: Peer) -> Result<File, FileError> {
+pub fn open(path: &Path, peer: Peer) -> Result<File, FileError> {
     if !path.is_absolute() {
         return Err(FileError::Relative);
     }
