@@ -1,6 +1,6 @@
 //! What can be asked of the agent: typed requests, with typed outcomes and errors.
 //!
-//! A codec ([`control`](crate::commands) for unixctl, with its text and its JSON) makes a request, calls the service and writes down
+//! A codec ([`commands`](crate::commands) for unixctl, with its text and its JSON) makes a request, calls the service and writes down
 //! what it returns. The service alone checks a request, makes it durable, waits for the device and says what may be answered; it
 //! knows no text. A codec needs nothing of the agent to make a request but the names of ports and the seed that names flows
 //! ([`AgentView::ports`], [`AgentView::seed`]).
