@@ -37,6 +37,8 @@ mod registry;
 mod set;
 mod steps;
 mod store;
+#[cfg(test)]
+mod tests;
 mod timeout_policy;
 
 pub use self::file::{ObjectsFile, ObjectsFileError, Saved};
