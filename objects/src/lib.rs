@@ -1,8 +1,8 @@
-//! The objects that flows refer to: ports, meters, timeout policies and mirrors. Each came from the configuration file or at run
-//! time, and the two are known apart: a reload compares the file with what is in force, and what came at run time stays.
+//! The objects that flows refer to: ports, meters, timeout policies and mirrors. An object comes from the configuration file or is
+//! made at run time, and its [`Origin`] says which: a reload compares the file with what is in force, and what was made at run time stays.
 //!
 //! A kind of object implements [`ObjectKind`]: its name, its text, and how a device makes it. Everything else is the same for all
-//! kinds: a [`Registry`] of each, [`Steps`] that lead from what is in force to what is wanted and back, the [file](ObjectsFile) in the
+//! kinds: a [`Registry`] of each, the [`Steps`] from what is in force to what is wanted and back, the [file](ObjectsFile) in the
 //! state folder, and the [store](ObjectStore) that makes one change at a time.
 //!
 //! # Example

@@ -1,4 +1,4 @@
-//! The objects of one kind, and what a kind has to say for itself: how its objects are named, written, and made in a device.
+//! The objects of one kind, and what differs from kind to kind: how an object is named, written, and made in a device.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -12,21 +12,21 @@ use super::set::Objects;
 
 /// A kind of object. Each kind has a [`Registry`].
 pub trait ObjectKind: Clone + Debug + PartialEq + Send + 'static {
-    /// What an object of this kind is called.
+    /// The name of an object of this kind.
     type Id: Clone + Debug + Ord + Into<ObjectId> + Send;
 
     /// The key of such objects in the configuration file, and the first word of each in the state folder.
     const KEY: &'static str;
 
-    /// What it is called.
+    /// Its name.
     fn id(&self) -> Self::Id;
 
-    /// What messages call it.
+    /// Its name in messages.
     fn title(&self) -> String {
         self.id().into().to_string()
     }
 
-    /// Why it can neither be beside `other` nor change it in place; `None` if it can.
+    /// Returns the reason if it can neither exist beside `other` nor take its place by a change.
     fn conflict(&self, _other: &Self) -> Option<String> {
         None
     }
@@ -36,7 +36,7 @@ pub trait ObjectKind: Clone + Debug + PartialEq + Send + 'static {
         false
     }
 
-    /// The port, if it is one: others name it.
+    /// Returns the port, if it is one: other objects refer to it.
     fn as_port(&self) -> Option<&Port> {
         None
     }
@@ -44,10 +44,10 @@ pub trait ObjectKind: Clone + Debug + PartialEq + Send + 'static {
     /// Checks it as far as that can be done without the device.
     fn check(&self, checker: &mut dyn Checker) -> Result<(), Refusal>;
 
-    /// Has it be in the device, or changes it there in place.
+    /// Makes it in the device, or changes it there in place.
     fn make(&self, backend: &dyn Backend, absence: Absence) -> Result<(), Refusal>;
 
-    /// Has it be gone from the device.
+    /// Removes it from the device.
     fn unmake(id: &Self::Id, backend: &dyn Backend) -> Result<(), Refusal>;
 
     /// Reads the arguments of the command that adds one. `ports` are those that it may name.
@@ -56,13 +56,13 @@ pub trait ObjectKind: Clone + Debug + PartialEq + Send + 'static {
     /// Writes the arguments that [`read`](Self::read) takes.
     fn write(&self) -> String;
 
-    /// Where the objects of this kind are.
+    /// Returns the registry of this kind.
     fn registry(objects: &Objects) -> &Registry<Self>;
 
-    /// The same, to be changed.
+    /// Returns the registry of this kind, to be changed.
     fn registry_mut(objects: &mut Objects) -> &mut Registry<Self>;
 
-    /// The device refuses it.
+    /// The error if the device refuses it.
     fn refused(&self, refusal: &Refusal) -> ObjectError {
         let (subject, refusal) = (format!("{}: ", self.title()), refusal.to_string());
         // A port's refusal names the port.

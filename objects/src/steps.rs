@@ -1,4 +1,4 @@
-//! Changes to the objects in force: worked out first, then made one after the other, and taken back if one is refused.
+//! Changes to the objects in force: planned first, then made one after the other, and taken back if one is refused.
 
 use std::sync::Arc;
 
@@ -36,10 +36,10 @@ trait Change {
     /// Notes that it is made.
     fn note(&self, objects: &mut Objects);
 
-    /// Has the device make it.
+    /// Makes it in the device.
     fn make(&self, backend: &dyn Backend, in_force: &Objects, absence: Absence) -> Result<(), ObjectError>;
 
-    /// Has the device make the object what it is in force.
+    /// Makes the object in the device what it is in force.
     fn take_back(&self, backend: &dyn Backend, in_force: &Objects) -> Result<(), Refusal>;
 }
 
@@ -107,7 +107,7 @@ impl Steps {
         keys
     }
 
-    /// What is in force once they are made.
+    /// Returns what is in force once they are made. Fails if that does not fit together.
     fn lead_to(&self, in_force: &Objects) -> Result<Objects, ObjectError> {
         let mut after = in_force.clone();
         self.0.iter().for_each(|step| step.note(&mut after));

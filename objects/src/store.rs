@@ -16,7 +16,7 @@ use super::registry::{Absence, Entry, ObjectKind, Origin};
 use super::set::{Objects, for_each_kind};
 use super::steps::{Step, Steps, difference, make};
 
-/// The objects in force. Changes follow each other, and each is made as a whole or not at all; who reads waits for none.
+/// The objects in force. Changes are made one at a time, each as a whole or not at all; a reader waits for none.
 pub struct ObjectStore {
     backend: Arc<dyn Backend>,
     queue: Arc<OffloadQueue>,
@@ -44,8 +44,8 @@ pub enum ChangeError {
 }
 
 impl ObjectStore {
-    /// Makes the objects of the configuration file, then those that came at run time in the last run, as far as they are not in the
-    /// way of the former. A change waits for the journal, at most `patience`.
+    /// Makes the objects of the configuration file, then those of the last run that were made at run time, as far as they do not clash
+    /// with the former. A later change waits for the journal for at most `patience`.
     pub fn open(
         backend: Arc<dyn Backend>,
         queue: Arc<OffloadQueue>,
@@ -105,8 +105,8 @@ impl ObjectStore {
         self.make(&before, &Steps::one(Step::<T>::Remove(id.clone())), Absence::Refused)
     }
 
-    /// Has what the configuration file says by now be in force, beside what came at run time. Returns the keys of the file under
-    /// which something changed.
+    /// Makes the changes that lead to what the configuration file says by now; what was made at run time stays. Returns the keys of
+    /// the file under which something changed.
     pub fn reload(&self, configured: &Objects) -> Result<Vec<&'static str>, ObjectError> {
         let _one_at_a_time = self.changing.lock();
         let before = self.in_force();
@@ -120,7 +120,7 @@ impl ObjectStore {
         Ok(steps.keys())
     }
 
-    /// Whoever calls it holds the lock on changes.
+    /// Makes changes. The caller holds `changing`.
     fn make(&self, before: &Objects, steps: &Steps, absence: Absence) -> Result<(), ChangeError> {
         let after = Arc::new(make(&*self.backend, before, steps, absence)?);
         self.in_force.store(after.clone());
@@ -140,7 +140,7 @@ impl ObjectStore {
         }
     }
 
-    /// Has the objects in force, and what became of flows by them, survive the agent.
+    /// Writes the objects in force to the file, after the journal has what became of flows by them.
     fn keep(&self) -> Result<(), ChangeError> {
         let Some(file) = &self.file else { return Ok(()) };
         // First the flows that wait for a port that is gone: until the file is replaced, the port is there for the next run.
@@ -175,8 +175,7 @@ impl ObjectStore {
     }
 }
 
-/// Has the objects of a kind be in force again that came at run time in the last run, beside what the configuration file says, which
-/// wins.
+/// Makes the objects of a kind again that were made at run time in the last run. Where the configuration file says otherwise, it wins.
 fn restore<T: ObjectKind>(backend: &dyn Backend, mut objects: Objects, saved: &Objects) -> Objects {
     let at_run_time = || saved.of::<T>().iter().filter(|entry| entry.origin == Origin::RunTime);
     let of_others = at_run_time().filter(|entry| !entry.object.refers_to_its_kind());

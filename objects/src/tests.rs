@@ -35,7 +35,7 @@ fn ports(ports: &[(u32, &str)]) -> Objects {
     objects
 }
 
-/// Has an object be in force that came at run time.
+/// Adds an object at run time.
 fn add<T: ObjectKind>(nic: &SoftNic, in_force: &Objects, object: T) -> Objects {
     let step = Steps::one(steps::Step::Put(object, Origin::RunTime));
     make(nic, in_force, &step, Absence::Refused).unwrap()

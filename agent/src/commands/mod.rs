@@ -45,9 +45,9 @@ use self::failure::Failure;
 /// What a command does.
 #[derive(Clone, Copy)]
 enum Action {
-    /// It answers, and changes nothing that a restart would have to know of.
+    /// Changes nothing that survives a restart.
     Transient(fn(&AgentView, &Arguments, &mut dyn Output) -> Result<(), Failure>),
-    /// It changes what is wanted, and can only succeed once that is durable.
+    /// Changes flows or objects, and succeeds only once the change is durable.
     Durable(fn(&Service, &Arguments, &mut dyn Output) -> Result<Receipt, Failure>),
 }
 

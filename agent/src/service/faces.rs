@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use crate::agent::Agent;
 
-/// For all that a restart need not know of.
+/// Takes requests that change nothing that survives a restart. See the [module](super).
 pub struct AgentView {
     agent: Arc<Agent>,
 }
 
-/// For requests that change what is wanted. See the [module](super).
+/// Takes requests that change flows and objects. See the [module](super).
 pub struct Service {
     view: AgentView,
 }

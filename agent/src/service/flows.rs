@@ -83,7 +83,7 @@ pub struct Flush {
 pub enum Outcome {
     /// The device has the flow as wanted.
     Installed,
-    /// A later request changed what is wanted before this one had an outcome.
+    /// A later request overtook this one before it had an outcome.
     Superseded,
     /// The flow is gone: as it was, with all that it ever counted. `None` if somebody else deleted it first.
     Deleted(Option<Box<FlowView>>),
@@ -103,8 +103,10 @@ impl Service {
     /// Deletes a flow. Never busy.
     pub fn delete(&self, request: DeleteFlow) -> Result<Accepted<'_, FlowChange>, Error> {
         let (agent, batch) = (self.agent(), Arc::new(Batch::default()));
-        let deleted = find(agent, &request.flow).map(|id| agent.table.view(id).map(Box::new))?;
-        let flow = submit(agent, FlowRequest::Delete(request), &batch)?;
+        let flow = find(agent, &request.flow)?;
+        let deleted = agent.table.view(flow).map(Box::new);
+        batch.expect_one();
+        agent.queue.delete(flow, EndReason::Deleted, Some(batch.clone()))?;
         Ok(Accepted::new(agent, FlowChange { flow, batch, deleted }))
     }
 

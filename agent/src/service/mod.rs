@@ -1,15 +1,14 @@
-//! What can be asked of the agent: typed requests, with typed outcomes and errors.
+//! What can be asked of the agent: typed requests with typed outcomes and errors.
 //!
-//! A codec ([`commands`](crate::commands) for unixctl, with its text and its JSON) makes a request, calls the service and writes down
-//! what it returns. The service alone checks a request, makes it durable, waits for the device and says what may be answered; it
-//! knows no text. A codec needs nothing of the agent to make a request but the names of ports and the seed that names flows
-//! ([`AgentView::ports`], [`AgentView::seed`]).
+//! A codec makes a request, calls the service and writes what it returns; [`commands`](crate::commands) is the codec for unixctl, in
+//! text and JSON. The service alone checks a request, makes it durable and waits for the device. It knows no text. To make a request, a
+//! codec needs only the names of ports and the seed that names flows ([`AgentView::ports`], [`AgentView::seed`]).
 //!
 //! # Two faces
 //!
-//! [`AgentView`] is for requests that change nothing a restart would have to know of: [`explain`](AgentView::explain),
-//! [`dump`](AgentView::dump), [`audit`](AgentView::audit), counters, names. [`Service`] is for the others. A codec hands a command that reads
-//! the view alone, so that it cannot change anything.
+//! [`AgentView`] takes requests that change nothing that survives a restart: [`explain`](AgentView::explain), [`dump`](AgentView::dump),
+//! [`audit`](AgentView::audit), counters, names. [`Service`] takes the others. A command that only reads is handed the view, and cannot
+//! change anything.
 //!
 //! # From request to answer
 //!
@@ -19,18 +18,19 @@
 //!                                                                         +--receipt()--> Receipt
 //! ```
 //!
-//! [`Accepted`]: the table has the change, and workers do it. Nothing can be learnt of it yet. [`Durable`]: the journal has it, so
-//! that the agent may be killed. Only this has an outcome, and only this gives a [`Receipt`], which a command that changes something
-//! must return to succeed. So nobody hears of a change that a restart would forget: a command that does not wait for the journal does
-//! not compile. Who does not want to wait for the device leaves the outcome out.
+//! * [`Accepted`]: the table has the change, and a worker makes it. It has no outcome and no receipt.
+//! * [`Durable`]: the journal has the change, so that it survives the death of the agent. It has an outcome, for a caller who waits for
+//!   the device, and a [`Receipt`].
+//! * [`Receipt`]: a command that changes something must return one to succeed. A command that does not wait for the journal does not
+//!   compile.
 //!
-//! Ports, meters, mirrors and timeout policies ([`Service::put`], [`Service::remove`]) ask the device and write their file in one step,
-//! which returns a [`Durable`].
+//! [`Service::put`] and [`Service::remove`] make and remove ports, meters, mirrors and timeout policies. They ask the device and write
+//! the file of objects in one step, and return a [`Durable`].
 //!
 //! # Many at once
 //!
-//! [`FlowBatch`] takes requests on one after the other, waits for room instead of failing as busy, and hands new flows over to workers
-//! in groups. All of it is made durable by one wait.
+//! A [`FlowBatch`] accepts one request after the other. It waits for room instead of failing as busy, and hands new flows over to workers
+//! in groups. One wait makes all of it durable.
 
 mod accepted;
 mod audit;

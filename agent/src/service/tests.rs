@@ -56,13 +56,13 @@ impl World {
         Self { agent, service, parts: Some(parts), opened, lifecycle, runtime }
     }
 
-    /// Has the device be asked for what is wanted.
+    /// Runs the workers.
     fn start(&mut self) {
         let lifecycle = self.lifecycle.as_mut().unwrap();
         self.parts.take().unwrap().run(&self.agent, lifecycle, |_| {}).unwrap();
     }
 
-    /// Has the journal be written.
+    /// Runs the journal.
     fn keep(&mut self) {
         self.agent.keep_flows(self.opened.take().unwrap(), self.lifecycle.as_mut().unwrap()).unwrap();
     }
