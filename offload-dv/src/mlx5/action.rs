@@ -1,0 +1,173 @@
+//! What rules do.
+
+use std::ffi::c_void;
+use std::ptr::{NonNull, null_mut};
+use std::rc::Rc;
+
+use super::devx::Object;
+use super::error::CallError;
+use super::library::{DestinationAttributes, DestinationReformat, Library, RawAction};
+use super::steering::{Domain, Table};
+
+/// An action, which any number of rules may share.
+#[derive(Clone)]
+pub struct Action(Rc<ActionHandle>);
+
+struct ActionHandle {
+    raw: NonNull<RawAction>,
+    of: Of,
+}
+
+/// What an action was made of, and keeps.
+enum Of {
+    Library(Rc<Library>),
+    Domain(Domain),
+    Table(Table),
+    Object(Object),
+    Destinations(Domain, #[expect(dead_code, reason = "the device refers to them")] Vec<Destination>),
+}
+
+/// One of several places that copies of a packet go to.
+#[derive(Clone)]
+pub struct Destination {
+    /// The place.
+    pub to: Action,
+    /// Tunnel headers that the packet gets on this way only.
+    pub reformat: Option<Action>,
+}
+
+/// Which headers a packet gets or loses; the names are the PRM's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Reformat {
+    /// Takes away all up to the inner Ethernet frame.
+    L2TunnelToL2 = 0,
+    /// Puts headers in front of the Ethernet frame.
+    L2ToL2Tunnel = 1,
+    /// Takes away all up to the inner IP packet, and puts an Ethernet header in front of that.
+    L3TunnelToL2 = 2,
+    /// Puts headers in front of the IP packet, in place of its Ethernet header.
+    L2ToL3Tunnel = 3,
+}
+
+/// Actions of tables that software writes; those of level 0 have a flag.
+const NOT_AT_THE_ROOT: u32 = 0;
+
+impl Action {
+    /// Drops packets.
+    pub fn drop_packets(library: &Rc<Library>) -> Result<Self, CallError> {
+        // SAFETY: it needs nothing.
+        let raw = unsafe { (library.functions.mlx5dv_dr_action_create_drop)() };
+        Self::new("mlx5dv_dr_action_create_drop", raw, Of::Library(library.clone()))
+    }
+
+    /// Sends packets where those go that no rule matches.
+    pub fn default_miss(library: &Rc<Library>) -> Result<Self, CallError> {
+        // SAFETY: it needs nothing.
+        let raw = unsafe { (library.functions.mlx5dv_dr_action_create_default_miss)() };
+        Self::new("mlx5dv_dr_action_create_default_miss", raw, Of::Library(library.clone()))
+    }
+
+    /// Takes the outer VLAN tag off.
+    pub fn pop_vlan(library: &Rc<Library>) -> Result<Self, CallError> {
+        // SAFETY: it needs nothing.
+        let raw = unsafe { (library.functions.mlx5dv_dr_action_create_pop_vlan)() };
+        Self::new("mlx5dv_dr_action_create_pop_vlan", raw, Of::Library(library.clone()))
+    }
+
+    /// Puts a VLAN tag on: TPID and TCI.
+    pub fn push_vlan(domain: &Domain, tpid: u16, tci: u16) -> Result<Self, CallError> {
+        let header = u32::from(tpid) << 16 | u32::from(tci);
+        // SAFETY: the action keeps the domain.
+        let raw = unsafe { (domain.functions().mlx5dv_dr_action_create_push_vlan)(domain.raw(), header.to_be()) };
+        Self::new("mlx5dv_dr_action_create_push_vlan", raw, Of::Domain(domain.clone()))
+    }
+
+    /// Goes on in a table, which must be of a higher level than that of the rule.
+    pub fn to_table(table: &Table) -> Result<Self, CallError> {
+        // SAFETY: the action keeps the table.
+        let raw = unsafe { (table.functions().mlx5dv_dr_action_create_dest_table)(table.raw()) };
+        Self::new("mlx5dv_dr_action_create_dest_table", raw, Of::Table(table.clone()))
+    }
+
+    /// Sends packets to a vport.
+    pub fn to_vport(domain: &Domain, vport: u16) -> Result<Self, CallError> {
+        // SAFETY: the action keeps the domain.
+        let raw = unsafe { (domain.functions().mlx5dv_dr_action_create_dest_vport)(domain.raw(), vport.into()) };
+        Self::new("mlx5dv_dr_action_create_dest_vport", raw, Of::Domain(domain.clone()))
+    }
+
+    /// Sends packets to several places.
+    pub fn to_all(domain: &Domain, destinations: Vec<Destination>) -> Result<Self, CallError> {
+        let mut reformats: Vec<_> = destinations
+            .iter()
+            .map(|destination| DestinationReformat {
+                reformat: destination.reformat.as_ref().map_or(null_mut(), Self::raw),
+                dest: destination.to.raw(),
+            })
+            .collect();
+        let mut attributes: Vec<_> = reformats
+            .iter_mut()
+            .map(|pair| match pair.reformat.is_null() {
+                true => DestinationAttributes { kind: DestinationAttributes::PLAIN, dest: pair.dest.cast() },
+                false => DestinationAttributes { kind: DestinationAttributes::REFORMAT, dest: (&raw mut *pair).cast() },
+            })
+            .collect();
+        let mut list: Vec<_> = attributes.iter_mut().map(|attributes| &raw mut *attributes).collect();
+        let create = domain.functions().mlx5dv_dr_action_create_dest_array;
+        // SAFETY: the action keeps domain and destinations; libmlx5 copies the lists, which live until it has.
+        let raw = unsafe { create(domain.raw(), list.len(), list.as_mut_ptr()) };
+        Self::new("mlx5dv_dr_action_create_dest_array", raw, Of::Destinations(domain.clone(), destinations))
+    }
+
+    /// Counts packets by the counter that is `offset` behind the first of a bulk.
+    pub fn count(bulk: &Object, offset: u32) -> Result<Self, CallError> {
+        // SAFETY: the action keeps the bulk.
+        let raw = unsafe { (bulk.functions().mlx5dv_dr_action_create_flow_counter)(bulk.raw(), offset) };
+        Self::new("mlx5dv_dr_action_create_flow_counter", raw, Of::Object(bulk.clone()))
+    }
+
+    /// Changes headers, by modify actions as the PRM has them (`set_action_in`, `add_action_in`, `copy_action_in`).
+    pub fn modify_header(domain: &Domain, modifications: &[u64]) -> Result<Self, CallError> {
+        let mut list: Vec<u64> = modifications.iter().map(|modification| modification.to_be()).collect();
+        let create = domain.functions().mlx5dv_dr_action_create_modify_header;
+        // SAFETY: the action keeps the domain; libmlx5 copies the list.
+        let raw = unsafe { create(domain.raw(), NOT_AT_THE_ROOT, size_of_val(list.as_slice()), list.as_mut_ptr()) };
+        Self::new("mlx5dv_dr_action_create_modify_header", raw, Of::Domain(domain.clone()))
+    }
+
+    /// Puts `headers` on, or takes headers off, as `reformat` says.
+    pub fn reformat(domain: &Domain, reformat: Reformat, headers: &[u8]) -> Result<Self, CallError> {
+        let mut headers = headers.to_vec();
+        let data: *mut c_void = if headers.is_empty() { null_mut() } else { headers.as_mut_ptr().cast() };
+        let create = domain.functions().mlx5dv_dr_action_create_packet_reformat;
+        // SAFETY: the action keeps the domain; libmlx5 copies the headers.
+        let raw = unsafe { create(domain.raw(), NOT_AT_THE_ROOT, reformat as u32, headers.len(), data) };
+        Self::new("mlx5dv_dr_action_create_packet_reformat", raw, Of::Domain(domain.clone()))
+    }
+
+    fn new(call: &'static str, raw: *mut RawAction, of: Of) -> Result<Self, CallError> {
+        let raw = NonNull::new(raw).ok_or_else(|| CallError::last(call))?;
+        Ok(Self(Rc::new(ActionHandle { raw, of })))
+    }
+
+    pub(super) fn raw(&self) -> *mut RawAction {
+        self.0.raw.as_ptr()
+    }
+}
+
+impl Drop for ActionHandle {
+    fn drop(&mut self) {
+        let functions = match &self.of {
+            Of::Library(library) => &library.functions,
+            Of::Domain(domain) | Of::Destinations(domain, _) => domain.functions(),
+            Of::Table(table) => table.functions(),
+            Of::Object(object) => object.functions(),
+        };
+        // SAFETY: the rules that refer to it kept it, and are gone.
+        let code = unsafe { (functions.mlx5dv_dr_action_destroy)(self.raw.as_ptr()) };
+        if let Err(error) = CallError::check("mlx5dv_dr_action_destroy", code) {
+            tracing::error!("{error}");
+        }
+    }
+}

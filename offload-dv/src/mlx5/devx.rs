@@ -1,0 +1,105 @@
+//! Objects that are made by commands of the PRM, and memory that the device may write.
+
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::sync::atomic::AtomicU64;
+
+use super::context::Context;
+use super::error::CallError;
+use super::library::{Functions, RawObject, RawUmem};
+
+/// `IBV_ACCESS_LOCAL_WRITE`
+pub(super) const LOCAL_WRITE: u32 = 1;
+
+/// An object in the device.
+#[derive(Clone)]
+pub struct Object(Rc<ObjectHandle>);
+
+struct ObjectHandle {
+    raw: NonNull<RawObject>,
+    context: Context,
+}
+
+/// Memory that commands may have the device write into, until it is dropped.
+pub struct Umem {
+    raw: NonNull<RawUmem>,
+    /// Written by the device at any time.
+    memory: Box<[AtomicU64]>,
+    context: Context,
+}
+
+impl Object {
+    /// Makes an object by a command. `output` is filled with what the device answers.
+    pub fn create(context: &Context, input: &[u8], output: &mut [u8]) -> Result<Self, CallError> {
+        let create = context.functions().mlx5dv_devx_obj_create;
+        // SAFETY: input and output are as long as is said, and the object keeps the device open.
+        let raw = unsafe {
+            create(context.raw(), input.as_ptr().cast(), input.len(), output.as_mut_ptr().cast(), output.len())
+        };
+        let raw = NonNull::new(raw).ok_or_else(|| CallError::last("mlx5dv_devx_obj_create"))?;
+        Ok(Self(Rc::new(ObjectHandle { raw, context: context.clone() })))
+    }
+
+    /// Asks for it by a command. `output` is filled with what the device answers.
+    pub fn query(&self, input: &[u8], output: &mut [u8]) -> Result<(), CallError> {
+        let query = self.functions().mlx5dv_devx_obj_query;
+        // SAFETY: input and output are as long as is said, and the object exists.
+        let code =
+            unsafe { query(self.raw(), input.as_ptr().cast(), input.len(), output.as_mut_ptr().cast(), output.len()) };
+        CallError::check("mlx5dv_devx_obj_query", code)
+    }
+
+    pub(super) fn raw(&self) -> *mut RawObject {
+        self.0.raw.as_ptr()
+    }
+
+    pub(super) fn functions(&self) -> &Functions {
+        self.0.context.functions()
+    }
+}
+
+impl Drop for ObjectHandle {
+    fn drop(&mut self) {
+        // SAFETY: what refers to it kept it, and is gone.
+        let code = unsafe { (self.context.functions().mlx5dv_devx_obj_destroy)(self.raw.as_ptr()) };
+        if let Err(error) = CallError::check("mlx5dv_devx_obj_destroy", code) {
+            tracing::error!("{error}");
+        }
+    }
+}
+
+impl Umem {
+    /// Registers so many words, which are zero. What the device writes is big-endian.
+    pub fn register(context: &Context, words: usize) -> Result<Self, CallError> {
+        let memory: Box<[AtomicU64]> = (0..words).map(|_| AtomicU64::new(0)).collect();
+        let start = memory.as_ptr().cast_mut().cast();
+        let register = context.functions().mlx5dv_devx_umem_reg;
+        // SAFETY: the memory lives as long as the registration, and is only read and written as atomic words.
+        let raw = unsafe { register(context.raw(), start, size_of_val(&*memory), LOCAL_WRITE) };
+        let raw = NonNull::new(raw).ok_or_else(|| CallError::last("mlx5dv_devx_umem_reg"))?;
+        Ok(Self { raw, memory, context: context.clone() })
+    }
+
+    /// Returns the words.
+    pub fn words(&self) -> &[AtomicU64] {
+        &self.memory
+    }
+
+    /// Returns the number by which commands name it.
+    pub fn id(&self) -> u32 {
+        // SAFETY: the registration exists, and libmlx5 does not change this.
+        unsafe { (*self.raw.as_ptr()).umem_id }
+    }
+}
+
+impl Drop for Umem {
+    fn drop(&mut self) {
+        // SAFETY: it exists, and whoever drops it has destroyed the keys over it.
+        let code = unsafe { (self.context.functions().mlx5dv_devx_umem_dereg)(self.raw.as_ptr()) };
+        if let Err(error) = CallError::check("mlx5dv_devx_umem_dereg", code) {
+            // The device may go on writing there.
+            std::mem::forget(std::mem::take(&mut self.memory));
+            tracing::error!("{error}");
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Domains, tables, matchers and rules of direct rules.
+
+use std::io;
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+use super::action::Action;
+use super::context::Context;
+use super::error::{CallError, Unavailable};
+use super::library::{Functions, MatcherLayout, RawAction, RawDomain, RawMatcher, RawRule, RawTable};
+use super::match_parameter::MatchParameter;
+
+pub(super) const SYNC_SOFTWARE: u32 = 1 << 0;
+pub(super) const SYNC_HARDWARE: u32 = 1 << 1;
+pub(super) const SYNC_MEMORY: u32 = 1 << 2;
+
+/// Which packets the tables of a domain see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum DomainKind {
+    /// Those that the function receives.
+    NicReceive = 0,
+    /// Those that the function sends.
+    NicTransmit = 1,
+    /// Those of the eswitch.
+    Fdb = 2,
+}
+
+/// All tables of a kind, and what they share.
+#[derive(Clone)]
+pub struct Domain(Rc<DomainHandle>);
+
+struct DomainHandle {
+    raw: NonNull<RawDomain>,
+    context: Context,
+}
+
+/// A table. That of level 0 is the kernel's; each other one is in memory that software writes.
+#[derive(Clone)]
+pub struct Table(Rc<TableHandle>);
+
+struct TableHandle {
+    raw: NonNull<RawTable>,
+    domain: Domain,
+}
+
+/// Rules of a table that look at the same bits.
+#[derive(Clone)]
+pub struct Matcher(Rc<MatcherHandle>);
+
+struct MatcherHandle {
+    raw: NonNull<RawMatcher>,
+    table: Table,
+}
+
+/// How the table of a matcher's rules is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Whether it grows with its rules.
+    pub is_resizable: bool,
+    /// Room for so many rules from the start, as a power of two.
+    pub log_rules: u32,
+}
+
+/// A rule in the device, until it is dropped.
+pub struct Rule {
+    raw: NonNull<RawRule>,
+    matcher: Matcher,
+    /// The device refers to them.
+    _actions: Box<[Action]>,
+}
+
+impl Domain {
+    /// Makes a domain of the device called `name`. Fails if the device, its firmware or the privileges of this process do not let
+    /// software write tables.
+    pub fn create(context: &Context, name: &str, kind: DomainKind) -> Result<Self, Unavailable> {
+        let none = |source| Unavailable::NoSteering { name: name.to_owned(), source };
+        // SAFETY: the device is open, and the domain keeps it so.
+        let raw = unsafe { (context.functions().mlx5dv_dr_domain_create)(context.raw(), kind as u32) };
+        let raw = NonNull::new(raw).ok_or_else(|| none(io::Error::last_os_error()))?;
+        let domain = Self(Rc::new(DomainHandle { raw, context: context.clone() }));
+        // Where something is missing, libmlx5 makes a domain that has the kernel's table only.
+        domain.table(1).map_err(|error| none(error.source))?;
+        Ok(domain)
+    }
+
+    /// Lets a rule be made that matches as another one does. The first of them acts until it is destroyed, so that a rule can be
+    /// replaced without a gap.
+    pub fn allow_duplicate_rules(&self, allow: bool) {
+        // SAFETY: the domain exists.
+        unsafe { (self.functions().mlx5dv_dr_domain_allow_duplicate_rules)(self.raw(), allow) };
+    }
+
+    /// Gives steering memory that nothing is left in back to the device.
+    pub fn reclaim_device_memory(&self, reclaim: bool) {
+        // SAFETY: the domain exists.
+        unsafe { (self.functions().mlx5dv_dr_domain_set_reclaim_device_memory)(self.raw(), reclaim) };
+    }
+
+    /// Waits until all that was written is in the device, and no packet is under a rule that was destroyed before.
+    pub fn sync(&self) -> Result<(), CallError> {
+        self.sync_with(SYNC_SOFTWARE | SYNC_HARDWARE)
+    }
+
+    /// Has the memory of what was destroyed be used again.
+    pub fn sync_memory(&self) -> Result<(), CallError> {
+        self.sync_with(SYNC_MEMORY)
+    }
+
+    /// Makes a table. Rules may only lead to tables of higher levels.
+    pub fn table(&self, level: u32) -> Result<Table, CallError> {
+        // SAFETY: the table keeps the domain.
+        let raw = unsafe { (self.functions().mlx5dv_dr_table_create)(self.raw(), level) };
+        let raw = NonNull::new(raw).ok_or_else(|| CallError::last("mlx5dv_dr_table_create"))?;
+        Ok(Table(Rc::new(TableHandle { raw, domain: self.clone() })))
+    }
+
+    fn sync_with(&self, flags: u32) -> Result<(), CallError> {
+        // SAFETY: the domain exists.
+        CallError::check("mlx5dv_dr_domain_sync", unsafe {
+            (self.functions().mlx5dv_dr_domain_sync)(self.raw(), flags)
+        })
+    }
+
+    pub(super) fn raw(&self) -> *mut RawDomain {
+        self.0.raw.as_ptr()
+    }
+
+    pub(super) fn functions(&self) -> &Functions {
+        self.0.context.functions()
+    }
+}
+
+impl Table {
+    /// Makes a matcher for rules that look at the bits of `mask`. Of several matchers of a table, the one with the lower priority
+    /// number is asked first.
+    pub fn matcher(&self, priority: u16, mask: &MatchParameter) -> Result<Matcher, CallError> {
+        let mut mask = *mask;
+        let create = self.functions().mlx5dv_dr_matcher_create;
+        // SAFETY: the matcher keeps the table; libmlx5 copies the mask.
+        let raw = unsafe { create(self.raw(), priority, mask.criteria(), mask.as_mut_ptr()) };
+        let raw = NonNull::new(raw).ok_or_else(|| CallError::last("mlx5dv_dr_matcher_create"))?;
+        Ok(Matcher(Rc::new(MatcherHandle { raw, table: self.clone() })))
+    }
+
+    pub(super) fn raw(&self) -> *mut RawTable {
+        self.0.raw.as_ptr()
+    }
+
+    pub(super) fn functions(&self) -> &Functions {
+        self.0.domain.functions()
+    }
+}
+
+impl Matcher {
+    /// Lays the table of its rules out. Fails once it has rules.
+    pub fn set_layout(&self, layout: Layout) -> Result<(), CallError> {
+        let resizable = if layout.is_resizable { MatcherLayout::RESIZABLE } else { 0 };
+        let flags = resizable | MatcherLayout::NUM_RULE;
+        let mut raw = MatcherLayout { flags, log_num_of_rules_hint: layout.log_rules };
+        // SAFETY: the matcher exists; libmlx5 copies the layout.
+        CallError::check("mlx5dv_dr_matcher_set_layout", unsafe {
+            (self.functions().mlx5dv_dr_matcher_set_layout)(self.0.raw.as_ptr(), &raw mut raw)
+        })
+    }
+
+    /// Makes a rule for packets whose bits under the mask are those of `value`.
+    pub fn rule(&self, value: &MatchParameter, actions: Box<[Action]>) -> Result<Rule, CallError> {
+        /// Actions of a rule at most: libmlx5 takes 20 entries for a rule, of which each holds one at least.
+        const MOST_ACTIONS: usize = 20;
+        if actions.len() > MOST_ACTIONS {
+            let source = io::Error::from(io::ErrorKind::ArgumentListTooLong);
+            return Err(CallError { call: "mlx5dv_dr_rule_create", source });
+        }
+        let mut value = *value;
+        let mut list: [*mut RawAction; MOST_ACTIONS] = [std::ptr::null_mut(); MOST_ACTIONS];
+        for (raw, action) in list.iter_mut().zip(&actions) {
+            *raw = action.raw();
+        }
+        let create = self.functions().mlx5dv_dr_rule_create;
+        // SAFETY: the rule keeps matcher and actions; libmlx5 copies value and list.
+        let raw = unsafe { create(self.0.raw.as_ptr(), value.as_mut_ptr(), actions.len(), list.as_mut_ptr()) };
+        let raw = NonNull::new(raw).ok_or_else(|| CallError::last("mlx5dv_dr_rule_create"))?;
+        Ok(Rule { raw, matcher: self.clone(), _actions: actions })
+    }
+
+    fn functions(&self) -> &Functions {
+        self.0.table.functions()
+    }
+}
+
+macro_rules! destroyed_when_dropped {
+    ($($handle:ident $function:ident ($this:ident) $functions:expr;)*) => {
+        $(impl Drop for $handle {
+            fn drop(&mut self) {
+                let $this = &*self;
+                // SAFETY: all that was made of it kept it, and is gone.
+                let code = unsafe { ($functions.$function)(self.raw.as_ptr()) };
+                if let Err(error) = CallError::check(stringify!($function), code) {
+                    tracing::error!("{error}");
+                }
+            }
+        })*
+    };
+}
+destroyed_when_dropped! {
+    DomainHandle mlx5dv_dr_domain_destroy (this) this.context.functions();
+    TableHandle mlx5dv_dr_table_destroy (this) this.domain.functions();
+    MatcherHandle mlx5dv_dr_matcher_destroy (this) this.table.functions();
+    Rule mlx5dv_dr_rule_destroy (this) this.matcher.functions();
+}

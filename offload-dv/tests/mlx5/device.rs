@@ -1,0 +1,88 @@
+//! A test that plays in a process of its own, which `connectx run` has given a device.
+
+use std::env;
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+/// Set by `connectx run` for the program that it starts.
+const RUNNING: &str = "CONNECTX_PROFILE";
+/// The folder of the device's ports.
+const PORTS: &str = "SLUICE_TEST_PORTS";
+/// What libmlx5 asks only to find out whether it is there.
+const PROBES: [&str; 2] = ["only an embedded CPU has host functions", "QUERY_ESW_FUNCTIONS had status"];
+
+/// Plays the rest of the test called `name` on an emulated device. Fails if the device was left with an object, or refused anything.
+pub(crate) fn on_device(profile: &str, name: &str, play: impl FnOnce(&Ports)) {
+    with_options(profile, &[], &[], name, play);
+}
+
+/// The same, with more options for `connectx run`, and with refusals of the device that the test is about.
+pub(crate) fn with_options(profile: &str, options: &[&str], refusals: &[&str], name: &str, play: impl FnOnce(&Ports)) {
+    if env::var_os(RUNNING).is_some() {
+        return play(&Ports(env::var_os(PORTS).expect("the test has set it").into()));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(connectx());
+    command.args(["run", "--profile", profile, "--ports"]).arg(folder.path()).args(options).arg("--");
+    command.arg(env::current_exe().unwrap()).args(["--exact", name, "--nocapture"]).env(PORTS, folder.path());
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let (stdout, stderr) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+    assert!(status.success() && stdout.contains("1 passed"), "{profile}: {stdout}\n{stderr}");
+    let is_expected = |line: &str| PROBES.iter().chain(refusals).any(|words| line.contains(words));
+    let is_complaint = |line: &&str| line.starts_with("connectx: ") && !is_expected(line);
+    assert_eq!(stderr.lines().filter(is_complaint).collect::<Vec<_>>(), Vec::<&str>::new(), "{profile}");
+}
+
+/// The program, beside the tests where cargo puts it.
+fn connectx() -> PathBuf {
+    let test = env::current_exe().unwrap();
+    let program = test.ancestors().nth(2).unwrap().join("connectx");
+    assert!(program.exists(), "{} is missing: cargo build --workspace --bins", program.display());
+    program
+}
+
+/// Both ends of every packet.
+pub(crate) struct Ports(PathBuf);
+
+/// Where frames come out.
+pub(crate) struct Out(UnixDatagram);
+
+impl Ports {
+    /// Opens the far end of a port, `wire` or `vport-N`.
+    pub(crate) fn out(&self, port: &str) -> Out {
+        let path = self.0.join(format!("{port}.out"));
+        remove(&path);
+        Out(UnixDatagram::bind(path).unwrap())
+    }
+
+    /// Sends a frame into a port.
+    pub(crate) fn send(&self, port: &str, frame: &[u8]) {
+        UnixDatagram::unbound().unwrap().send_to(frame, self.0.join(port)).unwrap();
+    }
+}
+
+impl Out {
+    /// Returns the next frame; `None` if none comes.
+    pub(crate) fn receive(&self) -> Option<Vec<u8>> {
+        self.0.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        let mut frame = vec![0; 1 << 16];
+        let length = self.0.recv(&mut frame).ok()?;
+        frame.truncate(length);
+        Some(frame)
+    }
+}
+
+fn remove(path: &Path) {
+    fs::remove_file(path).unwrap_or_default();
+}
+
+/// An IPv4 datagram from 10.0.0.1:1111 to port 2222.
+pub(crate) fn datagram(to: [u8; 4]) -> Vec<u8> {
+    let ethernet = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x08, 0x00];
+    let ipv4 = [0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, to[0], to[1], to[2], to[3]];
+    let udp = [1111_u16.to_be_bytes(), 2222_u16.to_be_bytes(), 12_u16.to_be_bytes(), [0; 2]];
+    [&ethernet[..], &ipv4, udp.as_flattened(), b"data"].concat()
+}
