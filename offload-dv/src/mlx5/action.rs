@@ -146,6 +146,11 @@ impl Action {
         Self::new("mlx5dv_dr_action_create_packet_reformat", raw, Of::Domain(domain.clone()))
     }
 
+    /// Returns whether a rule, another action or anybody else has it, too.
+    pub fn is_shared(&self) -> bool {
+        Rc::strong_count(&self.0) > 1
+    }
+
     fn new(call: &'static str, raw: *mut RawAction, of: Of) -> Result<Self, CallError> {
         let raw = NonNull::new(raw).ok_or_else(|| CallError::last(call))?;
         Ok(Self(Rc::new(ActionHandle { raw, of })))

@@ -6,7 +6,7 @@ const BYTES: usize = 448;
 const BLOCK_BITS: usize = 512;
 
 /// A mask, or values under a mask. All zero matches everything.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MatchParameter {
     /// `mlx5dv_flow_match_parameters`: the length in bytes in the machine's order, then big-endian words.
     words: [u64; 1 + BYTES / 8],

@@ -5,7 +5,6 @@ use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::Duration;
 
 /// Set by `connectx run` for the program that it starts.
 const RUNNING: &str = "CONNECTX_PROFILE";
@@ -65,9 +64,9 @@ impl Ports {
 }
 
 impl Out {
-    /// Returns the next frame; `None` if none comes.
-    pub(crate) fn receive(&self) -> Option<Vec<u8>> {
-        self.0.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    /// Returns the next frame, if it is there.
+    pub(crate) fn at_once(&self) -> Option<Vec<u8>> {
+        self.0.set_nonblocking(true).unwrap();
         let mut frame = vec![0; 1 << 16];
         let length = self.0.recv(&mut frame).ok()?;
         frame.truncate(length);
@@ -77,12 +76,4 @@ impl Out {
 
 fn remove(path: &Path) {
     fs::remove_file(path).unwrap_or_default();
-}
-
-/// An IPv4 datagram from 10.0.0.1:1111 to port 2222.
-pub(crate) fn datagram(to: [u8; 4]) -> Vec<u8> {
-    let ethernet = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x08, 0x00];
-    let ipv4 = [0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, to[0], to[1], to[2], to[3]];
-    let udp = [1111_u16.to_be_bytes(), 2222_u16.to_be_bytes(), 12_u16.to_be_bytes(), [0; 2]];
-    [&ethernet[..], &ipv4, udp.as_flattened(), b"data"].concat()
 }

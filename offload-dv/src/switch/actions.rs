@@ -1,0 +1,88 @@
+//! The actions of rules, each made once for all rules that do the same.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use sluice_flow::refusal::Refusal;
+
+use super::refuse;
+use crate::mlx5::{Action, CallError, Destination, Domain, Library};
+use crate::translate::{Plan, Tag};
+
+/// The actions of an eswitch.
+pub(super) struct Actions {
+    made: HashMap<Kind, Action>,
+    library: Rc<Library>,
+    domain: Domain,
+}
+
+/// What an action does.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Kind {
+    Drop,
+    PopVlan,
+    PushVlan(Tag),
+    Modify(Box<[u64]>),
+    Output(u16),
+    Copies(Vec<u16>),
+}
+
+impl Actions {
+    pub(super) fn new(library: &Rc<Library>, domain: &Domain) -> Self {
+        Self { made: HashMap::new(), library: library.clone(), domain: domain.clone() }
+    }
+
+    /// Returns the actions of a rule, in the order that libmlx5 takes.
+    pub(super) fn list(&mut self, plan: &Plan, count: Action, jump: Option<Action>) -> Result<Box<[Action]>, Refusal> {
+        let mut list = vec![count];
+        for _ in 0..plan.pops {
+            list.push(self.get(Kind::PopVlan)?);
+        }
+        if !plan.modifications.is_empty() {
+            list.push(self.get(Kind::Modify(plan.modifications.clone()))?);
+        }
+        for tag in &plan.pushes {
+            list.push(self.get(Kind::PushVlan(*tag))?);
+        }
+        list.push(match (jump, &plan.outputs[..]) {
+            (Some(jump), _) => jump,
+            (None, []) => self.get(Kind::Drop)?,
+            (None, [vport]) => self.get(Kind::Output(*vport))?,
+            (None, vports) => {
+                let mut vports = vports.to_vec();
+                vports.sort_unstable();
+                self.get(Kind::Copies(vports))?
+            }
+        });
+        Ok(list.into())
+    }
+
+    fn get(&mut self, kind: Kind) -> Result<Action, Refusal> {
+        if let Some(action) = self.made.get(&kind) {
+            return Ok(action.clone());
+        }
+        let action = self.make(&kind).map_err(refuse)?;
+        self.made.insert(kind, action.clone());
+        Ok(action)
+    }
+
+    fn make(&self, kind: &Kind) -> Result<Action, CallError> {
+        match kind {
+            Kind::Drop => Action::drop_packets(&self.library),
+            Kind::PopVlan => Action::pop_vlan(&self.library),
+            Kind::PushVlan(tag) => Action::push_vlan(&self.domain, tag.tpid, tag.tci),
+            Kind::Modify(words) => Action::modify_header(&self.domain, words),
+            Kind::Output(vport) => Action::to_vport(&self.domain, *vport),
+            Kind::Copies(vports) => {
+                let destination =
+                    |vport: &u16| Action::to_vport(&self.domain, *vport).map(|to| Destination { to, reformat: None });
+                Action::to_all(&self.domain, vports.iter().map(destination).collect::<Result<_, _>>()?)
+            }
+        }
+    }
+
+    /// Lets those go that no rule has any more.
+    pub(super) fn prune(&mut self) {
+        self.made.retain(|_, action| action.is_shared());
+    }
+}

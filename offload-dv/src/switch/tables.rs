@@ -1,0 +1,175 @@
+//! A table for each chain, and a matcher for each mask of its rules.
+
+use std::collections::HashMap;
+
+use sluice_flow::refusal::Refusal;
+use sluice_flow::{ChainId, Priority};
+
+use super::refuse;
+use crate::mlx5::{Action, CallError, Domain, MatchParameter, Matcher, Rule, Table};
+
+/// The level of the first chain's table; that of level 0 is the kernel's.
+const FIRST_LEVEL: u32 = 1;
+/// The level of a chain's table from which no rule is known to jump: others have room above it. libmlx5 has 64.
+const LAST_LEVEL: u32 = 62;
+/// The first chain.
+const FIRST: ChainId = ChainId(0);
+
+/// The tables of an eswitch.
+pub(super) struct Tables {
+    chains: HashMap<ChainId, Chain>,
+    matchers: Vec<Option<Shared>>,
+    free: Vec<u32>,
+    by_mask: HashMap<MatcherKey, MatcherId>,
+    domain: Domain,
+    /// Leads from the kernel's table to ours. Goes last.
+    _root: Rule,
+}
+
+struct Chain {
+    table: Table,
+    level: u32,
+    jump: Action,
+    /// Matchers in its table.
+    matchers: usize,
+}
+
+/// A matcher, and how many rules it has.
+struct Shared {
+    key: MatcherKey,
+    matcher: Matcher,
+    rules: usize,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct MatcherKey {
+    chain: ChainId,
+    priority: Priority,
+    mask: MatchParameter,
+}
+
+/// The name of a matcher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct MatcherId(u32);
+
+impl Tables {
+    /// Makes the table of the first chain, and leads all packets to it.
+    pub(super) fn open(domain: &Domain) -> Result<Self, CallError> {
+        let first = Chain::open(domain, FIRST_LEVEL)?;
+        let everything = MatchParameter::default();
+        let root = domain.table(0)?.matcher(0, &everything)?.rule(&everything, [first.jump.clone()].into())?;
+        Ok(Self {
+            chains: HashMap::from([(FIRST, first)]),
+            matchers: Vec::new(),
+            free: Vec::new(),
+            by_mask: HashMap::new(),
+            domain: domain.clone(),
+            _root: root,
+        })
+    }
+
+    /// Returns the action that leads from one chain to another, whose table is made if need be. Tables are entered by ascending
+    /// levels only: fails if that of `to` is not above that of `from`, and `from` has rules that keep it where it is.
+    pub(super) fn jump(&mut self, from: ChainId, to: ChainId) -> Result<Action, Refusal> {
+        let to_level = self.chain(to, LAST_LEVEL)?.level;
+        let above = to_level - 1;
+        let from_level = self.chain(from, above)?.level;
+        if from_level >= to_level {
+            let is_used = self.chains[&from].matchers > 0 || self.chains[&from].jump.is_shared();
+            if is_used || from == FIRST || above <= FIRST_LEVEL {
+                let reason = format!("the table of chain {to} is not below that of chain {from}");
+                return Err(Refusal::Combination { reason: reason.into() });
+            }
+            let moved = Chain::open(&self.domain, above).map_err(refuse)?;
+            self.chains.insert(from, moved);
+        }
+        Ok(self.chains[&to].jump.clone())
+    }
+
+    /// Returns the matcher for rules of a chain, made if need be, and counts one more rule.
+    pub(super) fn matcher(
+        &mut self,
+        chain: ChainId,
+        priority: Priority,
+        mask: &MatchParameter,
+    ) -> Result<MatcherId, Refusal> {
+        let key = MatcherKey { chain, priority, mask: *mask };
+        if let Some(id) = self.by_mask.get(&key).copied() {
+            if let Some(Some(shared)) = self.matchers.get_mut(id.0 as usize) {
+                shared.rules += 1;
+            }
+            return Ok(id);
+        }
+        let table = self.chain(chain, LAST_LEVEL)?.table.clone();
+        let matcher = table.matcher(order(priority), mask).map_err(refuse)?;
+        let shared = Some(Shared { key: key.clone(), matcher, rules: 1 });
+        let id = match self.free.pop() {
+            Some(index) => {
+                self.matchers[index as usize] = shared;
+                MatcherId(index)
+            }
+            None => {
+                self.matchers.push(shared);
+                MatcherId(u32::try_from(self.matchers.len() - 1).unwrap_or(u32::MAX))
+            }
+        };
+        self.by_mask.insert(key, id);
+        if let Some(chain) = self.chains.get_mut(&chain) {
+            chain.matchers += 1;
+        }
+        Ok(id)
+    }
+
+    /// Makes a rule of a matcher.
+    pub(super) fn rule(&self, id: MatcherId, value: &MatchParameter, actions: Box<[Action]>) -> Result<Rule, Refusal> {
+        match self.matchers.get(id.0 as usize) {
+            Some(Some(shared)) => shared.matcher.rule(value, actions).map_err(refuse),
+            _ => Err(Refusal::Device { reason: "the matcher is gone".into() }),
+        }
+    }
+
+    /// Counts one rule less; a matcher without rules goes.
+    pub(super) fn release(&mut self, id: MatcherId) {
+        let Some(place) = self.matchers.get_mut(id.0 as usize) else { return };
+        let Some(shared) = place else { return };
+        shared.rules -= 1;
+        if shared.rules > 0 {
+            return;
+        }
+        let Some(Shared { key, matcher, .. }) = place.take() else { return };
+        drop(matcher);
+        self.free.push(id.0);
+        self.by_mask.remove(&key);
+        if let Some(chain) = self.chains.get_mut(&key.chain) {
+            chain.matchers -= 1;
+        }
+    }
+
+    /// Lets the tables of chains go that have no rules, and that no rule jumps to.
+    pub(super) fn prune(&mut self) {
+        self.chains.retain(|id, chain| *id == FIRST || chain.matchers > 0 || chain.jump.is_shared());
+    }
+
+    fn chain(&mut self, chain: ChainId, level: u32) -> Result<&Chain, Refusal> {
+        let chain = match self.chains.entry(chain) {
+            std::collections::hash_map::Entry::Occupied(found) => found.into_mut(),
+            std::collections::hash_map::Entry::Vacant(place) => {
+                place.insert(Chain::open(&self.domain, level).map_err(refuse)?)
+            }
+        };
+        Ok(chain)
+    }
+}
+
+impl Chain {
+    fn open(domain: &Domain, level: u32) -> Result<Self, CallError> {
+        let table = domain.table(level)?;
+        let jump = Action::to_table(&table)?;
+        Ok(Self { table, level, jump, matchers: 0 })
+    }
+}
+
+/// The order of a matcher among those of its table: the highest priority comes first.
+fn order(priority: Priority) -> u16 {
+    u16::from(Priority::MAX - priority.get())
+}

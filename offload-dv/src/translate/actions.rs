@@ -1,0 +1,126 @@
+//! What a flow does, in the order in which a rule can do it: take tags off, rewrite, put a tag on, and send on.
+
+use sluice_flow::ChainId;
+use sluice_flow::action::{Action, ActionKind, VlanTag};
+use sluice_flow::refusal::Refusal;
+
+use super::Vports;
+use super::matching::Guarantees;
+use super::modify::Modifications;
+
+/// What a rule does besides counting.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Plan {
+    /// VLAN tags that are taken off first.
+    pub pops: usize,
+    /// Modify actions of the PRM.
+    pub modifications: Box<[u64]>,
+    /// Tags that are put on, the innermost first.
+    pub pushes: Vec<Tag>,
+    /// Vports that a copy of the packet goes to, each once.
+    pub outputs: Vec<u16>,
+    /// Where the packet is looked up again.
+    pub jump: Option<ChainId>,
+}
+
+/// A VLAN tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tag {
+    /// The tag protocol.
+    pub tpid: u16,
+    /// Priority, CFI and number.
+    pub tci: u16,
+}
+
+pub(super) fn translate(actions: &[Action], guarantees: &Guarantees, vports: &dyn Vports) -> Result<Plan, Refusal> {
+    let mut planner = Planner { guarantees, vports, plan: Plan::default(), modifications: Modifications::default() };
+    for action in actions {
+        planner.take(action)?;
+    }
+    let Planner { mut plan, modifications, .. } = planner;
+    plan.modifications = modifications.into_words();
+    Ok(plan)
+}
+
+struct Planner<'a> {
+    guarantees: &'a Guarantees,
+    vports: &'a dyn Vports,
+    plan: Plan,
+    modifications: Modifications,
+}
+
+impl Planner<'_> {
+    fn take(&mut self, action: &Action) -> Result<(), Refusal> {
+        if self.plan.jump.is_some() {
+            return Err(refuse(action.kind(), "nothing can follow a recirculation here"));
+        }
+        match action {
+            Action::Output(port) => {
+                let vport = self.vports.vport(*port)?;
+                if self.plan.outputs.contains(&vport) {
+                    return Err(refuse(ActionKind::Output, "a copy goes there already"));
+                }
+                self.plan.outputs.push(vport);
+                Ok(())
+            }
+            Action::Recirc(chain) => {
+                if self.changes_packets() {
+                    // A packet that misses there goes to its representor, and must be there as it came in.
+                    return Err(refuse(ActionKind::Recirc, "the packet was changed before, and may miss there"));
+                }
+                if !self.plan.outputs.is_empty() {
+                    return Err(refuse(ActionKind::Recirc, "copies were sent before"));
+                }
+                self.plan.jump = Some(*chain);
+                Ok(())
+            }
+            change if !self.plan.outputs.is_empty() => {
+                Err(refuse(change.kind(), "copies were sent before, which would be changed, too"))
+            }
+            Action::Set(set) if self.plan.pushes.is_empty() => self.modifications.set(set, self.guarantees),
+            Action::DecTtl(exceeded) if self.plan.pushes.is_empty() => {
+                if self.guarantees.least_ttl < 2 {
+                    return Err(refuse(
+                        ActionKind::DecTtl,
+                        "the match does not say that the time to live is 2 or more",
+                    ));
+                }
+                // It never comes to that.
+                let _ = exceeded;
+                self.modifications.decrement_ttl(self.guarantees)
+            }
+            Action::Set(_) | Action::DecTtl(_) => Err(refuse(action.kind(), "a tag was put on before")),
+            Action::PopVlan => self.pop_vlan(),
+            Action::PushVlan(tag) => self.push_vlan(tag),
+            other => Err(refuse(other.kind(), "this backend cannot do it")),
+        }
+    }
+
+    fn pop_vlan(&mut self) -> Result<(), Refusal> {
+        if !self.modifications.is_empty() || !self.plan.pushes.is_empty() {
+            return Err(refuse(ActionKind::PopVlan, "the device takes tags off before it changes anything else"));
+        }
+        if self.guarantees.tags.is_none_or(|tags| tags <= self.plan.pops) {
+            return Err(refuse(ActionKind::PopVlan, "the match does not say that there is a tag"));
+        }
+        self.plan.pops += 1;
+        Ok(())
+    }
+
+    fn push_vlan(&mut self, tag: &VlanTag) -> Result<(), Refusal> {
+        if !matches!(tag.tpid, 0x8100 | 0x88a8) {
+            return Err(refuse(ActionKind::PushVlan, "the device knows tags of 0x8100 and 0x88a8 only"));
+        }
+        let tci = u16::from(tag.pcp) << 13 | tag.vid & 0xfff;
+        self.plan.pushes.push(Tag { tpid: tag.tpid, tci });
+        Ok(())
+    }
+
+    fn changes_packets(&self) -> bool {
+        self.plan.pops > 0 || !self.plan.pushes.is_empty() || !self.modifications.is_empty()
+    }
+}
+
+fn refuse(action: ActionKind, reason: &'static str) -> Refusal {
+    Refusal::Action { action, reason: reason.into() }
+}

@@ -1,0 +1,251 @@
+//! The match of a flow as mask and value of a rule.
+
+use sluice_flow::consume::Remainder;
+use sluice_flow::field::{Attribute, FRAGMENT_NO, Field};
+use sluice_flow::key::Match;
+use sluice_flow::port::PortNumber;
+use sluice_flow::refusal::Refusal;
+
+use super::Vports;
+use super::places::{
+    CVLAN_TAG, ETHERTYPE, FRAGMENT, IP_VERSION, Place, SECOND_CVLAN_TAG, SECOND_SVLAN_TAG, SOURCE_PORT, SVLAN_TAG,
+    of_attribute,
+};
+use crate::mlx5::MatchParameter;
+
+const ETH_P_IP: u16 = 0x0800;
+const ETH_P_IPV6: u16 = 0x86dd;
+const ETH_P_8021Q: u16 = 0x8100;
+const ETH_P_8021AD: u16 = 0x88a8;
+/// Numbers below are lengths (IEEE 802.3).
+const ETH_P_802_3_MIN: u16 = 0x0600;
+const IPPROTO_ICMP: u8 = 1;
+const IPPROTO_TCP: u8 = 6;
+const IPPROTO_UDP: u8 = 17;
+const IPPROTO_ICMPV6: u8 = 58;
+
+/// What came of a match.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Matched {
+    /// The bits that count: those of the matcher.
+    pub mask: MatchParameter,
+    /// The bits of a packet that matches.
+    pub value: MatchParameter,
+    /// What else follows from it.
+    pub guarantees: Guarantees,
+}
+
+/// What every packet that matches has for certain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Guarantees {
+    /// Behind the VLAN tags.
+    pub eth_type: Option<u16>,
+    /// The protocol of IP.
+    pub protocol: Option<u8>,
+    /// It is no fragment.
+    pub is_whole: bool,
+    /// VLAN tags, of which at most two are looked at; `None` if the match does not say.
+    pub tags: Option<usize>,
+    /// The time to live or the hop limit is at least this.
+    pub least_ttl: u8,
+}
+
+pub(super) fn translate(full: &Match, vports: &dyn Vports) -> Result<Matched, Refusal> {
+    let mut consumer = Consumer {
+        full,
+        rest: Remainder::new(full),
+        mask: MatchParameter::default(),
+        value: MatchParameter::default(),
+        guarantees: Guarantees::default(),
+    };
+    // The chain is the table.
+    consumer.rest.take_exact(Field::RecircId)?;
+    consumer.in_port(vports)?;
+    consumer.packet_type()?;
+    consumer.never_tracked()?;
+    consumer.all_of(Attribute::Ethernet)?;
+    consumer.tags()?;
+    consumer.eth_type()?;
+    consumer.network()?;
+    consumer.transport()?;
+    let Consumer { rest, mask, value, guarantees, .. } = consumer;
+    rest.finish()?;
+    Ok(Matched { mask, value, guarantees })
+}
+
+struct Consumer<'a> {
+    full: &'a Match,
+    rest: Remainder,
+    mask: MatchParameter,
+    value: MatchParameter,
+    guarantees: Guarantees,
+}
+
+impl Consumer<'_> {
+    fn in_port(&mut self, vports: &dyn Vports) -> Result<(), Refusal> {
+        let Some(port) = self.exact::<u32>(Field::InPort)? else { return Ok(()) };
+        let vport = vports.vport(PortNumber(port))?;
+        self.put_exact(SOURCE_PORT, vport.into());
+        Ok(())
+    }
+
+    fn packet_type(&mut self) -> Result<(), Refusal> {
+        for field in [Field::PacketTypeNs, Field::PacketTypeId] {
+            if !matches!(self.exact::<u16>(field)?, None | Some(0)) {
+                return Err(refuse(field, "the switch sees packets with an Ethernet header only"));
+            }
+        }
+        Ok(())
+    }
+
+    /// No packet in these tables was tracked before, nor marked by the kernel: what asks for that is true of all.
+    fn never_tracked(&mut self) -> Result<(), Refusal> {
+        for attribute in [Attribute::CtState, Attribute::CtZone, Attribute::CtMark, Attribute::CtLabel] {
+            for spec in attribute.fields() {
+                if self.rest.take(spec.field).is_some_and(|(value, mask)| value & mask != 0) {
+                    return Err(refuse(spec.field, "connections are not tracked in hardware yet"));
+                }
+            }
+        }
+        for field in [Field::SkbMark, Field::SkbPriority] {
+            if self.rest.take(field).is_some_and(|(value, mask)| value & mask != 0) {
+                return Err(refuse(field, "packets in hardware have none of the kernel's marks"));
+            }
+        }
+        Ok(())
+    }
+
+    fn tags(&mut self) -> Result<(), Refusal> {
+        let outer =
+            self.tag(Attribute::Vlan, [Field::VlanPresent, Field::VlanTpid, Field::VlanCfi], [CVLAN_TAG, SVLAN_TAG])?;
+        let inner = self.tag(
+            Attribute::Cvlan,
+            [Field::CvlanPresent, Field::CvlanTpid, Field::CvlanCfi],
+            [SECOND_CVLAN_TAG, SECOND_SVLAN_TAG],
+        )?;
+        if inner == Some(true) && outer != Some(true) {
+            return Err(refuse(Field::CvlanPresent, "nothing is said of the outer tag"));
+        }
+        self.guarantees.tags = match (outer, inner) {
+            (Some(false), _) => Some(0),
+            (Some(true), Some(inner)) => Some(1 + usize::from(inner)),
+            _ => None,
+        };
+        Ok(())
+    }
+
+    /// Takes what is said of a tag: that it is there, that it is not, or nothing.
+    fn tag(
+        &mut self,
+        attribute: Attribute,
+        [present, tpid, cfi]: [Field; 3],
+        [customer, service]: [Place; 2],
+    ) -> Result<Option<bool>, Refusal> {
+        let Some(is_present) = self.exact::<u8>(present)? else { return Ok(None) };
+        if is_present == 0 {
+            self.put_exact(customer, 0);
+            self.put_exact(service, 0);
+            return Ok(Some(false));
+        }
+        let (is_customer, is_service) = match self.exact::<u16>(tpid)? {
+            Some(ETH_P_8021Q) => (1, 0),
+            Some(ETH_P_8021AD) => (0, 1),
+            Some(_) => return Err(refuse(tpid, "the device knows tags of 0x8100 and 0x88a8 only")),
+            None => return Err(refuse(tpid, "only an exact match is possible")),
+        };
+        self.put_exact(customer, is_customer);
+        self.put_exact(service, is_service);
+        // In OVS the bit says that there is a tag, and nothing of what it is on the wire.
+        if self.exact::<u8>(cfi)? == Some(0) {
+            return Err(refuse(cfi, "the bit stands for the tag, which is there"));
+        }
+        self.all_of(attribute)?;
+        Ok(Some(true))
+    }
+
+    fn eth_type(&mut self) -> Result<(), Refusal> {
+        let Some(eth_type) = self.exact::<u16>(Field::EthType)? else { return Ok(()) };
+        if eth_type < ETH_P_802_3_MIN {
+            return Err(refuse(Field::EthType, "frames without an Ethernet type cannot be told apart"));
+        }
+        if matches!(eth_type, ETH_P_8021Q | ETH_P_8021AD) {
+            return Err(refuse(Field::EthType, "a tag is matched by vlan()"));
+        }
+        self.guarantees.eth_type = Some(eth_type);
+        self.put_exact(ETHERTYPE, eth_type.into());
+        // libmlx5 picks the layout of addresses by it, and wants the version as its own mask.
+        let version = match eth_type {
+            ETH_P_IP => 4,
+            ETH_P_IPV6 => 6,
+            _ => return Ok(()),
+        };
+        IP_VERSION.put(&mut self.mask, version);
+        IP_VERSION.put(&mut self.value, version);
+        Ok(())
+    }
+
+    fn network(&mut self) -> Result<(), Refusal> {
+        match self.guarantees.eth_type {
+            Some(ETH_P_IP) => self.ip(Attribute::Ipv4, Field::Ipv4Proto, Field::Ipv4Frag, Field::Ipv4Ttl),
+            Some(ETH_P_IPV6) => self.ip(Attribute::Ipv6, Field::Ipv6Proto, Field::Ipv6Frag, Field::Ipv6Hlimit),
+            _ => Ok(()),
+        }
+    }
+
+    fn ip(&mut self, attribute: Attribute, proto: Field, frag: Field, ttl: Field) -> Result<(), Refusal> {
+        self.guarantees.protocol = exact(self.full, proto);
+        // Bits that are not looked at may all be 0.
+        self.guarantees.least_ttl = u8::try_from(self.full.key.get(ttl)).unwrap_or_default();
+        if let Some(fragment) = self.exact::<u8>(frag)? {
+            if fragment != FRAGMENT_NO {
+                return Err(refuse(frag, "the device does not tell first fragments from later ones"));
+            }
+            self.guarantees.is_whole = true;
+            self.put_exact(FRAGMENT, 0);
+        }
+        self.all_of(attribute)
+    }
+
+    fn transport(&mut self) -> Result<(), Refusal> {
+        let attributes: &[Attribute] = match (self.guarantees.eth_type, self.guarantees.protocol) {
+            (_, Some(IPPROTO_TCP)) => &[Attribute::Tcp, Attribute::TcpFlags],
+            (_, Some(IPPROTO_UDP)) => &[Attribute::Udp],
+            (Some(ETH_P_IP), Some(IPPROTO_ICMP)) => &[Attribute::Icmp],
+            (Some(ETH_P_IPV6), Some(IPPROTO_ICMPV6)) => &[Attribute::Icmpv6],
+            _ => &[],
+        };
+        attributes.iter().try_for_each(|attribute| self.all_of(*attribute))
+    }
+
+    /// Takes what the table says of an attribute.
+    fn all_of(&mut self, attribute: Attribute) -> Result<(), Refusal> {
+        for (field, place) in of_attribute(attribute) {
+            let Some((value, mask)) = self.rest.take(field) else { continue };
+            if mask & !place.full_mask() != 0 {
+                return Err(refuse(field, "the device has fewer bits of it"));
+            }
+            place.put(&mut self.mask, mask);
+            place.put(&mut self.value, value & mask);
+        }
+        Ok(())
+    }
+
+    fn put_exact(&mut self, place: Place, value: u128) {
+        place.put(&mut self.mask, place.full_mask());
+        place.put(&mut self.value, value);
+    }
+
+    /// Takes a field that must be matched on all of its bits or not at all.
+    fn exact<T: TryFrom<u128>>(&mut self, field: Field) -> Result<Option<T>, Refusal> {
+        Ok(self.rest.take_exact(field)?.and_then(|value| T::try_from(value).ok()))
+    }
+}
+
+/// The value of a field that is matched on all of its bits.
+fn exact<T: TryFrom<u128>>(full: &Match, field: Field) -> Option<T> {
+    if full.mask.get(field) == field.full_mask() { T::try_from(full.key.get(field)).ok() } else { None }
+}
+
+fn refuse(field: Field, reason: &'static str) -> Refusal {
+    Refusal::Field { field, reason: reason.into() }
+}

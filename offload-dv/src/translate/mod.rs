@@ -1,0 +1,42 @@
+//! A flow as what libmlx5 takes: mask and value of a rule, and what it does. Nothing here asks the device.
+//!
+//! Each bit of a match is taken or refused by the name of its field, and so is each action.
+
+mod actions;
+mod matching;
+mod modify;
+mod places;
+
+pub use self::actions::{Plan, Tag};
+pub use self::matching::{Guarantees, Matched};
+
+use sluice_flow::port::PortNumber;
+use sluice_flow::refusal::Refusal;
+use sluice_flow::{ChainId, Flow};
+
+/// The uplink, as a vport.
+pub const UPLINK: u16 = 0xffff;
+
+/// Which vport a port of the datapath is.
+pub trait Vports {
+    /// Returns the vport; fails if there is no such port, or it is none of the switch.
+    fn vport(&self, port: PortNumber) -> Result<u16, Refusal>;
+}
+
+/// What a rule is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// The chain whose table it is in.
+    pub chain: ChainId,
+    /// What it looks at, and for.
+    pub matched: Matched,
+    /// What it does.
+    pub plan: Plan,
+}
+
+/// Translates a flow, or says which field or action is not possible.
+pub fn translate(flow: &Flow, vports: &dyn Vports) -> Result<Rule, Refusal> {
+    let matched = matching::translate(&flow.matching().expand(), vports)?;
+    let plan = actions::translate(&flow.actions, &matched.guarantees, vports)?;
+    Ok(Rule { chain: flow.chain(), matched, plan })
+}

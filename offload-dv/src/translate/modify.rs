@@ -1,0 +1,132 @@
+//! Rewrites of header fields as modify actions of the PRM.
+
+use sluice_flow::action::{ActionKind, FieldSet};
+use sluice_flow::field::{Attribute, Field};
+use sluice_flow::refusal::Refusal;
+
+use super::matching::Guarantees;
+
+/// `set_action_in` and `add_action_in`: action type, field, offset, length, data.
+const SET: u64 = 1;
+const ADD: u64 = 2;
+
+/// A field of the PRM that holds some bits of a field of a flow.
+struct Part {
+    field: Field,
+    /// The lowest bit of the flow's field that it holds.
+    shift: u32,
+    /// Its own number (`mlx5_ifc` calls them `MLX5_ACTION_IN_FIELD_*`).
+    number: u64,
+    width: u32,
+}
+
+const fn part(field: Field, shift: u32, number: u64, width: u32) -> Part {
+    Part { field, shift, number, width }
+}
+
+const TTL: u64 = 0x0a;
+const HOP_LIMIT: u64 = 0x47;
+
+const PARTS: &[Part] = &[
+    part(Field::EthSrc, 16, 0x01, 32),
+    part(Field::EthSrc, 0, 0x02, 16),
+    part(Field::EthDst, 16, 0x04, 32),
+    part(Field::EthDst, 0, 0x05, 16),
+    part(Field::Ipv4Tos, 2, 0x06, 6),
+    part(Field::Ipv4Ttl, 0, TTL, 8),
+    part(Field::Ipv4Src, 0, 0x15, 32),
+    part(Field::Ipv4Dst, 0, 0x16, 32),
+    part(Field::Ipv6Tclass, 2, 0x06, 6),
+    part(Field::Ipv6Hlimit, 0, HOP_LIMIT, 8),
+    part(Field::Ipv6Src, 96, 0x0d, 32),
+    part(Field::Ipv6Src, 64, 0x0e, 32),
+    part(Field::Ipv6Src, 32, 0x0f, 32),
+    part(Field::Ipv6Src, 0, 0x10, 32),
+    part(Field::Ipv6Dst, 96, 0x11, 32),
+    part(Field::Ipv6Dst, 64, 0x12, 32),
+    part(Field::Ipv6Dst, 32, 0x13, 32),
+    part(Field::Ipv6Dst, 0, 0x14, 32),
+    part(Field::TcpSrc, 0, 0x08, 16),
+    part(Field::TcpDst, 0, 0x09, 16),
+    part(Field::UdpSrc, 0, 0x0b, 16),
+    part(Field::UdpDst, 0, 0x0c, 16),
+];
+
+/// Rewrites in the order in which they are done, as words of the PRM.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Modifications(Vec<u64>);
+
+impl Modifications {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn into_words(self) -> Box<[u64]> {
+        self.0.into()
+    }
+
+    /// Adds a rewrite; refuses fields that the device does not write, by their names, and headers that the packet may not have.
+    pub(super) fn set(&mut self, set: &FieldSet, guarantees: &Guarantees) -> Result<(), Refusal> {
+        if !has(set.attribute, guarantees) {
+            let attribute = set.attribute.name();
+            return Err(refuse(format!("the match does not say that there is {attribute}()")));
+        }
+        for (field, value, mask) in &set.fields {
+            let mut left = *mask;
+            for part in PARTS.iter().filter(|part| part.field == *field) {
+                left &= !(u128::from(u64::MAX >> (64 - part.width)) << part.shift);
+                self.set_part(part, value >> part.shift, mask >> part.shift);
+            }
+            if left != 0 {
+                return Err(refuse(format!("the device does not write all of {field}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes one from the time to live or the hop limit.
+    pub(super) fn decrement_ttl(&mut self, guarantees: &Guarantees) -> Result<(), Refusal> {
+        let field = if has(Attribute::Ipv4, guarantees) {
+            TTL
+        } else if has(Attribute::Ipv6, guarantees) {
+            HOP_LIMIT
+        } else {
+            return Err(refuse("the match does not say that it is IP".to_owned()));
+        };
+        self.0.push(ADD << 60 | field << 48 | 0xff);
+        Ok(())
+    }
+
+    /// Sets each run of bits that the mask has of a part.
+    #[expect(clippy::cast_possible_truncation, reason = "a part has 32 bits at most")]
+    fn set_part(&mut self, part: &Part, value: u128, mask: u128) {
+        let bits = u64::MAX >> (64 - part.width);
+        let (value, mut mask) = (value as u64 & bits, mask as u64 & bits);
+        while mask != 0 {
+            let offset = mask.trailing_zeros();
+            let length = (mask >> offset).trailing_ones();
+            let run = u64::MAX >> (64 - length);
+            // 32 bits are written as none.
+            let words = SET << 60 | part.number << 48 | u64::from(offset) << 40 | u64::from(length & 0x1f) << 32;
+            self.0.push(words | value >> offset & run);
+            mask &= !(run << offset);
+        }
+    }
+}
+
+/// Whether every packet has the header of an attribute.
+fn has(attribute: Attribute, guarantees: &Guarantees) -> bool {
+    match attribute {
+        Attribute::Ethernet => true,
+        Attribute::Ipv4 => guarantees.eth_type == Some(0x0800),
+        Attribute::Ipv6 => guarantees.eth_type == Some(0x86dd),
+        // Of fragments but the first, the device finds other bytes in their place.
+        Attribute::Tcp => guarantees.protocol == Some(6) && guarantees.is_whole,
+        Attribute::Udp => guarantees.protocol == Some(17) && guarantees.is_whole,
+        _ => false,
+    }
+}
+
+fn refuse(reason: String) -> Refusal {
+    Refusal::Action { action: ActionKind::Set, reason: reason.into() }
+}

@@ -1,0 +1,117 @@
+//! Frames with right checksums.
+
+pub(crate) const ICMP: u8 = 1;
+pub(crate) const TCP: u8 = 6;
+pub(crate) const UDP: u8 = 17;
+pub(crate) const ICMPV6: u8 = 58;
+
+/// An IP packet in Ethernet; a field that a test does not set is as in [`Packet::v4`].
+#[derive(Clone, Debug)]
+pub(crate) struct Packet {
+    pub(crate) destination: [u8; 6],
+    pub(crate) source: [u8; 6],
+    /// TPID and TCI, the outermost first.
+    pub(crate) tags: Vec<(u16, u16)>,
+    pub(crate) is_v6: bool,
+    pub(crate) tos: u8,
+    pub(crate) ttl: u8,
+    /// Flags and offset of IPv4.
+    pub(crate) fragment: u16,
+    /// The last byte of the addresses.
+    pub(crate) from: u8,
+    pub(crate) to: u8,
+    pub(crate) protocol: u8,
+    /// Source and destination, or type with code and the rest.
+    pub(crate) ports: [u16; 2],
+    pub(crate) tcp_flags: u8,
+}
+
+impl Packet {
+    pub(crate) fn v4(protocol: u8) -> Self {
+        Self {
+            destination: [2, 0, 0, 0, 0, 2],
+            source: [2, 0, 0, 0, 0, 1],
+            tags: vec![],
+            is_v6: false,
+            tos: 0,
+            ttl: 64,
+            fragment: 0,
+            from: 1,
+            to: 2,
+            protocol,
+            ports: [1111, 2222],
+            tcp_flags: 0x10,
+        }
+    }
+
+    pub(crate) fn v6(protocol: u8) -> Self {
+        Self { is_v6: true, ..Self::v4(protocol) }
+    }
+
+    pub(crate) fn frame(&self) -> Vec<u8> {
+        let mut frame = [self.destination, self.source].concat();
+        for (tpid, tci) in &self.tags {
+            frame.extend(tpid.to_be_bytes());
+            frame.extend(tci.to_be_bytes());
+        }
+        let (source, destination) = self.addresses();
+        let transport = self.transport(&source, &destination);
+        let length = u16::try_from(transport.len()).unwrap();
+        if self.is_v6 {
+            frame.extend([0x86, 0xdd, 0x60 | self.tos >> 4, self.tos << 4, 0, 0]);
+            frame.extend(length.to_be_bytes());
+            frame.extend([self.protocol, self.ttl]);
+            frame.extend([source, destination].concat());
+        } else {
+            let mut header = vec![0x45, self.tos];
+            header.extend((20 + length).to_be_bytes());
+            header.extend([0, 7]);
+            header.extend(self.fragment.to_be_bytes());
+            header.extend([self.ttl, self.protocol, 0, 0]);
+            header.extend([source, destination].concat());
+            let sum = checksum(&[&header]);
+            header[10..12].copy_from_slice(&sum.to_be_bytes());
+            frame.extend([0x08, 0x00]);
+            frame.extend(header);
+        }
+        frame.extend(transport);
+        frame
+    }
+
+    fn addresses(&self) -> (Vec<u8>, Vec<u8>) {
+        let address = |last: u8| match self.is_v6 {
+            true => [&[0xfd][..], &[0; 14], &[last]].concat(),
+            false => vec![10, 0, 0, last],
+        };
+        (address(self.from), address(self.to))
+    }
+
+    fn transport(&self, source: &[u8], destination: &[u8]) -> Vec<u8> {
+        let ports = self.ports.map(u16::to_be_bytes).concat();
+        let mut bytes = match self.protocol {
+            TCP => [&ports[..], &[0, 0, 0, 1, 0, 0, 0, 2, 0x50, self.tcp_flags, 0x10, 0, 0, 0, 0, 0]].concat(),
+            UDP => [&ports[..], &[0, 12, 0, 0]].concat(),
+            _ => [&ports[..2], &[0, 0], &ports[2..], &[0, 1]].concat(),
+        };
+        bytes.extend(b"data");
+        let at = match self.protocol {
+            TCP => 16,
+            UDP => 6,
+            _ => 2,
+        };
+        let pseudo = [source, destination, &[0, self.protocol], &u16::try_from(bytes.len()).unwrap().to_be_bytes()];
+        let sum = if self.protocol == ICMP { checksum(&[&bytes]) } else { checksum(&[&pseudo.concat(), &bytes]) };
+        bytes[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+        bytes
+    }
+}
+
+/// The checksum of IP (RFC 1071) of parts of even length.
+fn checksum(parts: &[&[u8]]) -> u16 {
+    let words = parts.iter().flat_map(|part| part.chunks(2)).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]));
+    let mut sum: u32 = words.sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !u16::try_from(sum).unwrap()
+}
