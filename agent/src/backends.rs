@@ -17,6 +17,7 @@ use toml::de::{DeValue, ValueDeserializer};
 const BACKENDS: &[Row] = &[
     Row::new::<sluice_offload_soft::Config>(&sluice_offload_soft::KIND),
     Row::new::<sluice_offload_tc::Config>(&sluice_offload_tc::KIND),
+    Row::new::<sluice_offload_dv::Config>(&sluice_offload_dv::KIND),
 ];
 
 /// The backend if the configuration names none.

@@ -1,8 +1,18 @@
 //! Flows in the steering tables of an mlx5 NIC, written from userspace, past the kernel's flow code.
 //!
-//! Under construction: it is no backend of the agent yet. What is here, from the bottom up: [`mlx5`] has the bindings to libmlx5,
-//! [`translate`] makes of a flow what a rule takes or says why not, and [`switch`] keeps the rules of a device.
+//! From the bottom up: [`mlx5`] has the bindings to libmlx5, [`translate`] makes of a flow what a rule takes or says why not, [`switch`]
+//! keeps the rules of an eswitch, and [`DvNic`] is the backend. One thread calls libmlx5; workers translate, and hand it what is
+//! translated.
 
+mod backend;
+mod config;
 pub mod mlx5;
+mod owner;
+mod ports;
+mod queue;
+mod rules;
 pub mod switch;
 pub mod translate;
+
+pub use backend::DvNic;
+pub use config::{Config, KIND};

@@ -102,6 +102,11 @@ impl Domain {
         self.sync_with(SYNC_SOFTWARE | SYNC_HARDWARE)
     }
 
+    /// Waits until all that was written is in the device.
+    pub fn sync_writes(&self) -> Result<(), CallError> {
+        self.sync_with(SYNC_SOFTWARE)
+    }
+
     /// Has the memory of what was destroyed be used again.
     pub fn sync_memory(&self) -> Result<(), CallError> {
         self.sync_with(SYNC_MEMORY)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use sluice_flow::refusal::Refusal;
 
-use super::refuse;
+use super::{RuleId, refuse};
 use crate::mlx5::{Action, Context, Object};
 
 /// Counters of a bulk.
@@ -26,6 +26,12 @@ pub struct Count {
     pub bytes: u64,
 }
 
+impl Count {
+    fn since(self, base: Self) -> Self {
+        Self { packets: self.packets.wrapping_sub(base.packets), bytes: self.bytes.wrapping_sub(base.bytes) }
+    }
+}
+
 /// The place of a counter among all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Counter(u32);
@@ -44,6 +50,8 @@ struct Bulk {
     told: Box<[Count]>,
     /// Where they stood when their rules were installed: the device never sets one back.
     base: Box<[Count]>,
+    /// Whose they are.
+    rules: Box<[Option<RuleId>]>,
 }
 
 impl Counters {
@@ -60,6 +68,12 @@ impl Counters {
             self.free.extend((0..BULK).rev().map(place));
         }
         self.free.pop().ok_or_else(|| Refusal::Device { reason: "there is no counter".into() })
+    }
+
+    /// Notes whose a counter is.
+    pub(super) fn assign(&mut self, counter: Counter, rule: RuleId) {
+        let (bulk, index) = self.place(counter);
+        self.bulks[bulk].rules[index] = Some(rule);
     }
 
     /// Gives back a counter that has counted nothing.
@@ -80,16 +94,26 @@ impl Counters {
             let count = self.count(*counter);
             let (bulk, index) = self.place(*counter);
             self.bulks[bulk].base[index] = self.bulks[bulk].told[index];
+            self.bulks[bulk].rules[index] = None;
             self.free.push(*counter);
             count
         };
         Ok(counters.iter().map(settle).collect())
     }
 
-    /// Reads all counters.
-    pub(super) fn query(&mut self) -> Result<(), Refusal> {
-        for bulk in &mut self.bulks {
-            bulk.query_all()?;
+    /// Returns how many bulks there are.
+    pub(super) fn bulks(&self) -> usize {
+        self.bulks.len()
+    }
+
+    /// Reads the counters of a bulk, and hands over those that rules have.
+    pub(super) fn read(&mut self, bulk: usize, visit: &mut dyn FnMut(RuleId, Count)) -> Result<(), Refusal> {
+        let Some(found) = self.bulks.get_mut(bulk) else { return Ok(()) };
+        found.query_all()?;
+        for ((rule, told), base) in found.rules.iter().zip(&found.told).zip(&found.base) {
+            if let Some(rule) = rule {
+                visit(*rule, told.since(*base));
+            }
         }
         Ok(())
     }
@@ -97,8 +121,7 @@ impl Counters {
     /// Returns what was told of a counter last.
     pub(super) fn count(&self, counter: Counter) -> Count {
         let (bulk, index) = self.place(counter);
-        let (told, base) = (self.bulks[bulk].told[index], self.bulks[bulk].base[index]);
-        Count { packets: told.packets.wrapping_sub(base.packets), bytes: told.bytes.wrapping_sub(base.bytes) }
+        self.bulks[bulk].told[index].since(self.bulks[bulk].base[index])
     }
 
     /// Returns an action that counts.
@@ -120,7 +143,7 @@ impl Bulk {
         let object = Object::create(context, &input, &mut output).map_err(refuse)?;
         let first = u32::from_be_bytes([output[8], output[9], output[10], output[11]]);
         let zero = || vec![Count::default(); BULK].into_boxed_slice();
-        let mut bulk = Self { object, first, told: zero(), base: zero() };
+        let mut bulk = Self { object, first, told: zero(), base: zero(), rules: vec![None; BULK].into() };
         // They may have counted for somebody before.
         bulk.query_all()?;
         bulk.base.copy_from_slice(&bulk.told);

@@ -32,7 +32,7 @@ pub struct Switch {
 
 /// The name of a rule that is installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct RuleId(u32);
+pub struct RuleId(pub(crate) u32);
 
 struct Installed {
     /// Goes before what it refers to.
@@ -64,7 +64,11 @@ impl Switch {
     pub fn install(&mut self, rule: &Rule, priority: Priority) -> Result<RuleId, Refusal> {
         let counter = self.counters.take()?;
         match self.insert(rule, priority, counter) {
-            Ok(installed) => Ok(self.keep(installed)),
+            Ok(installed) => {
+                let id = self.keep(installed);
+                self.counters.assign(counter, id);
+                Ok(id)
+            }
             Err(refusal) => {
                 self.counters.give_back(counter);
                 Err(refusal)
@@ -100,20 +104,19 @@ impl Switch {
         self.counters.settle(&counters)
     }
 
-    /// Returns what rules have counted up to now.
-    pub fn read(&mut self, visit: &mut dyn FnMut(RuleId, Count)) -> Result<(), Refusal> {
-        self.counters.query()?;
-        for (index, installed) in (0..).zip(&self.rules) {
-            if let Some(installed) = installed {
-                visit(RuleId(index), self.counters.count(installed.counter));
-            }
-        }
-        Ok(())
+    /// Returns how many bulks of counters there are.
+    pub fn bulks(&self) -> usize {
+        self.counters.bulks()
+    }
+
+    /// Returns what rules have counted up to now that have a counter of a bulk.
+    pub fn read(&mut self, bulk: usize, visit: &mut dyn FnMut(RuleId, Count)) -> Result<(), Refusal> {
+        self.counters.read(bulk, visit)
     }
 
     /// Waits until the rules that were installed are in the device.
     pub fn sync(&self) -> Result<(), Refusal> {
-        self.domain.sync().map_err(refuse)
+        self.domain.sync_writes().map_err(refuse)
     }
 
     fn insert(&mut self, rule: &Rule, priority: Priority, counter: Counter) -> Result<Installed, Refusal> {

@@ -68,6 +68,7 @@ pub(super) fn translate(full: &Match, vports: &dyn Vports) -> Result<Matched, Re
     consumer.eth_type()?;
     consumer.network()?;
     consumer.transport()?;
+    consumer.name_what_is_left()?;
     let Consumer { rest, mask, value, guarantees, .. } = consumer;
     rest.finish()?;
     Ok(Matched { mask, value, guarantees })
@@ -215,6 +216,18 @@ impl Consumer<'_> {
             _ => &[],
         };
         attributes.iter().try_for_each(|attribute| self.all_of(*attribute))
+    }
+
+    /// Refuses by its name what is left of the headers that packets have: headers that exclude each other share a place in a key.
+    fn name_what_is_left(&mut self) -> Result<(), Refusal> {
+        for attribute in ATTRIBUTES.iter().filter(|attribute| self.full.meets(attribute.requires)) {
+            for spec in attribute.attribute.fields() {
+                if self.rest.take(spec.field).is_some() {
+                    return Err(refuse(spec.field, "this backend cannot match it"));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Takes what the table says of an attribute.

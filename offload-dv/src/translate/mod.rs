@@ -3,6 +3,7 @@
 //! Each bit of a match is taken or refused by the name of its field, and so is each action.
 
 mod actions;
+mod describe;
 mod matching;
 mod modify;
 mod places;

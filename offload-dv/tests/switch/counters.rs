@@ -18,7 +18,8 @@ fn a_rule_that_is_replaced_goes_on_counting_and_no_packet_misses() {
             assert_eq!(rig.inject(2, &frame, 1), [(port, frame.clone())]);
         }
         let mut read = vec![];
-        rig.switch.read(&mut |id, count| read.push((id, count.packets, count.bytes))).unwrap();
+        assert_eq!(rig.switch.bulks(), 1);
+        rig.switch.read(0, &mut |id, count| read.push((id, count.packets, count.bytes))).unwrap();
         assert_eq!(read, [(id, 4, 4 * frame.len() as u64)]);
         assert_eq!(rig.switch.remove(&[id]).unwrap()[0].packets, 4);
     });

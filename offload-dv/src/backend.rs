@@ -1,0 +1,240 @@
+//! The backend: what the agent asks, on whatever thread, becomes work for the thread of the device.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluice_flow::backend::{
+    Adopter, Auditor, Backend, BackendConfig, Capabilities, Capacity, Checker, Connections, CountedApart,
+    CounterReader, DeviceEvent, EventSender, EventStream, Facet, Handle, Injector, InstallQueue, InstalledRule,
+    LastCounters, Listing, LooksAt, LookupCounters, LostRule, Meters, Mirrors, MissPolicy, OpenConfig, PortCounters,
+};
+use sluice_flow::counters::{Reading, Sampled};
+use sluice_flow::meter::Meter;
+use sluice_flow::mirror::Mirror;
+use sluice_flow::port::{Port, PortNumber};
+use sluice_flow::refusal::Refusal;
+use sluice_flow::time::Clock;
+use sluice_flow::timeout::TimeoutPolicy;
+use sluice_flow::{Cause, Flow};
+
+use crate::config::{Config, KIND};
+use crate::owner::Owner;
+use crate::ports::{self, Ports};
+use crate::queue::Queue;
+use crate::translate::translate;
+
+/// Chains that a packet may pass: tables have 64 levels, of which the kernel has the first.
+const MAX_DEPTH: usize = 60;
+/// Changes that are best handed over at once.
+const BATCH: usize = 64;
+/// Events that are kept for who listens.
+const EVENTS: usize = 1_024;
+/// Workers that help: one thread has the device, and translating takes less time than that needs.
+const WORKERS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
+
+/// An mlx5 NIC with our rules.
+pub struct DvNic {
+    owner: Arc<Owner>,
+    ports: Arc<Ports>,
+    clock: Arc<dyn Clock>,
+    events: EventStream,
+    event_sender: EventSender,
+}
+
+impl DvNic {
+    /// Opens the eswitch that the device manages, and takes its traffic.
+    pub fn open(config: &Config, open: &OpenConfig) -> Result<Self, Refusal> {
+        if !config.takeover {
+            let reason = "backend \"dv\" takes the traffic of the eswitch from the kernel's tc and from Open vSwitch; `takeover = true` \
+                          in [dv] allows that";
+            return Err(Refusal::Device { reason: reason.into() });
+        }
+        let (event_sender, events) = EventStream::bounded(EVENTS);
+        Ok(Self {
+            owner: Arc::new(Owner::start(&open.device)?),
+            ports: Arc::new(Ports::new(config.vports.clone())),
+            clock: open.clock.clone(),
+            events,
+            event_sender,
+        })
+    }
+
+    fn changed(&self, port: PortNumber) {
+        let changed = |port| DeviceEvent::Changed { cause: Cause::Port(port) };
+        if self.event_sender.send(changed(Some(port))).is_err() {
+            // Nobody listens: what was told of each port becomes one event.
+            self.events.drain();
+            let _ = self.event_sender.send(changed(None));
+        }
+    }
+}
+
+impl Backend for DvNic {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            name: KIND.name,
+            miss: MissPolicy::Representor,
+            chain_miss: MissPolicy::Representor,
+            max_lag: Duration::ZERO,
+            last_counters: LastCounters::Exact,
+            modifies_in_place: true,
+            max_chain_depth: MAX_DEPTH,
+            batch: BATCH,
+            workers: Some(WORKERS),
+            listing: Listing::Ledger,
+        }
+    }
+
+    fn meters(&self) -> Option<&dyn Meters> {
+        None
+    }
+
+    fn mirrors(&self) -> Option<&dyn Mirrors> {
+        None
+    }
+
+    fn connections(&self) -> Option<&dyn Connections> {
+        None
+    }
+
+    fn adoption(&self) -> Option<&dyn Adopter> {
+        None
+    }
+
+    fn audit(&self) -> Option<&dyn Auditor> {
+        None
+    }
+
+    fn capacity(&self) -> Option<&dyn Capacity> {
+        None
+    }
+
+    fn injector(&self) -> Option<&dyn Injector> {
+        None
+    }
+
+    fn explain(&self, flow: &Flow) -> Result<String, Refusal> {
+        translate(flow, &*self.ports).map(|rule| rule.describe(&|vport| self.ports.name_of(vport)))
+    }
+
+    fn looks_at(&self, _: &Flow) -> Option<LooksAt> {
+        None
+    }
+
+    fn attach_port(&self, port: &Port) -> Result<(), Refusal> {
+        self.ports.attach(port)?;
+        self.changed(port.number);
+        Ok(())
+    }
+
+    fn expect_port(&self, port: &Port) -> Result<(), Refusal> {
+        self.ports.expect(port)?;
+        self.changed(port.number);
+        Ok(())
+    }
+
+    fn is_absent(&self, port: PortNumber) -> bool {
+        self.ports.is_absent(port)
+    }
+
+    fn detach_port(&self, port: PortNumber) -> Result<(), Refusal> {
+        self.ports.detach(port)
+    }
+
+    fn port_counters(&self, _: PortNumber) -> Option<PortCounters> {
+        None
+    }
+
+    fn lookup_counters(&self) -> Option<LookupCounters> {
+        None
+    }
+
+    fn install_queue(&self) -> Result<Box<dyn InstallQueue>, Refusal> {
+        Ok(Box::new(Queue::new(self.owner.clone(), self.ports.clone(), self.event_sender.clone())))
+    }
+
+    fn counter_reader(&self) -> Result<Box<dyn CounterReader>, Refusal> {
+        Ok(Box::new(Reader { owner: self.owner.clone(), clock: self.clock.clone() }))
+    }
+
+    fn installed(&self, visit: &mut dyn FnMut(InstalledRule)) -> Result<(), Refusal> {
+        self.owner.call(|rules| rules.list())?.into_iter().for_each(visit);
+        Ok(())
+    }
+
+    fn counted_apart(&self, _: Handle) -> Result<Option<CountedApart>, Refusal> {
+        Ok(None)
+    }
+
+    fn flush(&self) -> Result<usize, Refusal> {
+        self.owner.call(|rules| rules.flush())?
+    }
+
+    fn release(&self) -> Result<Vec<String>, Refusal> {
+        // What is in the device goes with this process.
+        Ok(Vec::new())
+    }
+
+    fn resync(&self) -> Result<Vec<LostRule>, Refusal> {
+        Ok(Vec::new())
+    }
+
+    fn events(&self) -> EventStream {
+        self.events.clone()
+    }
+}
+
+/// Reads the counters bulk by bulk, so that the thread of the device does other work in between.
+struct Reader {
+    owner: Arc<Owner>,
+    clock: Arc<dyn Clock>,
+}
+
+impl CounterReader for Reader {
+    fn read(&mut self, visit: &mut dyn FnMut(&[Reading], Sampled)) -> Result<(), Refusal> {
+        for bulk in 0..self.owner.call(|rules| rules.bulks())? {
+            let clock = self.clock.clone();
+            let (readings, sampled) = self.owner.call(move |rules| {
+                let earliest = clock.now();
+                let readings = rules.read(bulk)?;
+                Ok::<_, Refusal>((readings, Sampled { earliest, latest: clock.now() }))
+            })??;
+            if !readings.is_empty() {
+                visit(&readings, sampled);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl BackendConfig for Config {
+    fn open(&self, config: &OpenConfig) -> Result<Arc<dyn Backend>, Refusal> {
+        Ok(Arc::new(DvNic::open(self, config)?))
+    }
+
+    fn checker(&self) -> Box<dyn Checker> {
+        Box::new(Kinds)
+    }
+}
+
+/// Checks what can be said without a device.
+struct Kinds;
+
+impl Checker for Kinds {
+    fn port(&mut self, port: &Port) -> Result<(), Refusal> {
+        ports::check(port)
+    }
+
+    fn meter(&mut self, _: &Meter) -> Result<(), Refusal> {
+        Err(Refusal::Unsupported { facet: Facet::Meters })
+    }
+
+    fn timeout_policy(&mut self, _: &TimeoutPolicy) -> Result<(), Refusal> {
+        Err(Refusal::Unsupported { facet: Facet::Connections })
+    }
+
+    fn mirror(&mut self, _: &Mirror) -> Result<(), Refusal> {
+        Err(Refusal::Unsupported { facet: Facet::Mirrors })
+    }
+}

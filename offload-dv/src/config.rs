@@ -1,0 +1,21 @@
+//! How the backend is configured.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use sluice_flow::backend::BackendKind;
+
+/// An mlx5 NIC whose tables are written from userspace.
+pub const KIND: BackendKind =
+    BackendKind { name: "dv", device: "mlx5_0", is_in_network_namespace: false, former_keys: &[] };
+
+/// The table `[dv]` of the configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields, expecting = "expected a table")]
+pub struct Config {
+    /// Whether the agent takes the traffic of the eswitch: from its start to its end packets come to its tables first, and to the
+    /// kernel's tc and to Open vSwitch only if they match nothing there. Default `false`: it does not start.
+    pub takeover: bool,
+    /// Vports by the names of ports, for ports whose network device does not tell. 65535 is the uplink.
+    pub vports: BTreeMap<String, u16>,
+}

@@ -1,0 +1,118 @@
+//! The ports of the datapath, and which vport of the eswitch each is.
+
+use std::collections::BTreeMap;
+
+use parking_lot::RwLock;
+use sluice_flow::port::{Port, PortKind, PortName, PortNumber};
+use sluice_flow::refusal::Refusal;
+use sluice_netdev::{Function, FunctionPart, Monitor, MonitorOptions, Role};
+
+use crate::translate::{UPLINK, Vports};
+
+/// Ports that are attached.
+pub(crate) struct Ports {
+    attached: RwLock<BTreeMap<PortNumber, Attached>>,
+    /// Vports that the configuration states.
+    stated: BTreeMap<String, u16>,
+}
+
+struct Attached {
+    name: PortName,
+    /// `None` until its device is there.
+    vport: Option<u16>,
+}
+
+impl Ports {
+    pub(crate) fn new(stated: BTreeMap<String, u16>) -> Self {
+        Self { attached: RwLock::default(), stated }
+    }
+
+    /// Attaches a port. Fails if it is of a kind that the eswitch does not have, or its device is not there.
+    pub(crate) fn attach(&self, port: &Port) -> Result<(), Refusal> {
+        check(port)?;
+        let vport = self.find(port)?;
+        self.insert(port, Some(vport));
+        Ok(())
+    }
+
+    /// The same, and the device may come later.
+    pub(crate) fn expect(&self, port: &Port) -> Result<(), Refusal> {
+        check(port)?;
+        self.insert(port, self.find(port).ok());
+        Ok(())
+    }
+
+    pub(crate) fn is_absent(&self, number: PortNumber) -> bool {
+        self.attached.read().get(&number).is_some_and(|port| port.vport.is_none())
+    }
+
+    pub(crate) fn detach(&self, number: PortNumber) -> Result<(), Refusal> {
+        self.attached.write().remove(&number).map(drop).ok_or_else(|| Refusal::no_port(number))
+    }
+
+    /// Returns the name of the port that a vport is.
+    pub(crate) fn name_of(&self, vport: u16) -> String {
+        let attached = self.attached.read();
+        let found = attached.values().find(|port| port.vport == Some(vport));
+        found.map_or_else(|| format!("vport {vport}"), |port| port.name.to_string())
+    }
+
+    fn insert(&self, port: &Port, vport: Option<u16>) {
+        self.attached.write().insert(port.number, Attached { name: port.name.clone(), vport });
+    }
+
+    fn find(&self, port: &Port) -> Result<u16, Refusal> {
+        if let Some(vport) = self.stated.get(&*port.name) {
+            return Ok(*vport);
+        }
+        let refuse = |reason: String| Refusal::Port {
+            port: port.name.to_string(),
+            number: Some(port.number),
+            reason: reason.into(),
+        };
+        let monitor = Monitor::open(MonitorOptions::default()).map_err(|error| refuse(error.to_string()))?;
+        let Some(known) = monitor.links().named(&port.name) else {
+            return Err(refuse("there is no such network device, and [dv.vports] says nothing of it".to_owned()));
+        };
+        match &known.device.role {
+            Role::Physical if known.device.switch.is_some() => Ok(UPLINK),
+            Role::Representor(function) => vport(*function).map_err(|reason| refuse(reason.to_owned())),
+            _ => Err(refuse("its network device is no port of an eswitch".to_owned())),
+        }
+    }
+}
+
+impl Vports for Ports {
+    fn vport(&self, number: PortNumber) -> Result<u16, Refusal> {
+        let attached = self.attached.read();
+        let port = attached.get(&number).ok_or_else(|| Refusal::no_port(number))?;
+        port.vport.ok_or_else(|| Refusal::Port {
+            port: port.name.to_string(),
+            number: Some(number),
+            reason: "its device is not there".into(),
+        })
+    }
+}
+
+/// Fails for a port of a kind that no eswitch has.
+pub(crate) fn check(port: &Port) -> Result<(), Refusal> {
+    match port.kind {
+        PortKind::Physical | PortKind::Representor => Ok(()),
+        _ => Err(Refusal::Port {
+            port: port.name.to_string(),
+            number: Some(port.number),
+            reason: format!("backend \"dv\" has no ports of kind \"{}\"", port.kind.name()).into(),
+        }),
+    }
+}
+
+/// The vport of a function: the driver numbers virtual functions behind the physical one (`mlx5_eswitch_vport` in the kernel).
+fn vport(function: Function) -> Result<u16, &'static str> {
+    match function.part {
+        FunctionPart::Whole => Ok(0),
+        FunctionPart::Virtual(number) => {
+            u16::try_from(number).ok().and_then(|number| number.checked_add(1)).ok_or("it has no such vport")
+        }
+        FunctionPart::Sub(_) => Err("the vports of subfunctions are not known; state it in [dv.vports]"),
+    }
+}

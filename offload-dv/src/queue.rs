@@ -1,0 +1,141 @@
+//! The install path of a worker: it translates, and the thread of the device does what libmlx5 has to do with it.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use sluice_flow::backend::{
+    ChainChange, ChainCompletion, ChainOperation, Change, Completion, DeviceEvent, EventSender, Facet, Handle,
+    InstallQueue, Operation,
+};
+use sluice_flow::refusal::Refusal;
+use sluice_flow::{Flow, FlowId, Generation};
+
+use crate::owner::Owner;
+use crate::ports::Ports;
+use crate::rules::Rules;
+use crate::translate::{Rule, translate};
+
+/// The queue.
+pub(crate) struct Queue {
+    owner: Arc<Owner>,
+    ports: Arc<Ports>,
+    events: EventSender,
+    completed: Receiver<Completion>,
+    complete: Sender<Completion>,
+    changed: Receiver<ChainCompletion>,
+    change: Sender<ChainCompletion>,
+    waker: Option<Waker>,
+}
+
+/// A change that is translated.
+struct Prepared {
+    flow: FlowId,
+    generation: Generation,
+    work: Work,
+}
+
+enum Work {
+    Install(Flow, Box<Rule>),
+    Modify(Handle, Flow, Box<Rule>),
+    Remove(Handle),
+}
+
+impl Queue {
+    pub(crate) fn new(owner: Arc<Owner>, ports: Arc<Ports>, events: EventSender) -> Self {
+        let (complete, completed) = unbounded();
+        let (change, changed) = unbounded();
+        Self { owner, ports, events, completed, complete, changed, change, waker: None }
+    }
+
+    fn prepare(&self, operation: Operation) -> Result<Work, Refusal> {
+        let translated = |flow: &Flow| translate(flow, &*self.ports).map(Box::new);
+        match operation {
+            Operation::Install(flow) => translated(&flow).map(|rule| Work::Install(flow, rule)),
+            Operation::Modify(handle, flow) => translated(&flow).map(|rule| Work::Modify(handle, flow, rule)),
+            Operation::Remove(handle) => Ok(Work::Remove(handle)),
+            Operation::Move(..) => Err(Refusal::Unsupported { facet: Facet::Capacity }),
+        }
+    }
+}
+
+impl InstallQueue for Queue {
+    fn submit(&mut self, batch: &mut Vec<Change>, done: &mut Vec<Completion>) {
+        let mut prepared = Vec::with_capacity(batch.len());
+        for Change { flow, generation, operation } in batch.drain(..) {
+            match self.prepare(operation) {
+                Ok(work) => prepared.push(Prepared { flow, generation, work }),
+                Err(refusal) => done.push(Completion { flow, generation, result: Err(refusal) }),
+            }
+        }
+        if prepared.is_empty() {
+            return;
+        }
+        let names: Vec<_> = prepared.iter().map(|change| (change.flow, change.generation)).collect();
+        let (complete, waker, events) = (self.complete.clone(), self.waker.clone(), self.events.clone());
+        let work = move |rules: &mut Rules| {
+            carry_out(rules, prepared, &complete, &events);
+            waker.inspect(|waker| waker.wake_by_ref());
+        };
+        if let Err(refusal) = self.owner.post(work) {
+            let refused = |(flow, generation)| Completion { flow, generation, result: Err(refusal.clone()) };
+            done.extend(names.into_iter().map(refused));
+        }
+    }
+
+    fn poll(&mut self, done: &mut Vec<Completion>) {
+        done.extend(self.completed.try_iter());
+    }
+
+    fn submit_chain(&mut self, change: ChainChange, done: &mut Vec<ChainCompletion>) {
+        let (tell, waker) = (self.change.clone(), self.waker.clone());
+        let work = move |rules: &mut Rules| {
+            match change.operation {
+                ChainOperation::Open => rules.open_chain(change.chain),
+                ChainOperation::Close => rules.close_chain(change.chain),
+            }
+            tell.send(ChainCompletion { change, result: Ok(()) }).unwrap_or_default();
+            waker.inspect(|waker| waker.wake_by_ref());
+        };
+        if let Err(refusal) = self.owner.post(work) {
+            done.push(ChainCompletion { change, result: Err(refusal) });
+        }
+    }
+
+    fn poll_chains(&mut self, done: &mut Vec<ChainCompletion>) {
+        done.extend(self.changed.try_iter());
+    }
+
+    fn set_waker(&mut self, waker: Waker) {
+        self.waker = Some(waker);
+    }
+}
+
+/// Makes the changes of a batch: removals together, so that the device is waited for once, and the others in their order.
+fn carry_out(rules: &mut Rules, prepared: Vec<Prepared>, complete: &Sender<Completion>, events: &EventSender) {
+    let mut removals = Vec::new();
+    let mut done = Vec::with_capacity(prepared.len());
+    for Prepared { flow, generation, work } in prepared {
+        let result = match work {
+            Work::Install(wanted, rule) => rules.install(flow, generation, wanted, &rule),
+            Work::Modify(handle, wanted, rule) => rules.modify(handle, wanted, &rule),
+            Work::Remove(handle) => {
+                removals.push((flow, generation, handle));
+                continue;
+            }
+        };
+        done.push(Completion { flow, generation, result });
+    }
+    // What is installed is matched once this is done.
+    if let Err(refusal) = rules.sync() {
+        // Nobody knows what is in the device.
+        let _ = events.send(DeviceEvent::Failed(refusal.to_string()));
+    }
+    let handles: Vec<_> = removals.iter().map(|(.., handle)| *handle).collect();
+    if !handles.is_empty() {
+        let removed = removals.into_iter().zip(rules.remove(&handles));
+        done.extend(removed.map(|((flow, generation, _), result)| Completion { flow, generation, result }));
+    }
+    // Nobody waits any more if the worker is gone.
+    done.into_iter().for_each(|completion| complete.send(completion).unwrap_or_default());
+}

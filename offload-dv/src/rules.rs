@@ -1,0 +1,180 @@
+//! What the thread of the device knows of the rules in its switch: whose they are, and under which handle.
+
+use std::collections::HashSet;
+
+use sluice_flow::action::ActionKind;
+use sluice_flow::backend::{Handle, InstalledRule, Outcome, Placement};
+use sluice_flow::counters::{Counters, Reading};
+use sluice_flow::refusal::Refusal;
+use sluice_flow::{Cause, ChainId, Flow, FlowId, Generation};
+
+use crate::switch::{Count, RuleId, Switch};
+use crate::translate::Rule;
+
+/// The switch with the names of its rules.
+pub(crate) struct Rules {
+    switch: Switch,
+    known: Vec<Known>,
+    open: HashSet<ChainId>,
+}
+
+/// What is known of a place for a rule.
+#[derive(Default)]
+struct Known {
+    /// Counts the rules that were there: a handle of an earlier one is no longer good.
+    life: u32,
+    owner: Option<Owned>,
+}
+
+struct Owned {
+    id: FlowId,
+    installed_as: Generation,
+    flow: Flow,
+}
+
+impl Rules {
+    pub(crate) fn new(switch: Switch) -> Self {
+        Self { switch, known: Vec::new(), open: HashSet::new() }
+    }
+
+    /// Lets a chain be jumped to.
+    pub(crate) fn open_chain(&mut self, chain: ChainId) {
+        self.open.insert(chain);
+    }
+
+    /// Refuses jumps to a chain from now on.
+    pub(crate) fn close_chain(&mut self, chain: ChainId) {
+        self.open.remove(&chain);
+    }
+
+    /// Installs the rule of a flow.
+    pub(crate) fn install(
+        &mut self,
+        id: FlowId,
+        generation: Generation,
+        flow: Flow,
+        rule: &Rule,
+    ) -> Result<Outcome, Refusal> {
+        self.check_jump(rule)?;
+        let installed = self.switch.install(rule, flow.priority)?;
+        let place = installed.0 as usize;
+        if place >= self.known.len() {
+            self.known.resize_with(place + 1, Known::default);
+        }
+        let known = &mut self.known[place];
+        known.life = known.life.wrapping_add(1);
+        known.owner = Some(Owned { id, installed_as: generation, flow });
+        Ok(in_hardware(handle(installed, known.life)))
+    }
+
+    /// Makes the rule of a flow do something else.
+    pub(crate) fn modify(&mut self, handle: Handle, flow: Flow, rule: &Rule) -> Result<Outcome, Refusal> {
+        self.check_jump(rule)?;
+        let Some(id) = self.find(handle) else {
+            return Err(Refusal::Device { reason: "the rule is gone".into() });
+        };
+        self.switch.replace(id, rule, flow.priority)?;
+        if let Some(owned) = &mut self.known[id.0 as usize].owner {
+            owned.flow = flow;
+        }
+        Ok(in_hardware(handle))
+    }
+
+    /// Removes rules. One that is gone already is removed, without counters.
+    pub(crate) fn remove(&mut self, handles: &[Handle]) -> Vec<Result<Outcome, Refusal>> {
+        let found: Vec<_> = handles.iter().map(|handle| self.find(*handle)).collect();
+        let ids: Vec<_> = found.iter().flatten().copied().collect();
+        let removed = self.switch.remove(&ids);
+        for id in &ids {
+            self.known[id.0 as usize].owner = None;
+        }
+        let mut last = removed.map(Vec::into_iter);
+        let outcome = |id: Option<RuleId>| match (id, &mut last) {
+            (None, _) => Ok(Outcome::Removed { last: None }),
+            (Some(_), Ok(last)) => Ok(Outcome::Removed { last: last.next().map(counters) }),
+            // They are out of the tables; only what they counted is not known.
+            (Some(_), Err(_)) => Ok(Outcome::Removed { last: None }),
+        };
+        found.into_iter().map(outcome).collect()
+    }
+
+    /// Removes all rules, and returns how many there were.
+    pub(crate) fn flush(&mut self) -> Result<usize, Refusal> {
+        let ids: Vec<_> = self.all().map(|(id, ..)| id).collect();
+        self.switch.remove(&ids)?;
+        self.known.iter_mut().for_each(|known| known.owner = None);
+        Ok(ids.len())
+    }
+
+    /// Returns the rules as they were put in: the device does not list them.
+    pub(crate) fn list(&self) -> Vec<InstalledRule> {
+        let rule = |(id, life, owned): (RuleId, u32, &Owned)| InstalledRule {
+            handle: handle(id, life),
+            flow: owned.flow.clone(),
+            is_named: true,
+            rules: 1,
+            placement: Placement::Hardware,
+            is_current: true,
+        };
+        self.all().map(rule).collect()
+    }
+
+    /// Returns how many bulks of counters there are.
+    pub(crate) fn bulks(&self) -> usize {
+        self.switch.bulks()
+    }
+
+    /// Returns the readings of a bulk of counters.
+    pub(crate) fn read(&mut self, bulk: usize) -> Result<Vec<Reading>, Refusal> {
+        let mut readings = Vec::new();
+        let known = &self.known;
+        self.switch.read(bulk, &mut |id, count| {
+            let owned = known.get(id.0 as usize).and_then(|known| known.owner.as_ref());
+            readings.extend(owned.map(|owned| Reading {
+                flow: owned.id,
+                installed_as: owned.installed_as,
+                counters: counters(count),
+            }));
+        })?;
+        Ok(readings)
+    }
+
+    /// Waits until all is in the device.
+    pub(crate) fn sync(&self) -> Result<(), Refusal> {
+        self.switch.sync()
+    }
+
+    fn all(&self) -> impl Iterator<Item = (RuleId, u32, &Owned)> {
+        (0..).zip(&self.known).filter_map(|(index, known)| Some((RuleId(index), known.life, known.owner.as_ref()?)))
+    }
+
+    fn check_jump(&self, rule: &Rule) -> Result<(), Refusal> {
+        match rule.plan.jump {
+            Some(chain) if !self.open.contains(&chain) => {
+                let reason = format!("chain {chain} is not open").into();
+                Err(Refusal::Action { action: ActionKind::Recirc, reason }.until(Cause::Chain))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the rule of a handle, if it is still that one.
+    #[expect(clippy::cast_possible_truncation, reason = "the two halves")]
+    fn find(&self, handle: Handle) -> Option<RuleId> {
+        let (life, index) = ((handle.0 >> 32) as u32, handle.0 as u32);
+        let known = self.known.get(index as usize)?;
+        (known.life == life && known.owner.is_some()).then_some(RuleId(index))
+    }
+}
+
+fn handle(id: RuleId, life: u32) -> Handle {
+    Handle(u64::from(life) << 32 | u64::from(id.0))
+}
+
+fn in_hardware(handle: Handle) -> Outcome {
+    Outcome::InPlace { handle, placement: Placement::Hardware }
+}
+
+fn counters(count: Count) -> Counters {
+    Counters { packets: count.packets, bytes: count.bytes, ..Counters::default() }
+}

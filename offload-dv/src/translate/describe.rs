@@ -1,0 +1,47 @@
+//! A rule in words: those of the PRM for what it looks at, and those of libmlx5 for what it does.
+
+use std::fmt::Write;
+
+use super::Rule;
+use super::places;
+
+impl Rule {
+    /// Says what rule it is, with ports called as `name_of` calls their vports.
+    pub fn describe(&self, name_of: &dyn Fn(u16) -> String) -> String {
+        let mut text = format!("chain {}: match", self.chain);
+        for place in places::ALL {
+            let (mask, value) = (place.get(&self.matched.mask), place.get(&self.matched.value));
+            // An IPv4 address lies in the last bits of an IPv6 address.
+            if mask == 0 || place.is_of_other_version(&self.matched.mask) {
+                continue;
+            }
+            // Writing into a String does not fail.
+            let _ = write!(text, " {}={value:#x}", place.name());
+            if mask != place.full_mask() && !place.is_its_own_mask() {
+                let _ = write!(text, "/{mask:#x}");
+            }
+        }
+        text.push_str("; actions count");
+        for _ in 0..self.plan.pops {
+            text.push_str(", pop_vlan");
+        }
+        if !self.plan.modifications.is_empty() {
+            let words: Vec<_> = self.plan.modifications.iter().map(|word| format!("{word:#018x}")).collect();
+            let _ = write!(text, ", modify_header({})", words.join(" "));
+        }
+        for tag in &self.plan.pushes {
+            let _ = write!(text, ", push_vlan({:#06x} {:#06x})", tag.tpid, tag.tci);
+        }
+        match (self.plan.jump, &self.plan.outputs[..]) {
+            (Some(chain), _) => {
+                let _ = write!(text, ", to the table of chain {chain}");
+            }
+            (None, []) => text.push_str(", drop"),
+            (None, vports) => {
+                let names: Vec<_> = vports.iter().map(|vport| name_of(*vport)).collect();
+                let _ = write!(text, ", to {}", names.join(" and "));
+            }
+        }
+        text
+    }
+}
