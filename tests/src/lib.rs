@@ -17,6 +17,7 @@ pub mod generate;
 pub mod instant;
 pub mod lab;
 pub mod lasting;
+pub mod mlx5;
 pub mod openvswitch;
 pub mod revalidating;
 pub mod scenario;

@@ -4,9 +4,9 @@ use sluice_flow::ChainId;
 use sluice_flow::action::{Action, ActionKind, VlanTag};
 use sluice_flow::refusal::Refusal;
 
-use super::Vports;
 use super::matching::Guarantees;
 use super::modify::Modifications;
+use super::{UPLINK, Vports};
 
 /// What a rule does besides counting.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -39,7 +39,9 @@ pub(super) fn translate(actions: &[Action], guarantees: &Guarantees, vports: &dy
     }
     let Planner { mut plan, modifications, .. } = planner;
     plan.modifications = modifications.into_words();
-    Ok(plan)
+    // Nobody sees what is done to a packet that goes nowhere.
+    let is_sent = !plan.outputs.is_empty() || plan.jump.is_some();
+    Ok(if is_sent { plan } else { Plan::default() })
 }
 
 struct Planner<'a> {
@@ -103,6 +105,9 @@ impl Planner<'_> {
         if self.guarantees.tags.is_none_or(|tags| tags <= self.plan.pops) {
             return Err(refuse(ActionKind::PopVlan, "the match does not say that there is a tag"));
         }
+        if self.guarantees.from != Some(UPLINK) {
+            return Err(refuse(ActionKind::PopVlan, "the device takes tags off packets from the uplink only"));
+        }
         self.plan.pops += 1;
         Ok(())
     }
@@ -110,6 +115,12 @@ impl Planner<'_> {
     fn push_vlan(&mut self, tag: &VlanTag) -> Result<(), Refusal> {
         if !matches!(tag.tpid, 0x8100 | 0x88a8) {
             return Err(refuse(ActionKind::PushVlan, "the device knows tags of 0x8100 and 0x88a8 only"));
+        }
+        if !tag.cfi {
+            return Err(refuse(ActionKind::PushVlan, "the CFI bit says that there is a tag and must be set"));
+        }
+        if self.guarantees.from.is_none_or(|vport| vport == UPLINK) {
+            return Err(refuse(ActionKind::PushVlan, "the device puts tags on packets from functions only"));
         }
         let tci = u16::from(tag.pcp) << 13 | tag.vid & 0xfff;
         self.plan.pushes.push(Tag { tpid: tag.tpid, tci });

@@ -1,7 +1,7 @@
 //! The match of a flow as mask and value of a rule.
 
 use sluice_flow::consume::Remainder;
-use sluice_flow::field::{Attribute, FRAGMENT_NO, Field};
+use sluice_flow::field::{ATTRIBUTES, Attribute, FRAGMENT_NO, Field};
 use sluice_flow::key::Match;
 use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
@@ -38,6 +38,8 @@ pub struct Matched {
 /// What every packet that matches has for certain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Guarantees {
+    /// The vport that it comes from.
+    pub from: Option<u16>,
     /// Behind the VLAN tags.
     pub eth_type: Option<u16>,
     /// The protocol of IP.
@@ -86,6 +88,7 @@ impl Consumer<'_> {
     fn in_port(&mut self, vports: &dyn Vports) -> Result<(), Refusal> {
         let Some(port) = self.exact::<u32>(Field::InPort)? else { return Ok(()) };
         let vport = vports.vport(PortNumber(port))?;
+        self.guarantees.from = Some(vport);
         self.put_exact(SOURCE_PORT, vport.into());
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! A test that plays in a process of its own, which `connectx run` has given a device.
+//! An emulated mlx5 device, for a test that plays in a process of its own, which `connectx run` has given it.
 
 use std::env;
 use std::fs;
@@ -14,22 +14,26 @@ const PORTS: &str = "SLUICE_TEST_PORTS";
 const PROBES: [&str; 2] = ["only an embedded CPU has host functions", "QUERY_ESW_FUNCTIONS had status"];
 
 /// Plays the rest of the test called `name` on an emulated device. Fails if the device was left with an object, or refused anything.
-pub(crate) fn on_device(profile: &str, name: &str, play: impl FnOnce(&Ports)) {
+pub fn on_device(profile: &str, name: &str, play: impl FnOnce(&Ports)) {
     with_options(profile, &[], &[], name, play);
 }
 
 /// The same, with more options for `connectx run`, and with refusals of the device that the test is about.
-pub(crate) fn with_options(profile: &str, options: &[&str], refusals: &[&str], name: &str, play: impl FnOnce(&Ports)) {
+pub fn with_options(profile: &str, options: &[&str], refusals: &[&str], name: &str, play: impl FnOnce(&Ports)) {
     if env::var_os(RUNNING).is_some() {
         return play(&Ports(env::var_os(PORTS).expect("the test has set it").into()));
     }
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().expect("a folder");
     let mut command = Command::new(connectx());
     command.args(["run", "--profile", profile, "--ports"]).arg(folder.path()).args(options).arg("--");
-    command.arg(env::current_exe().unwrap()).args(["--exact", name, "--nocapture"]).env(PORTS, folder.path());
-    let Output { status, stdout, stderr } = command.output().unwrap();
+    command
+        .arg(env::current_exe().expect("this program"))
+        .args(["--exact", name, "--nocapture"])
+        .env(PORTS, folder.path());
+    let Output { status, stdout, stderr } = command.output().expect("connectx runs");
     let (stdout, stderr) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
     assert!(status.success() && stdout.contains("1 passed"), "{profile}: {stdout}\n{stderr}");
+    print!("{stdout}");
     let is_expected = |line: &str| PROBES.iter().chain(refusals).any(|words| line.contains(words));
     let is_complaint = |line: &&str| line.starts_with("connectx: ") && !is_expected(line);
     assert_eq!(stderr.lines().filter(is_complaint).collect::<Vec<_>>(), Vec::<&str>::new(), "{profile}");
@@ -37,36 +41,36 @@ pub(crate) fn with_options(profile: &str, options: &[&str], refusals: &[&str], n
 
 /// The program, beside the tests where cargo puts it.
 fn connectx() -> PathBuf {
-    let test = env::current_exe().unwrap();
-    let program = test.ancestors().nth(2).unwrap().join("connectx");
+    let test = env::current_exe().expect("this program");
+    let program = test.ancestors().nth(2).expect("the folder of the tests is in another").join("connectx");
     assert!(program.exists(), "{} is missing: cargo build --workspace --bins", program.display());
     program
 }
 
 /// Both ends of every packet.
-pub(crate) struct Ports(PathBuf);
+pub struct Ports(PathBuf);
 
 /// Where frames come out.
-pub(crate) struct Out(UnixDatagram);
+pub struct Out(UnixDatagram);
 
 impl Ports {
     /// Opens the far end of a port, `wire` or `vport-N`.
-    pub(crate) fn out(&self, port: &str) -> Out {
+    pub fn out(&self, port: &str) -> Out {
         let path = self.0.join(format!("{port}.out"));
         remove(&path);
-        Out(UnixDatagram::bind(path).unwrap())
+        Out(UnixDatagram::bind(path).expect("a socket"))
     }
 
     /// Sends a frame into a port.
-    pub(crate) fn send(&self, port: &str, frame: &[u8]) {
-        UnixDatagram::unbound().unwrap().send_to(frame, self.0.join(port)).unwrap();
+    pub fn send(&self, port: &str, frame: &[u8]) {
+        UnixDatagram::unbound().expect("a socket").send_to(frame, self.0.join(port)).expect("the device has the port");
     }
 }
 
 impl Out {
     /// Returns the next frame, if it is there.
-    pub(crate) fn at_once(&self) -> Option<Vec<u8>> {
-        self.0.set_nonblocking(true).unwrap();
+    pub fn at_once(&self) -> Option<Vec<u8>> {
+        self.0.set_nonblocking(true).expect("a socket");
         let mut frame = vec![0; 1 << 16];
         let length = self.0.recv(&mut frame).ok()?;
         frame.truncate(length);

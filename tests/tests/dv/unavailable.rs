@@ -2,7 +2,7 @@
 
 use sluice_offload_dv::mlx5::{Context, Domain, DomainKind, Library};
 
-use crate::device::{on_device, with_options};
+use sluice_tests::mlx5::{on_device, with_options};
 
 #[test]
 fn a_device_of_another_name_is_told_with_those_that_there_are() {

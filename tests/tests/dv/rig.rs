@@ -1,6 +1,7 @@
 //! A switch with four ports, and flows as text.
 
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
@@ -10,8 +11,7 @@ use sluice_flow::{Expiry, Flow, MaskedKey, Priority};
 use sluice_offload_dv::mlx5::Library;
 use sluice_offload_dv::switch::{RuleId, Switch};
 use sluice_offload_dv::translate::{UPLINK, Vports, translate};
-
-use crate::device::{Out, Ports};
+use sluice_tests::mlx5::{Out, Ports};
 
 /// Ports 1 to 4: the wire, the host's physical function and two of its virtual functions.
 pub(crate) const PORTS: [(u16, &str); 4] = [(UPLINK, "wire"), (0, "vport-0"), (1, "vport-1"), (2, "vport-2")];
@@ -27,9 +27,14 @@ impl Vports for Vport {
 }
 
 pub(crate) fn flow(key: &str, actions: &str) -> Flow {
+    flow_at(0, key, actions)
+}
+
+fn flow_at(priority: u8, key: &str, actions: &str) -> Flow {
     let matching = parse_key(key, &()).unwrap().matching;
     let actions = parse_actions(actions, &()).unwrap();
-    Flow::new(None, MaskedKey::new(&matching), actions, Priority::default(), Expiry::default(), &Seed([3; 16]))
+    let priority = Priority::new(priority).unwrap();
+    Flow::new(None, MaskedKey::new(&matching), actions, priority, Expiry::default(), &Seed([3; 16]))
 }
 
 /// A device with our rules, and all ends of its wires.
@@ -39,10 +44,20 @@ pub(crate) struct Rig<'a> {
     outs: Vec<Out>,
 }
 
+/// An address that no flow of a test is for: what is sent there comes out at the port that it came in at, behind all that came before.
+const LAST: [u8; 6] = [2, 0xff, 0xff, 0xff, 0xff, 0xff];
+
 impl<'a> Rig<'a> {
     pub(crate) fn open(ports: &'a Ports) -> Self {
         let switch = Switch::open(&Library::load().unwrap(), "mlx5_0").unwrap();
-        Self { switch, ports, outs: PORTS.iter().map(|(_, name)| ports.out(name)).collect() }
+        let mut rig = Self { switch, ports, outs: PORTS.iter().map(|(_, name)| ports.out(name)).collect() };
+        for port in 1..=PORTS.len() {
+            // Port 1 is the wire, where nothing goes back.
+            let out = if port == 1 { 2 } else { 1 };
+            let key = format!("in_port({port}),eth(dst=02:ff:ff:ff:ff:ff)");
+            rig.add(&flow_at(Priority::MAX, &key, &out.to_string())).unwrap();
+        }
+        rig
     }
 
     pub(crate) fn add(&mut self, flow: &Flow) -> Result<RuleId, Refusal> {
@@ -56,36 +71,29 @@ impl<'a> Rig<'a> {
         self.switch.replace(id, &translate(flow, &Vport)?, flow.priority)
     }
 
-    /// Lets a frame in at a port, and returns where it comes out: number of the port and frame. `expected` is how many do.
-    pub(crate) fn inject(&self, port: usize, frame: &[u8], expected: usize) -> Vec<(u32, Vec<u8>)> {
-        const SOON: Duration = Duration::from_secs(5);
-        const TOO_MANY: Duration = Duration::from_millis(10);
+    /// Lets a frame in at a port, and returns where it comes out, in the order of ports: number of the port and frame.
+    pub(crate) fn inject(&self, port: usize, frame: &[u8]) -> Vec<(u32, Vec<u8>)> {
+        const LONGEST: Duration = Duration::from_secs(20);
+        let last = [&LAST[..], &[2, 0, 0, 0, 0, 9, 0x88, 0xb5], &[0; 46]].concat();
         self.ports.send(PORTS[port - 1].1, frame);
-        let mut found = Vec::new();
-        let mut wait = SOON;
+        self.ports.send(PORTS[port - 1].1, &last);
+        let (mut found, started) = (Vec::new(), Instant::now());
         loop {
-            if found.len() >= expected {
-                wait = TOO_MANY;
+            for (number, out) in (1..).zip(&self.outs) {
+                found.extend(out.at_once().map(|frame| (number, frame)));
             }
-            let Some(next) = self.next(wait) else { break };
-            found.push(next);
+            if let Some(place) = found.iter().position(|(_, frame)| *frame == last) {
+                found.remove(place);
+                break;
+            }
+            assert!(started.elapsed() < LONGEST, "nothing more comes out");
+            thread::yield_now();
+        }
+        // What came out before is there by now.
+        for (number, out) in (1..).zip(&self.outs) {
+            found.extend(std::iter::from_fn(|| out.at_once()).map(|frame| (number, frame)));
         }
         found.sort();
         found
-    }
-
-    fn next(&self, wait: Duration) -> Option<(u32, Vec<u8>)> {
-        let until = std::time::Instant::now() + wait;
-        loop {
-            for (number, out) in (1..).zip(&self.outs) {
-                if let Some(frame) = out.at_once() {
-                    return Some((number, frame));
-                }
-            }
-            if std::time::Instant::now() > until {
-                return None;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
     }
 }

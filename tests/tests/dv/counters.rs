@@ -1,8 +1,8 @@
 //! What rules count.
 
-use crate::device::on_device;
 use crate::frames::{Packet, UDP};
 use crate::rig::{Rig, flow};
+use sluice_tests::mlx5::on_device;
 
 const KEY: &str = "in_port(2),eth(),eth_type(0x0800),ipv4(frag=no)";
 
@@ -12,15 +12,15 @@ fn a_rule_that_is_replaced_goes_on_counting_and_no_packet_misses() {
         let mut rig = Rig::open(ports);
         let frame = Packet::v4(UDP).frame();
         let id = rig.add(&flow(KEY, "1")).unwrap();
-        assert_eq!(rig.inject(2, &frame, 1), [(1, frame.clone())]);
+        assert_eq!(rig.inject(2, &frame), [(1, frame.clone())]);
         for (actions, port) in [("3", 3), ("4", 4), ("1", 1)] {
             rig.replace(id, &flow(KEY, actions)).unwrap();
-            assert_eq!(rig.inject(2, &frame, 1), [(port, frame.clone())]);
+            assert_eq!(rig.inject(2, &frame), [(port, frame.clone())]);
         }
         let mut read = vec![];
         assert_eq!(rig.switch.bulks(), 1);
         rig.switch.read(0, &mut |id, count| read.push((id, count.packets, count.bytes))).unwrap();
-        assert_eq!(read, [(id, 4, 4 * frame.len() as u64)]);
+        assert!(read.contains(&(id, 4, 4 * frame.len() as u64)), "{read:?}");
         assert_eq!(rig.switch.remove(&[id]).unwrap()[0].packets, 4);
     });
 }
@@ -32,7 +32,7 @@ fn a_counter_that_another_rule_had_begins_at_zero() {
         let frame = Packet::v4(UDP).frame();
         for packets in 1..=3 {
             let id = rig.add(&flow(KEY, "1")).unwrap();
-            (0..packets).for_each(|_| assert_eq!(rig.inject(2, &frame, 1).len(), 1));
+            (0..packets).for_each(|_| assert_eq!(rig.inject(2, &frame).len(), 1));
             assert_eq!(rig.switch.remove(&[id]).unwrap()[0].packets, packets);
         }
     });
@@ -47,7 +47,7 @@ fn more_rules_than_a_bulk_has_counters_count_each_their_own() {
         let ids: Vec<_> = (0..RULES).map(|port| rig.add(&flow(&key(port), "1")).unwrap()).collect();
         for port in (0..RULES).step_by(7) {
             let frame = Packet { ports: [1, port], ..Packet::v4(UDP) }.frame();
-            assert_eq!(rig.inject(2, &frame, 1), [(1, frame)]);
+            assert_eq!(rig.inject(2, &frame), [(1, frame)]);
         }
         let counted = rig.switch.remove(&ids).unwrap();
         for (port, count) in (0..RULES).zip(counted) {

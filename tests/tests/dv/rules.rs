@@ -8,7 +8,7 @@ use sluice_offload_dv::mlx5::{
     Action, Context, Destination, Domain, DomainKind, Layout, Library, MatchParameter, Object, Rule, Table, Umem,
 };
 
-use crate::device::{Out, on_device};
+use sluice_tests::mlx5::{Out, on_device};
 
 const PROFILES: [&str; 2] = ["bluefield-2", "bluefield-3"];
 

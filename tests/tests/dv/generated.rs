@@ -1,0 +1,126 @@
+//! Generated flows: what the device makes of packets is what the NIC in software makes of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sluice_flow::action::ActionKind;
+use sluice_flow::field::{ATTRIBUTES, Attribute, Field};
+use sluice_flow::ufid::Seed;
+use sluice_flow::{Expiry, Flow, MaskedKey, Priority};
+use sluice_tests::generate::{Feature, Form, Profile, collect, fields_of, packet, ports};
+use sluice_tests::mlx5::on_device;
+use sluice_tests::scenario::{Scenario, flow_text, hex};
+use sluice_tests::soft::Soft;
+
+use crate::rig::Rig;
+
+/// Flows that are drawn, and how many of them must be taken.
+const DRAWN: u64 = 9_000;
+const TAKEN: usize = 2_000;
+
+/// Flows without what the device has no words for, so that most of them are taken.
+fn profile() -> Profile {
+    let matched = [
+        Attribute::RecircId,
+        Attribute::InPort,
+        Attribute::Ethernet,
+        Attribute::Vlan,
+        Attribute::Cvlan,
+        Attribute::EthType,
+        Attribute::Ipv4,
+        Attribute::Ipv6,
+        Attribute::Tcp,
+        Attribute::TcpFlags,
+        Attribute::Udp,
+        Attribute::Icmp,
+        Attribute::Icmpv6,
+    ];
+    let others = ATTRIBUTES.iter().map(|spec| spec.attribute).filter(|attribute| !matched.contains(attribute));
+    let done = [ActionKind::Output, ActionKind::Set, ActionKind::PushVlan, ActionKind::PopVlan, ActionKind::Drop];
+    let kinds = ActionKind::ALL.iter().copied().filter(|kind| !done.contains(kind));
+    Profile::everything()
+        .without("fields", "the device does not match them", others.flat_map(fields_of))
+        .without("actions", "the device does not do them", kinds.map(Feature::Action))
+        .without("types", "it looks into IP only", [Feature::Form(Form::OtherEthType), Feature::Form(Form::Rarp)])
+}
+
+/// Whether it is known what hardware does with such a frame. Behind extension headers of IPv6 it may find the protocol or not.
+fn is_known(frame: &[u8]) -> bool {
+    const TAGS: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
+    const IPV6: [u8; 2] = [0x86, 0xdd];
+    const EXTENSIONS: [u8; 5] = [0, 43, 44, 51, 60];
+    let mut rest = frame.get(12..).unwrap_or_default();
+    while let Some((eth_type, behind)) = rest.split_first_chunk::<2>() {
+        if TAGS.contains(eth_type) {
+            rest = behind.get(2..).unwrap_or_default();
+            continue;
+        }
+        return *eth_type != IPV6 || !behind.get(6).is_some_and(|next| EXTENSIONS.contains(next));
+    }
+    true
+}
+
+fn told(frames: &[(u32, Vec<u8>)]) -> String {
+    frames.iter().map(|(port, frame)| format!("{port}: {} ", hex(frame))).collect()
+}
+
+#[test]
+fn generated_flows_do_what_they_do_in_the_nic_in_software() {
+    for device in ["bluefield-2", "bluefield-3"] {
+        on_device(device, "generated::generated_flows_do_what_they_do_in_the_nic_in_software", |wires| {
+            let mut rig = Rig::open(wires);
+            let (sets, _) = collect(&Arc::new(profile()), DRAWN);
+            let (mut taken, mut packets, mut refusals) = (0, 0, BTreeMap::<String, usize>::new());
+            for (number, generated) in (0_u64..).zip(sets.into_iter().flatten()) {
+                let (full, actions) = (generated.matching, generated.actions);
+                if !full.is_exactly(Field::RecircId, 0) {
+                    // No packet comes to a later chain by itself.
+                    continue;
+                }
+                let matching = MaskedKey::new(&full);
+                let flow =
+                    Flow::new(None, matching, actions.clone(), Priority::default(), Expiry::default(), &Seed([7; 16]));
+                let id = match rig.add(&flow) {
+                    Ok(id) => id,
+                    Err(refusal) => {
+                        *refusals.entry(refusal.to_string()).or_default() += 1;
+                        continue;
+                    }
+                };
+                taken += 1;
+                let text = flow_text(&full, &actions);
+                let scenario = Scenario::new("one flow").flow(full, actions);
+                let soft = Soft::set_up(&ports(), &scenario).unwrap_or_else(|refusal| panic!("{text}: {refusal}"));
+                let misses = (0..3).filter_map(|turn| packet::near_miss(&full, number * 3 + turn));
+                let all = packet::hit(&full, number).into_iter().chain(misses.map(|(packet, _)| packet));
+                let mut hits = 0;
+                for packet in all.filter(|packet| packet::comes_in(&packet.key) && is_known(&packet.frame)) {
+                    let port = packet::port(&packet.key);
+                    let (sent, hit) = soft.inject_and_tell(port, &packet.frame);
+                    hits += hit.len() as u64;
+                    let mut wanted: Vec<_> = sent
+                        .into_iter()
+                        .flat_map(|(port, frames)| frames.into_iter().map(move |frame| (port.0, frame)))
+                        .collect();
+                    wanted.sort();
+                    let found = rig.inject(usize::try_from(port.0).unwrap(), &packet.frame);
+                    assert!(
+                        found == wanted,
+                        "{text} of {} at {port}: {}, not {}",
+                        hex(&packet.frame),
+                        told(&found),
+                        told(&wanted)
+                    );
+                    packets += 1;
+                }
+                let last = rig.switch.remove(&[id]).unwrap();
+                assert_eq!(last[0].packets, hits, "packets counted of {text}");
+            }
+            for (refusal, flows) in &refusals {
+                println!("{flows:6} refused: {refusal}");
+            }
+            println!("{taken} flows taken, {packets} packets");
+            assert!(taken >= TAKEN, "{taken} flows taken");
+        });
+    }
+}
