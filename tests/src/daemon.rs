@@ -79,9 +79,11 @@ impl Daemon {
         is_up: impl Fn(&Self) -> bool,
     ) -> Self {
         let name = folder.file_name().expect("a name").to_string_lossy().into_owned();
+        // A device in software is one of the test's own; of any other the configuration has the name.
+        let device = if config.contains("device = ") { String::new() } else { format!("device = \"{name}\"\n") };
         let places = |port: u16| {
             format!(
-                "run_dir = \"{0}/run\"\nlock_dir = \"{0}\"\nstate_dir = \"{0}/state\"\ndevice = \"{name}\"\nmetrics = \"127.0.0.1:{port}\"\n",
+                "run_dir = \"{0}/run\"\nlock_dir = \"{0}\"\nstate_dir = \"{0}/state\"\n{device}metrics = \"127.0.0.1:{port}\"\n",
                 folder.display()
             )
         };

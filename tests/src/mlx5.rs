@@ -6,6 +6,8 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use crate::daemon::binary;
+
 /// Set by `connectx run` for the program that it starts.
 const RUNNING: &str = "CONNECTX_PROFILE";
 /// The folder of the device's ports.
@@ -24,7 +26,7 @@ pub fn with_options(profile: &str, options: &[&str], refusals: &[&str], name: &s
         return play(&Ports(env::var_os(PORTS).expect("the test has set it").into()));
     }
     let folder = tempfile::tempdir().expect("a folder");
-    let mut command = Command::new(connectx());
+    let mut command = Command::new(binary("connectx"));
     command.args(["run", "--profile", profile, "--ports"]).arg(folder.path()).args(options).arg("--");
     command
         .arg(env::current_exe().expect("this program"))
@@ -34,17 +36,24 @@ pub fn with_options(profile: &str, options: &[&str], refusals: &[&str], name: &s
     let (stdout, stderr) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
     assert!(status.success() && stdout.contains("1 passed"), "{profile}: {stdout}\n{stderr}");
     print!("{stdout}");
-    let is_expected = |line: &str| PROBES.iter().chain(refusals).any(|words| line.contains(words));
-    let is_complaint = |line: &&str| line.starts_with("connectx: ") && !is_expected(line);
-    assert_eq!(stderr.lines().filter(is_complaint).collect::<Vec<_>>(), Vec::<&str>::new(), "{profile}");
+    let unexpected: Vec<_> =
+        complaints(&stderr).filter(|line| !refusals.iter().any(|words| line.contains(words))).collect();
+    assert_eq!(unexpected, Vec::<&str>::new(), "{profile}");
 }
 
-/// The program, beside the tests where cargo puts it.
-fn connectx() -> PathBuf {
-    let test = env::current_exe().expect("this program");
-    let program = test.ancestors().nth(2).expect("the folder of the tests is in another").join("connectx");
-    assert!(program.exists(), "{} is missing: cargo build --workspace --bins", program.display());
-    program
+/// What the device tells at its end of what it refused and what was left in it, besides answers to mere questions.
+pub fn complaints(log: &str) -> impl Iterator<Item = &str> {
+    let is_probe = |line: &str| PROBES.iter().any(|words| line.contains(words));
+    log.lines().filter(move |line| line.starts_with("connectx: ") && !is_probe(line))
+}
+
+/// The words before those of a program that make it run with an emulated device, whose ports are in `folder`. The program ends when
+/// `connectx` does.
+pub fn runner(profile: &str, folder: &Path) -> Vec<String> {
+    let words = ["run", "--profile", profile, "--ports"].map(str::to_owned);
+    let program = [binary("connectx").display().to_string()].into_iter().chain(words);
+    let with_it = ["--", "setpriv", "--pdeathsig", "KILL"].map(str::to_owned);
+    program.chain([folder.display().to_string()]).chain(with_it).collect()
 }
 
 /// Both ends of every packet.
@@ -54,6 +63,11 @@ pub struct Ports(PathBuf);
 pub struct Out(UnixDatagram);
 
 impl Ports {
+    /// Those of a device that was given this folder.
+    pub fn of(folder: &Path) -> Self {
+        Self(folder.to_owned())
+    }
+
     /// Opens the far end of a port, `wire` or `vport-N`.
     pub fn out(&self, port: &str) -> Out {
         let path = self.0.join(format!("{port}.out"));

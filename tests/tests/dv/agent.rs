@@ -1,0 +1,146 @@
+//! The daemon on an emulated BlueField-3, as an operator sees it.
+
+use std::process::Command;
+
+use sluice_tests::daemon::{Daemon, binary, run};
+use sluice_tests::mlx5::{Out, Ports, complaints, runner};
+use sluice_tests::world::eventually;
+use tempfile::TempDir;
+
+use crate::frames::{Packet, UDP};
+
+const PROFILE: &str = "bluefield-3";
+const CONFIG: &str = r#"
+backend = "dv"
+device = "mlx5_0"
+idle_timeout = "none"
+poll_interval = "20ms"
+[dv]
+takeover = true
+vports = { p0 = 65535, host = 0, vf0 = 1 }
+[[port]]
+number = 1
+name = "p0"
+[[port]]
+number = 2
+name = "host"
+kind = "representor"
+[[port]]
+number = 3
+name = "vf0"
+kind = "representor"
+"#;
+const KEY: &str = "in_port(host),eth(),eth_type(0x0800),ipv4(dst=10.0.0.2,frag=no)";
+
+/// A daemon with a device, whose far ends are in `folder`.
+fn start(folder: &TempDir) -> (Daemon, Ports) {
+    let wires = folder.path().join("wires");
+    // Those of a device that was here before are nobody's any more.
+    let _ = std::fs::remove_dir_all(&wires);
+    std::fs::create_dir(&wires).unwrap();
+    let daemon = Daemon::start_by(&runner(PROFILE, &wires), &folder.path().join("agent"), CONFIG);
+    (daemon, Ports::of(&wires))
+}
+
+fn signal(daemon: &Daemon, name: &str) {
+    let pid = std::fs::read_to_string(daemon.run_dir().join("sluiced.pid")).unwrap();
+    assert!(Command::new("kill").args([&format!("-{name}"), pid.trim()]).status().unwrap().success());
+}
+
+fn sluice(daemon: &Daemon, args: &[&str]) -> String {
+    let ran = daemon.sluice(args);
+    assert_eq!(ran.code, Some(0), "{args:?}: {}", ran.err);
+    ran.out
+}
+
+fn comes_out(out: &Out, frame: &[u8]) {
+    let mut found = None;
+    eventually("the frame comes out", || {
+        found = out.at_once();
+        found.is_some()
+    });
+    assert_eq!(found.as_deref(), Some(frame));
+}
+
+#[test]
+fn flows_carry_packets_and_count_them_and_leave_nothing_in_the_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut daemon, ports) = start(&folder);
+    let (wire, function) = (ports.out("wire"), ports.out("vport-1"));
+    let frame = Packet::v4(UDP).frame();
+    sluice(&daemon, &["add-flow", KEY, "p0"]);
+    (0..5).for_each(|_| {
+        ports.send("vport-0", &frame);
+        comes_out(&wire, &frame);
+    });
+    sluice(&daemon, &["mod-flow", KEY, "vf0"]);
+    ports.send("vport-0", &frame);
+    comes_out(&function, &frame);
+    eventually("all packets are counted", || sluice(&daemon, &["dump-flows", "-m"]).contains("packets:6, "));
+    let flows = sluice(&daemon, &["dump-flows", "-m"]);
+    assert!(flows.contains(&format!("bytes:{}, ", 6 * frame.len())), "{flows}");
+    assert!(flows.contains("offloaded:yes, dp:dv, actions:vf0"), "{flows}");
+    let refused = daemon.sluice(&["add-flow", "in_port(host),eth(),eth_type(0x0806),arp(sip=10.0.0.1)", "p0"]);
+    assert_eq!(refused.code, Some(2));
+    assert!(refused.err.contains("field arp.sip: this backend cannot match it"), "{}", refused.err);
+    let audit = sluice(&daemon, &["audit"]);
+    assert!(audit.contains("1 rules, all as wanted (by the backend's own"), "{audit}");
+    let explained = sluice(&daemon, &["explain", KEY, "set(eth(dst=02:00:00:00:00:09)),p0,vf0"]);
+    let words = "match outer.ethertype=0x800 outer.cvlan_tag=0x0 outer.svlan_tag=0x0 misc.source_port=0x0 outer.ip_version=0x4 \
+                 outer.frag=0x0 outer.dst_ipv4=0xa000002; actions count, modify_header(0x1004000002000000 0x1005001000000009), \
+                 to p0 and vf0";
+    assert!(explained.contains(words), "{explained}");
+    signal(&daemon, "TERM");
+    assert!(daemon.wait().success());
+    let log = daemon.log();
+    assert_eq!(complaints(&log).collect::<Vec<_>>(), Vec::<&str>::new());
+}
+
+#[test]
+fn flows_come_back_from_the_log_when_the_daemon_was_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut daemon, ports) = start(&folder);
+    let frame = Packet::v4(UDP).frame();
+    sluice(&daemon, &["add-flow", "--permanent", KEY, "p0"]);
+    let jump = "recirc_id(0),in_port(host),eth(),eth_type(0x86dd),ipv6(frag=no)";
+    sluice(
+        &daemon,
+        &["add-flow", "--permanent", "recirc_id(0x5),in_port(host),eth(),eth_type(0x86dd),ipv6(frag=no)", "vf0"],
+    );
+    sluice(&daemon, &["add-flow", "--permanent", jump, "recirc(0x5)"]);
+    signal(&daemon, "KILL");
+    assert!(!daemon.wait().success());
+    drop((daemon, ports));
+    let (daemon, ports) = start(&folder);
+    let (wire, function) = (ports.out("wire"), ports.out("vport-1"));
+    eventually("all flows are in the device", || {
+        sluice(&daemon, &["dump-flows", "type=offloaded"]).lines().filter(|line| line.contains("actions:")).count() == 3
+    });
+    ports.send("vport-0", &frame);
+    comes_out(&wire, &frame);
+    let six = Packet::v6(UDP).frame();
+    ports.send("vport-0", &six);
+    comes_out(&function, &six);
+}
+
+#[test]
+fn what_stands_in_the_way_is_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |config: &str, emulated: bool| {
+        let file = folder.path().join("sluiced.toml");
+        let places = format!("run_dir = \"{0}/run\"\nlock_dir = \"{0}\"\n", folder.path().display());
+        std::fs::write(&file, places + config).unwrap();
+        let program = if emulated { runner(PROFILE, folder.path()) } else { vec!["env".to_owned()] };
+        let ran = run(Command::new(&program[0]).args(&program[1..]).arg(binary("sluiced")).arg("--config").arg(file));
+        assert_eq!(ran.code, Some(1), "{}", ran.err);
+        let said = ran.err.lines().find(|line| line.starts_with("sluiced: ")).unwrap_or_default().to_owned();
+        assert!(!said.is_empty(), "{}", ran.err);
+        said
+    };
+    let none = refused(&CONFIG.replace("takeover = true", ""), true);
+    assert!(none.contains("`takeover = true` in [dv] allows that"), "{none}");
+    let other = refused(&CONFIG.replace("mlx5_0", "mlx5_3"), true);
+    assert!(other.ends_with("there is no RDMA device mlx5_3, only mlx5_0"), "{other}");
+    let without = refused(CONFIG, false);
+    assert!(without.contains("RDMA device"), "{without}");
+}
