@@ -15,8 +15,8 @@ fn a_packet_goes_on_in_the_chain_that_it_is_sent_to() {
             rig.add(&flow("recirc_id(0),in_port(2),eth(),eth_type(0x0800),ipv4(frag=no)", "recirc(3)")).unwrap();
         let to = |to: u8| Packet { to, ..Packet::v4(UDP) }.frame();
         assert_eq!(rig.inject(2, &to(2)), [(1, to(2))]);
-        // It misses in the last chain, and goes to the representor of its port, which nobody here holds.
-        assert_eq!(rig.inject(2, &to(3)), []);
+        // It misses in the last chain.
+        assert_eq!(rig.inject(2, &to(3)), [(0, to(3))]);
         let counted = rig.switch.remove(&[first, middle, last]).unwrap();
         assert_eq!(counted.map_packets(), [2, 2, 1]);
     });

@@ -103,6 +103,10 @@ fn generated_flows_do_what_they_do_in_the_nic_in_software() {
                         .flat_map(|(port, frames)| frames.into_iter().map(move |frame| (port.0, frame)))
                         .collect();
                     wanted.sort();
+                    if hit.is_empty() {
+                        // Where the NIC in software drops it, the device shows it to the representor as it came in.
+                        wanted.push((0, packet.frame.clone()));
+                    }
                     let found = rig.inject(usize::try_from(port.0).unwrap(), &packet.frame);
                     assert!(
                         found == wanted,

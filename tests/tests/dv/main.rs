@@ -5,6 +5,7 @@
 
 mod agent;
 mod chains;
+mod conforming;
 mod counters;
 mod frames;
 mod generated;

@@ -1,8 +1,5 @@
 //! A switch with four ports, and flows as text.
 
-use std::thread;
-use std::time::{Duration, Instant};
-
 use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
 use sluice_flow::text::{parse_actions, parse_key};
@@ -12,7 +9,10 @@ use sluice_offload_dv::mlx5::Library;
 use sluice_offload_dv::switch::{RuleId, Switch};
 use sluice_offload_dv::translate::{UPLINK, Vports, translate};
 use sluice_tests::mlx5::{Out, Ports};
+use sluice_tests::world::eventually;
 
+/// The manager's own vport, by which packets come that no rule takes: the representor of the port that they came in at.
+const REPRESENTOR: &str = "vport-65534";
 /// Ports 1 to 4: the wire, the host's physical function and two of its virtual functions.
 pub(crate) const PORTS: [(u16, &str); 4] = [(UPLINK, "wire"), (0, "vport-0"), (1, "vport-1"), (2, "vport-2")];
 
@@ -41,16 +41,28 @@ fn flow_at(priority: u8, key: &str, actions: &str) -> Flow {
 pub(crate) struct Rig<'a> {
     pub(crate) switch: Switch,
     ports: &'a Ports,
+    /// Of the representors first, and then of ports from 1 on.
     outs: Vec<Out>,
 }
 
-/// An address that no flow of a test is for: what is sent there comes out at the port that it came in at, behind all that came before.
-const LAST: [u8; 6] = [2, 0xff, 0xff, 0xff, 0xff, 0xff];
+/// An address that no flow of a test is for.
+pub(crate) const MARKER: [u8; 6] = [2, 0xff, 0xff, 0xff, 0xff, 0xff];
+
+/// A frame to mark the end of others, which come in at the same port.
+pub(crate) fn marker(to: [u8; 6]) -> Vec<u8> {
+    [&to[..], &[2, 0, 0, 0, 0, 9, 0x88, 0xb5], &[0; 46]].concat()
+}
+
+/// Waits until a frame comes out; others are passed over.
+pub(crate) fn wait_for(out: &Out, frame: &[u8]) {
+    eventually("the frame comes out", || out.at_once().is_some_and(|found| found == frame));
+}
 
 impl<'a> Rig<'a> {
     pub(crate) fn open(ports: &'a Ports) -> Self {
+        let names = std::iter::once(REPRESENTOR).chain(PORTS.iter().map(|(_, name)| *name));
         let switch = Switch::open(&Library::load().unwrap(), "mlx5_0").unwrap();
-        let mut rig = Self { switch, ports, outs: PORTS.iter().map(|(_, name)| ports.out(name)).collect() };
+        let mut rig = Self { switch, ports, outs: names.map(|name| ports.out(name)).collect() };
         for port in 1..=PORTS.len() {
             // Port 1 is the wire, where nothing goes back.
             let out = if port == 1 { 2 } else { 1 };
@@ -71,26 +83,20 @@ impl<'a> Rig<'a> {
         self.switch.replace(id, &translate(flow, &Vport)?, flow.priority)
     }
 
-    /// Lets a frame in at a port, and returns where it comes out, in the order of ports: number of the port and frame.
+    /// Lets a frame in at a port, and returns where it comes out, in the order of ports: number of the port, 0 for its representor, and
+    /// frame.
     pub(crate) fn inject(&self, port: usize, frame: &[u8]) -> Vec<(u32, Vec<u8>)> {
-        const LONGEST: Duration = Duration::from_secs(20);
-        let last = [&LAST[..], &[2, 0, 0, 0, 0, 9, 0x88, 0xb5], &[0; 46]].concat();
+        let last = marker(MARKER);
         self.ports.send(PORTS[port - 1].1, frame);
         self.ports.send(PORTS[port - 1].1, &last);
-        let (mut found, started) = (Vec::new(), Instant::now());
-        loop {
-            for (number, out) in (1..).zip(&self.outs) {
-                found.extend(out.at_once().map(|frame| (number, frame)));
-            }
-            if let Some(place) = found.iter().position(|(_, frame)| *frame == last) {
-                found.remove(place);
-                break;
-            }
-            assert!(started.elapsed() < LONGEST, "nothing more comes out");
-            thread::yield_now();
-        }
+        let mut found = Vec::new();
+        eventually("the marker comes out", || {
+            found.extend((0..).zip(&self.outs).filter_map(|(number, out)| Some((number, out.at_once()?))));
+            let place = found.iter().position(|(_, frame)| *frame == last);
+            place.inspect(|place| drop(found.remove(*place))).is_some()
+        });
         // What came out before is there by now.
-        for (number, out) in (1..).zip(&self.outs) {
+        for (number, out) in (0..).zip(&self.outs) {
             found.extend(std::iter::from_fn(|| out.at_once()).map(|frame| (number, frame)));
         }
         found.sort();

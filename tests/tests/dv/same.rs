@@ -44,6 +44,10 @@ fn expected(flow: &Flow, from: usize, frame: &[u8]) -> Vec<(u32, Vec<u8>)> {
     queue.submit(&mut vec![change], &mut done);
     assert!(done[0].result.is_ok(), "{:?}", done[0].result);
     let verdict = nic.inject(PortNumber(u32::try_from(from).unwrap()), frame).unwrap();
+    if verdict.missed.is_some() {
+        // Where the NIC in software drops it, the device shows it to the representor as it came in.
+        return vec![(0, frame.to_vec())];
+    }
     let mut sent: Vec<_> = verdict.sent.into_iter().map(|(port, frame)| (port.0, frame)).collect();
     sent.sort();
     sent
@@ -60,12 +64,10 @@ fn compare(ports: &Ports, cases: Vec<Case>) {
             let frame = packet.frame();
             let wanted = expected(&flow, from, &frame);
             assert_eq!(rig.inject(from, &frame), wanted, "{packet:?}");
-            hits += usize::from(!wanted.is_empty());
+            hits += u64::from(wanted.first().is_none_or(|(port, _)| *port != 0));
         }
         let last = rig.switch.remove(&[id]).unwrap();
-        if actions != "drop" {
-            assert_eq!(last[0].packets, hits as u64, "what is counted of {key}");
-        }
+        assert_eq!(last[0].packets, hits, "what is counted of {key}");
     }
 }
 
