@@ -202,7 +202,7 @@ fn an_unknown_key_is_shown_in_its_line_with_what_is_known() {
         "{first}"
     );
     assert!(
-        first.contains("`idle_timeout`") && first.contains("`port`") && first.ends_with(", `soft`, `tc`"),
+        first.contains("`idle_timeout`") && first.contains("`port`") && first.ends_with(", `soft`, `tc`, `dv`"),
         "{first}"
     );
     assert_eq!(rest, "  |\n2 | \tidle_timout = \"10s\"\n  | \t^^^^^^^^^^^");
