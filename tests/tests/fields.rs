@@ -15,6 +15,7 @@ use sluice_flow::priority::Priority;
 use sluice_flow::refusal::Refusal;
 use sluice_flow::text::{Style, parse_key, write_key};
 use sluice_flow::ufid::Seed;
+use sluice_offload_dv::translate::Vports;
 use sluice_offload_tc::context::{Context, Device, DeviceKind, Features, TunnelFlags};
 use sluice_offload_tc::label::Room;
 use sluice_offload_tc::marks::AgentId;
@@ -170,6 +171,39 @@ fn tc_takes_a_field_into_the_rule_or_refuses_it_by_its_name() {
     for field in [Field::DpHash, Field::Ipv6Label, Field::NshTtl, Field::NdTarget, Field::CtTuple6Src] {
         assert!(without_a_key.contains(&field), "{field}");
     }
+}
+
+/// Every port is the vport of its number.
+struct AnyVport;
+
+impl Vports for AnyVport {
+    fn vport(&self, port: PortNumber) -> Result<u16, Refusal> {
+        u16::try_from(port.0).map_err(|_| Refusal::no_port(port))
+    }
+}
+
+#[test]
+fn dv_takes_a_field_into_the_rule_or_refuses_it_by_its_name() {
+    let (mut taken, mut refused) = (0, 0);
+    for spec in FIELDS {
+        let Some((without, with)) = with_field(spec) else { continue };
+        let matched =
+            |full: &Match| sluice_offload_dv::translate::translate(&flow(full), &AnyVport).map(|rule| rule.matched);
+        match (matched(&without), matched(&with)) {
+            (Ok(plain), Ok(matched)) => {
+                // In OVS it stands for the tag, of which the rule looks at the presence.
+                let is_said = matches!(spec.field, Field::VlanCfi | Field::CvlanCfi);
+                assert!(matched != plain || is_said, "{} is dropped in silence", spec.field);
+                taken += 1;
+            }
+            (_, Err(refusal)) => {
+                assert!(names(&refusal, spec), "{}: {refusal}", spec.field);
+                refused += 1;
+            }
+            (Err(refusal), Ok(_)) => panic!("{}: {refusal}", spec.field),
+        }
+    }
+    assert!(taken > 25 && refused > 25, "{taken} taken, {refused} refused");
 }
 
 #[test]

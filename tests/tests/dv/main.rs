@@ -10,6 +10,7 @@ mod counters;
 mod frames;
 mod generated;
 mod layout;
+mod refusals;
 mod rig;
 mod rules;
 mod same;

@@ -1,0 +1,82 @@
+//! What the device cannot do, by name, before it is asked.
+
+use sluice_offload_dv::translate::translate;
+
+use crate::rig::{Vport, flow};
+
+const KEY: &str = "in_port(2),eth(),eth_type(0x0800),ipv4(ttl=64,proto=17,frag=no)";
+
+fn refusal(key: &str, actions: &str) -> String {
+    match translate(&flow(key, actions), &Vport) {
+        Ok(_) => panic!("{actions} is taken"),
+        Err(refusal) => refusal.to_string(),
+    }
+}
+
+#[test]
+fn an_action_that_a_rule_does_not_do_is_refused_by_its_name() {
+    let cannot = "this backend cannot do it";
+    let cases = [
+        ("ct(commit)", "action ct: ", cannot),
+        ("ct_clear", "action ct_clear: ", cannot),
+        ("meter(1),1", "action meter: ", cannot),
+        ("sample(sample=50.0%,actions(1))", "action sample: ", cannot),
+        ("userspace(pid=7)", "action userspace: ", cannot),
+        ("trunc(100),1", "action trunc: ", cannot),
+        ("clone(1),3", "action clone: ", cannot),
+        ("check_pkt_len(size=200,gt(1),le(3))", "action check_pkt_len: ", cannot),
+        ("set(tunnel(tun_id=1,dst=10.0.0.9)),1", "action set(tunnel): ", cannot),
+        ("9", "port 9: ", "there is no such port"),
+        ("1,1", "action output: ", "a copy goes there already"),
+        ("1,set(eth(src=02:00:00:00:00:09)),3", "action set: ", "copies were sent before, which would be changed, too"),
+        ("1,recirc(5)", "action recirc: ", "copies were sent before"),
+        ("push_vlan(vid=5,pcp=0),recirc(5)", "action recirc: ", "the packet was changed before, and may miss there"),
+        ("recirc(5),1", "action output: ", "nothing can follow a recirculation here"),
+        ("push_vlan(vid=5,pcp=0),set(ipv4(ttl=3)),1", "action set: ", "a tag was put on before"),
+        ("set(tcp(src=5)),1", "action set: ", "the match does not say that there is tcp()"),
+        ("set(ipv4(tos=3)),1", "action set: ", "the device does not write all of ipv4.tos"),
+        ("pop_vlan,1", "action pop_vlan: ", "the match does not say that there is a tag"),
+        (
+            "push_vlan(tpid=0x9100,vid=5,pcp=0),1",
+            "action push_vlan: ",
+            "the device knows tags of 0x8100 and 0x88a8 only",
+        ),
+    ];
+    for (actions, what, reason) in cases {
+        assert_eq!(refusal(KEY, actions), format!("{what}{reason}"), "{actions}");
+    }
+    let tagged = "in_port(2),eth(),eth_type(0x8100),vlan(vid=5),encap(eth_type(0x0800),ipv4(frag=no))";
+    let reason = "action pop_vlan: the device takes tags off packets from the uplink only";
+    assert_eq!(refusal(tagged, "pop_vlan,1"), reason);
+    let from_wire = "in_port(1),eth(),eth_type(0x0800),ipv4(frag=no)";
+    let reason = "action push_vlan: the device puts tags on packets from functions only";
+    assert_eq!(refusal(from_wire, "push_vlan(vid=5,pcp=0),2"), reason);
+}
+
+#[test]
+fn a_match_that_a_rule_does_not_look_at_is_refused_by_its_name() {
+    let cases = [
+        (
+            "eth(),eth_type(0x0800),ipv4(frag=first)",
+            "field ipv4.frag: the device does not tell first fragments from later ones",
+        ),
+        (
+            "eth(),eth_type(0x0800),ipv4(proto=6,frag=no),tcp_flags(0x800/0x800)",
+            "field tcp_flags: the device has fewer bits of it",
+        ),
+        ("eth(),eth_type(0x0806),arp(op=1)", "field arp.op: this backend cannot match it"),
+        ("eth(),eth_type(0x0800),ipv4(proto=132,frag=no),sctp(src=5)", "field sctp.src: this backend cannot match it"),
+        ("tunnel(tun_id=5),in_port(2)", "field tunnel: this backend cannot match it"),
+        ("in_port(9)", "port 9: there is no such port"),
+        ("ct_state(+trk)", "field ct_state: connections are not tracked in hardware yet"),
+        ("skb_mark(0x5)", "field skb_mark: packets in hardware have none of the kernel's marks"),
+        ("eth(),eth_type(0x0005)", "field eth_type: frames without an Ethernet type cannot be told apart"),
+    ];
+    for (key, reason) in cases {
+        assert_eq!(refusal(key, "1"), reason, "{key}");
+    }
+    // What is true of every packet here needs no look.
+    for key in ["ct_state(-trk)", "ct_mark(0/0xff)", "skb_mark(0)"] {
+        assert!(translate(&flow(key, "1"), &Vport).is_ok(), "{key}");
+    }
+}
