@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sluice_flow::action::ActionKind;
+use sluice_flow::action::{Action, ActionKind, ActionList};
 use sluice_flow::field::{ATTRIBUTES, Attribute, Field};
+use sluice_flow::key::Match;
+use sluice_flow::port::PortNumber;
 use sluice_flow::ufid::Seed;
-use sluice_flow::{Expiry, Flow, MaskedKey, Priority};
+use sluice_flow::{ChainId, Expiry, Flow, MaskedKey, Priority};
 use sluice_tests::generate::{Feature, Form, Profile, collect, fields_of, packet, ports};
 use sluice_tests::mlx5::on_device;
 use sluice_tests::scenario::{Scenario, flow_text, hex};
-use sluice_tests::soft::Soft;
+use sluice_tests::soft::{Sent, Soft};
 
 use crate::rig::Rig;
 
@@ -18,8 +20,16 @@ use crate::rig::Rig;
 const DRAWN: u64 = 9_000;
 const TAKEN: usize = 2_000;
 
+/// The same of flows in a later chain.
+const DRAWN_IN_CHAIN: u64 = 2_000;
+const TAKEN_IN_CHAIN: usize = 400;
+
+/// What flows do.
+const DONE: &[ActionKind] =
+    &[ActionKind::Output, ActionKind::Set, ActionKind::PushVlan, ActionKind::PopVlan, ActionKind::Drop];
+
 /// Flows without what the device has no words for, so that most of them are taken.
-fn profile() -> Profile {
+fn profile(kinds: &[ActionKind]) -> Profile {
     let matched = [
         Attribute::RecircId,
         Attribute::InPort,
@@ -36,8 +46,7 @@ fn profile() -> Profile {
         Attribute::Icmpv6,
     ];
     let others = ATTRIBUTES.iter().map(|spec| spec.attribute).filter(|attribute| !matched.contains(attribute));
-    let done = [ActionKind::Output, ActionKind::Set, ActionKind::PushVlan, ActionKind::PopVlan, ActionKind::Drop];
-    let kinds = ActionKind::ALL.iter().copied().filter(|kind| !done.contains(kind));
+    let kinds = ActionKind::ALL.iter().copied().filter(|kind| !kinds.contains(kind));
     Profile::everything()
         .without("fields", "the device does not match them", others.flat_map(fields_of))
         .without("actions", "the device does not do them", kinds.map(Feature::Action))
@@ -60,6 +69,18 @@ fn is_known(frame: &[u8]) -> bool {
     true
 }
 
+/// What the device is to make of a frame that the NIC in software made this of. Where that drops a packet that misses, the device shows it
+/// to the representor as it came in.
+fn wanted(sent: Sent, has_missed: bool, frame: &[u8]) -> Vec<(u32, Vec<u8>)> {
+    if has_missed {
+        return vec![(0, frame.to_vec())];
+    }
+    let of_port = |(port, frames): (PortNumber, Vec<_>)| frames.into_iter().map(move |frame| (port.0, frame));
+    let mut wanted: Vec<_> = sent.into_iter().flat_map(of_port).collect();
+    wanted.sort();
+    wanted
+}
+
 fn told(frames: &[(u32, Vec<u8>)]) -> String {
     frames.iter().map(|(port, frame)| format!("{port}: {} ", hex(frame))).collect()
 }
@@ -69,7 +90,7 @@ fn generated_flows_do_what_they_do_in_the_nic_in_software() {
     for device in ["bluefield-2", "bluefield-3"] {
         on_device(device, "generated::generated_flows_do_what_they_do_in_the_nic_in_software", |wires| {
             let mut rig = Rig::open(wires);
-            let (sets, _) = collect(&Arc::new(profile()), DRAWN);
+            let (sets, _) = collect(&Arc::new(profile(DONE)), DRAWN);
             let (mut taken, mut packets, mut refusals) = (0, 0, BTreeMap::<String, usize>::new());
             for (number, generated) in (0_u64..).zip(sets.into_iter().flatten()) {
                 let (full, actions) = (generated.matching, generated.actions);
@@ -77,10 +98,7 @@ fn generated_flows_do_what_they_do_in_the_nic_in_software() {
                     // No packet comes to a later chain by itself.
                     continue;
                 }
-                let matching = MaskedKey::new(&full);
-                let flow =
-                    Flow::new(None, matching, actions.clone(), Priority::default(), Expiry::default(), &Seed([7; 16]));
-                let id = match rig.add(&flow) {
+                let id = match rig.add(&flow(&full, actions.clone())) {
                     Ok(id) => id,
                     Err(refusal) => {
                         *refusals.entry(refusal.to_string()).or_default() += 1;
@@ -98,15 +116,7 @@ fn generated_flows_do_what_they_do_in_the_nic_in_software() {
                     let port = packet::port(&packet.key);
                     let (sent, hit) = soft.inject_and_tell(port, &packet.frame);
                     hits += hit.len() as u64;
-                    let mut wanted: Vec<_> = sent
-                        .into_iter()
-                        .flat_map(|(port, frames)| frames.into_iter().map(move |frame| (port.0, frame)))
-                        .collect();
-                    wanted.sort();
-                    if hit.is_empty() {
-                        // Where the NIC in software drops it, the device shows it to the representor as it came in.
-                        wanted.push((0, packet.frame.clone()));
-                    }
+                    let wanted = wanted(sent, hit.is_empty(), &packet.frame);
                     let found = rig.inject(usize::try_from(port.0).unwrap(), &packet.frame);
                     assert!(
                         found == wanted,
@@ -127,4 +137,64 @@ fn generated_flows_do_what_they_do_in_the_nic_in_software() {
             assert!(taken >= TAKEN, "{taken} flows taken");
         });
     }
+}
+
+#[test]
+fn generated_flows_of_a_later_chain_do_what_they_do_in_the_nic_in_software() {
+    const CHAIN: ChainId = ChainId(7);
+    for device in ["bluefield-2", "bluefield-3"] {
+        on_device(
+            device,
+            "generated::generated_flows_of_a_later_chain_do_what_they_do_in_the_nic_in_software",
+            |wires| {
+                let mut rig = Rig::open(wires);
+                let (sets, _) = collect(&Arc::new(profile(DONE)), DRAWN_IN_CHAIN);
+                let (mut taken, mut packets) = (0, 0);
+                for (number, generated) in (0_u64..).zip(sets.into_iter().flatten()) {
+                    let (full, actions) = (generated.matching, generated.actions);
+                    if !full.is_exactly(Field::RecircId, 0) {
+                        continue;
+                    }
+                    let mut later = full;
+                    later.set_exact(Field::RecircId, CHAIN.0.into());
+                    let mut first = Match::default();
+                    first.set_exact(Field::RecircId, 0);
+                    first.set(Field::InPort, full.key.get(Field::InPort), full.mask.get(Field::InPort));
+                    let jump: ActionList = [Action::Recirc(CHAIN)].into();
+                    let Ok(in_chain) = rig.add(&flow(&later, actions.clone())) else { continue };
+                    let to_chain = rig.add(&flow(&first, jump.clone())).unwrap();
+                    taken += 1;
+                    let text = flow_text(&full, &actions);
+                    let scenario = Scenario::new("two chains").flow(first, jump).flow(later, actions);
+                    let soft = Soft::set_up(&ports(), &scenario).unwrap_or_else(|refusal| panic!("{text}: {refusal}"));
+                    let miss = packet::near_miss(&full, number).map(|(packet, _)| packet);
+                    let all = packet::hit(&full, number).into_iter().chain(miss);
+                    let mut counts = [0; 2];
+                    for packet in all.filter(|packet| packet::comes_in(&packet.key) && is_known(&packet.frame)) {
+                        let port = packet::port(&packet.key);
+                        let (sent, hits) = soft.inject_and_tell(port, &packet.frame);
+                        hits.iter().for_each(|hit| counts[*hit as usize - 1] += 1);
+                        let wanted = wanted(sent, hits.len() < 2, &packet.frame);
+                        let found = rig.inject(usize::try_from(port.0).unwrap(), &packet.frame);
+                        assert!(
+                            found == wanted,
+                            "{text} of {} at {port}: {}, not {}",
+                            hex(&packet.frame),
+                            told(&found),
+                            told(&wanted)
+                        );
+                        packets += 1;
+                    }
+                    let last = rig.switch.remove(&[to_chain, in_chain]).unwrap();
+                    assert_eq!([last[0].packets, last[1].packets], counts, "packets counted of {text}");
+                }
+                println!("{taken} flows taken, {packets} packets");
+                assert!(taken >= TAKEN_IN_CHAIN, "{taken} flows taken");
+            },
+        );
+    }
+}
+
+fn flow(full: &Match, actions: ActionList) -> Flow {
+    Flow::new(None, MaskedKey::new(full), actions, Priority::default(), Expiry::default(), &Seed([7; 16]))
 }
