@@ -1,7 +1,7 @@
 //! The match of a flow as mask and value of a rule.
 
 use sluice_flow::consume::Remainder;
-use sluice_flow::field::{ATTRIBUTES, Attribute, FRAGMENT_NO, Field};
+use sluice_flow::field::{Attribute, FRAGMENT_NO, Field};
 use sluice_flow::key::Match;
 use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
@@ -70,7 +70,7 @@ pub(super) fn translate(full: &Match, vports: &dyn Vports) -> Result<Matched, Re
     consumer.eth_type()?;
     consumer.network()?;
     consumer.transport()?;
-    consumer.name_what_is_left()?;
+    consumer.rest.refuse_left("the device has no field for it")?;
     let Consumer { rest, mask, value, guarantees, .. } = consumer;
     rest.finish()?;
     Ok(Matched { mask, value, guarantees })
@@ -219,18 +219,6 @@ impl Consumer<'_> {
             _ => &[],
         };
         attributes.iter().try_for_each(|attribute| self.all_of(*attribute))
-    }
-
-    /// Refuses by its name what is left of the headers that packets have: headers that exclude each other share a place in a key.
-    fn name_what_is_left(&mut self) -> Result<(), Refusal> {
-        for attribute in ATTRIBUTES.iter().filter(|attribute| self.full.meets(attribute.requires)) {
-            for spec in attribute.attribute.fields() {
-                if self.rest.take(spec.field).is_some() {
-                    return Err(refuse(spec.field, "this backend cannot match it"));
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Takes what the table says of an attribute.
