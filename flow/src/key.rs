@@ -291,6 +291,13 @@ impl<'a> MaskedKey<'a> {
         }
     }
 
+    /// Returns whether a flow that matches this could concern a packet that `filter` describes. Only the bits that the flow does not
+    /// wildcard are held against the filter (`lib/dpctl.c` of OVS, dump-flows).
+    pub fn could_concern(&self, filter: &Match) -> bool {
+        let mut stored = self.mask.words().zip(self.values());
+        stored.all(|((word, mask), value)| (value ^ filter.key.words[word]) & mask & filter.mask.words[word] == 0)
+    }
+
     /// The masked values, one for each word of the mask, in its order.
     pub fn values(&self) -> impl Iterator<Item = u64> + '_ {
         let bytes = self.bytes();

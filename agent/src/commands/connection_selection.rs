@@ -5,8 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use sluice_flow::connection::{DirectionSelection, Selection};
-
-use super::filter::number;
+use sluice_flow::text::parse_number;
 
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
@@ -38,7 +37,7 @@ pub(super) fn parse(arguments: &[String]) -> Result<Selection, String> {
 
 /// `VALUE[/MASK]`
 fn masked<T: TryFrom<u128>>(text: &str, exactly: T) -> Option<(T, T)> {
-    let read = |text: &str| T::try_from(number(text)?).ok();
+    let read = |text: &str| T::try_from(parse_number(text)?).ok();
     match text.split_once('/') {
         Some((value, mask)) => Some((read(value)?, read(mask)?)),
         None => Some((read(text)?, exactly)),

@@ -12,7 +12,6 @@ use sluice_unixctl::Output;
 
 use super::arguments::Arguments;
 use super::failure::Failure;
-use super::filter;
 use super::flow_json::ObjectWriter;
 use super::flow_text::statistics;
 use crate::backends::Configured;
@@ -147,7 +146,7 @@ fn selection(agent: &AgentView, arguments: &Arguments) -> Result<Dump, Failure> 
     let mut rest = Vec::new();
     for arg in &arguments.rest {
         if let Some(text) = arg.strip_prefix("filter=") {
-            let parsed = filter::parse(text, &*agent.ports());
+            let parsed = text::parse_openflow_match(text, &*agent.ports());
             wanted.filter =
                 Some(parsed.map_err(|e| Failure::new(format_args!("Failed to parse filter ({text}: {e})")))?);
         } else if let Some(kinds) = arg.strip_prefix("type=") {

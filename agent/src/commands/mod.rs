@@ -16,7 +16,6 @@ mod datapath;
 mod dump;
 mod explain;
 mod failure;
-mod filter;
 mod flow_json;
 mod flow_text;
 mod flows;

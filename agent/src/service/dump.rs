@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use sluice_flow::table::FlowView;
-use sluice_flow::{FlowState, MaskedKey, Match};
+use sluice_flow::{FlowState, Match};
 
 use super::faces::AgentView;
 
@@ -49,14 +49,6 @@ impl Dump {
             FlowKind::InBackend(name) => view.placement.is_some() && name == backend,
         };
         (self.kinds.is_empty() || self.kinds.iter().any(is_of))
-            && self.filter.as_ref().is_none_or(|filter| could_concern(filter, &view.flow.matching()))
+            && self.filter.as_ref().is_none_or(|filter| view.flow.matching().could_concern(filter))
     }
-}
-
-/// Whether a flow could concern a packet that the filter describes. Only the bits that the flow does not wildcard are held against
-/// the filter (`lib/dpctl.c` of OVS, dump-flows).
-pub fn could_concern(filter: &Match, matching: &MaskedKey<'_>) -> bool {
-    let Match { key, mask } = filter;
-    let mut stored = matching.mask().words().zip(matching.values());
-    stored.all(|((word, flow_mask), value)| (value ^ key.words[word]) & flow_mask & mask.words[word] == 0)
 }

@@ -49,7 +49,7 @@ mod view;
 pub use self::accepted::{Accepted, Durable, Pending, Receipt};
 pub use self::audit::{AuditError, Audited};
 pub use self::batch::{BatchOutcome, FlowBatch, FlowChanges};
-pub use self::dump::{Dump, FlowKind, could_concern};
+pub use self::dump::{Dump, FlowKind};
 pub use self::error::Error;
 pub use self::explain::{Expires, Explain, Explanation, KnownFlow};
 pub use self::faces::{AgentView, Service};

@@ -1,13 +1,14 @@
-//! `filter=`: an OpenFlow match that selects flows, as `dpctl/dump-flows` of OVS takes it.
+//! An OpenFlow match that selects flows, as `filter=` of OVS's `dpctl/dump-flows` has it.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use sluice_flow::field::{Attribute, FRAGMENT_FIRST, FRAGMENT_LATER, FRAGMENT_NO};
-use sluice_flow::port::PortNames;
-use sluice_flow::{Field, Match};
+use crate::field::{Attribute, FRAGMENT_FIRST, FRAGMENT_LATER, FRAGMENT_NO, Field};
+use crate::key::Match;
+use crate::port::PortNames;
 
-/// Reads an OpenFlow match: `FIELD=VALUE[/MASK]` and protocol words, separated by commas or blanks.
-pub(super) fn parse(text: &str, names: &dyn PortNames) -> Result<Match, String> {
+/// Reads an OpenFlow match: `FIELD=VALUE[/MASK]` and protocol words, separated by commas or blanks. Fails with the words of OVS where it
+/// has some.
+pub fn parse_openflow_match(text: &str, names: &dyn PortNames) -> Result<Match, String> {
     let mut wanted = Match::default();
     for part in parts(text) {
         match part.split_once('=') {
@@ -137,14 +138,14 @@ fn set(wanted: &mut Match, name: &str, text: &str, names: &dyn PortNames) -> Res
     let wrong = || format!("{text}: not a valid value for {name}");
     match name {
         // `OFP_VLAN_NONE`: packets without a tag.
-        "dl_vlan" if number(text) == Some(0xffff) => wanted.set_exact(Field::VlanPresent, 0),
+        "dl_vlan" if parse_number(text) == Some(0xffff) => wanted.set_exact(Field::VlanPresent, 0),
         "dl_vlan" | "vlan_vid" => {
-            let vid = number(text).filter(|vid| *vid <= Field::VlanVid.full_mask());
+            let vid = parse_number(text).filter(|vid| *vid <= Field::VlanVid.full_mask());
             wanted.set_exact(Field::VlanPresent, 1);
             wanted.set_exact(Field::VlanVid, vid.ok_or_else(|| format!("{text}: not a VLAN"))?);
         }
         "dl_vlan_pcp" | "vlan_pcp" => {
-            let pcp = number(text).filter(|pcp| *pcp <= Field::VlanPcp.full_mask());
+            let pcp = parse_number(text).filter(|pcp| *pcp <= Field::VlanPcp.full_mask());
             wanted.set_exact(Field::VlanPresent, 1);
             wanted.set_exact(Field::VlanPcp, pcp.ok_or_else(wrong)?);
         }
@@ -161,7 +162,7 @@ fn set(wanted: &mut Match, name: &str, text: &str, names: &dyn PortNames) -> Res
             let (namespace, kind) =
                 pair.ok_or_else(|| format!("{text}: not a packet type, expected (NAMESPACE,TYPE)"))?;
             for (field, text) in [(Field::PacketTypeNs, namespace), (Field::PacketTypeId, kind)] {
-                let part = number(text.trim()).filter(|part| *part <= field.full_mask());
+                let part = parse_number(text.trim()).filter(|part| *part <= field.full_mask());
                 wanted.set_exact(field, part.ok_or_else(wrong)?);
             }
         }
@@ -177,10 +178,15 @@ fn set_field(wanted: &mut Match, name: &str, text: &str, names: &dyn PortNames) 
     }
     let (value, mask) = text.split_once('/').map_or((text, None), |(value, mask)| (value, Some(mask)));
     let read = |text: &str| match field {
-        Field::InPort => number(text).or_else(|| names.number(text).map(|port| u128::from(port.0))).or_else(|| {
-            RESERVED_PORTS.iter().find(|(reserved, _)| reserved.eq_ignore_ascii_case(text)).map(|(_, number)| *number)
-        }),
-        _ => number(text).or_else(|| address(text)),
+        Field::InPort => {
+            parse_number(text).or_else(|| names.number(text).map(|port| u128::from(port.0))).or_else(|| {
+                RESERVED_PORTS
+                    .iter()
+                    .find(|(reserved, _)| reserved.eq_ignore_ascii_case(text))
+                    .map(|(_, number)| *number)
+            })
+        }
+        _ => parse_number(text).or_else(|| address(text)),
     };
     let fits = |number: &u128| *number <= field.full_mask();
     let value = read(value).filter(fits).ok_or_else(|| format!("{text}: not a valid value for {name}"))?;
@@ -207,8 +213,8 @@ fn prefix_mask(prefix: u32, width: u32) -> u128 {
     all & !all.checked_shr(prefix).unwrap_or(0)
 }
 
-/// A decimal number, or a hexadecimal one after `0x`.
-pub(super) fn number(text: &str) -> Option<u128> {
+/// Reads a decimal number, or a hexadecimal one after `0x`.
+pub fn parse_number(text: &str) -> Option<u128> {
     match text.strip_prefix("0x") {
         Some(digits) => u128::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),
@@ -222,22 +228,21 @@ fn address(text: &str) -> Option<u128> {
     if let Ok(address) = text.parse::<Ipv6Addr>() {
         return Some(address.to_bits());
     }
-    let mut octets = text.split(':');
+    let mut bytes = text.split(':');
     let mut mac = 0;
     for _ in 0..6 {
-        mac = mac << 8 | u128::from(u8::from_str_radix(octets.next()?, 16).ok()?);
+        mac = mac << 8 | u128::from(u8::from_str_radix(bytes.next()?, 16).ok()?);
     }
-    octets.next().is_none().then_some(mac)
+    bytes.next().is_none().then_some(mac)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::service::could_concern;
-    use sluice_flow::MaskedKey;
+    use crate::key::MaskedKey;
 
     fn of(text: &str) -> MaskedKey<'static> {
-        MaskedKey::new(&sluice_flow::text::parse_key(text, &()).unwrap().matching)
+        MaskedKey::new(&crate::text::parse_key(text, &()).unwrap().matching)
     }
 
     fn flow() -> MaskedKey<'static> {
@@ -251,7 +256,7 @@ mod tests {
 
     #[test]
     fn only_bits_that_the_flow_looks_at_count() {
-        let agrees = |text: &str| parse(text, &()).map(|filter| could_concern(&filter, &flow()));
+        let agrees = |text: &str| parse_openflow_match(text, &()).map(|filter| flow().could_concern(&filter));
         assert_eq!(agrees("in_port=1"), Ok(true));
         assert_eq!(agrees("in_port=2"), Ok(false));
         assert_eq!(agrees("tcp,nw_dst=10.1.2.3"), Ok(true));
@@ -288,15 +293,15 @@ mod tests {
             ("packet_type=(0,0)", [true, true, true, false]),
             ("packet_type=(1,0x800),in_port=1", [true, true, true, true]),
         ] {
-            let filter = parse(text, &()).unwrap();
-            let found = [&later, &tagged, &labelled, &other].map(|flow| could_concern(&filter, flow));
+            let filter = parse_openflow_match(text, &()).unwrap();
+            let found = [&later, &tagged, &labelled, &other].map(|flow| flow.could_concern(&filter));
             assert_eq!(found, expected, "{text}");
         }
     }
 
     #[test]
     fn wrong_filters_name_what_is_wrong() {
-        let error = |text: &str| parse(text, &()).err().unwrap_or_default();
+        let error = |text: &str| parse_openflow_match(text, &()).err().unwrap_or_default();
         assert_eq!(error("bogus"), "unknown field bogus");
         assert_eq!(error("nw_dst=x"), "x: not a valid value for nw_dst");
         assert_eq!(error("tp_dst=70000"), "70000: not a valid value for tp_dst");
