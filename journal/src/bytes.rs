@@ -6,10 +6,10 @@ use std::time::{Duration, SystemTime};
 use sluice_flow::Flow;
 use sluice_flow::ufid::Seed;
 
+use super::error::JournalError;
 use super::frame::{Contents, Header};
 use super::load::Log;
-use super::record::{ActionTexts, Encoder};
-use super::{JournalError, NotWritable};
+use super::record::{ActionTexts, Encoder, NotWritable};
 
 /// The flows that are wanted after some files with these numbers, each with the time of its acceptance, in the order of their
 /// acceptance. What is damaged is left out.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, TryRecvError, select};
 use sluice_flow::{FlowState, FlowTable, Timestamp};
 
-use super::folder::failed;
+use super::error::failed;
 use super::frame::{Contents, Header};
 use super::record::Encoder;
 use super::reserve::Reserve;

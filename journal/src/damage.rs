@@ -12,7 +12,8 @@ use sluice_flow::Flow;
 use sluice_flow::text::{Style, write_actions, write_key};
 use sluice_flow::ufid::Seed;
 
-use super::folder::{Folder, create, failed};
+use super::error::failed;
+use super::folder::{Folder, create};
 use super::load::Log;
 use super::loss::Loss;
 use super::{Damage, Journal, JournalError};

@@ -6,10 +6,10 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, statvfs};
-
-use super::JournalError;
 use sluice_host::lock::try_lock;
 use sluice_host::own_folder::OwnFolder;
+
+use super::error::{JournalError, failed};
 
 /// The folder, locked against other agents until it is dropped or the process ends, however it ends.
 pub(super) struct Folder {
@@ -156,10 +156,4 @@ pub(super) fn create(path: &Path) -> io::Result<File> {
 /// Opens a file to write over what is in it.
 pub(super) fn overwrite(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)
-}
-
-/// An error of the system, told with the file.
-pub(super) fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> JournalError {
-    let path = path.to_owned();
-    move |source| JournalError::Failed { doing, path, source }
 }

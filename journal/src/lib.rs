@@ -72,6 +72,7 @@
 pub mod bytes;
 mod compact;
 mod damage;
+mod error;
 mod folder;
 mod frame;
 mod lag;
@@ -83,7 +84,7 @@ mod restore;
 mod writer;
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -96,15 +97,16 @@ use sluice_flow::{Clock, Flow, FlowTable, Timestamp};
 
 pub use self::compact::Keeper;
 pub use self::damage::DamageReport;
+pub use self::error::JournalError;
 pub use self::lag::Lag;
 pub use self::record::{NotWritable, RecordError};
 pub use self::restore::{Damage, Restored, Saved};
 pub use self::writer::Writer;
 
 use sluice_host::lifecycle::{Lifecycle, Stop};
-use sluice_host::own_folder::FolderError;
 
-use self::folder::{Folder, failed};
+use self::error::failed;
+use self::folder::Folder;
 use self::frame::{Contents, Header};
 use self::lag::Pace;
 use self::load::Log;
@@ -166,50 +168,6 @@ pub struct Opened {
     pub writer: Writer,
     /// Syncs and compacts; to be run.
     pub keeper: Keeper,
-}
-
-/// Why there is no log.
-#[derive(Debug, thiserror::Error)]
-pub enum JournalError {
-    /// The folder is not for the agent alone.
-    #[error("state_dir: {0}")]
-    Folder(#[from] FolderError),
-    /// Another agent writes it.
-    #[error("another sluiced keeps its flows in {}", .0.display())]
-    InUse(PathBuf),
-    /// The system says no.
-    #[error("cannot {doing} {}: {source}", path.display())]
-    Failed {
-        /// What was tried.
-        doing: &'static str,
-        /// With which file.
-        path: PathBuf,
-        /// Why it failed.
-        source: io::Error,
-    },
-    /// The name of a file leaves no number for the next one.
-    #[error("{}: no file can follow one with this number; move it away if it is no part of the log", .0.display())]
-    NoNumber(PathBuf),
-    /// The disk is too full for the log to be written anew.
-    #[error("it is written anew by itself once {} has room for {need} bytes, what the log takes there now included: it has {room}", folder.display())]
-    NoRoom {
-        /// The folder of the log.
-        folder: PathBuf,
-        /// What is needed, in bytes.
-        need: u64,
-        /// What there is.
-        room: u64,
-    },
-    /// A file holds something that this agent cannot read. It is left as it is.
-    #[error("{}, at byte {at}: {reason}; nothing is changed, and `persist = false` starts without it", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Where.
-        at: usize,
-        /// What is wrong.
-        reason: RecordError,
-    },
 }
 
 /// The log was not written in time.

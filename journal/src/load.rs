@@ -13,8 +13,8 @@ use sluice_flow::port::GonePort;
 use sluice_flow::ufid::Seed;
 use sluice_flow::{ChainId, Flow, Ufid};
 
-use super::JournalError;
-use super::folder::{Folder, failed};
+use super::error::{JournalError, failed};
+use super::folder::Folder;
 use super::frame::{Beginning, Contents, EVERYTHING, Found, Frames, body_at};
 use super::loss::{Loss, Losses, Place};
 use super::record::{ActionTexts, Index, Indexed, OpenIndex, Record, RecordError, Shape, WallTime, wanted_ufid};

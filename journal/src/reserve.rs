@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
-use super::JournalError;
-use super::folder::{failed, overwrite};
+use super::error::{JournalError, failed};
+use super::folder::overwrite;
 
 /// Bytes of a flow's record, its share of what is written once included, before that is known.
 const TYPICAL_FLOW: u64 = 110;

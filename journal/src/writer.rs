@@ -10,7 +10,7 @@ use crossbeam_channel::{Receiver, select};
 use sluice_flow::table::{Mark, UnwrittenReader};
 use sluice_flow::{FlowTable, Wish};
 
-use super::folder::failed;
+use super::error::failed;
 use super::record::Encoder;
 use super::{Active, Journal};
 use sluice_host::liveness::Progress;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 use std::{fs, io};
 
-use super::super::folder::failed;
+use super::super::error::failed;
 use super::super::frame::{Contents, Header};
 use super::*;
 use tempfile::TempDir;

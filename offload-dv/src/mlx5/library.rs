@@ -1,7 +1,6 @@
 //! libibverbs and libmlx5, loaded at run time.
 
 use std::ffi::{c_char, c_int, c_void};
-use std::mem::{offset_of, size_of};
 use std::rc::Rc;
 
 use super::error::Unavailable;
@@ -45,40 +44,6 @@ pub(super) struct DestinationAttributes {
 pub(super) struct RawUmem {
     pub(super) umem_id: u32,
 }
-
-/// What of the layouts above C must agree with: the expression in C, and its value here. A test compiles them against the headers.
-pub const LAYOUT: &[(&str, usize)] = &[
-    ("sizeof(struct mlx5dv_context_attr)", size_of::<ContextAttributes>()),
-    ("offsetof(struct mlx5dv_context_attr, comp_mask)", offset_of!(ContextAttributes, comp_mask)),
-    ("MLX5DV_CONTEXT_FLAGS_DEVX", ContextAttributes::DEVX as usize),
-    ("sizeof(struct mlx5dv_flow_match_parameters)", size_of::<usize>()),
-    ("offsetof(struct mlx5dv_flow_match_parameters, match_buf)", size_of::<usize>()),
-    ("sizeof(struct mlx5dv_dr_matcher_layout)", size_of::<MatcherLayout>()),
-    (
-        "offsetof(struct mlx5dv_dr_matcher_layout, log_num_of_rules_hint)",
-        offset_of!(MatcherLayout, log_num_of_rules_hint),
-    ),
-    ("MLX5DV_DR_MATCHER_LAYOUT_RESIZABLE", MatcherLayout::RESIZABLE as usize),
-    ("MLX5DV_DR_MATCHER_LAYOUT_NUM_RULE", MatcherLayout::NUM_RULE as usize),
-    ("sizeof(struct mlx5dv_dr_action_dest_reformat)", size_of::<DestinationReformat>()),
-    ("offsetof(struct mlx5dv_dr_action_dest_reformat, dest)", offset_of!(DestinationReformat, dest)),
-    ("sizeof(struct mlx5dv_dr_action_dest_attr)", size_of::<DestinationAttributes>()),
-    ("offsetof(struct mlx5dv_dr_action_dest_attr, dest)", offset_of!(DestinationAttributes, dest)),
-    ("MLX5DV_DR_ACTION_DEST", DestinationAttributes::PLAIN as usize),
-    ("MLX5DV_DR_ACTION_DEST_REFORMAT", DestinationAttributes::REFORMAT as usize),
-    ("sizeof(struct mlx5dv_devx_umem)", size_of::<RawUmem>()),
-    ("MLX5DV_DR_DOMAIN_TYPE_NIC_RX", super::DomainKind::NicReceive as usize),
-    ("MLX5DV_DR_DOMAIN_TYPE_NIC_TX", super::DomainKind::NicTransmit as usize),
-    ("MLX5DV_DR_DOMAIN_TYPE_FDB", super::DomainKind::Fdb as usize),
-    ("MLX5DV_DR_DOMAIN_SYNC_FLAGS_SW", super::steering::SYNC_SOFTWARE as usize),
-    ("MLX5DV_DR_DOMAIN_SYNC_FLAGS_HW", super::steering::SYNC_HARDWARE as usize),
-    ("MLX5DV_DR_DOMAIN_SYNC_FLAGS_MEM", super::steering::SYNC_MEMORY as usize),
-    ("MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TUNNEL_TO_L2", super::Reformat::L2TunnelToL2 as usize),
-    ("MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L2_TUNNEL", super::Reformat::L2ToL2Tunnel as usize),
-    ("MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L3_TUNNEL_TO_L2", super::Reformat::L3TunnelToL2 as usize),
-    ("MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L3_TUNNEL", super::Reformat::L2ToL3Tunnel as usize),
-    ("IBV_ACCESS_LOCAL_WRITE", super::devx::LOCAL_WRITE as usize),
-];
 
 impl ContextAttributes {
     pub(super) const DEVX: u32 = 1 << 0;

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use sluice_flow::refusal::Refusal;
 
-use super::refuse;
+use super::refusal::refuse;
 use crate::mlx5::{Action, CallError, Destination, Domain, Library};
 use crate::translate::{Plan, Tag};
 

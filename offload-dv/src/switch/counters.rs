@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use sluice_flow::refusal::Refusal;
 
-use super::{RuleId, refuse};
+use super::refusal::refuse;
+use super::rule_id::RuleId;
 use crate::mlx5::{Action, Context, Object};
 
 /// Counters of a bulk.

@@ -1,23 +1,27 @@
 //! The rules in the eswitch of a device, and all that they need there: tables of chains, matchers, actions and counters.
 //!
-//! It stays on the thread that opened it, as the handles of [`mlx5`](crate::mlx5) do.
+//! It stays on the thread that opened it, as the handles of [`mlx5`] do.
 
 mod actions;
 mod counters;
+mod refusal;
+mod rule_id;
 mod tables;
 
 use std::rc::Rc;
 
+use sluice_flow::Priority;
 use sluice_flow::refusal::Refusal;
-use sluice_flow::{Cause, Priority};
 
 use crate::mlx5::{self, Context, Domain, DomainKind, Library, Unavailable};
 use crate::translate::Rule;
 
 pub use self::counters::Count;
+pub use self::rule_id::RuleId;
 
 use self::actions::Actions;
 use self::counters::{Counter, Counters};
+use self::refusal::refuse;
 use self::tables::{MatcherId, Tables};
 
 /// An eswitch, opened. Its rules go with it.
@@ -29,10 +33,6 @@ pub struct Switch {
     counters: Counters,
     domain: Domain,
 }
-
-/// The name of a rule that is installed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct RuleId(pub(crate) u32);
 
 struct Installed {
     /// Goes before what it refers to.
@@ -157,20 +157,4 @@ impl Switch {
 
 fn no_rule(id: RuleId) -> Refusal {
     Refusal::Device { reason: format!("there is no rule {}", id.0).into() }
-}
-
-/// What a call that libmlx5 or the device refused means for a flow.
-fn refuse(error: mlx5::CallError) -> Refusal {
-    const ENOMEM: i32 = 12;
-    const EINVAL: i32 = 22;
-    const ENOSPC: i32 = 28;
-    const EOPNOTSUPP: i32 = 95;
-    match error.source.raw_os_error() {
-        // What it says of masks and lists of actions that it has no entries for.
-        Some(EINVAL | EOPNOTSUPP) => {
-            Refusal::Combination { reason: format!("libmlx5 does not take it: {error}").into() }
-        }
-        Some(ENOMEM | ENOSPC) => Refusal::Device { reason: error.to_string().into() }.until(Cause::Room),
-        _ => Refusal::Device { reason: error.to_string().into() },
-    }
 }

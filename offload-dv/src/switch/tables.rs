@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use sluice_flow::refusal::Refusal;
 use sluice_flow::{ChainId, Priority};
 
-use super::refuse;
+use super::refusal::refuse;
 use crate::mlx5::{Action, CallError, Domain, MatchParameter, Matcher, Rule, Table};
 
 /// The level of the first chain's table; that of level 0 is the kernel's.

@@ -6,7 +6,7 @@ use sluice_flow::refusal::Refusal;
 
 use super::matching::Guarantees;
 use super::modify::Modifications;
-use super::{UPLINK, Vports};
+use super::vports::{UPLINK, Vports};
 
 /// What a rule does besides counting.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

@@ -6,11 +6,11 @@ use sluice_flow::key::Match;
 use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
 
-use super::Vports;
 use super::places::{
     CVLAN_TAG, ETHERTYPE, FRAGMENT, IP_VERSION, Place, SECOND_CVLAN_TAG, SECOND_SVLAN_TAG, SOURCE_PORT, SVLAN_TAG,
     of_attribute,
 };
+use super::vports::Vports;
 use crate::mlx5::MatchParameter;
 
 const ETH_P_IP: u16 = 0x0800;

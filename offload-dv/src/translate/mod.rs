@@ -7,22 +7,14 @@ mod describe;
 mod matching;
 mod modify;
 mod places;
+mod vports;
 
 pub use self::actions::{Plan, Tag};
 pub use self::matching::{Guarantees, Matched};
+pub use self::vports::{UPLINK, Vports};
 
-use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
 use sluice_flow::{ChainId, Flow};
-
-/// The uplink, as a vport.
-pub const UPLINK: u16 = 0xffff;
-
-/// Which vport a port of the datapath is.
-pub trait Vports {
-    /// Returns the vport; fails if there is no such port, or it is none of the switch.
-    fn vport(&self, port: PortNumber) -> Result<u16, Refusal>;
-}
 
 /// What a rule is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,13 @@
+//! The vports of an eswitch.
+
+use sluice_flow::port::PortNumber;
+use sluice_flow::refusal::Refusal;
+
+/// The uplink, as a vport.
+pub const UPLINK: u16 = 0xffff;
+
+/// Which vport a port of the datapath is.
+pub trait Vports {
+    /// Returns the vport; fails if there is no such port, or it is none of the switch.
+    fn vport(&self, port: PortNumber) -> Result<u16, Refusal>;
+}
