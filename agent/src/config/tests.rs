@@ -79,8 +79,8 @@ fn what_the_device_could_never_take_is_shown_without_it() {
     let tunnel = |number, name, kind| format!("{}kind = \"{kind}\"\nunderlay = 1\n", port(number, name));
     let two_of_a_kind = port(1, "p") + &tunnel(2, "g", "gre") + &tunnel(3, "h", "gre");
     for (found, expected) in [
-        (tc(&port(1, "name-of-17-bytes-")), ":3:8: port name-of-17-bytes-: a network device cannot have this name"),
-        (tc(&port(1, "eth0:1")), ":3:8: port eth0:1: a network device cannot have this name"),
+        (tc(&port(1, "name-of-17-bytes-")), ":3:8: port name-of-17-bytes-: no network device can have this name"),
+        (tc(&port(1, "eth0:1")), ":3:8: port eth0:1: no network device can have this name"),
         (
             tc(&(port(1, "p") + &tunnel(2, "g", "gtpu"))),
             ":6:8: port g: the kernel has no collect-metadata device for GTP-U",
