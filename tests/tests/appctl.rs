@@ -66,7 +66,7 @@ fn refusals_and_mistakes_exit_with_two_and_the_reason() {
     fails(&["dpctl/add-flow", KEY, "99"], "sluiced: updating flow table: ");
     let none = "sluiced: deleting flow: there is no such flow (No such file or directory)";
     fails(&["dpctl/del-flow", "in_port(server)"], none);
-    fails(&["dpctl/dump-flows", "type=dv"], "sluiced: Failed to parse type (dv) (Invalid argument)");
+    fails(&["dpctl/dump-flows", "type=hw"], "sluiced: Failed to parse type (hw) (Invalid argument)");
     fails(&["dpctl/dump-flows", "type=bogus"], "sluiced: Failed to parse type (bogus) (Invalid argument)");
     fails(&["dpctl/dump-flows", "filter=bogus"], "sluiced: Failed to parse filter (bogus: unknown field bogus)");
     fails(&["dpctl/show", "--bogus"], "Unrecognized option --bogus");
