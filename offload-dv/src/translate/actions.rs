@@ -1,7 +1,8 @@
 //! What a flow does, in the order in which a rule can do it: take tags off, rewrite, put a tag on, and send on.
 
 use sluice_flow::ChainId;
-use sluice_flow::action::{Action, ActionKind, VlanTag};
+use sluice_flow::action::{Action, ActionKind, FieldSet, VlanTag};
+use sluice_flow::field::Field;
 use sluice_flow::refusal::Refusal;
 
 use super::matching::Guarantees;
@@ -33,7 +34,13 @@ pub struct Tag {
 }
 
 pub(super) fn translate(actions: &[Action], guarantees: &Guarantees, vports: &dyn Vports) -> Result<Plan, Refusal> {
-    let mut planner = Planner { guarantees, vports, plan: Plan::default(), modifications: Modifications::default() };
+    let mut planner = Planner {
+        guarantees,
+        vports,
+        plan: Plan::default(),
+        modifications: Modifications::default(),
+        least_ttl: guarantees.least_ttl,
+    };
     for action in actions {
         planner.take(action)?;
     }
@@ -49,6 +56,8 @@ struct Planner<'a> {
     vports: &'a dyn Vports,
     plan: Plan,
     modifications: Modifications,
+    /// The time to live or the hop limit is at least this, after what was done so far.
+    least_ttl: u8,
 }
 
 impl Planner<'_> {
@@ -79,23 +88,33 @@ impl Planner<'_> {
             change if !self.plan.outputs.is_empty() => {
                 Err(refuse(change.kind(), "copies were sent before, which would be changed, too"))
             }
-            Action::Set(set) if self.plan.pushes.is_empty() => self.modifications.set(set, self.guarantees),
-            Action::DecTtl(exceeded) if self.plan.pushes.is_empty() => {
-                if self.guarantees.least_ttl < 2 {
-                    return Err(refuse(
-                        ActionKind::DecTtl,
-                        "the match does not say that the time to live is 2 or more",
-                    ));
-                }
-                // It never comes to that.
-                let _ = exceeded;
-                self.modifications.decrement_ttl(self.guarantees)
+            Action::Set(_) | Action::DecTtl(_) if !self.plan.pushes.is_empty() => {
+                Err(refuse(action.kind(), "a tag was put on before"))
             }
-            Action::Set(_) | Action::DecTtl(_) => Err(refuse(action.kind(), "a tag was put on before")),
+            Action::Set(set) => self.set(set),
+            Action::DecTtl(_) => self.decrement_ttl(),
             Action::PopVlan => self.pop_vlan(),
             Action::PushVlan(tag) => self.push_vlan(tag),
             other => Err(refuse(other.kind(), "this backend cannot do it")),
         }
+    }
+
+    fn set(&mut self, set: &FieldSet) -> Result<(), Refusal> {
+        self.modifications.set(set, self.guarantees)?;
+        if let Some((ttl, mask)) = set.get(Field::Ipv4Ttl).or_else(|| set.get(Field::Ipv6Hlimit)) {
+            // Of bits that are not set nothing is known any more.
+            self.least_ttl = u8::try_from(ttl & mask).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    /// What is to be done with a packet whose time to live ends here needs no room in the rule: there is none.
+    fn decrement_ttl(&mut self) -> Result<(), Refusal> {
+        if self.least_ttl < 2 {
+            return Err(refuse(ActionKind::DecTtl, "the match does not say that the time to live is 2 or more"));
+        }
+        self.least_ttl -= 1;
+        self.modifications.decrement_ttl(self.guarantees)
     }
 
     fn pop_vlan(&mut self) -> Result<(), Refusal> {

@@ -67,9 +67,11 @@ impl Modifications {
 
     /// Adds a rewrite; refuses fields that the device does not write, by their names, and headers that the packet may not have.
     pub(super) fn set(&mut self, set: &FieldSet, guarantees: &Guarantees) -> Result<(), Refusal> {
-        if !has(set.attribute, guarantees) {
-            let attribute = set.attribute.name();
-            return Err(refuse(format!("the match does not say that there is {attribute}()")));
+        let attribute = set.attribute.name();
+        match has(set.attribute, guarantees) {
+            Some(true) => {}
+            Some(false) => return Err(refuse(format!("the match does not say that there is {attribute}()"))),
+            None => return Err(refuse(format!("the device does not write {attribute}()"))),
         }
         for (field, value, mask) in &set.fields {
             let mut left = *mask;
@@ -86,9 +88,9 @@ impl Modifications {
 
     /// Takes one from the time to live or the hop limit.
     pub(super) fn decrement_ttl(&mut self, guarantees: &Guarantees) -> Result<(), Refusal> {
-        let field = if has(Attribute::Ipv4, guarantees) {
+        let field = if has(Attribute::Ipv4, guarantees) == Some(true) {
             TTL
-        } else if has(Attribute::Ipv6, guarantees) {
+        } else if has(Attribute::Ipv6, guarantees) == Some(true) {
             HOP_LIMIT
         } else {
             return Err(refuse("the match does not say that it is IP".to_owned()));
@@ -114,16 +116,16 @@ impl Modifications {
     }
 }
 
-/// Whether every packet has the header of an attribute.
-fn has(attribute: Attribute, guarantees: &Guarantees) -> bool {
+/// Whether every packet has the header of an attribute; `None` for one that the device does not write.
+fn has(attribute: Attribute, guarantees: &Guarantees) -> Option<bool> {
     match attribute {
-        Attribute::Ethernet => true,
-        Attribute::Ipv4 => guarantees.eth_type == Some(0x0800),
-        Attribute::Ipv6 => guarantees.eth_type == Some(0x86dd),
+        Attribute::Ethernet => Some(true),
+        Attribute::Ipv4 => Some(guarantees.eth_type == Some(0x0800)),
+        Attribute::Ipv6 => Some(guarantees.eth_type == Some(0x86dd)),
         // Of fragments but the first, the device finds other bytes in their place.
-        Attribute::Tcp => guarantees.protocol == Some(6) && guarantees.is_whole,
-        Attribute::Udp => guarantees.protocol == Some(17) && guarantees.is_whole,
-        _ => false,
+        Attribute::Tcp => Some(guarantees.protocol == Some(6) && guarantees.is_whole),
+        Attribute::Udp => Some(guarantees.protocol == Some(17) && guarantees.is_whole),
+        _ => None,
     }
 }
 

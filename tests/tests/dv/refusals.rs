@@ -35,6 +35,12 @@ fn an_action_that_a_rule_does_not_do_is_refused_by_its_name() {
         ("push_vlan(vid=5,pcp=0),set(ipv4(ttl=3)),1", "action set: ", "a tag was put on before"),
         ("set(tcp(src=5)),1", "action set: ", "the match does not say that there is tcp()"),
         ("set(ipv4(tos=3)),1", "action set: ", "the device does not write all of ipv4.tos"),
+        ("set(skb_mark(5)),1", "action set: ", "the device does not write skb_mark()"),
+        (
+            "set(ipv4(ttl=1)),dec_ttl(le_1()),1",
+            "action dec_ttl: ",
+            "the match does not say that the time to live is 2 or more",
+        ),
         ("pop_vlan,1", "action pop_vlan: ", "the match does not say that there is a tag"),
         (
             "push_vlan(tpid=0x9100,vid=5,pcp=0),1",
