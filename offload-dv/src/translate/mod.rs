@@ -7,6 +7,7 @@ mod describe;
 mod matching;
 mod modify;
 mod places;
+pub mod registers;
 mod vports;
 
 pub use self::actions::{Plan, Tag};

@@ -13,7 +13,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    const fn new(name: &'static str, at: usize, width: usize) -> Self {
+    pub(super) const fn new(name: &'static str, at: usize, width: usize) -> Self {
         Self { name, at, width }
     }
 
