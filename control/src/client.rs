@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::escape::{clean_octets, escape};
+use crate::escape::{clean_bytes, escape};
 
 /// A connection to the control socket of an agent, or of any Open vSwitch daemon. Calls block.
 pub struct Client {
@@ -307,7 +307,7 @@ const TEXT_LIMIT: usize = 1 << 20;
 fn take_plain(available: &[u8], text: &mut Vec<u8>) -> (usize, Option<u8>) {
     let mut rest = available;
     loop {
-        let plain = clean_octets(rest);
+        let plain = clean_bytes(rest);
         text.extend_from_slice(&rest[..plain]);
         rest = &rest[plain..];
         match rest {

@@ -1,22 +1,22 @@
 //! Text within JSON strings.
 
-/// Octets that are looked at together.
+/// Bytes that are looked at together.
 const STRIDE: usize = 16;
 
 /// Writes `text` as it stands within a JSON string.
 pub fn escape(text: &str, out: &mut Vec<u8>) {
     let mut rest = text.as_bytes();
     loop {
-        let clean = clean_octets(rest);
+        let clean = clean_bytes(rest);
         out.extend_from_slice(&rest[..clean]);
         let Some(byte) = rest.get(clean) else { return };
-        escape_octet(*byte, out);
+        escape_byte(*byte, out);
         rest = &rest[clean + 1..];
     }
 }
 
-/// How many octets at the beginning stand for themselves. Nearly all do, so that they are looked at many at a time.
-pub(crate) fn clean_octets(text: &[u8]) -> usize {
+/// How many bytes at the beginning stand for themselves. Nearly all do, so that they are looked at many at a time.
+pub(crate) fn clean_bytes(text: &[u8]) -> usize {
     let (strides, rest) = text.as_chunks::<STRIDE>();
     let is_clean = |stride: &&[u8; STRIDE]| stride.iter().fold(true, |clean, byte| clean & !is_special(*byte));
     let clean = strides.iter().take_while(is_clean).count();
@@ -28,7 +28,7 @@ const fn is_special(byte: u8) -> bool {
     (byte < 0x20) | (byte == b'"') | (byte == b'\\')
 }
 
-fn escape_octet(byte: u8, out: &mut Vec<u8>) {
+fn escape_byte(byte: u8, out: &mut Vec<u8>) {
     const HEXADECIMAL: &[u8; 16] = b"0123456789abcdef";
     match byte {
         b'"' => out.extend_from_slice(b"\\\""),

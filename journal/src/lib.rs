@@ -183,7 +183,7 @@ pub struct JournalReport {
     /// Records written by this run, compactions aside.
     pub written: u64,
     /// Bytes written by this run, compactions aside.
-    pub octets: u64,
+    pub bytes: u64,
     /// Times that the disk was synced.
     pub syncs: u64,
     /// Bytes that are reserved for the next compaction.
@@ -231,7 +231,7 @@ struct Counts {
     /// In the files.
     records: AtomicU64,
     written: AtomicU64,
-    octets: AtomicU64,
+    bytes: AtomicU64,
     syncs: AtomicU64,
     compactions: AtomicU64,
     unkept: AtomicU64,
@@ -372,7 +372,7 @@ impl Journal {
         JournalReport {
             records: count(&self.counts.records),
             written: count(&self.counts.written),
-            octets: count(&self.counts.octets),
+            bytes: count(&self.counts.bytes),
             syncs: count(&self.counts.syncs),
             reserved: self.reserve.try_lock().map_or(0, |reserve| reserve.bytes()),
             compactions: count(&self.counts.compactions),

@@ -154,7 +154,7 @@ impl Journal {
                 log.records += count;
                 self.counts.records.fetch_add(count, Ordering::Relaxed);
                 self.counts.written.fetch_add(count, Ordering::Relaxed);
-                self.counts.octets.fetch_add(records.len() as u64, Ordering::Relaxed);
+                self.counts.bytes.fetch_add(records.len() as u64, Ordering::Relaxed);
             }
             Err(error) => {
                 self.fail(active, &error);

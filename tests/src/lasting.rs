@@ -11,9 +11,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sluice_flow::backend::{
     Adopter, Adoption, Auditor, Capabilities, Capacity, ChainChange, ChainCompletion, ChainOperation, Change, Claims,
-    Completion, Connections, CountedApart, CounterReader, Doubtful, EventStream, Handle, Holding, Injector,
-    InstallQueue, InstalledRule, LastCounters, Listing, LooksAt, LookupCounters, LostRule, Meters, MirrorCounters,
-    MirrorFault, Mirrors, MissPolicy, Operation, Outcome, Placement, PortCounters,
+    Completion, Connections, CountedApart, CounterReader, EventStream, Handle, Holding, Injector, InstallQueue,
+    InstalledRule, LastCounters, Listing, LooksAt, LookupCounters, LostRule, Meters, MirrorCounters, MirrorFault,
+    Mirrors, MissPolicy, Operation, Outcome, Placement, PortCounters, ToInspect,
 };
 use sluice_flow::counters::{Reading, Sampled};
 use sluice_flow::mirror::Mirror;
@@ -428,8 +428,8 @@ impl Adopter for LastingDevice {
 }
 
 impl Auditor for LastingDevice {
-    fn doubtful(&self) -> Doubtful {
-        Doubtful::default()
+    fn to_inspect(&self) -> ToInspect {
+        ToInspect::default()
     }
 
     fn read_back(&self, rules: &[Handle], visit: &mut dyn FnMut(FlowId, InstalledRule)) -> Result<(), Refusal> {

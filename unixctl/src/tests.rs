@@ -379,7 +379,7 @@ fn a_client_that_reads_nothing_for_too_long_is_given_up() {
     settled(&bench.lines);
     // What was under way arrives, and then the end instead of the rest.
     let rest = read_all(slow);
-    assert!(!rest.ends_with('}') && rest.len() < 4 << 20, "{} octets", rest.len());
+    assert!(!rest.ends_with('}') && rest.len() < 4 << 20, "{} bytes", rest.len());
 }
 
 /// What a counter comes to rest at.

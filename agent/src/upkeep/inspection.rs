@@ -6,7 +6,7 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice_flow::backend::{Auditor, Doubtful, Handle};
+use sluice_flow::backend::{Auditor, Handle, ToInspect};
 use sluice_flow::table::FlowView;
 use sluice_flow::{Backend, FlowId, FlowTable, Refusal, Timestamp};
 
@@ -35,10 +35,10 @@ impl Inspection {
     /// Looks at those rules whose turn it is, and has those made anew that are not what is wanted. Says how many these are.
     pub fn round(&mut self, now: Timestamp) -> Result<usize, Refusal> {
         let Some(auditor) = self.backend.audit() else { return Ok(0) };
-        let Doubtful { told, in_turn } = auditor.doubtful();
+        let ToInspect { touched, due } = auditor.to_inspect();
         self.redone.retain(|_, at| now.since(*at) < PATIENCE);
-        let mut wrong = self.wrong(auditor, &told)?;
-        for (flow, handle) in self.wrong(auditor, &in_turn)? {
+        let mut wrong = self.wrong(auditor, &touched)?;
+        for (flow, handle) in self.wrong(auditor, &due)? {
             if let Entry::Vacant(vacant) = self.redone.entry(flow) {
                 vacant.insert(now);
                 wrong.push((flow, handle));

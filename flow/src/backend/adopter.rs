@@ -1,6 +1,6 @@
 //! The facets of a device that keeps rules beyond the life of an agent, and lets others at them.
 
-use super::{Adoption, Claims, Doubtful, Handle, Holding, InstalledRule};
+use super::{Adoption, Claims, Handle, Holding, InstalledRule, ToInspect};
 use crate::id::FlowId;
 use crate::refusal::Refusal;
 
@@ -28,7 +28,7 @@ pub trait Adopter {
 pub trait Auditor {
     /// Returns rules that may be something else than what was put in, to be [read back](Self::read_back) before this is called again:
     /// a bounded number, whatever is installed. Every rule has its turn in time.
-    fn doubtful(&self) -> Doubtful;
+    fn to_inspect(&self) -> ToInspect;
 
     /// Reads rules of flows back from the device, in full, and shows each with the flow that it is for. A rule that the device does
     /// not have is not shown. Fails if not all could be read; some may have been shown then.

@@ -39,7 +39,7 @@ pub use self::queue::{
     ChainChange, ChainCompletion, ChainOperation, Change, Completion, Handle, InstallQueue, Operation, Outcome,
     Placement,
 };
-pub use self::rules::{Adoption, Claims, CountedApart, Doubtful, Holding, InstalledRule, LooksAt};
+pub use self::rules::{Adoption, Claims, CountedApart, Holding, InstalledRule, LooksAt, ToInspect};
 pub use crate::trace::{Sample, Verdict};
 
 /// A device that carries flows.

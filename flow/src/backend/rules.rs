@@ -54,13 +54,13 @@ pub struct LooksAt {
     pub holds_apart: bool,
 }
 
-/// Rules that may be something else than what was put in.
+/// Rules to be read back, because they may be something else than what was put in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Doubtful {
+pub struct ToInspect {
     /// Those that somebody else was heard to touch since this was last asked.
-    pub told: Vec<Handle>,
-    /// Some of all others, each of which has its turn in time.
-    pub in_turn: Vec<Handle>,
+    pub touched: Vec<Handle>,
+    /// Some of all others: each is due in time.
+    pub due: Vec<Handle>,
 }
 
 /// The flows that may take over the rules of an earlier run.

@@ -4,7 +4,7 @@
 use std::net::Ipv6Addr;
 
 /// The two digits of each byte.
-const OCTETS: [[u8; 2]; 256] = {
+const HEXADECIMAL: [[u8; 2]; 256] = {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut bytes = [[0; 2]; 256];
     let mut byte = 0;
@@ -55,7 +55,7 @@ pub(super) fn push_three_digits(out: &mut Vec<u8>, value: u32) {
 pub(super) fn push_hex(out: &mut Vec<u8>, value: u128, least: usize) {
     let mut digits = [0; 32];
     for (pair, byte) in digits.as_chunks_mut::<2>().0.iter_mut().zip(value.to_be_bytes()) {
-        *pair = OCTETS[usize::from(byte)];
+        *pair = HEXADECIMAL[usize::from(byte)];
     }
     let needed = (u128::BITS - value.leading_zeros()).div_ceil(4) as usize;
     out.extend_from_slice(&digits[digits.len() - needed.max(least).min(digits.len())..]);
@@ -79,7 +79,7 @@ pub(super) fn push_uuid(out: &mut Vec<u8>, id: u128) {
         if matches!(index, 4 | 6 | 8 | 10) {
             place += 1;
         }
-        text[place..place + 2].copy_from_slice(&OCTETS[usize::from(byte)]);
+        text[place..place + 2].copy_from_slice(&HEXADECIMAL[usize::from(byte)]);
         place += 2;
     }
     out.extend_from_slice(&text);
@@ -90,7 +90,7 @@ pub(super) fn push_mac(out: &mut Vec<u8>, address: u128) {
     let mut text = [b':'; 17];
     let bytes = address.to_be_bytes();
     for (place, byte) in text.chunks_mut(3).zip(&bytes[10..]) {
-        place[..2].copy_from_slice(&OCTETS[usize::from(*byte)]);
+        place[..2].copy_from_slice(&HEXADECIMAL[usize::from(*byte)]);
     }
     out.extend_from_slice(&text);
 }

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use sluice_flow::backend::{Doubtful, Handle};
+use sluice_flow::backend::{Handle, ToInspect};
 
 use super::ledger::Ledger;
 
 /// At most this many touched rules are named in a round; the others follow in the next.
-const MOST_TOLD: usize = 4096;
+const MOST_TOUCHED: usize = 4096;
 /// Slots of the ledger whose rules have their turn in a round.
 const IN_TURN: u32 = 128;
 /// The same while all rules should be looked at soon.
@@ -28,7 +28,7 @@ pub(super) struct Doubts {
 
 #[derive(Default)]
 struct Rules {
-    told: BTreeSet<Handle>,
+    touched: BTreeSet<Handle>,
     /// The slot of the ledger that has its turn next.
     next: u32,
     /// The number of slots that are still to be looked at in haste.
@@ -38,7 +38,7 @@ struct Rules {
 impl Doubts {
     /// Somebody else touched a rule.
     pub(super) fn about(&self, rule: Handle) {
-        self.rules.lock().told.insert(rule);
+        self.rules.lock().touched.insert(rule);
     }
 
     /// Somebody else may have touched any rule.
@@ -67,13 +67,13 @@ impl Doubts {
     }
 
     /// What is to be looked at in this round, and whether every rule has had its turn since the first one.
-    pub(super) fn take(&self, ledger: &Ledger) -> (Doubtful, bool) {
+    pub(super) fn take(&self, ledger: &Ledger) -> (ToInspect, bool) {
         let mut rules = self.rules.lock();
-        let told = match rules.told.iter().nth(MOST_TOLD).copied() {
-            None => std::mem::take(&mut rules.told),
+        let touched = match rules.touched.iter().nth(MOST_TOUCHED).copied() {
+            None => std::mem::take(&mut rules.touched),
             Some(first_left) => {
-                let left = rules.told.split_off(&first_left);
-                std::mem::replace(&mut rules.told, left)
+                let left = rules.touched.split_off(&first_left);
+                std::mem::replace(&mut rules.touched, left)
             }
         };
         let places = ledger.slot_count();
@@ -83,9 +83,9 @@ impl Doubts {
         rules.next = end;
         rules.in_haste = rules.in_haste.saturating_sub(end - first);
         let is_round_over = end == places;
-        let mut in_turn = ledger.installed_at(first..end);
-        in_turn.retain(|rule| !told.contains(rule));
-        (Doubtful { told: told.into_iter().collect(), in_turn }, is_round_over)
+        let mut due = ledger.installed_at(first..end);
+        due.retain(|rule| !touched.contains(rule));
+        (ToInspect { touched: touched.into_iter().collect(), due }, is_round_over)
     }
 }
 
@@ -120,9 +120,9 @@ mod tests {
         for _ in 0..2 {
             let (mut seen, mut rounds) = (BTreeSet::new(), 0);
             loop {
-                let (Doubtful { told, in_turn }, is_over) = doubts.take(&ledger);
-                assert!(told.is_empty() && in_turn.len() <= IN_TURN as usize);
-                seen.extend(in_turn);
+                let (ToInspect { touched, due }, is_over) = doubts.take(&ledger);
+                assert!(touched.is_empty() && due.len() <= IN_TURN as usize);
+                seen.extend(due);
                 rounds += 1;
                 if is_over {
                     break;
@@ -139,10 +139,10 @@ mod tests {
         let doubts = Doubts::default();
         doubts.about(handles[1]);
         doubts.about(handles[1]);
-        assert_eq!(doubts.take(&ledger).0.told, [handles[1]]);
-        assert_eq!(doubts.take(&ledger).0.told, []);
-        (0..MOST_TOLD as u64 + 7).for_each(|number| doubts.about(Handle(number)));
-        assert_eq!([(); 3].map(|()| doubts.take(&ledger).0.told.len()), [MOST_TOLD, 7, 0]);
+        assert_eq!(doubts.take(&ledger).0.touched, [handles[1]]);
+        assert_eq!(doubts.take(&ledger).0.touched, []);
+        (0..MOST_TOUCHED as u64 + 7).for_each(|number| doubts.about(Handle(number)));
+        assert_eq!([(); 3].map(|()| doubts.take(&ledger).0.touched.len()), [MOST_TOUCHED, 7, 0]);
     }
 
     #[test]
@@ -151,7 +151,7 @@ mod tests {
         let doubts = Doubts::default();
         doubts.take(&ledger);
         doubts.about_all(&ledger);
-        let [first, second, third] = [(); 3].map(|()| doubts.take(&ledger).0.in_turn);
+        let [first, second, third] = [(); 3].map(|()| doubts.take(&ledger).0.due);
         let seen: BTreeSet<_> = first.iter().chain(&second).copied().collect();
         assert_eq!(seen, handles.into_iter().collect(), "wherever the turn was");
         assert!(third.len() <= IN_TURN as usize, "there is no haste any more");

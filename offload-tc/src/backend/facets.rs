@@ -1,8 +1,8 @@
 //! The facets of the classifier: what not every device has.
 
 use sluice_flow::backend::{
-    Adopter, Adoption, Auditor, Claims, Doubtful, Handle, Holding, InstalledRule, MeterCounters, MeterFault, Meters,
-    MirrorCounters, MirrorFault, Mirrors,
+    Adopter, Adoption, Auditor, Claims, Handle, Holding, InstalledRule, MeterCounters, MeterFault, Meters,
+    MirrorCounters, MirrorFault, Mirrors, ToInspect,
 };
 use sluice_flow::cause::Cause;
 use sluice_flow::id::FlowId;
@@ -65,12 +65,12 @@ impl Adopter for Classifier {
 }
 
 impl Auditor for Classifier {
-    fn doubtful(&self) -> Doubtful {
-        let (doubtful, is_round_over) = self.core.doubts.take(&self.core.ledger);
+    fn to_inspect(&self) -> ToInspect {
+        let (rules, is_round_over) = self.core.doubts.take(&self.core.ledger);
         if is_round_over {
             self.core.doubts.about_meters();
         }
-        doubtful
+        rules
     }
 
     fn read_back(&self, rules: &[Handle], visit: &mut dyn FnMut(FlowId, InstalledRule)) -> Result<(), Refusal> {

@@ -98,7 +98,7 @@ pub(crate) struct Frame {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// The frames of an input: for each an octet for the port, one for pause and checksums, two for the length, and its own.
+/// The frames of an input: for each a byte for the port, one for pause and checksums, two for the length, and its own.
 pub(crate) fn frames(mut input: &[u8]) -> Vec<Frame> {
     let mut frames = Vec::new();
     while let Some((&[port, flags, high, low], rest)) = input.split_first_chunk() {
@@ -147,7 +147,7 @@ fn mend(frame: &mut [u8]) {
     payload[at..at + 2].copy_from_slice(&sum);
 }
 
-/// The one's complement sum of 16-bit words, of which only the last part may have an odd octet.
+/// The one's complement sum of 16-bit words, of which only the last part may have an odd byte.
 fn checksum(parts: &[&[u8]]) -> [u8; 2] {
     let words = parts.iter().flat_map(|part| part.chunks(2));
     let sum: u64 = words.map(|word| u64::from(word[0]) << 8 | u64::from(word.get(1).copied().unwrap_or(0))).sum();

@@ -9,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 
 use device::{Device, frames};
 
-/// Octets that actions and tunnels put on a frame at most.
+/// Bytes that actions and tunnels put on a frame at most.
 const MOST_PUSHED: usize = 512;
 
 fuzz_target!(|input: &[u8]| {

@@ -67,11 +67,11 @@ impl Header {
     /// The structure with the values of a key.
     pub(super) fn bytes(&self, key: &Key) -> Vec<u8> {
         let mut bytes = vec![];
-        for (field, octets) in self.members {
+        for (field, width) in self.members {
             let value = key.get(*field);
             match self.order {
-                Order::Network => bytes.extend(&value.to_be_bytes()[16 - octets..]),
-                Order::Host => bytes.extend(&value.to_le_bytes()[..*octets]),
+                Order::Network => bytes.extend(&value.to_be_bytes()[16 - width..]),
+                Order::Host => bytes.extend(&value.to_le_bytes()[..*width]),
             }
         }
         bytes.resize(bytes.len() + self.padding, 0);

@@ -105,10 +105,10 @@ fn flag(values: &Key, name: &str) -> bool {
 
 /// `struct erspan_metadata` (`include/uapi/linux/erspan.h`).
 fn erspan_metadata(values: &Key, version: u128) -> Vec<u8> {
-    let octet = |field| u8::try_from(values.get(field)).expect("eight bits");
-    let mut bytes = u32::from(octet(Field::ErspanVersion)).to_le_bytes().to_vec();
+    let byte = |field| u8::try_from(values.get(field)).expect("eight bits");
+    let mut bytes = u32::from(byte(Field::ErspanVersion)).to_le_bytes().to_vec();
     if version == 2 {
-        let (hardware, direction) = (octet(Field::ErspanHardwareId), octet(Field::ErspanDirection));
+        let (hardware, direction) = (byte(Field::ErspanHardwareId), byte(Field::ErspanDirection));
         // Time stamp and security group tag are the sender's own.
         bytes.extend([0; 6]);
         bytes.extend([hardware >> 4 & 0x3, hardware << 4 | (direction & 1) << 3]);

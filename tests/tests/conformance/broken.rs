@@ -7,9 +7,9 @@ use std::task::Waker;
 use sluice_flow::action::ActionList;
 use sluice_flow::backend::{
     Adopter, Adoption, Auditor, Capabilities, Capacity, ChainChange, ChainCompletion, ChainOperation, Change, Claims,
-    Completion, Connections, CountedApart, CounterReader, Doubtful, EventStream, Facet, Handle, Holding, Injector,
-    InstallQueue, InstalledRule, LooksAt, LookupCounters, LostRule, MeterCounters, MeterFault, Meters, MirrorCounters,
-    MirrorFault, Mirrors, Operation, Outcome, Placement, PortCounters, Room, Verdict,
+    Completion, Connections, CountedApart, CounterReader, EventStream, Facet, Handle, Holding, Injector, InstallQueue,
+    InstalledRule, LooksAt, LookupCounters, LostRule, MeterCounters, MeterFault, Meters, MirrorCounters, MirrorFault,
+    Mirrors, Operation, Outcome, Placement, PortCounters, Room, ToInspect, Verdict,
 };
 use sluice_flow::connection::{Connection, Selection, ZoneLimits};
 use sluice_flow::counters::{Reading, Sampled};
@@ -464,8 +464,8 @@ impl Adopter for Broken {
 }
 
 impl Auditor for Broken {
-    fn doubtful(&self) -> Doubtful {
-        self.inner.audit().map(Auditor::doubtful).unwrap_or_default()
+    fn to_inspect(&self) -> ToInspect {
+        self.inner.audit().map(Auditor::to_inspect).unwrap_or_default()
     }
 
     fn read_back(&self, rules: &[Handle], visit: &mut dyn FnMut(FlowId, InstalledRule)) -> Result<(), Refusal> {

@@ -463,7 +463,7 @@ fn meters() -> Vec<Scenario> {
     vec![
         scenario("lets all pass", meter(MeterUnit::Packets, 100_000, 100_000)),
         scenario("stops the fourth packet", meter(MeterUnit::Packets, 1, 2)),
-        scenario("stops by octets", meter(MeterUnit::Kilobits, 1, 20)),
+        scenario("stops by bytes", meter(MeterUnit::Kilobits, 1, 20)),
         Scenario::new("meter: one that is not there")
             .flow(any.done(), [Action::Meter(MeterId(5)), output(2)])
             .packet(1, ethernet(0x88b5, &[7; 100])),

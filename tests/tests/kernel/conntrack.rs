@@ -280,7 +280,7 @@ fn nat(translation: Translation) -> Action {
 /// Translations in which there is nothing to choose, so that both sides must come to the same.
 fn translations() -> Vec<Scenario> {
     let existing = || track(Conntrack { zone: 7, nat: Some(Nat::Existing), ..Conntrack::default() });
-    let v4 = |octets: [u8; 4]| IpAddr::V4(Ipv4Addr::from(octets));
+    let v4 = |bytes: [u8; 4]| IpAddr::V4(Ipv4Addr::from(bytes));
     let v6 = |bits: u128| IpAddr::V6(Ipv6Addr::from(bits));
     let outside = [192, 0, 2, 1];
     let source = translation(NatSide::Source, v4(outside), v4(outside));

@@ -58,15 +58,15 @@ pub(crate) fn one_bit_off(frame: &[u8]) -> Vec<Vec<u8>> {
     .collect()
 }
 
-/// The frame at every length from an Ethernet header on. With a tag the host's stack wants six octets more than that,
+/// The frame at every length from an Ethernet header on. With a tag the host's stack wants six bytes more than that,
 /// or the frame does not get as far as the module (`skb_vlan_untag` in `net/core/skbuff.c`).
 pub(crate) fn cut_short(frame: &[u8]) -> Vec<Vec<u8>> {
     let shortest = if matches!(frame[12..14], [0x81, 0x00] | [0x88, 0xa8]) { 20 } else { 14 };
     (shortest..frame.len()).map(|length| frame[..length].to_vec()).collect()
 }
 
-fn mac(octets: [u8; 6]) -> u128 {
-    octets.iter().fold(0, |all, octet| all << 8 | u128::from(*octet))
+fn mac(bytes: [u8; 6]) -> u128 {
+    bytes.iter().fold(0, |all, byte| all << 8 | u128::from(*byte))
 }
 
 fn kinds() -> Vec<Kind> {

@@ -57,7 +57,7 @@ fn cases() -> Vec<Case> {
     let (default, hash, random) = (PortPick::Default, PortPick::Hash, PortPick::Random);
     let v4 = [
         ("source addresses", one(Source, "192.0.2.1-192.0.2.20", None, default)),
-        ("source addresses across an octet", one(Source, "192.0.2.250-192.0.3.5", None, default)),
+        ("source addresses across a byte", one(Source, "192.0.2.250-192.0.3.5", None, default)),
         ("source addresses and ports", one(Source, "192.0.2.1-192.0.2.4", Some((5000, 5015)), default)),
         ("source ports", one(Source, "192.0.2.1-192.0.2.1", Some((5000, 5031)), default)),
         ("source ports by hash", one(Source, "192.0.2.1-192.0.2.1", Some((5000, 5099)), hash)),

@@ -150,12 +150,12 @@ fn ways_in() -> Vec<Scenario> {
     ];
     let mut all = vec![];
     for (name, port, frames) in [("vxlan", VXLAN, in_vxlan), ("geneve", GENEVE, in_geneve), ("gre", GRE, in_gre)] {
-        // Each octet of the outer headers behind Ethernet, turned in one bit. The first frame only: all start alike.
+        // Each byte of the outer headers behind Ethernet, turned in one bit. The first frame only: all start alike.
         let off: Vec<_> = (14..58)
-            .flat_map(|octet| [0x01, 0x40].map(|bit| (octet, bit)))
-            .map(|(octet, bit)| {
+            .flat_map(|byte| [0x01, 0x40].map(|bit| (byte, bit)))
+            .map(|(byte, bit)| {
                 let mut frame = frames[0].clone();
-                frame[octet] ^= bit;
+                frame[byte] ^= bit;
                 frame
             })
             .collect();

@@ -131,14 +131,14 @@ fn mpls(bytes: &[u8]) -> MplsEntry {
 
 /// The header to be rewritten; its mask follows its value, of which the description says nothing.
 fn masked(bytes: &[u8]) -> FieldSet {
-    let (octets, rest) = take(bytes);
+    let (value, rest) = take(bytes);
     assert_eq!(rest, [0; 0], "one header");
     let kind = u16::from_ne_bytes([bytes[2], bytes[3]]) & 0x3fff;
     let [value, mask] = if kind == NSH {
-        let parts = halves_of_each(octets);
+        let parts = halves_of_each(value);
         parts.map(|part| attribute(kind, &part))
     } else {
-        let (value, mask) = octets.split_at(octets.len() / 2);
+        let (value, mask) = value.split_at(value.len() / 2);
         [value, mask].map(|half| attribute(kind, half))
     };
     let [values, masks] = [value, mask].map(|bytes| key::fields(KeyAttrs::new(&bytes)));
@@ -152,8 +152,8 @@ fn halves_of_each(mut bytes: &[u8]) -> [Vec<u8>; 2] {
     let mut halves = [Vec::new(), Vec::new()];
     while !bytes.is_empty() {
         let kind = u16::from_ne_bytes([bytes[2], bytes[3]]);
-        let (octets, rest) = take(bytes);
-        let (value, mask) = octets.split_at(octets.len() / 2);
+        let (value, rest) = take(bytes);
+        let (value, mask) = value.split_at(value.len() / 2);
         halves[0].extend(attribute(kind, value));
         halves[1].extend(attribute(kind, mask));
         bytes = rest;
@@ -161,9 +161,9 @@ fn halves_of_each(mut bytes: &[u8]) -> [Vec<u8>; 2] {
     halves
 }
 
-fn attribute(kind: u16, octets: &[u8]) -> Vec<u8> {
-    let length = u16::try_from(4 + octets.len()).unwrap();
-    let mut bytes = [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), octets].concat();
+fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(4 + value.len()).unwrap();
+    let mut bytes = [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat();
     bytes.resize(bytes.len().next_multiple_of(4), 0);
     bytes
 }

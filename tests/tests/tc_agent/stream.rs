@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::switch::{CLIENT, SERVER, enter, within};
 
-/// Octets of data of each, and of its frame without FCS.
+/// Bytes of data of each, and of its frame without FCS.
 const DATA: usize = 100;
 pub(crate) const FRAME: usize = DATA + 8 + 20 + 14;
 

@@ -138,12 +138,12 @@ fn rules_that_nobody_claims_are_taken_out(network: &Network) {
 
 /// Flows that are wanted, and the rules that were shown.
 #[derive(Default)]
-struct Heirs {
+struct WantedFlows {
     wanted: Vec<Flow>,
     shown: Vec<Flow>,
 }
 
-impl Claims for Heirs {
+impl Claims for WantedFlows {
     fn wanted(&self, ufid: Ufid) -> Option<Flow> {
         self.wanted.iter().find(|flow| { flow.ufid } == ufid).cloned()
     }
@@ -172,9 +172,9 @@ fn rules_that_are_as_wanted_are_taken_over_by_their_notes_with_what_they_counted
     network.run(&format!("tc actions change action gact continue index {index}"));
     let mut second = Device::open();
     let wanted = [flow(TO_B, "2"), flow(TO_A, "set(eth(src=02:00:00:00:00:09)),1")];
-    let mut heirs = Heirs { wanted: wanted.to_vec(), ..Heirs::default() };
-    assert_eq!(second.adoption().adopt(&mut heirs), Ok(Adoption { adopted: 2, orphans: 0 }));
-    assert!(wanted.iter().all(|wanted| has(&heirs.shown, wanted)), "what was changed behind our back is not read");
+    let mut claims = WantedFlows { wanted: wanted.to_vec(), ..WantedFlows::default() };
+    assert_eq!(second.adoption().adopt(&mut claims), Ok(Adoption { adopted: 2, orphans: 0 }));
+    assert!(wanted.iter().all(|wanted| has(&claims.shown, wanted)), "what was changed behind our back is not read");
     let listed: Vec<_> = second.installed().into_iter().map(|rule| rule.flow).collect();
     assert_eq!(wanted.map(|wanted| has(&listed, &wanted)), [false, true], "but an audit sees it: {listed:?}");
     let to_b = FlowId { slot: 0, incarnation: 1 };
@@ -192,10 +192,10 @@ fn a_rule_that_is_not_as_wanted_any_more_is_shown_as_it_is(network: &Network) {
     first.install("in_port(1),eth_type(0x0806)", "2").unwrap();
     drop(first);
     let second = Device::open();
-    let mut heirs = Heirs { wanted: vec![flow(TO_B, "1"), flow(TO_A, "1")], ..Heirs::default() };
-    assert_eq!(second.adoption().adopt(&mut heirs), Ok(Adoption { adopted: 2, orphans: 1 }));
-    assert_eq!(heirs.shown.len(), 2);
-    assert!(has(&heirs.shown, &flow(TO_B, "2")), "its old actions: {:?}", heirs.shown);
+    let mut claims = WantedFlows { wanted: vec![flow(TO_B, "1"), flow(TO_A, "1")], ..WantedFlows::default() };
+    assert_eq!(second.adoption().adopt(&mut claims), Ok(Adoption { adopted: 2, orphans: 1 }));
+    assert_eq!(claims.shown.len(), 2);
+    assert!(has(&claims.shown, &flow(TO_B, "2")), "its old actions: {:?}", claims.shown);
     assert_eq!(network.run("tc filter show dev p1 ingress").matches("eth_type").count(), 1, "no ARP any more");
 }
 

@@ -272,7 +272,7 @@ static OTHERS: &[Measure] = &[
     counter(
         "sluice_journal_written_bytes_total",
         "Bytes written.",
-        One(|now| journal(now, |report| report.octets.into())),
+        One(|now| journal(now, |report| report.bytes.into())),
     ),
     counter(
         "sluice_journal_syncs_total",
