@@ -15,6 +15,8 @@ use crate::mlx5::MatchParameter;
 
 const ETH_P_IP: u16 = 0x0800;
 const ETH_P_IPV6: u16 = 0x86dd;
+const ETH_P_MPLS_UC: u16 = 0x8847;
+const ETH_P_MPLS_MC: u16 = 0x8848;
 const ETH_P_8021Q: u16 = 0x8100;
 const ETH_P_8021AD: u16 = 0x88a8;
 /// Numbers below are lengths (IEEE 802.3).
@@ -23,6 +25,8 @@ const IPPROTO_ICMP: u8 = 1;
 const IPPROTO_TCP: u8 = 6;
 const IPPROTO_UDP: u8 = 17;
 const IPPROTO_ICMPV6: u8 = 58;
+const NEIGHBOUR_SOLICITATION: u8 = 135;
+const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
 
 /// What came of a match.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -192,8 +196,17 @@ impl Consumer<'_> {
         match self.guarantees.eth_type {
             Some(ETH_P_IP) => self.ip(Attribute::Ipv4, Field::Ipv4Proto, Field::Ipv4Frag, Field::Ipv4Ttl),
             Some(ETH_P_IPV6) => self.ip(Attribute::Ipv6, Field::Ipv6Proto, Field::Ipv6Frag, Field::Ipv6Hlimit),
+            Some(ETH_P_MPLS_UC | ETH_P_MPLS_MC) => self.labels(),
             _ => Ok(()),
         }
+    }
+
+    /// The device looks at the first entry of a label stack, which is there by the Ethernet type.
+    fn labels(&mut self) -> Result<(), Refusal> {
+        if self.exact::<u8>(Field::MplsPresent)? == Some(0) {
+            return Err(refuse(Field::MplsPresent, "the Ethernet type says that there is an entry"));
+        }
+        self.all_of(Attribute::Mpls)
     }
 
     fn ip(&mut self, attribute: Attribute, proto: Field, frag: Field, ttl: Field) -> Result<(), Refusal> {
@@ -215,10 +228,19 @@ impl Consumer<'_> {
             (_, Some(IPPROTO_TCP)) => &[Attribute::Tcp, Attribute::TcpFlags],
             (_, Some(IPPROTO_UDP)) => &[Attribute::Udp],
             (Some(ETH_P_IP), Some(IPPROTO_ICMP)) => &[Attribute::Icmp],
+            (Some(ETH_P_IPV6), Some(IPPROTO_ICMPV6)) if self.is_of_a_neighbour() => {
+                &[Attribute::Icmpv6, Attribute::NdExt]
+            }
             (Some(ETH_P_IPV6), Some(IPPROTO_ICMPV6)) => &[Attribute::Icmpv6],
             _ => &[],
         };
         attributes.iter().try_for_each(|attribute| self.all_of(*attribute))
+    }
+
+    fn is_of_a_neighbour(&self) -> bool {
+        let kind = exact(self.full, Field::Icmpv6Type);
+        matches!(kind, Some(NEIGHBOUR_SOLICITATION | NEIGHBOUR_ADVERTISEMENT))
+            && exact(self.full, Field::Icmpv6Code) == Some(0_u8)
     }
 
     /// Takes what the table says of an attribute.

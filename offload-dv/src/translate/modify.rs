@@ -26,6 +26,7 @@ const fn part(field: Field, shift: u32, number: u64, width: u32) -> Part {
 
 const TTL: u64 = 0x0a;
 const HOP_LIMIT: u64 = 0x47;
+const ECN: u64 = 0x73;
 
 const PARTS: &[Part] = &[
     part(Field::EthSrc, 16, 0x01, 32),
@@ -33,10 +34,12 @@ const PARTS: &[Part] = &[
     part(Field::EthDst, 16, 0x04, 32),
     part(Field::EthDst, 0, 0x05, 16),
     part(Field::Ipv4Tos, 2, 0x06, 6),
+    part(Field::Ipv4Tos, 0, ECN, 2),
     part(Field::Ipv4Ttl, 0, TTL, 8),
     part(Field::Ipv4Src, 0, 0x15, 32),
     part(Field::Ipv4Dst, 0, 0x16, 32),
     part(Field::Ipv6Tclass, 2, 0x06, 6),
+    part(Field::Ipv6Tclass, 0, ECN, 2),
     part(Field::Ipv6Hlimit, 0, HOP_LIMIT, 8),
     part(Field::Ipv6Src, 96, 0x0d, 32),
     part(Field::Ipv6Src, 64, 0x0e, 32),

@@ -91,6 +91,11 @@ const ICMP_TYPE: Place = Place::new("misc3.icmp_type", 0x900, 8);
 const ICMP_CODE: Place = Place::new("misc3.icmp_code", 0x908, 8);
 const ICMPV6_TYPE: Place = Place::new("misc3.icmpv6_type", 0x910, 8);
 const ICMPV6_CODE: Place = Place::new("misc3.icmpv6_code", 0x918, 8);
+const ICMPV6_HEADER_DATA: Place = Place::new("misc3.icmpv6_header_data", 0x8e0, 32);
+const MPLS_LABEL: Place = Place::new("misc2.outer_first_mpls_label", 0x600, 20);
+const MPLS_EXP: Place = Place::new("misc2.outer_first_mpls_exp", 0x614, 3);
+const MPLS_S_BOS: Place = Place::new("misc2.outer_first_mpls_s_bos", 0x617, 1);
+const MPLS_TTL: Place = Place::new("misc2.outer_first_mpls_ttl", 0x618, 8);
 
 /// Every field that a match may be on.
 pub(super) const ALL: &[Place] = &[
@@ -125,6 +130,11 @@ pub(super) const ALL: &[Place] = &[
     ICMP_CODE,
     ICMPV6_TYPE,
     ICMPV6_CODE,
+    ICMPV6_HEADER_DATA,
+    MPLS_LABEL,
+    MPLS_EXP,
+    MPLS_S_BOS,
+    MPLS_TTL,
 ];
 
 /// Fields that the device matches as they are, under any mask of the bits that it has.
@@ -135,6 +145,10 @@ const FIELDS: &[(Field, Place)] = &[
     (Field::VlanVid, FIRST_VID),
     (Field::CvlanPcp, OUTER_SECOND_PRIO),
     (Field::CvlanVid, OUTER_SECOND_VID),
+    (Field::MplsLabel, MPLS_LABEL),
+    (Field::MplsTc, MPLS_EXP),
+    (Field::MplsTtl, MPLS_TTL),
+    (Field::MplsBos, MPLS_S_BOS),
     (Field::Ipv4Proto, IP_PROTOCOL),
     // DSCP and ECN.
     (Field::Ipv4Tos, IP_DSCP_ECN),
@@ -156,6 +170,8 @@ const FIELDS: &[(Field, Place)] = &[
     (Field::IcmpCode, ICMP_CODE),
     (Field::Icmpv6Type, ICMPV6_TYPE),
     (Field::Icmpv6Code, ICMPV6_CODE),
+    // What a message has behind its checksum.
+    (Field::NdReserved, ICMPV6_HEADER_DATA),
 ];
 
 /// The rows of an attribute.

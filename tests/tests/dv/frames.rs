@@ -12,6 +12,8 @@ pub(crate) struct Packet {
     pub(crate) source: [u8; 6],
     /// TPID and TCI, the outermost first.
     pub(crate) tags: Vec<(u16, u16)>,
+    /// Entries of a label stack (RFC 3032), the outermost first.
+    pub(crate) labels: Vec<u32>,
     pub(crate) is_v6: bool,
     pub(crate) tos: u8,
     pub(crate) ttl: u8,
@@ -32,6 +34,7 @@ impl Packet {
             destination: [2, 0, 0, 0, 0, 2],
             source: [2, 0, 0, 0, 0, 1],
             tags: vec![],
+            labels: vec![],
             is_v6: false,
             tos: 0,
             ttl: 64,
@@ -54,11 +57,17 @@ impl Packet {
             frame.extend(tpid.to_be_bytes());
             frame.extend(tci.to_be_bytes());
         }
+        frame.extend(match (self.labels.is_empty(), self.is_v6) {
+            (false, _) => [0x88, 0x47],
+            (true, false) => [0x08, 0x00],
+            (true, true) => [0x86, 0xdd],
+        });
+        self.labels.iter().for_each(|entry| frame.extend(entry.to_be_bytes()));
         let (source, destination) = self.addresses();
         let transport = self.transport(&source, &destination);
         let length = u16::try_from(transport.len()).unwrap();
         if self.is_v6 {
-            frame.extend([0x86, 0xdd, 0x60 | self.tos >> 4, self.tos << 4, 0, 0]);
+            frame.extend([0x60 | self.tos >> 4, self.tos << 4, 0, 0]);
             frame.extend(length.to_be_bytes());
             frame.extend([self.protocol, self.ttl]);
             frame.extend([source, destination].concat());
@@ -71,7 +80,6 @@ impl Packet {
             header.extend([source, destination].concat());
             let sum = checksum(&[&header]);
             header[10..12].copy_from_slice(&sum.to_be_bytes());
-            frame.extend([0x08, 0x00]);
             frame.extend(header);
         }
         frame.extend(transport);

@@ -34,7 +34,6 @@ fn an_action_that_a_rule_does_not_do_is_refused_by_its_name() {
         ("recirc(5),1", "action output: ", "nothing can follow a recirculation here"),
         ("push_vlan(vid=5,pcp=0),set(ipv4(ttl=3)),1", "action set: ", "a tag was put on before"),
         ("set(tcp(src=5)),1", "action set: ", "the match does not say that there is tcp()"),
-        ("set(ipv4(tos=3)),1", "action set: ", "the device does not write all of ipv4.tos"),
         ("set(skb_mark(5)),1", "action set: ", "the device does not write skb_mark()"),
         (
             "set(ipv4(ttl=1)),dec_ttl(le_1()),1",
@@ -54,6 +53,9 @@ fn an_action_that_a_rule_does_not_do_is_refused_by_its_name() {
     let tagged = "in_port(2),eth(),eth_type(0x8100),vlan(vid=5),encap(eth_type(0x0800),ipv4(frag=no))";
     let reason = "action pop_vlan: the device takes tags off packets from the uplink only";
     assert_eq!(refusal(tagged, "pop_vlan,1"), reason);
+    let six = "in_port(2),eth(),eth_type(0x86dd),ipv6(frag=no)";
+    let reason = "action set: the device does not write all of ipv6.label";
+    assert_eq!(refusal(six, "set(ipv6(label=5)),1"), reason);
     let from_wire = "in_port(1),eth(),eth_type(0x0800),ipv4(frag=no)";
     let reason = "action push_vlan: the device puts tags on packets from functions only";
     assert_eq!(refusal(from_wire, "push_vlan(vid=5,pcp=0),2"), reason);
@@ -76,6 +78,14 @@ fn a_match_that_a_rule_does_not_look_at_is_refused_by_its_name() {
             "field sctp.src: the device has no field for it",
         ),
         ("tunnel(tun_id=5),in_port(2)", "field tunnel: the device has no field for it"),
+        (
+            "eth(),eth_type(0x8847),mpls(label=1,tc=0,ttl=1,bos=0,label=2,tc=0,ttl=1,bos=1)",
+            "field mpls.present[2]: the device has no field for it",
+        ),
+        (
+            "eth(),eth_type(0x86dd),ipv6(proto=58,frag=no),icmpv6(type=128,code=0),nd_ext(nd_reserved=1)",
+            "field nd_ext.nd_reserved: the device has no field for it",
+        ),
         ("in_port(9)", "port 9: there is no such port"),
         ("ct_state(+trk)", "field ct_state: connections are not tracked in hardware yet"),
         ("skb_mark(0x5)", "field skb_mark: packets in hardware have none of the kernel's marks"),

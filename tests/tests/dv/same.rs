@@ -83,6 +83,7 @@ fn but(packet: Packet, changes: &[fn(&mut Packet)]) -> Vec<Packet> {
 
 fn keys() -> Vec<Case> {
     let tagged = |tags: &[(u16, u16)]| Packet { tags: tags.to_vec(), ..Packet::v4(UDP) };
+    let labelled = |labels: &[u32]| Packet { labels: labels.to_vec(), ..Packet::v4(UDP) };
     vec![
         case("in_port(2)", "1", [Packet::v4(UDP), tagged(&[(0x8100, 5)]), Packet::v6(TCP)]),
         case("in_port(3)", "1", [Packet::v4(UDP)]),
@@ -145,6 +146,38 @@ fn keys() -> Vec<Case> {
             but(Packet { ports: [0x8000, 1], ..Packet::v6(ICMPV6) }, &[|packet| packet.ports[0] = 0x8100]),
         ),
         case(
+            "in_port(2),eth(),eth_type(0x86dd),ipv6(proto=58,frag=no),icmpv6(type=136,code=0),nd_ext(nd_reserved=0x20000000/0x60000000)",
+            "1",
+            but(
+                Packet { ports: [0x8800, 0x2000], ..Packet::v6(ICMPV6) },
+                &[|packet| packet.ports[1] = 0x6000, |packet| packet.ports[1] = 0, |packet| packet.ports[1] = 0xa000],
+            ),
+        ),
+        case(
+            "in_port(2),eth(),eth_type(0x8847),mpls(label=16,tc=5,ttl=64,bos=0)",
+            "1",
+            but(
+                labelled(&[0x0001_0a40, 0x0002_0140]),
+                &[
+                    |packet| packet.labels[0] ^= 1 << 12,
+                    |packet| packet.labels[0] ^= 1 << 31,
+                    |packet| packet.labels[0] ^= 1 << 9,
+                    |packet| packet.labels[0] ^= 1 << 8,
+                    |packet| packet.labels[0] ^= 1,
+                    |packet| packet.labels[1] ^= 1 << 12,
+                    |packet| packet.labels.clear(),
+                ],
+            ),
+        ),
+        case(
+            "in_port(2),eth(),eth_type(0x8847),mpls(label=16/0xffff0)",
+            "1",
+            but(
+                labelled(&[0x0001_f940]),
+                &[|packet| packet.labels[0] ^= 1 << 16, |packet| packet.labels[0] ^= 1 << 12],
+            ),
+        ),
+        case(
             "in_port(2),eth(),eth_type(0x8100),vlan(vid=100,pcp=5),encap(eth_type(0x0800),ipv4(frag=no))",
             "1",
             but(
@@ -186,11 +219,14 @@ fn actions() -> Vec<Case> {
         four("set(ipv4(src=192.168.1.1,dst=192.168.1.2)),1"),
         four("set(ipv4(ttl=7)),1"),
         four("set(ipv4(tos=0xb8/0xfc)),1"),
+        four("set(ipv4(tos=0x3/0x3)),1"),
+        four("set(ipv4(tos=0xb9)),1"),
         four("set(udp(src=53,dst=5353)),1"),
         four("set(eth(dst=02:66:77:88:99:aa)),set(ipv4(dst=10.9.9.9,ttl=63)),set(udp(dst=99)),1"),
         six("set(ipv6(src=fd00::77,dst=2001:db8::1)),1"),
         six("set(ipv6(hlimit=3)),1"),
         six("set(ipv6(tclass=0xb8/0xfc)),1"),
+        six("set(ipv6(tclass=0x2e)),1"),
         six("set(tcp(src=443)),1"),
         four("push_vlan(vid=100,pcp=3),1"),
         four("push_vlan(tpid=0x88a8,vid=7,pcp=0),1"),
