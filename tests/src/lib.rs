@@ -16,6 +16,7 @@ pub mod frames;
 pub mod generate;
 pub mod instant;
 pub mod lab;
+pub mod language;
 pub mod lasting;
 pub mod mlx5;
 pub mod openvswitch;
