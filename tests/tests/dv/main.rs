@@ -7,6 +7,7 @@ mod agent;
 mod chains;
 mod conforming;
 mod counters;
+mod fields;
 mod frames;
 mod generated;
 mod layout;
