@@ -1,6 +1,7 @@
 //! The ports of the datapath, and which vport of the eswitch each is.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use sluice_flow::port::{Port, PortKind, PortName, PortNumber};
@@ -14,6 +15,8 @@ pub(crate) struct Ports {
     attached: RwLock<BTreeMap<PortNumber, Attached>>,
     /// Vports that the configuration states.
     stated: BTreeMap<String, u16>,
+    /// Counts the changes.
+    revision: AtomicU64,
 }
 
 struct Attached {
@@ -24,7 +27,7 @@ struct Attached {
 
 impl Ports {
     pub(crate) fn new(stated: BTreeMap<String, u16>) -> Self {
-        Self { attached: RwLock::default(), stated }
+        Self { attached: RwLock::default(), stated, revision: AtomicU64::new(0) }
     }
 
     /// Attaches a port. Fails if it is of a kind that the eswitch does not have, or its device is not there.
@@ -47,7 +50,15 @@ impl Ports {
     }
 
     pub(crate) fn detach(&self, number: PortNumber) -> Result<(), Refusal> {
-        self.attached.write().remove(&number).map(drop).ok_or_else(|| Refusal::no_port(number))
+        let mut attached = self.attached.write();
+        self.revision.fetch_add(1, Ordering::Release);
+        attached.remove(&number).map(drop).ok_or_else(|| Refusal::no_port(number))
+    }
+
+    /// Returns a number that is another one after each change. Whoever reads it first and asks for vports then is told of the ports of
+    /// that revision or of a later one: it changes while nobody can ask.
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision.load(Ordering::Acquire)
     }
 
     /// Returns the name of the port that a vport is.
@@ -58,7 +69,9 @@ impl Ports {
     }
 
     fn insert(&self, port: &Port, vport: Option<u16>) {
-        self.attached.write().insert(port.number, Attached { name: port.name.clone(), vport });
+        let mut attached = self.attached.write();
+        self.revision.fetch_add(1, Ordering::Release);
+        attached.insert(port.number, Attached { name: port.name.clone(), vport });
     }
 
     fn find(&self, port: &Port) -> Result<u16, Refusal> {

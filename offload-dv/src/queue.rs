@@ -14,15 +14,18 @@ use sluice_flow::{Flow, FlowId, Generation};
 use crate::owner::Owner;
 use crate::ports::Ports;
 use crate::rules::Rules;
-use crate::translate::{Rule, translate};
+use crate::translate::{Instance, Templates};
 
 /// The queue.
 pub(crate) struct Queue {
     owner: Arc<Owner>,
     ports: Arc<Ports>,
     events: EventSender,
-    completed: Receiver<Completion>,
-    complete: Sender<Completion>,
+    templates: Templates,
+    /// Of the ports that the templates are for.
+    revision: u64,
+    completed: Receiver<Vec<Completion>>,
+    complete: Sender<Vec<Completion>>,
     changed: Receiver<ChainCompletion>,
     change: Sender<ChainCompletion>,
     waker: Option<Waker>,
@@ -36,8 +39,8 @@ struct Prepared {
 }
 
 enum Work {
-    Install(Flow, Box<Rule>),
-    Modify(Handle, Flow, Box<Rule>),
+    Install(Instance),
+    Modify(Handle, Instance),
     Remove(Handle),
 }
 
@@ -45,14 +48,15 @@ impl Queue {
     pub(crate) fn new(owner: Arc<Owner>, ports: Arc<Ports>, events: EventSender) -> Self {
         let (complete, completed) = unbounded();
         let (change, changed) = unbounded();
-        Self { owner, ports, events, completed, complete, changed, change, waker: None }
+        let (templates, revision) = (Templates::new(), ports.revision());
+        Self { owner, ports, events, templates, revision, completed, complete, changed, change, waker: None }
     }
 
-    fn prepare(&self, operation: Operation) -> Result<Work, Refusal> {
-        let translated = |flow: &Flow| translate(flow, &*self.ports).map(Box::new);
+    fn prepare(&mut self, operation: Operation) -> Result<Work, Refusal> {
+        let mut instance = |flow: Flow| self.templates.instance(flow, &*self.ports);
         match operation {
-            Operation::Install(flow) => translated(&flow).map(|rule| Work::Install(flow, rule)),
-            Operation::Modify(handle, flow) => translated(&flow).map(|rule| Work::Modify(handle, flow, rule)),
+            Operation::Install(flow) => instance(flow).map(Work::Install),
+            Operation::Modify(handle, flow) => instance(flow).map(|rule| Work::Modify(handle, rule)),
             Operation::Remove(handle) => Ok(Work::Remove(handle)),
             Operation::Move(..) => Err(Refusal::Unsupported { facet: Facet::Capacity }),
         }
@@ -61,6 +65,11 @@ impl Queue {
 
 impl InstallQueue for Queue {
     fn submit(&mut self, batch: &mut Vec<Change>, done: &mut Vec<Completion>) {
+        let revision = self.ports.revision();
+        if self.revision != revision {
+            self.templates.clear();
+            self.revision = revision;
+        }
         let mut prepared = Vec::with_capacity(batch.len());
         for Change { flow, generation, operation } in batch.drain(..) {
             match self.prepare(operation) {
@@ -84,7 +93,7 @@ impl InstallQueue for Queue {
     }
 
     fn poll(&mut self, done: &mut Vec<Completion>) {
-        done.extend(self.completed.try_iter());
+        done.extend(self.completed.try_iter().flatten());
     }
 
     fn submit_chain(&mut self, change: ChainChange, done: &mut Vec<ChainCompletion>) {
@@ -112,13 +121,13 @@ impl InstallQueue for Queue {
 }
 
 /// Makes the changes of a batch: removals together, so that the device is waited for once, and the others in their order.
-fn carry_out(rules: &mut Rules, prepared: Vec<Prepared>, complete: &Sender<Completion>, events: &EventSender) {
+fn carry_out(rules: &mut Rules, prepared: Vec<Prepared>, complete: &Sender<Vec<Completion>>, events: &EventSender) {
     let mut removals = Vec::new();
     let mut done = Vec::with_capacity(prepared.len());
     for Prepared { flow, generation, work } in prepared {
         let result = match work {
-            Work::Install(wanted, rule) => rules.install(flow, generation, wanted, &rule),
-            Work::Modify(handle, wanted, rule) => rules.modify(handle, wanted, &rule),
+            Work::Install(rule) => rules.install(flow, generation, rule),
+            Work::Modify(handle, rule) => rules.modify(handle, rule),
             Work::Remove(handle) => {
                 removals.push((flow, generation, handle));
                 continue;
@@ -137,5 +146,5 @@ fn carry_out(rules: &mut Rules, prepared: Vec<Prepared>, complete: &Sender<Compl
         done.extend(removed.map(|((flow, generation, _), result)| Completion { flow, generation, result }));
     }
     // Nobody waits any more if the worker is gone.
-    done.into_iter().for_each(|completion| complete.send(completion).unwrap_or_default());
+    complete.send(done).unwrap_or_default();
 }

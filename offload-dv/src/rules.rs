@@ -6,10 +6,10 @@ use sluice_flow::action::ActionKind;
 use sluice_flow::backend::{Handle, InstalledRule, Outcome, Placement};
 use sluice_flow::counters::{Counters, Reading};
 use sluice_flow::refusal::Refusal;
-use sluice_flow::{Cause, ChainId, Flow, FlowId, Generation};
+use sluice_flow::{Cause, ChainId, FlowId, Generation};
 
 use crate::switch::{Count, RuleId, Switch};
-use crate::translate::Rule;
+use crate::translate::{Instance, Template};
 
 /// The switch with the names of its rules.
 pub(crate) struct Rules {
@@ -26,10 +26,10 @@ struct Known {
     owner: Option<Owned>,
 }
 
+#[derive(Clone, Copy)]
 struct Owned {
     id: FlowId,
     installed_as: Generation,
-    flow: Flow,
 }
 
 impl Rules {
@@ -48,35 +48,26 @@ impl Rules {
     }
 
     /// Installs the rule of a flow.
-    pub(crate) fn install(
-        &mut self,
-        id: FlowId,
-        generation: Generation,
-        flow: Flow,
-        rule: &Rule,
-    ) -> Result<Outcome, Refusal> {
-        self.check_jump(rule)?;
-        let installed = self.switch.install(rule, flow.priority)?;
+    pub(crate) fn install(&mut self, id: FlowId, generation: Generation, rule: Instance) -> Result<Outcome, Refusal> {
+        self.check_jump(&rule.template)?;
+        let installed = self.switch.install(rule)?;
         let place = installed.0 as usize;
         if place >= self.known.len() {
             self.known.resize_with(place + 1, Known::default);
         }
         let known = &mut self.known[place];
         known.life = known.life.wrapping_add(1);
-        known.owner = Some(Owned { id, installed_as: generation, flow });
+        known.owner = Some(Owned { id, installed_as: generation });
         Ok(in_hardware(handle(installed, known.life)))
     }
 
     /// Makes the rule of a flow do something else.
-    pub(crate) fn modify(&mut self, handle: Handle, flow: Flow, rule: &Rule) -> Result<Outcome, Refusal> {
-        self.check_jump(rule)?;
+    pub(crate) fn modify(&mut self, handle: Handle, rule: Instance) -> Result<Outcome, Refusal> {
+        self.check_jump(&rule.template)?;
         let Some(id) = self.find(handle) else {
             return Err(Refusal::Device { reason: "the rule is gone".into() });
         };
-        self.switch.replace(id, rule, flow.priority)?;
-        if let Some(owned) = &mut self.known[id.0 as usize].owner {
-            owned.flow = flow;
-        }
+        self.switch.replace(id, rule)?;
         Ok(in_hardware(handle))
     }
 
@@ -100,7 +91,7 @@ impl Rules {
 
     /// Removes all rules, and returns how many there were.
     pub(crate) fn flush(&mut self) -> Result<usize, Refusal> {
-        let ids: Vec<_> = self.all().map(|(id, ..)| id).collect();
+        let ids: Vec<_> = self.all().map(|(id, _)| id).collect();
         self.switch.remove(&ids)?;
         self.known.iter_mut().for_each(|known| known.owner = None);
         Ok(ids.len())
@@ -108,15 +99,17 @@ impl Rules {
 
     /// Returns the rules as they were put in: the device does not list them.
     pub(crate) fn list(&self) -> Vec<InstalledRule> {
-        let rule = |(id, life, owned): (RuleId, u32, &Owned)| InstalledRule {
-            handle: handle(id, life),
-            flow: owned.flow.clone(),
-            is_named: true,
-            rules: 1,
-            placement: Placement::Hardware,
-            is_current: true,
+        let rule = |(id, life): (RuleId, u32)| {
+            Some(InstalledRule {
+                handle: handle(id, life),
+                flow: self.switch.flow(id)?.clone(),
+                is_named: true,
+                rules: 1,
+                placement: Placement::Hardware,
+                is_current: true,
+            })
         };
-        self.all().map(rule).collect()
+        self.all().filter_map(rule).collect()
     }
 
     /// Returns how many bulks of counters there are.
@@ -129,7 +122,7 @@ impl Rules {
         let mut readings = Vec::new();
         let known = &self.known;
         self.switch.read(bulk, &mut |id, count| {
-            let owned = known.get(id.0 as usize).and_then(|known| known.owner.as_ref());
+            let owned = known.get(id.0 as usize).and_then(|known| known.owner);
             readings.extend(owned.map(|owned| Reading {
                 flow: owned.id,
                 installed_as: owned.installed_as,
@@ -144,12 +137,13 @@ impl Rules {
         self.switch.sync()
     }
 
-    fn all(&self) -> impl Iterator<Item = (RuleId, u32, &Owned)> {
-        (0..).zip(&self.known).filter_map(|(index, known)| Some((RuleId(index), known.life, known.owner.as_ref()?)))
+    fn all(&self) -> impl Iterator<Item = (RuleId, u32)> {
+        let places = (0..).zip(&self.known).filter(|(_, known)| known.owner.is_some());
+        places.map(|(index, known)| (RuleId(index), known.life))
     }
 
-    fn check_jump(&self, rule: &Rule) -> Result<(), Refusal> {
-        match rule.plan.jump {
+    fn check_jump(&self, template: &Template) -> Result<(), Refusal> {
+        match template.plan.jump {
             Some(chain) if !self.open.contains(&chain) => {
                 let reason = format!("chain {chain} is not open").into();
                 Err(Refusal::Action { action: ActionKind::Recirc, reason }.until(Cause::Chain))

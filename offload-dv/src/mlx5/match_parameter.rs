@@ -41,9 +41,19 @@ impl MatchParameter {
         blocks.filter(|(_, block)| block.iter().any(|word| *word != 0)).fold(0, |bits, (block, _)| bits | 1 << block)
     }
 
-    /// For libmlx5, which only reads it, whatever its header says.
-    pub(super) fn as_mut_ptr(&mut self) -> *mut u64 {
-        self.words.as_mut_ptr()
+    /// Sets bits of a word of 64 bits.
+    pub(crate) fn set_bits(&mut self, word: usize, bits: u64) {
+        self.words[1 + word] |= bits.to_be();
+    }
+
+    /// Clears bits of a word of 64 bits.
+    pub(crate) fn clear_bits(&mut self, word: usize, bits: u64) {
+        self.words[1 + word] &= !bits.to_be();
+    }
+
+    /// For libmlx5, which only reads it, although its header has a pointer that is not const.
+    pub(super) fn as_ptr(&self) -> *mut u64 {
+        self.words.as_ptr().cast_mut()
     }
 }
 

@@ -23,4 +23,4 @@ pub use self::error::{CallError, Unavailable};
 pub use self::layout::LAYOUT;
 pub use self::library::Library;
 pub use self::match_parameter::MatchParameter;
-pub use self::steering::{Domain, DomainKind, Layout, Matcher, Rule, Table};
+pub use self::steering::{Domain, DomainKind, Layout, Matcher, Rule, Shape, Table};

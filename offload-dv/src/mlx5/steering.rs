@@ -62,13 +62,25 @@ pub struct Layout {
     pub log_rules: u32,
 }
 
+/// What rules have in common that differ in values and counters only: their matcher, and what they do besides counting.
+#[derive(Clone)]
+pub struct Shape(Rc<ShapeOf>);
+
+struct ShapeOf {
+    matcher: Matcher,
+    actions: Box<[Action]>,
+}
+
 /// A rule in the device, until it is dropped.
 pub struct Rule {
     raw: NonNull<RawRule>,
-    matcher: Matcher,
-    /// The device refers to them.
-    _actions: Box<[Action]>,
+    /// The device refers to what is in it, and to the counter.
+    shape: Shape,
+    _count: Option<Action>,
 }
+
+/// Actions of a rule at most: libmlx5 takes 20 entries for a rule, of which each holds one at least.
+const MOST_ACTIONS: usize = 20;
 
 impl Domain {
     /// Makes a domain of the device called `name`. Fails if the device, its firmware or the privileges of this process do not let
@@ -140,10 +152,9 @@ impl Table {
     /// Makes a matcher for rules that look at the bits of `mask`. Of several matchers of a table, the one with the lower priority
     /// number is asked first.
     pub fn matcher(&self, priority: u16, mask: &MatchParameter) -> Result<Matcher, CallError> {
-        let mut mask = *mask;
         let create = self.functions().mlx5dv_dr_matcher_create;
         // SAFETY: the matcher keeps the table; libmlx5 copies the mask.
-        let raw = unsafe { create(self.raw(), priority, mask.criteria(), mask.as_mut_ptr()) };
+        let raw = unsafe { create(self.raw(), priority, mask.criteria(), mask.as_ptr()) };
         let raw = NonNull::new(raw).ok_or_else(|| CallError::last("mlx5dv_dr_matcher_create"))?;
         Ok(Matcher(Rc::new(MatcherHandle { raw, table: self.clone() })))
     }
@@ -171,26 +182,41 @@ impl Matcher {
 
     /// Makes a rule for packets whose bits under the mask are those of `value`.
     pub fn rule(&self, value: &MatchParameter, actions: Box<[Action]>) -> Result<Rule, CallError> {
-        /// Actions of a rule at most: libmlx5 takes 20 entries for a rule, of which each holds one at least.
-        const MOST_ACTIONS: usize = 20;
-        if actions.len() > MOST_ACTIONS {
-            let source = io::Error::from(io::ErrorKind::ArgumentListTooLong);
-            return Err(CallError { call: "mlx5dv_dr_rule_create", source });
-        }
-        let mut value = *value;
-        let mut list: [*mut RawAction; MOST_ACTIONS] = [std::ptr::null_mut(); MOST_ACTIONS];
-        for (raw, action) in list.iter_mut().zip(&actions) {
-            *raw = action.raw();
-        }
-        let create = self.functions().mlx5dv_dr_rule_create;
-        // SAFETY: the rule keeps matcher and actions; libmlx5 copies value and list.
-        let raw = unsafe { create(self.0.raw.as_ptr(), value.as_mut_ptr(), actions.len(), list.as_mut_ptr()) };
-        let raw = NonNull::new(raw).ok_or_else(|| CallError::last("mlx5dv_dr_rule_create"))?;
-        Ok(Rule { raw, matcher: self.clone(), _actions: actions })
+        self.shape(actions).rule(value, None)
+    }
+
+    /// Makes what rules of this matcher have in common that do the same.
+    pub fn shape(&self, actions: Box<[Action]>) -> Shape {
+        Shape(Rc::new(ShapeOf { matcher: self.clone(), actions }))
     }
 
     fn functions(&self) -> &Functions {
         self.0.table.functions()
+    }
+}
+
+impl Shape {
+    /// Makes a rule for packets whose bits under the mask are those of `value`, which counts them first.
+    pub fn rule(&self, value: &MatchParameter, count: Option<Action>) -> Result<Rule, CallError> {
+        let ShapeOf { matcher, actions } = &*self.0;
+        let number = actions.len() + usize::from(count.is_some());
+        if number > MOST_ACTIONS {
+            let source = io::Error::from(io::ErrorKind::ArgumentListTooLong);
+            return Err(CallError { call: "mlx5dv_dr_rule_create", source });
+        }
+        let mut list: [*mut RawAction; MOST_ACTIONS] = [std::ptr::null_mut(); MOST_ACTIONS];
+        for (raw, action) in list.iter_mut().zip(count.iter().chain(actions)) {
+            *raw = action.raw();
+        }
+        let create = matcher.functions().mlx5dv_dr_rule_create;
+        // SAFETY: the rule keeps matcher and actions; libmlx5 copies value and list.
+        let raw = unsafe { create(matcher.0.raw.as_ptr(), value.as_ptr(), number, list.as_mut_ptr()) };
+        let raw = NonNull::new(raw).ok_or_else(|| CallError::last("mlx5dv_dr_rule_create"))?;
+        Ok(Rule { raw, shape: self.clone(), _count: count })
+    }
+
+    fn functions(&self) -> &Functions {
+        self.0.matcher.functions()
     }
 }
 
@@ -212,5 +238,5 @@ destroyed_when_dropped! {
     DomainHandle mlx5dv_dr_domain_destroy (this) this.context.functions();
     TableHandle mlx5dv_dr_table_destroy (this) this.domain.functions();
     MatcherHandle mlx5dv_dr_matcher_destroy (this) this.table.functions();
-    Rule mlx5dv_dr_rule_destroy (this) this.matcher.functions();
+    Rule mlx5dv_dr_rule_destroy (this) this.shape.functions();
 }

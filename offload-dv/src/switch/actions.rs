@@ -32,9 +32,9 @@ impl Actions {
         Self { made: HashMap::new(), library: library.clone(), domain: domain.clone() }
     }
 
-    /// Returns the actions of a rule, in the order that libmlx5 takes.
-    pub(super) fn list(&mut self, plan: &Plan, count: Action, jump: Option<Action>) -> Result<Box<[Action]>, Refusal> {
-        let mut list = vec![count];
+    /// Returns the actions of a rule besides counting, in the order that libmlx5 takes.
+    pub(super) fn list(&mut self, plan: &Plan, jump: Option<Action>) -> Result<Box<[Action]>, Refusal> {
+        let mut list = Vec::new();
         for _ in 0..plan.pops {
             list.push(self.get(Kind::PopVlan)?);
         }

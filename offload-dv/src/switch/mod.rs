@@ -4,30 +4,33 @@
 
 mod actions;
 mod counters;
+mod kinds;
 mod refusal;
 mod rule_id;
 mod tables;
 
 use std::rc::Rc;
 
-use sluice_flow::Priority;
+use sluice_flow::Flow;
 use sluice_flow::refusal::Refusal;
 
 use crate::mlx5::{self, Context, Domain, DomainKind, Library, Unavailable};
-use crate::translate::Rule;
+use crate::translate::Instance;
 
 pub use self::counters::Count;
 pub use self::rule_id::RuleId;
 
 use self::actions::Actions;
 use self::counters::{Counter, Counters};
+use self::kinds::{KindId, Kinds};
 use self::refusal::refuse;
-use self::tables::{MatcherId, Tables};
+use self::tables::Tables;
 
 /// An eswitch, opened. Its rules go with it.
 pub struct Switch {
     rules: Vec<Option<Installed>>,
     free: Vec<u32>,
+    kinds: Kinds,
     tables: Tables,
     actions: Actions,
     counters: Counters,
@@ -37,8 +40,9 @@ pub struct Switch {
 struct Installed {
     /// Goes before what it refers to.
     rule: mlx5::Rule,
+    flow: Flow,
     counter: Counter,
-    matcher: MatcherId,
+    kind: KindId,
 }
 
 impl Switch {
@@ -53,6 +57,7 @@ impl Switch {
         Ok(Self {
             rules: Vec::new(),
             free: Vec::new(),
+            kinds: Kinds::default(),
             tables: Tables::open(&domain).map_err(failed)?,
             actions: Actions::new(library, &domain),
             counters: Counters::new(&context),
@@ -61,9 +66,9 @@ impl Switch {
     }
 
     /// Installs a rule. Fails if libmlx5 or the device refuses; then nothing has changed.
-    pub fn install(&mut self, rule: &Rule, priority: Priority) -> Result<RuleId, Refusal> {
+    pub fn install(&mut self, rule: Instance) -> Result<RuleId, Refusal> {
         let counter = self.counters.take()?;
-        match self.insert(rule, priority, counter) {
+        match self.insert(rule, counter) {
             Ok(installed) => {
                 let id = self.keep(installed);
                 self.counters.assign(counter, id);
@@ -78,27 +83,37 @@ impl Switch {
 
     /// Replaces a rule by one that matches the same and does something else, without a packet that meets neither. It goes on
     /// counting where the old one stood. Fails as [`install`](Self::install) does, and the old rule stays.
-    pub fn replace(&mut self, id: RuleId, rule: &Rule, priority: Priority) -> Result<(), Refusal> {
+    pub fn replace(&mut self, id: RuleId, rule: Instance) -> Result<(), Refusal> {
         let Some(counter) = self.installed(id).map(|installed| installed.counter) else { return Err(no_rule(id)) };
-        let new = self.insert(rule, priority, counter)?;
-        let old = self.rules[id.0 as usize].replace(new);
-        self.release(old);
+        let new = self.insert(rule, counter)?;
+        if let Some(old) = self.rules[id.0 as usize].replace(new)
+            && self.release(old)
+        {
+            self.prune();
+        }
         Ok(())
+    }
+
+    /// Returns what a rule is for.
+    pub fn flow(&self, id: RuleId) -> Option<&Flow> {
+        self.installed(id).map(|installed| &installed.flow)
     }
 
     /// Removes rules, and returns what each counted: every packet that it took. Their names are free after that.
     pub fn remove(&mut self, ids: &[RuleId]) -> Result<Vec<Count>, Refusal> {
         let mut counters = Vec::with_capacity(ids.len());
+        let mut was_last = false;
         for id in ids {
             let Some(installed) = self.rules.get_mut(id.0 as usize).and_then(Option::take) else {
                 return Err(no_rule(*id));
             };
             counters.push(installed.counter);
-            self.release(Some(installed));
+            was_last |= self.release(installed);
             self.free.push(id.0);
         }
-        self.actions.prune();
-        self.tables.prune();
+        if was_last {
+            self.prune();
+        }
         // From here on no packet is under them.
         self.domain.sync().map_err(refuse)?;
         self.counters.settle(&counters)
@@ -119,15 +134,16 @@ impl Switch {
         self.domain.sync_writes().map_err(refuse)
     }
 
-    fn insert(&mut self, rule: &Rule, priority: Priority, counter: Counter) -> Result<Installed, Refusal> {
-        let jump = rule.plan.jump.map(|chain| self.tables.jump(rule.chain, chain)).transpose()?;
-        let matcher = self.tables.matcher(rule.chain, priority, &rule.matched.mask)?;
-        let actions = self.actions.list(&rule.plan, self.counters.action(counter)?, jump);
-        let made = actions.and_then(|actions| self.tables.rule(matcher, &rule.matched.value, actions));
+    fn insert(&mut self, rule: Instance, counter: Counter) -> Result<Installed, Refusal> {
+        let Instance { flow, template, value } = rule;
+        let kind = self.kinds.enter(&template, &mut self.tables, &mut self.actions)?;
+        let made = self.counters.action(counter).and_then(|count| self.kinds.rule(kind, &value, count));
         match made {
-            Ok(rule) => Ok(Installed { rule, counter, matcher }),
+            Ok(rule) => Ok(Installed { rule, flow, counter, kind }),
             Err(refusal) => {
-                self.tables.release(matcher);
+                if self.kinds.leave(kind, &mut self.tables) {
+                    self.prune();
+                }
                 Err(refusal)
             }
         }
@@ -147,11 +163,16 @@ impl Switch {
         self.rules.get(id.0 as usize)?.as_ref()
     }
 
-    fn release(&mut self, installed: Option<Installed>) {
-        if let Some(Installed { rule, matcher, .. }) = installed {
-            drop(rule);
-            self.tables.release(matcher);
-        }
+    /// Takes a rule out of the tables. Returns whether it was the last of its kind.
+    fn release(&mut self, Installed { rule, kind, .. }: Installed) -> bool {
+        drop(rule);
+        self.kinds.leave(kind, &mut self.tables)
+    }
+
+    /// Lets actions and tables go that no rule has any more.
+    fn prune(&mut self) {
+        self.actions.prune();
+        self.tables.prune();
     }
 }
 

@@ -34,11 +34,11 @@ struct Chain {
     matchers: usize,
 }
 
-/// A matcher, and how many rules it has.
+/// A matcher, and how many kinds of rules it has.
 struct Shared {
     key: MatcherKey,
     matcher: Matcher,
-    rules: usize,
+    kinds: usize,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -86,23 +86,23 @@ impl Tables {
         Ok(self.chains[&to].jump.clone())
     }
 
-    /// Returns the matcher for rules of a chain, made if need be, and counts one more rule.
+    /// Returns the matcher for rules of a chain, made if need be, and counts one more kind of them.
     pub(super) fn matcher(
         &mut self,
         chain: ChainId,
         priority: Priority,
         mask: &MatchParameter,
-    ) -> Result<MatcherId, Refusal> {
+    ) -> Result<(MatcherId, Matcher), Refusal> {
         let key = MatcherKey { chain, priority, mask: *mask };
-        if let Some(id) = self.by_mask.get(&key).copied() {
-            if let Some(Some(shared)) = self.matchers.get_mut(id.0 as usize) {
-                shared.rules += 1;
-            }
-            return Ok(id);
+        if let Some(id) = self.by_mask.get(&key).copied()
+            && let Some(Some(shared)) = self.matchers.get_mut(id.0 as usize)
+        {
+            shared.kinds += 1;
+            return Ok((id, shared.matcher.clone()));
         }
         let table = self.chain(chain, LAST_LEVEL)?.table.clone();
         let matcher = table.matcher(order(priority), mask).map_err(refuse)?;
-        let shared = Some(Shared { key: key.clone(), matcher, rules: 1 });
+        let shared = Some(Shared { key: key.clone(), matcher: matcher.clone(), kinds: 1 });
         let id = match self.free.pop() {
             Some(index) => {
                 self.matchers[index as usize] = shared;
@@ -117,23 +117,15 @@ impl Tables {
         if let Some(chain) = self.chains.get_mut(&chain) {
             chain.matchers += 1;
         }
-        Ok(id)
+        Ok((id, matcher))
     }
 
-    /// Makes a rule of a matcher.
-    pub(super) fn rule(&self, id: MatcherId, value: &MatchParameter, actions: Box<[Action]>) -> Result<Rule, Refusal> {
-        match self.matchers.get(id.0 as usize) {
-            Some(Some(shared)) => shared.matcher.rule(value, actions).map_err(refuse),
-            _ => Err(Refusal::Device { reason: "the matcher is gone".into() }),
-        }
-    }
-
-    /// Counts one rule less; a matcher without rules goes.
+    /// Counts one kind of rules less; a matcher without any goes.
     pub(super) fn release(&mut self, id: MatcherId) {
         let Some(place) = self.matchers.get_mut(id.0 as usize) else { return };
         let Some(shared) = place else { return };
-        shared.rules -= 1;
-        if shared.rules > 0 {
+        shared.kinds -= 1;
+        if shared.kinds > 0 {
             return;
         }
         let Some(Shared { key, matcher, .. }) = place.take() else { return };

@@ -8,16 +8,18 @@ mod matching;
 mod modify;
 mod places;
 pub mod registers;
+mod templates;
 mod vports;
 
 pub use self::actions::{Plan, Tag};
 pub use self::matching::{Guarantees, Matched};
+pub use self::templates::{Instance, Template, Templates};
 pub use self::vports::{UPLINK, Vports};
 
 use sluice_flow::refusal::Refusal;
 use sluice_flow::{ChainId, Flow};
 
-/// What a rule is made of.
+/// A rule by itself, as `explain` tells it; rules that are made come by [`Templates`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// The chain whose table it is in.

@@ -53,6 +53,17 @@ impl Place {
         }
     }
 
+    /// Returns the number of bytes that a value has.
+    pub(super) fn bytes(self) -> u32 {
+        u32::try_from(self.width.div_ceil(8)).unwrap_or_default()
+    }
+
+    /// Returns where a byte of a value is, counted from its lowest: the word of 64 bits, and how far it is shifted there.
+    pub(super) fn byte(self, byte: u32) -> (usize, usize) {
+        let last = self.at + self.width - 8 * byte as usize - 1;
+        (last / 64, 63 - last % 64)
+    }
+
     /// Returns the bits that a value can have.
     pub(super) const fn full_mask(self) -> u128 {
         u128::MAX >> (128 - self.width)
@@ -137,7 +148,8 @@ pub(super) const ALL: &[Place] = &[
     MPLS_TTL,
 ];
 
-/// Fields that the device matches as they are, under any mask of the bits that it has.
+/// Fields that the device matches as they are, under any mask of the bits that it has. What depends on the value of one besides is in
+/// [`DECISIVE`].
 const FIELDS: &[(Field, Place)] = &[
     (Field::EthSrc, SMAC),
     (Field::EthDst, DMAC),
@@ -173,6 +185,15 @@ const FIELDS: &[(Field, Place)] = &[
     // What a message has behind its checksum.
     (Field::NdReserved, ICMPV6_HEADER_DATA),
 ];
+
+/// Fields on whose value more depends than what is matched: which headers follow, or whether a TTL can wrap.
+const DECISIVE: &[Field] =
+    &[Field::Ipv4Proto, Field::Ipv6Proto, Field::Ipv4Ttl, Field::Ipv6Hlimit, Field::Icmpv6Type, Field::Icmpv6Code];
+
+/// Fields whose value goes into its place, and on which nothing else depends.
+pub(super) fn plain() -> impl Iterator<Item = (Field, Place)> {
+    FIELDS.iter().copied().filter(|(field, _)| !DECISIVE.contains(field))
+}
 
 /// The rows of an attribute.
 pub(super) fn of_attribute(attribute: Attribute) -> impl Iterator<Item = (Field, Place)> {

@@ -7,7 +7,7 @@ use sluice_flow::ufid::Seed;
 use sluice_flow::{Expiry, Flow, MaskedKey, Priority};
 use sluice_offload_dv::mlx5::Library;
 use sluice_offload_dv::switch::{RuleId, Switch};
-use sluice_offload_dv::translate::{UPLINK, Vports, translate};
+use sluice_offload_dv::translate::{Templates, UPLINK, Vports};
 use sluice_tests::mlx5::{Out, Ports};
 use sluice_tests::world::eventually;
 
@@ -40,6 +40,7 @@ fn flow_at(priority: u8, key: &str, actions: &str) -> Flow {
 /// A device with our rules, and all ends of its wires.
 pub(crate) struct Rig<'a> {
     pub(crate) switch: Switch,
+    templates: Templates,
     ports: &'a Ports,
     /// Of the representors first, and then of ports from 1 on.
     outs: Vec<Out>,
@@ -62,7 +63,8 @@ impl<'a> Rig<'a> {
     pub(crate) fn open(ports: &'a Ports) -> Self {
         let names = std::iter::once(REPRESENTOR).chain(PORTS.iter().map(|(_, name)| *name));
         let switch = Switch::open(&Library::load().unwrap(), "mlx5_0").unwrap();
-        let mut rig = Self { switch, ports, outs: names.map(|name| ports.out(name)).collect() };
+        let templates = Templates::new();
+        let mut rig = Self { switch, templates, ports, outs: names.map(|name| ports.out(name)).collect() };
         for port in 1..=PORTS.len() {
             // Port 1 is the wire, where nothing goes back.
             let out = if port == 1 { 2 } else { 1 };
@@ -73,14 +75,14 @@ impl<'a> Rig<'a> {
     }
 
     pub(crate) fn add(&mut self, flow: &Flow) -> Result<RuleId, Refusal> {
-        let rule = translate(flow, &Vport)?;
-        let id = self.switch.install(&rule, flow.priority)?;
+        let rule = self.templates.instance(flow.clone(), &Vport)?;
+        let id = self.switch.install(rule)?;
         self.switch.sync()?;
         Ok(id)
     }
 
     pub(crate) fn replace(&mut self, id: RuleId, flow: &Flow) -> Result<(), Refusal> {
-        self.switch.replace(id, &translate(flow, &Vport)?, flow.priority)
+        self.switch.replace(id, self.templates.instance(flow.clone(), &Vport)?)
     }
 
     /// Lets a frame in at a port, and returns where it comes out, in the order of ports: number of the port, 0 for its representor, and

@@ -1,0 +1,94 @@
+//! What the rules of a template need of the device: their matcher, and the actions that they share.
+
+use std::sync::Arc;
+
+use sluice_flow::refusal::Refusal;
+
+use super::actions::Actions;
+use super::refusal::refuse;
+use super::tables::{MatcherId, Tables};
+use crate::mlx5::{Action, MatchParameter, Rule, Shape};
+use crate::translate::Template;
+
+/// One for each template that has rules. A template remembers its place, so that no rule but the first looks up masks and actions.
+#[derive(Default)]
+pub(super) struct Kinds {
+    kinds: Vec<Option<Kind>>,
+    free: Vec<u32>,
+}
+
+/// The place of a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct KindId(u32);
+
+struct Kind {
+    template: Arc<Template>,
+    shape: Shape,
+    matcher: MatcherId,
+    rules: u32,
+}
+
+impl Kinds {
+    /// Returns the kind of a template's rules, made if need be, and counts one more rule.
+    pub(super) fn enter(
+        &mut self,
+        template: &Arc<Template>,
+        tables: &mut Tables,
+        actions: &mut Actions,
+    ) -> Result<KindId, Refusal> {
+        let id = KindId(template.place());
+        if let Some(Some(kind)) = self.kinds.get_mut(id.0 as usize)
+            && Arc::ptr_eq(&kind.template, template)
+        {
+            kind.rules += 1;
+            return Ok(id);
+        }
+        let kind = Kind::make(template, tables, actions)?;
+        let id = match self.free.pop() {
+            Some(index) => {
+                self.kinds[index as usize] = Some(kind);
+                index
+            }
+            None => {
+                self.kinds.push(Some(kind));
+                u32::try_from(self.kinds.len() - 1).unwrap_or(u32::MAX)
+            }
+        };
+        template.set_place(id);
+        Ok(KindId(id))
+    }
+
+    /// Makes a rule of a kind, which counts with `count`.
+    pub(super) fn rule(&self, id: KindId, value: &MatchParameter, count: Action) -> Result<Rule, Refusal> {
+        match self.kinds.get(id.0 as usize) {
+            Some(Some(kind)) => kind.shape.rule(value, Some(count)).map_err(refuse),
+            _ => Err(Refusal::Device { reason: "the rule's matcher is gone".into() }),
+        }
+    }
+
+    /// Counts one rule less. Returns whether that was the last of its kind, whose actions and tables nobody else may need.
+    pub(super) fn leave(&mut self, id: KindId, tables: &mut Tables) -> bool {
+        let Some(place) = self.kinds.get_mut(id.0 as usize) else { return false };
+        let Some(kind) = place else { return false };
+        kind.rules -= 1;
+        if kind.rules > 0 {
+            return false;
+        }
+        if let Some(Kind { shape, matcher, .. }) = place.take() {
+            drop(shape);
+            tables.release(matcher);
+        }
+        self.free.push(id.0);
+        true
+    }
+}
+
+impl Kind {
+    fn make(template: &Arc<Template>, tables: &mut Tables, actions: &mut Actions) -> Result<Self, Refusal> {
+        let chain = template.chain();
+        let jump = template.plan.jump.map(|to| tables.jump(chain, to)).transpose()?;
+        let actions = actions.list(&template.plan, jump)?;
+        let (matcher, of) = tables.matcher(chain, template.priority, template.mask())?;
+        Ok(Self { template: template.clone(), shape: of.shape(actions), matcher, rules: 1 })
+    }
+}

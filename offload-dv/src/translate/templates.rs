@@ -1,0 +1,315 @@
+//! Rules that differ from earlier ones in values only, as most flows of an agent do.
+//!
+//! What a rule looks at, and what it does, follow from the flow's mask, actions and priority, and from the values that decide something:
+//! chain, port, Ethernet type, protocol and the like. Every other value goes into one field of the PRM, and nothing else depends on it
+//! ([`plain`] lists these fields). So of flows that share the former, one is translated and leaves a *template*; for the next one only
+//! its own values are filled in, which gives what translation gives. A flow that is refused never finds a template.
+//!
+//! Each template has one slot, picked by a hash of what it depends on; the newest of those that share a slot stays. It lives as long as
+//! a rule has it.
+
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+
+use foldhash::fast::RandomState;
+use sluice_flow::action::Action;
+use sluice_flow::field::Field;
+use sluice_flow::key::{Mask, MaskedKey, Match};
+use sluice_flow::refusal::Refusal;
+use sluice_flow::{ChainId, Flow, Priority};
+
+use super::actions::{self, Plan};
+use super::matching::{self, Guarantees};
+use super::places::plain;
+use super::vports::Vports;
+use crate::mlx5::MatchParameter;
+
+/// The number of slots for templates, and for what they look at.
+const PLACES: usize = 1024;
+/// The number of slots for masks.
+const MASKS: usize = 256;
+
+/// The templates of one worker. They depend on the ports: [`clear`](Self::clear) them when these change.
+pub struct Templates {
+    layouts: Vec<Option<Layout>>,
+    matchings: Vec<Option<Arc<Matching>>>,
+    cached: Vec<Option<Cached>>,
+    hasher: RandomState,
+    /// The deciding bytes of the key of the last flow.
+    decisive: Vec<u8>,
+}
+
+/// What many rules have in common.
+#[derive(Debug)]
+pub struct Template {
+    matching: Arc<Matching>,
+    /// Which of several rules wins.
+    pub priority: Priority,
+    /// What they do.
+    pub plan: Plan,
+    /// Where the switch has looked up before what it needs for them.
+    place: AtomicU32,
+}
+
+/// A rule that is ready to be made.
+#[derive(Clone, Debug)]
+pub struct Instance {
+    /// What it is for.
+    pub flow: Flow,
+    /// What it has in common with others.
+    pub template: Arc<Template>,
+    /// The bits of a packet that matches.
+    pub value: MatchParameter,
+}
+
+/// What the matches of many flows have in common.
+#[derive(Debug)]
+struct Matching {
+    /// A weak reference does not keep the mask alive, but keeps its address from being used again.
+    of: Weak<Mask>,
+    decisive: Box<[u8]>,
+    chain: ChainId,
+    mask: MatchParameter,
+    guarantees: Guarantees,
+    /// The bits that all of them have.
+    base: MatchParameter,
+    fillings: Box<[Filling]>,
+    /// Whether it is right for every flow with this mask and these deciding bytes, and not for one flow only.
+    is_general: bool,
+}
+
+/// Bytes of a key in a row that go into a word of the PRM: at most eight, the lowest first.
+#[derive(Clone, Copy, Debug)]
+struct Filling {
+    from: u16,
+    word: u8,
+    shift: u8,
+    /// Which bits of them, before they are shifted.
+    bits: u64,
+}
+
+/// A mask, and which bits of its flows' keys decide something.
+struct Layout {
+    mask: Weak<Mask>,
+    decisive: Box<[u8]>,
+}
+
+struct Cached {
+    actions: Weak<[Action]>,
+    template: Arc<Template>,
+}
+
+impl Templates {
+    /// No templates.
+    pub fn new() -> Self {
+        let (layouts, matchings, cached, hasher, decisive) = Default::default();
+        let mut templates = Self { layouts, matchings, cached, hasher, decisive };
+        templates.clear();
+        templates
+    }
+
+    /// Forgets all templates.
+    pub fn clear(&mut self) {
+        self.layouts.clear();
+        self.layouts.resize_with(MASKS, || None);
+        self.matchings.clear();
+        self.matchings.resize_with(PLACES, || None);
+        self.cached.clear();
+        self.cached.resize_with(PLACES, || None);
+    }
+
+    /// Makes the rule of a flow, or says which field or action is not possible.
+    pub fn instance(&mut self, flow: Flow, vports: &dyn Vports) -> Result<Instance, Refusal> {
+        let template = self.template(&flow, vports)?;
+        Ok(Instance { value: template.value(&flow), template, flow })
+    }
+
+    fn template(&mut self, flow: &Flow, vports: &dyn Vports) -> Result<Arc<Template>, Refusal> {
+        let matched = flow.matching();
+        let layout = layout(&mut self.layouts, &self.hasher, matched.mask());
+        self.decisive.clear();
+        self.decisive.extend(matched.bytes().iter().zip(&layout.decisive).map(|(byte, bits)| byte & bits));
+        let of_match = self.hasher.hash_one((Arc::as_ptr(matched.mask()).addr(), &*self.decisive));
+        let hash = self.hasher.hash_one((of_match, Arc::as_ptr(&flow.actions).addr(), flow.priority));
+        let place = slot_of(hash, PLACES);
+        if let Some(Cached { actions, template }) = &self.cached[place]
+            && std::ptr::addr_eq(actions.as_ptr(), Arc::as_ptr(&flow.actions))
+            && template.priority == flow.priority
+            && template.matching.is_of(&matched, &self.decisive)
+        {
+            return Ok(template.clone());
+        }
+        let matching = self.matching(flow, slot_of(of_match, PLACES), vports)?;
+        let plan = actions::translate(&flow.actions, &matching.guarantees, vports)?;
+        let template = Arc::new(Template::new(matching, flow.priority, plan));
+        if template.matching.is_general {
+            self.cached[place] = Some(Cached { actions: Arc::downgrade(&flow.actions), template: template.clone() });
+        }
+        Ok(template)
+    }
+
+    fn matching(&mut self, flow: &Flow, place: usize, vports: &dyn Vports) -> Result<Arc<Matching>, Refusal> {
+        let matched = flow.matching();
+        if let Some(matching) = self.matchings[place].as_ref().filter(|found| found.is_of(&matched, &self.decisive)) {
+            return Ok(matching.clone());
+        }
+        let matching = Arc::new(Matching::of(flow, &self.decisive, vports)?);
+        if matching.is_general {
+            self.matchings[place] = Some(matching.clone());
+        }
+        Ok(matching)
+    }
+}
+
+impl Default for Templates {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Template {
+    fn new(matching: Arc<Matching>, priority: Priority, plan: Plan) -> Self {
+        Self { matching, priority, plan, place: AtomicU32::new(u32::MAX) }
+    }
+
+    /// The chain whose table the rules are in.
+    pub fn chain(&self) -> ChainId {
+        self.matching.chain
+    }
+
+    /// The bits that they look at.
+    pub fn mask(&self) -> &MatchParameter {
+        &self.matching.mask
+    }
+
+    /// The value of a flow that found this template.
+    pub fn value(&self, flow: &Flow) -> MatchParameter {
+        self.matching.value(flow.matching().bytes())
+    }
+
+    /// Returns where the switch has put down last what it needs for the rules.
+    pub(crate) fn place(&self) -> u32 {
+        self.place.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_place(&self, place: u32) {
+        self.place.store(place, Ordering::Relaxed);
+    }
+}
+
+impl Matching {
+    fn of(flow: &Flow, decisive: &[u8], vports: &dyn Vports) -> Result<Self, Refusal> {
+        let matched = flow.matching();
+        let full = matched.expand();
+        let translated = matching::translate(&full, vports)?;
+        let mut found = decisive_bits(matched.mask());
+        let fillings = fillings(&full, matched.mask(), &mut found);
+        let mut base = translated.value;
+        fillings.iter().for_each(|filling| base.clear_bits(filling.word.into(), filling.bits << filling.shift));
+        let mut matching = Self {
+            of: Arc::downgrade(matched.mask()),
+            decisive: decisive.into(),
+            chain: flow.chain(),
+            mask: translated.mask,
+            guarantees: translated.guarantees,
+            base,
+            fillings,
+            is_general: found.iter().all(|bits| *bits == u8::MAX),
+        };
+        if !matching.is_general || matching.value(matched.bytes()) != translated.value {
+            (matching.base, matching.fillings, matching.is_general) = (translated.value, Box::default(), false);
+        }
+        Ok(matching)
+    }
+
+    fn is_of(&self, matched: &MaskedKey<'_>, decisive: &[u8]) -> bool {
+        std::ptr::eq(self.of.as_ptr(), Arc::as_ptr(matched.mask())) && *self.decisive == *decisive
+    }
+
+    fn value(&self, bytes: &[u8]) -> MatchParameter {
+        let mut value = self.base;
+        for filling in &self.fillings {
+            let rest = bytes.get(filling.from.into()..).unwrap_or_default();
+            let found = match rest.first_chunk() {
+                Some(eight) => u64::from_le_bytes(*eight),
+                None => rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+            };
+            value.set_bits(filling.word.into(), (found & filling.bits) << filling.shift);
+        }
+        value
+    }
+}
+
+fn layout<'l>(layouts: &'l mut [Option<Layout>], hasher: &RandomState, mask: &Arc<Mask>) -> &'l Layout {
+    let place = &mut layouts[slot_of(hasher.hash_one(Arc::as_ptr(mask).addr()), MASKS)];
+    let is_of = |layout: &mut Layout| std::ptr::eq(layout.mask.as_ptr(), Arc::as_ptr(mask));
+    if !place.as_mut().is_some_and(is_of) {
+        *place = None;
+    }
+    place.get_or_insert_with(|| Layout { mask: Arc::downgrade(mask), decisive: decisive_bits(mask).into() })
+}
+
+/// The bits of a key's bytes that decide something: all but those of plain fields, whichever headers are present.
+fn decisive_bits(mask: &Mask) -> Vec<u8> {
+    let mut decisive = vec![u8::MAX; mask.bytes()];
+    for (field, place) in plain() {
+        for byte in 0..place.bytes() {
+            if let Some((from, bits)) = byte_of(field, byte, mask) {
+                decisive[from] &= !bits;
+            }
+        }
+    }
+    decisive
+}
+
+/// Where the plain fields of a match go. Adds their bits to those that are `found`.
+fn fillings(full: &Match, mask: &Mask, found: &mut [u8]) -> Box<[Filling]> {
+    let mut fillings: Vec<Filling> = Vec::new();
+    let is_there = |field: Field| full.mask.get(field) != 0 && full.meets(field.spec().attribute.spec().requires);
+    for (field, place) in plain().filter(|(field, _)| is_there(*field)) {
+        for byte in 0..place.bytes() {
+            let Some((from, bits)) = byte_of(field, byte, mask) else { continue };
+            found[from] |= bits;
+            let (word, shift) = place.byte(byte);
+            let (Ok(from), Ok(word), Ok(shift)) = (u16::try_from(from), u8::try_from(word), u8::try_from(shift)) else {
+                continue;
+            };
+            match fillings.last_mut().and_then(|last| last.room_for(from, word, shift)) {
+                Some((run, above)) => run.bits |= u64::from(bits) << above,
+                None => fillings.push(Filling { from, word, shift, bits: bits.into() }),
+            }
+        }
+    }
+    fillings.into()
+}
+
+impl Filling {
+    /// Itself and the place of one more byte in it, if that follows its last one in the key and in the word.
+    fn room_for(&mut self, from: u16, word: u8, shift: u8) -> Option<(&mut Self, u8)> {
+        let above = u8::try_from(from.checked_sub(self.from)? * 8).ok()?;
+        let follows = self.bits.checked_shr((above.checked_sub(8)?).into())? != 0;
+        (above < 64 && follows && self.word == word && self.shift + above == shift).then_some((self, above))
+    }
+}
+
+/// The place of a field's byte among the bytes of a key, counted from the lowest, and which of its bits are the field's. `None` if it
+/// is not matched, or is not a byte by itself.
+fn byte_of(field: Field, byte: u32, mask: &Mask) -> Option<(usize, u8)> {
+    let spec = field.spec();
+    if !spec.shift.is_multiple_of(8) {
+        return None;
+    }
+    // The upper half of 128 bits comes first.
+    let is_lower_half = spec.width == 128 && byte < 8;
+    let word = spec.word + usize::from(is_lower_half);
+    let within = if spec.width == 128 { byte % 8 } else { byte + spec.shift / 8 };
+    let [bits, ..] = (field.full_mask() >> (8 * byte)).to_le_bytes();
+    if bits == 0 { None } else { Some((mask.place(word, within)?, bits)) }
+}
+
+fn slot_of(hash: u64, places: usize) -> usize {
+    #[expect(clippy::cast_possible_truncation, reason = "any bits will do to pick a place")]
+    let hash = hash as usize;
+    hash % places
+}
