@@ -23,7 +23,7 @@ pub use self::rule_id::RuleId;
 use self::actions::Actions;
 use self::counters::{Counter, Counters};
 use self::kinds::{KindId, Kinds};
-use self::refusal::refuse;
+use self::refusal::{explain, refuse};
 use self::tables::Tables;
 
 /// An eswitch, opened. Its rules go with it.
@@ -144,7 +144,7 @@ impl Switch {
                 if self.kinds.leave(kind, &mut self.tables) {
                     self.prune();
                 }
-                Err(refusal)
+                Err(explain(refusal, &template))
             }
         }
     }

@@ -1,9 +1,11 @@
 //! What libmlx5's errors mean.
 
 use sluice_flow::Cause;
+use sluice_flow::action::ActionKind;
 use sluice_flow::refusal::Refusal;
 
 use crate::mlx5::CallError;
+use crate::translate::{Template, UPLINK};
 
 /// What a call that libmlx5 or the device refused means for a flow.
 pub(super) fn refuse(error: CallError) -> Refusal {
@@ -18,5 +20,21 @@ pub(super) fn refuse(error: CallError) -> Refusal {
         }
         Some(ENOMEM | ENOSPC) => Refusal::Device { reason: error.to_string().into() }.until(Cause::Room),
         _ => Refusal::Device { reason: error.to_string().into() },
+    }
+}
+
+/// The same in the words of the flow, where it is known what libmlx5 does not take: entries of format 0 (ConnectX-5) take tags off
+/// only on the way in, and put them on only on the way out (`DR_STE_CTX_ACTION_CAP_*`).
+pub(super) fn explain(refusal: Refusal, template: &Template) -> Refusal {
+    let from = template.from();
+    let refuse = |action, reason: &'static str| Refusal::Action { action, reason: reason.into() };
+    match refusal {
+        Refusal::Combination { .. } if template.plan.pops > 0 && from != Some(UPLINK) => {
+            refuse(ActionKind::PopVlan, "this device takes tags off packets from the uplink only")
+        }
+        Refusal::Combination { .. } if !template.plan.pushes.is_empty() && from.is_none_or(|vport| vport == UPLINK) => {
+            refuse(ActionKind::PushVlan, "this device puts tags on packets from functions only")
+        }
+        other => other,
     }
 }

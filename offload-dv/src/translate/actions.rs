@@ -7,7 +7,7 @@ use sluice_flow::refusal::Refusal;
 
 use super::matching::Guarantees;
 use super::modify::Modifications;
-use super::vports::{UPLINK, Vports};
+use super::vports::Vports;
 
 /// What a rule does besides counting.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -124,9 +124,6 @@ impl Planner<'_> {
         if self.guarantees.tags.is_none_or(|tags| tags <= self.plan.pops) {
             return Err(refuse(ActionKind::PopVlan, "the match does not say that there is a tag"));
         }
-        if self.guarantees.from != Some(UPLINK) {
-            return Err(refuse(ActionKind::PopVlan, "the device takes tags off packets from the uplink only"));
-        }
         self.plan.pops += 1;
         Ok(())
     }
@@ -137,9 +134,6 @@ impl Planner<'_> {
         }
         if !tag.cfi {
             return Err(refuse(ActionKind::PushVlan, "the CFI bit says that there is a tag and must be set"));
-        }
-        if self.guarantees.from.is_none_or(|vport| vport == UPLINK) {
-            return Err(refuse(ActionKind::PushVlan, "the device puts tags on packets from functions only"));
         }
         let tci = u16::from(tag.pcp) << 13 | tag.vid & 0xfff;
         self.plan.pushes.push(Tag { tpid: tag.tpid, tci });

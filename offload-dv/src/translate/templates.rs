@@ -178,6 +178,11 @@ impl Template {
         self.matching.chain
     }
 
+    /// The vport that packets come from, if they look at it.
+    pub fn from(&self) -> Option<u16> {
+        self.matching.guarantees.from
+    }
+
     /// The bits that they look at.
     pub fn mask(&self) -> &MatchParameter {
         &self.matching.mask

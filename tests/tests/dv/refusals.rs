@@ -1,6 +1,9 @@
 //! What the device cannot do, by name, before it is asked.
 
-use sluice_offload_dv::translate::translate;
+use sluice_offload_dv::mlx5::Library;
+use sluice_offload_dv::switch::Switch;
+use sluice_offload_dv::translate::{Templates, translate};
+use sluice_tests::mlx5::on_device;
 
 use crate::rig::{Vport, flow};
 
@@ -50,15 +53,9 @@ fn an_action_that_a_rule_does_not_do_is_refused_by_its_name() {
     for (actions, what, reason) in cases {
         assert_eq!(refusal(KEY, actions), format!("{what}{reason}"), "{actions}");
     }
-    let tagged = "in_port(2),eth(),eth_type(0x8100),vlan(vid=5),encap(eth_type(0x0800),ipv4(frag=no))";
-    let reason = "action pop_vlan: the device takes tags off packets from the uplink only";
-    assert_eq!(refusal(tagged, "pop_vlan,1"), reason);
     let six = "in_port(2),eth(),eth_type(0x86dd),ipv6(frag=no)";
     let reason = "action set: the device does not write all of ipv6.label";
     assert_eq!(refusal(six, "set(ipv6(label=5)),1"), reason);
-    let from_wire = "in_port(1),eth(),eth_type(0x0800),ipv4(frag=no)";
-    let reason = "action push_vlan: the device puts tags on packets from functions only";
-    assert_eq!(refusal(from_wire, "push_vlan(vid=5,pcp=0),2"), reason);
 }
 
 #[test]
@@ -98,4 +95,21 @@ fn a_match_that_a_rule_does_not_look_at_is_refused_by_its_name() {
     for key in ["ct_state(-trk)", "ct_mark(0/0xff)", "skb_mark(0)"] {
         assert!(translate(&flow(key, "1"), &Vport).is_ok(), "{key}");
     }
+}
+
+#[test]
+fn a_device_that_changes_tags_one_way_only_says_so() {
+    on_device("connectx-5", "refusals::a_device_that_changes_tags_one_way_only_says_so", |_| {
+        let mut switch = Switch::open(&Library::load().unwrap(), "mlx5_0").unwrap();
+        let mut refusal = |key: &str, actions: &str| {
+            let rule = Templates::new().instance(flow(key, actions), &Vport).unwrap();
+            switch.install(rule).unwrap_err().to_string()
+        };
+        let tagged = "in_port(2),eth(),eth_type(0x8100),vlan(vid=5),encap(eth_type(0x0800),ipv4(frag=no))";
+        let reason = "action pop_vlan: this device takes tags off packets from the uplink only";
+        assert_eq!(refusal(tagged, "pop_vlan,1"), reason);
+        let from_wire = "in_port(1),eth(),eth_type(0x0800),ipv4(frag=no)";
+        let reason = "action push_vlan: this device puts tags on packets from functions only";
+        assert_eq!(refusal(from_wire, "push_vlan(vid=5,pcp=0),2"), reason);
+    });
 }

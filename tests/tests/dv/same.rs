@@ -231,6 +231,23 @@ fn actions() -> Vec<Case> {
         four("push_vlan(vid=100,pcp=3),1"),
         four("push_vlan(tpid=0x88a8,vid=7,pcp=0),1"),
         four("set(eth(src=02:11:22:33:44:55)),push_vlan(vid=100,pcp=3),1"),
+        of(
+            "in_port(2),eth(),eth_type(0x8100),vlan(vid=100,pcp=0),encap(eth_type(0x0800),ipv4(proto=17,frag=no))",
+            "pop_vlan,set(eth(dst=02:66:77:88:99:aa)),1,3",
+            Packet { tags: vec![(0x8100, 100)], ..Packet::v4(UDP) },
+        ),
+        of(
+            "in_port(2),eth(),eth_type(0x8100),vlan(vid=100,pcp=0),encap(eth_type(0x0800),ipv4(proto=17,frag=no))",
+            "pop_vlan,push_vlan(vid=7,pcp=1),1",
+            Packet { tags: vec![(0x8100, 100)], ..Packet::v4(UDP) },
+        ),
+        of("eth(),eth_type(0x0800),ipv4(proto=17,frag=no)", "push_vlan(vid=7,pcp=1),1", Packet::v4(UDP)),
+        Case {
+            key: "in_port(1),eth(),eth_type(0x0800),ipv4(proto=17,frag=no)",
+            actions: "set(ipv4(ttl=9)),push_vlan(vid=7,pcp=1),push_vlan(tpid=0x88a8,vid=8,pcp=0),3",
+            from: 1,
+            packets: vec![Packet::v4(UDP)],
+        },
         Case {
             key: "in_port(1),eth(),eth_type(0x8100),vlan(vid=100,pcp=0),encap(eth_type(0x0800),ipv4(proto=17,frag=no))",
             actions: "pop_vlan,2",
