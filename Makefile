@@ -7,10 +7,13 @@ build:
 	scripts/setup build
 	cargo build --release -p sluice-agent -p sluice-cli --bins
 
-# Shows them on the NIC in software; with BACKEND=tc on the kernel's flower classifier, in a virtual machine.
+# Shows them on the NIC in software; with BACKEND=tc on the kernel's flower classifier, in a virtual machine; with BACKEND=dv on an
+# emulated BlueField-3.
 demo:
 	scripts/setup demo
 	[ "$(BACKEND)" != tc ] || scripts/setup lab
+	[ "$(BACKEND)" != dv ] || scripts/setup mlx5
+	[ "$(BACKEND)" != dv ] || cargo build --release --manifest-path tests/connectx/Cargo.toml -p connectx -p sluice-connectx-preload
 	cargo build --release -p sluice-agent -p sluice-cli --bins
 	BACKEND=$(BACKEND) scripts/demo
 

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """Sends the frames of a capture (classic pcap, little-endian, Ethernet) as they are.
 
-    send.py CAPTURE DEVICE
+    send.py CAPTURE DEVICE|SOCKET
+
+DEVICE is a network device, SOCKET the path of a socket that takes a frame a datagram.
 """
 
+import os
 import socket
 import struct
 import sys
@@ -27,8 +30,12 @@ def frames(path):
 
 
 capture, device = sys.argv[1:]
-wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
-wire.bind((device, 0))
+if os.sep in device:
+    wire = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    wire.connect(device)
+else:
+    wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+    wire.bind((device, 0))
 count = 0
 for frame in frames(capture):
     wire.send(frame)
