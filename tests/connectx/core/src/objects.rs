@@ -38,6 +38,12 @@ pub enum Kind {
     Umem,
     /// Program that uses the device past its driver.
     UserContext,
+    /// Domain of receive queues that connections share (XRC).
+    Xrcd,
+    /// Receive queue in such a domain.
+    XrcSrq,
+    /// Receive memory that queues share.
+    Rmp,
 }
 
 impl Kind {
@@ -49,6 +55,9 @@ impl Kind {
             Self::Eq => 4..128,
             Self::QCounter => 1..256,
             Self::UserContext => 1..1 << 16,
+            // Linux finds shared receive queues of both kinds by one number.
+            Self::XrcSrq => 16..1 << 19,
+            Self::Rmp => 1 << 19..1 << 20,
             _ => 16..1 << 20,
         }
     }
@@ -72,6 +81,9 @@ impl Kind {
             Self::Qp => "QP",
             Self::Umem => "umem",
             Self::UserContext => "user context",
+            Self::Xrcd => "XRC domain",
+            Self::XrcSrq => "XRC SRQ",
+            Self::Rmp => "RMP",
         }
     }
 }

@@ -52,17 +52,38 @@ inputs! {
     /// Followed by the addresses of pages.
     create_umem 0x30 { ATS 0x20 [31], LOG_PAGE_SIZE 0x20 [4:0], PAGE_OFFSET 0x24 [31:0], NUM_OF_MTT 0x28 [63:0] }
     create_qp 0x110 {
-        ST 0x18 [23:16], ISOLATE_VL_TC 0x18 [13], PM_STATE 0x18 [12:11], PD 0x1c [23:0], LOG_RQ_SIZE 0x20 [22:19],
-        LOG_RQ_STRIDE 0x20 [18:16], LOG_SQ_SIZE 0x20 [14:11], TS_FORMAT 0x20 [7:6], UAR_PAGE 0x24 [23:0],
-        CQN_SND 0x94 [23:0], CQN_RCV 0xb4 [23:0], DBR_UMEM_VALID 0xe8 [28], DBR_UMEM_ID 0xfc [31:0],
+        ST 0x18 [23:16], ISOLATE_VL_TC 0x18 [13], PM_STATE 0x18 [12:11], LATENCY_SENSITIVE 0x1c [28], PD 0x1c [23:0],
+        LOG_RQ_SIZE 0x20 [22:19], LOG_RQ_STRIDE 0x20 [18:16], LOG_SQ_SIZE 0x20 [14:11], TS_FORMAT 0x20 [7:6],
+        RLKY 0x20 [4], UAR_PAGE 0x24 [23:0], USER_INDEX 0x28 [23:0], LOG_PAGE_SIZE 0x2c [28:24], FRE 0x88 [11],
+        CQN_SND 0x94 [23:0], PAGE_OFFSET 0xa8 [11:6], XRCD 0xb0 [23:0], CQN_RCV 0xb4 [23:0], DBR_ADDR 0xb8 [63:0],
+        RQ_TYPE 0xc4 [26:24], SRQN_RMPN_XRQN 0xc4 [23:0], DBR_UMEM_VALID 0xe8 [28], DBR_UMEM_ID 0xfc [31:0],
         WQ_UMEM_ID 0x108 [31:0], WQ_UMEM_VALID 0x10c [31],
     }
-    rst2init_qp 0x110 { QPN 0x8 [23:0], PM_STATE 0x18 [12:11], VHCA_PORT_NUM 0x54 [23:16], RRE 0xa8 [15], RWE 0xa8 [14] }
-    init2rtr_qp 0x110 {
-        QPN 0x8 [23:0], MTU 0x20 [31:29], LOG_MSG_MAX 0x20 [28:24], REMOTE_QPN 0x2c [23:0], FL 0x30 [31],
-        VHCA_PORT_NUM 0x54 [23:16], MIN_RNR_NAK 0xac [28:24],
+    rst2init_qp 0x110 {
+        QPN 0x8 [23:0], ST 0x18 [23:16], PM_STATE 0x18 [12:11], PD 0x1c [23:0], MTU 0x20 [31:29], LOG_MSG_MAX 0x20 [28:24],
+        RLKY 0x20 [4], COUNTER_SET_ID 0x24 [31:24], VHCA_PORT_NUM 0x54 [23:16], LOG_ACK_REQ_FREQ 0x88 [31:28],
+        CQN_SND 0x94 [23:0], RRE 0xa8 [15], RWE 0xa8 [14], CQN_RCV 0xb4 [23:0],
     }
-    rtr2rts_qp 0x110 { QPN 0x8 [23:0], LOG_ACK_REQ_FREQ 0x88 [31:28], RETRY_COUNT 0x88 [18:16], RNR_RETRY 0x88 [15:13] }
+    init2rtr_qp 0x110 {
+        QPN 0x8 [23:0], ST 0x18 [23:16], PM_STATE 0x18 [12:11], PD 0x1c [23:0], MTU 0x20 [31:29], LOG_MSG_MAX 0x20 [28:24],
+        REMOTE_QPN 0x2c [23:0], FL 0x30 [31], VHCA_PORT_NUM 0x54 [23:16], LOG_ACK_REQ_FREQ 0x88 [31:28], CQN_SND 0x94 [23:0],
+        MIN_RNR_NAK 0xac [28:24], CQN_RCV 0xb4 [23:0],
+    }
+    rtr2rts_qp 0x110 {
+        QPN 0x8 [23:0], ST 0x18 [23:16], PM_STATE 0x18 [12:11], PD 0x1c [23:0], MTU 0x20 [31:29], LOG_MSG_MAX 0x20 [28:24],
+        LOG_ACK_REQ_FREQ 0x88 [31:28], RETRY_COUNT 0x88 [18:16], RNR_RETRY 0x88 [15:13], CQN_SND 0x94 [23:0],
+        CQN_RCV 0xb4 [23:0],
+    }
+    /// Followed by the addresses of pages.
+    create_xrc_srq 0x110 {
+        LOG_XRC_SRQ_SIZE 0x10 [27:24], LOG_RQ_STRIDE 0x14 [26:24], XRCD 0x14 [23:0], PAGE_OFFSET 0x18 [31:26], CQN 0x18 [23:0],
+        LOG_PAGE_SIZE 0x20 [29:24], USER_INDEX 0x20 [23:0], PD 0x28 [23:0], LWM 0x2c [31:16], DBR_ADDR 0x38 [63:0],
+    }
+    /// Followed by the addresses of pages.
+    create_rmp 0x110 {
+        STATE 0x20 [23:20], PAGE_OFFSET 0x54 [20:16], LWM 0x54 [15:0], PD 0x58 [23:0], DBR_ADDR 0x60 [63:0],
+        LOG_WQ_STRIDE 0x70 [19:16], LOG_WQ_PG_SZ 0x70 [12:8], LOG_WQ_SZ 0x70 [4:0],
+    }
     create_user_context 0x20 { CAP 0x10 [31:0] }
     destroy_user_context 0x10 { ID 0x8 [15:0] }
     /// The operation modifier says of which type; followed by the body.
@@ -134,6 +155,11 @@ inputs! {
         STATE 0x20 [23:20], COUNTER_SET_ID 0x2c [31:24], HAIRPIN_PEER_SQ 0x34 [23:0], HAIRPIN_PEER_VHCA 0x38 [15:0],
     }
 
+    query_hca_vport_pkey 0x10 { OTHER_VPORT 0x8 [31], PORT_NUM 0x8 [19:16], VPORT_NUMBER 0x8 [15:0], PKEY_INDEX 0xc [15:0] }
+    set_roce_address 0x30 {
+        ROCE_ADDRESS_INDEX 0x8 [31:16], ADDRESS_0 0x10 [63:0], ADDRESS_1 0x18 [63:0], VLAN_VALID 0x20 [28], VLAN_ID 0x20 [27:16],
+        SOURCE_MAC_47_32 0x20 [15:0], SOURCE_MAC_31_0 0x24 [31:0], ROCE_L3_TYPE 0x28 [11:8], ROCE_VERSION 0x28 [7:0],
+    }
     vport 0x10 { OTHER_VPORT 0x8 [31], VPORT_NUMBER 0x8 [15:0] }
     modify_vport_state 0x10 { OTHER_VPORT 0x8 [31], VPORT_NUMBER 0x8 [15:0], ADMIN_STATE 0xc [7:4] }
     query_nic_vport_context 0x10 { OTHER_VPORT 0x8 [31], VPORT_NUMBER 0x8 [15:0], ALLOWED_LIST_TYPE 0xc [26:24] }
@@ -142,7 +168,7 @@ inputs! {
         OTHER_VPORT 0x8 [31], VPORT_NUMBER 0x8 [15:0], SELECT_DISABLE_UC_LOCAL_LB 0xc [11], SELECT_DISABLE_MC_LOCAL_LB 0xc [10],
         SELECT_NODE_GUID 0xc [9], SELECT_PORT_GUID 0xc [8], SELECT_MIN_INLINE 0xc [7], SELECT_MTU 0xc [6],
         SELECT_CHANGE_EVENT 0xc [5], SELECT_PROMISC 0xc [4], SELECT_PERMANENT_ADDRESS 0xc [3], SELECT_ADDRESSES_LIST 0xc [2],
-        MIN_WQE_INLINE_MODE 0x100 [26:24], DISABLE_MC_LOCAL_LB 0x100 [2], DISABLE_UC_LOCAL_LB 0x100 [1],
+        SELECT_ROCE_EN 0xc [1], ROCE_EN 0x100 [0], MIN_WQE_INLINE_MODE 0x100 [26:24], DISABLE_MC_LOCAL_LB 0x100 [2], DISABLE_UC_LOCAL_LB 0x100 [1],
         ARM_CHANGE_EVENT 0x104 [31], EVENTS 0x104 [4:0], MTU 0x124 [15:0], PORT_GUID 0x130 [63:0], NODE_GUID 0x138 [63:0],
         PROMISC 0x1f0 [31:29], ALLOWED_LIST_TYPE 0x1f0 [26:24], ALLOWED_LIST_SIZE 0x1f0 [11:0],
         PERMANENT_ADDRESS 0x1f4 [47:0],
@@ -178,7 +204,7 @@ layouts! {
     /// Followed by a list of addresses.
     query_nic_vport_context_out 0x110 {
         MIN_WQE_INLINE_MODE 0x10 [26:24], DISABLE_MC_LOCAL_LB 0x10 [2], DISABLE_UC_LOCAL_LB 0x10 [1],
-        ARM_CHANGE_EVENT 0x14 [31], EVENTS 0x14 [4:0], MTU 0x34 [15:0], SYSTEM_IMAGE_GUID 0x38 [63:0], PORT_GUID 0x40 [63:0],
+        ROCE_EN 0x10 [0], ARM_CHANGE_EVENT 0x14 [31], EVENTS 0x14 [4:0], MTU 0x34 [15:0], SYSTEM_IMAGE_GUID 0x38 [63:0], PORT_GUID 0x40 [63:0],
         NODE_GUID 0x48 [63:0], PROMISC 0x100 [31:29], ALLOWED_LIST_TYPE 0x100 [26:24], ALLOWED_LIST_SIZE 0x100 [11:0],
         PERMANENT_ADDRESS 0x104 [47:0],
     }

@@ -19,6 +19,8 @@ const CQ_ARM: u64 = 0x20;
 const EQ_ARM: u64 = 0x40;
 const EQ_UPDATE: u64 = 0x48;
 const SEND: std::ops::Range<u64> = 0x800..0xc00;
+/// Where in it a request may be written whole: each as many bytes.
+const BLUE_FLAME: u64 = 0x100;
 
 /// Where in a doorbell record of completions the last request for an event is, and the number in it.
 const REQUEST: u64 = 4;
@@ -56,7 +58,9 @@ impl Hca {
         match (offset, word(0), word(4)) {
             (EQ_ARM | EQ_UPDATE, Some(value), _) => self.event_doorbell(value, offset == EQ_ARM),
             (CQ_ARM, Some(_), Some(number)) => self.completion_doorbell(memory, number & 0xff_ffff),
-            (at, Some(_), Some(number)) if SEND.contains(&at) => self.send_doorbell(memory, number >> 8),
+            (at, Some(_), Some(number)) if SEND.contains(&at) && at.is_multiple_of(BLUE_FLAME) => {
+                self.posted(memory, number >> 8);
+            }
             // The other half of one that came in two writes, or of a request written whole into the page: the first half, or the
             // first 8 bytes of it, have said all.
             (at, _, _) if SEND.contains(&at) => {}
@@ -200,6 +204,15 @@ impl Hca {
             }
         }
         done + self.flush_failed_queues(memory)
+    }
+
+    /// A send queue has work, be it one of its own or that of a queue pair.
+    fn posted(&mut self, memory: &dyn Memory, number: u32) {
+        if self.queues.pairs.contains_key(&number) {
+            self.run_queue_pair(memory, number);
+        } else {
+            self.send_doorbell(memory, number);
+        }
     }
 
     fn send_doorbell(&mut self, memory: &dyn Memory, number: u32) {

@@ -17,6 +17,7 @@ mod place;
 mod port;
 mod queue;
 mod queues;
+mod rdma;
 mod receive;
 mod register;
 mod request;

@@ -1,11 +1,12 @@
-//! Queue pairs: reliable connections that lead back to the device itself, by which software writes steering memory.
+//! Queue pairs: reliable connections that lead back to the device itself, by which software writes steering memory; and the one by which
+//! mlx5_ib would change keys, which it makes and does not use where a key's pages cannot be changed so.
 //!
-//! Of the opcodes there are NOP, RDMA WRITE, RDMA READ, and the one that writes arguments of rewrites, in order. Connections to anybody else, receiving, and other services
-//! are not modelled.
+//! Of the opcodes there are NOP, RDMA WRITE, RDMA READ, and the one that writes arguments of rewrites, in order. Connections to anybody
+//! else, receiving, and other services are not modelled.
 
 use super::failed::{Failed, Syndrome};
 use super::key::Use;
-use super::queue::{CompletionQueue, PairState, QueuePair};
+use super::queue::{CompletionQueue, PairState, QueuePair, Service};
 use super::request::{BLOCK, Request};
 use super::ring::Ring;
 use super::state::Hca;
@@ -15,46 +16,80 @@ use crate::objects::{Kind, Name};
 use crate::steering::arguments::ARGUMENT;
 
 const LOG_BLOCK: u32 = 6;
+const LOG_PAGE: u32 = 12;
 
 /// Where in a doorbell record the send side's counter is.
 const PRODUCER: u64 = 4;
 
 pub(crate) fn create_qp(hca: &mut Hca, input: &Input<'_>) -> Answer {
     use l::create_qp as f;
-    const RELIABLE_CONNECTION: u64 = 0;
-    let service = input.get(f::ST);
-    require(
-        service == RELIABLE_CONNECTION,
-        Status::BadParameter,
-        0x0801,
-        format!("service {service:#x} is not modelled"),
-    )?;
-    let valid = input.is_set(f::WQ_UMEM_VALID) && input.is_set(f::DBR_UMEM_VALID);
-    require(valid, Status::BadParameter, 0x0802, "only queue pairs in umems are modelled")?;
-    let umem = |field| Name { kind: Kind::Umem, id: input.get_u32(field) };
-    let uses = vec![
-        Name { kind: Kind::Pd, id: input.get_u32(f::PD) },
+    let service = Service::new(input.get(f::ST))?;
+    let mut uses = vec![
         Name { kind: Kind::Uar, id: input.get_u32(f::UAR_PAGE) },
         Name { kind: Kind::Cq, id: input.get_u32(f::CQN_SND) },
         Name { kind: Kind::Cq, id: input.get_u32(f::CQN_RCV) },
-        umem(f::WQ_UMEM_ID),
-        umem(f::DBR_UMEM_ID),
     ];
-    let pages = |name: Name| {
+    let (ring, doorbell_record) = match service {
+        Service::ReliableConnection => {
+            uses.push(Name { kind: Kind::Pd, id: input.get_u32(f::PD) });
+            in_umems(hca, input, &mut uses)?
+        }
+        Service::Datagram | Service::KeyRegistration => {
+            if service == Service::Datagram {
+                uses.push(Name { kind: Kind::Pd, id: input.get_u32(f::PD) });
+            }
+            uses.push(Name { kind: Kind::Xrcd, id: input.get_u32(f::XRCD) });
+            uses.push(Name { kind: Kind::Rmp, id: input.get_u32(f::SRQN_RMPN_XRQN) });
+            in_pages(input)?
+        }
+    };
+    let cq = input.get_u32(f::CQN_SND);
+    let id = hca.objects.create(Kind::Qp, uses)?;
+    let state = PairState::Reset;
+    hca.queues.pairs.insert(id, QueuePair { service, ring, cq, doorbell_record, consumer: 0, state });
+    Ok(Output::new(&l::object_out::LAYOUT).set(l::object_out::ID, id))
+}
+
+impl Service {
+    fn new(value: u64) -> Result<Self, Failure> {
+        match value {
+            0x0 => Ok(Self::ReliableConnection),
+            0x2 => Ok(Self::Datagram),
+            0xc => Ok(Self::KeyRegistration),
+            other => Err(Failure::new(Status::BadParameter, 0x0801, format!("service {other:#x} is not modelled"))),
+        }
+    }
+}
+
+/// The send queue of a program's pair, behind its receive queue, and its doorbell record.
+fn in_umems(hca: &Hca, input: &Input<'_>, uses: &mut Vec<Name>) -> Result<(Ring, u64), Failure> {
+    use l::create_qp as f;
+    let valid = input.is_set(f::WQ_UMEM_VALID) && input.is_set(f::DBR_UMEM_VALID);
+    require(valid, Status::BadParameter, 0x0802, "only queue pairs in umems are modelled")?;
+    let mut pages = |field| {
+        let name = Name { kind: Kind::Umem, id: input.get_u32(field) };
+        uses.push(name);
         let missing = || Failure::new(Status::BadResource, 0x0803, format!("there is no {name}"));
         hca.queues.umems.get(&name.id).ok_or_else(missing)
     };
-    let (work, record) = (pages(umem(f::WQ_UMEM_ID))?, pages(umem(f::DBR_UMEM_ID))?);
+    let (work, record) = (pages(f::WQ_UMEM_ID)?, pages(f::DBR_UMEM_ID)?);
     let receives = 1 << (input.get(f::LOG_RQ_SIZE) + input.get(f::LOG_RQ_STRIDE) + 4);
     let start = work.offset() + receives;
     require(start.is_multiple_of(BLOCK as u64), Status::BadParameter, 0x0804, "the send queue is not aligned")?;
     let ring = Ring::new(work.list(), work.log_page(), start / BLOCK as u64, LOG_BLOCK, input.get_u32(f::LOG_SQ_SIZE))?;
     let outside = || Failure::new(Status::BadParameter, 0x0805, "the doorbell record is outside its umem");
-    let doorbell_record = record.address(0).ok_or_else(outside)?;
-    let cq = input.get_u32(f::CQN_SND);
-    let id = hca.objects.create(Kind::Qp, uses)?;
-    hca.queues.pairs.insert(id, QueuePair { ring, cq, doorbell_record, consumer: 0, state: PairState::Reset });
-    Ok(Output::new(&l::object_out::LAYOUT).set(l::object_out::ID, id))
+    Ok((ring, record.address(0).ok_or_else(outside)?))
+}
+
+/// The send queue of a driver's pair, which has nothing else, and its doorbell record.
+fn in_pages(input: &Input<'_>) -> Result<(Ring, u64), Failure> {
+    use l::create_qp as f;
+    const NO_RECEIVE_QUEUE: u64 = 3;
+    let sends_only = input.get(f::RQ_TYPE) == NO_RECEIVE_QUEUE;
+    require(sends_only, Status::BadParameter, 0x080a, "in pages only queue pairs without receive queue are modelled")?;
+    let log_page = input.get_u32(f::LOG_PAGE_SIZE) + LOG_PAGE;
+    let (offset, log_size) = (input.get(f::PAGE_OFFSET), input.get_u32(f::LOG_SQ_SIZE));
+    Ok((Ring::new(input.quadwords(), log_page, offset, LOG_BLOCK, log_size)?, input.get(f::DBR_ADDR)))
 }
 
 pub(crate) fn rst2init_qp(hca: &mut Hca, input: &Input<'_>) -> Answer {
@@ -64,8 +99,11 @@ pub(crate) fn rst2init_qp(hca: &mut Hca, input: &Input<'_>) -> Answer {
 pub(crate) fn init2rtr_qp(hca: &mut Hca, input: &Input<'_>) -> Answer {
     use l::init2rtr_qp as f;
     let (number, remote) = (input.get_u32(f::QPN), input.get_u32(f::REMOTE_QPN));
-    require(number == remote, Status::BadParameter, 0x0806, "only connections with oneself are modelled")?;
-    require(input.is_set(f::FL), Status::BadParameter, 0x0807, "only forced loopback is modelled")?;
+    let connects = |pair: &QueuePair| pair.service == Service::ReliableConnection;
+    if hca.queues.pairs.get(&number).is_some_and(connects) {
+        require(number == remote, Status::BadParameter, 0x0806, "only connections with oneself are modelled")?;
+        require(input.is_set(f::FL), Status::BadParameter, 0x0807, "only forced loopback is modelled")?;
+    }
     step(hca, number, PairState::Initialized, PairState::ReadyToReceive)
 }
 
@@ -134,6 +172,13 @@ impl Hca {
             }
         }
         done
+    }
+
+    /// Carries out what is posted to one queue pair, whose doorbell was rung.
+    pub(super) fn run_queue_pair(&mut self, memory: &dyn Memory, number: u32) {
+        for (_, producer) in self.waiting(memory).into_iter().filter(|(waiting, _)| *waiting == number) {
+            while self.run_pair(memory, number, producer) {}
+        }
     }
 
     /// Queue pairs with something to do, and up to which counter.

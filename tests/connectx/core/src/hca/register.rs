@@ -21,6 +21,11 @@ layouts! {
     pfcc 0x10 {
         LOCAL_PORT 0x0 [23:16], PPRX 0x8 [31], PPTX 0x4 [31], PFCTX 0x4 [23:16], PFCRX 0x8 [23:16],
     }
+    /// The device's name among people, of 64 bytes.
+    node_desc 0x40 {
+        TEXT_0 0x0 [63:0], TEXT_1 0x8 [63:0], TEXT_2 0x10 [63:0], TEXT_3 0x18 [63:0], TEXT_4 0x20 [63:0], TEXT_5 0x28 [63:0],
+        TEXT_6 0x30 [63:0], TEXT_7 0x38 [63:0],
+    }
     /// How long the driver waits: each a unit ([31:29]: milliseconds, seconds, minutes, hours) and a number.
     dtor 0x40 {
         PCIE_TOGGLE_TO 0x4 [19:0], HEALTH_POLL_TO 0x14 [19:0], FULL_CRDUMP_TO 0x18 [19:0], FW_RESET_TO 0x1c [19:0],
@@ -90,6 +95,7 @@ const REGISTERS: &[Register] = &[
     Register { id: 0x5006, name: "PAOS", layout: &paos::LAYOUT, access: access_paos },
     Register { id: 0x5007, name: "PFCC", layout: &pfcc::LAYOUT, access: access_pfcc },
     Register { id: 0x5008, name: "PPCNT", layout: &ppcnt::LAYOUT, access: access_ppcnt },
+    Register { id: 0x6001, name: "NODE_DESC", layout: &node_desc::LAYOUT, access: access_node_desc },
     Register { id: 0xc00e, name: "DTOR", layout: &dtor::LAYOUT, access: access_dtor },
     Register { id: 0x7004, name: "HOST_ENDIANNESS", layout: &host_endianness::LAYOUT, access: access_host_endianness },
 ];
@@ -119,6 +125,13 @@ fn access_host_endianness(_: &mut Hca, data: &Data<'_>) -> Result<Vec<u8>, Failu
     let little = data.get(host_endianness::HE) == 0;
     require(little, Status::BadParameter, 0x0305, "only little-endian hosts are modelled")?;
     Ok(data.answer(&[]))
+}
+
+fn access_node_desc(hca: &mut Hca, data: &Data<'_>) -> Result<Vec<u8>, Failure> {
+    data.read_only()?;
+    let mut bytes = hca.profile.name.as_bytes().to_vec();
+    bytes.resize(node_desc::LAYOUT.length, 0);
+    Ok(bytes)
 }
 
 /// The health is the profile's; the others are what Linux takes where a device says nothing.

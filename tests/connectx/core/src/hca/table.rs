@@ -1,7 +1,7 @@
 //! The commands that are modelled, besides those of [`crate::steering`].
 
 use super::state::{Hca, Stage};
-use super::{function, general, keys, pairs, queues, register, resources, vports};
+use super::{function, general, keys, pairs, queues, rdma, register, resources, vports};
 use crate::command::{Answer, Input, layouts as l};
 use crate::layout::Layout;
 
@@ -63,6 +63,8 @@ pub(super) const COMMANDS: &[Command] = commands![
     0x504 RTR2RTS_QP rtr2rts_qp Initialized pairs::rtr2rts_qp,
     0x507 TO_ERR_QP object Initialized pairs::fail_qp,
     0x50a TO_RST_QP object Initialized pairs::reset_qp,
+    0x705 CREATE_XRC_SRQ create_xrc_srq Initialized rdma::create_xrc_srq,
+    0x706 DESTROY_XRC_SRQ object Initialized rdma::destroy_xrc_srq,
     0x740 QUERY_ESW_FUNCTIONS plain Initialized vports::query_esw_functions,
     0x750 QUERY_VPORT_STATE vport Initialized vports::query_vport_state,
     0x751 MODIFY_VPORT_STATE modify_vport_state Initialized vports::modify_vport_state,
@@ -70,6 +72,8 @@ pub(super) const COMMANDS: &[Command] = commands![
     0x753 MODIFY_ESW_VPORT_CONTEXT modify_esw_vport_context Initialized vports::modify_esw_vport_context,
     0x754 QUERY_NIC_VPORT_CONTEXT query_nic_vport_context Initialized vports::query_nic_vport_context,
     0x755 MODIFY_NIC_VPORT_CONTEXT modify_nic_vport_context Initialized vports::modify_nic_vport_context,
+    0x761 SET_ROCE_ADDRESS set_roce_address Initialized rdma::set_roce_address,
+    0x765 QUERY_HCA_VPORT_PKEY query_hca_vport_pkey Initialized rdma::query_hca_vport_pkey,
     0x770 QUERY_VPORT_COUNTER query_vport_counter Initialized vports::query_vport_counter,
     0x771 ALLOC_Q_COUNTER plain Initialized resources::alloc_q_counter,
     0x772 DEALLOC_Q_COUNTER small_object Initialized resources::dealloc_q_counter,
@@ -79,6 +83,8 @@ pub(super) const COMMANDS: &[Command] = commands![
     0x802 ALLOC_UAR plain Initialized resources::alloc_uar,
     0x803 DEALLOC_UAR object Initialized resources::dealloc_uar,
     0x805 ACCESS_REG access_register Enabled register::access,
+    0x80e ALLOC_XRCD plain Initialized rdma::alloc_xrcd,
+    0x80f DEALLOC_XRCD object Initialized rdma::dealloc_xrcd,
     0x816 ALLOC_TRANSPORT_DOMAIN plain Initialized resources::alloc_transport_domain,
     0x817 DEALLOC_TRANSPORT_DOMAIN object Initialized resources::dealloc_transport_domain,
     0x829 SET_L2_TABLE_ENTRY set_l2_table_entry Initialized vports::set_l2_table_entry,
@@ -94,6 +100,8 @@ pub(super) const COMMANDS: &[Command] = commands![
     0x909 MODIFY_RQ modify_rq Initialized queues::modify_rq,
     0x90a DESTROY_RQ object Initialized queues::destroy_rq,
     0x90b QUERY_RQ object Initialized queues::query_rq,
+    0x90c CREATE_RMP create_rmp Initialized rdma::create_rmp,
+    0x90e DESTROY_RMP object Initialized rdma::destroy_rmp,
     0x912 CREATE_TIS create_tis Initialized resources::create_tis,
     0x914 DESTROY_TIS object Initialized resources::destroy_tis,
     0x916 CREATE_RQT create_rqt Initialized resources::create_rqt,

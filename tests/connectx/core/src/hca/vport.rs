@@ -19,6 +19,8 @@ pub(crate) struct Vport {
     pub(super) promiscuous: u8,
     pub(super) min_inline: u8,
     pub(super) disable_local_loopback: (bool, bool),
+    /// Remote memory access over Ethernet is on.
+    pub(super) roce: bool,
     /// Whether a change raises an event, and which ones.
     pub(super) change_event: (bool, u8),
     /// Unicast addresses, multicast addresses, VLANs.
@@ -59,6 +61,7 @@ impl Vport {
             promiscuous: 0,
             min_inline: 0,
             disable_local_loopback: (false, false),
+            roce: false,
             change_event: (false, 0),
             lists: Default::default(),
             registers: (false, 0),

@@ -155,6 +155,7 @@ pub(crate) fn query_nic_vport_context(hca: &mut Hca, input: &Input<'_>) -> Answe
         .set(out::MIN_WQE_INLINE_MODE, vport.min_inline)
         .set(out::DISABLE_UC_LOCAL_LB, vport.disable_local_loopback.0)
         .set(out::DISABLE_MC_LOCAL_LB, vport.disable_local_loopback.1)
+        .set(out::ROCE_EN, vport.roce)
         .set(out::ARM_CHANGE_EVENT, vport.change_event.0)
         .set(out::EVENTS, vport.change_event.1)
         .set(out::MTU, vport.mtu)
@@ -179,6 +180,7 @@ fn list_of(vport: &mut Vport, kind: u64) -> Result<&mut Vec<u64>, Failure> {
 pub(crate) fn modify_nic_vport_context(hca: &mut Hca, input: &Input<'_>) -> Answer {
     use l::modify_nic_vport_context as f;
     let byte = |field: Field| input.get(field).to_be_bytes()[7];
+    let has_roce = hca.profile.software_steering;
     let vport = hca.vport(input.is_set(f::OTHER_VPORT), input.get_u16(f::VPORT_NUMBER))?;
     if input.is_set(f::SELECT_ADDRESSES_LIST) {
         let entries = usize::from(input.get_u16(f::ALLOWED_LIST_SIZE));
@@ -206,6 +208,11 @@ pub(crate) fn modify_nic_vport_context(hca: &mut Hca, input: &Input<'_>) -> Answ
     }
     if input.is_set(f::SELECT_DISABLE_MC_LOCAL_LB) {
         vport.disable_local_loopback.1 = input.is_set(f::DISABLE_MC_LOCAL_LB);
+    }
+    if input.is_set(f::SELECT_ROCE_EN) {
+        let wanted = input.is_set(f::ROCE_EN);
+        require(!wanted || has_roce, Status::BadParameter, 0x020d, "the device has no RoCE")?;
+        vport.roce = wanted;
     }
     if input.is_set(f::SELECT_NODE_GUID) {
         vport.node_guid = input.get(f::NODE_GUID);

@@ -219,6 +219,9 @@ impl Profile {
                     table::LOG_MAX_FT_SAMPLER_NUM.at(caps::NIC_RECEIVE).write(&mut bytes, sampler::LOG_ALL);
                 }
                 if self.software_steering {
+                    // In switchdev mode the kernel wants a table for remote memory accesses, if the device has those at all.
+                    fill(&mut bytes, caps::RDMA_RECEIVE, TABLE);
+                    table::TABLE_MISS_ACTION_DOMAIN.at(caps::RDMA_RECEIVE).write(&mut bytes, 1);
                     fill(&mut bytes, caps::NIC_RECEIVE, SOFTWARE_OWNER);
                     fill(&mut bytes, caps::NIC_TRANSMIT, SOFTWARE_OWNER);
                     fill(&mut bytes, 0, &nic_addresses());

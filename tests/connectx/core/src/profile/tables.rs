@@ -93,6 +93,12 @@ pub(super) const GENERAL: &[(Field, u64)] = &[
     (general::DEVICE_FREQUENCY_KHZ, 156_250),
     (general::NUM_OF_UARS_PER_PAGE, 1),
     (general::FLEX_PARSER_PROTOCOLS, GENEVE | ICMP | ICMPV6),
+    // What mlx5_ib makes when it probes, and programs for which it lets commands through. It lists the pages of a key itself then.
+    (general::XRC, 1),
+    (general::LOG_MAX_XRCD, 10),
+    (general::LOG_MAX_RMP, 10),
+    (general::LOG_MAX_UCTX, 10),
+    (general::UMR_MODIFY_ENTITY_SIZE_DISABLED, 1),
 ];
 
 /// Words of data of an option of Geneve.
@@ -107,6 +113,7 @@ pub(super) const SOFTWARE_STEERING: &[(Field, u64)] = &[
     (general::LOG_MAX_HAIRPIN_NUM_PACKETS, LOG_HAIRPIN_FRAMES),
     (general::ROCE, 1),
     (general::RC, 1),
+    (general::DEVICE_MEMORY, 1),
     (
         general::FLEX_PARSER_PROTOCOLS,
         GENEVE | ICMP | ICMPV6 | MPLS_OVER_GRE | MPLS_OVER_UDP | VXLAN_GPE | GENEVE_OPTION | GTPU,

@@ -17,6 +17,9 @@ pub enum TableKind {
     IngressAcl,
     /// The switch itself.
     Fdb,
+    /// Remote memory accesses that a function receives, of which there are none here: the kernel has a table that allows them in
+    /// switchdev mode.
+    RdmaReceive,
 }
 
 impl TableKind {
@@ -27,6 +30,7 @@ impl TableKind {
             2 => Self::EgressAcl,
             3 => Self::IngressAcl,
             4 => Self::Fdb,
+            7 => Self::RdmaReceive,
             _ => return None,
         })
     }
@@ -40,6 +44,7 @@ impl fmt::Display for TableKind {
             Self::EgressAcl => "egress ACL",
             Self::IngressAcl => "ingress ACL",
             Self::Fdb => "FDB",
+            Self::RdmaReceive => "RDMA RX",
         })
     }
 }

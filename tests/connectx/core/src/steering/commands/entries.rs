@@ -42,9 +42,9 @@ mod action {
 
 /// Actions with their names, and the kinds of tables that may hold them.
 const ALLOWED: [(u16, &str, &[TableKind]); 9] = {
-    use TableKind::{EgressAcl, Fdb, IngressAcl, NicReceive, NicTransmit};
+    use TableKind::{EgressAcl, Fdb, IngressAcl, NicReceive, NicTransmit, RdmaReceive};
     [
-        (action::ALLOW, "allow", &[NicReceive, NicTransmit, EgressAcl, IngressAcl]),
+        (action::ALLOW, "allow", &[NicReceive, NicTransmit, EgressAcl, IngressAcl, RdmaReceive]),
         (action::FORWARD, "forward", &[NicReceive, NicTransmit, EgressAcl, IngressAcl, Fdb]),
         (action::REFORMAT, "packet reformat", &[NicReceive, NicTransmit, Fdb]),
         (action::DECAP, "decap", &[NicReceive, Fdb]),

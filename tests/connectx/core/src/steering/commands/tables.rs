@@ -15,6 +15,8 @@ use crate::steering::table::{Group, Miss, Roots, Table};
 mod miss_action {
     pub(super) const DEFAULT: u8 = 0;
     pub(super) const FORWARD: u8 = 1;
+    /// On to the tables of other packets that the function receives; from those of remote memory accesses only.
+    pub(super) const SWITCH_DOMAIN: u8 = 2;
 }
 
 impl Steering {
@@ -234,6 +236,7 @@ impl Steering {
     fn miss(&self, uid: u16, input: &[u8], kind: TableKind, level: u8) -> Result<Miss, Refusal> {
         match layout::MISS_ACTION.u8(input) {
             miss_action::DEFAULT => Ok(Miss::Default),
+            miss_action::SWITCH_DOMAIN if kind == TableKind::RdmaReceive => Ok(Miss::Default),
             miss_action::FORWARD => {
                 let id = layout::MISS_TABLE.u32(input);
                 let to = self.tables.seen_by(uid, id)?;
@@ -253,7 +256,8 @@ impl Steering {
         if !layout::SOFTWARE_OWNER.is_set(input) {
             return Ok(None);
         }
-        if !self.profile.software_owner || matches!(kind, TableKind::IngressAcl | TableKind::EgressAcl) {
+        let may_own = matches!(kind, TableKind::NicReceive | TableKind::NicTransmit | TableKind::Fdb);
+        if !self.profile.software_owner || !may_own {
             return Err(Refusal::NotModelled { what: "sw_owner", value: 1 });
         }
         let roots = Roots { first: layout::SOFTWARE_ROOT_0.u64(input), second: layout::SOFTWARE_ROOT_1.u64(input) };

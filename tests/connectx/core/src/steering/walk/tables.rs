@@ -260,7 +260,10 @@ impl Walker<'_> {
             self.walk.steps.push(Step::Missed { table: name, to });
             let next = match (to, kind) {
                 (Some(id), _) => Next::Miss(id),
-                (None, TableKind::NicTransmit | TableKind::EgressAcl | TableKind::IngressAcl) => Next::Allowed,
+                (
+                    None,
+                    TableKind::NicTransmit | TableKind::EgressAcl | TableKind::IngressAcl | TableKind::RdmaReceive,
+                ) => Next::Allowed,
                 (None, TableKind::NicReceive | TableKind::Fdb) => {
                     self.drop("that is what such tables do by default");
                     Next::Ended
