@@ -31,6 +31,9 @@ enum Front {
         /// Which device
         #[arg(long, default_value = PROFILES[0].name, value_parser = profile)]
         profile: Profile,
+        /// With tables that software owns, as mlx5_ib and libmlx5 in the machine want it
+        #[arg(long)]
+        software_steering: bool,
         /// Give up at the first thing that the driver does and that is not modelled
         #[arg(long)]
         strict: bool,
@@ -63,7 +66,10 @@ struct Run {
 
 fn main() -> ExitCode {
     match Arguments::parse().front {
-        Front::Pci { socket, profile, strict } => pci(&socket, profile, strict),
+        Front::Pci { socket, profile, software_steering, strict } => {
+            let profile = if software_steering { profile.with_software_steering() } else { profile };
+            pci(&socket, profile, strict)
+        }
         Front::Run(run) => run.run().unwrap_or_else(|error| {
             eprintln!("connectx: {error}");
             ExitCode::FAILURE
