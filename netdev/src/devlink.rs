@@ -54,12 +54,12 @@ const GROUP_NUMBER: u16 = 2;
 const GET_PORT: u8 = 5;
 const NEW_PORT: u8 = 7;
 const DELETE_PORT: u8 = 8;
-const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 1;
 /// Bytes of `struct genlmsghdr`.
 const GENERIC_HEADER: usize = 4;
 
 /// `DEVLINK_ATTR_*`
-mod attribute {
+pub(crate) mod attribute {
     pub(crate) const BUS_NAME: u16 = 1;
     pub(crate) const DEVICE_NAME: u16 = 2;
     pub(crate) const PORT_INDEX: u16 = 3;
@@ -84,8 +84,8 @@ pub(crate) struct Devlink {
 }
 
 #[derive(Clone, Copy)]
-struct Family {
-    number: u16,
+pub(crate) struct Family {
+    pub(crate) number: u16,
     notifications: Option<u32>,
 }
 
@@ -143,7 +143,7 @@ fn is_of_port(message: &Result<Message<'_>, Malformed>) -> bool {
     message.as_ref().is_ok_and(|message| matches!(message.payload.first(), Some(&(NEW_PORT | DELETE_PORT))))
 }
 
-fn family(control: &mut Control) -> Result<Option<Family>, LinkError> {
+pub(crate) fn family(control: &mut Control) -> Result<Option<Family>, LinkError> {
     let mut found = None;
     let answer = control.request(
         "look up devlink",
@@ -194,7 +194,7 @@ fn read_family(message: &Message<'_>) -> Result<Option<Family>, Malformed> {
     Ok(number.map(|number| Family { number, notifications }))
 }
 
-fn attributes<'a>(message: &Message<'a>) -> Result<Attributes<'a>, Malformed> {
+pub(crate) fn attributes<'a>(message: &Message<'a>) -> Result<Attributes<'a>, Malformed> {
     let place = "generic netlink";
     Ok(Attributes::new(message.payload.get(GENERIC_HEADER..).ok_or(Malformed::Truncated { place })?, place))
 }

@@ -79,7 +79,7 @@ pub enum NotRemoved {
 const NEW: u16 = 36;
 const DELETE: u16 = 37;
 const GET: u16 = 38;
-const GET_FILTER: u16 = 46;
+pub(crate) const GET_FILTER: u16 = 46;
 const KIND: u16 = 1;
 const INGRESS_BLOCK: u16 = 13;
 const EGRESS_BLOCK: u16 = 14;
@@ -112,7 +112,7 @@ impl IngressQdisc {
     }
 
     /// Where its filters are.
-    fn attachments(self, ifindex: Ifindex) -> impl Iterator<Item = Attachment> {
+    pub(crate) fn attachments(self, ifindex: Ifindex) -> impl Iterator<Item = Attachment> {
         let ingress = self.ingress_block.map_or(Attachment::Ingress(ifindex), Attachment::Block);
         let egress = self.egress_block.map_or(Attachment::Egress(ifindex), Attachment::Block);
         [Some(ingress), (self.kind == IngressKind::Clsact).then_some(egress)].into_iter().flatten()

@@ -56,7 +56,9 @@ mod control;
 mod device;
 mod devlink;
 mod error;
+mod eswitch;
 mod event;
+mod hardware_filters;
 mod ingress;
 mod kind;
 mod lag;
@@ -78,7 +80,9 @@ pub use control::Control;
 pub use device::{Device, Ifindex, LagDriver, Lower, NamespaceId, ParentDevice, Role, State, SwitchId};
 pub use devlink::{DevlinkPort, Flavour};
 pub use error::{KernelReason, LinkError};
+pub use eswitch::{EswitchMode, eswitch_mode};
 pub use event::{Event, Generation, Port};
+pub use hardware_filters::filters_in_hardware;
 pub use ingress::{
     IngressError, IngressKind, IngressQdisc, NotRemoved, Ownership, ensure_ingress, find_ingress, remove_ingress,
 };
