@@ -125,8 +125,9 @@ impl Configured {
 
     /// Returns what all agents of a machine call a device, so that no two use it.
     pub fn name_on_machine(&self, device: &str) -> io::Result<String> {
+        let device = (self.row.kind.canonical)(device);
         if !self.row.kind.is_in_network_namespace {
-            return Ok(device.to_owned());
+            return Ok(device);
         }
         // The number of a namespace is its own as long as it exists (namespaces(7)).
         let namespace = fs::metadata("/proc/self/ns/net")?.ino();

@@ -23,6 +23,7 @@ use crate::owner::Owner;
 use crate::ports::{self, Ports};
 use crate::queue::Queue;
 use crate::translate::translate;
+use crate::{device, eswitch};
 
 /// Chains that a packet may pass: tables have 64 levels, of which the kernel has the first.
 const MAX_DEPTH: usize = 60;
@@ -50,9 +51,11 @@ impl DvNic {
                           in [dv] allows that";
             return Err(Refusal::Device { reason: reason.into() });
         }
+        let names = device::names(&open.device);
+        names.address.as_deref().map_or(Ok(()), eswitch::check)?;
         let (event_sender, events) = EventStream::bounded(EVENTS);
         Ok(Self {
-            owner: Arc::new(Owner::start(&open.device)?),
+            owner: Arc::new(Owner::start(&names.rdma)?),
             ports: Arc::new(Ports::new(config.vports.clone())),
             clock: open.clock.clone(),
             events,

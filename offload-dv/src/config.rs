@@ -5,9 +5,16 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use sluice_flow::backend::BackendKind;
 
+use crate::device;
+
 /// An mlx5 NIC whose tables are written from userspace.
-pub const KIND: BackendKind =
-    BackendKind { name: "dv", device: "mlx5_0", is_in_network_namespace: false, former_keys: &[] };
+pub const KIND: BackendKind = BackendKind {
+    name: "dv",
+    device: "mlx5_0",
+    canonical: device::canonical,
+    is_in_network_namespace: false,
+    former_keys: &[],
+};
 
 /// The table `[dv]` of the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]

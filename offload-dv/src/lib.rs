@@ -6,6 +6,8 @@
 
 mod backend;
 mod config;
+mod device;
+mod eswitch;
 pub mod mlx5;
 mod owner;
 mod ports;

@@ -8,8 +8,13 @@ use sluice_flow::backend::BackendKind;
 const MOST: usize = 1 << 31;
 
 /// The NIC in software.
-pub const KIND: BackendKind =
-    BackendKind { name: "soft", device: "soft0", is_in_network_namespace: false, former_keys: &["hardware_rules"] };
+pub const KIND: BackendKind = BackendKind {
+    name: "soft",
+    device: "soft0",
+    canonical: str::to_owned,
+    is_in_network_namespace: false,
+    former_keys: &["hardware_rules"],
+};
 
 /// The table `[soft]` of the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]

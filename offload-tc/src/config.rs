@@ -4,8 +4,13 @@ use serde::{Deserialize, Serialize};
 use sluice_flow::backend::BackendKind;
 
 /// The kernel's flower classifier, with the NICs behind it.
-pub const KIND: BackendKind =
-    BackendKind { name: "tc", device: "tc0", is_in_network_namespace: true, former_keys: &["policy", "tunnel_flags"] };
+pub const KIND: BackendKind = BackendKind {
+    name: "tc",
+    device: "tc0",
+    canonical: str::to_owned,
+    is_in_network_namespace: true,
+    former_keys: &["policy", "tunnel_flags"],
+};
 
 /// The table `[tc]` of the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]

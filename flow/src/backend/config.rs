@@ -20,6 +20,8 @@ pub struct BackendKind {
     pub name: &'static str,
     /// The device, if the configuration names none.
     pub device: &'static str,
+    /// Returns the one name of a device that has several: what two agents may not both have. Given is one of them.
+    pub canonical: fn(&str) -> String,
     /// Whether devices in two network namespaces are two, though they have one name.
     pub is_in_network_namespace: bool,
     /// Keys of its table that stood at the top of the file before there was one, and are still read there.
