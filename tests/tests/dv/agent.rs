@@ -144,3 +144,20 @@ fn what_stands_in_the_way_is_one_line() {
     let without = refused(CONFIG, false);
     assert!(without.contains("RDMA device"), "{without}");
 }
+
+#[test]
+fn a_device_has_one_agent_whatever_it_is_called() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_daemon, _) = start(&folder);
+    let places = format!("run_dir = \"{0}/other\"\nlock_dir = \"{0}/agent\"\n", folder.path().display());
+    let file = folder.path().join("other.toml");
+    let wires = folder.path().join("other wires");
+    std::fs::create_dir(&wires).unwrap();
+    let [first, rest @ ..] = &runner(PROFILE, &wires)[..] else { panic!("a program") };
+    for name in ["mlx5_0", "0000:03:00.0"] {
+        std::fs::write(&file, places.clone() + &CONFIG.replace("mlx5_0", name)).unwrap();
+        let ran = run(Command::new(first).args(rest).arg(binary("sluiced")).arg("--config").arg(&file));
+        assert_eq!(ran.code, Some(1), "{}", ran.err);
+        assert!(ran.err.contains("device 0000:03:00.0 is in use by pid "), "{name}: {}", ran.err);
+    }
+}
