@@ -14,6 +14,7 @@
 mod actions;
 mod agent;
 mod calamities;
+mod direct;
 mod driver;
 mod faults;
 mod frames;
@@ -117,6 +118,7 @@ const WITH_AGENT: &[Story] = stories![
     calamities::a_device_whose_link_is_lost_comes_back_with_it,
     calamities::a_device_is_unplugged_and_plugged_and_flows_come_back,
     calamities::functions_of_the_host_come_and_go_and_their_flows_with_them,
+    direct::direct_rules_carry_packets_in_the_guest,
     scenarios::flows_of_all_kinds_are_in_hardware_or_refused_with_a_reason,
 ];
 const LAST: &[Story] = stories![driver::the_driver_opens_its_devices, driver::the_driver_goes_and_leaves_nothing];
@@ -190,7 +192,8 @@ impl World {
             "[ ! -e /tmp/agent/pid ] || kill -9 $(cat /tmp/agent/pid) || true
              rm -rf /tmp/agent
              for port in p0 pf0hpf pf0vf0 pf0vf1; do tc qdisc del dev $port ingress || true; done
-             tc actions flush action police || true",
+             tc actions flush action police || true
+             rmmod mlx5_ib || true",
         );
     }
 

@@ -1,0 +1,269 @@
+//! Direct rules in the guest: the unmodified mlx5_core and mlx5_ib, the unmodified libmlx5, and Sluice's agent with its dv backend.
+//! Packets go from the wire to the host's functions and back, in this process.
+//!
+//! The device says more than that of the other stories: that software may own tables. The kernel would then write its own in the same
+//! way, which devlink's `flow_steering_mode` keeps from it. Of RoCE the device has no more than what direct rules need, so that
+//! `enable_roce` is off; and mlx5_ib comes before switchdev mode, since the one of 6.1 makes no device afterwards.
+
+use serde_json::Value;
+use sluice_connectx::profile::{BLUEFIELD_3, Profile};
+use sluice_connectx::steering::Port;
+
+use crate::driver::{DEVICE, go_to_switchdev};
+use crate::frames::{UDP, udp};
+use crate::{HOST_PF, MANAGER, VF0, VF1, World};
+
+/// What the agent is told, but for the device.
+const CONFIG: &str = r#"
+backend = "dv"
+run_dir = "/tmp/agent/run"
+state_dir = "/tmp/agent/state"
+lock_dir = "/tmp/agent"
+metrics = "none"
+idle_timeout = "none"
+poll_interval = "200ms"
+[dv]
+takeover = true
+"#;
+
+/// Ports and their kinds.
+const PORTS: [(&str, &str); 4] =
+    [("p0", "physical"), ("pf0hpf", "representor"), ("pf0vf0", "representor"), ("pf0vf1", "representor")];
+
+pub(crate) fn direct_rules_carry_packets_in_the_guest(world: &World) {
+    world.end_agent();
+    world.guest.remove();
+    for profile in [crate::DEVICE, BLUEFIELD_3] {
+        with_software_steering(world, profile, || {
+            the_first_packet_is_the_representors_and_the_rest_is_in_hardware(world);
+            a_second_name_of_the_device_is_the_same_device(world);
+            what_the_kernel_has_in_hardware_is_not_taken_over(world);
+        });
+    }
+    world.ports.exchange(crate::DEVICE);
+    world.guest.rescan();
+    go_to_switchdev(&world.guest);
+}
+
+/// Has a device in the slot whose tables software may own, in switchdev mode, with an RDMA device; and all of that gone at the end,
+/// of which nothing is left.
+fn with_software_steering(world: &World, profile: Profile, story: impl FnOnce()) {
+    let guest = &world.guest;
+    world.ports.exchange(profile.with_software_steering());
+    guest.rescan();
+    guest.run(&format!(
+        "device=$({DEVICE})
+         devlink dev param set $device name flow_steering_mode value dmfs cmode runtime
+         devlink dev param set $device name enable_roce value false cmode driverinit
+         devlink dev reload $device
+         modprobe mlx5_ib"
+    ));
+    guest.bring("sluiced");
+    guest.bring("sluice");
+    a_switch_that_goes_by_addresses_has_nothing_to_take_over(world);
+    go_to_switchdev(guest);
+    let representors = guest.run("rdma link");
+    for name in ["p0", "pf0hpf", "pf0vf0", "pf0vf1"] {
+        assert!(representors.contains(&format!("netdev {name} ")), "{representors}");
+    }
+    story();
+    guest.run("rmmod mlx5_ib");
+    guest.remove();
+    let hca = world.hca.lock();
+    assert_eq!(hca.left(), Vec::<String>::new(), "{}", profile.name);
+    assert_eq!(hca.refusals(), [], "{}", profile.name);
+}
+
+/// An agent with the dv backend.
+struct Agent<'a>(&'a World);
+
+impl<'a> Agent<'a> {
+    /// Starts one on the device that has this name, which has no flows.
+    #[track_caller]
+    fn start(world: &'a World, device: &str) -> Self {
+        let agent = Self::new(world);
+        agent.configure("sluiced", device);
+        agent.run();
+        agent
+    }
+
+    /// One that was never started.
+    fn new(world: &'a World) -> Self {
+        world.guest.run("rm -rf /tmp/agent; mkdir /tmp/agent");
+        Self(world)
+    }
+
+    fn configure(&self, name: &str, device: &str) {
+        let ports = (1..).zip(PORTS).map(|(number, (name, kind))| {
+            format!("[[port]]\nnumber = {number}\nname = \"{name}\"\nkind = \"{kind}\"\n")
+        });
+        let config = format!("device = \"{device}\"{CONFIG}{}", ports.collect::<String>());
+        self.0.guest.run(&format!("cat >/tmp/agent/{name}.toml <<'END'\n{config}END"));
+    }
+
+    /// Starts the process, and waits until it answers.
+    #[track_caller]
+    fn run(&self) {
+        self.0.guest.run(
+            "setsid /tmp/sluiced --config /tmp/agent/sluiced.toml >>/tmp/agent/log 2>&1 </dev/null &
+             echo $! >/tmp/agent/pid
+             for _ in {1..100}; do
+                 ! /tmp/sluice --run-dir /tmp/agent/run show >/dev/null 2>&1 || exit 0
+                 sleep 0.2
+             done
+             cat /tmp/agent/log; exit 1",
+        );
+    }
+
+    /// Starts another one, which does not come to life, and gives what it said.
+    #[track_caller]
+    fn another_is_refused(&self, device: &str) -> String {
+        self.configure("other", device);
+        self.0.guest.run("sed -i 's,/tmp/agent/run,/tmp/agent/other,' /tmp/agent/other.toml");
+        let ran = self.0.guest.attempt("timeout 20 /tmp/sluiced --config /tmp/agent/other.toml");
+        assert!(ran.code != 0 && ran.err.starts_with("sluiced: "), "{ran:?}");
+        ran.err
+    }
+
+    #[track_caller]
+    fn sluice(&self, words: &str) -> String {
+        self.0.guest.run(&format!("/tmp/sluice --run-dir /tmp/agent/run {words}"))
+    }
+
+    #[track_caller]
+    fn add(&self, key: &str, actions: &str) {
+        self.sluice(&format!("add-flow --permanent '{key}' '{actions}'"));
+    }
+
+    /// Waits until the flow whose key has `text` in it has counted so many packets, of [`UDP`] bytes each.
+    #[track_caller]
+    fn has_counted(&self, text: &str, packets: usize) {
+        let is_counted = |dump: &str| {
+            let flows: Vec<Value> = serde_json::from_str(dump).expect("flows");
+            let flow = flows.iter().find(|flow| flow["key"].as_str().is_some_and(|key| key.contains(text)));
+            let flow = flow.unwrap_or_else(|| panic!("no flow of {text}: {dump}"));
+            assert_eq!(flow["state"], "offloaded", "{flow}");
+            flow["packets"] == packets && flow["bytes"] == packets * UDP
+        };
+        let dump = "/tmp/sluice --run-dir /tmp/agent/run dump-flows -m --json";
+        self.0.guest.eventually("the flow has counted its packets", dump, is_counted);
+    }
+
+    fn end(&self, signal: &str) {
+        self.0.guest.run(&format!(
+            "kill -{signal} $(cat /tmp/agent/pid); while [ -e /proc/$(cat /tmp/agent/pid) ]; do sleep 0.05; done"
+        ));
+    }
+}
+
+/// The names of the device: by libibverbs, on its bus, and of the uplink's network device.
+fn names(world: &World) -> [String; 3] {
+    let address = world.guest.run("basename /sys/bus/pci/drivers/mlx5_core/0000:*");
+    [rdma_name(world), address.trim().to_owned(), "p0".to_owned()]
+}
+
+/// The name that libibverbs has for the device.
+fn rdma_name(world: &World) -> String {
+    world.guest.run("ls /sys/class/infiniband").trim().to_owned()
+}
+
+fn query(to: u8) -> Vec<u8> {
+    udp([10, 9, 9, 9], [10, 0, 0, to], 53, 1000)
+}
+
+fn flow(port: &str, to: u8) -> String {
+    format!("in_port({port}),eth(),eth_type(0x0800),ipv4(dst=10.0.0.{to},proto=17,frag=no),udp(dst=1000)")
+}
+
+fn the_first_packet_is_the_representors_and_the_rest_is_in_hardware(world: &World) {
+    const REST: usize = 20;
+    let guest = &world.guest;
+    let agent = Agent::start(world, &rdma_name(world));
+    // A rule in software counts what comes to the kernel by the representor.
+    guest.run(
+        "ip link set p0 up
+         tc qdisc add dev p0 ingress
+         tc filter add dev p0 ingress protocol ip pref 1 flower skip_hw action pass",
+    );
+    let kernel_has_seen = |packets| {
+        let seen = |shown: &str| shown.contains(&format!(" bytes {packets} pkt "));
+        guest.eventually("the kernel has seen so many packets", "tc -s filter show dev p0 ingress", seen);
+    };
+    world.pass(Port::Wire, &query(1), &[(MANAGER, &query(1))]);
+    kernel_has_seen(1);
+
+    agent.add(&flow("p0", 1), "pf0vf0");
+    for _ in 0..REST {
+        world.pass(Port::Wire, &query(1), &[(VF0, &query(1))]);
+    }
+    world.pass(Port::Wire, &query(2), &[(MANAGER, &query(2))]);
+    agent.has_counted("10.0.0.1", REST);
+    // The other flow's, and none of this one.
+    kernel_has_seen(2);
+    guest.run("tc qdisc del dev p0 ingress");
+
+    // Each port is the vport that the kernel says.
+    agent.add(&flow("p0", 3), "pf0hpf");
+    agent.add(&flow("pf0hpf", 4), "pf0vf1");
+    agent.add(&flow("pf0vf1", 5), "p0");
+    world.pass(Port::Wire, &query(3), &[(HOST_PF, &query(3))]);
+    world.pass(HOST_PF, &query(4), &[(VF1, &query(4))]);
+    world.pass(VF1, &query(5), &[(Port::Wire, &query(5))]);
+    world.pass(VF0, &query(5), &[(MANAGER, &query(5))]);
+
+    for signal in ["KILL", "TERM"] {
+        agent.end(signal);
+        world.pass(Port::Wire, &query(1), &[(MANAGER, &query(1))]);
+        agent.run();
+        guest.eventually("the flows are back", "/tmp/sluice --run-dir /tmp/agent/run dump-flows -m", |dump| {
+            dump.matches("offloaded:yes").count() == 4
+        });
+        world.pass(Port::Wire, &query(1), &[(VF0, &query(1))]);
+    }
+    agent.end("TERM");
+}
+
+fn a_second_name_of_the_device_is_the_same_device(world: &World) {
+    let names = names(world);
+    let [_, address, _] = &names;
+    // Each of them will do.
+    let agent = Agent::start(world, "p0");
+    agent.add(&flow("p0", 1), "pf0vf0");
+    world.pass(Port::Wire, &query(1), &[(VF0, &query(1))]);
+    for name in &names {
+        let said = agent.another_is_refused(name);
+        assert!(said.contains(&format!("device {address} is in use by pid ")), "{name}: {said}");
+    }
+    agent.end("TERM");
+}
+
+fn what_the_kernel_has_in_hardware_is_not_taken_over(world: &World) {
+    let guest = &world.guest;
+    let agent = Agent::new(world);
+    let filter = |to: u8, flag: &str| {
+        format!(
+            "tc filter add dev pf0vf0 ingress protocol ip pref 1 flower {flag} dst_ip 10.0.0.{to} ip_proto udp \
+             action mirred egress redirect dev p0"
+        )
+    };
+    guest.run(&format!("tc qdisc add dev pf0vf0 ingress; {}; {}", filter(7, "skip_sw"), filter(8, "skip_hw")));
+    let said = agent.another_is_refused("p0");
+    assert!(said.contains("the kernel has filters in the hardware of this eswitch, at pf0vf0 (1): "), "{said}");
+    world.pass(VF0, &query(7), &[(Port::Wire, &query(7))]);
+
+    // Those in software see what misses, as before.
+    guest.run(&format!("tc qdisc del dev pf0vf0 ingress; tc qdisc add dev pf0vf0 ingress; {}", filter(8, "skip_hw")));
+    let agent = Agent::start(world, "p0");
+    world.pass(VF0, &query(7), &[(MANAGER, &query(7))]);
+    agent.end("KILL");
+    guest.run(&format!("tc qdisc del dev pf0vf0 ingress; tc qdisc add dev pf0vf0 ingress; {}", filter(7, "skip_sw")));
+    world.pass(VF0, &query(7), &[(Port::Wire, &query(7))]);
+    guest.run("tc qdisc del dev pf0vf0 ingress");
+}
+
+fn a_switch_that_goes_by_addresses_has_nothing_to_take_over(world: &World) {
+    let [rdma, address, _] = names(world);
+    let said = Agent::new(world).another_is_refused(&rdma);
+    assert!(said.contains(&format!("the eswitch of {address} is in legacy mode")), "{said}");
+    assert!(said.contains(&format!("devlink dev eswitch set pci/{address} mode switchdev")), "{said}");
+}
