@@ -19,11 +19,12 @@ use sluice_flow::timeout::TimeoutPolicy;
 use sluice_flow::{Cause, Flow};
 
 use crate::config::{Config, KIND};
+use crate::device::{self, Names};
+use crate::eswitch;
 use crate::owner::Owner;
 use crate::ports::{self, Ports};
 use crate::queue::Queue;
 use crate::translate::translate;
-use crate::{device, eswitch};
 
 /// Chains that a packet may pass: tables have 64 levels, of which the kernel has the first.
 const MAX_DEPTH: usize = 60;
@@ -36,6 +37,7 @@ const WORKERS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
 
 /// An mlx5 NIC with our rules.
 pub struct DvNic {
+    names: Names,
     owner: Arc<Owner>,
     ports: Arc<Ports>,
     clock: Arc<dyn Clock>,
@@ -56,6 +58,7 @@ impl DvNic {
         let (event_sender, events) = EventStream::bounded(EVENTS);
         Ok(Self {
             owner: Arc::new(Owner::start(&names.rdma)?),
+            names,
             ports: Arc::new(Ports::new(config.vports.clone())),
             clock: open.clock.clone(),
             events,
@@ -115,6 +118,10 @@ impl Backend for DvNic {
 
     fn injector(&self) -> Option<&dyn Injector> {
         None
+    }
+
+    fn notes(&self) -> Vec<String> {
+        eswitch::notes(&self.names, &self.ports.attached())
     }
 
     fn explain(&self, flow: &Flow) -> Result<String, Refusal> {

@@ -1,10 +1,14 @@
 //! The eswitch that a device manages, as the kernel knows it: its mode, its ports, and who else has rules in it.
 
+use std::collections::BTreeMap;
+
 use sluice_flow::refusal::Refusal;
 use sluice_netdev::{
-    Control, EswitchMode, Ifindex, Known, LinkError, Links, Monitor, MonitorOptions, Role, eswitch_mode,
+    Control, EswitchMode, FunctionPart, Ifindex, Known, LinkError, Links, Monitor, MonitorOptions, Role, eswitch_mode,
     filters_in_hardware,
 };
+
+use crate::device::Names;
 
 /// Fails if the eswitch of the function at `address` does not go by rules, or if the kernel has rules in it already, which would no
 /// longer see the packets that they are for.
@@ -33,6 +37,42 @@ pub(crate) fn check(address: &str) -> Result<(), Refusal> {
         places.join(", ")
     );
     Err(failed(reason))
+}
+
+/// Returns what a person should know of the eswitch, whose ports that are attached are there or not.
+pub(crate) fn notes(names: &Names, attached: &BTreeMap<String, bool>) -> Vec<String> {
+    let Some(address) = &names.address else { return Vec::new() };
+    let mode = match eswitch_mode(address) {
+        Ok(Some(mode)) => format!("in {mode} mode"),
+        Ok(None) => "of which the kernel does not tell the mode".to_owned(),
+        Err(error) => format!("whose mode is unknown: {error}"),
+    };
+    let mut notes = vec![format!("eswitch of {address} ({}), {mode}", names.rdma)];
+    let list = |names: Vec<&str>| (!names.is_empty()).then(|| names.join(", "));
+    let absent = attached.iter().filter(|(_, is_there)| !**is_there).map(|(name, _)| name.as_str()).collect();
+    notes.extend(
+        list(absent)
+            .map(|ports| format!("without network device, so that no flow of theirs is in the device: {ports}")),
+    );
+    let monitor = match Monitor::open(MonitorOptions::default()) {
+        Ok(monitor) => monitor,
+        Err(error) => {
+            notes.push(format!("its ports are unknown: {error}"));
+            return notes;
+        }
+    };
+    let ports = ports(monitor.links(), address);
+    let unnamed = ports.iter().map(|port| port.device.name.as_str()).filter(|name| !attached.contains_key(*name));
+    notes.extend(list(unnamed.collect()).map(|ports| format!("ports of the eswitch that are no [[port]]: {ports}")));
+    let is_subfunction = |known: &&&Known| match known.device.role {
+        Role::Representor(function) => matches!(function.part, FunctionPart::Sub(_)),
+        _ => false,
+    };
+    let subfunctions = ports.iter().filter(is_subfunction).map(|port| port.device.name.as_str()).collect();
+    notes.extend(list(subfunctions).map(|ports| {
+        format!("subfunctions, which were never tried, and whose vports [dv.vports] must state: {ports}")
+    }));
+    notes
 }
 
 /// The network devices of all ports of the eswitch; none if there is no network device for its uplink.

@@ -61,6 +61,12 @@ impl Ports {
         self.revision.load(Ordering::Acquire)
     }
 
+    /// Returns the names of all ports, and whether each is there.
+    pub(crate) fn attached(&self) -> BTreeMap<String, bool> {
+        let attached = self.attached.read();
+        attached.values().map(|port| (port.name.to_string(), port.vport.is_some())).collect()
+    }
+
     /// Returns the name of the port that a vport is.
     pub(crate) fn name_of(&self, vport: u16) -> String {
         let attached = self.attached.read();

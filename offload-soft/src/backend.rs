@@ -116,6 +116,10 @@ impl Backend for SoftNic {
         Some(self)
     }
 
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     fn explain(&self, flow: &Flow) -> Result<String, Refusal> {
         self.0.explain(flow)
     }

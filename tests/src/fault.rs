@@ -309,6 +309,10 @@ impl Backend for FaultyDevice {
         self.inner.injector()
     }
 
+    fn notes(&self) -> Vec<String> {
+        self.inner.notes()
+    }
+
     fn explain(&self, flow: &Flow) -> Result<String, Refusal> {
         self.inner.explain(flow)
     }

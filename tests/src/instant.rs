@@ -167,6 +167,10 @@ impl Backend for InstantDevice {
         None
     }
 
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     fn explain(&self, flow: &Flow) -> Result<String, Refusal> {
         Ok(flow.ufid.to_string())
     }

@@ -294,6 +294,10 @@ impl Backend for LastingDevice {
         None
     }
 
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     fn explain(&self, flow: &Flow) -> Result<String, Refusal> {
         self.memory.lock().check(flow)?;
         Ok(format!("a rule for {}", flow.ufid))

@@ -72,6 +72,7 @@ fn backend(agent: &AgentView) -> Value {
     json!({
         "name": capabilities.name,
         "settings": config.backend.settings(),
+        "notes": agent.notes_of_device(),
         "facets": agent.facets().map(Facet::name).collect::<Vec<_>>(),
         "miss": capabilities.miss.describe(),
         "chain_miss": capabilities.chain_miss.describe(),

@@ -48,6 +48,11 @@ impl AgentView {
         self.agent().backend.capabilities()
     }
 
+    /// What a person should know of the device, a sentence each.
+    pub fn notes_of_device(&self) -> Vec<String> {
+        self.agent().backend.notes()
+    }
+
     /// What the device can do beside flows.
     pub fn facets(&self) -> impl Iterator<Item = Facet> {
         Facet::all_of(&*self.agent().backend)

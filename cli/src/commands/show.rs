@@ -98,6 +98,10 @@ fn write(statistics: &Value, datapath: &Datapath, width: Option<u16>, out: &mut 
     let settings = settings.filter(|(_, value)| !value.is_null());
     let settings: String = settings.map(|(key, value)| format!(", {key} {}", statistics::text(value))).collect();
     writeln!(out, "  backend   {}{settings}", value("/backend/name"))?;
+    let notes = statistics.pointer("/backend/notes").and_then(Value::as_array).into_iter().flatten();
+    for (index, note) in notes.enumerate() {
+        writeln!(out, "  {:<9} {}", if index == 0 { "device" } else { "" }, statistics::text(note))?;
+    }
     writeln!(out, "  facets    {}", facets(statistics))?;
     writeln!(out, "  misses    in chain 0: {}", value("/backend/miss"))?;
     writeln!(out, "            in a later chain: {}", value("/backend/chain_miss"))?;

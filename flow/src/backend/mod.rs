@@ -89,6 +89,10 @@ pub trait Backend: Send + Sync {
     /// Returns where packets can be put in by hand; only a NIC in software has that.
     fn injector(&self) -> Option<&dyn Injector>;
 
+    /// Returns what a person should know of the device besides, a sentence each: in which mode it is, and what is missing. Asked for when
+    /// somebody looks; may ask the system.
+    fn notes(&self) -> Vec<String>;
+
     /// Returns what rule would come of a flow, in the device's own words; of a flow that needs more than one, a line for each. Fails if
     /// the flow would be refused now. A dry run: nothing changes in the device.
     fn explain(&self, flow: &Flow) -> Result<String, Refusal>;

@@ -118,6 +118,10 @@ impl Backend for Classifier {
         None
     }
 
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     fn explain(&self, flow: &Flow) -> Result<String, Refusal> {
         let ports = self.core.ports.load();
         let Rules { rule, guard } = translate::rules(flow, self.core.agent, &**ports)?;

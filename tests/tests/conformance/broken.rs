@@ -291,6 +291,10 @@ impl Backend for Broken {
         self.inner.injector().map(|_| self as &dyn Injector)
     }
 
+    fn notes(&self) -> Vec<String> {
+        self.inner.notes()
+    }
+
     fn explain(&self, flow: &Flow) -> Result<String, Refusal> {
         if self.is(Breach::ExplainsEverything) { Ok("a rule".into()) } else { self.inner.explain(flow) }
     }

@@ -225,9 +225,15 @@ fn the_first_packet_is_the_representors_and_the_rest_is_in_hardware(world: &Worl
 
 fn a_second_name_of_the_device_is_the_same_device(world: &World) {
     let names = names(world);
-    let [_, address, _] = &names;
+    let [rdma, address, _] = &names;
     // Each of them will do.
     let agent = Agent::start(world, "p0");
+    let shown = agent.sluice("show");
+    assert!(shown.contains(&format!("  device    eswitch of {address} ({rdma}), in switchdev mode\n")), "{shown}");
+    assert!(!shown.contains("that are no [[port]]"), "{shown}");
+    agent.sluice("del-port 4");
+    let shown = agent.sluice("show");
+    assert!(shown.contains("            ports of the eswitch that are no [[port]]: pf0vf1\n"), "{shown}");
     agent.add(&flow("p0", 1), "pf0vf0");
     world.pass(Port::Wire, &query(1), &[(VF0, &query(1))]);
     for name in &names {
