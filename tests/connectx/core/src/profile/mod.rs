@@ -44,8 +44,8 @@ pub struct Profile {
     pub finds_more: bool,
     /// Whether software may own tables at all.
     pub has_software_steering: bool,
-    /// Whether tables that software owns are offered. The kernel would use them, too, if it saw them, in memory that the PCI front
-    /// end does not have; so the uverbs front end alone shows them: [`Profile::with_software_steering`].
+    /// Whether tables that software owns are offered, as [`Profile::with_software_steering`] has it. The kernel would write its own in the
+    /// same way, by a service that is not modelled, unless `flow_steering_mode` keeps it from that: so they are shown only to who asks.
     pub software_steering: bool,
     /// How long a driver shall wait for a command.
     pub command_timeout: Duration,
