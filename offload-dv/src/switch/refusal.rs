@@ -28,11 +28,17 @@ pub(super) fn refuse(error: CallError) -> Refusal {
 pub(super) fn explain(refusal: Refusal, template: &Template) -> Refusal {
     let from = template.from();
     let refuse = |action, reason: &'static str| Refusal::Action { action, reason: reason.into() };
+    let is_from_uplink = from.is_none_or(|vport| vport == UPLINK);
+    let (takes_off, puts_on) = (template.plan.pops > 0, !template.plan.pushes.is_empty());
     match refusal {
-        Refusal::Combination { .. } if template.plan.pops > 0 && from != Some(UPLINK) => {
+        Refusal::Combination { .. } if takes_off && puts_on && is_from_uplink => refuse(
+            ActionKind::PushVlan,
+            "a tag is taken off before, and libmlx5 does not do both to packets from the uplink",
+        ),
+        Refusal::Combination { .. } if takes_off && from != Some(UPLINK) => {
             refuse(ActionKind::PopVlan, "this device takes tags off packets from the uplink only")
         }
-        Refusal::Combination { .. } if !template.plan.pushes.is_empty() && from.is_none_or(|vport| vport == UPLINK) => {
+        Refusal::Combination { .. } if puts_on && is_from_uplink => {
             refuse(ActionKind::PushVlan, "this device puts tags on packets from functions only")
         }
         other => other,

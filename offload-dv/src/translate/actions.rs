@@ -9,6 +9,9 @@ use super::matching::Guarantees;
 use super::modify::Modifications;
 use super::vports::Vports;
 
+/// As many tags as libmlx5 puts on (`MAX_VLANS`).
+const MOST_TAGS: usize = 2;
+
 /// What a rule does besides counting.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Plan {
@@ -134,6 +137,9 @@ impl Planner<'_> {
         }
         if !tag.cfi {
             return Err(refuse(ActionKind::PushVlan, "the CFI bit says that there is a tag and must be set"));
+        }
+        if self.plan.pushes.len() == MOST_TAGS {
+            return Err(refuse(ActionKind::PushVlan, "the device puts on two tags at most"));
         }
         let tci = u16::from(tag.pcp) << 13 | tag.vid & 0xfff;
         self.plan.pushes.push(Tag { tpid: tag.tpid, tci });

@@ -114,6 +114,22 @@ impl Packet {
     }
 }
 
+/// Whether it is known what hardware does with such a frame. Behind extension headers of IPv6 it may find the protocol or not.
+pub(crate) fn is_known(frame: &[u8]) -> bool {
+    const TAGS: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
+    const IPV6: [u8; 2] = [0x86, 0xdd];
+    const EXTENSIONS: [u8; 5] = [0, 43, 44, 51, 60];
+    let mut rest = frame.get(12..).unwrap_or_default();
+    while let Some((eth_type, behind)) = rest.split_first_chunk::<2>() {
+        if TAGS.contains(eth_type) {
+            rest = behind.get(2..).unwrap_or_default();
+            continue;
+        }
+        return *eth_type != IPV6 || !behind.get(6).is_some_and(|next| EXTENSIONS.contains(next));
+    }
+    true
+}
+
 /// The checksum of IP (RFC 1071) of parts of even length.
 fn checksum(parts: &[&[u8]]) -> u16 {
     let words = parts.iter().flat_map(|part| part.chunks(2)).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]));

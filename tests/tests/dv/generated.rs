@@ -14,6 +14,7 @@ use sluice_tests::mlx5::on_device;
 use sluice_tests::scenario::{Scenario, flow_text, hex};
 use sluice_tests::soft::{Sent, Soft};
 
+use crate::frames::is_known;
 use crate::rig::Rig;
 
 /// Flows that are drawn, and how many of them must be taken.
@@ -57,22 +58,6 @@ fn profile(kinds: &[ActionKind]) -> Profile {
         .without("fields", "the device does not match them", others.flat_map(fields_of))
         .without("actions", "the device does not do them", kinds.map(Feature::Action))
         .without("types", "it looks into IP only", [Feature::Form(Form::OtherEthType), Feature::Form(Form::Rarp)])
-}
-
-/// Whether it is known what hardware does with such a frame. Behind extension headers of IPv6 it may find the protocol or not.
-fn is_known(frame: &[u8]) -> bool {
-    const TAGS: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
-    const IPV6: [u8; 2] = [0x86, 0xdd];
-    const EXTENSIONS: [u8; 5] = [0, 43, 44, 51, 60];
-    let mut rest = frame.get(12..).unwrap_or_default();
-    while let Some((eth_type, behind)) = rest.split_first_chunk::<2>() {
-        if TAGS.contains(eth_type) {
-            rest = behind.get(2..).unwrap_or_default();
-            continue;
-        }
-        return *eth_type != IPV6 || !behind.get(6).is_some_and(|next| EXTENSIONS.contains(next));
-    }
-    true
 }
 
 /// What the device is to make of a frame that the NIC in software made this of. Where that drops a packet that misses, the device shows it

@@ -5,7 +5,7 @@ use sluice_offload_dv::switch::Switch;
 use sluice_offload_dv::translate::{Templates, translate};
 use sluice_tests::mlx5::on_device;
 
-use crate::rig::{Vport, flow};
+use crate::rig::{Rig, Vport, flow};
 
 const KEY: &str = "in_port(2),eth(),eth_type(0x0800),ipv4(ttl=64,proto=17,frag=no)";
 
@@ -42,6 +42,11 @@ fn an_action_that_a_rule_does_not_do_is_refused_by_its_name() {
             "set(ipv4(ttl=1)),dec_ttl(le_1()),1",
             "action dec_ttl: ",
             "the match does not say that the time to live is 2 or more",
+        ),
+        (
+            "push_vlan(vid=1,pcp=0),push_vlan(vid=2,pcp=0),push_vlan(vid=3,pcp=0),1",
+            "action push_vlan: ",
+            "the device puts on two tags at most",
         ),
         ("pop_vlan,1", "action pop_vlan: ", "the match does not say that there is a tag"),
         (
@@ -95,6 +100,16 @@ fn a_match_that_a_rule_does_not_look_at_is_refused_by_its_name() {
     for key in ["ct_state(-trk)", "ct_mark(0/0xff)", "skb_mark(0)"] {
         assert!(translate(&flow(key, "1"), &Vport).is_ok(), "{key}");
     }
+}
+
+#[test]
+fn a_tag_from_the_wire_is_not_taken_off_for_another_one() {
+    on_device("bluefield-3", "refusals::a_tag_from_the_wire_is_not_taken_off_for_another_one", |wires| {
+        let key = "in_port(1),eth(),eth_type(0x8100),vlan(vid=5),encap(eth_type(0x0800),ipv4(frag=no))";
+        let refusal = Rig::open(wires).add(&flow(key, "pop_vlan,push_vlan(vid=6,pcp=0),2")).unwrap_err();
+        let reason = "a tag is taken off before, and libmlx5 does not do both to packets from the uplink";
+        assert_eq!(refusal.to_string(), format!("action push_vlan: {reason}"));
+    });
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A switch with four ports, and flows as text.
+//! A switch with six ports, and flows as text.
 
 use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
@@ -13,8 +13,9 @@ use sluice_tests::world::eventually;
 
 /// The manager's own vport, by which packets come that no rule takes: the representor of the port that they came in at.
 const REPRESENTOR: &str = "vport-65534";
-/// Ports 1 to 4: the wire, the host's physical function and two of its virtual functions.
-pub(crate) const PORTS: [(u16, &str); 4] = [(UPLINK, "wire"), (0, "vport-0"), (1, "vport-1"), (2, "vport-2")];
+/// Ports from 1 on: the wire, the host's physical function and some of its virtual functions.
+pub(crate) const PORTS: [(u16, &str); 6] =
+    [(UPLINK, "wire"), (0, "vport-0"), (1, "vport-1"), (2, "vport-2"), (3, "vport-3"), (4, "vport-4")];
 
 pub(crate) struct Vport;
 
