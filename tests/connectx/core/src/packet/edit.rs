@@ -77,6 +77,8 @@ struct Cover {
     /// Bytes from here to there, and addresses of a pseudo header.
     bytes: Range<usize>,
     addresses: Range<usize>,
+    /// What stands for a sum of zero: of UDP, that would be no checksum at all (RFC 768).
+    zero: u16,
 }
 
 impl Cover {
@@ -84,19 +86,20 @@ impl Cover {
         let mut covers = Vec::new();
         let Some(ip) = &layer.ip else { return covers };
         if ip.version == 4 {
-            covers.push(Self { at: ip.at + 10, bytes: ip.at..ip.payload, addresses: 0..0 });
+            covers.push(Self { at: ip.at + 10, bytes: ip.at..ip.payload, addresses: 0..0, zero: 0 });
         }
         let Some(transport) = &layer.transport else { return covers };
         let Some(at) = transport.checksum_at() else { return covers };
-        // A UDP checksum of zero is none at all.
-        let absent = matches!(transport, Transport::Udp { .. }) && frame.get(at..at + 2) == Some(&[0, 0]);
-        if !absent {
+        let is_udp = matches!(transport, Transport::Udp { .. });
+        let is_absent = is_udp && frame.get(at..at + 2) == Some(&[0, 0]);
+        if !is_absent {
             let addresses = match (transport, ip.version) {
                 (Transport::Icmp { .. }, _) => 0..0,
                 (_, 4) => ip.at + 12..ip.at + 20,
                 _ => ip.at + 8..ip.at + 40,
             };
-            covers.push(Self { at, bytes: transport.at()..frame.len(), addresses });
+            let zero = if is_udp { 0xffff } else { 0 };
+            covers.push(Self { at, bytes: transport.at()..frame.len(), addresses, zero });
         }
         covers
     }
@@ -121,6 +124,7 @@ fn overwrite_covered(frame: &mut [u8], covers: &[Cover], at: usize, new: &[u8]) 
         let Some(&[high, low]) = frame.get(cover.at..cover.at + 2) else { continue };
         if difference != 0 {
             let updated = !fold(u32::from(!u16::from_be_bytes([high, low])) + difference);
+            let updated = if updated == 0 { cover.zero } else { updated };
             overwrite_covered(frame, covers, cover.at, &updated.to_be_bytes());
         }
     }

@@ -166,6 +166,20 @@ fn an_absent_udp_checksum_stays_absent_and_an_outer_one_follows_the_inside() {
 }
 
 #[test]
+fn a_udp_checksum_that_becomes_zero_is_written_as_ones() {
+    let addresses = ([10, 0, 0, 8], [10, 0, 0, 1]);
+    let datagram = with_checksum(udp(80, 4801, b"data"), 6, addresses, 17);
+    let mut frame = ethernet(0x0800, &ipv4(addresses.0, addresses.1, 17, &datagram));
+    let headers = parse(&frame);
+    assert!(edit::overwrite(&mut frame, &headers, 14 + 12, &[10, 0, 0, 2]));
+    assert_eq!(frame[40..42], [0xff, 0xff]);
+    // It is still there for the next change.
+    assert!(edit::overwrite(&mut frame, &headers, 34, &2222_u16.to_be_bytes()));
+    assert_eq!(frame[40..42], [0xf7, 0xa1]);
+    assert_eq!(transport_checksum(&frame[34..], [10, 0, 0, 2], addresses.1, 17), 0);
+}
+
+#[test]
 fn encapsulation_completes_lengths_checksum_and_source_port() {
     let template = ethernet(0x0800, &ipv4([3; 4], [4; 4], 17, &udp(0, 4789, &super::sample::vxlan(5, b""))));
     let mut frame = tcp_frame();
