@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 /// One direction of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Direction {
     /// Source address.
     pub source: IpAddr,

@@ -39,7 +39,7 @@ impl Actions {
             list.push(self.get(Kind::PopVlan)?);
         }
         if !plan.modifications.is_empty() {
-            list.push(self.get(Kind::Modify(plan.modifications.clone()))?);
+            list.push(self.modify(plan.modifications.clone())?);
         }
         for tag in &plan.pushes {
             list.push(self.get(Kind::PushVlan(*tag))?);
@@ -55,6 +55,11 @@ impl Actions {
             }
         });
         Ok(list.into())
+    }
+
+    /// Returns the action that rewrites.
+    pub(super) fn modify(&mut self, words: Box<[u64]>) -> Result<Action, Refusal> {
+        self.get(Kind::Modify(words))
     }
 
     fn get(&mut self, kind: Kind) -> Result<Action, Refusal> {

@@ -3,38 +3,46 @@
 //! It stays on the thread that opened it, as the handles of [`mlx5`] do.
 
 mod actions;
+mod connections;
 mod counters;
+mod ids;
 mod kinds;
 mod refusal;
 mod rule_id;
+mod stages;
 mod tables;
 
 use std::rc::Rc;
 
 use sluice_flow::Flow;
+use sluice_flow::connection::Connection;
 use sluice_flow::refusal::Refusal;
 
 use crate::mlx5::{self, Context, Domain, DomainKind, Library, Unavailable};
-use crate::translate::Instance;
+use crate::translate::{Instance, Tracking};
 
+pub use self::connections::{Connected, ConnectionChange};
 pub use self::counters::Count;
 pub use self::rule_id::RuleId;
 
 use self::actions::Actions;
+use self::connections::{Connections, Continuation, TABLES_BETWEEN};
 use self::counters::{Counter, Counters};
 use self::kinds::{KindId, Kinds};
 use self::refusal::{explain, refuse};
-use self::tables::Tables;
+use self::tables::{MatcherId, Tables};
 
 /// An eswitch, opened. Its rules go with it.
 pub struct Switch {
     rules: Vec<Option<Installed>>,
     free: Vec<u32>,
     kinds: Kinds,
+    connections: Option<Connections>,
     tables: Tables,
     actions: Actions,
     counters: Counters,
     domain: Domain,
+    context: Context,
 }
 
 struct Installed {
@@ -42,7 +50,14 @@ struct Installed {
     rule: mlx5::Rule,
     flow: Flow,
     counter: Counter,
-    kind: KindId,
+    needs: Needs,
+}
+
+/// What a rule shares with others.
+enum Needs {
+    Kind(KindId),
+    /// The rule leads to connections, and this goes on when one is found.
+    Continuation(MatcherId, Continuation),
 }
 
 impl Switch {
@@ -58,11 +73,54 @@ impl Switch {
             rules: Vec::new(),
             free: Vec::new(),
             kinds: Kinds::default(),
+            connections: None,
             tables: Tables::open(&domain).map_err(failed)?,
             actions: Actions::new(library, &domain),
             counters: Counters::new(&context),
             domain,
+            context,
         })
+    }
+
+    /// Lets connections come, and rules look them up. Called before there is a table of a later chain.
+    pub fn accept_connections(&mut self) -> Result<(), Refusal> {
+        let connections = Connections::open(&self.context, &self.domain)?;
+        self.tables.lead_rest_to(connections.rest());
+        self.connections = Some(connections);
+        Ok(())
+    }
+
+    /// Makes changes of connections. From then on packets are found by them, and not by those that are gone.
+    pub fn change_connections(&mut self, changes: Vec<ConnectionChange>) -> Result<Connected, Refusal> {
+        self.with_connections(|connections, actions| connections.change(changes, actions))
+    }
+
+    /// Brings at most `most` connections to tables that flows have opened after they came.
+    pub fn fill_connections(&mut self, most: usize) -> Result<Connected, Refusal> {
+        if !self.connections.as_ref().is_some_and(Connections::is_unfinished) {
+            return Ok(Connected::default());
+        }
+        self.with_connections(|connections, actions| connections.fill(most, actions))
+    }
+
+    /// Begins a listing of all connections, which are told as changes.
+    pub fn begin_listing(&mut self) -> Result<(), Refusal> {
+        self.with_connections(|connections, _| connections.begin_listing())
+    }
+
+    /// Ends a listing: connections that were not told since it began are gone.
+    pub fn end_listing(&mut self) -> Result<(), Refusal> {
+        self.with_connections(|connections, _| connections.end_listing())
+    }
+
+    /// Returns the connections whose packets were counted since it was asked last.
+    pub fn moved_connections(&mut self) -> Result<Vec<Connection>, Refusal> {
+        self.connections.as_mut().map_or_else(|| Ok(Vec::new()), Connections::moved)
+    }
+
+    /// Returns how many connections there are.
+    pub fn connections(&self) -> usize {
+        self.connections.as_ref().map_or(0, Connections::len)
     }
 
     /// Installs a rule. Fails if libmlx5 or the device refuses; then nothing has changed.
@@ -114,8 +172,7 @@ impl Switch {
         if was_last {
             self.prune();
         }
-        // From here on no packet is under them.
-        self.domain.sync().map_err(refuse)?;
+        self.wait_for_packets()?;
         self.counters.settle(&counters)
     }
 
@@ -134,16 +191,72 @@ impl Switch {
         self.domain.sync_writes().map_err(refuse)
     }
 
+    fn with_connections<R>(&mut self, change: impl FnOnce(&mut Connections, &mut Actions) -> R) -> Result<R, Refusal> {
+        let Some(connections) = &mut self.connections else { return Err(no_connections()) };
+        let done = change(connections, &mut self.actions);
+        let has_freed = connections.has_freed();
+        self.sync()?;
+        if has_freed {
+            self.prune();
+            self.wait_for_packets()?;
+        }
+        Ok(done)
+    }
+
+    /// Waits until no packet is under rules that are gone, and frees what they had of connections.
+    fn wait_for_packets(&mut self) -> Result<(), Refusal> {
+        self.domain.sync().map_err(refuse)?;
+        self.connections.as_mut().map_or(Ok(()), Connections::settle)
+    }
+
     fn insert(&mut self, rule: Instance, counter: Counter) -> Result<Installed, Refusal> {
+        if let Some(tracking) = rule.template.plan.tracking {
+            return self.insert_tracking(rule, tracking, counter);
+        }
         let Instance { flow, template, value } = rule;
         let kind = self.kinds.enter(&template, &mut self.tables, &mut self.actions)?;
         let made = self.counters.action(counter).and_then(|count| self.kinds.rule(kind, &value, count));
         match made {
-            Ok(rule) => Ok(Installed { rule, flow, counter, kind }),
+            Ok(rule) => Ok(Installed { rule, flow, counter, needs: Needs::Kind(kind) }),
             Err(refusal) => {
                 if self.kinds.leave(kind, &mut self.tables) {
                     self.prune();
                 }
+                Err(explain(refusal, &template))
+            }
+        }
+    }
+
+    /// Makes both rules of a flow that looks up connections.
+    fn insert_tracking(
+        &mut self,
+        Instance { flow, template, value }: Instance,
+        tracking: Tracking,
+        counter: Counter,
+    ) -> Result<Installed, Refusal> {
+        if self.connections.as_ref().is_some_and(Connections::must_settle) {
+            self.wait_for_packets()?;
+        }
+        let Some(connections) = &mut self.connections else { return Err(no_connections()) };
+        let (chain, jump) = (template.chain(), template.plan.jump);
+        let level = self.tables.level(jump)?;
+        let to = format_args!("connections of zone {}", tracking.zone);
+        self.tables.keep_before(chain, level, TABLES_BETWEEN, to)?;
+        let jump = jump.map(|to| self.tables.jump(chain, to)).transpose()?;
+        let actions = self.actions.list(&template.plan, jump)?;
+        let count = self.counters.action(counter)?;
+        let continuation = connections.follow(tracking, level, template.from(), actions, count)?;
+        let made = self.tables.matcher(chain, template.priority, template.mask()).and_then(|(id, matcher)| {
+            let rule = matcher.shape(continuation.first.clone()).rule(&value, None).map_err(refuse);
+            rule.map(|rule| (id, rule)).inspect_err(|_| self.tables.release(id))
+        });
+        match made {
+            Ok((matcher, rule)) => {
+                Ok(Installed { rule, flow, counter, needs: Needs::Continuation(matcher, continuation) })
+            }
+            Err(refusal) => {
+                connections.leave(continuation);
+                self.prune();
                 Err(explain(refusal, &template))
             }
         }
@@ -164,16 +277,30 @@ impl Switch {
     }
 
     /// Takes a rule out of the tables. Returns whether it was the last of its kind.
-    fn release(&mut self, Installed { rule, kind, .. }: Installed) -> bool {
+    fn release(&mut self, Installed { rule, needs, .. }: Installed) -> bool {
         drop(rule);
-        self.kinds.leave(kind, &mut self.tables)
+        match (needs, &mut self.connections) {
+            (Needs::Kind(kind), _) => self.kinds.leave(kind, &mut self.tables),
+            (Needs::Continuation(matcher, continuation), connections) => {
+                if let Some(connections) = connections {
+                    connections.leave(continuation);
+                }
+                self.tables.release(matcher);
+                true
+            }
+        }
     }
 
     /// Lets actions and tables go that no rule has any more.
     fn prune(&mut self) {
         self.actions.prune();
         self.tables.prune();
+        self.connections.iter_mut().for_each(Connections::prune);
     }
+}
+
+fn no_connections() -> Refusal {
+    Refusal::Device { reason: "no connections come to this switch".into() }
 }
 
 fn no_rule(id: RuleId) -> Refusal {

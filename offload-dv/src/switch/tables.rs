@@ -1,6 +1,7 @@
 //! A table for each chain, and a matcher for each mask of its rules.
 
 use std::collections::HashMap;
+use std::fmt;
 
 use sluice_flow::refusal::Refusal;
 use sluice_flow::{ChainId, Priority};
@@ -10,8 +11,9 @@ use crate::mlx5::{Action, CallError, Domain, MatchParameter, Matcher, Rule, Tabl
 
 /// The level of the first chain's table; that of level 0 is the kernel's.
 const FIRST_LEVEL: u32 = 1;
-/// The level of a chain's table from which no rule is known to jump: others have room above it. libmlx5 has 64.
-const LAST_LEVEL: u32 = 62;
+/// The level of a chain's table from which no rule is known to jump: others have room above it. libmlx5 has 64, of which the last two are
+/// not for chains.
+pub(super) const LAST_LEVEL: u32 = 61;
 /// The first chain.
 const FIRST: ChainId = ChainId(0);
 
@@ -21,6 +23,8 @@ pub(super) struct Tables {
     matchers: Vec<Option<Shared>>,
     free: Vec<u32>,
     by_mask: HashMap<MatcherKey, MatcherId>,
+    /// What packets do that match nothing in the table of a later chain, if they do not go to their representor.
+    rest: Option<Action>,
     domain: Domain,
     /// Leads from the kernel's table to ours. Goes last.
     _root: Rule,
@@ -32,6 +36,7 @@ struct Chain {
     jump: Action,
     /// Matchers in its table.
     matchers: usize,
+    _rest: Option<Rule>,
 }
 
 /// A matcher, and how many kinds of rules it has.
@@ -55,7 +60,7 @@ pub(super) struct MatcherId(u32);
 impl Tables {
     /// Makes the table of the first chain, and leads all packets to it.
     pub(super) fn open(domain: &Domain) -> Result<Self, CallError> {
-        let first = Chain::open(domain, FIRST_LEVEL)?;
+        let first = Chain::open(domain, FIRST_LEVEL, None)?;
         let everything = MatchParameter::default();
         let root = domain.table(0)?.matcher(0, &everything)?.rule(&everything, [first.jump.clone()].into())?;
         Ok(Self {
@@ -63,27 +68,51 @@ impl Tables {
             matchers: Vec::new(),
             free: Vec::new(),
             by_mask: HashMap::new(),
+            rest: None,
             domain: domain.clone(),
             _root: root,
         })
     }
 
+    /// From now on, has packets that match nothing in the table of a later chain do what `rest` says. No such table is open.
+    pub(super) fn lead_rest_to(&mut self, rest: &Action) {
+        self.rest = Some(rest.clone());
+    }
+
+    /// Returns the level of a chain's table, which is made if need be; without a chain, that above all of them.
+    pub(super) fn level(&mut self, chain: Option<ChainId>) -> Result<u32, Refusal> {
+        chain.map_or(Ok(LAST_LEVEL + 1), |chain| Ok(self.chain(chain, LAST_LEVEL)?.level))
+    }
+
     /// Returns the action that leads from one chain to another, whose table is made if need be. Tables are entered by ascending
     /// levels only: fails if that of `to` is not above that of `from`, and `from` has rules that keep it where it is.
     pub(super) fn jump(&mut self, from: ChainId, to: ChainId) -> Result<Action, Refusal> {
-        let to_level = self.chain(to, LAST_LEVEL)?.level;
-        let above = to_level - 1;
-        let from_level = self.chain(from, above)?.level;
-        if from_level >= to_level {
-            let is_used = self.chains[&from].matchers > 0 || self.chains[&from].jump.is_shared();
-            if is_used || from == FIRST || above <= FIRST_LEVEL {
-                let reason = format!("the table of chain {to} is not below that of chain {from}");
-                return Err(Refusal::Combination { reason: reason.into() });
-            }
-            let moved = Chain::open(&self.domain, above).map_err(refuse)?;
-            self.chains.insert(from, moved);
-        }
+        let level = self.level(Some(to))?;
+        self.keep_before(from, level, 0, format_args!("chain {to}"))?;
         Ok(self.chains[&to].jump.clone())
+    }
+
+    /// Makes sure that the table of a chain comes before that of `to`, of a level, and `between` more.
+    pub(super) fn keep_before(
+        &mut self,
+        chain: ChainId,
+        level: u32,
+        between: u32,
+        to: fmt::Arguments<'_>,
+    ) -> Result<(), Refusal> {
+        let wanted = level.saturating_sub(between + 1);
+        let found = self.chain(chain, wanted.max(FIRST_LEVEL + 1))?.level;
+        if found <= wanted {
+            return Ok(());
+        }
+        let is_used = self.chains[&chain].matchers > 0 || self.chains[&chain].jump.is_shared();
+        if is_used || chain == FIRST || wanted <= FIRST_LEVEL {
+            let reason = format!("the table of {to} is not below that of chain {chain}");
+            return Err(Refusal::Combination { reason: reason.into() });
+        }
+        let moved = Chain::open(&self.domain, wanted, self.rest.as_ref()).map_err(refuse)?;
+        self.chains.insert(chain, moved);
+        Ok(())
     }
 
     /// Returns the matcher for rules of a chain, made if need be, and counts one more kind of them.
@@ -146,7 +175,7 @@ impl Tables {
         let chain = match self.chains.entry(chain) {
             std::collections::hash_map::Entry::Occupied(found) => found.into_mut(),
             std::collections::hash_map::Entry::Vacant(place) => {
-                place.insert(Chain::open(&self.domain, level).map_err(refuse)?)
+                place.insert(Chain::open(&self.domain, level, self.rest.as_ref()).map_err(refuse)?)
             }
         };
         Ok(chain)
@@ -154,11 +183,18 @@ impl Tables {
 }
 
 impl Chain {
-    fn open(domain: &Domain, level: u32) -> Result<Self, CallError> {
+    fn open(domain: &Domain, level: u32, rest: Option<&Action>) -> Result<Self, CallError> {
         let table = domain.table(level)?;
         let jump = Action::to_table(&table)?;
-        Ok(Self { table, level, jump, matchers: 0 })
+        let rest = rest.map(|rest| lead_rest_to(&table, rest)).transpose()?;
+        Ok(Self { table, level, jump, matchers: 0, _rest: rest })
     }
+}
+
+/// Has the packets that match nothing in a table do what `rest` says.
+pub(super) fn lead_rest_to(table: &Table, rest: &Action) -> Result<Rule, CallError> {
+    let everything = MatchParameter::default();
+    table.matcher(u16::MAX, &everything)?.rule(&everything, [rest.clone()].into())
 }
 
 /// The order of a matcher among those of its table: the highest priority comes first.

@@ -1,12 +1,13 @@
 //! What a flow does, in the order in which a rule can do it: take tags off, rewrite, put a tag on, and send on.
 
 use sluice_flow::ChainId;
-use sluice_flow::action::{Action, ActionKind, FieldSet, VlanTag};
+use sluice_flow::action::{Action, ActionKind, Conntrack, FieldSet, VlanTag};
 use sluice_flow::field::Field;
 use sluice_flow::refusal::Refusal;
 
 use super::matching::Guarantees;
 use super::modify::Modifications;
+use super::tracking::{self, Tracking};
 use super::vports::Vports;
 
 /// As many tags as libmlx5 puts on (`MAX_VLANS`).
@@ -15,6 +16,8 @@ const MOST_TAGS: usize = 2;
 /// What a rule does besides counting.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Plan {
+    /// Where the connection of the packet is looked up first: all else is done to packets whose connection is found.
+    pub tracking: Option<Tracking>,
     /// VLAN tags that are taken off first.
     pub pops: usize,
     /// Modify actions of the PRM.
@@ -43,15 +46,19 @@ pub(super) fn translate(actions: &[Action], guarantees: &Guarantees, vports: &dy
         plan: Plan::default(),
         modifications: Modifications::default(),
         least_ttl: guarantees.least_ttl,
+        is_cleared: false,
     };
     for action in actions {
         planner.take(action)?;
     }
-    let Planner { mut plan, modifications, .. } = planner;
+    let Planner { mut plan, mut modifications, is_cleared, .. } = planner;
+    if is_cleared && plan.jump.is_some() {
+        modifications.push(&tracking::clear());
+    }
     plan.modifications = modifications.into_words();
     // Nobody sees what is done to a packet that goes nowhere.
     let is_sent = !plan.outputs.is_empty() || plan.jump.is_some();
-    Ok(if is_sent { plan } else { Plan::default() })
+    Ok(if is_sent { plan } else { Plan { tracking: plan.tracking, ..Plan::default() } })
 }
 
 struct Planner<'a> {
@@ -61,6 +68,8 @@ struct Planner<'a> {
     modifications: Modifications,
     /// The time to live or the hop limit is at least this, after what was done so far.
     least_ttl: u8,
+    /// What is known of the packet's connection is to be forgotten.
+    is_cleared: bool,
 }
 
 impl Planner<'_> {
@@ -94,12 +103,30 @@ impl Planner<'_> {
             Action::Set(_) | Action::DecTtl(_) if !self.plan.pushes.is_empty() => {
                 Err(refuse(action.kind(), "a tag was put on before"))
             }
+            Action::Conntrack(ct) => self.track(ct),
+            Action::ConntrackClear => {
+                self.is_cleared = true;
+                Ok(())
+            }
             Action::Set(set) => self.set(set),
             Action::DecTtl(_) => self.decrement_ttl(),
             Action::PopVlan => self.pop_vlan(),
             Action::PushVlan(tag) => self.push_vlan(tag),
             other => Err(refuse(other.kind(), "this backend cannot do it")),
         }
+    }
+
+    fn track(&mut self, ct: &Conntrack) -> Result<(), Refusal> {
+        if self.plan.tracking.is_some() {
+            return Err(refuse(ActionKind::Ct, "the connection is looked up once in a flow"));
+        }
+        if self.changes_packets() {
+            // A packet of no connection goes to its representor, and must be there as it came in.
+            return Err(refuse(ActionKind::Ct, "the packet was changed before, and may be of no connection"));
+        }
+        self.plan.tracking = Some(tracking::translate(ct, self.guarantees, self.vports)?);
+        self.is_cleared = false;
+        Ok(())
     }
 
     fn set(&mut self, set: &FieldSet) -> Result<(), Refusal> {

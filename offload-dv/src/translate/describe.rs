@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::Rule;
 use super::places;
+use super::{Rule, Tracking};
 
 impl Rule {
     /// Says what rule it is, with ports called as `name_of` calls their vports.
@@ -21,7 +21,12 @@ impl Rule {
                 let _ = write!(text, "/{mask:#x}");
             }
         }
-        text.push_str("; actions count");
+        text.push_str("; actions ");
+        if let Some(Tracking { zone, translates }) = self.plan.tracking {
+            let translated = if translates { " with translation" } else { "" };
+            let _ = write!(text, "to the connections of zone {zone}{translated}; of those found ");
+        }
+        text.push_str("count");
         for _ in 0..self.plan.pops {
             text.push_str(", pop_vlan");
         }

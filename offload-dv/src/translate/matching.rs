@@ -1,5 +1,6 @@
 //! The match of a flow as mask and value of a rule.
 
+use sluice_flow::ChainId;
 use sluice_flow::consume::Remainder;
 use sluice_flow::field::{Attribute, FRAGMENT_NO, Field};
 use sluice_flow::key::Match;
@@ -10,6 +11,7 @@ use super::places::{
     CVLAN_TAG, ETHERTYPE, FRAGMENT, IP_VERSION, Place, SECOND_CVLAN_TAG, SECOND_SVLAN_TAG, SOURCE_PORT, SVLAN_TAG,
     of_attribute,
 };
+use super::tracking;
 use super::vports::Vports;
 use crate::mlx5::MatchParameter;
 
@@ -59,6 +61,7 @@ pub struct Guarantees {
 pub(super) fn translate(full: &Match, vports: &dyn Vports) -> Result<Matched, Refusal> {
     let mut consumer = Consumer {
         full,
+        chain: exact(full, Field::RecircId).map_or(ChainId(0), ChainId),
         rest: Remainder::new(full),
         mask: MatchParameter::default(),
         value: MatchParameter::default(),
@@ -68,7 +71,8 @@ pub(super) fn translate(full: &Match, vports: &dyn Vports) -> Result<Matched, Re
     consumer.rest.take_exact(Field::RecircId)?;
     consumer.in_port(vports)?;
     consumer.packet_type()?;
-    consumer.never_tracked()?;
+    consumer.connection(vports)?;
+    consumer.never_marked()?;
     consumer.all_of(Attribute::Ethernet)?;
     consumer.tags()?;
     consumer.eth_type()?;
@@ -82,6 +86,7 @@ pub(super) fn translate(full: &Match, vports: &dyn Vports) -> Result<Matched, Re
 
 struct Consumer<'a> {
     full: &'a Match,
+    chain: ChainId,
     rest: Remainder,
     mask: MatchParameter,
     value: MatchParameter,
@@ -106,15 +111,20 @@ impl Consumer<'_> {
         Ok(())
     }
 
-    /// No packet in these tables was tracked before, nor marked by the kernel: what asks for that is true of all.
-    fn never_tracked(&mut self) -> Result<(), Refusal> {
-        for attribute in [Attribute::CtState, Attribute::CtZone, Attribute::CtMark, Attribute::CtLabel] {
-            for spec in attribute.fields() {
-                if self.rest.take(spec.field).is_some_and(|(value, mask)| value & mask != 0) {
-                    return Err(refuse(spec.field, "connections are not tracked in hardware yet"));
-                }
+    /// What an earlier flow has found of the connection.
+    fn connection(&mut self, vports: &dyn Vports) -> Result<(), Refusal> {
+        for (field, bits) in tracking::MATCHED {
+            let Some(wanted) = self.rest.take(field) else { continue };
+            if let Some((value, mask)) = tracking::matched(field, wanted, self.chain, vports)? {
+                bits.place().put(&mut self.mask, mask);
+                bits.place().put(&mut self.value, value & mask);
             }
         }
+        Ok(())
+    }
+
+    /// No packet in these tables was marked by the kernel: what asks for that is true of all.
+    fn never_marked(&mut self) -> Result<(), Refusal> {
         for field in [Field::SkbMark, Field::SkbPriority] {
             if self.rest.take(field).is_some_and(|(value, mask)| value & mask != 0) {
                 return Err(refuse(field, "packets in hardware have none of the kernel's marks"));

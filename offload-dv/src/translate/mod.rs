@@ -3,17 +3,24 @@
 //! Each bit of a match is taken or refused by the name of its field, and so is each action.
 
 mod actions;
+mod connection;
 mod describe;
 mod matching;
 mod modify;
 mod places;
 pub mod registers;
 mod templates;
+mod tracking;
 mod vports;
 
 pub use self::actions::{Plan, Tag};
+pub use self::connection::{
+    ConnectionRule, Way, continuation, is_for_hardware, is_translated, restoration, rule as connection_rule,
+    translated_mask,
+};
 pub use self::matching::{Guarantees, Matched};
 pub use self::templates::{Instance, Template, Templates};
+pub use self::tracking::Tracking;
 pub use self::vports::{UPLINK, Vports};
 
 use sluice_flow::refusal::Refusal;

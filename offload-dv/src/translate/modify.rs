@@ -89,6 +89,11 @@ impl Modifications {
         Ok(())
     }
 
+    /// Adds modify actions as they are.
+    pub(super) fn push(&mut self, words: &[u64]) {
+        self.0.extend(words);
+    }
+
     /// Takes one from the time to live or the hop limit.
     pub(super) fn decrement_ttl(&mut self, guarantees: &Guarantees) -> Result<(), Refusal> {
         let field = if has(Attribute::Ipv4, guarantees) == Some(true) {

@@ -2,6 +2,7 @@
 
 use sluice_flow::field::{Attribute, Field};
 
+use super::registers::{CT_LABEL, CT_MARK, CT_STATE, CT_ZONE};
 use crate::mlx5::MatchParameter;
 
 /// A field of `fte_match_param`.
@@ -85,19 +86,19 @@ const FIRST_PRIO: Place = Place::new("outer.first_prio", 0x070, 3);
 const FIRST_VID: Place = Place::new("outer.first_vid", 0x074, 12);
 const OUTER_SECOND_PRIO: Place = Place::new("misc.outer_second_prio", 0x240, 3);
 const OUTER_SECOND_VID: Place = Place::new("misc.outer_second_vid", 0x244, 12);
-const IP_PROTOCOL: Place = Place::new("outer.ip_protocol", 0x080, 8);
+pub(super) const IP_PROTOCOL: Place = Place::new("outer.ip_protocol", 0x080, 8);
 const IP_DSCP_ECN: Place = Place::new("outer.ip_dscp_ecn", 0x088, 8);
 const TTL_HOPLIMIT: Place = Place::new("outer.ttl_hoplimit", 0x0d8, 8);
-const SRC_IPV4: Place = Place::new("outer.src_ipv4", 0x160, 32);
-const DST_IPV4: Place = Place::new("outer.dst_ipv4", 0x1e0, 32);
-const SRC_IPV6: Place = Place::new("outer.src_ipv6", 0x100, 128);
-const DST_IPV6: Place = Place::new("outer.dst_ipv6", 0x180, 128);
+pub(super) const SRC_IPV4: Place = Place::new("outer.src_ipv4", 0x160, 32);
+pub(super) const DST_IPV4: Place = Place::new("outer.dst_ipv4", 0x1e0, 32);
+pub(super) const SRC_IPV6: Place = Place::new("outer.src_ipv6", 0x100, 128);
+pub(super) const DST_IPV6: Place = Place::new("outer.dst_ipv6", 0x180, 128);
 const OUTER_IPV6_FLOW_LABEL: Place = Place::new("misc.outer_ipv6_flow_label", 0x2ec, 20);
-const TCP_FLAGS: Place = Place::new("outer.tcp_flags", 0x097, 9);
-const TCP_SPORT: Place = Place::new("outer.tcp_sport", 0x0a0, 16);
-const TCP_DPORT: Place = Place::new("outer.tcp_dport", 0x0b0, 16);
-const UDP_SPORT: Place = Place::new("outer.udp_sport", 0x0e0, 16);
-const UDP_DPORT: Place = Place::new("outer.udp_dport", 0x0f0, 16);
+pub(super) const TCP_FLAGS: Place = Place::new("outer.tcp_flags", 0x097, 9);
+pub(super) const TCP_SPORT: Place = Place::new("outer.tcp_sport", 0x0a0, 16);
+pub(super) const TCP_DPORT: Place = Place::new("outer.tcp_dport", 0x0b0, 16);
+pub(super) const UDP_SPORT: Place = Place::new("outer.udp_sport", 0x0e0, 16);
+pub(super) const UDP_DPORT: Place = Place::new("outer.udp_dport", 0x0f0, 16);
 const ICMP_TYPE: Place = Place::new("misc3.icmp_type", 0x900, 8);
 const ICMP_CODE: Place = Place::new("misc3.icmp_code", 0x908, 8);
 const ICMPV6_TYPE: Place = Place::new("misc3.icmpv6_type", 0x910, 8);
@@ -146,6 +147,10 @@ pub(super) const ALL: &[Place] = &[
     MPLS_EXP,
     MPLS_S_BOS,
     MPLS_TTL,
+    CT_STATE.place(),
+    CT_ZONE.place(),
+    CT_MARK.place(),
+    CT_LABEL.place(),
 ];
 
 /// Fields that the device matches as they are, under any mask of the bits that it has. What depends on the value of one besides is in

@@ -50,6 +50,11 @@ impl Bits {
         Place::new(self.name, 0x760 - 0x20 * self.register + 32 - self.shift - self.width, self.width)
     }
 
+    /// Returns the greatest number that they hold.
+    pub const fn last(self) -> u32 {
+        u32::MAX >> (32 - self.width)
+    }
+
     /// Returns the modify action that sets them (`set_action_in` of the PRM).
     pub const fn set(self, value: u32) -> u64 {
         const SET: u64 = 1;

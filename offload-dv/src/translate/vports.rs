@@ -10,4 +10,9 @@ pub const UPLINK: u16 = 0xffff;
 pub trait Vports {
     /// Returns the vport; fails if there is no such port, or it is none of the switch.
     fn vport(&self, port: PortNumber) -> Result<u16, Refusal>;
+
+    /// Returns whether connections come to the switch, so that packets can be tracked in it.
+    fn has_connections(&self) -> bool {
+        false
+    }
 }

@@ -132,4 +132,8 @@ impl Vports for LabVports {
             _ => u16::try_from(number.0).map_err(|_| Refusal::no_port(number)),
         }
     }
+
+    fn has_connections(&self) -> bool {
+        true
+    }
 }

@@ -86,6 +86,13 @@ impl Packet {
         frame
     }
 
+    /// The same packet with the addresses and ports of a frame that has no tags.
+    pub(crate) fn read_back(&self, frame: &[u8]) -> Self {
+        let (from, to, ports) = if self.is_v6 { (37, 53, 54) } else { (29, 33, 34) };
+        let port = |at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
+        Self { from: frame[from], to: frame[to], ports: [port(ports), port(ports + 2)], ..self.clone() }
+    }
+
     fn addresses(&self) -> (Vec<u8>, Vec<u8>) {
         let address = |last: u8| match self.is_v6 {
             true => [&[0xfd][..], &[0; 14], &[last]].concat(),

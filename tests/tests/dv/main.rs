@@ -6,6 +6,7 @@
 mod agent;
 mod chains;
 mod conforming;
+mod connections;
 mod corpus;
 mod counters;
 mod fields;

@@ -20,8 +20,7 @@ fn refusal(key: &str, actions: &str) -> String {
 fn an_action_that_a_rule_does_not_do_is_refused_by_its_name() {
     let cannot = "this backend cannot do it";
     let cases = [
-        ("ct(commit)", "action ct: ", cannot),
-        ("ct_clear", "action ct_clear: ", cannot),
+        ("ct(commit)", "action ct: ", "there is no source of connections: `connections` in [dv] names one"),
         ("meter(1),1", "action meter: ", cannot),
         ("sample(sample=50.0%,actions(1))", "action sample: ", cannot),
         ("userspace(pid=7)", "action userspace: ", cannot),
@@ -89,7 +88,7 @@ fn a_match_that_a_rule_does_not_look_at_is_refused_by_its_name() {
             "field nd_ext.nd_reserved: the device has no field for it",
         ),
         ("in_port(9)", "port 9: there is no such port"),
-        ("ct_state(+trk)", "field ct_state: connections are not tracked in hardware yet"),
+        ("ct_state(+trk)", "field ct_state: no packet is tracked before the first ct()"),
         ("skb_mark(0x5)", "field skb_mark: packets in hardware have none of the kernel's marks"),
         ("eth(),eth_type(0x0005)", "field eth_type: frames without an Ethernet type cannot be told apart"),
     ];

@@ -1,0 +1,422 @@
+//! The connections of an eswitch: tables that find the connection of a packet, and what follows in a flow once it is found.
+//!
+//! A flow with `ct()` has two rules. The first is in the table of its chain: it notes the zone and the flow, and leads to the connections of
+//! the zone. There each direction of a connection has a rule, which notes state, mark and label, translates if the flow wants that, and
+//! leads on to the continuations, where the second rule of the flow counts and does the rest. Tables are entered by ascending levels
+//! only, so the connections of a zone have a table (a stage) for each level at which flows need them; in most zones there is one.
+//!
+//! A packet of no connection, and one that matches nothing later on, goes to its representor as it came in. If it was translated, a
+//! rule in the last table takes that back: every table leads there in the end but that of the first chain.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use sluice_flow::Cause;
+use sluice_flow::connection::{Connection, Direction};
+use sluice_flow::refusal::Refusal;
+
+use super::actions::Actions;
+use super::counters::{Counter, Counters};
+use super::ids::Ids;
+use super::refusal::refuse;
+use super::stages::{Restoration, Stage};
+use crate::mlx5::{Action, Context, Domain, Rule};
+use crate::translate::registers::{CONTINUATION, CT_ZONE, TRANSLATION};
+use crate::translate::{Tracking, Way, connection_rule, is_for_hardware, is_translated, restoration};
+
+/// Tables between that of a flow with `ct()` and the one that it leads to: connections and continuations.
+pub(super) const TABLES_BETWEEN: u32 = 2;
+
+/// What happens to connections, as a source of them tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConnectionChange {
+    /// There is a connection, new or not as it was.
+    Is(Box<Connection>),
+    /// There is none any more with this original direction.
+    Gone {
+        /// Its zone.
+        zone: u16,
+        /// Its original direction.
+        original: Direction,
+    },
+}
+
+/// What became of changes.
+#[derive(Debug, Default)]
+pub struct Connected {
+    /// Connections that the device did not take: their packets go to their representors.
+    pub refused: usize,
+    /// Why it did not take the first of them.
+    pub reason: Option<Refusal>,
+    /// Whether connections wait to be brought to tables that flows have opened.
+    pub is_unfinished: bool,
+}
+
+/// The connections.
+pub(super) struct Connections {
+    zones: HashMap<u16, HashMap<Direction, Tracked>>,
+    stages: BTreeMap<StageId, Stage>,
+    /// Connections that are to come to stages.
+    unfilled: VecDeque<(StageId, Direction)>,
+    /// The second rules of flows, by the level of their table, which stays.
+    continuations: BTreeMap<u32, Stage>,
+    continuation_ids: Ids,
+    translation_ids: Ids,
+    counters: Counters,
+    /// Counters of connections that are gone, until the device is done with their rules.
+    gone: Vec<Counter>,
+    /// Counts the listings of all connections.
+    listing: u64,
+    restoration: Restoration,
+    domain: Domain,
+}
+
+/// A connection with its rules, which go before what they refer to.
+struct Tracked {
+    rules: Vec<(StageId, [Rule; 2])>,
+    translation: Option<Translation>,
+    /// Of both directions together.
+    counter: Counter,
+    /// Packets that it had counted when it was asked last.
+    packets: u64,
+    connection: Connection,
+    /// The last one that had it.
+    listing: u64,
+}
+
+/// How the translations of both directions are known, and the rules that take them back.
+struct Translation {
+    ids: [u32; 2],
+    _rules: [Rule; 2],
+}
+
+/// The connections of a zone, with or without translation, at a level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct StageId {
+    zone: u16,
+    translates: bool,
+    level: u32,
+}
+
+/// The second rule of a flow, and what the first one does.
+pub(super) struct Continuation {
+    _rule: Rule,
+    id: u32,
+    /// The actions of the first.
+    pub(super) first: Box<[Action]>,
+}
+
+impl Connections {
+    pub(super) fn open(context: &Context, domain: &Domain) -> Result<Self, Refusal> {
+        Ok(Self {
+            zones: HashMap::new(),
+            stages: BTreeMap::new(),
+            unfilled: VecDeque::new(),
+            continuations: BTreeMap::new(),
+            continuation_ids: Ids::of(CONTINUATION),
+            translation_ids: Ids::of(TRANSLATION),
+            counters: Counters::new(context),
+            gone: Vec::new(),
+            listing: 0,
+            restoration: Restoration::open(domain).map_err(refuse)?,
+            domain: domain.clone(),
+        })
+    }
+
+    /// Returns what packets do that match nothing in a table.
+    pub(super) fn rest(&self) -> &Action {
+        &self.restoration.jump
+    }
+
+    /// Makes the second rule of a flow, whose packets come from `vport`, if that is known. It goes on to a table of level `level`, or
+    /// nowhere.
+    pub(super) fn follow(
+        &mut self,
+        tracking: Tracking,
+        level: u32,
+        vport: Option<u16>,
+        actions: Box<[Action]>,
+        count: Action,
+    ) -> Result<Continuation, Refusal> {
+        let Tracking { zone, translates } = tracking;
+        let to_connections = self.stage(StageId { zone, translates, level: level - TABLES_BETWEEN })?;
+        let id = self.continuation_ids.take().ok_or_else(|| no_room("flows with ct()"))?;
+        let words = [CT_ZONE.set(zone.into()), CONTINUATION.set(id)];
+        let made = Action::modify_header(&self.domain, &words).map_err(refuse).and_then(|note| {
+            let rule = self.continuations(level - 1)?.follow(id, vport, actions, count).map_err(refuse)?;
+            Ok(Continuation { _rule: rule, id, first: [note, to_connections].into() })
+        });
+        made.inspect_err(|_| self.continuation_ids.rest(id))
+    }
+
+    /// Returns whether the numbers of flows that are gone must be freed before there is one for another flow.
+    pub(super) fn must_settle(&self) -> bool {
+        self.continuation_ids.only_rest()
+    }
+
+    /// Lets the second rule of a flow go, after the first.
+    pub(super) fn leave(&mut self, continuation: Continuation) {
+        self.continuation_ids.rest(continuation.id);
+    }
+
+    /// Makes changes. Packets are found by them once the writes are in the device.
+    pub(super) fn change(&mut self, changes: Vec<ConnectionChange>, actions: &mut Actions) -> Connected {
+        let mut connected = Connected::default();
+        for change in changes {
+            match change {
+                ConnectionChange::Gone { zone, original } => self.forget(zone, &original),
+                ConnectionChange::Is(connection) => connected.take(self.track(*connection, actions)),
+            }
+        }
+        connected.is_unfinished = self.is_unfinished();
+        connected
+    }
+
+    /// Brings at most `most` connections to stages that were opened after they came.
+    pub(super) fn fill(&mut self, most: usize, actions: &mut Actions) -> Connected {
+        let mut connected = Connected::default();
+        for _ in 0..most {
+            let Some((stage, original)) = self.unfilled.pop_front() else { break };
+            connected.take(self.enter(stage, &original, actions));
+        }
+        connected.is_unfinished = self.is_unfinished();
+        connected
+    }
+
+    /// Returns whether connections are to come to stages that were opened after them.
+    pub(super) fn is_unfinished(&self) -> bool {
+        !self.unfilled.is_empty()
+    }
+
+    /// Begins a listing of all connections.
+    pub(super) fn begin_listing(&mut self) {
+        self.listing += 1;
+    }
+
+    /// Ends a listing: connections that were in no change since it began are gone.
+    pub(super) fn end_listing(&mut self) {
+        let listing = self.listing;
+        let left = |known: &HashMap<Direction, Tracked>| {
+            known.iter().filter(|(_, tracked)| tracked.listing != listing).map(|(name, _)| *name).collect::<Vec<_>>()
+        };
+        let left: Vec<_> = self.zones.iter().map(|(zone, known)| (*zone, left(known))).collect();
+        for (zone, names) in left {
+            names.iter().for_each(|original| self.forget(zone, original));
+        }
+    }
+
+    /// Returns whether something belonged to rules that are gone.
+    pub(super) fn has_freed(&self) -> bool {
+        !self.gone.is_empty() || self.translation_ids.has_resting()
+    }
+
+    /// Frees what belonged to rules that are gone, after the device has let go of them.
+    pub(super) fn settle(&mut self) -> Result<(), Refusal> {
+        self.continuation_ids.settle();
+        self.translation_ids.settle();
+        let gone = std::mem::take(&mut self.gone);
+        self.counters.settle(&gone).map(drop)
+    }
+
+    /// Lets the tables go that no flow leads to. Those of a zone stay as long as it has connections.
+    pub(super) fn prune(&mut self) {
+        let zones = &self.zones;
+        self.stages.retain(|id, stage| stage.jump.is_shared() || zones.contains_key(&id.zone));
+    }
+
+    /// Returns the connections whose packets were counted since it was asked last.
+    pub(super) fn moved(&mut self) -> Result<Vec<Connection>, Refusal> {
+        for bulk in 0..self.counters.bulks() {
+            self.counters.read(bulk, &mut |_, _| {})?;
+        }
+        let mut moved = Vec::new();
+        for tracked in self.zones.values_mut().flat_map(HashMap::values_mut) {
+            let packets = self.counters.count(tracked.counter).packets;
+            if std::mem::replace(&mut tracked.packets, packets) != packets {
+                moved.push(tracked.connection.clone());
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Returns how many connections there are.
+    pub(super) fn len(&self) -> usize {
+        self.zones.values().map(HashMap::len).sum()
+    }
+
+    fn track(&mut self, connection: Connection, actions: &mut Actions) -> Result<(), Refusal> {
+        let (zone, original, listing) = (connection.zone, connection.original, self.listing);
+        if !is_for_hardware(&connection) {
+            self.forget(zone, &original);
+            return Ok(());
+        }
+        let known = self.zones.get_mut(&zone).and_then(|known| known.get_mut(&original));
+        let (counter, packets) = match known {
+            Some(tracked) => {
+                tracked.listing = listing;
+                tracked.connection.timeout = tracked.connection.timeout.max(connection.timeout);
+                if is_same(&tracked.connection, &connection) {
+                    return Ok(());
+                }
+                (tracked.counter, tracked.packets)
+            }
+            None => (self.counters.take()?, 0),
+        };
+        match self.make(connection, counter, actions) {
+            Ok(made) => {
+                // The old rules act until they go.
+                let made = Tracked { packets, ..made };
+                if let Some(old) = self.zones.entry(zone).or_default().insert(original, made) {
+                    self.take_back(old.translation);
+                }
+                Ok(())
+            }
+            Err(refusal) => {
+                let is_known = self.zones.get(&zone).is_some_and(|known| known.contains_key(&original));
+                if is_known {
+                    // What its rules say is not true any more.
+                    self.forget(zone, &original);
+                } else {
+                    self.gone.push(counter);
+                }
+                Err(refusal)
+            }
+        }
+    }
+
+    fn make(&mut self, connection: Connection, counter: Counter, actions: &mut Actions) -> Result<Tracked, Refusal> {
+        let translation = if is_translated(&connection) { Some(self.translation(&connection)?) } else { None };
+        let ids = translation.as_ref().map(|translation| translation.ids);
+        let stages: Vec<_> = self.stages.keys().filter(|id| id.zone == connection.zone).copied().collect();
+        let made = stages.into_iter().map(|stage| {
+            let rules = self.rules(stage, &connection, ids, counter, actions)?;
+            Ok((stage, rules))
+        });
+        match made.collect::<Result<Vec<_>, Refusal>>() {
+            Ok(rules) => Ok(Tracked { rules, translation, counter, packets: 0, connection, listing: self.listing }),
+            Err(refusal) => {
+                self.take_back(translation);
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Makes the rules of a connection in a stage.
+    fn rules(
+        &mut self,
+        stage: StageId,
+        connection: &Connection,
+        translation: Option<[u32; 2]>,
+        counter: Counter,
+        actions: &mut Actions,
+    ) -> Result<[Rule; 2], Refusal> {
+        let found = self.continuations(stage.level + 1)?.jump.clone();
+        let Some(table) = self.stages.get_mut(&stage) else { return Err(gone("the table of the zone")) };
+        let translation = translation.filter(|_| stage.translates);
+        let mut make = |way: Way| {
+            let rule = connection_rule(connection, way, translation.map(|ids| ids[way as usize]))?;
+            let change = match translation {
+                // Nobody else does the same.
+                Some(_) => Action::modify_header(&self.domain, &rule.modifications).map_err(refuse)?,
+                None => actions.modify(rule.modifications)?,
+            };
+            let count = self.counters.action(counter)?;
+            table.rule(&rule.mask, &rule.value, [change, found.clone()].into(), count).map_err(refuse)
+        };
+        Ok([make(Way::Original)?, make(Way::Reply)?])
+    }
+
+    fn translation(&mut self, connection: &Connection) -> Result<Translation, Refusal> {
+        let ids = [self.translation_ids.take(), self.translation_ids.take()];
+        let [Some(first), Some(second)] = ids else {
+            ids.into_iter().flatten().for_each(|id| self.translation_ids.rest(id));
+            return Err(no_room("translated connections"));
+        };
+        let make = |way, id| self.restoration.rule(&restoration(connection, way, id)?).map_err(refuse);
+        let made = make(Way::Original, first).and_then(|original| Ok([original, make(Way::Reply, second)?]));
+        match made {
+            Ok(rules) => Ok(Translation { ids: [first, second], _rules: rules }),
+            Err(refusal) => {
+                [first, second].into_iter().for_each(|id| self.translation_ids.rest(id));
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Brings a connection to a stage, if both are still there.
+    fn enter(&mut self, stage: StageId, original: &Direction, actions: &mut Actions) -> Result<(), Refusal> {
+        let zone = stage.zone;
+        let known = self.zones.get_mut(&zone).and_then(|known| known.remove(original));
+        let Some(mut tracked) = known else { return Ok(()) };
+        let is_there = tracked.rules.iter().any(|(id, _)| *id == stage);
+        let ids = tracked.translation.as_ref().map(|translation| translation.ids);
+        let made = match is_there || !self.stages.contains_key(&stage) {
+            true => Ok(None),
+            false => self.rules(stage, &tracked.connection, ids, tracked.counter, actions).map(Some),
+        };
+        let result = made.map(|rules| tracked.rules.extend(rules.map(|rules| (stage, rules))));
+        self.zones.entry(zone).or_default().insert(*original, tracked);
+        result
+    }
+
+    fn forget(&mut self, zone: u16, original: &Direction) {
+        let Entry::Occupied(mut known) = self.zones.entry(zone) else { return };
+        let Some(Tracked { rules, translation, counter, .. }) = known.get_mut().remove(original) else { return };
+        if known.get().is_empty() {
+            known.remove();
+        }
+        drop(rules);
+        self.take_back(translation);
+        self.gone.push(counter);
+    }
+
+    fn take_back(&mut self, translation: Option<Translation>) {
+        let ids = translation.map(|translation| translation.ids);
+        ids.into_iter().flatten().for_each(|id| self.translation_ids.rest(id));
+    }
+
+    /// Returns what leads to a stage, opened if need be.
+    fn stage(&mut self, id: StageId) -> Result<Action, Refusal> {
+        if let Some(stage) = self.stages.get(&id) {
+            return Ok(stage.jump.clone());
+        }
+        let stage = Stage::open(&self.domain, id.level, &self.restoration.jump).map_err(refuse)?;
+        let jump = stage.jump.clone();
+        self.stages.insert(id, stage);
+        let known = self.zones.get(&id.zone).into_iter().flat_map(HashMap::keys);
+        self.unfilled.extend(known.map(|original| (id, *original)));
+        Ok(jump)
+    }
+
+    fn continuations(&mut self, level: u32) -> Result<&mut Stage, Refusal> {
+        match self.continuations.entry(level) {
+            std::collections::btree_map::Entry::Occupied(found) => Ok(found.into_mut()),
+            std::collections::btree_map::Entry::Vacant(place) => {
+                Ok(place.insert(Stage::open(&self.domain, level, &self.restoration.jump).map_err(refuse)?))
+            }
+        }
+    }
+}
+
+impl Connected {
+    fn take(&mut self, result: Result<(), Refusal>) {
+        if let Err(refusal) = result {
+            self.refused += 1;
+            self.reason.get_or_insert(refusal);
+        }
+    }
+}
+
+/// Whether rules for two states of a connection are the same.
+fn is_same(one: &Connection, other: &Connection) -> bool {
+    let facts = |of: &Connection| (of.reply, is_translated(of), of.mark, of.label);
+    facts(one) == facts(other)
+}
+
+fn no_room(of: &str) -> Refusal {
+    Refusal::Device { reason: format!("there are as many {of} as registers tell apart").into() }.until(Cause::Room)
+}
+
+fn gone(what: &str) -> Refusal {
+    Refusal::Device { reason: format!("{what} is gone").into() }
+}
