@@ -18,7 +18,8 @@ use sluice_flow::time::Clock;
 use sluice_flow::timeout::TimeoutPolicy;
 use sluice_flow::{Cause, Flow};
 
-use crate::config::{Config, KIND};
+use crate::config::{Config, ConnectionsOf, KIND};
+use crate::connections::{ConnectionSource, KernelConnections, SourceError, Tracker};
 use crate::device::{self, Names};
 use crate::eswitch;
 use crate::owner::Owner;
@@ -37,6 +38,8 @@ const WORKERS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
 
 /// An mlx5 NIC with our rules.
 pub struct DvNic {
+    /// Ends before the thread of the device.
+    _tracker: Option<Tracker>,
     names: Names,
     owner: Arc<Owner>,
     ports: Arc<Ports>,
@@ -48,6 +51,19 @@ pub struct DvNic {
 impl DvNic {
     /// Opens the eswitch that the device manages, and takes its traffic.
     pub fn open(config: &Config, open: &OpenConfig) -> Result<Self, Refusal> {
+        let source: Option<Box<dyn ConnectionSource>> = match config.connections {
+            None => None,
+            Some(ConnectionsOf::Kernel) => Some(Box::new(KernelConnections::open().map_err(no_connections)?)),
+        };
+        Self::open_with(config, open, source)
+    }
+
+    /// Opens it with a source of connections of the caller's own.
+    pub fn open_with(
+        config: &Config,
+        open: &OpenConfig,
+        source: Option<Box<dyn ConnectionSource>>,
+    ) -> Result<Self, Refusal> {
         if !config.takeover {
             let reason = "backend \"dv\" takes the traffic of the eswitch from the kernel's tc and from Open vSwitch; `takeover = true` \
                           in [dv] allows that";
@@ -56,14 +72,14 @@ impl DvNic {
         let names = device::names(&open.device);
         names.address.as_deref().map_or(Ok(()), eswitch::check)?;
         let (event_sender, events) = EventStream::bounded(EVENTS);
-        Ok(Self {
-            owner: Arc::new(Owner::start(&names.rdma)?),
-            names,
-            ports: Arc::new(Ports::new(config.vports.clone())),
-            clock: open.clock.clone(),
-            events,
-            event_sender,
-        })
+        let owner = Arc::new(Owner::start(&names.rdma)?);
+        let ports = Arc::new(Ports::new(config.vports.clone(), source.is_some()));
+        let tracker = source.map(|source| {
+            owner.call(|rules| rules.switch().accept_connections())??;
+            Tracker::start(source, owner.clone(), open.clock.clone())
+        });
+        let clock = open.clock.clone();
+        Ok(Self { _tracker: tracker.transpose()?, names, owner, ports, clock, events, event_sender })
     }
 
     fn changed(&self, port: PortNumber) {
@@ -193,6 +209,10 @@ impl Backend for DvNic {
     fn events(&self) -> EventStream {
         self.events.clone()
     }
+}
+
+fn no_connections(error: SourceError) -> Refusal {
+    Refusal::Device { reason: format!("the kernel's connections: {error}").into() }
 }
 
 /// Reads the counters bulk by bulk, so that the thread of the device does other work in between.

@@ -16,6 +16,14 @@ pub const KIND: BackendKind = BackendKind {
     former_keys: &[],
 };
 
+/// Who tracks connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ConnectionsOf {
+    /// The kernel, in the network namespace of the agent.
+    Kernel,
+}
+
 /// The table `[dv]` of the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, expecting = "expected a table")]
@@ -23,6 +31,8 @@ pub struct Config {
     /// Whether the agent takes the traffic of the eswitch: from its start to its end packets come to its tables first, and to the
     /// kernel's tc and to Open vSwitch only if they match nothing there. Default `false`: it does not start.
     pub takeover: bool,
+    /// Who tracks connections: flows with `ct()` take packets of those that it tells of. Default none: such flows are refused.
+    pub connections: Option<ConnectionsOf>,
     /// Vports by the names of ports, for ports whose network device does not tell. 65535 is the uplink.
     pub vports: BTreeMap<String, u16>,
 }

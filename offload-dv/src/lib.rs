@@ -6,6 +6,7 @@
 
 mod backend;
 mod config;
+pub mod connections;
 mod device;
 mod eswitch;
 pub mod mlx5;
@@ -17,4 +18,4 @@ pub mod switch;
 pub mod translate;
 
 pub use backend::DvNic;
-pub use config::{Config, KIND};
+pub use config::{Config, ConnectionsOf, KIND};

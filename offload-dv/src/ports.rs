@@ -17,6 +17,7 @@ pub(crate) struct Ports {
     stated: BTreeMap<String, u16>,
     /// Counts the changes.
     revision: AtomicU64,
+    has_connections: bool,
 }
 
 struct Attached {
@@ -26,8 +27,8 @@ struct Attached {
 }
 
 impl Ports {
-    pub(crate) fn new(stated: BTreeMap<String, u16>) -> Self {
-        Self { attached: RwLock::default(), stated, revision: AtomicU64::new(0) }
+    pub(crate) fn new(stated: BTreeMap<String, u16>, has_connections: bool) -> Self {
+        Self { attached: RwLock::default(), stated, revision: AtomicU64::new(0), has_connections }
     }
 
     /// Attaches a port. Fails if it is of a kind that the eswitch does not have, or its device is not there.
@@ -110,6 +111,10 @@ impl Vports for Ports {
             number: Some(number),
             reason: "its device is not there".into(),
         })
+    }
+
+    fn has_connections(&self) -> bool {
+        self.has_connections
     }
 }
 

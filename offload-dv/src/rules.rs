@@ -37,6 +37,11 @@ impl Rules {
         Self { switch, known: Vec::new(), open: HashSet::new() }
     }
 
+    /// The switch, for what does not concern the rules of flows.
+    pub(crate) fn switch(&mut self) -> &mut Switch {
+        &mut self.switch
+    }
+
     /// Lets a chain be jumped to.
     pub(crate) fn open_chain(&mut self, chain: ChainId) {
         self.open.insert(chain);

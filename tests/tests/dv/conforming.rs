@@ -16,7 +16,7 @@ use crate::rig::{MARKER, marker, wait_for};
 fn open() -> Arc<dyn Backend> {
     // Port 1 is the host's physical function, and port 2 the uplink.
     let vports = BTreeMap::from([("p1".to_owned(), 0), ("p2".to_owned(), 0xffff)]);
-    let config = Config { takeover: true, vports };
+    let config = Config { takeover: true, vports, ..Config::default() };
     let open = OpenConfig::new("mlx5_0", Arc::new(MonotonicClock::new()));
     Arc::new(DvNic::open(&config, &open).unwrap())
 }

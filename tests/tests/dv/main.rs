@@ -12,6 +12,7 @@ mod counters;
 mod fields;
 mod frames;
 mod generated;
+mod kernel;
 mod layout;
 mod refusals;
 mod rig;

@@ -1,0 +1,333 @@
+//! The kernel's connections, made and changed by the stock `conntrack` in a network namespace of the test's own.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use sluice_flow::ChainId;
+use sluice_flow::backend::{Backend, ChainChange, ChainOperation, Change, OpenConfig, Operation};
+use sluice_flow::connection::{Connection, Direction, State, TcpState};
+use sluice_flow::port::{Port, PortKind, PortNumber};
+use sluice_flow::table::{FlowId, Generation};
+use sluice_flow::time::ManualClock;
+use sluice_offload_dv::connections::{ConnectionSource, KernelConnections, SourceError};
+use sluice_offload_dv::switch::ConnectionChange;
+use sluice_offload_dv::{Config, ConnectionsOf, DvNic};
+use sluice_tests::mlx5::{Out, Ports, on_device};
+use sluice_tests::world::eventually;
+
+use crate::frames::{Packet, UDP};
+use crate::rig::{PORTS, flow};
+
+/// Set for the program in the namespace.
+const INSIDE: &str = "SLUICE_TEST_NAMESPACE";
+
+/// Plays the rest of the test called `name` in a network namespace that has no connections.
+fn in_namespace(name: &str, play: impl FnOnce()) {
+    if env::var_os(INSIDE).is_some() {
+        return play();
+    }
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--net"]).arg(env::current_exe().unwrap());
+    command.args(["--exact", name, "--nocapture"]).env(INSIDE, "1");
+    let output = command.output().expect("unshare runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn conntrack(arguments: &str) -> String {
+    let output = Command::new("conntrack").args(arguments.split(' ')).output().expect("conntrack is installed");
+    assert!(output.status.success(), "conntrack {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// From 10.0.0.1:1111 to 10.0.0.2:2222.
+const NAMED: &str = "--src 10.0.0.1 --dst 10.0.0.2 --sport 1111 --dport 2222";
+const SEEN: &str = "--status ASSURED,SEEN_REPLY --timeout 100";
+
+fn next(source: &mut KernelConnections) -> ConnectionChange {
+    let mut changes = Vec::new();
+    eventually("it is told", || {
+        source.wait(Duration::from_millis(100), &mut changes).unwrap();
+        !changes.is_empty()
+    });
+    assert_eq!(changes.len(), 1, "{changes:?}");
+    changes.remove(0)
+}
+
+fn told(source: &mut KernelConnections) -> Connection {
+    match next(source) {
+        ConnectionChange::Is(connection) => *connection,
+        gone @ ConnectionChange::Gone { .. } => panic!("{gone:?}"),
+    }
+}
+
+fn listed(source: &mut KernelConnections) -> Vec<Connection> {
+    let mut all = Vec::new();
+    source.list(&mut |connection| all.push(connection)).unwrap();
+    all
+}
+
+#[test]
+fn a_connection_is_told_of_from_its_beginning_to_its_end() {
+    in_namespace("kernel::a_connection_is_told_of_from_its_beginning_to_its_end", || {
+        let mut source = KernelConnections::open().unwrap();
+        conntrack(&format!("-I -p udp {NAMED} {SEEN} --zone 7 --mark 5 --src-nat 10.0.0.9:5000"));
+        let connection = told(&mut source);
+        let Connection { zone, original, reply, mark, label, status, .. } = connection.clone();
+        assert_eq!((zone, mark, label), (7, 5, 0));
+        assert_eq!((original.source_port, original.destination_port, original.protocol), (1111, 2222, 17));
+        assert_eq!(original.source.to_string(), "10.0.0.1");
+        assert_eq!((reply.destination.to_string(), reply.destination_port), ("10.0.0.9".to_owned(), 5000));
+        // Seen in both directions, assured, confirmed, source translated.
+        assert_eq!(status & 0b11_1110, 0b01_1110);
+        let mut all = listed(&mut source);
+        // A second may have passed.
+        all.iter_mut().for_each(|one| one.timeout = connection.timeout);
+        assert_eq!(all, [connection]);
+        conntrack(&format!("-D -p udp {NAMED} --zone 7"));
+        assert_eq!(next(&mut source), ConnectionChange::Gone { zone: 7, original });
+        assert_eq!(listed(&mut source), []);
+    });
+}
+
+#[test]
+fn an_update_tells_all_that_is_true_of_the_connection() {
+    in_namespace("kernel::an_update_tells_all_that_is_true_of_the_connection", || {
+        let mut source = KernelConnections::open().unwrap();
+        let six = "--src fd00::1 --dst fd00::2 --sport 1111 --dport 80";
+        conntrack(&format!("-I -p tcp {six} --state ESTABLISHED {SEEN}"));
+        let first = told(&mut source);
+        assert!(matches!(first.state, State::Tcp { state: TcpState::Established, .. }), "{first:?}");
+        assert!(first.original.source.is_ipv6());
+        // The event tells of the mark, and not of the state.
+        conntrack(&format!("-U -p tcp {six} --mark 9"));
+        let second = told(&mut source);
+        assert_eq!((second.mark, second.state), (9, first.state));
+    });
+}
+
+#[test]
+fn a_connection_that_is_kept_lives_for_its_timeout_from_then_on() {
+    in_namespace("kernel::a_connection_that_is_kept_lives_for_its_timeout_from_then_on", || {
+        let mut source = KernelConnections::open().unwrap();
+        conntrack(&format!("-I -p udp {NAMED} {SEEN} --zone 7"));
+        conntrack(&format!("-I -p tcp {NAMED} --state ESTABLISHED {SEEN}"));
+        let mut all = listed(&mut source);
+        assert_eq!(all.len(), 2);
+        all.iter_mut().for_each(|connection| connection.timeout = Duration::from_secs(5_000));
+        // One that is gone does not keep the other from being kept.
+        conntrack(&format!("-D -p udp {NAMED} --zone 7"));
+        source.keep(&all).unwrap();
+        let kept = listed(&mut source);
+        assert_eq!(kept.len(), 1);
+        assert!(kept[0].timeout > Duration::from_secs(4_000), "{:?}", kept[0].timeout);
+    });
+}
+
+#[test]
+fn a_source_says_that_it_has_lost_something_and_lists_it() {
+    const MANY: usize = 20_000;
+    in_namespace("kernel::a_source_says_that_it_has_lost_something_and_lists_it", || {
+        let mut source = KernelConnections::open().unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let line = |index: usize| {
+            let (high, low) = (index / 250, index % 250 + 1);
+            format!("-I -p udp --src 10.1.{high}.{low} --dst 10.0.0.2 --sport 1 --dport 2 {SEEN}\n")
+        };
+        std::fs::write(file.path(), (0..MANY).map(line).collect::<String>()).unwrap();
+        conntrack(&format!("-R {}", file.path().display()));
+        let mut changes = Vec::new();
+        let lost = loop {
+            if let Err(error) = source.wait(Duration::from_millis(100), &mut changes) {
+                break error;
+            }
+            assert!(!changes.is_empty(), "nothing was lost");
+            changes.clear();
+        };
+        assert!(matches!(lost, SourceError::Lost), "{lost}");
+        assert_eq!(listed(&mut source).len(), MANY);
+    });
+}
+
+/// The backend on a device, with the connections of this namespace.
+struct World<'a> {
+    nic: DvNic,
+    clock: Arc<ManualClock>,
+    ports: &'a Ports,
+    wire: Out,
+    representor: Out,
+}
+
+impl<'a> World<'a> {
+    fn open(ports: &'a Ports) -> Self {
+        Self::open_with(ports, Box::new(KernelConnections::open().unwrap()))
+    }
+
+    fn open_with(ports: &'a Ports, source: Box<dyn ConnectionSource>) -> Self {
+        let clock = Arc::new(ManualClock::default());
+        let vports =
+            (1..).zip(PORTS).map(|(number, (vport, _))| (format!("p{number}"), vport)).collect::<BTreeMap<_, _>>();
+        let config = Config { takeover: true, connections: Some(ConnectionsOf::Kernel), vports };
+        let open = OpenConfig::new("mlx5_0", clock.clone());
+        let nic = DvNic::open_with(&config, &open, Some(source)).unwrap();
+        for number in 1..=4 {
+            let name = format!("p{number}").parse().unwrap();
+            nic.attach_port(&Port { number: PortNumber(number), name, kind: PortKind::Physical }).unwrap();
+        }
+        let world = Self { nic, clock, ports, wire: ports.out("wire"), representor: ports.out("vport-65534") };
+        let mut queue = world.nic.install_queue().unwrap();
+        let mut opened = vec![];
+        queue.submit_chain(ChainChange { chain: ChainId(1), operation: ChainOperation::Open }, &mut opened);
+        eventually("the chain is open", || {
+            queue.poll_chains(&mut opened);
+            !opened.is_empty()
+        });
+        let ip = "in_port(2),eth(),eth_type(0x0800),ipv4(frag=no)";
+        let later = format!("recirc_id(0x1),ct_state(+trk+est),{ip}");
+        for (slot, (key, actions)) in (1..).zip([(&*later, "1"), (ip, "ct(),recirc(1)")]) {
+            let id = FlowId { slot, incarnation: 1 };
+            let change =
+                Change { flow: id, generation: Generation(1), operation: Operation::Install(flow(key, actions)) };
+            let mut done = vec![];
+            queue.submit(&mut vec![change], &mut done);
+            eventually("the flow is installed", || {
+                queue.poll(&mut done);
+                !done.is_empty()
+            });
+            assert!(done[0].result.is_ok(), "{:?}", done[0].result);
+        }
+        world
+    }
+
+    /// Whether a packet of the connection goes to the wire, and not to its representor.
+    fn is_in_hardware(&self) -> bool {
+        let frame = Packet::v4(UDP).frame();
+        self.ports.send("vport-0", &frame);
+        let mut found = None;
+        eventually("the frame comes out", || {
+            let outs = [(true, &self.wire), (false, &self.representor)];
+            found =
+                outs.into_iter().find_map(|(is_wire, out)| out.at_once().filter(|out| *out == frame).map(|_| is_wire));
+            found.is_some()
+        });
+        found.unwrap()
+    }
+}
+
+#[test]
+fn packets_of_the_kernels_connections_stay_in_the_device_until_the_connection_ends() {
+    let name = "kernel::packets_of_the_kernels_connections_stay_in_the_device_until_the_connection_ends";
+    in_namespace(name, || {
+        on_device("bluefield-3", name, |ports| {
+            let begin = format!("-I -p udp {NAMED} {SEEN}");
+            let end = format!("-D -p udp {NAMED}");
+            conntrack(&begin);
+            let world = World::open(ports);
+            eventually("it is listed", || world.is_in_hardware());
+            // It began before anybody listened: of its end nothing is told (`nf_conntrack_events` of 2), and it is not listed again.
+            conntrack(&end);
+            world.clock.advance(Duration::from_secs(60));
+            eventually("it is not in the device any more", || !world.is_in_hardware());
+            conntrack(&begin);
+            eventually("it is in the device again", || world.is_in_hardware());
+            conntrack(&end);
+            let gone = Instant::now();
+            eventually("it is not in the device any more", || !world.is_in_hardware());
+            assert!(gone.elapsed() < Duration::from_secs(1), "{:?}", gone.elapsed());
+        });
+    });
+}
+
+#[test]
+fn the_kernel_keeps_a_connection_whose_packets_only_the_device_sees() {
+    let name = "kernel::the_kernel_keeps_a_connection_whose_packets_only_the_device_sees";
+    in_namespace(name, || {
+        on_device("bluefield-3", name, |ports| {
+            let world = World::open(ports);
+            conntrack(&format!("-I -p udp {NAMED} --status ASSURED,SEEN_REPLY --timeout 900"));
+            eventually("it is in the device", || world.is_in_hardware());
+            let left = || {
+                let text = conntrack("-L -p udp");
+                text.split_whitespace().nth(2).unwrap().parse::<u32>().unwrap()
+            };
+            let lower = || conntrack(&format!("-U -p udp {NAMED} --timeout 300"));
+            lower();
+            // No time has passed for the agent.
+            assert!(world.is_in_hardware());
+            assert!(left() <= 300);
+            world.clock.advance(Duration::from_secs(10));
+            eventually("the kernel is told", || left() > 800);
+            // Nothing moves.
+            lower();
+            world.clock.advance(Duration::from_secs(10));
+            std::thread::sleep(Duration::from_millis(500));
+            assert!(left() <= 300);
+        });
+    });
+}
+
+/// A source that loses the end of its only connection.
+struct Forgetful {
+    connection: Connection,
+    /// Whether the loss is to be told.
+    has_lost: Receiver<()>,
+    is_over: bool,
+}
+
+impl ConnectionSource for Forgetful {
+    fn list(&mut self, visit: &mut dyn FnMut(Connection)) -> Result<(), SourceError> {
+        if !self.is_over {
+            visit(self.connection.clone());
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, patience: Duration, _: &mut Vec<ConnectionChange>) -> Result<(), SourceError> {
+        if self.has_lost.recv_timeout(patience).is_err() {
+            return Ok(());
+        }
+        self.is_over = true;
+        Err(SourceError::Lost)
+    }
+
+    fn keep(&mut self, _: &[Connection]) -> Result<(), SourceError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_connection_whose_end_was_lost_leaves_the_device_all_the_same() {
+    let name = "kernel::a_connection_whose_end_was_lost_leaves_the_device_all_the_same";
+    on_device("bluefield-3", name, |ports| {
+        let direction = |from: &str, to: &str, [source_port, destination_port]: [u16; 2]| Direction {
+            source: from.parse().unwrap(),
+            destination: to.parse().unwrap(),
+            protocol: UDP,
+            source_port,
+            destination_port,
+        };
+        let connection = Connection {
+            zone: 0,
+            id: 1,
+            original: direction("10.0.0.1", "10.0.0.2", [1111, 2222]),
+            reply: direction("10.0.0.2", "10.0.0.1", [2222, 1111]),
+            // Seen in both directions, assured, confirmed.
+            status: 0b1110,
+            mark: 0,
+            label: 0,
+            timeout: Duration::from_secs(100),
+            state: State::Other,
+            helper: None,
+            parent: None,
+        };
+        let (lose, has_lost) = channel();
+        let world = World::open_with(ports, Box::new(Forgetful { connection, has_lost, is_over: false }));
+        eventually("it is in the device", || world.is_in_hardware());
+        lose.send(()).unwrap();
+        eventually("it is not in the device any more", || !world.is_in_hardware());
+    });
+}
