@@ -12,7 +12,7 @@ pub struct Fault {
 
 /// Access by the addresses that the driver gives to the device.
 pub trait Memory {
-    /// Fills `bytes` from `address` on.
+    /// Fills `bytes` from `address` on. An aligned doubleword is read at once.
     ///
     /// # Errors
     /// If any of it is not mapped.
@@ -23,15 +23,6 @@ pub trait Memory {
     /// # Errors
     /// If any of it is not mapped, or is read-only.
     fn write(&self, address: u64, bytes: &[u8]) -> Result<(), Fault>;
-
-    /// Big-endian doublewords at several places, each as [`read_u32`] reads it.
-    fn read_words(&self, addresses: &[u64]) -> Vec<Result<u32, Fault>> {
-        let word = |address: &u64| {
-            let mut bytes = [0; 4];
-            self.read(*address, &mut bytes).map(|()| u32::from_be_bytes(bytes))
-        };
-        addresses.iter().map(word).collect()
-    }
 }
 
 /// A doubleword as the device keeps it, big endian.

@@ -1,7 +1,7 @@
 //! Doorbells: what a driver rings them for, and the events and completions that it is told by.
 
 use super::failed::{Failed, Flushing, Syndrome};
-use super::queue::State;
+use super::queue::{CompletionQueue, SendQueue, State};
 use super::request::Request;
 use super::ring::{COMPLETION, ERRORS, completion};
 use super::state::Hca;
@@ -140,12 +140,10 @@ impl Hca {
     pub(crate) fn look_for_requests(&mut self, memory: &dyn Memory) {
         const FOR_ERRORS: u32 = 1 << 24;
         let watched = self.queues.completions.iter().filter(|(_, queue)| queue.request.is_some());
-        let (numbers, records): (Vec<u32>, Vec<u64>) =
-            watched.map(|(number, queue)| (*number, queue.doorbell_record + REQUEST)).unzip();
-        if numbers.is_empty() {
-            return;
-        }
-        for (number, word) in numbers.into_iter().zip(memory.read_words(&records)) {
+        let read =
+            |(number, queue): (&u32, &CompletionQueue)| (*number, read_u32(memory, queue.doorbell_record + REQUEST));
+        let words: Vec<_> = watched.map(read).collect();
+        for (number, word) in words {
             let Some(queue) = self.queues.completions.get_mut(&number) else { continue };
             let word = match word {
                 Ok(word) => word,
@@ -188,10 +186,12 @@ impl Hca {
     /// Carries out what is posted to send queues that are ready, without waiting for a doorbell. Answers of how many queues.
     pub(crate) fn run_send_queues(&mut self, memory: &dyn Memory) -> usize {
         let ready = self.queues.sends.iter().filter(|(_, queue)| queue.state == State::Ready);
-        let (numbers, records): (Vec<(u32, u16)>, Vec<u64>) =
-            ready.map(|(number, queue)| ((*number, queue.consumer), queue.doorbell_record + 4)).unzip();
+        let read = |(number, queue): (&u32, &SendQueue)| {
+            (*number, queue.consumer, read_u32(memory, queue.doorbell_record + 4))
+        };
+        let producers: Vec<_> = ready.map(read).collect();
         let mut done = 0;
-        for ((number, consumer), producer) in numbers.into_iter().zip(memory.read_words(&records)) {
+        for (number, consumer, producer) in producers {
             match producer {
                 Ok(producer) if producer & 0xffff == u32::from(consumer) => {}
                 Ok(_) => {

@@ -11,7 +11,7 @@ use super::request::{BLOCK, Request};
 use super::ring::Ring;
 use super::state::Hca;
 use crate::command::{Answer, Failure, Input, Output, Status, layouts as l, require};
-use crate::memory::Memory;
+use crate::memory::{Memory, read_u32};
 use crate::objects::{Kind, Name};
 use crate::steering::arguments::ARGUMENT;
 
@@ -183,22 +183,24 @@ impl Hca {
 
     /// Queue pairs with something to do, and up to which counter.
     fn waiting(&mut self, memory: &dyn Memory) -> Vec<(u32, u16)> {
-        let works = |pair: &QueuePair| matches!(pair.state, PairState::ReadyToSend | PairState::Error);
-        let ready = self.queues.pairs.iter().filter(|(_, pair)| works(pair));
-        let (numbers, records): (Vec<u32>, Vec<u64>) =
-            ready.map(|(number, pair)| (*number, pair.doorbell_record + PRODUCER)).unzip();
-        let mut waiting = Vec::new();
-        for (number, word) in numbers.into_iter().zip(memory.read_words(&records)) {
-            match word {
+        let (mut waiting, mut lost) = (Vec::new(), Vec::new());
+        for (number, pair) in &self.queues.pairs {
+            if !matches!(pair.state, PairState::ReadyToSend | PairState::Error) {
+                continue;
+            }
+            match read_u32(memory, pair.doorbell_record + PRODUCER) {
                 Ok(word) => {
                     let [.., high, low] = word.to_be_bytes();
                     let producer = u16::from_be_bytes([high, low]);
-                    if self.queues.pairs.get(&number).is_some_and(|pair| pair.consumer != producer) {
-                        waiting.push((number, producer));
+                    if pair.consumer != producer {
+                        waiting.push((*number, producer));
                     }
                 }
-                Err(fault) => self.fail(number, PairState::Lost, &fault.to_string()),
+                Err(fault) => lost.push((*number, fault)),
             }
+        }
+        for (number, fault) in lost {
+            self.fail(number, PairState::Lost, &fault.to_string());
         }
         waiting
     }
