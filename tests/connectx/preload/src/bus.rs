@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use nix::errno::Errno;
-use parking_lot::Mutex;
+use parking_lot::RwLock;
 use sluice_connectx::profile::Profile;
 use sluice_connectx_uverbs::{ContextId, Device, Privileges};
 
@@ -20,7 +20,7 @@ pub const UNPRIVILEGED_VARIABLE: &str = "CONNECTX_UNPRIVILEGED";
 /// And a folder for both ends of its packets.
 pub const PORTS_VARIABLE: &str = "CONNECTX_PORTS";
 
-pub(crate) static BUS: Mutex<Bus> = Mutex::new(Bus { root: None, devices: BTreeMap::new(), files: BTreeMap::new() });
+pub(crate) static BUS: RwLock<Bus> = RwLock::new(Bus { root: None, devices: BTreeMap::new(), files: BTreeMap::new() });
 
 /// Files that are devices, so that a call on any other file takes no lock. Zero is none.
 pub(crate) static FILES: [AtomicI32; 64] = [const { AtomicI32::new(0) }; 64];
@@ -37,7 +37,7 @@ pub(crate) struct Bus {
 pub(crate) fn device_at(path: &[u8]) -> Option<Device> {
     let number = path.strip_prefix(b"/dev/infiniband/uverbs")?;
     let number: u32 = std::str::from_utf8(number).ok()?.parse().ok()?;
-    let mut bus = BUS.lock();
+    let mut bus = BUS.write();
     if bus.devices.is_empty() && number == 0 {
         bus.plug_from_environment();
     }
@@ -74,7 +74,7 @@ pub(crate) fn opened(file: i32, device: &Device) -> Result<(), Errno> {
     if free.is_none() {
         return Err(Errno::EMFILE);
     }
-    BUS.lock().files.insert(file, (device.clone(), device.open()));
+    BUS.write().files.insert(file, (device.clone(), device.open()));
     Ok(())
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn is_device(file: i32) -> bool {
 
 /// A file that is a device is about to be closed.
 pub(crate) fn closing(file: i32) {
-    let entry = BUS.lock().files.remove(&file);
+    let entry = BUS.write().files.remove(&file);
     for place in &FILES {
         let _ = place.compare_exchange(file, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
@@ -97,13 +97,14 @@ pub(crate) fn closing(file: i32) {
     }
 }
 
-/// Carries out what is posted to devices, if nobody is at it already.
-pub(crate) fn carry_out() {
+/// Tells the devices that something may be posted to them.
+pub(crate) fn posted() {
     if FILES.iter().all(|place| place.load(Ordering::Relaxed) == 0) {
         return;
     }
-    if let Some(bus) = BUS.try_lock() {
-        bus.files.values().for_each(|(device, _)| device.carry_out());
+    // Where a device is just opened or closed it finds out by itself.
+    if let Some(bus) = BUS.try_read() {
+        bus.files.values().for_each(|(device, _)| device.posted());
     }
 }
 
@@ -116,7 +117,7 @@ pub(crate) fn report(device: &Device) {
 
 /// A request on a file that is a device.
 pub(crate) fn request(file: i32, argument: u64) -> Result<(), Errno> {
-    let entry = BUS.lock().files.get(&file).cloned();
+    let entry = BUS.read().files.get(&file).cloned();
     let (device, context) = entry.ok_or(Errno::EBADF)?;
     device.ioctl(context, argument)
 }

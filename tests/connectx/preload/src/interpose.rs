@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use libc::{off_t, size_t};
 use nix::errno::Errno;
 
-use crate::bus::{carry_out, closing, device_at, is_device, opened, request};
+use crate::bus::{closing, device_at, is_device, opened, posted, request};
 use crate::nldev;
 
 /// What a program gets for the device's own file.
@@ -35,7 +35,7 @@ pub(crate) fn keep() {
         mmap as *const c_void,
         close as *const c_void,
         socket as *const c_void,
-        pthread_spin_lock as *const c_void,
+        pthread_spin_unlock as *const c_void,
     ];
     std::hint::black_box(functions);
 }
@@ -262,25 +262,24 @@ fn next(found: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     next
 }
 
-/// Takes a spin lock, and before that carries out what was posted to devices.
+/// Lets go of a spin lock, and tells devices that something may have been posted to them.
 ///
-/// Who takes one is about to post requests, or to wait for completions of those that it has posted without letting go of the
-/// processor. Where there are more programs than processors, that is a long wait for another thread; so it is done here, too.
+/// libibverbs and libmlx5 post requests under such locks, and ring for them where nobody listens: in a page of doorbells.
 ///
 /// # Safety
-/// As of libc's: the lock was initialized.
+/// As of libc's: the lock is taken.
 // SAFETY: the name is libc's on purpose, and so are argument and result.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn pthread_spin_lock(lock: *mut libc::pthread_spinlock_t) -> c_int {
-    type SpinLock = unsafe extern "C" fn(*mut libc::pthread_spinlock_t) -> c_int;
+pub(crate) unsafe extern "C" fn pthread_spin_unlock(lock: *mut libc::pthread_spinlock_t) -> c_int {
+    type SpinUnlock = unsafe extern "C" fn(*mut libc::pthread_spinlock_t) -> c_int;
     static NEXT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
-    carry_out();
     // SAFETY: it is null, which is None, or libc's function of that name, whose type this is.
-    match unsafe { std::mem::transmute::<*mut c_void, Option<SpinLock>>(next(&NEXT, c"pthread_spin_lock")) } {
-        // SAFETY: the argument goes on as it came.
-        Some(function) => unsafe { function(lock) },
-        None => libc::ENOSYS,
-    }
+    let next = unsafe { std::mem::transmute::<*mut c_void, Option<SpinUnlock>>(next(&NEXT, c"pthread_spin_unlock")) };
+    let Some(next) = next else { return libc::ENOSYS };
+    // SAFETY: the argument goes on as it came.
+    let result = unsafe { next(lock) };
+    posted();
+    result
 }
 
 /// The device at a path.

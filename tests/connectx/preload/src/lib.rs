@@ -45,7 +45,7 @@ impl Plugged {
 
 impl Drop for Plugged {
     fn drop(&mut self) {
-        let mut bus = BUS.lock();
+        let mut bus = BUS.write();
         bus.devices.remove(&self.number);
         if let Some(root) = &bus.root {
             // It is in a folder for temporary files; what stays there harms nobody.
@@ -63,7 +63,7 @@ pub fn plug(profile: Profile, privileges: Privileges) -> Result<Plugged, String>
     interpose::keep();
     let device = Device::new(profile, privileges)?;
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let mut bus = BUS.lock();
+    let mut bus = BUS.write();
     let root = match &bus.root {
         Some(root) => root.clone(),
         None => {

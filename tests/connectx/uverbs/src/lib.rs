@@ -72,7 +72,7 @@ impl Device {
             refusals: Vec::new(),
             left_behind: Vec::new(),
         }));
-        let engine = Engine::start(&state);
+        let engine = Engine::start(&state).map_err(|error| format!("no thread for its queues: {error}"))?;
         Ok(Self { state, engine: Arc::new(engine) })
     }
 
@@ -133,14 +133,10 @@ impl Device {
         use_it(&mut self.state.lock().hca)
     }
 
-    /// Carries out what is posted to queues, unless somebody else is at it, or it is held back. The device does so by itself; this is
-    /// for callers that would otherwise wait.
-    pub fn carry_out(&self) {
-        if let Some(mut state) = self.state.try_lock()
-            && self.engine.is_running()
-        {
-            state.drain();
-        }
+    /// A program may have posted something to a queue. The device's thread looks for that by itself, but not at once; and a program that
+    /// is far ahead of it is held up here.
+    pub fn posted(&self) {
+        self.engine.posted();
     }
 
     /// Carries out what is posted to queues, and nothing from then on.

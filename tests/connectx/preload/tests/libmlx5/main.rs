@@ -23,6 +23,8 @@ mod receive;
 mod rig;
 mod rules;
 mod samples;
+#[cfg(target_arch = "x86_64")]
+mod system_calls;
 mod tracking;
 mod tuning;
 mod tunnels;
