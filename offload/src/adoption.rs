@@ -5,7 +5,8 @@ use std::time::Duration;
 use sluice_flow::backend::{Adoption, Claims, Holding, InstalledRule};
 use sluice_flow::{Backend, Flow, FlowId, Generation, Refusal, Timestamp, Ufid};
 
-use super::{OffloadQueue, Worker};
+use super::queue::OffloadQueue;
+use super::worker::Worker;
 
 /// What was in the device at the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

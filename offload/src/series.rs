@@ -5,7 +5,15 @@ use std::sync::Arc;
 use sluice_flow::table::{Accepted, TableError};
 use sluice_flow::{Flow, FlowId, Timestamp};
 
-use super::{Batch, OffloadQueue};
+use super::batch::Batch;
+use super::queue::OffloadQueue;
+
+impl OffloadQueue {
+    /// Takes many new flows on, whose outcomes `batch` shall hear of.
+    pub fn series(&self, batch: Arc<Batch>) -> Series<'_> {
+        Series::new(self, batch)
+    }
+}
 
 /// Takes new flows on as [`OffloadQueue::add`] does, and hands them over to their workers in groups: so a worker is woken,
 /// and what both sides write changes hands, once a group and not once a flow.
@@ -24,7 +32,7 @@ impl<'q> Series<'q> {
     /// As many flows as a worker looks at in one go.
     const GROUP: usize = 64;
 
-    pub(super) fn new(queue: &'q OffloadQueue, batch: Arc<Batch>) -> Self {
+    fn new(queue: &'q OffloadQueue, batch: Arc<Batch>) -> Self {
         Self { queue, batch, now: queue.clock.now(), promised: 0, group: Vec::with_capacity(Self::GROUP) }
     }
 
