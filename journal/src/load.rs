@@ -253,7 +253,7 @@ impl Log {
                 Found::End => break,
             };
             let record = Record::read(body).map_err(|reason| wrong(at, reason))?;
-            tail.add(&record);
+            record.add_to(tail);
             match record {
                 Record::Shape(number, shape) => {
                     let place = *shapes.entry(number).or_insert(all_shapes.len());
@@ -283,7 +283,7 @@ impl Log {
                 }
                 Record::Index(records) => {
                     *tail = OpenIndex::from(number);
-                    tail.add(&Record::Index(records));
+                    Record::Index(records).add_to(tail);
                     losses.learn(&records, wanted, files);
                     continue;
                 }

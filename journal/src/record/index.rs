@@ -2,7 +2,8 @@
 
 use sluice_flow::Ufid;
 
-use super::{Fields, KIND_END, KIND_INDEX, KIND_SHAPE, KIND_UNWANTED, KIND_WANTED, Record};
+use super::fields::Fields;
+use super::format::{KIND_END, KIND_INDEX, KIND_UNWANTED, KIND_WANTED};
 
 /// What some records are, and of which flows.
 #[derive(Clone, Copy, Debug)]
@@ -51,16 +52,6 @@ impl OpenIndex {
         Self { first, ..Self::default() }
     }
 
-    pub(crate) fn add(&mut self, record: &Record<'_>) {
-        match record {
-            Record::Shape(..) => self.push(KIND_SHAPE, None),
-            Record::Wanted(wanted) => self.push(KIND_WANTED, Some(wanted.ufid)),
-            Record::Unwanted(ufid) => self.push(KIND_UNWANTED, Some(*ufid)),
-            Record::Index(_) => self.push(KIND_INDEX, None),
-            Record::End(_) => self.push(KIND_END, None),
-        }
-    }
-
     pub(super) fn push(&mut self, kind: u8, ufid: Option<Ufid>) {
         self.entries.push(kind);
         if let Some(ufid) = ufid {
@@ -73,6 +64,7 @@ impl OpenIndex {
 
 #[cfg(test)]
 mod tests {
+    use super::super::format::KIND_SHAPE;
     use super::*;
 
     #[test]
