@@ -12,11 +12,12 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, TryRecvError, select};
 use sluice_flow::{FlowState, FlowTable, Timestamp};
 
-use super::error::failed;
+use super::active::LogFile;
+use super::error::{JournalError, failed};
 use super::frame::{Contents, Header};
+use super::journal::Journal;
 use super::record::Encoder;
 use super::reserve::Reserve;
-use super::{Journal, JournalError, LogFile};
 use sluice_host::liveness::Progress;
 
 /// How often it is looked at whether there is something to do, at least.
@@ -72,7 +73,7 @@ impl Keeper {
             progress.works();
             self.sync_if_due();
             self.touch_if_due();
-            self.journal.look_at_damage();
+            self.look_at_damage();
             if self.is_compaction_due(table) {
                 if self.journal.failure.lock().is_some() {
                     // On a disk that is nearly full it may fail again soon.
@@ -136,6 +137,16 @@ impl Keeper {
             tracing::warn!(
                 "cannot set the time of the log of flows, so the next start does not know how long no agent ran: {error}"
             );
+        }
+    }
+
+    /// Looks whether somebody has moved the report of the damage away.
+    pub(super) fn look_at_damage(&self) {
+        let Some(report) = self.journal.damage.lock().as_ref().map(|damage| damage.report.clone()) else { return };
+        // Not while it cannot be known, as on a disk that fails.
+        if matches!(report.try_exists(), Ok(false)) {
+            *self.journal.damage.lock() = None;
+            tracing::info!("{} was moved away: the damage is dealt with", report.display());
         }
     }
 

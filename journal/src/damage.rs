@@ -12,14 +12,24 @@ use sluice_flow::Flow;
 use sluice_flow::text::{Style, write_actions, write_key};
 use sluice_flow::ufid::Seed;
 
-use super::error::failed;
+use super::error::{JournalError, failed};
 use super::folder::{Folder, create};
 use super::load::Log;
 use super::loss::Loss;
-use super::{Damage, Journal, JournalError};
 
 /// Flows in doubt that a report lists; more are only counted.
 const LISTED: u64 = 100_000;
+
+/// What damage to the log has cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Damage {
+    /// Flows that were wanted, and of which it is not known what they were to do: they are gone.
+    pub lost_flows: u64,
+    /// Changes of which nothing is known: so many flows at most were accepted, changed or deleted by them.
+    pub lost_changes: u64,
+    /// Flows that are wanted again and that such a change may have deleted or changed.
+    pub doubtful_flows: u64,
+}
 
 /// Damage to the log of flows to which nobody has seen yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,41 +83,8 @@ impl Folder {
     }
 }
 
-impl Journal {
-    /// Tells of the damage that was found, or of that which an earlier start has found and nobody has seen to.
-    pub(super) fn tell_damage(&self, log: &Log, seed: &Seed) -> Damage {
-        let loss = log.loss().unwrap_or_default();
-        let damage =
-            Damage { lost_flows: loss.flows.len() as u64, lost_changes: loss.changes, doubtful_flows: loss.doubtful };
-        let report = if damage == Damage::default() {
-            let earlier = self.folder.reports().unwrap_or_default().into_iter().next();
-            earlier.map(|report| DamageReport { damage: None, report })
-        } else {
-            let path = self.folder.report(self.active.lock().number);
-            if let Err(error) = write_report(&path, &loss, log, seed) {
-                tracing::error!("the report of the damage cannot be written: {error}");
-            }
-            Some(DamageReport { damage: Some(damage), report: path })
-        };
-        if let Some(report) = &report {
-            tracing::error!("{report}");
-        }
-        *self.damage.lock() = report;
-        damage
-    }
-
-    /// Looks whether somebody has moved the report of the damage away.
-    pub(super) fn look_at_damage(&self) {
-        let Some(report) = self.damage.lock().as_ref().map(|damage| damage.report.clone()) else { return };
-        // Not while it cannot be known, as on a disk that fails.
-        if matches!(report.try_exists(), Ok(false)) {
-            *self.damage.lock() = None;
-            tracing::info!("{} was moved away: the damage is dealt with", report.display());
-        }
-    }
-}
-
-fn write_report(path: &Path, loss: &Loss, log: &Log, seed: &Seed) -> Result<(), JournalError> {
+/// Writes the report of what was lost and of the flows that are in doubt.
+pub(super) fn write_report(path: &Path, loss: &Loss, log: &Log, seed: &Seed) -> Result<(), JournalError> {
     let wrong = failed("write", path);
     let mut out = BufWriter::new(match create(path) {
         Ok(file) => file,

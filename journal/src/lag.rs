@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use sluice_flow::Timestamp;
-
-use super::Journal;
+use sluice_flow::table::Unwritten;
 
 /// How far the log may be behind before the agent is not ready, and nobody waits for it any more.
 const LATE: Duration = Duration::from_secs(5);
@@ -40,6 +39,11 @@ pub struct Lag {
 }
 
 impl Lag {
+    /// For how long what is written next may have to wait, if nobody should wait for it.
+    pub(super) fn is_late(&self) -> Option<Duration> {
+        Some(self.write).filter(|lag| *lag >= LATE)
+    }
+
     /// Why the agent is not ready, if it is that late.
     pub(super) fn complaint(&self, sync_interval: Duration) -> Option<Complaint> {
         let is_late = self.write >= LATE || self.sync >= LATE + sync_interval;
@@ -97,26 +101,17 @@ impl Pace {
     pub(super) fn have_made_up_for(&self, given_up: usize) {
         self.made_up_for.store(given_up, Ordering::Release);
     }
-}
 
-impl Journal {
     /// How far the log is behind. Takes no lock.
-    pub fn lag(&self) -> Lag {
-        let now = self.options.clock.now();
-        let pace = &self.pace;
+    pub(super) fn lag(&self, now: Timestamp, unwritten: &Unwritten, is_unsynced: &AtomicBool) -> Lag {
         let since = |time: &AtomicU64| now.since(Timestamp(time.load(Ordering::Acquire)));
-        let is_writing = pace.is_writing.load(Ordering::Acquire) || !self.unwritten.is_empty();
-        let is_syncing = pace.is_syncing.load(Ordering::Acquire) || self.is_unsynced.load(Ordering::Acquire);
+        let is_writing = self.is_writing.load(Ordering::Acquire) || !unwritten.is_empty();
+        let is_syncing = self.is_syncing.load(Ordering::Acquire) || is_unsynced.load(Ordering::Acquire);
         Lag {
-            write: if is_writing { since(&pace.written) } else { Duration::ZERO },
-            sync: if is_syncing { since(&pace.synced) } else { Duration::ZERO },
-            kept_slots: self.unwritten.kept(),
-            given_up: self.unwritten.given_up().saturating_sub(pace.made_up_for.load(Ordering::Acquire)),
+            write: if is_writing { since(&self.written) } else { Duration::ZERO },
+            sync: if is_syncing { since(&self.synced) } else { Duration::ZERO },
+            kept_slots: unwritten.kept(),
+            given_up: unwritten.given_up().saturating_sub(self.made_up_for.load(Ordering::Acquire)),
         }
-    }
-
-    /// Whether nobody should wait for what is written next.
-    pub(super) fn is_late(&self) -> Option<Duration> {
-        Some(self.lag().write).filter(|lag| *lag >= LATE)
     }
 }

@@ -5,16 +5,18 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use sluice_flow::port::GonePort;
 use sluice_flow::table::TableError;
 use sluice_flow::ufid::Seed;
 use sluice_flow::{ChainId, Flow, Timestamp, Ufid};
 
+use super::damage::{Damage, DamageReport, write_report};
+use super::error::JournalError;
+use super::journal::Journal;
 use super::load::{Log, children_first};
 use super::record::{ActionTexts, WallTime};
-use super::{Journal, JournalError};
+use super::report::Restored;
 
 /// Records that a thread takes at once.
 const CHUNK: usize = 1_024;
@@ -26,33 +28,6 @@ pub struct Saved {
     log: Log,
     journal: Arc<Journal>,
     began: Timestamp,
-}
-
-/// What was there at the start.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Restored {
-    /// Flows that are wanted again.
-    pub flows: u64,
-    /// Flows that are not, because the agent would not take them on any more. Each is named in the log.
-    pub turned_away: u64,
-    /// What damage to the log has cost.
-    pub damage: Damage,
-    /// How long it took to read them and to take them on.
-    pub load: Duration,
-    /// How long no agent was there at most, by the wall clock: since something last happened to the log, which is ten seconds
-    /// before the end of an agent that was at rest. `None` at the first start.
-    pub away: Option<Duration>,
-}
-
-/// What damage to the log has cost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Damage {
-    /// Flows that were wanted, and of which it is not known what they were to do: they are gone.
-    pub lost_flows: u64,
-    /// Changes of which nothing is known: so many flows at most were accepted, changed or deleted by them.
-    pub lost_changes: u64,
-    /// Flows that are wanted again and that such a change may have deleted or changed.
-    pub doubtful_flows: u64,
 }
 
 /// What a thread has done.
@@ -90,7 +65,7 @@ impl Saved {
             }
             taken.is_ok()
         };
-        let damage = self.journal.tell_damage(&self.log, seed);
+        let damage = self.tell_damage(seed);
         let mut parts = self.take_parts(seed, &take)?;
         let mut of_chains = std::mem::take(&mut parts.of_chains);
         of_chains.sort_by_key(|(place, ..)| *place);
@@ -109,6 +84,29 @@ impl Saved {
         self.tell(&restored);
         *self.journal.restored.lock() = restored.clone();
         Ok(restored)
+    }
+
+    /// Tells of the damage that was found, or of that which an earlier start has found and nobody has seen to.
+    fn tell_damage(&self, seed: &Seed) -> Damage {
+        let (journal, log) = (&self.journal, &self.log);
+        let loss = log.loss().unwrap_or_default();
+        let damage =
+            Damage { lost_flows: loss.flows.len() as u64, lost_changes: loss.changes, doubtful_flows: loss.doubtful };
+        let report = if damage == Damage::default() {
+            let earlier = journal.folder.reports().unwrap_or_default().into_iter().next();
+            earlier.map(|report| DamageReport { damage: None, report })
+        } else {
+            let path = journal.folder.report(journal.active.lock().number);
+            if let Err(error) = write_report(&path, &loss, log, seed) {
+                tracing::error!("the report of the damage cannot be written: {error}");
+            }
+            Some(DamageReport { damage: Some(damage), report: path })
+        };
+        if let Some(report) = &report {
+            tracing::error!("{report}");
+        }
+        *journal.damage.lock() = report;
+        damage
     }
 
     /// Takes on what is in no chain, and jumps to none, by several threads.

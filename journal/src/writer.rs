@@ -10,9 +10,10 @@ use crossbeam_channel::{Receiver, select};
 use sluice_flow::table::{Mark, UnwrittenReader};
 use sluice_flow::{FlowTable, Wish};
 
+use super::active::Active;
 use super::error::failed;
+use super::journal::Journal;
 use super::record::Encoder;
-use super::{Active, Journal};
 use sluice_host::liveness::Progress;
 
 /// How long a change may lie that nobody waits for: the end of a flow that has aged, above all.

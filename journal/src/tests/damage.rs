@@ -237,7 +237,7 @@ fn a_loss_is_told_until_somebody_has_moved_the_report_away() {
     let kept = Kept::start(folder);
     assert_eq!(kept.journal.report().damage.map(|damage| (damage.damage, damage.report)), Some((None, report.clone())));
     fs::remove_file(report).unwrap();
-    kept.journal.look_at_damage();
+    kept.keeper.look_at_damage();
     assert_eq!(kept.journal.report().damage, None);
 }
 
