@@ -10,6 +10,7 @@
 mod agreement;
 mod hints;
 mod rows;
+mod subtable;
 mod table;
 mod view;
 
@@ -25,13 +26,11 @@ use sluice_flow::priority::Priority;
 
 use crate::quiescence::Pin;
 use agreement::Agreement;
-use table::{DeadRow, Hash, Table, Word, Writer};
+use subtable::{GONE, SHARDS, Subtable};
+use table::{DeadRow, Hash, Table, Word, Writer, words};
 use view::{List, hash, shard_of};
 
 pub use view::{BATCH, Tried, View};
-
-/// Locks, and tables, in a subtable.
-const SHARDS: usize = 16;
 
 /// The rules of one chain.
 pub struct Classifier {
@@ -40,23 +39,6 @@ pub struct Classifier {
     structure: Mutex<()>,
     hasher: RandomState,
 }
-
-struct Subtable {
-    priority: Priority,
-    words: Arc<[Word]>,
-    agreement: Agreement,
-    /// Of priority and words.
-    hash: u64,
-    /// No other subtable of the list has it.
-    number: u32,
-    /// Lookups that ended here. Lost updates do no harm: it only orders the list.
-    hits: AtomicU64,
-    /// Rules in it and being put in; [`GONE`] once it is off the list for good.
-    users: AtomicI64,
-    shards: [Mutex<Writer>; SHARDS],
-}
-
-const GONE: i64 = i64::MIN;
 
 /// Where rules of one mask were put lately, for one caller.
 #[derive(Default)]
@@ -247,18 +229,4 @@ impl Default for Classifier {
     fn default() -> Self {
         Self::new()
     }
-}
-
-impl Subtable {
-    /// One rule more, unless the subtable is gone.
-    fn join(&self) -> bool {
-        let more = |users: i64| (users >= 0).then_some(users + 1);
-        self.users.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
-    }
-}
-
-/// The words that a mask touches.
-fn words(mask: &Key) -> impl Iterator<Item = Word> {
-    let words = mask.words.iter().enumerate();
-    words.filter(|(_, mask)| **mask != 0).map(|(index, mask)| Word { index, mask: *mask })
 }

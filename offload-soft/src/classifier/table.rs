@@ -30,6 +30,12 @@ pub(super) struct Word {
     pub(super) mask: u64,
 }
 
+/// The words that a mask touches.
+pub(super) fn words(mask: &Key) -> impl Iterator<Item = Word> {
+    let words = mask.words.iter().enumerate();
+    words.filter(|(_, mask)| **mask != 0).map(|(index, mask)| Word { index, mask: *mask })
+}
+
 /// The hash of a masked key, and how its bits are used.
 #[derive(Clone, Copy)]
 pub(super) struct Hash(pub(super) u64);

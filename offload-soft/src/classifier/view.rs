@@ -10,8 +10,8 @@ use sluice_flow::key::Key;
 use sluice_flow::priority::Priority;
 
 use super::hints::Hints;
-use super::table::{Found, Hash, Table, Word};
-use super::{SHARDS, Subtable};
+use super::subtable::{SHARDS, Subtable};
+use super::table::{Found, Hash, Table, Word, words};
 
 /// Packets that are looked up together, so that the memory that they need is fetched together (`NETDEV_MAX_BURST`).
 pub const BATCH: usize = 32;
@@ -261,7 +261,7 @@ impl List {
             self.places[entry.subtable.number as usize] = place;
             entry.words.iter().for_each(|word| union.words[word.index] |= word.mask);
         }
-        self.union = super::words(&union).collect();
+        self.union = words(&union).collect();
         let highest = self.entries.first().map(|entry| entry.subtable.priority);
         self.highest = self.entries.partition_point(|entry| Some(entry.subtable.priority) == highest);
         self.fit_hints();

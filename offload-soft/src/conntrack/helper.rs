@@ -13,14 +13,16 @@ use crate::packet::headers::{Ipv4, Ipv6, Tcp, Udp, Wire};
 use crate::packet::ip_proto;
 
 use super::adjustment::adjust;
+use super::connections::Conntrack;
 use super::expectation::{Expected, Follow, Refused};
 use super::ftp::{self, Announcement, Found};
 use super::gateway::{Helper, Kind};
+use super::ip::Ip;
 use super::membership::{Membership, Relation};
 use super::table::{Connection, status};
+use super::tftp;
 use super::tuple::Direction;
 use super::tuple::{Family, locate};
-use super::{Conntrack, Ip, tftp};
 
 impl Conntrack {
     /// Lets the gateway of a connection see a packet; `None` if it must go no further.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sluice_flow::connection;
 use sluice_flow::time::Timestamp;
 
-use super::Conntrack;
+use super::connections::Conntrack;
 use super::gateway::Helper;
 use super::protocol::Protocol;
 use super::table::{Connection, status};

@@ -8,14 +8,18 @@ use sluice_flow::time::Timestamp;
 use crate::engine::Packet;
 use crate::packet::ip_proto;
 
+use super::connections::Conntrack;
 use super::expectation::Follow;
+use super::ip::Ip;
+use super::losses::Stop;
 use super::membership::{Membership, Relation};
 use super::nat::{self, Range, Surroundings};
+use super::request::Request;
+use super::rewrite;
 use super::state::bit;
 use super::table::{Connection, status};
 use super::tuple::Direction;
 use super::tuple::{Family, locate};
-use super::{Conntrack, Ip, Request, Stop, rewrite};
 
 /// `None`: the packet cannot be translated.
 type Failure = Option<Stop>;

@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering;
 use sluice_flow::key::Key;
 use sluice_flow::port::PortNumber;
 
-use super::{Loss, Packet, Traversal};
+use super::drops::Loss;
+use super::packet::Packet;
+use super::traversal::Traversal;
 use crate::packet::{Layout, Metadata, parse_into};
 use crate::ports::PortState;
 use crate::translate::{Program, Step};

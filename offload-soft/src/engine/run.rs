@@ -6,8 +6,11 @@ use sluice_flow::action::Action;
 use sluice_flow::backend::Sample;
 use sluice_flow::port::PortNumber;
 
+use super::drops::Loss;
 use super::merge::Missing;
-use super::{Loss, Packet, Traversal, hash, mpls, nsh, rewrite};
+use super::packet::Packet;
+use super::traversal::Traversal;
+use super::{hash, mpls, nsh, rewrite};
 use crate::chains::Chain;
 use crate::conntrack::{self, Stop};
 use crate::packet::{Metadata, parse};

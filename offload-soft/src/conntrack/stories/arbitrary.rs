@@ -3,6 +3,7 @@
 use sluice_flow::action::{Commit, Conntrack as Action, NatSide};
 
 use super::{CLIENT, SERVER, World, commit_nat, ip, look, nat};
+use crate::conntrack::tuple::{Family, locate};
 use crate::conntrack::*;
 
 /// A packet that begins a connection, from one host to another.

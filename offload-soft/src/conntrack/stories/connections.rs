@@ -1,5 +1,7 @@
 //! When a connection is new, established and forgotten, and what is kept of it.
 
+use std::sync::atomic::Ordering;
+
 use sluice_flow::action::{Commit, Conntrack as Action};
 
 use super::{CLIENT, SERVER, World, commit, in_zone, look, udp};

@@ -9,7 +9,9 @@ use sluice_flow::timeout::{TimeoutKey, TimeoutPolicy};
 use super::{CLIENT, SERVER, World, commit, commit_nat, ip, look, nat, udp};
 use crate::conntrack::frames::{self, is_summed};
 use crate::conntrack::state::bit::{DESTINATION_NAT, ESTABLISHED, NEW, RELATED, REPLY, SOURCE_NAT, TRACKED};
+use crate::conntrack::tuple::{Family, locate};
 use crate::conntrack::*;
+use crate::engine::Packet;
 
 const OUTSIDE: &str = "198.51.100.100";
 

@@ -13,8 +13,10 @@ use sluice_flow::action::{Commit, Conntrack as Action, Nat, NatSide, PortPick, T
 use sluice_flow::port::PortNumber;
 use sluice_flow::time::{Clock, ManualClock};
 
+use super::tuple::Family;
 use super::*;
-use crate::packet::Metadata;
+use crate::engine::Packet;
+use crate::packet::{Metadata, parse};
 
 const CLIENT: &str = "10.0.0.1";
 const SERVER: &str = "192.0.2.9";

@@ -6,6 +6,7 @@ use sluice_flow::time::Clock as _;
 
 use super::{CLIENT, SERVER, World, commit, echo, in_zone, ip, look, tcp, udp, unreachable};
 use crate::conntrack::state::bit::{ESTABLISHED, INVALID, NEW, RELATED, REPLY, TRACKED};
+use crate::conntrack::tuple::Family;
 use crate::conntrack::*;
 
 #[test]

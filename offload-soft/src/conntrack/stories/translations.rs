@@ -1,9 +1,12 @@
 //! Translated there and back.
 
+use std::sync::atomic::Ordering;
+
 use sluice_flow::action::{Conntrack as Action, Nat, NatSide, PortPick, Translation};
 
 use super::{CLIENT, SERVER, World, commit, commit_nat, ip, nat, tcp, udp, unreachable};
 use crate::conntrack::state::bit::{DESTINATION_NAT, ESTABLISHED, NEW, RELATED, REPLY, SOURCE_NAT, TRACKED};
+use crate::conntrack::tuple::Family;
 use crate::conntrack::*;
 
 #[test]

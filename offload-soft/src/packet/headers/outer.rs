@@ -1,6 +1,6 @@
 //! The headers of tunnels.
 
-use super::{Wire, is_inside};
+use super::wire::{Wire, is_inside};
 
 view! {
     /// A VXLAN header (RFC 7348).
