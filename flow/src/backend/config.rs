@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::Backend;
+use super::device::Backend;
 use super::owner::Owner;
 use crate::meter::Meter;
 use crate::mirror::Mirror;

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use crate::refusal::Refusal;
-
 /// A part of a backend that not every device has: a trait of its own, which the [`Backend`](super::Backend) hands out or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Facet {
@@ -52,11 +50,6 @@ impl Facet {
             Self::Capacity => "this backend keeps no rules in software that it counts",
             Self::Injector => "this backend takes no packets from the control socket",
         }
-    }
-
-    /// Unwraps what a backend hands out for this facet. Fails with [`Refusal::Unsupported`] if that is nothing.
-    pub fn require<T: ?Sized>(self, facet: Option<&T>) -> Result<&T, Refusal> {
-        facet.ok_or(Refusal::Unsupported { facet: self })
     }
 }
 
