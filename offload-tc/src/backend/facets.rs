@@ -10,7 +10,7 @@ use sluice_flow::meter::{Meter, MeterId};
 use sluice_flow::mirror::Mirror;
 use sluice_flow::refusal::Refusal;
 
-use super::Classifier;
+use super::classifier::Classifier;
 
 impl Meters for Classifier {
     fn set_meter(&self, meter: &Meter) -> Result<(), Refusal> {

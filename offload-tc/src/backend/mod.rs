@@ -1,4 +1,4 @@
-//! The kernel's flower classifier as a [`Backend`].
+//! The kernel's flower classifier as a [`Backend`](sluice_flow::backend::Backend).
 //!
 //! Everything belongs to the network namespace of the thread that [opens](crate::Config) the backend. The device in the configuration
 //! is only the name of the lock that keeps two agents apart: agents that share the ports of a namespace should use the same
@@ -7,6 +7,7 @@
 mod adoption;
 mod attach;
 mod audit;
+mod classifier;
 mod core;
 mod counted;
 mod current;
@@ -23,7 +24,6 @@ mod loss;
 mod mirrors;
 mod monitoring;
 mod open;
-
 mod placement;
 mod ports;
 mod queue;
@@ -31,173 +31,6 @@ mod read_back;
 mod reader;
 mod removal;
 mod sockets;
-
 mod survey;
 mod text;
 mod watch;
-
-use std::sync::Arc;
-
-use sluice_flow::backend::{
-    Adopter, Auditor, Backend, Capabilities, Capacity, Connections, CountedApart, CounterReader, EventStream, Handle,
-    Injector, InstallQueue, InstalledRule, LastCounters, Listing, LooksAt, LookupCounters, LostRule, Meters, Mirrors,
-    MissPolicy, OpenConfig, PortCounters,
-};
-use sluice_flow::field::Field;
-use sluice_flow::flow::Flow;
-use sluice_flow::port::{Port, PortNumber};
-use sluice_flow::refusal::Refusal;
-
-use self::core::Core;
-use self::queue::Queue;
-use self::reader::Reader;
-use self::watch::Watch;
-use crate::config::Config;
-use crate::install::BATCH;
-use crate::priorities::Priorities;
-use crate::translate::{self, Rules};
-
-/// The classifier, with the thread that watches it.
-struct Classifier {
-    core: Arc<Core>,
-    _watch: Watch,
-}
-
-impl Classifier {
-    fn open(open: &OpenConfig, config: &Config) -> Result<Self, Refusal> {
-        let core = Arc::new(Core::open(open, config)?);
-        let watch = Watch::start(Arc::clone(&core))?;
-        Ok(Self { core, _watch: watch })
-    }
-}
-
-impl Backend for Classifier {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            name: "tc",
-            miss: MissPolicy::Kernel,
-            chain_miss: MissPolicy::Kernel,
-            max_lag: reader::max_lag(self.core.policy),
-            // The kernel reports a rule's counters just before it unlinks the rule.
-            last_counters: LastCounters::Bounded,
-            modifies_in_place: true,
-            max_chain_depth: ledger::chains::MAX_DEPTH,
-            batch: BATCH,
-            workers: None,
-            listing: Listing::Device,
-        }
-    }
-
-    fn meters(&self) -> Option<&dyn Meters> {
-        Some(self)
-    }
-
-    fn mirrors(&self) -> Option<&dyn Mirrors> {
-        Some(self)
-    }
-
-    fn connections(&self) -> Option<&dyn Connections> {
-        // The kernel tracks connections for everybody, and shows and limits them by its own means.
-        None
-    }
-
-    fn adoption(&self) -> Option<&dyn Adopter> {
-        Some(self)
-    }
-
-    fn audit(&self) -> Option<&dyn Auditor> {
-        Some(self)
-    }
-
-    fn capacity(&self) -> Option<&dyn Capacity> {
-        // The kernel decides who takes a rule.
-        None
-    }
-
-    fn injector(&self) -> Option<&dyn Injector> {
-        None
-    }
-
-    fn notes(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    fn explain(&self, flow: &Flow) -> Result<String, Refusal> {
-        let ports = self.core.ports.load();
-        let Rules { rule, guard } = translate::rules(flow, self.core.agent, &**ports)?;
-        let mut text = String::new();
-        if let Some(guard) = guard {
-            let priority = Priorities::acquire_in_front(guard.priority, guard.protocol)?;
-            text = text::rule(&guard, priority, self.core.policy, &ports) + "\n";
-        }
-        let priority = self.core.ledger.acquire_priority(rule.priority, rule.protocol)?;
-        self.core.ledger.release_priority(rule.protocol);
-        Ok(text + &text::rule(&rule, priority, self.core.policy, &ports))
-    }
-
-    fn looks_at(&self, flow: &Flow) -> Option<LooksAt> {
-        let is_looked_at = |field| flow.matching().get(field).1 != 0;
-        let has_outer_header = is_looked_at(Field::TunnelFlags) || is_looked_at(Field::TunnelPresent);
-        if has_outer_header { self.core.ports.load().looks_at(flow) } else { None }
-    }
-
-    fn attach_port(&self, port: &Port) -> Result<(), Refusal> {
-        self.core.attach(port, false)
-    }
-
-    fn expect_port(&self, port: &Port) -> Result<(), Refusal> {
-        self.core.attach(port, true)
-    }
-
-    fn is_absent(&self, port: PortNumber) -> bool {
-        self.core.ports.load().is_absent(port)
-    }
-
-    fn detach_port(&self, port: PortNumber) -> Result<(), Refusal> {
-        self.core.detach(port)
-    }
-
-    fn port_counters(&self, port: PortNumber) -> Option<PortCounters> {
-        self.core.ports.counters(&mut self.core.sockets.control.lock(), port)
-    }
-
-    fn lookup_counters(&self) -> Option<LookupCounters> {
-        None
-    }
-
-    fn install_queue(&self) -> Result<Box<dyn InstallQueue>, Refusal> {
-        Ok(Box::new(Queue::open(Arc::clone(&self.core))?))
-    }
-
-    fn counter_reader(&self) -> Result<Box<dyn CounterReader>, Refusal> {
-        Ok(Box::new(Reader::open(Arc::clone(&self.core))?))
-    }
-
-    fn installed(&self, visit: &mut dyn FnMut(InstalledRule)) -> Result<(), Refusal> {
-        self.core.installed(visit)
-    }
-
-    fn counted_apart(&self, handle: Handle) -> Result<Option<CountedApart>, Refusal> {
-        self.core.counted_apart(handle)
-    }
-
-    fn flush(&self) -> Result<usize, Refusal> {
-        self.core.flush()
-    }
-
-    fn release(&self) -> Result<Vec<String>, Refusal> {
-        self.core.release()
-    }
-
-    fn resync(&self) -> Result<Vec<LostRule>, Refusal> {
-        self.core.events.resynchronising();
-        let mut lost = Reader::open(Arc::clone(&self.core))?.compare()?;
-        lost.extend(self.core.events.take_owed());
-        self.core.restore_mirrors(None);
-        Ok(lost)
-    }
-
-    fn events(&self) -> EventStream {
-        self.core.events.stream()
-    }
-}

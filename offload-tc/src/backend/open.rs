@@ -9,7 +9,7 @@ use sluice_flow::port::Port;
 use sluice_flow::refusal::Refusal;
 use sluice_flow::timeout::TimeoutPolicy;
 
-use super::Classifier;
+use super::classifier::Classifier;
 use super::ports::device::check_port;
 use crate::config::Config;
 use crate::meters;

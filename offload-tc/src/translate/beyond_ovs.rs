@@ -3,11 +3,11 @@
 use sluice_flow::field::{Attribute, Field};
 use sluice_flow::refusal::Refusal;
 
-use super::Consumer;
+use super::fields::protocol;
+use super::matching::Consumer;
+use super::refuse::refuse;
 use crate::label::Spelling;
 use crate::rule::Caveat;
-use crate::translate::fields::protocol;
-use crate::translate::refuse::refuse;
 use crate::wire::flower::CfmMatch;
 use crate::wire::key::Key;
 

@@ -1,7 +1,5 @@
 //! Translates a match into keys of flower: each bit is taken, or refused by the name of its field.
 
-mod beyond_ovs;
-
 use sluice_flow::cause::Cause;
 use sluice_flow::consume::Remainder;
 use sluice_flow::field::{Attribute, FRAGMENT_FIRST, FRAGMENT_LATER, FRAGMENT_NO, Field, MPLS_ENTRIES, MPLS_PRESENT};
@@ -76,14 +74,15 @@ pub(super) fn translate(full: &Match, device: Device, context: &dyn Context) -> 
     Ok(Matched { chain, protocol, flower, spelling, shape, caveats })
 }
 
-struct Consumer<'a> {
-    full: &'a Match,
+/// Takes a match apart, and has what was taken so far.
+pub(super) struct Consumer<'a> {
+    pub(super) full: &'a Match,
     rest: Remainder,
-    flower: Flower,
-    spelling: Spelling,
-    shape: Shape,
-    caveats: Vec<Caveat>,
-    features: Features,
+    pub(super) flower: Flower,
+    pub(super) spelling: Spelling,
+    pub(super) shape: Shape,
+    pub(super) caveats: Vec<Caveat>,
+    pub(super) features: Features,
     unknown_flags: TunnelFlags,
 }
 
@@ -222,7 +221,7 @@ impl Consumer<'_> {
         Ok(Some(Tag::Present(tpid_value)))
     }
 
-    fn number_of_tags(&mut self, field: Field, count: u8) -> Result<(), Refusal> {
+    pub(super) fn number_of_tags(&mut self, field: Field, count: u8) -> Result<(), Refusal> {
         if !self.features.number_of_tags {
             return Err(refuse(
                 field,
@@ -487,7 +486,7 @@ impl Consumer<'_> {
     }
 
     /// Takes the fields of an attribute by the table.
-    fn all_of(&mut self, attribute: Attribute) -> Result<(), Refusal> {
+    pub(super) fn all_of(&mut self, attribute: Attribute) -> Result<(), Refusal> {
         for (field, key) in of_attribute(attribute) {
             let Some((value, mask)) = self.rest.take(field) else { continue };
             if key.spec().mask.is_none() && mask != field.full_mask() {
@@ -503,7 +502,7 @@ impl Consumer<'_> {
     }
 
     /// Takes a field that must be matched exactly or not at all.
-    fn exact<T: TryFrom<u128>>(&mut self, field: Field) -> Result<Option<T>, Refusal> {
+    pub(super) fn exact<T: TryFrom<u128>>(&mut self, field: Field) -> Result<Option<T>, Refusal> {
         let value = self.rest.take_exact(field)?;
         Ok(value.and_then(|value| T::try_from(value).ok()))
     }

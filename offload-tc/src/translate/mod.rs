@@ -4,6 +4,7 @@
 //! packets; an error in one direction shows when the [`flow`] of a [`rule`] differs from the original.
 
 mod actions;
+mod beyond_ovs;
 mod conntrack;
 mod fields;
 mod guard;
