@@ -21,7 +21,6 @@ use sluice_objects::{ObjectError, ObjectStore, Objects, ObjectsFile, Saved};
 use sluice_offload::{Adopted, Batch, OffloadQueue, Tally, Worker};
 use sluice_revalidator::Revalidator;
 
-use crate::ANSWER_TIME;
 use crate::config::{Config, Difference};
 use crate::observe::coverage::Coverage;
 use crate::observe::events::Events;
@@ -31,6 +30,9 @@ use crate::upkeep::orphans::Found;
 use crate::upkeep::rebalancing::Rebalancing;
 use crate::upkeep::retrying::RetrySchedule;
 use crate::upkeep::revalidation::{Revalidation, RevalidatorThread};
+
+/// How long the journal or the device may take to answer before a caller who waits hears that there is no answer yet.
+pub const ANSWER_TIME: Duration = Duration::from_secs(10);
 
 /// A running agent, without its sockets.
 pub struct Agent {

@@ -43,8 +43,6 @@
 //! # }
 //! ```
 
-use std::time::Duration;
-
 pub mod agent;
 pub mod backends;
 pub mod commands;
@@ -55,5 +53,4 @@ mod reload;
 pub mod service;
 pub mod upkeep;
 
-/// How long the journal or the device may take to answer before a caller who waits hears that there is no answer yet.
-pub const ANSWER_TIME: Duration = Duration::from_secs(10);
+pub use self::agent::ANSWER_TIME;

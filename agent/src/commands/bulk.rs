@@ -16,7 +16,7 @@ use sluice_unixctl::{Output, client_file};
 use super::arguments::Arguments;
 use super::failure::{Failure, PROGRAM};
 use super::flows;
-use crate::ANSWER_TIME;
+use crate::agent::ANSWER_TIME;
 use crate::service::{AddFlow, DeleteFlow, Error, FlowBatch, FlowName, FlowRequest, ModifyFlow, Receipt, Service};
 
 /// Errors of single lines that a reply carries; more are only counted.

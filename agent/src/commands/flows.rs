@@ -8,7 +8,7 @@ use sluice_unixctl::Output;
 use super::arguments::Arguments;
 use super::failure::Failure;
 use super::flow_text::statistics_line;
-use crate::ANSWER_TIME;
+use crate::agent::ANSWER_TIME;
 use crate::service::{
     Accepted, AddFlow, AgentView, DeleteFlow, Error, FlowChange, FlowName, ModifyFlow, Outcome, Receipt, Service,
 };

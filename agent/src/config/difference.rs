@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::Config;
+use super::keys::Config;
 
 /// The keys in which two configurations differ.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

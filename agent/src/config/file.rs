@@ -1,10 +1,23 @@
 //! A file that was read, and where in it things are.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
 
+use serde::Deserialize;
+use sluice_host::bounded::read_bounded;
 use sluice_objects::ObjectId;
+use toml::Spanned;
+use toml::de::{DeTable, Deserializer};
 
-use super::{Config, ConfigError, MovedKey, Place};
+use super::backend_tables::{BackendTables, Moved};
+use super::error::{ConfigError, Fault, MovedKey, Place};
+use super::keys::Config;
+use super::tables::Tables;
+use crate::backends::Configured;
+
+/// The size of a configuration file at most: some ten thousand ports fit.
+const MOST_BYTES: u64 = 4 << 20;
 
 /// A configuration with the places of what may be refused later.
 #[derive(Clone, Debug, Default)]
@@ -20,9 +33,62 @@ pub struct Loaded {
 /// Places in a configuration file.
 #[derive(Clone, Debug, Default)]
 pub struct Places {
-    pub(super) objects: BTreeMap<ObjectId, Place>,
-    pub(super) control_group: Option<Place>,
-    pub(super) metrics: Option<Place>,
+    objects: BTreeMap<ObjectId, Place>,
+    control_group: Option<Place>,
+    metrics: Option<Place>,
+}
+
+impl Config {
+    /// Reads a regular file of 4 MiB at most. A backend that is given wins over the one in it.
+    pub fn load(path: &Path, backend: Option<&Configured>) -> Result<Loaded, ConfigError> {
+        let failed = |source| ConfigError::Read { file: path.to_owned(), source };
+        let text = read_bounded(path, MOST_BYTES).map_err(failed)?;
+        Self::parse(&text, &path.display().to_string(), backend)
+    }
+
+    /// Reads the text of a file; errors speak of `file_name`. A backend that is given wins over the one in it.
+    pub fn parse(text: &str, file_name: &str, backend: Option<&Configured>) -> Result<Loaded, ConfigError> {
+        let place = |span: Range<usize>| Place::new(text, file_name, span);
+        let wrong = |fault: Fault| ConfigError::Wrong(place(fault.span), fault.message);
+        let (mut config, tables, moved) = Self::read(text, backend).map_err(wrong)?;
+        let (control_group, metrics) = (tables.control_group().map(place), tables.metrics().map(place));
+        let checked = tables.check().map_err(wrong)?;
+        config.ports = checked.ports;
+        config.meters = checked.meters;
+        config.mirrors = checked.mirrors;
+        config.ct_timeouts = checked.ct_timeouts;
+        let objects = checked.spans.into_iter().map(|(id, span)| (id, place(span))).collect();
+        let places = Places { objects, control_group, metrics };
+        let of_moved = |moved: Moved| MovedKey { place: place(moved.span), key: moved.key, table: moved.table };
+        match config.backend.check(&config.objects()) {
+            Ok(()) => Ok(Loaded { config, places, moved: moved.into_iter().map(of_moved).collect() }),
+            Err(error) => Err(places.of_object(&error.object, error.reason)),
+        }
+    }
+
+    /// Reads all that stands for itself. Ports and meters refer to each other, so that they are checked apart, with their places in the
+    /// text at hand.
+    fn read(text: &str, backend: Option<&Configured>) -> Result<(Self, Tables, Vec<Moved>), Fault> {
+        let mut file = DeTable::parse(text)?;
+        let backends = BackendTables::take_from(file.get_mut())?;
+        let tables = Tables::deserialize(Deserializer::from(file.clone()))?;
+        let keys: Vec<_> = file.get_ref().keys().map(Spanned::span).collect();
+        let mut config = Self::deserialize(Deserializer::from(file)).map_err(|error| {
+            let is_unknown = error.span().is_some_and(|span| keys.contains(&span));
+            let mut fault = Fault::from(error);
+            if is_unknown {
+                // The tables of the backends were known, too.
+                fault.message.extend(Configured::all().map(|backend| format!(", `{}`", backend.name())));
+            }
+            fault
+        })?;
+        let (backend, moved) = backends.read(backend.unwrap_or(&config.backend))?;
+        if !tables.names_device() {
+            backend.default_device().clone_into(&mut config.device);
+        }
+        config.backend = backend;
+        Ok((config, tables, moved))
+    }
 }
 
 impl Places {

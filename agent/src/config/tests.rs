@@ -1,8 +1,13 @@
-use super::*;
+use std::path::Path;
+use std::time::Duration;
+
 use serde_json::json;
-use sluice_flow::meter::{MeterBand, MeterId, MeterUnit};
+use sluice_flow::meter::{Meter, MeterBand, MeterId, MeterUnit};
 use sluice_flow::port::{PortKind, PortNumber, Tunnel, TunnelProtocol};
-use sluice_flow::timeout::TimeoutKey;
+use sluice_flow::timeout::{TimeoutKey, TimeoutPolicy};
+
+use super::*;
+use crate::backends::Configured;
 
 const SAMPLE: &str = include_str!("../../../deploy/sluiced.toml");
 

@@ -19,8 +19,7 @@
 use std::time::Duration;
 
 use super::error::Error;
-use crate::ANSWER_TIME;
-use crate::agent::Agent;
+use crate::agent::{ANSWER_TIME, Agent};
 
 /// A change that was accepted and that the journal may not have yet. It has neither outcome nor receipt: the only way on is
 /// [`durable`](Self::durable).

@@ -10,8 +10,7 @@ use super::accepted::{Accepted, Pending};
 use super::error::Error;
 use super::faces::Service;
 use super::flows::{AddFlow, FlowRequest, check_in_port, count_refusal, submit};
-use crate::ANSWER_TIME;
-use crate::agent::Agent;
+use crate::agent::{ANSWER_TIME, Agent};
 
 /// Takes many requests on, one after the other; one that fails does not stop the rest. What was accepted takes effect at once,
 /// and is answered together.

@@ -13,8 +13,7 @@ use sluice_flow::table::FlowView;
 use sluice_flow::{Backend, FlowId, FlowState, Generation, Refusal, Ufid};
 
 use super::difference::Kind;
-use crate::ANSWER_TIME;
-use crate::agent::Agent;
+use crate::agent::{ANSWER_TIME, Agent};
 
 /// How long a look waits for flows that are on their way in or out.
 const PATIENCE: Duration = Duration::from_secs(1);

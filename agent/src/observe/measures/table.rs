@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use sluice_flow::backend::{MirrorCounters, Placement, PortCounters};
 use sluice_flow::{EndReason, FlowState, Refusal};
 
-use super::Read::{Durations, Each, One, Words};
-use super::{Kind, Measure, Metric, Number, Read, Reading};
+use super::measure::Read::{Durations, Each, One, Words};
+use super::measure::{self, Kind, Measure, Metric, Read};
+use super::number::Number;
+use super::reading::Reading;
 use crate::observe::event_counts::{EVENT_COUNTS, EventCount, EventMetric};
 use crate::upkeep::rebalancing::State;
 use sluice_journal::JournalReport;
@@ -334,7 +336,7 @@ const fn counter(name: &'static str, help: &'static str, read: Read) -> Measure 
     metric(Kind::Counter, name, help, read)
 }
 
-const fn histogram(name: &'static str, help: &'static str, read: fn(&Reading<'_>) -> super::Durations) -> Measure {
+const fn histogram(name: &'static str, help: &'static str, read: fn(&Reading<'_>) -> measure::Durations) -> Measure {
     metric(Kind::Histogram, name, help, Durations(read))
 }
 
@@ -427,11 +429,11 @@ fn workers(now: &Reading<'_>, read: fn(&WorkerReport) -> Number) -> Vec<(String,
 }
 
 /// Over all workers.
-fn latency(now: &Reading<'_>) -> super::Durations {
+fn latency(now: &Reading<'_>) -> measure::Durations {
     let bucket = |(index, bound): (usize, &f64)| {
         (*bound, now.workers.iter().map(|worker| worker.latency_buckets[index]).sum::<u64>())
     };
-    super::Durations {
+    measure::Durations {
         count: now.workers.iter().map(|worker| worker.installed).sum(),
         sum: now.workers.iter().map(|worker| worker.latency_sum).sum(),
         buckets: LATENCY_BUCKETS.iter().enumerate().map(bucket).collect(),
