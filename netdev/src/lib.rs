@@ -67,6 +67,7 @@ mod message;
 mod monitor;
 pub mod netlink;
 mod port_name;
+mod rdma;
 mod socket_filter;
 mod statistics;
 #[cfg(test)]
@@ -90,6 +91,7 @@ pub use lag::{LagError, ensure_lag};
 pub use links::{Known, Links};
 pub use monitor::{Monitor, MonitorOptions};
 pub use port_name::{Function, FunctionPart, PortName};
+pub use rdma::rdma_port;
 pub use socket_filter::HeardPriorities;
 pub use statistics::{Statistics, statistics};
 pub use touched_filters::{Attachment, Block, TouchedFilters};
