@@ -73,7 +73,7 @@ impl DvNic {
         names.address.as_deref().map_or(Ok(()), eswitch::check)?;
         let (event_sender, events) = EventStream::bounded(EVENTS);
         let owner = Arc::new(Owner::start(&names.rdma)?);
-        let ports = Arc::new(Ports::new(config.vports.clone(), source.is_some()));
+        let ports = Arc::new(Ports::new(config.vports.clone(), names.clone(), owner.clone(), source.is_some()));
         let tracker = source.map(|source| {
             owner.call(|rules| rules.switch().accept_connections())??;
             Tracker::start(source, owner.clone(), open.clock.clone())

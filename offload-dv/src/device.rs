@@ -11,7 +11,7 @@ const SYSFS: &str = "/sys";
 const OTHER_SYSFS: &str = "SYSFS_PATH";
 
 /// What a device is called.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Names {
     /// On its bus, such as `0000:03:00.0`. `None` if there is no such device.
     pub(crate) address: Option<String>,

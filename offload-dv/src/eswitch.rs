@@ -69,14 +69,12 @@ pub(crate) fn notes(names: &Names, attached: &BTreeMap<String, bool>) -> Vec<Str
         _ => false,
     };
     let subfunctions = ports.iter().filter(is_subfunction).map(|port| port.device.name.as_str()).collect();
-    notes.extend(list(subfunctions).map(|ports| {
-        format!("subfunctions, which were never tried, and whose vports [dv.vports] must state: {ports}")
-    }));
+    notes.extend(list(subfunctions).map(|ports| format!("subfunctions, which were never tried: {ports}")));
     notes
 }
 
 /// The network devices of all ports of the eswitch; none if there is no network device for its uplink.
-fn ports<'a>(links: &'a Links, address: &str) -> Vec<&'a Known> {
+pub(crate) fn ports<'a>(links: &'a Links, address: &str) -> Vec<&'a Known> {
     let is_of_function = |known: &&Known| {
         let by_devlink =
             known.device.devlink.as_ref().is_some_and(|port| *port.bus == *"pci" && *port.device == *address);

@@ -1,13 +1,17 @@
 //! The ports of the datapath, and which vport of the eswitch each is.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use sluice_flow::port::{Port, PortKind, PortName, PortNumber};
 use sluice_flow::refusal::Refusal;
-use sluice_netdev::{Function, FunctionPart, Monitor, MonitorOptions, Role};
+use sluice_netdev::{Function, FunctionPart, Ifindex, Monitor, MonitorOptions, Role, rdma_port};
 
+use crate::device::Names;
+use crate::eswitch;
+use crate::owner::Owner;
 use crate::translate::{UPLINK, Vports};
 
 /// Ports that are attached.
@@ -15,6 +19,9 @@ pub(crate) struct Ports {
     attached: RwLock<BTreeMap<PortNumber, Attached>>,
     /// Vports that the configuration states.
     stated: BTreeMap<String, u16>,
+    /// The device, and who has it.
+    names: Names,
+    owner: Arc<Owner>,
     /// Counts the changes.
     revision: AtomicU64,
     has_connections: bool,
@@ -27,8 +34,9 @@ struct Attached {
 }
 
 impl Ports {
-    pub(crate) fn new(stated: BTreeMap<String, u16>, has_connections: bool) -> Self {
-        Self { attached: RwLock::default(), stated, revision: AtomicU64::new(0), has_connections }
+    /// Those of the eswitch of a device, which the owner has, with connections or without.
+    pub(crate) fn new(stated: BTreeMap<String, u16>, names: Names, owner: Arc<Owner>, has_connections: bool) -> Self {
+        Self { attached: RwLock::default(), stated, names, owner, revision: AtomicU64::new(0), has_connections }
     }
 
     /// Attaches a port. Fails if it is of a kind that the eswitch does not have, or its device is not there.
@@ -94,11 +102,31 @@ impl Ports {
         let Some(known) = monitor.links().named(&port.name) else {
             return Err(refuse("there is no such network device, and [dv.vports] says nothing of it".to_owned()));
         };
+        if let Some(vport) = self.by_rdma(known.device.ifindex)? {
+            return Ok(vport);
+        }
+        let is_its =
+            |address: &str| eswitch::ports(monitor.links(), address).iter().any(|port| port.device == known.device);
+        if !self.names.address.as_deref().is_some_and(is_its) {
+            return Err(refuse(format!("its network device is no port of the eswitch of {}", self.names.rdma)));
+        }
         match &known.device.role {
             Role::Physical if known.device.switch.is_some() => Ok(UPLINK),
             Role::Representor(function) => vport(*function).map_err(|reason| refuse(reason.to_owned())),
-            _ => Err(refuse("its network device is no port of an eswitch".to_owned())),
+            _ => Err(refuse("its network device does not tell its vport; state it in [dv.vports]".to_owned())),
         }
+    }
+}
+
+impl Ports {
+    /// The vport of the RDMA device's port that a network device represents. That also tells of those that have no name of a port, such
+    /// as that of an embedded processor's own function.
+    fn by_rdma(&self, netdev: Ifindex) -> Result<Option<u16>, Refusal> {
+        let port = rdma_port(&self.names.rdma, netdev).unwrap_or_else(|error| {
+            tracing::debug!("ports of {} are not known by netlink: {error}", self.names.rdma);
+            None
+        });
+        port.map_or(Ok(None), |port| self.owner.call(move |rules| rules.vport(port))?)
     }
 }
 
@@ -138,5 +166,22 @@ fn vport(function: Function) -> Result<u16, &'static str> {
             u16::try_from(number).ok().and_then(|number| number.checked_add(1)).ok_or("it has no such vport")
         }
         FunctionPart::Sub(_) => Err("the vports of subfunctions are not known; state it in [dv.vports]"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_netdev::PortName;
+
+    #[test]
+    fn functions_are_the_vports_that_the_driver_numbers() {
+        let of = |name: &str| match PortName::parse(name) {
+            Some(PortName::Function(function)) => vport(function),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!([of("c1pf0"), of("pf0vf0"), of("c1pf0vf7")], [Ok(0), Ok(1), Ok(8)]);
+        assert!(of("pf0sf88").is_err_and(|reason| reason.contains("subfunctions")));
+        assert!(of("pf0vf65535").is_err());
     }
 }

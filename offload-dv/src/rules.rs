@@ -42,6 +42,11 @@ impl Rules {
         &mut self.switch
     }
 
+    /// Returns the vport of a port of the RDMA device.
+    pub(crate) fn vport(&self, port: u32) -> Result<Option<u16>, Refusal> {
+        self.switch.vport(port)
+    }
+
     /// Lets a chain be jumped to.
     pub(crate) fn open_chain(&mut self, chain: ChainId) {
         self.open.insert(chain);

@@ -4,7 +4,7 @@ use std::mem::{offset_of, size_of};
 
 use super::action::Reformat;
 use super::devx::LOCAL_WRITE;
-use super::library::{ContextAttributes, DestinationAttributes, DestinationReformat, MatcherLayout, RawUmem};
+use super::library::{ContextAttributes, DestinationAttributes, DestinationReformat, MatcherLayout, RawPort, RawUmem};
 use super::steering::{DomainKind, SYNC_HARDWARE, SYNC_MEMORY, SYNC_SOFTWARE};
 
 /// What C must agree with of types and constants that libmlx5 shares with us: the expression in C, and its value here. A test compiles them against the headers.
@@ -25,6 +25,9 @@ pub const LAYOUT: &[(&str, usize)] = &[
     ("offsetof(struct mlx5dv_dr_action_dest_reformat, dest)", offset_of!(DestinationReformat, dest)),
     ("sizeof(struct mlx5dv_dr_action_dest_attr)", size_of::<DestinationAttributes>()),
     ("offsetof(struct mlx5dv_dr_action_dest_attr, dest)", offset_of!(DestinationAttributes, dest)),
+    ("sizeof(struct mlx5dv_port)", size_of::<RawPort>()),
+    ("offsetof(struct mlx5dv_port, vport)", offset_of!(RawPort, vport)),
+    ("MLX5DV_QUERY_PORT_VPORT", RawPort::VPORT as usize),
     ("MLX5DV_DR_ACTION_DEST", DestinationAttributes::PLAIN as usize),
     ("MLX5DV_DR_ACTION_DEST_REFORMAT", DestinationAttributes::REFORMAT as usize),
     ("sizeof(struct mlx5dv_devx_umem)", size_of::<RawUmem>()),

@@ -45,6 +45,24 @@ pub(super) struct RawUmem {
     pub(super) umem_id: u32,
 }
 
+/// `mlx5dv_port`
+#[repr(C)]
+#[derive(Default)]
+pub(super) struct RawPort {
+    pub(super) flags: u64,
+    pub(super) vport: u16,
+    vport_vhca_id: u16,
+    esw_owner_vhca_id: u16,
+    rsvd0: u16,
+    vport_steering_icm_rx: u64,
+    vport_steering_icm_tx: u64,
+    reg_c0: [u32; 2],
+}
+
+impl RawPort {
+    pub(super) const VPORT: u32 = 1 << 0;
+}
+
 impl ContextAttributes {
     pub(super) const DEVX: u32 = 1 << 0;
 }
@@ -96,6 +114,7 @@ functions! {
     "libmlx5.so.1" {
         fn mlx5dv_is_supported(*mut RawDevice) -> bool;
         fn mlx5dv_open_device(*mut RawDevice, *mut ContextAttributes) -> *mut RawContext;
+        fn _mlx5dv_query_port(*mut RawContext, u32, *mut RawPort, usize) -> c_int;
         fn mlx5dv_dr_domain_create(*mut RawContext, u32) -> *mut RawDomain;
         fn mlx5dv_dr_domain_destroy(*mut RawDomain) -> c_int;
         fn mlx5dv_dr_domain_sync(*mut RawDomain, u32) -> c_int;

@@ -14,6 +14,7 @@ mod error;
 mod layout;
 mod library;
 mod match_parameter;
+mod port;
 mod steering;
 
 pub use self::action::{Action, Destination, Reformat};

@@ -123,6 +123,11 @@ impl Switch {
         self.connections.as_ref().map_or(0, Connections::len)
     }
 
+    /// Returns the vport of a port of the RDMA device; `None` if the kernel does not tell.
+    pub fn vport(&self, port: u32) -> Result<Option<u16>, Refusal> {
+        self.context.vport(port).map_err(refuse)
+    }
+
     /// Installs a rule. Fails if libmlx5 or the device refuses; then nothing has changed.
     pub fn install(&mut self, rule: Instance) -> Result<RuleId, Refusal> {
         let counter = self.counters.take()?;

@@ -211,12 +211,24 @@ fn the_first_packet_is_the_representors_and_the_rest_is_in_hardware(world: &Worl
     world.pass(VF1, &query(5), &[(Port::Wire, &query(5))]);
     world.pass(VF0, &query(5), &[(MANAGER, &query(5))]);
 
+    // That of the embedded processor's own function has no name of a port: the RDMA device knows it.
+    let representors = guest.run("rdma link");
+    let mut own: Vec<&str> = representors.split(" netdev ").skip(1).filter_map(|rest| rest.split(' ').next()).collect();
+    own.retain(|name| PORTS.iter().all(|(other, _)| other != name));
+    let [own] = own[..] else { panic!("{representors}") };
+    agent.sluice(&format!("add-port 5 {own}"));
+    let refused = guest.attempt("/tmp/sluice --run-dir /tmp/agent/run add-port 6 lo");
+    assert!(refused.err.contains("its network device is no port of the eswitch of"), "{refused:?}");
+    agent.add(&flow("p0", 6), own);
+    world.pass(Port::Wire, &query(6), &[(MANAGER, &query(6))]);
+    agent.has_counted("10.0.0.6", 1);
+
     for signal in ["KILL", "TERM"] {
         agent.end(signal);
         world.pass(Port::Wire, &query(1), &[(MANAGER, &query(1))]);
         agent.run();
         guest.eventually("the flows are back", "/tmp/sluice --run-dir /tmp/agent/run dump-flows -m", |dump| {
-            dump.matches("offloaded:yes").count() == 4
+            dump.matches("offloaded:yes").count() == 5
         });
         world.pass(Port::Wire, &query(1), &[(VF0, &query(1))]);
     }
