@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use nix::errno::Errno;
 use parking_lot::RwLock;
 use sluice_connectx::profile::Profile;
-use sluice_connectx_uverbs::{ContextId, Device, Privileges};
+use sluice_connectx_uverbs::{ContextId, Device, Privileges, sysfs};
 
-use crate::ports;
+use crate::{control, ports};
 
 /// What `connectx run` tells the program's process: which device.
 pub const PROFILE_VARIABLE: &str = "CONNECTX_PROFILE";
@@ -20,7 +20,14 @@ pub const UNPRIVILEGED_VARIABLE: &str = "CONNECTX_UNPRIVILEGED";
 /// And a folder for both ends of its packets.
 pub const PORTS_VARIABLE: &str = "CONNECTX_PORTS";
 
-pub(crate) static BUS: RwLock<Bus> = RwLock::new(Bus { root: None, devices: BTreeMap::new(), files: BTreeMap::new() });
+/// Where libibverbs looks for devices.
+const SYSFS_VARIABLE: &str = "SYSFS_PATH";
+
+/// And a socket by which it is told what is to go wrong.
+pub const CONTROL_VARIABLE: &str = "CONNECTX_CONTROL";
+
+pub(crate) static BUS: RwLock<Bus> =
+    RwLock::new(Bus { root: None, devices: BTreeMap::new(), files: BTreeMap::new(), is_unplugged: false });
 
 /// Files that are devices, so that a call on any other file takes no lock. Zero is none.
 pub(crate) static FILES: [AtomicI32; 64] = [const { AtomicI32::new(0) }; 64];
@@ -31,6 +38,8 @@ pub(crate) struct Bus {
     pub(crate) root: Option<PathBuf>,
     pub(crate) devices: BTreeMap<u32, Device>,
     pub(crate) files: BTreeMap<i32, (Device, ContextId)>,
+    /// Whether the device that was promised has been there and was taken out.
+    is_unplugged: bool,
 }
 
 /// The device behind a path such as `/dev/infiniband/uverbs0`.
@@ -38,7 +47,7 @@ pub(crate) fn device_at(path: &[u8]) -> Option<Device> {
     let number = path.strip_prefix(b"/dev/infiniband/uverbs")?;
     let number: u32 = std::str::from_utf8(number).ok()?.parse().ok()?;
     let mut bus = BUS.write();
-    if bus.devices.is_empty() && number == 0 {
+    if bus.devices.is_empty() && number == 0 && !bus.is_unplugged {
         bus.plug_from_environment();
     }
     bus.devices.get(&number).cloned()
@@ -61,11 +70,28 @@ impl Bus {
                 {
                     eprintln!("connectx: {}: {error}", Path::new(&folder).display());
                 }
+                if let Some(socket) = std::env::var_os(CONTROL_VARIABLE)
+                    && let Err(error) = control::open(Path::new(&socket), &device)
+                {
+                    eprintln!("connectx: {}: {error}", Path::new(&socket).display());
+                }
                 self.devices.insert(0, device);
             }
             Err(reason) => eprintln!("connectx: {reason}"),
         }
     }
+}
+
+/// Takes the device out that `connectx run` has promised: its files go, and those that are open on it are good for nothing.
+pub(crate) fn unplug(device: &Device) -> Result<(), Errno> {
+    let mut bus = BUS.write();
+    bus.devices.remove(&0);
+    bus.is_unplugged = true;
+    drop(bus);
+    if let Some(root) = std::env::var_os(SYSFS_VARIABLE) {
+        sysfs::remove(Path::new(&root), 0).map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or_default()))?;
+    }
+    device.vanish()
 }
 
 /// Notes that a file is a device; fails if too many are.

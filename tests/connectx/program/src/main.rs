@@ -59,6 +59,9 @@ struct Run {
     /// A folder for sockets by which packets come in and go out
     #[arg(long)]
     ports: Option<PathBuf>,
+    /// A socket by which it is told what is to go wrong with the device, and tells what is in it
+    #[arg(long)]
+    control: Option<PathBuf>,
     /// The program and what it is given
     #[arg(required = true, trailing_var_arg = true)]
     program: Vec<OsString>,
@@ -102,6 +105,8 @@ impl Run {
         let library = library()?;
         let folder = std::env::temp_dir().join(format!("connectx-run-{}", std::process::id()));
         let told = |error: io::Error| format!("{}: {error}", folder.display());
+        // One that is there is of a process of the same number that was killed.
+        let _ = std::fs::remove_dir_all(&folder);
         let status = self.fill(&folder).map_err(told).and_then(|()| self.start(&library, &folder));
         // It also goes where the program did not come to be.
         std::fs::remove_dir_all(&folder).map_err(told)?;
@@ -135,6 +140,9 @@ impl Run {
         }
         if let Some(ports) = &self.ports {
             command.env("CONNECTX_PORTS", ports);
+        }
+        if let Some(socket) = &self.control {
+            command.env("CONNECTX_CONTROL", socket);
         }
         command.status().map_err(|error| format!("{}: {error}", name.to_string_lossy()))
     }

@@ -2,7 +2,11 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
-use std::process::{Command, Output};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 fn run(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_connectx")).arg("run").args(arguments).output().unwrap()
@@ -57,4 +61,84 @@ fn a_vport_that_the_device_has_not_is_an_error_and_leaves_no_files() {
     assert!(!output.status.success());
     assert!(text(&output.stderr).contains("there is no vport 99"), "{output:?}");
     std::fs::remove_dir(&scratch).expect("nothing is left in it");
+}
+
+/// `ibv_asyncwatch` on a device that can be told what is to go wrong, and the way to tell it.
+struct Watched {
+    watch: Child,
+    control: BufReader<UnixStream>,
+}
+
+impl Watched {
+    fn start(folder: &Path) -> Self {
+        let _ = std::fs::remove_dir_all(folder);
+        std::fs::create_dir_all(folder).unwrap();
+        let socket = folder.join("control");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_connectx"));
+        command.arg("run").arg("--control").arg(&socket).args(["--", "setpriv", "--pdeathsig", "KILL"]);
+        let watch = command.args(["stdbuf", "-oL", "ibv_asyncwatch", "-d", "mlx5_0"]).stdout(Stdio::piped()).spawn().unwrap();
+        let limit = Instant::now() + Duration::from_secs(20);
+        let control = loop {
+            match UnixStream::connect(&socket) {
+                Ok(stream) => break stream,
+                Err(error) => assert!(Instant::now() < limit, "{error}"),
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        Self { watch, control: BufReader::new(control) }
+    }
+
+    fn ask(&mut self, line: &str) -> String {
+        writeln!(self.control.get_mut(), "{line}").unwrap();
+        let mut answer = String::new();
+        self.control.read_line(&mut answer).unwrap();
+        answer.trim_end().to_owned()
+    }
+
+    /// The program's line that tells of an event.
+    fn event(&mut self) -> String {
+        let lines = BufReader::new(self.watch.stdout.take().unwrap()).lines().map(Result::unwrap);
+        lines.into_iter().find(|line| line.contains("event_type")).unwrap()
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let _ = self.watch.kill();
+        let _ = self.watch.wait();
+    }
+}
+
+#[test]
+fn a_device_that_dies_or_goes_tells_the_program_as_the_kernel_would() {
+    let folder = std::env::temp_dir().join(format!("connectx-control-{}", std::process::id()));
+    for calamity in ["fatal", "vanish"] {
+        let mut watched = Watched::start(&folder);
+        assert_eq!(watched.ask(calamity), "ok");
+        assert!(watched.event().contains("event_type fatal (8)"), "{calamity}");
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn what_is_no_command_is_answered_by_the_reason_and_changes_nothing() {
+    let folder = std::env::temp_dir().join(format!("connectx-commands-{}", std::process::id()));
+    let mut watched = Watched::start(&folder);
+    for (line, answer) in [
+        ("", "error: no command"),
+        ("explode", "error: there is no command explode of 0 words"),
+        ("stall now", "error: there is no command stall of 1 words"),
+        ("refuse ALLOC 0 1 8 0", "error: ALLOC is no opcode"),
+        ("refuse 0x939 0 -1 8 0", "error: -1 is no number of times"),
+        ("refuse 0x939 0 1 0x100 0", "error: 0x100 is no status"),
+        ("delay 0x10000 1 5", "error: 0x10000 is no opcode"),
+        ("fail-write x", "error: x is no number of a write"),
+        ("counters", "ok"),
+    ] {
+        assert_eq!(watched.ask(line), answer);
+    }
+    // The driver's own, and none of them again.
+    assert!(watched.ask("commands").contains(" 0x102=1 "), "INIT_HCA");
+    assert_eq!(watched.ask("left"), watched.ask("left"));
+    std::fs::remove_dir_all(folder).unwrap();
 }

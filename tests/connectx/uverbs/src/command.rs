@@ -3,7 +3,7 @@
 use nix::errno::Errno;
 use sluice_connectx::command::layouts as l;
 use sluice_connectx::command::layouts::{header, output};
-use sluice_connectx::hca::Hca;
+use sluice_connectx::hca::{DEAD, Hca, Trouble};
 use sluice_connectx::layout::{Field, Layout};
 
 use super::process::Process;
@@ -47,9 +47,17 @@ impl Command {
     }
 }
 
+/// Sends a command. An answer that is to be late is waited for behind the device's lock, so that others go on in the meantime.
+pub(crate) fn execute(hca: &mut Hca, input: &[u8]) -> Vec<u8> {
+    if let Some(Trouble::Late(by)) = hca.delivery(input) {
+        hca.be_late(by);
+    }
+    hca.execute(&Process, input)
+}
+
 /// Sends a command that must succeed; the whole output.
 pub(crate) fn send(hca: &mut Hca, command: &Command) -> Result<Vec<u8>, Refused> {
-    let answer = hca.execute(&Process, &command.0);
+    let answer = execute(hca, &command.0);
     match output::STATUS.read(&answer) {
         Some(0) => Ok(answer),
         status => {
@@ -68,6 +76,7 @@ pub(crate) fn made(hca: &mut Hca, command: &Command) -> Result<u64, Refused> {
 /// What the kernel tells a program of a status.
 fn errno(status: u64) -> Errno {
     match status {
+        _ if status == u64::from(DEAD) => Errno::EIO,
         0x06 => Errno::EBUSY,
         0x08 | 0x0f => Errno::ENOMEM,
         0x01 => Errno::EIO,

@@ -7,12 +7,12 @@ use sluice_connectx::command::layouts::{
     object_out, output,
 };
 use sluice_connectx::command::opcode;
-use sluice_connectx::hca::command_name;
+use sluice_connectx::hca::{DEAD, command_name};
 use sluice_connectx::layout::Field;
 
+use super::command::execute;
 use super::objects::{CREATE_FLOW_TABLE, DevxObject, Object};
 use super::outlet::Outlet;
-use super::process::Process;
 use super::request::{Refused, Request};
 use super::state::{ContextId, State};
 
@@ -234,7 +234,7 @@ pub(crate) fn query_later(state: &mut State, context: ContextId, request: &Reque
     let State { contexts, hca, .. } = state;
     let outlet = contexts.get(&context).and_then(|context| context.answers.get(&file));
     let outlet = outlet.ok_or_else(|| Refused::new(Errno::EBADF, format!("file {file} takes no answers")))?;
-    let mut output = hca.execute(&Process, &command);
+    let mut output = execute(hca, &command);
     output.resize(length, 0);
     answer.extend(output);
     outlet.put(&answer).map_err(|errno| Refused::new(errno, format!("file {file} takes no more answers")))
@@ -289,10 +289,13 @@ fn answer(state: &mut State, request: &Request<'_>, command: &[u8], to: u16) -> 
 
 /// Carries a command out and writes its output, also where it was refused, as newer kernels do.
 fn answer_with(state: &mut State, request: &Request<'_>, command: &[u8], to: u16) -> Result<Vec<u8>, Refused> {
-    let output = state.hca.execute(&Process, command);
+    let output = execute(&mut state.hca, command);
     request.output(to, &output)?;
     match output::STATUS.read(&output) {
         Some(0) => Ok(output),
+        Some(status) if status == u64::from(DEAD) => {
+            Err(Refused::new(Errno::EIO, format!("{} of a dead device", command_name(opcode(command)))))
+        }
         status => {
             let status = status.unwrap_or_default();
             Err(Refused::new(Errno::EREMOTEIO, format!("{} had status {status:#x}", command_name(opcode(command)))))

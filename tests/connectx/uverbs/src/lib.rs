@@ -11,6 +11,7 @@ mod completions;
 mod device;
 mod devx;
 mod engine;
+mod faults;
 mod flow;
 mod ids;
 mod kernel;
@@ -71,6 +72,7 @@ impl Device {
             listeners: BTreeMap::new(),
             refusals: Vec::new(),
             left_behind: Vec::new(),
+            is_gone: false,
         }));
         let engine = Engine::start(&state).map_err(|error| format!("no thread for its queues: {error}"))?;
         Ok(Self { state, engine: Arc::new(engine) })
@@ -106,11 +108,18 @@ impl Device {
     /// As the ioctl fails.
     pub fn ioctl(&self, context: ContextId, argument: u64) -> Result<(), Errno> {
         let mut state = self.state.lock();
+        if state.is_gone {
+            return Err(Errno::EIO);
+        }
         let outcome = Request::read(&Process, argument).and_then(|request| state.request(context, &request));
         let paused = !self.engine.is_running();
+        let late = state.hca.take_lateness();
         drop(state);
         if !paused {
             self.engine.wake();
+        }
+        if !late.is_zero() {
+            std::thread::sleep(late);
         }
         outcome.map_err(|refused| refused.errno)
     }
@@ -149,21 +158,6 @@ impl Device {
     /// Carries out one request of a queue, while it is held back; whether there was one.
     pub fn step(&self) -> bool {
         self.state.lock().carry_out(1) > 0
-    }
-
-    /// Tells every program that the device is ill for good, as its driver does that has noticed: an event that comes on its own. What
-    /// programs ask for is still carried out, since a driver goes on to take back what they have.
-    ///
-    /// # Errors
-    /// If there is no room for one more event, since a program has not read those before.
-    pub fn tell_fatal(&self) -> Result<(), Errno> {
-        const DEVICE_FATAL: u32 = 8;
-        // What it is about, of what kind it is, and nothing.
-        let mut event = [0; 16];
-        event[8..12].copy_from_slice(&DEVICE_FATAL.to_le_bytes());
-        let state = self.state.lock();
-        let mut events = state.contexts.values().flat_map(|context| &context.events);
-        events.try_for_each(|outlet| outlet.put(&event))
     }
 
     /// Carries out again what is posted.

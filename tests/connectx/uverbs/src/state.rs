@@ -47,6 +47,8 @@ pub(crate) struct State {
     pub(crate) listeners: BTreeMap<u32, Listener>,
     pub(crate) refusals: Vec<String>,
     pub(crate) left_behind: Vec<String>,
+    /// Whether it was taken out.
+    pub(crate) is_gone: bool,
 }
 
 #[derive(Debug, Default)]
@@ -137,21 +139,30 @@ impl State {
         Ok(())
     }
 
+    /// Takes back what a context has made, and keeps what that was.
     pub(crate) fn close(&mut self, id: ContextId) {
-        let Some(context) = self.contexts.remove(&id) else { return };
+        let left = self.take_back(id);
+        self.left_behind.extend(left);
+    }
+
+    /// Takes back what a context has made: what that was, and what stays all the same.
+    pub(crate) fn take_back(&mut self, id: ContextId) -> Vec<String> {
+        let mut left = Vec::new();
+        let Some(context) = self.contexts.remove(&id) else { return left };
         self.listeners.retain(|_, listener| listener.context != id);
         // What was made last may use what was made before.
         for object in context.objects.into_values().rev() {
-            self.left_behind.push(format!("{object} of a context that was closed"));
+            left.push(format!("{object} of a context that was closed"));
             if let Err(Refused { reason, .. }) = self.undo(&object) {
-                self.left_behind.push(format!("{object}, which cannot be destroyed: {reason}"));
+                left.push(format!("{object}, which cannot be destroyed: {reason}"));
             }
         }
         if context.uid != 0
             && let Err(refused) = destroy_user_context(&mut self.hca, context.uid)
         {
-            self.left_behind.push(format!("user context {}: {}", context.uid, refused.reason));
+            left.push(format!("user context {}: {}", context.uid, refused.reason));
         }
+        left
     }
 }
 

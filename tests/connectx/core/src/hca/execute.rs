@@ -18,6 +18,9 @@ impl Hca {
         if let Some(Trouble::Refused { status, syndrome }) = self.trouble(opcode, refused) {
             return command::refusal_bytes(status, syndrome);
         }
+        if let Some(answer) = self.answer_of_dead(opcode) {
+            return answer;
+        }
         let answer =
             if Steering::handles(opcode) { self.steer(memory, opcode, input) } else { self.dispatch(opcode, input) };
         if may_fail_queues(opcode) {

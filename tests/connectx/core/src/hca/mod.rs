@@ -1,6 +1,7 @@
 //! The device without its bus: what the commands change, and what packets and doorbells do.
 
 mod aso;
+mod dead;
 mod doorbells;
 mod execute;
 mod failed;
@@ -30,6 +31,7 @@ mod vport;
 mod vports;
 mod walk;
 
+pub use dead::DEAD;
 pub use state::{CommandFault, Hca, Stage, Trouble};
 pub use table::name as command_name;
 

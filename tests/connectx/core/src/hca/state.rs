@@ -47,6 +47,10 @@ pub struct Hca {
     /// How many writes of queue pairs from now on one is to fail.
     pub(super) failing_write: Option<u64>,
     pub(super) faults: Vec<CommandFault>,
+    /// How much later answers are due that were given at once.
+    late: Duration,
+    /// Whether it is dead.
+    pub(super) is_dead: bool,
     pub(super) executed: BTreeMap<u16, u64>,
     pub(super) refusals: Vec<Refusal>,
     pub(super) complaints: Vec<String>,
@@ -57,6 +61,8 @@ pub struct Hca {
 pub struct CommandFault {
     /// Of this opcode.
     pub opcode: u16,
+    /// Once so many have gone well.
+    pub after: u32,
     /// So many times.
     pub times: u32,
     /// What goes wrong.
@@ -100,6 +106,8 @@ impl Hca {
             sent: Vec::new(),
             failing_write: None,
             faults: Vec::new(),
+            late: Duration::ZERO,
+            is_dead: false,
             executed: BTreeMap::new(),
             refusals: Vec::new(),
             complaints: Vec::new(),
@@ -111,9 +119,23 @@ impl Hca {
         self.trouble(command::opcode(input), |trouble| matches!(trouble, Trouble::Late(_) | Trouble::Lost))
     }
 
+    /// Has an answer that is given now be due so much later, for who delivers it in the end ([`Hca::take_lateness`]).
+    pub fn be_late(&mut self, by: Duration) {
+        self.late += by;
+    }
+
+    /// How much later those answers are due that were given since the last time.
+    pub fn take_lateness(&mut self) -> Duration {
+        std::mem::take(&mut self.late)
+    }
+
     pub(super) fn trouble(&mut self, opcode: u16, wanted: impl Fn(&Trouble) -> bool) -> Option<Trouble> {
         let is_due = |fault: &&mut CommandFault| fault.opcode == opcode && fault.times > 0 && wanted(&fault.trouble);
         let fault = self.faults.iter_mut().find(is_due)?;
+        if fault.after > 0 {
+            fault.after -= 1;
+            return None;
+        }
         fault.times -= 1;
         Some(fault.trouble)
     }
@@ -139,6 +161,11 @@ impl Hca {
     #[must_use]
     pub fn executed(&self, opcode: u16) -> u64 {
         self.executed.get(&opcode).copied().unwrap_or_default()
+    }
+
+    /// How often each command has come.
+    pub fn all_executed(&self) -> impl Iterator<Item = (u16, u64)> {
+        self.executed.iter().map(|(opcode, times)| (*opcode, *times))
     }
 
     /// All commands that were refused, other than by [`Hca::inject`] and for want of room, the oldest first.

@@ -154,9 +154,14 @@ impl Counters {
         self.telling = telling;
         self.standing.clear();
         if telling == Telling::Standing {
-            let counts = self.bulks.iter().flat_map(|(first, bulk)| (*first..).zip(bulk.counts.iter().copied()));
-            self.standing = counts.filter(|(_, count)| *count != Count::default()).collect();
+            self.standing = self.counted().collect();
         }
+    }
+
+    /// Those that have counted.
+    pub(super) fn counted(&self) -> impl Iterator<Item = (u32, Count)> {
+        let counts = self.bulks.iter().flat_map(|(first, bulk)| (*first..).zip(bulk.counts.iter().copied()));
+        counts.filter(|(_, count)| *count != Count::default())
     }
 
     /// What the driver is told of a counter. Those that have never counted are told as they are: none of them can be off.

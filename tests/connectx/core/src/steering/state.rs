@@ -256,26 +256,36 @@ impl Steering {
         self.counters.read(id)
     }
 
-    /// How many steering objects exist, for a leak check: tables, groups, entries, counter allocations, modify-header and
-    /// reformat contexts, blocks of steering memory, of arguments and of ASO objects, match definers, samplers, meters,
-    /// the option of Geneve.
+    /// How many steering objects exist, for a leak check.
     pub fn objects_left(&self) -> usize {
-        let in_tables: usize =
-            self.tables.iter().flat_map(|(_, table)| table.groups.values()).map(|group| 1 + group.len()).sum();
-        in_tables
-            + self.tables.len()
-            + self.counters.len()
-            + self.rewrites.len()
-            + self.reformats.len()
-            + self.icm.len()
-            + self.arguments.len()
-            + self.hits.len()
-            + self.definers.len()
-            + self.connections.len()
-            + self.samplers.len()
-            + self.meters.len()
-            + self.meter_objects.len()
-            + usize::from(self.tunnels.geneve_option.is_some())
+        self.census().iter().map(|(_, count)| count).sum()
+    }
+
+    /// How many there are of each kind.
+    pub fn census(&self) -> Vec<(&'static str, usize)> {
+        let groups = || self.tables.iter().flat_map(|(_, table)| table.groups.values());
+        vec![
+            ("flow tables", self.tables.len()),
+            ("flow groups", groups().count()),
+            ("flow entries", groups().map(|group| group.len()).sum()),
+            ("flow counters", self.counters.len()),
+            ("lists of rewrites", self.rewrites.len()),
+            ("reformats", self.reformats.len()),
+            ("blocks of memory", self.icm.len()),
+            ("blocks of arguments", self.arguments.len()),
+            ("blocks of first hits", self.hits.len()),
+            ("definers", self.definers.len()),
+            ("blocks of connections", self.connections.len()),
+            ("samplers", self.samplers.len()),
+            ("meters", self.meters.len()),
+            ("blocks of meters", self.meter_objects.len()),
+            ("options of Geneve", usize::from(self.tunnels.geneve_option.is_some())),
+        ]
+    }
+
+    /// Flow counters that have counted, by their numbers.
+    pub fn counted(&self) -> Vec<(u32, Count)> {
+        self.counters.counted().collect()
     }
 
     /// How many entries of a kind of tables count packets: a driver's rules do, and its own means do not.

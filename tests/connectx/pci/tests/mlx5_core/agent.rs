@@ -359,7 +359,7 @@ pub(crate) fn what_the_driver_refuses_is_refused_in_its_words(world: &World) {
     // EAGAIN of it, and `tc_new_tfilter` begins anew).
     let fail = |times, status, syndrome| {
         let trouble = Trouble::Refused { status, syndrome };
-        world.hca.lock().inject(CommandFault { opcode: SET_FLOW_TABLE_ENTRY, times, trouble });
+        world.hca.lock().inject(CommandFault { opcode: SET_FLOW_TABLE_ENTRY, after: 0, times, trouble });
     };
     const NO_RESOURCES: u8 = 0x0f;
     const BAD_PARAMETER: u8 = 0x03;

@@ -15,7 +15,7 @@ const LATE: Duration = Duration::from_secs(8);
 pub(crate) fn a_command_that_is_late_holds_up_nobody_but_its_flow(world: &World) {
     let agent = Agent::start(world, "skip_sw");
     let trouble = Trouble::Late(LATE);
-    world.hca.lock().inject(CommandFault { opcode: SET_FLOW_TABLE_ENTRY, times: 1, trouble });
+    world.hca.lock().inject(CommandFault { opcode: SET_FLOW_TABLE_ENTRY, after: 0, times: 1, trouble });
     let key = "in_port(pf0vf0),eth_type(0x0800),ipv4(dst=10.9.9.9,proto=17,frag=no),udp(dst=53)";
     let at = Instant::now();
     agent.sluice(&format!("add-flow --no-wait '{},{key}' p0", ufid(1)));
@@ -31,7 +31,7 @@ pub(crate) fn a_command_that_is_late_holds_up_nobody_but_its_flow(world: &World)
 
 pub(crate) fn a_command_that_is_lost_is_given_up_and_its_flow_tried_again(world: &World) {
     let agent = Agent::start(world, "skip_sw");
-    world.hca.lock().inject(CommandFault { opcode: SET_FLOW_TABLE_ENTRY, times: 1, trouble: Trouble::Lost });
+    world.hca.lock().inject(CommandFault { opcode: SET_FLOW_TABLE_ENTRY, after: 0, times: 1, trouble: Trouble::Lost });
     let key = "in_port(pf0vf0),eth_type(0x0800),ipv4(dst=10.9.9.9,proto=17,frag=no),udp(dst=53)";
     agent.sluice(&format!("add-flow --no-wait '{},{key}' p0", ufid(1)));
     assert_eq!(flow_of(&agent.flows(), 1)["state"], "pending");

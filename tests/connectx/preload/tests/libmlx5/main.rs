@@ -9,6 +9,7 @@ mod checks;
 mod counters;
 mod definers;
 mod destinations;
+mod faults;
 mod fields;
 #[allow(dead_code, reason = "of another test's frames, some are used here")]
 #[path = "../../../pci/tests/mlx5_core/frames.rs"]

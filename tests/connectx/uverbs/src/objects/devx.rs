@@ -6,7 +6,7 @@ use nix::errno::Errno;
 use sluice_connectx::command::layouts::output;
 use sluice_connectx::hca::{Hca, command_name};
 
-use crate::process::Process;
+use crate::command::execute;
 use crate::request::Refused;
 
 /// What a program has made by a command of its own.
@@ -30,7 +30,7 @@ impl fmt::Display for DevxObject {
 
 impl DevxObject {
     pub(crate) fn destroy(&self, hca: &mut Hca) -> Result<(), Refused> {
-        let answer = hca.execute(&Process, &self.undo);
+        let answer = execute(hca, &self.undo);
         match output::STATUS.read(&answer) {
             Some(0) => Ok(()),
             _ => Err(Refused::new(Errno::EREMOTEIO, format!("{self} cannot be destroyed"))),

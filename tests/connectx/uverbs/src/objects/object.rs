@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use sluice_connectx::hca::command_name;
+
 use super::devx::DevxObject;
 use super::flow::{Flow, FlowAction, Matcher};
 use super::queues::{QueuePair, WorkQueue};
@@ -37,6 +39,31 @@ pub(crate) enum Object {
     FlowAction(FlowAction),
     VerbsFlow(VerbsFlow),
     Counters(Counters),
+}
+
+impl Object {
+    /// What it is, in a few words.
+    pub(crate) fn kind(&self) -> String {
+        let kind = match self {
+            Self::Pd(_) => "PDs",
+            Self::Mr(_) => "MRs",
+            Self::Dm { .. } => "DMs",
+            Self::Cq(_) => "CQs",
+            Self::QueuePair(_) => "QPs",
+            Self::WorkQueue(_) => "WQs",
+            Self::QueueTable { .. } => "tables of WQs",
+            Self::Uar(_) => "UARs",
+            Self::Umem(_) => "umems",
+            Self::Devx(object) => return format!("DevX objects of {}", command_name(object.made_by)),
+            Self::Matcher(_) => "flow matchers",
+            Self::Anchor(_) => "steering anchors",
+            Self::Flow(_) => "flows",
+            Self::FlowAction(_) => "flow actions",
+            Self::VerbsFlow(_) => "flows of verbs",
+            Self::Counters(_) => "counters of verbs",
+        };
+        kind.to_owned()
+    }
 }
 
 impl fmt::Display for Object {
