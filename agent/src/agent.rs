@@ -34,6 +34,9 @@ use crate::upkeep::revalidation::{Revalidation, RevalidatorThread};
 /// How long the journal or the device may take to answer before a caller who waits hears that there is no answer yet.
 pub const ANSWER_TIME: Duration = Duration::from_secs(10);
 
+/// The part that ends when the device fails.
+pub const DEVICE_WATCH: &str = "device-watch";
+
 /// A running agent, without its sockets.
 pub struct Agent {
     /// Where time comes from.
@@ -380,7 +383,7 @@ impl Parts {
             Ok(())
         })?;
         let watched = agent.clone();
-        lifecycle.thread("device-watch", Self::STOP_DEADLINE, move |stop| {
+        lifecycle.thread(DEVICE_WATCH, Self::STOP_DEADLINE, move |stop| {
             watched.watch_device(stop.channel(), stop.progress())
         })
     }

@@ -14,7 +14,7 @@ use sd_notify::NotifyState;
 use sluice_control::{READY, READY_COMMAND};
 use sluice_flow::time::MonotonicClock;
 use sluice_flow::{Clock, Timestamp};
-use sluice_host::lifecycle::Lifecycle;
+use sluice_host::lifecycle::{Death, Lifecycle};
 use sluice_host::liveness::Hang;
 use sluice_host::lock::Locks;
 use sluice_host::log_writer::LogWriter;
@@ -29,7 +29,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use crate::agent::{Agent, Keeping};
+use crate::agent::{Agent, DEVICE_WATCH, Keeping};
 use crate::backends::Configured;
 use crate::commands;
 use crate::config::{Config, Loaded, OnExit, Places, parse_metrics};
@@ -48,10 +48,20 @@ const LOOK: Duration = Duration::from_secs(1);
 /// How long a server may take to stop, running requests included.
 const SERVER_DEADLINE: Duration = Duration::from_secs(6);
 
+const EXIT_CODES: &str = "Exit codes: 0 ended as it was told; 1 wrong usage, or a part died; 2 did not start, or the configuration is \
+                          wrong; 3 the device failed, and a restart installs the flows again.";
+
+/// What a script or a service manager can tell apart ([`EXIT_CODES`]).
+mod exit {
+    pub(super) const DIED: u8 = 1;
+    pub(super) const NOT_STARTED: u8 = 2;
+    pub(super) const DEVICE_FAILED: u8 = 3;
+}
+
 /// The flow-offload agent: takes OVS datapath flows over its control socket, installs them in a device, counts and ages
 /// them.
 #[derive(Debug, Parser)]
-#[command(name = "sluiced", version)]
+#[command(name = "sluiced", version, after_help = EXIT_CODES)]
 pub struct Options {
     /// Read this configuration file; without one every key has its default
     #[arg(long, value_name = "FILE")]
@@ -72,7 +82,7 @@ pub struct Options {
     check: bool,
 }
 
-/// Runs the daemon; 0 after an orderly end, 1 if it did not start or a part died.
+/// Runs the daemon to its end. Returns one of [`EXIT_CODES`].
 pub fn run() -> ExitCode {
     let options = match Options::try_parse() {
         Ok(options) => options,
@@ -82,20 +92,44 @@ pub fn run() -> ExitCode {
             return if error.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
         }
     };
-    let result = options.load().map_err(Error::from).and_then(|loaded| {
+    let result = options.load().map_err(End::from).and_then(|loaded| {
         if options.check {
             loaded.moved.iter().for_each(|moved| eprintln!("sluiced: {moved}"));
-            RunDir::check(&loaded.config.run_dir).map_err(Error::from)
+            RunDir::check(&loaded.config.run_dir).map_err(End::from)
         } else {
             Daemon::run(options, loaded)
         }
     });
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("sluiced: {error}");
-            ExitCode::FAILURE
-        }
+    let (code, error) = match result {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(End::NotStarted(error)) => (exit::NOT_STARTED, error),
+        Err(End::Died(error)) => (exit::DIED, error),
+        Err(End::DeviceFailed(error)) => (exit::DEVICE_FAILED, error),
+    };
+    eprintln!("sluiced: {error}");
+    ExitCode::from(code)
+}
+
+/// How the daemon ends when it is not told to.
+enum End {
+    /// The configuration, the host or the device does not let it start.
+    NotStarted(Error),
+    /// A part ended by itself, or did not stop in time.
+    Died(Error),
+    /// The device is dead, or does not answer.
+    DeviceFailed(Error),
+}
+
+/// Of what fails before all parts run.
+impl<E: Into<Error>> From<E> for End {
+    fn from(error: E) -> Self {
+        Self::NotStarted(error.into())
+    }
+}
+
+impl End {
+    fn by(death: Death) -> Self {
+        if death.part == DEVICE_WATCH { Self::DeviceFailed(death.into()) } else { Self::Died(death.into()) }
     }
 }
 
@@ -148,7 +182,7 @@ struct Daemon {
 impl Daemon {
     /// Whatever may be refused without the device is done first, and the device is touched last: a start that is refused
     /// leaves everything as it was.
-    fn run(options: Options, loaded: Loaded) -> Result<(), Error> {
+    fn run(options: Options, loaded: Loaded) -> Result<(), End> {
         let Loaded { config, places, moved } = loaded;
         let clock = Arc::new(MonotonicClock::showing(CLOCK_START));
         let (log, _last_lines) = LogWriter::start(std::io::stderr())?;
@@ -213,7 +247,7 @@ impl Daemon {
         // A thread that hangs in a device must not keep the process.
         runtime.shutdown_background();
         reason?;
-        if report.is_clean() { Ok(()) } else { Err(report.to_string().into()) }
+        if report.is_clean() { Ok(()) } else { Err(End::Died(report.to_string().into())) }
     }
 
     /// Notes now and then how often what has happened.
@@ -341,7 +375,7 @@ async fn until_the_end(
     mut asked: mpsc::UnboundedReceiver<Request>,
     mut reloads: Reloads,
     clock: Arc<dyn Clock>,
-) -> Result<(), Error> {
+) -> Result<(), End> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hang_up = signal(SignalKind::hangup())?;
@@ -372,7 +406,7 @@ async fn until_the_end(
             },
             death = lifecycle.watch() => {
                 tracing::error!("stopping: {death}");
-                return Err(death.into());
+                return Err(End::by(death));
             }
         }
     };

@@ -1,17 +1,22 @@
 //! An emulated mlx5 device, for a test that plays in a process of its own, which `connectx run` has given it.
 
+use std::collections::BTreeMap;
 use std::env;
 use std::fs;
-use std::os::unix::net::UnixDatagram;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use crate::daemon::binary;
+use crate::world::eventually;
 
 /// Set by `connectx run` for the program that it starts.
 const RUNNING: &str = "CONNECTX_PROFILE";
 /// The folder of the device's ports.
 const PORTS: &str = "SLUICE_TEST_PORTS";
+/// The socket in it by which the device of [`on_device`] is told what is to go wrong.
+const CONTROL: &str = "control";
 /// What libmlx5 asks only to find out whether it is there.
 const PROBES: [&str; 2] = ["only an embedded CPU has host functions", "QUERY_ESW_FUNCTIONS had status"];
 
@@ -27,7 +32,8 @@ pub fn with_options(profile: &str, options: &[&str], refusals: &[&str], name: &s
     }
     let folder = tempfile::tempdir().expect("a folder");
     let mut command = Command::new(binary("connectx"));
-    command.args(["run", "--profile", profile, "--ports"]).arg(folder.path()).args(options).arg("--");
+    command.args(["run", "--profile", profile, "--ports"]).arg(folder.path());
+    command.arg("--control").arg(folder.path().join(CONTROL)).args(options).arg("--");
     command
         .arg(env::current_exe().expect("this program"))
         .args(["--exact", name, "--nocapture"])
@@ -50,10 +56,15 @@ pub fn complaints(log: &str) -> impl Iterator<Item = &str> {
 /// The words before those of a program that make it run with an emulated device, whose ports are in `folder`. The program ends when
 /// `connectx` does.
 pub fn runner(profile: &str, folder: &Path) -> Vec<String> {
-    let words = ["run", "--profile", profile, "--ports"].map(str::to_owned);
-    let program = [binary("connectx").display().to_string()].into_iter().chain(words);
-    let with_it = ["--", "setpriv", "--pdeathsig", "KILL"].map(str::to_owned);
-    program.chain([folder.display().to_string()]).chain(with_it).collect()
+    runner_with(profile, &[], folder)
+}
+
+/// The same, with more options for `connectx run`.
+pub fn runner_with(profile: &str, options: &[&str], folder: &Path) -> Vec<String> {
+    let (program, folder) = (binary("connectx").display().to_string(), folder.display().to_string());
+    let words = [program.as_str(), "run", "--profile", profile, "--ports", &folder];
+    let with_it = ["--", "setpriv", "--pdeathsig", "KILL"];
+    [&words[..], options, &with_it].concat().into_iter().map(str::to_owned).collect()
 }
 
 /// Both ends of every packet.
@@ -66,6 +77,11 @@ impl Ports {
     /// Those of a device that was given this folder.
     pub fn of(folder: &Path) -> Self {
         Self(folder.to_owned())
+    }
+
+    /// The way to say what is to go wrong with the device of [`on_device`]. It is there once the device was opened.
+    pub fn control(&self) -> Control {
+        Control::of(&self.0.join(CONTROL))
     }
 
     /// Opens the far end of a port, `wire` or `vport-N`.
@@ -89,6 +105,40 @@ impl Out {
         let length = self.0.recv(&mut frame).ok()?;
         frame.truncate(length);
         Some(frame)
+    }
+}
+
+/// The way to say what is to go wrong with a device, and to see what is in it (`connectx run --control`).
+pub struct Control(BufReader<UnixStream>);
+
+impl Control {
+    /// That of a device that was given this socket.
+    pub fn of(socket: &Path) -> Self {
+        let mut stream = None;
+        eventually("the device has its control socket", || {
+            stream = UnixStream::connect(socket).ok();
+            stream.is_some()
+        });
+        Self(BufReader::new(stream.expect("it is connected")))
+    }
+
+    /// Gives a command, and returns what was asked for. Fails if the device does not take it.
+    pub fn ask(&mut self, command: &str) -> String {
+        writeln!(self.0.get_mut(), "{command}").expect("the device reads");
+        let mut answer = String::new();
+        self.0.read_line(&mut answer).expect("the device answers");
+        let text = answer.strip_prefix("ok").unwrap_or_else(|| panic!("{command}: {answer}"));
+        text.trim().to_owned()
+    }
+
+    /// How often each command has come, by its opcode.
+    pub fn commands(&mut self) -> BTreeMap<u16, u64> {
+        let answer = self.ask("commands");
+        let pair = |word: &str| {
+            let (opcode, times) = word.split_once('=')?;
+            Some((u16::from_str_radix(opcode.strip_prefix("0x")?, 16).ok()?, times.parse().ok()?))
+        };
+        answer.split(' ').map(|word| pair(word).expect("OPCODE=TIMES")).collect()
     }
 }
 

@@ -131,7 +131,7 @@ fn a_start_that_is_refused_changes_nothing() {
     };
     let start = |options: &[&str]| {
         let ran = run(Command::new(binary("sluiced")).args(options).arg("--config").arg(&file));
-        assert_eq!(ran.code, Some(1), "{}", ran.out);
+        assert_eq!(ran.code, Some(2), "{}", ran.out);
         ran.err
     };
 
@@ -212,7 +212,7 @@ fn one_device_has_one_agent() {
     )
     .unwrap();
     let ran = run(Command::new(binary("sluiced")).arg("--config").arg(&other));
-    assert_eq!(ran.code, Some(1));
+    assert_eq!(ran.code, Some(2));
     assert!(
         ran.err.contains(&format!("device {name} is in use by")) && ran.err.contains(&daemon.pid().to_string()),
         "{}",
@@ -266,7 +266,7 @@ fn a_wrong_configuration_shows_the_line() {
     let file = folder.join("sluiced.toml");
     fs::write(&file, "flow_limit = 5\nidle_timout = \"10s\"\n").unwrap();
     let ran = run(Command::new(binary("sluiced")).args(["--check", "--config"]).arg(&file));
-    assert_eq!(ran.code, Some(1));
+    assert_eq!(ran.code, Some(2));
     assert!(
         ran.err.contains("idle_timout = \"10s\"") && ran.err.contains('^') && ran.err.contains(":2"),
         "{}",

@@ -251,7 +251,7 @@ fn a_log_that_the_agent_does_not_know_keeps_it_from_starting_unless_told_to_star
     let ran = sluice_tests::daemon::run(
         Command::new(sluice_tests::daemon::binary("sluiced")).arg("--config").arg(house.0.join("sluiced.toml")),
     );
-    assert_eq!(ran.code, Some(1));
+    assert_eq!(ran.code, Some(2));
     let expected = format!(
         "{}, at byte 0: it is of version 77, this agent reads versions 1 and 2; nothing is changed",
         file.display()

@@ -15,6 +15,7 @@ mod generated;
 mod kernel;
 mod layout;
 mod refusals;
+mod refused_start;
 mod rig;
 mod rules;
 mod same;
