@@ -89,7 +89,8 @@ pub(crate) fn unplug(device: &Device) -> Result<(), Errno> {
     bus.is_unplugged = true;
     drop(bus);
     if let Some(root) = std::env::var_os(SYSFS_VARIABLE) {
-        sysfs::remove(Path::new(&root), 0).map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or_default()))?;
+        sysfs::remove(Path::new(&root), 0)
+            .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or_default()))?;
     }
     device.vanish()
 }

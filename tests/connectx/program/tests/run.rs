@@ -2,10 +2,10 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Lines, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 fn run(arguments: &[&str]) -> Output {
@@ -66,6 +66,7 @@ fn a_vport_that_the_device_has_not_is_an_error_and_leaves_no_files() {
 /// `ibv_asyncwatch` on a device that can be told what is to go wrong, and the way to tell it.
 struct Watched {
     watch: Child,
+    lines: Lines<BufReader<ChildStdout>>,
     control: BufReader<UnixStream>,
 }
 
@@ -76,7 +77,8 @@ impl Watched {
         let socket = folder.join("control");
         let mut command = Command::new(env!("CARGO_BIN_EXE_connectx"));
         command.arg("run").arg("--control").arg(&socket).args(["--", "setpriv", "--pdeathsig", "KILL"]);
-        let watch = command.args(["stdbuf", "-oL", "ibv_asyncwatch", "-d", "mlx5_0"]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut watch =
+            command.args(["stdbuf", "-oL", "ibv_asyncwatch", "-d", "mlx5_0"]).stdout(Stdio::piped()).spawn().unwrap();
         let limit = Instant::now() + Duration::from_secs(20);
         let control = loop {
             match UnixStream::connect(&socket) {
@@ -85,7 +87,11 @@ impl Watched {
             }
             std::thread::sleep(Duration::from_millis(10));
         };
-        Self { watch, control: BufReader::new(control) }
+        let lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+        let mut watched = Self { watch, lines, control: BufReader::new(control) };
+        // From then on it hears of events.
+        watched.line_with("async event FD");
+        watched
     }
 
     fn ask(&mut self, line: &str) -> String {
@@ -95,10 +101,9 @@ impl Watched {
         answer.trim_end().to_owned()
     }
 
-    /// The program's line that tells of an event.
-    fn event(&mut self) -> String {
-        let lines = BufReader::new(self.watch.stdout.take().unwrap()).lines().map(Result::unwrap);
-        lines.into_iter().find(|line| line.contains("event_type")).unwrap()
+    /// The program's next line with these words.
+    fn line_with(&mut self, words: &str) -> String {
+        self.lines.by_ref().map(Result::unwrap).find(|line| line.contains(words)).unwrap()
     }
 }
 
@@ -115,7 +120,7 @@ fn a_device_that_dies_or_goes_tells_the_program_as_the_kernel_would() {
     for calamity in ["fatal", "vanish"] {
         let mut watched = Watched::start(&folder);
         assert_eq!(watched.ask(calamity), "ok");
-        assert!(watched.event().contains("event_type fatal (8)"), "{calamity}");
+        assert!(watched.line_with("event_type").contains("IBV_EVENT_DEVICE_FATAL (8)"), "{calamity}");
     }
     std::fs::remove_dir_all(folder).unwrap();
 }

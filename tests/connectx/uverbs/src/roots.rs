@@ -195,7 +195,10 @@ fn table(state: &mut State, table_type: u8, priority: u16) -> Result<&mut RootTa
                 (create_table::LOG_SIZE, LOG_SIZE),
             ];
             let id = made(&mut state.hca, &Command::new(0x930, &create_table::LAYOUT, &fields))?;
-            state.lead_to_next(table_type, priority, Some(id))?;
+            if let Err(refused) = state.lead_to_next(table_type, priority, Some(id)) {
+                destroy_table(&mut state.hca, table_type, id)?;
+                return Err(refused);
+            }
             id
         }
     };
@@ -213,8 +216,12 @@ fn leave(state: &mut State, table_type: u8, priority: u16) -> Result<(), Refused
     let id = table.id;
     state.lead_to_next(table_type, priority, state.roots.behind(table_type, priority))?;
     state.roots.tables.remove(&key);
+    destroy_table(&mut state.hca, table_type, id)
+}
+
+fn destroy_table(hca: &mut Hca, table_type: u8, id: u64) -> Result<(), Refused> {
     let fields = [(named::TABLE_TYPE, table_type.into()), (named::TABLE_ID, id)];
-    send(&mut state.hca, &Command::new(0x931, &named::LAYOUT, &fields)).map(|_| ())
+    send(hca, &Command::new(0x931, &named::LAYOUT, &fields)).map(|_| ())
 }
 
 impl State {

@@ -230,7 +230,12 @@ fn a_register_that_is_not_modelled_is_refused_and_the_mtu_is_kept() {
 #[test]
 fn a_command_fails_as_often_as_it_is_told_to() {
     let mut hca = initialized(BLUEFIELD_2);
-    hca.inject(CommandFault { opcode: 0x800, after: 0, times: 1, trouble: Trouble::Refused { status: 0x0f, syndrome: 0x1234 } });
+    hca.inject(CommandFault {
+        opcode: 0x800,
+        after: 0,
+        times: 1,
+        trouble: Trouble::Refused { status: 0x0f, syndrome: 0x1234 },
+    });
     let answer = run(&mut hca, 0x800, 0, &l::plain::LAYOUT, &[], &[]);
     assert_eq!((status(&answer), output::SYNDROME.read(&answer)), (0x0f, Some(0x1234)));
     assert_eq!(status(&run(&mut hca, 0x800, 0, &l::plain::LAYOUT, &[], &[])), OK);

@@ -20,18 +20,29 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// A block of 2^`log` arguments, all zero: the number of the first. Numbers do not come back.
+    /// A block of 2^`log` arguments, all zero: the number of the first. Numbers come back as late as possible, so that a stale one is found
+    /// out.
     pub(crate) fn allocate(&mut self, log: u64) -> Result<u32, String> {
         if log > LOG_MAX_ALLOCATION {
             return Err(format!("blocks of 2^{log} arguments are not handed out"));
         }
-        let (first, end) = (self.next, self.next + (1 << log));
-        if end > 1 << LOG_ALL {
-            return Err("no arguments are left".to_owned());
-        }
-        self.next = end;
+        let size = 1 << log;
+        let first = self.room(self.next, size).or_else(|| self.room(0, size)).ok_or("no arguments are left")?;
+        self.next = first + size;
         self.blocks.insert(first, vec![[0; ARGUMENT]; 1 << log]);
         Ok(first)
+    }
+
+    /// The first number from one on with so many that nobody has.
+    fn room(&self, from: u32, size: u32) -> Option<u32> {
+        let mut first = from;
+        for (start, block) in &self.blocks {
+            let end = start + u32::try_from(block.len()).ok()?;
+            if end > first && *start < first + size {
+                first = end;
+            }
+        }
+        (first + size <= 1 << LOG_ALL).then_some(first)
     }
 
     /// Takes a block back.
@@ -70,6 +81,18 @@ fn missing(number: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn blocks_that_are_given_back_are_handed_out_again_once_all_others_were() {
+        let mut arguments = Arguments::default();
+        let blocks: Vec<_> =
+            (0..1 << (LOG_ALL - LOG_MAX_ALLOCATION)).map(|_| arguments.allocate(LOG_MAX_ALLOCATION).unwrap()).collect();
+        assert!(arguments.allocate(0).is_err(), "all are handed out");
+        arguments.free(blocks[5]).unwrap();
+        assert_eq!(arguments.allocate(0), Ok(blocks[5]));
+        assert_eq!(arguments.allocate(0), Ok(blocks[5] + 1));
+        assert!(arguments.allocate(LOG_MAX_ALLOCATION).is_err(), "the block is not whole");
+    }
 
     #[test]
     fn a_pattern_is_filled_in_from_arguments_of_one_block_only() {
