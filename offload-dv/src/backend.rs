@@ -72,7 +72,16 @@ impl DvNic {
         let names = device::names(&open.device);
         names.address.as_deref().map_or(Ok(()), eswitch::check)?;
         let (event_sender, events) = EventStream::bounded(EVENTS);
-        let owner = Arc::new(Owner::start(&names.rdma)?);
+        let stuck_after = Duration::from_secs(config.stuck_after.get().into());
+        let (tell, told) = (event_sender.clone(), events.clone());
+        let alarm = move |reason: String| {
+            if tell.send(DeviceEvent::Failed(reason.clone())).is_err() {
+                // Nobody listens, and nothing that happened before matters any more.
+                told.drain();
+                let _ = tell.send(DeviceEvent::Failed(reason));
+            }
+        };
+        let owner = Arc::new(Owner::start(&names.rdma, stuck_after, alarm)?);
         let ports = Arc::new(Ports::new(config.vports.clone(), names.clone(), owner.clone(), source.is_some()));
         let tracker = source.map(|source| {
             owner.call(|rules| rules.switch().accept_connections())??;
@@ -177,7 +186,7 @@ impl Backend for DvNic {
     }
 
     fn install_queue(&self) -> Result<Box<dyn InstallQueue>, Refusal> {
-        Ok(Box::new(Queue::new(self.owner.clone(), self.ports.clone(), self.event_sender.clone())))
+        Ok(Box::new(Queue::new(self.owner.clone(), self.ports.clone())))
     }
 
     fn counter_reader(&self) -> Result<Box<dyn CounterReader>, Refusal> {

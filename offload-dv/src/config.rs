@@ -1,6 +1,7 @@
 //! How the backend is configured.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU16;
 
 use serde::{Deserialize, Serialize};
 use sluice_flow::backend::BackendKind;
@@ -25,7 +26,7 @@ pub enum ConnectionsOf {
 }
 
 /// The table `[dv]` of the configuration.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, expecting = "expected a table")]
 pub struct Config {
     /// Whether the agent takes the traffic of the eswitch: from its start to its end packets come to its tables first, and to the
@@ -35,4 +36,14 @@ pub struct Config {
     pub connections: Option<ConnectionsOf>,
     /// Vports by the names of ports, for ports whose network device does not tell. 65535 is the uplink.
     pub vports: BTreeMap<String, u16>,
+    /// How long a call of libmlx5 may take, in seconds. One that takes longer means that the device has failed: the agent ends with exit
+    /// code 3, and the next one installs the flows of the log. Default 4.
+    pub stuck_after: NonZeroU16,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        const STUCK_AFTER: NonZeroU16 = NonZeroU16::MIN.saturating_add(3);
+        Self { takeover: false, connections: None, vports: BTreeMap::new(), stuck_after: STUCK_AFTER }
+    }
 }

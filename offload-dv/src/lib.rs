@@ -16,6 +16,7 @@ mod queue;
 mod rules;
 pub mod switch;
 pub mod translate;
+mod watch;
 
 pub use backend::DvNic;
 pub use config::{Config, ConnectionsOf, KIND};

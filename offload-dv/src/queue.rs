@@ -5,8 +5,7 @@ use std::task::Waker;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use sluice_flow::backend::{
-    ChainChange, ChainCompletion, ChainOperation, Change, Completion, DeviceEvent, EventSender, Facet, Handle,
-    InstallQueue, Operation,
+    ChainChange, ChainCompletion, ChainOperation, Change, Completion, Facet, Handle, InstallQueue, Operation,
 };
 use sluice_flow::refusal::Refusal;
 use sluice_flow::{Flow, FlowId, Generation};
@@ -20,7 +19,6 @@ use crate::translate::{Instance, Templates};
 pub(crate) struct Queue {
     owner: Arc<Owner>,
     ports: Arc<Ports>,
-    events: EventSender,
     templates: Templates,
     /// Of the ports that the templates are for.
     revision: u64,
@@ -45,11 +43,11 @@ enum Work {
 }
 
 impl Queue {
-    pub(crate) fn new(owner: Arc<Owner>, ports: Arc<Ports>, events: EventSender) -> Self {
+    pub(crate) fn new(owner: Arc<Owner>, ports: Arc<Ports>) -> Self {
         let (complete, completed) = unbounded();
         let (change, changed) = unbounded();
         let (templates, revision) = (Templates::new(), ports.revision());
-        Self { owner, ports, events, templates, revision, completed, complete, changed, change, waker: None }
+        Self { owner, ports, templates, revision, completed, complete, changed, change, waker: None }
     }
 
     fn prepare(&mut self, operation: Operation) -> Result<Work, Refusal> {
@@ -81,9 +79,9 @@ impl InstallQueue for Queue {
             return;
         }
         let names: Vec<_> = prepared.iter().map(|change| (change.flow, change.generation)).collect();
-        let (complete, waker, events) = (self.complete.clone(), self.waker.clone(), self.events.clone());
+        let (complete, waker) = (self.complete.clone(), self.waker.clone());
         let work = move |rules: &mut Rules| {
-            carry_out(rules, prepared, &complete, &events);
+            carry_out(rules, prepared, &complete);
             waker.inspect(|waker| waker.wake_by_ref());
         };
         if let Err(refusal) = self.owner.post(work) {
@@ -121,7 +119,7 @@ impl InstallQueue for Queue {
 }
 
 /// Makes the changes of a batch: removals together, so that the device is waited for once, and the others in their order.
-fn carry_out(rules: &mut Rules, prepared: Vec<Prepared>, complete: &Sender<Vec<Completion>>, events: &EventSender) {
+fn carry_out(rules: &mut Rules, prepared: Vec<Prepared>, complete: &Sender<Vec<Completion>>) {
     let mut removals = Vec::new();
     let mut done = Vec::with_capacity(prepared.len());
     for Prepared { flow, generation, work } in prepared {
@@ -136,10 +134,7 @@ fn carry_out(rules: &mut Rules, prepared: Vec<Prepared>, complete: &Sender<Vec<C
         done.push(Completion { flow, generation, result });
     }
     // What is installed is matched once this is done.
-    if let Err(refusal) = rules.sync() {
-        // Nobody knows what is in the device.
-        let _ = events.send(DeviceEvent::Failed(refusal.to_string()));
-    }
+    rules.sync();
     let handles: Vec<_> = removals.iter().map(|(.., handle)| *handle).collect();
     if !handles.is_empty() {
         let removed = removals.into_iter().zip(rules.remove(&handles));

@@ -1,6 +1,7 @@
 //! What the thread of the device knows of the rules in its switch: whose they are, and under which handle.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use sluice_flow::action::ActionKind;
 use sluice_flow::backend::{Handle, InstalledRule, Outcome, Placement};
@@ -10,12 +11,14 @@ use sluice_flow::{Cause, ChainId, FlowId, Generation};
 
 use crate::switch::{Count, RuleId, Switch};
 use crate::translate::{Instance, Template};
+use crate::watch::Progress;
 
 /// The switch with the names of its rules.
 pub(crate) struct Rules {
     switch: Switch,
     known: Vec<Known>,
     open: HashSet<ChainId>,
+    progress: Arc<Progress>,
 }
 
 /// What is known of a place for a rule.
@@ -33,8 +36,8 @@ struct Owned {
 }
 
 impl Rules {
-    pub(crate) fn new(switch: Switch) -> Self {
-        Self { switch, known: Vec::new(), open: HashSet::new() }
+    pub(crate) fn new(switch: Switch, progress: Arc<Progress>) -> Self {
+        Self { switch, known: Vec::new(), open: HashSet::new(), progress }
     }
 
     /// The switch, for what does not concern the rules of flows.
@@ -59,6 +62,7 @@ impl Rules {
 
     /// Installs the rule of a flow.
     pub(crate) fn install(&mut self, id: FlowId, generation: Generation, rule: Instance) -> Result<Outcome, Refusal> {
+        self.progress.works()?;
         self.check_jump(&rule.template)?;
         let installed = self.switch.install(rule)?;
         let place = installed.0 as usize;
@@ -73,6 +77,7 @@ impl Rules {
 
     /// Makes the rule of a flow do something else.
     pub(crate) fn modify(&mut self, handle: Handle, rule: Instance) -> Result<Outcome, Refusal> {
+        self.progress.works()?;
         self.check_jump(&rule.template)?;
         let Some(id) = self.find(handle) else {
             return Err(Refusal::Device { reason: "the rule is gone".into() });
@@ -83,6 +88,9 @@ impl Rules {
 
     /// Removes rules. One that is gone already is removed, without counters.
     pub(crate) fn remove(&mut self, handles: &[Handle]) -> Vec<Result<Outcome, Refusal>> {
+        if let Err(refusal) = self.progress.works() {
+            return vec![Err(refusal); handles.len()];
+        }
         let found: Vec<_> = handles.iter().map(|handle| self.find(*handle)).collect();
         let ids: Vec<_> = found.iter().flatten().copied().collect();
         let removed = self.switch.remove(&ids);
@@ -101,9 +109,14 @@ impl Rules {
 
     /// Removes all rules, and returns how many there were.
     pub(crate) fn flush(&mut self) -> Result<usize, Refusal> {
+        /// As many at once as take a small part of the time in which the thread must get on.
+        const AT_ONCE: usize = 256;
         let ids: Vec<_> = self.all().map(|(id, _)| id).collect();
-        self.switch.remove(&ids)?;
-        self.known.iter_mut().for_each(|known| known.owner = None);
+        for some in ids.chunks(AT_ONCE) {
+            self.progress.works()?;
+            self.switch.remove(some)?;
+            some.iter().for_each(|id| self.known[id.0 as usize].owner = None);
+        }
         Ok(ids.len())
     }
 
@@ -129,6 +142,7 @@ impl Rules {
 
     /// Returns the readings of a bulk of counters.
     pub(crate) fn read(&mut self, bulk: usize) -> Result<Vec<Reading>, Refusal> {
+        self.progress.works()?;
         let mut readings = Vec::new();
         let known = &self.known;
         self.switch.read(bulk, &mut |id, count| {
@@ -142,9 +156,10 @@ impl Rules {
         Ok(readings)
     }
 
-    /// Waits until all is in the device.
-    pub(crate) fn sync(&self) -> Result<(), Refusal> {
-        self.switch.sync()
+    /// Waits until all is in the device, which has failed if it cannot be waited for: nobody knows what is in it.
+    pub(crate) fn sync(&self) {
+        let synced = self.progress.works().and_then(|()| self.switch.sync());
+        let _ = synced.inspect_err(|refusal| self.progress.fail(refusal.to_string()));
     }
 
     fn all(&self) -> impl Iterator<Item = (RuleId, u32)> {

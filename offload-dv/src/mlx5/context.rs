@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 
 use super::error::{CallError, Unavailable};
+use super::events::{Events, Source};
 use super::library::{ContextAttributes, Functions, Library, RawContext, RawDevice};
 
 /// An mlx5 device, opened with DevX. Closed when the last handle on it, and on anything made of it, is dropped.
@@ -14,6 +15,7 @@ pub struct Context(Rc<Open>);
 
 struct Open {
     raw: NonNull<RawContext>,
+    events: Source,
     library: Rc<Library>,
 }
 
@@ -37,7 +39,13 @@ impl Context {
         let raw = unsafe { (library.functions.mlx5dv_open_device)(device, &raw mut attributes) };
         let raw = NonNull::new(raw)
             .ok_or_else(|| Unavailable::NotOpened { name: name.to_owned(), source: io::Error::last_os_error() })?;
-        Ok(Self(Rc::new(Open { raw, library: library.clone() })))
+        let events = Source::new(raw, &library.functions);
+        Ok(Self(Rc::new(Open { raw, events, library: library.clone() })))
+    }
+
+    /// Opens what another thread takes events by. Fails if there are too many files.
+    pub fn events(&self) -> io::Result<Events> {
+        self.0.events.events()
     }
 
     /// Carries out a command on no object. `output` is filled with what the device answers.
@@ -66,6 +74,7 @@ impl Context {
 
 impl Drop for Open {
     fn drop(&mut self) {
+        self.events.close();
         // SAFETY: all that was made of it kept it, and is gone.
         let code = unsafe { (self.library.functions.ibv_close_device)(self.raw.as_ptr()) };
         if let Err(error) = CallError::check("ibv_close_device", code) {

@@ -4,6 +4,7 @@ use std::mem::{offset_of, size_of};
 
 use super::action::Reformat;
 use super::devx::LOCAL_WRITE;
+use super::events::{AsyncEvent, ContextHead, DEVICE_FATAL};
 use super::library::{ContextAttributes, DestinationAttributes, DestinationReformat, MatcherLayout, RawPort, RawUmem};
 use super::steering::{DomainKind, SYNC_HARDWARE, SYNC_MEMORY, SYNC_SOFTWARE};
 
@@ -41,5 +42,9 @@ pub const LAYOUT: &[(&str, usize)] = &[
     ("MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L2_TUNNEL", Reformat::L2ToL2Tunnel as usize),
     ("MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L3_TUNNEL_TO_L2", Reformat::L3TunnelToL2 as usize),
     ("MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L3_TUNNEL", Reformat::L2ToL3Tunnel as usize),
+    ("offsetof(struct ibv_context, async_fd)", offset_of!(ContextHead, async_file)),
+    ("sizeof(struct ibv_async_event)", size_of::<AsyncEvent>()),
+    ("offsetof(struct ibv_async_event, event_type)", offset_of!(AsyncEvent, kind)),
+    ("IBV_EVENT_DEVICE_FATAL", DEVICE_FATAL as usize),
     ("IBV_ACCESS_LOCAL_WRITE", LOCAL_WRITE as usize),
 ];

@@ -4,6 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::rc::Rc;
 
 use super::error::Unavailable;
+use super::events::AsyncEvent;
 
 /// What is known of a type of C by pointers only.
 macro_rules! opaque {
@@ -110,6 +111,8 @@ functions! {
         fn ibv_free_device_list(*mut *mut RawDevice);
         fn ibv_get_device_name(*mut RawDevice) -> *const c_char;
         fn ibv_close_device(*mut RawContext) -> c_int;
+        fn ibv_get_async_event(*mut RawContext, *mut AsyncEvent) -> c_int;
+        fn ibv_ack_async_event(*mut AsyncEvent);
     }
     "libmlx5.so.1" {
         fn mlx5dv_is_supported(*mut RawDevice) -> bool;

@@ -12,13 +12,14 @@ mod rule_id;
 mod stages;
 mod tables;
 
+use std::io;
 use std::rc::Rc;
 
 use sluice_flow::Flow;
 use sluice_flow::connection::Connection;
 use sluice_flow::refusal::Refusal;
 
-use crate::mlx5::{self, Context, Domain, DomainKind, Library, Unavailable};
+use crate::mlx5::{self, Context, Domain, DomainKind, Events, Library, Unavailable};
 use crate::translate::{Instance, Tracking};
 
 pub use self::connections::{Connected, ConnectionChange};
@@ -126,6 +127,11 @@ impl Switch {
     /// Returns the vport of a port of the RDMA device; `None` if the kernel does not tell.
     pub fn vport(&self, port: u32) -> Result<Option<u16>, Refusal> {
         self.context.vport(port).map_err(refuse)
+    }
+
+    /// Opens what another thread takes the device's events by.
+    pub fn events(&self) -> io::Result<Events> {
+        self.context.events()
     }
 
     /// Installs a rule. Fails if libmlx5 or the device refuses; then nothing has changed.

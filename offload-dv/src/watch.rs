@@ -1,0 +1,190 @@
+//! Watches the device, and the thread that has it: a device that says that it is dead, or that keeps a call of libmlx5 for too long, has
+//! failed. Its rules are good for nothing from then on, and the agent ends; the next one installs them again.
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
+use sluice_flow::refusal::Refusal;
+
+use crate::mlx5::{Events, Happened};
+
+/// How often it is looked.
+const LOOK: Duration = Duration::from_millis(100);
+/// The time between two looks that counts at most: when the whole process stood still, the thread could not go on either.
+const LONGEST_LOOK: Duration = Duration::from_millis(500);
+
+/// How the thread of the device tells that it gets on with its work, and hears that there is no point in it any more.
+#[derive(Default)]
+pub(crate) struct Progress {
+    /// Changes with every piece of work, and is odd as long as there is one.
+    count: AtomicU64,
+    failure: OnceLock<String>,
+}
+
+impl Progress {
+    /// A piece of work begins, and what was done before is done. Fails if the device has failed.
+    pub(crate) fn works(&self) -> Result<(), Refusal> {
+        let count = self.count.load(Ordering::Relaxed);
+        self.count.store((count | 1).wrapping_add(2), Ordering::Relaxed);
+        self.check()
+    }
+
+    /// There is no work.
+    pub(crate) fn rests(&self) {
+        let count = self.count.load(Ordering::Relaxed);
+        self.count.store(count.wrapping_add(1) & !1, Ordering::Relaxed);
+    }
+
+    /// The device has failed. Of several reasons the first one is kept.
+    pub(crate) fn fail(&self, reason: String) {
+        self.failure.get_or_init(|| reason);
+    }
+
+    /// Fails if the device has failed.
+    pub(crate) fn check(&self) -> Result<(), Refusal> {
+        self.failure.get().map_or(Ok(()), |reason| Err(Refusal::Device { reason: reason.clone().into() }))
+    }
+}
+
+/// The thread that watches. It ends when this is dropped.
+pub(crate) struct Watch {
+    progress: Arc<Progress>,
+    failed: Receiver<Infallible>,
+    _stop: Sender<Infallible>,
+}
+
+impl Watch {
+    /// Starts it. `alarm` is told once if the device fails, which it also has when a piece of work takes longer than `patience`.
+    pub(crate) fn start(
+        events: Events,
+        progress: &Arc<Progress>,
+        patience: Duration,
+        alarm: impl FnOnce(String) + Send + 'static,
+    ) -> io::Result<Self> {
+        let (stop, stopped) = bounded(0);
+        let (failure, failed) = bounded(0);
+        let watched = progress.clone();
+        let run = move || {
+            if let Some(reason) = until_failure(&events, &watched, patience, &stopped) {
+                alarm(reason);
+            }
+            // Who waits for an answer waits no longer.
+            drop(failure);
+        };
+        thread::Builder::new().name("dv-watch".to_owned()).spawn(run)?;
+        Ok(Self { progress: progress.clone(), failed, _stop: stop })
+    }
+
+    /// Fails if the device has failed.
+    pub(crate) fn check(&self) -> Result<(), Refusal> {
+        self.progress.check()
+    }
+
+    /// Is disconnected when the device fails; nothing ever comes out of it.
+    pub(crate) fn failed(&self) -> &Receiver<Infallible> {
+        &self.failed
+    }
+}
+
+/// Returns the reason once the device has failed, and nothing if it is to stop before.
+fn until_failure(
+    events: &Events,
+    progress: &Progress,
+    patience: Duration,
+    stopped: &Receiver<Infallible>,
+) -> Option<String> {
+    let mut standstill = Standstill::new(patience);
+    loop {
+        let happened = events.wait(LOOK);
+        if stopped.try_recv() == Err(TryRecvError::Disconnected) {
+            return None;
+        }
+        match happened {
+            Ok(Some(Happened::Died)) => progress.fail("the device is dead (IBV_EVENT_DEVICE_FATAL)".to_owned()),
+            Ok(Some(Happened::Other) | None) => {}
+            Err(error) => progress.fail(format!("the device tells of itself no more: {error}")),
+        }
+        if standstill.look(progress.count.load(Ordering::Relaxed), Instant::now()) {
+            progress.fail(format!("libmlx5 has not come back for {} s", patience.as_secs()));
+        }
+        if let Some(reason) = progress.failure.get() {
+            return Some(reason.clone());
+        }
+    }
+}
+
+/// How long the thread of the device has been at the same piece of work.
+struct Standstill {
+    patience: Duration,
+    seen: u64,
+    still: Duration,
+    looked: Option<Instant>,
+}
+
+impl Standstill {
+    fn new(patience: Duration) -> Self {
+        Self { patience, seen: 0, still: Duration::ZERO, looked: None }
+    }
+
+    /// Returns whether it has been so for too long.
+    fn look(&mut self, count: u64, now: Instant) -> bool {
+        let elapsed = self.looked.map_or(Duration::ZERO, |looked| now.duration_since(looked)).min(LONGEST_LOOK);
+        let stands_still = count % 2 == 1 && count == self.seen;
+        self.still = if stands_still { self.still + elapsed } else { Duration::ZERO };
+        (self.seen, self.looked) = (count, Some(now));
+        self.still >= self.patience
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
+mod tests {
+    use super::*;
+
+    /// Looks so often, and returns what the last look says.
+    fn look(standstill: &mut Standstill, progress: &Progress, now: &mut Instant, times: u32) -> bool {
+        let count = progress.count.load(Ordering::Relaxed);
+        let look = |_| {
+            *now += LOOK;
+            standstill.look(count, *now)
+        };
+        (0..times).map(look).last().unwrap()
+    }
+
+    #[test]
+    fn a_thread_that_is_at_one_piece_of_work_for_too_long_is_stuck_and_others_are_not() {
+        let (progress, mut now) = (Progress::default(), Instant::now());
+        let mut standstill = Standstill::new(LOOK * 10);
+        assert!(!look(&mut standstill, &progress, &mut now, 100), "it has no work");
+        for _ in 0..3 {
+            progress.works().unwrap();
+            assert!(!look(&mut standstill, &progress, &mut now, 10), "it gets on");
+        }
+        assert!(look(&mut standstill, &progress, &mut now, 1));
+        progress.rests();
+        assert!(!look(&mut standstill, &progress, &mut now, 100), "it has come back");
+    }
+
+    #[test]
+    fn a_process_that_stood_still_blames_nobody() {
+        let (progress, mut now) = (Progress::default(), Instant::now());
+        let mut standstill = Standstill::new(LOOK * 10);
+        progress.works().unwrap();
+        assert!(!look(&mut standstill, &progress, &mut now, 2));
+        now += Duration::from_secs(600);
+        assert!(!look(&mut standstill, &progress, &mut now, 1));
+    }
+
+    #[test]
+    fn the_first_reason_is_the_one_that_is_told() {
+        let progress = Progress::default();
+        progress.fail("first".to_owned());
+        progress.fail("second".to_owned());
+        assert!(progress.works().unwrap_err().to_string().contains("first"));
+    }
+}
