@@ -28,6 +28,7 @@ use crate::upkeep::device_counters::{DeviceCounters, Published};
 use crate::upkeep::inspection::Inspection;
 use crate::upkeep::orphans::Found;
 use crate::upkeep::rebalancing::Rebalancing;
+use crate::upkeep::reinstatement::Reinstatement;
 use crate::upkeep::retrying::RetrySchedule;
 use crate::upkeep::revalidation::{Revalidation, RevalidatorThread};
 
@@ -60,6 +61,8 @@ pub struct Agent {
     config: ArcSwap<Config>,
     counted: Published,
     adopted: OnceLock<Adopted>,
+    /// Flows of earlier runs on their way back into the device.
+    pub reinstatement: Reinstatement,
     /// What other owners had in the device when it was last looked.
     others: Mutex<Vec<Found>>,
     /// Changes of the configuration follow each other; nobody who reads it takes this.
@@ -176,6 +179,7 @@ impl Agent {
             object_store,
             counted: Published::default(),
             adopted: OnceLock::new(),
+            reinstatement: Reinstatement::default(),
             others: Mutex::default(),
             reloading: Mutex::default(),
         });
@@ -277,8 +281,26 @@ impl Agent {
     /// Takes on the flows that earlier runs have left, and runs the log that this agent was made with. To be called before the agent's
     /// parts run.
     pub fn keep_flows(&self, opened: Opened, lifecycle: &mut Lifecycle) -> Result<(), JournalError> {
+        if self.backend.adoption().is_none() {
+            self.reinstatement.begin(self.clock.now());
+        }
         let take = |flow, accepted| self.queue.restore(flow, accepted).map(|_| ());
         opened.run(&self.table, take, lifecycle)
+    }
+
+    /// Looks whether the flows of earlier runs are back in a device whose rules went with the earlier agent, and tells of it. Returns
+    /// whether there is nothing more to look for.
+    pub fn look_for_reinstatement(&self) -> bool {
+        let restored = self.journal.as_ref().map(|journal| journal.report().restored).unwrap_or_default();
+        let unsettled = self.table.census().unsettled();
+        let gap = self.reinstatement.look(self.clock.now(), unsettled, restored.away.unwrap_or_default());
+        if let (Some(gap), flows @ 1..) = (gap, restored.flows) {
+            let gap = gap.as_secs_f64();
+            tracing::info!(
+                "{flows} flows of earlier runs have their answer; they were without rules for at most {gap:.1} s"
+            );
+        }
+        !self.reinstatement.is_under_way()
     }
 
     /// Removes every flow and waits for it.

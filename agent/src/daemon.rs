@@ -223,6 +223,7 @@ impl Daemon {
             }
         })?;
         daemon.note_coverage(&mut lifecycle);
+        daemon.note_reinstatement(&mut lifecycle);
         let (ask, asked) = mpsc::unbounded_channel();
         let metrics = Arc::new(Metrics::new(daemon.agent.clone(), Some(daemon.log.clone()))?);
         if let Some(http) = http {
@@ -264,6 +265,24 @@ impl Daemon {
                     _ = times.tick() => agent.coverage.note(&Reading::take(&agent, None).coverage()),
                 }
             }
+        });
+    }
+
+    /// Notes when the flows of earlier runs are in the device again.
+    fn note_reinstatement(&self, lifecycle: &mut Lifecycle) {
+        const LOOK: Duration = Duration::from_millis(50);
+        let agent = self.agent.clone();
+        lifecycle.task("reinstatement", SERVER_DEADLINE, |stop| async move {
+            let stopped = stop.requested();
+            tokio::pin!(stopped);
+            while !agent.look_for_reinstatement() {
+                tokio::select! {
+                    () = &mut stopped => return Ok(()),
+                    () = tokio::time::sleep(LOOK) => {}
+                }
+            }
+            stopped.await;
+            Ok(())
         });
     }
 

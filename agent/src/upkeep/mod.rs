@@ -7,5 +7,6 @@ pub mod difference;
 pub mod inspection;
 pub mod orphans;
 pub mod rebalancing;
+pub mod reinstatement;
 pub(crate) mod retrying;
 pub mod revalidation;

@@ -265,6 +265,12 @@ static OTHERS: &[Measure] = &[
         "Time without an agent before the start at most, by the wall clock.",
         One(|now| journal(now, |report| report.restored.away.into())),
     ),
+    gauge(
+        "sluice_reinstatement_seconds",
+        "Time that flows of earlier runs were without rules at most, where rules go with the agent; absent until all have their answer.",
+        One(|now| now.agent.reinstatement.gap().into()),
+    )
+    .stats("reinstatement_seconds"),
     counter(
         "sluice_journal_written_records_total",
         "Records written.",
