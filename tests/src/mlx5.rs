@@ -133,12 +133,22 @@ impl Control {
 
     /// How often each command has come, by its opcode.
     pub fn commands(&mut self) -> BTreeMap<u16, u64> {
-        let answer = self.ask("commands");
+        let opcode = |word: &str| u16::from_str_radix(word.trim_start_matches("0x"), 16).expect("an opcode");
+        self.counts("commands").into_iter().map(|(word, times)| (opcode(&word), times as u64)).collect()
+    }
+
+    /// How many objects there are, by kind.
+    pub fn left(&mut self) -> BTreeMap<String, usize> {
+        self.counts("left")
+    }
+
+    fn counts(&mut self, command: &str) -> BTreeMap<String, usize> {
+        let answer = self.ask(command);
         let pair = |word: &str| {
-            let (opcode, times) = word.split_once('=')?;
-            Some((u16::from_str_radix(opcode.strip_prefix("0x")?, 16).ok()?, times.parse().ok()?))
+            let (name, count) = word.split_once('=')?;
+            Some((name.to_owned(), count.parse().ok()?))
         };
-        answer.split(' ').map(|word| pair(word).expect("OPCODE=TIMES")).collect()
+        answer.split_whitespace().map(|word| pair(word).expect("NAME=COUNT")).collect()
     }
 }
 

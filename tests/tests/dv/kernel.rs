@@ -171,7 +171,7 @@ impl<'a> World<'a> {
         let clock = Arc::new(ManualClock::default());
         let vports =
             (1..).zip(PORTS).map(|(number, (vport, _))| (format!("p{number}"), vport)).collect::<BTreeMap<_, _>>();
-        let config = Config { takeover: true, connections: Some(ConnectionsOf::Kernel), vports };
+        let config = Config { takeover: true, connections: Some(ConnectionsOf::Kernel), vports, ..Config::default() };
         let open = OpenConfig::new("mlx5_0", clock.clone());
         let nic = DvNic::open_with(&config, &open, Some(source)).unwrap();
         for number in 1..=4 {

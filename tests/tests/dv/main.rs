@@ -14,6 +14,8 @@ mod frames;
 mod generated;
 mod kernel;
 mod layout;
+mod leftovers;
+mod misbehaving;
 mod refusals;
 mod refused_start;
 mod rig;

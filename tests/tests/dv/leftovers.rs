@@ -1,0 +1,145 @@
+//! What stays in the device: nothing, after many flows, and whatever the device refuses meanwhile.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sluice_flow::backend::OpenConfig;
+use sluice_flow::time::MonotonicClock;
+use sluice_flow::{ChainId, Port, PortNumber, Refusal};
+use sluice_offload_dv::{Config, DvNic};
+use sluice_tests::conformance::{Device, Opened, Subject};
+use sluice_tests::mlx5::{Control, on_device, with_options};
+
+/// Flows of each kind that needs something of its own in the device: key and actions.
+const KINDS: [(&str, &str); 6] = [
+    ("in_port(1),eth_type(0x0800),ipv4(proto=17,frag=no),udp(dst=53)", "2"),
+    ("in_port(1),eth_type(0x0800),ipv4(dst=10.0.0.2,frag=no)", "drop"),
+    ("in_port(1),eth_type(0x86dd),ipv6(frag=no)", "set(eth(dst=02:00:00:00:00:09)),3"),
+    ("in_port(1),eth_type(0x0806)", "push_vlan(vid=7,pcp=0),2"),
+    ("in_port(1),eth_type(0x0800),ipv4(dst=10.0.0.3,frag=no)", "2,3"),
+    ("in_port(1),eth_type(0x88cc)", "recirc(0x5)"),
+];
+const CHAIN: ChainId = ChainId(5);
+
+/// Opens the eswitch, with three ports.
+fn open() -> Result<Opened, Refusal> {
+    let vports = [("p1", 0), ("p2", 0xffff), ("p3", 1)].map(|(name, vport)| (name.to_owned(), vport));
+    let config = Config { takeover: true, vports: BTreeMap::from(vports), ..Config::default() };
+    let nic = DvNic::open(&config, &OpenConfig::new("mlx5_0", Arc::new(MonotonicClock::new())))?;
+    Ok(Opened::plain(Arc::new(nic)))
+}
+
+/// Plays with a device that is open.
+fn with_device<R>(opened: Opened, play: impl FnOnce(&mut Device<'_>) -> R) -> R {
+    let subject =
+        Subject { open: Box::new(|| unreachable!()), open_with_room: None, send: Box::new(|_, _| {}), facets: &[] };
+    let mut device = Device::of(&subject, opened);
+    let third = Port { number: PortNumber(3), name: "p3".parse().unwrap(), kind: sluice_flow::PortKind::Physical };
+    device.backend().attach_port(&third).unwrap();
+    play(&mut device)
+}
+
+/// Installs a flow of each kind, removes those that were taken, and returns how many that were.
+fn cycle(device: &mut Device<'_>) -> usize {
+    device.open_chain(CHAIN).unwrap();
+    let rules: Vec<_> = KINDS.iter().filter_map(|(key, actions)| device.install(key, actions).ok()).collect();
+    assert_eq!(device.installed().len(), rules.len(), "the backend's books have what was taken");
+    for rule in &rules {
+        device.remove(*rule);
+    }
+    assert_eq!(device.installed().len(), 0, "and nothing of what was removed");
+    device.close_chain(CHAIN).unwrap();
+    rules.len()
+}
+
+#[test]
+fn a_thousand_cycles_of_install_and_delete_leave_nothing_behind() {
+    const CYCLES: u32 = 1_000;
+    on_device("bluefield-3", "leftovers::a_thousand_cycles_of_install_and_delete_leave_nothing_behind", |ports| {
+        // The device is there once somebody opens it.
+        drop(open().unwrap());
+        let mut control = ports.control();
+        let kernels = control.left();
+        with_device(open().unwrap(), |device| {
+            // Memory for tables and blocks of counters stay for the next ones.
+            assert_eq!(cycle(device), KINDS.len());
+            let before = control.left();
+            assert!((0..CYCLES).all(|_| cycle(device) == KINDS.len()));
+            assert_eq!(control.left(), before);
+        });
+        assert_eq!(control.left(), kernels);
+    });
+}
+
+/// Opens the device, plays a cycle, and closes it: what is in the device behind the cycle, by kind, and how many flows were taken, if it
+/// opened at all.
+fn life(control: &mut Control) -> Option<(BTreeMap<String, usize>, usize)> {
+    let opened = open().ok()?;
+    let told = with_device(opened, |device| {
+        let taken = cycle(device);
+        (control.left(), taken)
+    });
+    Some(told)
+}
+
+/// Commands that take something back: what one of them leaves when it is refused goes with the context, at the latest.
+fn takes_back(opcode: u16) -> bool {
+    matches!(opcode, 0x202 | 0x401 | 0x501 | 0x801 | 0x803 | 0x93a | 0x93e | 0x941 | 0xa03 | 0xa06 | 0xa0a)
+        || is_the_kernels(opcode)
+}
+
+/// Of those the ones by which the kernel takes back flow tables, groups and entries of its own, and their roots: where they are refused its driver only
+/// warns (`mlx5_cmd_destroy_flow_table` and what calls it), and what they leave stays.
+fn is_the_kernels(opcode: u16) -> bool {
+    matches!(opcode, 0x92f | 0x931 | 0x934 | 0x938)
+}
+
+#[test]
+fn each_command_that_is_refused_once_leaves_nothing_behind() {
+    let name = "leftovers::each_command_that_is_refused_once_leaves_nothing_behind";
+    // What the device says of refused commands, and what the kernel takes back of those that take something back.
+    let expected = [
+        "had status 0x8",
+        "refused with",
+        "of a context that was closed",
+        "cannot be destroyed",
+        "user context ",
+        " objects of steering",
+    ];
+    with_options("bluefield-3", &[], &expected, name, |ports| {
+        // The device is there once somebody opens it.
+        drop(open().unwrap());
+        let mut control = ports.control();
+        let before = control.commands();
+        let (whole, all) = life(&mut control).unwrap();
+        assert_eq!(all, KINDS.len());
+        let mut sent: Vec<_> = control.commands().into_iter().collect();
+        sent.iter_mut().for_each(|(opcode, times)| *times -= before.get(opcode).copied().unwrap_or_default());
+        // Those that may leave something for good come last.
+        sent.sort_by_key(|(opcode, _)| is_the_kernels(*opcode));
+        let (mut refused_starts, mut refused_flows) = (0, 0);
+        for (opcode, after) in sent.into_iter().flat_map(|(opcode, times)| (0..times).map(move |after| (opcode, after)))
+        {
+            let before = control.left();
+            control.ask(&format!("refuse {opcode:#x} {after} 1 0x8 0x1234"));
+            match life(&mut control) {
+                None => refused_starts += 1,
+                Some((left, taken)) => {
+                    refused_flows += usize::from(taken < all);
+                    // What a refused flow would have needed first of all may not be there.
+                    let is_more = |(kind, count): (&String, &usize)| whole.get(kind).is_none_or(|whole| count > whole);
+                    let more: Vec<_> = left.iter().filter(|left| is_more(*left)).collect();
+                    assert!(takes_back(opcode) || more.is_empty(), "{opcode:#x}, after {after}: {more:?}");
+                }
+            }
+            assert!(is_the_kernels(opcode) || control.left() == before, "{opcode:#x}, after {after}");
+            assert_eq!(
+                life(&mut control).map(|(_, taken)| taken),
+                Some(all),
+                "{opcode:#x}, after {after}: the next life"
+            );
+        }
+        println!("{refused_starts} starts and {refused_flows} cycles met a refusal");
+        assert!(refused_starts > 0 && refused_flows > 0);
+    });
+}

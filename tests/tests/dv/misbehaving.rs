@@ -1,0 +1,210 @@
+//! A device that misbehaves under the daemon: who asks the agent is answered at once, whatever the device does; a device that has failed
+//! ends the agent with its reason, and the next one installs the flows again.
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use sluice_tests::daemon::Daemon;
+use sluice_tests::mlx5::{Control, runner_with};
+use sluice_tests::world::eventually;
+use tempfile::TempDir;
+
+use crate::agent::{CONFIG, PROFILE};
+
+/// In which a control socket or a page answers.
+const AT_ONCE: Duration = Duration::from_millis(100);
+/// In which a device that has failed is told to have.
+const SOON: Duration = Duration::from_secs(5);
+/// "The device failed" (`sluiced --help`).
+const DEVICE_FAILED: i32 = 3;
+const ALLOC_FLOW_COUNTER: &str = "0x939";
+const QUERY_FLOW_COUNTER: &str = "0x93b";
+
+struct Faulty {
+    daemon: Daemon,
+    control: Control,
+    folder: TempDir,
+}
+
+impl Faulty {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (daemon, control) = start_in(folder.path());
+        let mut faulty = Self { daemon, control, folder };
+        faulty.add("10.0.0.1");
+        faulty
+    }
+
+    fn add(&mut self, address: &str) {
+        let ran = self.daemon.sluice(&["add-flow", "--permanent", &key(address), "p0"]);
+        assert_eq!(ran.code, Some(0), "{}", ran.err);
+    }
+
+    /// Has a rule written, and does not wait for it.
+    fn write(&self, address: &str) {
+        self.daemon.sluice(&["add-flow", "--permanent", "--no-wait", &key(address), "p0"]);
+    }
+
+    /// Asks on every way that is to be answered at once. Fails if one of them is late three times in a row: a single time may be the
+    /// machine's. Returns whether the agent is there to answer.
+    fn is_answered_at_once(&self) -> bool {
+        let asks: [(&str, &dyn Fn() -> Option<bool>); 5] = [
+            ("list-commands", &|| Some(self.ask("list-commands")?.contains("dpctl/dump-flows"))),
+            ("dump-flows", &|| Some(self.ask("dpctl/dump-flows")?.contains("actions:"))),
+            ("stats", &|| Some(self.ask("sluice/stats")?.contains("flows"))),
+            ("/healthz", &|| self.page("/healthz")),
+            ("/metrics", &|| self.page("/metrics")),
+        ];
+        asks.into_iter().all(|(name, ask)| {
+            let mut fastest = Duration::MAX;
+            for _ in 0..3 {
+                let started = Instant::now();
+                match ask() {
+                    Some(is_right) => assert!(is_right, "{name}"),
+                    None => return false,
+                }
+                fastest = fastest.min(started.elapsed());
+            }
+            assert!(fastest <= AT_ONCE, "{name} took {fastest:?}");
+            true
+        })
+    }
+
+    /// What the control socket answers, if the agent is there.
+    fn ask(&self, method: &str) -> Option<String> {
+        let mut stream = UnixStream::connect(self.daemon.socket()).ok()?;
+        write!(stream, r#"{{"id":1,"method":"{method}","params":[]}}"#).ok()?;
+        stream.shutdown(Shutdown::Write).ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        (!answer.is_empty()).then_some(answer)
+    }
+
+    /// Whether a page is there and says that all is well, if the agent is there.
+    fn page(&self, path: &str) -> Option<bool> {
+        let (status, _) = self.daemon.http(path);
+        (status != 0).then_some(status == 200)
+    }
+
+    /// Waits until the agent says that the device has failed, in time, and for its end. It is asked meanwhile.
+    fn fails_soon(&mut self, since: Instant, reason: &str) {
+        let has_failed = |daemon: &Daemon| daemon.log().contains("stopping: device-watch");
+        while !has_failed(&self.daemon) {
+            assert!(since.elapsed() < SOON, "{}", self.daemon.log());
+            // One that is not there any more has told why.
+            let _ = self.is_answered_at_once();
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        println!("{reason}: told after {:?}", since.elapsed());
+        assert_eq!(self.daemon.wait().code(), Some(DEVICE_FAILED), "{}", self.daemon.log());
+        println!("{reason}: ended after {:?}", since.elapsed());
+        let log = self.daemon.log();
+        assert!(log.lines().any(|line| line.starts_with("sluiced: device-watch ") && line.contains(reason)), "{log}");
+    }
+
+    /// Starts the agent again, on a device without rules, and waits until all flows are in it.
+    fn comes_back(self, flows: usize) {
+        let Self { daemon, control, folder } = self;
+        drop((daemon, control));
+        let (daemon, _) = start_in(folder.path());
+        eventually("all flows are in the device", || {
+            let listed = daemon.sluice(&["dump-flows", "type=offloaded"]).out;
+            listed.lines().filter(|line| line.contains("actions:")).count() == flows
+        });
+    }
+}
+
+/// A daemon in a folder, with a device of its own that can be told what is to go wrong.
+fn start_in(folder: &Path) -> (Daemon, Control) {
+    let (wires, control) = (folder.join("wires"), folder.join("control"));
+    // Those of a device that was here before are nobody's any more.
+    let _ = std::fs::remove_dir_all(&wires);
+    let _ = std::fs::remove_file(&control);
+    std::fs::create_dir(&wires).unwrap();
+    let options = ["--control", control.to_str().unwrap()];
+    let daemon = Daemon::start_by(&runner_with(PROFILE, &options, &wires), &folder.join("agent"), CONFIG);
+    (daemon, Control::of(&control))
+}
+
+fn key(address: &str) -> String {
+    format!("in_port(host),eth(),eth_type(0x0800),ipv4(dst={address},frag=no)")
+}
+
+#[test]
+fn a_queue_that_stands_still_is_a_device_that_has_failed() {
+    let mut faulty = Faulty::start();
+    faulty.control.ask("stall");
+    let since = Instant::now();
+    faulty.write("10.0.0.2");
+    faulty.fails_soon(since, "libmlx5 has not come back for 4 s");
+    faulty.comes_back(2);
+}
+
+#[test]
+fn a_write_that_fails_is_a_device_that_has_failed() {
+    let mut faulty = Faulty::start();
+    faulty.control.ask("fail-write 1");
+    let since = Instant::now();
+    faulty.write("10.0.0.2");
+    faulty.fails_soon(since, "");
+    faulty.comes_back(2);
+}
+
+#[test]
+fn a_device_that_says_that_it_is_dead_has_failed() {
+    let mut faulty = Faulty::start();
+    faulty.control.ask("fatal");
+    faulty.fails_soon(Instant::now(), "IBV_EVENT_DEVICE_FATAL");
+    faulty.comes_back(1);
+}
+
+#[test]
+fn a_device_that_is_taken_out_has_failed() {
+    let mut faulty = Faulty::start();
+    faulty.control.ask("vanish");
+    faulty.fails_soon(Instant::now(), "IBV_EVENT_DEVICE_FATAL");
+    faulty.comes_back(1);
+}
+
+#[test]
+fn a_command_that_never_comes_back_is_a_device_that_has_failed() {
+    let mut faulty = Faulty::start();
+    faulty.control.ask(&format!("delay {QUERY_FLOW_COUNTER} 1 3600000"));
+    faulty.fails_soon(Instant::now(), "libmlx5 has not come back for 4 s");
+    faulty.comes_back(1);
+}
+
+#[test]
+fn a_command_that_is_late_keeps_nobody_but_those_who_wait_for_the_device() {
+    let mut faulty = Faulty::start();
+    let late = Duration::from_secs(2);
+    faulty.control.ask(&format!("delay {QUERY_FLOW_COUNTER} 1 {}", late.as_millis()));
+    let since = Instant::now();
+    while since.elapsed() < late {
+        assert!(faulty.is_answered_at_once());
+    }
+    faulty.add("10.0.0.2");
+    assert!(!faulty.daemon.log().contains("stopping"), "{}", faulty.daemon.log());
+}
+
+#[test]
+fn a_command_that_is_refused_is_a_flow_that_is_refused_until_it_is_tried_again() {
+    let mut faulty = Faulty::start();
+    // The block of 512 counters that there is has room for the others.
+    let folder = faulty.folder.path().join("flows");
+    let lines: String = (0..600).map(|port| format!("{},tcp(dst={port}), actions:p0\n", tcp())).collect();
+    std::fs::write(&folder, lines).unwrap();
+    faulty.control.ask(&format!("refuse {ALLOC_FLOW_COUNTER} 0 1 0x8 0x1234"));
+    faulty.daemon.sluice(&["add-flows", folder.to_str().unwrap()]);
+    assert!(faulty.is_answered_at_once());
+    let refused = faulty.daemon.sluice(&["dump-flows", "-m"]).out;
+    let refused = refused.lines().filter(|line| line.contains("mlx5dv_devx_obj_create")).count();
+    assert_eq!(refused, 1, "the one that needed a new block; those behind it had the next one");
+}
+
+fn tcp() -> &'static str {
+    "in_port(host),eth(),eth_type(0x0800),ipv4(proto=6,frag=no)"
+}
