@@ -22,13 +22,14 @@ use crate::config::{Config, ConnectionsOf, KIND};
 use crate::connections::{ConnectionSource, KernelConnections, SourceError, Tracker};
 use crate::device::{self, Names};
 use crate::eswitch;
+use crate::mirrors;
 use crate::owner::Owner;
 use crate::ports::{self, Ports};
 use crate::queue::Queue;
-use crate::translate::translate;
+use crate::translate::{Vports, translate};
 
-/// Chains that a packet may pass: tables have 64 levels, of which the kernel has the first.
-const MAX_DEPTH: usize = 60;
+/// Chains that a packet may pass: tables have 64 levels, of which the kernel has the first, and mirrors the next four.
+const MAX_DEPTH: usize = 56;
 /// Changes that are best handed over at once.
 const BATCH: usize = 64;
 /// Events that are kept for who listens.
@@ -91,6 +92,14 @@ impl DvNic {
         Ok(Self { _tracker: tracker.transpose()?, names, owner, ports, clock, events, event_sender })
     }
 
+    pub(crate) fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
+    pub(crate) fn ports(&self) -> &Ports {
+        &self.ports
+    }
+
     fn changed(&self, port: PortNumber) {
         let changed = |port| DeviceEvent::Changed { cause: Cause::Port(port) };
         if self.event_sender.send(changed(Some(port))).is_err() {
@@ -122,7 +131,7 @@ impl Backend for DvNic {
     }
 
     fn mirrors(&self) -> Option<&dyn Mirrors> {
-        None
+        Some(self)
     }
 
     fn connections(&self) -> Option<&dyn Connections> {
@@ -273,7 +282,16 @@ impl Checker for Kinds {
         Err(Refusal::Unsupported { facet: Facet::Connections })
     }
 
-    fn mirror(&mut self, _: &Mirror) -> Result<(), Refusal> {
-        Err(Refusal::Unsupported { facet: Facet::Mirrors })
+    fn mirror(&mut self, mirror: &Mirror) -> Result<(), Refusal> {
+        mirrors::copying(mirror, &AnyVport).map(drop)
+    }
+}
+
+/// Ports whose vports do not matter.
+struct AnyVport;
+
+impl Vports for AnyVport {
+    fn vport(&self, port: PortNumber) -> Result<u16, Refusal> {
+        u16::try_from(port.0).map_err(|_| Refusal::no_port(port))
     }
 }

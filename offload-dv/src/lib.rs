@@ -9,6 +9,7 @@ mod config;
 pub mod connections;
 mod device;
 mod eswitch;
+mod mirrors;
 pub mod mlx5;
 mod owner;
 mod ports;

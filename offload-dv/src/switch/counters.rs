@@ -119,6 +119,13 @@ impl Counters {
         Ok(())
     }
 
+    /// Asks for one counter.
+    pub(super) fn ask(&mut self, counter: Counter) -> Result<Count, Refusal> {
+        let (bulk, index) = self.place(counter);
+        self.bulks[bulk].query_some(&[index])?;
+        Ok(self.count(counter))
+    }
+
     /// Returns what was told of a counter last.
     pub(super) fn count(&self, counter: Counter) -> Count {
         let (bulk, index) = self.place(counter);

@@ -7,6 +7,7 @@ mod connections;
 mod counters;
 mod ids;
 mod kinds;
+mod mirrors;
 mod refusal;
 mod rule_id;
 mod stages;
@@ -24,12 +25,14 @@ use crate::translate::{Instance, Tracking};
 
 pub use self::connections::{Connected, ConnectionChange};
 pub use self::counters::Count;
+pub use self::mirrors::Copying;
 pub use self::rule_id::RuleId;
 
 use self::actions::Actions;
 use self::connections::{Connections, Continuation, TABLES_BETWEEN};
 use self::counters::{Counter, Counters};
 use self::kinds::{KindId, Kinds};
+use self::mirrors::Mirrors;
 use self::refusal::{explain, refuse};
 use self::tables::{MatcherId, Tables};
 
@@ -39,6 +42,8 @@ pub struct Switch {
     free: Vec<u32>,
     kinds: Kinds,
     connections: Option<Connections>,
+    /// Lead to the tables, and go before them.
+    mirrors: Mirrors,
     tables: Tables,
     actions: Actions,
     counters: Counters,
@@ -75,6 +80,7 @@ impl Switch {
             free: Vec::new(),
             kinds: Kinds::default(),
             connections: None,
+            mirrors: Mirrors::default(),
             tables: Tables::open(&domain).map_err(failed)?,
             actions: Actions::new(library, &domain),
             counters: Counters::new(&context),
@@ -185,6 +191,21 @@ impl Switch {
         }
         self.wait_for_packets()?;
         self.counters.settle(&counters)
+    }
+
+    /// Makes a mirror, or changes it; it goes on counting. Fails if the device cannot copy so; it copies as before then.
+    pub fn set_mirror(&mut self, name: &str, copying: Copying) -> Result<(), Refusal> {
+        self.mirrors.set(name, copying, &mut self.counters, &self.domain, self.tables.first())
+    }
+
+    /// Removes a mirror. Fails if there is none of that name.
+    pub fn remove_mirror(&mut self, name: &str) -> Result<(), Refusal> {
+        self.mirrors.remove(name, &mut self.counters, &self.domain, self.tables.first())
+    }
+
+    /// Returns what a mirror copied up to now; `None` if there is none of that name.
+    pub fn mirror_count(&mut self, name: &str) -> Result<Option<Count>, Refusal> {
+        self.mirrors.counter(name).map(|counter| self.counters.ask(counter)).transpose()
     }
 
     /// Returns how many bulks of counters there are.

@@ -6,11 +6,12 @@ use std::fmt;
 use sluice_flow::refusal::Refusal;
 use sluice_flow::{ChainId, Priority};
 
+use super::mirrors::{ROOT_ORDER, STAGES};
 use super::refusal::refuse;
 use crate::mlx5::{Action, CallError, Domain, MatchParameter, Matcher, Rule, Table};
 
-/// The level of the first chain's table; that of level 0 is the kernel's.
-const FIRST_LEVEL: u32 = 1;
+/// The level of the first chain's table; that of level 0 is the kernel's, those between are of mirrors.
+const FIRST_LEVEL: u32 = 1 + STAGES;
 /// The level of a chain's table from which no rule is known to jump: others have room above it. libmlx5 has 64, of which the last two are
 /// not for chains.
 pub(super) const LAST_LEVEL: u32 = 61;
@@ -62,7 +63,7 @@ impl Tables {
     pub(super) fn open(domain: &Domain) -> Result<Self, CallError> {
         let first = Chain::open(domain, FIRST_LEVEL, None)?;
         let everything = MatchParameter::default();
-        let root = domain.table(0)?.matcher(0, &everything)?.rule(&everything, [first.jump.clone()].into())?;
+        let root = domain.table(0)?.matcher(ROOT_ORDER, &everything)?.rule(&everything, [first.jump.clone()].into())?;
         Ok(Self {
             chains: HashMap::from([(FIRST, first)]),
             matchers: Vec::new(),
@@ -82,6 +83,11 @@ impl Tables {
     /// Returns the level of a chain's table, which is made if need be; without a chain, that above all of them.
     pub(super) fn level(&mut self, chain: Option<ChainId>) -> Result<u32, Refusal> {
         chain.map_or(Ok(LAST_LEVEL + 1), |chain| Ok(self.chain(chain, LAST_LEVEL)?.level))
+    }
+
+    /// Returns the action that leads to the first chain.
+    pub(super) fn first(&self) -> &Action {
+        &self.chains[&FIRST].jump
     }
 
     /// Returns the action that leads from one chain to another, whose table is made if need be. Tables are entered by ascending

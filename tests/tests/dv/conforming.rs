@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sluice_flow::Backend;
-use sluice_flow::backend::OpenConfig;
+use sluice_flow::backend::{Facet, OpenConfig};
 use sluice_flow::time::MonotonicClock;
 use sluice_offload_dv::{Config, DvNic};
 use sluice_tests::conformance::{Opened, Subject, play};
@@ -36,7 +36,7 @@ fn the_backend_conforms() {
             open: Box::new(|| Opened::plain(open())),
             open_with_room: None,
             send: Box::new(|_, packets| send(ports, &representor, packets)),
-            facets: &[],
+            facets: &[Facet::Mirrors],
         };
         assert_eq!(play(subject), [""; 0]);
     });

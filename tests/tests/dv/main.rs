@@ -15,6 +15,7 @@ mod generated;
 mod kernel;
 mod layout;
 mod leftovers;
+mod mirrors;
 mod misbehaving;
 mod refusals;
 mod refused_start;

@@ -1,0 +1,159 @@
+//! Mirrors: tables ahead of that of the first chain, in which packets are copied, and which all lead on.
+
+use std::collections::{BTreeMap, HashMap};
+
+use sluice_flow::refusal::Refusal;
+
+use super::counters::{Counter, Counters};
+use super::refusal::refuse;
+use crate::mlx5::{Action, CallError, Destination, Domain, MatchParameter, Rule};
+use crate::translate::Matched;
+
+/// Tables for mirrors: a packet is copied in each at most once, so that a port has so many mirrors at most.
+pub(super) const STAGES: u32 = 4;
+
+/// What is copied, and where to.
+#[derive(Clone, Debug)]
+pub struct Copying {
+    /// Which packets: of one vport.
+    pub matched: Matched,
+    /// The vports that get a copy, each once.
+    pub copies: Vec<u16>,
+}
+
+/// The mirrors of an eswitch.
+#[derive(Default)]
+pub(super) struct Mirrors {
+    /// In the order in which they were first set.
+    list: Vec<Mirror>,
+    tables: Option<Stages>,
+}
+
+struct Mirror {
+    name: String,
+    copying: Copying,
+    counter: Counter,
+}
+
+/// The rules of all mirrors, which keep their tables. The one that leads to them goes first.
+struct Stages {
+    entry: Rule,
+    /// The priority of that one in the table of level 0.
+    order: u16,
+    rules: Vec<Rule>,
+}
+
+/// The priority of the rule that leads to the first chain, behind those that lead to mirrors.
+pub(super) const ROOT_ORDER: u16 = 2;
+
+impl Mirrors {
+    /// Makes a mirror, or changes it; its counter goes on. Fails if the device cannot; then all mirrors are as they were.
+    pub(super) fn set(
+        &mut self,
+        name: &str,
+        copying: Copying,
+        counters: &mut Counters,
+        domain: &Domain,
+        first: &Action,
+    ) -> Result<(), Refusal> {
+        let known = self.list.iter().position(|mirror| mirror.name == name);
+        let old = match known {
+            Some(place) => Some(std::mem::replace(&mut self.list[place].copying, copying)),
+            None => {
+                let counter = counters.take()?;
+                self.list.push(Mirror { name: name.to_owned(), copying, counter });
+                None
+            }
+        };
+        let made = self.make(counters, domain, first);
+        if made.is_err() {
+            match (known, old) {
+                (Some(place), Some(old)) => self.list[place].copying = old,
+                _ => self.list.pop().into_iter().for_each(|mirror| counters.give_back(mirror.counter)),
+            }
+        }
+        made
+    }
+
+    /// Removes a mirror. Fails if there is none of that name.
+    pub(super) fn remove(
+        &mut self,
+        name: &str,
+        counters: &mut Counters,
+        domain: &Domain,
+        first: &Action,
+    ) -> Result<(), Refusal> {
+        let Some(place) = self.list.iter().position(|mirror| mirror.name == name) else {
+            return Err(Refusal::Device { reason: format!("there is no mirror {name}").into() });
+        };
+        let removed = self.list.remove(place);
+        if let Err(refusal) = self.make(counters, domain, first) {
+            self.list.insert(place, removed);
+            return Err(refusal);
+        }
+        counters.settle(&[removed.counter]).map(drop)
+    }
+
+    /// Returns the counter of a mirror.
+    pub(super) fn counter(&self, name: &str) -> Option<Counter> {
+        self.list.iter().find(|mirror| mirror.name == name).map(|mirror| mirror.counter)
+    }
+
+    /// Makes the tables anew and leads packets there, before the old ones go: each packet is in the ones or in the others.
+    fn make(&mut self, counters: &Counters, domain: &Domain, first: &Action) -> Result<(), Refusal> {
+        let tables = match self.list.is_empty() {
+            true => None,
+            false => {
+                let order = self.tables.as_ref().map_or(0, |tables| 1 - tables.order);
+                Some(self.stages(order, counters, domain, first)?)
+            }
+        };
+        let old = std::mem::replace(&mut self.tables, tables);
+        if let Some(Stages { entry, rules, .. }) = old {
+            drop(entry);
+            // From here on no packet is in them.
+            domain.sync().map_err(refuse)?;
+            drop(rules);
+        }
+        Ok(())
+    }
+
+    fn stages(&self, order: u16, counters: &Counters, domain: &Domain, first: &Action) -> Result<Stages, Refusal> {
+        // The mirrors of a port are one behind the other.
+        let mut of_port: HashMap<Option<u16>, u32> = HashMap::new();
+        let mut stages: BTreeMap<u32, Vec<&Mirror>> = BTreeMap::new();
+        for mirror in &self.list {
+            let stage = of_port.entry(mirror.copying.matched.guarantees.from).or_default();
+            if *stage == STAGES {
+                return Err(Refusal::Limit { what: "mirrors of a port".into(), limit: STAGES.into() });
+            }
+            stages.entry(*stage).or_default().push(mirror);
+            *stage += 1;
+        }
+        let everything = MatchParameter::default();
+        let (mut next, mut rules) = (first.clone(), Vec::new());
+        for (stage, mirrors) in stages.into_iter().rev() {
+            let table = domain.table(1 + stage).map_err(refuse)?;
+            for Mirror { copying, counter, .. } in mirrors {
+                let copies = to_all(domain, &copying.copies, &next).map_err(refuse)?;
+                let matcher = table.matcher(0, &copying.matched.mask).map_err(refuse)?;
+                let actions = [counters.action(*counter)?, copies];
+                rules.push(matcher.rule(&copying.matched.value, actions.into()).map_err(refuse)?);
+            }
+            let others = table.matcher(1, &everything).map_err(refuse)?;
+            rules.push(others.rule(&everything, [next].into()).map_err(refuse)?);
+            next = Action::to_table(&table).map_err(refuse)?;
+        }
+        domain.sync_writes().map_err(refuse)?;
+        let root = domain.table(0).and_then(|table| table.matcher(order, &everything)).map_err(refuse)?;
+        let entry = root.rule(&everything, [next].into()).map_err(refuse)?;
+        Ok(Stages { entry, order, rules })
+    }
+}
+
+/// Copies to vports, and the packet itself to where it goes on.
+fn to_all(domain: &Domain, copies: &[u16], next: &Action) -> Result<Action, CallError> {
+    let ports = copies.iter().map(|vport| Action::to_vport(domain, *vport));
+    let all = ports.chain([Ok(next.clone())]).map(|to| Ok(Destination { to: to?, reformat: None }));
+    Action::to_all(domain, all.collect::<Result<_, _>>()?)
+}
