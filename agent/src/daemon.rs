@@ -82,7 +82,7 @@ pub struct Options {
     check: bool,
 }
 
-/// Runs the daemon to its end. Returns one of [`EXIT_CODES`].
+/// Runs the daemon to its end. Returns the exit code, as the help text lists them.
 pub fn run() -> ExitCode {
     let options = match Options::try_parse() {
         Ok(options) => options,

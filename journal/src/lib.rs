@@ -1,7 +1,7 @@
 //! A table that survives: what is wanted, in a log in the state folder, read back at the next start.
 //!
-//! A change to what is wanted puts the slot of its flow into a [queue](Unwritten), without a system call and without a lock that
-//! flows share. The [writer](Writer) takes the slots in turn, makes records of what is wanted by then and writes them in one go;
+//! A change to what is wanted puts the slot of its flow into a [queue](sluice_flow::table::Unwritten), without a system call and
+//! without a lock that flows share. The [writer](Writer) takes the slots in turn, makes records of what is wanted by then and writes them in one go;
 //! who must know that its request is safe from the agent's death [waits](Journal::wait) for that. A disk that hangs makes the log
 //! fall [behind](Lag), which is told; the queue cannot outgrow the table.
 //! The [keeper](Keeper) syncs the disk at an interval, which bounds what the death of the whole machine takes, and compacts.
