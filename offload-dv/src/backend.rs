@@ -9,7 +9,6 @@ use sluice_flow::backend::{
     CounterReader, DeviceEvent, EventSender, EventStream, Facet, Handle, Injector, InstallQueue, InstalledRule,
     LastCounters, Listing, LooksAt, LookupCounters, LostRule, Meters, Mirrors, MissPolicy, OpenConfig, PortCounters,
 };
-use sluice_flow::counters::{Reading, Sampled};
 use sluice_flow::meter::Meter;
 use sluice_flow::mirror::Mirror;
 use sluice_flow::port::{Port, PortNumber};
@@ -26,12 +25,13 @@ use crate::mirrors;
 use crate::owner::Owner;
 use crate::ports::{self, Ports};
 use crate::queue::Queue;
+use crate::reader::Reader;
 use crate::translate::{Vports, translate};
 
 /// Chains that a packet may pass: tables have 64 levels, of which the kernel has the first, and mirrors the next four.
 const MAX_DEPTH: usize = 56;
-/// Changes that are best handed over at once.
-const BATCH: usize = 64;
+/// Changes that are best handed over at once: they wait together until the device has them, for which libmlx5 fills 14 rings.
+const BATCH: usize = 256;
 /// Events that are kept for who listens.
 const EVENTS: usize = 1_024;
 /// Workers that help: one thread has the device, and translating takes less time than that needs.
@@ -85,7 +85,7 @@ impl DvNic {
         let owner = Arc::new(Owner::start(&names.rdma, stuck_after, alarm)?);
         let ports = Arc::new(Ports::new(config.vports.clone(), names.clone(), owner.clone(), source.is_some()));
         let tracker = source.map(|source| {
-            owner.call(|rules| rules.switch().accept_connections())??;
+            owner.call(|desk| desk.rules.switch().accept_connections())??;
             Tracker::start(source, owner.clone(), open.clock.clone())
         });
         let clock = open.clock.clone();
@@ -199,11 +199,11 @@ impl Backend for DvNic {
     }
 
     fn counter_reader(&self) -> Result<Box<dyn CounterReader>, Refusal> {
-        Ok(Box::new(Reader { owner: self.owner.clone(), clock: self.clock.clone() }))
+        Ok(Box::new(Reader::new(self.owner.clone(), self.clock.clone())))
     }
 
     fn installed(&self, visit: &mut dyn FnMut(InstalledRule)) -> Result<(), Refusal> {
-        self.owner.call(|rules| rules.list())?.into_iter().for_each(visit);
+        self.owner.call(|desk| desk.rules.list())?.into_iter().for_each(visit);
         Ok(())
     }
 
@@ -212,7 +212,7 @@ impl Backend for DvNic {
     }
 
     fn flush(&self) -> Result<usize, Refusal> {
-        self.owner.call(|rules| rules.flush())?
+        self.owner.call(|desk| desk.rules.flush())?
     }
 
     fn release(&self) -> Result<Vec<String>, Refusal> {
@@ -231,29 +231,6 @@ impl Backend for DvNic {
 
 fn no_connections(error: SourceError) -> Refusal {
     Refusal::Device { reason: format!("the kernel's connections: {error}").into() }
-}
-
-/// Reads the counters bulk by bulk, so that the thread of the device does other work in between.
-struct Reader {
-    owner: Arc<Owner>,
-    clock: Arc<dyn Clock>,
-}
-
-impl CounterReader for Reader {
-    fn read(&mut self, visit: &mut dyn FnMut(&[Reading], Sampled)) -> Result<(), Refusal> {
-        for bulk in 0..self.owner.call(|rules| rules.bulks())? {
-            let clock = self.clock.clone();
-            let (readings, sampled) = self.owner.call(move |rules| {
-                let earliest = clock.now();
-                let readings = rules.read(bulk)?;
-                Ok::<_, Refusal>((readings, Sampled { earliest, latest: clock.now() }))
-            })??;
-            if !readings.is_empty() {
-                visit(&readings, sampled);
-            }
-        }
-        Ok(())
-    }
 }
 
 impl BackendConfig for Config {

@@ -7,6 +7,7 @@
 mod backend;
 mod config;
 pub mod connections;
+mod desk;
 mod device;
 mod eswitch;
 mod mirrors;
@@ -14,6 +15,7 @@ pub mod mlx5;
 mod owner;
 mod ports;
 mod queue;
+mod reader;
 mod rules;
 pub mod switch;
 pub mod translate;

@@ -24,18 +24,18 @@ pub(crate) fn copying(mirror: &Mirror, vports: &dyn Vports) -> Result<Copying, R
 impl Mirrors for DvNic {
     fn set_mirror(&self, mirror: &Mirror) -> Result<(), Refusal> {
         let (name, copying) = (mirror.name.clone(), copying(mirror, self.ports())?);
-        self.owner().call(move |rules| rules.switch().set_mirror(&name, copying))?
+        self.owner().call(move |desk| desk.rules.switch().set_mirror(&name, copying))?
     }
 
     fn remove_mirror(&self, name: &str) -> Result<(), Refusal> {
         let name = name.to_owned();
-        self.owner().call(move |rules| rules.switch().remove_mirror(&name))?
+        self.owner().call(move |desk| desk.rules.switch().remove_mirror(&name))?
     }
 
     fn mirror_counters(&self, name: &str) -> Option<MirrorCounters> {
         let name = name.to_owned();
         let count =
-            self.owner().call(move |rules| rules.switch().mirror_count(&name)).and_then(|count| count).ok()??;
+            self.owner().call(move |desk| desk.rules.switch().mirror_count(&name)).and_then(|count| count).ok()??;
         Some(MirrorCounters { packets: count.packets, bytes: count.bytes, placement: Placement::Hardware })
     }
 

@@ -1,16 +1,18 @@
 //! The one thread that calls libmlx5. Work is handed to it in order; whoever waits for an answer waits until the device has failed at
 //! most, because a device that does not answer keeps the thread for good.
 
+use std::io;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded, select, unbounded};
+use crossbeam_channel::{Receiver, Sender, bounded, never, select, unbounded};
 use sluice_flow::refusal::Refusal;
 
-use crate::mlx5::Library;
+use crate::desk::Desk;
+use crate::mlx5::{Answer, Library};
 use crate::rules::Rules;
-use crate::switch::Switch;
+use crate::switch::{END, Switch};
 use crate::watch::{Progress, Watch};
 
 /// How long opening and closing the device may take.
@@ -18,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long closing a device may take that has failed.
 const LITTLE_PATIENCE: Duration = Duration::from_secs(1);
 
-type Work = Box<dyn FnOnce(&mut Rules) + Send>;
+type Work = Box<dyn FnOnce(&mut Desk) + Send>;
 
 /// The thread. It ends, and its rules with it, when this is dropped.
 pub(crate) struct Owner {
@@ -46,21 +48,20 @@ impl Owner {
                 let switch = Library::load().and_then(|library| Switch::open(&library, &device));
                 let switch = switch.map_err(|unavailable| unavailable.to_string())?;
                 let events = switch.events().map_err(|error| error.to_string())?;
-                Ok::<_, String>((switch, events))
+                let answers = listen(&switch).map_err(|error| error.to_string())?;
+                Ok::<_, String>((switch, events, answers))
             };
             match open() {
                 Err(reason) => drop(opened.send(Err(reason))),
-                Ok((switch, events)) => {
-                    let mut rules = Rules::new(switch, progress.clone());
+                Ok((switch, events, answers)) => {
+                    let mut desk = Desk::new(Rules::new(switch, progress.clone()));
                     if opened.send(Ok(events)).is_ok() {
-                        for work in works {
-                            // One that goes on all the same hears of it from the device.
-                            let _ = progress.works();
-                            work(&mut rules);
-                            progress.rests();
-                        }
+                        work_on(&mut desk, &works, answers, &progress);
                     }
-                    drop(rules);
+                    if let Err(refusal) = desk.rules.switch().end() {
+                        tracing::warn!("a thread waits for answers of the device: {refusal}");
+                    }
+                    drop(desk);
                 }
             }
             end.send(()).unwrap_or_default();
@@ -75,7 +76,7 @@ impl Owner {
     }
 
     /// Hands work over, and does not wait. Fails if the device has failed.
-    pub(crate) fn post(&self, work: impl FnOnce(&mut Rules) + Send + 'static) -> Result<(), Refusal> {
+    pub(crate) fn post(&self, work: impl FnOnce(&mut Desk) + Send + 'static) -> Result<(), Refusal> {
         self.watch.check()?;
         let sent = self.work.as_ref().map(|queue| queue.send(Box::new(work)));
         if matches!(sent, Some(Ok(()))) { Ok(()) } else { Err(ended()) }
@@ -84,10 +85,15 @@ impl Owner {
     /// Hands work over, and waits for what comes of it. Fails if the device fails before.
     pub(crate) fn call<R: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut Rules) -> R + Send + 'static,
+        work: impl FnOnce(&mut Desk) -> R + Send + 'static,
     ) -> Result<R, Refusal> {
         let (answer, answered) = bounded(1);
-        self.post(move |rules| answer.send(work(rules)).unwrap_or_default())?;
+        self.post(move |desk| answer.send(work(desk)).unwrap_or_default())?;
+        self.wait(&answered)
+    }
+
+    /// Waits for what was asked for. Fails if the device fails before.
+    pub(crate) fn wait<R>(&self, answered: &Receiver<R>) -> Result<R, Refusal> {
         select! {
             recv(answered) -> answer => answer.map_err(|_| ended()),
             recv(self.watch.failed()) -> _ => {
@@ -107,6 +113,60 @@ impl Drop for Owner {
             tracing::error!("the thread that has the device does not end");
         }
     }
+}
+
+/// Does what comes, and in between what can wait, until nobody can ask for more.
+fn work_on(desk: &mut Desk, works: &Receiver<Work>, mut answers: Receiver<Answer>, progress: &Progress) {
+    enum Next {
+        Work(Work),
+        Answer(Answer),
+        GoOn,
+    }
+    loop {
+        let rest = if desk.has_more_to_do() { Duration::ZERO } else { Duration::MAX };
+        let next = select! {
+            recv(works) -> work => match work {
+                Ok(work) => Next::Work(work),
+                Err(_) => return,
+            },
+            recv(answers) -> answer => match answer {
+                Ok(answer) => Next::Answer(answer),
+                Err(_) => {
+                    answers = never();
+                    continue;
+                }
+            },
+            default(rest) => Next::GoOn,
+        };
+        // One that goes on all the same hears of it from the device.
+        let _ = progress.works();
+        match next {
+            Next::Work(work) => work(desk),
+            Next::Answer(answer) => desk.answered(answer),
+            Next::GoOn => desk.go_on(),
+        }
+        desk.tell(!works.is_empty());
+        progress.owes(desk.oldest_query());
+        progress.rests();
+    }
+}
+
+/// Has a thread wait for answers of the device, until the last one comes.
+fn listen(switch: &Switch) -> io::Result<Receiver<Answer>> {
+    let (tell, answers) = unbounded();
+    let mut listener = switch.listener()?;
+    let run = move || {
+        loop {
+            match listener.wait() {
+                Ok(answer) if answer.number == END || tell.send(answer).is_err() => return,
+                Ok(_) => {}
+                // The device owes what is asked from now on, which the watch notices.
+                Err(error) => return tracing::error!("answers of the device cannot be read: {error}"),
+            }
+        }
+    };
+    thread::Builder::new().name("dv-answers".to_owned()).spawn(run)?;
+    Ok(answers)
 }
 
 fn ended() -> Refusal {

@@ -126,7 +126,7 @@ impl Ports {
             tracing::debug!("ports of {} are not known by netlink: {error}", self.names.rdma);
             None
         });
-        port.map_or(Ok(None), |port| self.owner.call(move |rules| rules.vport(port))?)
+        port.map_or(Ok(None), |port| self.owner.call(move |desk| desk.rules.vport(port))?)
     }
 }
 

@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
+use sluice_flow::Flow;
 use sluice_flow::backend::{
-    ChainChange, ChainCompletion, ChainOperation, Change, Completion, Facet, Handle, InstallQueue, Operation,
+    ChainChange, ChainCompletion, ChainOperation, Change, Completion, Facet, InstallQueue, Operation,
 };
 use sluice_flow::refusal::Refusal;
-use sluice_flow::{Flow, FlowId, Generation};
 
+use crate::desk::{Batch, Desk, Prepared, Reply, Work};
 use crate::owner::Owner;
 use crate::ports::Ports;
-use crate::rules::Rules;
-use crate::translate::{Instance, Templates};
+use crate::translate::Templates;
 
 /// The queue.
 pub(crate) struct Queue {
@@ -27,19 +27,6 @@ pub(crate) struct Queue {
     changed: Receiver<ChainCompletion>,
     change: Sender<ChainCompletion>,
     waker: Option<Waker>,
-}
-
-/// A change that is translated.
-struct Prepared {
-    flow: FlowId,
-    generation: Generation,
-    work: Work,
-}
-
-enum Work {
-    Install(Instance),
-    Modify(Handle, Instance),
-    Remove(Handle),
 }
 
 impl Queue {
@@ -79,12 +66,9 @@ impl InstallQueue for Queue {
             return;
         }
         let names: Vec<_> = prepared.iter().map(|change| (change.flow, change.generation)).collect();
-        let (complete, waker) = (self.complete.clone(), self.waker.clone());
-        let work = move |rules: &mut Rules| {
-            carry_out(rules, prepared, &complete);
-            waker.inspect(|waker| waker.wake_by_ref());
-        };
-        if let Err(refusal) = self.owner.post(work) {
+        let reply = Reply { complete: self.complete.clone(), waker: self.waker.clone() };
+        let batch = Batch { changes: prepared, reply };
+        if let Err(refusal) = self.owner.post(move |desk| desk.carry_out(batch)) {
             let refused = |(flow, generation)| Completion { flow, generation, result: Err(refusal.clone()) };
             done.extend(names.into_iter().map(refused));
         }
@@ -96,10 +80,10 @@ impl InstallQueue for Queue {
 
     fn submit_chain(&mut self, change: ChainChange, done: &mut Vec<ChainCompletion>) {
         let (tell, waker) = (self.change.clone(), self.waker.clone());
-        let work = move |rules: &mut Rules| {
+        let work = move |desk: &mut Desk| {
             match change.operation {
-                ChainOperation::Open => rules.open_chain(change.chain),
-                ChainOperation::Close => rules.close_chain(change.chain),
+                ChainOperation::Open => desk.rules.open_chain(change.chain),
+                ChainOperation::Close => desk.rules.close_chain(change.chain),
             }
             tell.send(ChainCompletion { change, result: Ok(()) }).unwrap_or_default();
             waker.inspect(|waker| waker.wake_by_ref());
@@ -116,30 +100,4 @@ impl InstallQueue for Queue {
     fn set_waker(&mut self, waker: Waker) {
         self.waker = Some(waker);
     }
-}
-
-/// Makes the changes of a batch: removals together, so that the device is waited for once, and the others in their order.
-fn carry_out(rules: &mut Rules, prepared: Vec<Prepared>, complete: &Sender<Vec<Completion>>) {
-    let mut removals = Vec::new();
-    let mut done = Vec::with_capacity(prepared.len());
-    for Prepared { flow, generation, work } in prepared {
-        let result = match work {
-            Work::Install(rule) => rules.install(flow, generation, rule),
-            Work::Modify(handle, rule) => rules.modify(handle, rule),
-            Work::Remove(handle) => {
-                removals.push((flow, generation, handle));
-                continue;
-            }
-        };
-        done.push(Completion { flow, generation, result });
-    }
-    // What is installed is matched once this is done.
-    rules.sync();
-    let handles: Vec<_> = removals.iter().map(|(.., handle)| *handle).collect();
-    if !handles.is_empty() {
-        let removed = removals.into_iter().zip(rules.remove(&handles));
-        done.extend(removed.map(|((flow, generation, _), result)| Completion { flow, generation, result }));
-    }
-    // Nobody waits any more if the worker is gone.
-    complete.send(done).unwrap_or_default();
 }

@@ -35,12 +35,25 @@ struct Owned {
     installed_as: Generation,
 }
 
+/// Rules that are removed, by their places among those that were to be.
+#[derive(Default)]
+pub(crate) struct Removal {
+    /// Their last counters are to be told.
+    pub(crate) left: Vec<usize>,
+    /// Their last counters are not known.
+    pub(crate) gone: Vec<usize>,
+    ids: Vec<RuleId>,
+}
+
+/// The batch of whose removals nobody wants to know.
+const NOBODY: u64 = 0;
+
 impl Rules {
     pub(crate) fn new(switch: Switch, progress: Arc<Progress>) -> Self {
         Self { switch, known: Vec::new(), open: HashSet::new(), progress }
     }
 
-    /// The switch, for what does not concern the rules of flows.
+    /// The switch, for what does not concern the names of rules.
     pub(crate) fn switch(&mut self) -> &mut Switch {
         &mut self.switch
     }
@@ -67,7 +80,9 @@ impl Rules {
         let installed = self.switch.install(rule)?;
         let place = installed.0 as usize;
         if place >= self.known.len() {
-            self.known.resize_with(place + 1, Known::default);
+            let places = self.switch.places();
+            self.known.reserve_exact(places - self.known.len());
+            self.known.resize_with(places, Known::default);
         }
         let known = &mut self.known[place];
         known.life = known.life.wrapping_add(1);
@@ -86,25 +101,27 @@ impl Rules {
         Ok(in_hardware(handle))
     }
 
-    /// Removes rules. One that is gone already is removed, without counters.
-    pub(crate) fn remove(&mut self, handles: &[Handle]) -> Vec<Result<Outcome, Refusal>> {
-        if let Err(refusal) = self.progress.works() {
-            return vec![Err(refusal); handles.len()];
+    /// Takes rules out; what comes of each is told as of `batch`, of those that are gone already at once: they are removed, without
+    /// counters. Fails if the device has failed.
+    pub(crate) fn remove(&mut self, handles: &[Handle], batch: u64) -> Result<Removal, Refusal> {
+        self.progress.works()?;
+        let mut removal = Removal::default();
+        for (position, handle) in handles.iter().enumerate() {
+            match self.find(*handle) {
+                Some(id) => {
+                    self.known[id.0 as usize].owner = None;
+                    removal.left.push(position);
+                    removal.ids.push(id);
+                }
+                None => removal.gone.push(position),
+            }
         }
-        let found: Vec<_> = handles.iter().map(|handle| self.find(*handle)).collect();
-        let ids: Vec<_> = found.iter().flatten().copied().collect();
-        let removed = self.switch.remove(&ids);
-        for id in &ids {
-            self.known[id.0 as usize].owner = None;
-        }
-        let mut last = removed.map(Vec::into_iter);
-        let outcome = |id: Option<RuleId>| match (id, &mut last) {
-            (None, _) => Ok(Outcome::Removed { last: None }),
-            (Some(_), Ok(last)) => Ok(Outcome::Removed { last: last.next().map(counters) }),
+        if let Err(refusal) = self.switch.remove_later(&removal.ids, batch) {
             // They are out of the tables; only what they counted is not known.
-            (Some(_), Err(_)) => Ok(Outcome::Removed { last: None }),
-        };
-        found.into_iter().map(outcome).collect()
+            tracing::warn!("the last counters of removed rules are not known: {refusal}");
+            removal.gone.append(&mut removal.left);
+        }
+        Ok(removal)
     }
 
     /// Removes all rules, and returns how many there were.
@@ -114,7 +131,7 @@ impl Rules {
         let ids: Vec<_> = self.all().map(|(id, _)| id).collect();
         for some in ids.chunks(AT_ONCE) {
             self.progress.works()?;
-            self.switch.remove(some)?;
+            self.switch.remove_later(some, NOBODY)?;
             some.iter().for_each(|id| self.known[id.0 as usize].owner = None);
         }
         Ok(ids.len())
@@ -140,20 +157,13 @@ impl Rules {
         self.switch.bulks()
     }
 
-    /// Returns the readings of a bulk of counters.
-    pub(crate) fn read(&mut self, bulk: usize) -> Result<Vec<Reading>, Refusal> {
-        self.progress.works()?;
-        let mut readings = Vec::new();
-        let known = &self.known;
-        self.switch.read(bulk, &mut |id, count| {
-            let owned = known.get(id.0 as usize).and_then(|known| known.owner);
-            readings.extend(owned.map(|owned| Reading {
-                flow: owned.id,
-                installed_as: owned.installed_as,
-                counters: counters(count),
-            }));
-        })?;
-        Ok(readings)
+    /// Returns the readings of a bulk of counters as they were told last, in place of what `readings` has.
+    pub(crate) fn readings(&self, bulk: usize, readings: &mut Vec<Reading>) {
+        readings.clear();
+        readings.extend(self.switch.counts(bulk).filter_map(|(id, count)| {
+            let owned = self.known.get(id.0 as usize)?.owner?;
+            Some(Reading { flow: owned.id, installed_as: owned.installed_as, counters: counters(count) })
+        }));
     }
 
     /// Waits until all is in the device, which has failed if it cannot be waited for: nobody knows what is in it.
@@ -194,6 +204,6 @@ fn in_hardware(handle: Handle) -> Outcome {
     Outcome::InPlace { handle, placement: Placement::Hardware }
 }
 
-fn counters(count: Count) -> Counters {
+pub(crate) fn counters(count: Count) -> Counters {
     Counters { packets: count.packets, bytes: count.bytes, ..Counters::default() }
 }

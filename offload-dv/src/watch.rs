@@ -1,9 +1,9 @@
-//! Watches the device, and the thread that has it: a device that says that it is dead, or that keeps a call of libmlx5 for too long, has
-//! failed. Its rules are good for nothing from then on, and the agent ends; the next one installs them again.
+//! Watches the device, and the thread that has it: a device that says that it is dead, or that keeps a call of libmlx5 or an answer for too
+//! long, has failed. Its rules are good for nothing from then on, and the agent ends; the next one installs them again.
 
 use std::convert::Infallible;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,6 +23,10 @@ const LONGEST_LOOK: Duration = Duration::from_millis(500);
 pub(crate) struct Progress {
     /// Changes with every piece of work, and is odd as long as there is one.
     count: AtomicU64,
+    /// The oldest query that is not answered; 0 if all are.
+    owed: AtomicU64,
+    /// Whether the thread has come to the end of a piece of work.
+    has_ended: AtomicBool,
     failure: OnceLock<String>,
 }
 
@@ -38,6 +42,27 @@ impl Progress {
     pub(crate) fn rests(&self) {
         let count = self.count.load(Ordering::Relaxed);
         self.count.store(count.wrapping_add(1) & !1, Ordering::Relaxed);
+        self.has_ended.store(true, Ordering::Relaxed);
+    }
+
+    /// The answer of this query is the oldest that the device owes.
+    pub(crate) fn owes(&self, oldest: Option<u64>) {
+        self.owed.store(oldest.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// Returns the piece of work that the thread is at.
+    fn work(&self) -> Option<u64> {
+        Some(self.count.load(Ordering::Relaxed)).filter(|count| count % 2 == 1)
+    }
+
+    /// Returns whether the thread takes answers, or has done so since this was asked last.
+    fn listens(&self) -> bool {
+        self.has_ended.swap(false, Ordering::Relaxed) || self.work().is_none()
+    }
+
+    /// Returns the query whose answer the device owes for the longest time.
+    fn query(&self) -> Option<u64> {
+        Some(self.owed.load(Ordering::Relaxed)).filter(|query| *query != 0)
     }
 
     /// The device has failed. Of several reasons the first one is kept.
@@ -98,7 +123,7 @@ fn until_failure(
     patience: Duration,
     stopped: &Receiver<Infallible>,
 ) -> Option<String> {
-    let mut standstill = Standstill::new(patience);
+    let [mut thread, mut device] = [(); 2].map(|()| Standstill::new(patience));
     loop {
         let happened = events.wait(LOOK);
         if stopped.try_recv() == Err(TryRecvError::Disconnected) {
@@ -109,8 +134,13 @@ fn until_failure(
             Ok(Some(Happened::Other) | None) => {}
             Err(error) => progress.fail(format!("the device tells of itself no more: {error}")),
         }
-        if standstill.look(progress.count.load(Ordering::Relaxed), Instant::now()) {
+        let now = Instant::now();
+        if thread.look(progress.work(), now) {
             progress.fail(format!("libmlx5 has not come back for {} s", patience.as_secs()));
+        }
+        // While the thread is at one piece of work, an answer may be there that it has not taken.
+        if progress.listens() && device.look(progress.query(), now) {
+            progress.fail(format!("the device has not told its counters for {} s", patience.as_secs()));
         }
         if let Some(reason) = progress.failure.get() {
             return Some(reason.clone());
@@ -118,25 +148,25 @@ fn until_failure(
     }
 }
 
-/// How long the thread of the device has been at the same piece of work.
+/// How long the thread of the device has been at the same piece of work, or the device at the same query.
 struct Standstill {
     patience: Duration,
-    seen: u64,
+    seen: Option<u64>,
     still: Duration,
     looked: Option<Instant>,
 }
 
 impl Standstill {
     fn new(patience: Duration) -> Self {
-        Self { patience, seen: 0, still: Duration::ZERO, looked: None }
+        Self { patience, seen: None, still: Duration::ZERO, looked: None }
     }
 
     /// Returns whether it has been so for too long.
-    fn look(&mut self, count: u64, now: Instant) -> bool {
+    fn look(&mut self, at: Option<u64>, now: Instant) -> bool {
         let elapsed = self.looked.map_or(Duration::ZERO, |looked| now.duration_since(looked)).min(LONGEST_LOOK);
-        let stands_still = count % 2 == 1 && count == self.seen;
+        let stands_still = at.is_some() && at == self.seen;
         self.still = if stands_still { self.still + elapsed } else { Duration::ZERO };
-        (self.seen, self.looked) = (count, Some(now));
+        (self.seen, self.looked) = (at, Some(now));
         self.still >= self.patience
     }
 }
@@ -147,11 +177,10 @@ mod tests {
     use super::*;
 
     /// Looks so often, and returns what the last look says.
-    fn look(standstill: &mut Standstill, progress: &Progress, now: &mut Instant, times: u32) -> bool {
-        let count = progress.count.load(Ordering::Relaxed);
+    fn look(standstill: &mut Standstill, at: Option<u64>, now: &mut Instant, times: u32) -> bool {
         let look = |_| {
             *now += LOOK;
-            standstill.look(count, *now)
+            standstill.look(at, *now)
         };
         (0..times).map(look).last().unwrap()
     }
@@ -160,14 +189,28 @@ mod tests {
     fn a_thread_that_is_at_one_piece_of_work_for_too_long_is_stuck_and_others_are_not() {
         let (progress, mut now) = (Progress::default(), Instant::now());
         let mut standstill = Standstill::new(LOOK * 10);
-        assert!(!look(&mut standstill, &progress, &mut now, 100), "it has no work");
+        assert!(!look(&mut standstill, progress.work(), &mut now, 100), "it has no work");
         for _ in 0..3 {
             progress.works().unwrap();
-            assert!(!look(&mut standstill, &progress, &mut now, 10), "it gets on");
+            assert!(!look(&mut standstill, progress.work(), &mut now, 10), "it gets on");
         }
-        assert!(look(&mut standstill, &progress, &mut now, 1));
+        assert!(look(&mut standstill, progress.work(), &mut now, 1));
         progress.rests();
-        assert!(!look(&mut standstill, &progress, &mut now, 100), "it has come back");
+        assert!(!look(&mut standstill, progress.work(), &mut now, 100), "it has come back");
+    }
+
+    #[test]
+    fn a_device_that_owes_one_answer_for_too_long_is_stuck_whatever_else_it_answers() {
+        let (progress, mut now) = (Progress::default(), Instant::now());
+        let mut standstill = Standstill::new(LOOK * 10);
+        assert!(!look(&mut standstill, progress.query(), &mut now, 100), "it owes nothing");
+        for oldest in 1..4 {
+            progress.owes(Some(oldest));
+            assert!(!look(&mut standstill, progress.query(), &mut now, 10), "it answers");
+        }
+        assert!(look(&mut standstill, progress.query(), &mut now, 1));
+        progress.owes(None);
+        assert!(!look(&mut standstill, progress.query(), &mut now, 100), "it has answered");
     }
 
     #[test]
@@ -175,9 +218,9 @@ mod tests {
         let (progress, mut now) = (Progress::default(), Instant::now());
         let mut standstill = Standstill::new(LOOK * 10);
         progress.works().unwrap();
-        assert!(!look(&mut standstill, &progress, &mut now, 2));
+        assert!(!look(&mut standstill, progress.work(), &mut now, 2));
         now += Duration::from_secs(600);
-        assert!(!look(&mut standstill, &progress, &mut now, 1));
+        assert!(!look(&mut standstill, progress.work(), &mut now, 1));
     }
 
     #[test]

@@ -95,6 +95,15 @@ impl Ports {
     pub fn send(&self, port: &str, frame: &[u8]) {
         UnixDatagram::unbound().expect("a socket").send_to(frame, self.0.join(port)).expect("the device has the port");
     }
+
+    /// Returns what sends many frames into a port.
+    pub fn sender(&self, port: &str) -> impl FnMut(&[u8]) + Send + use<> {
+        let socket = UnixDatagram::unbound().expect("a socket");
+        socket.connect(self.0.join(port)).expect("the device has the port");
+        move |frame| {
+            socket.send(frame).expect("the device takes it");
+        }
+    }
 }
 
 impl Out {

@@ -158,6 +158,6 @@ impl Work {
         &self,
         work: impl FnOnce(&mut Switch) -> Result<R, Refusal> + Send + 'static,
     ) -> Result<R, Failure> {
-        self.owner.call(|rules| work(rules.switch())).and_then(|done| done).map_err(Failure::Device)
+        self.owner.call(|desk| work(desk.rules.switch())).and_then(|done| done).map_err(Failure::Device)
     }
 }

@@ -1,6 +1,8 @@
 //! What rules do.
 
+use std::cell::Cell;
 use std::ffi::c_void;
+use std::io;
 use std::ptr::{NonNull, null_mut};
 use std::rc::Rc;
 
@@ -122,9 +124,7 @@ impl Action {
 
     /// Counts packets by the counter that is `offset` behind the first of a bulk.
     pub fn count(bulk: &Object, offset: u32) -> Result<Self, CallError> {
-        // SAFETY: the action keeps the bulk.
-        let raw = unsafe { (bulk.functions().mlx5dv_dr_action_create_flow_counter)(bulk.raw(), offset) };
-        Self::new("mlx5dv_dr_action_create_flow_counter", raw, Of::Object(bulk.clone()))
+        Self::new("mlx5dv_dr_action_create_flow_counter", create_count(bulk, offset), Of::Object(bulk.clone()))
     }
 
     /// Changes headers, by modify actions as the PRM has them (`set_action_in`, `add_action_in`, `copy_action_in`).
@@ -159,6 +159,54 @@ impl Action {
     pub(super) fn raw(&self) -> *mut RawAction {
         self.0.raw.as_ptr()
     }
+}
+
+/// The counters of a bulk as actions, each made when it is first used, and kept. Rules keep other actions, but not these: drop the rules
+/// first. libmlx5 knows which rules an action has, and does not destroy it before them.
+pub struct Counts {
+    made: Box<[Cell<*mut RawAction>]>,
+    bulk: Object,
+}
+
+impl Counts {
+    /// Of a bulk with so many counters.
+    pub fn new(bulk: Object, counters: usize) -> Self {
+        Self { made: vec![Cell::new(null_mut()); counters].into(), bulk }
+    }
+
+    /// Returns the bulk.
+    pub fn bulk(&self) -> &Object {
+        &self.bulk
+    }
+
+    /// Returns the action of a counter.
+    pub(super) fn action(&self, index: usize) -> Result<NonNull<RawAction>, CallError> {
+        const CALL: &str = "mlx5dv_dr_action_create_flow_counter";
+        let none = || CallError { call: CALL, source: io::ErrorKind::InvalidInput.into() };
+        let place = self.made.get(index).ok_or_else(none)?;
+        if place.get().is_null() {
+            place.set(create_count(&self.bulk, u32::try_from(index).unwrap_or(u32::MAX)));
+        }
+        NonNull::new(place.get()).ok_or_else(|| CallError::last(CALL))
+    }
+}
+
+impl Drop for Counts {
+    fn drop(&mut self) {
+        let destroy = self.bulk.functions().mlx5dv_dr_action_destroy;
+        for made in self.made.iter().map(Cell::get).filter(|made| !made.is_null()) {
+            // SAFETY: it was made here, and is destroyed once; libmlx5 refuses if a rule has it.
+            let code = unsafe { destroy(made) };
+            if let Err(error) = CallError::check("mlx5dv_dr_action_destroy", code) {
+                tracing::error!("{error}");
+            }
+        }
+    }
+}
+
+fn create_count(bulk: &Object, offset: u32) -> *mut RawAction {
+    // SAFETY: the bulk exists, and whoever has the action keeps it.
+    unsafe { (bulk.functions().mlx5dv_dr_action_create_flow_counter)(bulk.raw(), offset) }
 }
 
 impl Drop for ActionHandle {

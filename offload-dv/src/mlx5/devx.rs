@@ -24,9 +24,16 @@ struct ObjectHandle {
 pub struct Umem {
     raw: NonNull<RawUmem>,
     /// Written by the device at any time.
-    memory: Box<[AtomicU64]>,
+    memory: Box<[Page]>,
     context: Context,
 }
+
+/// Words of a page.
+const PAGE_WORDS: usize = 512;
+
+/// A page of memory, as the device's keys have them.
+#[repr(C, align(4096))]
+struct Page([AtomicU64; PAGE_WORDS]);
 
 impl Object {
     /// Makes an object by a command. `output` is filled with what the device answers.
@@ -69,9 +76,10 @@ impl Drop for ObjectHandle {
 }
 
 impl Umem {
-    /// Registers so many words, which are zero. What the device writes is big-endian.
+    /// Registers pages for so many words, which are zero. What the device writes is big-endian.
     pub fn register(context: &Context, words: usize) -> Result<Self, CallError> {
-        let memory: Box<[AtomicU64]> = (0..words).map(|_| AtomicU64::new(0)).collect();
+        let page = |_| Page([const { AtomicU64::new(0) }; PAGE_WORDS]);
+        let memory: Box<[Page]> = (0..words.div_ceil(PAGE_WORDS)).map(page).collect();
         let start = memory.as_ptr().cast_mut().cast();
         let register = context.functions().mlx5dv_devx_umem_reg;
         // SAFETY: the memory lives as long as the registration, and is only read and written as atomic words.
@@ -82,7 +90,14 @@ impl Umem {
 
     /// Returns the words.
     pub fn words(&self) -> &[AtomicU64] {
-        &self.memory
+        let words = self.memory.len() * PAGE_WORDS;
+        // SAFETY: pages lie one behind the other, and have nothing but words.
+        unsafe { std::slice::from_raw_parts(self.memory.as_ptr().cast(), words) }
+    }
+
+    /// Returns the address of the first word, by which keys over it name it.
+    pub fn address(&self) -> u64 {
+        self.memory.as_ptr().addr() as u64
     }
 
     /// Returns the number by which commands name it.

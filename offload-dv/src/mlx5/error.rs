@@ -60,6 +60,14 @@ pub enum Unavailable {
         /// libmlx5's reason.
         source: io::Error,
     },
+    /// It has tables, and no counters for them.
+    #[error("{name} has no flow counters: {reason}")]
+    NoCounters {
+        /// The device.
+        name: String,
+        /// What it refused.
+        reason: String,
+    },
 }
 
 /// A call that libmlx5 or the device refused.

@@ -5,7 +5,9 @@ use std::mem::{offset_of, size_of};
 use super::action::Reformat;
 use super::devx::LOCAL_WRITE;
 use super::events::{AsyncEvent, ContextHead, DEVICE_FATAL};
-use super::library::{ContextAttributes, DestinationAttributes, DestinationReformat, MatcherLayout, RawPort, RawUmem};
+use super::library::{
+    ContextAttributes, DestinationAttributes, DestinationReformat, MatcherLayout, RawAnswers, RawPort, RawUmem,
+};
 use super::steering::{DomainKind, SYNC_HARDWARE, SYNC_MEMORY, SYNC_SOFTWARE};
 
 /// What C must agree with of types and constants that libmlx5 shares with us: the expression in C, and its value here. A test compiles them against the headers.
@@ -31,6 +33,8 @@ pub const LAYOUT: &[(&str, usize)] = &[
     ("MLX5DV_QUERY_PORT_VPORT", RawPort::VPORT as usize),
     ("MLX5DV_DR_ACTION_DEST", DestinationAttributes::PLAIN as usize),
     ("MLX5DV_DR_ACTION_DEST_REFORMAT", DestinationAttributes::REFORMAT as usize),
+    ("sizeof(struct mlx5dv_devx_cmd_comp)", size_of::<RawAnswers>()),
+    ("offsetof(struct mlx5dv_devx_async_cmd_hdr, out_data)", size_of::<u64>()),
     ("sizeof(struct mlx5dv_devx_umem)", size_of::<RawUmem>()),
     ("MLX5DV_DR_DOMAIN_TYPE_NIC_RX", DomainKind::NicReceive as usize),
     ("MLX5DV_DR_DOMAIN_TYPE_NIC_TX", DomainKind::NicTransmit as usize),

@@ -12,6 +12,12 @@ macro_rules! opaque {
 }
 opaque!(RawDevice RawContext RawDomain RawTable RawMatcher RawRule RawAction RawObject);
 
+/// `mlx5dv_devx_cmd_comp`
+#[repr(C)]
+pub(super) struct RawAnswers {
+    pub(super) file: c_int,
+}
+
 /// `mlx5dv_context_attr`
 #[repr(C)]
 pub(super) struct ContextAttributes {
@@ -144,6 +150,9 @@ functions! {
         fn mlx5dv_devx_obj_create(*mut RawContext, *const c_void, usize, *mut c_void, usize) -> *mut RawObject;
         fn mlx5dv_devx_obj_query(*mut RawObject, *const c_void, usize, *mut c_void, usize) -> c_int;
         fn mlx5dv_devx_obj_destroy(*mut RawObject) -> c_int;
+        fn mlx5dv_devx_create_cmd_comp(*mut RawContext) -> *mut RawAnswers;
+        fn mlx5dv_devx_destroy_cmd_comp(*mut RawAnswers);
+        fn mlx5dv_devx_obj_query_async(*mut RawObject, *const c_void, usize, usize, u64, *mut RawAnswers) -> c_int;
         fn mlx5dv_devx_general_cmd(*mut RawContext, *const c_void, usize, *mut c_void, usize) -> c_int;
         fn mlx5dv_devx_umem_reg(*mut RawContext, *mut c_void, usize, u32) -> *mut RawUmem;
         fn mlx5dv_devx_umem_dereg(*mut RawUmem) -> c_int;

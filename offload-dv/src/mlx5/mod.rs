@@ -8,6 +8,7 @@
 #![allow(unsafe_code)]
 
 mod action;
+mod answers;
 mod context;
 mod devx;
 mod error;
@@ -18,7 +19,8 @@ mod match_parameter;
 mod port;
 mod steering;
 
-pub use self::action::{Action, Destination, Reformat};
+pub use self::action::{Action, Counts, Destination, Reformat};
+pub use self::answers::{Answer, Answers, Listener};
 pub use self::context::Context;
 pub use self::devx::{Object, Umem};
 pub use self::error::{CallError, Unavailable};

@@ -4,7 +4,7 @@ use std::io;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
-use super::action::Action;
+use super::action::{Action, Counts};
 use super::context::Context;
 use super::error::{CallError, Unavailable};
 use super::library::{Functions, MatcherLayout, RawAction, RawDomain, RawMatcher, RawRule, RawTable};
@@ -74,9 +74,8 @@ struct ShapeOf {
 /// A rule in the device, until it is dropped.
 pub struct Rule {
     raw: NonNull<RawRule>,
-    /// The device refers to what is in it, and to the counter.
+    /// The device refers to what is in it.
     shape: Shape,
-    _count: Option<Action>,
 }
 
 /// Actions of a rule at most: libmlx5 takes 20 entries for a rule, of which each holds one at least.
@@ -196,27 +195,46 @@ impl Matcher {
 }
 
 impl Shape {
-    /// Makes a rule for packets whose bits under the mask are those of `value`, which counts them first.
-    pub fn rule(&self, value: &MatchParameter, count: Option<Action>) -> Result<Rule, CallError> {
+    /// Makes a rule for packets whose bits under the mask are those of `value`. It counts them first, if it is given a counter by its
+    /// place in a bulk.
+    pub fn rule(&self, value: &MatchParameter, count: Option<(&Counts, usize)>) -> Result<Rule, CallError> {
+        const CALL: &str = "mlx5dv_dr_rule_create";
         let ShapeOf { matcher, actions } = &*self.0;
+        let count = count.map(|(counts, index)| counts.action(index)).transpose()?;
         let number = actions.len() + usize::from(count.is_some());
         if number > MOST_ACTIONS {
-            let source = io::Error::from(io::ErrorKind::ArgumentListTooLong);
-            return Err(CallError { call: "mlx5dv_dr_rule_create", source });
+            return Err(CallError { call: CALL, source: io::ErrorKind::ArgumentListTooLong.into() });
         }
         let mut list: [*mut RawAction; MOST_ACTIONS] = [std::ptr::null_mut(); MOST_ACTIONS];
-        for (raw, action) in list.iter_mut().zip(count.iter().chain(actions)) {
-            *raw = action.raw();
-        }
+        let wanted = count.map(NonNull::as_ptr).into_iter().chain(actions.iter().map(Action::raw));
+        list.iter_mut().zip(wanted).for_each(|(place, raw)| *place = raw);
         let create = matcher.functions().mlx5dv_dr_rule_create;
-        // SAFETY: the rule keeps matcher and actions; libmlx5 copies value and list.
+        // SAFETY: the rule keeps matcher and actions, and the bulk does not destroy the counter's before the rule's end; libmlx5 copies
+        // value and list.
         let raw = unsafe { create(matcher.0.raw.as_ptr(), value.as_ptr(), number, list.as_mut_ptr()) };
-        let raw = NonNull::new(raw).ok_or_else(|| CallError::last("mlx5dv_dr_rule_create"))?;
-        Ok(Rule { raw, shape: self.clone(), _count: count })
+        let raw = NonNull::new(raw).ok_or_else(|| CallError::last(CALL))?;
+        Ok(Rule { raw, shape: self.clone() })
+    }
+
+    /// Returns the same for another matcher.
+    pub fn under(&self, matcher: &Matcher) -> Self {
+        matcher.shape(self.0.actions.clone())
     }
 
     fn functions(&self) -> &Functions {
         self.0.matcher.functions()
+    }
+}
+
+impl Rule {
+    /// Returns its shape.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// Returns whether it has the matcher of rules of this shape.
+    pub fn is_beside(&self, shape: &Shape) -> bool {
+        Rc::ptr_eq(&self.shape.0.matcher.0, &shape.0.matcher.0)
     }
 }
 

@@ -16,7 +16,7 @@ use sluice_flow::connection::{Connection, Direction};
 use sluice_flow::refusal::Refusal;
 
 use super::actions::Actions;
-use super::counters::{Counter, Counters};
+use super::blocking_counters::{Counter, Counters};
 use super::ids::Ids;
 use super::refusal::refuse;
 use super::stages::{Restoration, Stage};
@@ -227,7 +227,7 @@ impl Connections {
     /// Returns the connections whose packets were counted since it was asked last.
     pub(super) fn moved(&mut self) -> Result<Vec<Connection>, Refusal> {
         for bulk in 0..self.counters.bulks() {
-            self.counters.read(bulk, &mut |_, _| {})?;
+            self.counters.read(bulk)?;
         }
         let mut moved = Vec::new();
         for tracked in self.zones.values_mut().flat_map(HashMap::values_mut) {

@@ -7,7 +7,7 @@ use sluice_flow::refusal::Refusal;
 use super::actions::Actions;
 use super::refusal::refuse;
 use super::tables::{MatcherId, Tables};
-use crate::mlx5::{Action, MatchParameter, Rule, Shape};
+use crate::mlx5::{Counts, MatchParameter, Matcher, Rule, Shape};
 use crate::translate::Template;
 
 /// One for each template that has rules. A template remembers its place, so that no rule but the first looks up masks and actions.
@@ -21,10 +21,10 @@ pub(super) struct Kinds {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KindId(u32);
 
-struct Kind {
-    template: Arc<Template>,
-    shape: Shape,
-    matcher: MatcherId,
+pub(super) struct Kind {
+    pub(super) template: Arc<Template>,
+    pub(super) shape: Shape,
+    pub(super) matcher: MatcherId,
     rules: u32,
 }
 
@@ -59,10 +59,21 @@ impl Kinds {
     }
 
     /// Makes a rule of a kind, which counts with `count`.
-    pub(super) fn rule(&self, id: KindId, value: &MatchParameter, count: Action) -> Result<Rule, Refusal> {
-        match self.kinds.get(id.0 as usize) {
-            Some(Some(kind)) => kind.shape.rule(value, Some(count)).map_err(refuse),
-            _ => Err(Refusal::Device { reason: "the rule's matcher is gone".into() }),
+    pub(super) fn rule(&self, id: KindId, value: &MatchParameter, count: (&Counts, usize)) -> Result<Rule, Refusal> {
+        match self.get(id) {
+            Some(kind) => kind.shape.rule(value, Some(count)).map_err(refuse),
+            None => Err(Refusal::Device { reason: "the rule's matcher is gone".into() }),
+        }
+    }
+
+    pub(super) fn get(&self, id: KindId) -> Option<&Kind> {
+        self.kinds.get(id.0 as usize)?.as_ref()
+    }
+
+    /// Has rules of a matcher be made of the one that takes its place from now on.
+    pub(super) fn move_to(&mut self, id: MatcherId, matcher: &Matcher) {
+        for kind in self.kinds.iter_mut().flatten().filter(|kind| kind.matcher == id) {
+            kind.shape = kind.shape.under(matcher);
         }
     }
 

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use sluice_flow::refusal::Refusal;
 
-use super::counters::{Counter, Counters};
+use super::blocking_counters::{Counter, Counters};
+use super::counters::Count;
 use super::refusal::refuse;
-use crate::mlx5::{Action, CallError, Destination, Domain, MatchParameter, Rule};
+use crate::mlx5::{Action, CallError, Context, Destination, Domain, MatchParameter, Rule};
 use crate::translate::Matched;
 
 /// Tables for mirrors: a packet is copied in each at most once, so that a port has so many mirrors at most.
@@ -22,11 +23,11 @@ pub struct Copying {
 }
 
 /// The mirrors of an eswitch.
-#[derive(Default)]
 pub(super) struct Mirrors {
     /// In the order in which they were first set.
     list: Vec<Mirror>,
     tables: Option<Stages>,
+    counters: Counters,
 }
 
 struct Mirror {
@@ -47,65 +48,57 @@ struct Stages {
 pub(super) const ROOT_ORDER: u16 = 2;
 
 impl Mirrors {
+    pub(super) fn new(context: &Context) -> Self {
+        Self { list: Vec::new(), tables: None, counters: Counters::new(context) }
+    }
+
     /// Makes a mirror, or changes it; its counter goes on. Fails if the device cannot; then all mirrors are as they were.
-    pub(super) fn set(
-        &mut self,
-        name: &str,
-        copying: Copying,
-        counters: &mut Counters,
-        domain: &Domain,
-        first: &Action,
-    ) -> Result<(), Refusal> {
+    pub(super) fn set(&mut self, name: &str, copying: Copying, domain: &Domain, first: &Action) -> Result<(), Refusal> {
         let known = self.list.iter().position(|mirror| mirror.name == name);
         let old = match known {
             Some(place) => Some(std::mem::replace(&mut self.list[place].copying, copying)),
             None => {
-                let counter = counters.take()?;
+                let counter = self.counters.take()?;
                 self.list.push(Mirror { name: name.to_owned(), copying, counter });
                 None
             }
         };
-        let made = self.make(counters, domain, first);
+        let made = self.make(domain, first);
         if made.is_err() {
             match (known, old) {
                 (Some(place), Some(old)) => self.list[place].copying = old,
-                _ => self.list.pop().into_iter().for_each(|mirror| counters.give_back(mirror.counter)),
+                _ => self.list.pop().into_iter().for_each(|mirror| self.counters.give_back(mirror.counter)),
             }
         }
         made
     }
 
     /// Removes a mirror. Fails if there is none of that name.
-    pub(super) fn remove(
-        &mut self,
-        name: &str,
-        counters: &mut Counters,
-        domain: &Domain,
-        first: &Action,
-    ) -> Result<(), Refusal> {
+    pub(super) fn remove(&mut self, name: &str, domain: &Domain, first: &Action) -> Result<(), Refusal> {
         let Some(place) = self.list.iter().position(|mirror| mirror.name == name) else {
             return Err(Refusal::Device { reason: format!("there is no mirror {name}").into() });
         };
         let removed = self.list.remove(place);
-        if let Err(refusal) = self.make(counters, domain, first) {
+        if let Err(refusal) = self.make(domain, first) {
             self.list.insert(place, removed);
             return Err(refusal);
         }
-        counters.settle(&[removed.counter]).map(drop)
+        self.counters.settle(&[removed.counter]).map(drop)
     }
 
-    /// Returns the counter of a mirror.
-    pub(super) fn counter(&self, name: &str) -> Option<Counter> {
-        self.list.iter().find(|mirror| mirror.name == name).map(|mirror| mirror.counter)
+    /// Returns what a mirror copied up to now; `None` if there is none of that name.
+    pub(super) fn count(&mut self, name: &str) -> Result<Option<Count>, Refusal> {
+        let known = self.list.iter().find(|mirror| mirror.name == name);
+        known.map(|mirror| self.counters.ask(mirror.counter)).transpose()
     }
 
     /// Makes the tables anew and leads packets there, before the old ones go: each packet is in the ones or in the others.
-    fn make(&mut self, counters: &Counters, domain: &Domain, first: &Action) -> Result<(), Refusal> {
+    fn make(&mut self, domain: &Domain, first: &Action) -> Result<(), Refusal> {
         let tables = match self.list.is_empty() {
             true => None,
             false => {
                 let order = self.tables.as_ref().map_or(0, |tables| 1 - tables.order);
-                Some(self.stages(order, counters, domain, first)?)
+                Some(self.stages(order, domain, first)?)
             }
         };
         let old = std::mem::replace(&mut self.tables, tables);
@@ -118,7 +111,7 @@ impl Mirrors {
         Ok(())
     }
 
-    fn stages(&self, order: u16, counters: &Counters, domain: &Domain, first: &Action) -> Result<Stages, Refusal> {
+    fn stages(&self, order: u16, domain: &Domain, first: &Action) -> Result<Stages, Refusal> {
         // The mirrors of a port are one behind the other.
         let mut of_port: HashMap<Option<u16>, u32> = HashMap::new();
         let mut stages: BTreeMap<u32, Vec<&Mirror>> = BTreeMap::new();
@@ -137,7 +130,7 @@ impl Mirrors {
             for Mirror { copying, counter, .. } in mirrors {
                 let copies = to_all(domain, &copying.copies, &next).map_err(refuse)?;
                 let matcher = table.matcher(0, &copying.matched.mask).map_err(refuse)?;
-                let actions = [counters.action(*counter)?, copies];
+                let actions = [self.counters.action(*counter)?, copies];
                 rules.push(matcher.rule(&copying.matched.value, actions.into()).map_err(refuse)?);
             }
             let others = table.matcher(1, &everything).map_err(refuse)?;

@@ -3,8 +3,10 @@
 //! It stays on the thread that opened it, as the handles of [`mlx5`] do.
 
 mod actions;
+mod blocking_counters;
 mod connections;
 mod counters;
+mod growth;
 mod ids;
 mod kinds;
 mod mirrors;
@@ -12,7 +14,9 @@ mod refusal;
 mod rule_id;
 mod stages;
 mod tables;
+mod waiting;
 
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::rc::Rc;
 
@@ -20,17 +24,19 @@ use sluice_flow::Flow;
 use sluice_flow::connection::Connection;
 use sluice_flow::refusal::Refusal;
 
-use crate::mlx5::{self, Context, Domain, DomainKind, Events, Library, Unavailable};
+use crate::mlx5::{self, Answer, Context, Domain, DomainKind, Events, Library, Listener, Unavailable};
 use crate::translate::{Instance, Tracking};
 
 pub use self::connections::{Connected, ConnectionChange};
-pub use self::counters::Count;
+pub(crate) use self::counters::END;
+pub use self::counters::{Count, Told};
 pub use self::mirrors::Copying;
 pub use self::rule_id::RuleId;
 
 use self::actions::Actions;
 use self::connections::{Connections, Continuation, TABLES_BETWEEN};
-use self::counters::{Counter, Counters};
+use self::counters::Counters;
+use self::growth::Growth;
 use self::kinds::{KindId, Kinds};
 use self::mirrors::Mirrors;
 use self::refusal::{explain, refuse};
@@ -38,8 +44,10 @@ use self::tables::{MatcherId, Tables};
 
 /// An eswitch, opened. Its rules go with it.
 pub struct Switch {
+    /// By the places of their counters.
     rules: Vec<Option<Installed>>,
-    free: Vec<u32>,
+    /// What goes on when a connection is found, of rules that lead to connections.
+    continuations: HashMap<RuleId, (MatcherId, Continuation)>,
     kinds: Kinds,
     connections: Option<Connections>,
     /// Lead to the tables, and go before them.
@@ -47,6 +55,9 @@ pub struct Switch {
     tables: Tables,
     actions: Actions,
     counters: Counters,
+    /// Matchers with more rules than they have room for.
+    crowded: VecDeque<MatcherId>,
+    growth: Option<Growth>,
     domain: Domain,
     context: Context,
 }
@@ -55,15 +66,8 @@ struct Installed {
     /// Goes before what it refers to.
     rule: mlx5::Rule,
     flow: Flow,
-    counter: Counter,
-    needs: Needs,
-}
-
-/// What a rule shares with others.
-enum Needs {
-    Kind(KindId),
-    /// The rule leads to connections, and this goes on when one is found.
-    Continuation(MatcherId, Continuation),
+    /// `None` for a rule with a continuation.
+    kind: Option<KindId>,
 }
 
 impl Switch {
@@ -75,15 +79,19 @@ impl Switch {
         // A rule is replaced by one that matches the same, which acts once the old one is gone.
         domain.allow_duplicate_rules(true);
         let failed = |error: mlx5::CallError| Unavailable::NoSteering { name: name.to_owned(), source: error.source };
+        let no_counters =
+            |reason: Refusal| Unavailable::NoCounters { name: name.to_owned(), reason: reason.to_string() };
         Ok(Self {
             rules: Vec::new(),
-            free: Vec::new(),
+            continuations: HashMap::new(),
             kinds: Kinds::default(),
             connections: None,
-            mirrors: Mirrors::default(),
+            mirrors: Mirrors::new(&context),
             tables: Tables::open(&domain).map_err(failed)?,
             actions: Actions::new(library, &domain),
-            counters: Counters::new(&context),
+            counters: Counters::open(&context).map_err(no_counters)?,
+            crowded: VecDeque::new(),
+            growth: None,
             domain,
             context,
         })
@@ -142,15 +150,20 @@ impl Switch {
 
     /// Installs a rule. Fails if libmlx5 or the device refuses; then nothing has changed.
     pub fn install(&mut self, rule: Instance) -> Result<RuleId, Refusal> {
-        let counter = self.counters.take()?;
-        match self.insert(rule, counter) {
-            Ok(installed) => {
-                let id = self.keep(installed);
-                self.counters.assign(counter, id);
+        let id = self.counters.take()?;
+        match self.insert(rule, id) {
+            Ok((installed, continuation)) => {
+                self.continuations.extend(continuation.map(|continuation| (id, continuation)));
+                let places = self.places();
+                if self.rules.len() < places {
+                    self.rules.reserve_exact(places - self.rules.len());
+                    self.rules.resize_with(places, || None);
+                }
+                self.rules[id.0 as usize] = Some(installed);
                 Ok(id)
             }
             Err(refusal) => {
-                self.counters.give_back(counter);
+                self.counters.give_back(id);
                 Err(refusal)
             }
         }
@@ -159,14 +172,29 @@ impl Switch {
     /// Replaces a rule by one that matches the same and does something else, without a packet that meets neither. It goes on
     /// counting where the old one stood. Fails as [`install`](Self::install) does, and the old rule stays.
     pub fn replace(&mut self, id: RuleId, rule: Instance) -> Result<(), Refusal> {
-        let Some(counter) = self.installed(id).map(|installed| installed.counter) else { return Err(no_rule(id)) };
-        let new = self.insert(rule, counter)?;
+        if self.installed(id).is_none() {
+            return Err(no_rule(id));
+        }
+        let (new, continuation) = self.insert(rule, id)?;
+        if self.installed(id).is_some_and(|old| !old.rule.is_beside(new.rule.shape())) {
+            // Rings are written side by side: what is new must be there before what is old goes.
+            self.sync()?;
+        }
+        let before = match continuation {
+            Some(continuation) => self.continuations.insert(id, continuation),
+            None => self.continuations.remove(&id),
+        };
         if let Some(old) = self.rules[id.0 as usize].replace(new)
-            && self.release(old)
+            && self.release(old, before)
         {
             self.prune();
         }
         Ok(())
+    }
+
+    /// Returns how many places there are for rules so far; their names are below that.
+    pub fn places(&self) -> usize {
+        self.counters.places()
     }
 
     /// Returns what a rule is for.
@@ -174,38 +202,40 @@ impl Switch {
         self.installed(id).map(|installed| &installed.flow)
     }
 
-    /// Removes rules, and returns what each counted: every packet that it took. Their names are free after that.
-    pub fn remove(&mut self, ids: &[RuleId]) -> Result<Vec<Count>, Refusal> {
-        let mut counters = Vec::with_capacity(ids.len());
+    /// Takes rules out of the tables. What each of them counted, every packet that it took, is [told](Self::told) later, as of `batch`;
+    /// their names are free some time after that.
+    pub fn remove_later(&mut self, ids: &[RuleId], batch: u64) -> Result<(), Refusal> {
+        if let Some(id) = ids.iter().find(|id| self.installed(**id).is_none()) {
+            return Err(no_rule(*id));
+        }
         let mut was_last = false;
         for id in ids {
-            let Some(installed) = self.rules.get_mut(id.0 as usize).and_then(Option::take) else {
-                return Err(no_rule(*id));
-            };
-            counters.push(installed.counter);
-            was_last |= self.release(installed);
-            self.free.push(id.0);
+            if let Some(installed) = self.rules[id.0 as usize].take() {
+                let continuation = self.continuations.remove(id);
+                was_last |= self.release(installed, continuation);
+            }
         }
         if was_last {
             self.prune();
         }
         self.wait_for_packets()?;
-        self.counters.settle(&counters)
+        self.counters.settle(ids.iter().copied(), batch);
+        Ok(())
     }
 
     /// Makes a mirror, or changes it; it goes on counting. Fails if the device cannot copy so; it copies as before then.
     pub fn set_mirror(&mut self, name: &str, copying: Copying) -> Result<(), Refusal> {
-        self.mirrors.set(name, copying, &mut self.counters, &self.domain, self.tables.first())
+        self.mirrors.set(name, copying, &self.domain, self.tables.first())
     }
 
     /// Removes a mirror. Fails if there is none of that name.
     pub fn remove_mirror(&mut self, name: &str) -> Result<(), Refusal> {
-        self.mirrors.remove(name, &mut self.counters, &self.domain, self.tables.first())
+        self.mirrors.remove(name, &self.domain, self.tables.first())
     }
 
     /// Returns what a mirror copied up to now; `None` if there is none of that name.
     pub fn mirror_count(&mut self, name: &str) -> Result<Option<Count>, Refusal> {
-        self.mirrors.counter(name).map(|counter| self.counters.ask(counter)).transpose()
+        self.mirrors.count(name)
     }
 
     /// Returns how many bulks of counters there are.
@@ -213,9 +243,43 @@ impl Switch {
         self.counters.bulks()
     }
 
-    /// Returns what rules have counted up to now that have a counter of a bulk.
-    pub fn read(&mut self, bulk: usize, visit: &mut dyn FnMut(RuleId, Count)) -> Result<(), Refusal> {
-        self.counters.read(bulk, visit)
+    /// Asks for the counters of a bulk, of which `reader` is [told](Self::told) later.
+    pub fn ask(&mut self, bulk: usize, reader: u64) {
+        self.counters.ask(bulk, reader);
+    }
+
+    /// Takes note of an answer of the device.
+    pub fn answered(&mut self, answer: Answer) {
+        self.counters.answered(answer);
+    }
+
+    /// Returns the number of the oldest query that the device has not answered.
+    pub fn oldest_query(&self) -> Option<u64> {
+        self.counters.oldest_query()
+    }
+
+    /// Returns what has come of what was asked for.
+    pub fn told(&mut self) -> Vec<Told> {
+        self.counters.told()
+    }
+
+    /// Returns what rules have counted whose counters are in a bulk, as it was told last.
+    pub fn counts(&self, bulk: usize) -> impl Iterator<Item = (RuleId, Count)> {
+        let (first, counts) = self.counters.counts(bulk).unzip();
+        let rules = self.rules.get(first.unwrap_or_default()..).unwrap_or_default();
+        let places = (u32::try_from(first.unwrap_or_default()).unwrap_or(u32::MAX)..).zip(rules);
+        let taken = places.zip(counts.into_iter().flatten()).filter(|((_, rule), _)| rule.is_some());
+        taken.map(|((place, _), count)| (RuleId(place), count))
+    }
+
+    /// Returns a handle by which another thread waits for answers.
+    pub fn listener(&self) -> io::Result<Listener> {
+        self.counters.listener()
+    }
+
+    /// Has an answer with the number [`END`] come, for whoever listens.
+    pub(crate) fn end(&self) -> Result<(), Refusal> {
+        self.counters.end()
     }
 
     /// Waits until the rules that were installed are in the device.
@@ -241,15 +305,25 @@ impl Switch {
         self.connections.as_mut().map_or(Ok(()), Connections::settle)
     }
 
-    fn insert(&mut self, rule: Instance, counter: Counter) -> Result<Installed, Refusal> {
+    fn insert(
+        &mut self,
+        rule: Instance,
+        id: RuleId,
+    ) -> Result<(Installed, Option<(MatcherId, Continuation)>), Refusal> {
         if let Some(tracking) = rule.template.plan.tracking {
-            return self.insert_tracking(rule, tracking, counter);
+            return self.insert_tracking(rule, tracking, id);
         }
         let Instance { flow, template, value } = rule;
         let kind = self.kinds.enter(&template, &mut self.tables, &mut self.actions)?;
-        let made = self.counters.action(counter).and_then(|count| self.kinds.rule(kind, &value, count));
-        match made {
-            Ok(rule) => Ok(Installed { rule, flow, counter, needs: Needs::Kind(kind) }),
+        match self.kinds.rule(kind, &value, self.counters.counter(id)) {
+            Ok(rule) => {
+                if let Some(matcher) = self.kinds.get(kind).map(|kind| kind.matcher)
+                    && self.tables.add_rule(matcher)
+                {
+                    self.crowded.push_back(matcher);
+                }
+                Ok((Installed { rule, flow, kind: Some(kind) }, None))
+            }
             Err(refusal) => {
                 if self.kinds.leave(kind, &mut self.tables) {
                     self.prune();
@@ -264,8 +338,8 @@ impl Switch {
         &mut self,
         Instance { flow, template, value }: Instance,
         tracking: Tracking,
-        counter: Counter,
-    ) -> Result<Installed, Refusal> {
+        id: RuleId,
+    ) -> Result<(Installed, Option<(MatcherId, Continuation)>), Refusal> {
         if self.connections.as_ref().is_some_and(Connections::must_settle) {
             self.wait_for_packets()?;
         }
@@ -276,16 +350,14 @@ impl Switch {
         self.tables.keep_before(chain, level, TABLES_BETWEEN, to)?;
         let jump = jump.map(|to| self.tables.jump(chain, to)).transpose()?;
         let actions = self.actions.list(&template.plan, jump)?;
-        let count = self.counters.action(counter)?;
+        let count = self.counters.action(id)?;
         let continuation = connections.follow(tracking, level, template.from(), actions, count)?;
         let made = self.tables.matcher(chain, template.priority, template.mask()).and_then(|(id, matcher)| {
             let rule = matcher.shape(continuation.first.clone()).rule(&value, None).map_err(refuse);
             rule.map(|rule| (id, rule)).inspect_err(|_| self.tables.release(id))
         });
         match made {
-            Ok((matcher, rule)) => {
-                Ok(Installed { rule, flow, counter, needs: Needs::Continuation(matcher, continuation) })
-            }
+            Ok((matcher, rule)) => Ok((Installed { rule, flow, kind: None }, Some((matcher, continuation)))),
             Err(refusal) => {
                 connections.leave(continuation);
                 self.prune();
@@ -294,33 +366,28 @@ impl Switch {
         }
     }
 
-    fn keep(&mut self, installed: Installed) -> RuleId {
-        if let Some(index) = self.free.pop() {
-            self.rules[index as usize] = Some(installed);
-            return RuleId(index);
-        }
-        let index = u32::try_from(self.rules.len()).unwrap_or(u32::MAX);
-        self.rules.push(Some(installed));
-        RuleId(index)
-    }
-
     fn installed(&self, id: RuleId) -> Option<&Installed> {
         self.rules.get(id.0 as usize)?.as_ref()
     }
 
     /// Takes a rule out of the tables. Returns whether it was the last of its kind.
-    fn release(&mut self, Installed { rule, needs, .. }: Installed) -> bool {
+    fn release(
+        &mut self,
+        Installed { rule, kind, .. }: Installed,
+        continuation: Option<(MatcherId, Continuation)>,
+    ) -> bool {
         drop(rule);
-        match (needs, &mut self.connections) {
-            (Needs::Kind(kind), _) => self.kinds.leave(kind, &mut self.tables),
-            (Needs::Continuation(matcher, continuation), connections) => {
-                if let Some(connections) = connections {
-                    connections.leave(continuation);
-                }
-                self.tables.release(matcher);
-                true
+        if let Some((matcher, continuation)) = continuation {
+            if let Some(connections) = &mut self.connections {
+                connections.leave(continuation);
             }
+            self.tables.release(matcher);
         }
+        let Some(kind) = kind else { return true };
+        if let Some(matcher) = self.kinds.get(kind).map(|kind| kind.matcher) {
+            self.tables.remove_rule(matcher);
+        }
+        self.kinds.leave(kind, &mut self.tables)
     }
 
     /// Lets actions and tables go that no rule has any more.

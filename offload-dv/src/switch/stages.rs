@@ -48,7 +48,8 @@ impl Stage {
         if !self.matchers.contains_key(mask) {
             self.matchers.insert(*mask, self.table.matcher(0, mask)?);
         }
-        self.matchers[mask].shape(actions).rule(value, Some(count))
+        let actions = std::iter::once(count).chain(actions).collect();
+        self.matchers[mask].rule(value, actions)
     }
 
     /// Makes the second rule of a flow, whose packets carry `id` and come from `vport`, if that is known.

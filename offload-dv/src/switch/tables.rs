@@ -8,7 +8,7 @@ use sluice_flow::{ChainId, Priority};
 
 use super::mirrors::{ROOT_ORDER, STAGES};
 use super::refusal::refuse;
-use crate::mlx5::{Action, CallError, Domain, MatchParameter, Matcher, Rule, Table};
+use crate::mlx5::{Action, CallError, Domain, Layout, MatchParameter, Matcher, Rule, Table};
 
 /// The level of the first chain's table; that of level 0 is the kernel's, those between are of mirrors.
 const FIRST_LEVEL: u32 = 1 + STAGES;
@@ -40,12 +40,22 @@ struct Chain {
     _rest: Option<Rule>,
 }
 
-/// A matcher, and how many kinds of rules it has.
+/// A matcher, and how many rules and kinds of them it has.
 struct Shared {
     key: MatcherKey,
     matcher: Matcher,
     kinds: usize,
+    rules: usize,
+    /// With more rules than this, it is laid out anew.
+    room: usize,
+    is_growing: bool,
 }
+
+/// Rules of a matcher that libmlx5 lays out itself. With more of them, growing holds the lock of the whole domain for too long, and a fixed
+/// layout is better, of which each part has a lock and a ring of its own.
+const RESIZABLE: usize = 4_096;
+/// A fixed layout has room for so many times the rules that there are, as a power of two: libmlx5's own tables grow by as much.
+const GROWTH: u32 = 2;
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct MatcherKey {
@@ -137,7 +147,15 @@ impl Tables {
         }
         let table = self.chain(chain, LAST_LEVEL)?.table.clone();
         let matcher = table.matcher(order(priority), mask).map_err(refuse)?;
-        let shared = Some(Shared { key: key.clone(), matcher: matcher.clone(), kinds: 1 });
+        let shared = Shared {
+            key: key.clone(),
+            matcher: matcher.clone(),
+            kinds: 1,
+            rules: 0,
+            room: RESIZABLE,
+            is_growing: false,
+        };
+        let shared = Some(shared);
         let id = match self.free.pop() {
             Some(index) => {
                 self.matchers[index as usize] = shared;
@@ -170,6 +188,57 @@ impl Tables {
         if let Some(chain) = self.chains.get_mut(&key.chain) {
             chain.matchers -= 1;
         }
+    }
+
+    /// Counts one more rule. Returns whether the matcher has too many by now; its growth is to begin then.
+    pub(super) fn add_rule(&mut self, id: MatcherId) -> bool {
+        let Some(Some(shared)) = self.matchers.get_mut(id.0 as usize) else { return false };
+        shared.rules += 1;
+        let begins = shared.rules > shared.room && !shared.is_growing;
+        shared.is_growing |= begins;
+        begins
+    }
+
+    /// Counts one rule less.
+    pub(super) fn remove_rule(&mut self, id: MatcherId) {
+        if let Some(Some(shared)) = self.matchers.get_mut(id.0 as usize) {
+            shared.rules -= 1;
+        }
+    }
+
+    /// Begins the growth of a matcher: returns the one that takes its place, of fixed layout, for rules from now on. It is asked first:
+    /// of matchers with the same priority, libmlx5 puts the newest in front (`dr_matcher_add_to_tbl`). Returns `None` if there is no
+    /// fixed layout for it, as where its mask takes more than one entry.
+    pub(super) fn begin_growth(&mut self, id: MatcherId) -> Option<Matcher> {
+        let Some(Some(shared)) = self.matchers.get_mut(id.0 as usize) else { return None };
+        let layout = Layout { is_resizable: false, log_rules: shared.rules.max(1).ilog2() + GROWTH };
+        let table = &self.chains.get(&shared.key.chain)?.table;
+        let made = table.matcher(order(shared.key.priority), &shared.key.mask);
+        match made.and_then(|matcher| matcher.set_layout(layout).map(|()| matcher)) {
+            Ok(matcher) => {
+                shared.matcher = matcher.clone();
+                shared.room = 1 << layout.log_rules;
+                Some(matcher)
+            }
+            Err(error) => {
+                tracing::debug!("a matcher of {} rules stays as it is: {error}", shared.rules);
+                (shared.room, shared.is_growing) = (usize::MAX, false);
+                None
+            }
+        }
+    }
+
+    /// Ends the growth of a matcher. Returns whether the next one is to begin.
+    pub(super) fn end_growth(&mut self, id: MatcherId) -> bool {
+        let Some(Some(shared)) = self.matchers.get_mut(id.0 as usize) else { return false };
+        shared.is_growing = shared.rules > shared.room;
+        shared.is_growing
+    }
+
+    /// Returns how many matchers have a fixed layout.
+    pub(super) fn fixed_layouts(&self) -> usize {
+        let has_room = |shared: &&Shared| shared.room != RESIZABLE && shared.room != usize::MAX;
+        self.matchers.iter().flatten().filter(has_room).count()
     }
 
     /// Lets the tables of chains go that have no rules, and that no rule jumps to.

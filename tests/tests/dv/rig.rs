@@ -31,7 +31,7 @@ pub(crate) fn flow(key: &str, actions: &str) -> Flow {
     flow_at(0, key, actions)
 }
 
-fn flow_at(priority: u8, key: &str, actions: &str) -> Flow {
+pub(crate) fn flow_at(priority: u8, key: &str, actions: &str) -> Flow {
     let matching = parse_key(key, &()).unwrap().matching;
     let actions = parse_actions(actions, &()).unwrap();
     let priority = Priority::new(priority).unwrap();

@@ -1,11 +1,11 @@
-//! Flow counters in bulks.
+//! Flow counters of connections and mirrors in bulks, which are asked for and waited for.
 
 use std::collections::BTreeMap;
 
 use sluice_flow::refusal::Refusal;
 
+use super::counters::Count;
 use super::refusal::refuse;
-use super::rule_id::RuleId;
 use crate::mlx5::{Action, Context, Object};
 
 /// Counters of a bulk.
@@ -17,21 +17,6 @@ const QUERY_FLOW_COUNTER: u16 = 0x93b;
 /// Bytes of an output before the counters, and of each.
 const HEADER: usize = 16;
 const EACH: usize = 16;
-
-/// What a rule has counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Count {
-    /// Packets.
-    pub packets: u64,
-    /// Bytes, from the Ethernet header on.
-    pub bytes: u64,
-}
-
-impl Count {
-    fn since(self, base: Self) -> Self {
-        Self { packets: self.packets.wrapping_sub(base.packets), bytes: self.bytes.wrapping_sub(base.bytes) }
-    }
-}
 
 /// The place of a counter among all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,8 +36,6 @@ struct Bulk {
     told: Box<[Count]>,
     /// Where they stood when their rules were installed: the device never sets one back.
     base: Box<[Count]>,
-    /// Whose they are.
-    rules: Box<[Option<RuleId>]>,
 }
 
 impl Counters {
@@ -69,12 +52,6 @@ impl Counters {
             self.free.extend((0..BULK).rev().map(place));
         }
         self.free.pop().ok_or_else(|| Refusal::Device { reason: "there is no counter".into() })
-    }
-
-    /// Notes whose a counter is.
-    pub(super) fn assign(&mut self, counter: Counter, rule: RuleId) {
-        let (bulk, index) = self.place(counter);
-        self.bulks[bulk].rules[index] = Some(rule);
     }
 
     /// Gives back a counter that has counted nothing.
@@ -95,7 +72,6 @@ impl Counters {
             let count = self.count(*counter);
             let (bulk, index) = self.place(*counter);
             self.bulks[bulk].base[index] = self.bulks[bulk].told[index];
-            self.bulks[bulk].rules[index] = None;
             self.free.push(*counter);
             count
         };
@@ -107,16 +83,9 @@ impl Counters {
         self.bulks.len()
     }
 
-    /// Reads the counters of a bulk, and hands over those that rules have.
-    pub(super) fn read(&mut self, bulk: usize, visit: &mut dyn FnMut(RuleId, Count)) -> Result<(), Refusal> {
-        let Some(found) = self.bulks.get_mut(bulk) else { return Ok(()) };
-        found.query_all()?;
-        for ((rule, told), base) in found.rules.iter().zip(&found.told).zip(&found.base) {
-            if let Some(rule) = rule {
-                visit(*rule, told.since(*base));
-            }
-        }
-        Ok(())
+    /// Reads the counters of a bulk.
+    pub(super) fn read(&mut self, bulk: usize) -> Result<(), Refusal> {
+        self.bulks.get_mut(bulk).map_or(Ok(()), Bulk::query_all)
     }
 
     /// Asks for one counter.
@@ -151,7 +120,7 @@ impl Bulk {
         let object = Object::create(context, &input, &mut output).map_err(refuse)?;
         let first = u32::from_be_bytes([output[8], output[9], output[10], output[11]]);
         let zero = || vec![Count::default(); BULK].into_boxed_slice();
-        let mut bulk = Self { object, first, told: zero(), base: zero(), rules: vec![None; BULK].into() };
+        let mut bulk = Self { object, first, told: zero(), base: zero() };
         // They may have counted for somebody before.
         bulk.query_all()?;
         bulk.base.copy_from_slice(&bulk.told);

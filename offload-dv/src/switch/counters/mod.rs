@@ -1,0 +1,259 @@
+//! Flow counters in bulks, told by queries that the device answers while its thread does other work.
+//!
+//! The place of a counter is that of its rule. A query dumps counters of a bulk into memory; several bulks are asked at a time, and whoever
+//! wants to know of a bulk that is asked already waits for the next query. When a rule is gone, its counter rests: its last count was told,
+//! and it may be used again when a query that was sent after that has told it once more.
+
+mod bulk;
+mod dump;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use sluice_flow::refusal::Refusal;
+
+use self::bulk::{Bulk, Waiting};
+use self::dump::Protection;
+use super::refusal::refuse;
+use super::rule_id::RuleId;
+use crate::mlx5::{Action, Answer, Answers, Context, Counts, Listener};
+
+/// Counters of the first bulk, and of the largest (`flow_counter_bulk_alloc` of the PRM has sizes from 128 to 16,384).
+const LEAST: usize = 512;
+const MOST: usize = 16_384;
+/// Queries in the device at a time.
+const AT_ONCE: usize = 4;
+/// The number of the answer after which nobody needs to listen.
+pub(crate) const END: u64 = u64::MAX;
+
+/// What a rule has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes, from the Ethernet header on.
+    pub bytes: u64,
+}
+
+impl Count {
+    pub(super) fn since(self, base: Self) -> Self {
+        Self { packets: self.packets.wrapping_sub(base.packets), bytes: self.bytes.wrapping_sub(base.bytes) }
+    }
+}
+
+/// What was asked for is known, or never will be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// The counters of a bulk.
+    Bulk {
+        /// The number that the reader gave.
+        reader: u64,
+        /// The bulk.
+        bulk: usize,
+        /// Whether the device has told them.
+        is_done: bool,
+    },
+    /// All that rules of a batch have counted which were removed; each batch is told in one or more parts.
+    Last {
+        /// The number that the batch was given.
+        batch: u64,
+        /// Places in the batch, with what was counted if the device has told it.
+        counts: Vec<(usize, Option<Count>)>,
+    },
+}
+
+pub(super) struct Counters {
+    bulks: Vec<Bulk>,
+    /// Places without a rule, whose counters have rested.
+    free: Vec<u32>,
+    /// Bulks with a query that is to be sent.
+    next: VecDeque<usize>,
+    /// Queries in the device.
+    asked: usize,
+    /// Queries that were sent, of all bulks.
+    sent: u64,
+    told: Vec<Told>,
+    protection: Protection,
+    answers: Answers,
+    context: Context,
+}
+
+impl Counters {
+    /// Allocates the first bulk.
+    pub(super) fn open(context: &Context) -> Result<Self, Refusal> {
+        let mut counters = Self {
+            bulks: Vec::new(),
+            free: Vec::new(),
+            next: VecDeque::new(),
+            asked: 0,
+            sent: 0,
+            told: Vec::new(),
+            protection: Protection::allocate(context)?,
+            answers: Answers::open(context).map_err(refuse)?,
+            context: context.clone(),
+        };
+        counters.grow()?;
+        Ok(counters)
+    }
+
+    /// Returns how many places there are, with and without rules.
+    pub(super) fn places(&self) -> usize {
+        self.bulks.last().map_or(0, |bulk| (bulk.start + bulk.size) as usize)
+    }
+
+    /// Takes the place of a counter that nobody has, which counts from zero.
+    pub(super) fn take(&mut self) -> Result<RuleId, Refusal> {
+        if self.free.is_empty() {
+            self.want_rested();
+            self.grow()?;
+        }
+        self.free.pop().map(RuleId).ok_or_else(|| Refusal::Device { reason: "there is no counter".into() })
+    }
+
+    /// Gives a place back whose counter has counted nothing.
+    pub(super) fn give_back(&mut self, place: RuleId) {
+        self.free.push(place.0);
+    }
+
+    /// Returns the bulk of a counter, and its place there, to count with.
+    pub(super) fn counter(&self, place: RuleId) -> (&Counts, usize) {
+        let bulk = &self.bulks[self.bulk_of(place)];
+        (&bulk.counts, (place.0 - bulk.start) as usize)
+    }
+
+    /// Returns an action that counts with a counter, for a rule that does not count first.
+    pub(super) fn action(&self, place: RuleId) -> Result<Action, Refusal> {
+        let (counts, index) = self.counter(place);
+        Action::count(counts.bulk(), u32::try_from(index).unwrap_or(u32::MAX)).map_err(refuse)
+    }
+
+    /// Has the last counts of rules be told that are gone, as those of a batch.
+    pub(super) fn settle(&mut self, places: impl IntoIterator<Item = RuleId>, batch: u64) {
+        let mut by_bulk: BTreeMap<usize, Vec<(usize, RuleId)>> = BTreeMap::new();
+        for (position, place) in places.into_iter().enumerate() {
+            by_bulk.entry(self.bulk_of(place)).or_default().push((position, place));
+        }
+        for (bulk, places) in by_bulk {
+            self.want(bulk, Waiting::Batch(batch, places));
+        }
+        // Before there is none left, so that rules that come and go need no more counters than there are.
+        if self.bulks.iter().map(Bulk::resting).sum::<usize>() > self.free.len() {
+            self.want_rested();
+        }
+        self.send();
+    }
+
+    /// Has the counters of a bulk be told to a reader.
+    pub(super) fn ask(&mut self, bulk: usize, reader: u64) {
+        if bulk < self.bulks.len() {
+            self.want(bulk, Waiting::Reader(reader));
+            self.send();
+        } else {
+            self.told.push(Told::Bulk { reader, bulk, is_done: false });
+        }
+    }
+
+    /// Takes note of an answer.
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half is the bulk")]
+    pub(super) fn answered(&mut self, answer: Answer) {
+        let (number, query) = (usize::from(answer.number as u16), answer.number >> 16);
+        let Some(bulk) = self.bulks.get_mut(number).filter(|bulk| bulk.is_asked() && bulk.queries() == query) else {
+            // It was given up.
+            return;
+        };
+        self.asked -= 1;
+        bulk.answered(number, answer.status == 0, &mut self.free, &mut self.told);
+        if bulk.is_wanted() {
+            self.next.push_back(number);
+        }
+        self.send();
+    }
+
+    /// Returns the number of the oldest query that is not answered, of all that were sent from one on.
+    pub(super) fn oldest_query(&self) -> Option<u64> {
+        self.bulks.iter().filter_map(Bulk::asked).min()
+    }
+
+    /// Returns what has come of what was asked for.
+    pub(super) fn told(&mut self) -> Vec<Told> {
+        std::mem::take(&mut self.told)
+    }
+
+    /// Returns how many bulks there are.
+    pub(super) fn bulks(&self) -> usize {
+        self.bulks.len()
+    }
+
+    /// Returns the place of the first counter of a bulk, and what each of them has counted, as it was told last.
+    pub(super) fn counts(&self, bulk: usize) -> Option<(usize, impl Iterator<Item = Count>)> {
+        self.bulks.get(bulk).map(|bulk| (bulk.start as usize, bulk.told()))
+    }
+
+    pub(super) fn listener(&self) -> std::io::Result<Listener> {
+        self.answers.listener()
+    }
+
+    /// Has the answer come after which nobody needs to listen.
+    pub(super) fn end(&self) -> Result<(), Refusal> {
+        self.bulks.first().map_or(Ok(()), |bulk| bulk.send_last(END, &self.answers)).map_err(refuse)
+    }
+
+    fn want(&mut self, number: usize, waiting: Waiting) {
+        let bulk = &mut self.bulks[number];
+        if bulk.want(waiting) && !bulk.is_asked() {
+            self.next.push_back(number);
+        }
+    }
+
+    /// Has the bulk with most counters that rest be told, for they are needed.
+    fn want_rested(&mut self) {
+        let most = self.bulks.iter_mut().enumerate().max_by_key(|(_, bulk)| bulk.resting());
+        if let Some((number, bulk)) = most.filter(|(_, bulk)| bulk.resting() > 0) {
+            if bulk.want_rested() && !bulk.is_asked() {
+                self.next.push_back(number);
+            }
+            self.send();
+        }
+    }
+
+    /// Sends queries until enough are in the device.
+    fn send(&mut self) {
+        const EAGAIN: i32 = 11;
+        while self.asked < AT_ONCE
+            && let Some(number) = self.next.pop_front()
+        {
+            let bulk = &mut self.bulks[number];
+            self.sent += 1;
+            match bulk.send((bulk.queries() + 1) << 16 | number as u64, self.sent, &self.answers) {
+                Ok(()) => self.asked += 1,
+                // Answers that are still to come make room.
+                Err(error) if error.source.raw_os_error() == Some(EAGAIN) && self.asked > 0 => {
+                    return self.next.push_front(number);
+                }
+                Err(error) => {
+                    tracing::warn!("the counters of bulk {number} cannot be read: {error}");
+                    self.bulks[number].fail(number, &mut self.told);
+                }
+            }
+        }
+    }
+
+    /// Allocates one more bulk, as large as all so far if the device has room for it.
+    fn grow(&mut self) -> Result<(), Refusal> {
+        let start = self.places();
+        let place = |index: usize| u32::try_from(start + index).unwrap_or(u32::MAX);
+        let mut size = start.clamp(LEAST, MOST);
+        let bulk = loop {
+            match Bulk::allocate(&self.context, &self.protection, place(0), size) {
+                Err(_) if size > LEAST => size /= 2,
+                allocated => break allocated?,
+            }
+        };
+        self.bulks.push(bulk);
+        self.free.extend((0..size).rev().map(place));
+        Ok(())
+    }
+
+    fn bulk_of(&self, place: RuleId) -> usize {
+        self.bulks.partition_point(|bulk| bulk.start <= place.0).saturating_sub(1)
+    }
+}
