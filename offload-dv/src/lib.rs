@@ -23,3 +23,4 @@ mod watch;
 
 pub use backend::DvNic;
 pub use config::{Config, ConnectionsOf, KIND};
+pub use rules::BYTES_A_RULE;

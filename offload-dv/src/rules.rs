@@ -9,7 +9,7 @@ use sluice_flow::counters::{Counters, Reading};
 use sluice_flow::refusal::Refusal;
 use sluice_flow::{Cause, ChainId, FlowId, Generation};
 
-use crate::switch::{Count, RuleId, Switch};
+use crate::switch::{self, Count, RuleId, Switch};
 use crate::translate::{Instance, Template};
 use crate::watch::Progress;
 
@@ -28,6 +28,10 @@ struct Known {
     life: u32,
     owner: Option<Owned>,
 }
+
+/// Bytes that a rule takes beyond the flow, which the table of flows has.
+pub const BYTES_A_RULE: usize = switch::BYTES_A_RULE + size_of::<Known>();
+const _: () = assert!(BYTES_A_RULE <= 96, "a rule takes more than 96 bytes beyond its flow");
 
 #[derive(Clone, Copy)]
 struct Owned {

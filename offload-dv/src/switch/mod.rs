@@ -70,6 +70,9 @@ struct Installed {
     kind: Option<KindId>,
 }
 
+/// Bytes that a rule takes here, with its counter.
+pub(crate) const BYTES_A_RULE: usize = size_of::<Option<Installed>>() + counters::BYTES_A_COUNTER;
+
 impl Switch {
     /// Opens the eswitch that the device called `name` manages. From then on packets come to our tables first; those that match
     /// nothing there go to the representor of their port.

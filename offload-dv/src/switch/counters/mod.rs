@@ -25,6 +25,9 @@ const AT_ONCE: usize = 4;
 /// The number of the answer after which nobody needs to listen.
 pub(crate) const END: u64 = u64::MAX;
 
+/// Bytes of a counter: what is told, where it stood before, and its action.
+pub(super) const BYTES_A_COUNTER: usize = bulk::EACH + size_of::<Count>() + size_of::<usize>();
+
 /// What a rule has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
