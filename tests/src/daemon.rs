@@ -180,15 +180,17 @@ impl Daemon {
         String::from_utf8_lossy(&reply).into_owned()
     }
 
-    /// Gets a page: status and body.
+    /// Gets a page: status and body, or 0 if the agent is not there, or ends meanwhile.
     pub fn http(&self, path: &str) -> (u16, String) {
         let config = self.config();
         let address = config.lines().find_map(|line| line.strip_prefix("metrics = \"")).expect("an address");
         let address: SocketAddr = address.trim_end_matches('"').parse().expect("an address");
         let Ok(mut stream) = TcpStream::connect(address) else { return (0, String::new()) };
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").expect("the request is sent");
         let mut reply = String::new();
-        stream.read_to_string(&mut reply).expect("the reply");
+        let asked = write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+        if asked.and_then(|()| stream.read_to_string(&mut reply)).is_err() {
+            return (0, String::new());
+        }
         let status = reply.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
         (status, reply.split_once("\r\n\r\n").map_or(String::new(), |(_, body)| body.to_owned()))
     }
