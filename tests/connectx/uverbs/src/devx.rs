@@ -237,7 +237,10 @@ pub(crate) fn query_later(state: &mut State, context: ContextId, request: &Reque
     let mut output = execute(hca, &command);
     output.resize(length, 0);
     answer.extend(output);
-    outlet.put(&answer).map_err(|errno| Refused::new(errno, format!("file {file} takes no more answers")))
+    // Who has asked does not wait for an answer that is late.
+    let late = hca.take_lateness();
+    let put = if late.is_zero() { outlet.put(&answer) } else { outlet.put_later(answer, late) };
+    put.map_err(|errno| Refused::new(errno, format!("file {file} takes no more answers")))
 }
 
 pub(crate) fn open_answers(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {

@@ -1,6 +1,8 @@
 //! Files of a program's that something comes out of, piece by piece: events, and answers to queries that need not be waited for.
 
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+use std::thread::Builder;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
@@ -32,6 +34,19 @@ impl Outlet {
     /// EAGAIN if there is no room for one more.
     pub(crate) fn put(&self, piece: &[u8]) -> Result<(), Errno> {
         send(self.ours.as_raw_fd(), piece, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL).map(|_| ())
+    }
+
+    /// Has a piece come out after a while, if the program is there by then, and there is room for it.
+    ///
+    /// # Errors
+    /// EAGAIN if nobody can be had who waits for that.
+    pub(crate) fn put_later(&self, piece: Vec<u8>, after: Duration) -> Result<(), Errno> {
+        let ours = self.ours.try_clone().map_err(|_| Errno::EMFILE)?;
+        let run = move || {
+            std::thread::sleep(after);
+            let _ = send(ours.as_raw_fd(), &piece, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL);
+        };
+        Builder::new().name("connectx-late".to_owned()).spawn(run).map(drop).map_err(|_| Errno::EAGAIN)
     }
 
     /// Takes all pieces back that the program has not read.

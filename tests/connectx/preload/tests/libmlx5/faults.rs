@@ -4,12 +4,15 @@ use std::time::{Duration, Instant};
 
 use sluice_connectx::hca::{CommandFault, Trouble};
 use sluice_connectx::profile::BLUEFIELD_2;
-use sluice_libmlx5::dv::Object;
+use sluice_libmlx5::dv::{Answers, Object};
 use sluice_libmlx5::verbs::Context;
 
 use crate::rig::{device, open};
 
 const ALLOC_FLOW_COUNTER: u16 = 0x939;
+const QUERY_FLOW_COUNTER: u16 = 0x93b;
+/// Bytes of the answer for one counter.
+const ANSWER: usize = 32;
 const EIO: i32 = 5;
 /// IBV_EVENT_DEVICE_FATAL
 const DEVICE_FATAL: u32 = 8;
@@ -55,6 +58,29 @@ fn a_late_command_keeps_only_the_one_who_waits_for_it() {
         drop(counter(&context).unwrap());
         assert!(started.elapsed() < LATE, "the next one waits as well");
     });
+    assert!(started.elapsed() >= LATE, "it was not late");
+}
+
+#[test]
+fn who_asks_for_an_answer_later_does_not_wait_for_one_that_is_late() {
+    const LATE: Duration = Duration::from_millis(500);
+    let plugged = device(BLUEFIELD_2);
+    let context = open(&plugged);
+    let mut input = [0; 16];
+    input[..2].copy_from_slice(&ALLOC_FLOW_COUNTER.to_be_bytes());
+    let (counter, made) = Object::create(&context, &input, 16).unwrap();
+    let answers = Answers::open(&context).unwrap();
+    let mut query = [0; 32];
+    query[..2].copy_from_slice(&QUERY_FLOW_COUNTER.to_be_bytes());
+    query[28..].copy_from_slice(&made[8..12]);
+    let fault = CommandFault { opcode: QUERY_FLOW_COUNTER, after: 0, times: 1, trouble: Trouble::Late(LATE) };
+    plugged.device().with(|hca| hca.inject(fault));
+    let started = Instant::now();
+    counter.query_later(&answers, &query, ANSWER, 1).unwrap();
+    counter.query_later(&answers, &query, ANSWER, 2).unwrap();
+    assert_eq!(answers.next(ANSWER).unwrap().0, 2);
+    assert!(started.elapsed() < LATE, "both are late");
+    assert_eq!(answers.next(ANSWER).unwrap().0, 1);
     assert!(started.elapsed() >= LATE, "it was not late");
 }
 
