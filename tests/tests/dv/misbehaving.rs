@@ -1,10 +1,10 @@
 //! A device that misbehaves under the daemon: who asks the agent is answered at once, whatever the device does; a device that has failed
 //! ends the agent with its reason, and the next one installs the flows again.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use sluice_tests::daemon::Daemon;
@@ -22,6 +22,8 @@ const SOON: Duration = Duration::from_secs(5);
 const DEVICE_FAILED: i32 = 3;
 const ALLOC_FLOW_COUNTER: &str = "0x939";
 const QUERY_FLOW_COUNTER: &str = "0x93b";
+/// Flows that the first block of counters, of 512, has no room for.
+const MANY: usize = 600;
 
 struct Faulty {
     daemon: Daemon,
@@ -46,6 +48,15 @@ impl Faulty {
     /// Has a rule written, and does not wait for it.
     fn write(&self, address: &str) {
         self.daemon.sluice(&["add-flow", "--permanent", "--no-wait", &key(address), "p0"]);
+    }
+
+    /// Returns a file of many flows.
+    fn many_flows(&self) -> PathBuf {
+        const KEY: &str = "in_port(host),eth(),eth_type(0x0800),ipv4(proto=6,frag=no)";
+        let file = self.folder.path().join("flows");
+        let lines: String = (0..MANY).map(|port| format!("{KEY},tcp(dst={port}), actions:p0\n")).collect();
+        std::fs::write(&file, lines).unwrap();
+        file
     }
 
     /// Asks on every way that is to be answered at once. Fails if one of them is late three times in a row: a single time may be the
@@ -75,12 +86,17 @@ impl Faulty {
 
     /// What the control socket answers, if the agent is there.
     fn ask(&self, method: &str) -> Option<String> {
-        let mut stream = UnixStream::connect(self.daemon.socket()).ok()?;
-        write!(stream, r#"{{"id":1,"method":"{method}","params":[]}}"#).ok()?;
-        stream.shutdown(Shutdown::Write).ok()?;
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
+        self.send(method, "").ok()?.read_to_string(&mut answer).ok()?;
         (!answer.is_empty()).then_some(answer)
+    }
+
+    /// Has the agent do something; the answer comes out of the stream.
+    fn send(&self, method: &str, parameters: &str) -> io::Result<UnixStream> {
+        let mut stream = UnixStream::connect(self.daemon.socket())?;
+        write!(stream, r#"{{"id":1,"method":"{method}","params":[{parameters}]}}"#)?;
+        stream.shutdown(Shutdown::Write)?;
+        Ok(stream)
     }
 
     /// Whether a page is there and says that all is well, if the agent is there.
@@ -172,8 +188,19 @@ fn a_device_that_is_taken_out_has_failed() {
 #[test]
 fn a_command_that_never_comes_back_is_a_device_that_has_failed() {
     let mut faulty = Faulty::start();
+    let file = faulty.many_flows();
+    faulty.control.ask(&format!("delay {ALLOC_FLOW_COUNTER} 1 3600000"));
+    let since = Instant::now();
+    let _waiting = faulty.send("dpctl/add-flows", &format!("{file:?}"));
+    faulty.fails_soon(since, "libmlx5 has not come back for 4 s");
+    faulty.comes_back(1 + MANY);
+}
+
+#[test]
+fn an_answer_that_never_comes_is_a_device_that_has_failed() {
+    let mut faulty = Faulty::start();
     faulty.control.ask(&format!("delay {QUERY_FLOW_COUNTER} 1 3600000"));
-    faulty.fails_soon(Instant::now(), "libmlx5 has not come back for 4 s");
+    faulty.fails_soon(Instant::now(), "the device has not told its counters for 4 s");
     faulty.comes_back(1);
 }
 
@@ -193,18 +220,11 @@ fn a_command_that_is_late_keeps_nobody_but_those_who_wait_for_the_device() {
 #[test]
 fn a_command_that_is_refused_is_a_flow_that_is_refused_until_it_is_tried_again() {
     let mut faulty = Faulty::start();
-    // The block of 512 counters that there is has room for the others.
-    let folder = faulty.folder.path().join("flows");
-    let lines: String = (0..600).map(|port| format!("{},tcp(dst={port}), actions:p0\n", tcp())).collect();
-    std::fs::write(&folder, lines).unwrap();
+    let file = faulty.many_flows();
     faulty.control.ask(&format!("refuse {ALLOC_FLOW_COUNTER} 0 1 0x8 0x1234"));
-    faulty.daemon.sluice(&["add-flows", folder.to_str().unwrap()]);
+    faulty.daemon.sluice(&["add-flows", file.to_str().unwrap()]);
     assert!(faulty.is_answered_at_once());
     let refused = faulty.daemon.sluice(&["dump-flows", "-m"]).out;
     let refused = refused.lines().filter(|line| line.contains("mlx5dv_devx_obj_create")).count();
     assert_eq!(refused, 1, "the one that needed a new block; those behind it had the next one");
-}
-
-fn tcp() -> &'static str {
-    "in_port(host),eth(),eth_type(0x0800),ipv4(proto=6,frag=no)"
 }
