@@ -1,6 +1,7 @@
 //! What a flow does: the actions of the OVS datapath as a typed enum.
 
 mod conntrack;
+mod encapsulation;
 mod headers;
 mod outer;
 mod userspace;
@@ -13,6 +14,7 @@ use crate::meter::MeterId;
 use crate::port::PortNumber;
 
 pub use conntrack::{Commit, Conntrack, Nat, NatSide, PortPick, Translation};
+pub use encapsulation::{Encapsulation, EncapsulationOptions, POLICY_FLAGS, tunnel_flag};
 pub use headers::{EthernetAddresses, MplsEntry, NshHeader, NshMetadata, TunnelPush, VlanTag};
 pub use outer::{GRE_CHECKSUM, GRE_KEY, GRE_SEQUENCE, GeneveOption, OuterHeaders, OuterNetwork, OuterTunnel, OuterUdp};
 pub use userspace::{FlowSample, SLOW_PATH_REASONS, SampleDirection, ToController, UserData, Userspace};

@@ -5,14 +5,13 @@
 
 use std::sync::Arc;
 
-use sluice_flow::action::{EthernetAddresses, VlanTag};
+use sluice_flow::action::{Encapsulation, EthernetAddresses, VlanTag};
 use sluice_flow::port::PortNumber;
 
 use super::merge::Missing;
 use crate::conntrack::Tracked;
 use crate::packet::headers::{Ethernet, Ipv4, VlanTagged, Wire};
 use crate::packet::{Layout, MIN_FRAME, Metadata, Network, Transport, eth_type, ip_proto, is_vlan, mac_from_bits};
-use crate::translate::Encapsulation;
 
 /// Bytes of the two Ethernet addresses, behind which tags stand.
 const ADDRESSES: usize = 12;

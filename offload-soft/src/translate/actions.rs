@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use sluice_flow::action::{Action, ActionList};
+use sluice_flow::action::{Action, ActionList, Encapsulation};
 use sluice_flow::flow::Flow;
 use sluice_flow::refusal::Refusal;
 
-use super::Encapsulation;
 use super::matching::Guarantees;
 use super::program::{List, Program, Step, release};
 use super::validate::{Checker, Shape, psample, trunc};

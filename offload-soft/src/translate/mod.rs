@@ -5,7 +5,6 @@
 
 mod actions;
 mod approvals;
-mod encapsulation;
 mod matching;
 mod program;
 mod programs;
@@ -26,7 +25,6 @@ use crate::ports::PortTable;
 
 pub(crate) use actions::link;
 pub(crate) use approvals::{Approvals, Question};
-pub(crate) use encapsulation::{Encapsulation, EncapsulationOptions, POLICY_FLAGS, tunnel_flag};
 pub(crate) use program::{List, Program, Step};
 pub(crate) use programs::Programs;
 

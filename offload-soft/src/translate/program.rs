@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use sluice_flow::action::{ActionList, EthernetAddresses, FieldSet, HashAlgorithm, MplsEntry, VlanTag};
+use sluice_flow::action::{ActionList, Encapsulation, EthernetAddresses, FieldSet, HashAlgorithm, MplsEntry, VlanTag};
 use sluice_flow::port::PortNumber;
 
-use super::Encapsulation;
 use crate::chains::Chain;
 use crate::conntrack::Request;
 use crate::engine::tunnel::Push;

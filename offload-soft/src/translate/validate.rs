@@ -3,7 +3,7 @@
 //! only OVS's userspace has it.
 
 use sluice_flow::action::{
-    ActionKind, Conntrack, EthernetAddresses, FieldSet, MplsEntry, NshHeader, TunnelPush, VlanTag,
+    ActionKind, Conntrack, Encapsulation, EthernetAddresses, FieldSet, MplsEntry, NshHeader, TunnelPush, VlanTag,
 };
 use sluice_flow::cause::Cause;
 use sluice_flow::chain::ChainId;
@@ -11,7 +11,6 @@ use sluice_flow::field::{Attribute, Field};
 use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
 
-use super::Encapsulation;
 use super::matching::Guarantees;
 use crate::conntrack::{self, Policies};
 use crate::engine::nsh;

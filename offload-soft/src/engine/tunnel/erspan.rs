@@ -1,5 +1,6 @@
 //! ERSPAN versions 1 and 2 in GRE, as in `net/ipv4/ip_gre.c` and `include/net/erspan.h`.
 
+use sluice_flow::action::{Encapsulation, EncapsulationOptions, tunnel_flag};
 use sluice_flow::field::Field;
 use sluice_flow::port::PortNumber;
 
@@ -8,7 +9,6 @@ use super::header::{Payload, TunnelHeader};
 use crate::packet::MIN_FRAME;
 use crate::packet::headers::{Erspan, Erspan2, Ethernet, GRE_CHECKSUM, GRE_SEQUENCE, Gre, VlanTagged};
 use crate::packet::{Metadata, Network, TunnelOptions, eth_type, parse};
-use crate::translate::{Encapsulation, EncapsulationOptions, tunnel_flag};
 
 /// GRE with a sequence number.
 const GRE: usize = 8;

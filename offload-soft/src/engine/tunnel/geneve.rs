@@ -1,10 +1,11 @@
 //! Geneve (RFC 8926) with its options, as in `drivers/net/geneve.c`.
 
+use sluice_flow::action::{Encapsulation, EncapsulationOptions, tunnel_flag};
+
 use super::header::{Payload, TunnelHeader};
 use crate::packet::headers::{GENEVE_CONTROL, GENEVE_CRITICAL, Geneve};
 use crate::packet::tunnel::GeneveOptions;
 use crate::packet::{TunnelOptions, eth_type};
-use crate::translate::{Encapsulation, EncapsulationOptions, tunnel_flag};
 
 const LENGTH: usize = Geneve::<&[u8]>::LENGTH;
 

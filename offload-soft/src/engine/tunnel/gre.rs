@@ -2,10 +2,11 @@
 //!
 //! A sequence number is taken and not looked at; it is not sent, since a flow has no flag for it (`TUNNEL_SEQ`).
 
+use sluice_flow::action::{Encapsulation, tunnel_flag};
+
 use super::header::{Payload, TunnelHeader, is_checksum_right};
 use crate::packet::headers::{GRE_CHECKSUM, GRE_KEY, GRE_ROUTING, GRE_VERSION, Gre, Number};
 use crate::packet::{TunnelOptions, eth_type};
-use crate::translate::{Encapsulation, tunnel_flag};
 
 /// Bytes of the longest header.
 const LONGEST: usize = 16;

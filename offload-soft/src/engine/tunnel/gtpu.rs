@@ -1,9 +1,10 @@
 //! GTP-U (3GPP TS 29.281), as in `lib/netdev-native-tnl.c` of OVS; extension headers are stepped over.
 
+use sluice_flow::action::{Encapsulation, EncapsulationOptions};
+
 use super::header::{Payload, TunnelHeader};
 use crate::packet::headers::{Gtpu, GtpuOptional};
 use crate::packet::{TunnelOptions, eth_type};
-use crate::translate::{Encapsulation, EncapsulationOptions};
 
 /// A message that carries a packet.
 pub(super) const G_PDU: u8 = 255;

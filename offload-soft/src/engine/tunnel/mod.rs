@@ -24,6 +24,7 @@ mod vxlan;
 
 use std::ops::Range;
 
+use sluice_flow::action::{Encapsulation, tunnel_flag};
 use sluice_flow::field::{FRAGMENT_NO, Field};
 use sluice_flow::port::{PortNumber, Tunnel, TunnelProtocol};
 use sluice_flow::time::Timestamp;
@@ -32,7 +33,6 @@ use crate::packet::checksum::crc32c;
 use crate::packet::headers::{Gre, Udp};
 use crate::packet::{MIN_FRAME, Metadata, Parsed, Transport, TunnelMetadata, TunnelOptions, eth_type, ip_proto, parse};
 use crate::ports::{Entrance, PortState};
-use crate::translate::{Encapsulation, tunnel_flag};
 use fill::PerPacket;
 use header::UDP;
 

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use sluice_flow::action::{Encapsulation, tunnel_flag};
 use sluice_flow::field::Field;
 use sluice_flow::port::{Tunnel, TunnelProtocol};
 
@@ -10,7 +11,6 @@ use crate::packet::checksum::{Sum, pseudo_header};
 use crate::packet::headers::{Ethernet, IPV4_DONT_FRAGMENT, Ipv4, Ipv6, Ipv6Extension, Udp};
 use crate::packet::{Mac, Network, Parsed, TunnelAddresses, eth_type, ip_proto};
 use crate::ports::PortState;
-use crate::translate::{Encapsulation, tunnel_flag};
 
 const ETHERNET: usize = Ethernet::<&[u8]>::LENGTH;
 const IPV4: usize = Ipv4::<&[u8]>::LENGTH;

@@ -1,9 +1,10 @@
 //! VXLAN (RFC 7348) with the group policy extension, as in `drivers/net/vxlan/vxlan_core.c`.
 
+use sluice_flow::action::{Encapsulation, EncapsulationOptions, POLICY_FLAGS, tunnel_flag};
+
 use super::header::{Payload, TunnelHeader};
 use crate::packet::TunnelOptions;
 use crate::packet::headers::{VXLAN_GBP, VXLAN_VNI, Vxlan};
-use crate::translate::{Encapsulation, EncapsulationOptions, POLICY_FLAGS, tunnel_flag};
 
 const LENGTH: usize = Vxlan::<&[u8]>::LENGTH;
 /// The bits of the first word that the group policy has besides its flag.

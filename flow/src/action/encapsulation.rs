@@ -2,23 +2,27 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use sluice_flow::action::{ActionKind, FieldSet};
-use sluice_flow::field::{Attribute, Field, GENEVE_CHUNKS};
-use sluice_flow::port::TunnelProtocol;
-use sluice_flow::refusal::Refusal;
+use super::{ActionKind, FieldSet};
+use crate::field::{Attribute, Field, GENEVE_CHUNKS};
+use crate::port::TunnelProtocol;
+use crate::refusal::Refusal;
 
-/// The bits of [`sluice_flow::field::TUNNEL_FLAGS`].
-pub(crate) mod tunnel_flag {
-    pub(crate) const DONT_FRAGMENT: u8 = 1;
-    pub(crate) const CHECKSUM: u8 = 2;
-    pub(crate) const KEY: u8 = 4;
-    pub(crate) const CONTROL: u8 = 8;
+/// The bits of [`TUNNEL_FLAGS`](crate::field::TUNNEL_FLAGS).
+pub mod tunnel_flag {
+    /// The outer header says "do not fragment".
+    pub const DONT_FRAGMENT: u8 = 1;
+    /// The outer header has a checksum of its payload.
+    pub const CHECKSUM: u8 = 2;
+    /// There is an identifier.
+    pub const KEY: u8 = 4;
+    /// A control packet, of Geneve only.
+    pub const CONTROL: u8 = 8;
 }
 
 /// Time to live where none is asked for: the default hop limit of the kernel (`IPDEFTTL`).
 const DEFAULT_TTL: u8 = 64;
 /// The flags of a group policy that VXLAN carries: do not learn, and policy applied (`struct vxlanhdr_gbp`).
-pub(crate) const POLICY_FLAGS: u8 = 0x48;
+pub const POLICY_FLAGS: u8 = 0x48;
 /// Bytes of Geneve options that the length in the header can say (RFC 8926, section 3.4).
 const GENEVE_LIMIT: usize = 252;
 /// The bit in the type of a Geneve option that says that it must be understood.
@@ -28,49 +32,68 @@ const GENEVE_OPTION: usize = 4;
 
 /// An outer header to be put on.
 #[derive(Clone, Debug)]
-pub(crate) struct Encapsulation {
+pub struct Encapsulation {
     /// Network identifier, key, session or tunnel endpoint.
-    pub(crate) id: u32,
+    pub id: u32,
     /// `None`: the address of this end as far as it is known.
-    pub(crate) source: Option<IpAddr>,
-    pub(crate) destination: IpAddr,
-    pub(crate) tos: u8,
-    pub(crate) ttl: u8,
+    pub source: Option<IpAddr>,
+    /// The other end.
+    pub destination: IpAddr,
+    /// Type of service or traffic class, without the mark of congestion that the packet inside has.
+    pub tos: u8,
+    /// Time to live or hop limit.
+    pub ttl: u8,
     /// `None`: that of the tunnel port.
-    pub(crate) udp_port: Option<u16>,
-    pub(crate) flags: u8,
-    pub(crate) options: EncapsulationOptions,
+    pub udp_port: Option<u16>,
+    /// Bits of [`tunnel_flag`].
+    pub flags: u8,
+    /// What only some protocols have.
+    pub options: EncapsulationOptions,
 }
 
 /// What only some protocols have.
 #[derive(Clone, Debug)]
-pub(crate) enum EncapsulationOptions {
+pub enum EncapsulationOptions {
+    /// Nothing.
     None,
+    /// A group policy.
     VxlanGbp {
+        /// Its id.
         id: u16,
+        /// Bits of [`POLICY_FLAGS`].
         flags: u8,
     },
+    /// Options of Geneve.
     Geneve {
         /// Whole options.
         bytes: Box<[u8]>,
         /// Whether some option must be understood.
         is_critical: bool,
     },
+    /// ERSPAN version 1.
     Erspan1 {
+        /// The mirrored port.
         index: u32,
     },
+    /// ERSPAN version 2.
     Erspan2 {
+        /// 1 where egress is mirrored.
         direction: u8,
+        /// The mirroring hardware, 6 bits.
         hardware_id: u8,
     },
+    /// GTP-U.
     Gtpu {
+        /// The first byte.
         flags: u8,
+        /// The message type.
         message_type: u8,
     },
 }
 
 impl Encapsulation {
-    pub(crate) fn new(set: &FieldSet) -> Result<Self, Refusal> {
+    /// Reads what `set(tunnel(…))` asks for. Fails if that is not one whole header.
+    pub fn new(set: &FieldSet) -> Result<Self, Refusal> {
         for (field, value, mask) in &set.fields {
             if field.spec().attribute != Attribute::Tunnel {
                 return field_refusal(*field, "it is not of the outer header");
@@ -112,7 +135,7 @@ impl Encapsulation {
     }
 
     /// Whether a protocol has all that is asked for.
-    pub(crate) fn fits(&self, protocol: TunnelProtocol) -> Result<(), Refusal> {
+    pub fn fits(&self, protocol: TunnelProtocol) -> Result<(), Refusal> {
         self.id_fits(protocol)?;
         let is_over_udp = protocol.default_udp_port().is_some();
         if self.udp_port.is_some() && !is_over_udp {
