@@ -25,6 +25,9 @@
 //! **Tunnel devices.** [`ensure_tunnel`], [`recognize_tunnel`] and [`remove_tunnel`] make, find and remove the device of a
 //! [`WantedTunnel`]. Those that are made here carry a mark, by which they are recognized after a restart.
 //!
+//! **Next hops.** [`NextHops`] tells whom the kernel would give packets for an address to, by which device, and what becomes of that:
+//! routes, addresses, devices and neighbours are followed.
+//!
 //! **Netlink.** [`netlink`] reads and writes messages and attributes, also for other crates that speak netlink. Messages about
 //! links are read by `netlink-packet-route`; what that lacks (blocks of queueing disciplines, filters that went, devlink) is
 //! read here. Its asynchronous companion `rtnetlink` makes, changes and removes devices. It reads none and follows none: it drops
@@ -66,8 +69,10 @@ mod links;
 mod message;
 mod monitor;
 pub mod netlink;
+mod next_hop;
 mod port_name;
 mod rdma;
+mod route;
 mod socket_filter;
 mod statistics;
 #[cfg(test)]
@@ -90,8 +95,10 @@ pub use ingress::{
 pub use lag::{LagError, ensure_lag};
 pub use links::{Known, Links};
 pub use monitor::{Monitor, MonitorOptions};
+pub use next_hop::{Found, NextHop, NextHops, NoNextHop, Target};
 pub use port_name::{Function, FunctionPart, PortName};
 pub use rdma::rdma_port;
+pub use route::MacAddress;
 pub use socket_filter::HeardPriorities;
 pub use statistics::{Statistics, statistics};
 pub use touched_filters::{Attachment, Block, TouchedFilters};

@@ -1,0 +1,306 @@
+//! Next hops: whom the kernel would give packets for an address to, and by which device.
+//!
+//! Nothing is read over and over: routes are looked up again when a route, a rule, an address or a device changes, and neighbours are
+//! followed one by one.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use netlink_sys::protocols::NETLINK_ROUTE;
+use netlink_sys::{Socket, SocketAddr};
+use rustix::io::Errno;
+use rustix::net::sockopt;
+
+use crate::control::{Control, ROOM, receive, wait};
+use crate::error::LinkError;
+use crate::netlink::message::Messages;
+use crate::route::{self, MacAddress, Neighbour, NeighbourKey, Route};
+
+/// Multicast groups (`enum rtnetlink_groups`): neighbours, and all that a way may depend on besides.
+const NEIGHBOURS: u32 = 3;
+const WAYS: [u32; 8] = [
+    1,  // links
+    5,  // addresses of IPv4
+    7,  // routes of IPv4
+    8,  // rules of IPv4
+    9,  // addresses of IPv6
+    11, // routes of IPv6
+    19, // rules of IPv6
+    32, // next hops that routes share
+];
+/// Bytes of notifications that the kernel keeps.
+const RECEIVE_BUFFER: usize = 1 << 20;
+/// So often the kernel is asked to make sure of neighbours that it has not heard of lately. What hardware sends does not keep them
+/// alive.
+const ASSURANCE: Duration = Duration::from_secs(10);
+
+/// An address, and the one that packets for it come from, if that is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Target {
+    /// Where packets go.
+    pub destination: IpAddr,
+    /// Where they come from; `None` leaves it to the route.
+    pub source: Option<IpAddr>,
+}
+
+/// What packets for a target need to get to their next hop.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NextHop {
+    /// The device by which they leave.
+    pub egress: String,
+    /// Its Ethernet address.
+    pub egress_mac: MacAddress,
+    /// The Ethernet address of whom they are given to.
+    pub mac: MacAddress,
+    /// The address that they come from.
+    pub source: IpAddr,
+}
+
+/// Why there is no next hop for now.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoNextHop {
+    /// The kernel has no way, in its words.
+    #[error("there is no route to {destination}: {reason}")]
+    NoRoute {
+        /// Where to.
+        destination: IpAddr,
+        /// Why.
+        reason: String,
+    },
+    /// It is no address of one other host.
+    #[error("{destination} is not reached through a neighbour")]
+    NotUnicast {
+        /// Where to.
+        destination: IpAddr,
+    },
+    /// The device has no Ethernet header, or is not up.
+    #[error("{egress}, by which packets to {destination} leave, is not up or not Ethernet")]
+    NoEgress {
+        /// Where to.
+        destination: IpAddr,
+        /// The device.
+        egress: String,
+    },
+    /// Nobody has answered yet.
+    #[error("neighbour {neighbour} on {egress} is not known yet")]
+    Unknown {
+        /// Who.
+        neighbour: IpAddr,
+        /// The device.
+        egress: String,
+    },
+    /// Nobody answers.
+    #[error("neighbour {neighbour} on {egress} does not answer")]
+    Silent {
+        /// Who.
+        neighbour: IpAddr,
+        /// The device.
+        egress: String,
+    },
+}
+
+/// A target and its next hop from now on.
+pub type Found = (Target, Result<NextHop, NoNextHop>);
+
+/// Follows the next hops of targets, in the network namespace of the thread that opened it.
+pub struct NextHops {
+    notifications: Socket,
+    control: Control,
+    targets: BTreeMap<Target, Followed>,
+    neighbours: BTreeMap<NeighbourKey, Neighbour>,
+    assured: Instant,
+    buffer: Vec<u8>,
+}
+
+struct Followed {
+    route: Option<Way>,
+    told: Option<Result<NextHop, NoNextHop>>,
+}
+
+/// A route with what is known of its device.
+struct Way {
+    route: Route,
+    name: String,
+    mac: MacAddress,
+}
+
+impl NextHops {
+    /// Starts to listen.
+    pub fn open() -> Result<Self, LinkError> {
+        let failed = |step| move |source| LinkError::Socket { step, source };
+        let mut socket = Socket::new(NETLINK_ROUTE).map_err(failed("open"))?;
+        socket.bind(&SocketAddr::new(0, 0)).map_err(failed("bind"))?;
+        sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER)
+            .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER))
+            .map_err(|errno| failed("set the receive buffer")(errno.into()))?;
+        for group in WAYS.into_iter().chain([NEIGHBOURS]) {
+            socket.add_membership(group).map_err(failed("join a multicast group"))?;
+        }
+        Ok(Self {
+            notifications: socket,
+            control: Control::open()?,
+            targets: BTreeMap::new(),
+            neighbours: BTreeMap::new(),
+            assured: Instant::now(),
+            buffer: vec![0; ROOM],
+        })
+    }
+
+    /// Follows a target, whose next hop is told by the next [`poll`](Self::poll).
+    pub fn follow(&mut self, target: Target) {
+        self.targets.entry(target).or_insert(Followed { route: None, told: None });
+    }
+
+    /// No longer follows a target.
+    pub fn forget(&mut self, target: Target) {
+        self.targets.remove(&target);
+        let in_use: Vec<_> = self.targets.values().filter_map(Followed::neighbour).collect();
+        self.neighbours.retain(|key, _| in_use.contains(key));
+    }
+
+    /// Returns the targets that are followed.
+    pub fn targets(&self) -> impl Iterator<Item = Target> {
+        self.targets.keys().copied()
+    }
+
+    /// Returns the next hops that are others than they were told before. If none is, waits for something to happen, at most for `longest`;
+    /// may return nothing before.
+    pub fn poll(&mut self, longest: Duration) -> Result<Vec<Found>, LinkError> {
+        let found = self.look()?;
+        if !found.is_empty() || longest.is_zero() {
+            return Ok(found);
+        }
+        let failed = |errno: Errno| LinkError::Socket { step: "wait", source: errno.into() };
+        wait(&[self.notifications.as_fd()], longest.min(ASSURANCE)).map_err(failed)?;
+        self.look()
+    }
+
+    fn look(&mut self) -> Result<Vec<Found>, LinkError> {
+        if self.listen()? {
+            self.targets.values_mut().for_each(|followed| followed.route = None);
+        }
+        let targets: Vec<_> = self.targets.keys().copied().collect();
+        let mut found = Vec::new();
+        for target in targets {
+            let next = self.resolve(target)?;
+            let Some(followed) = self.targets.get_mut(&target) else { continue };
+            if followed.told.as_ref() != Some(&next) {
+                followed.told = Some(next.clone());
+                found.push((target, next));
+            }
+        }
+        self.assure()?;
+        Ok(found)
+    }
+
+    /// Reads notifications. Returns whether ways may be others than they were.
+    fn listen(&mut self) -> Result<bool, LinkError> {
+        let mut has_changed = false;
+        loop {
+            match receive(&self.notifications, &mut self.buffer) {
+                Ok(None) => return Ok(has_changed),
+                Ok(Some(length)) => {
+                    for message in Messages::new(&self.buffer[..length]) {
+                        match message.and_then(|message| route::read_neighbour(&message)) {
+                            Ok(Some((key, neighbour))) => {
+                                self.neighbours.entry(key).and_modify(|known| *known = neighbour);
+                            }
+                            // About something else, or it may have been about anything.
+                            Ok(None) | Err(_) => has_changed = true,
+                        }
+                    }
+                }
+                Err(error) if error.raw_os_error() == Some(Errno::NOBUFS.raw_os_error()) => {
+                    self.neighbours.clear();
+                    has_changed = true;
+                }
+                Err(source) => return Err(LinkError::Socket { step: "listen", source }),
+            }
+        }
+    }
+
+    fn resolve(&mut self, target: Target) -> Result<Result<NextHop, NoNextHop>, LinkError> {
+        let Target { destination, .. } = target;
+        let is_known = self.targets.get(&target).is_some_and(|followed| followed.route.is_some());
+        if !is_known {
+            let way = match self.way(target)? {
+                Ok(way) => way,
+                Err(none) => return Ok(Err(none)),
+            };
+            if let Some(followed) = self.targets.get_mut(&target) {
+                followed.route = Some(way);
+            }
+        }
+        let Some(Way { route, name, mac }) = self.targets.get(&target).and_then(|followed| followed.route.as_ref())
+        else {
+            return Ok(Err(NoNextHop::NotUnicast { destination }));
+        };
+        let (key, egress, egress_mac) = ((route.egress, route.neighbour), name.clone(), *mac);
+        let source = route.source.unwrap_or(match destination {
+            IpAddr::V4(_) => IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(_) => IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED),
+        });
+        let known = match self.neighbours.get(&key) {
+            Some(known) => *known,
+            None => {
+                let known = route::neighbour(&mut self.control, key)?;
+                if known.mac.is_none() {
+                    route::solicit(&mut self.control, key)?;
+                }
+                self.neighbours.insert(key, known);
+                known
+            }
+        };
+        Ok(match known {
+            Neighbour { mac: Some(mac), .. } => Ok(NextHop { egress, egress_mac, mac, source }),
+            Neighbour { has_failed: true, .. } => Err(NoNextHop::Silent { neighbour: key.1, egress }),
+            _ => Err(NoNextHop::Unknown { neighbour: key.1, egress }),
+        })
+    }
+
+    fn way(&mut self, target: Target) -> Result<Result<Way, NoNextHop>, LinkError> {
+        let Target { destination, source } = target;
+        let route = match route::route(&mut self.control, destination, source) {
+            Ok(Some(route)) => route,
+            Ok(None) => return Ok(Err(NoNextHop::NotUnicast { destination })),
+            Err(LinkError::Refused { reason, .. }) => {
+                return Ok(Err(NoNextHop::NoRoute { destination, reason: reason.to_string() }));
+            }
+            Err(error) => return Err(error),
+        };
+        let none = |egress| NoNextHop::NoEgress { destination, egress };
+        Ok(match route::egress(&mut self.control, route.egress)? {
+            Some(egress) if egress.is_up => {
+                egress.mac.map(|mac| Way { route, name: egress.name.clone(), mac }).ok_or_else(|| none(egress.name))
+            }
+            Some(egress) => Err(none(egress.name)),
+            None => Err(none(format!("device {}", route.egress))),
+        })
+    }
+
+    /// Has the kernel make sure of neighbours that it has not heard of lately.
+    fn assure(&mut self) -> Result<(), LinkError> {
+        if self.assured.elapsed() < ASSURANCE {
+            return Ok(());
+        }
+        self.assured = Instant::now();
+        let doubtful: Vec<_> =
+            self.neighbours.iter().filter(|(_, known)| !known.is_certain).map(|(key, _)| *key).collect();
+        for key in doubtful {
+            match route::solicit(&mut self.control, key) {
+                // Its device may be gone, which is notified.
+                Err(LinkError::Refused { .. }) | Ok(()) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Followed {
+    fn neighbour(&self) -> Option<NeighbourKey> {
+        self.route.as_ref().map(|way| (way.route.egress, way.route.neighbour))
+    }
+}

@@ -1,0 +1,224 @@
+//! Messages of rtnetlink about routes and neighbours (`struct rtmsg` and `struct ndmsg` in `include/uapi/linux`).
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use netlink_packet_core::Parseable;
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use rustix::io::Errno;
+
+use crate::control::Control;
+use crate::device::Ifindex;
+use crate::error::LinkError;
+use crate::netlink::attribute::{Attribute, Attributes, Fields, Malformed, Writer};
+use crate::netlink::message::{Message, flag};
+use crate::{kind, message};
+
+/// An Ethernet address.
+pub type MacAddress = [u8; 6];
+
+const AF_INET: u8 = 2;
+const AF_INET6: u8 = 10;
+
+const RTA_DST: u16 = 1;
+const RTA_SRC: u16 = 2;
+const RTA_OIF: u16 = 4;
+const RTA_GATEWAY: u16 = 5;
+const RTA_PREFSRC: u16 = 7;
+const RTA_VIA: u16 = 18;
+/// `RTN_UNICAST`
+const UNICAST: u8 = 1;
+
+const NDA_DST: u16 = 1;
+const NDA_LLADDR: u16 = 2;
+/// `NTF_USE`: the neighbour is to be found, as if a packet were sent to it.
+const USE: u8 = 1;
+/// `NUD_REACHABLE`, `NUD_STALE`, `NUD_DELAY`, `NUD_PROBE`, `NUD_NOARP` and `NUD_PERMANENT`: packets are sent to it (`NUD_VALID`).
+const VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
+/// `NUD_REACHABLE`, `NUD_NOARP` and `NUD_PERMANENT`: nothing is in doubt (`NUD_CONNECTED`).
+const CONNECTED: u16 = 0x02 | 0x40 | 0x80;
+/// `NUD_FAILED`
+const FAILED: u16 = 0x20;
+
+/// The way that the kernel sends packets to an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Route {
+    /// The device by which they leave.
+    pub(crate) egress: Ifindex,
+    /// Whom they are given to on the way.
+    pub(crate) neighbour: IpAddr,
+    /// From which address they come.
+    pub(crate) source: Option<IpAddr>,
+}
+
+/// Whom packets are given to, on one device.
+pub(crate) type NeighbourKey = (Ifindex, IpAddr);
+
+/// What is known of a neighbour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Neighbour {
+    /// Its Ethernet address, as long as packets are sent to it.
+    pub(crate) mac: Option<MacAddress>,
+    /// It was asked for and did not answer.
+    pub(crate) has_failed: bool,
+    /// It answered lately, or need not.
+    pub(crate) is_certain: bool,
+}
+
+/// The end of a device that packets come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Egress {
+    pub(crate) name: String,
+    pub(crate) mac: Option<MacAddress>,
+    pub(crate) is_up: bool,
+}
+
+/// Asks the kernel for its way to an address. Fails with its reason if it has none.
+pub(crate) fn route(
+    control: &mut Control,
+    destination: IpAddr,
+    source: Option<IpAddr>,
+) -> Result<Option<Route>, LinkError> {
+    let mut found = None;
+    let body = |writer: &mut Writer<'_>| {
+        let bits = |address: Option<IpAddr>| address.map_or(0, |address| if address.is_ipv4() { 32 } else { 128 });
+        writer.raw(&[family(destination), bits(Some(destination)), bits(source), 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        put_address(writer, RTA_DST, destination);
+        if let Some(source) = source {
+            put_address(writer, RTA_SRC, source);
+        }
+    };
+    control.request("look up a route", kind::GET_ROUTE, 0, body, |message| {
+        if message.header.kind == kind::NEW_ROUTE {
+            found = read_route(message, destination)?;
+        }
+        Ok(())
+    })?;
+    Ok(found.map(|route: Route| Route { source: source.or(route.source), ..route }))
+}
+
+/// Returns `None` for a way that is none: to this host itself, to a group, or nowhere.
+fn read_route(message: &Message<'_>, destination: IpAddr) -> Result<Option<Route>, Malformed> {
+    let place = "route";
+    let mut fields = Fields::new(message.payload, place);
+    let [.., route_type] = fields.bytes::<8>()?;
+    let _flags = fields.u32()?;
+    if route_type != UNICAST {
+        return Ok(None);
+    }
+    let (mut egress, mut neighbour, mut source) = (None, destination, None);
+    for attribute in Attributes::new(message.payload.get(12..).unwrap_or_default(), place) {
+        let attribute = attribute?;
+        match attribute.kind {
+            RTA_OIF => egress = Some(Ifindex(attribute.u32()?)),
+            RTA_GATEWAY => neighbour = address(&attribute, attribute.payload)?,
+            // Its family comes first: a gateway of IPv6 for addresses of IPv4 (RFC 5549).
+            RTA_VIA => neighbour = address(&attribute, attribute.payload.get(2..).unwrap_or_default())?,
+            RTA_PREFSRC => source = Some(address(&attribute, attribute.payload)?),
+            _ => {}
+        }
+    }
+    Ok(egress.map(|egress| Route { egress, neighbour, source }))
+}
+
+/// Returns what the kernel knows of a neighbour.
+pub(crate) fn neighbour(control: &mut Control, (egress, address): NeighbourKey) -> Result<Neighbour, LinkError> {
+    let mut found = Neighbour::default();
+    let body = |writer: &mut Writer<'_>| put_neighbour(writer, egress, address, 0);
+    let answer = control.request("look up a neighbour", kind::GET_NEIGHBOUR, 0, body, |message| {
+        if let Some((_, neighbour)) = read_neighbour(message)? {
+            found = neighbour;
+        }
+        Ok(())
+    });
+    match answer {
+        Err(error) if error.is(Errno::NOENT) => Ok(Neighbour::default()),
+        answer => answer.map(|()| found),
+    }
+}
+
+/// Has the kernel find a neighbour, or make sure of it, as it does before it sends a packet.
+pub(crate) fn solicit(control: &mut Control, (egress, address): NeighbourKey) -> Result<(), LinkError> {
+    let body = |writer: &mut Writer<'_>| put_neighbour(writer, egress, address, USE);
+    control.request("ask for a neighbour", kind::NEW_NEIGHBOUR, flag::CREATE | flag::REPLACE, body, |_| Ok(()))
+}
+
+/// Reads a message about a neighbour; `None` if it is about something else.
+pub(crate) fn read_neighbour(message: &Message<'_>) -> Result<Option<(NeighbourKey, Neighbour)>, Malformed> {
+    if !matches!(message.header.kind, kind::NEW_NEIGHBOUR | kind::DELETE_NEIGHBOUR) {
+        return Ok(None);
+    }
+    let place = "neighbour";
+    let mut fields = Fields::new(message.payload, place);
+    let [family, _, _, _] = fields.bytes()?;
+    let (egress, state) = (fields.u32()?, fields.u16()?);
+    // Bridges tell of their ports by the same messages.
+    if !matches!(family, AF_INET | AF_INET6) {
+        return Ok(None);
+    }
+    let (mut known_as, mut mac) = (None, None);
+    for attribute in Attributes::new(message.payload.get(12..).unwrap_or_default(), place) {
+        let attribute = attribute?;
+        match attribute.kind {
+            NDA_DST => known_as = Some(address(&attribute, attribute.payload)?),
+            NDA_LLADDR => mac = attribute.payload.try_into().ok(),
+            _ => {}
+        }
+    }
+    let is_gone = message.header.kind == kind::DELETE_NEIGHBOUR;
+    let is_valid = state & VALID != 0 && !is_gone;
+    let neighbour = Neighbour {
+        mac: mac.filter(|_| is_valid),
+        has_failed: state & FAILED != 0,
+        is_certain: state & CONNECTED != 0 && !is_gone,
+    };
+    Ok(known_as.map(|address| ((Ifindex(egress), address), neighbour)))
+}
+
+/// Returns the end of a device; `None` if it is gone.
+pub(crate) fn egress(control: &mut Control, ifindex: Ifindex) -> Result<Option<Egress>, LinkError> {
+    let mut request = LinkMessage::default();
+    request.header.index = ifindex.0;
+    let mut found = None;
+    let body = |writer: &mut Writer<'_>| message::emit_link(&request, writer);
+    let answer = control.request("look up a device", kind::GET_LINK, 0, body, |message| {
+        let link = LinkMessage::parse(message.payload).map_err(|_| Malformed::Truncated { place: "link" })?;
+        let is_up = link.header.flags.contains(LinkFlags::Up | LinkFlags::LowerUp);
+        let mut egress = Egress { name: String::new(), mac: None, is_up };
+        for attribute in link.attributes {
+            match attribute {
+                LinkAttribute::IfName(name) => egress.name = name,
+                LinkAttribute::Address(bytes) => egress.mac = bytes.try_into().ok(),
+                _ => {}
+            }
+        }
+        found = Some(egress);
+        Ok(())
+    });
+    match answer {
+        Err(error) if error.is(Errno::NODEV) => Ok(None),
+        answer => answer.map(|()| found),
+    }
+}
+
+fn put_neighbour(writer: &mut Writer<'_>, egress: Ifindex, address: IpAddr, flags: u8) {
+    let [a, b, c, d] = egress.0.to_ne_bytes();
+    writer.raw(&[family(address), 0, 0, 0, a, b, c, d, 0, 0, flags, 0]);
+    put_address(writer, NDA_DST, address);
+}
+
+fn put_address(writer: &mut Writer<'_>, kind: u16, address: IpAddr) {
+    match address {
+        IpAddr::V4(address) => writer.put(kind, &address.octets()),
+        IpAddr::V6(address) => writer.put(kind, &address.octets()),
+    }
+}
+
+const fn family(address: IpAddr) -> u8 {
+    if address.is_ipv4() { AF_INET } else { AF_INET6 }
+}
+
+fn address(attribute: &Attribute<'_>, bytes: &[u8]) -> Result<IpAddr, Malformed> {
+    let four = <[u8; 4]>::try_from(bytes).map(|bytes| Ipv4Addr::from(bytes).into());
+    let six = || <[u8; 16]>::try_from(bytes).map(|bytes| Ipv6Addr::from(bytes).into());
+    four.or_else(|_| six()).map_err(|_| attribute.length())
+}
