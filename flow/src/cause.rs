@@ -1,5 +1,7 @@
 //! What a refusal waits for: what would have to change before the same request can succeed.
 
+use std::net::IpAddr;
+
 use crate::port::PortNumber;
 use crate::refusal::Refusal;
 
@@ -14,8 +16,8 @@ pub enum Cause {
     TimeoutPolicy,
     /// There is room: for rules, for what they share, or for memory.
     Room,
-    /// A route or a neighbour is known.
-    Neighbour,
+    /// The way to an address is known: route and neighbour; to any address where it is not known which.
+    Neighbour(Option<IpAddr>),
     /// The kernel or a driver can do more: a module was loaded, a setting was changed.
     Module,
     /// A chain can be jumped to.
@@ -31,7 +33,7 @@ impl Cause {
         (Self::Meter, "meter"),
         (Self::TimeoutPolicy, "timeout policy"),
         (Self::Room, "room"),
-        (Self::Neighbour, "neighbour"),
+        (Self::Neighbour(None), "neighbour"),
         (Self::Module, "module"),
         (Self::Chain, "chain"),
         (Self::Time, "time"),
@@ -49,6 +51,7 @@ impl Cause {
     pub fn concerns(self, awaited: Self) -> bool {
         match (self, awaited) {
             (Self::Port(Some(changed)), Self::Port(Some(awaited))) => changed == awaited,
+            (Self::Neighbour(Some(changed)), Self::Neighbour(Some(awaited))) => changed == awaited,
             _ => self.kind() == awaited.kind(),
         }
     }
@@ -60,7 +63,7 @@ impl Cause {
             Self::Meter => 1 << 1,
             Self::TimeoutPolicy => 1 << 2,
             Self::Room => 1 << 3,
-            Self::Neighbour => 1 << 4,
+            Self::Neighbour(_) => 1 << 4,
             Self::Module => 1 << 5,
             Self::Chain => 1 << 6,
             Self::Time => 1 << 7,
@@ -114,7 +117,7 @@ const fn of_errno(errno: i32) -> Cause {
         ENOMEM | ENOSPC | ENOBUFS => Cause::Room,
         // Without its queueing discipline the kernel says of a device that the request is invalid (`__tcf_qdisc_find`).
         ENODEV | EINVAL => Cause::Port(None),
-        ENETUNREACH | EHOSTUNREACH => Cause::Neighbour,
+        ENETUNREACH | EHOSTUNREACH => Cause::Neighbour(None),
         _ => Cause::Time,
     }
 }
@@ -145,7 +148,7 @@ mod tests {
             (kernel(28), Some(Cause::Room)),
             (kernel(19), Some(Cause::Port(None))),
             (kernel(95), Some(Cause::Module)),
-            (kernel(113), Some(Cause::Neighbour)),
+            (kernel(113), Some(Cause::Neighbour(None))),
             (kernel(17), Some(Cause::Time)),
         ];
         for (refusal, cause) in cases {
@@ -156,13 +159,16 @@ mod tests {
     }
 
     #[test]
-    fn a_port_concerns_those_that_wait_for_it_or_for_one_that_is_not_known() {
+    fn a_port_or_a_neighbour_concerns_those_that_wait_for_it_or_for_one_that_is_not_known() {
         let port = |number| Cause::Port(Some(PortNumber(number)));
         assert!(port(1).concerns(port(1)));
         assert!(!port(1).concerns(port(2)));
         assert!(port(1).concerns(Cause::Port(None)));
         assert!(Cause::Port(None).concerns(port(2)));
         assert!(!port(1).concerns(Cause::Room) && !Cause::Room.concerns(port(1)));
+        let neighbour = |last: u8| Cause::Neighbour(Some([10, 0, 0, last].into()));
+        assert!(neighbour(1).concerns(neighbour(1)) && !neighbour(1).concerns(neighbour(2)));
+        assert!(neighbour(1).concerns(Cause::Neighbour(None)) && Cause::Neighbour(None).concerns(neighbour(1)));
     }
 
     #[test]

@@ -95,7 +95,7 @@ pub use ingress::{
 pub use lag::{LagError, ensure_lag};
 pub use links::{Known, Links};
 pub use monitor::{Monitor, MonitorOptions};
-pub use next_hop::{Found, NextHop, NextHops, NoNextHop, Target};
+pub use next_hop::{Found, NextHop, NextHops, NextHopsWaker, NoNextHop, Target};
 pub use port_name::{Function, FunctionPart, PortName};
 pub use rdma::rdma_port;
 pub use route::MacAddress;

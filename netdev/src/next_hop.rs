@@ -4,8 +4,11 @@
 //! followed one by one.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netlink_sys::protocols::NETLINK_ROUTE;
@@ -111,7 +114,22 @@ pub struct NextHops {
     targets: BTreeMap<Target, Followed>,
     neighbours: BTreeMap<NeighbourKey, Neighbour>,
     assured: Instant,
+    /// Becomes readable when somebody wakes it.
+    woken: UnixStream,
+    wake: Arc<UnixStream>,
     buffer: Vec<u8>,
+}
+
+/// Ends the wait of a [`NextHops::poll`] from another thread.
+#[derive(Clone)]
+pub struct NextHopsWaker(Arc<UnixStream>);
+
+impl NextHopsWaker {
+    /// Has a wait end, or the next one not begin.
+    pub fn wake(&self) {
+        // If there is no room, it is awake.
+        let _ = (&*self.0).write(&[0]);
+    }
 }
 
 struct Followed {
@@ -138,14 +156,23 @@ impl NextHops {
         for group in WAYS.into_iter().chain([NEIGHBOURS]) {
             socket.add_membership(group).map_err(failed("join a multicast group"))?;
         }
+        let (woken, wake) = UnixStream::pair().map_err(failed("open a pair"))?;
+        woken.set_nonblocking(true).and_then(|()| wake.set_nonblocking(true)).map_err(failed("do not block"))?;
         Ok(Self {
             notifications: socket,
             control: Control::open()?,
             targets: BTreeMap::new(),
             neighbours: BTreeMap::new(),
             assured: Instant::now(),
+            woken,
+            wake: Arc::new(wake),
             buffer: vec![0; ROOM],
         })
+    }
+
+    /// Returns what ends a wait.
+    pub fn waker(&self) -> NextHopsWaker {
+        NextHopsWaker(self.wake.clone())
     }
 
     /// Follows a target, whose next hop is told by the next [`poll`](Self::poll).
@@ -173,7 +200,8 @@ impl NextHops {
             return Ok(found);
         }
         let failed = |errno: Errno| LinkError::Socket { step: "wait", source: errno.into() };
-        wait(&[self.notifications.as_fd()], longest.min(ASSURANCE)).map_err(failed)?;
+        wait(&[self.notifications.as_fd(), self.woken.as_fd()], longest.min(ASSURANCE)).map_err(failed)?;
+        while matches!((&self.woken).read(&mut [0; 64]), Ok(1..)) {}
         self.look()
     }
 
@@ -239,8 +267,8 @@ impl NextHops {
         };
         let (key, egress, egress_mac) = ((route.egress, route.neighbour), name.clone(), *mac);
         let source = route.source.unwrap_or(match destination {
-            IpAddr::V4(_) => IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED),
-            IpAddr::V6(_) => IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED),
+            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         });
         let known = match self.neighbours.get(&key) {
             Some(known) => *known,

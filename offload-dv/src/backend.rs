@@ -9,6 +9,7 @@ use sluice_flow::backend::{
     CounterReader, DeviceEvent, EventSender, EventStream, Facet, Handle, Injector, InstallQueue, InstalledRule,
     LastCounters, Listing, LooksAt, LookupCounters, LostRule, Meters, Mirrors, MissPolicy, OpenConfig, PortCounters,
 };
+use sluice_flow::field::Field;
 use sluice_flow::meter::Meter;
 use sluice_flow::mirror::Mirror;
 use sluice_flow::port::{Port, PortNumber};
@@ -26,7 +27,8 @@ use crate::owner::Owner;
 use crate::ports::{self, Ports};
 use crate::queue::Queue;
 use crate::reader::Reader;
-use crate::translate::{Vports, translate};
+use crate::translate::{Vports, translate, without_unseen_flags};
+use crate::ways;
 
 /// Chains that a packet may pass: tables have 64 levels, of which the kernel has the first, and mirrors the next four.
 const MAX_DEPTH: usize = 56;
@@ -84,6 +86,8 @@ impl DvNic {
         };
         let owner = Arc::new(Owner::start(&names.rdma, stuck_after, alarm)?);
         let ports = Arc::new(Ports::new(config.vports.clone(), names.clone(), owner.clone(), source.is_some()));
+        let asks = ways::start(&owner, &ports, &event_sender)?;
+        owner.post(|desk| desk.rules.set_asks(asks))?;
         let tracker = source.map(|source| {
             owner.call(|desk| desk.rules.switch().accept_connections())??;
             Tracker::start(source, owner.clone(), open.clock.clone())
@@ -98,6 +102,12 @@ impl DvNic {
 
     pub(crate) fn ports(&self) -> &Ports {
         &self.ports
+    }
+
+    /// Has packets of tunnels be known by their outer headers.
+    fn set_entrances(&self) -> Result<(), Refusal> {
+        let entrances = self.ports.entrances();
+        self.owner.call(move |desk| desk.rules.set_entrances(&entrances))?
     }
 
     fn changed(&self, port: PortNumber) {
@@ -162,18 +172,21 @@ impl Backend for DvNic {
         translate(flow, &*self.ports).map(|rule| rule.describe(&|vport| self.ports.name_of(vport)))
     }
 
-    fn looks_at(&self, _: &Flow) -> Option<LooksAt> {
-        None
+    fn looks_at(&self, flow: &Flow) -> Option<LooksAt> {
+        let is_looked_at = flow.matching().get(Field::TunnelFlags).1 != 0;
+        is_looked_at.then(|| LooksAt { matching: without_unseen_flags(&flow.matching().expand()), holds_apart: true })
     }
 
     fn attach_port(&self, port: &Port) -> Result<(), Refusal> {
         self.ports.attach(port)?;
+        self.set_entrances()?;
         self.changed(port.number);
         Ok(())
     }
 
     fn expect_port(&self, port: &Port) -> Result<(), Refusal> {
         self.ports.expect(port)?;
+        self.set_entrances()?;
         self.changed(port.number);
         Ok(())
     }
@@ -183,7 +196,8 @@ impl Backend for DvNic {
     }
 
     fn detach_port(&self, port: PortNumber) -> Result<(), Refusal> {
-        self.ports.detach(port)
+        self.ports.detach(port)?;
+        self.set_entrances()
     }
 
     fn port_counters(&self, _: PortNumber) -> Option<PortCounters> {

@@ -20,6 +20,7 @@ mod rules;
 pub mod switch;
 pub mod translate;
 mod watch;
+mod ways;
 
 pub use backend::DvNic;
 pub use config::{Config, ConnectionsOf, KIND};

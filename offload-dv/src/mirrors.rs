@@ -2,6 +2,7 @@
 
 use sluice_flow::action::{Action, ActionList};
 use sluice_flow::backend::{MirrorCounters, MirrorFault, Mirrors, Placement};
+use sluice_flow::field::Field;
 use sluice_flow::key::MaskedKey;
 use sluice_flow::mirror::Mirror;
 use sluice_flow::refusal::Refusal;
@@ -18,6 +19,10 @@ pub(crate) fn copying(mirror: &Mirror, vports: &dyn Vports) -> Result<Copying, R
     let key = MaskedKey::new(&mirror.matching);
     let flow = Flow::new(None, key, actions, Priority::default(), Expiry::default(), &Seed([0; 16]));
     let rule = translate(&flow, vports)?;
+    if rule.table.entrance.is_some() {
+        let reason = "mirrors see packets before their tunnel headers are looked at";
+        return Err(Refusal::Field { field: Field::InPort, reason: reason.into() });
+    }
     Ok(Copying { matched: rule.matched, copies: rule.plan.outputs })
 }
 
@@ -42,5 +47,43 @@ impl Mirrors for DvNic {
     fn check_mirrors(&self, _: bool) -> Result<Vec<MirrorFault>, Refusal> {
         // What is in the tables of this process nobody else changes.
         Ok(Vec::new())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::translate::UPLINK;
+    use sluice_flow::port::{PortNumber, Tunnel, TunnelProtocol};
+    use sluice_flow::text::parse_key;
+
+    /// The uplink, a function, and a tunnel.
+    struct Three;
+
+    impl Vports for Three {
+        fn vport(&self, port: PortNumber) -> Result<u16, Refusal> {
+            Ok(if port.0 == 1 { UPLINK } else { 0 })
+        }
+
+        fn tunnel(&self, port: PortNumber) -> Option<Tunnel> {
+            let protocol = TunnelProtocol::Vxlan;
+            let tunnel = Tunnel { protocol, udp_port: protocol.default_udp_port(), underlay: PortNumber(1) };
+            (port.0 == 3).then_some(tunnel)
+        }
+    }
+
+    #[test]
+    fn a_tunnel_has_no_mirror() {
+        let of = |key: &str, copy: u32| {
+            let matching = parse_key(key, &()).unwrap().matching;
+            copying(&Mirror::new("m", matching, vec![PortNumber(copy)]).unwrap(), &Three).map(drop)
+        };
+        assert!(of("in_port(1)", 2).is_ok());
+        let refusal = of("in_port(3)", 2).unwrap_err().to_string();
+        assert_eq!(refusal, "field in_port: mirrors see packets before their tunnel headers are looked at");
+        assert_eq!(
+            of("in_port(2)", 3).unwrap_err().to_string(),
+            "action output: a tunnel port needs set(tunnel()) before"
+        );
     }
 }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
-use sluice_flow::port::{Port, PortKind, PortName, PortNumber};
+use sluice_flow::port::{Port, PortKind, PortName, PortNumber, Tunnel};
 use sluice_flow::refusal::Refusal;
 use sluice_netdev::{Function, FunctionPart, Ifindex, Monitor, MonitorOptions, Role, rdma_port};
 
 use crate::device::Names;
 use crate::eswitch;
 use crate::owner::Owner;
-use crate::translate::{UPLINK, Vports};
+use crate::translate::{Entrance, Protocol, UPLINK, Vports};
 
 /// Ports that are attached.
 pub(crate) struct Ports {
@@ -29,8 +29,9 @@ pub(crate) struct Ports {
 
 struct Attached {
     name: PortName,
-    /// `None` until its device is there.
+    /// `None` until its device is there, and for a tunnel.
     vport: Option<u16>,
+    tunnel: Option<Tunnel>,
 }
 
 impl Ports {
@@ -42,26 +43,36 @@ impl Ports {
     /// Attaches a port. Fails if it is of a kind that the eswitch does not have, or its device is not there.
     pub(crate) fn attach(&self, port: &Port) -> Result<(), Refusal> {
         check(port)?;
-        let vport = self.find(port)?;
-        self.insert(port, Some(vport));
+        let vport = if is_tunnel(port) { None } else { Some(self.find(port)?) };
+        self.insert(port, vport);
         Ok(())
     }
 
     /// The same, and the device may come later.
     pub(crate) fn expect(&self, port: &Port) -> Result<(), Refusal> {
         check(port)?;
-        self.insert(port, self.find(port).ok());
+        let vport = if is_tunnel(port) { None } else { self.find(port).ok() };
+        self.insert(port, vport);
         Ok(())
     }
 
     pub(crate) fn is_absent(&self, number: PortNumber) -> bool {
-        self.attached.read().get(&number).is_some_and(|port| port.vport.is_none())
+        self.attached.read().get(&number).is_some_and(Attached::is_absent)
     }
 
     pub(crate) fn detach(&self, number: PortNumber) -> Result<(), Refusal> {
         let mut attached = self.attached.write();
         self.revision.fetch_add(1, Ordering::Release);
         attached.remove(&number).map(drop).ok_or_else(|| Refusal::no_port(number))
+    }
+
+    /// Returns by what the packets of tunnels are known whose underlay is there.
+    pub(crate) fn entrances(&self) -> Vec<Entrance> {
+        let tunnels: Vec<_> = {
+            let attached = self.attached.read();
+            attached.iter().filter_map(|(number, port)| Some((*number, port.tunnel.clone()?))).collect()
+        };
+        tunnels.into_iter().filter_map(|(number, tunnel)| Entrance::of(number, &tunnel, self).ok()).collect()
     }
 
     /// Returns a number that is another one after each change. Whoever reads it first and asks for vports then is told of the ports of
@@ -73,7 +84,7 @@ impl Ports {
     /// Returns the names of all ports, and whether each is there.
     pub(crate) fn attached(&self) -> BTreeMap<String, bool> {
         let attached = self.attached.read();
-        attached.values().map(|port| (port.name.to_string(), port.vport.is_some())).collect()
+        attached.values().map(|port| (port.name.to_string(), !port.is_absent())).collect()
     }
 
     /// Returns the name of the port that a vport is.
@@ -86,7 +97,11 @@ impl Ports {
     fn insert(&self, port: &Port, vport: Option<u16>) {
         let mut attached = self.attached.write();
         self.revision.fetch_add(1, Ordering::Release);
-        attached.insert(port.number, Attached { name: port.name.clone(), vport });
+        let tunnel = match &port.kind {
+            PortKind::Tunnel(tunnel) => Some(tunnel.clone()),
+            _ => None,
+        };
+        attached.insert(port.number, Attached { name: port.name.clone(), vport, tunnel });
     }
 
     fn find(&self, port: &Port) -> Result<u16, Refusal> {
@@ -118,6 +133,12 @@ impl Ports {
     }
 }
 
+impl Attached {
+    fn is_absent(&self) -> bool {
+        self.vport.is_none() && self.tunnel.is_none()
+    }
+}
+
 impl Ports {
     /// The vport of the RDMA device's port that a network device represents. That also tells of those that have no name of a port, such
     /// as that of an embedded processor's own function.
@@ -137,24 +158,32 @@ impl Vports for Ports {
         port.vport.ok_or_else(|| Refusal::Port {
             port: port.name.to_string(),
             number: Some(number),
-            reason: "its device is not there".into(),
+            reason: if port.tunnel.is_some() { "it is a tunnel" } else { "its device is not there" }.into(),
         })
     }
 
     fn has_connections(&self) -> bool {
         self.has_connections
     }
+
+    fn tunnel(&self, number: PortNumber) -> Option<Tunnel> {
+        self.attached.read().get(&number)?.tunnel.clone()
+    }
+}
+
+fn is_tunnel(port: &Port) -> bool {
+    matches!(port.kind, PortKind::Tunnel(_))
 }
 
 /// Fails for a port of a kind that no eswitch has.
 pub(crate) fn check(port: &Port) -> Result<(), Refusal> {
-    match port.kind {
+    let refuse = |reason: String| {
+        Err(Refusal::Port { port: port.name.to_string(), number: Some(port.number), reason: reason.into() })
+    };
+    match &port.kind {
         PortKind::Physical | PortKind::Representor => Ok(()),
-        _ => Err(Refusal::Port {
-            port: port.name.to_string(),
-            number: Some(port.number),
-            reason: format!("backend \"dv\" has no ports of kind \"{}\"", port.kind.name()).into(),
-        }),
+        PortKind::Tunnel(tunnel) => Protocol::of(tunnel).map(drop).or_else(refuse),
+        _ => refuse(format!("backend \"dv\" has no ports of kind \"{}\"", port.kind.name())),
     }
 }
 

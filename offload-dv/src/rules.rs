@@ -9,13 +9,16 @@ use sluice_flow::counters::{Counters, Reading};
 use sluice_flow::refusal::Refusal;
 use sluice_flow::{Cause, ChainId, FlowId, Generation};
 
-use crate::switch::{self, Count, RuleId, Switch};
-use crate::translate::{Instance, Template};
+use crate::switch::{self, Count, RuleId, Switch, Way};
+use crate::translate::{Entrance, Hop, Instance, Template};
 use crate::watch::Progress;
+use crate::ways::Asks;
 
 /// The switch with the names of its rules.
 pub(crate) struct Rules {
     switch: Switch,
+    /// Who follows next hops.
+    asks: Option<Asks>,
     known: Vec<Known>,
     open: HashSet<ChainId>,
     progress: Arc<Progress>,
@@ -54,7 +57,7 @@ const NOBODY: u64 = 0;
 
 impl Rules {
     pub(crate) fn new(switch: Switch, progress: Arc<Progress>) -> Self {
-        Self { switch, known: Vec::new(), open: HashSet::new(), progress }
+        Self { switch, asks: None, known: Vec::new(), open: HashSet::new(), progress }
     }
 
     /// The switch, for what does not concern the names of rules.
@@ -65,6 +68,21 @@ impl Rules {
     /// Returns the vport of a port of the RDMA device.
     pub(crate) fn vport(&self, port: u32) -> Result<Option<u16>, Refusal> {
         self.switch.vport(port)
+    }
+
+    /// Has next hops be followed by somebody.
+    pub(crate) fn set_asks(&mut self, asks: Asks) {
+        self.asks = Some(asks);
+    }
+
+    /// Says which way packets to a next hop go from now on, or why none.
+    pub(crate) fn set_way(&mut self, hop: Hop, way: Result<Way, String>) -> Result<(), Refusal> {
+        self.switch.set_way(hop, way)
+    }
+
+    /// Leads the packets of these tunnels, and of no others, to rules of their own.
+    pub(crate) fn set_entrances(&mut self, entrances: &[Entrance]) -> Result<(), Refusal> {
+        self.switch.set_entrances(entrances)
     }
 
     /// Lets a chain be jumped to.
@@ -81,7 +99,9 @@ impl Rules {
     pub(crate) fn install(&mut self, id: FlowId, generation: Generation, rule: Instance) -> Result<Outcome, Refusal> {
         self.progress.works()?;
         self.check_jump(&rule.template)?;
-        let installed = self.switch.install(rule)?;
+        let installed = self.switch.install(rule);
+        self.ask();
+        let installed = installed?;
         let place = installed.0 as usize;
         if place >= self.known.len() {
             let places = self.switch.places();
@@ -101,7 +121,10 @@ impl Rules {
         let Some(id) = self.find(handle) else {
             return Err(Refusal::Device { reason: "the rule is gone".into() });
         };
-        self.switch.replace(id, rule)?;
+        let replaced = self.switch.replace(id, rule);
+        self.ask();
+        self.forget();
+        replaced?;
         Ok(in_hardware(handle))
     }
 
@@ -120,7 +143,9 @@ impl Rules {
                 None => removal.gone.push(position),
             }
         }
-        if let Err(refusal) = self.switch.remove_later(&removal.ids, batch) {
+        let removed = self.switch.remove_later(&removal.ids, batch);
+        self.forget();
+        if let Err(refusal) = removed {
             // They are out of the tables; only what they counted is not known.
             tracing::warn!("the last counters of removed rules are not known: {refusal}");
             removal.gone.append(&mut removal.left);
@@ -179,6 +204,20 @@ impl Rules {
     fn all(&self) -> impl Iterator<Item = (RuleId, u32)> {
         let places = (0..).zip(&self.known).filter(|(_, known)| known.owner.is_some());
         places.map(|(index, known)| (RuleId(index), known.life))
+    }
+
+    /// Asks for next hops that flows were refused for.
+    fn ask(&mut self) {
+        for hop in self.switch.take_asked() {
+            self.asks.iter().for_each(|asks| asks.follow(hop));
+        }
+    }
+
+    /// No longer follows next hops that no flow leads to.
+    fn forget(&mut self) {
+        for hop in self.switch.forget_unused() {
+            self.asks.iter().for_each(|asks| asks.forget(hop));
+        }
     }
 
     fn check_jump(&self, template: &Template) -> Result<(), Refusal> {

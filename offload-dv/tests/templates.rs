@@ -54,8 +54,8 @@ fn assert_same(made: &Instance, vports: &dyn Vports) {
     let wanted = translate(&made.flow, vports).unwrap();
     let template = &made.template;
     assert_eq!(
-        (template.chain(), *template.mask(), made.value),
-        (wanted.chain, wanted.matched.mask, wanted.matched.value)
+        (template.table(), *template.mask(), made.value),
+        (wanted.table, wanted.matched.mask, wanted.matched.value)
     );
     assert_eq!((template.priority, &template.plan), (made.flow.priority, &wanted.plan));
 }

@@ -25,8 +25,17 @@ pub fn on_device(profile: &str, name: &str, play: impl FnOnce(&Ports)) {
     with_options(profile, &[], &[], name, play);
 }
 
+/// The same, in a network namespace of its own.
+pub fn in_network_namespace(profile: &str, name: &str, play: impl FnOnce(&Ports)) {
+    run(profile, &[], &["unshare", "--map-root-user", "--net"], &[], name, play);
+}
+
 /// The same, with more options for `connectx run`, and with refusals of the device that the test is about.
 pub fn with_options(profile: &str, options: &[&str], refusals: &[&str], name: &str, play: impl FnOnce(&Ports)) {
+    run(profile, options, &[], refusals, name, play);
+}
+
+fn run(profile: &str, options: &[&str], before: &[&str], refusals: &[&str], name: &str, play: impl FnOnce(&Ports)) {
     if env::var_os(RUNNING).is_some() {
         return play(&Ports(env::var_os(PORTS).expect("the test has set it").into()));
     }
@@ -35,6 +44,7 @@ pub fn with_options(profile: &str, options: &[&str], refusals: &[&str], name: &s
     command.args(["run", "--profile", profile, "--ports"]).arg(folder.path());
     command.arg("--control").arg(folder.path().join(CONTROL)).args(options).arg("--");
     command
+        .args(before)
         .arg(env::current_exe().expect("this program"))
         .args(["--exact", name, "--nocapture"])
         .env(PORTS, folder.path());

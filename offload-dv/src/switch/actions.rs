@@ -6,7 +6,7 @@ use std::rc::Rc;
 use sluice_flow::refusal::Refusal;
 
 use super::refusal::refuse;
-use crate::mlx5::{Action, CallError, Destination, Domain, Library};
+use crate::mlx5::{Action, CallError, Destination, Domain, Library, Reformat};
 use crate::translate::{Plan, Tag};
 
 /// The actions of an eswitch.
@@ -20,9 +20,11 @@ pub(super) struct Actions {
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Kind {
     Drop,
+    Unwrap,
     PopVlan,
     PushVlan(Tag),
     Modify(Box<[u64]>),
+    Wrap(Box<[u8]>),
     Output(u16),
     Copies(Vec<u16>),
 }
@@ -35,6 +37,9 @@ impl Actions {
     /// Returns the actions of a rule besides counting, in the order that libmlx5 takes.
     pub(super) fn list(&mut self, plan: &Plan, jump: Option<Action>) -> Result<Box<[Action]>, Refusal> {
         let mut list = Vec::new();
+        if plan.unwraps {
+            list.push(self.get(Kind::Unwrap)?);
+        }
         for _ in 0..plan.pops {
             list.push(self.get(Kind::PopVlan)?);
         }
@@ -43,6 +48,9 @@ impl Actions {
         }
         for tag in &plan.pushes {
             list.push(self.get(Kind::PushVlan(*tag))?);
+        }
+        if let Some(wrapping) = &plan.wraps {
+            list.push(self.get(Kind::Wrap(wrapping.headers.clone()))?);
         }
         list.push(match (jump, &plan.outputs[..]) {
             (Some(jump), _) => jump,
@@ -62,6 +70,16 @@ impl Actions {
         self.get(Kind::Modify(words))
     }
 
+    /// Returns the actions of a rule that changes packets and sends them to a vport.
+    pub(super) fn rewrite_and_send(&mut self, words: Box<[u64]>, vport: u16) -> Result<Box<[Action]>, Refusal> {
+        Ok([self.modify(words)?, self.get(Kind::Output(vport))?].into())
+    }
+
+    /// Returns those of a rule that drops packets.
+    pub(super) fn drop_all(&mut self) -> Result<Box<[Action]>, Refusal> {
+        Ok([self.get(Kind::Drop)?].into())
+    }
+
     fn get(&mut self, kind: Kind) -> Result<Action, Refusal> {
         if let Some(action) = self.made.get(&kind) {
             return Ok(action.clone());
@@ -74,6 +92,8 @@ impl Actions {
     fn make(&self, kind: &Kind) -> Result<Action, CallError> {
         match kind {
             Kind::Drop => Action::drop_packets(&self.library),
+            Kind::Unwrap => Action::reformat(&self.domain, Reformat::L2TunnelToL2, &[]),
+            Kind::Wrap(headers) => Action::reformat(&self.domain, Reformat::L2ToL2Tunnel, headers),
             Kind::PopVlan => Action::pop_vlan(&self.library),
             Kind::PushVlan(tag) => Action::push_vlan(&self.domain, tag.tpid, tag.tci),
             Kind::Modify(words) => Action::modify_header(&self.domain, words),

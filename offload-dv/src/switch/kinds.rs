@@ -5,9 +5,10 @@ use std::sync::Arc;
 use sluice_flow::refusal::Refusal;
 
 use super::actions::Actions;
+use super::next_hops::NextHops;
 use super::refusal::refuse;
 use super::tables::{MatcherId, Tables};
-use crate::mlx5::{Counts, MatchParameter, Matcher, Rule, Shape};
+use crate::mlx5::{Action, Counts, MatchParameter, Matcher, Rule, Shape};
 use crate::translate::Template;
 
 /// One for each template that has rules. A template remembers its place, so that no rule but the first looks up masks and actions.
@@ -34,6 +35,7 @@ impl Kinds {
         &mut self,
         template: &Arc<Template>,
         tables: &mut Tables,
+        next_hops: &mut NextHops,
         actions: &mut Actions,
     ) -> Result<KindId, Refusal> {
         let id = KindId(template.place());
@@ -43,7 +45,7 @@ impl Kinds {
             kind.rules += 1;
             return Ok(id);
         }
-        let kind = Kind::make(template, tables, actions)?;
+        let kind = Kind::make(template, tables, next_hops, actions)?;
         let id = match self.free.pop() {
             Some(index) => {
                 self.kinds[index as usize] = Some(kind);
@@ -95,11 +97,29 @@ impl Kinds {
 }
 
 impl Kind {
-    fn make(template: &Arc<Template>, tables: &mut Tables, actions: &mut Actions) -> Result<Self, Refusal> {
-        let chain = template.chain();
-        let jump = template.plan.jump.map(|to| tables.jump(chain, to)).transpose()?;
-        let actions = actions.list(&template.plan, jump)?;
-        let (matcher, of) = tables.matcher(chain, template.priority, template.mask())?;
+    fn make(
+        template: &Arc<Template>,
+        tables: &mut Tables,
+        next_hops: &mut NextHops,
+        actions: &mut Actions,
+    ) -> Result<Self, Refusal> {
+        let actions = actions_of(template, tables, next_hops, actions)?;
+        let (matcher, of) = tables.matcher(template.table(), template.priority, template.mask())?;
         Ok(Self { template: template.clone(), shape: of.shape(actions), matcher, rules: 1 })
     }
+}
+
+/// Returns the actions of a template's rules besides counting.
+pub(super) fn actions_of(
+    template: &Template,
+    tables: &mut Tables,
+    next_hops: &mut NextHops,
+    actions: &mut Actions,
+) -> Result<Box<[Action]>, Refusal> {
+    let jump = match (&template.plan.wraps, template.plan.jump) {
+        (Some(wrapping), _) => Some(next_hops.jump(wrapping.hop, actions)?),
+        (None, Some(to)) => Some(tables.jump(template.table(), to)?),
+        (None, None) => None,
+    };
+    actions.list(&template.plan, jump)
 }

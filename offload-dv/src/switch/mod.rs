@@ -10,6 +10,7 @@ mod growth;
 mod ids;
 mod kinds;
 mod mirrors;
+mod next_hops;
 mod refusal;
 mod rule_id;
 mod stages;
@@ -25,12 +26,13 @@ use sluice_flow::connection::Connection;
 use sluice_flow::refusal::Refusal;
 
 use crate::mlx5::{self, Answer, Context, Domain, DomainKind, Events, Library, Listener, Unavailable};
-use crate::translate::{Instance, Tracking};
+use crate::translate::{Entrance, Hop, Instance, TableId, Tracking};
 
 pub use self::connections::{Connected, ConnectionChange};
 pub(crate) use self::counters::END;
 pub use self::counters::{Count, Told};
 pub use self::mirrors::Copying;
+pub use self::next_hops::Way;
 pub use self::rule_id::RuleId;
 
 use self::actions::Actions;
@@ -39,6 +41,7 @@ use self::counters::Counters;
 use self::growth::Growth;
 use self::kinds::{KindId, Kinds};
 use self::mirrors::Mirrors;
+use self::next_hops::NextHops;
 use self::refusal::{explain, refuse};
 use self::tables::{MatcherId, Tables};
 
@@ -53,6 +56,7 @@ pub struct Switch {
     /// Lead to the tables, and go before them.
     mirrors: Mirrors,
     tables: Tables,
+    next_hops: NextHops,
     actions: Actions,
     counters: Counters,
     /// Matchers with more rules than they have room for.
@@ -90,7 +94,8 @@ impl Switch {
             kinds: Kinds::default(),
             connections: None,
             mirrors: Mirrors::new(&context),
-            tables: Tables::open(&domain).map_err(failed)?,
+            tables: Tables::open(library, &domain).map_err(failed)?,
+            next_hops: NextHops::new(&domain),
             actions: Actions::new(library, &domain),
             counters: Counters::open(&context).map_err(no_counters)?,
             crowded: VecDeque::new(),
@@ -149,6 +154,29 @@ impl Switch {
     /// Opens what another thread takes the device's events by.
     pub fn events(&self) -> io::Result<Events> {
         self.context.events()
+    }
+
+    /// Leads the packets of these tunnels, and of no others, to rules of their own; those that match none of these are at the
+    /// representor as they came in.
+    pub fn set_entrances(&mut self, entrances: &[Entrance]) -> Result<(), Refusal> {
+        self.tables.set_entrances(entrances)
+    }
+
+    /// Says which way packets to a next hop go from now on, or why none. They are dropped then.
+    pub fn set_way(&mut self, hop: Hop, way: Result<Way, String>) -> Result<(), Refusal> {
+        self.next_hops.set(hop, way, &mut self.actions)?;
+        self.actions.prune();
+        self.sync()
+    }
+
+    /// Returns the next hops that flows were refused for, since it is not known which way packets go there. Each is told of once.
+    pub fn take_asked(&mut self) -> Vec<Hop> {
+        self.next_hops.take_asked()
+    }
+
+    /// Lets next hops go that no rule leads to, and returns them.
+    pub fn forget_unused(&mut self) -> Vec<Hop> {
+        self.next_hops.prune()
     }
 
     /// Installs a rule. Fails if libmlx5 or the device refuses; then nothing has changed.
@@ -317,7 +345,7 @@ impl Switch {
             return self.insert_tracking(rule, tracking, id);
         }
         let Instance { flow, template, value } = rule;
-        let kind = self.kinds.enter(&template, &mut self.tables, &mut self.actions)?;
+        let kind = self.kinds.enter(&template, &mut self.tables, &mut self.next_hops, &mut self.actions)?;
         match self.kinds.rule(kind, &value, self.counters.counter(id)) {
             Ok(rule) => {
                 if let Some(matcher) = self.kinds.get(kind).map(|kind| kind.matcher)
@@ -347,15 +375,14 @@ impl Switch {
             self.wait_for_packets()?;
         }
         let Some(connections) = &mut self.connections else { return Err(no_connections()) };
-        let (chain, jump) = (template.chain(), template.plan.jump);
-        let level = self.tables.level(jump)?;
+        let table = template.table();
+        let level = self.tables.level(template.plan.jump.map(|chain| TableId { chain, ..table }))?;
         let to = format_args!("connections of zone {}", tracking.zone);
-        self.tables.keep_before(chain, level, TABLES_BETWEEN, to)?;
-        let jump = jump.map(|to| self.tables.jump(chain, to)).transpose()?;
-        let actions = self.actions.list(&template.plan, jump)?;
+        self.tables.keep_before(table, level, TABLES_BETWEEN, to)?;
+        let actions = kinds::actions_of(&template, &mut self.tables, &mut self.next_hops, &mut self.actions)?;
         let count = self.counters.action(id)?;
         let continuation = connections.follow(tracking, level, template.from(), actions, count)?;
-        let made = self.tables.matcher(chain, template.priority, template.mask()).and_then(|(id, matcher)| {
+        let made = self.tables.matcher(table, template.priority, template.mask()).and_then(|(id, matcher)| {
             let rule = matcher.shape(continuation.first.clone()).rule(&value, None).map_err(refuse);
             rule.map(|rule| (id, rule)).inspect_err(|_| self.tables.release(id))
         });

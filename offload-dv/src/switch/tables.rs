@@ -2,30 +2,37 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::rc::Rc;
 
 use sluice_flow::refusal::Refusal;
 use sluice_flow::{ChainId, Priority};
 
 use super::mirrors::{ROOT_ORDER, STAGES};
 use super::refusal::refuse;
-use crate::mlx5::{Action, CallError, Domain, Layout, MatchParameter, Matcher, Rule, Table};
+use crate::mlx5::{Action, CallError, Domain, Layout, Library, MatchParameter, Matcher, Rule, Table};
+use crate::translate::{Entrance, TableId};
 
 /// The level of the first chain's table; that of level 0 is the kernel's, those between are of mirrors.
 const FIRST_LEVEL: u32 = 1 + STAGES;
+/// The level of the first chain's table for packets of a tunnel. Those of later chains are above.
+const ENTRANCE_LEVEL: u32 = FIRST_LEVEL + 1;
 /// The level of a chain's table from which no rule is known to jump: others have room above it. libmlx5 has 64, of which the last two are
 /// not for chains.
 pub(super) const LAST_LEVEL: u32 = 61;
-/// The first chain.
-const FIRST: ChainId = ChainId(0);
+/// The first chain, of packets that come through no tunnel.
+const FIRST: TableId = TableId { chain: ChainId(0), entrance: None };
 
 /// The tables of an eswitch.
 pub(super) struct Tables {
-    chains: HashMap<ChainId, Chain>,
+    /// What leads packets of tunnels to tables of their own, in front of all other rules.
+    entrances: HashMap<Entrance, Vec<Rule>>,
+    chains: HashMap<TableId, Chain>,
     matchers: Vec<Option<Shared>>,
     free: Vec<u32>,
     by_mask: HashMap<MatcherKey, MatcherId>,
     /// What packets do that match nothing in the table of a later chain, if they do not go to their representor.
     rest: Option<Action>,
+    library: Rc<Library>,
     domain: Domain,
     /// Leads from the kernel's table to ours. Goes last.
     _root: Rule,
@@ -59,7 +66,7 @@ const GROWTH: u32 = 2;
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct MatcherKey {
-    chain: ChainId,
+    table: TableId,
     priority: Priority,
     mask: MatchParameter,
 }
@@ -70,16 +77,18 @@ pub(super) struct MatcherId(u32);
 
 impl Tables {
     /// Makes the table of the first chain, and leads all packets to it.
-    pub(super) fn open(domain: &Domain) -> Result<Self, CallError> {
+    pub(super) fn open(library: &Rc<Library>, domain: &Domain) -> Result<Self, CallError> {
         let first = Chain::open(domain, FIRST_LEVEL, None)?;
         let everything = MatchParameter::default();
         let root = domain.table(0)?.matcher(ROOT_ORDER, &everything)?.rule(&everything, [first.jump.clone()].into())?;
         Ok(Self {
+            entrances: HashMap::new(),
             chains: HashMap::from([(FIRST, first)]),
             matchers: Vec::new(),
             free: Vec::new(),
             by_mask: HashMap::new(),
             rest: None,
+            library: library.clone(),
             domain: domain.clone(),
             _root: root,
         })
@@ -90,9 +99,36 @@ impl Tables {
         self.rest = Some(rest.clone());
     }
 
-    /// Returns the level of a chain's table, which is made if need be; without a chain, that above all of them.
-    pub(super) fn level(&mut self, chain: Option<ChainId>) -> Result<u32, Refusal> {
-        chain.map_or(Ok(LAST_LEVEL + 1), |chain| Ok(self.chain(chain, LAST_LEVEL)?.level))
+    /// Leads the packets of these tunnels to tables of their own, where nothing matches at first, and those of others no longer.
+    pub(super) fn set_entrances(&mut self, entrances: &[Entrance]) -> Result<(), Refusal> {
+        self.entrances.retain(|entrance, _| entrances.contains(entrance));
+        self.prune();
+        entrances.iter().try_for_each(|entrance| self.open_entrance(*entrance))
+    }
+
+    /// Packets that hardware cannot unpack miss.
+    fn open_entrance(&mut self, entrance: Entrance) -> Result<(), Refusal> {
+        if self.entrances.contains_key(&entrance) {
+            return Ok(());
+        }
+        let jump = self.table(TableId { entrance: Some(entrance), ..FIRST }, LAST_LEVEL)?.jump.clone();
+        let first = &self.chains[&FIRST].table;
+        let rules = || {
+            let miss = Action::default_miss(&self.library)?;
+            let rule =
+                |order, (mask, value), to: &Action| first.matcher(order, &mask)?.rule(&value, [to.clone()].into());
+            let unpacked = entrance.matches().into_iter().map(|found| rule(UNPACKED, found, &jump));
+            let others = entrance.all().into_iter().map(|found| rule(NOT_UNPACKED, found, &miss));
+            unpacked.chain(others).collect::<Result<_, CallError>>()
+        };
+        let rules = rules().map_err(refuse)?;
+        self.entrances.insert(entrance, rules);
+        Ok(())
+    }
+
+    /// Returns the level of a table, which is made if need be; without one, that above those of all chains.
+    pub(super) fn level(&mut self, table: Option<TableId>) -> Result<u32, Refusal> {
+        table.map_or(Ok(LAST_LEVEL + 1), |table| Ok(self.table(table, LAST_LEVEL)?.level))
     }
 
     /// Returns the action that leads to the first chain.
@@ -102,51 +138,52 @@ impl Tables {
 
     /// Returns the action that leads from one chain to another, whose table is made if need be. Tables are entered by ascending
     /// levels only: fails if that of `to` is not above that of `from`, and `from` has rules that keep it where it is.
-    pub(super) fn jump(&mut self, from: ChainId, to: ChainId) -> Result<Action, Refusal> {
+    pub(super) fn jump(&mut self, from: TableId, to: ChainId) -> Result<Action, Refusal> {
+        let to = TableId { chain: to, ..from };
         let level = self.level(Some(to))?;
-        self.keep_before(from, level, 0, format_args!("chain {to}"))?;
+        self.keep_before(from, level, 0, format_args!("chain {}", to.chain))?;
         Ok(self.chains[&to].jump.clone())
     }
 
-    /// Makes sure that the table of a chain comes before that of `to`, of a level, and `between` more.
+    /// Makes sure that a table comes before that of `to`, of a level, and `between` more.
     pub(super) fn keep_before(
         &mut self,
-        chain: ChainId,
+        table: TableId,
         level: u32,
         between: u32,
         to: fmt::Arguments<'_>,
     ) -> Result<(), Refusal> {
         let wanted = level.saturating_sub(between + 1);
-        let found = self.chain(chain, wanted.max(FIRST_LEVEL + 1))?.level;
+        let found = self.table(table, wanted.max(ENTRANCE_LEVEL + 1))?.level;
         if found <= wanted {
             return Ok(());
         }
-        let is_used = self.chains[&chain].matchers > 0 || self.chains[&chain].jump.is_shared();
-        if is_used || chain == FIRST || wanted <= FIRST_LEVEL {
-            let reason = format!("the table of {to} is not below that of chain {chain}");
+        let is_used = self.chains[&table].matchers > 0 || self.chains[&table].jump.is_shared();
+        if is_used || table.chain == FIRST.chain || wanted <= ENTRANCE_LEVEL {
+            let reason = format!("the table of {to} is not below that of chain {}", table.chain);
             return Err(Refusal::Combination { reason: reason.into() });
         }
         let moved = Chain::open(&self.domain, wanted, self.rest.as_ref()).map_err(refuse)?;
-        self.chains.insert(chain, moved);
+        self.chains.insert(table, moved);
         Ok(())
     }
 
-    /// Returns the matcher for rules of a chain, made if need be, and counts one more kind of them.
+    /// Returns the matcher for rules of a table, made if need be, and counts one more kind of them.
     pub(super) fn matcher(
         &mut self,
-        chain: ChainId,
+        table: TableId,
         priority: Priority,
         mask: &MatchParameter,
     ) -> Result<(MatcherId, Matcher), Refusal> {
-        let key = MatcherKey { chain, priority, mask: *mask };
+        let key = MatcherKey { table, priority, mask: *mask };
         if let Some(id) = self.by_mask.get(&key).copied()
             && let Some(Some(shared)) = self.matchers.get_mut(id.0 as usize)
         {
             shared.kinds += 1;
             return Ok((id, shared.matcher.clone()));
         }
-        let table = self.chain(chain, LAST_LEVEL)?.table.clone();
-        let matcher = table.matcher(order(priority), mask).map_err(refuse)?;
+        let made = self.table(table, LAST_LEVEL)?.table.clone();
+        let matcher = made.matcher(order(priority), mask).map_err(refuse)?;
         let shared = Shared {
             key: key.clone(),
             matcher: matcher.clone(),
@@ -167,7 +204,7 @@ impl Tables {
             }
         };
         self.by_mask.insert(key, id);
-        if let Some(chain) = self.chains.get_mut(&chain) {
+        if let Some(chain) = self.chains.get_mut(&table) {
             chain.matchers += 1;
         }
         Ok((id, matcher))
@@ -185,7 +222,7 @@ impl Tables {
         drop(matcher);
         self.free.push(id.0);
         self.by_mask.remove(&key);
-        if let Some(chain) = self.chains.get_mut(&key.chain) {
+        if let Some(chain) = self.chains.get_mut(&key.table) {
             chain.matchers -= 1;
         }
     }
@@ -212,7 +249,7 @@ impl Tables {
     pub(super) fn begin_growth(&mut self, id: MatcherId) -> Option<Matcher> {
         let Some(Some(shared)) = self.matchers.get_mut(id.0 as usize) else { return None };
         let layout = Layout { is_resizable: false, log_rules: shared.rules.max(1).ilog2() + GROWTH };
-        let table = &self.chains.get(&shared.key.chain)?.table;
+        let table = &self.chains.get(&shared.key.table)?.table;
         let made = table.matcher(order(shared.key.priority), &shared.key.mask);
         match made.and_then(|matcher| matcher.set_layout(layout).map(|()| matcher)) {
             Ok(matcher) => {
@@ -246,11 +283,16 @@ impl Tables {
         self.chains.retain(|id, chain| *id == FIRST || chain.matchers > 0 || chain.jump.is_shared());
     }
 
-    fn chain(&mut self, chain: ChainId, level: u32) -> Result<&Chain, Refusal> {
-        let chain = match self.chains.entry(chain) {
+    /// Returns a table, made at `level` if need be, if it is of a later chain.
+    fn table(&mut self, id: TableId, level: u32) -> Result<&Chain, Refusal> {
+        let (level, rest) = match id.chain == FIRST.chain {
+            true => (ENTRANCE_LEVEL, None),
+            false => (level, self.rest.as_ref()),
+        };
+        let chain = match self.chains.entry(id) {
             std::collections::hash_map::Entry::Occupied(found) => found.into_mut(),
             std::collections::hash_map::Entry::Vacant(place) => {
-                place.insert(Chain::open(&self.domain, level, self.rest.as_ref()).map_err(refuse)?)
+                place.insert(Chain::open(&self.domain, level, rest).map_err(refuse)?)
             }
         };
         Ok(chain)
@@ -272,7 +314,11 @@ pub(super) fn lead_rest_to(table: &Table, rest: &Action) -> Result<Rule, CallErr
     table.matcher(u16::MAX, &everything)?.rule(&everything, [rest.clone()].into())
 }
 
+/// The order of what comes in front of all rules of flows: packets of tunnels that hardware unpacks, and those that it does not.
+const UNPACKED: u16 = 0;
+const NOT_UNPACKED: u16 = 1;
+
 /// The order of a matcher among those of its table: the highest priority comes first.
 fn order(priority: Priority) -> u16 {
-    u16::from(Priority::MAX - priority.get())
+    NOT_UNPACKED + 1 + u16::from(Priority::MAX - priority.get())
 }

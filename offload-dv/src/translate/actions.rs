@@ -1,14 +1,17 @@
-//! What a flow does, in the order in which a rule can do it: take tags off, rewrite, put a tag on, and send on.
+//! What a flow does, in the order in which a rule can do it: take tunnel headers and tags off, rewrite, put tags and tunnel headers on, and
+//! send on.
 
 use sluice_flow::ChainId;
-use sluice_flow::action::{Action, ActionKind, Conntrack, FieldSet, VlanTag};
+use sluice_flow::action::{Action, ActionKind, Conntrack, Encapsulation, FieldSet, VlanTag};
 use sluice_flow::field::Field;
+use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
 
+use super::headers::{self, Wrapping};
 use super::matching::Guarantees;
 use super::modify::Modifications;
 use super::tracking::{self, Tracking};
-use super::vports::Vports;
+use super::vports::{UPLINK, Vports};
 
 /// As many tags as libmlx5 puts on (`MAX_VLANS`).
 const MOST_TAGS: usize = 2;
@@ -18,12 +21,16 @@ const MOST_TAGS: usize = 2;
 pub struct Plan {
     /// Where the connection of the packet is looked up first: all else is done to packets whose connection is found.
     pub tracking: Option<Tracking>,
-    /// VLAN tags that are taken off first.
+    /// Whether tunnel headers are taken off first.
+    pub unwraps: bool,
+    /// VLAN tags that are taken off then.
     pub pops: usize,
     /// Modify actions of the PRM.
     pub modifications: Box<[u64]>,
     /// Tags that are put on, the innermost first.
     pub pushes: Vec<Tag>,
+    /// Tunnel headers that are put on, and the next hop that the packet goes to then, and nowhere else.
+    pub wraps: Option<Wrapping>,
     /// Vports that a copy of the packet goes to, each once.
     pub outputs: Vec<u16>,
     /// Where the packet is looked up again.
@@ -47,6 +54,8 @@ pub(super) fn translate(actions: &[Action], guarantees: &Guarantees, vports: &dy
         modifications: Modifications::default(),
         least_ttl: guarantees.least_ttl,
         is_cleared: false,
+        mark: guarantees.mark,
+        outer: None,
     };
     for action in actions {
         planner.take(action)?;
@@ -57,8 +66,18 @@ pub(super) fn translate(actions: &[Action], guarantees: &Guarantees, vports: &dy
     }
     plan.modifications = modifications.into_words();
     // Nobody sees what is done to a packet that goes nowhere.
-    let is_sent = !plan.outputs.is_empty() || plan.jump.is_some();
-    Ok(if is_sent { plan } else { Plan { tracking: plan.tracking, ..Plan::default() } })
+    if !plan.is_sent() && plan.jump.is_none() {
+        return Ok(Plan { tracking: plan.tracking, ..Plan::default() });
+    }
+    // One that goes to another chain may miss there, and must be there as it came in.
+    plan.unwraps = guarantees.entrance.is_some() && plan.jump.is_none();
+    Ok(plan)
+}
+
+impl Plan {
+    fn is_sent(&self) -> bool {
+        !self.outputs.is_empty() || self.wraps.is_some()
+    }
 }
 
 struct Planner<'a> {
@@ -70,6 +89,10 @@ struct Planner<'a> {
     least_ttl: u8,
     /// What is known of the packet's connection is to be forgotten.
     is_cleared: bool,
+    /// The mark of congestion, after what was done so far.
+    mark: Option<u8>,
+    /// What tunnel ports are to put on.
+    outer: Option<Encapsulation>,
 }
 
 impl Planner<'_> {
@@ -78,26 +101,29 @@ impl Planner<'_> {
             return Err(refuse(action.kind(), "nothing can follow a recirculation here"));
         }
         match action {
-            Action::Output(port) => {
-                let vport = self.vports.vport(*port)?;
-                if self.plan.outputs.contains(&vport) {
-                    return Err(refuse(ActionKind::Output, "a copy goes there already"));
-                }
-                self.plan.outputs.push(vport);
+            Action::Output(port) => self.output(*port),
+            Action::SetTunnel(set) => {
+                self.outer = Some(Encapsulation::new(set)?);
                 Ok(())
             }
             Action::Recirc(chain) => {
+                if self.outer.is_some() {
+                    return Err(refuse(
+                        ActionKind::Recirc,
+                        "an outer header was set before, which would have to go along",
+                    ));
+                }
                 if self.changes_packets() {
                     // A packet that misses there goes to its representor, and must be there as it came in.
                     return Err(refuse(ActionKind::Recirc, "the packet was changed before, and may miss there"));
                 }
-                if !self.plan.outputs.is_empty() {
+                if self.plan.is_sent() {
                     return Err(refuse(ActionKind::Recirc, "copies were sent before"));
                 }
                 self.plan.jump = Some(*chain);
                 Ok(())
             }
-            change if !self.plan.outputs.is_empty() => {
+            change if self.plan.is_sent() => {
                 Err(refuse(change.kind(), "copies were sent before, which would be changed, too"))
             }
             Action::Set(_) | Action::DecTtl(_) if !self.plan.pushes.is_empty() => {
@@ -129,11 +155,39 @@ impl Planner<'_> {
         Ok(())
     }
 
+    fn output(&mut self, port: PortNumber) -> Result<(), Refusal> {
+        if self.plan.wraps.is_some() {
+            return Err(refuse(ActionKind::Output, "a copy went into a tunnel before"));
+        }
+        let Some(tunnel) = self.vports.tunnel(port) else {
+            let vport = self.vports.vport(port)?;
+            if self.plan.outputs.contains(&vport) {
+                return Err(refuse(ActionKind::Output, "a copy goes there already"));
+            }
+            self.plan.outputs.push(vport);
+            return Ok(());
+        };
+        if self.plan.is_sent() {
+            return Err(refuse(ActionKind::Output, "a copy that goes into a tunnel must be the only one"));
+        }
+        if self.guarantees.from.is_none_or(|vport| vport == UPLINK) {
+            return Err(refuse(ActionKind::Output, "the device puts tunnel headers on packets from functions only"));
+        }
+        let Some(outer) = &self.outer else {
+            return Err(refuse(ActionKind::Output, "a tunnel port needs set(tunnel()) before"));
+        };
+        self.plan.wraps = Some(Wrapping::new(outer, &tunnel, self.mark, self.vports)?);
+        Ok(())
+    }
+
     fn set(&mut self, set: &FieldSet) -> Result<(), Refusal> {
         self.modifications.set(set, self.guarantees)?;
         if let Some((ttl, mask)) = set.get(Field::Ipv4Ttl).or_else(|| set.get(Field::Ipv6Hlimit)) {
             // Of bits that are not set nothing is known any more.
             self.least_ttl = u8::try_from(ttl & mask).unwrap_or_default();
+        }
+        if let Some((tos, mask)) = set.get(Field::Ipv4Tos).or_else(|| set.get(Field::Ipv6Tclass)) {
+            self.mark = headers::mark_after(self.mark, tos, mask);
         }
         Ok(())
     }

@@ -2,14 +2,14 @@
 
 use std::fmt::Write;
 
-use super::places;
-use super::{Rule, Tracking};
+use super::{Rule, Tracking, Wrapping, places};
 
 impl Rule {
     /// Says what rule it is, with ports called as `name_of` calls their vports.
     pub fn describe(&self, name_of: &dyn Fn(u16) -> String) -> String {
-        let mut text = format!("chain {}: match", self.chain);
-        for place in places::ALL {
+        let inside = if self.table.entrance.is_some() { " inside a tunnel" } else { "" };
+        let mut text = format!("chain {}{inside}: match", self.table.chain);
+        for place in places::all() {
             let (mask, value) = (place.get(&self.matched.mask), place.get(&self.matched.value));
             // An IPv4 address lies in the last bits of an IPv6 address.
             if mask == 0 || place.is_of_other_version(&self.matched.mask) {
@@ -27,6 +27,9 @@ impl Rule {
             let _ = write!(text, "to the connections of zone {zone}{translated}; of those found ");
         }
         text.push_str("count");
+        if self.plan.unwraps {
+            text.push_str(", decap");
+        }
         for _ in 0..self.plan.pops {
             text.push_str(", pop_vlan");
         }
@@ -36,6 +39,11 @@ impl Rule {
         }
         for tag in &self.plan.pushes {
             let _ = write!(text, ", push_vlan({:#06x} {:#06x})", tag.tpid, tag.tci);
+        }
+        if let Some(Wrapping { headers, hop }) = &self.plan.wraps {
+            let bytes: String = headers.iter().map(|byte| format!("{byte:02x}")).collect();
+            let _ = write!(text, ", encap({bytes}), to the next hop of {}", hop.destination);
+            return text;
         }
         match (self.plan.jump, &self.plan.outputs[..]) {
             (Some(chain), _) => {

@@ -7,11 +7,13 @@ use sluice_flow::key::Match;
 use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
 
+use super::TableId;
 use super::places::{
     CVLAN_TAG, ETHERTYPE, FRAGMENT, IP_VERSION, Place, SECOND_CVLAN_TAG, SECOND_SVLAN_TAG, SOURCE_PORT, SVLAN_TAG,
     of_attribute,
 };
 use super::tracking;
+use super::tunnel::{self, Entrance};
 use super::vports::Vports;
 use crate::mlx5::MatchParameter;
 
@@ -46,6 +48,8 @@ pub struct Matched {
 pub struct Guarantees {
     /// The vport that it comes from.
     pub from: Option<u16>,
+    /// The tunnel that it comes through: what else is said here is of the headers inside.
+    pub entrance: Option<Entrance>,
     /// Behind the VLAN tags.
     pub eth_type: Option<u16>,
     /// The protocol of IP.
@@ -56,6 +60,8 @@ pub struct Guarantees {
     pub tags: Option<usize>,
     /// The time to live or the hop limit is at least this.
     pub least_ttl: u8,
+    /// The mark of congestion in IP, 0 without IP; `None` if the match does not say.
+    pub mark: Option<u8>,
 }
 
 pub(super) fn translate(full: &Match, vports: &dyn Vports) -> Result<Matched, Refusal> {
@@ -70,6 +76,8 @@ pub(super) fn translate(full: &Match, vports: &dyn Vports) -> Result<Matched, Re
     // The chain is the table.
     consumer.rest.take_exact(Field::RecircId)?;
     consumer.in_port(vports)?;
+    let Consumer { rest, mask, value, guarantees, .. } = &mut consumer;
+    tunnel::matched(guarantees.entrance, rest, &mut Bits { mask, value })?;
     consumer.packet_type()?;
     consumer.connection(vports)?;
     consumer.never_marked()?;
@@ -95,10 +103,14 @@ struct Consumer<'a> {
 
 impl Consumer<'_> {
     fn in_port(&mut self, vports: &dyn Vports) -> Result<(), Refusal> {
-        let Some(port) = self.exact::<u32>(Field::InPort)? else { return Ok(()) };
-        let vport = vports.vport(PortNumber(port))?;
+        let Some(port) = self.exact::<u32>(Field::InPort)?.map(PortNumber) else { return Ok(()) };
+        self.guarantees.entrance = vports.tunnel(port).map(|tunnel| Entrance::of(port, &tunnel, vports)).transpose()?;
+        let vport = match self.guarantees.entrance {
+            Some(entrance) => entrance.underlay,
+            None => vports.vport(port)?,
+        };
         self.guarantees.from = Some(vport);
-        self.put_exact(SOURCE_PORT, vport.into());
+        self.bits().put_exact(SOURCE_PORT, vport.into());
         Ok(())
     }
 
@@ -115,9 +127,9 @@ impl Consumer<'_> {
     fn connection(&mut self, vports: &dyn Vports) -> Result<(), Refusal> {
         for (field, bits) in tracking::MATCHED {
             let Some(wanted) = self.rest.take(field) else { continue };
-            if let Some((value, mask)) = tracking::matched(field, wanted, self.chain, vports)? {
-                bits.place().put(&mut self.mask, mask);
-                bits.place().put(&mut self.value, value & mask);
+            let table = TableId { chain: self.chain, entrance: self.guarantees.entrance };
+            if let Some((value, mask)) = tracking::matched(field, wanted, table, vports)? {
+                self.bits().put(bits.place(), mask, value);
             }
         }
         Ok(())
@@ -161,8 +173,8 @@ impl Consumer<'_> {
     ) -> Result<Option<bool>, Refusal> {
         let Some(is_present) = self.exact::<u8>(present)? else { return Ok(None) };
         if is_present == 0 {
-            self.put_exact(customer, 0);
-            self.put_exact(service, 0);
+            self.put(present, customer, 0)?;
+            self.put(present, service, 0)?;
             return Ok(Some(false));
         }
         let (is_customer, is_service) = match self.exact::<u16>(tpid)? {
@@ -171,8 +183,8 @@ impl Consumer<'_> {
             Some(_) => return Err(refuse(tpid, "the device knows tags of 0x8100 and 0x88a8 only")),
             None => return Err(refuse(tpid, "only an exact match is possible")),
         };
-        self.put_exact(customer, is_customer);
-        self.put_exact(service, is_service);
+        self.put(tpid, customer, is_customer)?;
+        self.put(tpid, service, is_service)?;
         // In OVS the bit says that there is a tag, and nothing of what it is on the wire.
         if self.exact::<u8>(cfi)? == Some(0) {
             return Err(refuse(cfi, "the bit stands for the tag, which is there"));
@@ -190,24 +202,37 @@ impl Consumer<'_> {
             return Err(refuse(Field::EthType, "a tag is matched by vlan()"));
         }
         self.guarantees.eth_type = Some(eth_type);
-        self.put_exact(ETHERTYPE, eth_type.into());
+        self.put(Field::EthType, ETHERTYPE, eth_type.into())?;
         // libmlx5 picks the layout of addresses by it, and wants the version as its own mask.
         let version = match eth_type {
             ETH_P_IP => 4,
             ETH_P_IPV6 => 6,
             _ => return Ok(()),
         };
-        IP_VERSION.put(&mut self.mask, version);
-        IP_VERSION.put(&mut self.value, version);
+        let place = self.found(Field::EthType, IP_VERSION)?;
+        self.bits().put(place, version, version);
         Ok(())
     }
 
     fn network(&mut self) -> Result<(), Refusal> {
         match self.guarantees.eth_type {
-            Some(ETH_P_IP) => self.ip(Attribute::Ipv4, Field::Ipv4Proto, Field::Ipv4Frag, Field::Ipv4Ttl),
-            Some(ETH_P_IPV6) => self.ip(Attribute::Ipv6, Field::Ipv6Proto, Field::Ipv6Frag, Field::Ipv6Hlimit),
-            Some(ETH_P_MPLS_UC | ETH_P_MPLS_MC) => self.labels(),
-            _ => Ok(()),
+            Some(ETH_P_IP) => {
+                self.guarantees.mark = self.mark(Field::Ipv4Tos);
+                self.ip(Attribute::Ipv4, Field::Ipv4Proto, Field::Ipv4Frag, Field::Ipv4Ttl)
+            }
+            Some(ETH_P_IPV6) => {
+                self.guarantees.mark = self.mark(Field::Ipv6Tclass);
+                self.ip(Attribute::Ipv6, Field::Ipv6Proto, Field::Ipv6Frag, Field::Ipv6Hlimit)
+            }
+            Some(ETH_P_MPLS_UC | ETH_P_MPLS_MC) => {
+                self.guarantees.mark = Some(0);
+                self.labels()
+            }
+            Some(_) => {
+                self.guarantees.mark = Some(0);
+                Ok(())
+            }
+            None => Ok(()),
         }
     }
 
@@ -228,9 +253,15 @@ impl Consumer<'_> {
                 return Err(refuse(frag, "the device does not tell first fragments from later ones"));
             }
             self.guarantees.is_whole = true;
-            self.put_exact(FRAGMENT, 0);
+            self.put(frag, FRAGMENT, 0)?;
         }
         self.all_of(attribute)
+    }
+
+    fn mark(&self, tos: Field) -> Option<u8> {
+        const MARK: u128 = 0x03;
+        let is_known = self.full.mask.get(tos) & MARK == MARK;
+        is_known.then(|| u8::try_from(self.full.key.get(tos) & MARK).ok()).flatten()
     }
 
     fn transport(&mut self) -> Result<(), Refusal> {
@@ -260,20 +291,53 @@ impl Consumer<'_> {
             if mask & !place.full_mask() != 0 {
                 return Err(refuse(field, "the device has fewer bits of it"));
             }
-            place.put(&mut self.mask, mask);
-            place.put(&mut self.value, value & mask);
+            let place = self.found(field, place)?;
+            self.bits().put(place, mask, value);
         }
         Ok(())
     }
 
-    fn put_exact(&mut self, place: Place, value: u128) {
-        place.put(&mut self.mask, place.full_mask());
-        place.put(&mut self.value, value);
+    /// Has all bits of a header's field be `value`.
+    fn put(&mut self, field: Field, place: Place, value: u128) -> Result<(), Refusal> {
+        let place = self.found(field, place)?;
+        self.bits().put_exact(place, value);
+        Ok(())
+    }
+
+    /// Returns where the device finds a field of the packet's own headers: those inside, if it comes through a tunnel.
+    fn found(&self, field: Field, place: Place) -> Result<Place, Refusal> {
+        match self.guarantees.entrance {
+            None => Ok(place),
+            Some(_) => place.inside().ok_or_else(|| refuse(field, "the device does not find it inside a tunnel")),
+        }
+    }
+
+    fn bits(&mut self) -> Bits<'_> {
+        Bits { mask: &mut self.mask, value: &mut self.value }
     }
 
     /// Takes a field that must be matched on all of its bits or not at all.
     fn exact<T: TryFrom<u128>>(&mut self, field: Field) -> Result<Option<T>, Refusal> {
         Ok(self.rest.take_exact(field)?.and_then(|value| T::try_from(value).ok()))
+    }
+}
+
+/// What a match is made of.
+pub(super) struct Bits<'a> {
+    pub(super) mask: &'a mut MatchParameter,
+    pub(super) value: &'a mut MatchParameter,
+}
+
+impl Bits<'_> {
+    /// Has the bits of a field under `mask` be those of `value`.
+    pub(super) fn put(&mut self, place: Place, mask: u128, value: u128) {
+        place.put(self.mask, mask);
+        place.put(self.value, value & mask);
+    }
+
+    /// Has all bits of a field be those of `value`.
+    pub(super) fn put_exact(&mut self, place: Place, value: u128) {
+        self.put(place, place.full_mask(), value);
     }
 }
 

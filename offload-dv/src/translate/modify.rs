@@ -1,5 +1,7 @@
 //! Rewrites of header fields as modify actions of the PRM.
 
+use std::net::IpAddr;
+
 use sluice_flow::action::{ActionKind, FieldSet};
 use sluice_flow::field::{Attribute, Field};
 use sluice_flow::refusal::Refusal;
@@ -77,12 +79,7 @@ impl Modifications {
             None => return Err(refuse(format!("the device does not write {attribute}()"))),
         }
         for (field, value, mask) in &set.fields {
-            let mut left = *mask;
-            for part in PARTS.iter().filter(|part| part.field == *field) {
-                left &= !(u128::from(u64::MAX >> (64 - part.width)) << part.shift);
-                self.set_part(part, value >> part.shift, mask >> part.shift);
-            }
-            if left != 0 {
+            if self.set_field(*field, *value, *mask) != 0 {
                 return Err(refuse(format!("the device does not write all of {field}")));
             }
         }
@@ -107,6 +104,16 @@ impl Modifications {
         Ok(())
     }
 
+    /// Sets bits of a field, and returns those that no part has.
+    fn set_field(&mut self, field: Field, value: u128, mask: u128) -> u128 {
+        let mut left = mask;
+        for part in PARTS.iter().filter(|part| part.field == field) {
+            left &= !(u128::from(u64::MAX >> (64 - part.width)) << part.shift);
+            self.set_part(part, value >> part.shift, mask >> part.shift);
+        }
+        left
+    }
+
     /// Sets each run of bits that the mask has of a part.
     #[expect(clippy::cast_possible_truncation, reason = "a part has 32 bits at most")]
     fn set_part(&mut self, part: &Part, value: u128, mask: u128) {
@@ -122,6 +129,21 @@ impl Modifications {
             mask &= !(run << offset);
         }
     }
+}
+
+/// Returns the modify actions that set the Ethernet addresses of a packet and, if there is one, the source address of IP.
+pub fn address_words(source_mac: [u8; 6], destination_mac: [u8; 6], source: Option<IpAddr>) -> Box<[u64]> {
+    let bits = |mac: [u8; 6]| mac.iter().fold(0, |bits, byte| bits << 8 | u128::from(*byte));
+    let source = source.map(|source| match source {
+        IpAddr::V4(address) => (Field::Ipv4Src, u128::from(address.to_bits())),
+        IpAddr::V6(address) => (Field::Ipv6Src, address.to_bits()),
+    });
+    let macs = [(Field::EthSrc, bits(source_mac)), (Field::EthDst, bits(destination_mac))];
+    let mut modifications = Modifications::default();
+    for (field, value) in macs.into_iter().chain(source) {
+        modifications.set_field(field, value, field.full_mask());
+    }
+    modifications.into_words()
 }
 
 /// Whether every packet has the header of an attribute; `None` for one that the device does not write.

@@ -25,13 +25,24 @@ impl Place {
 
     /// Returns whether libmlx5 wants the value for a mask.
     pub(super) fn is_its_own_mask(self) -> bool {
-        self == IP_VERSION
+        matches!(self, IP_VERSION | INNER_IP_VERSION)
     }
 
     /// Returns whether it is an address of another version of IP than the one that a mask is for.
     pub(super) fn is_of_other_version(self, mask: &MatchParameter) -> bool {
-        let version = IP_VERSION.get(mask);
-        matches!(self, SRC_IPV4 | DST_IPV4) && version != 4 || matches!(self, SRC_IPV6 | DST_IPV6) && version != 6
+        let is_not = |place: Self, version| place.get(mask) != version;
+        match self {
+            SRC_IPV4 | DST_IPV4 => is_not(IP_VERSION, 4),
+            SRC_IPV6 | DST_IPV6 => is_not(IP_VERSION, 6),
+            INNER_SRC_IPV4 | INNER_DST_IPV4 => is_not(INNER_IP_VERSION, 4),
+            INNER_SRC_IPV6 | INNER_DST_IPV6 => is_not(INNER_IP_VERSION, 6),
+            _ => false,
+        }
+    }
+
+    /// Returns the same field of the headers inside a tunnel; `None` if the device does not look for it there.
+    pub(super) fn inside(self) -> Option<Self> {
+        HEADERS.iter().chain(MISCELLANEOUS).find(|(outer, _)| *outer == self).map(|(_, inner)| *inner)
     }
 
     /// Returns the bits that are there.
@@ -71,34 +82,68 @@ impl Place {
     }
 }
 
-pub(super) const ETHERTYPE: Place = Place::new("outer.ethertype", 0x030, 16);
-pub(super) const CVLAN_TAG: Place = Place::new("outer.cvlan_tag", 0x090, 1);
-pub(super) const SVLAN_TAG: Place = Place::new("outer.svlan_tag", 0x091, 1);
-pub(super) const FRAGMENT: Place = Place::new("outer.frag", 0x092, 1);
-pub(super) const IP_VERSION: Place = Place::new("outer.ip_version", 0x093, 4);
+/// Bits between the headers outside a tunnel and those inside (`outer_headers` and `inner_headers` of `fte_match_param`).
+const INSIDE: usize = 0x400;
+
+/// Fields that the device finds outside a tunnel and inside: the names of both places, and the name and the first bit of the field.
+macro_rules! headers {
+    ($($visible:vis $outer:ident $inner:ident $name:literal $at:literal $width:literal;)*) => {
+        $(
+            $visible const $outer: Place = Place::new(concat!("outer.", $name), $at, $width);
+            const $inner: Place = Place::new(concat!("inner.", $name), INSIDE + $at, $width);
+        )*
+        const HEADERS: &[(Place, Place)] = &[$(($outer, $inner)),*];
+    };
+}
+
+headers! {
+    SMAC INNER_SMAC "smac" 0x000 48;
+    DMAC INNER_DMAC "dmac" 0x040 48;
+    pub(super) ETHERTYPE INNER_ETHERTYPE "ethertype" 0x030 16;
+    FIRST_PRIO INNER_FIRST_PRIO "first_prio" 0x070 3;
+    FIRST_VID INNER_FIRST_VID "first_vid" 0x074 12;
+    pub(super) CVLAN_TAG INNER_CVLAN_TAG "cvlan_tag" 0x090 1;
+    pub(super) SVLAN_TAG INNER_SVLAN_TAG "svlan_tag" 0x091 1;
+    pub(super) IP_VERSION INNER_IP_VERSION "ip_version" 0x093 4;
+    pub(super) FRAGMENT INNER_FRAGMENT "frag" 0x092 1;
+    pub(super) IP_PROTOCOL INNER_IP_PROTOCOL "ip_protocol" 0x080 8;
+    pub(super) IP_DSCP_ECN INNER_IP_DSCP_ECN "ip_dscp_ecn" 0x088 8;
+    pub(super) TTL_HOPLIMIT INNER_TTL_HOPLIMIT "ttl_hoplimit" 0x0d8 8;
+    pub(super) SRC_IPV4 INNER_SRC_IPV4 "src_ipv4" 0x160 32;
+    pub(super) DST_IPV4 INNER_DST_IPV4 "dst_ipv4" 0x1e0 32;
+    pub(super) SRC_IPV6 INNER_SRC_IPV6 "src_ipv6" 0x100 128;
+    pub(super) DST_IPV6 INNER_DST_IPV6 "dst_ipv6" 0x180 128;
+    pub(super) TCP_FLAGS INNER_TCP_FLAGS "tcp_flags" 0x097 9;
+    pub(super) TCP_SPORT INNER_TCP_SPORT "tcp_sport" 0x0a0 16;
+    pub(super) TCP_DPORT INNER_TCP_DPORT "tcp_dport" 0x0b0 16;
+    pub(super) UDP_SPORT INNER_UDP_SPORT "udp_sport" 0x0e0 16;
+    pub(super) UDP_DPORT INNER_UDP_DPORT "udp_dport" 0x0f0 16;
+}
+
 pub(super) const SOURCE_PORT: Place = Place::new("misc.source_port", 0x230, 16);
 pub(super) const SECOND_CVLAN_TAG: Place = Place::new("misc.outer_second_cvlan_tag", 0x260, 1);
 pub(super) const SECOND_SVLAN_TAG: Place = Place::new("misc.outer_second_svlan_tag", 0x262, 1);
+pub(super) const GRE_C_PRESENT: Place = Place::new("misc.gre_c_present", 0x200, 1);
+pub(super) const GRE_K_PRESENT: Place = Place::new("misc.gre_k_present", 0x202, 1);
+pub(super) const GRE_PROTOCOL: Place = Place::new("misc.gre_protocol", 0x270, 16);
+/// Both parts of the key, which lie side by side.
+pub(super) const GRE_KEY: Place = Place::new("misc.gre_key", 0x280, 32);
+pub(super) const GENEVE_VNI: Place = Place::new("misc.geneve_vni", 0x2c0, 24);
+pub(super) const GENEVE_OAM: Place = Place::new("misc.geneve_oam", 0x2df, 1);
+pub(super) const GENEVE_OPT_LEN: Place = Place::new("misc.geneve_opt_len", 0x32a, 6);
+pub(super) const GENEVE_PROTOCOL_TYPE: Place = Place::new("misc.geneve_protocol_type", 0x330, 16);
+/// The first words of a tunnel header over UDP, as they are.
+pub(super) const TUNNEL_HEADER_0: Place = Place::new("misc5.tunnel_header_0", 0xc80, 32);
+pub(super) const TUNNEL_HEADER_1: Place = Place::new("misc5.tunnel_header_1", 0xca0, 32);
 
-const SMAC: Place = Place::new("outer.smac", 0x000, 48);
-const DMAC: Place = Place::new("outer.dmac", 0x040, 48);
-const FIRST_PRIO: Place = Place::new("outer.first_prio", 0x070, 3);
-const FIRST_VID: Place = Place::new("outer.first_vid", 0x074, 12);
 const OUTER_SECOND_PRIO: Place = Place::new("misc.outer_second_prio", 0x240, 3);
 const OUTER_SECOND_VID: Place = Place::new("misc.outer_second_vid", 0x244, 12);
-pub(super) const IP_PROTOCOL: Place = Place::new("outer.ip_protocol", 0x080, 8);
-const IP_DSCP_ECN: Place = Place::new("outer.ip_dscp_ecn", 0x088, 8);
-const TTL_HOPLIMIT: Place = Place::new("outer.ttl_hoplimit", 0x0d8, 8);
-pub(super) const SRC_IPV4: Place = Place::new("outer.src_ipv4", 0x160, 32);
-pub(super) const DST_IPV4: Place = Place::new("outer.dst_ipv4", 0x1e0, 32);
-pub(super) const SRC_IPV6: Place = Place::new("outer.src_ipv6", 0x100, 128);
-pub(super) const DST_IPV6: Place = Place::new("outer.dst_ipv6", 0x180, 128);
 const OUTER_IPV6_FLOW_LABEL: Place = Place::new("misc.outer_ipv6_flow_label", 0x2ec, 20);
-pub(super) const TCP_FLAGS: Place = Place::new("outer.tcp_flags", 0x097, 9);
-pub(super) const TCP_SPORT: Place = Place::new("outer.tcp_sport", 0x0a0, 16);
-pub(super) const TCP_DPORT: Place = Place::new("outer.tcp_dport", 0x0b0, 16);
-pub(super) const UDP_SPORT: Place = Place::new("outer.udp_sport", 0x0e0, 16);
-pub(super) const UDP_DPORT: Place = Place::new("outer.udp_dport", 0x0f0, 16);
+const INNER_SECOND_PRIO: Place = Place::new("misc.inner_second_prio", 0x250, 3);
+const INNER_SECOND_VID: Place = Place::new("misc.inner_second_vid", 0x254, 12);
+const INNER_SECOND_CVLAN_TAG: Place = Place::new("misc.inner_second_cvlan_tag", 0x261, 1);
+const INNER_SECOND_SVLAN_TAG: Place = Place::new("misc.inner_second_svlan_tag", 0x263, 1);
+const INNER_IPV6_FLOW_LABEL: Place = Place::new("misc.inner_ipv6_flow_label", 0x30c, 20);
 const ICMP_TYPE: Place = Place::new("misc3.icmp_type", 0x900, 8);
 const ICMP_CODE: Place = Place::new("misc3.icmp_code", 0x908, 8);
 const ICMPV6_TYPE: Place = Place::new("misc3.icmpv6_type", 0x910, 8);
@@ -109,35 +154,17 @@ const MPLS_EXP: Place = Place::new("misc2.outer_first_mpls_exp", 0x614, 3);
 const MPLS_S_BOS: Place = Place::new("misc2.outer_first_mpls_s_bos", 0x617, 1);
 const MPLS_TTL: Place = Place::new("misc2.outer_first_mpls_ttl", 0x618, 8);
 
-/// Every field that a match may be on.
-pub(super) const ALL: &[Place] = &[
-    SMAC,
-    DMAC,
-    ETHERTYPE,
-    FIRST_PRIO,
-    FIRST_VID,
-    CVLAN_TAG,
-    SVLAN_TAG,
-    OUTER_SECOND_PRIO,
-    OUTER_SECOND_VID,
-    SECOND_CVLAN_TAG,
-    SECOND_SVLAN_TAG,
-    SOURCE_PORT,
-    IP_VERSION,
-    FRAGMENT,
-    IP_PROTOCOL,
-    IP_DSCP_ECN,
-    TTL_HOPLIMIT,
-    SRC_IPV4,
-    DST_IPV4,
-    SRC_IPV6,
-    DST_IPV6,
-    OUTER_IPV6_FLOW_LABEL,
-    TCP_FLAGS,
-    TCP_SPORT,
-    TCP_DPORT,
-    UDP_SPORT,
-    UDP_DPORT,
+/// The same of fields that are in the other blocks.
+const MISCELLANEOUS: &[(Place, Place)] = &[
+    (SECOND_CVLAN_TAG, INNER_SECOND_CVLAN_TAG),
+    (SECOND_SVLAN_TAG, INNER_SECOND_SVLAN_TAG),
+    (OUTER_SECOND_PRIO, INNER_SECOND_PRIO),
+    (OUTER_SECOND_VID, INNER_SECOND_VID),
+    (OUTER_IPV6_FLOW_LABEL, INNER_IPV6_FLOW_LABEL),
+];
+
+/// Fields of which there is one.
+const SINGLE: &[Place] = &[
     ICMP_TYPE,
     ICMP_CODE,
     ICMPV6_TYPE,
@@ -151,7 +178,24 @@ pub(super) const ALL: &[Place] = &[
     CT_ZONE.place(),
     CT_MARK.place(),
     CT_LABEL.place(),
+    GRE_C_PRESENT,
+    GRE_K_PRESENT,
+    GRE_PROTOCOL,
+    GRE_KEY,
+    GENEVE_VNI,
+    GENEVE_OAM,
+    GENEVE_OPT_LEN,
+    GENEVE_PROTOCOL_TYPE,
+    TUNNEL_HEADER_0,
+    TUNNEL_HEADER_1,
 ];
+
+/// Returns every field that a match may be on, from the port over the headers outside to those inside.
+pub(super) fn all() -> impl Iterator<Item = Place> {
+    let pairs = || HEADERS.iter().chain(MISCELLANEOUS);
+    let outside = std::iter::once(SOURCE_PORT).chain(pairs().map(|(outer, _)| *outer));
+    outside.chain(SINGLE.iter().copied()).chain(pairs().map(|(_, inner)| *inner))
+}
 
 /// Fields that the device matches as they are, under any mask of the bits that it has. What depends on the value of one besides is in
 /// [`DECISIVE`].

@@ -19,6 +19,7 @@ use sluice_flow::key::{Mask, MaskedKey, Match};
 use sluice_flow::refusal::Refusal;
 use sluice_flow::{ChainId, Flow, Priority};
 
+use super::TableId;
 use super::actions::{self, Plan};
 use super::matching::{self, Guarantees};
 use super::places::plain;
@@ -173,9 +174,9 @@ impl Template {
         Self { matching, priority, plan, place: AtomicU32::new(u32::MAX) }
     }
 
-    /// The chain whose table the rules are in.
-    pub fn chain(&self) -> ChainId {
-        self.matching.chain
+    /// The table that the rules are in.
+    pub fn table(&self) -> TableId {
+        TableId { chain: self.matching.chain, entrance: self.matching.guarantees.entrance }
     }
 
     /// The vport that packets come from, if they look at it.
@@ -209,7 +210,8 @@ impl Matching {
         let full = matched.expand();
         let translated = matching::translate(&full, vports)?;
         let mut found = decisive_bits(matched.mask());
-        let fillings = fillings(&full, matched.mask(), &mut found);
+        let is_inside = translated.guarantees.entrance.is_some();
+        let fillings = fillings(&full, matched.mask(), is_inside, &mut found);
         let mut base = translated.value;
         fillings.iter().for_each(|filling| base.clear_bits(filling.word.into(), filling.bits << filling.shift));
         let mut matching = Self {
@@ -268,11 +270,12 @@ fn decisive_bits(mask: &Mask) -> Vec<u8> {
     decisive
 }
 
-/// Where the plain fields of a match go. Adds their bits to those that are `found`.
-fn fillings(full: &Match, mask: &Mask, found: &mut [u8]) -> Box<[Filling]> {
+/// Where the plain fields of a match go, in headers outside a tunnel or inside. Adds their bits to those that are `found`.
+fn fillings(full: &Match, mask: &Mask, is_inside: bool, found: &mut [u8]) -> Box<[Filling]> {
     let mut fillings: Vec<Filling> = Vec::new();
     let is_there = |field: Field| full.mask.get(field) != 0 && full.meets(field.spec().attribute.spec().requires);
-    for (field, place) in plain().filter(|(field, _)| is_there(*field)) {
+    for (field, outside) in plain().filter(|(field, _)| is_there(*field)) {
+        let Some(place) = (if is_inside { outside.inside() } else { Some(outside) }) else { continue };
         for byte in 0..place.bytes() {
             let Some((from, bits)) = byte_of(field, byte, mask) else { continue };
             found[from] |= bits;

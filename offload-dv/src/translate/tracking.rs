@@ -9,6 +9,7 @@ use sluice_flow::action::{ActionKind, Commit, Conntrack, Nat};
 use sluice_flow::field::{CT_STATES, Field};
 use sluice_flow::refusal::Refusal;
 
+use super::TableId;
 use super::matching::Guarantees;
 use super::registers::{Bits, CT_LABEL, CT_MARK, CT_STATE, CT_ZONE};
 use super::vports::Vports;
@@ -31,6 +32,9 @@ pub struct Tracking {
 
 /// Translates the action, or says what of it only software does.
 pub(super) fn translate(ct: &Conntrack, guarantees: &Guarantees, vports: &dyn Vports) -> Result<Tracking, Refusal> {
+    if guarantees.entrance.is_some() {
+        return refuse("connections inside tunnels are not looked up yet");
+    }
     if !vports.has_connections() {
         return refuse("there is no source of connections: `connections` in [dv] names one");
     }
@@ -66,15 +70,16 @@ pub(super) const MATCHED: [(Field, Bits); 4] =
 pub(super) fn matched(
     field: Field,
     (value, mask): (u128, u128),
-    chain: ChainId,
+    table: TableId,
     vports: &dyn Vports,
 ) -> Result<Option<(u128, u128)>, Refusal> {
     let refuse = |reason: &'static str| Err(Refusal::Field { field, reason: reason.into() });
     let wanted = value & mask;
-    if chain == FIRST || !vports.has_connections() {
+    if table.entrance.is_some() || table.chain == FIRST || !vports.has_connections() {
         return match wanted {
             0 => Ok(None),
-            _ if chain == FIRST => refuse("no packet is tracked before the first ct()"),
+            _ if table.entrance.is_some() => refuse("connections inside tunnels are not looked up yet"),
+            _ if table.chain == FIRST => refuse("no packet is tracked before the first ct()"),
             _ => refuse("there is no source of connections: `connections` in [dv] names one"),
         };
     }

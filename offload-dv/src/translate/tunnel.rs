@@ -70,26 +70,40 @@ impl Entrance {
         Ok(Self { underlay, protocol })
     }
 
-    /// Returns masks and values that all such packets have, and no other.
+    /// Returns masks and values of such packets that hardware can unpack.
     ///
-    /// Not of them are packets that need more than to be unpacked: with a tag, in fragments, with a checksum of GRE, and those whose
-    /// mark of congestion would have to be taken over into the packet inside (RFC 6040; that is so if its last bit is set). They miss.
+    /// Not of them are those with a checksum of GRE, which would have to be right, with fields that Linux does not take, and those whose
+    /// mark of congestion would have to be taken over into the packet inside (RFC 6040): if its last bit is set.
     pub fn matches(self) -> Vec<(MatchParameter, MatchParameter)> {
-        VERSIONS.iter().flat_map(|(eth_type, version)| self.of_version(*eth_type, *version)).collect()
+        VERSIONS.iter().flat_map(|version| self.of_version(*version)).collect()
     }
 
-    fn of_version(self, eth_type: u128, version: u128) -> Vec<(MatchParameter, MatchParameter)> {
-        let (mut mask, mut value) = (MatchParameter::default(), MatchParameter::default());
-        let mut bits = Bits { mask: &mut mask, value: &mut value };
+    /// Returns masks and values of all such packets. Those with a tag and those in fragments are not of the tunnel.
+    pub fn all(self) -> Vec<(MatchParameter, MatchParameter)> {
+        let of_version = |version: &(u128, u128)| {
+            let (mut mask, mut value) = (MatchParameter::default(), MatchParameter::default());
+            self.put(*version, &mut Bits { mask: &mut mask, value: &mut value });
+            (mask, value)
+        };
+        VERSIONS.iter().map(of_version).collect()
+    }
+
+    fn put(self, (eth_type, version): (u128, u128), bits: &mut Bits<'_>) {
         bits.put_exact(SOURCE_PORT, self.underlay.into());
         bits.put_exact(ETHERTYPE, eth_type);
         bits.put(IP_VERSION, version, version);
         [CVLAN_TAG, SVLAN_TAG, FRAGMENT].into_iter().for_each(|place| bits.put_exact(place, 0));
-        bits.put(IP_DSCP_ECN, 1, 0);
         bits.put_exact(IP_PROTOCOL, if self.protocol == Protocol::Gre { IPPROTO_GRE } else { IPPROTO_UDP });
         if let Some(port) = self.protocol.udp_port() {
             bits.put_exact(UDP_DPORT, port.into());
         }
+    }
+
+    fn of_version(self, version: (u128, u128)) -> Vec<(MatchParameter, MatchParameter)> {
+        let (mut mask, mut value) = (MatchParameter::default(), MatchParameter::default());
+        let mut bits = Bits { mask: &mut mask, value: &mut value };
+        self.put(version, &mut bits);
+        bits.put(IP_DSCP_ECN, 1, 0);
         match self.protocol {
             Protocol::Vxlan => {
                 bits.put(TUNNEL_HEADER_1, 0xff, 0);

@@ -1,6 +1,6 @@
 //! The vports of an eswitch.
 
-use sluice_flow::port::PortNumber;
+use sluice_flow::port::{PortNumber, Tunnel};
 use sluice_flow::refusal::Refusal;
 
 /// The uplink, as a vport.
@@ -14,5 +14,10 @@ pub trait Vports {
     /// Returns whether connections come to the switch, so that packets can be tracked in it.
     fn has_connections(&self) -> bool {
         false
+    }
+
+    /// Returns what a tunnel port is; `None` for a port of another kind.
+    fn tunnel(&self, _port: PortNumber) -> Option<Tunnel> {
+        None
     }
 }

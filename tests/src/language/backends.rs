@@ -6,7 +6,7 @@ use sluice_flow::action::ActionList;
 use sluice_flow::flow::{Expiry, Flow};
 use sluice_flow::key::{MaskedKey, Match};
 use sluice_flow::meter::{Meter, MeterId, MeterUnit};
-use sluice_flow::port::{PortKind, PortNumber};
+use sluice_flow::port::{PortKind, PortNumber, Tunnel};
 use sluice_flow::priority::Priority;
 use sluice_flow::refusal::Refusal;
 use sluice_flow::ufid::Seed;
@@ -128,7 +128,7 @@ impl Vports for LabVports {
         let port = ports().into_iter().find(|port| port.number == number).ok_or_else(|| Refusal::no_port(number))?;
         match port.kind {
             PortKind::Tunnel(_) => Ok(UPLINK),
-            _ if number == PortNumber(1) => Ok(UPLINK),
+            _ if number == PortNumber(1) || is_underlay(number) => Ok(UPLINK),
             _ => u16::try_from(number.0).map_err(|_| Refusal::no_port(number)),
         }
     }
@@ -136,4 +136,15 @@ impl Vports for LabVports {
     fn has_connections(&self) -> bool {
         true
     }
+
+    fn tunnel(&self, number: PortNumber) -> Option<Tunnel> {
+        match ports().into_iter().find(|port| port.number == number)?.kind {
+            PortKind::Tunnel(tunnel) => Some(tunnel),
+            _ => None,
+        }
+    }
+}
+
+fn is_underlay(number: PortNumber) -> bool {
+    ports().into_iter().any(|port| matches!(port.kind, PortKind::Tunnel(tunnel) if tunnel.underlay == number))
 }

@@ -86,7 +86,7 @@ fn flows_carry_packets_and_count_them_and_leave_nothing_in_the_device() {
     let audit = sluice(&daemon, &["audit"]);
     assert!(audit.contains("1 rules, all as wanted (from the backend's own ledger"), "{audit}");
     let explained = sluice(&daemon, &["explain", KEY, "set(eth(dst=02:00:00:00:00:09)),p0,vf0"]);
-    let words = "match outer.ethertype=0x800 outer.cvlan_tag=0x0 outer.svlan_tag=0x0 misc.source_port=0x0 outer.ip_version=0x4 \
+    let words = "match misc.source_port=0x0 outer.ethertype=0x800 outer.cvlan_tag=0x0 outer.svlan_tag=0x0 outer.ip_version=0x4 \
                  outer.frag=0x0 outer.dst_ipv4=0xa000002; actions count, modify_header(0x1004000002000000 0x1005001000000009), \
                  to p0 and vf0";
     assert!(explained.contains(words), "{explained}");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use sluice_flow::backend::{Backend, ChainChange, ChainOperation, Change, Injector, OpenConfig, Operation};
 use sluice_flow::connection::Connection;
-use sluice_flow::port::{Port, PortKind, PortNumber};
+use sluice_flow::port::{Port, PortKind, PortNumber, Tunnel};
 use sluice_flow::refusal::Refusal;
 use sluice_flow::table::{FlowId, Generation};
 use sluice_flow::time::ManualClock;
@@ -26,11 +26,15 @@ const RST: u8 = 0x04;
 const ACK: u8 = 0x10;
 
 /// Ports of a switch that connections come to.
-struct Tracked;
+pub(crate) struct Tracked;
 
 impl Vports for Tracked {
     fn vport(&self, port: PortNumber) -> Result<u16, Refusal> {
         Vport.vport(port)
+    }
+
+    fn tunnel(&self, port: PortNumber) -> Option<Tunnel> {
+        Vport.tunnel(port)
     }
 
     fn has_connections(&self) -> bool {
@@ -445,6 +449,12 @@ fn what_only_software_does_is_refused_with_its_reason() {
         refusal(&first.replace("in_port", "ct_mark(0x1),in_port"), "1"),
         "field ct_mark: no packet is tracked before the first ct()"
     );
+    let reason = "connections inside tunnels are not looked up yet";
+    assert_eq!(
+        refusal(&first.replace("in_port(2)", "in_port(10)"), "ct(zone=1),recirc(1)"),
+        format!("action ct: {reason}")
+    );
+    assert_eq!(refusal(&later("ct_state(+trk),in_port(10)"), "1"), format!("field ct_state: {reason}"));
 }
 
 #[test]

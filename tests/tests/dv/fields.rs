@@ -1,7 +1,7 @@
 //! Every field that is taken: a packet that has it hits, and one that differs in one bit misses.
 
 use sluice_flow::action::{Action, ActionList};
-use sluice_flow::field::{FIELDS, Field};
+use sluice_flow::field::{Attribute, FIELDS, Field};
 use sluice_flow::key::Match;
 use sluice_flow::port::PortNumber;
 use sluice_tests::generate::{packet, ports};
@@ -24,7 +24,9 @@ fn every_field_that_is_taken_hits_and_misses_by_a_bit() {
         on_device(profile, "fields::every_field_that_is_taken_hits_and_misses_by_a_bit", |wires| {
             let mut rig = Rig::open(wires);
             let (mut hits, mut misses) = (0, 0);
-            for (spec, value) in FIELDS.iter().flat_map(|spec| [(spec, 0), (spec, 1)]) {
+            // Fields of outer headers have stories of their own.
+            let inside = FIELDS.iter().filter(|spec| spec.attribute != Attribute::Tunnel);
+            for (spec, value) in inside.flat_map(|spec| [(spec, 0), (spec, 1)]) {
                 let mut full = with_header(spec);
                 if full.mask.get(spec.field) == 0 {
                     full.set_exact(spec.field, value);

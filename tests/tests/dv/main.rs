@@ -24,4 +24,7 @@ mod rig;
 mod rules;
 mod same;
 mod traffic;
+mod tunnels;
 mod unavailable;
+mod ways;
+mod wrapped;

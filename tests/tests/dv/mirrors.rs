@@ -54,7 +54,8 @@ impl Both<'_> {
     }
 }
 
-fn copying(key: &str, copies: &str) -> Copying {
+/// What a mirror of packets of a key copies to ports.
+pub(crate) fn copying(key: &str, copies: &str) -> Copying {
     let rule = translate(&flow(key, copies), &Vport).unwrap();
     Copying { matched: rule.matched, copies: rule.plan.outputs }
 }

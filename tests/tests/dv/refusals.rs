@@ -27,7 +27,23 @@ fn an_action_that_a_rule_does_not_do_is_refused_by_its_name() {
         ("trunc(100),1", "action trunc: ", cannot),
         ("clone(1),3", "action clone: ", cannot),
         ("check_pkt_len(size=200,gt(1),le(3))", "action check_pkt_len: ", cannot),
-        ("set(tunnel(tun_id=1,dst=10.0.0.9)),1", "action set(tunnel): ", cannot),
+        (
+            "set(tunnel(tun_id=1,dst=10.0.0.9,ttl=64,flags(key))),10",
+            "action set(tunnel): ",
+            "the match does not say the packet's mark of congestion, which the outer header gets",
+        ),
+        (
+            "set(tunnel(tun_id=1,dst=10.0.0.9,ttl=64,flags(csum|key))),10",
+            "field tunnel.flags: ",
+            "the device does not compute checksums of outer headers",
+        ),
+        (
+            "set(tunnel(tun_id=1,dst=10.0.0.9,ttl=64)),recirc(5)",
+            "action recirc: ",
+            "an outer header was set before, which would have to go along",
+        ),
+        ("10", "action output: ", "a tunnel port needs set(tunnel()) before"),
+        ("1,10", "action output: ", "a copy that goes into a tunnel must be the only one"),
         ("9", "port 9: ", "there is no such port"),
         ("1,1", "action output: ", "a copy goes there already"),
         ("1,set(eth(src=02:00:00:00:00:09)),3", "action set: ", "copies were sent before, which would be changed, too"),
@@ -78,7 +94,22 @@ fn a_match_that_a_rule_does_not_look_at_is_refused_by_its_name() {
             "eth(),eth_type(0x0800),ipv4(proto=132,frag=no),sctp(src=5)",
             "field sctp.src: the device has no field for it",
         ),
-        ("tunnel(tun_id=5),in_port(2)", "field tunnel: the device has no field for it"),
+        ("tunnel(tun_id=5),in_port(2)", "field tunnel: packets at this port have no outer header"),
+        ("tunnel(tun_id=5),in_port(12)", "field tunnel.tun_id: it is matched with flags(+key) only"),
+        ("tunnel(tun_id=0x1000000),in_port(10)", "field tunnel.tun_id: the tunnel of this port has fewer bits of it"),
+        ("tunnel(tp_dst=4790),in_port(10)", "field tunnel.tp_dst: packets at this port go to another UDP port"),
+        (
+            "tunnel(flags(+oam)),in_port(10)",
+            "field tunnel.flags: no packet of this tunnel that hardware unpacks has such flags",
+        ),
+        (
+            "tunnel(geneve({class=0x102,type=0x80,len=4,0x1})),in_port(11)",
+            "field tunnel.geneve[0]: options of Geneve are not matched yet",
+        ),
+        (
+            "in_port(11),eth(),eth_type(0x0800),ipv4(proto=1),icmp(type=8)",
+            "field icmp.type: the device does not find it inside a tunnel",
+        ),
         (
             "eth(),eth_type(0x8847),mpls(label=1,tc=0,ttl=1,bos=0,label=2,tc=0,ttl=1,bos=1)",
             "field mpls.present[2]: the device has no field for it",

@@ -1,6 +1,6 @@
 //! A switch with six ports, and flows as text.
 
-use sluice_flow::port::PortNumber;
+use sluice_flow::port::{PortNumber, Tunnel, TunnelProtocol};
 use sluice_flow::refusal::Refusal;
 use sluice_flow::text::{parse_actions, parse_key};
 use sluice_flow::ufid::Seed;
@@ -17,6 +17,10 @@ const REPRESENTOR: &str = "vport-65534";
 pub(crate) const PORTS: [(u16, &str); 6] =
     [(UPLINK, "wire"), (0, "vport-0"), (1, "vport-1"), (2, "vport-2"), (3, "vport-3"), (4, "vport-4")];
 
+/// Ports of tunnels that end at port 1.
+pub(crate) const TUNNELS: [(u32, TunnelProtocol); 3] =
+    [(10, TunnelProtocol::Vxlan), (11, TunnelProtocol::Geneve), (12, TunnelProtocol::Gre)];
+
 pub(crate) struct Vport;
 
 impl Vports for Vport {
@@ -24,6 +28,11 @@ impl Vports for Vport {
         let index = usize::try_from(port.0).unwrap_or_default().checked_sub(1);
         let found = index.and_then(|index| PORTS.get(index));
         found.map(|(vport, _)| *vport).ok_or_else(|| Refusal::no_port(port))
+    }
+
+    fn tunnel(&self, port: PortNumber) -> Option<Tunnel> {
+        let (_, protocol) = TUNNELS.into_iter().find(|(number, _)| *number == port.0)?;
+        Some(Tunnel { protocol, udp_port: protocol.default_udp_port(), underlay: PortNumber(1) })
     }
 }
 
@@ -76,10 +85,14 @@ impl<'a> Rig<'a> {
     }
 
     pub(crate) fn add(&mut self, flow: &Flow) -> Result<RuleId, Refusal> {
-        let rule = self.templates.instance(flow.clone(), &Vport)?;
-        let id = self.switch.install(rule)?;
+        let id = self.put(flow)?;
         self.switch.sync()?;
         Ok(id)
+    }
+
+    /// The same, without waiting until the device has it.
+    pub(crate) fn put(&mut self, flow: &Flow) -> Result<RuleId, Refusal> {
+        self.switch.install(self.templates.instance(flow.clone(), &Vport)?)
     }
 
     pub(crate) fn replace(&mut self, id: RuleId, flow: &Flow) -> Result<(), Refusal> {

@@ -1,0 +1,167 @@
+//! Next hops of tunnels: found by the kernel's routes and neighbours, waited for, and followed.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use sluice_flow::backend::{
+    Backend, Change, Completion, DeviceEvent, EventStream, InstallQueue, OpenConfig, Operation,
+};
+use sluice_flow::id::{FlowId, Generation};
+use sluice_flow::port::{Port, PortKind, PortNumber, Tunnel, TunnelProtocol};
+use sluice_flow::refusal::Refusal;
+use sluice_flow::time::MonotonicClock;
+use sluice_flow::{Cause, Flow};
+use sluice_offload_dv::switch::Way;
+use sluice_offload_dv::{Config, DvNic};
+use sluice_tests::mlx5::{Out, in_network_namespace, on_device};
+use sluice_tests::world::eventually;
+
+use crate::frames::{Packet, UDP};
+use crate::rig::{Rig, flow};
+
+const KEY: &str = "in_port(2),eth(),eth_type(0x0800),ipv4(tos=0/0x3,frag=no)";
+const OWN_MAC: [u8; 6] = [2, 0, 0, 0, 7, 1];
+
+fn ip(words: &str) {
+    assert!(Command::new("ip").args(words.split(' ')).status().unwrap().success(), "ip {words}");
+}
+
+/// The uplink, the host's function, and a tunnel.
+fn open() -> DvNic {
+    let vports = BTreeMap::from([("p0".to_owned(), 0xffff), ("host".to_owned(), 0)]);
+    let config = Config { takeover: true, vports, ..Config::default() };
+    let nic = DvNic::open(&config, &OpenConfig::new("mlx5_0", Arc::new(MonotonicClock::new()))).unwrap();
+    let tunnel = Tunnel { protocol: TunnelProtocol::Vxlan, udp_port: Some(4789), underlay: PortNumber(1) };
+    let ports = [("p0", PortKind::Physical), ("host", PortKind::Representor), ("vx", PortKind::Tunnel(tunnel))];
+    for (number, (name, kind)) in (1..).zip(ports) {
+        nic.attach_port(&Port { number: PortNumber(number), name: name.parse().unwrap(), kind }).unwrap();
+    }
+    nic
+}
+
+struct Installer {
+    queue: Box<dyn InstallQueue>,
+}
+
+impl Installer {
+    fn add(&mut self, slot: u32, flow: &Flow) -> Result<(), Refusal> {
+        let change = Change {
+            flow: FlowId { slot, incarnation: 1 },
+            generation: Generation(1),
+            operation: Operation::Install(flow.clone()),
+        };
+        let mut done: Vec<Completion> = vec![];
+        self.queue.submit(&mut vec![change], &mut done);
+        eventually("the flow is done with", || {
+            self.queue.poll(&mut done);
+            !done.is_empty()
+        });
+        done.remove(0).result.map(drop)
+    }
+}
+
+/// Returns the causes that have changed by the time that one has.
+fn changes(events: &EventStream, awaited: Cause) -> Vec<Cause> {
+    let mut found = vec![];
+    eventually("the change is told", || {
+        found.extend(events.drain().into_iter().filter_map(|event| match event {
+            DeviceEvent::Changed { cause } => Some(cause),
+            _ => None,
+        }));
+        found.contains(&awaited)
+    });
+    found
+}
+
+fn next(out: &Out) -> Vec<u8> {
+    let mut frame = None;
+    eventually("a frame comes out", || {
+        frame = out.at_once();
+        frame.is_some()
+    });
+    frame.unwrap()
+}
+
+#[test]
+fn a_flow_waits_for_its_neighbour_alone_and_follows_it() {
+    let name = "ways::a_flow_waits_for_its_neighbour_alone_and_follows_it";
+    in_network_namespace("bluefield-3", name, |ports| {
+        ip("link add p0 address 02:00:00:00:07:01 type veth peer name far");
+        ip("link set p0 up");
+        ip("link set far up");
+        ip("address add 172.16.0.1/24 dev p0");
+        let nic = open();
+        let (events, mut installer) = (nic.events(), Installer { queue: nic.install_queue().unwrap() });
+        let to = |last: u8, source: &str| {
+            let key = KEY.replace("frag=no", &format!("dst=10.0.0.{last},frag=no"));
+            flow(&key, &format!("set(tunnel(tun_id=0x5,{source}dst=172.16.0.{last},ttl=64,flags(key))),3"))
+        };
+        let neighbour = |last: u8| Cause::Neighbour(Some([172, 16, 0, last].into()));
+        for last in [8, 9] {
+            let refusal = installer.add(last.into(), &to(last, "")).unwrap_err();
+            assert_eq!(refusal.cause(), Some(neighbour(last)), "{refusal}");
+        }
+        ip("neighbour replace 172.16.0.9 lladdr 02:00:00:00:07:09 dev p0 nud permanent");
+        let changed = changes(&events, neighbour(9));
+        assert!(!changed.contains(&neighbour(8)), "{changed:?}");
+        installer.add(9, &to(9, "")).unwrap();
+        let (wire, frame) = (ports.out("wire"), Packet { to: 9, ..Packet::v4(UDP) }.frame());
+        ports.send("vport-0", &frame);
+        let sent = next(&wire);
+        assert_eq!(sent[..12], [[2, 0, 0, 0, 7, 9], OWN_MAC].concat());
+        // The address at this end is that of the route.
+        assert_eq!(sent[26..34], [172, 16, 0, 1, 172, 16, 0, 9]);
+        assert_eq!(sent[50..], frame);
+        // The neighbour has another address.
+        ip("neighbour replace 172.16.0.9 lladdr 02:00:00:00:07:99 dev p0 nud permanent");
+        changes(&events, neighbour(9));
+        ports.send("vport-0", &frame);
+        assert_eq!(next(&wire)[..6], [2, 0, 0, 0, 7, 0x99]);
+        // The other one is behind a gateway now.
+        ip("route add 172.16.0.8/32 via 172.16.0.9 dev p0");
+        changes(&events, neighbour(8));
+        installer.add(8, &to(8, "src=172.16.0.1,")).unwrap_err();
+        changes(&events, neighbour(8));
+        installer.add(8, &to(8, "src=172.16.0.1,")).unwrap();
+    });
+}
+
+#[test]
+fn a_neighbour_that_changes_costs_the_same_however_many_flows_lead_to_it() {
+    const FLOWS: u32 = 50_000;
+    let name = "ways::a_neighbour_that_changes_costs_the_same_however_many_flows_lead_to_it";
+    on_device("bluefield-3", name, |ports| {
+        let mut rig = Rig::open(ports);
+        let way = |last| Way { egress_mac: OWN_MAC, mac: [2, 0, 0, 0, 7, last], source: [172, 16, 0, 1].into() };
+        let wrapped = |number: u32| {
+            let [.., a, b] = number.to_be_bytes();
+            let key = KEY.replace("frag=no", &format!("dst=10.1.{a}.{b},frag=no"));
+            flow(&key, "set(tunnel(tun_id=0x5,src=172.16.0.1,dst=172.16.0.9,ttl=64,flags(key))),10")
+        };
+        rig.add(&wrapped(0)).unwrap_err();
+        let hop = rig.switch.take_asked().remove(0);
+        rig.switch.set_way(hop, Ok(way(9))).unwrap();
+        for number in 0..FLOWS {
+            rig.put(&wrapped(number)).unwrap();
+        }
+        rig.switch.sync().unwrap();
+        let began = clock_gettime(ClockId::ProcessCPUTime);
+        rig.switch.set_way(hop, Ok(way(8))).unwrap();
+        let ended = clock_gettime(ClockId::ProcessCPUTime);
+        let spent = Duration::try_from(ended).unwrap() - Duration::try_from(began).unwrap();
+        println!("a neighbour that changes under {FLOWS} flows costs {spent:?} of processor time");
+        assert!(spent <= Duration::from_millis(10), "{spent:?}");
+        let mut packet = Packet::v4(UDP).frame();
+        packet[30..34].copy_from_slice(&[10, 1, 0xc3, 0x4f]);
+        let sent = rig.inject(2, &packet);
+        assert_eq!(sent[0].1[..6], [2, 0, 0, 0, 7, 8]);
+        // Nobody answers any more: packets are dropped, as by the kernel.
+        rig.switch.set_way(hop, Err("it does not answer".to_owned())).unwrap();
+        assert_eq!(rig.inject(2, &packet), []);
+        rig.switch.set_way(hop, Ok(way(9))).unwrap();
+        assert_eq!(rig.inject(2, &packet)[0].1[..6], [2, 0, 0, 0, 7, 9]);
+    });
+}
