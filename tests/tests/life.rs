@@ -233,7 +233,7 @@ fn a_folder_that_others_can_write_is_refused_by_the_name_of_its_key() {
         fs::write(&file, format!("{}metrics = \"none\"\n", keys.concat())).unwrap();
         let ran = run(Command::new(binary("sluiced")).arg("--config").arg(&file));
         let reason = format!("sluiced: {key}: other users can write {} (mode 1777); name a folder", open.display());
-        assert!(ran.code == Some(1) && ran.err.contains(&reason), "{}", ran.err);
+        assert!(ran.code == Some(2) && ran.err.contains(&reason), "{}", ran.err);
     }
     assert_eq!(fs::read_dir(&open).unwrap().count(), 0, "nothing was made there");
     fs::remove_dir_all(folder).unwrap();

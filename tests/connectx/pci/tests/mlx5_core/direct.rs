@@ -67,7 +67,7 @@ fn with_software_steering(world: &World, profile: Profile, story: impl FnOnce())
         assert!(representors.contains(&format!("netdev {name} ")), "{representors}");
     }
     story();
-    guest.run("rmmod mlx5_ib");
+    guest.run("rmmod mlx5_ib; rm -r /tmp/agent");
     guest.remove();
     let hca = world.hca.lock();
     assert_eq!(hca.left(), Vec::<String>::new(), "{}", profile.name);
