@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use sluice_flow::action::ActionList;
-use sluice_flow::field::{FIELDS, Field, FieldSpec, Form};
+use sluice_flow::field::{Attribute, FIELDS, Field, FieldSpec, Form};
 use sluice_flow::key::{MaskedKey, Match};
 use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
@@ -61,10 +61,17 @@ fn dv_takes_a_field_into_the_rule_or_refuses_it_by_its_name() {
         let matched = |full: &Match| translate(&flow(full, &nothing()), &LabVports).map(|rule| rule.matched);
         match (matched(&without), matched(&with)) {
             (Ok(plain), Ok(matched)) => {
-                // In OVS it stands for the tag, of which the rule looks at the presence; that there is a label the Ethernet type says.
-                let is_said = matches!(spec.field, Field::VlanCfi | Field::CvlanCfi | Field::MplsPresent);
+                // In OVS it stands for the tag, of which the rule looks at the presence; that there is a label the Ethernet type says,
+                // and that there is a tunnel the port.
+                let is_of_tunnel = spec.attribute == Attribute::Tunnel && matches!(spec.form, Form::Presence);
+                let said = [Field::VlanCfi, Field::CvlanCfi, Field::MplsPresent];
+                let is_said = is_of_tunnel || said.contains(&spec.field);
                 assert!(matched != plain || is_said, "{} is dropped in silence", spec.field);
                 taken += 1;
+            }
+            // A port whose tunnels the device does not find is refused by its number, whatever is matched there.
+            (Err(Refusal::Port { port, .. }), Err(refusal)) => {
+                assert!(refusal.to_string().starts_with(&format!("port {port}: ")), "{}: {refusal}", spec.field);
             }
             (_, Err(refusal)) => {
                 assert!(names(&refusal, spec), "{}: {refusal}", spec.field);
