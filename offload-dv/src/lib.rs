@@ -4,6 +4,7 @@
 //! keeps the rules of an eswitch, and [`DvNic`] is the backend. One thread calls libmlx5; workers translate, and hand it what is
 //! translated.
 
+mod asks;
 mod backend;
 mod config;
 pub mod connections;

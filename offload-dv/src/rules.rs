@@ -9,10 +9,10 @@ use sluice_flow::counters::{Counters, Reading};
 use sluice_flow::refusal::Refusal;
 use sluice_flow::{Cause, ChainId, FlowId, Generation};
 
+use crate::asks::Asks;
 use crate::switch::{self, Count, RuleId, Switch, Way};
 use crate::translate::{Entrance, Hop, Instance, Template};
 use crate::watch::Progress;
-use crate::ways::Asks;
 
 /// The switch with the names of its rules.
 pub(crate) struct Rules {

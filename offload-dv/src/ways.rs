@@ -5,12 +5,13 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, TryRecvError, unbounded};
+use crossbeam_channel::{Receiver, TryRecvError};
 use sluice_flow::Cause;
 use sluice_flow::backend::{DeviceEvent, EventSender};
 use sluice_flow::refusal::Refusal;
-use sluice_netdev::{LinkError, NextHop, NextHops, NextHopsWaker, NoNextHop, Target};
+use sluice_netdev::{LinkError, NextHop, NextHops, NoNextHop, Target};
 
+use crate::asks::{Ask, Asks};
 use crate::owner::Owner;
 use crate::ports::Ports;
 use crate::switch::Way;
@@ -19,51 +20,11 @@ use crate::translate::Hop;
 /// A wait without anything to do.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// What becomes of a next hop.
-enum Ask {
-    /// A flow leads to it.
-    Follow(Hop),
-    /// No flow does any more.
-    Forget(Hop),
-}
-
-/// The way to the thread. It ends when this is dropped.
-pub(crate) struct Asks {
-    asks: Option<Sender<Ask>>,
-    waker: NextHopsWaker,
-}
-
-impl Asks {
-    /// Has a next hop be followed.
-    pub(crate) fn follow(&self, hop: Hop) {
-        self.send(Ask::Follow(hop));
-    }
-
-    /// No longer follows one.
-    pub(crate) fn forget(&self, hop: Hop) {
-        self.send(Ask::Forget(hop));
-    }
-
-    fn send(&self, ask: Ask) {
-        // If it has ended, it has said so.
-        let _ = self.asks.as_ref().map(|asks| asks.send(ask));
-        self.waker.wake();
-    }
-}
-
-impl Drop for Asks {
-    fn drop(&mut self) {
-        self.asks.take();
-        self.waker.wake();
-    }
-}
-
 /// Starts the thread.
 pub(crate) fn start(owner: &Arc<Owner>, ports: &Arc<Ports>, events: &EventSender) -> Result<Asks, Refusal> {
     let failed = |reason: String| Refusal::Device { reason: format!("next hops cannot be followed: {reason}").into() };
     let next_hops = NextHops::open().map_err(|error| failed(error.to_string()))?;
-    let waker = next_hops.waker();
-    let (asks, asked) = unbounded();
+    let (asks, asked) = Asks::new(next_hops.waker());
     let follower = Follower {
         next_hops,
         hops: BTreeMap::new(),
@@ -78,7 +39,7 @@ pub(crate) fn start(owner: &Arc<Owner>, ports: &Arc<Ports>, events: &EventSender
         }
     };
     thread::Builder::new().name("dv-next-hops".to_owned()).spawn(run).map_err(|error| failed(error.to_string()))?;
-    Ok(Asks { asks: Some(asks), waker })
+    Ok(asks)
 }
 
 struct Follower {

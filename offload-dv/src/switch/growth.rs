@@ -5,7 +5,7 @@
 
 use sluice_flow::refusal::Refusal;
 
-use super::Switch;
+use super::core::Switch;
 use super::rule_id::RuleId;
 use super::tables::MatcherId;
 

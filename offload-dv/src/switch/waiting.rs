@@ -2,8 +2,9 @@
 
 use sluice_flow::refusal::Refusal;
 
+use super::core::Switch;
 use super::counters::{Count, Told};
-use super::{RuleId, Switch};
+use super::rule_id::RuleId;
 
 impl Switch {
     /// Removes rules, and returns what each counted: every packet that it took.

@@ -7,8 +7,8 @@ use sluice_flow::field::Field;
 use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
 
+use super::guarantees::Guarantees;
 use super::headers::{self, Wrapping};
-use super::matching::Guarantees;
 use super::modify::Modifications;
 use super::tracking::{self, Tracking};
 use super::vports::{UPLINK, Vports};

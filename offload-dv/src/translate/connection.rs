@@ -7,7 +7,7 @@ use sluice_flow::connection::{Connection, Direction, State, TcpState};
 use sluice_flow::field::{Attribute, Field};
 use sluice_flow::refusal::Refusal;
 
-use super::matching::Guarantees;
+use super::guarantees::Guarantees;
 use super::modify::Modifications;
 use super::places::{
     DST_IPV4, DST_IPV6, FRAGMENT, IP_PROTOCOL, IP_VERSION, Place, SOURCE_PORT, SRC_IPV4, SRC_IPV6, TCP_DPORT,

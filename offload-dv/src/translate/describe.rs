@@ -2,7 +2,10 @@
 
 use std::fmt::Write;
 
-use super::{Rule, Tracking, Wrapping, places};
+use super::headers::Wrapping;
+use super::places;
+use super::rule::Rule;
+use super::tracking::Tracking;
 
 impl Rule {
     /// Says what rule it is, with ports called as `name_of` calls their vports.

@@ -7,11 +7,13 @@ use sluice_flow::key::Match;
 use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
 
-use super::TableId;
+use super::bits::Bits;
+use super::guarantees::Guarantees;
 use super::places::{
     CVLAN_TAG, ETHERTYPE, FRAGMENT, IP_VERSION, Place, SECOND_CVLAN_TAG, SECOND_SVLAN_TAG, SOURCE_PORT, SVLAN_TAG,
     of_attribute,
 };
+use super::table_id::TableId;
 use super::tracking;
 use super::tunnel::{self, Entrance};
 use super::vports::Vports;
@@ -41,27 +43,6 @@ pub struct Matched {
     pub value: MatchParameter,
     /// What else follows from it.
     pub guarantees: Guarantees,
-}
-
-/// What every packet that matches has for certain.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Guarantees {
-    /// The vport that it comes from.
-    pub from: Option<u16>,
-    /// The tunnel that it comes through: what else is said here is of the headers inside.
-    pub entrance: Option<Entrance>,
-    /// Behind the VLAN tags.
-    pub eth_type: Option<u16>,
-    /// The protocol of IP.
-    pub protocol: Option<u8>,
-    /// It is no fragment.
-    pub is_whole: bool,
-    /// VLAN tags, of which at most two are looked at; `None` if the match does not say.
-    pub tags: Option<usize>,
-    /// The time to live or the hop limit is at least this.
-    pub least_ttl: u8,
-    /// The mark of congestion in IP, 0 without IP; `None` if the match does not say.
-    pub mark: Option<u8>,
 }
 
 pub(super) fn translate(full: &Match, vports: &dyn Vports) -> Result<Matched, Refusal> {
@@ -319,25 +300,6 @@ impl Consumer<'_> {
     /// Takes a field that must be matched on all of its bits or not at all.
     fn exact<T: TryFrom<u128>>(&mut self, field: Field) -> Result<Option<T>, Refusal> {
         Ok(self.rest.take_exact(field)?.and_then(|value| T::try_from(value).ok()))
-    }
-}
-
-/// What a match is made of.
-pub(super) struct Bits<'a> {
-    pub(super) mask: &'a mut MatchParameter,
-    pub(super) value: &'a mut MatchParameter,
-}
-
-impl Bits<'_> {
-    /// Has the bits of a field under `mask` be those of `value`.
-    pub(super) fn put(&mut self, place: Place, mask: u128, value: u128) {
-        place.put(self.mask, mask);
-        place.put(self.value, value & mask);
-    }
-
-    /// Has all bits of a field be those of `value`.
-    pub(super) fn put_exact(&mut self, place: Place, value: u128) {
-        self.put(place, place.full_mask(), value);
     }
 }
 

@@ -6,7 +6,7 @@ use sluice_flow::action::{ActionKind, FieldSet};
 use sluice_flow::field::{Attribute, Field};
 use sluice_flow::refusal::Refusal;
 
-use super::matching::Guarantees;
+use super::guarantees::Guarantees;
 
 /// `set_action_in` and `add_action_in`: action type, field, offset, length, data.
 const SET: u64 = 1;

@@ -19,10 +19,11 @@ use sluice_flow::key::{Mask, MaskedKey, Match};
 use sluice_flow::refusal::Refusal;
 use sluice_flow::{ChainId, Flow, Priority};
 
-use super::TableId;
 use super::actions::{self, Plan};
-use super::matching::{self, Guarantees};
+use super::guarantees::Guarantees;
+use super::matching;
 use super::places::plain;
+use super::table_id::TableId;
 use super::vports::Vports;
 use crate::mlx5::MatchParameter;
 

@@ -9,9 +9,9 @@ use sluice_flow::action::{ActionKind, Commit, Conntrack, Nat};
 use sluice_flow::field::{CT_STATES, Field};
 use sluice_flow::refusal::Refusal;
 
-use super::TableId;
-use super::matching::Guarantees;
+use super::guarantees::Guarantees;
 use super::registers::{Bits, CT_LABEL, CT_MARK, CT_STATE, CT_ZONE};
+use super::table_id::TableId;
 use super::vports::Vports;
 
 const ETH_P_IP: u16 = 0x0800;

@@ -8,7 +8,7 @@ use sluice_flow::key::Match;
 use sluice_flow::port::{PortNumber, Tunnel, TunnelProtocol};
 use sluice_flow::refusal::Refusal;
 
-use super::matching::Bits;
+use super::bits::Bits;
 use super::places::{
     CVLAN_TAG, DST_IPV4, DST_IPV6, ETHERTYPE, FRAGMENT, GENEVE_OAM, GENEVE_OPT_LEN, GENEVE_PROTOCOL_TYPE, GENEVE_VNI,
     GRE_C_PRESENT, GRE_K_PRESENT, GRE_KEY, GRE_PROTOCOL, IP_DSCP_ECN, IP_PROTOCOL, IP_VERSION, Place, SOURCE_PORT,

@@ -4,16 +4,15 @@ use std::ops::Range;
 
 use sluice_flow::refusal::Refusal;
 
+use super::count::Count;
 use super::dump::{Dump, Protection, command, create};
-use super::{Count, Told};
+use super::told::Told;
 use crate::mlx5::{Answers, CallError, Context, Counts};
 use crate::switch::refusal::refuse;
 use crate::switch::rule_id::RuleId;
 
 /// Bulks are asked for in units of so many counters, by one bit (`flow_counter_bulk` of ALLOC_FLOW_COUNTER).
 const UNIT: usize = 128;
-/// Bytes of a counter.
-pub(super) const EACH: usize = 16;
 /// A query begins and ends at such places.
 const ALIGNMENT: u32 = 4;
 const ALLOC_FLOW_COUNTER: u16 = 0x939;

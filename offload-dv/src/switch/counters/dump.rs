@@ -4,8 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sluice_flow::refusal::Refusal;
 
-use super::Count;
-use super::bulk::EACH;
+use super::count::{Count, EACH};
 use crate::mlx5::{Context, Object, Umem};
 use crate::switch::refusal::refuse;
 

@@ -5,13 +5,19 @@
 //! and it may be used again when a query that was sent after that has told it once more.
 
 mod bulk;
+mod count;
 mod dump;
+mod told;
+
+pub use self::count::Count;
+pub use self::told::Told;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use sluice_flow::refusal::Refusal;
 
 use self::bulk::{Bulk, Waiting};
+use self::count::EACH;
 use self::dump::Protection;
 use super::refusal::refuse;
 use super::rule_id::RuleId;
@@ -26,43 +32,7 @@ const AT_ONCE: usize = 4;
 pub(crate) const END: u64 = u64::MAX;
 
 /// Bytes of a counter: what is told, where it stood before, and its action.
-pub(super) const BYTES_A_COUNTER: usize = bulk::EACH + size_of::<Count>() + size_of::<usize>();
-
-/// What a rule has counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Count {
-    /// Packets.
-    pub packets: u64,
-    /// Bytes, from the Ethernet header on.
-    pub bytes: u64,
-}
-
-impl Count {
-    pub(super) fn since(self, base: Self) -> Self {
-        Self { packets: self.packets.wrapping_sub(base.packets), bytes: self.bytes.wrapping_sub(base.bytes) }
-    }
-}
-
-/// What was asked for is known, or never will be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
-    /// The counters of a bulk.
-    Bulk {
-        /// The number that the reader gave.
-        reader: u64,
-        /// The bulk.
-        bulk: usize,
-        /// Whether the device has told them.
-        is_done: bool,
-    },
-    /// All that rules of a batch have counted which were removed; each batch is told in one or more parts.
-    Last {
-        /// The number that the batch was given.
-        batch: u64,
-        /// Places in the batch, with what was counted if the device has told it.
-        counts: Vec<(usize, Option<Count>)>,
-    },
-}
+pub(super) const BYTES_A_COUNTER: usize = EACH + size_of::<Count>() + size_of::<usize>();
 
 pub(super) struct Counters {
     bulks: Vec<Bulk>,

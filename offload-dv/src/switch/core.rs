@@ -1,0 +1,413 @@
+//! Rules, and what belongs to them.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::rc::Rc;
+
+use sluice_flow::Flow;
+use sluice_flow::connection::Connection;
+use sluice_flow::refusal::Refusal;
+
+use super::actions::Actions;
+use super::connections::{Connected, ConnectionChange, Connections, Continuation, TABLES_BETWEEN};
+use super::counters::{BYTES_A_COUNTER, Count, Counters, Told};
+use super::growth::Growth;
+use super::kinds::{KindId, Kinds, actions_of};
+use super::mirrors::{Copying, Mirrors};
+use super::next_hops::{NextHops, Way};
+use super::refusal::{explain, refuse};
+use super::rule_id::RuleId;
+use super::tables::{MatcherId, Tables};
+use crate::mlx5::{self, Answer, Context, Domain, DomainKind, Events, Library, Listener, Unavailable};
+use crate::translate::{Entrance, Hop, Instance, TableId, Tracking};
+
+/// An eswitch, opened. Its rules go with it.
+pub struct Switch {
+    /// By the places of their counters.
+    pub(super) rules: Vec<Option<Installed>>,
+    /// What goes on when a connection is found, of rules that lead to connections.
+    continuations: HashMap<RuleId, (MatcherId, Continuation)>,
+    pub(super) kinds: Kinds,
+    connections: Option<Connections>,
+    /// Lead to the tables, and go before them.
+    mirrors: Mirrors,
+    pub(super) tables: Tables,
+    next_hops: NextHops,
+    actions: Actions,
+    pub(super) counters: Counters,
+    /// Matchers with more rules than they have room for.
+    pub(super) crowded: VecDeque<MatcherId>,
+    pub(super) growth: Option<Growth>,
+    domain: Domain,
+    context: Context,
+}
+
+pub(super) struct Installed {
+    /// Goes before what it refers to.
+    pub(super) rule: mlx5::Rule,
+    pub(super) flow: Flow,
+    /// `None` for a rule with a continuation.
+    pub(super) kind: Option<KindId>,
+}
+
+/// Bytes that a rule takes here, with its counter.
+pub(crate) const BYTES_A_RULE: usize = size_of::<Option<Installed>>() + BYTES_A_COUNTER;
+
+impl Switch {
+    /// Opens the eswitch that the device called `name` manages. From then on packets come to our tables first; those that match
+    /// nothing there go to the representor of their port.
+    pub fn open(library: &Rc<Library>, name: &str) -> Result<Self, Unavailable> {
+        let context = Context::open(library, name)?;
+        let domain = Domain::create(&context, name, DomainKind::Fdb)?;
+        // A rule is replaced by one that matches the same, which acts once the old one is gone.
+        domain.allow_duplicate_rules(true);
+        let failed = |error: mlx5::CallError| Unavailable::NoSteering { name: name.to_owned(), source: error.source };
+        let no_counters =
+            |reason: Refusal| Unavailable::NoCounters { name: name.to_owned(), reason: reason.to_string() };
+        Ok(Self {
+            rules: Vec::new(),
+            continuations: HashMap::new(),
+            kinds: Kinds::default(),
+            connections: None,
+            mirrors: Mirrors::new(&context),
+            tables: Tables::open(library, &domain).map_err(failed)?,
+            next_hops: NextHops::new(&domain),
+            actions: Actions::new(library, &domain),
+            counters: Counters::open(&context).map_err(no_counters)?,
+            crowded: VecDeque::new(),
+            growth: None,
+            domain,
+            context,
+        })
+    }
+
+    /// Lets connections come, and rules look them up. Called before there is a table of a later chain.
+    pub fn accept_connections(&mut self) -> Result<(), Refusal> {
+        let connections = Connections::open(&self.context, &self.domain)?;
+        self.tables.lead_rest_to(connections.rest());
+        self.connections = Some(connections);
+        Ok(())
+    }
+
+    /// Makes changes of connections. From then on packets are found by them, and not by those that are gone.
+    pub fn change_connections(&mut self, changes: Vec<ConnectionChange>) -> Result<Connected, Refusal> {
+        self.with_connections(|connections, actions| connections.change(changes, actions))
+    }
+
+    /// Brings at most `most` connections to tables that flows have opened after they came.
+    pub fn fill_connections(&mut self, most: usize) -> Result<Connected, Refusal> {
+        if !self.connections.as_ref().is_some_and(Connections::is_unfinished) {
+            return Ok(Connected::default());
+        }
+        self.with_connections(|connections, actions| connections.fill(most, actions))
+    }
+
+    /// Begins a listing of all connections, which are told as changes.
+    pub fn begin_listing(&mut self) -> Result<(), Refusal> {
+        self.with_connections(|connections, _| connections.begin_listing())
+    }
+
+    /// Ends a listing: connections that were not told since it began are gone.
+    pub fn end_listing(&mut self) -> Result<(), Refusal> {
+        self.with_connections(|connections, _| connections.end_listing())
+    }
+
+    /// Returns the connections whose packets were counted since it was asked last.
+    pub fn moved_connections(&mut self) -> Result<Vec<Connection>, Refusal> {
+        self.connections.as_mut().map_or_else(|| Ok(Vec::new()), Connections::moved)
+    }
+
+    /// Returns how many connections there are.
+    pub fn connections(&self) -> usize {
+        self.connections.as_ref().map_or(0, Connections::len)
+    }
+
+    /// Returns the vport of a port of the RDMA device; `None` if the kernel does not tell.
+    pub fn vport(&self, port: u32) -> Result<Option<u16>, Refusal> {
+        self.context.vport(port).map_err(refuse)
+    }
+
+    /// Opens what another thread takes the device's events by.
+    pub fn events(&self) -> io::Result<Events> {
+        self.context.events()
+    }
+
+    /// Leads the packets of these tunnels, and of no others, to rules of their own; those that match none of these are at the
+    /// representor as they came in.
+    pub fn set_entrances(&mut self, entrances: &[Entrance]) -> Result<(), Refusal> {
+        self.tables.set_entrances(entrances)
+    }
+
+    /// Says which way packets to a next hop go from now on, or why none. They are dropped then.
+    pub fn set_way(&mut self, hop: Hop, way: Result<Way, String>) -> Result<(), Refusal> {
+        self.next_hops.set(hop, way, &mut self.actions)?;
+        self.actions.prune();
+        self.sync()
+    }
+
+    /// Returns the next hops that flows were refused for, since it is not known which way packets go there. Each is told of once.
+    pub fn take_asked(&mut self) -> Vec<Hop> {
+        self.next_hops.take_asked()
+    }
+
+    /// Lets next hops go that no rule leads to, and returns them.
+    pub fn forget_unused(&mut self) -> Vec<Hop> {
+        self.next_hops.prune()
+    }
+
+    /// Installs a rule. Fails if libmlx5 or the device refuses; then nothing has changed.
+    pub fn install(&mut self, rule: Instance) -> Result<RuleId, Refusal> {
+        let id = self.counters.take()?;
+        match self.insert(rule, id) {
+            Ok((installed, continuation)) => {
+                self.continuations.extend(continuation.map(|continuation| (id, continuation)));
+                let places = self.places();
+                if self.rules.len() < places {
+                    self.rules.reserve_exact(places - self.rules.len());
+                    self.rules.resize_with(places, || None);
+                }
+                self.rules[id.0 as usize] = Some(installed);
+                Ok(id)
+            }
+            Err(refusal) => {
+                self.counters.give_back(id);
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Replaces a rule by one that matches the same and does something else, without a packet that meets neither. It goes on
+    /// counting where the old one stood. Fails as [`install`](Self::install) does, and the old rule stays.
+    pub fn replace(&mut self, id: RuleId, rule: Instance) -> Result<(), Refusal> {
+        if self.installed(id).is_none() {
+            return Err(no_rule(id));
+        }
+        let (new, continuation) = self.insert(rule, id)?;
+        if self.installed(id).is_some_and(|old| !old.rule.is_beside(new.rule.shape())) {
+            // Rings are written side by side: what is new must be there before what is old goes.
+            self.sync()?;
+        }
+        let before = match continuation {
+            Some(continuation) => self.continuations.insert(id, continuation),
+            None => self.continuations.remove(&id),
+        };
+        if let Some(old) = self.rules[id.0 as usize].replace(new)
+            && self.release(old, before)
+        {
+            self.prune();
+        }
+        Ok(())
+    }
+
+    /// Returns how many places there are for rules so far; their names are below that.
+    pub fn places(&self) -> usize {
+        self.counters.places()
+    }
+
+    /// Returns what a rule is for.
+    pub fn flow(&self, id: RuleId) -> Option<&Flow> {
+        self.installed(id).map(|installed| &installed.flow)
+    }
+
+    /// Takes rules out of the tables. What each of them counted, every packet that it took, is [told](Self::told) later, as of `batch`;
+    /// their names are free some time after that.
+    pub fn remove_later(&mut self, ids: &[RuleId], batch: u64) -> Result<(), Refusal> {
+        if let Some(id) = ids.iter().find(|id| self.installed(**id).is_none()) {
+            return Err(no_rule(*id));
+        }
+        let mut was_last = false;
+        for id in ids {
+            if let Some(installed) = self.rules[id.0 as usize].take() {
+                let continuation = self.continuations.remove(id);
+                was_last |= self.release(installed, continuation);
+            }
+        }
+        if was_last {
+            self.prune();
+        }
+        self.wait_for_packets()?;
+        self.counters.settle(ids.iter().copied(), batch);
+        Ok(())
+    }
+
+    /// Makes a mirror, or changes it; it goes on counting. Fails if the device cannot copy so; it copies as before then.
+    pub fn set_mirror(&mut self, name: &str, copying: Copying) -> Result<(), Refusal> {
+        self.mirrors.set(name, copying, &self.domain, self.tables.first())
+    }
+
+    /// Removes a mirror. Fails if there is none of that name.
+    pub fn remove_mirror(&mut self, name: &str) -> Result<(), Refusal> {
+        self.mirrors.remove(name, &self.domain, self.tables.first())
+    }
+
+    /// Returns what a mirror copied up to now; `None` if there is none of that name.
+    pub fn mirror_count(&mut self, name: &str) -> Result<Option<Count>, Refusal> {
+        self.mirrors.count(name)
+    }
+
+    /// Returns how many bulks of counters there are.
+    pub fn bulks(&self) -> usize {
+        self.counters.bulks()
+    }
+
+    /// Asks for the counters of a bulk, of which `reader` is [told](Self::told) later.
+    pub fn ask(&mut self, bulk: usize, reader: u64) {
+        self.counters.ask(bulk, reader);
+    }
+
+    /// Takes note of an answer of the device.
+    pub fn answered(&mut self, answer: Answer) {
+        self.counters.answered(answer);
+    }
+
+    /// Returns the number of the oldest query that the device has not answered.
+    pub fn oldest_query(&self) -> Option<u64> {
+        self.counters.oldest_query()
+    }
+
+    /// Returns what has come of what was asked for.
+    pub fn told(&mut self) -> Vec<Told> {
+        self.counters.told()
+    }
+
+    /// Returns what rules have counted whose counters are in a bulk, as it was told last.
+    pub fn counts(&self, bulk: usize) -> impl Iterator<Item = (RuleId, Count)> {
+        let (first, counts) = self.counters.counts(bulk).unzip();
+        let rules = self.rules.get(first.unwrap_or_default()..).unwrap_or_default();
+        let places = (u32::try_from(first.unwrap_or_default()).unwrap_or(u32::MAX)..).zip(rules);
+        let taken = places.zip(counts.into_iter().flatten()).filter(|((_, rule), _)| rule.is_some());
+        taken.map(|((place, _), count)| (RuleId(place), count))
+    }
+
+    /// Returns a handle by which another thread waits for answers.
+    pub fn listener(&self) -> io::Result<Listener> {
+        self.counters.listener()
+    }
+
+    /// Has an answer with the number [`END`] come, for whoever listens.
+    pub(crate) fn end(&self) -> Result<(), Refusal> {
+        self.counters.end()
+    }
+
+    /// Waits until the rules that were installed are in the device.
+    pub fn sync(&self) -> Result<(), Refusal> {
+        self.domain.sync_writes().map_err(refuse)
+    }
+
+    fn with_connections<R>(&mut self, change: impl FnOnce(&mut Connections, &mut Actions) -> R) -> Result<R, Refusal> {
+        let Some(connections) = &mut self.connections else { return Err(no_connections()) };
+        let done = change(connections, &mut self.actions);
+        let has_freed = connections.has_freed();
+        self.sync()?;
+        if has_freed {
+            self.prune();
+            self.wait_for_packets()?;
+        }
+        Ok(done)
+    }
+
+    /// Waits until no packet is under rules that are gone, and frees what they had of connections.
+    fn wait_for_packets(&mut self) -> Result<(), Refusal> {
+        self.domain.sync().map_err(refuse)?;
+        self.connections.as_mut().map_or(Ok(()), Connections::settle)
+    }
+
+    fn insert(
+        &mut self,
+        rule: Instance,
+        id: RuleId,
+    ) -> Result<(Installed, Option<(MatcherId, Continuation)>), Refusal> {
+        if let Some(tracking) = rule.template.plan.tracking {
+            return self.insert_tracking(rule, tracking, id);
+        }
+        let Instance { flow, template, value } = rule;
+        let kind = self.kinds.enter(&template, &mut self.tables, &mut self.next_hops, &mut self.actions)?;
+        match self.kinds.rule(kind, &value, self.counters.counter(id)) {
+            Ok(rule) => {
+                if let Some(matcher) = self.kinds.get(kind).map(|kind| kind.matcher)
+                    && self.tables.add_rule(matcher)
+                {
+                    self.crowded.push_back(matcher);
+                }
+                Ok((Installed { rule, flow, kind: Some(kind) }, None))
+            }
+            Err(refusal) => {
+                if self.kinds.leave(kind, &mut self.tables) {
+                    self.prune();
+                }
+                Err(explain(refusal, &template))
+            }
+        }
+    }
+
+    /// Makes both rules of a flow that looks up connections.
+    fn insert_tracking(
+        &mut self,
+        Instance { flow, template, value }: Instance,
+        tracking: Tracking,
+        id: RuleId,
+    ) -> Result<(Installed, Option<(MatcherId, Continuation)>), Refusal> {
+        if self.connections.as_ref().is_some_and(Connections::must_settle) {
+            self.wait_for_packets()?;
+        }
+        let Some(connections) = &mut self.connections else { return Err(no_connections()) };
+        let table = template.table();
+        let level = self.tables.level(template.plan.jump.map(|chain| TableId { chain, ..table }))?;
+        let to = format_args!("connections of zone {}", tracking.zone);
+        self.tables.keep_before(table, level, TABLES_BETWEEN, to)?;
+        let actions = actions_of(&template, &mut self.tables, &mut self.next_hops, &mut self.actions)?;
+        let count = self.counters.action(id)?;
+        let continuation = connections.follow(tracking, level, template.from(), actions, count)?;
+        let made = self.tables.matcher(table, template.priority, template.mask()).and_then(|(id, matcher)| {
+            let rule = matcher.shape(continuation.first.clone()).rule(&value, None).map_err(refuse);
+            rule.map(|rule| (id, rule)).inspect_err(|_| self.tables.release(id))
+        });
+        match made {
+            Ok((matcher, rule)) => Ok((Installed { rule, flow, kind: None }, Some((matcher, continuation)))),
+            Err(refusal) => {
+                connections.leave(continuation);
+                self.prune();
+                Err(explain(refusal, &template))
+            }
+        }
+    }
+
+    fn installed(&self, id: RuleId) -> Option<&Installed> {
+        self.rules.get(id.0 as usize)?.as_ref()
+    }
+
+    /// Takes a rule out of the tables. Returns whether it was the last of its kind.
+    fn release(
+        &mut self,
+        Installed { rule, kind, .. }: Installed,
+        continuation: Option<(MatcherId, Continuation)>,
+    ) -> bool {
+        drop(rule);
+        if let Some((matcher, continuation)) = continuation {
+            if let Some(connections) = &mut self.connections {
+                connections.leave(continuation);
+            }
+            self.tables.release(matcher);
+        }
+        let Some(kind) = kind else { return true };
+        if let Some(matcher) = self.kinds.get(kind).map(|kind| kind.matcher) {
+            self.tables.remove_rule(matcher);
+        }
+        self.kinds.leave(kind, &mut self.tables)
+    }
+
+    /// Lets actions and tables go that no rule has any more.
+    fn prune(&mut self) {
+        self.actions.prune();
+        self.tables.prune();
+        self.connections.iter_mut().for_each(Connections::prune);
+    }
+}
+
+fn no_connections() -> Refusal {
+    Refusal::Device { reason: "no connections come to this switch".into() }
+}
+
+fn no_rule(id: RuleId) -> Refusal {
+    Refusal::Device { reason: format!("there is no rule {}", id.0).into() }
+}

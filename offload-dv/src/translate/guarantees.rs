@@ -1,0 +1,24 @@
+//! What is known of a packet that matches.
+
+use super::tunnel::Entrance;
+
+/// What every packet that matches has for certain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Guarantees {
+    /// The vport that it comes from.
+    pub from: Option<u16>,
+    /// The tunnel that it comes through: what else is said here is of the headers inside.
+    pub entrance: Option<Entrance>,
+    /// Behind the VLAN tags.
+    pub eth_type: Option<u16>,
+    /// The protocol of IP.
+    pub protocol: Option<u8>,
+    /// It is no fragment.
+    pub is_whole: bool,
+    /// VLAN tags, of which at most two are looked at; `None` if the match does not say.
+    pub tags: Option<usize>,
+    /// The time to live or the hop limit is at least this.
+    pub least_ttl: u8,
+    /// The mark of congestion in IP, 0 without IP; `None` if the match does not say.
+    pub mark: Option<u8>,
+}
