@@ -37,10 +37,10 @@ struct World {
 
 impl World {
     fn new(config: Config) -> Self {
-        Self::kept_in(None, config, Arc::new(MonotonicClock::new()))
+        Self::with_folder(None, config, Arc::new(MonotonicClock::new()))
     }
 
-    fn kept_in(folder: Option<&Path>, mut config: Config, clock: Arc<dyn Clock>) -> Self {
+    fn with_folder(folder: Option<&Path>, mut config: Config, clock: Arc<dyn Clock>) -> Self {
         config.ports = (1..=2).map(port).collect();
         let backend = Arc::new(SoftNic::new(&OpenConfig::new("test", clock.clone())));
         let options = || JournalOptions {
@@ -189,7 +189,7 @@ fn nothing_is_durable_before_the_journal_has_it() {
     /// Makes a change durable while the journal is written only after a while.
     fn check(change: impl FnOnce(&Service)) {
         let scratch = TempDir::new().unwrap();
-        let mut world = World::kept_in(Some(scratch.path()), Config::default(), Arc::new(MonotonicClock::new()));
+        let mut world = World::with_folder(Some(scratch.path()), Config::default(), Arc::new(MonotonicClock::new()));
         let (service, is_written) = (Service::new(world.agent.clone()), AtomicBool::new(false));
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -215,7 +215,7 @@ fn nothing_is_durable_before_the_journal_has_it() {
 #[test]
 fn what_is_durable_survives_the_agent() {
     let scratch = TempDir::new().unwrap();
-    let mut first = World::kept_in(Some(scratch.path()), Config::default(), Arc::new(MonotonicClock::new()));
+    let mut first = World::with_folder(Some(scratch.path()), Config::default(), Arc::new(MonotonicClock::new()));
     first.keep();
     let receipt = first.service.add(add(udp(1, "2"))).unwrap().durable().unwrap().receipt();
     let folder = TempDir::new().unwrap();
@@ -227,7 +227,7 @@ fn what_is_durable_survives_the_agent() {
         }
     }
     drop((receipt, first));
-    let mut second = World::kept_in(Some(folder.path()), Config::default(), Arc::new(MonotonicClock::new()));
+    let mut second = World::with_folder(Some(folder.path()), Config::default(), Arc::new(MonotonicClock::new()));
     second.keep();
     assert!(second.service.view().named(udp(1, "2").ufid).is_some());
 }
@@ -235,7 +235,7 @@ fn what_is_durable_survives_the_agent() {
 #[test]
 fn a_journal_that_is_late_makes_no_change_durable_and_stops_none() {
     let (scratch, clock) = (TempDir::new().unwrap(), Arc::new(ManualClock::default()));
-    let world = World::kept_in(Some(scratch.path()), Config::default(), clock.clone());
+    let world = World::with_folder(Some(scratch.path()), Config::default(), clock.clone());
     drop(world.service.add(add(udp(1, "2"))).unwrap());
     clock.advance(Duration::from_secs(60));
     let accepted = world.service.add(add(udp(2, "2"))).unwrap();

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{ActionKind, FieldSet};
+use super::list::{ActionKind, FieldSet};
 use crate::field::{Attribute, Field, GENEVE_CHUNKS};
 use crate::port::TunnelProtocol;
 use crate::refusal::Refusal;

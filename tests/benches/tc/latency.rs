@@ -125,20 +125,20 @@ fn of_replay(pace: Pace, poll_interval: Duration) -> Duration {
     let ports = Ports { receiver: index(input), sender: index(output) };
     let messages = messages(&requests(&mut Maker::new(ports), text.lines(), 1));
     let took: Vec<_> = std::thread::scope(|scope| {
-        let (slits, workers): (Vec<_>, Vec<_>) = (0..WORKERS)
+        let (senders, workers): (Vec<_>, Vec<_>) = (0..WORKERS)
             .map(|_| {
-                let (slit, inbox) = unbounded();
-                (slit, scope.spawn(move || replay(&inbox)))
+                let (sender, inbox) = unbounded();
+                (sender, scope.spawn(move || replay(&inbox)))
             })
             .unzip();
         let (stop, stopped) = unbounded();
         scope.spawn(move || poll(poll_interval, &stopped));
-        let mut slits_in_turn = slits.iter().cycle();
+        let mut in_turn = senders.iter().cycle();
         pace.offer(messages, |message| {
-            let slit = slits_in_turn.next().expect("it never ends");
-            slit.send((Instant::now(), message)).expect("a worker listens");
+            let sender = in_turn.next().expect("it never ends");
+            sender.send((Instant::now(), message)).expect("a worker listens");
         });
-        drop((slits, stop));
+        drop((senders, stop));
         workers.into_iter().flat_map(|worker| worker.join().expect("it is done")).collect()
     });
     check(pace, took.len());
