@@ -70,7 +70,7 @@ impl Switch {
             kinds: Kinds::default(),
             connections: None,
             mirrors: Mirrors::new(&context),
-            tables: Tables::open(library, &domain).map_err(failed)?,
+            tables: Tables::open(library, &context, &domain).map_err(failed)?,
             next_hops: NextHops::new(&domain),
             actions: Actions::new(library, &domain),
             counters: Counters::open(&context).map_err(no_counters)?,
@@ -321,7 +321,10 @@ impl Switch {
             return self.insert_tracking(rule, tracking, id);
         }
         let Instance { flow, template, value } = rule;
-        let kind = self.kinds.enter(&template, &mut self.tables, &mut self.next_hops, &mut self.actions)?;
+        let kind = self
+            .kinds
+            .enter(&template, &mut self.tables, &mut self.next_hops, &mut self.actions)
+            .map_err(|refusal| explain(refusal, &template))?;
         match self.kinds.rule(kind, &value, self.counters.counter(id)) {
             Ok(rule) => {
                 if let Some(matcher) = self.kinds.get(kind).map(|kind| kind.matcher)
@@ -358,7 +361,7 @@ impl Switch {
         let actions = actions_of(&template, &mut self.tables, &mut self.next_hops, &mut self.actions)?;
         let count = self.counters.action(id)?;
         let continuation = connections.follow(tracking, level, template.from(), actions, count)?;
-        let made = self.tables.matcher(table, template.priority, template.mask()).and_then(|(id, matcher)| {
+        let made = self.tables.matcher(&template).and_then(|(id, matcher)| {
             let rule = matcher.shape(continuation.first.clone()).rule(&value, None).map_err(refuse);
             rule.map(|rule| (id, rule)).inspect_err(|_| self.tables.release(id))
         });

@@ -104,7 +104,7 @@ impl Kind {
         actions: &mut Actions,
     ) -> Result<Self, Refusal> {
         let actions = actions_of(template, tables, next_hops, actions)?;
-        let (matcher, of) = tables.matcher(template.table(), template.priority, template.mask())?;
+        let (matcher, of) = tables.matcher(template)?;
         Ok(Self { template: template.clone(), shape: of.shape(actions), matcher, rules: 1 })
     }
 }

@@ -12,6 +12,7 @@ mod ids;
 mod kinds;
 mod mirrors;
 mod next_hops;
+mod options;
 mod refusal;
 mod rule_id;
 mod stages;

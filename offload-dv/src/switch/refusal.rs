@@ -2,6 +2,7 @@
 
 use sluice_flow::Cause;
 use sluice_flow::action::ActionKind;
+use sluice_flow::field::Field;
 use sluice_flow::refusal::Refusal;
 
 use crate::mlx5::CallError;
@@ -31,6 +32,10 @@ pub(super) fn explain(refusal: Refusal, template: &Template) -> Refusal {
     let is_from_uplink = from.is_none_or(|vport| vport == UPLINK);
     let (takes_off, puts_on) = (template.plan.pops > 0, !template.plan.pushes.is_empty());
     match refusal {
+        Refusal::Combination { .. } if template.asks_for_option() => Refusal::Field {
+            field: Field::GeneveOptions0,
+            reason: "this device does not tell an option of zeros from none".into(),
+        },
         Refusal::Combination { .. } if takes_off && puts_on && is_from_uplink => refuse(
             ActionKind::PushVlan,
             "a tag is taken off before, and libmlx5 does not do both to packets from the uplink",

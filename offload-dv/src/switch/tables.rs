@@ -8,9 +8,10 @@ use sluice_flow::refusal::Refusal;
 use sluice_flow::{ChainId, Priority};
 
 use super::mirrors::{ROOT_ORDER, STAGES};
+use super::options::Options;
 use super::refusal::refuse;
-use crate::mlx5::{Action, CallError, Domain, Layout, Library, MatchParameter, Matcher, Rule, Table};
-use crate::translate::{Entrance, TableId};
+use crate::mlx5::{Action, CallError, Context, Domain, Layout, Library, MatchParameter, Matcher, Object, Rule, Table};
+use crate::translate::{Entrance, GeneveOption, TableId, Template};
 
 /// The level of the first chain's table; that of level 0 is the kernel's, those between are of mirrors.
 const FIRST_LEVEL: u32 = 1 + STAGES;
@@ -30,6 +31,7 @@ pub(super) struct Tables {
     matchers: Vec<Option<Shared>>,
     free: Vec<u32>,
     by_mask: HashMap<MatcherKey, MatcherId>,
+    options: Options,
     /// What packets do that match nothing in the table of a later chain, if they do not go to their representor.
     rest: Option<Action>,
     library: Rc<Library>,
@@ -51,6 +53,8 @@ struct Chain {
 struct Shared {
     key: MatcherKey,
     matcher: Matcher,
+    /// What the parser looks for meanwhile.
+    _option: Option<Rc<Object>>,
     kinds: usize,
     rules: usize,
     /// With more rules than this, it is laid out anew.
@@ -69,6 +73,7 @@ struct MatcherKey {
     table: TableId,
     priority: Priority,
     mask: MatchParameter,
+    option: Option<GeneveOption>,
 }
 
 /// The name of a matcher.
@@ -77,7 +82,7 @@ pub(super) struct MatcherId(u32);
 
 impl Tables {
     /// Makes the table of the first chain, and leads all packets to it.
-    pub(super) fn open(library: &Rc<Library>, domain: &Domain) -> Result<Self, CallError> {
+    pub(super) fn open(library: &Rc<Library>, context: &Context, domain: &Domain) -> Result<Self, CallError> {
         let first = Chain::open(domain, FIRST_LEVEL, None)?;
         let everything = MatchParameter::default();
         let root = domain.table(0)?.matcher(ROOT_ORDER, &everything)?.rule(&everything, [first.jump.clone()].into())?;
@@ -87,6 +92,7 @@ impl Tables {
             matchers: Vec::new(),
             free: Vec::new(),
             by_mask: HashMap::new(),
+            options: Options::new(context),
             rest: None,
             library: library.clone(),
             domain: domain.clone(),
@@ -168,25 +174,23 @@ impl Tables {
         Ok(())
     }
 
-    /// Returns the matcher for rules of a table, made if need be, and counts one more kind of them.
-    pub(super) fn matcher(
-        &mut self,
-        table: TableId,
-        priority: Priority,
-        mask: &MatchParameter,
-    ) -> Result<(MatcherId, Matcher), Refusal> {
-        let key = MatcherKey { table, priority, mask: *mask };
+    /// Returns the matcher for rules of a template, made if need be, and counts one more kind of them.
+    pub(super) fn matcher(&mut self, template: &Template) -> Result<(MatcherId, Matcher), Refusal> {
+        let (table, priority, mask) = (template.table(), template.priority, template.mask());
+        let key = MatcherKey { table, priority, mask: *mask, option: template.option() };
         if let Some(id) = self.by_mask.get(&key).copied()
             && let Some(Some(shared)) = self.matchers.get_mut(id.0 as usize)
         {
             shared.kinds += 1;
             return Ok((id, shared.matcher.clone()));
         }
+        let option = template.option().map(|option| self.options.look_for(option)).transpose()?;
         let made = self.table(table, LAST_LEVEL)?.table.clone();
         let matcher = made.matcher(order(priority), mask).map_err(refuse)?;
         let shared = Shared {
             key: key.clone(),
             matcher: matcher.clone(),
+            _option: option,
             kinds: 1,
             rules: 0,
             room: RESIZABLE,
@@ -218,7 +222,7 @@ impl Tables {
         if shared.kinds > 0 {
             return;
         }
-        let Some(Shared { key, matcher, .. }) = place.take() else { return };
+        let Some(Shared { key, matcher, _option, .. }) = place.take() else { return };
         drop(matcher);
         self.free.push(id.0);
         self.by_mask.remove(&key);

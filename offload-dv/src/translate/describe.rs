@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::geneve::GeneveOption;
 use super::headers::Wrapping;
 use super::places;
 use super::rule::Rule;
@@ -23,6 +24,9 @@ impl Rule {
             if mask != place.full_mask() && !place.is_its_own_mask() {
                 let _ = write!(text, "/{mask:#x}");
             }
+        }
+        if let Some(GeneveOption { class, kind }) = self.matched.guarantees.option {
+            let _ = write!(text, " of option {class:#x}:{kind:#x}");
         }
         text.push_str("; actions ");
         if let Some(Tracking { zone, translates }) = self.plan.tracking {

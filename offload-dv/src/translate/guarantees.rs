@@ -1,5 +1,6 @@
 //! What is known of a packet that matches.
 
+use super::geneve::GeneveOption;
 use super::tunnel::Entrance;
 
 /// What every packet that matches has for certain.
@@ -9,6 +10,8 @@ pub struct Guarantees {
     pub from: Option<u16>,
     /// The tunnel that it comes through: what else is said here is of the headers inside.
     pub entrance: Option<Entrance>,
+    /// An option of Geneve, which the device must look for.
+    pub option: Option<GeneveOption>,
     /// Behind the VLAN tags.
     pub eth_type: Option<u16>,
     /// The protocol of IP.

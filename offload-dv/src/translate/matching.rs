@@ -58,7 +58,7 @@ pub(super) fn translate(full: &Match, vports: &dyn Vports) -> Result<Matched, Re
     consumer.rest.take_exact(Field::RecircId)?;
     consumer.in_port(vports)?;
     let Consumer { rest, mask, value, guarantees, .. } = &mut consumer;
-    tunnel::matched(guarantees.entrance, rest, &mut Bits { mask, value })?;
+    guarantees.option = tunnel::matched(guarantees.entrance, rest, &mut Bits { mask, value })?;
     consumer.packet_type()?;
     consumer.connection(vports)?;
     consumer.never_marked()?;

@@ -6,6 +6,7 @@ mod actions;
 mod bits;
 mod connection;
 mod describe;
+mod geneve;
 mod guarantees;
 mod headers;
 mod matching;
@@ -24,6 +25,7 @@ pub use self::connection::{
     ConnectionRule, Way, continuation, is_for_hardware, is_translated, restoration, rule as connection_rule,
     translated_mask,
 };
+pub use self::geneve::GeneveOption;
 pub use self::guarantees::Guarantees;
 pub use self::headers::{Hop, Wrapping};
 pub use self::matching::Matched;

@@ -129,9 +129,13 @@ pub(super) const GRE_PROTOCOL: Place = Place::new("misc.gre_protocol", 0x270, 16
 /// Both parts of the key, which lie side by side.
 pub(super) const GRE_KEY: Place = Place::new("misc.gre_key", 0x280, 32);
 pub(super) const GENEVE_VNI: Place = Place::new("misc.geneve_vni", 0x2c0, 24);
+/// Whether there is the option that the parser looks for.
+pub(super) const GENEVE_OPTION_EXISTS: Place = Place::new("misc.geneve_tlv_option_0_exist", 0x2de, 1);
 pub(super) const GENEVE_OAM: Place = Place::new("misc.geneve_oam", 0x2df, 1);
 pub(super) const GENEVE_OPT_LEN: Place = Place::new("misc.geneve_opt_len", 0x32a, 6);
 pub(super) const GENEVE_PROTOCOL_TYPE: Place = Place::new("misc.geneve_protocol_type", 0x330, 16);
+/// The first word of data of that option.
+pub(super) const GENEVE_OPTION_DATA: Place = Place::new("misc3.geneve_tlv_option_0_data", 0x920, 32);
 /// The first words of a tunnel header over UDP, as they are.
 pub(super) const TUNNEL_HEADER_0: Place = Place::new("misc5.tunnel_header_0", 0xc80, 32);
 pub(super) const TUNNEL_HEADER_1: Place = Place::new("misc5.tunnel_header_1", 0xca0, 32);
@@ -183,6 +187,8 @@ const SINGLE: &[Place] = &[
     GRE_PROTOCOL,
     GRE_KEY,
     GENEVE_VNI,
+    GENEVE_OPTION_EXISTS,
+    GENEVE_OPTION_DATA,
     GENEVE_OAM,
     GENEVE_OPT_LEN,
     GENEVE_PROTOCOL_TYPE,

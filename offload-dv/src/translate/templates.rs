@@ -20,9 +20,10 @@ use sluice_flow::refusal::Refusal;
 use sluice_flow::{ChainId, Flow, Priority};
 
 use super::actions::{self, Plan};
+use super::geneve::GeneveOption;
 use super::guarantees::Guarantees;
 use super::matching;
-use super::places::plain;
+use super::places::{GENEVE_OPTION_EXISTS, plain};
 use super::table_id::TableId;
 use super::vports::Vports;
 use crate::mlx5::MatchParameter;
@@ -183,6 +184,16 @@ impl Template {
     /// The vport that packets come from, if they look at it.
     pub fn from(&self) -> Option<u16> {
         self.matching.guarantees.from
+    }
+
+    /// The option of Geneve that the device must look for.
+    pub fn option(&self) -> Option<GeneveOption> {
+        self.matching.guarantees.option
+    }
+
+    /// Returns whether they ask if that option is there.
+    pub(crate) fn asks_for_option(&self) -> bool {
+        GENEVE_OPTION_EXISTS.get(self.mask()) != 0
     }
 
     /// The bits that they look at.

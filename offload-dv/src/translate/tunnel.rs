@@ -3,12 +3,13 @@
 //! Such a packet stays as it is until the last rule: the keys of all its flows are inside, and a miss shows it as it came in.
 
 use sluice_flow::consume::Remainder;
-use sluice_flow::field::{Attribute, Field, GENEVE_CHUNKS};
+use sluice_flow::field::{Attribute, Field};
 use sluice_flow::key::Match;
 use sluice_flow::port::{PortNumber, Tunnel, TunnelProtocol};
 use sluice_flow::refusal::Refusal;
 
 use super::bits::Bits;
+use super::geneve::{self, GeneveOption};
 use super::places::{
     CVLAN_TAG, DST_IPV4, DST_IPV6, ETHERTYPE, FRAGMENT, GENEVE_OAM, GENEVE_OPT_LEN, GENEVE_PROTOCOL_TYPE, GENEVE_VNI,
     GRE_C_PRESENT, GRE_K_PRESENT, GRE_KEY, GRE_PROTOCOL, IP_DSCP_ECN, IP_PROTOCOL, IP_VERSION, Place, SOURCE_PORT,
@@ -159,16 +160,17 @@ pub fn without_unseen_flags(full: &Match) -> Match {
     seen
 }
 
-/// Takes what a match says of outer headers.
-pub(super) fn matched(entrance: Option<Entrance>, rest: &mut Remainder, bits: &mut Bits<'_>) -> Result<(), Refusal> {
-    match entrance {
-        Some(Entrance { protocol, .. }) => Outer { protocol, rest, bits }.take(),
-        None => nothing(
-            rest,
-            Attribute::Tunnel.fields().map(|spec| spec.field),
-            "packets at this port have no outer header",
-        ),
-    }
+/// Takes what a match says of outer headers. Returns the option that it is about, if it is about one.
+pub(super) fn matched(
+    entrance: Option<Entrance>,
+    rest: &mut Remainder,
+    bits: &mut Bits<'_>,
+) -> Result<Option<GeneveOption>, Refusal> {
+    let Some(Entrance { protocol, .. }) = entrance else {
+        let fields = Attribute::Tunnel.fields().map(|spec| spec.field);
+        return nothing(rest, fields, "packets at this port have no outer header").map(|()| None);
+    };
+    Outer { protocol, rest, bits }.take()
 }
 
 /// Takes fields that are zero for certain.
@@ -188,7 +190,7 @@ struct Outer<'a, 'b> {
 }
 
 impl Outer<'_, '_> {
-    fn take(mut self) -> Result<(), Refusal> {
+    fn take(mut self) -> Result<Option<GeneveOption>, Refusal> {
         self.certain(Field::TunnelPresent, 1, "all packets at this port have an outer header")?;
         self.addresses()?;
         self.as_it_is(Field::TunnelTos, IP_DSCP_ECN);
@@ -203,13 +205,14 @@ impl Outer<'_, '_> {
                 nothing(self.rest, ports.into_iter(), "a tunnel in GRE has no UDP port")?;
             }
         }
-        match self.protocol {
-            Protocol::Vxlan => self.vxlan()?,
+        let option = match self.protocol {
+            Protocol::Vxlan => self.vxlan().map(|()| None)?,
             Protocol::Geneve => self.geneve()?,
-            Protocol::Gre => self.gre()?,
-        }
+            Protocol::Gre => self.gre().map(|()| None)?,
+        };
         let others = Attribute::Tunnel.fields().map(|spec| spec.field);
-        nothing(self.rest, others, "the tunnel of this port does not have it")
+        nothing(self.rest, others, "the tunnel of this port does not have it")?;
+        Ok(option)
     }
 
     fn addresses(&mut self) -> Result<(), Refusal> {
@@ -247,7 +250,7 @@ impl Outer<'_, '_> {
         Ok(())
     }
 
-    fn geneve(&mut self) -> Result<(), Refusal> {
+    fn geneve(&mut self) -> Result<Option<GeneveOption>, Refusal> {
         self.identifier(24, GENEVE_VNI, 0)?;
         if let Some((value, mask)) = self.rest.take(Field::TunnelFlags) {
             check_flags(value, mask & !CONTROL, KEY, CHECKSUM | DONT_FRAGMENT)?;
@@ -256,17 +259,15 @@ impl Outer<'_, '_> {
             }
         }
         self.certain(Field::GenevePresent, 1, "all packets at this port have a header of Geneve")?;
-        if let Some(length) = self.rest.take_exact(Field::GeneveLength)? {
+        let length = self.rest.take_exact(Field::GeneveLength)?;
+        if let Some(length) = length {
             // In words of 4 bytes.
             if length % 4 != 0 {
                 return Err(refuse(Field::GeneveLength, "it is a multiple of 4"));
             }
             self.bits.put_exact(GENEVE_OPT_LEN, length / 4);
         }
-        match GENEVE_CHUNKS.into_iter().find(|chunk| self.rest.take(*chunk).is_some()) {
-            Some(chunk) => Err(refuse(chunk, "options of Geneve are not matched yet")),
-            None => Ok(()),
-        }
+        geneve::matched(length, self.rest, self.bits)
     }
 
     /// A key of zero and no key are told apart by the flag alone.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sluice_flow::backend::OpenConfig;
+use sluice_flow::port::{PortKind, Tunnel, TunnelProtocol};
 use sluice_flow::time::MonotonicClock;
 use sluice_flow::{ChainId, Port, PortNumber, Refusal};
 use sluice_offload_dv::{Config, DvNic};
@@ -11,13 +12,14 @@ use sluice_tests::conformance::{Device, Opened, Subject};
 use sluice_tests::mlx5::{Control, on_device, with_options};
 
 /// Flows of each kind that needs something of its own in the device: key and actions.
-const KINDS: [(&str, &str); 6] = [
+const KINDS: [(&str, &str); 7] = [
     ("in_port(1),eth_type(0x0800),ipv4(proto=17,frag=no),udp(dst=53)", "2"),
     ("in_port(1),eth_type(0x0800),ipv4(dst=10.0.0.2,frag=no)", "drop"),
     ("in_port(1),eth_type(0x86dd),ipv6(frag=no)", "set(eth(dst=02:00:00:00:00:09)),3"),
     ("in_port(1),eth_type(0x0806)", "push_vlan(vid=7,pcp=0),2"),
     ("in_port(1),eth_type(0x0800),ipv4(dst=10.0.0.3,frag=no)", "2,3"),
     ("in_port(1),eth_type(0x88cc)", "recirc(0x5)"),
+    ("tunnel(geneve({class=0x102,type=0x80,len=4,0x1})),in_port(4)", "1"),
 ];
 const CHAIN: ChainId = ChainId(5);
 
@@ -34,8 +36,13 @@ fn with_device<R>(opened: Opened, play: impl FnOnce(&mut Device<'_>) -> R) -> R 
     let subject =
         Subject { open: Box::new(|| unreachable!()), open_with_room: None, send: Box::new(|_, _| {}), facets: &[] };
     let mut device = Device::of(&subject, opened);
-    let third = Port { number: PortNumber(3), name: "p3".parse().unwrap(), kind: sluice_flow::PortKind::Physical };
+    let third = Port { number: PortNumber(3), name: "p3".parse().unwrap(), kind: PortKind::Physical };
     device.backend().attach_port(&third).unwrap();
+    let udp_port = TunnelProtocol::Geneve.default_udp_port();
+    let tunnel = Tunnel { protocol: TunnelProtocol::Geneve, udp_port, underlay: PortNumber(2) };
+    let fourth = Port { number: PortNumber(4), name: "p4".parse().unwrap(), kind: PortKind::Tunnel(tunnel) };
+    // Its tables are made at once, which the device may refuse.
+    device.backend().attach_port(&fourth).ok();
     play(&mut device)
 }
 

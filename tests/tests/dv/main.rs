@@ -12,6 +12,7 @@ mod counters;
 mod fields;
 mod frames;
 mod generated;
+mod geneve;
 mod kernel;
 mod layout;
 mod leftovers;

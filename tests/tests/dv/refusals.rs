@@ -103,10 +103,6 @@ fn a_match_that_a_rule_does_not_look_at_is_refused_by_its_name() {
             "field tunnel.flags: no packet of this tunnel that hardware unpacks has such flags",
         ),
         (
-            "tunnel(geneve({class=0x102,type=0x80,len=4,0x1})),in_port(11)",
-            "field tunnel.geneve[0]: options of Geneve are not matched yet",
-        ),
-        (
             "in_port(11),eth(),eth_type(0x0800),ipv4(proto=1),icmp(type=8)",
             "field icmp.type: the device does not find it inside a tunnel",
         ),

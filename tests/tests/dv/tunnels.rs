@@ -18,7 +18,7 @@ use crate::mirrors::copying;
 use crate::rig::{Rig, TUNNELS, Vport, flow};
 use crate::wrapped::{Header, Outer, without_entropy};
 
-const PROFILES: [&str; 2] = ["bluefield-2", "bluefield-3"];
+pub(crate) const PROFILES: [&str; 2] = ["bluefield-2", "bluefield-3"];
 const WAY: Way = Way {
     egress_mac: [2, 0, 0, 0, 7, 1],
     mac: [2, 0, 0, 0, 7, 2],
@@ -26,20 +26,20 @@ const WAY: Way = Way {
 };
 
 /// Flows, of which the last jump to others, and frames that come in at a port.
-struct Case {
-    flows: Vec<(String, &'static str)>,
-    from: usize,
-    frames: Vec<Vec<u8>>,
+pub(crate) struct Case {
+    pub(crate) flows: Vec<(String, &'static str)>,
+    pub(crate) from: usize,
+    pub(crate) frames: Vec<Vec<u8>>,
 }
 
-fn all_ports() -> Vec<Port> {
+pub(crate) fn all_ports() -> Vec<Port> {
     let port = |number, kind| Port { number: PortNumber(number), name: format!("p{number}").parse().unwrap(), kind };
     let tunnel = |number| PortKind::Tunnel(Vport.tunnel(PortNumber(number)).unwrap());
     let tunnels = TUNNELS.iter().map(|(number, _)| port(*number, tunnel(*number)));
     (1..=4).map(|number| port(number, PortKind::Physical)).chain(tunnels).collect()
 }
 
-fn open<'a>(ports: &'a Ports) -> Rig<'a> {
+pub(crate) fn open<'a>(ports: &'a Ports) -> Rig<'a> {
     let mut rig = Rig::open(ports);
     let entrance = |(number, _)| {
         let port = PortNumber(number);
@@ -80,7 +80,7 @@ fn expected(soft: &Soft, flows: usize, from: usize, frame: &[u8]) -> (Vec<(u32, 
     (sent.map(complete).collect(), hits)
 }
 
-fn compare(ports: &Ports, cases: Vec<Case>) {
+pub(crate) fn compare(ports: &Ports, cases: Vec<Case>) {
     let mut rig = open(ports);
     for Case { flows, from, frames } in cases {
         let said: Vec<_> = flows.iter().map(|(key, actions)| format!("{key} actions:{actions}")).collect();
@@ -112,7 +112,7 @@ fn compare(ports: &Ports, cases: Vec<Case>) {
     }
 }
 
-fn inner() -> Vec<u8> {
+pub(crate) fn inner() -> Vec<u8> {
     Packet { source: [2, 0, 0, 0, 3, 1], ..Packet::v4(UDP) }.frame()
 }
 
@@ -300,6 +300,9 @@ fn into() -> Vec<Case> {
         four("set(tunnel(tun_id=0x5,src=172.16.0.1,dst=172.16.0.9,ttl=64,flags(df|key))),11"),
         four(
             "set(tunnel(tun_id=0x5,src=172.16.0.1,dst=172.16.0.9,ttl=64,geneve({class=0x102,type=0x80,len=4,0x10002}),flags(df|key))),11",
+        ),
+        four(
+            "set(tunnel(tun_id=0x5,src=172.16.0.1,dst=172.16.0.9,ttl=64,geneve({class=0x102,type=0x80,len=4,0x10002}{class=0x103,type=0x1,len=8,0x1122334455667788}),flags(df|key))),11",
         ),
         four("set(tunnel(tun_id=0x5,ipv6_src=fdaa::1,ipv6_dst=fdaa::9,ttl=64,flags(key|oam))),11"),
         four("set(tunnel(tun_id=0xdeadbeef,src=172.16.0.1,dst=172.16.0.9,ttl=64,flags(df|key))),12"),
