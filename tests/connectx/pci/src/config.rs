@@ -13,11 +13,18 @@ const MSIX_PENDING: u32 = 0x3000;
 const MELLANOX: u16 = 0x15b3;
 const ETHERNET_CONTROLLER: u32 = 0x02_0000;
 
+/// What the virtual functions of all newer ConnectX are ("ConnectX Family mlx5Gen Virtual Function").
+const VIRTUAL_FUNCTION: u16 = 0x101e;
+/// Where the first virtual function is, behind the physical one: `tests/lab/connectx` has a place for it there.
+const FIRST_FUNCTION: u16 = 9;
+
 // Places of the capabilities, which form a list.
 const POWER: usize = 0x40;
 const EXPRESS: usize = 0x60;
 const MSIX: usize = 0x9c;
 const LIST: [u8; 3] = [0x40, 0x60, 0x9c];
+/// The only one in extended space.
+const FUNCTIONS: usize = 0x100;
 
 /// What a driver may change: offset and bits.
 const WRITABLE: &[(usize, u8)] = &[
@@ -31,16 +38,24 @@ const WRITABLE: &[(usize, u8)] = &[
     (EXPRESS + 0x28, 0x1f),
     (MSIX + 3, 0xc0),
 ];
+/// The same of virtual functions: that they are enabled, how many, and how large pages are.
+const FUNCTIONS_WRITABLE: &[(usize, u8)] =
+    &[(FUNCTIONS + 0x08, 0x19), (FUNCTIONS + 0x10, 0xff), (FUNCTIONS + 0x11, 0xff), (FUNCTIONS + 0x20, 0x01)];
 
 /// The space: little endian, as the bus is.
 #[derive(Debug)]
 pub(crate) struct Config {
     bytes: Vec<u8>,
+    /// Bits of each byte that a driver may change.
+    writable: Vec<u8>,
 }
 
 impl Config {
+    /// As QEMU finds it: without virtual functions. QEMU makes its own list of extended capabilities of what it finds then, and leaves
+    /// virtual functions out of it (`vfio_add_ext_cap`); where it finds none it has no list, and passes on what is read later.
     pub(crate) fn new(profile: &Profile) -> Self {
-        let mut config = Self { bytes: vec![0; SIZE] };
+        let mut config = Self { bytes: vec![0; SIZE], writable: vec![0; SIZE] };
+        config.may_change(WRITABLE);
         config.u16(0x00, MELLANOX);
         config.u16(0x02, profile.device_id);
         const HAS_CAPABILITIES: u16 = 0x10;
@@ -73,6 +88,29 @@ impl Config {
         config
     }
 
+    /// The same with virtual functions, if there can be any, for the machine's own kernel (PCI Express, "Single Root I/O Virtualization").
+    /// They have no regions: nobody drives them.
+    pub(crate) fn with_functions(profile: &Profile) -> Self {
+        const IO_VIRTUALIZATION: u32 = 0x0010;
+        const VERSION_1: u32 = 1 << 16;
+        let mut config = Self::new(profile);
+        if profile.embedded_cpu || profile.host_total_vfs == 0 {
+            return config;
+        }
+        config.may_change(FUNCTIONS_WRITABLE);
+        config.u32(FUNCTIONS, IO_VIRTUALIZATION | VERSION_1);
+        // At first, and in all.
+        config.u16(FUNCTIONS + 0x0c, profile.host_total_vfs);
+        config.u16(FUNCTIONS + 0x0e, profile.host_total_vfs);
+        config.u16(FUNCTIONS + 0x14, FIRST_FUNCTION);
+        config.u16(FUNCTIONS + 0x16, 1);
+        config.u16(FUNCTIONS + 0x1a, VIRTUAL_FUNCTION);
+        // Pages of 4 KiB are had, and used.
+        config.u32(FUNCTIONS + 0x1c, 1);
+        config.u32(FUNCTIONS + 0x20, 1);
+        config
+    }
+
     pub(crate) fn read(&self, offset: usize, data: &mut [u8]) {
         for (at, byte) in (offset..).zip(data) {
             *byte = self.bytes.get(at).copied().unwrap_or(0xff);
@@ -81,11 +119,14 @@ impl Config {
 
     pub(crate) fn write(&mut self, offset: usize, data: &[u8]) {
         for (at, value) in (offset..).zip(data) {
-            let mask = WRITABLE.iter().find(|(writable, _)| *writable == at).map_or(0, |(_, mask)| *mask);
-            if let Some(byte) = self.bytes.get_mut(at) {
+            if let (Some(byte), Some(mask)) = (self.bytes.get_mut(at), self.writable.get(at)) {
                 *byte = *byte & !mask | value & mask;
             }
         }
+    }
+
+    fn may_change(&mut self, bits: &[(usize, u8)]) {
+        bits.iter().for_each(|(at, mask)| self.writable[*at] = *mask);
     }
 
     fn capability(&mut self, at: usize, id: u8, next: u8) {
@@ -105,7 +146,7 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluice_connectx::profile::BLUEFIELD_2;
+    use sluice_connectx::profile::{BLUEFIELD_2, CONNECTX_6_DX_VFS};
 
     #[test]
     fn the_capabilities_form_a_chain_that_ends() {
@@ -127,5 +168,23 @@ mod tests {
         let mut bytes = [0; 6];
         config.read(0, &mut bytes);
         assert_eq!(bytes, [0xb3, 0x15, 0xd6, 0xa2, 0x47, 0x05]);
+    }
+    #[test]
+    fn a_machine_is_told_of_virtual_functions_after_its_start() {
+        let extended = |config: &Config| {
+            let mut bytes = [0; 0x24];
+            config.read(FUNCTIONS, &mut bytes);
+            bytes
+        };
+        assert_eq!(extended(&Config::new(&CONNECTX_6_DX_VFS)), [0; 0x24]);
+        assert_eq!(extended(&Config::with_functions(&BLUEFIELD_2)), [0; 0x24], "they are another driver's");
+        let mut config = Config::with_functions(&CONNECTX_6_DX_VFS);
+        let said = extended(&config);
+        assert_eq!((&said[..4], &said[0xc..0x10]), (&[0x10, 0, 1, 0][..], &[8, 0, 8, 0][..]));
+        config.write(FUNCTIONS + 0x08, &[0xff, 0xff]);
+        config.write(FUNCTIONS + 0x0c, &[0xff; 4]);
+        config.write(FUNCTIONS + 0x10, &[3, 0]);
+        let changed = extended(&config);
+        assert_eq!((changed[8], changed[9], changed[0xc], changed[0x10]), (0x19, 0, 8, 3));
     }
 }

@@ -225,7 +225,7 @@ impl Function<'_> {
         let exchanges = self.bus.lock().exchanges;
         if exchanges != self.exchanges {
             let profile = *self.hca.lock().profile();
-            (self.exchanges, self.config, self.bar) = (exchanges, Config::new(&profile), Bar::new(&profile));
+            (self.exchanges, self.config, self.bar) = (exchanges, Config::with_functions(&profile), Bar::new(&profile));
         }
     }
 
@@ -350,7 +350,7 @@ impl ServerBackend for Function<'_> {
         bus.reset(&mut hca);
         bus.health.is_disabled = false;
         self.bar = Bar::new(hca.profile());
-        self.config = Config::new(hca.profile());
+        self.config = Config::with_functions(hca.profile());
         Ok(())
     }
 

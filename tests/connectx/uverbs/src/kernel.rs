@@ -35,6 +35,12 @@ impl Kernel {
         send(&mut hca, &Command::new(0x10b, &l::set_issi::LAYOUT, &[(l::set_issi::CURRENT_ISSI, 1)]))?;
         lend_pages(&mut hca)?;
         send(&mut hca, &Command::new(0x102, &l::init_hca::LAYOUT, &[]))?;
+        // Those of an embedded processor's host are there without it.
+        let functions = if profile.embedded_cpu { 0 } else { profile.host_total_vfs };
+        for function in 1..=functions {
+            let function = [(l::function::FUNCTION_ID, function.into())];
+            send(&mut hca, &Command::new(0x104, &l::function::LAYOUT, &function))?;
+        }
         let uar = made(&mut hca, &Command::new(0x802, &l::plain::LAYOUT, &[]))?;
         let events = Events::new();
         let queue = [(l::create_eq::LOG_EQ_SIZE, LOG_EVENTS.into()), (l::create_eq::UAR_PAGE, uar)];

@@ -15,6 +15,13 @@ const MELLANOX_OUI: u32 = 0x02_c9;
 const MELLANOX_VENDOR: u32 = 0x15b3;
 
 pub(crate) fn enable_hca(hca: &mut Hca, input: &Input<'_>) -> Answer {
+    if let Some(function) = virtual_function(hca, input)? {
+        let next = hca.host_vfs + 1;
+        let what = || format!("function {function} is enabled before function {next}");
+        require(function == next, Status::BadSystemState, 0x0118, what())?;
+        hca.host_vfs = function;
+        return Ok(Output::empty());
+    }
     if is_host(hca, input)? {
         require(
             hca.stage >= Stage::Initialized,
@@ -31,6 +38,12 @@ pub(crate) fn enable_hca(hca: &mut Hca, input: &Input<'_>) -> Answer {
 }
 
 pub(crate) fn disable_hca(hca: &mut Hca, input: &Input<'_>) -> Answer {
+    if let Some(function) = virtual_function(hca, input)? {
+        let what = || format!("function {function} is disabled, and the last one is {}", hca.host_vfs);
+        require(function == hca.host_vfs, Status::BadSystemState, 0x0119, what())?;
+        hca.host_vfs -= 1;
+        return Ok(Output::empty());
+    }
     if is_host(hca, input)? {
         require(hca.host_enabled, Status::BadSystemState, 0x0103, "the host's function is not enabled")?;
         hca.host_enabled = false;
@@ -39,6 +52,22 @@ pub(crate) fn disable_hca(hca: &mut Hca, input: &Input<'_>) -> Answer {
     require(hca.stage == Stage::Enabled, Status::BadSystemState, 0x0104, "still initialized")?;
     hca.stage = Stage::Down;
     Ok(Output::empty())
+}
+
+/// The virtual function that the command is on, by the physical one. Linux enables them in their order, and disables the last one first.
+fn virtual_function(hca: &Hca, input: &Input<'_>) -> Result<Option<u16>, Failure> {
+    let function = input.get_u16(l::function::FUNCTION_ID);
+    let profile = hca.profile;
+    if function == 0 || profile.embedded_cpu || function > profile.host_total_vfs {
+        return Ok(None);
+    }
+    require(
+        hca.stage == Stage::Initialized,
+        Status::BadSystemState,
+        0x011a,
+        "the physical function is not initialized",
+    )?;
+    Ok(Some(function))
 }
 
 /// Whether the command is on the host's physical function, by its embedded CPU.

@@ -217,15 +217,20 @@ impl Hca {
         if !self.pages.is_empty() {
             left.push(format!("{} pages", self.pages.len()));
         }
+        if !self.profile.embedded_cpu && self.host_vfs > 0 {
+            left.push(format!("{} virtual functions", self.host_vfs));
+        }
         left
     }
 
-    /// As after a reset of the function: nothing is left of what the driver did, except the record of it. The host's functions
-    /// stay.
+    /// As after a reset of the function: nothing is left of what the driver did, except the record of it. The host's functions stay, if
+    /// the host has its own driver.
     pub fn reset(&mut self) {
         let fresh = Self::new(self.profile);
         let former = std::mem::replace(self, fresh);
-        self.host_vfs = former.host_vfs;
+        if self.profile.embedded_cpu {
+            self.host_vfs = former.host_vfs;
+        }
         self.faults = former.faults;
         self.executed = former.executed;
         self.refusals = former.refusals;

@@ -8,7 +8,7 @@ use crate::layout::{Field, Layout};
 use crate::memory::Memory;
 use crate::memory::test::Flat;
 use crate::profile::caps::general;
-use crate::profile::{BLUEFIELD_2, CONNECTX_6_DX, Profile, VPORT_ECPF};
+use crate::profile::{BLUEFIELD_2, CONNECTX_6_DX, CONNECTX_6_DX_VFS, Profile, VPORT_ECPF};
 use crate::steering::{Port, Walk};
 
 const OK: u8 = 0;
@@ -183,6 +183,29 @@ fn a_host_gets_functions_and_the_driver_an_event() {
     assert_eq!(hca.host_vfs(), 8, "as many as there can be");
     hca.reset();
     assert_eq!(hca.host_vfs(), 8, "they are the host's");
+}
+
+#[test]
+fn the_driver_of_a_host_enables_its_functions_one_after_the_other() {
+    use l::function::FUNCTION_ID;
+    const ENABLE: u16 = 0x104;
+    const DISABLE: u16 = 0x105;
+    let mut hca = initialized(CONNECTX_6_DX_VFS);
+    let mut on =
+        |opcode, function| status(&run(&mut hca, opcode, 0, &l::function::LAYOUT, &[(FUNCTION_ID, function)], &[]));
+    assert_eq!(on(ENABLE, 2), BAD_SYSTEM_STATE);
+    assert_eq!([on(ENABLE, 1), on(ENABLE, 2), on(ENABLE, 3)], [OK; 3]);
+    assert_eq!(on(ENABLE, 9), BAD_PARAMETER, "there can be eight");
+    assert_eq!(on(DISABLE, 2), BAD_SYSTEM_STATE);
+    assert_eq!(on(DISABLE, 3), OK);
+    assert_eq!(hca.host_vfs(), 2);
+    assert!(hca.left().contains(&"2 virtual functions".to_owned()), "{:?}", hca.left());
+    hca.receive(Port::Vport(2), &[0; 60]);
+    assert_eq!(hca.complaints(), [""; 0]);
+    hca.receive(Port::Vport(3), &[0; 60]);
+    assert_eq!(hca.complaints().len(), 1, "it is not there any more");
+    hca.reset();
+    assert_eq!(hca.host_vfs(), 0, "they go with the function that made them");
 }
 
 #[test]

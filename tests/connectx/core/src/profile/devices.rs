@@ -15,6 +15,7 @@ pub const PROFILES: &[Profile] = &[
     CONNECTX_6_DX,
     CONNECTX_6_DX_FIRMWARE_STEERING,
     CONNECTX_6_DX_NO_ESWITCH,
+    CONNECTX_6_DX_VFS,
     CONNECTX_7,
 ];
 
@@ -118,3 +119,7 @@ pub const CONNECTX_6_DX_NO_ESWITCH: Profile =
 /// As [`CONNECTX_6_DX`], where all tables are the firmware's.
 pub const CONNECTX_6_DX_FIRMWARE_STEERING: Profile =
     Profile { name: "connectx-6-dx-firmware-steering", has_software_steering: false, ..CONNECTX_6_DX };
+
+/// As [`CONNECTX_6_DX`], with virtual functions, which its driver enables.
+pub const CONNECTX_6_DX_VFS: Profile =
+    Profile { name: "connectx-6-dx-vfs", host_total_vfs: 8, psid: "SLU0000000007", ..CONNECTX_6_DX };

@@ -27,8 +27,8 @@ pub struct Profile {
     pub embedded_cpu: bool,
     /// The function manages the switch.
     pub eswitch_manager: bool,
-    /// Virtual functions of the host that exist at first, on an embedded CPU; a driver learns of them by
-    /// `QUERY_ESW_FUNCTIONS`. [`crate::hca::Hca::set_host_vfs`] changes them.
+    /// Virtual functions of the host that exist at first. The driver of an embedded CPU learns of them by `QUERY_ESW_FUNCTIONS`, and
+    /// [`crate::hca::Hca::set_host_vfs`] changes them; the host's own driver enables them (`ENABLE_HCA`).
     pub host_vfs: u16,
     /// Most that there can be.
     pub host_total_vfs: u16,
@@ -308,5 +308,7 @@ mod tests {
     fn an_embedded_processor_sees_the_host_as_vports() {
         assert_eq!(BLUEFIELD_2.vports(), [0, 1, 2, 3, 4, 5, 6, 7, 8, VPORT_ECPF, VPORT_UPLINK]);
         assert_eq!(CONNECTX_6_DX.vports(), [0, VPORT_UPLINK]);
+        assert_eq!(CONNECTX_6_DX_VFS.vports(), [0, 1, 2, 3, 4, 5, 6, 7, 8, VPORT_UPLINK]);
+        assert_eq!(CONNECTX_6_DX_VFS.own_vport(), 0);
     }
 }
