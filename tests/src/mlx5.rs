@@ -36,8 +36,12 @@ pub fn with_options(profile: &str, options: &[&str], refusals: &[&str], name: &s
 }
 
 fn run(profile: &str, options: &[&str], before: &[&str], refusals: &[&str], name: &str, play: impl FnOnce(&Ports)) {
-    if env::var_os(RUNNING).is_some() {
-        return play(&Ports(env::var_os(PORTS).expect("the test has set it").into()));
+    if let Some(running) = env::var_os(RUNNING) {
+        // Of a test that has several devices, each has a process.
+        if running == profile {
+            play(&Ports(env::var_os(PORTS).expect("the test has set it").into()));
+        }
+        return;
     }
     let folder = tempfile::tempdir().expect("a folder");
     let mut command = Command::new(binary("connectx"));
