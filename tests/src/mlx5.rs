@@ -81,6 +81,11 @@ pub fn runner_with(profile: &str, options: &[&str], folder: &Path) -> Vec<String
     [&words[..], options, &with_it].concat().into_iter().map(str::to_owned).collect()
 }
 
+/// Returns the name of the profile of the device that this process has.
+pub fn profile() -> Option<String> {
+    env::var(RUNNING).ok()
+}
+
 /// Both ends of every packet.
 pub struct Ports(PathBuf);
 

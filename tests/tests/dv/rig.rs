@@ -8,14 +8,18 @@ use sluice_flow::{Expiry, Flow, MaskedKey, Priority};
 use sluice_offload_dv::mlx5::Library;
 use sluice_offload_dv::switch::{RuleId, Switch};
 use sluice_offload_dv::translate::{Templates, UPLINK, Vports};
-use sluice_tests::mlx5::{Out, Ports};
+use sluice_tests::mlx5::{Out, Ports, profile};
 use sluice_tests::world::eventually;
 
-/// The manager's own vport, by which packets come that no rule takes: the representor of the port that they came in at.
-const REPRESENTOR: &str = "vport-65534";
+/// A NIC in a host, whose physical function manages the eswitch.
+pub(crate) const HOST: &str = "connectx-6-dx-vfs";
+
 /// Ports from 1 on: the wire, the host's physical function and some of its virtual functions.
 pub(crate) const PORTS: [(u16, &str); 6] =
     [(UPLINK, "wire"), (0, "vport-0"), (1, "vport-1"), (2, "vport-2"), (3, "vport-3"), (4, "vport-4")];
+/// The same in a host: the wire and virtual functions.
+const PORTS_IN_HOST: [(u16, &str); 6] =
+    [(UPLINK, "wire"), (1, "vport-1"), (2, "vport-2"), (3, "vport-3"), (4, "vport-4"), (5, "vport-5")];
 
 /// Ports of tunnels that end at port 1.
 pub(crate) const TUNNELS: [(u32, TunnelProtocol); 3] =
@@ -26,7 +30,7 @@ pub(crate) struct Vport;
 impl Vports for Vport {
     fn vport(&self, port: PortNumber) -> Result<u16, Refusal> {
         let index = usize::try_from(port.0).unwrap_or_default().checked_sub(1);
-        let found = index.and_then(|index| PORTS.get(index));
+        let found = index.and_then(|index| ends().get(index));
         found.map(|(vport, _)| *vport).ok_or_else(|| Refusal::no_port(port))
     }
 
@@ -34,6 +38,20 @@ impl Vports for Vport {
         let (_, protocol) = TUNNELS.into_iter().find(|(number, _)| *number == port.0)?;
         Some(Tunnel { protocol, udp_port: protocol.default_udp_port(), underlay: PortNumber(1) })
     }
+}
+
+/// Ports from 1 on of the device that there is: vport, and name of the far end.
+pub(crate) fn ends() -> &'static [(u16, &'static str); 6] {
+    if is_in_host() { &PORTS_IN_HOST } else { &PORTS }
+}
+
+/// The manager's own vport, by which packets come that no rule takes: the representor of the port that they came in at.
+pub(crate) fn representor() -> &'static str {
+    if is_in_host() { "vport-0" } else { "vport-65534" }
+}
+
+fn is_in_host() -> bool {
+    profile().as_deref() == Some(HOST)
 }
 
 pub(crate) fn flow(key: &str, actions: &str) -> Flow {
@@ -71,11 +89,11 @@ pub(crate) fn wait_for(out: &Out, frame: &[u8]) {
 
 impl<'a> Rig<'a> {
     pub(crate) fn open(ports: &'a Ports) -> Self {
-        let names = std::iter::once(REPRESENTOR).chain(PORTS.iter().map(|(_, name)| *name));
+        let names = std::iter::once(representor()).chain(ends().iter().map(|(_, name)| *name));
         let switch = Switch::open(&Library::load().unwrap(), "mlx5_0").unwrap();
         let templates = Templates::new();
         let mut rig = Self { switch, templates, ports, outs: names.map(|name| ports.out(name)).collect() };
-        for port in 1..=PORTS.len() {
+        for port in 1..=ends().len() {
             // Port 1 is the wire, where nothing goes back.
             let out = if port == 1 { 2 } else { 1 };
             let key = format!("in_port({port}),eth(dst=02:ff:ff:ff:ff:ff)");
@@ -103,8 +121,8 @@ impl<'a> Rig<'a> {
     /// frame.
     pub(crate) fn inject(&self, port: usize, frame: &[u8]) -> Vec<(u32, Vec<u8>)> {
         let last = marker(MARKER);
-        self.ports.send(PORTS[port - 1].1, frame);
-        self.ports.send(PORTS[port - 1].1, &last);
+        self.ports.send(ends()[port - 1].1, frame);
+        self.ports.send(ends()[port - 1].1, &last);
         let mut found = Vec::new();
         eventually("the marker comes out", || {
             found.extend((0..).zip(&self.outs).filter_map(|(number, out)| Some((number, out.at_once()?))));

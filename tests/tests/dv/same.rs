@@ -11,9 +11,9 @@ use sluice_offload_soft::SoftNic;
 use sluice_tests::mlx5::{Ports, on_device};
 
 use crate::frames::{ICMP, ICMPV6, Packet, TCP, UDP};
-use crate::rig::{Rig, flow};
+use crate::rig::{HOST, Rig, flow};
 
-const PROFILES: [&str; 2] = ["bluefield-2", "bluefield-3"];
+const PROFILES: [&str; 3] = ["bluefield-2", "bluefield-3", HOST];
 
 /// A flow, and frames that come in at port 2 (or 1, if they need the wire).
 struct Case {
