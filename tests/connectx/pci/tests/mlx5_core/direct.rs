@@ -4,14 +4,16 @@
 //! The device says more than that of the other stories: that software may own tables. The kernel would then write its own in the same
 //! way, which devlink's `flow_steering_mode` keeps from it. Of RoCE the device has no more than what direct rules need, so that
 //! `enable_roce` is off; and mlx5_ib comes before switchdev mode, since the one of 6.1 makes no device afterwards.
+//!
+//! On a BlueField the ports are the host's functions, in a host those that its own driver enabled.
 
 use serde_json::Value;
-use sluice_connectx::profile::{BLUEFIELD_3, Profile};
+use sluice_connectx::profile::{BLUEFIELD_3, CONNECTX_6_DX_VFS, Profile};
 use sluice_connectx::steering::Port;
 
-use crate::driver::{DEVICE, go_to_switchdev};
+use crate::driver::{DEVICE, go_to_switchdev, refusals, set_functions};
 use crate::frames::{UDP, udp};
-use crate::{HOST_PF, MANAGER, VF0, VF1, World};
+use crate::{HOST_PF, VF0, VF1, World};
 
 /// What the agent is told, but for the device.
 const CONFIG: &str = r#"
@@ -26,18 +28,23 @@ poll_interval = "200ms"
 takeover = true
 "#;
 
-/// Ports and their kinds.
-const PORTS: [(&str, &str); 4] =
-    [("p0", "physical"), ("pf0hpf", "representor"), ("pf0vf0", "representor"), ("pf0vf1", "representor")];
+/// An eswitch in the guest.
+struct Eswitch<'a> {
+    world: &'a World,
+    /// The driver's own function, which gets what no rule takes.
+    manager: Port,
+    /// Its ports, and where their packets are: the wire and three functions.
+    ports: [(&'static str, Port); 4],
+}
 
 pub(crate) fn direct_rules_carry_packets_in_the_guest(world: &World) {
     world.end_agent();
     world.guest.remove();
-    for profile in [crate::DEVICE, BLUEFIELD_3] {
-        with_software_steering(world, profile, || {
-            the_first_packet_is_the_representors_and_the_rest_is_in_hardware(world);
-            a_second_name_of_the_device_is_the_same_device(world);
-            what_the_kernel_has_in_hardware_is_not_taken_over(world);
+    for profile in [crate::DEVICE, BLUEFIELD_3, CONNECTX_6_DX_VFS] {
+        with_software_steering(world, profile, |eswitch| {
+            the_first_packet_is_the_representors_and_the_rest_is_in_hardware(eswitch);
+            a_second_name_of_the_device_is_the_same_device(eswitch);
+            what_the_kernel_has_in_hardware_is_not_taken_over(eswitch);
         });
     }
     world.ports.exchange(crate::DEVICE);
@@ -47,8 +54,13 @@ pub(crate) fn direct_rules_carry_packets_in_the_guest(world: &World) {
 
 /// Has a device in the slot whose tables software may own, in switchdev mode, with an RDMA device; and all of that gone at the end,
 /// of which nothing is left.
-fn with_software_steering(world: &World, profile: Profile, story: impl FnOnce()) {
+fn with_software_steering(world: &World, profile: Profile, story: impl FnOnce(&Eswitch<'_>)) {
+    const FUNCTIONS: u16 = 3;
     let guest = &world.guest;
+    let is_host = !profile.embedded_cpu;
+    let third = if is_host { ("pf0vf2", Port::Vport(FUNCTIONS)) } else { ("pf0hpf", HOST_PF) };
+    let ports = [("p0", Port::Wire), third, ("pf0vf0", VF0), ("pf0vf1", VF1)];
+    let eswitch = Eswitch { world, manager: Port::Vport(profile.own_vport()), ports };
     world.ports.exchange(profile.with_software_steering());
     guest.rescan();
     guest.run(&format!(
@@ -60,51 +72,58 @@ fn with_software_steering(world: &World, profile: Profile, story: impl FnOnce())
     ));
     guest.bring("sluiced");
     guest.bring("sluice");
-    a_switch_that_goes_by_addresses_has_nothing_to_take_over(world);
+    a_switch_that_goes_by_addresses_has_nothing_to_take_over(&eswitch);
     go_to_switchdev(guest);
+    if is_host {
+        set_functions(guest, FUNCTIONS);
+    }
     let representors = guest.run("rdma link");
-    for name in ["p0", "pf0hpf", "pf0vf0", "pf0vf1"] {
+    for (name, _) in ports {
         assert!(representors.contains(&format!("netdev {name} ")), "{representors}");
     }
-    story();
+    story(&eswitch);
+    if is_host {
+        set_functions(guest, 0);
+    }
     guest.run("rmmod mlx5_ib; rm -r /tmp/agent");
     guest.remove();
     let hca = world.hca.lock();
     assert_eq!(hca.left(), Vec::<String>::new(), "{}", profile.name);
-    assert_eq!(hca.refusals(), [], "{}", profile.name);
+    assert_eq!(refusals(&hca), [""; 0], "{}", profile.name);
 }
 
 /// An agent with the dv backend.
-struct Agent<'a>(&'a World);
+struct Agent<'a>(&'a Eswitch<'a>);
 
 impl<'a> Agent<'a> {
     /// Starts one on the device that has this name, which has no flows.
     #[track_caller]
-    fn start(world: &'a World, device: &str) -> Self {
-        let agent = Self::new(world);
+    fn start(eswitch: &'a Eswitch<'_>, device: &str) -> Self {
+        let agent = Self::new(eswitch);
         agent.configure("sluiced", device);
         agent.run();
         agent
     }
 
     /// One that was never started.
-    fn new(world: &'a World) -> Self {
-        world.guest.run("rm -rf /tmp/agent; mkdir /tmp/agent");
-        Self(world)
+    fn new(eswitch: &'a Eswitch<'_>) -> Self {
+        eswitch.world.guest.run("rm -rf /tmp/agent; mkdir /tmp/agent");
+        Self(eswitch)
     }
 
     fn configure(&self, name: &str, device: &str) {
-        let ports = (1..).zip(PORTS).map(|(number, (name, kind))| {
+        let ports = (1..).zip(self.0.ports).map(|(number, (name, _))| {
+            let kind = if name == "p0" { "physical" } else { "representor" };
             format!("[[port]]\nnumber = {number}\nname = \"{name}\"\nkind = \"{kind}\"\n")
         });
         let config = format!("device = \"{device}\"{CONFIG}{}", ports.collect::<String>());
-        self.0.guest.run(&format!("cat >/tmp/agent/{name}.toml <<'END'\n{config}END"));
+        self.0.world.guest.run(&format!("cat >/tmp/agent/{name}.toml <<'END'\n{config}END"));
     }
 
     /// Starts the process, and waits until it answers.
     #[track_caller]
     fn run(&self) {
-        self.0.guest.run(
+        self.0.world.guest.run(
             "setsid /tmp/sluiced --config /tmp/agent/sluiced.toml >>/tmp/agent/log 2>&1 </dev/null &
              echo $! >/tmp/agent/pid
              for _ in {1..100}; do
@@ -119,15 +138,15 @@ impl<'a> Agent<'a> {
     #[track_caller]
     fn another_is_refused(&self, device: &str) -> String {
         self.configure("other", device);
-        self.0.guest.run("sed -i 's,/tmp/agent/run,/tmp/agent/other,' /tmp/agent/other.toml");
-        let ran = self.0.guest.attempt("timeout 20 /tmp/sluiced --config /tmp/agent/other.toml");
+        self.0.world.guest.run("sed -i 's,/tmp/agent/run,/tmp/agent/other,' /tmp/agent/other.toml");
+        let ran = self.0.world.guest.attempt("timeout 20 /tmp/sluiced --config /tmp/agent/other.toml");
         assert!(ran.code != 0 && ran.err.starts_with("sluiced: "), "{ran:?}");
         ran.err
     }
 
     #[track_caller]
     fn sluice(&self, words: &str) -> String {
-        self.0.guest.run(&format!("/tmp/sluice --run-dir /tmp/agent/run {words}"))
+        self.0.world.guest.run(&format!("/tmp/sluice --run-dir /tmp/agent/run {words}"))
     }
 
     #[track_caller]
@@ -146,11 +165,11 @@ impl<'a> Agent<'a> {
             flow["packets"] == packets && flow["bytes"] == packets * UDP
         };
         let dump = "/tmp/sluice --run-dir /tmp/agent/run dump-flows -m --json";
-        self.0.guest.eventually("the flow has counted its packets", dump, is_counted);
+        self.0.world.guest.eventually("the flow has counted its packets", dump, is_counted);
     }
 
     fn end(&self, signal: &str) {
-        self.0.guest.run(&format!(
+        self.0.world.guest.run(&format!(
             "kill -{signal} $(cat /tmp/agent/pid); while [ -e /proc/$(cat /tmp/agent/pid) ]; do sleep 0.05; done"
         ));
     }
@@ -175,10 +194,11 @@ fn flow(port: &str, to: u8) -> String {
     format!("in_port({port}),eth(),eth_type(0x0800),ipv4(dst=10.0.0.{to},proto=17,frag=no),udp(dst=1000)")
 }
 
-fn the_first_packet_is_the_representors_and_the_rest_is_in_hardware(world: &World) {
+fn the_first_packet_is_the_representors_and_the_rest_is_in_hardware(eswitch: &Eswitch<'_>) {
+    let world = eswitch.world;
     const REST: usize = 20;
     let guest = &world.guest;
-    let agent = Agent::start(world, &rdma_name(world));
+    let agent = Agent::start(eswitch, &rdma_name(world));
     // A rule in software counts what comes to the kernel by the representor.
     guest.run(
         "ip link set p0 up
@@ -189,57 +209,61 @@ fn the_first_packet_is_the_representors_and_the_rest_is_in_hardware(world: &Worl
         let seen = |shown: &str| shown.contains(&format!(" bytes {packets} pkt "));
         guest.eventually("the kernel has seen so many packets", "tc -s filter show dev p0 ingress", seen);
     };
-    world.pass(Port::Wire, &query(1), &[(MANAGER, &query(1))]);
+    world.pass(Port::Wire, &query(1), &[(eswitch.manager, &query(1))]);
     kernel_has_seen(1);
 
     agent.add(&flow("p0", 1), "pf0vf0");
     for _ in 0..REST {
         world.pass(Port::Wire, &query(1), &[(VF0, &query(1))]);
     }
-    world.pass(Port::Wire, &query(2), &[(MANAGER, &query(2))]);
+    world.pass(Port::Wire, &query(2), &[(eswitch.manager, &query(2))]);
     agent.has_counted("10.0.0.1", REST);
     // The other flow's, and none of this one.
     kernel_has_seen(2);
     guest.run("tc qdisc del dev p0 ingress");
 
     // Each port is the vport that the kernel says.
-    agent.add(&flow("p0", 3), "pf0hpf");
-    agent.add(&flow("pf0hpf", 4), "pf0vf1");
+    let (third, at_third) = eswitch.ports[1];
+    agent.add(&flow("p0", 3), third);
+    agent.add(&flow(third, 4), "pf0vf1");
     agent.add(&flow("pf0vf1", 5), "p0");
-    world.pass(Port::Wire, &query(3), &[(HOST_PF, &query(3))]);
-    world.pass(HOST_PF, &query(4), &[(VF1, &query(4))]);
+    world.pass(Port::Wire, &query(3), &[(at_third, &query(3))]);
+    world.pass(at_third, &query(4), &[(VF1, &query(4))]);
     world.pass(VF1, &query(5), &[(Port::Wire, &query(5))]);
-    world.pass(VF0, &query(5), &[(MANAGER, &query(5))]);
+    world.pass(VF0, &query(5), &[(eswitch.manager, &query(5))]);
 
-    // That of the embedded processor's own function has no name of a port: the RDMA device knows it.
+    // That of an embedded processor's own function has no name of a port: the RDMA device knows it. A host's own has none.
     let representors = guest.run("rdma link");
     let mut own: Vec<&str> = representors.split(" netdev ").skip(1).filter_map(|rest| rest.split(' ').next()).collect();
-    own.retain(|name| PORTS.iter().all(|(other, _)| other != name));
-    let [own] = own[..] else { panic!("{representors}") };
-    agent.sluice(&format!("add-port 5 {own}"));
+    own.retain(|name| eswitch.ports.iter().all(|(other, _)| other != name));
+    assert_eq!(own.len(), usize::from(eswitch.manager != Port::Vport(0)), "{representors}");
     let refused = guest.attempt("/tmp/sluice --run-dir /tmp/agent/run add-port 6 lo");
     assert!(refused.err.contains("its network device is no port of the eswitch of"), "{refused:?}");
-    agent.add(&flow("p0", 6), own);
-    world.pass(Port::Wire, &query(6), &[(MANAGER, &query(6))]);
-    agent.has_counted("10.0.0.6", 1);
+    if let [own] = own[..] {
+        agent.sluice(&format!("add-port 5 {own}"));
+        agent.add(&flow("p0", 6), own);
+        world.pass(Port::Wire, &query(6), &[(eswitch.manager, &query(6))]);
+        agent.has_counted("10.0.0.6", 1);
+    }
 
     for signal in ["KILL", "TERM"] {
         agent.end(signal);
-        world.pass(Port::Wire, &query(1), &[(MANAGER, &query(1))]);
+        world.pass(Port::Wire, &query(1), &[(eswitch.manager, &query(1))]);
         agent.run();
         guest.eventually("the flows are back", "/tmp/sluice --run-dir /tmp/agent/run dump-flows -m", |dump| {
-            dump.matches("offloaded:yes").count() == 5
+            dump.matches("offloaded:yes").count() == 4 + own.len()
         });
         world.pass(Port::Wire, &query(1), &[(VF0, &query(1))]);
     }
     agent.end("TERM");
 }
 
-fn a_second_name_of_the_device_is_the_same_device(world: &World) {
+fn a_second_name_of_the_device_is_the_same_device(eswitch: &Eswitch<'_>) {
+    let world = eswitch.world;
     let names = names(world);
     let [rdma, address, _] = &names;
     // Each of them will do.
-    let agent = Agent::start(world, "p0");
+    let agent = Agent::start(eswitch, "p0");
     let shown = agent.sluice("show");
     assert!(shown.contains(&format!("  device    eswitch of {address} ({rdma}), in switchdev mode\n")), "{shown}");
     assert!(!shown.contains("that are no [[port]]"), "{shown}");
@@ -255,9 +279,10 @@ fn a_second_name_of_the_device_is_the_same_device(world: &World) {
     agent.end("TERM");
 }
 
-fn what_the_kernel_has_in_hardware_is_not_taken_over(world: &World) {
+fn what_the_kernel_has_in_hardware_is_not_taken_over(eswitch: &Eswitch<'_>) {
+    let world = eswitch.world;
     let guest = &world.guest;
-    let agent = Agent::new(world);
+    let agent = Agent::new(eswitch);
     let filter = |to: u8, flag: &str| {
         format!(
             "tc filter add dev pf0vf0 ingress protocol ip pref 1 flower {flag} dst_ip 10.0.0.{to} ip_proto udp \
@@ -271,17 +296,18 @@ fn what_the_kernel_has_in_hardware_is_not_taken_over(world: &World) {
 
     // Those in software see what misses, as before.
     guest.run(&format!("tc qdisc del dev pf0vf0 ingress; tc qdisc add dev pf0vf0 ingress; {}", filter(8, "skip_hw")));
-    let agent = Agent::start(world, "p0");
-    world.pass(VF0, &query(7), &[(MANAGER, &query(7))]);
+    let agent = Agent::start(eswitch, "p0");
+    world.pass(VF0, &query(7), &[(eswitch.manager, &query(7))]);
     agent.end("KILL");
     guest.run(&format!("tc qdisc del dev pf0vf0 ingress; tc qdisc add dev pf0vf0 ingress; {}", filter(7, "skip_sw")));
     world.pass(VF0, &query(7), &[(Port::Wire, &query(7))]);
     guest.run("tc qdisc del dev pf0vf0 ingress");
 }
 
-fn a_switch_that_goes_by_addresses_has_nothing_to_take_over(world: &World) {
+fn a_switch_that_goes_by_addresses_has_nothing_to_take_over(eswitch: &Eswitch<'_>) {
+    let world = eswitch.world;
     let [rdma, address, _] = names(world);
-    let said = Agent::new(world).another_is_refused(&rdma);
+    let said = Agent::new(eswitch).another_is_refused(&rdma);
     assert!(said.contains(&format!("the eswitch of {address} is in legacy mode")), "{said}");
     assert!(said.contains(&format!("devlink dev eswitch set pci/{address} mode switchdev")), "{said}");
 }
