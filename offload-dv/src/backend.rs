@@ -30,8 +30,9 @@ use crate::reader::Reader;
 use crate::translate::{Vports, translate, without_unseen_flags};
 use crate::ways;
 
-/// Chains that a packet may pass: tables have 64 levels, of which the kernel has the first, and mirrors the next four.
-const MAX_DEPTH: usize = 56;
+/// Chains that a packet may pass: tables have 64 levels, of which the kernel has the first, mirrors the next four, and the last ten are for
+/// rules behind those in the tables of chains.
+const MAX_DEPTH: usize = 48;
 /// Changes that are best handed over at once: they wait together until the device has them, for which libmlx5 fills 14 rings.
 const BATCH: usize = 256;
 /// Events that are kept for who listens.

@@ -221,7 +221,7 @@ impl Rules {
     }
 
     fn check_jump(&self, template: &Template) -> Result<(), Refusal> {
-        match template.plan.jump {
+        match template.plan.chain() {
             Some(chain) if !self.open.contains(&chain) => {
                 let reason = format!("chain {chain} is not open").into();
                 Err(Refusal::Action { action: ActionKind::Recirc, reason }.until(Cause::Chain))

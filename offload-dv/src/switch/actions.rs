@@ -26,7 +26,8 @@ enum Kind {
     Modify(Box<[u64]>),
     Wrap(Box<[u8]>),
     Output(u16),
-    Copies(Vec<u16>),
+    /// To vports, and to rules behind in tables of these levels.
+    Copies(Vec<u16>, Vec<u32>),
 }
 
 impl Actions {
@@ -34,8 +35,15 @@ impl Actions {
         Self { made: HashMap::new(), library: library.clone(), domain: domain.clone() }
     }
 
-    /// Returns the actions of a rule besides counting, in the order that libmlx5 takes.
-    pub(super) fn list(&mut self, plan: &Plan, jump: Option<Action>) -> Result<Box<[Action]>, Refusal> {
+    /// Returns the actions of a rule besides counting, in the order that libmlx5 takes. It rewrites with `note`, too, and leads where
+    /// `jump` does, and to rules behind, by the levels of their tables.
+    pub(super) fn list(
+        &mut self,
+        plan: &Plan,
+        jump: Option<Action>,
+        behind: &[(u32, Action)],
+        note: &[u64],
+    ) -> Result<Box<[Action]>, Refusal> {
         let mut list = Vec::new();
         if plan.unwraps {
             list.push(self.get(Kind::Unwrap)?);
@@ -43,7 +51,10 @@ impl Actions {
         for _ in 0..plan.pops {
             list.push(self.get(Kind::PopVlan)?);
         }
-        if !plan.modifications.is_empty() {
+        if !note.is_empty() {
+            // Nobody else does the same.
+            list.push(Action::modify_header(&self.domain, &[&plan.modifications, note].concat()).map_err(refuse)?);
+        } else if !plan.modifications.is_empty() {
             list.push(self.modify(plan.modifications.clone())?);
         }
         for tag in &plan.pushes {
@@ -52,15 +63,11 @@ impl Actions {
         if let Some(wrapping) = &plan.wraps {
             list.push(self.get(Kind::Wrap(wrapping.headers.clone()))?);
         }
-        list.push(match (jump, &plan.outputs[..]) {
-            (Some(jump), _) => jump,
-            (None, []) => self.get(Kind::Drop)?,
-            (None, [vport]) => self.get(Kind::Output(*vport))?,
-            (None, vports) => {
-                let mut vports = vports.to_vec();
-                vports.sort_unstable();
-                self.get(Kind::Copies(vports))?
-            }
+        list.push(match (jump, &plan.outputs[..], behind) {
+            (Some(jump), ..) => jump,
+            (None, [], []) => self.get(Kind::Drop)?,
+            (None, [vport], []) => self.get(Kind::Output(*vport))?,
+            (None, vports, behind) => self.copies(vports, behind)?,
         });
         Ok(list.into())
     }
@@ -80,16 +87,27 @@ impl Actions {
         Ok([self.get(Kind::Drop)?].into())
     }
 
+    fn copies(&mut self, vports: &[u16], behind: &[(u32, Action)]) -> Result<Action, Refusal> {
+        let mut vports = vports.to_vec();
+        vports.sort_unstable();
+        let (levels, tables): (Vec<_>, Vec<_>) = behind.iter().cloned().unzip();
+        self.get_leading_to(Kind::Copies(vports, levels), &tables)
+    }
+
     fn get(&mut self, kind: Kind) -> Result<Action, Refusal> {
+        self.get_leading_to(kind, &[])
+    }
+
+    fn get_leading_to(&mut self, kind: Kind, tables: &[Action]) -> Result<Action, Refusal> {
         if let Some(action) = self.made.get(&kind) {
             return Ok(action.clone());
         }
-        let action = self.make(&kind).map_err(refuse)?;
+        let action = self.make(&kind, tables).map_err(refuse)?;
         self.made.insert(kind, action.clone());
         Ok(action)
     }
 
-    fn make(&self, kind: &Kind) -> Result<Action, CallError> {
+    fn make(&self, kind: &Kind, tables: &[Action]) -> Result<Action, CallError> {
         match kind {
             Kind::Drop => Action::drop_packets(&self.library),
             Kind::Unwrap => Action::reformat(&self.domain, Reformat::L2TunnelToL2, &[]),
@@ -98,10 +116,11 @@ impl Actions {
             Kind::PushVlan(tag) => Action::push_vlan(&self.domain, tag.tpid, tag.tci),
             Kind::Modify(words) => Action::modify_header(&self.domain, words),
             Kind::Output(vport) => Action::to_vport(&self.domain, *vport),
-            Kind::Copies(vports) => {
-                let destination =
-                    |vport: &u16| Action::to_vport(&self.domain, *vport).map(|to| Destination { to, reformat: None });
-                Action::to_all(&self.domain, vports.iter().map(destination).collect::<Result<_, _>>()?)
+            Kind::Copies(vports, _) => {
+                let vports = vports.iter().map(|vport| Action::to_vport(&self.domain, *vport));
+                let all = vports.chain(tables.iter().cloned().map(Ok));
+                let all = all.map(|to| Ok(Destination { to: to?, reformat: None }));
+                Action::to_all(&self.domain, all.collect::<Result<_, _>>()?)
             }
         }
     }

@@ -1,9 +1,10 @@
 //! The connections of an eswitch: tables that find the connection of a packet, and what follows in a flow once it is found.
 //!
-//! A flow with `ct()` has two rules. The first is in the table of its chain: it notes the zone and the flow, and leads to the connections of
-//! the zone. There each direction of a connection has a rule, which notes state, mark and label, translates if the flow wants that, and
-//! leads on to the continuations, where the second rule of the flow counts and does the rest. Tables are entered by ascending levels
-//! only, so the connections of a zone have a table (a stage) for each level at which flows need them; in most zones there is one.
+//! A flow with `ct()` has at least two rules. The first is in the table of its chain: it notes the zone and the flow, and leads to the
+//! connections of the zone. There each direction of a connection has a rule, which notes state, mark and label, translates if the flow
+//! wants that, and leads on to the rules behind, of which the next one of the flow counts and does the rest. Tables are entered by
+//! ascending levels only, so the connections of a zone have a table (a stage) for each level at which flows need them; in most zones
+//! there is one.
 //!
 //! A packet of no connection, and one that matches nothing later on, goes to its representor as it came in. If it was translated, a
 //! rule in the last table takes that back: every table leads there in the end but that of the first chain.
@@ -21,11 +22,11 @@ use super::ids::Ids;
 use super::refusal::refuse;
 use super::stages::{Restoration, Stage};
 use crate::mlx5::{Action, Context, Domain, Rule};
-use crate::translate::registers::{CONTINUATION, CT_ZONE, TRANSLATION};
+use crate::translate::registers::TRANSLATION;
 use crate::translate::{Tracking, Way, connection_rule, is_for_hardware, is_translated, restoration};
 
-/// Tables between that of a flow with `ct()` and the one that it leads to: connections and continuations.
-pub(super) const TABLES_BETWEEN: u32 = 2;
+/// Tables between that of a flow with `ct()` and those of its rules that follow the next one: connections, and that one's.
+pub(super) const TABLES_TO_CONNECTIONS: u32 = 2;
 
 /// What happens to connections, as a source of them tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,12 +56,9 @@ pub struct Connected {
 /// The connections.
 pub(super) struct Connections {
     zones: HashMap<u16, HashMap<Direction, Tracked>>,
-    stages: BTreeMap<StageId, Stage>,
+    stages: BTreeMap<StageId, Zone>,
     /// Connections that are to come to stages.
     unfilled: VecDeque<(StageId, Direction)>,
-    /// The second rules of flows, by the level of their table, which stays.
-    continuations: BTreeMap<u32, Stage>,
-    continuation_ids: Ids,
     translation_ids: Ids,
     counters: Counters,
     /// Counters of connections that are gone, until the device is done with their rules.
@@ -98,12 +96,10 @@ struct StageId {
     level: u32,
 }
 
-/// The second rule of a flow, and what the first one does.
-pub(super) struct Continuation {
-    _rule: Rule,
-    id: u32,
-    /// The actions of the first.
-    pub(super) first: Box<[Action]>,
+/// A stage, and where packets go whose connection is found there.
+struct Zone {
+    stage: Stage,
+    found: Action,
 }
 
 impl Connections {
@@ -112,8 +108,6 @@ impl Connections {
             zones: HashMap::new(),
             stages: BTreeMap::new(),
             unfilled: VecDeque::new(),
-            continuations: BTreeMap::new(),
-            continuation_ids: Ids::of(CONTINUATION),
             translation_ids: Ids::of(TRANSLATION),
             counters: Counters::new(context),
             gone: Vec::new(),
@@ -128,35 +122,24 @@ impl Connections {
         &self.restoration.jump
     }
 
-    /// Makes the second rule of a flow, whose packets come from `vport`, if that is known. It goes on to a table of level `level`, or
-    /// nowhere.
-    pub(super) fn follow(
+    /// Returns what leads to the connections of a zone at a level, for which a table is opened if need be. Packets of those that are
+    /// found go where `found` leads, which is the table of the next level.
+    pub(super) fn open_stage(
         &mut self,
-        tracking: Tracking,
+        Tracking { zone, translates }: Tracking,
         level: u32,
-        vport: Option<u16>,
-        actions: Box<[Action]>,
-        count: Action,
-    ) -> Result<Continuation, Refusal> {
-        let Tracking { zone, translates } = tracking;
-        let to_connections = self.stage(StageId { zone, translates, level: level - TABLES_BETWEEN })?;
-        let id = self.continuation_ids.take().ok_or_else(|| no_room("flows with ct()"))?;
-        let words = [CT_ZONE.set(zone.into()), CONTINUATION.set(id)];
-        let made = Action::modify_header(&self.domain, &words).map_err(refuse).and_then(|note| {
-            let rule = self.continuations(level - 1)?.follow(id, vport, actions, count).map_err(refuse)?;
-            Ok(Continuation { _rule: rule, id, first: [note, to_connections].into() })
-        });
-        made.inspect_err(|_| self.continuation_ids.rest(id))
-    }
-
-    /// Returns whether the numbers of flows that are gone must be freed before there is one for another flow.
-    pub(super) fn must_settle(&self) -> bool {
-        self.continuation_ids.only_rest()
-    }
-
-    /// Lets the second rule of a flow go, after the first.
-    pub(super) fn leave(&mut self, continuation: Continuation) {
-        self.continuation_ids.rest(continuation.id);
+        found: Action,
+    ) -> Result<Action, Refusal> {
+        let id = StageId { zone, translates, level };
+        if let Some(zone) = self.stages.get(&id) {
+            return Ok(zone.stage.jump.clone());
+        }
+        let stage = Stage::open(&self.domain, level, Some(&self.restoration.jump)).map_err(refuse)?;
+        let jump = stage.jump.clone();
+        self.stages.insert(id, Zone { stage, found });
+        let known = self.zones.get(&zone).into_iter().flat_map(HashMap::keys);
+        self.unfilled.extend(known.map(|original| (id, *original)));
+        Ok(jump)
     }
 
     /// Makes changes. Packets are found by them once the writes are in the device.
@@ -212,7 +195,6 @@ impl Connections {
 
     /// Frees what belonged to rules that are gone, after the device has let go of them.
     pub(super) fn settle(&mut self) -> Result<(), Refusal> {
-        self.continuation_ids.settle();
         self.translation_ids.settle();
         let gone = std::mem::take(&mut self.gone);
         self.counters.settle(&gone).map(drop)
@@ -221,7 +203,7 @@ impl Connections {
     /// Lets the tables go that no flow leads to. Those of a zone stay as long as it has connections.
     pub(super) fn prune(&mut self) {
         let zones = &self.zones;
-        self.stages.retain(|id, stage| stage.jump.is_shared() || zones.contains_key(&id.zone));
+        self.stages.retain(|id, zone| zone.stage.jump.is_shared() || zones.contains_key(&id.zone));
     }
 
     /// Returns the connections whose packets were counted since it was asked last.
@@ -310,8 +292,9 @@ impl Connections {
         counter: Counter,
         actions: &mut Actions,
     ) -> Result<[Rule; 2], Refusal> {
-        let found = self.continuations(stage.level + 1)?.jump.clone();
-        let Some(table) = self.stages.get_mut(&stage) else { return Err(gone("the table of the zone")) };
+        let Some(Zone { stage: table, found }) = self.stages.get_mut(&stage) else {
+            return Err(gone("the table of the zone"));
+        };
         let translation = translation.filter(|_| stage.translates);
         let mut make = |way: Way| {
             let rule = connection_rule(connection, way, translation.map(|ids| ids[way as usize]))?;
@@ -321,7 +304,7 @@ impl Connections {
                 None => actions.modify(rule.modifications)?,
             };
             let count = self.counters.action(counter)?;
-            table.rule(&rule.mask, &rule.value, [change, found.clone()].into(), count).map_err(refuse)
+            table.rule(&rule.mask, &rule.value, [change, found.clone()].into(), Some(count)).map_err(refuse)
         };
         Ok([make(Way::Original)?, make(Way::Reply)?])
     }
@@ -373,28 +356,6 @@ impl Connections {
     fn take_back(&mut self, translation: Option<Translation>) {
         let ids = translation.map(|translation| translation.ids);
         ids.into_iter().flatten().for_each(|id| self.translation_ids.rest(id));
-    }
-
-    /// Returns what leads to a stage, opened if need be.
-    fn stage(&mut self, id: StageId) -> Result<Action, Refusal> {
-        if let Some(stage) = self.stages.get(&id) {
-            return Ok(stage.jump.clone());
-        }
-        let stage = Stage::open(&self.domain, id.level, &self.restoration.jump).map_err(refuse)?;
-        let jump = stage.jump.clone();
-        self.stages.insert(id, stage);
-        let known = self.zones.get(&id.zone).into_iter().flat_map(HashMap::keys);
-        self.unfilled.extend(known.map(|original| (id, *original)));
-        Ok(jump)
-    }
-
-    fn continuations(&mut self, level: u32) -> Result<&mut Stage, Refusal> {
-        match self.continuations.entry(level) {
-            std::collections::btree_map::Entry::Occupied(found) => Ok(found.into_mut()),
-            std::collections::btree_map::Entry::Vacant(place) => {
-                Ok(place.insert(Stage::open(&self.domain, level, &self.restoration.jump).map_err(refuse)?))
-            }
-        }
     }
 }
 

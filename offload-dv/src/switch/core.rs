@@ -9,36 +9,38 @@ use sluice_flow::connection::Connection;
 use sluice_flow::refusal::Refusal;
 
 use super::actions::Actions;
-use super::connections::{Connected, ConnectionChange, Connections, Continuation, TABLES_BETWEEN};
+use super::connections::{Connected, ConnectionChange, Connections};
+use super::continuations::{Continuations, Continued};
 use super::counters::{BYTES_A_COUNTER, Count, Counters, Told};
 use super::growth::Growth;
-use super::kinds::{KindId, Kinds, actions_of};
+use super::kinds::{KindId, Kinds};
 use super::mirrors::{Copying, Mirrors};
 use super::next_hops::{NextHops, Way};
 use super::refusal::{explain, refuse};
 use super::rule_id::RuleId;
 use super::tables::{MatcherId, Tables};
 use crate::mlx5::{self, Answer, Context, Domain, DomainKind, Events, Library, Listener, Unavailable};
-use crate::translate::{Entrance, Hop, Instance, TableId, Tracking};
+use crate::translate::{Entrance, Hop, Instance};
 
 /// An eswitch, opened. Its rules go with it.
 pub struct Switch {
     /// By the places of their counters.
     pub(super) rules: Vec<Option<Installed>>,
-    /// What goes on when a connection is found, of rules that lead to connections.
-    continuations: HashMap<RuleId, (MatcherId, Continuation)>,
+    /// What flows have besides their first rules.
+    continued: HashMap<RuleId, Continued>,
     pub(super) kinds: Kinds,
-    connections: Option<Connections>,
+    pub(super) connections: Option<Connections>,
+    pub(super) continuations: Continuations,
     /// Lead to the tables, and go before them.
     mirrors: Mirrors,
     pub(super) tables: Tables,
-    next_hops: NextHops,
-    actions: Actions,
+    pub(super) next_hops: NextHops,
+    pub(super) actions: Actions,
     pub(super) counters: Counters,
     /// Matchers with more rules than they have room for.
     pub(super) crowded: VecDeque<MatcherId>,
     pub(super) growth: Option<Growth>,
-    domain: Domain,
+    pub(super) domain: Domain,
     context: Context,
 }
 
@@ -46,7 +48,7 @@ pub(super) struct Installed {
     /// Goes before what it refers to.
     pub(super) rule: mlx5::Rule,
     pub(super) flow: Flow,
-    /// `None` for a rule with a continuation.
+    /// `None` for the first rule of several.
     pub(super) kind: Option<KindId>,
 }
 
@@ -66,9 +68,10 @@ impl Switch {
             |reason: Refusal| Unavailable::NoCounters { name: name.to_owned(), reason: reason.to_string() };
         Ok(Self {
             rules: Vec::new(),
-            continuations: HashMap::new(),
+            continued: HashMap::new(),
             kinds: Kinds::default(),
             connections: None,
+            continuations: Continuations::new(&domain),
             mirrors: Mirrors::new(&context),
             tables: Tables::open(library, &context, &domain).map_err(failed)?,
             next_hops: NextHops::new(&domain),
@@ -85,6 +88,7 @@ impl Switch {
     pub fn accept_connections(&mut self) -> Result<(), Refusal> {
         let connections = Connections::open(&self.context, &self.domain)?;
         self.tables.lead_rest_to(connections.rest());
+        self.continuations.lead_rest_to(connections.rest());
         self.connections = Some(connections);
         Ok(())
     }
@@ -159,8 +163,8 @@ impl Switch {
     pub fn install(&mut self, rule: Instance) -> Result<RuleId, Refusal> {
         let id = self.counters.take()?;
         match self.insert(rule, id) {
-            Ok((installed, continuation)) => {
-                self.continuations.extend(continuation.map(|continuation| (id, continuation)));
+            Ok((installed, continued)) => {
+                self.continued.extend(continued.map(|continued| (id, continued)));
                 let places = self.places();
                 if self.rules.len() < places {
                     self.rules.reserve_exact(places - self.rules.len());
@@ -182,18 +186,22 @@ impl Switch {
         if self.installed(id).is_none() {
             return Err(no_rule(id));
         }
-        let (new, continuation) = self.insert(rule, id)?;
+        let (new, continued) = self.insert(rule, id)?;
         if self.installed(id).is_some_and(|old| !old.rule.is_beside(new.rule.shape())) {
             // Rings are written side by side: what is new must be there before what is old goes.
             self.sync()?;
         }
-        let before = match continuation {
-            Some(continuation) => self.continuations.insert(id, continuation),
-            None => self.continuations.remove(&id),
+        let before = match continued {
+            Some(continued) => self.continued.insert(id, continued),
+            None => self.continued.remove(&id),
         };
-        if let Some(old) = self.rules[id.0 as usize].replace(new)
-            && self.release(old, before)
-        {
+        let was_continued = before.is_some();
+        let was_last = self.rules[id.0 as usize].replace(new).is_some_and(|old| self.release(old, before));
+        if was_continued && let Err(refusal) = self.wait_for_packets() {
+            // The next one that waits frees it.
+            tracing::warn!("rules behind one that was replaced stay for now: {refusal}");
+        }
+        if was_last {
             self.prune();
         }
         Ok(())
@@ -218,14 +226,15 @@ impl Switch {
         let mut was_last = false;
         for id in ids {
             if let Some(installed) = self.rules[id.0 as usize].take() {
-                let continuation = self.continuations.remove(id);
-                was_last |= self.release(installed, continuation);
+                let continued = self.continued.remove(id);
+                was_last |= self.release(installed, continued);
             }
         }
+        let waited = self.wait_for_packets();
         if was_last {
             self.prune();
         }
-        self.wait_for_packets()?;
+        waited?;
         self.counters.settle(ids.iter().copied(), batch);
         Ok(())
     }
@@ -306,19 +315,9 @@ impl Switch {
         Ok(done)
     }
 
-    /// Waits until no packet is under rules that are gone, and frees what they had of connections.
-    fn wait_for_packets(&mut self) -> Result<(), Refusal> {
-        self.domain.sync().map_err(refuse)?;
-        self.connections.as_mut().map_or(Ok(()), Connections::settle)
-    }
-
-    fn insert(
-        &mut self,
-        rule: Instance,
-        id: RuleId,
-    ) -> Result<(Installed, Option<(MatcherId, Continuation)>), Refusal> {
-        if let Some(tracking) = rule.template.plan.tracking {
-            return self.insert_tracking(rule, tracking, id);
+    fn insert(&mut self, rule: Instance, id: RuleId) -> Result<(Installed, Option<Continued>), Refusal> {
+        if rule.template.plan.tracking.is_some() || !rule.template.plan.behind.is_empty() {
+            return self.insert_continued(rule, id).map(|(first, continued)| (first, Some(continued)));
         }
         let Instance { flow, template, value } = rule;
         let kind = self
@@ -343,53 +342,15 @@ impl Switch {
         }
     }
 
-    /// Makes both rules of a flow that looks up connections.
-    fn insert_tracking(
-        &mut self,
-        Instance { flow, template, value }: Instance,
-        tracking: Tracking,
-        id: RuleId,
-    ) -> Result<(Installed, Option<(MatcherId, Continuation)>), Refusal> {
-        if self.connections.as_ref().is_some_and(Connections::must_settle) {
-            self.wait_for_packets()?;
-        }
-        let Some(connections) = &mut self.connections else { return Err(no_connections()) };
-        let table = template.table();
-        let level = self.tables.level(template.plan.jump.map(|chain| TableId { chain, ..table }))?;
-        let to = format_args!("connections of zone {}", tracking.zone);
-        self.tables.keep_before(table, level, TABLES_BETWEEN, to)?;
-        let actions = actions_of(&template, &mut self.tables, &mut self.next_hops, &mut self.actions)?;
-        let count = self.counters.action(id)?;
-        let continuation = connections.follow(tracking, level, template.from(), actions, count)?;
-        let made = self.tables.matcher(&template).and_then(|(id, matcher)| {
-            let rule = matcher.shape(continuation.first.clone()).rule(&value, None).map_err(refuse);
-            rule.map(|rule| (id, rule)).inspect_err(|_| self.tables.release(id))
-        });
-        match made {
-            Ok((matcher, rule)) => Ok((Installed { rule, flow, kind: None }, Some((matcher, continuation)))),
-            Err(refusal) => {
-                connections.leave(continuation);
-                self.prune();
-                Err(explain(refusal, &template))
-            }
-        }
-    }
-
     fn installed(&self, id: RuleId) -> Option<&Installed> {
         self.rules.get(id.0 as usize)?.as_ref()
     }
 
     /// Takes a rule out of the tables. Returns whether it was the last of its kind.
-    fn release(
-        &mut self,
-        Installed { rule, kind, .. }: Installed,
-        continuation: Option<(MatcherId, Continuation)>,
-    ) -> bool {
+    fn release(&mut self, Installed { rule, kind, .. }: Installed, continued: Option<Continued>) -> bool {
         drop(rule);
-        if let Some((matcher, continuation)) = continuation {
-            if let Some(connections) = &mut self.connections {
-                connections.leave(continuation);
-            }
+        if let Some(Continued { matcher, continuation }) = continued {
+            self.continuations.leave(continuation);
             self.tables.release(matcher);
         }
         let Some(kind) = kind else { return true };
@@ -400,14 +361,15 @@ impl Switch {
     }
 
     /// Lets actions and tables go that no rule has any more.
-    fn prune(&mut self) {
+    pub(super) fn prune(&mut self) {
         self.actions.prune();
         self.tables.prune();
         self.connections.iter_mut().for_each(Connections::prune);
+        self.continuations.prune();
     }
 }
 
-fn no_connections() -> Refusal {
+pub(super) fn no_connections() -> Refusal {
     Refusal::Device { reason: "no connections come to this switch".into() }
 }
 

@@ -9,7 +9,7 @@ use super::next_hops::NextHops;
 use super::refusal::refuse;
 use super::tables::{MatcherId, Tables};
 use crate::mlx5::{Action, Counts, MatchParameter, Matcher, Rule, Shape};
-use crate::translate::Template;
+use crate::translate::{Plan, TableId, Template};
 
 /// One for each template that has rules. A template remembers its place, so that no rule but the first looks up masks and actions.
 #[derive(Default)]
@@ -103,23 +103,27 @@ impl Kind {
         next_hops: &mut NextHops,
         actions: &mut Actions,
     ) -> Result<Self, Refusal> {
-        let actions = actions_of(template, tables, next_hops, actions)?;
+        let actions = actions_of(&template.plan, template.table(), &[], &[], tables, next_hops, actions)?;
         let (matcher, of) = tables.matcher(template)?;
         Ok(Self { template: template.clone(), shape: of.shape(actions), matcher, rules: 1 })
     }
 }
 
-/// Returns the actions of a template's rules besides counting.
+/// Returns the actions besides counting of a rule that does what `plan` says, rewrites with `note`, too, and leads to the rules `behind`,
+/// each with the level of its table.
 pub(super) fn actions_of(
-    template: &Template,
+    plan: &Plan,
+    table: TableId,
+    behind: &[(u32, Action)],
+    note: &[u64],
     tables: &mut Tables,
     next_hops: &mut NextHops,
     actions: &mut Actions,
 ) -> Result<Box<[Action]>, Refusal> {
-    let jump = match (&template.plan.wraps, template.plan.jump) {
+    let jump = match (&plan.wraps, plan.jump) {
         (Some(wrapping), _) => Some(next_hops.jump(wrapping.hop, actions)?),
-        (None, Some(to)) => Some(tables.jump(template.table(), to)?),
+        (None, Some(to)) => Some(tables.jump(table, to)?),
         (None, None) => None,
     };
-    actions.list(&template.plan, jump)
+    actions.list(plan, jump, behind, note)
 }

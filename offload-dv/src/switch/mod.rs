@@ -5,6 +5,8 @@
 mod actions;
 mod blocking_counters;
 mod connections;
+mod continuations;
+mod continued;
 mod core;
 mod counters;
 mod growth;

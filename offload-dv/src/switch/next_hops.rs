@@ -12,12 +12,12 @@ use sluice_flow::refusal::Refusal;
 
 use super::actions::Actions;
 use super::refusal::refuse;
-use super::tables::LAST_LEVEL;
+use super::tables::END;
 use crate::mlx5::{Action, CallError, Domain, MatchParameter, Matcher, Rule, Table};
 use crate::translate::{Hop, address_words};
 
-/// The level of their tables, above those of all chains and of what follows `ct()`.
-const LEVEL: u32 = LAST_LEVEL + 2;
+/// The level of their tables, above those of all rules of flows.
+const LEVEL: u32 = END + 1;
 
 /// What packets get on their way to a next hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

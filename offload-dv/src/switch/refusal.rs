@@ -30,7 +30,7 @@ pub(super) fn explain(refusal: Refusal, template: &Template) -> Refusal {
     let from = template.from();
     let refuse = |action, reason: &'static str| Refusal::Action { action, reason: reason.into() };
     let is_from_uplink = from.is_none_or(|vport| vport == UPLINK);
-    let (takes_off, puts_on) = (template.plan.pops > 0, !template.plan.pushes.is_empty());
+    let (takes_off, puts_on) = (template.plan.takes_tags_off(), template.plan.puts_tags_on());
     match refusal {
         Refusal::Combination { .. } if template.asks_for_option() => Refusal::Field {
             field: Field::GeneveOptions0,

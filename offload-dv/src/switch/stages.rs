@@ -1,13 +1,13 @@
-//! The tables that packets pass from the first rule of a flow with `ct()` to the second, and the one that takes translations back.
+//! The tables that packets pass from the first rule of a flow to those behind, and the one that takes translations back.
 
 use std::collections::HashMap;
 
-use super::tables::{LAST_LEVEL, lead_rest_to};
+use super::tables::{END, lead_rest_to};
 use crate::mlx5::{Action, CallError, Domain, MatchParameter, Matcher, Rule, Table};
 use crate::translate::{ConnectionRule, continuation, translated_mask};
 
-/// The level of the table that takes translations back: above those of all chains.
-const RESTORATION_LEVEL: u32 = LAST_LEVEL + 1;
+/// The level of the table that takes translations back: above those of all rules of flows.
+const RESTORATION_LEVEL: u32 = END;
 /// The level of a table without rules. libmlx5 takes no default miss behind a rewrite, and a miss in that table is one.
 const END_LEVEL: u32 = RESTORATION_LEVEL + 1;
 
@@ -17,7 +17,7 @@ pub(super) struct Stage {
     table: Table,
     /// Leads here.
     pub(super) jump: Action,
-    _rest: Rule,
+    _rest: Option<Rule>,
 }
 
 /// The table that gives translated packets back what they came in with, and lets them go where those go that match nothing.
@@ -30,10 +30,10 @@ pub(super) struct Restoration {
 }
 
 impl Stage {
-    pub(super) fn open(domain: &Domain, level: u32, rest: &Action) -> Result<Self, CallError> {
+    pub(super) fn open(domain: &Domain, level: u32, rest: Option<&Action>) -> Result<Self, CallError> {
         let table = domain.table(level)?;
         let jump = Action::to_table(&table)?;
-        let rest = lead_rest_to(&table, rest)?;
+        let rest = rest.map(|rest| lead_rest_to(&table, rest)).transpose()?;
         Ok(Self { matchers: HashMap::new(), table, jump, _rest: rest })
     }
 
@@ -43,24 +43,24 @@ impl Stage {
         mask: &MatchParameter,
         value: &MatchParameter,
         actions: Box<[Action]>,
-        count: Action,
+        count: Option<Action>,
     ) -> Result<Rule, CallError> {
         if !self.matchers.contains_key(mask) {
             self.matchers.insert(*mask, self.table.matcher(0, mask)?);
         }
-        let actions = std::iter::once(count).chain(actions).collect();
+        let actions = count.into_iter().chain(actions).collect();
         self.matchers[mask].rule(value, actions)
     }
 
-    /// Makes the second rule of a flow, whose packets carry `id` and come from `vport`, if that is known.
+    /// Makes a rule of the flow with a number, which packets carry that come from `vport`, if that is known.
     pub(super) fn follow(
         &mut self,
-        id: u32,
+        number: u32,
         vport: Option<u16>,
         actions: Box<[Action]>,
-        count: Action,
+        count: Option<Action>,
     ) -> Result<Rule, CallError> {
-        let (mask, value) = continuation(id, vport);
+        let (mask, value) = continuation(number, vport);
         self.rule(&mask, &value, actions, count)
     }
 }

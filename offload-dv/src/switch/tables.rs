@@ -17,9 +17,12 @@ use crate::translate::{Entrance, GeneveOption, TableId, Template};
 const FIRST_LEVEL: u32 = 1 + STAGES;
 /// The level of the first chain's table for packets of a tunnel. Those of later chains are above.
 const ENTRANCE_LEVEL: u32 = FIRST_LEVEL + 1;
-/// The level of a chain's table from which no rule is known to jump: others have room above it. libmlx5 has 64, of which the last two are
-/// not for chains.
-pub(super) const LAST_LEVEL: u32 = 61;
+/// The level above those of all rules of flows. libmlx5 has 64, of which this and the last are for packets on their way out.
+pub(super) const END: u32 = 62;
+/// Rules that a flow may have behind the first, wherever the table of that is, if it does not jump to another chain.
+const BEHIND: u32 = 8;
+/// The level of a chain's table from which no rule is known to jump: others have room above it.
+const LAST_LEVEL: u32 = END - BEHIND - 1;
 /// The first chain, of packets that come through no tunnel.
 const FIRST: TableId = TableId { chain: ChainId(0), entrance: None };
 
@@ -132,9 +135,9 @@ impl Tables {
         Ok(())
     }
 
-    /// Returns the level of a table, which is made if need be; without one, that above those of all chains.
+    /// Returns the level of a table, which is made if need be; without one, that above those of all rules.
     pub(super) fn level(&mut self, table: Option<TableId>) -> Result<u32, Refusal> {
-        table.map_or(Ok(LAST_LEVEL + 1), |table| Ok(self.table(table, LAST_LEVEL)?.level))
+        table.map_or(Ok(END), |table| Ok(self.table(table, LAST_LEVEL)?.level))
     }
 
     /// Returns the action that leads to the first chain.
@@ -276,10 +279,14 @@ impl Tables {
         shared.is_growing
     }
 
+    /// Returns whether a matcher has a fixed layout.
+    pub(super) fn has_fixed_layout(&self, id: MatcherId) -> bool {
+        self.matchers.get(id.0 as usize).and_then(Option::as_ref).is_some_and(Shared::has_fixed_layout)
+    }
+
     /// Returns how many matchers have a fixed layout.
     pub(super) fn fixed_layouts(&self) -> usize {
-        let has_room = |shared: &&Shared| shared.room != RESIZABLE && shared.room != usize::MAX;
-        self.matchers.iter().flatten().filter(has_room).count()
+        self.matchers.iter().flatten().filter(|shared| shared.has_fixed_layout()).count()
     }
 
     /// Lets the tables of chains go that have no rules, and that no rule jumps to.
@@ -300,6 +307,12 @@ impl Tables {
             }
         };
         Ok(chain)
+    }
+}
+
+impl Shared {
+    fn has_fixed_layout(&self) -> bool {
+        self.room != RESIZABLE && self.room != usize::MAX
     }
 }
 

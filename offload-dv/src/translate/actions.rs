@@ -1,5 +1,5 @@
 //! What a flow does, in the order in which a rule can do it: take tunnel headers and tags off, rewrite, put tags and tunnel headers on, and
-//! send on.
+//! send on. What a flow does to a packet after copies of it were sent is for rules behind the first.
 
 use sluice_flow::ChainId;
 use sluice_flow::action::{Action, ActionKind, Conntrack, Encapsulation, FieldSet, VlanTag};
@@ -35,6 +35,8 @@ pub struct Plan {
     pub outputs: Vec<u16>,
     /// Where the packet is looked up again.
     pub jump: Option<ChainId>,
+    /// What rules behind this one do, each with a packet as it is then.
+    pub behind: Vec<Plan>,
 }
 
 /// A VLAN tag.
@@ -50,8 +52,10 @@ pub(super) fn translate(actions: &[Action], guarantees: &Guarantees, vports: &dy
     let mut planner = Planner {
         guarantees,
         vports,
+        before: Vec::new(),
         plan: Plan::default(),
         modifications: Modifications::default(),
+        tags: guarantees.tags,
         least_ttl: guarantees.least_ttl,
         is_cleared: false,
         mark: guarantees.mark,
@@ -60,31 +64,63 @@ pub(super) fn translate(actions: &[Action], guarantees: &Guarantees, vports: &dy
     for action in actions {
         planner.take(action)?;
     }
-    let Planner { mut plan, mut modifications, is_cleared, .. } = planner;
-    if is_cleared && plan.jump.is_some() {
-        modifications.push(&tracking::clear());
-    }
-    plan.modifications = modifications.into_words();
-    // Nobody sees what is done to a packet that goes nowhere.
-    if !plan.is_sent() && plan.jump.is_none() {
-        return Ok(Plan { tracking: plan.tracking, ..Plan::default() });
-    }
+    let mut plan = planner.finish();
     // One that goes to another chain may miss there, and must be there as it came in.
-    plan.unwraps = guarantees.entrance.is_some() && plan.jump.is_none();
+    plan.unwraps = guarantees.entrance.is_some() && plan.is_sent();
     Ok(plan)
 }
 
 impl Plan {
+    /// Returns how many rules there are behind this one, one behind the other or side by side.
+    pub fn rules_behind(&self) -> u32 {
+        self.behind.iter().map(|plan| 1 + plan.rules_behind()).sum()
+    }
+
+    /// Returns the chain where packets are looked up again.
+    pub fn chain(&self) -> Option<ChainId> {
+        self.jump.or_else(|| self.behind.iter().find_map(Self::chain))
+    }
+
+    /// Returns whether it has a tag be taken off, or another one behind it.
+    pub fn takes_tags_off(&self) -> bool {
+        self.pops > 0 || self.behind.iter().any(Self::takes_tags_off)
+    }
+
+    /// Returns whether it has a tag be put on, or another one behind it.
+    pub fn puts_tags_on(&self) -> bool {
+        !self.pushes.is_empty() || self.behind.iter().any(Self::puts_tags_on)
+    }
+
+    /// Whether packets go somewhere.
+    pub(super) fn leads(&self) -> bool {
+        self.is_sent() || self.jump.is_some()
+    }
+
+    /// Whether packets go somewhere but to another chain.
     fn is_sent(&self) -> bool {
-        !self.outputs.is_empty() || self.wraps.is_some()
+        !self.outputs.is_empty() || self.wraps.is_some() || !self.behind.is_empty()
+    }
+
+    /// Puts headers on in this rule, if the only one behind does nothing else, and no copy goes without them.
+    fn with_headers_at_once(mut self) -> Self {
+        if self.outputs.is_empty()
+            && let [Self { wraps: Some(_), .. }] = &self.behind[..]
+        {
+            self.wraps = self.behind.pop().and_then(|plan| plan.wraps);
+        }
+        self
     }
 }
 
 struct Planner<'a> {
     guarantees: &'a Guarantees,
     vports: &'a dyn Vports,
+    /// Rules before the one that is planned, from the first on: each sends copies, and leads to the next.
+    before: Vec<Plan>,
     plan: Plan,
     modifications: Modifications,
+    /// Tags that a packet has at least, after what was done so far; `None` if the match does not say.
+    tags: Option<usize>,
     /// The time to live or the hop limit is at least this, after what was done so far.
     least_ttl: u8,
     /// What is known of the packet's connection is to be forgotten.
@@ -117,14 +153,16 @@ impl Planner<'_> {
                     // A packet that misses there goes to its representor, and must be there as it came in.
                     return Err(refuse(ActionKind::Recirc, "the packet was changed before, and may miss there"));
                 }
-                if self.plan.is_sent() {
-                    return Err(refuse(ActionKind::Recirc, "copies were sent before"));
+                if self.has_sent() {
+                    let reason = "copies were sent before, and a packet that misses there would be sent again";
+                    return Err(refuse(ActionKind::Recirc, reason));
                 }
                 self.plan.jump = Some(*chain);
                 Ok(())
             }
             change if self.plan.is_sent() => {
-                Err(refuse(change.kind(), "copies were sent before, which would be changed, too"))
+                self.begin_behind();
+                self.take(change)
             }
             Action::Set(_) | Action::DecTtl(_) if !self.plan.pushes.is_empty() => {
                 Err(refuse(action.kind(), "a tag was put on before"))
@@ -146,6 +184,10 @@ impl Planner<'_> {
         if self.plan.tracking.is_some() {
             return Err(refuse(ActionKind::Ct, "the connection is looked up once in a flow"));
         }
+        if self.has_sent() {
+            let reason = "copies were sent before, and a packet of no connection would be sent again";
+            return Err(refuse(ActionKind::Ct, reason));
+        }
         if self.changes_packets() {
             // A packet of no connection goes to its representor, and must be there as it came in.
             return Err(refuse(ActionKind::Ct, "the packet was changed before, and may be of no connection"));
@@ -156,27 +198,23 @@ impl Planner<'_> {
     }
 
     fn output(&mut self, port: PortNumber) -> Result<(), Refusal> {
-        if self.plan.wraps.is_some() {
-            return Err(refuse(ActionKind::Output, "a copy went into a tunnel before"));
-        }
         let Some(tunnel) = self.vports.tunnel(port) else {
             let vport = self.vports.vport(port)?;
             if self.plan.outputs.contains(&vport) {
-                return Err(refuse(ActionKind::Output, "a copy goes there already"));
+                // A packet has one copy for a port at a time.
+                self.begin_behind();
             }
             self.plan.outputs.push(vport);
             return Ok(());
         };
-        if self.plan.is_sent() {
-            return Err(refuse(ActionKind::Output, "a copy that goes into a tunnel must be the only one"));
-        }
         if self.guarantees.from.is_none_or(|vport| vport == UPLINK) {
             return Err(refuse(ActionKind::Output, "the device puts tunnel headers on packets from functions only"));
         }
         let Some(outer) = &self.outer else {
             return Err(refuse(ActionKind::Output, "a tunnel port needs set(tunnel()) before"));
         };
-        self.plan.wraps = Some(Wrapping::new(outer, &tunnel, self.mark, self.vports)?);
+        let wraps = Some(Wrapping::new(outer, &tunnel, self.mark, self.vports)?);
+        self.plan.behind.push(Plan { wraps, ..Plan::default() });
         Ok(())
     }
 
@@ -205,9 +243,11 @@ impl Planner<'_> {
         if !self.modifications.is_empty() || !self.plan.pushes.is_empty() {
             return Err(refuse(ActionKind::PopVlan, "the device takes tags off before it changes anything else"));
         }
-        if self.guarantees.tags.is_none_or(|tags| tags <= self.plan.pops) {
+        let left = self.tags.and_then(|tags| tags.checked_sub(1));
+        if left.is_none() {
             return Err(refuse(ActionKind::PopVlan, "the match does not say that there is a tag"));
         }
+        self.tags = left;
         self.plan.pops += 1;
         Ok(())
     }
@@ -224,11 +264,37 @@ impl Planner<'_> {
         }
         let tci = u16::from(tag.pcp) << 13 | tag.vid & 0xfff;
         self.plan.pushes.push(Tag { tpid: tag.tpid, tci });
+        self.tags = self.tags.map(|tags| tags + 1);
         Ok(())
     }
 
     fn changes_packets(&self) -> bool {
         self.plan.pops > 0 || !self.plan.pushes.is_empty() || !self.modifications.is_empty()
+    }
+
+    fn has_sent(&self) -> bool {
+        !self.before.is_empty() || self.plan.is_sent()
+    }
+
+    /// Has what follows be done by a rule behind: copies that were sent so far stay as they are.
+    fn begin_behind(&mut self) {
+        let modifications = std::mem::take(&mut self.modifications).into_words();
+        self.before.push(Plan { modifications, ..std::mem::take(&mut self.plan) });
+    }
+
+    /// Returns the first rule, with those behind it. Nobody sees what is done to a packet that goes nowhere.
+    fn finish(mut self) -> Plan {
+        if self.is_cleared && self.plan.jump.is_some() {
+            self.modifications.push(&tracking::clear());
+        }
+        self.begin_behind();
+        let lead_on = |behind: Option<Plan>, mut plan: Plan| {
+            plan.behind.extend(behind);
+            plan.leads().then(|| plan.with_headers_at_once())
+        };
+        let tracking = self.before.first().and_then(|plan| plan.tracking);
+        let first = self.before.into_iter().rev().fold(None, lead_on);
+        first.unwrap_or_else(|| Plan { tracking, ..Plan::default() })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::actions::Plan;
 use super::geneve::GeneveOption;
 use super::headers::Wrapping;
 use super::places;
@@ -33,35 +34,50 @@ impl Rule {
             let translated = if translates { " with translation" } else { "" };
             let _ = write!(text, "to the connections of zone {zone}{translated}; of those found ");
         }
-        text.push_str("count");
-        if self.plan.unwraps {
-            text.push_str(", decap");
-        }
-        for _ in 0..self.plan.pops {
-            text.push_str(", pop_vlan");
-        }
-        if !self.plan.modifications.is_empty() {
-            let words: Vec<_> = self.plan.modifications.iter().map(|word| format!("{word:#018x}")).collect();
-            let _ = write!(text, ", modify_header({})", words.join(" "));
-        }
-        for tag in &self.plan.pushes {
-            let _ = write!(text, ", push_vlan({:#06x} {:#06x})", tag.tpid, tag.tci);
-        }
-        if let Some(Wrapping { headers, hop }) = &self.plan.wraps {
-            let bytes: String = headers.iter().map(|byte| format!("{byte:02x}")).collect();
-            let _ = write!(text, ", encap({bytes}), to the next hop of {}", hop.destination);
-            return text;
-        }
-        match (self.plan.jump, &self.plan.outputs[..]) {
-            (Some(chain), _) => {
-                let _ = write!(text, ", to the table of chain {chain}");
-            }
-            (None, []) => text.push_str(", drop"),
-            (None, vports) => {
-                let names: Vec<_> = vports.iter().map(|vport| name_of(*vport)).collect();
-                let _ = write!(text, ", to {}", names.join(" and "));
-            }
-        }
+        let of_first = done(&self.plan, name_of);
+        let _ = write!(text, "{}", std::iter::once("count".to_owned()).chain(of_first).collect::<Vec<_>>().join(", "));
+        describe_behind(&self.plan, name_of, &mut text);
         text
     }
+}
+
+/// Adds what the rules behind one do, each with those behind itself.
+fn describe_behind(plan: &Plan, name_of: &dyn Fn(u16) -> String, text: &mut String) {
+    for plan in &plan.behind {
+        let _ = write!(text, "; behind: {}", done(plan, name_of).join(", "));
+        describe_behind(plan, name_of, text);
+    }
+}
+
+/// Says what a rule does besides counting.
+fn done(plan: &Plan, name_of: &dyn Fn(u16) -> String) -> Vec<String> {
+    let mut done = Vec::new();
+    if plan.unwraps {
+        done.push("decap".to_owned());
+    }
+    done.extend((0..plan.pops).map(|_| "pop_vlan".to_owned()));
+    if !plan.modifications.is_empty() {
+        let words: Vec<_> = plan.modifications.iter().map(|word| format!("{word:#018x}")).collect();
+        done.push(format!("modify_header({})", words.join(" ")));
+    }
+    done.extend(plan.pushes.iter().map(|tag| format!("push_vlan({:#06x} {:#06x})", tag.tpid, tag.tci)));
+    if let Some(Wrapping { headers, hop }) = &plan.wraps {
+        let bytes: String = headers.iter().map(|byte| format!("{byte:02x}")).collect();
+        done.push(format!("encap({bytes})"));
+        done.push(format!("to the next hop of {}", hop.destination));
+    }
+    done.extend(plan.jump.map(|chain| format!("to the table of chain {chain}")));
+    let behind = match plan.behind.len() {
+        0 => None,
+        1 => Some("a rule behind".to_owned()),
+        number => Some(format!("{number} rules behind")),
+    };
+    let places: Vec<_> = plan.outputs.iter().map(|vport| name_of(*vport)).chain(behind).collect();
+    if !places.is_empty() {
+        done.push(format!("to {}", places.join(" and ")));
+    }
+    if !plan.leads() {
+        done.push("drop".to_owned());
+    }
+    done
 }

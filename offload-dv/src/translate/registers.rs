@@ -18,7 +18,7 @@
 
 use super::places::Place;
 
-/// The flow that goes on once the connection of the packet is found.
+/// The flow whose rules behind the first go on with the packet.
 pub const CONTINUATION: Bits = Bits::new("misc2.metadata_reg_c_1", 1, 0, 16);
 /// `ct_zone`.
 pub const CT_ZONE: Bits = Bits::new("misc2.metadata_reg_c_2.zone", 2, 0, 16);

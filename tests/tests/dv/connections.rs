@@ -210,6 +210,29 @@ fn packets_of_a_connection_go_on_and_all_others_go_to_their_representor() {
 }
 
 #[test]
+fn copies_of_packets_of_connections_are_as_they_were_when_they_were_sent() {
+    let name = "connections::copies_of_packets_of_connections_are_as_they_were_when_they_were_sent";
+    on_device("bluefield-3", name, |ports| {
+        let mut world = World::open(ports);
+        let track = |flags| format!("recirc_id(0x1),in_port(2),ct_state({flags}),{IP}");
+        world.add(&track("+trk+est"), "1,set(eth(dst=02:66:77:88:99:aa)),3");
+        world.add_to_software(&track("+trk+new"), "ct(commit,zone=5),1");
+        world.add(&format!("recirc_id(0),in_port(1),{IP}"), "ct(zone=5),2,set(eth(src=02:66:77:88:99:aa)),4");
+        world.add(&format!("recirc_id(0),in_port(2),{IP}"), "ct(zone=5),recirc(1)");
+        let [there, back] = directions(UDP);
+        begin(&world, &[there.clone(), back.clone()]);
+        world.tell();
+        for (port, packet) in [(2, &there), (1, &back)] {
+            let frame = packet.frame();
+            let found = world.rig.inject(port as usize, &frame);
+            assert_eq!(found.len(), 2);
+            assert_eq!(found, world.in_software(port, &frame));
+        }
+        world.left_to_software(1, &Packet { ports: [1112, 2222], ..back });
+    });
+}
+
+#[test]
 fn a_connection_that_is_gone_or_closing_is_left_to_software() {
     on_device("bluefield-3", "connections::a_connection_that_is_gone_or_closing_is_left_to_software", |ports| {
         let mut world = World::open(ports);

@@ -12,7 +12,7 @@ use sluice_tests::conformance::{Device, Opened, Subject};
 use sluice_tests::mlx5::{Control, on_device, with_options};
 
 /// Flows of each kind that needs something of its own in the device: key and actions.
-const KINDS: [(&str, &str); 7] = [
+const KINDS: [(&str, &str); 8] = [
     ("in_port(1),eth_type(0x0800),ipv4(proto=17,frag=no),udp(dst=53)", "2"),
     ("in_port(1),eth_type(0x0800),ipv4(dst=10.0.0.2,frag=no)", "drop"),
     ("in_port(1),eth_type(0x86dd),ipv6(frag=no)", "set(eth(dst=02:00:00:00:00:09)),3"),
@@ -20,6 +20,7 @@ const KINDS: [(&str, &str); 7] = [
     ("in_port(1),eth_type(0x0800),ipv4(dst=10.0.0.3,frag=no)", "2,3"),
     ("in_port(1),eth_type(0x88cc)", "recirc(0x5)"),
     ("tunnel(geneve({class=0x102,type=0x80,len=4,0x1})),in_port(4)", "1"),
+    ("in_port(1),eth_type(0x88f7)", "2,set(eth(dst=02:00:00:00:00:09)),3"),
 ];
 const CHAIN: ChainId = ChainId(5);
 
@@ -89,9 +90,10 @@ fn life(control: &mut Control) -> Option<(BTreeMap<String, usize>, usize)> {
     Some(told)
 }
 
-/// Commands that take something back: what one of them leaves when it is refused goes with the context, at the latest.
+/// Commands that take something back: what one of them leaves when it is refused goes with the context, at the latest. Among them is the one
+/// that waits until no packet is between the rules of a flow (SYNC_STEERING), before which they stay.
 fn takes_back(opcode: u16) -> bool {
-    matches!(opcode, 0x202 | 0x401 | 0x501 | 0x801 | 0x803 | 0x93a | 0x93e | 0x941 | 0xa03 | 0xa06 | 0xa0a)
+    matches!(opcode, 0x202 | 0x401 | 0x501 | 0x801 | 0x803 | 0x93a | 0x93e | 0x941 | 0xa03 | 0xa06 | 0xa0a | 0xb00)
         || is_the_kernels(opcode)
 }
 

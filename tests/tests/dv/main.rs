@@ -7,6 +7,7 @@ mod agent;
 mod chains;
 mod conforming;
 mod connections;
+mod copies;
 mod corpus;
 mod counters;
 mod fields;

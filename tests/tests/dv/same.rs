@@ -16,14 +16,14 @@ use crate::rig::{HOST, Rig, flow};
 const PROFILES: [&str; 3] = ["bluefield-2", "bluefield-3", HOST];
 
 /// A flow, and frames that come in at port 2 (or 1, if they need the wire).
-struct Case {
-    key: &'static str,
-    actions: &'static str,
-    from: usize,
-    packets: Vec<Packet>,
+pub(crate) struct Case {
+    pub(crate) key: &'static str,
+    pub(crate) actions: &'static str,
+    pub(crate) from: usize,
+    pub(crate) packets: Vec<Packet>,
 }
 
-fn case(key: &'static str, actions: &'static str, packets: impl Into<Vec<Packet>>) -> Case {
+pub(crate) fn case(key: &'static str, actions: &'static str, packets: impl Into<Vec<Packet>>) -> Case {
     Case { key, actions, from: 2, packets: packets.into() }
 }
 
@@ -53,7 +53,7 @@ fn expected(flow: &Flow, from: usize, frame: &[u8]) -> Vec<(u32, Vec<u8>)> {
     sent
 }
 
-fn compare(ports: &Ports, cases: Vec<Case>) {
+pub(crate) fn compare(ports: &Ports, cases: Vec<Case>) {
     let mut rig = Rig::open(ports);
     for Case { key, actions, from, packets } in cases {
         println!("{key} actions:{actions}");
@@ -72,7 +72,7 @@ fn compare(ports: &Ports, cases: Vec<Case>) {
 }
 
 /// Packets of which the first matches, and each other one misses by what the change makes of it.
-fn but(packet: Packet, changes: &[fn(&mut Packet)]) -> Vec<Packet> {
+pub(crate) fn but(packet: Packet, changes: &[fn(&mut Packet)]) -> Vec<Packet> {
     let changed = changes.iter().map(|change| {
         let mut packet = packet.clone();
         change(&mut packet);

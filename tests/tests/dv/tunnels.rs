@@ -49,15 +49,16 @@ pub(crate) fn open<'a>(ports: &'a Ports) -> Rig<'a> {
     rig
 }
 
-/// Installs a flow; where the next hop is to be found, it is found.
+/// Installs a flow; where next hops are to be found, they are found.
 fn add(rig: &mut Rig<'_>, flow: &Flow) -> sluice_offload_dv::switch::RuleId {
-    match rig.add(flow) {
-        Ok(id) => id,
-        Err(refusal) => {
-            let asked = rig.switch.take_asked();
-            assert!(!asked.is_empty(), "{refusal}");
-            asked.into_iter().for_each(|hop| rig.switch.set_way(hop, Ok(WAY)).unwrap());
-            rig.add(flow).unwrap()
+    loop {
+        match rig.add(flow) {
+            Ok(id) => return id,
+            Err(refusal) => {
+                let asked = rig.switch.take_asked();
+                assert!(!asked.is_empty(), "{refusal}");
+                asked.into_iter().for_each(|hop| rig.switch.set_way(hop, Ok(WAY)).unwrap());
+            }
         }
     }
 }
@@ -77,7 +78,9 @@ fn expected(soft: &Soft, flows: usize, from: usize, frame: &[u8]) -> (Vec<(u32, 
         }
         (port, sent)
     };
-    (sent.map(complete).collect(), hits)
+    let mut sent: Vec<_> = sent.map(complete).collect();
+    sent.sort();
+    (sent, hits)
 }
 
 pub(crate) fn compare(ports: &Ports, cases: Vec<Case>) {
@@ -100,6 +103,7 @@ pub(crate) fn compare(ports: &Ports, cases: Vec<Case>) {
                     *sent = without_entropy(std::mem::take(sent));
                 }
             }
+            found.sort();
             let told = |frames: &[(u32, Vec<u8>)]| -> Vec<_> {
                 frames.iter().map(|(port, frame)| format!("{port}: {}", hex(frame))).collect()
             };
@@ -322,6 +326,39 @@ fn into() -> Vec<Case> {
             Packet { tos: 3, ..Packet::v4(UDP) },
         ),
     ]
+}
+
+/// Copies into tunnels besides others, and out of them.
+fn copies() -> Vec<Case> {
+    const KEY: &str = "in_port(2),eth(),eth_type(0x0800),ipv4(tos=0/0x3,ttl=64,frag=no)";
+    let into =
+        |actions| Case { flows: vec![(KEY.to_owned(), actions)], from: 2, frames: vec![Packet::v4(UDP).frame()] };
+    vec![
+        into("3,set(tunnel(tun_id=0x5,src=172.16.0.1,dst=172.16.0.9,ttl=64,flags(df|key))),10"),
+        into("set(tunnel(tun_id=0x5,src=172.16.0.1,dst=172.16.0.9,ttl=64,flags(df|key))),10,3"),
+        // As a broadcast goes to several hosts.
+        into(
+            "3,4,set(tunnel(tun_id=0x5,src=172.16.0.1,dst=172.16.0.9,ttl=64,flags(key))),11,\
+             set(tunnel(tun_id=0x6,src=172.16.0.1,dst=172.16.0.8,ttl=64,flags(key))),11,\
+             set(tunnel(tun_id=0x7,src=172.16.0.1,dst=172.16.0.7,ttl=64,flags(key))),10",
+        ),
+        into(
+            "set(tunnel(tun_id=0x5,src=172.16.0.1,dst=172.16.0.9,ttl=64,flags(key))),10,set(ipv4(dst=10.9.9.9)),12,\
+             push_vlan(vid=5,pcp=0),3",
+        ),
+        unpack(
+            "tunnel(tun_id=0x5,flags(+key)),in_port(10),eth(),eth_type(0x0800),ipv4(ttl=64,frag=no)",
+            "2,set(eth(dst=02:66:77:88:99:aa)),set(ipv4(ttl=9)),3,push_vlan(vid=5,pcp=0),4",
+            but(Outer::vxlan(5), &[|outer| outer.tunnel = Header::Vxlan(0x0800_0000, 6)]),
+        ),
+    ]
+}
+
+#[test]
+fn copies_go_into_tunnels_besides_others() {
+    for profile in PROFILES {
+        on_device(profile, "tunnels::copies_go_into_tunnels_besides_others", |ports| compare(ports, copies()));
+    }
 }
 
 #[test]
