@@ -50,10 +50,18 @@ pub(crate) enum Work {
     Remove(Handle),
 }
 
+/// Changes of a worker's batch that are completed.
+pub(crate) struct Completed {
+    pub(crate) batch: u64,
+    pub(crate) completions: Vec<Completion>,
+}
+
 /// Where completions go.
 #[derive(Clone)]
 pub(crate) struct Reply {
-    pub(crate) complete: Sender<Vec<Completion>>,
+    /// The number that the worker has for the batch.
+    pub(crate) batch: u64,
+    pub(crate) complete: Sender<Completed>,
     pub(crate) waker: Option<Waker>,
 }
 
@@ -207,12 +215,12 @@ impl Desk {
 }
 
 impl Reply {
-    fn send(&self, done: Vec<Completion>) {
-        if done.is_empty() {
+    fn send(&self, completions: Vec<Completion>) {
+        if completions.is_empty() {
             return;
         }
         // Nobody waits any more if the worker is gone.
-        self.complete.send(done).unwrap_or_default();
+        let _ = self.complete.send(Completed { batch: self.batch, completions });
         if let Some(waker) = &self.waker {
             waker.wake_by_ref();
         }

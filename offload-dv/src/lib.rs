@@ -11,6 +11,7 @@ pub mod connections;
 mod desk;
 mod device;
 mod eswitch;
+mod in_hand;
 mod mirrors;
 pub mod mlx5;
 mod owner;

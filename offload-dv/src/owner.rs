@@ -3,6 +3,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
@@ -73,6 +74,16 @@ impl Owner {
             .map_err(|_| failed(format!("the device was not open within {} s", PATIENCE.as_secs())))?;
         let watch = Watch::start(events.map_err(failed)?, &watched, stuck_after, alarm);
         Ok(Self { work: Some(work), ended, watch: watch.map_err(|error| failed(error.to_string()))? })
+    }
+
+    /// Fails if the device has failed.
+    pub(crate) fn check(&self) -> Result<(), Refusal> {
+        self.watch.check()
+    }
+
+    /// Wakes whoever this is when the device fails.
+    pub(crate) fn wake_on_failure(&self, waker: Waker) {
+        self.watch.wake_on_failure(waker);
     }
 
     /// Hands work over, and does not wait. Fails if the device has failed.

@@ -10,7 +10,8 @@ use sluice_flow::backend::{
 };
 use sluice_flow::refusal::Refusal;
 
-use crate::desk::{Batch, Desk, Prepared, Reply, Work};
+use crate::desk::{Batch, Completed, Desk, Prepared, Reply, Work};
+use crate::in_hand::InHand;
 use crate::owner::Owner;
 use crate::ports::Ports;
 use crate::translate::Templates;
@@ -22,10 +23,13 @@ pub(crate) struct Queue {
     templates: Templates,
     /// Of the ports that the templates are for.
     revision: u64,
-    completed: Receiver<Vec<Completion>>,
-    complete: Sender<Vec<Completion>>,
+    completed: Receiver<Completed>,
+    complete: Sender<Completed>,
+    in_hand: InHand,
     changed: Receiver<ChainCompletion>,
     change: Sender<ChainCompletion>,
+    /// Changes to chains that are not completed.
+    chains_in_hand: Vec<ChainChange>,
     waker: Option<Waker>,
 }
 
@@ -34,7 +38,8 @@ impl Queue {
         let (complete, completed) = unbounded();
         let (change, changed) = unbounded();
         let (templates, revision) = (Templates::new(), ports.revision());
-        Self { owner, ports, templates, revision, completed, complete, changed, change, waker: None }
+        let (in_hand, chains_in_hand, waker) = Default::default();
+        Self { owner, ports, templates, revision, completed, complete, in_hand, changed, change, chains_in_hand, waker }
     }
 
     fn prepare(&mut self, operation: Operation) -> Result<Work, Refusal> {
@@ -65,17 +70,25 @@ impl InstallQueue for Queue {
         if prepared.is_empty() {
             return;
         }
-        let names: Vec<_> = prepared.iter().map(|change| (change.flow, change.generation)).collect();
-        let reply = Reply { complete: self.complete.clone(), waker: self.waker.clone() };
+        let number = self.in_hand.begin(prepared.iter().map(|change| (change.flow, change.generation)).collect());
+        let reply = Reply { batch: number, complete: self.complete.clone(), waker: self.waker.clone() };
         let batch = Batch { changes: prepared, reply };
         if let Err(refusal) = self.owner.post(move |desk| desk.carry_out(batch)) {
             let refused = |(flow, generation)| Completion { flow, generation, result: Err(refusal.clone()) };
-            done.extend(names.into_iter().map(refused));
+            done.extend(self.in_hand.cancel(number).into_iter().map(refused));
         }
     }
 
     fn poll(&mut self, done: &mut Vec<Completion>) {
-        done.extend(self.completed.try_iter().flatten());
+        for Completed { batch, completions } in self.completed.try_iter() {
+            if self.in_hand.complete(batch, &completions) {
+                done.extend(completions);
+            }
+        }
+        // The thread of a device that has failed may never come back.
+        if let Err(refusal) = self.owner.check() {
+            done.extend(self.in_hand.give_up(&refusal));
+        }
     }
 
     fn submit_chain(&mut self, change: ChainChange, done: &mut Vec<ChainCompletion>) {
@@ -88,16 +101,27 @@ impl InstallQueue for Queue {
             tell.send(ChainCompletion { change, result: Ok(()) }).unwrap_or_default();
             waker.inspect(|waker| waker.wake_by_ref());
         };
-        if let Err(refusal) = self.owner.post(work) {
-            done.push(ChainCompletion { change, result: Err(refusal) });
+        match self.owner.post(work) {
+            Ok(()) => self.chains_in_hand.push(change),
+            Err(refusal) => done.push(ChainCompletion { change, result: Err(refusal) }),
         }
     }
 
     fn poll_chains(&mut self, done: &mut Vec<ChainCompletion>) {
-        done.extend(self.changed.try_iter());
+        for completion in self.changed.try_iter() {
+            if let Some(place) = self.chains_in_hand.iter().position(|change| *change == completion.change) {
+                self.chains_in_hand.swap_remove(place);
+                done.push(completion);
+            }
+        }
+        if let Err(refusal) = self.owner.check() {
+            let refused = |change| ChainCompletion { change, result: Err(refusal.clone()) };
+            done.extend(self.chains_in_hand.drain(..).map(refused));
+        }
     }
 
     fn set_waker(&mut self, waker: Waker) {
+        self.owner.wake_on_failure(waker.clone());
         self.waker = Some(waker);
     }
 }

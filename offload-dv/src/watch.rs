@@ -5,10 +5,12 @@ use std::convert::Infallible;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::task::Waker;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
+use parking_lot::Mutex;
 use sluice_flow::refusal::Refusal;
 
 use crate::mlx5::{Events, Happened};
@@ -28,6 +30,8 @@ pub(crate) struct Progress {
     /// Whether the thread has come to the end of a piece of work.
     has_ended: AtomicBool,
     failure: OnceLock<String>,
+    /// Who is to be woken when the device has failed.
+    sleepers: Mutex<Vec<Waker>>,
 }
 
 impl Progress {
@@ -70,6 +74,11 @@ impl Progress {
         self.failure.get_or_init(|| reason);
     }
 
+    /// Wakes all who wait for that.
+    fn wake_all(&self) {
+        self.sleepers.lock().drain(..).for_each(Waker::wake);
+    }
+
     /// Fails if the device has failed.
     pub(crate) fn check(&self) -> Result<(), Refusal> {
         self.failure.get().map_or(Ok(()), |reason| Err(Refusal::Device { reason: reason.clone().into() }))
@@ -100,6 +109,7 @@ impl Watch {
             }
             // Who waits for an answer waits no longer.
             drop(failure);
+            watched.wake_all();
         };
         thread::Builder::new().name("dv-watch".to_owned()).spawn(run)?;
         Ok(Self { progress: progress.clone(), failed, _stop: stop })
@@ -108,6 +118,15 @@ impl Watch {
     /// Fails if the device has failed.
     pub(crate) fn check(&self) -> Result<(), Refusal> {
         self.progress.check()
+    }
+
+    /// Wakes whoever this is when the device fails.
+    pub(crate) fn wake_on_failure(&self, waker: Waker) {
+        self.progress.sleepers.lock().push(waker);
+        // It may have failed before, and nobody wakes again.
+        if self.check().is_err() {
+            self.progress.wake_all();
+        }
     }
 
     /// Is disconnected when the device fails; nothing ever comes out of it.

@@ -1,23 +1,33 @@
 //! A device that misbehaves under the daemon: who asks the agent is answered at once, whatever the device does; a device that has failed
 //! ends the agent with its reason, and the next one installs the flows again.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sluice_flow::backend::{Change, Completion, OpenConfig, Operation};
+use sluice_flow::port::{Port, PortKind, PortNumber};
+use sluice_flow::time::MonotonicClock;
+use sluice_flow::{Backend, FlowId, Generation};
+use sluice_offload_dv::{Config, DvNic};
 use sluice_tests::daemon::Daemon;
-use sluice_tests::mlx5::{Control, runner_with};
+use sluice_tests::mlx5::{Control, on_device, runner_with};
 use sluice_tests::world::eventually;
 use tempfile::TempDir;
 
 use crate::agent::{CONFIG, PROFILE};
+use crate::rig::flow;
 
 /// In which a control socket or a page answers.
 const AT_ONCE: Duration = Duration::from_millis(100);
 /// In which a device that has failed is told to have.
 const SOON: Duration = Duration::from_secs(5);
+/// How much later the process ends, whatever its threads wait for.
+const END: Duration = Duration::from_secs(3);
 /// "The device failed" (`sluiced --help`).
 const DEVICE_FAILED: i32 = 3;
 const ALLOC_FLOW_COUNTER: &str = "0x939";
@@ -114,10 +124,11 @@ impl Faulty {
             let _ = self.is_answered_at_once();
             std::thread::sleep(Duration::from_millis(5));
         }
-        println!("{reason}: told after {:?}", since.elapsed());
+        let told = Instant::now();
         assert_eq!(self.daemon.wait().code(), Some(DEVICE_FAILED), "{}", self.daemon.log());
-        println!("{reason}: ended after {:?}", since.elapsed());
+        println!("{reason}: told after {:?}, ended {:?} later", told - since, told.elapsed());
         let log = self.daemon.log();
+        assert!(told.elapsed() < END && log.contains("all parts stopped"), "{:?}: {log}", told.elapsed());
         assert!(log.lines().any(|line| line.starts_with("sluiced: device-watch ") && line.contains(reason)), "{log}");
     }
 
@@ -227,4 +238,47 @@ fn a_command_that_is_refused_is_a_flow_that_is_refused_until_it_is_tried_again()
     let refused = faulty.daemon.sluice(&["dump-flows", "-m"]).out;
     let refused = refused.lines().filter(|line| line.contains("mlx5dv_devx_obj_create")).count();
     assert_eq!(refused, 1, "the one that needed a new block; those behind it had the next one");
+}
+
+#[test]
+fn what_a_device_has_in_hand_is_completed_and_a_port_goes_when_it_has_failed() {
+    on_device(
+        PROFILE,
+        "misbehaving::what_a_device_has_in_hand_is_completed_and_a_port_goes_when_it_has_failed",
+        |ports| {
+            let vports = BTreeMap::from([("p0".to_owned(), 0xffff)]);
+            let config = Config { takeover: true, vports, ..Config::default() };
+            let nic = DvNic::open(&config, &OpenConfig::new("mlx5_0", Arc::new(MonotonicClock::new()))).unwrap();
+            let port = Port { number: PortNumber(1), name: "p0".parse().unwrap(), kind: PortKind::Physical };
+            nic.attach_port(&port).unwrap();
+            let mut control = ports.control();
+            control.ask("stall");
+            let mut queue = nic.install_queue().unwrap();
+            let wanted = flow("in_port(1),eth()", "drop");
+            let install = |slot| Change {
+                flow: FlowId { slot, incarnation: 1 },
+                generation: Generation(1),
+                operation: Operation::Install(wanted.clone()),
+            };
+            let mut done = Vec::new();
+            queue.submit(&mut vec![install(0), install(1)], &mut done);
+            // Both are completed, although the thread that has them does not come back.
+            eventually("the changes are completed", || {
+                queue.poll(&mut done);
+                done.len() == 2
+            });
+            let stuck = |completion: &Completion| {
+                completion
+                    .result
+                    .as_ref()
+                    .is_err_and(|refusal| refusal.to_string().contains("libmlx5 has not come back"))
+            };
+            assert!(done.iter().all(stuck), "{done:?}");
+            nic.detach_port(port.number).unwrap();
+            assert!(nic.detach_port(port.number).is_err(), "there is no such port any more");
+            control.ask("resume");
+            queue.poll(&mut done);
+            assert_eq!(done.len(), 2, "what comes too late is nobody's");
+        },
+    );
 }
