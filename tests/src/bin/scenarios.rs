@@ -1,5 +1,6 @@
 //! The scenarios with which the tc backend is held against the kernel, for a test of another crate that has a device: what to
-//! install, and what is to come of packets. With the arguments SEED and COUNT so many generated ones follow.
+//! install, and what is to come of packets. With the arguments SEED and COUNT so many generated ones follow. With the argument
+//! `plain` and a number there is one of so many plain flows instead.
 //!
 //! For each it prints a line of JSON with its name and its flows, reads one with the places of the flows that the device
 //! took, and prints one with its packets and what the software NIC sends with just these flows.
@@ -25,15 +26,22 @@ use std::io::BufRead;
 
 use serde_json::{Value, json};
 use sluice_flow::text::parse_key;
-use sluice_tests::generate::FlowerFlows;
+use sluice_tests::generate::{FlowerFlows, plain_flows};
 use sluice_tests::lab::{introduce, ports};
 use sluice_tests::scenario::{Scenario, flow_text, hex};
 use sluice_tests::soft::Soft;
 
 fn main() {
-    let mut numbers = std::env::args().skip(1).map(|number| number.parse().expect("numbers: SEED COUNT"));
-    let (seed, count) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+    let mut arguments = std::env::args().skip(1).peekable();
+    let is_plain = arguments.next_if_eq("plain").is_some();
+    let mut numbers = arguments.map(|number| number.parse().expect("numbers: SEED COUNT, or plain COUNT"));
     let mut answers = std::io::stdin().lock().lines().map(|answer| answer.expect("a line"));
+    if is_plain {
+        let count = numbers.next().and_then(|count| usize::try_from(count).ok()).unwrap_or_default();
+        let Some(scenario) = taken(plain_flows(count), &mut answers) else { return };
+        return println!("{}", played(&scenario));
+    }
+    let (seed, count) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
     for scenario in [keys::scenarios(), beyond_ovs::scenarios(), actions::scenarios()].concat() {
         let Some(scenario) = taken(scenario, &mut answers) else { return };
         println!("{}", played(&scenario));

@@ -67,6 +67,11 @@ impl FlowerFlows {
 pub struct Packets(u64);
 
 impl Packets {
+    /// Others for each seed.
+    pub fn of_seed(seed: u64) -> Self {
+        Self(seed)
+    }
+
     /// One that hits and one that misses by one bit, if such ones can come in, each with its port.
     pub fn of(&mut self, full: &Match) -> [Option<(PortNumber, Vec<u8>)>; 2] {
         let comes_in = |packet: &Packet| packet::comes_in(&packet.key);
@@ -147,7 +152,7 @@ pub fn flower_profile() -> Profile {
 }
 
 /// The same match at a port, if it is of any.
-fn at_a_port(mut full: Match) -> Match {
+pub(super) fn at_a_port(mut full: Match) -> Match {
     if full.mask.get(Field::InPort) == 0 {
         full.set_exact(Field::InPort, 1);
     }

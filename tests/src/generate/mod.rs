@@ -16,6 +16,7 @@ pub mod frame;
 mod hits;
 mod matching;
 pub mod packet;
+mod plain;
 mod shape;
 
 use std::sync::Arc;
@@ -32,6 +33,7 @@ use sluice_flow::port::{Port, PortKind, PortNumber};
 pub use feature::{BEYOND_OVS, Feature, Form, Profile, Rule, SETTABLE, fields_beyond_ovs, fields_of};
 pub use flower::{FlowerFlows, Packets, flower_profile};
 pub use hits::{Hits, features};
+pub use plain::{plain_flows, plain_profile};
 
 use crate::scenario::Scenario;
 use actions::{Step, Surroundings};

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sluice_flow::action::{Action, ActionKind, ActionList};
-use sluice_flow::field::{ATTRIBUTES, Attribute, Field};
+use sluice_flow::action::{Action, ActionList};
+use sluice_flow::field::Field;
 use sluice_flow::key::Match;
 use sluice_flow::port::PortNumber;
 use sluice_flow::ufid::Seed;
 use sluice_flow::{ChainId, Expiry, Flow, MaskedKey, Priority};
-use sluice_tests::generate::{Feature, Form, Profile, collect, fields_of, packet, ports};
+use sluice_tests::generate::{collect, packet, plain_profile, ports};
 use sluice_tests::mlx5::on_device;
 use sluice_tests::scenario::{Scenario, flow_text, hex};
 use sluice_tests::soft::{Sent, Soft};
@@ -24,41 +24,6 @@ const FLOWS: [(&str, u64, usize); 3] =
 /// The same of flows in a later chain.
 const FLOWS_IN_CHAIN: [(&str, u64, usize); 3] =
     [("bluefield-2", 2_500, 400), ("bluefield-3", 2_500, 400), (HOST, 625, 100)];
-
-/// What flows do.
-const DONE: &[ActionKind] = &[
-    ActionKind::Output,
-    ActionKind::Set,
-    ActionKind::DecTtl,
-    ActionKind::PushVlan,
-    ActionKind::PopVlan,
-    ActionKind::Drop,
-];
-
-/// Flows without what the device has no words for, so that most of them are taken.
-fn profile(kinds: &[ActionKind]) -> Profile {
-    let matched = [
-        Attribute::RecircId,
-        Attribute::InPort,
-        Attribute::Ethernet,
-        Attribute::Vlan,
-        Attribute::Cvlan,
-        Attribute::EthType,
-        Attribute::Ipv4,
-        Attribute::Ipv6,
-        Attribute::Tcp,
-        Attribute::TcpFlags,
-        Attribute::Udp,
-        Attribute::Icmp,
-        Attribute::Icmpv6,
-    ];
-    let others = ATTRIBUTES.iter().map(|spec| spec.attribute).filter(|attribute| !matched.contains(attribute));
-    let kinds = ActionKind::ALL.iter().copied().filter(|kind| !kinds.contains(kind));
-    Profile::everything()
-        .without("fields", "the device does not match them", others.flat_map(fields_of))
-        .without("actions", "the device does not do them", kinds.map(Feature::Action))
-        .without("types", "it looks into IP only", [Feature::Form(Form::OtherEthType), Feature::Form(Form::Rarp)])
-}
 
 /// What the device is to make of a frame that the NIC in software made this of. Where that drops a packet that misses, the device shows it
 /// to the representor as it came in.
@@ -81,7 +46,7 @@ fn generated_flows_do_what_they_do_in_the_nic_in_software() {
     for (device, drawn, least) in FLOWS {
         on_device(device, "generated::generated_flows_do_what_they_do_in_the_nic_in_software", |wires| {
             let mut rig = Rig::open(wires);
-            let (sets, _) = collect(&Arc::new(profile(DONE)), drawn);
+            let (sets, _) = collect(&Arc::new(plain_profile()), drawn);
             let (mut taken, mut packets, mut refusals) = (0, 0, BTreeMap::<String, usize>::new());
             for (number, generated) in (0_u64..).zip(sets.into_iter().flatten()) {
                 let (full, actions) = (generated.matching, generated.actions);
@@ -139,7 +104,7 @@ fn generated_flows_of_a_later_chain_do_what_they_do_in_the_nic_in_software() {
             "generated::generated_flows_of_a_later_chain_do_what_they_do_in_the_nic_in_software",
             |wires| {
                 let mut rig = Rig::open(wires);
-                let (sets, _) = collect(&Arc::new(profile(DONE)), drawn);
+                let (sets, _) = collect(&Arc::new(plain_profile()), drawn);
                 let (mut taken, mut packets) = (0, 0);
                 for (number, generated) in (0_u64..).zip(sets.into_iter().flatten()) {
                     let (full, actions) = (generated.matching, generated.actions);

@@ -79,7 +79,7 @@ retry_interval = \"2s\"
     }
 
     fn command(&self, words: &str) -> String {
-        format!("/tmp/sluice --run-dir /tmp/agent/run {words}")
+        command(words)
     }
 
     #[track_caller]
@@ -90,15 +90,7 @@ retry_interval = \"2s\"
     /// Puts flows in, a line each, in place of all others, and gives all as objects.
     #[track_caller]
     pub(crate) fn replace(&self, flows: &str) -> Vec<Value> {
-        let [remove, add, dump] = ["del-flows", "add-flows /tmp/agent/flows", "dump-flows -m --json"];
-        let script = format!(
-            "cat >/tmp/agent/flows <<'END'\n{flows}END
-             {} >/dev/null; {} >/dev/null 2>&1 || true; {}",
-            self.command(remove),
-            self.command(add),
-            self.command(dump)
-        );
-        parsed(&self.world.guest.run(&script))
+        self.world.replace_flows(flows)
     }
 
     /// All flows, as objects.
@@ -145,6 +137,17 @@ impl World {
         }
     }
 
+    /// Puts flows into the agent that runs, a line each, in place of all others, and gives all as objects.
+    #[track_caller]
+    pub(crate) fn replace_flows(&self, flows: &str) -> Vec<Value> {
+        let [remove, add, dump] = ["del-flows", "add-flows /tmp/agent/flows", "dump-flows -m --json"].map(command);
+        let script = format!(
+            "cat >/tmp/agent/flows <<'END'\n{flows}END
+             {remove} >/dev/null; {add} >/dev/null 2>&1 || true; {dump}"
+        );
+        parsed(&self.guest.run(&script))
+    }
+
     /// Rules in the device: entries of the switch that count, for the driver's own do not.
     pub(crate) fn rules(&self) -> usize {
         self.hca.lock().steering().counted_entries(TableKind::Fdb)
@@ -166,6 +169,10 @@ impl World {
         rules.retain(|rule| rule.lines().next().is_some_and(|line| line.contains(" handle ")));
         rules
     }
+}
+
+fn command(words: &str) -> String {
+    format!("/tmp/sluice --run-dir /tmp/agent/run {words}")
 }
 
 fn parsed(dump: &str) -> Vec<Value> {

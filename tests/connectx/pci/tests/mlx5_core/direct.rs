@@ -13,28 +13,26 @@ use sluice_connectx::steering::Port;
 
 use crate::driver::{DEVICE, go_to_switchdev, refusals, set_functions};
 use crate::frames::{UDP, udp};
+use crate::plain;
 use crate::{HOST_PF, VF0, VF1, World};
 
-/// What the agent is told, but for the device.
+/// What the agent is told, but for the backend and the device.
 const CONFIG: &str = r#"
-backend = "dv"
 run_dir = "/tmp/agent/run"
 state_dir = "/tmp/agent/state"
 lock_dir = "/tmp/agent"
 metrics = "none"
 idle_timeout = "none"
 poll_interval = "200ms"
-[dv]
-takeover = true
 "#;
 
 /// An eswitch in the guest.
-struct Eswitch<'a> {
-    world: &'a World,
+pub(crate) struct Eswitch<'a> {
+    pub(crate) world: &'a World,
     /// The driver's own function, which gets what no rule takes.
-    manager: Port,
+    pub(crate) manager: Port,
     /// Its ports, and where their packets are: the wire and three functions.
-    ports: [(&'static str, Port); 4],
+    pub(crate) ports: [(&'static str, Port); 4],
 }
 
 pub(crate) fn direct_rules_carry_packets_in_the_guest(world: &World) {
@@ -45,6 +43,9 @@ pub(crate) fn direct_rules_carry_packets_in_the_guest(world: &World) {
             the_first_packet_is_the_representors_and_the_rest_is_in_hardware(eswitch);
             a_second_name_of_the_device_is_the_same_device(eswitch);
             what_the_kernel_has_in_hardware_is_not_taken_over(eswitch);
+            if profile != BLUEFIELD_3 {
+                plain::flows_do_by_tc_and_past_it_what_they_do_in_the_nic_in_software(eswitch);
+            }
         });
     }
     world.ports.exchange(crate::DEVICE);
@@ -92,15 +93,21 @@ fn with_software_steering(world: &World, profile: Profile, story: impl FnOnce(&E
     assert_eq!(refusals(&hca), [""; 0], "{}", profile.name);
 }
 
-/// An agent with the dv backend.
-struct Agent<'a>(&'a Eswitch<'a>);
+/// An agent on an eswitch.
+pub(crate) struct Agent<'a>(&'a Eswitch<'a>);
 
 impl<'a> Agent<'a> {
-    /// Starts one on the device that has this name, which has no flows.
+    /// Starts one with the dv backend on the device that has this name, which has no flows.
     #[track_caller]
     fn start(eswitch: &'a Eswitch<'_>, device: &str) -> Self {
+        Self::start_with(eswitch, &direct(device))
+    }
+
+    /// Starts one with this backend, which has no flows.
+    #[track_caller]
+    pub(crate) fn start_with(eswitch: &'a Eswitch<'_>, backend: &str) -> Self {
         let agent = Self::new(eswitch);
-        agent.configure("sluiced", device);
+        agent.configure("sluiced", backend);
         agent.run();
         agent
     }
@@ -111,12 +118,12 @@ impl<'a> Agent<'a> {
         Self(eswitch)
     }
 
-    fn configure(&self, name: &str, device: &str) {
+    fn configure(&self, name: &str, backend: &str) {
         let ports = (1..).zip(self.0.ports).map(|(number, (name, _))| {
             let kind = if name == "p0" { "physical" } else { "representor" };
             format!("[[port]]\nnumber = {number}\nname = \"{name}\"\nkind = \"{kind}\"\n")
         });
-        let config = format!("device = \"{device}\"{CONFIG}{}", ports.collect::<String>());
+        let config = format!("{backend}{CONFIG}{}", ports.collect::<String>());
         self.0.world.guest.run(&format!("cat >/tmp/agent/{name}.toml <<'END'\n{config}END"));
     }
 
@@ -137,7 +144,7 @@ impl<'a> Agent<'a> {
     /// Starts another one, which does not come to life, and gives what it said.
     #[track_caller]
     fn another_is_refused(&self, device: &str) -> String {
-        self.configure("other", device);
+        self.configure("other", &direct(device));
         self.0.world.guest.run("sed -i 's,/tmp/agent/run,/tmp/agent/other,' /tmp/agent/other.toml");
         let ran = self.0.world.guest.attempt("timeout 20 /tmp/sluiced --config /tmp/agent/other.toml");
         assert!(ran.code != 0 && ran.err.starts_with("sluiced: "), "{ran:?}");
@@ -145,7 +152,7 @@ impl<'a> Agent<'a> {
     }
 
     #[track_caller]
-    fn sluice(&self, words: &str) -> String {
+    pub(crate) fn sluice(&self, words: &str) -> String {
         self.0.world.guest.run(&format!("/tmp/sluice --run-dir /tmp/agent/run {words}"))
     }
 
@@ -168,11 +175,16 @@ impl<'a> Agent<'a> {
         self.0.world.guest.eventually("the flow has counted its packets", dump, is_counted);
     }
 
-    fn end(&self, signal: &str) {
+    pub(crate) fn end(&self, signal: &str) {
         self.0.world.guest.run(&format!(
             "kill -{signal} $(cat /tmp/agent/pid); while [ -e /proc/$(cat /tmp/agent/pid) ]; do sleep 0.05; done"
         ));
     }
+}
+
+/// What the agent is told to have the dv backend on a device.
+pub(crate) fn direct(device: &str) -> String {
+    format!("backend = \"dv\"\ndevice = \"{device}\"\ndv.takeover = true")
 }
 
 /// The names of the device: by libibverbs, on its bus, and of the uplink's network device.

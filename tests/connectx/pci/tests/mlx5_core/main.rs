@@ -22,6 +22,7 @@ mod guest;
 mod keys;
 mod limits;
 mod packet;
+mod plain;
 mod police;
 mod profiles;
 mod rows;

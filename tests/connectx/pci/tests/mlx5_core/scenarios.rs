@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Write as _};
-use std::process::{Command, Stdio};
+use std::io::{BufRead, BufReader, Lines, Write as _};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::Value;
 use sluice_connectx::steering::Port;
@@ -15,6 +15,8 @@ use crate::{HOST_PF, MANAGER, VF0, VF1, World};
 
 /// Behind the numbers of the scenarios' ports, from 1.
 const PORTS: [Port; 6] = [Port::Wire, HOST_PF, VF0, VF1, Port::Vport(3), Port::Vport(4)];
+/// All that is, and the port of the driver itself.
+const ENDS: Ends<'static> = Ends { ports: &PORTS, manager: MANAGER };
 
 /// Scenarios of which some packets come out otherwise, and why that is known.
 const KNOWN: &[(&str, &str)] = &[
@@ -34,32 +36,23 @@ pub(crate) fn flows_of_all_kinds_are_in_hardware_or_refused_with_a_reason(world:
     let more = "[[port]]\nnumber = 5\nname = \"pf0vf2\"\n[[port]]\nnumber = 6\nname = \"pf0vf3\"\n";
     let agent = Agent::start_with(world, "skip_sw", more);
 
-    let mut program = Command::new(guest.program("scenarios"))
-        .args([world.seed.to_string(), world.generated.to_string()])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("the scenarios can be told");
-    let mut answers = program.stdin.take().expect("a pipe");
-    let mut lines = BufReader::new(program.stdout.take().expect("a pipe")).lines();
-    let mut next = || Some(serde_json::from_str::<Value>(&lines.next()?.expect("a line")).expect("an object"));
+    let mut told = Told::start(world, &[world.seed.to_string(), world.generated.to_string()]);
     let mut sum = Sum::default();
     println!("  the generated ones are of seed {seed} (--seed={seed} makes them again)", seed = world.seed);
     let mut number = 0;
-    while let Some(scenario) = next() {
+    while let Some(scenario) = told.next() {
         number += 1;
         let name = scenario["name"].as_str().expect("a name");
         let flows = scenario["flows"].as_array().expect("flows");
         let is_played = name.starts_with("generated") || number % world.every == 0;
-        let taken = if is_played { install(&agent, flows, &mut sum) } else { vec![] };
-        writeln!(answers, "{taken:?}").expect("the program reads");
-        let played = next().expect("packets");
+        let taken = if is_played { install(|flows| agent.replace(flows), flows, &mut sum) } else { vec![] };
+        let played = told.with(&taken);
         if is_played {
             sum.scenarios += 1;
-            play(world, name, &played, &mut sum);
+            play(world, &ENDS, name, &played, &mut sum);
         }
     }
-    program.wait().expect("a child can be waited for");
+    told.end();
     print!("{sum}");
     agent.sluice("del-flows");
     assert_eq!(world.rules(), 0);
@@ -68,10 +61,54 @@ pub(crate) fn flows_of_all_kinds_are_in_hardware_or_refused_with_a_reason(world:
     assert!(sum.silent.is_empty(), "flows are refused without a reason: {:#?}", sum.silent);
 }
 
+/// The program that tells scenarios.
+pub(crate) struct Told {
+    program: Child,
+    answers: ChildStdin,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Told {
+    pub(crate) fn start(world: &World, arguments: &[String]) -> Self {
+        let mut program = Command::new(world.guest.program("scenarios"))
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the scenarios can be told");
+        let answers = program.stdin.take().expect("a pipe");
+        let lines = BufReader::new(program.stdout.take().expect("a pipe")).lines();
+        Self { program, answers, lines }
+    }
+
+    /// The next scenario, if there is one.
+    pub(crate) fn next(&mut self) -> Option<Value> {
+        Some(serde_json::from_str(&self.lines.next()?.expect("a line")).expect("an object"))
+    }
+
+    /// Its packets, when only those flows are there that are at these places.
+    pub(crate) fn with(&mut self, places: &[usize]) -> Value {
+        writeln!(self.answers, "{places:?}").expect("the program reads");
+        self.next().expect("packets")
+    }
+
+    pub(crate) fn end(mut self) {
+        let status = self.program.wait().expect("a child can be waited for");
+        assert!(status.success(), "the scenarios end with {status}");
+    }
+}
+
+/// The ports by which packets go in and out, from number 1 on.
+pub(crate) struct Ends<'a> {
+    pub(crate) ports: &'a [Port],
+    /// That of the driver itself, which gets what no rule takes.
+    pub(crate) manager: Port,
+}
+
 /// Puts a scenario's flows in, in place of all others, and says which of them are in hardware.
-fn install(agent: &Agent<'_>, flows: &[Value], sum: &mut Sum) -> Vec<usize> {
+pub(crate) fn install(replace: impl FnOnce(&str) -> Vec<Value>, flows: &[Value], sum: &mut Sum) -> Vec<usize> {
     let texts = (1..).zip(flows).map(|(number, flow)| format!("{},{}\n", ufid(number), flow.as_str().expect("a text")));
-    let there = agent.replace(&texts.collect::<String>());
+    let there = replace(&texts.collect::<String>());
     let mut taken = vec![];
     for (place, flow) in flows.iter().enumerate() {
         sum.flows += 1;
@@ -90,20 +127,20 @@ fn install(agent: &Agent<'_>, flows: &[Value], sum: &mut Sum) -> Vec<usize> {
 }
 
 /// Lets the packets in, and compares what comes out.
-fn play(world: &World, name: &str, played: &Value, sum: &mut Sum) {
+pub(crate) fn play(world: &World, ends: &Ends<'_>, name: &str, played: &Value, sum: &mut Sum) {
     for packet in played["packets"].as_array().expect("packets") {
         if let Some(why) = packet["why"].as_str() {
             *sum.left_out.entry(why.to_owned()).or_default() += 1;
             continue;
         }
         let port = |number: &Value| {
-            PORTS[number.as_u64().and_then(|number| usize::try_from(number).ok()).expect("a port") - 1]
+            ends.ports[number.as_u64().and_then(|number| usize::try_from(number).ok()).expect("a port") - 1]
         };
         let sent = packet["sent"].as_array().expect("frames").iter();
         let mut expected: Vec<_> = sent.map(|sent| (port(&sent[0]), bytes(&sent[1]))).collect();
         let walk = world.receive(port(&packet["port"]), &bytes(&packet["frame"]));
         // What no rule takes goes up to the driver, where nobody forwards it.
-        let mut sent: Vec<_> = walk.sent.iter().filter(|(port, _)| *port != MANAGER).cloned().collect();
+        let mut sent: Vec<_> = walk.sent.iter().filter(|(port, _)| *port != ends.manager).cloned().collect();
         sent.sort();
         expected.sort();
         if sent == expected {
@@ -123,20 +160,20 @@ fn bytes(text: &Value) -> Vec<u8> {
 
 /// What came of all of them.
 #[derive(Default)]
-struct Sum {
-    scenarios: usize,
+pub(crate) struct Sum {
+    pub(crate) scenarios: usize,
     flows: usize,
-    in_hardware: usize,
+    pub(crate) in_hardware: usize,
     /// Flows that are not, by the reason.
     refused: BTreeMap<String, usize>,
     /// Flows that are not, without a reason.
-    silent: Vec<String>,
+    pub(crate) silent: Vec<String>,
     /// Packets that came out as they should.
-    equal: usize,
+    pub(crate) equal: usize,
     /// Packets that were not compared or are known to differ, by the reason.
     left_out: BTreeMap<String, usize>,
     /// Packets that came out otherwise, with their ways.
-    differing: Vec<String>,
+    pub(crate) differing: Vec<String>,
 }
 
 impl std::fmt::Display for Sum {
