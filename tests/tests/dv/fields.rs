@@ -10,7 +10,7 @@ use sluice_tests::mlx5::on_device;
 use sluice_tests::scenario::{Scenario, flow_text, hex};
 use sluice_tests::soft::Soft;
 
-use crate::rig::{HOST, Rig};
+use crate::rig::{HOST, OLD_HOST, Rig};
 
 /// What only a packet can have that was changed or tracked before.
 fn comes_in(full: &Match) -> Option<(PortNumber, Vec<u8>)> {
@@ -20,7 +20,7 @@ fn comes_in(full: &Match) -> Option<(PortNumber, Vec<u8>)> {
 
 #[test]
 fn every_field_that_is_taken_hits_and_misses_by_a_bit() {
-    for profile in ["bluefield-2", "bluefield-3", HOST] {
+    for profile in ["bluefield-2", "bluefield-3", HOST, OLD_HOST] {
         on_device(profile, "fields::every_field_that_is_taken_hits_and_misses_by_a_bit", |wires| {
             let mut rig = Rig::open(wires);
             let (mut hits, mut misses) = (0, 0);

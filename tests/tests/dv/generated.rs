@@ -15,15 +15,15 @@ use sluice_tests::scenario::{Scenario, flow_text, hex};
 use sluice_tests::soft::{Sent, Soft};
 
 use crate::frames::is_known;
-use crate::rig::{HOST, Rig};
+use crate::rig::{HOST, OLD_HOST, Rig};
 
 /// Devices, with how many flows are drawn for each, and how many of them must be taken.
-const FLOWS: [(&str, u64, usize); 3] =
-    [("bluefield-2", 11_000, 2_000), ("bluefield-3", 11_000, 2_000), (HOST, 2_750, 500)];
+const FLOWS: [(&str, u64, usize); 4] =
+    [("bluefield-2", 11_000, 2_000), ("bluefield-3", 11_000, 2_000), (HOST, 2_750, 500), (OLD_HOST, 2_750, 300)];
 
 /// The same of flows in a later chain.
-const FLOWS_IN_CHAIN: [(&str, u64, usize); 3] =
-    [("bluefield-2", 2_500, 400), ("bluefield-3", 2_500, 400), (HOST, 625, 100)];
+const FLOWS_IN_CHAIN: [(&str, u64, usize); 4] =
+    [("bluefield-2", 2_500, 400), ("bluefield-3", 2_500, 400), (HOST, 625, 100), (OLD_HOST, 625, 60)];
 
 /// What the device is to make of a frame that the NIC in software made this of. Where that drops a packet that misses, the device shows it
 /// to the representor as it came in.

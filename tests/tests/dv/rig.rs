@@ -13,6 +13,8 @@ use sluice_tests::world::eventually;
 
 /// A NIC in a host, whose physical function manages the eswitch.
 pub(crate) const HOST: &str = "connectx-6-dx-vfs";
+/// An older one, whose entries are of the first format.
+pub(crate) const OLD_HOST: &str = "connectx-5-vfs";
 
 /// Ports from 1 on: the wire, the host's physical function and some of its virtual functions.
 pub(crate) const PORTS: [(u16, &str); 6] =
@@ -51,7 +53,7 @@ pub(crate) fn representor() -> &'static str {
 }
 
 fn is_in_host() -> bool {
-    profile().as_deref() == Some(HOST)
+    profile().is_some_and(|profile| [HOST, OLD_HOST].contains(&profile.as_str()))
 }
 
 pub(crate) fn flow(key: &str, actions: &str) -> Flow {

@@ -11,7 +11,7 @@ use sluice_offload_soft::SoftNic;
 use sluice_tests::mlx5::{Ports, on_device};
 
 use crate::frames::{ICMP, ICMPV6, Packet, TCP, UDP};
-use crate::rig::{HOST, Rig, flow};
+use crate::rig::{HOST, OLD_HOST, Rig, flow};
 
 const PROFILES: [&str; 3] = ["bluefield-2", "bluefield-3", HOST];
 
@@ -265,7 +265,7 @@ fn actions() -> Vec<Case> {
 
 #[test]
 fn every_key_matches_what_it_does_in_the_nic_in_software() {
-    for profile in PROFILES {
+    for profile in PROFILES.into_iter().chain([OLD_HOST]) {
         on_device(profile, "same::every_key_matches_what_it_does_in_the_nic_in_software", |ports| {
             compare(ports, keys());
         });

@@ -12,6 +12,7 @@ pub const PROFILES: &[Profile] = &[
     BLUEFIELD_2_HOST,
     BLUEFIELD_3,
     CONNECTX_5,
+    CONNECTX_5_VFS,
     CONNECTX_6_DX,
     CONNECTX_6_DX_FIRMWARE_STEERING,
     CONNECTX_6_DX_NO_ESWITCH,
@@ -123,3 +124,7 @@ pub const CONNECTX_6_DX_FIRMWARE_STEERING: Profile =
 /// As [`CONNECTX_6_DX`], with virtual functions, which its driver enables.
 pub const CONNECTX_6_DX_VFS: Profile =
     Profile { name: "connectx-6-dx-vfs", host_total_vfs: 8, psid: "SLU0000000007", ..CONNECTX_6_DX };
+
+/// As [`CONNECTX_5`], with virtual functions.
+pub const CONNECTX_5_VFS: Profile =
+    Profile { name: "connectx-5-vfs", host_total_vfs: 8, psid: "SLU0000000008", ..CONNECTX_5 };
