@@ -34,7 +34,7 @@ pub struct Config {
     pub takeover: bool,
     /// Who tracks connections: flows with `ct()` take packets of those that it tells of. Default none: such flows are refused.
     pub connections: Option<ConnectionsOf>,
-    /// Vports by the names of ports, for ports whose network device does not tell. 65535 is the uplink.
+    /// Vports by the names of ports, for ports whose network device does not tell, or that have none here. 65535 is the uplink.
     pub vports: BTreeMap<String, u16>,
     /// How long a call of libmlx5 may take, in seconds. One that takes longer means that the device has failed: the agent ends with exit
     /// code 3, and the next one installs the flows of the log. Default 4.
