@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use super::devx::Object;
 use super::error::CallError;
-use super::library::{DestinationAttributes, DestinationReformat, Library, RawAction};
+use super::library::{DestinationAttributes, DestinationReformat, Library, RawAction, SamplerAttributes};
 use super::steering::{Domain, Table};
 
 /// An action, which any number of rules may share.
@@ -27,6 +27,7 @@ enum Of {
     Table(Table),
     Object(Object),
     Destinations(Domain, #[expect(dead_code, reason = "the device refers to them")] Vec<Destination>),
+    Sampler(Table, #[expect(dead_code, reason = "the device refers to them")] Vec<Action>),
 }
 
 /// One of several places that copies of a packet go to.
@@ -122,6 +123,27 @@ impl Action {
         Self::new("mlx5dv_dr_action_create_dest_array", raw, Of::Destinations(domain.clone(), destinations))
     }
 
+    /// Has one in `ratio` packets, of which the device picks them by chance, be sent where `samples` send it, and all go on where `next`
+    /// leads, which is a table of a higher level than that of the rule.
+    pub fn sample(ratio: u32, samples: Vec<Self>, next: &Self) -> Result<Self, CallError> {
+        const CALL: &str = "mlx5dv_dr_action_create_flow_sampler";
+        let Of::Table(table) = &next.0.of else {
+            return Err(CallError { call: CALL, source: io::ErrorKind::InvalidInput.into() });
+        };
+        let mut list: Vec<_> = samples.iter().map(Self::raw).collect();
+        let mut attributes = SamplerAttributes {
+            sample_ratio: ratio,
+            default_next_table: table.raw(),
+            num_sample_actions: u32::try_from(list.len()).unwrap_or(u32::MAX),
+            sample_actions: list.as_mut_ptr(),
+            action: 0,
+        };
+        // SAFETY: the action keeps the table and those of samples; libmlx5 copies the list, which lives until it has.
+        let raw = unsafe { (table.functions().mlx5dv_dr_action_create_flow_sampler)(&raw mut attributes) };
+        let kept = std::iter::once(next.clone()).chain(samples).collect();
+        Self::new(CALL, raw, Of::Sampler(table.clone(), kept))
+    }
+
     /// Counts packets by the counter that is `offset` behind the first of a bulk.
     pub fn count(bulk: &Object, offset: u32) -> Result<Self, CallError> {
         Self::new("mlx5dv_dr_action_create_flow_counter", create_count(bulk, offset), Of::Object(bulk.clone()))
@@ -214,7 +236,7 @@ impl Drop for ActionHandle {
         let functions = match &self.of {
             Of::Library(library) => &library.functions,
             Of::Domain(domain) | Of::Destinations(domain, _) => domain.functions(),
-            Of::Table(table) => table.functions(),
+            Of::Table(table) | Of::Sampler(table, _) => table.functions(),
             Of::Object(object) => object.functions(),
         };
         // SAFETY: the rules that refer to it kept it, and are gone.

@@ -7,6 +7,7 @@ use super::devx::LOCAL_WRITE;
 use super::events::{AsyncEvent, ContextHead, DEVICE_FATAL};
 use super::library::{
     ContextAttributes, DestinationAttributes, DestinationReformat, MatcherLayout, RawAnswers, RawPort, RawUmem,
+    SamplerAttributes,
 };
 use super::steering::{DomainKind, SYNC_HARDWARE, SYNC_MEMORY, SYNC_SOFTWARE};
 
@@ -28,6 +29,17 @@ pub const LAYOUT: &[(&str, usize)] = &[
     ("offsetof(struct mlx5dv_dr_action_dest_reformat, dest)", offset_of!(DestinationReformat, dest)),
     ("sizeof(struct mlx5dv_dr_action_dest_attr)", size_of::<DestinationAttributes>()),
     ("offsetof(struct mlx5dv_dr_action_dest_attr, dest)", offset_of!(DestinationAttributes, dest)),
+    ("sizeof(struct mlx5dv_dr_flow_sampler_attr)", size_of::<SamplerAttributes>()),
+    (
+        "offsetof(struct mlx5dv_dr_flow_sampler_attr, default_next_table)",
+        offset_of!(SamplerAttributes, default_next_table),
+    ),
+    (
+        "offsetof(struct mlx5dv_dr_flow_sampler_attr, num_sample_actions)",
+        offset_of!(SamplerAttributes, num_sample_actions),
+    ),
+    ("offsetof(struct mlx5dv_dr_flow_sampler_attr, sample_actions)", offset_of!(SamplerAttributes, sample_actions)),
+    ("offsetof(struct mlx5dv_dr_flow_sampler_attr, action)", offset_of!(SamplerAttributes, action)),
     ("sizeof(struct mlx5dv_port)", size_of::<RawPort>()),
     ("offsetof(struct mlx5dv_port, vport)", offset_of!(RawPort, vport)),
     ("MLX5DV_QUERY_PORT_VPORT", RawPort::VPORT as usize),

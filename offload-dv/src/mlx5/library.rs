@@ -46,6 +46,17 @@ pub(super) struct DestinationAttributes {
     pub(super) dest: *mut c_void,
 }
 
+/// `mlx5dv_dr_flow_sampler_attr`
+#[repr(C)]
+pub(super) struct SamplerAttributes {
+    pub(super) sample_ratio: u32,
+    pub(super) default_next_table: *mut RawTable,
+    pub(super) num_sample_actions: u32,
+    pub(super) sample_actions: *mut *mut RawAction,
+    /// A rewrite behind the sampler, for devices of the first format only.
+    pub(super) action: u64,
+}
+
 /// `mlx5dv_devx_umem`
 #[repr(C)]
 pub(super) struct RawUmem {
@@ -141,6 +152,7 @@ functions! {
         fn mlx5dv_dr_action_create_dest_table(*mut RawTable) -> *mut RawAction;
         fn mlx5dv_dr_action_create_dest_vport(*mut RawDomain, u32) -> *mut RawAction;
         fn mlx5dv_dr_action_create_dest_array(*mut RawDomain, usize, *mut *mut DestinationAttributes) -> *mut RawAction;
+        fn mlx5dv_dr_action_create_flow_sampler(*mut SamplerAttributes) -> *mut RawAction;
         fn mlx5dv_dr_action_create_flow_counter(*mut RawObject, u32) -> *mut RawAction;
         fn mlx5dv_dr_action_create_pop_vlan() -> *mut RawAction;
         fn mlx5dv_dr_action_create_push_vlan(*mut RawDomain, u32) -> *mut RawAction;

@@ -20,6 +20,7 @@ impl Switch {
         Instance { flow, template, value }: Instance,
         id: RuleId,
     ) -> Result<(Installed, Continued), Refusal> {
+        self.capabilities.check(&template.plan)?;
         if self.continuations.must_settle() {
             self.wait_for_packets()?;
         }

@@ -9,6 +9,7 @@ use sluice_flow::connection::Connection;
 use sluice_flow::refusal::Refusal;
 
 use super::actions::Actions;
+use super::capabilities::Capabilities;
 use super::connections::{Connected, ConnectionChange, Connections};
 use super::continuations::{Continuations, Continued};
 use super::counters::{BYTES_A_COUNTER, Count, Counters, Told};
@@ -31,6 +32,7 @@ pub struct Switch {
     pub(super) kinds: Kinds,
     pub(super) connections: Option<Connections>,
     pub(super) continuations: Continuations,
+    pub(super) capabilities: Capabilities,
     /// Lead to the tables, and go before them.
     mirrors: Mirrors,
     pub(super) tables: Tables,
@@ -72,6 +74,7 @@ impl Switch {
             kinds: Kinds::default(),
             connections: None,
             continuations: Continuations::new(&domain),
+            capabilities: Capabilities::of(&context).map_err(failed)?,
             mirrors: Mirrors::new(&context),
             tables: Tables::open(library, &context, &domain).map_err(failed)?,
             next_hops: NextHops::new(&domain),

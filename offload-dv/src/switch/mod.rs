@@ -4,6 +4,7 @@
 
 mod actions;
 mod blocking_counters;
+mod capabilities;
 mod connections;
 mod continuations;
 mod continued;

@@ -35,8 +35,19 @@ pub struct Plan {
     pub outputs: Vec<u16>,
     /// Where the packet is looked up again.
     pub jump: Option<ChainId>,
+    /// Where copies of some packets go, all of which go on to the rule behind.
+    pub sampling: Option<Sampling>,
     /// What rules behind this one do, each with a packet as it is then.
     pub behind: Vec<Plan>,
+}
+
+/// Copies of some packets.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Sampling {
+    /// One in so many packets, by chance.
+    pub ratio: u32,
+    /// Vports that a copy goes to, each once.
+    pub outputs: Vec<u16>,
 }
 
 /// A VLAN tag.
@@ -98,12 +109,13 @@ impl Plan {
 
     /// Whether packets go somewhere but to another chain.
     fn is_sent(&self) -> bool {
-        !self.outputs.is_empty() || self.wraps.is_some() || !self.behind.is_empty()
+        !self.outputs.is_empty() || self.wraps.is_some() || self.sampling.is_some() || !self.behind.is_empty()
     }
 
     /// Puts headers on in this rule, if the only one behind does nothing else, and no copy goes without them.
     fn with_headers_at_once(mut self) -> Self {
         if self.outputs.is_empty()
+            && self.sampling.is_none()
             && let [Self { wraps: Some(_), .. }] = &self.behind[..]
         {
             self.wraps = self.behind.pop().and_then(|plan| plan.wraps);
@@ -176,6 +188,10 @@ impl Planner<'_> {
             Action::DecTtl(_) => self.decrement_ttl(),
             Action::PopVlan => self.pop_vlan(),
             Action::PushVlan(tag) => self.push_vlan(tag),
+            Action::Sample { probability, actions } => self.sample(*probability, actions),
+            Action::Psample { .. } => {
+                Err(refuse(ActionKind::Psample, "sampling groups are the kernel's, which does not see these packets"))
+            }
             other => Err(refuse(other.kind(), "this backend cannot do it")),
         }
     }
@@ -268,6 +284,40 @@ impl Planner<'_> {
         Ok(())
     }
 
+    /// A rule that samples does nothing else with copies.
+    fn sample(&mut self, probability: u32, actions: &[Action]) -> Result<(), Refusal> {
+        let refuse = |reason| Err(refuse(ActionKind::Sample, reason));
+        let mut outputs = Vec::new();
+        for action in actions {
+            let Action::Output(port) = action else {
+                return refuse("the device sends samples to ports as they are, and does nothing else with them");
+            };
+            if self.vports.tunnel(*port).is_some() {
+                return refuse("the device does not put tunnel headers on samples");
+            }
+            let vport = self.vports.vport(*port)?;
+            if outputs.contains(&vport) {
+                return refuse("a sample goes there already");
+            }
+            outputs.push(vport);
+        }
+        if probability == u32::MAX {
+            return actions.iter().try_for_each(|action| self.take(action));
+        }
+        if probability == 0 || outputs.is_empty() {
+            return Ok(());
+        }
+        let Some(ratio) = one_in(probability) else {
+            return refuse("the device takes one in a whole number of packets");
+        };
+        if self.plan.is_sent() {
+            self.begin_behind();
+        }
+        self.plan.sampling = Some(Sampling { ratio, outputs });
+        self.begin_behind();
+        Ok(())
+    }
+
     fn changes_packets(&self) -> bool {
         self.plan.pops > 0 || !self.plan.pushes.is_empty() || !self.modifications.is_empty()
     }
@@ -289,13 +339,20 @@ impl Planner<'_> {
         }
         self.begin_behind();
         let lead_on = |behind: Option<Plan>, mut plan: Plan| {
-            plan.behind.extend(behind);
+            // Those that are not sampled, too, need a rule.
+            plan.behind.extend(behind.or_else(|| plan.sampling.is_some().then(Plan::default)));
             plan.leads().then(|| plan.with_headers_at_once())
         };
         let tracking = self.before.first().and_then(|plan| plan.tracking);
         let first = self.before.into_iter().rev().fold(None, lead_on);
         first.unwrap_or_else(|| Plan { tracking, ..Plan::default() })
     }
+}
+
+/// Returns the number of which a probability takes one: as near to it as 32 bits say, above or below.
+fn one_in(probability: u32) -> Option<u32> {
+    let below = u32::MAX.checked_div(probability)?;
+    [below, below.saturating_add(1)].into_iter().find(|ratio| (u32::MAX / ratio).abs_diff(probability) <= 1)
 }
 
 fn refuse(action: ActionKind, reason: &'static str) -> Refusal {

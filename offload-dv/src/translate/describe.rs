@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::actions::Plan;
+use super::actions::{Plan, Sampling};
 use super::geneve::GeneveOption;
 use super::headers::Wrapping;
 use super::places;
@@ -67,6 +67,10 @@ fn done(plan: &Plan, name_of: &dyn Fn(u16) -> String) -> Vec<String> {
         done.push(format!("to the next hop of {}", hop.destination));
     }
     done.extend(plan.jump.map(|chain| format!("to the table of chain {chain}")));
+    if let Some(Sampling { ratio, outputs }) = &plan.sampling {
+        let names: Vec<_> = outputs.iter().map(|vport| name_of(*vport)).collect();
+        done.push(format!("sample(one in {ratio}, to {})", names.join(" and ")));
+    }
     let behind = match plan.behind.len() {
         0 => None,
         1 => Some("a rule behind".to_owned()),

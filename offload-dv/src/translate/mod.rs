@@ -20,7 +20,7 @@ mod tracking;
 mod tunnel;
 mod vports;
 
-pub use self::actions::{Plan, Tag};
+pub use self::actions::{Plan, Sampling, Tag};
 pub use self::connection::{
     ConnectionRule, Way, continuation, is_for_hardware, is_translated, restoration, rule as connection_rule,
     translated_mask,

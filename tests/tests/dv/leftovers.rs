@@ -12,7 +12,7 @@ use sluice_tests::conformance::{Device, Opened, Subject};
 use sluice_tests::mlx5::{Control, on_device, with_options};
 
 /// Flows of each kind that needs something of its own in the device: key and actions.
-const KINDS: [(&str, &str); 8] = [
+const KINDS: [(&str, &str); 9] = [
     ("in_port(1),eth_type(0x0800),ipv4(proto=17,frag=no),udp(dst=53)", "2"),
     ("in_port(1),eth_type(0x0800),ipv4(dst=10.0.0.2,frag=no)", "drop"),
     ("in_port(1),eth_type(0x86dd),ipv6(frag=no)", "set(eth(dst=02:00:00:00:00:09)),3"),
@@ -21,6 +21,7 @@ const KINDS: [(&str, &str); 8] = [
     ("in_port(1),eth_type(0x88cc)", "recirc(0x5)"),
     ("tunnel(geneve({class=0x102,type=0x80,len=4,0x1})),in_port(4)", "1"),
     ("in_port(1),eth_type(0x88f7)", "2,set(eth(dst=02:00:00:00:00:09)),3"),
+    ("in_port(1),eth_type(0x88b5)", "sample(sample=50.0%,actions(3)),2"),
 ];
 const CHAIN: ChainId = ChainId(5);
 

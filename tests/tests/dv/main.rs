@@ -25,6 +25,7 @@ mod refused_start;
 mod rig;
 mod rules;
 mod same;
+mod samples;
 mod traffic;
 mod tunnels;
 mod unavailable;

@@ -202,6 +202,8 @@ impl Profile {
                 if self.software_steering {
                     fill(&mut bytes, 0, SOFTWARE_STEERING);
                     general::STEERING_FORMAT_VERSION.write(&mut bytes, self.steering_format.version());
+                    let keeps_registers = self.steering_format != Format::Zero;
+                    general::REG_C_PRESERVE.write(&mut bytes, keeps_registers.into());
                     let rewrites_samples = self.steering_format != Format::Zero;
                     general::FLEX_PARSER_HEADER_MODIFY.write(&mut bytes, rewrites_samples.into());
                     general::MATCH_DEFINER_FORMATS.write(&mut bytes, self.match_definers);

@@ -198,6 +198,12 @@ impl Steering {
         self.icm.handed_out(icm::Kind::Steering)
     }
 
+    /// Whether registers C are zero behind the place where copies of a packet part: Linux says so of devices without `reg_c_preserve`
+    /// (`actions_match_supported` in en_tc.c).
+    pub(super) fn loses_registers(&self) -> bool {
+        self.profile.steering_format == Format::Zero
+    }
+
     /// Formats of the match definers that there are.
     pub fn formats_of_definers(&self) -> Vec<u16> {
         self.definers.formats().collect()
