@@ -251,6 +251,10 @@ impl Planner<'_> {
         if self.least_ttl < 2 {
             return Err(refuse(ActionKind::DecTtl, "the match does not say that the time to live is 2 or more"));
         }
+        if self.tags.is_some_and(|tags| tags > 1) {
+            // `execute_dec_ttl` goes by `skb->protocol`, which is that of the second tag.
+            return Err(refuse(ActionKind::DecTtl, "behind two tags OVS leaves the time to live as it is"));
+        }
         self.least_ttl -= 1;
         self.modifications.decrement_ttl(self.guarantees)
     }

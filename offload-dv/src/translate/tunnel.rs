@@ -192,12 +192,12 @@ struct Outer<'a, 'b> {
 impl Outer<'_, '_> {
     fn take(mut self) -> Result<Option<GeneveOption>, Refusal> {
         self.certain(Field::TunnelPresent, 1, "all packets at this port have an outer header")?;
-        self.addresses()?;
-        self.as_it_is(Field::TunnelTos, IP_DSCP_ECN);
-        self.as_it_is(Field::TunnelTtl, TTL_HOPLIMIT);
+        let has_version = self.addresses()?;
+        self.of_version(Field::TunnelTos, IP_DSCP_ECN, has_version)?;
+        self.of_version(Field::TunnelTtl, TTL_HOPLIMIT, has_version)?;
         match self.protocol.udp_port() {
             Some(port) => {
-                self.as_it_is(Field::TunnelTpSrc, UDP_SPORT);
+                self.of_version(Field::TunnelTpSrc, UDP_SPORT, has_version)?;
                 self.certain(Field::TunnelTpDst, port.into(), "packets at this port go to another UDP port")?;
             }
             None => {
@@ -215,7 +215,8 @@ impl Outer<'_, '_> {
         Ok(option)
     }
 
-    fn addresses(&mut self) -> Result<(), Refusal> {
+    /// Returns whether they say the version of IP.
+    fn addresses(&mut self) -> Result<bool, Refusal> {
         let four = [(Field::TunnelIpv4Src, SRC_IPV4), (Field::TunnelIpv4Dst, DST_IPV4)];
         let six = [(Field::TunnelIpv6Src, SRC_IPV6), (Field::TunnelIpv6Dst, DST_IPV6)];
         let mut found = None;
@@ -229,7 +230,7 @@ impl Outer<'_, '_> {
             self.bits.put(IP_VERSION, version, version);
             self.bits.put(place, mask, value);
         }
-        Ok(())
+        Ok(found.is_some())
     }
 
     fn vxlan(&mut self) -> Result<(), Refusal> {
@@ -304,10 +305,14 @@ impl Outer<'_, '_> {
         check_flags(value, mask, set, unseen)
     }
 
-    fn as_it_is(&mut self, field: Field, place: Place) {
-        if let Some((value, mask)) = self.rest.take(field) {
-            self.bits.put(place, mask, value);
+    /// Takes a field that is elsewhere in each version of IP, or behind it.
+    fn of_version(&mut self, field: Field, place: Place, has_version: bool) -> Result<(), Refusal> {
+        let Some((value, mask)) = self.rest.take(field) else { return Ok(()) };
+        if !has_version {
+            return Err(refuse(field, "no outer address is matched, which says the version of IP"));
         }
+        self.bits.put(place, mask, value);
+        Ok(())
     }
 
     /// Takes a field that all packets at the port have.

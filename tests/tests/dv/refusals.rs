@@ -104,6 +104,7 @@ fn a_match_that_a_rule_does_not_look_at_is_refused_by_its_name() {
         ("tunnel(tun_id=5),in_port(2)", "field tunnel: packets at this port have no outer header"),
         ("tunnel(tun_id=5),in_port(12)", "field tunnel.tun_id: it is matched with flags(+key) only"),
         ("tunnel(tun_id=0x1000000),in_port(10)", "field tunnel.tun_id: the tunnel of this port has fewer bits of it"),
+        ("tunnel(ttl=64),in_port(10)", "field tunnel.ttl: no outer address is matched, which says the version of IP"),
         ("tunnel(tp_dst=4790),in_port(10)", "field tunnel.tp_dst: packets at this port go to another UDP port"),
         (
             "tunnel(flags(+oam)),in_port(10)",
