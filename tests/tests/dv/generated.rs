@@ -37,7 +37,7 @@ fn wanted(sent: Sent, has_missed: bool, frame: &[u8]) -> Vec<(u32, Vec<u8>)> {
     wanted
 }
 
-fn told(frames: &[(u32, Vec<u8>)]) -> String {
+pub(crate) fn told(frames: &[(u32, Vec<u8>)]) -> String {
     frames.iter().map(|(port, frame)| format!("{port}: {} ", hex(frame))).collect()
 }
 
@@ -151,6 +151,6 @@ fn generated_flows_of_a_later_chain_do_what_they_do_in_the_nic_in_software() {
     }
 }
 
-fn flow(full: &Match, actions: ActionList) -> Flow {
+pub(crate) fn flow(full: &Match, actions: ActionList) -> Flow {
     Flow::new(None, MaskedKey::new(full), actions, Priority::default(), Expiry::default(), &Seed([7; 16]))
 }

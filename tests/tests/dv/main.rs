@@ -13,6 +13,7 @@ mod counters;
 mod fields;
 mod frames;
 mod generated;
+mod generated_tunnels;
 mod geneve;
 mod kernel;
 mod layout;

@@ -6,7 +6,8 @@ use std::time::Duration;
 use sluice_flow::Flow;
 use sluice_flow::connection::{Connection, Direction, State};
 use sluice_flow::port::{Port, PortKind, PortNumber};
-use sluice_offload_dv::switch::{ConnectionChange, Way};
+use sluice_flow::refusal::Refusal;
+use sluice_offload_dv::switch::{ConnectionChange, RuleId, Way};
 use sluice_offload_dv::translate::{Entrance, Templates, Vports};
 use sluice_tests::mlx5::{Ports, on_device};
 use sluice_tests::scenario::{Scenario, hex};
@@ -50,21 +51,19 @@ pub(crate) fn open<'a>(ports: &'a Ports) -> Rig<'a> {
 }
 
 /// Installs a flow; where next hops are to be found, they are found.
-fn add(rig: &mut Rig<'_>, flow: &Flow) -> sluice_offload_dv::switch::RuleId {
+pub(crate) fn add_with_way(rig: &mut Rig<'_>, flow: &Flow) -> Result<RuleId, Refusal> {
     loop {
-        match rig.add(flow) {
-            Ok(id) => return id,
-            Err(refusal) => {
-                let asked = rig.switch.take_asked();
-                assert!(!asked.is_empty(), "{refusal}");
-                asked.into_iter().for_each(|hop| rig.switch.set_way(hop, Ok(WAY)).unwrap());
-            }
+        let added = rig.add(flow);
+        let asked = rig.switch.take_asked();
+        if added.is_ok() || asked.is_empty() {
+            return added;
         }
+        asked.into_iter().for_each(|hop| rig.switch.set_way(hop, Ok(WAY)).unwrap());
     }
 }
 
 /// What the NIC in software makes of a frame, and which flows it met: outer headers that it puts on with the Ethernet addresses of [`WAY`].
-fn expected(soft: &Soft, flows: usize, from: usize, frame: &[u8]) -> (Vec<(u32, Vec<u8>)>, Vec<u32>) {
+pub(crate) fn expected(soft: &Soft, flows: usize, from: usize, frame: &[u8]) -> (Vec<(u32, Vec<u8>)>, Vec<u32>) {
     let (sent, hits) = soft.inject_and_tell(PortNumber(u32::try_from(from).unwrap()), frame);
     if hits.is_empty() || hits.len() < flows {
         return (vec![(0, frame.to_vec())], hits);
@@ -92,7 +91,7 @@ pub(crate) fn compare(ports: &Ports, cases: Vec<Case>) {
             scenario.flow(flow.matching().expand(), flow.actions.clone())
         });
         let soft = Soft::set_up(&all_ports(), &scenario).unwrap_or_else(|refusal| panic!("{said:?}: {refusal}"));
-        let ids: Vec<_> = parsed.iter().map(|flow| add(&mut rig, flow)).collect();
+        let ids: Vec<_> = parsed.iter().map(|flow| add_with_way(&mut rig, flow).unwrap()).collect();
         let mut counts = vec![0; ids.len()];
         for (number, frame) in frames.iter().enumerate() {
             let (wanted, hits) = expected(&soft, ids.len(), from, frame);
