@@ -96,7 +96,7 @@ pub(crate) unsafe extern "C" fn stat(path: *const c_char, status: *mut libc::sta
 pub(crate) unsafe extern "C" fn ioctl(file: c_int, number: c_ulong, argument: *mut c_void) -> c_int {
     if number == VERBS && is_device(file) {
         // What it points to is read by the kernel, so that a wrong address is an error.
-        return match request(file, argument as u64) {
+        return match keeping_errno(|| request(file, argument as u64)) {
             Ok(()) => 0,
             Err(errno) => {
                 errno.set();
@@ -141,7 +141,7 @@ pub(crate) unsafe extern "C" fn mmap(
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn close(file: c_int) -> c_int {
     if is_device(file) {
-        closing(file);
+        keeping_errno(|| closing(file));
     }
     // SAFETY: the argument goes on as it came.
     narrow(unsafe { libc::syscall(libc::SYS_close, file) })
@@ -278,7 +278,15 @@ pub(crate) unsafe extern "C" fn pthread_spin_unlock(lock: *mut libc::pthread_spi
     let Some(next) = next else { return libc::ENOSYS };
     // SAFETY: the argument goes on as it came.
     let result = unsafe { next(lock) };
-    posted();
+    keeping_errno(posted);
+    result
+}
+
+/// Does what the kernel or a device would do, which leaves errno alone: libmlx5 sets it, cleans up, and looks at it afterwards.
+fn keeping_errno<R>(act: impl FnOnce() -> R) -> R {
+    let before = Errno::last_raw();
+    let result = act();
+    Errno::set_raw(before);
     result
 }
 
