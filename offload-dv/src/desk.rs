@@ -27,9 +27,14 @@ pub(crate) struct Desk {
     changes: usize,
     removals: HashMap<u64, Removals>,
     readers: HashMap<u64, Ask>,
+    /// What is to be done when a bulk of counters is told.
+    deferred: HashMap<u64, Deferred>,
     /// The number of the last batch or reader.
     last: u64,
 }
+
+/// What is done when a bulk of counters is told, or never will be.
+type Deferred = Box<dyn FnOnce(&mut Rules, bool)>;
 
 /// Changes that a worker hands over.
 pub(crate) struct Batch {
@@ -85,8 +90,8 @@ pub(crate) struct Ask {
 
 impl Desk {
     pub(crate) fn new(rules: Rules) -> Self {
-        let (made, changes, removals, readers, last) = Default::default();
-        Self { rules, made, changes, removals, readers, last }
+        let (made, changes, removals, readers, deferred, last) = Default::default();
+        Self { rules, made, changes, removals, readers, deferred, last }
     }
 
     /// Makes the changes of a batch: removals together, so that the device is waited for once, and the others in their order.
@@ -142,6 +147,13 @@ impl Desk {
         self.readers.insert(number, ask);
     }
 
+    /// Asks for the counters of a bulk, and does this when they are told, or never will be.
+    pub(crate) fn ask_then(&mut self, bulk: usize, deed: impl FnOnce(&mut Rules, bool) + 'static) {
+        let number = self.number();
+        self.rules.switch().ask(bulk, number);
+        self.deferred.insert(number, Box::new(deed));
+    }
+
     /// Takes note of an answer of the device.
     pub(crate) fn answered(&mut self, answer: Answer) {
         self.rules.switch().answered(answer);
@@ -189,6 +201,9 @@ impl Desk {
     }
 
     fn tell_reader(&mut self, reader: u64, bulk: usize, is_done: bool) {
+        if let Some(deed) = self.deferred.remove(&reader) {
+            return deed(&mut self.rules, is_done);
+        }
         let Some(Ask { clock, earliest, mut readings, tell, .. }) = self.readers.remove(&reader) else { return };
         let told = match is_done {
             true => {

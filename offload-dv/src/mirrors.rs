@@ -1,5 +1,6 @@
 //! Mirrors: copies of packets before any flow sees them.
 
+use crossbeam_channel::bounded;
 use sluice_flow::action::{Action, ActionList};
 use sluice_flow::backend::{MirrorCounters, MirrorFault, Mirrors, Placement};
 use sluice_flow::field::Field;
@@ -10,6 +11,7 @@ use sluice_flow::ufid::Seed;
 use sluice_flow::{Expiry, Flow, Priority};
 
 use crate::backend::DvNic;
+use crate::desk::Desk;
 use crate::switch::Copying;
 use crate::translate::{Vports, translate};
 
@@ -39,8 +41,17 @@ impl Mirrors for DvNic {
 
     fn mirror_counters(&self, name: &str) -> Option<MirrorCounters> {
         let name = name.to_owned();
-        let count =
-            self.owner().call(move |desk| desk.rules.switch().mirror_count(&name)).and_then(|count| count).ok()??;
+        let (tell, told) = bounded(1);
+        let ask = move |desk: &mut Desk| {
+            // Who asked hears of nothing if there is no such mirror.
+            let Some(bulk) = desk.rules.switch().bulk_of_mirror(&name) else { return };
+            desk.ask_then(bulk, move |rules, is_done| {
+                let count = rules.switch().mirror_count(&name).filter(|_| is_done);
+                tell.send(count).unwrap_or_default();
+            });
+        };
+        self.owner().post(ask).ok()?;
+        let count = self.owner().wait(&told).ok()??;
         Some(MirrorCounters { packets: count.packets, bytes: count.bytes, placement: Placement::Hardware })
     }
 

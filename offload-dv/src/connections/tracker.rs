@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use crossbeam_channel::bounded;
 use sluice_flow::refusal::Refusal;
 use sluice_flow::time::{Clock, Timestamp};
 
@@ -143,9 +144,19 @@ impl Work {
     }
 
     fn keep_moved(&mut self) -> Result<(), Failure> {
-        let mut moved = self.switch(Switch::moved_connections)?;
+        for bulk in self.switch(|switch| Ok(switch.bulks_of_connections()))? {
+            self.read(bulk).map_err(Failure::Device)?;
+        }
+        let mut moved = self.switch(|switch| Ok(switch.moved_connections()))?;
         moved.iter_mut().for_each(|connection| connection.timeout = connection.timeout.max(LEAST_TIMEOUT));
         self.source.keep(&moved).map_err(Failure::Source)
+    }
+
+    /// Waits until the counters of a bulk are told; the thread of the device does not.
+    fn read(&self, bulk: usize) -> Result<(), Refusal> {
+        let (tell, told) = bounded(1);
+        self.owner.post(move |desk| desk.ask_then(bulk, move |_, _| tell.send(()).unwrap_or_default()))?;
+        self.owner.wait(&told)
     }
 
     fn note(&self, connected: &Connected) {

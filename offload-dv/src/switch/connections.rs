@@ -17,11 +17,12 @@ use sluice_flow::connection::{Connection, Direction};
 use sluice_flow::refusal::Refusal;
 
 use super::actions::Actions;
-use super::blocking_counters::{Counter, Counters};
+use super::counters::Counters;
 use super::ids::Ids;
 use super::refusal::refuse;
+use super::rule_id::RuleId;
 use super::stages::{Restoration, Stage};
-use crate::mlx5::{Action, Context, Domain, Rule};
+use crate::mlx5::{Action, Domain, Rule};
 use crate::translate::registers::TRANSLATION;
 use crate::translate::{Tracking, Way, connection_rule, is_for_hardware, is_translated, restoration};
 
@@ -53,6 +54,12 @@ pub struct Connected {
     pub is_unfinished: bool,
 }
 
+/// What rules of connections share with those of flows.
+pub(super) struct Parts<'a> {
+    pub(super) actions: &'a mut Actions,
+    pub(super) counters: &'a mut Counters,
+}
+
 /// The connections.
 pub(super) struct Connections {
     zones: HashMap<u16, HashMap<Direction, Tracked>>,
@@ -60,9 +67,8 @@ pub(super) struct Connections {
     /// Connections that are to come to stages.
     unfilled: VecDeque<(StageId, Direction)>,
     translation_ids: Ids,
-    counters: Counters,
     /// Counters of connections that are gone, until the device is done with their rules.
-    gone: Vec<Counter>,
+    gone: Vec<RuleId>,
     /// Counts the listings of all connections.
     listing: u64,
     restoration: Restoration,
@@ -73,8 +79,8 @@ pub(super) struct Connections {
 struct Tracked {
     rules: Vec<(StageId, [Rule; 2])>,
     translation: Option<Translation>,
-    /// Of both directions together.
-    counter: Counter,
+    /// The place of its counter, of both directions together.
+    counter: RuleId,
     /// Packets that it had counted when it was asked last.
     packets: u64,
     connection: Connection,
@@ -103,13 +109,12 @@ struct Zone {
 }
 
 impl Connections {
-    pub(super) fn open(context: &Context, domain: &Domain) -> Result<Self, Refusal> {
+    pub(super) fn open(domain: &Domain) -> Result<Self, Refusal> {
         Ok(Self {
             zones: HashMap::new(),
             stages: BTreeMap::new(),
             unfilled: VecDeque::new(),
             translation_ids: Ids::of(TRANSLATION),
-            counters: Counters::new(context),
             gone: Vec::new(),
             listing: 0,
             restoration: Restoration::open(domain).map_err(refuse)?,
@@ -143,12 +148,12 @@ impl Connections {
     }
 
     /// Makes changes. Packets are found by them once the writes are in the device.
-    pub(super) fn change(&mut self, changes: Vec<ConnectionChange>, actions: &mut Actions) -> Connected {
+    pub(super) fn change(&mut self, changes: Vec<ConnectionChange>, parts: &mut Parts<'_>) -> Connected {
         let mut connected = Connected::default();
         for change in changes {
             match change {
                 ConnectionChange::Gone { zone, original } => self.forget(zone, &original),
-                ConnectionChange::Is(connection) => connected.take(self.track(*connection, actions)),
+                ConnectionChange::Is(connection) => connected.take(self.track(*connection, parts)),
             }
         }
         connected.is_unfinished = self.is_unfinished();
@@ -156,11 +161,11 @@ impl Connections {
     }
 
     /// Brings at most `most` connections to stages that were opened after they came.
-    pub(super) fn fill(&mut self, most: usize, actions: &mut Actions) -> Connected {
+    pub(super) fn fill(&mut self, most: usize, parts: &mut Parts<'_>) -> Connected {
         let mut connected = Connected::default();
         for _ in 0..most {
             let Some((stage, original)) = self.unfilled.pop_front() else { break };
-            connected.take(self.enter(stage, &original, actions));
+            connected.take(self.enter(stage, &original, parts));
         }
         connected.is_unfinished = self.is_unfinished();
         connected
@@ -194,10 +199,9 @@ impl Connections {
     }
 
     /// Frees what belonged to rules that are gone, after the device has let go of them.
-    pub(super) fn settle(&mut self) -> Result<(), Refusal> {
+    pub(super) fn settle(&mut self, counters: &mut Counters) {
         self.translation_ids.settle();
-        let gone = std::mem::take(&mut self.gone);
-        self.counters.settle(&gone).map(drop)
+        counters.rest(self.gone.drain(..));
     }
 
     /// Lets the tables go that no flow leads to. Those of a zone stay as long as it has connections.
@@ -206,19 +210,21 @@ impl Connections {
         self.stages.retain(|id, zone| zone.stage.jump.is_shared() || zones.contains_key(&id.zone));
     }
 
-    /// Returns the connections whose packets were counted since it was asked last.
-    pub(super) fn moved(&mut self) -> Result<Vec<Connection>, Refusal> {
-        for bulk in 0..self.counters.bulks() {
-            self.counters.read(bulk)?;
-        }
+    /// Returns the places of their counters.
+    pub(super) fn counters(&self) -> impl Iterator<Item = RuleId> {
+        self.zones.values().flat_map(HashMap::values).map(|tracked| tracked.counter)
+    }
+
+    /// Returns the connections whose packets were counted between the time when this was asked last, and when counters were told last.
+    pub(super) fn moved(&mut self, counters: &Counters) -> Vec<Connection> {
         let mut moved = Vec::new();
         for tracked in self.zones.values_mut().flat_map(HashMap::values_mut) {
-            let packets = self.counters.count(tracked.counter).packets;
+            let packets = counters.count(tracked.counter).packets;
             if std::mem::replace(&mut tracked.packets, packets) != packets {
                 moved.push(tracked.connection.clone());
             }
         }
-        Ok(moved)
+        moved
     }
 
     /// Returns how many connections there are.
@@ -226,7 +232,7 @@ impl Connections {
         self.zones.values().map(HashMap::len).sum()
     }
 
-    fn track(&mut self, connection: Connection, actions: &mut Actions) -> Result<(), Refusal> {
+    fn track(&mut self, connection: Connection, parts: &mut Parts<'_>) -> Result<(), Refusal> {
         let (zone, original, listing) = (connection.zone, connection.original, self.listing);
         if !is_for_hardware(&connection) {
             self.forget(zone, &original);
@@ -242,9 +248,9 @@ impl Connections {
                 }
                 (tracked.counter, tracked.packets)
             }
-            None => (self.counters.take()?, 0),
+            None => (parts.counters.take()?, 0),
         };
-        match self.make(connection, counter, actions) {
+        match self.make(connection, counter, parts) {
             Ok(made) => {
                 // The old rules act until they go.
                 let made = Tracked { packets, ..made };
@@ -266,12 +272,12 @@ impl Connections {
         }
     }
 
-    fn make(&mut self, connection: Connection, counter: Counter, actions: &mut Actions) -> Result<Tracked, Refusal> {
+    fn make(&mut self, connection: Connection, counter: RuleId, parts: &mut Parts<'_>) -> Result<Tracked, Refusal> {
         let translation = if is_translated(&connection) { Some(self.translation(&connection)?) } else { None };
         let ids = translation.as_ref().map(|translation| translation.ids);
         let stages: Vec<_> = self.stages.keys().filter(|id| id.zone == connection.zone).copied().collect();
         let made = stages.into_iter().map(|stage| {
-            let rules = self.rules(stage, &connection, ids, counter, actions)?;
+            let rules = self.rules(stage, &connection, ids, counter, parts)?;
             Ok((stage, rules))
         });
         match made.collect::<Result<Vec<_>, Refusal>>() {
@@ -289,8 +295,8 @@ impl Connections {
         stage: StageId,
         connection: &Connection,
         translation: Option<[u32; 2]>,
-        counter: Counter,
-        actions: &mut Actions,
+        counter: RuleId,
+        parts: &mut Parts<'_>,
     ) -> Result<[Rule; 2], Refusal> {
         let Some(Zone { stage: table, found }) = self.stages.get_mut(&stage) else {
             return Err(gone("the table of the zone"));
@@ -301,9 +307,9 @@ impl Connections {
             let change = match translation {
                 // Nobody else does the same.
                 Some(_) => Action::modify_header(&self.domain, &rule.modifications).map_err(refuse)?,
-                None => actions.modify(rule.modifications)?,
+                None => parts.actions.modify(rule.modifications)?,
             };
-            let count = self.counters.action(counter)?;
+            let count = parts.counters.action(counter)?;
             table.rule(&rule.mask, &rule.value, [change, found.clone()].into(), Some(count)).map_err(refuse)
         };
         Ok([make(Way::Original)?, make(Way::Reply)?])
@@ -327,7 +333,7 @@ impl Connections {
     }
 
     /// Brings a connection to a stage, if both are still there.
-    fn enter(&mut self, stage: StageId, original: &Direction, actions: &mut Actions) -> Result<(), Refusal> {
+    fn enter(&mut self, stage: StageId, original: &Direction, parts: &mut Parts<'_>) -> Result<(), Refusal> {
         let zone = stage.zone;
         let known = self.zones.get_mut(&zone).and_then(|known| known.remove(original));
         let Some(mut tracked) = known else { return Ok(()) };
@@ -335,7 +341,7 @@ impl Connections {
         let ids = tracked.translation.as_ref().map(|translation| translation.ids);
         let made = match is_there || !self.stages.contains_key(&stage) {
             true => Ok(None),
-            false => self.rules(stage, &tracked.connection, ids, tracked.counter, actions).map(Some),
+            false => self.rules(stage, &tracked.connection, ids, tracked.counter, parts).map(Some),
         };
         let result = made.map(|rules| tracked.rules.extend(rules.map(|rules| (stage, rules))));
         self.zones.entry(zone).or_default().insert(*original, tracked);

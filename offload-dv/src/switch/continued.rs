@@ -2,7 +2,7 @@
 
 use sluice_flow::refusal::Refusal;
 
-use super::connections::{Connections, TABLES_TO_CONNECTIONS};
+use super::connections::TABLES_TO_CONNECTIONS;
 use super::continuations::{Continuation, Continued};
 use super::core::{Installed, Switch, no_connections};
 use super::kinds::actions_of;
@@ -106,6 +106,9 @@ impl Switch {
     pub(super) fn wait_for_packets(&mut self) -> Result<(), Refusal> {
         self.domain.sync().map_err(refuse)?;
         self.continuations.settle();
-        self.connections.as_mut().map_or(Ok(()), Connections::settle)
+        if let Some(connections) = &mut self.connections {
+            connections.settle(&mut self.counters);
+        }
+        Ok(())
     }
 }

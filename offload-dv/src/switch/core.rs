@@ -1,6 +1,6 @@
 //! Rules, and what belongs to them.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::rc::Rc;
 
@@ -10,12 +10,12 @@ use sluice_flow::refusal::Refusal;
 
 use super::actions::Actions;
 use super::capabilities::Capabilities;
-use super::connections::{Connected, ConnectionChange, Connections};
+use super::connections::{self, Connected, ConnectionChange, Connections};
 use super::continuations::{Continuations, Continued};
 use super::counters::{BYTES_A_COUNTER, Count, Counters, Told};
 use super::growth::Growth;
 use super::kinds::{KindId, Kinds};
-use super::mirrors::{Copying, Mirrors};
+use super::mirrors::{self, Copying, Mirrors};
 use super::next_hops::{NextHops, Way};
 use super::refusal::{explain, refuse};
 use super::rule_id::RuleId;
@@ -75,7 +75,7 @@ impl Switch {
             connections: None,
             continuations: Continuations::new(&domain),
             capabilities: Capabilities::of(&context).map_err(failed)?,
-            mirrors: Mirrors::new(&context),
+            mirrors: Mirrors::default(),
             tables: Tables::open(library, &context, &domain).map_err(failed)?,
             next_hops: NextHops::new(&domain),
             actions: Actions::new(library, &domain),
@@ -89,7 +89,7 @@ impl Switch {
 
     /// Lets connections come, and rules look them up. Called before there is a table of a later chain.
     pub fn accept_connections(&mut self) -> Result<(), Refusal> {
-        let connections = Connections::open(&self.context, &self.domain)?;
+        let connections = Connections::open(&self.domain)?;
         self.tables.lead_rest_to(connections.rest());
         self.continuations.lead_rest_to(connections.rest());
         self.connections = Some(connections);
@@ -98,7 +98,7 @@ impl Switch {
 
     /// Makes changes of connections. From then on packets are found by them, and not by those that are gone.
     pub fn change_connections(&mut self, changes: Vec<ConnectionChange>) -> Result<Connected, Refusal> {
-        self.with_connections(|connections, actions| connections.change(changes, actions))
+        self.with_connections(|connections, parts| connections.change(changes, parts))
     }
 
     /// Brings at most `most` connections to tables that flows have opened after they came.
@@ -106,7 +106,7 @@ impl Switch {
         if !self.connections.as_ref().is_some_and(Connections::is_unfinished) {
             return Ok(Connected::default());
         }
-        self.with_connections(|connections, actions| connections.fill(most, actions))
+        self.with_connections(|connections, parts| connections.fill(most, parts))
     }
 
     /// Begins a listing of all connections, which are told as changes.
@@ -119,9 +119,15 @@ impl Switch {
         self.with_connections(|connections, _| connections.end_listing())
     }
 
-    /// Returns the connections whose packets were counted since it was asked last.
-    pub fn moved_connections(&mut self) -> Result<Vec<Connection>, Refusal> {
-        self.connections.as_mut().map_or_else(|| Ok(Vec::new()), Connections::moved)
+    /// Returns the bulks of counters in which connections have theirs.
+    pub fn bulks_of_connections(&self) -> BTreeSet<usize> {
+        let counters = self.connections.iter().flat_map(Connections::counters);
+        counters.map(|counter| self.counters.bulk_of(counter)).collect()
+    }
+
+    /// Returns the connections whose packets were counted between the time when this was asked last, and when their counters were told last.
+    pub fn moved_connections(&mut self) -> Vec<Connection> {
+        self.connections.as_mut().map_or_else(Vec::new, |connections| connections.moved(&self.counters))
     }
 
     /// Returns how many connections there are.
@@ -244,17 +250,26 @@ impl Switch {
 
     /// Makes a mirror, or changes it; it goes on counting. Fails if the device cannot copy so; it copies as before then.
     pub fn set_mirror(&mut self, name: &str, copying: Copying) -> Result<(), Refusal> {
-        self.mirrors.set(name, copying, &self.domain, self.tables.first())
+        let parts =
+            &mut mirrors::Parts { domain: &self.domain, counters: &mut self.counters, first: self.tables.first() };
+        self.mirrors.set(name, copying, parts)
     }
 
     /// Removes a mirror. Fails if there is none of that name.
     pub fn remove_mirror(&mut self, name: &str) -> Result<(), Refusal> {
-        self.mirrors.remove(name, &self.domain, self.tables.first())
+        let parts =
+            &mut mirrors::Parts { domain: &self.domain, counters: &mut self.counters, first: self.tables.first() };
+        self.mirrors.remove(name, parts)
     }
 
-    /// Returns what a mirror copied up to now; `None` if there is none of that name.
-    pub fn mirror_count(&mut self, name: &str) -> Result<Option<Count>, Refusal> {
-        self.mirrors.count(name)
+    /// Returns the bulk of a mirror's counter; `None` if there is none of that name.
+    pub fn bulk_of_mirror(&self, name: &str) -> Option<usize> {
+        self.mirrors.counter(name).map(|counter| self.counters.bulk_of(counter))
+    }
+
+    /// Returns what a mirror has copied, as its bulk was told last; `None` if there is none of that name.
+    pub fn mirror_count(&self, name: &str) -> Option<Count> {
+        self.mirrors.counter(name).map(|counter| self.counters.count(counter))
     }
 
     /// Returns how many bulks of counters there are.
@@ -306,9 +321,13 @@ impl Switch {
         self.domain.sync_writes().map_err(refuse)
     }
 
-    fn with_connections<R>(&mut self, change: impl FnOnce(&mut Connections, &mut Actions) -> R) -> Result<R, Refusal> {
+    fn with_connections<R>(
+        &mut self,
+        change: impl FnOnce(&mut Connections, &mut connections::Parts<'_>) -> R,
+    ) -> Result<R, Refusal> {
         let Some(connections) = &mut self.connections else { return Err(no_connections()) };
-        let done = change(connections, &mut self.actions);
+        let parts = &mut connections::Parts { actions: &mut self.actions, counters: &mut self.counters };
+        let done = change(connections, parts);
         let has_freed = connections.has_freed();
         self.sync()?;
         if has_freed {

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use sluice_flow::refusal::Refusal;
 
-use super::blocking_counters::{Counter, Counters};
-use super::counters::Count;
+use super::counters::Counters;
 use super::refusal::refuse;
-use crate::mlx5::{Action, CallError, Context, Destination, Domain, MatchParameter, Rule};
+use super::rule_id::RuleId;
+use crate::mlx5::{Action, CallError, Destination, Domain, MatchParameter, Rule};
 use crate::translate::Matched;
 
 /// Tables for mirrors: a packet is copied in each at most once, so that a port has so many mirrors at most.
@@ -22,18 +22,26 @@ pub struct Copying {
     pub copies: Vec<u16>,
 }
 
+/// What mirrors share with flows, and what leads to the first chain.
+pub(super) struct Parts<'a> {
+    pub(super) domain: &'a Domain,
+    pub(super) counters: &'a mut Counters,
+    pub(super) first: &'a Action,
+}
+
 /// The mirrors of an eswitch.
+#[derive(Default)]
 pub(super) struct Mirrors {
     /// In the order in which they were first set.
     list: Vec<Mirror>,
     tables: Option<Stages>,
-    counters: Counters,
 }
 
 struct Mirror {
     name: String,
     copying: Copying,
-    counter: Counter,
+    /// The place of its counter.
+    counter: RuleId,
 }
 
 /// The rules of all mirrors, which keep their tables. The one that leads to them goes first.
@@ -48,70 +56,67 @@ struct Stages {
 pub(super) const ROOT_ORDER: u16 = 2;
 
 impl Mirrors {
-    pub(super) fn new(context: &Context) -> Self {
-        Self { list: Vec::new(), tables: None, counters: Counters::new(context) }
-    }
-
     /// Makes a mirror, or changes it; its counter goes on. Fails if the device cannot; then all mirrors are as they were.
-    pub(super) fn set(&mut self, name: &str, copying: Copying, domain: &Domain, first: &Action) -> Result<(), Refusal> {
+    pub(super) fn set(&mut self, name: &str, copying: Copying, parts: &mut Parts<'_>) -> Result<(), Refusal> {
         let known = self.list.iter().position(|mirror| mirror.name == name);
         let old = match known {
             Some(place) => Some(std::mem::replace(&mut self.list[place].copying, copying)),
             None => {
-                let counter = self.counters.take()?;
+                let counter = parts.counters.take()?;
                 self.list.push(Mirror { name: name.to_owned(), copying, counter });
                 None
             }
         };
-        let made = self.make(domain, first);
+        let made = self.make(parts);
         if made.is_err() {
             match (known, old) {
                 (Some(place), Some(old)) => self.list[place].copying = old,
-                _ => self.list.pop().into_iter().for_each(|mirror| self.counters.give_back(mirror.counter)),
+                _ => self.list.pop().into_iter().for_each(|mirror| parts.counters.give_back(mirror.counter)),
             }
         }
         made
     }
 
     /// Removes a mirror. Fails if there is none of that name.
-    pub(super) fn remove(&mut self, name: &str, domain: &Domain, first: &Action) -> Result<(), Refusal> {
+    pub(super) fn remove(&mut self, name: &str, parts: &mut Parts<'_>) -> Result<(), Refusal> {
         let Some(place) = self.list.iter().position(|mirror| mirror.name == name) else {
             return Err(Refusal::Device { reason: format!("there is no mirror {name}").into() });
         };
         let removed = self.list.remove(place);
-        if let Err(refusal) = self.make(domain, first) {
+        if let Err(refusal) = self.make(parts) {
             self.list.insert(place, removed);
             return Err(refusal);
         }
-        self.counters.settle(&[removed.counter]).map(drop)
+        parts.counters.rest([removed.counter]);
+        Ok(())
     }
 
-    /// Returns what a mirror copied up to now; `None` if there is none of that name.
-    pub(super) fn count(&mut self, name: &str) -> Result<Option<Count>, Refusal> {
-        let known = self.list.iter().find(|mirror| mirror.name == name);
-        known.map(|mirror| self.counters.ask(mirror.counter)).transpose()
+    /// Returns the place of a mirror's counter; `None` if there is none of that name.
+    pub(super) fn counter(&self, name: &str) -> Option<RuleId> {
+        self.list.iter().find(|mirror| mirror.name == name).map(|mirror| mirror.counter)
     }
 
     /// Makes the tables anew and leads packets there, before the old ones go: each packet is in the ones or in the others.
-    fn make(&mut self, domain: &Domain, first: &Action) -> Result<(), Refusal> {
+    fn make(&mut self, parts: &Parts<'_>) -> Result<(), Refusal> {
         let tables = match self.list.is_empty() {
             true => None,
             false => {
                 let order = self.tables.as_ref().map_or(0, |tables| 1 - tables.order);
-                Some(self.stages(order, domain, first)?)
+                Some(self.stages(order, parts)?)
             }
         };
         let old = std::mem::replace(&mut self.tables, tables);
         if let Some(Stages { entry, rules, .. }) = old {
             drop(entry);
             // From here on no packet is in them.
-            domain.sync().map_err(refuse)?;
+            parts.domain.sync().map_err(refuse)?;
             drop(rules);
         }
         Ok(())
     }
 
-    fn stages(&self, order: u16, domain: &Domain, first: &Action) -> Result<Stages, Refusal> {
+    fn stages(&self, order: u16, parts: &Parts<'_>) -> Result<Stages, Refusal> {
+        let Parts { domain, counters, first } = parts;
         // The mirrors of a port are one behind the other.
         let mut of_port: HashMap<Option<u16>, u32> = HashMap::new();
         let mut stages: BTreeMap<u32, Vec<&Mirror>> = BTreeMap::new();
@@ -124,13 +129,13 @@ impl Mirrors {
             *stage += 1;
         }
         let everything = MatchParameter::default();
-        let (mut next, mut rules) = (first.clone(), Vec::new());
+        let (mut next, mut rules) = (Action::clone(first), Vec::new());
         for (stage, mirrors) in stages.into_iter().rev() {
             let table = domain.table(1 + stage).map_err(refuse)?;
             for Mirror { copying, counter, .. } in mirrors {
                 let copies = to_all(domain, &copying.copies, &next).map_err(refuse)?;
                 let matcher = table.matcher(0, &copying.matched.mask).map_err(refuse)?;
-                let actions = [self.counters.action(*counter)?, copies];
+                let actions = [counters.action(*counter)?, copies];
                 rules.push(matcher.rule(&copying.matched.value, actions.into()).map_err(refuse)?);
             }
             let others = table.matcher(1, &everything).map_err(refuse)?;

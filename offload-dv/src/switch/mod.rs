@@ -3,7 +3,6 @@
 //! It stays on the thread that opened it, as the handles of [`mlx5`](crate::mlx5) do.
 
 mod actions;
-mod blocking_counters;
 mod capabilities;
 mod connections;
 mod continuations;

@@ -28,6 +28,13 @@ impl Switch {
         Ok(())
     }
 
+    /// Returns what a mirror copied up to now; `None` if there is none of that name.
+    pub fn read_mirror(&mut self, name: &str) -> Result<Option<Count>, Refusal> {
+        let Some(bulk) = self.bulk_of_mirror(name) else { return Ok(None) };
+        self.read(bulk, &mut |_, _| ())?;
+        Ok(self.mirror_count(name))
+    }
+
     /// Waits until so much is told of what is `wanted`.
     fn wait(&mut self, number: usize, mut wanted: impl FnMut(&Told) -> usize) -> Result<(), Refusal> {
         let failed = |error: std::io::Error| unknown(&error.to_string());

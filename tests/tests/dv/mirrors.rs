@@ -47,7 +47,7 @@ impl Both<'_> {
         assert_eq!(found, wanted);
         for name in ["one", "two"] {
             let counted = self.nic.mirror_counters(name).map(|count| (count.packets, count.bytes));
-            let found = self.rig.switch.mirror_count(name).unwrap().map(|count| (count.packets, count.bytes));
+            let found = self.rig.switch.read_mirror(name).unwrap().map(|count| (count.packets, count.bytes));
             assert_eq!(found, counted, "what mirror {name} counted");
         }
         found.into_iter().map(|(port, _)| port).collect()

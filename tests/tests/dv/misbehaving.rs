@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sluice_flow::backend::{Change, Completion, OpenConfig, Operation};
+use sluice_flow::mirror::Mirror;
 use sluice_flow::port::{Port, PortKind, PortNumber};
+use sluice_flow::text::parse_key;
 use sluice_flow::time::MonotonicClock;
 use sluice_flow::{Backend, FlowId, Generation};
 use sluice_offload_dv::{Config, DvNic};
@@ -160,6 +162,22 @@ fn key(address: &str) -> String {
     format!("in_port(host),eth(),eth_type(0x0800),ipv4(dst={address},frag=no)")
 }
 
+/// The backend in this process, with the uplink as port 1.
+fn open_with_port() -> Arc<dyn Backend> {
+    let vports = BTreeMap::from([("p0".to_owned(), 0xffff)]);
+    let config = Config { takeover: true, vports, ..Config::default() };
+    let nic = DvNic::open(&config, &OpenConfig::new("mlx5_0", Arc::new(MonotonicClock::new()))).unwrap();
+    let port = Port { number: PortNumber(1), name: "p0".parse().unwrap(), kind: PortKind::Physical };
+    nic.attach_port(&port).unwrap();
+    Arc::new(nic)
+}
+
+fn install(slot: u32) -> Change {
+    let id = FlowId { slot, incarnation: 1 };
+    let wanted = flow(&format!("in_port(1),eth(dst=02:00:00:00:00:{slot:02x})"), "drop");
+    Change { flow: id, generation: Generation(1), operation: Operation::Install(wanted) }
+}
+
 #[test]
 fn a_queue_that_stands_still_is_a_device_that_has_failed() {
     let mut faulty = Faulty::start();
@@ -274,11 +292,40 @@ fn what_a_device_has_in_hand_is_completed_and_a_port_goes_when_it_has_failed() {
                     .is_err_and(|refusal| refusal.to_string().contains("libmlx5 has not come back"))
             };
             assert!(done.iter().all(stuck), "{done:?}");
-            nic.detach_port(port.number).unwrap();
-            assert!(nic.detach_port(port.number).is_err(), "there is no such port any more");
+            nic.detach_port(PortNumber(1)).unwrap();
+            assert!(nic.detach_port(PortNumber(1)).is_err(), "there is no such port any more");
             control.ask("resume");
             queue.poll(&mut done);
             assert_eq!(done.len(), 2, "what comes too late is nobody's");
         },
     );
+}
+
+#[test]
+fn who_waits_for_the_counters_of_a_mirror_keeps_nobody_else() {
+    on_device(PROFILE, "misbehaving::who_waits_for_the_counters_of_a_mirror_keeps_nobody_else", |ports| {
+        const LATE: Duration = Duration::from_secs(2);
+        let nic = open_with_port();
+        let mirror = Mirror::new("m", parse_key("in_port(1)", &()).unwrap().matching, vec![PortNumber(1)]).unwrap();
+        nic.mirrors().unwrap().set_mirror(&mirror).unwrap();
+        ports.control().ask(&format!("delay {QUERY_FLOW_COUNTER} 1 {}", LATE.as_millis()));
+        let started = Instant::now();
+        let asked = std::thread::spawn({
+            let nic = nic.clone();
+            move || nic.mirrors().unwrap().mirror_counters("m").map(|counters| counters.packets)
+        });
+        let mut queue = nic.install_queue().unwrap();
+        let mut done = Vec::new();
+        while !asked.is_finished() {
+            queue.submit(&mut vec![install(u32::try_from(done.len()).unwrap())], &mut done);
+            let before = done.len();
+            eventually("the change is completed", || {
+                queue.poll(&mut done);
+                done.len() > before
+            });
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert!(started.elapsed() >= LATE && done.len() > 10, "{} changes in {:?}", done.len(), started.elapsed());
+        assert_eq!(asked.join().unwrap(), Some(0));
+    });
 }

@@ -424,7 +424,7 @@ fn a_mirror_of_the_wire_copies_packets_of_tunnels_as_they_came_in() {
         let [unpacked, missed] = [5, 6].map(|vni| Outer::vxlan(vni).around(&inner()));
         assert_eq!(rig.inject(1, &unpacked), [(2, inner()), (3, unpacked)]);
         assert_eq!(rig.inject(1, &missed), [(0, missed.clone()), (3, missed)]);
-        assert_eq!(rig.switch.mirror_count("wire").unwrap().unwrap().packets, 2);
+        assert_eq!(rig.switch.read_mirror("wire").unwrap().unwrap().packets, 2);
     });
 }
 

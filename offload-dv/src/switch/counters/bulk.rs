@@ -112,6 +112,11 @@ impl Bulk {
         is_first
     }
 
+    /// Lets a counter rest whose rule is gone: as if the next query told its last count.
+    pub(super) fn rest(&mut self, place: RuleId) {
+        self.resting.push((place.0 - self.start, self.queries + 1));
+    }
+
     pub(super) fn resting(&self) -> usize {
         self.resting.len()
     }
@@ -200,7 +205,8 @@ impl Bulk {
         });
     }
 
-    fn count(&self, index: usize) -> Count {
+    /// Returns what a counter has counted for its rule, as it was told last.
+    pub(super) fn count(&self, index: usize) -> Count {
         self.dump.counts(index).next().unwrap_or_default().since(self.base[index])
     }
 

@@ -108,11 +108,17 @@ impl Counters {
         for (bulk, places) in by_bulk {
             self.want(bulk, Waiting::Batch(batch, places));
         }
-        // Before there is none left, so that rules that come and go need no more counters than there are.
-        if self.bulks.iter().map(Bulk::resting).sum::<usize>() > self.free.len() {
-            self.want_rested();
-        }
+        self.make_room();
         self.send();
+    }
+
+    /// Gives the places back of counters whose rules are gone, and whose last counts nobody wants to know.
+    pub(super) fn rest(&mut self, places: impl IntoIterator<Item = RuleId>) {
+        for place in places {
+            let bulk = self.bulk_of(place);
+            self.bulks[bulk].rest(place);
+        }
+        self.make_room();
     }
 
     /// Has the counters of a bulk be told to a reader.
@@ -151,6 +157,12 @@ impl Counters {
         std::mem::take(&mut self.told)
     }
 
+    /// Returns what a counter has counted, as it was told last.
+    pub(super) fn count(&self, place: RuleId) -> Count {
+        let bulk = &self.bulks[self.bulk_of(place)];
+        bulk.count((place.0 - bulk.start) as usize)
+    }
+
     /// Returns how many bulks there are.
     pub(super) fn bulks(&self) -> usize {
         self.bulks.len()
@@ -174,6 +186,13 @@ impl Counters {
         let bulk = &mut self.bulks[number];
         if bulk.want(waiting) && !bulk.is_asked() {
             self.next.push_back(number);
+        }
+    }
+
+    /// Has counters be told that rest, before there is none left: so rules that come and go need no more counters than there are.
+    fn make_room(&mut self) {
+        if self.bulks.iter().map(Bulk::resting).sum::<usize>() > self.free.len() {
+            self.want_rested();
         }
     }
 
@@ -226,7 +245,8 @@ impl Counters {
         Ok(())
     }
 
-    fn bulk_of(&self, place: RuleId) -> usize {
+    /// Returns the bulk of a counter.
+    pub(super) fn bulk_of(&self, place: RuleId) -> usize {
         self.bulks.partition_point(|bulk| bulk.start <= place.0).saturating_sub(1)
     }
 }
