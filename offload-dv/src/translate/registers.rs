@@ -3,7 +3,7 @@
 //! | register | bits | what |
 //! |---|---|---|
 //! | C0 | all | the kernel's: the source port |
-//! | C1 | 31 to 16 | tunnels |
+//! | C1 | 31 to 16 | nobody |
 //! | C1 | 15 to 0 | [`CONTINUATION`] |
 //! | C2 | 31 to 16 | [`CT_STATE`] |
 //! | C2 | 15 to 0 | [`CT_ZONE`] |
