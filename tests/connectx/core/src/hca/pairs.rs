@@ -6,7 +6,8 @@
 
 use super::failed::{Failed, Syndrome};
 use super::key::Use;
-use super::queue::{CompletionQueue, PairState, QueuePair, Service};
+use super::pair::{PairState, QueuePair, Service};
+use super::queue::CompletionQueue;
 use super::request::{BLOCK, Request};
 use super::ring::Ring;
 use super::state::Hca;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::failed::Flushing;
 use super::hash::Hash;
 use super::key::{Key, Pages};
+use super::pair::QueuePair;
 use super::ring::Ring;
 use crate::command::{Failure, Status, require};
 use crate::objects::Kind;
@@ -129,42 +130,6 @@ impl State {
         require(!forward, Status::BadResourceState, 0x0503, "a queue that was never ready cannot fail")?;
         Ok(to)
     }
-}
-
-/// A queue pair's send side.
-#[derive(Debug)]
-pub(crate) struct QueuePair {
-    pub(super) service: Service,
-    pub(super) ring: Ring,
-    pub(super) cq: u32,
-    /// Where software keeps its producer counter.
-    pub(super) doorbell_record: u64,
-    pub(super) consumer: u16,
-    pub(super) state: PairState,
-}
-
-/// What a queue pair is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Service {
-    /// Connected, with itself here.
-    ReliableConnection,
-    /// Unconnected. The driver tries by such a one how it may write into a page of doorbells, and sends nothing.
-    Datagram,
-    /// Changes memory keys (`REG_UMR`).
-    KeyRegistration,
-}
-
-/// Of a queue pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PairState {
-    Reset,
-    Initialized,
-    ReadyToReceive,
-    ReadyToSend,
-    /// A request has failed.
-    Error,
-    /// Its memory is gone.
-    Lost,
 }
 
 /// How frames are spread over receive queues.

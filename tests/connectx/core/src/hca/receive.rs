@@ -3,25 +3,15 @@
 //! Queues are cyclic, with lists of buffers as the driver posts them. A frame that does not fit into its buffers, or whose buffers are not
 //! under their keys, takes the queue into error. A frame is lost, and counted, where there is no buffer, and lost in silence where the queue is not ready.
 
-use super::failed::{Failed, Syndrome};
-use super::key::Use;
+use super::failed::Syndrome;
 use super::queue::{Dispatch, State};
 use super::ring::COMPLETION;
+use super::scatter::buffers;
 use super::state::Hca;
 use crate::memory::{Memory, read_u32};
 use crate::packet::checks::{Checks, ip_packet, sum};
 use crate::packet::{Headers, Layer, TunnelPorts, edit};
 use crate::steering::Received;
-
-/// A buffer for part of a frame.
-struct Buffer {
-    key: u32,
-    address: u64,
-    length: usize,
-}
-
-/// Unit of the list of buffers: length, key, address.
-const SEGMENT: usize = 16;
 
 impl Hca {
     /// Puts frames into the driver's receive queues.
@@ -84,16 +74,6 @@ impl Hca {
         self.complete(memory, cq, RESPONSE_SEND, completion);
         Ok(())
     }
-
-    fn scatter(&mut self, memory: &dyn Memory, buffers: &[Buffer], frame: &[u8]) -> Result<(), Failed> {
-        let mut rest = frame;
-        for buffer in buffers {
-            let (part, left) = rest.split_at(rest.len().min(buffer.length));
-            self.write_by_key(memory, (buffer.key, buffer.address), Use::LocalWrite, part)?;
-            rest = left;
-        }
-        Ok(())
-    }
 }
 
 const CUSTOMER_TAG: u16 = 0x8100;
@@ -103,18 +83,6 @@ struct Place {
     queue: u32,
     user_index: u32,
     index: u16,
-}
-
-fn buffers(list: &[u8]) -> Vec<Buffer> {
-    // The highest bit asks for padding in front, which the capabilities do not offer.
-    const LENGTH: u64 = 0x7fff_ffff;
-    let number = |bytes: &[u8]| bytes.iter().fold(0u64, |number, byte| number << 8 | u64::from(*byte));
-    let buffer = |segment: &[u8]| Buffer {
-        key: u32::try_from(number(&segment[4..8])).unwrap_or_default(),
-        address: number(&segment[8..16]),
-        length: usize::try_from(number(&segment[..4]) & LENGTH).unwrap_or(usize::MAX),
-    };
-    list.chunks_exact(SEGMENT).map(buffer).filter(|buffer| buffer.length > 0).collect()
 }
 
 /// The completion of a frame (PRM, "Completion Queue Entry"), but for its last byte.
