@@ -52,26 +52,31 @@ inputs! {
     /// Followed by the addresses of pages.
     create_umem 0x30 { ATS 0x20 [31], LOG_PAGE_SIZE 0x20 [4:0], PAGE_OFFSET 0x24 [31:0], NUM_OF_MTT 0x28 [63:0] }
     create_qp 0x110 {
-        ST 0x18 [23:16], ISOLATE_VL_TC 0x18 [13], PM_STATE 0x18 [12:11], LATENCY_SENSITIVE 0x1c [28], PD 0x1c [23:0],
-        LOG_RQ_SIZE 0x20 [22:19], LOG_RQ_STRIDE 0x20 [18:16], LOG_SQ_SIZE 0x20 [14:11], TS_FORMAT 0x20 [7:6],
+        ECE 0x14 [31:0], ST 0x18 [23:16], ISOLATE_VL_TC 0x18 [13], PM_STATE 0x18 [12:11], LATENCY_SENSITIVE 0x1c [28], PD 0x1c [23:0],
+        LOG_RQ_SIZE 0x20 [22:19], LOG_RQ_STRIDE 0x20 [18:16], NO_SQ 0x20 [15], LOG_SQ_SIZE 0x20 [14:11], TS_FORMAT 0x20 [7:6],
         RLKY 0x20 [4], UAR_PAGE 0x24 [23:0], USER_INDEX 0x28 [23:0], LOG_PAGE_SIZE 0x2c [28:24], FRE 0x88 [11],
         CQN_SND 0x94 [23:0], PAGE_OFFSET 0xa8 [11:6], XRCD 0xb0 [23:0], CQN_RCV 0xb4 [23:0], DBR_ADDR 0xb8 [63:0],
         RQ_TYPE 0xc4 [26:24], SRQN_RMPN_XRQN 0xc4 [23:0], DBR_UMEM_VALID 0xe8 [28], DBR_UMEM_ID 0xfc [31:0],
         WQ_UMEM_ID 0x108 [31:0], WQ_UMEM_VALID 0x10c [31],
     }
     rst2init_qp 0x110 {
-        QPN 0x8 [23:0], ST 0x18 [23:16], PM_STATE 0x18 [12:11], PD 0x1c [23:0], MTU 0x20 [31:29], LOG_MSG_MAX 0x20 [28:24],
-        RLKY 0x20 [4], COUNTER_SET_ID 0x24 [31:24], VHCA_PORT_NUM 0x54 [23:16], LOG_ACK_REQ_FREQ 0x88 [31:28],
-        CQN_SND 0x94 [23:0], RRE 0xa8 [15], RWE 0xa8 [14], CQN_RCV 0xb4 [23:0],
+        QPN 0x8 [23:0], ECE 0x14 [31:0], ST 0x18 [23:16], PM_STATE 0x18 [12:11], PD 0x1c [23:0], MTU 0x20 [31:29],
+        LOG_MSG_MAX 0x20 [28:24], RLKY 0x20 [4], COUNTER_SET_ID 0x24 [31:24], PKEY_INDEX 0x30 [15:0],
+        VHCA_PORT_NUM 0x54 [23:16], LOG_ACK_REQ_FREQ 0x88 [31:28], CQN_SND 0x94 [23:0], RRE 0xa8 [15], RWE 0xa8 [14],
+        CQN_RCV 0xb4 [23:0],
     }
     init2rtr_qp 0x110 {
-        QPN 0x8 [23:0], ST 0x18 [23:16], PM_STATE 0x18 [12:11], PD 0x1c [23:0], MTU 0x20 [31:29], LOG_MSG_MAX 0x20 [28:24],
-        REMOTE_QPN 0x2c [23:0], FL 0x30 [31], VHCA_PORT_NUM 0x54 [23:16], LOG_ACK_REQ_FREQ 0x88 [31:28], CQN_SND 0x94 [23:0],
-        MIN_RNR_NAK 0xac [28:24], CQN_RCV 0xb4 [23:0],
+        QPN 0x8 [23:0], ECE 0x14 [31:0], ST 0x18 [23:16], PM_STATE 0x18 [12:11], PD 0x1c [23:0], MTU 0x20 [31:29],
+        LOG_MSG_MAX 0x20 [28:24], REMOTE_QPN 0x2c [23:0], FL 0x30 [31], PKEY_INDEX 0x30 [15:0], GRH 0x34 [23],
+        SRC_ADDR_INDEX 0x38 [23:16], HOP_LIMIT 0x38 [7:0], TCLASS 0x3c [27:20], FLOW_LABEL 0x3c [19:0],
+        RGID_0 0x40 [63:0], RGID_1 0x48 [63:0], UDP_SPORT 0x50 [15:0], SL 0x54 [27:24], VHCA_PORT_NUM 0x54 [23:16],
+        RMAC_47_32 0x54 [15:0], RMAC_31_0 0x58 [31:0], LOG_ACK_REQ_FREQ 0x88 [31:28], CQN_SND 0x94 [23:0],
+        LOG_RRA_MAX 0xa8 [23:21], MIN_RNR_NAK 0xac [28:24], NEXT_RCV_PSN 0xac [23:0], CQN_RCV 0xb4 [23:0],
     }
     rtr2rts_qp 0x110 {
-        QPN 0x8 [23:0], ST 0x18 [23:16], PM_STATE 0x18 [12:11], PD 0x1c [23:0], MTU 0x20 [31:29], LOG_MSG_MAX 0x20 [28:24],
-        LOG_ACK_REQ_FREQ 0x88 [31:28], RETRY_COUNT 0x88 [18:16], RNR_RETRY 0x88 [15:13], CQN_SND 0x94 [23:0],
+        QPN 0x8 [23:0], ECE 0x14 [31:0], ST 0x18 [23:16], PM_STATE 0x18 [12:11], PD 0x1c [23:0], MTU 0x20 [31:29],
+        LOG_MSG_MAX 0x20 [28:24], ACK_TIMEOUT 0x38 [31:27], LOG_ACK_REQ_FREQ 0x88 [31:28], LOG_SRA_MAX 0x88 [23:21],
+        RETRY_COUNT 0x88 [18:16], RNR_RETRY 0x88 [15:13], NEXT_SEND_PSN 0x90 [23:0], CQN_SND 0x94 [23:0],
         CQN_RCV 0xb4 [23:0],
     }
     /// Followed by the addresses of pages.
@@ -193,6 +198,8 @@ layouts! {
     manage_pages_out 0x10 { OUTPUT_NUM_ENTRIES 0x8 [31:0] }
     query_adapter_out 0x110 { IEEE_VENDOR_ID 0x28 [23:0], VSD_VENDOR_ID 0x2c [15:0], PSID_0 0x100 [63:0], PSID_1 0x108 [63:0] }
     object_out 0x10 { ID 0x8 [23:0] }
+    /// Of a queue pair: its number, and the options of connections that it takes.
+    qp_out 0x10 { ID 0x8 [23:0], ECE 0xc [31:0] }
     query_special_contexts_out 0x20 { RESD_LKEY 0xc [31:0], NULL_MKEY 0x10 [31:0] }
     query_eq_out 0x110 {
         STATUS 0x10 [31:28], ST 0x10 [11:8], LOG_EQ_SIZE 0x1c [28:24], UAR_PAGE 0x1c [23:0], INTR 0x24 [11:0],

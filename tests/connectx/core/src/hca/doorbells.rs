@@ -3,7 +3,7 @@
 use super::failed::{Failed, Flushing, Syndrome};
 use super::queue::{CompletionQueue, SendQueue, State};
 use super::request::Request;
-use super::ring::{COMPLETION, ERRORS, completion};
+use super::ring::{COMPLETION, ERRORS, SOLICITED, completion};
 use super::state::Hca;
 use crate::memory::{Fault, Memory, read_u32};
 use crate::objects::Kind;
@@ -138,7 +138,7 @@ impl Hca {
 
     /// Looks for such requests.
     pub(crate) fn look_for_requests(&mut self, memory: &dyn Memory) {
-        const FOR_ERRORS: u32 = 1 << 24;
+        const ONLY_SOLICITED: u32 = 1 << 24;
         let watched = self.queues.completions.iter().filter(|(_, queue)| queue.request.is_some());
         let read =
             |(number, queue): (&u32, &CompletionQueue)| (*number, read_u32(memory, queue.doorbell_record + REQUEST));
@@ -160,10 +160,10 @@ impl Hca {
             let behind = |counter: u32| counter.wrapping_sub(word) & 0xff_ffff;
             queue.request = Some(request);
             queue.armed = true;
-            queue.for_errors = word & FOR_ERRORS != 0;
+            queue.only_marked = word & ONLY_SOLICITED != 0;
             // What has come in between is told now.
-            let is_due = if queue.for_errors {
-                queue.behind_error.is_some_and(|at| (1..=queue.ring.entries()).contains(&behind(at)))
+            let is_due = if queue.only_marked {
+                queue.behind_marked.is_some_and(|at| (1..=queue.ring.entries()).contains(&behind(at)))
             } else {
                 behind(queue.producer) != 0
             };
@@ -267,10 +267,11 @@ impl Hca {
         self.complete(memory, cq, if error.is_none() { REQUEST_DONE } else { REQUEST_FAILED }, bytes);
     }
 
-    /// Writes a completion, of which the last byte is filled in here.
+    /// Writes a completion, of which the last byte is completed here.
     pub(crate) fn complete(&mut self, memory: &dyn Memory, cq: u32, opcode: u8, mut bytes: [u8; COMPLETION]) {
         let Some(queue) = self.queues.completions.get_mut(&cq) else { return };
-        bytes[COMPLETION - 1] = opcode << 4 | queue.ring.owner(queue.producer);
+        let is_solicited = bytes[COMPLETION - 1] & SOLICITED != 0;
+        bytes[COMPLETION - 1] |= opcode << 4 | queue.ring.owner(queue.producer);
         let consumer = read_u32(memory, queue.doorbell_record);
         let full = |consumer: u32| queue.producer.wrapping_sub(consumer) & 0xff_ffff >= queue.ring.entries();
         match consumer {
@@ -280,11 +281,11 @@ impl Hca {
         }
         let written = memory.write(queue.ring.address(queue.producer), &bytes);
         queue.producer = queue.producer.wrapping_add(1);
-        let is_error = ERRORS.contains(&opcode);
-        if is_error {
-            queue.behind_error = Some(queue.producer);
+        let is_marked = is_solicited || ERRORS.contains(&opcode);
+        if is_marked {
+            queue.behind_marked = Some(queue.producer);
         }
-        let is_wanted = is_error || !queue.for_errors;
+        let is_wanted = is_marked || !queue.only_marked;
         self.note(written);
         if is_wanted {
             self.complete_event(memory, cq);

@@ -7,6 +7,7 @@ use super::hash::Hash;
 use super::key::{Key, Pages};
 use super::pair::QueuePair;
 use super::ring::Ring;
+use super::shared::SharedReceives;
 use crate::command::{Failure, Status, require};
 use crate::objects::Kind;
 
@@ -18,6 +19,12 @@ pub(crate) struct Queues {
     pub(crate) sends: BTreeMap<u32, SendQueue>,
     pub(crate) receives: BTreeMap<u32, ReceiveQueue>,
     pub(crate) pairs: BTreeMap<u32, QueuePair>,
+    /// Receive queues that queue pairs share.
+    pub(crate) shared: BTreeMap<u32, SharedReceives>,
+    /// Addresses of RoCE, by their index.
+    pub(crate) addresses: BTreeMap<u16, [u8; 16]>,
+    /// How often a queue pair had no buffer for its other side.
+    pub(crate) rnr: u64,
     pub(crate) hairpins: Hairpins,
     /// What memory keys stand for, by the key without its lowest byte.
     pub(crate) keys: BTreeMap<u32, Key>,
@@ -54,10 +61,10 @@ pub(crate) struct CompletionQueue {
     pub(crate) armed: bool,
     /// Of requests for events that are found in the doorbell record: the last one's number.
     pub(crate) request: Option<u32>,
-    /// An event is wanted for errors only, since nothing here is marked for one (solicited).
-    pub(crate) for_errors: bool,
-    /// Where behind the last completion with an error is.
-    pub(crate) behind_error: Option<u32>,
+    /// An event is wanted only for errors and for what is marked for one (solicited).
+    pub(crate) only_marked: bool,
+    /// Where behind the last such completion is.
+    pub(crate) behind_marked: Option<u32>,
 }
 
 #[derive(Debug)]

@@ -76,8 +76,8 @@ pub(crate) fn create_cq(hca: &mut Hca, input: &Input<'_>) -> Answer {
         producer: 0,
         armed: false,
         request: None,
-        for_errors: false,
-        behind_error: None,
+        only_marked: false,
+        behind_marked: None,
     };
     hca.queues.completions.insert(id, queue);
     Ok(Output::new(&l::object_out::LAYOUT).set(l::object_out::ID, id))

@@ -1,15 +1,18 @@
 //! What mlx5_ib makes and asks for when it probes, whatever programs do later: domains of shared receive queues (XRC), a receive queue
-//! in one, receive memory that queues share, an address of RoCE, and the partition key.
+//! in one, receive memory that queues share, addresses of RoCE, and the partition key.
 //!
-//! Nothing is received by any of them here: the driver only needs them to name them, in queue pairs without a receive queue.
+//! Nothing is received by a shared receive queue of XRC: the driver only needs it to name it, in queue pairs without a receive queue.
 
 use super::resources::create;
 use super::ring::Ring;
+use super::shared::SharedReceives;
 use super::state::Hca;
 use crate::command::{Answer, Input, Output, Status, layouts as l, require};
 use crate::objects::{Kind, Name};
 
 const LOG_PAGE: u32 = 12;
+/// How many addresses of RoCE there are (`roce_address_table_size`).
+const ADDRESSES: u16 = 16;
 /// Unit of an entry of a shared receive queue: one segment.
 const LOG_SEGMENT: u32 = 4;
 
@@ -46,12 +49,17 @@ pub(crate) fn create_rmp(hca: &mut Hca, input: &Input<'_>) -> Answer {
     require(state == READY, Status::BadParameter, 0x1001, format!("an RMP is made ready, not in state {state}"))?;
     let log_page = input.get_u32(f::LOG_WQ_PG_SZ) + LOG_PAGE;
     let (log_stride, log_size) = (input.get_u32(f::LOG_WQ_STRIDE), input.get_u32(f::LOG_WQ_SZ));
-    Ring::new(input.quadwords(), log_page, input.get(f::PAGE_OFFSET), log_stride, log_size)?;
-    create(hca, Kind::Rmp, vec![Name { kind: Kind::Pd, id: input.get_u32(f::PD) }])
+    require(log_stride > LOG_SEGMENT, Status::BadParameter, 0x1005, "an entry of an RMP has no room for a buffer")?;
+    let ring = Ring::new(input.quadwords(), log_page, input.get(f::PAGE_OFFSET), log_stride, log_size)?;
+    let id = hca.objects.create(Kind::Rmp, vec![Name { kind: Kind::Pd, id: input.get_u32(f::PD) }])?;
+    hca.queues.shared.insert(id, SharedReceives::new(ring, input.get(f::DBR_ADDR)));
+    Ok(Output::new(&l::object_out::LAYOUT).set(l::object_out::ID, id))
 }
 
 pub(crate) fn destroy_rmp(hca: &mut Hca, input: &Input<'_>) -> Answer {
-    destroy(hca, Kind::Rmp, input)
+    let destroyed = destroy(hca, Kind::Rmp, input)?;
+    hca.queues.shared.remove(&input.get_u32(l::object::ID));
+    Ok(destroyed)
 }
 
 /// Ethernet ports have one partition, that of all.
@@ -62,11 +70,18 @@ pub(crate) fn query_hca_vport_pkey(_: &mut Hca, input: &Input<'_>) -> Answer {
     Ok(Output::empty().append(&DEFAULT))
 }
 
-/// Addresses of RoCE, of which no frame makes use here.
+/// Addresses of RoCE: connections to them are connections to this device.
 pub(crate) fn set_roce_address(hca: &mut Hca, input: &Input<'_>) -> Answer {
     let index = input.get_u16(l::set_roce_address::ROCE_ADDRESS_INDEX);
     require(hca.profile.software_steering, Status::BadOperation, 0x1003, "the device has no RoCE")?;
-    require(index == 0, Status::BadIndex, 0x1004, format!("there is no RoCE address {index}"))?;
+    require(index < ADDRESSES, Status::BadIndex, 0x1004, format!("there is no RoCE address {index}"))?;
+    let halves = [input.get(l::set_roce_address::ADDRESS_0), input.get(l::set_roce_address::ADDRESS_1)];
+    let address = u128::from(halves[0]) << 64 | u128::from(halves[1]);
+    if address == 0 {
+        hca.queues.addresses.remove(&index);
+    } else {
+        hca.queues.addresses.insert(index, address.to_be_bytes());
+    }
     Ok(Output::empty())
 }
 

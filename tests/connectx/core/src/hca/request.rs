@@ -51,6 +51,12 @@ impl Request {
         self.mode == COMPLETES_FIRST_ERROR
     }
 
+    /// Whether the completion at the other side is marked for an event.
+    pub(super) fn is_solicited(&self) -> bool {
+        const SOLICITED: u8 = 1 << 1;
+        self.bytes.get(11).is_some_and(|flags| flags & SOLICITED != 0)
+    }
+
     pub(super) fn modifier(&self) -> u8 {
         self.bytes.first().copied().unwrap_or_default()
     }

@@ -62,7 +62,11 @@ impl Ring {
 
 pub(crate) const COMPLETION: usize = 64;
 
-/// A completion of a request or of buffers, by opcode, queue, the driver's number of that, and index; but for its last byte.
+/// In the last byte: whoever wants to hear of marked completions only hears of this one.
+pub(crate) const SOLICITED: u8 = 1 << 1;
+
+/// A completion of a request or of buffers, by opcode, queue, the driver's number of that, and index; but for its last byte, of which
+/// only [`SOLICITED`] may be set.
 pub(crate) fn completion(
     (opcode, queue): (u8, u32),
     user_index: u32,
@@ -71,6 +75,7 @@ pub(crate) fn completion(
 ) -> [u8; COMPLETION] {
     let mut bytes = [0; COMPLETION];
     bytes[32..36].copy_from_slice(&user_index.to_be_bytes());
+    bytes[54] = error.map_or(0, Syndrome::vendor);
     bytes[55] = error.map_or(0, |syndrome| syndrome as u8);
     bytes[56..60].copy_from_slice(&(u32::from(opcode) << 24 | queue & 0xff_ffff).to_be_bytes());
     bytes[60..62].copy_from_slice(&index.to_be_bytes());

@@ -47,6 +47,8 @@ pub struct Hca {
     /// How many writes of queue pairs from now on one is to fail.
     pub(super) failing_write: Option<u64>,
     pub(super) faults: Vec<CommandFault>,
+    /// What connections count their retries by ([`Hca::tell_time`]).
+    pub(super) clock: Duration,
     /// How much later answers are due that were given at once.
     late: Duration,
     /// Whether it is dead.
@@ -106,6 +108,7 @@ impl Hca {
             sent: Vec::new(),
             failing_write: None,
             faults: Vec::new(),
+            clock: Duration::ZERO,
             late: Duration::ZERO,
             is_dead: false,
             executed: BTreeMap::new(),
@@ -194,6 +197,17 @@ impl Hca {
     /// Lets time go on for meters, which otherwise stands still.
     pub fn pass_time(&mut self, time: Duration) {
         self.steering.pass_time(time);
+    }
+
+    /// Says what time it is, for requests of connections that wait for a buffer or for an answer. Where nobody says so, they wait.
+    pub fn tell_time(&mut self, now: Duration) {
+        self.clock = now;
+    }
+
+    /// How often a queue pair had no buffer for what its other side sent, and said so (RNR).
+    #[must_use]
+    pub fn rnr(&self) -> u64 {
+        self.queues.rnr
     }
 
     /// Has counters be told wrong from now on, or right again. They count on.
