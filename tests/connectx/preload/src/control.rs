@@ -72,6 +72,7 @@ fn carry_out(line: &str, device: &Device) -> Result<String, String> {
             let all = device.with(|hca| hca.all_executed().collect::<Vec<_>>()).into_iter();
             return Ok(joined(all.map(|(opcode, times)| format!("{opcode:#x}={times}"))));
         }
+        ("rnr", []) => return Ok(device.with(|hca| hca.rnr().to_string())),
         ("counters", []) => {
             let all = device.with(|hca| hca.steering().counted()).into_iter();
             return Ok(joined(all.map(|(id, count)| format!("{id:#x}={}/{}", count.packets, count.bytes))));

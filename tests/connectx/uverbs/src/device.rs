@@ -7,6 +7,7 @@ use sluice_connectx::steering::address::{Side, Terminal};
 use sluice_connectx::steering::vhca_id;
 
 use super::command::{Command, made};
+use super::gids;
 use super::ids::{UHW_IN, UHW_OUT};
 use super::request::{Native, NativeOut, Refused, Request};
 use super::state::{ContextId, State};
@@ -43,6 +44,8 @@ pub(crate) fn query(state: &mut State, request: &Request<'_>) -> Result<(), Refu
     // From max_qp on, by byte offset: what programs divide by or check against.
     let limits =
         [(52, 1 << 18), (56, 1 << 15), (64, 30), (68, 30), (72, 1 << 20), (76, 1 << 22), (80, 1 << 20), (84, 1 << 20)];
+    // Reads at a time, in and out, and shared receive queues: how many, and how large each.
+    let limits = limits.into_iter().chain([(88, 16), (100, 16), (156, 1 << 18), (160, 1 << 15), (164, 31)]);
     for (at, limit) in limits {
         answer = answer.u32(at, limit);
     }
@@ -93,8 +96,12 @@ pub(crate) fn query_port(state: &mut State, _: ContextId, request: &Request<'_>)
     if !known {
         return Err(Refused::new(Errno::EINVAL, format!("there is no port {number}")));
     }
+    // What is not the wire's is a representor, without RoCE.
+    let gids = if number == 1 && gids::has_roce(state.hca.profile()) { gids::LENGTH } else { 0 };
     let answer = NativeOut::new(48)
         .u32(4, 1 << 30)
+        .u32(16, gids)
+        .u16(20, 1)
         .u8(26, ACTIVE)
         .u8(27, MTU_4096)
         .u8(28, MTU_1024)
@@ -103,16 +110,6 @@ pub(crate) fn query_port(state: &mut State, _: ContextId, request: &Request<'_>)
         .u8(36, LINK_UP)
         .u8(37, ETHERNET);
     request.output(1, answer.bytes())
-}
-
-/// There are no addresses, since nobody has configured a network.
-pub(crate) fn query_gid_table(_: &mut State, _: ContextId, request: &Request<'_>) -> Result<(), Refused> {
-    request.output(2, &[])?;
-    request.output(3, &0_u64.to_le_bytes())
-}
-
-pub(crate) fn query_gid_entry(_: &mut State, _: ContextId, _: &Request<'_>) -> Result<(), Refused> {
-    Err(Refused::new(Errno::ENODATA, "there are no addresses"))
 }
 
 pub(crate) fn query_vport(state: &mut State, _: ContextId, request: &Request<'_>) -> Result<(), Refused> {
@@ -143,6 +140,7 @@ pub(crate) fn get_context(state: &mut State, context: ContextId, request: &Reque
     const COMPLETION_VECTORS: u32 = 2;
     const LENGTH: u32 = 72;
     const LOG_DOORBELL_PAGE: u32 = 12;
+    const TAKES_OPTIONS: u32 = 1 << 2;
     let given = request.input(UHW_IN)?;
     let flags = Native(&given).u32(8).unwrap_or_default();
     if flags & DEVX != 0 && state.context(context)?.uid == 0 {
@@ -163,6 +161,8 @@ pub(crate) fn get_context(state: &mut State, context: ContextId, request: &Reque
         .u32(24, 1 << 15)
         .u32(28, 1 << 15)
         .u16(32, u16::try_from(ports(state.hca.profile()).len()).unwrap_or(1))
+        // The options of connections (ECE) can be asked for and set.
+        .u32(36, TAKES_OPTIONS)
         .u32(40, LENGTH)
         // Version of completions; queries of the device may carry the driver's part; inline is not needed.
         .u8(44, 1)

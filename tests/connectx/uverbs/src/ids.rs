@@ -10,6 +10,7 @@ pub(crate) mod object {
     pub(crate) const PD: u16 = 1;
     pub(crate) const CQ: u16 = 3;
     pub(crate) const QP: u16 = 4;
+    pub(crate) const SRQ: u16 = 5;
     pub(crate) const MR: u16 = 7;
     pub(crate) const FLOW: u16 = 9;
     pub(crate) const RWQ_IND_TBL: u16 = 11;
@@ -37,6 +38,7 @@ pub(crate) mod write {
     pub(crate) const CREATE_COMP_CHANNEL: u32 = 17;
     pub(crate) const QUERY_QP: u32 = 25;
     pub(crate) const MODIFY_QP: u32 = 26;
+    pub(crate) const MODIFY_QP_EXTENDED: u32 = EXTENDED | MODIFY_QP;
     pub(crate) const CREATE_FLOW: u32 = EXTENDED | 50;
     pub(crate) const MODIFY_WQ: u32 = EXTENDED | 53;
     pub(crate) const CREATE_RWQ_IND_TBL: u32 = EXTENDED | 55;

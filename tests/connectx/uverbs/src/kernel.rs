@@ -6,6 +6,7 @@ use sluice_connectx::memory::Memory;
 use sluice_connectx::profile::Profile;
 
 use super::command::{Command, made, pages, send};
+use super::gids;
 use super::process::Process;
 use super::request::Refused;
 use super::tables::{TYPES, set_root};
@@ -46,6 +47,7 @@ impl Kernel {
         let queue = [(l::create_eq::LOG_EQ_SIZE, LOG_EVENTS.into()), (l::create_eq::UAR_PAGE, uar)];
         let (list, _) = pages(events.address, (EVENTS * EVENT) as u64);
         let event_queue = made(&mut hca, &Command::new(0x301, &l::create_eq::LAYOUT, &queue).followed_by(&list))?;
+        gids::announce(&mut hca)?;
         for table_type in TYPES {
             set_root(&mut hca, table_type, None)?;
         }

@@ -8,11 +8,13 @@
 
 mod command;
 mod completions;
+mod connections;
 mod device;
 mod devx;
 mod engine;
 mod faults;
 mod flow;
+mod gids;
 mod ids;
 mod kernel;
 mod methods;
@@ -23,6 +25,7 @@ mod process;
 mod qp;
 mod request;
 mod roots;
+mod shared_receives;
 mod specs;
 mod state;
 pub mod sysfs;
@@ -32,6 +35,7 @@ mod work_queues;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use nix::errno::Errno;
 use parking_lot::Mutex;
@@ -70,6 +74,7 @@ impl Device {
             roots: RootTables::default(),
             flows: Groups::new(),
             listeners: BTreeMap::new(),
+            started: Instant::now(),
             refusals: Vec::new(),
             left_behind: Vec::new(),
             is_gone: false,

@@ -10,7 +10,7 @@ use super::objects::Object;
 use super::outlet::Outlet;
 use super::request::{Native, NativeOut, PROBE, Refused, Request, pin};
 use super::state::{ContextId, State};
-use super::{completions, device, devx, flow, qp, roots, verbs_flow, work_queues};
+use super::{completions, device, devx, flow, gids, qp, roots, shared_receives, verbs_flow, work_queues};
 
 /// A method: what carries it out, and which attributes it looks at.
 pub(crate) struct Method {
@@ -48,15 +48,17 @@ const METHODS: &[Method] = methods![
     DEVICE 0x0 INVOKE_WRITE [0, 1, 2, UHW_IN, UHW_OUT] invoke_write,
     DEVICE 0x2 QUERY_PORT [0, 1] device::query_port,
     DEVICE 0x3 GET_CONTEXT [0, 1, UHW_IN, UHW_OUT] device::get_context,
-    DEVICE 0x5 QUERY_GID_TABLE [0, 1, 2, 3] device::query_gid_table,
-    DEVICE 0x6 QUERY_GID_ENTRY [0, 1, 2, 3] device::query_gid_entry,
+    DEVICE 0x5 QUERY_GID_TABLE [0, 1, 2, 3] gids::query_table,
+    DEVICE 0x6 QUERY_GID_ENTRY [0, 1, 2, 3] gids::query_entry,
     DEVICE 0x1000 MLX5_QUERY_PORT [0x1000, 0x1001] device::query_vport,
     PD 0x0 PD_DESTROY [0] destroy,
     PD 0x1000 PD_QUERY [0x1000, 0x1001] query_pd,
     CQ 0x0 CQ_CREATE [0, 1, 2, 3, 4, 5, 6, UHW_IN, UHW_OUT] completions::create_cq,
     CQ 0x1 CQ_DESTROY [0, 1] completions::destroy_cq,
-    QP 0x0 QP_CREATE [0, 2, 4, 5, 6, 7, 8, 9, 10, 12, 13, 14, UHW_IN, UHW_OUT] qp::create,
+    QP 0x0 QP_CREATE [0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 14, UHW_IN, UHW_OUT] qp::create,
     QP 0x1 QP_DESTROY [0, 1] destroy_qp,
+    SRQ 0x0 SRQ_CREATE [0, 1, 4, 5, 6, 7, 9, 10, 11, 12, UHW_IN, UHW_OUT] shared_receives::create,
+    SRQ 0x1 SRQ_DESTROY [0, 1] shared_receives::destroy,
     WQ 0x0 WQ_CREATE [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, UHW_IN, UHW_OUT] work_queues::create,
     WQ 0x1 WQ_DESTROY [0, 1] work_queues::destroy,
     RWQ_IND_TBL 0x0 RWQ_IND_TBL_DESTROY [0] destroy,
@@ -103,6 +105,8 @@ impl State {
             Object::Mr(id) => send(hca, &numbered(0x202, *id)).map(|_| ()),
             Object::Cq(id) => send(hca, &numbered(0x401, *id)).map(|_| ()),
             Object::QueuePair(pair) => pair.destroy(hca),
+            Object::Connection(connection) => send(hca, &numbered(0x501, connection.number)).map(|_| ()),
+            Object::SharedReceives(id) => send(hca, &numbered(0x90e, *id)).map(|_| ()),
             Object::WorkQueue(queue) => send(hca, &numbered(0x90a, queue.id)).map(|_| ()),
             Object::QueueTable { id, .. } => send(hca, &numbered(0x918, *id)).map(|_| ()),
             Object::Uar(id) => send(hca, &numbered(0x803, *id)).map(|_| ()),
@@ -150,7 +154,7 @@ fn invoke_write(state: &mut State, context: ContextId, request: &Request<'_>) ->
         write::ALLOC_PD => alloc_pd(state, context, request),
         write::REG_MR => register_memory(state, context, request),
         write::QUERY_QP => qp::query(state, context, request),
-        write::MODIFY_QP => qp::modify(state, context, request),
+        write::MODIFY_QP | write::MODIFY_QP_EXTENDED => qp::modify(state, context, request),
         write::CREATE_FLOW => verbs_flow::create(state, context, request),
         write::MODIFY_WQ => work_queues::modify(state, context, request),
         write::CREATE_RWQ_IND_TBL => work_queues::create_table(state, context, request),

@@ -1,6 +1,6 @@
-//! Queue pairs by verbs, of the kind that sends and receives frames as they are (`IBV_QPT_RAW_PACKET`).
+//! Queue pairs by verbs: those that send and receive frames as they are (`IBV_QPT_RAW_PACKET`) here, and others in [`connections`].
 //!
-//! Such a pair is nothing to the device: the kernel makes a send queue, and a receive queue with a TIR that leads to it.
+//! One for frames is nothing to the device: the kernel makes a send queue, and a receive queue with a TIR that leads to it.
 
 use nix::errno::Errno;
 use sluice_connectx::command::layouts as l;
@@ -8,6 +8,7 @@ use sluice_connectx::hca::Hca;
 use sluice_connectx::layout::Field;
 
 use super::command::{Command, made, send};
+use super::connections;
 use super::ids::{UHW_IN, UHW_OUT};
 use super::objects::{CREATE_TRANSPORT_DOMAIN, Object, QueuePair, QueuePairState, QueueState};
 use super::place::Place;
@@ -20,20 +21,20 @@ const CREATE_SQ: u16 = 0x904;
 const CREATE_RQ: u16 = 0x908;
 
 /// What a program says of a pair (`struct mlx5_ib_create_qp`).
-struct Wanted {
-    receives: u64,
+pub(crate) struct Wanted {
+    pub(crate) receives: u64,
     sends: u64,
-    record: u64,
-    sends_number: u32,
-    receives_number: u32,
-    log_receive: u32,
-    user_index: u32,
-    uar: u32,
+    pub(crate) record: u64,
+    pub(crate) sends_number: u32,
+    pub(crate) receives_number: u32,
+    pub(crate) log_receive: u32,
+    pub(crate) user_index: u32,
+    pub(crate) uar: u32,
     pd: u64,
 }
 
 impl Wanted {
-    fn read(given: &[u8], pd: u64) -> Result<Self, Refused> {
+    pub(crate) fn read(given: &[u8], pd: u64) -> Result<Self, Refused> {
         const IN_COMPLETION: u32 = 1 << 1;
         const PAGE_OF_DOORBELLS: u32 = 1 << 10;
         let native = Native(given);
@@ -70,9 +71,13 @@ pub(crate) fn create(state: &mut State, context: ContextId, request: &Request<'_
     const FLAGS: u16 = 10;
     const ROOM_ANSWER: u16 = 13;
     const NUMBER: u16 = 14;
+    const CONNECTION: u64 = 2;
     const RAW_PACKET: u64 = 8;
     const SIGNAL_ALL: u64 = 1 << 12;
     let kind = request.value(KIND)?;
+    if kind == CONNECTION {
+        return connections::create(state, context, request);
+    }
     if kind != RAW_PACKET {
         return Err(Refused::new(Errno::EOPNOTSUPP, format!("QPs of type {kind} are not modelled")));
     }
@@ -189,6 +194,9 @@ impl Wanted {
 pub(crate) fn query(state: &mut State, context: ContextId, request: &Request<'_>) -> Result<(), Refused> {
     let given = request.input(0)?;
     let handle = Native(&given).u32(8).ok_or_else(|| Refused::new(Errno::EINVAL, "QUERY_QP ends too early"))?;
+    if connections::is_one(state, context, handle) {
+        return connections::query(state, context, request, handle);
+    }
     let State { contexts, hca, .. } = state;
     let object = contexts.get_mut(&context).and_then(|context| context.objects.get_mut(&handle));
     let Some(Object::QueuePair(pair)) = object else {
@@ -237,6 +245,9 @@ pub(crate) fn modify(state: &mut State, context: ContextId, request: &Request<'_
     let native = Native(&given);
     let short = || Refused::new(Errno::EINVAL, "MODIFY_QP ends too early");
     let (handle, mask) = (native.u32(64).ok_or_else(short)?, native.u32(68).ok_or_else(short)?);
+    if connections::is_one(state, context, handle) {
+        return connections::modify(state, context, request);
+    }
     let byte = |at: usize| given.get(at).copied().ok_or_else(short);
     let (to, current, port) = (byte(96)?, byte(97)?, byte(104)?);
     if mask & !(STATE | CURRENT_STATE | PORT) != 0 || mask & STATE == 0 {

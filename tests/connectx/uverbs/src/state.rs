@@ -1,6 +1,7 @@
 //! All that the kernel knows: the device, and what programs have made of it.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use nix::errno::Errno;
 use sluice_connectx::hca::Hca;
@@ -45,6 +46,8 @@ pub(crate) struct State {
     pub(crate) flows: Groups,
     /// Who hears of completions, by queue.
     pub(crate) listeners: BTreeMap<u32, Listener>,
+    /// When the device's clock began.
+    pub(crate) started: Instant,
     pub(crate) refusals: Vec<String>,
     pub(crate) left_behind: Vec<String>,
     /// Whether it was taken out.
@@ -93,6 +96,7 @@ impl State {
 
     /// Carries out so much of what is posted; how much it was.
     pub(crate) fn carry_out(&mut self, limit: usize) -> usize {
+        self.hca.tell_time(self.started.elapsed());
         let done = self.hca.run_queues(&Process, limit);
         self.tell_completions();
         done

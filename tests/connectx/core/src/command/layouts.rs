@@ -205,6 +205,7 @@ layouts! {
         STATUS 0x10 [31:28], ST 0x10 [11:8], LOG_EQ_SIZE 0x1c [28:24], UAR_PAGE 0x1c [23:0], INTR 0x24 [11:0],
         LOG_PAGE_SIZE 0x28 [28:24], CONSUMER_COUNTER 0x38 [23:0], PRODUCER_COUNTER 0x3c [23:0],
     }
+    query_qp_out 0x110 { STATE 0x18 [31:28], CQN_SND 0x94 [23:0], CQN_RCV 0xb4 [23:0] }
     query_rq_out 0x110 { VSD 0x20 [28], STATE 0x20 [23:20], CQN 0x28 [23:0] }
     query_sq_out 0x110 { STATE 0x20 [23:20], CQN 0x28 [23:0] }
     query_vport_state_out 0x10 { MAX_TX_SPEED 0x8 [31:16], ADMIN_STATE 0xc [7:4], STATE 0xc [3:0] }

@@ -14,6 +14,7 @@ mod key;
 mod keys;
 mod offload;
 mod pair;
+mod pair_queues;
 mod pairs;
 mod place;
 mod port;

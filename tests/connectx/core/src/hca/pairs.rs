@@ -4,21 +4,16 @@
 //! Requests are carried out in order. Connections to other devices, and other services, are not modelled.
 
 use super::failed::Syndrome;
-use super::pair::{Connection, PairState, QueuePair, Receives, Service};
+use super::pair::{Connection, PairState, QueuePair, Service};
+use super::pair_queues::{NO_RECEIVE_QUEUE, Queues, in_pages, in_umems};
 use super::queue::CompletionQueue;
 use super::reliable::Progress;
-use super::request::{BLOCK, Request};
-use super::ring::Ring;
+use super::request::Request;
 use super::state::Hca;
 use crate::command::{Answer, Failure, Input, Output, Status, layouts as l, require};
 use crate::layout::Field;
 use crate::memory::{Memory, read_u32};
 use crate::objects::{Kind, Name};
-
-const LOG_BLOCK: u32 = 6;
-/// Unit of an entry of a receive queue: one segment.
-const LOG_SEGMENT: u32 = 4;
-const LOG_PAGE: u32 = 12;
 
 /// Where in a doorbell record the send side's counter is.
 const PRODUCER: u64 = 4;
@@ -71,11 +66,6 @@ pub(crate) fn create_qp(hca: &mut Hca, input: &Input<'_>) -> Answer {
     Ok(Output::new(&l::qp_out::LAYOUT).set(l::qp_out::ID, id).set(l::qp_out::ECE, ece))
 }
 
-/// How a queue pair receives (PRM, `rq_type`).
-const OWN_QUEUE: u64 = 0;
-const SHARED_QUEUE: u64 = 1;
-const NO_RECEIVE_QUEUE: u64 = 3;
-
 /// Of the options of connections that a driver names (enhanced connection establishment), those that the device has. Which there are,
 /// no public document says: those here are ours. Who names nothing but their version asks for all.
 fn agreed(wanted: u32) -> Result<u32, Failure> {
@@ -92,13 +82,6 @@ fn agreed(wanted: u32) -> Result<u32, Failure> {
     }
 }
 
-/// Both queues of a pair, and its doorbell record.
-struct Queues {
-    ring: Ring,
-    receives: Receives,
-    doorbell_record: u64,
-}
-
 impl Service {
     fn new(value: u64) -> Result<Self, Failure> {
         match value {
@@ -108,65 +91,6 @@ impl Service {
             other => Err(Failure::new(Status::BadParameter, 0x0801, format!("service {other:#x} is not modelled"))),
         }
     }
-}
-
-/// The queues of a pair that a program has put into ranges of its memory: that for sending behind that for receiving.
-fn in_umems(hca: &Hca, input: &Input<'_>, uses: &mut Vec<Name>) -> Result<Queues, Failure> {
-    use l::create_qp as f;
-    let valid = input.is_set(f::WQ_UMEM_VALID) && input.is_set(f::DBR_UMEM_VALID);
-    require(valid, Status::BadParameter, 0x0802, "a queue pair is in umems, or in none")?;
-    let own = input.get(f::RQ_TYPE) == OWN_QUEUE;
-    require(own, Status::BadParameter, 0x080c, "in umems only queue pairs with a receive queue are modelled")?;
-    let mut pages = |field| {
-        let name = Name { kind: Kind::Umem, id: input.get_u32(field) };
-        uses.push(name);
-        let missing = || Failure::new(Status::BadResource, 0x0803, format!("there is no {name}"));
-        hca.queues.umems.get(&name.id).ok_or_else(missing)
-    };
-    let (work, record) = (pages(f::WQ_UMEM_ID)?, pages(f::DBR_UMEM_ID)?);
-    let outside = || Failure::new(Status::BadParameter, 0x0805, "the doorbell record is outside its umem");
-    let doorbell_record = record.address(0).ok_or_else(outside)?;
-    let (ring, receives) = queues(input, work.list(), work.log_page(), work.offset())?;
-    Ok(Queues { ring, receives, doorbell_record })
-}
-
-/// The same of a pair whose pages the driver lists, which may receive from a shared queue, or not at all.
-fn in_pages(input: &Input<'_>, uses: &mut Vec<Name>) -> Result<Queues, Failure> {
-    use l::create_qp as f;
-    let log_page = input.get_u32(f::LOG_PAGE_SIZE) + LOG_PAGE;
-    let (ring, receives) = queues(input, input.quadwords(), log_page, input.get(f::PAGE_OFFSET) * BLOCK as u64)?;
-    if let Receives::Shared(id) = receives {
-        uses.push(Name { kind: Kind::Rmp, id });
-    }
-    Ok(Queues { ring, receives, doorbell_record: input.get(f::DBR_ADDR) })
-}
-
-/// What lies in a pair's pages from `start` on.
-fn queues(input: &Input<'_>, pages: Vec<u64>, log_page: u32, start: u64) -> Result<(Ring, Receives), Failure> {
-    use l::create_qp as f;
-    let aligned = |start: u64| {
-        require(start.is_multiple_of(BLOCK as u64), Status::BadParameter, 0x0804, "a queue is not aligned")?;
-        Ok(start / BLOCK as u64)
-    };
-    let (receives, length) = match input.get(f::RQ_TYPE) {
-        OWN_QUEUE => {
-            let (log_stride, log_size) = (input.get_u32(f::LOG_RQ_STRIDE) + LOG_SEGMENT, input.get_u32(f::LOG_RQ_SIZE));
-            let ring = Ring::new(pages.clone(), log_page, aligned(start)?, log_stride, log_size)?;
-            (Receives::Own { ring, consumer: 0 }, 1 << (log_stride + log_size))
-        }
-        SHARED_QUEUE => (Receives::Shared(input.get_u32(f::SRQN_RMPN_XRQN)), 0),
-        NO_RECEIVE_QUEUE => (Receives::Nowhere, 0),
-        kind => {
-            return Err(Failure::new(
-                Status::BadParameter,
-                0x080d,
-                format!("receiving of kind {kind} is not modelled"),
-            ));
-        }
-    };
-    // One that sends nothing has no place for that: a place that nobody looks at.
-    let start = if input.is_set(f::NO_SQ) { start } else { start + length };
-    Ok((Ring::new(pages, log_page, aligned(start)?, LOG_BLOCK, input.get_u32(f::LOG_SQ_SIZE))?, receives))
 }
 
 pub(crate) fn rst2init_qp(hca: &mut Hca, input: &Input<'_>) -> Answer {
@@ -246,6 +170,23 @@ fn step(
         change(&mut pair.connection);
     }
     Ok(Output::new(&l::qp_out::LAYOUT).set(l::qp_out::ECE, ece))
+}
+
+pub(crate) fn query_qp(hca: &mut Hca, input: &Input<'_>) -> Answer {
+    use l::query_qp_out as out;
+    let number = input.get_u32(l::object::ID);
+    hca.objects.check(Kind::Qp, number)?;
+    let missing = || Failure::new(Status::BadResource, 0x080e, format!("there is no QP {number:#x}"));
+    let pair = hca.queues.pairs.get(&number).ok_or_else(missing)?;
+    let state: u32 = match pair.state {
+        PairState::Reset => 0,
+        PairState::Initialized => 1,
+        PairState::ReadyToReceive => 2,
+        PairState::ReadyToSend => 3,
+        PairState::Error | PairState::Lost => 6,
+    };
+    let (sent, received) = (pair.cq, pair.receive_cq);
+    Ok(Output::new(&out::LAYOUT).set(out::STATE, state).set(out::CQN_SND, sent).set(out::CQN_RCV, received))
 }
 
 pub(crate) fn destroy_qp(hca: &mut Hca, input: &Input<'_>) -> Answer {

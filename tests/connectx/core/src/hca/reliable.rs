@@ -3,6 +3,8 @@
 //!
 //! An answer needs a queue pair that is ready, is connected back, has an address of this device, and expects the packet that comes.
 
+use std::time::Duration;
+
 use super::failed::{Failed, Syndrome};
 use super::key::Use;
 use super::pair::{Cause, Connection, PairState, QueuePair, Receives, Service, Waiting, behind};
@@ -12,7 +14,6 @@ use super::scatter::{self, Buffer};
 use super::state::Hca;
 use crate::memory::{Memory, read_u32};
 use crate::steering::arguments::ARGUMENT;
-use std::time::Duration;
 
 const NOP: u8 = 0x00;
 const RDMA_WRITE: u8 = 0x08;
@@ -183,11 +184,11 @@ impl Hca {
             },
         };
         if tries > most {
-            let (syndrome, what) = match cause {
-                Cause::NoBuffer => (Syndrome::NoBuffer, "had no buffer"),
-                Cause::NoAnswer => (Syndrome::NoAnswer, "did not answer"),
+            let (syndrome, reason) = match cause {
+                Cause::NoBuffer => (Syndrome::NoBuffer, format!("QP {remote:#x} had no buffer {tries} times")),
+                Cause::NoAnswer => (Syndrome::NoAnswer, format!("QP {remote:#x} did not answer {before} times")),
             };
-            return Err(Failed { syndrome, reason: format!("QP {remote:#x} {what}, {} retries", before.min(most)) });
+            return Err(Failed { syndrome, reason });
         }
         pair.waiting = Some(Waiting { cause, until: clock + delay, tries });
         Ok(())
@@ -357,8 +358,7 @@ impl Hca {
         let failed: Vec<u32> = self.queues.pairs.iter().filter(has_failed).map(|(number, _)| *number).collect();
         let mut flushed = 0;
         for number in failed {
-            loop {
-                let Some(pair) = self.queues.pairs.get_mut(&number) else { break };
+            while let Some(pair) = self.queues.pairs.get_mut(&number) {
                 let Receives::Own { consumer, .. } = &mut pair.receives else { break };
                 match read_u32(memory, pair.doorbell_record) {
                     Ok(posted) if posted & 0xffff == u32::from(*consumer) => break,

@@ -63,6 +63,7 @@ pub(super) const COMMANDS: &[Command] = commands![
     0x504 RTR2RTS_QP rtr2rts_qp Initialized pairs::rtr2rts_qp,
     0x507 TO_ERR_QP object Initialized pairs::fail_qp,
     0x50a TO_RST_QP object Initialized pairs::reset_qp,
+    0x50b QUERY_QP object Initialized pairs::query_qp,
     0x705 CREATE_XRC_SRQ create_xrc_srq Initialized rdma::create_xrc_srq,
     0x706 DESTROY_XRC_SRQ object Initialized rdma::destroy_xrc_srq,
     0x740 QUERY_ESW_FUNCTIONS plain Initialized vports::query_esw_functions,

@@ -6,7 +6,7 @@ use sluice_connectx::hca::command_name;
 
 use super::devx::DevxObject;
 use super::flow::{Flow, FlowAction, Matcher};
-use super::queues::{QueuePair, WorkQueue};
+use super::queues::{Connection, QueuePair, WorkQueue};
 use super::roots::Anchor;
 use super::verbs_flow::{Counters, VerbsFlow};
 
@@ -24,6 +24,9 @@ pub(crate) enum Object {
     },
     Cq(u64),
     QueuePair(QueuePair),
+    Connection(Connection),
+    /// By the number of its receive memory.
+    SharedReceives(u64),
     WorkQueue(WorkQueue),
     /// A table of 2^`log` receive queues.
     QueueTable {
@@ -49,7 +52,8 @@ impl Object {
             Self::Mr(_) => "MRs",
             Self::Dm { .. } => "DMs",
             Self::Cq(_) => "CQs",
-            Self::QueuePair(_) => "QPs",
+            Self::QueuePair(_) | Self::Connection(_) => "QPs",
+            Self::SharedReceives(_) => "SRQs",
             Self::WorkQueue(_) => "WQs",
             Self::QueueTable { .. } => "tables of WQs",
             Self::Uar(_) => "UARs",
@@ -74,6 +78,8 @@ impl fmt::Display for Object {
             Self::Dm { id, length, .. } => write!(out, "DM {id:#x} of {length:#x} bytes"),
             Self::Cq(id) => write!(out, "CQ {id:#x}"),
             Self::QueuePair(pair) => write!(out, "{pair}"),
+            Self::Connection(connection) => write!(out, "QP {:#x}", connection.number),
+            Self::SharedReceives(id) => write!(out, "SRQ {id:#x}"),
             Self::WorkQueue(queue) => write!(out, "WQ {:#x}", queue.id),
             Self::QueueTable { id, .. } => write!(out, "table {id:#x} of WQs"),
             Self::Uar(id) => write!(out, "UAR {id:#x}"),

@@ -25,6 +25,23 @@ pub(crate) struct QueuePair {
     pub(crate) sends: QueueState,
 }
 
+/// A reliable connection.
+#[derive(Debug, Clone)]
+pub(crate) struct Connection {
+    pub(crate) number: u64,
+    pub(crate) signals_all: bool,
+    /// As far as a program has brought it, or as the device has said last.
+    pub(crate) state: QueuePairState,
+    /// What a query is answered with, but for the state (`struct ib_uverbs_query_qp_resp`).
+    pub(crate) answer: [u8; 128],
+}
+
+impl Connection {
+    pub(crate) fn new(number: u64, signals_all: bool) -> Self {
+        Self { number, signals_all, state: QueuePairState::Reset, answer: [0; 128] }
+    }
+}
+
 /// Of one of its queues, by the PRM's numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum QueueState {
