@@ -1,0 +1,6 @@
+//! Control traffic that is mirrored to a collector over reliable connections of RDMA: so far the verbs that it will be sent with
+//! ([`verbs`]).
+//!
+//! No other crate needs rdma-core at build time, and nothing here is linked into `sluiced`.
+
+pub mod verbs;
