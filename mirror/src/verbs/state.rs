@@ -51,7 +51,7 @@ pub struct Psn(u32);
 impl Psn {
     /// The lowest 24 bits of a number.
     #[must_use]
-    pub fn new(number: u32) -> Self {
+    pub const fn new(number: u32) -> Self {
         Self(number & 0xff_ffff)
     }
 
@@ -75,14 +75,22 @@ pub enum Mtu {
 }
 
 impl Mtu {
+    const ALL: [Self; 5] = [Self::Bytes256, Self::Bytes512, Self::Bytes1024, Self::Bytes2048, Self::Bytes4096];
+
+    /// The number that the standard gives it, from 1 on.
+    #[must_use]
+    pub fn number(self) -> u8 {
+        self as u8
+    }
+
+    /// The one of that number.
+    #[must_use]
+    pub fn of_number(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|mtu| mtu.number() == number)
+    }
+
     pub(super) fn of_raw(raw: sys::ibv_mtu::Type) -> Self {
-        match raw {
-            sys::ibv_mtu::IBV_MTU_512 => Self::Bytes512,
-            sys::ibv_mtu::IBV_MTU_1024 => Self::Bytes1024,
-            sys::ibv_mtu::IBV_MTU_2048 => Self::Bytes2048,
-            sys::ibv_mtu::IBV_MTU_4096 => Self::Bytes4096,
-            _ => Self::Bytes256,
-        }
+        u8::try_from(raw).ok().and_then(Self::of_number).unwrap_or(Self::Bytes256)
     }
 }
 

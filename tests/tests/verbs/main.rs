@@ -7,6 +7,7 @@ mod rig;
 mod connections;
 mod devices;
 mod events;
+mod exchange;
 mod failures;
 mod messages;
 mod shared;
