@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rdma_sys as sys;
 
 use super::error::{CallError, done, made};
-use super::state::Mtu;
+use super::mtu::Mtu;
 
 /// Returns the names of all RDMA devices.
 ///
