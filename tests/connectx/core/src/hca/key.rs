@@ -75,6 +75,13 @@ impl Pages {
         self.pages.clone()
     }
 
+    /// The same memory in pages that are at most as large, from the first with some of it on.
+    pub(super) fn in_pages_of(&self, log_page: u32) -> Vec<u64> {
+        let each = 1 << (self.log_page - log_page);
+        let smaller = self.pages.iter().flat_map(|page| (0..each).map(move |place: u64| page + (place << log_page)));
+        smaller.skip(usize::try_from(self.offset >> log_page).unwrap_or(usize::MAX)).collect()
+    }
+
     pub(crate) fn log_page(&self) -> u32 {
         self.log_page
     }
@@ -102,5 +109,21 @@ impl Pages {
             done += room;
         }
         Some(pieces)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_told_in_smaller_pages_from_where_it_begins() {
+        let pages = Pages { pages: vec![0x10_0000, 0x30_0000], log_page: 14, offset: 0x2800 };
+        assert_eq!(pages.in_pages_of(14), [0x10_0000, 0x30_0000]);
+        assert_eq!(
+            pages.in_pages_of(12),
+            [0x10_2000, 0x10_3000, 0x30_0000, 0x30_1000, 0x30_2000, 0x30_3000],
+            "the first two pages have none of it"
+        );
     }
 }

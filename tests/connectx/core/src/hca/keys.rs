@@ -81,15 +81,16 @@ pub(crate) fn create_mkey(hca: &mut Hca, input: &Input<'_>) -> Answer {
     Ok(Output::new(&l::object_out::LAYOUT).set(l::object_out::ID, id))
 }
 
-/// The pages of a umem that a key is over, all of them.
+/// The pages of a umem that a key is over, all of them. Those of the key may be smaller: the kernel registers a umem with the largest
+/// pages that its memory allows, and programs make keys with pages of the system (DPDK's `mlx5_devx_cmd_mkey_create`).
 fn umem_pages(hca: &Hca, input: &Input<'_>, umem: Name, log_page: u32) -> Result<Vec<u64>, Failure> {
     let missing = || Failure::new(Status::BadResource, 0x070b, format!("there is no {umem}"));
     let pages = hca.queues.umems.get(&umem.id).ok_or_else(missing)?;
-    let reason = format!("pages of 2^{log_page} in a umem of 2^{}", pages.log_page);
-    require(pages.log_page == log_page, Status::BadParameter, 0x070c, reason)?;
+    let reason = format!("pages of 2^{log_page} in a umem of 2^{}", pages.log_page());
+    require(log_page <= pages.log_page(), Status::BadParameter, 0x070c, reason)?;
     let whole = input.get(l::create_mkey::MKEY_UMEM_OFFSET) == 0;
     require(whole, Status::BadParameter, 0x070d, "a key that begins within a umem is not modelled")?;
-    Ok(pages.list())
+    Ok(pages.in_pages_of(log_page))
 }
 
 /// The pieces of a key over keys. Those behind its end, to which lists are filled up, are of no length.
