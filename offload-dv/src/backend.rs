@@ -27,7 +27,7 @@ use crate::owner::Owner;
 use crate::ports::{self, Ports};
 use crate::queue::Queue;
 use crate::reader::Reader;
-use crate::translate::{Vports, translate, without_unseen_flags};
+use crate::translate::{Vports, meter_parameters, translate, without_unseen_flags};
 use crate::ways;
 
 /// Chains that a packet may pass: tables have 64 levels, of which the kernel has the first, mirrors the next four, and the last ten are for
@@ -44,6 +44,7 @@ const WORKERS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
 pub struct DvNic {
     /// Ends before the thread of the device.
     _tracker: Option<Tracker>,
+    has_meters: bool,
     names: Names,
     owner: Arc<Owner>,
     ports: Arc<Ports>,
@@ -94,7 +95,8 @@ impl DvNic {
             Tracker::start(source, owner.clone(), open.clock.clone())
         });
         let clock = open.clock.clone();
-        Ok(Self { _tracker: tracker.transpose()?, names, owner, ports, clock, events, event_sender })
+        let has_meters = owner.call(|desk| desk.rules.switch().has_meters())?;
+        Ok(Self { _tracker: tracker.transpose()?, has_meters, names, owner, ports, clock, events, event_sender })
     }
 
     pub(crate) fn owner(&self) -> &Owner {
@@ -111,12 +113,13 @@ impl DvNic {
         self.owner.call(move |desk| desk.rules.set_entrances(&entrances))?
     }
 
-    fn changed(&self, port: PortNumber) {
-        let changed = |port| DeviceEvent::Changed { cause: Cause::Port(port) };
-        if self.event_sender.send(changed(Some(port))).is_err() {
-            // Nobody listens: what was told of each port becomes one event.
+    pub(crate) fn changed(&self, cause: Cause) {
+        if self.event_sender.send(DeviceEvent::Changed { cause }).is_err() {
+            // Nobody listens: what was told of each port and meter becomes one event of each kind.
             self.events.drain();
-            let _ = self.event_sender.send(changed(None));
+            for cause in [Cause::Port(None), Cause::Meter] {
+                let _ = self.event_sender.send(DeviceEvent::Changed { cause });
+            }
         }
     }
 }
@@ -138,7 +141,7 @@ impl Backend for DvNic {
     }
 
     fn meters(&self) -> Option<&dyn Meters> {
-        None
+        if self.has_meters { Some(self) } else { None }
     }
 
     fn mirrors(&self) -> Option<&dyn Mirrors> {
@@ -181,14 +184,14 @@ impl Backend for DvNic {
     fn attach_port(&self, port: &Port) -> Result<(), Refusal> {
         self.ports.attach(port)?;
         self.set_entrances()?;
-        self.changed(port.number);
+        self.changed(Cause::Port(Some(port.number)));
         Ok(())
     }
 
     fn expect_port(&self, port: &Port) -> Result<(), Refusal> {
         self.ports.expect(port)?;
         self.set_entrances()?;
-        self.changed(port.number);
+        self.changed(Cause::Port(Some(port.number)));
         Ok(())
     }
 
@@ -267,8 +270,8 @@ impl Checker for Kinds {
         ports::check(port)
     }
 
-    fn meter(&mut self, _: &Meter) -> Result<(), Refusal> {
-        Err(Refusal::Unsupported { facet: Facet::Meters })
+    fn meter(&mut self, meter: &Meter) -> Result<(), Refusal> {
+        meter_parameters(meter).map(drop)
     }
 
     fn timeout_policy(&mut self, _: &TimeoutPolicy) -> Result<(), Refusal> {

@@ -12,6 +12,7 @@ mod desk;
 mod device;
 mod eswitch;
 mod in_hand;
+mod meters;
 mod mirrors;
 pub mod mlx5;
 mod owner;

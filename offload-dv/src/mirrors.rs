@@ -1,7 +1,7 @@
 //! Mirrors: copies of packets before any flow sees them.
 
 use crossbeam_channel::bounded;
-use sluice_flow::action::{Action, ActionList};
+use sluice_flow::action::{Action, ActionKind, ActionList};
 use sluice_flow::backend::{MirrorCounters, MirrorFault, Mirrors, Placement};
 use sluice_flow::field::Field;
 use sluice_flow::key::MaskedKey;
@@ -24,6 +24,9 @@ pub(crate) fn copying(mirror: &Mirror, vports: &dyn Vports) -> Result<Copying, R
     if rule.table.entrance.is_some() {
         let reason = "mirrors see packets before their tunnel headers are looked at";
         return Err(Refusal::Field { field: Field::InPort, reason: reason.into() });
+    }
+    if !rule.plan.behind.is_empty() {
+        return Err(Refusal::Action { action: ActionKind::Output, reason: "a copy goes there already".into() });
     }
     Ok(Copying { matched: rule.matched, copies: rule.plan.outputs })
 }

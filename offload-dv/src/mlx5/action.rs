@@ -27,6 +27,7 @@ enum Of {
     Table(Table),
     Object(Object),
     Destinations(Domain, #[expect(dead_code, reason = "the device refers to them")] Vec<Destination>),
+    Meter(Domain, #[expect(dead_code, reason = "the device refers to it")] Object),
     Sampler(Table, #[expect(dead_code, reason = "the device refers to them")] Vec<Action>),
 }
 
@@ -52,6 +53,9 @@ pub enum Reformat {
     /// Puts headers in front of the IP packet, in place of its Ethernet header.
     L2ToL3Tunnel = 3,
 }
+
+/// Packets come to a meter without a color that would be the best that they can have.
+pub(super) const COMES_GREEN: u32 = 1 << 2;
 
 /// Actions of tables that software writes; those of level 0 have a flag.
 const NOT_AT_THE_ROOT: u32 = 0;
@@ -121,6 +125,15 @@ impl Action {
         // SAFETY: the action keeps domain and destinations; libmlx5 copies the lists, which live until it has.
         let raw = unsafe { create(domain.raw(), list.len(), list.as_mut_ptr()) };
         Self::new("mlx5dv_dr_action_create_dest_array", raw, Of::Destinations(domain.clone(), destinations))
+    }
+
+    /// Has packets pass a meter, and writes their color into the low 8 bits of register C with that number. `offset` counts the meters of
+    /// a block of objects, two in each.
+    pub fn meter(domain: &Domain, block: &Object, offset: u32, register: u8) -> Result<Self, CallError> {
+        let create = domain.functions().mlx5dv_dr_action_create_aso;
+        // SAFETY: the action keeps domain and block.
+        let raw = unsafe { create(domain.raw(), block.raw(), offset, COMES_GREEN, register) };
+        Self::new("mlx5dv_dr_action_create_aso", raw, Of::Meter(domain.clone(), block.clone()))
     }
 
     /// Has one in `ratio` packets, of which the device picks them by chance, be sent where `samples` send it, and all go on where `next`
@@ -235,7 +248,7 @@ impl Drop for ActionHandle {
     fn drop(&mut self) {
         let functions = match &self.of {
             Of::Library(library) => &library.functions,
-            Of::Domain(domain) | Of::Destinations(domain, _) => domain.functions(),
+            Of::Domain(domain) | Of::Destinations(domain, _) | Of::Meter(domain, _) => domain.functions(),
             Of::Table(table) | Of::Sampler(table, _) => table.functions(),
             Of::Object(object) => object.functions(),
         };

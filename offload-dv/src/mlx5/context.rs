@@ -63,6 +63,14 @@ impl Context {
         CallError::check("mlx5dv_devx_general_cmd", code)
     }
 
+    /// Returns the number of an event queue of the kernel's, which queues need that completions go to.
+    pub fn event_queue(&self) -> Result<u32, CallError> {
+        let mut number = 0;
+        // SAFETY: the device is open, and there is room for the number.
+        let code = unsafe { (self.functions().mlx5dv_devx_query_eqn)(self.raw(), 0, &raw mut number) };
+        CallError::check("mlx5dv_devx_query_eqn", code).map(|()| number)
+    }
+
     pub(super) fn raw(&self) -> *mut RawContext {
         self.0.raw.as_ptr()
     }

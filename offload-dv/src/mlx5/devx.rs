@@ -56,6 +56,15 @@ impl Object {
         CallError::check("mlx5dv_devx_obj_query", code)
     }
 
+    /// Changes it by a command. `output` is filled with what the device answers.
+    pub fn modify(&self, input: &[u8], output: &mut [u8]) -> Result<(), CallError> {
+        let modify = self.functions().mlx5dv_devx_obj_modify;
+        // SAFETY: input and output are as long as is said, and the object exists.
+        let code =
+            unsafe { modify(self.raw(), input.as_ptr().cast(), input.len(), output.as_mut_ptr().cast(), output.len()) };
+        CallError::check("mlx5dv_devx_obj_modify", code)
+    }
+
     pub(super) fn raw(&self) -> *mut RawObject {
         self.0.raw.as_ptr()
     }

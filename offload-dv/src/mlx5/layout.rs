@@ -2,11 +2,11 @@
 
 use std::mem::{offset_of, size_of};
 
-use super::action::Reformat;
+use super::action::{COMES_GREEN, Reformat};
 use super::devx::LOCAL_WRITE;
 use super::events::{AsyncEvent, ContextHead, DEVICE_FATAL};
 use super::library::{
-    ContextAttributes, DestinationAttributes, DestinationReformat, MatcherLayout, RawAnswers, RawPort, RawUmem,
+    ContextAttributes, DestinationAttributes, DestinationReformat, MatcherLayout, RawAnswers, RawPort, RawUar, RawUmem,
     SamplerAttributes,
 };
 use super::steering::{DomainKind, SYNC_HARDWARE, SYNC_MEMORY, SYNC_SOFTWARE};
@@ -47,6 +47,10 @@ pub const LAYOUT: &[(&str, usize)] = &[
     ("MLX5DV_DR_ACTION_DEST_REFORMAT", DestinationAttributes::REFORMAT as usize),
     ("sizeof(struct mlx5dv_devx_cmd_comp)", size_of::<RawAnswers>()),
     ("offsetof(struct mlx5dv_devx_async_cmd_hdr, out_data)", size_of::<u64>()),
+    ("sizeof(struct mlx5dv_devx_uar)", size_of::<RawUar>()),
+    ("offsetof(struct mlx5dv_devx_uar, reg_addr)", offset_of!(RawUar, reg_addr)),
+    ("offsetof(struct mlx5dv_devx_uar, page_id)", offset_of!(RawUar, page_id)),
+    ("MLX5DV_DR_ACTION_FLAGS_ASO_FLOW_METER_GREEN", COMES_GREEN as usize),
     ("sizeof(struct mlx5dv_devx_umem)", size_of::<RawUmem>()),
     ("MLX5DV_DR_DOMAIN_TYPE_NIC_RX", DomainKind::NicReceive as usize),
     ("MLX5DV_DR_DOMAIN_TYPE_NIC_TX", DomainKind::NicTransmit as usize),

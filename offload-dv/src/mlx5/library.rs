@@ -77,6 +77,16 @@ pub(super) struct RawPort {
     reg_c0: [u32; 2],
 }
 
+/// `mlx5dv_devx_uar`
+#[repr(C)]
+pub(super) struct RawUar {
+    pub(super) reg_addr: *mut c_void,
+    base_addr: *mut c_void,
+    pub(super) page_id: u32,
+    mmap_off: i64,
+    comp_mask: u64,
+}
+
 impl RawPort {
     pub(super) const VPORT: u32 = 1 << 0;
 }
@@ -158,14 +168,19 @@ functions! {
         fn mlx5dv_dr_action_create_push_vlan(*mut RawDomain, u32) -> *mut RawAction;
         fn mlx5dv_dr_action_create_modify_header(*mut RawDomain, u32, usize, *mut u64) -> *mut RawAction;
         fn mlx5dv_dr_action_create_packet_reformat(*mut RawDomain, u32, u32, usize, *mut c_void) -> *mut RawAction;
+        fn mlx5dv_dr_action_create_aso(*mut RawDomain, *mut RawObject, u32, u32, u8) -> *mut RawAction;
         fn mlx5dv_dr_action_destroy(*mut RawAction) -> c_int;
         fn mlx5dv_devx_obj_create(*mut RawContext, *const c_void, usize, *mut c_void, usize) -> *mut RawObject;
         fn mlx5dv_devx_obj_query(*mut RawObject, *const c_void, usize, *mut c_void, usize) -> c_int;
+        fn mlx5dv_devx_obj_modify(*mut RawObject, *const c_void, usize, *mut c_void, usize) -> c_int;
         fn mlx5dv_devx_obj_destroy(*mut RawObject) -> c_int;
         fn mlx5dv_devx_create_cmd_comp(*mut RawContext) -> *mut RawAnswers;
         fn mlx5dv_devx_destroy_cmd_comp(*mut RawAnswers);
         fn mlx5dv_devx_obj_query_async(*mut RawObject, *const c_void, usize, usize, u64, *mut RawAnswers) -> c_int;
         fn mlx5dv_devx_general_cmd(*mut RawContext, *const c_void, usize, *mut c_void, usize) -> c_int;
+        fn mlx5dv_devx_alloc_uar(*mut RawContext, u32) -> *mut RawUar;
+        fn mlx5dv_devx_free_uar(*mut RawUar);
+        fn mlx5dv_devx_query_eqn(*mut RawContext, u32, *mut u32) -> c_int;
         fn mlx5dv_devx_umem_reg(*mut RawContext, *mut c_void, usize, u32) -> *mut RawUmem;
         fn mlx5dv_devx_umem_dereg(*mut RawUmem) -> c_int;
     }

@@ -18,6 +18,7 @@ mod library;
 mod match_parameter;
 mod port;
 mod steering;
+mod uar;
 
 pub use self::action::{Action, Counts, Destination, Reformat};
 pub use self::answers::{Answer, Answers, Listener};
@@ -29,3 +30,4 @@ pub use self::layout::LAYOUT;
 pub use self::library::Library;
 pub use self::match_parameter::MatchParameter;
 pub use self::steering::{Domain, DomainKind, Layout, Matcher, Rule, Shape, Table};
+pub use self::uar::Uar;

@@ -81,6 +81,7 @@ impl Actions {
             (Some(jump), ..) => jump,
             (None, [], []) => self.get(Kind::Drop)?,
             (None, [vport], []) => self.get(Kind::Output(*vport))?,
+            (None, [], [(_, table)]) => table.clone(),
             (None, vports, behind) => self.copies(vports, behind)?,
         });
         Ok(list.into())

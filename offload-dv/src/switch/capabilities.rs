@@ -5,6 +5,7 @@ use sluice_flow::refusal::Refusal;
 
 use crate::mlx5::{CallError, Context};
 use crate::translate::Plan;
+use crate::translate::registers::COLOR;
 
 /// `QUERY_HCA_CAP`, of which the current value is asked.
 const QUERY_HCA_CAP: u16 = 0x100;
@@ -16,11 +17,17 @@ const PAGE: usize = 0x1000;
 const GENERAL: u16 = 0x0;
 const ESWITCH_FLOW_TABLE: u16 = 0x8;
 
+const QUALITY_OF_SERVICE: u16 = 0xc;
+/// The first bit of what is said of the switch's own tables (`flow_table_prop_layout_bits`).
+const SWITCH: usize = 0x200;
+
 /// Of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Capabilities {
     /// Copies of a packet have its registers (`reg_c_preserve`).
     keeps_registers: bool,
+    /// Meters in objects that rules have packets pass come in blocks of so many objects, as a power of two.
+    log_meters: Option<u32>,
     /// There are samplers, also for the switch (`log_max_ft_sampler_num`).
     samples: bool,
 }
@@ -28,13 +35,21 @@ pub(super) struct Capabilities {
 impl Capabilities {
     pub(super) fn of(context: &Context) -> Result<Self, CallError> {
         const SAMPLER: u32 = 0x20;
+        const FLOW_METER_ASO: u32 = 0x24;
         let (general, tables) = (Page::of(context, GENERAL)?, Page::of(context, ESWITCH_FLOW_TABLE)?);
         let objects = u64::from(general.bits(0x400, 32)) << 32 | u64::from(general.bits(0x420, 32));
+        let has_meters = objects >> FLOW_METER_ASO & 1 == 1 && tables.bits(SWITCH + 0x46, 1) == 1;
+        let log_meters = if has_meters { log_meters(&Page::of(context, QUALITY_OF_SERVICE)?) } else { None };
         Ok(Self {
+            log_meters,
             keeps_registers: general.bits(0xa9, 1) == 1,
-            // Of `flow_table_prop_layout_bits` of the switch.
-            samples: objects >> SAMPLER & 1 == 1 && tables.bits(0x200 + 0x48, 8) > 0,
+            samples: objects >> SAMPLER & 1 == 1 && tables.bits(SWITCH + 0x48, 8) > 0,
         })
+    }
+
+    /// Returns in blocks of how many objects meters come, as a power of two; `None` if the device has none.
+    pub(super) fn log_meters(self) -> Option<u32> {
+        self.log_meters
     }
 
     /// Says why a device cannot do what a plan wants.
@@ -43,12 +58,19 @@ impl Capabilities {
         if plan.sampling.is_some() && !self.samples {
             return cannot(ActionKind::Sample, "this device has no samplers");
         }
-        if !plan.behind.is_empty() && !self.keeps_registers {
+        let places = plan.behind.len() + plan.outputs.len() + usize::from(plan.sampling.is_some());
+        if !plan.behind.is_empty() && places > 1 && !self.keeps_registers {
             // By which the rules behind know it.
             return cannot(ActionKind::Output, "on this device, a packet loses its registers where it is copied");
         }
         plan.behind.iter().try_for_each(|plan| self.check(plan))
     }
+}
+
+/// In blocks of how many objects meters come, if they give packets their color where rules look for it.
+fn log_meters(page: &Page) -> Option<u32> {
+    let (registers, log) = (page.bits(0x18, 8), page.bits(0x123, 5));
+    (registers >> COLOR.register() & 1 == 1).then_some(log)
 }
 
 /// What a device tells of some capabilities.
@@ -80,7 +102,7 @@ mod tests {
     fn what_a_device_lacks_is_the_reason_that_it_refuses_with() {
         let samples = Plan { sampling: Some(Sampling { ratio: 2, outputs: vec![1] }), ..Plan::default() };
         let behind = Plan { outputs: vec![0], behind: vec![samples], ..Plan::default() };
-        let all = Capabilities { keeps_registers: true, samples: true };
+        let all = Capabilities { keeps_registers: true, log_meters: None, samples: true };
         assert_eq!(all.check(&behind), Ok(()));
         let reason = |of: Capabilities| of.check(&behind).unwrap_err().to_string();
         assert_eq!(reason(Capabilities { samples: false, ..all }), "action sample: this device has no samplers");

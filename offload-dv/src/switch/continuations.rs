@@ -19,6 +19,17 @@ use super::tables::MatcherId;
 use crate::mlx5::{Action, Domain, Rule};
 use crate::translate::registers::CONTINUATION;
 
+/// Packets that a rule is for.
+#[derive(Clone, Copy)]
+pub(super) struct Of {
+    /// The level of its table.
+    pub(super) level: u32,
+    /// Where they come from, if that is known.
+    pub(super) vport: Option<u16>,
+    /// What a meter gave them.
+    pub(super) color: Option<u32>,
+}
+
 /// The tables, and the numbers of flows.
 pub(super) struct Continuations {
     tables: BTreeMap<u32, Stage>,
@@ -69,17 +80,16 @@ impl Continuations {
         Ok(Continuation { number, rules: Vec::new() })
     }
 
-    /// Adds a rule at a level to a flow whose packets come from `vport`, if that is known. Those that it leads to are there already.
+    /// Adds a rule to a flow. Those that it leads to are there already.
     pub(super) fn add(
         &mut self,
         continuation: &mut Continuation,
-        level: u32,
-        vport: Option<u16>,
+        Of { level, vport, color }: Of,
         actions: Box<[Action]>,
         count: Option<Action>,
     ) -> Result<(), Refusal> {
         let number = continuation.number;
-        let rule = self.table(level)?.follow(number, vport, actions, count).map_err(refuse)?;
+        let rule = self.table(level)?.follow(number, vport, color, actions, count).map_err(refuse)?;
         continuation.rules.push(rule);
         Ok(())
     }

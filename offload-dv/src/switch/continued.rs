@@ -3,14 +3,15 @@
 use sluice_flow::refusal::Refusal;
 
 use super::connections::TABLES_TO_CONNECTIONS;
-use super::continuations::{Continuation, Continued};
+use super::continuations::{Continuation, Continued, Of};
 use super::core::{Installed, Switch, no_connections};
 use super::kinds::actions_of;
+use super::meters::MeterActions;
 use super::refusal::{explain, refuse};
 use super::rule_id::RuleId;
 use super::tables::MatcherId;
 use crate::mlx5::Action;
-use crate::translate::registers::{CONTINUATION, CT_ZONE};
+use crate::translate::registers::{CONTINUATION, CT_ZONE, GREEN, RED};
 use crate::translate::{Instance, Plan, TableId, Template, Tracking};
 
 impl Switch {
@@ -64,7 +65,8 @@ impl Switch {
         let level = level + to_connections;
         let actions = self.actions_before(template, plan, level, continuation, &[])?;
         let count = self.counters.action(id)?;
-        self.continuations.add(continuation, level - 1, template.from(), actions, Some(count))?;
+        let found = Of { level: level - 1, vport: template.from(), color: None };
+        self.continuations.add(continuation, found, actions, Some(count))?;
         self.lead_to_connections(tracking, level - TABLES_TO_CONNECTIONS, note)
     }
 
@@ -78,14 +80,27 @@ impl Switch {
         continuation: &mut Continuation,
         note: &[u64],
     ) -> Result<Box<[Action]>, Refusal> {
+        let meter = plan.meter.map(|id| self.meters.actions(id, &self.counters)).transpose()?;
         let mut behind = Vec::new();
         for next in &plan.behind {
             let actions = self.actions_before(template, next, level + 1, continuation, &[])?;
-            self.continuations.add(continuation, level, template.from(), actions, None)?;
+            let of = Of { level, vport: template.from(), color: meter.is_some().then_some(GREEN) };
+            let count = meter.as_ref().map(|meter| meter.passed.clone());
+            self.continuations.add(continuation, of, actions, count)?;
             behind.push((level, self.continuations.jump(level)?));
+            if let Some(MeterActions { dropped, .. }) = &meter {
+                let drop = self.actions.drop_all()?;
+                self.continuations.add(continuation, Of { color: Some(RED), ..of }, drop, Some(dropped.clone()))?;
+            }
             level += 1 + next.rules_behind();
         }
-        actions_of(plan, template.table(), &behind, note, &mut self.tables, &mut self.next_hops, &mut self.actions)
+        let Self { tables, next_hops, actions, .. } = self;
+        let list = actions_of(plan, template.table(), &behind, note, tables, next_hops, actions)?;
+        // Packets are colored last, and then go on.
+        let mut list = list.into_vec();
+        let end = list.len().saturating_sub(1);
+        list.splice(end..end, meter.map(|meter| meter.color));
+        Ok(list.into())
     }
 
     /// Returns the actions of a first rule that leads to the connections of a zone, in a table of a level.

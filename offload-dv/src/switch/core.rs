@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use sluice_flow::Flow;
 use sluice_flow::connection::Connection;
+use sluice_flow::meter::{Meter, MeterId};
 use sluice_flow::refusal::Refusal;
 
 use super::actions::Actions;
@@ -15,6 +16,7 @@ use super::continuations::{Continuations, Continued};
 use super::counters::{BYTES_A_COUNTER, Count, Counters, Told};
 use super::growth::Growth;
 use super::kinds::{KindId, Kinds};
+use super::meters::Meters;
 use super::mirrors::{self, Copying, Mirrors};
 use super::next_hops::{NextHops, Way};
 use super::refusal::{explain, refuse};
@@ -33,6 +35,7 @@ pub struct Switch {
     pub(super) connections: Option<Connections>,
     pub(super) continuations: Continuations,
     pub(super) capabilities: Capabilities,
+    pub(super) meters: Meters,
     /// Lead to the tables, and go before them.
     mirrors: Mirrors,
     pub(super) tables: Tables,
@@ -68,13 +71,15 @@ impl Switch {
         let failed = |error: mlx5::CallError| Unavailable::NoSteering { name: name.to_owned(), source: error.source };
         let no_counters =
             |reason: Refusal| Unavailable::NoCounters { name: name.to_owned(), reason: reason.to_string() };
+        let capabilities = Capabilities::of(&context).map_err(failed)?;
         Ok(Self {
             rules: Vec::new(),
             continued: HashMap::new(),
             kinds: Kinds::default(),
             connections: None,
             continuations: Continuations::new(&domain),
-            capabilities: Capabilities::of(&context).map_err(failed)?,
+            meters: Meters::new(capabilities.log_meters(), &context, &domain),
+            capabilities,
             mirrors: Mirrors::default(),
             tables: Tables::open(library, &context, &domain).map_err(failed)?,
             next_hops: NextHops::new(&domain),
@@ -270,6 +275,32 @@ impl Switch {
     /// Returns what a mirror has copied, as its bulk was told last; `None` if there is none of that name.
     pub fn mirror_count(&self, name: &str) -> Option<Count> {
         self.mirrors.counter(name).map(|counter| self.counters.count(counter))
+    }
+
+    /// Returns whether the device has meters.
+    pub fn has_meters(&self) -> bool {
+        self.capabilities.log_meters().is_some()
+    }
+
+    /// Makes a meter, or changes it: rules follow, and its counters go on. Returns whether it is new. Fails if the device has no such
+    /// meter; then it is as it was.
+    pub fn set_meter(&mut self, meter: &Meter) -> Result<bool, Refusal> {
+        self.meters.set(meter, &mut self.counters)
+    }
+
+    /// Removes a meter. Fails if a rule uses it, or there is none.
+    pub fn remove_meter(&mut self, id: MeterId) -> Result<(), Refusal> {
+        self.meters.remove(id, &mut self.counters)
+    }
+
+    /// Returns the bulks of a meter's counters: of packets that pass, and of others. `None` if there is none of that number.
+    pub fn bulks_of_meter(&self, id: MeterId) -> Option<[usize; 2]> {
+        self.meters.counters(id).map(|counters| counters.map(|counter| self.counters.bulk_of(counter)))
+    }
+
+    /// Returns what passed a meter and what did not, as the bulks were told last; `None` if there is none of that number.
+    pub fn meter_counts(&self, id: MeterId) -> Option<[Count; 2]> {
+        self.meters.counters(id).map(|counters| counters.map(|counter| self.counters.count(counter)))
     }
 
     /// Returns how many bulks of counters there are.

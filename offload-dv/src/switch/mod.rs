@@ -4,6 +4,7 @@
 
 mod actions;
 mod capabilities;
+mod command;
 mod connections;
 mod continuations;
 mod continued;
@@ -12,6 +13,7 @@ mod counters;
 mod growth;
 mod ids;
 mod kinds;
+mod meters;
 mod mirrors;
 mod next_hops;
 mod options;

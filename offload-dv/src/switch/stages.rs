@@ -52,15 +52,17 @@ impl Stage {
         self.matchers[mask].rule(value, actions)
     }
 
-    /// Makes a rule of the flow with a number, which packets carry that come from `vport`, if that is known.
+    /// Makes a rule of the flow with a number, which packets carry that come from `vport`, if that is known, and have a color, if a meter
+    /// gave one.
     pub(super) fn follow(
         &mut self,
         number: u32,
         vport: Option<u16>,
+        color: Option<u32>,
         actions: Box<[Action]>,
         count: Option<Action>,
     ) -> Result<Rule, CallError> {
-        let (mask, value) = continuation(number, vport);
+        let (mask, value) = continuation(number, vport, color);
         self.rule(&mask, &value, actions, count)
     }
 }

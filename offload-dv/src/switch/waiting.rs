@@ -1,5 +1,6 @@
 //! The same for a caller that has nothing else to do, and listens itself.
 
+use sluice_flow::meter::MeterId;
 use sluice_flow::refusal::Refusal;
 
 use super::core::Switch;
@@ -33,6 +34,14 @@ impl Switch {
         let Some(bulk) = self.bulk_of_mirror(name) else { return Ok(None) };
         self.read(bulk, &mut |_, _| ())?;
         Ok(self.mirror_count(name))
+    }
+
+    /// Returns what passed a meter up to now and what did not; `None` if there is none of that number.
+    pub fn read_meter(&mut self, id: MeterId) -> Result<Option<[Count; 2]>, Refusal> {
+        for bulk in self.bulks_of_meter(id).into_iter().flatten() {
+            self.read(bulk, &mut |_, _| ())?;
+        }
+        Ok(self.meter_counts(id))
     }
 
     /// Waits until so much is told of what is `wanted`.

@@ -4,6 +4,7 @@
 use sluice_flow::ChainId;
 use sluice_flow::action::{Action, ActionKind, Conntrack, Encapsulation, FieldSet, VlanTag};
 use sluice_flow::field::Field;
+use sluice_flow::meter::MeterId;
 use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
 
@@ -35,6 +36,8 @@ pub struct Plan {
     pub outputs: Vec<u16>,
     /// Where the packet is looked up again.
     pub jump: Option<ChainId>,
+    /// The meter that packets pass on their way to the rule behind; those that do not are dropped.
+    pub meter: Option<MeterId>,
     /// Where copies of some packets go, all of which go on to the rule behind.
     pub sampling: Option<Sampling>,
     /// What rules behind this one do, each with a packet as it is then.
@@ -75,10 +78,19 @@ pub(super) fn translate(actions: &[Action], guarantees: &Guarantees, vports: &dy
     for action in actions {
         planner.take(action)?;
     }
-    let mut plan = planner.finish();
-    // One that goes to another chain may miss there, and must be there as it came in.
-    plan.unwraps = guarantees.entrance.is_some() && plan.is_sent();
-    Ok(plan)
+    let plan = planner.finish();
+    if guarantees.entrance.is_none() {
+        return Ok(plan);
+    }
+    match (plan.chain(), plan.is_metered()) {
+        (Some(_), true) => {
+            let reason = "a packet goes to another chain with its tunnel headers, which the meter is not to count";
+            Err(refuse(ActionKind::Meter, reason))
+        }
+        // One that goes to another chain may miss there, and must be there as it came in.
+        (Some(_), false) => Ok(plan),
+        (None, _) => Ok(Plan { unwraps: plan.leads(), ..plan }),
+    }
 }
 
 impl Plan {
@@ -102,6 +114,16 @@ impl Plan {
         !self.pushes.is_empty() || self.behind.iter().any(Self::puts_tags_on)
     }
 
+    /// Whether packets pass a meter, here or behind.
+    fn is_metered(&self) -> bool {
+        self.meter.is_some() || self.behind.iter().any(Self::is_metered)
+    }
+
+    /// Whether it changes packets itself.
+    fn changes_packets(&self) -> bool {
+        self.pops > 0 || !self.pushes.is_empty() || !self.modifications.is_empty()
+    }
+
     /// Whether packets go somewhere.
     pub(super) fn leads(&self) -> bool {
         self.is_sent() || self.jump.is_some()
@@ -116,6 +138,7 @@ impl Plan {
     fn with_headers_at_once(mut self) -> Self {
         if self.outputs.is_empty()
             && self.sampling.is_none()
+            && self.meter.is_none()
             && let [Self { wraps: Some(_), .. }] = &self.behind[..]
         {
             self.wraps = self.behind.pop().and_then(|plan| plan.wraps);
@@ -127,7 +150,7 @@ impl Plan {
 struct Planner<'a> {
     guarantees: &'a Guarantees,
     vports: &'a dyn Vports,
-    /// Rules before the one that is planned, from the first on: each sends copies, and leads to the next.
+    /// Rules before the one that is planned, from the first on: each leads to the next.
     before: Vec<Plan>,
     plan: Plan,
     modifications: Modifications,
@@ -188,6 +211,10 @@ impl Planner<'_> {
             Action::DecTtl(_) => self.decrement_ttl(),
             Action::PopVlan => self.pop_vlan(),
             Action::PushVlan(tag) => self.push_vlan(tag),
+            Action::Meter(id) => {
+                self.meter(*id);
+                Ok(())
+            }
             Action::Sample { probability, actions } => self.sample(*probability, actions),
             Action::Psample { .. } => {
                 Err(refuse(ActionKind::Psample, "sampling groups are the kernel's, which does not see these packets"))
@@ -203,6 +230,12 @@ impl Planner<'_> {
         if self.has_sent() {
             let reason = "copies were sent before, and a packet of no connection would be sent again";
             return Err(refuse(ActionKind::Ct, reason));
+        }
+        if !self.before.is_empty() {
+            return Err(refuse(
+                ActionKind::Ct,
+                "a meter was passed before, and a packet of no connection would pass it again",
+            ));
         }
         if self.changes_packets() {
             // A packet of no connection goes to its representor, and must be there as it came in.
@@ -322,15 +355,27 @@ impl Planner<'_> {
         Ok(())
     }
 
+    /// A meter counts packets as they are then, and those that were changed are that in the next rule. A rule that rewrites, as the first
+    /// of several does, has no meter: libmlx5 takes it only behind on the way in, and only before on the way out (`next_action_state`).
+    fn meter(&mut self, id: MeterId) {
+        let is_first = self.before.is_empty() && self.plan.tracking.is_none();
+        if is_first || self.plan.changes_packets() || !self.modifications.is_empty() {
+            self.begin_behind();
+        }
+        self.plan.meter = Some(id);
+        self.begin_behind();
+    }
+
     fn changes_packets(&self) -> bool {
-        self.plan.pops > 0 || !self.plan.pushes.is_empty() || !self.modifications.is_empty()
+        let is_now = self.plan.changes_packets() || !self.modifications.is_empty();
+        is_now || self.before.iter().any(Plan::changes_packets)
     }
 
     fn has_sent(&self) -> bool {
-        !self.before.is_empty() || self.plan.is_sent()
+        self.plan.is_sent() || self.before.iter().any(Plan::is_sent)
     }
 
-    /// Has what follows be done by a rule behind: copies that were sent so far stay as they are.
+    /// Has what follows be done by a rule behind.
     fn begin_behind(&mut self) {
         let modifications = std::mem::take(&mut self.modifications).into_words();
         self.before.push(Plan { modifications, ..std::mem::take(&mut self.plan) });
@@ -343,8 +388,9 @@ impl Planner<'_> {
         }
         self.begin_behind();
         let lead_on = |behind: Option<Plan>, mut plan: Plan| {
-            // Those that are not sampled, too, need a rule.
-            plan.behind.extend(behind.or_else(|| plan.sampling.is_some().then(Plan::default)));
+            // Samplers and meters lead to a rule in any case.
+            let needs_one = plan.sampling.is_some() || plan.meter.is_some();
+            plan.behind.extend(behind.or_else(|| needs_one.then(Plan::default)));
             plan.leads().then(|| plan.with_headers_at_once())
         };
         let tracking = self.before.first().and_then(|plan| plan.tracking);

@@ -13,7 +13,7 @@ use super::places::{
     DST_IPV4, DST_IPV6, FRAGMENT, IP_PROTOCOL, IP_VERSION, Place, SOURCE_PORT, SRC_IPV4, SRC_IPV6, TCP_DPORT,
     TCP_FLAGS, TCP_SPORT, UDP_DPORT, UDP_SPORT,
 };
-use super::registers::{CONTINUATION, CT_LABEL, CT_MARK, CT_STATE, TRANSLATION};
+use super::registers::{COLOR, CONTINUATION, CT_LABEL, CT_MARK, CT_STATE, TRANSLATION};
 use crate::mlx5::MatchParameter;
 
 const TCP: u8 = 6;
@@ -119,10 +119,15 @@ pub fn restoration(connection: &Connection, way: Way, translation: u32) -> Resul
     Ok(ConnectionRule { mask: translated_mask(), value, modifications: modifications.into_words() })
 }
 
-/// Returns mask and value of packets of a flow that were found to be of a connection. The vport tells libmlx5 which way they go.
-pub fn continuation(id: u32, vport: Option<u16>) -> (MatchParameter, MatchParameter) {
+/// Returns mask and value of packets that carry the number of a flow, and have a color if a meter gave one. The vport tells libmlx5 which
+/// way they go.
+pub fn continuation(number: u32, vport: Option<u16>, color: Option<u32>) -> (MatchParameter, MatchParameter) {
     let (mut mask, mut value) = (MatchParameter::default(), MatchParameter::default());
-    let found = [(CONTINUATION.place(), Some(id.into())), (SOURCE_PORT, vport.map(u128::from))];
+    let found = [
+        (CONTINUATION.place(), Some(number.into())),
+        (SOURCE_PORT, vport.map(u128::from)),
+        (COLOR.place(), color.map(u128::from)),
+    ];
     for (place, found) in found.into_iter().filter_map(|(place, found)| Some((place, found?))) {
         place.put(&mut mask, place.full_mask());
         place.put(&mut value, found);

@@ -66,6 +66,7 @@ fn done(plan: &Plan, name_of: &dyn Fn(u16) -> String) -> Vec<String> {
         done.push(format!("encap({bytes})"));
         done.push(format!("to the next hop of {}", hop.destination));
     }
+    done.extend(plan.meter.map(|id| format!("meter({id}), of those that pass")));
     done.extend(plan.jump.map(|chain| format!("to the table of chain {chain}")));
     if let Some(Sampling { ratio, outputs }) = &plan.sampling {
         let names: Vec<_> = outputs.iter().map(|vport| name_of(*vport)).collect();

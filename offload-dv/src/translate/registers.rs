@@ -10,7 +10,7 @@
 //! | C3 | all | [`CT_MARK`] |
 //! | C4 | all | [`CT_LABEL`] |
 //! | C5 | 31 to 8 | [`TRANSLATION`] |
-//! | C5 | 7 to 0 | the color that a meter gives |
+//! | C5 | 7 to 0 | [`COLOR`] |
 //!
 //! Zone, state, mark, label and color are where the kernel's driver has them (`mlx5/core/en/tc_ct.h` of Linux). That has the continuation
 //! in C5, and a short form of the zone in C1, by which it knows the connection of a packet that comes up translated. Here a packet
@@ -31,6 +31,13 @@ pub const CT_LABEL: Bits = Bits::new("misc2.metadata_reg_c_4", 4, 0, 32);
 /// The address translation that was done to the packet; 0 for none.
 pub const TRANSLATION: Bits = Bits::new("misc2.metadata_reg_c_5", 5, 8, 24);
 
+/// The color that a meter gives, as the PRM counts colors.
+pub const COLOR: Bits = Bits::new("misc2.metadata_reg_c_5.color", 5, 0, 8);
+/// More than a meter lets pass.
+pub const RED: u32 = 0;
+/// No more than a meter lets pass.
+pub const GREEN: u32 = 2;
+
 /// Bits of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bits {
@@ -43,6 +50,11 @@ pub struct Bits {
 impl Bits {
     const fn new(name: &'static str, register: usize, shift: usize, width: usize) -> Self {
         Self { name, register, shift, width }
+    }
+
+    /// Returns the number of the register.
+    pub const fn register(self) -> usize {
+        self.register
     }
 
     /// Returns where a match looks at them: C0 is at 0x760 of `fte_match_param`, and each next one 32 bits before.

@@ -39,7 +39,7 @@ fn the_backend_conforms() {
                 open: Box::new(|| Opened::plain(open())),
                 open_with_room: None,
                 send: Box::new(|_, packets| send(ports, &representor, packets)),
-                facets: &[Facet::Mirrors],
+                facets: &[Facet::Meters, Facet::Mirrors],
             };
             assert_eq!(play(subject), [""; 0]);
         });

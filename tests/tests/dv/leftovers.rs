@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sluice_flow::backend::OpenConfig;
+use sluice_flow::meter::{Meter, MeterId, MeterUnit};
 use sluice_flow::port::{PortKind, Tunnel, TunnelProtocol};
 use sluice_flow::time::MonotonicClock;
 use sluice_flow::{ChainId, Port, PortNumber, Refusal};
@@ -12,7 +13,7 @@ use sluice_tests::conformance::{Device, Opened, Subject};
 use sluice_tests::mlx5::{Control, on_device, with_options};
 
 /// Flows of each kind that needs something of its own in the device: key and actions.
-const KINDS: [(&str, &str); 9] = [
+const KINDS: [(&str, &str); 10] = [
     ("in_port(1),eth_type(0x0800),ipv4(proto=17,frag=no),udp(dst=53)", "2"),
     ("in_port(1),eth_type(0x0800),ipv4(dst=10.0.0.2,frag=no)", "drop"),
     ("in_port(1),eth_type(0x86dd),ipv6(frag=no)", "set(eth(dst=02:00:00:00:00:09)),3"),
@@ -21,6 +22,7 @@ const KINDS: [(&str, &str); 9] = [
     ("in_port(1),eth_type(0x88cc)", "recirc(0x5)"),
     ("tunnel(geneve({class=0x102,type=0x80,len=4,0x1})),in_port(4)", "1"),
     ("in_port(1),eth_type(0x88f7)", "2,set(eth(dst=02:00:00:00:00:09)),3"),
+    ("in_port(1),eth_type(0x88b6)", "meter(7),2"),
     ("in_port(1),eth_type(0x88b5)", "sample(sample=50.0%,actions(3)),2"),
 ];
 const CHAIN: ChainId = ChainId(5);
@@ -51,12 +53,18 @@ fn with_device<R>(opened: Opened, play: impl FnOnce(&mut Device<'_>) -> R) -> R 
 /// Installs a flow of each kind, removes those that were taken, and returns how many that were.
 fn cycle(device: &mut Device<'_>) -> usize {
     device.open_chain(CHAIN).unwrap();
+    let meter = Meter::simple(MeterId(7), MeterUnit::Packets, 1_000, 10);
+    let is_metered = device.backend().meters().unwrap().set_meter(&meter).is_ok();
     let rules: Vec<_> = KINDS.iter().filter_map(|(key, actions)| device.install(key, actions).ok()).collect();
     assert_eq!(device.installed().len(), rules.len(), "the backend's books have what was taken");
     for rule in &rules {
         device.remove(*rule);
     }
     assert_eq!(device.installed().len(), 0, "and nothing of what was removed");
+    if is_metered {
+        // What it counted last may not be known.
+        device.backend().meters().unwrap().remove_meter(meter.id).ok();
+    }
     device.close_chain(CHAIN).unwrap();
     rules.len()
 }

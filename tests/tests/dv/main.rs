@@ -18,6 +18,7 @@ mod geneve;
 mod kernel;
 mod layout;
 mod leftovers;
+mod meters;
 mod mirrors;
 mod misbehaving;
 mod nic;

@@ -21,7 +21,6 @@ fn an_action_that_a_rule_does_not_do_is_refused_by_its_name() {
     let cannot = "this backend cannot do it";
     let cases = [
         ("ct(commit)", "action ct: ", "there is no source of connections: `connections` in [dv] names one"),
-        ("meter(1),1", "action meter: ", cannot),
         ("userspace(pid=7)", "action userspace: ", cannot),
         ("trunc(100),1", "action trunc: ", cannot),
         ("clone(1),3", "action clone: ", cannot),

@@ -5,9 +5,10 @@ use std::ops::Range;
 use sluice_flow::refusal::Refusal;
 
 use super::count::Count;
-use super::dump::{Dump, Protection, command, create};
+use super::dump::{Dump, Protection};
 use super::told::Told;
 use crate::mlx5::{Answers, CallError, Context, Counts};
+use crate::switch::command::{command, create};
 use crate::switch::refusal::refuse;
 use crate::switch::rule_id::RuleId;
 

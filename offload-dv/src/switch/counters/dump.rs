@@ -6,13 +6,13 @@ use sluice_flow::refusal::Refusal;
 
 use super::count::{Count, EACH};
 use crate::mlx5::{Context, Object, Umem};
+use crate::switch::command::{SHORT, command, create};
 use crate::switch::refusal::refuse;
 
 const CREATE_MKEY: u16 = 0x200;
 const ALLOC_PD: u16 = 0x800;
-/// Bytes of CREATE_MKEY and of ALLOC_PD.
+/// Bytes of CREATE_MKEY.
 const KEY_INPUT: usize = 0x110;
-const SHORT: usize = 16;
 
 /// What keys over memory are part of.
 pub(super) struct Protection {
@@ -76,21 +76,4 @@ impl Dump {
             Count { packets: told(packets), bytes: told(bytes) }
         })
     }
-}
-
-/// A command of doublewords by their places.
-pub(super) fn command<const BYTES: usize>(opcode: u16, words: &[(usize, u32)]) -> [u8; BYTES] {
-    let mut input = [0; BYTES];
-    input[..2].copy_from_slice(&opcode.to_be_bytes());
-    for (at, word) in words {
-        input[*at..*at + 4].copy_from_slice(&word.to_be_bytes());
-    }
-    input
-}
-
-/// Makes an object, and returns its number.
-pub(super) fn create(context: &Context, input: &[u8]) -> Result<(Object, u32), Refusal> {
-    let mut output = [0; SHORT];
-    let object = Object::create(context, input, &mut output).map_err(refuse)?;
-    Ok((object, u32::from_be_bytes([output[8], output[9], output[10], output[11]])))
 }

@@ -66,6 +66,10 @@ fn carry_out(line: &str, device: &Device) -> Result<String, String> {
         }
         ("stall", []) => device.hold(),
         ("resume", []) => device.release(),
+        ("pass", [nanoseconds]) => {
+            let time = Duration::from_nanos(number(nanoseconds, "number of nanoseconds")?);
+            device.with(|hca| hca.pass_time(time));
+        }
         ("fatal", []) => device.die().map_err(failed)?,
         ("vanish", []) => unplug(device).map_err(failed)?,
         ("commands", []) => {
