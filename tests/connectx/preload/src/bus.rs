@@ -20,6 +20,9 @@ pub const UNPRIVILEGED_VARIABLE: &str = "CONNECTX_UNPRIVILEGED";
 /// And a folder for both ends of its packets.
 pub const PORTS_VARIABLE: &str = "CONNECTX_PORTS";
 
+/// And, if this is set, that it is never ahead of its device.
+pub const IN_STEP_VARIABLE: &str = "CONNECTX_IN_STEP";
+
 /// Where libibverbs looks for devices.
 const SYSFS_VARIABLE: &str = "SYSFS_PATH";
 
@@ -65,6 +68,9 @@ impl Bus {
         });
         match device {
             Ok(device) => {
+                if std::env::var_os(IN_STEP_VARIABLE).is_some() {
+                    device.keep_in_step();
+                }
                 if let Some(folder) = std::env::var_os(PORTS_VARIABLE)
                     && let Err(error) = ports::open(Path::new(&folder), &device)
                 {

@@ -19,7 +19,7 @@ use sluice_connectx::profile::Profile;
 use sluice_connectx_uverbs::{Device, Privileges, sysfs};
 
 use bus::BUS;
-pub use bus::{CONTROL_VARIABLE, PORTS_VARIABLE, PROFILE_VARIABLE, UNPRIVILEGED_VARIABLE};
+pub use bus::{CONTROL_VARIABLE, IN_STEP_VARIABLE, PORTS_VARIABLE, PROFILE_VARIABLE, UNPRIVILEGED_VARIABLE};
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 

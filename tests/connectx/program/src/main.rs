@@ -62,6 +62,9 @@ struct Run {
     /// A socket by which it is told what is to go wrong with the device, and tells what is in it
     #[arg(long)]
     control: Option<PathBuf>,
+    /// Hold the program up until the device has done what it posts, so that it never waits for a completion by looking again and again
+    #[arg(long)]
+    in_step: bool,
     /// The program and what it is given
     #[arg(required = true, trailing_var_arg = true)]
     program: Vec<OsString>,
@@ -140,6 +143,9 @@ impl Run {
         }
         if let Some(ports) = &self.ports {
             command.env("CONNECTX_PORTS", ports);
+        }
+        if self.in_step {
+            command.env("CONNECTX_IN_STEP", "1");
         }
         if let Some(socket) = &self.control {
             command.env("CONNECTX_CONTROL", socket);

@@ -58,6 +58,8 @@ struct Bell {
     looked: AtomicU64,
     /// Whether the thread sleeps, or is about to.
     asleep: AtomicBool,
+    /// Whether nobody may be ahead of the device at all.
+    in_step: AtomicBool,
     /// How many are held up, and what they wait for.
     held_up: AtomicUsize,
     gate: Mutex<()>,
@@ -90,6 +92,11 @@ impl Engine {
         self.wake();
     }
 
+    /// From now on holds up whoever posts until that is carried out.
+    pub(crate) fn keep_in_step(&self) {
+        self.bell.in_step.store(true, Ordering::Release);
+    }
+
     /// Has it look soon.
     pub(crate) fn wake(&self) {
         self.thread.unpark();
@@ -98,20 +105,26 @@ impl Engine {
     /// Somebody may have posted something: has it look at once, and waits if that happens too often for it.
     pub(crate) fn posted(&self) {
         let bell = &*self.bell;
-        if !bell.looking.load(Ordering::Acquire) {
+        let in_step = bell.in_step.load(Ordering::Acquire);
+        let looks = if in_step { &bell.running } else { &bell.looking };
+        if !looks.load(Ordering::Acquire) {
             return;
         }
         let posted = bell.posted.fetch_add(1, Ordering::SeqCst) + 1;
-        if bell.asleep.load(Ordering::SeqCst) && bell.asleep.swap(false, Ordering::SeqCst) {
+        if in_step || bell.asleep.load(Ordering::SeqCst) && bell.asleep.swap(false, Ordering::SeqCst) {
             self.wake();
         }
-        let mut looks = 0;
-        while bell.is_behind(posted) {
-            if looks == LOOKS {
-                return bell.wait(posted);
+        let mut times = 0;
+        while bell.is_behind(posted) && looks.load(Ordering::Acquire) {
+            if times < LOOKS {
+                times += 1;
+                std::hint::spin_loop();
+                continue;
             }
-            looks += 1;
-            std::hint::spin_loop();
+            bell.wait(posted);
+            if !in_step {
+                return;
+            }
         }
     }
 }
@@ -125,7 +138,8 @@ impl Drop for Engine {
 
 impl Bell {
     fn is_behind(&self, posted: u64) -> bool {
-        posted > self.looked.load(Ordering::SeqCst).saturating_add(LEAD)
+        let lead = if self.in_step.load(Ordering::Relaxed) { 0 } else { LEAD };
+        posted > self.looked.load(Ordering::SeqCst).saturating_add(lead)
     }
 
     fn wait(&self, posted: u64) {

@@ -153,6 +153,12 @@ impl Device {
         self.engine.posted();
     }
 
+    /// From now on holds a program up whenever it has posted something ([`posted`](Self::posted)), until that is carried out: the completion
+    /// is there when it looks for it, however the threads have their turns.
+    pub fn keep_in_step(&self) {
+        self.engine.keep_in_step();
+    }
+
     /// Carries out what is posted to queues, and nothing from then on.
     pub fn hold(&self) {
         let mut state = self.state.lock();

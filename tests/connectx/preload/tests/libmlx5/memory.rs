@@ -50,6 +50,22 @@ fn a_rule_is_not_there_before_its_writes_are_carried_out() {
 }
 
 #[test]
+fn a_program_that_is_kept_in_step_is_never_ahead_of_the_device() {
+    play_in_switch(BLUEFIELD_2, |plugged, _, domain, table| {
+        let (mask, _) = exactly(&five_tuple([10, 0, 0, 2]));
+        let matcher = table.matcher(1, &mask).unwrap();
+        let to = domain.to_vport(0xffff).unwrap();
+        plugged.device().keep_in_step();
+        for number in 0..100 {
+            let _rule = matcher.rule(&value(&five_tuple([10, 0, 1, number])), &[&to]).unwrap();
+            // While another test opens a device, letting go of a lock tells none.
+            plugged.device().posted();
+            assert!(!plugged.device().step(), "a request of rule {number} was left");
+        }
+    });
+}
+
+#[test]
 fn a_write_that_fails_fails_rules_and_the_library_comes_to_an_end_once_it_hears_that_the_device_is_ill() {
     const DEVICE_FATAL: u32 = 8;
     const NOTICED_WITHIN: u8 = 32;
