@@ -54,7 +54,7 @@ fn assert_same(made: &Instance, vports: &dyn Vports) {
     let wanted = translate(&made.flow, vports).unwrap();
     let template = &made.template;
     assert_eq!(
-        (template.table(), *template.mask(), made.value),
+        (template.table(), *template.mask(), made.value()),
         (wanted.table, wanted.matched.mask, wanted.matched.value)
     );
     assert_eq!((template.priority, &template.plan), (made.flow.priority, &wanted.plan));
@@ -70,7 +70,7 @@ fn flows_that_differ_in_values_share_a_template_and_have_values_of_their_own() {
         for number in 2..8 {
             let next = instance(number);
             assert!(Arc::ptr_eq(&first.template, &next.template), "{line}");
-            assert_ne!(first.value, next.value, "{line}");
+            assert_ne!(first.value(), next.value(), "{line}");
             assert_same(&next, &LAB);
         }
     }
@@ -82,7 +82,7 @@ fn values_that_decide_something_have_templates_of_their_own() {
     for line in UNLIKE {
         let mut instance = |number| templates.instance(flow(&mut reader, line, number), &LAB).unwrap();
         let [one, other, again] = [2, 3, 2].map(&mut instance);
-        assert!(!Arc::ptr_eq(&one.template, &other.template) && one.value == again.value, "{line}");
+        assert!(!Arc::ptr_eq(&one.template, &other.template) && one.value() == again.value(), "{line}");
         [one, other, again].iter().for_each(|made| assert_same(made, &LAB));
     }
     let too_small = flow(&mut reader, UNLIKE[3], 1);

@@ -18,9 +18,11 @@ impl Switch {
     /// Makes all rules of a flow that has more than one.
     pub(super) fn insert_continued(
         &mut self,
-        Instance { flow, template, value }: Instance,
+        rule: Instance,
         id: RuleId,
     ) -> Result<(Installed, Continued), Refusal> {
+        let value = rule.value();
+        let Instance { flow, template } = rule;
         self.capabilities.check(&template.plan)?;
         if self.continuations.must_settle() {
             self.wait_for_packets()?;

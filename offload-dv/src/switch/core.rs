@@ -178,7 +178,9 @@ impl Switch {
         let id = self.counters.take()?;
         match self.insert(rule, id) {
             Ok((installed, continued)) => {
-                self.continued.extend(continued.map(|continued| (id, continued)));
+                if let Some(continued) = continued {
+                    self.continued.insert(id, continued);
+                }
                 let places = self.places();
                 if self.rules.len() < places {
                     self.rules.reserve_exact(places - self.rules.len());
@@ -240,7 +242,7 @@ impl Switch {
         let mut was_last = false;
         for id in ids {
             if let Some(installed) = self.rules[id.0 as usize].take() {
-                let continued = self.continued.remove(id);
+                let continued = if installed.kind.is_none() { self.continued.remove(id) } else { None };
                 was_last |= self.release(installed, continued);
             }
         }
@@ -249,7 +251,7 @@ impl Switch {
             self.prune();
         }
         waited?;
-        self.counters.settle(ids.iter().copied(), batch);
+        self.counters.settle(ids, batch);
         Ok(())
     }
 
@@ -372,7 +374,8 @@ impl Switch {
         if rule.template.plan.tracking.is_some() || !rule.template.plan.behind.is_empty() {
             return self.insert_continued(rule, id).map(|(first, continued)| (first, Some(continued)));
         }
-        let Instance { flow, template, value } = rule;
+        let value = rule.value();
+        let Instance { flow, template } = rule;
         let kind = self
             .kinds
             .enter(&template, &mut self.tables, &mut self.next_hops, &mut self.actions)

@@ -39,8 +39,8 @@ pub struct Templates {
     matchings: Vec<Option<Arc<Matching>>>,
     cached: Vec<Option<Cached>>,
     hasher: RandomState,
-    /// The deciding bytes of the key of the last flow.
-    decisive: Vec<u8>,
+    /// The deciding bits of the key of the last flow.
+    decisive: Vec<u64>,
 }
 
 /// What many rules have in common.
@@ -55,15 +55,14 @@ pub struct Template {
     place: AtomicU32,
 }
 
-/// A rule that is ready to be made.
+/// A rule that is ready to be made. What it looks for is told by its [`value`](Self::value), which is larger than all else of it, and
+/// therefore not part of what goes from hand to hand.
 #[derive(Clone, Debug)]
 pub struct Instance {
     /// What it is for.
     pub flow: Flow,
     /// What it has in common with others.
     pub template: Arc<Template>,
-    /// The bits of a packet that matches.
-    pub value: MatchParameter,
 }
 
 /// What the matches of many flows have in common.
@@ -71,7 +70,7 @@ pub struct Instance {
 struct Matching {
     /// A weak reference does not keep the mask alive, but keeps its address from being used again.
     of: Weak<Mask>,
-    decisive: Box<[u8]>,
+    decisive: Box<[u64]>,
     chain: ChainId,
     mask: MatchParameter,
     guarantees: Guarantees,
@@ -95,7 +94,7 @@ struct Filling {
 /// A mask, and which bits of its flows' keys decide something.
 struct Layout {
     mask: Weak<Mask>,
-    decisive: Box<[u8]>,
+    decisive: Box<[u64]>,
 }
 
 struct Cached {
@@ -124,15 +123,14 @@ impl Templates {
 
     /// Makes the rule of a flow, or says which field or action is not possible.
     pub fn instance(&mut self, flow: Flow, vports: &dyn Vports) -> Result<Instance, Refusal> {
-        let template = self.template(&flow, vports)?;
-        Ok(Instance { value: template.value(&flow), template, flow })
+        Ok(Instance { template: self.template(&flow, vports)?, flow })
     }
 
     fn template(&mut self, flow: &Flow, vports: &dyn Vports) -> Result<Arc<Template>, Refusal> {
         let matched = flow.matching();
         let layout = layout(&mut self.layouts, &self.hasher, matched.mask());
         self.decisive.clear();
-        self.decisive.extend(matched.bytes().iter().zip(&layout.decisive).map(|(byte, bits)| byte & bits));
+        self.decisive.extend(words(matched.bytes()).zip(&layout.decisive).map(|(word, bits)| word & bits));
         let of_match = self.hasher.hash_one((Arc::as_ptr(matched.mask()).addr(), &*self.decisive));
         let hash = self.hasher.hash_one((of_match, Arc::as_ptr(&flow.actions).addr(), flow.priority));
         let place = slot_of(hash, PLACES);
@@ -168,6 +166,13 @@ impl Templates {
 impl Default for Templates {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+impl Instance {
+    /// The bits of a packet that matches.
+    pub fn value(&self) -> MatchParameter {
+        self.template.value(&self.flow)
     }
 }
 
@@ -217,7 +222,7 @@ impl Template {
 }
 
 impl Matching {
-    fn of(flow: &Flow, decisive: &[u8], vports: &dyn Vports) -> Result<Self, Refusal> {
+    fn of(flow: &Flow, decisive: &[u64], vports: &dyn Vports) -> Result<Self, Refusal> {
         let matched = flow.matching();
         let full = matched.expand();
         let translated = matching::translate(&full, vports)?;
@@ -242,7 +247,7 @@ impl Matching {
         Ok(matching)
     }
 
-    fn is_of(&self, matched: &MaskedKey<'_>, decisive: &[u8]) -> bool {
+    fn is_of(&self, matched: &MaskedKey<'_>, decisive: &[u64]) -> bool {
         std::ptr::eq(self.of.as_ptr(), Arc::as_ptr(matched.mask())) && *self.decisive == *decisive
     }
 
@@ -252,7 +257,7 @@ impl Matching {
             let rest = bytes.get(filling.from.into()..).unwrap_or_default();
             let found = match rest.first_chunk() {
                 Some(eight) => u64::from_le_bytes(*eight),
-                None => rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+                None => word_of(rest),
             };
             value.set_bits(filling.word.into(), (found & filling.bits) << filling.shift);
         }
@@ -266,7 +271,19 @@ fn layout<'l>(layouts: &'l mut [Option<Layout>], hasher: &RandomState, mask: &Ar
     if !place.as_mut().is_some_and(is_of) {
         *place = None;
     }
-    place.get_or_insert_with(|| Layout { mask: Arc::downgrade(mask), decisive: decisive_bits(mask).into() })
+    place.get_or_insert_with(|| Layout { mask: Arc::downgrade(mask), decisive: words(&decisive_bits(mask)).collect() })
+}
+
+/// Bytes as words, of which the last may be short of some.
+fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    let (whole, rest) = bytes.as_chunks();
+    let last = (!rest.is_empty()).then(|| word_of(rest));
+    whole.iter().map(|word| u64::from_le_bytes(*word)).chain(last)
+}
+
+/// At most eight bytes as a word, the lowest first.
+fn word_of(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
 
 /// The bits of a key's bytes that decide something: all but those of plain fields, whichever headers are present.

@@ -12,7 +12,7 @@ mod told;
 pub use self::count::Count;
 pub use self::told::Told;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use sluice_flow::refusal::Refusal;
 
@@ -100,13 +100,16 @@ impl Counters {
     }
 
     /// Has the last counts of rules be told that are gone, as those of a batch.
-    pub(super) fn settle(&mut self, places: impl IntoIterator<Item = RuleId>, batch: u64) {
-        let mut by_bulk: BTreeMap<usize, Vec<(usize, RuleId)>> = BTreeMap::new();
-        for (position, place) in places.into_iter().enumerate() {
-            by_bulk.entry(self.bulk_of(place)).or_default().push((position, place));
-        }
-        for (bulk, places) in by_bulk {
-            self.want(bulk, Waiting::Batch(batch, places));
+    pub(super) fn settle(&mut self, places: &[RuleId], batch: u64) {
+        let mut places: Vec<_> = places.iter().copied().enumerate().collect();
+        places.sort_unstable_by_key(|(_, place)| place.0);
+        let mut rest = &places[..];
+        while let Some((_, first)) = rest.first() {
+            let number = self.bulk_of(*first);
+            let bulk = &self.bulks[number];
+            let (inside, behind) = rest.split_at(rest.partition_point(|(_, place)| place.0 < bulk.start + bulk.size));
+            self.want(number, Waiting::Batch(batch, inside.to_vec()));
+            rest = behind;
         }
         self.make_room();
         self.send();
