@@ -96,8 +96,10 @@ impl Desk {
 
     /// Makes the changes of a batch: removals together, so that the device is waited for once, and the others in their order.
     pub(crate) fn carry_out(&mut self, Batch { changes, reply }: Batch) {
+        let is_removal = |change: &&Prepared| matches!(change.work, Work::Remove(_));
+        let removed = changes.iter().filter(is_removal).count();
         let mut done = Vec::with_capacity(changes.len());
-        let (mut removals, mut handles) = (Vec::new(), Vec::new());
+        let (mut removals, mut handles) = (Vec::with_capacity(removed), Vec::with_capacity(removed));
         for Prepared { flow, generation, work } in changes {
             let result = match work {
                 Work::Install(rule) => self.rules.install(flow, generation, rule),

@@ -80,9 +80,9 @@ impl InstallQueue for Queue {
     }
 
     fn poll(&mut self, done: &mut Vec<Completion>) {
-        for Completed { batch, completions } in self.completed.try_iter() {
+        for Completed { batch, mut completions } in self.completed.try_iter() {
             if self.in_hand.complete(batch, &completions) {
-                done.extend(completions);
+                done.append(&mut completions);
             }
         }
         // The thread of a device that has failed may never come back.

@@ -43,7 +43,6 @@ struct Owned {
 }
 
 /// Rules that are removed, by their places among those that were to be.
-#[derive(Default)]
 pub(crate) struct Removal {
     /// Their last counters are to be told.
     pub(crate) left: Vec<usize>,
@@ -99,9 +98,13 @@ impl Rules {
     pub(crate) fn install(&mut self, id: FlowId, generation: Generation, rule: Instance) -> Result<Outcome, Refusal> {
         self.progress.works()?;
         self.check_jump(&rule.template)?;
-        let installed = self.switch.install(rule);
-        self.ask();
-        let installed = installed?;
+        let installed = match self.switch.install(rule) {
+            Ok(installed) => installed,
+            Err(refusal) => {
+                self.ask();
+                return Err(refusal);
+            }
+        };
         let place = installed.0 as usize;
         if place >= self.known.len() {
             let places = self.switch.places();
@@ -132,7 +135,8 @@ impl Rules {
     /// counters. Fails if the device has failed.
     pub(crate) fn remove(&mut self, handles: &[Handle], batch: u64) -> Result<Removal, Refusal> {
         self.progress.works()?;
-        let mut removal = Removal::default();
+        let most = handles.len();
+        let mut removal = Removal { left: Vec::with_capacity(most), gone: Vec::new(), ids: Vec::with_capacity(most) };
         for (position, handle) in handles.iter().enumerate() {
             match self.find(*handle) {
                 Some(id) => {

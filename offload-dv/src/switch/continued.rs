@@ -16,11 +16,7 @@ use crate::translate::{Instance, Plan, TableId, Template, Tracking};
 
 impl Switch {
     /// Makes all rules of a flow that has more than one.
-    pub(super) fn insert_continued(
-        &mut self,
-        rule: Instance,
-        id: RuleId,
-    ) -> Result<(Installed, Continued), Refusal> {
+    pub(super) fn insert_continued(&mut self, rule: Instance, id: RuleId) -> Result<(Installed, Continued), Refusal> {
         let value = rule.value();
         let Instance { flow, template } = rule;
         self.capabilities.check(&template.plan)?;

@@ -130,7 +130,8 @@ impl Templates {
         let matched = flow.matching();
         let layout = layout(&mut self.layouts, &self.hasher, matched.mask());
         self.decisive.clear();
-        self.decisive.extend(words(matched.bytes()).zip(&layout.decisive).map(|(word, bits)| word & bits));
+        words(matched.bytes(), &mut self.decisive);
+        self.decisive.iter_mut().zip(&layout.decisive).for_each(|(word, bits)| *word &= bits);
         let of_match = self.hasher.hash_one((Arc::as_ptr(matched.mask()).addr(), &*self.decisive));
         let hash = self.hasher.hash_one((of_match, Arc::as_ptr(&flow.actions).addr(), flow.priority));
         let place = slot_of(hash, PLACES);
@@ -254,11 +255,7 @@ impl Matching {
     fn value(&self, bytes: &[u8]) -> MatchParameter {
         let mut value = self.base;
         for filling in &self.fillings {
-            let rest = bytes.get(filling.from.into()..).unwrap_or_default();
-            let found = match rest.first_chunk() {
-                Some(eight) => u64::from_le_bytes(*eight),
-                None => word_of(rest),
-            };
+            let found = word_at(bytes, filling.from.into());
             value.set_bits(filling.word.into(), (found & filling.bits) << filling.shift);
         }
         value
@@ -271,19 +268,31 @@ fn layout<'l>(layouts: &'l mut [Option<Layout>], hasher: &RandomState, mask: &Ar
     if !place.as_mut().is_some_and(is_of) {
         *place = None;
     }
-    place.get_or_insert_with(|| Layout { mask: Arc::downgrade(mask), decisive: words(&decisive_bits(mask)).collect() })
+    place.get_or_insert_with(|| {
+        let mut decisive = Vec::new();
+        words(&decisive_bits(mask), &mut decisive);
+        Layout { mask: Arc::downgrade(mask), decisive: decisive.into() }
+    })
 }
 
-/// Bytes as words, of which the last may be short of some.
-fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
+/// Appends bytes as words, of which the last may be short of some.
+fn words(bytes: &[u8], to: &mut Vec<u64>) {
     let (whole, rest) = bytes.as_chunks();
-    let last = (!rest.is_empty()).then(|| word_of(rest));
-    whole.iter().map(|word| u64::from_le_bytes(*word)).chain(last)
+    to.extend(whole.iter().map(|word| u64::from_le_bytes(*word)));
+    if !rest.is_empty() {
+        to.push(word_at(bytes, bytes.len() - rest.len()));
+    }
 }
 
-/// At most eight bytes as a word, the lowest first.
-fn word_of(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
+/// The eight bytes from one on as a word, the lowest first; those behind the end are 0.
+fn word_at(bytes: &[u8], from: usize) -> u64 {
+    if let Some(eight) = bytes.get(from..).and_then(|rest| rest.first_chunk()) {
+        return u64::from_le_bytes(*eight);
+    }
+    match (bytes.last_chunk(), (from + 8).saturating_sub(bytes.len())) {
+        (Some(eight), missing @ 0..8) => u64::from_le_bytes(*eight) >> (8 * missing),
+        _ => bytes.iter().skip(from).rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+    }
 }
 
 /// The bits of a key's bytes that decide something: all but those of plain fields, whichever headers are present.
@@ -349,4 +358,25 @@ fn slot_of(hash: u64, places: usize) -> usize {
     #[expect(clippy::cast_possible_truncation, reason = "any bits will do to pick a place")]
     let hash = hash as usize;
     hash % places
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_behind_the_end_are_zero_however_few_there_are() {
+        let bytes: Vec<u8> = (1..=20).collect();
+        for length in 0..=bytes.len() {
+            for from in 0..length + 2 {
+                let mut eight = [0; 8];
+                let there = bytes[..length].iter().skip(from);
+                eight.iter_mut().zip(there).for_each(|(to, byte)| *to = *byte);
+                assert_eq!(word_at(&bytes[..length], from), u64::from_le_bytes(eight), "{from} of {length}");
+            }
+            let mut all = Vec::new();
+            words(&bytes[..length], &mut all);
+            assert_eq!(all.len(), length.div_ceil(8));
+        }
+    }
 }
