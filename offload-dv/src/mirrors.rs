@@ -28,6 +28,10 @@ pub(crate) fn copying(mirror: &Mirror, vports: &dyn Vports) -> Result<Copying, R
     if !rule.plan.behind.is_empty() {
         return Err(Refusal::Action { action: ActionKind::Output, reason: "a copy goes there already".into() });
     }
+    if rule.matched.guarantees.leaves_fragments {
+        let reason = "copying some fragments and not others: the device does not tell first ones from later ones";
+        return Err(Refusal::Combination { reason: reason.into() });
+    }
     Ok(Copying { matched: rule.matched, copies: rule.plan.outputs })
 }
 
@@ -87,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tunnel_has_no_mirror() {
+    fn what_a_mirror_cannot_see_or_send_is_refused() {
         let of = |key: &str, copy: u32| {
             let matching = parse_key(key, &()).unwrap().matching;
             copying(&Mirror::new("m", matching, vec![PortNumber(copy)]).unwrap(), &Three).map(drop)
@@ -99,5 +103,7 @@ mod tests {
             of("in_port(2)", 3).unwrap_err().to_string(),
             "action output: a tunnel port needs set(tunnel()) before"
         );
+        let some_fragments = of("in_port(1),eth(),eth_type(0x0800),ipv4(frag=0/0x2)", 2).unwrap_err().to_string();
+        assert!(some_fragments.starts_with("combination: copying some fragments and not others"), "{some_fragments}");
     }
 }

@@ -3,7 +3,7 @@
 
 use sluice_flow::ChainId;
 use sluice_flow::action::{Action, ActionKind, Conntrack, Encapsulation, FieldSet, VlanTag};
-use sluice_flow::field::Field;
+use sluice_flow::field::{Attribute, Field};
 use sluice_flow::meter::MeterId;
 use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
@@ -91,6 +91,12 @@ pub(super) fn translate(actions: &[Action], guarantees: &Guarantees, vports: &dy
         (Some(_), false) => Ok(plan),
         (None, _) => Ok(Plan { unwraps: plan.leads(), ..plan }),
     }
+}
+
+/// Returns whether they write headers that later fragments do not have.
+pub(super) fn need_whole(actions: &[Action]) -> bool {
+    let is_transport = |set: &FieldSet| matches!(set.attribute, Attribute::Tcp | Attribute::Udp);
+    actions.iter().any(|action| matches!(action, Action::Set(set) if is_transport(set)))
 }
 
 impl Plan {

@@ -29,6 +29,9 @@ impl Rule {
         if let Some(GeneveOption { class, kind }) = self.matched.guarantees.option {
             let _ = write!(text, " of option {class:#x}:{kind:#x}");
         }
+        if self.matched.guarantees.leaves_fragments {
+            text.push_str("; fragments are left to software");
+        }
         text.push_str("; actions ");
         if let Some(Tracking { zone, translates }) = self.plan.tracking {
             let translated = if translates { " with translation" } else { "" };

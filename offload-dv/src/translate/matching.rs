@@ -34,6 +34,10 @@ const IPPROTO_ICMPV6: u8 = 58;
 const NEIGHBOUR_SOLICITATION: u8 = 135;
 const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
 
+/// The bits that tell a fragment, and whether it is the first one.
+const FRAGMENT_BITS: u128 = 0x03;
+const WHOLE: u128 = FRAGMENT_NO as u128;
+
 /// What came of a match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Matched {
@@ -45,10 +49,12 @@ pub struct Matched {
     pub guarantees: Guarantees,
 }
 
-pub(super) fn translate(full: &Match, vports: &dyn Vports) -> Result<Matched, Refusal> {
+/// Translates a match. Packets that are not whole are left to software if `only_whole` says so.
+pub(super) fn translate(full: &Match, only_whole: bool, vports: &dyn Vports) -> Result<Matched, Refusal> {
     let mut consumer = Consumer {
         full,
         chain: exact(full, Field::RecircId).map_or(ChainId(0), ChainId),
+        only_whole,
         rest: Remainder::new(full),
         mask: MatchParameter::default(),
         value: MatchParameter::default(),
@@ -76,6 +82,7 @@ pub(super) fn translate(full: &Match, vports: &dyn Vports) -> Result<Matched, Re
 struct Consumer<'a> {
     full: &'a Match,
     chain: ChainId,
+    only_whole: bool,
     rest: Remainder,
     mask: MatchParameter,
     value: MatchParameter,
@@ -137,12 +144,46 @@ impl Consumer<'_> {
         if inner == Some(true) && outer != Some(true) {
             return Err(refuse(Field::CvlanPresent, "nothing is said of the outer tag"));
         }
+        let (outer, inner) = self.number_of_tags(outer, inner)?;
         self.guarantees.tags = match (outer, inner) {
             (Some(false), _) => Some(0),
             (Some(true), Some(inner)) => Some(1 + usize::from(inner)),
             _ => None,
         };
         Ok(())
+    }
+
+    /// Takes the number of tags where it follows from the tags and the Ethernet type that are matched, or is whether there is one: the
+    /// device does not count them.
+    fn number_of_tags(
+        &mut self,
+        outer: Option<bool>,
+        inner: Option<bool>,
+    ) -> Result<(Option<bool>, Option<bool>), Refusal> {
+        let field = Field::NumOfVlans;
+        let known = match (outer, inner) {
+            (Some(false), _) => Some(0),
+            (Some(true), Some(false)) => Some(1),
+            // What follows them is no tag.
+            (Some(true), Some(true)) if exact::<u16>(self.full, Field::EthType).is_some() => Some(2),
+            _ => None,
+        };
+        if let Some(number) = known {
+            return match self.rest.take(field) {
+                Some((value, mask)) if (value ^ number) & mask != 0 => {
+                    Err(refuse(field, "the tags that are matched are another number"))
+                }
+                _ => Ok((outer, inner)),
+            };
+        }
+        let (absent, known) = match (exact::<u8>(self.full, field), outer, inner) {
+            (Some(0), None, None) => ([CVLAN_TAG, SVLAN_TAG], (Some(false), None)),
+            (Some(1), Some(true), None) => ([SECOND_CVLAN_TAG, SECOND_SVLAN_TAG], (outer, Some(false))),
+            _ => return Ok((outer, inner)),
+        };
+        self.rest.take(field);
+        absent.into_iter().try_for_each(|place| self.put(field, place, 0))?;
+        Ok(known)
     }
 
     /// Takes what is said of a tag: that it is there, that it is not, or nothing.
@@ -229,14 +270,23 @@ impl Consumer<'_> {
         self.guarantees.protocol = exact(self.full, proto);
         // Bits that are not looked at may all be 0.
         self.guarantees.least_ttl = u8::try_from(self.full.key.get(ttl)).unwrap_or_default();
-        if let Some(fragment) = self.exact::<u8>(frag)? {
-            if fragment != FRAGMENT_NO {
-                return Err(refuse(frag, "the device does not tell first fragments from later ones"));
-            }
-            self.guarantees.is_whole = true;
-            self.put(frag, FRAGMENT, 0)?;
-        }
+        self.fragment(frag)?;
         self.all_of(attribute)
+    }
+
+    /// The device tells packets that are whole from all others. Where a flow takes the former and some of the latter, the rule does not
+    /// take these.
+    fn fragment(&mut self, frag: Field) -> Result<(), Refusal> {
+        let asked = self.rest.take(frag).map(|(value, mask)| (value & mask, mask & FRAGMENT_BITS));
+        self.guarantees.leaves_fragments = match asked {
+            Some((WHOLE, FRAGMENT_BITS)) => false,
+            Some((WHOLE, _)) => true,
+            Some(_) => return Err(refuse(frag, "the device does not tell first fragments from later ones")),
+            None if self.only_whole => true,
+            None => return Ok(()),
+        };
+        self.guarantees.is_whole = true;
+        self.put(frag, FRAGMENT, 0)
     }
 
     fn mark(&self, tos: Field) -> Option<u8> {

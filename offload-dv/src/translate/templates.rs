@@ -71,6 +71,8 @@ struct Matching {
     /// A weak reference does not keep the mask alive, but keeps its address from being used again.
     of: Weak<Mask>,
     decisive: Box<[u64]>,
+    /// Whether packets that are not whole are left to software.
+    only_whole: bool,
     chain: ChainId,
     mask: MatchParameter,
     guarantees: Guarantees,
@@ -143,6 +145,7 @@ impl Templates {
             return Ok(template.clone());
         }
         let matching = self.matching(flow, slot_of(of_match, PLACES), vports)?;
+        matching.guarantees.check(flow.priority)?;
         let plan = actions::translate(&flow.actions, &matching.guarantees, vports)?;
         let template = Arc::new(Template::new(matching, flow.priority, plan));
         if template.matching.is_general {
@@ -153,10 +156,12 @@ impl Templates {
 
     fn matching(&mut self, flow: &Flow, place: usize, vports: &dyn Vports) -> Result<Arc<Matching>, Refusal> {
         let matched = flow.matching();
-        if let Some(matching) = self.matchings[place].as_ref().filter(|found| found.is_of(&matched, &self.decisive)) {
+        let only_whole = actions::need_whole(&flow.actions);
+        let is_it = |found: &&Arc<Matching>| found.is_of(&matched, &self.decisive) && found.only_whole == only_whole;
+        if let Some(matching) = self.matchings[place].as_ref().filter(is_it) {
             return Ok(matching.clone());
         }
-        let matching = Arc::new(Matching::of(flow, &self.decisive, vports)?);
+        let matching = Arc::new(Matching::of(flow, &self.decisive, only_whole, vports)?);
         if matching.is_general {
             self.matchings[place] = Some(matching.clone());
         }
@@ -223,10 +228,10 @@ impl Template {
 }
 
 impl Matching {
-    fn of(flow: &Flow, decisive: &[u64], vports: &dyn Vports) -> Result<Self, Refusal> {
+    fn of(flow: &Flow, decisive: &[u64], only_whole: bool, vports: &dyn Vports) -> Result<Self, Refusal> {
         let matched = flow.matching();
         let full = matched.expand();
-        let translated = matching::translate(&full, vports)?;
+        let translated = matching::translate(&full, only_whole, vports)?;
         let mut found = decisive_bits(matched.mask());
         let is_inside = translated.guarantees.entrance.is_some();
         let fillings = fillings(&full, matched.mask(), is_inside, &mut found);
@@ -235,6 +240,7 @@ impl Matching {
         let mut matching = Self {
             of: Arc::downgrade(matched.mask()),
             decisive: decisive.into(),
+            only_whole,
             chain: flow.chain(),
             mask: translated.mask,
             guarantees: translated.guarantees,

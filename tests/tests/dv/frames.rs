@@ -1,5 +1,10 @@
 //! Frames with right checksums.
 
+use sluice_flow::Flow;
+use sluice_offload_dv::translate::translate;
+
+use crate::rig::Vport;
+
 pub(crate) const ICMP: u8 = 1;
 pub(crate) const TCP: u8 = 6;
 pub(crate) const UDP: u8 = 17;
@@ -121,20 +126,35 @@ impl Packet {
     }
 }
 
+/// Whether the rule of a flow leaves fragments to software that the flow takes.
+pub(crate) fn leaves_fragments(flow: &Flow) -> bool {
+    translate(flow, &Vport).is_ok_and(|rule| rule.matched.guarantees.leaves_fragments)
+}
+
+/// Whether a frame is a fragment of IPv4. Those of IPv6 have an extension header, for which see [`is_known`].
+pub(crate) fn is_fragment(frame: &[u8]) -> bool {
+    let (eth_type, behind) = behind_tags(frame);
+    eth_type == Some([0x08, 0x00]) && behind.get(6..8).is_some_and(|word| word[0] & 0x3f | word[1] != 0)
+}
+
 /// Whether it is known what hardware does with such a frame. Behind extension headers of IPv6 it may find the protocol or not.
 pub(crate) fn is_known(frame: &[u8]) -> bool {
-    const TAGS: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
-    const IPV6: [u8; 2] = [0x86, 0xdd];
     const EXTENSIONS: [u8; 5] = [0, 43, 44, 51, 60];
+    let (eth_type, behind) = behind_tags(frame);
+    eth_type != Some([0x86, 0xdd]) || !behind.get(6).is_some_and(|next| EXTENSIONS.contains(next))
+}
+
+/// The Ethernet type, and what is behind it.
+fn behind_tags(frame: &[u8]) -> (Option<[u8; 2]>, &[u8]) {
+    const TAGS: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
     let mut rest = frame.get(12..).unwrap_or_default();
     while let Some((eth_type, behind)) = rest.split_first_chunk::<2>() {
-        if TAGS.contains(eth_type) {
-            rest = behind.get(2..).unwrap_or_default();
-            continue;
+        if !TAGS.contains(eth_type) {
+            return (Some(*eth_type), behind);
         }
-        return *eth_type != IPV6 || !behind.get(6).is_some_and(|next| EXTENSIONS.contains(next));
+        rest = behind.get(2..).unwrap_or_default();
     }
-    true
+    (None, &[])
 }
 
 /// The checksum of IP (RFC 1071) of parts of even length.

@@ -15,7 +15,7 @@ use sluice_tests::mlx5::on_device;
 use sluice_tests::scenario::{Scenario, flow_text, hex};
 use sluice_tests::soft::Soft;
 
-use crate::frames::is_known;
+use crate::frames::{is_fragment, is_known, leaves_fragments};
 use crate::generated::{flow, told};
 use crate::rig::Rig;
 use crate::tunnels::{PROFILES, add_with_way, all_ports, expected, open};
@@ -66,7 +66,8 @@ impl Comparison<'_> {
         let tunnel = Tunnel::draw(number);
         let full = tunnel.around(&inside);
         if let Some(ids) = self.install("out of a tunnel", &[(full, actions.clone())]) {
-            self.compare(&ids, &[(full, actions)], 1, &tunnel.frames(number, &inside));
+            let only_whole = leaves_fragments(&flow(&full, actions.clone()));
+            self.compare(&ids, &[(full, actions)], 1, &tunnel.frames(number, &inside, only_whole));
         }
     }
 
@@ -81,7 +82,8 @@ impl Comparison<'_> {
         later.set_exact(Field::InPort, first.key.get(Field::InPort));
         let flows = [(later, actions), (first, [Action::Recirc(CHAIN)].into())];
         if let Some(ids) = self.install("out of a tunnel in two chains", &flows) {
-            self.compare(&ids, &flows, 1, &tunnel.frames(number, &inside));
+            let only_whole = leaves_fragments(&flow(&flows[0].0, flows[0].1.clone()));
+            self.compare(&ids, &flows, 1, &tunnel.frames(number, &inside, only_whole));
         }
     }
 
@@ -103,7 +105,7 @@ impl Comparison<'_> {
         let into = parse_actions(&Tunnel::draw(number).set(), &()).unwrap();
         let flows = [(full, changes.chain(into.iter()).cloned().collect())];
         let Some(ids) = self.install("into a tunnel", &flows) else { return };
-        let frames: Vec<_> = packets(number, &full).collect();
+        let frames: Vec<_> = packets(number, &full, leaves_fragments(&flow(&full, flows[0].1.clone()))).collect();
         self.compare(&ids, &flows, usize::try_from(from).unwrap(), &frames);
     }
 
@@ -148,11 +150,12 @@ impl Comparison<'_> {
     }
 }
 
-/// Frames for a match: one that it takes, and some that it does not because of a bit.
-fn packets(number: u64, full: &Match) -> impl Iterator<Item = Vec<u8>> {
+/// Frames for a match: one that it takes, and some that it does not because of a bit. Fragments that are left to software are those of
+/// another story.
+fn packets(number: u64, full: &Match, only_whole: bool) -> impl Iterator<Item = Vec<u8>> {
     let misses = (0..2).filter_map(move |turn| packet::near_miss(full, number * 2 + turn));
     let all = packet::hit(full, number).into_iter().chain(misses.map(|(packet, _)| packet));
-    all.map(|packet| packet.frame).filter(|frame| is_known(frame))
+    all.map(|packet| packet.frame).filter(move |frame| is_known(frame) && !(only_whole && is_fragment(frame)))
 }
 
 /// A tunnel port, outer headers, and what is matched of them.
@@ -251,12 +254,12 @@ impl Tunnel {
     }
 
     /// Frames that the match takes, and some that it may not take because of a bit inside or outside.
-    fn frames(&self, number: u64, inside: &Match) -> Vec<Vec<u8>> {
+    fn frames(&self, number: u64, inside: &Match, only_whole: bool) -> Vec<Vec<u8>> {
         let mut inside = *inside;
         inside.set_exact(Field::InPort, 1);
-        let mut frames: Vec<_> = packets(number, &inside).map(|frame| self.outer.around(&frame)).collect();
-        if let Some(packet) = packet::hit(&inside, number).filter(|packet| is_known(&packet.frame)) {
-            frames.extend(self.others(number).iter().map(|outer| outer.around(&packet.frame)));
+        let mut frames: Vec<_> = packets(number, &inside, only_whole).map(|frame| self.outer.around(&frame)).collect();
+        if let Some(frame) = packets(number, &inside, only_whole).next() {
+            frames.extend(self.others(number).iter().map(|outer| outer.around(&frame)));
         }
         frames
     }

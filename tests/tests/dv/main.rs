@@ -11,6 +11,7 @@ mod copies;
 mod corpus;
 mod counters;
 mod fields;
+mod fragments;
 mod frames;
 mod generated;
 mod generated_tunnels;

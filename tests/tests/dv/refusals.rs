@@ -121,6 +121,10 @@ fn a_match_that_a_rule_does_not_look_at_is_refused_by_its_name() {
             "eth(),eth_type(0x86dd),ipv6(proto=58,frag=no),icmpv6(type=128,code=0),nd_ext(nd_reserved=1)",
             "field nd_ext.nd_reserved: the device has no field for it",
         ),
+        (
+            "eth(),num_of_vlans(2),eth_type(0x8100),vlan(vid=5),encap(eth_type(0x0800))",
+            "field num_of_vlans: the tags that are matched are another number",
+        ),
         ("in_port(9)", "port 9: there is no such port"),
         ("ct_state(+trk)", "field ct_state: no packet is tracked before the first ct()"),
         ("skb_mark(0x5)", "field skb_mark: packets in hardware have none of the kernel's marks"),

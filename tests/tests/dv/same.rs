@@ -88,6 +88,16 @@ fn keys() -> Vec<Case> {
         case("in_port(2)", "1", [Packet::v4(UDP), tagged(&[(0x8100, 5)]), Packet::v6(TCP)]),
         case("in_port(3)", "1", [Packet::v4(UDP)]),
         case(
+            "in_port(2),eth(),num_of_vlans(0)",
+            "1",
+            [Packet::v4(UDP), tagged(&[(0x8100, 5)]), tagged(&[(0x88a8, 5)]), tagged(&[(0x88a8, 5), (0x8100, 6)])],
+        ),
+        case(
+            "in_port(2),eth(),num_of_vlans(1),eth_type(0x88a8),vlan(cfi=1),encap()",
+            "1",
+            [tagged(&[(0x88a8, 5)]), tagged(&[(0x88a8, 5), (0x8100, 6)]), tagged(&[(0x8100, 5)]), Packet::v4(UDP)],
+        ),
+        case(
             "in_port(2),eth(src=02:00:00:00:00:01,dst=02:00:00:00:00:02)",
             "1",
             but(Packet::v4(UDP), &[|packet| packet.source[5] = 0, |packet| packet.destination[0] = 6]),
