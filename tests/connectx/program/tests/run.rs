@@ -40,10 +40,10 @@ fn a_program_is_told_which_device_it_is() {
 
 #[test]
 fn what_is_not_modelled_is_told_and_the_program_fails() {
-    // It wants a connection to somebody.
-    let output = run(&["--", "ibv_rc_pingpong", "-e"]);
+    // It wants a connection that nobody acknowledges.
+    let output = run(&["--", "ibv_uc_pingpong", "-e"]);
     assert!(!output.status.success());
-    assert!(text(&output.stderr).contains("connectx: QP_CREATE refused with EOPNOTSUPP: QPs of type 2"), "{output:?}");
+    assert!(text(&output.stderr).contains("connectx: QP_CREATE refused with EOPNOTSUPP: QPs of type 3"), "{output:?}");
 }
 
 #[test]

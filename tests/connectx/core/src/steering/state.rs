@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::arguments::Arguments;
 use super::counters::{Count, Counters, Telling};
 use super::definers::Definers;
-use super::domain::{Domain, TableKind};
+use super::domain::{Domain, TableKind, Target};
 use super::failure::{Failure, Refusal};
 use super::format::{ENTRY, Format, SteeringMemory};
 use super::hits::Hits;
@@ -198,10 +198,12 @@ impl Steering {
         self.icm.handed_out(icm::Kind::Steering)
     }
 
-    /// Whether registers C are zero behind the place where copies of a packet part: Linux says so of devices without `reg_c_preserve`
-    /// (`actions_match_supported` in en_tc.c).
-    pub(super) fn loses_registers(&self) -> bool {
-        self.profile.steering_format == Format::Zero
+    /// Whether copies of a packet that go there lose registers C where they part: in the FDB of devices without `reg_c_preserve`, as Linux
+    /// says (`actions_match_supported` in en_tc.c). DPDK samples in NIC RX with registers on those, too.
+    pub(super) fn loses_registers(&self, target: Target) -> bool {
+        let Target::Table(id) = target else { return false };
+        let is_in_fdb = self.tables.get(id).is_some_and(|table| table.domain.kind == TableKind::Fdb);
+        is_in_fdb && self.profile.steering_format == Format::Zero
     }
 
     /// Formats of the match definers that there are.

@@ -224,9 +224,9 @@ impl Walker<'_> {
                 Next::Allowed => ends.push((packet, End::Allowed)),
                 Next::Miss(id) => waiting.push((packet, Target::Table(id))),
                 Next::Copies(mut copies) => {
-                    if copies.len() > 1 && self.steering.loses_registers() {
-                        let of_tables = copies.iter_mut().filter(|(_, to)| matches!(to, Target::Table(_)));
-                        of_tables.for_each(|(copy, _)| copy.metadata.registers_c[1..].fill(0));
+                    if copies.len() > 1 {
+                        let losing = copies.iter_mut().filter(|(_, to)| self.steering.loses_registers(*to));
+                        losing.for_each(|(copy, _)| copy.metadata.registers_c[1..].fill(0));
                     }
                     self.copies += copies.len().saturating_sub(1);
                     if self.copies > MAX_COPIES {
