@@ -119,7 +119,9 @@ fn a_device_that_dies_or_goes_tells_the_program_as_the_kernel_would() {
     let folder = std::env::temp_dir().join(format!("connectx-control-{}", std::process::id()));
     for calamity in ["fatal", "vanish"] {
         let mut watched = Watched::start(&folder);
-        assert_eq!(watched.ask(calamity), "ok");
+        let answer = watched.ask(calamity);
+        // It is given by the program's own process, which ends when its device is gone.
+        assert!(answer == "ok" || calamity == "vanish" && answer.is_empty(), "{calamity}: {answer}");
         assert!(watched.line_with("event_type").contains("IBV_EVENT_DEVICE_FATAL (8)"), "{calamity}");
     }
     std::fs::remove_dir_all(folder).unwrap();

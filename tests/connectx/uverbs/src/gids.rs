@@ -8,7 +8,7 @@ use sluice_connectx::profile::Profile;
 
 use super::command::{Command, send};
 use super::device::node_guid;
-use super::request::{NativeOut, Refused, Request};
+use super::request::{EMPTY, NativeOut, Refused, Request};
 use super::state::{ContextId, State};
 
 /// Numbers of the versions, as programs have them (`enum ibv_gid_type`) and as the device has.
@@ -74,7 +74,9 @@ pub(crate) fn query_entry(state: &mut State, _: ContextId, request: &Request<'_>
     const INDEX: u16 = 1;
     const ANSWER: u16 = 3;
     let (port, index) = (request.value_u32(PORT)?, request.value_u32(INDEX)?);
-    let found = entry(state.hca.profile(), index).filter(|_| port == 1);
-    let missing = || Refused::new(Errno::ENODATA, format!("port {port} has no address {index}"));
-    request.output(ANSWER, &found.ok_or_else(missing)?)
+    if port != 1 || index >= LENGTH {
+        return Err(Refused::new(Errno::EINVAL, format!("there is no place {index} for an address of port {port}")));
+    }
+    let found = entry(state.hca.profile(), index);
+    request.output(ANSWER, &found.ok_or_else(|| Refused::new(Errno::ENODATA, EMPTY))?)
 }

@@ -336,10 +336,10 @@ impl State {
             request.require_known(method.attributes)?;
             (method.run)(self, context, request)
         });
-        if let Err(Refused { errno, reason }) = &outcome
-            && reason != PROBE
+        if let Err(refused) = &outcome
+            && !refused.is_an_answer()
         {
-            let name = name(request);
+            let (name, Refused { errno, reason }) = (name(request), refused);
             self.refusals.push(format!("{name} refused with {errno:?}: {reason} [{}]", request.describe()));
         }
         outcome

@@ -27,6 +27,11 @@ impl Refused {
     pub(crate) fn new(errno: Errno, reason: impl Into<String>) -> Self {
         Self { errno, reason: reason.into() }
     }
+
+    /// Whether the program only asked whether there is something: it is no mistake, and not kept.
+    pub(crate) fn is_an_answer(&self) -> bool {
+        [PROBE, EMPTY].contains(&&*self.reason)
+    }
 }
 
 impl From<Fault> for Refused {
@@ -240,8 +245,10 @@ impl NativeOut {
     }
 }
 
-/// Why a request is refused by which libibverbs only finds out what the kernel understands. It is no mistake, and not kept.
+/// Why a request is refused by which libibverbs only finds out what the kernel understands.
 pub(crate) const PROBE: &str = "no room for an answer";
+/// Why a place of a table is not told that has nothing: `ibv_devinfo` asks for all.
+pub(crate) const EMPTY: &str = "the place is empty";
 
 /// Whether the program has memory there, as the kernel finds out when it pins it.
 pub(crate) fn pin(request: &Request<'_>, start: u64, length: u64) -> Result<(), Refused> {
