@@ -2,6 +2,24 @@
 //! ([`verbs`]), and how two ends connect over a socket ([`exchange`]).
 //!
 //! No other crate needs rdma-core at build time, and nothing here is linked into `sluiced`.
+//!
+//! # Example
+//!
+//! What is no header of a mirror is refused, and an RDMA device is told of.
+//!
+//! ```no_run
+//! use sluice_mirror::exchange::{Refusal, Terms};
+//! use sluice_mirror::verbs::{Context, devices};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! assert_eq!(Terms::parse(b"GET / HTTP/1.1\r\n\r\n"), Err(Refusal::Magic));
+//! for name in devices()? {
+//!     let port = Context::open(&name)?.port(1)?;
+//!     println!("{name}: {port:?}");
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
 pub mod exchange;
 pub mod verbs;

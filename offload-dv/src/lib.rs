@@ -3,6 +3,38 @@
 //! From the bottom up: [`mlx5`] has the bindings to libmlx5, [`translate`] makes of a flow what a rule takes or says why not, [`switch`]
 //! keeps the rules of an eswitch, and [`DvNic`] is the backend. One thread calls libmlx5; workers translate, and hand it what is
 //! translated.
+//!
+//! # Example
+//!
+//! A VLAN match as the rule that it becomes, without a device.
+//!
+//! ```
+//! use sluice_flow::refusal::Refusal;
+//! use sluice_flow::text::{parse_actions, parse_key};
+//! use sluice_flow::ufid::Seed;
+//! use sluice_flow::{Expiry, Flow, MaskedKey, PortNumber, Priority};
+//! use sluice_offload_dv::translate::{Vports, translate};
+//!
+//! /// Port N is vport N.
+//! struct Ports;
+//!
+//! impl Vports for Ports {
+//!     fn vport(&self, port: PortNumber) -> Result<u16, Refusal> {
+//!         u16::try_from(port.0).map_err(|_| Refusal::no_port(port))
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let key = "in_port(1),eth(),eth_type(0x8100),vlan(vid=7),encap(eth_type(0x0800),ipv4(frag=no))";
+//! let matching = MaskedKey::new(&parse_key(key, &())?.matching);
+//! let actions = parse_actions("pop_vlan,2", &())?;
+//! let flow = Flow::new(None, matching, actions, Priority::default(), Expiry::default(), &Seed([0; 16]));
+//! let rule = translate(&flow, &Ports)?.describe(&|vport| format!("vport {vport}"));
+//! assert!(rule.contains(" outer.first_vid=0x7 "), "{rule}");
+//! assert!(rule.ends_with("; actions count, pop_vlan, to vport 2"), "{rule}");
+//! # Ok(())
+//! # }
+//! ```
 
 mod asks;
 mod backend;

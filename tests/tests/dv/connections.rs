@@ -3,19 +3,17 @@
 
 use std::sync::Arc;
 
-use sluice_flow::backend::{Backend, ChainChange, ChainOperation, Change, Injector, OpenConfig, Operation};
+use sluice_flow::Flow;
+use sluice_flow::backend::{Backend, Injector};
 use sluice_flow::connection::Connection;
-use sluice_flow::port::{Port, PortKind, PortNumber, Tunnel};
+use sluice_flow::port::{PortNumber, Tunnel};
 use sluice_flow::refusal::Refusal;
-use sluice_flow::table::{FlowId, Generation};
-use sluice_flow::time::ManualClock;
-use sluice_flow::{ChainId, Flow};
 use sluice_offload_dv::switch::{ConnectionChange, RuleId};
 use sluice_offload_dv::translate::{Templates, Vports, translate};
-use sluice_offload_soft::SoftNic;
 use sluice_tests::mlx5::{Ports, on_device};
 
 use crate::frames::{Packet, TCP, UDP};
+use crate::reference::Reference;
 use crate::rig::{Rig, Vport, flow};
 
 const PROFILES: [&str; 2] = ["bluefield-2", "bluefield-3"];
@@ -45,25 +43,20 @@ impl Vports for Tracked {
 /// A device, and the NIC in software that sees what the device does not do. It has all flows, and is where connections come from.
 struct World<'a> {
     rig: Rig<'a>,
-    soft: SoftNic,
-    flows: u32,
+    soft: Reference,
 }
 
 impl<'a> World<'a> {
     fn open(ports: &'a Ports) -> Self {
         let mut rig = Rig::open(ports);
         rig.switch.accept_connections().unwrap();
-        let soft = SoftNic::new(&OpenConfig::new("soft", Arc::new(ManualClock::default())));
-        for number in 1..=4 {
-            let name = format!("p{number}").parse().unwrap();
-            soft.attach_port(&Port { number: PortNumber(number), name, kind: PortKind::Physical }).unwrap();
-        }
-        Self { rig, soft, flows: 0 }
+        let soft = Reference::open(&Arc::default());
+        Self { rig, soft }
     }
 
     /// Adds a flow to both.
     fn add(&mut self, key: &str, actions: &str) -> RuleId {
-        self.add_to_soft(key, actions);
+        self.soft.add(&flow(key, actions));
         self.try_add(&flow(key, actions)).unwrap_or_else(|refusal| panic!("{key} {actions}: {refusal}"))
     }
 
@@ -77,29 +70,12 @@ impl<'a> World<'a> {
     /// Adds a flow that is for software: the device must refuse it.
     fn add_to_software(&mut self, key: &str, actions: &str) {
         self.try_add(&flow(key, actions)).unwrap_err();
-        self.add_to_soft(key, actions);
-    }
-
-    fn add_to_soft(&mut self, key: &str, actions: &str) {
-        let mut queue = self.soft.install_queue().unwrap();
-        for chain in 1..10 {
-            let change = ChainChange { chain: ChainId(chain), operation: ChainOperation::Open };
-            queue.submit_chain(change, &mut vec![]);
-        }
-        self.flows += 1;
-        let change = Change {
-            flow: FlowId { slot: self.flows, incarnation: 1 },
-            generation: Generation(1),
-            operation: Operation::Install(flow(key, actions)),
-        };
-        let mut done = vec![];
-        queue.submit(&mut vec![change], &mut done);
-        assert!(done[0].result.is_ok(), "{key}: {:?}", done[0].result);
+        self.soft.add(&flow(key, actions));
     }
 
     /// What the NIC in software makes of a frame.
     fn in_software(&self, port: u32, frame: &[u8]) -> Vec<(u32, Vec<u8>)> {
-        let verdict = self.soft.inject(PortNumber(port), frame).unwrap();
+        let verdict = self.soft.nic.inject(PortNumber(port), frame).unwrap();
         verdict.sent.into_iter().map(|(port, frame)| (port.0, frame)).collect()
     }
 
@@ -122,7 +98,7 @@ impl<'a> World<'a> {
 
     fn connections(&self) -> Vec<Connection> {
         let mut all = Vec::new();
-        self.soft.connections().unwrap().visit_connections(None, &mut |connection| all.push(connection));
+        self.soft.nic.connections().unwrap().visit_connections(None, &mut |connection| all.push(connection));
         all
     }
 
@@ -314,7 +290,7 @@ fn marks_and_labels_are_those_that_the_connection_has_by_now() {
         let commit = |mark: &str, label: &str| format!("ct(commit,zone=1,mark={mark},label={label})");
         world.add_to_software(&format!("recirc_id(0),in_port(3),{IP}"), &commit("0x5/0xf", "0x7f/0xff"));
         world.add_to_software(&format!("recirc_id(0),in_port(4),{IP}"), &commit("0x2/0xf", "0x80000001"));
-        world.add_to_soft(&format!("recirc_id(0),in_port(1),{IP}"), "ct(zone=1),2");
+        world.soft.add(&flow(&format!("recirc_id(0),in_port(1),{IP}"), "ct(zone=1),2"));
         let [there, back] = directions(UDP);
         world.in_software(3, &there.frame());
         world.in_software(1, &back.frame());
@@ -414,7 +390,7 @@ fn a_packet_passes_the_zones_of_both_ports_as_ovn_writes_it() {
             let new = format!("ct_state(+new+trk),{IP}");
             let balance = "ct(commit,zone=12,nat(dst=10.0.0.8:80)),recirc(6)";
             world.add_to_software(&format!("recirc_id(0x2),in_port(2),{new}"), balance);
-            world.add_to_soft(&format!("recirc_id(0x6),in_port(2),{IP}"), "ct(zone=13),recirc(4)");
+            world.soft.add(&flow(&format!("recirc_id(0x6),in_port(2),{IP}"), "ct(zone=13),recirc(4)"));
             world.add_to_software(&format!("recirc_id(0x4),in_port(2),{new}"), "ct(commit,zone=13),3");
 
             let there = Packet::v4(TCP);
@@ -508,7 +484,7 @@ fn what_was_found_is_forgotten_by_ct_clear() {
         world.add(&format!("recirc_id(0x1),in_port(2),ct_state(+trk),{IP}"), "3");
         let udp = format!("recirc_id(0),in_port(2),{}", IP.replace("frag=no", "proto=17,frag=no"));
         let clear = world.add(&udp, "ct(commit,zone=4),ct_clear,recirc(1)");
-        world.add_to_soft(&format!("recirc_id(0),in_port(1),{IP}"), "ct(zone=4),2");
+        world.soft.add(&flow(&format!("recirc_id(0),in_port(1),{IP}"), "ct(zone=4),2"));
         let [there, back] = directions(UDP);
         world.left_to_software(2, &there);
         world.in_software(1, &back.frame());
@@ -542,7 +518,7 @@ fn fifty_thousand_connections_carry_packets_as_software_does() {
         let new = format!("ct_state(+new+trk),{IP}");
         let balance = "ct(commit,zone=12,nat(dst=10.0.0.8:80)),recirc(6)";
         world.add_to_software(&format!("recirc_id(0x2),in_port(4),{new}"), balance);
-        world.add_to_soft(&format!("recirc_id(0x6),in_port(4),{IP}"), "ct(zone=13),recirc(4)");
+        world.soft.add(&flow(&format!("recirc_id(0x6),in_port(4),{IP}"), "ct(zone=13),recirc(4)"));
         world.add_to_software(&format!("recirc_id(0x4),in_port(4),{new}"), "ct(commit,zone=13),3");
 
         let mut tried = Vec::new();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use sluice_flow::ChainId;
 use sluice_flow::backend::{Backend, ChainChange, ChainOperation, Change, OpenConfig, Operation};
-use sluice_flow::connection::{Connection, Direction, State, TcpState};
+use sluice_flow::connection::{Connection, State, TcpState};
 use sluice_flow::port::{Port, PortKind, PortNumber};
 use sluice_flow::table::{FlowId, Generation};
 use sluice_flow::time::ManualClock;
@@ -20,7 +20,7 @@ use sluice_tests::mlx5::{Out, Ports, on_device};
 use sluice_tests::world::eventually;
 
 use crate::frames::{Packet, UDP};
-use crate::rig::{PORTS, flow};
+use crate::rig::{PORTS, connection, flow};
 
 /// Set for the program in the namespace.
 const INSIDE: &str = "SLUICE_TEST_NAMESPACE";
@@ -303,29 +303,9 @@ impl ConnectionSource for Forgetful {
 fn a_connection_whose_end_was_lost_leaves_the_device_all_the_same() {
     let name = "kernel::a_connection_whose_end_was_lost_leaves_the_device_all_the_same";
     on_device("bluefield-3", name, |ports| {
-        let direction = |from: &str, to: &str, [source_port, destination_port]: [u16; 2]| Direction {
-            source: from.parse().unwrap(),
-            destination: to.parse().unwrap(),
-            protocol: UDP,
-            source_port,
-            destination_port,
-        };
-        let connection = Connection {
-            zone: 0,
-            id: 1,
-            original: direction("10.0.0.1", "10.0.0.2", [1111, 2222]),
-            reply: direction("10.0.0.2", "10.0.0.1", [2222, 1111]),
-            // Seen in both directions, assured, confirmed.
-            status: 0b1110,
-            mark: 0,
-            label: 0,
-            timeout: Duration::from_secs(100),
-            state: State::Other,
-            helper: None,
-            parent: None,
-        };
         let (lose, has_lost) = channel();
-        let world = World::open_with(ports, Box::new(Forgetful { connection, has_lost, is_over: false }));
+        let world =
+            World::open_with(ports, Box::new(Forgetful { connection: connection(0), has_lost, is_over: false }));
         eventually("it is in the device", || world.is_in_hardware());
         lose.send(()).unwrap();
         eventually("it is not in the device any more", || !world.is_in_hardware());

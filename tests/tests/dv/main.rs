@@ -23,6 +23,7 @@ mod meters;
 mod mirrors;
 mod misbehaving;
 mod nic;
+mod reference;
 mod refusals;
 mod refused_start;
 mod rig;

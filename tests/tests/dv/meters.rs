@@ -3,19 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice_flow::backend::{Backend, ChainChange, ChainOperation, Change, Injector, OpenConfig, Operation};
+use sluice_flow::Cause;
+use sluice_flow::backend::{Backend, Injector};
 use sluice_flow::meter::{Meter, MeterId, MeterUnit};
-use sluice_flow::port::{Port, PortKind, PortNumber};
-use sluice_flow::table::{FlowId, Generation};
+use sluice_flow::port::PortNumber;
 use sluice_flow::time::ManualClock;
-use sluice_flow::{Cause, ChainId};
 use sluice_offload_dv::mlx5::Library;
 use sluice_offload_dv::switch::{RuleId, Switch};
 use sluice_offload_dv::translate::translate;
-use sluice_offload_soft::SoftNic;
 use sluice_tests::mlx5::{Control, Ports, on_device};
 
 use crate::frames::{Packet, TCP, UDP};
+use crate::reference::Reference;
 use crate::rig::{Rig, Vport, flow};
 
 const PROFILES: [&str; 2] = ["bluefield-2", "bluefield-3"];
@@ -26,41 +25,26 @@ const IPV4: &str = "in_port(2),eth(),eth_type(0x0800),ipv4(ttl=64,proto=17,frag=
 /// The device and the NIC in software, with the same meters and flows.
 struct World<'a> {
     rig: Rig<'a>,
-    soft: SoftNic,
+    soft: Reference,
     clock: Arc<ManualClock>,
     control: Control,
-    flows: u32,
 }
 
 impl<'a> World<'a> {
     fn open(ports: &'a Ports) -> Self {
         let (rig, clock) = (Rig::open(ports), Arc::new(ManualClock::default()));
-        let soft = SoftNic::new(&OpenConfig::new("soft", clock.clone()));
-        for number in 1..=4 {
-            let name = format!("p{number}").parse().unwrap();
-            soft.attach_port(&Port { number: PortNumber(number), name, kind: PortKind::Physical }).unwrap();
-        }
-        let chain = ChainChange { chain: ChainId(1), operation: ChainOperation::Open };
-        soft.install_queue().unwrap().submit_chain(chain, &mut vec![]);
-        Self { rig, soft, clock, control: ports.control(), flows: 0 }
+        let soft = Reference::open(&clock);
+        Self { rig, soft, clock, control: ports.control() }
     }
 
     fn set(&mut self, unit: MeterUnit, rate: u64, burst: u64) {
         let meter = Meter::simple(MeterId(1), unit, rate, burst);
-        self.soft.meters().unwrap().set_meter(&meter).unwrap();
+        self.soft.nic.meters().unwrap().set_meter(&meter).unwrap();
         self.rig.switch.set_meter(&meter).unwrap();
     }
 
     fn add(&mut self, key: &str, actions: &str) -> RuleId {
-        self.flows += 1;
-        let change = Change {
-            flow: FlowId { slot: self.flows, incarnation: 1 },
-            generation: Generation(1),
-            operation: Operation::Install(flow(key, actions)),
-        };
-        let mut done = vec![];
-        self.soft.install_queue().unwrap().submit(&mut vec![change], &mut done);
-        assert!(done[0].result.is_ok(), "{:?}", done[0].result);
+        self.soft.add(&flow(key, actions));
         self.rig.add(&flow(key, actions)).unwrap_or_else(|refusal| panic!("{key} {actions}: {refusal}"))
     }
 
@@ -73,7 +57,7 @@ impl<'a> World<'a> {
     /// Lets a packet in, which comes out of both or of neither. Returns whether it did.
     fn passes(&mut self, port: u32, packet: &Packet) -> bool {
         let frame = packet.frame();
-        let verdict = self.soft.inject(PortNumber(port), &frame).unwrap();
+        let verdict = self.soft.nic.inject(PortNumber(port), &frame).unwrap();
         let mut wanted: Vec<_> = verdict.sent.into_iter().map(|(port, frame)| (port.0, frame)).collect();
         wanted.sort();
         assert_eq!(self.rig.inject(port as usize, &frame), wanted, "{packet:?}");
@@ -82,14 +66,14 @@ impl<'a> World<'a> {
 
     /// Has the NIC in software have no flow and no meter.
     fn forget(&mut self) {
-        self.soft.flush().unwrap();
-        self.soft.meters().unwrap().remove_meter(MeterId(1)).unwrap();
+        self.soft.nic.flush().unwrap();
+        self.soft.nic.meters().unwrap().remove_meter(MeterId(1)).unwrap();
         self.rig.switch.remove_meter(MeterId(1)).unwrap();
     }
 
     /// Compares what both have counted of the meter.
     fn counts(&mut self) -> [u64; 2] {
-        let soft = self.soft.meters().unwrap().meter_counters(MeterId(1)).unwrap();
+        let soft = self.soft.nic.meters().unwrap().meter_counters(MeterId(1)).unwrap();
         let [passed, dropped] = self.rig.switch.read_meter(MeterId(1)).unwrap().unwrap();
         assert_eq!(passed.packets + dropped.packets, soft.packets);
         assert_eq!(passed.bytes + dropped.bytes, soft.bytes);
@@ -188,7 +172,7 @@ fn a_meter_sees_packets_as_they_are_then_and_what_passes_goes_on() {
                     world.passes(2, &packet);
                     world.pass(Duration::from_nanos(200));
                 }
-                let soft = world.soft.meters().unwrap().meter_counters(MeterId(1)).unwrap();
+                let soft = world.soft.nic.meters().unwrap().meter_counters(MeterId(1)).unwrap();
                 let counts = world.rig.switch.read_meter(MeterId(1)).unwrap().unwrap();
                 let [passed, dropped] = counts.map(|count| count.packets);
                 assert_eq!((passed + dropped, dropped), (soft.packets, soft.dropped_packets));

@@ -1,5 +1,8 @@
 //! A switch with six ports, and flows as text.
 
+use std::time::Duration;
+
+use sluice_flow::connection::{Connection, Direction, State};
 use sluice_flow::port::{PortNumber, Tunnel, TunnelProtocol};
 use sluice_flow::refusal::Refusal;
 use sluice_flow::text::{parse_actions, parse_key};
@@ -10,6 +13,8 @@ use sluice_offload_dv::switch::{RuleId, Switch};
 use sluice_offload_dv::translate::{Templates, UPLINK, Vports};
 use sluice_tests::mlx5::{Out, Ports, profile};
 use sluice_tests::world::eventually;
+
+use crate::frames::UDP;
 
 /// A NIC in a host, whose physical function manages the eswitch.
 pub(crate) const HOST: &str = "connectx-6-dx-vfs";
@@ -65,6 +70,32 @@ pub(crate) fn flow_at(priority: u8, key: &str, actions: &str) -> Flow {
     let actions = parse_actions(actions, &()).unwrap();
     let priority = Priority::new(priority).unwrap();
     Flow::new(None, MaskedKey::new(&matching), actions, priority, Expiry::default(), &Seed([3; 16]))
+}
+
+/// A connection of UDP between port 1111 of 10.0.0.1 and port 2222 of 10.0.0.2.
+pub(crate) fn connection(zone: u16) -> Connection {
+    let [first, second] = [([10, 0, 0, 1].into(), 1111), ([10, 0, 0, 2].into(), 2222)];
+    let direction = |(source, source_port), (destination, destination_port)| Direction {
+        source,
+        destination,
+        protocol: UDP,
+        source_port,
+        destination_port,
+    };
+    Connection {
+        zone,
+        id: 1,
+        original: direction(first, second),
+        reply: direction(second, first),
+        // Seen in both directions, assured, confirmed.
+        status: 0b1110,
+        mark: 0,
+        label: 0,
+        timeout: Duration::from_secs(100),
+        state: State::Other,
+        helper: None,
+        parent: None,
+    }
 }
 
 /// A device with our rules, and all ends of its wires.

@@ -3,14 +3,12 @@
 use std::sync::Arc;
 
 use sluice_flow::Flow;
-use sluice_flow::backend::{Backend, Change, Injector, OpenConfig, Operation};
-use sluice_flow::port::{Port, PortKind, PortNumber};
-use sluice_flow::table::{FlowId, Generation};
-use sluice_flow::time::ManualClock;
-use sluice_offload_soft::SoftNic;
+use sluice_flow::backend::Injector;
+use sluice_flow::port::PortNumber;
 use sluice_tests::mlx5::{Ports, on_device};
 
 use crate::frames::{ICMP, ICMPV6, Packet, TCP, UDP};
+use crate::reference::Reference;
 use crate::rig::{HOST, OLD_HOST, Rig, flow};
 
 const PROFILES: [&str; 3] = ["bluefield-2", "bluefield-3", HOST];
@@ -29,21 +27,9 @@ pub(crate) fn case(key: &'static str, actions: &'static str, packets: impl Into<
 
 /// What the NIC in software makes of a frame under one flow.
 fn expected(flow: &Flow, from: usize, frame: &[u8]) -> Vec<(u32, Vec<u8>)> {
-    let nic = SoftNic::new(&OpenConfig::new("soft", Arc::new(ManualClock::default())));
-    for number in 1..=4 {
-        let name = format!("p{number}").parse().unwrap();
-        nic.attach_port(&Port { number: PortNumber(number), name, kind: PortKind::Physical }).unwrap();
-    }
-    let mut queue = nic.install_queue().unwrap();
-    let change = Change {
-        flow: FlowId { slot: 1, incarnation: 1 },
-        generation: Generation(1),
-        operation: Operation::Install(flow.clone()),
-    };
-    let mut done = vec![];
-    queue.submit(&mut vec![change], &mut done);
-    assert!(done[0].result.is_ok(), "{:?}", done[0].result);
-    let verdict = nic.inject(PortNumber(u32::try_from(from).unwrap()), frame).unwrap();
+    let mut reference = Reference::open(&Arc::default());
+    reference.add(flow);
+    let verdict = reference.nic.inject(PortNumber(u32::try_from(from).unwrap()), frame).unwrap();
     if verdict.missed.is_some() {
         // Where the NIC in software drops it, the device shows it to the representor as it came in.
         return vec![(0, frame.to_vec())];

@@ -1,10 +1,8 @@
 //! Packets that come out of tunnels and go into them: what the NIC in software does with them, and no other way to see that they missed.
 
 use std::net::IpAddr;
-use std::time::Duration;
 
 use sluice_flow::Flow;
-use sluice_flow::connection::{Connection, Direction, State};
 use sluice_flow::port::{Port, PortKind, PortNumber};
 use sluice_flow::refusal::Refusal;
 use sluice_offload_dv::switch::{ConnectionChange, RuleId, Way};
@@ -16,7 +14,7 @@ use sluice_tests::soft::Soft;
 use crate::connections::Tracked;
 use crate::frames::{Packet, TCP, UDP};
 use crate::mirrors::copying;
-use crate::rig::{Rig, TUNNELS, Vport, flow};
+use crate::rig::{Rig, TUNNELS, Vport, connection, flow};
 use crate::wrapped::{Header, Outer, without_entropy};
 
 pub(crate) const PROFILES: [&str; 2] = ["bluefield-2", "bluefield-3"];
@@ -447,28 +445,7 @@ fn packets_of_connections_go_into_tunnels_as_others_do() {
         track("recirc_id(0),in_port(2)", &format!("ct(zone=5),{WRAP}"));
         track("recirc_id(0x1),in_port(3),ct_state(+trk+est)", WRAP);
         track("recirc_id(0),in_port(3)", "ct(zone=5),recirc(1)");
-        let direction = |from: u8, to: u8, [source_port, destination_port]: [u16; 2]| Direction {
-            source: [10, 0, 0, from].into(),
-            destination: [10, 0, 0, to].into(),
-            protocol: UDP,
-            source_port,
-            destination_port,
-        };
-        let connection = Connection {
-            zone: 5,
-            id: 1,
-            original: direction(1, 2, [1111, 2222]),
-            reply: direction(2, 1, [2222, 1111]),
-            // Seen in both directions, assured, confirmed.
-            status: 0b1110,
-            mark: 0,
-            label: 0,
-            timeout: Duration::from_secs(100),
-            state: State::Other,
-            helper: None,
-            parent: None,
-        };
-        let told = rig.switch.change_connections(vec![ConnectionChange::Is(Box::new(connection))]).unwrap();
+        let told = rig.switch.change_connections(vec![ConnectionChange::Is(Box::new(connection(5)))]).unwrap();
         assert_eq!(told.refused, 0, "{:?}", told.reason);
         let untracked = flow(&format!("in_port(2),{KEY}"), WRAP);
         let scenario = Scenario::new("tunnels").flow(untracked.matching().expand(), untracked.actions.clone());
