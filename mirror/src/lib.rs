@@ -1,5 +1,5 @@
 //! Control traffic that is mirrored to a collector over reliable connections of RDMA: so far the verbs that it will be sent with
-//! ([`verbs`]), and how two ends connect over a socket ([`exchange`]).
+//! ([`verbs`]), how two ends connect over a socket ([`exchange`]), and what any way to connect gives ([`connection`]).
 //!
 //! No other crate needs rdma-core at build time, and nothing here is linked into `sluiced`.
 //!
@@ -8,7 +8,7 @@
 //! What is no header of a mirror is refused, and an RDMA device is told of.
 //!
 //! ```no_run
-//! use sluice_mirror::exchange::{Refusal, Terms};
+//! use sluice_mirror::terms::{Refusal, Terms};
 //! use sluice_mirror::verbs::{Context, devices};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -21,5 +21,7 @@
 //! # }
 //! ```
 
+pub mod connection;
 pub mod exchange;
+pub mod terms;
 pub mod verbs;

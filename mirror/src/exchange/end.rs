@@ -8,8 +8,8 @@ use tokio::time::timeout;
 
 use super::error::ExchangeError;
 use super::frame::{End, Frame};
-use super::header::{Refusal, Terms};
-use crate::verbs::{Access, CallError, Connect, Context, LinkLayer, Path, Psn, QueuePair, Retries};
+use crate::terms::{Agreed, Refusal, Terms};
+use crate::verbs::{Access, CallError, Connect, Context, LinkLayer, Path, Psn, QueuePair, ReceiveRequest, Retries};
 
 /// What an end is configured with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,29 +38,22 @@ pub struct Settings {
     pub patience: Duration,
 }
 
-/// What both ends agreed on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Agreed {
-    /// Features that both have, and the number of classes.
-    pub terms: Terms,
-    /// Number of the queue pair of the other end.
-    pub remote: u32,
-}
-
-/// Connects a queue pair in RESET with one of the other end, which calls [`accept`]. Both are ready to send when this returns.
+/// Connects a queue pair in RESET with one of the other end, which calls [`accept`]. Both are ready to send when this returns. The receive
+/// requests are posted before the other end knows the queue pair, so that whatever it sends finds one.
 ///
 /// # Errors
 /// Fails as [`ExchangeError`] says. The queue pair may then be in any state up to RTS.
 pub async fn connect<S>(
     stream: &mut S,
     (context, pair): (&Context, &QueuePair),
+    receives: Vec<ReceiveRequest>,
     settings: &Settings,
 ) -> Result<Agreed, ExchangeError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     in_time(settings, async {
-        pair.initialize(settings.port, settings.access)?;
+        initialize(pair, receives, settings)?;
         Frame::Offer(settings.terms.bytes(), end(context, pair, settings)?).write(stream).await?;
         let (header, theirs) = match Frame::read(stream).await? {
             Frame::Answer(header, theirs) => (header, theirs),
@@ -83,6 +76,7 @@ where
 pub async fn accept<S>(
     stream: &mut S,
     (context, pair): (&Context, &QueuePair),
+    receives: Vec<ReceiveRequest>,
     settings: &Settings,
 ) -> Result<Agreed, ExchangeError>
 where
@@ -94,7 +88,7 @@ where
             _ => return Err(ExchangeError::Unexpected("no offer")),
         };
         let terms = agree(stream, settings, &header).await?;
-        pair.initialize(settings.port, settings.access)?;
+        initialize(pair, receives, settings)?;
         transit((context, pair), settings, &theirs)?;
         // With the options that the device has taken of those that were offered.
         Frame::Answer(settings.terms.bytes(), end(context, pair, settings)?).write(stream).await?;
@@ -103,6 +97,11 @@ where
         Ok(Agreed { terms, remote: theirs.number })
     })
     .await
+}
+
+fn initialize(pair: &QueuePair, receives: Vec<ReceiveRequest>, settings: &Settings) -> Result<(), CallError> {
+    pair.initialize(settings.port, settings.access)?;
+    pair.receive(receives).map_err(|refused| refused.error)
 }
 
 async fn in_time<T>(

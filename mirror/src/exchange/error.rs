@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::header::Refusal;
+use crate::terms::Refusal;
 use crate::verbs::CallError;
 
 /// Why two ends do not connect.

@@ -5,7 +5,7 @@ use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::error::ExchangeError;
-use super::header::HEADER;
+use crate::terms::HEADER;
 use crate::verbs::{Ece, Gid, Mtu, Psn};
 
 /// Bytes of an end: number of the queue pair, first packet, LID, MTU of the port, a zero, GID, vendor and options of the connection.

@@ -6,8 +6,8 @@
 mod end;
 mod error;
 mod frame;
-mod header;
+mod socket;
 
-pub use self::end::{Agreed, Settings, accept, connect};
+pub use self::end::{Settings, accept, connect};
 pub use self::error::ExchangeError;
-pub use self::header::{HEADER, Refusal, Terms};
+pub use self::socket::{Acceptor, Dialer};

@@ -3,11 +3,13 @@
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use sluice_mirror::exchange::{Agreed, ExchangeError, HEADER, Refusal, Settings, Terms, accept, connect};
+use sluice_mirror::connection::{Capacity, Connector, Local};
+use sluice_mirror::exchange::{Acceptor, Dialer, ExchangeError, Settings, accept, connect};
+use sluice_mirror::terms::{Agreed, HEADER, Refusal, Terms};
 use sluice_mirror::verbs::{Access, Payload, Psn, Receives, State};
 use sluice_tests::mlx5::on_device;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Builder;
 
 use crate::rig::{Rig, bytes, message, one, send};
@@ -33,8 +35,8 @@ fn play(story: impl Future<Output = ()>) {
 /// Connects both queue pairs of a rig.
 async fn meet(rig: &Rig, left: &Settings, right: &Settings) -> [Result<Agreed, ExchangeError>; 2] {
     let (mut here, mut there) = UnixStream::pair().unwrap();
-    let connects = connect(&mut here, (&rig.context, &rig.left), left);
-    let accepts = accept(&mut there, (&rig.context, &rig.right), right);
+    let connects = connect(&mut here, (&rig.context, &rig.left), Vec::new(), left);
+    let accepts = accept(&mut there, (&rig.context, &rig.right), Vec::new(), right);
     let (connected, accepted) = tokio::join!(connects, accepts);
     [connected, accepted]
 }
@@ -106,7 +108,7 @@ fn what_is_no_mirror_is_refused_and_the_same_queue_pair_connects_afterwards() {
                 let (mut here, mut there) = UnixStream::pair().unwrap();
                 here.write_all(&sent).await.unwrap();
                 here.shutdown().await.unwrap();
-                let refused = accept(&mut there, (&rig.context, &rig.right), &SETTINGS).await.unwrap_err();
+                let refused = accept(&mut there, (&rig.context, &rig.right), Vec::new(), &SETTINGS).await.unwrap_err();
                 assert!(refused.to_string().contains(words), "{refused}");
             }
             // As above, with an MTU: now the header is looked at, and the other end hears what is wrong with it.
@@ -115,7 +117,7 @@ fn what_is_no_mirror_is_refused_and_the_same_queue_pair_connects_afterwards() {
                 (bytes[9], bytes[11], bytes[30]) = (version, length, 3);
                 let (mut here, mut there) = UnixStream::pair().unwrap();
                 here.write_all(&bytes).await.unwrap();
-                let refused = accept(&mut there, (&rig.context, &rig.right), &SETTINGS).await.unwrap_err();
+                let refused = accept(&mut there, (&rig.context, &rig.right), Vec::new(), &SETTINGS).await.unwrap_err();
                 assert!(matches!(refused, ExchangeError::Refused(_)), "{refused}");
                 drop(there);
                 let mut told = Vec::new();
@@ -136,9 +138,45 @@ fn an_end_that_says_nothing_is_not_waited_for_longer_than_was_wanted() {
             let (mut here, _there) = UnixStream::pair().unwrap();
             let settings = Settings { patience: Duration::from_millis(50), ..SETTINGS };
             let began = Instant::now();
-            let silence = connect(&mut here, (&rig.context, &rig.left), &settings).await.unwrap_err();
+            let silence = connect(&mut here, (&rig.context, &rig.left), Vec::new(), &settings).await.unwrap_err();
             assert!(matches!(silence, ExchangeError::Silence), "{silence}");
             assert!(began.elapsed() >= Duration::from_millis(50));
+        });
+    });
+}
+
+#[test]
+fn a_message_finds_a_receive_request_from_the_first_moment_and_each_end_hears_that_the_other_has_left() {
+    let name =
+        "exchange::a_message_finds_a_receive_request_from_the_first_moment_and_each_end_hears_that_the_other_has_left";
+    on_device("bluefield-3", name, |_| {
+        play(async {
+            let capacity = Capacity { sends: 8, send_segments: 2, receives: 4, receive_bytes: 64 };
+            let local = Local::open("mlx5_0", capacity).unwrap();
+            // Where nobody waits for a receive request, a message that finds none fails.
+            let settings = Settings { rnr_retries: 0, ..SETTINGS };
+            let mut acceptor = Acceptor::bind("127.0.0.1:0", settings).await.unwrap();
+            let address = acceptor.address().unwrap();
+            // One that says nothing stands in nobody's way.
+            let _silent = TcpStream::connect(address).await.unwrap();
+            let mut dialer = Dialer { address: address.to_string(), settings };
+            for turn in 0..2 {
+                let (there, here) = tokio::join!(acceptor.next(&local), dialer.next(&local));
+                let (there, here) = (there.unwrap(), here.unwrap());
+                assert_eq!(there.agreed.remote, here.pair.number());
+                for (from, to) in [(&here, &there), (&there, &here)] {
+                    let mut buffer = local.domain().buffer(5).unwrap();
+                    buffer.copy_from_slice(b"hello");
+                    from.pair.send(vec![send(0, Payload::Buffers(vec![buffer]))]).unwrap();
+                    let mut came = Vec::new();
+                    to.completions.next(&mut came).await.unwrap();
+                    assert_eq!(bytes(&message(came.pop().unwrap().outcome)), b"hello");
+                    from.completions.next(&mut came).await.unwrap();
+                }
+                let (stays, leaves) = if turn == 0 { (here, there) } else { (there, here) };
+                drop(leaves);
+                assert_eq!(stays.gone.await, "the other end has closed its socket");
+            }
         });
     });
 }

@@ -1,4 +1,4 @@
-//! What each end says of itself first: the private data of a connection.
+//! What each end says of itself first, whichever way it connects, and what comes of it.
 //!
 //! All numbers are big endian. Connection managers pad private data with zeros, so that the length is inside:
 //!
@@ -16,6 +16,15 @@ const VERSION: u16 = 1;
 
 /// Bytes of a header.
 pub const HEADER: usize = 16;
+
+/// What both ends agreed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Agreed {
+    /// Features that both have, and the number of classes.
+    pub terms: Terms,
+    /// Number of the queue pair of the other end.
+    pub remote: u32,
+}
 
 /// What an end offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +56,7 @@ pub enum Refusal {
 }
 
 impl Terms {
-    pub(super) fn bytes(self) -> [u8; HEADER] {
+    pub(crate) fn bytes(self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[4..6].copy_from_slice(&VERSION.to_be_bytes());
@@ -82,7 +91,7 @@ impl Terms {
     }
 
     /// What both ends have.
-    pub(super) fn agree(self, theirs: Self, required: u32) -> Result<Self, Refusal> {
+    pub(crate) fn agree(self, theirs: Self, required: u32) -> Result<Self, Refusal> {
         let missing = required & !theirs.features;
         if missing != 0 {
             return Err(Refusal::Features(missing));

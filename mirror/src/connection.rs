@@ -1,0 +1,166 @@
+//! A connected queue pair, however it was connected: what each way to connect hands to the sender and to the collector, which do not know
+//! one way from the other.
+//!
+//! [`Local`] is what an end has of a device for as long as it runs, so that registered memory outlives connections. A [`Connector`] makes
+//! an [`Unconnected`] queue pair of it, posts the receive requests that come with it in INIT, and connects it. Neither end ever meets an
+//! empty receive queue: all requests are posted before the other end can know the queue pair.
+
+use std::error::Error;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+
+use crate::terms::Agreed;
+use crate::verbs::{
+    CallError, CompletionChannel, CompletionQueue, Context, ProtectionDomain, QueuePair, ReceiveRequest, Receives, Room,
+};
+
+/// What an end has of a device for as long as it runs. Copies are of the same.
+#[derive(Debug, Clone)]
+pub struct Local {
+    context: Context,
+    domain: ProtectionDomain,
+    channel: CompletionChannel,
+    capacity: Capacity,
+}
+
+/// What each queue pair of an end has room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capacity {
+    /// Requests to send that are outstanding at a time.
+    pub sends: u32,
+    /// Buffers of each.
+    pub send_segments: u32,
+    /// Messages that can come in before one has been looked at.
+    pub receives: u32,
+    /// Bytes of the longest message that comes in.
+    pub receive_bytes: usize,
+}
+
+impl Local {
+    /// Opens the device of that name, in the reactor of the tokio runtime that this is called in.
+    ///
+    /// # Errors
+    /// Fails if there is no such device, or outside of a runtime.
+    pub fn open(device: &str, capacity: Capacity) -> Result<Self, CallError> {
+        let context = Context::open(device)?;
+        let domain = ProtectionDomain::new(&context)?;
+        let channel = CompletionChannel::new(&context)?;
+        Ok(Self { context, domain, channel, capacity })
+    }
+
+    /// The device.
+    #[must_use]
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// The domain of all queue pairs and of all memory of this end.
+    #[must_use]
+    pub fn domain(&self) -> &ProtectionDomain {
+        &self.domain
+    }
+
+    /// Makes a queue pair, and the queue of all its completions.
+    ///
+    /// # Errors
+    /// As `ibv_create_cq` and `ibv_create_qp` fail.
+    pub fn unconnected(&self) -> Result<Unconnected, CallError> {
+        let Capacity { sends, send_segments, receives, receive_bytes } = self.capacity;
+        let completions = CompletionQueue::with_events(&self.channel, sends + receives)?;
+        let room = Room { sends, send_segments, inline: 0, receive_segments: 1 };
+        let pair = QueuePair::new(&self.domain, (&completions, &completions), Receives::Own(receives), room)?;
+        let requests = (0..receives.into()).map(|tag| {
+            let buffers = vec![self.domain.buffer(receive_bytes)?];
+            Ok(ReceiveRequest { tag, buffers })
+        });
+        Ok(Unconnected { pair, completions, requests: requests.collect::<Result<_, CallError>>()? })
+    }
+}
+
+/// A queue pair of an end that is not connected yet.
+#[derive(Debug)]
+pub struct Unconnected {
+    pair: QueuePair,
+    completions: CompletionQueue,
+    requests: Vec<ReceiveRequest>,
+}
+
+impl Unconnected {
+    /// The queue pair, for those who connect it.
+    #[must_use]
+    pub fn pair(&self) -> &QueuePair {
+        &self.pair
+    }
+
+    /// Takes the receive requests, which are to be posted in INIT, while the other end does not know the queue pair yet.
+    #[must_use]
+    pub fn receives(&mut self) -> Vec<ReceiveRequest> {
+        std::mem::take(&mut self.requests)
+    }
+
+    /// Says that it is connected now, and in RTS.
+    #[must_use]
+    pub fn connected(self, agreed: Agreed, peer: String, gone: Gone) -> Connection {
+        Connection { pair: self.pair, completions: self.completions, agreed, peer, gone }
+    }
+}
+
+/// Ends when the other end is known to have left, with what tells so; whatever has to stay open for as long as the connection lasts is
+/// in it.
+pub type Gone = Pin<Box<dyn Future<Output = String> + Send>>;
+
+/// A connected queue pair, in RTS, with all its receive requests posted. Dropping it ends the connection.
+pub struct Connection {
+    /// The queue pair.
+    pub pair: QueuePair,
+    /// Where all its completions go.
+    pub completions: CompletionQueue,
+    /// What both ends agreed on.
+    pub agreed: Agreed,
+    /// The other end, as the log is to call it.
+    pub peer: String,
+    /// Tells that the other end has left, sooner than requests fail.
+    pub gone: Gone,
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Connection").field("peer", &self.peer).field("agreed", &self.agreed).finish_non_exhaustive()
+    }
+}
+
+/// A way to connect.
+pub trait Connector: Send {
+    /// Returns the next connection: at the sender, one that is made now, by one attempt; at the collector, the next that somebody asks for.
+    /// Nothing is lost if this is dropped before it is done.
+    ///
+    /// # Errors
+    /// Fails as [`ConnectError`] says. It can be called again: when, is up to the caller.
+    fn next(&mut self, local: &Local) -> impl Future<Output = Result<Connection, ConnectError>> + Send;
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The address cannot be reached, or not be listened at.
+    #[error("{address}: {source}")]
+    Address {
+        /// The address.
+        address: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The other end is there, and the two did not come to terms.
+    #[error("{peer}: {source}")]
+    Peer {
+        /// The other end.
+        peer: String,
+        /// Why.
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// There is no queue pair to connect.
+    #[error(transparent)]
+    QueuePair(#[from] CallError),
+}

@@ -1,0 +1,99 @@
+//! The exchange over TCP.
+
+use std::net::SocketAddr;
+
+use tokio::io::AsyncReadExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use super::end::{Settings, accept, connect};
+use crate::connection::{ConnectError, Connection, Connector, Gone, Local};
+
+/// Connects to an address, where an [`Acceptor`] listens.
+#[derive(Debug)]
+pub struct Dialer {
+    /// The address: a name or number, a colon and a port.
+    pub address: String,
+    /// What this end is configured with.
+    pub settings: Settings,
+}
+
+impl Connector for Dialer {
+    async fn next(&mut self, local: &Local) -> Result<Connection, ConnectError> {
+        let unreachable = |source| ConnectError::Address { address: self.address.clone(), source };
+        let mut stream = TcpStream::connect(&self.address).await.map_err(unreachable)?;
+        let mut end = local.unconnected()?;
+        let receives = end.receives();
+        let agreed = connect(&mut stream, (local.context(), end.pair()), receives, &self.settings).await;
+        let peer = self.address.clone();
+        let agreed = agreed.map_err(|source| ConnectError::Peer { peer: peer.clone(), source: source.into() })?;
+        Ok(end.connected(agreed, peer, closed(stream)))
+    }
+}
+
+/// Takes connections that [`Dialer`]s ask for. One that says nothing holds up no other.
+#[derive(Debug)]
+pub struct Acceptor {
+    listener: TcpListener,
+    settings: Settings,
+    begun: JoinSet<Result<Connection, ConnectError>>,
+}
+
+impl Acceptor {
+    /// Listens at an address.
+    ///
+    /// # Errors
+    /// Fails if that address cannot be listened at.
+    pub async fn bind(address: &str, settings: Settings) -> Result<Self, ConnectError> {
+        let bound = TcpListener::bind(address).await;
+        let listener = bound.map_err(|source| ConnectError::Address { address: address.to_owned(), source })?;
+        Ok(Self { listener, settings, begun: JoinSet::new() })
+    }
+
+    /// The address that it listens at.
+    ///
+    /// # Errors
+    /// As `getsockname` fails.
+    pub fn address(&self) -> std::io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+impl Connector for Acceptor {
+    async fn next(&mut self, local: &Local) -> Result<Connection, ConnectError> {
+        loop {
+            tokio::select! {
+                Some(Ok(outcome)) = self.begun.join_next() => return outcome,
+                asked = self.listener.accept() => {
+                    let address = self.listener.local_addr().map(|address| address.to_string()).unwrap_or_default();
+                    let (stream, peer) = asked.map_err(|source| ConnectError::Address { address, source })?;
+                    self.begun.spawn(answer(stream, peer, local.clone(), self.settings));
+                }
+            }
+        }
+    }
+}
+
+async fn answer(
+    mut stream: TcpStream,
+    peer: SocketAddr,
+    local: Local,
+    settings: Settings,
+) -> Result<Connection, ConnectError> {
+    let mut end = local.unconnected()?;
+    let receives = end.receives();
+    let agreed = accept(&mut stream, (local.context(), end.pair()), receives, &settings).await;
+    let agreed = agreed.map_err(|source| ConnectError::Peer { peer: peer.to_string(), source: source.into() })?;
+    Ok(end.connected(agreed, peer.to_string(), closed(stream)))
+}
+
+/// Nothing more is said on the socket, but a process that ends closes it.
+fn closed(mut stream: TcpStream) -> Gone {
+    Box::pin(async move {
+        match stream.read(&mut [0]).await {
+            Ok(0) => "the other end has closed its socket".to_owned(),
+            Ok(_) => "the other end has sent something behind the exchange".to_owned(),
+            Err(error) => format!("the socket to the other end: {error}"),
+        }
+    })
+}
