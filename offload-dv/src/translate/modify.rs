@@ -26,7 +26,12 @@ const fn part(field: Field, shift: u32, number: u64, width: u32) -> Part {
     Part { field, shift, number, width }
 }
 
+const DSCP: u64 = 0x06;
+const TCP_SPORT: u64 = 0x08;
+const TCP_DPORT: u64 = 0x09;
 const TTL: u64 = 0x0a;
+const UDP_SPORT: u64 = 0x0b;
+const UDP_DPORT: u64 = 0x0c;
 const HOP_LIMIT: u64 = 0x47;
 const ECN: u64 = 0x73;
 
@@ -35,12 +40,12 @@ const PARTS: &[Part] = &[
     part(Field::EthSrc, 0, 0x02, 16),
     part(Field::EthDst, 16, 0x04, 32),
     part(Field::EthDst, 0, 0x05, 16),
-    part(Field::Ipv4Tos, 2, 0x06, 6),
+    part(Field::Ipv4Tos, 2, DSCP, 6),
     part(Field::Ipv4Tos, 0, ECN, 2),
     part(Field::Ipv4Ttl, 0, TTL, 8),
     part(Field::Ipv4Src, 0, 0x15, 32),
     part(Field::Ipv4Dst, 0, 0x16, 32),
-    part(Field::Ipv6Tclass, 2, 0x06, 6),
+    part(Field::Ipv6Tclass, 2, DSCP, 6),
     part(Field::Ipv6Tclass, 0, ECN, 2),
     part(Field::Ipv6Hlimit, 0, HOP_LIMIT, 8),
     part(Field::Ipv6Src, 96, 0x0d, 32),
@@ -51,11 +56,15 @@ const PARTS: &[Part] = &[
     part(Field::Ipv6Dst, 64, 0x12, 32),
     part(Field::Ipv6Dst, 32, 0x13, 32),
     part(Field::Ipv6Dst, 0, 0x14, 32),
-    part(Field::TcpSrc, 0, 0x08, 16),
-    part(Field::TcpDst, 0, 0x09, 16),
-    part(Field::UdpSrc, 0, 0x0b, 16),
-    part(Field::UdpDst, 0, 0x0c, 16),
+    part(Field::TcpSrc, 0, TCP_SPORT, 16),
+    part(Field::TcpDst, 0, TCP_DPORT, 16),
+    part(Field::UdpSrc, 0, UDP_SPORT, 16),
+    part(Field::UdpDst, 0, UDP_DPORT, 16),
 ];
+
+/// Entries of a list of modify actions at most. Devices that are given patterns with arguments have no more: libmlx5 knows four sizes
+/// of these (`dr_arg_get_chunk_size`). The others take as many, so that a flow is taken by all of them or by none.
+const MOST_ENTRIES: usize = 64;
 
 /// Rewrites in the order in which they are done, as words of the PRM.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -68,6 +77,30 @@ impl Modifications {
 
     pub(super) fn into_words(self) -> Box<[u64]> {
         self.0.into()
+    }
+
+    /// Fails if they take more entries than the device has for a rule.
+    fn check(&self) -> Result<(), Refusal> {
+        let entries = self.entries();
+        if entries <= MOST_ENTRIES {
+            return Ok(());
+        }
+        let rewrites = self.0.len();
+        let reason = format!("{rewrites} runs of bits take {entries} entries, and the device has {MOST_ENTRIES}");
+        Err(refuse(reason))
+    }
+
+    /// Returns how many entries libmlx5 makes of them. The device does two at a time, so that one stays empty between two that are of
+    /// the same word of the packet's description (`dr_actions_convert_modify_header`).
+    fn entries(&self) -> usize {
+        let mut words = self.0.iter().map(|word| word_of(*word));
+        let mut last = words.next();
+        let mut entries = self.0.len().min(1);
+        for word in words {
+            entries += 1 + usize::from(entries % 2 == 1 && last == Some(word));
+            last = Some(word);
+        }
+        entries
     }
 
     /// Adds a rewrite; refuses fields that the device does not write, by their names, and headers that the packet may not have.
@@ -83,7 +116,7 @@ impl Modifications {
                 return Err(refuse(format!("the device does not write all of {field}")));
             }
         }
-        Ok(())
+        self.check()
     }
 
     /// Adds modify actions as they are.
@@ -101,7 +134,7 @@ impl Modifications {
             return Err(refuse("the match does not say that it is IP".to_owned()));
         };
         self.0.push(ADD << 60 | field << 48 | 0xff);
-        Ok(())
+        self.check()
     }
 
     /// Sets bits of a field, and returns those that no part has.
@@ -128,6 +161,15 @@ impl Modifications {
             self.0.push(words | value >> offset & run);
             mask &= !(run << offset);
         }
+    }
+}
+
+/// Returns what stands for the word of the packet's description that a modify action writes: fields of formats 1 and 2 that share one.
+fn word_of(action: u64) -> u64 {
+    match action >> 48 & 0xfff {
+        DSCP | ECN | TTL | HOP_LIMIT => TTL,
+        TCP_SPORT | TCP_DPORT | UDP_SPORT | UDP_DPORT => TCP_SPORT,
+        field => field,
     }
 }
 

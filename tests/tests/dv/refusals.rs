@@ -1,6 +1,6 @@
 //! What the device cannot do, by name, before it is asked.
 
-use sluice_offload_dv::mlx5::Library;
+use sluice_offload_dv::mlx5::{Action, Context, Domain, DomainKind, Library};
 use sluice_offload_dv::switch::Switch;
 use sluice_offload_dv::translate::{Templates, translate};
 use sluice_tests::mlx5::on_device;
@@ -163,5 +163,36 @@ fn a_device_that_changes_tags_one_way_only_says_so() {
         let from_wire = "in_port(1),eth(),eth_type(0x0800),ipv4(frag=no)";
         let reason = "action push_vlan: this device puts tags on packets from functions only";
         assert_eq!(refusal(from_wire, "push_vlan(vid=5,pcp=0),2"), reason);
+    });
+}
+
+#[test]
+fn a_rewrite_that_takes_more_entries_than_the_device_has_is_refused_with_their_number() {
+    // Bits by themselves in the last words of the source address take 63 entries, since one stays empty between two of the same word.
+    const RUNS: u32 = 34;
+    const KEY: &str = "in_port(2),eth(),eth_type(0x86dd),ipv6(proto=17,frag=no)";
+    const SOURCE: &str = "set(eth(src=00:00:00:00:00:01/00:00:00:00:00:01))";
+    const DESTINATION: &str = "set(eth(dst=00:00:00:00:00:01/00:00:00:00:00:01))";
+    let bits = std::net::Ipv6Addr::from((0..RUNS).fold(0_u128, |bits, run| bits | 1 << (2 * run)));
+    let address = format!("set(ipv6(src={bits}/{bits}))");
+    let name = "refusals::a_rewrite_that_takes_more_entries_than_the_device_has_is_refused_with_their_number";
+    on_device("bluefield-3", name, |wires| {
+        let mut rig = Rig::open(wires);
+        rig.add(&flow(KEY, &format!("{address},{SOURCE},1"))).unwrap();
+        let refusal = rig.add(&flow(KEY, &format!("{address},{SOURCE},{DESTINATION},1"))).unwrap_err();
+        let reason = "action set: 36 runs of bits take 65 entries, and the device has 64";
+        assert_eq!(refusal.to_string(), reason);
+        drop(rig);
+        // libmlx5 says no more than that it does not go.
+        let library = Library::load().unwrap();
+        let context = Context::open(&library, "mlx5_0").unwrap();
+        let domain = Domain::create(&context, "mlx5_0", DomainKind::Fdb).unwrap();
+        let word = |field: u64, offset: u32| 1 << 60 | field << 48 | u64::from(offset) << 40 | 1 << 32;
+        let mut words: Vec<_> = (0..RUNS).map(|run| word(0x10 - u64::from(run / 16), run % 16 * 2)).collect();
+        words.push(word(0x02, 0));
+        Action::modify_header(&domain, &words).unwrap();
+        words.push(word(0x05, 0));
+        let error = Action::modify_header(&domain, &words).err().unwrap();
+        assert_eq!(error.to_string(), "mlx5dv_dr_action_create_modify_header: Invalid argument (os error 22)");
     });
 }
