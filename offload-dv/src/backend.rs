@@ -31,7 +31,7 @@ use crate::translate::{Vports, meter_parameters, translate, without_unseen_flags
 use crate::ways;
 
 /// Chains that a packet may pass: tables have 64 levels, of which the kernel has the first, mirrors the next four, and the last ten are for
-/// rules behind those in the tables of chains.
+/// rules behind those in the tables of chains. The first chain has two, since packets of tunnels have a table of their own.
 const MAX_DEPTH: usize = 48;
 /// Changes that are best handed over at once: they wait together until the device has them, for which libmlx5 fills 14 rings.
 const BATCH: usize = 256;
@@ -107,10 +107,13 @@ impl DvNic {
         &self.ports
     }
 
-    /// Has packets of tunnels be known by their outer headers.
-    fn set_entrances(&self) -> Result<(), Refusal> {
-        let entrances = self.ports.entrances();
-        self.owner.call(move |desk| desk.rules.set_entrances(&entrances))?
+    /// Tells of the ports, and has packets of tunnels be known by their outer headers.
+    fn tell_ports(&self) -> Result<(), Refusal> {
+        let (ports, entrances) = (self.ports.now(), self.ports.entrances());
+        self.owner.call(move |desk| {
+            desk.rules.switch().set_vports(ports);
+            desk.rules.set_entrances(&entrances)
+        })?
     }
 
     pub(crate) fn changed(&self, cause: Cause) {
@@ -183,14 +186,14 @@ impl Backend for DvNic {
 
     fn attach_port(&self, port: &Port) -> Result<(), Refusal> {
         self.ports.attach(port)?;
-        self.set_entrances()?;
+        self.tell_ports()?;
         self.changed(Cause::Port(Some(port.number)));
         Ok(())
     }
 
     fn expect_port(&self, port: &Port) -> Result<(), Refusal> {
         self.ports.expect(port)?;
-        self.set_entrances()?;
+        self.tell_ports()?;
         self.changed(Cause::Port(Some(port.number)));
         Ok(())
     }
@@ -202,7 +205,7 @@ impl Backend for DvNic {
     fn detach_port(&self, port: PortNumber) -> Result<(), Refusal> {
         self.ports.detach(port)?;
         // In a device that has failed nothing is known by the port.
-        self.set_entrances().or_else(|refusal| if self.owner.check().is_err() { Ok(()) } else { Err(refusal) })
+        self.tell_ports().or_else(|refusal| if self.owner.check().is_err() { Ok(()) } else { Err(refusal) })
     }
 
     fn port_counters(&self, _: PortNumber) -> Option<PortCounters> {

@@ -27,6 +27,7 @@ pub(crate) struct Ports {
     has_connections: bool,
 }
 
+#[derive(Clone)]
 struct Attached {
     name: PortName,
     /// `None` until its device is there, and for a tunnel.
@@ -73,6 +74,11 @@ impl Ports {
             attached.iter().filter_map(|(number, port)| Some((*number, port.tunnel.clone()?))).collect()
         };
         tunnels.into_iter().filter_map(|(number, tunnel)| Entrance::of(number, &tunnel, self).ok()).collect()
+    }
+
+    /// Returns which vports the ports are now.
+    pub(crate) fn now(&self) -> Arc<dyn Vports + Send + Sync> {
+        Arc::new(Now { attached: self.attached.read().clone(), has_connections: self.has_connections })
     }
 
     /// Returns a number that is another one after each change. Whoever reads it first and asks for vports then is told of the ports of
@@ -153,13 +159,7 @@ impl Ports {
 
 impl Vports for Ports {
     fn vport(&self, number: PortNumber) -> Result<u16, Refusal> {
-        let attached = self.attached.read();
-        let port = attached.get(&number).ok_or_else(|| Refusal::no_port(number))?;
-        port.vport.ok_or_else(|| Refusal::Port {
-            port: port.name.to_string(),
-            number: Some(number),
-            reason: if port.tunnel.is_some() { "it is a tunnel" } else { "its device is not there" }.into(),
-        })
+        vport_of(&self.attached.read(), number)
     }
 
     fn has_connections(&self) -> bool {
@@ -169,6 +169,35 @@ impl Vports for Ports {
     fn tunnel(&self, number: PortNumber) -> Option<Tunnel> {
         self.attached.read().get(&number)?.tunnel.clone()
     }
+}
+
+/// The ports of one time.
+struct Now {
+    attached: BTreeMap<PortNumber, Attached>,
+    has_connections: bool,
+}
+
+impl Vports for Now {
+    fn vport(&self, number: PortNumber) -> Result<u16, Refusal> {
+        vport_of(&self.attached, number)
+    }
+
+    fn has_connections(&self) -> bool {
+        self.has_connections
+    }
+
+    fn tunnel(&self, number: PortNumber) -> Option<Tunnel> {
+        self.attached.get(&number)?.tunnel.clone()
+    }
+}
+
+fn vport_of(attached: &BTreeMap<PortNumber, Attached>, number: PortNumber) -> Result<u16, Refusal> {
+    let port = attached.get(&number).ok_or_else(|| Refusal::no_port(number))?;
+    port.vport.ok_or_else(|| Refusal::Port {
+        port: port.name.to_string(),
+        number: Some(number),
+        reason: if port.tunnel.is_some() { "it is a tunnel" } else { "its device is not there" }.into(),
+    })
 }
 
 fn is_tunnel(port: &Port) -> bool {

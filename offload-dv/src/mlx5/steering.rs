@@ -216,6 +216,11 @@ impl Shape {
         Ok(Rule { raw, shape: self.clone() })
     }
 
+    /// Returns that of rules of the same matcher with other actions.
+    pub fn with(&self, actions: Box<[Action]>) -> Self {
+        self.0.matcher.shape(actions)
+    }
+
     /// Returns the same for another matcher.
     pub fn under(&self, matcher: &Matcher) -> Self {
         matcher.shape(self.0.actions.clone())

@@ -4,7 +4,8 @@ use sluice_flow::refusal::Refusal;
 
 use super::connections::TABLES_TO_CONNECTIONS;
 use super::continuations::{Continuation, Continued, Of};
-use super::core::{Installed, Switch, no_connections};
+use super::core::{Switch, no_connections};
+use super::installed::Installed;
 use super::kinds::actions_of;
 use super::meters::MeterActions;
 use super::refusal::{explain, refuse};
@@ -12,7 +13,7 @@ use super::rule_id::RuleId;
 use super::tables::MatcherId;
 use crate::mlx5::Action;
 use crate::translate::registers::{CONTINUATION, CT_ZONE, GREEN, RED};
-use crate::translate::{Instance, Plan, TableId, Template, Tracking};
+use crate::translate::{Instance, Plan, Template, Tracking};
 
 impl Switch {
     /// Makes all rules of a flow that has more than one.
@@ -53,8 +54,8 @@ impl Switch {
         let (plan, table) = (&template.plan, template.table());
         let to_connections = if plan.tracking.is_some() { TABLES_TO_CONNECTIONS } else { 0 };
         let between = plan.rules_behind() + to_connections;
-        let end = self.tables.level(plan.chain().map(|chain| TableId { chain, ..table }))?;
-        self.tables.keep_before(table, end, between, format_args!("its rules behind the first"))?;
+        let end = self.tables.level(template.next_table())?;
+        self.tables.keep_before(&table, end, between, format_args!("its rules behind the first"))?;
         let level = end - between;
         let note = CONTINUATION.set(continuation.number);
         let Some(tracking) = plan.tracking else {
@@ -93,7 +94,7 @@ impl Switch {
             level += 1 + next.rules_behind();
         }
         let Self { tables, next_hops, actions, .. } = self;
-        let list = actions_of(plan, template.table(), &behind, note, tables, next_hops, actions)?;
+        let list = actions_of(plan, &template.table(), &behind, note, tables, next_hops, actions)?;
         // Packets are colored last, and then go on.
         let mut list = list.into_vec();
         let end = list.len().saturating_sub(1);

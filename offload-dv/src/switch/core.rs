@@ -10,12 +10,14 @@ use sluice_flow::meter::{Meter, MeterId};
 use sluice_flow::refusal::Refusal;
 
 use super::actions::Actions;
+use super::after::{AfterChanges, Everywhere};
 use super::capabilities::Capabilities;
 use super::connections::{self, Connected, ConnectionChange, Connections};
 use super::continuations::{Continuations, Continued};
 use super::counters::{BYTES_A_COUNTER, Count, Counters, Told};
 use super::growth::Growth;
-use super::kinds::{KindId, Kinds};
+use super::installed::{Installed, Rules};
+use super::kinds::Kinds;
 use super::meters::Meters;
 use super::mirrors::{self, Copying, Mirrors};
 use super::next_hops::{NextHops, Way};
@@ -30,7 +32,9 @@ pub struct Switch {
     /// By the places of their counters.
     pub(super) rules: Vec<Option<Installed>>,
     /// What flows have besides their first rules.
-    continued: HashMap<RuleId, Continued>,
+    pub(super) continued: HashMap<RuleId, Continued>,
+    /// What flows have in tables with changes that are put off.
+    pub(super) after: AfterChanges,
     pub(super) kinds: Kinds,
     pub(super) connections: Option<Connections>,
     pub(super) continuations: Continuations,
@@ -47,14 +51,6 @@ pub struct Switch {
     pub(super) growth: Option<Growth>,
     pub(super) domain: Domain,
     context: Context,
-}
-
-pub(super) struct Installed {
-    /// Goes before what it refers to.
-    pub(super) rule: mlx5::Rule,
-    pub(super) flow: Flow,
-    /// `None` for the first rule of several.
-    pub(super) kind: Option<KindId>,
 }
 
 /// Bytes that a rule takes here, with its counter.
@@ -75,6 +71,7 @@ impl Switch {
         Ok(Self {
             rules: Vec::new(),
             continued: HashMap::new(),
+            after: AfterChanges::default(),
             kinds: Kinds::default(),
             connections: None,
             continuations: Continuations::new(&domain),
@@ -176,11 +173,12 @@ impl Switch {
     /// Installs a rule. Fails if libmlx5 or the device refuses; then nothing has changed.
     pub fn install(&mut self, rule: Instance) -> Result<RuleId, Refusal> {
         let id = self.counters.take()?;
-        match self.insert(rule, id) {
-            Ok((installed, continued)) => {
+        match self.insert_everywhere(rule, id) {
+            Ok(Everywhere { first: (installed, continued), after }) => {
                 if let Some(continued) = continued {
                     self.continued.insert(id, continued);
                 }
+                self.after.put(id, after);
                 let places = self.places();
                 if self.rules.len() < places {
                     self.rules.reserve_exact(places - self.rules.len());
@@ -202,8 +200,9 @@ impl Switch {
         if self.installed(id).is_none() {
             return Err(no_rule(id));
         }
-        let (new, continued) = self.insert(rule, id)?;
-        if self.installed(id).is_some_and(|old| !old.rule.is_beside(new.rule.shape())) {
+        let Everywhere { first: (new, continued), after } = self.insert_everywhere(rule, id)?;
+        let is_beside = self.installed(id).is_some_and(|old| old.rule.is_beside(new.rule.shape()));
+        if !is_beside || !after.is_empty() {
             // Rings are written side by side: what is new must be there before what is old goes.
             self.sync()?;
         }
@@ -212,7 +211,9 @@ impl Switch {
             None => self.continued.remove(&id),
         };
         let was_continued = before.is_some();
+        let old_after = self.after.put(id, after);
         let was_last = self.rules[id.0 as usize].replace(new).is_some_and(|old| self.release(old, before));
+        let was_last = self.release_after(old_after) || was_last;
         if was_continued && let Err(refusal) = self.wait_for_packets() {
             // The next one that waits frees it.
             tracing::warn!("rules behind one that was replaced stay for now: {refusal}");
@@ -244,6 +245,8 @@ impl Switch {
             if let Some(installed) = self.rules[id.0 as usize].take() {
                 let continued = if installed.kind.is_none() { self.continued.remove(id) } else { None };
                 was_last |= self.release(installed, continued);
+                let after = self.after.take(*id);
+                was_last |= self.release_after(after);
             }
         }
         let waited = self.wait_for_packets();
@@ -370,20 +373,29 @@ impl Switch {
         Ok(done)
     }
 
-    fn insert(&mut self, rule: Instance, id: RuleId) -> Result<(Installed, Option<Continued>), Refusal> {
+    /// Makes a rule of a flow in one table, and those that follow from it.
+    pub(super) fn insert(&mut self, rule: Instance, id: RuleId) -> Result<Rules, Refusal> {
+        if rule.template.plan.chain().is_some() && !self.kinds.has(&rule.template) {
+            self.prepare_jump(&rule.template)?;
+        }
         if rule.template.plan.tracking.is_some() || !rule.template.plan.behind.is_empty() {
             return self.insert_continued(rule, id).map(|(first, continued)| (first, Some(continued)));
         }
         let value = rule.value();
         let Instance { flow, template } = rule;
-        let kind = self
-            .kinds
-            .enter(&template, &mut self.tables, &mut self.next_hops, &mut self.actions)
-            .map_err(|refusal| explain(refusal, &template))?;
+        let entered = self.kinds.enter(&template, &mut self.tables, &mut self.next_hops, &mut self.actions);
+        let kind = match entered {
+            Ok(kind) => kind,
+            Err(refusal) => {
+                self.prune();
+                return Err(explain(refusal, &template));
+            }
+        };
         match self.kinds.rule(kind, &value, self.counters.counter(id)) {
             Ok(rule) => {
                 if let Some(matcher) = self.kinds.get(kind).map(|kind| kind.matcher)
                     && self.tables.add_rule(matcher)
+                    && !template.is_after_changes()
                 {
                     self.crowded.push_back(matcher);
                 }
@@ -403,7 +415,7 @@ impl Switch {
     }
 
     /// Takes a rule out of the tables. Returns whether it was the last of its kind.
-    fn release(&mut self, Installed { rule, kind, .. }: Installed, continued: Option<Continued>) -> bool {
+    pub(super) fn release(&mut self, Installed { rule, kind, .. }: Installed, continued: Option<Continued>) -> bool {
         drop(rule);
         if let Some(Continued { matcher, continuation }) = continued {
             self.continuations.leave(continuation);
@@ -418,6 +430,7 @@ impl Switch {
 
     /// Lets actions and tables go that no rule has any more.
     pub(super) fn prune(&mut self) {
+        self.close_tables();
         self.actions.prune();
         self.tables.prune();
         self.connections.iter_mut().for_each(Connections::prune);

@@ -1,7 +1,9 @@
 //! What the rules of a template need of the device: their matcher, and the actions that they share.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use sluice_flow::ChainId;
 use sluice_flow::refusal::Refusal;
 
 use super::actions::Actions;
@@ -60,6 +62,11 @@ impl Kinds {
         Ok(KindId(id))
     }
 
+    /// Returns whether a template has rules.
+    pub(super) fn has(&self, template: &Arc<Template>) -> bool {
+        self.get(KindId(template.place())).is_some_and(|kind| Arc::ptr_eq(&kind.template, template))
+    }
+
     /// Makes a rule of a kind, which counts with `count`.
     pub(super) fn rule(&self, id: KindId, value: &MatchParameter, count: (&Counts, usize)) -> Result<Rule, Refusal> {
         match self.get(id) {
@@ -77,6 +84,36 @@ impl Kinds {
         for kind in self.kinds.iter_mut().flatten().filter(|kind| kind.matcher == id) {
             kind.shape = kind.shape.under(matcher);
         }
+    }
+
+    /// Returns the chains of rules that lead to a chain.
+    pub(super) fn leading_to(&self, chain: ChainId) -> BTreeSet<ChainId> {
+        self.that_lead_to(chain).iter().map(|(_, template)| template.chain()).collect()
+    }
+
+    /// Returns the kinds of rules that lead to a chain.
+    pub(super) fn that_lead_to(&self, chain: ChainId) -> Vec<(KindId, Arc<Template>)> {
+        let kinds = (0..).map(KindId).zip(&self.kinds);
+        let kinds = kinds.filter_map(|(id, kind)| Some((id, &kind.as_ref()?.template)));
+        kinds.filter(|(_, template)| template.plan.jump == Some(chain)).map(|(id, of)| (id, of.clone())).collect()
+    }
+
+    /// Returns how many rules are in a chain, or lead to it.
+    pub(super) fn rules_around(&self, chain: ChainId) -> usize {
+        let is_near = |kind: &&Kind| kind.template.chain() == chain || kind.template.plan.jump == Some(chain);
+        self.kinds.iter().flatten().filter(is_near).map(|kind| kind.rules as usize).sum()
+    }
+
+    /// Has rules of a kind do something else from now on, and returns what they were made of.
+    pub(super) fn change_actions(&mut self, id: KindId, actions: Box<[Action]>) -> Option<Shape> {
+        let shape = self.get(id)?.shape.with(actions);
+        self.put_shape(id, shape)
+    }
+
+    /// Has rules of a kind be made of something else from now on, and returns what they were made of.
+    pub(super) fn put_shape(&mut self, id: KindId, shape: Shape) -> Option<Shape> {
+        let kind = self.kinds.get_mut(id.0 as usize)?.as_mut()?;
+        Some(std::mem::replace(&mut kind.shape, shape))
     }
 
     /// Counts one rule less. Returns whether that was the last of its kind, whose actions and tables nobody else may need.
@@ -103,7 +140,7 @@ impl Kind {
         next_hops: &mut NextHops,
         actions: &mut Actions,
     ) -> Result<Self, Refusal> {
-        let actions = actions_of(&template.plan, template.table(), &[], &[], tables, next_hops, actions)?;
+        let actions = actions_of(&template.plan, &template.table(), &[], &[], tables, next_hops, actions)?;
         let (matcher, of) = tables.matcher(template)?;
         Ok(Self { template: template.clone(), shape: of.shape(actions), matcher, rules: 1 })
     }
@@ -113,7 +150,7 @@ impl Kind {
 /// each with the level of its table.
 pub(super) fn actions_of(
     plan: &Plan,
-    table: TableId,
+    table: &TableId,
     behind: &[(u32, Action)],
     note: &[u64],
     tables: &mut Tables,
@@ -122,7 +159,7 @@ pub(super) fn actions_of(
 ) -> Result<Box<[Action]>, Refusal> {
     let jump = match (&plan.wraps, plan.jump) {
         (Some(wrapping), _) => Some(next_hops.jump(wrapping.hop, actions)?),
-        (None, Some(to)) => Some(tables.jump(table, to)?),
+        (None, Some(to)) => Some(tables.jump(table, &table.to(to, plan.put_off.clone()))?),
         (None, None) => None,
     };
     actions.list(plan, jump, behind, note)

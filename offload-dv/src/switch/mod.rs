@@ -3,6 +3,7 @@
 //! It stays on the thread that opened it, as the handles of [`mlx5`](crate::mlx5) do.
 
 mod actions;
+mod after;
 mod capabilities;
 mod command;
 mod connections;
@@ -12,11 +13,14 @@ mod core;
 mod counters;
 mod growth;
 mod ids;
+mod installed;
 mod kinds;
+mod levels;
 mod meters;
 mod mirrors;
 mod next_hops;
 mod options;
+mod put_off;
 mod refusal;
 mod rule_id;
 mod stages;

@@ -24,13 +24,17 @@ const BEHIND: u32 = 8;
 /// The level of a chain's table from which no rule is known to jump: others have room above it.
 const LAST_LEVEL: u32 = END - BEHIND - 1;
 /// The first chain, of packets that come through no tunnel.
-const FIRST: TableId = TableId { chain: ChainId(0), entrance: None };
+const FIRST: TableId = TableId { chain: ChainId(0), entrance: None, put_off: None };
 
 /// The tables of an eswitch.
 pub(super) struct Tables {
     /// What leads packets of tunnels to tables of their own, in front of all other rules.
     entrances: HashMap<Entrance, Vec<Rule>>,
     chains: HashMap<TableId, Chain>,
+    /// Of later chains that have tables.
+    levels: HashMap<ChainId, Level>,
+    /// Tables with changes that are put off.
+    after: HashMap<ChainId, Vec<TableId>>,
     matchers: Vec<Option<Shared>>,
     free: Vec<u32>,
     by_mask: HashMap<MatcherKey, MatcherId>,
@@ -43,13 +47,27 @@ pub(super) struct Tables {
     _root: Rule,
 }
 
+/// The level of all tables of a chain.
+struct Level {
+    level: u32,
+    /// How many tables it has.
+    tables: usize,
+}
+
 struct Chain {
     table: Table,
-    level: u32,
     jump: Action,
     /// Matchers in its table.
     matchers: usize,
     _rest: Option<Rule>,
+}
+
+/// What a chain had before it came to another level.
+pub(super) struct Moved {
+    chain: ChainId,
+    level: u32,
+    tables: Vec<(TableId, Chain)>,
+    pub(super) matchers: Vec<(MatcherId, Matcher)>,
 }
 
 /// A matcher, and how many rules and kinds of them it has.
@@ -92,6 +110,8 @@ impl Tables {
         Ok(Self {
             entrances: HashMap::new(),
             chains: HashMap::from([(FIRST, first)]),
+            levels: HashMap::new(),
+            after: HashMap::new(),
             matchers: Vec::new(),
             free: Vec::new(),
             by_mask: HashMap::new(),
@@ -120,7 +140,7 @@ impl Tables {
         if self.entrances.contains_key(&entrance) {
             return Ok(());
         }
-        let jump = self.table(TableId { entrance: Some(entrance), ..FIRST }, LAST_LEVEL)?.jump.clone();
+        let jump = self.table(&TableId { entrance: Some(entrance), ..FIRST }, LAST_LEVEL)?.jump.clone();
         let first = &self.chains[&FIRST].table;
         let rules = || {
             let miss = Action::default_miss(&self.library)?;
@@ -137,7 +157,108 @@ impl Tables {
 
     /// Returns the level of a table, which is made if need be; without one, that above those of all rules.
     pub(super) fn level(&mut self, table: Option<TableId>) -> Result<u32, Refusal> {
-        table.map_or(Ok(END), |table| Ok(self.table(table, LAST_LEVEL)?.level))
+        let Some(table) = table else { return Ok(END) };
+        self.table(&table, LAST_LEVEL)?;
+        Ok(self.level_of(table.chain))
+    }
+
+    /// Returns the level of a chain's tables, or that of the next one if it has none.
+    pub(super) fn level_of(&self, chain: ChainId) -> u32 {
+        if chain == FIRST.chain {
+            return ENTRANCE_LEVEL;
+        }
+        self.levels.get(&chain).map_or(LAST_LEVEL, |level| level.level)
+    }
+
+    /// Returns whether a chain has tables with rules, or such that rules lead to.
+    pub(super) fn has_rules_or_ways(&self, chain: ChainId) -> bool {
+        let is_used =
+            |(id, table): (&TableId, &Chain)| id.chain == chain && (table.matchers > 0 || table.jump.is_shared());
+        chain == FIRST.chain || self.chains.iter().any(is_used)
+    }
+
+    /// Returns whether tables of a chain may be at a level.
+    pub(super) fn can_be_at(&self, chain: ChainId, level: u32) -> bool {
+        chain != FIRST.chain && level > ENTRANCE_LEVEL
+    }
+
+    /// Makes all tables and matchers of a chain once more at another level, without rules, and returns those that it had.
+    pub(super) fn move_chain(&mut self, chain: ChainId, level: u32) -> Result<Moved, Refusal> {
+        let made = self.made_at(chain, level).map_err(refuse)?;
+        let Some(place) = self.levels.get_mut(&chain) else { return Err(refuse_gone()) };
+        let level = std::mem::replace(&mut place.level, level);
+        let (tables, matchers) = made;
+        Ok(self.exchange(Moved { chain, level, tables, matchers }))
+    }
+
+    /// Has a chain have what it had before.
+    pub(super) fn take_back(&mut self, old: Moved) {
+        if let Some(place) = self.levels.get_mut(&old.chain) {
+            place.level = old.level;
+        }
+        self.exchange(old);
+    }
+
+    /// Returns the matcher for rules from now on.
+    pub(super) fn matcher_of(&self, id: MatcherId) -> Option<Matcher> {
+        Some(self.matchers.get(id.0 as usize)?.as_ref()?.matcher.clone())
+    }
+
+    /// Makes the tables and matchers of a chain once more.
+    #[expect(clippy::type_complexity, reason = "both are given on at once")]
+    fn made_at(
+        &self,
+        chain: ChainId,
+        level: u32,
+    ) -> Result<(Vec<(TableId, Chain)>, Vec<(MatcherId, Matcher)>), CallError> {
+        let (mut tables, mut matchers) = (Vec::new(), Vec::new());
+        for (id, old) in self.chains.iter().filter(|(id, _)| id.chain == chain) {
+            let new = Chain { matchers: old.matchers, ..Chain::open(&self.domain, level, self.rest.as_ref())? };
+            let shared = (0..).map(MatcherId).zip(&self.matchers);
+            let shared = shared.filter_map(|(id, shared)| Some((id, &shared.as_ref()?.key)));
+            for (matcher, key) in shared.filter(|(_, key)| key.table == *id) {
+                matchers.push((matcher, new.table.matcher(order(key.priority), &key.mask)?));
+            }
+            tables.push((id.clone(), new));
+        }
+        Ok((tables, matchers))
+    }
+
+    /// Puts tables and matchers of a chain in place of others, which it returns.
+    fn exchange(&mut self, moved: Moved) -> Moved {
+        let Moved { chain, level, tables, matchers } = moved;
+        let exchange = |(id, new): (TableId, Chain)| self.chains.insert(id.clone(), new).map(|old| (id, old));
+        let tables = tables.into_iter().filter_map(exchange).collect();
+        let matchers = matchers.into_iter().filter_map(|(id, new)| {
+            let shared = self.matchers.get_mut(id.0 as usize)?.as_mut()?;
+            (shared.room, shared.is_growing) = (RESIZABLE, false);
+            Some((id, std::mem::replace(&mut shared.matcher, new)))
+        });
+        Moved { chain, level, tables, matchers: matchers.collect() }
+    }
+
+    /// Returns whether there is a table.
+    pub(super) fn is_open(&self, table: &TableId) -> bool {
+        self.chains.contains_key(table)
+    }
+
+    /// Makes a table, if there is none, that comes neither before nor behind others for certain.
+    pub(super) fn open_table(&mut self, table: &TableId) -> Result<(), Refusal> {
+        self.table(table, LAST_LEVEL).map(drop)
+    }
+
+    /// Returns the tables of a chain with changes that are put off.
+    pub(super) fn after(&self, chain: ChainId) -> &[TableId] {
+        self.after.get(&chain).map_or(&[], Vec::as_slice)
+    }
+
+    /// Returns a table with changes that are put off, and with rules, that no rule leads to, and which is none of `begun`.
+    pub(super) fn without_a_way(&self, begun: &[TableId]) -> Option<TableId> {
+        let is_left = |id: &&TableId| {
+            self.chains.get(*id).is_some_and(|chain| chain.matchers > 0 && !chain.jump.is_shared())
+                && !begun.contains(id)
+        };
+        self.after.values().flatten().find(is_left).cloned()
     }
 
     /// Returns the action that leads to the first chain.
@@ -145,42 +266,41 @@ impl Tables {
         &self.chains[&FIRST].jump
     }
 
-    /// Returns the action that leads from one chain to another, whose table is made if need be. Tables are entered by ascending
-    /// levels only: fails if that of `to` is not above that of `from`, and `from` has rules that keep it where it is.
-    pub(super) fn jump(&mut self, from: TableId, to: ChainId) -> Result<Action, Refusal> {
-        let to = TableId { chain: to, ..from };
-        let level = self.level(Some(to))?;
+    /// Returns the action that leads from one table to another, which is made if need be. Tables are entered by ascending levels only:
+    /// fails if that of `to` is not above that of `from`, and `from` has rules that keep it where it is.
+    pub(super) fn jump(&mut self, from: &TableId, to: &TableId) -> Result<Action, Refusal> {
+        let level = self.level(Some(to.clone()))?;
         self.keep_before(from, level, 0, format_args!("chain {}", to.chain))?;
-        Ok(self.chains[&to].jump.clone())
+        Ok(self.chains[to].jump.clone())
     }
 
     /// Makes sure that a table comes before that of `to`, of a level, and `between` more.
     pub(super) fn keep_before(
         &mut self,
-        table: TableId,
+        table: &TableId,
         level: u32,
         between: u32,
         to: fmt::Arguments<'_>,
     ) -> Result<(), Refusal> {
         let wanted = level.saturating_sub(between + 1);
-        let found = self.table(table, wanted.max(ENTRANCE_LEVEL + 1))?.level;
-        if found <= wanted {
+        self.table(table, wanted.max(ENTRANCE_LEVEL + 1))?;
+        if self.level_of(table.chain) <= wanted {
             return Ok(());
         }
-        let is_used = self.chains[&table].matchers > 0 || self.chains[&table].jump.is_shared();
-        if is_used || table.chain == FIRST.chain || wanted <= ENTRANCE_LEVEL {
+        if self.has_rules_or_ways(table.chain) || !self.can_be_at(table.chain, wanted) {
             let reason = format!("the table of {to} is not below that of chain {}", table.chain);
             return Err(Refusal::Combination { reason: reason.into() });
         }
-        let moved = Chain::open(&self.domain, wanted, self.rest.as_ref()).map_err(refuse)?;
-        self.chains.insert(table, moved);
-        Ok(())
+        self.chains.retain(|id, _| id.chain != table.chain);
+        self.levels.remove(&table.chain);
+        self.after.remove(&table.chain);
+        self.table(table, wanted).map(drop)
     }
 
     /// Returns the matcher for rules of a template, made if need be, and counts one more kind of them.
     pub(super) fn matcher(&mut self, template: &Template) -> Result<(MatcherId, Matcher), Refusal> {
         let (table, priority, mask) = (template.table(), template.priority, template.mask());
-        let key = MatcherKey { table, priority, mask: *mask, option: template.option() };
+        let key = MatcherKey { table: table.clone(), priority, mask: *mask, option: template.option() };
         if let Some(id) = self.by_mask.get(&key).copied()
             && let Some(Some(shared)) = self.matchers.get_mut(id.0 as usize)
         {
@@ -188,7 +308,7 @@ impl Tables {
             return Ok((id, shared.matcher.clone()));
         }
         let option = template.option().map(|option| self.options.look_for(option)).transpose()?;
-        let made = self.table(table, LAST_LEVEL)?.table.clone();
+        let made = self.table(&table, LAST_LEVEL)?.table.clone();
         let matcher = made.matcher(order(priority), mask).map_err(refuse)?;
         let shared = Shared {
             key: key.clone(),
@@ -291,22 +411,37 @@ impl Tables {
 
     /// Lets the tables of chains go that have no rules, and that no rule jumps to.
     pub(super) fn prune(&mut self) {
-        self.chains.retain(|id, chain| *id == FIRST || chain.matchers > 0 || chain.jump.is_shared());
+        let Self { chains, levels, after, .. } = self;
+        chains.retain(|id, chain| {
+            let is_needed = *id == FIRST || chain.matchers > 0 || chain.jump.is_shared();
+            if !is_needed && let Some(level) = levels.get_mut(&id.chain) {
+                level.tables -= 1;
+            }
+            is_needed
+        });
+        levels.retain(|_, level| level.tables > 0);
+        after.retain(|_, tables| {
+            tables.retain(|table| chains.contains_key(table));
+            !tables.is_empty()
+        });
     }
 
-    /// Returns a table, made at `level` if need be, if it is of a later chain.
-    fn table(&mut self, id: TableId, level: u32) -> Result<&Chain, Refusal> {
-        let (level, rest) = match id.chain == FIRST.chain {
-            true => (ENTRANCE_LEVEL, None),
-            false => (level, self.rest.as_ref()),
-        };
-        let chain = match self.chains.entry(id) {
-            std::collections::hash_map::Entry::Occupied(found) => found.into_mut(),
-            std::collections::hash_map::Entry::Vacant(place) => {
-                place.insert(Chain::open(&self.domain, level, rest).map_err(refuse)?)
+    /// Returns a table, made at `level` if need be, if it is the first of a later chain.
+    fn table(&mut self, id: &TableId, level: u32) -> Result<&Chain, Refusal> {
+        if !self.chains.contains_key(id) {
+            let is_first = id.chain == FIRST.chain;
+            let level = if is_first { ENTRANCE_LEVEL } else { self.levels.get(&id.chain).map_or(level, |of| of.level) };
+            let rest = self.rest.as_ref().filter(|_| !is_first);
+            let chain = Chain::open(&self.domain, level, rest).map_err(refuse)?;
+            self.chains.insert(id.clone(), chain);
+            if !is_first {
+                self.levels.entry(id.chain).or_insert(Level { level, tables: 0 }).tables += 1;
             }
-        };
-        Ok(chain)
+            if id.put_off.is_some() {
+                self.after.entry(id.chain).or_default().push(id.clone());
+            }
+        }
+        Ok(&self.chains[id])
     }
 }
 
@@ -321,8 +456,12 @@ impl Chain {
         let table = domain.table(level)?;
         let jump = Action::to_table(&table)?;
         let rest = rest.map(|rest| lead_rest_to(&table, rest)).transpose()?;
-        Ok(Self { table, level, jump, matchers: 0, _rest: rest })
+        Ok(Self { table, jump, matchers: 0, _rest: rest })
     }
+}
+
+fn refuse_gone() -> Refusal {
+    Refusal::Device { reason: "the tables of the chain are gone".into() }
 }
 
 /// Has the packets that match nothing in a table do what `rest` says.

@@ -1,6 +1,8 @@
 //! What a flow does, in the order in which a rule can do it: take tunnel headers and tags off, rewrite, put tags and tunnel headers on, and
 //! send on. What a flow does to a packet after copies of it were sent is for rules behind the first.
 
+use std::sync::Arc;
+
 use sluice_flow::ChainId;
 use sluice_flow::action::{Action, ActionKind, Conntrack, Encapsulation, FieldSet, VlanTag};
 use sluice_flow::field::{Attribute, Field};
@@ -8,9 +10,9 @@ use sluice_flow::meter::MeterId;
 use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
 
+use super::changes::Changes;
 use super::guarantees::Guarantees;
 use super::headers::{self, Wrapping};
-use super::modify::Modifications;
 use super::tracking::{self, Tracking};
 use super::vports::{UPLINK, Vports};
 
@@ -38,6 +40,8 @@ pub struct Plan {
     pub jump: Option<ChainId>,
     /// The meter that packets pass on their way to the rule behind; those that do not are dropped.
     pub meter: Option<MeterId>,
+    /// Changes that are put off until the packet is sent on from there.
+    pub put_off: Option<Arc<Changes>>,
     /// Where copies of some packets go, all of which go on to the rule behind.
     pub sampling: Option<Sampling>,
     /// What rules behind this one do, each with a packet as it is then.
@@ -62,13 +66,19 @@ pub struct Tag {
     pub tci: u16,
 }
 
-pub(super) fn translate(actions: &[Action], guarantees: &Guarantees, vports: &dyn Vports) -> Result<Plan, Refusal> {
+/// Translates actions on packets of which `guarantees` are known after the changes that were put off.
+pub(super) fn translate(
+    actions: &[Action],
+    guarantees: &Guarantees,
+    put_off: Option<&Changes>,
+    vports: &dyn Vports,
+) -> Result<Plan, Refusal> {
     let mut planner = Planner {
         guarantees,
         vports,
         before: Vec::new(),
         plan: Plan::default(),
-        modifications: Modifications::default(),
+        changes: put_off.cloned().unwrap_or_default(),
         tags: guarantees.tags,
         least_ttl: guarantees.least_ttl,
         is_cleared: false,
@@ -159,7 +169,8 @@ struct Planner<'a> {
     /// Rules before the one that is planned, from the first on: each leads to the next.
     before: Vec<Plan>,
     plan: Plan,
-    modifications: Modifications,
+    /// What is done to packets before the plan sends them.
+    changes: Changes,
     /// Tags that a packet has at least, after what was done so far; `None` if the match does not say.
     tags: Option<usize>,
     /// The time to live or the hop limit is at least this, after what was done so far.
@@ -190,12 +201,13 @@ impl Planner<'_> {
                         "an outer header was set before, which would have to go along",
                     ));
                 }
-                if self.changes_packets() {
-                    // A packet that misses there goes to its representor, and must be there as it came in.
-                    return Err(refuse(ActionKind::Recirc, "the packet was changed before, and may miss there"));
-                }
                 if self.has_sent() {
                     let reason = "copies were sent before, and a packet that misses there would be sent again";
+                    return Err(refuse(ActionKind::Recirc, reason));
+                }
+                if self.before.iter().any(Plan::changes_packets) {
+                    // One that misses goes to its representor, and must be there as it came in.
+                    let reason = "the packet was changed before a meter, and may miss there";
                     return Err(refuse(ActionKind::Recirc, reason));
                 }
                 self.plan.jump = Some(*chain);
@@ -204,9 +216,6 @@ impl Planner<'_> {
             change if self.plan.is_sent() => {
                 self.begin_behind();
                 self.take(change)
-            }
-            Action::Set(_) | Action::DecTtl(_) if !self.plan.pushes.is_empty() => {
-                Err(refuse(action.kind(), "a tag was put on before"))
             }
             Action::Conntrack(ct) => self.track(ct),
             Action::ConntrackClear => {
@@ -274,7 +283,7 @@ impl Planner<'_> {
     }
 
     fn set(&mut self, set: &FieldSet) -> Result<(), Refusal> {
-        self.modifications.set(set, self.guarantees)?;
+        self.changes.set(set, self.guarantees)?;
         if let Some((ttl, mask)) = set.get(Field::Ipv4Ttl).or_else(|| set.get(Field::Ipv6Hlimit)) {
             // Of bits that are not set nothing is known any more.
             self.least_ttl = u8::try_from(ttl & mask).unwrap_or_default();
@@ -295,19 +304,16 @@ impl Planner<'_> {
             return Err(refuse(ActionKind::DecTtl, "behind two tags OVS leaves the time to live as it is"));
         }
         self.least_ttl -= 1;
-        self.modifications.decrement_ttl(self.guarantees)
+        self.changes.decrement_ttl(self.guarantees)
     }
 
     fn pop_vlan(&mut self) -> Result<(), Refusal> {
-        if !self.modifications.is_empty() || !self.plan.pushes.is_empty() {
-            return Err(refuse(ActionKind::PopVlan, "the device takes tags off before it changes anything else"));
-        }
         let left = self.tags.and_then(|tags| tags.checked_sub(1));
         if left.is_none() {
             return Err(refuse(ActionKind::PopVlan, "the match does not say that there is a tag"));
         }
         self.tags = left;
-        self.plan.pops += 1;
+        self.changes.pop_vlan();
         Ok(())
     }
 
@@ -318,11 +324,11 @@ impl Planner<'_> {
         if !tag.cfi {
             return Err(refuse(ActionKind::PushVlan, "the CFI bit says that there is a tag and must be set"));
         }
-        if self.plan.pushes.len() == MOST_TAGS {
+        if self.changes.pushes.len() == MOST_TAGS {
             return Err(refuse(ActionKind::PushVlan, "the device puts on two tags at most"));
         }
         let tci = u16::from(tag.pcp) << 13 | tag.vid & 0xfff;
-        self.plan.pushes.push(Tag { tpid: tag.tpid, tci });
+        self.changes.pushes.push(Tag { tpid: tag.tpid, tci });
         self.tags = self.tags.map(|tags| tags + 1);
         Ok(())
     }
@@ -365,7 +371,7 @@ impl Planner<'_> {
     /// of several does, has no meter: libmlx5 takes it only behind on the way in, and only before on the way out (`next_action_state`).
     fn meter(&mut self, id: MeterId) {
         let is_first = self.before.is_empty() && self.plan.tracking.is_none();
-        if is_first || self.plan.changes_packets() || !self.modifications.is_empty() {
+        if is_first || self.plan.changes_packets() || !self.changes.is_empty() {
             self.begin_behind();
         }
         self.plan.meter = Some(id);
@@ -373,7 +379,7 @@ impl Planner<'_> {
     }
 
     fn changes_packets(&self) -> bool {
-        let is_now = self.plan.changes_packets() || !self.modifications.is_empty();
+        let is_now = self.plan.changes_packets() || !self.changes.is_empty();
         is_now || self.before.iter().any(Plan::changes_packets)
     }
 
@@ -383,14 +389,21 @@ impl Planner<'_> {
 
     /// Has what follows be done by a rule behind.
     fn begin_behind(&mut self) {
-        let modifications = std::mem::take(&mut self.modifications).into_words();
-        self.before.push(Plan { modifications, ..std::mem::take(&mut self.plan) });
+        let plan = std::mem::take(&mut self.plan);
+        let changes = std::mem::take(&mut self.changes);
+        let Changes { pops, modifications, pushes, .. } = changes;
+        self.before.push(Plan { pops, modifications: modifications.into_words(), pushes, ..plan });
     }
 
     /// Returns the first rule, with those behind it. Nobody sees what is done to a packet that goes nowhere.
     fn finish(mut self) -> Plan {
-        if self.is_cleared && self.plan.jump.is_some() {
-            self.modifications.push(&tracking::clear());
+        if self.plan.jump.is_some() {
+            // A packet that misses there goes to its representor, and must be there as it came in.
+            let changes = std::mem::take(&mut self.changes);
+            self.plan.put_off = (!changes.is_empty()).then(|| Arc::new(changes));
+            if self.is_cleared {
+                self.changes.modifications.push(&tracking::clear());
+            }
         }
         self.begin_behind();
         let lead_on = |behind: Option<Plan>, mut plan: Plan| {

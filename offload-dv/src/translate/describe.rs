@@ -1,8 +1,9 @@
 //! A rule in words: those of the PRM for what it looks at, and those of libmlx5 for what it does.
 
-use std::fmt::Write;
+use std::fmt::{self, Display, Formatter, Write};
 
-use super::actions::{Plan, Sampling};
+use super::actions::{Plan, Sampling, Tag};
+use super::changes::Changes;
 use super::geneve::GeneveOption;
 use super::headers::Wrapping;
 use super::places;
@@ -58,19 +59,15 @@ fn done(plan: &Plan, name_of: &dyn Fn(u16) -> String) -> Vec<String> {
     if plan.unwraps {
         done.push("decap".to_owned());
     }
-    done.extend((0..plan.pops).map(|_| "pop_vlan".to_owned()));
-    if !plan.modifications.is_empty() {
-        let words: Vec<_> = plan.modifications.iter().map(|word| format!("{word:#018x}")).collect();
-        done.push(format!("modify_header({})", words.join(" ")));
-    }
-    done.extend(plan.pushes.iter().map(|tag| format!("push_vlan({:#06x} {:#06x})", tag.tpid, tag.tci)));
+    done.extend(changes(plan.pops, &plan.modifications, &plan.pushes));
     if let Some(Wrapping { headers, hop }) = &plan.wraps {
         let bytes: String = headers.iter().map(|byte| format!("{byte:02x}")).collect();
         done.push(format!("encap({bytes})"));
         done.push(format!("to the next hop of {}", hop.destination));
     }
     done.extend(plan.meter.map(|id| format!("meter({id}), of those that pass")));
-    done.extend(plan.jump.map(|chain| format!("to the table of chain {chain}")));
+    let put_off = plan.put_off.as_ref().map(|changes| format!(" with {changes} put off")).unwrap_or_default();
+    done.extend(plan.jump.map(|chain| format!("to the table of chain {chain}{put_off}")));
     if let Some(Sampling { ratio, outputs }) = &plan.sampling {
         let names: Vec<_> = outputs.iter().map(|vport| name_of(*vport)).collect();
         done.push(format!("sample(one in {ratio}, to {})", names.join(" and ")));
@@ -88,4 +85,21 @@ fn done(plan: &Plan, name_of: &dyn Fn(u16) -> String) -> Vec<String> {
         done.push("drop".to_owned());
     }
     done
+}
+
+/// Says what is changed in a packet.
+fn changes(pops: usize, modifications: &[u64], pushes: &[Tag]) -> Vec<String> {
+    let mut changes = vec!["pop_vlan".to_owned(); pops];
+    if !modifications.is_empty() {
+        let words: Vec<_> = modifications.iter().map(|word| format!("{word:#018x}")).collect();
+        changes.push(format!("modify_header({})", words.join(" ")));
+    }
+    changes.extend(pushes.iter().map(|tag| format!("push_vlan({:#06x} {:#06x})", tag.tpid, tag.tci)));
+    changes
+}
+
+impl Display for Changes {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        out.write_str(&changes(self.pops, self.modifications.words(), &self.pushes).join(", "))
+    }
 }

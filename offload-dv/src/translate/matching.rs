@@ -13,7 +13,6 @@ use super::places::{
     CVLAN_TAG, ETHERTYPE, FRAGMENT, IP_VERSION, Place, SECOND_CVLAN_TAG, SECOND_SVLAN_TAG, SOURCE_PORT, SVLAN_TAG,
     of_attribute,
 };
-use super::table_id::TableId;
 use super::tracking;
 use super::tunnel::{self, Entrance};
 use super::vports::Vports;
@@ -49,10 +48,17 @@ pub struct Matched {
     pub guarantees: Guarantees,
 }
 
-/// Translates a match. Packets that are not whole are left to software if `only_whole` says so.
-pub(super) fn translate(full: &Match, only_whole: bool, vports: &dyn Vports) -> Result<Matched, Refusal> {
+/// Translates a match on packets that have a tag for certain if `is_tagged` says so. Packets that are not whole are left to software if
+/// `only_whole` says so.
+pub(super) fn translate(
+    full: &Match,
+    only_whole: bool,
+    is_tagged: bool,
+    vports: &dyn Vports,
+) -> Result<Matched, Refusal> {
     let mut consumer = Consumer {
         full,
+        is_tagged,
         chain: exact(full, Field::RecircId).map_or(ChainId(0), ChainId),
         only_whole,
         rest: Remainder::new(full),
@@ -81,6 +87,8 @@ pub(super) fn translate(full: &Match, only_whole: bool, vports: &dyn Vports) -> 
 
 struct Consumer<'a> {
     full: &'a Match,
+    /// There is a tag, whatever the match says.
+    is_tagged: bool,
     chain: ChainId,
     only_whole: bool,
     rest: Remainder,
@@ -115,8 +123,8 @@ impl Consumer<'_> {
     fn connection(&mut self, vports: &dyn Vports) -> Result<(), Refusal> {
         for (field, bits) in tracking::MATCHED {
             let Some(wanted) = self.rest.take(field) else { continue };
-            let table = TableId { chain: self.chain, entrance: self.guarantees.entrance };
-            if let Some((value, mask)) = tracking::matched(field, wanted, table, vports)? {
+            let (chain, entrance) = (self.chain, self.guarantees.entrance);
+            if let Some((value, mask)) = tracking::matched(field, wanted, chain, entrance, vports)? {
                 self.bits().put(bits.place(), mask, value);
             }
         }
@@ -141,7 +149,7 @@ impl Consumer<'_> {
             [Field::CvlanPresent, Field::CvlanTpid, Field::CvlanCfi],
             [SECOND_CVLAN_TAG, SECOND_SVLAN_TAG],
         )?;
-        if inner == Some(true) && outer != Some(true) {
+        if inner == Some(true) && outer != Some(true) && !self.is_tagged {
             return Err(refuse(Field::CvlanPresent, "nothing is said of the outer tag"));
         }
         let (outer, inner) = self.number_of_tags(outer, inner)?;

@@ -4,6 +4,7 @@
 
 mod actions;
 mod bits;
+mod changes;
 mod connection;
 mod describe;
 mod geneve;
@@ -22,6 +23,7 @@ mod tunnel;
 mod vports;
 
 pub use self::actions::{Plan, Sampling, Tag};
+pub use self::changes::Changes;
 pub use self::connection::{
     ConnectionRule, Way, continuation, is_for_hardware, is_translated, restoration, rule as connection_rule,
     translated_mask,

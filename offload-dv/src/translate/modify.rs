@@ -75,6 +75,10 @@ impl Modifications {
         self.0.is_empty()
     }
 
+    pub(super) fn words(&self) -> &[u64] {
+        &self.0
+    }
+
     pub(super) fn into_words(self) -> Box<[u64]> {
         self.0.into()
     }

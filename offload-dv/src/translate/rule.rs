@@ -21,9 +21,9 @@ pub struct Rule {
 
 /// Translates a flow, or says which field or action is not possible.
 pub fn translate(flow: &Flow, vports: &dyn Vports) -> Result<Rule, Refusal> {
-    let matched = matching::translate(&flow.matching().expand(), actions::need_whole(&flow.actions), vports)?;
+    let matched = matching::translate(&flow.matching().expand(), actions::need_whole(&flow.actions), false, vports)?;
     matched.guarantees.check(flow.priority)?;
-    let plan = actions::translate(&flow.actions, &matched.guarantees, vports)?;
-    let table = TableId { chain: flow.chain(), entrance: matched.guarantees.entrance };
+    let plan = actions::translate(&flow.actions, &matched.guarantees, None, vports)?;
+    let table = TableId { chain: flow.chain(), entrance: matched.guarantees.entrance, put_off: None };
     Ok(Rule { table, matched, plan })
 }

@@ -20,9 +20,10 @@ use sluice_flow::refusal::Refusal;
 use sluice_flow::{ChainId, Flow, Priority};
 
 use super::actions::{self, Plan};
+use super::changes::Changes;
 use super::geneve::GeneveOption;
 use super::guarantees::Guarantees;
-use super::matching;
+use super::matching::{self, Matched};
 use super::places::{GENEVE_OPTION_EXISTS, plain};
 use super::table_id::TableId;
 use super::vports::Vports;
@@ -38,6 +39,8 @@ pub struct Templates {
     layouts: Vec<Option<Layout>>,
     matchings: Vec<Option<Arc<Matching>>>,
     cached: Vec<Option<Cached>>,
+    /// Of packets whose changes are put off, where these do not matter for the match.
+    after: Vec<Option<After>>,
     hasher: RandomState,
     /// The deciding bits of the key of the last flow.
     decisive: Vec<u64>,
@@ -51,6 +54,8 @@ pub struct Template {
     pub priority: Priority,
     /// What they do.
     pub plan: Plan,
+    /// Changes of their packets that were put off before.
+    put_off: Option<Arc<Changes>>,
     /// Where the switch has looked up before what it needs for them.
     place: AtomicU32,
 }
@@ -104,11 +109,16 @@ struct Cached {
     template: Arc<Template>,
 }
 
+struct After {
+    of: Arc<Template>,
+    template: Arc<Template>,
+}
+
 impl Templates {
     /// No templates.
     pub fn new() -> Self {
-        let (layouts, matchings, cached, hasher, decisive) = Default::default();
-        let mut templates = Self { layouts, matchings, cached, hasher, decisive };
+        let (layouts, matchings, cached, after, hasher, decisive) = Default::default();
+        let mut templates = Self { layouts, matchings, cached, after, hasher, decisive };
         templates.clear();
         templates
     }
@@ -121,11 +131,69 @@ impl Templates {
         self.matchings.resize_with(PLACES, || None);
         self.cached.clear();
         self.cached.resize_with(PLACES, || None);
+        self.after.clear();
+        self.after.resize_with(PLACES, || None);
     }
 
     /// Makes the rule of a flow, or says which field or action is not possible.
     pub fn instance(&mut self, flow: Flow, vports: &dyn Vports) -> Result<Instance, Refusal> {
         Ok(Instance { template: self.template(&flow, vports)?, flow })
+    }
+
+    /// Makes the rule that a flow has in a table, or says why it cannot be asked for there. `None` if no packet matches that comes to the
+    /// table.
+    pub fn instance_in(
+        &mut self,
+        table: &TableId,
+        flow: &Flow,
+        vports: &dyn Vports,
+    ) -> Result<Option<Instance>, Refusal> {
+        let of = self.template(flow, vports)?;
+        let (chain, entrance) = (of.matching.chain, of.matching.guarantees.entrance);
+        if (chain, entrance) != (table.chain, table.entrance) {
+            return Ok(None);
+        }
+        let template = match &table.put_off {
+            None => Some(of),
+            Some(put_off) => self.template_after(of, put_off, flow, vports)?,
+        };
+        Ok(template.map(|template| Instance { template, flow: flow.clone() }))
+    }
+
+    /// Makes a template of another one, for packets whose changes are put off.
+    fn template_after(
+        &mut self,
+        of: Arc<Template>,
+        put_off: &Arc<Changes>,
+        flow: &Flow,
+        vports: &dyn Vports,
+    ) -> Result<Option<Arc<Template>>, Refusal> {
+        let full = flow.matching().expand();
+        let Some(before) = put_off.before(&full)? else { return Ok(None) };
+        let is_same = before == full;
+        let hash = self.hasher.hash_one((Arc::as_ptr(&of).addr(), Arc::as_ptr(put_off).addr()));
+        let place = slot_of(hash, PLACES);
+        if let Some(found) = self.after[place].as_ref().filter(|_| is_same)
+            && Arc::ptr_eq(&found.of, &of)
+            && found.template.put_off.as_ref().is_some_and(|other| Arc::ptr_eq(other, put_off))
+        {
+            return Ok(Some(found.template.clone()));
+        }
+        let plan = actions::translate(&flow.actions, &of.matching.guarantees, Some(put_off), vports)?;
+        let matching = match is_same {
+            true => of.matching.clone(),
+            false => {
+                let (only_whole, is_tagged) = (of.matching.only_whole, put_off.take_tags_off());
+                Arc::new(of.matching.of_one(matching::translate(&before, only_whole, is_tagged, vports)?))
+            }
+        };
+        let place_of_kind = AtomicU32::new(u32::MAX);
+        let (priority, put_off) = (flow.priority, Some(put_off.clone()));
+        let template = Arc::new(Template { matching, priority, plan, put_off, place: place_of_kind });
+        if is_same {
+            self.after[place] = Some(After { of, template: template.clone() });
+        }
+        Ok(Some(template))
     }
 
     fn template(&mut self, flow: &Flow, vports: &dyn Vports) -> Result<Arc<Template>, Refusal> {
@@ -146,7 +214,7 @@ impl Templates {
         }
         let matching = self.matching(flow, slot_of(of_match, PLACES), vports)?;
         matching.guarantees.check(flow.priority)?;
-        let plan = actions::translate(&flow.actions, &matching.guarantees, vports)?;
+        let plan = actions::translate(&flow.actions, &matching.guarantees, None, vports)?;
         let template = Arc::new(Template::new(matching, flow.priority, plan));
         if template.matching.is_general {
             self.cached[place] = Some(Cached { actions: Arc::downgrade(&flow.actions), template: template.clone() });
@@ -184,12 +252,28 @@ impl Instance {
 
 impl Template {
     fn new(matching: Arc<Matching>, priority: Priority, plan: Plan) -> Self {
-        Self { matching, priority, plan, place: AtomicU32::new(u32::MAX) }
+        Self { matching, priority, plan, put_off: None, place: AtomicU32::new(u32::MAX) }
     }
 
     /// The table that the rules are in.
     pub fn table(&self) -> TableId {
-        TableId { chain: self.matching.chain, entrance: self.matching.guarantees.entrance }
+        let (chain, entrance) = (self.matching.chain, self.matching.guarantees.entrance);
+        TableId { chain, entrance, put_off: self.put_off.clone() }
+    }
+
+    /// Returns whether they are of packets with changes that are put off.
+    pub(crate) fn is_after_changes(&self) -> bool {
+        self.put_off.is_some()
+    }
+
+    /// The chain that they are in.
+    pub fn chain(&self) -> ChainId {
+        self.matching.chain
+    }
+
+    /// The table where their packets are looked up again.
+    pub fn next_table(&self) -> Option<TableId> {
+        self.plan.chain().map(|chain| self.table().to(chain, self.plan.put_off.clone()))
     }
 
     /// The vport that packets come from, if they look at it.
@@ -231,7 +315,7 @@ impl Matching {
     fn of(flow: &Flow, decisive: &[u64], only_whole: bool, vports: &dyn Vports) -> Result<Self, Refusal> {
         let matched = flow.matching();
         let full = matched.expand();
-        let translated = matching::translate(&full, only_whole, vports)?;
+        let translated = matching::translate(&full, only_whole, false, vports)?;
         let mut found = decisive_bits(matched.mask());
         let is_inside = translated.guarantees.entrance.is_some();
         let fillings = fillings(&full, matched.mask(), is_inside, &mut found);
@@ -252,6 +336,21 @@ impl Matching {
             (matching.base, matching.fillings, matching.is_general) = (translated.value, Box::default(), false);
         }
         Ok(matching)
+    }
+
+    /// Returns the same for one flow, whose packets are `matched` otherwise.
+    fn of_one(&self, matched: Matched) -> Self {
+        Self {
+            of: self.of.clone(),
+            decisive: self.decisive.clone(),
+            only_whole: self.only_whole,
+            chain: self.chain,
+            mask: matched.mask,
+            guarantees: self.guarantees,
+            base: matched.value,
+            fillings: Box::default(),
+            is_general: false,
+        }
     }
 
     fn is_of(&self, matched: &MaskedKey<'_>, decisive: &[u64]) -> bool {

@@ -11,7 +11,7 @@ use sluice_flow::refusal::Refusal;
 
 use super::guarantees::Guarantees;
 use super::registers::{Bits, CT_LABEL, CT_MARK, CT_STATE, CT_ZONE};
-use super::table_id::TableId;
+use super::tunnel::Entrance;
 use super::vports::Vports;
 
 const ETH_P_IP: u16 = 0x0800;
@@ -70,16 +70,17 @@ pub(super) const MATCHED: [(Field, Bits); 4] =
 pub(super) fn matched(
     field: Field,
     (value, mask): (u128, u128),
-    table: TableId,
+    chain: ChainId,
+    entrance: Option<Entrance>,
     vports: &dyn Vports,
 ) -> Result<Option<(u128, u128)>, Refusal> {
     let refuse = |reason: &'static str| Err(Refusal::Field { field, reason: reason.into() });
     let wanted = value & mask;
-    if table.entrance.is_some() || table.chain == FIRST || !vports.has_connections() {
+    if entrance.is_some() || chain == FIRST || !vports.has_connections() {
         return match wanted {
             0 => Ok(None),
-            _ if table.entrance.is_some() => refuse("connections inside tunnels are not looked up yet"),
-            _ if table.chain == FIRST => refuse("no packet is tracked before the first ct()"),
+            _ if entrance.is_some() => refuse("connections inside tunnels are not looked up yet"),
+            _ if chain == FIRST => refuse("no packet is tracked before the first ct()"),
             _ => refuse("there is no source of connections: `connections` in [dv] names one"),
         };
     }

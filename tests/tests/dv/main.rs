@@ -23,6 +23,7 @@ mod meters;
 mod mirrors;
 mod misbehaving;
 mod nic;
+mod put_off;
 mod reference;
 mod refusals;
 mod refused_start;

@@ -269,7 +269,11 @@ fn what_a_meter_is_not_for_is_refused_and_its_rules_are_explained() {
             "meter(1),ct(zone=1),1",
             "ct: a meter was passed before, and a packet of no connection would pass it again",
         ),
-        (IPV4, "set(ipv4(ttl=9)),meter(1),recirc(5)", "recirc: the packet was changed before, and may miss there"),
+        (
+            IPV4,
+            "set(ipv4(ttl=9)),meter(1),recirc(5)",
+            "recirc: the packet was changed before a meter, and may miss there",
+        ),
         (
             "tunnel(tun_id=5,flags(+key)),in_port(10)",
             "meter(1),recirc(5)",

@@ -51,12 +51,15 @@ fn an_action_that_a_rule_does_not_do_is_refused_by_its_name() {
         (
             "1,set(eth(src=02:00:00:00:00:09)),3,recirc(5)",
             "action recirc: ",
-            "the packet was changed before, and may miss there",
+            "copies were sent before, and a packet that misses there would be sent again",
         ),
         ("1,ct(zone=1),3", "action ct: ", "copies were sent before, and a packet of no connection would be sent again"),
-        ("push_vlan(vid=5,pcp=0),recirc(5)", "action recirc: ", "the packet was changed before, and may miss there"),
+        (
+            "push_vlan(vid=5,pcp=0),ct(zone=5)",
+            "action ct: ",
+            "the packet was changed before, and may be of no connection",
+        ),
         ("recirc(5),1", "action output: ", "nothing can follow a recirculation here"),
-        ("push_vlan(vid=5,pcp=0),set(ipv4(ttl=3)),1", "action set: ", "a tag was put on before"),
         ("set(tcp(src=5)),1", "action set: ", "the match does not say that there is tcp()"),
         ("set(skb_mark(5)),1", "action set: ", "the device does not write skb_mark()"),
         (

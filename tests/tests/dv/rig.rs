@@ -1,5 +1,6 @@
 //! A switch with six ports, and flows as text.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_flow::connection::{Connection, Direction, State};
@@ -123,7 +124,8 @@ pub(crate) fn wait_for(out: &Out, frame: &[u8]) {
 impl<'a> Rig<'a> {
     pub(crate) fn open(ports: &'a Ports) -> Self {
         let names = std::iter::once(representor()).chain(ends().iter().map(|(_, name)| *name));
-        let switch = Switch::open(&Library::load().unwrap(), "mlx5_0").unwrap();
+        let mut switch = Switch::open(&Library::load().unwrap(), "mlx5_0").unwrap();
+        switch.set_vports(Arc::new(Vport));
         let templates = Templates::new();
         let mut rig = Self { switch, templates, ports, outs: names.map(|name| ports.out(name)).collect() };
         for port in 1..=ends().len() {
