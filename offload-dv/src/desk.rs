@@ -137,7 +137,10 @@ impl Desk {
         done.extend(removal.gone.iter().map(|position| removed(changes[*position], None)));
         if !removal.left.is_empty() {
             // Places are those of the rules that there were.
-            let changes = removal.left.iter().map(|position| changes[*position]).collect();
+            let changes = match removal.gone.is_empty() {
+                true => changes,
+                false => removal.left.iter().map(|position| changes[*position]).collect(),
+            };
             self.removals.insert(batch, Removals { changes, left: removal.left.len(), reply: reply.clone() });
         }
     }

@@ -60,17 +60,20 @@ impl InstallQueue for Queue {
             self.templates.clear();
             self.revision = revision;
         }
-        let mut prepared = Vec::with_capacity(batch.len());
+        let (mut prepared, mut handed) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
         for Change { flow, generation, operation } in batch.drain(..) {
             match self.prepare(operation) {
-                Ok(work) => prepared.push(Prepared { flow, generation, work }),
+                Ok(work) => {
+                    prepared.push(Prepared { flow, generation, work });
+                    handed.push((flow, generation));
+                }
                 Err(refusal) => done.push(Completion { flow, generation, result: Err(refusal) }),
             }
         }
         if prepared.is_empty() {
             return;
         }
-        let number = self.in_hand.begin(prepared.iter().map(|change| (change.flow, change.generation)).collect());
+        let number = self.in_hand.begin(handed);
         let reply = Reply { batch: number, complete: self.complete.clone(), waker: self.waker.clone() };
         let batch = Batch { changes: prepared, reply };
         if let Err(refusal) = self.owner.post(move |desk| desk.carry_out(batch)) {

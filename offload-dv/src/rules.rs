@@ -10,7 +10,7 @@ use sluice_flow::refusal::Refusal;
 use sluice_flow::{Cause, ChainId, FlowId, Generation};
 
 use crate::asks::Asks;
-use crate::switch::{self, Count, RuleId, Switch, Way};
+use crate::switch::{self, ByRule, Count, RuleId, Switch, Way};
 use crate::translate::{Entrance, Hop, Instance, Template};
 use crate::watch::Progress;
 
@@ -19,7 +19,7 @@ pub(crate) struct Rules {
     switch: Switch,
     /// Who follows next hops.
     asks: Option<Asks>,
-    known: Vec<Known>,
+    known: ByRule<Known>,
     open: HashSet<ChainId>,
     progress: Arc<Progress>,
 }
@@ -56,7 +56,7 @@ const NOBODY: u64 = 0;
 
 impl Rules {
     pub(crate) fn new(switch: Switch, progress: Arc<Progress>) -> Self {
-        Self { switch, asks: None, known: Vec::new(), open: HashSet::new(), progress }
+        Self { switch, asks: None, known: ByRule::new(), open: HashSet::new(), progress }
     }
 
     /// The switch, for what does not concern the names of rules.
@@ -105,13 +105,10 @@ impl Rules {
                 return Err(refusal);
             }
         };
-        let place = installed.0 as usize;
-        if place >= self.known.len() {
-            let places = self.switch.places();
-            self.known.reserve_exact(places - self.known.len());
-            self.known.resize_with(places, Known::default);
+        for bulk in self.known.bulks()..self.switch.bulks() {
+            self.known.add_bulk(self.switch.size_of(bulk));
         }
-        let known = &mut self.known[place];
+        let known = self.known.get_mut(installed);
         known.life = known.life.wrapping_add(1);
         known.owner = Some(Owned { id, installed_as: generation });
         Ok(in_hardware(handle(installed, known.life)))
@@ -140,7 +137,7 @@ impl Rules {
         for (position, handle) in handles.iter().enumerate() {
             match self.find(*handle) {
                 Some(id) => {
-                    self.known[id.0 as usize].owner = None;
+                    self.known.get_mut(id).owner = None;
                     removal.left.push(position);
                     removal.ids.push(id);
                 }
@@ -165,7 +162,7 @@ impl Rules {
         for some in ids.chunks(AT_ONCE) {
             self.progress.works()?;
             self.switch.remove_later(some, NOBODY)?;
-            some.iter().for_each(|id| self.known[id.0 as usize].owner = None);
+            some.iter().for_each(|id| self.known.get_mut(*id).owner = None);
         }
         Ok(ids.len())
     }
@@ -193,8 +190,9 @@ impl Rules {
     /// Returns the readings of a bulk of counters as they were told last, in place of what `readings` has.
     pub(crate) fn readings(&self, bulk: usize, readings: &mut Vec<Reading>) {
         readings.clear();
-        readings.extend(self.switch.counts(bulk).filter_map(|(id, count)| {
-            let owned = self.known.get(id.0 as usize)?.owner?;
+        let Some(counts) = self.switch.all_counts(bulk) else { return };
+        readings.extend(self.known.bulk(bulk).iter().zip(counts).filter_map(|(known, count)| {
+            let owned = known.owner?;
             Some(Reading { flow: owned.id, installed_as: owned.installed_as, counters: counters(count) })
         }));
     }
@@ -206,8 +204,7 @@ impl Rules {
     }
 
     fn all(&self) -> impl Iterator<Item = (RuleId, u32)> {
-        let places = (0..).zip(&self.known).filter(|(_, known)| known.owner.is_some());
-        places.map(|(index, known)| (RuleId(index), known.life))
+        self.known.iter().filter(|(_, known)| known.owner.is_some()).map(|(id, known)| (id, known.life))
     }
 
     /// Asks for next hops that flows were refused for.
@@ -225,7 +222,7 @@ impl Rules {
     }
 
     fn check_jump(&self, template: &Template) -> Result<(), Refusal> {
-        match template.plan.chain() {
+        match template.to() {
             Some(chain) if !self.open.contains(&chain) => {
                 let reason = format!("chain {chain} is not open").into();
                 Err(Refusal::Action { action: ActionKind::Recirc, reason }.until(Cause::Chain))
@@ -237,9 +234,9 @@ impl Rules {
     /// Returns the rule of a handle, if it is still that one.
     #[expect(clippy::cast_possible_truncation, reason = "the two halves")]
     fn find(&self, handle: Handle) -> Option<RuleId> {
-        let (life, index) = ((handle.0 >> 32) as u32, handle.0 as u32);
-        let known = self.known.get(index as usize)?;
-        (known.life == life && known.owner.is_some()).then_some(RuleId(index))
+        let (life, id) = ((handle.0 >> 32) as u32, RuleId(handle.0 as u32));
+        let known = self.known.get(id)?;
+        (known.life == life && known.owner.is_some()).then_some(id)
     }
 }
 

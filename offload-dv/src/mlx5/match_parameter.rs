@@ -41,14 +41,10 @@ impl MatchParameter {
         blocks.filter(|(_, block)| block.iter().any(|word| *word != 0)).fold(0, |bits, (block, _)| bits | 1 << block)
     }
 
-    /// Sets bits of a word of 64 bits.
-    pub(crate) fn set_bits(&mut self, word: usize, bits: u64) {
-        self.words[1 + word] |= bits.to_be();
-    }
-
-    /// Clears bits of a word of 64 bits.
-    pub(crate) fn clear_bits(&mut self, word: usize, bits: u64) {
-        self.words[1 + word] &= !bits.to_be();
+    /// Puts bits under a mask into a word of 64 bits.
+    pub(crate) fn put_bits(&mut self, word: usize, mask: u64, bits: u64) {
+        let word = &mut self.words[1 + word];
+        *word = *word & !mask.to_be() | bits.to_be();
     }
 
     /// For libmlx5, which only reads it, although its header has a pointer that is not const.

@@ -1,7 +1,8 @@
 //! Domains, tables, matchers and rules of direct rules.
 
+use std::cell::Cell;
 use std::io;
-use std::ptr::NonNull;
+use std::ptr::{NonNull, null_mut};
 use std::rc::Rc;
 
 use super::action::{Action, Counts};
@@ -69,6 +70,8 @@ pub struct Shape(Rc<ShapeOf>);
 struct ShapeOf {
     matcher: Matcher,
     actions: Box<[Action]>,
+    /// What libmlx5 is given: the action that counts, and behind it all others.
+    list: Box<[Cell<*mut RawAction>]>,
 }
 
 /// A rule in the device, until it is dropped.
@@ -186,7 +189,8 @@ impl Matcher {
 
     /// Makes what rules of this matcher have in common that do the same.
     pub fn shape(&self, actions: Box<[Action]>) -> Shape {
-        Shape(Rc::new(ShapeOf { matcher: self.clone(), actions }))
+        let list = std::iter::once(null_mut()).chain(actions.iter().map(Action::raw)).map(Cell::new).collect();
+        Shape(Rc::new(ShapeOf { matcher: self.clone(), actions, list }))
     }
 
     fn functions(&self) -> &Functions {
@@ -199,19 +203,22 @@ impl Shape {
     /// place in a bulk.
     pub fn rule(&self, value: &MatchParameter, count: Option<(&Counts, usize)>) -> Result<Rule, CallError> {
         const CALL: &str = "mlx5dv_dr_rule_create";
-        let ShapeOf { matcher, actions } = &*self.0;
-        let count = count.map(|(counts, index)| counts.action(index)).transpose()?;
-        let number = actions.len() + usize::from(count.is_some());
-        if number > MOST_ACTIONS {
+        let ShapeOf { matcher, list, .. } = &*self.0;
+        let list = match count {
+            None => &list[1..],
+            Some((counts, index)) => {
+                list[0].set(counts.action(index)?.as_ptr());
+                list
+            }
+        };
+        if list.len() > MOST_ACTIONS {
             return Err(CallError { call: CALL, source: io::ErrorKind::ArgumentListTooLong.into() });
         }
-        let mut list: [*mut RawAction; MOST_ACTIONS] = [std::ptr::null_mut(); MOST_ACTIONS];
-        let wanted = count.map(NonNull::as_ptr).into_iter().chain(actions.iter().map(Action::raw));
-        list.iter_mut().zip(wanted).for_each(|(place, raw)| *place = raw);
         let create = matcher.functions().mlx5dv_dr_rule_create;
+        let actions = list.as_ptr().cast_mut().cast();
         // SAFETY: the rule keeps matcher and actions, and the bulk does not destroy the counter's before the rule's end; libmlx5 copies
         // value and list.
-        let raw = unsafe { create(matcher.0.raw.as_ptr(), value.as_ptr(), number, list.as_mut_ptr()) };
+        let raw = unsafe { create(matcher.0.raw.as_ptr(), value.as_ptr(), list.len(), actions) };
         let raw = NonNull::new(raw).ok_or_else(|| CallError::last(CALL))?;
         Ok(Rule { raw, shape: self.clone() })
     }

@@ -22,15 +22,14 @@ use super::meters::Meters;
 use super::mirrors::{self, Copying, Mirrors};
 use super::next_hops::{NextHops, Way};
 use super::refusal::{explain, refuse};
-use super::rule_id::RuleId;
+use super::rule_id::{ByRule, RuleId};
 use super::tables::{MatcherId, Tables};
 use crate::mlx5::{self, Answer, Context, Domain, DomainKind, Events, Library, Listener, Unavailable};
 use crate::translate::{Entrance, Hop, Instance};
 
 /// An eswitch, opened. Its rules go with it.
 pub struct Switch {
-    /// By the places of their counters.
-    pub(super) rules: Vec<Option<Installed>>,
+    pub(super) rules: ByRule<Option<Installed>>,
     /// What flows have besides their first rules.
     pub(super) continued: HashMap<RuleId, Continued>,
     /// What flows have in tables with changes that are put off.
@@ -69,7 +68,7 @@ impl Switch {
             |reason: Refusal| Unavailable::NoCounters { name: name.to_owned(), reason: reason.to_string() };
         let capabilities = Capabilities::of(&context).map_err(failed)?;
         Ok(Self {
-            rules: Vec::new(),
+            rules: ByRule::new(),
             continued: HashMap::new(),
             after: AfterChanges::default(),
             kinds: Kinds::default(),
@@ -124,7 +123,7 @@ impl Switch {
     /// Returns the bulks of counters in which connections have theirs.
     pub fn bulks_of_connections(&self) -> BTreeSet<usize> {
         let counters = self.connections.iter().flat_map(Connections::counters);
-        counters.map(|counter| self.counters.bulk_of(counter)).collect()
+        counters.map(RuleId::bulk).collect()
     }
 
     /// Returns the connections whose packets were counted between the time when this was asked last, and when their counters were told last.
@@ -179,12 +178,10 @@ impl Switch {
                     self.continued.insert(id, continued);
                 }
                 self.after.put(id, after);
-                let places = self.places();
-                if self.rules.len() < places {
-                    self.rules.reserve_exact(places - self.rules.len());
-                    self.rules.resize_with(places, || None);
+                for bulk in self.rules.bulks()..self.counters.bulks() {
+                    self.rules.add_bulk(self.counters.size_of(bulk));
                 }
-                self.rules[id.0 as usize] = Some(installed);
+                *self.rules.get_mut(id) = Some(installed);
                 Ok(id)
             }
             Err(refusal) => {
@@ -212,7 +209,7 @@ impl Switch {
         };
         let was_continued = before.is_some();
         let old_after = self.after.put(id, after);
-        let was_last = self.rules[id.0 as usize].replace(new).is_some_and(|old| self.release(old, before));
+        let was_last = self.rules.get_mut(id).replace(new).is_some_and(|old| self.release(old, before));
         let was_last = self.release_after(old_after) || was_last;
         if was_continued && let Err(refusal) = self.wait_for_packets() {
             // The next one that waits frees it.
@@ -222,11 +219,6 @@ impl Switch {
             self.prune();
         }
         Ok(())
-    }
-
-    /// Returns how many places there are for rules so far; their names are below that.
-    pub fn places(&self) -> usize {
-        self.counters.places()
     }
 
     /// Returns what a rule is for.
@@ -242,7 +234,7 @@ impl Switch {
         }
         let mut was_last = false;
         for id in ids {
-            if let Some(installed) = self.rules[id.0 as usize].take() {
+            if let Some(installed) = self.rules.get_mut(*id).take() {
                 let continued = if installed.kind.is_none() { self.continued.remove(id) } else { None };
                 was_last |= self.release(installed, continued);
                 let after = self.after.take(*id);
@@ -274,7 +266,7 @@ impl Switch {
 
     /// Returns the bulk of a mirror's counter; `None` if there is none of that name.
     pub fn bulk_of_mirror(&self, name: &str) -> Option<usize> {
-        self.mirrors.counter(name).map(|counter| self.counters.bulk_of(counter))
+        self.mirrors.counter(name).map(RuleId::bulk)
     }
 
     /// Returns what a mirror has copied, as its bulk was told last; `None` if there is none of that name.
@@ -300,7 +292,7 @@ impl Switch {
 
     /// Returns the bulks of a meter's counters: of packets that pass, and of others. `None` if there is none of that number.
     pub fn bulks_of_meter(&self, id: MeterId) -> Option<[usize; 2]> {
-        self.meters.counters(id).map(|counters| counters.map(|counter| self.counters.bulk_of(counter)))
+        self.meters.counters(id).map(|counters| counters.map(RuleId::bulk))
     }
 
     /// Returns what passed a meter and what did not, as the bulks were told last; `None` if there is none of that number.
@@ -311,6 +303,11 @@ impl Switch {
     /// Returns how many bulks of counters there are.
     pub fn bulks(&self) -> usize {
         self.counters.bulks()
+    }
+
+    /// Returns how many counters a bulk has, and rules whose names are of it at most.
+    pub fn size_of(&self, bulk: usize) -> usize {
+        self.counters.size_of(bulk)
     }
 
     /// Asks for the counters of a bulk, of which `reader` is [told](Self::told) later.
@@ -333,13 +330,15 @@ impl Switch {
         self.counters.told()
     }
 
+    /// Returns what each counter of a bulk has counted for its rule, as it was told last, whether it has a rule or not.
+    pub(crate) fn all_counts(&self, bulk: usize) -> Option<impl Iterator<Item = Count>> {
+        self.counters.counts(bulk)
+    }
+
     /// Returns what rules have counted whose counters are in a bulk, as it was told last.
     pub fn counts(&self, bulk: usize) -> impl Iterator<Item = (RuleId, Count)> {
-        let (first, counts) = self.counters.counts(bulk).unzip();
-        let rules = self.rules.get(first.unwrap_or_default()..).unwrap_or_default();
-        let places = (u32::try_from(first.unwrap_or_default()).unwrap_or(u32::MAX)..).zip(rules);
-        let taken = places.zip(counts.into_iter().flatten()).filter(|((_, rule), _)| rule.is_some());
-        taken.map(|((place, _), count)| (RuleId(place), count))
+        let places = self.rules.bulk(bulk).iter().enumerate().zip(self.all_counts(bulk).into_iter().flatten());
+        places.filter(|((_, rule), _)| rule.is_some()).map(move |((index, _), count)| (RuleId::of(bulk, index), count))
     }
 
     /// Returns a handle by which another thread waits for answers.
@@ -375,13 +374,12 @@ impl Switch {
 
     /// Makes a rule of a flow in one table, and those that follow from it.
     pub(super) fn insert(&mut self, rule: Instance, id: RuleId) -> Result<Rules, Refusal> {
-        if rule.template.plan.chain().is_some() && !self.kinds.has(&rule.template) {
+        if rule.template.to().is_some() && !self.kinds.has(&rule.template) {
             self.prepare_jump(&rule.template)?;
         }
-        if rule.template.plan.tracking.is_some() || !rule.template.plan.behind.is_empty() {
+        if rule.template.is_continued() {
             return self.insert_continued(rule, id).map(|(first, continued)| (first, Some(continued)));
         }
-        let value = rule.value();
         let Instance { flow, template } = rule;
         let entered = self.kinds.enter(&template, &mut self.tables, &mut self.next_hops, &mut self.actions);
         let kind = match entered {
@@ -391,7 +389,7 @@ impl Switch {
                 return Err(explain(refusal, &template));
             }
         };
-        match self.kinds.rule(kind, &value, self.counters.counter(id)) {
+        match self.kinds.rule(kind, &flow, self.counters.counter(id)) {
             Ok(rule) => {
                 if let Some(matcher) = self.kinds.get(kind).map(|kind| kind.matcher)
                     && self.tables.add_rule(matcher)
@@ -411,7 +409,7 @@ impl Switch {
     }
 
     fn installed(&self, id: RuleId) -> Option<&Installed> {
-        self.rules.get(id.0 as usize)?.as_ref()
+        self.rules.get(id)?.as_ref()
     }
 
     /// Takes a rule out of the tables. Returns whether it was the last of its kind.

@@ -17,7 +17,7 @@ const LOOKED_AT: usize = 4_096;
 pub(super) struct Growth {
     matcher: MatcherId,
     /// The first place that was not looked at.
-    next: usize,
+    next: RuleId,
 }
 
 impl Switch {
@@ -36,27 +36,30 @@ impl Switch {
         let Some(Growth { matcher, next: first }) = self.growth.take().or_else(|| self.begin_growth()) else {
             return Ok(());
         };
-        let mut moved = Vec::with_capacity(MOVED);
-        let mut next = first;
-        while next < self.rules.len().min(first + LOOKED_AT) && moved.len() < MOVED {
-            if let Some(rule) = self.move_rule(next, matcher)? {
-                moved.push((next, rule));
+        let (mut moved, mut looked_at, mut next) = (Vec::with_capacity(MOVED), 0, Some(first));
+        while let Some(place) = next
+            && looked_at < LOOKED_AT
+            && moved.len() < MOVED
+        {
+            if let Some(rule) = self.move_rule(place, matcher)? {
+                moved.push((place, rule));
             }
-            next += 1;
+            next = self.rules.after(place);
+            looked_at += 1;
         }
         if !moved.is_empty() {
             // Rings are written side by side: what is new must be there before what is old goes.
             self.sync()?;
         }
         for (place, rule) in moved {
-            if let Some(installed) = &mut self.rules[place] {
+            if let Some(installed) = self.rules.get_mut(place).as_mut() {
                 installed.rule = rule;
             }
         }
-        if next < self.rules.len() {
-            self.growth = Some(Growth { matcher, next });
-        } else if self.tables.end_growth(matcher) {
-            self.crowded.push_back(matcher);
+        match next {
+            Some(next) => self.growth = Some(Growth { matcher, next }),
+            None if self.tables.end_growth(matcher) => self.crowded.push_back(matcher),
+            None => {}
         }
         Ok(())
     }
@@ -65,17 +68,17 @@ impl Switch {
         let id = self.crowded.pop_front()?;
         let matcher = self.tables.begin_growth(id)?;
         self.kinds.move_to(id, &matcher);
-        Some(Growth { matcher: id, next: 0 })
+        Some(Growth { matcher: id, next: RuleId::of(0, 0) })
     }
 
     /// Makes a rule once more, if it is one of the old matcher.
-    fn move_rule(&self, place: usize, matcher: MatcherId) -> Result<Option<crate::mlx5::Rule>, Refusal> {
-        let Some(installed) = &self.rules[place] else { return Ok(None) };
+    fn move_rule(&mut self, place: RuleId, matcher: MatcherId) -> Result<Option<crate::mlx5::Rule>, Refusal> {
+        let Some(Some(installed)) = self.rules.get(place) else { return Ok(None) };
         let Some(id) = installed.kind else { return Ok(None) };
         let kind = self.kinds.get(id).filter(|kind| kind.matcher == matcher);
-        let Some(kind) = kind.filter(|kind| !installed.rule.is_beside(&kind.shape)) else { return Ok(None) };
-        let value = kind.template.value(&installed.flow);
-        let counter = self.counters.counter(RuleId(u32::try_from(place).unwrap_or(u32::MAX)));
-        self.kinds.rule(id, &value, counter).map(Some)
+        if kind.is_none_or(|kind| installed.rule.is_beside(&kind.shape)) {
+            return Ok(None);
+        }
+        self.kinds.rule(id, &installed.flow, self.counters.counter(place)).map(Some)
     }
 }

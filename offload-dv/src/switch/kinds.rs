@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use sluice_flow::ChainId;
 use sluice_flow::refusal::Refusal;
+use sluice_flow::{ChainId, Flow};
 
 use super::actions::Actions;
 use super::next_hops::NextHops;
@@ -28,6 +28,8 @@ pub(super) struct Kind {
     pub(super) template: Arc<Template>,
     pub(super) shape: Shape,
     pub(super) matcher: MatcherId,
+    /// What the rule that was made last looks for.
+    value: MatchParameter,
     rules: u32,
 }
 
@@ -67,12 +69,13 @@ impl Kinds {
         self.get(KindId(template.place())).is_some_and(|kind| Arc::ptr_eq(&kind.template, template))
     }
 
-    /// Makes a rule of a kind, which counts with `count`.
-    pub(super) fn rule(&self, id: KindId, value: &MatchParameter, count: (&Counts, usize)) -> Result<Rule, Refusal> {
-        match self.get(id) {
-            Some(kind) => kind.shape.rule(value, Some(count)).map_err(refuse),
-            None => Err(Refusal::Device { reason: "the rule's matcher is gone".into() }),
-        }
+    /// Makes the rule of a flow that has the template of a kind. It counts with `count`.
+    pub(super) fn rule(&mut self, id: KindId, flow: &Flow, count: (&Counts, usize)) -> Result<Rule, Refusal> {
+        let Some(Some(kind)) = self.kinds.get_mut(id.0 as usize) else {
+            return Err(Refusal::Device { reason: "the rule's matcher is gone".into() });
+        };
+        kind.template.fill(flow, &mut kind.value);
+        kind.shape.rule(&kind.value, Some(count)).map_err(refuse)
     }
 
     pub(super) fn get(&self, id: KindId) -> Option<&Kind> {
@@ -142,7 +145,8 @@ impl Kind {
     ) -> Result<Self, Refusal> {
         let actions = actions_of(&template.plan, &template.table(), &[], &[], tables, next_hops, actions)?;
         let (matcher, of) = tables.matcher(template)?;
-        Ok(Self { template: template.clone(), shape: of.shape(actions), matcher, rules: 1 })
+        let (template, shape, value) = (template.clone(), of.shape(actions), *template.base());
+        Ok(Self { template, shape, matcher, value, rules: 1 })
     }
 }
 

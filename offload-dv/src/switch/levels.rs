@@ -138,14 +138,14 @@ impl Switch {
     }
 
     /// Makes all rules of some kinds once more.
-    fn rules_anew(&self, is_wanted: impl Fn(&Kind) -> bool) -> Result<Vec<Anew>, Refusal> {
-        let first = (0..).map(RuleId).zip(&self.rules).filter_map(|(id, rule)| Some((id, None, rule.as_ref()?)));
-        let after = self.after.rules().map(|(id, place, rule)| (id, Some(place), rule));
+    fn rules_anew(&mut self, is_wanted: impl Fn(&Kind) -> bool) -> Result<Vec<Anew>, Refusal> {
+        let Self { rules, after, kinds, counters, .. } = self;
+        let first = rules.iter().filter_map(|(id, rule)| Some((id, None, rule.as_ref()?)));
+        let after = after.rules().map(|(id, place, rule)| (id, Some(place), rule));
         let wanted = first.chain(after).filter_map(|(id, after, rule)| {
             let kind_id = rule.kind?;
-            let kind = self.kinds.get(kind_id).filter(|kind| is_wanted(kind))?;
-            let value = kind.template.value(&rule.flow);
-            let made = self.kinds.rule(kind_id, &value, self.counters.counter(id));
+            kinds.get(kind_id).filter(|kind| is_wanted(kind))?;
+            let made = kinds.rule(kind_id, &rule.flow, counters.counter(id));
             Some(made.map(|rule| Anew { id, after, rule }))
         });
         wanted.collect()
@@ -153,7 +153,7 @@ impl Switch {
 
     fn put(&mut self, Anew { id, after, rule }: Anew) {
         let place = match after {
-            None => self.rules.get_mut(id.0 as usize).and_then(Option::as_mut),
+            None => self.rules.get_mut(id).as_mut(),
             Some(place) => self.after.rule_mut(id, place),
         };
         if let Some(installed) = place {

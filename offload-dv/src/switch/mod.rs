@@ -34,4 +34,5 @@ pub(crate) use self::counters::END;
 pub use self::counters::{Count, Told};
 pub use self::mirrors::Copying;
 pub use self::next_hops::Way;
+pub(crate) use self::rule_id::ByRule;
 pub use self::rule_id::RuleId;

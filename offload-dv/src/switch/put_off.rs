@@ -89,8 +89,7 @@ impl Switch {
     }
 
     fn flows_of(&self, chain: ChainId) -> Vec<(RuleId, Flow)> {
-        let places = (0..).map(RuleId).zip(&self.rules);
-        let flows = places.filter_map(|(id, rule)| Some((id, &rule.as_ref()?.flow)));
+        let flows = self.rules.iter().filter_map(|(id, rule)| Some((id, &rule.as_ref()?.flow)));
         flows.filter(|(_, flow)| flow.chain() == chain).map(|(id, flow)| (id, flow.clone())).collect()
     }
 

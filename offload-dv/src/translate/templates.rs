@@ -8,11 +8,11 @@
 //! Each template has one slot, picked by a hash of what it depends on; the newest of those that share a slot stays. It lives as long as
 //! a rule has it.
 
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
-use foldhash::fast::RandomState;
+use foldhash::fast::{FoldHasher, RandomState};
 use sluice_flow::action::Action;
 use sluice_flow::field::Field;
 use sluice_flow::key::{Mask, MaskedKey, Match};
@@ -54,6 +54,8 @@ pub struct Template {
     pub priority: Priority,
     /// What they do.
     pub plan: Plan,
+    to: Option<ChainId>,
+    is_continued: bool,
     /// Changes of their packets that were put off before.
     put_off: Option<Arc<Changes>>,
     /// Where the switch has looked up before what it needs for them.
@@ -88,9 +90,20 @@ struct Matching {
     is_general: bool,
 }
 
-/// Bytes of a key in a row that go into a word of the PRM: at most eight, the lowest first.
+/// Bytes of a key in a row that go into a word of the PRM.
 #[derive(Clone, Copy, Debug)]
 struct Filling {
+    /// The first of eight bytes, the lowest first.
+    from: u16,
+    word: u8,
+    /// How far these are rotated to the left.
+    rotation: u8,
+    /// Which bits of them go there, after that.
+    bits: u64,
+}
+
+/// The same, as they are found: bytes from the first one that goes there on.
+struct Run {
     from: u16,
     word: u8,
     shift: u8,
@@ -187,9 +200,7 @@ impl Templates {
                 Arc::new(of.matching.of_one(matching::translate(&before, only_whole, is_tagged, vports)?))
             }
         };
-        let place_of_kind = AtomicU32::new(u32::MAX);
-        let (priority, put_off) = (flow.priority, Some(put_off.clone()));
-        let template = Arc::new(Template { matching, priority, plan, put_off, place: place_of_kind });
+        let template = Arc::new(Template::new(matching, flow.priority, plan, Some(put_off.clone())));
         if is_same {
             self.after[place] = Some(After { of, template: template.clone() });
         }
@@ -200,11 +211,11 @@ impl Templates {
         let matched = flow.matching();
         let layout = layout(&mut self.layouts, &self.hasher, matched.mask());
         self.decisive.clear();
-        words(matched.bytes(), &mut self.decisive);
-        self.decisive.iter_mut().zip(&layout.decisive).for_each(|(word, bits)| *word &= bits);
-        let of_match = self.hasher.hash_one((Arc::as_ptr(matched.mask()).addr(), &*self.decisive));
-        let hash = self.hasher.hash_one((of_match, Arc::as_ptr(&flow.actions).addr(), flow.priority));
-        let place = slot_of(hash, PLACES);
+        masked(matched.bytes(), &layout.decisive, &mut self.decisive);
+        let mut hasher = hash(&self.hasher, &matched, &self.decisive);
+        hasher.write_usize(Arc::as_ptr(&flow.actions).addr());
+        hasher.write_u16(flow.priority.get().into());
+        let place = slot_of(hasher.finish(), PLACES);
         if let Some(Cached { actions, template }) = &self.cached[place]
             && std::ptr::addr_eq(actions.as_ptr(), Arc::as_ptr(&flow.actions))
             && template.priority == flow.priority
@@ -212,18 +223,19 @@ impl Templates {
         {
             return Ok(template.clone());
         }
-        let matching = self.matching(flow, slot_of(of_match, PLACES), vports)?;
+        let matching = self.matching(flow, vports)?;
         matching.guarantees.check(flow.priority)?;
         let plan = actions::translate(&flow.actions, &matching.guarantees, None, vports)?;
-        let template = Arc::new(Template::new(matching, flow.priority, plan));
+        let template = Arc::new(Template::new(matching, flow.priority, plan, None));
         if template.matching.is_general {
             self.cached[place] = Some(Cached { actions: Arc::downgrade(&flow.actions), template: template.clone() });
         }
         Ok(template)
     }
 
-    fn matching(&mut self, flow: &Flow, place: usize, vports: &dyn Vports) -> Result<Arc<Matching>, Refusal> {
+    fn matching(&mut self, flow: &Flow, vports: &dyn Vports) -> Result<Arc<Matching>, Refusal> {
         let matched = flow.matching();
+        let place = slot_of(hash(&self.hasher, &matched, &self.decisive).finish(), PLACES);
         let only_whole = actions::need_whole(&flow.actions);
         let is_it = |found: &&Arc<Matching>| found.is_of(&matched, &self.decisive) && found.only_whole == only_whole;
         if let Some(matching) = self.matchings[place].as_ref().filter(is_it) {
@@ -246,13 +258,26 @@ impl Default for Templates {
 impl Instance {
     /// The bits of a packet that matches.
     pub fn value(&self) -> MatchParameter {
-        self.template.value(&self.flow)
+        let mut value = *self.template.base();
+        self.template.fill(&self.flow, &mut value);
+        value
     }
 }
 
 impl Template {
-    fn new(matching: Arc<Matching>, priority: Priority, plan: Plan) -> Self {
-        Self { matching, priority, plan, put_off: None, place: AtomicU32::new(u32::MAX) }
+    fn new(matching: Arc<Matching>, priority: Priority, plan: Plan, put_off: Option<Arc<Changes>>) -> Self {
+        let (to, is_continued) = (plan.chain(), plan.tracking.is_some() || !plan.behind.is_empty());
+        Self { matching, priority, plan, to, is_continued, put_off, place: AtomicU32::new(u32::MAX) }
+    }
+
+    /// The chain where packets are looked up again.
+    pub(crate) fn to(&self) -> Option<ChainId> {
+        self.to
+    }
+
+    /// Returns whether each flow has several rules in a table.
+    pub(crate) fn is_continued(&self) -> bool {
+        self.is_continued
     }
 
     /// The table that the rules are in.
@@ -273,7 +298,7 @@ impl Template {
 
     /// The table where their packets are looked up again.
     pub fn next_table(&self) -> Option<TableId> {
-        self.plan.chain().map(|chain| self.table().to(chain, self.plan.put_off.clone()))
+        self.to.map(|chain| self.table().to(chain, self.plan.put_off.clone()))
     }
 
     /// The vport that packets come from, if they look at it.
@@ -296,9 +321,14 @@ impl Template {
         &self.matching.mask
     }
 
-    /// The value of a flow that found this template.
-    pub fn value(&self, flow: &Flow) -> MatchParameter {
-        self.matching.value(flow.matching().bytes())
+    /// The bits that all of them look for.
+    pub(crate) fn base(&self) -> &MatchParameter {
+        &self.matching.base
+    }
+
+    /// Fills the values of a flow that found this template in, where [`base`](Self::base) is, or has the values of another such flow.
+    pub(crate) fn fill(&self, flow: &Flow, value: &mut MatchParameter) {
+        self.matching.fill(flow.matching().bytes(), value);
     }
 
     /// Returns where the switch has put down last what it needs for the rules.
@@ -320,7 +350,7 @@ impl Matching {
         let is_inside = translated.guarantees.entrance.is_some();
         let fillings = fillings(&full, matched.mask(), is_inside, &mut found);
         let mut base = translated.value;
-        fillings.iter().for_each(|filling| base.clear_bits(filling.word.into(), filling.bits << filling.shift));
+        fillings.iter().for_each(|filling| base.put_bits(filling.word.into(), filling.bits, 0));
         let mut matching = Self {
             of: Arc::downgrade(matched.mask()),
             decisive: decisive.into(),
@@ -332,7 +362,9 @@ impl Matching {
             fillings,
             is_general: found.iter().all(|bits| *bits == u8::MAX),
         };
-        if !matching.is_general || matching.value(matched.bytes()) != translated.value {
+        let mut filled = base;
+        matching.fill(matched.bytes(), &mut filled);
+        if !matching.is_general || filled != translated.value {
             (matching.base, matching.fillings, matching.is_general) = (translated.value, Box::default(), false);
         }
         Ok(matching)
@@ -354,16 +386,16 @@ impl Matching {
     }
 
     fn is_of(&self, matched: &MaskedKey<'_>, decisive: &[u64]) -> bool {
-        std::ptr::eq(self.of.as_ptr(), Arc::as_ptr(matched.mask())) && *self.decisive == *decisive
+        // With the same mask, there are as many.
+        std::ptr::eq(self.of.as_ptr(), Arc::as_ptr(matched.mask()))
+            && self.decisive.iter().zip(decisive).all(|(one, other)| one == other)
     }
 
-    fn value(&self, bytes: &[u8]) -> MatchParameter {
-        let mut value = self.base;
-        for filling in &self.fillings {
-            let found = word_at(bytes, filling.from.into());
-            value.set_bits(filling.word.into(), (found & filling.bits) << filling.shift);
+    fn fill(&self, bytes: &[u8], value: &mut MatchParameter) {
+        for Filling { from, word, rotation, bits } in &self.fillings {
+            let found = word_at(bytes, (*from).into()).rotate_left((*rotation).into());
+            value.put_bits((*word).into(), *bits, found & bits);
         }
-        value
     }
 }
 
@@ -374,18 +406,26 @@ fn layout<'l>(layouts: &'l mut [Option<Layout>], hasher: &RandomState, mask: &Ar
         *place = None;
     }
     place.get_or_insert_with(|| {
-        let mut decisive = Vec::new();
-        words(&decisive_bits(mask), &mut decisive);
+        let (bits, mut decisive) = (decisive_bits(mask), Vec::new());
+        masked(&bits, &vec![u64::MAX; bits.len().div_ceil(8)], &mut decisive);
         Layout { mask: Arc::downgrade(mask), decisive: decisive.into() }
     })
 }
 
-/// Appends bytes as words, of which the last may be short of some.
-fn words(bytes: &[u8], to: &mut Vec<u64>) {
+/// Hashes which flows have the same matching.
+fn hash(by: &RandomState, matched: &MaskedKey<'_>, decisive: &[u64]) -> FoldHasher<'static> {
+    let mut hasher = by.build_hasher();
+    hasher.write_usize(Arc::as_ptr(matched.mask()).addr());
+    decisive.iter().for_each(|word| hasher.write_u64(*word));
+    hasher
+}
+
+/// Appends the bits of bytes that are in words of a mask, of which there is one for each eight bytes, and for those behind the last eight.
+fn masked(bytes: &[u8], mask: &[u64], to: &mut Vec<u64>) {
     let (whole, rest) = bytes.as_chunks();
-    to.extend(whole.iter().map(|word| u64::from_le_bytes(*word)));
-    if !rest.is_empty() {
-        to.push(word_at(bytes, bytes.len() - rest.len()));
+    to.extend(whole.iter().zip(mask).map(|(word, mask)| u64::from_le_bytes(*word) & mask));
+    if let (false, Some(mask)) = (rest.is_empty(), mask.get(whole.len())) {
+        to.push(word_at(bytes, bytes.len() - rest.len()) & mask);
     }
 }
 
@@ -415,7 +455,7 @@ fn decisive_bits(mask: &Mask) -> Vec<u8> {
 
 /// Where the plain fields of a match go, in headers outside a tunnel or inside. Adds their bits to those that are `found`.
 fn fillings(full: &Match, mask: &Mask, is_inside: bool, found: &mut [u8]) -> Box<[Filling]> {
-    let mut fillings: Vec<Filling> = Vec::new();
+    let mut runs: Vec<Run> = Vec::new();
     let is_there = |field: Field| full.mask.get(field) != 0 && full.meets(field.spec().attribute.spec().requires);
     for (field, outside) in plain().filter(|(field, _)| is_there(*field)) {
         let Some(place) = (if is_inside { outside.inside() } else { Some(outside) }) else { continue };
@@ -426,16 +466,26 @@ fn fillings(full: &Match, mask: &Mask, is_inside: bool, found: &mut [u8]) -> Box
             let (Ok(from), Ok(word), Ok(shift)) = (u16::try_from(from), u8::try_from(word), u8::try_from(shift)) else {
                 continue;
             };
-            match fillings.last_mut().and_then(|last| last.room_for(from, word, shift)) {
+            match runs.last_mut().and_then(|last| last.room_for(from, word, shift)) {
                 Some((run, above)) => run.bits |= u64::from(bits) << above,
-                None => fillings.push(Filling { from, word, shift, bits: bits.into() }),
+                None => runs.push(Run { from, word, shift, bits: bits.into() }),
             }
         }
     }
-    fillings.into()
+    runs.into_iter().map(|run| run.filling(mask.bytes())).collect()
 }
 
-impl Filling {
+impl Run {
+    /// How it is filled in, for a key of so many bytes.
+    fn filling(self, length: usize) -> Filling {
+        let Self { from, word, shift, bits } = self;
+        // Bytes before it, so that there are eight.
+        let before = u8::try_from((usize::from(from) + 8).saturating_sub(length)).unwrap_or(0);
+        let before = u16::from(before).min(from);
+        let rotation = (64 + u16::from(shift) - 8 * before) % 64;
+        Filling { from: from - before, word, rotation: rotation.to_le_bytes()[0], bits: bits << shift }
+    }
+
     /// Itself and the place of one more byte in it, if that follows its last one in the key and in the word.
     fn room_for(&mut self, from: u16, word: u8, shift: u8) -> Option<(&mut Self, u8)> {
         let above = u8::try_from(from.checked_sub(self.from)? * 8).ok()?;
@@ -480,7 +530,7 @@ mod tests {
                 assert_eq!(word_at(&bytes[..length], from), u64::from_le_bytes(eight), "{from} of {length}");
             }
             let mut all = Vec::new();
-            words(&bytes[..length], &mut all);
+            masked(&bytes[..length], &[u64::MAX; 3], &mut all);
             assert_eq!(all.len(), length.div_ceil(8));
         }
     }

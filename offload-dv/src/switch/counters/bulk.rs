@@ -20,8 +20,8 @@ const ALLOC_FLOW_COUNTER: u16 = 0x939;
 const QUERY_FLOW_COUNTER: u16 = 0x93b;
 
 pub(super) struct Bulk {
-    /// The place of the first of its counters among all.
-    pub(super) start: u32,
+    /// Its place among all.
+    number: usize,
     pub(super) size: u32,
     pub(super) counts: Counts,
     /// The id of the first in the device.
@@ -52,7 +52,7 @@ struct Wanted {
 }
 
 pub(super) enum Waiting {
-    /// A batch of removals, with the places of rules in it.
+    /// A batch of removals, with the places of rules in it, ordered by the rules' names.
     Batch(u64, Vec<(usize, RuleId)>),
     /// Somebody who reads all.
     Reader(u64),
@@ -62,13 +62,13 @@ impl Bulk {
     pub(super) fn allocate(
         context: &Context,
         protection: &Protection,
-        start: u32,
+        number: usize,
         size: usize,
     ) -> Result<Self, Refusal> {
         let units = u32::try_from(size / UNIT).unwrap_or(u32::MAX);
         let (object, first) = create(context, &command::<16>(ALLOC_FLOW_COUNTER, &[(12, units)]))?;
         let mut bulk = Self {
-            start,
+            number,
             size: u32::try_from(size).unwrap_or(u32::MAX),
             counts: Counts::new(object, size),
             first,
@@ -94,8 +94,8 @@ impl Bulk {
         let range = match &waiting {
             Waiting::Reader(_) => 0..self.size,
             Waiting::Batch(_, rules) => {
-                let indexes = || rules.iter().map(|(_, rule)| rule.0 - self.start);
-                let (least, most) = (indexes().min().unwrap_or(0), indexes().max().unwrap_or(0));
+                let index = |place: Option<&(usize, RuleId)>| place.map_or(0, |(_, rule)| index_of(*rule));
+                let (least, most) = (index(rules.first()), index(rules.last()));
                 least / ALIGNMENT * ALIGNMENT..(most / ALIGNMENT + 1) * ALIGNMENT
             }
         };
@@ -115,7 +115,7 @@ impl Bulk {
 
     /// Lets a counter rest whose rule is gone: as if the next query told its last count.
     pub(super) fn rest(&mut self, place: RuleId) {
-        self.resting.push((place.0 - self.start, self.queries + 1));
+        self.resting.push((index_of(place), self.queries + 1));
     }
 
     pub(super) fn resting(&self) -> usize {
@@ -156,18 +156,18 @@ impl Bulk {
     }
 
     /// Ends the query that was sent, and tells who waited for it. Counters that have rested long enough become `free`.
-    pub(super) fn answered(&mut self, number: usize, is_done: bool, free: &mut Vec<u32>, told: &mut Vec<Told>) {
+    pub(super) fn answered(&mut self, is_done: bool, free: &mut Vec<RuleId>, told: &mut Vec<Told>) {
         let Some(Sent { wanted, .. }) = self.sent.take() else { return };
         if is_done && wanted.range == (0..self.size) {
             self.free(free);
         }
-        self.tell(number, wanted, is_done, told);
+        self.tell(wanted, is_done, told);
     }
 
     /// Tells all who wait that nothing will be known.
-    pub(super) fn fail(&mut self, number: usize, told: &mut Vec<Told>) {
+    pub(super) fn fail(&mut self, told: &mut Vec<Told>) {
         for wanted in [self.sent.take().map(|sent| sent.wanted), self.wanted.take()].into_iter().flatten() {
-            self.tell(number, wanted, false, told);
+            self.tell(wanted, false, told);
         }
     }
 
@@ -176,15 +176,14 @@ impl Bulk {
         self.dump.counts(0).zip(&self.base).map(|(told, base)| told.since(*base))
     }
 
-    fn tell(&mut self, number: usize, wanted: Wanted, is_done: bool, told: &mut Vec<Told>) {
+    fn tell(&mut self, wanted: Wanted, is_done: bool, told: &mut Vec<Told>) {
         for waiting in wanted.waiting {
             told.push(match waiting {
-                Waiting::Reader(reader) => Told::Bulk { reader, bulk: number, is_done },
+                Waiting::Reader(reader) => Told::Bulk { reader, bulk: self.number, is_done },
                 Waiting::Batch(batch, rules) => {
                     let last = |(position, rule): (usize, RuleId)| {
-                        let index = rule.0 - self.start;
-                        self.resting.push((index, self.queries));
-                        (position, is_done.then(|| self.count(index as usize)))
+                        self.resting.push((index_of(rule), self.queries));
+                        (position, is_done.then(|| self.count(rule.index())))
                     };
                     Told::Last { batch, counts: rules.into_iter().map(last).collect() }
                 }
@@ -194,13 +193,13 @@ impl Bulk {
 
     /// Lets counters be used again that were told once more after their last counts: packets that were still on their way then have
     /// been counted by now.
-    fn free(&mut self, free: &mut Vec<u32>) {
-        let (start, queries, base, dump) = (self.start, self.queries, &mut self.base, &self.dump);
+    fn free(&mut self, free: &mut Vec<RuleId>) {
+        let (number, queries, base, dump) = (self.number, self.queries, &mut self.base, &self.dump);
         self.resting.retain(|(index, told)| {
             let has_rested = *told < queries;
             if has_rested && let Some(count) = dump.counts(*index as usize).next() {
                 base[*index as usize] = count;
-                free.push(start + index);
+                free.push(RuleId::of(number, *index as usize));
             }
             !has_rested
         });
@@ -225,4 +224,9 @@ impl Bulk {
         ];
         command(QUERY_FLOW_COUNTER, &words)
     }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "a bulk has few counters")]
+fn index_of(rule: RuleId) -> u32 {
+    rule.index() as u32
 }

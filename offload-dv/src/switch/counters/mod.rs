@@ -20,12 +20,11 @@ use self::bulk::{Bulk, Waiting};
 use self::count::EACH;
 use self::dump::Protection;
 use super::refusal::refuse;
-use super::rule_id::RuleId;
+use super::rule_id::{MOST_OF_A_BULK, RuleId};
 use crate::mlx5::{Action, Answer, Answers, Context, Counts, Listener};
 
-/// Counters of the first bulk, and of the largest (`flow_counter_bulk_alloc` of the PRM has sizes from 128 to 16,384).
+/// Counters of the first bulk (`flow_counter_bulk_alloc` of the PRM has sizes from 128 to 16,384).
 const LEAST: usize = 512;
-const MOST: usize = 16_384;
 /// Queries in the device at a time.
 const AT_ONCE: usize = 4;
 /// The number of the answer after which nobody needs to listen.
@@ -37,7 +36,7 @@ pub(super) const BYTES_A_COUNTER: usize = EACH + size_of::<Count>() + size_of::<
 pub(super) struct Counters {
     bulks: Vec<Bulk>,
     /// Places without a rule, whose counters have rested.
-    free: Vec<u32>,
+    free: Vec<RuleId>,
     /// Bulks with a query that is to be sent.
     next: VecDeque<usize>,
     /// Queries in the device.
@@ -68,9 +67,9 @@ impl Counters {
         Ok(counters)
     }
 
-    /// Returns how many places there are, with and without rules.
-    pub(super) fn places(&self) -> usize {
-        self.bulks.last().map_or(0, |bulk| (bulk.start + bulk.size) as usize)
+    /// Returns how many counters a bulk has.
+    pub(super) fn size_of(&self, bulk: usize) -> usize {
+        self.bulks.get(bulk).map_or(0, |bulk| bulk.size as usize)
     }
 
     /// Takes the place of a counter that nobody has, which counts from zero.
@@ -79,18 +78,17 @@ impl Counters {
             self.want_rested();
             self.grow()?;
         }
-        self.free.pop().map(RuleId).ok_or_else(|| Refusal::Device { reason: "there is no counter".into() })
+        self.free.pop().ok_or_else(|| Refusal::Device { reason: "there is no counter".into() })
     }
 
     /// Gives a place back whose counter has counted nothing.
     pub(super) fn give_back(&mut self, place: RuleId) {
-        self.free.push(place.0);
+        self.free.push(place);
     }
 
     /// Returns the bulk of a counter, and its place there, to count with.
     pub(super) fn counter(&self, place: RuleId) -> (&Counts, usize) {
-        let bulk = &self.bulks[self.bulk_of(place)];
-        (&bulk.counts, (place.0 - bulk.start) as usize)
+        (&self.bulks[place.bulk()].counts, place.index())
     }
 
     /// Returns an action that counts with a counter, for a rule that does not count first.
@@ -102,14 +100,9 @@ impl Counters {
     /// Has the last counts of rules be told that are gone, as those of a batch.
     pub(super) fn settle(&mut self, places: &[RuleId], batch: u64) {
         let mut places: Vec<_> = places.iter().copied().enumerate().collect();
-        places.sort_unstable_by_key(|(_, place)| place.0);
-        let mut rest = &places[..];
-        while let Some((_, first)) = rest.first() {
-            let number = self.bulk_of(*first);
-            let bulk = &self.bulks[number];
-            let (inside, behind) = rest.split_at(rest.partition_point(|(_, place)| place.0 < bulk.start + bulk.size));
-            self.want(number, Waiting::Batch(batch, inside.to_vec()));
-            rest = behind;
+        places.sort_unstable_by_key(|(_, place)| *place);
+        for inside in places.chunk_by(|(_, one), (_, next)| one.bulk() == next.bulk()) {
+            self.want(inside[0].1.bulk(), Waiting::Batch(batch, inside.to_vec()));
         }
         self.make_room();
         self.send();
@@ -118,8 +111,7 @@ impl Counters {
     /// Gives the places back of counters whose rules are gone, and whose last counts nobody wants to know.
     pub(super) fn rest(&mut self, places: impl IntoIterator<Item = RuleId>) {
         for place in places {
-            let bulk = self.bulk_of(place);
-            self.bulks[bulk].rest(place);
+            self.bulks[place.bulk()].rest(place);
         }
         self.make_room();
     }
@@ -143,7 +135,7 @@ impl Counters {
             return;
         };
         self.asked -= 1;
-        bulk.answered(number, answer.status == 0, &mut self.free, &mut self.told);
+        bulk.answered(answer.status == 0, &mut self.free, &mut self.told);
         if bulk.is_wanted() {
             self.next.push_back(number);
         }
@@ -162,8 +154,7 @@ impl Counters {
 
     /// Returns what a counter has counted, as it was told last.
     pub(super) fn count(&self, place: RuleId) -> Count {
-        let bulk = &self.bulks[self.bulk_of(place)];
-        bulk.count((place.0 - bulk.start) as usize)
+        self.bulks[place.bulk()].count(place.index())
     }
 
     /// Returns how many bulks there are.
@@ -171,9 +162,9 @@ impl Counters {
         self.bulks.len()
     }
 
-    /// Returns the place of the first counter of a bulk, and what each of them has counted, as it was told last.
-    pub(super) fn counts(&self, bulk: usize) -> Option<(usize, impl Iterator<Item = Count>)> {
-        self.bulks.get(bulk).map(|bulk| (bulk.start as usize, bulk.told()))
+    /// Returns what each counter of a bulk has counted, as it was told last.
+    pub(super) fn counts(&self, bulk: usize) -> Option<impl Iterator<Item = Count>> {
+        self.bulks.get(bulk).map(Bulk::told)
     }
 
     pub(super) fn listener(&self) -> std::io::Result<Listener> {
@@ -226,7 +217,7 @@ impl Counters {
                 }
                 Err(error) => {
                     tracing::warn!("the counters of bulk {number} cannot be read: {error}");
-                    self.bulks[number].fail(number, &mut self.told);
+                    self.bulks[number].fail(&mut self.told);
                 }
             }
         }
@@ -234,22 +225,17 @@ impl Counters {
 
     /// Allocates one more bulk, as large as all so far if the device has room for it.
     fn grow(&mut self) -> Result<(), Refusal> {
-        let start = self.places();
-        let place = |index: usize| u32::try_from(start + index).unwrap_or(u32::MAX);
-        let mut size = start.clamp(LEAST, MOST);
+        let number = self.bulks.len();
+        let all: usize = self.bulks.iter().map(|bulk| bulk.size as usize).sum();
+        let mut size = all.clamp(LEAST, MOST_OF_A_BULK);
         let bulk = loop {
-            match Bulk::allocate(&self.context, &self.protection, place(0), size) {
+            match Bulk::allocate(&self.context, &self.protection, number, size) {
                 Err(_) if size > LEAST => size /= 2,
                 allocated => break allocated?,
             }
         };
         self.bulks.push(bulk);
-        self.free.extend((0..size).rev().map(place));
+        self.free.extend((0..size).rev().map(|index| RuleId::of(number, index)));
         Ok(())
-    }
-
-    /// Returns the bulk of a counter.
-    pub(super) fn bulk_of(&self, place: RuleId) -> usize {
-        self.bulks.partition_point(|bulk| bulk.start <= place.0).saturating_sub(1)
     }
 }
