@@ -1,15 +1,17 @@
 //! The parts of this program that run on an emulated device.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use sluice_flow::Backend;
 use sluice_flow::backend::Handle;
-use sluice_offload_dv::mlx5::{Action, Context, Counts, Domain, DomainKind, Layout, Library, MatchParameter, Object};
+use sluice_offload_dv::mlx5::{
+    Action, Context, Counts, Domain, DomainKind, Layout, Library, MatchParameter, Object, Rule,
+};
 use sluice_offload_dv::switch::Switch;
 use sluice_offload_dv::translate::Templates;
-use sluice_tests::bench::processor_time;
+use sluice_tests::bench::{processor_time, resident};
 
 use crate::rules::{DEVICE, Kind, Ports, VPORTS, flows};
 use crate::worker::{Worker, open};
@@ -19,18 +21,20 @@ pub(crate) fn play(part: &str) {
     let words: Vec<_> = part.split(' ').collect();
     let (rules, name) = words.split_last().expect("a number of rules");
     let rules = rules.parse().expect("a number of rules");
-    match *name {
+    match name {
         ["backend"] => backend(Kind::FiveTuple, rules),
         ["perf"] => backend(Kind::FlowPerf, rules),
-        ["bare"] => bare(Kind::FiveTuple, None, rules, |install| install()),
-        ["bare", "anywhere"] => bare(Kind::WithoutPort, None, rules, |install| install()),
-        ["bare", "fixed"] => bare(Kind::WithoutPort, Some(rules), rules, |install| install()),
-        ["timed", "bare"] => bare(Kind::FiveTuple, None, rules, |install| timed(rules, install)),
-        ["timed", "bare", "anywhere"] => bare(Kind::WithoutPort, None, rules, |install| timed(rules, install)),
-        ["timed", "bare", "fixed"] => bare(Kind::WithoutPort, Some(rules), rules, |install| timed(rules, install)),
+        ["bare", of @ ..] => drop(bare(of, rules, |install| install())),
+        ["timed", "bare", of @ ..] => {
+            let mut us = 0.0;
+            let longest = bare(of, rules, |install| us = timed(rules, install));
+            println!("{}", json!({ "us": us, "longest call in ms": longest.as_secs_f64() * 1e3 }));
+        }
         ["workers", workers] => by_workers(workers.parse().expect("a number of workers"), rules),
         ["rounds", rounds] => read_often(rounds.parse().expect("a number of rounds"), rules),
         ["reading"] => reading(rules),
+        ["memory", "backend"] => memory_of_backend(rules),
+        ["memory", "bare"] => memory_of_bare(rules),
         _ => panic!("there is no part {part}"),
     }
 }
@@ -45,18 +49,25 @@ fn backend(kind: Kind, rules: usize) {
     worker.remove(0, &handles[..rules]);
 }
 
-/// The same rules by libmlx5 alone, which lays out the matcher for so many of them, or as it likes.
-fn bare(kind: Kind, room: Option<usize>, rules: usize, run: impl FnOnce(&mut dyn FnMut())) {
+/// The same rules by libmlx5 alone, or, with "anywhere" and "fixed", rules that do not match the port, in a matcher that libmlx5 lays out as
+/// it likes, or for so many. Returns the time that the longest of its calls took.
+fn bare(of: &[&str], rules: usize, run: impl FnOnce(&mut dyn FnMut())) -> Duration {
     const ALLOC_FLOW_COUNTER: [u8; 2] = [0x09, 0x39];
     /// A counter bulk has 128 of them for a bit of 1 (`flow_counter_bulk` of ALLOC_FLOW_COUNTER).
     const UNIT: usize = 128;
     const LARGEST: usize = 1 << 14;
+    let (kind, is_fixed) = match of {
+        [] => (Kind::FiveTuple, false),
+        ["anywhere"] => (Kind::WithoutPort, false),
+        ["fixed"] => (Kind::WithoutPort, true),
+        _ => panic!("there are no rules {of:?}"),
+    };
     let mut templates = Templates::new();
     let instance = |flow| templates.instance(flow, &Ports).expect("a rule");
     let instances: Vec<_> = flows(kind, rules.max(ALL)).into_iter().map(instance).collect();
     let (mut mask, mut values) = (*instances[0].template.mask(), Vec::new());
     values.extend(instances.iter().map(|instance| instance.value()));
-    if room.is_some() {
+    if is_fixed {
         // The version of IP says the same, and both do not go into one definer.
         [&mut mask].into_iter().chain(&mut values).for_each(|bits| bits.set(ETHERTYPE.0, ETHERTYPE.1, 0));
     }
@@ -75,22 +86,28 @@ fn bare(kind: Kind, room: Option<usize>, rules: usize, run: impl FnOnce(&mut dyn
         input[15] = u8::try_from(LARGEST / UNIT).expect("a byte");
         Counts::new(Object::create(&context, &input, &mut output).expect("counters"), LARGEST)
     };
-    let bulks: Vec<_> = (0..rules.max(ALL).div_ceil(LARGEST)).map(|_| bulk()).collect();
     let matcher = table.matcher(15, &mask).expect("a matcher");
-    if let Some(room) = room {
-        let layout = Layout { is_resizable: false, log_rules: room.next_power_of_two().ilog2() };
+    if is_fixed {
+        let layout = Layout { is_resizable: false, log_rules: rules.next_power_of_two().ilog2() };
         matcher.set_layout(layout).expect("a fixed layout");
     }
     let shape = matcher.shape([Action::to_vport(&domain, VPORTS[1]).expect("an action")].into());
-    let counter = |index: usize| (&bulks[index / LARGEST], index % LARGEST);
-    let rule = |(index, value)| shape.rule(value, Some(counter(index))).expect("a rule");
-    let mut made = Vec::new();
+    let (mut bulks, mut made, mut longest) = (Vec::new(), Vec::new(), Duration::ZERO);
     run(&mut || {
+        bulks.extend((0..rules.max(ALL).div_ceil(LARGEST)).map(|_| bulk()));
+        let counter = |index: usize| (&bulks[index / LARGEST], index % LARGEST);
+        let rule = |(index, value)| {
+            let began = Instant::now();
+            let rule = shape.rule(value, Some(counter(index))).expect("a rule");
+            longest = longest.max(began.elapsed());
+            rule
+        };
         made.extend(values[..rules].iter().enumerate().map(rule));
         domain.sync_writes().expect("it is in the device");
     });
     drop(made);
     domain.sync().expect("it is in the device");
+    longest
 }
 
 /// `ethertype` of `fte_match_set_lyr_2_4`: the first bit, and how many.
@@ -101,7 +118,7 @@ fn by_workers(workers: usize, rules: usize) {
     let flows = flows(Kind::FiveTuple, rules);
     let nic = open();
     let part = rules / workers;
-    timed(rules, &mut || {
+    let us = timed(rules, &mut || {
         thread::scope(|scope| {
             for (index, flows) in flows.chunks(part).enumerate() {
                 let nic = &nic;
@@ -113,13 +130,14 @@ fn by_workers(workers: usize, rules: usize) {
             }
         });
     });
+    println!("{}", json!({ "us": us }));
 }
 
-/// Prints the processor time that some work takes a rule.
-fn timed(rules: usize, work: &mut dyn FnMut()) {
+/// Returns the processor time that some work takes a rule, in microseconds.
+fn timed(rules: usize, work: &mut dyn FnMut()) -> f64 {
     let before = processor_time();
     work();
-    println!("{}", json!({ "us": (processor_time() - before).as_secs_f64() * 1e6 / rules as f64 }));
+    (processor_time() - before).as_secs_f64() * 1e6 / rules as f64
 }
 
 /// Reads the counters of so many rules so often, for callgrind to count what is called.
@@ -132,6 +150,28 @@ fn read_often(rounds: usize, rules: usize) {
     for _ in 0..rounds {
         reader.read(&mut |_, _| ()).expect("counters");
     }
+}
+
+/// Prints what is resident of the backend, of libmlx5 and of the device for a rule.
+fn memory_of_backend(rules: usize) {
+    let flows = flows(Kind::FiveTuple, rules);
+    // Not zero, so that they are resident before.
+    let mut handles = vec![Handle(1); rules];
+    let nic = open();
+    let mut worker = Worker::new(&nic);
+    print_memory(rules, 0, &mut || worker.install(0, &flows, &mut handles));
+}
+
+/// The same of libmlx5 and the device alone, without what this program has of a rule.
+fn memory_of_bare(rules: usize) {
+    let own = size_of::<Rule>() + size_of::<usize>();
+    bare(&[], rules, |install| print_memory(rules, own, install));
+}
+
+fn print_memory(rules: usize, own: usize, install: &mut dyn FnMut()) {
+    let before = resident();
+    install();
+    println!("{}", json!({ "bytes": (resident() - before) as f64 / rules as f64 - own as f64 }));
 }
 
 /// Prints the processor time that a round of readings takes a counter, and what the device's dump is of that.

@@ -1,4 +1,4 @@
-//! Processor time of a program under `connectx run`, without the threads of the device.
+//! Processor time of a program under `connectx run`, without the threads of the device, and the programs that are compared by it.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,13 +13,13 @@ const DEVICE: &str = "connectx";
 /// How often is looked. What a thread takes after the last time is not seen.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// That of the backend, which installs and removes so many rules of `Kind::FlowPerf`.
-pub(crate) fn ours(rules: usize) -> Duration {
-    of(crate::command("bluefield-3", &[], "perf", rules))
+/// The backend, which installs and removes so many rules of `Kind::FlowPerf`.
+pub(crate) fn ours(under: &[&str], rules: usize) -> Command {
+    crate::command("bluefield-3", under, "perf", rules)
 }
 
-/// That of `dpdk-test-flow-perf` for the same rules.
-pub(crate) fn flow_perf(rules: usize) -> Duration {
+/// `dpdk-test-flow-perf` with the same rules.
+pub(crate) fn flow_perf(under: &[&str], rules: usize) -> Command {
     const NETWORK: &str = "for netdev in p0 vf0 vf1; do ip tuntap add dev $netdev mode tap || ip link add $netdev type dummy || exit; \
          done; ip link set p0 address 02:00:00:00:01:00 && exec \"$@\"";
     let status = fs::read_to_string("/proc/self/status").expect("Linux");
@@ -40,7 +40,8 @@ pub(crate) fn flow_perf(rules: usize) -> Duration {
         "--representor",
         "2=vf1",
     ]);
-    command.args(["--", "dpdk-test-flow-perf", "--no-huge", "-m", "256", "--no-shconf", "--no-telemetry"]);
+    command.args((!under.is_empty()).then_some("--in-step")).arg("--").args(under);
+    command.args(["dpdk-test-flow-perf", "--no-huge", "-m", "256", "--no-shconf", "--no-telemetry"]);
     command.args(["-a", "0000:03:00.0,representor=vf[0-1],dv_esw_en=1", "--iova-mode=va"]);
     command.arg(format!("--lcores=0@({processors}),1@({processors})"));
     command.args([
@@ -54,12 +55,13 @@ pub(crate) fn flow_perf(rules: usize) -> Duration {
         "--count",
         "--drop",
     ]);
-    command.args(["--deletion-rate", "--rules-batch=1000"]).arg(format!("--rules-count={rules}"));
-    of(command)
+    command.args(["--deletion-rate", "--rules-batch=32"]).arg(format!("--rules-count={rules}"));
+    command.env("LD_BIND_NOW", "1");
+    command
 }
 
 /// Runs `connectx`, and adds up what the threads of its program take.
-fn of(mut command: Command) -> Duration {
+pub(crate) fn of(mut command: Command) -> Duration {
     let mut process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("connectx runs");
     let children = format!("/proc/{0}/task/{0}/children", process.id());
     let mut times: HashMap<String, u64> = HashMap::new();
