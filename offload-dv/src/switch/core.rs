@@ -177,7 +177,9 @@ impl Switch {
                 if let Some(continued) = continued {
                     self.continued.insert(id, continued);
                 }
-                self.after.put(id, after);
+                if !after.is_empty() {
+                    self.after.put(id, after);
+                }
                 for bulk in self.rules.bulks()..self.counters.bulks() {
                     self.rules.add_bulk(self.counters.size_of(bulk));
                 }
@@ -237,8 +239,10 @@ impl Switch {
             if let Some(installed) = self.rules.get_mut(*id).take() {
                 let continued = if installed.kind.is_none() { self.continued.remove(id) } else { None };
                 was_last |= self.release(installed, continued);
-                let after = self.after.take(*id);
-                was_last |= self.release_after(after);
+                if !self.after.rules.is_empty() {
+                    let after = self.after.take(*id);
+                    was_last |= self.release_after(after);
+                }
             }
         }
         let waited = self.wait_for_packets();

@@ -29,9 +29,9 @@ impl Switch {
 
     /// Makes all rules of a flow.
     pub(super) fn insert_everywhere(&mut self, rule: Instance, id: RuleId) -> Result<Everywhere, Refusal> {
-        let template = rule.template.clone();
+        let chain = rule.template.chain();
         let first = self.insert(rule, id)?;
-        let tables = self.tables.after(template.chain());
+        let tables = self.tables.after(chain);
         if tables.is_empty() {
             return Ok(Everywhere { first, after: Vec::new() });
         }
@@ -46,7 +46,7 @@ impl Switch {
                     self.release_after(after);
                     self.prune();
                     return Err(named(refusal, |reason| {
-                        format!("packets come to chain {} with changes that are put off: {reason}", template.chain())
+                        format!("packets come to chain {chain} with changes that are put off: {reason}")
                     }));
                 }
             }

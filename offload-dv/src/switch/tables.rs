@@ -84,7 +84,8 @@ struct Shared {
 }
 
 /// Rules of a matcher that libmlx5 lays out itself. With more of them, growing holds the lock of the whole domain for too long, and a fixed
-/// layout is better, of which each part has a lock and a ring of its own.
+/// layout is better, of which each part has a lock and a ring of its own. There is none for rules that match the port (`docs/performance.md`
+/// has why they match it all the same): libmlx5 44 has no definer with it.
 const RESIZABLE: usize = 4_096;
 /// A fixed layout has room for so many times the rules that there are, as a power of two: libmlx5's own tables grow by as much.
 const GROWTH: u32 = 2;
