@@ -54,8 +54,10 @@ pub(crate) fn flow_perf(under: &[&str], rules: usize) -> Command {
         "--udp",
         "--count",
         "--drop",
+        "--deletion-rate",
     ]);
-    command.args(["--deletion-rate", "--rules-batch=32"]).arg(format!("--rules-count={rules}"));
+    // It prints a rate for each of at most 100 batches.
+    command.arg(format!("--rules-count={rules}")).arg(format!("--rules-batch={}", rules / 4));
     command.env("LD_BIND_NOW", "1");
     command
 }
