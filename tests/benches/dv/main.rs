@@ -211,7 +211,8 @@ fn profiled(command: impl FnOnce(&[&str]) -> Command) -> Counted {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("callgrind");
     let out = format!("--callgrind-out-file={}", file.display());
-    let mut command = command(&["valgrind", "--tool=callgrind", "--quiet", &out]);
+    // Threads have turns: one that waits by looking again and again would keep all others from running.
+    let mut command = command(&["valgrind", "--tool=callgrind", "--quiet", "--fair-sched=yes", &out]);
     // Its own thread is nobody's work.
     command.env("_RJEM_MALLOC_CONF", "background_thread:false");
     // libc copies more than a few pages by one instruction (`rep movsb`), of which callgrind counts each byte.
