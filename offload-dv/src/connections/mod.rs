@@ -2,6 +2,7 @@
 
 mod kernel;
 mod message;
+mod socket;
 mod source;
 mod tracker;
 
