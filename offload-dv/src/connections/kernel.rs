@@ -1,14 +1,15 @@
 //! The connections of the kernel, by ctnetlink: a listing of all, and events of each.
 
-use std::io;
 use std::time::Duration;
 
 use sluice_flow::connection::Connection;
 use sluice_netdev::netlink::message::flag;
 
-use super::message::{self, DELETE, GET, NEW};
+use super::kernel_table::KernelTable;
+use super::message::{self, DELETE, GET, NEW, TCP, UDP};
 use super::socket::Socket;
 use super::source::{ConnectionSource, SourceError};
+use super::table::ConnectionTable;
 use crate::switch::ConnectionChange;
 
 /// Groups of events: NEW, UPDATE and DESTROY (`NFNLGRP_CONNTRACK_*`).
@@ -17,7 +18,6 @@ const GROUPS: [u32; 3] = [1, 2, 3];
 const BATCH: usize = 64;
 /// Events in a batch at most, as far as they do not come in one datagram.
 const MOST_EVENTS: usize = 1_024;
-const ENOENT: i32 = 2;
 
 /// The connections of the network namespace that it is opened in.
 pub struct KernelConnections {
@@ -28,7 +28,7 @@ pub struct KernelConnections {
 impl KernelConnections {
     /// Begins to hear of connections. Fails if the kernel does not track any, or does not tell this process.
     pub fn open() -> Result<Self, SourceError> {
-        let events = Socket::open()?;
+        let mut events = Socket::open()?;
         for group in GROUPS {
             events.listen_to(group)?;
         }
@@ -42,14 +42,13 @@ impl KernelConnections {
     fn complete(&mut self, part: Connection) -> Result<ConnectionChange, SourceError> {
         let name = message::name(&part);
         let mut found = None;
-        let errno = self.requests.ask(GET, flag::ACK, [name], &mut |payload| {
+        let refused = self.requests.ask(GET, flag::ACK, [name], &mut |payload| {
             found = message::read(payload)?;
             Ok(())
         })?;
-        match (found, errno) {
-            (Some(found), _) => Ok(ConnectionChange::Is(Box::new(found))),
-            (None, 0 | ENOENT) => Ok(ConnectionChange::Gone { zone: part.zone, original: part.original }),
-            (None, errno) => Err(io::Error::from_raw_os_error(errno).into()),
+        match found {
+            Some(found) => Ok(ConnectionChange::Is(Box::new(found))),
+            None => refused.unless_gone().map(|()| ConnectionChange::Gone { zone: part.zone, original: part.original }),
         }
     }
 
@@ -68,7 +67,7 @@ impl KernelConnections {
 impl ConnectionSource for KernelConnections {
     fn list(&mut self, visit: &mut dyn FnMut(Connection)) -> Result<(), SourceError> {
         self.requests.dump(&mut |payload| {
-            message::read(payload)?.into_iter().for_each(&mut *visit);
+            message::read(payload)?.into_iter().filter(is_for_device).for_each(&mut *visit);
             Ok(())
         })
     }
@@ -79,7 +78,8 @@ impl ConnectionSource for KernelConnections {
             let mut told = Vec::new();
             let is_more = self.events.receive(patience.take(), &mut |message| {
                 if matches!(message.header.kind, NEW | DELETE) {
-                    told.extend(message::read(message.payload)?.map(|part| (message.header.kind, part)));
+                    let part = message::read(message.payload)?.filter(is_for_device);
+                    told.extend(part.map(|part| (message.header.kind, part)));
                 }
                 Ok(())
             })?;
@@ -95,11 +95,17 @@ impl ConnectionSource for KernelConnections {
 
     fn keep(&mut self, connections: &[Connection]) -> Result<(), SourceError> {
         for some in connections.chunks(BATCH) {
-            let errno = self.requests.ask(NEW, 0, some.iter().map(message::keep), &mut |_| Ok(()))?;
-            if !matches!(errno, 0 | ENOENT) {
-                return Err(io::Error::from_raw_os_error(errno).into());
-            }
+            self.requests.ask(NEW, 0, some.iter().map(message::keep), &mut |_| Ok(()))?.unless_gone()?;
         }
         Ok(())
     }
+
+    fn table(&self) -> Option<Box<dyn ConnectionTable>> {
+        Some(Box::new(KernelTable))
+    }
+}
+
+/// Whether a connection is of a protocol whose connections the device takes.
+fn is_for_device(connection: &Connection) -> bool {
+    matches!(connection.original.protocol, TCP | UDP)
 }

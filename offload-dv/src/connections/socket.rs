@@ -26,6 +26,32 @@ pub(super) struct Socket {
     sequence: u32,
 }
 
+/// Requests of a batch that the kernel refused.
+#[derive(Default)]
+pub(super) struct Refused {
+    /// Because the connection was gone.
+    pub(super) gone: usize,
+    /// The first other error number; 0 if there was none.
+    errno: i32,
+}
+
+impl Refused {
+    /// Fails if a request was refused for another reason than that its connection was gone.
+    pub(super) fn unless_gone(&self) -> Result<(), SourceError> {
+        if self.errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(self.errno).into()) }
+    }
+
+    fn note(&mut self, errno: i32) {
+        const ENOENT: i32 = 2;
+        match errno {
+            0 => {}
+            ENOENT => self.gone += 1,
+            errno if self.errno == 0 => self.errno = errno,
+            _ => {}
+        }
+    }
+}
+
 impl Socket {
     pub(super) fn open() -> Result<Self, SourceError> {
         let mut netlink = Netlink::new(NETLINK_NETFILTER)?;
@@ -40,14 +66,14 @@ impl Socket {
         Ok(self.netlink.add_membership(group)?)
     }
 
-    /// Sends requests, of which the last is answered in any case, and passes on what comes. Returns the first error of a request.
+    /// Sends requests, of which the last is answered in any case, and passes on what comes. Returns which of them failed.
     pub(super) fn ask(
         &mut self,
         kind: u16,
         flags: u16,
         payloads: impl IntoIterator<Item = Vec<u8>>,
         see: &mut dyn FnMut(&[u8]) -> Result<(), SourceError>,
-    ) -> Result<i32, SourceError> {
+    ) -> Result<Refused, SourceError> {
         let mut datagram = Vec::new();
         let mut payloads = payloads.into_iter().peekable();
         while let Some(payload) = payloads.next() {
@@ -56,13 +82,13 @@ impl Socket {
         }
         let last = self.sequence;
         self.send(&datagram)?;
-        let (mut errno, mut is_done) = (0, false);
+        let (mut refused, mut is_done) = (Refused::default(), false);
         while !is_done {
             let is_there = self.receive(Some(PATIENCE), &mut |message| {
                 match message.answer().map_err(|error| SourceError::Failed(error.to_string()))? {
                     Answer::Content(content) => see(content.payload)?,
                     Answer::Acknowledgement(told) => {
-                        errno = if errno == 0 { told.errno } else { errno };
+                        refused.note(told.errno);
                         is_done |= told.sequence == last;
                     }
                     _ => {}
@@ -73,7 +99,7 @@ impl Socket {
                 return Err(SourceError::Failed("ctnetlink does not answer".to_owned()));
             }
         }
-        Ok(errno)
+        Ok(refused)
     }
 
     /// Passes all connections on.

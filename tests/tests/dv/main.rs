@@ -4,6 +4,7 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
 mod agent;
+mod agent_connections;
 mod chains;
 mod conforming;
 mod connections;
