@@ -252,9 +252,11 @@ impl Planner<'_> {
                 "a meter was passed before, and a packet of no connection would pass it again",
             ));
         }
-        if self.changes_packets() {
-            // A packet of no connection goes to its representor, and must be there as it came in.
-            return Err(refuse(ActionKind::Ct, "the packet was changed before, and may be of no connection"));
+        if self.changes.readdress() {
+            // A packet of no connection goes to its representor, and must be there as it came in: changes wait until one is found.
+            let reason =
+                "addresses or ports were set before, and the device looks the connection up by those that came in";
+            return Err(refuse(ActionKind::Ct, reason));
         }
         self.plan.tracking = Some(tracking::translate(ct, self.guarantees, self.vports)?);
         self.is_cleared = false;
@@ -376,11 +378,6 @@ impl Planner<'_> {
         }
         self.plan.meter = Some(id);
         self.begin_behind();
-    }
-
-    fn changes_packets(&self) -> bool {
-        let is_now = self.plan.changes_packets() || !self.changes.is_empty();
-        is_now || self.before.iter().any(Plan::changes_packets)
     }
 
     fn has_sent(&self) -> bool {

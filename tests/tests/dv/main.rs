@@ -32,6 +32,8 @@ mod rig;
 mod rules;
 mod same;
 mod samples;
+mod tracked_after_changes;
+mod tracked_in_tunnels;
 mod traffic;
 mod tunnels;
 mod unavailable;
