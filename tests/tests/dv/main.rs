@@ -18,6 +18,7 @@ mod generated;
 mod generated_tunnels;
 mod geneve;
 mod kernel;
+mod largest;
 mod layout;
 mod leftovers;
 mod meters;
