@@ -113,6 +113,10 @@ impl Capacity for SoftNic {
     fn room(&self) -> Room {
         self.0.hardware.room()
     }
+
+    fn limit(&self) -> Option<usize> {
+        self.0.hardware.limit()
+    }
 }
 
 impl Injector for SoftNic {

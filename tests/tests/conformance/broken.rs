@@ -496,6 +496,10 @@ impl Capacity for Broken {
         let room = self.inner.capacity().map(Capacity::room).unwrap_or_default();
         if self.is(Breach::HasAlwaysRoom) { Room { free: 1, ..room } } else { room }
     }
+
+    fn limit(&self) -> Option<usize> {
+        self.inner.capacity().and_then(Capacity::limit)
+    }
 }
 
 impl Injector for Broken {
