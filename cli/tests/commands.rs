@@ -119,6 +119,7 @@ fn ports_meters_and_the_rest_reach_their_commands() {
     let agent = names.iter().fold(agent, |agent, name| agent.says(name, "done\n")).start();
     for (line, question) in [
         (&["get-flow", "-m", "ufid:1"][..], &["dpctl/get-flow", "-m", "ufid:1"][..]),
+        (&["add-connection", "udp,orig=(src=..)"], &["sluice/add-connection", "udp,orig=(src=..)"]),
         (&["add-ct-timeout", "a", "tcp_unack=9"], &["sluice/add-ct-timeout", "a", "tcp_unack=9"]),
         (&["del-ct-timeout", "a"], &["sluice/del-ct-timeout", "a"]),
         (&["show-ct-timeouts"], &["sluice/show-ct-timeouts"]),

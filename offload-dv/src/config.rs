@@ -23,6 +23,8 @@ pub const KIND: BackendKind = BackendKind {
 pub enum ConnectionsOf {
     /// The kernel, in the network namespace of the agent.
     Kernel,
+    /// Whoever runs the command `add-connection`.
+    Commands,
 }
 
 /// The table `[dv]` of the configuration.

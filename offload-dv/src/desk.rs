@@ -96,15 +96,18 @@ impl Desk {
 
     /// Makes the changes of a batch: removals together, so that the device is waited for once, and the others in their order.
     pub(crate) fn carry_out(&mut self, Batch { changes, reply }: Batch) {
-        let is_removal = |change: &&Prepared| matches!(change.work, Work::Remove(_));
-        let removed = changes.iter().filter(is_removal).count();
-        let mut done = Vec::with_capacity(changes.len());
-        let (mut removals, mut handles) = (Vec::with_capacity(removed), Vec::with_capacity(removed));
+        let most = changes.len();
+        let mut done = Vec::with_capacity(most);
+        let (mut removals, mut handles) = (Vec::new(), Vec::new());
         for Prepared { flow, generation, work } in changes {
             let result = match work {
                 Work::Install(rule) => self.rules.install(flow, generation, rule),
                 Work::Modify(handle, rule) => self.rules.modify(handle, rule),
                 Work::Remove(handle) => {
+                    if handles.is_empty() {
+                        removals.reserve(most);
+                        handles.reserve(most);
+                    }
                     removals.push((flow, generation));
                     handles.push(handle);
                     continue;
@@ -135,13 +138,14 @@ impl Desk {
             }
         };
         done.extend(removal.gone.iter().map(|position| removed(changes[*position], None)));
-        if !removal.left.is_empty() {
+        if removal.left > 0 {
             // Places are those of the rules that there were.
+            let is_left = |(position, _): &(usize, _)| removal.gone.binary_search(position).is_err();
             let changes = match removal.gone.is_empty() {
                 true => changes,
-                false => removal.left.iter().map(|position| changes[*position]).collect(),
+                false => changes.into_iter().enumerate().filter(is_left).map(|(_, change)| change).collect(),
             };
-            self.removals.insert(batch, Removals { changes, left: removal.left.len(), reply: reply.clone() });
+            self.removals.insert(batch, Removals { changes, left: removal.left, reply: reply.clone() });
         }
     }
 

@@ -10,6 +10,7 @@
 mod arguments;
 mod audit;
 mod bulk;
+mod connection_line;
 mod connection_selection;
 mod conntrack;
 mod datapath;
@@ -132,6 +133,7 @@ const COMMANDS: &[Row] = &[
     row("revalidator/resume", "", 0, 0, &[], Transient(revalidator::resume)),
     row("revalidator/wait", "", 0, 0, &[], Transient(revalidator::wait)),
     row("sluice/add-flows", "[OPTIONS] text", 1, 4, BULK, Durable(bulk::add_text)),
+    row("sluice/add-connection", "connection", 1, 1, &[], Transient(conntrack::add)),
     row("sluice/add-ct-timeout", "name [key=seconds]...", 1, 17, &[], Durable(timeouts::add)),
     row("sluice/add-meter", "id kbps|pps rate[:burst]...", 3, 10, &[], Durable(ports::add_meter)),
     row("sluice/add-mirror", "name key port[,port]...", 3, 3, &[], Durable(mirrors::add)),

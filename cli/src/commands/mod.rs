@@ -77,6 +77,7 @@ commands! {
         ShowMirrors: objects::ShowMirrors,
     }
     "Connections" {
+        AddConnection: objects::AddConnection,
         AddCtTimeout: objects::AddCtTimeout,
         DelCtTimeout: objects::DelCtTimeout,
         ShowCtTimeouts: objects::ShowCtTimeouts,

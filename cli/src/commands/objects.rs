@@ -163,6 +163,23 @@ impl Request for ShowMirrors {
     const METHOD: &str = "sluice/show-mirrors";
 }
 
+/// Add a connection whose packets the device is to forward, or change it, for the backend dv with `connections = "commands"`
+#[derive(Debug, Args)]
+pub(crate) struct AddConnection {
+    /// As dump-conntrack of ovs-appctl shows it: 'udp,orig=(src=..,dst=..,sport=..,dport=..),reply=(..),zone=N,mark=N,labels=N,timeout=N';
+    /// all but orig may be left out. `ovs-appctl dpctl/flush-conntrack` removes it
+    #[arg(value_name = "CONNECTION")]
+    connection: String,
+}
+
+impl Request for AddConnection {
+    const METHOD: &str = "sluice/add-connection";
+
+    fn params(&self) -> Vec<String> {
+        vec![self.connection.clone()]
+    }
+}
+
 /// Add a timeout policy for connections, or change it
 #[derive(Debug, Args)]
 pub(crate) struct AddCtTimeout {

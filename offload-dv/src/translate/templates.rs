@@ -8,11 +8,11 @@
 //! Each template has one slot, picked by a hash of what it depends on; the newest of those that share a slot stays. It lives as long as
 //! a rule has it.
 
-use std::hash::{BuildHasher, Hasher};
+use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
-use foldhash::fast::{FoldHasher, RandomState};
+use foldhash::fast::RandomState;
 use sluice_flow::action::Action;
 use sluice_flow::field::Field;
 use sluice_flow::key::{Mask, MaskedKey, Match};
@@ -42,8 +42,8 @@ pub struct Templates {
     /// Of packets whose changes are put off, where these do not matter for the match.
     after: Vec<Option<After>>,
     hasher: RandomState,
-    /// The deciding bits of the key of the last flow.
-    decisive: Vec<u64>,
+    /// What hashes of flows begin with, so that nobody can pick flows that share a slot.
+    seed: u64,
 }
 
 /// What many rules have in common.
@@ -98,8 +98,9 @@ struct Filling {
     word: u8,
     /// How far these are rotated to the left.
     rotation: u8,
-    /// Which bits of them go there, after that.
+    /// Which bits of them go there, after that; and the same as bytes lie in the word.
     bits: u64,
+    big_endian: u64,
 }
 
 /// The same, as they are found: bytes from the first one that goes there on.
@@ -130,8 +131,10 @@ struct After {
 impl Templates {
     /// No templates.
     pub fn new() -> Self {
-        let (layouts, matchings, cached, after, hasher, decisive) = Default::default();
-        let mut templates = Self { layouts, matchings, cached, after, hasher, decisive };
+        let (layouts, matchings, cached, after) = Default::default();
+        let hasher = RandomState::default();
+        let seed = hasher.hash_one(0);
+        let mut templates = Self { layouts, matchings, cached, after, hasher, seed };
         templates.clear();
         templates
     }
@@ -209,21 +212,18 @@ impl Templates {
 
     fn template(&mut self, flow: &Flow, vports: &dyn Vports) -> Result<Arc<Template>, Refusal> {
         let matched = flow.matching();
-        let layout = layout(&mut self.layouts, &self.hasher, matched.mask());
-        self.decisive.clear();
-        masked(matched.bytes(), &layout.decisive, &mut self.decisive);
-        let mut hasher = hash(&self.hasher, &matched, &self.decisive);
-        hasher.write_usize(Arc::as_ptr(&flow.actions).addr());
-        hasher.write_u16(flow.priority.get().into());
-        let place = slot_of(hasher.finish(), PLACES);
+        let layout = layout(&mut self.layouts, matched.mask());
+        let hash = hash(self.seed, &matched, &layout.decisive);
+        let what = Arc::as_ptr(&flow.actions).addr() as u64 ^ u64::from(flow.priority.get());
+        let place = slot_of(mix(hash, what), PLACES);
         if let Some(Cached { actions, template }) = &self.cached[place]
             && std::ptr::addr_eq(actions.as_ptr(), Arc::as_ptr(&flow.actions))
             && template.priority == flow.priority
-            && template.matching.is_of(&matched, &self.decisive)
+            && template.matching.is_of(&matched, &layout.decisive)
         {
             return Ok(template.clone());
         }
-        let matching = self.matching(flow, vports)?;
+        let matching = self.matching(flow, hash, vports)?;
         matching.guarantees.check(flow.priority)?;
         let plan = actions::translate(&flow.actions, &matching.guarantees, None, vports)?;
         let template = Arc::new(Template::new(matching, flow.priority, plan, None));
@@ -233,15 +233,16 @@ impl Templates {
         Ok(template)
     }
 
-    fn matching(&mut self, flow: &Flow, vports: &dyn Vports) -> Result<Arc<Matching>, Refusal> {
+    fn matching(&mut self, flow: &Flow, hash: u64, vports: &dyn Vports) -> Result<Arc<Matching>, Refusal> {
         let matched = flow.matching();
-        let place = slot_of(hash(&self.hasher, &matched, &self.decisive).finish(), PLACES);
+        let layout = layout(&mut self.layouts, matched.mask());
+        let place = slot_of(hash, PLACES);
         let only_whole = actions::need_whole(&flow.actions);
-        let is_it = |found: &&Arc<Matching>| found.is_of(&matched, &self.decisive) && found.only_whole == only_whole;
+        let is_it = |found: &&Arc<Matching>| found.is_of(&matched, &layout.decisive) && found.only_whole == only_whole;
         if let Some(matching) = self.matchings[place].as_ref().filter(is_it) {
             return Ok(matching.clone());
         }
-        let matching = Arc::new(Matching::of(flow, &self.decisive, only_whole, vports)?);
+        let matching = Arc::new(Matching::of(flow, &layout.decisive, only_whole, vports)?);
         if matching.is_general {
             self.matchings[place] = Some(matching.clone());
         }
@@ -342,7 +343,7 @@ impl Template {
 }
 
 impl Matching {
-    fn of(flow: &Flow, decisive: &[u64], only_whole: bool, vports: &dyn Vports) -> Result<Self, Refusal> {
+    fn of(flow: &Flow, layout: &[u64], only_whole: bool, vports: &dyn Vports) -> Result<Self, Refusal> {
         let matched = flow.matching();
         let full = matched.expand();
         let translated = matching::translate(&full, only_whole, false, vports)?;
@@ -351,6 +352,8 @@ impl Matching {
         let fillings = fillings(&full, matched.mask(), is_inside, &mut found);
         let mut base = translated.value;
         fillings.iter().for_each(|filling| base.put_bits(filling.word.into(), filling.bits, 0));
+        let mut decisive = Vec::new();
+        masked(matched.bytes(), layout, &mut decisive);
         let mut matching = Self {
             of: Arc::downgrade(matched.mask()),
             decisive: decisive.into(),
@@ -385,22 +388,29 @@ impl Matching {
         }
     }
 
-    fn is_of(&self, matched: &MaskedKey<'_>, decisive: &[u64]) -> bool {
-        // With the same mask, there are as many.
-        std::ptr::eq(self.of.as_ptr(), Arc::as_ptr(matched.mask()))
-            && self.decisive.iter().zip(decisive).all(|(one, other)| one == other)
+    /// Whether it is that of a key, of which `layout` says which bits decide something.
+    fn is_of(&self, matched: &MaskedKey<'_>, layout: &[u64]) -> bool {
+        if !std::ptr::eq(self.of.as_ptr(), Arc::as_ptr(matched.mask())) {
+            return false;
+        }
+        // With the same mask, there are as many words.
+        let (whole, rest) = matched.bytes().as_chunks();
+        let words = whole.iter().zip(layout).zip(&self.decisive);
+        let is_same = |((word, mask), known): ((&[u8; 8], &u64), &u64)| u64::from_le_bytes(*word) & mask == *known;
+        words.map(is_same).fold(true, |all, one| all & one)
+            && (rest.is_empty() || last_masked(matched.bytes(), layout) == self.decisive.last().copied())
     }
 
     fn fill(&self, bytes: &[u8], value: &mut MatchParameter) {
-        for Filling { from, word, rotation, bits } in &self.fillings {
+        for Filling { from, word, rotation, bits, big_endian } in &self.fillings {
             let found = word_at(bytes, (*from).into()).rotate_left((*rotation).into());
-            value.put_bits((*word).into(), *bits, found & bits);
+            value.put_big_endian((*word).into(), *big_endian, (found & bits).to_be());
         }
     }
 }
 
-fn layout<'l>(layouts: &'l mut [Option<Layout>], hasher: &RandomState, mask: &Arc<Mask>) -> &'l Layout {
-    let place = &mut layouts[slot_of(hasher.hash_one(Arc::as_ptr(mask).addr()), MASKS)];
+fn layout<'l>(layouts: &'l mut [Option<Layout>], mask: &Arc<Mask>) -> &'l Layout {
+    let place = &mut layouts[slot_of(mix(0, Arc::as_ptr(mask).addr() as u64), MASKS)];
     let is_of = |layout: &mut Layout| std::ptr::eq(layout.mask.as_ptr(), Arc::as_ptr(mask));
     if !place.as_mut().is_some_and(is_of) {
         *place = None;
@@ -412,21 +422,38 @@ fn layout<'l>(layouts: &'l mut [Option<Layout>], hasher: &RandomState, mask: &Ar
     })
 }
 
-/// Hashes which flows have the same matching.
-fn hash(by: &RandomState, matched: &MaskedKey<'_>, decisive: &[u64]) -> FoldHasher<'static> {
-    let mut hasher = by.build_hasher();
-    hasher.write_usize(Arc::as_ptr(matched.mask()).addr());
-    decisive.iter().for_each(|word| hasher.write_u64(*word));
-    hasher
+/// Hashes the bits of a key that decide something, of which `layout` says which they are.
+fn hash(seed: u64, matched: &MaskedKey<'_>, layout: &[u64]) -> u64 {
+    let mut hash = mix(seed, Arc::as_ptr(matched.mask()).addr() as u64);
+    let (whole, rest) = matched.bytes().as_chunks();
+    for (word, mask) in whole.iter().zip(layout) {
+        hash = mix(hash, u64::from_le_bytes(*word) & mask);
+    }
+    if rest.is_empty() { hash } else { last_masked(matched.bytes(), layout).map_or(hash, |word| mix(hash, word)) }
+}
+
+/// Adds a word to a hash: both halves of a product, so that each bit counts.
+fn mix(hash: u64, word: u64) -> u64 {
+    const ODD: u128 = 0x9e37_79b9_7f4a_7c15;
+    let product = u128::from(hash ^ word) * ODD;
+    #[expect(clippy::cast_possible_truncation, reason = "the two halves")]
+    let (low, high) = (product as u64, (product >> 64) as u64);
+    low ^ high
 }
 
 /// Appends the bits of bytes that are in words of a mask, of which there is one for each eight bytes, and for those behind the last eight.
 fn masked(bytes: &[u8], mask: &[u64], to: &mut Vec<u64>) {
     let (whole, rest) = bytes.as_chunks();
     to.extend(whole.iter().zip(mask).map(|(word, mask)| u64::from_le_bytes(*word) & mask));
-    if let (false, Some(mask)) = (rest.is_empty(), mask.get(whole.len())) {
-        to.push(word_at(bytes, bytes.len() - rest.len()) & mask);
+    if !rest.is_empty() {
+        to.extend(last_masked(bytes, mask));
     }
+}
+
+/// The bits of the bytes behind the last eight that are in the last word of a mask.
+fn last_masked(bytes: &[u8], mask: &[u64]) -> Option<u64> {
+    let first = bytes.len() / 8;
+    Some(word_at(bytes, 8 * first) & mask.get(first)?)
 }
 
 /// The eight bytes from one on as a word, the lowest first; those behind the end are 0.
@@ -483,7 +510,8 @@ impl Run {
         let before = u8::try_from((usize::from(from) + 8).saturating_sub(length)).unwrap_or(0);
         let before = u16::from(before).min(from);
         let rotation = (64 + u16::from(shift) - 8 * before) % 64;
-        Filling { from: from - before, word, rotation: rotation.to_le_bytes()[0], bits: bits << shift }
+        let bits = bits << shift;
+        Filling { from: from - before, word, rotation: rotation.to_le_bytes()[0], bits, big_endian: bits.to_be() }
     }
 
     /// Itself and the place of one more byte in it, if that follows its last one in the key and in the word.

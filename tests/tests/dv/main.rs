@@ -33,6 +33,7 @@ mod rig;
 mod rules;
 mod same;
 mod samples;
+mod told_connections;
 mod tracked_after_changes;
 mod tracked_in_tunnels;
 mod traffic;
