@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use rustix::process::Signal;
 use sd_notify::NotifyState;
 use sluice_control::{READY, READY_COMMAND};
@@ -93,6 +93,11 @@ pub struct Options {
     /// With --preflight, print one JSON object
     #[arg(long, requires = "preflight")]
     json: bool,
+}
+
+/// The parser of the command line, of which the manual page and completions are made.
+pub fn command() -> clap::Command {
+    Options::command()
 }
 
 /// Runs the daemon to its end. Returns the exit code, as the help text lists them.

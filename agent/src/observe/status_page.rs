@@ -91,8 +91,8 @@ impl StatusPage {
         let flows = share(hardware as u64, live as u64);
         tile(out, "flows in hardware", &percent(flows), &format!("{hardware} flows"), flows)?;
         let packets = share(survey.hardware_packets, survey.packets);
-        let counted = format!("of {} that flows there are have counted", survey.packets);
-        tile(out, "packets by flows in hardware", &percent(packets), &counted, packets)?;
+        let counted = format!("of {} counted by flows", survey.packets);
+        tile(out, "packets in hardware", &percent(packets), &counted, packets)?;
         tile(out, "flows refused", &refused.to_string(), "the reasons are below", None)?;
         let queue = share(waiting as u64, waiting_limit as u64);
         tile(out, "changes that wait", &waiting.to_string(), &format!("of {waiting_limit} at most"), queue)?;
@@ -115,9 +115,7 @@ impl StatusPage {
         }
         let within = |index: usize| reports.iter().map(|report| report.latency_buckets[index]).sum::<u64>();
         let bound = (0..LATENCY_BUCKETS.len()).find(|index| within(*index) * 100 >= installed * 99);
-        bound.map_or("over 10 s".into(), |index| {
-            format!("at most {:?}", Duration::from_secs_f64(LATENCY_BUCKETS[index]))
-        })
+        bound.map_or("over 10 s".into(), |index| format!("≤ {:?}", Duration::from_secs_f64(LATENCY_BUCKETS[index])))
     }
 
     fn write_queue(&self, out: &mut String) -> fmt::Result {
