@@ -89,7 +89,7 @@ impl StatusPage {
         out.push_str("<section class=\"tiles\">\n");
         tile(out, "flows", &live.to_string(), &format!("of {limit} at most"), share(live as u64, limit as u64))?;
         let flows = share(hardware as u64, live as u64);
-        tile(out, "flows in hardware", &percent(flows), &format!("{hardware} flows"), flows)?;
+        tile(out, "flows in hardware", &percent(flows), &format!("{hardware} of {live}"), flows)?;
         let packets = share(survey.hardware_packets, survey.packets);
         let counted = format!("of {} counted by flows", survey.packets);
         tile(out, "packets in hardware", &percent(packets), &counted, packets)?;
@@ -121,11 +121,12 @@ impl StatusPage {
     fn write_queue(&self, out: &mut String) -> fmt::Result {
         out.push_str("<h2>Queue</h2>\n<div class=\"wide\"><table><tr><th>worker<th class=\"number\">queued<th class=\"number\">in flight<th class=\"number\">installed<th class=\"number\">time to install, average</tr>\n");
         for (worker, report) in self.agent.queue.reports().iter().enumerate() {
-            let latency = Duration::from_secs_f64(report.latency_average.max(0.0));
+            let average = Duration::from_secs_f64(report.latency_average.max(0.0));
+            let latency = if report.installed > 0 { format!("{average:.1?}") } else { "none yet".into() };
             let numbers = [report.queued.to_string(), report.in_flight.to_string(), report.installed.to_string()];
             write!(out, "<tr><td>{worker}")?;
             numbers.iter().try_for_each(|number| write!(out, "<td class=\"number\">{number}"))?;
-            writeln!(out, "<td class=\"number\">{latency:.1?}</tr>")?;
+            writeln!(out, "<td class=\"number\">{latency}</tr>")?;
         }
         out.push_str("</table></div>\n");
         Ok(())
