@@ -49,6 +49,7 @@ pub mod commands;
 pub mod config;
 pub mod daemon;
 pub mod observe;
+pub mod preflight;
 mod reload;
 pub mod service;
 pub mod upkeep;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 
 use serde::{Deserialize, Serialize};
-use sluice_flow::backend::BackendKind;
+use sluice_flow::backend::{BackendKind, Need};
 
 use crate::device;
 
@@ -15,6 +15,16 @@ pub const KIND: BackendKind = BackendKind {
     canonical: device::canonical,
     is_in_network_namespace: false,
     former_keys: &[],
+    needs: &[
+        Need::Capability { name: "CAP_NET_ADMIN", bit: 12 },
+        Need::Capability { name: "CAP_NET_RAW", bit: 13 },
+        Need::Library { name: "libibverbs.so.1", folder: "", package: "libibverbs1" },
+        Need::Library { name: "libmlx5.so.1", folder: "", package: "ibverbs-providers" },
+        Need::Library { name: "libmlx5-rdmav", folder: "libibverbs", package: "ibverbs-providers" },
+        Need::PinnedMemory,
+        Need::OwnEswitch,
+        Need::NetworkDevices,
+    ],
 };
 
 /// Who tracks connections.

@@ -14,6 +14,8 @@ pub const KIND: BackendKind = BackendKind {
     canonical: str::to_owned,
     is_in_network_namespace: false,
     former_keys: &["hardware_rules"],
+    // It is a part of the process.
+    needs: &[],
 };
 
 /// The table `[soft]` of the configuration.

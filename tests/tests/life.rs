@@ -372,7 +372,7 @@ fn what_is_deployed_is_right() {
         verify.err.lines().filter(|line| line.contains("sluiced") && !line.contains("is not executable")).collect();
     assert!(complaints.is_empty(), "{complaints:?}");
     let security = run(Command::new("systemd-analyze")
-        .args(["security", "--offline=yes", "--threshold=25"])
+        .args(["security", "--offline=yes", "--threshold=20"])
         .arg(deploy("sluiced.service")));
     assert_eq!(security.code, Some(0), "{}", security.out.lines().last().unwrap_or_default());
 }

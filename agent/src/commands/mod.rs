@@ -26,6 +26,7 @@ mod orphans;
 mod packets;
 mod ports;
 mod process;
+mod refusals;
 mod revalidator;
 mod timeouts;
 mod trace;
@@ -150,6 +151,7 @@ const COMMANDS: &[Row] = &[
     row("sluice/flush-orphans", "[--yes | --owner=ID...]", 0, 64, &["--yes", "--owner"], Transient(orphans::flush)),
     row("sluice/get-flow", "ufid", 1, 1, &[], Transient(dump::one_json)),
     row("sluice/inject", "port frame..", 2, 4097, &[], Transient(packets::inject)),
+    row("sluice/refusals", "", 0, 0, &[], Transient(refusals::show)),
     row("sluice/show", "", 0, 0, &[], Transient(json::show)),
     row("sluice/show-ct-timeouts", "", 0, 0, &[], Transient(timeouts::show)),
     row("sluice/show-meters", "[--json]", 0, 1, JSON, Transient(ports::show_meters)),

@@ -2,10 +2,12 @@
 
 mod audit;
 mod bulk;
+mod doctor;
 mod dump;
 mod explain;
 mod flows;
 mod objects;
+mod preflight;
 mod process;
 mod replay;
 mod show;
@@ -83,6 +85,8 @@ commands! {
         ShowCtTimeouts: objects::ShowCtTimeouts,
     }
     "Run" {
+        Preflight: preflight::Preflight,
+        Doctor: doctor::Doctor,
         Wait: wait::Wait,
         Reload: process::Reload,
         Replay: replay::Replay,

@@ -17,7 +17,7 @@ pub(crate) struct AddPort {
     /// physical, representor, internal, vxlan, geneve, gre, erspan, gtpu or mirror
     #[arg(long, value_name = "KIND", default_value = "physical")]
     kind: String,
-    /// The UDP port of a vxlan, geneve or gtpu tunnel
+    /// The UDP port of a vxlan, geneve or gtpu tunnel [default: 4789, 6081 or 2152]
     #[arg(long, value_name = "N", requires = "underlay")]
     udp_port: Option<u16>,
     /// The port that the packets of a tunnel use, by number or name
