@@ -42,12 +42,15 @@ impl ObjectKind for Mirror {
     }
 
     fn write(&self) -> String {
-        let Self { name, matching, copies } = self;
-        let mut key = String::new();
-        // Writing to a string does not fail.
-        let _ = text::write_key(&mut key, &MaskedKey::new(matching), &Style::default());
+        let Self { name, matches, copies } = self;
         let copies: Vec<_> = copies.iter().map(ToString::to_string).collect();
-        format!("{name} {key} {}", copies.join(","))
+        let mut line = format!("{name} ");
+        // A mirror that was read has one match. Writing to a string does not fail.
+        for matching in matches {
+            let _ = text::write_key(&mut line, &MaskedKey::new(matching), &Style::default());
+            line.push(' ');
+        }
+        line + &copies.join(",")
     }
 
     fn registry(objects: &Objects) -> &Registry<Self> {

@@ -2,7 +2,7 @@
 
 use sluice_flow::backend::{
     Adopter, Adoption, Auditor, Claims, Handle, Holding, InstalledRule, MeterCounters, MeterFault, Meters,
-    MirrorCounters, MirrorFault, Mirrors, ToInspect,
+    MirrorCounters, MirrorFault, Mirrors, Outlet, ToInspect,
 };
 use sluice_flow::cause::Cause;
 use sluice_flow::id::FlowId;
@@ -47,6 +47,10 @@ impl Mirrors for Classifier {
 
     fn check_mirrors(&self, mends: bool) -> Result<Vec<MirrorFault>, Refusal> {
         self.core.mirrors.check(None, &self.core.ports.load(), mends)
+    }
+
+    fn outlet(&self) -> Outlet<'_> {
+        Outlet::NetworkDevices
     }
 }
 
