@@ -25,6 +25,8 @@ impl Mirror {
     pub const MAX_NAME: usize = 31;
     /// As many ports as copies go to at most.
     pub const MAX_COPIES: usize = 30;
+    /// What the name of a mirror begins with that the agent makes by itself.
+    pub const RESERVED: char = '~';
     /// As many matches as a mirror has at most.
     pub const MAX_MATCHES: usize = 64;
 
@@ -58,6 +60,11 @@ impl Mirror {
             return Err("a mirror copies to a port once".to_owned());
         }
         Ok(Self { name, matches, copies })
+    }
+
+    /// Returns whether its name is one of those that the agent gives by itself.
+    pub fn is_reserved(&self) -> bool {
+        self.name.starts_with(Self::RESERVED)
     }
 
     /// The port whose packets are copied.

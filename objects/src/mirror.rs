@@ -38,7 +38,11 @@ impl ObjectKind for Mirror {
         let wrong = |error: text::ParseError| format!("parsing flow key (Invalid argument)\n{}", error.caret(key));
         let matching = text::parse_key(key, ports).map_err(wrong)?.matching;
         let copies = copies.split(',').map(|text| port_number(text, ports)).collect::<Result<_, _>>()?;
-        Self::new(name.as_str(), matching, copies)
+        let mirror = Self::new(name.as_str(), matching, copies)?;
+        if mirror.is_reserved() {
+            return Err(format!("the name of a mirror does not begin with \"{}\"", Self::RESERVED));
+        }
+        Ok(mirror)
     }
 
     fn write(&self) -> String {

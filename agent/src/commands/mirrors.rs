@@ -27,12 +27,12 @@ pub(super) fn delete(service: &Service, arguments: &Arguments, _: &mut dyn Outpu
 /// `sluice/show-mirrors`
 pub(super) fn show(agent: &AgentView, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     let (names, device) = (agent.ports(), agent.device_counters());
-    for Mirror { name, matching, copies } in agent.objects().mirrors() {
+    for Mirror { name, matches, copies } in agent.objects().mirrors() {
         let copies: Vec<_> = copies.iter().map(|port| port_text(*port, &names)).collect();
         let mut key = String::new();
         let style = Style { more: false, names: Some(&*names) };
         // Writing to a string does not fail.
-        let _ = text::write_key(&mut key, &MaskedKey::new(matching), &style);
+        let _ = text::write_key(&mut key, &MaskedKey::new(&matches[0]), &style);
         write!(out, "mirror:{name}, key:{key}, ports:{}", copies.join(","))?;
         match device.mirror(name) {
             Some(MirrorCounters { packets, bytes, placement }) => {

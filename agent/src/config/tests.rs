@@ -348,7 +348,7 @@ fn mirrors_are_read_with_the_names_of_ports() {
     let [mirror] = config.mirrors.as_slice() else { panic!("{:?}", config.mirrors) };
     assert_eq!((mirror.name.as_str(), mirror.port()), ("http", PortNumber(1)));
     assert_eq!(mirror.copies, [PortNumber(2), PortNumber(3)]);
-    assert!(mirror.matching.is_exactly(sluice_flow::Field::TcpDst, 80));
+    assert!(mirror.matches[0].is_exactly(sluice_flow::Field::TcpDst, 80));
 }
 
 #[test]
